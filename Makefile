@@ -1,0 +1,115 @@
+# Lockstep's only makefile. `make help` lists targets and settings.
+
+comma := ,
+SAN   ?= 0
+V     ?= 0
+BUILD := build/cpu$(if $(filter 1,$(SAN)),-san)
+Q     := $(if $(filter 1,$(V)),,@)
+
+CC       := mpicc
+WARN     := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes -Wvla -Werror
+SANFLAGS := $(if $(filter 1,$(SAN)),-fsanitize=address$(comma)undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+CFLAGS   ?= -O2 -g
+CPPFLAGS += -I. -D_GNU_SOURCE -DLOCKSTEP_VERSION='"$(shell cat VERSION)"'
+LIBS     := -ljansson -lpcre2-8 -lutf8proc -lm
+ALL_CFLAGS = -std=c17 $(CFLAGS) $(WARN) $(SANFLAGS) -fopenmp
+
+LIB_SRC := $(wildcard base/*.c partition/*.c partition/families/*.c kernels/*.c kernels/cpu/*.c rank/*.c \
+             coordinator/*.c coordinator/tokenizer/*.c)
+LIB_OBJ := $(LIB_SRC:%=$(BUILD)/%.o)
+ARCHIVE := $(BUILD)/liblockstep.a
+PROGRAM := $(BUILD)/lockstep
+
+# A test is tests/<kind>/test_*.c, found here and registered nowhere else.
+TEST_SRC := $(wildcard tests/unit/test_*.c tests/ops/test_*.c tests/spmd/test_*.c tests/parity/test_*.c \
+              tests/fail/test_*.c tests/e2e/test_*.c)
+TEST_BIN := $(TEST_SRC:%.c=$(BUILD)/%)
+TEST_LIB := $(patsubst %,$(BUILD)/%.o,$(wildcard tests/support/*.c))
+
+# Fuzzers: the parsers of outside input, which need neither MPI nor a device, compiled by clang as a whole.
+FUZZ_SRC := $(wildcard base/*.c partition/*.c partition/families/*.c coordinator/tokenizer/*.c)
+FUZZ_BIN := $(patsubst tests/fuzz/%.c,build/cpu/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+
+.PHONY: all help demo deps deps-check tests preload fuzzers check bench-cpu check-layers format check-format tidy clean
+all: $(PROGRAM)
+
+help:
+	@echo "make [all]         build $(PROGRAM)"
+	@echo "make demo          install what is missing, build, tell a story on two ranks"
+	@echo "make check         install what is missing, build, run every test (under 15 minutes on 2 cores)"
+	@echo "make bench-cpu     decode speed of a 1-billion-parameter model beside the read bandwidth"
+	@echo "make tests         build the tests only; tests/run.sh build/cpu unit runs one suite"
+	@echo "make check-layers format tidy clean"
+	@echo "settings: SAN=1 (sanitizers, build/cpu-san)  V=1 (show commands)  CFLAGS='-O2 -g'  FUZZ_SECONDS=60"
+
+deps:
+	@scripts/install-deps.sh build
+deps-check:
+	@scripts/install-deps.sh check
+
+demo: deps
+	@$(MAKE) --no-print-directory all
+	@scripts/demo.sh
+
+$(PROGRAM): $(BUILD)/main.c.o $(ARCHIVE)
+	@echo "  LINK $@"
+	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ $(LIBS)
+
+$(ARCHIVE): $(LIB_OBJ)
+	@rm -f $@
+	$(Q)ar rcs $@ $^
+
+# The matrix product and attention want the vectoriser and fused multiply-add; neither changes what NaN means.
+$(BUILD)/kernels/cpu/matmul.c.o $(BUILD)/kernels/cpu/attention.c.o: CFLAGS += -O3 -ffp-contract=fast
+
+$(BUILD)/%.c.o: %.c
+	@mkdir -p $(@D)
+	@echo "  CC   $<"
+	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/tests/%: $(BUILD)/tests/%.c.o $(TEST_LIB) $(ARCHIVE)
+	@echo "  LINK $@"
+	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ -lcmocka $(LIBS)
+
+# Loaded into ranks by a test, to count what they really read.
+preload: $(BUILD)/tests/count_reads.so
+$(BUILD)/tests/count_reads.so: tests/e2e/count_reads.c
+	@mkdir -p $(@D)
+	@echo "  LINK $@"
+	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) -fPIC -shared -o $@ $< -ldl
+
+tests: $(TEST_BIN) preload
+
+fuzzers: $(FUZZ_BIN)
+build/cpu/fuzz/%: tests/fuzz/%.c $(FUZZ_SRC) $(wildcard base/*.h partition/*.h partition/families/*.h coordinator/tokenizer/*.h)
+	@mkdir -p $(@D)
+	@echo "  FUZZ $@"
+	$(Q)clang -std=c17 -O1 -g $(CPPFLAGS) -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -o $@ \
+	  $< $(FUZZ_SRC) $(LIBS)
+
+check: deps-check
+	@$(MAKE) --no-print-directory check-layers check-format
+	@$(MAKE) --no-print-directory all tests fuzzers
+	@$(MAKE) --no-print-directory SAN=1 all tests
+	@tests/run.sh build/cpu
+
+bench-cpu: deps
+	@$(MAKE) --no-print-directory all
+	@scripts/bench-cpu.sh
+
+check-layers:
+	@scripts/check-layers.sh
+
+STYLED = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' 2>/dev/null)
+format:
+	clang-format -i $(STYLED)
+check-format:
+	@clang-format --dry-run -Werror $(STYLED)
+tidy:
+	clang-tidy --quiet $(filter-out tests/%,$(filter %.c,$(STYLED))) -- -std=c17 $(CPPFLAGS) $(shell mpicc --showme:compile)
+
+clean:
+	rm -rf build
+
+-include $(shell find build -name '*.d' 2>/dev/null)
+.SECONDARY:

@@ -1,0 +1,40 @@
+/* base/json.h - bounded reading of JSON files and typed, range-checked access to their members, over jansson.
+ *
+ * All of it is for outside input: sizes, depth, duplicate keys and ranges are checked, and every message names the
+ * file (`what`), the key, what was found and what was expected. */
+#ifndef BASE_JSON_H
+#define BASE_JSON_H
+
+#include "base/err.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Parse `bytes` bytes. Duplicate keys, trailing text, nesting deeper than 64 and invalid UTF-8 are refused; \u0000 is
+ * allowed in strings (use json_string_length). `what` names the text in messages. The caller decrefs the result;
+ * NULL on failure. */
+json_t *json_parse(const char *text, size_t bytes, const char *what, struct err *e);
+
+/* The same for a file of at most max_bytes bytes. A missing file is ERR_IO. */
+json_t *json_read_file(const char *path, size_t max_bytes, struct err *e);
+
+/* The whole file as bytes (NUL-terminated, the NUL not counted in *bytes); the caller frees. NULL on failure. */
+char *file_read(const char *path, size_t max_bytes, size_t *bytes, struct err *e);
+
+/* Member access. A missing or null member gives `missing`; a member of another type or outside [low, high] sets *e and
+ * gives `missing` too. Integers are accepted as JSON integers or as reals without fraction. */
+int64_t json_get_int(const json_t *object, const char *key, int64_t missing, int64_t low, int64_t high,
+                     const char *what, struct err *e);
+double json_get_real(const json_t *object, const char *key, double missing, double low, double high, const char *what,
+                     struct err *e);
+bool json_get_bool(const json_t *object, const char *key, bool missing, const char *what, struct err *e);
+/* Borrowed from the object. */
+const char *json_get_string(const json_t *object, const char *key, const char *missing, const char *what,
+                            struct err *e);
+
+/* The JSON type of a value as a word for messages: "an object", "a string", ... */
+const char *json_type_name(const json_t *value);
+
+#endif

@@ -1,0 +1,360 @@
+/* base/opt.c - see opt.h. */
+#include "base/opt.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GENERATE COMMAND_GENERATE
+#define INSPECT  COMMAND_INSPECT
+#define BENCH    COMMAND_BENCH
+#define ALL      (GENERATE | INSPECT | BENCH)
+
+enum opt_type { OPT_STRING, OPT_INT, OPT_BYTES, OPT_REAL, OPT_FLAG, OPT_CHOICE, OPT_STOP };
+
+struct opt {
+    const char *name, *argument; /* --name ARGUMENT; NULL for flags */
+    enum opt_type type;
+    size_t offset; /* in struct options */
+    int commands;  /* enum command, or'ed */
+    double low, high, missing;
+    const char *choices; /* OPT_CHOICE: "auto|cpu|cuda", the value is the index */
+    const char *help;    /* with the default where there is one */
+};
+
+#define AT(member) offsetof(struct options, member)
+#define TEXT(name, argument, member, commands, help)                                                                   \
+    {name, argument, OPT_STRING, AT(member), commands, 0, 0, 0, NULL, help}
+#define FLAG(name, member, commands, help) {name, NULL, OPT_FLAG, AT(member), commands, 0, 0, 0, NULL, help}
+#define INTEGER(name, member, commands, low, high, missing, help)                                                      \
+    {name, "N", OPT_INT, AT(member), commands, low, high, missing, NULL, help}
+#define REAL(name, member, commands, low, high, missing, help)                                                         \
+    {name, "X", OPT_REAL, AT(member), commands, low, high, missing, NULL, help}
+#define CHOICE(name, member, commands, choices, help)                                                                  \
+    {name, choices, OPT_CHOICE, AT(member), commands, 0, 0, 0, choices, help}
+
+static const struct opt table[] = {
+    TEXT("model", "DIR", model, ALL, "Hugging Face folder: config.json, *.safetensors, tokenizer.json"),
+    TEXT("prompt", "TEXT", prompt, GENERATE, "the prompt"),
+    TEXT("prompts", "FILE", prompts, GENERATE,
+         "many prompts: a text file with a prompt a line, or JSON lines with \"prompt\" (a string or a list of token "
+         "ids); - reads standard input"),
+    TEXT("prompt-ids", "IDS", prompt_ids, GENERATE, "the prompt as token ids: 1,2,3"),
+    INTEGER("max-tokens", max_tokens, GENERATE, 1, 1 << 24, -1,
+            "tokens to generate at most (default: max_new_tokens of generation_config.json, else 128)"),
+    INTEGER("min-tokens", min_tokens, GENERATE, 0, 1 << 24, -1,
+            "forbid the end-of-text tokens and ignore stop strings before this many (default 0)"),
+    REAL("temperature", temperature, GENERATE, 0, 100, NAN,
+         "0 is greedy (default: generation_config.json if it samples, else 0)"),
+    INTEGER("top-k", top_k, GENERATE, -1, 1 << 24, -2, "keep the K likeliest tokens; 0 or -1: all (default 0)"),
+    REAL("top-p", top_p, GENERATE, 0, 1, NAN, "keep the smallest set with this probability (default 1)"),
+    REAL("min-p", min_p, GENERATE, 0, 1, NAN, "drop tokens below this share of the likeliest one (default 0)"),
+    REAL("repetition-penalty", repetition_penalty, GENERATE, 0.01, 100, NAN,
+         "divide positive and multiply negative logits of tokens seen before (default 1)"),
+    REAL("presence-penalty", presence_penalty, GENERATE, -100, 100, NAN,
+         "subtract from logits of tokens generated before (default 0)"),
+    REAL("frequency-penalty", frequency_penalty, GENERATE, -100, 100, NAN,
+         "the same for every time that they were generated (default 0)"),
+    TEXT("logit-bias", "ID:BIAS,...", logit_bias, GENERATE, "add to the logits of these tokens, e.g. 50256:-100"),
+    INTEGER("seed", seed, GENERATE, 0, 9007199254740992.0, 0,
+            "the same seed gives the same text at every rank count and in every batch (default 0)"),
+    {"stop", "TEXT", OPT_STOP, 0, GENERATE, 0, 0, 0, NULL,
+     "end before this text; may be given up to 16 times"},
+    TEXT("stop-token-ids", "IDS", stop_token_ids, GENERATE, "end after any of these tokens: 1,2,3"),
+    FLAG("include-stop-str-in-output", include_stop, GENERATE, "keep the stop text in the output"),
+    FLAG("ignore-eos", ignore_eos, GENERATE, "go on after end-of-text tokens, up to --max-tokens"),
+    INTEGER("logprobs", logprobs, GENERATE, 0, 20, -1,
+            "with --json: log-probabilities of every token and of the K likeliest"),
+    FLAG("json", json, ALL, "print JSON: one object a prompt and line, in input order"),
+    FLAG("no-echo", no_echo, GENERATE, "print the generated text without its prompt"),
+    FLAG("no-add-special-tokens", no_special, GENERATE, "do not put the tokenizer's begin-of-text token in front"),
+    FLAG("plain-text", plain_text, GENERATE, "special tokens written out in a prompt are ordinary text"),
+    FLAG("keep-special-tokens", keep_special, GENERATE, "show special tokens in the text"),
+    INTEGER("ranks", ranks, INSPECT, 1, 65536, 1, "number of ranks to split for (default 1)"),
+    TEXT("config", "FILE", config, BENCH, "a config.json to build with random weights (--load-format dummy)"),
+    CHOICE("load-format", load_format, BENCH, "auto|safetensors|dummy",
+           "dummy: random weights, no checkpoint is read (default auto: safetensors)"),
+    INTEGER("n-prompt", n_prompt, BENCH, 0, 1 << 24, 512, "tokens of the prefill measurement (default 512; 0: none)"),
+    INTEGER("n-gen", n_gen, BENCH, 0, 1 << 24, 128, "tokens of the decode measurement (default 128; 0: none)"),
+    INTEGER("repetitions", repetitions, BENCH, 1, 1000, 5, "measurements of each kind (default 5)"),
+    INTEGER("max-batch", max_batch, GENERATE, 1, 4096, 16, "sequences that run at once (default 16)"),
+    INTEGER("max-batch-tokens", max_batch_tokens, GENERATE | BENCH, 1, 1 << 20, 512,
+            "tokens of one step, prefill and decode together; longer prompts go in chunks (default 512)"),
+    INTEGER("max-model-len", max_model_len, GENERATE, 1, 1 << 28, -1,
+            "tokens of one sequence, prompt and output (default: what the prompts need)"),
+    {"kv-cache-memory-bytes", "BYTES", OPT_BYTES, AT(kv_cache_bytes), GENERATE | BENCH, 1 << 10, 1e18, -1, NULL,
+     "memory of a rank for keys and values; K, M, G, T are accepted (default: what is needed, up to half of what is "
+     "free)"},
+    INTEGER("threads", threads, GENERATE | BENCH, 1, 1024, -1,
+            "CPU threads of a rank (default: its share of the cores that it may use)"),
+    CHOICE("device", device, GENERATE | BENCH, "auto|cpu|cuda", "where to compute (default auto)"),
+    CHOICE("progress", progress, GENERATE | BENCH, "auto|always|never",
+           "bars on standard error and text as it comes (default auto: on a terminal)"),
+};
+
+#define N_OPTIONS (sizeof table / sizeof table[0])
+
+static const struct {
+    enum command command;
+    const char *name, *usage, *help;
+} commands[] = {
+    {COMMAND_GENERATE, "generate", "mpirun -n N lockstep generate --model DIR --prompt TEXT [options]",
+     "Generate text for one prompt or a file of prompts, all ranks working on every token."},
+    {COMMAND_INSPECT, "inspect", "lockstep inspect --model DIR --ranks N [--json]",
+     "Show what every rank would hold: the shard table, bytes per rank, KV bytes per token. Reads headers only; runs "
+     "without mpirun."},
+    {COMMAND_BENCH, "bench", "mpirun -n N lockstep bench --model DIR | --config FILE --load-format dummy [options]",
+     "Measure prefill and decode, next to the machine's read bandwidth in the same run."},
+    {COMMAND_VERSION, "version", "lockstep version", "Print the version."},
+    {COMMAND_HELP, "help", "lockstep help [COMMAND]", "Print this, or a command's options."},
+};
+
+const char *command_name(enum command command)
+{
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        if (commands[i].command == command)
+            return commands[i].name;
+    return "?";
+}
+
+static const struct opt *find(const char *name, size_t length)
+{
+    for (size_t i = 0; i < N_OPTIONS; i++)
+        if (strlen(table[i].name) == length && strncmp(table[i].name, name, length) == 0)
+            return &table[i];
+    return NULL;
+}
+
+static int out_of_range(const struct opt *o, const char *text, struct err *e)
+{
+    return ERR(e, ERR_USAGE, "--%s: found \"%.80s\", expected %s in [%.15g, %.15g]", o->name, text,
+               o->type == OPT_REAL ? "a number" : "an integer", o->low, o->high);
+}
+
+static int set_number(const struct opt *o, void *member, const char *text, struct err *e)
+{
+    char *end = NULL;
+    errno = 0;
+    if (o->type == OPT_REAL) {
+        double x = strtod(text, &end);
+        if (end == text || *end != '\0' || !(x >= o->low && x <= o->high))
+            return out_of_range(o, text, e);
+        *(double *)member = x;
+        return 0;
+    }
+    long long n = strtoll(text, &end, 10);
+    double unit = 1;
+    if (o->type == OPT_BYTES && end != text && *end != '\0') {
+        const char *suffix = strchr("KMGT", toupper((unsigned char)*end));
+        unit = suffix != NULL ? ldexp(1, 10 * (int)(suffix - "KMGT" + 1)) : 0;
+        end++;
+        end += *end == 'i' ? 1 : 0;
+        end += *end == 'B' ? 1 : 0;
+    }
+    if (errno != 0 || end == text || *end != '\0' || unit == 0 || (double)n * unit < o->low ||
+        (double)n * unit > o->high)
+        return out_of_range(o, text, e);
+    *(int64_t *)member = (int64_t)((double)n * unit);
+    return 0;
+}
+
+static int set_choice(const struct opt *o, void *member, const char *text, struct err *e)
+{
+    size_t length = strlen(text);
+    int64_t index = 0;
+    for (const char *at = o->choices; at != NULL; index++) {
+        const char *bar = strchr(at, '|');
+        if ((bar != NULL ? (size_t)(bar - at) : strlen(at)) == length && strncmp(at, text, length) == 0) {
+            *(int64_t *)member = index;
+            return 0;
+        }
+        at = bar != NULL ? bar + 1 : NULL;
+    }
+    return ERR(e, ERR_USAGE, "--%s: found \"%.80s\", expected %s", o->name, text, o->choices);
+}
+
+static int set(struct options *o, const struct opt *opt, const char *text, struct err *e)
+{
+    void *member = (char *)o + opt->offset;
+    switch (opt->type) {
+    case OPT_STRING:
+        *(const char **)member = text;
+        return 0;
+    case OPT_FLAG:
+        *(bool *)member = true;
+        return 0;
+    case OPT_CHOICE:
+        return set_choice(opt, member, text, e);
+    case OPT_STOP:
+        if (o->n_stop == OPT_MAX_STOP || *text == '\0')
+            return ERR(e, ERR_USAGE, "--stop: expected up to %d texts, none empty", OPT_MAX_STOP);
+        o->stop[o->n_stop++] = text;
+        return 0;
+    case OPT_INT:
+    case OPT_BYTES:
+    case OPT_REAL:
+        break;
+    }
+    return set_number(opt, member, text, e);
+}
+
+static void set_defaults(struct options *o)
+{
+    memset(o, 0, sizeof *o);
+    for (size_t i = 0; i < N_OPTIONS; i++) {
+        void *member = (char *)o + table[i].offset;
+        if (table[i].type == OPT_REAL)
+            *(double *)member = table[i].missing;
+        else if (table[i].type == OPT_INT || table[i].type == OPT_BYTES)
+            *(int64_t *)member = (int64_t)table[i].missing;
+    }
+}
+
+/* LOCKSTEP_MAX_TOKENS for --max-tokens. Flags are set by "1". Only options of the subcommand are looked at. */
+static int read_environment(struct options *o, const bool *given, struct err *e)
+{
+    for (size_t i = 0; i < N_OPTIONS; i++) {
+        char name[64] = "LOCKSTEP_";
+        size_t n = strlen(name);
+        for (const char *c = table[i].name; *c != '\0' && n + 1 < sizeof name; c++)
+            name[n++] = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+        name[n] = '\0';
+        const char *value = getenv(name);
+        if (value == NULL || given[i] || (table[i].commands & (int)o->command) == 0)
+            continue;
+        if (table[i].type == OPT_FLAG && strcmp(value, "1") != 0 && strcmp(value, "0") != 0)
+            return ERR(e, ERR_USAGE, "environment variable %s: found \"%.80s\", expected 0 or 1", name, value);
+        if (table[i].type == OPT_FLAG && strcmp(value, "0") == 0)
+            continue;
+        if (set(o, &table[i], value, e) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int parse_arguments(struct options *o, int argc, char **argv, bool *given, struct err *e)
+{
+    for (int i = 2; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            o->help_for = o->command;
+            o->command = COMMAND_HELP;
+            return 0;
+        }
+        if (strncmp(argv[i], "--", 2) != 0)
+            return ERR(e, ERR_USAGE, "found \"%.80s\", expected an option (see: lockstep %s --help)", argv[i],
+                       command_name(o->command));
+        const char *name = argv[i] + 2, *equals = strchr(name, '=');
+        const struct opt *opt = find(name, equals != NULL ? (size_t)(equals - name) : strlen(name));
+        if (opt == NULL || (opt->commands & (int)o->command) == 0)
+            return ERR(e, ERR_USAGE, "%s has no option \"%.80s\" (see: lockstep %s --help)", command_name(o->command),
+                       argv[i], command_name(o->command));
+        if (opt->type == OPT_FLAG && equals != NULL)
+            return ERR(e, ERR_USAGE, "--%s takes no value", opt->name);
+        if (opt->type != OPT_FLAG && equals == NULL && i + 1 == argc)
+            return ERR(e, ERR_USAGE, "--%s needs a value: %s", opt->name, opt->argument);
+        const char *value = opt->type == OPT_FLAG ? "" : equals != NULL ? equals + 1 : argv[++i];
+        given[opt - table] = true;
+        if (set(o, opt, value, e) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+int options_parse(struct options *o, int argc, char **argv, struct err *e)
+{
+    bool given[N_OPTIONS] = {false};
+    set_defaults(o);
+    const char *word = argc > 1 ? argv[1] : "help";
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
+        word = "help";
+    if (strcmp(word, "--version") == 0)
+        word = "version";
+    size_t i = 0;
+    while (i < sizeof commands / sizeof commands[0] && strcmp(commands[i].name, word) != 0)
+        i++;
+    if (i == sizeof commands / sizeof commands[0])
+        return ERR(e, ERR_USAGE, "no command \"%.80s\": expected generate, inspect, bench, version or help", word);
+    o->command = commands[i].command;
+    if (o->command == COMMAND_HELP) {
+        for (size_t k = 0; argc > 2 && k < sizeof commands / sizeof commands[0]; k++)
+            if (strcmp(commands[k].name, argv[2]) == 0)
+                o->help_for = commands[k].command;
+        return 0;
+    }
+    if (parse_arguments(o, argc, argv, given, e) != 0)
+        return -1;
+    return read_environment(o, given, e);
+}
+
+/* Text in a column, broken between words. */
+static void print_wrapped(const char *text, int indent, int width)
+{
+    int column = indent;
+    while (*text != '\0') {
+        int word = (int)strcspn(text, " ");
+        if (column > indent && column + 1 + word > width) {
+            printf("\n%*s", indent, "");
+            column = indent;
+        } else if (column > indent) {
+            putchar(' ');
+            column++;
+        }
+        printf("%.*s", word, text);
+        column += word;
+        text += word;
+        text += strspn(text, " ");
+    }
+    putchar('\n');
+}
+
+static void print_overview(void)
+{
+    printf("lockstep %s - tensor-parallel text generation, one MPI rank per device\n\nCommands:\n", LOCKSTEP_VERSION);
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        printf("  %s\n      ", commands[i].usage);
+        print_wrapped(commands[i].help, 6, 100);
+    }
+    printf("\n`lockstep COMMAND --help` lists a command's options. Each option may also come from the environment:\n"
+           "--max-tokens from LOCKSTEP_MAX_TOKENS. `mpirun -q` leaves out mpirun's own words on a failure.\n\n"
+           "Exit status, the same on every rank:\n");
+    static const struct {
+        int code;
+        const char *meaning;
+    } codes[] = {{ERR_NONE, "all done"},
+                 {ERR_REQUEST, "finished, but some prompts failed"},
+                 {ERR_USAGE, "an option is unknown, missing or out of range"},
+                 {ERR_INPUT, "a file or a prompt is malformed or contradicts another"},
+                 {ERR_UNSUPPORTED, "well formed, but not implemented"},
+                 {ERR_IO, "cannot open, read or write"},
+                 {ERR_MEMORY, "too little memory"},
+                 {ERR_DEVICE, "a device failed, or logits are not numbers"},
+                 {ERR_COMM, "MPI failed"},
+                 {ERR_INTERNAL, "a mistake of ours: please report it"}};
+    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++)
+        printf("  %3d  %s\n", codes[i].code, codes[i].meaning);
+}
+
+void options_help(enum command command)
+{
+    if (command == COMMAND_HELP) {
+        print_overview();
+        return;
+    }
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        if (commands[i].command == command) {
+            printf("Usage: %s\n\n", commands[i].usage);
+            print_wrapped(commands[i].help, 0, 100);
+        }
+    printf("\nOptions:\n");
+    for (size_t i = 0; i < N_OPTIONS; i++) {
+        if ((table[i].commands & (int)command) == 0)
+            continue;
+        printf("  --%s%s%s\n      ", table[i].name, table[i].argument != NULL ? " " : "",
+               table[i].argument != NULL ? table[i].argument : "");
+        print_wrapped(table[i].help, 6, 100);
+    }
+}

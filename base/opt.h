@@ -1,0 +1,45 @@
+/* base/opt.h - the command line: one table names every option, its default, range and help. */
+#ifndef BASE_OPT_H
+#define BASE_OPT_H
+
+#include "base/err.h"
+#include "base/progress.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define OPT_MAX_STOP 16
+
+enum command { COMMAND_HELP = 0, COMMAND_GENERATE = 1, COMMAND_INSPECT = 2, COMMAND_BENCH = 4, COMMAND_VERSION = 8 };
+enum device_choice { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
+enum load_format { LOAD_AUTO, LOAD_SAFETENSORS, LOAD_DUMMY };
+
+/* Strings are borrowed from argv or the environment. Numbers that may come from generation_config.json instead are NAN or
+ * -1 when they were not given. */
+struct options {
+    enum command command;
+    enum command help_for; /* with COMMAND_HELP: the subcommand, or COMMAND_HELP for the overview */
+
+    const char *model, *config;
+    const char *prompt, *prompts, *prompt_ids;
+    const char *stop[OPT_MAX_STOP], *stop_token_ids, *logit_bias;
+    int64_t n_stop;
+    double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
+    int64_t max_tokens, min_tokens, top_k, seed, logprobs;
+    bool ignore_eos, include_stop, no_echo, json, no_special, plain_text, keep_special;
+
+    int64_t max_batch, max_batch_tokens, max_model_len, kv_cache_bytes, threads, device, progress, load_format;
+    int64_t ranks;
+    int64_t n_prompt, n_gen, repetitions;
+};
+
+/* Options of argv[1..], then LOCKSTEP_<OPTION> of the environment, then defaults. On failure *e says which option, what
+ * was found and what is expected. */
+int options_parse(struct options *o, int argc, char **argv, struct err *e);
+
+/* Print the overview (COMMAND_HELP) or one subcommand's page to standard output. */
+void options_help(enum command command);
+
+const char *command_name(enum command command);
+
+#endif

@@ -1,0 +1,33 @@
+/* base/progress.h - a bar on standard error for long work; silent where nobody looks. */
+#ifndef BASE_PROGRESS_H
+#define BASE_PROGRESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum progress_mode { PROGRESS_AUTO, PROGRESS_ALWAYS, PROGRESS_NEVER };
+
+struct progress {
+    bool shown;
+    const char *what; /* borrowed: "loading" */
+    const char *unit; /* "B": shown as KiB, MiB, ..; else a plain count of these, e.g. "prompts" */
+    uint64_t total;
+    double started, drawn; /* seconds, monotonic */
+};
+
+/* Is there a terminal behind this descriptor? Under mpirun, whose ranks write into a pseudo terminal or a pipe that
+ * mpirun copies, it is mpirun's own descriptor that counts. */
+bool terminal_behind(int fd);
+
+void progress_open(struct progress *p, enum progress_mode mode, const char *what, const char *unit, uint64_t total);
+
+/* Draws at most ten times a second. `note` (may be NULL) follows the rate. */
+void progress_update(struct progress *p, uint64_t done, const char *note);
+
+/* Take the bar away for a moment, so that a line can be printed; the next update draws it again. */
+void progress_clear(struct progress *p);
+
+/* Remove the bar for good. */
+void progress_close(struct progress *p);
+
+#endif

@@ -1,0 +1,42 @@
+/* coordinator/generate.h - `lockstep generate` on rank 0: prompts in, text or JSON lines out, in input order. */
+#ifndef COORDINATOR_GENERATE_H
+#define COORDINATOR_GENERATE_H
+
+#include "base/opt.h"
+#include "coordinator/prompts.h"
+#include "coordinator/scheduler.h"
+#include "partition/model.h"
+
+struct generate {
+    const struct options *o; /* borrowed */
+    struct tokenizer *tokenizer;
+    struct request_rules rules;
+    struct prompt_list prompts;
+    struct request *request; /* [n] */
+    int n, n_finished, n_failed, next_to_print;
+    int longest; /* tokens of the longest request, prompt and output */
+    uint64_t n_prompt_tokens, n_output_tokens;
+    struct scheduler scheduler;
+    bool streams; /* text goes out as it comes */
+    size_t streamed; /* bytes of the request's text printed so far */
+    struct progress progress;
+    double started, first_token;
+    struct err output_error;
+};
+
+/* Read tokenizer, generation config and prompts; encode. g->longest tells how long sequences get. Rank 0, local. */
+int generate_open(struct generate *g, const struct options *o, const struct model_config *m, struct err *e);
+
+/* With the limits known: queue everything. */
+int generate_start(struct generate *g, const struct limits *l, struct err *e);
+
+/* The two functions of struct loop_client. */
+int generate_next(void *context, struct plan *plan, struct err *e);
+int generate_accept(void *context, const struct step_result *result, struct err *e);
+
+/* Exit status of the run: 0, or ERR_REQUEST if a prompt failed. */
+int generate_status(const struct generate *g);
+
+void generate_close(struct generate *g);
+
+#endif

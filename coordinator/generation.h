@@ -1,0 +1,15 @@
+/* coordinator/generation.h - how text is generated: options of the command line over generation_config.json over defaults. */
+#ifndef COORDINATOR_GENERATION_H
+#define COORDINATOR_GENERATION_H
+
+#include "base/opt.h"
+#include "coordinator/request.h"
+
+/* Fill the rules of a run. Reads MODEL/generation_config.json and, for ids that it lacks, config.json. `vocab` bounds
+ * token ids. Strings are borrowed from *o. *bos is the begin-of-text id, or -1. */
+int generation_rules(struct request_rules *rules, int32_t *bos, const struct options *o, int vocab, struct err *e);
+
+/* "1,2,3" to at most `capacity` ids in [0, vocab); returns the number or -1. `option` names it in messages. */
+int generation_parse_ids(const char *text, int32_t *id, int capacity, int vocab, const char *option, struct err *e);
+
+#endif

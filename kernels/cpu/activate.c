@@ -1,0 +1,35 @@
+/* kernels/cpu/activate.c - the activation functions between the matrices of an MLP. */
+#include "kernels/cpu/cpu.h"
+
+#include <math.h>
+
+static float activation(enum activation kind, float x)
+{
+    switch (kind) {
+    case ACTIVATION_GELU:
+        return 0.5f * x * (1.0f + erff(x * 0.70710678f));
+    case ACTIVATION_GELU_TANH:
+        return 0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
+    case ACTIVATION_RELU:
+        return x < 0.0f ? 0.0f : x; /* NaN stays NaN */
+    case ACTIVATION_SILU:
+        return x / (1.0f + expf(-x));
+    case ACTIVATION_QUICK_GELU:
+        return x / (1.0f + expf(-1.702f * x));
+    }
+    return x;
+}
+
+void cpu_activate(struct queue *q, void *out, const void *x, enum activation kind, bool gated, int n_tokens, int cols)
+{
+    size_t width = gated ? 2 * (size_t)cols : (size_t)cols;
+    size_t n = (size_t)n_tokens * cols;
+    /* Elements, not rows, are shared: a step of one token has one row. One element costs about ten multiply-adds. */
+#pragma omp parallel for num_threads(cpu_threads(q, 10 * n)) schedule(static)
+    for (size_t i = 0; i < n; i++) {
+        size_t t = i / cols, c = i % cols;
+        const float *row = (const float *)x + t * width;
+        float y = activation(kind, row[c]);
+        ((float *)out)[i] = gated ? y * row[cols + c] : y;
+    }
+}

@@ -1,0 +1,148 @@
+/* kernels/cpu/attention.c - attention over the paged cache. Softmax runs along, block of keys by block of keys, so that
+ * no scratch is needed. Several queries that read the same KV head share a pass over its blocks while those are in the
+ * first-level cache; each query's own sums have an order that does not depend on its neighbours. */
+#include "kernels/cpu/cpu.h"
+
+#include <math.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#define QUERIES 16 /* that share a pass */
+
+/* One query head of one token, and its sums so far. */
+struct query {
+    const float *q;
+    float *out;
+    int slot, first, last; /* positions of the keys it sees */
+    float slope;
+    float best, sum; /* the best score, and the sum of exp(score - best) */
+};
+
+#define ISA 128
+#include "kernels/cpu/attention_isa.h"
+#undef ISA
+#if defined(__x86_64__)
+#define ISA 256
+#include "kernels/cpu/attention_isa.h"
+#undef ISA
+#define ISA 512
+#include "kernels/cpu/attention_isa.h"
+#undef ISA
+#endif
+
+typedef void attend_function(struct query *a, const struct heads *h, const float *k, const float *v, int n, int k_pos);
+
+#ifndef CPU_ISA_LIMIT /* for tests of the narrower sets */
+#define CPU_ISA_LIMIT 512
+#endif
+
+static attend_function *choose_attend(void)
+{
+#if defined(__x86_64__)
+    if (CPU_ISA_LIMIT >= 512 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        return attend_avx512;
+    if (CPU_ISA_LIMIT >= 256 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return attend_avx2;
+#endif
+    return attend_base;
+}
+
+/* One call's arguments. */
+struct pass {
+    const float *qkv, *k_cache, *v_cache;
+    float *out;
+    const struct heads *heads;
+    const struct batch *batch;
+    attend_function *attend;
+};
+
+/* Local query heads [*begin, *end) read local KV head kv. */
+static void query_heads(const struct heads *h, int kv, int *begin, int *end)
+{
+    int first = (h->first_kv_head + kv) * h->group - h->first_head, last = first + h->group;
+    *begin = first < 0 ? 0 : first;
+    *end = last > h->n_heads ? h->n_heads : last;
+}
+
+static void start_query(struct query *a, const struct pass *p, int t, int head)
+{
+    const struct heads *h = p->heads;
+    int pos = p->batch->pos[t];
+    a->q = p->qkv + ((size_t)t * (h->n_heads + 2 * h->n_kv_heads) + head) * h->head_dim;
+    a->out = p->out + ((size_t)t * h->n_heads + head) * h->head_dim;
+    a->slot = p->batch->slot[t];
+    a->first = h->window > 0 && pos >= h->window ? pos - h->window + 1 : 0;
+    a->last = a->slot >= 0 && pos / KV_BLOCK_TOKENS < p->batch->blocks_per_slot ? pos : -1; /* else a plan unchecked */
+    a->slope = h->alibi_slopes ? h->alibi_slopes[head] : 0.0f;
+    a->best = -INFINITY;
+    a->sum = 0;
+    for (int d = 0; d < h->head_dim; d++)
+        a->out[d] = 0;
+}
+
+/* Queries of one slot and one KV head, over all blocks that any of them sees. */
+static void run_queries(const struct pass *p, struct query *a, int n, int kv)
+{
+    const struct heads *h = p->heads;
+    int first = a[0].first, last = a[0].last;
+    for (int i = 1; i < n; i++) {
+        first = a[i].first < first ? a[i].first : first;
+        last = a[i].last > last ? a[i].last : last;
+    }
+    const int32_t *table = p->batch->block_table + (ptrdiff_t)a[0].slot * p->batch->blocks_per_slot;
+    for (int b = first / KV_BLOCK_TOKENS; b * KV_BLOCK_TOKENS <= last; b++) {
+        int begin = b * KV_BLOCK_TOKENS, end = begin + KV_BLOCK_TOKENS - 1;
+        if (table[b] < 0)
+            continue;
+        size_t at = ((size_t)table[b] * h->n_kv_heads + kv) * KV_BLOCK_TOKENS * h->head_dim;
+        for (int i = 0; i < n; i++) {
+            int lo = a[i].first > begin ? a[i].first : begin, hi = a[i].last < end ? a[i].last : end;
+            size_t skip = at + (size_t)(lo - begin) * h->head_dim;
+            if (lo <= hi)
+                p->attend(&a[i], h, p->k_cache + skip, p->v_cache + skip, hi - lo + 1, lo);
+        }
+    }
+    for (int i = 0; i < n; i++)
+        for (int d = 0; d < h->head_dim && a[i].sum > 0; d++)
+            a[i].out[d] /= a[i].sum;
+}
+
+/* Queries [i0, i0 + QUERIES) of the list that reads KV head kv: all its heads of token 0, of token 1, .. */
+static void run_unit(const struct pass *p, int kv, int i0)
+{
+    struct query list[QUERIES];
+    int begin, end, n = 0;
+    query_heads(p->heads, kv, &begin, &end);
+    int n_list = end > begin ? (end - begin) * p->batch->n_tokens : 0;
+    for (int i = i0; i < i0 + QUERIES && i < n_list; i++) {
+        struct query next;
+        start_query(&next, p, i / (end - begin), begin + i % (end - begin));
+        if (n > 0 && next.slot != list[0].slot) {
+            run_queries(p, list, n, kv);
+            n = 0;
+        }
+        list[n++] = next;
+    }
+    if (n > 0)
+        run_queries(p, list, n, kv);
+}
+
+void cpu_attention(struct queue *q, void *out, const void *qkv, const void *k_cache, const void *v_cache,
+                   const struct heads *heads, const struct batch *batch)
+{
+    struct pass p = {.qkv = qkv,
+                     .k_cache = k_cache,
+                     .v_cache = v_cache,
+                     .out = out,
+                     .heads = heads,
+                     .batch = batch,
+                     .attend = choose_attend()};
+    int n_units = (batch->n_tokens * heads->group + QUERIES - 1) / QUERIES; /* of one KV head, at most */
+    size_t work = (size_t)batch->n_tokens * heads->n_heads * heads->head_dim;
+    int n_threads = batch->n_tokens > 0 ? cpu_threads(q, work * (size_t)(batch->pos[batch->n_tokens - 1] + 1)) : 1;
+#pragma omp parallel for num_threads(n_threads) schedule(dynamic)
+    for (int i = 0; i < n_units * heads->n_kv_heads; i++)
+        run_unit(&p, i % heads->n_kv_heads, i / heads->n_kv_heads * QUERIES);
+}

@@ -1,0 +1,101 @@
+/* kernels/cpu/matmul.c - the matrix product. One token: the weights stream through at the speed of memory. Many tokens:
+ * a block of weights is made float, and tiles of tokens by rows are summed in registers. A result has the same bits
+ * whatever else is in the batch, wherever its row lies and however many threads work. Built with -O3
+ * -ffp-contract=fast: the sums are meant to be fused. */
+#include "kernels/cpu/cpu.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#define FEW_TOKENS 12  /* up to which weights go straight to registers (measured on a Cascade Lake Xeon) */
+#define TOKENS     64  /* of a block: a multiple of every TILE_T */
+#define ROWS       24  /* of a block: a multiple of every TILE_R */
+#define COLUMNS    512 /* widened at a time: TILE_R rows stay in the first-level cache */
+
+struct product {
+    float *out;
+    const float *x;
+    const void *w;
+    const struct weight *bias;
+    enum dtype type;
+    int n_tokens, rows, cols;
+    bool accumulate;
+};
+
+static inline const void *weight_row(const struct product *m, int r)
+{
+    return (const char *)m->w + (size_t)r * m->cols * dtype_bytes(m->type);
+}
+
+/* The lanes of four sums become four numbers, by halves: lane l and lane l + 8, and so on. */
+static inline void add_lanes(float *out, const float *sum)
+{
+    typedef float quad __attribute__((vector_size(16)));
+    quad s[4];
+    for (int i = 0; i < 4; i++) {
+        quad part[4];
+        memcpy(part, sum + i * 16, sizeof part);
+        s[i] = (part[0] + part[2]) + (part[1] + part[3]);
+    }
+    quad low = __builtin_shufflevector(s[0], s[1], 0, 1, 4, 5) + __builtin_shufflevector(s[0], s[1], 2, 3, 6, 7);
+    quad high = __builtin_shufflevector(s[2], s[3], 0, 1, 4, 5) + __builtin_shufflevector(s[2], s[3], 2, 3, 6, 7);
+    quad all = __builtin_shufflevector(low, high, 0, 2, 4, 6) + __builtin_shufflevector(low, high, 1, 3, 5, 7);
+    memcpy(out, &all, sizeof all);
+}
+
+#define ISA 128
+#include "kernels/cpu/matmul_isa.h"
+#undef ISA
+#if defined(__x86_64__)
+#define ISA 256
+#include "kernels/cpu/matmul_isa.h"
+#undef ISA
+#define ISA 512
+#include "kernels/cpu/matmul_isa.h"
+#undef ISA
+#endif
+
+#ifndef CPU_ISA_LIMIT /* for tests of the narrower sets */
+#define CPU_ISA_LIMIT 512
+#endif
+
+typedef void block_function(const struct product *m, int t0, int n_t, int r0, int n_r);
+
+static block_function *choose_block(void)
+{
+#if defined(__x86_64__)
+    if (CPU_ISA_LIMIT >= 512 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        return block_avx512;
+    if (CPU_ISA_LIMIT >= 256 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return block_avx2;
+#endif
+    return block_base;
+}
+
+static inline int min(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+void cpu_matmul(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                int n_tokens, bool accumulate)
+{
+    struct product m = {.out = out,
+                        .x = x,
+                        .w = w->data,
+                        .bias = bias,
+                        .type = w->type,
+                        .n_tokens = n_tokens,
+                        .rows = w->rows,
+                        .cols = w->cols,
+                        .accumulate = accumulate};
+    int n_row_blocks = (m.rows + ROWS - 1) / ROWS, n_blocks = (n_tokens + TOKENS - 1) / TOKENS * n_row_blocks;
+    block_function *block = choose_block();
+#pragma omp parallel for num_threads(cpu_threads(q, (size_t)n_tokens *m.rows *m.cols)) schedule(static)
+    for (int i = 0; i < n_blocks; i++) {
+        int t0 = i / n_row_blocks * TOKENS, r0 = i % n_row_blocks * ROWS;
+        block(&m, t0, min(TOKENS, n_tokens - t0), r0, min(ROWS, m.rows - r0));
+    }
+}

@@ -1,0 +1,43 @@
+/* kernels/cpu/noise.c - weights without a checkpoint: uniform noise that depends on the seed and the element's index. */
+#include "kernels/cpu/cpu.h"
+
+/* splitmix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014): output number i of the
+ * generator that starts from the seed. Its four 16-bit parts serve the elements 4i .. 4i+3. */
+static inline uint64_t splitmix64(uint64_t seed, uint64_t i)
+{
+    uint64_t z = seed + (i + 1) * 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+/* float_to_bf16 for numbers, without the call: there may be billions of them. */
+static inline uint16_t round_bf16(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return (uint16_t)((bits + 0x7FFFu + (bits >> 16 & 1)) >> 16);
+}
+
+static inline void store(void *data, enum dtype type, size_t i, float x)
+{
+    if (type == DTYPE_BF16)
+        ((uint16_t *)data)[i] = round_bf16(x);
+    else
+        dtype_store(data, type, i, x);
+}
+
+void cpu_fill_noise(struct queue *q, struct weight *w, uint64_t seed, float center, float scale)
+{
+    size_t n = (size_t)w->rows * (size_t)w->cols, n_words = (n + 3) / 4;
+    void *data = w->data;
+    enum dtype type = w->type;
+#pragma omp parallel for num_threads(cpu_threads(q, n)) schedule(static)
+    for (size_t i = 0; i < n_words; i++) {
+        uint64_t word = splitmix64(seed, i);
+        for (size_t k = 4 * i; k < 4 * i + 4 && k < n; k++, word >>= 16) {
+            float unit = ((float)(word & 0xFFFF) - 32767.5f) * (1.0f / 32767.5f);
+            store(data, type, k, center + scale * unit);
+        }
+    }
+}

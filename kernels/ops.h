@@ -1,0 +1,190 @@
+/* kernels/ops.h - the table of operations. kernels/cpu/ and kernels/cuda/ are twins behind it: the CPU twin is the
+ * readable reference. An operation never allocates, never waits and never fails by itself: what goes wrong is recorded
+ * in queue.err, later operations go on, and the step looks at it once.
+ *
+ * Shapes are row-major. "act" is the queue's activation type: every `void *` activation below is an array of it.
+ * Dimensions are this rank's share unless said; any of them may be 0 (a rank without heads or columns is legal). */
+#ifndef KERNELS_OPS_H
+#define KERNELS_OPS_H
+
+#include "base/dtype.h"
+#include "base/err.h"
+#include "base/formula.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define KV_BLOCK_TOKENS 16
+
+/* Where operations run, in order. */
+struct queue {
+    void *stream;    /* cudaStream_t; NULL on the CPU */
+    enum dtype act;  /* type of all activations and of the KV cache; DTYPE_F32 on the CPU */
+    int n_threads;   /* CPU threads that an operation may use, >= 1 */
+    struct err err;  /* sticky: the first failure */
+};
+
+/* A matrix or vector of weights, dense, in the checkpoint's type. Vectors have rows == 1. data may be NULL when empty. */
+struct weight {
+    void *data;
+    enum dtype type;
+    int rows, cols;
+};
+
+/* One step's ragged batch: token t belongs to the sequence in slot[t] and stands at pos[t]. Device memory. */
+struct batch {
+    int n_tokens;
+    const int32_t *token;    /* [n_tokens] id to feed */
+    const int32_t *slot;     /* [n_tokens] */
+    const int32_t *pos;      /* [n_tokens] position in its sequence, from 0 */
+    const int32_t *rope_len; /* [n_tokens] sequence length that chooses the rotation (see struct rope) */
+    const int32_t *block_table; /* [n_slots, blocks_per_slot] KV block of every 16 positions of a slot */
+    int blocks_per_slot;
+};
+
+/* One layer's attention heads on this rank. Local head h is global head first_head + h and reads the local KV head
+ * (first_head + h) / group - first_kv_head. */
+struct heads {
+    int n_heads, n_kv_heads, head_dim;
+    int first_head, first_kv_head, group; /* group: query heads per KV head in the whole model */
+    float scale;                          /* of q.k */
+    int window;                           /* keys k with pos-window < k <= pos are seen; 0: all k <= pos */
+    const float *alibi_slopes;            /* [n_heads] device memory: score += slope * k; NULL: none */
+};
+
+#define SAMPLING_MAX_BIAS 300
+#define SAMPLING_MAX_EOS  16
+#define SAMPLING_MAX_TOP  20
+
+/* How one sequence is sampled. Flat: rides in the plan. Order of application (Hugging Face's): logit_bias,
+ * repetition_penalty, frequency and presence penalty, min_tokens (eos ids forbidden), temperature, top_k, top_p, min_p. */
+struct sampling {
+    uint64_t seed;
+    float temperature;        /* 0: greedy, the lowest id among equals */
+    float top_p, min_p;       /* 1 and 0: off */
+    float repetition_penalty; /* 1: off; over distinct ids of prompt and output: s < 0 ? s * p : s / p */
+    float presence_penalty;   /* over ids of the output: s -= presence + frequency * count */
+    float frequency_penalty;
+    int32_t top_k;      /* 0: off */
+    int32_t prompt_len; /* tokens of the prompt: history before it is prompt, after it output */
+    int32_t min_tokens; /* eos ids are forbidden while fewer tokens have been generated */
+    int32_t n_eos, eos[SAMPLING_MAX_EOS]; /* ids that min_tokens forbids */
+    int32_t n_top;                        /* log-probabilities wanted: the best n_top (0..SAMPLING_MAX_TOP) */
+    int32_t n_bias;
+    int32_t bias_id[SAMPLING_MAX_BIAS];
+    float bias[SAMPLING_MAX_BIAS];
+};
+
+/* What the device keeps per slot between steps. */
+struct sampler {
+    int n_slots, max_len, vocab;   /* vocab: of the whole model */
+    int32_t *history;              /* [n_slots, max_len] every token fed so far, by position */
+    int32_t *last_token;           /* [n_slots] the token sampled last */
+    struct sampling *params;       /* [n_slots] */
+    void *scratch;                 /* ops->sample_scratch_bytes(vocab) bytes a row, for max_rows rows */
+};
+
+/* One sampled token, as the host reads it. Log-probabilities are log_softmax of the logits before any of the above. */
+struct sampled {
+    int32_t token;
+    int32_t slot;
+    float logprob;
+    int32_t top_id[SAMPLING_MAX_TOP];   /* [n_top] best first, the lower id first among equals */
+    float top_logprob[SAMPLING_MAX_TOP];
+};
+
+struct ops {
+    const char *name; /* "cpu", "cuda" */
+    enum dtype (*act_type)(enum dtype weights); /* the activation type for a checkpoint of this type */
+
+    /* Memory of the device. alloc: 256-byte aligned, zeroed, NULL (and queue.err) when there is none. These may wait. */
+    void *(*alloc)(struct queue *q, size_t bytes);
+    void (*free)(struct queue *q, void *p);
+    /* Bytes that could be allocated now. On the CPU the ranks of a node share them. */
+    size_t (*free_memory)(struct queue *q);
+    bool shares_host_memory;
+    /* Host to device, `rows` rows of `width` bytes, pitches in bytes. The source may be reused after ops->wait. */
+    void (*upload)(struct queue *q, void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width,
+                   size_t rows);
+    /* The same with a transposition: src is [rows, cols] with row pitch src_ld, dst becomes [cols, rows] with row pitch
+     * dst_ld; pitches and sizes in elements of the type. */
+    void (*upload_transposed)(struct queue *q, void *dst, size_t dst_ld, const void *src, size_t src_ld, size_t rows,
+                              size_t cols, enum dtype type);
+    void (*download)(struct queue *q, void *dst, const void *src, size_t bytes);
+    /* Fill with uniform noise in [-scale, scale] around `center`, the same for equal (seed, first + i). For benchmarks
+     * without a checkpoint. */
+    void (*fill_noise)(struct queue *q, struct weight *w, uint64_t seed, float center, float scale);
+    /* Xor of all 64-bit words of data (bytes: a multiple of 64): reads as fast as the machine can, the limit that decode
+     * is measured against. Waits. */
+    uint64_t (*read_stream)(struct queue *q, const void *data, size_t bytes);
+    void (*wait)(struct queue *q);
+
+    /* token[t] = planned[t] >= 0 ? planned[t] : s->last_token[slot[t]]; s->history[slot[t]][pos[t]] = token[t]. */
+    void (*feed)(struct queue *q, int32_t *token, const int32_t *planned, const int32_t *slot, const int32_t *pos,
+                 const struct sampler *s, int n_tokens);
+
+    /* out[t] = table[token[t] - first_id], or zeros for ids that another rank's rows hold. out: [n_tokens, table->cols] */
+    void (*embed)(struct queue *q, void *out, const int32_t *token, const struct weight *table, int first_id,
+                  int n_tokens);
+    /* x[t] += table[pos[t] + offset]. x: [n_tokens, table->cols] */
+    void (*add_position)(struct queue *q, void *x, const struct weight *table, const int32_t *pos, int offset,
+                         int n_tokens);
+    /* x += y, n elements. */
+    void (*add)(struct queue *q, void *x, const void *y, size_t n);
+    /* If add != NULL, first x += add. Then out[t] = norm(x[t]) over dim columns. out may alias x. w NULL: ones,
+     * b NULL: zeros. */
+    void (*norm)(struct queue *q, void *out, void *x, const void *add, enum norm_kind kind, const struct weight *w,
+                 const struct weight *b, int n_tokens, int dim, float eps);
+
+    /* out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]) (+ out[t][o] if accumulate). x: [n_tokens, w->cols],
+     * out: [n_tokens, w->rows]; bias NULL or [1, w->rows]. Without columns the sum is 0. A result does not depend on
+     * what else is in the batch. */
+    void (*matmul)(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                   int n_tokens, bool accumulate);
+
+    /* cos_sin[t] = { cos(angle_j) .., sin(angle_j) .. }, j < dims/2, times attention_scaling, where
+     * angle_j = pos[t] * inv_freq_j(rope_len[t]). float [n_tokens, dims] on every backend. */
+    void (*rope_table)(struct queue *q, float *cos_sin, const struct rope *rope, const int32_t *pos,
+                       const int32_t *rope_len, int n_tokens);
+    /* In place on qkv [n_tokens, (n_heads + 2 n_kv_heads) head_dim] = q heads, k heads, v heads: per-head RMS norm of q
+     * and k (q_norm, k_norm: [1, head_dim] or NULL), rotation (rope NULL: none), then k and v into the cache.
+     * k_cache, v_cache: [n_blocks, n_kv_heads, KV_BLOCK_TOKENS, head_dim] of act. */
+    void (*qkv_store)(struct queue *q, void *qkv, void *k_cache, void *v_cache, const struct heads *heads,
+                      const struct batch *batch, const struct rope *rope, const float *cos_sin,
+                      const struct weight *q_norm, const struct weight *k_norm, float eps);
+    /* out[t][h] = sum_k softmax_k(scale q.k + slope k) v over the cached positions of slot[t] that pos[t] may see.
+     * qkv as above; out: [n_tokens, n_heads head_dim]. Softmax in float. */
+    void (*attention)(struct queue *q, void *out, const void *qkv, const void *k_cache, const void *v_cache,
+                      const struct heads *heads, const struct batch *batch);
+
+    /* gated: x is [n_tokens, 2 cols] = gate then up, out[t][c] = act(gate) * up; else x is [n_tokens, cols],
+     * out[t][c] = act(x). out: [n_tokens, cols], may alias x only when not gated. */
+    void (*activate)(struct queue *q, void *out, const void *x, enum activation kind, bool gated, int n_tokens,
+                     int cols);
+
+    /* out[i] = x[row[i]]. x: [.., dim], out: [n_rows, dim]; row: device memory. */
+    void (*gather_rows)(struct queue *q, void *out, const void *x, const int32_t *row, int n_rows, int dim);
+    /* Column blocks of the ranks, one after the other, become rows: out[i][begin_r + c] = in_r[i][c] where in_r, at
+     * element offset n_rows * begin_r of `in`, is [n_rows, begin_{r+1} - begin_r]. begin: host [n_ranks + 1]. */
+    void (*join_columns)(struct queue *q, void *out, const void *in, const int *begin, int n_ranks, int n_rows);
+
+    /* For every row i < n_rows: logits[i] [s->vocab] (read only) choose the token after the row_len[i] tokens that the
+     * sequence in row_slot[i] has so far; stored in out[i] and s->last_token. Uniform numbers come from
+     * philox_uniform(seed, row_len[i]). */
+    void (*sample)(struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
+                   const int32_t *row_len, const struct sampler *s, int n_rows);
+    size_t (*sample_scratch_bytes)(int vocab);
+};
+
+extern const struct ops ops_cpu;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,106 @@
+/* main.c - options, subcommands: opens everything in order, closes in reverse. */
+#include "base/opt.h"
+#include "coordinator/generate.h"
+#include "coordinator/inspect.h"
+#include "rank/bench.h"
+#include "rank/fatal.h"
+#include "rank/instance.h"
+#include "rank/loop.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Rank 0: from options to what every rank must know. */
+static struct instance_setup make_setup(const struct options *o, const struct model_config *m, int longest, int n_seqs)
+{
+    struct instance_setup setup = {
+        .kv_bytes = o->kv_cache_bytes, .threads = (int32_t)o->threads, .progress = (int32_t)o->progress};
+    struct limits *l = &setup.limits;
+    int64_t len = o->max_model_len > 0 ? o->max_model_len : longest;
+    if (m->positions_end && len > m->max_positions)
+        len = m->max_positions;
+    l->max_seqs = n_seqs < o->max_batch ? n_seqs : (int32_t)o->max_batch;
+    l->max_seqs = l->max_seqs > 0 ? l->max_seqs : 1;
+    l->max_batch_tokens = (int32_t)o->max_batch_tokens;
+    l->max_len = len > 0 ? (int32_t)len : 1;
+    l->max_logit_rows = l->max_seqs;
+    int64_t blocks = (int64_t)l->max_seqs * limits_blocks_per_slot(l);
+    l->n_blocks = blocks < INT32_MAX ? (int32_t)blocks : INT32_MAX;
+    return setup;
+}
+
+static int open_generate(struct generate *g, const struct options *o, struct model_config *m, struct checkpoint *c,
+                         struct err *e)
+{
+    if (o->model == NULL)
+        return ERR(e, ERR_USAGE, "generate needs --model DIR");
+    if (o->device == DEVICE_CUDA)
+        return ERR(e, ERR_UNSUPPORTED, "--device cuda: this build has only the cpu backend");
+    if (o->max_batch_tokens < o->max_batch)
+        return ERR(e, ERR_USAGE, "--max-batch-tokens %lld is less than --max-batch %lld: each running sequence needs one token",
+                   (long long)o->max_batch_tokens, (long long)o->max_batch);
+    if (model_config_read(m, o->model, e) != 0 || checkpoint_open(c, o->model, e) != 0)
+        return -1;
+    return generate_open(g, o, m, e);
+}
+
+static int run_generate(struct world *w, const struct options *o, struct err *e)
+{
+    struct instance_setup setup = {0};
+    struct model_config m = {0};
+    struct checkpoint c = {0};
+    struct generate g = {0};
+    struct instance instance;
+    const struct loop_client client = {&g, generate_next, generate_accept};
+    int status = 0;
+    if (w->rank == 0 && open_generate(&g, o, &m, &c, e) == 0)
+        setup = make_setup(o, &m, g.longest, g.n);
+    fatal_agree(w, e);
+    instance_open(&instance, w, &m, &c, &setup, e);
+    if (w->rank == 0)
+        (void)generate_start(&g, &setup.limits, e);
+    fatal_agree(w, e);
+    loop_run(&instance.engine, &client, e);
+    if (w->rank == 0)
+        status = generate_status(&g);
+    MPI_CHECK(MPI_Bcast(&status, 1, MPI_INT, 0, w->comm));
+    generate_close(&g);
+    instance_close(&instance);
+    return status;
+}
+
+/* Commands that need no ranks: every process answers for itself. */
+static int run_alone(const struct options *o)
+{
+    struct err e = {0};
+    if (o->command == COMMAND_HELP)
+        options_help(o->help_for);
+    else if (o->command == COMMAND_VERSION)
+        printf("lockstep %s\n", LOCKSTEP_VERSION);
+    else if (inspect_run(o, &e) != 0)
+        return fatal_local(&e);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct err e = {0};
+    struct options o;
+    struct world w;
+    (void)signal(SIGPIPE, SIG_IGN); /* a reader that leaves becomes a write error with a name */
+    bool parsed = options_parse(&o, argc, argv, &e) == 0;
+    if (parsed && o.command != COMMAND_GENERATE && o.command != COMMAND_BENCH)
+        return run_alone(&o);
+    struct err start = {0};
+    if (world_open(&w, &argc, &argv, &start) != 0)
+        fatal(&start);
+    if (w.rank != 0) /* rank 0's options count; another rank's environment must not lead it elsewhere */
+        e = (struct err){0};
+    fatal_agree(&w, &e);
+    int command = (int)o.command;
+    MPI_CHECK(MPI_Bcast(&command, 1, MPI_INT, 0, w.comm));
+    int status = command == COMMAND_GENERATE ? run_generate(&w, &o, &e) : bench_run(&w, &o, &e);
+    world_close(&w);
+    return status;
+}

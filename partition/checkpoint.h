@@ -1,0 +1,69 @@
+/* partition/checkpoint.h - the tensors of a Hugging Face folder: model.safetensors, or the shards of its index. Only
+ * headers are read here. Everything in the files is hostile until checked. */
+#ifndef PARTITION_CHECKPOINT_H
+#define PARTITION_CHECKPOINT_H
+
+#include "base/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define CHECKPOINT_MAX_DIMS    8
+#define CHECKPOINT_MAX_TENSORS 1000000
+#define CHECKPOINT_MAX_FILES   10000
+#define CHECKPOINT_MAX_HEADER  100000000 /* bytes of JSON in one file: the library's own limit */
+
+struct tensor_info {
+    uint32_t name;  /* offset of the NUL-terminated name in checkpoint.text */
+    uint32_t dtype; /* offset of the dtype's name ("BF16") in checkpoint.text */
+    int32_t file;   /* index into checkpoint.file */
+    int32_t n_dims;
+    int64_t shape[CHECKPOINT_MAX_DIMS];
+    uint64_t offset, bytes; /* in the file, absolute; bytes == product of shape x element bytes */
+};
+
+/* Flat arrays, so that rank 0 can open and broadcast it (see rank/load.c). */
+struct checkpoint {
+    char dir[4096];
+    int32_t n_tensors, n_files;
+    struct tensor_info *tensor; /* sorted by name */
+    uint32_t *file;             /* [n_files] offsets of the plain file names in text */
+    char *text;                 /* [text_bytes] NUL-terminated strings */
+    size_t text_bytes;
+};
+
+/* Open model_dir. Refuses by name: pickle-only folders (with what to do), GGUF, and everything malformed. The caller
+ * closes; checkpoint_close accepts a zeroed struct. */
+int checkpoint_open(struct checkpoint *c, const char *model_dir, struct err *e);
+void checkpoint_close(struct checkpoint *c);
+
+/* Index of a tensor, or -1. */
+int checkpoint_find(const struct checkpoint *c, const char *name);
+
+static inline const char *checkpoint_tensor_name(const struct checkpoint *c, int tensor)
+{
+    return c->text + c->tensor[tensor].name;
+}
+
+static inline const char *checkpoint_file_name(const struct checkpoint *c, int file)
+{
+    return c->text + c->file[file];
+}
+
+/* Set *e and return -1 if the folder holds weights only in a format that we do not read (pickles, GGUF, adapters, ...);
+ * 0 if it does not. */
+int checkpoint_refuse_formats(const char *model_dir, struct err *e);
+
+/* The path, or its last part if it is too long for a message of one line. */
+const char *checkpoint_short_path(const char *path);
+
+/* Add a string to c->text; its offset goes to *offset. */
+int checkpoint_add_text(struct checkpoint *c, const char *text, uint32_t *offset, struct err *e);
+
+/* Parse one safetensors header: `head` holds the first head_bytes = 8 + N bytes of a file of file_bytes bytes. Appends to
+ * *c the tensors with file index `file`, in order of their offsets; checkpoint_open sorts them by name later. `what`
+ * names the file in messages. Exposed for tests and fuzzing. */
+int checkpoint_parse_header(struct checkpoint *c, int file, const char *what, const unsigned char *head,
+                            size_t head_bytes, uint64_t file_bytes, struct err *e);
+
+#endif

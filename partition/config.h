@@ -1,0 +1,48 @@
+/* partition/config.h - what the families' config functions read config.json with. Only for partition/.
+ *
+ * A failure is recorded in c->e (the first one wins) and the default is returned, so a family reads all its keys in a
+ * row and looks at c->e once. */
+#ifndef PARTITION_CONFIG_H
+#define PARTITION_CONFIG_H
+
+#include "base/json.h"
+#include "partition/model.h"
+
+#define CONFIG_MAX_HIDDEN    (1 << 20)
+#define CONFIG_MAX_HEADS     65536
+#define CONFIG_MAX_VOCAB     (1 << 24)
+#define CONFIG_MAX_FFN       (1 << 22)
+#define CONFIG_MAX_HEAD_DIM  1024
+#define CONFIG_MAX_POSITIONS (1 << 30)
+
+/* One JSON object and its name in messages; all borrowed. */
+struct config {
+    const json_t *json;
+    const char *what;
+    struct err *e;
+};
+
+/* `keys` lists spellings, "n_embd|hidden_size": the first one that is present and not null counts. */
+int config_int(const struct config *c, const char *keys, int missing, int low, int high);
+double config_real(const struct config *c, const char *keys, double missing, double low, double high);
+/* The same without a default: absence is refused. */
+int config_need_int(const struct config *c, const char *keys, int low, int high);
+double config_need_real(const struct config *c, const char *keys, double low, double high);
+
+bool config_bool(const struct config *c, const char *key, bool missing);
+enum activation config_activation(const struct config *c, const char *key, enum activation missing);
+
+/* The key is there but null, which is not always the same as absent. */
+bool config_is_null(const struct config *c, const char *key);
+/* The key is there and is not null. */
+bool config_has(const struct config *c, const char *key);
+
+/* Sizes that every family has, under all their spellings; `missing` holds the class defaults of the family in
+ * n_layers, hidden, n_heads and vocab. Sets embed_dim = hidden, n_kv_heads = n_heads and head_dim = hidden / n_heads
+ * (0 when that is not whole: see config_divide_heads). */
+void config_sizes(struct model_config *m, const struct config *c, const struct model_config *missing);
+
+/* Refuse a hidden size that the heads do not divide: for families whose head_dim is no key of its own. */
+void config_divide_heads(const struct model_config *m, const struct config *c);
+
+#endif

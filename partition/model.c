@@ -1,0 +1,145 @@
+/* partition/model.c - see model.h: what is common to all families; the rest is in families/. */
+#include "partition/model.h"
+
+#include "base/json.h"
+#include "partition/checkpoint.h"
+#include "partition/config.h"
+#include "partition/families/families.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define CONFIG_MAX_BYTES ((size_t)16 << 20)
+
+/* Compressed or quantised weights, by the name of the method. */
+static void refuse_quantised(const struct config *c)
+{
+    static const char *const keys[] = {"quantization_config", "compression_config", "quantization"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        if (!config_has(c, keys[i]))
+            continue;
+        const json_t *method = json_object_get(json_object_get(c->json, keys[i]), "quant_method");
+        ERR(c->e, ERR_UNSUPPORTED,
+            "%s: \"%s\" says that the weights are quantised (method %.60s), which is not implemented: use the "
+            "unquantised repository (F32, F16 or BF16)",
+            c->what, keys[i], json_is_string(method) ? json_string_value(method) : "not named");
+    }
+}
+
+static const struct family *find_family(const struct config *c)
+{
+    const struct family *family = NULL;
+    const char *type = json_get_string(c->json, "model_type", NULL, c->what, c->e);
+    const char *architecture = json_string_value(json_array_get(json_object_get(c->json, "architectures"), 0));
+    if (type != NULL)
+        family = family_find(type);
+    else if (architecture != NULL)
+        family = family_of_architecture(architecture);
+    if (family != NULL)
+        return family;
+    if (type == NULL && architecture == NULL)
+        ERR(c->e, ERR_INPUT, "%s: neither \"model_type\" nor \"architectures\" is there, expected a model_type of %s",
+            c->what, family_names());
+    else
+        ERR(c->e, ERR_UNSUPPORTED, "%s: \"%s\" is \"%.60s\"%s, which is not implemented; expected one of %s", c->what,
+            type != NULL ? "model_type" : "architectures", type != NULL ? type : architecture,
+            config_has(c, "text_config") ? " (a wrapper around \"text_config\")" : "", family_names());
+    return NULL;
+}
+
+static void read_dtype(struct model_config *m, const struct config *c)
+{
+    const char *key = config_has(c, "dtype") ? "dtype" : "torch_dtype";
+    const char *name = json_get_string(c->json, key, "float32", c->what, c->e);
+    if (strcmp(name, "float32") == 0)
+        m->dtype = DTYPE_F32;
+    else if (strcmp(name, "float16") == 0)
+        m->dtype = DTYPE_F16;
+    else if (strcmp(name, "bfloat16") == 0)
+        m->dtype = DTYPE_BF16;
+    else
+        ERR(c->e, ERR_UNSUPPORTED, "%s: \"%s\" is \"%.60s\", expected float32, float16 or bfloat16", c->what, key,
+            name);
+}
+
+/* What no single key can break but two together can. */
+static void check_sizes(const struct model_config *m, const struct config *c)
+{
+    if (c->e->code != ERR_NONE)
+        return;
+    if (m->n_heads % m->n_kv_heads != 0)
+        ERR(c->e, ERR_INPUT, "%s: \"num_key_value_heads\" is %d, expected a divisor of the %d attention heads", c->what,
+            m->n_kv_heads, m->n_heads);
+    if (m->head_dim < 1 || m->head_dim > CONFIG_MAX_HEAD_DIM)
+        ERR(c->e, ERR_INPUT, "%s: a head has %d dimensions (hidden size %d / %d heads), expected [1, %d]", c->what,
+            m->head_dim, m->hidden, m->n_heads, CONFIG_MAX_HEAD_DIM);
+    if (m->ffn < 1 || m->ffn > CONFIG_MAX_FFN)
+        ERR(c->e, ERR_INPUT, "%s: the MLP is %d wide, expected [1, %d]", c->what, m->ffn, CONFIG_MAX_FFN);
+}
+
+int model_config_parse(struct model_config *m, const char *text, size_t bytes, const char *what, struct err *e)
+{
+    memset(m, 0, sizeof *m);
+    json_t *json = json_parse(text, bytes, what, e);
+    if (json == NULL)
+        return -1;
+    const struct config c = {json, what, e};
+    if (!json_is_object(json))
+        ERR(e, ERR_INPUT, "%s: is %s, expected an object", what, json_type_name(json));
+    else
+        refuse_quantised(&c);
+    const struct family *family = e->code == ERR_NONE ? find_family(&c) : NULL;
+    if (family != NULL) {
+        (void)snprintf(m->model_type, sizeof m->model_type, "%s", family->model_type);
+        read_dtype(m, &c);
+        family->config(m, &c);
+        check_sizes(m, &c);
+    }
+    json_decref(json);
+    return e->code == ERR_NONE ? 0 : -1;
+}
+
+int model_config_read(struct model_config *m, const char *model_dir, struct err *e)
+{
+    char path[PATH_MAX];
+    size_t bytes = 0;
+    struct stat info;
+    memset(m, 0, sizeof *m);
+    if (stat(model_dir, &info) == 0 && !S_ISDIR(info.st_mode))
+        return ERR(e, ERR_INPUT, "%s: is a file, expected the folder that holds config.json and model.safetensors",
+                   checkpoint_short_path(model_dir));
+    if ((size_t)snprintf(path, sizeof path, "%s/config.json", model_dir) >= sizeof path)
+        return ERR(e, ERR_INPUT, "%s: the path is too long", checkpoint_short_path(model_dir));
+    if (stat(path, &info) != 0) {
+        if (checkpoint_refuse_formats(model_dir, e) != 0)
+            return -1;
+    } else if (!S_ISREG(info.st_mode)) {
+        return ERR(e, ERR_INPUT, "%s: not a regular file", checkpoint_short_path(path));
+    }
+    char *text = file_read(path, CONFIG_MAX_BYTES, &bytes, e);
+    if (text == NULL)
+        return -1;
+    int rc = model_config_parse(m, text, bytes, checkpoint_short_path(path), e);
+    free(text);
+    return rc;
+}
+
+float model_alibi_slope(int head, int n_heads)
+{
+    int closest = 1;
+    while (closest <= n_heads / 2)
+        closest *= 2;
+    bool extra = head >= closest;
+    float base = (float)exp2(-(extra ? 4.0 : 8.0) / closest);
+    int exponent = extra ? 2 * (head - closest) + 1 : head + 1;
+    return powf(base, (float)exponent);
+}
+
+float model_attention_scale(const struct model_config *m, int layer)
+{
+    return m->scale_by_inverse_layer ? m->attention_scale / (float)(layer + 1) : m->attention_scale;
+}

@@ -1,0 +1,69 @@
+/* partition/model.h - what a model is, in numbers and switches. It knows no family: partition/families/ translates. */
+#ifndef PARTITION_MODEL_H
+#define PARTITION_MODEL_H
+
+#include "base/dtype.h"
+#include "base/err.h"
+#include "base/formula.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define MODEL_MAX_LAYERS 1024
+
+enum position_kind {
+    POSITION_LEARNED, /* a table, added to the embedding */
+    POSITION_ROPE,
+    POSITION_ALIBI
+};
+
+/* Whole-model sizes; flat: rank 0 reads it and broadcasts it as it is. */
+struct model_config {
+    char model_type[32]; /* as in config.json; for messages and for choosing the family, not for arithmetic */
+    int n_layers, hidden, n_heads, n_kv_heads, head_dim, ffn, vocab;
+    int embed_dim;      /* width of the embedding table; != hidden needs WEIGHT_PROJECT_IN and _OUT (OPT-350m) */
+    int max_positions;  /* of the config; 0: not bounded by anything (BLOOM) */
+    bool positions_end; /* beyond max_positions there is nothing: prompt + output must fit (learned tables, GPT-J) */
+
+    enum dtype dtype; /* torch_dtype; what a run without weights (dummy) uses. Real weights keep their own type */
+
+    enum norm_kind norm;
+    float norm_eps;
+    enum activation activation;
+    bool gated_mlp; /* down(act(gate x) * up x) */
+
+    bool parallel_residual;  /* x + attn(norm x) + mlp(norm' x): one all-reduce a layer */
+    bool shared_norm;        /* parallel residual with one norm for both (GPT-J) */
+    bool post_norm;          /* x = norm(x + sublayer(x)) (OPT-350m) */
+    bool residual_is_normed; /* the residual branches off after the norm (BLOOM's apply_residual_connection_post_...) */
+    bool embed_norm;         /* norm right after the embedding (BLOOM) */
+    bool final_norm;
+    bool norm_affine; /* norms have weight (and bias if NORM_LAYER); false: neither (OPT's elementwise_affine) */
+    bool qk_norm;     /* RMS norm of every q and k head before the rotation (Qwen3) */
+
+    bool qkv_bias, out_bias, mlp_bias, head_bias, norm_bias;
+    bool tied_head; /* logits use the embedding table */
+
+    enum position_kind position;
+    int position_offset; /* added to the position before the table is indexed (OPT: 2) */
+    struct rope rope;    /* POSITION_ROPE */
+
+    float attention_scale;        /* of q.k in layer 0 */
+    bool scale_by_inverse_layer;  /* layer i: attention_scale / (i + 1) (GPT-2's scale_attn_by_inverse_layer_idx) */
+    int window[MODEL_MAX_LAYERS]; /* sliding window of each layer in tokens; 0: full attention */
+};
+
+/* Read MODEL_DIR/config.json. Missing keys mean the family's class defaults; contradictions, absurd sizes and
+ * everything not implemented are refused by name. */
+int model_config_read(struct model_config *m, const char *model_dir, struct err *e);
+
+/* The same from memory; `what` names the text in messages. */
+int model_config_parse(struct model_config *m, const char *text, size_t bytes, const char *what, struct err *e);
+
+/* Slope of ALiBi for global head h of n_heads (Press et al. 2021; the code's rule for other than powers of two). */
+float model_alibi_slope(int head, int n_heads);
+
+/* Multiplier of q.k in a layer. */
+float model_attention_scale(const struct model_config *m, int layer);
+
+#endif

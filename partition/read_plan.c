@@ -1,0 +1,179 @@
+/* partition/read_plan.c - see read_plan.h. */
+#include "partition/read_plan.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MERGE_GAP 4096 /* bytes between two tensors that are read rather than skipped */
+
+/* While a plan is built. */
+struct builder {
+    struct read_plan *p;
+    const struct checkpoint *c;
+    size_t block_bytes;
+    size_t block_capacity, segment_capacity;
+    struct err *e;
+};
+
+/* One more element at the end of a growing array; NULL when memory is short. */
+static void *grow(void *array, int *n, size_t *capacity, size_t size, struct err *e)
+{
+    if ((size_t)*n == *capacity) {
+        size_t more = *capacity > 0 ? 2 * *capacity : 256;
+        void *grown = more <= INT_MAX ? realloc(array, more * size) : NULL;
+        if (grown == NULL) {
+            ERR(e, ERR_MEMORY, "out of host memory for a read plan of %zu parts", more);
+            return NULL;
+        }
+        array = grown;
+        *capacity = more;
+    }
+    (*n)++;
+    return array;
+}
+
+static int add_block(struct builder *b, int file, uint64_t offset)
+{
+    struct read_plan *p = b->p;
+    struct read_block *grown = grow(p->block, &p->n_blocks, &b->block_capacity, sizeof *grown, b->e);
+    if (grown == NULL)
+        return -1;
+    p->block = grown;
+    p->block[p->n_blocks - 1] = (struct read_block){.file = file, .offset = offset, .first_segment = p->n_segments};
+    return 0;
+}
+
+static int add_segment(struct builder *b, const struct read_segment *segment, size_t bytes)
+{
+    struct read_plan *p = b->p;
+    struct read_segment *grown = grow(p->segment, &p->n_segments, &b->segment_capacity, sizeof *grown, b->e);
+    if (grown == NULL)
+        return -1;
+    p->segment = grown;
+    p->segment[p->n_segments - 1] = *segment;
+    struct read_block *block = &p->block[p->n_blocks - 1];
+    block->bytes = segment->block_offset + bytes;
+    block->n_segments++;
+    return 0;
+}
+
+/* Append the rows of a tensor, to the last block while it has room. */
+static int add_tensor(struct builder *b, int tensor)
+{
+    const struct tensor_info *t = &b->c->tensor[tensor];
+    int64_t rows = t->n_dims == 2 ? t->shape[0] : 1;
+    int64_t row_elements = t->n_dims > 0 ? t->shape[t->n_dims - 1] : 1;
+    size_t row_bytes = t->bytes / (uint64_t)rows;
+    for (int64_t row = 0; row < rows;) {
+        uint64_t at = t->offset + (uint64_t)row * row_bytes;
+        const struct read_block *last = b->p->n_blocks > 0 ? &b->p->block[b->p->n_blocks - 1] : NULL;
+        bool joins = last != NULL && last->file == t->file && at >= last->offset + last->bytes &&
+                     at - last->offset - last->bytes <= MERGE_GAP && at + row_bytes <= last->offset + b->block_bytes;
+        if (!joins && add_block(b, t->file, at) != 0)
+            return -1;
+        const struct read_block *block = &b->p->block[b->p->n_blocks - 1];
+        size_t from = (size_t)(at - block->offset);
+        int64_t n = from < b->block_bytes ? (int64_t)((b->block_bytes - from) / row_bytes) : 0;
+        if (n < 1)
+            n = 1; /* a row longer than a block */
+        if (n > rows - row)
+            n = rows - row;
+        const struct read_segment segment = {tensor, row, n, row_elements, from};
+        if (add_segment(b, &segment, (size_t)n * row_bytes) != 0)
+            return -1;
+        row += n;
+    }
+    return 0;
+}
+
+/* A tensor's place, for sorting. */
+struct place {
+    int file, tensor;
+    uint64_t offset;
+};
+
+static int by_place(const void *left, const void *right)
+{
+    const struct place *a = left, *b = right;
+    if (a->file != b->file)
+        return a->file < b->file ? -1 : 1;
+    return a->offset < b->offset ? -1 : a->offset > b->offset;
+}
+
+int read_plan_build(struct read_plan *p, const struct checkpoint *c, const struct weight_map *whole, size_t block_bytes,
+                    struct err *e)
+{
+    struct builder b = {.p = p, .c = c, .block_bytes = block_bytes, .e = e};
+    int n = 0, rc = -1;
+    memset(p, 0, sizeof *p);
+    struct place *place = err_calloc(e, (size_t)whole->n_slices, sizeof *place, "the read plan");
+    if (place == NULL)
+        goto out;
+    for (int i = 0; i < whole->n_slices; i++) {
+        int tensor = whole->slice[i].tensor;
+        if (n == 0 || place[n - 1].tensor != tensor) /* slices are sorted by tensor */
+            place[n++] = (struct place){c->tensor[tensor].file, tensor, c->tensor[tensor].offset};
+    }
+    qsort(place, (size_t)n, sizeof *place, by_place);
+    for (int i = 0; i < n; i++)
+        if (add_tensor(&b, place[i].tensor) != 0)
+            goto out;
+    for (int i = 0; i < p->n_blocks; i++) {
+        p->bytes += p->block[i].bytes;
+        if (p->block[i].bytes > p->max_block_bytes)
+            p->max_block_bytes = p->block[i].bytes;
+    }
+    rc = 0;
+out:
+    free(place);
+    if (rc != 0)
+        read_plan_free(p);
+    return rc;
+}
+
+void read_plan_free(struct read_plan *p)
+{
+    free(p->block);
+    free(p->segment);
+    memset(p, 0, sizeof *p);
+}
+
+/* The first slice of a tensor, or n_slices. */
+static int first_slice(const struct weight_map *map, int tensor)
+{
+    int low = 0, high = map->n_slices;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (map->slice[middle].tensor < tensor)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+void read_plan_scatter(const struct read_plan *p, const struct weight_map *map, const struct checkpoint *c, int block,
+                       const void *bytes, read_sink *sink, void *context)
+{
+    const struct read_block *b = &p->block[block];
+    for (int i = 0; i < b->n_segments; i++) {
+        const struct read_segment *segment = &p->segment[b->first_segment + i];
+        const struct tensor_info *t = &c->tensor[segment->tensor];
+        const unsigned char *start = (const unsigned char *)bytes + segment->block_offset;
+        int64_t tensor_rows = t->n_dims == 2 ? t->shape[0] : 1, end = segment->row + segment->n_rows;
+        size_t element = (size_t)(t->bytes / (uint64_t)(tensor_rows * segment->row_elements));
+        for (int j = first_slice(map, segment->tensor); j < map->n_slices; j++) {
+            const struct weight_slice *s = &map->slice[j];
+            if (s->tensor != segment->tensor || s->row >= end)
+                break;
+            int64_t from = s->row > segment->row ? s->row : segment->row;
+            int64_t to = s->row + s->rows < end ? s->row + s->rows : end;
+            if (from >= to)
+                continue;
+            int64_t at = (from - segment->row) * segment->row_elements + s->col, moved = from - s->row;
+            sink(context, s->slot, s->dst_row + (s->transpose ? 0 : moved), s->dst_col + (s->transpose ? moved : 0),
+                 start + (size_t)at * element, segment->row_elements, to - from, s->cols, s->transpose);
+        }
+    }
+}

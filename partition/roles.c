@@ -1,0 +1,115 @@
+/* partition/roles.c - see roles.h and weights.h: which roles a config has, and how large they are. */
+#include "partition/roles.h"
+
+const struct role roles[WEIGHT_COUNT] = {
+    [WEIGHT_EMBED] = {"embed", AXIS_VOCAB, AXIS_EMBED},
+    [WEIGHT_POSITION] = {"position", AXIS_POSITIONS, AXIS_HIDDEN},
+    [WEIGHT_EMBED_NORM] = {"embed_norm", AXIS_HIDDEN, AXIS_ONE},
+    [WEIGHT_EMBED_NORM_BIAS] = {"embed_norm_bias", AXIS_HIDDEN, AXIS_ONE},
+    [WEIGHT_PROJECT_IN] = {"project_in", AXIS_HIDDEN, AXIS_EMBED},
+    [WEIGHT_PROJECT_OUT] = {"project_out", AXIS_EMBED, AXIS_HIDDEN},
+    [WEIGHT_FINAL_NORM] = {"final_norm", AXIS_HIDDEN, AXIS_ONE},
+    [WEIGHT_FINAL_NORM_BIAS] = {"final_norm_bias", AXIS_HIDDEN, AXIS_ONE},
+    [WEIGHT_HEAD] = {"head", AXIS_VOCAB, AXIS_EMBED},
+    [WEIGHT_HEAD_BIAS] = {"head_bias", AXIS_VOCAB, AXIS_ONE},
+    [WEIGHT_ATTN_NORM] = {"attn_norm", AXIS_HIDDEN, AXIS_ONE},
+    [WEIGHT_ATTN_NORM_BIAS] = {"attn_norm_bias", AXIS_HIDDEN, AXIS_ONE},
+    [WEIGHT_QKV] = {"qkv", AXIS_QKV, AXIS_HIDDEN},
+    [WEIGHT_QKV_BIAS] = {"qkv_bias", AXIS_QKV, AXIS_ONE},
+    [WEIGHT_Q_NORM] = {"q_norm", AXIS_HEAD_DIM, AXIS_ONE},
+    [WEIGHT_K_NORM] = {"k_norm", AXIS_HEAD_DIM, AXIS_ONE},
+    [WEIGHT_OUT] = {"out", AXIS_HIDDEN, AXIS_HEADS},
+    [WEIGHT_OUT_BIAS] = {"out_bias", AXIS_HIDDEN_ONCE, AXIS_ONE},
+    [WEIGHT_MLP_NORM] = {"mlp_norm", AXIS_HIDDEN, AXIS_ONE},
+    [WEIGHT_MLP_NORM_BIAS] = {"mlp_norm_bias", AXIS_HIDDEN, AXIS_ONE},
+    [WEIGHT_MLP_IN] = {"mlp_in", AXIS_MLP_IN, AXIS_HIDDEN},
+    [WEIGHT_MLP_IN_BIAS] = {"mlp_in_bias", AXIS_MLP_IN, AXIS_ONE},
+    [WEIGHT_MLP_OUT] = {"mlp_out", AXIS_HIDDEN, AXIS_FFN},
+    [WEIGHT_MLP_OUT_BIAS] = {"mlp_out_bias", AXIS_HIDDEN_ONCE, AXIS_ONE},
+};
+
+const char *weight_name(enum weight_id id)
+{
+    return roles[id].name;
+}
+
+bool weight_exists(const struct model_config *m, enum weight_id id)
+{
+    bool affine = m->norm_affine, bias = m->norm_affine && m->norm_bias;
+    switch (id) {
+    case WEIGHT_POSITION:
+        return m->position == POSITION_LEARNED;
+    case WEIGHT_EMBED_NORM:
+        return m->embed_norm && affine;
+    case WEIGHT_EMBED_NORM_BIAS:
+        return m->embed_norm && bias;
+    case WEIGHT_PROJECT_IN:
+    case WEIGHT_PROJECT_OUT:
+        return m->embed_dim != m->hidden;
+    case WEIGHT_FINAL_NORM:
+        return m->final_norm && affine;
+    case WEIGHT_FINAL_NORM_BIAS:
+        return m->final_norm && bias;
+    case WEIGHT_HEAD:
+        return !m->tied_head;
+    case WEIGHT_HEAD_BIAS:
+        return m->head_bias;
+    case WEIGHT_ATTN_NORM:
+        return affine;
+    case WEIGHT_ATTN_NORM_BIAS:
+        return bias;
+    case WEIGHT_QKV_BIAS:
+        return m->qkv_bias;
+    case WEIGHT_Q_NORM:
+    case WEIGHT_K_NORM:
+        return m->qk_norm;
+    case WEIGHT_OUT_BIAS:
+        return m->out_bias;
+    case WEIGHT_MLP_NORM:
+        return !m->shared_norm && affine;
+    case WEIGHT_MLP_NORM_BIAS:
+        return !m->shared_norm && bias;
+    case WEIGHT_MLP_IN_BIAS:
+    case WEIGHT_MLP_OUT_BIAS:
+        return m->mlp_bias;
+    case WEIGHT_EMBED:
+    case WEIGHT_QKV:
+    case WEIGHT_OUT:
+    case WEIGHT_MLP_IN:
+    case WEIGHT_MLP_OUT:
+        return true;
+    case WEIGHT_COUNT:
+        break;
+    }
+    return false;
+}
+
+int64_t role_axis_length(const struct model_config *m, const struct shard *s, enum axis axis)
+{
+    int64_t heads = range_length(s->heads), kv_heads = range_length(s->kv_heads), ffn = range_length(s->ffn);
+    switch (axis) {
+    case AXIS_HIDDEN:
+        return m->hidden;
+    case AXIS_HIDDEN_ONCE:
+        return s->rank == 0 ? m->hidden : 0;
+    case AXIS_EMBED:
+        return m->embed_dim;
+    case AXIS_VOCAB:
+        return range_length(s->vocab);
+    case AXIS_POSITIONS:
+        return (int64_t)m->max_positions + m->position_offset;
+    case AXIS_HEAD_DIM:
+        return m->head_dim;
+    case AXIS_QKV:
+        return (heads + 2 * kv_heads) * m->head_dim;
+    case AXIS_HEADS:
+        return heads * m->head_dim;
+    case AXIS_FFN:
+        return ffn;
+    case AXIS_MLP_IN:
+        return m->gated_mlp ? 2 * ffn : ffn;
+    case AXIS_ONE:
+        break;
+    }
+    return 1;
+}

@@ -1,0 +1,31 @@
+/* partition/roles.h - the dimensions of each role (enum weight_id), whole and on a rank. Only for partition/. */
+#ifndef PARTITION_ROLES_H
+#define PARTITION_ROLES_H
+
+#include "partition/weights.h"
+
+/* What a dimension of a role counts. */
+enum axis {
+    AXIS_ONE, /* a vector has no second dimension */
+    AXIS_HIDDEN,
+    AXIS_HIDDEN_ONCE, /* rank 0 only: added to a partial sum */
+    AXIS_EMBED,
+    AXIS_VOCAB,
+    AXIS_POSITIONS,
+    AXIS_HEAD_DIM,
+    AXIS_QKV,
+    AXIS_HEADS, /* n_heads x head_dim */
+    AXIS_FFN,
+    AXIS_MLP_IN /* ffn, or twice that if gated */
+};
+
+struct role {
+    const char *name;
+    enum axis out, in;
+};
+extern const struct role roles[WEIGHT_COUNT];
+
+/* Length of an axis on the rank of s. */
+int64_t role_axis_length(const struct model_config *m, const struct shard *s, enum axis axis);
+
+#endif

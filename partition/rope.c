@@ -1,0 +1,229 @@
+/* partition/rope.c - see rope.h. The formulas are those of transformers' modeling_rope_utils.py (4.57), in float where
+ * it computes in float32 tensors and in double where it computes in Python numbers. */
+#include "partition/rope.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define TWO_PI     6.283185307179586
+#define MAX_FACTOR 1e6
+
+/* What the scalings share. `p` is the dictionary rope_parameters or rope_scaling, whose json may be NULL. */
+struct scaling {
+    struct config p;
+    const struct config *top;
+    double theta;
+    int max_positions;
+};
+
+static float power(double theta, int j, int dims)
+{
+    return powf((float)theta, (float)(2 * j) / (float)dims);
+}
+
+void rope_plain(struct rope *rope, enum rope_layout layout, int dims, double theta)
+{
+    rope->layout = layout;
+    rope->growth = ROPE_FIXED;
+    rope->dims = dims;
+    rope->attention_scaling = 1.0f;
+    for (int j = 0; j < dims / 2; j++)
+        rope->inv_freq[j] = 1.0f / power(theta, j, dims);
+}
+
+static void scale_default(struct rope *rope, const struct scaling *s)
+{
+    (void)rope;
+    (void)s;
+}
+
+static void scale_linear(struct rope *rope, const struct scaling *s)
+{
+    float factor = (float)config_need_real(&s->p, "factor", 1, MAX_FACTOR);
+    for (int j = 0; j < rope->dims / 2; j++)
+        rope->inv_freq[j] /= factor;
+}
+
+/* The base grows with the sequence, so it is the layer code that computes it. */
+static void scale_dynamic(struct rope *rope, const struct scaling *s)
+{
+    rope->growth = ROPE_DYNAMIC;
+    rope->long_from = s->max_positions;
+    rope->theta = (float)s->theta;
+    rope->factor = (float)config_need_real(&s->p, "factor", 1, MAX_FACTOR);
+    if (rope->dims < 4)
+        ERR(s->p.e, ERR_INPUT, "%s: \"dynamic\" needs at least 4 rotated dimensions, the config has %d", s->p.what,
+            rope->dims);
+}
+
+static void scale_llama3(struct rope *rope, const struct scaling *s)
+{
+    float factor = (float)config_need_real(&s->p, "factor", 1, MAX_FACTOR);
+    double low = config_need_real(&s->p, "low_freq_factor", 1e-6, MAX_FACTOR);
+    double high = config_need_real(&s->p, "high_freq_factor", 1e-6, MAX_FACTOR);
+    int original = config_need_int(&s->p, "original_max_position_embeddings", 1, CONFIG_MAX_POSITIONS);
+    if (high <= low)
+        ERR(s->p.e, ERR_INPUT, "%s: \"high_freq_factor\" is %g, expected more than \"low_freq_factor\" (%g)", s->p.what,
+            high, low);
+    if (s->p.e->code != ERR_NONE)
+        return;
+    float longest = (float)(original / low), shortest = (float)(original / high);
+    for (int j = 0; j < rope->dims / 2; j++) {
+        float inv = rope->inv_freq[j], wave = (float)TWO_PI / inv;
+        float smooth = ((float)original / wave - (float)low) / (float)(high - low);
+        if (wave > longest)
+            rope->inv_freq[j] = inv / factor;
+        else if (wave >= shortest)
+            rope->inv_freq[j] = (1.0f - smooth) * inv / factor + smooth * inv;
+    }
+}
+
+static double yarn_scale(double factor, double mscale)
+{
+    return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
+}
+
+/* The dimension that turns `rotations` times over the original context. */
+static double yarn_dimension(double rotations, int dims, double theta, int original)
+{
+    return dims * log(original / (rotations * TWO_PI)) / (2 * log(theta));
+}
+
+/* 0 counts as absent, as it does in Python's `x or default`. */
+static double real_or(const struct config *p, const char *key, double otherwise)
+{
+    double x = config_real(p, key, otherwise, 0, MAX_FACTOR);
+    return x > 0 ? x : otherwise;
+}
+
+/* YaRN (Peng et al. 2023, section 3.2 and 3.4). */
+static void scale_yarn(struct rope *rope, const struct scaling *s)
+{
+    const struct config *p = &s->p;
+    int dims = rope->dims;
+    double factor = config_need_real(p, "factor", 1, MAX_FACTOR);
+    int original = config_int(p, "original_max_position_embeddings", s->max_positions, 1, CONFIG_MAX_POSITIONS);
+    double mscale = config_real(p, "mscale", 0, 0, MAX_FACTOR);
+    double mscale_all = config_real(p, "mscale_all_dim", 0, 0, MAX_FACTOR);
+    double attention = mscale > 0 && mscale_all > 0 ? yarn_scale(factor, mscale) / yarn_scale(factor, mscale_all)
+                                                    : yarn_scale(factor, 1);
+    rope->attention_scaling = (float)config_real(p, "attention_factor", attention, 1e-6, MAX_FACTOR);
+
+    double low = yarn_dimension(real_or(p, "beta_fast", 32), dims, s->theta, original);
+    double high = yarn_dimension(real_or(p, "beta_slow", 1), dims, s->theta, original);
+    if (config_bool(p, "truncate", true)) {
+        low = floor(low);
+        high = ceil(high);
+    }
+    low = fmax(low, 0);
+    high = fmin(high, dims - 1);
+    if (low == high)
+        high += 0.001;
+    for (int j = 0; j < dims / 2; j++) {
+        float ramp = ((float)j - (float)low) / (float)(high - low);
+        float keep = 1.0f - fminf(fmaxf(ramp, 0.0f), 1.0f); /* 1: as trained, 0: interpolated */
+        float freq = power(s->theta, j, dims);
+        rope->inv_freq[j] = 1.0f / ((float)factor * freq) * (1.0f - keep) + 1.0f / freq * keep;
+    }
+}
+
+static void read_factors(const struct scaling *s, const char *key, float *inv_freq, int dims)
+{
+    const json_t *list = json_object_get(s->p.json, key);
+    if (!json_is_array(list) || json_array_size(list) != (size_t)(dims / 2)) {
+        ERR(s->p.e, ERR_INPUT, "%s: \"%s\" is %s of %zu, expected an array of %d numbers", s->p.what, key,
+            json_type_name(list), json_array_size(list), dims / 2);
+        return;
+    }
+    for (int j = 0; j < dims / 2; j++) {
+        const json_t *item = json_array_get(list, (size_t)j);
+        double x = json_number_value(item);
+        if (!(x >= 1e-6 && x <= 1e9)) {
+            ERR(s->p.e, ERR_INPUT, "%s: \"%s\"[%d] is %s (%g), expected a number in [1e-06, 1e+09]", s->p.what, key, j,
+                json_type_name(item), x);
+            return;
+        }
+        inv_freq[j] = 1.0f / ((float)x * power(s->theta, j, dims));
+    }
+}
+
+/* LongRoPE: one table up to the original context, another beyond it. */
+static void scale_longrope(struct rope *rope, const struct scaling *s)
+{
+    const char *key = "original_max_position_embeddings";
+    int original = config_int(s->top, key, 0, 1, CONFIG_MAX_POSITIONS);
+    if (original == 0)
+        original = config_int(&s->p, key, 0, 1, CONFIG_MAX_POSITIONS);
+    double factor = (double)s->max_positions / (original > 0 ? original : 1);
+    if (original == 0) {
+        original = s->max_positions;
+        factor = config_real(&s->p, "factor", 1, 1, MAX_FACTOR);
+    }
+    double attention = factor > 1 && original > 1 ? sqrt(1 + log(factor) / log(original)) : 1;
+    rope->attention_scaling = (float)config_real(&s->p, "attention_factor", attention, 1e-6, MAX_FACTOR);
+    rope->growth = ROPE_LONG;
+    rope->long_from = original;
+    read_factors(s, "short_factor", rope->inv_freq, rope->dims);
+    read_factors(s, "long_factor", rope->inv_freq_long, rope->dims);
+}
+
+/* NULL, with the failure in c->e, when the dictionary names no scaling that we know. */
+static void (*find_scaling(const struct config *p))(struct rope *, const struct scaling *)
+{
+    static const struct {
+        const char *name;
+        void (*scale)(struct rope *, const struct scaling *);
+    } table[] = {{"default", scale_default}, {"linear", scale_linear}, {"dynamic", scale_dynamic},
+                 {"llama3", scale_llama3},   {"yarn", scale_yarn},     {"longrope", scale_longrope},
+                 {"su", scale_longrope}};
+    if (p->json == NULL)
+        return scale_default;
+    const char *type = json_get_string(p->json, "rope_type", NULL, p->what, p->e);
+    if (type == NULL)
+        type = json_get_string(p->json, "type", "default", p->what, p->e);
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+        if (strcmp(type, table[i].name) == 0)
+            return table[i].scale;
+    ERR(p->e, ERR_UNSUPPORTED,
+        "%s: \"rope_type\" is \"%.60s\", expected default, linear, dynamic, llama3, yarn or longrope", p->what, type);
+    return NULL;
+}
+
+/* The dictionary with the scaling: v5's, else v4's, else none. */
+static int find_dictionary(struct config *p, const struct config *c, char *what, size_t what_bytes)
+{
+    const char *key = config_has(c, "rope_parameters") ? "rope_parameters" : "rope_scaling";
+    (void)snprintf(what, what_bytes, "%s: \"%s\"", c->what, key);
+    *p = (struct config){config_has(c, key) ? json_object_get(c->json, key) : NULL, what, c->e};
+    if (p->json == NULL)
+        return 0;
+    if (!json_is_object(p->json))
+        return ERR(c->e, ERR_INPUT, "%s is %s, expected an object or null", what, json_type_name(p->json));
+    if (json_is_object(json_object_get(p->json, "full_attention")) ||
+        json_is_object(json_object_get(p->json, "sliding_attention")))
+        return ERR(c->e, ERR_UNSUPPORTED, "%s differs between layer types, which is not implemented", what);
+    return 0;
+}
+
+void rope_read(struct model_config *m, const struct config *c, const struct rope_keys *keys)
+{
+    char what[300];
+    struct scaling s = {.top = c, .max_positions = m->max_positions};
+    if (find_dictionary(&s.p, c, what, sizeof what) != 0)
+        return;
+    double theta = config_real(c, keys->theta, keys->theta_missing, 2, 1e15);
+    s.theta = config_real(&s.p, "rope_theta", theta, 2, 1e15);
+    double fraction = config_real(c, keys->fraction, keys->fraction_missing, 0, 1);
+    fraction = config_real(&s.p, "partial_rotary_factor", fraction, 0, 1);
+    int dims = (int)(m->head_dim * fraction);
+    if (dims < 2 || dims % 2 != 0 || dims > 2 * ROPE_MAX_PAIRS) {
+        ERR(c->e, ERR_INPUT, "%s: %d of the %d dimensions of a head are rotated, expected an even number in [2, %d]",
+            c->what, dims, m->head_dim, 2 * ROPE_MAX_PAIRS);
+        return;
+    }
+    rope_plain(&m->rope, ROPE_HALF, dims, s.theta);
+    void (*scale)(struct rope *, const struct scaling *) = find_scaling(&s.p);
+    if (scale != NULL && c->e->code == ERR_NONE)
+        scale(&m->rope, &s);
+}

@@ -1,0 +1,22 @@
+/* partition/rope.h - from the rope keys of config.json, of transformers 4 and 5, to struct rope. Only for partition/. */
+#ifndef PARTITION_ROPE_H
+#define PARTITION_ROPE_H
+
+#include "partition/config.h"
+
+/* How a family spells the two parameters that are not part of the scaling, and their defaults. */
+struct rope_keys {
+    const char *theta;
+    double theta_missing;
+    const char *fraction; /* of head_dim that rotates */
+    double fraction_missing;
+};
+
+/* Fill m->rope, half-split, from `rope_parameters` (v5) or `rope_scaling` and the family's keys (v4). Needs
+ * m->head_dim and m->max_positions. Failures go to c->e. */
+void rope_read(struct model_config *m, const struct config *c, const struct rope_keys *keys);
+
+/* Unscaled frequencies: 1 / theta^(2j/dims). */
+void rope_plain(struct rope *rope, enum rope_layout layout, int dims, double theta);
+
+#endif

@@ -1,0 +1,34 @@
+/* partition/shard.h - THE split rule: which heads, columns and vocabulary rows a rank holds. The only place that knows. */
+#ifndef PARTITION_SHARD_H
+#define PARTITION_SHARD_H
+
+#include "partition/model.h"
+
+/* Half open. */
+struct range {
+    int begin, end;
+};
+
+struct shard {
+    int rank, n_ranks;
+    struct range heads;    /* query heads */
+    struct range kv_heads; /* every KV head that these query heads read; ranks may share one */
+    struct range ffn;      /* columns of the MLP */
+    struct range vocab;    /* rows of the embedding and of the head */
+};
+
+static inline int range_length(struct range r)
+{
+    return r.end - r.begin;
+}
+
+/* n units over n_ranks, as evenly as they go, the first ranks one more. */
+struct range shard_units(int n, int rank, int n_ranks);
+
+/* n columns in units of the largest power of two <= 64 that leaves every rank at least 8 units (so that products stay
+ * friendly to wide loads where the size allows), the remainder with the last rank that has any. */
+struct range shard_columns(int n, int rank, int n_ranks);
+
+void shard_make(struct shard *s, const struct model_config *m, int rank, int n_ranks);
+
+#endif

@@ -1,0 +1,374 @@
+/* partition/weights.c - see weights.h: where in a checkpoint a rank's share of each role lies. */
+#include "partition/weights.h"
+
+#include "partition/families/families.h"
+#include "partition/roles.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* While a map is built. */
+struct builder {
+    struct weight_map *map;
+    const struct model_config *m;
+    const struct shard *s; /* this rank */
+    struct shard whole;    /* rank 0 of 1 */
+    const struct checkpoint *c;
+    const struct family *family;
+    bool with_prefix;
+    size_t capacity; /* of map->slice */
+    struct err *e;
+};
+
+/* ---- names ---- */
+
+static bool in_list(const char *const *list, const char *name)
+{
+    for (; *list != NULL; list++)
+        if (strcmp(*list, name) == 0)
+            return true;
+    return false;
+}
+
+/* The name in the file of a source's name: prefix, and the layer in place of %d. */
+static void file_name(const struct family *family, bool with_prefix, const char *name, int layer, char *to,
+                      size_t bytes)
+{
+    const char *prefix = with_prefix && !in_list(family->outside_prefix, name) ? family->prefix : "";
+    const char *percent = strstr(name, "%d");
+    if (percent == NULL)
+        (void)snprintf(to, bytes, "%s%s", prefix, name);
+    else
+        (void)snprintf(to, bytes, "%s%.*s%d%s", prefix, (int)(percent - name), name, layer, percent + 2);
+}
+
+/* The prefix is there or not for all names: the first weight that is found either way decides. */
+static bool find_prefix(const struct family *family, const struct checkpoint *c)
+{
+    char name[128];
+    for (const struct weight_source *source = family->source; source->name != NULL; source++) {
+        if (in_list(family->outside_prefix, source->name))
+            continue;
+        for (int with = 1; with >= 0; with--) {
+            file_name(family, with != 0, source->name, 0, name, sizeof name);
+            if (checkpoint_find(c, name) >= 0)
+                return with != 0;
+        }
+    }
+    return true;
+}
+
+/* The tensor of a source, or -1. A tied table may be stored under the head's name only. */
+static int find_tensor(const struct builder *b, const struct weight_source *source, int layer, char *name, size_t bytes)
+{
+    file_name(b->family, b->with_prefix, source->name, layer, name, bytes);
+    int tensor = checkpoint_find(b->c, name);
+    if (tensor >= 0 || source->id != WEIGHT_EMBED || !b->m->tied_head)
+        return tensor;
+    for (const struct weight_source *head = b->family->source; head->name != NULL; head++) {
+        char other[128];
+        if (head->id != WEIGHT_HEAD)
+            continue;
+        file_name(b->family, b->with_prefix, head->name, layer, other, sizeof other);
+        tensor = checkpoint_find(b->c, other);
+    }
+    return tensor;
+}
+
+/* ---- slices ---- */
+
+/* `count` out features of the source, from `from` on, go to the slot's rows (or columns, of a vector) from `to` on. */
+static void add_slice(struct builder *b, const struct weight_source *source, int tensor, int64_t from, int64_t to,
+                      int64_t count)
+{
+    enum axis in_axis = roles[source->id].in;
+    int64_t in = role_axis_length(b->m, b->s, in_axis), in_from = 0;
+    if (in_axis == AXIS_HEADS)
+        in_from = (int64_t)b->s->heads.begin * b->m->head_dim;
+    else if (in_axis == AXIS_FFN)
+        in_from = b->s->ffn.begin;
+    if (count == 0 || in == 0 || b->e->code != ERR_NONE)
+        return;
+    if ((size_t)b->map->n_slices == b->capacity) {
+        size_t capacity = b->capacity > 0 ? 2 * b->capacity : 1024;
+        struct weight_slice *grown = realloc(b->map->slice, capacity * sizeof *grown);
+        if (grown == NULL) {
+            ERR(b->e, ERR_MEMORY, "out of host memory for %zu weight slices", capacity);
+            return;
+        }
+        b->map->slice = grown;
+        b->capacity = capacity;
+    }
+    struct weight_slice *slice = &b->map->slice[b->map->n_slices++];
+    *slice = (struct weight_slice){.tensor = tensor, .slot = b->map->n_slots};
+    if (in_axis == AXIS_ONE) {
+        slice->col = from, slice->rows = 1, slice->cols = count, slice->dst_col = to;
+    } else if (source->in_out) {
+        slice->row = in_from, slice->col = from, slice->rows = in, slice->cols = count, slice->dst_row = to;
+        slice->transpose = true;
+    } else {
+        slice->row = from, slice->col = in_from, slice->rows = count, slice->cols = in, slice->dst_row = to;
+    }
+}
+
+/* The out features of a QKV part. */
+static void slice_qkv(struct builder *b, const struct weight_source *source, int tensor)
+{
+    int64_t d = b->m->head_dim, n_q = range_length(b->s->heads) * d, n_kv = range_length(b->s->kv_heads) * d;
+    int64_t q = b->s->heads.begin * d, kv = b->s->kv_heads.begin * d;
+    int64_t all_q = b->m->n_heads * d, all_kv = b->m->n_kv_heads * d;
+    switch (source->part) {
+    case PART_Q:
+        add_slice(b, source, tensor, q, 0, n_q);
+        break;
+    case PART_K:
+        add_slice(b, source, tensor, kv, n_q, n_kv);
+        break;
+    case PART_V:
+        add_slice(b, source, tensor, kv, n_q + n_kv, n_kv);
+        break;
+    case PART_QKV_BLOCKS:
+        add_slice(b, source, tensor, q, 0, n_q);
+        add_slice(b, source, tensor, all_q + kv, n_q, n_kv);
+        add_slice(b, source, tensor, all_q + all_kv + kv, n_q + n_kv, n_kv);
+        break;
+    case PART_QKV_PER_HEAD:
+        for (int h = b->s->heads.begin; h < b->s->heads.end; h++)
+            for (int part = 0; part < 3; part++)
+                add_slice(b, source, tensor, (3 * h + part) * d, part * n_q + (h - b->s->heads.begin) * d, d);
+        break;
+    case PART_WHOLE:
+    case PART_GATE:
+    case PART_UP:
+        ERR(b->e, ERR_INTERNAL, "family %s: no such part of %s", b->family->model_type, weight_name(source->id));
+    }
+}
+
+static void slice_source(struct builder *b, const struct weight_source *source, int tensor)
+{
+    int64_t ffn = range_length(b->s->ffn);
+    enum axis out = roles[source->id].out;
+    if (out == AXIS_QKV)
+        slice_qkv(b, source, tensor);
+    else if (out == AXIS_MLP_IN)
+        add_slice(b, source, tensor, b->s->ffn.begin, source->part == PART_UP ? ffn : 0, ffn);
+    else
+        add_slice(b, source, tensor, out == AXIS_VOCAB ? b->s->vocab.begin : 0, 0, role_axis_length(b->m, b->s, out));
+}
+
+/* ---- checks ---- */
+
+/* Out features of the whole tensor of a source. */
+static int64_t source_out(const struct builder *b, const struct weight_source *source)
+{
+    int64_t d = b->m->head_dim;
+    switch (source->part) {
+    case PART_Q:
+        return b->m->n_heads * d;
+    case PART_K:
+    case PART_V:
+        return b->m->n_kv_heads * d;
+    case PART_GATE:
+    case PART_UP:
+        return b->m->ffn;
+    case PART_QKV_PER_HEAD: /* as many KV heads as heads: the families with it know no other */
+    case PART_QKV_BLOCKS:
+    case PART_WHOLE:
+        break;
+    }
+    return role_axis_length(b->m, &b->whole, roles[source->id].out);
+}
+
+static void format_shape(char *to, size_t bytes, const int64_t *shape, int n)
+{
+    size_t used = (size_t)snprintf(to, bytes, "[");
+    for (int i = 0; i < n && used < bytes; i++)
+        used += (size_t)snprintf(to + used, bytes - used, "%s%lld", i > 0 ? ", " : "", (long long)shape[i]);
+    if (used < bytes)
+        (void)snprintf(to + used, bytes - used, "]");
+}
+
+static int check_shape(const struct builder *b, const struct weight_source *source, const struct tensor_info *t,
+                       const char *name)
+{
+    int64_t out = source_out(b, source), in = role_axis_length(b->m, &b->whole, roles[source->id].in);
+    int64_t want[2] = {source->in_out ? in : out, source->in_out ? out : in};
+    int n = roles[source->id].in == AXIS_ONE ? 1 : 2;
+    if (t->n_dims == n && t->shape[0] == want[0] && (n == 1 || t->shape[1] == want[1]))
+        return 0;
+    char found[120], expected[60];
+    format_shape(found, sizeof found, t->shape, t->n_dims);
+    format_shape(expected, sizeof expected, want, n);
+    return ERR(b->e, ERR_INPUT, "%s/%.80s: tensor \"%s\" has shape %s, expected %s from config.json",
+               checkpoint_short_path(b->c->dir), checkpoint_file_name(b->c, t->file), name, found, expected);
+}
+
+/* The slot takes its type from its first part. */
+static int check_type(const struct builder *b, struct weight_slot *slot, const struct tensor_info *t, const char *name,
+                      bool first)
+{
+    const char *found = b->c->text + t->dtype;
+    enum dtype type = DTYPE_F32;
+    while (type < DTYPE_COUNT && strcmp(found, dtype_name(type)) != 0)
+        type++;
+    if (type == DTYPE_COUNT)
+        return ERR(b->e, ERR_UNSUPPORTED, "%s/%.80s: tensor \"%s\" is %s%s, expected F32, F16 or BF16",
+                   checkpoint_short_path(b->c->dir), checkpoint_file_name(b->c, t->file), name, found,
+                   found[0] == 'F' && strcmp(found, "F64") != 0 ? " (quantised)" : "");
+    if (!first && type != slot->type)
+        return ERR(b->e, ERR_UNSUPPORTED, "%s/%.80s: tensor \"%s\" is %s, expected %s like the other parts of %s",
+                   checkpoint_short_path(b->c->dir), checkpoint_file_name(b->c, t->file), name, found,
+                   dtype_name(slot->type), weight_name(slot->id));
+    slot->type = type;
+    return 0;
+}
+
+/* ---- the map ---- */
+
+/* Fill the slices of the slot at map->n_slots. */
+static int add_sources(struct builder *b, struct weight_slot *slot)
+{
+    bool first = true;
+    for (const struct weight_source *source = b->family->source; source->name != NULL; source++) {
+        char name[128];
+        if (source->id != slot->id)
+            continue;
+        int tensor = find_tensor(b, source, slot->layer, name, sizeof name);
+        if (tensor < 0)
+            return ERR(b->e, ERR_INPUT,
+                       "%s: tensor \"%s\" is missing among the %d in the checkpoint; config.json (%s) needs it%s",
+                       checkpoint_short_path(b->c->dir), name, b->c->n_tensors, b->m->model_type,
+                       slot->id == WEIGHT_HEAD ? ", since \"tie_word_embeddings\" is false" : "");
+        const struct tensor_info *t = &b->c->tensor[tensor];
+        if (check_shape(b, source, t, name) != 0 || check_type(b, slot, t, name, first) != 0)
+            return -1;
+        first = false;
+        slice_source(b, source, tensor);
+    }
+    if (first)
+        return ERR(b->e, ERR_INTERNAL, "family %s names no source of %s", b->family->model_type, weight_name(slot->id));
+    return b->e->code == ERR_NONE ? 0 : -1;
+}
+
+static int add_slot(struct builder *b, enum weight_id id, int layer)
+{
+    struct weight_slot *slot = &b->map->slot[b->map->n_slots];
+    int64_t out = role_axis_length(b->m, b->s, roles[id].out), in = role_axis_length(b->m, b->s, roles[id].in);
+    bool vector = roles[id].in == AXIS_ONE;
+    *slot = (struct weight_slot){id, layer, b->m->dtype, vector ? 1 : (int)out, vector ? (int)out : (int)in};
+    if (b->c != NULL && add_sources(b, slot) != 0)
+        return -1;
+    b->map->n_slots++;
+    return 0;
+}
+
+static int by_tensor(const void *left, const void *right)
+{
+    const struct weight_slice *a = left, *b = right;
+    if (a->tensor != b->tensor)
+        return a->tensor < b->tensor ? -1 : 1;
+    if (a->row != b->row)
+        return a->row < b->row ? -1 : 1;
+    return a->col < b->col ? -1 : a->col > b->col;
+}
+
+int weight_map_build(struct weight_map *map, const struct model_config *m, const struct shard *s,
+                     const struct checkpoint *c, struct err *e)
+{
+    struct builder b = {.map = map, .m = m, .s = s, .c = c, .family = family_find(m->model_type), .e = e};
+    memset(map, 0, sizeof *map);
+    if (b.family == NULL)
+        return ERR(e, ERR_INTERNAL, "no family \"%s\"", m->model_type);
+    shard_make(&b.whole, m, 0, 1);
+    b.with_prefix = c == NULL || find_prefix(b.family, c);
+    size_t most = WEIGHT_FIRST_OF_LAYER + (size_t)m->n_layers * (WEIGHT_COUNT - WEIGHT_FIRST_OF_LAYER);
+    map->slot = err_calloc(e, most, sizeof map->slot[0], "the weight map");
+    if (map->slot == NULL)
+        return -1;
+    for (int layer = -1; layer < m->n_layers; layer++) {
+        enum weight_id first = layer < 0 ? WEIGHT_EMBED : WEIGHT_FIRST_OF_LAYER;
+        enum weight_id end = layer < 0 ? WEIGHT_FIRST_OF_LAYER : WEIGHT_COUNT;
+        for (enum weight_id id = first; id < end; id++)
+            if (weight_exists(m, id) && add_slot(&b, id, layer) != 0) {
+                weight_map_free(map);
+                return -1;
+            }
+    }
+    if (map->n_slices > 1)
+        qsort(map->slice, (size_t)map->n_slices, sizeof map->slice[0], by_tensor);
+    return 0;
+}
+
+void weight_map_free(struct weight_map *map)
+{
+    free(map->slot);
+    free(map->slice);
+    memset(map, 0, sizeof *map);
+}
+
+int weight_map_find(const struct weight_map *map, enum weight_id id, int layer)
+{
+    int low = 0, high = map->n_slots - 1;
+    while (low <= high) {
+        int middle = low + (high - low) / 2;
+        const struct weight_slot *slot = &map->slot[middle];
+        if (slot->layer == layer && slot->id == id)
+            return middle;
+        if (slot->layer < layer || (slot->layer == layer && slot->id < id))
+            low = middle + 1;
+        else
+            high = middle - 1;
+    }
+    return -1;
+}
+
+size_t weight_slot_bytes(const struct weight_slot *slot)
+{
+    return (size_t)slot->rows * (size_t)slot->cols * dtype_bytes(slot->type);
+}
+
+size_t weight_map_bytes(const struct weight_map *map)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < map->n_slots; i++)
+        bytes += weight_slot_bytes(&map->slot[i]);
+    return bytes;
+}
+
+/* A buffer, or the head of a model that ties it. */
+static bool is_ignored(const struct family *family, bool tied, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *const *end = family->ignored; *end != NULL; end++)
+        if (n >= strlen(*end) && strcmp(name + n - strlen(*end), *end) == 0)
+            return true;
+    for (const struct weight_source *source = family->source; source->name != NULL; source++)
+        if (tied && source->id == WEIGHT_HEAD && strcmp(source->name, name) == 0)
+            return true;
+    return false;
+}
+
+int weight_unknown(const struct weight_map *whole, const struct model_config *m, const struct checkpoint *c,
+                   char *names, size_t names_bytes)
+{
+    const struct family *family = family_find(m->model_type);
+    int n = 0, slice = 0;
+    size_t used = 0;
+    names[0] = '\0';
+    for (int tensor = 0; tensor < c->n_tensors; tensor++) {
+        while (slice < whole->n_slices && whole->slice[slice].tensor < tensor)
+            slice++;
+        const char *name = checkpoint_tensor_name(c, tensor);
+        if ((slice < whole->n_slices && whole->slice[slice].tensor == tensor) || is_ignored(family, m->tied_head, name))
+            continue;
+        const char *separator = used > 0 ? ", " : "";
+        if (used + strlen(separator) + strlen(name) < names_bytes)
+            used += (size_t)snprintf(names + used, names_bytes - used, "%s%s", separator, name);
+        n++;
+    }
+    for (char *at = names; *at != '\0'; at++)
+        if ((unsigned char)*at < 0x20 || *at == 0x7f)
+            *at = '?'; /* a message must stay one line */
+    return n;
+}

@@ -1,0 +1,120 @@
+/* partition/weights.h - the weights of a model by role, and what a family must say about them.
+ *
+ * A role (enum weight_id) is one matrix or vector that the layer code uses. On a rank every role is one dense row-major
+ * array [rows, cols], out features x in features, whatever the checkpoint's layout was:
+ *
+ *   QKV     [(n_heads_local + 2 n_kv_local) head_dim, hidden]    q heads, then k heads, then v heads
+ *   OUT     [hidden, n_heads_local head_dim]                     partial sums
+ *   MLP_IN  [(gated ? 2 : 1) ffn_local, hidden]                  gate rows, then up rows
+ *   MLP_OUT [hidden, ffn_local]                                  partial sums
+ *   EMBED   [vocab_local, embed_dim],  HEAD [vocab_local, embed_dim]
+ *   the rest mirrored. Biases of OUT and MLP_OUT exist on rank 0 only, since they are added to a partial sum. */
+#ifndef PARTITION_WEIGHTS_H
+#define PARTITION_WEIGHTS_H
+
+#include "partition/checkpoint.h"
+#include "partition/model.h"
+#include "partition/shard.h"
+
+enum weight_id {
+    /* once a model */
+    WEIGHT_EMBED,
+    WEIGHT_POSITION,
+    WEIGHT_EMBED_NORM,
+    WEIGHT_EMBED_NORM_BIAS,
+    WEIGHT_PROJECT_IN,
+    WEIGHT_PROJECT_OUT,
+    WEIGHT_FINAL_NORM,
+    WEIGHT_FINAL_NORM_BIAS,
+    WEIGHT_HEAD,
+    WEIGHT_HEAD_BIAS,
+    /* once a layer */
+    WEIGHT_ATTN_NORM,
+    WEIGHT_ATTN_NORM_BIAS,
+    WEIGHT_QKV,
+    WEIGHT_QKV_BIAS,
+    WEIGHT_Q_NORM,
+    WEIGHT_K_NORM,
+    WEIGHT_OUT,
+    WEIGHT_OUT_BIAS,
+    WEIGHT_MLP_NORM,
+    WEIGHT_MLP_NORM_BIAS,
+    WEIGHT_MLP_IN,
+    WEIGHT_MLP_IN_BIAS,
+    WEIGHT_MLP_OUT,
+    WEIGHT_MLP_OUT_BIAS,
+    WEIGHT_COUNT
+};
+#define WEIGHT_FIRST_OF_LAYER WEIGHT_ATTN_NORM
+
+/* Which part of a role one checkpoint tensor holds. */
+enum weight_part {
+    PART_WHOLE,
+    PART_Q,
+    PART_K,
+    PART_V,
+    PART_QKV_BLOCKS,   /* all q, all k, all v (GPT-2, Phi-3) */
+    PART_QKV_PER_HEAD, /* q, k, v of head 0, q, k, v of head 1, ... (GPT-NeoX, BLOOM) */
+    PART_GATE,
+    PART_UP
+};
+
+/* One line of a family's table: where a role comes from. Roles that the config switches off are skipped. */
+struct weight_source {
+    enum weight_id id;
+    enum weight_part part;
+    const char *name; /* without the prefix; %d stands for the layer */
+    bool in_out;      /* stored [in, out] (GPT-2's Conv1D) */
+};
+
+/* One array on one rank. */
+struct weight_slot {
+    enum weight_id id;
+    int layer; /* -1: once a model */
+    enum dtype type;
+    int rows, cols; /* this rank's; either may be 0 */
+};
+
+/* A rectangle of a checkpoint tensor and where it goes. Coordinates of the source are in the stored layout; a vector is
+ * one row there and in its slot (rows == 1). */
+struct weight_slice {
+    int tensor;                   /* index into checkpoint.tensor */
+    int slot;                     /* index into weight_map.slot */
+    int64_t row, col, rows, cols; /* in the source */
+    int64_t dst_row, dst_col;     /* in the slot, after the transposition if any */
+    bool transpose;
+};
+
+/* Everything that one rank holds, and where it comes from. */
+struct weight_map {
+    int n_slots, n_slices;
+    struct weight_slot *slot;   /* in order of layer, then role */
+    struct weight_slice *slice; /* sorted by tensor, then row */
+};
+
+/* Does the config have this role at all? */
+bool weight_exists(const struct model_config *m, enum weight_id id);
+
+/* Build the map of one rank. With c == NULL (a run without a checkpoint) slots have the config's dtype and there are no
+ * slices. Checks name, shape and type of every tensor that is needed and names what is wrong. Local, not collective.
+ * The caller frees with weight_map_free, which accepts a zeroed map. */
+int weight_map_build(struct weight_map *map, const struct model_config *m, const struct shard *s,
+                     const struct checkpoint *c, struct err *e);
+void weight_map_free(struct weight_map *map);
+
+/* Index of the slot of a role (layer -1 for the model's own), or -1 when the config has none. */
+int weight_map_find(const struct weight_map *map, enum weight_id id, int layer);
+
+/* Tensors of the checkpoint that the model neither uses nor knows as buffers: worth a warning, not an error. Returns
+ * their number and writes the first names, comma separated, to names[names_bytes]. `whole` is the one-rank map. */
+int weight_unknown(const struct weight_map *whole, const struct model_config *m, const struct checkpoint *c,
+                   char *names, size_t names_bytes);
+
+/* Bytes of one slot, and of all. */
+size_t weight_slot_bytes(const struct weight_slot *slot);
+size_t weight_map_bytes(const struct weight_map *map);
+
+/* "mlp_in", "attn_norm": for tables and messages. */
+const char *weight_name(enum weight_id id);
+
+#endif

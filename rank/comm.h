@@ -1,0 +1,35 @@
+/* rank/comm.h - the collectives of a step, on device memory. comm_mpi.c serves host memory; comm_nccl.c will serve GPUs. */
+#ifndef RANK_COMM_H
+#define RANK_COMM_H
+
+#include "kernels/ops.h"
+#include "rank/world.h"
+
+struct comm;
+
+struct comm_ops {
+    const char *name;
+    /* Sum n elements of the queue's activation type over the ranks, in place; every rank gets the same bits, and an
+     * element's sum does not depend on n. Enqueued; collective: all ranks, same n, same order. */
+    void (*all_reduce)(struct comm *c, struct queue *q, void *data, size_t n);
+    /* out = the ranks' `in` one after the other; rank r gives n[r] elements of the activation type. */
+    void (*all_gather)(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n);
+    void (*close)(struct comm *c);
+};
+
+struct comm {
+    const struct comm_ops *ops;
+    int rank, n_ranks;
+    void *impl;
+    uint64_t n_all_reduces; /* calls so far, also on one rank */
+    double seconds;         /* host time spent in collectives */
+};
+
+/* Host memory over MPI. max_count: elements of the largest all-reduce. Allocates its scratch here. Local. */
+int comm_open_mpi(struct comm *c, const struct world *w, size_t max_count, struct err *e);
+
+void comm_all_reduce(struct comm *c, struct queue *q, void *data, size_t n);
+void comm_all_gather(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n);
+void comm_close(struct comm *c);
+
+#endif

@@ -1,0 +1,132 @@
+/* rank/engine.c - see engine.h: taking and giving back the working memory. rank/step.c executes. */
+#include "rank/engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void *take(struct engine *g, size_t n, size_t size)
+{
+    return n > 0 ? g->ops->alloc(g->q, n * size) : NULL;
+}
+
+static void open_activations(struct engine *g)
+{
+    const struct model_config *m = &g->network->config;
+    const struct shard *s = &g->network->shard;
+    struct activations *a = &g->act;
+    size_t tokens = (size_t)g->limits.max_batch_tokens, size = dtype_bytes(g->q->act);
+    size_t heads = (size_t)range_length(s->heads), kv = (size_t)range_length(s->kv_heads);
+    size_t dim = (size_t)m->head_dim, hidden = (size_t)m->hidden, ffn = (size_t)range_length(s->ffn);
+    a->x = take(g, tokens * hidden, size);
+    a->normed = take(g, tokens * hidden, size);
+    a->qkv = take(g, tokens * (heads + 2 * kv) * dim, size);
+    a->attended = take(g, tokens * heads * dim, size);
+    a->mlp = take(g, tokens * ffn * (m->gated_mlp ? 2 : 1), size);
+    a->activated = take(g, tokens * ffn, size);
+    a->partial = take(g, tokens * hidden, size);
+    if (m->position == POSITION_ROPE)
+        a->cos_sin = take(g, tokens * (size_t)m->rope.dims, sizeof(float));
+}
+
+/* The arrays of `t` inside one allocation; returns the number of ints. */
+static size_t place_ints(struct step_ints *t, int32_t *base, const struct limits *l)
+{
+    size_t tokens = (size_t)l->max_batch_tokens, rows = (size_t)l->max_logit_rows;
+    int32_t **const array[] = {&t->planned, &t->slot, &t->pos, &t->rope_len, &t->row, &t->row_slot, &t->row_len,
+                               &t->token};
+    const size_t n[] = {tokens, tokens, tokens, tokens, rows, rows, rows, tokens};
+    size_t at = 0;
+    for (size_t i = 0; i < sizeof n / sizeof n[0]; i++) {
+        *array[i] = base != NULL ? base + at : NULL;
+        at += n[i];
+    }
+    return at;
+}
+
+static void open_ints(struct engine *g, struct err *e)
+{
+    const struct limits *l = &g->limits;
+    size_t n = place_ints(&g->host, NULL, l);
+    g->ints_host = err_calloc(e, n, sizeof *g->ints_host, "step arrays");
+    g->ints_dev = take(g, n, sizeof *g->ints_dev);
+    (void)place_ints(&g->host, g->ints_host, l);
+    (void)place_ints(&g->dev, g->ints_dev, l);
+    g->block_table = take(g, (size_t)l->max_seqs * (size_t)limits_blocks_per_slot(l), sizeof *g->block_table);
+}
+
+static void open_logits(struct engine *g, struct err *e)
+{
+    const struct model_config *m = &g->network->config;
+    size_t rows = (size_t)g->limits.max_logit_rows, tokens = (size_t)g->limits.max_batch_tokens;
+    size_t size = dtype_bytes(g->q->act), vocab = (size_t)m->vocab;
+    int n_ranks = g->comm.n_ranks;
+    g->rows = take(g, rows * (size_t)m->hidden, size);
+    if (m->embed_dim != m->hidden)
+        g->projected = take(g, (rows > tokens ? rows : tokens) * (size_t)m->embed_dim, size);
+    g->logits_local = take(g, rows * (size_t)(n_ranks > 1 ? range_length(g->network->shard.vocab) : m->vocab), size);
+    g->logits_parts = n_ranks > 1 ? take(g, rows * vocab, size) : g->logits_local;
+    g->logits = n_ranks > 1 ? take(g, rows * vocab, size) : g->logits_local;
+    g->gather_n = err_calloc(e, (size_t)n_ranks, sizeof *g->gather_n, "logits table");
+    g->vocab_begin = err_calloc(e, (size_t)n_ranks + 1, sizeof *g->vocab_begin, "logits table");
+    for (int r = 0; g->vocab_begin != NULL && r < n_ranks; r++) {
+        struct shard s;
+        shard_make(&s, m, r, n_ranks);
+        g->vocab_begin[r] = s.vocab.begin;
+        g->vocab_begin[r + 1] = s.vocab.end;
+    }
+    g->sampled_dev = take(g, rows, sizeof *g->sampled_dev);
+    g->sampled_host = err_calloc(e, rows, sizeof *g->sampled_host, "sampled tokens");
+}
+
+static void open_sampler(struct engine *g)
+{
+    const struct limits *l = &g->limits;
+    struct sampler *s = &g->sampler;
+    s->n_slots = l->max_seqs;
+    s->max_len = l->max_len;
+    s->vocab = g->network->config.vocab;
+    s->history = take(g, (size_t)l->max_seqs * (size_t)l->max_len, sizeof *s->history);
+    s->last_token = take(g, (size_t)l->max_seqs, sizeof *s->last_token);
+    s->params = take(g, (size_t)l->max_seqs, sizeof *s->params);
+    s->scratch = take(g, (size_t)l->max_logit_rows, g->ops->sample_scratch_bytes(s->vocab));
+}
+
+int engine_open(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
+                struct queue *q, struct err *e)
+{
+    memset(g, 0, sizeof *g);
+    g->world = w;
+    g->network = n;
+    g->ops = ops;
+    g->q = q;
+    g->limits = *l;
+    if (comm_open_mpi(&g->comm, w, (size_t)l->max_batch_tokens * (size_t)n->config.hidden, e) != 0)
+        return -1;
+    open_activations(g);
+    open_ints(g, e);
+    open_logits(g, e);
+    open_sampler(g);
+    if (q->err.code != ERR_NONE)
+        return ERR(e, q->err.code, "working memory for %d tokens a step, %d sequences of %d tokens: %s",
+                   l->max_batch_tokens, l->max_seqs, l->max_len, q->err.text);
+    return e->code == ERR_NONE ? 0 : -1;
+}
+
+void engine_close(struct engine *g)
+{
+    if (g->ops == NULL)
+        return;
+    void *const device[] = {g->act.x, g->act.normed, g->act.qkv, g->act.attended, g->act.mlp, g->act.activated,
+                            g->act.partial, g->act.cos_sin, g->ints_dev, g->block_table, g->rows, g->projected,
+                            g->logits_local, g->logits_parts != g->logits_local ? g->logits_parts : NULL,
+                            g->logits != g->logits_local ? g->logits : NULL, g->sampled_dev, g->sampler.history,
+                            g->sampler.last_token, g->sampler.params, g->sampler.scratch};
+    for (size_t i = 0; i < sizeof device / sizeof device[0]; i++)
+        g->ops->free(g->q, device[i]);
+    free(g->ints_host);
+    free(g->gather_n);
+    free(g->vocab_begin);
+    free(g->sampled_host);
+    comm_close(&g->comm);
+    memset(g, 0, sizeof *g);
+}

@@ -1,0 +1,77 @@
+/* rank/fatal.c - see fatal.h. */
+#include "rank/fatal.h"
+#include "rank/world.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static struct {
+    int rank, n_ranks;
+    char host[64];
+} self = {0, 1, "localhost"};
+
+void fatal_identify(int rank, int n_ranks, const char *host)
+{
+    self.rank = rank;
+    self.n_ranks = n_ranks;
+    (void)snprintf(self.host, sizeof self.host, "%s", host);
+}
+
+/* One write(2), so that lines of several processes never mix. */
+static void speak(const struct err *e, int n_ranks)
+{
+    char line[ERR_TEXT_BYTES + 160];
+    int n = n_ranks > 1 ? snprintf(line, sizeof line, "lockstep: fatal: rank %d/%d on %s: %s\n", self.rank, n_ranks,
+                                   self.host, e->text)
+                        : snprintf(line, sizeof line, "lockstep: fatal: %s\n", e->text);
+    size_t bytes = n < (int)sizeof line ? (size_t)n : sizeof line - 1;
+    for (size_t done = 0; done < bytes;) {
+        ssize_t wrote = write(STDERR_FILENO, line + done, bytes - done);
+        if (wrote <= 0)
+            return;
+        done += (size_t)wrote;
+    }
+}
+
+void fatal_agree(struct world *w, const struct err *e)
+{
+    int mine = e->code != ERR_NONE ? w->rank : w->n_ranks, lowest = w->n_ranks, code = e->code;
+    MPI_CHECK(MPI_Allreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, w->comm));
+    if (lowest == w->n_ranks)
+        return;
+    MPI_CHECK(MPI_Bcast(&code, 1, MPI_INT, lowest, w->comm));
+    if (lowest == w->rank)
+        speak(e, w->n_ranks);
+    world_close(w);
+    exit(code);
+}
+
+_Noreturn void fatal(const struct err *e)
+{
+    /* What every rank sees at once (NaN logits, say) is said by rank 0, whose MPI_Abort ends the others in this pause. */
+    const struct timespec pause = {1, 500000000};
+    if (self.rank != 0)
+        (void)nanosleep(&pause, NULL);
+    speak(e, self.n_ranks);
+    (void)MPI_Abort(MPI_COMM_WORLD, e->code);
+    _exit(e->code);
+}
+
+_Noreturn void fatal_mpi(const char *call, int rc, const char *file, int line)
+{
+    struct err e = {0};
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    (void)MPI_Error_string(rc, text, &length);
+    ERR(&e, ERR_COMM, "%s:%d: %.200s: %.200s", file, line, call, text);
+    fatal(&e);
+}
+
+int fatal_local(const struct err *e)
+{
+    speak(e, 1);
+    return e->code;
+}

@@ -1,0 +1,34 @@
+/* rank/fatal.h - the only place that ends the job. One line on standard error, one documented exit status. */
+#ifndef RANK_FATAL_H
+#define RANK_FATAL_H
+
+#include "base/err.h"
+
+#include <mpi.h>
+
+struct world;
+
+/* Remember who speaks. Called once, by world_open. */
+void fatal_identify(int rank, int n_ranks, const char *host);
+
+/* The end of a start-up phase. Collective over w->comm: when no rank has failed, returns. Else the lowest failing rank
+ * prints its line, and all ranks leave through MPI_Finalize with its code. */
+void fatal_agree(struct world *w, const struct err *e);
+
+/* A failure within a step or in MPI: print the line, then MPI_Abort with the code. Local; never returns. */
+_Noreturn void fatal(const struct err *e);
+
+/* The same for an MPI call that returned an error. */
+_Noreturn void fatal_mpi(const char *call, int rc, const char *file, int line);
+
+/* For programs without MPI (inspect, --help): print the line and return the exit status. */
+int fatal_local(const struct err *e);
+
+#define MPI_CHECK(call)                                                                                                \
+    do {                                                                                                               \
+        int rc_ = (call);                                                                                              \
+        if (rc_ != MPI_SUCCESS)                                                                                        \
+            fatal_mpi(#call, rc_, __FILE__, __LINE__);                                                                 \
+    } while (0)
+
+#endif

@@ -1,0 +1,33 @@
+/* rank/instance.h - a model ready to run on this rank: weights, KV cache, working memory, in the order they are taken. */
+#ifndef RANK_INSTANCE_H
+#define RANK_INSTANCE_H
+
+#include "base/progress.h"
+#include "rank/engine.h"
+#include "rank/load.h"
+
+/* Equal on all ranks. Flat: rank 0 broadcasts it. */
+struct instance_setup {
+    struct limits limits; /* n_blocks: wanted; instance_open reduces it to what fits */
+    int64_t kv_bytes;     /* of a rank; -1: half of what is free */
+    int32_t threads;      /* of a rank; -1: its share of the cores */
+    int32_t progress;     /* enum progress_mode */
+    int32_t dummy;        /* weights are noise, there is no checkpoint */
+    uint64_t dummy_seed;
+};
+
+struct instance {
+    const struct ops *ops;
+    struct queue q;
+    struct network network;
+    struct engine engine;
+    struct load_stats load;
+};
+
+/* Collective. Rank 0 has *m and (unless dummy) *c; they are shared with all ranks, and c is closed. A failure on any rank
+ * ends the job with one line. The instance must stay where it is while it is open. */
+void instance_open(struct instance *i, struct world *w, struct model_config *m, struct checkpoint *c,
+                   struct instance_setup *setup, struct err *e);
+void instance_close(struct instance *i);
+
+#endif

@@ -1,0 +1,82 @@
+/* rank/plan.h - one step of work, decided on rank 0, identical on every rank. The interface between coordinator/ and
+ * rank/: the coordinator fills it, the ranks execute it and decide nothing. */
+#ifndef RANK_PLAN_H
+#define RANK_PLAN_H
+
+#include "kernels/ops.h"
+
+enum plan_kind { PLAN_STEP = 1, PLAN_STOP };
+
+/* What memory was taken for; the bounds of every plan. Flat: broadcast once at start. */
+struct limits {
+    int32_t max_seqs;         /* slots: sequences that run at once */
+    int32_t max_batch_tokens; /* tokens of one step, prefill and decode together */
+    int32_t max_len;          /* tokens of one sequence, prompt and output */
+    int32_t max_logit_rows;   /* rows of logits of one step */
+    int32_t n_blocks;         /* KV blocks of KV_BLOCK_TOKENS tokens */
+};
+
+static inline int limits_blocks_per_slot(const struct limits *l)
+{
+    return (l->max_len + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
+}
+
+/* A sequence's share of the step: its next n_tokens tokens, at positions pos .. pos + n_tokens - 1. */
+struct plan_seq {
+    int32_t slot, n_tokens, pos;
+    int32_t rope_len; /* sequence length that chooses the rotation: the prompt's for its chunks, pos + 1 afterwards */
+    int32_t n_logits; /* logits of the last n_logits tokens are computed; 0: none */
+    int32_t sample;   /* 1: a token is sampled from the last row of logits; 0: not */
+};
+
+/* A slot gets a new sequence. */
+struct plan_start {
+    int32_t slot, unused;
+    struct sampling sampling;
+};
+
+/* block_table[slot][index] = block */
+struct plan_block {
+    int32_t slot, index, block;
+};
+
+struct plan {
+    uint64_t step;
+    int32_t kind; /* enum plan_kind */
+    int32_t n_seqs, n_tokens, n_starts, n_blocks;
+    struct plan_seq *seq;     /* [n_seqs], capacity max_seqs */
+    struct plan_start *start; /* [n_starts], capacity max_seqs */
+    struct plan_block *block; /* [n_blocks], capacity max_seqs * blocks per slot */
+    int32_t *token;           /* [n_tokens] ids to feed in order of seq; -1: the token sampled last in the slot */
+    struct limits limits;
+    unsigned char *message;   /* packed form, as broadcast */
+    size_t message_capacity;
+};
+
+/* What the host reads of a step. */
+struct step_result {
+    uint64_t step;
+    int n_sampled;               /* sequences of the plan with sample == 1, in the plan's order */
+    const struct sampled *sampled; /* [n_sampled]; valid until the next step */
+    int n_rows;
+    const void *logits; /* device [n_rows, vocab]: first the sampled rows, then the other rows that were asked for */
+};
+
+/* Takes memory for the largest plan. */
+int plan_open(struct plan *p, const struct limits *l, struct err *e);
+void plan_close(struct plan *p);
+
+/* Empty the plan for the next step. */
+void plan_reset(struct plan *p, uint64_t step);
+
+/* Flat bytes in p->message; returns their number. */
+size_t plan_pack(struct plan *p);
+
+/* The reverse, from p->message; checks magic, version, sizes and every index against the limits. `vocab` bounds ids. */
+int plan_unpack(struct plan *p, size_t bytes, int vocab, struct err *e);
+
+/* Bytes that a packed plan claims to have, from its first PLAN_HEADER_BYTES bytes. */
+#define PLAN_HEADER_BYTES 64
+size_t plan_message_bytes(const unsigned char *message);
+
+#endif

@@ -1,0 +1,63 @@
+/* rank/world.c - see world.h. */
+#include "rank/world.h"
+#include "rank/fatal.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Open MPI binds ranks to cores or leaves them free, depending on their number and on the launcher's options, so masks
+ * may be disjoint, equal or anything between. A core that k ranks of the node share counts 1/k for each. */
+static int fair_threads(const struct world *w, int *n_cpus)
+{
+    cpu_set_t mine;
+    CPU_ZERO(&mine);
+    if (sched_getaffinity(0, sizeof mine, &mine) != 0)
+        CPU_SET(0, &mine);
+    *n_cpus = CPU_COUNT(&mine);
+    int holders[CPU_SETSIZE], held[CPU_SETSIZE];
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        held[cpu] = CPU_ISSET(cpu, &mine) ? 1 : 0;
+    MPI_CHECK(MPI_Allreduce(held, holders, CPU_SETSIZE, MPI_INT, MPI_SUM, w->node));
+    double share = 0;
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (held[cpu])
+            share += 1.0 / holders[cpu];
+    int threads = (int)(share + 1e-6);
+    return threads > 1 ? threads : 1;
+}
+
+int world_open(struct world *w, int *argc, char ***argv, struct err *e)
+{
+    int granted = 0;
+    memset(w, 0, sizeof *w);
+    if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &granted) != MPI_SUCCESS)
+        return ERR(e, ERR_COMM, "MPI_Init_thread failed");
+    w->comm = MPI_COMM_WORLD;
+    MPI_CHECK(MPI_Comm_set_errhandler(w->comm, MPI_ERRORS_RETURN));
+    MPI_CHECK(MPI_Comm_rank(w->comm, &w->rank));
+    MPI_CHECK(MPI_Comm_size(w->comm, &w->n_ranks));
+    if (gethostname(w->host, sizeof w->host - 1) != 0)
+        strcpy(w->host, "unknown-host");
+    fatal_identify(w->rank, w->n_ranks, w->host);
+    if (granted < MPI_THREAD_FUNNELED)
+        return ERR(e, ERR_COMM, "this MPI grants thread level %d, MPI_THREAD_FUNNELED (%d) is needed", granted,
+                   MPI_THREAD_FUNNELED);
+    MPI_CHECK(MPI_Comm_split_type(w->comm, MPI_COMM_TYPE_SHARED, w->rank, MPI_INFO_NULL, &w->node));
+    MPI_CHECK(MPI_Comm_set_errhandler(w->node, MPI_ERRORS_RETURN));
+    MPI_CHECK(MPI_Comm_rank(w->node, &w->node_rank));
+    MPI_CHECK(MPI_Comm_size(w->node, &w->n_node_ranks));
+    w->n_threads = fair_threads(w, &w->n_cpus);
+    return 0;
+}
+
+void world_close(struct world *w)
+{
+    if (w->comm == MPI_COMM_NULL)
+        return;
+    if (w->node != MPI_COMM_NULL)
+        (void)MPI_Comm_free(&w->node);
+    (void)MPI_Finalize();
+    w->comm = MPI_COMM_NULL;
+}

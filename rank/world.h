@@ -1,0 +1,22 @@
+/* rank/world.h - the ranks of the job: MPI, the node's ranks, and the cores that this rank may use. */
+#ifndef RANK_WORLD_H
+#define RANK_WORLD_H
+
+#include "base/err.h"
+
+#include <mpi.h>
+
+struct world {
+    MPI_Comm comm; /* all ranks */
+    MPI_Comm node; /* the ranks that share this node's memory */
+    int rank, n_ranks, node_rank, n_node_ranks;
+    int n_cpus;    /* cores of this rank's affinity mask */
+    int n_threads; /* the share of these cores that is this rank's when node mates have them too; >= 1 */
+    char host[64];
+};
+
+/* MPI_Init (FUNNELED), errors returned instead of fatal, node communicator, host name, cores. Collective. */
+int world_open(struct world *w, int *argc, char ***argv, struct err *e);
+void world_close(struct world *w);
+
+#endif

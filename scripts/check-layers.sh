@@ -1,0 +1,35 @@
+#!/bin/sh
+# Who may include whom: main.c -> coordinator -> rank -> { kernels, partition } -> base. Fails on a breach, and on an
+# operation of kernels/ops.h that has no function in the CPU backend's table.
+set -u
+cd "$(dirname "$0")/.."
+bad=0
+
+# folder, what its files must not include
+check() {
+    hits=$(grep -rnE "#include [\"<]($2)" "$1" --include='*.c' --include='*.h' --include='*.cu' --include='*.cuh')
+    if [ -n "$hits" ]; then
+        echo "check-layers: $1/ must not include these:"
+        echo "$hits"
+        bad=1
+    fi
+}
+check base 'partition/|kernels/|rank/|coordinator/|tests/|mpi\.h|cuda'
+check partition 'kernels/|rank/|coordinator/|tests/|mpi\.h|cuda'
+check kernels 'partition/|rank/|coordinator/|tests/|mpi\.h'
+check kernels/cpu 'cuda|kernels/cuda'
+check rank 'coordinator/|tests/|zmq\.h'
+check coordinator 'tests/|mpi\.h|cuda|nccl|rank/(world|comm|fatal|engine|loop|instance|load)\.h'
+
+# Only rank/fatal.c ends the job; only the option table reads the environment.
+hits=$(grep -rnE '\b(exit|abort|_exit|MPI_Abort)\(' base partition kernels rank coordinator --include='*.c' |
+    grep -vE '^rank/fatal\.c:|^[^:]*:[0-9]*: *(/\*|\*)')
+[ -n "$hits" ] && { echo "check-layers: only rank/fatal.c may end the process:"; echo "$hits"; bad=1; }
+hits=$(grep -rn '\bgetenv(' base partition kernels rank coordinator main.c --include='*.c' | grep -v '^base/opt\.c:')
+[ -n "$hits" ] && { echo "check-layers: only base/opt.c may read the environment:"; echo "$hits"; bad=1; }
+
+for op in $(sed -n '/^struct ops {/,/^};/s/^ .*(\*\([a-z_]*\))(.*/\1/p' kernels/ops.h); do
+    grep -q "\.$op = " kernels/cpu/ops_cpu.c || { echo "check-layers: op $op is not in kernels/cpu/ops_cpu.c"; bad=1; }
+done
+[ $bad = 0 ] && echo "check-layers: ok"
+exit $bad

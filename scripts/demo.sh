@@ -1,0 +1,11 @@
+#!/bin/sh
+# The first thing to see: the demo model tells a story on two ranks. `make demo` has built the program.
+set -eu
+cd "$(dirname "$0")/.."
+if [ "$(id -u)" = 0 ]; then # mpirun wants root to say twice that it is meant
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+fi
+model=demo/lockstep-stories
+set -- mpirun -q --oversubscribe -n 2 build/cpu/lockstep generate --model "$model" --prompt "Once upon a time" --max-tokens 120
+echo "$ $*"
+exec "$@"

@@ -1,0 +1,48 @@
+/* tests/fuzz/fuzz_safetensors.c - libFuzzer target for the safetensors header. The input is the JSON; a header of the
+ * same bytes is parsed as of a file with some data behind it. Whatever is accepted must be what the checks promise. */
+#include "partition/checkpoint.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check(const struct checkpoint *c, uint64_t start, uint64_t file_bytes)
+{
+    uint64_t at = start;
+    for (int i = 0; i < c->n_tensors; i++) {
+        const struct tensor_info *t = &c->tensor[i];
+        if (t->offset != at || t->bytes > file_bytes - at || t->n_dims < 0 || t->n_dims > CHECKPOINT_MAX_DIMS ||
+            t->name >= c->text_bytes || t->dtype >= c->text_bytes)
+            abort();
+        at += t->bytes;
+    }
+    if (at != file_bytes || (c->text_bytes > 0 && c->text[c->text_bytes - 1] != '\0'))
+        abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size < 2)
+        return 0;
+    /* The first two bytes: how much data follows the header, and whether the raw bytes are a file of their own. */
+    uint64_t behind = data[0], n = size - 2, file_bytes = 8 + n + behind;
+    unsigned char *head = malloc(8 + (size_t)n);
+    struct checkpoint c = {0};
+    struct err e = {0};
+    if (head == NULL)
+        return 0;
+    memcpy(head + 8, data + 2, (size_t)n);
+    for (int i = 0; i < 8; i++)
+        head[i] = (unsigned char)(n >> (8 * i));
+    if ((data[1] & 15) == 15 && n >= 8)
+        memcpy(head, data + 2, 8); /* any length */
+    int rc = checkpoint_parse_header(&c, 0, "fuzz.safetensors", head, 8 + (size_t)n, file_bytes, &e);
+    if ((rc == 0) != (e.code == ERR_NONE) || (rc != 0 && strstr(e.text, "fuzz.safetensors") == NULL))
+        abort();
+    if (rc == 0)
+        check(&c, 8 + n, file_bytes);
+    checkpoint_close(&c);
+    free(head);
+    return 0;
+}

@@ -1,0 +1,321 @@
+/* tests/ops/test_attention.c - rotation, per-head norms, the paged cache and attention against formulas in double. */
+#include "tests/ops/check.h"
+
+enum { SLOTS = 3, BLOCKS_PER_SLOT = 5, N_BLOCKS = SLOTS * BLOCKS_PER_SLOT + 1, CACHED = BLOCKS_PER_SLOT * 16 };
+
+/* A step of the engine's kind, and everything it needs. */
+struct setup {
+    struct heads heads;
+    struct batch batch;
+    int32_t slot[200], pos[200], rope_len[200], table[SLOTS * BLOCKS_PER_SLOT];
+    struct guarded qkv, k_cache, v_cache, out;
+    uint64_t state;
+};
+
+static void setup_open(struct setup *s, struct heads heads, const int *len, const int *n_new)
+{
+    *s = (struct setup){.heads = heads, .state = 31};
+    int order[N_BLOCKS], n = 0;
+    for (int i = 0; i < N_BLOCKS; i++)
+        order[i] = i;
+    for (int i = 0; i < SLOTS * BLOCKS_PER_SLOT; i++) { /* blocks in no order */
+        int other = i + random_int(&s->state, N_BLOCKS - i), block = order[other];
+        order[other] = order[i];
+        order[i] = block;
+        s->table[i] = block;
+    }
+    for (int slot = 0; slot < SLOTS; slot++) {
+        for (int i = len[slot] - n_new[slot]; i < len[slot]; i++, n++) {
+            s->slot[n] = slot;
+            s->pos[n] = i;
+            s->rope_len[n] = len[slot];
+        }
+    }
+    s->batch = (struct batch){.n_tokens = n,
+                              .slot = s->slot,
+                              .pos = s->pos,
+                              .rope_len = s->rope_len,
+                              .block_table = s->table,
+                              .blocks_per_slot = BLOCKS_PER_SLOT};
+    size_t cache = (size_t)N_BLOCKS * 16 * (size_t)(heads.n_kv_heads * heads.head_dim);
+    s->qkv = guarded_open((size_t)n * (size_t)((heads.n_heads + 2 * heads.n_kv_heads) * heads.head_dim));
+    s->out = guarded_open((size_t)n * (size_t)(heads.n_heads * heads.head_dim));
+    s->k_cache = guarded_open(cache);
+    s->v_cache = guarded_open(cache);
+    random_fill(s->qkv.data, s->qkv.n, &s->state, 2);
+}
+
+static void setup_close(struct setup *s)
+{
+    guarded_close(&s->qkv);
+    guarded_close(&s->out);
+    guarded_close(&s->k_cache);
+    guarded_close(&s->v_cache);
+}
+
+static size_t cache_at(const struct setup *s, int slot, int pos, int kv)
+{
+    int block = s->table[slot * BLOCKS_PER_SLOT + pos / 16];
+    return (((size_t)block * s->heads.n_kv_heads + kv) * 16 + pos % 16) * s->heads.head_dim;
+}
+
+static void expect_attention(double *want, const struct setup *s, int t, int h)
+{
+    const struct heads *k = &s->heads;
+    int kv = (k->first_head + h) / k->group - k->first_kv_head, pos = s->pos[t];
+    const float *q = s->qkv.data + ((size_t)t * (k->n_heads + 2 * k->n_kv_heads) + h) * k->head_dim;
+    double score[CACHED], sum = 0, max = -INFINITY;
+    for (int i = 0; i <= pos; i++) {
+        const float *key = s->k_cache.data + cache_at(s, s->slot[t], i, kv);
+        score[i] = k->alibi_slopes ? (double)k->alibi_slopes[h] * i : 0;
+        for (int d = 0; d < k->head_dim; d++)
+            score[i] += (double)k->scale * q[d] * key[d];
+        if (k->window > 0 && i <= pos - k->window)
+            score[i] = -INFINITY;
+        max = fmax(max, score[i]);
+    }
+    for (int i = 0; i <= pos; i++)
+        sum += exp(score[i] - max);
+    for (int d = 0; d < k->head_dim; d++)
+        want[d] = 0;
+    for (int i = 0; i <= pos; i++)
+        for (int d = 0; d < k->head_dim; d++)
+            want[d] += exp(score[i] - max) / sum * s->v_cache.data[cache_at(s, s->slot[t], i, kv) + d];
+}
+
+/* Fill the positions that the sequences have; the rest of the cache stays NaN, so a key too many shows. */
+static void fill_cache(struct setup *s, const int *len)
+{
+    for (int slot = 0; slot < SLOTS; slot++)
+        for (int pos = 0; pos < len[slot]; pos++)
+            for (int kv = 0; kv < s->heads.n_kv_heads; kv++) {
+                random_fill(s->k_cache.data + cache_at(s, slot, pos, kv), s->heads.head_dim, &s->state, 2);
+                random_fill(s->v_cache.data + cache_at(s, slot, pos, kv), s->heads.head_dim, &s->state, 2);
+            }
+}
+
+static void check_attention(struct heads heads, const int *len, const int *n_new)
+{
+    struct setup s;
+    setup_open(&s, heads, len, n_new);
+    fill_cache(&s, len);
+    struct queue q = cpu_queue(2);
+    ops_cpu.attention(&q, s.out.data, s.qkv.data, s.k_cache.data, s.v_cache.data, &s.heads, &s.batch);
+    double *want = zeroed(s.out.n, sizeof *want);
+    for (int t = 0; t < s.batch.n_tokens; t++)
+        for (int h = 0; h < heads.n_heads; h++)
+            expect_attention(want + ((size_t)t * heads.n_heads + h) * heads.head_dim, &s, t, h);
+    char what[80];
+    snprintf(what, sizeof what, "attention heads %d/%d dim %d window %d", heads.n_heads, heads.n_kv_heads,
+             heads.head_dim, heads.window);
+    close_enough(what, s.out.data, want, s.out.n, 5e-6, 5e-6);
+    free(want);
+    setup_close(&s);
+}
+
+static void test_attention(void **unused)
+{
+    (void)unused;
+    static const float slopes[8] = {0.5f, 0.25f, 0.125f, 0.0625f, 1, 2, 0.03125f, 0.7f};
+    const struct heads shapes[] = {{4, 4, 8, 0, 0, 1, 0, 0, NULL},  {8, 2, 17, 0, 0, 4, 0, 0, NULL},
+                                   {3, 2, 64, 3, 1, 2, 0, 0, NULL}, {5, 1, 33, 0, 0, 71, 0, 0, NULL},
+                                   {1, 1, 1, 7, 7, 1, 0, 0, NULL},  {0, 0, 16, 0, 0, 1, 0, 0, NULL},
+                                   {2, 2, 128, 0, 0, 1, 0, 0, NULL}};
+    const int len[][SLOTS] = {{1, 1, 1}, {17, 80, 3}, {16, 33, 48}, {64, 0, 40}};
+    const int n_new[][SLOTS] = {{1, 1, 1}, {1, 1, 3}, {16, 1, 48}, {2, 0, 5}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (int l = 0; l < 4; l++)
+            for (int mode = 0; mode < 4; mode++) {
+                struct heads heads = shapes[i];
+                heads.scale = 1.0f / sqrtf((float)heads.head_dim);
+                heads.window = (const int[]){0, 1, 20, 0}[mode];
+                heads.alibi_slopes = mode == 3 ? slopes : NULL;
+                check_attention(heads, len[l], n_new[l]);
+            }
+}
+
+/* The same bits for a query alone, in a batch and with more threads. */
+static void test_attention_invariance(void **unused)
+{
+    (void)unused;
+    const int len[SLOTS] = {40, 60, 33}, n_new[SLOTS] = {40, 9, 33};
+    struct heads heads = {6, 3, 40, 0, 0, 2, 0.2f, 0, NULL};
+    struct setup s;
+    setup_open(&s, heads, len, n_new);
+    fill_cache(&s, len);
+    for (int n_threads = 1; n_threads <= 3; n_threads++) {
+        struct queue q = cpu_queue(n_threads);
+        ops_cpu.attention(&q, s.out.data, s.qkv.data, s.k_cache.data, s.v_cache.data, &s.heads, &s.batch);
+        for (int t = 0; t < s.batch.n_tokens; t++) {
+            struct batch one = s.batch;
+            float out[6 * 40];
+            one.n_tokens = 1;
+            one.slot += t;
+            one.pos += t;
+            struct queue single = cpu_queue(1);
+            ops_cpu.attention(&single, out, s.qkv.data + (size_t)t * 12 * 40, s.k_cache.data, s.v_cache.data, &s.heads,
+                              &one);
+            assert_memory_equal(out, s.out.data + (size_t)t * 6 * 40, sizeof out);
+        }
+    }
+    setup_close(&s);
+}
+
+static void make_rope(struct rope *r, enum rope_layout layout, enum rope_growth growth, int dims)
+{
+    *r = (struct rope){.layout = layout,
+                       .growth = growth,
+                       .dims = dims,
+                       .long_from = 30,
+                       .attention_scaling = 1.25f,
+                       .theta = 10000,
+                       .factor = 4};
+    for (int j = 0; j < dims / 2; j++) {
+        r->inv_freq[j] = (float)pow(10000, -2.0 * j / dims);
+        r->inv_freq_long[j] = 0.3f * r->inv_freq[j];
+    }
+}
+
+static double rope_angle(const struct rope *r, int j, int pos, int n)
+{
+    double f = r->inv_freq[j];
+    if (r->growth == ROPE_LONG && n > r->long_from)
+        f = r->inv_freq_long[j];
+    if (r->growth == ROPE_DYNAMIC && n > r->long_from) {
+        double grown = (double)r->factor * n / r->long_from - (r->factor - 1);
+        f = pow(r->theta * pow(grown, r->dims / (r->dims - 2.0)), -2.0 * j / r->dims);
+    }
+    return (double)((float)pos * (float)f); /* the angle is a float by definition */
+}
+
+static void test_rope_table(void **unused)
+{
+    (void)unused;
+    const int32_t pos[] = {0, 1, 29, 30, 77, 5000, 131071}, len[] = {30, 31, 30, 31, 100, 5001, 131072};
+    const int dims[] = {4, 6, 64, 128, 512};
+    for (int growth = ROPE_FIXED; growth <= ROPE_LONG; growth++) {
+        for (int k = 0; k < 5; k++) {
+            struct rope r;
+            make_rope(&r, ROPE_HALF, growth, dims[k]);
+            struct guarded out = guarded_open(7 * (size_t)dims[k]);
+            double *want = zeroed(out.n, sizeof *want);
+            for (int t = 0; t < 7; t++)
+                for (int j = 0; j < dims[k] / 2; j++) {
+                    double angle = rope_angle(&r, j, pos[t], len[t]);
+                    want[t * dims[k] + j] = 1.25 * cos(angle);
+                    want[t * dims[k] + dims[k] / 2 + j] = 1.25 * sin(angle);
+                }
+            struct queue q = cpu_queue(2);
+            ops_cpu.rope_table(&q, out.data, &r, pos, len, 7);
+            /* one step of a float between two ways to compute the frequency moves a late angle that far */
+            close_enough("rope_table", out.data, want, out.n, growth == ROPE_DYNAMIC ? 2e-2 : 1e-6, 0);
+            free(want);
+            guarded_close(&out);
+        }
+    }
+}
+
+static void expect_head(double *x, int dim, const struct rope *r, int pos, int len, const struct weight *norm)
+{
+    double sum = 0, y[512];
+    for (int d = 0; d < dim; d++)
+        sum += x[d] * x[d] / dim;
+    for (int d = 0; d < dim && norm; d++)
+        x[d] = x[d] / sqrt(sum + 1e-6) * weight_at(norm, 0, d);
+    memcpy(y, x, sizeof(double) * (size_t)dim);
+    for (int j = 0; r && j < r->dims / 2; j++) {
+        int a = r->layout == ROPE_HALF ? j : 2 * j, b = r->layout == ROPE_HALF ? j + r->dims / 2 : 2 * j + 1;
+        double c = 1.25 * cos(rope_angle(r, j, pos, len)), sine = 1.25 * sin(rope_angle(r, j, pos, len));
+        x[a] = y[a] * c - y[b] * sine;
+        x[b] = y[b] * c + y[a] * sine;
+    }
+}
+
+static void check_store(struct heads heads, const struct rope *rope, enum dtype type, bool with_norm)
+{
+    const int len[SLOTS] = {17, 50, 3}, n_new[SLOTS] = {17, 1, 2};
+    int dim = heads.head_dim, all = heads.n_heads + 2 * heads.n_kv_heads;
+    struct setup s;
+    setup_open(&s, heads, len, n_new);
+    struct weight q_norm = random_weight(type, 1, dim, &s.state, 1), k_norm = random_weight(type, 1, dim, &s.state, 1);
+    double *want = zeroed(s.qkv.n, sizeof *want);
+    for (size_t i = 0; i < s.qkv.n; i++)
+        want[i] = s.qkv.data[i];
+    for (int t = 0; t < s.batch.n_tokens; t++)
+        for (int h = 0; h < heads.n_heads + heads.n_kv_heads; h++)
+            expect_head(want + ((size_t)t * all + h) * dim, dim, rope, s.pos[t], s.rope_len[t],
+                        !with_norm          ? NULL
+                        : h < heads.n_heads ? &q_norm
+                                            : &k_norm);
+    struct queue q = cpu_queue(2);
+    float *table = zeroed(200 * 2 * ROPE_MAX_PAIRS, sizeof *table);
+    if (rope)
+        ops_cpu.rope_table(&q, table, rope, s.pos, s.rope_len, s.batch.n_tokens);
+    ops_cpu.qkv_store(&q, s.qkv.data, s.k_cache.data, s.v_cache.data, &s.heads, &s.batch, rope, table,
+                      with_norm ? &q_norm : NULL, with_norm ? &k_norm : NULL, 1e-6f);
+    close_enough("qkv_store", s.qkv.data, want, s.qkv.n, 3e-6, 3e-6);
+    size_t n_written = 0;
+    for (int t = 0; t < s.batch.n_tokens; t++)
+        for (int kv = 0; kv < heads.n_kv_heads; kv++) {
+            const float *k = s.qkv.data + ((size_t)t * all + heads.n_heads + kv) * dim, *v = k + heads.n_kv_heads * dim;
+            size_t at = cache_at(&s, s.slot[t], s.pos[t], kv);
+            assert_memory_equal(s.k_cache.data + at, k, (size_t)dim * sizeof *k);
+            assert_memory_equal(s.v_cache.data + at, v, (size_t)dim * sizeof *v);
+            n_written += (size_t)dim;
+        }
+    for (size_t i = 0; i < s.k_cache.n; i++) /* and nowhere else */
+        n_written -= !isnan(s.k_cache.data[i]);
+    assert_int_equal(n_written, 0);
+    free(table);
+    free(want);
+    free(q_norm.data);
+    free(k_norm.data);
+    setup_close(&s);
+}
+
+static void test_qkv_store(void **unused)
+{
+    (void)unused;
+    const struct heads shapes[] = {{4, 4, 8, 0, 0, 1, 1, 0, NULL},
+                                   {8, 2, 18, 0, 0, 4, 1, 0, NULL},
+                                   {3, 2, 64, 3, 1, 2, 1, 0, NULL},
+                                   {0, 0, 16, 0, 0, 1, 1, 0, NULL},
+                                   {2, 1, 77, 0, 0, 2, 1, 0, NULL}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (int type = 0; type < DTYPE_COUNT; type++)
+            for (int mode = 0; mode < 12; mode++) {
+                struct rope rope;
+                int dims = mode / 3 % 2 ? 8 : shapes[i].head_dim / 2 * 2;
+                make_rope(&rope, mode % 3 == 1 ? ROPE_HALF : ROPE_INTERLEAVED, ROPE_FIXED, dims);
+                check_store(shapes[i], mode % 3 == 0 ? NULL : &rope, type, mode >= 6);
+            }
+}
+
+/* A plan that was not checked writes nothing outside. */
+static void test_bad_positions(void **unused)
+{
+    (void)unused;
+    struct heads heads = {1, 1, 4, 0, 0, 1, 1, 0, NULL};
+    const int len[SLOTS] = {1, 1, 1}, n_new[SLOTS] = {1, 1, 1};
+    struct setup s;
+    setup_open(&s, heads, len, n_new);
+    s.slot[0] = -1;
+    s.pos[1] = -5;
+    s.pos[2] = CACHED;
+    struct queue q = cpu_queue(1);
+    ops_cpu.qkv_store(&q, s.qkv.data, s.k_cache.data, s.v_cache.data, &heads, &s.batch, NULL, NULL, NULL, NULL, 0);
+    ops_cpu.attention(&q, s.out.data, s.qkv.data, s.k_cache.data, s.v_cache.data, &heads, &s.batch);
+    for (size_t i = 0; i < s.k_cache.n; i++)
+        assert_true(isnan(s.k_cache.data[i]) && isnan(s.v_cache.data[i]));
+    setup_close(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rope_table),    cmocka_unit_test(test_qkv_store),
+        cmocka_unit_test(test_attention),     cmocka_unit_test(test_attention_invariance),
+        cmocka_unit_test(test_bad_positions),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,154 @@
+/* tests/ops/test_norm.c - LayerNorm and RMSNorm with the residual sum before them, and the activation functions. */
+#include "tests/ops/check.h"
+
+struct norm_case {
+    enum norm_kind kind;
+    enum dtype type;
+    int n_tokens, dim;
+    bool with_bias, with_add, in_place;
+};
+
+static void expect_norm(double *want, const float *sum, const struct norm_case *k, const struct weight *w,
+                        const struct weight *b, double eps)
+{
+    for (int t = 0; t < k->n_tokens; t++) {
+        const float *x = sum + (size_t)t * k->dim;
+        double mean = 0, var = 0;
+        for (int c = 0; c < k->dim && k->kind == NORM_LAYER; c++)
+            mean += x[c] / (double)k->dim;
+        for (int c = 0; c < k->dim; c++)
+            var += (x[c] - mean) * (x[c] - mean) / k->dim;
+        for (int c = 0; c < k->dim; c++)
+            want[(size_t)t * k->dim + c] =
+                (x[c] - mean) / sqrt(var + eps) * weight_at(w, 0, c) + (b ? weight_at(b, 0, c) : 0);
+    }
+}
+
+static void check_norm(struct norm_case k)
+{
+    uint64_t state = 100 + (uint64_t)k.dim;
+    struct queue q = cpu_queue(2);
+    struct weight w = random_weight(k.type, 1, k.dim, &state, 2), b = random_weight(k.type, 1, k.dim, &state, 1);
+    size_t n = (size_t)k.n_tokens * (size_t)k.dim;
+    struct guarded x = guarded_open(n), add = guarded_open(n), out = guarded_open(n);
+    float *sum = zeroed(n, sizeof *sum);
+    double *want = zeroed(n, sizeof *want);
+    random_fill(x.data, n, &state, 3);
+    random_fill(add.data, n, &state, 3);
+    for (size_t i = 0; i < n; i++)
+        sum[i] = k.with_add ? x.data[i] + add.data[i] : x.data[i];
+    const struct weight *bias = k.with_bias && k.kind == NORM_LAYER ? &b : NULL;
+    expect_norm(want, sum, &k, &w, bias, 1e-5f);
+    float *to = k.in_place ? x.data : out.data;
+    ops_cpu.norm(&q, to, x.data, k.with_add ? add.data : NULL, k.kind, &w, bias, k.n_tokens, k.dim, 1e-5f);
+    char what[80];
+    snprintf(what, sizeof what, "norm %d %s [%d,%d]", k.kind, dtype_name(k.type), k.n_tokens, k.dim);
+    close_enough(what, to, want, n, 1e-6, 1e-6);
+    if (!k.in_place && n > 0)
+        assert_memory_equal(x.data, sum, n * sizeof *sum);
+    free(sum);
+    free(want);
+    free(w.data);
+    free(b.data);
+    guarded_close(&x);
+    guarded_close(&add);
+    guarded_close(&out);
+}
+
+static void test_norm(void **unused)
+{
+    (void)unused;
+    const int dims[] = {0, 1, 2, 3, 17, 31, 64, 77, 1024}, tokens[] = {0, 1, 5, 70};
+    for (int i = 0; i < 9 * 4 * 2 * DTYPE_COUNT * 8; i++)
+        check_norm((struct norm_case){.dim = dims[i % 9],
+                                      .n_tokens = tokens[i / 9 % 4],
+                                      .kind = i / 36 % 2 ? NORM_RMS : NORM_LAYER,
+                                      .type = (enum dtype)(i / 72 % DTYPE_COUNT),
+                                      .with_bias = i / 216 % 2,
+                                      .with_add = i / 432 % 2,
+                                      .in_place = i / 864 % 2});
+}
+
+/* A large mean does not swallow the variance. */
+static void test_norm_offset(void **unused)
+{
+    (void)unused;
+    float x[64], out[64], ones[64];
+    double want[64];
+    for (int i = 0; i < 64; i++) {
+        x[i] = 100000.0f + (float)(i % 2);
+        ones[i] = 1;
+        want[i] = (i % 2 - 0.5) / sqrt(0.25 + 1e-5f);
+    }
+    struct weight w = {.data = ones, .type = DTYPE_F32, .rows = 1, .cols = 64};
+    struct queue q = cpu_queue(1);
+    ops_cpu.norm(&q, out, x, NULL, NORM_LAYER, &w, NULL, 1, 64, 1e-5f);
+    close_enough("offset", out, want, 64, 1e-6, 1e-6);
+}
+
+static double formula(enum activation kind, double x)
+{
+    switch (kind) {
+    case ACTIVATION_GELU:
+        return 0.5 * x * erfc(-x / sqrt(2.0));
+    case ACTIVATION_GELU_TANH:
+        return 0.5 * x * (1 + tanh(sqrt(2.0 / acos(-1.0)) * (x + 0.044715 * pow(x, 3))));
+    case ACTIVATION_RELU:
+        return fmax(x, 0);
+    case ACTIVATION_SILU:
+        return x / (1 + exp(-x));
+    case ACTIVATION_QUICK_GELU:
+        return x / (1 + exp(-1.702 * x));
+    }
+    return NAN;
+}
+
+static void check_activate(enum activation kind, bool gated, int n_tokens, int cols, bool in_place)
+{
+    uint64_t state = 200 + (uint64_t)cols;
+    struct queue q = cpu_queue(2);
+    size_t n = (size_t)n_tokens * (size_t)cols;
+    struct guarded x = guarded_open(gated ? 2 * n : n), out = guarded_open(n);
+    double *want = zeroed(n, sizeof *want);
+    random_fill(x.data, x.n, &state, 10);
+    if (x.n > 4 && !gated)
+        memcpy(x.data, (float[]){0.0f, -200.0f, 200.0f, -1e30f}, 4 * sizeof(float));
+    for (size_t i = 0; i < n; i++) {
+        size_t t = i / cols, c = i % cols;
+        const float *row = x.data + t * (gated ? 2 : 1) * cols;
+        want[i] = formula(kind, row[c]) * (gated ? row[cols + c] : 1);
+    }
+    float *to = in_place ? x.data : out.data;
+    ops_cpu.activate(&q, to, x.data, kind, gated, n_tokens, cols);
+    close_enough("activate", to, want, n, 2e-6, 2e-6);
+    free(want);
+    guarded_close(&x);
+    guarded_close(&out);
+}
+
+static void test_activate(void **unused)
+{
+    (void)unused;
+    const int cols[] = {0, 1, 3, 17, 64, 77, 1000}, tokens[] = {0, 1, 5, 40};
+    for (enum activation kind = ACTIVATION_GELU; kind <= ACTIVATION_QUICK_GELU; kind++)
+        for (int c = 0; c < 7; c++)
+            for (int t = 0; t < 4; t++)
+                for (int mode = 0; mode < 3; mode++)
+                    check_activate(kind, mode == 1, tokens[t], cols[c], mode == 2);
+    float x = NAN, out = 0;
+    struct queue q = cpu_queue(1);
+    for (enum activation kind = ACTIVATION_GELU; kind <= ACTIVATION_QUICK_GELU; kind++) {
+        ops_cpu.activate(&q, &out, &x, kind, false, 1, 1);
+        assert_true(isnan(out));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_norm),
+        cmocka_unit_test(test_norm_offset),
+        cmocka_unit_test(test_activate),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,381 @@
+/* tests/ops/test_sample.c - the generator against published vectors, and sampling against the formulas, written here
+ * with a sort and in double. */
+#include "kernels/philox.h"
+#include "tests/ops/check.h"
+
+enum { MAX_VOCAB = 512, DRAWS = 20000 };
+
+/* Random123 (Salmon et al.), examples/kat_vectors, philox4x32 10. */
+static void test_philox(void **unused)
+{
+    (void)unused;
+    const uint64_t all = UINT64_MAX;
+    const struct {
+        uint64_t seed, counter, stream;
+        uint32_t want[4];
+    } known[] = {
+        {0, 0, 0, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+        {all, all, all, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+        {0x299f31d0a4093822, 0x85a308d3243f6a88, 0x0370734413198a2e, {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+    };
+    for (int k = 0; k < 3; k++) {
+        uint32_t out[4];
+        philox(known[k].seed, known[k].counter, known[k].stream, out);
+        assert_memory_equal(out, known[k].want, sizeof out);
+    }
+    for (uint64_t i = 0; i < 1000; i++) {
+        double u = philox_uniform(5, i);
+        assert_true(u >= 0 && u < 1);
+    }
+}
+
+struct scene {
+    struct sampler s;
+    struct sampling params[2];
+    int32_t last[2];
+    int32_t *history;
+};
+
+static void scene_open(struct scene *c, int vocab, int max_len, int n_rows)
+{
+    *c = (struct scene){.last = {-7, -7}};
+    c->history = zeroed((size_t)(2 * max_len), sizeof *c->history);
+    for (int i = 0; i < 2; i++)
+        c->params[i] = (struct sampling){.seed = 99, .top_p = 1, .repetition_penalty = 1};
+    c->s = (struct sampler){.n_slots = 2,
+                            .max_len = max_len,
+                            .vocab = vocab,
+                            .history = c->history,
+                            .last_token = c->last,
+                            .params = c->params,
+                            .scratch = zeroed((size_t)n_rows, ops_cpu.sample_scratch_bytes(vocab))};
+    memset(c->s.scratch, 0xA5, (size_t)n_rows * ops_cpu.sample_scratch_bytes(vocab));
+}
+
+static void scene_close(struct scene *c)
+{
+    free(c->history);
+    free(c->s.scratch);
+}
+
+static const double *sort_score;
+
+static int by_score(const void *a, const void *b)
+{
+    int i = *(const int *)a, j = *(const int *)b;
+    if (sort_score[i] != sort_score[j])
+        return sort_score[i] > sort_score[j] ? -1 : 1;
+    return i - j;
+}
+
+/* Scores [n] become probabilities: temperature, top_k, top_p, min_p. */
+static void expect_probability(double *p, const double *score, int n, const struct sampling *k)
+{
+    int order[MAX_VOCAB];
+    double total = 0, before = 0;
+    for (int i = 0; i < n; i++)
+        order[i] = i;
+    sort_score = score;
+    qsort(order, (size_t)n, sizeof *order, by_score);
+    double best = score[order[0]], kth = k->top_k > 0 && k->top_k < n ? score[order[k->top_k - 1]] : -INFINITY;
+    for (int i = 0; i < n; i++) {
+        p[i] = score[i] >= kth ? exp((score[i] - best) / (double)k->temperature) : 0;
+        total += p[i];
+    }
+    for (int i = 0; i < n; i++) {
+        double here = p[order[i]] / total;
+        if (i > 0 && before >= k->top_p && k->top_p < 1)
+            p[order[i]] = 0;
+        before += here;
+    }
+    total = 0;
+    for (int i = 0; i < n; i++) {
+        if (p[i] < k->min_p * p[order[0]])
+            p[i] = 0;
+        total += p[i];
+    }
+    for (int i = 0; i < n; i++)
+        p[i] /= total;
+}
+
+/* Pearson's statistic against the quantile 1 - 1e-4 (Wilson and Hilferty's approximation). */
+static void check_distribution(const int *count, const double *p, int n)
+{
+    double chi = 0, rest_p = 0, rest = 0, z = 3.719;
+    int k = -1;
+    for (int i = 0; i < n; i++) {
+        if (p[i] == 0)
+            assert_int_equal(count[i], 0);
+        if (p[i] * DRAWS < 5) {
+            rest_p += p[i];
+            rest += count[i];
+            continue;
+        }
+        chi += pow(count[i] - p[i] * DRAWS, 2) / (p[i] * DRAWS);
+        k++;
+    }
+    if (rest_p * DRAWS >= 1) {
+        chi += pow(rest - rest_p * DRAWS, 2) / (rest_p * DRAWS);
+        k++;
+    }
+    double limit = k > 0 ? k * pow(1 - 2 / (9.0 * k) + z * sqrt(2 / (9.0 * k)), 3) : 1e-9;
+    if (!(chi <= limit))
+        fail_msg("chi-square %.2f with %d degrees of freedom, limit %.2f", chi, k, limit);
+}
+
+static void check_draws(const float *logits, int vocab, struct sampling params)
+{
+    struct scene c;
+    scene_open(&c, vocab, DRAWS + 1, 1);
+    free(c.s.scratch);
+    c.s.scratch = zeroed(DRAWS, ops_cpu.sample_scratch_bytes(vocab));
+    c.params[1] = params;
+    float *rows = zeroed((size_t)DRAWS * (size_t)vocab, sizeof *rows);
+    int32_t slot[DRAWS], len[DRAWS];
+    double score[MAX_VOCAB], p[MAX_VOCAB];
+    int count[MAX_VOCAB] = {0};
+    for (int i = 0; i < DRAWS; i++) {
+        memcpy(rows + (size_t)i * vocab, logits, (size_t)vocab * sizeof *rows);
+        slot[i] = 1;
+        len[i] = i + 1;
+    }
+    for (int i = 0; i < vocab; i++)
+        score[i] = logits[i];
+    expect_probability(p, score, vocab, &params);
+    struct sampled *out = zeroed(DRAWS, sizeof *out);
+    struct queue q = cpu_queue(2);
+    ops_cpu.sample(&q, out, rows, slot, len, &c.s, DRAWS);
+    assert_int_equal(q.err.code, ERR_NONE);
+    assert_int_equal(c.last[1], out[DRAWS - 1].token);
+    assert_int_equal(c.last[0], -7);
+    for (int i = 0; i < DRAWS; i++) { /* inverse of the cumulative sum, in id order */
+        assert_in_range(out[i].token, 0, vocab - 1);
+        double u = philox_uniform(params.seed, (uint64_t)len[i]), below = 0;
+        for (int k = 0; k < out[i].token; k++)
+            below += p[k];
+        assert_true(u >= below - 1e-9 && u <= below + p[out[i].token] + 1e-9);
+        count[out[i].token]++;
+    }
+    check_distribution(count, p, vocab);
+    free(out);
+    free(rows);
+    scene_close(&c);
+}
+
+static void test_distributions(void **unused)
+{
+    (void)unused;
+    uint64_t state = 17;
+    float logits[60], tied[60];
+    for (int i = 0; i < 60; i++) {
+        logits[i] = 2.5f * random_float(&state) + 10;
+        tied[i] = (float)random_int(&state, 5);
+    }
+    logits[3] = -INFINITY;
+    const struct sampling cases[] = {
+        {.temperature = 1, .top_p = 1},
+        {.temperature = 0.6f, .top_p = 1},
+        {.temperature = 2.5f, .top_p = 1},
+        {.temperature = 1, .top_p = 1, .top_k = 1},
+        {.temperature = 1, .top_p = 1, .top_k = 7},
+        {.temperature = 1, .top_p = 1, .top_k = 60},
+        {.temperature = 1, .top_p = 1, .top_k = 1000},
+        {.temperature = 1, .top_p = 0.8f},
+        {.temperature = 1, .top_p = 0.02f},
+        {.temperature = 1, .top_p = 0},
+        {.temperature = 1, .top_p = 0.999f},
+        {.temperature = 1, .top_p = 1, .min_p = 0.3f},
+        {.temperature = 1, .top_p = 1, .min_p = 1},
+        {.temperature = 1.3f, .top_p = 0.7f, .top_k = 20, .min_p = 0.1f},
+        {.temperature = 0.8f, .top_p = 0.95f, .top_k = 50},
+        {.temperature = 1e-30f, .top_p = 1},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        struct sampling params = cases[k];
+        params.seed = 1000 + k;
+        params.repetition_penalty = 1;
+        check_draws(logits, 60, params);
+        check_draws(tied, 60, params);
+    }
+    const struct sampling plain = {.temperature = 1, .top_p = 1, .repetition_penalty = 1};
+    check_draws(logits, 1, plain);
+    check_draws(logits, 2, plain);
+}
+
+/* Scores after the penalties, straight from ops.h. */
+static void expect_scores(double *score, const float *logits, int vocab, const struct sampling *k,
+                          const int32_t *history, int len)
+{
+    for (int id = 0; id < vocab; id++) {
+        int seen = 0, made = 0;
+        float s = logits[id];
+        for (int i = 0; i < k->n_bias; i++)
+            s += k->bias_id[i] == id ? k->bias[i] : 0;
+        for (int j = 0; j < len; j++) {
+            seen += history[j] == id;
+            made += history[j] == id && j >= k->prompt_len;
+        }
+        if (seen)
+            s = s < 0 ? s * k->repetition_penalty : s / k->repetition_penalty;
+        if (made)
+            s -= k->presence_penalty + k->frequency_penalty * (float)made;
+        for (int i = 0; i < k->n_eos; i++)
+            if (k->eos[i] == id && len - k->prompt_len < k->min_tokens)
+                s = -INFINITY;
+        score[id] = s;
+    }
+}
+
+static void random_params(struct sampling *k, uint64_t *state, int vocab, int len)
+{
+    k->prompt_len = random_int(state, len + 1);
+    k->repetition_penalty = random_int(state, 3) ? 1 + 0.5f * random_float(state) : 1;
+    k->presence_penalty = random_int(state, 2) ? random_float(state) : 0;
+    k->frequency_penalty = random_int(state, 2) ? random_float(state) : 0;
+    k->min_tokens = random_int(state, 12);
+    k->n_eos = random_int(state, 4);
+    k->n_bias = random_int(state, 5);
+    for (int i = 0; i < k->n_eos; i++)
+        k->eos[i] = random_int(state, vocab + 2) - 1; /* some are no ids: ignored */
+    for (int i = 0; i < k->n_bias; i++) {
+        k->bias_id[i] = random_int(state, vocab + 2) - 1;
+        k->bias[i] = 2 * random_float(state);
+    }
+}
+
+static void check_logprobs(const struct sampled *out, const float *logits, int vocab, int n_top)
+{
+    double sum = 0, score[MAX_VOCAB];
+    int order[MAX_VOCAB];
+    for (int i = 0; i < vocab; i++) {
+        sum += exp((double)logits[i]);
+        score[i] = logits[i];
+        order[i] = i;
+    }
+    sort_score = score;
+    qsort(order, (size_t)vocab, sizeof *order, by_score);
+    assert_true(fabs(out->logprob - (logits[out->token] - log(sum))) < 1e-5);
+    for (int i = 0; i < n_top; i++) {
+        assert_int_equal(out->top_id[i], i < vocab ? order[i] : -1);
+        assert_true(i >= vocab || fabs(out->top_logprob[i] - (logits[order[i]] - log(sum))) < 1e-5);
+    }
+}
+
+static void test_penalties(void **unused)
+{
+    (void)unused;
+    uint64_t state = 23;
+    for (int round = 0; round < 3000; round++) {
+        int vocab = 1 + random_int(&state, 40), len = random_int(&state, 30), n_top = random_int(&state, 21);
+        struct scene c;
+        scene_open(&c, vocab, 30, 1);
+        struct sampling *k = &c.params[round % 2];
+        random_params(k, &state, vocab, len);
+        k->n_top = n_top;
+        int32_t *history = c.history + round % 2 * 30;
+        for (int j = 0; j < 30; j++) /* beyond len: an earlier sequence's */
+            history[j] = random_int(&state, vocab);
+        float logits[40];
+        double score[MAX_VOCAB];
+        for (int i = 0; i < vocab; i++)
+            logits[i] = round % 3 ? 2 * random_float(&state) : (float)random_int(&state, 3);
+        expect_scores(score, logits, vocab, k, history, len);
+        int best = 0;
+        for (int i = 1; i < vocab; i++)
+            best = score[i] > score[best] ? i : best;
+        struct sampled out[3];
+        memset(out, 0x5A, sizeof out);
+        struct queue q = cpu_queue(1);
+        ops_cpu.sample(&q, out + 1, logits, &(int32_t){round % 2}, &(int32_t){len}, &c.s, 1);
+        if (score[out[1].token] < score[best] - 1e-6 ||
+            (score[best] > -INFINITY && out[1].token != best && score[out[1].token] == score[best]))
+            fail_msg("round %d: token %d, expected %d", round, out[1].token, best);
+        assert_int_equal(out[1].slot, round % 2);
+        assert_int_equal(c.last[round % 2], out[1].token);
+        check_logprobs(&out[1], logits, vocab, n_top);
+        for (size_t i = 0; i < sizeof out[0]; i++)
+            assert_true(((unsigned char *)&out[0])[i] == 0x5A && ((unsigned char *)&out[2])[i] == 0x5A);
+        k->temperature = 1;
+        k->top_k = 1; /* the same token, or one that equals it */
+        ops_cpu.sample(&q, out + 1, logits, &(int32_t){round % 2}, &(int32_t){len}, &c.s, 1);
+        assert_true(score[out[1].token] >= score[best] - 1e-6);
+        assert_int_equal(q.err.code, ERR_NONE);
+        scene_close(&c);
+    }
+}
+
+static void test_ties(void **unused)
+{
+    (void)unused;
+    struct scene c;
+    scene_open(&c, 6, 4, 1);
+    const float logits[6] = {1, 5, 2, 5, 5, -3};
+    struct sampled out;
+    struct queue q = cpu_queue(1);
+    c.params[0].n_top = 4;
+    ops_cpu.sample(&q, &out, logits, &(int32_t){0}, &(int32_t){1}, &c.s, 1);
+    assert_int_equal(out.token, 1);
+    assert_memory_equal(out.top_id, ((int32_t[]){1, 3, 4, 2}), 4 * sizeof(int32_t));
+    scene_close(&c);
+}
+
+/* No crash, an error that names the slot, and the rows beside it are as they should be. */
+static void test_not_numbers(void **unused)
+{
+    (void)unused;
+    const float bad[] = {NAN, INFINITY, -INFINITY};
+    for (int k = 0; k < 6; k++) {
+        struct scene c;
+        float logits[3 * 5] = {0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 9, 2, 3, 4};
+        for (int i = 0; i < 5; i++)
+            if (k % 3 == 2 || i == k)
+                logits[5 + i] = bad[k % 3]; /* one NaN, one infinity, or nothing but -infinity */
+        if (k >= 3 && k < 5)
+            logits[5 + k - 1] = bad[k % 3];
+        scene_open(&c, 5, 4, 3);
+        c.params[1].temperature = k >= 3;
+        c.params[1].top_k = 2;
+        c.params[1].top_p = 0.5f;
+        struct sampled out[3];
+        struct queue q = cpu_queue(1);
+        ops_cpu.sample(&q, out, logits, (int32_t[]){0, 1, 0}, (int32_t[]){1, 1, 2}, &c.s, 3);
+        assert_int_not_equal(q.err.code, ERR_NONE);
+        assert_non_null(strstr(q.err.text, "slot 1"));
+        assert_int_equal(out[0].token, 4);
+        assert_int_equal(out[1].token, 0);
+        assert_int_equal(out[2].token, 1);
+        scene_close(&c);
+    }
+}
+
+/* Everything forbidden: some token within the vocabulary, no failure. */
+static void test_all_forbidden(void **unused)
+{
+    (void)unused;
+    struct scene c;
+    scene_open(&c, 2, 4, 1);
+    for (int k = 0; k < 2; k++) {
+        c.params[0].temperature = (float)k;
+        c.params[0].top_p = 0.5f;
+        c.params[0].min_tokens = 5;
+        c.params[0].n_eos = 2;
+        c.params[0].eos[1] = 1;
+        struct sampled out;
+        struct queue q = cpu_queue(1);
+        ops_cpu.sample(&q, &out, (float[]){1, 2}, &(int32_t){0}, &(int32_t){0}, &c.s, 1);
+        assert_in_range(out.token, 0, 1);
+        assert_int_equal(q.err.code, ERR_NONE);
+    }
+    struct queue q = cpu_queue(1);
+    ops_cpu.sample(&q, NULL, NULL, NULL, NULL, &c.s, 0);
+    scene_close(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_philox), cmocka_unit_test(test_distributions), cmocka_unit_test(test_penalties),
+        cmocka_unit_test(test_ties),   cmocka_unit_test(test_not_numbers),   cmocka_unit_test(test_all_forbidden),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,238 @@
+/* tests/parity/test_parity.c - every fixture against Hugging Face transformers, on as many ranks as mpirun gives.
+ *
+ * Each case runs the prompt in chunks and then 32 greedy tokens, every one fed back on the device. Compared are: every
+ * logit at every position, every token, the bits of the last logits over all ranks, the number of all-reduces, and the
+ * bytes read from the checkpoint. argv: nothing, or a part of the names of the cases to run. */
+#include "rank/fatal.h"
+#include "rank/instance.h"
+#include "rank/loop.h"
+#include "tests/support/files.h"
+#include "tests/support/tap.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIXTURES   "tests/parity/fixtures"
+#define N_NEW      32
+#define CHUNK      13 /* tokens of a prefill chunk: prompts are longer, and no multiple of it */
+#define MAX_CASES  128
+
+struct expected {
+    char *file;
+    int n_prompt, vocab;
+    const int32_t *prompt, *tokens; /* [n_prompt], [N_NEW] */
+    const float *logits;            /* [n_prompt + N_NEW - 1, vocab] */
+};
+
+/* What one run of a case collects. */
+struct run {
+    const struct expected *x;
+    struct instance *instance;
+    int fed, n_sampled;
+    float *logits;       /* [n_prompt + N_NEW - 1, vocab] */
+    int32_t token[N_NEW];
+};
+
+static struct expected read_expected(const char *dir)
+{
+    struct expected x = {0};
+    size_t bytes;
+    long shape[2];
+    x.file = files_read(dir, "expected.safetensors", &bytes);
+    x.prompt = files_tensor(x.file, bytes, "prompt", shape);
+    x.n_prompt = (int)shape[0];
+    x.tokens = files_tensor(x.file, bytes, "tokens", shape);
+    x.logits = files_tensor(x.file, bytes, "logits", shape);
+    x.vocab = (int)shape[1];
+    if (x.prompt == NULL || x.tokens == NULL || x.logits == NULL || shape[0] != x.n_prompt + N_NEW - 1)
+        exit(98);
+    return x;
+}
+
+static void fill_plan(struct run *r, struct plan *p)
+{
+    const struct expected *x = r->x;
+    int left = x->n_prompt - r->fed, n = left > CHUNK ? CHUNK : left > 0 ? left : 1;
+    if (r->fed == 0) {
+        p->start[p->n_starts++] = (struct plan_start){
+            .slot = 1, .sampling = {.top_p = 1, .repetition_penalty = 1, .prompt_len = x->n_prompt}};
+        /* Blocks in descending order: a kernel that ignores the table fails. */
+        for (int i = 0; i < limits_blocks_per_slot(&r->instance->engine.limits); i++)
+            p->block[p->n_blocks++] = (struct plan_block){1, i, r->instance->engine.limits.n_blocks - 1 - i};
+    }
+    p->seq[p->n_seqs++] =
+        (struct plan_seq){1, n, r->fed, left > 0 ? x->n_prompt : r->fed + 1, n, r->fed + n >= x->n_prompt};
+    for (int i = 0; i < n; i++)
+        p->token[p->n_tokens++] = left > 0 ? x->prompt[r->fed + i] : -1;
+}
+
+/* Rows come sampled first: the last token's row, then the chunk's others in order. */
+static void keep_logits(struct run *r, const struct step_result *s, int n)
+{
+    size_t vocab = (size_t)r->x->vocab, row_bytes = vocab * sizeof(float);
+    const float *in = s->logits;
+    for (int i = 0; i < n; i++) {
+        int row = s->n_sampled == 0 ? i : i == n - 1 ? 0 : i + 1;
+        memcpy(r->logits + (size_t)(r->fed + i) * vocab, in + (size_t)row * vocab, row_bytes);
+    }
+    if (s->n_sampled == 1)
+        r->token[r->n_sampled++] = s->sampled[0].token;
+}
+
+static void run_case(struct run *r)
+{
+    struct plan plan;
+    struct err e = {0};
+    struct engine *g = &r->instance->engine;
+    if (plan_open(&plan, &g->limits, &e) != 0)
+        fatal(&e);
+    for (uint64_t step = 0; r->n_sampled < N_NEW; step++) {
+        struct step_result result;
+        plan_reset(&plan, step);
+        if (g->world->rank == 0)
+            fill_plan(r, &plan);
+        loop_share(&plan, g->world, r->x->vocab);
+        engine_step(g, &plan, &result);
+        keep_logits(r, &result, plan.n_tokens);
+        r->fed += plan.n_tokens;
+    }
+    plan_close(&plan);
+}
+
+/* max |difference|, or for 16-bit weights the relative 2-norm of the worst row; infinite if anything is not a number. */
+static double difference(const struct run *r, bool wide)
+{
+    double worst = 0;
+    size_t vocab = (size_t)r->x->vocab;
+    for (int row = 0; row < r->x->n_prompt + N_NEW - 1; row++) {
+        double error = 0, norm = 0;
+        for (size_t i = 0; i < vocab; i++) {
+            double got = r->logits[(size_t)row * vocab + i], want = r->x->logits[(size_t)row * vocab + i];
+            double d = fabs(got - want);
+            if (!isfinite(got))
+                return INFINITY;
+            error = wide ? fmax(error, d) : error + d * d;
+            norm += want * want;
+        }
+        worst = fmax(worst, wide ? error : sqrt(error / norm));
+    }
+    return worst;
+}
+
+static bool same_bits_everywhere(const struct run *r)
+{
+    const unsigned char *last =
+        (const unsigned char *)(r->logits + (size_t)(r->x->n_prompt + N_NEW - 2) * (size_t)r->x->vocab);
+    unsigned long long hash = 1469598103934665603ull, low, high;
+    for (size_t i = 0; i < (size_t)r->x->vocab * sizeof(float); i++)
+        hash = (hash ^ last[i]) * 1099511628211ull;
+    MPI_CHECK(MPI_Allreduce(&hash, &low, 1, MPI_UNSIGNED_LONG_LONG, MPI_MIN, MPI_COMM_WORLD));
+    MPI_CHECK(MPI_Allreduce(&hash, &high, 1, MPI_UNSIGNED_LONG_LONG, MPI_MAX, MPI_COMM_WORLD));
+    return low == high;
+}
+
+static void open_instance(struct instance *i, struct world *w, const char *dir, int vocab)
+{
+    struct err e = {0};
+    struct model_config m = {0};
+    struct checkpoint c = {0};
+    struct instance_setup setup = {
+        .limits = {3, CHUNK, 80, CHUNK, 17}, .kv_bytes = -1, .threads = -1, .progress = PROGRESS_NEVER};
+    if (w->rank == 0 && model_config_read(&m, dir, &e) == 0)
+        (void)checkpoint_open(&c, dir, &e);
+    fatal_agree(w, &e);
+    instance_open(i, w, &m, &c, &setup, &e);
+    if (i->network.config.vocab != vocab)
+        exit(97);
+}
+
+/* Reading together: all ranks' bytes against the bytes of the roles, which one rank of one would hold. */
+static bool read_once(const struct instance *i)
+{
+    struct shard one;
+    struct weight_map map = {0};
+    struct err e = {0};
+    unsigned long long mine = i->load.bytes_read, all = 0;
+    shard_make(&one, &i->network.config, 0, 1);
+    if (weight_map_build(&map, &i->network.config, &one, NULL, &e) != 0)
+        return false;
+    double whole = (double)weight_map_bytes(&map);
+    MPI_CHECK(MPI_Allreduce(&mine, &all, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, MPI_COMM_WORLD));
+    weight_map_free(&map);
+    return (double)all <= 1.1 * whole && (double)all >= whole;
+}
+
+static void check_case(struct world *w, const char *dir, const char *name, const char *layout)
+{
+    char reason[200];
+    struct expected x = read_expected(dir);
+    struct instance instance;
+    open_instance(&instance, w, dir, x.vocab);
+    const struct model_config *m = &instance.network.config;
+    bool wide = m->dtype == DTYPE_F32;
+    struct run r = {.x = &x, .instance = &instance};
+    r.logits = calloc((size_t)(x.n_prompt + N_NEW) * (size_t)x.vocab, sizeof(float));
+    run_case(&r);
+    double worst = difference(&r, wide), most = wide ? 1e-3 : 2e-2;
+    snprintf(reason, sizeof reason, "%s is %.3g, allowed %.3g", wide ? "max |difference|" : "relative error", worst, most);
+    tap_all(worst <= most, reason, "%s, %s, %d ranks: logits within %.0e (%.1e)", name, layout, w->n_ranks, most, worst);
+    tap_all(memcmp(r.token, x.tokens, sizeof r.token) == 0, "other tokens", "%s, %s, %d ranks: greedy tokens", name,
+            layout, w->n_ranks);
+    tap_all(same_bits_everywhere(&r), "hashes differ", "%s, %s, %d ranks: equal bits", name, layout, w->n_ranks);
+    uint64_t per_step = 1 + (uint64_t)m->n_layers * (m->parallel_residual ? 1 : 2);
+    tap_all(instance.engine.comm.n_all_reduces == per_step * instance.engine.n_steps, "other number",
+            "%s, %s, %d ranks: %d all-reduce(s) a layer", name, layout, w->n_ranks, m->parallel_residual ? 1 : 2);
+    tap_all(read_once(&instance), "bytes read", "%s, %s, %d ranks: checkpoint read once", name, layout, w->n_ranks);
+    instance_close(&instance);
+    free(r.logits);
+    free(x.file);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+static int list_cases(char name[MAX_CASES][64], const char *part)
+{
+    int n = 0;
+    DIR *d = opendir(FIXTURES);
+    for (struct dirent *entry; d != NULL && (entry = readdir(d)) != NULL;)
+        if (entry->d_name[0] != '.' && strstr(entry->d_name, part) != NULL && n < MAX_CASES)
+            snprintf(name[n++], 64, "%.63s", entry->d_name);
+    if (d != NULL)
+        closedir(d);
+    qsort(name, (size_t)n, 64, by_name);
+    return n;
+}
+
+int main(int argc, char **argv)
+{
+    static char name[MAX_CASES][64];
+    struct err e = {0};
+    struct world w;
+    if (world_open(&w, &argc, &argv, &e) != 0)
+        fatal(&e);
+    int n = list_cases(name, argc > 1 ? argv[1] : "");
+    for (int i = 0; i < n; i++) {
+        char dir[256], sharded[256] = "";
+        snprintf(dir, sizeof dir, "%s/%.63s", FIXTURES, name[i]);
+        check_case(&w, dir, name[i], "one file");
+        if (w.rank == 0) {
+            files_make_dir(sharded);
+            files_copy(dir, sharded, "config.json");
+            files_copy(dir, sharded, "expected.safetensors");
+            files_shard(dir, sharded, 3);
+        }
+        MPI_CHECK(MPI_Bcast(sharded, sizeof sharded, MPI_BYTE, 0, w.comm));
+        check_case(&w, sharded, name[i], "sharded");
+        if (w.rank == 0)
+            files_remove_dir(sharded);
+    }
+    int status = tap_done();
+    world_close(&w);
+    return status;
+}

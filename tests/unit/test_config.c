@@ -1,0 +1,360 @@
+/* tests/unit/test_config.c - config.json: spellings, defaults of the classes, switches, and what is refused by name. */
+#include "tests/unit/checkpoint_folder.h"
+
+#include "partition/families/families.h"
+#include "partition/model.h"
+
+#include <math.h>
+
+static struct model_config m, other; /* 4 KB of windows each: not on the stack */
+
+static void parse(struct model_config *to, const char *text)
+{
+    struct err e = {0};
+    if (model_config_parse(to, text, strlen(text), "config.json", &e) != 0)
+        fail_msg("%s: %s", text, e.text);
+}
+
+/* The same bytes, thus the same model. */
+static void expect_same(const char *left, const char *right)
+{
+    parse(&m, left);
+    parse(&other, right);
+    if (memcmp(&m, &other, sizeof m) != 0)
+        fail_msg("not the same: %s and %s", left, right);
+}
+
+static void spellings_agree(void **state)
+{
+    (void)state;
+    expect_same("{\"model_type\":\"gpt2\",\"n_embd\":64,\"n_layer\":3,\"n_head\":4,\"n_positions\":100}",
+                "{\"architectures\":[\"GPT2LMHeadModel\"],\"hidden_size\":64,\"num_hidden_layers\":3,"
+                "\"num_attention_heads\":4,\"max_position_embeddings\":100,\"n_inner\":null}");
+    expect_same("{\"model_type\":\"gptj\",\"n_embd\":256,\"n_layer\":3,\"n_head\":4,\"torch_dtype\":\"float16\"}",
+                "{\"model_type\":\"gptj\",\"hidden_size\":256,\"num_hidden_layers\":3,\"num_attention_heads\":4,"
+                "\"dtype\":\"float16\",\"rotary_dim\":64}");
+    expect_same("{\"model_type\":\"bloom\",\"n_embed\":64,\"n_layer\":3,\"num_attention_heads\":4}",
+                "{\"model_type\":\"bloom\",\"hidden_size\":64,\"num_hidden_layers\":3,\"n_head\":4}");
+    expect_same("{\"model_type\":\"gpt_neox\",\"rotary_pct\":0.5,\"rotary_emb_base\":20000}",
+                "{\"model_type\":\"gpt_neox\",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":20000.0,"
+                "\"partial_rotary_factor\":0.5}}");
+    expect_same("{\"model_type\":\"llama\",\"num_key_value_heads\":null,\"rope_scaling\":null,\"head_dim\":null}",
+                "{\"model_type\":\"llama\",\"num_key_value_heads\":32,\"head_dim\":128,\"hidden_act\":\"swish\"}");
+    expect_same("{\"architectures\":[\"Qwen2ForCausalLM\"]}", "{\"model_type\":\"qwen2\",\"torch_dtype\":null}");
+    expect_same("{\"architectures\":[\"LlamaForCausalLM\"]}", "{\"model_type\":\"llama\",\"vocab_size\":32000.0}");
+}
+
+static void defaults_of_gpt2_and_gptj(void **state)
+{
+    (void)state;
+    parse(&m, "{\"model_type\":\"gpt2\"}");
+    assert_int_equal(m.n_layers, 12);
+    assert_int_equal(m.hidden, 768);
+    assert_int_equal(m.n_heads, 12);
+    assert_int_equal(m.n_kv_heads, 12);
+    assert_int_equal(m.head_dim, 64);
+    assert_int_equal(m.ffn, 3072);
+    assert_int_equal(m.vocab, 50257);
+    assert_int_equal(m.max_positions, 1024);
+    assert_int_equal(m.norm, NORM_LAYER);
+    assert_int_equal(m.activation, ACTIVATION_GELU_TANH);
+    assert_int_equal(m.position, POSITION_LEARNED);
+    assert_int_equal(m.dtype, DTYPE_F32);
+    assert_true(m.tied_head && m.positions_end && m.final_norm && m.qkv_bias && m.out_bias && m.mlp_bias &&
+                m.norm_bias);
+    assert_false(m.head_bias || m.parallel_residual || m.gated_mlp || m.post_norm || m.embed_norm);
+    assert_true(m.norm_eps == 1e-5f && m.attention_scale == 0.125f);
+    assert_true(model_attention_scale(&m, 5) == 0.125f);
+    parse(&m, "{\"model_type\":\"gpt2\",\"scale_attn_weights\":false,\"scale_attn_by_inverse_layer_idx\":true,"
+              "\"reorder_and_upcast_attn\":true,\"n_ctx\":77,\"n_inner\":5}");
+    assert_true(model_attention_scale(&m, 0) == 1.0f && model_attention_scale(&m, 3) == 0.25f);
+    assert_int_equal(m.max_positions, 77);
+    assert_int_equal(m.ffn, 5);
+    parse(&m, "{\"model_type\":\"gptj\"}");
+    assert_int_equal(m.hidden, 4096);
+    assert_int_equal(m.head_dim, 256);
+    assert_int_equal(m.vocab, 50400);
+    assert_int_equal(m.ffn, 16384);
+    assert_int_equal(m.rope.layout, ROPE_INTERLEAVED);
+    assert_int_equal(m.rope.dims, 64);
+    assert_true(m.parallel_residual && m.shared_norm && m.head_bias && m.mlp_bias && m.positions_end);
+    assert_false(m.tied_head || m.qkv_bias || m.out_bias);
+}
+
+static void defaults_of_neox_opt_bloom(void **state)
+{
+    (void)state;
+    parse(&m, "{\"model_type\":\"gpt_neox\"}");
+    assert_int_equal(m.n_layers, 44);
+    assert_int_equal(m.hidden, 6144);
+    assert_int_equal(m.rope.dims, 24);
+    assert_int_equal(m.activation, ACTIVATION_GELU);
+    assert_true(m.parallel_residual && m.qkv_bias && m.out_bias && !m.shared_norm && !m.tied_head && !m.positions_end);
+    parse(&m, "{\"model_type\":\"gpt_neox\",\"hidden_act\":\"gelu_fast\",\"attention_bias\":false,"
+              "\"use_parallel_residual\":false}");
+    assert_int_equal(m.activation, ACTIVATION_GELU_TANH);
+    assert_false(m.parallel_residual || m.qkv_bias || m.out_bias);
+    parse(&m, "{\"model_type\":\"opt\"}");
+    assert_int_equal(m.position_offset, 2);
+    assert_int_equal(m.embed_dim, 768);
+    assert_int_equal(m.activation, ACTIVATION_RELU);
+    assert_true(m.final_norm && !m.post_norm && m.tied_head && m.positions_end && m.norm_affine);
+    parse(&m,
+          "{\"model_type\":\"opt\",\"do_layer_norm_before\":false,\"word_embed_proj_dim\":512,\"enable_bias\":false,"
+          "\"layer_norm_elementwise_affine\":false}");
+    assert_int_equal(m.embed_dim, 512);
+    assert_true(m.post_norm && !m.final_norm && !m.qkv_bias && !m.mlp_bias && !m.norm_affine);
+    assert_true(weight_exists(&m, WEIGHT_PROJECT_IN) && weight_exists(&m, WEIGHT_PROJECT_OUT));
+    assert_false(weight_exists(&m, WEIGHT_ATTN_NORM) || weight_exists(&m, WEIGHT_FINAL_NORM) ||
+                 weight_exists(&m, WEIGHT_HEAD));
+    parse(&m, "{\"model_type\":\"opt\",\"_remove_final_layer_norm\":true}");
+    assert_false(m.final_norm);
+    parse(&m, "{\"model_type\":\"bloom\",\"apply_residual_connection_post_layernorm\":true,\"seq_length\":5}");
+    assert_int_equal(m.max_positions, 0);
+    assert_int_equal(m.position, POSITION_ALIBI);
+    assert_int_equal(m.ffn, 256);
+    assert_true(m.residual_is_normed && m.embed_norm && m.tied_head);
+}
+
+static void defaults_of_llama_and_kin(void **state)
+{
+    (void)state;
+    parse(&m, "{\"model_type\":\"llama\",\"torch_dtype\":\"bfloat16\"}");
+    assert_int_equal(m.n_kv_heads, 32);
+    assert_int_equal(m.ffn, 11008);
+    assert_int_equal(m.dtype, DTYPE_BF16);
+    assert_int_equal(m.norm, NORM_RMS);
+    assert_true(m.norm_eps == 1e-6f && m.gated_mlp && !m.tied_head && !m.qkv_bias && !m.norm_bias && !m.mlp_bias);
+    assert_int_equal(m.window[0], 0);
+    parse(&m, "{\"model_type\":\"mistral\"}");
+    assert_int_equal(m.n_kv_heads, 8);
+    assert_int_equal(m.window[0], 4096);
+    assert_int_equal(m.window[31], 4096);
+    assert_int_equal(m.window[32], 0);
+    parse(&m, "{\"model_type\":\"mistral\",\"sliding_window\":null,\"head_dim\":160,\"num_key_value_heads\":null}");
+    assert_int_equal(m.window[0], 0);
+    assert_int_equal(m.head_dim, 160);
+    assert_int_equal(m.n_kv_heads, 32);
+    parse(&m, "{\"model_type\":\"qwen2\",\"sliding_window\":100}");
+    assert_int_equal(m.window[31], 0);
+    assert_true(m.qkv_bias && !m.out_bias);
+    parse(&m, "{\"model_type\":\"qwen2\",\"sliding_window\":100,\"use_sliding_window\":true}");
+    assert_int_equal(m.window[27], 0);
+    assert_int_equal(m.window[28], 100);
+    parse(&m, "{\"model_type\":\"qwen3\",\"sliding_window\":9,\"num_hidden_layers\":3,\"layer_types\":["
+              "\"sliding_attention\",\"full_attention\",\"sliding_attention\"]}");
+    assert_int_equal(m.window[0], 9);
+    assert_int_equal(m.window[1], 0);
+    assert_int_equal(m.window[2], 9);
+    assert_int_equal(m.head_dim, 128);
+    assert_true(m.qk_norm && !m.qkv_bias);
+    parse(&m, "{\"model_type\":\"qwen3\",\"hidden_size\":1024,\"num_attention_heads\":16,"
+              "\"num_key_value_heads\":8,\"attention_bias\":true}");
+    assert_int_equal(m.head_dim, 128);
+    assert_true(m.qkv_bias && m.out_bias && m.attention_scale == (float)(1 / sqrt(128)));
+}
+
+#define LLAMA   "{\"model_type\":\"llama\","
+#define BIG     "999999999999"
+#define SCALING LLAMA "\"rope_scaling\":"
+
+static void refused(void **state)
+{
+    static const struct {
+        const char *text;
+        enum err_code code;
+        const char *needles;
+    } table[] = {
+        {"", ERR_INPUT, "JSON"},
+        {"{\"model_type\":\"gpt2\"", ERR_INPUT, "JSON"},
+        {"[1]", ERR_INPUT, "an array|an object"},
+        {"{\"model_type\":\"gpt2\",\"model_type\":\"opt\"}", ERR_INPUT, "duplicate|model_type"},
+        {"{}", ERR_INPUT, "model_type|gpt2|qwen3"},
+        {"{\"model_type\":3}", ERR_INPUT, "model_type|an integer|a string"},
+        {"{\"model_type\":\"mixtral\"}", ERR_UNSUPPORTED, "model_type|mixtral|gpt2, gptj|qwen3"},
+        {"{\"model_type\":\"qwen3_moe\"}", ERR_UNSUPPORTED, "model_type|qwen3_moe|expected one of"},
+        {"{\"model_type\":\"llava\",\"text_config\":{\"model_type\":\"llama\"}}", ERR_UNSUPPORTED,
+         "model_type|llava|text_config"},
+        {"{\"architectures\":[\"Qwen2MoeForCausalLM\"]}", ERR_UNSUPPORTED, "architectures|Qwen2MoeForCausalLM"},
+        {LLAMA "\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4}}", ERR_UNSUPPORTED,
+         "quantization_config|gptq|unquantised repository"},
+        {LLAMA "\"quantization\":{\"bits\":4}}", ERR_UNSUPPORTED, "quantization|unquantised repository"},
+        {LLAMA "\"torch_dtype\":\"float64\"}", ERR_UNSUPPORTED, "torch_dtype|float64|bfloat16"},
+        {LLAMA "\"hidden_act\":\"mish\"}", ERR_UNSUPPORTED, "hidden_act|mish|silu"},
+        {LLAMA "\"hidden_act\":1}", ERR_INPUT, "hidden_act|an integer|a string"},
+        {"{\"model_type\":\"gpt2\",\"add_cross_attention\":true}", ERR_UNSUPPORTED, "add_cross_attention"},
+        {LLAMA "\"num_attention_heads\":0}", ERR_INPUT, "num_attention_heads|0|[1, 65536]"},
+        {LLAMA "\"num_attention_heads\":-3}", ERR_INPUT, "num_attention_heads|-3|[1, 65536]"},
+        {LLAMA "\"num_attention_heads\":true}", ERR_INPUT, "num_attention_heads|a boolean|an integer"},
+        {LLAMA "\"num_attention_heads\":32.5}", ERR_INPUT, "num_attention_heads|an integer"},
+        {LLAMA "\"num_attention_heads\":7}", ERR_INPUT, "hidden_size|4096|7"},
+        {LLAMA "\"num_key_value_heads\":0}", ERR_INPUT, "num_key_value_heads|0|[1, 65536]"},
+        {LLAMA "\"num_key_value_heads\":5}", ERR_INPUT, "num_key_value_heads|5|32"},
+        {LLAMA "\"num_key_value_heads\":64}", ERR_INPUT, "num_key_value_heads|64|32"},
+        {LLAMA "\"hidden_size\":0}", ERR_INPUT, "hidden_size|0|[1, 1048576]"},
+        {LLAMA "\"hidden_size\":" BIG "}", ERR_INPUT, "hidden_size|" BIG "|[1, 1048576]"},
+        {LLAMA "\"num_hidden_layers\":0}", ERR_INPUT, "num_hidden_layers|0|[1, 1024]"},
+        {LLAMA "\"num_hidden_layers\":1025}", ERR_INPUT, "num_hidden_layers|1025|[1, 1024]"},
+        {LLAMA "\"vocab_size\":0}", ERR_INPUT, "vocab_size|0|[1, 16777216]"},
+        {LLAMA "\"vocab_size\":" BIG "}", ERR_INPUT, "vocab_size|" BIG},
+        {LLAMA "\"vocab_size\":99999999999999999999}", ERR_INPUT, "JSON|too big"},
+        {LLAMA "\"intermediate_size\":0}", ERR_INPUT, "intermediate_size|0|[1, 4194304]"},
+        {LLAMA "\"intermediate_size\":4194305}", ERR_INPUT, "intermediate_size|4194305|[1, 4194304]"},
+        {LLAMA "\"head_dim\":2048}", ERR_INPUT, "head_dim|2048|[1, 1024]"},
+        {LLAMA "\"head_dim\":0}", ERR_INPUT, "head_dim|0|[1, 1024]"},
+        {LLAMA "\"head_dim\":7}", ERR_INPUT, "7|rotated|even"},
+        {LLAMA "\"head_dim\":1024}", ERR_INPUT, "1024|rotated|[2, 512]"},
+        {"{\"model_type\":\"gpt2\",\"n_embd\":4096,\"n_head\":2}", ERR_INPUT, "2048 dimensions|[1, 1024]"},
+        {LLAMA "\"max_position_embeddings\":0}", ERR_INPUT, "max_position_embeddings|0|[1, 1073741824]"},
+        {LLAMA "\"max_position_embeddings\":" BIG "}", ERR_INPUT, "max_position_embeddings|" BIG},
+        {LLAMA "\"rms_norm_eps\":-1e-5}", ERR_INPUT, "rms_norm_eps|-1e-05|[0, 1]"},
+        {LLAMA "\"rms_norm_eps\":\"1e-5\"}", ERR_INPUT, "rms_norm_eps|a string|a number"},
+        {LLAMA "\"rms_norm_eps\":NaN}", ERR_INPUT, "JSON"},
+        {LLAMA "\"rms_norm_eps\":1e999}", ERR_INPUT, "JSON"},
+        {LLAMA "\"tie_word_embeddings\":1}", ERR_INPUT, "tie_word_embeddings|an integer|true or false"},
+        {LLAMA "\"rope_theta\":0}", ERR_INPUT, "rope_theta|0|[2, 1e+15]"},
+        {SCALING "3}", ERR_INPUT, "rope_scaling|an integer|an object"},
+        {SCALING "{\"type\":\"quadratic\"}}", ERR_UNSUPPORTED, "rope_scaling|quadratic|yarn"},
+        {SCALING "{\"type\":\"mrope\"}}", ERR_UNSUPPORTED, "rope_scaling|mrope|longrope"},
+        {SCALING "{\"type\":7}}", ERR_INPUT, "rope_scaling|type|an integer|a string"},
+        {SCALING "{\"type\":\"linear\"}}", ERR_INPUT, "rope_scaling|factor|missing|[1, 1e+06]"},
+        {SCALING "{\"type\":\"linear\",\"factor\":0}}", ERR_INPUT, "rope_scaling|factor|0|[1, 1e+06]"},
+        {SCALING "{\"type\":\"linear\",\"factor\":\"2\"}}", ERR_INPUT, "rope_scaling|factor|a string"},
+        {SCALING "{\"type\":\"dynamic\",\"factor\":0.5}}", ERR_INPUT, "rope_scaling|factor|0.5|[1, 1e+06]"},
+        {LLAMA "\"head_dim\":2,\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}}", ERR_INPUT, "dynamic|4|2"},
+        {SCALING "{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4}}", ERR_INPUT,
+         "rope_scaling|original_max_position_embeddings|missing"},
+        {SCALING "{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,\"high_freq_factor\":4,"
+                 "\"original_max_position_embeddings\":8192}}",
+         ERR_INPUT, "rope_scaling|high_freq_factor|low_freq_factor"},
+        {SCALING "{\"rope_type\":\"yarn\"}}", ERR_INPUT, "rope_scaling|factor|missing"},
+        {SCALING "{\"rope_type\":\"longrope\",\"long_factor\":[1]}}", ERR_INPUT, "short_factor|nothing|64 numbers"},
+        {LLAMA "\"head_dim\":2,\"rope_scaling\":{\"rope_type\":\"longrope\",\"short_factor\":[1],\"long_factor\":[0]}}",
+         ERR_INPUT, "long_factor|[0]|0|1e-06"},
+        {LLAMA
+         "\"head_dim\":2,\"rope_scaling\":{\"rope_type\":\"longrope\",\"short_factor\":[\"a\"],\"long_factor\":[1]}}",
+         ERR_INPUT, "short_factor|[0]|a string"},
+        {LLAMA "\"rope_parameters\":{\"full_attention\":{},\"sliding_attention\":{}}}", ERR_UNSUPPORTED,
+         "rope_parameters|layer types"},
+        {"{\"model_type\":\"gptj\",\"rotary_dim\":63}", ERR_INPUT, "rotary_dim|63|even"},
+        {"{\"model_type\":\"gptj\",\"rotary_dim\":258}", ERR_INPUT, "rotary_dim|258|256"},
+        {"{\"model_type\":\"gptj\",\"rotary_dim\":null}", ERR_UNSUPPORTED, "rotary_dim|null"},
+        {"{\"model_type\":\"gpt_neox\",\"rotary_pct\":1.5}", ERR_INPUT, "rotary_pct|1.5|[0, 1]"},
+        {"{\"model_type\":\"gpt_neox\",\"rotary_pct\":0.01}", ERR_INPUT, "0 of the 96|even"},
+        {"{\"model_type\":\"mistral\",\"sliding_window\":0}", ERR_INPUT, "sliding_window|0|[1, 1073741824]"},
+        {"{\"model_type\":\"qwen2\",\"layer_types\":[\"full_attention\"]}", ERR_INPUT, "layer_types|of 1|32"},
+        {"{\"model_type\":\"qwen2\",\"num_hidden_layers\":1,\"layer_types\":[\"chunked_attention\"]}", ERR_UNSUPPORTED,
+         "layer_types|[0]|chunked_attention|full_attention"},
+        {"{\"model_type\":\"qwen2\",\"num_hidden_layers\":1,\"layer_types\":[\"sliding_attention\"],"
+         "\"sliding_window\":null}",
+         ERR_INPUT, "sliding_window|missing"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        struct err e = {0};
+        if (model_config_parse(&m, table[i].text, strlen(table[i].text), "dir/config.json", &e) != -1)
+            fail_msg("accepted: %s", table[i].text);
+        expect_error(&e, table[i].code, "dir/config.json");
+        expect_error(&e, table[i].code, table[i].needles);
+    }
+}
+
+/* Long hostile strings still end in one line that fits, control characters and all. */
+static void long_strings(void **state)
+{
+    static char text[6000], name[4000];
+    struct err e = {0};
+    (void)state;
+    memset(name, 'x', sizeof name - 1);
+    (void)snprintf(text, sizeof text, "{\"model_type\":\"a\\n\\u001b%s\"}", name);
+    assert_int_equal(model_config_parse(&m, text, strlen(text), "config.json", &e), -1);
+    expect_error(&e, ERR_UNSUPPORTED, "model_type|a??xxx|qwen3");
+    memset(&e, 0, sizeof e);
+    (void)snprintf(text, sizeof text, LLAMA "\"quantization_config\":{\"quant_method\":\"%s\"}}", name);
+    assert_int_equal(model_config_parse(&m, text, strlen(text), "config.json", &e), -1);
+    expect_error(&e, ERR_UNSUPPORTED, "quantization_config|unquantised");
+}
+
+static void folders(void **state)
+{
+    struct folder f;
+    struct err e = {0};
+    char path[100];
+    (void)state;
+    folder_make(&f);
+    (void)snprintf(path, sizeof path, "%s/config.json", f.path);
+    assert_int_equal(model_config_read(&m, f.path, &e), -1);
+    expect_error(&e, ERR_IO, path);
+    memset(&e, 0, sizeof e);
+    assert_int_equal(model_config_read(&m, "/nonexistent/model", &e), -1);
+    expect_error(&e, ERR_IO, "/nonexistent/model|No such file");
+    memset(&e, 0, sizeof e);
+    folder_write_text(&f, "config.json", "{\"model_type\":\"opt\",\"num_attention_heads\":0}");
+    assert_int_equal(model_config_read(&m, f.path, &e), -1);
+    expect_error(&e, ERR_INPUT, path);
+    memset(&e, 0, sizeof e);
+    assert_int_equal(model_config_read(&m, path, &e), -1);
+    expect_error(&e, ERR_INPUT, "config.json: is a file|folder");
+    memset(&e, 0, sizeof e);
+    folder_write_text(&f, "config.json", "{\"model_type\":\"opt\"}");
+    assert_int_equal(model_config_read(&m, f.path, &e), 0);
+    assert_string_equal(m.model_type, "opt");
+    assert_int_equal(remove(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0); /* does not block */
+    assert_int_equal(model_config_read(&m, f.path, &e), -1);
+    expect_error(&e, ERR_INPUT, "config.json|not a regular file");
+    memset(&e, 0, sizeof e);
+    assert_int_equal(remove(path), 0);
+    folder_write_text(&f, "model.gguf", "GGUF");
+    assert_int_equal(model_config_read(&m, f.path, &e), -1);
+    expect_error(&e, ERR_UNSUPPORTED, "model.gguf|unquantised repository");
+    folder_remove(&f);
+}
+
+/* The paper's slopes: 2^(-8/n)^i for powers of two; otherwise the odd powers of the next one fill up. */
+static void alibi_slopes(void **state)
+{
+    (void)state;
+    for (int h = 0; h < 8; h++)
+        assert_true(model_alibi_slope(h, 8) == ldexpf(1, -(h + 1)));
+    for (int h = 0; h < 64; h++)
+        assert_true(model_alibi_slope(h, 112) == model_alibi_slope(h, 64));
+    for (int h = 64; h < 112; h++)
+        assert_true(fabs(model_alibi_slope(h, 112) - pow(2, -4.0 / 64 * (2 * (h - 64) + 1))) < 1e-7);
+    assert_true(model_alibi_slope(0, 1) == ldexpf(1, -8));
+    assert_true(fabsf(model_alibi_slope(2, 3) - 0.25f) < 1e-7f); /* 2^(-4/2) */
+}
+
+/* The list in messages is the table. */
+static void family_list(void **state)
+{
+    char names[200];
+    int n = 0;
+    (void)state;
+    (void)snprintf(names, sizeof names, "%s", family_names());
+    for (char *rest = names, *name; (name = strtok_r(rest, ", ", &rest)) != NULL; n++) {
+        assert_non_null(family_find(name));
+        assert_string_equal(family_find(name)->model_type, name);
+        assert_true(strlen(name) < sizeof m.model_type);
+    }
+    assert_int_equal(n, 9);
+    assert_null(family_find("bert"));
+    assert_ptr_equal(family_of_architecture("GPTNeoXForCausalLM"), &family_gpt_neox);
+    assert_null(family_of_architecture("GPTNeoForCausalLM"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(spellings_agree),
+        cmocka_unit_test(defaults_of_gpt2_and_gptj),
+        cmocka_unit_test(defaults_of_neox_opt_bloom),
+        cmocka_unit_test(defaults_of_llama_and_kin),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(long_strings),
+        cmocka_unit_test(folders),
+        cmocka_unit_test(alibi_slopes),
+        cmocka_unit_test(family_list),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

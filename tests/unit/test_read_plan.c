@@ -1,0 +1,518 @@
+/* tests/unit/test_read_plan.c - the property that matters: for every family, number of ranks and block size, what the
+ * plan hands to the ranks is, element by element, what a naive reading of the checkpoint gives. The naive reading (the
+ * inventory and `source_of` below) follows models.md and shares nothing with partition/weights.c. */
+#include "tests/unit/checkpoint_folder.h"
+
+#include "partition/read_plan.h"
+
+#include <fcntl.h>
+
+#define MAX_SPECS 80
+
+/* What a tensor holds: w the whole role; q, k, v; B three blocks; P three a head; g, u gate and up. Its size in letters:
+ * V E P(ositions) H D Q(ueries) K(eys) T(hree of them) F; 0 rows: a vector. */
+struct line {
+    enum weight_id id;
+    char part;
+    const char *name;
+    char rows, cols;
+    bool in_out;
+};
+
+struct fixture {
+    const char *config;
+    const char *prefix;
+    const struct line *line;
+    const char *head; /* of an untied model; never prefixed */
+};
+
+static const struct line gpt2[] = {
+    {WEIGHT_EMBED, 'w', "wte.weight", 'V', 'H', false},
+    {WEIGHT_POSITION, 'w', "wpe.weight", 'P', 'H', false},
+    {WEIGHT_FINAL_NORM, 'w', "ln_f.weight", '0', 'H', false},
+    {WEIGHT_FINAL_NORM_BIAS, 'w', "ln_f.bias", '0', 'H', false},
+    {WEIGHT_ATTN_NORM, 'w', "h.%d.ln_1.weight", '0', 'H', false},
+    {WEIGHT_ATTN_NORM_BIAS, 'w', "h.%d.ln_1.bias", '0', 'H', false},
+    {WEIGHT_QKV, 'B', "h.%d.attn.c_attn.weight", 'H', 'T', true},
+    {WEIGHT_QKV_BIAS, 'B', "h.%d.attn.c_attn.bias", '0', 'T', false},
+    {WEIGHT_OUT, 'w', "h.%d.attn.c_proj.weight", 'Q', 'H', true},
+    {WEIGHT_OUT_BIAS, 'w', "h.%d.attn.c_proj.bias", '0', 'H', false},
+    {WEIGHT_MLP_NORM, 'w', "h.%d.ln_2.weight", '0', 'H', false},
+    {WEIGHT_MLP_NORM_BIAS, 'w', "h.%d.ln_2.bias", '0', 'H', false},
+    {WEIGHT_MLP_IN, 'w', "h.%d.mlp.c_fc.weight", 'H', 'F', true},
+    {WEIGHT_MLP_IN_BIAS, 'w', "h.%d.mlp.c_fc.bias", '0', 'F', false},
+    {WEIGHT_MLP_OUT, 'w', "h.%d.mlp.c_proj.weight", 'F', 'H', true},
+    {WEIGHT_MLP_OUT_BIAS, 'w', "h.%d.mlp.c_proj.bias", '0', 'H', false},
+    {0},
+};
+static const struct line gptj[] = {
+    {WEIGHT_EMBED, 'w', "wte.weight", 'V', 'H', false},
+    {WEIGHT_FINAL_NORM, 'w', "ln_f.weight", '0', 'H', false},
+    {WEIGHT_FINAL_NORM_BIAS, 'w', "ln_f.bias", '0', 'H', false},
+    {WEIGHT_ATTN_NORM, 'w', "h.%d.ln_1.weight", '0', 'H', false},
+    {WEIGHT_ATTN_NORM_BIAS, 'w', "h.%d.ln_1.bias", '0', 'H', false},
+    {WEIGHT_QKV, 'q', "h.%d.attn.q_proj.weight", 'Q', 'H', false},
+    {WEIGHT_QKV, 'k', "h.%d.attn.k_proj.weight", 'K', 'H', false},
+    {WEIGHT_QKV, 'v', "h.%d.attn.v_proj.weight", 'K', 'H', false},
+    {WEIGHT_OUT, 'w', "h.%d.attn.out_proj.weight", 'H', 'Q', false},
+    {WEIGHT_MLP_IN, 'w', "h.%d.mlp.fc_in.weight", 'F', 'H', false},
+    {WEIGHT_MLP_IN_BIAS, 'w', "h.%d.mlp.fc_in.bias", '0', 'F', false},
+    {WEIGHT_MLP_OUT, 'w', "h.%d.mlp.fc_out.weight", 'H', 'F', false},
+    {WEIGHT_MLP_OUT_BIAS, 'w', "h.%d.mlp.fc_out.bias", '0', 'H', false},
+    {0},
+};
+static const struct line gpt_neox[] = {
+    {WEIGHT_EMBED, 'w', "embed_in.weight", 'V', 'H', false},
+    {WEIGHT_FINAL_NORM, 'w', "final_layer_norm.weight", '0', 'H', false},
+    {WEIGHT_FINAL_NORM_BIAS, 'w', "final_layer_norm.bias", '0', 'H', false},
+    {WEIGHT_ATTN_NORM, 'w', "layers.%d.input_layernorm.weight", '0', 'H', false},
+    {WEIGHT_ATTN_NORM_BIAS, 'w', "layers.%d.input_layernorm.bias", '0', 'H', false},
+    {WEIGHT_QKV, 'P', "layers.%d.attention.query_key_value.weight", 'T', 'H', false},
+    {WEIGHT_QKV_BIAS, 'P', "layers.%d.attention.query_key_value.bias", '0', 'T', false},
+    {WEIGHT_OUT, 'w', "layers.%d.attention.dense.weight", 'H', 'Q', false},
+    {WEIGHT_OUT_BIAS, 'w', "layers.%d.attention.dense.bias", '0', 'H', false},
+    {WEIGHT_MLP_NORM, 'w', "layers.%d.post_attention_layernorm.weight", '0', 'H', false},
+    {WEIGHT_MLP_NORM_BIAS, 'w', "layers.%d.post_attention_layernorm.bias", '0', 'H', false},
+    {WEIGHT_MLP_IN, 'w', "layers.%d.mlp.dense_h_to_4h.weight", 'F', 'H', false},
+    {WEIGHT_MLP_IN_BIAS, 'w', "layers.%d.mlp.dense_h_to_4h.bias", '0', 'F', false},
+    {WEIGHT_MLP_OUT, 'w', "layers.%d.mlp.dense_4h_to_h.weight", 'H', 'F', false},
+    {WEIGHT_MLP_OUT_BIAS, 'w', "layers.%d.mlp.dense_4h_to_h.bias", '0', 'H', false},
+    {0},
+};
+static const struct line bloom[] = {
+    {WEIGHT_EMBED, 'w', "word_embeddings.weight", 'V', 'H', false},
+    {WEIGHT_EMBED_NORM, 'w', "word_embeddings_layernorm.weight", '0', 'H', false},
+    {WEIGHT_EMBED_NORM_BIAS, 'w', "word_embeddings_layernorm.bias", '0', 'H', false},
+    {WEIGHT_FINAL_NORM, 'w', "ln_f.weight", '0', 'H', false},
+    {WEIGHT_FINAL_NORM_BIAS, 'w', "ln_f.bias", '0', 'H', false},
+    {WEIGHT_ATTN_NORM, 'w', "h.%d.input_layernorm.weight", '0', 'H', false},
+    {WEIGHT_ATTN_NORM_BIAS, 'w', "h.%d.input_layernorm.bias", '0', 'H', false},
+    {WEIGHT_QKV, 'P', "h.%d.self_attention.query_key_value.weight", 'T', 'H', false},
+    {WEIGHT_QKV_BIAS, 'P', "h.%d.self_attention.query_key_value.bias", '0', 'T', false},
+    {WEIGHT_OUT, 'w', "h.%d.self_attention.dense.weight", 'H', 'Q', false},
+    {WEIGHT_OUT_BIAS, 'w', "h.%d.self_attention.dense.bias", '0', 'H', false},
+    {WEIGHT_MLP_NORM, 'w', "h.%d.post_attention_layernorm.weight", '0', 'H', false},
+    {WEIGHT_MLP_NORM_BIAS, 'w', "h.%d.post_attention_layernorm.bias", '0', 'H', false},
+    {WEIGHT_MLP_IN, 'w', "h.%d.mlp.dense_h_to_4h.weight", 'F', 'H', false},
+    {WEIGHT_MLP_IN_BIAS, 'w', "h.%d.mlp.dense_h_to_4h.bias", '0', 'F', false},
+    {WEIGHT_MLP_OUT, 'w', "h.%d.mlp.dense_4h_to_h.weight", 'H', 'F', false},
+    {WEIGHT_MLP_OUT_BIAS, 'w', "h.%d.mlp.dense_4h_to_h.bias", '0', 'H', false},
+    {0},
+};
+/* OPT with projections and post-norm, as 350m: no final norm. */
+static const struct line opt[] = {
+    {WEIGHT_EMBED, 'w', "decoder.embed_tokens.weight", 'V', 'E', false},
+    {WEIGHT_POSITION, 'w', "decoder.embed_positions.weight", 'P', 'H', false},
+    {WEIGHT_PROJECT_IN, 'w', "decoder.project_in.weight", 'H', 'E', false},
+    {WEIGHT_PROJECT_OUT, 'w', "decoder.project_out.weight", 'E', 'H', false},
+    {WEIGHT_ATTN_NORM, 'w', "decoder.layers.%d.self_attn_layer_norm.weight", '0', 'H', false},
+    {WEIGHT_ATTN_NORM_BIAS, 'w', "decoder.layers.%d.self_attn_layer_norm.bias", '0', 'H', false},
+    {WEIGHT_QKV, 'q', "decoder.layers.%d.self_attn.q_proj.weight", 'Q', 'H', false},
+    {WEIGHT_QKV, 'k', "decoder.layers.%d.self_attn.k_proj.weight", 'K', 'H', false},
+    {WEIGHT_QKV, 'v', "decoder.layers.%d.self_attn.v_proj.weight", 'K', 'H', false},
+    {WEIGHT_QKV_BIAS, 'q', "decoder.layers.%d.self_attn.q_proj.bias", '0', 'Q', false},
+    {WEIGHT_QKV_BIAS, 'k', "decoder.layers.%d.self_attn.k_proj.bias", '0', 'K', false},
+    {WEIGHT_QKV_BIAS, 'v', "decoder.layers.%d.self_attn.v_proj.bias", '0', 'K', false},
+    {WEIGHT_OUT, 'w', "decoder.layers.%d.self_attn.out_proj.weight", 'H', 'Q', false},
+    {WEIGHT_OUT_BIAS, 'w', "decoder.layers.%d.self_attn.out_proj.bias", '0', 'H', false},
+    {WEIGHT_MLP_NORM, 'w', "decoder.layers.%d.final_layer_norm.weight", '0', 'H', false},
+    {WEIGHT_MLP_NORM_BIAS, 'w', "decoder.layers.%d.final_layer_norm.bias", '0', 'H', false},
+    {WEIGHT_MLP_IN, 'w', "decoder.layers.%d.fc1.weight", 'F', 'H', false},
+    {WEIGHT_MLP_IN_BIAS, 'w', "decoder.layers.%d.fc1.bias", '0', 'F', false},
+    {WEIGHT_MLP_OUT, 'w', "decoder.layers.%d.fc2.weight", 'H', 'F', false},
+    {WEIGHT_MLP_OUT_BIAS, 'w', "decoder.layers.%d.fc2.bias", '0', 'H', false},
+    {0},
+};
+/* Everything that Llama's kin can have; the config decides (see `present`). */
+static const struct line llama[] = {
+    {WEIGHT_EMBED, 'w', "embed_tokens.weight", 'V', 'H', false},
+    {WEIGHT_FINAL_NORM, 'w', "norm.weight", '0', 'H', false},
+    {WEIGHT_ATTN_NORM, 'w', "layers.%d.input_layernorm.weight", '0', 'H', false},
+    {WEIGHT_QKV, 'q', "layers.%d.self_attn.q_proj.weight", 'Q', 'H', false},
+    {WEIGHT_QKV, 'k', "layers.%d.self_attn.k_proj.weight", 'K', 'H', false},
+    {WEIGHT_QKV, 'v', "layers.%d.self_attn.v_proj.weight", 'K', 'H', false},
+    {WEIGHT_QKV_BIAS, 'q', "layers.%d.self_attn.q_proj.bias", '0', 'Q', false},
+    {WEIGHT_QKV_BIAS, 'k', "layers.%d.self_attn.k_proj.bias", '0', 'K', false},
+    {WEIGHT_QKV_BIAS, 'v', "layers.%d.self_attn.v_proj.bias", '0', 'K', false},
+    {WEIGHT_Q_NORM, 'w', "layers.%d.self_attn.q_norm.weight", '0', 'D', false},
+    {WEIGHT_K_NORM, 'w', "layers.%d.self_attn.k_norm.weight", '0', 'D', false},
+    {WEIGHT_OUT, 'w', "layers.%d.self_attn.o_proj.weight", 'H', 'Q', false},
+    {WEIGHT_OUT_BIAS, 'w', "layers.%d.self_attn.o_proj.bias", '0', 'H', false},
+    {WEIGHT_MLP_NORM, 'w', "layers.%d.post_attention_layernorm.weight", '0', 'H', false},
+    {WEIGHT_MLP_IN, 'g', "layers.%d.mlp.gate_proj.weight", 'F', 'H', false},
+    {WEIGHT_MLP_IN, 'u', "layers.%d.mlp.up_proj.weight", 'F', 'H', false},
+    {WEIGHT_MLP_IN_BIAS, 'g', "layers.%d.mlp.gate_proj.bias", '0', 'F', false},
+    {WEIGHT_MLP_IN_BIAS, 'u', "layers.%d.mlp.up_proj.bias", '0', 'F', false},
+    {WEIGHT_MLP_OUT, 'w', "layers.%d.mlp.down_proj.weight", 'H', 'F', false},
+    {WEIGHT_MLP_OUT_BIAS, 'w', "layers.%d.mlp.down_proj.bias", '0', 'H', false},
+    {0},
+};
+
+static const struct fixture fixtures[] = {
+    {"{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":20,\"n_head\":5,\"n_inner\":37,\"vocab_size\":53,"
+     "\"n_positions\":11}",
+     "", gpt2, NULL},
+    {"{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":12,\"n_head\":2,\"vocab_size\":19,\"n_positions\":7,"
+     "\"tie_word_embeddings\":false}",
+     "transformer.", gpt2, "lm_head.weight"},
+    {"{\"model_type\":\"gptj\",\"n_layer\":2,\"n_embd\":28,\"n_head\":7,\"rotary_dim\":2,\"vocab_size\":101}",
+     "transformer.", gptj, "lm_head.weight"},
+    {"{\"model_type\":\"gpt_neox\",\"num_hidden_layers\":2,\"hidden_size\":24,\"num_attention_heads\":3,"
+     "\"intermediate_size\":31,\"vocab_size\":67}",
+     "gpt_neox.", gpt_neox, "embed_out.weight"},
+    {"{\"model_type\":\"bloom\",\"n_layer\":2,\"n_embed\":18,\"num_attention_heads\":9,\"vocab_size\":150}", "", bloom,
+     NULL},
+    {"{\"model_type\":\"opt\",\"num_hidden_layers\":2,\"hidden_size\":30,\"num_attention_heads\":6,\"ffn_dim\":45,"
+     "\"vocab_size\":40,\"max_position_embeddings\":9,\"word_embed_proj_dim\":13,\"do_layer_norm_before\":false}",
+     "model.", opt, NULL},
+    {"{\"model_type\":\"llama\",\"num_hidden_layers\":2,\"hidden_size\":21,\"num_attention_heads\":28,"
+     "\"num_key_value_heads\":4,\"head_dim\":2,\"intermediate_size\":131,\"vocab_size\":77}",
+     "model.", llama, "lm_head.weight"},
+    {"{\"model_type\":\"llama\",\"num_hidden_layers\":1,\"hidden_size\":24,\"num_attention_heads\":6,"
+     "\"num_key_value_heads\":2,\"intermediate_size\":33,\"vocab_size\":5,\"attention_bias\":true,\"mlp_bias\":true,"
+     "\"tie_word_embeddings\":true}",
+     "", llama, NULL},
+    {"{\"model_type\":\"qwen2\",\"num_hidden_layers\":2,\"hidden_size\":28,\"num_attention_heads\":14,"
+     "\"num_key_value_heads\":2,\"intermediate_size\":64,\"vocab_size\":96}",
+     "model.", llama, "lm_head.weight"},
+    {"{\"model_type\":\"qwen3\",\"num_hidden_layers\":2,\"hidden_size\":16,\"num_attention_heads\":4,"
+     "\"num_key_value_heads\":1,\"head_dim\":6,\"intermediate_size\":1100,\"vocab_size\":1200}",
+     "model.", llama, "lm_head.weight"},
+};
+
+static struct model_config m; /* 4 KB of windows: not on the stack */
+
+/* Which of Llama's optional lines a config has. */
+static bool present(const struct line *l)
+{
+    if (l->id == WEIGHT_Q_NORM || l->id == WEIGHT_K_NORM)
+        return strcmp(m.model_type, "qwen3") == 0;
+    if (strcmp(m.model_type, "qwen2") == 0)
+        return l->id != WEIGHT_OUT_BIAS && l->id != WEIGHT_MLP_IN_BIAS && l->id != WEIGHT_MLP_OUT_BIAS;
+    if (l->id == WEIGHT_QKV_BIAS || l->id == WEIGHT_OUT_BIAS || l->id == WEIGHT_MLP_IN_BIAS ||
+        l->id == WEIGHT_MLP_OUT_BIAS)
+        return !m.gated_mlp || m.mlp_bias;
+    return true;
+}
+
+static int64_t dimension(char letter)
+{
+    int64_t q = (int64_t)m.n_heads * m.head_dim, kv = (int64_t)m.n_kv_heads * m.head_dim;
+    switch (letter) {
+    case 'V':
+        return m.vocab;
+    case 'E':
+        return m.embed_dim;
+    case 'P':
+        return m.max_positions + (strcmp(m.model_type, "opt") == 0 ? 2 : 0);
+    case 'H':
+        return m.hidden;
+    case 'Q':
+        return q;
+    case 'K':
+        return kv;
+    case 'T':
+        return q + 2 * kv;
+    case 'F':
+        return m.ffn;
+    case 'D':
+        return m.head_dim;
+    default:
+        return 0;
+    }
+}
+
+/* The checkpoint of a fixture, with what the naive reading needs to know of each tensor. */
+struct written {
+    struct tensor_spec spec[MAX_SPECS];
+    const struct line *line[MAX_SPECS];
+    int layer[MAX_SPECS];
+    int n;
+};
+static struct written written;
+static const struct line head_line = {WEIGHT_HEAD, 'w', "", 'V', 'E', false};
+static const struct line head_bias_line = {WEIGHT_HEAD_BIAS, 'w', "lm_head.bias", '0', 'V', false};
+
+static void add_spec(const struct line *l, const char *prefix, const char *name, int layer, enum dtype type,
+                     uint64_t *random)
+{
+    assert_true(written.n < MAX_SPECS);
+    struct tensor_spec *t = &written.spec[written.n];
+    const char *percent = strstr(name, "%d");
+    if (percent != NULL)
+        (void)snprintf(t->name, sizeof t->name, "%s%.*s%d%s", prefix, (int)(percent - name), name, layer, percent + 2);
+    else
+        (void)snprintf(t->name, sizeof t->name, "%s%s", prefix, name);
+    t->dtype = dtype_name(type);
+    t->element = (int)dtype_bytes(type);
+    t->rows = dimension(l->rows);
+    t->cols = dimension(l->cols);
+    spec_fill(t, random);
+    written.line[written.n] = l;
+    written.layer[written.n++] = layer;
+}
+
+/* Matrices in one type, vectors in another; a buffer and a stranger among them. */
+static void write_inventory(const struct fixture *f, uint64_t *random)
+{
+    static const struct line buffer = {WEIGHT_COUNT, 'w', "", '0', 'V', false};
+    memset(&written, 0, sizeof written);
+    add_spec(&buffer, "", "h.0.attn.bias", -1, DTYPE_F16, random);
+    for (const struct line *l = f->line; l->name != NULL; l++) {
+        bool a_layer = strstr(l->name, "%d") != NULL;
+        for (int layer = a_layer ? 0 : -1; layer < (a_layer ? m.n_layers : 0); layer++)
+            if (present(l))
+                add_spec(l, f->prefix, l->name, layer, l->rows == '0' ? DTYPE_F32 : DTYPE_BF16, random);
+        if (l->id == WEIGHT_OUT)
+            add_spec(&buffer, "", "stranger", -1, DTYPE_F16, random);
+    }
+    if (f->head != NULL)
+        add_spec(&head_line, "", f->head, -1, DTYPE_BF16, random);
+    if (m.head_bias)
+        add_spec(&head_bias_line, "", "lm_head.bias", -1, DTYPE_F32, random);
+}
+
+/* Where element (out, in) of a role on a rank lies: its tensor, and the element's number in it. */
+static const struct tensor_spec *source_of(const struct weight_slot *slot, const struct shard *s, int64_t out,
+                                           int64_t in, int64_t *element)
+{
+    int64_t d = m.head_dim, n_q = (s->heads.end - s->heads.begin) * d, n_kv = (s->kv_heads.end - s->kv_heads.begin) * d;
+    int64_t n_ffn = s->ffn.end - s->ffn.begin;
+    char want = 'w';
+    int which = 0; /* of q, k, v */
+    switch (slot->id) {
+    case WEIGHT_QKV:
+    case WEIGHT_QKV_BIAS:
+        which = out < n_q ? 0 : (out < n_q + n_kv ? 1 : 2);
+        out -= which == 0 ? 0 : n_q + (which - 1) * n_kv;
+        out += (which == 0 ? s->heads.begin : s->kv_heads.begin) * d;
+        want = "qkv"[which];
+        break;
+    case WEIGHT_MLP_IN:
+    case WEIGHT_MLP_IN_BIAS:
+        if (m.gated_mlp)
+            want = out < n_ffn ? 'g' : 'u';
+        out = out % n_ffn + s->ffn.begin;
+        break;
+    case WEIGHT_EMBED:
+    case WEIGHT_HEAD:
+    case WEIGHT_HEAD_BIAS:
+        out += s->vocab.begin;
+        break;
+    case WEIGHT_OUT:
+        in += s->heads.begin * d;
+        break;
+    case WEIGHT_MLP_OUT:
+        in += s->ffn.begin;
+        break;
+    default:
+        break;
+    }
+    for (int i = 0; i < written.n; i++) {
+        const struct line *l = written.line[i];
+        const struct tensor_spec *t = &written.spec[i];
+        if (l->id != slot->id || written.layer[i] != slot->layer ||
+            !(l->part == want || l->part == 'B' || l->part == 'P'))
+            continue;
+        if (l->part == 'B')
+            out += which * (int64_t)m.n_heads * d;
+        else if (l->part == 'P')
+            out = out / d * 3 * d + which * d + out % d;
+        *element = l->in_out ? in * t->cols + out : (t->rows > 0 ? out * t->cols + in : out);
+        return t;
+    }
+    return NULL;
+}
+
+/* A rank's arrays, and how often each element was written. */
+struct memory {
+    const struct weight_map *map;
+    unsigned char *data[1000];
+    unsigned char *writes[1000];
+};
+static struct memory memory;
+
+static void keep(void *context, int slot, int64_t dst_row, int64_t dst_col, const void *src, int64_t src_ld,
+                 int64_t rows, int64_t cols, bool transpose)
+{
+    struct memory *to = context;
+    const struct weight_slot *s = &to->map->slot[slot];
+    size_t size = dtype_bytes(s->type);
+    assert_true(rows > 0 && cols > 0);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols; j++) {
+            int64_t row = dst_row + (transpose ? j : i), col = dst_col + (transpose ? i : j);
+            assert_true(row >= 0 && row < s->rows && col >= 0 && col < s->cols);
+            size_t at = (size_t)(row * s->cols + col);
+            memcpy(to->data[slot] + at * size, (const char *)src + (size_t)(i * src_ld + j) * size, size);
+            to->writes[slot][at]++;
+        }
+}
+
+static void allocate(const struct weight_map *map)
+{
+    assert_true(map->n_slots <= 1000);
+    memory.map = map;
+    for (int i = 0; i < map->n_slots; i++) {
+        memory.data[i] = calloc(1, weight_slot_bytes(&map->slot[i]) + 1);
+        memory.writes[i] = calloc(1, weight_slot_bytes(&map->slot[i]) + 1);
+        assert_non_null(memory.data[i]);
+        assert_non_null(memory.writes[i]);
+    }
+}
+
+static void compare(const struct shard *s)
+{
+    const struct weight_map *map = memory.map;
+    for (int i = 0; i < map->n_slots; i++) {
+        const struct weight_slot *slot = &map->slot[i];
+        size_t size = dtype_bytes(slot->type);
+        bool vector = strstr(weight_name(slot->id), "norm") != NULL || strstr(weight_name(slot->id), "bias") != NULL;
+        for (int64_t row = 0; row < slot->rows; row++)
+            for (int64_t col = 0; col < slot->cols; col++) {
+                int64_t element = 0;
+                size_t at = (size_t)(row * slot->cols + col);
+                const struct tensor_spec *t = source_of(slot, s, vector ? col : row, vector ? 0 : col, &element);
+                assert_non_null(t);
+                assert_int_equal(memory.writes[i][at], 1);
+                assert_int_equal(size, t->element);
+                if (memcmp(memory.data[i] + at * size, t->data + (size_t)element * size, size) != 0)
+                    fail_msg("%s, layer %d, rank %d of %d, element (%lld, %lld)", weight_name(slot->id), slot->layer,
+                             s->rank, s->n_ranks, (long long)row, (long long)col);
+            }
+        free(memory.data[i]);
+        free(memory.writes[i]);
+    }
+}
+
+/* Each needed byte is in exactly one segment; blocks are as long as they may be and no longer. */
+static void check_plan(const struct read_plan *p, const struct checkpoint *c, size_t block_bytes)
+{
+    uint64_t needed = 0, in_segments = 0, in_blocks = 0;
+    for (int i = 0; i < written.n; i++)
+        if (written.line[i]->id != WEIGHT_COUNT)
+            needed += written.spec[i].bytes;
+    for (int i = 0; i < p->n_blocks; i++) {
+        const struct read_block *b = &p->block[i];
+        assert_true(b->n_segments > 0 && b->bytes > 0);
+        in_blocks += b->bytes;
+        assert_true(b->bytes <= p->max_block_bytes);
+        for (int j = b->first_segment; j < b->first_segment + b->n_segments; j++) {
+            const struct read_segment *s = &p->segment[j];
+            const struct tensor_info *t = &c->tensor[s->tensor];
+            size_t row_bytes = (size_t)s->row_elements * (t->n_dims == 2 ? 2 : 4); /* matrices BF16, vectors F32 */
+            assert_true(s->row >= 0 && s->n_rows > 0);
+            assert_int_equal(b->offset + s->block_offset, t->offset + (uint64_t)s->row * row_bytes);
+            assert_true(s->block_offset + (size_t)s->n_rows * row_bytes <= b->bytes);
+            in_segments += (uint64_t)s->n_rows * row_bytes;
+            if (b->bytes > block_bytes)
+                assert_true(b->n_segments == 1 && s->n_rows == 1);
+        }
+    }
+    assert_int_equal(in_segments, needed);
+    assert_int_equal(in_blocks, p->bytes);
+    assert_true(in_blocks >= needed && in_blocks <= needed + 2 * 4096);
+}
+
+static void read_as_rank(const struct checkpoint *c, const struct read_plan *p, int rank, int ranks)
+{
+    struct err e = {0};
+    struct shard s;
+    struct weight_map map;
+    char path[4400];
+    unsigned char *block = malloc(p->max_block_bytes);
+    assert_non_null(block);
+    shard_make(&s, &m, rank, ranks);
+    if (weight_map_build(&map, &m, &s, c, &e) != 0)
+        fail_msg("%s", e.text);
+    allocate(&map);
+    (void)snprintf(path, sizeof path, "%s/%s", c->dir, checkpoint_file_name(c, 0));
+    int fd = open(path, O_RDONLY);
+    assert_true(fd >= 0);
+    for (int b = 0; b < p->n_blocks; b++) {
+        assert_int_equal(pread(fd, block, p->block[b].bytes, (off_t)p->block[b].offset), p->block[b].bytes);
+        read_plan_scatter(p, &map, c, b, block, keep, &memory);
+    }
+    assert_int_equal(close(fd), 0);
+    compare(&s);
+    weight_map_free(&map);
+    free(block);
+}
+
+static void every_element_arrives(void **state)
+{
+    static const size_t block_bytes[] = {64, 1000, (size_t)8 << 20};
+    uint64_t random = 20240607;
+    (void)state;
+    for (size_t i = 0; i < sizeof fixtures / sizeof fixtures[0]; i++) {
+        struct err e = {0};
+        struct folder folder;
+        struct checkpoint c;
+        struct shard one;
+        struct weight_map whole;
+        if (model_config_parse(&m, fixtures[i].config, strlen(fixtures[i].config), "config.json", &e) != 0)
+            fail_msg("%s", e.text);
+        folder_make(&folder);
+        write_inventory(&fixtures[i], &random);
+        folder_write_tensors(&folder, "model.safetensors", written.spec, written.n, (int)(i % 3)); /* unaligned too */
+        if (checkpoint_open(&c, folder.path, &e) != 0)
+            fail_msg("%s", e.text);
+        assert_int_equal(c.n_tensors, written.n);
+        shard_make(&one, &m, 0, 1);
+        if (weight_map_build(&whole, &m, &one, &c, &e) != 0)
+            fail_msg("%s: %s", m.model_type, e.text);
+        for (size_t j = 0; j < sizeof block_bytes / sizeof block_bytes[0]; j++) {
+            struct read_plan p;
+            assert_int_equal(read_plan_build(&p, &c, &whole, block_bytes[j], &e), 0);
+            check_plan(&p, &c, block_bytes[j]);
+            for (int ranks = 1; ranks <= 8; ranks++)
+                for (int rank = 0; rank < ranks; rank++)
+                    read_as_rank(&c, &p, rank, ranks);
+            read_plan_free(&p);
+        }
+        weight_map_free(&whole);
+        checkpoint_close(&c);
+        specs_free(written.spec, written.n);
+        folder_remove(&folder);
+    }
+}
+
+/* A hole of more than 4 KiB between two needed tensors is not read. */
+static void gaps_are_skipped(void **state)
+{
+    (void)state;
+    char name[4][16] = {"a", "b", "big", "c"};
+    struct tensor_info tensor[4] = {{.name = 0, .n_dims = 2, .shape = {10, 16}, .offset = 100, .bytes = 320},
+                                    {.n_dims = 1, .shape = {100}, .offset = 420, .bytes = 200},
+                                    {.n_dims = 1, .shape = {3000}, .offset = 620, .bytes = 6000},
+                                    {.n_dims = 1, .shape = {8}, .offset = 6620, .bytes = 16}};
+    struct checkpoint c = {.n_tensors = 4, .n_files = 1, .tensor = tensor, .text = name[0]};
+    struct weight_slice slice[3] = {{.tensor = 0}, {.tensor = 1}, {.tensor = 3}};
+    struct weight_map map = {.n_slices = 3, .slice = slice};
+    struct read_plan p;
+    struct err e = {0};
+    assert_int_equal(read_plan_build(&p, &c, &map, READ_PLAN_BLOCK_BYTES, &e), 0);
+    assert_int_equal(p.n_blocks, 2);
+    assert_int_equal(p.block[0].bytes, 520);
+    assert_int_equal(p.block[0].n_segments, 2);
+    assert_int_equal(p.block[1].offset, 6620);
+    assert_int_equal(p.bytes, 536);
+    read_plan_free(&p);
+    tensor[3].offset = 620 + 4096;
+    assert_int_equal(read_plan_build(&p, &c, &map, READ_PLAN_BLOCK_BYTES, &e), 0);
+    assert_int_equal(p.n_blocks, 1);
+    assert_int_equal(p.bytes, 520 + 4096 + 16);
+    read_plan_free(&p);
+    tensor[3].file = 1;
+    assert_int_equal(read_plan_build(&p, &c, &map, READ_PLAN_BLOCK_BYTES, &e), 0);
+    assert_int_equal(p.n_blocks, 2);
+    assert_int_equal(p.block[1].file, 1);
+    read_plan_free(&p);
+    read_plan_free(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_element_arrives), cmocka_unit_test(gaps_are_skipped)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,162 @@
+/* tests/unit/test_weights_sizes.c - the published parameter counts, from each family's config and tensor inventory. */
+#include "tests/unit/checkpoint_folder.h"
+
+#include "partition/weights.h"
+
+struct size {
+    const char *name, *family;
+    int layers, hidden, heads, kv_heads, ffn, vocab, positions;
+    const char *extra; /* more members of the config */
+    int64_t parameters;
+};
+
+static const struct size sizes[] = {
+    {"gpt2", "gpt2", 12, 768, 12, 0, 0, 50257, 1024, "", 124439808},
+    {"gpt2-medium", "gpt2", 24, 1024, 16, 0, 0, 50257, 1024, "", 354823168},
+    {"gpt2-large", "gpt2", 36, 1280, 20, 0, 0, 50257, 1024, "", 774030080},
+    {"gpt2-xl", "gpt2", 48, 1600, 25, 0, 0, 50257, 1024, "", 1557611200},
+    {"gpt-j-6b", "gptj", 28, 4096, 16, 0, 0, 50400, 2048, "", 6050882784},
+    {"pythia-70m", "gpt_neox", 6, 512, 8, 0, 2048, 50304, 2048, "", 70426624},
+    {"pythia-160m", "gpt_neox", 12, 768, 12, 0, 3072, 50304, 2048, "", 162322944},
+    {"pythia-410m", "gpt_neox", 24, 1024, 16, 0, 4096, 50304, 2048, "", 405334016},
+    {"pythia-1b", "gpt_neox", 16, 2048, 8, 0, 8192, 50304, 2048, "", 1011781632},
+    {"pythia-1.4b", "gpt_neox", 24, 2048, 16, 0, 8192, 50304, 2048, "", 1414647808},
+    {"pythia-2.8b", "gpt_neox", 32, 2560, 32, 0, 10240, 50304, 2048, "", 2775208960},
+    {"pythia-6.9b", "gpt_neox", 32, 4096, 32, 0, 16384, 50432, 2048, "", 6857302016},
+    {"pythia-12b", "gpt_neox", 36, 5120, 40, 0, 20480, 50688, 2048, "", 11846072320},
+    {"gpt-neox-20b", "gpt_neox", 44, 6144, 64, 0, 24576, 50432, 2048, ",\"hidden_act\":\"gelu_fast\"", 20554567680},
+    {"opt-125m", "opt", 12, 768, 12, 0, 3072, 50272, 2048, "", 125239296},
+    {"opt-350m", "opt", 24, 1024, 16, 0, 4096, 50272, 2048,
+     ",\"word_embed_proj_dim\":512,\"do_layer_norm_before\":false", 331196416},
+    {"opt-1.3b", "opt", 24, 2048, 32, 0, 8192, 50272, 2048, "", 1315758080},
+    {"opt-2.7b", "opt", 32, 2560, 32, 0, 10240, 50272, 2048, "", 2651596800},
+    {"opt-6.7b", "opt", 32, 4096, 32, 0, 16384, 50272, 2048, "", 6658473984},
+    {"opt-13b", "opt", 40, 5120, 40, 0, 20480, 50272, 2048, "", 12853473280},
+    {"opt-30b", "opt", 48, 7168, 56, 0, 28672, 50272, 2048, "", 29974540288},
+    {"opt-66b", "opt", 64, 9216, 72, 0, 36864, 50272, 2048, "", 65719701504},
+    {"bloom-560m", "bloom", 24, 1024, 16, 0, 0, 250880, 0, "", 559214592},
+    {"bloom-1b1", "bloom", 24, 1536, 16, 0, 0, 250880, 0, "", 1065314304},
+    {"bloom-1b7", "bloom", 24, 2048, 16, 0, 0, 250880, 0, "", 1722408960},
+    {"bloom-3b", "bloom", 30, 2560, 32, 0, 0, 250880, 0, "", 3002557440},
+    {"bloom-7b1", "bloom", 30, 4096, 32, 0, 0, 250880, 0, "", 7069016064},
+    {"bloom", "bloom", 70, 14336, 112, 0, 0, 250880, 0, "", 176247271424},
+    {"llama-2-7b", "llama", 32, 4096, 32, 32, 11008, 32000, 4096, "", 6738415616},
+    {"llama-2-13b", "llama", 40, 5120, 40, 40, 13824, 32000, 4096, "", 13015864320},
+    {"llama-2-70b", "llama", 80, 8192, 64, 8, 28672, 32000, 4096, "", 68976648192},
+    {"llama-3.2-1b", "llama", 16, 2048, 32, 8, 8192, 128256, 131072, ",\"tie_word_embeddings\":true", 1235814400},
+    {"llama-3.2-3b", "llama", 28, 3072, 24, 8, 8192, 128256, 131072, ",\"tie_word_embeddings\":true", 3212749824},
+    {"llama-3.1-8b", "llama", 32, 4096, 32, 8, 14336, 128256, 131072, "", 8030261248},
+    {"llama-3.1-70b", "llama", 80, 8192, 64, 8, 28672, 128256, 131072, "", 70553706496},
+    {"llama-3.1-405b", "llama", 126, 16384, 128, 8, 53248, 128256, 131072, "", 405853388800},
+    {"mistral-7b-v0.1", "mistral", 32, 4096, 32, 8, 14336, 32000, 32768, "", 7241732096},
+    {"mistral-7b-v0.3", "mistral", 32, 4096, 32, 8, 14336, 32768, 32768, ",\"sliding_window\":null", 7248023552},
+    {"qwen2.5-0.5b", "qwen2", 24, 896, 14, 2, 4864, 151936, 32768, ",\"tie_word_embeddings\":true", 494032768},
+    {"qwen2.5-1.5b", "qwen2", 28, 1536, 12, 2, 8960, 151936, 131072, ",\"tie_word_embeddings\":true", 1543714304},
+    {"qwen2.5-3b", "qwen2", 36, 2048, 16, 2, 11008, 151936, 32768, ",\"tie_word_embeddings\":true", 3085938688},
+    {"qwen2.5-7b", "qwen2", 28, 3584, 28, 4, 18944, 152064, 131072, "", 7615616512},
+    {"qwen2.5-14b", "qwen2", 48, 5120, 40, 8, 13824, 152064, 131072, "", 14770033664},
+    {"qwen2.5-32b", "qwen2", 64, 5120, 40, 8, 27648, 152064, 131072, "", 32763876352},
+    {"qwen2.5-72b", "qwen2", 80, 8192, 64, 8, 29568, 152064, 131072, "", 72706203648},
+    {"qwen3-0.6b", "qwen3", 28, 1024, 16, 8, 3072, 151936, 40960, ",\"tie_word_embeddings\":true", 596049920},
+    {"qwen3-1.7b", "qwen3", 28, 2048, 16, 8, 6144, 151936, 40960, ",\"tie_word_embeddings\":true", 1720574976},
+    {"qwen3-4b", "qwen3", 36, 2560, 32, 8, 9728, 151936, 40960, ",\"tie_word_embeddings\":true", 4022468096},
+    {"qwen3-8b", "qwen3", 36, 4096, 32, 8, 12288, 151936, 40960, "", 8190735360},
+    {"qwen3-14b", "qwen3", 40, 5120, 40, 8, 17408, 151936, 40960, "", 14768307200},
+    {"qwen3-32b", "qwen3", 64, 5120, 64, 8, 25600, 151936, 40960, "", 32762123264},
+};
+
+/* The config in each family's own spelling; the keys that the row leaves at 0 are left out. */
+static void write_config(const struct size *s, char *to, size_t bytes)
+{
+    char kv[60] = "", ffn[60] = "", positions[60] = "";
+    bool old = strcmp(s->family, "gpt2") == 0 || strcmp(s->family, "gptj") == 0;
+    bool bloom = strcmp(s->family, "bloom") == 0;
+    if (s->kv_heads > 0)
+        (void)snprintf(kv, sizeof kv, ",\"num_key_value_heads\":%d", s->kv_heads);
+    if (s->ffn > 0)
+        (void)snprintf(ffn, sizeof ffn, ",\"%s\":%d", strcmp(s->family, "opt") == 0 ? "ffn_dim" : "intermediate_size",
+                       s->ffn);
+    if (s->positions > 0)
+        (void)snprintf(positions, sizeof positions, ",\"%s\":%d", old ? "n_positions" : "max_position_embeddings",
+                       s->positions);
+    (void)snprintf(to, bytes, "{\"model_type\":\"%s\",\"%s\":%d,\"%s\":%d,\"%s\":%d,\"vocab_size\":%d%s%s%s%s}",
+                   s->family, old || bloom ? "n_layer" : "num_hidden_layers", s->layers,
+                   bloom ? "n_embed" : (old ? "n_embd" : "hidden_size"), s->hidden,
+                   old ? "n_head" : "num_attention_heads", s->heads, s->vocab, kv, ffn, positions, s->extra);
+}
+
+static int64_t count_elements(const struct weight_map *map)
+{
+    int64_t n = 0;
+    for (int i = 0; i < map->n_slots; i++)
+        n += (int64_t)map->slot[i].rows * map->slot[i].cols;
+    return n;
+}
+
+static struct model_config m;
+
+static void published_counts(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        char text[600];
+        struct err e = {0};
+        struct shard s;
+        struct weight_map map;
+        write_config(&sizes[i], text, sizeof text);
+        if (model_config_parse(&m, text, strlen(text), sizes[i].name, &e) != 0)
+            fail_msg("%s: %s", sizes[i].name, e.text);
+        shard_make(&s, &m, 0, 1);
+        assert_int_equal(weight_map_build(&map, &m, &s, NULL, &e), 0);
+        assert_int_equal(map.n_slices, 0);
+        if (count_elements(&map) != sizes[i].parameters)
+            fail_msg("%s: %lld parameters, expected %lld", sizes[i].name, (long long)count_elements(&map),
+                     (long long)sizes[i].parameters);
+        assert_int_equal(weight_map_bytes(&map), 4 * (size_t)sizes[i].parameters); /* no torch_dtype: float32 */
+        weight_map_free(&map);
+    }
+}
+
+/* Without KV replication the shares of any number of ranks add up, mirrored roles counted once. */
+static void shares_add_up(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        for (int ranks = 2; ranks <= 8; ranks++) {
+            char text[600];
+            struct err e = {0};
+            struct shard s;
+            struct weight_map map;
+            int64_t total = 0;
+            write_config(&sizes[i], text, sizeof text);
+            assert_int_equal(model_config_parse(&m, text, strlen(text), sizes[i].name, &e), 0);
+            bool replicates = m.n_kv_heads != m.n_heads;
+            for (int rank = 0; rank < ranks; rank++) {
+                shard_make(&s, &m, rank, ranks);
+                assert_int_equal(weight_map_build(&map, &m, &s, NULL, &e), 0);
+                for (int j = 0; j < map.n_slots; j++) {
+                    enum weight_id id = map.slot[j].id;
+                    assert_int_equal(weight_map_find(&map, id, map.slot[j].layer), j);
+                    bool cut = id == WEIGHT_EMBED || id == WEIGHT_HEAD || id == WEIGHT_HEAD_BIAS || id == WEIGHT_QKV ||
+                               id == WEIGHT_QKV_BIAS || id == WEIGHT_OUT || id == WEIGHT_OUT_BIAS ||
+                               id == WEIGHT_MLP_IN || id == WEIGHT_MLP_IN_BIAS || id == WEIGHT_MLP_OUT ||
+                               id == WEIGHT_MLP_OUT_BIAS;
+                    if (cut || rank == 0)
+                        total += (int64_t)map.slot[j].rows * map.slot[j].cols;
+                }
+                assert_int_equal(weight_map_find(&map, WEIGHT_QKV, m.n_layers), -1);
+                assert_int_equal(weight_map_find(&map, WEIGHT_QKV, -1), -1);
+                weight_map_free(&map);
+            }
+            if (replicates)
+                assert_true(total >= sizes[i].parameters);
+            else
+                assert_int_equal(total, sizes[i].parameters);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(published_counts), cmocka_unit_test(shares_add_up)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
