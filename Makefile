@@ -59,8 +59,8 @@ $(ARCHIVE): $(LIB_OBJ)
 	@rm -f $@
 	$(Q)ar rcs $@ $^
 
-# The matrix product and attention want the vectoriser and fused multiply-add; neither changes what NaN means.
-$(BUILD)/kernels/cpu/matmul.c.o $(BUILD)/kernels/cpu/attention.c.o: CFLAGS += -O3 -ffp-contract=fast
+# The matrix product, attention and the read limit want the vectoriser and fused multiply-add; neither changes what NaN means.
+$(BUILD)/kernels/cpu/matmul.c.o $(BUILD)/kernels/cpu/attention.c.o $(BUILD)/kernels/cpu/read_stream.c.o: CFLAGS += -O3 -ffp-contract=fast
 
 $(BUILD)/%.c.o: %.c
 	@mkdir -p $(@D)

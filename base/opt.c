@@ -131,8 +131,11 @@ static const struct opt *find(const char *name, size_t length)
 
 static int out_of_range(const struct opt *o, const char *text, struct err *e)
 {
-    return ERR(e, ERR_USAGE, "--%s: found \"%.80s\", expected %s in [%.15g, %.15g]", o->name, text,
-               o->type == OPT_REAL ? "a number" : "an integer", o->low, o->high);
+    if (o->type == OPT_REAL)
+        return ERR(e, ERR_USAGE, "--%s: found \"%.80s\", expected a number in [%.15g, %.15g]", o->name, text, o->low,
+                   o->high);
+    return ERR(e, ERR_USAGE, "--%s: found \"%.80s\", expected an integer in [%lld, %lld]", o->name, text,
+               (long long)o->low, (long long)o->high);
 }
 
 static int set_number(const struct opt *o, void *member, const char *text, struct err *e)
@@ -146,19 +149,19 @@ static int set_number(const struct opt *o, void *member, const char *text, struc
         *(double *)member = x;
         return 0;
     }
-    long long n = strtoll(text, &end, 10);
-    double unit = 1;
+    long long n = strtoll(text, &end, 10), value = 0;
+    long long unit = 1;
     if (o->type == OPT_BYTES && end != text && *end != '\0') {
         const char *suffix = strchr("KMGT", toupper((unsigned char)*end));
-        unit = suffix != NULL ? ldexp(1, 10 * (int)(suffix - "KMGT" + 1)) : 0;
+        unit = suffix != NULL ? 1LL << 10 * (suffix - "KMGT" + 1) : 0;
         end++;
         end += *end == 'i' ? 1 : 0;
         end += *end == 'B' ? 1 : 0;
     }
-    if (errno != 0 || end == text || *end != '\0' || unit == 0 || (double)n * unit < o->low ||
-        (double)n * unit > o->high)
+    if (errno != 0 || end == text || *end != '\0' || unit == 0 || __builtin_mul_overflow(n, unit, &value) ||
+        value < (long long)o->low || value > (long long)o->high)
         return out_of_range(o, text, e);
-    *(int64_t *)member = (int64_t)((double)n * unit);
+    *(int64_t *)member = value;
     return 0;
 }
 

@@ -18,7 +18,7 @@ import random
 import re
 import sys
 
-SHORT_LIMIT = 120
+SHORT_LIMIT = 118
 
 GIRLS = """Lily Mira Anna Clara Hazel Rosa Nora Ella Ivy Maya Daisy Ruby Tessa Willow Emma Luna
 Poppy Ada Olive Wren Lucy Freya June Nina Alma Greta Iris Maple Fern Sofia Zoe Pearl Ingrid
@@ -457,8 +457,8 @@ def main():
     print(("\n\n" + "-" * 60 + "\n\n").join(texts[:20]))
     sizes = sorted(size(t) for t in texts)
     words = {w for t in texts for w in re.findall(r"\w+", t)}
-    print(f"\n{count} stories, {len(set(texts))} different; {len(words)} different words; tokens about "
-          f"{sizes[0]} to {sizes[-1]}, median {sizes[count // 2]}")
+    print(f"\n{count} stories, {len(set(texts))} different; {len(words)} different words; "
+          f"tokens about {sizes[0]} to {sizes[-1]}, median {sizes[count // 2]}")
 
 
 if __name__ == "__main__":

@@ -358,8 +358,8 @@ def main():
     data, starts = encode(tokenizer, texts, args.device)
     held, held_starts = encode(tokenizer, held_out, args.device)
     words = {w for t in texts for w in re.findall(r"\w+", t)}
-    print(f"{len(data)} tokens, {len(data) / len(texts):.0f} a story, {len(words)} different words  "
-          f"{time.time() - begin:.1f} s", flush=True)
+    print(f"{len(data)} tokens, {len(data) / len(texts):.0f} a story, {len(words)} different "
+          f"words  {time.time() - begin:.1f} s", flush=True)
 
     model = Llama().to(args.device)
     print(f"{sum(p.numel() for p in model.parameters())} parameters on {args.device}", flush=True)
@@ -373,16 +373,18 @@ def main():
     save(model, tokenizer, args.out)
     rounded = {k: v.float() for k, v in load_file(args.out / "model.safetensors").items()}
     model.load_state_dict(rounded)
-    print(f"held-out loss with the weights rounded to BF16 {evaluate(model, held, held_starts):.4f}")
+    print(f"held-out loss with the weights rounded to BF16 "
+          f"{evaluate(model, held, held_starts):.4f}")
 
-    many = generate(model, tokenizer, PROMPT, 256, NEW_TOKENS, SAMPLING["temperature"],
+    count = 256 if args.device == "cuda" else 8
+    many = generate(model, tokenizer, PROMPT, count, NEW_TOKENS, SAMPLING["temperature"],
                     SAMPLING["top_p"], args.seed)
     strange = sorted({w for t, _ in many for w in re.findall(r"\b[a-z]+\b", t)} - words)
     print(f"of {len(many)} sampled stories {sum(n is not None for _, n in many)} end within "
           f"{NEW_TOKENS} tokens; {len(set(t for t, _ in many) & set(texts))} are copies of a story "
           f"trained on; strange words: {' '.join(strange[:20]) or 'none'}")
     shown = [("greedy", *generate(model, tokenizer, PROMPT, 1, NEW_TOKENS)[0])]
-    shown += [("sampled", *pair) for pair in many[:6]]
+    shown += [("sampled", *pair) for pair in many[:8]]
     for prompt in ("Long ago", "The little dragon", PROMPT + ", there was a fox named Lockstep"):
         shown.append(("greedy", *generate(model, tokenizer, prompt, 1, 300)[0]))
     for how, text, new in shown:

@@ -102,6 +102,13 @@ struct ops {
     const char *name; /* "cpu", "cuda" */
     enum dtype (*act_type)(enum dtype weights); /* the activation type for a checkpoint of this type */
 
+    /* Devices of this kind that the process may use; the CPU counts as one. 0: none. */
+    int (*n_devices)(void);
+    /* Make *q a queue on a device, 0 <= device < n_devices(), for a checkpoint of this type. n_threads: CPU threads that
+     * operations may use. Returns -1 and *e on failure. close accepts a zeroed queue. */
+    int (*open)(struct queue *q, int device, enum dtype weights, int n_threads, struct err *e);
+    void (*close)(struct queue *q);
+
     /* Memory of the device. alloc: 256-byte aligned, zeroed, NULL (and queue.err) when there is none. These may wait. */
     void *(*alloc)(struct queue *q, size_t bytes);
     void (*free)(struct queue *q, void *p);
@@ -116,7 +123,7 @@ struct ops {
     void (*upload_transposed)(struct queue *q, void *dst, size_t dst_ld, const void *src, size_t src_ld, size_t rows,
                               size_t cols, enum dtype type);
     void (*download)(struct queue *q, void *dst, const void *src, size_t bytes);
-    /* Fill with uniform noise in [-scale, scale] around `center`, the same for equal (seed, first + i). For benchmarks
+    /* Fill with uniform noise in [-scale, scale] around `center`, the same for equal (seed, index). For benchmarks
      * without a checkpoint. */
     void (*fill_noise)(struct queue *q, struct weight *w, uint64_t seed, float center, float scale);
     /* Xor of all 64-bit words of data (bytes: a multiple of 64): reads as fast as the machine can, the limit that decode

@@ -13,8 +13,8 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     MPI_CHECK(MPI_Bcast(setup, sizeof *setup, MPI_BYTE, 0, w->comm));
     (void)load_share_headers(m, c, w, e);
     i->ops = &ops_cpu;
-    i->q = (struct queue){.act = i->ops->act_type(m->dtype),
-                          .n_threads = setup->threads > 0 ? setup->threads : w->n_threads};
+    (void)i->ops->open(&i->q, 0, m->dtype, setup->threads > 0 ? setup->threads : w->n_threads, e);
+    fatal_agree(w, e);
     shard_make(&shard, m, w->rank, w->n_ranks);
     (void)fit_weights(m, &shard, w, i->ops, &i->q, e);
     fatal_agree(w, e);
@@ -39,5 +39,6 @@ void instance_close(struct instance *i)
         return;
     engine_close(&i->engine);
     network_close(&i->network, i->ops, &i->q);
+    i->ops->close(&i->q);
     memset(i, 0, sizeof *i);
 }

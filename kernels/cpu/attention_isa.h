@@ -2,29 +2,27 @@
  * vector_isa.h); included by attention.c once for each. */
 #include "kernels/cpu/vector_isa.h"
 
-TARGET INLINE float FN(add_lanes)(const FN(vec) * s)
+/* out[i] = a . b[i] for four rows of n. */
+TARGET INLINE void FN(dot4)(float *out, const float *a, const float *const *b, int n)
 {
-    float l[SUM_LANES];
-    UNROLL for (int p = 0; p < PARTS; p++) FN(store)(l + p * LANES, s[p]);
-    for (int i = 0; i < 8; i++)
-        l[i] += l[i + 8];
-    for (int i = 0; i < 4; i++)
-        l[i] += l[i + 4];
-    return (l[0] + l[2]) + (l[1] + l[3]);
-}
-
-TARGET INLINE float FN(dot)(const float *a, const float *b, int n)
-{
-    FN(vec) s[PARTS] = {{0}};
-    int i = 0;
-    for (; i + SUM_LANES <= n; i += SUM_LANES) {
-        UNROLL for (int p = 0; p < PARTS; p++) s[p] +=
-            FN(load_f32)(a + i + p * LANES) * FN(load_f32)(b + i + p * LANES);
+    float sum[4 * SUM_LANES];
+    FN(vec) s[4][PARTS] = {{{0}}};
+    int c = 0;
+    for (; c + SUM_LANES <= n; c += SUM_LANES) {
+        UNROLL for (int p = 0; p < PARTS; p++)
+        {
+            FN(vec) value = FN(load_f32)(a + c + p * LANES);
+            UNROLL for (int i = 0; i < 4; i++) s[i][p] += value * FN(load_f32)(b[i] + c + p * LANES);
+        }
     }
-    float sum = FN(add_lanes)(s);
-    for (; i < n; i++)
-        sum += a[i] * b[i];
-    return sum;
+    UNROLL for (int i = 0; i < 4; i++)
+    {
+        UNROLL for (int p = 0; p < PARTS; p++) FN(store)(sum + i * SUM_LANES + p * LANES, s[i][p]);
+    }
+    add_lanes(out, sum);
+    for (; c < n; c++)
+        for (int i = 0; i < 4; i++)
+            out[i] += a[c] * b[i][c];
 }
 
 /* out = out * keep + sum_j weight[j] v[j], v: [n, dim] */
@@ -52,8 +50,14 @@ TARGET INLINE void FN(mix)(float *out, const float *v, const float *weight, int 
 TARGET static void FN(attend)(struct query *a, const struct heads *h, const float *k, const float *v, int n, int k_pos)
 {
     float score[KV_BLOCK_TOKENS], best = a->best, sum = 0;
+    for (int j = 0; j < n; j += 4) { /* beyond the last key, that one again */
+        const float *key[4];
+        for (int i = 0; i < 4; i++)
+            key[i] = k + (size_t)(j + i < n ? j + i : n - 1) * h->head_dim;
+        FN(dot4)(score + j, a->q, key, h->head_dim);
+    }
     for (int j = 0; j < n; j++)
-        score[j] = h->scale * FN(dot)(a->q, k + (size_t)j * h->head_dim, h->head_dim) + a->slope * (float)(k_pos + j);
+        score[j] = h->scale * score[j] + a->slope * (float)(k_pos + j);
     for (int j = 0; j < n; j++)
         best = score[j] > best ? score[j] : best;
     float keep = expf(a->best - best);

@@ -28,22 +28,6 @@ static inline const void *weight_row(const struct product *m, int r)
     return (const char *)m->w + (size_t)r * m->cols * dtype_bytes(m->type);
 }
 
-/* The lanes of four sums become four numbers, by halves: lane l and lane l + 8, and so on. */
-static inline void add_lanes(float *out, const float *sum)
-{
-    typedef float quad __attribute__((vector_size(16)));
-    quad s[4];
-    for (int i = 0; i < 4; i++) {
-        quad part[4];
-        memcpy(part, sum + i * 16, sizeof part);
-        s[i] = (part[0] + part[2]) + (part[1] + part[3]);
-    }
-    quad low = __builtin_shufflevector(s[0], s[1], 0, 1, 4, 5) + __builtin_shufflevector(s[0], s[1], 2, 3, 6, 7);
-    quad high = __builtin_shufflevector(s[2], s[3], 0, 1, 4, 5) + __builtin_shufflevector(s[2], s[3], 2, 3, 6, 7);
-    quad all = __builtin_shufflevector(low, high, 0, 2, 4, 6) + __builtin_shufflevector(low, high, 1, 3, 5, 7);
-    memcpy(out, &all, sizeof all);
-}
-
 #define ISA 128
 #include "kernels/cpu/matmul_isa.h"
 #undef ISA

@@ -99,11 +99,11 @@ TARGET static void FN(widen)(float (*wide)[COLUMNS], const struct product *m, in
         const void *w = weight_row(m, r0 + (r < n_r ? r : n_r - 1));
         for (int c = begin; c < end; c += LANES) {
             if (m->type == DTYPE_BF16)
-                FN(store)(wide[r] + c - begin, FN(load)(w, DTYPE_BF16, (size_t)c));
+                FN(store)(wide[r] + (c - begin), FN(load)(w, DTYPE_BF16, (size_t)c));
             else if (m->type == DTYPE_F16)
-                FN(store)(wide[r] + c - begin, FN(load)(w, DTYPE_F16, (size_t)c));
+                FN(store)(wide[r] + (c - begin), FN(load)(w, DTYPE_F16, (size_t)c));
             else
-                FN(store)(wide[r] + c - begin, FN(load)(w, DTYPE_F32, (size_t)c));
+                FN(store)(wide[r] + (c - begin), FN(load)(w, DTYPE_F32, (size_t)c));
         }
     }
 }

@@ -17,6 +17,24 @@ static enum dtype act_type(enum dtype weights)
     return DTYPE_F32;
 }
 
+static int n_devices(void)
+{
+    return 1;
+}
+
+static int open_queue(struct queue *q, int device, enum dtype weights, int n_threads, struct err *e)
+{
+    (void)device;
+    (void)e;
+    *q = (struct queue){.act = act_type(weights), .n_threads = n_threads};
+    return 0;
+}
+
+static void close_queue(struct queue *q)
+{
+    (void)q;
+}
+
 /* calloc, because fresh pages are zero already: what is never used is never touched. The word before the aligned address
  * keeps calloc's. */
 static void *alloc(struct queue *q, size_t bytes)
@@ -122,6 +140,9 @@ static void wait(struct queue *q)
 const struct ops ops_cpu = {
     .name = "cpu",
     .act_type = act_type,
+    .n_devices = n_devices,
+    .open = open_queue,
+    .close = close_queue,
     .alloc = alloc,
     .free = release,
     .free_memory = free_memory,

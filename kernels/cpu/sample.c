@@ -256,7 +256,7 @@ void cpu_sample(struct queue *q, struct sampled *out, const void *logits, const 
     }
     for (int i = 0; i < n_rows; i++) { /* in order, so that the failure told is the same on every rank */
         if (out[i].token < 0) {
-            ERR(&q->err, ERR_INTERNAL, "logits of slot %d are not numbers", row_slot[i]);
+            ERR(&q->err, ERR_DEVICE, "logits of slot %d are not numbers", row_slot[i]);
             out[i].token = 0;
         }
         if (row_slot[i] >= 0 && row_slot[i] < s->n_slots)

@@ -86,6 +86,19 @@ static void test_norm_offset(void **unused)
     close_enough("offset", out, want, 64, 1e-6, 1e-6);
 }
 
+/* Without weights: scale 1. */
+static void test_norm_plain(void **unused)
+{
+    (void)unused;
+    float x[4] = {1, -1, 3, -3}, out[4];
+    struct queue q = cpu_queue(1);
+    for (enum norm_kind kind = NORM_LAYER; kind <= NORM_RMS; kind++) {
+        const double want[4] = {1 / sqrt(5), -1 / sqrt(5), 3 / sqrt(5), -3 / sqrt(5)};
+        ops_cpu.norm(&q, out, x, NULL, kind, NULL, NULL, 1, 4, 0);
+        close_enough("without weights", out, want, 4, 1e-6, 1e-6);
+    }
+}
+
 static double formula(enum activation kind, double x)
 {
     switch (kind) {
@@ -148,6 +161,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_norm),
         cmocka_unit_test(test_norm_offset),
+        cmocka_unit_test(test_norm_plain),
         cmocka_unit_test(test_activate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

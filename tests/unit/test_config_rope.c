@@ -114,6 +114,25 @@ static void yarn(void **state)
                   {18, 3.83088124e-05}, {31, 3.02351143e-07});
 }
 
+/* A small base stretches the ramp over the ends of the dimensions, where it is cut. */
+static void yarn_ends(void **state)
+{
+    static const struct {
+        int original, j;
+        double inv_freq;
+    } table[] = {{1130, 7, 0.113349322}, {20, 1, 0.637410078}, {20, 7, 0.0333380358}};
+    (void)state;
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        char text[300];
+        (void)snprintf(text, sizeof text,
+                       "{\"model_type\":\"llama\",\"head_dim\":16,\"rope_theta\":10,\"rope_scaling\":{\"rope_type\":"
+                       "\"yarn\",\"factor\":4,\"original_max_position_embeddings\":%d}}",
+                       table[i].original);
+        parse(&m, text);
+        near(m.rope.inv_freq[table[i].j], table[i].inv_freq);
+    }
+}
+
 static void yarn_attention(void **state)
 {
     static const struct {
@@ -182,8 +201,8 @@ static void versions_agree(void **state)
         "\"type\":\"default\"",
         "\"type\":\"linear\",\"factor\":2",
         "\"type\":\"dynamic\",\"factor\":2.0",
-        "\"rope_type\":\"llama3\",\"factor\":32,\"low_freq_factor\":1,\"high_freq_factor\":4,"
-        "\"original_max_position_embeddings\":8192",
+        ("\"rope_type\":\"llama3\",\"factor\":32,\"low_freq_factor\":1,\"high_freq_factor\":4,"
+         "\"original_max_position_embeddings\":8192"),
         "\"rope_type\":\"yarn\",\"factor\":4,\"original_max_position_embeddings\":1024",
     };
     (void)state;
@@ -202,9 +221,9 @@ static void versions_agree(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plain),    cmocka_unit_test(linear),         cmocka_unit_test(dynamic),
-        cmocka_unit_test(llama3),   cmocka_unit_test(yarn),           cmocka_unit_test(yarn_attention),
-        cmocka_unit_test(longrope), cmocka_unit_test(versions_agree),
+        cmocka_unit_test(plain),     cmocka_unit_test(linear),   cmocka_unit_test(dynamic),
+        cmocka_unit_test(llama3),    cmocka_unit_test(yarn),     cmocka_unit_test(yarn_attention),
+        cmocka_unit_test(yarn_ends), cmocka_unit_test(longrope), cmocka_unit_test(versions_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -231,6 +231,7 @@ static void bad_indices(void **state)
         {"{\"a\":\"x\\\\y\"}", ERR_INPUT, INDEX "|\"a\"|plain name", "d"},
         {"{\"a\":\"one.safetensors\\u0000\"}", ERR_INPUT, INDEX "|\"a\"|plain name", "d"},
         {"{\"a\":\"\"}", ERR_INPUT, INDEX "|\"a\"|plain name", "d"},
+        {"{\"a\":\"..\"}", ERR_INPUT, INDEX "|\"a\"|plain name", "d"},
         {"{\"a\":\".\"}", ERR_INPUT, INDEX "|\"a\"|plain name", "d"},
         {"{\"a\":3}", ERR_INPUT, INDEX "|\"a\"|an integer|plain name", "d"},
         {"{\"a\":\"folder\"}", ERR_INPUT, "folder|not a regular file", "d"},

@@ -185,6 +185,7 @@ static void bad_tensors(void **state)
         const char *needles;
     } table[] = {
         {{"model.embed_tokens.weight", "F32", 11, 8, 4, NULL, 0}, ERR_INPUT, "[11, 8]|[10, 8]"},
+        {{"model.embed_tokens.weight", "F32", 10, 9, 4, NULL, 0}, ERR_INPUT, "[10, 9]|[10, 8]"},
         {{"model.embed_tokens.weight", "F32", 0, 80, 4, NULL, 0}, ERR_INPUT, "[80]|[10, 8]"},
         {{"model.norm.weight", "F32", 1, 8, 4, NULL, 0}, ERR_INPUT, "[1, 8]|[8]"},
         {{"model.layers.0.self_attn.k_proj.weight", "BF16", 4, 8, 2, NULL, 0}, ERR_INPUT, "[4, 8]|[8, 8]"},

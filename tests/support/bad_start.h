@@ -1,0 +1,22 @@
+/* tests/support/bad_start.h - tables of damaged inputs: a start must end in one line that names what is wrong. */
+#ifndef TESTS_SUPPORT_BAD_START_H
+#define TESTS_SUPPORT_BAD_START_H
+
+#define BAD_START_FIXTURE "llama-7-1-tied" /* float32, 2 layers, 7 heads on 1 KV head, tied, vocabulary 101 */
+
+struct bad_start {
+    const char *name;
+    /* The damage: member `path` of `file` becomes `value` (models_edit); without a path the file becomes the text
+     * `value`, or goes away when that is NULL. After that damage(dir), if there is one. */
+    const char *file, *path, *value;
+    void (*damage)(const char *dir);
+    int status;              /* enum err_code */
+    const char *words[6];    /* all of them are in the line: file, thing, found, expected */
+    const char *argument[8]; /* instead of: generate --model DIR --prompt-ids 1,2 --max-tokens 1; "DIR" is replaced */
+};
+
+/* Every case on 1 and on 3 ranks: the documented status, nothing on standard output, exactly one line on standard error,
+ * under 5 s, no core file, nothing left running. */
+void bad_start_run(const struct bad_start *cases, int n);
+
+#endif

@@ -1,0 +1,39 @@
+/* tests/support/models.h - model folders for tests that run the program: copies of parity fixtures with a tokenizer of
+ * one token a byte, and edits of their files. */
+#ifndef TESTS_SUPPORT_MODELS_H
+#define TESTS_SUPPORT_MODELS_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The project's own demo model ($LOCKSTEP_DEMO or demo/lockstep-stories), an absolute path; dies when it is not there. */
+const char *models_demo(void);
+
+/* A new folder with the fixture's config.json and model.safetensors, and a tokenizer.json for its vocabulary.
+ * dir: at least 256 bytes; remove with files_remove_dir. */
+void models_fixture(char *dir, const char *name);
+
+/* tokenizer.json of n_ids tokens of one byte each: id 0 is the space, then printable ASCII, then other bytes.
+ * n_fixed pairs {id, byte} put a byte at an id, whose byte takes the other's place. */
+void models_write_tokenizer(const char *dir, int n_ids, const int fixed[][2], int n_fixed);
+
+/* What the fixture expects: *n prompt ids, and the 32 greedy tokens after them. The caller frees both. */
+void models_expected(const char *name, int32_t **prompt, int *n, int32_t **tokens);
+
+/* A llama-shaped bf16 checkpoint of about 41 MB with arbitrary weights and a tokenizer, in a new folder. */
+void models_write_big(char *dir);
+
+/* Bytes of the folder's model.safetensors. */
+size_t models_weight_bytes(const char *dir);
+
+/* Set (value: JSON text) or remove (value NULL) the member at path "a/b/0/c" of a JSON file of the folder. Of
+ * model.safetensors it is the header that is edited; its data stays. */
+void models_edit(const char *dir, const char *file, const char *path, const char *value);
+
+/* The header and data of a safetensors file, and writing one. `header_length` < 0: the true length. */
+json_t *models_split(const char *dir, const char *file, char **data, size_t *bytes);
+void models_join(const char *dir, const char *file, const char *header, int64_t header_length, const char *data,
+                 size_t bytes);
+
+#endif

@@ -1,0 +1,347 @@
+/* tests/support/process.c - see process.h. */
+#include "tests/support/process.h"
+#include "base/clock.h"
+#include "tests/support/files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <unistd.h>
+
+#define MAX_ACTIVE    16
+#define MAX_ARGUMENTS 80
+
+static struct process *active[MAX_ACTIVE];
+
+static _Noreturn void die(const char *what)
+{
+    perror(what);
+    exit(99);
+}
+
+bool process_sanitized(void)
+{
+    return getenv("LOCKSTEP_SANITIZED") != NULL;
+}
+
+int process_count_lines(const char *text)
+{
+    int n = 0;
+    for (const char *c = text; *c != '\0'; c++)
+        n += *c == '\n' || c[1] == '\0';
+    return n;
+}
+
+/* What tests/run.sh exports, for a test that is started by hand. */
+static void set_environment(void)
+{
+    if (getuid() == 0) {
+        setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
+        setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
+    }
+    setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+    setenv("OMPI_MCA_btl", "self,vader", 0);
+    setenv("OMPI_MCA_pml", "ob1", 0);
+    setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
+    setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 0);
+}
+
+static const char *binary(void)
+{
+    static char path[PATH_MAX];
+    const char *given = getenv("LOCKSTEP_BINARY");
+    if (path[0] == '\0' && realpath(given != NULL ? given : "build/cpu/lockstep", path) == NULL)
+        die("LOCKSTEP_BINARY");
+    return path;
+}
+
+/* A pipe, or a pseudo terminal in raw mode: the end that is read here, and the other one. */
+static void open_channel(bool terminal, int end[2])
+{
+    if (!terminal) {
+        if (pipe2(end, O_CLOEXEC) != 0)
+            die("pipe2");
+    } else {
+        struct termios raw;
+        end[0] = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+        if (end[0] < 0 || grantpt(end[0]) != 0 || unlockpt(end[0]) != 0)
+            die("posix_openpt");
+        end[1] = open(ptsname(end[0]), O_RDWR | O_NOCTTY | O_CLOEXEC);
+        if (end[1] < 0 || tcgetattr(end[1], &raw) != 0)
+            die("ptsname");
+        cfmakeraw(&raw);
+        (void)tcsetattr(end[1], TCSANOW, &raw);
+    }
+    (void)fcntl(end[0], F_SETFL, O_NONBLOCK);
+}
+
+static int open_input(const struct process *p, const char *input)
+{
+    if (input == NULL)
+        return open("/dev/null", O_RDONLY | O_CLOEXEC);
+    char path[300];
+    files_write(p->dir, "input", input, strlen(input));
+    (void)snprintf(path, sizeof path, "%s/input", p->dir);
+    return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+static void list_arguments(const char **argv, const struct process_setup *s, char *ranks, size_t ranks_bytes,
+                           const char *const *arguments)
+{
+    int n = 0;
+    (void)snprintf(ranks, ranks_bytes, "%d", s->ranks);
+    if (s->ranks > 0) {
+        static const char *const launcher[] = {"mpirun", "-q", "--oversubscribe", "-n"};
+        for (int i = 0; i < 4; i++)
+            argv[n++] = launcher[i];
+        argv[n++] = ranks;
+        for (const char *const *env = s->env; env != NULL && *env != NULL; env++) {
+            argv[n++] = "-x";
+            argv[n++] = *env;
+        }
+    }
+    argv[n++] = binary();
+    while (*arguments != NULL && n < MAX_ARGUMENTS)
+        argv[n++] = *arguments++;
+    argv[n] = NULL;
+}
+
+static _Noreturn void become(const struct process *p, const struct process_setup *s, const char *const *argv,
+                             const int fd[3])
+{
+    struct rlimit core;
+    (void)setsid();
+    if (chdir(p->dir) != 0 || dup2(fd[0], 0) != 0 || dup2(fd[1], 1) != 1 || dup2(fd[2], 2) != 2)
+        _exit(126);
+    if (getrlimit(RLIMIT_CORE, &core) == 0) {
+        core.rlim_cur = core.rlim_max;
+        (void)setrlimit(RLIMIT_CORE, &core);
+    }
+    set_environment();
+    setenv("LOCKSTEP_TEST_MARK", p->mark, 1);
+    for (const char *const *env = s->ranks == 0 ? s->env : NULL; env != NULL && *env != NULL; env++)
+        (void)putenv((char *)*env);
+    (void)execvp(argv[0], (char *const *)argv);
+    perror(argv[0]);
+    _exit(127);
+}
+
+void process_start(struct process *p, const struct process_setup *s, const char *const *arguments)
+{
+    static int number;
+    const char *argv[MAX_ARGUMENTS + 1];
+    char ranks[16];
+    int out[2], err[2], slot = 0;
+    memset(p, 0, sizeof *p);
+    (void)snprintf(p->mark, sizeof p->mark, "%d-%d-%ld", (int)getpid(), ++number, (long)(seconds_now() * 1e6));
+    files_make_dir(p->dir);
+    p->limit = s->limit > 0 ? s->limit : 60;
+    open_channel(s->terminal[PROCESS_OUT], out);
+    open_channel(s->terminal[PROCESS_ERR], err);
+    if (s->out_path != NULL) {
+        (void)close(out[1]);
+        out[1] = open(s->out_path, O_WRONLY | O_CLOEXEC);
+    }
+    const int fd[3] = {open_input(p, s->input), out[1], err[1]};
+    if (fd[0] < 0 || fd[1] < 0)
+        die("open");
+    list_arguments(argv, s, ranks, sizeof ranks, arguments);
+    (void)fflush(stdout);
+    p->started = seconds_now();
+    p->pid = fork();
+    if (p->pid < 0)
+        die("fork");
+    if (p->pid == 0)
+        become(p, s, argv, fd);
+    for (int i = 0; i < 3; i++)
+        (void)close(fd[i]);
+    p->fd[PROCESS_OUT] = out[0];
+    p->fd[PROCESS_ERR] = err[0];
+    while (slot < MAX_ACTIVE && active[slot] != NULL)
+        slot++;
+    if (slot == MAX_ACTIVE)
+        die("too many processes at once");
+    active[slot] = p;
+}
+
+/* Read what is there; closes the channel at its end. */
+static void drain(struct process *p, int k)
+{
+    char piece[65536];
+    while (p->fd[k] >= 0) {
+        ssize_t n = read(p->fd[k], piece, sizeof piece);
+        if (n < 0 && errno == EAGAIN)
+            return;
+        if (n <= 0) {
+            (void)close(p->fd[k]);
+            p->fd[k] = -1;
+            return;
+        }
+        if (k == PROCESS_OUT && p->bytes[k] == 0)
+            p->first_output = seconds_now() - p->started;
+        p->text[k] = realloc(p->text[k], p->bytes[k] + (size_t)n + 1);
+        if (p->text[k] == NULL)
+            die("realloc");
+        memcpy(p->text[k] + p->bytes[k], piece, (size_t)n);
+        p->bytes[k] += (size_t)n;
+        p->text[k][p->bytes[k]] = '\0';
+    }
+}
+
+/* Does /proc/PID/environ carry the mark? A zombie has none. */
+static bool has_mark(int pid, const char *mark, int rank)
+{
+    static char text[1 << 18];
+    char path[64], want[100], want_rank[64];
+    (void)snprintf(path, sizeof path, "/proc/%d/environ", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    size_t bytes = 0;
+    for (ssize_t n; bytes + 1 < sizeof text && (n = read(fd, text + bytes, sizeof text - 1 - bytes)) > 0;)
+        bytes += (size_t)n;
+    text[bytes] = '\0';
+    (void)close(fd);
+    (void)snprintf(want, sizeof want, "LOCKSTEP_TEST_MARK=%s", mark);
+    (void)snprintf(want_rank, sizeof want_rank, "OMPI_COMM_WORLD_RANK=%d", rank);
+    bool marked = false, ranked = rank < 0;
+    for (const char *at = text; at < text + bytes; at += strlen(at) + 1) {
+        marked = marked || strcmp(at, want) == 0;
+        ranked = ranked || strcmp(at, want_rank) == 0;
+    }
+    return marked && ranked;
+}
+
+/* Marked processes (of that rank, if rank >= 0); *last is one of them. */
+static int count_marked(const struct process *p, int rank, pid_t *last, bool kill_them)
+{
+    int n = 0;
+    DIR *d = opendir("/proc");
+    if (d == NULL)
+        die("/proc");
+    for (struct dirent *entry; (entry = readdir(d)) != NULL;) {
+        int pid = atoi(entry->d_name);
+        if (pid <= 0 || pid == getpid() || !has_mark(pid, p->mark, rank))
+            continue;
+        n++;
+        *last = pid;
+        if (kill_them)
+            (void)kill(pid, SIGKILL);
+    }
+    closedir(d);
+    return n;
+}
+
+pid_t process_of_rank(const struct process *p, int rank)
+{
+    pid_t pid = 0;
+    (void)count_marked(p, rank, &pid, false);
+    return pid;
+}
+
+static void end(struct process *p, int status)
+{
+    p->seconds = seconds_now() - p->started;
+    p->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    p->ended = true;
+    for (int i = 0; i < MAX_ACTIVE; i++)
+        if (active[i] == p)
+            active[i] = NULL;
+}
+
+/* Output and ends of all processes, waiting up to 20 ms. */
+static void pump(void)
+{
+    struct pollfd fds[2 * MAX_ACTIVE];
+    nfds_t n = 0;
+    for (int i = 0; i < MAX_ACTIVE; i++)
+        for (int k = 0; k < 2 && active[i] != NULL; k++)
+            if (active[i]->fd[k] >= 0)
+                fds[n++] = (struct pollfd){.fd = active[i]->fd[k], .events = POLLIN};
+    if (poll(fds, n, n > 0 ? 20 : 5) < 0 && errno != EINTR)
+        die("poll");
+    for (int i = 0; i < MAX_ACTIVE; i++) {
+        struct process *p = active[i];
+        int status = 0;
+        pid_t ignored;
+        if (p == NULL)
+            continue;
+        drain(p, PROCESS_OUT);
+        drain(p, PROCESS_ERR);
+        if (!p->timed_out && seconds_now() - p->started > p->limit) {
+            p->timed_out = true;
+            (void)count_marked(p, -1, &ignored, true);
+        }
+        if (waitpid(p->pid, &status, WNOHANG) == p->pid)
+            end(p, status);
+    }
+}
+
+static bool find_core(const char *path)
+{
+    bool found = false;
+    DIR *d = opendir(path);
+    for (struct dirent *entry; d != NULL && (entry = readdir(d)) != NULL;)
+        found = found || strncmp(entry->d_name, "core", 4) == 0;
+    if (d != NULL)
+        closedir(d);
+    return found;
+}
+
+void process_wait(struct process *p)
+{
+    pid_t ignored;
+    while (!p->ended)
+        pump();
+    double ended = seconds_now();
+    while ((p->n_left = count_marked(p, -1, &ignored, false)) > 0 && seconds_now() - ended < 1)
+        pump();
+    if (p->n_left > 0)
+        (void)count_marked(p, -1, &ignored, true);
+    for (int k = 0; k < 2; k++) {
+        drain(p, k);
+        if (p->fd[k] >= 0)
+            (void)close(p->fd[k]);
+        p->fd[k] = -1;
+        if (p->text[k] == NULL)
+            p->text[k] = calloc(1, 1);
+    }
+    p->core = find_core(p->dir);
+}
+
+void process_run(struct process *p, const struct process_setup *s, const char *const *arguments)
+{
+    process_start(p, s, arguments);
+    process_wait(p);
+}
+
+void process_watch(struct process *p, double seconds, size_t bytes)
+{
+    double started = seconds_now();
+    while (!p->ended && p->bytes[PROCESS_OUT] < bytes && seconds_now() - started < seconds)
+        pump();
+}
+
+void process_close_output(struct process *p)
+{
+    if (p->fd[PROCESS_OUT] >= 0)
+        (void)close(p->fd[PROCESS_OUT]);
+    p->fd[PROCESS_OUT] = -1;
+}
+
+void process_free(struct process *p)
+{
+    free(p->text[PROCESS_OUT]);
+    free(p->text[PROCESS_ERR]);
+    files_remove_dir(p->dir);
+    memset(p, 0, sizeof *p);
+}

@@ -1,0 +1,56 @@
+/* tests/support/process.h - runs lockstep, alone or under mpirun, and collects what a person at the terminal would see.
+ * Several may run at once: process_wait moves the output of all of them. */
+#ifndef TESTS_SUPPORT_PROCESS_H
+#define TESTS_SUPPORT_PROCESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+enum { PROCESS_OUT, PROCESS_ERR };
+
+struct process_setup {
+    int ranks;              /* of mpirun; 0: the program alone */
+    const char *input;      /* standard input; NULL: /dev/null */
+    const char *out_path;   /* standard output goes there, e.g. /dev/full; NULL: it is collected */
+    bool terminal[2];       /* PROCESS_OUT, PROCESS_ERR: a pseudo terminal, else a pipe */
+    const char *const *env; /* "NAME=value", ..., NULL: for the ranks only, not for mpirun */
+    double limit;           /* seconds until it is killed; 0: 60 */
+};
+
+struct process {
+    pid_t pid;
+    int fd[2];      /* PROCESS_OUT, PROCESS_ERR; -1: at its end */
+    char *text[2];  /* NUL-terminated */
+    size_t bytes[2];
+    double started, limit;
+    double first_output; /* seconds from the start to the first byte on standard output */
+    double seconds;      /* from the start to the end */
+    int status;          /* exit status; 128 + n for signal n */
+    bool ended, timed_out, core;
+    int n_left;     /* processes of the job that were alive a second after its end; they are killed */
+    char mark[64];  /* in the environment of all of them */
+    char dir[256];  /* where it runs: a new folder, in which a core file would lie */
+};
+
+/* arguments: the program's, NULL at the end. */
+void process_start(struct process *p, const struct process_setup *s, const char *const *arguments);
+void process_run(struct process *p, const struct process_setup *s, const char *const *arguments);
+void process_wait(struct process *p);
+void process_free(struct process *p);
+
+/* Move output for this long, or until the process has written `bytes` to standard output. */
+void process_watch(struct process *p, double seconds, size_t bytes);
+
+/* Give up reading standard output: a reader that leaves. */
+void process_close_output(struct process *p);
+
+/* The process id of a rank, 0 when there is none. */
+pid_t process_of_rank(const struct process *p, int rank);
+
+int process_count_lines(const char *text);
+
+/* Is the program built with sanitizers (LOCKSTEP_SANITIZED)? Times mean nothing then. */
+bool process_sanitized(void);
+
+#endif

@@ -1,0 +1,303 @@
+/* tests/unit/test_options.c - base/opt.c: every option, where it may stand, and what is said when it is wrong. */
+#include "tests/unit/unit.h"
+
+#include "base/opt.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MAX_ARGUMENTS 80
+
+/* `line` is cut at blanks, "_" stands for an empty argument. The words live until the next call. */
+static int parse(struct options *o, const char *line, struct err *e)
+{
+    static char text[2000];
+    char *argv[MAX_ARGUMENTS] = {"lockstep"};
+    int argc = 1;
+    *e = (struct err){0};
+    (void)snprintf(text, sizeof text, "%s", line);
+    for (char *word = strtok(text, " "); word != NULL; word = strtok(NULL, " "))
+        argv[argc++] = strcmp(word, "_") == 0 ? "" : word;
+    return options_parse(o, argc, argv, e);
+}
+
+static struct options good(const char *line)
+{
+    struct options o;
+    struct err e;
+    int rc = parse(&o, line, &e);
+    expect_none(&e);
+    assert_int_equal(rc, 0);
+    return o;
+}
+
+static void bad(const char *line, const char *text)
+{
+    struct options o;
+    struct err e;
+    assert_int_equal(parse(&o, line, &e), -1);
+    expect_text(&e, ERR_USAGE, text);
+}
+
+static void commands(void **state)
+{
+    (void)state;
+    assert_int_equal(good("").command, COMMAND_HELP);
+    assert_int_equal(good("--help").command, COMMAND_HELP);
+    assert_int_equal(good("-h").command, COMMAND_HELP);
+    assert_int_equal(good("help").help_for, COMMAND_HELP);
+    assert_int_equal(good("help bench").help_for, COMMAND_BENCH);
+    assert_int_equal(good("generate --model x --help").command, COMMAND_HELP);
+    assert_int_equal(good("generate --model x -h").help_for, COMMAND_GENERATE);
+    assert_int_equal(good("version").command, COMMAND_VERSION);
+    assert_int_equal(good("--version").command, COMMAND_VERSION);
+    assert_int_equal(good("inspect").command, COMMAND_INSPECT);
+    bad("serv", "no command \"serv\": expected generate, inspect, bench, version or help");
+    bad("_", "no command \"\": expected generate, inspect, bench, version or help");
+    bad("--model x", "no command \"--model\": expected generate, inspect, bench, version or help");
+    assert_string_equal(command_name(COMMAND_BENCH), "bench");
+}
+
+static void defaults(void **state)
+{
+    (void)state;
+    struct options o = good("generate");
+    assert_null(o.model);
+    assert_null(o.prompt);
+    assert_true(isnan(o.temperature) && isnan(o.top_p) && isnan(o.min_p) && isnan(o.repetition_penalty) &&
+                isnan(o.presence_penalty) && isnan(o.frequency_penalty));
+    assert_int_equal(o.max_tokens, -1);
+    assert_int_equal(o.min_tokens, -1);
+    assert_int_equal(o.top_k, -2);
+    assert_int_equal(o.seed, 0);
+    assert_int_equal(o.logprobs, -1);
+    assert_int_equal(o.n_stop, 0);
+    assert_int_equal(o.max_batch, 16);
+    assert_int_equal(o.max_batch_tokens, 512);
+    assert_int_equal(o.max_model_len, -1);
+    assert_int_equal(o.kv_cache_bytes, -1);
+    assert_int_equal(o.threads, -1);
+    assert_int_equal(o.device, DEVICE_AUTO);
+    assert_int_equal(o.progress, PROGRESS_AUTO);
+    assert_false(o.json || o.ignore_eos || o.include_stop || o.no_echo || o.no_special || o.plain_text ||
+                 o.keep_special);
+    o = good("bench");
+    assert_int_equal(o.n_prompt, 512);
+    assert_int_equal(o.n_gen, 128);
+    assert_int_equal(o.repetitions, 5);
+    assert_int_equal(o.load_format, LOAD_AUTO);
+    assert_int_equal(good("inspect").ranks, 1);
+}
+
+static void every_option_of_generate(void **state)
+{
+    (void)state;
+    struct options o = good("generate --model dir --prompt text --prompts file --prompt-ids 1,2 --max-tokens 17 "
+                            "--min-tokens 3 --temperature 0.5 --top-k 40 --top-p 0.9 --min-p 0.05 "
+                            "--repetition-penalty 1.1 --presence-penalty -0.5 --frequency-penalty 0.25 "
+                            "--logit-bias 5:-1 --seed 9007199254740992 --stop A --stop B --stop-token-ids 3,4 "
+                            "--include-stop-str-in-output --ignore-eos --logprobs 20 --json --no-echo "
+                            "--no-add-special-tokens --plain-text --keep-special-tokens --max-batch 8 "
+                            "--max-batch-tokens 64 --max-model-len 1000 --kv-cache-memory-bytes 5000 --threads 3 "
+                            "--device cpu --progress never");
+    assert_string_equal(o.model, "dir");
+    assert_string_equal(o.prompt, "text");
+    assert_string_equal(o.prompts, "file");
+    assert_string_equal(o.prompt_ids, "1,2");
+    assert_int_equal(o.max_tokens, 17);
+    assert_int_equal(o.min_tokens, 3);
+    assert_true(o.temperature == 0.5 && o.top_p == 0.9 && o.min_p == 0.05 && o.repetition_penalty == 1.1 &&
+                o.presence_penalty == -0.5 && o.frequency_penalty == 0.25);
+    assert_int_equal(o.top_k, 40);
+    assert_string_equal(o.logit_bias, "5:-1");
+    assert_int_equal(o.seed, 9007199254740992);
+    assert_int_equal(o.n_stop, 2);
+    assert_string_equal(o.stop[0], "A");
+    assert_string_equal(o.stop[1], "B");
+    assert_string_equal(o.stop_token_ids, "3,4");
+    assert_true(o.include_stop && o.ignore_eos && o.json && o.no_echo && o.no_special && o.plain_text &&
+                o.keep_special);
+    assert_int_equal(o.logprobs, 20);
+    assert_int_equal(o.max_batch, 8);
+    assert_int_equal(o.max_batch_tokens, 64);
+    assert_int_equal(o.max_model_len, 1000);
+    assert_int_equal(o.kv_cache_bytes, 5000);
+    assert_int_equal(o.threads, 3);
+    assert_int_equal(o.device, DEVICE_CPU);
+    assert_int_equal(o.progress, PROGRESS_NEVER);
+}
+
+static void every_option_of_the_others(void **state)
+{
+    (void)state;
+    struct options o = good("inspect --model m --ranks 3 --json");
+    assert_string_equal(o.model, "m");
+    assert_int_equal(o.ranks, 3);
+    assert_true(o.json);
+    o = good("bench --model m --config c --load-format dummy --n-prompt 0 --n-gen 7 --repetitions 2 "
+             "--max-batch-tokens 9 --kv-cache-memory-bytes 1M --threads 1 --device cuda --progress always --json");
+    assert_string_equal(o.config, "c");
+    assert_int_equal(o.load_format, LOAD_DUMMY);
+    assert_int_equal(o.n_prompt, 0);
+    assert_int_equal(o.n_gen, 7);
+    assert_int_equal(o.repetitions, 2);
+    assert_int_equal(o.max_batch_tokens, 9);
+    assert_int_equal(o.device, DEVICE_CUDA);
+    assert_int_equal(o.progress, PROGRESS_ALWAYS);
+}
+
+static void forms_of_values(void **state)
+{
+    (void)state;
+    struct options o = good("generate --model=a=b --prompt= --max-tokens=5 --max-tokens 6 --stop --json");
+    assert_string_equal(o.model, "a=b");
+    assert_string_equal(o.prompt, "");
+    assert_int_equal(o.max_tokens, 6); /* the last one counts */
+    assert_string_equal(o.stop[0], "--json");
+    assert_false(o.json);
+    assert_int_equal(good("generate --top-k -1").top_k, -1);
+    assert_int_equal(good("generate --device=cuda").device, DEVICE_CUDA);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    bad("generate --modle x", "generate has no option \"--modle\" (see: lockstep generate --help)");
+    bad("generate --mode x", "generate has no option \"--mode\" (see: lockstep generate --help)");
+    bad("generate --modelx=1", "generate has no option \"--modelx=1\" (see: lockstep generate --help)");
+    bad("generate --", "generate has no option \"--\" (see: lockstep generate --help)");
+    bad("generate --ranks 2", "generate has no option \"--ranks\" (see: lockstep generate --help)");
+    bad("inspect --prompt x", "inspect has no option \"--prompt\" (see: lockstep inspect --help)");
+    bad("bench --max-tokens 1", "bench has no option \"--max-tokens\" (see: lockstep bench --help)");
+    bad("generate prompt", "found \"prompt\", expected an option (see: lockstep generate --help)");
+    bad("generate -p", "found \"-p\", expected an option (see: lockstep generate --help)");
+    bad("generate --model", "--model needs a value: DIR");
+    bad("generate --json --max-tokens", "--max-tokens needs a value: N");
+    bad("bench --load-format", "--load-format needs a value: auto|safetensors|dummy");
+    bad("generate --json=1", "--json takes no value");
+    bad("generate --max-tokens 0", "--max-tokens: found \"0\", expected an integer in [1, 16777216]");
+    bad("generate --max-tokens 16777217", "--max-tokens: found \"16777217\", expected an integer in [1, 16777216]");
+    bad("generate --max-tokens _", "--max-tokens: found \"\", expected an integer in [1, 16777216]");
+    bad("generate --max-tokens 5x", "--max-tokens: found \"5x\", expected an integer in [1, 16777216]");
+    bad("generate --max-tokens 5K", "--max-tokens: found \"5K\", expected an integer in [1, 16777216]");
+    bad("generate --max-tokens 1.5", "--max-tokens: found \"1.5\", expected an integer in [1, 16777216]");
+    bad("generate --max-tokens 99999999999999999999",
+        "--max-tokens: found \"99999999999999999999\", expected an integer in [1, 16777216]");
+    bad("generate --top-k -2", "--top-k: found \"-2\", expected an integer in [-1, 16777216]");
+    bad("generate --temperature -0.1", "--temperature: found \"-0.1\", expected a number in [0, 100]");
+    bad("generate --temperature nan", "--temperature: found \"nan\", expected a number in [0, 100]");
+    bad("generate --temperature inf", "--temperature: found \"inf\", expected a number in [0, 100]");
+    bad("generate --temperature 1,0", "--temperature: found \"1,0\", expected a number in [0, 100]");
+    bad("generate --top-p 1.0001", "--top-p: found \"1.0001\", expected a number in [0, 1]");
+    bad("generate --seed -1", "--seed: found \"-1\", expected an integer in [0, 9007199254740992]");
+    bad("generate --seed 9007199254740993",
+        "--seed: found \"9007199254740993\", expected an integer in [0, 9007199254740992]");
+    bad("generate --logprobs 21", "--logprobs: found \"21\", expected an integer in [0, 20]");
+    bad("generate --device gpu", "--device: found \"gpu\", expected auto|cpu|cuda");
+    bad("generate --device cp", "--device: found \"cp\", expected auto|cpu|cuda");
+    bad("generate --device cpu|cuda", "--device: found \"cpu|cuda\", expected auto|cpu|cuda");
+    bad("generate --device _", "--device: found \"\", expected auto|cpu|cuda");
+    bad("generate --stop _", "--stop: expected up to 16 texts, none empty");
+}
+
+static void bytes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t value;
+    } cases[] = {{"1024", 1024},
+                 {"1K", 1024},
+                 {"2k", 2048},
+                 {"3KiB", 3072},
+                 {"3KB", 3072},
+                 {"5M", 5 << 20},
+                 {"5MiB", 5 << 20},
+                 {"7g", (int64_t)7 << 30},
+                 {"2T", (int64_t)2 << 40},
+                 {"999999999999999999", 999999999999999999}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char line[100];
+        (void)snprintf(line, sizeof line, "generate --kv-cache-memory-bytes %s", cases[i].text);
+        assert_int_equal(good(line).kv_cache_bytes, cases[i].value);
+    }
+    static const char *const wrong[] = {"1023", "0K", "1X", "K", "1Ki B", "1KiBB", "1Bi", "1 K", "-1K", "9e5", "1000000T",
+                                        "99999999999999999999", "8388608T"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        struct options o;
+        struct err e = {0};
+        char *argv[] = {"lockstep", "bench", "--kv-cache-memory-bytes", (char *)wrong[i]};
+        if (options_parse(&o, 4, argv, &e) == 0)
+            print_error("accepted: %s\n", wrong[i]);
+        EXPECT_PARTS(&e, ERR_USAGE, "--kv-cache-memory-bytes: found \"", wrong[i], "expected an integer in [1024, ");
+    }
+}
+
+static void stop_list_is_bounded(void **state)
+{
+    (void)state;
+    char line[1000] = "generate";
+    for (int i = 0; i < OPT_MAX_STOP; i++)
+        (void)sprintf(line + strlen(line), " --stop s%d", i);
+    struct options o = good(line);
+    assert_int_equal(o.n_stop, OPT_MAX_STOP);
+    assert_string_equal(o.stop[15], "s15");
+    strcat(line, " --stop s16");
+    bad(line, "--stop: expected up to 16 texts, none empty");
+}
+
+static void environment(void **state)
+{
+    (void)state;
+    setenv("LOCKSTEP_MAX_TOKENS", "33", 1);
+    setenv("LOCKSTEP_TEMPERATURE", "0.25", 1);
+    setenv("LOCKSTEP_NO_ECHO", "1", 1);
+    setenv("LOCKSTEP_JSON", "0", 1);
+    setenv("LOCKSTEP_STOP", "END", 1);
+    setenv("LOCKSTEP_INCLUDE_STOP_STR_IN_OUTPUT", "1", 1);
+    setenv("LOCKSTEP_RANKS", "nonsense", 1); /* no option of generate */
+    setenv("LOCKSTEP_DEVICE", "cuda", 1);
+    struct options o = good("generate --device cpu");
+    assert_int_equal(o.max_tokens, 33);
+    assert_true(o.temperature == 0.25);
+    assert_true(o.no_echo && o.include_stop);
+    assert_false(o.json);
+    assert_int_equal(o.n_stop, 1);
+    assert_string_equal(o.stop[0], "END");
+    assert_int_equal(o.device, DEVICE_CPU);
+    o = good("generate --max-tokens 5 --stop A --stop B --json");
+    assert_int_equal(o.max_tokens, 5);
+    assert_int_equal(o.n_stop, 2); /* the variable does not add to the list */
+    assert_true(o.json);
+    bad("inspect", "--ranks: found \"nonsense\", expected an integer in [1, 65536]");
+    assert_int_equal(good("inspect --ranks 2").ranks, 2);
+    setenv("LOCKSTEP_NO_ECHO", "yes", 1);
+    bad("generate", "environment variable LOCKSTEP_NO_ECHO: found \"yes\", expected 0 or 1");
+    setenv("LOCKSTEP_NO_ECHO", "", 1);
+    bad("generate", "environment variable LOCKSTEP_NO_ECHO: found \"\", expected 0 or 1");
+    assert_true(good("generate --no-echo").no_echo);
+    const char *const names[] = {"MAX_TOKENS", "TEMPERATURE", "NO_ECHO", "JSON", "STOP", "INCLUDE_STOP_STR_IN_OUTPUT",
+                                 "RANKS", "DEVICE"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char name[80];
+        (void)snprintf(name, sizeof name, "LOCKSTEP_%s", names[i]);
+        unsetenv(name);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(commands),
+        cmocka_unit_test(defaults),
+        cmocka_unit_test(every_option_of_generate),
+        cmocka_unit_test(every_option_of_the_others),
+        cmocka_unit_test(forms_of_values),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(bytes),
+        cmocka_unit_test(stop_list_is_bounded),
+        cmocka_unit_test(environment),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

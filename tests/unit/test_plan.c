@@ -1,0 +1,237 @@
+/* tests/unit/test_plan.c - rank/plan.c: what is packed comes back, and nothing else is believed. */
+#include "tests/unit/unit.h"
+
+#include "rank/plan.h"
+
+#include <stdlib.h>
+
+#define VOCAB 50
+static const struct limits limits = {4, 32, 70, 6, 11}; /* 5 blocks a slot */
+
+static void fill(struct plan *p)
+{
+    plan_reset(p, 77);
+    p->start[p->n_starts++] = (struct plan_start){.slot = 3, .sampling = {.seed = 5, .top_p = 0.5f, .n_bias = 2}};
+    p->start[p->n_starts++] = (struct plan_start){.slot = 0, .sampling = {.temperature = 1, .prompt_len = 9}};
+    p->seq[p->n_seqs++] = (struct plan_seq){3, 9, 0, 9, 2, 1};
+    p->seq[p->n_seqs++] = (struct plan_seq){0, 1, 69, 70, 1, 1};
+    p->seq[p->n_seqs++] = (struct plan_seq){1, 4, 12, 30, 0, 0};
+    for (int i = 0; i < 5; i++)
+        p->block[p->n_blocks++] = (struct plan_block){3, i, 10 - i};
+    for (int i = 0; i < 14; i++)
+        p->token[p->n_tokens++] = i == 9 ? -1 : i == 13 ? VOCAB - 1 : i;
+}
+
+static struct plan make(void)
+{
+    struct plan p;
+    struct err e = {0};
+    assert_int_equal(plan_open(&p, &limits, &e), 0);
+    fill(&p);
+    return p;
+}
+
+/* Pack `from` and unpack it on "another rank". */
+static int transfer(struct plan *from, struct plan *to, struct err *e)
+{
+    size_t bytes = plan_pack(from);
+    assert_true(bytes <= from->message_capacity);
+    assert_int_equal(plan_message_bytes(from->message), bytes);
+    memcpy(to->message, from->message, bytes);
+    return plan_unpack(to, bytes, VOCAB, e);
+}
+
+static void comes_back(void **state)
+{
+    (void)state;
+    struct plan a = make(), b = make();
+    struct err e = {0};
+    plan_reset(&b, 0);
+    assert_int_equal(transfer(&a, &b, &e), 0);
+    expect_none(&e);
+    assert_int_equal(b.step, 77);
+    assert_int_equal(b.kind, PLAN_STEP);
+    assert_int_equal(b.n_seqs, 3);
+    assert_int_equal(b.n_tokens, 14);
+    assert_int_equal(b.n_starts, 2);
+    assert_int_equal(b.n_blocks, 5);
+    assert_memory_equal(a.seq, b.seq, 3 * sizeof *a.seq);
+    assert_memory_equal(a.start, b.start, 2 * sizeof *a.start);
+    assert_memory_equal(a.block, b.block, 5 * sizeof *a.block);
+    assert_memory_equal(a.token, b.token, 14 * sizeof *a.token);
+    plan_reset(&a, 78);
+    a.kind = PLAN_STOP;
+    assert_int_equal(transfer(&a, &b, &e), 0);
+    assert_int_equal(b.kind, PLAN_STOP);
+    assert_int_equal(b.n_seqs + b.n_tokens + b.n_starts + b.n_blocks, 0);
+    plan_close(&a);
+    plan_close(&b);
+    plan_close(&b); /* harmless */
+}
+
+static void the_largest_plan_fits(void **state)
+{
+    (void)state;
+    struct plan a = make(), b = make();
+    struct err e = {0};
+    plan_reset(&a, UINT64_MAX);
+    for (int i = 0; i < limits.max_seqs; i++) {
+        a.start[a.n_starts++] = (struct plan_start){.slot = i};
+        a.seq[a.n_seqs++] = (struct plan_seq){i, 8, 62, 70, 1, 1};
+        for (int k = 0; k < limits_blocks_per_slot(&limits); k++)
+            a.block[a.n_blocks++] = (struct plan_block){i, k, 0};
+    }
+    a.n_tokens = limits.max_batch_tokens;
+    memset(a.token, 0, sizeof *a.token * 32);
+    assert_int_equal(transfer(&a, &b, &e), 0);
+    assert_int_equal(plan_pack(&a), a.message_capacity);
+    plan_close(&a);
+    plan_close(&b);
+}
+
+#define REFUSED(change, text)                                                                                          \
+    do {                                                                                                               \
+        struct plan a = make(), b = make();                                                                            \
+        struct err e = {0};                                                                                            \
+        change;                                                                                                        \
+        if (transfer(&a, &b, &e) == 0)                                                                                 \
+            print_error("accepted: %s\n", #change);                                                                    \
+        EXPECT_PARTS(&e, ERR_INTERNAL, "rank/plan.c:", "plan 77", text);                                               \
+        plan_close(&a);                                                                                                \
+        plan_close(&b);                                                                                                \
+    } while (0)
+
+static void sequences_out_of_bounds(void **state)
+{
+    (void)state;
+    REFUSED(a.seq[1].slot = -1, "sequence 1 is out of bounds");
+    REFUSED(a.seq[1].slot = 4, "sequence 1 is out of bounds");
+    REFUSED(a.seq[0].n_tokens = 0, "sequence 0 is out of bounds");
+    REFUSED(a.seq[0].n_tokens = -1, "sequence 0 is out of bounds");
+    REFUSED(a.seq[0].n_tokens = INT32_MAX, "sequence 0 is out of bounds");
+    REFUSED(a.seq[0].n_tokens = 10, "15 tokens and 3 rows of logits, expected 14 and at most 6");
+    REFUSED(a.seq[0].n_tokens = 8, "13 tokens");
+    REFUSED(a.seq[1].pos = 70, "sequence 1 is out of bounds");
+    REFUSED(a.seq[1].pos = -1, "sequence 1 is out of bounds");
+    REFUSED(a.seq[2].pos = 67, "sequence 2 is out of bounds");
+    REFUSED(a.seq[2].pos = INT32_MAX, "sequence 2 is out of bounds");
+    REFUSED(a.seq[2].pos = INT32_MIN, "sequence 2 is out of bounds");
+    REFUSED(a.seq[0].rope_len = 0, "sequence 0 is out of bounds");
+    REFUSED(a.seq[0].n_logits = -1, "sequence 0 is out of bounds");
+    REFUSED(a.seq[0].n_logits = 10, "sequence 0 is out of bounds");
+    REFUSED(a.seq[0].n_logits = 6, "14 tokens and 7 rows of logits");
+    REFUSED(a.seq[2].sample = 1, "sequence 2 is out of bounds"); /* without a row of logits */
+    REFUSED(a.seq[0].sample = 2, "sequence 0 is out of bounds");
+    REFUSED(a.seq[0].sample = -1, "sequence 0 is out of bounds");
+}
+
+static void the_rest_out_of_bounds(void **state)
+{
+    (void)state;
+    REFUSED(a.start[1].slot = -1, "start 1 in slot -1");
+    REFUSED(a.start[1].slot = 4, "start 1 in slot 4");
+    REFUSED(a.block[2].slot = -1, "block entry 2 is out of bounds");
+    REFUSED(a.block[2].slot = 4, "block entry 2 is out of bounds");
+    REFUSED(a.block[2].index = -1, "block entry 2 is out of bounds");
+    REFUSED(a.block[4].index = 5, "block entry 4 is out of bounds");
+    REFUSED(a.block[2].block = -1, "block entry 2 is out of bounds");
+    REFUSED(a.block[2].block = 11, "block entry 2 is out of bounds");
+    REFUSED(a.token[0] = -2, "token id -2, vocabulary 50");
+    REFUSED(a.token[13] = 50, "token id 50, vocabulary 50");
+    REFUSED(a.kind = 0, "has kind 0");
+    REFUSED(a.kind = 3, "has kind 3");
+}
+
+static void write_int(struct plan *p, size_t offset, int32_t value)
+{
+    memcpy(p->message + offset, &value, sizeof value);
+}
+
+#define DAMAGED(offset, value, text)                                                                                   \
+    do {                                                                                                               \
+        struct plan a = make();                                                                                        \
+        struct err e = {0};                                                                                            \
+        size_t bytes_ = plan_pack(&a);                                                                                 \
+        write_int(&a, offset, value);                                                                                  \
+        assert_int_equal(plan_unpack(&a, bytes_, VOCAB, &e), -1);                                                      \
+        EXPECT_PARTS(&e, ERR_INTERNAL, text);                                                                          \
+        plan_close(&a);                                                                                                \
+    } while (0)
+
+/* Offsets within the header: magic, version, step (8), bytes (8), kind, n_seqs, n_tokens, n_starts, n_blocks. */
+static void damaged_headers(void **state)
+{
+    (void)state;
+    DAMAGED(0, 0, "magic 00000000");
+    DAMAGED(4, 2, "version 2, expected 4e414c50 version 1");
+    DAMAGED(16, 64, "bytes, expected");
+    DAMAGED(20, 1, "bytes, expected");
+    for (size_t offset = 28; offset < 44; offset += 4) {
+        DAMAGED(offset, -1, "is out of bounds");
+        DAMAGED(offset, INT32_MAX, "is out of bounds");
+        DAMAGED(offset, 1, "expected");
+    }
+    struct plan a = make();
+    size_t bytes = plan_pack(&a);
+    for (size_t n = 0; n < a.message_capacity + 5; n++) {
+        struct err e = {0};
+        assert_int_equal(plan_unpack(&a, n, VOCAB, &e), n == bytes ? 0 : -1);
+    }
+    plan_close(&a);
+}
+
+/* Whatever the bytes are: refused, or within all bounds. */
+static void random_damage(void **state)
+{
+    (void)state;
+    uint64_t seed = 3;
+    struct plan a = make(), b = make();
+    int accepted = 0;
+    for (int trial = 0; trial < 50000; trial++) {
+        struct err e = {0};
+        fill(&a);
+        size_t bytes = plan_pack(&a);
+        memcpy(b.message, a.message, bytes);
+        for (int i = random_below(&seed, 4); i >= 0; i--) {
+            int where = random_below(&seed, 3); /* bytes of `sampling` mean nothing here: spare them */
+            size_t starts = PLAN_HEADER_BYTES + 2 * sizeof *a.start;
+            size_t at = where == 0 ? (size_t)random_below(&seed, PLAN_HEADER_BYTES)
+                                   : starts + (size_t)random_below(&seed, (int)(bytes - starts));
+            b.message[at] ^= (unsigned char)(1 << random_below(&seed, 8));
+        }
+        if (plan_unpack(&b, bytes, VOCAB, &e) != 0) {
+            assert_int_equal(e.code, ERR_INTERNAL);
+            continue;
+        }
+        accepted++;
+        int tokens = 0;
+        assert_true(b.n_seqs <= limits.max_seqs && b.n_tokens <= limits.max_batch_tokens);
+        for (int i = 0; i < b.n_seqs; i++) {
+            const struct plan_seq *s = &b.seq[i];
+            tokens += s->n_tokens;
+            assert_true(s->slot >= 0 && s->slot < limits.max_seqs && s->pos >= 0 &&
+                        s->pos + s->n_tokens <= limits.max_len);
+        }
+        assert_int_equal(tokens, b.n_tokens);
+        for (int i = 0; i < b.n_tokens; i++)
+            assert_true(b.token[i] >= -1 && b.token[i] < VOCAB);
+        for (int i = 0; i < b.n_blocks; i++)
+            assert_true(b.block[i].block >= 0 && b.block[i].block < limits.n_blocks);
+    }
+    assert_true(accepted > 100 && accepted < 45000);
+    plan_close(&a);
+    plan_close(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(comes_back),
+        cmocka_unit_test(the_largest_plan_fits),
+        cmocka_unit_test(sequences_out_of_bounds),
+        cmocka_unit_test(the_rest_out_of_bounds),
+        cmocka_unit_test(damaged_headers),
+        cmocka_unit_test(random_damage),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,160 @@
+/* tests/unit/test_stop.c - coordinator/stop.c, by hand and against a search over the whole text. */
+#include "tests/unit/unit.h"
+
+#include "coordinator/stop.h"
+
+#include <stdlib.h>
+
+struct trial {
+    struct text_buffer text;
+    size_t released;
+    struct err e;
+};
+
+/* Push the pieces, cut at '|'; true when a stop string was found, which must be with the last piece. */
+static bool push(struct trial *t, const struct stop_strings *s, const char *pieces, bool keep)
+{
+    bool found = false;
+    *t = (struct trial){0};
+    for (const char *at = pieces; *at != '\0';) {
+        size_t n = strcspn(at, "|");
+        assert_false(found);
+        found = stop_append(s, &t->text, &t->released, at, n, keep, &t->e);
+        expect_none(&t->e);
+        at += n + (at[n] == '|');
+    }
+    return found;
+}
+
+#define CASE(pieces, keep, want_found, want_text, want_released, ...)                                                  \
+    do {                                                                                                               \
+        const char *const stops_[] = {__VA_ARGS__};                                                                    \
+        const struct stop_strings s_ = {(int)(sizeof stops_ / sizeof stops_[0]), stops_};                              \
+        struct trial t_;                                                                                               \
+        bool found_ = push(&t_, &s_, pieces, keep);                                                                    \
+        assert_int_equal(found_, want_found);                                                                          \
+        assert_string_equal(t_.text.data, want_text);                                                                  \
+        assert_int_equal(t_.text.bytes, strlen(want_text));                                                            \
+        assert_int_equal(t_.released, want_released);                                                                  \
+        text_free(&t_.text);                                                                                           \
+    } while (0)
+
+static void by_hand(void **state)
+{
+    (void)state;
+    CASE("hello STOP more", false, true, "hello ", 6, "STOP");
+    CASE("hello STOP more", true, true, "hello STOP", 10, "STOP");
+    CASE("STOP", false, true, "", 0, "STOP");
+    CASE("hello S|TO|P!", false, true, "hello ", 6, "STOP");
+    CASE("h|S|T|O|P", true, true, "hSTOP", 5, "STOP");
+    CASE("hello ST", false, false, "hello ST", 6, "STOP");
+    CASE("hello ST|ART", false, false, "hello START", 11, "STOP");
+    CASE("aaab", false, true, "a", 1, "aab");
+    CASE("a|a|a|b", false, true, "a", 1, "aab");
+    CASE("aa|a", false, false, "aaa", 1, "aab");
+    CASE("a|a|a|a|c", false, false, "aaaac", 5, "aab");
+    CASE("abab|ab|c", false, true, "ab", 2, "ababc");
+    CASE("xyz", false, true, "x", 1, "z", "yz");       /* leftmost */
+    CASE("xyz", true, true, "xyz", 3, "y", "yz");      /* longest of those that begin there */
+    CASE("xyz", true, true, "xyz", 3, "yz", "y");
+    CASE("x|y", true, true, "xy", 2, "yz", "y"); /* what is complete counts, not what might become longer */
+}
+
+static void by_hand_more(void **state)
+{
+    (void)state;
+    CASE("abc|de", false, false, "abcde", 2, "cdefgh", "efg", "dx");
+    CASE("ab||cd", false, true, "ab", 2, "cd"); /* an empty piece */
+    CASE("n\n|\nq", false, true, "n", 1, "\n\n");
+    CASE("na\xc3|\xa9 x", false, true, "na", 2, "\xc3\xa9");
+    struct trial t = {0};
+    const struct stop_strings none = {0, NULL};
+    assert_false(stop_append(&none, &t.text, &t.released, "any", 3, false, &t.e));
+    assert_int_equal(t.released, 3);
+    assert_false(stop_append(&none, &t.text, &t.released, "\0x", 2, false, &t.e)); /* NUL is text */
+    assert_int_equal(t.released, 5);
+    assert_memory_equal(t.text.data, "any\0x", 6);
+    text_free(&t.text);
+    assert_null(t.text.data);
+}
+
+/* The text so far holds this stop string furthest to the left, the longest if several begin there. */
+static bool naive_find(const struct stop_strings *s, const char *text, size_t *begin, size_t *length)
+{
+    for (*begin = 0; text[*begin] != '\0'; (*begin)++) {
+        *length = 0;
+        for (int i = 0; i < s->n; i++)
+            if (strncmp(text + *begin, s->text[i], strlen(s->text[i])) == 0 && strlen(s->text[i]) > *length)
+                *length = strlen(s->text[i]);
+        if (*length > 0)
+            return true;
+    }
+    return false;
+}
+
+/* First byte of the longest tail that is a beginning of a stop string. */
+static size_t naive_release(const struct stop_strings *s, const char *text)
+{
+    for (size_t at = 0; text[at] != '\0'; at++)
+        for (int i = 0; i < s->n; i++)
+            if (strncmp(text + at, s->text[i], strlen(text + at)) == 0)
+                return at;
+    return strlen(text);
+}
+
+static void random_trial(uint64_t *seed)
+{
+    char stop[3][8], whole[200] = "";
+    const char *text[3] = {stop[0], stop[1], stop[2]};
+    struct stop_strings s = {1 + random_below(seed, 3), text};
+    for (int i = 0; i < 3; i++) {
+        int n = 1 + random_below(seed, 6);
+        for (int k = 0; k < n; k++)
+            stop[i][k] = (char)('a' + random_below(seed, 2));
+        stop[i][n] = '\0';
+    }
+    bool keep = random_below(seed, 2) == 0, found = false;
+    struct trial t = {0};
+    size_t previous = 0;
+    for (int i = 0; i < 20 && !found; i++) {
+        char piece[8] = "";
+        for (int k = random_below(seed, 5); k > 0; k--)
+            piece[k - 1] = (char)('a' + (random_below(seed, 12) == 0 ? 2 : random_below(seed, 2)));
+        size_t n = strlen(piece), begin, length;
+        char *copy = malloc(n); /* not terminated: nothing beyond it may be read */
+        memcpy(copy, piece, n);
+        found = stop_append(&s, &t.text, &t.released, copy, n, keep, &t.e);
+        free(copy);
+        strcat(whole, piece);
+        assert_int_equal(found, naive_find(&s, whole, &begin, &length));
+        if (found) {
+            whole[begin + (keep ? length : 0)] = '\0';
+            assert_int_equal(t.released, strlen(whole));
+            assert_true(begin >= previous); /* nothing of the stop string had been released */
+        } else {
+            assert_int_equal(t.released, naive_release(&s, whole));
+        }
+        assert_string_equal(t.text.data, whole);
+        assert_true(t.released >= previous);
+        previous = t.released;
+    }
+    text_free(&t.text);
+}
+
+static void random_texts(void **state)
+{
+    (void)state;
+    uint64_t seed = 7;
+    for (int i = 0; i < 100000; i++)
+        random_trial(&seed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(by_hand),
+        cmocka_unit_test(by_hand_more),
+        cmocka_unit_test(random_texts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
