@@ -1,4 +1,5 @@
 /* main.c - options, subcommands: opens everything in order, closes in reverse. */
+#include "base/log.h"
 #include "base/opt.h"
 #include "coordinator/generate.h"
 #include "coordinator/inspect.h"
@@ -38,7 +39,8 @@ static int open_generate(struct generate *g, const struct options *o, struct mod
     if (o->device == DEVICE_CUDA)
         return ERR(e, ERR_UNSUPPORTED, "--device cuda: this build has only the cpu backend");
     if (o->max_batch_tokens < o->max_batch)
-        return ERR(e, ERR_USAGE, "--max-batch-tokens %lld is less than --max-batch %lld: each running sequence needs one token",
+        return ERR(e, ERR_USAGE,
+                   "--max-batch-tokens %lld is less than --max-batch %lld: each running sequence needs one token",
                    (long long)o->max_batch_tokens, (long long)o->max_batch);
     if (model_config_read(m, o->model, e) != 0 || checkpoint_open(c, o->model, e) != 0)
         return -1;
@@ -100,6 +102,9 @@ int main(int argc, char **argv)
     fatal_agree(&w, &e);
     int command = (int)o.command;
     MPI_CHECK(MPI_Bcast(&command, 1, MPI_INT, 0, w.comm));
+    log_open(w.rank == 0, o.verbose);
+    log_info("%d rank%s, %d on this node; rank 0 on %s with %d of %d cores", w.n_ranks, w.n_ranks == 1 ? "" : "s",
+             w.n_node_ranks, w.host, w.n_threads, w.n_cpus);
     int status = command == COMMAND_GENERATE ? run_generate(&w, &o, &e) : bench_run(&w, &o, &e);
     world_close(&w);
     return status;

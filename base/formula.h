@@ -38,7 +38,7 @@ struct rope {
     int dims;      /* even, 2..2*ROPE_MAX_PAIRS */
     int long_from; /* tokens; unused when fixed */
     float attention_scaling;
-    float theta, factor; /* ROPE_DYNAMIC only */
+    float theta, factor;                 /* ROPE_DYNAMIC only */
     float inv_freq[ROPE_MAX_PAIRS];      /* [dims/2] */
     float inv_freq_long[ROPE_MAX_PAIRS]; /* [dims/2], ROPE_LONG only */
 };

@@ -27,15 +27,26 @@ struct opt {
 };
 
 #define AT(member) offsetof(struct options, member)
-#define TEXT(name, argument, member, commands, help)                                                                   \
-    {name, argument, OPT_STRING, AT(member), commands, 0, 0, 0, NULL, help}
-#define FLAG(name, member, commands, help) {name, NULL, OPT_FLAG, AT(member), commands, 0, 0, 0, NULL, help}
-#define INTEGER(name, member, commands, low, high, missing, help)                                                      \
-    {name, "N", OPT_INT, AT(member), commands, low, high, missing, NULL, help}
-#define REAL(name, member, commands, low, high, missing, help)                                                         \
-    {name, "X", OPT_REAL, AT(member), commands, low, high, missing, NULL, help}
-#define CHOICE(name, member, commands, choices, help)                                                                  \
-    {name, choices, OPT_CHOICE, AT(member), commands, 0, 0, 0, choices, help}
+#define TEXT(name, argument, member, commands, help)                          \
+    {                                                                         \
+        name, argument, OPT_STRING, AT(member), commands, 0, 0, 0, NULL, help \
+    }
+#define FLAG(name, member, commands, help)                              \
+    {                                                                   \
+        name, NULL, OPT_FLAG, AT(member), commands, 0, 0, 0, NULL, help \
+    }
+#define INTEGER(name, member, commands, low, high, missing, help)                \
+    {                                                                            \
+        name, "N", OPT_INT, AT(member), commands, low, high, missing, NULL, help \
+    }
+#define REAL(name, member, commands, low, high, missing, help)                    \
+    {                                                                             \
+        name, "X", OPT_REAL, AT(member), commands, low, high, missing, NULL, help \
+    }
+#define CHOICE(name, member, commands, choices, help)                           \
+    {                                                                           \
+        name, choices, OPT_CHOICE, AT(member), commands, 0, 0, 0, choices, help \
+    }
 
 static const struct opt table[] = {
     TEXT("model", "DIR", model, ALL, "Hugging Face folder: config.json, *.safetensors, tokenizer.json"),
@@ -62,8 +73,7 @@ static const struct opt table[] = {
     TEXT("logit-bias", "ID:BIAS,...", logit_bias, GENERATE, "add to the logits of these tokens, e.g. 50256:-100"),
     INTEGER("seed", seed, GENERATE, 0, 9007199254740992.0, 0,
             "the same seed gives the same text at every rank count and in every batch (default 0)"),
-    {"stop", "TEXT", OPT_STOP, 0, GENERATE, 0, 0, 0, NULL,
-     "end before this text; may be given up to 16 times"},
+    {"stop", "TEXT", OPT_STOP, 0, GENERATE, 0, 0, 0, NULL, "end before this text; may be given up to 16 times"},
     TEXT("stop-token-ids", "IDS", stop_token_ids, GENERATE, "end after any of these tokens: 1,2,3"),
     FLAG("include-stop-str-in-output", include_stop, GENERATE, "keep the stop text in the output"),
     FLAG("ignore-eos", ignore_eos, GENERATE, "go on after end-of-text tokens, up to --max-tokens"),
@@ -92,6 +102,8 @@ static const struct opt table[] = {
     INTEGER("threads", threads, GENERATE | BENCH, 1, 1024, -1,
             "CPU threads of a rank (default: its share of the cores that it may use)"),
     CHOICE("device", device, GENERATE | BENCH, "auto|cpu|cuda", "where to compute (default auto)"),
+    FLAG("verbose", verbose, GENERATE | BENCH,
+         "say on standard error what was loaded, how fast, and where memory goes"),
     CHOICE("progress", progress, GENERATE | BENCH, "auto|always|never",
            "bars on standard error and text as it comes (default auto: on a terminal)"),
 };

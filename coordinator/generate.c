@@ -2,6 +2,7 @@
 #include "coordinator/generate.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "coordinator/generation.h"
 
 #include <errno.h>
@@ -87,8 +88,8 @@ static json_t *json_logprobs(const struct request *r)
         json_t *top = json_array();
         for (int k = 0; k < r->rules->sampling.n_top; k++)
             (void)json_array_append_new(top, json_pack("[i, o]", s->top_id[k], json_logprob(s->top_logprob[k])));
-        (void)json_array_append_new(list, json_pack("{s:i, s:o, s:o}", "token_id", s->token, "logprob",
-                                                    json_logprob(s->logprob), "top", top));
+        (void)json_array_append_new(
+            list, json_pack("{s:i, s:o, s:o}", "token_id", s->token, "logprob", json_logprob(s->logprob), "top", top));
     }
     return list;
 }
@@ -238,6 +239,11 @@ int generate_accept(void *context, const struct step_result *result, struct err 
 
 int generate_status(const struct generate *g)
 {
+    double seconds = seconds_now() - g->first_token;
+    if (g->n_output_tokens > 0)
+        log_info("%llu prompt and %llu output tokens; first token %.3f s after the start, then %.1f tokens/s",
+                 (unsigned long long)g->n_prompt_tokens, (unsigned long long)g->n_output_tokens,
+                 g->first_token - g->started, (double)g->n_output_tokens / (seconds > 0 ? seconds : 1));
     return g->n_failed > 0 ? ERR_REQUEST : ERR_NONE;
 }
 

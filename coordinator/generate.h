@@ -17,7 +17,7 @@ struct generate {
     int longest; /* tokens of the longest request, prompt and output */
     uint64_t n_prompt_tokens, n_output_tokens;
     struct scheduler scheduler;
-    bool streams; /* text goes out as it comes */
+    bool streams;    /* text goes out as it comes */
     size_t streamed; /* bytes of the request's text printed so far */
     struct progress progress;
     double started, first_token;
@@ -34,7 +34,7 @@ int generate_start(struct generate *g, const struct limits *l, struct err *e);
 int generate_next(void *context, struct plan *plan, struct err *e);
 int generate_accept(void *context, const struct step_result *result, struct err *e);
 
-/* Exit status of the run: 0, or ERR_REQUEST if a prompt failed. */
+/* Exit status of the run: 0, or ERR_REQUEST if a prompt failed. Logs the speed. */
 int generate_status(const struct generate *g);
 
 void generate_close(struct generate *g);

@@ -54,8 +54,9 @@ static int parse_bias(struct sampling *s, const char *text, int vocab, struct er
         double bias = 0;
         const char *next = parse_item(at, &id, &bias);
         if (next == NULL || id < 0 || id >= vocab)
-            return ERR(e, ERR_USAGE, "--logit-bias: found \"%.40s\", expected ID:BIAS with ids in [0, %d], commas between",
-                       at, vocab - 1);
+            return ERR(e, ERR_USAGE,
+                       "--logit-bias: found \"%.40s\", expected ID:BIAS with ids in [0, %d], commas between", at,
+                       vocab - 1);
         if (s->n_bias == SAMPLING_MAX_BIAS)
             return ERR(e, ERR_USAGE, "--logit-bias: more than %d entries", SAMPLING_MAX_BIAS);
         s->bias_id[s->n_bias] = (int32_t)id;
@@ -127,12 +128,14 @@ static int refuse_unsupported(const json_t *g, const char *what, struct err *e)
     static const struct {
         const char *key;
         double neutral;
-    } keys[] = {{"num_beams", 1},     {"no_repeat_ngram_size", 0},          {"typical_p", 1},      {"epsilon_cutoff", 0},
-                {"eta_cutoff", 0},    {"encoder_repetition_penalty", 1},    {"penalty_alpha", 0},  {"num_beam_groups", 1},
-                {"guidance_scale", 1}, {"encoder_no_repeat_ngram_size", 0}, {"diversity_penalty", 0}};
-    static const char *const lists[] = {"bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "sequence_bias",
-                                        "forced_bos_token_id", "forced_eos_token_id", "stop_strings",
-                                        "exponential_decay_length_penalty", "watermarking_config"};
+    } keys[] = {
+        {"num_beams", 1},      {"no_repeat_ngram_size", 0},         {"typical_p", 1},        {"epsilon_cutoff", 0},
+        {"eta_cutoff", 0},     {"encoder_repetition_penalty", 1},   {"penalty_alpha", 0},    {"num_beam_groups", 1},
+        {"guidance_scale", 1}, {"encoder_no_repeat_ngram_size", 0}, {"diversity_penalty", 0}};
+    static const char *const lists[] = {
+        "bad_words_ids",       "suppress_tokens",     "begin_suppress_tokens", "sequence_bias",
+        "forced_bos_token_id", "forced_eos_token_id", "stop_strings",          "exponential_decay_length_penalty",
+        "watermarking_config"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const json_t *value = json_object_get(g, keys[i].key);
         if (json_is_number(value) && json_number_value(value) != keys[i].neutral)
@@ -152,22 +155,25 @@ static int read_sampling(struct request_rules *rules, const struct options *o, c
 {
     struct sampling *s = &rules->sampling;
     bool sampled = g != NULL && json_get_bool(g, "do_sample", false, what, e);
-    const json_t *with = sampled ? g : NULL; /* greedy generation ignores the warpers of the file, as transformers does */
+    const json_t *with =
+        sampled ? g : NULL; /* greedy generation ignores the warpers of the file, as transformers does */
     s->temperature = (float)chosen(o->temperature, with, "temperature", sampled ? 1.0 : 0.0, 0, 100, what, e);
     s->top_p = (float)chosen(o->top_p, with, "top_p", 1, 0, 1, what, e);
     s->min_p = (float)chosen(o->min_p, with, "min_p", 0, 0, 1, what, e);
-    s->top_k = o->top_k >= -1 ? (int32_t)o->top_k : with != NULL ? (int32_t)json_get_int(with, "top_k", 0, 0, 1 << 24,
-                                                                                          what, e)
-                                                                 : 0;
+    s->top_k = o->top_k >= -1 ? (int32_t)o->top_k
+               : with != NULL ? (int32_t)json_get_int(with, "top_k", 0, 0, 1 << 24, what, e)
+                              : 0;
     s->top_k = s->top_k < 0 ? 0 : s->top_k;
     s->repetition_penalty = (float)chosen(o->repetition_penalty, g, "repetition_penalty", 1, 0.01, 100, what, e);
     s->presence_penalty = (float)chosen(o->presence_penalty, NULL, "", 0, 0, 0, what, e);
     s->frequency_penalty = (float)chosen(o->frequency_penalty, NULL, "", 0, 0, 0, what, e);
     s->seed = (uint64_t)o->seed;
     s->min_tokens = o->min_tokens >= 0 ? (int32_t)o->min_tokens
-                    : g != NULL ? (int32_t)json_get_int(g, "min_new_tokens", 0, 0, 1 << 24, what, e) : 0;
+                    : g != NULL        ? (int32_t)json_get_int(g, "min_new_tokens", 0, 0, 1 << 24, what, e)
+                                       : 0;
     rules->max_tokens = o->max_tokens >= 0 ? (int)o->max_tokens
-                        : g != NULL ? (int)json_get_int(g, "max_new_tokens", 128, 1, 1 << 24, what, e) : 128;
+                        : g != NULL        ? (int)json_get_int(g, "max_new_tokens", 128, 1, 1 << 24, what, e)
+                                           : 128;
     if (e->code != ERR_NONE)
         return -1;
     bool warped = (!isnan(o->top_p) && o->top_p < 1) || (!isnan(o->min_p) && o->min_p > 0) || o->top_k > 0;

@@ -48,15 +48,14 @@ static int print_json(const struct model_config *m, const struct checkpoint *c, 
         (void)json_array_append_new(
             ranks, json_pack("{s:i, s:o, s:o, s:o, s:o, s:I, s:I}", "rank", i, "heads", json_range(r[i].shard.heads),
                              "kv_heads", json_range(r[i].shard.kv_heads), "mlp_columns", json_range(r[i].shard.ffn),
-                             "vocabulary", json_range(r[i].shard.vocab), "weight_bytes",
-                             (json_int_t)r[i].weight_bytes, "kv_bytes_per_token",
-                             (json_int_t)r[i].kv_bytes_per_token));
-    json_t *root = json_pack(
-        "{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:i, s:I, s:o}", "model_type", m->model_type, "layers", m->n_layers,
-        "hidden_size", m->hidden, "heads", m->n_heads, "kv_heads", m->n_kv_heads, "head_dim", m->head_dim, "mlp_columns",
-        m->ffn, "vocabulary", m->vocab, "dtype", dtype_name(m->dtype), "kv_dtype",
-        dtype_name(ops_cpu.act_type(m->dtype)), "all_reduces_per_layer",
-        m->parallel_residual ? 1 : 2, "checkpoint_bytes", (json_int_t)checkpoint_bytes(c), "ranks", ranks);
+                             "vocabulary", json_range(r[i].shard.vocab), "weight_bytes", (json_int_t)r[i].weight_bytes,
+                             "kv_bytes_per_token", (json_int_t)r[i].kv_bytes_per_token));
+    json_t *root =
+        json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:i, s:I, s:o}", "model_type", m->model_type,
+                  "layers", m->n_layers, "hidden_size", m->hidden, "heads", m->n_heads, "kv_heads", m->n_kv_heads,
+                  "head_dim", m->head_dim, "mlp_columns", m->ffn, "vocabulary", m->vocab, "dtype", dtype_name(m->dtype),
+                  "kv_dtype", dtype_name(ops_cpu.act_type(m->dtype)), "all_reduces_per_layer",
+                  m->parallel_residual ? 1 : 2, "checkpoint_bytes", (json_int_t)checkpoint_bytes(c), "ranks", ranks);
     int rc = json_dumpf(root, stdout, JSON_INDENT(2));
     (void)putchar('\n');
     json_decref(root);
@@ -68,10 +67,9 @@ static void print_table(const struct model_config *m, const struct checkpoint *c
     double mib = 1024.0 * 1024.0;
     printf("%s: %d layers, hidden %d, %d heads / %d KV heads of %d, MLP %d, vocabulary %d, %s\n", m->model_type,
            m->n_layers, m->hidden, m->n_heads, m->n_kv_heads, m->head_dim, m->ffn, m->vocab, dtype_name(m->dtype));
-    printf("checkpoint: %d tensors in %d file%s, %.1f MiB; keys and values in %s; %d all-reduce%s a layer\n\n", c->n_tensors, c->n_files,
-           c->n_files == 1 ? "" : "s", (double)checkpoint_bytes(c) / mib, dtype_name(ops_cpu.act_type(m->dtype)),
-           m->parallel_residual ? 1 : 2,
-           m->parallel_residual ? "" : "s");
+    printf("checkpoint: %d tensors in %d file%s, %.1f MiB; keys and values in %s; %d all-reduce%s a layer\n\n",
+           c->n_tensors, c->n_files, c->n_files == 1 ? "" : "s", (double)checkpoint_bytes(c) / mib,
+           dtype_name(ops_cpu.act_type(m->dtype)), m->parallel_residual ? 1 : 2, m->parallel_residual ? "" : "s");
     printf("%5s  %13s  %13s  %15s  %17s  %12s  %12s\n", "rank", "heads", "KV heads", "MLP columns", "vocabulary",
            "weights MiB", "KV B/token");
     for (int i = 0; i < n; i++) {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_LINE_BYTES ((size_t)64 << 20)
+#define MAX_LINE_BYTES   ((size_t)64 << 20)
 #define MAX_ARGUMENT_IDS (1 << 20)
 
 static struct prompt *add(struct prompt_list *list, int line, struct err *e)
@@ -64,11 +64,11 @@ static int set_ids(struct prompt *p, const json_t *ids, int vocab, const char *w
 static int add_json(struct prompt_list *list, const json_t *object, int vocab, int line, const char *what,
                     struct err *e)
 {
-    const char *key;
-    json_t *value;
-    const json_t *prompt = json_object_get(object, "prompt");
-    json_object_foreach((json_t *)object, key, value) if (strcmp(key, "prompt") != 0) return ERR(
-        e, ERR_UNSUPPORTED, "%s: \"%.40s\" is not supported in a line of prompts, only \"prompt\" is", what, key);
+    json_t *prompt = json_object_get(object, "prompt");
+    for (void *at = json_object_iter((json_t *)object); at != NULL; at = json_object_iter_next((json_t *)object, at))
+        if (strcmp(json_object_iter_key(at), "prompt") != 0)
+            return ERR(e, ERR_UNSUPPORTED, "%s: \"%.40s\" is not supported in a line of prompts, only \"prompt\" is",
+                       what, json_object_iter_key(at));
     struct prompt *p = add(list, line, e);
     if (p == NULL)
         return -1;

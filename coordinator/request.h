@@ -25,7 +25,7 @@ struct request {
     const struct request_rules *rules; /* borrowed */
     int index;                         /* place in the input, from 0 */
     struct token_list prompt, output;
-    char *prompt_text; /* owned; NULL when the prompt came as ids */
+    char *prompt_text;        /* owned; NULL when the prompt came as ids */
     struct sampled *logprobs; /* [output.n] if rules->want_logprobs */
     struct text_buffer text;
     size_t released; /* bytes of text that are final */
@@ -34,10 +34,10 @@ struct request {
     struct err error; /* FINISH_ERROR */
 
     /* The scheduler's. */
-    int slot;        /* -1: not running */
-    int n_fed;       /* tokens of prompt and output that plans have fed */
-    int n_planned;   /* tokens whose sampling has been planned */
-    int n_in_flight; /* of these, results not seen yet */
+    int slot;             /* -1: not running */
+    int n_fed;            /* tokens of prompt and output that plans have fed */
+    int n_planned;        /* tokens whose sampling has been planned */
+    int n_in_flight;      /* of these, results not seen yet */
     int n_blocks, *block; /* KV blocks held */
     struct request *next;
 };

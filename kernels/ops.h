@@ -23,10 +23,10 @@ extern "C" {
 
 /* Where operations run, in order. */
 struct queue {
-    void *stream;    /* cudaStream_t; NULL on the CPU */
-    enum dtype act;  /* type of all activations and of the KV cache; DTYPE_F32 on the CPU */
-    int n_threads;   /* CPU threads that an operation may use, >= 1 */
-    struct err err;  /* sticky: the first failure */
+    void *stream;   /* cudaStream_t; NULL on the CPU */
+    enum dtype act; /* type of all activations and of the KV cache; DTYPE_F32 on the CPU */
+    int n_threads;  /* CPU threads that an operation may use, >= 1 */
+    struct err err; /* sticky: the first failure */
 };
 
 /* A matrix or vector of weights, dense, in the checkpoint's type. Vectors have rows == 1. data may be NULL when empty. */
@@ -39,10 +39,10 @@ struct weight {
 /* One step's ragged batch: token t belongs to the sequence in slot[t] and stands at pos[t]. Device memory. */
 struct batch {
     int n_tokens;
-    const int32_t *token;    /* [n_tokens] id to feed */
-    const int32_t *slot;     /* [n_tokens] */
-    const int32_t *pos;      /* [n_tokens] position in its sequence, from 0 */
-    const int32_t *rope_len; /* [n_tokens] sequence length that chooses the rotation (see struct rope) */
+    const int32_t *token;       /* [n_tokens] id to feed */
+    const int32_t *slot;        /* [n_tokens] */
+    const int32_t *pos;         /* [n_tokens] position in its sequence, from 0 */
+    const int32_t *rope_len;    /* [n_tokens] sequence length that chooses the rotation (see struct rope) */
     const int32_t *block_table; /* [n_slots, blocks_per_slot] KV block of every 16 positions of a slot */
     int blocks_per_slot;
 };
@@ -70,9 +70,9 @@ struct sampling {
     float repetition_penalty; /* 1: off; over distinct ids of prompt and output: s < 0 ? s * p : s / p */
     float presence_penalty;   /* over ids of the output: s -= presence + frequency * count */
     float frequency_penalty;
-    int32_t top_k;      /* 0: off */
-    int32_t prompt_len; /* tokens of the prompt: history before it is prompt, after it output */
-    int32_t min_tokens; /* eos ids are forbidden while fewer tokens have been generated */
+    int32_t top_k;                        /* 0: off */
+    int32_t prompt_len;                   /* tokens of the prompt: history before it is prompt, after it output */
+    int32_t min_tokens;                   /* eos ids are forbidden while fewer tokens have been generated */
     int32_t n_eos, eos[SAMPLING_MAX_EOS]; /* ids that min_tokens forbids */
     int32_t n_top;                        /* log-probabilities wanted: the best n_top (0..SAMPLING_MAX_TOP) */
     int32_t n_bias;
@@ -82,11 +82,11 @@ struct sampling {
 
 /* What the device keeps per slot between steps. */
 struct sampler {
-    int n_slots, max_len, vocab;   /* vocab: of the whole model */
-    int32_t *history;              /* [n_slots, max_len] every token fed so far, by position */
-    int32_t *last_token;           /* [n_slots] the token sampled last */
-    struct sampling *params;       /* [n_slots] */
-    void *scratch;                 /* ops->sample_scratch_bytes(vocab) bytes a row, for max_rows rows */
+    int n_slots, max_len, vocab; /* vocab: of the whole model */
+    int32_t *history;            /* [n_slots, max_len] every token fed so far, by position */
+    int32_t *last_token;         /* [n_slots] the token sampled last */
+    struct sampling *params;     /* [n_slots] */
+    void *scratch;               /* ops->sample_scratch_bytes(vocab) bytes a row, for max_rows rows */
 };
 
 /* One sampled token, as the host reads it. Log-probabilities are log_softmax of the logits before any of the above. */
@@ -94,12 +94,12 @@ struct sampled {
     int32_t token;
     int32_t slot;
     float logprob;
-    int32_t top_id[SAMPLING_MAX_TOP];   /* [n_top] best first, the lower id first among equals */
+    int32_t top_id[SAMPLING_MAX_TOP]; /* [n_top] best first, the lower id first among equals */
     float top_logprob[SAMPLING_MAX_TOP];
 };
 
 struct ops {
-    const char *name; /* "cpu", "cuda" */
+    const char *name;                           /* "cpu", "cuda" */
     enum dtype (*act_type)(enum dtype weights); /* the activation type for a checkpoint of this type */
 
     /* Devices of this kind that the process may use; the CPU counts as one. 0: none. */

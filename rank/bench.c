@@ -33,8 +33,8 @@ static int next(void *context, struct plan *p, struct err *e)
         return 0;
     }
     if (b->fed == 0) {
-        p->start[p->n_starts++] = (struct plan_start){
-            .sampling = {.top_p = 1, .repetition_penalty = 1, .prompt_len = b->n_prompt}};
+        p->start[p->n_starts++] =
+            (struct plan_start){.sampling = {.top_p = 1, .repetition_penalty = 1, .prompt_len = b->n_prompt}};
         for (int i = 0; i < limits_blocks_per_slot(&b->limits); i++)
             p->block[p->n_blocks++] = (struct plan_block){0, i, i};
         if (b->n_gen == 0)
@@ -118,7 +118,7 @@ static int open_model(const struct options *o, struct model_config *m, struct ch
         return ERR(e, ERR_USAGE, "nothing to measure: --n-prompt and --n-gen are both 0");
     if (o->model != NULL)
         return model_config_read(m, o->model, e) == 0 && !dummy ? checkpoint_open(c, o->model, e)
-                                                                 : -(e->code != ERR_NONE);
+                                                                : -(e->code != ERR_NONE);
     char *text = file_read(o->config, (size_t)4 << 20, &bytes, e);
     int rc = text == NULL ? -1 : model_config_parse(m, text, bytes, o->config, e);
     free(text);

@@ -16,8 +16,8 @@
 
 struct comm_mpi {
     MPI_Comm comm;
-    float *scratch;               /* [n_ranks * SMALL_COUNT], and at least one stretch per rank */
-    int *count, *offset;          /* [n_ranks] of each rank's stretch */
+    float *scratch;                /* [n_ranks * SMALL_COUNT], and at least one stretch per rank */
+    int *count, *offset;           /* [n_ranks] of each rank's stretch */
     int *part_count, *part_offset; /* [n_ranks] of the parts that are exchanged */
 };
 

@@ -32,8 +32,8 @@ static void open_activations(struct engine *g)
 static size_t place_ints(struct step_ints *t, int32_t *base, const struct limits *l)
 {
     size_t tokens = (size_t)l->max_batch_tokens, rows = (size_t)l->max_logit_rows;
-    int32_t **const array[] = {&t->planned, &t->slot, &t->pos, &t->rope_len, &t->row, &t->row_slot, &t->row_len,
-                               &t->token};
+    int32_t **const array[] = {&t->planned, &t->slot,     &t->pos,     &t->rope_len,
+                               &t->row,     &t->row_slot, &t->row_len, &t->token};
     const size_t n[] = {tokens, tokens, tokens, tokens, rows, rows, rows, tokens};
     size_t at = 0;
     for (size_t i = 0; i < sizeof n / sizeof n[0]; i++) {
@@ -116,11 +116,26 @@ void engine_close(struct engine *g)
 {
     if (g->ops == NULL)
         return;
-    void *const device[] = {g->act.x, g->act.normed, g->act.qkv, g->act.attended, g->act.mlp, g->act.activated,
-                            g->act.partial, g->act.cos_sin, g->ints_dev, g->block_table, g->rows, g->projected,
-                            g->logits_local, g->logits_parts != g->logits_local ? g->logits_parts : NULL,
-                            g->logits != g->logits_local ? g->logits : NULL, g->sampled_dev, g->sampler.history,
-                            g->sampler.last_token, g->sampler.params, g->sampler.scratch};
+    void *const device[] = {g->act.x,
+                            g->act.normed,
+                            g->act.qkv,
+                            g->act.attended,
+                            g->act.mlp,
+                            g->act.activated,
+                            g->act.partial,
+                            g->act.cos_sin,
+                            g->ints_dev,
+                            g->block_table,
+                            g->rows,
+                            g->projected,
+                            g->logits_local,
+                            g->logits_parts != g->logits_local ? g->logits_parts : NULL,
+                            g->logits != g->logits_local ? g->logits : NULL,
+                            g->sampled_dev,
+                            g->sampler.history,
+                            g->sampler.last_token,
+                            g->sampler.params,
+                            g->sampler.scratch};
     for (size_t i = 0; i < sizeof device / sizeof device[0]; i++)
         g->ops->free(g->q, device[i]);
     free(g->ints_host);

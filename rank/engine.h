@@ -21,16 +21,16 @@ struct engine {
 
     int32_t *ints_host, *ints_dev; /* the step's index arrays, one allocation each; the members below point into it */
     struct step_ints {
-        int32_t *planned, *slot, *pos, *rope_len;  /* [max_batch_tokens] */
-        int32_t *row, *row_slot, *row_len;         /* [max_logit_rows] */
-        int32_t *token;                            /* [max_batch_tokens], filled by ops->feed; device only */
+        int32_t *planned, *slot, *pos, *rope_len; /* [max_batch_tokens] */
+        int32_t *row, *row_slot, *row_len;        /* [max_logit_rows] */
+        int32_t *token;                           /* [max_batch_tokens], filled by ops->feed; device only */
     } host, dev;
-    int32_t *block_table;                     /* device [max_seqs, blocks per slot] */
-    void *rows;                               /* device [max_logit_rows, hidden], and projected */
-    void *projected;                          /* device [max_batch_tokens or max_logit_rows, embed_dim], if it differs */
+    int32_t *block_table; /* device [max_seqs, blocks per slot] */
+    void *rows;           /* device [max_logit_rows, hidden], and projected */
+    void *projected;      /* device [max_batch_tokens or max_logit_rows, embed_dim], if it differs */
     void *logits_local, *logits_parts, *logits; /* device; the same memory on one rank */
-    size_t *gather_n;                         /* [n_ranks] elements of each rank's logits */
-    int *vocab_begin;                         /* [n_ranks + 1] */
+    size_t *gather_n;                           /* [n_ranks] elements of each rank's logits */
+    int *vocab_begin;                           /* [n_ranks + 1] */
     struct sampled *sampled_dev, *sampled_host; /* [max_logit_rows] */
 
     uint64_t n_steps;

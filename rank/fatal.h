@@ -24,11 +24,11 @@ _Noreturn void fatal_mpi(const char *call, int rc, const char *file, int line);
 /* For programs without MPI (inspect, --help): print the line and return the exit status. */
 int fatal_local(const struct err *e);
 
-#define MPI_CHECK(call)                                                                                                \
-    do {                                                                                                               \
-        int rc_ = (call);                                                                                              \
-        if (rc_ != MPI_SUCCESS)                                                                                        \
-            fatal_mpi(#call, rc_, __FILE__, __LINE__);                                                                 \
+#define MPI_CHECK(call)                                \
+    do {                                               \
+        int rc_ = (call);                              \
+        if (rc_ != MPI_SUCCESS)                        \
+            fatal_mpi(#call, rc_, __FILE__, __LINE__); \
     } while (0)
 
 #endif

@@ -23,7 +23,8 @@ int fit_weights(const struct model_config *m, const struct shard *s, const struc
         MPI_CHECK(MPI_Allreduce(&mine, &all, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, w->node));
     size_t available = ops->free_memory(q);
     if (available > 0 && all > available)
-        return ERR(e, ERR_MEMORY, "weights need %.2f GiB on this %s, %.2f GiB are free: use more nodes or a smaller model",
+        return ERR(e, ERR_MEMORY,
+                   "weights need %.2f GiB on this %s, %.2f GiB are free: use more nodes or a smaller model",
                    (double)all / GIB, ops->shares_host_memory ? "host" : "device", (double)available / GIB);
     return e->code == ERR_NONE ? 0 : -1;
 }
@@ -40,7 +41,7 @@ int fit_kv(struct limits *l, const struct model_config *m, const struct shard *s
     MPI_CHECK(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, w->comm));
     l->n_blocks = all;
     if (all < 1 && mine < 1)
-        return ERR(e, ERR_MEMORY, "KV cache: 16 tokens need %zu bytes on this rank, %zu are available%s", block, available,
-                   kv_bytes >= 0 ? " (--kv-cache-memory-bytes)" : "");
+        return ERR(e, ERR_MEMORY, "KV cache: 16 tokens need %zu bytes on this rank, %zu are available%s", block,
+                   available, kv_bytes >= 0 ? " (--kv-cache-memory-bytes)" : "");
     return 0;
 }

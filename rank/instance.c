@@ -1,9 +1,32 @@
 /* rank/instance.c - see instance.h. Every phase ends in an agreement of all ranks. */
 #include "rank/instance.h"
+#include "base/log.h"
 #include "rank/fatal.h"
 #include "rank/fit.h"
 
 #include <string.h>
+
+#define MIB (1024.0 * 1024.0)
+
+static void say_weights(const struct instance *i, const struct world *w, bool dummy)
+{
+    unsigned long long mine = i->load.bytes_read, all = 0;
+    MPI_CHECK(MPI_Allreduce(&mine, &all, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, w->comm));
+    if (dummy)
+        log_info("weights: noise, %.1f MiB on rank 0", (double)weight_map_bytes(&i->network.map) / MIB);
+    else
+        log_info("weights: %.1f MiB on rank 0; all ranks read %.1f MiB in %.3f s, %.0f MiB/s",
+                 (double)weight_map_bytes(&i->network.map) / MIB, (double)all / MIB, i->load.seconds,
+                 (double)all / MIB / (i->load.seconds > 0 ? i->load.seconds : 1));
+}
+
+static void say_memory(const struct instance *i, const struct limits *l)
+{
+    size_t block = network_kv_block_bytes(&i->network.config, &i->network.shard, i->q.act);
+    log_info("KV cache: %d blocks of %d tokens, %.1f MiB on rank 0; %d sequences of up to %d tokens, %d tokens a step",
+             l->n_blocks, KV_BLOCK_TOKENS, (double)block * l->n_blocks / MIB, l->max_seqs, l->max_len,
+             l->max_batch_tokens);
+}
 
 void instance_open(struct instance *i, struct world *w, struct model_config *m, struct checkpoint *c,
                    struct instance_setup *setup, struct err *e)
@@ -15,6 +38,9 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     i->ops = &ops_cpu;
     (void)i->ops->open(&i->q, 0, m->dtype, setup->threads > 0 ? setup->threads : w->n_threads, e);
     fatal_agree(w, e);
+    if (i->ops->shares_host_memory && i->q.n_threads > w->n_cpus)
+        log_warn("%d threads on the %d core%s that rank 0 may use: see mpirun --bind-to none or --map-by",
+                 i->q.n_threads, w->n_cpus, w->n_cpus == 1 ? "" : "s");
     shard_make(&shard, m, w->rank, w->n_ranks);
     (void)fit_weights(m, &shard, w, i->ops, &i->q, e);
     fatal_agree(w, e);
@@ -26,11 +52,13 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
         (void)load_weights(&i->network, c, w, i->ops, &i->q, (enum progress_mode)setup->progress, &i->load, e);
     fatal_agree(w, e);
     checkpoint_close(c);
+    say_weights(i, w, setup->dummy != 0);
     (void)fit_kv(&setup->limits, m, &shard, w, i->ops, &i->q, setup->kv_bytes, e);
     fatal_agree(w, e);
     if (network_open_kv(&i->network, setup->limits.n_blocks, i->ops, &i->q, e) == 0)
         (void)engine_open(&i->engine, w, &i->network, &setup->limits, i->ops, &i->q, e);
     fatal_agree(w, e);
+    say_memory(i, &setup->limits);
 }
 
 void instance_close(struct instance *i)

@@ -5,6 +5,7 @@
  * read into again two rounds later, after a barrier that everybody enters only when done with it. */
 #include "rank/load.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "rank/fatal.h"
 
 #include <errno.h>
@@ -53,9 +54,9 @@ struct reader {
     const struct ops *ops;
     struct queue *q;
     struct progress progress;
-    int fd, file;        /* the file that is open; -1: none */
+    int fd, file; /* the file that is open; -1: none */
     MPI_Win window;
-    size_t half_bytes;   /* of one half: a status word, then the block */
+    size_t half_bytes;    /* of one half: a status word, then the block */
     unsigned char **base; /* [n_node_ranks] start of each rank's two halves */
     struct load_stats *stats;
 };
@@ -147,8 +148,17 @@ static void open_window(struct reader *r, const struct world *w)
     }
 }
 
-int load_weights(struct network *n, const struct checkpoint *c, struct world *w, const struct ops *ops,
-                 struct queue *q, enum progress_mode progress, struct load_stats *stats, struct err *e)
+static void warn_unknown(const struct weight_map *whole, const struct model_config *m, const struct checkpoint *c)
+{
+    char names[200];
+    int n = weight_unknown(whole, m, c, names, sizeof names);
+    if (n > 0)
+        log_warn("%d tensor%s of the checkpoint %s not used by %s: %s", n, n == 1 ? "" : "s", n == 1 ? "is" : "are",
+                 m->model_type, names);
+}
+
+int load_weights(struct network *n, const struct checkpoint *c, struct world *w, const struct ops *ops, struct queue *q,
+                 enum progress_mode progress, struct load_stats *stats, struct err *e)
 {
     struct read_plan plan = {0};
     struct weight_map whole = {0};
@@ -159,6 +169,8 @@ int load_weights(struct network *n, const struct checkpoint *c, struct world *w,
     shard_make(&one, &n->config, 0, 1);
     if (weight_map_build(&whole, &n->config, &one, c, e) == 0)
         (void)read_plan_build(&plan, c, &whole, READ_PLAN_BLOCK_BYTES, e);
+    if (e->code == ERR_NONE)
+        warn_unknown(&whole, &n->config, c);
     r.base = err_calloc(e, (size_t)w->n_node_ranks, sizeof *r.base, "window table");
     fatal_agree(w, e);
 

@@ -18,8 +18,8 @@ int load_share_headers(struct model_config *m, struct checkpoint *c, struct worl
 
 /* Fill the network's weights from the checkpoint. Collective over the node: a failure on one rank ends the reading on all
  * ranks of its node after the same block; the caller agrees afterwards. */
-int load_weights(struct network *n, const struct checkpoint *c, struct world *w, const struct ops *ops,
-                 struct queue *q, enum progress_mode progress, struct load_stats *stats, struct err *e);
+int load_weights(struct network *n, const struct checkpoint *c, struct world *w, const struct ops *ops, struct queue *q,
+                 enum progress_mode progress, struct load_stats *stats, struct err *e);
 
 /* Fill them with noise of a sensible size instead (--load-format dummy). Local. */
 void load_dummy(struct network *n, const struct ops *ops, struct queue *q, uint64_t seed);

@@ -92,9 +92,8 @@ static int check_header(const struct plan *p, const struct plan_header *h, size_
         h->n_tokens > l->max_batch_tokens || h->n_blocks < 0 || (size_t)h->n_blocks > max_blocks(l))
         return ERR(e, ERR_INTERNAL, "plan %llu is out of bounds: %d sequences, %d starts, %d tokens, %d blocks",
                    (unsigned long long)h->step, h->n_seqs, h->n_starts, h->n_tokens, h->n_blocks);
-    size_t expected = PLAN_HEADER_BYTES + (size_t)h->n_starts * sizeof *p->start +
-                      (size_t)h->n_seqs * sizeof *p->seq + (size_t)h->n_blocks * sizeof *p->block +
-                      (size_t)h->n_tokens * sizeof *p->token;
+    size_t expected = PLAN_HEADER_BYTES + (size_t)h->n_starts * sizeof *p->start + (size_t)h->n_seqs * sizeof *p->seq +
+                      (size_t)h->n_blocks * sizeof *p->block + (size_t)h->n_tokens * sizeof *p->token;
     if (h->bytes != expected || bytes != expected)
         return ERR(e, ERR_INTERNAL, "plan %llu has %zu bytes, expected %zu", (unsigned long long)h->step, bytes,
                    expected);

@@ -49,14 +49,14 @@ struct plan {
     struct plan_block *block; /* [n_blocks], capacity max_seqs * blocks per slot */
     int32_t *token;           /* [n_tokens] ids to feed in order of seq; -1: the token sampled last in the slot */
     struct limits limits;
-    unsigned char *message;   /* packed form, as broadcast */
+    unsigned char *message; /* packed form, as broadcast */
     size_t message_capacity;
 };
 
 /* What the host reads of a step. */
 struct step_result {
     uint64_t step;
-    int n_sampled;               /* sequences of the plan with sample == 1, in the plan's order */
+    int n_sampled;                 /* sequences of the plan with sample == 1, in the plan's order */
     const struct sampled *sampled; /* [n_sampled]; valid until the next step */
     int n_rows;
     const void *logits; /* device [n_rows, vocab]: first the sampled rows, then the other rows that were asked for */

@@ -82,8 +82,13 @@ static struct batch prepare(struct engine *g, const struct plan *p, int *n_rows,
     upload(g, g->dev.row_slot, g->host.row_slot, row_bytes);
     upload(g, g->dev.row_len, g->host.row_len, row_bytes);
     g->ops->feed(g->q, g->dev.token, g->dev.planned, g->dev.slot, g->dev.pos, &g->sampler, p->n_tokens);
-    return (struct batch){p->n_tokens,     g->dev.token,   g->dev.slot, g->dev.pos,
-                          g->dev.rope_len, g->block_table, limits_blocks_per_slot(&g->limits)};
+    return (struct batch){p->n_tokens,
+                          g->dev.token,
+                          g->dev.slot,
+                          g->dev.pos,
+                          g->dev.rope_len,
+                          g->block_table,
+                          limits_blocks_per_slot(&g->limits)};
 }
 
 /* act.x = the embedded tokens, with learned positions and the embedding norm where the model has them. */

@@ -173,6 +173,12 @@ static void missing_tensor(const char *dir)
     rename_tensor(dir, DOWN, "model.layers.1.mlp.up_down_proj.weight");
 }
 
+static void missing_head(const char *dir)
+{
+    rename_tensor(dir, "lm_head.weight", "lm_tail.weight");
+    models_edit(dir, "config.json", "tie_word_embeddings", "false");
+}
+
 static void control_characters(const char *dir)
 {
     rename_tensor(dir, NORM, "model.\nlockstep: fatal: \x1b[31mnorm");
@@ -379,7 +385,7 @@ static const struct bad_start cases[] = {
      .words = {WEIGHTS, "duplicate", NORM}},
     {"control characters in names", .damage = control_characters, .status = ERR_INPUT, .words = {WEIGHTS, "norm"}},
     {"a missing tensor", .damage = missing_tensor, .status = ERR_INPUT, .words = {DOWN, "missing", "needs it"}},
-    {"a missing head", "config.json", "tie_word_embeddings", "false", .status = ERR_INPUT,
+    {"a missing head", .damage = missing_head, .status = ERR_INPUT,
      .words = {"lm_head.weight", "missing", "tie_word_embeddings"}},
     {"a wrong shape", WEIGHTS, DOWN "/shape", "[41,28]", .status = ERR_INPUT,
      .words = {WEIGHTS, DOWN, "[41, 28]", "expected [28, 41]"}},

@@ -15,10 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIXTURES   "tests/parity/fixtures"
-#define N_NEW      32
-#define CHUNK      13 /* tokens of a prefill chunk: prompts are longer, and no multiple of it */
-#define MAX_CASES  128
+#define FIXTURES  "tests/parity/fixtures"
+#define N_NEW     32
+#define CHUNK     13 /* tokens of a prefill chunk: prompts are longer, and no multiple of it */
+#define MAX_CASES 128
 
 struct expected {
     char *file;
@@ -32,7 +32,7 @@ struct run {
     const struct expected *x;
     struct instance *instance;
     int fed, n_sampled;
-    float *logits;       /* [n_prompt + N_NEW - 1, vocab] */
+    float *logits; /* [n_prompt + N_NEW - 1, vocab] */
     int32_t token[N_NEW];
 };
 
@@ -177,8 +177,10 @@ static void check_case(struct world *w, const char *dir, const char *name, const
     r.logits = calloc((size_t)(x.n_prompt + N_NEW) * (size_t)x.vocab, sizeof(float));
     run_case(&r);
     double worst = difference(&r, wide), most = wide ? 1e-3 : 2e-2;
-    snprintf(reason, sizeof reason, "%s is %.3g, allowed %.3g", wide ? "max |difference|" : "relative error", worst, most);
-    tap_all(worst <= most, reason, "%s, %s, %d ranks: logits within %.0e (%.1e)", name, layout, w->n_ranks, most, worst);
+    snprintf(reason, sizeof reason, "%s is %.3g, allowed %.3g", wide ? "max |difference|" : "relative error", worst,
+             most);
+    tap_all(worst <= most, reason, "%s, %s, %d ranks: logits within %.0e (%.1e)", name, layout, w->n_ranks, most,
+            worst);
     tap_all(memcmp(r.token, x.tokens, sizeof r.token) == 0, "other tokens", "%s, %s, %d ranks: greedy tokens", name,
             layout, w->n_ranks);
     tap_all(same_bits_everywhere(&r), "hashes differ", "%s, %s, %d ranks: equal bits", name, layout, w->n_ranks);
