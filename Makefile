@@ -3,7 +3,8 @@
 comma := ,
 SAN   ?= 0
 V     ?= 0
-BUILD := build/cpu$(if $(filter 1,$(SAN)),-san)
+CUDA  ?= 0
+BUILD := build/$(if $(filter 1,$(CUDA)),cuda,cpu)$(if $(filter 1,$(SAN)),-san)
 Q     := $(if $(filter 1,$(V)),,@)
 
 CC       := mpicc
@@ -16,6 +17,20 @@ ALL_CFLAGS = -std=c17 $(CFLAGS) $(WARN) $(SANFLAGS) -fopenmp
 
 LIB_SRC := $(wildcard base/*.c partition/*.c partition/families/*.c kernels/*.c kernels/cpu/*.c rank/*.c \
              coordinator/*.c coordinator/tokenizer/*.c)
+CUDA_ONLY := rank/comm_nccl.c
+ifeq ($(CUDA),1)
+# The GPU backend beside the CPU's, in one program. ARCH: compute capabilities, those of the GPUs here or else these.
+CUDA_HOME ?= /usr/local/cuda
+NVCC      ?= $(CUDA_HOME)/bin/nvcc
+ARCH      ?= $(or $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | sort -u | sed 's/^90$$/90a/'),80 90a)
+CPPFLAGS  += -DLOCKSTEP_CUDA -isystem $(CUDA_HOME)/include
+NVCCFLAGS  = -std=c++17 -O3 -g -lineinfo -Xcompiler=-Wall,-Wextra --Werror=all-warnings -I. -DLOCKSTEP_CUDA \
+             $(foreach arch,$(ARCH),-gencode=arch=compute_$(arch),code=sm_$(arch))
+LIB_SRC   += $(wildcard kernels/cuda/*.c kernels/cuda/*.cu)
+LIBS      += -L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/lib -lcublasLt -lcublas -lnccl -lcudart -lstdc++
+else
+LIB_SRC   := $(filter-out $(CUDA_ONLY),$(LIB_SRC))
+endif
 LIB_OBJ := $(LIB_SRC:%=$(BUILD)/%.o)
 ARCHIVE := $(BUILD)/liblockstep.a
 PROGRAM := $(BUILD)/lockstep
@@ -67,13 +82,20 @@ $(BUILD)/%.c.o: %.c
 	@echo "  CC   $<"
 	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 
+$(BUILD)/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	@echo "  NVCC $<"
+	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+
 $(BUILD)/tests/%: $(BUILD)/tests/%.c.o $(TEST_LIB) $(ARCHIVE)
 	@echo "  LINK $@"
 	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ -lcmocka $(LIBS)
 
-# Loaded into ranks by a test, to count what they really read.
-preload: $(BUILD)/tests/count_reads.so
+# Loaded into ranks by tests: to count what they really read, and to make reading fail.
+preload: $(BUILD)/tests/count_reads.so $(BUILD)/tests/fail_read.so
 $(BUILD)/tests/count_reads.so: tests/e2e/count_reads.c
+$(BUILD)/tests/fail_read.so: tests/fail/fail_read.c
+$(BUILD)/tests/count_reads.so $(BUILD)/tests/fail_read.so:
 	@mkdir -p $(@D)
 	@echo "  LINK $@"
 	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) -fPIC -shared -o $@ $< -ldl
@@ -100,7 +122,7 @@ bench-cpu: deps
 check-layers:
 	@scripts/check-layers.sh
 
-STYLED = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' 2>/dev/null)
+STYLED = $(shell find main.c base partition kernels rank coordinator tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh')
 format:
 	clang-format -i $(STYLED)
 # Other versions of clang-format break some lines elsewhere: only 14 (Debian 12) judges.
@@ -108,7 +130,7 @@ check-format:
 	@if clang-format --version | grep -q 'version 14'; then clang-format --dry-run -Werror $(STYLED) && \
 	  echo "check-format: ok"; else echo "check-format: left out, clang-format 14 is not here"; fi
 tidy:
-	clang-tidy --quiet $(filter-out tests/%,$(filter %.c,$(STYLED))) -- -std=c17 $(CPPFLAGS) $(shell mpicc --showme:compile)
+	clang-tidy --quiet $(filter-out tests/% kernels/cuda/%,$(filter %.c,$(STYLED))) -- -std=c17 $(CPPFLAGS) $(shell mpicc --showme:compile)
 
 clean:
 	rm -rf build

@@ -215,7 +215,8 @@ int generate_start(struct generate *g, const struct limits *l, struct err *e)
 int generate_next(void *context, struct plan *plan, struct err *e)
 {
     struct generate *g = context;
-    (void)e;
+    if (g->output_error.code != ERR_NONE) /* of what was printed before the first step */
+        return ERR(e, g->output_error.code, "%s", g->output_error.text);
     if (scheduler_busy(&g->scheduler))
         scheduler_plan(&g->scheduler, plan);
     else

@@ -187,7 +187,7 @@ static int read_sampling(struct request_rules *rules, const struct options *o, c
 /* The ids after which a sequence ends: end-of-text unless ignored, and --stop-token-ids. */
 static int collect_stop_ids(struct request_rules *rules, const struct options *o, int vocab, struct err *e)
 {
-    int32_t id[REQUEST_MAX_STOP_IDS - SAMPLING_MAX_EOS];
+    int32_t id[REQUEST_MAX_STOP_IDS - SAMPLING_MAX_EOS] = {0};
     int n = 0;
     if (o->stop_token_ids != NULL)
         n = generation_parse_ids(o->stop_token_ids, id, REQUEST_MAX_STOP_IDS - SAMPLING_MAX_EOS, vocab,
@@ -205,10 +205,24 @@ static int collect_stop_ids(struct request_rules *rules, const struct options *o
     return e->code == ERR_NONE ? 0 : -1;
 }
 
+/* A stop text that is not UTF-8 could end the output within a character. */
+static int check_stop_texts(const struct options *o, struct err *e)
+{
+    for (int i = 0; i < (int)o->n_stop; i++) {
+        json_t *text = json_string(o->stop[i]); /* NULL: not valid UTF-8 */
+        if (text == NULL)
+            return ERR(e, ERR_USAGE, "--stop: text %d is not valid UTF-8", i + 1);
+        json_decref(text);
+    }
+    return 0;
+}
+
 int generation_rules(struct request_rules *rules, int32_t *bos, const struct options *o, int vocab, struct err *e)
 {
     char path[4200];
     memset(rules, 0, sizeof *rules);
+    if (check_stop_texts(o, e) != 0)
+        return -1;
     rules->ignore_eos = o->ignore_eos;
     rules->stop = (struct stop_strings){(int)o->n_stop, o->stop};
     rules->keep_stop = o->include_stop;

@@ -14,7 +14,8 @@ int text_append(struct text_buffer *t, const char *text, size_t bytes, struct er
         t->data = data;
         t->capacity = capacity;
     }
-    memcpy(t->data + t->bytes, text, bytes);
+    if (bytes > 0) /* text may be NULL then */
+        memcpy(t->data + t->bytes, text, bytes);
     t->bytes += bytes;
     t->data[t->bytes] = '\0';
     return 0;

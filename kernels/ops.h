@@ -26,6 +26,7 @@ struct queue {
     void *stream;   /* cudaStream_t; NULL on the CPU */
     enum dtype act; /* type of all activations and of the KV cache; DTYPE_F32 on the CPU */
     int n_threads;  /* CPU threads that an operation may use, >= 1 */
+    void *impl;     /* what the backend keeps beside it; NULL on the CPU */
     struct err err; /* sticky: the first failure */
 };
 
@@ -98,8 +99,33 @@ struct sampled {
     float top_logprob[SAMPLING_MAX_TOP];
 };
 
+/* What a device adds whose operations go on after they return. */
+struct async_ops {
+    /* A name that no other device of the host has, and what it is: "0000:1a:00.0", "NVIDIA H200". */
+    void (*identify)(struct queue *q, char *id, char *model, size_t bytes);
+
+    /* Host memory that copies reach at full speed and without waiting: zeroed; NULL (and queue.err) when there is none. */
+    void *(*host_alloc)(struct queue *q, size_t bytes);
+    void (*host_free)(struct queue *q, void *p);
+    /* The same for memory that is there already. A refusal only makes copies slower. */
+    bool (*host_register)(struct queue *q, void *p, size_t bytes);
+    void (*host_unregister)(struct queue *q, void *p);
+
+    /* What is enqueued between the two is recorded instead of done: one graph, to be launched as often as wanted with the
+     * arguments that it was recorded with. NULL (and queue.err) on failure. */
+    void (*begin_capture)(struct queue *q);
+    void *(*end_capture)(struct queue *q);
+    void (*launch_graph)(struct queue *q, void *graph);
+    void (*free_graph)(struct queue *q, void *graph);
+
+    /* Remember this place in the queue; wait until the device has passed it. which: 0 or 1. */
+    void (*mark)(struct queue *q, int which);
+    void (*wait_mark)(struct queue *q, int which);
+};
+
 struct ops {
     const char *name;                           /* "cpu", "cuda" */
+    const struct async_ops *async;              /* NULL: everything is done when an operation returns */
     enum dtype (*act_type)(enum dtype weights); /* the activation type for a checkpoint of this type */
 
     /* Devices of this kind that the process may use; the CPU counts as one. 0: none. */
@@ -189,6 +215,9 @@ struct ops {
 };
 
 extern const struct ops ops_cpu;
+#ifdef LOCKSTEP_CUDA
+extern const struct ops ops_cuda;
+#endif
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,7 @@
 /* rank/engine.c - see engine.h: taking and giving back the working memory. rank/step.c executes. */
 #include "rank/engine.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,8 +101,13 @@ int engine_open(struct engine *g, struct world *w, struct network *n, const stru
     g->ops = ops;
     g->q = q;
     g->limits = *l;
-    if (comm_open_mpi(&g->comm, w, (size_t)l->max_batch_tokens * (size_t)n->config.hidden, e) != 0)
+    /* The largest sum of a step: the residual stream, or an embedding that is wider. */
+    int widest = n->config.embed_dim > n->config.hidden ? n->config.embed_dim : n->config.hidden;
+    if (comm_open_mpi(&g->comm, w, (size_t)l->max_batch_tokens * (size_t)widest, e) != 0)
         return -1;
+    if (w->n_ranks > 1 && (int64_t)l->max_logit_rows * n->config.vocab > INT_MAX)
+        return ERR(e, ERR_UNSUPPORTED, "%d rows of %d logits exceed MPI's int counts: lower --max-batch",
+                   l->max_logit_rows, n->config.vocab);
     open_activations(g);
     open_ints(g, e);
     open_logits(g, e);

@@ -11,7 +11,7 @@
 static struct {
     int rank, n_ranks;
     char host[64];
-} self = {0, 1, "localhost"};
+} self = {0, 0, "localhost"};
 
 void fatal_identify(int rank, int n_ranks, const char *host)
 {
@@ -56,7 +56,8 @@ _Noreturn void fatal(const struct err *e)
     if (self.rank != 0)
         (void)nanosleep(&pause, NULL);
     speak(e, self.n_ranks);
-    (void)MPI_Abort(MPI_COMM_WORLD, e->code);
+    if (self.n_ranks != 1) /* a single rank has nobody to end, and MPI_Abort without mpirun -q prints lines of its own */
+        (void)MPI_Abort(MPI_COMM_WORLD, e->code);
     _exit(e->code);
 }
 

@@ -91,26 +91,26 @@ const struct added_token *added_get(const struct added *a, int32_t id)
 }
 
 /* Reads element i of the list into *token and *content (malloc'ed); 1 if it is to be left out. */
-static int load_token(struct added_token *token, const struct load *l, const json_t *item, size_t i,
+static int load_token(struct added_token *token, const struct source *l, const json_t *item, size_t i,
                       const struct vocab *model, char **content, size_t *bytes)
 {
     char what[48];
     (void)snprintf(what, sizeof what, "added_tokens[%zu]", i);
     if (!json_is_object(item))
         return ERR(l->e, ERR_INPUT, "%s: %s is %s, expected an object", l->file, what, json_type_name(item));
-    *content = load_member(l, item, "content", what, bytes);
+    *content = source_member(l, item, "content", what, bytes);
     if (*content == NULL)
         return -1;
     const json_t *id = json_object_get(item, "id");
-    if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= LOAD_MAX_IDS)
+    if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= SOURCE_MAX_IDS)
         return ERR(l->e, ERR_INPUT, "%s: %s \"%.60s\" has no usable \"id\", expected an integer in [0, %d]", l->file,
-                   what, *content, LOAD_MAX_IDS - 1);
+                   what, *content, SOURCE_MAX_IDS - 1);
     token->id = (int32_t)json_integer_value(id);
-    token->single_word = load_bool(l, item, "single_word", -1, what);
-    token->lstrip = load_bool(l, item, "lstrip", -1, what);
-    token->rstrip = load_bool(l, item, "rstrip", -1, what);
-    token->normalized = load_bool(l, item, "normalized", -1, what);
-    token->special = load_bool(l, item, "special", -1, what);
+    token->single_word = source_bool(l, item, "single_word", -1, what);
+    token->lstrip = source_bool(l, item, "lstrip", -1, what);
+    token->rstrip = source_bool(l, item, "rstrip", -1, what);
+    token->normalized = source_bool(l, item, "normalized", -1, what);
+    token->special = source_bool(l, item, "special", -1, what);
     if (l->e->code != ERR_NONE)
         return -1;
     if (*bytes > MAX_CONTENT_BYTES)
@@ -129,7 +129,7 @@ static int load_token(struct added_token *token, const struct load *l, const jso
 }
 
 /* Enter token k, with this content, into the indexes. */
-static int enter_token(struct added *a, const struct load *l, size_t k, const char *content, size_t bytes,
+static int enter_token(struct added *a, const struct source *l, size_t k, const char *content, size_t bytes,
                        const struct normalizer *normalizer, struct matcher *m)
 {
     struct added_token *token = &a->token[k];
@@ -150,7 +150,7 @@ static int enter_token(struct added *a, const struct load *l, size_t k, const ch
     return rc;
 }
 
-static int enter_all(struct added *a, const struct load *l, const json_t *list, const struct vocab *model,
+static int enter_all(struct added *a, const struct source *l, const json_t *list, const struct vocab *model,
                      const struct normalizer *normalizer, struct matcher *m)
 {
     int32_t highest = -1;
@@ -158,7 +158,7 @@ static int enter_all(struct added *a, const struct load *l, const json_t *list, 
     for (size_t i = 0; i < n; i++) {
         const json_t *item = json_array_get(list, i);
         int64_t id = json_integer_value(json_object_get(item, "id"));
-        highest = id > highest && id < LOAD_MAX_IDS ? (int32_t)id : highest;
+        highest = id > highest && id < SOURCE_MAX_IDS ? (int32_t)id : highest;
         text_bytes += json_string_length(json_object_get(item, "content"));
     }
     int32_t n_ids = highest + 1 > model->n_ids ? highest + 1 : model->n_ids;
@@ -184,7 +184,7 @@ static int enter_all(struct added *a, const struct load *l, const json_t *list, 
     return 0;
 }
 
-int added_load(struct added *a, const struct load *l, const json_t *list, const struct vocab *model,
+int added_load(struct added *a, const struct source *l, const json_t *list, const struct vocab *model,
                const struct normalizer *normalizer)
 {
     struct matcher m = {0};

@@ -36,7 +36,7 @@ struct added {
 };
 
 /* From the "added_tokens" array, which may be NULL or null. model: its ids win over the file's. */
-int added_load(struct added *a, const struct load *l, const json_t *list, const struct vocab *model,
+int added_load(struct added *a, const struct source *l, const json_t *list, const struct vocab *model,
                const struct normalizer *normalizer);
 void added_close(struct added *a);
 

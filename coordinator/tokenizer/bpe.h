@@ -33,9 +33,9 @@ struct bpe_scratch {               /* zeroed = empty; one per thread of control 
 };
 
 /* From the "model" object. */
-int bpe_load(struct bpe *b, const struct load *l, const json_t *model);
+int bpe_load(struct bpe *b, const struct source *l, const json_t *model);
 /* From vocab.json's object and the text of merges.txt. */
-int bpe_load_files(struct bpe *b, const struct load *l, const json_t *vocab, const struct load *merges_load,
+int bpe_load_files(struct bpe *b, const struct source *l, const json_t *vocab, const struct source *merges_source,
                    const char *merges, size_t bytes);
 void bpe_close(struct bpe *b);
 void bpe_scratch_close(struct bpe_scratch *s);

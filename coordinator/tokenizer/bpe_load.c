@@ -28,7 +28,7 @@ static int open_merges(struct bpe *b, size_t n_merges, struct err *e)
 }
 
 /* left, right: contents, side by side in joined[0, n_left + n_right). A repeated pair takes its last rank. */
-static int add_merge(struct bpe *b, const struct load *l, size_t rank, const char *joined, size_t n_left,
+static int add_merge(struct bpe *b, const struct source *l, size_t rank, const char *joined, size_t n_left,
                      size_t n_right)
 {
     size_t n = n_left + n_right;
@@ -51,7 +51,7 @@ static int add_merge(struct bpe *b, const struct load *l, size_t rank, const cha
 }
 
 /* "left right", exactly one space. `line` is overwritten. */
-static int add_merge_line(struct bpe *b, const struct load *l, size_t rank, char *line, size_t n)
+static int add_merge_line(struct bpe *b, const struct source *l, size_t rank, char *line, size_t n)
 {
     char *space = memchr(line, ' ', n);
     if (space == NULL || memchr(space + 1, ' ', n - (size_t)(space - line) - 1) != NULL)
@@ -62,7 +62,7 @@ static int add_merge_line(struct bpe *b, const struct load *l, size_t rank, char
     return add_merge(b, l, rank, line, n_left, n - n_left - 1);
 }
 
-static int load_merge_pair(struct bpe *b, const struct load *l, size_t rank, const json_t *merge)
+static int load_merge_pair(struct bpe *b, const struct source *l, size_t rank, const json_t *merge)
 {
     const json_t *left = json_array_get(merge, 0), *right = json_array_get(merge, 1);
     if (json_array_size(merge) != 2 || !json_is_string(left) || !json_is_string(right))
@@ -73,15 +73,15 @@ static int load_merge_pair(struct bpe *b, const struct load *l, size_t rank, con
     if (joined == NULL)
         return -1;
     memcpy(joined, json_string_value(left), n_left);
-    n_left = load_restore(l, joined, n_left);
+    n_left = source_restore(l, joined, n_left);
     memcpy(joined + n_left, json_string_value(right), n_right);
-    n_right = load_restore(l, joined + n_left, n_right);
+    n_right = source_restore(l, joined + n_left, n_right);
     int rc = add_merge(b, l, rank, joined, n_left, n_right);
     free(joined);
     return rc;
 }
 
-static int load_merges(struct bpe *b, const struct load *l, const json_t *merges)
+static int load_merges(struct bpe *b, const struct source *l, const json_t *merges)
 {
     if (!json_is_array(merges))
         return ERR(l->e, ERR_INPUT, "%s: model \"merges\" is %s, expected an array", l->file, json_type_name(merges));
@@ -100,7 +100,7 @@ static int load_merges(struct bpe *b, const struct load *l, const json_t *merges
             continue;
         }
         size_t bytes;
-        char *line = load_string(l, merge, "merge", &bytes);
+        char *line = source_string(l, merge, "merge", &bytes);
         if (line == NULL)
             return -1;
         int rc = strncmp(line, "#version", 8) == 0 ? 0 : add_merge_line(b, l, i, line, bytes);
@@ -122,7 +122,7 @@ static void find_byte_tokens(struct bpe *b)
 }
 
 /* Members that must be off: a non-empty prefix or suffix, and dropout. */
-static int check_unsupported(const struct load *l, const json_t *model)
+static int check_unsupported(const struct source *l, const json_t *model)
 {
     static const char *const affix[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     for (int i = 0; i < 2; i++) {
@@ -138,11 +138,11 @@ static int check_unsupported(const struct load *l, const json_t *model)
     return l->e->code != ERR_NONE ? -1 : 0;
 }
 
-int bpe_load(struct bpe *b, const struct load *l, const json_t *model)
+int bpe_load(struct bpe *b, const struct source *l, const json_t *model)
 {
     if (!json_is_object(model))
         return ERR(l->e, ERR_INPUT, "%s: \"model\" is %s, expected an object", l->file, json_type_name(model));
-    const char *type = load_type(l, model, "model");
+    const char *type = source_type(l, model, "model");
     if (type == NULL)
         return -1;
     if (type[0] != '\0' && strcmp(type, "BPE") != 0)
@@ -155,14 +155,14 @@ int bpe_load(struct bpe *b, const struct load *l, const json_t *model)
                    json_type_name(vocab));
     if (vocab_load(&b->vocab, l, vocab) != 0 || load_merges(b, l, json_object_get(model, "merges")) != 0)
         return -1;
-    b->fuse_unk = load_bool(l, model, "fuse_unk", 0, "model");
-    b->byte_fallback = load_bool(l, model, "byte_fallback", 0, "model");
-    b->ignore_merges = load_bool(l, model, "ignore_merges", 0, "model");
+    b->fuse_unk = source_bool(l, model, "fuse_unk", 0, "model");
+    b->byte_fallback = source_bool(l, model, "byte_fallback", 0, "model");
+    b->ignore_merges = source_bool(l, model, "ignore_merges", 0, "model");
     find_byte_tokens(b);
     b->unk_id = -1;
     if (unk != NULL && !json_is_null(unk)) {
         size_t bytes;
-        char *text = load_string(l, unk, "model \"unk_token\"", &bytes);
+        char *text = source_string(l, unk, "model \"unk_token\"", &bytes);
         if (text == NULL)
             return -1;
         b->unk_id = vocab_find(&b->vocab, text, bytes);
@@ -173,7 +173,7 @@ int bpe_load(struct bpe *b, const struct load *l, const json_t *model)
     return l->e->code != ERR_NONE ? -1 : 0;
 }
 
-int bpe_load_files(struct bpe *b, const struct load *l, const json_t *vocab, const struct load *merges_load,
+int bpe_load_files(struct bpe *b, const struct source *l, const json_t *vocab, const struct source *merges_source,
                    const char *merges, size_t bytes)
 {
     if (!json_is_object(vocab))
@@ -192,7 +192,7 @@ int bpe_load_files(struct bpe *b, const struct load *l, const json_t *vocab, con
         memcpy(line, merges + i, n);
         line[n] = '\0';
         if (strncmp(line, "#version", 8) != 0 && (n > 0 || next < bytes))
-            rc = add_merge_line(b, merges_load, rank++, line, n);
+            rc = add_merge_line(b, merges_source, rank++, line, n);
         i = next;
     }
     free(line);

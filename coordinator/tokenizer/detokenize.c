@@ -343,7 +343,7 @@ void decoder_reset(struct decoder_run *run)
 
 void decoder_run_close(struct decoder_run *run)
 {
-    for (size_t i = 0; i < LOAD_MAX_MEMBERS; i++)
+    for (size_t i = 0; i < SOURCE_MAX_MEMBERS; i++)
         buffer_free(&run->state[i].held);
     buffer_free(&run->out);
     matcher_close(&run->matcher);

@@ -44,14 +44,14 @@ struct decoder_run { /* zeroed, then decoder and eager set: one sequence in prog
     const struct decoder *decoder;
     bool eager; /* pass valid characters of a <0xNN> run on before the run ends */
     bool begun;
-    struct decoder_state state[LOAD_MAX_MEMBERS];
+    struct decoder_state state[SOURCE_MAX_MEMBERS];
     struct matcher matcher;
     struct buffer out; /* final text; the caller takes it from here */
 };
 
-int decoder_load(struct decoder *d, const struct load *l, const json_t *part);
+int decoder_load(struct decoder *d, const struct source *l, const json_t *part);
 /* GPT-2's: ByteLevel. */
-int decoder_load_gpt2(struct decoder *d, const struct load *l);
+int decoder_load_gpt2(struct decoder *d, const struct source *l);
 void decoder_close(struct decoder *d);
 
 /* Push a token's text through; then end the text. What becomes final is appended to run->out. */

@@ -18,10 +18,10 @@ void decoder_close(struct decoder *d)
     *d = (struct decoder){0};
 }
 
-static int load_strip(struct decoder_step *step, const struct load *l, const json_t *part)
+static int load_strip(struct decoder_step *step, const struct source *l, const json_t *part)
 {
     static const char what[] = "decoder Strip";
-    step->content = load_member(l, part, "content", what, &step->content_bytes);
+    step->content = source_member(l, part, "content", what, &step->content_bytes);
     if (step->content == NULL)
         return -1;
     const unsigned char *c = (const unsigned char *)step->content;
@@ -38,12 +38,12 @@ static int load_strip(struct decoder_step *step, const struct load *l, const jso
     return l->e->code != ERR_NONE ? -1 : 0;
 }
 
-static int load_step(struct decoder *d, const struct load *l, const json_t *part, const char *type)
+static int load_step(struct decoder *d, const struct source *l, const json_t *part, const char *type)
 {
     static const char *const name[] = {"", "ByteLevel", "ByteFallback", "Fuse", "Strip", "Replace", "Metaspace"};
     struct decoder_step *step = &d->step[d->n];
-    if (d->n == LOAD_MAX_MEMBERS)
-        return ERR(l->e, ERR_INPUT, "%s: the decoder has more than %d parts", l->file, LOAD_MAX_MEMBERS);
+    if (d->n == SOURCE_MAX_MEMBERS)
+        return ERR(l->e, ERR_INPUT, "%s: the decoder has more than %d parts", l->file, SOURCE_MAX_MEMBERS);
     for (int i = 1; i < 7; i++)
         if (strcmp(type, name[i]) == 0)
             step->kind = (enum decoder_kind)i;
@@ -57,7 +57,7 @@ static int load_step(struct decoder *d, const struct load *l, const json_t *part
     case DECODER_STRIP:
         return load_strip(step, l, part);
     case DECODER_REPLACE:
-        step->content = load_member(l, part, "content", "decoder Replace", &step->content_bytes);
+        step->content = source_member(l, part, "content", "decoder Replace", &step->content_bytes);
         if (step->content == NULL || normalize_check_growth(&d->growth, l, step->content_bytes, "decoder Replace") != 0)
             return -1;
         return pattern_load(&step->pattern, l, json_object_get(part, "pattern"), "decoder Replace");
@@ -68,14 +68,14 @@ static int load_step(struct decoder *d, const struct load *l, const json_t *part
     }
 }
 
-static int load_part(struct decoder *d, const struct load *l, const json_t *part)
+static int load_part(struct decoder *d, const struct source *l, const json_t *part)
 {
-    const char *type = load_type(l, part, "decoder");
+    const char *type = source_type(l, part, "decoder");
     if (type == NULL)
         return -1;
     if (strcmp(type, "Sequence") != 0)
         return load_step(d, l, part, type);
-    const json_t *list = load_sequence(l, part, "decoders", "decoder Sequence");
+    const json_t *list = source_sequence(l, part, "decoders", "decoder Sequence");
     if (list == NULL)
         return -1;
     for (size_t i = 0; i < json_array_size(list); i++)
@@ -94,19 +94,19 @@ static void link_steps(struct decoder *d)
     }
 }
 
-int decoder_load(struct decoder *d, const struct load *l, const json_t *part)
+int decoder_load(struct decoder *d, const struct source *l, const json_t *part)
 {
     if (part == NULL || json_is_null(part))
         return 0;
     d->present = true;
-    d->step = err_calloc(l->e, LOAD_MAX_MEMBERS, sizeof *d->step, "decoder");
+    d->step = err_calloc(l->e, SOURCE_MAX_MEMBERS, sizeof *d->step, "decoder");
     if (d->step == NULL || load_part(d, l, part) != 0)
         return -1;
     link_steps(d);
     return 0;
 }
 
-int decoder_load_gpt2(struct decoder *d, const struct load *l)
+int decoder_load_gpt2(struct decoder *d, const struct source *l)
 {
     d->step = err_calloc(l->e, 1, sizeof *d->step, "decoder");
     if (d->step == NULL)

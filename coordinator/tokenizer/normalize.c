@@ -20,7 +20,7 @@ void normalize_close(struct normalizer *n)
     *n = (struct normalizer){0};
 }
 
-int normalize_check_growth(double *growth, const struct load *l, size_t content_bytes, const char *what)
+int normalize_check_growth(double *growth, const struct source *l, size_t content_bytes, const char *what)
 {
     *growth = (*growth > 0 ? *growth : 1) * (double)(content_bytes + 1);
     if (*growth <= 4096)
@@ -30,11 +30,11 @@ int normalize_check_growth(double *growth, const struct load *l, size_t content_
                *growth);
 }
 
-static int load_step(struct normalizer *n, const struct load *l, const json_t *part, const char *type)
+static int load_step(struct normalizer *n, const struct source *l, const json_t *part, const char *type)
 {
     struct normalize_step *step = &n->step[n->n];
-    if (n->n == LOAD_MAX_MEMBERS)
-        return ERR(l->e, ERR_INPUT, "%s: the normalizer has more than %d parts", l->file, LOAD_MAX_MEMBERS);
+    if (n->n == SOURCE_MAX_MEMBERS)
+        return ERR(l->e, ERR_INPUT, "%s: the normalizer has more than %d parts", l->file, SOURCE_MAX_MEMBERS);
     if (strcmp(type, "NFC") == 0) {
         step->kind = NORMALIZE_NFC;
         n->n++;
@@ -43,7 +43,7 @@ static int load_step(struct normalizer *n, const struct load *l, const json_t *p
     if (strcmp(type, "Prepend") == 0) {
         step->kind = NORMALIZE_PREPEND;
         n->n++;
-        step->content = load_member(l, part, "prepend", "normalizer Prepend", &step->content_bytes);
+        step->content = source_member(l, part, "prepend", "normalizer Prepend", &step->content_bytes);
         if (step->content == NULL)
             return -1;
         return normalize_check_growth(&n->growth, l, step->content_bytes, "normalizer Prepend");
@@ -51,7 +51,7 @@ static int load_step(struct normalizer *n, const struct load *l, const json_t *p
     if (strcmp(type, "Replace") == 0) {
         step->kind = NORMALIZE_REPLACE;
         n->n++;
-        step->content = load_member(l, part, "content", "normalizer Replace", &step->content_bytes);
+        step->content = source_member(l, part, "content", "normalizer Replace", &step->content_bytes);
         if (step->content == NULL ||
             normalize_check_growth(&n->growth, l, step->content_bytes, "normalizer Replace") != 0)
             return -1;
@@ -62,14 +62,14 @@ static int load_step(struct normalizer *n, const struct load *l, const json_t *p
                type);
 }
 
-static int load_part(struct normalizer *n, const struct load *l, const json_t *part)
+static int load_part(struct normalizer *n, const struct source *l, const json_t *part)
 {
-    const char *type = load_type(l, part, "normalizer");
+    const char *type = source_type(l, part, "normalizer");
     if (type == NULL)
         return -1;
     if (strcmp(type, "Sequence") != 0)
         return load_step(n, l, part, type);
-    const json_t *list = load_sequence(l, part, "normalizers", "normalizer Sequence");
+    const json_t *list = source_sequence(l, part, "normalizers", "normalizer Sequence");
     if (list == NULL)
         return -1;
     for (size_t i = 0; i < json_array_size(list); i++)
@@ -78,11 +78,11 @@ static int load_part(struct normalizer *n, const struct load *l, const json_t *p
     return 0;
 }
 
-int normalize_load(struct normalizer *n, const struct load *l, const json_t *part)
+int normalize_load(struct normalizer *n, const struct source *l, const json_t *part)
 {
     if (part == NULL || json_is_null(part))
         return 0;
-    n->step = err_calloc(l->e, LOAD_MAX_MEMBERS + 1, sizeof *n->step, "normalizer");
+    n->step = err_calloc(l->e, SOURCE_MAX_MEMBERS + 1, sizeof *n->step, "normalizer");
     return n->step == NULL ? -1 : load_part(n, l, part);
 }
 

@@ -20,7 +20,7 @@ struct normalizer {
     double growth; /* see normalize_check_growth */
 };
 
-int normalize_load(struct normalizer *n, const struct load *l, const json_t *part);
+int normalize_load(struct normalizer *n, const struct source *l, const json_t *part);
 void normalize_close(struct normalizer *n);
 
 /* Append the normalized form of text[0, bytes), valid UTF-8, to *out. */
@@ -28,7 +28,7 @@ int normalize_run(const struct normalizer *n, struct matcher *m, const char *tex
                   struct err *e);
 /* One more replacement by content_bytes bytes in a chain: *growth (0 at the start) is how many times longer a text can
  * get. Files in use stay below 100; hostile ones are refused here. */
-int normalize_check_growth(double *growth, const struct load *l, size_t content_bytes, const char *what);
+int normalize_check_growth(double *growth, const struct source *l, size_t content_bytes, const char *what);
 /* Append text with every match replaced; also used by the Replace decoder. */
 int normalize_replace(const struct pattern *p, struct matcher *m, const char *text, size_t bytes, const char *content,
                       size_t content_bytes, struct buffer *out, struct err *e);

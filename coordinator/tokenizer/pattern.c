@@ -10,9 +10,10 @@
 /* Steps of one search: above what a run of 4 million spaces takes, far below what a hostile pattern could. */
 #define MATCH_LIMIT     20000000
 #define JIT_STACK_START 32768
-#define JIT_STACK_MAX   (4 << 20)
+#define JIT_STACK_MAX   ((size_t)64 << 20) /* reserved, not touched unless needed */
+#define HEAP_LIMIT_KIB  (1 << 20)          /* of the interpreter, which takes over where the JIT stack ends */
 
-int pattern_open(struct pattern *p, const struct load *l, const char *regex, size_t bytes, const char *what)
+int pattern_open(struct pattern *p, const struct source *l, const char *regex, size_t bytes, const char *what)
 {
     struct buffer translated = {0};
     pcre2_compile_context *context = NULL;
@@ -48,13 +49,13 @@ out:
     return rc;
 }
 
-int pattern_load(struct pattern *p, const struct load *l, const json_t *value, const char *what)
+int pattern_load(struct pattern *p, const struct source *l, const json_t *value, const char *what)
 {
     const json_t *literal = json_object_get(value, "String"), *regex = json_object_get(value, "Regex");
     if (json_object_size(value) != 1 || (!json_is_string(literal) && !json_is_string(regex)))
         return ERR(l->e, ERR_INPUT, "%s: %s: \"pattern\" must be {\"String\": ...} or {\"Regex\": ...}", l->file, what);
     size_t bytes;
-    char *text = load_string(l, literal != NULL ? literal : regex, what, &bytes);
+    char *text = source_string(l, literal != NULL ? literal : regex, what, &bytes);
     if (text == NULL)
         return -1;
     if (bytes == 0) {
@@ -88,6 +89,7 @@ int matcher_open(struct matcher *m, struct err *e)
         return ERR(e, ERR_MEMORY, "out of host memory: pattern matcher");
     }
     (void)pcre2_set_match_limit(m->context, MATCH_LIMIT);
+    (void)pcre2_set_heap_limit(m->context, HEAP_LIMIT_KIB);
     if (m->stack != NULL)
         pcre2_jit_stack_assign(m->context, NULL, m->stack);
     return 0;

@@ -7,7 +7,7 @@
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "coordinator/tokenizer/buffer.h"
-#include "coordinator/tokenizer/load.h"
+#include "coordinator/tokenizer/source.h"
 
 #include <pcre2.h>
 
@@ -32,12 +32,12 @@ struct pattern_walk {
 };
 
 /* From {"String": ...} or {"Regex": ...}. */
-int pattern_load(struct pattern *p, const struct load *l, const json_t *value, const char *what);
-int pattern_open(struct pattern *p, const struct load *l, const char *regex, size_t bytes, const char *what);
+int pattern_load(struct pattern *p, const struct source *l, const json_t *value, const char *what);
+int pattern_open(struct pattern *p, const struct source *l, const char *regex, size_t bytes, const char *what);
 void pattern_close(struct pattern *p);
 
 /* pattern_translate.c: append the PCRE2 form of regex[0, bytes) to *out. */
-int pattern_translate(struct buffer *out, const struct load *l, const char *regex, size_t bytes, const char *what);
+int pattern_translate(struct buffer *out, const struct source *l, const char *regex, size_t bytes, const char *what);
 
 int matcher_open(struct matcher *m, struct err *e);
 void matcher_close(struct matcher *m);

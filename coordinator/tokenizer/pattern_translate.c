@@ -22,7 +22,7 @@ static const char non_spaces[] =
     "\\x{3001}-\\x{10ffff}";
 
 struct translation {
-    const struct load *l;
+    const struct source *l;
     const char *what, *s; /* s[n]: the pattern */
     size_t n, at;
     struct buffer *out;
@@ -475,7 +475,7 @@ static int alternatives(struct translation *t, int depth)
     return 0;
 }
 
-int pattern_translate(struct buffer *out, const struct load *l, const char *regex, size_t bytes, const char *what)
+int pattern_translate(struct buffer *out, const struct source *l, const char *regex, size_t bytes, const char *what)
 {
     struct translation t = {.l = l, .what = what, .s = regex, .n = bytes, .out = out, .atom = NO_ATOM};
     if (alternatives(&t, 0) != 0)

@@ -54,14 +54,14 @@ struct pretokenize_scratch { /* zeroed = empty */
     size_t n, capacity;
 };
 
-int pretokenize_load(struct pretokenizer *p, const struct load *l, const json_t *part);
+int pretokenize_load(struct pretokenizer *p, const struct source *l, const json_t *part);
 /* GPT-2's: ByteLevel with its regular expression. */
-int pretokenize_load_gpt2(struct pretokenizer *p, const struct load *l, bool add_prefix_space);
+int pretokenize_load_gpt2(struct pretokenizer *p, const struct source *l, bool add_prefix_space);
 void pretokenize_close(struct pretokenizer *p);
 void pretokenize_scratch_close(struct pretokenize_scratch *s);
 
 /* Read a Metaspace's members, which the decoder of that name has too. */
-int pretokenize_load_metaspace(struct pretokenize_step *step, const struct load *l, const json_t *part,
+int pretokenize_load_metaspace(struct pretokenize_step *step, const struct source *l, const json_t *part,
                                const char *what);
 
 /* Cut the text pieces of *a; *b is spare. On return *a holds the result. */

@@ -17,7 +17,7 @@ void pretokenize_close(struct pretokenizer *p)
 }
 
 /* The index of a string member among n words; -1 and *e if it is none of them. */
-static int load_word(const struct load *l, const json_t *part, const char *key, const char *const *word, int n,
+static int load_word(const struct source *l, const json_t *part, const char *key, const char *const *word, int n,
                      int missing, const char *what)
 {
     char expected[160] = "";
@@ -33,7 +33,7 @@ static int load_word(const struct load *l, const json_t *part, const char *key, 
     return ERR(l->e, ERR_INPUT, "%s: %s: \"%s\" is \"%.40s\", expected one of %s", l->file, what, key, value, expected);
 }
 
-static int load_behavior(struct pretokenize_step *step, const struct load *l, const json_t *part, int missing,
+static int load_behavior(struct pretokenize_step *step, const struct source *l, const json_t *part, int missing,
                          const char *what)
 {
     static const char *const word[] = {"Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
@@ -42,12 +42,12 @@ static int load_behavior(struct pretokenize_step *step, const struct load *l, co
     return i < 0 ? -1 : 0;
 }
 
-int pretokenize_load_metaspace(struct pretokenize_step *step, const struct load *l, const json_t *part,
+int pretokenize_load_metaspace(struct pretokenize_step *step, const struct source *l, const json_t *part,
                                const char *what)
 {
     static const char *const word[] = {"always", "first", "never"};
     int32_t cp;
-    char *text = load_member(l, part, "replacement", what, &step->replacement_bytes);
+    char *text = source_member(l, part, "replacement", what, &step->replacement_bytes);
     if (text == NULL)
         return -1;
     bool single = step->replacement_bytes > 0 && (size_t)unicode_next(text, &cp) == step->replacement_bytes;
@@ -61,41 +61,41 @@ int pretokenize_load_metaspace(struct pretokenize_step *step, const struct load 
     if (scheme < 0)
         return -1;
     bool named = json_object_get(part, "prepend_scheme") != NULL;
-    if (!load_bool(l, part, "add_prefix_space", 1, what)) {
+    if (!source_bool(l, part, "add_prefix_space", 1, what)) {
         if (named && scheme != METASPACE_NEVER)
             return ERR(l->e, ERR_INPUT, "%s: %s: \"add_prefix_space\" is false, but \"prepend_scheme\" is \"%s\"",
                        l->file, what, word[scheme]);
         scheme = METASPACE_NEVER;
     }
     step->prepend = (enum metaspace_prepend)scheme;
-    step->split = load_bool(l, part, "split", 1, what);
+    step->split = source_bool(l, part, "split", 1, what);
     return l->e->code != ERR_NONE ? -1 : 0;
 }
 
-static int load_step(struct pretokenizer *p, const struct load *l, const json_t *part, const char *type)
+static int load_step(struct pretokenizer *p, const struct source *l, const json_t *part, const char *type)
 {
     struct pretokenize_step *step = &p->step[p->n];
-    if (p->n == LOAD_MAX_MEMBERS)
-        return ERR(l->e, ERR_INPUT, "%s: the pre_tokenizer has more than %d parts", l->file, LOAD_MAX_MEMBERS);
+    if (p->n == SOURCE_MAX_MEMBERS)
+        return ERR(l->e, ERR_INPUT, "%s: the pre_tokenizer has more than %d parts", l->file, SOURCE_MAX_MEMBERS);
     p->n++;
     if (strcmp(type, "ByteLevel") == 0) {
         step->kind = PRETOKENIZE_BYTE_LEVEL;
-        step->add_prefix_space = load_bool(l, part, "add_prefix_space", -1, "pre_tokenizer ByteLevel");
-        step->use_regex = load_bool(l, part, "use_regex", 1, "pre_tokenizer ByteLevel");
+        step->add_prefix_space = source_bool(l, part, "add_prefix_space", -1, "pre_tokenizer ByteLevel");
+        step->use_regex = source_bool(l, part, "use_regex", 1, "pre_tokenizer ByteLevel");
         if (l->e->code != ERR_NONE)
             return -1;
         return step->use_regex ? pattern_open(&step->pattern, l, gpt2_regex, sizeof gpt2_regex - 1, "ByteLevel") : 0;
     }
     if (strcmp(type, "Split") == 0) {
         step->kind = PRETOKENIZE_SPLIT;
-        step->invert = load_bool(l, part, "invert", -1, "pre_tokenizer Split");
+        step->invert = source_bool(l, part, "invert", -1, "pre_tokenizer Split");
         if (l->e->code != ERR_NONE || load_behavior(step, l, part, -1, "pre_tokenizer Split") != 0)
             return -1;
         return pattern_load(&step->pattern, l, json_object_get(part, "pattern"), "pre_tokenizer Split");
     }
     if (strcmp(type, "Digits") == 0) {
         step->kind = PRETOKENIZE_DIGITS;
-        bool individual = load_bool(l, part, "individual_digits", -1, "pre_tokenizer Digits");
+        bool individual = source_bool(l, part, "individual_digits", -1, "pre_tokenizer Digits");
         step->behavior = individual ? BEHAVIOR_ISOLATED : BEHAVIOR_CONTIGUOUS;
         return l->e->code != ERR_NONE ? -1 : 0;
     }
@@ -114,14 +114,14 @@ static int load_step(struct pretokenizer *p, const struct load *l, const json_t 
                l->file, type);
 }
 
-static int load_part(struct pretokenizer *p, const struct load *l, const json_t *part)
+static int load_part(struct pretokenizer *p, const struct source *l, const json_t *part)
 {
-    const char *type = load_type(l, part, "pre_tokenizer");
+    const char *type = source_type(l, part, "pre_tokenizer");
     if (type == NULL)
         return -1;
     if (strcmp(type, "Sequence") != 0)
         return load_step(p, l, part, type);
-    const json_t *list = load_sequence(l, part, "pretokenizers", "pre_tokenizer Sequence");
+    const json_t *list = source_sequence(l, part, "pretokenizers", "pre_tokenizer Sequence");
     if (list == NULL)
         return -1;
     p->top_level_type = false;
@@ -131,11 +131,11 @@ static int load_part(struct pretokenizer *p, const struct load *l, const json_t 
     return 0;
 }
 
-int pretokenize_load(struct pretokenizer *p, const struct load *l, const json_t *part)
+int pretokenize_load(struct pretokenizer *p, const struct source *l, const json_t *part)
 {
     if (part == NULL || json_is_null(part))
         return 0;
-    p->step = err_calloc(l->e, LOAD_MAX_MEMBERS, sizeof *p->step, "pre_tokenizer");
+    p->step = err_calloc(l->e, SOURCE_MAX_MEMBERS, sizeof *p->step, "pre_tokenizer");
     p->top_level_type = true;
     if (p->step == NULL || load_part(p, l, part) != 0)
         return -1;
@@ -143,7 +143,7 @@ int pretokenize_load(struct pretokenizer *p, const struct load *l, const json_t 
     return 0;
 }
 
-int pretokenize_load_gpt2(struct pretokenizer *p, const struct load *l, bool add_prefix_space)
+int pretokenize_load_gpt2(struct pretokenizer *p, const struct source *l, bool add_prefix_space)
 {
     p->step = err_calloc(l->e, 1, sizeof *p->step, "pre_tokenizer");
     if (p->step == NULL)

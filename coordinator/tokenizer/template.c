@@ -19,7 +19,7 @@ void template_close(struct template *t)
     *t = (struct template){0};
 }
 
-static int add_item(struct items *to, const struct load *l, int32_t item)
+static int add_item(struct items *to, const struct source *l, int32_t item)
 {
     if (to->n == MAX_ITEMS)
         return ERR(l->e, ERR_INPUT, "%s: the post_processor makes more than %d ids", l->file, MAX_ITEMS);
@@ -27,7 +27,7 @@ static int add_item(struct items *to, const struct load *l, int32_t item)
     return 0;
 }
 
-static int add_id(struct items *to, const struct load *l, const json_t *id, int32_t n_ids, const char *what)
+static int add_id(struct items *to, const struct source *l, const json_t *id, int32_t n_ids, const char *what)
 {
     if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= n_ids)
         return ERR(l->e, ERR_INPUT, "%s: post_processor %s has the id %lld, expected an integer in [0, %d]", l->file,
@@ -35,7 +35,7 @@ static int add_id(struct items *to, const struct load *l, const json_t *id, int3
     return add_item(to, l, (int32_t)json_integer_value(id));
 }
 
-static int add_all(struct items *to, const struct load *l, const struct items *from)
+static int add_all(struct items *to, const struct source *l, const struct items *from)
 {
     for (size_t i = 0; i < from->n; i++)
         if (add_item(to, l, from->item[i]) != 0)
@@ -44,7 +44,8 @@ static int add_all(struct items *to, const struct load *l, const struct items *f
 }
 
 /* {"SpecialToken": {"id": name}}: its ids stand in "special_tokens" under that name. */
-static int add_special(struct items *to, const struct load *l, const json_t *part, const json_t *special, int32_t n_ids)
+static int add_special(struct items *to, const struct source *l, const json_t *part, const json_t *special,
+                       int32_t n_ids)
 {
     const json_t *name = json_object_get(special, "id");
     const json_t *entry =
@@ -60,7 +61,7 @@ static int add_special(struct items *to, const struct load *l, const json_t *par
     return 0;
 }
 
-static int apply_template(struct items *now, const struct load *l, const json_t *part, int32_t n_ids)
+static int apply_template(struct items *now, const struct source *l, const json_t *part, int32_t n_ids)
 {
     const json_t *single = json_object_get(part, "single");
     struct items *next = err_calloc(l->e, 1, sizeof *next, "post_processor");
@@ -87,7 +88,7 @@ static int apply_template(struct items *now, const struct load *l, const json_t 
 }
 
 /* RobertaProcessing, BertProcessing: "cls" and "sep" are [content, id]. */
-static int apply_cls_sep(struct items *now, const struct load *l, const json_t *part, int32_t n_ids)
+static int apply_cls_sep(struct items *now, const struct source *l, const json_t *part, int32_t n_ids)
 {
     struct items *next = err_calloc(l->e, 1, sizeof *next, "post_processor");
     int rc = next == NULL ? -1 : add_id(next, l, json_array_get(json_object_get(part, "cls"), 1), n_ids, "\"cls\"");
@@ -101,9 +102,9 @@ static int apply_cls_sep(struct items *now, const struct load *l, const json_t *
     return rc;
 }
 
-static int apply_part(struct items *now, const struct load *l, const json_t *part, int32_t n_ids)
+static int apply_part(struct items *now, const struct source *l, const json_t *part, int32_t n_ids)
 {
-    const char *type = load_type(l, part, "post_processor");
+    const char *type = source_type(l, part, "post_processor");
     if (type == NULL)
         return -1;
     if (strcmp(type, "ByteLevel") == 0) /* changes offsets only */
@@ -117,7 +118,7 @@ static int apply_part(struct items *now, const struct load *l, const json_t *par
                    "%s: post_processor type \"%.40s\" is not supported; supported: ByteLevel, TemplateProcessing, "
                    "RobertaProcessing, BertProcessing, Sequence",
                    l->file, type);
-    const json_t *list = load_sequence(l, part, "processors", "post_processor Sequence");
+    const json_t *list = source_sequence(l, part, "processors", "post_processor Sequence");
     if (list == NULL)
         return -1;
     for (size_t i = 0; i < json_array_size(list); i++)
@@ -139,7 +140,7 @@ static int keep(struct template *t, const int32_t *item, size_t n, struct err *e
     return 0;
 }
 
-int template_load(struct template *t, const struct load *l, const json_t *part, int32_t n_ids)
+int template_load(struct template *t, const struct source *l, const json_t *part, int32_t n_ids)
 {
     if (part == NULL || json_is_null(part))
         return 0;

@@ -2,7 +2,7 @@
 #ifndef TOKENIZER_TEMPLATE_H
 #define TOKENIZER_TEMPLATE_H
 
-#include "coordinator/tokenizer/load.h"
+#include "coordinator/tokenizer/source.h"
 
 #define TEMPLATE_TEXT (-1) /* an item that stands for the text's own ids */
 
@@ -13,7 +13,7 @@ struct template
 };
 
 /* n_ids: ids must be below it. */
-int template_load(struct template *t, const struct load *l, const json_t *part, int32_t n_ids);
+int template_load(struct template *t, const struct source *l, const json_t *part, int32_t n_ids);
 /* bos + text + eos, each left out if negative. */
 int template_set(struct template *t, int32_t bos, int32_t eos, struct err *e);
 void template_close(struct template *t);

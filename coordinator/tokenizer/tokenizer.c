@@ -32,7 +32,7 @@ int tokenizer_open(struct tokenizer **t, const char *model_dir, struct err *e)
     *t = err_calloc(e, 1, sizeof **t, "tokenizer");
     if (*t == NULL)
         return -1;
-    if (load_folder(*t, model_dir, e) == 0)
+    if (source_load_folder(*t, model_dir, e) == 0)
         return 0;
     tokenizer_close(t);
     return -1;
@@ -43,7 +43,7 @@ int tokenizer_open_memory(struct tokenizer **t, const char *json, size_t bytes, 
     *t = err_calloc(e, 1, sizeof **t, "tokenizer");
     if (*t == NULL)
         return -1;
-    if (load_text(*t, json, bytes, what, e) == 0)
+    if (source_load_text(*t, json, bytes, what, e) == 0)
         return 0;
     tokenizer_close(t);
     return -1;

@@ -91,19 +91,19 @@ const char *vocab_text(const struct vocab *v, int32_t id, size_t *bytes)
 }
 
 /* Reads one id; -1 and *e on failure. */
-static int32_t load_id(const struct load *l, const char *key, const json_t *value)
+static int32_t load_id(const struct source *l, const char *key, const json_t *value)
 {
     if (!json_is_integer(value))
         return ERR(l->e, ERR_INPUT, "%s: the id of token \"%.80s\" is %s, expected an integer", l->file, key,
                    json_is_real(value) ? "a real number" : "not a number");
     json_int_t id = json_integer_value(value);
-    if (id < 0 || id >= LOAD_MAX_IDS)
+    if (id < 0 || id >= SOURCE_MAX_IDS)
         return ERR(l->e, ERR_INPUT, "%s: the id of token \"%.80s\" is %lld, expected one in [0, %d]", l->file, key,
-                   (long long)id, LOAD_MAX_IDS - 1);
+                   (long long)id, SOURCE_MAX_IDS - 1);
     return (int32_t)id;
 }
 
-int vocab_load(struct vocab *v, const struct load *l, const json_t *object)
+int vocab_load(struct vocab *v, const struct source *l, const json_t *object)
 {
     const char *key;
     json_t *value;
@@ -132,7 +132,7 @@ int vocab_load(struct vocab *v, const struct load *l, const json_t *object)
         int32_t id = (int32_t)json_integer_value(value);
         size_t bytes = strlen(key), other_bytes = 0;
         memcpy(content, key, bytes);
-        bytes = load_restore(l, content, bytes);
+        bytes = source_restore(l, content, bytes);
         if (vocab_add(v, id, content, bytes) != 0) {
             const char *other = vocab_text(v, id, &other_bytes);
             rc = ERR(l->e, ERR_INPUT, "%s: tokens \"%.80s\" and \"%.*s\" both have id %d", l->file, key,

@@ -2,7 +2,7 @@
 #ifndef TOKENIZER_VOCAB_H
 #define TOKENIZER_VOCAB_H
 
-#include "coordinator/tokenizer/load.h"
+#include "coordinator/tokenizer/source.h"
 
 struct vocab_token {
     size_t start;
@@ -23,7 +23,7 @@ struct vocab {
 /* Room for ids below n_ids, n_tokens tokens and text_bytes bytes of contents. */
 int vocab_open(struct vocab *v, int32_t n_ids, size_t n_tokens, size_t text_bytes, struct err *e);
 /* From {"content": id, ...}. */
-int vocab_load(struct vocab *v, const struct load *l, const json_t *object);
+int vocab_load(struct vocab *v, const struct source *l, const json_t *object);
 void vocab_close(struct vocab *v);
 
 /* 0, or -1 if the id or the content is taken; id in range and room for it must have been asked for at open. */

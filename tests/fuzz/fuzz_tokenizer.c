@@ -1,7 +1,7 @@
 /* tests/fuzz/fuzz_tokenizer.c - a tokenizer.json from anywhere, then a little encoding and decoding with it.
  *
- * clang -fsanitize=fuzzer,address,undefined ... ; corpus: tests/fuzz/corpus/tokenizer. Checks besides memory safety: what
- * was streamed and finished has the length bound of the whole, and every id is inside the vocabulary. */
+ * clang -fsanitize=fuzzer,address,undefined ... ; corpus: tests/fuzz/corpus/tokenizer. Besides
+ * memory safety: a refusal has a message, and every id that encoding yields is inside the vocabulary. */
 #include "base/err.h"
 #include "coordinator/tokenizer/tokenizer.h"
 

@@ -39,10 +39,16 @@ static void start(struct running *r, const struct bad_start *c)
 {
     const char *usual[] = {"generate", "--model", r->dir, "--prompt-ids", "1,2", "--max-tokens", "1", NULL};
     const char *given[9] = {NULL};
+    char path[600];
     r->c = c;
     make_folder(r->dir, c);
-    for (int i = 0; i < 8 && c->argument[i] != NULL; i++)
+    for (int i = 0; i < 8 && c->argument[i] != NULL; i++) {
         given[i] = strcmp(c->argument[i], "DIR") == 0 ? r->dir : c->argument[i];
+        if (strncmp(c->argument[i], "DIR/", 4) == 0) {
+            (void)snprintf(path, sizeof path, "%s/%s", r->dir, c->argument[i] + 4);
+            given[i] = path;
+        }
+    }
     for (int k = 0; k < 2; k++) {
         struct process_setup setup = {.ranks = n_ranks[k], .limit = 20};
         process_start(&r->job[k], &setup, given[0] != NULL ? given : usual);

@@ -12,7 +12,8 @@ struct bad_start {
     void (*damage)(const char *dir);
     int status;              /* enum err_code */
     const char *words[6];    /* all of them are in the line: file, thing, found, expected */
-    const char *argument[8]; /* instead of: generate --model DIR --prompt-ids 1,2 --max-tokens 1; "DIR" is replaced */
+    const char *argument[8]; /* instead of: generate --model DIR --prompt-ids 1,2 --max-tokens 1; "DIR" and "DIR/file"
+                                name the folder */
 };
 
 /* Every case on 1 and on 3 ranks: the documented status, nothing on standard output, exactly one line on standard error,

@@ -127,6 +127,7 @@ DEEPSEEK_OLD = [r"[\r\n]", r"\s?[A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u
                 r"\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+", r"\s+$",
                 r"[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"]
 KIMI = (r"[\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|"
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|"
         r"[\p{Hiragana}[\p{Katakana}\u30fc]]++|\p{N}{1,3}+|[\h_]{2}?|^\s*+$|\w{,2}|[^\S\n]|.")
 
 

@@ -119,8 +119,9 @@ static void ties_and_neighbours(void **state)
 {
     (void)state;
     for (uint32_t bits = 0; bits < 0x7c00; bits++) {
-        double middle = (value_of((uint16_t)bits, 10, 15) +
-                         (bits == 0x7bff ? 65536.0 : value_of((uint16_t)(bits + 1), 10, 15))) / 2;
+        double middle =
+            (value_of((uint16_t)bits, 10, 15) + (bits == 0x7bff ? 65536.0 : value_of((uint16_t)(bits + 1), 10, 15))) /
+            2;
         uint32_t tie = to_bits((float)middle), at = to_bits((float)value_of((uint16_t)bits, 10, 15));
         for (int d = -1; d <= 1; d++) {
             check((tie + (uint32_t)d) & 0x7fffffff);
@@ -138,10 +139,10 @@ static void ties_and_neighbours(void **state)
 static void edges(void **state)
 {
     (void)state;
-    const uint32_t bits[] = {0, 0x80000000, 0x7f800000, 0xff800000, 0x7fc00000, 0x7f800001, 0xff800001, 0x7fffffff,
-                             0xffffffff, 1, 0x80000001, 0x007fffff, 0x00800000, 0x7f7fffff, 0xff7fffff, 0x477fefff,
-                             0x477ff000, 0x477fe000, 0x33000000, 0x33000001, 0x387fc000, 0x387fe000, 0x387fffff,
-                             0x38800000};
+    const uint32_t bits[] = {0,          0x80000000, 0x7f800000, 0xff800000, 0x7fc00000, 0x7f800001,
+                             0xff800001, 0x7fffffff, 0xffffffff, 1,          0x80000001, 0x007fffff,
+                             0x00800000, 0x7f7fffff, 0xff7fffff, 0x477fefff, 0x477ff000, 0x477fe000,
+                             0x33000000, 0x33000001, 0x387fc000, 0x387fe000, 0x387fffff, 0x38800000};
     for (size_t i = 0; i < sizeof bits / sizeof bits[0]; i++)
         check(bits[i]);
     assert_int_equal(float_to_f16(65519.996f), 0x7bff);
@@ -172,9 +173,12 @@ static void arrays_of_every_type(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_f16_round_trips), cmocka_unit_test(every_bf16_round_trips),
-        cmocka_unit_test(random_floats_round_to_nearest_even), cmocka_unit_test(ties_and_neighbours),
-        cmocka_unit_test(edges), cmocka_unit_test(arrays_of_every_type),
+        cmocka_unit_test(every_f16_round_trips),
+        cmocka_unit_test(every_bf16_round_trips),
+        cmocka_unit_test(random_floats_round_to_nearest_even),
+        cmocka_unit_test(ties_and_neighbours),
+        cmocka_unit_test(edges),
+        cmocka_unit_test(arrays_of_every_type),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
-/* tests/unit/test_err.c - base/err.c and base/progress.c. */
+/* tests/unit/test_err.c - base/err.c and what else writes to standard error: base/progress.c, base/log.c. */
 #include "tests/unit/unit.h"
 
+#include "base/log.h"
 #include "base/progress.h"
 
 #include <limits.h>
@@ -61,6 +62,13 @@ static void internal_carries_its_place(void **state)
     expect_text(&e, ERR_INTERNAL, "rank/x.c:17: off by one");
 }
 
+/* The address sanitizer would end the program where calloc returns NULL. */
+const char *__asan_default_options(void);
+const char *__asan_default_options(void)
+{
+    return "allocator_may_return_null=1";
+}
+
 static void allocation_reports(void **state)
 {
     (void)state;
@@ -81,62 +89,107 @@ static void allocation_reports(void **state)
 static void every_code_has_a_name(void **state)
 {
     (void)state;
-    const enum err_code code[] = {ERR_NONE, ERR_REQUEST, ERR_USAGE, ERR_INPUT, ERR_UNSUPPORTED, ERR_IO, ERR_MEMORY,
-                                  ERR_DEVICE, ERR_COMM, ERR_TIMEOUT, ERR_INTERNAL, ERR_DRAINED};
+    const enum err_code code[] = {ERR_NONE,   ERR_REQUEST, ERR_USAGE, ERR_INPUT,   ERR_UNSUPPORTED, ERR_IO,
+                                  ERR_MEMORY, ERR_DEVICE,  ERR_COMM,  ERR_TIMEOUT, ERR_INTERNAL,    ERR_DRAINED};
     for (size_t i = 0; i < sizeof code / sizeof code[0]; i++)
         for (size_t j = 0; j < i; j++)
             assert_string_not_equal(err_code_name(code[i]), err_code_name(code[j]));
     assert_string_equal(err_code_name((enum err_code)1000), "internal error");
 }
 
-/* What a progress bar writes to standard error, which is a pipe here. */
-static size_t capture(enum progress_mode mode, const char *unit, uint64_t total, uint64_t done, char *text, size_t size)
+/* Standard error becomes a pipe for a moment. */
+struct capture {
+    int fds[2], saved;
+};
+
+static void capture_begin(struct capture *c)
 {
-    int fds[2], saved = dup(STDERR_FILENO);
-    struct progress p;
     (void)fflush(stderr);
-    assert_int_equal(pipe(fds), 0);
-    assert_true(dup2(fds[1], STDERR_FILENO) >= 0);
+    c->saved = dup(STDERR_FILENO);
+    assert_int_equal(pipe(c->fds), 0);
+    assert_true(dup2(c->fds[1], STDERR_FILENO) >= 0);
+    (void)close(c->fds[1]);
+}
+
+/* What was written, up to size - 1 bytes. */
+static size_t capture_end(struct capture *c, char *text, size_t size)
+{
+    (void)fflush(stderr);
+    (void)dup2(c->saved, STDERR_FILENO);
+    (void)close(c->saved);
+    ssize_t n = read(c->fds[0], text, size - 1);
+    (void)close(c->fds[0]);
+    assert_true(n >= 0);
+    text[n] = '\0';
+    return (size_t)n;
+}
+
+/* What a progress bar writes. */
+static size_t draw(enum progress_mode mode, const char *unit, uint64_t total, uint64_t done, char *text, size_t size)
+{
+    struct capture c;
+    struct progress p;
+    capture_begin(&c);
     progress_open(&p, mode, "loading", unit, total);
     progress_update(&p, done, "note");
     progress_update(&p, done > 0 ? done - 1 : 0, "too soon"); /* within a tenth of a second: not drawn */
     progress_close(&p);
     progress_update(&p, total, "after the end");
-    (void)fflush(stderr);
-    (void)dup2(saved, STDERR_FILENO);
-    (void)close(saved);
-    (void)close(fds[1]);
-    ssize_t n = read(fds[0], text, size - 1);
-    (void)close(fds[0]);
-    assert_true(n >= 0);
-    text[n] = '\0';
-    return (size_t)n;
+    return capture_end(&c, text, size);
 }
 
 static void progress_is_silent_without_a_terminal(void **state)
 {
     (void)state;
     char text[2000];
-    assert_int_equal(capture(PROGRESS_NEVER, "B", 100, 100, text, sizeof text), 0);
-    assert_int_equal(capture(PROGRESS_AUTO, "B", 100, 100, text, sizeof text), 0);
+    assert_int_equal(draw(PROGRESS_NEVER, "B", 100, 100, text, sizeof text), 0);
+    assert_int_equal(draw(PROGRESS_AUTO, "B", 100, 100, text, sizeof text), 0);
 }
 
 static void progress_shows_part_and_units(void **state)
 {
     (void)state;
     char text[2000];
-    assert_true(capture(PROGRESS_ALWAYS, "B", 4096, 2048, text, sizeof text) > 0);
+    assert_true(draw(PROGRESS_ALWAYS, "B", 4096, 2048, text, sizeof text) > 0);
     assert_non_null(strstr(text, "\rloading [############............]  50%  2.00 KiB of 4.00 KiB  "));
     assert_non_null(strstr(text, "/s  note\x1b[K"));
     assert_null(strstr(text, "too soon"));
     assert_null(strstr(text, "after the end"));
     assert_string_equal(text + strlen(text) - 4, "\r\x1b[K"); /* taken away */
-    (void)capture(PROGRESS_ALWAYS, "prompts", 3, 3, text, sizeof text);
+    (void)draw(PROGRESS_ALWAYS, "prompts", 3, 3, text, sizeof text);
     assert_non_null(strstr(text, "\rloading [########################] 100%  3 prompts of 3 prompts  "));
-    (void)capture(PROGRESS_ALWAYS, "B", 0, 0, text, sizeof text);
+    (void)draw(PROGRESS_ALWAYS, "B", 0, 0, text, sizeof text);
     assert_non_null(strstr(text, "100%  0 B of 0 B  "));
-    (void)capture(PROGRESS_ALWAYS, "B", UINT64_MAX, UINT64_MAX, text, sizeof text);
+    (void)draw(PROGRESS_ALWAYS, "B", UINT64_MAX, UINT64_MAX, text, sizeof text);
     assert_non_null(strstr(text, "16777216.00 TiB of 16777216.00 TiB"));
+}
+
+static void log_speaks_when_asked(void **state)
+{
+    (void)state;
+    struct capture c;
+    char text[2000], many[2000];
+    memset(many, 'x', sizeof many - 1);
+    many[sizeof many - 1] = '\0';
+    capture_begin(&c);
+    log_open(false, true);
+    log_warn("other ranks are silent");
+    log_info("other ranks are silent");
+    log_open(true, false);
+    log_info("nobody asked");
+    assert_int_equal(capture_end(&c, text, sizeof text), 0);
+    capture_begin(&c);
+    log_warn("%d is %s", 1, "odd");
+    log_open(true, true);
+    log_info("loaded %s", "it");
+    (void)capture_end(&c, text, sizeof text);
+    assert_memory_equal(text, "lockstep: warning: 1 is odd\nlockstep: 0.00", 42);
+    assert_string_equal(strchr(text, '\n') + strlen("\nlockstep: 0.000"), " s: loaded it\n");
+    capture_begin(&c);
+    log_warn("%s", many); /* cut, but still a line */
+    assert_int_equal(capture_end(&c, text, sizeof text), 1023);
+    assert_int_equal(text[1022], '\n');
+    log_open(false, false);
 }
 
 int main(void)
@@ -150,6 +203,7 @@ int main(void)
         cmocka_unit_test(every_code_has_a_name),
         cmocka_unit_test(progress_is_silent_without_a_terminal),
         cmocka_unit_test(progress_shows_part_and_units),
+        cmocka_unit_test(log_speaks_when_asked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

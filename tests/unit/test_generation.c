@@ -89,8 +89,8 @@ static void defaults(void **state)
     }
 }
 
-#define FILE_OF_VALUES                                                                                                 \
-    "{\"do_sample\": true, \"temperature\": 0.6, \"top_p\": 0.9, \"top_k\": 50, \"min_p\": 0.125, "                      \
+#define FILE_OF_VALUES                                                                              \
+    "{\"do_sample\": true, \"temperature\": 0.6, \"top_p\": 0.9, \"top_k\": 50, \"min_p\": 0.125, " \
     "\"repetition_penalty\": 1.25, \"max_new_tokens\": 33, \"min_new_tokens\": 2}"
 
 static void file_over_defaults(void **state)
@@ -106,8 +106,8 @@ static void file_over_defaults(void **state)
     good(&t, "{\"do_sample\": true}", "{}", ""); /* transformers' defaults */
     assert_true(s->temperature == 1 && s->top_p == 1);
     /* Without do_sample the file is greedy, whatever else it says; penalties stay. */
-    good(&t, "{\"temperature\": 0.6, \"top_p\": 0.9, \"top_k\": 50, \"min_p\": 0.1, \"repetition_penalty\": 1.25}", "{}",
-         "");
+    good(&t, "{\"temperature\": 0.6, \"top_p\": 0.9, \"top_k\": 50, \"min_p\": 0.1, \"repetition_penalty\": 1.25}",
+         "{}", "");
     assert_true(s->temperature == 0 && s->top_p == 1 && s->min_p == 0 && s->repetition_penalty == 1.25f);
     assert_int_equal(s->top_k, 0);
 }
@@ -119,7 +119,8 @@ static void options_over_file(void **state)
     const struct sampling *s = &t.rules.sampling;
     good(&t, FILE_OF_VALUES, "{}",
          "--temperature 0.75 --top-p 0.5 --top-k 7 --min-p 0.25 --repetition-penalty 1.5 --max-tokens 9 --min-tokens 4 "
-         "--presence-penalty 0.5 --frequency-penalty -0.25 --seed 11 --logprobs 3 --stop xx --include-stop-str-in-output "
+         "--presence-penalty 0.5 --frequency-penalty -0.25 --seed 11 --logprobs 3 --stop xx "
+         "--include-stop-str-in-output "
          "--keep-special-tokens --logit-bias 5:-1.5,999:2");
     assert_true(s->temperature == 0.75f && s->top_p == 0.5f && s->min_p == 0.25f && s->repetition_penalty == 1.5f &&
                 s->presence_penalty == 0.5f && s->frequency_penalty == -0.25f);
@@ -209,7 +210,8 @@ static void refused_files(void **state)
     bad("[]", "{}", "", ERR_INPUT, "generation_config.json: an array, expected an object");
     bad("{", "{}", "", ERR_INPUT, "generation_config.json: not valid JSON");
     bad("{}", "{", "", ERR_INPUT, "/config.json: not valid JSON");
-    bad("{\"eos_token_id\": \"x\"}", "{}", "", ERR_INPUT, "\"eos_token_id\" has a string, expected an integer or a list");
+    bad("{\"eos_token_id\": \"x\"}", "{}", "", ERR_INPUT,
+        "\"eos_token_id\" has a string, expected an integer or a list");
     bad("{\"eos_token_id\": [1, null]}", "{}", "", ERR_INPUT, "\"eos_token_id\" has null");
     bad("{}", "{\"eos_token_id\": 1.5}", "", ERR_INPUT, "/config.json: \"eos_token_id\" has a real number");
     bad("{\"bos_token_id\": \"x\"}", "{}", "", ERR_INPUT, "\"bos_token_id\" is a string, expected an integer");
@@ -217,19 +219,31 @@ static void refused_files(void **state)
     bad("{\"do_sample\": true, \"temperature\": -1}", "{}", "", ERR_INPUT,
         "\"temperature\" is -1, expected a number in [0, 100]");
     bad("{\"do_sample\": true, \"top_p\": 2}", "{}", "", ERR_INPUT, "\"top_p\" is 2, expected a number in [0, 1]");
-    bad("{\"max_new_tokens\": 0}", "{}", "", ERR_INPUT, "\"max_new_tokens\" is 0, expected an integer in [1, 16777216]");
+    bad("{\"max_new_tokens\": 0}", "{}", "", ERR_INPUT,
+        "\"max_new_tokens\" is 0, expected an integer in [1, 16777216]");
 }
 
 static void unsupported_keys_by_name(void **state)
 {
     (void)state;
-    static const char *const refused[] = {
-        "\"num_beams\": 4",        "\"no_repeat_ngram_size\": 3",       "\"typical_p\": 0.5",
-        "\"epsilon_cutoff\": 0.1", "\"eta_cutoff\": 0.1",               "\"encoder_repetition_penalty\": 2",
-        "\"penalty_alpha\": 0.6",  "\"num_beam_groups\": 2",            "\"guidance_scale\": 1.5",
-        "\"bad_words_ids\": [[1]]", "\"suppress_tokens\": [1, 2]",      "\"begin_suppress_tokens\": [1]",
-        "\"forced_eos_token_id\": 5", "\"forced_bos_token_id\": 5",     "\"stop_strings\": \"x\"",
-        "\"sequence_bias\": {\"a\": 1}", "\"watermarking_config\": {}", "\"exponential_decay_length_penalty\": [1, 2]"};
+    static const char *const refused[] = {"\"num_beams\": 4",
+                                          "\"no_repeat_ngram_size\": 3",
+                                          "\"typical_p\": 0.5",
+                                          "\"epsilon_cutoff\": 0.1",
+                                          "\"eta_cutoff\": 0.1",
+                                          "\"encoder_repetition_penalty\": 2",
+                                          "\"penalty_alpha\": 0.6",
+                                          "\"num_beam_groups\": 2",
+                                          "\"guidance_scale\": 1.5",
+                                          "\"bad_words_ids\": [[1]]",
+                                          "\"suppress_tokens\": [1, 2]",
+                                          "\"begin_suppress_tokens\": [1]",
+                                          "\"forced_eos_token_id\": 5",
+                                          "\"forced_bos_token_id\": 5",
+                                          "\"stop_strings\": \"x\"",
+                                          "\"sequence_bias\": {\"a\": 1}",
+                                          "\"watermarking_config\": {}",
+                                          "\"exponential_decay_length_penalty\": [1, 2]"};
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         char file[200], key[60];
         (void)snprintf(file, sizeof file, "{%s}", refused[i]);
@@ -239,7 +253,8 @@ static void unsupported_keys_by_name(void **state)
     bad("{\"num_beams\": 4}", "{}", "", ERR_UNSUPPORTED, "\"num_beams\" is 4, only 1 is supported");
     struct trial t;
     good(&t,
-         "{\"num_beams\": 1, \"no_repeat_ngram_size\": 0, \"typical_p\": 1.0, \"epsilon_cutoff\": 0.0, \"guidance_scale\": "
+         "{\"num_beams\": 1, \"no_repeat_ngram_size\": 0, \"typical_p\": 1.0, \"epsilon_cutoff\": 0.0, "
+         "\"guidance_scale\": "
          "null, \"bad_words_ids\": null, \"suppress_tokens\": [], \"use_cache\": true, \"num_return_sequences\": 1, "
          "\"transformers_version\": \"4.1\", \"pad_token_id\": 5, \"max_length\": 20}",
          "{}", "");
@@ -260,6 +275,8 @@ static void contradictions(void **state)
     bad(NULL, "{}", "--min-tokens 6 --max-tokens 5", ERR_USAGE, "--min-tokens 6 is more than --max-tokens 5");
     bad("{\"min_new_tokens\": 6}", "{}", "--max-tokens 5", ERR_USAGE, "--min-tokens 6 is more than --max-tokens 5");
     good(&t, NULL, "{}", "--min-tokens 5 --max-tokens 5");
+    good(&t, NULL, "{}", "--stop a --stop \xc3\xa9");
+    bad(NULL, "{}", "--stop a --stop \xc3", ERR_USAGE, "--stop: text 2 is not valid UTF-8");
 }
 
 static void lists_of_ids(void **state)
@@ -269,8 +286,8 @@ static void lists_of_ids(void **state)
     struct err e = {0};
     assert_int_equal(generation_parse_ids("1,0,999,5", id, 4, VOCAB, "x", &e), 4);
     assert_int_equal(id[2], 999);
-    static const char *const wrong[] = {"", ",", "1,", ",1", "1,,2", "1;2", "1.5", "a", "-1", "1000", "1 2",
-                                        "99999999999999999999", "0x10"};
+    static const char *const wrong[] = {
+        "", ",", "1,", ",1", "1,,2", "1;2", "1.5", "a", "-1", "1000", "1 2", "99999999999999999999", "0x10"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         e = (struct err){0};
         if (generation_parse_ids(wrong[i], id, 4, VOCAB, "stop-token-ids", &e) != -1)
@@ -280,7 +297,8 @@ static void lists_of_ids(void **state)
     e = (struct err){0};
     assert_int_equal(generation_parse_ids("1,2,3,4,5", id, 4, VOCAB, "x", &e), -1);
     expect_text(&e, ERR_USAGE, "--x: more than 4 ids");
-    static const char *const bias[] = {"5", "5:", "5:x", "5:nan", "5:inf", "5:1e7", "1000:1", "-1:1", "5:1,", "5:1 6:1"};
+    static const char *const bias[] = {"5",     "5:",     "5:x",  "5:nan", "5:inf",
+                                       "5:1e7", "1000:1", "-1:1", "5:1,",  "5:1 6:1"};
     for (size_t i = 0; i < sizeof bias / sizeof bias[0]; i++) {
         struct trial t;
         good(&t, NULL, NULL, "");
@@ -293,10 +311,14 @@ static void lists_of_ids(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults),      cmocka_unit_test(file_over_defaults),
-        cmocka_unit_test(options_over_file), cmocka_unit_test(special_ids),
-        cmocka_unit_test(many_ids),      cmocka_unit_test(refused_files),
-        cmocka_unit_test(unsupported_keys_by_name), cmocka_unit_test(contradictions),
+        cmocka_unit_test(defaults),
+        cmocka_unit_test(file_over_defaults),
+        cmocka_unit_test(options_over_file),
+        cmocka_unit_test(special_ids),
+        cmocka_unit_test(many_ids),
+        cmocka_unit_test(refused_files),
+        cmocka_unit_test(unsupported_keys_by_name),
+        cmocka_unit_test(contradictions),
         cmocka_unit_test(lists_of_ids),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);

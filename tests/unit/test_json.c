@@ -139,8 +139,8 @@ static void reads_files(void **state)
     files_remove_dir(dir);
 }
 
-#define DOCUMENT                                                                                                       \
-    "{\"i\": 7, \"neg\": -3, \"whole\": 8.0, \"half\": 8.5, \"big\": 1e300, \"max\": 9223372036854775807, "             \
+#define DOCUMENT                                                                                            \
+    "{\"i\": 7, \"neg\": -3, \"whole\": 8.0, \"half\": 8.5, \"big\": 1e300, \"max\": 9223372036854775807, " \
     "\"t\": true, \"f\": false, \"n\": null, \"s\": \"text\", \"a\": [], \"o\": {}}"
 
 static void members_are_typed(void **state)
@@ -171,11 +171,11 @@ static void wrong_members_are_named(void **state)
     (void)state;
     struct err none, e;
     json_t *d = parse(DOCUMENT, &none);
-#define REFUSED(call, text)                                                                                            \
-    do {                                                                                                               \
-        e = (struct err){0};                                                                                           \
-        (void)(call);                                                                                                  \
-        expect_text(&e, ERR_INPUT, text);                                                                              \
+#define REFUSED(call, text)               \
+    do {                                  \
+        e = (struct err){0};              \
+        (void)(call);                     \
+        expect_text(&e, ERR_INPUT, text); \
     } while (0)
     REFUSED(json_get_int(d, "i", 1, 8, 9, "f", &e), "f: \"i\" is 7, expected an integer in [8, 9]");
     REFUSED(json_get_int(d, "i", 1, 5, 6, "f", &e), "f: \"i\" is 7, expected an integer in [5, 6]");

@@ -81,7 +81,7 @@ static void defaults(void **state)
     assert_int_equal(o.device, DEVICE_AUTO);
     assert_int_equal(o.progress, PROGRESS_AUTO);
     assert_false(o.json || o.ignore_eos || o.include_stop || o.no_echo || o.no_special || o.plain_text ||
-                 o.keep_special);
+                 o.keep_special || o.verbose);
     o = good("bench");
     assert_int_equal(o.n_prompt, 512);
     assert_int_equal(o.n_gen, 128);
@@ -100,7 +100,7 @@ static void every_option_of_generate(void **state)
                             "--include-stop-str-in-output --ignore-eos --logprobs 20 --json --no-echo "
                             "--no-add-special-tokens --plain-text --keep-special-tokens --max-batch 8 "
                             "--max-batch-tokens 64 --max-model-len 1000 --kv-cache-memory-bytes 5000 --threads 3 "
-                            "--device cpu --progress never");
+                            "--device cpu --progress never --verbose");
     assert_string_equal(o.model, "dir");
     assert_string_equal(o.prompt, "text");
     assert_string_equal(o.prompts, "file");
@@ -117,7 +117,7 @@ static void every_option_of_generate(void **state)
     assert_string_equal(o.stop[1], "B");
     assert_string_equal(o.stop_token_ids, "3,4");
     assert_true(o.include_stop && o.ignore_eos && o.json && o.no_echo && o.no_special && o.plain_text &&
-                o.keep_special);
+                o.keep_special && o.verbose);
     assert_int_equal(o.logprobs, 20);
     assert_int_equal(o.max_batch, 8);
     assert_int_equal(o.max_batch_tokens, 64);
@@ -222,8 +222,9 @@ static void bytes(void **state)
         (void)snprintf(line, sizeof line, "generate --kv-cache-memory-bytes %s", cases[i].text);
         assert_int_equal(good(line).kv_cache_bytes, cases[i].value);
     }
-    static const char *const wrong[] = {"1023", "0K", "1X", "K", "1Ki B", "1KiBB", "1Bi", "1 K", "-1K", "9e5", "1000000T",
-                                        "99999999999999999999", "8388608T"};
+    static const char *const wrong[] = {"1023",    "0K",  "1X",  "K",   "1Ki B",    "1KiBB",
+                                        "1Bi",     "1 K", "-1K", "9e5", "1000000T", "99999999999999999999",
+                                        "8388608T"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         struct options o;
         struct err e = {0};
@@ -278,7 +279,7 @@ static void environment(void **state)
     bad("generate", "environment variable LOCKSTEP_NO_ECHO: found \"\", expected 0 or 1");
     assert_true(good("generate --no-echo").no_echo);
     const char *const names[] = {"MAX_TOKENS", "TEMPERATURE", "NO_ECHO", "JSON", "STOP", "INCLUDE_STOP_STR_IN_OUTPUT",
-                                 "RANKS", "DEVICE"};
+                                 "RANKS",      "DEVICE"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char name[80];
         (void)snprintf(name, sizeof name, "LOCKSTEP_%s", names[i]);

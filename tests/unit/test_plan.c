@@ -89,16 +89,16 @@ static void the_largest_plan_fits(void **state)
     plan_close(&b);
 }
 
-#define REFUSED(change, text)                                                                                          \
-    do {                                                                                                               \
-        struct plan a = make(), b = make();                                                                            \
-        struct err e = {0};                                                                                            \
-        change;                                                                                                        \
-        if (transfer(&a, &b, &e) == 0)                                                                                 \
-            print_error("accepted: %s\n", #change);                                                                    \
-        EXPECT_PARTS(&e, ERR_INTERNAL, "rank/plan.c:", "plan 77", text);                                               \
-        plan_close(&a);                                                                                                \
-        plan_close(&b);                                                                                                \
+#define REFUSED(change, text)                                            \
+    do {                                                                 \
+        struct plan a = make(), b = make();                              \
+        struct err e = {0};                                              \
+        change;                                                          \
+        if (transfer(&a, &b, &e) == 0)                                   \
+            print_error("accepted: %s\n", #change);                      \
+        EXPECT_PARTS(&e, ERR_INTERNAL, "rank/plan.c:", "plan 77", text); \
+        plan_close(&a);                                                  \
+        plan_close(&b);                                                  \
     } while (0)
 
 static void sequences_out_of_bounds(void **state)
@@ -147,15 +147,15 @@ static void write_int(struct plan *p, size_t offset, int32_t value)
     memcpy(p->message + offset, &value, sizeof value);
 }
 
-#define DAMAGED(offset, value, text)                                                                                   \
-    do {                                                                                                               \
-        struct plan a = make();                                                                                        \
-        struct err e = {0};                                                                                            \
-        size_t bytes_ = plan_pack(&a);                                                                                 \
-        write_int(&a, offset, value);                                                                                  \
-        assert_int_equal(plan_unpack(&a, bytes_, VOCAB, &e), -1);                                                      \
-        EXPECT_PARTS(&e, ERR_INTERNAL, text);                                                                          \
-        plan_close(&a);                                                                                                \
+#define DAMAGED(offset, value, text)                              \
+    do {                                                          \
+        struct plan a = make();                                   \
+        struct err e = {0};                                       \
+        size_t bytes_ = plan_pack(&a);                            \
+        write_int(&a, offset, value);                             \
+        assert_int_equal(plan_unpack(&a, bytes_, VOCAB, &e), -1); \
+        EXPECT_PARTS(&e, ERR_INTERNAL, text);                     \
+        plan_close(&a);                                           \
     } while (0)
 
 /* Offsets within the header: magic, version, step (8), bytes (8), kind, n_seqs, n_tokens, n_starts, n_blocks. */

@@ -124,8 +124,9 @@ static void json_files(void **state)
 {
     (void)state;
     for (int i = 0; i < 2; i++) { /* by its name, and by its first line */
-        struct prompt_list list = good(i == 0 ? "p.jsonl" : "p.txt", "{\"prompt\": \"one\"}\r\n\n{\"prompt\": [0, 31]}\n"
-                                                                     "{\"prompt\": \"\"}\n{\"prompt\": []}");
+        struct prompt_list list =
+            good(i == 0 ? "p.jsonl" : "p.txt", "{\"prompt\": \"one\"}\r\n\n{\"prompt\": [0, 31]}\n"
+                                               "{\"prompt\": \"\"}\n{\"prompt\": []}");
         assert_int_equal(list.n, 4);
         expect_prompt(&list, 0, "one", 1);
         assert_null(list.prompt[1].text);
@@ -157,7 +158,8 @@ static void bad_files(void **state)
         {"{\"prompt\": 5}", "\"prompt\" is an integer, expected a string or a list of token ids", ERR_INPUT},
         {"{}", "\"prompt\" is nothing, expected", ERR_INPUT},
         {"{\"prompt\": null}", "\"prompt\" is null, expected", ERR_INPUT},
-        {"{\"prompt\": \"x\", \"max_tokens\": 5}", "\"max_tokens\" is not supported in a line of prompts", ERR_UNSUPPORTED},
+        {"{\"prompt\": \"x\", \"max_tokens\": 5}", "\"max_tokens\" is not supported in a line of prompts",
+         ERR_UNSUPPORTED},
         {"[\"x\"]", "an array, expected an object with \"prompt\"", ERR_INPUT},
         {"plain text", "not valid JSON", ERR_INPUT},
         {"{\"prompt\": \"x\"", "not valid JSON", ERR_INPUT},
@@ -221,7 +223,7 @@ static void encoding(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(options),    cmocka_unit_test(text_files), cmocka_unit_test(json_files),
+        cmocka_unit_test(options),   cmocka_unit_test(text_files), cmocka_unit_test(json_files),
         cmocka_unit_test(bad_files), cmocka_unit_test(encoding),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);

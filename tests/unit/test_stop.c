@@ -26,17 +26,17 @@ static bool push(struct trial *t, const struct stop_strings *s, const char *piec
     return found;
 }
 
-#define CASE(pieces, keep, want_found, want_text, want_released, ...)                                                  \
-    do {                                                                                                               \
-        const char *const stops_[] = {__VA_ARGS__};                                                                    \
-        const struct stop_strings s_ = {(int)(sizeof stops_ / sizeof stops_[0]), stops_};                              \
-        struct trial t_;                                                                                               \
-        bool found_ = push(&t_, &s_, pieces, keep);                                                                    \
-        assert_int_equal(found_, want_found);                                                                          \
-        assert_string_equal(t_.text.data, want_text);                                                                  \
-        assert_int_equal(t_.text.bytes, strlen(want_text));                                                            \
-        assert_int_equal(t_.released, want_released);                                                                  \
-        text_free(&t_.text);                                                                                           \
+#define CASE(pieces, keep, want_found, want_text, want_released, ...)                     \
+    do {                                                                                  \
+        const char *const stops_[] = {__VA_ARGS__};                                       \
+        const struct stop_strings s_ = {(int)(sizeof stops_ / sizeof stops_[0]), stops_}; \
+        struct trial t_;                                                                  \
+        bool found_ = push(&t_, &s_, pieces, keep);                                       \
+        assert_int_equal(found_, want_found);                                             \
+        assert_string_equal(t_.text.data, want_text);                                     \
+        assert_int_equal(t_.text.bytes, strlen(want_text));                               \
+        assert_int_equal(t_.released, want_released);                                     \
+        text_free(&t_.text);                                                              \
     } while (0)
 
 static void by_hand(void **state)
@@ -54,8 +54,8 @@ static void by_hand(void **state)
     CASE("aa|a", false, false, "aaa", 1, "aab");
     CASE("a|a|a|a|c", false, false, "aaaac", 5, "aab");
     CASE("abab|ab|c", false, true, "ab", 2, "ababc");
-    CASE("xyz", false, true, "x", 1, "z", "yz");       /* leftmost */
-    CASE("xyz", true, true, "xyz", 3, "y", "yz");      /* longest of those that begin there */
+    CASE("xyz", false, true, "x", 1, "z", "yz");  /* leftmost */
+    CASE("xyz", true, true, "xyz", 3, "y", "yz"); /* longest of those that begin there */
     CASE("xyz", true, true, "xyz", 3, "yz", "y");
     CASE("x|y", true, true, "xy", 2, "yz", "y"); /* what is complete counts, not what might become longer */
 }

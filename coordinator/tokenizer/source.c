@@ -1,5 +1,5 @@
-/* coordinator/tokenizer/load.c - see load.h. */
-#include "coordinator/tokenizer/load.h"
+/* coordinator/tokenizer/source.c - see source.h. */
+#include "coordinator/tokenizer/source.h"
 
 #include "base/json.h"
 #include "coordinator/tokenizer/internal.h"
@@ -12,13 +12,13 @@
 
 #define PATH_BYTES 4096
 
-size_t load_restore(const struct load *l, char *text, size_t n)
+size_t source_restore(const struct source *l, char *text, size_t n)
 {
     if (!l->has_nul)
         return n;
     size_t k = 0;
     for (size_t i = 0; i < n;) {
-        if (n - i >= 4 && memcmp(text + i, LOAD_NUL_STAND_IN, 4) == 0) {
+        if (n - i >= 4 && memcmp(text + i, SOURCE_NUL_STAND_IN, 4) == 0) {
             text[k++] = '\0';
             i += 4;
         } else {
@@ -28,7 +28,7 @@ size_t load_restore(const struct load *l, char *text, size_t n)
     return k;
 }
 
-char *load_string(const struct load *l, const json_t *value, const char *what, size_t *bytes)
+char *source_string(const struct source *l, const json_t *value, const char *what, size_t *bytes)
 {
     if (!json_is_string(value)) {
         ERR(l->e, ERR_INPUT, "%s: %s is %s, expected a string", l->file, what, json_type_name(value));
@@ -39,21 +39,21 @@ char *load_string(const struct load *l, const json_t *value, const char *what, s
     if (text == NULL)
         return NULL;
     memcpy(text, json_string_value(value), n);
-    *bytes = load_restore(l, text, n);
+    *bytes = source_restore(l, text, n);
     text[*bytes] = '\0';
     return text;
 }
 
-char *load_member(const struct load *l, const json_t *object, const char *key, const char *what, size_t *bytes)
+char *source_member(const struct source *l, const json_t *object, const char *key, const char *what, size_t *bytes)
 {
     const json_t *value = json_object_get(object, key);
     if (json_is_string(value))
-        return load_string(l, value, what, bytes);
+        return source_string(l, value, what, bytes);
     ERR(l->e, ERR_INPUT, "%s: %s: \"%s\" is %s, expected a string", l->file, what, key, json_type_name(value));
     return NULL;
 }
 
-bool load_bool(const struct load *l, const json_t *object, const char *key, int missing, const char *what)
+bool source_bool(const struct source *l, const json_t *object, const char *key, int missing, const char *what)
 {
     const json_t *value = json_object_get(object, key);
     if (json_is_boolean(value))
@@ -64,7 +64,7 @@ bool load_bool(const struct load *l, const json_t *object, const char *key, int 
     return false;
 }
 
-const char *load_type(const struct load *l, const json_t *part, const char *what)
+const char *source_type(const struct source *l, const json_t *part, const char *what)
 {
     const json_t *type = json_object_get(part, "type");
     if (!json_is_object(part)) {
@@ -79,7 +79,7 @@ const char *load_type(const struct load *l, const json_t *part, const char *what
     return type == NULL ? "" : json_string_value(type);
 }
 
-const json_t *load_sequence(const struct load *l, const json_t *part, const char *key, const char *what)
+const json_t *source_sequence(const struct source *l, const json_t *part, const char *key, const char *what)
 {
     const json_t *list = json_object_get(part, key);
     if (json_is_array(list))
@@ -89,17 +89,17 @@ const json_t *load_sequence(const struct load *l, const json_t *part, const char
 }
 
 /* The text of a JSON file in which \u0000 became the stand-in, malloc'ed; NULL and *e on failure. */
-static char *replace_nul(struct load *l, const char *json, size_t bytes, size_t *new_bytes)
+static char *replace_nul(struct source *l, const char *json, size_t bytes, size_t *new_bytes)
 {
     struct buffer out = {0};
-    bool has_stand_in = memmem(json, bytes, LOAD_NUL_STAND_IN, 4) != NULL;
+    bool has_stand_in = memmem(json, bytes, SOURCE_NUL_STAND_IN, 4) != NULL;
     size_t done = 0;
     for (size_t i = 0; i + 1 < bytes; i++) {
         if (json[i] != '\\')
             continue;
         if (bytes - i >= 6 && memcmp(json + i, "\\u0000", 6) == 0) {
             buffer_add(&out, json + done, i - done);
-            buffer_string(&out, LOAD_NUL_STAND_IN);
+            buffer_string(&out, SOURCE_NUL_STAND_IN);
             done = i + 6;
             l->has_nul = true;
         } else if (bytes - i >= 12 && strncasecmp(json + i, "\\udbff\\udfff", 12) == 0) {
@@ -118,7 +118,7 @@ static char *replace_nul(struct load *l, const char *json, size_t bytes, size_t 
     return NULL;
 }
 
-static json_t *parse(struct load *l, const char *json, size_t bytes)
+static json_t *parse(struct source *l, const char *json, size_t bytes)
 {
     size_t new_bytes = 0;
     char *text = replace_nul(l, json, bytes, &new_bytes);
@@ -127,7 +127,7 @@ static json_t *parse(struct load *l, const char *json, size_t bytes)
     return root;
 }
 
-static int load_parts(struct tokenizer *t, const struct load *l, const json_t *root)
+static int load_parts(struct tokenizer *t, const struct source *l, const json_t *root)
 {
     if (!json_is_object(root))
         return ERR(l->e, ERR_INPUT, "%s: the file holds %s, expected an object", l->file, json_type_name(root));
@@ -144,11 +144,11 @@ static int load_parts(struct tokenizer *t, const struct load *l, const json_t *r
     return decoder_load(&t->decoder, l, json_object_get(root, "decoder"));
 }
 
-int load_text(struct tokenizer *t, const char *json, size_t bytes, const char *file, struct err *e)
+int source_load_text(struct tokenizer *t, const char *json, size_t bytes, const char *file, struct err *e)
 {
-    struct load l = {.file = file, .e = e};
-    if (bytes > LOAD_MAX_BYTES)
-        return ERR(e, ERR_INPUT, "%s: %zu bytes, at most %zu are accepted", file, bytes, LOAD_MAX_BYTES);
+    struct source l = {.file = file, .e = e};
+    if (bytes > SOURCE_MAX_BYTES)
+        return ERR(e, ERR_INPUT, "%s: %zu bytes, at most %zu are accepted", file, bytes, SOURCE_MAX_BYTES);
     json_t *root = parse(&l, json, bytes);
     int rc = root == NULL ? -1 : load_parts(t, &l, root);
     json_decref(root);
@@ -158,20 +158,21 @@ int load_text(struct tokenizer *t, const char *json, size_t bytes, const char *f
 /* vocab.json and merges.txt: what GPT-2's own tokenizer does. */
 static int load_vocab_merges(struct tokenizer *t, const char *vocab_path, const char *merges_path, struct err *e)
 {
-    struct load vocab_load = {.file = vocab_path, .e = e}, merges_load = {.file = merges_path, .e = e};
+    struct source vocab_source = {.file = vocab_path, .e = e}, merges_source = {.file = merges_path, .e = e};
     size_t bytes = 0, merges_bytes = 0;
     json_t *root = NULL;
-    char *merges = NULL, *vocab = file_read(vocab_path, LOAD_MAX_BYTES, &bytes, e);
+    char *merges = NULL, *vocab = file_read(vocab_path, SOURCE_MAX_BYTES, &bytes, e);
     int rc = -1;
     if (vocab != NULL)
-        root = parse(&vocab_load, vocab, bytes);
+        root = parse(&vocab_source, vocab, bytes);
     if (root != NULL)
-        merges = file_read(merges_path, LOAD_MAX_BYTES, &merges_bytes, e);
+        merges = file_read(merges_path, SOURCE_MAX_BYTES, &merges_bytes, e);
     if (merges != NULL && unicode_invalid_at(merges, merges_bytes) < merges_bytes)
         ERR(e, ERR_INPUT, "%s: invalid UTF-8 at byte %zu", merges_path, unicode_invalid_at(merges, merges_bytes));
-    else if (merges != NULL && bpe_load_files(&t->bpe, &vocab_load, root, &merges_load, merges, merges_bytes) == 0 &&
-             pretokenize_load_gpt2(&t->pretokenizer, &vocab_load, false) == 0)
-        rc = decoder_load_gpt2(&t->decoder, &vocab_load);
+    else if (merges != NULL &&
+             bpe_load_files(&t->bpe, &vocab_source, root, &merges_source, merges, merges_bytes) == 0 &&
+             pretokenize_load_gpt2(&t->pretokenizer, &vocab_source, false) == 0)
+        rc = decoder_load_gpt2(&t->decoder, &vocab_source);
     free(vocab);
     free(merges);
     json_decref(root);
@@ -179,7 +180,7 @@ static int load_vocab_merges(struct tokenizer *t, const char *vocab_path, const 
 }
 
 /* A special token of tokenizer_config.json: a string, or an object with "content". The id, or -1 and *e. */
-static int32_t config_token(const struct tokenizer *t, const struct load *l, const json_t *config, const char *key)
+static int32_t config_token(const struct tokenizer *t, const struct source *l, const json_t *config, const char *key)
 {
     const json_t *value = json_object_get(config, key);
     if (json_is_object(value))
@@ -196,7 +197,7 @@ static int32_t config_token(const struct tokenizer *t, const struct load *l, con
 
 /* add_bos_token and add_eos_token rebuild the template, for the classes of transformers that do so; `plain_files`: the
  * vocabulary comes from vocab.json, where only bos counts (OPT). */
-static int apply_bos_eos(struct tokenizer *t, const struct load *l, const json_t *config, bool plain_files)
+static int apply_bos_eos(struct tokenizer *t, const struct source *l, const json_t *config, bool plain_files)
 {
     static const char *const class[] = {"Llama", "CodeLlama", "Gemma", "Cohere"};
     const json_t *name = json_object_get(config, "tokenizer_class"), *bos = json_object_get(config, "add_bos_token"),
@@ -220,12 +221,12 @@ static int apply_bos_eos(struct tokenizer *t, const struct load *l, const json_t
 /* tokenizer_config.json, which may be absent. model_max_length may be an integer that no C type holds. */
 static int load_config(struct tokenizer *t, const char *path, bool plain_files, struct err *e)
 {
-    struct load l = {.file = path, .e = e};
+    struct source l = {.file = path, .e = e};
     json_error_t error;
     size_t bytes = 0;
     if (access(path, F_OK) != 0)
         return 0;
-    char *text = file_read(path, LOAD_MAX_BYTES, &bytes, e);
+    char *text = file_read(path, SOURCE_MAX_BYTES, &bytes, e);
     if (text == NULL)
         return -1;
     json_t *config = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
@@ -252,7 +253,7 @@ static int join_path(char *path, const char *folder, const char *name, struct er
     return n < PATH_BYTES ? 0 : ERR(e, ERR_INPUT, "%.200s...: the path is longer than %d bytes", folder, PATH_BYTES);
 }
 
-int load_folder(struct tokenizer *t, const char *model_dir, struct err *e)
+int source_load_folder(struct tokenizer *t, const char *model_dir, struct err *e)
 {
     char json[PATH_BYTES], vocab[PATH_BYTES], merges[PATH_BYTES], model[PATH_BYTES], config[PATH_BYTES];
     if (join_path(json, model_dir, "tokenizer.json", e) != 0 || join_path(vocab, model_dir, "vocab.json", e) != 0 ||
@@ -261,8 +262,8 @@ int load_folder(struct tokenizer *t, const char *model_dir, struct err *e)
         return -1;
     if (access(json, F_OK) == 0) {
         size_t bytes = 0;
-        char *text = file_read(json, LOAD_MAX_BYTES, &bytes, e);
-        int rc = text == NULL ? -1 : load_text(t, text, bytes, json, e);
+        char *text = file_read(json, SOURCE_MAX_BYTES, &bytes, e);
+        int rc = text == NULL ? -1 : source_load_text(t, text, bytes, json, e);
         free(text);
         return rc != 0 ? -1 : load_config(t, config, false, e);
     }

@@ -1,0 +1,82 @@
+/* kernels/cuda/activate.cu - the activation functions between the matrices of an MLP. */
+#include "kernels/cuda/device.cuh"
+
+template <int KIND> /* enum activation */
+__device__ static float activation(float x)
+{
+    switch ((enum activation)KIND) {
+    case ACTIVATION_GELU:
+        return 0.5f * x * (1.0f + erff(x * 0.70710678f));
+    case ACTIVATION_GELU_TANH:
+        return 0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
+    case ACTIVATION_RELU:
+        return x < 0.0f ? 0.0f : x; /* NaN stays NaN */
+    case ACTIVATION_SILU:
+        return x / (1.0f + expf(-x));
+    case ACTIVATION_QUICK_GELU:
+        return x / (1.0f + expf(-1.702f * x));
+    }
+    return x;
+}
+
+/* Row t of x is at t * width; its gate comes first, `up` elements further what it multiplies (0: not gated). */
+template <typename T, int N, int KIND>
+__global__ void activate_kernel(T *out, const T *x, size_t n, size_t cols, size_t width, size_t up)
+{
+    using V = vec<T, N>;
+    for (size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * N; i < n; i += (size_t)gridDim.x * blockDim.x * N) {
+        const T *from = x + i / cols * width + i % cols;
+        V v = *(const V *)from, u = v;
+        if (up > 0)
+            u = *(const V *)(from + up);
+        for (int k = 0; k < N; k++) {
+            float y = activation<KIND>(to_float(v.e[k]));
+            v.e[k] = from_float<T>(up > 0 ? y * to_float(u.e[k]) : y);
+        }
+        *(V *)(out + i) = v;
+    }
+}
+
+template <typename T, int N, int KIND>
+static void launch(struct queue *q, void *out, const void *x, bool gated, int n_tokens, int cols)
+{
+    size_t n = (size_t)n_tokens * cols, width = gated ? 2 * (size_t)cols : cols;
+    activate_kernel<T, N, KIND><<<blocks_for(n / N, 128), 128, 0, cuda_stream(q)>>>((T *)out, (const T *)x, n, cols,
+                                                                                    width, gated ? cols : 0);
+}
+
+template <typename T, int N>
+static void choose(struct queue *q, void *out, const void *x, enum activation kind, bool gated, int n_tokens, int cols)
+{
+    switch (kind) {
+    case ACTIVATION_GELU:
+        launch<T, N, ACTIVATION_GELU>(q, out, x, gated, n_tokens, cols);
+        break;
+    case ACTIVATION_GELU_TANH:
+        launch<T, N, ACTIVATION_GELU_TANH>(q, out, x, gated, n_tokens, cols);
+        break;
+    case ACTIVATION_RELU:
+        launch<T, N, ACTIVATION_RELU>(q, out, x, gated, n_tokens, cols);
+        break;
+    case ACTIVATION_SILU:
+        launch<T, N, ACTIVATION_SILU>(q, out, x, gated, n_tokens, cols);
+        break;
+    case ACTIVATION_QUICK_GELU:
+        launch<T, N, ACTIVATION_QUICK_GELU>(q, out, x, gated, n_tokens, cols);
+        break;
+    }
+}
+
+void cuda_activate(struct queue *q, void *out, const void *x, enum activation kind, bool gated, int n_tokens, int cols)
+{
+    if (n_tokens == 0 || cols == 0)
+        return;
+    with_type(q->act, [&](auto t) {
+        using T = decltype(t);
+        if (vectors_fit<T>(cols, out, x))
+            choose<T, 16 / sizeof(T)>(q, out, x, kind, gated, n_tokens, cols);
+        else
+            choose<T, 1>(q, out, x, kind, gated, n_tokens, cols);
+    });
+    CUDA_TRY(q, cudaGetLastError());
+}

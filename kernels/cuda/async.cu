@@ -1,0 +1,84 @@
+/* kernels/cuda/async.cu - who the device is, host memory that it copies from at full speed, graphs. */
+#include "kernels/cuda/device.cuh"
+
+#include <stdio.h>
+#include <string.h>
+
+void cuda_identify(struct queue *q, char *id, char *model, size_t bytes)
+{
+    struct cudaDeviceProp properties;
+    id[0] = model[0] = '\0';
+    CUDA_TRY(q, cudaDeviceGetPCIBusId(id, (int)bytes, cuda_state(q)->device));
+    cudaError_t rc = cudaGetDeviceProperties(&properties, cuda_state(q)->device);
+    CUDA_TRY(q, rc);
+    if (rc != cudaSuccess)
+        return;
+    snprintf(model, bytes, "%s", properties.name);
+    /* Slices of one card (MIG) share its address: the id within the card tells them apart. */
+    size_t n = strlen(id);
+    const unsigned char *u = (const unsigned char *)properties.uuid.bytes;
+    if (n + 10 <= bytes)
+        snprintf(id + n, bytes - n, "/%02x%02x%02x%02x", u[0], u[1], u[2], u[3]);
+}
+
+void *cuda_host_alloc(struct queue *q, size_t bytes)
+{
+    void *p = NULL;
+    cudaError_t rc = cudaHostAlloc(&p, bytes > 0 ? bytes : 1, cudaHostAllocDefault);
+    if (rc != cudaSuccess) {
+        (void)cudaGetLastError();
+        ERR(&q->err, ERR_MEMORY, "cannot allocate %zu bytes of pinned host memory: %s", bytes, cudaGetErrorString(rc));
+        return NULL;
+    }
+    memset(p, 0, bytes);
+    return p;
+}
+
+void cuda_host_free(struct queue *q, void *p)
+{
+    if (p != NULL)
+        CUDA_TRY(q, cudaFreeHost(p));
+}
+
+bool cuda_host_register(struct queue *q, void *p, size_t bytes)
+{
+    (void)q;
+    bool done = cudaHostRegister(p, bytes, cudaHostRegisterDefault) == cudaSuccess;
+    if (!done)
+        (void)cudaGetLastError();
+    return done;
+}
+
+void cuda_host_unregister(struct queue *q, void *p)
+{
+    CUDA_TRY(q, cudaHostUnregister(p));
+}
+
+/* Thread-local mode: what NCCL's own threads do meanwhile is no business of the recording. */
+void cuda_begin_capture(struct queue *q)
+{
+    CUDA_TRY(q, cudaStreamBeginCapture(cuda_stream(q), cudaStreamCaptureModeThreadLocal));
+}
+
+void *cuda_end_capture(struct queue *q)
+{
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t exec = NULL;
+    CUDA_TRY(q, cudaStreamEndCapture(cuda_stream(q), &graph));
+    if (graph == NULL)
+        return NULL;
+    CUDA_TRY(q, cudaGraphInstantiate(&exec, graph, 0));
+    CUDA_TRY(q, cudaGraphDestroy(graph));
+    return exec;
+}
+
+void cuda_launch_graph(struct queue *q, void *graph)
+{
+    CUDA_TRY(q, cudaGraphLaunch((cudaGraphExec_t)graph, cuda_stream(q)));
+}
+
+void cuda_free_graph(struct queue *q, void *graph)
+{
+    if (graph != NULL)
+        CUDA_TRY(q, cudaGraphExecDestroy((cudaGraphExec_t)graph));
+}

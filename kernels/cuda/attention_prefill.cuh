@@ -1,0 +1,152 @@
+/* kernels/cuda/attention_prefill.cuh - attention of tokens that have neighbours of their own sequence in the batch. A
+ * block takes PREFILL_TOKENS neighbouring tokens and one head; the pieces of sequences among them come one after the
+ * other, each against all the keys that it sees. Tokens without such neighbours are left to attention_decode.cuh. */
+#ifndef KERNELS_CUDA_ATTENTION_PREFILL_CUH
+#define KERNELS_CUDA_ATTENTION_PREFILL_CUH
+
+#include "kernels/cuda/attention_tile.cuh"
+
+#include <limits.h>
+
+#define PREFILL_TOKENS (16 * ATTENTION_WARPS)
+#define PREFILL_BLOCKS ATTENTION_WARPS /* of the cache at a time: one for every warp to fetch */
+
+/* Shared memory: keys and values twice, then the queries of wide heads. */
+template <typename T, int HD>
+struct prefill_shared {
+    T k[2][PREFILL_BLOCKS * KV_BLOCK_TOKENS * tile_pitch<HD>()];
+    T v[2][PREFILL_BLOCKS * KV_BLOCK_TOKENS * tile_pitch<HD>()];
+    uint4 query[ATTENTION_WARPS][attention_query<T, HD>::shared_bytes / 16 + 1];
+};
+
+/* What a run of tokens of one sequence needs: tokens [t0 + begin, t0 + end). */
+struct prefill_run {
+    int t0, begin, end, head, kv;
+    const int32_t *table;  /* of the slot */
+    attention_range seen;  /* by any of them */
+};
+
+template <typename T, int HD>
+__device__ static inline void fetch_keys(prefill_shared<T, HD> *sh, int stage, unsigned char *present,
+                                         const attention_args<T> &a, const prefill_run &run, int key0)
+{
+    int warp = threadIdx.x / 32, block = key0 / KV_BLOCK_TOKENS + warp, at = block * KV_BLOCK_TOKENS;
+    bool wanted = at <= run.seen.last && at + KV_BLOCK_TOKENS > run.seen.first;
+    int id = wanted ? run.table[block] : -1;
+    const int skip = KV_BLOCK_TOKENS * tile_pitch<HD>();
+    copy_block<T, HD>(sh->k[stage] + warp * skip, a.k_cache, a, id, run.kv, at, run.seen);
+    copy_block<T, HD>(sh->v[stage] + warp * skip, a.v_cache, a, id, run.kv, at, run.seen);
+    if (threadIdx.x % 32 == 0)
+        present[warp] = id >= 0;
+    async_commit();
+}
+
+/* slot, pos: of the block's tokens, in shared memory */
+template <typename T, int HD>
+__device__ static inline void attend_run(prefill_shared<T, HD> *sh, const attention_args<T> &a, const prefill_run &run,
+                                         const int *slot, const int *pos)
+{
+    __shared__ unsigned char present[2][PREFILL_BLOCKS];
+    const int STEP = PREFILL_BLOCKS * KV_BLOCK_TOKENS;
+    int warp = threadIdx.x / 32, row0 = warp * 16 + threadIdx.x % 32 / 4;
+    attention_sums<T, HD> sums;
+    attention_query<T, HD> query;
+    query.shared = sh->query[warp] + threadIdx.x % 32;
+    sums.clear();
+    const T *q[2] = {NULL, NULL};
+    int all_first = 0, any_first = INT_MAX, all_last = INT_MAX, any_last = -1; /* keys that all, any rows see */
+    for (int i = 0; i < 2; i++) {
+        int row = row0 + i * 8;
+        sums.first[i] = 0;
+        sums.last[i] = -1;
+        sums.slope[i] = a.heads.alibi_slopes ? a.heads.alibi_slopes[run.head] * ATTENTION_LOG2_E : 0.0f;
+        if (row < run.begin || row >= run.end)
+            continue;
+        attention_range r = visible(a, slot[row], pos[row]);
+        q[i] = query_row(a, run.t0 + row, run.head);
+        sums.first[i] = r.first;
+        sums.last[i] = r.last;
+        all_first = max(all_first, r.first);
+        any_first = min(any_first, r.first);
+        all_last = min(all_last, r.last);
+        any_last = max(any_last, r.last);
+    }
+    all_first = __reduce_max_sync(0xffffffffu, all_first);
+    any_first = __reduce_min_sync(0xffffffffu, any_first);
+    all_last = __reduce_min_sync(0xffffffffu, all_last);
+    any_last = __reduce_max_sync(0xffffffffu, any_last);
+    query.load(q[0], q[1], a.heads.head_dim);
+    int begin = run.seen.first / STEP * STEP, stage = 0;
+    if (begin <= run.seen.last)
+        fetch_keys(sh, 0, present[0], a, run, begin);
+    for (int key0 = begin; key0 <= run.seen.last; key0 += STEP, stage ^= 1) {
+        if (key0 + STEP <= run.seen.last) {
+            fetch_keys(sh, stage ^ 1, present[stage ^ 1], a, run, key0 + STEP);
+            async_wait<1>();
+        } else {
+            async_wait<0>();
+        }
+        __syncthreads();
+        unsigned blocks = 0;
+        for (int b = 0; b < PREFILL_BLOCKS; b++)
+            blocks |= (unsigned)present[stage][b] << b;
+        bool whole = key0 >= all_first && key0 + STEP - 1 <= all_last && blocks == (1u << PREFILL_BLOCKS) - 1;
+        if (key0 <= any_last && key0 + STEP > any_first)
+            sums.template attend<PREFILL_BLOCKS>(query, sh->k[stage], sh->v[stage], key0, !whole, blocks,
+                                                 a.heads.scale * ATTENTION_LOG2_E);
+        __syncthreads();
+    }
+    sums.finish();
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        if (!q[i])
+            continue;
+        T *out = a.out + ((size_t)(run.t0 + row0 + i * 8) * a.heads.n_heads + run.head) * a.heads.head_dim;
+        float share = sums.sum[i] > 0 ? 1 / sums.sum[i] : 0.0f;
+#pragma unroll
+        for (int j = 0; j < HD / 8; j++) {
+            int column = j * 8 + threadIdx.x % 4 * 2;
+            if (column < a.heads.head_dim)
+                *(uint32_t *)(out + column) = tensor_pack<T>(sums.out[j][2 * i] * share, sums.out[j][2 * i + 1] * share);
+        }
+    }
+}
+
+/* grid: windows of tokens, n_heads */
+template <typename T, int HD>
+__global__ void __launch_bounds__(ATTENTION_WARPS * 32) attention_prefill(attention_args<T> a)
+{
+    extern __shared__ uint4 shared[];
+    prefill_shared<T, HD> *sh = (prefill_shared<T, HD> *)shared;
+    __shared__ int slot_around[PREFILL_TOKENS + 2], pos[PREFILL_TOKENS];
+    int *slot = slot_around + 1;
+    wait_for_previous();
+    prefill_run run;
+    run.t0 = (int)(gridDim.x - 1 - blockIdx.x) * PREFILL_TOKENS; /* the longest work first */
+    run.head = (int)blockIdx.y;
+    run.kv = (a.heads.first_head + run.head) / a.heads.group - a.heads.first_kv_head;
+    int n = min(PREFILL_TOKENS, a.n_tokens - run.t0);
+    for (int i = (int)threadIdx.x - 1; i <= n; i += ATTENTION_WARPS * 32) {
+        int t = run.t0 + i;
+        slot[i] = t >= 0 && t < a.n_tokens ? a.slot[t] : INT_MIN;
+        if (i >= 0 && i < n)
+            pos[i] = a.pos[t];
+    }
+    __syncthreads();
+    for (run.begin = 0; run.begin < n; run.begin = run.end) {
+        run.seen.first = INT_MAX;
+        run.seen.last = -1;
+        int own = slot[run.begin];
+        for (run.end = run.begin; run.end < n && slot[run.end] == own; run.end++) {
+            attention_range r = visible(a, own, pos[run.end]);
+            run.seen.first = min(run.seen.first, r.first);
+            run.seen.last = max(run.seen.last, r.last);
+        }
+        if (run.end - run.begin == 1 && slot[run.begin - 1] != own && slot[run.end] != own)
+            continue;
+        run.table = a.block_table + (ptrdiff_t)own * a.blocks_per_slot;
+        attend_run(sh, a, run, slot, pos);
+    }
+}
+
+#endif

@@ -1,0 +1,225 @@
+/* kernels/cuda/attention_tile.cuh - 16 queries of one warp against blocks of the cache, on the tensor cores. Scores are
+ * kept in units of log 2; softmax runs along, so no score leaves the registers. HD: head_dim, or the next width that
+ * there is code for; what lies beyond head_dim is zeros. */
+#ifndef KERNELS_CUDA_ATTENTION_TILE_CUH
+#define KERNELS_CUDA_ATTENTION_TILE_CUH
+
+#include "kernels/cuda/matmul_tensor.cuh"
+
+#define ATTENTION_WARPS   4
+#define ATTENTION_LOG2_E  1.4426950408889634f
+#define ATTENTION_MAX_DIM 256
+
+template <typename T>
+struct attention_args {
+    T *out;
+    const T *qkv, *k_cache, *v_cache;
+    struct heads heads;
+    const int32_t *slot, *pos, *block_table;
+    int n_tokens, blocks_per_slot;
+    /* of the decode kernel, see attention_decode.cuh */
+    int n_parts, rows_per_item, tokens_per_block;
+    bool all_tokens;
+    float *partial;
+    float2 *partial_sums;
+    unsigned *n_arrived;
+};
+
+/* The positions [first, last] that token t sees; last < first: none. */
+struct attention_range {
+    int first, last;
+};
+
+template <typename T>
+__device__ static inline attention_range visible(const attention_args<T> &a, int slot, int pos)
+{
+    bool valid = slot >= 0 && pos >= 0 && pos / KV_BLOCK_TOKENS < a.blocks_per_slot; /* else a plan unchecked */
+    int window = a.heads.window;
+    return {window > 0 && pos >= window ? pos - window + 1 : 0, valid ? pos : -1};
+}
+
+template <typename T>
+__device__ static inline const T *query_row(const attention_args<T> &a, int t, int head)
+{
+    const struct heads &h = a.heads;
+    return a.qkv + ((size_t)t * (h.n_heads + 2 * h.n_kv_heads) + head) * h.head_dim;
+}
+
+/* Elements from one row of a block in shared memory to the next: an odd number of 16-byte units, against conflicts. */
+template <int HD>
+constexpr int tile_pitch()
+{
+    return HD + 8;
+}
+
+/* One warp starts the copy of the keys or values of cache block `id` (< 0: zeros), zeros for positions that nobody sees.
+ * to: [16][pitch]; pos: of the block's first row */
+template <typename T, int HD>
+__device__ static inline void copy_block(T *to, const T *cache, const attention_args<T> &a, int id, int kv, int pos,
+                                         attention_range seen)
+{
+    const int PIECES = HD / 8;
+    int dim = a.heads.head_dim;
+    const T *from = cache + ((size_t)(id < 0 ? 0 : id) * a.heads.n_kv_heads + kv) * KV_BLOCK_TOKENS * dim;
+#pragma unroll
+    for (int i = threadIdx.x % 32; i < KV_BLOCK_TOKENS * PIECES; i += 32) {
+        int row = i / PIECES, column = i % PIECES * 8;
+        bool wanted = id >= 0 && column < dim && pos + row >= seen.first && pos + row <= seen.last;
+        async_copy(to + row * tile_pitch<HD>() + column, wanted ? from + row * dim + column : cache, wanted);
+    }
+}
+
+/* 16 queries as operand a of the products, in registers or, for wide heads, in the lane's own shared memory. */
+template <typename T, int HD>
+struct attention_query {
+    static const bool in_registers = HD <= 128;
+    static const int shared_bytes = in_registers ? 0 : HD / 16 * 32 * 16; /* of a warp */
+    uint4 kept[in_registers ? HD / 16 : 1];
+    uint4 *shared;
+
+    __device__ static uint32_t pair(const T *row, int column, int dim)
+    {
+        return row && column < dim ? *(const uint32_t *)(row + column) : 0;
+    }
+    /* low, high: rows g and g + 8, NULL: zeros */
+    __device__ void load(const T *low, const T *high, int dim)
+    {
+        int c = threadIdx.x % 4 * 2;
+#pragma unroll
+        for (int i = 0; i < HD / 16; i++) {
+            uint4 x = make_uint4(pair(low, i * 16 + c, dim), pair(high, i * 16 + c, dim),
+                                 pair(low, i * 16 + c + 8, dim), pair(high, i * 16 + c + 8, dim));
+            if (in_registers)
+                kept[in_registers ? i : 0] = x;
+            else
+                shared[i * 32] = x;
+        }
+    }
+    __device__ uint4 get(int i) const
+    {
+        return in_registers ? kept[in_registers ? i : 0] : shared[i * 32];
+    }
+};
+
+/* The sums of 16 queries so far; a lane holds parts of rows g = lane / 4 and g + 8. */
+template <typename T, int HD>
+struct attention_sums {
+    float out[HD / 8][4];
+    float best[2], sum[2]; /* sum: over this lane's keys only, until finish() */
+    int first[2], last[2]; /* keys that the rows see */
+    float slope[2];        /* times log2 e */
+
+    __device__ void clear()
+    {
+#pragma unroll
+        for (int j = 0; j < HD / 8; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                out[j][i] = 0;
+        for (int i = 0; i < 2; i++) {
+            best[i] = -INFINITY;
+            sum[i] = 0;
+        }
+    }
+
+    /* Scores, biased and masked; then their maxima; then weights. present: a bit for every block. */
+    template <int BLOCKS>
+    __device__ void weigh(float (&s)[2 * BLOCKS][4], int key0, bool masked, unsigned present, float scale)
+    {
+        int key = key0 + threadIdx.x % 4 * 2;
+        float top[2] = {best[0], best[1]}, keep[2], base[2];
+#pragma unroll
+        for (int j = 0; j < 2 * BLOCKS; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int at = key + j * 8 + i % 2;
+                float score = fmaf(s[j][i], scale, slope[i / 2] * (float)at);
+                if (masked && !(at >= first[i / 2] && at <= last[i / 2] && (present >> (j / 2) & 1)))
+                    score = -INFINITY;
+                s[j][i] = score;
+                top[i / 2] = fmaxf(top[i / 2], score);
+            }
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            top[i] = fmaxf(top[i], __shfl_xor_sync(0xffffffffu, top[i], 1));
+            top[i] = fmaxf(top[i], __shfl_xor_sync(0xffffffffu, top[i], 2));
+            base[i] = top[i] == -INFINITY ? 0.0f : top[i];
+            keep[i] = fast_exp2(best[i] - base[i]);
+            best[i] = top[i];
+            sum[i] *= keep[i];
+        }
+#pragma unroll
+        for (int j = 0; j < 2 * BLOCKS; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                s[j][i] = fast_exp2(s[j][i] - base[i / 2]);
+                sum[i / 2] += s[j][i];
+            }
+#pragma unroll
+        for (int j = 0; j < HD / 8; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                out[j][i] *= keep[i / 2];
+    }
+
+    /* k, v: BLOCKS blocks one after the other, [16 BLOCKS][pitch]; key0: position of the first key */
+    template <int BLOCKS>
+    __device__ void attend(const attention_query<T, HD> &query, const T *k, const T *v, int key0, bool masked,
+                           unsigned present, float scale)
+    {
+        const int PITCH = tile_pitch<HD>();
+        int lane = threadIdx.x % 32;
+        float s[2 * BLOCKS][4];
+#pragma unroll
+        for (int j = 0; j < 2 * BLOCKS; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                s[j][i] = 0;
+        const T *k_lane = k + (lane / 16 * 8 + lane % 8) * PITCH + lane / 8 % 2 * 8;
+#pragma unroll
+        for (int c = 0; c < HD / 16; c++) {
+            uint4 q = query.get(c);
+#pragma unroll
+            for (int b = 0; b < BLOCKS; b++) {
+                uint32_t r[4];
+                tensor_load(r, k_lane + b * 16 * PITCH + c * 16);
+                tensor_mma<T>(s[2 * b], q.x, q.y, q.z, q.w, r[0], r[1]);
+                tensor_mma<T>(s[2 * b + 1], q.x, q.y, q.z, q.w, r[2], r[3]);
+            }
+        }
+        weigh<BLOCKS>(s, key0, masked, present, scale);
+        const T *v_lane = v + lane % 16 * PITCH + lane / 16 * 8;
+#pragma unroll
+        for (int b = 0; b < BLOCKS; b++) {
+            uint32_t p0 = tensor_pack<T>(s[2 * b][0], s[2 * b][1]), p1 = tensor_pack<T>(s[2 * b][2], s[2 * b][3]);
+            uint32_t p2 = tensor_pack<T>(s[2 * b + 1][0], s[2 * b + 1][1]);
+            uint32_t p3 = tensor_pack<T>(s[2 * b + 1][2], s[2 * b + 1][3]);
+#pragma unroll
+            for (int c = 0; c < HD / 16; c++) {
+                uint32_t r[4];
+                tensor_load_transposed(r, v_lane + b * 16 * PITCH + c * 16);
+                tensor_mma<T>(out[2 * c], p0, p1, p2, p3, r[0], r[1]);
+                tensor_mma<T>(out[2 * c + 1], p0, p1, p2, p3, r[2], r[3]);
+            }
+        }
+    }
+
+    /* The rows' sums over all lanes. */
+    __device__ void finish()
+    {
+        for (int i = 0; i < 2; i++) {
+            sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], 1);
+            sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], 2);
+        }
+    }
+
+    /* 2^x within 2 ulp; 0 for -infinity. */
+    __device__ static float fast_exp2(float x)
+    {
+        float y;
+        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+        return y;
+    }
+};
+
+#endif

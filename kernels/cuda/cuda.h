@@ -1,0 +1,101 @@
+/* kernels/cuda/cuda.h - the operations of ops_cuda, one family a file, twins of kernels/cpu/; kernels/ops.h says what each
+ * computes. Included by C and by CUDA files: nothing of CUDA itself here, see device.cuh. */
+#ifndef KERNELS_CUDA_CUDA_H
+#define KERNELS_CUDA_CUDA_H
+
+#include "kernels/ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A row whose logits are not numbers, as the sampling kernel reports it. */
+struct cuda_fault {
+    int n_rows, slot; /* n_rows > 0: there are some; slot: of the first */
+};
+
+/* queue.impl */
+struct cuda_state {
+    int device, n_multiprocessors;
+    void *matmul, *attention;       /* whatever these two files keep: cuda_matmul_open, cuda_attention_open */
+    struct cuda_fault *fault;       /* pinned, written by the device, looked at when the host waits */
+    void *fault_dev;                /* the device's own count, see sample.cu */
+    unsigned long long *word_dev, *word; /* one word on the device and its pinned copy */
+    void *staging;                  /* device memory of upload_transposed */
+    size_t staging_bytes;
+    void *mark[2];                  /* cudaEvent_t */
+};
+
+static inline struct cuda_state *cuda_state(const struct queue *q)
+{
+    return (struct cuda_state *)q->impl;
+}
+
+/* Called by the table's open and close, after the stream exists and before it goes; *_close accepts what was not opened. */
+int cuda_matmul_open(struct queue *q, struct err *e);
+void cuda_matmul_close(struct queue *q);
+int cuda_attention_open(struct queue *q, struct err *e);
+void cuda_attention_close(struct queue *q);
+
+/* memory.cu */
+int cuda_n_devices(void);
+int cuda_open(struct queue *q, int device, enum dtype weights, int n_threads, struct err *e);
+void cuda_close(struct queue *q);
+void *cuda_alloc(struct queue *q, size_t bytes);
+void cuda_free(struct queue *q, void *p);
+size_t cuda_free_memory(struct queue *q);
+void cuda_upload(struct queue *q, void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width,
+                 size_t rows);
+void cuda_upload_transposed(struct queue *q, void *dst, size_t dst_ld, const void *src, size_t src_ld, size_t rows,
+                            size_t cols, enum dtype type);
+void cuda_download(struct queue *q, void *dst, const void *src, size_t bytes);
+void cuda_wait(struct queue *q);
+
+/* async.cu */
+void cuda_identify(struct queue *q, char *id, char *model, size_t bytes);
+void *cuda_host_alloc(struct queue *q, size_t bytes);
+void cuda_host_free(struct queue *q, void *p);
+bool cuda_host_register(struct queue *q, void *p, size_t bytes);
+void cuda_host_unregister(struct queue *q, void *p);
+void cuda_begin_capture(struct queue *q);
+void *cuda_end_capture(struct queue *q);
+void cuda_launch_graph(struct queue *q, void *graph);
+void cuda_free_graph(struct queue *q, void *graph);
+void cuda_mark(struct queue *q, int which);
+void cuda_wait_mark(struct queue *q, int which);
+
+void cuda_fill_noise(struct queue *q, struct weight *w, uint64_t seed, float center, float scale);
+uint64_t cuda_read_stream(struct queue *q, const void *data, size_t bytes);
+
+void cuda_feed(struct queue *q, int32_t *token, const int32_t *planned, const int32_t *slot, const int32_t *pos,
+               const struct sampler *s, int n_tokens);
+void cuda_embed(struct queue *q, void *out, const int32_t *token, const struct weight *table, int first_id,
+                int n_tokens);
+void cuda_add_position(struct queue *q, void *x, const struct weight *table, const int32_t *pos, int offset,
+                       int n_tokens);
+void cuda_add(struct queue *q, void *x, const void *y, size_t n);
+void cuda_gather_rows(struct queue *q, void *out, const void *x, const int32_t *row, int n_rows, int dim);
+void cuda_join_columns(struct queue *q, void *out, const void *in, const int *begin, int n_ranks, int n_rows);
+
+void cuda_norm(struct queue *q, void *out, void *x, const void *add, enum norm_kind kind, const struct weight *w,
+               const struct weight *b, int n_tokens, int dim, float eps);
+void cuda_matmul(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                 int n_tokens, bool accumulate);
+void cuda_rope_table(struct queue *q, float *cos_sin, const struct rope *rope, const int32_t *pos,
+                     const int32_t *rope_len, int n_tokens);
+void cuda_qkv_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, const struct heads *heads,
+                    const struct batch *batch, const struct rope *rope, const float *cos_sin,
+                    const struct weight *q_norm, const struct weight *k_norm, float eps);
+void cuda_attention(struct queue *q, void *out, const void *qkv, const void *k_cache, const void *v_cache,
+                    const struct heads *heads, const struct batch *batch);
+void cuda_activate(struct queue *q, void *out, const void *x, enum activation kind, bool gated, int n_tokens, int cols);
+
+void cuda_sample(struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
+                 const int32_t *row_len, const struct sampler *s, int n_rows);
+size_t cuda_sample_scratch_bytes(int vocab);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

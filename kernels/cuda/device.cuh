@@ -1,0 +1,133 @@
+/* kernels/cuda/device.cuh - what the kernels share: checks, number types, vectors of 16 bytes, sums over a block. */
+#ifndef KERNELS_CUDA_DEVICE_CUH
+#define KERNELS_CUDA_DEVICE_CUH
+
+#include "kernels/cuda/cuda.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+/* Sticky: records the first failure, the step carries on in order. */
+#define CUDA_TRY(q, call)                                                                                              \
+    do {                                                                                                               \
+        cudaError_t rc_ = (call);                                                                                      \
+        if (rc_ != cudaSuccess)                                                                                        \
+            ERR(&(q)->err, ERR_DEVICE, "%s: %s", #call, cudaGetErrorString(rc_));                                      \
+    } while (0)
+
+static inline cudaStream_t cuda_stream(const struct queue *q)
+{
+    return (cudaStream_t)q->stream;
+}
+
+__device__ static inline float to_float(float x)
+{
+    return x;
+}
+__device__ static inline float to_float(__half x)
+{
+    return __half2float(x);
+}
+__device__ static inline float to_float(__nv_bfloat16 x)
+{
+    return __bfloat162float(x);
+}
+
+template <typename T>
+__device__ static inline T from_float(float x);
+template <>
+__device__ inline float from_float<float>(float x)
+{
+    return x;
+}
+template <>
+__device__ inline __half from_float<__half>(float x)
+{
+    return __float2half_rn(x);
+}
+template <>
+__device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x)
+{
+    return __float2bfloat16_rn(x);
+}
+
+/* x as an array of T would keep it. */
+template <typename T>
+__device__ static inline float rounded(float x)
+{
+    return to_float(from_float<T>(x));
+}
+
+/* f(T()) for the number type. */
+template <typename F>
+static inline void with_type(enum dtype type, F f)
+{
+    switch (type) {
+    case DTYPE_F16:
+        f(__half());
+        break;
+    case DTYPE_BF16:
+        f(__nv_bfloat16());
+        break;
+    default:
+        f(float());
+    }
+}
+
+/* N elements that are loaded and stored together. */
+template <typename T, int N>
+struct alignas(sizeof(T) * N) vec {
+    T e[N];
+};
+
+/* Elements that 16 bytes hold, if all pointers and the row length allow it; else 1. */
+template <typename T>
+static inline bool vectors_fit(size_t row_length, const void *a, const void *b = nullptr, const void *c = nullptr)
+{
+    return row_length % (16 / sizeof(T)) == 0 && ((uintptr_t)a | (uintptr_t)b | (uintptr_t)c) % 16 == 0;
+}
+
+/* Element i of a vector of weights of any type; p NULL: `missing`. */
+__device__ static inline float weight_at(const void *p, enum dtype type, int i, float missing)
+{
+    if (p == nullptr)
+        return missing;
+    if (type == DTYPE_F32)
+        return ((const float *)p)[i];
+    if (type == DTYPE_F16)
+        return __half2float(((const __half *)p)[i]);
+    return __bfloat162float(((const __nv_bfloat16 *)p)[i]);
+}
+
+template <typename X>
+__device__ static inline X warp_sum(X x)
+{
+    for (int d = 16; d > 0; d /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, d);
+    return x;
+}
+
+/* The sum over the block, for every thread, the same bits at every run. blockDim.x: a multiple of 32. */
+template <typename X>
+__device__ static inline X block_sum(X x)
+{
+    __shared__ X part[32];
+    x = warp_sum(x);
+    if (threadIdx.x % 32 == 0)
+        part[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = threadIdx.x % 32 < blockDim.x / 32 ? part[threadIdx.x % 32] : X(0);
+    x = warp_sum(x);
+    __syncthreads();
+    return x;
+}
+
+/* Blocks of `threads` for n elements, not more than the grid's x dimension takes with a stride loop. */
+static inline unsigned blocks_for(size_t n, int threads)
+{
+    size_t blocks = (n + threads - 1) / threads;
+    return (unsigned)(blocks < 65536 ? blocks : 65536);
+}
+
+#endif

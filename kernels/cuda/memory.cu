@@ -1,0 +1,188 @@
+/* kernels/cuda/memory.cu - a queue on a device: opening it, its memory, copies to and from it. */
+#include "kernels/cuda/device.cuh"
+
+#include <stdlib.h>
+
+#define TILE 32 /* edge of the square that upload_transposed turns at a time */
+
+int cuda_n_devices(void)
+{
+    int n = 0;
+    if (cudaGetDeviceCount(&n) != cudaSuccess) {
+        (void)cudaGetLastError(); /* no driver: there are none */
+        return 0;
+    }
+    return n;
+}
+
+int cuda_open(struct queue *q, int device, enum dtype weights, int n_threads, struct err *e)
+{
+    *q = queue{};
+    q->act = weights;
+    q->n_threads = n_threads;
+    struct cuda_state *s = (struct cuda_state *)err_calloc(e, 1, sizeof *s, "CUDA state");
+    if (s == NULL)
+        return -1;
+    q->impl = s;
+    s->device = device;
+    CUDA_TRY(q, cudaSetDevice(device));
+    CUDA_TRY(q, cudaDeviceGetAttribute(&s->n_multiprocessors, cudaDevAttrMultiProcessorCount, device));
+    cudaStream_t stream = NULL;
+    CUDA_TRY(q, cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    q->stream = stream;
+    for (int i = 0; i < 2; i++) {
+        cudaEvent_t event = NULL;
+        CUDA_TRY(q, cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+        s->mark[i] = event;
+    }
+    s->fault = (struct cuda_fault *)cuda_host_alloc(q, sizeof *s->fault);
+    s->word = (unsigned long long *)cuda_host_alloc(q, sizeof *s->word);
+    s->fault_dev = cuda_alloc(q, 256);
+    s->word_dev = (unsigned long long *)cuda_alloc(q, sizeof *s->word_dev);
+    if (q->err.code == ERR_NONE && cuda_matmul_open(q, &q->err) == 0)
+        (void)cuda_attention_open(q, &q->err);
+    if (q->err.code != ERR_NONE)
+        return ERR(e, q->err.code, "GPU %d: %s", device, q->err.text);
+    return 0;
+}
+
+void cuda_close(struct queue *q)
+{
+    struct cuda_state *s = cuda_state(q);
+    if (s == NULL)
+        return;
+    if (q->stream != NULL)
+        (void)cudaStreamSynchronize(cuda_stream(q));
+    cuda_attention_close(q);
+    cuda_matmul_close(q);
+    cuda_host_free(q, s->fault);
+    cuda_host_free(q, s->word);
+    cuda_free(q, s->fault_dev);
+    cuda_free(q, s->word_dev);
+    cuda_free(q, s->staging);
+    for (int i = 0; i < 2; i++)
+        if (s->mark[i] != NULL)
+            (void)cudaEventDestroy((cudaEvent_t)s->mark[i]);
+    if (q->stream != NULL)
+        (void)cudaStreamDestroy(cuda_stream(q));
+    free(s);
+    *q = queue{};
+}
+
+void *cuda_alloc(struct queue *q, size_t bytes)
+{
+    void *p = NULL;
+    cudaError_t rc = cudaMalloc(&p, bytes > 0 ? bytes : 1);
+    if (rc != cudaSuccess) {
+        (void)cudaGetLastError(); /* a refusal is no failure of the device */
+        ERR(&q->err, rc == cudaErrorMemoryAllocation ? ERR_MEMORY : ERR_DEVICE,
+            "cannot allocate %zu bytes of device memory, %zu are free: %s", bytes, cuda_free_memory(q),
+            cudaGetErrorString(rc));
+        return NULL;
+    }
+    CUDA_TRY(q, cudaMemsetAsync(p, 0, bytes, cuda_stream(q)));
+    return p;
+}
+
+void cuda_free(struct queue *q, void *p)
+{
+    if (p != NULL)
+        CUDA_TRY(q, cudaFree(p));
+}
+
+size_t cuda_free_memory(struct queue *q)
+{
+    size_t free_bytes = 0, all = 0;
+    CUDA_TRY(q, cudaMemGetInfo(&free_bytes, &all));
+    return free_bytes;
+}
+
+void cuda_upload(struct queue *q, void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width,
+                 size_t rows)
+{
+    if (width == 0 || rows == 0)
+        return;
+    if (rows == 1 || (dst_pitch == width && src_pitch == width))
+        CUDA_TRY(q, cudaMemcpyAsync(dst, src, width * rows, cudaMemcpyHostToDevice, cuda_stream(q)));
+    else
+        CUDA_TRY(q, cudaMemcpy2DAsync(dst, dst_pitch, src, src_pitch, width, rows, cudaMemcpyHostToDevice,
+                                      cuda_stream(q)));
+}
+
+/* dst[c][r] = src[r][c]; src: [rows, cols] without gaps. One square a block, blocks of columns by the grid's y. */
+template <typename T>
+__global__ void transpose_kernel(T *dst, size_t dst_ld, const T *src, size_t rows, size_t cols)
+{
+    __shared__ T tile[TILE][TILE + 1];
+    size_t r0 = (size_t)blockIdx.x * TILE;
+    for (size_t c0 = (size_t)blockIdx.y * TILE; c0 < cols; c0 += (size_t)gridDim.y * TILE) {
+        for (int i = threadIdx.y; i < TILE; i += blockDim.y)
+            if (r0 + i < rows && c0 + threadIdx.x < cols)
+                tile[i][threadIdx.x] = src[(r0 + i) * cols + c0 + threadIdx.x];
+        __syncthreads();
+        for (int i = threadIdx.y; i < TILE; i += blockDim.y)
+            if (c0 + i < cols && r0 + threadIdx.x < rows)
+                dst[(c0 + i) * dst_ld + r0 + threadIdx.x] = tile[threadIdx.x][i];
+        __syncthreads();
+    }
+}
+
+/* Over the bus as it is, then turned on the device. The staging memory is used in the stream's order. */
+void cuda_upload_transposed(struct queue *q, void *dst, size_t dst_ld, const void *src, size_t src_ld, size_t rows,
+                            size_t cols, enum dtype type)
+{
+    struct cuda_state *s = cuda_state(q);
+    size_t size = dtype_bytes(type), bytes = rows * cols * size;
+    if (bytes == 0)
+        return;
+    if (s->staging_bytes < bytes) {
+        cuda_free(q, s->staging); /* cudaFree waits for what still uses it */
+        s->staging = cuda_alloc(q, bytes);
+        s->staging_bytes = s->staging != NULL ? bytes : 0;
+    }
+    if (s->staging == NULL)
+        return;
+    cuda_upload(q, s->staging, cols * size, src, src_ld * size, cols * size, rows);
+    size_t bands = (cols + TILE - 1) / TILE;
+    dim3 grid((unsigned)((rows + TILE - 1) / TILE), (unsigned)(bands < 65535 ? bands : 65535)), block(TILE, 8);
+    if (size == 4)
+        transpose_kernel<<<grid, block, 0, cuda_stream(q)>>>((uint32_t *)dst, dst_ld, (const uint32_t *)s->staging,
+                                                             rows, cols);
+    else
+        transpose_kernel<<<grid, block, 0, cuda_stream(q)>>>((uint16_t *)dst, dst_ld, (const uint16_t *)s->staging,
+                                                             rows, cols);
+    CUDA_TRY(q, cudaGetLastError());
+}
+
+void cuda_download(struct queue *q, void *dst, const void *src, size_t bytes)
+{
+    if (bytes > 0)
+        CUDA_TRY(q, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, cuda_stream(q)));
+}
+
+/* What the sampling kernel found wrong becomes an error here, where the host first knows of it. */
+static void take_fault(struct queue *q)
+{
+    volatile struct cuda_fault *fault = cuda_state(q)->fault;
+    if (fault->n_rows == 0)
+        return;
+    ERR(&q->err, ERR_INTERNAL, "logits of slot %d are not numbers", fault->slot);
+    fault->n_rows = 0;
+}
+
+void cuda_wait(struct queue *q)
+{
+    CUDA_TRY(q, cudaStreamSynchronize(cuda_stream(q)));
+    take_fault(q);
+}
+
+void cuda_mark(struct queue *q, int which)
+{
+    CUDA_TRY(q, cudaEventRecord((cudaEvent_t)cuda_state(q)->mark[which], cuda_stream(q)));
+}
+
+void cuda_wait_mark(struct queue *q, int which)
+{
+    CUDA_TRY(q, cudaEventSynchronize((cudaEvent_t)cuda_state(q)->mark[which]));
+    take_fault(q);
+}

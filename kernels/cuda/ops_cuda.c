@@ -1,0 +1,54 @@
+/* kernels/cuda/ops_cuda.c - the table of the GPU's operations. */
+#include "kernels/cuda/cuda.h"
+
+static enum dtype act_type(enum dtype weights)
+{
+    return weights;
+}
+
+static const struct async_ops async = {
+    .identify = cuda_identify,
+    .host_alloc = cuda_host_alloc,
+    .host_free = cuda_host_free,
+    .host_register = cuda_host_register,
+    .host_unregister = cuda_host_unregister,
+    .begin_capture = cuda_begin_capture,
+    .end_capture = cuda_end_capture,
+    .launch_graph = cuda_launch_graph,
+    .free_graph = cuda_free_graph,
+    .mark = cuda_mark,
+    .wait_mark = cuda_wait_mark,
+};
+
+const struct ops ops_cuda = {
+    .name = "cuda",
+    .async = &async,
+    .act_type = act_type,
+    .n_devices = cuda_n_devices,
+    .open = cuda_open,
+    .close = cuda_close,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .free_memory = cuda_free_memory,
+    .shares_host_memory = false,
+    .upload = cuda_upload,
+    .upload_transposed = cuda_upload_transposed,
+    .download = cuda_download,
+    .fill_noise = cuda_fill_noise,
+    .read_stream = cuda_read_stream,
+    .wait = cuda_wait,
+    .feed = cuda_feed,
+    .embed = cuda_embed,
+    .add_position = cuda_add_position,
+    .add = cuda_add,
+    .norm = cuda_norm,
+    .matmul = cuda_matmul,
+    .rope_table = cuda_rope_table,
+    .qkv_store = cuda_qkv_store,
+    .attention = cuda_attention,
+    .activate = cuda_activate,
+    .gather_rows = cuda_gather_rows,
+    .join_columns = cuda_join_columns,
+    .sample = cuda_sample,
+    .sample_scratch_bytes = cuda_sample_scratch_bytes,
+};

@@ -1,0 +1,177 @@
+/* tests/e2e/test_reading.c - the checkpoint is read about once by all ranks of a node together, in large requests; and
+ * `inspect` says what every rank would hold, so that all ranks together hold the checkpoint. */
+#include "tests/support/cases.h"
+#include "tests/support/files.h"
+#include "tests/support/models.h"
+#include "tests/support/process.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct reads {
+    unsigned long long bytes, requests, largest;
+    int ranks; /* that read anything */
+};
+
+static struct reads sum_reads(const char *dir)
+{
+    struct reads all = {0};
+    unsigned long long bytes, requests, largest;
+    size_t n;
+    char *text = files_read(dir, "counts", &n);
+    for (char *at = text; sscanf(at, "%llu %llu %llu", &bytes, &requests, &largest) == 3; at++) {
+        all.bytes += bytes;
+        all.requests += requests;
+        all.largest = largest > all.largest ? largest : all.largest;
+        all.ranks++;
+        at += strcspn(at, "\n");
+        if (*at == '\0')
+            break;
+    }
+    free(text);
+    return all;
+}
+
+static void read_once(const char *name, const char *dir, int ranks, bool large)
+{
+    const char *build = getenv("LOCKSTEP_BUILD");
+    char library[PATH_MAX], preload[PATH_MAX + 20], report[300], counts[256];
+    files_make_dir(counts);
+    (void)snprintf(library, sizeof library, "%s/tests/count_reads.so", build != NULL ? build : "build/cpu");
+    char *full = realpath(library, NULL);
+    (void)snprintf(preload, sizeof preload, "LD_PRELOAD=%s", full != NULL ? full : library);
+    free(full);
+    (void)snprintf(report, sizeof report, "COUNT_READS_FILE=%s/counts", counts);
+    const char *env[] = {preload, report, NULL};
+    struct process_setup setup = {.ranks = ranks, .env = env};
+    struct process p;
+    case_begin("%s is read once by %d ranks", name, ranks);
+    process_run(&p, &setup,
+                (const char *[]){"generate", "--model", dir, "--prompt-ids", "1,2,3", "--max-tokens", "2", NULL});
+    if (case_check(p.status == 0, "status %d: %s", p.status, p.text[PROCESS_ERR])) {
+        struct reads r = sum_reads(counts);
+        double file = (double)models_weight_bytes(dir), mean = (double)r.bytes / (double)r.requests;
+        case_check((double)r.bytes <= 1.1 * file, "%llu bytes are read of a file of %.0f", r.bytes, file);
+        case_check((double)r.bytes >= 0.99 * file, "only %llu bytes are read of a file of %.0f", r.bytes, file);
+        case_check(!large || mean >= 1 << 20, "%llu requests of %.0f bytes in the mean", r.requests, mean);
+        case_check(!large || r.ranks == ranks, "%d of %d ranks read", r.ranks, ranks);
+        printf("# %s, %d ranks: %.3f times its bytes, %llu requests, %.2f MiB in the mean\n", name, ranks,
+               (double)r.bytes / file, r.requests, mean / (1 << 20));
+    }
+    case_end();
+    process_free(&p);
+    files_remove_dir(counts);
+}
+
+/* Ranges of all ranks, one after the other: every unit once, none left out. */
+static void check_cover(const json_t *ranks, const char *key, int total)
+{
+    size_t i;
+    json_t *rank;
+    int at = 0;
+    json_array_foreach(ranks, i, rank)
+    {
+        const json_t *range = json_object_get(rank, key);
+        int begin = (int)json_integer_value(json_array_get(range, 0));
+        int end = (int)json_integer_value(json_array_get(range, 1));
+        if (!case_check(json_array_size(range) == 2 && end >= begin && (begin == at || begin == end),
+                        "%s of rank %zu are [%d, %d), expected from %d on", key, i, begin, end, at))
+            return;
+        at = end > begin ? end : at;
+    }
+    case_check(at == total, "%s end at %d, expected %d", key, at, total);
+}
+
+/* A rank's KV heads are those that its query heads need: they may repeat, but all are there. */
+static void check_kv_heads(const json_t *ranks, int heads, int kv_heads)
+{
+    size_t i;
+    json_t *rank;
+    json_array_foreach(ranks, i, rank)
+    {
+        const json_t *q = json_object_get(rank, "heads"), *kv = json_object_get(rank, "kv_heads");
+        int per = heads / kv_heads, first = (int)json_integer_value(json_array_get(q, 0));
+        int last = (int)json_integer_value(json_array_get(q, 1)) - 1;
+        if (last >= first)
+            case_check(json_integer_value(json_array_get(kv, 0)) == first / per &&
+                           json_integer_value(json_array_get(kv, 1)) == last / per + 1,
+                       "KV heads of rank %zu", i);
+        else
+            case_check(json_integer_value(json_array_get(kv, 0)) == json_integer_value(json_array_get(kv, 1)),
+                       "KV heads of rank %zu without heads", i);
+    }
+}
+
+static json_int_t sum_of(const json_t *ranks, const char *key)
+{
+    size_t i;
+    json_t *rank;
+    json_int_t sum = 0;
+    json_array_foreach(ranks, i, rank) sum += json_integer_value(json_object_get(rank, key));
+    return sum;
+}
+
+static void inspect(const char *name, const char *dir, int n)
+{
+    char number[16];
+    struct process_setup setup = {.ranks = 0};
+    struct process p;
+    (void)snprintf(number, sizeof number, "%d", n);
+    case_begin("inspect %s for %d ranks", name, n);
+    process_run(&p, &setup, (const char *[]){"inspect", "--model", dir, "--ranks", number, "--json", NULL});
+    json_t *o = json_loads(p.text[PROCESS_OUT], 0, NULL);
+    if (case_check(p.status == 0 && o != NULL, "status %d: %s", p.status, p.text[PROCESS_ERR])) {
+        const json_t *ranks = json_object_get(o, "ranks");
+        json_int_t held = sum_of(ranks, "weight_bytes"), file = json_integer_value(json_object_get(o, "checkpoint_bytes"));
+        int heads = (int)json_integer_value(json_object_get(o, "heads"));
+        int kv_heads = (int)json_integer_value(json_object_get(o, "kv_heads"));
+        case_check((int)json_array_size(ranks) == n, "%zu ranks", json_array_size(ranks));
+        check_cover(ranks, "heads", heads);
+        check_cover(ranks, "mlp_columns", (int)json_integer_value(json_object_get(o, "mlp_columns")));
+        check_cover(ranks, "vocabulary", (int)json_integer_value(json_object_get(o, "vocabulary")));
+        check_kv_heads(ranks, heads, kv_heads);
+        case_check(n == 1 ? held == file : held >= file, "%lld bytes are held of %lld", (long long)held,
+                   (long long)file);
+        /* What is more is mirrored: norms and shared KV heads, a small part of these models. */
+        case_check((double)held < (double)file * (1 + 0.06 * (n - 1)), "%lld bytes are held of %lld", (long long)held,
+                   (long long)file);
+        case_check(file <= (json_int_t)models_weight_bytes(dir), "%lld bytes of tensors", (long long)file);
+    }
+    case_end();
+    json_decref(o);
+    process_free(&p);
+}
+
+static void inspect_as_table(const char *dir)
+{
+    struct process_setup setup = {.ranks = 0};
+    struct process p;
+    case_begin("inspect as a table");
+    process_run(&p, &setup, (const char *[]){"inspect", "--model", dir, "--ranks", "7", NULL});
+    case_check(p.status == 0 && p.bytes[PROCESS_ERR] == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    case_check(strstr(p.text[PROCESS_OUT], "\n    6 ") != NULL && strstr(p.text[PROCESS_OUT], "none") != NULL,
+               "no line of rank 6, or no part without heads: %s", p.text[PROCESS_OUT]);
+    case_check(p.seconds < 1 || process_sanitized(), "%.2f s", p.seconds);
+    case_end();
+    process_free(&p);
+}
+
+int main(void)
+{
+    char big[256];
+    models_write_big(big);
+    for (int ranks = 1; ranks <= 4; ranks++) {
+        read_once("the demo model", models_demo(), ranks, false);
+        read_once("a checkpoint of 41 MB", big, ranks, true);
+    }
+    for (int n = 1; n <= 9; n++)
+        inspect("the demo model", models_demo(), n);
+    inspect("a checkpoint of 41 MB", big, 3);
+    inspect("a checkpoint of 41 MB", big, 64);
+    inspect_as_table(models_demo());
+    files_remove_dir(big);
+    return cases_done();
+}

@@ -1,0 +1,178 @@
+/* tests/e2e/test_terminal.c - what a person sees: bars and text as it comes on a terminal, neither in a pipe; the time
+ * to the first token; help and version. */
+#include "tests/support/cases.h"
+#include "tests/support/models.h"
+#include "tests/support/process.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct view {
+    const char *name;
+    int ranks;
+    bool terminal[2]; /* standard output, standard error */
+    const char *progress;
+    bool json;
+    bool bar, streams; /* expected */
+};
+
+static bool has_bar(const char *text)
+{
+    const char *at = strstr(text, "loading [");
+    return at != NULL && strstr(at, "#] 100%") != NULL && strstr(at, "MiB of 5.40 MiB") != NULL &&
+           strstr(at, "iB/s") != NULL;
+}
+
+/* Text that streams arrives in many pieces: the first one long before the end. */
+static void check_view(const struct view *v)
+{
+    struct process_setup setup = {.ranks = v->ranks, .terminal = {v->terminal[0], v->terminal[1]}};
+    struct process p;
+    case_begin("%s", v->name);
+    process_start(&p, &setup,
+                  (const char *[]){"generate", "--model", models_demo(), "--prompt", "Once upon a time",
+                                   "--ignore-eos", "--max-tokens", "500", "--progress", v->progress,
+                                   v->json ? "--json" : NULL, NULL});
+    process_watch(&p, 30, 40);
+    size_t early = p.bytes[PROCESS_OUT];
+    process_wait(&p);
+    const char *out = p.text[PROCESS_OUT], *err = p.text[PROCESS_ERR];
+    case_check(p.status == 0, "status %d: %s", p.status, err);
+    case_check(has_bar(err) == v->bar, "standard error: %s", err);
+    case_check(v->bar || p.bytes[PROCESS_ERR] == 0, "standard error: %s", err);
+    case_check((early < p.bytes[PROCESS_OUT]) == v->streams || (!v->streams && v->terminal[0]),
+               "%zu of %zu bytes came first", early, p.bytes[PROCESS_OUT]);
+    case_check(strstr(out, "loading") == NULL && strstr(out, "\x1b[K") == NULL, "a bar on standard output: %s", out);
+    case_check(strncmp(out, v->json ? "{" : "Once upon a time", v->json ? 1 : 16) == 0, "standard output: %s", out);
+    case_check(p.bytes[PROCESS_OUT] > 1000 && out[p.bytes[PROCESS_OUT] - 1] == '\n', "standard output: %s", out);
+    if (v->bar) { /* taken away at the end */
+        const char *last = strrchr(err, '\r');
+        case_check(last != NULL && strcmp(last, "\r\x1b[K") == 0, "the bar stays: %s", last != NULL ? last : err);
+    }
+    case_end();
+    process_free(&p);
+}
+
+static void views(void)
+{
+    static const struct view table[] = {
+        {"a terminal, 1 rank", 1, {true, true}, "auto", false, true, true},
+        {"a terminal, 2 ranks", 2, {true, true}, "auto", false, true, true},
+        {"a terminal, without mpirun", 0, {true, true}, "auto", false, true, true},
+        {"pipes", 2, {false, false}, "auto", false, false, false},
+        {"pipes, without mpirun", 0, {false, false}, "auto", false, false, false},
+        {"standard output in a pipe, standard error on a terminal", 2, {false, true}, "auto", false, true, false},
+        {"JSON in a pipe, standard error on a terminal", 2, {false, true}, "auto", true, true, false},
+        {"standard error in a pipe, standard output on a terminal", 2, {true, false}, "auto", false, false, true},
+        {"--progress always in pipes", 2, {false, false}, "always", false, true, true},
+        {"--progress never on a terminal", 2, {true, true}, "never", false, false, false},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+        check_view(&table[i]);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* From the start of mpirun to the end of a run of one token, which includes more than the promise does. */
+static void first_token(int ranks)
+{
+    double seconds[3];
+    case_begin("one token in less than a second, %d ranks", ranks);
+    for (int i = 0; i < 3; i++) {
+        struct process_setup setup = {.ranks = ranks};
+        struct process p;
+        process_run(&p, &setup,
+                    (const char *[]){"generate", "--model", models_demo(), "--prompt", "Once", "--max-tokens", "1",
+                                     NULL});
+        case_check(p.status == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
+        seconds[i] = p.first_output;
+        process_free(&p);
+    }
+    qsort(seconds, 3, sizeof seconds[0], ascending);
+    case_check(seconds[1] < 1 || process_sanitized(), "%.2f s, the median of 3", seconds[1]);
+    printf("# %d ranks: %.3f s to the first token\n", ranks, seconds[1]);
+    case_end();
+}
+
+/* Every option of base/opt.c's table, by command. */
+static const char *const generate_options[] = {
+    "model", "prompt", "prompts", "prompt-ids", "max-tokens", "min-tokens", "temperature", "top-k", "top-p", "min-p",
+    "repetition-penalty", "presence-penalty", "frequency-penalty", "logit-bias", "seed", "stop", "stop-token-ids",
+    "include-stop-str-in-output", "ignore-eos", "logprobs", "json", "no-echo", "no-add-special-tokens", "plain-text",
+    "keep-special-tokens", "max-batch", "max-batch-tokens", "max-model-len", "kv-cache-memory-bytes", "threads",
+    "device", "progress", "verbose", NULL};
+static const char *const inspect_options[] = {"model", "json", "ranks", NULL};
+static const char *const bench_options[] = {
+    "model", "json", "config", "load-format", "n-prompt", "n-gen", "repetitions", "max-batch-tokens",
+    "kv-cache-memory-bytes", "threads", "device", "progress", NULL};
+
+static void help(const char *command, const char *const *options)
+{
+    struct process_setup setup = {.ranks = 0};
+    struct process p, q;
+    int n = 0;
+    case_begin("lockstep %s --help", command);
+    process_run(&p, &setup, (const char *[]){command, "--help", NULL});
+    process_run(&q, &setup, (const char *[]){"help", command, NULL});
+    case_check(p.status == 0 && p.bytes[PROCESS_ERR] == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    case_check(strcmp(p.text[PROCESS_OUT], q.text[PROCESS_OUT]) == 0, "lockstep help %s says otherwise", command);
+    for (; options[n] != NULL; n++) {
+        char start[64];
+        (void)snprintf(start, sizeof start, "\n  --%s", options[n]);
+        const char *at = strstr(p.text[PROCESS_OUT], start);
+        while (at != NULL && at[strlen(start)] != ' ' && at[strlen(start)] != '\n')
+            at = strstr(at + 1, start);
+        case_check(at != NULL, "--%s is not there", options[n]);
+    }
+    int listed = 0;
+    for (const char *at = p.text[PROCESS_OUT]; (at = strstr(at, "\n  --")) != NULL; at++)
+        listed++;
+    case_check(listed == n, "%d options are listed, this test knows %d", listed, n);
+    case_end();
+    process_free(&p);
+    process_free(&q);
+}
+
+static void overview(void)
+{
+    static const char *const asks[] = {"--help", "help", "-h"};
+    static const char *const words[] = {"lockstep generate", "lockstep inspect",  "lockstep bench", "lockstep version",
+                                        "Exit status",       "LOCKSTEP_MAX_TOKENS", "  70  "};
+    struct process_setup setup = {.ranks = 0};
+    struct process p;
+    for (int i = 0; i < 3; i++) {
+        case_begin("lockstep %s", asks[i]);
+        process_run(&p, &setup, (const char *[]){asks[i], NULL});
+        case_check(p.status == 0 && p.bytes[PROCESS_ERR] == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
+        for (size_t k = 0; k < sizeof words / sizeof words[0]; k++)
+            case_check(strstr(p.text[PROCESS_OUT], words[k]) != NULL, "\"%s\" is not there: %s", words[k],
+                       p.text[PROCESS_OUT]);
+        case_end();
+        process_free(&p);
+    }
+    for (int i = 0; i < 2; i++) {
+        case_begin("lockstep %s", i == 0 ? "--version" : "version");
+        process_run(&p, &setup, (const char *[]){i == 0 ? "--version" : "version", NULL});
+        case_check(p.status == 0 && strcmp(p.text[PROCESS_OUT], "lockstep " LOCKSTEP_VERSION "\n") == 0, "status %d: %s",
+                   p.status, p.text[PROCESS_OUT]);
+        case_end();
+        process_free(&p);
+    }
+}
+
+int main(void)
+{
+    first_token(1);
+    first_token(2);
+    views();
+    overview();
+    help("generate", generate_options);
+    help("inspect", inspect_options);
+    help("bench", bench_options);
+    return cases_done();
+}

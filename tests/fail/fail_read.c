@@ -1,0 +1,49 @@
+/* tests/fail/fail_read.c - preloaded into the ranks: on rank $FAIL_READ_RANK pread(2) from *.safetensors fails with EIO
+ * once $FAIL_READ_AFTER bytes were read, or finds the end of the file there if $FAIL_READ_KIND is "end". */
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+static size_t n_read;
+
+static int is_weights(int fd)
+{
+    char link[64], path[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, sizeof path - 1);
+    if (n < 12)
+        return 0;
+    path[n] = '\0';
+    return strcmp(path + n - 12, ".safetensors") == 0;
+}
+
+static int is_chosen(void)
+{
+    const char *chosen = getenv("FAIL_READ_RANK"), *rank = getenv("OMPI_COMM_WORLD_RANK");
+    return chosen != NULL && rank != NULL && strcmp(chosen, rank) == 0;
+}
+
+ssize_t pread(int fd, void *to, size_t bytes, off_t at)
+{
+    ssize_t (*next)(int, void *, size_t, off_t) = (ssize_t(*)(int, void *, size_t, off_t))dlsym(RTLD_NEXT, "pread");
+    if (!is_chosen() || !is_weights(fd))
+        return next(fd, to, bytes, at);
+    const char *after = getenv("FAIL_READ_AFTER"), *kind = getenv("FAIL_READ_KIND");
+    size_t limit = after != NULL ? strtoull(after, NULL, 10) : 0;
+    if (n_read >= limit) {
+        errno = EIO;
+        return kind != NULL && strcmp(kind, "end") == 0 ? 0 : -1;
+    }
+    ssize_t got = next(fd, to, bytes < limit - n_read ? bytes : limit - n_read, at);
+    n_read += got > 0 ? (size_t)got : 0;
+    return got;
+}
+
+ssize_t pread64(int fd, void *to, size_t bytes, off_t at)
+{
+    return pread(fd, to, bytes, at);
+}

@@ -1,0 +1,194 @@
+/* tests/fail/test_failures.c - what goes wrong after a good start: weights that are no numbers, a disk that fails while
+ * the weights are read, a reader that leaves, ranks and launchers that are killed. */
+#include "base/clock.h"
+#include "base/err.h"
+#include "tests/support/cases.h"
+#include "tests/support/files.h"
+#include "tests/support/models.h"
+#include "tests/support/process.h"
+
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One line that begins as it should and has both words; the status; nothing left. */
+static void check_failure(const struct process *p, int status, const char *word, const char *other)
+{
+    const char *line = p->text[PROCESS_ERR];
+    case_check(process_count_lines(line) == 1 && strncmp(line, "lockstep: fatal: ", 17) == 0,
+               "standard error is not one line \"lockstep: fatal: ...\": %s", line);
+    case_check(strstr(line, word) != NULL && strstr(line, other) != NULL, "\"%s\" or \"%s\" is not in: %s", word, other,
+               line);
+    case_check(p->status == status, "status %d, expected %d", p->status, status);
+    case_check(p->seconds < 10 || process_sanitized(), "%.1f s", p->seconds);
+    case_check(!p->core, "a core file");
+    case_check(p->n_left == 0, "%d processes are left running", p->n_left);
+}
+
+static void not_a_number(int ranks)
+{
+    char dir[256];
+    char *data;
+    size_t bytes;
+    struct process p;
+    struct process_setup setup = {.ranks = ranks};
+    models_fixture(dir, "llama-7-1-tied");
+    json_t *header = models_split(dir, "model.safetensors", &data, &bytes);
+    const json_t *offsets = json_object_get(json_object_get(header, "model.norm.weight"), "data_offsets");
+    const uint32_t nan = 0x7fc00000;
+    memcpy(data + json_integer_value(json_array_get(offsets, 0)) + 4 * 9, &nan, sizeof nan);
+    char *text = json_dumps(header, JSON_COMPACT);
+    models_join(dir, "model.safetensors", text, -1, data, bytes);
+    free(text);
+    free(data);
+    json_decref(header);
+    case_begin("a weight that is not a number, %d ranks", ranks);
+    process_run(&p, &setup,
+                (const char *[]){"generate", "--model", dir, "--prompt-ids", "1,2,3", "--max-tokens", "9", NULL});
+    check_failure(&p, ERR_DEVICE, "logits", "not");
+    case_check(p.bytes[PROCESS_OUT] == 0, "standard output: %s", p.text[PROCESS_OUT]);
+    case_end();
+    process_free(&p);
+    files_remove_dir(dir);
+}
+
+/* A disk that fails under one rank: that rank speaks, and names the file and the place. */
+static void failing_read(const char *dir, int ranks, int rank, const char *after, const char *kind)
+{
+    char preload[PATH_MAX + 20], path[PATH_MAX], chosen[40], limit[60], how[40], speaker[40];
+    const char *build = getenv("LOCKSTEP_BUILD");
+    (void)snprintf(path, sizeof path, "%s/tests/fail_read.so", build != NULL ? build : "build/cpu");
+    char *full = realpath(path, NULL);
+    (void)snprintf(preload, sizeof preload, "LD_PRELOAD=%s", full != NULL ? full : path);
+    free(full);
+    (void)snprintf(chosen, sizeof chosen, "FAIL_READ_RANK=%d", rank);
+    (void)snprintf(limit, sizeof limit, "FAIL_READ_AFTER=%s", after);
+    (void)snprintf(how, sizeof how, "FAIL_READ_KIND=%s", kind);
+    (void)snprintf(speaker, sizeof speaker, ranks > 1 ? "rank %d/%d on " : "fatal: ", rank, ranks);
+    const char *env[] = {preload, chosen, limit, how, NULL};
+    struct process_setup setup = {.ranks = ranks, .env = env};
+    struct process p;
+    case_begin("reading %ss on rank %d of %d after %s bytes", kind, rank, ranks, after);
+    process_run(&p, &setup,
+                (const char *[]){"generate", "--model", dir, "--prompt-ids", "1,2", "--max-tokens", "2", NULL});
+    check_failure(&p, ERR_IO, speaker, "model.safetensors: read");
+    case_check(strstr(p.text[PROCESS_ERR], strcmp(kind, "end") == 0 ? "end of file" : "Input/output error") != NULL,
+               "no reason: %s", p.text[PROCESS_ERR]);
+    case_check(p.bytes[PROCESS_OUT] == 0, "standard output: %s", p.text[PROCESS_OUT]);
+    case_end();
+    process_free(&p);
+}
+
+static void failing_reads(void)
+{
+    char dir[256];
+    models_write_big(dir);
+    failing_read(dir, 3, 2, "0", "fail");
+    failing_read(dir, 3, 1, "9000000", "fail"); /* the second of its blocks of 8 MiB */
+    failing_read(dir, 3, 0, "5000000", "end");  /* after the header, which rank 0 alone reads */
+    failing_read(dir, 1, 0, "20000000", "fail");
+    files_remove_dir(dir);
+}
+
+/* A long story that is under way. */
+static void start_story(struct process *p, int ranks)
+{
+    struct process_setup setup = {.ranks = ranks};
+    process_start(p, &setup,
+                  (const char *[]){"generate", "--model", models_demo(), "--prompt", "Once", "--max-tokens", "100000",
+                                   "--ignore-eos", "--kv-cache-memory-bytes", "2G", "--progress", "always", NULL});
+    process_watch(p, 20, 100);
+    case_check(p->bytes[PROCESS_OUT] >= 100, "no story begins: %s", p->text[PROCESS_ERR]);
+}
+
+static void killed_rank(int rank)
+{
+    struct process p;
+    case_begin("rank %d of 3 is killed", rank);
+    start_story(&p, 3);
+    pid_t pid = process_of_rank(&p, rank);
+    double killed = seconds_now();
+    if (case_check(pid > 0, "no such rank"))
+        (void)kill(pid, SIGKILL);
+    process_wait(&p);
+    double took = p.started + p.seconds - killed;
+    case_check(took < 10, "mpirun ended after %.1f s", took);
+    case_check(p.status != 0, "status 0");
+    case_check(p.n_left == 0, "%d processes are left running", p.n_left);
+    case_check(!p.core, "a core file");
+    case_end();
+    process_free(&p);
+}
+
+static void signalled_launcher(int signal)
+{
+    struct process p;
+    case_begin("mpirun gets signal %d", signal);
+    start_story(&p, 3);
+    double sent = seconds_now();
+    (void)kill(p.pid, signal);
+    process_wait(&p);
+    double took = p.started + p.seconds - sent;
+    case_check(took < 10, "mpirun ended after %.1f s", took);
+    case_check(p.status != 0, "status 0");
+    case_check(p.n_left == 0, "%d processes are left running", p.n_left);
+    case_end();
+    process_free(&p);
+}
+
+/* Alone, the program sees its own standard output; under mpirun it is mpirun that writes. */
+static void full_disk(bool all_fail)
+{
+    struct process_setup setup = {.out_path = "/dev/full"};
+    struct process p;
+    case_begin("standard output on a full disk, %s", all_fail ? "every prompt failing" : "one prompt");
+    process_run(&p, &setup,
+                (const char *[]){"generate", "--model", models_demo(), "--prompt", all_fail ? "\xff" : "Once", "--json",
+                                 "--max-tokens", "4", NULL});
+    case_check(p.status == ERR_IO, "status %d, expected %d", p.status, ERR_IO);
+    case_check(strstr(p.text[PROCESS_ERR], "lockstep: fatal: standard output: cannot write: No space left") != NULL,
+               "standard error: %s", p.text[PROCESS_ERR]);
+    case_check(process_count_lines(p.text[PROCESS_ERR]) == (all_fail ? 2 : 1), "standard error: %s",
+               p.text[PROCESS_ERR]);
+    case_check(p.n_left == 0, "%d processes are left running", p.n_left);
+    case_end();
+    process_free(&p);
+}
+
+static void reader_that_leaves(int ranks)
+{
+    struct process p;
+    case_begin("the reader of standard output leaves, %d ranks", ranks);
+    start_story(&p, ranks);
+    double left = seconds_now();
+    process_close_output(&p);
+    process_wait(&p);
+    double took = p.started + p.seconds - left;
+    case_check(took < 10, "ended after %.1f s", took);
+    case_check(p.status != 0 && (ranks > 0 || p.status == ERR_IO), "status %d", p.status);
+    case_check(ranks > 0 || strstr(p.text[PROCESS_ERR], "standard output: cannot write: Broken pipe") != NULL,
+               "standard error: %s", p.text[PROCESS_ERR]);
+    case_check(p.n_left == 0, "%d processes are left running", p.n_left);
+    case_check(!p.core, "a core file");
+    case_end();
+    process_free(&p);
+}
+
+int main(void)
+{
+    not_a_number(1);
+    not_a_number(3);
+    failing_reads();
+    for (int rank = 0; rank < 3; rank++)
+        killed_rank(rank);
+    signalled_launcher(SIGINT);
+    signalled_launcher(SIGTERM);
+    signalled_launcher(SIGKILL);
+    full_disk(false);
+    full_disk(true);
+    reader_that_leaves(0);
+    reader_that_leaves(3);
+    return cases_done();
+}

@@ -1,0 +1,273 @@
+/* tests/spmd/test_batch.c - what a request gets does not depend on its company, its chunks, or (the tokens) on the number
+ * of ranks. The real scheduler and engine on small checkpoints; on N ranks, next to one rank of its own within rank 0. */
+#include "coordinator/scheduler.h"
+#include "rank/fatal.h"
+#include "rank/instance.h"
+#include "rank/loop.h"
+#include "tests/support/tap.h"
+#include "tests/unit/letters.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIXTURES   "tests/parity/fixtures"
+#define N_REQUESTS 9
+#define MAX_TOKENS 30
+#define MAX_LEN    56 /* positions of the shortest model used here */
+
+static struct tokenizer *tokenizer;
+
+/* What a request came to. */
+struct outcome {
+    int n;
+    int32_t token[MAX_TOKENS];
+    uint64_t logits; /* digest of every row of logits that was sampled from, and of the log-probabilities */
+};
+
+struct run {
+    struct scheduler scheduler;
+    struct request request[N_REQUESTS];
+    struct outcome outcome[N_REQUESTS];
+    int vocab, most_at_once;
+};
+
+static uint64_t digest(uint64_t hash, const void *data, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ ((const unsigned char *)data)[i]) * 1099511628211ull;
+    return hash;
+}
+
+static void make_rules(struct request_rules rules[N_REQUESTS])
+{
+    static const int max_tokens[N_REQUESTS] = {12, 20, 8, 30, 5, 16, 10, 26, 1};
+    for (int i = 0; i < N_REQUESTS; i++) {
+        rules[i] = (struct request_rules){.max_tokens = max_tokens[i], .skip_special = true};
+        rules[i].sampling =
+            (struct sampling){.top_p = 1, .repetition_penalty = 1, .seed = 40 + (uint64_t)i, .n_top = 3};
+    }
+    rules[1].sampling.temperature = 0.9f;
+    rules[3].sampling.temperature = 1.3f;
+    rules[3].sampling.top_k = 20;
+    rules[4].sampling.temperature = 1;
+    rules[4].sampling.top_p = 0.8f;
+    rules[5].sampling.repetition_penalty = 1.3f;
+    rules[5].sampling.presence_penalty = 0.2f;
+    rules[5].sampling.frequency_penalty = 0.1f;
+    rules[7].sampling.temperature = 0.7f;
+    rules[7].sampling.min_p = 0.02f;
+    rules[7].sampling.min_tokens = 20;
+    rules[7].sampling.n_eos = 1;
+    rules[7].sampling.eos[0] = 5;
+    rules[7].n_stop_ids = 1;
+    rules[7].stop_id[0] = 5;
+}
+
+static void make_prompt(struct request *r, int index, int vocab)
+{
+    static const int length[N_REQUESTS] = {1, 3, 17, 5, 33, 16, 9, 30, 48};
+    r->index = index;
+    r->slot = -1;
+    r->prompt.n = r->prompt.capacity = (size_t)length[index];
+    r->prompt.id = calloc(r->prompt.n, sizeof *r->prompt.id);
+    for (int i = 0; i < length[index]; i++)
+        r->prompt.id[i] = (i * i * 13 + i * 7 + index * 31) % vocab;
+}
+
+static int next(void *context, struct plan *plan, struct err *e)
+{
+    struct run *r = context;
+    (void)e;
+    if (!scheduler_busy(&r->scheduler))
+        plan->kind = PLAN_STOP;
+    else
+        scheduler_plan(&r->scheduler, plan);
+    if (plan->n_seqs > r->most_at_once)
+        r->most_at_once = plan->n_seqs;
+    return 0;
+}
+
+static int accept(void *context, const struct step_result *result, struct err *e)
+{
+    struct run *r = context;
+    const struct flight *f = &r->scheduler.flight[result->step % SCHEDULER_FLIGHTS];
+    const float *logits = result->logits;
+    for (int i = 0; i < result->n_sampled; i++) {
+        struct outcome *o = &r->outcome[f->request[i]->index];
+        const struct sampled *s = &result->sampled[i];
+        o->token[o->n++] = s->token;
+        o->logits = digest(o->logits, logits + (size_t)i * (size_t)r->vocab, (size_t)r->vocab * sizeof *logits);
+        o->logits = digest(o->logits, &s->logprob, sizeof s->logprob);
+        o->logits = digest(o->logits, s->top_id, 3 * sizeof s->top_id[0]);
+    }
+    return scheduler_accept(&r->scheduler, result, e);
+}
+
+/* How a run is cut up. */
+struct shape {
+    int max_batch_tokens, max_seqs, n_blocks;
+};
+
+static void open_instance(struct instance *i, struct world *w, const char *fixture, const struct shape *s)
+{
+    char dir[256];
+    struct err e = {0};
+    struct model_config m = {0};
+    struct checkpoint c = {0};
+    struct instance_setup setup = {.limits = {s->max_seqs, s->max_batch_tokens, MAX_LEN, s->max_seqs, s->n_blocks},
+                                   .kv_bytes = -1,
+                                   .threads = 1,
+                                   .progress = PROGRESS_NEVER};
+    (void)snprintf(dir, sizeof dir, "%s/%s", FIXTURES, fixture);
+    if (w->rank == 0 && model_config_read(&m, dir, &e) == 0)
+        (void)checkpoint_open(&c, dir, &e);
+    fatal_agree(w, &e);
+    instance_open(i, w, &m, &c, &setup, &e);
+}
+
+/* Requests [first, first + n) together. Collective over w; outcomes on its rank 0. */
+static void run_some(struct instance *i, struct run *r, int first, int n)
+{
+    struct err e = {0};
+    struct request_rules rules[N_REQUESTS];
+    const struct loop_client client = {r, next, accept};
+    make_rules(rules);
+    r->vocab = i->network.config.vocab;
+    if (i->engine.world->rank == 0) {
+        if (scheduler_open(&r->scheduler, &i->engine.limits, tokenizer, &e) != 0)
+            fatal(&e);
+        for (int k = first; k < first + n; k++) {
+            r->request[k].rules = &rules[k];
+            make_prompt(&r->request[k], k, r->vocab);
+            if (scheduler_add(&r->scheduler, &r->request[k], &e) != 0)
+                fatal(&e);
+        }
+    }
+    loop_run(&i->engine, &client, &e);
+    for (int k = first; k < first + n; k++)
+        request_close(&r->request[k]);
+    scheduler_close(&r->scheduler);
+}
+
+static void run_shape(struct run *r, struct world *w, const char *fixture, const struct shape *s)
+{
+    struct instance i;
+    memset(r, 0, sizeof *r);
+    open_instance(&i, w, fixture, s);
+    run_some(&i, r, 0, N_REQUESTS);
+    instance_close(&i);
+}
+
+/* Each request alone, one after the other in the same memory. */
+static void run_alone(struct run *r, struct world *w, const char *fixture)
+{
+    struct instance i;
+    memset(r, 0, sizeof *r);
+    open_instance(&i, w, fixture, &(struct shape){64, 1, 4});
+    for (int k = 0; k < N_REQUESTS; k++)
+        run_some(&i, r, k, 1);
+    instance_close(&i);
+}
+
+static bool same_tokens(const struct run *a, const struct run *b)
+{
+    bool same = true;
+    for (int k = 0; k < N_REQUESTS; k++)
+        same = same && a->outcome[k].n == b->outcome[k].n && a->outcome[k].n > 0 &&
+               memcmp(a->outcome[k].token, b->outcome[k].token, sizeof a->outcome[k].token) == 0;
+    return same;
+}
+
+static bool same_logits(const struct run *a, const struct run *b)
+{
+    bool same = true;
+    for (int k = 0; k < N_REQUESTS; k++)
+        same = same && a->outcome[k].logits == b->outcome[k].logits;
+    return same;
+}
+
+/* Are all ranks' devices of one opinion? Their histories hold every token that was ever fed. */
+static bool same_history(const struct instance *i)
+{
+    const struct sampler *s = &i->engine.sampler;
+    unsigned long long mine = digest(1, s->history, (size_t)s->n_slots * (size_t)s->max_len * sizeof *s->history);
+    unsigned long long low, high;
+    mine = digest(mine, s->last_token, (size_t)s->n_slots * sizeof *s->last_token);
+    MPI_CHECK(MPI_Allreduce(&mine, &low, 1, MPI_UNSIGNED_LONG_LONG, MPI_MIN, MPI_COMM_WORLD));
+    MPI_CHECK(MPI_Allreduce(&mine, &high, 1, MPI_UNSIGNED_LONG_LONG, MPI_MAX, MPI_COMM_WORLD));
+    return low == high;
+}
+
+static void check_companies(struct world *w, const char *fixture, const struct run *alone)
+{
+    static const struct shape shape[] = {{5, 4, 16}, {16, 3, 12}, {64, 9, 36}, {9, 9, 36}, {64, 9, 7}};
+    for (size_t k = 0; k < sizeof shape / sizeof shape[0]; k++) {
+        struct run run;
+        const struct shape *s = &shape[k];
+        run_shape(&run, w, fixture, s);
+        char name[120];
+        (void)snprintf(name, sizeof name, "%s, %d ranks, %d tokens a step, %d at once, %d blocks", fixture, w->n_ranks,
+                       s->max_batch_tokens, s->max_seqs, s->n_blocks);
+        bool me = w->rank == 0;
+        tap_all(!me || same_tokens(&run, alone), "other tokens", "%s: tokens as alone", name);
+        tap_all(!me || same_logits(&run, alone), "other bits", "%s: logits as alone", name);
+        tap_all(!me || run.most_at_once > 1, "one after the other", "%s: sequences ran together", name);
+    }
+}
+
+static void check_ranks(struct world *w, const char *fixture)
+{
+    struct instance i;
+    struct run run = {0};
+    open_instance(&i, w, fixture, &(struct shape){32, 5, 20});
+    int heads = range_length(i.network.shard.heads), fewest = 0;
+    run_some(&i, &run, 0, N_REQUESTS);
+    tap_all(same_history(&i), "other tokens", "%s, %d ranks: every rank fed and sampled the same tokens", fixture,
+            w->n_ranks);
+    MPI_CHECK(MPI_Allreduce(&heads, &fewest, 1, MPI_INT, MPI_MIN, w->comm));
+    if (i.network.config.n_heads < w->n_ranks)
+        tap_all(fewest == 0, "all have heads", "%s, %d ranks: a rank without any head takes part", fixture, w->n_ranks);
+    instance_close(&i);
+}
+
+static void check_fixture(struct world *w, struct world *self, const char *fixture)
+{
+    struct run alone, one = {0};
+    run_alone(&alone, w, fixture);
+    if (w->rank == 0)
+        run_alone(&one, self, fixture);
+    int differ = 0;
+    for (int k = 0; k < N_REQUESTS && w->rank == 0; k++)
+        for (int j = 0; j < k; j++)
+            differ += alone.outcome[j].logits != alone.outcome[k].logits;
+    tap_all(w->rank != 0 || differ == N_REQUESTS * (N_REQUESTS - 1) / 2, "equal digests",
+            "%s: different requests have different logits", fixture);
+    tap_all(w->rank != 0 || same_tokens(&alone, &one), "other tokens", "%s: the tokens of %d ranks are those of one",
+            fixture, w->n_ranks);
+    check_companies(w, fixture, &alone);
+    check_ranks(w, fixture);
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const fixture[] = {"llama-14-2-gelu",     "gptj-3h",        "bloom-5h-postln-noprefix",
+                                          "llama-dynamic-cross", "mistral-window", "opt-350m-noprefix"};
+    struct err e = {0};
+    struct world w;
+    if (world_open(&w, &argc, &argv, &e) != 0)
+        fatal(&e);
+    struct world self = w;
+    self.comm = self.node = MPI_COMM_SELF;
+    self.rank = self.node_rank = 0;
+    self.n_ranks = self.n_node_ranks = 1;
+    tokenizer = letters_open();
+    if (tokenizer == NULL)
+        return 98;
+    for (size_t i = 0; i < sizeof fixture / sizeof fixture[0]; i++)
+        check_fixture(&w, &self, fixture[i]);
+    tokenizer_close(&tokenizer);
+    int status = tap_done();
+    world_close(&w);
+    return status;
+}

@@ -1,0 +1,136 @@
+/* tests/spmd/test_comm.c - rank/comm_mpi.c: exact sums, equal bits, and sums that do not depend on the message's size. */
+#include "rank/comm.h"
+#include "rank/fatal.h"
+#include "tests/support/tap.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST 100003
+
+static struct queue q = {.act = DTYPE_F32, .n_threads = 1};
+
+/* Some number with all its bits in use; of mixed sign and size, so that the order of a sum shows. */
+static float awkward(int rank, size_t i)
+{
+    uint64_t x = (i + 1) * 0x9e3779b97f4a7c15u + (uint64_t)(rank + 1) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 30) * 0x94d049bb133111ebu;
+    return ldexpf((float)(int32_t)(x >> 32) / 2147483648.0f, (int)(x % 24) - 12);
+}
+
+static bool equal_on_all_ranks(const float *x, size_t n)
+{
+    unsigned long long hash = 1469598103934665603ull, low, high;
+    for (size_t i = 0; i < n * sizeof *x; i++)
+        hash = (hash ^ ((const unsigned char *)x)[i]) * 1099511628211ull;
+    MPI_CHECK(MPI_Allreduce(&hash, &low, 1, MPI_UNSIGNED_LONG_LONG, MPI_MIN, MPI_COMM_WORLD));
+    MPI_CHECK(MPI_Allreduce(&hash, &high, 1, MPI_UNSIGNED_LONG_LONG, MPI_MAX, MPI_COMM_WORLD));
+    return low == high;
+}
+
+static void check_exact(struct comm *c, float *x, size_t n)
+{
+    bool exact = true, guarded = true;
+    double ranks = c->n_ranks;
+    for (size_t i = 0; i < n; i++)
+        x[i] = (float)((double)(i % 1000) * (c->rank + 1) - 300);
+    x[n] = 12345; /* one beyond the end */
+    uint64_t calls = c->n_all_reduces;
+    comm_all_reduce(c, &q, x, n);
+    for (size_t i = 0; i < n; i++)
+        exact = exact && (double)x[i] == (double)(i % 1000) * ranks * (ranks + 1) / 2 - 300 * ranks;
+    guarded = x[n] == 12345;
+    tap_all(exact && guarded && c->n_all_reduces == calls + 1, guarded ? "another sum" : "wrote beyond the end",
+            "all-reduce of %zu whole numbers on %d ranks", n, c->n_ranks);
+    for (size_t i = 0; i < n; i++)
+        x[i] = awkward(c->rank, i);
+    comm_all_reduce(c, &q, x, n);
+    tap_all(equal_on_all_ranks(x, n), "other bits", "all-reduce of %zu numbers gives every rank the same bits", n);
+}
+
+/* Element i of every size is the sum in rank order: so it depends on no other element. */
+static void check_order(struct comm *c, float *x)
+{
+    static const size_t size[] = {1, 7, 4096, 16383, 16384, 16385, 40000, MOST};
+    for (size_t k = 0; k < sizeof size / sizeof size[0]; k++) {
+        bool same = true;
+        for (size_t i = 0; i < size[k]; i++)
+            x[i] = awkward(c->rank, i);
+        comm_all_reduce(c, &q, x, size[k]);
+        for (size_t i = 0; i < size[k]; i++) {
+            float sum = awkward(0, i);
+            for (int r = 1; r < c->n_ranks; r++)
+                sum += awkward(r, i);
+            same = same && memcmp(&sum, &x[i], sizeof sum) == 0;
+        }
+        tap_all(same, "another sum", "an element's sum among %zu is the one in rank order", size[k]);
+    }
+}
+
+static void check_gather(struct comm *c, const size_t *n, const char *name)
+{
+    size_t total = 0, mine = 0;
+    for (int r = 0; r < c->n_ranks; r++) {
+        mine += r < c->rank ? n[r] : 0;
+        total += n[r];
+    }
+    float *in = malloc((n[c->rank] + 1) * sizeof *in), *out = malloc((total + 1) * sizeof *out);
+    for (size_t i = 0; i < n[c->rank]; i++)
+        in[i] = awkward(7, mine + i);
+    for (size_t i = 0; i <= total; i++)
+        out[i] = NAN;
+    out[total] = 12345;
+    comm_all_gather(c, &q, out, in, n);
+    bool same = out[total] == 12345;
+    for (size_t i = 0; i < total; i++)
+        same = same && out[i] == awkward(7, i);
+    tap_all(same, "other elements", "all-gather on %d ranks: %s", c->n_ranks, name);
+    free(in);
+    free(out);
+}
+
+static void check_gathers(struct comm *c)
+{
+    size_t even[64], uneven[64], zeros[64], last[64], none[64];
+    for (int r = 0; r < c->n_ranks; r++) {
+        even[r] = 1000;
+        uneven[r] = (size_t)(r * r * 777 + 1);
+        zeros[r] = r % 2 == 0 ? 0 : 50;
+        last[r] = r == c->n_ranks - 1 ? 30000 : 0;
+        none[r] = 0;
+    }
+    check_gather(c, even, "even counts");
+    check_gather(c, uneven, "uneven counts");
+    check_gather(c, zeros, "every other rank has nothing");
+    check_gather(c, last, "only the last rank has something");
+    check_gather(c, none, "nobody has anything");
+}
+
+int main(int argc, char **argv)
+{
+    static const size_t size[] = {1, 7, 16383, 16384, 16385, MOST};
+    struct err e = {0};
+    struct world w;
+    struct comm c;
+    if (world_open(&w, &argc, &argv, &e) != 0)
+        fatal(&e);
+    (void)comm_open_mpi(&c, &w, MOST, &e);
+    fatal_agree(&w, &e);
+    float *x = malloc((MOST + 1) * sizeof *x);
+    for (size_t k = 0; k < sizeof size / sizeof size[0]; k++)
+        check_exact(&c, x, size[k]);
+    comm_all_reduce(&c, &q, x, 0);
+    check_order(&c, x);
+    check_gathers(&c);
+    struct comm large;
+    struct err too_large = {0};
+    tap_all(comm_open_mpi(&large, &w, (size_t)1 << 31, &too_large) != 0 && too_large.code == ERR_UNSUPPORTED,
+            "accepted", "sums of more than 2^31 - 1 elements are refused");
+    comm_close(&c);
+    comm_close(&c);
+    free(x);
+    int status = tap_done();
+    world_close(&w);
+    return status;
+}

@@ -1,0 +1,261 @@
+/* tests/spmd/test_engine.c - rank/engine.c and step.c: a step takes no memory, and what was taken at the start suffices. */
+#include "rank/fatal.h"
+#include "rank/instance.h"
+#include "rank/loop.h"
+#include "tests/support/tap.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- every allocation of the process passes through here; free() stays the C library's ---- */
+
+#if defined __SANITIZE_ADDRESS__
+#define COUNTS 0 /* the sanitizer has its own */
+#else
+#define COUNTS 1
+
+extern void *__libc_malloc(size_t bytes);
+extern void *__libc_calloc(size_t n, size_t size);
+extern void *__libc_realloc(void *p, size_t bytes);
+extern void *__libc_memalign(size_t align, size_t bytes);
+extern char __executable_start, etext; /* of the linker: this program, without the libraries */
+#endif
+
+#define SEPARATE __attribute__((noinline)) /* inlined, it would see its caller's caller */
+
+static _Atomic int counting, n_ours, n_all;
+
+#if COUNTS
+static void count(const void *caller)
+{
+    if (!counting)
+        return;
+    n_all++;
+    if ((const char *)caller >= &__executable_start && (const char *)caller < &etext)
+        n_ours++;
+}
+
+SEPARATE void *malloc(size_t bytes)
+{
+    count(__builtin_return_address(0));
+    return __libc_malloc(bytes);
+}
+
+SEPARATE void *calloc(size_t n, size_t size)
+{
+    count(__builtin_return_address(0));
+    return __libc_calloc(n, size);
+}
+
+SEPARATE void *realloc(void *p, size_t bytes)
+{
+    count(__builtin_return_address(0));
+    return __libc_realloc(p, bytes);
+}
+
+SEPARATE void *aligned_alloc(size_t align, size_t bytes)
+{
+    count(__builtin_return_address(0));
+    return __libc_memalign(align, bytes);
+}
+
+SEPARATE int posix_memalign(void **p, size_t align, size_t bytes)
+{
+    count(__builtin_return_address(0));
+    *p = __libc_memalign(align, bytes);
+    return *p != NULL ? 0 : ENOMEM;
+}
+#endif
+
+/* ---- plans: prompts in chunks, then decode, all by this rank itself ---- */
+
+#define N_SEQS 4
+#define PROMPT 20
+#define CHUNK  10
+
+struct run {
+    struct instance instance;
+    struct plan plan;
+    struct world *w;
+    uint64_t step;
+};
+
+static void start(struct run *r, int slot)
+{
+    struct plan *p = &r->plan;
+    p->start[p->n_starts++] = (struct plan_start){.slot = slot,
+                                                  .sampling = {.top_p = 0.9f,
+                                                               .temperature = slot % 2 == 0 ? 0 : 1,
+                                                               .repetition_penalty = 1.1f,
+                                                               .n_top = 3,
+                                                               .prompt_len = PROMPT}};
+    for (int i = 0; i < limits_blocks_per_slot(&p->limits); i++)
+        p->block[p->n_blocks++] = (struct plan_block){slot, i, i * N_SEQS + slot};
+}
+
+static void go(struct run *r, struct step_result *result)
+{
+    loop_share(&r->plan, r->w, r->instance.network.config.vocab);
+    engine_step(&r->instance.engine, &r->plan, result);
+}
+
+/* One step: `n` tokens of every sequence from position pos on. */
+static void step(struct run *r, int pos, int n, struct step_result *result)
+{
+    struct plan *p = &r->plan;
+    plan_reset(p, r->step++);
+    for (int slot = 0; slot < N_SEQS && r->w->rank == 0; slot++) {
+        bool prompt = pos < PROMPT;
+        if (pos == 0)
+            start(r, slot);
+        int sample = pos + n >= PROMPT;
+        p->seq[p->n_seqs++] = (struct plan_seq){slot, n, pos, prompt ? PROMPT : pos + 1, sample, sample};
+        for (int i = 0; i < n; i++)
+            p->token[p->n_tokens++] = prompt ? (pos + i + slot) % 50 : -1;
+    }
+    go(r, result);
+}
+
+static void open_run(struct run *r, struct world *w, struct model_config *m, const char *dir, struct limits limits)
+{
+    struct err e = {0};
+    struct checkpoint c = {0};
+    struct instance_setup setup = {
+        .limits = limits, .kv_bytes = -1, .threads = 1, .progress = PROGRESS_NEVER, .dummy = dir == NULL};
+    memset(r, 0, sizeof *r);
+    r->w = w;
+    if (w->rank == 0 && dir != NULL && model_config_read(m, dir, &e) == 0)
+        (void)checkpoint_open(&c, dir, &e);
+    fatal_agree(w, &e);
+    instance_open(&r->instance, w, m, &c, &setup, &e);
+    if (plan_open(&r->plan, &setup.limits, &e) != 0)
+        fatal(&e);
+}
+
+static void close_run(struct run *r)
+{
+    plan_close(&r->plan);
+    instance_close(&r->instance);
+}
+
+/* From the second request of a slot on, nothing is taken any more. MPI may: it counts only what this program asks for,
+ * and on one rank, where a step does not call MPI, everything. */
+static void check_allocations(struct world *w, const char *dir)
+{
+    struct run r;
+    struct model_config m = {0};
+    struct step_result result;
+    char reason[100];
+    open_run(&r, w, &m, dir, (struct limits){N_SEQS, N_SEQS * CHUNK, 64, N_SEQS, 4 * N_SEQS});
+    for (int round = 0; round < 2; round++) {
+        n_ours = n_all = 0;
+        counting = round > 0;
+        for (int pos = 0; pos < PROMPT; pos += CHUNK)
+            step(&r, pos, CHUNK, &result);
+        for (int pos = PROMPT; pos < PROMPT + 20; pos++)
+            step(&r, pos, 1, &result);
+        counting = 0;
+    }
+    bool none = n_ours == 0 && (w->n_ranks > 1 || n_all == 0);
+    snprintf(reason, sizeof reason, "%d allocations, %d of them by this program", n_all, n_ours);
+    tap_all(none && result.n_sampled == N_SEQS, reason, "%s, %d ranks: steps take no memory", dir, w->n_ranks);
+    close_run(&r);
+}
+
+/* The counter itself must count. */
+static void check_counter(void)
+{
+    counting = 1;
+    n_ours = 0;
+    void *volatile p = malloc(100);
+    free(p);
+    p = calloc(3, 5);
+    free(p);
+    counting = 0;
+    char reason[60];
+    snprintf(reason, sizeof reason, "%d counted, %d of all", n_ours, n_all);
+    tap_all(n_ours == (COUNTS ? 2 : 0), reason, "allocations of this program are counted");
+}
+
+/* An embedding wider than the rest of the model (OPT-350m has a narrower one): its all-reduce is the largest of a step. */
+static void check_wide_embedding(struct world *w)
+{
+    static const char config[] =
+        "{\"model_type\": \"opt\", \"vocab_size\": 60, \"hidden_size\": 8, \"word_embed_proj_dim\": 512, \"ffn_dim\": "
+        "16, "
+        "\"num_attention_heads\": 2, \"num_hidden_layers\": 1, \"max_position_embeddings\": 300, "
+        "\"torch_dtype\": \"float32\"}";
+    struct run r;
+    struct err e = {0};
+    struct model_config m = {0};
+    struct step_result result;
+    if (w->rank == 0)
+        (void)model_config_parse(&m, config, sizeof config - 1, "wide", &e);
+    fatal_agree(w, &e);
+    open_run(&r, w, &m, NULL, (struct limits){1, 280, 300, 1, 20});
+    plan_reset(&r.plan, 0);
+    if (w->rank == 0) {
+        struct plan *p = &r.plan;
+        p->start[p->n_starts++] = (struct plan_start){.sampling = {.top_p = 1, .repetition_penalty = 1}};
+        for (int i = 0; i < 18; i++)
+            p->block[p->n_blocks++] = (struct plan_block){0, i, i};
+        p->seq[p->n_seqs++] = (struct plan_seq){0, 280, 0, 280, 1, 1};
+        for (int i = 0; i < 280; i++)
+            p->token[p->n_tokens++] = i % 60;
+    }
+    go(&r, &result);
+    tap_all(result.n_sampled == 1, "no token", "an embedding 64 times as wide as the model, %d ranks", w->n_ranks);
+    close_run(&r);
+}
+
+/* MPI counts in int. */
+static void check_many_logits(struct world *w)
+{
+    struct err e = {0};
+    struct engine g;
+    struct queue q = {.act = DTYPE_F32, .n_threads = 1};
+    struct network n = {.config = {.hidden = 8, .embed_dim = 8, .vocab = 1 << 24}};
+    const struct limits limits = {128, 128, 16, 128, 128};
+    if (w->n_ranks == 1)
+        return;
+    int rc = engine_open(&g, w, &n, &limits, &ops_cpu, &q, &e);
+    tap_all(rc == -1 && e.code == ERR_UNSUPPORTED, e.text, "128 rows of 16777216 logits are refused, %d ranks",
+            w->n_ranks);
+    engine_close(&g);
+}
+
+/* A plan of nothing, as a coordinator makes it when everybody waits. */
+static void check_empty_step(struct world *w)
+{
+    struct run r;
+    struct model_config m = {0};
+    struct step_result result = {.n_sampled = 99, .n_rows = 99};
+    open_run(&r, w, &m, "tests/parity/fixtures/llama-14-2-gelu", (struct limits){1, 8, 16, 1, 1});
+    plan_reset(&r.plan, 5);
+    go(&r, &result);
+    tap_all(result.n_sampled == 0 && result.n_rows == 0 && result.step == 5, "something",
+            "a step without sequences, %d ranks", w->n_ranks);
+    close_run(&r);
+}
+
+int main(int argc, char **argv)
+{
+    struct err e = {0};
+    struct world w;
+    if (world_open(&w, &argc, &argv, &e) != 0)
+        fatal(&e);
+    check_counter();
+    static const char *const dir[] = {"tests/parity/fixtures/llama-14-2-gelu", "tests/parity/fixtures/gptj-3h",
+                                      "tests/parity/fixtures/opt-350m-noprefix", "tests/parity/fixtures/bloom-8h"};
+    for (size_t i = 0; i < sizeof dir / sizeof dir[0]; i++)
+        check_allocations(&w, dir[i]);
+    check_wide_embedding(&w);
+    check_many_logits(&w);
+    check_empty_step(&w);
+    int status = tap_done();
+    world_close(&w);
+    return status;
+}

@@ -1,0 +1,122 @@
+/* tests/spmd/test_loop.c - rank/loop.c: plans arrive as they were sent, and who waits sleeps. */
+#include "base/clock.h"
+#include "rank/fatal.h"
+#include "rank/loop.h"
+#include "tests/support/tap.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define VOCAB 50000
+
+static const struct limits limits = {64, 8192, 4096, 64, 5000};
+
+/* A plan of n tokens over as many sequences as it takes, the same on every rank that computes it. */
+static void fill(struct plan *p, uint64_t step, int n_tokens, int n_blocks)
+{
+    plan_reset(p, step);
+    for (int left = n_tokens; left > 0;) {
+        int n = left < 4096 ? left : 4096;
+        p->seq[p->n_seqs] = (struct plan_seq){p->n_seqs, n, 0, n, 1, 1};
+        p->start[p->n_starts] = (struct plan_start){.slot = p->n_seqs, .sampling = {.seed = step, .top_p = 0.5f}};
+        p->n_starts++;
+        p->n_seqs++;
+        left -= n;
+    }
+    for (int i = 0; i < n_tokens; i++)
+        p->token[p->n_tokens++] = (int32_t)((uint64_t)i * 7919 + step) % VOCAB;
+    for (int i = 0; i < n_blocks; i++)
+        p->block[p->n_blocks++] = (struct plan_block){i % 64, i / 64, (i * 31) % 5000};
+}
+
+static bool same_plan(const struct plan *a, const struct plan *b)
+{
+    return a->step == b->step && a->kind == b->kind && a->n_seqs == b->n_seqs && a->n_tokens == b->n_tokens &&
+           a->n_starts == b->n_starts && a->n_blocks == b->n_blocks &&
+           memcmp(a->seq, b->seq, (size_t)a->n_seqs * sizeof *a->seq) == 0 &&
+           memcmp(a->start, b->start, (size_t)a->n_starts * sizeof *a->start) == 0 &&
+           memcmp(a->block, b->block, (size_t)a->n_blocks * sizeof *a->block) == 0 &&
+           memcmp(a->token, b->token, (size_t)a->n_tokens * sizeof *a->token) == 0;
+}
+
+static void check_sizes(const struct world *w, struct plan *p, struct plan *want)
+{
+    /* Around the first broadcast's 4096 bytes, then far beyond, then small again over what the large one left. */
+    static const struct {
+        int tokens, blocks;
+    } size[] = {{0, 0}, {1, 0}, {200, 2}, {300, 0}, {1, 110}, {1, 111}, {1, 112}, {1, 113}, {8192, 4096}, {1, 1}};
+    for (size_t i = 0; i < sizeof size / sizeof size[0]; i++) {
+        fill(want, i + 1, size[i].tokens, size[i].blocks);
+        size_t bytes = plan_pack(want);
+        plan_reset(p, 0);
+        if (w->rank == 0)
+            fill(p, i + 1, size[i].tokens, size[i].blocks);
+        loop_share(p, w, VOCAB);
+        tap_all(same_plan(p, want), "another plan", "a plan of %zu bytes arrives on %d ranks", bytes, w->n_ranks);
+    }
+    bool all = true;
+    for (int bytes = 4000; bytes < 4200; bytes += 4) { /* every size around the border, one token apart */
+        int rest = (bytes - PLAN_HEADER_BYTES - (int)sizeof(struct plan_seq) - (int)sizeof(struct plan_start)) / 4;
+        fill(want, (uint64_t)bytes, rest, 0);
+        plan_reset(p, 0);
+        if (w->rank == 0)
+            fill(p, (uint64_t)bytes, rest, 0);
+        loop_share(p, w, VOCAB);
+        all = all && same_plan(p, want);
+    }
+    tap_all(all, "another plan", "plans around the size of the first broadcast arrive on %d ranks", w->n_ranks);
+}
+
+static void check_stop(const struct world *w, struct plan *p)
+{
+    plan_reset(p, 99);
+    if (w->rank == 0)
+        p->kind = PLAN_STOP;
+    loop_share(p, w, VOCAB);
+    tap_all(p->kind == PLAN_STOP && p->step == 99 && p->n_seqs == 0, "another plan", "STOP arrives");
+}
+
+static double cpu_seconds(void)
+{
+    struct rusage u;
+    (void)getrusage(RUSAGE_SELF, &u);
+    return (double)u.ru_utime.tv_sec + (double)u.ru_stime.tv_sec +
+           1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+}
+
+static void check_sleep(const struct world *w, struct plan *p)
+{
+    char reason[100];
+    MPI_CHECK(MPI_Barrier(MPI_COMM_WORLD));
+    double cpu = cpu_seconds(), started = seconds_now();
+    if (w->rank == 0) {
+        (void)usleep(1000000);
+        fill(p, 5, 1, 0);
+    }
+    loop_share(p, w, VOCAB);
+    cpu = cpu_seconds() - cpu;
+    double waited = seconds_now() - started;
+    snprintf(reason, sizeof reason, "%.3f s of CPU in %.3f s", cpu, waited);
+    tap_all(p->step == 5 && waited > 0.9 && cpu < 0.2, reason, "ranks that wait a second for a plan sleep");
+}
+
+int main(int argc, char **argv)
+{
+    struct err e = {0};
+    struct world w;
+    struct plan p, want;
+    if (world_open(&w, &argc, &argv, &e) != 0)
+        fatal(&e);
+    if (plan_open(&p, &limits, &e) != 0 || plan_open(&want, &limits, &e) != 0)
+        fatal(&e);
+    check_sizes(&w, &p, &want);
+    check_stop(&w, &p);
+    check_sleep(&w, &p);
+    plan_close(&p);
+    plan_close(&want);
+    int status = tap_done();
+    world_close(&w);
+    return status;
+}
