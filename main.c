@@ -16,7 +16,8 @@
 static struct instance_setup make_setup(const struct options *o, const struct model_config *m, int longest, int n_seqs)
 {
     struct instance_setup setup = {
-        .kv_bytes = o->kv_cache_bytes, .threads = (int32_t)o->threads, .progress = (int32_t)o->progress};
+        .kv_bytes = o->kv_cache_bytes, .threads = (int32_t)o->threads, .progress = (int32_t)o->progress,
+        .device = (int32_t)o->device};
     struct limits *l = &setup.limits;
     int64_t len = o->max_model_len > 0 ? o->max_model_len : longest;
     if (m->positions_end && len > m->max_positions)
@@ -36,8 +37,6 @@ static int open_generate(struct generate *g, const struct options *o, struct mod
 {
     if (o->model == NULL)
         return ERR(e, ERR_USAGE, "generate needs --model DIR");
-    if (o->device == DEVICE_CUDA)
-        return ERR(e, ERR_UNSUPPORTED, "--device cuda: this build has only the cpu backend");
     if (o->max_batch_tokens < o->max_batch)
         return ERR(e, ERR_USAGE,
                    "--max-batch-tokens %lld is less than --max-batch %lld: each running sequence needs one token",

@@ -161,7 +161,7 @@ static int read_sampling(struct request_rules *rules, const struct options *o, c
     s->top_p = (float)chosen(o->top_p, with, "top_p", 1, 0, 1, what, e);
     s->min_p = (float)chosen(o->min_p, with, "min_p", 0, 0, 1, what, e);
     s->top_k = o->top_k >= -1 ? (int32_t)o->top_k
-               : with != NULL ? (int32_t)json_get_int(with, "top_k", 0, 0, 1 << 24, what, e)
+               : with != NULL ? (int32_t)json_get_int(with, "top_k", 0, -1, 1 << 24, what, e)
                               : 0;
     s->top_k = s->top_k < 0 ? 0 : s->top_k;
     s->repetition_penalty = (float)chosen(o->repetition_penalty, g, "repetition_penalty", 1, 0.01, 100, what, e);

@@ -108,8 +108,6 @@ static int open_model(const struct options *o, struct model_config *m, struct ch
 {
     bool dummy = o->load_format == LOAD_DUMMY;
     size_t bytes = 0;
-    if (o->device == DEVICE_CUDA)
-        return ERR(e, ERR_UNSUPPORTED, "--device cuda: this build has only the cpu backend");
     if ((o->model != NULL) == (o->config != NULL))
         return ERR(e, ERR_USAGE, "bench needs one of --model DIR and --config FILE");
     if (o->config != NULL && !dummy)
@@ -202,7 +200,8 @@ static struct instance_setup make_setup(const struct options *o)
                                    .threads = (int32_t)o->threads,
                                    .progress = (int32_t)o->progress,
                                    .dummy = o->load_format == LOAD_DUMMY,
-                                   .dummy_seed = 1};
+                                   .dummy_seed = 1,
+                                   .device = (int32_t)o->device};
     setup.limits.n_blocks = limits_blocks_per_slot(&setup.limits);
     return setup;
 }

@@ -2,6 +2,16 @@
 #include "rank/comm.h"
 #include "base/clock.h"
 
+int comm_open(struct comm *c, const struct world *w, const struct ops *ops, size_t max_count, struct err *e)
+{
+#ifdef LOCKSTEP_CUDA
+    if (ops == &ops_cuda)
+        return comm_open_nccl(c, w, e);
+#endif
+    (void)ops;
+    return comm_open_mpi(c, w, max_count, e);
+}
+
 void comm_all_reduce(struct comm *c, struct queue *q, void *data, size_t n)
 {
     double start = seconds_now();

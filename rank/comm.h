@@ -1,4 +1,4 @@
-/* rank/comm.h - the collectives of a step, on device memory. comm_mpi.c serves host memory; comm_nccl.c will serve GPUs. */
+/* rank/comm.h - the collectives of a step, on device memory. comm_mpi.c serves host memory, comm_nccl.c GPUs. */
 #ifndef RANK_COMM_H
 #define RANK_COMM_H
 
@@ -27,6 +27,14 @@ struct comm {
 
 /* Host memory over MPI. max_count: elements of the largest all-reduce. Allocates its scratch here. Local. */
 int comm_open_mpi(struct comm *c, const struct world *w, size_t max_count, struct err *e);
+
+#ifdef LOCKSTEP_CUDA
+/* GPU memory over NCCL, on the device that is current. Collective. */
+int comm_open_nccl(struct comm *c, const struct world *w, struct err *e);
+#endif
+
+/* The one of these that serves the backend's memory. Collective. */
+int comm_open(struct comm *c, const struct world *w, const struct ops *ops, size_t max_count, struct err *e);
 
 void comm_all_reduce(struct comm *c, struct queue *q, void *data, size_t n);
 void comm_all_gather(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n);

@@ -56,7 +56,8 @@ _Noreturn void fatal(const struct err *e)
     if (self.rank != 0)
         (void)nanosleep(&pause, NULL);
     speak(e, self.n_ranks);
-    if (self.n_ranks != 1) /* a single rank has nobody to end, and MPI_Abort without mpirun -q prints lines of its own */
+    /* A single rank has nobody to end, and MPI_Abort without mpirun -q prints lines of its own. */
+    if (self.n_ranks != 1)
         (void)MPI_Abort(MPI_COMM_WORLD, e->code);
     _exit(e->code);
 }

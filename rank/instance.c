@@ -1,6 +1,7 @@
 /* rank/instance.c - see instance.h. Every phase ends in an agreement of all ranks. */
 #include "rank/instance.h"
 #include "base/log.h"
+#include "rank/device.h"
 #include "rank/fatal.h"
 #include "rank/fit.h"
 
@@ -35,8 +36,8 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     memset(i, 0, sizeof *i);
     MPI_CHECK(MPI_Bcast(setup, sizeof *setup, MPI_BYTE, 0, w->comm));
     (void)load_share_headers(m, c, w, e);
-    i->ops = &ops_cpu;
-    (void)i->ops->open(&i->q, 0, m->dtype, setup->threads > 0 ? setup->threads : w->n_threads, e);
+    (void)device_open(&i->ops, &i->q, (enum device_choice)setup->device, m->dtype,
+                      setup->threads > 0 ? setup->threads : w->n_threads, w, e);
     fatal_agree(w, e);
     if (i->ops->shares_host_memory && i->q.n_threads > w->n_cpus)
         log_warn("%d threads on the %d core%s that rank 0 may use: see mpirun --bind-to none or --map-by",

@@ -13,6 +13,7 @@ struct instance_setup {
     int32_t threads;      /* of a rank; -1: its share of the cores */
     int32_t progress;     /* enum progress_mode */
     int32_t dummy;        /* weights are noise, there is no checkpoint */
+    int32_t device;       /* enum device_choice */
     uint64_t dummy_seed;
 };
 

@@ -13,7 +13,7 @@
 /* One warp's keys and values, twice. */
 template <typename T, int HD>
 struct decode_warp {
-    T k[2][KV_BLOCK_TOKENS * tile_pitch<HD>()], v[2][KV_BLOCK_TOKENS * tile_pitch<HD>()];
+    T k[2][KV_BLOCK_TOKENS * attention_tile<HD>::pitch], v[2][KV_BLOCK_TOKENS * attention_tile<HD>::pitch];
 };
 
 template <typename T, int HD>
@@ -188,7 +188,7 @@ __device__ static inline void store_item(decode_shared<T, HD> *sh, const attenti
 
 /* grid: parts of the keys (1: whole items), n_kv_heads * n_parts of their query heads, groups of tokens_per_block */
 template <typename T, int HD>
-__global__ void __launch_bounds__(ATTENTION_WARPS * 32) attention_decode(attention_args<T> a)
+__global__ void __launch_bounds__(ATTENTION_WARPS * 32, HD <= 128 ? 3 : 1) attention_decode(attention_args<T> a)
 {
     extern __shared__ uint4 shared[];
     decode_shared<T, HD> *sh = (decode_shared<T, HD> *)shared;

@@ -14,8 +14,8 @@
 /* Shared memory: keys and values twice, then the queries of wide heads. */
 template <typename T, int HD>
 struct prefill_shared {
-    T k[2][PREFILL_BLOCKS * KV_BLOCK_TOKENS * tile_pitch<HD>()];
-    T v[2][PREFILL_BLOCKS * KV_BLOCK_TOKENS * tile_pitch<HD>()];
+    T k[2][PREFILL_BLOCKS * KV_BLOCK_TOKENS * attention_tile<HD>::pitch];
+    T v[2][PREFILL_BLOCKS * KV_BLOCK_TOKENS * attention_tile<HD>::pitch];
     uint4 query[ATTENTION_WARPS][attention_query<T, HD>::shared_bytes / 16 + 1];
 };
 
@@ -33,7 +33,7 @@ __device__ static inline void fetch_keys(prefill_shared<T, HD> *sh, int stage, u
     int warp = threadIdx.x / 32, block = key0 / KV_BLOCK_TOKENS + warp, at = block * KV_BLOCK_TOKENS;
     bool wanted = at <= run.seen.last && at + KV_BLOCK_TOKENS > run.seen.first;
     int id = wanted ? run.table[block] : -1;
-    const int skip = KV_BLOCK_TOKENS * tile_pitch<HD>();
+    const int skip = KV_BLOCK_TOKENS * attention_tile<HD>::pitch;
     copy_block<T, HD>(sh->k[stage] + warp * skip, a.k_cache, a, id, run.kv, at, run.seen);
     copy_block<T, HD>(sh->v[stage] + warp * skip, a.v_cache, a, id, run.kv, at, run.seen);
     if (threadIdx.x % 32 == 0)
@@ -114,7 +114,7 @@ __device__ static inline void attend_run(prefill_shared<T, HD> *sh, const attent
 
 /* grid: windows of tokens, n_heads */
 template <typename T, int HD>
-__global__ void __launch_bounds__(ATTENTION_WARPS * 32) attention_prefill(attention_args<T> a)
+__global__ void __launch_bounds__(ATTENTION_WARPS * 32, HD <= 128 ? 3 : 1) attention_prefill(attention_args<T> a)
 {
     extern __shared__ uint4 shared[];
     prefill_shared<T, HD> *sh = (prefill_shared<T, HD> *)shared;

@@ -47,10 +47,9 @@ __device__ static inline const T *query_row(const attention_args<T> &a, int t, i
 
 /* Elements from one row of a block in shared memory to the next: an odd number of 16-byte units, against conflicts. */
 template <int HD>
-constexpr int tile_pitch()
-{
-    return HD + 8;
-}
+struct attention_tile {
+    static const int pitch = HD + 8;
+};
 
 /* One warp starts the copy of the keys or values of cache block `id` (< 0: zeros), zeros for positions that nobody sees.
  * to: [16][pitch]; pos: of the block's first row */
@@ -65,7 +64,7 @@ __device__ static inline void copy_block(T *to, const T *cache, const attention_
     for (int i = threadIdx.x % 32; i < KV_BLOCK_TOKENS * PIECES; i += 32) {
         int row = i / PIECES, column = i % PIECES * 8;
         bool wanted = id >= 0 && column < dim && pos + row >= seen.first && pos + row <= seen.last;
-        async_copy(to + row * tile_pitch<HD>() + column, wanted ? from + row * dim + column : cache, wanted);
+        async_copy(to + row * attention_tile<HD>::pitch + column, wanted ? from + row * dim + column : cache, wanted);
     }
 }
 
@@ -167,7 +166,7 @@ struct attention_sums {
     __device__ void attend(const attention_query<T, HD> &query, const T *k, const T *v, int key0, bool masked,
                            unsigned present, float scale)
     {
-        const int PITCH = tile_pitch<HD>();
+        const int PITCH = attention_tile<HD>::pitch;
         int lane = threadIdx.x % 32;
         float s[2 * BLOCKS][4];
 #pragma unroll

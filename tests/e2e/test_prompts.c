@@ -124,7 +124,7 @@ static void variants(void)
         const struct variant *v = &table[i];
         const char *argument[24] = {"generate", "--model", models_demo(), "--prompts", path, DRAW, "7", "--max-tokens",
                                     "40", "--json"};
-        int n = 13;
+        int n = 14;
         for (int k = 0; k < 6 && v->more[k] != NULL; k++)
             argument[n++] = v->more[k];
         char *input = v->input != NULL ? files_read(folder, v->input, &bytes) : NULL;

@@ -193,6 +193,7 @@ static void drain(struct process *p, int k)
             die("realloc");
         memcpy(p->text[k] + p->bytes[k], piece, (size_t)n);
         p->bytes[k] += (size_t)n;
+        p->n_pieces += k == PROCESS_OUT;
         p->text[k][p->bytes[k]] = '\0';
     }
 }

@@ -23,6 +23,7 @@ struct process {
     int fd[2];      /* PROCESS_OUT, PROCESS_ERR; -1: at its end */
     char *text[2];  /* NUL-terminated */
     size_t bytes[2];
+    int n_pieces; /* in which standard output came */
     double started, limit;
     double first_output; /* seconds from the start to the first byte on standard output */
     double seconds;      /* from the start to the end */

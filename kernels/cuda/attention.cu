@@ -1,0 +1,248 @@
+/* kernels/cuda/attention.cu - attention over the paged cache. 16-bit heads of a multiple of 8: attention_decode.cuh for
+ * tokens that stand alone, attention_prefill.cuh for those with neighbours of their own sequence; which is which is seen
+ * on the device. Float, and other heads: a plain kernel. A few tokens (EVERY_TOKEN_ALONE) all count as standing alone, so
+ * that a result has the same bits whatever else is in such a batch. */
+#include "kernels/cuda/attention_decode.cuh"
+#include "kernels/cuda/attention_prefill.cuh"
+
+#include <stdlib.h>
+
+#define EVERY_TOKEN_ALONE 16
+#define PARTIAL_BYTES     ((size_t)64 << 20) /* of sums that wait for the last block of an item */
+#define MAX_ITEMS         ((size_t)1 << 16)  /* whose keys may be divided */
+
+/* cuda_state.attention */
+struct attention_state {
+    float *partial;
+    float2 *partial_sums;
+    unsigned *n_arrived; /* [MAX_ITEMS] zeros between launches */
+    bool launches_early;
+};
+
+/* One query head of one token by one block: the warps take keys in turn, PLAIN_KEYS at a time; lanes hold elements
+ * lane, lane + 32, .. of the head. grid: n_tokens, n_heads */
+#define PLAIN_KEYS  4
+#define PLAIN_LANES (ATTENTION_MAX_DIM / 32)
+template <typename T>
+__global__ void __launch_bounds__(ATTENTION_WARPS * 32) attention_plain(attention_args<T> a)
+{
+    __shared__ float best_of[ATTENTION_WARPS], sum_of[ATTENTION_WARPS], out_of[ATTENTION_WARPS][ATTENTION_MAX_DIM];
+    int t = (int)blockIdx.x, head = (int)blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int dim = a.heads.head_dim, kv = (a.heads.first_head + head) / a.heads.group - a.heads.first_kv_head;
+    attention_range seen = visible(a, a.slot[t], a.pos[t]);
+    const int32_t *table = a.block_table + (ptrdiff_t)a.slot[t] * a.blocks_per_slot;
+    const T *query = query_row(a, t, head);
+    float slope = a.heads.alibi_slopes ? a.heads.alibi_slopes[head] : 0.0f, best = -INFINITY, sum = 0;
+    float q[PLAIN_LANES], out[PLAIN_LANES];
+#pragma unroll
+    for (int i = 0; i < PLAIN_LANES; i++) {
+        q[i] = lane + 32 * i < dim ? to_float(query[lane + 32 * i]) : 0.0f;
+        out[i] = 0;
+    }
+    for (int key0 = seen.first / PLAIN_KEYS * PLAIN_KEYS + warp * PLAIN_KEYS; key0 <= seen.last;
+         key0 += ATTENTION_WARPS * PLAIN_KEYS) {
+        int id = table[key0 / KV_BLOCK_TOKENS];
+        if (id < 0)
+            continue;
+        size_t at = (((size_t)id * a.heads.n_kv_heads + kv) * KV_BLOCK_TOKENS + key0 % KV_BLOCK_TOKENS) * dim + lane;
+        float score[PLAIN_KEYS], top = best;
+#pragma unroll
+        for (int j = 0; j < PLAIN_KEYS; j++) {
+            bool wanted = key0 + j >= seen.first && key0 + j <= seen.last;
+            float s = 0;
+#pragma unroll
+            for (int i = 0; i < PLAIN_LANES; i++)
+                if (wanted && lane + 32 * i < dim)
+                    s = fmaf(q[i], to_float(a.k_cache[at + j * dim + 32 * i]), s);
+            s = warp_sum(s);
+            score[j] = wanted ? fmaf(a.heads.scale, s, slope * (float)(key0 + j)) : -INFINITY;
+            top = fmaxf(top, score[j]);
+        }
+        float keep = expf(best - top);
+        sum *= keep;
+#pragma unroll
+        for (int i = 0; i < PLAIN_LANES; i++)
+            out[i] *= keep;
+#pragma unroll
+        for (int j = 0; j < PLAIN_KEYS; j++) {
+            bool wanted = key0 + j >= seen.first && key0 + j <= seen.last;
+            float weight = wanted ? expf(score[j] - top) : 0.0f;
+            sum += weight;
+#pragma unroll
+            for (int i = 0; i < PLAIN_LANES; i++)
+                if (wanted && lane + 32 * i < dim)
+                    out[i] = fmaf(weight, to_float(a.v_cache[at + j * dim + 32 * i]), out[i]);
+        }
+        best = top;
+    }
+    if (lane == 0) {
+        best_of[warp] = best;
+        sum_of[warp] = sum;
+    }
+#pragma unroll
+    for (int i = 0; i < PLAIN_LANES; i++)
+        out_of[warp][lane + 32 * i] = out[i];
+    __syncthreads();
+    float all_best = -INFINITY, all_sum = 0, scale[ATTENTION_WARPS];
+    for (int v = 0; v < ATTENTION_WARPS; v++)
+        all_best = fmaxf(all_best, best_of[v]);
+#pragma unroll
+    for (int v = 0; v < ATTENTION_WARPS; v++) {
+        scale[v] = best_of[v] == -INFINITY ? 0.0f : expf(best_of[v] - all_best);
+        all_sum = fmaf(sum_of[v], scale[v], all_sum);
+    }
+    for (int d = threadIdx.x; d < dim; d += ATTENTION_WARPS * 32) {
+        float s = 0;
+#pragma unroll
+        for (int v = 0; v < ATTENTION_WARPS; v++)
+            s = fmaf(out_of[v][d], scale[v], s);
+        a.out[((size_t)t * a.heads.n_heads + head) * dim + d] = from_float<T>(all_sum > 0 ? s / all_sum : 0.0f);
+    }
+}
+
+/* f(type, width) with the narrowest kernel that the head fits in. */
+template <int HD>
+struct width {
+    static const int value = HD;
+};
+
+template <typename F>
+static void with_width(int dim, F f)
+{
+    if (dim <= 64)
+        f(width<64>());
+    else if (dim <= 80)
+        f(width<80>());
+    else if (dim <= 96)
+        f(width<96>());
+    else if (dim <= 128)
+        f(width<128>());
+    else
+        f(width<256>());
+}
+
+template <typename T, int HD>
+static void decode(struct queue *q, attention_args<T> a)
+{
+    const struct attention_state *s = (const struct attention_state *)cuda_state(q)->attention;
+    size_t n_blocks = (size_t)cuda_state(q)->n_multiprocessors;
+    a.n_parts = (a.heads.group + DECODE_ROWS - 1) / DECODE_ROWS;
+    a.rows_per_item = a.heads.group < DECODE_ROWS ? a.heads.group : DECODE_ROWS;
+    size_t per_token = (size_t)a.heads.n_kv_heads * (size_t)a.n_parts, n_items = (size_t)a.n_tokens * per_token;
+    a.all_tokens = a.n_tokens <= EVERY_TOKEN_ALONE;
+    bool divide = (a.all_tokens || n_items < 4 * n_blocks) && n_items <= MAX_ITEMS &&
+                  n_items * DECODE_MAX_PARTS * (size_t)a.rows_per_item * (HD + 2) * sizeof(float) <= PARTIAL_BYTES;
+    a.partial = s->partial;
+    a.partial_sums = (float2 *)(s->partial + n_items * DECODE_MAX_PARTS * (size_t)a.rows_per_item * HD);
+    a.n_arrived = s->n_arrived;
+    a.tokens_per_block = (int)(n_items / (32 * n_blocks)) + 1; /* most tokens of a large batch are for the prefill kernel */
+    int n_groups = (a.n_tokens + a.tokens_per_block - 1) / a.tokens_per_block;
+    dim3 grid(divide ? DECODE_MAX_PARTS : 1, (unsigned)per_token, (unsigned)n_groups);
+    launch_early(q, s->launches_early && a.all_tokens, attention_decode<T, HD>, grid, ATTENTION_WARPS * 32,
+                 sizeof(decode_shared<T, HD>), a);
+}
+
+template <typename T, int HD>
+static void prefill(struct queue *q, const attention_args<T> &a)
+{
+    dim3 grid((unsigned)(a.n_tokens + PREFILL_TOKENS - 1) / PREFILL_TOKENS, (unsigned)a.heads.n_heads);
+    attention_prefill<T, HD><<<grid, ATTENTION_WARPS * 32, sizeof(prefill_shared<T, HD>), cuda_stream(q)>>>(a);
+    CUDA_TRY(q, cudaGetLastError());
+}
+
+static bool on_tensor_cores(struct queue *, const attention_args<float> &)
+{
+    return false;
+}
+
+template <typename T>
+static bool on_tensor_cores(struct queue *q, const attention_args<T> &a)
+{
+    if (a.heads.head_dim % 8 != 0 || ((uintptr_t)a.k_cache | (uintptr_t)a.v_cache | (uintptr_t)a.qkv) % 16 != 0 ||
+        (uintptr_t)a.out % 4 != 0)
+        return false;
+    with_width(a.heads.head_dim, [&](auto w) {
+        decode<T, decltype(w)::value>(q, a);
+        if (a.n_tokens > EVERY_TOKEN_ALONE)
+            prefill<T, decltype(w)::value>(q, a);
+    });
+    return true;
+}
+
+extern "C" void cuda_attention(struct queue *q, void *out, const void *qkv, const void *k_cache, const void *v_cache,
+                               const struct heads *heads, const struct batch *batch)
+{
+    if (batch->n_tokens < 1 || heads->n_heads < 1 || heads->head_dim < 1)
+        return;
+    if (heads->head_dim > ATTENTION_MAX_DIM) {
+        ERR(&q->err, ERR_UNSUPPORTED, "attention heads of %d, at most %d on CUDA", heads->head_dim, ATTENTION_MAX_DIM);
+        return;
+    }
+    with_type(q->act, [&](auto act) {
+        using T = decltype(act);
+        attention_args<T> a = {};
+        a.out = (T *)out;
+        a.qkv = (const T *)qkv;
+        a.k_cache = (const T *)k_cache;
+        a.v_cache = (const T *)v_cache;
+        a.heads = *heads;
+        a.slot = batch->slot;
+        a.pos = batch->pos;
+        a.block_table = batch->block_table;
+        a.n_tokens = batch->n_tokens;
+        a.blocks_per_slot = batch->blocks_per_slot;
+        if (on_tensor_cores(q, a))
+            return;
+        dim3 grid((unsigned)a.n_tokens, (unsigned)heads->n_heads);
+        attention_plain<<<grid, ATTENTION_WARPS * 32, 0, cuda_stream(q)>>>(a);
+        CUDA_TRY(q, cudaGetLastError());
+    });
+}
+
+template <typename T, int HD>
+static cudaError_t allow_shared(void)
+{
+    cudaError_t rc = cudaFuncSetAttribute((const void *)attention_decode<T, HD>,
+                                          cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(decode_shared<T, HD>));
+    if (rc == cudaSuccess)
+        rc = cudaFuncSetAttribute((const void *)attention_prefill<T, HD>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  sizeof(prefill_shared<T, HD>));
+    return rc;
+}
+
+extern "C" int cuda_attention_open(struct queue *q, struct err *e)
+{
+    struct attention_state *s = (struct attention_state *)calloc(1, sizeof *s);
+    if (!s)
+        return ERR(e, ERR_MEMORY, "cannot allocate %zu bytes of host memory", sizeof *s);
+    cuda_state(q)->attention = s;
+    int major = 0;
+    cudaError_t rc = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, cuda_state(q)->device);
+    s->launches_early = major >= 9;
+    if (rc == cudaSuccess)
+        rc = cudaMalloc(&s->partial, PARTIAL_BYTES);
+    if (rc == cudaSuccess)
+        rc = cudaMalloc(&s->n_arrived, MAX_ITEMS * sizeof *s->n_arrived);
+    if (rc == cudaSuccess)
+        rc = cudaMemset(s->n_arrived, 0, MAX_ITEMS * sizeof *s->n_arrived);
+    const int dims[] = {64, 80, 96, 128, 256};
+    for (int dim : dims)
+        with_width(dim, [&](auto w) {
+            if (rc == cudaSuccess)
+                rc = allow_shared<__half, decltype(w)::value>();
+            if (rc == cudaSuccess)
+                rc = allow_shared<__nv_bfloat16, decltype(w)::value>();
+        });
+    return rc == cudaSuccess ? 0 : ERR(e, ERR_DEVICE, "attention: %s", cudaGetErrorString(rc));
+}
+
+extern "C" void cuda_attention_close(struct queue *q)
+{
+    struct attention_state *s = cuda_state(q) ? (struct attention_state *)cuda_state(q)->attention : NULL;
+    if (!s)
+        return;
+    (void)cudaFree(s->partial);
+    (void)cudaFree(s->n_arrived);
+    free(s);
+    cuda_state(q)->attention = NULL;
+}

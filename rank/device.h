@@ -1,0 +1,15 @@
+/* rank/device.h - where this rank computes: the backend that all ranks agree on, and the rank's device of it. */
+#ifndef RANK_DEVICE_H
+#define RANK_DEVICE_H
+
+#include "base/opt.h"
+#include "kernels/ops.h"
+#include "rank/world.h"
+
+/* Choose the backend (DEVICE_AUTO: GPUs when every rank sees one) and open a queue on the rank's device of it: the GPU
+ * with the rank's number on its node, or the only one that is visible. Two ranks on one GPU are refused. Collective;
+ * after a failure the ranks still have to agree. */
+int device_open(const struct ops **ops, struct queue *q, enum device_choice choice, enum dtype weights, int n_threads,
+                const struct world *w, struct err *e);
+
+#endif
