@@ -4,6 +4,7 @@
 #include "coordinator/generate.h"
 #include "coordinator/inspect.h"
 #include "rank/bench.h"
+#include "rank/device.h"
 #include "rank/fatal.h"
 #include "rank/instance.h"
 #include "rank/loop.h"
@@ -37,6 +38,8 @@ static int open_generate(struct generate *g, const struct options *o, struct mod
 {
     if (o->model == NULL)
         return ERR(e, ERR_USAGE, "generate needs --model DIR");
+    if (device_check((enum device_choice)o->device, e) != 0)
+        return -1;
     if (o->max_batch_tokens < o->max_batch)
         return ERR(e, ERR_USAGE,
                    "--max-batch-tokens %lld is less than --max-batch %lld: each running sequence needs one token",

@@ -21,6 +21,7 @@ static void prepare(struct generate *g, int i, const struct model_config *m, int
     (void)prompt_encode(p, g->tokenizer, g->o, m->vocab, bos, &r->error);
     r->prompt = p->ids;
     r->prompt_text = p->text;
+    r->prompt_bytes = p->text_bytes;
     p->ids = (struct token_list){0};
     p->text = NULL;
     int64_t length = (int64_t)r->prompt.n + g->rules.max_tokens;
@@ -126,7 +127,7 @@ static void print_error(const struct generate *g, const struct request *r)
 static void print_prompt(struct generate *g, const struct request *r)
 {
     if (!g->o->no_echo && r->prompt_text != NULL)
-        write_out(g, r->prompt_text, strlen(r->prompt_text));
+        write_out(g, r->prompt_text, r->prompt_bytes);
 }
 
 static void print_text(struct generate *g, const struct request *r)

@@ -26,6 +26,7 @@ struct request {
     int index;                         /* place in the input, from 0 */
     struct token_list prompt, output;
     char *prompt_text;        /* owned; NULL when the prompt came as ids */
+    size_t prompt_bytes;      /* of prompt_text */
     struct sampled *logprobs; /* [output.n] if rules->want_logprobs */
     struct text_buffer text;
     size_t released; /* bytes of text that are final */

@@ -3,6 +3,7 @@
 #include "rank/bench.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "rank/device.h"
 #include "rank/fatal.h"
 #include "rank/instance.h"
 #include "rank/loop.h"
@@ -108,6 +109,8 @@ static int open_model(const struct options *o, struct model_config *m, struct ch
 {
     bool dummy = o->load_format == LOAD_DUMMY;
     size_t bytes = 0;
+    if (device_check((enum device_choice)o->device, e) != 0)
+        return -1;
     if ((o->model != NULL) == (o->config != NULL))
         return ERR(e, ERR_USAGE, "bench needs one of --model DIR and --config FILE");
     if (o->config != NULL && !dummy)

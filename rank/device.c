@@ -73,13 +73,20 @@ static void compare_places(const struct ops *ops, struct queue *q, int device, c
     free(all);
 }
 
+int device_check(enum device_choice choice, struct err *e)
+{
+    if (choice == DEVICE_CUDA && accelerator == NULL)
+        return ERR(e, ERR_UNSUPPORTED, "--device cuda: this build has only the cpu backend");
+    return 0;
+}
+
 int device_open(const struct ops **ops, struct queue *q, enum device_choice choice, enum dtype weights, int n_threads,
                 const struct world *w, struct err *e)
 {
     bool found = all_have_one(w);
     *ops = choice != DEVICE_CPU && accelerator != NULL && (found || choice == DEVICE_CUDA) ? accelerator : &ops_cpu;
-    if (choice == DEVICE_CUDA && accelerator == NULL)
-        return ERR(e, ERR_UNSUPPORTED, "--device cuda: this build has only the cpu backend");
+    if (device_check(choice, e) != 0)
+        return -1;
     if (*ops == &ops_cpu)
         return (*ops)->open(q, 0, weights, n_threads, e);
     int device = -1;

@@ -6,6 +6,9 @@
 #include "kernels/ops.h"
 #include "rank/world.h"
 
+/* Is what is wanted in this build? Local. */
+int device_check(enum device_choice choice, struct err *e);
+
 /* Choose the backend (DEVICE_AUTO: GPUs when every rank sees one) and open a queue on the rank's device of it: the GPU
  * with the rank's number on its node, or the only one that is visible. Two ranks on one GPU are refused. Collective;
  * after a failure the ranks still have to agree. */

@@ -19,7 +19,7 @@ struct engine {
     struct activations act;
     struct sampler sampler;
 
-    int32_t *ints_host, *ints_dev; /* the step's index arrays, one allocation each; the members below point into it */
+    int32_t *ints_dev; /* the step's index arrays, one allocation; the members of `dev` point into it */
     struct step_ints {
         int32_t *planned, *slot, *pos, *rope_len; /* [max_batch_tokens] */
         int32_t *row, *row_slot, *row_len;        /* [max_logit_rows] */
