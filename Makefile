@@ -45,7 +45,7 @@ TEST_LIB := $(patsubst %,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 FUZZ_SRC := $(wildcard base/*.c partition/*.c partition/families/*.c coordinator/tokenizer/*.c)
 FUZZ_BIN := $(patsubst tests/fuzz/%.c,build/cpu/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
-.PHONY: all help demo deps deps-check tests preload fuzzers check bench-cpu check-layers format check-format tidy clean
+.PHONY: all help demo deps deps-check tests preload fuzzers check bench-cpu check-layers format check-format tidy clean check-gpu bundle
 all: $(PROGRAM)
 
 help:
@@ -53,6 +53,8 @@ help:
 	@echo "make demo          install what is missing, build, tell a story on two ranks"
 	@echo "make check         install what is missing, build, run every test (under 15 minutes on 2 cores)"
 	@echo "make bench-cpu     decode speed of a 1-billion-parameter model beside the read bandwidth"
+	@echo "make CUDA=1        build build/cuda/lockstep, the GPU backend beside the CPU's (ARCH='80 90a')"
+	@echo "make check-gpu     test it on the GPUs of this machine; make CUDA=1 bundle: a tarball to take elsewhere"
 	@echo "make tests         build the tests only; tests/run.sh build/cpu unit runs one suite"
 	@echo "make check-layers format tidy clean"
 	@echo "settings: SAN=1 (sanitizers, build/cpu-san)  V=1 (show commands)  CFLAGS='-O2 -g'  FUZZ_SECONDS=60"
@@ -114,6 +116,15 @@ check: deps-check
 	@$(MAKE) --no-print-directory all tests fuzzers
 	@$(MAKE) --no-print-directory SAN=1 all tests
 	@tests/run.sh build/cpu
+
+# Operations and models on the GPUs of this machine; without nvcc the same through scripts/bundle.sh.
+check-gpu:
+	@$(MAKE) --no-print-directory CUDA=1 all tests
+	@scripts/check-gpu.sh build/cuda
+
+# One tarball with the program, the tests and what they need, for machines without a package registry.
+bundle: all $(filter $(BUILD)/tests/ops/% $(BUILD)/tests/parity/%,$(TEST_BIN))
+	@scripts/bundle.sh $(BUILD)
 
 bench-cpu: deps
 	@$(MAKE) --no-print-directory all

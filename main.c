@@ -16,9 +16,10 @@
 /* Rank 0: from options to what every rank must know. */
 static struct instance_setup make_setup(const struct options *o, const struct model_config *m, int longest, int n_seqs)
 {
-    struct instance_setup setup = {
-        .kv_bytes = o->kv_cache_bytes, .threads = (int32_t)o->threads, .progress = (int32_t)o->progress,
-        .device = (int32_t)o->device};
+    struct instance_setup setup = {.kv_bytes = o->kv_cache_bytes,
+                                   .threads = (int32_t)o->threads,
+                                   .progress = (int32_t)o->progress,
+                                   .device = (int32_t)o->device};
     struct limits *l = &setup.limits;
     int64_t len = o->max_model_len > 0 ? o->max_model_len : longest;
     if (m->positions_end && len > m->max_positions)
@@ -92,6 +93,7 @@ int main(int argc, char **argv)
     struct err e = {0};
     struct options o;
     struct world w;
+    options_settle_openmp(argv);
     (void)signal(SIGPIPE, SIG_IGN); /* a reader that leaves becomes a write error with a name */
     bool parsed = options_parse(&o, argc, argv, &e) == 0;
     if (parsed && o.command != COMMAND_GENERATE && o.command != COMMAND_BENCH)

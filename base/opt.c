@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define GENERATE COMMAND_GENERATE
 #define INSPECT  COMMAND_INSPECT
@@ -79,6 +80,9 @@ static const struct opt table[] = {
     FLAG("ignore-eos", ignore_eos, GENERATE, "go on after end-of-text tokens, up to --max-tokens"),
     INTEGER("logprobs", logprobs, GENERATE, 0, 20, -1,
             "with --json: log-probabilities of every token and of the K likeliest"),
+    TEXT("output", "FILE", output, GENERATE,
+         "write the results here instead of to standard output; a full disk then ends the run with status 5, while "
+         "mpirun swallows what it cannot write"),
     FLAG("json", json, ALL, "print JSON: one object a prompt and line, in input order"),
     FLAG("no-echo", no_echo, GENERATE, "print the generated text without its prompt"),
     FLAG("no-add-special-tokens", no_special, GENERATE, "do not put the tokenizer's begin-of-text token in front"),
@@ -131,6 +135,14 @@ const char *command_name(enum command command)
         if (commands[i].command == command)
             return commands[i].name;
     return "?";
+}
+
+void options_settle_openmp(char **argv)
+{
+    if (getenv("GOMP_SPINCOUNT") != NULL || getenv("OMP_WAIT_POLICY") != NULL)
+        return;
+    if (setenv("GOMP_SPINCOUNT", "10000", 1) == 0)
+        (void)execv("/proc/self/exe", argv);
 }
 
 static const struct opt *find(const char *name, size_t length)

@@ -56,15 +56,23 @@ int generate_open(struct generate *g, const struct options *o, const struct mode
         return -1;
     for (int i = 0; i < g->n; i++)
         prepare(g, i, m, bos);
-    g->streams = g->n == 1 && !o->json && o->progress != PROGRESS_NEVER &&
+    g->out = o->output != NULL ? fopen(o->output, "we") : stdout;
+    if (g->out == NULL)
+        return ERR(e, ERR_IO, "%s: cannot create: %s", o->output, strerror(errno));
+    g->streams = g->n == 1 && !o->json && o->output == NULL && o->progress != PROGRESS_NEVER &&
                  (o->progress == PROGRESS_ALWAYS || terminal_behind(STDOUT_FILENO));
     return 0;
 }
 
+static const char *output_name(const struct generate *g)
+{
+    return g->o->output != NULL ? g->o->output : "standard output";
+}
+
 static void write_out(struct generate *g, const char *text, size_t bytes)
 {
-    if (g->output_error.code == ERR_NONE && (fwrite(text, 1, bytes, stdout) != bytes || fflush(stdout) != 0))
-        ERR(&g->output_error, ERR_IO, "standard output: cannot write: %s", strerror(errno));
+    if (g->output_error.code == ERR_NONE && (fwrite(text, 1, bytes, g->out) != bytes || fflush(g->out) != 0))
+        ERR(&g->output_error, ERR_IO, "%s: cannot write: %s", output_name(g), strerror(errno));
 }
 
 /* JSON has no infinities: a forbidden token's log-probability is written as -9999, as vLLM does. */
@@ -252,6 +260,8 @@ int generate_status(const struct generate *g)
 void generate_close(struct generate *g)
 {
     progress_close(&g->progress);
+    if (g->out != NULL && g->out != stdout)
+        (void)fclose(g->out); /* every result was flushed, and its errors seen, when it was written */
     for (int i = 0; g->request != NULL && i < g->n; i++)
         request_close(&g->request[i]);
     free(g->request);

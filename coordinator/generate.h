@@ -7,6 +7,8 @@
 #include "coordinator/scheduler.h"
 #include "partition/model.h"
 
+#include <stdio.h>
+
 struct generate {
     const struct options *o; /* borrowed */
     struct tokenizer *tokenizer;
@@ -17,6 +19,7 @@ struct generate {
     int longest; /* tokens of the longest request, prompt and output */
     uint64_t n_prompt_tokens, n_output_tokens;
     struct scheduler scheduler;
+    FILE *out;       /* standard output, or the file of --output */
     bool streams;    /* text goes out as it comes */
     size_t streamed; /* bytes of the request's text printed so far */
     struct progress progress;

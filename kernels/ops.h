@@ -7,17 +7,18 @@
 #ifndef KERNELS_OPS_H
 #define KERNELS_OPS_H
 
-#include "base/dtype.h"
-#include "base/err.h"
-#include "base/formula.h"
-
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#include "base/dtype.h"
+#include "base/err.h"
+#include "base/formula.h"
 
 #define KV_BLOCK_TOKENS 16
 

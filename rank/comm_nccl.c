@@ -11,11 +11,11 @@
 #include <string.h>
 
 /* Sticky: records the first failure, the step carries on in order. */
-#define NCCL_TRY(e, c, call)                                                                                           \
-    do {                                                                                                               \
-        ncclResult_t rc_ = (call);                                                                                     \
-        if (rc_ != ncclSuccess)                                                                                        \
-            ERR((e), ERR_COMM, "%s: %s: %s", #call, ncclGetErrorString(rc_), ncclGetLastError(c));                     \
+#define NCCL_TRY(e, c, call)                                                                       \
+    do {                                                                                           \
+        ncclResult_t rc_ = (call);                                                                 \
+        if (rc_ != ncclSuccess)                                                                    \
+            ERR((e), ERR_COMM, "%s: %s: %s", #call, ncclGetErrorString(rc_), ncclGetLastError(c)); \
     } while (0)
 
 static ncclDataType_t nccl_type(enum dtype type)
@@ -44,8 +44,7 @@ static void all_gather(struct comm *c, struct queue *q, void *out, const void *i
     char *at = out;
     for (int r = 0; r < c->n_ranks; r++) {
         if (n[r] > 0)
-            NCCL_TRY(&q->err, comm,
-                     ncclBroadcast(in, at, n[r], nccl_type(q->act), r, comm, (cudaStream_t)q->stream));
+            NCCL_TRY(&q->err, comm, ncclBroadcast(in, at, n[r], nccl_type(q->act), r, comm, (cudaStream_t)q->stream));
         at += n[r] * dtype_bytes(q->act);
     }
     NCCL_TRY(&q->err, comm, ncclGroupEnd());

@@ -10,6 +10,27 @@ static void *take(struct engine *g, size_t n, size_t size)
     return n > 0 ? g->ops->alloc(g->q, n * size) : NULL;
 }
 
+/* Host memory that the device copies from and to. */
+static void *take_host(struct engine *g, size_t n, size_t size, struct err *e)
+{
+    if (g->ops->async != NULL)
+        return g->ops->async->host_alloc(g->q, n * size);
+    return err_calloc(e, n, size, "step arrays");
+}
+
+static void free_host(struct engine *g, void *p)
+{
+    if (g->ops->async != NULL)
+        g->ops->async->host_free(g->q, p);
+    else
+        free(p);
+}
+
+static int max_graphs(const struct engine *g)
+{
+    return g->limits.max_seqs < ENGINE_MAX_GRAPHS ? g->limits.max_seqs : ENGINE_MAX_GRAPHS;
+}
+
 static void open_activations(struct engine *g)
 {
     const struct model_config *m = &g->network->config;
@@ -47,10 +68,13 @@ static size_t place_ints(struct step_ints *t, int32_t *base, const struct limits
 static void open_ints(struct engine *g, struct err *e)
 {
     const struct limits *l = &g->limits;
-    size_t n = place_ints(&g->host, NULL, l);
-    g->ints_host = err_calloc(e, n, sizeof *g->ints_host, "step arrays");
+    size_t n = place_ints(&g->dev, NULL, l);
     g->ints_dev = take(g, n, sizeof *g->ints_dev);
-    (void)place_ints(&g->host, g->ints_host, l);
+    for (int i = 0; i < ENGINE_FLIGHTS; i++) {
+        g->flight[i].ints = take_host(g, n, sizeof *g->ints_dev, e);
+        (void)place_ints(&g->flight[i].host, g->flight[i].ints, l);
+        g->flight[i].sampled = take_host(g, (size_t)l->max_logit_rows, sizeof *g->sampled_dev, e);
+    }
     (void)place_ints(&g->dev, g->ints_dev, l);
     g->block_table = take(g, (size_t)l->max_seqs * (size_t)limits_blocks_per_slot(l), sizeof *g->block_table);
 }
@@ -76,7 +100,6 @@ static void open_logits(struct engine *g, struct err *e)
         g->vocab_begin[r + 1] = s.vocab.end;
     }
     g->sampled_dev = take(g, rows, sizeof *g->sampled_dev);
-    g->sampled_host = err_calloc(e, rows, sizeof *g->sampled_host, "sampled tokens");
 }
 
 static void open_sampler(struct engine *g)
@@ -103,15 +126,17 @@ int engine_open(struct engine *g, struct world *w, struct network *n, const stru
     g->limits = *l;
     /* The largest sum of a step: the residual stream, or an embedding that is wider. */
     int widest = n->config.embed_dim > n->config.hidden ? n->config.embed_dim : n->config.hidden;
-    if (comm_open_mpi(&g->comm, w, (size_t)l->max_batch_tokens * (size_t)widest, e) != 0)
+    if (comm_open(&g->comm, w, ops, (size_t)l->max_batch_tokens * (size_t)widest, e) != 0)
         return -1;
-    if (w->n_ranks > 1 && (int64_t)l->max_logit_rows * n->config.vocab > INT_MAX)
+    if (ops->async == NULL && w->n_ranks > 1 && (int64_t)l->max_logit_rows * n->config.vocab > INT_MAX)
         return ERR(e, ERR_UNSUPPORTED, "%d rows of %d logits exceed MPI's int counts: lower --max-batch",
                    l->max_logit_rows, n->config.vocab);
     open_activations(g);
     open_ints(g, e);
     open_logits(g, e);
     open_sampler(g);
+    if (ops->async != NULL)
+        g->graph = err_calloc(e, (size_t)max_graphs(g) + 1, sizeof *g->graph, "graph table");
     if (q->err.code != ERR_NONE)
         return ERR(e, q->err.code, "working memory for %d tokens a step, %d sequences of %d tokens: %s",
                    l->max_batch_tokens, l->max_seqs, l->max_len, q->err.text);
@@ -144,10 +169,15 @@ void engine_close(struct engine *g)
                             g->sampler.scratch};
     for (size_t i = 0; i < sizeof device / sizeof device[0]; i++)
         g->ops->free(g->q, device[i]);
-    free(g->ints_host);
+    for (int i = 0; i < ENGINE_FLIGHTS; i++) {
+        free_host(g, g->flight[i].ints);
+        free_host(g, g->flight[i].sampled);
+    }
+    for (int i = 0; g->graph != NULL && i <= max_graphs(g); i++)
+        g->ops->async->free_graph(g->q, g->graph[i].graph);
+    free(g->graph);
     free(g->gather_n);
     free(g->vocab_begin);
-    free(g->sampled_host);
     comm_close(&g->comm);
     memset(g, 0, sizeof *g);
 }

@@ -9,6 +9,9 @@
 #include "rank/plan.h"
 #include "rank/world.h"
 
+#define ENGINE_FLIGHTS    2   /* steps that may be under way on the device at once */
+#define ENGINE_MAX_GRAPHS 256 /* decode steps of up to so many sequences are recorded as graphs */
+
 struct engine {
     struct world *world;     /* borrowed */
     struct network *network; /* borrowed */
@@ -24,17 +27,30 @@ struct engine {
         int32_t *planned, *slot, *pos, *rope_len; /* [max_batch_tokens] */
         int32_t *row, *row_slot, *row_len;        /* [max_logit_rows] */
         int32_t *token;                           /* [max_batch_tokens], filled by ops->feed; device only */
-    } host, dev;
+    } dev;
+    struct
+        step_flight { /* the host's side of a step that is under way: pinned memory where the device has a use for it */
+        int32_t *ints; /* as ints_dev, without token; `host` points into it */
+        struct step_ints host;
+        struct sampled *sampled; /* [max_logit_rows] */
+        uint64_t step;
+        int n_rows, n_sampled;
+    } flight[ENGINE_FLIGHTS];
+    struct step_graph { /* a decode step of so many sequences, recorded when it comes for the second time */
+        void *graph;    /* NULL: not yet */
+        int n_runs;
+        uint64_t n_all_reduces;
+    } * graph;            /* [up to ENGINE_MAX_GRAPHS + 1]; NULL: the device has no graphs */
     int32_t *block_table; /* device [max_seqs, blocks per slot] */
     void *rows;           /* device [max_logit_rows, hidden], and projected */
     void *projected;      /* device [max_batch_tokens or max_logit_rows, embed_dim], if it differs */
     void *logits_local, *logits_parts, *logits; /* device; the same memory on one rank */
     size_t *gather_n;                           /* [n_ranks] elements of each rank's logits */
     int *vocab_begin;                           /* [n_ranks + 1] */
-    struct sampled *sampled_dev, *sampled_host; /* [max_logit_rows] */
+    struct sampled *sampled_dev;                /* [max_logit_rows] */
 
-    uint64_t n_steps;
-    double step_seconds; /* in engine_step, all steps */
+    uint64_t n_steps, n_taken; /* steps submitted, and those whose results were taken */
+    double step_seconds;       /* in engine_submit and engine_take, all steps */
 };
 
 /* Bytes of device memory that engine_open takes for these limits, without weights and KV cache. */
@@ -42,7 +58,17 @@ int engine_open(struct engine *g, struct world *w, struct network *n, const stru
                 struct queue *q, struct err *e);
 void engine_close(struct engine *g);
 
-/* Execute one PLAN_STEP. Collective. A failure ends the job (see rank/fatal.h). */
+/* How many steps may be submitted before the first one's results are taken: 1 where a step is done at once. */
+int engine_flights(const struct engine *g);
+
+/* Start one PLAN_STEP; it may still be under way afterwards. The plan may be reused. Collective. */
+void engine_submit(struct engine *g, const struct plan *p);
+
+/* Wait for the oldest step under way. result->logits are its logits only when no other step was submitted since. A failure
+ * ends the job (see rank/fatal.h). */
+void engine_take(struct engine *g, struct step_result *result);
+
+/* Both. */
 void engine_step(struct engine *g, const struct plan *p, struct step_result *result);
 
 #endif

@@ -6,19 +6,21 @@
 
 #define GIB (1024.0 * 1024.0 * 1024.0)
 
-/* Bytes of every role on this rank in the config's dtype: a checkpoint that mixes types differs by a norm or two. */
-static size_t expected_bytes(const struct model_config *m, const struct shard *s, struct err *e)
+/* Bytes of every role on this rank, in the checkpoint's types. A config that contradicts the checkpoint fails here, by
+ * the tensor's name, before its sizes are called too large for this machine. */
+static size_t expected_bytes(const struct model_config *m, const struct shard *s, const struct checkpoint *c,
+                             struct err *e)
 {
     struct weight_map map = {0};
-    size_t bytes = weight_map_build(&map, m, s, NULL, e) == 0 ? weight_map_bytes(&map) : 0;
+    size_t bytes = weight_map_build(&map, m, s, c, e) == 0 ? weight_map_bytes(&map) : 0;
     weight_map_free(&map);
     return bytes;
 }
 
-int fit_weights(const struct model_config *m, const struct shard *s, const struct world *w, const struct ops *ops,
-                struct queue *q, struct err *e)
+int fit_weights(const struct model_config *m, const struct shard *s, const struct checkpoint *c, const struct world *w,
+                const struct ops *ops, struct queue *q, struct err *e)
 {
-    unsigned long long mine = expected_bytes(m, s, e), all = mine;
+    unsigned long long mine = expected_bytes(m, s, c, e), all = mine;
     if (ops->shares_host_memory)
         MPI_CHECK(MPI_Allreduce(&mine, &all, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, w->node));
     size_t available = ops->free_memory(q);

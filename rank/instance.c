@@ -43,7 +43,7 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
         log_warn("%d threads on the %d core%s that rank 0 may use: see mpirun --bind-to none or --map-by",
                  i->q.n_threads, w->n_cpus, w->n_cpus == 1 ? "" : "s");
     shard_make(&shard, m, w->rank, w->n_ranks);
-    (void)fit_weights(m, &shard, w, i->ops, &i->q, e);
+    (void)fit_weights(m, &shard, setup->dummy ? NULL : c, w, i->ops, &i->q, e);
     fatal_agree(w, e);
     (void)network_open(&i->network, m, &shard, setup->dummy ? NULL : c, i->ops, &i->q, e);
     fatal_agree(w, e);

@@ -58,10 +58,13 @@ struct reader {
     MPI_Win window;
     size_t half_bytes;    /* of one half: a status word, then the block */
     unsigned char **base; /* [n_node_ranks] start of each rank's two halves */
+    bool registered;      /* with the device, for copies at full speed */
     struct load_stats *stats;
 };
 
-#define STATUS_BYTES 64 /* keeps the block that follows aligned */
+#define STATUS_BYTES    64 /* keeps the block that follows aligned */
+#define MAX_PIECES      8
+#define MIN_PIECE_BYTES ((size_t)1 << 20)
 
 static unsigned char *half(const struct reader *r, int node_rank, int round)
 {
@@ -83,21 +86,49 @@ static int open_file(struct reader *r, int file, struct err *e)
     return 0;
 }
 
+/* A stretch of a block that one thread reads. */
+struct piece {
+    size_t begin, end, done;
+    int error; /* errno; 0 with done < end: the file is shorter */
+};
+
+static void read_piece(struct piece *p, int fd, unsigned char *to, uint64_t offset)
+{
+    for (p->done = p->begin; p->done < p->end;) {
+        ssize_t n = pread(fd, to + p->done, p->end - p->done, (off_t)(offset + p->done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        p->error = n < 0 ? errno : 0;
+        if (n <= 0)
+            return;
+        p->done += (size_t)n;
+    }
+}
+
+/* With several threads where the bytes then go to a device: one is slower than the bus. */
 static int read_block(struct reader *r, int block, unsigned char *to, struct err *e)
 {
     const struct read_block *b = &r->plan->block[block];
+    struct piece piece[MAX_PIECES] = {{0}};
     if (open_file(r, b->file, e) != 0)
         return -1;
-    for (size_t done = 0; done < b->bytes;) {
-        ssize_t n = pread(r->fd, to + done, b->bytes - done, (off_t)(b->offset + done));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
+    int most = r->ops->async != NULL ? (int)(b->bytes / MIN_PIECE_BYTES) + 1 : 1;
+    int n = most < MAX_PIECES ? most : MAX_PIECES;
+    n = n < r->q->n_threads ? n : r->q->n_threads;
+    for (int i = 0; i < n; i++) {
+        piece[i].begin = b->bytes / (size_t)n * (size_t)i;
+        piece[i].end = i + 1 < n ? b->bytes / (size_t)n * (size_t)(i + 1) : b->bytes;
+    }
+#pragma omp parallel for num_threads(n) schedule(static, 1)
+    for (int i = 0; i < n; i++)
+        read_piece(&piece[i], r->fd, to, b->offset);
+    for (int i = 0; i < n; i++) {
+        const struct piece *p = &piece[i];
+        r->stats->bytes_read += p->done - p->begin;
+        if (p->done < p->end)
             return ERR(e, ERR_IO, "%s/%s: read at byte %llu: %s, expected %zu more bytes", r->c->dir,
-                       checkpoint_file_name(r->c, b->file), (unsigned long long)(b->offset + done),
-                       n < 0 ? strerror(errno) : "end of file", b->bytes - done);
-        done += (size_t)n;
-        r->stats->bytes_read += (uint64_t)n;
+                       checkpoint_file_name(r->c, b->file), (unsigned long long)(b->offset + p->done),
+                       p->error != 0 ? strerror(p->error) : "end of file", b->bytes - p->done);
     }
     return 0;
 }
@@ -123,6 +154,7 @@ static bool read_round(struct reader *r, int round, const struct world *w, struc
     if (e->code == ERR_NONE && mine < r->plan->n_blocks)
         (void)read_block(r, mine, own + STATUS_BYTES, e);
     own[0] = e->code != ERR_NONE;
+    r->ops->wait(r->q); /* for the copies out of the round before: their half may be read into after the barrier */
     MPI_CHECK(MPI_Win_sync(r->window));
     MPI_CHECK(MPI_Barrier(w->node));
     MPI_CHECK(MPI_Win_sync(r->window));
@@ -131,7 +163,6 @@ static bool read_round(struct reader *r, int round, const struct world *w, struc
         failed = failed || half(r, i, round)[0] != 0;
     for (int i = 0; i < n && !failed && round * n + i < r->plan->n_blocks; i++)
         read_plan_scatter(r->plan, &r->network->map, r->c, round * n + i, half(r, i, round) + STATUS_BYTES, place, r);
-    r->ops->wait(r->q);
     return !failed;
 }
 
@@ -146,6 +177,20 @@ static void open_window(struct reader *r, const struct world *w)
         int unit = 0;
         MPI_CHECK(MPI_Win_shared_query(r->window, i, &bytes, &unit, (void *)&r->base[i]));
     }
+    /* MPI lays the ranks' parts one after the other unless told otherwise. */
+    bool in_a_row = true;
+    for (int i = 0; i < w->n_node_ranks; i++)
+        in_a_row = in_a_row && r->base[i] == r->base[0] + (size_t)i * 2 * r->half_bytes;
+    if (r->ops->async != NULL && in_a_row)
+        r->registered = r->ops->async->host_register(r->q, r->base[0], (size_t)w->n_node_ranks * 2 * r->half_bytes);
+}
+
+static void close_window(struct reader *r)
+{
+    if (r->registered)
+        r->ops->async->host_unregister(r->q, r->base[0]);
+    MPI_CHECK(MPI_Win_unlock_all(r->window));
+    MPI_CHECK(MPI_Win_free(&r->window));
 }
 
 static void warn_unknown(const struct weight_map *whole, const struct model_config *m, const struct checkpoint *c)
@@ -184,8 +229,10 @@ int load_weights(struct network *n, const struct checkpoint *c, struct world *w,
         progress_update(&r.progress, done, NULL);
     }
     progress_close(&r.progress);
-    MPI_CHECK(MPI_Win_unlock_all(r.window));
-    MPI_CHECK(MPI_Win_free(&r.window));
+    ops->wait(q);
+    if (q->err.code != ERR_NONE)
+        ERR(e, q->err.code, "%s", q->err.text);
+    close_window(&r);
     if (r.fd >= 0)
         (void)close(r.fd);
     free(r.base);

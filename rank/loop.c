@@ -43,10 +43,19 @@ void loop_share(struct plan *p, const struct world *w, int vocab)
         fatal(&e);
 }
 
+static void take(struct engine *g, const struct loop_client *client, struct err *e)
+{
+    struct step_result result;
+    engine_take(g, &result);
+    if (g->world->rank == 0 && client->accept(client->context, &result, e) != 0)
+        fatal(e);
+}
+
+/* On a device the plan of the next step is made and sent while a step runs: its tokens feed each other there. */
 void loop_run(struct engine *g, const struct loop_client *client, struct err *e)
 {
     struct plan plan;
-    struct step_result result;
+    int under_way = 0;
     if (plan_open(&plan, &g->limits, e) != 0)
         fatal(e);
     for (uint64_t step = 0;; step++) {
@@ -56,9 +65,13 @@ void loop_run(struct engine *g, const struct loop_client *client, struct err *e)
         loop_share(&plan, g->world, g->network->config.vocab);
         if (plan.kind == PLAN_STOP)
             break;
-        engine_step(g, &plan, &result);
-        if (g->world->rank == 0 && client->accept(client->context, &result, e) != 0)
-            fatal(e);
+        engine_submit(g, &plan);
+        if (++under_way == engine_flights(g)) {
+            take(g, client, e);
+            under_way--;
+        }
     }
+    for (; under_way > 0; under_way--)
+        take(g, client, e);
     plan_close(&plan);
 }

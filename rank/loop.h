@@ -7,7 +7,8 @@
 /* What rank 0 plugs in: the coordinator, seen as two functions. */
 struct loop_client {
     void *context;
-    /* Fill the (reset) plan: a step, or PLAN_STOP when all work is done. Returns -1 and *e to end the job. */
+    /* Fill the (reset) plan: a step, or PLAN_STOP when all work is done. On a device this comes before the step before it
+     * was accepted; a plan without sequences waits for that. Returns -1 and *e to end the job. */
     int (*next)(void *context, struct plan *plan, struct err *e);
     /* Take a step's tokens. */
     int (*accept)(void *context, const struct step_result *result, struct err *e);

@@ -57,7 +57,7 @@ struct plan {
 struct step_result {
     uint64_t step;
     int n_sampled;                 /* sequences of the plan with sample == 1, in the plan's order */
-    const struct sampled *sampled; /* [n_sampled]; valid until the next step */
+    const struct sampled *sampled; /* [n_sampled]; valid until the next step is submitted */
     int n_rows;
     const void *logits; /* device [n_rows, vocab]: first the sampled rows, then the other rows that were asked for */
 };

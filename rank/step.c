@@ -33,62 +33,50 @@ static void start_sequences(struct engine *g, const struct plan *p)
         upload(g, &g->sampler.params[p->start[i].slot], &p->start[i].sampling, sizeof p->start[i].sampling);
 }
 
-static void add_row(struct engine *g, int *n, int token, const struct plan_seq *s, int index_in_seq)
+static void add_row(struct step_ints *host, int *n, int token, const struct plan_seq *s, int index_in_seq)
 {
-    g->host.row[*n] = token;
-    g->host.row_slot[*n] = s->slot;
-    g->host.row_len[*n] = s->pos + index_in_seq + 1;
+    host->row[*n] = token;
+    host->row_slot[*n] = s->slot;
+    host->row_len[*n] = s->pos + index_in_seq + 1;
     (*n)++;
 }
 
-/* Rows of logits: first those that are sampled from, then the others. Returns the number of all, *n_sampled of the first. */
-static int list_rows(struct engine *g, const struct plan *p, int *n_sampled)
+/* Rows of logits: first those that are sampled from, then the others. */
+static void list_rows(struct step_flight *f, const struct plan *p)
 {
     int n = 0;
     for (int i = 0, first = 0; i < p->n_seqs; first += p->seq[i].n_tokens, i++)
         if (p->seq[i].sample != 0)
-            add_row(g, &n, first + p->seq[i].n_tokens - 1, &p->seq[i], p->seq[i].n_tokens - 1);
-    *n_sampled = n;
+            add_row(&f->host, &n, first + p->seq[i].n_tokens - 1, &p->seq[i], p->seq[i].n_tokens - 1);
+    f->n_sampled = n;
     for (int i = 0, first = 0; i < p->n_seqs; first += p->seq[i].n_tokens, i++) {
         const struct plan_seq *s = &p->seq[i];
         int end = s->sample != 0 ? s->n_tokens - 1 : s->n_tokens;
         for (int j = s->n_tokens - s->n_logits; j < end; j++)
-            add_row(g, &n, first + j, s, j);
+            add_row(&f->host, &n, first + j, s, j);
     }
-    return n;
+    f->n_rows = n;
 }
 
-static struct batch prepare(struct engine *g, const struct plan *p, int *n_rows, int *n_sampled)
+/* The plan's arrays on the device, in one copy: everything before `token`. */
+static void prepare(struct engine *g, struct step_flight *f, const struct plan *p)
 {
-    size_t bytes = (size_t)p->n_tokens * sizeof(int32_t);
+    struct step_ints *host = &f->host;
     for (int i = 0, t = 0; i < p->n_seqs; i++) {
         const struct plan_seq *s = &p->seq[i];
         for (int j = 0; j < s->n_tokens; j++, t++) {
-            g->host.planned[t] = p->token[t];
-            g->host.slot[t] = s->slot;
-            g->host.pos[t] = s->pos + j;
-            g->host.rope_len[t] = s->rope_len;
+            host->planned[t] = p->token[t];
+            host->slot[t] = s->slot;
+            host->pos[t] = s->pos + j;
+            host->rope_len[t] = s->rope_len;
         }
     }
-    *n_rows = list_rows(g, p, n_sampled);
-    size_t row_bytes = (size_t)*n_rows * sizeof(int32_t);
+    list_rows(f, p);
+    f->step = p->step;
     update_block_table(g, p);
     start_sequences(g, p);
-    upload(g, g->dev.planned, g->host.planned, bytes);
-    upload(g, g->dev.slot, g->host.slot, bytes);
-    upload(g, g->dev.pos, g->host.pos, bytes);
-    upload(g, g->dev.rope_len, g->host.rope_len, bytes);
-    upload(g, g->dev.row, g->host.row, row_bytes);
-    upload(g, g->dev.row_slot, g->host.row_slot, row_bytes);
-    upload(g, g->dev.row_len, g->host.row_len, row_bytes);
-    g->ops->feed(g->q, g->dev.token, g->dev.planned, g->dev.slot, g->dev.pos, &g->sampler, p->n_tokens);
-    return (struct batch){p->n_tokens,
-                          g->dev.token,
-                          g->dev.slot,
-                          g->dev.pos,
-                          g->dev.rope_len,
-                          g->block_table,
-                          limits_blocks_per_slot(&g->limits)};
+    if (p->n_tokens > 0)
+        upload(g, g->ints_dev, f->ints, (size_t)(host->token - f->ints) * sizeof *f->ints);
 }
 
 /* act.x = the embedded tokens, with learned positions and the embedding norm where the model has them. */
@@ -142,14 +130,22 @@ static void compute_logits(struct engine *g, int n_rows)
     g->ops->join_columns(g->q, g->logits, g->logits_parts, g->vocab_begin, g->comm.n_ranks, n_rows);
 }
 
-void engine_step(struct engine *g, const struct plan *p, struct step_result *result)
+/* Everything of a step that the device does by itself. */
+static void execute(struct engine *g, int n_tokens, int n_rows, int n_sampled)
 {
-    double started = seconds_now();
-    int n_rows = 0, n_sampled = 0;
-    struct batch batch = prepare(g, p, &n_rows, &n_sampled);
-    struct layer_run run = {g->network, g->ops, g->q, &g->comm, &g->act, &batch};
+    const struct batch batch = {
+        .n_tokens = n_tokens,
+        .token = g->dev.token,
+        .slot = g->dev.slot,
+        .pos = g->dev.pos,
+        .rope_len = g->dev.rope_len,
+        .block_table = g->block_table,
+        .blocks_per_slot = limits_blocks_per_slot(&g->limits),
+    };
+    const struct layer_run run = {g->network, g->ops, g->q, &g->comm, &g->act, &batch};
     const void *pending = NULL;
-    if (p->n_tokens > 0) {
+    g->ops->feed(g->q, g->dev.token, g->dev.planned, g->dev.slot, g->dev.pos, &g->sampler, n_tokens);
+    if (n_tokens > 0) {
         embed(g, &batch);
         for (int layer = 0; layer < g->network->config.n_layers; layer++)
             pending = layer_forward(&run, layer, pending);
@@ -158,14 +154,80 @@ void engine_step(struct engine *g, const struct plan *p, struct step_result *res
         finish(g, &batch, pending);
         compute_logits(g, n_rows);
     }
-    if (n_sampled > 0) {
+    if (n_sampled > 0)
         g->ops->sample(g->q, g->sampled_dev, g->logits, g->dev.row_slot, g->dev.row_len, &g->sampler, n_sampled);
-        g->ops->download(g->q, g->sampled_host, g->sampled_dev, (size_t)n_sampled * sizeof *g->sampled_host);
+}
+
+/* The graph for this step if it is one that graphs are for: each sequence feeds one token and gets one. */
+static struct step_graph *find_graph(struct engine *g, const struct step_flight *f, const struct plan *p)
+{
+    bool decode = p->n_seqs > 0 && p->n_tokens == p->n_seqs && f->n_sampled == p->n_seqs && f->n_rows == p->n_seqs;
+    int most = g->limits.max_seqs < ENGINE_MAX_GRAPHS ? g->limits.max_seqs : ENGINE_MAX_GRAPHS;
+    return g->graph != NULL && decode && p->n_seqs <= most ? &g->graph[p->n_seqs] : NULL;
+}
+
+static void record(struct engine *g, struct step_graph *s, int n)
+{
+    uint64_t before = g->comm.n_all_reduces;
+    g->ops->async->begin_capture(g->q);
+    execute(g, n, n, n);
+    s->graph = g->ops->async->end_capture(g->q);
+    s->n_all_reduces = g->comm.n_all_reduces - before;
+    g->comm.n_all_reduces = before;
+}
+
+/* The first run of a kind goes without a graph, because libraries prepare themselves in it. */
+static void run(struct engine *g, const struct step_flight *f, const struct plan *p)
+{
+    struct step_graph *s = find_graph(g, f, p);
+    if (s != NULL && s->graph == NULL && s->n_runs++ > 0)
+        record(g, s, p->n_seqs);
+    if (s != NULL && s->graph != NULL) {
+        g->ops->async->launch_graph(g->q, s->graph);
+        g->comm.n_all_reduces += s->n_all_reduces;
+    } else {
+        execute(g, p->n_tokens, f->n_rows, f->n_sampled);
     }
-    g->ops->wait(g->q);
-    if (g->q->err.code != ERR_NONE)
-        fatal(&g->q->err);
-    *result = (struct step_result){p->step, n_sampled, g->sampled_host, n_rows, g->logits};
+}
+
+int engine_flights(const struct engine *g)
+{
+    return g->ops->async != NULL ? ENGINE_FLIGHTS : 1;
+}
+
+void engine_submit(struct engine *g, const struct plan *p)
+{
+    double started = seconds_now();
+    int which = (int)(g->n_steps % ENGINE_FLIGHTS);
+    struct step_flight *f = &g->flight[which];
+    prepare(g, f, p);
+    run(g, f, p);
+    if (f->n_sampled > 0)
+        g->ops->download(g->q, f->sampled, g->sampled_dev, (size_t)f->n_sampled * sizeof *f->sampled);
+    if (g->ops->async != NULL)
+        g->ops->async->mark(g->q, which);
     g->n_steps++;
     g->step_seconds += seconds_now() - started;
+}
+
+void engine_take(struct engine *g, struct step_result *result)
+{
+    double started = seconds_now();
+    int which = (int)(g->n_taken % ENGINE_FLIGHTS);
+    const struct step_flight *f = &g->flight[which];
+    if (g->ops->async != NULL)
+        g->ops->async->wait_mark(g->q, which);
+    else
+        g->ops->wait(g->q);
+    if (g->q->err.code != ERR_NONE)
+        fatal(&g->q->err);
+    *result = (struct step_result){f->step, f->n_sampled, f->sampled, f->n_rows, g->logits};
+    g->n_taken++;
+    g->step_seconds += seconds_now() - started;
+}
+
+void engine_step(struct engine *g, const struct plan *p, struct step_result *result)
+{
+    engine_submit(g, p);
+    engine_take(g, result);
 }

@@ -29,7 +29,12 @@ hits=$(grep -rn '\bgetenv(' base partition kernels rank coordinator main.c --inc
 [ -n "$hits" ] && { echo "check-layers: only base/opt.c may read the environment:"; echo "$hits"; bad=1; }
 
 for op in $(sed -n '/^struct ops {/,/^};/s/^ .*(\*\([a-z_]*\))(.*/\1/p' kernels/ops.h); do
-    grep -q "\.$op = " kernels/cpu/ops_cpu.c || { echo "check-layers: op $op is not in kernels/cpu/ops_cpu.c"; bad=1; }
+    for table in kernels/cpu/ops_cpu.c kernels/cuda/ops_cuda.c; do
+        grep -q "\.$op = " $table || { echo "check-layers: op $op is not in $table"; bad=1; }
+    done
 done
+hits=$(grep -rnE '#include [<"](cuda|cublas|nccl)' base partition kernels rank coordinator main.c tests |
+    grep -vE '^kernels/cuda/|^rank/comm_nccl\.c:')
+[ -n "$hits" ] && { echo "check-layers: CUDA's headers belong to kernels/cuda/ and rank/comm_nccl.c:"; echo "$hits"; bad=1; }
 [ $bad = 0 ] && echo "check-layers: ok"
 exit $bad

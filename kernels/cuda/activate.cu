@@ -24,7 +24,9 @@ template <typename T, int N, int KIND>
 __global__ void activate_kernel(T *out, const T *x, size_t n, size_t cols, size_t width, size_t up)
 {
     using V = vec<T, N>;
-    for (size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * N; i < n; i += (size_t)gridDim.x * blockDim.x * N) {
+    after_previous();
+    for (size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * N; i < n;
+         i += (size_t)gridDim.x * blockDim.x * N) {
         const T *from = x + i / cols * width + i % cols;
         V v = *(const V *)from, u = v;
         if (up > 0)
@@ -38,11 +40,11 @@ __global__ void activate_kernel(T *out, const T *x, size_t n, size_t cols, size_
 }
 
 template <typename T, int N, int KIND>
-static void launch(struct queue *q, void *out, const void *x, bool gated, int n_tokens, int cols)
+static void launch_activate(struct queue *q, void *out, const void *x, bool gated, int n_tokens, int cols)
 {
     size_t n = (size_t)n_tokens * cols, width = gated ? 2 * (size_t)cols : cols;
-    activate_kernel<T, N, KIND><<<blocks_for(n / N, 128), 128, 0, cuda_stream(q)>>>((T *)out, (const T *)x, n, cols,
-                                                                                    width, gated ? cols : 0);
+    launch(q, activate_kernel<T, N, KIND>, dim3(blocks_for(n / N, 128)), dim3(128), 0, (T *)out, (const T *)x, n,
+           (size_t)cols, width, gated ? (size_t)cols : (size_t)0);
 }
 
 template <typename T, int N>
@@ -50,19 +52,19 @@ static void choose(struct queue *q, void *out, const void *x, enum activation ki
 {
     switch (kind) {
     case ACTIVATION_GELU:
-        launch<T, N, ACTIVATION_GELU>(q, out, x, gated, n_tokens, cols);
+        launch_activate<T, N, ACTIVATION_GELU>(q, out, x, gated, n_tokens, cols);
         break;
     case ACTIVATION_GELU_TANH:
-        launch<T, N, ACTIVATION_GELU_TANH>(q, out, x, gated, n_tokens, cols);
+        launch_activate<T, N, ACTIVATION_GELU_TANH>(q, out, x, gated, n_tokens, cols);
         break;
     case ACTIVATION_RELU:
-        launch<T, N, ACTIVATION_RELU>(q, out, x, gated, n_tokens, cols);
+        launch_activate<T, N, ACTIVATION_RELU>(q, out, x, gated, n_tokens, cols);
         break;
     case ACTIVATION_SILU:
-        launch<T, N, ACTIVATION_SILU>(q, out, x, gated, n_tokens, cols);
+        launch_activate<T, N, ACTIVATION_SILU>(q, out, x, gated, n_tokens, cols);
         break;
     case ACTIVATION_QUICK_GELU:
-        launch<T, N, ACTIVATION_QUICK_GELU>(q, out, x, gated, n_tokens, cols);
+        launch_activate<T, N, ACTIVATION_QUICK_GELU>(q, out, x, gated, n_tokens, cols);
         break;
     }
 }
@@ -78,5 +80,4 @@ void cuda_activate(struct queue *q, void *out, const void *x, enum activation ki
         else
             choose<T, 1>(q, out, x, kind, gated, n_tokens, cols);
     });
-    CUDA_TRY(q, cudaGetLastError());
 }

@@ -15,72 +15,23 @@
 struct attention_state {
     float *partial;
     float2 *partial_sums;
-    unsigned *n_arrived; /* [MAX_ITEMS] zeros between launches */
-    bool launches_early;
+    unsigned *n_arrived;               /* [MAX_ITEMS] zeros between launches */
+    bool launches_early, tensor_cores; /* what the device is capable of: for the latter, enough shared memory */
 };
 
-/* One query head of one token by one block: the warps take keys in turn, PLAIN_KEYS at a time; lanes hold elements
- * lane, lane + 32, .. of the head. grid: n_tokens, n_heads */
-#define PLAIN_KEYS  4
-#define PLAIN_LANES (ATTENTION_MAX_DIM / 32)
-template <typename T>
-__global__ void __launch_bounds__(ATTENTION_WARPS * 32) attention_plain(attention_args<T> a)
+/* The warps' sums become the result. */
+template <typename T, int N>
+__device__ static inline void plain_finish(const attention_args<T> &a, int t, int head, float best, float sum,
+                                           const float (&out)[N])
 {
-    __shared__ float best_of[ATTENTION_WARPS], sum_of[ATTENTION_WARPS], out_of[ATTENTION_WARPS][ATTENTION_MAX_DIM];
-    int t = (int)blockIdx.x, head = (int)blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int dim = a.heads.head_dim, kv = (a.heads.first_head + head) / a.heads.group - a.heads.first_kv_head;
-    attention_range seen = visible(a, a.slot[t], a.pos[t]);
-    const int32_t *table = a.block_table + (ptrdiff_t)a.slot[t] * a.blocks_per_slot;
-    const T *query = query_row(a, t, head);
-    float slope = a.heads.alibi_slopes ? a.heads.alibi_slopes[head] : 0.0f, best = -INFINITY, sum = 0;
-    float q[PLAIN_LANES], out[PLAIN_LANES];
-#pragma unroll
-    for (int i = 0; i < PLAIN_LANES; i++) {
-        q[i] = lane + 32 * i < dim ? to_float(query[lane + 32 * i]) : 0.0f;
-        out[i] = 0;
-    }
-    for (int key0 = seen.first / PLAIN_KEYS * PLAIN_KEYS + warp * PLAIN_KEYS; key0 <= seen.last;
-         key0 += ATTENTION_WARPS * PLAIN_KEYS) {
-        int id = table[key0 / KV_BLOCK_TOKENS];
-        if (id < 0)
-            continue;
-        size_t at = (((size_t)id * a.heads.n_kv_heads + kv) * KV_BLOCK_TOKENS + key0 % KV_BLOCK_TOKENS) * dim + lane;
-        float score[PLAIN_KEYS], top = best;
-#pragma unroll
-        for (int j = 0; j < PLAIN_KEYS; j++) {
-            bool wanted = key0 + j >= seen.first && key0 + j <= seen.last;
-            float s = 0;
-#pragma unroll
-            for (int i = 0; i < PLAIN_LANES; i++)
-                if (wanted && lane + 32 * i < dim)
-                    s = fmaf(q[i], to_float(a.k_cache[at + j * dim + 32 * i]), s);
-            s = warp_sum(s);
-            score[j] = wanted ? fmaf(a.heads.scale, s, slope * (float)(key0 + j)) : -INFINITY;
-            top = fmaxf(top, score[j]);
-        }
-        float keep = expf(best - top);
-        sum *= keep;
-#pragma unroll
-        for (int i = 0; i < PLAIN_LANES; i++)
-            out[i] *= keep;
-#pragma unroll
-        for (int j = 0; j < PLAIN_KEYS; j++) {
-            bool wanted = key0 + j >= seen.first && key0 + j <= seen.last;
-            float weight = wanted ? expf(score[j] - top) : 0.0f;
-            sum += weight;
-#pragma unroll
-            for (int i = 0; i < PLAIN_LANES; i++)
-                if (wanted && lane + 32 * i < dim)
-                    out[i] = fmaf(weight, to_float(a.v_cache[at + j * dim + 32 * i]), out[i]);
-        }
-        best = top;
-    }
+    __shared__ float best_of[ATTENTION_WARPS], sum_of[ATTENTION_WARPS], out_of[ATTENTION_WARPS][32 * N];
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, dim = a.heads.head_dim;
     if (lane == 0) {
         best_of[warp] = best;
         sum_of[warp] = sum;
     }
 #pragma unroll
-    for (int i = 0; i < PLAIN_LANES; i++)
+    for (int i = 0; i < N; i++)
         out_of[warp][lane + 32 * i] = out[i];
     __syncthreads();
     float all_best = -INFINITY, all_sum = 0, scale[ATTENTION_WARPS];
@@ -98,6 +49,71 @@ __global__ void __launch_bounds__(ATTENTION_WARPS * 32) attention_plain(attentio
             s = fmaf(out_of[v][d], scale[v], s);
         a.out[((size_t)t * a.heads.n_heads + head) * dim + d] = from_float<T>(all_sum > 0 ? s / all_sum : 0.0f);
     }
+}
+
+/* One query head of one token by one block: the warps take keys in turn, PLAIN_KEYS at a time; lanes hold elements
+ * lane, lane + 32, .. of the head, N of them. What lies outside is read from inside and counts nothing, so that loads wait
+ * for no test. grid: n_tokens, n_heads */
+#define PLAIN_KEYS 4
+template <typename T, int N>
+__global__ void __launch_bounds__(ATTENTION_WARPS * 32) attention_plain(attention_args<T> a)
+{
+    int t = (int)blockIdx.x, head = (int)blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int dim = a.heads.head_dim, kv = (a.heads.first_head + head) / a.heads.group - a.heads.first_kv_head;
+    attention_range seen = visible(a, a.slot[t], a.pos[t]);
+    const int32_t *table = a.block_table + (ptrdiff_t)a.slot[t] * a.blocks_per_slot;
+    const T *query = query_row(a, t, head);
+    float slope = a.heads.alibi_slopes ? a.heads.alibi_slopes[head] : 0.0f, best = -INFINITY, sum = 0;
+    float q[N], out[N];
+    int element[N];
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        element[i] = min(lane + 32 * i, dim - 1);
+        q[i] = lane + 32 * i < dim ? to_float(query[element[i]]) : 0.0f;
+        out[i] = 0;
+    }
+    for (int key0 = seen.first / PLAIN_KEYS * PLAIN_KEYS + warp * PLAIN_KEYS; key0 <= seen.last;
+         key0 += ATTENTION_WARPS * PLAIN_KEYS) {
+        int id = table[key0 / KV_BLOCK_TOKENS];
+        if (id < 0)
+            continue;
+        size_t block = ((size_t)id * a.heads.n_kv_heads + kv) * KV_BLOCK_TOKENS * dim;
+        float score[PLAIN_KEYS], k[PLAIN_KEYS][N], v[PLAIN_KEYS][N], top = best;
+#pragma unroll
+        for (int j = 0; j < PLAIN_KEYS; j++)
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                int row = min(max(key0 + j, seen.first), seen.last) % KV_BLOCK_TOKENS;
+                k[j][i] = to_float(a.k_cache[block + row * dim + element[i]]);
+                v[j][i] = to_float(a.v_cache[block + row * dim + element[i]]);
+            }
+#pragma unroll
+        for (int j = 0; j < PLAIN_KEYS; j++) {
+            float s = 0;
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                s = fmaf(q[i], k[j][i], s);
+            s = warp_sum(s);
+            bool wanted = key0 + j >= seen.first && key0 + j <= seen.last;
+            score[j] = wanted ? fmaf(a.heads.scale, s, slope * (float)(key0 + j - seen.last)) : -INFINITY;
+            top = fmaxf(top, score[j]);
+        }
+        float keep = expf(best - top);
+        sum *= keep;
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            out[i] *= keep;
+#pragma unroll
+        for (int j = 0; j < PLAIN_KEYS; j++) {
+            float weight = expf(score[j] - top);
+            sum += weight;
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                out[i] = fmaf(weight, v[j][i], out[i]);
+        }
+        best = top;
+    }
+    plain_finish<T, N>(a, t, head, best, sum, out);
 }
 
 /* f(type, width) with the narrowest kernel that the head fits in. */
@@ -126,18 +142,23 @@ static void decode(struct queue *q, attention_args<T> a)
 {
     const struct attention_state *s = (const struct attention_state *)cuda_state(q)->attention;
     size_t n_blocks = (size_t)cuda_state(q)->n_multiprocessors;
-    a.n_parts = (a.heads.group + DECODE_ROWS - 1) / DECODE_ROWS;
+    a.head_parts = (a.heads.group + DECODE_ROWS - 1) / DECODE_ROWS;
     a.rows_per_item = a.heads.group < DECODE_ROWS ? a.heads.group : DECODE_ROWS;
-    size_t per_token = (size_t)a.heads.n_kv_heads * (size_t)a.n_parts, n_items = (size_t)a.n_tokens * per_token;
+    size_t per_token = (size_t)a.heads.n_kv_heads * (size_t)a.head_parts, n_items = (size_t)a.n_tokens * per_token;
     a.all_tokens = a.n_tokens <= EVERY_TOKEN_ALONE;
-    bool divide = (a.all_tokens || n_items < 4 * n_blocks) && n_items <= MAX_ITEMS &&
-                  n_items * DECODE_MAX_PARTS * (size_t)a.rows_per_item * (HD + 2) * sizeof(float) <= PARTIAL_BYTES;
+    size_t n_parts = DECODE_MAX_PARTS; /* that an item's keys may have; always the same where bits matter */
+    if (!a.all_tokens && n_items >= n_blocks)
+        n_parts = 1;
+    size_t n_rows = n_items * n_parts * (size_t)a.rows_per_item;
+    if (n_items > MAX_ITEMS || n_rows * (HD + 2) * sizeof(float) > PARTIAL_BYTES)
+        n_parts = 1;
     a.partial = s->partial;
-    a.partial_sums = (float2 *)(s->partial + n_items * DECODE_MAX_PARTS * (size_t)a.rows_per_item * HD);
+    a.partial_sums = (float2 *)(s->partial + n_rows * HD);
     a.n_arrived = s->n_arrived;
-    a.tokens_per_block = (int)(n_items / (32 * n_blocks)) + 1; /* most tokens of a large batch are for the prefill kernel */
+    a.tokens_per_block =
+        (int)(n_items / (32 * n_blocks)) + 1; /* most tokens of a large batch are for the prefill kernel */
     int n_groups = (a.n_tokens + a.tokens_per_block - 1) / a.tokens_per_block;
-    dim3 grid(divide ? DECODE_MAX_PARTS : 1, (unsigned)per_token, (unsigned)n_groups);
+    dim3 grid((unsigned)n_parts, (unsigned)per_token, (unsigned)n_groups);
     launch_early(q, s->launches_early && a.all_tokens, attention_decode<T, HD>, grid, ATTENTION_WARPS * 32,
                  sizeof(decode_shared<T, HD>), a);
 }
@@ -150,6 +171,22 @@ static void prefill(struct queue *q, const attention_args<T> &a)
     CUDA_TRY(q, cudaGetLastError());
 }
 
+template <typename T>
+static void plain(struct queue *q, const attention_args<T> &a)
+{
+    dim3 grid((unsigned)a.n_tokens, (unsigned)a.heads.n_heads);
+    int threads = ATTENTION_WARPS * 32;
+    if (a.heads.head_dim <= 32)
+        attention_plain<T, 1><<<grid, threads, 0, cuda_stream(q)>>>(a);
+    else if (a.heads.head_dim <= 64)
+        attention_plain<T, 2><<<grid, threads, 0, cuda_stream(q)>>>(a);
+    else if (a.heads.head_dim <= 128)
+        attention_plain<T, 4><<<grid, threads, 0, cuda_stream(q)>>>(a);
+    else
+        attention_plain<T, ATTENTION_MAX_DIM / 32><<<grid, threads, 0, cuda_stream(q)>>>(a);
+    CUDA_TRY(q, cudaGetLastError());
+}
+
 static bool on_tensor_cores(struct queue *, const attention_args<float> &)
 {
     return false;
@@ -158,8 +195,9 @@ static bool on_tensor_cores(struct queue *, const attention_args<float> &)
 template <typename T>
 static bool on_tensor_cores(struct queue *q, const attention_args<T> &a)
 {
-    if (a.heads.head_dim % 8 != 0 || ((uintptr_t)a.k_cache | (uintptr_t)a.v_cache | (uintptr_t)a.qkv) % 16 != 0 ||
-        (uintptr_t)a.out % 4 != 0)
+    const struct attention_state *s = (const struct attention_state *)cuda_state(q)->attention;
+    if (!s->tensor_cores || a.heads.head_dim % 8 != 0 ||
+        ((uintptr_t)a.k_cache | (uintptr_t)a.v_cache | (uintptr_t)a.qkv) % 16 != 0 || (uintptr_t)a.out % 4 != 0)
         return false;
     with_width(a.heads.head_dim, [&](auto w) {
         decode<T, decltype(w)::value>(q, a);
@@ -193,9 +231,7 @@ extern "C" void cuda_attention(struct queue *q, void *out, const void *qkv, cons
         a.blocks_per_slot = batch->blocks_per_slot;
         if (on_tensor_cores(q, a))
             return;
-        dim3 grid((unsigned)a.n_tokens, (unsigned)heads->n_heads);
-        attention_plain<<<grid, ATTENTION_WARPS * 32, 0, cuda_stream(q)>>>(a);
-        CUDA_TRY(q, cudaGetLastError());
+        plain(q, a);
     });
 }
 
@@ -216,9 +252,13 @@ extern "C" int cuda_attention_open(struct queue *q, struct err *e)
     if (!s)
         return ERR(e, ERR_MEMORY, "cannot allocate %zu bytes of host memory", sizeof *s);
     cuda_state(q)->attention = s;
-    int major = 0;
-    cudaError_t rc = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, cuda_state(q)->device);
+    int major = 0, shared_bytes = 0, device = cuda_state(q)->device;
+    cudaError_t rc = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    if (rc == cudaSuccess)
+        rc = cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     s->launches_early = major >= 9;
+    s->tensor_cores = (size_t)shared_bytes >= sizeof(decode_shared<__half, ATTENTION_MAX_DIM>) &&
+                      (size_t)shared_bytes >= sizeof(prefill_shared<__half, ATTENTION_MAX_DIM>);
     if (rc == cudaSuccess)
         rc = cudaMalloc(&s->partial, PARTIAL_BYTES);
     if (rc == cudaSuccess)
@@ -228,9 +268,9 @@ extern "C" int cuda_attention_open(struct queue *q, struct err *e)
     const int dims[] = {64, 80, 96, 128, 256};
     for (int dim : dims)
         with_width(dim, [&](auto w) {
-            if (rc == cudaSuccess)
+            if (rc == cudaSuccess && s->tensor_cores)
                 rc = allow_shared<__half, decltype(w)::value>();
-            if (rc == cudaSuccess)
+            if (rc == cudaSuccess && s->tensor_cores)
                 rc = allow_shared<__nv_bfloat16, decltype(w)::value>();
         });
     return rc == cudaSuccess ? 0 : ERR(e, ERR_DEVICE, "attention: %s", cudaGetErrorString(rc));

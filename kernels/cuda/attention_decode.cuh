@@ -7,8 +7,8 @@
 #include "kernels/cuda/attention_tile.cuh"
 
 #define DECODE_ROWS       16
-#define DECODE_MAX_PARTS  32 /* of an item's keys: a lane of the last block for each */
-#define DECODE_MIN_BLOCKS ATTENTION_WARPS /* of the cache in a part */
+#define DECODE_MAX_PARTS  32                    /* of an item's keys: a lane for each when they are added */
+#define DECODE_MIN_BLOCKS (2 * ATTENTION_WARPS) /* of the cache in a part */
 
 /* One warp's keys and values, twice. */
 template <typename T, int HD>
@@ -22,8 +22,8 @@ struct decode_shared {
         decode_warp<T, HD> warp[ATTENTION_WARPS];
         float out[ATTENTION_WARPS][DECODE_ROWS][HD];
     };
-    uint4 query[ATTENTION_WARPS][attention_query<T, HD>::shared_bytes / 16 + 1];
-    float2 sums[ATTENTION_WARPS][DECODE_ROWS]; /* best, sum */
+    uint4 query[attention_query<T, HD>::shared_bytes / 16 + 1]; /* the same for all warps */
+    float2 sums[ATTENTION_WARPS][DECODE_ROWS];                  /* best, sum */
     float share[DECODE_ROWS][DECODE_MAX_PARTS];
     bool is_last;
 };
@@ -44,9 +44,12 @@ __device__ static inline void attend_item(decode_shared<T, HD> *sh, attention_su
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = lane / 4;
     attention_query<T, HD> query;
-    query.shared = sh->query[warp] + lane;
-    query.load(row < m.n_rows ? query_row(a, m.t, m.head0 + row) : NULL,
-               row + 8 < m.n_rows ? query_row(a, m.t, m.head0 + row + 8) : NULL, a.heads.head_dim);
+    query.shared = sh->query + lane;
+    if (query.in_registers || warp == 0)
+        query.load(row < m.n_rows ? query_row(a, m.t, m.head0 + row) : NULL,
+                   row + 8 < m.n_rows ? query_row(a, m.t, m.head0 + row + 8) : NULL, a.heads.head_dim);
+    if (!query.in_registers)
+        __syncthreads();
     sums.clear();
     for (int i = 0; i < 2; i++) {
         sums.first[i] = m.seen.first;
@@ -128,17 +131,18 @@ __device__ static inline void add_warps(decode_shared<T, HD> *sh, const attentio
 template <typename T, int HD>
 __device__ static inline bool hand_in(decode_shared<T, HD> *sh, const attention_args<T> &a, const decode_item &m)
 {
-    size_t at = ((size_t)m.index * DECODE_MAX_PARTS + m.part) * a.rows_per_item;
+    size_t at = ((size_t)m.index * gridDim.x + m.part) * a.rows_per_item;
     for (int i = threadIdx.x; i < m.n_rows * HD; i += ATTENTION_WARPS * 32)
         a.partial[at * HD + i] = (&sh->out[0][0][0])[i];
     if (threadIdx.x < m.n_rows)
         a.partial_sums[at + threadIdx.x] = sh->sums[0][threadIdx.x];
-    __threadfence();
     __syncthreads();
-    if (threadIdx.x == 0)
+    if (threadIdx.x == 0) { /* for all: fences and barriers order what the others did, too */
+        __threadfence();
         sh->is_last = atomicAdd(&a.n_arrived[m.index], 1u) == (unsigned)m.n_parts - 1;
+        __threadfence();
+    }
     __syncthreads();
-    __threadfence();
     return sh->is_last;
 }
 
@@ -147,7 +151,7 @@ template <typename T, int HD>
 __device__ static inline void add_parts(decode_shared<T, HD> *sh, const attention_args<T> &a, const decode_item &m)
 {
     int lane = threadIdx.x % 32;
-    size_t at = (size_t)m.index * DECODE_MAX_PARTS * a.rows_per_item;
+    size_t at = (size_t)m.index * gridDim.x * a.rows_per_item;
     for (int row = threadIdx.x / 32; row < m.n_rows; row += ATTENTION_WARPS) {
         float2 part = make_float2(-INFINITY, 0);
         if (lane < m.n_parts)
@@ -161,15 +165,25 @@ __device__ static inline void add_parts(decode_shared<T, HD> *sh, const attentio
     if (threadIdx.x == 0)
         a.n_arrived[m.index] = 0; /* for the next launch */
     __syncthreads();
-    for (int i = threadIdx.x; i < m.n_rows * HD; i += ATTENTION_WARPS * 32) {
-        int row = i / HD, column = i % HD;
+    for (int i = threadIdx.x; i < m.n_rows * HD / 4; i += ATTENTION_WARPS * 32) {
+        int row = i * 4 / HD, column = i * 4 % HD;
         if (column >= a.heads.head_dim)
             continue;
-        float s = 0;
+        const float4 *part = (const float4 *)(a.partial + at * HD) + i;
+        size_t pitch = (size_t)a.rows_per_item * HD / 4;
+        float s[4] = {0};
 #pragma unroll 8
-        for (int p = 0; p < m.n_parts; p++)
-            s = fmaf(__ldcg(&a.partial[(at + (size_t)p * a.rows_per_item) * HD + i]), sh->share[row][p], s);
-        a.out[((size_t)m.t * a.heads.n_heads + m.head0 + row) * a.heads.head_dim + column] = from_float<T>(s);
+        for (int p = 0; p < m.n_parts; p++) {
+            float4 x = __ldcg(part + p * pitch);
+            float share = sh->share[row][p];
+            s[0] = fmaf(x.x, share, s[0]);
+            s[1] = fmaf(x.y, share, s[1]);
+            s[2] = fmaf(x.z, share, s[2]);
+            s[3] = fmaf(x.w, share, s[3]);
+        }
+        T *out = a.out + ((size_t)m.t * a.heads.n_heads + m.head0 + row) * a.heads.head_dim + column;
+        ((uint32_t *)out)[0] = tensor_pack<T>(s[0], s[1]);
+        ((uint32_t *)out)[1] = tensor_pack<T>(s[2], s[3]);
     }
 }
 
@@ -186,17 +200,17 @@ __device__ static inline void store_item(decode_shared<T, HD> *sh, const attenti
     }
 }
 
-/* grid: parts of the keys (1: whole items), n_kv_heads * n_parts of their query heads, groups of tokens_per_block */
+/* grid: parts of the keys (1: whole items), n_kv_heads * head_parts of their query heads, groups of tokens_per_block */
 template <typename T, int HD>
 __global__ void __launch_bounds__(ATTENTION_WARPS * 32, HD <= 128 ? 3 : 1) attention_decode(attention_args<T> a)
 {
     extern __shared__ uint4 shared[];
     decode_shared<T, HD> *sh = (decode_shared<T, HD> *)shared;
     decode_item m;
-    m.kv = (int)blockIdx.y / a.n_parts;
+    m.kv = (int)blockIdx.y / a.head_parts;
     int begin = (a.heads.first_kv_head + m.kv) * a.heads.group - a.heads.first_head;
     int end = min(begin + a.heads.group, a.heads.n_heads);
-    m.head0 = max(begin, 0) + (int)blockIdx.y % a.n_parts * DECODE_ROWS;
+    m.head0 = max(begin, 0) + (int)blockIdx.y % a.head_parts * DECODE_ROWS;
     m.n_rows = min(DECODE_ROWS, end - m.head0);
     bool waited = false;
     let_next_begin();
@@ -214,7 +228,7 @@ __global__ void __launch_bounds__(ATTENTION_WARPS * 32, HD <= 128 ? 3 : 1) atten
         m.end = m.seen.last < m.seen.first ? m.begin : m.seen.last / KV_BLOCK_TOKENS + 1;
         m.n_parts = 1;
         if (gridDim.x > 1) {
-            int n = m.end - m.begin, length = (n + DECODE_MAX_PARTS - 1) / DECODE_MAX_PARTS;
+            int n = m.end - m.begin, length = (n + (int)gridDim.x - 1) / (int)gridDim.x;
             length = max(DECODE_MIN_BLOCKS, (length + ATTENTION_WARPS - 1) / ATTENTION_WARPS * ATTENTION_WARPS);
             m.n_parts = max(1, (n + length - 1) / length);
             m.begin += m.part * length;

@@ -9,35 +9,39 @@
 #include <limits.h>
 
 #define PREFILL_TOKENS (16 * ATTENTION_WARPS)
-#define PREFILL_BLOCKS ATTENTION_WARPS /* of the cache at a time: one for every warp to fetch */
 
-/* Shared memory: keys and values twice, then the queries of wide heads. */
+/* Shared memory: keys and values twice, then the queries of wide heads. BLOCKS: of the cache, worked on at a time. */
 template <typename T, int HD>
 struct prefill_shared {
-    T k[2][PREFILL_BLOCKS * KV_BLOCK_TOKENS * attention_tile<HD>::pitch];
-    T v[2][PREFILL_BLOCKS * KV_BLOCK_TOKENS * attention_tile<HD>::pitch];
+    static const int BLOCKS = HD <= 128 ? 4 : 2, BLOCK = KV_BLOCK_TOKENS * attention_tile<HD>::pitch;
+    T k[2][BLOCKS * BLOCK], v[2][BLOCKS * BLOCK];
     uint4 query[ATTENTION_WARPS][attention_query<T, HD>::shared_bytes / 16 + 1];
+    unsigned char present[2][BLOCKS];
 };
 
 /* What a run of tokens of one sequence needs: tokens [t0 + begin, t0 + end). */
 struct prefill_run {
     int t0, begin, end, head, kv;
-    const int32_t *table;  /* of the slot */
-    attention_range seen;  /* by any of them */
+    const int32_t *table; /* of the slot */
+    attention_range seen; /* by any of them */
 };
 
+/* Start the copies of the blocks from key0 on; the warps share out keys and values. */
 template <typename T, int HD>
-__device__ static inline void fetch_keys(prefill_shared<T, HD> *sh, int stage, unsigned char *present,
-                                         const attention_args<T> &a, const prefill_run &run, int key0)
+__device__ static inline void fetch_keys(prefill_shared<T, HD> *sh, int stage, const attention_args<T> &a,
+                                         const prefill_run &run, int key0)
 {
-    int warp = threadIdx.x / 32, block = key0 / KV_BLOCK_TOKENS + warp, at = block * KV_BLOCK_TOKENS;
-    bool wanted = at <= run.seen.last && at + KV_BLOCK_TOKENS > run.seen.first;
-    int id = wanted ? run.table[block] : -1;
-    const int skip = KV_BLOCK_TOKENS * attention_tile<HD>::pitch;
-    copy_block<T, HD>(sh->k[stage] + warp * skip, a.k_cache, a, id, run.kv, at, run.seen);
-    copy_block<T, HD>(sh->v[stage] + warp * skip, a.v_cache, a, id, run.kv, at, run.seen);
-    if (threadIdx.x % 32 == 0)
-        present[warp] = id >= 0;
+    const int BLOCKS = prefill_shared<T, HD>::BLOCKS, BLOCK = prefill_shared<T, HD>::BLOCK;
+#pragma unroll
+    for (int i = 0; i < 2 * BLOCKS / ATTENTION_WARPS; i++) {
+        int which = threadIdx.x / 32 + i * ATTENTION_WARPS, b = which % BLOCKS, at = key0 + b * KV_BLOCK_TOKENS;
+        bool wanted = at <= run.seen.last && at + KV_BLOCK_TOKENS > run.seen.first;
+        int id = wanted ? run.table[at / KV_BLOCK_TOKENS] : -1;
+        copy_block<T, HD>((which < BLOCKS ? sh->k : sh->v)[stage] + b * BLOCK, which < BLOCKS ? a.k_cache : a.v_cache,
+                          a, id, run.kv, at, run.seen);
+        if (which < BLOCKS && threadIdx.x % 32 == 0)
+            sh->present[stage][b] = id >= 0;
+    }
     async_commit();
 }
 
@@ -46,8 +50,7 @@ template <typename T, int HD>
 __device__ static inline void attend_run(prefill_shared<T, HD> *sh, const attention_args<T> &a, const prefill_run &run,
                                          const int *slot, const int *pos)
 {
-    __shared__ unsigned char present[2][PREFILL_BLOCKS];
-    const int STEP = PREFILL_BLOCKS * KV_BLOCK_TOKENS;
+    const int BLOCKS = prefill_shared<T, HD>::BLOCKS, STEP = BLOCKS * KV_BLOCK_TOKENS;
     int warp = threadIdx.x / 32, row0 = warp * 16 + threadIdx.x % 32 / 4;
     attention_sums<T, HD> sums;
     attention_query<T, HD> query;
@@ -77,24 +80,21 @@ __device__ static inline void attend_run(prefill_shared<T, HD> *sh, const attent
     any_last = __reduce_max_sync(0xffffffffu, any_last);
     query.load(q[0], q[1], a.heads.head_dim);
     int begin = run.seen.first / STEP * STEP, stage = 0;
+    __syncthreads(); /* the run before is done with shared memory */
     if (begin <= run.seen.last)
-        fetch_keys(sh, 0, present[0], a, run, begin);
+        fetch_keys(sh, 0, a, run, begin);
     for (int key0 = begin; key0 <= run.seen.last; key0 += STEP, stage ^= 1) {
-        if (key0 + STEP <= run.seen.last) {
-            fetch_keys(sh, stage ^ 1, present[stage ^ 1], a, run, key0 + STEP);
-            async_wait<1>();
-        } else {
-            async_wait<0>();
-        }
-        __syncthreads();
-        unsigned blocks = 0;
-        for (int b = 0; b < PREFILL_BLOCKS; b++)
-            blocks |= (unsigned)present[stage][b] << b;
-        bool whole = key0 >= all_first && key0 + STEP - 1 <= all_last && blocks == (1u << PREFILL_BLOCKS) - 1;
+        async_wait<0>();
+        __syncthreads(); /* this step's keys are there, and nobody reads those of the one before */
+        if (key0 + STEP <= run.seen.last)
+            fetch_keys(sh, stage ^ 1, a, run, key0 + STEP);
+        unsigned present = 0;
+        for (int b = 0; b < BLOCKS; b++)
+            present |= (unsigned)sh->present[stage][b] << b;
+        bool whole = key0 >= all_first && key0 + STEP - 1 <= all_last && present == (1u << BLOCKS) - 1;
         if (key0 <= any_last && key0 + STEP > any_first)
-            sums.template attend<PREFILL_BLOCKS>(query, sh->k[stage], sh->v[stage], key0, !whole, blocks,
-                                                 a.heads.scale * ATTENTION_LOG2_E);
-        __syncthreads();
+            sums.template attend<BLOCKS>(query, sh->k[stage], sh->v[stage], key0, !whole, present,
+                                         a.heads.scale * ATTENTION_LOG2_E);
     }
     sums.finish();
 #pragma unroll
@@ -107,14 +107,15 @@ __device__ static inline void attend_run(prefill_shared<T, HD> *sh, const attent
         for (int j = 0; j < HD / 8; j++) {
             int column = j * 8 + threadIdx.x % 4 * 2;
             if (column < a.heads.head_dim)
-                *(uint32_t *)(out + column) = tensor_pack<T>(sums.out[j][2 * i] * share, sums.out[j][2 * i + 1] * share);
+                *(uint32_t *)(out + column) =
+                    tensor_pack<T>(sums.out[j][2 * i] * share, sums.out[j][2 * i + 1] * share);
         }
     }
 }
 
 /* grid: windows of tokens, n_heads */
 template <typename T, int HD>
-__global__ void __launch_bounds__(ATTENTION_WARPS * 32, HD <= 128 ? 3 : 1) attention_prefill(attention_args<T> a)
+__global__ void __launch_bounds__(ATTENTION_WARPS * 32, HD <= 128 ? 3 : 2) attention_prefill(attention_args<T> a)
 {
     extern __shared__ uint4 shared[];
     prefill_shared<T, HD> *sh = (prefill_shared<T, HD> *)shared;
@@ -133,15 +134,21 @@ __global__ void __launch_bounds__(ATTENTION_WARPS * 32, HD <= 128 ? 3 : 1) atten
             pos[i] = a.pos[t];
     }
     __syncthreads();
+    int low = threadIdx.x % 32, high = low + 32; /* every warp looks at all tokens: where one of another slot begins */
+    uint64_t starts = __ballot_sync(0xffffffffu, low < n && slot[low] != slot[low - 1]) |
+                      (uint64_t)__ballot_sync(0xffffffffu, high < n && slot[high] != slot[high - 1]) << 32;
     for (run.begin = 0; run.begin < n; run.begin = run.end) {
-        run.seen.first = INT_MAX;
-        run.seen.last = -1;
-        int own = slot[run.begin];
-        for (run.end = run.begin; run.end < n && slot[run.end] == own; run.end++) {
-            attention_range r = visible(a, own, pos[run.end]);
-            run.seen.first = min(run.seen.first, r.first);
-            run.seen.last = max(run.seen.last, r.last);
-        }
+        uint64_t later = run.begin + 1 < PREFILL_TOKENS ? starts >> (run.begin + 1) : 0;
+        run.end = later ? run.begin + __ffsll((long long)later) : n;
+        int own = slot[run.begin], first = INT_MAX, last = -1;
+        for (int i = low; i < n; i += 32)
+            if (i >= run.begin && i < run.end) {
+                attention_range r = visible(a, own, pos[i]);
+                first = min(first, r.first);
+                last = max(last, r.last);
+            }
+        run.seen.first = __reduce_min_sync(0xffffffffu, first);
+        run.seen.last = __reduce_max_sync(0xffffffffu, last);
         if (run.end - run.begin == 1 && slot[run.begin - 1] != own && slot[run.end] != own)
             continue;
         run.table = a.block_table + (ptrdiff_t)own * a.blocks_per_slot;

@@ -18,7 +18,7 @@ struct attention_args {
     const int32_t *slot, *pos, *block_table;
     int n_tokens, blocks_per_slot;
     /* of the decode kernel, see attention_decode.cuh */
-    int n_parts, rows_per_item, tokens_per_block;
+    int head_parts, rows_per_item, tokens_per_block;
     bool all_tokens;
     float *partial;
     float2 *partial_sums;
@@ -121,23 +121,40 @@ struct attention_sums {
         }
     }
 
-    /* Scores, biased and masked; then their maxima; then weights. present: a bit for every block. */
+    /* Products to scores: scaled, biased, masked. present: a bit for every block. The bias counts from the last key that
+     * the row sees, which the softmax does not notice: near it scores are small and exact. */
     template <int BLOCKS>
-    __device__ void weigh(float (&s)[2 * BLOCKS][4], int key0, bool masked, unsigned present, float scale)
+    __device__ void score(float (&s)[2 * BLOCKS][4], int key0, bool masked, unsigned present, float scale) const
     {
         int key = key0 + threadIdx.x % 4 * 2;
-        float top[2] = {best[0], best[1]}, keep[2], base[2];
+        if (!masked && slope[0] == 0 && slope[1] == 0) {
+#pragma unroll
+            for (int j = 0; j < 2 * BLOCKS; j++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    s[j][i] *= scale;
+            return;
+        }
 #pragma unroll
         for (int j = 0; j < 2 * BLOCKS; j++)
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 int at = key + j * 8 + i % 2;
-                float score = fmaf(s[j][i], scale, slope[i / 2] * (float)at);
-                if (masked && !(at >= first[i / 2] && at <= last[i / 2] && (present >> (j / 2) & 1)))
-                    score = -INFINITY;
-                s[j][i] = score;
-                top[i / 2] = fmaxf(top[i / 2], score);
+                bool seen = !masked || (at >= first[i / 2] && at <= last[i / 2] && (present >> (j / 2) & 1));
+                s[j][i] = seen ? fmaf(s[j][i], scale, slope[i / 2] * (float)(at - last[i / 2])) : -INFINITY;
             }
+    }
+
+    /* Scores to weights, and the sums so far to the new best. */
+    template <int BLOCKS>
+    __device__ void weigh(float (&s)[2 * BLOCKS][4])
+    {
+        float top[2] = {best[0], best[1]}, base[2], keep[2];
+#pragma unroll
+        for (int j = 0; j < 2 * BLOCKS; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                top[i / 2] = fmaxf(top[i / 2], s[j][i]);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             top[i] = fmaxf(top[i], __shfl_xor_sync(0xffffffffu, top[i], 1));
@@ -154,6 +171,8 @@ struct attention_sums {
                 s[j][i] = fast_exp2(s[j][i] - base[i / 2]);
                 sum[i / 2] += s[j][i];
             }
+        if (__all_sync(0xffffffffu, keep[0] == 1 && keep[1] == 1))
+            return;
 #pragma unroll
         for (int j = 0; j < HD / 8; j++)
 #pragma unroll
@@ -186,7 +205,8 @@ struct attention_sums {
                 tensor_mma<T>(s[2 * b + 1], q.x, q.y, q.z, q.w, r[2], r[3]);
             }
         }
-        weigh<BLOCKS>(s, key0, masked, present, scale);
+        score<BLOCKS>(s, key0, masked, present, scale);
+        weigh<BLOCKS>(s);
         const T *v_lane = v + lane % 16 * PITCH + lane / 16 * 8;
 #pragma unroll
         for (int b = 0; b < BLOCKS; b++) {

@@ -17,13 +17,14 @@ struct cuda_fault {
 /* queue.impl */
 struct cuda_state {
     int device, n_multiprocessors;
-    void *matmul, *attention;       /* whatever these two files keep: cuda_matmul_open, cuda_attention_open */
-    struct cuda_fault *fault;       /* pinned, written by the device, looked at when the host waits */
-    void *fault_dev;                /* the device's own count, see sample.cu */
+    bool launches_early;      /* a kernel may begin before the one before it has ended: see launch in device.cuh */
+    void *matmul, *attention; /* whatever these two files keep: cuda_matmul_open, cuda_attention_open */
+    struct cuda_fault *fault; /* pinned, written by the device, looked at when the host waits */
+    void *fault_dev;          /* the device's own count, see sample.cu */
     unsigned long long *word_dev, *word; /* one word on the device and its pinned copy */
-    void *staging;                  /* device memory of upload_transposed */
+    void *staging;                       /* device memory of upload_transposed */
     size_t staging_bytes;
-    void *mark[2];                  /* cudaEvent_t */
+    void *mark[2]; /* cudaEvent_t */
 };
 
 static inline struct cuda_state *cuda_state(const struct queue *q)

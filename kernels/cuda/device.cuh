@@ -9,11 +9,11 @@
 #include <cuda_runtime.h>
 
 /* Sticky: records the first failure, the step carries on in order. */
-#define CUDA_TRY(q, call)                                                                                              \
-    do {                                                                                                               \
-        cudaError_t rc_ = (call);                                                                                      \
-        if (rc_ != cudaSuccess)                                                                                        \
-            ERR(&(q)->err, ERR_DEVICE, "%s: %s", #call, cudaGetErrorString(rc_));                                      \
+#define CUDA_TRY(q, call)                                                         \
+    do {                                                                          \
+        cudaError_t rc_ = (call);                                                 \
+        if (rc_ != cudaSuccess)                                                   \
+            ERR(&(q)->err, ERR_DEVICE, "%s: %s", #call, cudaGetErrorString(rc_)); \
     } while (0)
 
 static inline cudaStream_t cuda_stream(const struct queue *q)
@@ -121,6 +121,42 @@ __device__ static inline X block_sum(X x)
     x = warp_sum(x);
     __syncthreads();
     return x;
+}
+
+/* The first line of a kernel that is started by `launch`: before it nothing may be read or written. The next kernel may
+ * come onto the multiprocessors now, where it waits in its own first line. */
+__device__ static inline void after_previous()
+{
+#if __CUDA_ARCH__ >= 900
+    cudaGridDependencySynchronize();
+    cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
+/* The same for a kernel that a collective may follow, which must not begin early: NCCL 2.28's symmetric kernels do not
+ * wait. */
+__device__ static inline void after_previous_alone()
+{
+#if __CUDA_ARCH__ >= 900
+    cudaGridDependencySynchronize();
+#endif
+}
+
+/* Start a kernel whose first line is after_previous: where the device can, while the kernel before it ends. */
+template <typename... P, typename... A>
+static inline void launch(struct queue *q, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, A... args)
+{
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = cuda_stream(q);
+    config.attrs = &attribute;
+    config.numAttrs = cuda_state(q)->launches_early ? 1 : 0;
+    CUDA_TRY(q, cudaLaunchKernelEx(&config, kernel, P(args)...));
 }
 
 /* Blocks of `threads` for n elements, not more than the grid's x dimension takes with a stride loop. */

@@ -8,6 +8,7 @@ __global__ void feed_kernel(int32_t *token, const int32_t *planned, const int32_
                             struct sampler s, int n_tokens)
 {
     int t = blockIdx.x * blockDim.x + threadIdx.x;
+    after_previous();
     if (t >= n_tokens)
         return;
     bool known = slot[t] >= 0 && slot[t] < s.n_slots;
@@ -22,9 +23,8 @@ void cuda_feed(struct queue *q, int32_t *token, const int32_t *planned, const in
 {
     if (n_tokens == 0)
         return;
-    feed_kernel<<<(n_tokens + THREADS - 1) / THREADS, THREADS, 0, cuda_stream(q)>>>(token, planned, slot, pos, *s,
-                                                                                    n_tokens);
-    CUDA_TRY(q, cudaGetLastError());
+    launch(q, feed_kernel, dim3((unsigned)((n_tokens + THREADS - 1) / THREADS)), dim3(THREADS), 0, token, planned, slot,
+           pos, *s, n_tokens);
 }
 
 /* One block a token. */
@@ -33,6 +33,7 @@ __global__ void embed_kernel(T *out, const int32_t *token, const W *table, int f
 {
     using V = vec<T, N>;
     T *row = out + (size_t)blockIdx.x * dim;
+    after_previous_alone();
     int64_t id = (int64_t)token[blockIdx.x] - first_id;
     bool mine = id >= 0 && id < rows;
     for (int c = threadIdx.x * N; c < dim; c += blockDim.x * N) {
@@ -54,11 +55,11 @@ void cuda_embed(struct queue *q, void *out, const int32_t *token, const struct w
             using T = decltype(t);
             using W = decltype(w);
             if (vectors_fit<T>(dim, out))
-                embed_kernel<T, W, 16 / sizeof(T)><<<n_tokens, THREADS, 0, cuda_stream(q)>>>(
-                    (T *)out, token, (const W *)table->data, first_id, table->rows, dim);
+                launch(q, embed_kernel<T, W, 16 / sizeof(T)>, dim3((unsigned)n_tokens), dim3(THREADS), 0, (T *)out,
+                       token, (const W *)table->data, first_id, table->rows, dim);
             else
-                embed_kernel<T, W, 1><<<n_tokens, THREADS, 0, cuda_stream(q)>>>(
-                    (T *)out, token, (const W *)table->data, first_id, table->rows, dim);
+                launch(q, embed_kernel<T, W, 1>, dim3((unsigned)n_tokens), dim3(THREADS), 0, (T *)out, token,
+                       (const W *)table->data, first_id, table->rows, dim);
         });
     });
     CUDA_TRY(q, cudaGetLastError());
@@ -95,7 +96,8 @@ template <typename T, int N>
 __global__ void add_kernel(T *x, const T *y, size_t n)
 {
     using V = vec<T, N>;
-    for (size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * N; i < n; i += (size_t)gridDim.x * blockDim.x * N) {
+    for (size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * N; i < n;
+         i += (size_t)gridDim.x * blockDim.x * N) {
         V a = *(const V *)(x + i), b = *(const V *)(y + i);
         for (int k = 0; k < N; k++)
             a.e[k] = from_float<T>(to_float(a.e[k]) + to_float(b.e[k]));
@@ -122,6 +124,7 @@ template <typename T, int N>
 __global__ void gather_kernel(T *out, const T *x, const int32_t *row, int dim)
 {
     using V = vec<T, N>;
+    after_previous();
     int from = row[blockIdx.x];
     for (int c = threadIdx.x * N; c < dim; c += blockDim.x * N) {
         V v = {};
@@ -138,9 +141,10 @@ void cuda_gather_rows(struct queue *q, void *out, const void *x, const int32_t *
     with_type(q->act, [&](auto t) {
         using T = decltype(t);
         if (vectors_fit<T>(dim, out, x))
-            gather_kernel<T, 16 / sizeof(T)><<<n_rows, THREADS, 0, cuda_stream(q)>>>((T *)out, (const T *)x, row, dim);
+            launch(q, gather_kernel<T, 16 / sizeof(T)>, dim3((unsigned)n_rows), dim3(THREADS), 0, (T *)out,
+                   (const T *)x, row, dim);
         else
-            gather_kernel<T, 1><<<n_rows, THREADS, 0, cuda_stream(q)>>>((T *)out, (const T *)x, row, dim);
+            launch(q, gather_kernel<T, 1>, dim3((unsigned)n_rows), dim3(THREADS), 0, (T *)out, (const T *)x, row, dim);
     });
     CUDA_TRY(q, cudaGetLastError());
 }

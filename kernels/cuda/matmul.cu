@@ -1,5 +1,6 @@
 /* kernels/cuda/matmul.cu - the matrix product. Up to STREAM_MAX_TOKENS tokens: matmul_stream.cuh, at the speed of memory
  * and with the same bits whatever else is in the batch. More: cuBLASLt, whose choice for a shape is asked once and kept.
+ * Weights are read before the kernel that precedes the product is done: what writes them must have been waited for.
  * What neither can do - other types than the activations', rows of weights that are not multiples of 16 bytes - a plain
  * kernel does. */
 #include "kernels/cuda/matmul_stream.cuh"
@@ -28,30 +29,28 @@ struct plan {
 struct matmul_state {
     cublasLtHandle_t lt;
     void *workspace;
-    bool launches_early;
+    bool launches_early, streams; /* what the device is capable of */
     struct plan plan[PLANS];
 };
 
-/* The stream kernel for a number of tokens and R groups of 8 rows a tile. */
+/* The stream kernel with room for NT tokens and tiles of 8 R rows. */
 template <typename T, int NT, int R>
 struct stream_variant {
-    static const size_t shared_bytes =
-        stream_shared_bytes<T, NT, R, STREAM_WARPS, STREAM_RING_BYTES>();
+    static const int P = R > 2 ? 1 : 2;
+    static const size_t shared_bytes = stream_shared_bytes<T, NT, R>();
 
-    static void *kernel()
-    {
-        return (void *)stream_matmul<T, NT, R, STREAM_WARPS, STREAM_RING_BYTES>;
-    }
     static cudaError_t prepare()
     {
-        return cudaFuncSetAttribute(kernel(), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
+        return cudaFuncSetAttribute((const void *)stream_matmul<T, NT, R, P>,
+                                    cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
     }
     static void launch(struct queue *q, const stream_args<T> &a)
     {
         int n_tiles = (a.rows + 8 * R - 1) / (8 * R), n_blocks = cuda_state(q)->n_multiprocessors;
         const struct matmul_state *m = (const struct matmul_state *)cuda_state(q)->matmul;
-        launch_early(q, m->launches_early, stream_matmul<T, NT, R, STREAM_WARPS, STREAM_RING_BYTES>,
-                     dim3((unsigned)(n_tiles < n_blocks ? n_tiles : n_blocks)), STREAM_WARPS * 32, shared_bytes, a);
+        launch_early(q, m->launches_early, stream_matmul<T, NT, R, P>,
+                     dim3((unsigned)(n_tiles < n_blocks ? n_tiles : n_blocks)), stream_shape<T>::WARPS * 32,
+                     shared_bytes, a);
     }
 };
 
@@ -59,22 +58,22 @@ struct stream_variant {
 template <typename F>
 static void each_variant(F f)
 {
-    f(stream_variant<__half, 8, 1>()), f(stream_variant<__half, 8, 2>()), f(stream_variant<__half, 16, 2>());
-    f(stream_variant<__nv_bfloat16, 8, 1>()), f(stream_variant<__nv_bfloat16, 8, 2>());
-    f(stream_variant<__nv_bfloat16, 16, 2>());
-    f(stream_variant<float, 1, 1>()), f(stream_variant<float, 2, 1>()), f(stream_variant<float, 4, 2>());
-    f(stream_variant<float, 8, 2>());
+    f(stream_variant<__half, 8, 2>()), f(stream_variant<__half, 16, 2>()), f(stream_variant<__half, 16, 4>());
+    f(stream_variant<__nv_bfloat16, 8, 2>()), f(stream_variant<__nv_bfloat16, 16, 2>());
+    f(stream_variant<__nv_bfloat16, 16, 4>());
+    f(stream_variant<float, 1, 2>()), f(stream_variant<float, 4, 2>()), f(stream_variant<float, 8, 2>());
 }
 
+/* More rows in a tile share a load of x, which counts when there are many tokens. */
 template <typename T>
 static void stream_16bit(struct queue *q, const stream_args<T> &a)
 {
-    if (a.n_tokens > 8)
+    if (a.n_tokens > 12)
+        stream_variant<T, 16, 4>::launch(q, a);
+    else if (a.n_tokens > 8)
         stream_variant<T, 16, 2>::launch(q, a);
-    else if (a.n_tokens > 2)
-        stream_variant<T, 8, 2>::launch(q, a);
     else
-        stream_variant<T, 8, 1>::launch(q, a);
+        stream_variant<T, 8, 2>::launch(q, a);
 }
 
 static void stream(struct queue *q, const stream_args<__half> &a)
@@ -96,12 +95,10 @@ static void stream(struct queue *q, const stream_args<float> &all)
         a.n_tokens = all.n_tokens - t < 8 ? all.n_tokens - t : 8;
         if (a.n_tokens > 4)
             stream_variant<float, 8, 2>::launch(q, a);
-        else if (a.n_tokens > 2)
-            stream_variant<float, 4, 2>::launch(q, a);
         else if (a.n_tokens > 1)
-            stream_variant<float, 2, 1>::launch(q, a);
+            stream_variant<float, 4, 2>::launch(q, a);
         else
-            stream_variant<float, 1, 1>::launch(q, a);
+            stream_variant<float, 1, 2>::launch(q, a);
     }
 }
 
@@ -138,7 +135,8 @@ __global__ void plain_matmul(T *out, const T *x, const W *w, const void *bias, e
 static void plain(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
                   int n_tokens, bool accumulate)
 {
-    dim3 grid((unsigned)(w->rows + PLAIN_WARPS - 1) / PLAIN_WARPS, (unsigned)(n_tokens + PLAIN_TOKENS - 1) / PLAIN_TOKENS);
+    dim3 grid((unsigned)(w->rows + PLAIN_WARPS - 1) / PLAIN_WARPS,
+              (unsigned)(n_tokens + PLAIN_TOKENS - 1) / PLAIN_TOKENS);
     with_type(q->act, [&](auto act) {
         with_type(w->type, [&](auto type) {
             using T = decltype(act);
@@ -269,12 +267,16 @@ extern "C" int cuda_matmul_open(struct queue *q, struct err *e)
     if (rc != CUBLAS_STATUS_SUCCESS)
         return ERR(e, ERR_DEVICE, "cublasLtCreate: %s", cublasLtGetStatusString(rc));
     cudaError_t failed = cudaMalloc(&m->workspace, WORKSPACE_BYTES);
-    int major = 0;
+    int major = 0, shared_bytes = 0, device = cuda_state(q)->device;
     if (failed == cudaSuccess)
-        failed = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, cuda_state(q)->device);
+        failed = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    if (failed == cudaSuccess)
+        failed = cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     m->launches_early = major >= 9;
+    m->streams = true;
+    each_variant([&](auto variant) { m->streams = m->streams && variant.shared_bytes <= (size_t)shared_bytes; });
     each_variant([&](auto variant) {
-        if (failed == cudaSuccess)
+        if (failed == cudaSuccess && m->streams)
             failed = variant.prepare();
     });
     return failed == cudaSuccess ? 0 : ERR(e, ERR_DEVICE, "matrix product: %s", cudaGetErrorString(failed));
@@ -299,17 +301,15 @@ extern "C" void cuda_matmul(struct queue *q, void *out, const void *x, const str
         return;
     bool one_type = w->cols > 0 && w->type == q->act && (!bias || bias->type == q->act);
     bool whole = (size_t)w->cols * dtype_bytes(w->type) % 16 == 0 && ((uintptr_t)w->data | (uintptr_t)x) % 16 == 0;
-    if (one_type && n_tokens <= STREAM_MAX_TOKENS) {
-        if (whole)
-            with_type(q->act, [&](auto act) {
-                using T = decltype(act);
-                stream(q, stream_args<T>{(T *)out, (const T *)x, (const T *)w->data,
-                                         bias ? (const T *)bias->data : NULL, n_tokens, w->rows, w->cols, accumulate});
-            });
-        else
-            plain(q, out, x, w, bias, n_tokens, accumulate);
+    bool few = n_tokens <= STREAM_MAX_TOKENS, streams = ((struct matmul_state *)cuda_state(q)->matmul)->streams;
+    if (one_type && few && whole && streams) {
+        with_type(q->act, [&](auto act) {
+            using T = decltype(act);
+            stream(q, stream_args<T>{(T *)out, (const T *)x, (const T *)w->data, bias ? (const T *)bias->data : NULL,
+                                     n_tokens, w->rows, w->cols, accumulate});
+        });
         return;
     }
-    if (!one_type || !library(q, out, x, w, bias, n_tokens, accumulate))
+    if (!one_type || (few && streams) || !library(q, out, x, w, bias, n_tokens, accumulate))
         plain(q, out, x, w, bias, n_tokens, accumulate);
 }

@@ -11,9 +11,21 @@
 
 #include "kernels/cuda/matmul_tensor.cuh"
 
-#define STREAM_WARPS      8            /* part of the order of summation */
-#define STREAM_RING_BYTES (128 * 1024) /* in flight on each multiprocessor; 64 KiB measured 8 % slower */
 #define STREAM_MAX_TOKENS 16
+
+/* Bytes on their way to each multiprocessor. More than 128 KiB leaves x too little cache, and with 4 groups of rows a block
+ * of an A100 has no more to give. */
+#define STREAM_RING_BYTES(R) ((R) > 2 ? 96 * 1024 : 128 * 1024)
+
+/* What suits a number type (measured on an H200, 2026-11-20). The warps are part of the order of summation. */
+template <typename T>
+struct stream_shape {
+    static const int WARPS = 16, AHEAD = 2; /* AHEAD: steps that x is loaded ahead */
+};
+template <>
+struct stream_shape<float> {
+    static const int WARPS = 8, AHEAD = 1;
+};
 
 template <typename T>
 struct stream_args {
@@ -24,11 +36,11 @@ struct stream_args {
 };
 
 /* A warp's sums over its columns. NT: tokens it has room for. */
-template <typename T, int NT, int R>
+template <typename T, int NT, int R, int P>
 struct stream_sums {
     float sum[R][4];
     struct part {
-        uint4 x[2][NT / 8]; /* tokens g and g + 8 of two pieces */
+        uint4 x[P][NT / 8]; /* tokens g and g + 8 */
     };
 
     __device__ void clear()
@@ -39,13 +51,13 @@ struct stream_sums {
             for (int i = 0; i < 4; i++)
                 sum[r][i] = 0;
     }
-    /* The part of x that belongs to columns [k, k + 64); k: this lane's first. */
+    /* What P pieces of weights are multiplied with; k: this lane's first column. */
     __device__ part load(const stream_args<T> &a, int k) const
     {
         part p;
         int token = threadIdx.x % 32 / 4;
 #pragma unroll
-        for (int j = 0; j < 2; j++)
+        for (int j = 0; j < P; j++)
 #pragma unroll
             for (int i = 0; i < NT / 8; i++) {
                 p.x[j][i] = make_uint4(0, 0, 0, 0);
@@ -54,11 +66,11 @@ struct stream_sums {
             }
         return p;
     }
-    /* w: this lane's [2][R][32] pieces of 16 bytes. */
+    /* w: [P][R][32], this lane's */
     __device__ void add(const part &p, const uint4 *w)
     {
 #pragma unroll
-        for (int j = 0; j < 2; j++)
+        for (int j = 0; j < P; j++)
 #pragma unroll
             for (int r = 0; r < R; r++) {
                 uint4 b = w[(j * R + r) * 32], lo = p.x[j][0], hi = make_uint4(0, 0, 0, 0);
@@ -82,11 +94,11 @@ struct stream_sums {
     }
 };
 
-template <int NT, int R>
-struct stream_sums<float, NT, R> {
+template <int NT, int R, int P>
+struct stream_sums<float, NT, R, P> {
     float sum[R][NT];
     struct part {
-        float4 x[2][NT];
+        float4 x[P][NT];
     };
 
     __device__ void clear()
@@ -101,7 +113,7 @@ struct stream_sums<float, NT, R> {
     {
         part p;
 #pragma unroll
-        for (int j = 0; j < 2; j++)
+        for (int j = 0; j < P; j++)
 #pragma unroll
             for (int t = 0; t < NT; t++) {
                 p.x[j][t] = make_float4(0, 0, 0, 0);
@@ -113,7 +125,7 @@ struct stream_sums<float, NT, R> {
     __device__ void add(const part &p, const uint4 *w)
     {
 #pragma unroll
-        for (int j = 0; j < 2; j++)
+        for (int j = 0; j < P; j++)
 #pragma unroll
             for (int r = 0; r < R; r++) {
                 float4 b = *(const float4 *)&w[(j * R + r) * 32];
@@ -142,24 +154,29 @@ struct stream_sums<float, NT, R> {
 };
 
 /* Where a lane's next copy comes from. */
-template <typename T, int R>
+template <typename T, int R, int P>
 struct stream_cursor {
-    const T *w;
-    int tile, step, row, k; /* row, k: this lane's in the tile */
+    static const int PIECE = 64 / sizeof(T); /* columns in 64 bytes */
+    int tile, step, row, k;                  /* row, k: this lane's in the tile, in step 0 */
 
-    __device__ void copy(const stream_args<T> &a, uint4 *slot, int n_tiles, int n_steps, int warps)
+    /* This lane's first column in a step: a warp has two neighbouring pieces, then come those of the other warps. */
+    __device__ static int column(int step, int k)
     {
-        const int piece = 64 / sizeof(T); /* columns in 64 bytes */
+        int piece = step * P;
+        return k + piece / 2 * (stream_shape<T>::WARPS * 2 * PIECE) + piece % 2 * PIECE;
+    }
+    __device__ void copy(const stream_args<T> &a, uint4 *slot, int n_tiles, int n_steps)
+    {
         if (tile >= n_tiles)
             return;
-        int column = step * warps * 2 * piece + k;
+        int at = column(step, k);
 #pragma unroll
-        for (int j = 0; j < 2; j++)
+        for (int j = 0; j < P; j++)
 #pragma unroll
             for (int r = 0; r < R; r++) {
-                int at = tile * 8 * R + r * 8 + row;
-                bool wanted = at < a.rows && column + j * piece < a.cols;
-                async_copy(&slot[(j * R + r) * 32], wanted ? a.w + (size_t)at * a.cols + column + j * piece : a.w,
+                int from = tile * 8 * R + r * 8 + row;
+                bool wanted = from < a.rows && at + j * PIECE < a.cols;
+                async_copy(&slot[(j * R + r) * 32], wanted ? a.w + (size_t)from * a.cols + at + j * PIECE : a.w,
                            wanted);
             }
         if (++step == n_steps) {
@@ -169,59 +186,77 @@ struct stream_cursor {
     }
 };
 
-/* Shared memory: the ring, then float [2][WARPS][NT][8 R]. */
-template <typename T, int NT, int R, int WARPS, int RING>
-__global__ void __launch_bounds__(WARPS * 32) stream_matmul(stream_args<T> a)
+/* The warps' sums, added in order; partial: [WARPS][NT][8 R] */
+template <typename T, int NT, int R>
+__device__ static inline void stream_store(const stream_args<T> &a, const float *partial, int tile)
 {
-    const int SLOTS = RING / (WARPS * 32 * 2 * R * 16), PIECE = 64 / sizeof(T);
+    const int WARPS = stream_shape<T>::WARPS;
+    for (int i = threadIdx.x; i < a.n_tokens * 8 * R; i += WARPS * 32) {
+        int row = tile * 8 * R + i % (8 * R);
+        if (row >= a.rows)
+            continue;
+        float s = a.bias ? to_float(a.bias[row]) : 0.0f;
+#pragma unroll
+        for (int v = 0; v < WARPS; v++)
+            s += partial[v * NT * 8 * R + i];
+        T *out = a.out + (size_t)(i / (8 * R)) * a.rows + row;
+        *out = from_float<T>(a.accumulate ? s + to_float(*out) : s);
+    }
+}
+
+/* A step of a warp is P (1 or 2) pieces of 64 bytes of each row. Shared memory: the ring, then float
+ * [2][WARPS][NT][8 R]. */
+template <typename T, int NT, int R, int P>
+__global__ void __launch_bounds__(stream_shape<T>::WARPS * 32) stream_matmul(stream_args<T> a)
+{
+    const int WARPS = stream_shape<T>::WARPS, AHEAD = stream_shape<T>::AHEAD, PIECE = 64 / sizeof(T);
+    const int SLOT = P * R * 32, SLOTS = STREAM_RING_BYTES(R) / (WARPS * SLOT * 16);
     extern __shared__ uint4 shared[];
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    uint4 *ring = shared + warp * SLOTS * 2 * R * 32 + lane;
-    float *partial = (float *)((char *)shared + RING);
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, k = warp * 2 * PIECE + lane % 4 * (PIECE / 4);
+    uint4 *ring = shared + warp * SLOTS * SLOT + lane;
+    float *partial = (float *)((char *)shared + STREAM_RING_BYTES(R));
     int n_tiles = (a.rows + 8 * R - 1) / (8 * R);
-    int n_steps = (a.cols + WARPS * 2 * PIECE - 1) / (WARPS * 2 * PIECE);
-    int k = warp * 2 * PIECE + lane % 4 * (PIECE / 4);
-    stream_cursor<T, R> cursor = {a.w, (int)blockIdx.x, 0, lane / 4, k};
-    for (int i = 0; i < SLOTS - 1; i++) { /* weights are there before the kernel that makes x is done */
-        cursor.copy(a, ring + i * 2 * R * 32, n_tiles, n_steps, WARPS);
+    int n_steps = (a.cols + WARPS * 2 * PIECE - 1) / (WARPS * 2 * PIECE) * (2 / P);
+    stream_cursor<T, R, P> cursor = {(int)blockIdx.x, 0, lane / 4, k};
+    for (int i = 0; i < SLOTS - 1; i++) { /* weights are under way before the kernel that makes x is done */
+        cursor.copy(a, ring + i * SLOT, n_tiles, n_steps);
         async_commit();
     }
     wait_for_previous();
-    stream_sums<T, NT, R> sums;
-    typename stream_sums<T, NT, R>::part next = sums.load(a, k);
+    stream_sums<T, NT, R, P> sums;
+    typename stream_sums<T, NT, R, P>::part ahead[AHEAD];
+    int next = 0; /* the step whose part of x comes after those */
+    for (int i = 0; i < AHEAD; i++) {
+        ahead[i] = sums.load(a, cursor.column(next, k));
+        next = next + 1 < n_steps ? next + 1 : 0;
+    }
     int slot = 0, buffer = 0;
     for (int tile = blockIdx.x; tile < n_tiles; tile += gridDim.x, buffer ^= 1) {
         sums.clear();
         for (int step = 0; step < n_steps; step++) {
-            typename stream_sums<T, NT, R>::part now = next;
-            next = sums.load(a, (step + 1 < n_steps ? step + 1 : 0) * WARPS * 2 * PIECE + k);
-            cursor.copy(a, ring + (slot > 0 ? slot - 1 : SLOTS - 1) * 2 * R * 32, n_tiles, n_steps, WARPS);
+            typename stream_sums<T, NT, R, P>::part now = ahead[0];
+#pragma unroll
+            for (int i = 0; i + 1 < AHEAD; i++)
+                ahead[i] = ahead[i + 1];
+            ahead[AHEAD - 1] = sums.load(a, cursor.column(next, k));
+            next = next + 1 < n_steps ? next + 1 : 0;
+            cursor.copy(a, ring + (slot > 0 ? slot - 1 : SLOTS - 1) * SLOT, n_tiles, n_steps);
             async_commit();
             async_wait<SLOTS - 1>();
-            sums.add(now, ring + slot * 2 * R * 32);
+            sums.add(now, ring + slot * SLOT);
             slot = slot + 1 < SLOTS ? slot + 1 : 0;
         }
-        float *part = partial + buffer * WARPS * NT * 8 * R;
-        sums.store(part + warp * NT * 8 * R);
-        __syncthreads();
-        for (int i = threadIdx.x; i < a.n_tokens * 8 * R; i += WARPS * 32) {
-            int row = tile * 8 * R + i % (8 * R);
-            if (row >= a.rows)
-                continue;
-            float s = a.bias ? to_float(a.bias[row]) : 0.0f;
-            for (int v = 0; v < WARPS; v++)
-                s += part[v * NT * 8 * R + i];
-            T *out = a.out + (size_t)(i / (8 * R)) * a.rows + row;
-            *out = from_float<T>(a.accumulate ? s + to_float(*out) : s);
-        }
+        sums.store(partial + (buffer * WARPS + warp) * NT * 8 * R);
+        __syncthreads(); /* one a tile suffices: the next tile's sums go to the other buffer */
+        stream_store<T, NT, R>(a, partial + buffer * WARPS * NT * 8 * R, tile);
     }
     async_wait<0>();
 }
 
-template <typename T, int NT, int R, int WARPS, int RING>
+template <typename T, int NT, int R>
 constexpr size_t stream_shared_bytes()
 {
-    return RING + 2 * WARPS * NT * 8 * R * sizeof(float);
+    return STREAM_RING_BYTES(R) + 2 * stream_shape<T>::WARPS * NT * 8 * R * sizeof(float);
 }
 
 #endif

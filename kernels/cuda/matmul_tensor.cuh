@@ -57,10 +57,10 @@ __device__ static inline void tensor_load_transposed(uint32_t (&r)[4], const voi
 /* Bring 16 bytes to shared memory, zeros unless `wanted`; `global` must be readable memory's address in any case. */
 __device__ static inline void async_copy(void *shared, const void *global, bool wanted)
 {
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(
-                     (uint32_t)__cvta_generic_to_shared(shared)),
-                 "l"(global), "r"(wanted ? 16 : 0)
-                 : "memory");
+    asm volatile(
+        "cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"((uint32_t)__cvta_generic_to_shared(shared)),
+        "l"(global), "r"(wanted ? 16 : 0)
+        : "memory");
 }
 
 /* Copies since the last commit are a group; wait until at most `left` groups of this thread are still under way. */

@@ -15,6 +15,16 @@ int cuda_n_devices(void)
     return n;
 }
 
+/* Only code that was compiled for it waits where it must: what the device itself can do is not enough. */
+__global__ void probe_kernel() {}
+
+static bool launches_early(struct queue *q)
+{
+    struct cudaFuncAttributes attributes = {};
+    CUDA_TRY(q, cudaFuncGetAttributes(&attributes, probe_kernel));
+    return attributes.binaryVersion >= 90 && attributes.ptxVersion >= 90;
+}
+
 int cuda_open(struct queue *q, int device, enum dtype weights, int n_threads, struct err *e)
 {
     *q = queue{};
@@ -27,6 +37,7 @@ int cuda_open(struct queue *q, int device, enum dtype weights, int n_threads, st
     s->device = device;
     CUDA_TRY(q, cudaSetDevice(device));
     CUDA_TRY(q, cudaDeviceGetAttribute(&s->n_multiprocessors, cudaDevAttrMultiProcessorCount, device));
+    s->launches_early = launches_early(q);
     cudaStream_t stream = NULL;
     CUDA_TRY(q, cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     q->stream = stream;
@@ -105,8 +116,8 @@ void cuda_upload(struct queue *q, void *dst, size_t dst_pitch, const void *src, 
     if (rows == 1 || (dst_pitch == width && src_pitch == width))
         CUDA_TRY(q, cudaMemcpyAsync(dst, src, width * rows, cudaMemcpyHostToDevice, cuda_stream(q)));
     else
-        CUDA_TRY(q, cudaMemcpy2DAsync(dst, dst_pitch, src, src_pitch, width, rows, cudaMemcpyHostToDevice,
-                                      cuda_stream(q)));
+        CUDA_TRY(
+            q, cudaMemcpy2DAsync(dst, dst_pitch, src, src_pitch, width, rows, cudaMemcpyHostToDevice, cuda_stream(q)));
 }
 
 /* dst[c][r] = src[r][c]; src: [rows, cols] without gaps. One square a block, blocks of columns by the grid's y. */

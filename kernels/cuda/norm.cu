@@ -9,6 +9,7 @@ __global__ void norm_kernel(T *out, T *x, const T *add, enum norm_kind kind, con
                             const void *b, enum dtype b_type, int dim, float eps, bool cached)
 {
     extern __shared__ float cache[];
+    after_previous();
     using V = vec<T, N>;
     T *row = x + (size_t)blockIdx.x * dim, *result = out + (size_t)blockIdx.x * dim;
     const T *more = add != nullptr ? add + (size_t)blockIdx.x * dim : nullptr;
@@ -29,21 +30,25 @@ __global__ void norm_kernel(T *out, T *x, const T *add, enum norm_kind kind, con
                 cache[c + i] = f;
         }
     }
-    float mean = 0;
-    if (kind == NORM_LAYER) { /* around the mean, so that a large one does not swallow the variance */
+    /* Around the mean, so that a large one does not swallow the variance; and what rounding left of the mean is taken off
+     * once more, so that it does not show where the variance is small. */
+    float mean = 0, rest = 0;
+    if (kind == NORM_LAYER) {
         mean = block_sum(sum) / dim;
-        square = 0;
+        sum = square = 0;
         for (int c = threadIdx.x * N; c < dim; c += blockDim.x * N)
             for (int i = 0; i < N; i++) {
                 float f = (cached ? cache[c + i] : to_float(row[c + i])) - mean;
+                sum += f;
                 square += f * f;
             }
+        rest = block_sum(sum) / dim;
     }
-    float inverse = 1.0f / sqrtf(block_sum(square) / dim + eps);
+    float inverse = 1.0f / sqrtf(block_sum(square) / dim - rest * rest + eps);
     for (int c = threadIdx.x * N; c < dim; c += blockDim.x * N) {
         V v;
         for (int i = 0; i < N; i++) {
-            float unit = ((cached ? cache[c + i] : to_float(row[c + i])) - mean) * inverse;
+            float unit = ((cached ? cache[c + i] : to_float(row[c + i])) - mean - rest) * inverse;
             float scale = weight_at(w, w_type, c + i, 1);
             v.e[i] = from_float<T>(kind == NORM_RMS ? scale * rounded<T>(unit)
                                                     : unit * scale + weight_at(b, b_type, c + i, 0));
@@ -53,17 +58,17 @@ __global__ void norm_kernel(T *out, T *x, const T *add, enum norm_kind kind, con
 }
 
 template <typename T, int N>
-static void launch(struct queue *q, void *out, void *x, const void *add, enum norm_kind kind, const struct weight *w,
-                   const struct weight *b, int n_tokens, int dim, float eps)
+static void launch_norm(struct queue *q, void *out, void *x, const void *add, enum norm_kind kind,
+                        const struct weight *w, const struct weight *b, int n_tokens, int dim, float eps)
 {
     int threads = ((dim + N - 1) / N + 31) / 32 * 32;
     threads = threads < 1024 ? threads : 1024;
     size_t bytes = (size_t)dim * sizeof(float);
     bool cached = bytes <= ROW_CACHE_BYTES - 256; /* block_sum has its share */
-    norm_kernel<T, N><<<n_tokens, threads, cached ? bytes : 0, cuda_stream(q)>>>(
-        (T *)out, (T *)x, (const T *)add, kind, w != nullptr ? w->data : nullptr,
-        w != nullptr ? w->type : DTYPE_F32, b != nullptr && kind == NORM_LAYER ? b->data : nullptr,
-        b != nullptr ? b->type : DTYPE_F32, dim, eps, cached);
+    launch(q, norm_kernel<T, N>, dim3((unsigned)n_tokens), dim3((unsigned)threads), cached ? bytes : 0, (T *)out,
+           (T *)x, (const T *)add, kind, w != nullptr ? w->data : nullptr, w != nullptr ? w->type : DTYPE_F32,
+           b != nullptr && kind == NORM_LAYER ? b->data : nullptr, b != nullptr ? b->type : DTYPE_F32, dim, eps,
+           cached);
 }
 
 void cuda_norm(struct queue *q, void *out, void *x, const void *add, enum norm_kind kind, const struct weight *w,
@@ -74,9 +79,8 @@ void cuda_norm(struct queue *q, void *out, void *x, const void *add, enum norm_k
     with_type(q->act, [&](auto t) {
         using T = decltype(t);
         if (vectors_fit<T>(dim, out, x, add))
-            launch<T, 16 / sizeof(T)>(q, out, x, add, kind, w, b, n_tokens, dim, eps);
+            launch_norm<T, 16 / sizeof(T)>(q, out, x, add, kind, w, b, n_tokens, dim, eps);
         else
-            launch<T, 1>(q, out, x, add, kind, w, b, n_tokens, dim, eps);
+            launch_norm<T, 1>(q, out, x, add, kind, w, b, n_tokens, dim, eps);
     });
-    CUDA_TRY(q, cudaGetLastError());
 }

@@ -44,6 +44,7 @@ template <typename T>
 __global__ void store_kernel(T *qkv, T *k_cache, T *v_cache, const __grid_constant__ struct store s)
 {
     extern __shared__ float heads[];
+    after_previous();
     int t = blockIdx.y, h = blockIdx.x * HEADS_PER_BLOCK + threadIdx.x / 32, lane = threadIdx.x % 32;
     if (h >= s.n_q + 2 * s.n_kv)
         return;
@@ -108,9 +109,8 @@ void cuda_qkv_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, co
             part.cos_sin = cos_sin != nullptr ? cos_sin + (size_t)t * s.dims : nullptr;
             part.slot += t;
             part.pos += t;
-            store_kernel<T><<<dim3(groups, (unsigned)n), 32 * HEADS_PER_BLOCK, shared, cuda_stream(q)>>>(
-                (T *)qkv + (size_t)t * n_heads * s.dim, (T *)k_cache, (T *)v_cache, part);
+            launch(q, store_kernel<T>, dim3(groups, (unsigned)n), dim3(32 * HEADS_PER_BLOCK), shared,
+                   (T *)qkv + (size_t)t * n_heads * s.dim, (T *)k_cache, (T *)v_cache, part);
         }
     });
-    CUDA_TRY(q, cudaGetLastError());
 }

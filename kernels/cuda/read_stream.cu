@@ -1,7 +1,7 @@
 /* kernels/cuda/read_stream.cu - a read of memory and nothing else, for the measured limit of decode. */
 #include "kernels/cuda/device.cuh"
 
-#define THREADS 512
+#define THREADS   512
 #define IN_FLIGHT 8 /* loads that a thread has under way */
 
 __global__ void read_kernel(unsigned long long *result, const ulonglong2 *in, size_t n)
@@ -30,7 +30,7 @@ uint64_t cuda_read_stream(struct queue *q, const void *data, size_t bytes)
     struct cuda_state *s = cuda_state(q);
     CUDA_TRY(q, cudaMemsetAsync(s->word_dev, 0, sizeof *s->word_dev, cuda_stream(q)));
     read_kernel<<<s->n_multiprocessors * 4, THREADS, 0, cuda_stream(q)>>>(s->word_dev, (const ulonglong2 *)data,
-                                                                         bytes / sizeof(ulonglong2));
+                                                                          bytes / sizeof(ulonglong2));
     CUDA_TRY(q, cudaGetLastError());
     cuda_download(q, s->word, s->word_dev, sizeof *s->word);
     cuda_wait(q);

@@ -18,6 +18,7 @@ __global__ void rope_kernel(float *cos_sin, const __grid_constant__ struct rope 
                             const int32_t *rope_len)
 {
     int t = blockIdx.x, pairs = rope.dims / 2;
+    after_previous();
     float *row = cos_sin + (size_t)t * rope.dims;
     for (int j = threadIdx.x; j < pairs; j += blockDim.x) {
         float s, c;
@@ -32,6 +33,5 @@ void cuda_rope_table(struct queue *q, float *cos_sin, const struct rope *rope, c
 {
     if (n_tokens == 0)
         return;
-    rope_kernel<<<n_tokens, 64, 0, cuda_stream(q)>>>(cos_sin, *rope, pos, rope_len);
-    CUDA_TRY(q, cudaGetLastError());
+    launch(q, rope_kernel, dim3((unsigned)n_tokens), dim3(64), 0, cos_sin, *rope, pos, rope_len);
 }

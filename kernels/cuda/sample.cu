@@ -6,6 +6,7 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/philox.h"
 
+#include <float.h>
 #include <math.h>
 
 #define THREADS 1024
@@ -77,25 +78,40 @@ __device__ static struct best block_best(struct best a)
     return a;
 }
 
-template <typename T>
-__device__ static struct best argmax(const T *x, int n)
+__device__ static struct best argmax(const float *x, int n)
 {
     struct best a = {0, -1};
     for (int i = threadIdx.x; i < n; i += THREADS)
-        a = better(a, best{to_float(x[i]), i});
+        a = better(a, best{x[i], i});
     a = block_best(a);
     return a.id < 0 ? best{0, 0} : a;
 }
 
-/* log sum exp of the logits; not finite when one of them is NaN or +inf, or when all are -inf. The exponentials are float:
- * only a reported log-probability depends on them. */
-template <typename T>
-__device__ static double log_sum(const T *x, int n, float max)
+/* The best logit, and log sum exp of all: not finite when one of them is NaN or +inf, or when all are -inf. One pass; a
+ * thread's sum is relative to the best that it has seen. The exponentials are float: only a reported log-probability
+ * depends on them. */
+template <typename T, int N>
+__device__ static struct best survey(const T *x, int n, double *norm)
 {
-    double sum = 0;
-    for (int i = threadIdx.x; i < n; i += THREADS)
-        sum += expf(to_float(x[i]) - max);
-    return max + log(block_sum(sum));
+    struct best a = {-FLT_MAX, -1};
+    float sum = 0;
+    for (int i = threadIdx.x * N; i < n; i += THREADS * N) {
+        vec<T, N> v = *(const vec<T, N> *)(x + i);
+        for (int k = 0; k < N; k++) {
+            float f = to_float(v.e[k]);
+            if (f > a.x || (f == a.x && a.id < 0)) {
+                sum = sum * expf(a.x - f) + 1;
+                a = best{f, i + k};
+            } else {
+                sum += expf(f - a.x);
+            }
+        }
+    }
+    struct best top = block_best(a);
+    if (top.id < 0)
+        top = best{0, 0};
+    *norm = top.x + log(block_sum((double)(sum * expf(a.x - top.x))));
+    return top;
 }
 
 /* The n_top best logits, best first: each is the best of those that come after the one before. */
@@ -186,8 +202,8 @@ __device__ static double weight(const struct row *r, int i)
 {
     uint32_t key = order(r->score[i]);
     double p = r->probability[i];
-    bool keep = key >= r->cut_k && key >= r->cut_p && (key > r->cut_p || i <= r->last_tie) &&
-                (p >= r->min_p || i == r->best);
+    bool keep =
+        key >= r->cut_k && key >= r->cut_p && (key > r->cut_p || i <= r->last_tie) && (p >= r->min_p || i == r->best);
     return keep ? p : 0;
 }
 
@@ -370,7 +386,8 @@ __device__ static int choose(struct row *r, const struct sampling *p, int len)
         r->min_p = p->min_p;
     double u = philox_uniform(p->seed, (uint64_t)len);
     const struct row *all = r;
-    int id = find_id<double>(r->vocab, [=](int i) { return weight(all, i); }, [=](double total) { return u * total; });
+    int id = find_id<double>(
+        r->vocab, [=](int i) { return weight(all, i); }, [=](double total) { return u * total; });
     return id >= 0 ? id : best.id;
 }
 
@@ -379,8 +396,10 @@ template <typename T>
 __device__ static int sample_row(struct sampled *out, struct row *r, const T *logits, const struct sampling *p,
                                  const int32_t *history, int len)
 {
-    struct best best = argmax(logits, r->vocab);
-    double norm = r->vocab > 0 ? log_sum(logits, r->vocab, best.x) : NAN;
+    double norm;
+    bool wide = r->vocab % (16 / sizeof(T)) == 0 && (size_t)logits % 16 == 0;
+    struct best best =
+        wide ? survey<T, 16 / sizeof(T)>(logits, r->vocab, &norm) : survey<T, 1>(logits, r->vocab, &norm);
     if (!isfinite(norm))
         return -1;
     int token = best.id;
@@ -429,6 +448,7 @@ __global__ void __launch_bounds__(THREADS, 1)
                   struct sampler s, size_t stride, struct tally *tally, struct cuda_fault *fault)
 {
     struct row r = {};
+    after_previous();
     int i = blockIdx.x, slot = row_slot[i], token = -1;
     char *scratch = (char *)s.scratch + i * stride;
     struct sampled *result = &out[i];
@@ -458,9 +478,7 @@ void cuda_sample(struct queue *q, struct sampled *out, const void *logits, const
         return;
     with_type(q->act, [&](auto t) {
         using T = decltype(t);
-        sample_kernel<<<n_rows, THREADS, 0, cuda_stream(q)>>>(out, (const T *)logits, row_slot, row_len, *s,
-                                                              cuda_sample_scratch_bytes(s->vocab),
-                                                              (struct tally *)state->fault_dev, state->fault);
+        launch(q, sample_kernel<T>, dim3((unsigned)n_rows), dim3(THREADS), 0, out, (const T *)logits, row_slot, row_len,
+               *s, cuda_sample_scratch_bytes(s->vocab), (struct tally *)state->fault_dev, state->fault);
     });
-    CUDA_TRY(q, cudaGetLastError());
 }

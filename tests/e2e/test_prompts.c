@@ -11,9 +11,12 @@
 
 #define N_PROMPTS 6
 
-static const char *const prompts[N_PROMPTS] = {
-    "Once upon a time", "The little fox", "In a village by the sea there lived an old woman who", "One",
-    "Tom and the dragon went to the market, and then they", "\"Where are you going?\" asked the"};
+static const char *const prompts[N_PROMPTS] = {"Once upon a time",
+                                               "The little fox",
+                                               "In a village by the sea there lived an old woman who",
+                                               "One",
+                                               "Tom and the dragon went to the market, and then they",
+                                               "\"Where are you going?\" asked the"};
 
 static char folder[256];
 static char *texts[N_PROMPTS]; /* of the reference run */
@@ -100,7 +103,10 @@ static void variants(void)
         {"a text file on 3 ranks, 2 at once", 3, "prompts.txt", NULL, {"--max-batch", "2", NULL}},
         {"a text file on 4 ranks", 4, "prompts.txt", NULL, {NULL}},
         {"JSON lines, one at a time", 1, "prompts.jsonl", NULL, {"--max-batch", "1", NULL}},
-        {"JSON lines without the name, chunks of 5 tokens", 2, "prompts.any", NULL,
+        {"JSON lines without the name, chunks of 5 tokens",
+         2,
+         "prompts.any",
+         NULL,
          {"--max-batch", "3", "--max-batch-tokens", "5", NULL}},
         {"a text on standard input, 2 ranks", 2, "-", "prompts.txt", {NULL}},
         {"JSON lines on standard input, 3 ranks", 3, "-", "prompts.jsonl", {"--max-batch", "4", NULL}},
@@ -122,8 +128,8 @@ static void variants(void)
         if (i >= N)
             continue;
         const struct variant *v = &table[i];
-        const char *argument[24] = {"generate", "--model", models_demo(), "--prompts", path, DRAW, "7", "--max-tokens",
-                                    "40", "--json"};
+        const char *argument[24] = {"generate", "--model", models_demo(),  "--prompts", path,
+                                    DRAW,       "7",       "--max-tokens", "40",        "--json"};
         int n = 14;
         for (int k = 0; k < 6 && v->more[k] != NULL; k++)
             argument[n++] = v->more[k];
@@ -198,6 +204,31 @@ static void ids_in_lines(void)
     free(b);
 }
 
+/* --output FILE holds what standard output would have held, which stays empty. */
+static void output_file(void)
+{
+    struct process_setup setup = {.ranks = 2};
+    struct process p, q;
+    char path[300];
+    size_t bytes = 0;
+    (void)snprintf(path, sizeof path, "%s/out.jsonl", folder);
+    case_begin("--output FILE");
+    process_run(&p, &setup,
+                (const char *[]){"generate", "--model", models_demo(), "--prompt", prompts[0], DRAW, "7",
+                                 "--max-tokens", "8", "--json", "--output", path, NULL});
+    process_run(&q, &setup,
+                (const char *[]){"generate", "--model", models_demo(), "--prompt", prompts[0], DRAW, "7",
+                                 "--max-tokens", "8", "--json", NULL});
+    char *file = files_read(folder, "out.jsonl", &bytes);
+    case_check(p.status == 0 && p.bytes[PROCESS_OUT] == 0, "status %d, standard output: %s", p.status,
+               p.text[PROCESS_OUT]);
+    case_check(bytes > 0 && strcmp(file, q.text[PROCESS_OUT]) == 0, "the file holds: %s", file);
+    case_end();
+    free(file);
+    process_free(&p);
+    process_free(&q);
+}
+
 /* Plain text on standard output: the prompt and what follows, a header where there are more. */
 static void plain_text(void)
 {
@@ -260,6 +291,7 @@ int main(void)
     variants();
     alone();
     ids_in_lines();
+    output_file();
     plain_text();
     environment();
     files_remove_dir(folder);

@@ -125,7 +125,8 @@ static void inspect(const char *name, const char *dir, int n)
     json_t *o = json_loads(p.text[PROCESS_OUT], 0, NULL);
     if (case_check(p.status == 0 && o != NULL, "status %d: %s", p.status, p.text[PROCESS_ERR])) {
         const json_t *ranks = json_object_get(o, "ranks");
-        json_int_t held = sum_of(ranks, "weight_bytes"), file = json_integer_value(json_object_get(o, "checkpoint_bytes"));
+        json_int_t held = sum_of(ranks, "weight_bytes"),
+                   file = json_integer_value(json_object_get(o, "checkpoint_bytes"));
         int heads = (int)json_integer_value(json_object_get(o, "heads"));
         int kv_heads = (int)json_integer_value(json_object_get(o, "kv_heads"));
         case_check((int)json_array_size(ranks) == n, "%zu ranks", json_array_size(ranks));
@@ -159,6 +160,36 @@ static void inspect_as_table(const char *dir)
     process_free(&p);
 }
 
+/* A tensor that the config does not need is named once, and the run goes on. */
+static void unknown_tensor(int ranks)
+{
+    char dir[256];
+    char *data;
+    size_t bytes;
+    struct process_setup setup = {.ranks = ranks};
+    struct process p;
+    models_fixture(dir, "llama-7-1-tied");
+    json_t *header = models_split(dir, "model.safetensors", &data, &bytes);
+    json_object_set(header, "lm_tail.weight", json_object_get(header, "lm_head.weight"));
+    json_object_del(header, "lm_head.weight");
+    char *text = json_dumps(header, JSON_COMPACT);
+    models_join(dir, "model.safetensors", text, -1, data, bytes);
+    case_begin("a tensor that nobody needs, %d ranks", ranks);
+    process_run(&p, &setup,
+                (const char *[]){"generate", "--model", dir, "--prompt-ids", "1,2,3", "--max-tokens", "2", NULL});
+    case_check(p.status == 0 && p.bytes[PROCESS_OUT] > 0, "status %d", p.status);
+    case_check(process_count_lines(p.text[PROCESS_ERR]) == 1 &&
+                   strncmp(p.text[PROCESS_ERR], "lockstep: warning: ", 19) == 0 &&
+                   strstr(p.text[PROCESS_ERR], "lm_tail.weight") != NULL,
+               "standard error: %s", p.text[PROCESS_ERR]);
+    case_end();
+    process_free(&p);
+    free(text);
+    free(data);
+    json_decref(header);
+    files_remove_dir(dir);
+}
+
 int main(void)
 {
     char big[256];
@@ -172,6 +203,8 @@ int main(void)
     inspect("a checkpoint of 41 MB", big, 3);
     inspect("a checkpoint of 41 MB", big, 64);
     inspect_as_table(models_demo());
+    unknown_tensor(1);
+    unknown_tensor(3);
     files_remove_dir(big);
     return cases_done();
 }

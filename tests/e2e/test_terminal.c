@@ -24,7 +24,7 @@ static bool has_bar(const char *text)
            strstr(at, "iB/s") != NULL;
 }
 
-/* Text that streams arrives in many pieces. */
+/* Text that streams comes in many pieces. One thread a rank: waiting threads spin, which is slow on a busy machine. */
 static void check_view(const struct view *v)
 {
     struct process_setup setup = {.ranks = v->ranks, .terminal = {v->terminal[0], v->terminal[1]}};
@@ -32,7 +32,8 @@ static void check_view(const struct view *v)
     case_begin("%s", v->name);
     process_run(&p, &setup,
                 (const char *[]){"generate", "--model", models_demo(), "--prompt", "Once upon a time", "--ignore-eos",
-                                 "--max-tokens", "500", "--progress", v->progress, v->json ? "--json" : NULL, NULL});
+                                 "--max-tokens", "250", "--threads", "1", "--progress", v->progress,
+                                 v->json ? "--json" : NULL, NULL});
     const char *out = p.text[PROCESS_OUT], *err = p.text[PROCESS_ERR];
     case_check(p.status == 0, "status %d: %s", p.status, err);
     case_check(has_bar(err) == v->bar, "standard error: %s", err);
@@ -40,7 +41,7 @@ static void check_view(const struct view *v)
     case_check(v->streams ? p.n_pieces >= 25 : p.n_pieces <= 12, "standard output came in %d pieces", p.n_pieces);
     case_check(strstr(out, "loading") == NULL && strstr(out, "\x1b[K") == NULL, "a bar on standard output: %s", out);
     case_check(strncmp(out, v->json ? "{" : "Once upon a time", v->json ? 1 : 16) == 0, "standard output: %s", out);
-    case_check(p.bytes[PROCESS_OUT] > 1000 && out[p.bytes[PROCESS_OUT] - 1] == '\n', "standard output: %s", out);
+    case_check(p.bytes[PROCESS_OUT] > 500 && out[p.bytes[PROCESS_OUT] - 1] == '\n', "standard output: %s", out);
     if (v->bar) { /* taken away at the end */
         const char *last = strrchr(err, '\r');
         case_check(last != NULL && strcmp(last, "\r\x1b[K") == 0, "the bar stays: %s", last != NULL ? last : err);
@@ -81,9 +82,9 @@ static void first_token(int ranks)
     for (int i = 0; i < 3; i++) {
         struct process_setup setup = {.ranks = ranks};
         struct process p;
-        process_run(&p, &setup,
-                    (const char *[]){"generate", "--model", models_demo(), "--prompt", "Once", "--max-tokens", "1",
-                                     NULL});
+        process_run(
+            &p, &setup,
+            (const char *[]){"generate", "--model", models_demo(), "--prompt", "Once", "--max-tokens", "1", NULL});
         case_check(p.status == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
         seconds[i] = p.first_output;
         process_free(&p);
@@ -95,16 +96,56 @@ static void first_token(int ranks)
 }
 
 /* Every option of base/opt.c's table, by command. */
-static const char *const generate_options[] = {
-    "model", "prompt", "prompts", "prompt-ids", "max-tokens", "min-tokens", "temperature", "top-k", "top-p", "min-p",
-    "repetition-penalty", "presence-penalty", "frequency-penalty", "logit-bias", "seed", "stop", "stop-token-ids",
-    "include-stop-str-in-output", "ignore-eos", "logprobs", "json", "no-echo", "no-add-special-tokens", "plain-text",
-    "keep-special-tokens", "max-batch", "max-batch-tokens", "max-model-len", "kv-cache-memory-bytes", "threads",
-    "device", "progress", "verbose", NULL};
+static const char *const generate_options[] = {"model",
+                                               "prompt",
+                                               "prompts",
+                                               "prompt-ids",
+                                               "max-tokens",
+                                               "min-tokens",
+                                               "temperature",
+                                               "top-k",
+                                               "top-p",
+                                               "min-p",
+                                               "repetition-penalty",
+                                               "presence-penalty",
+                                               "frequency-penalty",
+                                               "logit-bias",
+                                               "seed",
+                                               "stop",
+                                               "stop-token-ids",
+                                               "include-stop-str-in-output",
+                                               "ignore-eos",
+                                               "logprobs",
+                                               "output",
+                                               "json",
+                                               "no-echo",
+                                               "no-add-special-tokens",
+                                               "plain-text",
+                                               "keep-special-tokens",
+                                               "max-batch",
+                                               "max-batch-tokens",
+                                               "max-model-len",
+                                               "kv-cache-memory-bytes",
+                                               "threads",
+                                               "device",
+                                               "progress",
+                                               "verbose",
+                                               NULL};
 static const char *const inspect_options[] = {"model", "json", "ranks", NULL};
-static const char *const bench_options[] = {
-    "model", "json", "config", "load-format", "n-prompt", "n-gen", "repetitions", "max-batch-tokens",
-    "kv-cache-memory-bytes", "threads", "device", "progress", "verbose", NULL};
+static const char *const bench_options[] = {"model",
+                                            "json",
+                                            "config",
+                                            "load-format",
+                                            "n-prompt",
+                                            "n-gen",
+                                            "repetitions",
+                                            "max-batch-tokens",
+                                            "kv-cache-memory-bytes",
+                                            "threads",
+                                            "device",
+                                            "progress",
+                                            "verbose",
+                                            NULL};
 
 static void help(const char *command, const char *const *options)
 {
@@ -136,8 +177,9 @@ static void help(const char *command, const char *const *options)
 static void overview(void)
 {
     static const char *const asks[] = {"--help", "help", "-h"};
-    static const char *const words[] = {"lockstep generate", "lockstep inspect",  "lockstep bench", "lockstep version",
-                                        "Exit status",       "LOCKSTEP_MAX_TOKENS", "  70  "};
+    static const char *const words[] = {
+        "lockstep generate", "lockstep inspect",    "lockstep bench", "lockstep version",
+        "Exit status",       "LOCKSTEP_MAX_TOKENS", "  70  "};
     struct process_setup setup = {.ranks = 0};
     struct process p;
     for (int i = 0; i < 3; i++) {
@@ -153,8 +195,8 @@ static void overview(void)
     for (int i = 0; i < 2; i++) {
         case_begin("lockstep %s", i == 0 ? "--version" : "version");
         process_run(&p, &setup, (const char *[]){i == 0 ? "--version" : "version", NULL});
-        case_check(p.status == 0 && strcmp(p.text[PROCESS_OUT], "lockstep " LOCKSTEP_VERSION "\n") == 0, "status %d: %s",
-                   p.status, p.text[PROCESS_OUT]);
+        case_check(p.status == 0 && strcmp(p.text[PROCESS_OUT], "lockstep " LOCKSTEP_VERSION "\n") == 0,
+                   "status %d: %s", p.status, p.text[PROCESS_OUT]);
         case_end();
         process_free(&p);
     }

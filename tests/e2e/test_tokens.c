@@ -161,8 +161,7 @@ static void compare_logprobs(const json_t *one, const json_t *other)
         bool alike = near(json_object_get(x, "logprob"), json_object_get(y, "logprob"));
         const json_t *tx = json_object_get(x, "top"), *ty = json_object_get(y, "top");
         for (size_t k = 0; k < json_array_size(tx); k++)
-            alike = alike &&
-                    near(json_array_get(json_array_get(tx, k), 1), json_array_get(json_array_get(ty, k), 1));
+            alike = alike && near(json_array_get(json_array_get(tx, k), 1), json_array_get(json_array_get(ty, k), 1));
         case_check(alike, "logprobs differ at position %zu", i);
     }
 }
@@ -241,10 +240,10 @@ static void check_rule(const char *dir, const char *ids, const struct rule *r, i
         check_schema(o, 0, false);
         case_check((int)json_array_size(tokens) == r->n_tokens, "%zu tokens, expected %d: %s", json_array_size(tokens),
                    r->n_tokens, p.text[PROCESS_OUT]);
-        case_check(r->text == NULL || (text != NULL && strcmp(text, r->text) == 0), "text \"%s\", expected \"%s\"", text != NULL ? text : "none",
-                   r->text);
-        case_check(reason != NULL && strcmp(reason, r->reason) == 0, "%s, expected %s", reason != NULL ? reason : "none",
-                   r->reason);
+        case_check(r->text == NULL || (text != NULL && strcmp(text, r->text) == 0), "text \"%s\", expected \"%s\"",
+                   text != NULL ? text : "none", r->text);
+        case_check(reason != NULL && strcmp(reason, r->reason) == 0, "%s, expected %s",
+                   reason != NULL ? reason : "none", r->reason);
         case_check(r->first < 0 || json_integer_value(json_array_get(tokens, 0)) == r->first, "begins otherwise: %s",
                    p.text[PROCESS_OUT]);
     }
@@ -283,13 +282,25 @@ static void rules(void)
          upto,
          "stop",
          -1},
-        {"--stop that never comes gives all text", {"--max-tokens", "5", "--ignore-eos", "--stop", "never", NULL}, 5,
-         five, "length", -1},
-        {"--stop-token-ids", {"--ignore-eos", "--max-tokens", "9", "--stop-token-ids", stop_id, NULL}, 4, NULL, "stop",
+        {"--stop that never comes gives all text",
+         {"--max-tokens", "5", "--ignore-eos", "--stop", "never", NULL},
+         5,
+         five,
+         "length",
+         -1},
+        {"--stop-token-ids",
+         {"--ignore-eos", "--max-tokens", "9", "--stop-token-ids", stop_id, NULL},
+         4,
+         NULL,
+         "stop",
          -1},
         {"--logit-bias", {"--ignore-eos", "--max-tokens", "4", "--logit-bias", bias, NULL}, 4, "''''", "length", 7},
-        {"--seed changes nothing where nothing is drawn", {"--max-tokens", "4", "--seed", "99", NULL}, 4, four,
-         "length", -1},
+        {"--seed changes nothing where nothing is drawn",
+         {"--max-tokens", "4", "--seed", "99", NULL},
+         4,
+         four,
+         "length",
+         -1},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
         check_rule(dir, ids, &table[i], 1 + (int)(i % 3));
@@ -322,14 +333,14 @@ static void split_characters(void)
         case_begin("a character of two tokens, %s", k == 0 ? "JSON" : "streamed");
         process_run(&p, &setup,
                     (const char *[]){"generate", "--model", dir, "--prompt-ids", ids, "--max-tokens", "4",
-                                     "--ignore-eos", k == 0 ? "--json" : "--progress", k == 0 ? NULL : "always",
-                                     NULL});
+                                     "--ignore-eos", k == 0 ? "--json" : "--progress", k == 0 ? NULL : "always", NULL});
         char want[40];
         const char third = (char)(' ' + tokens[2]);
         (void)snprintf(want, sizeof want, "\xc3\xa9%c\xef\xbf\xbd%s", third, k == 0 ? "" : "\n");
         json_t *o = k == 0 ? json_loads(p.text[PROCESS_OUT], 0, NULL) : NULL;
         const char *text = k == 0 ? json_string_value(json_object_get(o, "text")) : p.text[PROCESS_OUT];
-        case_check(text != NULL && strcmp(text, want) == 0, "\"%s\", expected \"%s\"", text != NULL ? text : "none", want);
+        case_check(text != NULL && strcmp(text, want) == 0, "\"%s\", expected \"%s\"", text != NULL ? text : "none",
+                   want);
         case_end();
         json_decref(o);
         process_free(&p);

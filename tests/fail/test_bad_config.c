@@ -1,9 +1,10 @@
-/* tests/fail/test_bad_config.c - config.json and generation_config.json that are malformed, absurd, or ask for what is not
- * there; folders that are none. */
+/* tests/fail/test_bad_config.c - config.json and generation_config.json that are malformed, absurd, or ask for what is
+ * not there; folders that are none. */
 #include "base/err.h"
 #include "tests/support/bad_start.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
+#include "tests/support/models.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -36,6 +37,13 @@ static void huge_config(const char *dir)
     files_write(dir, CONFIG, text, sizeof text);
 }
 
+/* Sizes that each is legal, 672 GiB together: what is wrong is that the checkpoint has others. */
+static void huge_model(const char *dir)
+{
+    models_edit(dir, CONFIG, "num_hidden_layers", "512");
+    models_edit(dir, CONFIG, "intermediate_size", "4194304");
+}
+
 static const struct bad_start cases[] = {
     {"no such folder", .damage = no_folder_at_all, .status = ERR_IO, .words = {"cannot open", "No such file"}},
     {"an empty folder", .damage = empty_folder, .status = ERR_IO, .words = {CONFIG, "cannot open", "No such file"}},
@@ -48,7 +56,8 @@ static const struct bad_start cases[] = {
      .words = {CONFIG, "an array", "expected an object"}},
     {"a config with a key given twice", CONFIG, NULL, "{\"model_type\": \"llama\", \"model_type\": \"gpt2\"}",
      .status = ERR_INPUT, .words = {CONFIG, "duplicate", "model_type"}},
-    {"a config of 17 MiB", .damage = huge_config, .status = ERR_INPUT, .words = {CONFIG, "17825792", "at most 16777216"}},
+    {"a config of 17 MiB", .damage = huge_config, .status = ERR_INPUT,
+     .words = {CONFIG, "17825792", "at most 16777216"}},
     {"no model_type", CONFIG, NULL, "{}", .status = ERR_INPUT, .words = {CONFIG, "model_type", "expected", "llama"}},
     {"an unknown model_type", CONFIG, "model_type", "\"mamba\"", .status = ERR_UNSUPPORTED,
      .words = {CONFIG, "\"mamba\"", "expected one of", "llama", "gpt_neox", "bloom"}},
@@ -88,6 +97,8 @@ static const struct bad_start cases[] = {
      .words = {CONFIG, "vocab_size", "is 0", "expected"}},
     {"a larger vocabulary than the checkpoint's", CONFIG, "vocab_size", "102", .status = ERR_INPUT,
      .words = {"model.embed_tokens.weight", "[101, 28]", "expected [102, 28]"}},
+    {"a model that no machine holds", .damage = huge_model, .status = ERR_INPUT,
+     .words = {"mlp.", "[41, 28]", "expected [4194304, 28]"}},
     {"sizes at their bounds", CONFIG, "intermediate_size", "4194304", .status = ERR_INPUT,
      .words = {"mlp.", "[41, 28]", "expected [4194304, 28]"}},
     {"a head of no dimension", CONFIG, "head_dim", "0", .status = ERR_INPUT,

@@ -8,10 +8,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TOKENIZER "tokenizer.json"
+#define TOKENIZER      "tokenizer.json"
 #define ADDED(members) "[{\"content\": \"<x>\"" members "}]"
-#define FLAGS   ", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": false"
-#define SPECIAL ", \"special\": true"
+#define FLAGS          ", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": false"
+#define SPECIAL        ", \"special\": true"
 
 static void sentencepiece_only(const char *dir)
 {
@@ -54,7 +54,8 @@ static const struct bad_start cases[] = {
     {"an empty tokenizer", TOKENIZER, NULL, "", .status = ERR_INPUT, .words = {TOKENIZER}},
     {"a tokenizer that is an array", TOKENIZER, NULL, "[]", .status = ERR_INPUT,
      .words = {TOKENIZER, "an array", "expected an object"}},
-    {"a tokenizer nested 20000 deep", .damage = deep, .status = ERR_INPUT, .words = {TOKENIZER, "20000 deep", "at most"}},
+    {"a tokenizer nested 20000 deep", .damage = deep, .status = ERR_INPUT,
+     .words = {TOKENIZER, "20000 deep", "at most"}},
     {"a key given twice", TOKENIZER, NULL, "{\"version\": \"1.0\", \"version\": \"1.0\"}", .status = ERR_INPUT,
      .words = {TOKENIZER, "duplicate", "version"}},
     {"another version", TOKENIZER, "version", "\"2.0\"", .status = ERR_UNSUPPORTED,

@@ -157,6 +157,24 @@ static void full_disk(bool all_fail)
     process_free(&p);
 }
 
+/* Rank 0 writes --output itself: it sees what mpirun would swallow. */
+static void full_disk_of_output(int ranks)
+{
+    struct process_setup setup = {.ranks = ranks};
+    struct process p;
+    case_begin("--output on a full disk, %d ranks", ranks);
+    process_run(&p, &setup,
+                (const char *[]){"generate", "--model", models_demo(), "--prompt", "Once", "--output", "/dev/full",
+                                 "--max-tokens", "4", NULL});
+    case_check(p.status == ERR_IO, "status %d, expected %d", p.status, ERR_IO);
+    case_check(strstr(p.text[PROCESS_ERR], "/dev/full: cannot write: No space left") != NULL, "standard error: %s",
+               p.text[PROCESS_ERR]);
+    case_check(process_count_lines(p.text[PROCESS_ERR]) == 1, "standard error: %s", p.text[PROCESS_ERR]);
+    case_check(p.n_left == 0, "%d processes are left running", p.n_left);
+    case_end();
+    process_free(&p);
+}
+
 static void reader_that_leaves(int ranks)
 {
     struct process p;
@@ -188,6 +206,8 @@ int main(void)
     signalled_launcher(SIGKILL);
     full_disk(false);
     full_disk(true);
+    full_disk_of_output(1);
+    full_disk_of_output(3);
     reader_that_leaves(0);
     reader_that_leaves(3);
     return cases_done();

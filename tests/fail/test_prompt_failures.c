@@ -1,5 +1,5 @@
-/* tests/fail/test_prompt_failures.c - a prompt that cannot run fails by its name, the others finish, and the status says
- * so: 1. */
+/* tests/fail/test_prompt_failures.c - a prompt that cannot run fails by its name, the others finish, and the status
+ * says so: 1. */
 #include "base/err.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -68,19 +68,7 @@ static void too_long_among_others(int ranks, bool as_json)
     files_remove_dir(dir);
 }
 
-/* Arguments that lead to one failed prompt and no output. */
-static void one_fails(const char *name, const char *const *arguments, const char *word, const char *other)
-{
-    struct process_setup setup = {.ranks = 2};
-    struct process p;
-    case_begin("%s", name);
-    process_run(&p, &setup, arguments);
-    check_one_failed(&p, word, other);
-    case_check(p.bytes[PROCESS_OUT] == 0, "standard output: %s", p.text[PROCESS_OUT]);
-    case_end();
-    process_free(&p);
-}
-
+/* Arguments that lead to one failed prompt and no output. All run at once. */
 static void single_prompts(void)
 {
     char dir[256];
@@ -90,25 +78,48 @@ static void single_prompts(void)
                 "[{\"content\": \"<far>\", \"id\": 5000, \"single_word\": false, \"lstrip\": false, \"rstrip\": false, "
                 "\"normalized\": false, \"special\": true}]");
     models_edit(dir, "config.json", "bos_token_id", "null");
-    one_fails("more tokens than the model has positions",
-              (const char *[]){"generate", "--model", dir, "--prompt-ids", "1,2,3", "--max-tokens", "62", NULL},
-              "prompt: 3 prompt tokens + --max-tokens 62 = 65", "the model has 64 positions");
-    one_fails("a prompt of no token", (const char *[]){"generate", "--model", dir, "--prompt", "", NULL},
-              "the prompt is empty", "at least one token");
-    one_fails("a token that the model does not have",
-              (const char *[]){"generate", "--model", dir, "--prompt", "a<far>", NULL}, "gives id 5000",
-              "the model has 97");
-    one_fails("a prompt that is not UTF-8",
-              (const char *[]){"generate", "--model", demo, "--prompt", "Once\xff", "--max-tokens", "5", NULL},
-              "not valid UTF-8: byte 0xFF", "offset 4");
-    one_fails("more tokens than --max-model-len",
-              (const char *[]){"generate", "--model", demo, "--prompt-ids", "5,6,7", "--max-tokens", "40",
-                               "--max-model-len", "42", NULL},
-              "3 prompt tokens + --max-tokens 40 = 43", "--max-model-len 42");
-    one_fails("more tokens than the KV cache holds",
-              (const char *[]){"generate", "--model", demo, "--prompt-ids", "5,6,7", "--max-tokens", "400",
-                               "--kv-cache-memory-bytes", "200K", NULL},
-              "3 prompt tokens + --max-tokens 400 = 403", "the KV cache holds");
+    const struct {
+        const char *name, *model, *arguments[8], *words[2];
+    } table[] = {
+        {"more tokens than the model has positions",
+         dir,
+         {"--prompt-ids", "1,2,3", "--max-tokens", "62", NULL},
+         {"prompt: 3 prompt tokens + --max-tokens 62 = 65", "the model has 64 positions"}},
+        {"a prompt of no token", dir, {"--prompt", "", NULL}, {"the prompt is empty", "at least one token"}},
+        {"a token that the model does not have",
+         dir,
+         {"--prompt", "a<far>", NULL},
+         {"gives id 5000", "the model has 97"}},
+        {"a prompt that is not UTF-8",
+         demo,
+         {"--prompt", "Once\xff", "--max-tokens", "5", NULL},
+         {"not valid UTF-8: byte 0xFF", "offset 4"}},
+        {"more tokens than --max-model-len",
+         demo,
+         {"--prompt-ids", "5,6,7", "--max-tokens", "40", "--max-model-len", "42", NULL},
+         {"3 prompt tokens + --max-tokens 40 = 43", "--max-model-len 42"}},
+        {"more tokens than the KV cache holds",
+         demo,
+         {"--prompt-ids", "5,6,7", "--max-tokens", "400", "--kv-cache-memory-bytes", "200K", NULL},
+         {"3 prompt tokens + --max-tokens 400 = 403", "the KV cache holds"}},
+    };
+    enum { N = sizeof table / sizeof table[0] };
+    struct process p[N];
+    for (int i = 0; i < N; i++) {
+        const char *argument[12] = {"generate", "--model", table[i].model};
+        struct process_setup setup = {.ranks = 2};
+        for (int k = 0; k < 8 && table[i].arguments[k] != NULL; k++)
+            argument[3 + k] = table[i].arguments[k];
+        process_start(&p[i], &setup, argument);
+    }
+    for (int i = 0; i < N; i++) {
+        case_begin("%s", table[i].name);
+        process_wait(&p[i]);
+        check_one_failed(&p[i], table[i].words[0], table[i].words[1]);
+        case_check(p[i].bytes[PROCESS_OUT] == 0, "standard output: %s", p[i].text[PROCESS_OUT]);
+        case_end();
+        process_free(&p[i]);
+    }
     files_remove_dir(dir);
 }
 

@@ -1,5 +1,5 @@
-/* tests/fail/test_usage.c - options that are unknown, missing, out of range or contradict each other; memory that does not
- * suffice; a device that this build does not have. */
+/* tests/fail/test_usage.c - options that are unknown, missing, out of range or contradict each other; a device
+ * that this build does not have; prompt files that cannot be read. */
 #include "base/err.h"
 #include "tests/support/bad_start.h"
 #include "tests/support/cases.h"
@@ -26,8 +26,8 @@ static const struct bad_start cases[] = {
      .words = {"exactly one of --prompt, --prompts and --prompt-ids"}},
     {"two kinds of prompt", .argument = {GENERATE, "--prompt", "a", "--prompts", "b", NULL}, .status = ERR_USAGE,
      .words = {"exactly one of --prompt, --prompts and --prompt-ids"}},
-    {"a number that is none", .argument = {GENERATE, "--prompt", "a", "--max-tokens", "ten", NULL},
-     .status = ERR_USAGE, .words = {"--max-tokens", "\"ten\"", "expected an integer in [1, "}},
+    {"a number that is none", .argument = {GENERATE, "--prompt", "a", "--max-tokens", "ten", NULL}, .status = ERR_USAGE,
+     .words = {"--max-tokens", "\"ten\"", "expected an integer in [1, "}},
     {"a number out of range", .argument = {GENERATE, "--prompt", "a", "--max-tokens", "0", NULL}, .status = ERR_USAGE,
      .words = {"--max-tokens", "\"0\"", "expected an integer in [1, "}},
     {"a number beyond 2^63", .argument = {GENERATE, "--prompt", "a", "--seed", "99999999999999999999", NULL},
@@ -48,17 +48,16 @@ static const struct bad_start cases[] = {
      .words = {"--prompt-ids", "\",2\"", "expected token ids in [0, 100]"}},
     {"an empty list of prompt ids", .argument = {GENERATE, "--prompt-ids", "", NULL}, .status = ERR_USAGE,
      .words = {"--prompt-ids", "expected token ids in [0, 100]"}},
-    {"a bias without a value", .argument = {GENERATE, "--prompt", "a", "--logit-bias", "7", NULL},
-     .status = ERR_USAGE, .words = {"--logit-bias", "\"7\"", "expected ID:BIAS"}},
+    {"a bias without a value", .argument = {GENERATE, "--prompt", "a", "--logit-bias", "7", NULL}, .status = ERR_USAGE,
+     .words = {"--logit-bias", "\"7\"", "expected ID:BIAS"}},
     {"a stop id out of range", .argument = {GENERATE, "--prompt", "a", "--stop-token-ids", "-1", NULL},
      .status = ERR_USAGE, .words = {"--stop-token-ids", "\"-1\"", "expected token ids in [0, 100]"}},
     {"an empty stop text", .argument = {GENERATE, "--prompt", "a", "--stop", "", NULL}, .status = ERR_USAGE,
      .words = {"--stop", "none empty"}},
     {"a stop text that is not UTF-8", .argument = {GENERATE, "--prompt", "a", "--stop", "\xc3", NULL},
      .status = ERR_USAGE, .words = {"--stop", "UTF-8"}},
-    {"more sequences than tokens in a step",
-     .argument = {GENERATE, "--prompt", "a", "--max-batch-tokens", "2", NULL}, .status = ERR_USAGE,
-     .words = {"--max-batch-tokens 2", "--max-batch 16"}},
+    {"more sequences than tokens in a step", .argument = {GENERATE, "--prompt", "a", "--max-batch-tokens", "2", NULL},
+     .status = ERR_USAGE, .words = {"--max-batch-tokens 2", "--max-batch 16"}},
     {"no file of prompts", .argument = {GENERATE, "--prompts", "/nowhere/prompts.txt", NULL}, .status = ERR_IO,
      .words = {"/nowhere/prompts.txt", "cannot open", "No such file"}},
     {"a folder of prompts", .argument = {GENERATE, "--prompts", "/tmp", NULL}, .status = ERR_IO,

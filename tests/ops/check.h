@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "kernels/ops.h"
+#include "tests/support/backend.h"
 
 #define GUARD_WORDS 16
 #define GUARD       0xDEADBEEFu
@@ -85,7 +86,7 @@ static inline int random_int(uint64_t *state, int n) /* in [0, n) */
 static inline void random_fill(float *x, size_t n, uint64_t *state, float scale)
 {
     for (size_t i = 0; i < n; i++)
-        x[i] = scale * random_float(state);
+        x[i] = as_act(scale * random_float(state));
 }
 
 /* A weight of exactly its size on the heap, so that AddressSanitizer sees a step beside it. */
@@ -104,14 +105,15 @@ static inline double weight_at(const struct weight *w, int r, int c)
     return dtype_load(w->data, w->type, (size_t)r * w->cols + c);
 }
 
-/* Every element within atol + rtol |want|; NaN on either side fails. */
+/* Every element within atol + rtol |want|, and a few roundings where activations have 16 bits; NaN on either side fails. */
 static inline void close_enough(const char *what, const float *got, const double *want, size_t n, double atol,
                                 double rtol)
 {
     size_t worst = n;
     double worst_excess = 0;
+    double rounding = backend_act() == DTYPE_F32 ? 0 : 4 * (backend_act() == DTYPE_F16 ? 0x1p-12 : 0x1p-9);
     for (size_t i = 0; i < n; i++) {
-        double excess = fabs((double)got[i] - want[i]) - (atol + rtol * fabs(want[i]));
+        double excess = fabs((double)got[i] - want[i]) - (atol + rtol * fabs(want[i]) + rounding * (1 + fabs(want[i])));
         bool bad = !(excess <= 0);
         if (bad && (worst == n || !(excess <= worst_excess))) {
             worst = i;
@@ -122,9 +124,24 @@ static inline void close_enough(const char *what, const float *got, const double
         fail_msg("%s: element %zu of %zu is %.9g, expected %.9g", what, worst, n, (double)got[worst], want[worst]);
 }
 
-static inline struct queue cpu_queue(int n_threads)
+/* The group once for every backend and activation type; "cuda f16" is in the names of its tests. */
+static inline int run_everywhere(const struct CMUnitTest *tests, size_t n)
 {
-    return (struct queue){.act = DTYPE_F32, .n_threads = n_threads};
+    int failed = 0;
+    const char *backend;
+    for (int i = 0; (backend = backend_select(i)) != NULL; i++) {
+        struct CMUnitTest named[32];
+        static char name[32][80];
+        if (n > 32)
+            abort();
+        for (size_t k = 0; k < n; k++) {
+            named[k] = tests[k];
+            snprintf(name[k], sizeof name[k], "%s: %s", backend, tests[k].name);
+            named[k].name = name[k];
+        }
+        failed += _cmocka_run_group_tests(backend, named, n, NULL, NULL);
+    }
+    return failed;
 }
 
 #endif

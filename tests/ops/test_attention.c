@@ -15,6 +15,8 @@ struct setup {
 static void setup_open(struct setup *s, struct heads heads, const int *len, const int *n_new)
 {
     *s = (struct setup){.heads = heads, .state = 31};
+    backend_n_blocks = N_BLOCKS;
+    backend_n_slots = SLOTS;
     int order[N_BLOCKS], n = 0;
     for (int i = 0; i < N_BLOCKS; i++)
         order[i] = i;
@@ -99,8 +101,8 @@ static void check_attention(struct heads heads, const int *len, const int *n_new
     struct setup s;
     setup_open(&s, heads, len, n_new);
     fill_cache(&s, len);
-    struct queue q = cpu_queue(2);
-    ops_cpu.attention(&q, s.out.data, s.qkv.data, s.k_cache.data, s.v_cache.data, &s.heads, &s.batch);
+    struct queue q = test_queue(2);
+    ops->attention(&q, s.out.data, s.qkv.data, s.k_cache.data, s.v_cache.data, &s.heads, &s.batch);
     double *want = zeroed(s.out.n, sizeof *want);
     for (int t = 0; t < s.batch.n_tokens; t++)
         for (int h = 0; h < heads.n_heads; h++)
@@ -144,17 +146,25 @@ static void test_attention_invariance(void **unused)
     setup_open(&s, heads, len, n_new);
     fill_cache(&s, len);
     for (int n_threads = 1; n_threads <= 3; n_threads++) {
-        struct queue q = cpu_queue(n_threads);
-        ops_cpu.attention(&q, s.out.data, s.qkv.data, s.k_cache.data, s.v_cache.data, &s.heads, &s.batch);
+        struct queue q = test_queue(n_threads);
+        ops->attention(&q, s.out.data, s.qkv.data, s.k_cache.data, s.v_cache.data, &s.heads, &s.batch);
         for (int t = 0; t < s.batch.n_tokens; t++) {
             struct batch one = s.batch;
             float out[6 * 40];
             one.n_tokens = 1;
             one.slot += t;
             one.pos += t;
-            struct queue single = cpu_queue(1);
-            ops_cpu.attention(&single, out, s.qkv.data + (size_t)t * 12 * 40, s.k_cache.data, s.v_cache.data, &s.heads,
-                              &one);
+            struct queue single = test_queue(1);
+            ops->attention(&single, out, s.qkv.data + (size_t)t * 12 * 40, s.k_cache.data, s.v_cache.data, &s.heads,
+                           &one);
+            if (backend_is_device() &&
+                backend_act() != DTYPE_F32) { /* prefill there is another algorithm than decode */
+                double want[6 * 40];
+                for (int i = 0; i < 6 * 40; i++)
+                    want[i] = out[i];
+                close_enough("alone and in a batch", s.out.data + (size_t)t * 6 * 40, want, 6 * 40, 0, 0);
+                continue;
+            }
             assert_memory_equal(out, s.out.data + (size_t)t * 6 * 40, sizeof out);
         }
     }
@@ -205,8 +215,8 @@ static void test_rope_table(void **unused)
                     want[t * dims[k] + j] = 1.25 * cos(angle);
                     want[t * dims[k] + dims[k] / 2 + j] = 1.25 * sin(angle);
                 }
-            struct queue q = cpu_queue(2);
-            ops_cpu.rope_table(&q, out.data, &r, pos, len, 7);
+            struct queue q = test_queue(2);
+            ops->rope_table(&q, out.data, &r, pos, len, 7);
             /* one step of a float between two ways to compute the frequency moves a late angle that far */
             close_enough("rope_table", out.data, want, out.n, growth == ROPE_DYNAMIC ? 2e-2 : 1e-6, 0);
             free(want);
@@ -247,12 +257,12 @@ static void check_store(struct heads heads, const struct rope *rope, enum dtype 
                         !with_norm          ? NULL
                         : h < heads.n_heads ? &q_norm
                                             : &k_norm);
-    struct queue q = cpu_queue(2);
+    struct queue q = test_queue(2);
     float *table = zeroed(200 * 2 * ROPE_MAX_PAIRS, sizeof *table);
     if (rope)
-        ops_cpu.rope_table(&q, table, rope, s.pos, s.rope_len, s.batch.n_tokens);
-    ops_cpu.qkv_store(&q, s.qkv.data, s.k_cache.data, s.v_cache.data, &s.heads, &s.batch, rope, table,
-                      with_norm ? &q_norm : NULL, with_norm ? &k_norm : NULL, 1e-6f);
+        ops->rope_table(&q, table, rope, s.pos, s.rope_len, s.batch.n_tokens);
+    ops->qkv_store(&q, s.qkv.data, s.k_cache.data, s.v_cache.data, &s.heads, &s.batch, rope, table,
+                   with_norm ? &q_norm : NULL, with_norm ? &k_norm : NULL, 1e-6f);
     close_enough("qkv_store", s.qkv.data, want, s.qkv.n, 3e-6, 3e-6);
     size_t n_written = 0;
     for (int t = 0; t < s.batch.n_tokens; t++)
@@ -302,9 +312,9 @@ static void test_bad_positions(void **unused)
     s.slot[0] = -1;
     s.pos[1] = -5;
     s.pos[2] = CACHED;
-    struct queue q = cpu_queue(1);
-    ops_cpu.qkv_store(&q, s.qkv.data, s.k_cache.data, s.v_cache.data, &heads, &s.batch, NULL, NULL, NULL, NULL, 0);
-    ops_cpu.attention(&q, s.out.data, s.qkv.data, s.k_cache.data, s.v_cache.data, &heads, &s.batch);
+    struct queue q = test_queue(1);
+    ops->qkv_store(&q, s.qkv.data, s.k_cache.data, s.v_cache.data, &heads, &s.batch, NULL, NULL, NULL, NULL, 0);
+    ops->attention(&q, s.out.data, s.qkv.data, s.k_cache.data, s.v_cache.data, &heads, &s.batch);
     for (size_t i = 0; i < s.k_cache.n; i++)
         assert_true(isnan(s.k_cache.data[i]) && isnan(s.v_cache.data[i]));
     setup_close(&s);
@@ -317,5 +327,5 @@ int main(void)
         cmocka_unit_test(test_attention),     cmocka_unit_test(test_attention_invariance),
         cmocka_unit_test(test_bad_positions),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_everywhere(tests, sizeof tests / sizeof tests[0]);
 }

@@ -8,25 +8,25 @@ static void test_embed(void **unused)
 {
     (void)unused;
     uint64_t state = 3;
-    struct queue q = cpu_queue(2);
+    struct queue q = test_queue(2);
     const int32_t token[] = {0, 9, 10, 13, 22, 23, -1, 2000000000, 12};
     enum { N = sizeof token / sizeof token[0], FIRST = 10, ROWS = 13 };
     for (int type = 0; type < DTYPE_COUNT; type++) {
         for (size_t d = 0; d < N_DIMS; d++) {
             struct weight table = random_weight(type, ROWS, dims[d], &state, 1);
             struct guarded out = guarded_open(N * (size_t)dims[d]);
-            ops_cpu.embed(&q, out.data, token, &table, FIRST, N);
+            ops->embed(&q, out.data, token, &table, FIRST, N);
             for (size_t i = 0; i < out.n; i++) {
                 int row = token[i / dims[d]] - FIRST, c = (int)(i % dims[d]);
                 bool mine = row >= 0 && row < ROWS;
-                assert_true(out.data[i] == (mine ? (float)weight_at(&table, row, c) : 0.0f));
+                assert_true(out.data[i] == (mine ? as_act((float)weight_at(&table, row, c)) : 0.0f));
             }
             guarded_close(&out);
             struct guarded none = guarded_open(0);
-            ops_cpu.embed(&q, none.data, token, &table, FIRST, 0);
+            ops->embed(&q, none.data, token, &table, FIRST, 0);
             table.rows = 0; /* a rank without rows gives zeros */
             struct guarded zeros = guarded_open(N * (size_t)dims[d]);
-            ops_cpu.embed(&q, zeros.data, token, &table, FIRST, N);
+            ops->embed(&q, zeros.data, token, &table, FIRST, N);
             for (size_t i = 0; i < zeros.n; i++)
                 assert_true(zeros.data[i] == 0.0f);
             guarded_close(&zeros);
@@ -40,7 +40,7 @@ static void test_add_position(void **unused)
 {
     (void)unused;
     uint64_t state = 4;
-    struct queue q = cpu_queue(2);
+    struct queue q = test_queue(2);
     const int32_t pos[] = {0, 5, 10, 11, -3, 2147483647};
     enum { N = sizeof pos / sizeof pos[0], ROWS = 13, OFFSET = 2 };
     for (int type = 0; type < DTYPE_COUNT; type++) {
@@ -55,7 +55,7 @@ static void test_add_position(void **unused)
                 if (row >= 0 && row < ROWS)
                     want[i] += weight_at(&table, (int)row, (int)(i % dims[d]));
             }
-            ops_cpu.add_position(&q, x.data, &table, pos, OFFSET, N);
+            ops->add_position(&q, x.data, &table, pos, OFFSET, N);
             close_enough("add_position", x.data, want, x.n, 1e-7, 1e-7);
             free(want);
             free(table.data);
@@ -70,16 +70,16 @@ static void test_add(void **unused)
     const size_t sizes[] = {0, 1, 3, 31, 77, 200001};
     for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
         uint64_t state = 5;
-        struct queue q = cpu_queue(2);
+        struct queue q = test_queue(2);
         struct guarded x = guarded_open(sizes[k]), y = guarded_open(sizes[k]);
         for (size_t i = 0; i < x.n; i++) {
-            x.data[i] = (float)random_int(&state, 1000);
-            y.data[i] = (float)i;
+            x.data[i] = as_act((float)random_int(&state, 1000));
+            y.data[i] = as_act((float)i);
         }
-        ops_cpu.add(&q, x.data, y.data, x.n);
+        ops->add(&q, x.data, y.data, x.n);
         state = 5;
         for (size_t i = 0; i < x.n; i++)
-            assert_true(x.data[i] == (float)random_int(&state, 1000) + (float)i);
+            assert_true(x.data[i] == as_act(as_act((float)random_int(&state, 1000)) + as_act((float)i)));
         guarded_close(&x);
         guarded_close(&y);
     }
@@ -91,15 +91,15 @@ static void test_gather_rows(void **unused)
     const int32_t row[] = {4, 0, 4, 2, -1};
     for (size_t d = 0; d < N_DIMS; d++) {
         uint64_t state = 6;
-        struct queue q = cpu_queue(1);
+        struct queue q = test_queue(1);
         struct guarded x = guarded_open(5 * (size_t)dims[d]), out = guarded_open(5 * (size_t)dims[d]);
         random_fill(x.data, x.n, &state, 1);
-        ops_cpu.gather_rows(&q, out.data, x.data, row, 5, dims[d]);
+        ops->gather_rows(&q, out.data, x.data, row, 5, dims[d]);
         for (size_t i = 0; i < out.n; i++) {
             int r = row[i / dims[d]];
             assert_true(out.data[i] == (r < 0 ? 0.0f : x.data[(size_t)r * dims[d] + i % dims[d]]));
         }
-        ops_cpu.gather_rows(&q, out.data, x.data, row, 0, dims[d]);
+        ops->gather_rows(&q, out.data, x.data, row, 0, dims[d]);
         guarded_close(&x);
         guarded_close(&out);
     }
@@ -111,17 +111,17 @@ static void test_join_columns(void **unused)
     const int begin[][5] = {{0, 3, 3, 10, 11}, {0, 0, 0, 0, 0}, {0, 17, 34, 51, 51}};
     for (int k = 0; k < 3; k++) {
         for (int n_rows = 0; n_rows < 4; n_rows++) {
-            struct queue q = cpu_queue(1);
+            struct queue q = test_queue(1);
             size_t n = (size_t)n_rows * (size_t)begin[k][4];
             struct guarded in = guarded_open(n), out = guarded_open(n);
             size_t at = 0;
             for (int r = 0; r < 4; r++) /* rank by rank: element = 1000 row + column */
                 for (int i = 0; i < n_rows; i++)
                     for (int c = begin[k][r]; c < begin[k][r + 1]; c++)
-                        in.data[at++] = (float)(1000 * i + c);
-            ops_cpu.join_columns(&q, out.data, in.data, begin[k], 4, n_rows);
+                        in.data[at++] = as_act((float)(1000 * i + c));
+            ops->join_columns(&q, out.data, in.data, begin[k], 4, n_rows);
             for (size_t i = 0; i < n; i++)
-                assert_true(out.data[i] == (float)(1000 * (i / begin[k][4]) + i % begin[k][4]));
+                assert_true(out.data[i] == as_act((float)(1000 * (i / begin[k][4]) + i % begin[k][4])));
             guarded_close(&in);
             guarded_close(&out);
         }
@@ -139,12 +139,12 @@ static void test_feed(void **unused)
     const int32_t planned[] = {5, -1, 6, -1, 7, 8, 9}, slot[] = {0, 1, 2, 2, 3, -1, 1}, pos[] = {0, 4, 0, 1, 0, 0, 5};
     const int32_t want[] = {5, 71, 6, 72, 7, 8, 9};
     memset(history.data, 0, SLOTS * LEN * sizeof(int32_t));
-    struct queue q = cpu_queue(1);
-    ops_cpu.feed(&q, (int32_t *)token.data, planned, slot, pos, &s, 7);
+    struct queue q = test_queue(1);
+    ops->feed(&q, (int32_t *)token.data, planned, slot, pos, &s, 7);
     assert_memory_equal(token.data, want, sizeof want);
     const int32_t kept[SLOTS * LEN] = {5, 0, 0, 0, 0, 0, 0, 0, 0, 71, 6, 72, 0, 0, 0};
     assert_memory_equal(history.data, kept, sizeof kept); /* slot 3, slot -1 and position 5 went nowhere */
-    ops_cpu.feed(&q, (int32_t *)token.data, planned, slot, pos, &s, 0);
+    ops->feed(&q, (int32_t *)token.data, planned, slot, pos, &s, 0);
     guarded_close(&history);
     guarded_close(&token);
 }
@@ -155,5 +155,5 @@ int main(void)
         cmocka_unit_test(test_embed),       cmocka_unit_test(test_add_position), cmocka_unit_test(test_add),
         cmocka_unit_test(test_gather_rows), cmocka_unit_test(test_join_columns), cmocka_unit_test(test_feed),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_everywhere(tests, sizeof tests / sizeof tests[0]);
 }

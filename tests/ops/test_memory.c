@@ -1,49 +1,74 @@
 /* tests/ops/test_memory.c - the device's memory as the CPU has it, and weights made of noise. */
 #include "tests/ops/check.h"
 
+static void up(void *dst, const void *src, size_t bytes)
+{
+    backend_real_ops()->upload(backend_real_queue(), dst, bytes, src, bytes, bytes, 1);
+    backend_real_ops()->wait(backend_real_queue());
+}
+
+static void down(void *dst, const void *src, size_t bytes)
+{
+    backend_real_ops()->download(backend_real_queue(), dst, src, bytes);
+    backend_real_ops()->wait(backend_real_queue());
+}
+
 static void test_alloc(void **unused)
 {
     (void)unused;
-    struct queue q = cpu_queue(1);
+    const struct ops *real = backend_real_ops();
+    struct queue *q = backend_real_queue();
     const size_t sizes[] = {0, 1, 255, 256, 257, 100000, 9 << 20};
     for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
-        unsigned char *p = ops_cpu.alloc(&q, sizes[k]);
+        void *p = real->alloc(q, sizes[k]);
+        unsigned char *seen = zeroed(sizes[k], 1);
         assert_non_null(p);
         assert_int_equal((uintptr_t)p % 256, 0);
+        memset(seen, 0xCD, sizes[k]);
+        down(seen, p, sizes[k]);
         for (size_t i = 0; i < sizes[k]; i++)
-            assert_int_equal(p[i], 0);
-        memset(p, 0xAB, sizes[k]);
-        ops_cpu.free(&q, p);
+            assert_int_equal(seen[i], 0);
+        memset(seen, 0xAB, sizes[k]);
+        up(p, seen, sizes[k]);
+        real->free(q, p);
+        free(seen);
     }
-    ops_cpu.free(&q, NULL);
-    ops_cpu.wait(&q);
-    assert_int_equal(q.err.code, ERR_NONE);
-    assert_null(ops_cpu.alloc(&q, SIZE_MAX - 3));
-    assert_int_equal(q.err.code, ERR_MEMORY);
+    real->free(q, NULL);
+    real->wait(q);
+    assert_int_equal(q->err.code, ERR_NONE);
+    assert_null(real->alloc(q, SIZE_MAX - 3));
+    assert_int_equal(q->err.code, ERR_MEMORY);
+    q->err = (struct err){0};
 }
 
 static void test_copy(void **unused)
 {
     (void)unused;
-    struct queue q = cpu_queue(2);
+    const struct ops *real = backend_real_ops();
+    struct queue *q = backend_real_queue();
     enum { ROWS = 5, SRC = 13, DST = 11, WIDTH = 7 };
-    unsigned char src[ROWS * SRC], dst[ROWS * DST], back[ROWS * DST];
+    unsigned char src[ROWS * SRC], back[ROWS * DST];
     for (int i = 0; i < ROWS * SRC; i++)
         src[i] = (unsigned char)(i + 1);
-    memset(dst, 0xEE, sizeof dst);
-    ops_cpu.upload(&q, dst, DST, src, SRC, WIDTH, ROWS);
-    ops_cpu.download(&q, back, dst, sizeof back);
+    memset(back, 0xEE, sizeof back);
+    void *dst = real->alloc(q, sizeof back);
+    up(dst, back, sizeof back);
+    real->upload(q, dst, DST, src, SRC, WIDTH, ROWS);
+    down(back, dst, sizeof back);
     for (int i = 0; i < ROWS * DST; i++)
         assert_int_equal(back[i], i % DST < WIDTH ? src[i / DST * SRC + i % DST] : 0xEE);
-    ops_cpu.upload(&q, NULL, 0, NULL, 0, 0, 5);
-    ops_cpu.upload(&q, NULL, 4, NULL, 4, 4, 0);
-    ops_cpu.download(&q, NULL, NULL, 0);
+    real->upload(q, NULL, 0, NULL, 0, 0, 5);
+    real->upload(q, NULL, 4, NULL, 4, 4, 0);
+    real->download(q, NULL, NULL, 0);
+    real->free(q, dst);
+    assert_int_equal(q->err.code, ERR_NONE);
 }
 
 static void test_transposed(void **unused)
 {
     (void)unused;
-    struct queue q = cpu_queue(2);
+    const struct ops *real = backend_real_ops();
+    struct queue *q = backend_real_queue();
     const int sizes[] = {0, 1, 3, 31, 33, 77, 1100};
     for (int type = 0; type < DTYPE_COUNT; type++) {
         for (int k = 0; k < 49; k++) {
@@ -53,33 +78,54 @@ static void test_transposed(void **unused)
             memset(dst, 0xEE, n * bytes);
             for (int i = 0; i < rows * src_ld; i++)
                 memcpy(src + i * bytes, &i, bytes); /* the low half when two bytes */
-            ops_cpu.upload_transposed(&q, dst, dst_ld, src, src_ld, rows, cols, type);
+            void *there = real->alloc(q, n * bytes);
+            up(there, dst, n * bytes);
+            real->upload_transposed(q, there, dst_ld, src, src_ld, rows, cols, type);
+            down(dst, there, n * bytes);
             for (int c = 0; c < cols; c++) {
                 for (int r = 0; r < dst_ld; r++) {
                     int want = r < rows ? r * src_ld + c : (int)0xEEEEEEEE;
                     assert_memory_equal(dst + ((size_t)c * dst_ld + r) * bytes, &want, bytes);
                 }
             }
+            real->free(q, there);
             free(src);
             free(dst);
         }
     }
 }
 
+/* n elements of noise in `to`, whose array is guarded. */
+static void make_noise(struct guarded *to, enum dtype type, int rows, int cols, uint64_t seed, int n_threads)
+{
+    const struct ops *real = backend_real_ops();
+    struct queue *q = backend_real_queue();
+    size_t bytes = (size_t)rows * (size_t)cols * dtype_bytes(type);
+    struct weight w = {.data = real->alloc(q, bytes + 64), .type = type, .rows = rows, .cols = cols};
+    unsigned char beyond[64] = {1};
+    q->n_threads = n_threads;
+    up((char *)w.data, to->data, bytes);
+    real->fill_noise(q, &w, seed, 1.0f, 0.25f);
+    down(to->data, w.data, bytes);
+    down(beyond, (char *)w.data + bytes, sizeof beyond);
+    for (size_t i = 0; i < sizeof beyond; i++)
+        assert_int_equal(beyond[i], 0);
+    real->free(q, w.data);
+}
+
 static void check_noise(enum dtype type, int n)
 {
-    struct weight w[2] = {{.type = type, .rows = 1, .cols = n}, {.type = type, .rows = n, .cols = 1}};
     struct guarded a = guarded_open(n), b = guarded_open(n);
     double mean = 0, square = 0, low = 1e9, high = -1e9;
-    w[0].data = a.data;
-    w[1].data = b.data;
-    for (int k = 0; k < 2; k++) { /* the same whoever makes it */
-        struct queue q = cpu_queue(1 + k);
-        ops_cpu.fill_noise(&q, &w[k], 42, 1.0f, 0.25f);
-    }
+    make_noise(&a, type, 1, n, 42, 1); /* the same whoever makes it, the CPU too */
+    make_noise(&b, type, n, 1, 42, 2);
+    assert_memory_equal(a.data, b.data, (size_t)n * dtype_bytes(type));
+    struct weight host = {.data = b.data, .type = type, .rows = n, .cols = 1};
+    struct queue cpu = {.n_threads = 1};
+    ops_cpu.fill_noise(&cpu, &host, 42, 1.0f, 0.25f);
     assert_memory_equal(a.data, b.data, (size_t)n * dtype_bytes(type));
     for (int i = 0; i < n; i++) {
-        double x = dtype_load(w[0].data, type, i) - 1.0;
+        double x = dtype_load(a.data, type, i) - 1.0;
         assert_true(fabs(x) <= 0.25);
         mean += x / n;
         square += x * x / n;
@@ -89,8 +135,7 @@ static void check_noise(enum dtype type, int n)
     if (n >= 100000) { /* uniform: mean 0, variance scale^2 / 3 */
         assert_true(fabs(mean) < 0.002 && fabs(square - 0.0625 / 3) < 0.0005);
         assert_true(low < -0.249 && high > 0.249);
-        struct queue q = cpu_queue(1);
-        ops_cpu.fill_noise(&q, &w[1], 43, 1.0f, 0.25f);
+        make_noise(&b, type, n, 1, 43, 1);
         assert_memory_not_equal(a.data, b.data, (size_t)n * dtype_bytes(type));
     }
     guarded_close(&a);
@@ -105,18 +150,73 @@ static void test_noise(void **unused)
         for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++)
             if (sizes[k] > 0)
                 check_noise(type, sizes[k]);
-    struct queue q = cpu_queue(2);
     struct weight none = {.data = NULL, .type = DTYPE_BF16, .rows = 0, .cols = 5};
-    ops_cpu.fill_noise(&q, &none, 1, 0, 1);
+    backend_real_ops()->fill_noise(backend_real_queue(), &none, 1, 0, 1);
 }
+
+/* The xor of all words, whatever the number of blocks that read them. */
+static void test_read_stream(void **unused)
+{
+    (void)unused;
+    const struct ops *real = backend_real_ops();
+    struct queue *q = backend_real_queue();
+    const size_t words[] = {0, 8, 16, 800, 100008, 3000000};
+    for (size_t k = 0; k < sizeof words / sizeof words[0]; k++) {
+        uint64_t state = 77, want = 0, *data = zeroed(words[k], sizeof *data);
+        for (size_t i = 0; i < words[k]; i++)
+            want ^= data[i] = random_bits(&state);
+        void *there = real->alloc(q, words[k] * sizeof *data);
+        up(there, data, words[k] * sizeof *data);
+        assert_true(real->read_stream(q, there, words[k] * sizeof *data) == want);
+        real->free(q, there);
+        free(data);
+    }
+}
+
+#ifdef LOCKSTEP_CUDA
+/* What is recorded is done at every launch, not when it is recorded; marks pass in order. */
+static void test_graph(void **unused)
+{
+    (void)unused;
+    const struct ops *real = backend_real_ops();
+    struct queue *q = backend_real_queue();
+    enum { N = 1000 };
+    if (real->async == NULL)
+        return;
+    size_t bytes = N * dtype_bytes(q->act);
+    void *x = real->alloc(q, bytes), *y = real->alloc(q, bytes);
+    unsigned char *back = real->async->host_alloc(q, bytes);
+    for (size_t i = 0; i < N; i++)
+        dtype_store(back, q->act, i, 1);
+    up(y, back, bytes);
+    real->async->begin_capture(q);
+    real->add(q, x, y, N);
+    void *graph = real->async->end_capture(q);
+    assert_non_null(graph);
+    for (int launches = 0; launches < 5; launches++) {
+        down(back, x, bytes);
+        for (size_t i = 0; i < N; i++)
+            assert_true(dtype_load(back, q->act, i) == (float)launches);
+        real->async->launch_graph(q, graph);
+        real->async->mark(q, launches % 2);
+        real->async->wait_mark(q, launches % 2);
+    }
+    real->async->free_graph(q, graph);
+    real->async->host_free(q, back);
+    real->free(q, x);
+    real->free(q, y);
+    assert_int_equal(q->err.code, ERR_NONE);
+}
+#endif
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alloc),
-        cmocka_unit_test(test_copy),
-        cmocka_unit_test(test_transposed),
-        cmocka_unit_test(test_noise),
+        cmocka_unit_test(test_alloc), cmocka_unit_test(test_copy),        cmocka_unit_test(test_transposed),
+        cmocka_unit_test(test_noise), cmocka_unit_test(test_read_stream),
+#ifdef LOCKSTEP_CUDA
+        cmocka_unit_test(test_graph),
+#endif
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_everywhere(tests, sizeof tests / sizeof tests[0]);
 }

@@ -2,7 +2,8 @@
  *
  * Each case runs the prompt in chunks and then 32 greedy tokens, every one fed back on the device. Compared are: every
  * logit at every position, every token, the bits of the last logits over all ranks, the number of all-reduces, and the
- * bytes read from the checkpoint. argv: nothing, or a part of the names of the cases to run. */
+ * bytes read from the checkpoint. argv: nothing, or a part of the names of the cases to run, and "cpu" or "cuda". */
+#include "base/opt.h"
 #include "rank/fatal.h"
 #include "rank/instance.h"
 #include "rank/loop.h"
@@ -72,12 +73,18 @@ static void fill_plan(struct run *r, struct plan *p)
 /* Rows come sampled first: the last token's row, then the chunk's others in order. */
 static void keep_logits(struct run *r, const struct step_result *s, int n)
 {
-    size_t vocab = (size_t)r->x->vocab, row_bytes = vocab * sizeof(float);
-    const float *in = s->logits;
+    const struct ops *ops = r->instance->ops;
+    struct queue *q = &r->instance->q;
+    size_t vocab = (size_t)r->x->vocab, row_bytes = vocab * dtype_bytes(q->act);
+    unsigned char *in = malloc((size_t)n * row_bytes + 1);
+    ops->download(q, in, s->logits, (size_t)n * row_bytes);
+    ops->wait(q);
     for (int i = 0; i < n; i++) {
         int row = s->n_sampled == 0 ? i : i == n - 1 ? 0 : i + 1;
-        memcpy(r->logits + (size_t)(r->fed + i) * vocab, in + (size_t)row * vocab, row_bytes);
+        for (size_t k = 0; k < vocab; k++)
+            r->logits[(size_t)(r->fed + i) * vocab + k] = dtype_load(in + (size_t)row * row_bytes, q->act, k);
     }
+    free(in);
     if (s->n_sampled == 1)
         r->token[r->n_sampled++] = s->sampled[0].token;
 }
@@ -134,13 +141,18 @@ static bool same_bits_everywhere(const struct run *r)
     return low == high;
 }
 
+static int32_t device = DEVICE_AUTO; /* enum device_choice */
+
 static void open_instance(struct instance *i, struct world *w, const char *dir, int vocab)
 {
     struct err e = {0};
     struct model_config m = {0};
     struct checkpoint c = {0};
-    struct instance_setup setup = {
-        .limits = {3, CHUNK, 80, CHUNK, 17}, .kv_bytes = -1, .threads = -1, .progress = PROGRESS_NEVER};
+    struct instance_setup setup = {.limits = {3, CHUNK, 80, CHUNK, 17},
+                                   .kv_bytes = -1,
+                                   .threads = -1,
+                                   .progress = PROGRESS_NEVER,
+                                   .device = device};
     if (w->rank == 0 && model_config_read(&m, dir, &e) == 0)
         (void)checkpoint_open(&c, dir, &e);
     fatal_agree(w, &e);
@@ -167,10 +179,12 @@ static bool read_once(const struct instance *i)
 
 static void check_case(struct world *w, const char *dir, const char *name, const char *layout)
 {
-    char reason[200];
+    char reason[200], where[64];
     struct expected x = read_expected(dir);
     struct instance instance;
     open_instance(&instance, w, dir, x.vocab);
+    snprintf(where, sizeof where, "%s, %d %s rank%s", layout, w->n_ranks, instance.ops->name,
+             w->n_ranks > 1 ? "s" : "");
     const struct model_config *m = &instance.network.config;
     bool wide = m->dtype == DTYPE_F32;
     struct run r = {.x = &x, .instance = &instance};
@@ -179,15 +193,13 @@ static void check_case(struct world *w, const char *dir, const char *name, const
     double worst = difference(&r, wide), most = wide ? 1e-3 : 2e-2;
     snprintf(reason, sizeof reason, "%s is %.3g, allowed %.3g", wide ? "max |difference|" : "relative error", worst,
              most);
-    tap_all(worst <= most, reason, "%s, %s, %d ranks: logits within %.0e (%.1e)", name, layout, w->n_ranks, most,
-            worst);
-    tap_all(memcmp(r.token, x.tokens, sizeof r.token) == 0, "other tokens", "%s, %s, %d ranks: greedy tokens", name,
-            layout, w->n_ranks);
-    tap_all(same_bits_everywhere(&r), "hashes differ", "%s, %s, %d ranks: equal bits", name, layout, w->n_ranks);
+    tap_all(worst <= most, reason, "%s, %s: logits within %.0e (%.1e)", name, where, most, worst);
+    tap_all(memcmp(r.token, x.tokens, sizeof r.token) == 0, "other tokens", "%s, %s: greedy tokens", name, where);
+    tap_all(same_bits_everywhere(&r), "hashes differ", "%s, %s: equal bits", name, where);
     uint64_t per_step = 1 + (uint64_t)m->n_layers * (m->parallel_residual ? 1 : 2);
     tap_all(instance.engine.comm.n_all_reduces == per_step * instance.engine.n_steps, "other number",
-            "%s, %s, %d ranks: %d all-reduce(s) a layer", name, layout, w->n_ranks, m->parallel_residual ? 1 : 2);
-    tap_all(read_once(&instance), "bytes read", "%s, %s, %d ranks: checkpoint read once", name, layout, w->n_ranks);
+            "%s, %s: %d all-reduce(s) a layer", name, where, m->parallel_residual ? 1 : 2);
+    tap_all(read_once(&instance), "bytes read", "%s, %s: checkpoint read once", name, where);
     instance_close(&instance);
     free(r.logits);
     free(x.file);
@@ -218,6 +230,8 @@ int main(int argc, char **argv)
     struct world w;
     if (world_open(&w, &argc, &argv, &e) != 0)
         fatal(&e);
+    if (argc > 2)
+        device = strcmp(argv[2], "cuda") == 0 ? DEVICE_CUDA : DEVICE_CPU;
     int n = list_cases(name, argc > 1 ? argv[1] : "");
     for (int i = 0; i < n; i++) {
         char dir[256], sharded[256] = "";

@@ -16,8 +16,8 @@ struct bad_start {
                                 name the folder */
 };
 
-/* Every case on 1 and on 3 ranks: the documented status, nothing on standard output, exactly one line on standard error,
- * under 5 s, no core file, nothing left running. */
+/* Every case on 1 and on 3 ranks: the documented status, nothing on standard output, exactly one line on standard
+ * error, under 5 s, no core file, nothing left running. */
 void bad_start_run(const struct bad_start *cases, int n);
 
 #endif

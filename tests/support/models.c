@@ -64,11 +64,11 @@ void models_write_tokenizer(const char *dir, int n_ids, const int fixed[][2], in
     }
     const char *level = "{s:s, s:b, s:b, s:b}";
     json_t *pre = json_pack(level, "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 1, "use_regex", 0);
-    json_t *root = json_pack("{s:s, s:n, s:n, s:[], s:n, s:O, s:n, s:o, s:{s:s, s:n, s:n, s:n, s:n, s:b, s:o, s:[]}}",
-                             "version", "1.0", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
-                             pre, "post_processor", "decoder", pre, "model", "type", "BPE", "dropout", "unk_token",
-                             "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", 0, "vocab", vocab,
-                             "merges");
+    json_t *root =
+        json_pack("{s:s, s:n, s:n, s:[], s:n, s:O, s:n, s:o, s:{s:s, s:n, s:n, s:n, s:n, s:b, s:o, s:[]}}", "version",
+                  "1.0", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", pre, "post_processor",
+                  "decoder", pre, "model", "type", "BPE", "dropout", "unk_token", "continuing_subword_prefix",
+                  "end_of_word_suffix", "fuse_unk", 0, "vocab", vocab, "merges");
     char *text = json_dumps(root, JSON_INDENT(1));
     if (text == NULL)
         die("tokenizer", dir);

@@ -7,7 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The project's own demo model ($LOCKSTEP_DEMO or demo/lockstep-stories), an absolute path; dies when it is not there. */
+/* The project's own demo model ($LOCKSTEP_DEMO or demo/lockstep-stories), an absolute path; dies when it is not
+ * there. */
 const char *models_demo(void);
 
 /* A new folder with the fixture's config.json and model.safetensors, and a tokenizer.json for its vocabulary.

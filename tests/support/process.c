@@ -17,7 +17,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-#define MAX_ACTIVE    16
+#define MAX_ACTIVE    32
 #define MAX_ARGUMENTS 80
 
 static struct process *active[MAX_ACTIVE];

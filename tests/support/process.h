@@ -20,8 +20,8 @@ struct process_setup {
 
 struct process {
     pid_t pid;
-    int fd[2];      /* PROCESS_OUT, PROCESS_ERR; -1: at its end */
-    char *text[2];  /* NUL-terminated */
+    int fd[2];     /* PROCESS_OUT, PROCESS_ERR; -1: at its end */
+    char *text[2]; /* NUL-terminated */
     size_t bytes[2];
     int n_pieces; /* in which standard output came */
     double started, limit;
@@ -29,9 +29,9 @@ struct process {
     double seconds;      /* from the start to the end */
     int status;          /* exit status; 128 + n for signal n */
     bool ended, timed_out, core;
-    int n_left;     /* processes of the job that were alive a second after its end; they are killed */
-    char mark[64];  /* in the environment of all of them */
-    char dir[256];  /* where it runs: a new folder, in which a core file would lie */
+    int n_left;    /* processes of the job that were alive a second after its end; they are killed */
+    char mark[64]; /* in the environment of all of them */
+    char dir[256]; /* where it runs: a new folder, in which a core file would lie */
 };
 
 /* arguments: the program's, NULL at the end. */
