@@ -132,20 +132,10 @@ static const char *const generate_options[] = {"model",
                                                "verbose",
                                                NULL};
 static const char *const inspect_options[] = {"model", "json", "ranks", NULL};
-static const char *const bench_options[] = {"model",
-                                            "json",
-                                            "config",
-                                            "load-format",
-                                            "n-prompt",
-                                            "n-gen",
-                                            "repetitions",
-                                            "max-batch-tokens",
-                                            "kv-cache-memory-bytes",
-                                            "threads",
-                                            "device",
-                                            "progress",
-                                            "verbose",
-                                            NULL};
+static const char *const bench_options[] = {
+    "model",   "json",        "config",           "load-format",           "n-prompt", "n-gen",  "n-depth",  "batch",
+    "latency", "repetitions", "max-batch-tokens", "kv-cache-memory-bytes", "threads",  "device", "progress", "verbose",
+    NULL};
 
 static void help(const char *command, const char *const *options)
 {
