@@ -13,7 +13,7 @@ for test in ops/norm ops/embed ops/sample ops/attention ops/matmul ops/memory pa
 done
 find "$out/bin" -type f -exec strip --strip-debug {} +
 cp -r tests/parity/fixtures "$out/tests/parity/"
-cp scripts/check-gpu.sh "$out/scripts/"
+cp -r scripts/check-gpu.sh scripts/bench-gpu.sh scripts/configs "$out/scripts/"
 ldd "$out"/bin/lockstep "$out"/bin/tests/*/test_* | sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p' | sort -u |
     grep -E '/lib(jansson|pcre2-8|utf8proc|cmocka|gomp|cudart)\.' | while read -r library; do cp -L "$library" "$out/lib/"; done
 cat >"$out/run.sh" <<'END'

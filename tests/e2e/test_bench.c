@@ -102,7 +102,7 @@ int main(void)
     measures(3, false);
     measures(2, true);
     table();
-    refused("--config without noise", (const char *[]){"bench", "--config", "scripts/llama-1b.json", NULL});
+    refused("--config without noise", (const char *[]){"bench", "--config", "scripts/configs/llama-1b.json", NULL});
     refused("no model", (const char *[]){"bench", NULL});
     refused("half a latency", (const char *[]){"bench", "--model", models_demo(), "--latency", "5:x", NULL});
     refused("nothing to do",
