@@ -5,6 +5,7 @@ SAN   ?= 0
 V     ?= 0
 CUDA  ?= 0
 BUILD := build/$(if $(filter 1,$(CUDA)),cuda,cpu)$(if $(filter 1,$(SAN)),-san)
+SUBMAKE = $(MAKE) --no-print-directory -j$(shell nproc)
 Q     := $(if $(filter 1,$(V)),,@)
 
 CC       := mpicc
@@ -45,7 +46,7 @@ TEST_LIB := $(patsubst %,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 FUZZ_SRC := $(wildcard base/*.c partition/*.c partition/families/*.c coordinator/tokenizer/*.c)
 FUZZ_BIN := $(patsubst tests/fuzz/%.c,build/cpu/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
-.PHONY: all help demo deps deps-check tests preload fuzzers check bench-cpu check-layers format check-format tidy clean check-gpu bundle
+.PHONY: all help demo deps deps-check tests preload fuzzers check bench-cpu check-layers format check-format tidy clean check-gpu bundle compile-cuda
 all: $(PROGRAM)
 
 help:
@@ -65,7 +66,7 @@ deps-check:
 	@scripts/install-deps.sh check
 
 demo: deps
-	@$(MAKE) --no-print-directory all
+	@$(SUBMAKE) all
 	@scripts/demo.sh
 
 $(PROGRAM): $(BUILD)/main.c.o $(ARCHIVE)
@@ -112,10 +113,16 @@ build/cpu/fuzz/%: tests/fuzz/%.c $(FUZZ_SRC) $(wildcard base/*.h partition/*.h p
 	  $< $(FUZZ_SRC) $(LIBS)
 
 check: deps-check
-	@$(MAKE) --no-print-directory check-layers check-format
-	@$(MAKE) --no-print-directory all tests fuzzers
-	@$(MAKE) --no-print-directory SAN=1 all tests
+	@$(SUBMAKE) check-layers check-format
+	@$(SUBMAKE) all tests fuzzers
+	@$(SUBMAKE) SAN=1 all tests
+	@$(SUBMAKE) compile-cuda
 	@tests/run.sh build/cpu
+
+# No GPU is needed to see that the code for it compiles and links.
+compile-cuda:
+	@if [ -x "$${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]; then $(MAKE) --no-print-directory CUDA=1 ARCH=90a all tests; \
+	  else echo "compile-cuda: left out, there is no nvcc here"; fi
 
 # Operations and models on the GPUs of this machine; without nvcc the same through scripts/bundle.sh.
 check-gpu:
@@ -127,7 +134,7 @@ bundle: all $(filter $(BUILD)/tests/ops/% $(BUILD)/tests/parity/%,$(TEST_BIN))
 	@scripts/bundle.sh $(BUILD)
 
 bench-cpu: deps
-	@$(MAKE) --no-print-directory all
+	@$(SUBMAKE) all
 	@scripts/bench-cpu.sh
 
 check-layers:

@@ -28,6 +28,9 @@ struct queue {
     enum dtype act; /* type of all activations and of the KV cache; DTYPE_F32 on the CPU */
     int n_threads;  /* CPU threads that an operation may use, >= 1 */
     void *impl;     /* what the backend keeps beside it; NULL on the CPU */
+    /* Set around an operation whose result goes straight into a collective: the kernel must then not let the next one begin
+     * early, since NCCL's kernels may be launched early and not wait. */
+    bool before_collective;
     struct err err; /* sticky: the first failure */
 };
 

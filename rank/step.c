@@ -121,7 +121,9 @@ static void compute_logits(struct engine *g, int n_rows)
         in = g->projected;
         g->ops->matmul(g->q, in, g->rows, n->once[WEIGHT_PROJECT_OUT], NULL, n_rows, false);
     }
+    g->q->before_collective = g->comm.n_ranks > 1;
     g->ops->matmul(g->q, g->logits_local, in, head, n->once[WEIGHT_HEAD_BIAS], n_rows, false);
+    g->q->before_collective = false;
     if (g->comm.n_ranks == 1)
         return;
     for (int r = 0; r < g->comm.n_ranks; r++)

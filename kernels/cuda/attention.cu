@@ -252,11 +252,9 @@ extern "C" int cuda_attention_open(struct queue *q, struct err *e)
     if (!s)
         return ERR(e, ERR_MEMORY, "cannot allocate %zu bytes of host memory", sizeof *s);
     cuda_state(q)->attention = s;
-    int major = 0, shared_bytes = 0, device = cuda_state(q)->device;
-    cudaError_t rc = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    if (rc == cudaSuccess)
-        rc = cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    s->launches_early = major >= 9;
+    int shared_bytes = 0, device = cuda_state(q)->device;
+    cudaError_t rc = cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    s->launches_early = cuda_state(q)->launches_early;
     s->tensor_cores = (size_t)shared_bytes >= sizeof(decode_shared<__half, ATTENTION_MAX_DIM>) &&
                       (size_t)shared_bytes >= sizeof(prefill_shared<__half, ATTENTION_MAX_DIM>);
     if (rc == cudaSuccess)

@@ -267,12 +267,10 @@ extern "C" int cuda_matmul_open(struct queue *q, struct err *e)
     if (rc != CUBLAS_STATUS_SUCCESS)
         return ERR(e, ERR_DEVICE, "cublasLtCreate: %s", cublasLtGetStatusString(rc));
     cudaError_t failed = cudaMalloc(&m->workspace, WORKSPACE_BYTES);
-    int major = 0, shared_bytes = 0, device = cuda_state(q)->device;
-    if (failed == cudaSuccess)
-        failed = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    int shared_bytes = 0, device = cuda_state(q)->device;
     if (failed == cudaSuccess)
         failed = cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    m->launches_early = major >= 9;
+    m->launches_early = cuda_state(q)->launches_early;
     m->streams = true;
     each_variant([&](auto variant) { m->streams = m->streams && variant.shared_bytes <= (size_t)shared_bytes; });
     each_variant([&](auto variant) {
@@ -306,7 +304,7 @@ extern "C" void cuda_matmul(struct queue *q, void *out, const void *x, const str
         with_type(q->act, [&](auto act) {
             using T = decltype(act);
             stream(q, stream_args<T>{(T *)out, (const T *)x, (const T *)w->data, bias ? (const T *)bias->data : NULL,
-                                     n_tokens, w->rows, w->cols, accumulate});
+                                     n_tokens, w->rows, w->cols, accumulate, !q->before_collective});
         });
         return;
     }
