@@ -15,15 +15,26 @@ struct rank_share {
     size_t weight_bytes, kv_bytes_per_token;
 };
 
-static int fill_share(struct rank_share *r, const struct model_config *m, const struct checkpoint *c, int rank,
-                      int n_ranks, struct err *e)
+/* The type of keys and values: the CPU backend's is float, the GPUs' that of the weights. */
+static enum dtype kv_type(const struct model_config *m, const struct options *o)
+{
+#ifdef LOCKSTEP_CUDA
+    bool gpu = o->device != DEVICE_CPU;
+#else
+    bool gpu = o->device == DEVICE_CUDA;
+#endif
+    return gpu ? m->dtype : ops_cpu.act_type(m->dtype);
+}
+
+static int fill_share(struct rank_share *r, const struct model_config *m, const struct checkpoint *c, enum dtype kv,
+                      int rank, int n_ranks, struct err *e)
 {
     struct weight_map map = {0};
     shard_make(&r->shard, m, rank, n_ranks);
     if (weight_map_build(&map, m, &r->shard, c, e) == 0)
         r->weight_bytes = weight_map_bytes(&map);
-    r->kv_bytes_per_token = 2 * (size_t)m->n_layers * (size_t)range_length(r->shard.kv_heads) * (size_t)m->head_dim *
-                            dtype_bytes(ops_cpu.act_type(m->dtype));
+    r->kv_bytes_per_token =
+        2 * (size_t)m->n_layers * (size_t)range_length(r->shard.kv_heads) * (size_t)m->head_dim * dtype_bytes(kv);
     weight_map_free(&map);
     return e->code == ERR_NONE ? 0 : -1;
 }
@@ -41,7 +52,8 @@ static json_t *json_range(struct range r)
     return json_pack("[i, i]", r.begin, r.end);
 }
 
-static int print_json(const struct model_config *m, const struct checkpoint *c, const struct rank_share *r, int n)
+static int print_json(const struct model_config *m, const struct checkpoint *c, enum dtype kv,
+                      const struct rank_share *r, int n)
 {
     json_t *ranks = json_array();
     for (int i = 0; i < n; i++)
@@ -54,22 +66,23 @@ static int print_json(const struct model_config *m, const struct checkpoint *c, 
         json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:i, s:I, s:o}", "model_type", m->model_type,
                   "layers", m->n_layers, "hidden_size", m->hidden, "heads", m->n_heads, "kv_heads", m->n_kv_heads,
                   "head_dim", m->head_dim, "mlp_columns", m->ffn, "vocabulary", m->vocab, "dtype", dtype_name(m->dtype),
-                  "kv_dtype", dtype_name(ops_cpu.act_type(m->dtype)), "all_reduces_per_layer",
-                  m->parallel_residual ? 1 : 2, "checkpoint_bytes", (json_int_t)checkpoint_bytes(c), "ranks", ranks);
+                  "kv_dtype", dtype_name(kv), "all_reduces_per_layer", m->parallel_residual ? 1 : 2, "checkpoint_bytes",
+                  (json_int_t)checkpoint_bytes(c), "ranks", ranks);
     int rc = json_dumpf(root, stdout, JSON_INDENT(2));
     (void)putchar('\n');
     json_decref(root);
     return rc;
 }
 
-static void print_table(const struct model_config *m, const struct checkpoint *c, const struct rank_share *r, int n)
+static void print_table(const struct model_config *m, const struct checkpoint *c, enum dtype kv,
+                        const struct rank_share *r, int n)
 {
     double mib = 1024.0 * 1024.0;
     printf("%s: %d layers, hidden %d, %d heads / %d KV heads of %d, MLP %d, vocabulary %d, %s\n", m->model_type,
            m->n_layers, m->hidden, m->n_heads, m->n_kv_heads, m->head_dim, m->ffn, m->vocab, dtype_name(m->dtype));
     printf("checkpoint: %d tensors in %d file%s, %.1f MiB; keys and values in %s; %d all-reduce%s a layer\n\n",
-           c->n_tensors, c->n_files, c->n_files == 1 ? "" : "s", (double)checkpoint_bytes(c) / mib,
-           dtype_name(ops_cpu.act_type(m->dtype)), m->parallel_residual ? 1 : 2, m->parallel_residual ? "" : "s");
+           c->n_tensors, c->n_files, c->n_files == 1 ? "" : "s", (double)checkpoint_bytes(c) / mib, dtype_name(kv),
+           m->parallel_residual ? 1 : 2, m->parallel_residual ? "" : "s");
     printf("%5s  %13s  %13s  %15s  %17s  %12s  %12s\n", "rank", "heads", "KV heads", "MLP columns", "vocabulary",
            "weights MiB", "KV B/token");
     for (int i = 0; i < n; i++) {
@@ -97,11 +110,11 @@ int inspect_run(const struct options *o, struct err *e)
         ERR(e, ERR_USAGE, "inspect needs --model DIR");
     if (e->code == ERR_NONE && model_config_read(&m, o->model, e) == 0 && checkpoint_open(&c, o->model, e) == 0)
         for (int i = 0; i < n && e->code == ERR_NONE; i++)
-            (void)fill_share(&r[i], &m, &c, i, n, e);
+            (void)fill_share(&r[i], &m, &c, kv_type(&m, o), i, n, e);
     if (e->code == ERR_NONE && !o->json)
-        print_table(&m, &c, r, n);
+        print_table(&m, &c, kv_type(&m, o), r, n);
     else if (e->code == ERR_NONE)
-        (void)print_json(&m, &c, r, n);
+        (void)print_json(&m, &c, kv_type(&m, o), r, n);
     if (e->code == ERR_NONE && fflush(stdout) != 0)
         ERR(e, ERR_IO, "standard output: cannot write");
     checkpoint_close(&c);

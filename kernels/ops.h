@@ -28,9 +28,6 @@ struct queue {
     enum dtype act; /* type of all activations and of the KV cache; DTYPE_F32 on the CPU */
     int n_threads;  /* CPU threads that an operation may use, >= 1 */
     void *impl;     /* what the backend keeps beside it; NULL on the CPU */
-    /* Set around an operation whose result goes straight into a collective: the kernel must then not let the next one begin
-     * early, since NCCL's kernels may be launched early and not wait. */
-    bool before_collective;
     struct err err; /* sticky: the first failure */
 };
 
@@ -180,7 +177,8 @@ struct ops {
 
     /* out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]) (+ out[t][o] if accumulate). x: [n_tokens, w->cols],
      * out: [n_tokens, w->rows]; bias NULL or [1, w->rows]. Without columns the sum is 0. A result does not depend on
-     * what else is in the batch. */
+     * what else is in the batch (on GPUs: for up to 16 tokens). Weights may be read before the operation that precedes this
+     * one is done: between writing them and the first product lies a wait. */
     void (*matmul)(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
                    int n_tokens, bool accumulate);
 

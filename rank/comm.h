@@ -21,6 +21,8 @@ struct comm {
     const struct comm_ops *ops;
     int rank, n_ranks;
     void *impl;
+    void *small;            /* device memory of the transport's own where a small all-reduce is fastest; NULL: none */
+    size_t small_bytes;     /* up to which that holds */
     uint64_t n_all_reduces; /* calls so far, also on one rank */
     double seconds;         /* host time spent in collectives */
 };

@@ -45,7 +45,7 @@ static void open_activations(struct engine *g)
     a->attended = take(g, tokens * heads * dim, size);
     a->mlp = take(g, tokens * ffn * (m->gated_mlp ? 2 : 1), size);
     a->activated = take(g, tokens * ffn, size);
-    a->partial = take(g, tokens * hidden, size);
+    g->partial = take(g, tokens * hidden, size);
     if (m->position == POSITION_ROPE)
         a->cos_sin = take(g, tokens * (size_t)m->rope.dims, sizeof(float));
 }
@@ -153,7 +153,7 @@ void engine_close(struct engine *g)
                             g->act.attended,
                             g->act.mlp,
                             g->act.activated,
-                            g->act.partial,
+                            g->partial,
                             g->act.cos_sin,
                             g->ints_dev,
                             g->block_table,

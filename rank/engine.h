@@ -41,6 +41,7 @@ struct engine {
         int n_runs;
         uint64_t n_all_reduces;
     } * graph;            /* [up to ENGINE_MAX_GRAPHS + 1]; NULL: the device has no graphs */
+    void *partial;        /* act.partial of steps whose sums are not small (see comm.small) */
     int32_t *block_table; /* device [max_seqs, blocks per slot] */
     void *rows;           /* device [max_logit_rows, hidden], and projected */
     void *projected;      /* device [max_batch_tokens or max_logit_rows, embed_dim], if it differs */

@@ -16,17 +16,8 @@ static void norm(const struct layer_run *r, int layer, enum weight_id id, void *
     r->ops->norm(r->q, out, r->act->x, add, m->norm, w[id], w[id + 1], r->batch->n_tokens, m->hidden, m->norm_eps);
 }
 
-/* partial (+)= in w^T: this rank's share of a sum over the ranks. `sum_next`: the sum is what follows. */
-static void add_partial(const struct layer_run *r, const void *in, const struct weight *w, const struct weight *bias,
-                        bool accumulate, bool sum_next)
-{
-    r->q->before_collective = sum_next && r->comm->n_ranks > 1;
-    r->ops->matmul(r->q, r->act->partial, in, w, bias, r->batch->n_tokens, accumulate);
-    r->q->before_collective = false;
-}
-
 /* partial = this rank's share of attn(in) */
-static void attention(const struct layer_run *r, int layer, const void *in, bool sum_next)
+static void attention(const struct layer_run *r, int layer, const void *in)
 {
     const struct model_config *m = &r->network->config;
     const struct weight *const *w = r->network->layer[layer];
@@ -38,7 +29,7 @@ static void attention(const struct layer_run *r, int layer, const void *in, bool
     r->ops->qkv_store(r->q, a->qkv, k_cache, v_cache, &heads, r->batch, m->position == POSITION_ROPE ? &m->rope : NULL,
                       a->cos_sin, w[WEIGHT_Q_NORM], w[WEIGHT_K_NORM], m->norm_eps);
     r->ops->attention(r->q, a->attended, a->qkv, k_cache, v_cache, &heads, r->batch);
-    add_partial(r, a->attended, w[WEIGHT_OUT], w[WEIGHT_OUT_BIAS], false, sum_next);
+    r->ops->matmul(r->q, a->partial, a->attended, w[WEIGHT_OUT], w[WEIGHT_OUT_BIAS], n, false);
 }
 
 /* partial (+)= this rank's share of mlp(in) */
@@ -50,7 +41,7 @@ static void mlp(const struct layer_run *r, int layer, const void *in, bool accum
     int n = r->batch->n_tokens;
     r->ops->matmul(r->q, a->mlp, in, w[WEIGHT_MLP_IN], w[WEIGHT_MLP_IN_BIAS], n, false);
     r->ops->activate(r->q, a->activated, a->mlp, m->activation, m->gated_mlp, n, range_length(r->network->shard.ffn));
-    add_partial(r, a->activated, w[WEIGHT_MLP_OUT], w[WEIGHT_MLP_OUT_BIAS], accumulate, true);
+    r->ops->matmul(r->q, a->partial, a->activated, w[WEIGHT_MLP_OUT], w[WEIGHT_MLP_OUT_BIAS], n, accumulate);
 }
 
 static const void *reduce(const struct layer_run *r)
@@ -63,7 +54,7 @@ static const void *parallel_layer(const struct layer_run *r, int layer, const vo
 {
     void *normed = r->act->normed;
     norm(r, layer, WEIGHT_ATTN_NORM, normed, pending);
-    attention(r, layer, normed, false);
+    attention(r, layer, normed);
     if (!r->network->config.shared_norm)
         norm(r, layer, WEIGHT_MLP_NORM, normed, NULL);
     mlp(r, layer, normed, true);
@@ -73,7 +64,7 @@ static const void *parallel_layer(const struct layer_run *r, int layer, const vo
 static const void *post_norm_layer(const struct layer_run *r, int layer)
 {
     void *x = r->act->x;
-    attention(r, layer, x, true);
+    attention(r, layer, x);
     norm(r, layer, WEIGHT_ATTN_NORM, x, reduce(r));
     mlp(r, layer, x, false);
     norm(r, layer, WEIGHT_MLP_NORM, x, reduce(r));
@@ -85,7 +76,7 @@ static const void *sequential_layer(const struct layer_run *r, int layer, const 
     /* Norming in place makes the normed value the residual, as BLOOM's flag wants. */
     void *normed = r->network->config.residual_is_normed ? r->act->x : r->act->normed;
     norm(r, layer, WEIGHT_ATTN_NORM, normed, pending);
-    attention(r, layer, normed, true);
+    attention(r, layer, normed);
     norm(r, layer, WEIGHT_MLP_NORM, normed, reduce(r));
     mlp(r, layer, normed, false);
     return reduce(r);

@@ -121,15 +121,20 @@ static void compute_logits(struct engine *g, int n_rows)
         in = g->projected;
         g->ops->matmul(g->q, in, g->rows, n->once[WEIGHT_PROJECT_OUT], NULL, n_rows, false);
     }
-    g->q->before_collective = g->comm.n_ranks > 1;
     g->ops->matmul(g->q, g->logits_local, in, head, n->once[WEIGHT_HEAD_BIAS], n_rows, false);
-    g->q->before_collective = false;
     if (g->comm.n_ranks == 1)
         return;
     for (int r = 0; r < g->comm.n_ranks; r++)
         g->gather_n[r] = (size_t)n_rows * (size_t)(g->vocab_begin[r + 1] - g->vocab_begin[r]);
     comm_all_gather(&g->comm, g->q, g->logits_parts, g->logits_local, g->gather_n);
     g->ops->join_columns(g->q, g->logits, g->logits_parts, g->vocab_begin, g->comm.n_ranks, n_rows);
+}
+
+/* Sums that are small lie where the transport sums small ones fastest. */
+static void *place_partial(const struct engine *g, int n_tokens)
+{
+    size_t bytes = (size_t)n_tokens * (size_t)g->network->config.hidden * dtype_bytes(g->q->act);
+    return g->comm.small != NULL && bytes <= g->comm.small_bytes ? g->comm.small : g->partial;
 }
 
 /* Everything of a step that the device does by itself. */
@@ -146,6 +151,7 @@ static void execute(struct engine *g, int n_tokens, int n_rows, int n_sampled)
     };
     const struct layer_run run = {g->network, g->ops, g->q, &g->comm, &g->act, &batch};
     const void *pending = NULL;
+    g->act.partial = place_partial(g, n_tokens);
     g->ops->feed(g->q, g->dev.token, g->dev.planned, g->dev.slot, g->dev.pos, &g->sampler, n_tokens);
     if (n_tokens > 0) {
         embed(g, &batch);

@@ -304,7 +304,7 @@ extern "C" void cuda_matmul(struct queue *q, void *out, const void *x, const str
         with_type(q->act, [&](auto act) {
             using T = decltype(act);
             stream(q, stream_args<T>{(T *)out, (const T *)x, (const T *)w->data, bias ? (const T *)bias->data : NULL,
-                                     n_tokens, w->rows, w->cols, accumulate, !q->before_collective});
+                                     n_tokens, w->rows, w->cols, accumulate});
         });
         return;
     }

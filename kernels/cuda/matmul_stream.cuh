@@ -33,7 +33,6 @@ struct stream_args {
     const T *x, *w, *bias;
     int n_tokens, rows, cols;
     bool accumulate;
-    bool lets_next_begin; /* no collective follows */
 };
 
 /* A warp's sums over its columns. NT: tokens it has room for. */
@@ -234,8 +233,6 @@ __global__ void __launch_bounds__(stream_shape<T>::WARPS * 32) stream_matmul(str
     int slot = 0, buffer = 0;
     for (int tile = blockIdx.x; tile < n_tiles; tile += gridDim.x, buffer ^= 1) {
         sums.clear();
-        if (a.lets_next_begin && tile + (int)gridDim.x >= n_tiles)
-            let_next_begin(); /* in the last tile: by now all of its weights are under way, or nearly */
         for (int step = 0; step < n_steps; step++) {
             typename stream_sums<T, NT, R, P>::part now = ahead[0];
 #pragma unroll

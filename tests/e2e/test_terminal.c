@@ -131,7 +131,7 @@ static const char *const generate_options[] = {"model",
                                                "progress",
                                                "verbose",
                                                NULL};
-static const char *const inspect_options[] = {"model", "json", "ranks", NULL};
+static const char *const inspect_options[] = {"model", "json", "ranks", "device", NULL};
 static const char *const bench_options[] = {
     "model",   "json",        "config",           "load-format",           "n-prompt", "n-gen",  "n-depth",  "batch",
     "latency", "repetitions", "max-batch-tokens", "kv-cache-memory-bytes", "threads",  "device", "progress", "verbose",
