@@ -45,7 +45,12 @@ static int open_generate(struct generate *g, const struct options *o, struct mod
         return ERR(e, ERR_USAGE,
                    "--max-batch-tokens %lld is less than --max-batch %lld: each running sequence needs one token",
                    (long long)o->max_batch_tokens, (long long)o->max_batch);
-    if (model_config_read(m, o->model, e) != 0 || checkpoint_open(c, o->model, e) != 0)
+    if (model_config_read(m, o->model, e) != 0)
+        return -1;
+    if (m->positions_end && o->max_model_len > m->max_positions)
+        return ERR(e, ERR_USAGE, "--max-model-len %lld: the model has %d positions", (long long)o->max_model_len,
+                   m->max_positions);
+    if (checkpoint_open(c, o->model, e) != 0)
         return -1;
     return generate_open(g, o, m, e);
 }
@@ -68,7 +73,8 @@ static int run_generate(struct world *w, const struct options *o, struct err *e)
     fatal_agree(w, e);
     loop_run(&instance.engine, &client, e);
     if (w->rank == 0)
-        status = generate_status(&g);
+        status = generate_status(&g, e);
+    fatal_agree(w, e);
     MPI_CHECK(MPI_Bcast(&status, 1, MPI_INT, 0, w->comm));
     generate_close(&g);
     instance_close(&instance);
@@ -83,9 +89,11 @@ static int run_alone(const struct options *o)
         options_help(o->help_for);
     else if (o->command == COMMAND_VERSION)
         printf("lockstep %s\n", LOCKSTEP_VERSION);
-    else if (inspect_run(o, &e) != 0)
-        return fatal_local(&e);
-    return 0;
+    else
+        (void)inspect_run(o, &e);
+    if (e.code == ERR_NONE && (fflush(stdout) != 0 || ferror(stdout) != 0))
+        ERR(&e, ERR_IO, "standard output: cannot write");
+    return e.code != ERR_NONE ? fatal_local(&e) : 0;
 }
 
 int main(int argc, char **argv)

@@ -53,10 +53,6 @@ const char *err_code_name(enum err_code code)
         return "device error";
     case ERR_COMM:
         return "communication error";
-    case ERR_TIMEOUT:
-        return "deadline passed";
-    case ERR_DRAINED:
-        return "drained";
     case ERR_INTERNAL:
         break;
     }

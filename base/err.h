@@ -2,7 +2,7 @@
 #ifndef BASE_ERR_H
 #define BASE_ERR_H
 
-/* Exit status of every subcommand; README.md and `lockstep --help` list them. */
+/* Exit status of every subcommand; `lockstep --help` and README.md list them. */
 enum err_code {
     ERR_NONE = 0,
     ERR_REQUEST = 1,     /* the run finished, but at least one request failed */
@@ -13,9 +13,7 @@ enum err_code {
     ERR_MEMORY = 6,      /* host or device memory does not suffice */
     ERR_DEVICE = 7,      /* an accelerator failed */
     ERR_COMM = 8,        /* MPI or NCCL failed, or a rank is gone */
-    ERR_TIMEOUT = 9,     /* a deadline passed */
-    ERR_INTERNAL = 70,   /* a mistake of ours: please report it */
-    ERR_DRAINED = 75     /* stopped on request, work is left: start again to resume */
+    ERR_INTERNAL = 70    /* a mistake of ours: please report it */
 };
 
 #define ERR_TEXT_BYTES 480

@@ -54,7 +54,7 @@ static const struct opt table[] = {
     TEXT("prompt", "TEXT", prompt, GENERATE, "the prompt"),
     TEXT("prompts", "FILE", prompts, GENERATE,
          "many prompts: a text file with a prompt a line, or JSON lines with \"prompt\" (a string or a list of token "
-         "ids); - reads standard input"),
+         "ids), empty lines passed over; - reads standard input"),
     TEXT("prompt-ids", "IDS", prompt_ids, GENERATE, "the prompt as token ids: 1,2,3"),
     INTEGER("max-tokens", max_tokens, GENERATE, 1, 1 << 24, -1,
             "tokens to generate at most (default: max_new_tokens of generation_config.json, else 128)"),
@@ -94,7 +94,7 @@ static const struct opt table[] = {
            "dummy: random weights, no checkpoint is read (default auto: safetensors)"),
     INTEGER("n-prompt", n_prompt, BENCH, 0, 1 << 24, 512, "tokens of the prefill measurement (default 512; 0: none)"),
     INTEGER("n-gen", n_gen, BENCH, 0, 1 << 24, 128, "tokens of the decode measurement (default 128; 0: none)"),
-    INTEGER("n-depth", n_depth, BENCH, 0, 1 << 24, 0, "tokens of context before the decode measurement (default 0)"),
+    INTEGER("n-depth", n_depth, BENCH, 1, 1 << 24, 1, "tokens of context before the decode measurement (default 1)"),
     INTEGER("batch", batch, BENCH, 1, 4096, 1, "sequences at once in the decode and latency measurements (default 1)"),
     TEXT("latency", "IN:OUT", latency, BENCH,
          "also measure a whole batch of prompts of IN tokens that get OUT tokens each, e.g. 32:128"),
@@ -110,7 +110,7 @@ static const struct opt table[] = {
     INTEGER("threads", threads, GENERATE | BENCH, 1, 1024, -1,
             "CPU threads of a rank (default: its share of the cores that it may use)"),
     CHOICE("device", device, ALL, "auto|cpu|cuda",
-           "where to compute (default auto: GPUs if this build has them and every rank sees one)"),
+           "where to compute (default auto: GPUs if this build has them and every rank sees one; inspect: cpu)"),
     FLAG("verbose", verbose, GENERATE | BENCH,
          "say on standard error what was loaded, how fast, and where memory goes"),
     CHOICE("progress", progress, GENERATE | BENCH, "auto|always|never",
@@ -146,8 +146,12 @@ void options_settle_openmp(char **argv)
 {
     if (getenv("GOMP_SPINCOUNT") != NULL || getenv("OMP_WAIT_POLICY") != NULL)
         return;
-    if (setenv("GOMP_SPINCOUNT", "10000", 1) == 0)
-        (void)execv("/proc/self/exe", argv);
+    char path[4096]; /* not /proc/self/exe itself: the process would be called "exe" */
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (n <= 0 || setenv("GOMP_SPINCOUNT", "10000", 1) != 0)
+        return;
+    path[n] = '\0';
+    (void)execv(path, argv);
 }
 
 static const struct opt *find(const char *name, size_t length)
@@ -262,8 +266,11 @@ static int read_environment(struct options *o, const bool *given, struct err *e)
             return ERR(e, ERR_USAGE, "environment variable %s: found \"%.80s\", expected 0 or 1", name, value);
         if (table[i].type == OPT_FLAG && strcmp(value, "0") == 0)
             continue;
-        if (set(o, &table[i], value, e) != 0)
-            return -1;
+        if (set(o, &table[i], value, e) != 0) {
+            struct err found = *e;
+            *e = (struct err){0};
+            return ERR(e, found.code, "environment variable %s: %.400s", name, found.text);
+        }
     }
     return 0;
 }
@@ -312,9 +319,12 @@ int options_parse(struct options *o, int argc, char **argv, struct err *e)
         return ERR(e, ERR_USAGE, "no command \"%.80s\": expected generate, inspect, bench, version or help", word);
     o->command = commands[i].command;
     if (o->command == COMMAND_HELP) {
-        for (size_t k = 0; argc > 2 && k < sizeof commands / sizeof commands[0]; k++)
-            if (strcmp(commands[k].name, argv[2]) == 0)
-                o->help_for = commands[k].command;
+        size_t k = 0;
+        while (argc > 2 && k < sizeof commands / sizeof commands[0] && strcmp(commands[k].name, argv[2]) != 0)
+            k++;
+        if (k == sizeof commands / sizeof commands[0])
+            return ERR(e, ERR_USAGE, "no command \"%.80s\": expected generate, inspect, bench or version", argv[2]);
+        o->help_for = argc > 2 ? commands[k].command : COMMAND_HELP;
         return 0;
     }
     if (parse_arguments(o, argc, argv, given, e) != 0)

@@ -247,8 +247,12 @@ int generate_accept(void *context, const struct step_result *result, struct err 
     return 0;
 }
 
-int generate_status(const struct generate *g)
+int generate_status(struct generate *g, struct err *e)
 {
+    /* Some file systems report a full disk or a quota only now. */
+    if (g->out != NULL && g->out != stdout && fclose(g->out) != 0)
+        ERR(e, ERR_IO, "%s: cannot write: %s", output_name(g), strerror(errno));
+    g->out = NULL;
     double seconds = seconds_now() - g->first_token;
     if (g->n_output_tokens > 0)
         log_info("%llu prompt and %llu output tokens; first token %.3f s after the start, then %.1f tokens/s",
@@ -261,7 +265,7 @@ void generate_close(struct generate *g)
 {
     progress_close(&g->progress);
     if (g->out != NULL && g->out != stdout)
-        (void)fclose(g->out); /* every result was flushed, and its errors seen, when it was written */
+        (void)fclose(g->out); /* left open by a failure that has been reported */
     for (int i = 0; g->request != NULL && i < g->n; i++)
         request_close(&g->request[i]);
     free(g->request);

@@ -37,8 +37,9 @@ int generate_start(struct generate *g, const struct limits *l, struct err *e);
 int generate_next(void *context, struct plan *plan, struct err *e);
 int generate_accept(void *context, const struct step_result *result, struct err *e);
 
-/* Exit status of the run: 0, or ERR_REQUEST if a prompt failed. Logs the speed. */
-int generate_status(const struct generate *g);
+/* Exit status of the run: 0, or ERR_REQUEST if a prompt failed. Closes the output, whose
+ * last errors go to *e, and logs the speed. */
+int generate_status(struct generate *g, struct err *e);
 
 void generate_close(struct generate *g);
 

@@ -128,14 +128,31 @@ static int refuse_unsupported(const json_t *g, const char *what, struct err *e)
     static const struct {
         const char *key;
         double neutral;
-    } keys[] = {
-        {"num_beams", 1},      {"no_repeat_ngram_size", 0},         {"typical_p", 1},        {"epsilon_cutoff", 0},
-        {"eta_cutoff", 0},     {"encoder_repetition_penalty", 1},   {"penalty_alpha", 0},    {"num_beam_groups", 1},
-        {"guidance_scale", 1}, {"encoder_no_repeat_ngram_size", 0}, {"diversity_penalty", 0}};
-    static const char *const lists[] = {
-        "bad_words_ids",       "suppress_tokens",     "begin_suppress_tokens", "sequence_bias",
-        "forced_bos_token_id", "forced_eos_token_id", "stop_strings",          "exponential_decay_length_penalty",
-        "watermarking_config"};
+    } keys[] = {{"num_beams", 1},
+                {"no_repeat_ngram_size", 0},
+                {"typical_p", 1},
+                {"epsilon_cutoff", 0},
+                {"eta_cutoff", 0},
+                {"encoder_repetition_penalty", 1},
+                {"penalty_alpha", 0},
+                {"num_beam_groups", 1},
+                {"guidance_scale", 1},
+                {"num_return_sequences", 1},
+                {"min_length", 0},
+                {"top_h", 1},
+                {"encoder_no_repeat_ngram_size", 0},
+                {"diversity_penalty", 0}};
+    static const char *const lists[] = {"bad_words_ids",
+                                        "suppress_tokens",
+                                        "begin_suppress_tokens",
+                                        "sequence_bias",
+                                        "forced_bos_token_id",
+                                        "forced_eos_token_id",
+                                        "stop_strings",
+                                        "exponential_decay_length_penalty",
+                                        "max_time",
+                                        "dola_layers",
+                                        "watermarking_config"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const json_t *value = json_object_get(g, keys[i].key);
         if (json_is_number(value) && json_number_value(value) != keys[i].neutral)

@@ -15,15 +15,11 @@ struct rank_share {
     size_t weight_bytes, kv_bytes_per_token;
 };
 
-/* The type of keys and values: the CPU backend's is float, the GPUs' that of the weights. */
+/* The type of keys and values: the CPU backend's is float, the GPUs' that of the weights. `auto` means CPU here: what
+ * this machine has says nothing of where the model is to run. */
 static enum dtype kv_type(const struct model_config *m, const struct options *o)
 {
-#ifdef LOCKSTEP_CUDA
-    bool gpu = o->device != DEVICE_CPU;
-#else
-    bool gpu = o->device == DEVICE_CUDA;
-#endif
-    return gpu ? m->dtype : ops_cpu.act_type(m->dtype);
+    return o->device == DEVICE_CUDA ? m->dtype : ops_cpu.act_type(m->dtype);
 }
 
 static int fill_share(struct rank_share *r, const struct model_config *m, const struct checkpoint *c, enum dtype kv,

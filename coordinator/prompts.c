@@ -80,19 +80,41 @@ static int add_json(struct prompt_list *list, const json_t *object, int vocab, i
                json_type_name(prompt));
 }
 
-/* A file is JSON lines if its name says so, or if its first line is an object that has a "prompt". */
-static bool is_json_lines(const char *path, const char *line, size_t bytes)
+/* A file is JSON lines if its name says so, or if its first line begins as an object with members does. */
+static bool is_json_lines(const char *path, const char *line)
 {
-    struct err ignored = {0};
     size_t n = strlen(path);
     if (n > 6 && strcmp(path + n - 6, ".jsonl") == 0)
         return true;
-    if (bytes == 0 || line[0] != '{')
-        return false;
-    json_t *object = json_parse(line, bytes, path, &ignored);
-    bool is = json_object_get(object, "prompt") != NULL;
-    json_decref(object);
-    return is;
+    return line[0] == '{' && line[1 + strspn(line + 1, " \t")] == '"';
+}
+
+/* The next line without its end in *line (NUL-terminated, grown as needed): its length, or -1 at the end of the file and
+ * on failure. Reads no more than MAX_LINE_BYTES of it. */
+static ssize_t next_line(FILE *f, char **line, size_t *capacity, const char *what, struct err *e)
+{
+    size_t n = 0;
+    int c;
+    while ((c = getc_unlocked(f)) != EOF && c != '\n') {
+        if (n == MAX_LINE_BYTES)
+            return ERR(e, ERR_INPUT, "%s: more than %zu bytes", what, MAX_LINE_BYTES);
+        if (n + 2 > *capacity) {
+            size_t wanted = 2 * *capacity + 4096;
+            char *grown = realloc(*line, wanted);
+            if (grown == NULL)
+                return ERR(e, ERR_MEMORY, "out of host memory: %s, %zu bytes", what, wanted);
+            *line = grown;
+            *capacity = wanted;
+        }
+        (*line)[n++] = (char)c;
+    }
+    if (c == EOF && n == 0)
+        return -1;
+    while (n > 0 && (*line)[n - 1] == '\r')
+        n--;
+    if (*line != NULL)
+        (*line)[n] = '\0';
+    return (ssize_t)n;
 }
 
 static int read_lines(struct prompt_list *list, FILE *f, const char *path, int vocab, struct err *e)
@@ -100,18 +122,16 @@ static int read_lines(struct prompt_list *list, FILE *f, const char *path, int v
     char *line = NULL, what[600];
     size_t capacity = 0;
     bool json_lines = false, first = true;
-    ssize_t got;
-    for (int number = 1; e->code == ERR_NONE && (got = getline(&line, &capacity, f)) >= 0; number++) {
-        size_t bytes = (size_t)got;
-        while (bytes > 0 && (line[bytes - 1] == '\n' || line[bytes - 1] == '\r'))
-            bytes--;
+    for (int number = 1; e->code == ERR_NONE; number++) {
         (void)snprintf(what, sizeof what, "%.500s: line %d", path, number);
-        if (bytes > MAX_LINE_BYTES)
-            ERR(e, ERR_INPUT, "%s: %zu bytes, at most %zu are accepted", what, bytes, MAX_LINE_BYTES);
-        if (bytes == 0 || e->code != ERR_NONE)
+        ssize_t got = next_line(f, &line, &capacity, what, e);
+        if (got < 0)
+            break;
+        size_t bytes = (size_t)got;
+        if (bytes == 0)
             continue;
         if (first)
-            json_lines = is_json_lines(path, line, bytes);
+            json_lines = is_json_lines(path, line);
         first = false;
         if (!json_lines) {
             (void)add_text(list, line, bytes, number, e);
@@ -181,7 +201,7 @@ int prompt_encode(struct prompt *p, const struct tokenizer *t, const struct opti
     unsigned flags = (o->no_special ? 0 : TOKENIZER_ADD_SPECIAL) | (o->plain_text ? TOKENIZER_PLAIN : 0);
     if (p->text != NULL && tokenizer_encode(t, p->text, p->text_bytes, flags, &p->ids, e) != 0)
         return -1;
-    if (p->ids.n == 0 && bos >= 0 && p->text != NULL) {
+    if (p->ids.n == 0 && bos >= 0 && p->text != NULL && !o->no_special) {
         p->ids.id = err_calloc(e, 1, sizeof *p->ids.id, "prompt ids");
         if (p->ids.id == NULL)
             return -1;

@@ -290,7 +290,7 @@ static void measure(struct engine *g, int repetitions, struct figures *f, struct
 /* The workloads of the options: pp and tg as llama-bench has them, latency as vLLM's `bench latency`. */
 static int make_work(struct workload work[N_WORKLOADS], const struct options *o, struct err *e)
 {
-    int in = 0, out = 0, end = 0, batch = (int)o->batch, depth = o->n_depth > 0 ? (int)o->n_depth : 1;
+    int in = 0, out = 0, end = 0, batch = (int)o->batch, depth = (int)o->n_depth;
     if (o->latency != NULL && (sscanf(o->latency, "%9d:%9d%n", &in, &out, &end) != 2 || o->latency[end] != '\0' ||
                                in < 1 || out < 1 || in > 1 << 24 || out > 1 << 24))
         return ERR(e, ERR_USAGE, "--latency: found \"%.40s\", expected INPUT:OUTPUT tokens, e.g. 32:128", o->latency);
@@ -308,6 +308,16 @@ static int make_work(struct workload work[N_WORKLOADS], const struct options *o,
     return 0;
 }
 
+/* Learned positions end; other models go on. */
+static int check_positions(const struct workload *work, const struct model_config *m, struct err *e)
+{
+    for (int i = 0; i < N_WORKLOADS && m->positions_end; i++)
+        if (work[i].n_seqs > 0 && (int64_t)work[i].n_prompt + work[i].n_steps > m->max_positions)
+            return ERR(e, ERR_USAGE, "a measurement of %d + %d tokens: the model has %d positions", work[i].n_prompt,
+                       work[i].n_steps, m->max_positions);
+    return 0;
+}
+
 static struct instance_setup make_setup(const struct options *o, const struct workload *work)
 {
     int64_t len = 1;
@@ -322,7 +332,8 @@ static struct instance_setup make_setup(const struct options *o, const struct wo
                                    .device = (int32_t)o->device,
                                    .dummy = o->load_format == LOAD_DUMMY,
                                    .dummy_seed = 1};
-    setup.limits.n_blocks = batch * limits_blocks_per_slot(&setup.limits);
+    int64_t blocks = (int64_t)batch * limits_blocks_per_slot(&setup.limits);
+    setup.limits.n_blocks = blocks < INT32_MAX ? (int32_t)blocks : INT32_MAX;
     return setup;
 }
 
@@ -335,7 +346,8 @@ int bench_run(struct world *w, const struct options *o, struct err *e)
     struct instance_setup setup = {0};
     double started = seconds_now();
     int repetitions = (int)o->repetitions;
-    if (w->rank == 0 && make_work(f.work, o, e) == 0 && open_model(o, &m, &c, e) == 0)
+    if (w->rank == 0 && make_work(f.work, o, e) == 0 && open_model(o, &m, &c, e) == 0 &&
+        check_positions(f.work, &m, e) == 0)
         setup = make_setup(o, f.work);
     fatal_agree(w, e);
     MPI_CHECK(MPI_Bcast(f.work, sizeof f.work, MPI_BYTE, 0, w->comm));
@@ -354,6 +366,9 @@ int bench_run(struct world *w, const struct options *o, struct err *e)
         print_json(w, &instance, &f);
     else if (w->rank == 0)
         print_table(w, &instance, &f);
+    if (w->rank == 0 && (fflush(stdout) != 0 || ferror(stdout) != 0))
+        ERR(e, ERR_IO, "standard output: cannot write");
+    fatal_agree(w, e);
     instance_close(&instance);
     return 0;
 }

@@ -1,6 +1,5 @@
-/* rank/comm.c - counting and timing around the transport's collectives. */
+/* rank/comm.c - counting around the transport's collectives. */
 #include "rank/comm.h"
-#include "base/clock.h"
 
 int comm_open(struct comm *c, const struct world *w, const struct ops *ops, size_t max_count, struct err *e)
 {
@@ -14,18 +13,14 @@ int comm_open(struct comm *c, const struct world *w, const struct ops *ops, size
 
 void comm_all_reduce(struct comm *c, struct queue *q, void *data, size_t n)
 {
-    double start = seconds_now();
     c->n_all_reduces++;
     if (c->n_ranks > 1 && n > 0)
         c->ops->all_reduce(c, q, data, n);
-    c->seconds += seconds_now() - start;
 }
 
 void comm_all_gather(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n)
 {
-    double start = seconds_now();
     c->ops->all_gather(c, q, out, in, n);
-    c->seconds += seconds_now() - start;
 }
 
 void comm_close(struct comm *c)

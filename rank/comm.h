@@ -24,7 +24,6 @@ struct comm {
     void *small;            /* device memory of the transport's own where a small all-reduce is fastest; NULL: none */
     size_t small_bytes;     /* up to which that holds */
     uint64_t n_all_reduces; /* calls so far, also on one rank */
-    double seconds;         /* host time spent in collectives */
 };
 
 /* Host memory over MPI. max_count: elements of the largest all-reduce. Allocates its scratch here. Local. */

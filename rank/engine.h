@@ -51,10 +51,10 @@ struct engine {
     struct sampled *sampled_dev;                /* [max_logit_rows] */
 
     uint64_t n_steps, n_taken; /* steps submitted, and those whose results were taken */
-    double step_seconds;       /* in engine_submit and engine_take, all steps */
 };
 
-/* Bytes of device memory that engine_open takes for these limits, without weights and KV cache. */
+/* Take all working memory for these limits, and open the collectives (NCCL's on GPUs). The engine keeps references to w,
+ * n, ops and q. Collective. */
 int engine_open(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
                 struct queue *q, struct err *e);
 void engine_close(struct engine *g);

@@ -59,7 +59,7 @@ _Noreturn void fatal(const struct err *e)
         (void)nanosleep(&pause, NULL);
     speak(e, self.n_ranks);
     /* A single rank has nobody to end, and MPI_Abort without mpirun -q prints lines of its own. */
-    if (self.n_ranks != 1)
+    if (self.n_ranks > 1)
         (void)MPI_Abort(MPI_COMM_WORLD, e->code);
     _exit(e->code);
 }

@@ -56,8 +56,9 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     say_weights(i, w, setup->dummy != 0);
     (void)fit_kv(&setup->limits, m, &shard, w, i->ops, &i->q, setup->kv_bytes, e);
     fatal_agree(w, e);
-    if (network_open_kv(&i->network, setup->limits.n_blocks, i->ops, &i->q, e) == 0)
-        (void)engine_open(&i->engine, w, &i->network, &setup->limits, i->ops, &i->q, e);
+    (void)network_open_kv(&i->network, setup->limits.n_blocks, i->ops, &i->q, e);
+    fatal_agree(w, e);
+    (void)engine_open(&i->engine, w, &i->network, &setup->limits, i->ops, &i->q, e);
     fatal_agree(w, e);
     say_memory(i, &setup->limits);
 }

@@ -1,5 +1,4 @@
 /* rank/step.c - the execution of one plan: index arrays, embedding, layers, logits, sampling. */
-#include "base/clock.h"
 #include "rank/engine.h"
 #include "rank/fatal.h"
 
@@ -205,7 +204,6 @@ int engine_flights(const struct engine *g)
 
 void engine_submit(struct engine *g, const struct plan *p)
 {
-    double started = seconds_now();
     int which = (int)(g->n_steps % ENGINE_FLIGHTS);
     struct step_flight *f = &g->flight[which];
     prepare(g, f, p);
@@ -215,12 +213,10 @@ void engine_submit(struct engine *g, const struct plan *p)
     if (g->ops->async != NULL)
         g->ops->async->mark(g->q, which);
     g->n_steps++;
-    g->step_seconds += seconds_now() - started;
 }
 
 void engine_take(struct engine *g, struct step_result *result)
 {
-    double started = seconds_now();
     int which = (int)(g->n_taken % ENGINE_FLIGHTS);
     const struct step_flight *f = &g->flight[which];
     if (g->ops->async != NULL)
@@ -231,7 +227,6 @@ void engine_take(struct engine *g, struct step_result *result)
         fatal(&g->q->err);
     *result = (struct step_result){f->step, f->n_sampled, f->sampled, f->n_rows, g->logits};
     g->n_taken++;
-    g->step_seconds += seconds_now() - started;
 }
 
 void engine_step(struct engine *g, const struct plan *p, struct step_result *result)

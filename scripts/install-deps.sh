@@ -10,16 +10,16 @@ check) want=$check ;;
 *) echo "usage: scripts/install-deps.sh [build|check]" >&2; exit 2 ;;
 esac
 
+if ! command -v dpkg-query >/dev/null; then
+    echo "install-deps: not Debian or Ubuntu, nothing is installed; needed are the equivalents of: $want" >&2
+    exit 0
+fi
 missing=
 for package in $want; do
     dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing="$missing $package"
 done
 [ -z "$missing" ] && exit 0
 
-if ! command -v apt-get >/dev/null; then
-    echo "install-deps: this is not Debian or Ubuntu; please install the equivalents of:$missing" >&2
-    exit 1
-fi
 as_root=
 if [ "$(id -u)" != 0 ]; then
     command -v sudo >/dev/null || { echo "install-deps: not root and no sudo; ask for:$missing" >&2; exit 1; }

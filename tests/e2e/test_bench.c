@@ -1,6 +1,7 @@
 /* tests/e2e/test_bench.c - `lockstep bench` measures what it was asked for, and says so as a table and as JSON. */
 #include "base/err.h"
 #include "tests/support/cases.h"
+#include "tests/support/files.h"
 #include "tests/support/models.h"
 #include "tests/support/process.h"
 
@@ -107,5 +108,9 @@ int main(void)
     refused("half a latency", (const char *[]){"bench", "--model", models_demo(), "--latency", "5:x", NULL});
     refused("nothing to do",
             (const char *[]){"bench", "--model", models_demo(), "--n-prompt", "0", "--n-gen", "0", NULL});
+    char dir[256];
+    models_fixture(dir, "gpt2-3h");
+    refused("more tokens than positions", (const char *[]){"bench", "--model", dir, "--n-prompt", "20000", NULL});
+    files_remove_dir(dir);
     return cases_done();
 }

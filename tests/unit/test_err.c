@@ -89,8 +89,8 @@ static void allocation_reports(void **state)
 static void every_code_has_a_name(void **state)
 {
     (void)state;
-    const enum err_code code[] = {ERR_NONE,   ERR_REQUEST, ERR_USAGE, ERR_INPUT,   ERR_UNSUPPORTED, ERR_IO,
-                                  ERR_MEMORY, ERR_DEVICE,  ERR_COMM,  ERR_TIMEOUT, ERR_INTERNAL,    ERR_DRAINED};
+    const enum err_code code[] = {ERR_NONE, ERR_REQUEST, ERR_USAGE,  ERR_INPUT, ERR_UNSUPPORTED,
+                                  ERR_IO,   ERR_MEMORY,  ERR_DEVICE, ERR_COMM,  ERR_INTERNAL};
     for (size_t i = 0; i < sizeof code / sizeof code[0]; i++)
         for (size_t j = 0; j < i; j++)
             assert_string_not_equal(err_code_name(code[i]), err_code_name(code[j]));

@@ -271,7 +271,8 @@ static void environment(void **state)
     assert_int_equal(o.max_tokens, 5);
     assert_int_equal(o.n_stop, 2); /* the variable does not add to the list */
     assert_true(o.json);
-    bad("inspect", "--ranks: found \"nonsense\", expected an integer in [1, 65536]");
+    bad("inspect",
+        "environment variable LOCKSTEP_RANKS: --ranks: found \"nonsense\", expected an integer in [1, 65536]");
     assert_int_equal(good("inspect --ranks 2").ranks, 2);
     setenv("LOCKSTEP_NO_ECHO", "yes", 1);
     bad("generate", "environment variable LOCKSTEP_NO_ECHO: found \"yes\", expected 0 or 1");

@@ -146,6 +146,9 @@ static void json_files(void **state)
 static void bad_files(void **state)
 {
     (void)state;
+    /* A first line that begins as JSON is JSON, and never the model's input. */
+    bad("near.txt", "{\"Prompt\": \"a\"}\n", ERR_UNSUPPORTED,
+        ": line 1: \"Prompt\" is not supported in a line of prompts, only \"prompt\" is");
     const char *good_line = "{\"prompt\": \"x\"}\n\n";
     static const struct {
         const char *line, *said;
