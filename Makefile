@@ -148,7 +148,7 @@ check-format:
 	@if clang-format --version | grep -q 'version 14'; then clang-format --dry-run -Werror $(STYLED) && \
 	  echo "check-format: ok"; else echo "check-format: left out, clang-format 14 is not here"; fi
 tidy:
-	clang-tidy --quiet $(filter-out tests/% kernels/cuda/%,$(filter %.c,$(STYLED))) -- -std=c17 $(CPPFLAGS) $(shell mpicc --showme:compile)
+	clang-tidy --quiet $(filter-out tests/% kernels/cuda/%,$(filter %.c,$(STYLED))) -- -std=c17 -fopenmp $(CPPFLAGS) $(shell mpicc --showme:compile)
 
 clean:
 	rm -rf build

@@ -128,7 +128,7 @@ static int read_lines(struct prompt_list *list, FILE *f, const char *path, int v
         if (got < 0)
             break;
         size_t bytes = (size_t)got;
-        if (bytes == 0)
+        if (bytes == 0 || line == NULL)
             continue;
         if (first)
             json_lines = is_json_lines(path, line);

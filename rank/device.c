@@ -64,7 +64,7 @@ static void compare_places(const struct ops *ops, struct queue *q, int device, c
         ops->async->identify(q, mine.id, mine.model, sizeof mine.id);
     int ready = all != NULL, all_ready = 0;
     MPI_CHECK(MPI_Allreduce(&ready, &all_ready, 1, MPI_INT, MPI_MIN, w->comm));
-    if (all_ready) {
+    if (all_ready && all != NULL) { /* the second follows from the first */
         MPI_CHECK(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, w->comm));
         check_places(all, w->n_ranks, e);
         for (int r = 0; r < w->n_ranks; r++)

@@ -204,7 +204,7 @@ static int class_items(struct translation *t, int depth)
         return malformed(t, "classes nested too deep");
     for (bool first = true;; first = false) {
         int c = peek(t, 0), rc;
-        int32_t low, high;
+        int32_t low = 0, high = 0;
         if (c < 0)
             return malformed(t, "a character class is not closed");
         if (c == ']' && first)
@@ -450,7 +450,7 @@ static int item(struct translation *t, int depth)
         }
         t->at--;
     }
-    int32_t cp;
+    int32_t cp = 0;
     if (read_literal(t, false, &cp) != 0 || check_folding(t, cp) != 0)
         return -1;
     buffer_format(t->out, "\\x{%x}", (unsigned)cp);
