@@ -46,7 +46,8 @@ void fatal_agree(struct world *w, const struct err *e)
     if (lowest == w->rank)
         speak(e, w->n_ranks);
     world_close(w);
-    /* No destructors: once in some 3,000 failing starts a thread of Open MPI's ran into what exit() had unloaded. */
+    /* No destructors: a failing start was once seen to end in a signal after its line, cause unknown, and exit() runs much
+     * that is not ours. */
     (void)fflush(NULL);
     _exit(code);
 }
