@@ -38,7 +38,7 @@ PROGRAM := $(BUILD)/lockstep
 
 # A test is tests/<kind>/test_*.c, found here and registered nowhere else.
 TEST_SRC := $(wildcard tests/unit/test_*.c tests/ops/test_*.c tests/spmd/test_*.c tests/parity/test_*.c \
-              tests/fail/test_*.c tests/e2e/test_*.c)
+              tests/fail/test_*.c tests/e2e/test_*.c $(if $(filter 1,$(CUDA)),tests/gpu/test_*.c))
 TEST_BIN := $(TEST_SRC:%.c=$(BUILD)/%)
 TEST_LIB := $(patsubst %,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 
@@ -130,7 +130,7 @@ check-gpu:
 	@scripts/check-gpu.sh build/cuda
 
 # One tarball with the program, the tests and what they need, for machines without a package registry.
-bundle: all $(filter $(BUILD)/tests/ops/% $(BUILD)/tests/parity/%,$(TEST_BIN))
+bundle: all $(filter $(BUILD)/tests/ops/% $(BUILD)/tests/gpu/% $(BUILD)/tests/parity/%,$(TEST_BIN))
 	@scripts/bundle.sh $(BUILD)
 
 bench-cpu: deps

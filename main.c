@@ -18,6 +18,7 @@ static struct instance_setup make_setup(const struct options *o, const struct mo
 {
     struct instance_setup setup = {.kv_bytes = o->kv_cache_bytes,
                                    .threads = (int32_t)o->threads,
+                                   .step = (int32_t)o->step,
                                    .progress = (int32_t)o->progress,
                                    .device = (int32_t)o->device};
     struct limits *l = &setup.limits;

@@ -111,6 +111,9 @@ static const struct opt table[] = {
             "CPU threads of a rank (default: its share of the cores that it may use)"),
     CHOICE("device", device, ALL, "auto|cpu|cuda",
            "where to compute (default auto: GPUs if this build has them and every rank sees one; inspect: cpu)"),
+    CHOICE("step", step, GENERATE | BENCH, "auto|separate|persistent",
+           "how GPUs run decode steps: separate operations, or one persistent kernel for up to 8 sequences on one host "
+           "(default auto: the faster one, measured at start; persistent: refused where it does not work)"),
     FLAG("verbose", verbose, GENERATE | BENCH,
          "say on standard error what was loaded, how fast, and where memory goes"),
     CHOICE("progress", progress, GENERATE | BENCH, "auto|always|never",

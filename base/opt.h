@@ -12,6 +12,7 @@
 
 enum command { COMMAND_HELP = 0, COMMAND_GENERATE = 1, COMMAND_INSPECT = 2, COMMAND_BENCH = 4, COMMAND_VERSION = 8 };
 enum device_choice { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
+enum step_choice { STEP_AUTO, STEP_SEPARATE, STEP_PERSISTENT }; /* how decode steps run on a GPU */
 enum load_format { LOAD_AUTO, LOAD_SAFETENSORS, LOAD_DUMMY };
 
 /* Strings are borrowed from argv or the environment. Numbers that may come from generation_config.json instead are NAN or
@@ -28,7 +29,7 @@ struct options {
     int64_t max_tokens, min_tokens, top_k, seed, logprobs;
     bool ignore_eos, include_stop, no_echo, json, no_special, plain_text, keep_special, verbose;
 
-    int64_t max_batch, max_batch_tokens, max_model_len, kv_cache_bytes, threads, device, progress, load_format;
+    int64_t max_batch, max_batch_tokens, max_model_len, kv_cache_bytes, threads, device, step, progress, load_format;
     int64_t ranks;
     int64_t n_prompt, n_gen, n_depth, batch, repetitions;
     const char *latency;

@@ -124,9 +124,12 @@ struct async_ops {
     void (*wait_mark)(struct queue *q, int which);
 };
 
+struct persistent_ops;
+
 struct ops {
     const char *name;                           /* "cpu", "cuda" */
     const struct async_ops *async;              /* NULL: everything is done when an operation returns */
+    const struct persistent_ops *persistent;    /* whole decode steps, see kernels/persistent.h; NULL: none */
     enum dtype (*act_type)(enum dtype weights); /* the activation type for a checkpoint of this type */
 
     /* Devices of this kind that the process may use; the CPU counts as one. 0: none. */

@@ -330,6 +330,7 @@ static struct instance_setup make_setup(const struct options *o, const struct wo
                                    .threads = (int32_t)o->threads,
                                    .progress = (int32_t)o->progress,
                                    .device = (int32_t)o->device,
+                                   .step = (int32_t)o->step,
                                    .dummy = o->load_format == LOAD_DUMMY,
                                    .dummy_seed = 1};
     int64_t blocks = (int64_t)batch * limits_blocks_per_slot(&setup.limits);

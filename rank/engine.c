@@ -1,5 +1,8 @@
 /* rank/engine.c - see engine.h: taking and giving back the working memory. rank/step.c executes. */
 #include "rank/engine.h"
+#include "base/log.h"
+#include "rank/fatal.h"
+#include "rank/graphs.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -26,11 +29,6 @@ static void free_host(struct engine *g, void *p)
         free(p);
 }
 
-static int max_graphs(const struct engine *g)
-{
-    return g->limits.max_seqs < ENGINE_MAX_GRAPHS ? g->limits.max_seqs : ENGINE_MAX_GRAPHS;
-}
-
 static void open_activations(struct engine *g)
 {
     const struct model_config *m = &g->network->config;
@@ -50,32 +48,27 @@ static void open_activations(struct engine *g)
         a->cos_sin = take(g, tokens * (size_t)m->rope.dims, sizeof(float));
 }
 
-/* The arrays of `t` inside one allocation; returns the number of ints. */
-static size_t place_ints(struct step_ints *t, int32_t *base, const struct limits *l)
+/* The arrays of `t` inside one allocation. */
+static void place_ints(struct step_ints *t, int32_t *base, size_t pitch)
 {
-    size_t tokens = (size_t)l->max_batch_tokens, rows = (size_t)l->max_logit_rows;
-    int32_t **const array[] = {&t->planned, &t->slot,     &t->pos,     &t->rope_len,
-                               &t->row,     &t->row_slot, &t->row_len, &t->token};
-    const size_t n[] = {tokens, tokens, tokens, tokens, rows, rows, rows, tokens};
-    size_t at = 0;
-    for (size_t i = 0; i < sizeof n / sizeof n[0]; i++) {
-        *array[i] = base != NULL ? base + at : NULL;
-        at += n[i];
-    }
-    return at;
+    int32_t **const array[STEP_ARRAYS + 1] = {&t->planned, &t->slot,     &t->pos,     &t->rope_len,
+                                              &t->row,     &t->row_slot, &t->row_len, &t->token};
+    for (size_t i = 0; base != NULL && i < sizeof array / sizeof array[0]; i++)
+        *array[i] = base + i * pitch;
 }
 
 static void open_ints(struct engine *g, struct err *e)
 {
     const struct limits *l = &g->limits;
-    size_t n = place_ints(&g->dev, NULL, l);
+    g->ints_pitch = (size_t)(l->max_batch_tokens > l->max_logit_rows ? l->max_batch_tokens : l->max_logit_rows);
+    size_t n = (STEP_ARRAYS + 1) * g->ints_pitch;
     g->ints_dev = take(g, n, sizeof *g->ints_dev);
     for (int i = 0; i < ENGINE_FLIGHTS; i++) {
         g->flight[i].ints = take_host(g, n, sizeof *g->ints_dev, e);
-        (void)place_ints(&g->flight[i].host, g->flight[i].ints, l);
+        place_ints(&g->flight[i].host, g->flight[i].ints, g->ints_pitch);
         g->flight[i].sampled = take_host(g, (size_t)l->max_logit_rows, sizeof *g->sampled_dev, e);
     }
-    (void)place_ints(&g->dev, g->ints_dev, l);
+    place_ints(&g->dev, g->ints_dev, g->ints_pitch);
     g->block_table = take(g, (size_t)l->max_seqs * (size_t)limits_blocks_per_slot(l), sizeof *g->block_table);
 }
 
@@ -116,7 +109,7 @@ static void open_sampler(struct engine *g)
 }
 
 int engine_open(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
-                struct queue *q, struct err *e)
+                struct queue *q, enum step_choice choice, struct err *e)
 {
     memset(g, 0, sizeof *g);
     g->world = w;
@@ -135,18 +128,26 @@ int engine_open(struct engine *g, struct world *w, struct network *n, const stru
     open_ints(g, e);
     open_logits(g, e);
     open_sampler(g);
-    if (ops->async != NULL)
-        g->graph = err_calloc(e, (size_t)max_graphs(g) + 1, sizeof *g->graph, "graph table");
     if (q->err.code != ERR_NONE)
-        return ERR(e, q->err.code, "working memory for %d tokens a step, %d sequences of %d tokens: %s",
-                   l->max_batch_tokens, l->max_seqs, l->max_len, q->err.text);
-    return e->code == ERR_NONE ? 0 : -1;
+        ERR(e, q->err.code, "working memory for %d tokens a step, %d sequences of %d tokens: %s", l->max_batch_tokens,
+            l->max_seqs, l->max_len, q->err.text);
+    fatal_agree(w, e);
+    if (choice != STEP_SEPARATE)
+        (void)persistent_open(&g->persistent, n, w, ops, q, e);
+    if (choice == STEP_PERSISTENT && g->persistent.step == NULL)
+        ERR(e, ERR_UNSUPPORTED, "--step persistent: not with %s", g->persistent.why_not);
+    fatal_agree(w, e);
+    if (choice == STEP_AUTO && ops->persistent != NULL && g->persistent.step == NULL)
+        log_info("no persistent decode step: it does not work with %s", g->persistent.why_not);
+    return graphs_open(g, choice, e);
 }
 
 void engine_close(struct engine *g)
 {
     if (g->ops == NULL)
         return;
+    graphs_close(g);
+    persistent_close(&g->persistent, g->world, g->ops, g->q);
     void *const device[] = {g->act.x,
                             g->act.normed,
                             g->act.qkv,
@@ -173,9 +174,6 @@ void engine_close(struct engine *g)
         free_host(g, g->flight[i].ints);
         free_host(g, g->flight[i].sampled);
     }
-    for (int i = 0; g->graph != NULL && i <= max_graphs(g); i++)
-        g->ops->async->free_graph(g->q, g->graph[i].graph);
-    free(g->graph);
     free(g->gather_n);
     free(g->vocab_begin);
     comm_close(&g->comm);

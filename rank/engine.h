@@ -3,14 +3,24 @@
 #ifndef RANK_ENGINE_H
 #define RANK_ENGINE_H
 
+#include "base/opt.h"
 #include "rank/comm.h"
 #include "rank/layer.h"
 #include "rank/network.h"
+#include "rank/persistent.h"
 #include "rank/plan.h"
 #include "rank/world.h"
 
-#define ENGINE_FLIGHTS    2   /* steps that may be under way on the device at once */
-#define ENGINE_MAX_GRAPHS 256 /* decode steps of up to so many sequences are recorded as graphs */
+#define ENGINE_FLIGHTS 2 /* steps that may be under way on the device at once */
+#define STEP_ARRAYS    7 /* of struct step_ints, that the host fills */
+
+/* A decode step of so many tokens, recorded. */
+struct decode_graph {
+    int n_tokens;
+    bool persistent; /* in which of the two ways */
+    void *graph;
+    uint64_t n_all_reduces;
+};
 
 struct engine {
     struct world *world;     /* borrowed */
@@ -22,11 +32,12 @@ struct engine {
     struct activations act;
     struct sampler sampler;
 
-    int32_t *ints_dev; /* the step's index arrays, one allocation; the members of `dev` point into it */
+    size_t ints_pitch; /* entries of every index array: max_batch_tokens or max_logit_rows */
+    int32_t *ints_dev; /* [STEP_ARRAYS + 1][ints_pitch]; the members of `dev` point into it */
     struct step_ints {
-        int32_t *planned, *slot, *pos, *rope_len; /* [max_batch_tokens] */
-        int32_t *row, *row_slot, *row_len;        /* [max_logit_rows] */
-        int32_t *token;                           /* [max_batch_tokens], filled by ops->feed; device only */
+        int32_t *planned, *slot, *pos, *rope_len; /* of a token */
+        int32_t *row, *row_slot, *row_len;        /* of a row of logits */
+        int32_t *token;                           /* filled by ops->feed; device only */
     } dev;
     struct
         step_flight { /* the host's side of a step that is under way: pinned memory where the device has a use for it */
@@ -36,11 +47,9 @@ struct engine {
         uint64_t step;
         int n_rows, n_sampled;
     } flight[ENGINE_FLIGHTS];
-    struct step_graph { /* a decode step of so many sequences, recorded when it comes for the second time */
-        void *graph;    /* NULL: not yet */
-        int n_runs;
-        uint64_t n_all_reduces;
-    } * graph;            /* [up to ENGINE_MAX_GRAPHS + 1]; NULL: the device has no graphs */
+    struct persistent persistent;
+    struct decode_graph *decode; /* [n_decode] ascending; NULL: the device has no graphs */
+    int n_decode;
     void *partial;        /* act.partial of steps whose sums are not small (see comm.small) */
     int32_t *block_table; /* device [max_seqs, blocks per slot] */
     void *rows;           /* device [max_logit_rows, hidden], and projected */
@@ -53,10 +62,11 @@ struct engine {
     uint64_t n_steps, n_taken; /* steps submitted, and those whose results were taken */
 };
 
-/* Take all working memory for these limits, and open the collectives (NCCL's on GPUs). The engine keeps references to w,
- * n, ops and q. Collective. */
+/* Take all working memory for these limits, open the collectives (NCCL's on GPUs), record decode steps. The engine keeps
+ * references to w, n, ops and q. choice: of the two ways to run a decode step. Collective. */
 int engine_open(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
-                struct queue *q, struct err *e);
+                struct queue *q, enum step_choice choice, struct err *e);
+/* Collective. */
 void engine_close(struct engine *g);
 
 /* How many steps may be submitted before the first one's results are taken: 1 where a step is done at once. */

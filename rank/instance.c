@@ -58,7 +58,7 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     fatal_agree(w, e);
     (void)network_open_kv(&i->network, setup->limits.n_blocks, i->ops, &i->q, e);
     fatal_agree(w, e);
-    (void)engine_open(&i->engine, w, &i->network, &setup->limits, i->ops, &i->q, e);
+    (void)engine_open(&i->engine, w, &i->network, &setup->limits, i->ops, &i->q, (enum step_choice)setup->step, e);
     fatal_agree(w, e);
     say_memory(i, &setup->limits);
 }

@@ -14,6 +14,7 @@ struct instance_setup {
     int32_t progress;     /* enum progress_mode */
     int32_t dummy;        /* weights are noise, there is no checkpoint */
     int32_t device;       /* enum device_choice */
+    int32_t step;         /* enum step_choice */
     uint64_t dummy_seed;
 };
 

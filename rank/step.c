@@ -1,6 +1,7 @@
 /* rank/step.c - the execution of one plan: index arrays, embedding, layers, logits, sampling. */
-#include "rank/engine.h"
+#include "rank/step.h"
 #include "rank/fatal.h"
+#include "rank/graphs.h"
 
 static void upload(struct engine *g, void *dst, const void *src, size_t bytes)
 {
@@ -57,8 +58,34 @@ static void list_rows(struct step_flight *f, const struct plan *p)
     f->n_rows = n;
 }
 
-/* The plan's arrays on the device, in one copy: everything before `token`. */
-static void prepare(struct engine *g, struct step_flight *f, const struct plan *p)
+/* Tokens [begin, end) that belong to no sequence, a row of logits each. */
+static void fill_empty(struct step_ints *host, int begin, int end)
+{
+    for (int t = begin; t < end; t++) {
+        host->planned[t] = 0;
+        host->slot[t] = host->row_slot[t] = -1;
+        host->pos[t] = 0;
+        host->rope_len[t] = host->row_len[t] = 1;
+        host->row[t] = t;
+    }
+}
+
+/* The first n entries of all index arrays, in one copy. */
+static void upload_ints(struct engine *g, const struct step_flight *f, int n)
+{
+    size_t pitch = g->ints_pitch * sizeof *f->ints;
+    g->ops->upload(g->q, g->ints_dev, pitch, f->ints, pitch, (size_t)n * sizeof *f->ints, STEP_ARRAYS);
+}
+
+void step_fill_empty(struct engine *g, int n)
+{
+    fill_empty(&g->flight[0].host, 0, n);
+    upload_ints(g, &g->flight[0], n);
+    g->ops->wait(g->q);
+}
+
+/* The plan's arrays on the device; graph: that will run the step, or NULL. */
+static void prepare(struct engine *g, struct step_flight *f, const struct plan *p, const struct decode_graph *graph)
 {
     struct step_ints *host = &f->host;
     for (int i = 0, t = 0; i < p->n_seqs; i++) {
@@ -70,12 +97,15 @@ static void prepare(struct engine *g, struct step_flight *f, const struct plan *
             host->rope_len[t] = s->rope_len;
         }
     }
-    list_rows(f, p);
+    int n = p->n_tokens > f->n_rows ? p->n_tokens : f->n_rows;
+    if (graph != NULL) {
+        fill_empty(host, n, graph->n_tokens);
+        n = graph->n_tokens;
+    }
     f->step = p->step;
     update_block_table(g, p);
     start_sequences(g, p);
-    if (p->n_tokens > 0)
-        upload(g, g->ints_dev, f->ints, (size_t)(host->token - f->ints) * sizeof *f->ints);
+    upload_ints(g, f, n);
 }
 
 /* act.x = the embedded tokens, with learned positions and the embedding norm where the model has them. */
@@ -108,7 +138,7 @@ static void finish(struct engine *g, const struct batch *b, const void *pending)
         g->ops->add(g->q, g->act.x, pending, (size_t)b->n_tokens * (size_t)m->hidden);
 }
 
-/* g->logits = [n_rows, vocab], whole on every rank. */
+/* g->logits_local = [n_rows, this rank's vocabulary] */
 static void compute_logits(struct engine *g, int n_rows)
 {
     const struct network *n = g->network;
@@ -121,6 +151,11 @@ static void compute_logits(struct engine *g, int n_rows)
         g->ops->matmul(g->q, in, g->rows, n->once[WEIGHT_PROJECT_OUT], NULL, n_rows, false);
     }
     g->ops->matmul(g->q, g->logits_local, in, head, n->once[WEIGHT_HEAD_BIAS], n_rows, false);
+}
+
+/* g->logits = [n_rows, vocab], whole on every rank. */
+static void gather_logits(struct engine *g, int n_rows)
+{
     if (g->comm.n_ranks == 1)
         return;
     for (int r = 0; r < g->comm.n_ranks; r++)
@@ -136,8 +171,29 @@ static void *place_partial(const struct engine *g, int n_tokens)
     return g->comm.small != NULL && bytes <= g->comm.small_bytes ? g->comm.small : g->partial;
 }
 
-/* Everything of a step that the device does by itself. */
-static void execute(struct engine *g, int n_tokens, int n_rows, int n_sampled)
+/* Embedding, layers, and the last norm where it is wanted. */
+static void run_layers(struct engine *g, const struct batch *batch, bool wants_logits)
+{
+    const struct layer_run run = {g->network, g->ops, g->q, &g->comm, &g->act, batch};
+    const void *pending = NULL;
+    g->act.partial = place_partial(g, batch->n_tokens);
+    embed(g, batch);
+    for (int layer = 0; layer < g->network->config.n_layers; layer++)
+        pending = layer_forward(&run, layer, pending);
+    if (wants_logits)
+        finish(g, batch, pending);
+}
+
+/* The same and this rank's logits, as one operation. */
+static void run_persistent(struct engine *g, const struct batch *batch)
+{
+    const struct model_config *m = &g->network->config;
+    if (m->position == POSITION_ROPE)
+        g->ops->rope_table(g->q, g->act.cos_sin, &m->rope, batch->pos, batch->rope_len, batch->n_tokens);
+    g->ops->persistent->run(g->q, g->persistent.step, g->logits_local, batch, g->act.cos_sin);
+}
+
+void step_execute(struct engine *g, int n_tokens, int n_rows, int n_sampled, bool persistent)
 {
     const struct batch batch = {
         .n_tokens = n_tokens,
@@ -148,53 +204,34 @@ static void execute(struct engine *g, int n_tokens, int n_rows, int n_sampled)
         .block_table = g->block_table,
         .blocks_per_slot = limits_blocks_per_slot(&g->limits),
     };
-    const struct layer_run run = {g->network, g->ops, g->q, &g->comm, &g->act, &batch};
-    const void *pending = NULL;
-    g->act.partial = place_partial(g, n_tokens);
     g->ops->feed(g->q, g->dev.token, g->dev.planned, g->dev.slot, g->dev.pos, &g->sampler, n_tokens);
-    if (n_tokens > 0) {
-        embed(g, &batch);
-        for (int layer = 0; layer < g->network->config.n_layers; layer++)
-            pending = layer_forward(&run, layer, pending);
-    }
-    if (n_rows > 0) {
-        finish(g, &batch, pending);
+    if (persistent)
+        run_persistent(g, &batch);
+    else if (n_tokens > 0)
+        run_layers(g, &batch, n_rows > 0);
+    if (n_rows > 0 && !persistent)
         compute_logits(g, n_rows);
-    }
+    if (n_rows > 0)
+        gather_logits(g, n_rows);
     if (n_sampled > 0)
         g->ops->sample(g->q, g->sampled_dev, g->logits, g->dev.row_slot, g->dev.row_len, &g->sampler, n_sampled);
 }
 
-/* The graph for this step if it is one that graphs are for: each sequence feeds one token and gets one. */
-static struct step_graph *find_graph(struct engine *g, const struct step_flight *f, const struct plan *p)
+/* The graph for a step in which each sequence feeds one token and gets one; NULL for other steps. */
+static const struct decode_graph *find_graph(const struct engine *g, const struct step_flight *f, const struct plan *p)
 {
     bool decode = p->n_seqs > 0 && p->n_tokens == p->n_seqs && f->n_sampled == p->n_seqs && f->n_rows == p->n_seqs;
-    int most = g->limits.max_seqs < ENGINE_MAX_GRAPHS ? g->limits.max_seqs : ENGINE_MAX_GRAPHS;
-    return g->graph != NULL && decode && p->n_seqs <= most ? &g->graph[p->n_seqs] : NULL;
+    return decode ? graphs_find(g, p->n_seqs) : NULL;
 }
 
-static void record(struct engine *g, struct step_graph *s, int n)
+static void run(struct engine *g, const struct step_flight *f, const struct plan *p, const struct decode_graph *graph)
 {
-    uint64_t before = g->comm.n_all_reduces;
-    g->ops->async->begin_capture(g->q);
-    execute(g, n, n, n);
-    s->graph = g->ops->async->end_capture(g->q);
-    s->n_all_reduces = g->comm.n_all_reduces - before;
-    g->comm.n_all_reduces = before;
-}
-
-/* The first run of a kind goes without a graph, because libraries prepare themselves in it. */
-static void run(struct engine *g, const struct step_flight *f, const struct plan *p)
-{
-    struct step_graph *s = find_graph(g, f, p);
-    if (s != NULL && s->graph == NULL && s->n_runs++ > 0)
-        record(g, s, p->n_seqs);
-    if (s != NULL && s->graph != NULL) {
-        g->ops->async->launch_graph(g->q, s->graph);
-        g->comm.n_all_reduces += s->n_all_reduces;
-    } else {
-        execute(g, p->n_tokens, f->n_rows, f->n_sampled);
+    if (graph == NULL) {
+        step_execute(g, p->n_tokens, f->n_rows, f->n_sampled, false);
+        return;
     }
+    g->ops->async->launch_graph(g->q, graph->graph);
+    g->comm.n_all_reduces += graph->n_all_reduces;
 }
 
 int engine_flights(const struct engine *g)
@@ -206,8 +243,10 @@ void engine_submit(struct engine *g, const struct plan *p)
 {
     int which = (int)(g->n_steps % ENGINE_FLIGHTS);
     struct step_flight *f = &g->flight[which];
-    prepare(g, f, p);
-    run(g, f, p);
+    list_rows(f, p);
+    const struct decode_graph *graph = find_graph(g, f, p);
+    prepare(g, f, p, graph);
+    run(g, f, p, graph);
     if (f->n_sampled > 0)
         g->ops->download(g->q, f->sampled, g->sampled_dev, (size_t)f->n_sampled * sizeof *f->sampled);
     if (g->ops->async != NULL)

@@ -6,9 +6,9 @@ set -eu
 build=$1
 out=$build/bundle
 rm -rf "$out"
-mkdir -p "$out/bin/tests/ops" "$out/bin/tests/parity" "$out/lib" "$out/tests/parity" "$out/scripts"
+mkdir -p "$out/bin/tests/ops" "$out/bin/tests/gpu" "$out/bin/tests/parity" "$out/lib" "$out/tests/parity" "$out/scripts"
 cp "$build/lockstep" "$out/bin/"
-for test in ops/norm ops/embed ops/sample ops/attention ops/matmul ops/memory parity/parity; do
+for test in ops/norm ops/embed ops/sample ops/attention ops/matmul ops/memory gpu/persistent parity/parity; do
     cp "$build/tests/${test%/*}/test_${test#*/}" "$out/bin/tests/${test%/*}/"
 done
 find "$out/bin" -type f -exec strip --strip-debug {} +

@@ -33,6 +33,7 @@ for test in "$build"/tests/ops/test_*; do
 done
 for n in 1 2 3 4; do
     [ $n -le "$gpus" ] || break
+    run "persistent step on $n" 300 mpirun -q --bind-to none -n $n "$build/tests/gpu/test_persistent"
     run "parity on $n" 400 mpirun -q --bind-to none -n $n "$build/tests/parity/test_parity" "" cuda
 done
 echo

@@ -1,23 +1,5 @@
 /* kernels/cuda/activate.cu - the activation functions between the matrices of an MLP. */
-#include "kernels/cuda/device.cuh"
-
-template <int KIND> /* enum activation */
-__device__ static float activation(float x)
-{
-    switch ((enum activation)KIND) {
-    case ACTIVATION_GELU:
-        return 0.5f * x * (1.0f + erff(x * 0.70710678f));
-    case ACTIVATION_GELU_TANH:
-        return 0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
-    case ACTIVATION_RELU:
-        return x < 0.0f ? 0.0f : x; /* NaN stays NaN */
-    case ACTIVATION_SILU:
-        return x / (1.0f + expf(-x));
-    case ACTIVATION_QUICK_GELU:
-        return x / (1.0f + expf(-1.702f * x));
-    }
-    return x;
-}
+#include "kernels/cuda/activation.cuh"
 
 /* Row t of x is at t * width; its gate comes first, `up` elements further what it multiplies (0: not gated). */
 template <typename T, int N, int KIND>
@@ -32,7 +14,7 @@ __global__ void activate_kernel(T *out, const T *x, size_t n, size_t cols, size_
         if (up > 0)
             u = *(const V *)(from + up);
         for (int k = 0; k < N; k++) {
-            float y = activation<KIND>(to_float(v.e[k]));
+            float y = activation((enum activation)KIND, to_float(v.e[k]));
             v.e[k] = from_float<T>(up > 0 ? y * to_float(u.e[k]) : y);
         }
         *(V *)(out + i) = v;

@@ -4,6 +4,7 @@
 #define KERNELS_CUDA_CUDA_H
 
 #include "kernels/ops.h"
+#include "kernels/persistent.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -94,6 +95,15 @@ void cuda_activate(struct queue *q, void *out, const void *x, enum activation ki
 void cuda_sample(struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
                  const int32_t *row_len, const struct sampler *s, int n_rows);
 size_t cuda_sample_scratch_bytes(int vocab);
+
+/* persistent.cu, as kernels/persistent.h says */
+const char *cuda_persistent_refusal(struct queue *q, const struct decode_model *m);
+void *cuda_persistent_open(struct queue *q, const struct decode_model *m);
+void cuda_persistent_close(struct queue *q, void *p);
+int cuda_persistent_max_tokens(const void *p);
+bool cuda_persistent_share(struct queue *q, void *p, unsigned char handle[PERSISTENT_HANDLE_BYTES]);
+bool cuda_persistent_connect(struct queue *q, void *p, const unsigned char (*handles)[PERSISTENT_HANDLE_BYTES]);
+void cuda_persistent_run(struct queue *q, void *p, void *logits, const struct batch *batch, const float *cos_sin);
 
 #ifdef __cplusplus
 }

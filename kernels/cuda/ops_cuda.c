@@ -20,9 +20,20 @@ static const struct async_ops async = {
     .wait_mark = cuda_wait_mark,
 };
 
+static const struct persistent_ops persistent = {
+    .refusal = cuda_persistent_refusal,
+    .open = cuda_persistent_open,
+    .close = cuda_persistent_close,
+    .max_tokens = cuda_persistent_max_tokens,
+    .share = cuda_persistent_share,
+    .connect = cuda_persistent_connect,
+    .run = cuda_persistent_run,
+};
+
 const struct ops ops_cuda = {
     .name = "cuda",
     .async = &async,
+    .persistent = &persistent,
     .act_type = act_type,
     .n_devices = cuda_n_devices,
     .open = cuda_open,

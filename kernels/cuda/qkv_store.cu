@@ -1,6 +1,6 @@
 /* kernels/cuda/qkv_store.cu - from the projections of q, k and v to what attention reads: per-head norms, rotation, and k
  * and v in the cache, all in one kernel. */
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/rotation.cuh"
 
 #define HEADS_PER_BLOCK 4 /* a warp each */
 
@@ -25,18 +25,6 @@ __device__ static int64_t cache_offset(const struct store &s, int t)
     if (block < 0)
         return -1;
     return (block * s.n_kv * KV_BLOCK_TOKENS + pos % KV_BLOCK_TOKENS) * s.dim;
-}
-
-/* Element d of the head in x after the rotation; pair j = (x[ia], x[ib]). */
-__device__ static float rotated(const float *x, const struct store &s, const float *cos_sin, int d)
-{
-    int pairs = s.dims / 2;
-    if (d >= s.dims)
-        return x[d];
-    int j = s.half ? d % pairs : d / 2;
-    int ia = s.half ? j : 2 * j, ib = s.half ? j + pairs : 2 * j + 1;
-    float a = x[ia], b = x[ib], c = cos_sin[j], sine = cos_sin[pairs + j];
-    return d == ia ? a * c - b * sine : b * c + a * sine;
 }
 
 /* One warp a head: q heads, then k heads, then v heads. Between load and store the head is in shared memory. */
@@ -68,7 +56,7 @@ __global__ void store_kernel(T *qkv, T *k_cache, T *v_cache, const __grid_consta
     if (at >= 0)
         cache = (is_v ? v_cache : k_cache) + at + (int64_t)((h - s.n_q) % s.n_kv) * KV_BLOCK_TOKENS * s.dim;
     for (int d = lane; d < s.dim; d += 32) {
-        T y = from_float<T>(is_v || s.dims == 0 ? x[d] : rotated(x, s, s.cos_sin + (size_t)t * s.dims, d));
+        T y = from_float<T>(is_v || s.dims == 0 ? x[d] : rotated(x, s.cos_sin + (size_t)t * s.dims, s.dims, s.half, d));
         if (!is_v)
             row[d] = y;
         if (cache != nullptr)

@@ -458,16 +458,17 @@ __global__ void __launch_bounds__(THREADS, 1)
     r.score = (float *)(scratch + align((size_t)s.vocab * sizeof(double)));
     r.vocab = s.vocab;
     __syncthreads();
-    if (slot >= 0 && slot < s.n_slots)
+    bool known = slot >= 0 && slot < s.n_slots; /* else an empty row of a recorded step */
+    if (known)
         token = sample_row(result, &r, logits + (size_t)i * s.vocab, &s.params[slot],
                            s.history + (size_t)slot * s.max_len, row_len[i] < s.max_len ? row_len[i] : s.max_len);
     if (threadIdx.x != 0)
         return;
     result->token = token < 0 ? 0 : token;
     result->slot = slot;
-    if (slot >= 0 && slot < s.n_slots)
+    if (known)
         s.last_token[slot] = result->token;
-    report(tally, fault, row_slot, token < 0);
+    report(tally, fault, row_slot, known && token < 0);
 }
 
 void cuda_sample(struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,

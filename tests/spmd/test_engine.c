@@ -221,7 +221,7 @@ static void check_many_logits(struct world *w)
     const struct limits limits = {128, 128, 16, 128, 128};
     if (w->n_ranks == 1)
         return;
-    int rc = engine_open(&g, w, &n, &limits, &ops_cpu, &q, &e);
+    int rc = engine_open(&g, w, &n, &limits, &ops_cpu, &q, STEP_AUTO, &e);
     tap_all(rc == -1 && e.code == ERR_UNSUPPORTED, e.text, "128 rows of 16777216 logits are refused, %d ranks",
             w->n_ranks);
     engine_close(&g);

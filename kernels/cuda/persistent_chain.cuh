@@ -1,0 +1,139 @@
+/* kernels/cuda/persistent_chain.cuh - what the parts of the persistent kernel share: its arguments, how the products of a
+ * layer follow each other, how a block's share of each is cut, and where things lie in shared memory.
+ *
+ * A block owns the same rows of a product in every step, all columns of them; its warps share out the columns. What a
+ * product needs arrives as words (words.cuh) from all blocks, what it makes leaves as words: there is no barrier over the
+ * grid. Every kind of vector has one buffer of words, used once a layer. That suffices: who writes layer l + 1's has, over
+ * the chain of what needs what, waited for all who read layer l's.
+ *
+ * Limits: 16-bit weights and activations of one type, rows of weights that are multiples of 16 bytes. */
+#ifndef KERNELS_CUDA_PERSISTENT_CHAIN_CUH
+#define KERNELS_CUDA_PERSISTENT_CHAIN_CUH
+
+#include "kernels/cuda/words.cuh"
+#include "kernels/persistent.h"
+
+#define CHAIN_WARPS    16
+#define CHAIN_THREADS  (CHAIN_WARPS * 32)
+#define CHAIN_PRODUCTS 4  /* of a layer */
+#define CHAIN_HEAD     4  /* the product after the last layer */
+#define CHAIN_ROWS     16 /* of weights in a tile: two groups of 8 */
+#define CHAIN_PARTS    16 /* of a sequence's keys at most */
+
+enum chain_input { INPUT_NORMED, INPUT_SAME /* as the product before */, INPUT_ATTENDED, INPUT_ACTIVATED };
+enum chain_output {
+    OUTPUT_QKV,
+    OUTPUT_ACTIVATED,
+    OUTPUT_KEPT /* to be added to the next sum */,
+    OUTPUT_SUM,
+    OUTPUT_LOGITS
+};
+
+struct chain_product {
+    int rows, cols; /* rows: of the result; a gated product has twice as many rows of weights */
+    enum chain_input input;
+    enum chain_output output;
+    int norm; /* INPUT_NORMED: which of the layer's */
+    bool gated;
+    int x; /* INPUT_NORMED: the residual stream that is read; OUTPUT_SUM: that is written */
+};
+
+/* Pointers of one layer, weights in order of execution. Entry n_layers: the head and the final norm, at index 0. */
+struct chain_layer {
+    const void *w[CHAIN_PRODUCTS], *bias[CHAIN_PRODUCTS];
+    const void *norm[2], *norm_bias[2];
+    const void *q_norm, *k_norm;
+    void *k_cache, *v_cache;
+    float scale; /* of q.k, times log2 e */
+    int window;
+};
+
+/* Byte offsets in shared memory. */
+struct chain_layout {
+    int input;    /* activations of the current product, see input_at; or the attention's scratch */
+    int partial;  /* float [2][CHAIN_WARPS][n_tokens][CHAIN_ROWS] */
+    int stats;    /* float4 [n_tokens][CHAIN_WARPS] */
+    int bias;     /* float [2][bias_rows] */
+    int residual; /* float [n_tokens][x_rows] of the block's rows of the residual stream */
+    int kept;     /* the same of OUTPUT_KEPT */
+    int cos_sin;  /* float [n_tokens][rope dims] */
+    int layers;   /* chain_layer [n_layers + 1] */
+    int tokens;   /* int [3][n_tokens]: id, slot, pos */
+    int bytes;
+    int bias_rows, x_rows;
+};
+
+struct chain_args {
+    struct chain_product product[CHAIN_PRODUCTS + 1];
+    struct chain_layout at;
+    const struct chain_layer *layers;       /* device [n_layers + 1] */
+    int n_layers, hidden, attention_before; /* which product of a layer */
+    int n_heads, n_kv_heads, head_dim, first_head, first_kv_head, group;
+    int rope_dims;
+    bool rope_half;
+    enum norm_kind norm;
+    float eps;
+    enum activation activation;
+    const void *embed, *position;
+    int first_id, embed_rows, position_rows, position_offset;
+    int rank, n_ranks;
+    uint32_t *step; /* [grid] of each block's own, from 1 */
+    /* words */
+    unsigned long long *x[2];      /* [PERSISTENT_MAX_TOKENS][hidden / 2] after attention, after the MLP */
+    unsigned long long *qkv;       /* [..][qkv rows / 2] */
+    unsigned long long *attended;  /* [..][n_heads head_dim / 2] */
+    unsigned long long *activated; /* [..][ffn / 2] */
+    unsigned long long *parts;     /* [items * parts][8][head_dim] floats, see persistent_attention.cuh */
+    unsigned long long *part_sums; /* [items * parts][8][2] */
+    unsigned long long *sum[PERSISTENT_MAX_RANKS]; /* in each rank's memory: floats [2][n_ranks][..][hidden] */
+    /* of the step */
+    int n_tokens;
+    const int32_t *token, *slot, *pos, *block_table;
+    int blocks_per_slot;
+    const float *cos_sin;
+    void *logits;
+};
+
+/* What a block has of a product: results [begin, end), in n_tiles tiles. In each of a tile's n_steps a warp multiplies two
+ * neighbouring pieces of 32 columns. */
+struct chain_share {
+    int begin, end, n_tiles, n_steps;
+};
+
+/* Pairs of results are dealt out, as evenly as they go: a word has two. */
+__host__ __device__ static inline chain_share chain_make_share(const chain_product &p, int block, int n_blocks)
+{
+    chain_share s;
+    long long pairs = (p.rows + 1) / 2;
+    s.begin = (int)(pairs * block / n_blocks) * 2;
+    s.end = min((int)(pairs * (block + 1) / n_blocks) * 2, p.rows);
+    int per_tile = p.gated ? CHAIN_ROWS / 2 : CHAIN_ROWS;
+    s.n_tiles = s.end > s.begin ? (s.end - s.begin + per_tile - 1) / per_tile : 0;
+    s.n_steps = (p.cols + CHAIN_WARPS * 64 - 1) / (CHAIN_WARPS * 64);
+    return s;
+}
+
+/* First column of a warp's piece, two of them a step. */
+__device__ static inline int chain_column(int warp, int piece)
+{
+    return piece / 2 * (CHAIN_WARPS * 64) + warp * 64 + piece % 2 * 32;
+}
+
+/* A block's view of its shared memory, the same for all threads. */
+struct chain_shared {
+    char *base;
+    chain_share *share; /* [CHAIN_PRODUCTS + 1] */
+    template <typename T>
+    __device__ T *at(int offset) const
+    {
+        return (T *)(base + offset);
+    }
+};
+
+/* Where a product's input has a token's share of a warp's piece, in elements: [CHAIN_WARPS][2 n_steps][n_tokens][32]. */
+__device__ static inline int chain_input_at(int warp, int n_steps, int piece, int n_tokens, int t)
+{
+    return ((warp * 2 * n_steps + piece) * n_tokens + t) * 32;
+}
+
+#endif

@@ -1,0 +1,86 @@
+/* kernels/cuda/words.cuh - values that say themselves whether they are there: words of 8 bytes, half value, half epoch,
+ * written and read whole. Who needs a value reads its word until the epoch is the one awaited, so nothing has to be
+ * ordered: neither fences nor barriers stand between the blocks of a kernel, nor between the devices of a host. */
+#ifndef KERNELS_CUDA_WORDS_CUH
+#define KERNELS_CUDA_WORDS_CUH
+
+#include "kernels/cuda/matmul_tensor.cuh"
+
+/* Rounds of waiting after which the kernel gives up: at least 10 s, each takes a read of L2. A peer is gone, or a mistake
+ * of ours: the launch fails, and with it the job, instead of hanging. */
+#define WORD_PATIENCE 20000000u
+
+/* Two numbers of type T. */
+template <typename T>
+__device__ static inline unsigned long long word_pair(float low, float high, uint32_t epoch)
+{
+    return (unsigned long long)epoch << 32 | tensor_pack<T>(low, high);
+}
+
+__device__ static inline unsigned long long word_float(float x, uint32_t epoch)
+{
+    return (unsigned long long)epoch << 32 | __float_as_uint(x);
+}
+
+__device__ static inline float word_value(unsigned long long word)
+{
+    return __uint_as_float((uint32_t)word);
+}
+
+/* For readers on this device. */
+__device__ static inline void word_publish(unsigned long long *to, unsigned long long word)
+{
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(word) : "memory");
+}
+
+/* Two neighbouring words at a multiple of 16 bytes, for readers on this device or, `system`, on others. */
+template <bool system>
+__device__ static inline void word_publish2(unsigned long long *to, unsigned long long a, unsigned long long b)
+{
+    if (system)
+        asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(a), "l"(b) : "memory");
+    else
+        asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(a), "l"(b) : "memory");
+}
+
+template <bool system>
+__device__ static inline ulonglong2 word_load2(const unsigned long long *from)
+{
+    ulonglong2 v;
+    if (system)
+        asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.x), "=l"(v.y) : "l"(from) : "memory");
+    else
+        asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.x), "=l"(v.y) : "l"(from) : "memory");
+    return v;
+}
+
+__device__ static inline bool word_is_stale(const ulonglong2 &v, uint32_t epoch)
+{
+    return (uint32_t)(v.x >> 32) != epoch || (uint32_t)(v.y >> 32) != epoch;
+}
+
+/* v[i] = the two words at at(i), once they are there; all loads are under way at once. at(i) NULL: zeros. */
+template <bool system, int N, typename AT>
+__device__ static inline void word_await(ulonglong2 (&v)[N], AT at, uint32_t epoch)
+{
+    const unsigned long long none = (unsigned long long)epoch << 32;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const unsigned long long *from = at(i);
+        v[i] = from != nullptr ? word_load2<system>(from) : make_ulonglong2(none, none);
+    }
+    unsigned rounds = 0;
+    for (bool again = true; again;) {
+        again = false;
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            if (word_is_stale(v[i], epoch)) {
+                again = true;
+                v[i] = word_load2<system>(at(i));
+            }
+        if (++rounds == WORD_PATIENCE)
+            __trap();
+    }
+}
+
+#endif

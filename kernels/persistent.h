@@ -1,0 +1,71 @@
+/* kernels/persistent.h - a whole decode step, one token for each of a few sequences, as one operation: the second way to
+ * run a step, beside the separate operations of ops.h and equal to them within rounding. A backend may have it or not
+ * (ops->persistent), and may refuse a model, which then runs by the separate operations.
+ *
+ * The step: embedding | SUM, then for every layer
+ *   sequential  x += attn(norm x) | SUM;  x += mlp(norm' x) | SUM
+ *   parallel    x += attn(norm x) + mlp(norm' x) | SUM
+ * then the final norm and this rank's rows of the logits. SUM: over the ranks, by the devices themselves, which write
+ * into each other's memory. */
+#ifndef KERNELS_PERSISTENT_H
+#define KERNELS_PERSISTENT_H
+
+#include "kernels/ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PERSISTENT_MAX_RANKS    8
+#define PERSISTENT_MAX_TOKENS   8
+#define PERSISTENT_HANDLE_BYTES 64
+
+/* Weights of one layer, shapes as in ops.h; NULL: the model has none, or another rank adds it. */
+struct decode_layer {
+    const struct weight *attn_norm, *attn_norm_bias, *mlp_norm, *mlp_norm_bias; /* [1, hidden] */
+    const struct weight *qkv, *qkv_bias, *q_norm, *k_norm; /* [q heads, k heads, v heads; hidden] */
+    const struct weight *out, *out_bias;                   /* [hidden, n_heads head_dim] */
+    const struct weight *mlp_in, *mlp_in_bias;             /* [(gated ? 2 : 1) ffn, hidden] */
+    const struct weight *mlp_out, *mlp_out_bias;           /* [hidden, ffn] */
+    void *k_cache, *v_cache;
+    struct heads heads;
+};
+
+/* Pointers stay the caller's and must outlive what is opened with them. */
+struct decode_model {
+    int n_layers, hidden, ffn; /* ffn: this rank's columns */
+    bool gated, parallel, shared_norm;
+    enum activation activation;
+    enum norm_kind norm;
+    float norm_eps;
+    const struct rope *rope;                           /* NULL: none */
+    const struct weight *embed, *position;             /* position NULL: no learned positions */
+    int first_id, position_offset;                     /* of embed's first row; added to a position */
+    const struct weight *final_norm, *final_norm_bias; /* [1, hidden] */
+    const struct weight *head, *head_bias;             /* [vocab of this rank, hidden] */
+    const struct decode_layer *layer;                  /* [n_layers] */
+    int rank, n_ranks;
+};
+
+struct persistent_ops {
+    /* Why this device cannot run the model so, as the end of a sentence ("heads of 80 elements"); NULL: it can. Local. */
+    const char *(*refusal)(struct queue *q, const struct decode_model *m);
+    /* Takes the device's memory for steps of up to PERSISTENT_MAX_TOKENS tokens, less if the device has no room in its
+     * multiprocessors. NULL (and queue.err) on failure. close accepts NULL. */
+    void *(*open)(struct queue *q, const struct decode_model *m);
+    void (*close)(struct queue *q, void *p);
+    int (*max_tokens)(const void *p);
+    /* What the other ranks' devices need to write into this one's memory, and the same of all ranks, [n_ranks][..]. A
+     * device that cannot reach another one's memory returns false, without queue.err. */
+    bool (*share)(struct queue *q, void *p, unsigned char handle[PERSISTENT_HANDLE_BYTES]);
+    bool (*connect)(struct queue *q, void *p, const unsigned char (*handles)[PERSISTENT_HANDLE_BYTES]);
+    /* logits: [n_tokens, vocab of this rank]. Every token belongs to another sequence. cos_sin: of ops->rope_table.
+     * Enqueued. All ranks must run the same steps: a device waits for the others within it. */
+    void (*run)(struct queue *q, void *p, void *logits, const struct batch *batch, const float *cos_sin);
+};
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,131 @@
+/* rank/graphs.c - see graphs.h. */
+#include "rank/graphs.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "rank/fatal.h"
+#include "rank/step.h"
+
+#include <stdlib.h>
+
+#define MAX_SIZE 256 /* sequences; larger batches run without a graph, their launches hide behind the work */
+#define N_WARM   2
+#define N_TIMED  4
+
+/* All sizes up to 8, then four to each doubling, so that at most a fifth of a batch is empty; and `most` itself. */
+static int next_size(int size, int most)
+{
+    int step = 1;
+    while (step * 8 <= size)
+        step *= 2;
+    return size + step < most || size >= most ? size + step : most;
+}
+
+static int largest(const struct engine *g)
+{
+    const struct limits *l = &g->limits;
+    int most = l->max_seqs < l->max_batch_tokens ? l->max_seqs : l->max_batch_tokens;
+    most = most < l->max_logit_rows ? most : l->max_logit_rows;
+    return most < MAX_SIZE ? most : MAX_SIZE;
+}
+
+/* One way to run one size. */
+static void record(struct engine *g, int n_tokens, bool persistent, struct decode_graph *to)
+{
+    uint64_t before = g->comm.n_all_reduces;
+    g->ops->async->begin_capture(g->q);
+    step_execute(g, n_tokens, n_tokens, n_tokens, persistent);
+    *to = (struct decode_graph){.n_tokens = n_tokens, .persistent = persistent};
+    to->graph = g->ops->async->end_capture(g->q);
+    to->n_all_reduces = g->comm.n_all_reduces - before;
+    g->comm.n_all_reduces = before;
+}
+
+/* Seconds of a step on the slowest rank: all ranks get the same number, and so choose alike. */
+static double time_graph(struct engine *g, void *graph)
+{
+    double started = 0, mine, slowest = 0;
+    for (int i = 0; i < N_WARM + N_TIMED; i++) {
+        if (i == N_WARM) {
+            g->ops->wait(g->q);
+            started = seconds_now();
+        }
+        g->ops->async->launch_graph(g->q, graph);
+    }
+    g->ops->wait(g->q);
+    mine = (seconds_now() - started) / N_TIMED;
+    MPI_CHECK(MPI_Allreduce(&mine, &slowest, 1, MPI_DOUBLE, MPI_MAX, g->world->comm));
+    return slowest;
+}
+
+/* Both ways are there: the faster one stays, or the one that was asked for. */
+static void choose(struct engine *g, struct decode_graph *kept, struct decode_graph *other, enum step_choice choice)
+{
+    double separate = time_graph(g, kept->graph), persistent = time_graph(g, other->graph);
+    log_info("decode step of %d sequence%s: separate operations %.3f ms, persistent %.3f ms", kept->n_tokens,
+             kept->n_tokens == 1 ? "" : "s", 1e3 * separate, 1e3 * persistent);
+    bool take = choice == STEP_PERSISTENT || persistent < separate;
+    struct decode_graph loser = take ? *kept : *other;
+    if (take)
+        *kept = *other;
+    *other = (struct decode_graph){0};
+    g->ops->async->free_graph(g->q, loser.graph);
+}
+
+/* An error of this rank's device becomes everybody's before anybody waits for the others again. */
+static void agree(struct engine *g, struct err *e)
+{
+    g->ops->wait(g->q);
+    if (g->q->err.code != ERR_NONE)
+        ERR(e, g->q->err.code, "decode graphs: %s", g->q->err.text);
+    fatal_agree(g->world, e);
+}
+
+int graphs_open(struct engine *g, enum step_choice choice, struct err *e)
+{
+    int most = largest(g), n_persistent = choice == STEP_SEPARATE ? 0 : g->persistent.max_tokens;
+    struct decode_graph persistent[PERSISTENT_MAX_TOKENS + 1] = {0};
+    uint64_t n_all_reduces = g->comm.n_all_reduces;
+    if (g->ops->async == NULL || most < 1)
+        return 0;
+    for (int n = 1; n <= most; n = next_size(n, most))
+        g->n_decode++;
+    g->decode = err_calloc(e, (size_t)g->n_decode, sizeof *g->decode, "graph table");
+    fatal_agree(g->world, e);
+    for (int n = 1; n <= most; n = next_size(n, most)) { /* libraries prepare themselves in a first run */
+        step_fill_empty(g, n);
+        step_execute(g, n, n, n, false);
+        if (n <= n_persistent)
+            step_execute(g, n, n, n, true);
+        agree(g, e);
+    }
+    for (int n = 1, i = 0; n <= most; n = next_size(n, most), i++) {
+        record(g, n, false, &g->decode[i]);
+        if (n <= n_persistent)
+            record(g, n, true, &persistent[n]);
+    }
+    agree(g, e);
+    for (int i = 0; i < g->n_decode && g->decode[i].n_tokens <= n_persistent; i++) {
+        step_fill_empty(g, g->decode[i].n_tokens);
+        choose(g, &g->decode[i], &persistent[g->decode[i].n_tokens], choice);
+    }
+    agree(g, e);
+    g->comm.n_all_reduces = n_all_reduces; /* what was done in here is no step of anybody's */
+    return 0;
+}
+
+void graphs_close(struct engine *g)
+{
+    for (int i = 0; g->decode != NULL && i < g->n_decode; i++)
+        g->ops->async->free_graph(g->q, g->decode[i].graph);
+    free(g->decode);
+    g->decode = NULL;
+    g->n_decode = 0;
+}
+
+const struct decode_graph *graphs_find(const struct engine *g, int n_seqs)
+{
+    for (int i = 0; g->decode != NULL && i < g->n_decode; i++)
+        if (g->decode[i].n_tokens >= n_seqs)
+            return &g->decode[i];
+    return NULL;
+}

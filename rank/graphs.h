@@ -1,0 +1,17 @@
+/* rank/graphs.h - decode steps recorded at start: for a series of batch sizes a graph each, in the faster of the two ways to
+ * run a step, which is measured. A batch between two sizes runs as the larger one, the rest of it empty. */
+#ifndef RANK_GRAPHS_H
+#define RANK_GRAPHS_H
+
+#include "base/opt.h"
+#include "rank/engine.h"
+
+/* Run every size once, record it, and choose. Nothing that sequences need is touched. Does nothing without ops->async.
+ * Collective; a failure is agreed on in here. */
+int graphs_open(struct engine *g, enum step_choice choice, struct err *e);
+void graphs_close(struct engine *g);
+
+/* The graph for a decode step of so many sequences; NULL: none. */
+const struct decode_graph *graphs_find(const struct engine *g, int n_seqs);
+
+#endif

@@ -1,0 +1,14 @@
+/* rank/step.h - the device's part of a step, for those that run or record it: rank/step.c itself, rank/graphs.c. */
+#ifndef RANK_STEP_H
+#define RANK_STEP_H
+
+#include "rank/engine.h"
+
+/* Enqueue everything that the device does by itself, with the index arrays that are on it: n_tokens tokens, logits of
+ * n_rows of them, n_sampled new tokens. persistent: a decode step (the three are equal) as one operation. Collective. */
+void step_execute(struct engine *g, int n_tokens, int n_rows, int n_sampled, bool persistent);
+
+/* Index arrays of a decode step of n tokens that belong to no sequence, onto the device. Waits. */
+void step_fill_empty(struct engine *g, int n);
+
+#endif
