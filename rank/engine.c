@@ -26,9 +26,23 @@ static void free_host(struct engine *g, void *p)
         free(p);
 }
 
-static int max_graphs(const struct engine *g)
+/* Graphs of one row of the table. */
+static int n_graphs(const struct engine *g)
 {
-    return g->limits.max_seqs < ENGINE_MAX_GRAPHS ? g->limits.max_seqs : ENGINE_MAX_GRAPHS;
+    return 1 + (g->limits.max_seqs < ENGINE_MAX_GRAPHS ? g->limits.max_seqs : ENGINE_MAX_GRAPHS);
+}
+
+static void free_graphs(struct engine *g, int begin, int end)
+{
+    for (int i = begin; g->graph != NULL && i < end; i++) {
+        g->ops->async->free_graph(g->q, g->graph[i].graph);
+        g->graph[i] = (struct step_graph){0};
+    }
+}
+
+void engine_drop_profiled(struct engine *g)
+{
+    free_graphs(g, n_graphs(g), (1 + ENGINE_FLIGHTS) * n_graphs(g));
 }
 
 static void open_activations(struct engine *g)
@@ -136,7 +150,7 @@ int engine_open(struct engine *g, struct world *w, struct network *n, const stru
     open_logits(g, e);
     open_sampler(g);
     if (ops->async != NULL)
-        g->graph = err_calloc(e, (size_t)max_graphs(g) + 1, sizeof *g->graph, "graph table");
+        g->graph = err_calloc(e, (1 + ENGINE_FLIGHTS) * (size_t)n_graphs(g), sizeof *g->graph, "graph table");
     if (q->err.code != ERR_NONE)
         return ERR(e, q->err.code, "working memory for %d tokens a step, %d sequences of %d tokens: %s",
                    l->max_batch_tokens, l->max_seqs, l->max_len, q->err.text);
@@ -173,8 +187,7 @@ void engine_close(struct engine *g)
         free_host(g, g->flight[i].ints);
         free_host(g, g->flight[i].sampled);
     }
-    for (int i = 0; g->graph != NULL && i <= max_graphs(g); i++)
-        g->ops->async->free_graph(g->q, g->graph[i].graph);
+    free_graphs(g, 0, (1 + ENGINE_FLIGHTS) * n_graphs(g));
     free(g->graph);
     free(g->gather_n);
     free(g->vocab_begin);

@@ -12,6 +12,8 @@
 #define ENGINE_FLIGHTS    2   /* steps that may be under way on the device at once */
 #define ENGINE_MAX_GRAPHS 256 /* decode steps of up to so many sequences are recorded as graphs */
 
+struct profile;
+
 struct engine {
     struct world *world;     /* borrowed */
     struct network *network; /* borrowed */
@@ -40,8 +42,9 @@ struct engine {
         void *graph;    /* NULL: not yet */
         int n_runs;
         uint64_t n_all_reduces;
-    } * graph;            /* [up to ENGINE_MAX_GRAPHS + 1]; NULL: the device has no graphs */
-    void *partial;        /* act.partial of steps whose sums are not small (see comm.small) */
+    } * graph;     /* [1 + ENGINE_FLIGHTS][up to ENGINE_MAX_GRAPHS + 1]: after the first row those with the clocks of a
+                             profile, a row for each flight; NULL: the device has no graphs */
+    void *partial; /* act.partial of steps whose sums are not small (see comm.small) */
     int32_t *block_table; /* device [max_seqs, blocks per slot] */
     void *rows;           /* device [max_logit_rows, hidden], and projected */
     void *projected;      /* device [max_batch_tokens or max_logit_rows, embed_dim], if it differs */
@@ -49,6 +52,8 @@ struct engine {
     size_t *gather_n;                           /* [n_ranks] elements of each rank's logits */
     int *vocab_begin;                           /* [n_ranks + 1] */
     struct sampled *sampled_dev;                /* [max_logit_rows] */
+
+    struct profile *profile; /* borrowed; not NULL: every step must run as separate operations, which it times */
 
     uint64_t n_steps, n_taken; /* steps submitted, and those whose results were taken */
 };
@@ -58,6 +63,9 @@ struct engine {
 int engine_open(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
                 struct queue *q, struct err *e);
 void engine_close(struct engine *g);
+
+/* Forget the graphs that have the clocks of a profile. No step may be under way. */
+void engine_drop_profiled(struct engine *g);
 
 /* How many steps may be submitted before the first one's results are taken: 1 where a step is done at once. */
 int engine_flights(const struct engine *g);

@@ -1,6 +1,7 @@
 /* rank/step.c - the execution of one plan: index arrays, embedding, layers, logits, sampling. */
 #include "rank/engine.h"
 #include "rank/fatal.h"
+#include "rank/profile.h"
 
 static void upload(struct engine *g, void *dst, const void *src, size_t bytes)
 {
@@ -151,11 +152,15 @@ static void execute(struct engine *g, int n_tokens, int n_rows, int n_sampled)
     const struct layer_run run = {g->network, g->ops, g->q, &g->comm, &g->act, &batch};
     const void *pending = NULL;
     g->act.partial = place_partial(g, n_tokens);
+    profile_begin(g->profile);
     g->ops->feed(g->q, g->dev.token, g->dev.planned, g->dev.slot, g->dev.pos, &g->sampler, n_tokens);
     if (n_tokens > 0) {
         embed(g, &batch);
-        for (int layer = 0; layer < g->network->config.n_layers; layer++)
+        for (int layer = 0; layer < g->network->config.n_layers; layer++) {
+            ops_range_begin(g->ops, "layer", layer);
             pending = layer_forward(&run, layer, pending);
+            ops_range_end(g->ops);
+        }
     }
     if (n_rows > 0) {
         finish(g, &batch, pending);
@@ -163,14 +168,21 @@ static void execute(struct engine *g, int n_tokens, int n_rows, int n_sampled)
     }
     if (n_sampled > 0)
         g->ops->sample(g->q, g->sampled_dev, g->logits, g->dev.row_slot, g->dev.row_len, &g->sampler, n_sampled);
+    profile_end(g->profile);
 }
 
-/* The graph for this step if it is one that graphs are for: each sequence feeds one token and gets one. */
+/* Each sequence feeds one token and gets one. */
+static bool is_decode(const struct step_flight *f, const struct plan *p)
+{
+    return p->n_seqs > 0 && p->n_tokens == p->n_seqs && f->n_sampled == p->n_seqs && f->n_rows == p->n_seqs;
+}
+
+/* The graph for this step if it is one that graphs are for. */
 static struct step_graph *find_graph(struct engine *g, const struct step_flight *f, const struct plan *p)
 {
-    bool decode = p->n_seqs > 0 && p->n_tokens == p->n_seqs && f->n_sampled == p->n_seqs && f->n_rows == p->n_seqs;
     int most = g->limits.max_seqs < ENGINE_MAX_GRAPHS ? g->limits.max_seqs : ENGINE_MAX_GRAPHS;
-    return g->graph != NULL && decode && p->n_seqs <= most ? &g->graph[p->n_seqs] : NULL;
+    int row = g->profile != NULL ? 1 + (int)(f - g->flight) : 0;
+    return g->graph != NULL && is_decode(f, p) && p->n_seqs <= most ? &g->graph[row * (most + 1) + p->n_seqs] : NULL;
 }
 
 static void record(struct engine *g, struct step_graph *s, int n)
@@ -207,11 +219,15 @@ void engine_submit(struct engine *g, const struct plan *p)
     int which = (int)(g->n_steps % ENGINE_FLIGHTS);
     struct step_flight *f = &g->flight[which];
     prepare(g, f, p);
+    bool decode = is_decode(f, p);
+    profile_expect(g->profile, which, decode ? PROFILE_DECODE : p->n_tokens > 0 ? PROFILE_PREFILL : PROFILE_EMPTY);
+    ops_range_begin(g->ops, decode ? "decode" : "prefill", p->n_tokens);
     run(g, f, p);
     if (f->n_sampled > 0)
         g->ops->download(g->q, f->sampled, g->sampled_dev, (size_t)f->n_sampled * sizeof *f->sampled);
     if (g->ops->async != NULL)
         g->ops->async->mark(g->q, which);
+    ops_range_end(g->ops);
     g->n_steps++;
 }
 
@@ -223,6 +239,7 @@ void engine_take(struct engine *g, struct step_result *result)
         g->ops->async->wait_mark(g->q, which);
     else
         g->ops->wait(g->q);
+    profile_take(g->profile, which);
     if (g->q->err.code != ERR_NONE)
         fatal(&g->q->err);
     *result = (struct step_result){f->step, f->n_sampled, f->sampled, f->n_rows, g->logits};
