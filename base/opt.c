@@ -83,7 +83,8 @@ static const struct opt table[] = {
     TEXT("output", "FILE", output, GENERATE,
          "write the results here instead of to standard output; a full disk then ends the run with status 5, while "
          "mpirun swallows what it cannot write"),
-    FLAG("json", json, ALL, "print JSON: one object a prompt and line, in input order"),
+    FLAG("json", json, GENERATE, "print JSON: one object a prompt and line, in input order"),
+    FLAG("json", json, INSPECT | BENCH, "print one JSON object instead of a table"),
     FLAG("no-echo", no_echo, GENERATE, "print the generated text without its prompt"),
     FLAG("no-add-special-tokens", no_special, GENERATE, "do not put the tokenizer's begin-of-text token in front"),
     FLAG("plain-text", plain_text, GENERATE, "special tokens written out in a prompt are ordinary text"),
@@ -144,7 +145,7 @@ static const struct {
      "Show what every rank would hold: the shard table, bytes per rank, KV bytes per token. Reads headers only; runs "
      "without mpirun."},
     {COMMAND_BENCH, "bench", "mpirun -n N lockstep bench --model DIR | --config FILE --load-format dummy [options]",
-     "Measure prefill and decode, next to the machine's read bandwidth in the same run."},
+     "Measure prefill, decode, latency and throughput, next to the machine's read bandwidth in the same run."},
     {COMMAND_VERSION, "version", "lockstep version", "Print the version."},
     {COMMAND_HELP, "help", "lockstep help [COMMAND]", "Print this, or a command's options."},
 };

@@ -176,8 +176,8 @@ void report_table(const struct world *w, const struct instance *i, const struct 
            i->q.n_threads, i->q.n_threads == 1 ? "" : "s");
     if (f->ready_seconds >= 0)
         printf(", ready %.2f s after exec", f->ready_seconds);
-    printf("\n%-28s %12s %24s   median of %d after %d\n", "test", "tokens/s", "lowest .. highest", f->repetitions,
-           f->warmups);
+    printf("\n%-28s %12s %24s   median of %d after %d warm-up%s\n", "test", "tokens/s", "lowest .. highest",
+           f->repetitions, f->warmups, f->warmups == 1 ? "" : "s");
     for (int k = 0; k < N_WORKLOADS; k++) {
         workload_name(&f->work[k], (enum workload_kind)k, name[k], sizeof name[k]);
         if (f->work[k].n_seqs > 0)
