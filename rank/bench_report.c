@@ -12,7 +12,7 @@
 static const int percentile[] = {10, 25, 50, 75, 90, 99};
 #define N_PERCENTILES (sizeof percentile / sizeof percentile[0])
 
-/* Of n samples. */
+/* Of n samples, in their unit. */
 struct spread {
     int n;
     double median, lowest, highest, mean, deviation; /* deviation: of a sample, 0 for one */
@@ -33,11 +33,11 @@ static double quantile(const double *x, int n, double share)
     return x[below] + (place - below) * (x[above] - x[below]);
 }
 
-static struct spread spread_of(const double *seconds, int n)
+static struct spread spread_of(const double *sample, int n)
 {
     double x[WORKLOAD_MAX_REPETITIONS], squares = 0;
     struct spread s = {.n = n};
-    memcpy(x, seconds, (size_t)n * sizeof *x);
+    memcpy(x, sample, (size_t)n * sizeof *x);
     qsort(x, (size_t)n, sizeof *x, ascending);
     for (int i = 0; i < n; i++)
         s.mean += x[i] / n;
@@ -55,6 +55,26 @@ static struct spread spread_of(const double *seconds, int n)
 static struct spread total_of(const struct figures *f, enum workload_kind kind)
 {
     return spread_of(f->samples[kind].total, f->samples[kind].n);
+}
+
+/* n of something a repetition, per second. */
+static struct spread rates_of(const struct figures *f, enum workload_kind kind, double n)
+{
+    double rate[WORKLOAD_MAX_REPETITIONS];
+    const struct samples *s = &f->samples[kind];
+    for (int i = 0; i < s->n; i++)
+        rate[i] = n / s->total[i];
+    return spread_of(rate, s->n);
+}
+
+/* Of the latency's time, up to the last first token, and from there. */
+static struct spread prompts_of(const struct figures *f)
+{
+    double seconds[WORKLOAD_MAX_REPETITIONS];
+    const struct samples *s = &f->samples[WORK_LATENCY];
+    for (int i = 0; i < s->n; i++)
+        seconds[i] = s->total[i] - s->decode[i];
+    return spread_of(seconds, s->n);
 }
 
 static struct spread decode_of(const struct figures *f)
@@ -87,35 +107,35 @@ static void workload_name(const struct workload *k, enum workload_kind kind, cha
 
 /* ---- table ---- */
 
-/* n of something a repetition, as a rate. */
-static void print_rate(const char *name, double n, const struct spread *s, const char *note)
+static void print_rate(const char *name, const struct spread *rate, const char *note)
 {
-    printf("%-28s %12.2f %10.2f .. %10.2f   %s\n", name, n / s->median, n / s->highest, n / s->lowest, note);
+    printf("%-28s %12.2f %10.2f .. %10.2f   %s\n", name, rate->median, rate->lowest, rate->highest, note);
 }
 
 static void print_pp(const struct figures *f, const char *name)
 {
-    struct spread s = total_of(f, WORK_PP);
-    char note[64];
-    (void)snprintf(note, sizeof note, "%.1f ms", 1e3 * s.median);
-    print_rate(name, f->work[WORK_PP].n_prompt, &s, note);
+    struct spread s = total_of(f, WORK_PP), rate = rates_of(f, WORK_PP, f->work[WORK_PP].n_prompt);
+    char note[128];
+    (void)snprintf(note, sizeof note, "mean %.2f +- %.2f, %.1f ms", rate.mean, rate.deviation, 1e3 * s.median);
+    print_rate(name, &rate, note);
 }
 
 static void print_tg(const struct figures *f, const char *name)
 {
     const struct workload *k = &f->work[WORK_TG];
-    struct spread s = total_of(f, WORK_TG);
-    char note[128];
-    (void)snprintf(note, sizeof note, "%.3f ms a step, %.1f GB/s of weights, %.1f %% of the read limit",
-                   1e3 * s.median / k->n_steps, k->n_steps / s.median * f->weight_bytes / 1e9,
+    struct spread s = total_of(f, WORK_TG), rate = rates_of(f, WORK_TG, (double)k->n_seqs * k->n_steps);
+    char note[160];
+    (void)snprintf(note, sizeof note,
+                   "mean %.2f +- %.2f, %.3f ms a step, %.1f GB/s of weights, %.1f %% of the read limit", rate.mean,
+                   rate.deviation, 1e3 * s.median / k->n_steps, k->n_steps / s.median * f->weight_bytes / 1e9,
                    100 * read_share(f, k->n_steps, s.median));
-    print_rate(name, (double)k->n_seqs * k->n_steps, &s, note);
+    print_rate(name, &rate, note);
 }
 
 static void print_latency(const struct figures *f, const char *name)
 {
     const struct workload *k = &f->work[WORK_LATENCY];
-    struct spread s = total_of(f, WORK_LATENCY), d = decode_of(f);
+    struct spread s = total_of(f, WORK_LATENCY), p = prompts_of(f), d = decode_of(f);
     printf("%s: %.1f ms (%.1f .. %.1f), mean %.1f +- %.1f\n", name, 1e3 * s.median, 1e3 * s.lowest, 1e3 * s.highest,
            1e3 * s.mean, 1e3 * s.deviation);
     if (s.n >= ENOUGH_FOR_PERCENTILES) {
@@ -124,7 +144,7 @@ static void print_latency(const struct figures *f, const char *name)
             printf("p%d %.1f%s", percentile[i], 1e3 * s.at[i], i + 1 < N_PERCENTILES ? ", " : " ms\n");
     }
     if (k->n_steps > 0)
-        printf("  prompts %.1f ms, then %.3f ms a step, %.1f %% of the read limit\n", 1e3 * (s.median - d.median),
+        printf("  prompts %.1f ms, then %.3f ms a step, %.1f %% of the read limit\n", 1e3 * p.median,
                1e3 * d.median / k->n_steps, 100 * read_share(f, k->n_steps, d.median));
 }
 
@@ -135,9 +155,12 @@ static void print_throughput(const struct figures *f, const char *name)
     struct spread s = total_of(f, WORK_THROUGHPUT);
     double steps = steps_a_repetition(m), out = k->n_steps + 1, all = out + k->n_prompt;
     printf("%s: %.3f s (%.3f .. %.3f), up to %d at once\n", name, s.median, s.lowest, s.highest, m->most_seqs);
-    print_rate("  requests/s", k->n_requests, &s, "");
-    print_rate("  output tokens/s", k->n_requests * out, &s, "");
-    print_rate("  prompt and output tokens/s", k->n_requests * all, &s, "");
+    const double n[] = {k->n_requests, k->n_requests * out, k->n_requests * all};
+    static const char *const what[] = {"  requests/s", "  output tokens/s", "  prompt and output tokens/s"};
+    for (int i = 0; i < 3; i++) {
+        struct spread rate = rates_of(f, WORK_THROUGHPUT, n[i]);
+        print_rate(what[i], &rate, "");
+    }
     printf("  %.0f steps, %.3f ms each, %.1f %% of the read limit\n", steps, 1e3 * s.median / steps,
            100 * read_share(f, steps, s.median));
 }
@@ -197,9 +220,17 @@ static json_t *json_times(const struct spread *s, double unit)
     return json_pack("[f, f, f]", unit * s->median, unit * s->lowest, unit * s->highest);
 }
 
-static json_t *json_rates(const struct spread *s, double n)
+static json_t *json_rates(const struct figures *f, enum workload_kind kind, double n)
 {
-    return json_pack("[f, f, f]", n / s->median, n / s->highest, n / s->lowest);
+    struct spread rate = rates_of(f, kind, n);
+    return json_times(&rate, 1);
+}
+
+/* [mean, standard deviation], which llama-bench shows */
+static json_t *json_mean(const struct figures *f, enum workload_kind kind, double n)
+{
+    struct spread rate = rates_of(f, kind, n);
+    return json_pack("[f, f]", rate.mean, rate.deviation);
 }
 
 static void put(json_t *object, const char *key, json_t *value)
@@ -210,7 +241,8 @@ static void put(json_t *object, const char *key, json_t *value)
 static void put_pp(json_t *root, const struct figures *f)
 {
     struct spread s = total_of(f, WORK_PP);
-    put(root, "prefill_tokens_per_second", json_rates(&s, f->work[WORK_PP].n_prompt));
+    put(root, "prefill_tokens_per_second", json_rates(f, WORK_PP, f->work[WORK_PP].n_prompt));
+    put(root, "prefill_mean_and_deviation", json_mean(f, WORK_PP, f->work[WORK_PP].n_prompt));
     put(root, "prefill_milliseconds", json_times(&s, 1e3));
 }
 
@@ -218,7 +250,8 @@ static void put_tg(json_t *root, const struct figures *f)
 {
     const struct workload *k = &f->work[WORK_TG];
     struct spread s = total_of(f, WORK_TG);
-    put(root, "decode_tokens_per_second", json_rates(&s, (double)k->n_seqs * k->n_steps));
+    put(root, "decode_tokens_per_second", json_rates(f, WORK_TG, (double)k->n_seqs * k->n_steps));
+    put(root, "decode_mean_and_deviation", json_mean(f, WORK_TG, (double)k->n_seqs * k->n_steps));
     put(root, "decode_milliseconds_per_step", json_times(&s, 1e3 / k->n_steps));
     put(root, "decode_share_of_read_limit", json_real(read_share(f, k->n_steps, s.median)));
 }
@@ -237,12 +270,13 @@ static json_t *json_percentiles(const struct spread *s)
 static void put_latency(json_t *root, const struct figures *f)
 {
     const struct workload *k = &f->work[WORK_LATENCY];
-    struct spread s = total_of(f, WORK_LATENCY), d = decode_of(f);
+    struct spread s = total_of(f, WORK_LATENCY), p = prompts_of(f), d = decode_of(f);
     json_t *l = json_pack("{s:i, s:i, s:i, s:o, s:f, s:f}", "batch", k->n_seqs, "input", k->n_prompt, "output",
                           k->n_steps + 1, "milliseconds", json_times(&s, 1e3), "mean_milliseconds", 1e3 * s.mean,
                           "deviation_milliseconds", 1e3 * s.deviation);
     if (s.n >= ENOUGH_FOR_PERCENTILES)
         put(l, "percentiles_milliseconds", json_percentiles(&s));
+    put(l, "prompts_milliseconds", json_times(&p, 1e3));
     if (k->n_steps > 0) {
         put(l, "decode_milliseconds_per_step", json_times(&d, 1e3 / k->n_steps));
         put(l, "decode_share_of_read_limit", json_real(read_share(f, k->n_steps, d.median)));
@@ -259,9 +293,11 @@ static void put_throughput(json_t *root, const struct figures *f)
     put(root, "throughput",
         json_pack("{s:i, s:i, s:i, s:i, s:i, s:f, s:o, s:o, s:o, s:o, s:f}", "requests", k->n_requests, "input",
                   k->n_prompt, "output", k->n_steps + 1, "max_batch", k->n_seqs, "most_at_once", m->most_seqs, "steps",
-                  steps, "seconds", json_times(&s, 1), "requests_per_second", json_rates(&s, k->n_requests),
-                  "output_tokens_per_second", json_rates(&s, k->n_requests * out), "total_tokens_per_second",
-                  json_rates(&s, k->n_requests * all), "share_of_read_limit", read_share(f, steps, s.median)));
+                  steps, "seconds", json_times(&s, 1), "requests_per_second",
+                  json_rates(f, WORK_THROUGHPUT, k->n_requests), "output_tokens_per_second",
+                  json_rates(f, WORK_THROUGHPUT, k->n_requests * out), "total_tokens_per_second",
+                  json_rates(f, WORK_THROUGHPUT, k->n_requests * all), "share_of_read_limit",
+                  read_share(f, steps, s.median)));
 }
 
 /* Microseconds: of phases [mean, lowest, highest over the ranks]. */

@@ -24,6 +24,16 @@ static void check_rates(const json_t *o, const char *key)
                median, lowest, highest);
 }
 
+/* {mean, deviation} of the rates {median, lowest, highest}. */
+static void check_mean(const json_t *o, const char *key, const char *rates)
+{
+    const json_t *m = json_object_get(o, key), *r = json_object_get(o, rates);
+    double mean = json_number_value(json_array_get(m, 0)), deviation = json_number_value(json_array_get(m, 1));
+    double lowest = json_number_value(json_array_get(r, 1)), highest = json_number_value(json_array_get(r, 2));
+    case_check(mean > 0.999 * lowest && mean < 1.001 * highest && deviation >= 0 && deviation <= highest - lowest,
+               "%s: %g +- %g of %g .. %g", key, mean, deviation, lowest, highest);
+}
+
 static void check_share(const json_t *o, const char *key)
 {
     case_check(number(o, key) > 0 && number(o, key) < 100, "%s: %g", key, number(o, key));
@@ -39,6 +49,7 @@ static void check_latency(const json_t *l)
     double total = json_number_value(json_array_get(json_object_get(l, "milliseconds"), 0));
     double step = json_number_value(json_array_get(json_object_get(l, "decode_milliseconds_per_step"), 0));
     case_check(2 * step < total, "2 steps of %g ms in %g ms", step, total);
+    check_rates(l, "prompts_milliseconds");
 }
 
 /* 5 requests of 6 + 4 tokens, 2 at once, 9 tokens a step: a token costs at most one step. */
@@ -95,6 +106,8 @@ static void check_json(const struct process *p, int ranks)
     check_rates(o, "prefill_tokens_per_second");
     check_rates(o, "decode_tokens_per_second");
     check_rates(o, "decode_milliseconds_per_step");
+    check_mean(o, "prefill_mean_and_deviation", "prefill_tokens_per_second");
+    check_mean(o, "decode_mean_and_deviation", "decode_tokens_per_second");
     check_share(o, "decode_share_of_read_limit");
     case_check(number(o, "ranks") == ranks && number(o, "repetitions") == 3 && number(o, "warmup") == 2, "ranks: %s",
                p->text[PROCESS_OUT]);
