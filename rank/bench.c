@@ -119,7 +119,7 @@ static int check_unused(const struct options *o, struct err *e)
 
 static int make_throughput(struct workload *k, const struct options *o, struct err *e)
 {
-    int32_t shape[2];
+    int32_t shape[2] = {0};
     if (o->throughput == NULL)
         return 0;
     if (read_pair("--throughput", o->throughput, shape, e) != 0)
@@ -138,7 +138,7 @@ static int make_throughput(struct workload *k, const struct options *o, struct e
 /* pp and tg as llama-bench has them, latency and throughput as vLLM's `bench latency` and `bench throughput`. */
 static int make_job(struct job *j, const struct options *o, struct err *e)
 {
-    int32_t batch = (int32_t)o->batch, shape[2];
+    int32_t batch = (int32_t)o->batch, shape[2] = {0};
     if (check_unused(o, e) != 0 || make_throughput(&j->work[WORK_THROUGHPUT], o, e) != 0)
         return -1;
     if (o->latency != NULL && read_pair("--latency", o->latency, shape, e) != 0)
@@ -256,32 +256,31 @@ int bench_run(struct world *w, const struct options *o, const struct bench_traff
     struct checkpoint c = {0};
     struct instance instance;
     struct job job = {0};
-    struct figures *f = err_calloc(e, 1, sizeof *f, "figures");
+    struct figures f = {0};
     struct instance_setup setup = {0};
     double started = seconds_now();
-    if (w->rank == 0 && f != NULL && make_job(&job, o, e) == 0 && open_model(o, &m, &c, e) == 0 &&
+    if (w->rank == 0 && make_job(&job, o, e) == 0 && open_model(o, &m, &c, e) == 0 &&
         check_positions(job.work, &m, e) == 0)
         setup = make_setup(o, job.work);
     fatal_agree(w, e);
     MPI_CHECK(MPI_Bcast(&job, sizeof job, MPI_BYTE, 0, w->comm));
     instance_open(&instance, w, &m, &c, &setup, e);
-    f->ready_seconds = ready_after_exec(started);
+    f.ready_seconds = ready_after_exec(started);
     if (w->rank == 0 && check_room(job.work, &setup.limits, e) == 0)
         (void)open_traffic(traffic, &job.work[WORK_THROUGHPUT], &instance, e);
     fatal_agree(w, e);
-    memcpy(f->work, job.work, sizeof f->work);
-    f->repetitions = job.repetitions;
-    f->warmups = job.warmups;
+    memcpy(f.work, job.work, sizeof f.work);
+    f.repetitions = job.repetitions;
+    f.warmups = job.warmups;
     double mine = decode_bytes(&instance.network);
-    MPI_CHECK(MPI_Allreduce(&mine, &f->weight_bytes, 1, MPI_DOUBLE, MPI_SUM, w->comm));
-    f->read_rate = measure_read(w, instance.ops, &instance.q, e);
-    measure(&instance.engine, &job, traffic, f, e);
+    MPI_CHECK(MPI_Allreduce(&mine, &f.weight_bytes, 1, MPI_DOUBLE, MPI_SUM, w->comm));
+    f.read_rate = measure_read(w, instance.ops, &instance.q, e);
+    measure(&instance.engine, &job, traffic, &f, e);
     if (w->rank == 0)
-        report(o, &instance, f, e);
+        report(o, &instance, &f, e);
     fatal_agree(w, e);
     if (w->rank == 0)
         traffic->close(traffic->context);
     instance_close(&instance);
-    free(f);
     return 0;
 }
