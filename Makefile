@@ -28,7 +28,7 @@ CPPFLAGS  += -DLOCKSTEP_CUDA -isystem $(CUDA_HOME)/include
 NVCCFLAGS  = -std=c++17 -O3 -g -lineinfo -Xcompiler=-Wall,-Wextra --Werror=all-warnings -I. -DLOCKSTEP_CUDA \
              $(foreach arch,$(ARCH),-gencode=arch=compute_$(arch),code=sm_$(arch))
 LIB_SRC   += $(wildcard kernels/cuda/*.c kernels/cuda/*.cu)
-LIBS      += -L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/lib -lcublasLt -lcublas -lnccl -lcudart -lstdc++
+LIBS      += -L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/lib -lcublasLt -lcublas -lnccl -lcudart -lstdc++ -ldl
 else
 LIB_SRC   := $(filter-out $(CUDA_ONLY),$(LIB_SRC))
 endif

@@ -3,6 +3,7 @@
 #include "base/opt.h"
 #include "coordinator/generate.h"
 #include "coordinator/inspect.h"
+#include "coordinator/traffic.h"
 #include "rank/bench.h"
 #include "rank/device.h"
 #include "rank/fatal.h"
@@ -82,6 +83,14 @@ static int run_generate(struct world *w, const struct options *o, struct err *e)
     return status;
 }
 
+static int run_bench(struct world *w, const struct options *o, struct err *e)
+{
+    struct traffic t = {0};
+    const struct bench_traffic traffic = {&t,           traffic_open, traffic_close, traffic_queue,
+                                          traffic_busy, traffic_plan, traffic_accept};
+    return bench_run(w, o, &traffic, e);
+}
+
 /* Commands that need no ranks: every process answers for itself. */
 static int run_alone(const struct options *o)
 {
@@ -118,7 +127,7 @@ int main(int argc, char **argv)
     log_open(w.rank == 0, o.verbose);
     log_info("%d rank%s, %d on this node; rank 0 on %s with %d of %d cores", w.n_ranks, w.n_ranks == 1 ? "" : "s",
              w.n_node_ranks, w.host, w.n_threads, w.n_cpus);
-    int status = command == COMMAND_GENERATE ? run_generate(&w, &o, &e) : bench_run(&w, &o, &e);
+    int status = command == COMMAND_GENERATE ? run_generate(&w, &o, &e) : run_bench(&w, &o, &e);
     world_close(&w);
     return status;
 }

@@ -1,4 +1,4 @@
-/* base/clock.h - seconds on a monotonic clock. */
+/* base/clock.h - seconds: on a monotonic clock, and since this process was started. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 
@@ -10,5 +10,9 @@ static inline double seconds_now(void)
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
+
+/* Since the launcher made this process, before main and before any exec, to 0.01 s as Linux keeps it. Negative when the
+ * system does not tell. */
+double seconds_since_exec(void);
 
 #endif

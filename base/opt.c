@@ -83,7 +83,8 @@ static const struct opt table[] = {
     TEXT("output", "FILE", output, GENERATE,
          "write the results here instead of to standard output; a full disk then ends the run with status 5, while "
          "mpirun swallows what it cannot write"),
-    FLAG("json", json, ALL, "print JSON: one object a prompt and line, in input order"),
+    FLAG("json", json, GENERATE, "print JSON: one object a prompt and line, in input order"),
+    FLAG("json", json, INSPECT | BENCH, "print one JSON object instead of a table"),
     FLAG("no-echo", no_echo, GENERATE, "print the generated text without its prompt"),
     FLAG("no-add-special-tokens", no_special, GENERATE, "do not put the tokenizer's begin-of-text token in front"),
     FLAG("plain-text", plain_text, GENERATE, "special tokens written out in a prompt are ordinary text"),
@@ -94,11 +95,26 @@ static const struct opt table[] = {
            "dummy: random weights, no checkpoint is read (default auto: safetensors)"),
     INTEGER("n-prompt", n_prompt, BENCH, 0, 1 << 24, 512, "tokens of the prefill measurement (default 512; 0: none)"),
     INTEGER("n-gen", n_gen, BENCH, 0, 1 << 24, 128, "tokens of the decode measurement (default 128; 0: none)"),
-    INTEGER("n-depth", n_depth, BENCH, 1, 1 << 24, 1, "tokens of context before the decode measurement (default 1)"),
+    INTEGER("n-depth", n_depth, BENCH, 0, 1 << 24, 0,
+            "tokens of context before the decode measurement, not timed (default 0: it begins from nothing)"),
     INTEGER("batch", batch, BENCH, 1, 4096, 1, "sequences at once in the decode and latency measurements (default 1)"),
-    TEXT("latency", "IN:OUT", latency, BENCH,
-         "also measure a whole batch of prompts of IN tokens that get OUT tokens each, e.g. 32:128"),
+    TEXT(
+        "latency", "IN:OUT", latency, BENCH,
+        "also measure a whole batch of prompts of IN tokens that get OUT tokens each, sampled at temperature 1; vLLM's "
+        "`bench latency` is --latency 32:128 --batch 8 --warmup 10 --repetitions 30"),
+    TEXT(
+        "throughput", "IN:OUT", throughput, BENCH,
+        "also measure requests of IN tokens that get OUT tokens each, all queued at once, as vLLM's `bench throughput` "
+        "and trtllm-bench do"),
+    INTEGER("num-prompts", num_prompts, BENCH, 1, 100000, -1, "requests of --throughput (default 200)"),
+    INTEGER("max-batch", bench_max_batch, BENCH, 1, 4096, -1,
+            "requests of --throughput that run at once, if the KV cache holds them (default 256, at most "
+            "--max-batch-tokens)"),
     INTEGER("repetitions", repetitions, BENCH, 1, 1000, 5, "measurements of each kind (default 5)"),
+    INTEGER("warmup", warmup, BENCH, 0, 1000, 1, "runs of each kind before its measurements (default 1)"),
+    FLAG("profile", profile, BENCH,
+         "then run each kind again with clocks between its phases: matrix products, attention, sums over the ranks, "
+         "sampling, the rest, and what the host adds"),
     INTEGER("max-batch", max_batch, GENERATE, 1, 4096, 16, "sequences that run at once (default 16)"),
     INTEGER("max-batch-tokens", max_batch_tokens, GENERATE | BENCH, 1, 1 << 20, 512,
             "tokens of one step, prefill and decode together; longer prompts go in chunks (default 512)"),
@@ -132,7 +148,7 @@ static const struct {
      "Show what every rank would hold: the shard table, bytes per rank, KV bytes per token. Reads headers only; runs "
      "without mpirun."},
     {COMMAND_BENCH, "bench", "mpirun -n N lockstep bench --model DIR | --config FILE --load-format dummy [options]",
-     "Measure prefill and decode, next to the machine's read bandwidth in the same run."},
+     "Measure prefill, decode, latency and throughput, next to the machine's read bandwidth in the same run."},
     {COMMAND_VERSION, "version", "lockstep version", "Print the version."},
     {COMMAND_HELP, "help", "lockstep help [COMMAND]", "Print this, or a command's options."},
 };
@@ -157,10 +173,12 @@ void options_settle_openmp(char **argv)
     (void)execv(path, argv);
 }
 
-static const struct opt *find(const char *name, size_t length)
+/* NULL: the command has no such option. */
+static const struct opt *find(enum command command, const char *name, size_t length)
 {
     for (size_t i = 0; i < N_OPTIONS; i++)
-        if (strlen(table[i].name) == length && strncmp(table[i].name, name, length) == 0)
+        if ((table[i].commands & (int)command) != 0 && strlen(table[i].name) == length &&
+            strncmp(table[i].name, name, length) == 0)
             return &table[i];
     return NULL;
 }
@@ -290,8 +308,8 @@ static int parse_arguments(struct options *o, int argc, char **argv, bool *given
             return ERR(e, ERR_USAGE, "found \"%.80s\", expected an option (see: lockstep %s --help)", argv[i],
                        command_name(o->command));
         const char *name = argv[i] + 2, *equals = strchr(name, '=');
-        const struct opt *opt = find(name, equals != NULL ? (size_t)(equals - name) : strlen(name));
-        if (opt == NULL || (opt->commands & (int)o->command) == 0)
+        const struct opt *opt = find(o->command, name, equals != NULL ? (size_t)(equals - name) : strlen(name));
+        if (opt == NULL)
             return ERR(e, ERR_USAGE, "%s has no option \"%.80s\" (see: lockstep %s --help)", command_name(o->command),
                        argv[i], command_name(o->command));
         if (opt->type == OPT_FLAG && equals != NULL)

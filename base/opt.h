@@ -31,8 +31,10 @@ struct options {
 
     int64_t max_batch, max_batch_tokens, max_model_len, kv_cache_bytes, threads, device, step, progress, load_format;
     int64_t ranks;
-    int64_t n_prompt, n_gen, n_depth, batch, repetitions;
-    const char *latency;
+    int64_t n_prompt, n_gen, n_depth, batch, repetitions, warmup;
+    int64_t num_prompts, bench_max_batch; /* -1: not given */
+    const char *latency, *throughput;
+    bool profile;
 };
 
 /* Options of argv[1..], then LOCKSTEP_<OPTION> of the environment, then defaults. On failure *e says which option, what

@@ -54,6 +54,10 @@ int request_take(struct request *r, const struct tokenizer *t, const struct samp
     const struct request_rules *rules = r->rules;
     const char *piece = NULL;
     size_t bytes = 0;
+    if (t == NULL) {
+        r->finish = (int)r->output.n + 1 >= rules->max_tokens ? FINISH_LENGTH : FINISH_NONE;
+        return append_token(r, s, e);
+    }
     if (r->detokenizer == NULL && detokenizer_open(&r->detokenizer, t, rules->skip_special, e) != 0)
         return -1;
     if (append_token(r, s, e) != 0)

@@ -43,8 +43,8 @@ struct request {
     struct request *next;
 };
 
-/* Take a token into the output: text, stop rules. Sets r->finish when the sequence is done. Returns -1 and *e only when
- * the host is out of memory. */
+/* Take a token into the output: text, stop rules. Sets r->finish when the sequence is done. t NULL: no text is made, and
+ * only rules->max_tokens ends the sequence. Returns -1 and *e only when the host is out of memory. */
 int request_take(struct request *r, const struct tokenizer *t, const struct sampled *s, struct err *e);
 
 void request_close(struct request *r);

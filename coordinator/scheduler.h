@@ -25,7 +25,7 @@ struct scheduler {
      * finish is set and n_in_flight is 0, not before. */
     void (*on_token)(void *context, struct request *r);
     void *context;
-    const struct tokenizer *tokenizer;
+    const struct tokenizer *tokenizer; /* borrowed; NULL: requests get no text */
 };
 
 int scheduler_open(struct scheduler *s, const struct limits *l, const struct tokenizer *t, struct err *e);

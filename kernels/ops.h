@@ -28,6 +28,7 @@ struct queue {
     enum dtype act; /* type of all activations and of the KV cache; DTYPE_F32 on the CPU */
     int n_threads;  /* CPU threads that an operation may use, >= 1 */
     void *impl;     /* what the backend keeps beside it; NULL on the CPU */
+    void *observer; /* of whoever wraps the operations (rank/profile.c); no backend looks at it */
     struct err err; /* sticky: the first failure */
 };
 
@@ -122,6 +123,19 @@ struct async_ops {
     /* Remember this place in the queue; wait until the device has passed it. which: 0 or 1. */
     void (*mark)(struct queue *q, int which);
     void (*wait_mark)(struct queue *q, int which);
+
+    /* Clocks in the queue, two sets of n, from open_stamps (returns -1 and queue.err on failure) to close_stamps. stamp has
+     * the device write the time down when it comes to this place; recorded into a graph, at every launch of it.
+     * read_stamps, once the device has passed the first n of a set: seconds[i] lie between i and i + 1, 0 <= i < n - 1. */
+    int (*open_stamps)(struct queue *q, int n);
+    void (*close_stamps)(struct queue *q);
+    void (*stamp)(struct queue *q, int set, int i);
+    void (*read_stamps)(struct queue *q, int set, int n, double *seconds);
+
+    /* A range with a number beside its name on the time line of a profiler that is attached to the process (NVTX): what is
+     * enqueued between the two. They nest. The operations themselves are ranges too. */
+    void (*range_begin)(const char *name, int64_t number);
+    void (*range_end)(void);
 };
 
 struct persistent_ops;
@@ -218,6 +232,19 @@ struct ops {
                    const int32_t *row_len, const struct sampler *s, int n_rows);
     size_t (*sample_scratch_bytes)(int vocab);
 };
+
+/* async->range_begin and range_end where there are such. */
+static inline void ops_range_begin(const struct ops *ops, const char *name, int64_t number)
+{
+    if (ops->async != NULL)
+        ops->async->range_begin(name, number);
+}
+
+static inline void ops_range_end(const struct ops *ops)
+{
+    if (ops->async != NULL)
+        ops->async->range_end();
+}
 
 extern const struct ops ops_cpu;
 #ifdef LOCKSTEP_CUDA

@@ -1,134 +1,29 @@
-/* rank/bench.c - see bench.h. The workloads: pp = one prompt of n tokens; tg = n tokens one by one (of each sequence of a
- * batch, from a context of any depth); latency = prompts in, outputs out, all of it. Each is warmed up once and repeated;
- * the median and the spread are shown. */
+/* rank/bench.c - see bench.h: from options to workloads, everything measured in order. */
 #include "rank/bench.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "rank/bench_profile.h"
+#include "rank/bench_report.h"
 #include "rank/device.h"
 #include "rank/fatal.h"
 #include "rank/instance.h"
-#include "rank/loop.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_REPETITIONS 1001
-#define STREAM_BYTES    ((size_t)512 << 20)
+#define STREAM_BYTES      ((size_t)512 << 20)
+#define MAX_TOKENS        (1 << 24)
+#define DEFAULT_PROMPTS   200
+#define DEFAULT_MAX_BATCH 256
+#define CLOCK_TICK        0.01 /* s, of seconds_since_exec */
 
-enum timed { TIME_PREFILL, TIME_DECODE, TIME_ALL };
-
-/* What one measurement does: n_seqs prompts of n_prompt tokens, then n_steps decode steps of all of them. */
-struct workload {
-    enum timed timed;
-    int n_seqs, n_prompt, n_steps;
+/* What is to be done, equal on all ranks. Flat: rank 0 broadcasts it. */
+struct job {
+    struct workload work[N_WORKLOADS];
+    int32_t repetitions, warmups, profile;
 };
-
-/* Runs a workload as a client of the loop on rank 0. */
-struct bench {
-    struct workload work;
-    int repetitions, vocab;
-    struct limits limits;
-    int repetition;    /* -1: warm-up */
-    int64_t fed, done; /* progress of this repetition: prompt tokens, then decode steps; planned, and accepted */
-    int64_t planned[ENGINE_FLIGHTS + 1]; /* `fed` after each of the steps under way; -1: it feeds nothing */
-    double started, seconds[MAX_REPETITIONS];
-};
-
-static int64_t prompt_tokens(const struct workload *k)
-{
-    return (int64_t)k->n_seqs * k->n_prompt;
-}
-
-static void start_all(const struct bench *b, struct plan *p)
-{
-    int n_blocks = limits_blocks_per_slot(&b->limits);
-    for (int s = 0; s < b->work.n_seqs; s++) {
-        p->start[p->n_starts++] = (struct plan_start){
-            .slot = s, .sampling = {.top_p = 1, .repetition_penalty = 1, .prompt_len = b->work.n_prompt}};
-        for (int i = 0; i < n_blocks; i++)
-            p->block[p->n_blocks++] = (struct plan_block){s, i, s * n_blocks + i};
-    }
-}
-
-/* As much of the prompts as fits into a step. */
-static void feed_prompts(struct bench *b, struct plan *p)
-{
-    int n_prompt = b->work.n_prompt;
-    while (b->fed < prompt_tokens(&b->work) && p->n_tokens < b->limits.max_batch_tokens) {
-        int seq = (int)(b->fed / n_prompt), pos = (int)(b->fed % n_prompt), left = n_prompt - pos;
-        int room = b->limits.max_batch_tokens - p->n_tokens, n = left < room ? left : room, last = n == left;
-        p->seq[p->n_seqs++] = (struct plan_seq){seq, n, pos, n_prompt, last, last};
-        for (int i = 0; i < n; i++)
-            p->token[p->n_tokens++] = (int32_t)((b->fed + i) * 7919 % b->vocab);
-        b->fed += n;
-    }
-}
-
-static void feed_decode(struct bench *b, struct plan *p)
-{
-    int pos = b->work.n_prompt + (int)(b->fed - prompt_tokens(&b->work));
-    for (int s = 0; s < b->work.n_seqs; s++) {
-        p->seq[p->n_seqs++] = (struct plan_seq){s, 1, pos, pos + 1, 1, 1};
-        p->token[p->n_tokens++] = -1;
-    }
-    b->fed++;
-}
-
-static int next(void *context, struct plan *p, struct err *e)
-{
-    struct bench *b = context;
-    int64_t prompts = prompt_tokens(&b->work);
-    (void)e;
-    if (b->repetition == b->repetitions) {
-        p->kind = PLAN_STOP;
-        return 0;
-    }
-    b->planned[p->step % (ENGINE_FLIGHTS + 1)] = -1;
-    bool before_decode = b->work.timed == TIME_DECODE && b->fed == prompts;
-    if (b->fed == prompts + b->work.n_steps || (before_decode && b->done < b->fed))
-        return 0; /* a clock waits for the results of what is under way */
-    if (before_decode || (b->work.timed != TIME_DECODE && b->fed == 0))
-        b->started = seconds_now();
-    if (b->fed == 0)
-        start_all(b, p);
-    if (b->fed < prompts)
-        feed_prompts(b, p);
-    else
-        feed_decode(b, p);
-    b->planned[p->step % (ENGINE_FLIGHTS + 1)] = b->fed;
-    return 0;
-}
-
-static int accept_result(void *context, const struct step_result *result, struct err *e)
-{
-    struct bench *b = context;
-    (void)e;
-    int64_t fed = b->planned[result->step % (ENGINE_FLIGHTS + 1)];
-    b->done = fed >= 0 ? fed : b->done;
-    if (fed < prompt_tokens(&b->work) + b->work.n_steps)
-        return 0;
-    if (b->repetition >= 0)
-        b->seconds[b->repetition] = seconds_now() - b->started;
-    b->repetition++;
-    b->fed = b->done = 0;
-    return 0;
-}
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* {median, lowest, highest} seconds. */
-static void spread(struct bench *b, double seconds[3])
-{
-    qsort(b->seconds, (size_t)b->repetitions, sizeof b->seconds[0], ascending);
-    seconds[0] = b->seconds[b->repetitions / 2];
-    seconds[1] = b->seconds[0];
-    seconds[2] = b->seconds[b->repetitions - 1];
-}
 
 /* Bytes per second that all ranks read together: the best of five passes over memory that no cache holds. */
 static double measure_read(struct world *w, const struct ops *ops, struct queue *q, struct err *e)
@@ -176,87 +71,6 @@ static int open_model(const struct options *o, struct model_config *m, struct ch
     return rc;
 }
 
-/* What is measured, and in the same order the results. */
-enum { PP, TG, LATENCY, N_WORKLOADS };
-
-struct figures {
-    struct workload work[N_WORKLOADS]; /* n_seqs == 0: not measured */
-    double seconds[N_WORKLOADS][3];    /* median, lowest, highest */
-    double read_rate;                  /* bytes/s of all ranks */
-    double weight_bytes;               /* of all ranks: what one decode step reads */
-    double ready_seconds;              /* from the command's start to weights and memory in place */
-};
-
-/* Tokens a workload is credited with. */
-static double tokens_of(const struct workload *k)
-{
-    return k->timed == TIME_PREFILL ? (double)prompt_tokens(k) : (double)k->n_seqs * k->n_steps;
-}
-
-static double decode_share(const struct figures *f)
-{
-    return f->work[TG].n_steps / f->seconds[TG][0] * f->weight_bytes / f->read_rate;
-}
-
-static json_t *json_rates(const struct figures *f, int i)
-{
-    double n = tokens_of(&f->work[i]);
-    return f->work[i].n_seqs == 0
-               ? json_null()
-               : json_pack("[f, f, f]", n / f->seconds[i][0], n / f->seconds[i][2], n / f->seconds[i][1]);
-}
-
-static void print_json(const struct world *w, const struct instance *i, const struct figures *f)
-{
-    const struct workload *k = &f->work[LATENCY];
-    json_t *root = json_pack("{s:s, s:s, s:i, s:i, s:s, s:f, s:f, s:f}", "model_type", i->network.config.model_type,
-                             "device", i->ops->name, "ranks", w->n_ranks, "threads_per_rank", i->q.n_threads, "dtype",
-                             dtype_name(i->network.config.dtype), "weight_bytes", f->weight_bytes, "ready_seconds",
-                             f->ready_seconds, "read_bytes_per_second", f->read_rate);
-    (void)json_object_set_new(root, "n_prompt", json_integer(f->work[PP].n_prompt));
-    (void)json_object_set_new(root, "prefill_tokens_per_second", json_rates(f, PP));
-    (void)json_object_set_new(root, "n_gen", json_integer(f->work[TG].n_steps));
-    (void)json_object_set_new(root, "n_depth", json_integer(f->work[TG].n_prompt));
-    (void)json_object_set_new(root, "batch", json_integer(f->work[TG].n_seqs));
-    (void)json_object_set_new(root, "decode_tokens_per_second", json_rates(f, TG));
-    (void)json_object_set_new(root, "decode_share_of_read_limit",
-                              f->work[TG].n_seqs > 0 ? json_real(decode_share(f)) : json_null());
-    if (k->n_seqs > 0)
-        (void)json_object_set_new(root, "latency",
-                                  json_pack("{s:i, s:i, s:i, s:[f, f, f]}", "batch", k->n_seqs, "input", k->n_prompt,
-                                            "output", k->n_steps + 1, "milliseconds", 1e3 * f->seconds[LATENCY][0],
-                                            1e3 * f->seconds[LATENCY][1], 1e3 * f->seconds[LATENCY][2]));
-    (void)json_dumpf(root, stdout, JSON_INDENT(2));
-    (void)putchar('\n');
-    json_decref(root);
-}
-
-static void print_table(const struct world *w, const struct instance *i, const struct figures *f)
-{
-    printf("%s on %s, %.2f GB of %s weights, %d rank%s x %d thread%s, ready in %.2f s\n", i->network.config.model_type,
-           i->ops->name, f->weight_bytes / 1e9, dtype_name(i->network.config.dtype), w->n_ranks,
-           w->n_ranks == 1 ? "" : "s", i->q.n_threads, i->q.n_threads == 1 ? "" : "s", f->ready_seconds);
-    printf("%-20s %12s %23s   %s\n", "test", "tokens/s", "lowest .. highest", "");
-    for (int k = PP; k <= TG; k++) {
-        const struct workload *work = &f->work[k];
-        const double *t = f->seconds[k];
-        char name[64], note[64];
-        double n = tokens_of(work);
-        if (work->n_seqs == 0)
-            continue;
-        (void)snprintf(name, sizeof name, k == PP ? "pp%d" : "tg%d @ %d x %d", k == PP ? work->n_prompt : work->n_steps,
-                       work->n_prompt, work->n_seqs);
-        (void)snprintf(note, sizeof note, k == PP ? "%.1f ms" : "%.1f GB/s of weights, %.1f %% of the read limit",
-                       k == PP ? 1e3 * t[0] : work->n_steps / t[0] * f->weight_bytes / 1e9, 100 * decode_share(f));
-        printf("%-20s %12.2f %10.2f .. %9.2f   %s\n", name, n / t[0], n / t[2], n / t[1], note);
-    }
-    const struct workload *k = &f->work[LATENCY];
-    if (k->n_seqs > 0)
-        printf("latency %d:%d x %d: %.1f ms (%.1f .. %.1f)\n", k->n_prompt, k->n_steps + 1, k->n_seqs,
-               1e3 * f->seconds[LATENCY][0], 1e3 * f->seconds[LATENCY][1], 1e3 * f->seconds[LATENCY][2]);
-    printf("read limit %.1f GB/s, all ranks together, this run\n", f->read_rate / 1e9);
-}
-
 /* Weights that a decode step reads whole: all but the embedding table, of which one row is read (unless it is also the
  * head) and learned positions. */
 static double decode_bytes(const struct network *n)
@@ -270,41 +84,77 @@ static double decode_bytes(const struct network *n)
     return bytes;
 }
 
-static void measure(struct engine *g, int repetitions, struct figures *f, struct err *e)
+/* "IN:OUT": two whole numbers from 1 on, and nothing else. */
+static int read_pair(const char *option, const char *text, int32_t pair[2], struct err *e)
 {
-    for (int i = 0; i < N_WORKLOADS; i++) {
-        struct bench b = {.work = f->work[i],
-                          .repetitions = repetitions,
-                          .repetition = -1,
-                          .vocab = g->network->config.vocab,
-                          .limits = g->limits};
-        const struct loop_client client = {&b, next, accept_result};
-        if (f->work[i].n_seqs == 0)
-            continue;
-        loop_run(g, &client, e);
-        if (g->world->rank == 0)
-            spread(&b, f->seconds[i]);
+    const char *at = text;
+    for (int i = 0; i < 2; i++) {
+        char *end = NULL;
+        long n = *at >= '0' && *at <= '9' ? strtol(at, &end, 10) : 0;
+        if (n < 1 || n > MAX_TOKENS || *end != (i == 0 ? ':' : '\0'))
+            return ERR(e, ERR_USAGE, "%s: found \"%.40s\", expected IN:OUT, each from 1 to %d tokens, e.g. 32:128",
+                       option, text, MAX_TOKENS);
+        pair[i] = (int32_t)n;
+        at = end + 1;
     }
+    return 0;
 }
 
-/* The workloads of the options: pp and tg as llama-bench has them, latency as vLLM's `bench latency`. */
-static int make_work(struct workload work[N_WORKLOADS], const struct options *o, struct err *e)
+/* Options that nothing of what is measured would look at. */
+static int check_unused(const struct options *o, struct err *e)
 {
-    int in = 0, out = 0, end = 0, batch = (int)o->batch, depth = (int)o->n_depth;
-    if (o->latency != NULL && (sscanf(o->latency, "%9d:%9d%n", &in, &out, &end) != 2 || o->latency[end] != '\0' ||
-                               in < 1 || out < 1 || in > 1 << 24 || out > 1 << 24))
-        return ERR(e, ERR_USAGE, "--latency: found \"%.40s\", expected INPUT:OUTPUT tokens, e.g. 32:128", o->latency);
-    if (o->n_prompt > 0)
-        work[PP] = (struct workload){TIME_PREFILL, 1, (int)o->n_prompt, 0};
-    if (o->n_gen > 0)
-        work[TG] = (struct workload){TIME_DECODE, batch, depth, (int)o->n_gen};
-    if (in > 0)
-        work[LATENCY] = (struct workload){TIME_ALL, batch, in, out - 1};
+    if (o->throughput == NULL && o->num_prompts >= 0)
+        return ERR(e, ERR_USAGE, "--num-prompts belongs to --throughput, which is not given");
+    if (o->throughput == NULL && o->bench_max_batch >= 0)
+        return ERR(e, ERR_USAGE, "--max-batch belongs to --throughput, which is not given (see --batch)");
+    if (o->n_gen == 0 && o->latency == NULL && o->batch != 1)
+        return ERR(e, ERR_USAGE, "--batch belongs to --n-gen and --latency, and neither is measured");
+    if (o->n_gen == 0 && o->n_depth != 0)
+        return ERR(e, ERR_USAGE, "--n-depth belongs to --n-gen, which is 0");
+    if (o->n_prompt == 0 && o->n_gen == 0 && o->latency == NULL && o->throughput == NULL)
+        return ERR(e, ERR_USAGE,
+                   "nothing to measure: --n-prompt and --n-gen are 0, --latency and --throughput are not given");
+    return 0;
+}
+
+static int make_throughput(struct workload *k, const struct options *o, struct err *e)
+{
+    int32_t shape[2] = {0};
+    if (o->throughput == NULL)
+        return 0;
+    if (read_pair("--throughput", o->throughput, shape, e) != 0)
+        return -1;
+    int64_t n = o->num_prompts >= 0 ? o->num_prompts : DEFAULT_PROMPTS;
+    int64_t most = o->bench_max_batch >= 0 ? o->bench_max_batch : DEFAULT_MAX_BATCH;
+    if (o->bench_max_batch < 0 && most > o->max_batch_tokens)
+        most = o->max_batch_tokens;
+    if (most > o->max_batch_tokens)
+        return ERR(e, ERR_USAGE, "--max-batch-tokens %lld is less than --max-batch %lld: each sequence needs one token",
+                   (long long)o->max_batch_tokens, (long long)most);
+    *k = (struct workload){(int32_t)(most < n ? most : n), shape[0], shape[1] - 1, (int32_t)n};
+    return 0;
+}
+
+/* pp and tg as llama-bench has them, latency and throughput as vLLM's `bench latency` and `bench throughput`. */
+static int make_job(struct job *j, const struct options *o, struct err *e)
+{
+    int32_t batch = (int32_t)o->batch, shape[2] = {0};
+    if (check_unused(o, e) != 0 || make_throughput(&j->work[WORK_THROUGHPUT], o, e) != 0)
+        return -1;
+    if (o->latency != NULL && read_pair("--latency", o->latency, shape, e) != 0)
+        return -1;
     if (o->max_batch_tokens < o->batch)
-        return ERR(e, ERR_USAGE, "--max-batch-tokens %lld is less than --batch %d", (long long)o->max_batch_tokens,
-                   batch);
-    if (o->n_prompt == 0 && o->n_gen == 0 && in == 0)
-        return ERR(e, ERR_USAGE, "nothing to measure: --n-prompt and --n-gen are 0 and --latency is not given");
+        return ERR(e, ERR_USAGE, "--max-batch-tokens %lld is less than --batch %d: each sequence needs one token",
+                   (long long)o->max_batch_tokens, batch);
+    if (o->n_prompt > 0)
+        j->work[WORK_PP] = (struct workload){1, (int32_t)o->n_prompt, 0, 0};
+    if (o->n_gen > 0)
+        j->work[WORK_TG] = (struct workload){batch, (int32_t)o->n_depth, (int32_t)o->n_gen, 0};
+    if (o->latency != NULL)
+        j->work[WORK_LATENCY] = (struct workload){batch, shape[0], shape[1] - 1, 0};
+    j->repetitions = (int32_t)o->repetitions;
+    j->warmups = (int32_t)o->warmup;
+    j->profile = o->profile;
     return 0;
 }
 
@@ -321,11 +171,13 @@ static int check_positions(const struct workload *work, const struct model_confi
 static struct instance_setup make_setup(const struct options *o, const struct workload *work)
 {
     int64_t len = 1;
-    for (int i = 0; i < N_WORKLOADS; i++)
+    int32_t seqs = 1;
+    for (int i = 0; i < N_WORKLOADS; i++) {
         if (work[i].n_seqs > 0 && (int64_t)work[i].n_prompt + work[i].n_steps + 1 > len)
             len = (int64_t)work[i].n_prompt + work[i].n_steps + 1;
-    int32_t batch = (int32_t)o->batch;
-    struct instance_setup setup = {.limits = {batch, (int32_t)o->max_batch_tokens, (int32_t)len, batch, 0},
+        seqs = work[i].n_seqs > seqs ? work[i].n_seqs : seqs;
+    }
+    struct instance_setup setup = {.limits = {seqs, (int32_t)o->max_batch_tokens, (int32_t)len, seqs, 0},
                                    .kv_bytes = o->kv_cache_bytes,
                                    .threads = (int32_t)o->threads,
                                    .progress = (int32_t)o->progress,
@@ -333,43 +185,103 @@ static struct instance_setup make_setup(const struct options *o, const struct wo
                                    .step = (int32_t)o->step,
                                    .dummy = o->load_format == LOAD_DUMMY,
                                    .dummy_seed = 1};
-    int64_t blocks = (int64_t)batch * limits_blocks_per_slot(&setup.limits);
+    int64_t blocks = (int64_t)seqs * limits_blocks_per_slot(&setup.limits);
     setup.limits.n_blocks = blocks < INT32_MAX ? (int32_t)blocks : INT32_MAX;
     return setup;
 }
 
-int bench_run(struct world *w, const struct options *o, struct err *e)
+/* All sequences of a batch run from its beginning; requests of --throughput wait for room. */
+static int check_room(const struct workload *work, const struct limits *l, struct err *e)
+{
+    for (int i = 0; i < WORK_THROUGHPUT; i++) {
+        int64_t needed = (int64_t)work[i].n_seqs * limits_blocks_per_slot(l);
+        if (l->n_blocks < needed)
+            return ERR(e, ERR_MEMORY, "KV cache: %d blocks fit, %lld are needed for %d sequences of %d tokens",
+                       l->n_blocks, (long long)needed, work[i].n_seqs, l->max_len);
+    }
+    return 0;
+}
+
+/* Rank 0. Negative where the system does not tell, or tells less than has passed since the command's start. */
+static double ready_after_exec(double started)
+{
+    double seconds = seconds_since_exec();
+    return seconds >= seconds_now() - started - 2 * CLOCK_TICK ? seconds : -1;
+}
+
+/* Everything that was asked for, then once more under the profile, so that its clocks are in nobody's way. */
+static void measure(struct engine *g, const struct job *j, const struct bench_traffic *traffic, struct figures *f,
+                    struct err *e)
+{
+    struct profile profile = {0};
+    for (int i = 0; i < N_WORKLOADS; i++) {
+        struct samples *s = &f->samples[i];
+        if (j->work[i].n_seqs == 0)
+            continue;
+        workload_run(g, (enum workload_kind)i, &j->work[i], traffic, j->warmups, s, e);
+        workload_run(g, (enum workload_kind)i, &j->work[i], traffic, j->repetitions, s, e);
+    }
+    if (!j->profile)
+        return;
+    (void)profile_open(&profile, g, e);
+    fatal_agree(g->world, e);
+    for (int i = 0; i < N_WORKLOADS; i++)
+        if (j->work[i].n_seqs > 0)
+            bench_profile(&profile, (enum workload_kind)i, &j->work[i], traffic, j->repetitions, f->phases[i], e);
+    profile_close(&profile);
+}
+
+static int open_traffic(const struct bench_traffic *t, const struct workload *k, const struct instance *i,
+                        struct err *e)
+{
+    struct limits limits = i->engine.limits;
+    if (k->n_seqs == 0)
+        return 0;
+    limits.max_seqs = k->n_seqs;
+    return t->open(t->context, k->n_requests, k->n_prompt, k->n_steps + 1, &limits, i->network.config.vocab, e);
+}
+
+static void report(const struct options *o, const struct instance *i, const struct figures *f, struct err *e)
+{
+    if (o->json)
+        report_json(i->engine.world, i, f);
+    else
+        report_table(i->engine.world, i, f);
+    if (fflush(stdout) != 0 || ferror(stdout) != 0)
+        ERR(e, ERR_IO, "standard output: cannot write");
+}
+
+int bench_run(struct world *w, const struct options *o, const struct bench_traffic *traffic, struct err *e)
 {
     struct model_config m = {0};
     struct checkpoint c = {0};
     struct instance instance;
+    struct job job = {0};
     struct figures f = {0};
     struct instance_setup setup = {0};
     double started = seconds_now();
-    int repetitions = (int)o->repetitions;
-    if (w->rank == 0 && make_work(f.work, o, e) == 0 && open_model(o, &m, &c, e) == 0 &&
-        check_positions(f.work, &m, e) == 0)
-        setup = make_setup(o, f.work);
+    if (w->rank == 0 && make_job(&job, o, e) == 0 && open_model(o, &m, &c, e) == 0 &&
+        check_positions(job.work, &m, e) == 0)
+        setup = make_setup(o, job.work);
     fatal_agree(w, e);
-    MPI_CHECK(MPI_Bcast(f.work, sizeof f.work, MPI_BYTE, 0, w->comm));
-    MPI_CHECK(MPI_Bcast(&repetitions, 1, MPI_INT, 0, w->comm));
-    int wanted = setup.limits.n_blocks;
+    MPI_CHECK(MPI_Bcast(&job, sizeof job, MPI_BYTE, 0, w->comm));
     instance_open(&instance, w, &m, &c, &setup, e);
-    f.ready_seconds = seconds_now() - started;
-    if (w->rank == 0 && setup.limits.n_blocks < wanted)
-        ERR(e, ERR_MEMORY, "KV cache: %d blocks fit, %d are needed", setup.limits.n_blocks, wanted);
+    f.ready_seconds = ready_after_exec(started);
+    if (w->rank == 0 && check_room(job.work, &setup.limits, e) == 0)
+        (void)open_traffic(traffic, &job.work[WORK_THROUGHPUT], &instance, e);
     fatal_agree(w, e);
+    memcpy(f.work, job.work, sizeof f.work);
+    f.repetitions = job.repetitions;
+    f.warmups = job.warmups;
     double mine = decode_bytes(&instance.network);
     MPI_CHECK(MPI_Allreduce(&mine, &f.weight_bytes, 1, MPI_DOUBLE, MPI_SUM, w->comm));
     f.read_rate = measure_read(w, instance.ops, &instance.q, e);
-    measure(&instance.engine, repetitions, &f, e);
-    if (w->rank == 0 && o->json)
-        print_json(w, &instance, &f);
-    else if (w->rank == 0)
-        print_table(w, &instance, &f);
-    if (w->rank == 0 && (fflush(stdout) != 0 || ferror(stdout) != 0))
-        ERR(e, ERR_IO, "standard output: cannot write");
+    measure(&instance.engine, &job, traffic, &f, e);
+    if (w->rank == 0)
+        report(o, &instance, &f, e);
     fatal_agree(w, e);
+    if (w->rank == 0)
+        traffic->close(traffic->context);
     instance_close(&instance);
     return 0;
 }

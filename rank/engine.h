@@ -18,9 +18,12 @@
 struct decode_graph {
     int n_tokens;
     bool persistent; /* in which of the two ways */
-    void *graph;
+    void *graph;     /* NULL: not yet; of a profile's only */
+    int n_runs;      /* without the graph */
     uint64_t n_all_reduces;
 };
+
+struct profile;
 
 struct engine {
     struct world *world;     /* borrowed */
@@ -48,7 +51,8 @@ struct engine {
         int n_rows, n_sampled;
     } flight[ENGINE_FLIGHTS];
     struct persistent persistent;
-    struct decode_graph *decode; /* [n_decode] ascending; NULL: the device has no graphs */
+    struct decode_graph *decode; /* [1 + ENGINE_FLIGHTS][n_decode] ascending; NULL: the device has no graphs. After the
+                                    first row those with the clocks of a profile, a row for each flight */
     int n_decode;
     void *partial;        /* act.partial of steps whose sums are not small (see comm.small) */
     int32_t *block_table; /* device [max_seqs, blocks per slot] */
@@ -58,6 +62,8 @@ struct engine {
     size_t *gather_n;                           /* [n_ranks] elements of each rank's logits */
     int *vocab_begin;                           /* [n_ranks + 1] */
     struct sampled *sampled_dev;                /* [max_logit_rows] */
+
+    struct profile *profile; /* borrowed; not NULL: every step must run as separate operations, which it times */
 
     uint64_t n_steps, n_taken; /* steps submitted, and those whose results were taken */
 };

@@ -28,13 +28,12 @@ static int largest(const struct engine *g)
     return most < MAX_SIZE ? most : MAX_SIZE;
 }
 
-/* One way to run one size. */
-static void record(struct engine *g, int n_tokens, bool persistent, struct decode_graph *to)
+void graphs_record(struct engine *g, struct decode_graph *to)
 {
     uint64_t before = g->comm.n_all_reduces;
+    int n = to->n_tokens;
     g->ops->async->begin_capture(g->q);
-    step_execute(g, n_tokens, n_tokens, n_tokens, persistent);
-    *to = (struct decode_graph){.n_tokens = n_tokens, .persistent = persistent};
+    step_execute(g, n, n, n, to->persistent);
     to->graph = g->ops->async->end_capture(g->q);
     to->n_all_reduces = g->comm.n_all_reduces - before;
     g->comm.n_all_reduces = before;
@@ -89,7 +88,7 @@ int graphs_open(struct engine *g, enum step_choice choice, struct err *e)
         return 0;
     for (int n = 1; n <= most; n = next_size(n, most))
         g->n_decode++;
-    g->decode = err_calloc(e, (size_t)g->n_decode, sizeof *g->decode, "graph table");
+    g->decode = err_calloc(e, (1 + ENGINE_FLIGHTS) * (size_t)g->n_decode, sizeof *g->decode, "graph table");
     fatal_agree(g->world, e);
     for (int n = 1; n <= most; n = next_size(n, most)) { /* libraries prepare themselves in a first run */
         step_fill_empty(g, n);
@@ -99,9 +98,13 @@ int graphs_open(struct engine *g, enum step_choice choice, struct err *e)
         agree(g, e);
     }
     for (int n = 1, i = 0; n <= most; n = next_size(n, most), i++) {
-        record(g, n, false, &g->decode[i]);
-        if (n <= n_persistent)
-            record(g, n, true, &persistent[n]);
+        for (int row = 0; row <= ENGINE_FLIGHTS; row++)
+            g->decode[row * g->n_decode + i].n_tokens = n;
+        graphs_record(g, &g->decode[i]);
+        if (n <= n_persistent) {
+            persistent[n] = (struct decode_graph){.n_tokens = n, .persistent = true};
+            graphs_record(g, &persistent[n]);
+        }
     }
     agree(g, e);
     for (int i = 0; i < g->n_decode && g->decode[i].n_tokens <= n_persistent; i++) {
@@ -113,19 +116,32 @@ int graphs_open(struct engine *g, enum step_choice choice, struct err *e)
     return 0;
 }
 
+static void free_graphs(struct engine *g, int begin, int end)
+{
+    for (int i = begin; g->decode != NULL && i < end; i++) {
+        g->ops->async->free_graph(g->q, g->decode[i].graph);
+        g->decode[i].graph = NULL;
+        g->decode[i].n_runs = 0;
+    }
+}
+
+void graphs_drop_profiled(struct engine *g)
+{
+    free_graphs(g, g->n_decode, (1 + ENGINE_FLIGHTS) * g->n_decode);
+}
+
 void graphs_close(struct engine *g)
 {
-    for (int i = 0; g->decode != NULL && i < g->n_decode; i++)
-        g->ops->async->free_graph(g->q, g->decode[i].graph);
+    free_graphs(g, 0, (1 + ENGINE_FLIGHTS) * g->n_decode);
     free(g->decode);
     g->decode = NULL;
     g->n_decode = 0;
 }
 
-const struct decode_graph *graphs_find(const struct engine *g, int n_seqs)
+struct decode_graph *graphs_find(const struct engine *g, int n_seqs, int flight)
 {
     for (int i = 0; g->decode != NULL && i < g->n_decode; i++)
         if (g->decode[i].n_tokens >= n_seqs)
-            return &g->decode[i];
+            return &g->decode[(1 + flight) * g->n_decode + i];
     return NULL;
 }

@@ -11,7 +11,14 @@
 int graphs_open(struct engine *g, enum step_choice choice, struct err *e);
 void graphs_close(struct engine *g);
 
-/* The graph for a decode step of so many sequences; NULL: none. */
-const struct decode_graph *graphs_find(const struct engine *g, int n_seqs);
+/* The graph for a decode step of so many sequences; NULL: none. flight >= 0: that with the clocks of a profile, which may
+ * be still to be recorded. */
+struct decode_graph *graphs_find(const struct engine *g, int n_seqs, int flight);
+
+/* Record to->n_tokens tokens in the way that to->persistent says. */
+void graphs_record(struct engine *g, struct decode_graph *to);
+
+/* Forget the graphs that have the clocks of a profile. No step may be under way. */
+void graphs_drop_profiled(struct engine *g);
 
 #endif

@@ -47,10 +47,12 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     fatal_agree(w, e);
     (void)network_open(&i->network, m, &shard, setup->dummy ? NULL : c, i->ops, &i->q, e);
     fatal_agree(w, e);
+    ops_range_begin(i->ops, "load", (int64_t)weight_map_bytes(&i->network.map));
     if (setup->dummy)
         load_dummy(&i->network, i->ops, &i->q, setup->dummy_seed);
     else
         (void)load_weights(&i->network, c, w, i->ops, &i->q, (enum progress_mode)setup->progress, &i->load, e);
+    ops_range_end(i->ops);
     fatal_agree(w, e);
     checkpoint_close(c);
     say_weights(i, w, setup->dummy != 0);

@@ -2,6 +2,7 @@
 #include "rank/step.h"
 #include "rank/fatal.h"
 #include "rank/graphs.h"
+#include "rank/profile.h"
 
 static void upload(struct engine *g, void *dst, const void *src, size_t bytes)
 {
@@ -178,8 +179,11 @@ static void run_layers(struct engine *g, const struct batch *batch, bool wants_l
     const void *pending = NULL;
     g->act.partial = place_partial(g, batch->n_tokens);
     embed(g, batch);
-    for (int layer = 0; layer < g->network->config.n_layers; layer++)
+    for (int layer = 0; layer < g->network->config.n_layers; layer++) {
+        ops_range_begin(g->ops, "layer", layer);
         pending = layer_forward(&run, layer, pending);
+        ops_range_end(g->ops);
+    }
     if (wants_logits)
         finish(g, batch, pending);
 }
@@ -204,6 +208,7 @@ void step_execute(struct engine *g, int n_tokens, int n_rows, int n_sampled, boo
         .block_table = g->block_table,
         .blocks_per_slot = limits_blocks_per_slot(&g->limits),
     };
+    profile_begin(g->profile);
     g->ops->feed(g->q, g->dev.token, g->dev.planned, g->dev.slot, g->dev.pos, &g->sampler, n_tokens);
     if (persistent)
         run_persistent(g, &batch);
@@ -215,18 +220,21 @@ void step_execute(struct engine *g, int n_tokens, int n_rows, int n_sampled, boo
         gather_logits(g, n_rows);
     if (n_sampled > 0)
         g->ops->sample(g->q, g->sampled_dev, g->logits, g->dev.row_slot, g->dev.row_len, &g->sampler, n_sampled);
+    profile_end(g->profile);
 }
 
-/* The graph for a step in which each sequence feeds one token and gets one; NULL for other steps. */
-static const struct decode_graph *find_graph(const struct engine *g, const struct step_flight *f, const struct plan *p)
+/* Each sequence feeds one token and gets one. */
+static bool is_decode(const struct step_flight *f, const struct plan *p)
 {
-    bool decode = p->n_seqs > 0 && p->n_tokens == p->n_seqs && f->n_sampled == p->n_seqs && f->n_rows == p->n_seqs;
-    return decode ? graphs_find(g, p->n_seqs) : NULL;
+    return p->n_seqs > 0 && p->n_tokens == p->n_seqs && f->n_sampled == p->n_seqs && f->n_rows == p->n_seqs;
 }
 
-static void run(struct engine *g, const struct step_flight *f, const struct plan *p, const struct decode_graph *graph)
+/* With a profile, a size's first step of each flight goes without a graph, and its second one is recorded. */
+static void run(struct engine *g, const struct step_flight *f, const struct plan *p, struct decode_graph *graph)
 {
-    if (graph == NULL) {
+    if (graph != NULL && graph->graph == NULL && graph->n_runs++ > 0)
+        graphs_record(g, graph);
+    if (graph == NULL || graph->graph == NULL) {
         step_execute(g, p->n_tokens, f->n_rows, f->n_sampled, false);
         return;
     }
@@ -244,13 +252,17 @@ void engine_submit(struct engine *g, const struct plan *p)
     int which = (int)(g->n_steps % ENGINE_FLIGHTS);
     struct step_flight *f = &g->flight[which];
     list_rows(f, p);
-    const struct decode_graph *graph = find_graph(g, f, p);
+    bool decode = is_decode(f, p);
+    struct decode_graph *graph = decode ? graphs_find(g, p->n_seqs, g->profile != NULL ? which : -1) : NULL;
+    profile_expect(g->profile, which, decode ? PROFILE_DECODE : p->n_tokens > 0 ? PROFILE_PREFILL : PROFILE_EMPTY);
+    ops_range_begin(g->ops, decode ? "decode" : "prefill", p->n_tokens);
     prepare(g, f, p, graph);
     run(g, f, p, graph);
     if (f->n_sampled > 0)
         g->ops->download(g->q, f->sampled, g->sampled_dev, (size_t)f->n_sampled * sizeof *f->sampled);
     if (g->ops->async != NULL)
         g->ops->async->mark(g->q, which);
+    ops_range_end(g->ops);
     g->n_steps++;
 }
 
@@ -262,6 +274,7 @@ void engine_take(struct engine *g, struct step_result *result)
         g->ops->async->wait_mark(g->q, which);
     else
         g->ops->wait(g->q);
+    profile_take(g->profile, which);
     if (g->q->err.code != ERR_NONE)
         fatal(&g->q->err);
     *result = (struct step_result){f->step, f->n_sampled, f->sampled, f->n_rows, g->logits};

@@ -24,6 +24,11 @@ command=("$@")
 bench 1 llama-3-8b --n-prompt 2048 --max-batch-tokens 2048 --n-gen 128
 bench 1 llama-3-8b --n-prompt 0 --n-gen 128 --n-depth 1000
 bench 1 llama-3-8b --n-prompt 0 --n-gen 128 --batch 8 --latency 32:128
+bench 1 llama-3-8b --n-prompt 2048 --max-batch-tokens 2048 --n-gen 128 --profile
+bench 1 llama-3-8b --n-prompt 0 --n-gen 0 --batch 8 --latency 32:128 --warmup 10 --repetitions 30
+for shape in 128:128 2048:128; do
+    bench 1 llama-3-8b --n-prompt 0 --n-gen 0 --throughput $shape --num-prompts 500 --max-batch-tokens 2048 --repetitions 2
+done
 bench 2 llama-3-8b --n-prompt 2048 --max-batch-tokens 2048 --n-gen 128
 bench 4 llama-3-8b --n-prompt 2048 --max-batch-tokens 2048 --n-gen 128
 for ranks in 1 2 4; do

@@ -53,6 +53,7 @@ static void choose(struct queue *q, void *out, const void *x, enum activation ki
 
 void cuda_activate(struct queue *q, void *out, const void *x, enum activation kind, bool gated, int n_tokens, int cols)
 {
+    nvtx_range range("activate");
     if (n_tokens == 0 || cols == 0)
         return;
     with_type(q->act, [&](auto t) {

@@ -210,6 +210,7 @@ static bool on_tensor_cores(struct queue *q, const attention_args<T> &a)
 extern "C" void cuda_attention(struct queue *q, void *out, const void *qkv, const void *k_cache, const void *v_cache,
                                const struct heads *heads, const struct batch *batch)
 {
+    nvtx_range range("attention");
     if (batch->n_tokens < 1 || heads->n_heads < 1 || heads->head_dim < 1)
         return;
     if (heads->head_dim > ATTENTION_MAX_DIM) {

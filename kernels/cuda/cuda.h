@@ -25,7 +25,9 @@ struct cuda_state {
     unsigned long long *word_dev, *word; /* one word on the device and its pinned copy */
     void *staging;                       /* device memory of upload_transposed */
     size_t staging_bytes;
-    void *mark[2]; /* cudaEvent_t */
+    void *mark[2];   /* cudaEvent_t */
+    void **stamp[2]; /* [n_stamps] cudaEvent_t; NULL: none are open */
+    int n_stamps;
 };
 
 static inline struct cuda_state *cuda_state(const struct queue *q)
@@ -65,6 +67,12 @@ void cuda_launch_graph(struct queue *q, void *graph);
 void cuda_free_graph(struct queue *q, void *graph);
 void cuda_mark(struct queue *q, int which);
 void cuda_wait_mark(struct queue *q, int which);
+int cuda_open_stamps(struct queue *q, int n);
+void cuda_close_stamps(struct queue *q);
+void cuda_stamp(struct queue *q, int set, int i);
+void cuda_read_stamps(struct queue *q, int set, int n, double *seconds);
+void cuda_range_begin(const char *name, int64_t number);
+void cuda_range_end(void);
 
 void cuda_fill_noise(struct queue *q, struct weight *w, uint64_t seed, float center, float scale);
 uint64_t cuda_read_stream(struct queue *q, const void *data, size_t bytes);

@@ -1,4 +1,5 @@
-/* kernels/cuda/device.cuh - what the kernels share: checks, number types, vectors of 16 bytes, sums over a block. */
+/* kernels/cuda/device.cuh - what the kernels share: checks, NVTX ranges, number types, vectors of 16
+ * bytes, sums over a block. */
 #ifndef KERNELS_CUDA_DEVICE_CUH
 #define KERNELS_CUDA_DEVICE_CUH
 
@@ -7,6 +8,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
+#include <nvtx3/nvToolsExt.h>
 
 /* Sticky: records the first failure, the step carries on in order. */
 #define CUDA_TRY(q, call)                                                         \
@@ -20,6 +22,18 @@ static inline cudaStream_t cuda_stream(const struct queue *q)
 {
     return (cudaStream_t)q->stream;
 }
+
+/* While it lives, a range on the time line of a profiler that is attached; otherwise next to nothing. */
+struct nvtx_range {
+    explicit nvtx_range(const char *name)
+    {
+        nvtxRangePushA(name);
+    }
+    ~nvtx_range()
+    {
+        nvtxRangePop();
+    }
+};
 
 __device__ static inline float to_float(float x)
 {

@@ -21,6 +21,7 @@ __global__ void feed_kernel(int32_t *token, const int32_t *planned, const int32_
 void cuda_feed(struct queue *q, int32_t *token, const int32_t *planned, const int32_t *slot, const int32_t *pos,
                const struct sampler *s, int n_tokens)
 {
+    nvtx_range range("feed");
     if (n_tokens == 0)
         return;
     launch(q, feed_kernel, dim3((unsigned)((n_tokens + THREADS - 1) / THREADS)), dim3(THREADS), 0, token, planned, slot,
@@ -47,6 +48,7 @@ __global__ void embed_kernel(T *out, const int32_t *token, const W *table, int f
 void cuda_embed(struct queue *q, void *out, const int32_t *token, const struct weight *table, int first_id,
                 int n_tokens)
 {
+    nvtx_range range("embed");
     int dim = table->cols;
     if (n_tokens == 0 || dim == 0)
         return;
@@ -79,6 +81,7 @@ __global__ void add_position_kernel(T *x, const W *table, const int32_t *pos, in
 void cuda_add_position(struct queue *q, void *x, const struct weight *table, const int32_t *pos, int offset,
                        int n_tokens)
 {
+    nvtx_range range("add_position");
     if (n_tokens == 0 || table->cols == 0)
         return;
     with_type(q->act, [&](auto t) {
@@ -107,6 +110,7 @@ __global__ void add_kernel(T *x, const T *y, size_t n)
 
 void cuda_add(struct queue *q, void *x, const void *y, size_t n)
 {
+    nvtx_range range("add");
     if (n == 0)
         return;
     with_type(q->act, [&](auto t) {
@@ -136,6 +140,7 @@ __global__ void gather_kernel(T *out, const T *x, const int32_t *row, int dim)
 
 void cuda_gather_rows(struct queue *q, void *out, const void *x, const int32_t *row, int n_rows, int dim)
 {
+    nvtx_range range("gather_rows");
     if (n_rows == 0 || dim == 0)
         return;
     with_type(q->act, [&](auto t) {
@@ -168,6 +173,7 @@ __global__ void join_kernel(T *out, const T *in, const __grid_constant__ struct 
 
 void cuda_join_columns(struct queue *q, void *out, const void *in, const int *begin, int n_ranks, int n_rows)
 {
+    nvtx_range range("join_columns");
     int dim = begin[n_ranks];
     if (n_rows == 0 || dim == 0)
         return;

@@ -295,6 +295,7 @@ extern "C" void cuda_matmul_close(struct queue *q)
 extern "C" void cuda_matmul(struct queue *q, void *out, const void *x, const struct weight *w,
                             const struct weight *bias, int n_tokens, bool accumulate)
 {
+    nvtx_range range("matmul");
     if (n_tokens < 1 || w->rows < 1)
         return;
     bool one_type = w->cols > 0 && w->type == q->act && (!bias || bias->type == q->act);

@@ -64,6 +64,7 @@ void cuda_close(struct queue *q)
         return;
     if (q->stream != NULL)
         (void)cudaStreamSynchronize(cuda_stream(q));
+    cuda_close_stamps(q);
     cuda_attention_close(q);
     cuda_matmul_close(q);
     cuda_host_free(q, s->fault);

@@ -74,6 +74,7 @@ static void launch_norm(struct queue *q, void *out, void *x, const void *add, en
 void cuda_norm(struct queue *q, void *out, void *x, const void *add, enum norm_kind kind, const struct weight *w,
                const struct weight *b, int n_tokens, int dim, float eps)
 {
+    nvtx_range range("norm");
     if (n_tokens == 0 || dim == 0)
         return;
     with_type(q->act, [&](auto t) {

@@ -18,6 +18,12 @@ static const struct async_ops async = {
     .free_graph = cuda_free_graph,
     .mark = cuda_mark,
     .wait_mark = cuda_wait_mark,
+    .open_stamps = cuda_open_stamps,
+    .close_stamps = cuda_close_stamps,
+    .stamp = cuda_stamp,
+    .read_stamps = cuda_read_stamps,
+    .range_begin = cuda_range_begin,
+    .range_end = cuda_range_end,
 };
 
 static const struct persistent_ops persistent = {

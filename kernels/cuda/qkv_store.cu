@@ -68,6 +68,7 @@ void cuda_qkv_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, co
                     const struct batch *batch, const struct rope *rope, const float *cos_sin,
                     const struct weight *q_norm, const struct weight *k_norm, float eps)
 {
+    nvtx_range range("qkv_store");
     int n_heads = heads->n_heads + 2 * heads->n_kv_heads;
     if (n_heads == 0 || batch->n_tokens == 0 || heads->head_dim == 0)
         return;

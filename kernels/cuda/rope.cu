@@ -31,6 +31,7 @@ __global__ void rope_kernel(float *cos_sin, const __grid_constant__ struct rope 
 void cuda_rope_table(struct queue *q, float *cos_sin, const struct rope *rope, const int32_t *pos,
                      const int32_t *rope_len, int n_tokens)
 {
+    nvtx_range range("rope_table");
     if (n_tokens == 0)
         return;
     launch(q, rope_kernel, dim3((unsigned)n_tokens), dim3(64), 0, cos_sin, *rope, pos, rope_len);

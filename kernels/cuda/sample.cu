@@ -474,6 +474,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 void cuda_sample(struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
                  const int32_t *row_len, const struct sampler *s, int n_rows)
 {
+    nvtx_range range("sample");
     struct cuda_state *state = cuda_state(q);
     if (n_rows == 0)
         return;

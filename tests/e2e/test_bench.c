@@ -9,6 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+static double number(const json_t *o, const char *key)
+{
+    return json_number_value(json_object_get(o, key));
+}
+
 /* {median, lowest, highest}, all above 0 and in order. */
 static void check_rates(const json_t *o, const char *key)
 {
@@ -19,20 +24,100 @@ static void check_rates(const json_t *o, const char *key)
                median, lowest, highest);
 }
 
+/* {mean, deviation} of the rates {median, lowest, highest}. */
+static void check_mean(const json_t *o, const char *key, const char *rates)
+{
+    const json_t *m = json_object_get(o, key), *r = json_object_get(o, rates);
+    double mean = json_number_value(json_array_get(m, 0)), deviation = json_number_value(json_array_get(m, 1));
+    double lowest = json_number_value(json_array_get(r, 1)), highest = json_number_value(json_array_get(r, 2));
+    case_check(mean > 0.999 * lowest && mean < 1.001 * highest && deviation >= 0 && deviation <= highest - lowest,
+               "%s: %g +- %g of %g .. %g", key, mean, deviation, lowest, highest);
+}
+
+static void check_share(const json_t *o, const char *key)
+{
+    case_check(number(o, key) > 0 && number(o, key) < 100, "%s: %g", key, number(o, key));
+}
+
+static void check_latency(const json_t *l)
+{
+    check_rates(l, "milliseconds");
+    check_rates(l, "decode_milliseconds_per_step");
+    check_share(l, "decode_share_of_read_limit");
+    case_check(number(l, "input") == 4 && number(l, "output") == 3 && number(l, "batch") == 2, "latency's shape");
+    case_check(number(l, "mean_milliseconds") > 0, "no mean");
+    double total = json_number_value(json_array_get(json_object_get(l, "milliseconds"), 0));
+    double step = json_number_value(json_array_get(json_object_get(l, "decode_milliseconds_per_step"), 0));
+    case_check(2 * step < total, "2 steps of %g ms in %g ms", step, total);
+    check_rates(l, "prompts_milliseconds");
+}
+
+/* 5 requests of 6 + 4 tokens, 2 at once, 9 tokens a step: a token costs at most one step. */
+static void check_throughput(const json_t *t)
+{
+    check_rates(t, "seconds");
+    check_rates(t, "requests_per_second");
+    check_rates(t, "output_tokens_per_second");
+    check_rates(t, "total_tokens_per_second");
+    check_share(t, "share_of_read_limit");
+    case_check(number(t, "requests") == 5 && number(t, "input") == 6 && number(t, "output") == 4 &&
+                   number(t, "max_batch") == 2 && number(t, "most_at_once") == 2,
+               "throughput's shape");
+    case_check(number(t, "steps") >= 10 && number(t, "steps") <= 5 * 5, "%g steps", number(t, "steps"));
+    const json_t *requests = json_object_get(t, "requests_per_second"),
+                 *all = json_object_get(t, "total_tokens_per_second");
+    double ratio = json_number_value(json_array_get(all, 0)) / json_number_value(json_array_get(requests, 0));
+    case_check(ratio > 9.999 && ratio < 10.001, "%g tokens a request", ratio);
+}
+
+/* Every phase that there is on so many ranks took time, and they are not far from the wall time together: rank 0's, which
+ * may be ahead of the others when a run ends. */
+static void check_phases(const json_t *parts, const char *part, int ranks)
+{
+    json_t *p = json_object_get(parts, part), *value;
+    const char *key;
+    double wall = number(p, "wall"), gap = number(p, "host gap"), sum = gap;
+    int phases = 0;
+    json_object_foreach(p, key, value) if (json_is_array(value))
+    {
+        bool alone = ranks == 1 && strncmp(key, "all-", 4) == 0;
+        double mean = json_number_value(json_array_get(value, 0));
+        case_check((mean > 0) != alone, "%s of %s: %g us", key, part, mean);
+        sum += mean;
+        phases++;
+    }
+    case_check(phases == 6 && gap > -0.5 * wall && gap < wall && sum > 0.999 * wall && sum < 1.001 * wall,
+               "%s: %d phases, gap %g, sum %g of %g us", part, phases, gap, sum, wall);
+}
+
+static void check_profile(const json_t *p, int ranks)
+{
+    check_phases(json_object_get(p, "pp"), "prompts", ranks);
+    check_phases(json_object_get(p, "tg"), "decode_step", ranks);
+    check_phases(json_object_get(p, "latency"), "prompts", ranks);
+    check_phases(json_object_get(p, "latency"), "decode_step", ranks);
+    check_phases(json_object_get(p, "throughput"), "step", ranks);
+}
+
 static void check_json(const struct process *p, int ranks)
 {
-    json_t *o = json_loads(p->text[PROCESS_OUT], 0, NULL), *l = json_object_get(o, "latency");
+    json_t *o = json_loads(p->text[PROCESS_OUT], 0, NULL);
     case_check(p->status == 0 && o != NULL, "status %d: %s%s", p->status, p->text[PROCESS_OUT], p->text[PROCESS_ERR]);
     check_rates(o, "prefill_tokens_per_second");
     check_rates(o, "decode_tokens_per_second");
-    check_rates(l, "milliseconds");
-    case_check(json_integer_value(json_object_get(o, "ranks")) == ranks, "ranks: %s", p->text[PROCESS_OUT]);
-    case_check(json_integer_value(json_object_get(l, "input")) == 4 &&
-                   json_integer_value(json_object_get(l, "output")) == 3 &&
-                   json_integer_value(json_object_get(l, "batch")) == 2,
-               "latency: %s", p->text[PROCESS_OUT]);
-    double share = json_number_value(json_object_get(o, "decode_share_of_read_limit"));
-    case_check(share > 0 && json_number_value(json_object_get(o, "read_bytes_per_second")) > 1e8, "share %g", share);
+    check_rates(o, "decode_milliseconds_per_step");
+    check_mean(o, "prefill_mean_and_deviation", "prefill_tokens_per_second");
+    check_mean(o, "decode_mean_and_deviation", "decode_tokens_per_second");
+    check_share(o, "decode_share_of_read_limit");
+    case_check(number(o, "ranks") == ranks && number(o, "repetitions") == 3 && number(o, "warmup") == 2, "ranks: %s",
+               p->text[PROCESS_OUT]);
+    case_check(number(o, "read_bytes_per_second") > 1e8, "read limit");
+    /* of this process, in whose life mpirun's start lies too */
+    case_check(number(o, "ready_seconds") > 0 && number(o, "ready_seconds") < p->seconds, "ready after %g of %g s",
+               number(o, "ready_seconds"), p->seconds);
+    check_latency(json_object_get(o, "latency"));
+    check_throughput(json_object_get(o, "throughput"));
+    check_profile(json_object_get(o, "profile_microseconds"), ranks);
     json_decref(o);
 }
 
@@ -61,8 +146,17 @@ static void measures(int ranks, bool dummy)
                                  "9",
                                  "--latency",
                                  "4:3",
+                                 "--throughput",
+                                 "6:4",
+                                 "--num-prompts",
+                                 "5",
+                                 "--max-batch",
+                                 "2",
                                  "--repetitions",
                                  "3",
+                                 "--warmup",
+                                 "2",
+                                 "--profile",
                                  "--json",
                                  NULL});
     check_json(&p, ranks);
@@ -70,19 +164,50 @@ static void measures(int ranks, bool dummy)
     process_free(&p);
 }
 
-static void table(void)
+/* What is said, and what is not. `wanted` and `unwanted` end with NULL. */
+static void table(const char *what, const char *const *arguments, const char *const *wanted,
+                  const char *const *unwanted)
 {
     struct process_setup setup = {.ranks = 2};
     struct process p;
-    case_begin("bench as a table, decode alone");
-    process_run(&p, &setup,
-                (const char *[]){"bench", "--model", models_demo(), "--n-prompt", "0", "--n-gen", "3", NULL});
-    case_check(p.status == 0 && strstr(p.text[PROCESS_OUT], "tg3 @ 1 x 1") != NULL &&
-                   strstr(p.text[PROCESS_OUT], "of the read limit") != NULL &&
-                   strstr(p.text[PROCESS_OUT], "pp") == NULL,
-               "status %d: %s%s", p.status, p.text[PROCESS_OUT], p.text[PROCESS_ERR]);
+    case_begin("bench as a table, %s", what);
+    process_run(&p, &setup, arguments);
+    case_check(p.status == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    for (; *wanted != NULL; wanted++)
+        case_check(strstr(p.text[PROCESS_OUT], *wanted) != NULL, "no \"%s\": %s", *wanted, p.text[PROCESS_OUT]);
+    for (; *unwanted != NULL; unwanted++)
+        case_check(strstr(p.text[PROCESS_OUT], *unwanted) == NULL, "\"%s\": %s", *unwanted, p.text[PROCESS_OUT]);
     case_end();
     process_free(&p);
+}
+
+#define LIST(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static void tables(void)
+{
+    const char *demo = models_demo();
+    table("decode alone", LIST("bench", "--model", demo, "--n-prompt", "0", "--n-gen", "3"),
+          LIST("tg3 @ 0 x 1", "of the read limit", "read limit", "median of 5 after 1"),
+          LIST("pp", "latency", "throughput", "profile", "host gap"));
+    table("latency as vLLM has it",
+          LIST("bench", "--model", demo, "--n-prompt", "0", "--n-gen", "0", "--latency", "8:4", "--batch", "8",
+               "--warmup", "10", "--repetitions", "30"),
+          LIST("latency 8:4 x 8: ", "median of 30 after 10", "p10 ", "p99 ", " ms a step"),
+          LIST("pp", "tg", "profile"));
+    table("too few repetitions for percentiles",
+          LIST("bench", "--model", demo, "--n-prompt", "0", "--n-gen", "0", "--latency", "8:1", "--repetitions", "9",
+               "--warmup", "0"),
+          LIST("latency 8:1 x 1: ", "median of 9 after 0"), LIST("p10", "p99", "a step"));
+    table("throughput alone with a profile",
+          LIST("bench", "--model", demo, "--n-prompt", "0", "--n-gen", "0", "--throughput", "5:3", "--num-prompts", "4",
+               "--profile"),
+          LIST("throughput 5:3 x 4: ", "up to 4 at once", "requests/s", "output tokens/s", "% of the read limit",
+               "profile of throughput 5:3 x 4, a step", "matrix products", "all-reduce", "sampling", "host gap"),
+          LIST("pp", "tg", "latency"));
+    table("more requests than the KV cache holds at once",
+          LIST("bench", "--model", demo, "--n-prompt", "0", "--n-gen", "0", "--throughput", "20:12", "--num-prompts",
+               "6", "--kv-cache-memory-bytes", "300K", "--repetitions", "1"),
+          LIST("throughput 20:12 x 6: ", "at once"), LIST("up to 6 at once"));
 }
 
 static void refused(const char *what, const char *const *arguments)
@@ -102,15 +227,27 @@ int main(void)
     measures(1, false);
     measures(3, false);
     measures(2, true);
-    table();
-    refused("--config without noise", (const char *[]){"bench", "--config", "scripts/configs/llama-1b.json", NULL});
-    refused("no model", (const char *[]){"bench", NULL});
-    refused("half a latency", (const char *[]){"bench", "--model", models_demo(), "--latency", "5:x", NULL});
-    refused("nothing to do",
-            (const char *[]){"bench", "--model", models_demo(), "--n-prompt", "0", "--n-gen", "0", NULL});
+    tables();
+    refused("--config without noise", LIST("bench", "--config", "scripts/configs/llama-1b.json"));
+    refused("no model", LIST("bench"));
+    refused("half a latency", LIST("bench", "--model", models_demo(), "--latency", "5:x"));
+    refused("a latency with a tail", LIST("bench", "--model", models_demo(), "--latency", "5:6 "));
+    refused("a throughput of nothing", LIST("bench", "--model", models_demo(), "--throughput", "5:0"));
+    refused("a throughput without output", LIST("bench", "--model", models_demo(), "--throughput", "5"));
+    refused("a huge throughput", LIST("bench", "--model", models_demo(), "--throughput", "5:99999999999999999999"));
+    refused("a signed throughput", LIST("bench", "--model", models_demo(), "--throughput", "+5:6"));
+    refused("more at once than a step has tokens", LIST("bench", "--model", models_demo(), "--throughput", "5:6",
+                                                        "--max-batch", "9", "--max-batch-tokens", "8"));
+    refused("--num-prompts without --throughput", LIST("bench", "--model", models_demo(), "--num-prompts", "5"));
+    refused("--max-batch without --throughput", LIST("bench", "--model", models_demo(), "--max-batch", "5"));
+    refused("--batch without what has one", LIST("bench", "--model", models_demo(), "--n-gen", "0", "--batch", "5"));
+    refused("--n-depth without decode", LIST("bench", "--model", models_demo(), "--n-gen", "0", "--n-depth", "5"));
+    refused("--warmup below 0", LIST("bench", "--model", models_demo(), "--warmup", "-1"));
+    refused("nothing to do", LIST("bench", "--model", models_demo(), "--n-prompt", "0", "--n-gen", "0"));
     char dir[256];
     models_fixture(dir, "gpt2-3h");
-    refused("more tokens than positions", (const char *[]){"bench", "--model", dir, "--n-prompt", "20000", NULL});
+    refused("more tokens than positions", LIST("bench", "--model", dir, "--n-prompt", "20000"));
+    refused("requests of more tokens than positions", LIST("bench", "--model", dir, "--throughput", "2000:2000"));
     files_remove_dir(dir);
     return cases_done();
 }

@@ -132,10 +132,28 @@ static const char *const generate_options[] = {"model",
                                                "verbose",
                                                NULL};
 static const char *const inspect_options[] = {"model", "json", "ranks", "device", NULL};
-static const char *const bench_options[] = {
-    "model",   "json",        "config",           "load-format",           "n-prompt", "n-gen",  "n-depth",  "batch",
-    "latency", "repetitions", "max-batch-tokens", "kv-cache-memory-bytes", "threads",  "device", "progress", "verbose",
-    NULL};
+static const char *const bench_options[] = {"model",
+                                            "json",
+                                            "config",
+                                            "load-format",
+                                            "n-prompt",
+                                            "n-gen",
+                                            "n-depth",
+                                            "batch",
+                                            "latency",
+                                            "throughput",
+                                            "num-prompts",
+                                            "max-batch",
+                                            "repetitions",
+                                            "warmup",
+                                            "profile",
+                                            "max-batch-tokens",
+                                            "kv-cache-memory-bytes",
+                                            "threads",
+                                            "device",
+                                            "progress",
+                                            "verbose",
+                                            NULL};
 
 static void help(const char *command, const char *const *options)
 {

@@ -1,6 +1,8 @@
 /* tests/ops/test_memory.c - the device's memory as the CPU has it, and weights made of noise. */
 #include "tests/ops/check.h"
 
+#include "base/clock.h"
+
 static void up(void *dst, const void *src, size_t bytes)
 {
     backend_real_ops()->upload(backend_real_queue(), dst, bytes, src, bytes, bytes, 1);
@@ -207,6 +209,73 @@ static void test_graph(void **unused)
     real->free(q, y);
     assert_int_equal(q->err.code, ERR_NONE);
 }
+
+#define MANY 200
+
+/* Clocks around one sum, then around MANY of them. */
+static void stamped_sums(const struct ops *real, struct queue *q, int set, void *x, void *y, size_t n)
+{
+    real->async->stamp(q, set, 0);
+    real->add(q, x, y, n);
+    real->async->stamp(q, set, 1);
+    for (int i = 0; i < MANY; i++)
+        real->add(q, x, y, n);
+    real->async->stamp(q, set, 2);
+}
+
+/* `wall`: of everything enqueued since the work before was waited for. */
+static void check_stamps(const struct ops *real, struct queue *q, int set, double wall)
+{
+    double seconds[2] = {-1, -1};
+    real->async->read_stamps(q, set, 3, seconds);
+    assert_true(seconds[0] > 0 && seconds[1] > 10 * seconds[0]);
+    assert_true(seconds[0] + seconds[1] < wall);
+}
+
+/* Clocks tell times when they are enqueued, and at every launch of a graph that they are recorded into; two such graphs,
+ * each with its own set, may be under way. */
+static void test_stamps(void **unused)
+{
+    (void)unused;
+    const struct ops *real = backend_real_ops();
+    struct queue *q = backend_real_queue();
+    enum { N = 1 << 20 };
+    if (real->async == NULL)
+        return;
+    size_t bytes = N * dtype_bytes(q->act);
+    void *x = real->alloc(q, bytes), *y = real->alloc(q, bytes), *graph[2];
+    assert_int_equal(real->async->open_stamps(q, 3), 0);
+    real->add(q, x, y, N); /* the first call of an operation loads it */
+    real->wait(q);
+    for (int set = 0; set < 2; set++) {
+        double started = seconds_now();
+        stamped_sums(real, q, set, x, y, N);
+        real->wait(q);
+        check_stamps(real, q, set, seconds_now() - started);
+        real->async->begin_capture(q);
+        stamped_sums(real, q, set, x, y, N);
+        graph[set] = real->async->end_capture(q);
+        assert_non_null(graph[set]);
+    }
+    for (int launches = 0; launches < 3; launches++) {
+        double started = seconds_now();
+        for (int set = 0; set < 2; set++) {
+            real->async->launch_graph(q, graph[set]);
+            real->async->mark(q, set);
+        }
+        for (int set = 0; set < 2; set++) {
+            real->async->wait_mark(q, set);
+            check_stamps(real, q, set, seconds_now() - started);
+        }
+    }
+    for (int set = 0; set < 2; set++)
+        real->async->free_graph(q, graph[set]);
+    real->async->close_stamps(q);
+    real->async->close_stamps(q); /* accepts what is closed */
+    real->free(q, x);
+    real->free(q, y);
+    assert_int_equal(q->err.code, ERR_NONE);
+}
 #endif
 
 int main(void)
@@ -215,7 +284,7 @@ int main(void)
         cmocka_unit_test(test_alloc), cmocka_unit_test(test_copy),        cmocka_unit_test(test_transposed),
         cmocka_unit_test(test_noise), cmocka_unit_test(test_read_stream),
 #ifdef LOCKSTEP_CUDA
-        cmocka_unit_test(test_graph),
+        cmocka_unit_test(test_graph), cmocka_unit_test(test_stamps),
 #endif
     };
     return run_everywhere(tests, sizeof tests / sizeof tests[0]);

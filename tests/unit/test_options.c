@@ -85,7 +85,15 @@ static void defaults(void **state)
     o = good("bench");
     assert_int_equal(o.n_prompt, 512);
     assert_int_equal(o.n_gen, 128);
+    assert_int_equal(o.n_depth, 0);
+    assert_int_equal(o.batch, 1);
     assert_int_equal(o.repetitions, 5);
+    assert_int_equal(o.warmup, 1);
+    assert_int_equal(o.num_prompts, -1);
+    assert_int_equal(o.bench_max_batch, -1);
+    assert_null(o.latency);
+    assert_null(o.throughput);
+    assert_false(o.profile);
     assert_int_equal(o.load_format, LOAD_AUTO);
     assert_int_equal(good("inspect").ranks, 1);
 }
@@ -135,13 +143,24 @@ static void every_option_of_the_others(void **state)
     assert_string_equal(o.model, "m");
     assert_int_equal(o.ranks, 3);
     assert_true(o.json);
-    o = good("bench --model m --config c --load-format dummy --n-prompt 0 --n-gen 7 --repetitions 2 "
-             "--max-batch-tokens 9 --kv-cache-memory-bytes 1M --threads 1 --device cuda --progress always --json");
+    o = good(
+        "bench --model m --config c --load-format dummy --n-prompt 0 --n-gen 7 --repetitions 2 "
+        "--n-depth 3 --batch 4 --latency 1:2 --throughput 3:4 --num-prompts 100 --max-batch 5 --warmup 0 --profile "
+        "--max-batch-tokens 9 --kv-cache-memory-bytes 1M --threads 1 --device cuda --progress always --json");
     assert_string_equal(o.config, "c");
     assert_int_equal(o.load_format, LOAD_DUMMY);
     assert_int_equal(o.n_prompt, 0);
     assert_int_equal(o.n_gen, 7);
+    assert_int_equal(o.n_depth, 3);
+    assert_int_equal(o.batch, 4);
+    assert_string_equal(o.latency, "1:2");
+    assert_string_equal(o.throughput, "3:4");
+    assert_int_equal(o.num_prompts, 100);
+    assert_int_equal(o.bench_max_batch, 5);
+    assert_int_equal(o.max_batch, 16); /* generate's option of the same name */
     assert_int_equal(o.repetitions, 2);
+    assert_int_equal(o.warmup, 0);
+    assert_true(o.profile);
     assert_int_equal(o.max_batch_tokens, 9);
     assert_int_equal(o.device, DEVICE_CUDA);
     assert_int_equal(o.progress, PROGRESS_ALWAYS);
@@ -170,6 +189,14 @@ static void refusals(void **state)
     bad("generate --ranks 2", "generate has no option \"--ranks\" (see: lockstep generate --help)");
     bad("inspect --prompt x", "inspect has no option \"--prompt\" (see: lockstep inspect --help)");
     bad("bench --max-tokens 1", "bench has no option \"--max-tokens\" (see: lockstep bench --help)");
+    bad("generate --profile", "generate has no option \"--profile\" (see: lockstep generate --help)");
+    bad("inspect --max-batch 2", "inspect has no option \"--max-batch\" (see: lockstep inspect --help)");
+    bad("bench --max-batch 4097", "--max-batch: found \"4097\", expected an integer in [1, 4096]");
+    bad("bench --num-prompts 0", "--num-prompts: found \"0\", expected an integer in [1, 100000]");
+    bad("bench --warmup 1001", "--warmup: found \"1001\", expected an integer in [0, 1000]");
+    bad("bench --repetitions 0", "--repetitions: found \"0\", expected an integer in [1, 1000]");
+    bad("bench --profile=1", "--profile takes no value");
+    bad("bench --throughput", "--throughput needs a value: IN:OUT");
     bad("generate prompt", "found \"prompt\", expected an option (see: lockstep generate --help)");
     bad("generate -p", "found \"-p\", expected an option (see: lockstep generate --help)");
     bad("generate --model", "--model needs a value: DIR");
@@ -271,6 +298,13 @@ static void environment(void **state)
     assert_int_equal(o.max_tokens, 5);
     assert_int_equal(o.n_stop, 2); /* the variable does not add to the list */
     assert_true(o.json);
+    setenv("LOCKSTEP_MAX_BATCH", "7", 1);
+    o = good("bench");
+    assert_int_equal(o.bench_max_batch, 7);
+    assert_int_equal(o.max_batch, 16);
+    o = good("generate");
+    assert_int_equal(o.bench_max_batch, -1);
+    assert_int_equal(o.max_batch, 7);
     bad("inspect",
         "environment variable LOCKSTEP_RANKS: --ranks: found \"nonsense\", expected an integer in [1, 65536]");
     assert_int_equal(good("inspect --ranks 2").ranks, 2);
@@ -279,8 +313,8 @@ static void environment(void **state)
     setenv("LOCKSTEP_NO_ECHO", "", 1);
     bad("generate", "environment variable LOCKSTEP_NO_ECHO: found \"\", expected 0 or 1");
     assert_true(good("generate --no-echo").no_echo);
-    const char *const names[] = {"MAX_TOKENS", "TEMPERATURE", "NO_ECHO", "JSON", "STOP", "INCLUDE_STOP_STR_IN_OUTPUT",
-                                 "RANKS",      "DEVICE"};
+    const char *const names[] = {"MAX_TOKENS", "TEMPERATURE", "NO_ECHO",  "JSON", "STOP", "INCLUDE_STOP_STR_IN_OUTPUT",
+                                 "RANKS",      "DEVICE",      "MAX_BATCH"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char name[80];
         (void)snprintf(name, sizeof name, "LOCKSTEP_%s", names[i]);

@@ -154,12 +154,32 @@ static void keeps_log_probabilities(void **state)
     request_close(&r);
 }
 
+/* Without a tokenizer there are tokens only, and they end by their number. */
+static void without_text(void **state)
+{
+    (void)state;
+    const struct request_rules rules = {.max_tokens = 3, .n_stop_ids = 1, .stop_id = {5}};
+    struct request r = {.rules = &rules};
+    struct err e = {0};
+    for (int i = 0; i < 3; i++) {
+        const struct sampled s = {.token = 5 + i};
+        assert_int_equal(r.finish, FINISH_NONE);
+        assert_int_equal(request_take(&r, NULL, &s, &e), 0);
+        assert_int_equal(r.output.id[i], 5 + i);
+    }
+    assert_int_equal(r.finish, FINISH_LENGTH);
+    assert_int_equal(r.output.n, 3);
+    assert_null(r.text.data);
+    request_close(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ends_by_length),         cmocka_unit_test(ends_by_id),
         cmocka_unit_test(ends_by_text),           cmocka_unit_test(min_tokens_come_first),
         cmocka_unit_test(released_text_is_final), cmocka_unit_test(keeps_log_probabilities),
+        cmocka_unit_test(without_text),
     };
     return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);
 }

@@ -1,0 +1,12 @@
+/* rank/bench_profile.h - a workload once more, phase by phase. */
+#ifndef RANK_BENCH_PROFILE_H
+#define RANK_BENCH_PROFILE_H
+
+#include "rank/bench_report.h"
+
+/* Run the workload under the profile, which is open on all ranks, warmed up, and fill phases[N_PARTS] of those parts that
+ * it has. Collective; the phases are of all ranks, their wall time counts on rank 0. */
+void bench_profile(struct profile *p, enum workload_kind kind, const struct workload *work,
+                   const struct bench_traffic *traffic, int repetitions, struct phases *phases, struct err *e);
+
+#endif

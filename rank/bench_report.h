@@ -1,0 +1,31 @@
+/* rank/bench_report.h - the figures of a bench run, as a table and as JSON. Rank 0. */
+#ifndef RANK_BENCH_REPORT_H
+#define RANK_BENCH_REPORT_H
+
+#include "rank/bench_workload.h"
+#include "rank/instance.h"
+#include "rank/profile.h"
+
+/* Seconds of one unit of work: a whole prompt or batch of prompts, or a step. */
+struct phases {
+    double mean[N_PHASES], lowest[N_PHASES], highest[N_PHASES]; /* over the ranks, of the device's time */
+    double wall;                                                /* of rank 0; 0: there was no such work */
+};
+
+/* Of a workload's prompts, its decode steps, and (THROUGHPUT) steps that are both. */
+enum phase_part { PART_PROMPTS, PART_DECODE, PART_MIXED, N_PARTS };
+
+struct figures {
+    struct workload work[N_WORKLOADS];
+    struct samples samples[N_WORKLOADS];
+    struct phases phases[N_WORKLOADS][N_PARTS];
+    int repetitions, warmups;
+    double read_rate;     /* bytes/s of all ranks */
+    double weight_bytes;  /* of all ranks: what one decode step reads */
+    double ready_seconds; /* from the start of rank 0's process to weights and memory in place; negative: unknown */
+};
+
+void report_table(const struct world *w, const struct instance *i, const struct figures *f);
+void report_json(const struct world *w, const struct instance *i, const struct figures *f);
+
+#endif

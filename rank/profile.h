@@ -1,0 +1,66 @@
+/* rank/profile.h - how long each kind of work of a step takes on this rank's device. The profile stands between the engine
+ * and its operations: each says to which phase it belongs, and where the phase changes a clock is put into the queue (also
+ * into graphs: a replayed step is timed as it runs). Without a profile nothing of this is in the way.
+ *
+ * The clocks keep neighbouring kernels from overlapping, so a profiled step is a little longer than others. */
+#ifndef RANK_PROFILE_H
+#define RANK_PROFILE_H
+
+#include "rank/engine.h"
+
+enum profile_phase {
+    PHASE_MATMUL,
+    PHASE_ATTENTION, /* with the rotation, and keys and values on their way into the cache */
+    PHASE_ALL_REDUCE,
+    PHASE_ALL_GATHER, /* of the logits */
+    PHASE_SAMPLING,
+    PHASE_OTHER, /* norms, activations, embedding, rows */
+    N_PHASES
+};
+
+/* PROFILE_DECODE: every sequence feeds one token and gets one. PROFILE_PREFILL: any other that has tokens. */
+enum profile_kind { PROFILE_EMPTY, PROFILE_PREFILL, PROFILE_DECODE, N_PROFILE_KINDS };
+
+struct profile_sums {
+    double seconds[N_PHASES];
+    uint64_t n_steps;
+};
+
+struct profile {
+    struct engine *engine; /* borrowed */
+    const struct ops *inner;
+    struct ops ops; /* the same, but each operation of a step passes through here */
+    const struct comm_ops *inner_comm;
+    struct comm_ops comm_ops;
+
+    int max_stamps;
+    struct profile_trace { /* the phases of a step, in order; all steps of a kind have the same */
+        int n;             /* clocks: the last one is the step's end */
+        unsigned char *phase;
+    } trace[ENGINE_FLIGHTS][N_PROFILE_KINDS];
+    double *at[ENGINE_FLIGHTS];             /* [max_stamps] seconds_now() where operations are done when they return */
+    double *between;                        /* [max_stamps] */
+    enum profile_kind kind[ENGINE_FLIGHTS]; /* of the steps under way */
+    int flight;                             /* of the step that is being enqueued */
+    struct profile_sums sums[N_PROFILE_KINDS];
+};
+
+/* Take the clocks and stand between the engine and its operations, until profile_close: no step may be under way at
+ * either. All ranks do this alike, since graphs are recorded anew. Returns -1 and *e. Local. */
+int profile_open(struct profile *p, struct engine *g, struct err *e);
+void profile_close(struct profile *p);
+
+/* Forget the sums so far. */
+void profile_reset(struct profile *p);
+
+/* The engine's, all of which take NULL for no profile: a step of this kind is about to be enqueued as flight `flight`; its
+ * operations begin, and end; it has passed. */
+void profile_expect(struct profile *p, int flight, enum profile_kind kind);
+void profile_begin(struct profile *p);
+void profile_end(struct profile *p);
+void profile_take(struct profile *p, int flight);
+
+/* "matrix products" */
+const char *profile_phase_name(enum profile_phase phase);
+
+#endif

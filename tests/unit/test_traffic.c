@@ -1,0 +1,147 @@
+/* tests/unit/test_traffic.c - coordinator/traffic.c: every request of it is served whole, whatever the limits and however
+ * late the results come. */
+#include "tests/unit/unit.h"
+
+#include "coordinator/traffic.h"
+
+#include <stdlib.h>
+
+#define VOCAB     50
+#define MAX_SEQS  8
+#define MAX_STEPS 10000
+
+/* What a device with one step under way, or none, would see. */
+struct device {
+    struct plan plan;
+    struct sampled sampled[2][MAX_SEQS];
+    struct step_result result[2];
+    int fed[MAX_SEQS]; /* tokens of the sequence in a slot */
+    int64_t n_started, n_fed, n_sampled, n_steps;
+    int most;
+};
+
+static void check_token(const struct plan *p, int t, int pos, int n_input)
+{
+    assert_true(pos < n_input ? p->token[t] >= 0 && p->token[t] < VOCAB : p->token[t] == -1);
+}
+
+static void compute(struct device *d, const struct limits *l, int n_input)
+{
+    struct plan *p = &d->plan;
+    struct step_result *r = &d->result[p->step % 2];
+    int t = 0;
+    *r = (struct step_result){.step = p->step, .sampled = d->sampled[p->step % 2]};
+    assert_true(p->n_tokens <= l->max_batch_tokens && p->n_seqs <= l->max_seqs);
+    for (int i = 0; i < p->n_starts; i++) {
+        d->fed[p->start[i].slot] = 0;
+        assert_true(p->start[i].sampling.temperature == 1 && p->start[i].sampling.prompt_len == n_input);
+    }
+    for (int i = 0; i < p->n_seqs; i++) {
+        const struct plan_seq *s = &p->seq[i];
+        assert_int_equal(s->pos, d->fed[s->slot]);
+        for (int j = 0; j < s->n_tokens; j++)
+            check_token(p, t++, s->pos + j, n_input);
+        d->fed[s->slot] += s->n_tokens;
+        if (s->sample)
+            d->sampled[p->step % 2][r->n_sampled++] = (struct sampled){.token = 1, .slot = s->slot};
+    }
+    assert_int_equal(t, p->n_tokens);
+    d->n_started += p->n_starts;
+    d->n_fed += p->n_tokens;
+    d->n_sampled += r->n_sampled;
+    d->n_steps += p->n_tokens > 0;
+    d->most = p->n_seqs > d->most ? p->n_seqs : d->most;
+}
+
+/* flights: 1 or 2 */
+static void serve(struct traffic *t, struct device *d, const struct limits *l, int n_input, int flights)
+{
+    struct err e = {0};
+    uint64_t step = 0, taken = 0;
+    assert_int_equal(traffic_queue(t, &e), 0);
+    while (traffic_busy(t) && step < MAX_STEPS) {
+        plan_reset(&d->plan, step++);
+        assert_int_equal(traffic_plan(t, &d->plan, &e), 0);
+        compute(d, l, n_input);
+        if (step - taken == (uint64_t)flights)
+            assert_int_equal(traffic_accept(t, &d->result[taken++ % 2], &e), 0);
+    }
+    for (; taken < step; taken++)
+        assert_int_equal(traffic_accept(t, &d->result[taken % 2], &e), 0);
+    expect_none(&e);
+    assert_false(traffic_busy(t));
+}
+
+static void check(int n, int in, int out, struct limits l, int flights, int64_t n_steps)
+{
+    struct traffic t = {0};
+    struct err e = {0};
+    assert_int_equal(traffic_open(&t, n, in, out, &l, VOCAB, &e), 0);
+    for (int round = 0; round < 2; round++) { /* the same again: nothing is left of the first */
+        struct device d = {0};
+        assert_int_equal(plan_open(&d.plan, &l, &e), 0);
+        serve(&t, &d, &l, in, flights);
+        assert_int_equal(d.n_started, n);
+        assert_int_equal(d.n_fed, (int64_t)n * (in + out - 1));
+        assert_int_equal(d.n_sampled, (int64_t)n * out);
+        assert_true(d.most >= 1 && d.most <= l.n_blocks / ((in + out + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS));
+        if (n_steps > 0)
+            assert_int_equal(d.n_steps, n_steps);
+        for (int i = 0; i < n; i++) {
+            assert_int_equal(t.request[i].finish, FINISH_LENGTH);
+            assert_int_equal(t.request[i].output.n, out);
+            assert_int_equal(t.request[i].n_in_flight, 0);
+        }
+        plan_close(&d.plan);
+    }
+    traffic_close(&t);
+}
+
+static void all_are_served(void **state)
+{
+    (void)state;
+    for (int flights = 1; flights <= 2; flights++) {
+        check(1, 1, 1, (struct limits){1, 1, 2, 1, 1}, flights, 1);
+        check(1, 7, 5, (struct limits){1, 4, 12, 1, 1}, flights, 2 + 4);
+        check(9, 10, 6, (struct limits){4, 16, 16, 4, 4}, flights, 0);
+        check(20, 33, 17, (struct limits){MAX_SEQS, 8, 50, MAX_SEQS, 32}, flights, 0);
+        check(20, 33, 17, (struct limits){MAX_SEQS, 64, 50, MAX_SEQS, 9}, flights, 0); /* KV for two at once */
+        check(5, 3, 1, (struct limits){2, 2, 4, 2, 2}, flights, 0);
+    }
+    /* Two at once, results at once: 3 pairs of 1 prompt step and 3 decode steps. */
+    check(6, 4, 4, (struct limits){2, 8, 8, 2, 2}, 1, 3 * 4);
+}
+
+static void prompts_differ(void **state)
+{
+    (void)state;
+    struct traffic t = {0};
+    struct err e = {0};
+    const struct limits l = {2, 64, 64, 2, 8};
+    assert_int_equal(traffic_open(&t, 5, 20, 2, &l, VOCAB, &e), 0);
+    assert_int_equal(traffic_queue(&t, &e), 0);
+    for (int i = 1; i < 5; i++)
+        assert_memory_not_equal(t.request[0].prompt.id, t.request[i].prompt.id, 20 * sizeof(int32_t));
+    traffic_close(&t); /* with all of them waiting */
+}
+
+static void refuses_what_never_runs(void **state)
+{
+    (void)state;
+    struct traffic t = {0};
+    struct err e = {0};
+    const struct limits l = {2, 64, 64, 2, 2};
+    assert_int_equal(traffic_open(&t, 3, 30, 3, &l, VOCAB, &e), -1);
+    expect_text(&e, ERR_MEMORY, "a request of 30 + 3 tokens: the KV cache holds 32");
+    traffic_close(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_are_served),
+        cmocka_unit_test(prompts_differ),
+        cmocka_unit_test(refuses_what_never_runs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
