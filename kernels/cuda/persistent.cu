@@ -187,8 +187,8 @@ static struct chain_layout make_layout(const struct persistent *p, int n_blocks,
     int input = attend_scratch_bytes<__half>(a->head_dim, min(a->group, attend_heads(a->head_dim))),
         at = slots * RING_SLOT_BYTES;
     for (int k = 0; k <= CHAIN_PRODUCTS; k++)
-        for (int b = 0; b < n_blocks; b++) {
-            struct chain_share s = chain_make_share(a->product[k], b, n_blocks);
+        for (int b = 0; b < (k == 1 ? n_blocks - n_blocks / 4 : n_blocks); b++) { /* k == 1: see chain_open */
+            struct chain_share s = chain_make_share(a->product[k], b, k == 1 ? n_blocks - n_blocks / 4 : n_blocks);
             int bytes = s.n_steps * CHAIN_WARPS * n_tokens * 64 * 2, n = s.end - s.begin;
             input = max(input, bytes);
             l.bias_rows = max(l.bias_rows, (a->product[k].gated ? 2 * n : n) + 2);

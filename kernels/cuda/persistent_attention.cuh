@@ -9,9 +9,10 @@
 #include "kernels/cuda/persistent_chain.cuh"
 #include "kernels/cuda/rotation.cuh"
 
-#define ATTEND_KEYS  8  /* of a group */
-#define ATTEND_HEADS 8  /* query heads of an item at most: rows of the tensor cores' result */
-#define PART_GROUPS  32 /* a part that has fewer is not worth another hand-over */
+#define ATTEND_KEYS  8                 /* of a group */
+#define ATTEND_HEADS 8                 /* query heads of an item at most: rows of the tensor cores' result */
+#define PART_GROUPS  CHAIN_WARPS       /* one for every warp */
+#define MIN_GROUPS   (2 * CHAIN_WARPS) /* of a sequence that is divided: less is not worth the hand-over between parts */
 
 /* Query heads of an item at most, if heads have so many elements: registers set the limit. */
 __host__ __device__ constexpr int attend_heads(int head_dim)
@@ -78,7 +79,7 @@ struct attend_item {
         table = a.block_table + (ptrdiff_t)slot * a.blocks_per_slot;
         begin = valid ? first / ATTEND_KEYS : 0;
         int end_all = valid ? last / ATTEND_KEYS + 1 : 0, n = end_all - begin;
-        n_parts = min(max_parts, max(1, (n + PART_GROUPS - 1) / PART_GROUPS));
+        n_parts = n > MIN_GROUPS ? min(max_parts, (n + PART_GROUPS - 1) / PART_GROUPS) : 1;
         int length = (n + n_parts - 1) / n_parts;
         begin += part * length;
         end = min(begin + length, end_all);
@@ -444,6 +445,21 @@ __device__ static inline void attend_part(const chain_args &a, const chain_share
     if (m.n_parts > 1)
         attend_join<T, HD>(a, m, epoch);
     __syncthreads(); /* the scratch is the next input's place */
+}
+
+/* Where no sequence is divided, and items are few: the blocks that have none, numbered; -1: this one has. n_free: how many
+ * there are; 0: it is otherwise. */
+__device__ static inline int attend_free(const chain_args &a, const chain_shared &sh, int *n_free)
+{
+    int n_items = a.n_tokens * a.n_kv_heads * attend_head_parts(a.group, a.head_dim), n = (int)gridDim.x;
+    int parts = attend_parts(n_items, n), block = (int)blockIdx.x;
+    const int *pos = sh.at<int>(a.at.tokens) + 2 * a.n_tokens;
+    bool whole = n_items <= n / 4;
+    for (int t = 0; t < a.n_tokens; t++)
+        whole = whole && pos[t] / ATTEND_KEYS < MIN_GROUPS;
+    *n_free = whole ? n - n_items : 0;
+    bool busy = block % parts == 0 && block / parts < n_items;
+    return busy ? -1 : block - min((block + parts - 1) / parts, n_items);
 }
 
 /* All that this block has to do for a layer's attention. */

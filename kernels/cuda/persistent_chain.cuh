@@ -100,10 +100,12 @@ struct chain_share {
     int begin, end, n_tiles, n_steps;
 };
 
-/* Pairs of results are dealt out, as evenly as they go: a word has two. */
+/* Pairs of results are dealt out, as evenly as they go: a word has two. block: < 0 has nothing. */
 __host__ __device__ static inline chain_share chain_make_share(const chain_product &p, int block, int n_blocks)
 {
-    chain_share s;
+    chain_share s = {};
+    if (block < 0)
+        return s;
     long long pairs = (p.rows + 1) / 2;
     s.begin = (int)(pairs * block / n_blocks) * 2;
     s.end = min((int)(pairs * (block + 1) / n_blocks) * 2, p.rows);

@@ -248,6 +248,11 @@ __device__ static inline void chain_open(const chain_args &a, const chain_shared
     for (int i = threadIdx.x; i < a.n_tokens * a.rope_dims; i += CHAIN_THREADS)
         sh.at<float>(a.at.cos_sin)[i] = a.cos_sin[i];
     __syncthreads();
+    /* In a parallel layer attention runs beside the MLP, whose first product is for those blocks that have none of it. */
+    int n_free, number = attend_free(a, sh, &n_free);
+    if (threadIdx.x == 1 && a.attention_before == 2 && n_free > 0)
+        sh.share[1] = chain_make_share(a.product[1], number, n_free);
+    __syncthreads();
 }
 
 /* grid: one block a multiprocessor, all of them resident. SLOTS: of the ring. */
