@@ -154,6 +154,11 @@ void options_settle_openmp(char **argv)
     (void)execv(path, argv);
 }
 
+const char *options_environment(const char *name)
+{
+    return getenv(name);
+}
+
 static const struct opt *find(const char *name, size_t length)
 {
     for (size_t i = 0; i < N_OPTIONS; i++)
