@@ -19,7 +19,8 @@ static struct instance_setup make_setup(const struct options *o, const struct mo
     struct instance_setup setup = {.kv_bytes = o->kv_cache_bytes,
                                    .threads = (int32_t)o->threads,
                                    .progress = (int32_t)o->progress,
-                                   .device = (int32_t)o->device};
+                                   .device = (int32_t)o->device,
+                                   .with_bus = o->verbose};
     struct limits *l = &setup.limits;
     int64_t len = o->max_model_len > 0 ? o->max_model_len : longest;
     if (m->positions_end && len > m->max_positions)

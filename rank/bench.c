@@ -1,4 +1,4 @@
-/* rank/bench.c - see bench.h. The workloads: pp = one prompt of n tokens; tg = n tokens one by one (of each sequence of a
+/* rank/bench.c - see bench.h. Loading is measured by the way when there is a checkpoint. The workloads: pp = one prompt of n tokens; tg = n tokens one by one (of each sequence of a
  * batch, from a context of any depth); latency = prompts in, outputs out, all of it. Each is warmed up once and repeated;
  * the median and the spread are shown. */
 #include "rank/bench.h"
@@ -206,6 +206,19 @@ static json_t *json_rates(const struct figures *f, int i)
                : json_pack("[f, f, f]", n / f->seconds[i][0], n / f->seconds[i][2], n / f->seconds[i][1]);
 }
 
+/* null: there was no checkpoint to load. */
+static json_t *json_load(const struct load_report *r)
+{
+    if (r->bytes_read <= 0)
+        return json_null();
+    json_t *bus = r->bus_rate > 0 ? json_real(r->bus_rate) : json_null();
+    json_t *share = r->bus_rate > 0 ? json_real(r->bus_share) : json_null();
+    return json_pack("{s:f, s:f, s:f, s:f, s:o, s:o, s:f}", "bytes_read", r->bytes_read, "bytes_held", r->bytes_held,
+                     "seconds", r->seconds, "slowest_device_bytes_per_second", r->device_rate,
+                     "host_to_device_bytes_per_second", bus, "share_of_host_to_device", share, "peak_host_bytes_per_rank",
+                     r->peak_host_bytes);
+}
+
 static void print_json(const struct world *w, const struct instance *i, const struct figures *f)
 {
     const struct workload *k = &f->work[LATENCY];
@@ -213,6 +226,7 @@ static void print_json(const struct world *w, const struct instance *i, const st
                              "device", i->ops->name, "ranks", w->n_ranks, "threads_per_rank", i->q.n_threads, "dtype",
                              dtype_name(i->network.config.dtype), "weight_bytes", f->weight_bytes, "ready_seconds",
                              f->ready_seconds, "read_bytes_per_second", f->read_rate);
+    (void)json_object_set_new(root, "load", json_load(&i->load));
     (void)json_object_set_new(root, "n_prompt", json_integer(f->work[PP].n_prompt));
     (void)json_object_set_new(root, "prefill_tokens_per_second", json_rates(f, PP));
     (void)json_object_set_new(root, "n_gen", json_integer(f->work[TG].n_steps));
@@ -231,11 +245,24 @@ static void print_json(const struct world *w, const struct instance *i, const st
     json_decref(root);
 }
 
+static void print_load(const struct load_report *r)
+{
+    if (r->bytes_read <= 0)
+        return;
+    printf("load %.2f GB in %.2f s: %.1f GB/s together, %.1f GB/s on the slowest device", r->bytes_read / 1e9,
+           r->seconds, r->bytes_read / 1e9 / r->seconds, r->device_rate / 1e9);
+    if (r->bus_rate > 0)
+        printf(", %.0f %% of the %.1f GB/s from pinned memory, all ranks at once", 100 * r->bus_share,
+               r->bus_rate / 1e9);
+    printf("; at most %.2f GiB of host memory a rank\n", r->peak_host_bytes / (1 << 30));
+}
+
 static void print_table(const struct world *w, const struct instance *i, const struct figures *f)
 {
     printf("%s on %s, %.2f GB of %s weights, %d rank%s x %d thread%s, ready in %.2f s\n", i->network.config.model_type,
            i->ops->name, f->weight_bytes / 1e9, dtype_name(i->network.config.dtype), w->n_ranks,
            w->n_ranks == 1 ? "" : "s", i->q.n_threads, i->q.n_threads == 1 ? "" : "s", f->ready_seconds);
+    print_load(&i->load);
     printf("%-20s %12s %23s   %s\n", "test", "tokens/s", "lowest .. highest", "");
     for (int k = PP; k <= TG; k++) {
         const struct workload *work = &f->work[k];
@@ -303,8 +330,9 @@ static int make_work(struct workload work[N_WORKLOADS], const struct options *o,
     if (o->max_batch_tokens < o->batch)
         return ERR(e, ERR_USAGE, "--max-batch-tokens %lld is less than --batch %d", (long long)o->max_batch_tokens,
                    batch);
-    if (o->n_prompt == 0 && o->n_gen == 0 && in == 0)
-        return ERR(e, ERR_USAGE, "nothing to measure: --n-prompt and --n-gen are 0 and --latency is not given");
+    if (o->n_prompt == 0 && o->n_gen == 0 && in == 0 && o->load_format == LOAD_DUMMY)
+        return ERR(e, ERR_USAGE,
+                   "nothing to measure: nothing is loaded, --n-prompt and --n-gen are 0 and --latency is not given");
     return 0;
 }
 
@@ -330,6 +358,7 @@ static struct instance_setup make_setup(const struct options *o, const struct wo
                                    .threads = (int32_t)o->threads,
                                    .progress = (int32_t)o->progress,
                                    .device = (int32_t)o->device,
+                                   .with_bus = true,
                                    .dummy = o->load_format == LOAD_DUMMY,
                                    .dummy_seed = 1};
     int64_t blocks = (int64_t)batch * limits_blocks_per_slot(&setup.limits);

@@ -14,6 +14,7 @@ struct instance_setup {
     int32_t progress;     /* enum progress_mode */
     int32_t dummy;        /* weights are noise, there is no checkpoint */
     int32_t device;       /* enum device_choice */
+    int32_t with_bus;     /* measure the way to the device before loading */
     uint64_t dummy_seed;
 };
 
@@ -22,7 +23,7 @@ struct instance {
     struct queue q;
     struct network network;
     struct engine engine;
-    struct load_stats load;
+    struct load_report load;
 };
 
 /* Collective. Rank 0 has *m and (unless dummy) *c; they are shared with all ranks, and c is closed. A failure on any rank

@@ -6,6 +6,7 @@
 #include "tests/support/process.h"
 
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +20,7 @@ static void check_rates(const json_t *o, const char *key)
                median, lowest, highest);
 }
 
-static void check_json(const struct process *p, int ranks)
+static void check_json(const struct process *p, int ranks, bool dummy)
 {
     json_t *o = json_loads(p->text[PROCESS_OUT], 0, NULL), *l = json_object_get(o, "latency");
     case_check(p->status == 0 && o != NULL, "status %d: %s%s", p->status, p->text[PROCESS_OUT], p->text[PROCESS_ERR]);
@@ -31,6 +32,9 @@ static void check_json(const struct process *p, int ranks)
                    json_integer_value(json_object_get(l, "output")) == 3 &&
                    json_integer_value(json_object_get(l, "batch")) == 2,
                "latency: %s", p->text[PROCESS_OUT]);
+    const json_t *load = json_object_get(o, "load");
+    case_check(dummy ? json_is_null(load) : json_number_value(json_object_get(load, "bytes_read")) > 5e6, "load: %s",
+               p->text[PROCESS_OUT]);
     double share = json_number_value(json_object_get(o, "decode_share_of_read_limit"));
     case_check(share > 0 && json_number_value(json_object_get(o, "read_bytes_per_second")) > 1e8, "share %g", share);
     json_decref(o);
@@ -65,9 +69,50 @@ static void measures(int ranks, bool dummy)
                                  "3",
                                  "--json",
                                  NULL});
-    check_json(&p, ranks);
+    check_json(&p, ranks, dummy);
     case_end();
     process_free(&p);
+}
+
+/* Checkpoints that scripts/make-dummy-checkpoint.py writes: the names and shapes that the family wants, and loading alone is
+ * something to measure. */
+static void loads(const char *family, const char *config, double bytes)
+{
+    char dir[256], made[300], command[900];
+    struct process_setup setup = {.ranks = 2};
+    struct process p;
+    files_make_dir(dir);
+    (void)snprintf(made, sizeof made, "%s/made", dir);
+    files_write(dir, "config.json", config, strlen(config));
+    (void)snprintf(command, sizeof command,
+                   "python3 scripts/make-dummy-checkpoint.py '%s/config.json' '%s' --shard-bytes "
+                   "100000 --jobs 2 >/dev/null",
+                   dir, made);
+    case_begin("loading of a made %s checkpoint", family);
+    if (case_check(system(command) == 0, "%s failed", command)) {
+        process_run(&p, &setup,
+                    (const char *[]){"bench", "--model", made, "--n-prompt", "0", "--n-gen", "0", "--json", NULL});
+        json_t *o = json_loads(p.text[PROCESS_OUT], 0, NULL), *l = json_object_get(o, "load");
+        double read = json_number_value(json_object_get(l, "bytes_read"));
+        case_check(p.status == 0 && p.bytes[PROCESS_ERR] == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
+        case_check(read >= bytes && read < 1.01 * bytes, "%.0f bytes are read, expected %.0f", read, bytes);
+        case_check(json_number_value(json_object_get(l, "bytes_held")) >= bytes &&
+                       json_number_value(json_object_get(l, "seconds")) > 0 &&
+                       json_number_value(json_object_get(l, "slowest_device_bytes_per_second")) > 0 &&
+                       json_number_value(json_object_get(l, "peak_host_bytes_per_rank")) > 1e6 &&
+                       json_is_null(json_object_get(l, "host_to_device_bytes_per_second")),
+                   "load: %s", p.text[PROCESS_OUT]);
+        process_free(&p);
+        process_run(&p, &setup, (const char *[]){"bench", "--model", made, "--n-prompt", "0", "--n-gen", "1", NULL});
+        case_check(p.status == 0 && strstr(p.text[PROCESS_OUT], "\nload 0.00 GB in ") != NULL &&
+                       strstr(p.text[PROCESS_OUT], " of host memory a rank\n") != NULL,
+                   "status %d: %s%s", p.status, p.text[PROCESS_OUT], p.text[PROCESS_ERR]);
+        json_decref(o);
+        process_free(&p);
+    }
+    case_end();
+    files_remove_dir(made);
+    files_remove_dir(dir);
 }
 
 static void table(void)
@@ -103,11 +148,26 @@ int main(void)
     measures(3, false);
     measures(2, true);
     table();
+    /* Bytes: 2 x (embedding + head + layers x (attention + MLP + norms) + norm). */
+    loads("llama",
+          "{\"model_type\": \"llama\", \"vocab_size\": 300, \"hidden_size\": 64, \"intermediate_size\": 160, "
+          "\"num_hidden_layers\": 3, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+          "\"max_position_embeddings\": 64, \"torch_dtype\": \"bfloat16\"}",
+          2.0 * (2 * 300 * 64 + 3 * (64 * 64 * 3 + 3 * 160 * 64 + 2 * 64) + 64));
+    loads("gptj",
+          "{\"model_type\": \"gptj\", \"vocab_size\": 300, \"n_positions\": 64, \"n_embd\": 64, \"n_layer\": 2, "
+          "\"n_head\": 4, \"rotary_dim\": 8, \"tie_word_embeddings\": false, \"torch_dtype\": \"float16\"}",
+          2.0 * (2 * 300 * 64 + 300 + 2 * (4 * 64 * 64 + 2 * 256 * 64 + 256 + 64 + 2 * 64) + 2 * 64));
+    loads("opt",
+          "{\"model_type\": \"opt\", \"vocab_size\": 300, \"hidden_size\": 64, \"word_embed_proj_dim\": 64, "
+          "\"num_hidden_layers\": 2, \"ffn_dim\": 256, \"num_attention_heads\": 4, \"max_position_embeddings\": 64, "
+          "\"do_layer_norm_before\": true, \"torch_dtype\": \"float16\"}",
+          2.0 * (300 * 64 + 66 * 64 + 2 * (4 * (64 * 64 + 64) + 2 * 256 * 64 + 256 + 64 + 4 * 64) + 2 * 64));
     refused("--config without noise", (const char *[]){"bench", "--config", "scripts/configs/llama-1b.json", NULL});
     refused("no model", (const char *[]){"bench", NULL});
     refused("half a latency", (const char *[]){"bench", "--model", models_demo(), "--latency", "5:x", NULL});
-    refused("nothing to do",
-            (const char *[]){"bench", "--model", models_demo(), "--n-prompt", "0", "--n-gen", "0", NULL});
+    refused("nothing to do", (const char *[]){"bench", "--config", "scripts/configs/llama-1b.json", "--load-format",
+                                              "dummy", "--n-prompt", "0", "--n-gen", "0", NULL});
     char dir[256];
     models_fixture(dir, "gpt2-3h");
     refused("more tokens than positions", (const char *[]){"bench", "--model", dir, "--n-prompt", "20000", NULL});
