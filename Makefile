@@ -38,7 +38,7 @@ PROGRAM := $(BUILD)/lockstep
 
 # A test is tests/<kind>/test_*.c, found here and registered nowhere else.
 TEST_SRC := $(wildcard tests/unit/test_*.c tests/ops/test_*.c tests/spmd/test_*.c tests/parity/test_*.c \
-              tests/fail/test_*.c tests/e2e/test_*.c)
+              tests/fail/test_*.c tests/e2e/test_*.c tests/soak/test_*.c tests/gpu/test_*.c)
 TEST_BIN := $(TEST_SRC:%.c=$(BUILD)/%)
 TEST_LIB := $(patsubst %,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 
@@ -124,13 +124,13 @@ compile-cuda:
 	@if [ -x "$${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]; then $(MAKE) --no-print-directory CUDA=1 ARCH=90a all tests; \
 	  else echo "compile-cuda: left out, there is no nvcc here"; fi
 
-# Operations and models on the GPUs of this machine; without nvcc the same through scripts/bundle.sh.
+# Everything on the GPUs of this machine (CHECK="ops parity": sections); without nvcc the same through scripts/bundle.sh.
 check-gpu:
 	@$(MAKE) --no-print-directory CUDA=1 all tests
 	@scripts/check-gpu.sh build/cuda
 
 # One tarball with the program, the tests and what they need, for machines without a package registry.
-bundle: all $(filter $(BUILD)/tests/ops/% $(BUILD)/tests/parity/%,$(TEST_BIN))
+bundle: all $(filter $(BUILD)/tests/ops/% $(BUILD)/tests/parity/% $(BUILD)/tests/gpu/% $(BUILD)/tests/soak/%,$(TEST_BIN))
 	@scripts/bundle.sh $(BUILD)
 
 bench-cpu: deps

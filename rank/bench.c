@@ -215,8 +215,8 @@ static json_t *json_load(const struct load_report *r)
     json_t *share = r->bus_rate > 0 ? json_real(r->bus_share) : json_null();
     return json_pack("{s:f, s:f, s:f, s:f, s:o, s:o, s:f}", "bytes_read", r->bytes_read, "bytes_held", r->bytes_held,
                      "seconds", r->seconds, "slowest_device_bytes_per_second", r->device_rate,
-                     "host_to_device_bytes_per_second", bus, "share_of_host_to_device", share, "peak_host_bytes_per_rank",
-                     r->peak_host_bytes);
+                     "host_to_device_bytes_per_second", bus, "share_of_host_to_device", share,
+                     "peak_host_bytes_per_rank", r->peak_host_bytes);
 }
 
 static void print_json(const struct world *w, const struct instance *i, const struct figures *f)
@@ -263,7 +263,8 @@ static void print_table(const struct world *w, const struct instance *i, const s
            i->ops->name, f->weight_bytes / 1e9, dtype_name(i->network.config.dtype), w->n_ranks,
            w->n_ranks == 1 ? "" : "s", i->q.n_threads, i->q.n_threads == 1 ? "" : "s", f->ready_seconds);
     print_load(&i->load);
-    printf("%-20s %12s %23s   %s\n", "test", "tokens/s", "lowest .. highest", "");
+    if (f->work[PP].n_seqs > 0 || f->work[TG].n_seqs > 0)
+        printf("%-20s %12s %23s   %s\n", "test", "tokens/s", "lowest .. highest", "");
     for (int k = PP; k <= TG; k++) {
         const struct workload *work = &f->work[k];
         const double *t = f->seconds[k];

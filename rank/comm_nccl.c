@@ -142,8 +142,9 @@ static void say_transport(const struct world *w, bool p2p, bool symmetric)
     if (symmetric)
         log_info("%s: symmetric memory for sums of up to %zu KiB", name, SMALL_BYTES >> 10);
     else if (!p2p)
-        log_warn("%s: P2P is switched off (NCCL_P2P_DISABLE, NCCL_P2P_LEVEL): sums within a host go through host memory",
-                 name);
+        log_warn(
+            "%s: P2P is switched off (NCCL_P2P_DISABLE, NCCL_P2P_LEVEL): sums within a host go through host memory",
+            name);
     else if (w->gpus_apart)
         log_warn("%s: GPUs without P2P: sums within a host go through host memory", name);
     else if (w->n_hosts > 1)

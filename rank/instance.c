@@ -20,9 +20,10 @@ static void say_weights(const struct instance *i, bool dummy)
     log_info("weights: %.1f MiB on rank 0; all ranks read %.1f MiB in %.3f s, %.0f MiB/s", mine, r->bytes_read / MIB,
              r->seconds, r->bytes_read / MIB / (r->seconds > 0 ? r->seconds : 1));
     if (r->bus_rate > 0)
-        log_info("weights: %.1f GB/s on the slowest device, %.0f %% of the %.1f GB/s that pinned memory reaches with all "
-                 "ranks at once",
-                 r->device_rate / 1e9, 100 * r->bus_share, r->bus_rate / 1e9);
+        log_info(
+            "weights: %.1f GB/s on the slowest device, %.0f %% of the %.1f GB/s that pinned memory reaches with all "
+            "ranks at once",
+            r->device_rate / 1e9, 100 * r->bus_share, r->bus_rate / 1e9);
     log_info("host memory: at most %.1f MiB resident in any rank", r->peak_host_bytes / MIB);
 }
 

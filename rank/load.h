@@ -12,7 +12,7 @@
 struct load_stats {
     uint64_t bytes_read;
     double seconds;
-    double bus_rate;        /* bytes/s from pinned memory to its device, all ranks of the node at once; 0: not measured */
+    double bus_rate; /* bytes/s from pinned memory to its device, all ranks of the node at once; 0: not measured */
     double peak_host_bytes; /* resident, page cache aside */
 };
 

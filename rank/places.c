@@ -65,8 +65,8 @@ int places_check(const struct place *place, int n, struct err *e)
                            "start one rank a GPU, or --device cpu",
                            a, b, p->id, p->host, p->visible, place[b].visible);
             return ERR(e, ERR_DEVICE,
-                       "ranks %d and %d have the same GPU %s of %s: start one rank a GPU, or --device cpu", a, b,
-                       p->id, p->host);
+                       "ranks %d and %d have the same GPU %s of %s: start one rank a GPU, or --device cpu", a, b, p->id,
+                       p->host);
         }
     return 0;
 }
@@ -120,7 +120,8 @@ static int widest(const struct place *place, int n, size_t member, int least)
 void places_row(char *text, size_t bytes, const struct place *place, int n, int rank)
 {
     struct line l = begin(text, bytes);
-    int host = widest(place, n, offsetof(struct place, host), 4), model = widest(place, n, offsetof(struct place, model), 5);
+    int host = widest(place, n, offsetof(struct place, host), 4),
+        model = widest(place, n, offsetof(struct place, model), 5);
     char numa[16] = "none", cores[64] = "none";
     if (rank < 0) {
         add(&l, "%4s  %-*s  %3s  %-*s  %-12s  %4s  %5s  %s", "rank", host, "host", "GPU", model, "model", "PCI bus id",

@@ -64,8 +64,8 @@ static bool take_piece(struct reader *r, struct piece *p)
         }
     }
     size_t left = b->bytes - r->next_at, bytes = r->n_threads > 1 && left > PIECE_BYTES ? PIECE_BYTES : left;
-    *p = (struct piece){r->next, r->next % READER_SLOTS, s->fd, b->file, s->bytes + r->next_at, b->offset + r->next_at,
-                        bytes,   0,                      0};
+    *p = (struct piece){
+        r->next, r->next % READER_SLOTS, s->fd, b->file, s->bytes + r->next_at, b->offset + r->next_at, bytes, 0, 0};
     r->next_at += bytes;
     if (r->next_at == b->bytes) {
         r->next++;

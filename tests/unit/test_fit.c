@@ -12,7 +12,8 @@ static void judgement(void **state)
 {
     (void)state;
     struct err e = {0};
-    struct fit f = {.weights = 131 * GIB, .working = GIB / 2, .kv_least = GIB / 4, .kv_wanted = 3 * GIB, .available = 139 * GIB};
+    struct fit f = {
+        .weights = 131 * GIB, .working = GIB / 2, .kv_least = GIB / 4, .kv_wanted = 3 * GIB, .available = 139 * GIB};
     assert_int_equal(fit_judge(&f, false, &e), 0);
     f.available = f.weights + f.working + f.kv_least; /* to the byte */
     assert_int_equal(fit_judge(&f, false, &e), 0);

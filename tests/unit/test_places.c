@@ -111,8 +111,9 @@ static void refusals(void **state)
     expect_none(&e);
     memcpy(place[2].id, place[1].id, sizeof place[1].id);
     assert_int_equal(places_check(place, N, &e), -1);
-    expect_text(&e, ERR_DEVICE,
-                "ranks 1 and 2 have the same GPU 0000:1B:00.0/bbbbbbbb of node1: start one rank a GPU, or --device cpu");
+    expect_text(
+        &e, ERR_DEVICE,
+        "ranks 1 and 2 have the same GPU 0000:1B:00.0/bbbbbbbb of node1: start one rank a GPU, or --device cpu");
     e = (struct err){0};
     (void)snprintf(place[1].visible, sizeof place[1].visible, "1");
     (void)snprintf(place[2].visible, sizeof place[2].visible, "GPU-bbbb");
@@ -127,8 +128,7 @@ static void refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(links),     cmocka_unit_test(rows),
-                                       cmocka_unit_test(summary),   cmocka_unit_test(far_cores),
-                                       cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(links), cmocka_unit_test(rows), cmocka_unit_test(summary),
+                                       cmocka_unit_test(far_cores), cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

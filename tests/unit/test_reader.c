@@ -109,7 +109,8 @@ static void short_file(void **state)
     size_t end = FILE_BYTES / 2;
     int n_whole = 0;
     files_write(checkpoint.dir, text[1], content[1], end);
-    while (block[n_whole].file == 0 || (block[n_whole].file == 1 && block[n_whole].offset + block[n_whole].bytes <= end))
+    while (block[n_whole].file == 0 ||
+           (block[n_whole].file == 1 && block[n_whole].offset + block[n_whole].bytes <= end))
         n_whole++;
     for (int n_threads = 1; n_threads <= 4; n_threads += 3) {
         struct err e = {0};
