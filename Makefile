@@ -55,7 +55,7 @@ help:
 	@echo "make check         install what is missing, build, run every test (under 15 minutes on 2 cores)"
 	@echo "make bench-cpu     decode speed of a 1-billion-parameter model beside the read bandwidth"
 	@echo "make CUDA=1        build build/cuda/lockstep, the GPU backend beside the CPU's (ARCH='80 90a')"
-	@echo "make check-gpu     test it on the GPUs of this machine; make CUDA=1 bundle: a tarball to take elsewhere"
+	@echo "make check-gpu     test it on the GPUs of this machine (CHECK='ops parity': parts of it); make CUDA=1 bundle: a tarball"
 	@echo "make tests         build the tests only; tests/run.sh build/cpu unit runs one suite"
 	@echo "make check-layers format tidy clean"
 	@echo "settings: SAN=1 (sanitizers, build/cpu-san)  V=1 (show commands)  CFLAGS='-O2 -g'  FUZZ_SECONDS=60"

@@ -356,6 +356,7 @@ static struct instance_setup make_setup(const struct options *o, const struct wo
     int32_t batch = (int32_t)o->batch;
     struct instance_setup setup = {.limits = {batch, (int32_t)o->max_batch_tokens, (int32_t)len, batch, 0},
                                    .kv_bytes = o->kv_cache_bytes,
+                                   .kv_whole = true,
                                    .threads = (int32_t)o->threads,
                                    .progress = (int32_t)o->progress,
                                    .device = (int32_t)o->device,

@@ -22,27 +22,30 @@ static int visible_devices(void)
 }
 
 /* Behind a count of GPUs in a message: what the batch system or the user let this rank see. */
-static const char *visible_note(char *text, size_t bytes)
+static void visible_note(char *text, size_t bytes)
 {
     const char *value = options_environment("CUDA_VISIBLE_DEVICES");
-    (void)snprintf(text, bytes, value != NULL ? ", CUDA_VISIBLE_DEVICES is \"%.80s\"" : "", value);
-    return text;
+    text[0] = '\0';
+    if (value != NULL)
+        (void)snprintf(text, bytes, ", CUDA_VISIBLE_DEVICES is \"%.80s\"", value);
 }
 
-/* The lowest rank that sees no device, or n_ranks. */
-static int first_without(const struct world *w)
+/* The lowest rank that sees no device, or n_ranks; *any: does a rank see one? */
+static int first_without(const struct world *w, bool *any)
 {
-    int mine = visible_devices() > 0 ? w->n_ranks : w->rank, lowest = 0;
-    MPI_CHECK(MPI_Allreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, w->comm));
-    return lowest;
+    bool sees = visible_devices() > 0;
+    int mine[2] = {sees ? w->n_ranks : w->rank, sees ? 0 : 1}, lowest[2];
+    MPI_CHECK(MPI_Allreduce(mine, lowest, 2, MPI_INT, MPI_MIN, w->comm));
+    *any = lowest[1] == 0;
+    return lowest[0];
 }
 
 /* --device auto settles for the CPU: no secret where a GPU was to be expected. Rank 0's view of the environment. */
-static void say_settled(int without, const struct world *w)
+static void say_settled(int without, bool any, const struct world *w)
 {
     char note[128];
     visible_note(note, sizeof note);
-    if (accelerator != NULL && (visible_devices() > 0 || note[0] != '\0'))
+    if (accelerator != NULL && (any || note[0] != '\0'))
         log_warn("computing on the CPU: rank %d of %d sees no GPU%s; --device cpu if that is meant", without,
                  w->n_ranks, without == 0 ? note : "");
 }
@@ -159,14 +162,15 @@ int device_check(enum device_choice choice, struct err *e)
 int device_open(const struct ops **ops, struct queue *q, enum device_choice choice, enum dtype weights, int n_threads,
                 struct world *w, struct err *e)
 {
-    int without = first_without(w);
-    bool found = without == w->n_ranks;
-    *ops = choice != DEVICE_CPU && accelerator != NULL && (found || choice == DEVICE_CUDA) ? accelerator : &ops_cpu;
+    bool any = false;
+    int without = choice != DEVICE_CPU ? first_without(w, &any) : 0; /* else no driver is woken */
+    bool wanted = choice == DEVICE_CUDA || (choice == DEVICE_AUTO && without == w->n_ranks);
+    *ops = wanted && accelerator != NULL ? accelerator : &ops_cpu;
     if (device_check(choice, e) != 0)
         return -1;
     if (*ops == &ops_cpu) {
         if (choice == DEVICE_AUTO)
-            say_settled(without, w);
+            say_settled(without, any, w);
         return (*ops)->open(q, 0, weights, n_threads, e);
     }
     int device = choose(w, e);

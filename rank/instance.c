@@ -49,7 +49,8 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
         log_warn("%d threads on the %d core%s that rank 0 may use: see mpirun --bind-to none or --map-by",
                  i->q.n_threads, w->n_cpus, w->n_cpus == 1 ? "" : "s");
     shard_make(&shard, m, w->rank, w->n_ranks);
-    (void)fit_check(m, &shard, setup->dummy ? NULL : c, &setup->limits, w, i->ops, &i->q, setup->kv_bytes, e);
+    (void)fit_check(m, &shard, setup->dummy ? NULL : c, &setup->limits, w, i->ops, &i->q,
+                    setup->kv_whole != 0 && setup->kv_bytes < 0 ? INT64_MAX : setup->kv_bytes, e);
     fatal_agree(w, e);
     (void)network_open(&i->network, m, &shard, setup->dummy ? NULL : c, i->ops, &i->q, e);
     fatal_agree(w, e);

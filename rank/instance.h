@@ -10,6 +10,7 @@
 struct instance_setup {
     struct limits limits; /* n_blocks: wanted; instance_open reduces it to what fits */
     int64_t kv_bytes;     /* of a rank; -1: half of what is free */
+    int32_t kv_whole;     /* fewer blocks than wanted will not do: known before loading */
     int32_t threads;      /* of a rank; -1: its share of the cores */
     int32_t progress;     /* enum progress_mode */
     int32_t dummy;        /* weights are noise, there is no checkpoint */

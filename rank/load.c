@@ -62,7 +62,8 @@ struct loader {
 
 #define STATUS_BYTES     64 /* keeps the block that follows aligned */
 #define BUS_TEST_BYTES   ((size_t)1 << 30)
-#define BUS_TEST_WARM_UP 4 /* copies */
+#define BUS_TEST_COPIES  1024 /* at most, where weights are small */
+#define BUS_TEST_WARM_UP 4    /* copies */
 
 static unsigned char *slot(const struct loader *l, int node_rank, int round)
 {
@@ -113,6 +114,15 @@ static bool copy_round(struct loader *l, int round, const struct world *w, struc
     return true;
 }
 
+/* A device's driver would take new pages one by one while it pins them; all threads at once are quicker, and the pages then
+ * lie near the cores that read into them. */
+static void touch_pages(const struct loader *l, unsigned char *own, size_t bytes)
+{
+#pragma omp parallel for num_threads(l->q->n_threads) schedule(static)
+    for (size_t at = 0; at < bytes; at += 4096)
+        own[at] = 0;
+}
+
 static void open_window(struct loader *l, const struct world *w)
 {
     unsigned char *own = NULL;
@@ -129,6 +139,9 @@ static void open_window(struct loader *l, const struct world *w)
     bool in_a_row = true;
     for (int i = 0; i < w->n_node_ranks; i++)
         in_a_row = in_a_row && l->base[i] == l->base[0] + (size_t)i * bytes_of_rank;
+    if (l->ops->async != NULL)
+        touch_pages(l, own, bytes_of_rank);
+    MPI_CHECK(MPI_Barrier(w->node));
     if (l->ops->async != NULL && in_a_row)
         l->registered = l->ops->async->host_register(l->q, l->base[0], (size_t)w->n_node_ranks * bytes_of_rank);
     if (l->ops->async != NULL && !l->registered)
@@ -143,8 +156,8 @@ static void close_window(struct loader *l)
     MPI_CHECK(MPI_Win_free(&l->window));
 }
 
-/* Bytes per second from this rank's slots to its device while all ranks of the node copy: what loading is judged by. The
- * target is the largest weight, not loaded yet; 0 where a rank holds none. */
+/* Bytes per second from this rank's slots to its device while all ranks of the node copy: what loading is judged by. 1 GiB,
+ * less where weights are small. The target is the largest weight, not loaded yet; 0 where a rank holds none. */
 static double measure_bus(const struct loader *l, const struct world *w)
 {
     const struct weight *to = NULL;
@@ -156,12 +169,13 @@ static double measure_bus(const struct loader *l, const struct world *w)
         }
     bytes = bytes < l->plan->max_block_bytes ? bytes : l->plan->max_block_bytes;
     size_t n = bytes > 0 ? BUS_TEST_BYTES / bytes : 0;
+    n = n < BUS_TEST_COPIES ? n : BUS_TEST_COPIES;
     for (int i = 0; to != NULL && i < BUS_TEST_WARM_UP; i++)
         l->ops->upload(l->q, to->data, bytes, slot(l, w->node_rank, i), bytes, bytes, 1);
     l->ops->wait(l->q);
     MPI_CHECK(MPI_Barrier(w->node));
     double started = seconds_now();
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; to != NULL && i < n; i++)
         l->ops->upload(l->q, to->data, bytes, slot(l, w->node_rank, (int)(i % READER_SLOTS)), bytes, bytes, 1);
     l->ops->wait(l->q);
     return (double)n * (double)bytes / (seconds_now() - started);

@@ -30,7 +30,7 @@ int load_share_headers(struct model_config *m, struct checkpoint *c, struct worl
 
 /* Fill the network's weights from the checkpoint. Collective over the node: a failure on one rank ends the reading on all
  * ranks of its node after the same block; the caller agrees afterwards. with_bus (equal on all ranks): measure the way to
- * the device first, with 1 GiB a rank. */
+ * the device first, with up to 1 GiB a rank. */
 int load_weights(struct network *n, const struct checkpoint *c, struct world *w, const struct ops *ops, struct queue *q,
                  enum progress_mode progress, bool with_bus, struct load_stats *stats, struct err *e);
 

@@ -22,7 +22,7 @@ cat >"$out/run.sh" <<'END'
 #!/bin/sh
 # ./run.sh lockstep ARGUMENTS, ./run.sh check, or any other command with the libraries found. Under mpirun too.
 here=$(cd "$(dirname "$0")" && pwd)
-export LD_LIBRARY_PATH="$here/lib:/usr/local/cuda/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" PATH="$here/bin:$PATH"
+export LD_LIBRARY_PATH="$here/lib:/usr/local/cuda/lib64:/usr/local/cuda/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" PATH="$here/bin:$PATH"
 case ${1:-} in
 check) cd "$here" && exec scripts/check-gpu.sh bin ;;
 *) exec "$@" ;;

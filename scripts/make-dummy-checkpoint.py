@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write a checkpoint folder of arbitrary finite weights for a config.json, fast: to measure loading without a real model.
 
-    scripts/make-dummy-checkpoint.py scripts/configs/llama-3-8b.json DIR [--shard-bytes 5000000000] [--jobs 8]
+    scripts/make-dummy-checkpoint.py scripts/configs/llama-3-8b.json DIR [--shard-bytes 5000000000] [--jobs 16]
 
 DIR gets config.json, model-0000i-of-0000n.safetensors and the index, names and shapes as Hugging Face has them (Llama,
 GPT-J, OPT). The bytes are one block of 64 MiB over and over: every 16-bit number has a random sign and mantissa and an
@@ -118,7 +118,7 @@ def main():
     parser.add_argument("config")
     parser.add_argument("dir")
     parser.add_argument("--shard-bytes", type=int, default=5_000_000_000)
-    parser.add_argument("--jobs", type=int, default=min(8, os.cpu_count() or 1), help="processes that write")
+    parser.add_argument("--jobs", type=int, default=min(16, os.cpu_count() or 1), help="processes that write")
     o = parser.parse_args()
     with open(o.config) as f:
         config = json.load(f)

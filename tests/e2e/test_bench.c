@@ -142,6 +142,34 @@ static void refused(const char *what, const char *const *arguments)
     process_free(&p);
 }
 
+/* Said with the numbers, before anything is taken: some 8 TB of weights. */
+static void too_large(void)
+{
+    static const char config[] =
+        "{\"model_type\": \"llama\", \"vocab_size\": 1000, \"hidden_size\": 16384, \"intermediate_size\": 65536, "
+        "\"num_hidden_layers\": 1000, \"num_attention_heads\": 128, \"max_position_embeddings\": 64, \"torch_dtype\": "
+        "\"bfloat16\"}";
+    char dir[256], path[300];
+    struct process_setup setup = {.ranks = 2};
+    struct process p;
+    files_make_dir(dir);
+    files_write(dir, "config.json", config, strlen(config));
+    (void)snprintf(path, sizeof path, "%s/config.json", dir);
+    case_begin("bench refuses a model that does not fit");
+    process_run(&p, &setup, (const char *[]){"bench", "--config", path, "--load-format", "dummy", NULL});
+    const char *line = p.text[PROCESS_ERR];
+    case_check(p.status == ERR_MEMORY && process_count_lines(line) == 1 && p.bytes[PROCESS_OUT] == 0, "status %d: %s",
+               p.status, line);
+    case_check(strstr(line, "needed on this host: ") != NULL && strstr(line, " of weights + ") != NULL &&
+                   strstr(line, " of working memory + ") != NULL && strstr(line, " for keys and values (") != NULL &&
+                   strstr(line, " GiB are free") != NULL,
+               "the numbers are not in: %s", line);
+    case_check(p.seconds < 5 || process_sanitized(), "%.1f s", p.seconds);
+    case_end();
+    process_free(&p);
+    files_remove_dir(dir);
+}
+
 int main(void)
 {
     measures(1, false);
@@ -172,5 +200,6 @@ int main(void)
     models_fixture(dir, "gpt2-3h");
     refused("more tokens than positions", (const char *[]){"bench", "--model", dir, "--n-prompt", "20000", NULL});
     files_remove_dir(dir);
+    too_large();
     return cases_done();
 }
