@@ -42,6 +42,11 @@ count() {
     echo "$3: $1 passed, $2 failed, $4"
 }
 
+# Tests of operations leave out a GPU that they cannot see: then nothing was tested.
+used_device() {
+    [ "$device" = cpu ] || grep -q '^ok .*cuda' "$1"
+}
+
 # run NAME SECONDS COMMAND...: a program that prints TAP
 run() {
     local log=$logs/${1// /-}.log started=$SECONDS name=$1 good bad status
@@ -118,7 +123,7 @@ sanitize() {
         timeout -k 5 "$limit" "$sanitizer" --tool "$tool" --error-exitcode 99 $options "$build/tests/ops/test_$test" >"$log" 2>&1
         status=$?
         found=$(grep -cE '^========= .*(Invalid |Race |hazard|Barrier error|Misaligned|Program hit)' "$log")
-        if [ $status = 0 ]; then
+        if [ $status = 0 ] && used_device "$log"; then
             count 1 0 "$tool $test" "$((SECONDS - started)) s, $(grep -h SUMMARY "$log" | tail -1)"
         elif [ $status = 124 ] && [ "$tool" != memcheck ] && [ "$found" = 0 ]; then
             count 0 0 "$tool $test" "not over in $limit s, nothing found so far"
@@ -147,6 +152,7 @@ if wants ops; then
     for test in "$build"/tests/ops/test_*; do
         case $test in *.o | *.d) continue ;; esac
         run "ops ${test##*/test_}" 300 "$test"
+        used_device "$logs/ops-${test##*/test_}.log" || count 0 1 "ops ${test##*/test_}" "no test ran on a GPU"
     done
 fi
 if wants parity; then
