@@ -38,7 +38,11 @@ PROGRAM := $(BUILD)/lockstep
 
 # A test is tests/<kind>/test_*.c, found here and registered nowhere else.
 TEST_SRC := $(wildcard tests/unit/test_*.c tests/ops/test_*.c tests/spmd/test_*.c tests/parity/test_*.c \
-              tests/fail/test_*.c tests/e2e/test_*.c $(if $(filter 1,$(CUDA)),tests/gpu/test_*.c))
+              tests/fail/test_*.c tests/e2e/test_*.c tests/soak/test_*.c tests/gpu/test_*.c)
+# The two ways to run a decode step are compared on GPUs only.
+ifneq ($(CUDA),1)
+TEST_SRC := $(filter-out tests/gpu/test_persistent.c,$(TEST_SRC))
+endif
 TEST_BIN := $(TEST_SRC:%.c=$(BUILD)/%)
 TEST_LIB := $(patsubst %,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 
@@ -55,7 +59,7 @@ help:
 	@echo "make check         install what is missing, build, run every test (under 15 minutes on 2 cores)"
 	@echo "make bench-cpu     decode speed of a 1-billion-parameter model beside the read bandwidth"
 	@echo "make CUDA=1        build build/cuda/lockstep, the GPU backend beside the CPU's (ARCH='80 90a')"
-	@echo "make check-gpu     test it on the GPUs of this machine; make CUDA=1 bundle: a tarball to take elsewhere"
+	@echo "make check-gpu     test it on the GPUs of this machine (CHECK='ops parity': parts of it); make CUDA=1 bundle: a tarball"
 	@echo "make tests         build the tests only; tests/run.sh build/cpu unit runs one suite"
 	@echo "make check-layers format tidy clean"
 	@echo "settings: SAN=1 (sanitizers, build/cpu-san)  V=1 (show commands)  CFLAGS='-O2 -g'  FUZZ_SECONDS=60"
@@ -124,13 +128,13 @@ compile-cuda:
 	@if [ -x "$${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]; then $(MAKE) --no-print-directory CUDA=1 ARCH=90a all tests; \
 	  else echo "compile-cuda: left out, there is no nvcc here"; fi
 
-# Operations and models on the GPUs of this machine; without nvcc the same through scripts/bundle.sh.
+# Everything on the GPUs of this machine (CHECK="ops parity": sections); without nvcc the same through scripts/bundle.sh.
 check-gpu:
 	@$(MAKE) --no-print-directory CUDA=1 all tests
 	@scripts/check-gpu.sh build/cuda
 
 # One tarball with the program, the tests and what they need, for machines without a package registry.
-bundle: all $(filter $(BUILD)/tests/ops/% $(BUILD)/tests/gpu/% $(BUILD)/tests/parity/%,$(TEST_BIN))
+bundle: all $(filter $(BUILD)/tests/ops/% $(BUILD)/tests/parity/% $(BUILD)/tests/gpu/% $(BUILD)/tests/soak/%,$(TEST_BIN))
 	@scripts/bundle.sh $(BUILD)
 
 bench-cpu: deps

@@ -21,7 +21,7 @@ void log_open(bool speaks, bool verbose)
 static void say(const char *head, const char *format, va_list args)
 {
     char line[1024];
-    int n = snprintf(line, sizeof line, "lockstep: %s: ", head);
+    int n = snprintf(line, sizeof line, "lockstep: %s%s", head, head[0] != '\0' ? ": " : "");
     n += vsnprintf(line + n, sizeof line - (size_t)n - 1, format, args);
     if (n > (int)sizeof line - 2)
         n = (int)sizeof line - 2;
@@ -35,6 +35,15 @@ void log_warn(const char *format, ...)
     va_start(args, format);
     if (state.speaks)
         say("warning", format, args);
+    va_end(args);
+}
+
+void log_note(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    if (state.speaks)
+        say("", format, args);
     va_end(args);
 }
 

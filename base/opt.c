@@ -173,6 +173,11 @@ void options_settle_openmp(char **argv)
     (void)execv(path, argv);
 }
 
+const char *options_environment(const char *name)
+{
+    return getenv(name);
+}
+
 /* NULL: the command has no such option. */
 static const struct opt *find(enum command command, const char *name, size_t length)
 {

@@ -46,6 +46,10 @@ int options_parse(struct options *o, int argc, char **argv, struct err *e);
  * this when it is loaded, so the program is executed once more, with the same arguments. Returns if that fails. */
 void options_settle_openmp(char **argv);
 
+/* A variable that steers a library below us (CUDA_VISIBLE_DEVICES, NCCL_P2P_DISABLE): to go along with it and to name it
+ * in messages. NULL: not set. */
+const char *options_environment(const char *name);
+
 /* Print the overview (COMMAND_HELP) or one subcommand's page to standard output. */
 void options_help(enum command command);
 

@@ -101,10 +101,15 @@ struct sampled {
     float top_logprob[SAMPLING_MAX_TOP];
 };
 
+/* How a device reaches the memory of another one of its host. */
+enum peer_link { PEER_UNKNOWN, PEER_NONE, PEER_PCIE, PEER_NVLINK, PEER_KINDS };
+
 /* What a device adds whose operations go on after they return. */
 struct async_ops {
     /* A name that no other device of the host has, and what it is: "0000:1a:00.0", "NVIDIA H200". */
     void (*identify)(struct queue *q, char *id, char *model, size_t bytes);
+    /* The way to another one, by its id. PEER_UNKNOWN: this process does not see that one. */
+    enum peer_link (*peer_link)(struct queue *q, const char *id);
 
     /* Host memory that copies reach at full speed and without waiting: zeroed; NULL (and queue.err) when there is none. */
     void *(*host_alloc)(struct queue *q, size_t bytes);

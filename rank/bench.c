@@ -1,4 +1,5 @@
-/* rank/bench.c - see bench.h: from options to workloads, everything measured in order. */
+/* rank/bench.c - see bench.h: from options to workloads, everything measured in order. Loading is measured by the way when
+ * there is a checkpoint. */
 #include "rank/bench.h"
 #include "base/clock.h"
 #include "base/json.h"
@@ -111,9 +112,16 @@ static int check_unused(const struct options *o, struct err *e)
         return ERR(e, ERR_USAGE, "--batch belongs to --n-gen and --latency, and neither is measured");
     if (o->n_gen == 0 && o->n_depth != 0)
         return ERR(e, ERR_USAGE, "--n-depth belongs to --n-gen, which is 0");
-    if (o->n_prompt == 0 && o->n_gen == 0 && o->latency == NULL && o->throughput == NULL)
+    if (o->n_prompt != 0 || o->n_gen != 0 || o->latency != NULL || o->throughput != NULL)
+        return 0;
+    if (o->load_format == LOAD_DUMMY)
+        return ERR(
+            e, ERR_USAGE,
+            "nothing to measure: nothing is loaded, --n-prompt and --n-gen are 0, --latency and --throughput are "
+            "not given");
+    if (o->profile)
         return ERR(e, ERR_USAGE,
-                   "nothing to measure: --n-prompt and --n-gen are 0, --latency and --throughput are not given");
+                   "--profile belongs to --n-prompt, --n-gen, --latency and --throughput, and none is measured");
     return 0;
 }
 
@@ -179,10 +187,12 @@ static struct instance_setup make_setup(const struct options *o, const struct wo
     }
     struct instance_setup setup = {.limits = {seqs, (int32_t)o->max_batch_tokens, (int32_t)len, seqs, 0},
                                    .kv_bytes = o->kv_cache_bytes,
+                                   .kv_whole = work[WORK_THROUGHPUT].n_seqs == 0,
                                    .threads = (int32_t)o->threads,
                                    .progress = (int32_t)o->progress,
                                    .device = (int32_t)o->device,
                                    .step = (int32_t)o->step,
+                                   .with_bus = true,
                                    .dummy = o->load_format == LOAD_DUMMY,
                                    .dummy_seed = 1};
     int64_t blocks = (int64_t)seqs * limits_blocks_per_slot(&setup.limits);

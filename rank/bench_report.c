@@ -189,6 +189,28 @@ static void print_phases(const char *name, enum phase_part part, const struct ph
     printf("  %-26s %12.1f us %5.1f %%\n", "host gap", 1e6 * host_gap(p), 100 * host_gap(p) / p->wall);
 }
 
+static void print_load(const struct load_report *r)
+{
+    if (r->bytes_read <= 0)
+        return;
+    printf("load %.2f GB in %.2f s: %.1f GB/s together, %.1f GB/s on the slowest device", r->bytes_read / 1e9,
+           r->seconds, r->bytes_read / 1e9 / r->seconds, r->device_rate / 1e9);
+    if (r->bus_rate > 0)
+        printf(", %.0f %% of the %.1f GB/s from pinned memory, all ranks at once", 100 * r->bus_share,
+               r->bus_rate / 1e9);
+    printf("; at most %.2f GiB of host memory a rank\n", r->peak_host_bytes / (1 << 30));
+}
+
+static void print_head(const struct figures *f)
+{
+    bool any = false;
+    for (int k = 0; k < N_WORKLOADS; k++)
+        any = any || f->work[k].n_seqs > 0;
+    if (any)
+        printf("%-28s %12s %24s   median of %d after %d warm-up%s\n", "test", "tokens/s", "lowest .. highest",
+               f->repetitions, f->warmups, f->warmups == 1 ? "" : "s");
+}
+
 void report_table(const struct world *w, const struct instance *i, const struct figures *f)
 {
     static void (*const print[N_WORKLOADS])(const struct figures *, const char *) = {print_pp, print_tg, print_latency,
@@ -199,8 +221,9 @@ void report_table(const struct world *w, const struct instance *i, const struct 
            i->q.n_threads, i->q.n_threads == 1 ? "" : "s");
     if (f->ready_seconds >= 0)
         printf(", ready %.2f s after exec", f->ready_seconds);
-    printf("\n%-28s %12s %24s   median of %d after %d warm-up%s\n", "test", "tokens/s", "lowest .. highest",
-           f->repetitions, f->warmups, f->warmups == 1 ? "" : "s");
+    (void)putchar('\n');
+    print_load(&i->load);
+    print_head(f);
     for (int k = 0; k < N_WORKLOADS; k++) {
         workload_name(&f->work[k], (enum workload_kind)k, name[k], sizeof name[k]);
         if (f->work[k].n_seqs > 0)
@@ -236,6 +259,20 @@ static json_t *json_mean(const struct figures *f, enum workload_kind kind, doubl
 static void put(json_t *object, const char *key, json_t *value)
 {
     (void)json_object_set_new(object, key, value);
+}
+
+static void put_load(json_t *root, const struct load_report *r)
+{
+    if (r->bytes_read <= 0)
+        return;
+    json_t *load = json_pack("{s:f, s:f, s:f, s:f, s:f}", "bytes_read", r->bytes_read, "bytes_held", r->bytes_held,
+                             "seconds", r->seconds, "slowest_device_bytes_per_second", r->device_rate,
+                             "peak_host_bytes_per_rank", r->peak_host_bytes);
+    if (r->bus_rate > 0) {
+        put(load, "host_to_device_bytes_per_second", json_real(r->bus_rate));
+        put(load, "share_of_host_to_device", json_real(r->bus_share));
+    }
+    put(root, "load", load);
 }
 
 static void put_pp(json_t *root, const struct figures *f)
@@ -342,6 +379,7 @@ void report_json(const struct world *w, const struct instance *i, const struct f
                   dtype_name(i->network.config.dtype), "weight_bytes", f->weight_bytes, "read_bytes_per_second",
                   f->read_rate, "repetitions", f->repetitions, "warmup", f->warmups);
     put(root, "ready_seconds", f->ready_seconds >= 0 ? json_real(f->ready_seconds) : json_null());
+    put_load(root, &i->load);
     put(root, "n_prompt", json_integer(f->work[WORK_PP].n_prompt));
     put(root, "n_gen", json_integer(f->work[WORK_TG].n_steps));
     put(root, "n_depth", json_integer(f->work[WORK_TG].n_prompt));

@@ -2,7 +2,11 @@
 #include "rank/device.h"
 #include "base/log.h"
 #include "rank/fatal.h"
+#include "rank/numa.h"
+#include "rank/places.h"
 
+#include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,65 +16,140 @@ static const struct ops *const accelerator = &ops_cuda;
 static const struct ops *const accelerator = NULL; /* this build has none */
 #endif
 
-/* One line of the table of who computes where. Flat: gathered. */
-struct place {
-    char host[64], id[64], model[64];
-    int device;
-};
-
 static int visible_devices(void)
 {
     return accelerator != NULL ? accelerator->n_devices() : 0;
 }
 
-/* Do all ranks see a device? */
-static bool all_have_one(const struct world *w)
+/* Behind a count of GPUs in a message: what the batch system or the user let this rank see. */
+static void visible_note(char *text, size_t bytes)
 {
-    int mine = visible_devices(), least = 0;
-    MPI_CHECK(MPI_Allreduce(&mine, &least, 1, MPI_INT, MPI_MIN, w->comm));
-    return least > 0;
+    const char *value = options_environment("CUDA_VISIBLE_DEVICES");
+    text[0] = '\0';
+    if (value != NULL)
+        (void)snprintf(text, bytes, ", CUDA_VISIBLE_DEVICES is \"%.80s\"", value);
+}
+
+/* The lowest rank that sees no device, or n_ranks; *any: does a rank see one? */
+static int first_without(const struct world *w, bool *any)
+{
+    bool sees = visible_devices() > 0;
+    int mine[2] = {sees ? w->n_ranks : w->rank, sees ? 0 : 1}, lowest[2];
+    MPI_CHECK(MPI_Allreduce(mine, lowest, 2, MPI_INT, MPI_MIN, w->comm));
+    *any = lowest[1] == 0;
+    return lowest[0];
+}
+
+/* --device auto settles for the CPU: no secret where a GPU was to be expected. Rank 0's view of the environment. */
+static void say_settled(int without, bool any, const struct world *w)
+{
+    char note[128];
+    visible_note(note, sizeof note);
+    if (accelerator != NULL && (any || note[0] != '\0'))
+        log_warn("computing on the CPU: rank %d of %d sees no GPU%s; --device cpu if that is meant", without,
+                 w->n_ranks, without == 0 ? note : "");
 }
 
 /* Batch systems give a rank either all GPUs of the node or the one that is its own. */
 static int choose(const struct world *w, struct err *e)
 {
+    char note[128];
     int n = visible_devices();
+    visible_note(note, sizeof note);
+    if (n == 0)
+        return ERR(e, ERR_DEVICE, "--device cuda: no GPU is visible on %s%s", w->host, note);
     if (n >= w->n_node_ranks)
         return w->node_rank;
     if (n == 1)
         return 0;
-    return ERR(e, ERR_DEVICE, "%d ranks on this host, but %d GPUs are visible: start one rank a GPU, or --device cpu",
-               w->n_node_ranks, n);
+    return ERR(e, ERR_DEVICE, "%d ranks on this host, but %d GPUs are visible%s: start one rank a GPU, or --device cpu",
+               w->n_node_ranks, n, note);
 }
 
-static void check_places(const struct place *place, int n, struct err *e)
+/* This rank's line, as far as it knows it by itself. */
+static void describe(struct place *p, const struct ops *ops, struct queue *q, int device, const struct world *w,
+                     const struct err *e)
 {
-    for (int a = 0; a < n; a++)
-        for (int b = a + 1; b < n; b++)
-            if (place[a].id[0] != '\0' && strcmp(place[a].id, place[b].id) == 0 &&
-                strcmp(place[a].host, place[b].host) == 0)
-                ERR(e, ERR_DEVICE, "ranks %d and %d have the same GPU %s of %s: start one rank a GPU, or --device cpu",
-                    a, b, place[a].id, place[a].host);
+    const char *visible = options_environment("CUDA_VISIBLE_DEVICES");
+    cpu_set_t cpus;
+    memset(p, 0, sizeof *p);
+    memcpy(p->host, w->host, sizeof p->host);
+    p->device = device;
+    p->numa = -1;
+    (void)snprintf(p->visible, sizeof p->visible, "%s", visible != NULL ? visible : "");
+    if (sched_getaffinity(0, sizeof cpus, &cpus) == 0)
+        p->cpu_nodes = numa_of_cpus("/sys", &cpus);
+    if (e->code != ERR_NONE)
+        return;
+    ops->async->identify(q, p->id, p->model, sizeof p->id);
+    p->numa = numa_of_device("/sys", p->id);
+}
+
+/* Fill in how this rank's device reaches the others. link: [n_ranks] scratch. */
+static void find_links(struct place *all, enum peer_link *link, const struct ops *ops, struct queue *q,
+                       const struct world *w)
+{
+    const struct place *mine = &all[w->rank];
+    for (int r = 0; r < w->n_ranks; r++) {
+        bool both = r != w->rank && mine->id[0] != '\0' && all[r].id[0] != '\0' && strcmp(mine->host, all[r].host) == 0;
+        link[r] = both ? ops->async->peer_link(q, all[r].id) : PEER_UNKNOWN;
+    }
+    places_link(all, w->n_ranks, w->rank, link);
+}
+
+static void share_place(struct place *all, const struct world *w)
+{
+    MPI_CHECK(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all, sizeof *all, MPI_BYTE, w->comm));
+}
+
+/* A line a rank, or for many ranks one line; then the ranks whose cores are far from their GPU. */
+static void say_places(const struct place *all, int n)
+{
+    char text[600];
+    if (n > PLACES_MAX_ROWS) {
+        places_summary(text, sizeof text, all, n);
+        log_note("%s", text);
+    }
+    for (int r = -1; r < n; r++) {
+        places_row(text, sizeof text, all, n, r);
+        if (n <= PLACES_MAX_ROWS)
+            log_note("%s", text);
+        else
+            log_info("%s", text);
+    }
+    places_far(text, sizeof text, all, n);
+    if (text[0] != '\0')
+        log_warn("rank %s: all cores are on other NUMA nodes than the GPU, which slows loading and launches: see "
+                 "mpirun --map-by numa, or --bind-to none",
+                 text);
 }
 
 /* Everybody learns who computes where, to refuse a GPU that two ranks share, and rank 0 to tell. */
-static void compare_places(const struct ops *ops, struct queue *q, int device, const struct world *w, struct err *e)
+static void compare_places(const struct ops *ops, struct queue *q, int device, struct world *w, struct err *e)
 {
-    struct place mine = {.device = device}, *all = calloc((size_t)w->n_ranks, sizeof *all);
-    if (all == NULL)
+    struct place *all = calloc((size_t)w->n_ranks, sizeof *all);
+    enum peer_link *link = calloc((size_t)w->n_ranks, sizeof *link);
+    int ready = all != NULL && link != NULL, all_ready = 0;
+    if (!ready)
         ERR(e, ERR_MEMORY, "device table: cannot allocate memory");
-    memcpy(mine.host, w->host, sizeof mine.host);
-    if (e->code == ERR_NONE)
-        ops->async->identify(q, mine.id, mine.model, sizeof mine.id);
-    int ready = all != NULL, all_ready = 0;
     MPI_CHECK(MPI_Allreduce(&ready, &all_ready, 1, MPI_INT, MPI_MIN, w->comm));
-    if (all_ready && all != NULL) { /* the second follows from the first */
-        MPI_CHECK(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, w->comm));
-        check_places(all, w->n_ranks, e);
+    if (all_ready && all != NULL && link != NULL) { /* the last two follow from the first */
+        describe(&all[w->rank], ops, q, device, w, e);
+        share_place(all, w);
+        find_links(all, link, ops, q, w);
+        share_place(all, w);
+        w->n_hosts = places_n_hosts(all, w->n_ranks);
+        w->gpus_apart = places_apart(all, w->n_ranks);
+        bool complete = true;
         for (int r = 0; r < w->n_ranks; r++)
-            log_info("rank %d: %s, GPU %d, %s, %s", r, all[r].host, all[r].device, all[r].id, all[r].model);
+            complete = complete && all[r].id[0] != '\0';
+        if (e->code == ERR_NONE && places_check(all, w->n_ranks, e) == 0 && complete)
+            say_places(all, w->n_ranks);
     }
+    if (e->code == ERR_NONE && q->err.code != ERR_NONE)
+        *e = q->err;
     free(all);
+    free(link);
 }
 
 int device_check(enum device_choice choice, struct err *e)
@@ -81,18 +160,21 @@ int device_check(enum device_choice choice, struct err *e)
 }
 
 int device_open(const struct ops **ops, struct queue *q, enum device_choice choice, enum dtype weights, int n_threads,
-                const struct world *w, struct err *e)
+                struct world *w, struct err *e)
 {
-    bool found = all_have_one(w);
-    *ops = choice != DEVICE_CPU && accelerator != NULL && (found || choice == DEVICE_CUDA) ? accelerator : &ops_cpu;
+    bool any = false;
+    int without = choice != DEVICE_CPU ? first_without(w, &any) : 0; /* else no driver is woken */
+    bool wanted = choice == DEVICE_CUDA || (choice == DEVICE_AUTO && without == w->n_ranks);
+    *ops = wanted && accelerator != NULL ? accelerator : &ops_cpu;
     if (device_check(choice, e) != 0)
         return -1;
-    if (*ops == &ops_cpu)
+    if (*ops == &ops_cpu) {
+        if (choice == DEVICE_AUTO)
+            say_settled(without, any, w);
         return (*ops)->open(q, 0, weights, n_threads, e);
-    int device = -1;
-    if (visible_devices() == 0)
-        ERR(e, ERR_DEVICE, "--device cuda: no GPU is visible on %s", w->host);
-    else if ((device = choose(w, e)) >= 0)
+    }
+    int device = choose(w, e);
+    if (device >= 0)
         (void)(*ops)->open(q, device, weights, n_threads, e);
     compare_places(*ops, q, device, w, e);
     return e->code == ERR_NONE ? 0 : -1;

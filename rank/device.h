@@ -10,9 +10,10 @@
 int device_check(enum device_choice choice, struct err *e);
 
 /* Choose the backend (DEVICE_AUTO: GPUs when every rank sees one) and open a queue on the rank's device of it: the GPU
- * with the rank's number on its node, or the only one that is visible. Two ranks on one GPU are refused. Collective;
+ * with the rank's number on its node, or the only one that is visible. Two ranks on one GPU are refused. On GPUs, rank 0
+ * shows who computes where (rank/places.h), and w learns of hosts and of GPUs that do not reach each other. Collective;
  * after a failure the ranks still have to agree. */
 int device_open(const struct ops **ops, struct queue *q, enum device_choice choice, enum dtype weights, int n_threads,
-                const struct world *w, struct err *e);
+                struct world *w, struct err *e);
 
 #endif

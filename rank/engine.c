@@ -108,6 +108,44 @@ static void open_sampler(struct engine *g)
     s->scratch = take(g, (size_t)l->max_logit_rows, g->ops->sample_scratch_bytes(s->vocab));
 }
 
+static void take_all(struct engine *g, struct err *e)
+{
+    open_activations(g);
+    open_ints(g, e);
+    open_logits(g, e);
+    open_sampler(g);
+}
+
+/* Stand in for ops->alloc: the queue's impl points to a sum. */
+static void *add_up(struct queue *q, size_t bytes)
+{
+    *(size_t *)q->impl += (bytes + 511) / 512 * 512;
+    return NULL;
+}
+
+static void *no_host_memory(struct queue *q, size_t bytes)
+{
+    (void)q;
+    (void)bytes;
+    return NULL;
+}
+
+size_t engine_bytes(struct network *n, const struct limits *l, int n_ranks, const struct ops *ops, enum dtype act,
+                    struct err *e)
+{
+    const struct async_ops nothing = {.host_alloc = no_host_memory};
+    struct ops counting = *ops;
+    size_t sum = 0;
+    struct queue q = {.act = act, .impl = &sum};
+    struct engine g = {.network = n, .ops = &counting, .q = &q, .comm.n_ranks = n_ranks, .limits = *l};
+    counting.alloc = add_up;
+    counting.async = &nothing;
+    take_all(&g, e);
+    free(g.gather_n);
+    free(g.vocab_begin);
+    return sum;
+}
+
 int engine_open(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
                 struct queue *q, enum step_choice choice, struct err *e)
 {
@@ -124,10 +162,7 @@ int engine_open(struct engine *g, struct world *w, struct network *n, const stru
     if (ops->async == NULL && w->n_ranks > 1 && (int64_t)l->max_logit_rows * n->config.vocab > INT_MAX)
         return ERR(e, ERR_UNSUPPORTED, "%d rows of %d logits exceed MPI's int counts: lower --max-batch",
                    l->max_logit_rows, n->config.vocab);
-    open_activations(g);
-    open_ints(g, e);
-    open_logits(g, e);
-    open_sampler(g);
+    take_all(g, e);
     if (q->err.code != ERR_NONE)
         ERR(e, q->err.code, "working memory for %d tokens a step, %d sequences of %d tokens: %s", l->max_batch_tokens,
             l->max_seqs, l->max_len, q->err.text);

@@ -75,6 +75,11 @@ int engine_open(struct engine *g, struct world *w, struct network *n, const stru
 /* Collective. */
 void engine_close(struct engine *g);
 
+/* Device memory that engine_open would take, but for NCCL's own, that of recorded steps and the persistent step's words (a
+ * few MiB). n: config and shard are set. Local. */
+size_t engine_bytes(struct network *n, const struct limits *l, int n_ranks, const struct ops *ops, enum dtype act,
+                    struct err *e);
+
 /* How many steps may be submitted before the first one's results are taken: 1 where a step is done at once. */
 int engine_flights(const struct engine *g);
 

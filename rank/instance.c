@@ -9,16 +9,22 @@
 
 #define MIB (1024.0 * 1024.0)
 
-static void say_weights(const struct instance *i, const struct world *w, bool dummy)
+static void say_weights(const struct instance *i, bool dummy)
 {
-    unsigned long long mine = i->load.bytes_read, all = 0;
-    MPI_CHECK(MPI_Allreduce(&mine, &all, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, w->comm));
-    if (dummy)
-        log_info("weights: noise, %.1f MiB on rank 0", (double)weight_map_bytes(&i->network.map) / MIB);
-    else
-        log_info("weights: %.1f MiB on rank 0; all ranks read %.1f MiB in %.3f s, %.0f MiB/s",
-                 (double)weight_map_bytes(&i->network.map) / MIB, (double)all / MIB, i->load.seconds,
-                 (double)all / MIB / (i->load.seconds > 0 ? i->load.seconds : 1));
+    const struct load_report *r = &i->load;
+    double mine = (double)weight_map_bytes(&i->network.map) / MIB;
+    if (dummy) {
+        log_info("weights: noise, %.1f MiB on rank 0", mine);
+        return;
+    }
+    log_info("weights: %.1f MiB on rank 0; all ranks read %.1f MiB in %.3f s, %.0f MiB/s", mine, r->bytes_read / MIB,
+             r->seconds, r->bytes_read / MIB / (r->seconds > 0 ? r->seconds : 1));
+    if (r->bus_rate > 0)
+        log_info(
+            "weights: %.1f GB/s on the slowest device, %.0f %% of the %.1f GB/s that pinned memory reaches with all "
+            "ranks at once",
+            r->device_rate / 1e9, 100 * r->bus_share, r->bus_rate / 1e9);
+    log_info("host memory: at most %.1f MiB resident in any rank", r->peak_host_bytes / MIB);
 }
 
 static void say_memory(const struct instance *i, const struct limits *l)
@@ -43,19 +49,23 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
         log_warn("%d threads on the %d core%s that rank 0 may use: see mpirun --bind-to none or --map-by",
                  i->q.n_threads, w->n_cpus, w->n_cpus == 1 ? "" : "s");
     shard_make(&shard, m, w->rank, w->n_ranks);
-    (void)fit_weights(m, &shard, setup->dummy ? NULL : c, w, i->ops, &i->q, e);
+    (void)fit_check(m, &shard, setup->dummy ? NULL : c, &setup->limits, w, i->ops, &i->q,
+                    setup->kv_whole != 0 && setup->kv_bytes < 0 ? INT64_MAX : setup->kv_bytes, e);
     fatal_agree(w, e);
     (void)network_open(&i->network, m, &shard, setup->dummy ? NULL : c, i->ops, &i->q, e);
     fatal_agree(w, e);
+    struct load_stats stats = {0};
     ops_range_begin(i->ops, "load", (int64_t)weight_map_bytes(&i->network.map));
     if (setup->dummy)
         load_dummy(&i->network, i->ops, &i->q, setup->dummy_seed);
     else
-        (void)load_weights(&i->network, c, w, i->ops, &i->q, (enum progress_mode)setup->progress, &i->load, e);
+        (void)load_weights(&i->network, c, w, i->ops, &i->q, (enum progress_mode)setup->progress, setup->with_bus != 0,
+                           &stats, e);
     ops_range_end(i->ops);
     fatal_agree(w, e);
     checkpoint_close(c);
-    say_weights(i, w, setup->dummy != 0);
+    load_report(&i->network, &stats, w, &i->load);
+    say_weights(i, setup->dummy != 0);
     (void)fit_kv(&setup->limits, m, &shard, w, i->ops, &i->q, setup->kv_bytes, e);
     fatal_agree(w, e);
     (void)network_open_kv(&i->network, setup->limits.n_blocks, i->ops, &i->q, e);

@@ -10,11 +10,13 @@
 struct instance_setup {
     struct limits limits; /* n_blocks: wanted; instance_open reduces it to what fits */
     int64_t kv_bytes;     /* of a rank; -1: half of what is free */
+    int32_t kv_whole;     /* fewer blocks than wanted will not do: known before loading */
     int32_t threads;      /* of a rank; -1: its share of the cores */
     int32_t progress;     /* enum progress_mode */
     int32_t dummy;        /* weights are noise, there is no checkpoint */
     int32_t device;       /* enum device_choice */
     int32_t step;         /* enum step_choice */
+    int32_t with_bus;     /* measure the way to the device before loading */
     uint64_t dummy_seed;
 };
 
@@ -23,7 +25,7 @@ struct instance {
     struct queue q;
     struct network network;
     struct engine engine;
-    struct load_stats load;
+    struct load_report load;
 };
 
 /* Collective. Rank 0 has *m and (unless dummy) *c; they are shared with all ranks, and c is closed. A failure on any rank

@@ -1,20 +1,19 @@
-/* rank/load.c - see load.h, and partition/read_plan.h for the blocks.
+/* rank/load.c - see load.h, partition/read_plan.h for the blocks and rank/reader.h for their reading.
  *
- * Round i of the reading: rank r of the node reads block i * n + r into its own half of a shared-memory window, a barrier,
- * then every rank takes its slices out of all n blocks. Two halves a rank, so that one barrier a round suffices: a half is
- * read into again two rounds later, after a barrier that everybody enters only when done with it. */
+ * Round i: every rank of the node has read one block into slot i % READER_SLOTS of its part of a shared-memory window; after
+ * a barrier each takes its slices out of the blocks of all. Before the barrier each waits until it has copied what it took
+ * two rounds ago, so behind it the slots of that round may be read into again: while the device copies from two rounds,
+ * the threads of the reader are two rounds ahead, and no barrier stops them. */
 #include "rank/load.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "rank/fatal.h"
+#include "rank/reader.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Broadcast an array whose length only rank 0 knows; the others allocate. */
 static int share_array(void *array, size_t bytes, struct world *w, struct err *e)
@@ -47,150 +46,176 @@ int load_share_headers(struct model_config *m, struct checkpoint *c, struct worl
     return 0;
 }
 
-struct reader {
+struct loader {
     const struct checkpoint *c;
     const struct read_plan *plan;
     struct network *network;
     const struct ops *ops;
     struct queue *q;
     struct progress progress;
-    int fd, file; /* the file that is open; -1: none */
+    struct reader reader;
     MPI_Win window;
-    size_t half_bytes;    /* of one half: a status word, then the block */
-    unsigned char **base; /* [n_node_ranks] start of each rank's two halves */
+    size_t slot_bytes;    /* of one slot: a status word, then the block */
+    unsigned char **base; /* [n_node_ranks] start of each rank's slots */
     bool registered;      /* with the device, for copies at full speed */
-    struct load_stats *stats;
 };
 
-#define STATUS_BYTES    64 /* keeps the block that follows aligned */
-#define MAX_PIECES      8
-#define MIN_PIECE_BYTES ((size_t)1 << 20)
+#define STATUS_BYTES     64 /* keeps the block that follows aligned */
+#define BUS_TEST_BYTES   ((size_t)1 << 30)
+#define BUS_TEST_COPIES  1024 /* at most, where weights are small */
+#define BUS_TEST_WARM_UP 4    /* copies */
 
-static unsigned char *half(const struct reader *r, int node_rank, int round)
+static unsigned char *slot(const struct loader *l, int node_rank, int round)
 {
-    return r->base[node_rank] + (size_t)(round & 1) * r->half_bytes;
-}
-
-static int open_file(struct reader *r, int file, struct err *e)
-{
-    char path[sizeof r->c->dir + 300];
-    if (r->file == file)
-        return 0;
-    if (r->fd >= 0)
-        (void)close(r->fd);
-    (void)snprintf(path, sizeof path, "%s/%s", r->c->dir, checkpoint_file_name(r->c, file));
-    r->file = file;
-    r->fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (r->fd < 0)
-        return ERR(e, ERR_IO, "%s: cannot open: %s", path, strerror(errno));
-    return 0;
-}
-
-/* A stretch of a block that one thread reads. */
-struct piece {
-    size_t begin, end, done;
-    int error; /* errno; 0 with done < end: the file is shorter */
-};
-
-static void read_piece(struct piece *p, int fd, unsigned char *to, uint64_t offset)
-{
-    for (p->done = p->begin; p->done < p->end;) {
-        ssize_t n = pread(fd, to + p->done, p->end - p->done, (off_t)(offset + p->done));
-        if (n < 0 && errno == EINTR)
-            continue;
-        p->error = n < 0 ? errno : 0;
-        if (n <= 0)
-            return;
-        p->done += (size_t)n;
-    }
-}
-
-/* With several threads where the bytes then go to a device: one is slower than the bus. */
-static int read_block(struct reader *r, int block, unsigned char *to, struct err *e)
-{
-    const struct read_block *b = &r->plan->block[block];
-    struct piece piece[MAX_PIECES] = {{0}};
-    if (open_file(r, b->file, e) != 0)
-        return -1;
-    int most = r->ops->async != NULL ? (int)(b->bytes / MIN_PIECE_BYTES) + 1 : 1;
-    int n = most < MAX_PIECES ? most : MAX_PIECES;
-    n = n < r->q->n_threads ? n : r->q->n_threads;
-    for (int i = 0; i < n; i++) {
-        piece[i].begin = b->bytes / (size_t)n * (size_t)i;
-        piece[i].end = i + 1 < n ? b->bytes / (size_t)n * (size_t)(i + 1) : b->bytes;
-    }
-#pragma omp parallel for num_threads(n) schedule(static, 1)
-    for (int i = 0; i < n; i++)
-        read_piece(&piece[i], r->fd, to, b->offset);
-    for (int i = 0; i < n; i++) {
-        const struct piece *p = &piece[i];
-        r->stats->bytes_read += p->done - p->begin;
-        if (p->done < p->end)
-            return ERR(e, ERR_IO, "%s/%s: read at byte %llu: %s, expected %zu more bytes", r->c->dir,
-                       checkpoint_file_name(r->c, b->file), (unsigned long long)(b->offset + p->done),
-                       p->error != 0 ? strerror(p->error) : "end of file", b->bytes - p->done);
-    }
-    return 0;
+    return l->base[node_rank] + (size_t)(round % READER_SLOTS) * l->slot_bytes;
 }
 
 static void place(void *context, int slot, int64_t dst_row, int64_t dst_col, const void *src, int64_t src_ld,
                   int64_t rows, int64_t cols, bool transpose)
 {
-    struct reader *r = context;
-    const struct weight *w = &r->network->weight[slot];
+    struct loader *l = context;
+    const struct weight *w = &l->network->weight[slot];
     size_t size = dtype_bytes(w->type), ld = (size_t)w->cols;
     char *dst = (char *)w->data + ((size_t)dst_row * ld + (size_t)dst_col) * size;
     if (transpose)
-        r->ops->upload_transposed(r->q, dst, ld, src, (size_t)src_ld, (size_t)rows, (size_t)cols, w->type);
+        l->ops->upload_transposed(l->q, dst, ld, src, (size_t)src_ld, (size_t)rows, (size_t)cols, w->type);
     else
-        r->ops->upload(r->q, dst, ld * size, src, (size_t)src_ld * size, (size_t)cols * size, (size_t)rows);
+        l->ops->upload(l->q, dst, ld * size, src, (size_t)src_ld * size, (size_t)cols * size, (size_t)rows);
+}
+
+/* Until what was taken out of the blocks two rounds before this one is on the device. */
+static void wait_for_copies(struct loader *l, int round)
+{
+    if (l->ops->async != NULL && round >= 2)
+        l->ops->async->wait_mark(l->q, round & 1);
 }
 
 /* Returns false when a rank of the node has failed: all of them see the same status words after the barrier. */
-static bool read_round(struct reader *r, int round, const struct world *w, struct err *e)
+static bool copy_round(struct loader *l, int round, const struct world *w, struct err *e)
 {
-    int n = w->n_node_ranks, mine = round * n + w->node_rank;
-    unsigned char *own = half(r, w->node_rank, round);
-    if (e->code == ERR_NONE && mine < r->plan->n_blocks)
-        (void)read_block(r, mine, own + STATUS_BYTES, e);
-    own[0] = e->code != ERR_NONE;
-    r->ops->wait(r->q); /* for the copies out of the round before: their half may be read into after the barrier */
-    MPI_CHECK(MPI_Win_sync(r->window));
+    int n = w->n_node_ranks, first = round * n;
+    if (e->code == ERR_NONE && first + w->node_rank < l->plan->n_blocks)
+        (void)reader_wait(&l->reader, round, e);
+    slot(l, w->node_rank, round)[0] = e->code != ERR_NONE;
+    wait_for_copies(l, round);
+    MPI_CHECK(MPI_Win_sync(l->window));
     MPI_CHECK(MPI_Barrier(w->node));
-    MPI_CHECK(MPI_Win_sync(r->window));
+    MPI_CHECK(MPI_Win_sync(l->window));
     bool failed = false;
     for (int i = 0; i < n; i++)
-        failed = failed || half(r, i, round)[0] != 0;
-    for (int i = 0; i < n && !failed && round * n + i < r->plan->n_blocks; i++)
-        read_plan_scatter(r->plan, &r->network->map, r->c, round * n + i, half(r, i, round) + STATUS_BYTES, place, r);
-    return !failed;
+        failed = failed || slot(l, i, round)[0] != 0;
+    if (failed)
+        return false;
+    reader_release(&l->reader, round - 1);
+    for (int i = 0; i < n && first + i < l->plan->n_blocks; i++)
+        read_plan_scatter(l->plan, &l->network->map, l->c, first + i, slot(l, i, round) + STATUS_BYTES, place, l);
+    if (l->ops->async != NULL)
+        l->ops->async->mark(l->q, round & 1);
+    return true;
 }
 
-static void open_window(struct reader *r, const struct world *w)
+/* A device's driver would take new pages one by one while it pins them; all threads at once are quicker, and the pages then
+ * lie near the cores that read into them. */
+static void touch_pages(const struct loader *l, unsigned char *own, size_t bytes)
+{
+#pragma omp parallel for num_threads(l->q->n_threads) schedule(static)
+    for (size_t at = 0; at < bytes; at += 4096)
+        own[at] = 0;
+}
+
+static void open_window(struct loader *l, const struct world *w)
 {
     unsigned char *own = NULL;
-    r->half_bytes = (STATUS_BYTES + r->plan->max_block_bytes + 4095) / 4096 * 4096;
-    MPI_CHECK(MPI_Win_allocate_shared((MPI_Aint)(2 * r->half_bytes), 1, MPI_INFO_NULL, w->node, &own, &r->window));
-    MPI_CHECK(MPI_Win_lock_all(MPI_MODE_NOCHECK, r->window));
+    l->slot_bytes = (STATUS_BYTES + l->plan->max_block_bytes + 4095) / 4096 * 4096;
+    size_t bytes_of_rank = READER_SLOTS * l->slot_bytes;
+    MPI_CHECK(MPI_Win_allocate_shared((MPI_Aint)bytes_of_rank, 1, MPI_INFO_NULL, w->node, &own, &l->window));
+    MPI_CHECK(MPI_Win_lock_all(MPI_MODE_NOCHECK, l->window));
     for (int i = 0; i < w->n_node_ranks; i++) {
         MPI_Aint bytes = 0;
         int unit = 0;
-        MPI_CHECK(MPI_Win_shared_query(r->window, i, &bytes, &unit, (void *)&r->base[i]));
+        MPI_CHECK(MPI_Win_shared_query(l->window, i, &bytes, &unit, (void *)&l->base[i]));
     }
     /* MPI lays the ranks' parts one after the other unless told otherwise. */
     bool in_a_row = true;
     for (int i = 0; i < w->n_node_ranks; i++)
-        in_a_row = in_a_row && r->base[i] == r->base[0] + (size_t)i * 2 * r->half_bytes;
-    if (r->ops->async != NULL && in_a_row)
-        r->registered = r->ops->async->host_register(r->q, r->base[0], (size_t)w->n_node_ranks * 2 * r->half_bytes);
+        in_a_row = in_a_row && l->base[i] == l->base[0] + (size_t)i * bytes_of_rank;
+    if (l->ops->async != NULL)
+        touch_pages(l, own, bytes_of_rank);
+    MPI_CHECK(MPI_Barrier(w->node));
+    if (l->ops->async != NULL && in_a_row)
+        l->registered = l->ops->async->host_register(l->q, l->base[0], (size_t)w->n_node_ranks * bytes_of_rank);
+    if (l->ops->async != NULL && !l->registered)
+        log_warn("the memory that weights are copied from cannot be pinned: loading is slower");
 }
 
-static void close_window(struct reader *r)
+static void close_window(struct loader *l)
 {
-    if (r->registered)
-        r->ops->async->host_unregister(r->q, r->base[0]);
-    MPI_CHECK(MPI_Win_unlock_all(r->window));
-    MPI_CHECK(MPI_Win_free(&r->window));
+    if (l->registered)
+        l->ops->async->host_unregister(l->q, l->base[0]);
+    MPI_CHECK(MPI_Win_unlock_all(l->window));
+    MPI_CHECK(MPI_Win_free(&l->window));
+}
+
+/* Bytes per second from this rank's slots to its device while all ranks of the node copy: what loading is judged by. 1 GiB,
+ * less where weights are small. The target is the largest weight, not loaded yet; 0 where a rank holds none. */
+static double measure_bus(const struct loader *l, const struct world *w)
+{
+    const struct weight *to = NULL;
+    size_t bytes = 0;
+    for (int i = 0; i < l->network->map.n_slots; i++)
+        if (weight_slot_bytes(&l->network->map.slot[i]) > bytes) {
+            to = &l->network->weight[i];
+            bytes = weight_slot_bytes(&l->network->map.slot[i]);
+        }
+    bytes = bytes < l->plan->max_block_bytes ? bytes : l->plan->max_block_bytes;
+    size_t n = bytes > 0 ? BUS_TEST_BYTES / bytes : 0;
+    n = n < BUS_TEST_COPIES ? n : BUS_TEST_COPIES;
+    for (int i = 0; to != NULL && i < BUS_TEST_WARM_UP; i++)
+        l->ops->upload(l->q, to->data, bytes, slot(l, w->node_rank, i), bytes, bytes, 1);
+    l->ops->wait(l->q);
+    MPI_CHECK(MPI_Barrier(w->node));
+    double started = seconds_now();
+    for (size_t i = 0; to != NULL && i < n; i++)
+        l->ops->upload(l->q, to->data, bytes, slot(l, w->node_rank, (int)(i % READER_SLOTS)), bytes, bytes, 1);
+    l->ops->wait(l->q);
+    return (double)n * (double)bytes / (seconds_now() - started);
+}
+
+/* The process's largest resident memory so far (VmHWM: the page cache is none of it); 0 if it cannot be read. */
+static double peak_host_bytes(void)
+{
+    unsigned long long kib = 0;
+    char line[128];
+    FILE *f = fopen("/proc/self/status", "re");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL)
+        if (sscanf(line, "VmHWM: %llu kB", &kib) == 1)
+            break;
+    if (f != NULL)
+        (void)fclose(f);
+    return 1024.0 * (double)kib;
+}
+
+/* Threads that read: one where the main thread copies with the others, all but one where a device copies. */
+static int n_readers(const struct loader *l)
+{
+    return l->ops->async == NULL || l->q->n_threads < 3 ? 1 : l->q->n_threads - 1;
+}
+
+static void copy_rounds(struct loader *l, const struct world *w, struct err *e)
+{
+    unsigned char *bytes[READER_SLOTS];
+    int n = w->n_node_ranks, rounds = (l->plan->n_blocks + n - 1) / n;
+    uint64_t done = 0;
+    for (int i = 0; i < READER_SLOTS; i++)
+        bytes[i] = slot(l, w->node_rank, i) + STATUS_BYTES;
+    (void)reader_open(&l->reader, l->c, l->plan, w->node_rank, n, bytes, n_readers(l), e);
+    for (int round = 0; round < rounds && copy_round(l, round, w, e); round++) {
+        for (int b = round * n; b < (round + 1) * n && b < l->plan->n_blocks; b++)
+            done += l->plan->block[b].bytes;
+        progress_update(&l->progress, done, NULL);
+    }
+    l->ops->wait(l->q);
+    reader_close(&l->reader);
 }
 
 static void warn_unknown(const struct weight_map *whole, const struct model_config *m, const struct checkpoint *c)
@@ -203,12 +228,12 @@ static void warn_unknown(const struct weight_map *whole, const struct model_conf
 }
 
 int load_weights(struct network *n, const struct checkpoint *c, struct world *w, const struct ops *ops, struct queue *q,
-                 enum progress_mode progress, struct load_stats *stats, struct err *e)
+                 enum progress_mode progress, bool with_bus, struct load_stats *stats, struct err *e)
 {
     struct read_plan plan = {0};
     struct weight_map whole = {0};
     struct shard one;
-    struct reader r = {.c = c, .plan = &plan, .network = n, .ops = ops, .q = q, .fd = -1, .file = -1, .stats = stats};
+    struct loader l = {.c = c, .plan = &plan, .network = n, .ops = ops, .q = q};
     double started = seconds_now();
     *stats = (struct load_stats){0};
     shard_make(&one, &n->config, 0, 1);
@@ -216,30 +241,47 @@ int load_weights(struct network *n, const struct checkpoint *c, struct world *w,
         (void)read_plan_build(&plan, c, &whole, READ_PLAN_BLOCK_BYTES, e);
     if (e->code == ERR_NONE)
         warn_unknown(&whole, &n->config, c);
-    r.base = err_calloc(e, (size_t)w->n_node_ranks, sizeof *r.base, "window table");
+    l.base = err_calloc(e, (size_t)w->n_node_ranks, sizeof *l.base, "window table");
     fatal_agree(w, e);
 
-    open_window(&r, w);
-    progress_open(&r.progress, w->rank == 0 ? progress : PROGRESS_NEVER, "loading", "B", plan.bytes);
-    int rounds = (plan.n_blocks + w->n_node_ranks - 1) / w->n_node_ranks;
-    uint64_t done = 0;
-    for (int round = 0; round < rounds && read_round(&r, round, w, e); round++) {
-        for (int b = round * w->n_node_ranks; b < (round + 1) * w->n_node_ranks && b < plan.n_blocks; b++)
-            done += plan.block[b].bytes;
-        progress_update(&r.progress, done, NULL);
-    }
-    progress_close(&r.progress);
-    ops->wait(q);
+    open_window(&l, w);
+    double before = seconds_now();
+    if (with_bus && ops->async != NULL)
+        stats->bus_rate = measure_bus(&l, w);
+    started += seconds_now() - before;
+    progress_open(&l.progress, w->rank == 0 ? progress : PROGRESS_NEVER, "loading", "B", plan.bytes);
+    copy_rounds(&l, w, e);
+    progress_close(&l.progress);
+    stats->bytes_read = l.reader.bytes_read;
+    stats->seconds = seconds_now() - started;
+    stats->peak_host_bytes = peak_host_bytes();
     if (q->err.code != ERR_NONE)
         ERR(e, q->err.code, "%s", q->err.text);
-    close_window(&r);
-    if (r.fd >= 0)
-        (void)close(r.fd);
-    free(r.base);
+    close_window(&l);
+    free(l.base);
     read_plan_free(&plan);
     weight_map_free(&whole);
-    stats->seconds = seconds_now() - started;
     return e->code == ERR_NONE ? 0 : -1;
+}
+
+void load_report(const struct network *n, const struct load_stats *stats, const struct world *w, struct load_report *r)
+{
+    double held = (double)weight_map_bytes(&n->map), rate = stats->seconds > 0 ? held / stats->seconds : 0;
+    double sums[2] = {(double)stats->bytes_read, held}, sum[2];
+    /* Ranks that hold nothing have no rate. Lowest values as highest negatives: one reduction. */
+    double highest[5] = {stats->seconds, stats->peak_host_bytes, held > 0 ? -rate : -INFINITY,
+                         held > 0 ? -stats->bus_rate : -INFINITY,
+                         stats->bus_rate > 0 ? -rate / stats->bus_rate : -INFINITY};
+    double all[5];
+    MPI_CHECK(MPI_Allreduce(sums, sum, 2, MPI_DOUBLE, MPI_SUM, w->comm));
+    MPI_CHECK(MPI_Allreduce(highest, all, 5, MPI_DOUBLE, MPI_MAX, w->comm));
+    *r = (struct load_report){.bytes_read = sum[0],
+                              .bytes_held = sum[1],
+                              .seconds = all[0],
+                              .peak_host_bytes = all[1],
+                              .device_rate = -all[2],
+                              .bus_rate = -all[3],
+                              .bus_share = -all[3] > 0 ? -all[4] : 0};
 }
 
 /* Matrices get the variance 1/inputs, so that activations keep their size through any depth; norms are around 1. */

@@ -5,6 +5,7 @@
 #include "base/err.h"
 
 #include <mpi.h>
+#include <stdbool.h>
 
 struct world {
     MPI_Comm comm; /* all ranks */
@@ -13,6 +14,8 @@ struct world {
     int n_cpus;    /* cores of this rank's affinity mask */
     int n_threads; /* the share of these cores that is this rank's when node mates have them too; >= 1 */
     char host[64];
+    int n_hosts;     /* equal on all ranks; counted by device_open when GPUs compute, else 0 */
+    bool gpus_apart; /* found there too: two ranks' GPUs in one host do not reach each other's memory */
 };
 
 /* MPI_Init (FUNNELED), errors returned instead of fatal, node communicator, host name, cores. Collective. */

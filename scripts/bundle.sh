@@ -1,26 +1,29 @@
 #!/bin/sh
-# One tarball for machines without a package registry: program, tests of operations and models, their data, and the shared
-# libraries that are neither the system's nor CUDA's. Usage: scripts/bundle.sh BUILD_DIR; makes BUILD_DIR/bundle and
-# BUILD_DIR/bundle.tar.gz. There: ./run.sh lockstep ..., ./run.sh check.
+# One tarball for machines without a package registry: program, what scripts/check-gpu.sh runs, their data, and the shared
+# libraries that are neither the system's nor CUDA's (MPI, CUDA and NCCL are the machine's).
+# Usage: scripts/bundle.sh BUILD_DIR; makes BUILD_DIR/bundle and BUILD_DIR/bundle.tar.gz. There: ./run.sh lockstep ..., ./run.sh check.
 set -eu
 build=$1
 out=$build/bundle
 rm -rf "$out"
-mkdir -p "$out/bin/tests/ops" "$out/bin/tests/gpu" "$out/bin/tests/parity" "$out/lib" "$out/tests/parity" "$out/scripts"
+mkdir -p "$out/bin/tests/ops" "$out/bin/tests/parity" "$out/bin/tests/gpu" "$out/bin/tests/soak" "$out/lib" \
+    "$out/tests/parity" "$out/scripts" "$out/demo"
 cp "$build/lockstep" "$out/bin/"
-for test in ops/norm ops/embed ops/sample ops/attention ops/matmul ops/memory gpu/persistent parity/parity; do
+for test in ops/norm ops/embed ops/sample ops/attention ops/matmul ops/memory gpu/persistent parity/parity gpu/same_tokens \
+    soak/soak; do
     cp "$build/tests/${test%/*}/test_${test#*/}" "$out/bin/tests/${test%/*}/"
 done
 find "$out/bin" -type f -exec strip --strip-debug {} +
 cp -r tests/parity/fixtures "$out/tests/parity/"
-cp -r scripts/check-gpu.sh scripts/bench-gpu.sh scripts/configs "$out/scripts/"
+cp -r demo/lockstep-stories "$out/demo/"
+cp -r scripts/check-gpu.sh scripts/bench-gpu.sh scripts/make-dummy-checkpoint.py scripts/configs "$out/scripts/"
 ldd "$out"/bin/lockstep "$out"/bin/tests/*/test_* | sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p' | sort -u |
     grep -E '/lib(jansson|pcre2-8|utf8proc|cmocka|gomp|cudart)\.' | while read -r library; do cp -L "$library" "$out/lib/"; done
 cat >"$out/run.sh" <<'END'
 #!/bin/sh
 # ./run.sh lockstep ARGUMENTS, ./run.sh check, or any other command with the libraries found. Under mpirun too.
 here=$(cd "$(dirname "$0")" && pwd)
-export LD_LIBRARY_PATH="$here/lib:/usr/local/cuda/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" PATH="$here/bin:$PATH"
+export LD_LIBRARY_PATH="$here/lib:/usr/local/cuda/lib64:/usr/local/cuda/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" PATH="$here/bin:$PATH"
 case ${1:-} in
 check) cd "$here" && exec scripts/check-gpu.sh bin ;;
 *) exec "$@" ;;

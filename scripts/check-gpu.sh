@@ -1,18 +1,55 @@
 #!/usr/bin/env bash
-# Test the CUDA build on the GPUs of this machine: operations, then models on 1, 2, 3 and 4 ranks, as many as there are
-# GPUs. Usage: scripts/check-gpu.sh BUILD_DIR, in the folder that has tests/. Ends with "N passed, M failed".
+# Test the CUDA build on the GPUs of this machine. Usage: scripts/check-gpu.sh BUILD_DIR, in the folder that has tests/ and
+# demo/. Ends with "N passed, M failed". CHECK="ops parity" runs only these sections:
+#   start      who computes where is shown, CUDA_VISIBLE_DEVICES is obeyed, what cannot be is refused by name, no P2P works
+#   ops        every operation, every type, odd sizes, guard words, poison
+#   persistent every logit of decode steps as one operation, against the separate operations
+#   parity     every fixture on 1, 2, 3 and 4 ranks, as many as there are GPUs
+#   tokens     the demo in float32: the CPU's tokens, greedy and sampled, on as many ranks
+#   sanitizer  compute-sanitizer on the tests of operations: memcheck on all; racecheck and synccheck where they end in time.
+#              (initcheck would see nothing: all device memory is zeroed; unwritten results are the tests' poison)
+#   soak       SOAK_SECONDS (600) of mixed work on all GPUs; memory ends as it began
+# Settings: RANKS="1 4" (of persistent, parity, tokens and soak), MEMCHECK, RACECHECK, SYNCCHECK (names of tests),
+# SANITIZER_SECONDS (a test's limit). DEVICE=cpu RANKS="1 2" tries this script itself where there is no GPU: then without
+# start, persistent and sanitizer.
 set -u
 build=$1
+device=${DEVICE:-cuda}
 logs=$build/gpu-logs
 mkdir -p "$logs"
 export CMOCKA_MESSAGE_OUTPUT=TAP OMPI_MCA_btl=self,vader OMPI_MCA_pml=ob1 OMPI_MCA_btl_vader_single_copy_mechanism=none
+export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_rmaps_base_oversubscribe=1
+export LOCKSTEP_BINARY=$build/lockstep
 [ "$(id -u)" = 0 ] && export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-gpus=$(nvidia-smi -L | grep -c '^GPU')
-[ "$gpus" -gt 0 ] || { echo "check-gpu: no GPU here"; exit 1; }
+gpus=0
+[ "$device" = cuda ] && gpus=$(nvidia-smi -L | grep -c '^GPU')
+[ "$device" = cpu ] || [ "$gpus" -gt 0 ] || { echo "check-gpu: no GPU here"; exit 1; }
+ranks=${RANKS:-$(seq -s ' ' "$((gpus < 4 ? gpus : 4))")}
+most=0
+for n in $ranks; do [ "$n" -gt "$most" ] && most=$n; done
+[ "$most" -gt 0 ] || { echo "check-gpu: RANKS is needed with DEVICE=cpu"; exit 1; }
+[ "$device" = cpu ] || [ "$most" -le "$gpus" ] || { echo "check-gpu: $most ranks, $gpus GPUs"; exit 1; }
 passed=0
 failed=0
 
-# run NAME SECONDS COMMAND...
+wants() {
+    case " ${CHECK:-start ops persistent parity tokens sanitizer soak} " in *" $1 "*) return 0 ;; esac
+    return 1
+}
+
+# count GOOD BAD NAME REMARK
+count() {
+    passed=$((passed + $1))
+    failed=$((failed + $2))
+    echo "$3: $1 passed, $2 failed, $4"
+}
+
+# Tests of operations leave out a GPU that they cannot see: then nothing was tested.
+used_device() {
+    [ "$device" = cpu ] || grep -q '^ok .*cuda' "$1"
+}
+
+# run NAME SECONDS COMMAND...: a program that prints TAP
 run() {
     local log=$logs/${1// /-}.log started=$SECONDS name=$1 good bad status
     timeout -k 5 "$2" "${@:3}" >"$log" 2>&1
@@ -21,21 +58,116 @@ run() {
     bad=$(grep -c '^not ok ' "$log")
     [ $status != 0 ] && [ "$bad" = 0 ] && bad=1
     [ "$good" = 0 ] && bad=1
-    passed=$((passed + good))
-    failed=$((failed + bad))
-    echo "$name: $good passed, $bad failed, status $status, $((SECONDS - started)) s"
-    [ "$bad" = 0 ] || { grep -n -A2 '^not ok ' "$log" | head -${SHOW:-12}; tail -2 "$log"; }
+    count "$good" "$bad" "$name" "status $status, $((SECONDS - started)) s$(grep -h '^# .* runs, ' "$log" | sed 's/^#/;/' | tr -d '\n')"
+    [ "$bad" = 0 ] || { grep -n -A2 '^not ok ' "$log" | head -"${SHOW:-12}"; tail -2 "$log"; }
 }
 
-for test in "$build"/tests/ops/test_*; do
-    case $test in *.o | *.d) continue ;; esac
-    run "ops ${test##*/test_}" 300 "$test"
-done
-for n in 1 2 3 4; do
-    [ $n -le "$gpus" ] || break
-    run "persistent step on $n" 300 mpirun -q --bind-to none -n $n "$build/tests/gpu/test_persistent"
-    run "parity on $n" 400 mpirun -q --bind-to none -n $n "$build/tests/parity/test_parity" "" cuda
-done
+# expect NAME STATUS PATTERN COMMAND...: how a start ends, and a line of what it says
+expect() {
+    local log=$logs/${1// /-}.log name=$1 want=$2 pattern=$3 status
+    shift 3
+    timeout -k 5 120 "$@" >"$log" 2>&1
+    status=$?
+    if [ $status = "$want" ] && grep -qE "$pattern" "$log"; then
+        count 1 0 "$name" "$(grep -m1 -E "$pattern" "$log")"
+    else
+        count 0 1 "$name" "status $status, expected $want and \"$pattern\""
+        tail -5 "$log"
+    fi
+}
+
+# story RANKS [VARIABLE=VALUE...]: the demo's, on GPUs
+story() {
+    local n=$1
+    shift
+    echo env "$@" mpirun -q -n "$n" "$build/lockstep" generate --model demo/lockstep-stories --prompt Once --max-tokens 8 \
+        --temperature 0 --device cuda --verbose
+}
+
+check_start() {
+    local uuid n
+    uuid=$(nvidia-smi -L | sed -n '1s/.*UUID: \(GPU-[^)]*\)).*/\1/p')
+    expect "start without GPUs" 7 'no GPU is visible on .*, CUDA_VISIBLE_DEVICES is ""$' $(story 1 CUDA_VISIBLE_DEVICES=)
+    expect "start with an unknown GPU" 7 'CUDA_VISIBLE_DEVICES is "GPU-nonsense"$' $(story 1 CUDA_VISIBLE_DEVICES=GPU-nonsense)
+    expect "start by uuid" 0 '^lockstep: +0  .* [0-9A-Fa-f:]+\.0 ' $(story 1 CUDA_VISIBLE_DEVICES="$uuid")
+    expect "start of two on one GPU" 7 'ranks 0 and 1 have the same GPU .*CUDA_VISIBLE_DEVICES being "0" and "0"' \
+        $(story 2 CUDA_VISIBLE_DEVICES=0)
+    for n in $ranks; do
+        expect "start on $n, the table" 0 "^lockstep: +$((n - 1))  .* [0-9A-Fa-f]+:[0-9A-Fa-f]+:[0-9A-Fa-f]+\.0 " \
+            $(story "$n")
+    done
+    [ "$gpus" -gt 1 ] || return 0
+    expect "start, the second GPU by its number" 0 '^lockstep: +0  ' $(story 1 CUDA_VISIBLE_DEVICES=1)
+    expect "start with symmetric memory" 0 'NCCL [0-9.]+: symmetric memory for sums of up to' $(story 2)
+    expect "start without P2P" 0 'NCCL [0-9.]+: P2P is switched off' $(story 2 NCCL_P2P_DISABLE=1)
+    expect "start without windows" 0 'NCCL [0-9.]+: no symmetric memory here' $(story 2 NCCL_WIN_ENABLE=0)
+    [ "$gpus" -lt 3 ] ||
+        expect "start of three on two GPUs" 7 'but 2 GPUs are visible, CUDA_VISIBLE_DEVICES is "0,1"' \
+            $(story 3 CUDA_VISIBLE_DEVICES=0,1)
+    # The way that NCCL's sums take changes no token of a greedy story.
+    $(story 2) --step separate 2>/dev/null >"$logs/with-p2p"
+    NCCL_P2P_DISABLE=1 $(story 2) --step separate 2>/dev/null >"$logs/without-p2p"
+    if [ -s "$logs/with-p2p" ] && cmp "$logs/with-p2p" "$logs/without-p2p"; then
+        count 1 0 "the same story without P2P" "$(wc -c <"$logs/with-p2p") bytes"
+    else
+        count 0 1 "the same story without P2P" "see $logs/with-p2p and without-p2p"
+    fi
+}
+
+# sanitize TOOL SECONDS TESTS...: a run that is not over in time has failed under memcheck; under the slower tools it says so
+sanitize() {
+    local tool=$1 limit=$2 test log status started found options=
+    shift 2
+    [ "$tool" = memcheck ] && options="--report-api-errors no" # tests ask for memory that they must not get
+    for test in "$@"; do
+        log=$logs/$tool-$test.log
+        started=$SECONDS
+        timeout -k 5 "$limit" "$sanitizer" --tool "$tool" --error-exitcode 99 $options "$build/tests/ops/test_$test" >"$log" 2>&1
+        status=$?
+        found=$(grep -cE '^========= .*(Invalid |Race |hazard|Barrier error|Misaligned|Program hit)' "$log")
+        if [ $status = 0 ] && used_device "$log"; then
+            count 1 0 "$tool $test" "$((SECONDS - started)) s, $(grep -h SUMMARY "$log" | tail -1)"
+        elif [ $status = 124 ] && [ "$tool" != memcheck ] && [ "$found" = 0 ]; then
+            count 0 0 "$tool $test" "not over in $limit s, nothing found so far"
+        else
+            count 0 1 "$tool $test" "status $status, $((SECONDS - started)) s, $found reports in $log"
+            grep -m8 '^=========' "$log"
+            grep -m4 '^not ok ' "$log"
+        fi
+    done
+}
+
+check_sanitizer() {
+    local all=
+    sanitizer=$(command -v compute-sanitizer || echo "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer")
+    [ -x "$sanitizer" ] || { count 0 1 sanitizer "compute-sanitizer is not here: name the other sections in CHECK"; return; }
+    for test in "$build"/tests/ops/test_*; do
+        case $test in *.o | *.d) ;; *) all="$all ${test##*/test_}" ;; esac
+    done
+    sanitize memcheck "${SANITIZER_SECONDS:-300}" ${MEMCHECK-$all}
+    sanitize racecheck "${SANITIZER_SECONDS:-120}" ${RACECHECK-norm embed attention sample}
+    sanitize synccheck "${SANITIZER_SECONDS:-120}" ${SYNCCHECK-matmul attention sample}
+}
+
+[ "$device" = cuda ] && wants start && check_start
+if wants ops; then
+    for test in "$build"/tests/ops/test_*; do
+        case $test in *.o | *.d) continue ;; esac
+        run "ops ${test##*/test_}" 300 "$test"
+        used_device "$logs/ops-${test##*/test_}.log" || count 0 1 "ops ${test##*/test_}" "no test ran on a GPU"
+    done
+fi
+if [ "$device" = cuda ] && wants persistent; then
+    for n in $ranks; do
+        run "persistent step on $n" 300 mpirun -q --bind-to none -n "$n" "$build/tests/gpu/test_persistent"
+    done
+fi
+if wants parity; then
+    for n in $ranks; do run "parity on $n" 550 mpirun -q -n "$n" "$build/tests/parity/test_parity" "" "$device"; done
+fi
+wants tokens && run "tokens" 500 "$build/tests/gpu/test_same_tokens" "$device" "$most"
+[ "$device" = cuda ] && wants sanitizer && check_sanitizer
+wants soak && run "soak on $most" $((${SOAK_SECONDS:-600} + 300)) mpirun -q -n "$most" "$build/tests/soak/test_soak" "$device"
 echo
 echo "$passed passed, $failed failed"
-[ $failed = 0 ]
+[ $failed = 0 ] && [ $passed -gt 0 ]

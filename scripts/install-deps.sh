@@ -3,7 +3,7 @@
 # Usage: scripts/install-deps.sh [build|check]      (default: build)
 set -eu
 build="gcc make pkg-config openmpi-bin libopenmpi-dev libjansson-dev libpcre2-dev libutf8proc-dev"
-check="$build libcmocka-dev python3-minimal clang libclang-rt-dev clang-format procps"
+check="$build libcmocka-dev python3 clang libclang-rt-dev clang-format procps"
 case "${1:-build}" in
 build) want=$build ;;
 check) want=$check ;;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs every test and counts. Each binary prints TAP ("ok 3 - name"); one that crashes or times out counts as a failure
-# of its own. Usage: tests/run.sh BUILD_DIR [all|unit|spmd|parity|fail|e2e|sanitizers|fuzz ...]
+# of its own. Usage: tests/run.sh BUILD_DIR [all|unit|spmd|parity|fail|e2e|soak|sanitizers|fuzz ...]
 # Ends with a line "N passed, M failed".
 set -u
 cd "$(dirname "$0")/.."
@@ -77,6 +77,10 @@ if wants fail; then
 fi
 if wants e2e; then
     for test in $(binaries e2e "$build"); do run "e2e/${test##*/}" 300 "$test"; done
+fi
+if wants soak; then # the GPUs' long checks, short and on the CPU
+    for n in 1 2; do SOAK_SECONDS=4 run "soak on $n ranks" 120 mpirun -q -n $n "$build/tests/soak/test_soak"; done
+    run "the same tokens on 2 ranks" 300 "$build/tests/gpu/test_same_tokens" cpu 2
 fi
 if wants sanitizers; then
     san=$build-san

@@ -21,6 +21,25 @@ void cuda_identify(struct queue *q, char *id, char *model, size_t bytes)
         snprintf(id + n, bytes - n, "/%02x%02x%02x%02x", u[0], u[1], u[2], u[3]);
 }
 
+enum peer_link cuda_peer_link(struct queue *q, const char *id)
+{
+    char address[64];
+    int own = cuda_state(q)->device, other = -1, reaches = 0, atomics = 0;
+    snprintf(address, sizeof address, "%.*s", (int)strcspn(id, "/"), id);
+    if (cudaDeviceGetByPCIBusId(&other, address) != cudaSuccess) {
+        (void)cudaGetLastError(); /* not among the visible ones */
+        return PEER_UNKNOWN;
+    }
+    if (other == own) /* another slice of the same card */
+        return PEER_NONE;
+    CUDA_TRY(q, cudaDeviceCanAccessPeer(&reaches, own, other));
+    if (!reaches)
+        return PEER_NONE;
+    /* All atomic operations work over NVLink, over PCIe none or some. */
+    CUDA_TRY(q, cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, own, other));
+    return atomics ? PEER_NVLINK : PEER_PCIE;
+}
+
 void *cuda_host_alloc(struct queue *q, size_t bytes)
 {
     void *p = NULL;

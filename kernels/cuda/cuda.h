@@ -57,6 +57,7 @@ void cuda_wait(struct queue *q);
 
 /* async.cu */
 void cuda_identify(struct queue *q, char *id, char *model, size_t bytes);
+enum peer_link cuda_peer_link(struct queue *q, const char *id);
 void *cuda_host_alloc(struct queue *q, size_t bytes);
 void cuda_host_free(struct queue *q, void *p);
 bool cuda_host_register(struct queue *q, void *p, size_t bytes);

@@ -8,6 +8,7 @@ static enum dtype act_type(enum dtype weights)
 
 static const struct async_ops async = {
     .identify = cuda_identify,
+    .peer_link = cuda_peer_link,
     .host_alloc = cuda_host_alloc,
     .host_free = cuda_host_free,
     .host_register = cuda_host_register,

@@ -6,6 +6,7 @@
 #include "tests/support/process.h"
 
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -99,7 +100,7 @@ static void check_profile(const json_t *p, int ranks)
     check_phases(json_object_get(p, "throughput"), "step", ranks);
 }
 
-static void check_json(const struct process *p, int ranks)
+static void check_json(const struct process *p, int ranks, bool dummy)
 {
     json_t *o = json_loads(p->text[PROCESS_OUT], 0, NULL);
     case_check(p->status == 0 && o != NULL, "status %d: %s%s", p->status, p->text[PROCESS_OUT], p->text[PROCESS_ERR]);
@@ -118,6 +119,8 @@ static void check_json(const struct process *p, int ranks)
     check_latency(json_object_get(o, "latency"));
     check_throughput(json_object_get(o, "throughput"));
     check_profile(json_object_get(o, "profile_microseconds"), ranks);
+    const json_t *load = json_object_get(o, "load");
+    case_check(dummy ? load == NULL : number(load, "bytes_read") > 5e6, "load: %s", p->text[PROCESS_OUT]);
     json_decref(o);
 }
 
@@ -159,9 +162,50 @@ static void measures(int ranks, bool dummy)
                                  "--profile",
                                  "--json",
                                  NULL});
-    check_json(&p, ranks);
+    check_json(&p, ranks, dummy);
     case_end();
     process_free(&p);
+}
+
+/* Checkpoints that scripts/make-dummy-checkpoint.py writes: the names and shapes that the family wants, and loading alone is
+ * something to measure. */
+static void loads(const char *family, const char *config, double bytes)
+{
+    char dir[256], made[300], command[900];
+    struct process_setup setup = {.ranks = 2};
+    struct process p;
+    files_make_dir(dir);
+    (void)snprintf(made, sizeof made, "%s/made", dir);
+    files_write(dir, "config.json", config, strlen(config));
+    (void)snprintf(command, sizeof command,
+                   "python3 scripts/make-dummy-checkpoint.py '%s/config.json' '%s' --shard-bytes "
+                   "100000 --jobs 2 >/dev/null",
+                   dir, made);
+    case_begin("loading of a made %s checkpoint", family);
+    if (case_check(system(command) == 0, "%s failed", command)) {
+        process_run(&p, &setup,
+                    (const char *[]){"bench", "--model", made, "--n-prompt", "0", "--n-gen", "0", "--json", NULL});
+        json_t *o = json_loads(p.text[PROCESS_OUT], 0, NULL), *l = json_object_get(o, "load");
+        double read = json_number_value(json_object_get(l, "bytes_read"));
+        case_check(p.status == 0 && p.bytes[PROCESS_ERR] == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
+        case_check(read >= bytes && read < 1.01 * bytes, "%.0f bytes are read, expected %.0f", read, bytes);
+        case_check(json_number_value(json_object_get(l, "bytes_held")) >= bytes &&
+                       json_number_value(json_object_get(l, "seconds")) > 0 &&
+                       json_number_value(json_object_get(l, "slowest_device_bytes_per_second")) > 0 &&
+                       json_number_value(json_object_get(l, "peak_host_bytes_per_rank")) > 1e6 &&
+                       json_object_get(l, "host_to_device_bytes_per_second") == NULL,
+                   "load: %s", p.text[PROCESS_OUT]);
+        process_free(&p);
+        process_run(&p, &setup, (const char *[]){"bench", "--model", made, "--n-prompt", "0", "--n-gen", "1", NULL});
+        case_check(p.status == 0 && strstr(p.text[PROCESS_OUT], "\nload 0.00 GB in ") != NULL &&
+                       strstr(p.text[PROCESS_OUT], " of host memory a rank\n") != NULL,
+                   "status %d: %s%s", p.status, p.text[PROCESS_OUT], p.text[PROCESS_ERR]);
+        json_decref(o);
+        process_free(&p);
+    }
+    case_end();
+    files_remove_dir(made);
+    files_remove_dir(dir);
 }
 
 /* What is said, and what is not. `wanted` and `unwanted` end with NULL. */
@@ -198,6 +242,8 @@ static void tables(void)
           LIST("bench", "--model", demo, "--n-prompt", "0", "--n-gen", "0", "--latency", "8:1", "--repetitions", "9",
                "--warmup", "0"),
           LIST("latency 8:1 x 1: ", "median of 9 after 0"), LIST("p10", "p99", "a step"));
+    table("loading alone", LIST("bench", "--model", demo, "--n-prompt", "0", "--n-gen", "0"),
+          LIST("\nload 0.01 GB in ", "read limit"), LIST("tokens/s", "median", "pp", "tg", "latency", "throughput"));
     table("throughput alone with a profile",
           LIST("bench", "--model", demo, "--n-prompt", "0", "--n-gen", "0", "--throughput", "5:3", "--num-prompts", "4",
                "--profile"),
@@ -210,16 +256,49 @@ static void tables(void)
           LIST("throughput 20:12 x 6: ", "at once"), LIST("up to 6 at once"));
 }
 
-static void refused(const char *what, const char *const *arguments)
+static void refused_with(enum err_code status, const char *what, const char *const *arguments)
 {
     struct process_setup setup = {.ranks = 2};
     struct process p;
     case_begin("bench refuses %s", what);
     process_run(&p, &setup, arguments);
-    case_check(p.status == ERR_USAGE && process_count_lines(p.text[PROCESS_ERR]) == 1 && p.bytes[PROCESS_OUT] == 0,
+    case_check(p.status == (int)status && process_count_lines(p.text[PROCESS_ERR]) == 1 && p.bytes[PROCESS_OUT] == 0,
                "status %d: %s%s", p.status, p.text[PROCESS_OUT], p.text[PROCESS_ERR]);
     case_end();
     process_free(&p);
+}
+
+static void refused(const char *what, const char *const *arguments)
+{
+    refused_with(ERR_USAGE, what, arguments);
+}
+
+/* Said with the numbers, before anything is taken: some 8 TB of weights. */
+static void too_large(void)
+{
+    static const char config[] =
+        "{\"model_type\": \"llama\", \"vocab_size\": 1000, \"hidden_size\": 16384, \"intermediate_size\": 65536, "
+        "\"num_hidden_layers\": 1000, \"num_attention_heads\": 128, \"max_position_embeddings\": 64, \"torch_dtype\": "
+        "\"bfloat16\"}";
+    char dir[256], path[300];
+    struct process_setup setup = {.ranks = 2};
+    struct process p;
+    files_make_dir(dir);
+    files_write(dir, "config.json", config, strlen(config));
+    (void)snprintf(path, sizeof path, "%s/config.json", dir);
+    case_begin("bench refuses a model that does not fit");
+    process_run(&p, &setup, (const char *[]){"bench", "--config", path, "--load-format", "dummy", NULL});
+    const char *line = p.text[PROCESS_ERR];
+    case_check(p.status == ERR_MEMORY && process_count_lines(line) == 1 && p.bytes[PROCESS_OUT] == 0, "status %d: %s",
+               p.status, line);
+    case_check(strstr(line, "needed on this host: ") != NULL && strstr(line, " of weights + ") != NULL &&
+                   strstr(line, " of working memory + ") != NULL && strstr(line, " for keys and values (") != NULL &&
+                   strstr(line, " GiB are free") != NULL,
+               "the numbers are not in: %s", line);
+    case_check(p.seconds < 5 || process_sanitized(), "%.1f s", p.seconds);
+    case_end();
+    process_free(&p);
+    files_remove_dir(dir);
 }
 
 int main(void)
@@ -228,6 +307,21 @@ int main(void)
     measures(3, false);
     measures(2, true);
     tables();
+    /* Bytes: 2 x (embedding + head + layers x (attention + MLP + norms) + norm). */
+    loads("llama",
+          "{\"model_type\": \"llama\", \"vocab_size\": 300, \"hidden_size\": 64, \"intermediate_size\": 160, "
+          "\"num_hidden_layers\": 3, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+          "\"max_position_embeddings\": 64, \"torch_dtype\": \"bfloat16\"}",
+          2.0 * (2 * 300 * 64 + 3 * (64 * 64 * 3 + 3 * 160 * 64 + 2 * 64) + 64));
+    loads("gptj",
+          "{\"model_type\": \"gptj\", \"vocab_size\": 300, \"n_positions\": 64, \"n_embd\": 64, \"n_layer\": 2, "
+          "\"n_head\": 4, \"rotary_dim\": 8, \"tie_word_embeddings\": false, \"torch_dtype\": \"float16\"}",
+          2.0 * (2 * 300 * 64 + 300 + 2 * (4 * 64 * 64 + 2 * 256 * 64 + 256 + 64 + 2 * 64) + 2 * 64));
+    loads("opt",
+          "{\"model_type\": \"opt\", \"vocab_size\": 300, \"hidden_size\": 64, \"word_embed_proj_dim\": 64, "
+          "\"num_hidden_layers\": 2, \"ffn_dim\": 256, \"num_attention_heads\": 4, \"max_position_embeddings\": 64, "
+          "\"do_layer_norm_before\": true, \"torch_dtype\": \"float16\"}",
+          2.0 * (300 * 64 + 66 * 64 + 2 * (4 * (64 * 64 + 64) + 2 * 256 * 64 + 256 + 64 + 4 * 64) + 2 * 64));
     refused("--config without noise", LIST("bench", "--config", "scripts/configs/llama-1b.json"));
     refused("no model", LIST("bench"));
     refused("half a latency", LIST("bench", "--model", models_demo(), "--latency", "5:x"));
@@ -242,12 +336,18 @@ int main(void)
     refused("--max-batch without --throughput", LIST("bench", "--model", models_demo(), "--max-batch", "5"));
     refused("--batch without what has one", LIST("bench", "--model", models_demo(), "--n-gen", "0", "--batch", "5"));
     refused("--n-depth without decode", LIST("bench", "--model", models_demo(), "--n-gen", "0", "--n-depth", "5"));
+    refused_with(ERR_UNSUPPORTED, "a persistent step on CPUs",
+                 LIST("bench", "--model", models_demo(), "--device", "cpu", "--step", "persistent"));
     refused("--warmup below 0", LIST("bench", "--model", models_demo(), "--warmup", "-1"));
-    refused("nothing to do", LIST("bench", "--model", models_demo(), "--n-prompt", "0", "--n-gen", "0"));
+    refused("nothing to do", LIST("bench", "--config", "scripts/configs/llama-1b.json", "--load-format", "dummy",
+                                  "--n-prompt", "0", "--n-gen", "0"));
+    refused("a profile of loading alone",
+            LIST("bench", "--model", models_demo(), "--n-prompt", "0", "--n-gen", "0", "--profile"));
     char dir[256];
     models_fixture(dir, "gpt2-3h");
     refused("more tokens than positions", LIST("bench", "--model", dir, "--n-prompt", "20000"));
     refused("requests of more tokens than positions", LIST("bench", "--model", dir, "--throughput", "2000:2000"));
     files_remove_dir(dir);
+    too_large();
     return cases_done();
 }

@@ -1,4 +1,5 @@
-/* tests/spmd/test_engine.c - rank/engine.c and step.c: a step takes no memory, and what was taken at the start suffices. */
+/* tests/spmd/test_engine.c - rank/engine.c and step.c: a step takes no memory, and what was taken at the start suffices and
+ * was foretold. */
 #include "rank/fatal.h"
 #include "rank/instance.h"
 #include "rank/loop.h"
@@ -227,6 +228,43 @@ static void check_many_logits(struct world *w)
     engine_close(&g);
 }
 
+static size_t taken;
+
+static void *count_alloc(struct queue *q, size_t bytes)
+{
+    taken += (bytes + 511) / 512 * 512;
+    return ops_cpu.alloc(q, bytes);
+}
+
+/* What engine_open takes from a device is what engine_bytes foretells. */
+static void check_foretold(struct world *w)
+{
+    static const char config[] = "{\"model_type\": \"llama\", \"hidden_size\": 96, \"intermediate_size\": 200, "
+                                 "\"num_attention_heads\": 6, \"num_key_value_heads\": 2, \"num_hidden_layers\": 2, "
+                                 "\"vocab_size\": 333, \"max_position_embeddings\": 64}";
+    const struct limits limits = {3, 20, 50, 3, 12};
+    struct err e = {0};
+    struct engine g;
+    struct network *n = err_calloc(&e, 1, sizeof *n, "network");
+    struct queue q = {.act = DTYPE_F32, .n_threads = 1};
+    struct ops counting_ops = ops_cpu;
+    char reason[100];
+    counting_ops.alloc = count_alloc;
+    if (n != NULL && model_config_parse(&n->config, config, sizeof config - 1, "config", &e) == 0)
+        shard_make(&n->shard, &n->config, w->rank, w->n_ranks);
+    fatal_agree(w, &e);
+    size_t foretold = engine_bytes(n, &limits, w->n_ranks, &ops_cpu, DTYPE_F32, &e);
+    size_t half = engine_bytes(n, &limits, w->n_ranks, &ops_cpu, DTYPE_BF16, &e);
+    taken = 0;
+    (void)engine_open(&g, w, n, &limits, &counting_ops, &q, STEP_AUTO, &e);
+    fatal_agree(w, &e);
+    (void)snprintf(reason, sizeof reason, "foretold %zu bytes, %zu for 16 bits, taken %zu", foretold, half, taken);
+    tap_all(foretold == taken && half < foretold && foretold > 20 * 3 * 96 * sizeof(float), reason,
+            "working memory is what was foretold, %d ranks", w->n_ranks);
+    engine_close(&g);
+    free(n);
+}
+
 /* A plan of nothing, as a coordinator makes it when everybody waits. */
 static void check_empty_step(struct world *w)
 {
@@ -254,6 +292,7 @@ int main(int argc, char **argv)
         check_allocations(&w, dir[i]);
     check_wide_embedding(&w);
     check_many_logits(&w);
+    check_foretold(&w);
     check_empty_step(&w);
     int status = tap_done();
     world_close(&w);

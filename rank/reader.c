@@ -1,0 +1,186 @@
+/* rank/reader.c - see reader.h. Every thread takes a piece of the next block, reads it without the lock, and hands it in. */
+#include "rank/reader.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PIECE_BYTES ((size_t)1 << 20)
+
+/* A stretch of a block that one thread reads with one request. */
+struct piece {
+    int k, slot, fd, file;
+    unsigned char *to;
+    uint64_t offset; /* in the file */
+    size_t bytes, done;
+    int error; /* errno; 0 with done < bytes: the file is shorter */
+};
+
+static const struct read_block *block_of(const struct reader *r, int k)
+{
+    return &r->plan->block[r->first + k * r->stride];
+}
+
+/* No more pieces, nothing to wait for. The lock is held here, and in all that follows but read_piece. */
+static void end(struct reader *r)
+{
+    r->stop = true;
+    (void)pthread_cond_broadcast(&r->room);
+    (void)pthread_cond_broadcast(&r->done);
+}
+
+/* Every slot has a file of its own open, so that a block of the next file does not close the one before under its readers. */
+static int open_file(struct reader *r, struct reader_slot *s, int file)
+{
+    char path[sizeof r->c->dir + 300];
+    if (s->file == file)
+        return 0;
+    if (s->fd >= 0)
+        (void)close(s->fd);
+    (void)snprintf(path, sizeof path, "%s/%s", r->c->dir, checkpoint_file_name(r->c, file));
+    s->file = file;
+    s->fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (s->fd < 0)
+        return ERR(&r->err, ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+    return 0;
+}
+
+/* Wait for something to read. Returns false when there will be nothing more. */
+static bool take_piece(struct reader *r, struct piece *p)
+{
+    while (!r->stop && r->next < r->n && r->next >= r->released + READER_SLOTS)
+        (void)pthread_cond_wait(&r->room, &r->lock);
+    if (r->stop || r->next >= r->n)
+        return false;
+    const struct read_block *b = block_of(r, r->next);
+    struct reader_slot *s = &r->slot[r->next % READER_SLOTS];
+    if (r->next_at == 0) {
+        s->left = b->bytes;
+        if (open_file(r, s, b->file) != 0) {
+            end(r);
+            return false;
+        }
+    }
+    size_t left = b->bytes - r->next_at, bytes = r->n_threads > 1 && left > PIECE_BYTES ? PIECE_BYTES : left;
+    *p = (struct piece){
+        r->next, r->next % READER_SLOTS, s->fd, b->file, s->bytes + r->next_at, b->offset + r->next_at, bytes, 0, 0};
+    r->next_at += bytes;
+    if (r->next_at == b->bytes) {
+        r->next++;
+        r->next_at = 0;
+    }
+    return true;
+}
+
+static void read_piece(struct piece *p)
+{
+    while (p->done < p->bytes) {
+        ssize_t n = pread(p->fd, p->to + p->done, p->bytes - p->done, (off_t)(p->offset + p->done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        p->error = n < 0 ? errno : 0;
+        if (n <= 0)
+            return;
+        p->done += (size_t)n;
+    }
+}
+
+static void hand_in(struct reader *r, const struct piece *p)
+{
+    struct reader_slot *s = &r->slot[p->slot];
+    r->bytes_read += p->done;
+    s->left -= p->done;
+    if (p->done < p->bytes) {
+        ERR(&r->err, ERR_IO, "%s/%s: read at byte %llu: %s, expected %zu more bytes", r->c->dir,
+            checkpoint_file_name(r->c, p->file), (unsigned long long)(p->offset + p->done),
+            p->error != 0 ? strerror(p->error) : "end of file", p->bytes - p->done);
+        end(r);
+    } else if (s->left == 0) {
+        s->ready = p->k;
+        (void)pthread_cond_broadcast(&r->done);
+    }
+}
+
+static void *work(void *context)
+{
+    struct reader *r = context;
+    struct piece p;
+    (void)pthread_mutex_lock(&r->lock);
+    while (take_piece(r, &p)) {
+        (void)pthread_mutex_unlock(&r->lock);
+        read_piece(&p);
+        (void)pthread_mutex_lock(&r->lock);
+        hand_in(r, &p);
+    }
+    (void)pthread_mutex_unlock(&r->lock);
+    return NULL;
+}
+
+/* Fewer threads than wanted will do, none will not. */
+static int start_threads(struct reader *r, int n, struct err *e)
+{
+    int started = 0;
+    (void)pthread_mutex_lock(&r->lock); /* n_threads is read by the first piece */
+    while (started < n && pthread_create(&r->thread[started], NULL, work, r) == 0)
+        started++;
+    r->n_threads = started;
+    (void)pthread_mutex_unlock(&r->lock);
+    return started > 0 ? 0 : ERR(e, ERR_MEMORY, "cannot start a thread that reads the checkpoint");
+}
+
+int reader_open(struct reader *r, const struct checkpoint *c, const struct read_plan *plan, int first, int stride,
+                unsigned char *const bytes[READER_SLOTS], int n_threads, struct err *e)
+{
+    memset(r, 0, sizeof *r);
+    r->c = c;
+    r->plan = plan;
+    r->first = first;
+    r->stride = stride;
+    r->n = plan->n_blocks > first ? (plan->n_blocks - first + stride - 1) / stride : 0;
+    for (int i = 0; i < READER_SLOTS; i++)
+        r->slot[i] = (struct reader_slot){.bytes = bytes[i], .fd = -1, .file = -1, .ready = -1};
+    (void)pthread_mutex_init(&r->lock, NULL);
+    (void)pthread_cond_init(&r->room, NULL);
+    (void)pthread_cond_init(&r->done, NULL);
+    return start_threads(r, n_threads < READER_MAX_THREADS ? n_threads : READER_MAX_THREADS, e);
+}
+
+int reader_wait(struct reader *r, int k, struct err *e)
+{
+    (void)pthread_mutex_lock(&r->lock);
+    const struct reader_slot *s = &r->slot[k % READER_SLOTS];
+    while (s->ready != k && !r->stop)
+        (void)pthread_cond_wait(&r->done, &r->lock);
+    bool whole = s->ready == k;
+    if (!whole)
+        ERR(e, r->err.code, "%s", r->err.text);
+    (void)pthread_mutex_unlock(&r->lock);
+    return whole ? 0 : -1;
+}
+
+void reader_release(struct reader *r, int k)
+{
+    (void)pthread_mutex_lock(&r->lock);
+    r->released = k > r->released ? k : r->released;
+    (void)pthread_cond_broadcast(&r->room);
+    (void)pthread_mutex_unlock(&r->lock);
+}
+
+void reader_close(struct reader *r)
+{
+    if (r->c == NULL)
+        return;
+    (void)pthread_mutex_lock(&r->lock);
+    end(r);
+    (void)pthread_mutex_unlock(&r->lock);
+    for (int i = 0; i < r->n_threads; i++)
+        (void)pthread_join(r->thread[i], NULL);
+    for (int i = 0; i < READER_SLOTS; i++)
+        if (r->slot[i].fd >= 0)
+            (void)close(r->slot[i].fd);
+    (void)pthread_cond_destroy(&r->done);
+    (void)pthread_cond_destroy(&r->room);
+    (void)pthread_mutex_destroy(&r->lock);
+}

@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""Write a checkpoint folder of arbitrary finite weights for a config.json, fast: to measure loading without a real model.
+
+    scripts/make-dummy-checkpoint.py scripts/configs/llama-3-8b.json DIR [--shard-bytes 5000000000] [--jobs 16]
+
+DIR gets config.json, model-0000i-of-0000n.safetensors and the index, names and shapes as Hugging Face has them (Llama,
+GPT-J, OPT). The bytes are one block of 64 MiB over and over: every 16-bit number has a random sign and mantissa and an
+exponent around 2**-6. Needs nothing but Python's standard library. Put DIR on /dev/shm for files that are in memory.
+"""
+import argparse
+import json
+import multiprocessing
+import os
+import shutil
+import struct
+import sys
+
+BLOCK = 64 << 20
+EXPONENT = {"bfloat16": 0x3C, "float16": 0x24}  # high bytes, sign aside, of numbers between 2**-7 and 2**-5
+NAME = {"bfloat16": "BF16", "float16": "F16"}
+
+
+def llama(c):
+    h, f, v = c["hidden_size"], c["intermediate_size"], c["vocab_size"]
+    kv = h // c["num_attention_heads"] * c.get("num_key_value_heads", c["num_attention_heads"])
+    yield "model.embed_tokens.weight", [v, h]
+    for i in range(c["num_hidden_layers"]):
+        p = f"model.layers.{i}."
+        yield p + "input_layernorm.weight", [h]
+        for name, rows, cols in (("self_attn.q", h, h), ("self_attn.k", kv, h), ("self_attn.v", kv, h), ("self_attn.o", h, h),
+                                 ("mlp.gate", f, h), ("mlp.up", f, h), ("mlp.down", h, f)):
+            yield f"{p}{name}_proj.weight", [rows, cols]
+        yield p + "post_attention_layernorm.weight", [h]
+    yield "model.norm.weight", [h]
+    if not c.get("tie_word_embeddings", False):
+        yield "lm_head.weight", [v, h]
+
+
+def gptj(c):
+    h, v = c["n_embd"], c["vocab_size"]
+    f = c.get("n_inner") or 4 * h
+    yield "transformer.wte.weight", [v, h]
+    for i in range(c["n_layer"]):
+        p = f"transformer.h.{i}."
+        yield from ((p + "ln_1.weight", [h]), (p + "ln_1.bias", [h]))
+        for name in "qkv":
+            yield f"{p}attn.{name}_proj.weight", [h, h]
+        yield p + "attn.out_proj.weight", [h, h]
+        yield from ((p + "mlp.fc_in.weight", [f, h]), (p + "mlp.fc_in.bias", [f]))
+        yield from ((p + "mlp.fc_out.weight", [h, f]), (p + "mlp.fc_out.bias", [h]))
+    yield from (("transformer.ln_f.weight", [h]), ("transformer.ln_f.bias", [h]))
+    yield from (("lm_head.weight", [v, h]), ("lm_head.bias", [v]))
+
+
+def opt(c):
+    h, f, v = c["hidden_size"], c["ffn_dim"], c["vocab_size"]
+    p = "model.decoder."
+    yield p + "embed_tokens.weight", [v, h]
+    yield p + "embed_positions.weight", [c["max_position_embeddings"] + 2, h]
+    for i in range(c["num_hidden_layers"]):
+        q = f"{p}layers.{i}."
+        for name, rows, cols in (("self_attn.q_proj", h, h), ("self_attn.k_proj", h, h), ("self_attn.v_proj", h, h),
+                                 ("self_attn.out_proj", h, h), ("fc1", f, h), ("fc2", h, f)):
+            yield from ((f"{q}{name}.weight", [rows, cols]), (f"{q}{name}.bias", [rows]))
+        for name in ("self_attn_layer_norm", "final_layer_norm"):
+            yield from ((f"{q}{name}.weight", [h]), (f"{q}{name}.bias", [h]))
+    yield from ((p + "final_layer_norm.weight", [h]), (p + "final_layer_norm.bias", [h]))
+
+
+FAMILY = {"llama": llama, "gptj": gptj, "opt": opt}
+
+
+def size(shape):
+    n = 2
+    for d in shape:
+        n *= d
+    return n
+
+
+def shards(tensors, limit):
+    """Tensors in order, as many to a shard as the limit allows, at least one."""
+    found, used = [[]], 0
+    for name, shape in tensors:
+        if found[-1] and used + size(shape) > limit:
+            found.append([])
+            used = 0
+        found[-1].append((name, shape))
+        used += size(shape)
+    return found
+
+
+def make_block(exponent):
+    """Once in every process that writes."""
+    global block
+    block = bytearray(os.urandom(BLOCK))
+    high = bytes((b & 0x80) | exponent for b in range(256))
+    block[1::2] = block[1::2].translate(high)
+
+
+def write_shard(job):
+    path, tensors, dtype = job
+    header, at = {"__metadata__": {"format": "pt"}}, 0
+    for name, shape in tensors:
+        header[name] = {"dtype": NAME[dtype], "shape": shape, "data_offsets": [at, at + size(shape)]}
+        at += size(shape)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb", buffering=0) as f:
+        f.write(struct.pack("<Q", len(text)) + text)
+        view = memoryview(block)
+        while at > 0:
+            at -= f.write(view[: min(at, BLOCK)])
+    return path
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("config")
+    parser.add_argument("dir")
+    parser.add_argument("--shard-bytes", type=int, default=5_000_000_000)
+    parser.add_argument("--jobs", type=int, default=min(16, os.cpu_count() or 1), help="processes that write")
+    o = parser.parse_args()
+    with open(o.config) as f:
+        config = json.load(f)
+    family, dtype = config.get("model_type"), config.get("torch_dtype")
+    if family not in FAMILY or dtype not in NAME:
+        sys.exit(f"{o.config}: model_type {family!r}, torch_dtype {dtype!r}: expected one of {', '.join(FAMILY)} and one of "
+                 f"{', '.join(NAME)}")
+    tensors = list(FAMILY[family](config))
+    total = sum(size(shape) for _, shape in tensors)
+    os.makedirs(o.dir, exist_ok=True)
+    free = shutil.disk_usage(o.dir).free
+    if free < total:
+        sys.exit(f"{o.dir}: {total} bytes are needed, {free} are free")
+    parts = shards(tensors, o.shard_bytes)
+    names = [f"model-{i + 1:05d}-of-{len(parts):05d}.safetensors" for i in range(len(parts))]
+    jobs = [(os.path.join(o.dir, n), p, dtype) for n, p in zip(names, parts)]
+    with multiprocessing.Pool(max(1, min(o.jobs, len(jobs))), make_block, (EXPONENT[dtype],)) as pool:
+        for _ in pool.imap_unordered(write_shard, jobs):
+            pass
+    weight_map = {name: file for file, part in zip(names, parts) for name, _ in part}
+    with open(os.path.join(o.dir, "model.safetensors.index.json"), "w") as f:
+        json.dump({"metadata": {"total_size": total}, "weight_map": weight_map}, f)
+    shutil.copyfile(o.config, os.path.join(o.dir, "config.json"))
+    print(f"{o.dir}: {total / 1e9:.2f} GB in {len(parts)} files")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+/* tests/unit/test_places.c - rank/places.c: the table of who computes where, and what is refused in it. */
+#include "tests/unit/unit.h"
+
+#include "rank/places.h"
+
+#include <stdio.h>
+
+#define N 5
+
+/* Two hosts: ranks 0-2 on the first, whose GPUs 0 and 1 share NVLink, 3-4 on the second, each seeing one GPU. */
+static void fill(struct place place[N])
+{
+    static const char *const id[N] = {"0000:1A:00.0/aaaaaaaa", "0000:1B:00.0/bbbbbbbb", "0000:C1:00.0/cccccccc",
+                                      "0000:1A:00.0/dddddddd", "0000:1B:00.0/eeeeeeee"};
+    memset(place, 0, N * sizeof *place);
+    for (int i = 0; i < N; i++) {
+        (void)snprintf(place[i].host, sizeof place[i].host, "%s", i < 3 ? "node1" : "node2");
+        (void)snprintf(place[i].model, sizeof place[i].model, "NVIDIA H200");
+        (void)snprintf(place[i].id, sizeof place[i].id, "%s", id[i]);
+        place[i].device = i < 3 ? i : 0;
+        place[i].numa = i == 2 ? 1 : i == 3 ? -1 : 0;
+        place[i].cpu_nodes = i == 1 ? 0x0e : i == 4 ? 0 : 3;
+    }
+    const enum peer_link link[N][N] = {{PEER_UNKNOWN, PEER_NVLINK, PEER_PCIE, PEER_NVLINK, PEER_NVLINK},
+                                       {PEER_NVLINK, PEER_UNKNOWN, PEER_NONE},
+                                       {PEER_PCIE, PEER_NONE, PEER_UNKNOWN}};
+    for (int i = 0; i < N; i++)
+        places_link(place, N, i, link[i]);
+}
+
+static void links(void **state)
+{
+    (void)state;
+    struct place place[N];
+    fill(place);
+    static const char *const peers[N] = {"NVLink to 1; PCIe to 2", "NVLink to 0; none to 2", "PCIe to 0; none to 1",
+                                         "unknown to 4", "unknown to 3"};
+    for (int i = 0; i < N; i++)
+        assert_string_equal(place[i].peers, peers[i]);
+    assert_int_equal(place[0].n_links[PEER_NVLINK], 1);
+    assert_int_equal(place[3].n_links[PEER_UNKNOWN], 1);
+    assert_true(places_apart(place, N));
+    assert_false(places_apart(place, 1));
+    assert_int_equal(places_n_hosts(place, N), 2);
+    const enum peer_link all[N] = {PEER_NVLINK, PEER_NVLINK, PEER_NVLINK};
+    places_link(place, N, 0, all);
+    assert_string_equal(place[0].peers, "NVLink to 1-2");
+    places_link(place, 1, 0, all);
+    assert_string_equal(place[0].peers, "-");
+}
+
+static void rows(void **state)
+{
+    (void)state;
+    struct place place[N];
+    char text[300];
+    fill(place);
+    static const char *const want[N + 1] = {
+        "rank  host   GPU  model        PCI bus id    NUMA  cores  P2P",
+        "   0  node1    0  NVIDIA H200  0000:1A:00.0     0    0-1  NVLink to 1; PCIe to 2",
+        "   1  node1    1  NVIDIA H200  0000:1B:00.0     0    1-3  NVLink to 0; none to 2",
+        "   2  node1    2  NVIDIA H200  0000:C1:00.0     1    0-1  PCIe to 0; none to 1",
+        "   3  node2    0  NVIDIA H200  0000:1A:00.0  none    0-1  unknown to 4",
+        "   4  node2    0  NVIDIA H200  0000:1B:00.0     0   none  unknown to 3"};
+    for (int i = -1; i < N; i++) {
+        places_row(text, sizeof text, place, N, i);
+        assert_string_equal(text, want[i + 1]);
+    }
+    places_row(text, 20, place, N, 0);
+    assert_string_equal(text, "   0  node1    0  N"); /* cut off, not run over */
+}
+
+static void summary(void **state)
+{
+    (void)state;
+    struct place place[N];
+    char text[300];
+    fill(place);
+    places_summary(text, sizeof text, place, N);
+    assert_string_equal(text, "5 ranks on 2 hosts, each with a GPU of its own: NVIDIA H200; P2P of pairs: 1 NVLink, 1 "
+                              "PCIe, 1 none, 1 unknown; --verbose lists them");
+    (void)snprintf(place[4].model, sizeof place[4].model, "NVIDIA L4");
+    places_summary(text, sizeof text, place, N);
+    assert_non_null(strstr(text, "NVIDIA H200 (1 ranks have another model);"));
+}
+
+/* Ranks 3 and 4 do not say enough; rank 1's cores are on nodes 1-3, its GPU on 0. */
+static void far_cores(void **state)
+{
+    (void)state;
+    struct place place[N];
+    char text[100];
+    fill(place);
+    places_far(text, sizeof text, place, N);
+    assert_string_equal(text, "1");
+    place[2].cpu_nodes = 1;
+    places_far(text, sizeof text, place, N);
+    assert_string_equal(text, "1-2");
+    place[1].cpu_nodes = place[2].cpu_nodes = 3;
+    places_far(text, sizeof text, place, N);
+    assert_string_equal(text, "");
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    struct place place[N];
+    struct err e = {0};
+    fill(place);
+    assert_int_equal(places_check(place, N, &e), 0); /* the same address on two hosts is two GPUs */
+    expect_none(&e);
+    memcpy(place[2].id, place[1].id, sizeof place[1].id);
+    assert_int_equal(places_check(place, N, &e), -1);
+    expect_text(
+        &e, ERR_DEVICE,
+        "ranks 1 and 2 have the same GPU 0000:1B:00.0/bbbbbbbb of node1: start one rank a GPU, or --device cpu");
+    e = (struct err){0};
+    (void)snprintf(place[1].visible, sizeof place[1].visible, "1");
+    (void)snprintf(place[2].visible, sizeof place[2].visible, "GPU-bbbb");
+    assert_int_equal(places_check(place, N, &e), -1);
+    expect_text(&e, ERR_DEVICE,
+                "ranks 1 and 2 have the same GPU 0000:1B:00.0/bbbbbbbb of node1, CUDA_VISIBLE_DEVICES being \"1\" and "
+                "\"GPU-bbbb\": start one rank a GPU, or --device cpu");
+    e = (struct err){0};
+    place[1].id[0] = place[2].id[0] = '\0'; /* two that failed to open have no device at all */
+    assert_int_equal(places_check(place, N, &e), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(links), cmocka_unit_test(rows), cmocka_unit_test(summary),
+                                       cmocka_unit_test(far_cores), cmocka_unit_test(refusals)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
