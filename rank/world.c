@@ -2,6 +2,8 @@
 #include "rank/world.h"
 #include "rank/fatal.h"
 
+#include <dlfcn.h>
+#include <link.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,12 +30,29 @@ static int fair_threads(const struct world *w, int *n_cpus)
     return threads > 1 ? threads : 1;
 }
 
+static int keep_mapped(struct dl_phdr_info *info, size_t bytes, void *unused)
+{
+    (void)bytes;
+    (void)unused;
+    if (info->dlpi_name != NULL && info->dlpi_name[0] != '\0')
+        (void)dlopen(info->dlpi_name, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+    return 0;
+}
+
+/* MPI_Finalize unloads the parts that MPI_Init loaded. A thread of theirs that is not done by then dies of it, a few times in
+ * some thousand starts that end at once (seen with Open MPI 4.1.4: SIGSEGV, address not mapped). So nothing is unloaded. */
+static void keep_libraries(void)
+{
+    (void)dl_iterate_phdr(keep_mapped, NULL);
+}
+
 int world_open(struct world *w, int *argc, char ***argv, struct err *e)
 {
     int granted = 0;
     memset(w, 0, sizeof *w);
     if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &granted) != MPI_SUCCESS)
         return ERR(e, ERR_COMM, "MPI_Init_thread failed");
+    keep_libraries();
     w->comm = MPI_COMM_WORLD;
     MPI_CHECK(MPI_Comm_set_errhandler(w->comm, MPI_ERRORS_RETURN));
     MPI_CHECK(MPI_Comm_rank(w->comm, &w->rank));
