@@ -13,7 +13,7 @@ WARN     := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-pr
 SANFLAGS := $(if $(filter 1,$(SAN)),-fsanitize=address$(comma)undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
 CFLAGS   ?= -O2 -g
 CPPFLAGS += -I. -D_GNU_SOURCE -DLOCKSTEP_VERSION='"$(shell cat VERSION)"'
-LIBS     := -ljansson -lpcre2-8 -lutf8proc -lm
+LIBS     := -ljansson -lpcre2-8 -lutf8proc -lm -ldl
 ALL_CFLAGS = -std=c17 $(CFLAGS) $(WARN) $(SANFLAGS) -fopenmp
 
 LIB_SRC := $(wildcard base/*.c partition/*.c partition/families/*.c kernels/*.c kernels/cpu/*.c rank/*.c \
@@ -28,7 +28,7 @@ CPPFLAGS  += -DLOCKSTEP_CUDA -isystem $(CUDA_HOME)/include
 NVCCFLAGS  = -std=c++17 -O3 -g -lineinfo -Xcompiler=-Wall,-Wextra --Werror=all-warnings -I. -DLOCKSTEP_CUDA \
              $(foreach arch,$(ARCH),-gencode=arch=compute_$(arch),code=sm_$(arch))
 LIB_SRC   += $(wildcard kernels/cuda/*.c kernels/cuda/*.cu)
-LIBS      += -L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/lib -lcublasLt -lcublas -lnccl -lcudart -lstdc++ -ldl
+LIBS      += -L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/lib -lcublasLt -lcublas -lnccl -lcudart -lstdc++
 else
 LIB_SRC   := $(filter-out $(CUDA_ONLY),$(LIB_SRC))
 endif

@@ -46,8 +46,7 @@ void fatal_agree(struct world *w, const struct err *e)
     if (lowest == w->rank)
         speak(e, w->n_ranks);
     world_close(w);
-    /* No destructors: a failing start was once seen to end in a signal after its line, cause unknown, and exit() runs much
-     * that is not ours. */
+    /* No destructors: exit() runs much that is not ours (see also world.c: keep_libraries). */
     (void)fflush(NULL);
     _exit(code);
 }
