@@ -39,8 +39,8 @@ static int keep_mapped(struct dl_phdr_info *info, size_t bytes, void *unused)
     return 0;
 }
 
-/* MPI_Finalize unloads the parts that MPI_Init loaded. A thread of theirs that is not done by then dies of it, a few times in
- * some thousand starts that end at once (seen with Open MPI 4.1.4: SIGSEGV, address not mapped). So nothing is unloaded. */
+/* MPI_Finalize unloads the parts that MPI_Init loaded. Once in some thousand starts that end at once a rank died there, with Open
+ * MPI 4.1.4 (SIGSEGV, address not mapped): it seems that a thread was still in such a part. So nothing is unloaded. */
 static void keep_libraries(void)
 {
     (void)dl_iterate_phdr(keep_mapped, NULL);
