@@ -30,20 +30,34 @@ static int fair_threads(const struct world *w, int *n_cpus)
     return threads > 1 ? threads : 1;
 }
 
-static int keep_mapped(struct dl_phdr_info *info, size_t bytes, void *unused)
+#define MAX_LIBRARIES 512
+
+struct libraries {
+    int n;
+    char *name[MAX_LIBRARIES];
+};
+
+static int list_library(struct dl_phdr_info *info, size_t bytes, void *list)
 {
+    struct libraries *l = list;
     (void)bytes;
-    (void)unused;
-    if (info->dlpi_name != NULL && info->dlpi_name[0] != '\0')
-        (void)dlopen(info->dlpi_name, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+    if (info->dlpi_name != NULL && info->dlpi_name[0] != '\0' && l->n < MAX_LIBRARIES)
+        l->name[l->n++] = strdup(info->dlpi_name);
     return 0;
 }
 
-/* MPI_Finalize unloads the parts that MPI_Init loaded. Once in some thousand starts that end at once a rank died there, with Open
- * MPI 4.1.4 (SIGSEGV, address not mapped): it seems that a thread was still in such a part. So nothing is unloaded. */
+/* MPI_Finalize unloads the parts that MPI_Init loaded. Once in some thousand starts that end at once a rank died there, with
+ * Open MPI 4.1.4 (SIGSEGV, address not mapped): it seems that a thread was still in such a part. So nothing is unloaded.
+ * Opened after the listing, not in it: the loader takes its two locks in the other order there. */
 static void keep_libraries(void)
 {
-    (void)dl_iterate_phdr(keep_mapped, NULL);
+    struct libraries l = {.n = 0};
+    (void)dl_iterate_phdr(list_library, &l);
+    for (int i = 0; i < l.n; i++) {
+        if (l.name[i] != NULL)
+            (void)dlopen(l.name[i], RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+        free(l.name[i]);
+    }
 }
 
 int world_open(struct world *w, int *argc, char ***argv, struct err *e)
