@@ -17,7 +17,7 @@ LIBS     := -lzmq -ljansson -lpcre2-8 -lutf8proc -lm -ldl
 ALL_CFLAGS = -std=c17 $(CFLAGS) $(WARN) $(SANFLAGS) -fopenmp
 
 LIB_SRC := $(wildcard base/*.c partition/*.c partition/families/*.c kernels/*.c kernels/cpu/*.c rank/*.c \
-             coordinator/*.c coordinator/tokenizer/*.c)
+             coordinator/*.c coordinator/tokenizer/*.c coordinator/server/*.c)
 CUDA_ONLY := rank/comm_nccl.c
 ifeq ($(CUDA),1)
 # The GPU backend beside the CPU's, in one program. ARCH: compute capabilities, those of the GPUs here or else these.
