@@ -6,13 +6,7 @@
 
 const char *finish_name(enum finish_reason f)
 {
-<<<<<<< HEAD
-    static const char *const name[] = {
-        [FINISH_NONE] = "unfinished", [FINISH_STOP] = "stop",           [FINISH_LENGTH] = "length",
-        [FINISH_ERROR] = "error",     [FINISH_CANCELLED] = "cancelled", [FINISH_TIMEOUT] = "timeout"};
-=======
     static const char *const name[FINISH_REASONS] = {"unfinished", "stop", "length", "cancelled", "timeout", "error"};
->>>>>>> serve-scheduler
     return name[f];
 }
 
