@@ -6,7 +6,8 @@
 
 const char *finish_name(enum finish_reason f)
 {
-    return f == FINISH_STOP ? "stop" : f == FINISH_LENGTH ? "length" : f == FINISH_ERROR ? "error" : "unfinished";
+    static const char *const name[FINISH_REASONS] = {"unfinished", "stop", "length", "cancelled", "timeout", "error"};
+    return name[f];
 }
 
 static int append_token(struct request *r, const struct sampled *s, struct err *e)
