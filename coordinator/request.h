@@ -27,6 +27,8 @@ struct request_rules {
     struct stop_strings stop;
     bool keep_stop, skip_special;
     bool want_logprobs;
+    bool
+        want_prompt_logprobs; /* every token of the prompt but the first is scored; sampling.n_prompt_top beside each */
 };
 
 /* When what happened to a request, on the clock whose readings the scheduler is given; 0: not yet. */
@@ -43,9 +45,11 @@ struct request {
     /* Its tokens are not taken as they come: after each one the sequence waits for scheduler_continue. For beam search. */
     bool steered;
     struct token_list prompt, output;
-    char *prompt_text;        /* owned; NULL when the prompt came as ids */
-    size_t prompt_bytes;      /* of prompt_text */
-    struct sampled *logprobs; /* [output.n] if rules->want_logprobs */
+    char *prompt_text;               /* owned; NULL when the prompt came as ids */
+    size_t prompt_bytes;             /* of prompt_text */
+    struct sampled *logprobs;        /* [output.n] if rules->want_logprobs */
+    struct sampled *prompt_logprobs; /* [prompt.n - 1] if rules->want_prompt_logprobs: of prompt tokens 1, 2, .. */
+    int n_scored;                    /* of these, how many are there; all before the first token of the output is */
     struct text_buffer text;
     size_t released; /* bytes of text that are final */
     struct detokenizer *detokenizer;

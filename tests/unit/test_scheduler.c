@@ -146,7 +146,7 @@ static struct step_result execute(struct device *d, const struct plan *p)
         d->last[s->slot] = choose(hash, params, len - params->prompt_len);
         out[n++] = (struct sampled){.token = d->last[s->slot], .slot = s->slot};
     }
-    return (struct step_result){p->step, n, out, n, NULL};
+    return (struct step_result){.step = p->step, .n_sampled = n, .sampled = out, .n_rows = n};
 }
 
 /* ---- the run ---- */
