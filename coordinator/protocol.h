@@ -5,6 +5,7 @@
 #ifndef COORDINATOR_PROTOCOL_H
 #define COORDINATOR_PROTOCOL_H
 
+#include "coordinator/beam.h"
 #include "coordinator/request.h"
 
 #define PROTOCOL_VERSION       1
@@ -74,8 +75,6 @@ struct protocol_turn { /* of a chat */
     const char *content;
     size_t bytes;
 };
-
-enum early_stopping { BEAMS_COMPLETE, BEAMS_EARLY, BEAMS_NEVER }; /* false, true, "never", as in transformers */
 
 /* `generate`; of it, `tokenize` has the prompt and how to encode it. */
 struct protocol_generate {
