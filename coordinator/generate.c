@@ -180,7 +180,7 @@ static void count_finished(struct generate *g, const struct request *r)
     g->n_prompt_tokens += r->prompt.n;
 }
 
-static void on_token(void *context, struct request *r)
+static void on_progress(void *context, struct request *r)
 {
     struct generate *g = context;
     g->n_output_tokens++;
@@ -196,10 +196,14 @@ static void on_token(void *context, struct request *r)
 
 int generate_start(struct generate *g, const struct limits *l, struct err *e)
 {
-    if (scheduler_open(&g->scheduler, l, g->tokenizer, e) != 0)
+    const struct scheduler_setup setup = {
+        .limits = *l,
+        .tokenizer = g->tokenizer,
+        .on_progress = on_progress,
+        .context = g,
+    };
+    if (scheduler_open(&g->scheduler, &setup, e) != 0)
         return -1;
-    g->scheduler.on_token = on_token;
-    g->scheduler.context = g;
     for (int i = 0; i < g->n; i++) {
         struct request *r = &g->request[i];
         int64_t length = (int64_t)r->prompt.n + g->rules.max_tokens;
@@ -210,7 +214,7 @@ int generate_start(struct generate *g, const struct limits *l, struct err *e)
         }
         if (r->finish == FINISH_ERROR)
             count_finished(g, r);
-        else if (scheduler_add(&g->scheduler, r, e) != 0)
+        else if (scheduler_add(&g->scheduler, r, seconds_now(), e) != 0)
             return -1;
     }
     if (g->streams)
@@ -227,7 +231,7 @@ int generate_next(void *context, struct plan *plan, struct err *e)
     if (g->output_error.code != ERR_NONE) /* of what was printed before the first step */
         return ERR(e, g->output_error.code, "%s", g->output_error.text);
     if (scheduler_busy(&g->scheduler))
-        scheduler_plan(&g->scheduler, plan);
+        scheduler_plan(&g->scheduler, plan, seconds_now());
     else
         plan->kind = PLAN_STOP;
     return 0;
@@ -237,7 +241,7 @@ int generate_accept(void *context, const struct step_result *result, struct err 
 {
     struct generate *g = context;
     char note[64];
-    if (scheduler_accept(&g->scheduler, result, e) != 0)
+    if (scheduler_accept(&g->scheduler, result, seconds_now(), e) != 0)
         return -1;
     print_finished(g);
     if (g->output_error.code != ERR_NONE)

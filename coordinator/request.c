@@ -6,9 +6,7 @@
 
 const char *finish_name(enum finish_reason f)
 {
-    static const char *const name[] = {
-        [FINISH_NONE] = "unfinished", [FINISH_STOP] = "stop",           [FINISH_LENGTH] = "length",
-        [FINISH_ERROR] = "error",     [FINISH_CANCELLED] = "cancelled", [FINISH_TIMEOUT] = "timeout"};
+    static const char *const name[FINISH_REASONS] = {"unfinished", "stop", "length", "cancelled", "timeout", "error"};
     return name[f];
 }
 

@@ -6,11 +6,19 @@
 #include "coordinator/tokenizer/tokenizer.h"
 #include "kernels/ops.h"
 
-enum finish_reason { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_ERROR, FINISH_CANCELLED, FINISH_TIMEOUT };
+enum finish_reason {
+    FINISH_NONE,
+    FINISH_STOP,
+    FINISH_LENGTH,
+    FINISH_CANCELLED,
+    FINISH_TIMEOUT,
+    FINISH_ERROR,
+    FINISH_REASONS /* their number */
+};
 
 #define REQUEST_MAX_STOP_IDS 64
 
-/* How text is made and ended; what all requests of a run share. */
+/* How text is made and ended. One for all requests of a run, or one for each. */
 struct request_rules {
     struct sampling sampling; /* prompt_len is filled per request */
     int max_tokens;
@@ -21,9 +29,19 @@ struct request_rules {
     bool want_logprobs;
 };
 
+/* When what happened to a request, on the clock whose readings the scheduler is given; 0: not yet. */
+struct request_times {
+    double arrived, scheduled, first_token, finished; /* scheduled: its first tokens are in a plan */
+};
+
 struct request {
-    const struct request_rules *rules; /* borrowed */
-    int index;                         /* place in the input, from 0 */
+    const struct request_rules *rules; /* borrowed, until the request is closed */
+    int index;                         /* the caller's: place in the input, from 0 */
+    void *owner;                       /* the caller's */
+    int priority;                      /* lower runs first; among equals, who came first */
+    double deadline;                   /* on the same clock: ends as FINISH_TIMEOUT then; 0: never */
+    /* Its tokens are not taken as they come: after each one the sequence waits for scheduler_continue. For beam search. */
+    bool steered;
     struct token_list prompt, output;
     char *prompt_text;        /* owned; NULL when the prompt came as ids */
     size_t prompt_bytes;      /* of prompt_text */
@@ -34,13 +52,22 @@ struct request {
     enum finish_reason finish;
     struct err error; /* FINISH_ERROR */
 
-    /* The scheduler's. */
-    int slot;             /* -1: not running */
-    int n_fed;            /* tokens of prompt and output that plans have fed */
-    int n_planned;        /* tokens whose sampling has been planned */
-    int n_in_flight;      /* of these, results not seen yet */
-    int n_blocks, *block; /* KV blocks held */
+    /* The scheduler's; the caller reads. */
+    struct request_times times;
+    int n_cached;     /* prompt tokens that came from the prefix cache when it first ran */
+    int n_preempted;  /* how often it had to give its memory away */
+    uint64_t arrival; /* order among equals */
+    enum request_state { REQUEST_IDLE, REQUEST_WAITING, REQUEST_RUNNING } state;
+    int place;            /* index in the heap of waiting requests */
+    int slot;             /* while running */
+    int n_fed;            /* tokens of prompt and output whose keys and values exist or are planned */
+    int n_in_flight;      /* tokens whose sampling was planned and whose results were not seen yet */
+    bool has_last;        /* the newest token was sampled in this slot, so the device has it */
+    int n_blocks, *block; /* KV blocks held; room for the longest that the request may get */
+    int n_shareable;      /* of these, how many of the first ones are in the prefix cache under `chain` */
+    int n_planned;
     struct request *next;
+    uint64_t chain; /* name of the last of them, see coordinator/blocks.h */
 };
 
 /* Take a token into the output: text, stop rules. Sets r->finish when the sequence is done. t NULL: no text is made, and
@@ -49,7 +76,7 @@ int request_take(struct request *r, const struct tokenizer *t, const struct samp
 
 void request_close(struct request *r);
 
-/* "stop", "length", "error", "cancelled", "timeout" */
+/* "stop", "length", "cancelled", "timeout", "error" */
 const char *finish_name(enum finish_reason f);
 
 #endif

@@ -4,11 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-int scheduler_open(struct scheduler *s, const struct limits *l, const struct tokenizer *t, struct err *e)
+int scheduler_open(struct scheduler *s, const struct scheduler_setup *setup, struct err *e)
 {
+    const struct limits *l = &setup->limits;
     memset(s, 0, sizeof *s);
+    s->setup = *setup;
     s->limits = *l;
-    s->tokenizer = t;
     s->running = err_calloc(e, (size_t)l->max_seqs, sizeof(struct request *), "scheduler");
     s->free_block = err_calloc(e, (size_t)l->n_blocks, sizeof *s->free_block, "scheduler");
     s->free_slot = err_calloc(e, (size_t)l->max_seqs, sizeof *s->free_slot, "scheduler");
@@ -45,8 +46,9 @@ static int blocks_needed(const struct request *r)
     return ((int)r->prompt.n + r->rules->max_tokens + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
 }
 
-int scheduler_add(struct scheduler *s, struct request *r, struct err *e)
+int scheduler_add(struct scheduler *s, struct request *r, double now, struct err *e)
 {
+    (void)now;
     r->slot = -1;
     r->next = NULL;
     r->block = err_calloc(e, (size_t)blocks_needed(r), sizeof *r->block, "KV block list");
@@ -113,8 +115,9 @@ static bool has_room(const struct scheduler *s, const struct plan *p)
     return p->n_tokens < s->limits.max_batch_tokens;
 }
 
-void scheduler_plan(struct scheduler *s, struct plan *p)
+void scheduler_plan(struct scheduler *s, struct plan *p, double now)
 {
+    (void)now;
     struct flight *f = &s->flight[p->step % SCHEDULER_FLIGHTS];
     *f = (struct flight){p->step, 0, f->request};
     for (int i = 0; i < s->n_running && has_room(s, p); i++) {
@@ -151,8 +154,9 @@ static void retire(struct scheduler *s, struct request *r)
     r->slot = -1;
 }
 
-int scheduler_accept(struct scheduler *s, const struct step_result *result, struct err *e)
+int scheduler_accept(struct scheduler *s, const struct step_result *result, double now, struct err *e)
 {
+    (void)now;
     struct flight *f = &s->flight[result->step % SCHEDULER_FLIGHTS];
     if (f->step != result->step || f->n != result->n_sampled)
         return ERR(e, ERR_INTERNAL, "results of step %llu: %d tokens, expected %d of step %llu",
@@ -162,12 +166,12 @@ int scheduler_accept(struct scheduler *s, const struct step_result *result, stru
         r->n_in_flight--;
         if (r->finish != FINISH_NONE)
             continue; /* ended in an earlier step: this token was sampled for nothing */
-        if (request_take(r, s->tokenizer, &result->sampled[i], e) != 0)
+        if (request_take(r, s->setup.tokenizer, &result->sampled[i], e) != 0)
             return -1;
         if (r->finish != FINISH_NONE)
             retire(s, r);
-        if (s->on_token != NULL)
-            s->on_token(s->context, r);
+        if (s->setup.on_progress != NULL)
+            s->setup.on_progress(s->setup.context, r);
     }
     return 0;
 }

@@ -162,7 +162,7 @@ struct run {
     int busy_before; /* running requests before the plan was made */
 };
 
-static void on_token(void *context, struct request *r)
+static void on_progress(void *context, struct request *r)
 {
     struct run *run = context;
     const struct outcome *want = &run->want[r->index];
@@ -271,7 +271,7 @@ static struct step_result plan_step(struct run *run)
     struct err e = {0};
     run->busy_before = run->s.n_running;
     plan_reset(&run->plan, (uint64_t)run->n_steps++);
-    scheduler_plan(&run->s, &run->plan);
+    scheduler_plan(&run->s, &run->plan, 0);
     struct plan *sent = &run->plan, *got = &run->device.plan;
     size_t bytes = plan_pack(sent);
     memcpy(got->message, sent->message, bytes);
@@ -288,7 +288,7 @@ static void accept_step(struct run *run, struct step_result *result)
 {
     struct err e = {0};
     int before = run->n_tokens;
-    assert_int_equal(scheduler_accept(&run->s, result, &e), 0);
+    assert_int_equal(scheduler_accept(&run->s, result, 0, &e), 0);
     expect_none(&e);
     run->n_wasted += result->n_sampled - (run->n_tokens - before);
     free((void *)result->sampled);
@@ -336,9 +336,9 @@ static void run_open(struct run *run, const struct limits *l)
     memset(run->device.table, 0xff, sizeof run->device.table);
     assert_int_equal(plan_open(&run->plan, l, &e), 0);
     assert_int_equal(plan_open(&run->device.plan, l, &e), 0);
-    assert_int_equal(scheduler_open(&run->s, l, tokenizer, &e), 0);
-    run->s.on_token = on_token;
-    run->s.context = run;
+    const struct scheduler_setup setup = {
+        .limits = *l, .tokenizer = tokenizer, .on_progress = on_progress, .context = run};
+    assert_int_equal(scheduler_open(&run->s, &setup, &e), 0);
 }
 
 static void run_close(struct run *run)
@@ -361,7 +361,7 @@ static void add(struct run *run, const struct request_rules *rules, int n_prompt
     run->want[run->n] = reference(&r->prompt, rules);
     run->request[run->n++] = r;
     assert_true(n_prompt + rules->max_tokens <= scheduler_max_len(&run->s));
-    assert_int_equal(scheduler_add(&run->s, r, &e), 0);
+    assert_int_equal(scheduler_add(&run->s, r, 0, &e), 0);
 }
 
 /* ---- the tests ---- */
@@ -515,12 +515,12 @@ static void refuses_results_of_another_step(void **state)
     add(&run, &plain, 3, 1);
     struct step_result result = plan_step(&run), other = result;
     other.step = 2;
-    assert_int_equal(scheduler_accept(&run.s, &other, &e), -1);
+    assert_int_equal(scheduler_accept(&run.s, &other, 0, &e), -1);
     EXPECT_PARTS(&e, ERR_INTERNAL, "results of step 2: 1 tokens, expected 1 of step 0");
     other = result;
     other.n_sampled = 0;
     e = (struct err){0};
-    assert_int_equal(scheduler_accept(&run.s, &other, &e), -1);
+    assert_int_equal(scheduler_accept(&run.s, &other, 0, &e), -1);
     EXPECT_PARTS(&e, ERR_INTERNAL, "results of step 0: 0 tokens, expected 1");
     accept_step(&run, &result);
     drive(&run, 0);
