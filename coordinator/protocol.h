@@ -5,16 +5,14 @@
 #ifndef COORDINATOR_PROTOCOL_H
 #define COORDINATOR_PROTOCOL_H
 
-#include "coordinator/beam.h"
-#include "coordinator/request.h"
+#include "coordinator/group.h"
 
 #define PROTOCOL_VERSION       1
 #define PROTOCOL_MAX_ID_BYTES  128       /* of a request_id */
 #define PROTOCOL_MAX_VALUES    (4 << 20) /* numbers, strings, ... in one message */
 #define PROTOCOL_MAX_LISTS     (1 << 16) /* arrays and objects in one message */
 #define PROTOCOL_MAX_SEQUENCES 4096      /* prompts x candidates (or beams) of one message */
-#define PROTOCOL_MAX_BEAMS     (SAMPLING_MAX_TOP / 2)
-#define PROTOCOL_MAX_STOP      16 /* stop texts */
+#define PROTOCOL_MAX_STOP      16        /* stop texts */
 #define PROTOCOL_MAX_TOKENS    (1 << 24)
 #define PROTOCOL_FILL          (-1) /* max_tokens: as many as fit into the context */
 
@@ -90,10 +88,7 @@ struct protocol_generate {
         rules;     /* sampling.prompt_len is 0; max_tokens may be PROTOCOL_FILL; stop_id, eos are filled in */
     bool has_seed; /* else rules.sampling.seed is 0 and the server chooses */
     bool stream, echo;
-    int n, best_of; /* candidates returned and made, per prompt; choices[] has n_prompts x n */
-    int n_beams;    /* 1: no beam search */
-    double length_penalty;
-    enum early_stopping early_stopping;
+    struct search search;      /* per prompt; choices[] has n_prompts x search.n */
     int prompt_logprobs;       /* best n of every prompt token (0: the token's own alone), -1: none */
     int priority;              /* lower first */
     int64_t timeout_ms;        /* from arrival to the last token; 0: none */

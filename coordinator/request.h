@@ -36,6 +36,11 @@ struct request_times {
     double arrived, scheduled, first_token, finished; /* scheduled: its first tokens are in a plan */
 };
 
+/* Have these n ids end a sequence, and sampling.eos unless ignored; min_tokens then forbids all of them. Both fields are set
+ * before. -1: more than there is room for; beside the eos ids there is room for REQUEST_MAX_STOP_IDS - SAMPLING_MAX_EOS, under
+ * min_tokens for what SAMPLING_MAX_EOS leaves. */
+int request_rules_stop(struct request_rules *rules, const int32_t *id, int n);
+
 struct request {
     const struct request_rules *rules; /* borrowed, until the request is closed */
     int index;                         /* the caller's: place in the input, from 0 */
