@@ -111,6 +111,17 @@ void clients_flush(struct clients *c, struct transport *t)
         }
 }
 
+int clients_cut(struct clients *c, size_t most_bytes)
+{
+    int n = 0;
+    for (struct client *one = c->backlog > most_bytes ? c->first : NULL; one != NULL; one = one->next)
+        if (one->backlog > most_bytes && !one->gone) {
+            clients_gone(c, one);
+            n++;
+        }
+    return n;
+}
+
 void clients_take_back(struct clients *c, struct client *of, uint64_t job)
 {
     struct outgoing *kept = of->first;

@@ -48,6 +48,9 @@ void clients_send(struct clients *c, struct transport *t, struct client *to, str
 /* Try again what waits. */
 void clients_flush(struct clients *c, struct transport *t);
 
+/* A client for which more than this waits has stopped reading and goes on asking: it is gone. Returns how many are. */
+int clients_cut(struct clients *c, size_t most_bytes);
+
 /* Take back the waiting token events of a job. */
 void clients_take_back(struct clients *c, struct client *of, uint64_t job);
 

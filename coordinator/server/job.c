@@ -78,16 +78,12 @@ static int fit(struct job *j, int i, int max_len)
 static int open_group(struct job *j, int i)
 {
     const struct protocol_generate *g = &j->message.generate;
-    const struct search how = {.n = g->n,
-                               .best_of = g->best_of > g->n ? g->best_of : 0,
-                               .num_beams = g->n_beams,
-                               .beam = {g->length_penalty, g->early_stopping}};
     struct group *group = &j->group[i];
     struct err e = {0};
     const char *field = "";
-    if (search_check(&how, &j->rules[i], &field, &e) != 0)
+    if (search_check(&g->search, &j->rules[i], &field, &e) != 0)
         return protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, field, "%s", e.text);
-    if (group_open(group, &how, &j->rules[i], &j->ids[i], &e) != 0)
+    if (group_open(group, &g->search, &j->rules[i], &j->ids[i], &e) != 0)
         return protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "%s", e.text);
     j->n_groups++;
     group->owner = j;
@@ -99,9 +95,9 @@ static int open_group(struct job *j, int i)
 int job_prepare(struct job *j, int max_len, uint64_t seed)
 {
     const struct protocol_generate *g = &j->message.generate;
-    size_t n = (size_t)j->n_ids, choices = n * (size_t)g->n;
+    size_t n = (size_t)j->n_ids, choices = n * (size_t)g->search.n;
     j->seed = g->has_seed ? g->rules.sampling.seed : seed;
-    j->n_choices = g->n;
+    j->n_choices = g->search.n;
     j->rules = calloc(n, sizeof *j->rules);
     j->group = calloc(n, sizeof *j->group);
     j->progress = calloc(choices, sizeof *j->progress);

@@ -45,9 +45,12 @@ struct job {
     /* The I/O thread's; it alone looks at them, whoever owns the job. */
     struct client *client; /* NULL: gone, nothing is to be sent */
     struct job *previous, *next;
+    struct protocol_error verdict; /* why it was cancelled; becomes its error when it is back */
     bool in_engine;    /* submitted, and not come back yet */
+    bool named;        /* request_id is in the server's list */
+    int n_sequences;   /* counted by the server */
     bool answered;     /* its last reply is out: whatever comes back is dropped */
-    bool large;        /* parsed by the worker for large messages */
+    bool unread;       /* at the worker for large messages, which parses it: nothing but its client is known */
     bool *echoed;      /* [n_groups * n_choices] of a stream with echo: the prompt's text is out */
     uint64_t n_events; /* of a stream */
 };

@@ -45,7 +45,7 @@ void metrics_count(struct metrics *m, const struct outcome *o, const struct prot
 {
     m->n_by_code[o->code > 0 && o->code < 600 ? o->code : 0]++;
     if (g != NULL && o->code == PROTOCOL_OK) {
-        histogram_add(&m->n, g->n);
+        histogram_add(&m->n, g->search.n);
         histogram_add(&m->max_tokens, g->rules.max_tokens);
     }
     if (o->code != PROTOCOL_OK)
