@@ -45,6 +45,16 @@ static int add_stop(void *record, const struct opt *row, const char *text, struc
     return 0;
 }
 
+/* The opposite of the flag --no-enable-prefix-caching: of two that are given the last one counts. */
+static int enable_prefix_caching(void *record, const struct opt *row, const char *text, struct err *e)
+{
+    (void)row;
+    (void)text;
+    (void)e;
+    ((struct options *)record)->no_prefix_caching = false;
+    return 0;
+}
+
 static const struct opt table[] = {
     TEXT("model", "DIR", model, ALL, "Hugging Face folder: config.json, *.safetensors, tokenizer.json"),
     TEXT("prompt", "TEXT", prompt, GENERATE, "the prompt"),
@@ -115,6 +125,9 @@ static const struct opt table[] = {
     INTEGER("max-batch", max_batch, GENERATE, 1, 4096, 16, "sequences that run at once (default 16)"),
     INTEGER("max-batch-tokens", max_batch_tokens, GENERATE | BENCH, 1, 1 << 20, 512,
             "tokens of one step, prefill and decode together; longer prompts go in chunks (default 512)"),
+    FLAG("no-enable-prefix-caching", no_prefix_caching, GENERATE,
+         "do not keep keys and values of prompts and outputs for sequences that begin with the same tokens"),
+    {"enable-prefix-caching", NULL, OPT_CALL, 0, GENERATE, 0, 0, 0, NULL, "keep them (default)", enable_prefix_caching},
     INTEGER("max-model-len", max_model_len, GENERATE, 1, 1 << 28, -1,
             "tokens of one sequence, prompt and output (default: what the prompts need)"),
     {"kv-cache-memory-bytes", "BYTES", OPT_BYTES, AT(kv_cache_bytes), GENERATE | BENCH, 1 << 10, 1e18, -1, NULL,

@@ -28,6 +28,7 @@ struct options {
     double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
     int64_t max_tokens, min_tokens, top_k, seed, logprobs;
     bool ignore_eos, include_stop, no_echo, json, no_special, plain_text, keep_special, verbose;
+    bool no_prefix_caching;
 
     int64_t max_batch, max_batch_tokens, max_model_len, kv_cache_bytes, threads, device, step, progress, load_format;
     int64_t ranks;

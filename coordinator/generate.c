@@ -44,6 +44,7 @@ int generate_open(struct generate *g, const struct options *o, const struct mode
     int32_t bos = -1;
     memset(g, 0, sizeof *g);
     g->o = o;
+    g->rope_changes_at = m->rope.growth != ROPE_FIXED ? m->rope.long_from : 0;
     g->started = seconds_now();
     if (o->logprobs >= 0 && !o->json)
         return ERR(e, ERR_USAGE, "--logprobs needs --json");
@@ -199,6 +200,8 @@ int generate_start(struct generate *g, const struct limits *l, struct err *e)
     const struct scheduler_setup setup = {
         .limits = *l,
         .tokenizer = g->tokenizer,
+        .prefix_caching = !g->o->no_prefix_caching,
+        .rope_changes_at = g->rope_changes_at,
         .on_progress = on_progress,
         .context = g,
     };

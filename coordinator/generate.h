@@ -16,7 +16,8 @@ struct generate {
     struct prompt_list prompts;
     struct request *request; /* [n] */
     int n, n_finished, n_failed, next_to_print;
-    int longest; /* tokens of the longest request, prompt and output */
+    int longest;         /* tokens of the longest request, prompt and output */
+    int rope_changes_at; /* see struct scheduler_setup */
     uint64_t n_prompt_tokens, n_output_tokens;
     struct scheduler scheduler;
     FILE *out;       /* standard output, or the file of --output */

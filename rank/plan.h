@@ -24,7 +24,7 @@ static inline int limits_blocks_per_slot(const struct limits *l)
 /* A sequence's share of the step: its next n_tokens tokens, at positions pos .. pos + n_tokens - 1. */
 struct plan_seq {
     int32_t slot, n_tokens, pos;
-    int32_t rope_len; /* sequence length that chooses the rotation: the prompt's for its chunks, pos + 1 afterwards */
+    int32_t rope_len; /* prompt's length; this or a token's position + 1, if that is more, chooses its rotation */
     int32_t n_logits; /* logits of the last n_logits tokens are computed; 0: none */
     int32_t sample;   /* 1: a token is sampled from the last row of logits; 0: not */
 };

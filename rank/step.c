@@ -117,7 +117,7 @@ static void prepare(struct engine *g, struct step_flight *f, const struct plan *
             host->planned[t] = p->token[t];
             host->slot[t] = s->slot;
             host->pos[t] = s->pos + j;
-            host->rope_len[t] = s->rope_len;
+            host->rope_len[t] = s->rope_len > s->pos + j ? s->rope_len : s->pos + j + 1;
         }
     }
     int n = p->n_tokens > f->n_rows ? p->n_tokens : f->n_rows;
