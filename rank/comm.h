@@ -6,6 +6,7 @@
 #include "rank/world.h"
 
 struct comm;
+struct meter;
 
 struct comm_ops {
     const char *name;
@@ -24,6 +25,7 @@ struct comm {
     void *small;            /* device memory of the transport's own where a small all-reduce is fastest; NULL: none */
     size_t small_bytes;     /* up to which that holds */
     uint64_t n_all_reduces; /* calls so far, also on one rank */
+    struct meter *meter;    /* borrowed; hears of every collective; NULL: nobody does */
 };
 
 /* Host memory over MPI. max_count: elements of the largest all-reduce. Allocates its scratch here. Local. */

@@ -23,6 +23,7 @@ struct decode_graph {
     uint64_t n_all_reduces;
 };
 
+struct meter;
 struct profile;
 
 struct engine {
@@ -65,6 +66,8 @@ struct engine {
     struct sampled *sampled_dev;                /* [max_logit_rows], as the flights' */
 
     struct profile *profile; /* borrowed; not NULL: every step must run as separate operations, which it times */
+
+    struct meter *meter; /* borrowed; NULL: steps are not timed */
 
     uint64_t n_steps, n_taken; /* steps submitted, and those whose results were taken */
 };

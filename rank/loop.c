@@ -2,6 +2,7 @@
 #include "rank/loop.h"
 #include "base/clock.h"
 #include "rank/fatal.h"
+#include "rank/meter.h"
 
 #include <time.h>
 
@@ -49,6 +50,7 @@ static void take(struct engine *g, const struct loop_client *client, struct err 
     engine_take(g, &result);
     if (g->world->rank == 0 && client->accept(client->context, &result, e) != 0)
         fatal(e);
+    meter_share(g->meter, false);
 }
 
 /* On a device the plan of the next step is made and sent while a step runs: its tokens feed each other there. */
@@ -62,6 +64,7 @@ void loop_run(struct engine *g, const struct loop_client *client, struct err *e)
         plan_reset(&plan, step);
         if (g->world->rank == 0 && client->next(client->context, &plan, e) != 0)
             fatal(e);
+        meter_ask(g->meter, &plan);
         loop_share(&plan, g->world, g->network->config.vocab);
         if (plan.kind == PLAN_STOP)
             break;
@@ -73,5 +76,6 @@ void loop_run(struct engine *g, const struct loop_client *client, struct err *e)
     }
     for (; under_way > 0; under_way--)
         take(g, client, e);
+    meter_share(g->meter, true);
     plan_close(&plan);
 }
