@@ -111,11 +111,11 @@ static int admit(struct server *s, struct job *j)
     return 0;
 }
 
-static void command(struct server *s, struct command what)
+static void give_order(struct server *s, struct order what)
 {
-    struct command *c = malloc(sizeof *c);
+    struct order *c = malloc(sizeof *c);
     if (c == NULL || (*c = what, !mailbox_post(s->engine[0], c))) {
-        log_warn("out of host memory: a command to the engine is lost");
+        log_warn("out of host memory: an order to the engine is lost");
         free(c);
     }
 }
@@ -128,13 +128,13 @@ static void submit(struct server *s, struct job *j)
         return;
     }
     j->in_engine = true;
-    command(s, (struct command){.kind = COMMAND_SUBMIT, .job = j});
+    give_order(s, (struct order){.kind = ORDER_SUBMIT, .job = j});
 }
 
 void server_cancel(struct server *s, struct job *j, enum finish_reason why)
 {
     if (j->in_engine)
-        command(s, (struct command){.kind = COMMAND_CANCEL, .number = j->number, .why = why});
+        give_order(s, (struct order){.kind = ORDER_CANCEL, .number = j->number, .why = why});
 }
 
 static void cancel(struct server *s, struct job *j)
@@ -358,5 +358,5 @@ void server_stop(struct server *s, const char *why)
                 s->n_cut_short++;
             answer_error(s, j, &error);
         }
-    command(s, (struct command){.kind = COMMAND_STOP});
+    give_order(s, (struct order){.kind = ORDER_STOP});
 }

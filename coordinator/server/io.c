@@ -213,9 +213,8 @@ int server_close(struct server *s)
     for (int i = 0; i < 2; i++)
         mailbox_close(&s->engine[i]);
     curve_close(&s->curve);
-    const char *file = s->transport.file != NULL ? strdup(s->transport.file) : NULL;
     transport_close(&s->transport, s->n_cut_short > 0 ? LINGER_SHORT_MS : LINGER_MS);
-    free((char *)file);
+    metrics_close(&s->metrics);
     access_log_close(&s->log);
     int status = s->n_cut_short > 0 ? ERR_REQUEST : ERR_NONE;
     memset(s, 0, sizeof *s);

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 void metrics_open(struct metrics *m, enum metrics_names names, const char *model, int n_ranks, bool prefix_caching)
@@ -25,6 +26,12 @@ void metrics_open(struct metrics *m, enum metrics_names names, const char *model
     m->iteration.buckets = &buckets_iteration;
 }
 
+void metrics_close(struct metrics *m)
+{
+    free(m->ranks);
+    m->ranks = NULL;
+}
+
 void metrics_take(struct metrics *m, struct report *r)
 {
     if (r->loaded) {
@@ -37,6 +44,12 @@ void metrics_take(struct metrics *m, struct report *r)
     m->stats = r->stats;
     m->n_steps = r->n_steps;
     m->step_seconds = r->step_seconds;
+    if (r->ranks != NULL && r->n_ranks == m->n_ranks) {
+        free(m->ranks);
+        m->ranks = r->ranks;
+        r->ranks = NULL;
+        m->slowest = r->slowest;
+    }
     histogram_move(&m->between_tokens, &r->between_tokens);
     histogram_move(&m->iteration, &r->iteration);
 }
@@ -206,6 +219,56 @@ static void write_split(struct writer *w)
         }
 }
 
+/* One sample a rank: {rank="0",host="..."}. */
+static void of_ranks(struct writer *w, const char *name, const char *type, const char *help,
+                     double (*value)(const struct rank_stats *r))
+{
+    char extra[160];
+    head(w, name, type, help);
+    for (int i = 0; i < w->m->n_ranks; i++) {
+        const struct rank_stats *r = &w->m->ranks[i];
+        double x = value(r);
+        (void)snprintf(extra, sizeof extra, ",rank=\"%d\",host=\"%.64s\"", i, r->host);
+        if (!isnan(x)) /* not measured: absent */
+            sample(w, name, extra, x);
+    }
+}
+
+static double steps_of(const struct rank_stats *r)
+{
+    return (double)r->n_steps;
+}
+
+static double timed_of(const struct rank_stats *r)
+{
+    return (double)r->n_timed;
+}
+
+static double seconds_of(const struct rank_stats *r)
+{
+    return r->step_seconds;
+}
+
+static double waited_of(const struct rank_stats *r)
+{
+    return r->all_reduce_seconds;
+}
+
+static void write_ranks(struct writer *w)
+{
+    if (w->m->ranks == NULL)
+        return;
+    of_ranks(w, "rank_steps_total", "counter", "Steps of a rank.", steps_of);
+    of_ranks(w, "rank_timed_steps_total", "counter", "Of these, timed: all on CPUs, samples on GPUs.", timed_of);
+    of_ranks(w, "rank_step_seconds_total", "counter", "Time of the timed steps.", seconds_of);
+    of_ranks(w, "rank_all_reduce_seconds_total", "counter", "Of it, in all-reduces: waiting and exchange.", waited_of);
+    of_ranks(w, "rank_step_seconds", "gauge", "Mean time of a step.", rank_stats_step);
+    of_ranks(w, "rank_all_reduce_seconds", "gauge", "Mean time of a step in all-reduces.", rank_stats_all_reduce);
+    of_ranks(w, "rank_compute_seconds", "gauge", "Mean time of a step outside of collectives.", rank_stats_compute);
+    if (w->m->slowest >= 0)
+        one(w, "slowest_rank", "gauge", w->m->slowest, "The rank that computed longest in the last second.");
+}
+
 static void write_server(struct writer *w)
 {
     const struct metrics *m = w->m;
@@ -238,6 +301,7 @@ int metrics_write(const struct metrics *m, struct text_buffer *out, struct err *
     write_engine(&w);
     write_requests(&w);
     write_split(&w);
+    write_ranks(&w);
     write_server(&w);
     return e->code == ERR_NONE ? 0 : -1;
 }

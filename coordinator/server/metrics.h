@@ -36,6 +36,8 @@ struct metrics {
     struct scheduler_stats stats;
     uint64_t n_steps;
     double step_seconds;
+    struct rank_stats *ranks; /* [n_ranks] owned; NULL: none have come yet */
+    int slowest;
     struct buckets length_buckets;
     struct histogram first_token, between_tokens, per_token, total, queue, inference, prefill, decode, n_prompt,
         n_output, n, max_tokens, iteration;
@@ -51,6 +53,8 @@ struct metrics {
 };
 
 void metrics_open(struct metrics *m, enum metrics_names names, const char *model, int n_ranks, bool prefix_caching);
+
+void metrics_close(struct metrics *m);
 
 /* Numbers of the main thread. */
 void metrics_take(struct metrics *m, struct report *r);

@@ -141,7 +141,7 @@ void steps_close(struct steps *s)
         s->report->ended = true;
         (void)post(s, true, &e);
     }
-    free(s->report);
+    steps_report_free(s->report);
     scheduler_close(&s->scheduler);
     memset(s, 0, sizeof *s);
 }
@@ -181,13 +181,13 @@ static void cancel(struct steps *s, uint64_t number, enum finish_reason why, dou
         give_back(s, j);
 }
 
-static void take_commands(struct steps *s)
+static void take_orders(struct steps *s)
 {
-    struct command *c;
+    struct order *c;
     while ((c = mailbox_take(s->mailbox)) != NULL) {
-        if (c->kind == COMMAND_SUBMIT)
+        if (c->kind == ORDER_SUBMIT)
             submit(s, c->job, seconds_now());
-        else if (c->kind == COMMAND_CANCEL)
+        else if (c->kind == ORDER_CANCEL)
             cancel(s, c->number, c->why, seconds_now());
         else
             s->stopping = true;
@@ -206,10 +206,21 @@ static void note_plan(struct steps *s, const struct plan *plan)
     histogram_add(&s->iteration, plan->n_tokens);
 }
 
+void steps_ranks(struct steps *s, const struct rank_report *report)
+{
+    struct report *r = s->report;
+    if (r == NULL)
+        return;
+    free(r->ranks);
+    r->ranks = copy(report->total, (size_t)report->n_ranks * sizeof *r->ranks);
+    r->n_ranks = report->n_ranks;
+    r->slowest = report->slowest;
+}
+
 int steps_next(struct steps *s, struct plan *plan, struct err *e)
 {
     for (;;) {
-        take_commands(s);
+        take_orders(s);
         if (s->stopping) {
             plan->kind = PLAN_STOP;
             return post(s, true, e);
@@ -245,5 +256,7 @@ void steps_report_free(struct report *r)
         next = p->next;
         piece_free(p);
     }
+    if (r != NULL)
+        free(r->ranks);
     free(r);
 }

@@ -6,10 +6,11 @@
 #include "coordinator/server/histogram.h"
 #include "coordinator/server/job.h"
 #include "rank/plan.h"
+#include "rank/rank_stats.h"
 
 /* I/O thread to main thread; the main thread frees it. */
-struct command {
-    enum command_kind { COMMAND_SUBMIT, COMMAND_CANCEL, COMMAND_STOP } kind;
+struct order {
+    enum order_kind { ORDER_SUBMIT, ORDER_CANCEL, ORDER_STOP } kind;
     struct job *job;        /* SUBMIT: the main thread's from now on */
     uint64_t number;        /* CANCEL: of a job that may have ended meanwhile */
     enum finish_reason why; /* CANCEL */
@@ -18,7 +19,7 @@ struct command {
 /* Main thread to I/O thread, which frees it (steps_report_free). */
 struct report {
     bool loaded;                 /* the first one: the model is there, max_len is set */
-    bool ended;                  /* the last one: the main thread takes no more commands */
+    bool ended;                  /* the last one: the main thread takes no more orders */
     int max_len;                 /* tokens of prompt and output together, at most */
     int n_blocks, max_seqs;      /* of the KV cache; sequences that run at once */
     struct piece *first, *last;  /* of streams, in order */
@@ -27,6 +28,8 @@ struct report {
     struct histogram between_tokens, iteration; /* since the last report: seconds; tokens of a step */
     uint64_t n_steps;                           /* so far */
     double step_seconds;                        /* of these, submitted to taken */
+    struct rank_stats *ranks;                   /* [n_ranks] since the start; owned. NULL: as before */
+    int n_ranks, slowest;                       /* rank that computed longest of late; -1: not known */
 };
 
 struct steps {
@@ -48,6 +51,9 @@ int steps_open(struct steps *s, void *mailbox, const struct scheduler_setup *set
 
 /* What is under way comes back to the I/O thread unfinished, then a report that it was the last. Safe on zeroed *s. */
 void steps_close(struct steps *s);
+
+/* What all ranks measured, for the next report. */
+void steps_ranks(struct steps *s, const struct rank_report *report);
 
 /* The two functions of struct loop_client. */
 int steps_next(struct steps *s, struct plan *plan, struct err *e);

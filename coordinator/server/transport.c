@@ -125,7 +125,6 @@ static int bind_private(struct transport *t, const char *endpoint, struct err *e
         return ERR(e, ERR_IO, "--endpoint %.200s: no address: %s", endpoint, zmq_strerror(errno));
     t->is_ipc = begins(t->endpoint, "ipc://");
     t->is_local = t->is_ipc || is_loopback(t->endpoint);
-    t->file = t->is_ipc && t->endpoint[6] != '@' ? t->endpoint + 6 : NULL;
     return 0;
 }
 

@@ -21,7 +21,6 @@ struct transport {
     struct curve *curve;               /* borrowed; NULL: plain */
     char endpoint[TRANSPORT_ENDPOINT]; /* as bound, with the port or path that was chosen */
     bool is_ipc, is_local;             /* a Unix socket; not to be reached from another host */
-    const char *file;                  /* of an ipc endpoint, in `endpoint`; NULL: none */
 };
 
 /* Who sent a message, and over which connection. */
