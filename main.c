@@ -28,7 +28,8 @@ static struct instance_setup make_setup(const struct options *o, const struct mo
                                    .step = (int32_t)o->step,
                                    .progress = (int32_t)o->progress,
                                    .device = (int32_t)o->device,
-                                   .with_bus = o->verbose};
+                                   .with_bus = o->verbose,
+                                   .step_timeout = o->step_timeout};
     struct limits *l = &setup.limits;
     int64_t len = o->max_model_len > 0 ? o->max_model_len : longest;
     if (m->positions_end && len > m->max_positions)

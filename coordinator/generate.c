@@ -260,6 +260,8 @@ void generate_report(void *context, const struct rank_report *report)
     const struct rank_stats *mine = &report->total[0];
     int slowest = rank_stats_slowest(report->total, report->n_ranks);
     size_t bytes = sizeof g->ranks;
+    if (mine->n_timed == 0)
+        return;
     int n = snprintf(g->ranks, bytes, "%llu steps, %.3f ms each on rank 0", (unsigned long long)mine->n_steps,
                      1e3 * rank_stats_step(mine));
     if (mine->n_timed < mine->n_steps)

@@ -25,6 +25,7 @@ struct decode_graph {
 
 struct meter;
 struct profile;
+struct watch;
 
 struct engine {
     struct world *world;     /* borrowed */
@@ -68,6 +69,7 @@ struct engine {
     struct profile *profile; /* borrowed; not NULL: every step must run as separate operations, which it times */
 
     struct meter *meter; /* borrowed; NULL: steps are not timed */
+    struct watch *watch; /* borrowed; NULL: steps have no deadline */
 
     uint64_t n_steps, n_taken; /* steps submitted, and those whose results were taken */
 };
