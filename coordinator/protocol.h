@@ -111,7 +111,7 @@ int protocol_parse(struct protocol_message *m, const char *json, size_t bytes, c
                    bool may_stream, struct protocol_error *error);
 void protocol_message_close(struct protocol_message *m);
 
-struct chat_template;
+struct chat_template; /* coordinator/chat.h */
 
 /* Token ids of prompt i (0 for a chat), appended to *out: text, ids or rendered chat. bos (or -1) stands in for a text
  * that has no token. chat NULL: this checkpoint has no chat template that we know. Slow for long texts: worker thread. */
