@@ -141,6 +141,10 @@ static const struct opt table[] = {
     CHOICE("step", step, GENERATE | BENCH, "auto|separate|persistent",
            "how GPUs run decode steps: separate operations, or one persistent kernel for up to 8 sequences on one host "
            "(default auto: the faster one, measured at start; persistent: refused where it does not work)"),
+    REAL("step-timeout", step_timeout, GENERATE | BENCH, 0, 86400, 300,
+         "end the job when a step comes no further for so many seconds, since a rank is stopped, dead or stuck; 0: "
+         "wait for "
+         "ever (default 300)"),
     FLAG("verbose", verbose, GENERATE | BENCH,
          "say on standard error what was loaded, how fast, and where memory goes"),
     CHOICE("progress", progress, GENERATE | BENCH, "auto|always|never",

@@ -31,6 +31,7 @@ struct options {
     bool no_prefix_caching;
 
     int64_t max_batch, max_batch_tokens, max_model_len, kv_cache_bytes, threads, device, step, progress, load_format;
+    double step_timeout;
     int64_t ranks;
     int64_t n_prompt, n_gen, n_depth, batch, repetitions, warmup;
     int64_t num_prompts, bench_max_batch; /* -1: not given */

@@ -17,13 +17,16 @@
 /* A decode step of so many tokens, recorded. */
 struct decode_graph {
     int n_tokens;
-    bool persistent; /* in which of the two ways */
-    void *graph;     /* NULL: not yet; of a profile's only */
-    int n_runs;      /* without the graph */
+    bool persistent;                             /* in which of the two ways */
+    double separate_seconds, persistent_seconds; /* of a step on the slowest rank, measured at start; 0: it was not */
+    void *graph;                                 /* NULL: not yet; of a profile's only */
+    int n_runs;                                  /* without the graph */
     uint64_t n_all_reduces;
 };
 
+struct meter;
 struct profile;
+struct watch;
 
 struct engine {
     struct world *world;     /* borrowed */
@@ -65,6 +68,9 @@ struct engine {
     struct sampled *sampled_dev;                /* [max_logit_rows], as the flights' */
 
     struct profile *profile; /* borrowed; not NULL: every step must run as separate operations, which it times */
+
+    struct meter *meter; /* borrowed; NULL: steps are not timed */
+    struct watch *watch; /* borrowed; NULL: steps have no deadline */
 
     uint64_t n_steps, n_taken; /* steps submitted, and those whose results were taken */
 };

@@ -10,7 +10,7 @@
 struct plan_header {
     uint32_t magic, version;
     uint64_t step, bytes;
-    int32_t kind, n_seqs, n_tokens, n_starts, n_blocks, n_scores;
+    int32_t kind, n_seqs, n_tokens, n_starts, n_blocks, n_scores, report;
 };
 
 _Static_assert(sizeof(struct plan_header) <= PLAN_HEADER_BYTES, "the header must fit its slot");
@@ -52,7 +52,7 @@ void plan_reset(struct plan *p, uint64_t step)
 {
     p->step = step;
     p->kind = PLAN_STEP;
-    p->n_seqs = p->n_tokens = p->n_starts = p->n_blocks = p->n_scores = 0;
+    p->n_seqs = p->n_tokens = p->n_starts = p->n_blocks = p->n_scores = p->report = 0;
 }
 
 static unsigned char *put(unsigned char *at, const void *data, size_t bytes)
@@ -63,8 +63,8 @@ static unsigned char *put(unsigned char *at, const void *data, size_t bytes)
 
 size_t plan_pack(struct plan *p)
 {
-    struct plan_header h = {PLAN_MAGIC, PLAN_VERSION, p->step,     0,           p->kind,
-                            p->n_seqs,  p->n_tokens,  p->n_starts, p->n_blocks, p->n_scores};
+    struct plan_header h = {PLAN_MAGIC,  PLAN_VERSION, p->step,     0,           p->kind,  p->n_seqs,
+                            p->n_tokens, p->n_starts,  p->n_blocks, p->n_scores, p->report};
     unsigned char *at = p->message + PLAN_HEADER_BYTES;
     at = put(at, p->start, (size_t)p->n_starts * sizeof *p->start);
     at = put(at, p->seq, (size_t)p->n_seqs * sizeof *p->seq);
@@ -89,8 +89,9 @@ static int check_header(const struct plan *p, const struct plan_header *h, size_
     if (h->magic != PLAN_MAGIC || h->version != PLAN_VERSION)
         return ERR(e, ERR_INTERNAL, "plan has magic %08x version %u, expected %08x version %u", h->magic, h->version,
                    PLAN_MAGIC, PLAN_VERSION);
-    if (h->kind != PLAN_STEP && h->kind != PLAN_STOP)
-        return ERR(e, ERR_INTERNAL, "plan %llu has kind %d", (unsigned long long)h->step, h->kind);
+    if ((h->kind != PLAN_STEP && h->kind != PLAN_STOP) || h->report < 0 || h->report > 1)
+        return ERR(e, ERR_INTERNAL, "plan %llu has kind %d, report %d", (unsigned long long)h->step, h->kind,
+                   h->report);
     if (h->n_seqs < 0 || h->n_seqs > l->max_seqs || h->n_starts < 0 || h->n_starts > l->max_seqs || h->n_tokens < 0 ||
         h->n_tokens > l->max_batch_tokens || h->n_blocks < 0 || (size_t)h->n_blocks > max_blocks(l) ||
         h->n_scores < 0 || h->n_scores > h->n_seqs)
@@ -192,6 +193,7 @@ int plan_unpack(struct plan *p, size_t bytes, int vocab, struct err *e)
     p->n_starts = h.n_starts;
     p->n_blocks = h.n_blocks;
     p->n_scores = h.n_scores;
+    p->report = h.report;
     const unsigned char *at = p->message + PLAN_HEADER_BYTES;
     at = take(p->start, at, (size_t)p->n_starts * sizeof *p->start);
     at = take(p->seq, at, (size_t)p->n_seqs * sizeof *p->seq);

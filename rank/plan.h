@@ -54,6 +54,8 @@ struct plan_block {
 struct plan {
     uint64_t step;
     int32_t kind; /* enum plan_kind */
+    int32_t
+        report; /* 1: what the ranks measured goes to rank 0 after this step (rank/meter.h, which sets it); 0: not */
     int32_t n_seqs, n_tokens, n_starts, n_blocks, n_scores;
     struct plan_seq *seq;     /* [n_seqs], capacity max_seqs */
     struct plan_start *start; /* [n_starts], capacity max_seqs */

@@ -2,6 +2,7 @@
 #include "rank/step.h"
 #include "rank/fatal.h"
 #include "rank/graphs.h"
+#include "rank/meter.h"
 #include "rank/profile.h"
 
 static void upload(struct engine *g, void *dst, const void *src, size_t bytes)
@@ -289,7 +290,9 @@ void engine_submit(struct engine *g, const struct plan *p)
     profile_expect(g->profile, which, decode ? PROFILE_DECODE : p->n_tokens > 0 ? PROFILE_PREFILL : PROFILE_EMPTY);
     ops_range_begin(g->ops, decode ? "decode" : "prefill", p->n_tokens);
     prepare(g, f, p, graph);
+    meter_begin(g->meter, which, p, graph != NULL);
     run(g, f, p, graph);
+    meter_end(g->meter);
     if (f->n_sampled + f->n_scored > 0)
         g->ops->download(g->q, f->sampled, g->sampled_dev, (size_t)(f->n_sampled + f->n_scored) * sizeof *f->sampled);
     if (g->ops->async != NULL)
@@ -307,6 +310,7 @@ void engine_take(struct engine *g, struct step_result *result)
     else
         g->ops->wait(g->q);
     profile_take(g->profile, which);
+    meter_take(g->meter, which);
     if (g->q->err.code != ERR_NONE)
         fatal(&g->q->err);
     *result = (struct step_result){.step = f->step,

@@ -170,6 +170,8 @@ static void the_rest_out_of_bounds(void **state)
     REFUSED(a.token[13] = 50, "token id 50, vocabulary 50");
     REFUSED(a.kind = 0, "has kind 0");
     REFUSED(a.kind = 3, "has kind 3");
+    REFUSED(a.report = -1, "report -1");
+    REFUSED(a.report = 2, "report 2");
 }
 
 static void write_int(struct plan *p, size_t offset, int32_t value)
