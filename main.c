@@ -9,6 +9,7 @@
 #include "rank/fatal.h"
 #include "rank/instance.h"
 #include "rank/loop.h"
+#include "rank/meter.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -22,7 +23,8 @@ static struct instance_setup make_setup(const struct options *o, const struct mo
                                    .step = (int32_t)o->step,
                                    .progress = (int32_t)o->progress,
                                    .device = (int32_t)o->device,
-                                   .with_bus = o->verbose};
+                                   .with_bus = o->verbose,
+                                   .step_timeout = o->step_timeout};
     struct limits *l = &setup.limits;
     int64_t len = o->max_model_len > 0 ? o->max_model_len : longest;
     if (m->positions_end && len > m->max_positions)
@@ -65,6 +67,7 @@ static int run_generate(struct world *w, const struct options *o, struct err *e)
     struct checkpoint c = {0};
     struct generate g = {0};
     struct instance instance;
+    struct meter meter;
     const struct loop_client client = {&g, generate_next, generate_accept};
     int status = 0;
     if (w->rank == 0 && open_generate(&g, o, &m, &c, e) == 0)
@@ -73,8 +76,10 @@ static int run_generate(struct world *w, const struct options *o, struct err *e)
     instance_open(&instance, w, &m, &c, &setup, e);
     if (w->rank == 0)
         (void)generate_start(&g, &setup.limits, e);
+    (void)meter_open(&meter, &instance.engine, METER_INTERVAL, generate_report, &g, e);
     fatal_agree(w, e);
     loop_run(&instance.engine, &client, e);
+    meter_close(&meter);
     if (w->rank == 0)
         status = generate_status(&g, e);
     fatal_agree(w, e);

@@ -1,8 +1,7 @@
 /* base/opt.c - see opt.h. */
 #include "base/opt.h"
+#include "base/opt_table.h"
 
-#include <ctype.h>
-#include <errno.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -15,39 +14,46 @@
 #define BENCH    COMMAND_BENCH
 #define ALL      (GENERATE | INSPECT | BENCH)
 
-enum opt_type { OPT_STRING, OPT_INT, OPT_BYTES, OPT_REAL, OPT_FLAG, OPT_CHOICE, OPT_STOP };
-
-struct opt {
-    const char *name, *argument; /* --name ARGUMENT; NULL for flags */
-    enum opt_type type;
-    size_t offset; /* in struct options */
-    int commands;  /* enum command, or'ed */
-    double low, high, missing;
-    const char *choices; /* OPT_CHOICE: "auto|cpu|cuda", the value is the index */
-    const char *help;    /* with the default where there is one */
-};
-
 #define AT(member) offsetof(struct options, member)
-#define TEXT(name, argument, member, commands, help)                          \
+#define TEXT(name, argument, member, commands, help)                                \
+    {                                                                               \
+        name, argument, OPT_STRING, AT(member), commands, 0, 0, 0, NULL, help, NULL \
+    }
+#define FLAG(name, member, commands, help)                                    \
     {                                                                         \
-        name, argument, OPT_STRING, AT(member), commands, 0, 0, 0, NULL, help \
+        name, NULL, OPT_FLAG, AT(member), commands, 0, 0, 0, NULL, help, NULL \
     }
-#define FLAG(name, member, commands, help)                              \
-    {                                                                   \
-        name, NULL, OPT_FLAG, AT(member), commands, 0, 0, 0, NULL, help \
+#define INTEGER(name, member, commands, low, high, missing, help)                      \
+    {                                                                                  \
+        name, "N", OPT_INT, AT(member), commands, low, high, missing, NULL, help, NULL \
     }
-#define INTEGER(name, member, commands, low, high, missing, help)                \
-    {                                                                            \
-        name, "N", OPT_INT, AT(member), commands, low, high, missing, NULL, help \
+#define REAL(name, member, commands, low, high, missing, help)                          \
+    {                                                                                   \
+        name, "X", OPT_REAL, AT(member), commands, low, high, missing, NULL, help, NULL \
     }
-#define REAL(name, member, commands, low, high, missing, help)                    \
-    {                                                                             \
-        name, "X", OPT_REAL, AT(member), commands, low, high, missing, NULL, help \
+#define CHOICE(name, member, commands, choices, help)                                 \
+    {                                                                                 \
+        name, choices, OPT_CHOICE, AT(member), commands, 0, 0, 0, choices, help, NULL \
     }
-#define CHOICE(name, member, commands, choices, help)                           \
-    {                                                                           \
-        name, choices, OPT_CHOICE, AT(member), commands, 0, 0, 0, choices, help \
-    }
+
+static int add_stop(void *record, const struct opt *row, const char *text, struct err *e)
+{
+    struct options *o = record;
+    if (o->n_stop == OPT_MAX_STOP || *text == '\0')
+        return ERR(e, ERR_USAGE, "--%s: expected up to %d texts, none empty", row->name, OPT_MAX_STOP);
+    o->stop[o->n_stop++] = text;
+    return 0;
+}
+
+/* The opposite of the flag --no-enable-prefix-caching: of two that are given the last one counts. */
+static int enable_prefix_caching(void *record, const struct opt *row, const char *text, struct err *e)
+{
+    (void)row;
+    (void)text;
+    (void)e;
+    ((struct options *)record)->no_prefix_caching = false;
+    return 0;
+}
 
 static const struct opt table[] = {
     TEXT("model", "DIR", model, ALL, "Hugging Face folder: config.json, *.safetensors, tokenizer.json"),
@@ -74,7 +80,8 @@ static const struct opt table[] = {
     TEXT("logit-bias", "ID:BIAS,...", logit_bias, GENERATE, "add to the logits of these tokens, e.g. 50256:-100"),
     INTEGER("seed", seed, GENERATE, 0, 9007199254740992.0, 0,
             "the same seed gives the same text at every rank count and in every batch (default 0)"),
-    {"stop", "TEXT", OPT_STOP, 0, GENERATE, 0, 0, 0, NULL, "end before this text; may be given up to 16 times"},
+    {"stop", "TEXT", OPT_CALL, 0, GENERATE, 0, 0, 0, NULL, "end before this text; may be given up to 16 times",
+     add_stop},
     TEXT("stop-token-ids", "IDS", stop_token_ids, GENERATE, "end after any of these tokens: 1,2,3"),
     FLAG("include-stop-str-in-output", include_stop, GENERATE, "keep the stop text in the output"),
     FLAG("ignore-eos", ignore_eos, GENERATE, "go on after end-of-text tokens, up to --max-tokens"),
@@ -118,11 +125,15 @@ static const struct opt table[] = {
     INTEGER("max-batch", max_batch, GENERATE, 1, 4096, 16, "sequences that run at once (default 16)"),
     INTEGER("max-batch-tokens", max_batch_tokens, GENERATE | BENCH, 1, 1 << 20, 512,
             "tokens of one step, prefill and decode together; longer prompts go in chunks (default 512)"),
+    FLAG("no-enable-prefix-caching", no_prefix_caching, GENERATE,
+         "do not keep keys and values of prompts and outputs for sequences that begin with the same tokens"),
+    {"enable-prefix-caching", NULL, OPT_CALL, 0, GENERATE, 0, 0, 0, NULL, "keep them (default)", enable_prefix_caching},
     INTEGER("max-model-len", max_model_len, GENERATE, 1, 1 << 28, -1,
             "tokens of one sequence, prompt and output (default: what the prompts need)"),
     {"kv-cache-memory-bytes", "BYTES", OPT_BYTES, AT(kv_cache_bytes), GENERATE | BENCH, 1 << 10, 1e18, -1, NULL,
      "memory of a rank for keys and values; K, M, G, T are accepted (default: what is needed, up to half of what is "
-     "free)"},
+     "free)",
+     NULL},
     INTEGER("threads", threads, GENERATE | BENCH, 1, 1024, -1,
             "CPU threads of a rank (default: its share of the cores that it may use)"),
     CHOICE("device", device, ALL, "auto|cpu|cuda",
@@ -130,13 +141,17 @@ static const struct opt table[] = {
     CHOICE("step", step, GENERATE | BENCH, "auto|separate|persistent",
            "how GPUs run decode steps: separate operations, or one persistent kernel for up to 8 sequences on one host "
            "(default auto: the faster one, measured at start; persistent: refused where it does not work)"),
+    REAL("step-timeout", step_timeout, GENERATE | BENCH, 0, 86400, 300,
+         "end the job when a step comes no further for so many seconds, since a rank is stopped, dead or stuck; 0: "
+         "wait for "
+         "ever (default 300)"),
     FLAG("verbose", verbose, GENERATE | BENCH,
          "say on standard error what was loaded, how fast, and where memory goes"),
     CHOICE("progress", progress, GENERATE | BENCH, "auto|always|never",
            "bars on standard error and text as it comes (default auto: on a terminal)"),
 };
 
-#define N_OPTIONS (sizeof table / sizeof table[0])
+static const struct opt_table options_table = {"lockstep", table, sizeof table / sizeof table[0]};
 
 static const struct {
     enum command command;
@@ -178,161 +193,12 @@ const char *options_environment(const char *name)
     return getenv(name);
 }
 
-/* NULL: the command has no such option. */
-static const struct opt *find(enum command command, const char *name, size_t length)
-{
-    for (size_t i = 0; i < N_OPTIONS; i++)
-        if ((table[i].commands & (int)command) != 0 && strlen(table[i].name) == length &&
-            strncmp(table[i].name, name, length) == 0)
-            return &table[i];
-    return NULL;
-}
-
-static int out_of_range(const struct opt *o, const char *text, struct err *e)
-{
-    if (o->type == OPT_REAL)
-        return ERR(e, ERR_USAGE, "--%s: found \"%.80s\", expected a number in [%.15g, %.15g]", o->name, text, o->low,
-                   o->high);
-    return ERR(e, ERR_USAGE, "--%s: found \"%.80s\", expected an integer in [%lld, %lld]", o->name, text,
-               (long long)o->low, (long long)o->high);
-}
-
-static int set_number(const struct opt *o, void *member, const char *text, struct err *e)
-{
-    char *end = NULL;
-    errno = 0;
-    if (o->type == OPT_REAL) {
-        double x = strtod(text, &end);
-        if (end == text || *end != '\0' || !(x >= o->low && x <= o->high))
-            return out_of_range(o, text, e);
-        *(double *)member = x;
-        return 0;
-    }
-    long long n = strtoll(text, &end, 10), value = 0;
-    long long unit = 1;
-    if (o->type == OPT_BYTES && end != text && *end != '\0') {
-        const char *suffix = strchr("KMGT", toupper((unsigned char)*end));
-        unit = suffix != NULL ? 1LL << 10 * (suffix - "KMGT" + 1) : 0;
-        end++;
-        end += *end == 'i' ? 1 : 0;
-        end += *end == 'B' ? 1 : 0;
-    }
-    if (errno != 0 || end == text || *end != '\0' || unit == 0 || __builtin_mul_overflow(n, unit, &value) ||
-        value < (long long)o->low || value > (long long)o->high)
-        return out_of_range(o, text, e);
-    *(int64_t *)member = value;
-    return 0;
-}
-
-static int set_choice(const struct opt *o, void *member, const char *text, struct err *e)
-{
-    size_t length = strlen(text);
-    int64_t index = 0;
-    for (const char *at = o->choices; at != NULL; index++) {
-        const char *bar = strchr(at, '|');
-        if ((bar != NULL ? (size_t)(bar - at) : strlen(at)) == length && strncmp(at, text, length) == 0) {
-            *(int64_t *)member = index;
-            return 0;
-        }
-        at = bar != NULL ? bar + 1 : NULL;
-    }
-    return ERR(e, ERR_USAGE, "--%s: found \"%.80s\", expected %s", o->name, text, o->choices);
-}
-
-static int set(struct options *o, const struct opt *opt, const char *text, struct err *e)
-{
-    void *member = (char *)o + opt->offset;
-    switch (opt->type) {
-    case OPT_STRING:
-        *(const char **)member = text;
-        return 0;
-    case OPT_FLAG:
-        *(bool *)member = true;
-        return 0;
-    case OPT_CHOICE:
-        return set_choice(opt, member, text, e);
-    case OPT_STOP:
-        if (o->n_stop == OPT_MAX_STOP || *text == '\0')
-            return ERR(e, ERR_USAGE, "--stop: expected up to %d texts, none empty", OPT_MAX_STOP);
-        o->stop[o->n_stop++] = text;
-        return 0;
-    case OPT_INT:
-    case OPT_BYTES:
-    case OPT_REAL:
-        break;
-    }
-    return set_number(opt, member, text, e);
-}
-
-static void set_defaults(struct options *o)
-{
-    memset(o, 0, sizeof *o);
-    for (size_t i = 0; i < N_OPTIONS; i++) {
-        void *member = (char *)o + table[i].offset;
-        if (table[i].type == OPT_REAL)
-            *(double *)member = table[i].missing;
-        else if (table[i].type == OPT_INT || table[i].type == OPT_BYTES)
-            *(int64_t *)member = (int64_t)table[i].missing;
-    }
-}
-
-/* LOCKSTEP_MAX_TOKENS for --max-tokens. Flags are set by "1". Only options of the subcommand are looked at. */
-static int read_environment(struct options *o, const bool *given, struct err *e)
-{
-    for (size_t i = 0; i < N_OPTIONS; i++) {
-        char name[64] = "LOCKSTEP_";
-        size_t n = strlen(name);
-        for (const char *c = table[i].name; *c != '\0' && n + 1 < sizeof name; c++)
-            name[n++] = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
-        name[n] = '\0';
-        const char *value = getenv(name);
-        if (value == NULL || given[i] || (table[i].commands & (int)o->command) == 0)
-            continue;
-        if (table[i].type == OPT_FLAG && strcmp(value, "1") != 0 && strcmp(value, "0") != 0)
-            return ERR(e, ERR_USAGE, "environment variable %s: found \"%.80s\", expected 0 or 1", name, value);
-        if (table[i].type == OPT_FLAG && strcmp(value, "0") == 0)
-            continue;
-        if (set(o, &table[i], value, e) != 0) {
-            struct err found = *e;
-            *e = (struct err){0};
-            return ERR(e, found.code, "environment variable %s: %.400s", name, found.text);
-        }
-    }
-    return 0;
-}
-
-static int parse_arguments(struct options *o, int argc, char **argv, bool *given, struct err *e)
-{
-    for (int i = 2; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            o->help_for = o->command;
-            o->command = COMMAND_HELP;
-            return 0;
-        }
-        if (strncmp(argv[i], "--", 2) != 0)
-            return ERR(e, ERR_USAGE, "found \"%.80s\", expected an option (see: lockstep %s --help)", argv[i],
-                       command_name(o->command));
-        const char *name = argv[i] + 2, *equals = strchr(name, '=');
-        const struct opt *opt = find(o->command, name, equals != NULL ? (size_t)(equals - name) : strlen(name));
-        if (opt == NULL)
-            return ERR(e, ERR_USAGE, "%s has no option \"%.80s\" (see: lockstep %s --help)", command_name(o->command),
-                       argv[i], command_name(o->command));
-        if (opt->type == OPT_FLAG && equals != NULL)
-            return ERR(e, ERR_USAGE, "--%s takes no value", opt->name);
-        if (opt->type != OPT_FLAG && equals == NULL && i + 1 == argc)
-            return ERR(e, ERR_USAGE, "--%s needs a value: %s", opt->name, opt->argument);
-        const char *value = opt->type == OPT_FLAG ? "" : equals != NULL ? equals + 1 : argv[++i];
-        given[opt - table] = true;
-        if (set(o, opt, value, e) != 0)
-            return -1;
-    }
-    return 0;
-}
-
 int options_parse(struct options *o, int argc, char **argv, struct err *e)
 {
-    bool given[N_OPTIONS] = {false};
-    set_defaults(o);
+    bool given[OPT_MAX_ROWS] = {false}, help = false;
+    struct opt_words words = {0};
+    *o = (struct options){0};
+    opt_defaults(&options_table, o);
     const char *word = argc > 1 ? argv[1] : "help";
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
         word = "help";
@@ -353,30 +219,15 @@ int options_parse(struct options *o, int argc, char **argv, struct err *e)
         o->help_for = argc > 2 ? commands[k].command : COMMAND_HELP;
         return 0;
     }
-    if (parse_arguments(o, argc, argv, given, e) != 0)
+    if (opt_arguments(&options_table, o, (int)o->command, command_name(o->command), argc - 2, argv + 2, &words, given,
+                      &help, e) != 0)
         return -1;
-    return read_environment(o, given, e);
-}
-
-/* Text in a column, broken between words. */
-static void print_wrapped(const char *text, int indent, int width)
-{
-    int column = indent;
-    while (*text != '\0') {
-        int word = (int)strcspn(text, " ");
-        if (column > indent && column + 1 + word > width) {
-            printf("\n%*s", indent, "");
-            column = indent;
-        } else if (column > indent) {
-            putchar(' ');
-            column++;
-        }
-        printf("%.*s", word, text);
-        column += word;
-        text += word;
-        text += strspn(text, " ");
+    if (help) {
+        o->help_for = o->command;
+        o->command = COMMAND_HELP;
+        return 0;
     }
-    putchar('\n');
+    return opt_environment(&options_table, o, (int)o->command, given, e);
 }
 
 static void print_overview(void)
@@ -384,7 +235,7 @@ static void print_overview(void)
     printf("lockstep %s - tensor-parallel text generation, one MPI rank per device\n\nCommands:\n", LOCKSTEP_VERSION);
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         printf("  %s\n      ", commands[i].usage);
-        print_wrapped(commands[i].help, 6, 100);
+        opt_print_wrapped(commands[i].help, 6, 100);
     }
     printf("\n`lockstep COMMAND --help` lists a command's options. Each option may also come from the environment:\n"
            "--max-tokens from LOCKSTEP_MAX_TOKENS. `mpirun -q` leaves out mpirun's own words on a failure.\n\n"
@@ -415,14 +266,7 @@ void options_help(enum command command)
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
         if (commands[i].command == command) {
             printf("Usage: %s\n\n", commands[i].usage);
-            print_wrapped(commands[i].help, 0, 100);
+            opt_print_wrapped(commands[i].help, 0, 100);
         }
-    printf("\nOptions:\n");
-    for (size_t i = 0; i < N_OPTIONS; i++) {
-        if ((table[i].commands & (int)command) == 0)
-            continue;
-        printf("  --%s%s%s\n      ", table[i].name, table[i].argument != NULL ? " " : "",
-               table[i].argument != NULL ? table[i].argument : "");
-        print_wrapped(table[i].help, 6, 100);
-    }
+    opt_print(&options_table, (int)command);
 }

@@ -28,8 +28,10 @@ struct options {
     double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
     int64_t max_tokens, min_tokens, top_k, seed, logprobs;
     bool ignore_eos, include_stop, no_echo, json, no_special, plain_text, keep_special, verbose;
+    bool no_prefix_caching;
 
     int64_t max_batch, max_batch_tokens, max_model_len, kv_cache_bytes, threads, device, step, progress, load_format;
+    double step_timeout;
     int64_t ranks;
     int64_t n_prompt, n_gen, n_depth, batch, repetitions, warmup;
     int64_t num_prompts, bench_max_batch; /* -1: not given */

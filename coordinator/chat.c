@@ -169,19 +169,18 @@ int chat_template_open(struct chat_template **chat, const char *model_dir, const
     if (config != NULL && !json_is_object(config))
         ERR(e, ERR_INPUT, "%s: %s, expected an object", path, json_type_name(config));
     const struct chat_format *format = e->code == ERR_NONE ? choose(model_dir, config, name, why, why_bytes, e) : NULL;
-    if (format != NULL && fill(chat, format, config, path, e) != 0) {
-        chat_template_close(*chat);
-        *chat = NULL;
-    }
+    if (format != NULL && fill(chat, format, config, path, e) != 0)
+        chat_template_close(chat);
     json_decref(config);
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-void chat_template_close(struct chat_template *chat)
+void chat_template_close(struct chat_template **chat)
 {
-    if (chat == NULL)
+    if (*chat == NULL)
         return;
-    free(chat->bos);
-    free(chat->eos);
-    free(chat);
+    free((*chat)->bos);
+    free((*chat)->eos);
+    free(*chat);
+    *chat = NULL;
 }

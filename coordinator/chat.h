@@ -13,7 +13,7 @@
  * -1: a file is malformed or cannot be read, or we have no such name. */
 int chat_template_open(struct chat_template **chat, const char *model_dir, const char *name, char *why,
                        size_t why_bytes, struct err *e);
-void chat_template_close(struct chat_template *chat); /* safe on NULL */
+void chat_template_close(struct chat_template **chat); /* safe on *chat == NULL, which it becomes */
 
 /* "chatml", "llama-3", ... */
 const char *chat_template_name(const struct chat_template *chat);

@@ -44,6 +44,7 @@ int generate_open(struct generate *g, const struct options *o, const struct mode
     int32_t bos = -1;
     memset(g, 0, sizeof *g);
     g->o = o;
+    g->rope_changes_at = m->rope.growth != ROPE_FIXED ? m->rope.long_from : 0;
     g->started = seconds_now();
     if (o->logprobs >= 0 && !o->json)
         return ERR(e, ERR_USAGE, "--logprobs needs --json");
@@ -199,6 +200,8 @@ int generate_start(struct generate *g, const struct limits *l, struct err *e)
     const struct scheduler_setup setup = {
         .limits = *l,
         .tokenizer = g->tokenizer,
+        .prefix_caching = !g->o->no_prefix_caching,
+        .rope_changes_at = g->rope_changes_at,
         .on_progress = on_progress,
         .context = g,
     };
@@ -251,6 +254,25 @@ int generate_accept(void *context, const struct step_result *result, struct err 
     return 0;
 }
 
+void generate_report(void *context, const struct rank_report *report)
+{
+    struct generate *g = context;
+    const struct rank_stats *mine = &report->total[0];
+    int slowest = rank_stats_slowest(report->total, report->n_ranks);
+    size_t bytes = sizeof g->ranks;
+    if (mine->n_timed == 0)
+        return;
+    int n = snprintf(g->ranks, bytes, "%llu steps, %.3f ms each on rank 0", (unsigned long long)mine->n_steps,
+                     1e3 * rank_stats_step(mine));
+    if (mine->n_timed < mine->n_steps)
+        n += snprintf(g->ranks + n, bytes - (size_t)n, " (%llu of them timed)", (unsigned long long)mine->n_timed);
+    if (slowest >= 0)
+        (void)snprintf(g->ranks + n, bytes - (size_t)n,
+                       ", %.3f ms of it in all-reduces; rank %d on %.64s computes longest, %.3f ms",
+                       1e3 * rank_stats_all_reduce(mine), slowest, report->total[slowest].host,
+                       1e3 * rank_stats_compute(&report->total[slowest]));
+}
+
 int generate_status(struct generate *g, struct err *e)
 {
     /* Some file systems report a full disk or a quota only now. */
@@ -262,6 +284,8 @@ int generate_status(struct generate *g, struct err *e)
         log_info("%llu prompt and %llu output tokens; first token %.3f s after the start, then %.1f tokens/s",
                  (unsigned long long)g->n_prompt_tokens, (unsigned long long)g->n_output_tokens,
                  g->first_token - g->started, (double)g->n_output_tokens / (seconds > 0 ? seconds : 1));
+    if (g->ranks[0] != '\0')
+        log_info("%s", g->ranks);
     return g->n_failed > 0 ? ERR_REQUEST : ERR_NONE;
 }
 

@@ -89,7 +89,6 @@ struct protocol_generate {
     bool has_seed; /* else rules.sampling.seed is 0 and the server chooses */
     bool stream, echo;
     struct search search;      /* per prompt; choices[] has n_prompts x search.n */
-    int prompt_logprobs;       /* best n of every prompt token (0: the token's own alone), -1: none */
     int priority;              /* lower first */
     int64_t timeout_ms;        /* from arrival to the last token; 0: none */
     bool return_token_strings; /* tokenize */

@@ -26,7 +26,7 @@ int request_rules_stop(struct request_rules *rules, const int32_t *id, int n)
     return 0;
 }
 
-static int append_token(struct request *r, const struct sampled *s, struct err *e)
+int request_append(struct request *r, const struct sampled *s, struct err *e)
 {
     struct token_list *out = &r->output;
     if (out->n == out->capacity) {
@@ -73,11 +73,11 @@ int request_take(struct request *r, const struct tokenizer *t, const struct samp
     size_t bytes = 0;
     if (t == NULL) {
         r->finish = (int)r->output.n + 1 >= rules->max_tokens ? FINISH_LENGTH : FINISH_NONE;
-        return append_token(r, s, e);
+        return request_append(r, s, e);
     }
     if (r->detokenizer == NULL && detokenizer_open(&r->detokenizer, t, rules->skip_special, e) != 0)
         return -1;
-    if (append_token(r, s, e) != 0)
+    if (request_append(r, s, e) != 0)
         return -1;
     bool may_stop = (int)r->output.n >= rules->sampling.min_tokens;
     bool stop_id = may_stop && is_stop_id(rules, s->token);

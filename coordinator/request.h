@@ -27,6 +27,8 @@ struct request_rules {
     struct stop_strings stop;
     bool keep_stop, skip_special;
     bool want_logprobs;
+    bool
+        want_prompt_logprobs; /* every token of the prompt but the first is scored; sampling.n_prompt_top beside each */
 };
 
 /* When what happened to a request, on the clock whose readings the scheduler is given; 0: not yet. */
@@ -48,36 +50,48 @@ struct request {
     /* Its tokens are not taken as they come: after each one the sequence waits for scheduler_continue. For beam search. */
     bool steered;
     struct token_list prompt, output;
-    char *prompt_text;        /* owned; NULL when the prompt came as ids */
-    size_t prompt_bytes;      /* of prompt_text */
-    struct sampled *logprobs; /* [output.n] if rules->want_logprobs */
+    char *prompt_text;               /* owned; NULL when the prompt came as ids */
+    size_t prompt_bytes;             /* of prompt_text */
+    struct sampled *logprobs;        /* [output.n] if rules->want_logprobs */
+    struct sampled *prompt_logprobs; /* [prompt.n - 1] if rules->want_prompt_logprobs: of prompt tokens 1, 2, .. */
+    int n_scored;                    /* of these, how many are there; all before the first token of the output is */
     struct text_buffer text;
     size_t released; /* bytes of text that are final */
     struct detokenizer *detokenizer;
     enum finish_reason finish;
     struct err error; /* FINISH_ERROR */
 
+    /* Begin of this request's chain of blocks; 0: what all share. See coordinator/blocks.h. */
+    uint64_t family;
+
     /* The scheduler's; the caller reads. */
     struct request_times times;
-    int n_cached;     /* prompt tokens that came from the prefix cache when it first ran */
-    int n_preempted;  /* how often it had to give its memory away */
-    uint64_t arrival; /* order among equals */
-    enum request_state { REQUEST_IDLE, REQUEST_WAITING, REQUEST_RUNNING } state;
+    const struct sampled *newest; /* steered: the result that has just come; during on_progress only */
+    int n_cached;                 /* prompt tokens that came from the prefix cache when it first ran */
+    int n_preempted;              /* how often it had to give its blocks away */
+    uint64_t arrival;             /* order among equals */
+    enum request_state {
+        REQUEST_IDLE,
+        REQUEST_WAITING,
+        REQUEST_RUNNING,
+        REQUEST_PARKED /* steered and preempted; it waits for its owner, then for blocks */
+    } state;
     int place;            /* index in the heap of waiting requests */
     int slot;             /* while running */
     int n_fed;            /* tokens of prompt and output whose keys and values exist or are planned */
     int n_in_flight;      /* tokens whose sampling was planned and whose results were not seen yet */
-    bool has_last;        /* the newest token was sampled in this slot, so the device has it */
+    bool in_slot;         /* the newest token was sampled in this slot: the device has it */
     int n_blocks, *block; /* KV blocks held; room for the longest that the request may get */
-    int n_shareable;      /* of these, how many of the first ones are in the prefix cache under `chain` */
-    int n_planned;
-    struct request *next;
-    uint64_t chain; /* name of the last of them, see coordinator/blocks.h */
+    int n_shared;         /* of these, the first ones that are in the prefix cache or equal to one there */
+    uint64_t chain;       /* name of the last of them, or family */
 };
 
 /* Take a token into the output: text, stop rules. Sets r->finish when the sequence is done. t NULL: no text is made, and
  * only rules->max_tokens ends the sequence. Returns -1 and *e only when the host is out of memory. */
 int request_take(struct request *r, const struct tokenizer *t, const struct sampled *s, struct err *e);
+
+/* Append a token to the output, and nothing else. */
+int request_append(struct request *r, const struct sampled *s, struct err *e);
 
 void request_close(struct request *r);
 

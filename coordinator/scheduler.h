@@ -8,10 +8,12 @@
  * Full blocks of a prompt or output are found again by any sequence that begins with the same tokens (coordinator/blocks.h).
  *
  * A pure module: no clock, no socket, no device. Times are the caller's, in seconds on any clock that does not go back.
- * Rank 0 only, one thread. Nothing is allocated but in scheduler_open, in scheduler_add, and as outputs grow. */
+ * Rank 0 only, one thread. Nothing is allocated but in scheduler_open, scheduler_add and scheduler_fork,
+ * and by outputs that grow. */
 #ifndef COORDINATOR_SCHEDULER_H
 #define COORDINATOR_SCHEDULER_H
 
+#include "coordinator/blocks.h"
 #include "coordinator/request.h"
 #include "rank/plan.h"
 
@@ -28,8 +30,7 @@ struct scheduler_setup {
     /* After every token, and when a request ends otherwise; r->finish says whether that was all. May be NULL. */
     void (*on_progress)(void *context, struct request *r);
     /* The scheduler has let go of a finished request: its memory may be given back, not before. Always after its last
-     * on_progress, often within the same call. May be NULL. Neither function may call the scheduler, except for
-     * scheduler_add, scheduler_continue and scheduler_fork. */
+     * on_progress, often within the same call. May be NULL. Both may call scheduler_add, _cancel, _continue and _fork. */
     void (*on_release)(void *context, struct request *r);
     void *context;
 };
@@ -51,20 +52,20 @@ struct scheduler {
     int n_running;
     struct request **waiting; /* [n_waiting] a heap, the next one first */
     int n_waiting, waiting_capacity;
+    int n_parked;                 /* neither running nor waiting, see REQUEST_PARKED */
     int *free_slot, n_free_slots; /* stack */
-    struct blocks *blocks;
+    struct blocks blocks;
     struct flight { /* who is sampled in an outstanding plan */
         uint64_t step;
         int n;
         struct request **request; /* [n], capacity max_seqs */
     } flight[SCHEDULER_FLIGHTS];
-    uint64_t n_arrived;
-    double next_deadline; /* no request has an earlier one */
+    uint64_t n_plans, n_arrived;
+    double next_deadline;           /* no request has an earlier one */
+    struct request *blocked;        /* the next one did not fit; it is looked at again when */
+    int blocked_until;              /* so many blocks are free */
+    const struct request *in_event; /* on_progress is running for it */
     struct scheduler_stats stats;
-    /* what the implementation of before needs */
-    struct limits limits;
-    struct request *first_waiting, *last_waiting;
-    int *free_block, n_free_blocks;
 };
 
 int scheduler_open(struct scheduler *s, const struct scheduler_setup *setup, struct err *e);
@@ -85,7 +86,7 @@ void scheduler_cancel(struct scheduler *s, struct request *r, enum finish_reason
 /* Anything waiting or running? */
 bool scheduler_busy(const struct scheduler *s);
 
-/* Would a plan made now have sequences, if there is anything to do at all? False: all that run wait for results. */
+/* Is there anything that a plan made now could carry? False: nothing is waiting, and all that run wait for results. */
 bool scheduler_ready(const struct scheduler *s);
 
 /* Fill a reset plan with the next step. It may have no sequences. Ends requests whose deadline has passed. */
@@ -97,10 +98,12 @@ int scheduler_accept(struct scheduler *s, const struct step_result *result, doub
 /* The next token of a steered request whose newest result was seen: the sequence goes on with it. */
 int scheduler_continue(struct scheduler *s, struct request *r, const struct sampled *token, struct err *e);
 
-/* Queue `child`, which begins with all tokens of `parent`, prompt and output (both set by the caller): full blocks of a running
- * parent are shared at once, the rest is fed again. Otherwise as scheduler_add, with the parent's place in the order and
- * without regard to max_waiting. */
+/* Queue `child`, to which the caller has given all of the parent's tokens, prompt and output, or fewer, and its family. It has
+ * the parent's place in the order and does not count against max_waiting; otherwise as scheduler_add. */
 int scheduler_fork(struct scheduler *s, struct request *child, const struct request *parent, double now, struct err *e);
+
+/* A family for requests that find each other's blocks whether prefix_caching is on or not: 0 if it is on. */
+uint64_t scheduler_family(struct scheduler *s);
 
 /* A picture of now. */
 struct scheduler_stats scheduler_stats(const struct scheduler *s);

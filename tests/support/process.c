@@ -59,7 +59,7 @@ static const char *binary(void)
 {
     static char path[PATH_MAX];
     const char *given = getenv("LOCKSTEP_BINARY");
-    if (path[0] == '\0' && realpath(given != NULL ? given : "build/cpu/lockstep", path) == NULL)
+    if (realpath(given != NULL ? given : "build/cpu/lockstep", path) == NULL)
         die("LOCKSTEP_BINARY");
     return path;
 }

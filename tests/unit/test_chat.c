@@ -115,7 +115,7 @@ static void renders_as_transformers(void **state)
             bad += check_case(chat, name, c);
             n++;
         }
-        chat_template_close(chat);
+        chat_template_close(&chat);
     }
     assert_int_equal(bad, 0);
     assert_int_equal(n, 15 * 20 * 2);
@@ -155,7 +155,7 @@ static const char *recognise(char why[200])
     assert_int_equal(chat_template_open(&chat, dir, NULL, why, 200, &e), 0);
     expect_none(&e);
     const char *name = chat != NULL ? chat_template_name(chat) : NULL; /* static storage */
-    chat_template_close(chat);
+    chat_template_close(&chat);
     return name;
 }
 
@@ -275,7 +275,7 @@ static void encodes_as_the_library(void **state)
                 n += compare_ids(chat, vocabulary, c, want);
             }
         }
-        chat_template_close(chat);
+        chat_template_close(&chat);
     }
     assert_true(n > 100);
 }
@@ -311,7 +311,7 @@ static void users_cannot_inject(void **state)
     token_list_free(&ids);
     token_list_free(&asked);
     tokenizer_close(&t);
-    chat_template_close(chat);
+    chat_template_close(&chat);
 }
 
 /* A name goes into the text where the format takes any. */
@@ -330,7 +330,7 @@ static void names_are_names(void **state)
         assert_string_equal(error.field, "messages[1].role");
         chat_text_free(&text);
     }
-    chat_template_close(chat);
+    chat_template_close(&chat);
 }
 
 static void has_todays_date(void **state)
@@ -355,7 +355,7 @@ static void has_todays_date(void **state)
         }
         assert_true(attempt < 3);
     }
-    chat_template_close(chat);
+    chat_template_close(&chat);
 }
 
 /* A special token that is found only in normalised text cannot be told from a user's. */

@@ -1,0 +1,231 @@
+/* base/opt_table.c - see opt_table.h. */
+#include "base/opt_table.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* NULL: the command has no such option. */
+static const struct opt *find(const struct opt_table *t, int command, const char *name, size_t length)
+{
+    for (size_t i = 0; i < t->n; i++)
+        if ((t->row[i].commands & command) != 0 && strlen(t->row[i].name) == length &&
+            strncmp(t->row[i].name, name, length) == 0)
+            return &t->row[i];
+    return NULL;
+}
+
+static int out_of_range(const struct opt *o, const char *text, struct err *e)
+{
+    if (o->type == OPT_REAL)
+        return ERR(e, ERR_USAGE, "--%s: found \"%.80s\", expected a number in [%.15g, %.15g]", o->name, text, o->low,
+                   o->high);
+    return ERR(e, ERR_USAGE, "--%s: found \"%.80s\", expected an integer in [%lld, %lld]", o->name, text,
+               (long long)o->low, (long long)o->high);
+}
+
+static int set_number(const struct opt *o, void *member, const char *text, struct err *e)
+{
+    char *end = NULL;
+    errno = 0;
+    if (o->type == OPT_REAL) {
+        double x = strtod(text, &end);
+        if (end == text || *end != '\0' || !(x >= o->low && x <= o->high))
+            return out_of_range(o, text, e);
+        *(double *)member = x;
+        return 0;
+    }
+    long long n = strtoll(text, &end, 10), value = 0;
+    long long unit = 1;
+    if (o->type == OPT_BYTES && end != text && *end != '\0') {
+        const char *suffix = strchr("KMGT", toupper((unsigned char)*end));
+        unit = suffix != NULL ? 1LL << 10 * (suffix - "KMGT" + 1) : 0;
+        end++;
+        end += *end == 'i' ? 1 : 0;
+        end += *end == 'B' ? 1 : 0;
+    }
+    if (errno != 0 || end == text || *end != '\0' || unit == 0 || __builtin_mul_overflow(n, unit, &value) ||
+        value < (long long)o->low || value > (long long)o->high)
+        return out_of_range(o, text, e);
+    *(int64_t *)member = value;
+    return 0;
+}
+
+static int set_choice(const struct opt *o, void *member, const char *text, struct err *e)
+{
+    size_t length = strlen(text);
+    int64_t index = 0;
+    for (const char *at = o->choices; at != NULL; index++) {
+        const char *bar = strchr(at, '|');
+        if ((bar != NULL ? (size_t)(bar - at) : strlen(at)) == length && strncmp(at, text, length) == 0) {
+            *(int64_t *)member = index;
+            return 0;
+        }
+        at = bar != NULL ? bar + 1 : NULL;
+    }
+    return ERR(e, ERR_USAGE, "--%s: found \"%.80s\", expected %s", o->name, text, o->choices);
+}
+
+static int set(void *record, const struct opt *o, const char *text, struct err *e)
+{
+    void *member = (char *)record + o->offset;
+    switch (o->type) {
+    case OPT_STRING:
+        *(const char **)member = text;
+        return 0;
+    case OPT_FLAG:
+        *(bool *)member = true;
+        return 0;
+    case OPT_CHOICE:
+        return set_choice(o, member, text, e);
+    case OPT_CALL:
+        return o->call(record, o, text, e);
+    case OPT_INT:
+    case OPT_BYTES:
+    case OPT_REAL:
+        break;
+    }
+    return set_number(o, member, text, e);
+}
+
+void opt_defaults(const struct opt_table *t, void *record)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        void *member = (char *)record + t->row[i].offset;
+        if (t->row[i].type == OPT_REAL)
+            *(double *)member = t->row[i].missing;
+        else if (t->row[i].type == OPT_INT || t->row[i].type == OPT_BYTES)
+            *(int64_t *)member = (int64_t)t->row[i].missing;
+    }
+}
+
+/* Flags take no value, and rows with a function may take none. */
+static bool takes_value(const struct opt *o)
+{
+    return o->argument != NULL;
+}
+
+/* Only options of the command are looked at. */
+int opt_environment(const struct opt_table *t, void *record, int command, const bool *given, struct err *e)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        const struct opt *o = &t->row[i];
+        char name[64] = "LOCKSTEP_";
+        size_t n = strlen(name);
+        for (const char *c = o->name; *c != '\0' && n + 1 < sizeof name; c++)
+            name[n++] = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+        name[n] = '\0';
+        const char *value = getenv(name);
+        if (value == NULL || given[i] || (o->commands & command) == 0)
+            continue;
+        if (!takes_value(o) && strcmp(value, "1") != 0 && strcmp(value, "0") != 0)
+            return ERR(e, ERR_USAGE, "environment variable %s: found \"%.80s\", expected 0 or 1", name, value);
+        if (!takes_value(o) && strcmp(value, "0") == 0)
+            continue;
+        if (set(record, o, value, e) != 0) {
+            struct err found = *e;
+            *e = (struct err){0};
+            return ERR(e, found.code, "environment variable %s: %.400s", name, found.text);
+        }
+    }
+    return 0;
+}
+
+/* "lockstep generate", "lockstep-client" */
+static void full_name(char *text, size_t bytes, const struct opt_table *t, const char *command_name)
+{
+    (void)snprintf(text, bytes, "%s%s%s", t->program, *command_name != '\0' ? " " : "", command_name);
+}
+
+static int add_word(const struct opt_table *t, const char *command_name, struct opt_words *words, const char *word,
+                    struct err *e)
+{
+    char name[64];
+    full_name(name, sizeof name, t, command_name);
+    if (words->capacity == 0)
+        return ERR(e, ERR_USAGE, "found \"%.80s\", expected an option (see: %s --help)", word, name);
+    if (words->n == words->capacity)
+        return ERR(e, ERR_USAGE, "found \"%.80s\" beside \"%.80s\", expected %d at most (see: %s --help)", word,
+                   words->word[0], words->capacity, name);
+    words->word[words->n++] = word;
+    return 0;
+}
+
+/* The option at argv[0]; returns how many arguments it takes, -1 on failure. */
+static int read_option(const struct opt_table *t, void *record, int command, const char *command_name, int argc,
+                       char **argv, bool *given, struct err *e)
+{
+    const char *name = argv[0] + 2, *equals = strchr(name, '=');
+    const struct opt *o = find(t, command, name, equals != NULL ? (size_t)(equals - name) : strlen(name));
+    char full[64];
+    full_name(full, sizeof full, t, command_name);
+    if (o == NULL)
+        return ERR(e, ERR_USAGE, "%s has no option \"%.80s\" (see: %s --help)",
+                   *command_name != '\0' ? command_name : t->program, argv[0], full);
+    if (!takes_value(o) && equals != NULL)
+        return ERR(e, ERR_USAGE, "--%s takes no value", o->name);
+    if (takes_value(o) && equals == NULL && argc == 1)
+        return ERR(e, ERR_USAGE, "--%s needs a value: %s", o->name, o->argument);
+    given[o - t->row] = true;
+    if (set(record, o, !takes_value(o) ? "" : equals != NULL ? equals + 1 : argv[1], e) != 0)
+        return -1;
+    return takes_value(o) && equals == NULL ? 2 : 1;
+}
+
+int opt_arguments(const struct opt_table *t, void *record, int command, const char *command_name, int argc, char **argv,
+                  struct opt_words *words, bool *given, bool *help, struct err *e)
+{
+    bool plain = false; /* behind "--" */
+    for (int i = 0, n; i < argc; i += n) {
+        const char *word = argv[i];
+        n = 1;
+        if (!plain && (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)) {
+            *help = true;
+            return 0;
+        }
+        if (!plain && words->capacity > 0 && strcmp(word, "--") == 0)
+            plain = true;
+        else if (plain || strncmp(word, "--", 2) != 0)
+            n = add_word(t, command_name, words, word, e) == 0 ? 1 : -1;
+        else
+            n = read_option(t, record, command, command_name, argc - i, argv + i, given, e);
+        if (n < 0)
+            return -1;
+    }
+    return 0;
+}
+
+void opt_print_wrapped(const char *text, int indent, int width)
+{
+    int column = indent;
+    while (*text != '\0') {
+        int word = (int)strcspn(text, " ");
+        if (column > indent && column + 1 + word > width) {
+            printf("\n%*s", indent, "");
+            column = indent;
+        } else if (column > indent) {
+            putchar(' ');
+            column++;
+        }
+        printf("%.*s", word, text);
+        column += word;
+        text += word;
+        text += strspn(text, " ");
+    }
+    putchar('\n');
+}
+
+void opt_print(const struct opt_table *t, int command)
+{
+    printf("\nOptions:\n");
+    for (size_t i = 0; i < t->n; i++) {
+        const struct opt *o = &t->row[i];
+        if ((o->commands & command) == 0)
+            continue;
+        printf("  --%s%s%s\n      ", o->name, o->argument != NULL ? " " : "", o->argument != NULL ? o->argument : "");
+        opt_print_wrapped(o->help, 6, 100);
+    }
+}
