@@ -89,7 +89,6 @@ struct protocol_generate {
     bool has_seed; /* else rules.sampling.seed is 0 and the server chooses */
     bool stream, echo;
     struct search search;      /* per prompt; choices[] has n_prompts x search.n */
-    int prompt_logprobs;       /* best n of every prompt token (0: the token's own alone), -1: none */
     int priority;              /* lower first */
     int64_t timeout_ms;        /* from arrival to the last token; 0: none */
     bool return_token_strings; /* tokenize */
@@ -111,7 +110,7 @@ int protocol_parse(struct protocol_message *m, const char *json, size_t bytes, c
                    bool may_stream, struct protocol_error *error);
 void protocol_message_close(struct protocol_message *m);
 
-struct chat_template;
+struct chat_template; /* coordinator/chat.h */
 
 /* Token ids of prompt i (0 for a chat), appended to *out: text, ids or rendered chat. bos (or -1) stands in for a text
  * that has no token. chat NULL: this checkpoint has no chat template that we know. Slow for long texts: worker thread. */

@@ -248,9 +248,10 @@ static void read_logprobs(struct protocol_generate *g, const struct fields *f, s
         fields_fail(f, FIELD_TOP_LOGPROBS, -1, error, "has no effect without \"logprobs\": true");
     if (json_is_boolean(value))
         r->sampling.n_top = top;
-    g->prompt_logprobs = (int)fields_int(f, FIELD_PROMPT_LOGPROBS, -1, 0, SAMPLING_MAX_TOP, error);
-    if (g->echo && r->want_logprobs && f->value[FIELD_PROMPT_LOGPROBS] == NULL)
-        g->prompt_logprobs = r->sampling.n_top;
+    int of_prompt = g->echo && r->want_logprobs ? r->sampling.n_top : -1;
+    of_prompt = (int)fields_int(f, FIELD_PROMPT_LOGPROBS, of_prompt, 0, SAMPLING_MAX_TOP, error);
+    r->want_prompt_logprobs = of_prompt >= 0;
+    r->sampling.n_prompt_top = of_prompt >= 0 ? of_prompt : 0;
 }
 
 static void read_echo(struct protocol_generate *g, const struct fields *f, struct protocol_error *error)

@@ -17,9 +17,10 @@
 /* A decode step of so many tokens, recorded. */
 struct decode_graph {
     int n_tokens;
-    bool persistent; /* in which of the two ways */
-    void *graph;     /* NULL: not yet; of a profile's only */
-    int n_runs;      /* without the graph */
+    bool persistent;                             /* in which of the two ways */
+    double separate_seconds, persistent_seconds; /* of a step on the slowest rank, measured at start; 0: it was not */
+    void *graph;                                 /* NULL: not yet; of a profile's only */
+    int n_runs;                                  /* without the graph */
     uint64_t n_all_reduces;
 };
 

@@ -27,7 +27,8 @@ static void check_end(const struct process *p, int rank, int ranks, const char *
     (void)snprintf(name, sizeof name, ranks > 1 ? "lockstep: fatal: rank %d/%d on " : "lockstep: fatal: ", rank, ranks);
     if (case_check(line != NULL, "no line of a failure: %s", p->text[PROCESS_ERR])) {
         case_check(strncmp(line, name, strlen(name)) == 0, "not \"%s...\": %s", name, line);
-        case_check(strstr(line + 17, "fatal") == NULL && process_count_lines(line) == 1, "more than one line: %s", line);
+        case_check(strstr(line + 17, "fatal") == NULL && process_count_lines(line) == 1, "more than one line: %s",
+                   line);
         case_check(strstr(line, "--step-timeout") != NULL && strstr(line, "step ") != NULL &&
                        strstr(line, word) != NULL,
                    "no step, option or \"%s\": %s", word, line);
