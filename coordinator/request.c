@@ -6,7 +6,10 @@
 
 const char *finish_name(enum finish_reason f)
 {
-    return f == FINISH_STOP ? "stop" : f == FINISH_LENGTH ? "length" : f == FINISH_ERROR ? "error" : "unfinished";
+    static const char *const name[] = {
+        [FINISH_NONE] = "unfinished", [FINISH_STOP] = "stop",           [FINISH_LENGTH] = "length",
+        [FINISH_ERROR] = "error",     [FINISH_CANCELLED] = "cancelled", [FINISH_TIMEOUT] = "timeout"};
+    return name[f];
 }
 
 static int append_token(struct request *r, const struct sampled *s, struct err *e)

@@ -6,7 +6,7 @@
 #include "coordinator/tokenizer/tokenizer.h"
 #include "kernels/ops.h"
 
-enum finish_reason { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_ERROR };
+enum finish_reason { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_ERROR, FINISH_CANCELLED, FINISH_TIMEOUT };
 
 #define REQUEST_MAX_STOP_IDS 64
 
@@ -49,7 +49,7 @@ int request_take(struct request *r, const struct tokenizer *t, const struct samp
 
 void request_close(struct request *r);
 
-/* "stop", "length", "error" */
+/* "stop", "length", "error", "cancelled", "timeout" */
 const char *finish_name(enum finish_reason f);
 
 #endif
