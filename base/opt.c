@@ -134,7 +134,7 @@ static const struct opt table[] = {
            "bars on standard error and text as it comes (default auto: on a terminal)"),
 };
 
-static const struct opt_table options_table = {"lockstep", table, sizeof table / sizeof table[0]};
+static const struct opt_table options_table = {"lockstep", "LOCKSTEP_", table, sizeof table / sizeof table[0]};
 
 static const struct {
     enum command command;

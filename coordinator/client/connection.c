@@ -65,14 +65,16 @@ static int find_server(struct connection *c, struct keys *k, const struct connec
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-/* A file with a key pair, or, of the server, with the public key alone. */
-static int read_key_file(const char *path, char *public, char *secret, struct err *e)
+/* Our key pair, and the server's public key where the file has it. */
+static int read_key_file(struct keys *k, const char *path, struct err *e)
 {
     json_t *root = json_read_file(path, FILE_MAX_BYTES, e);
-    const char *p = json_get_string(root, "public_key", NULL, path, e);
-    const char *s = secret != NULL ? json_get_string(root, "secret_key", NULL, path, e) : NULL;
-    if (e->code == ERR_NONE && copy_key(public, p, path, "public_key", e) == 0 && secret != NULL)
-        (void)copy_key(secret, s, path, "secret_key", e);
+    const char *public = json_get_string(root, "client_public_key", NULL, path, e);
+    const char *secret = json_get_string(root, "client_secret_key", NULL, path, e);
+    const char *server = json_get_string(root, "server_public_key", NULL, path, e);
+    if (e->code == ERR_NONE && copy_key(k->public, public, path, "client_public_key", e) == 0 &&
+        copy_key(k->secret, secret, path, "client_secret_key", e) == 0 && server != NULL)
+        (void)copy_key(k->server, server, path, "server_public_key", e);
     json_decref(root);
     return e->code == ERR_NONE ? 0 : -1;
 }
@@ -95,7 +97,7 @@ static int set_keys(struct connection *c, const struct keys *k, struct err *e)
     if (k->secret[0] == '\0')
         return 0;
     if (k->server[0] == '\0')
-        return ERR(e, ERR_USAGE, "--curve-key needs the server's key: --rendezvous FILE or --server-key FILE");
+        return ERR(e, ERR_USAGE, "--curve-key FILE without \"server_public_key\" needs --rendezvous FILE");
     return set_option(c, ZMQ_CURVE_SERVERKEY, k->server, KEY_CHARS + 1, "the server's key", e) == 0 &&
                    set_option(c, ZMQ_CURVE_PUBLICKEY, k->public, KEY_CHARS + 1, "our public key", e) == 0 &&
                    set_option(c, ZMQ_CURVE_SECRETKEY, k->secret, KEY_CHARS + 1, "our secret key", e) == 0
@@ -175,9 +177,7 @@ int connection_open(struct connection *c, const struct connection_setup *s, stru
         return ERR(e, ERR_USAGE, "where is the server? --endpoint E or --rendezvous FILE");
     if (find_server(c, &k, s, until, e) != 0)
         return -1;
-    if (s->server_key != NULL && read_key_file(s->server_key, k.server, NULL, e) != 0)
-        return -1;
-    if (s->client_key != NULL && read_key_file(s->client_key, k.public, k.secret, e) != 0)
+    if (s->client_key != NULL && read_key_file(&k, s->client_key, e) != 0)
         return -1;
     if (open_socket(c, &k, e) != 0)
         return -1;
@@ -214,9 +214,8 @@ int connection_send(struct connection *c, const json_t *message, struct err *e)
 static int server_gone(const struct connection *c, struct err *e)
 {
     if (c->largest >= LARGE_BYTES)
-        return ERR(e, ERR_COMM,
-                   "%s: the server has hung up; a message of %zu bytes may exceed its --max-message-bytes", c->endpoint,
-                   c->largest);
+        return ERR(e, ERR_COMM, "%s: the server has hung up; a message of %zu bytes may exceed its --max-message-bytes",
+                   c->endpoint, c->largest);
     return ERR(e, ERR_COMM, "%s: the server is gone", c->endpoint);
 }
 

@@ -15,9 +15,9 @@
 struct connection_setup {
     const char *endpoint;   /* of ZeroMQ: "tcp://127.0.0.1:5555"; NULL: the rendezvous file's */
     const char *rendezvous; /* file that the server writes when it is ready: endpoint and public key */
-    const char *server_key; /* file with the server's public key; NULL: the rendezvous file's, if it has one */
-    const char *client_key; /* file with our own key pair; NULL: no CURVE */
-    double seconds;         /* to wait for the connection */
+    const char
+        *client_key; /* file with our key pair and the server's public key, as the server writes it; NULL: no CURVE */
+    double seconds;  /* to wait for the connection */
 };
 
 struct connection {
