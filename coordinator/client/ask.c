@@ -2,8 +2,8 @@
 #include "coordinator/client/ask.h"
 #include "base/clock.h"
 #include "base/progress.h"
-#include "coordinator/client/answer.h"
 #include "coordinator/client/interrupt.h"
+#include "coordinator/client/message.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -148,11 +148,11 @@ static void print_ids(const json_t *ids)
 /* Texts of a reply that is complete; several are numbered. */
 static void print_choices(const json_t *reply)
 {
-    size_t n = answer_n_choices(reply);
+    size_t n = message_n_choices(reply);
     for (size_t i = 0; i < n; i++) {
         if (n > 1)
             printf("[%zu] ", i);
-        answer_write_text(reply, i, stdout);
+        message_write_text(reply, i, stdout);
         printf("\n");
     }
 }
@@ -168,7 +168,7 @@ static void print_text(const json_t *reply, const char *key, const char *end)
 static void print_answer(const struct client_options *o, const json_t *reply, bool streamed)
 {
     if (o->json)
-        answer_print(reply, stdout);
+        message_print(reply, stdout);
     else if (o->command == CLIENT_GENERATE && streamed)
         printf("\n");
     else if (o->command == CLIENT_GENERATE)
@@ -180,7 +180,7 @@ static void print_answer(const struct client_options *o, const json_t *reply, bo
     else if (strcmp(o->op, "metrics") == 0)
         print_text(reply, "text", "");
     else
-        answer_print(reply, stdout);
+        message_print(reply, stdout);
     (void)fflush(stdout);
 }
 
@@ -208,28 +208,28 @@ static void print_event(struct asked *a, const json_t *reply)
 {
     a->streamed = true;
     if (a->o->json)
-        answer_print(reply, stdout);
+        message_print(reply, stdout);
     else
-        answer_write_text(reply, 0, stdout);
+        message_write_text(reply, 0, stdout);
     (void)fflush(stdout);
 }
 
 /* What the server says to the request or to its cancelling, which has no choices when it went well. */
 static void take(struct asked *a, const json_t *reply, struct err *e)
 {
-    if (!answer_is_to(reply, a->name))
+    if (!message_is_to(reply, a->name))
         return;
-    if (answer_is_event(reply)) {
+    if (message_is_event(reply)) {
         print_event(a, reply);
         return;
     }
-    if (a->cancelled && !answer_failed(reply) && answer_n_choices(reply) == 0)
+    if (a->cancelled && !message_failed(reply) && message_n_choices(reply) == 0)
         return;
     a->ended = true;
-    if (!answer_failed(reply) || a->o->json || a->streamed || answer_n_choices(reply) > 0)
+    if (!message_failed(reply) || a->o->json || a->streamed || message_n_choices(reply) > 0)
         print_answer(a->o, reply, a->streamed);
     if (!a->cancelled)
-        (void)answer_check(reply, e);
+        (void)message_check(reply, e);
 }
 
 static int await_answer(struct asked *a, struct err *e)
@@ -270,7 +270,7 @@ json_t *ask_op(struct connection *c, const char *op, double seconds, struct err 
         reply = connection_receive(c, seconds, e);
     if (e->code == ERR_NONE && reply == NULL && !interrupt_came())
         ERR(e, ERR_COMM, "%s: no answer to %s within %g s", c->endpoint, op, seconds);
-    if (reply != NULL && answer_check(reply, e) != 0) {
+    if (reply != NULL && message_check(reply, e) != 0) {
         json_decref(reply);
         reply = NULL;
     }

@@ -2,12 +2,12 @@
 #include "coordinator/client/bench.h"
 #include "base/clock.h"
 #include "base/progress.h"
-#include "coordinator/client/answer.h"
 #include "coordinator/client/ask.h"
 #include "coordinator/client/bench_figures.h"
 #include "coordinator/client/bench_load.h"
 #include "coordinator/client/bench_report.h"
 #include "coordinator/client/interrupt.h"
+#include "coordinator/client/message.h"
 
 #include <errno.h>
 #include <math.h>
@@ -62,8 +62,8 @@ static int64_t number_of(const struct bench *b, const json_t *message)
 static void finish(struct bench *b, struct bench_times *t, const json_t *message)
 {
     struct err why = {0};
-    int64_t n_input = answer_usage(message, "prompt_tokens"), n_output = answer_usage(message, "completion_tokens");
-    t->succeeded = answer_check(message, &why) == 0;
+    int64_t n_input = message_usage(message, "prompt_tokens"), n_output = message_usage(message, "completion_tokens");
+    t->succeeded = message_check(message, &why) == 0;
     t->n_input = n_input > 0 ? n_input : 0;
     t->n_output = n_output > 0 ? n_output : 0;
     b->n_open--;
@@ -80,10 +80,10 @@ static int take(struct bench *b, const json_t *message, struct err *e)
     int64_t i = number_of(b, message);
     b->heard = seconds_now();
     if (i < 0)
-        return answer_check(message, e); /* an error that names no request is about us all */
-    if (!answer_is_event(message))
+        return message_check(message, e); /* an error that names no request is about us all */
+    if (!message_is_event(message))
         finish(b, &b->times[i], message);
-    else if (answer_n_tokens(message) > 0)
+    else if (message_n_tokens(message) > 0)
         return bench_times_add(&b->times[i], b->heard, e);
     return 0;
 }
@@ -139,9 +139,9 @@ static int warm_up(struct bench *b, struct err *e)
             json_t *message = connection_receive(b->c, limit, e);
             if (message == NULL && e->code == ERR_NONE && !interrupt_came())
                 (void)ERR(e, ERR_COMM, "%s: no answer within %g s", b->c->endpoint, limit);
-            ended = message != NULL && !answer_is_event(message);
+            ended = message != NULL && !message_is_event(message);
             if (ended)
-                (void)answer_check(message, e);
+                (void)message_check(message, e);
             json_decref(message);
         }
     }

@@ -2,9 +2,9 @@
 #include "coordinator/client/send.h"
 #include "base/clock.h"
 #include "base/json.h"
-#include "coordinator/client/answer.h"
 #include "coordinator/client/ask.h"
 #include "coordinator/client/interrupt.h"
+#include "coordinator/client/message.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -61,12 +61,12 @@ static void send_some(struct sending *s, struct connection *c, const struct clie
 
 static void take(struct sending *s, const json_t *reply)
 {
-    answer_print(reply, stdout);
-    if (answer_is_event(reply))
+    message_print(reply, stdout);
+    if (message_is_event(reply))
         return;
     s->open--;
     s->done++;
-    s->failed += answer_failed(reply);
+    s->failed += message_failed(reply);
 }
 
 int send_file(struct connection *c, const struct client_options *o, struct err *e)

@@ -4,7 +4,7 @@
 #include "base/progress.h"
 #include "coordinator/client/ask.h"
 #include "coordinator/client/interrupt.h"
-#include "coordinator/client/metrics_text.h"
+#include "coordinator/client/samples.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -16,12 +16,12 @@
 #define BAR_CELLS   30
 #define MAX_RANKS   64 /* shown */
 
-static int read_metrics(struct connection *c, struct metrics *m, struct err *e)
+static int read_metrics(struct connection *c, struct samples *m, struct err *e)
 {
     json_t *reply = ask_op(c, "metrics", ASK_SECONDS, e);
     const char *text = json_string_value(json_object_get(reply, "text"));
     int status = reply == NULL  ? -1
-                 : text != NULL ? metrics_read(m, text, e)
+                 : text != NULL ? samples_read(m, text, e)
                                 : ERR(e, ERR_COMM, "%s: metrics tells no text", c->endpoint);
     m->at = seconds_now();
     json_decref(reply);
@@ -46,10 +46,10 @@ static const char *number(char *text, double x, const char *format)
 }
 
 /* Growth of a counter a second. */
-static double rate(const struct metrics *now, const struct metrics *before, const char *name)
+static double rate(const struct samples *now, const struct samples *before, const char *name)
 {
-    double then = metrics_sum(before, name, NULL, NULL);
-    return (metrics_sum(now, name, NULL, NULL) - (isnan(then) ? 0 : then)) / (now->at - before->at);
+    double then = samples_sum(before, name, NULL, NULL);
+    return (samples_sum(now, name, NULL, NULL) - (isnan(then) ? 0 : then)) / (now->at - before->at);
 }
 
 static void print_bar(const char *name, double part)
@@ -62,31 +62,31 @@ static void print_bar(const char *name, double part)
     printf("%-10s [%s] %s\n", name, bar, number(text, 100 * part, "%.1f %%"));
 }
 
-static void print_histogram(const struct metrics *now, const struct metrics *before, const char *label,
+static void print_histogram(const struct samples *now, const struct samples *before, const char *label,
                             const char *name)
 {
     char mean[32], p50[32], p90[32], p99[32];
-    printf("%-10s %12s %12s %12s %12s\n", label, milliseconds(mean, metrics_mean(now, before, name)),
-           milliseconds(p50, metrics_quantile(now, before, name, 0.5)),
-           milliseconds(p90, metrics_quantile(now, before, name, 0.9)),
-           milliseconds(p99, metrics_quantile(now, before, name, 0.99)));
+    printf("%-10s %12s %12s %12s %12s\n", label, milliseconds(mean, samples_mean(now, before, name)),
+           milliseconds(p50, samples_quantile(now, before, name, 0.5)),
+           milliseconds(p90, samples_quantile(now, before, name, 0.9)),
+           milliseconds(p99, samples_quantile(now, before, name, 0.99)));
 }
 
 /* A row a rank: whatever the server tells of each. */
-static void print_ranks(const struct metrics *now, const struct metrics *before)
+static void print_ranks(const struct samples *now, const struct samples *before)
 {
     for (int rank = 0; rank < MAX_RANKS; rank++) {
         char label[16], step[32], wait[32];
         (void)snprintf(label, sizeof label, "%d", rank);
-        double steps = metrics_sum(now, "rank_steps_total", "rank", label);
-        double then = metrics_sum(before, "rank_steps_total", "rank", label);
+        double steps = samples_sum(now, "rank_steps_total", "rank", label);
+        double then = samples_sum(before, "rank_steps_total", "rank", label);
         if (isnan(steps))
             break;
         double n = steps - (isnan(then) ? 0 : then);
-        double busy = metrics_sum(now, "rank_step_seconds_total", "rank", label) -
-                      metrics_sum(before, "rank_step_seconds_total", "rank", label);
-        double idle = metrics_sum(now, "rank_allreduce_wait_seconds_total", "rank", label) -
-                      metrics_sum(before, "rank_allreduce_wait_seconds_total", "rank", label);
+        double busy = samples_sum(now, "rank_step_seconds_total", "rank", label) -
+                      samples_sum(before, "rank_step_seconds_total", "rank", label);
+        double idle = samples_sum(now, "rank_allreduce_wait_seconds_total", "rank", label) -
+                      samples_sum(before, "rank_allreduce_wait_seconds_total", "rank", label);
         if (rank == 0)
             printf("%-10s %12s %12s %12s\n", "rank", "steps", "step", "sum wait");
         printf("%-10d %12.0f %12s %12s\n", rank, n, milliseconds(step, n > 0 ? busy / n : NAN),
@@ -94,16 +94,16 @@ static void print_ranks(const struct metrics *now, const struct metrics *before)
     }
 }
 
-static void print_view(const struct connection *c, const struct metrics *now, const struct metrics *before)
+static void print_view(const struct connection *c, const struct samples *now, const struct samples *before)
 {
     char text[4][32];
     printf("lockstep at %s: %s running, %s waiting, %s preempted since the start\n", c->endpoint,
-           number(text[0], metrics_sum(now, "num_requests_running", NULL, NULL), "%.0f"),
-           number(text[1], metrics_sum(now, "num_requests_waiting", NULL, NULL), "%.0f"),
-           number(text[2], metrics_sum(now, "num_preemptions_total", NULL, NULL), "%.0f"));
-    print_bar("KV cache", metrics_sum(now, "kv_cache_usage_perc", NULL, NULL));
-    print_bar("prefix hit", metrics_sum(now, "prefix_cache_hits_total", NULL, NULL) /
-                                metrics_sum(now, "prefix_cache_queries_total", NULL, NULL));
+           number(text[0], samples_sum(now, "num_requests_running", NULL, NULL), "%.0f"),
+           number(text[1], samples_sum(now, "num_requests_waiting", NULL, NULL), "%.0f"),
+           number(text[2], samples_sum(now, "num_preemptions_total", NULL, NULL), "%.0f"));
+    print_bar("KV cache", samples_sum(now, "kv_cache_usage_perc", NULL, NULL));
+    print_bar("prefix hit", samples_sum(now, "prefix_cache_hits_total", NULL, NULL) /
+                                samples_sum(now, "prefix_cache_queries_total", NULL, NULL));
     printf("tokens/s   %s prompt, %s generated; %s requests/s done\n",
            number(text[0], rate(now, before, "prompt_tokens_total"), "%.1f"),
            number(text[1], rate(now, before, "generation_tokens_total"), "%.1f"),
@@ -126,7 +126,7 @@ static bool pause_until(double until)
 
 int client_top(struct connection *c, const struct client_options *o, struct err *e)
 {
-    struct metrics before = {0}, now = {0};
+    struct samples before = {0}, now = {0};
     bool terminal = terminal_behind(STDOUT_FILENO);
     (void)read_metrics(c, &before, e);
     while (e->code == ERR_NONE && pause_until(before.at + o->interval) && read_metrics(c, &now, e) == 0) {
@@ -135,13 +135,13 @@ int client_top(struct connection *c, const struct client_options *o, struct err 
         print_view(c, &now, &before);
         if (fflush(stdout) != 0)
             (void)ERR(e, ERR_IO, "cannot write to standard output");
-        metrics_close(&before);
+        samples_close(&before);
         before = now;
-        now = (struct metrics){0};
+        now = (struct samples){0};
         if (o->once)
             break;
     }
-    metrics_close(&before);
-    metrics_close(&now);
+    samples_close(&before);
+    samples_close(&now);
     return e->code == ERR_NONE ? 0 : -1;
 }

@@ -1,5 +1,5 @@
-/* coordinator/client/answer.c - see answer.h. */
-#include "coordinator/client/answer.h"
+/* coordinator/client/message.c - see message.h. */
+#include "coordinator/client/message.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,25 +10,25 @@ static const char *text_of(const json_t *object, const char *key)
     return text != NULL ? text : "";
 }
 
-bool answer_is_event(const json_t *reply)
+bool message_is_event(const json_t *reply)
 {
     return strcmp(text_of(reply, "event"), "tokens") == 0;
 }
 
-bool answer_is_to(const json_t *reply, const char *request_id)
+bool message_is_to(const json_t *reply, const char *request_id)
 {
     const char *name = json_string_value(json_object_get(reply, "request_id"));
     return name == NULL || strcmp(name, request_id) == 0;
 }
 
-bool answer_failed(const json_t *reply)
+bool message_failed(const json_t *reply)
 {
     return strcmp(text_of(reply, "status"), "ok") != 0;
 }
 
-int answer_check(const json_t *reply, struct err *e)
+int message_check(const json_t *reply, struct err *e)
 {
-    if (!answer_failed(reply))
+    if (!message_failed(reply))
         return 0;
     const json_t *error = json_object_get(reply, "error");
     const char *field = text_of(error, "field"), *message = text_of(error, "message");
@@ -41,19 +41,19 @@ int answer_check(const json_t *reply, struct err *e)
                *message != '\0' ? message : "the server does not say why", retry);
 }
 
-size_t answer_n_choices(const json_t *reply)
+size_t message_n_choices(const json_t *reply)
 {
     return json_array_size(json_object_get(reply, "choices"));
 }
 
-void answer_write_text(const json_t *reply, size_t i, FILE *f)
+void message_write_text(const json_t *reply, size_t i, FILE *f)
 {
     const json_t *text = json_object_get(json_array_get(json_object_get(reply, "choices"), i), "text");
     if (json_is_string(text))
         (void)fwrite(json_string_value(text), 1, json_string_length(text), f);
 }
 
-int64_t answer_n_tokens(const json_t *reply)
+int64_t message_n_tokens(const json_t *reply)
 {
     const json_t *choices = json_object_get(reply, "choices");
     size_t n = 0;
@@ -62,13 +62,13 @@ int64_t answer_n_tokens(const json_t *reply)
     return (int64_t)n;
 }
 
-int64_t answer_usage(const json_t *reply, const char *name)
+int64_t message_usage(const json_t *reply, const char *name)
 {
     const json_t *value = json_object_get(json_object_get(reply, "usage"), name);
     return json_is_integer(value) ? json_integer_value(value) : -1;
 }
 
-void answer_print(const json_t *reply, FILE *f)
+void message_print(const json_t *reply, FILE *f)
 {
     (void)json_dumpf(reply, f, JSON_COMPACT);
     (void)fputc('\n', f);

@@ -1,5 +1,5 @@
-/* coordinator/client/metrics_text.c - see metrics_text.h. */
-#include "coordinator/client/metrics_text.h"
+/* coordinator/client/samples.c - see samples.h. */
+#include "coordinator/client/samples.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -43,7 +43,7 @@ static bool copy(char *to, size_t bytes, const char *from, size_t length)
 }
 
 /* name{labels} value */
-static bool read_sample(struct metric *s, const char *line)
+static bool read_sample(struct sample *s, const char *line)
 {
     const char *name = without_prefix(line), *at = name + strcspn(name, "{ \t\n");
     char *end = NULL;
@@ -62,15 +62,15 @@ static bool read_sample(struct metric *s, const char *line)
     return end != at && strchr(" \t\r\n", *end) != NULL; /* the NUL is found, too */
 }
 
-int metrics_read(struct metrics *m, const char *text, struct err *e)
+int samples_read(struct samples *m, const char *text, struct err *e)
 {
-    *m = (struct metrics){0};
+    *m = (struct samples){0};
     for (const char *line = text; *line != '\0';) {
-        struct metric s;
+        struct sample s;
         if (*line != '#' && read_sample(&s, line)) {
             if (m->n == m->capacity) {
                 size_t capacity = m->capacity > 0 ? 2 * m->capacity : 256;
-                struct metric *grown = realloc(m->sample, capacity * sizeof *grown);
+                struct sample *grown = realloc(m->sample, capacity * sizeof *grown);
                 if (grown == NULL)
                     return ERR(e, ERR_MEMORY, "out of host memory: metrics");
                 m->sample = grown;
@@ -84,13 +84,13 @@ int metrics_read(struct metrics *m, const char *text, struct err *e)
     return 0;
 }
 
-void metrics_close(struct metrics *m)
+void samples_close(struct samples *m)
 {
     free(m->sample);
-    *m = (struct metrics){0};
+    *m = (struct samples){0};
 }
 
-void metrics_label(const struct metric *sample, const char *label, char *text, size_t bytes)
+void samples_label(const struct sample *sample, const char *label, char *text, size_t bytes)
 {
     size_t n = strlen(label), used = 0;
     const char *at = sample->labels;
@@ -106,18 +106,18 @@ void metrics_label(const struct metric *sample, const char *label, char *text, s
     text[used] = '\0';
 }
 
-static bool fits(const struct metric *s, const char *name, const char *label, const char *value)
+static bool fits(const struct sample *s, const char *name, const char *label, const char *value)
 {
-    char found[METRIC_LABELS_BYTES];
+    char found[SAMPLE_LABELS_BYTES];
     if (strcmp(s->name, name) != 0)
         return false;
     if (label == NULL)
         return true;
-    metrics_label(s, label, found, sizeof found);
+    samples_label(s, label, found, sizeof found);
     return strcmp(found, value) == 0;
 }
 
-double metrics_sum(const struct metrics *m, const char *name, const char *label, const char *value)
+double samples_sum(const struct samples *m, const char *name, const char *label, const char *value)
 {
     double sum = NAN;
     for (size_t i = 0; m != NULL && i < m->n; i++)
@@ -127,31 +127,31 @@ double metrics_sum(const struct metrics *m, const char *name, const char *label,
 }
 
 /* Growth of a name's sum between two readings. */
-static double growth(const struct metrics *now, const struct metrics *before, const char *name, const char *suffix,
+static double growth(const struct samples *now, const struct samples *before, const char *name, const char *suffix,
                      const char *label, const char *value)
 {
-    char full[METRIC_NAME_BYTES + 16];
+    char full[SAMPLE_NAME_BYTES + 16];
     (void)snprintf(full, sizeof full, "%s%s", name, suffix);
-    double then = metrics_sum(before, full, label, value);
-    return metrics_sum(now, full, label, value) - (isnan(then) ? 0 : then);
+    double then = samples_sum(before, full, label, value);
+    return samples_sum(now, full, label, value) - (isnan(then) ? 0 : then);
 }
 
-double metrics_mean(const struct metrics *now, const struct metrics *before, const char *name)
+double samples_mean(const struct samples *now, const struct samples *before, const char *name)
 {
     double n = growth(now, before, name, "_count", NULL, NULL);
     return n > 0 ? growth(now, before, name, "_sum", NULL, NULL) / n : NAN;
 }
 
 /* Upper bounds of a histogram's buckets, as written, ascending as they come; returns how many. */
-static size_t find_bounds(const struct metrics *m, const char *name, char bound[][32])
+static size_t find_bounds(const struct samples *m, const char *name, char bound[][32])
 {
     size_t n = 0;
-    char full[METRIC_NAME_BYTES + 16], le[32];
+    char full[SAMPLE_NAME_BYTES + 16], le[32];
     (void)snprintf(full, sizeof full, "%s_bucket", name);
     for (size_t i = 0; i < m->n && n < MAX_BUCKETS; i++) {
         if (strcmp(m->sample[i].name, full) != 0)
             continue;
-        metrics_label(&m->sample[i], "le", le, sizeof le);
+        samples_label(&m->sample[i], "le", le, sizeof le);
         size_t k = 0;
         while (k < n && strcmp(bound[k], le) != 0)
             k++;
@@ -161,7 +161,7 @@ static size_t find_bounds(const struct metrics *m, const char *name, char bound[
     return n;
 }
 
-double metrics_quantile(const struct metrics *now, const struct metrics *before, const char *name, double q)
+double samples_quantile(const struct samples *now, const struct samples *before, const char *name, double q)
 {
     char bound[MAX_BUCKETS][32];
     double all = growth(now, before, name, "_count", NULL, NULL), low = 0, below = 0;
