@@ -40,31 +40,6 @@ static json_t *read_rendezvous(const char *path, double until, struct err *e)
     return json_read_file(path, FILE_MAX_BYTES, e);
 }
 
-/* The endpoint, and the server's key where there is one. */
-static int find_server(struct connection *c, struct keys *k, const struct connection_setup *s, double until,
-                       struct err *e)
-{
-    const char *endpoint = s->endpoint;
-    json_t *root = NULL;
-    if (s->rendezvous != NULL) {
-        root = read_rendezvous(s->rendezvous, until, e);
-        const char *found = json_get_string(root, "endpoint", NULL, s->rendezvous, e);
-        const char *key = json_get_string(root, "public_key", NULL, s->rendezvous, e);
-        if (e->code == ERR_NONE && found == NULL)
-            (void)ERR(e, ERR_INPUT, "%s: \"endpoint\" is nothing, expected a string", s->rendezvous);
-        if (e->code == ERR_NONE && key != NULL)
-            (void)copy_key(k->server, key, s->rendezvous, "public_key", e);
-        endpoint = endpoint != NULL ? endpoint : found;
-    }
-    if (e->code == ERR_NONE && strlen(endpoint) >= sizeof c->endpoint)
-        (void)ERR(e, ERR_USAGE, "endpoint of %zu bytes, at most %zu are accepted", strlen(endpoint),
-                  sizeof c->endpoint - 1);
-    if (e->code == ERR_NONE)
-        memcpy(c->endpoint, endpoint, strlen(endpoint) + 1);
-    json_decref(root);
-    return e->code == ERR_NONE ? 0 : -1;
-}
-
 /* Our key pair, and the server's public key where the file has it. */
 static int read_key_file(struct keys *k, const char *path, struct err *e)
 {
@@ -77,6 +52,44 @@ static int read_key_file(struct keys *k, const char *path, struct err *e)
         (void)copy_key(k->server, server, path, "server_public_key", e);
     json_decref(root);
     return e->code == ERR_NONE ? 0 : -1;
+}
+
+/* Of a rendezvous file: the endpoint; the server's key; the file with the keys of the job's clients, if we have none. */
+static int use_rendezvous(struct connection *c, struct keys *k, const struct connection_setup *s, double until,
+                          struct err *e)
+{
+    json_t *root = read_rendezvous(s->rendezvous, until, e);
+    const char *endpoint = json_get_string(root, "endpoint", NULL, s->rendezvous, e);
+    const char *key = json_get_string(root, "public_key", NULL, s->rendezvous, e);
+    const char *own = json_get_string(root, "client_keys", NULL, s->rendezvous, e);
+    if (e->code == ERR_NONE && (endpoint == NULL || strlen(endpoint) >= sizeof c->endpoint))
+        (void)ERR(e, ERR_INPUT, "%s: \"endpoint\" is %s, expected a string of less than %zu bytes", s->rendezvous,
+                  endpoint == NULL ? "nothing" : "longer", sizeof c->endpoint);
+    if (e->code == ERR_NONE && key != NULL)
+        (void)copy_key(k->server, key, s->rendezvous, "public_key", e);
+    if (e->code == ERR_NONE && own != NULL && s->client_key == NULL)
+        (void)read_key_file(k, own, e);
+    if (e->code == ERR_NONE)
+        memcpy(c->endpoint, endpoint, strlen(endpoint) + 1);
+    json_decref(root);
+    return e->code == ERR_NONE ? 0 : -1;
+}
+
+static int find_server(struct connection *c, struct keys *k, const struct connection_setup *s, double until,
+                       struct err *e)
+{
+    if (s->endpoint == NULL && s->rendezvous == NULL)
+        return ERR(e, ERR_USAGE, "where is the server? --endpoint E or --rendezvous FILE");
+    if (s->rendezvous != NULL && use_rendezvous(c, k, s, until, e) != 0)
+        return -1;
+    if (s->client_key != NULL && read_key_file(k, s->client_key, e) != 0)
+        return -1;
+    if (s->endpoint != NULL && strlen(s->endpoint) >= sizeof c->endpoint)
+        return ERR(e, ERR_USAGE, "--endpoint: %zu bytes, at most %zu are accepted", strlen(s->endpoint),
+                   sizeof c->endpoint - 1);
+    if (s->endpoint != NULL)
+        memcpy(c->endpoint, s->endpoint, strlen(s->endpoint) + 1);
+    return 0;
 }
 
 static int set_option(struct connection *c, int option, const void *value, size_t bytes, const char *name,
@@ -173,15 +186,9 @@ int connection_open(struct connection *c, const struct connection_setup *s, stru
 {
     struct keys k = {0};
     double until = seconds_now() + s->seconds;
-    if (s->endpoint == NULL && s->rendezvous == NULL)
-        return ERR(e, ERR_USAGE, "where is the server? --endpoint E or --rendezvous FILE");
-    if (find_server(c, &k, s, until, e) != 0)
+    if (find_server(c, &k, s, until, e) != 0 || open_socket(c, &k, e) != 0)
         return -1;
-    if (s->client_key != NULL && read_key_file(&k, s->client_key, e) != 0)
-        return -1;
-    if (open_socket(c, &k, e) != 0)
-        return -1;
-    return await_server(c, until, s->seconds, s->client_key != NULL, e);
+    return await_server(c, until, s->seconds, k.secret[0] != '\0', e);
 }
 
 void connection_close(struct connection *c)

@@ -199,8 +199,8 @@ static const struct opt rows[] = {
     TEXT("rendezvous", "FILE", connection.rendezvous, ALL,
          "the file that the server writes when it is ready; it is waited for, and tells endpoint and public key"),
     TEXT("curve-key", "FILE", connection.client_key, ALL,
-         "our keys for CURVE, as `serve --curve` writes them beside its rendezvous file: JSON with client_public_key, "
-         "client_secret_key and server_public_key (default of the last: the rendezvous file's)"),
+         "our keys for CURVE: JSON with client_public_key, client_secret_key and server_public_key (default: the file "
+         "that the rendezvous file names, which `serve --curve` writes beside it)"),
     REAL("connect-timeout", connection.seconds, ALL, 0, 86400, 5, "seconds to wait for the server (default 5)"),
     REAL("timeout", timeout, ALL, 0, 1e6, 0,
          "seconds to wait for an answer, then the request is cancelled (default 0: as long as the server is there)"),
