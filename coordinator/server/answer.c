@@ -219,6 +219,13 @@ static char *fill_choice(struct server *s, const struct job *j, int i, int c, st
     choice->n_tokens = r->output.n;
     choice->logprobs = g->rules.want_logprobs ? r->logprobs : NULL;
     choice->n_top = g->rules.sampling.n_top;
+    const struct group *group = &j->group[i];
+    choice->has_score = group->score != NULL;
+    choice->score = choice->has_score ? group->score[c] : 0;
+    choice->prompt_logprobs = group->prompt_logprobs;
+    choice->prompt_id = group->prompt.id;
+    choice->n_prompt = group->prompt.n;
+    choice->n_prompt_top = g->rules.sampling.n_prompt_top;
     char *both = g->echo && !g->stream ? with_prompt(s, j, i, choice->text, &choice->bytes) : NULL;
     if (both != NULL)
         choice->text = both;
