@@ -157,20 +157,19 @@ void answer_piece(struct server *s, const struct piece *p)
     send_text(s, j, text, bytes, true);
 }
 
-/* When its first token came, and so on, over all choices. 0: never. */
+/* Over all groups: the first of each. 0: never. */
 static struct request_times times_of(const struct job *j)
 {
     struct request_times t = {0};
-    for (int i = 0; i < j->n_groups; i++)
-        for (int c = 0; c < j->n_choices && j->group[i].choice != NULL && j->group[i].choice[c] != NULL; c++) {
-            const struct request_times *one = &j->group[i].choice[c]->times;
-            const double at[3] = {one->arrived, one->scheduled, one->first_token};
-            double *const to[3] = {&t.arrived, &t.scheduled, &t.first_token};
-            for (int k = 0; k < 3; k++)
-                if (at[k] > 0 && (*to[k] == 0 || at[k] < *to[k]))
-                    *to[k] = at[k];
-            t.finished = one->finished > t.finished ? one->finished : t.finished;
-        }
+    for (int i = 0; i < j->n_groups; i++) {
+        const struct request_times *one = &j->group[i].times;
+        const double at[3] = {one->arrived, one->scheduled, one->first_token};
+        double *const to[3] = {&t.arrived, &t.scheduled, &t.first_token};
+        for (int k = 0; k < 3; k++)
+            if (at[k] > 0 && (*to[k] == 0 || at[k] < *to[k]))
+                *to[k] = at[k];
+        t.finished = one->finished > t.finished ? one->finished : t.finished;
+    }
     return t;
 }
 
@@ -208,7 +207,7 @@ static void judge(struct job *j)
 static char *fill_choice(struct server *s, const struct job *j, int i, int c, struct reply_choice *choice)
 {
     const struct protocol_generate *g = &j->message.generate;
-    const struct request *r = j->group[i].choice[c];
+    const struct request *r = j->group[i].choice != NULL ? j->group[i].choice[c] : NULL;
     *choice = (struct reply_choice){.index = i * j->n_choices + c, .text = "", .finish = j->group[i].finish};
     if (r == NULL)
         return NULL;
@@ -238,10 +237,9 @@ static struct reply_usage usage_of(const struct job *j)
     for (int i = 0; i < j->n_groups; i++) {
         const struct group *g = &j->group[i];
         u.prompt_tokens += (int64_t)g->prompt.n;
-        for (int c = 0; c < j->n_choices && g->choice != NULL && g->choice[c] != NULL; c++) {
+        u.cached_tokens += g->n_cached;
+        for (int c = 0; c < j->n_choices && g->choice != NULL && g->choice[c] != NULL; c++)
             u.completion_tokens += (int64_t)g->choice[c]->output.n;
-            u.cached_tokens += c == 0 ? g->choice[c]->n_cached : 0;
-        }
     }
     return u;
 }
