@@ -78,6 +78,7 @@ static void key_before(const char *text, size_t bytes, char *key, size_t key_byt
             memcpy(key, text + start, i - start);
             key[i - start] = '\0';
         }
+        last = '"';
     }
     if (depth < 1)
         key[0] = '\0';

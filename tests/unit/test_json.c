@@ -74,7 +74,7 @@ static void bounds_the_number_of_values(void **state)
                  {"[\"[[[[,,,,,,\\\",\"]", NULL},
                  {"[[], [[]]]", NULL},
                  {"[[[[]]]]", "nested 4 deep, at most 3"},
-                 {"[[[]],[[],[]]]", "8 JSON values"}};
+                 {"[[[]],[[],[]]]", "9 JSON values"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct json_failure failure;
         struct err e = {0};

@@ -722,7 +722,7 @@ static void refuses_bad_json(void **state)
                  {"{\"prompt\": \"p\", \"temperature\": 1e999}", "temperature", "real number overflow"},
                  {"{\"prompt\": \"p\", \"n\": 1, \"n\": 1}", "n", "duplicate object key"},
                  {"{\"prompt\": \"p\", \"parameters\": {\"n\": NaN}}", "parameters", "invalid token near 'NaN'"},
-                 {"{\"prompt\" \"p\"}", "", "':' expected"}};
+                 {"{\"prompt\" \"p\"}", "prompt", "':' expected"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct trial t;
         parse_bytes(&t, cases[i].json, strlen(cases[i].json));
