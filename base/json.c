@@ -58,28 +58,30 @@ static void measure(const char *text, size_t bytes, struct json_limits *m)
     }
 }
 
-/* The key of the outermost object that stands last before text + bytes, as far as it fits. */
+/* The key of the outermost object that was read last before text + bytes, as far as it fits; "" outside of the object. */
 static void key_before(const char *text, size_t bytes, char *key, size_t key_bytes)
 {
     int depth = 0;
+    char last = '\0'; /* of the characters that structure the text */
     for (size_t i = 0; i < bytes; i++) {
-        if (text[i] == '{' || text[i] == '[')
-            depth++;
-        else if (text[i] == '}' || text[i] == ']')
-            depth--;
-        if (text[i] != '"')
+        char c = text[i];
+        if (strchr("{}[],:", c) != NULL && c != '\0') {
+            depth += (c == '{' || c == '[') - (c == '}' || c == ']');
+            last = c == '[' && depth == 1 ? '\0' : c;
+        }
+        if (c != '"')
             continue;
         size_t start = i + 1;
         for (i++; i < bytes && text[i] != '"'; i++)
             i += text[i] == '\\';
-        size_t stop = i < bytes ? i + 1 : bytes, n = stop - start > 0 ? stop - start - 1 : 0;
-        while (stop < bytes && strchr(" \t\r\n", text[stop]) != NULL && text[stop] != '\0')
-            stop++;
-        if (depth != 1 || !(stop == bytes || text[stop] == ':') || i >= bytes || n >= key_bytes)
-            continue;
-        memcpy(key, text + start, n);
-        key[n] = '\0';
+        if (depth == 1 && (last == '{' || last == ',') && i < bytes && i - start < key_bytes) {
+            memcpy(key, text + start, i - start);
+            key[i - start] = '\0';
+        }
+        last = '"';
     }
+    if (depth < 1)
+        key[0] = '\0';
 }
 
 static int check_limits(const struct json_limits *found, const struct json_limits *limits, const char *what,
@@ -174,6 +176,11 @@ static const json_t *member(const json_t *object, const char *key)
 {
     const json_t *value = json_object_get(object, key);
     return value == NULL || json_is_null(value) ? NULL : value;
+}
+
+json_t *json_logprob(double x)
+{
+    return json_real(isfinite(x) ? x : -9999.0);
 }
 
 bool json_to_int(const json_t *value, int64_t *n)

@@ -9,7 +9,7 @@
 
 #define PROTOCOL_VERSION       1
 #define PROTOCOL_MAX_ID_BYTES  128       /* of a request_id */
-#define PROTOCOL_MAX_VALUES    (4 << 20) /* numbers, strings, ... in one message */
+#define PROTOCOL_MAX_VALUES    (2 << 20) /* numbers, strings, ... in one message */
 #define PROTOCOL_MAX_LISTS     (1 << 16) /* arrays and objects in one message */
 #define PROTOCOL_MAX_SEQUENCES 4096      /* prompts x candidates (or beams) of one message */
 #define PROTOCOL_MAX_STOP      16        /* stop texts */
