@@ -179,11 +179,12 @@ bool transport_receive(struct transport *t, struct incoming *m)
     (void)zmq_msg_init(&m->body);
     m->peer.id_bytes = zmq_msg_size(&frame) <= TRANSPORT_MAX_ID ? zmq_msg_size(&frame) : 0;
     memcpy(m->peer.id, zmq_msg_data(&frame), m->peer.id_bytes);
-    m->peer.fd = zmq_msg_get(&frame, ZMQ_SRCFD);
+    m->peer.fd = -1; /* the id's frame does not always know it */
     bool more = zmq_msg_more(&frame) != 0;
     (void)zmq_msg_close(&frame);
     for (int i = 0; more && receive_frame(t->router, &frame) >= 0; i++) {
         more = zmq_msg_more(&frame) != 0;
+        m->peer.fd = zmq_msg_get(&frame, ZMQ_SRCFD);
         if (i == 0 && more && zmq_msg_size(&frame) == 0)
             m->delimiter = true;
         else if (m->n_frames++ == 0)

@@ -174,7 +174,7 @@ static void cancel(void)
         json_decref(event);
     }
     case_check(acknowledged && cancelled, "acknowledged %d, cancelled %d", acknowledged, cancelled);
-    case_check(serving_await(&s, "lockstep_kv_blocks_used", 0, 5), "blocks are still held");
+    case_check(serving_await(&s, "kv_blocks_used", 0, 5), "blocks are still held");
     case_end();
     talk_close(&t);
 }
@@ -182,19 +182,19 @@ static void cancel(void)
 static void leave(void)
 {
     struct talk t;
-    double before = serving_metric(&s, "lockstep_lost_clients_total");
+    double before = serving_metric(&s, "lost_clients_total");
     case_begin("a client that leaves takes its requests with it, on %d ranks", s.ranks);
     talk_open(&t, ZMQ_DEALER, s.endpoint, NULL, NULL);
     for (int i = 0; i < 6; i++) /* some stream, some would only reply at their end */
         talk_say(&t, "{\"prompt\": \"Long ago\", %s, \"stream\": %s}", LONG, i % 2 == 0 ? "true" : "false");
     json_decref(talk_hear(&t, 30));
-    case_check(serving_metric(&s, "lockstep_kv_blocks_used") > 0, "no blocks are held");
+    case_check(serving_metric(&s, "kv_blocks_used") > 0, "no blocks are held");
     double started = seconds_now();
     talk_close(&t);
-    case_check(serving_await(&s, "lockstep_kv_blocks_used", 0, 5), "blocks are still held");
+    case_check(serving_await(&s, "kv_blocks_used", 0, 5), "blocks are still held");
     case_check(process_sanitized() || seconds_now() - started < 1, "after %.3f s only", seconds_now() - started);
-    case_check(serving_metric(&s, "lockstep_lost_clients_total") == before + 1, "not counted");
-    case_check(serving_await(&s, "lockstep_open_requests", 1, 5), "requests are still open"); /* 1: the question itself */
+    case_check(serving_metric(&s, "lost_clients_total") == before + 1, "not counted");
+    case_check(serving_await(&s, "open_requests", 1, 5), "requests are still open"); /* 1: the question itself */
     case_end();
 }
 
@@ -304,10 +304,10 @@ static void tokens_and_texts(void)
 /* The text is what Prometheus reads, and the counters say what happened. */
 static void metrics(void)
 {
-    static const char *const names[] = {"lockstep_e2e_request_latency_seconds_count",
-                                        "lockstep_time_to_first_token_seconds_count",
-                                        "lockstep_inference_request_success_total", "lockstep_request_prompt_tokens_count"};
-    double before[4], output = serving_metric(&s, "lockstep_generation_tokens_total");
+    static const char *const names[] = {"e2e_request_latency_seconds_count",
+                                        "time_to_first_token_seconds_count",
+                                        "inference_request_success_total", "request_prompt_tokens_count"};
+    double before[4], output = serving_metric(&s, "generation_tokens_total");
     for (int i = 0; i < 4; i++)
         before[i] = serving_metric(&s, names[i]);
     for (int i = 0; i < 3; i++)
@@ -316,15 +316,15 @@ static void metrics(void)
     for (int i = 0; i < 4; i++)
         case_check(serving_metric(&s, names[i]) == before[i] + 3, "%s: %g after %g", names[i], serving_metric(&s, names[i]),
                    before[i]);
-    case_check(serving_metric(&s, "lockstep_generation_tokens_total") == output + 21, "output tokens: %g after %g",
-               serving_metric(&s, "lockstep_generation_tokens_total"), output);
-    double total = serving_metric(&s, "lockstep_inference_request_duration_seconds_total"),
-           parts = serving_metric(&s, "lockstep_inference_queue_duration_seconds_total") +
-                   serving_metric(&s, "lockstep_inference_compute_duration_seconds_total") +
-                   serving_metric(&s, "lockstep_inference_overhead_duration_seconds_total");
+    case_check(serving_metric(&s, "generation_tokens_total") == output + 21, "output tokens: %g after %g",
+               serving_metric(&s, "generation_tokens_total"), output);
+    double total = serving_metric(&s, "inference_request_duration_seconds_total"),
+           parts = serving_metric(&s, "inference_queue_duration_seconds_total") +
+                   serving_metric(&s, "inference_compute_duration_seconds_total") +
+                   serving_metric(&s, "inference_overhead_duration_seconds_total");
     case_check(fabs(total - parts) < 1e-6 * total, "%g s in all, the parts are %g", total, parts);
-    case_check(serving_metric(&s, "lockstep_rank_steps_total") > 0, "no steps of ranks");
-    case_check(serving_metric(&s, "lockstep_ranks") == s.ranks, "other ranks");
+    case_check(serving_metric(&s, "rank_steps_total") > 0, "no steps of ranks");
+    case_check(serving_metric(&s, "ranks") == s.ranks, "other ranks");
     case_end();
 }
 
