@@ -44,12 +44,12 @@ struct request {
     /* Its tokens are not taken as they come: after each one the sequence waits for scheduler_continue. For beam search. */
     bool steered;
     struct token_list prompt, output;
-    char *prompt_text;        /* owned; NULL when the prompt came as ids */
-    size_t prompt_bytes;      /* of prompt_text */
-    struct sampled *logprobs; /* [output.n] if rules->want_logprobs */
-    struct sampled
-        *prompt_logprobs; /* [prompt.n] if rules->want_prompt_logprobs; of the first token there is none: zeros */
-    int n_scored;         /* of the others, how many are there: all of them before the first token of the output is */
+    char *prompt_text;               /* owned; NULL when the prompt came as ids */
+    size_t prompt_bytes;             /* of prompt_text */
+    struct sampled *logprobs;        /* [output.n] if rules->want_logprobs */
+    struct sampled *prompt_logprobs; /* [prompt.n] if rules->want_prompt_logprobs; the first token has none: zeros */
+    int n_scored;                    /* how many of the others there are: all, before the output's first token */
+    double logprob_sum;              /* of the output's tokens */
     struct text_buffer text;
     size_t released; /* bytes of text that are final */
     struct detokenizer *detokenizer;
