@@ -15,6 +15,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Tokens of prompts that one step may score: a row of logits each, beside those that are sampled from. */
+#define SCORE_ROWS 256
+
 /* Rank 0: from options to what every rank must know. */
 static struct instance_setup make_setup(const struct options *o, const struct model_config *m, int longest, int n_seqs)
 {
@@ -34,6 +37,8 @@ static struct instance_setup make_setup(const struct options *o, const struct mo
     l->max_batch_tokens = (int32_t)o->max_batch_tokens;
     l->max_len = len > 0 ? (int32_t)len : 1;
     l->max_logit_rows = l->max_seqs;
+    if (o->command != COMMAND_GENERATE || o->prompt_logprobs >= 0) /* what a server will be asked for is not known */
+        l->max_logit_rows += l->max_batch_tokens < SCORE_ROWS ? l->max_batch_tokens : SCORE_ROWS;
     int64_t blocks = (int64_t)l->max_seqs * limits_blocks_per_slot(l);
     l->n_blocks = blocks < INT32_MAX ? (int32_t)blocks : INT32_MAX;
     return setup;
