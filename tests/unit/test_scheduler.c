@@ -206,7 +206,10 @@ static void check_starts(struct run *run, const struct plan *p)
                 run->last_fed[r->index] = p->seq[k].pos;
         assert_true(run->last_fed[r->index] % KV_BLOCK_TOKENS == 0);
         assert_true(run->last_fed[r->index] < (int)(r->prompt.n + r->output.n));
-        if (!run->s.setup.prefix_caching || r->rules->sampling.repetition_penalty != 1.0f)
+        const struct sampling *q = &r->rules->sampling;
+        bool penalized = q->repetition_penalty != 1 || q->presence_penalty != 0 || q->frequency_penalty != 0;
+        assert_int_equal(p->start[i].n_history, penalized ? run->last_fed[r->index] : 0);
+        if (!run->s.setup.prefix_caching)
             assert_int_equal(run->last_fed[r->index], 0);
     }
 }
