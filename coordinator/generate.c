@@ -303,6 +303,10 @@ int generate_status(struct generate *g, struct err *e)
                  g->first_token - g->started, (double)g->n_output_tokens / (seconds > 0 ? seconds : 1));
     if (g->ranks[0] != '\0')
         log_info("%s", g->ranks);
+    const struct scheduler_stats stats = scheduler_stats(&g->scheduler);
+    log_info("%llu sequences preempted; %llu of %llu prompt tokens found in the prefix cache",
+             (unsigned long long)stats.n_preemptions, (unsigned long long)stats.prefix_hits,
+             (unsigned long long)stats.prefix_queries);
     return g->n_failed > 0 ? ERR_REQUEST : ERR_NONE;
 }
 
