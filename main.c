@@ -19,6 +19,8 @@
 
 #define SERVE_BATCH  256  /* sequences that a server runs at once unless told otherwise */
 #define SERVE_LENGTH 2048 /* and their length when the model has no bound */
+/* Tokens of prompts that one step may score: a row of logits each, beside those that are sampled from. */
+#define SCORE_ROWS 256
 
 /* Rank 0: from options to what every rank must know. */
 static struct instance_setup make_setup(const struct options *o, const struct model_config *m, int longest, int n_seqs)
@@ -39,6 +41,8 @@ static struct instance_setup make_setup(const struct options *o, const struct mo
     l->max_batch_tokens = (int32_t)o->max_batch_tokens;
     l->max_len = len > 0 ? (int32_t)len : 1;
     l->max_logit_rows = l->max_seqs;
+    if (o->command != COMMAND_GENERATE || o->prompt_logprobs >= 0) /* what a server will be asked for is not known */
+        l->max_logit_rows += l->max_batch_tokens < SCORE_ROWS ? l->max_batch_tokens : SCORE_ROWS;
     int64_t blocks = (int64_t)l->max_seqs * limits_blocks_per_slot(l);
     l->n_blocks = blocks < INT32_MAX ? (int32_t)blocks : INT32_MAX;
     return setup;
@@ -122,6 +126,7 @@ static struct instance_setup make_serve_setup(const struct options *o, const str
     mine.max_batch = o->serve_max_batch > 0           ? o->serve_max_batch
                      : o->max_batch_tokens < SERVE_BATCH ? o->max_batch_tokens
                                                          : SERVE_BATCH;
+    mine.prompt_logprobs = 0; /* any request may want them */
     return make_setup(&mine, m, m->max_positions > 0 ? m->max_positions : SERVE_LENGTH, INT32_MAX);
 }
 

@@ -88,6 +88,8 @@ static const struct opt table[] = {
     FLAG("ignore-eos", ignore_eos, GENERATE, "go on after end-of-text tokens, up to --max-tokens"),
     INTEGER("logprobs", logprobs, GENERATE, 0, 20, -1,
             "with --json: log-probabilities of every token and of the K likeliest"),
+    INTEGER("prompt-logprobs", prompt_logprobs, GENERATE, 0, 20, -1,
+            "with --json: the same of every token of the prompt but the first, given those before it"),
     TEXT("output", "FILE", output, GENERATE,
          "write the results here instead of to standard output; a full disk then ends the run with status 5, while "
          "mpirun swallows what it cannot write"),

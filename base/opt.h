@@ -26,7 +26,7 @@ struct options {
     const char *stop[OPT_MAX_STOP], *stop_token_ids, *logit_bias;
     int64_t n_stop;
     double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
-    int64_t max_tokens, min_tokens, top_k, seed, logprobs;
+    int64_t max_tokens, min_tokens, top_k, seed, logprobs, prompt_logprobs;
     bool ignore_eos, include_stop, no_echo, json, no_special, plain_text, keep_special, verbose;
     bool no_prefix_caching;
 

@@ -249,6 +249,8 @@ int generation_rules(struct request_rules *rules, int32_t *bos, const struct opt
     rules->skip_special = !o->keep_special;
     rules->want_logprobs = o->logprobs >= 0;
     rules->sampling.n_top = o->logprobs > 0 ? (int32_t)o->logprobs : 0;
+    rules->want_prompt_logprobs = o->prompt_logprobs >= 0;
+    rules->sampling.n_prompt_top = o->prompt_logprobs > 0 ? (int32_t)o->prompt_logprobs : 0;
     json_t *g = read_optional(o->model, "generation_config.json", path, sizeof path, e);
     if (g != NULL && !json_is_object(g))
         ERR(e, ERR_INPUT, "%s: %s, expected an object", path, json_type_name(g));

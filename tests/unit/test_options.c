@@ -96,6 +96,8 @@ static void defaults(void **state)
     assert_false(o.profile);
     assert_int_equal(o.load_format, LOAD_AUTO);
     assert_int_equal(good("inspect").ranks, 1);
+    assert_false(good("generate").no_prefix_caching);
+    assert_false(good("generate --no-enable-prefix-caching --enable-prefix-caching").no_prefix_caching);
 }
 
 static void every_option_of_generate(void **state)
@@ -108,7 +110,8 @@ static void every_option_of_generate(void **state)
                             "--include-stop-str-in-output --ignore-eos --logprobs 20 --json --no-echo "
                             "--no-add-special-tokens --plain-text --keep-special-tokens --max-batch 8 "
                             "--max-batch-tokens 64 --max-model-len 1000 --kv-cache-memory-bytes 5000 --threads 3 "
-                            "--device cpu --progress never --verbose");
+                            "--device cpu --progress never --verbose --no-enable-prefix-caching");
+    assert_true(o.no_prefix_caching);
     assert_string_equal(o.model, "dir");
     assert_string_equal(o.prompt, "text");
     assert_string_equal(o.prompts, "file");

@@ -206,7 +206,10 @@ static void check_starts(struct run *run, const struct plan *p)
                 run->last_fed[r->index] = p->seq[k].pos;
         assert_true(run->last_fed[r->index] % KV_BLOCK_TOKENS == 0);
         assert_true(run->last_fed[r->index] < (int)(r->prompt.n + r->output.n));
-        if (!run->s.setup.prefix_caching || r->rules->sampling.repetition_penalty != 1.0f)
+        const struct sampling *q = &r->rules->sampling;
+        bool penalized = q->repetition_penalty != 1 || q->presence_penalty != 0 || q->frequency_penalty != 0;
+        assert_int_equal(p->start[i].n_history, penalized ? run->last_fed[r->index] : 0);
+        if (!run->s.setup.prefix_caching)
             assert_int_equal(run->last_fed[r->index], 0);
     }
 }
@@ -447,9 +450,9 @@ static void random_schedules(void **state)
         one_schedule(&seed, trial % 2, trial / 2 % 2 != 0, &sums[trial / 2 % 2]);
     for (int i = 0; i < 2; i++) {
         print_message("# prefix cache %s: %llu preemptions, %llu of %llu tokens found, %d cancelled, %d timed out\n",
-                      i == 0 ? "off" : "on", (unsigned long long)sums[i].preemptions,
-                      (unsigned long long)sums[i].hits, (unsigned long long)sums[i].queries,
-                      sums[i].ended[FINISH_CANCELLED], sums[i].ended[FINISH_TIMEOUT]);
+                      i == 0 ? "off" : "on", (unsigned long long)sums[i].preemptions, (unsigned long long)sums[i].hits,
+                      (unsigned long long)sums[i].queries, sums[i].ended[FINISH_CANCELLED],
+                      sums[i].ended[FINISH_TIMEOUT]);
         assert_true(sums[i].preemptions > (uint64_t)n / 2); /* all of it did happen */
         assert_true(sums[i].ended[FINISH_STOP] > n / 2 && sums[i].ended[FINISH_LENGTH] > n / 2);
         assert_true(sums[i].ended[FINISH_CANCELLED] > n / 10 && sums[i].ended[FINISH_TIMEOUT] > n / 10);
