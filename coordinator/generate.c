@@ -44,6 +44,7 @@ int generate_open(struct generate *g, const struct options *o, const struct mode
     int32_t bos = -1;
     memset(g, 0, sizeof *g);
     g->o = o;
+    g->rope_changes_at = m->rope.growth != ROPE_FIXED ? m->rope.long_from : 0;
     g->started = seconds_now();
     if (o->logprobs >= 0 && !o->json)
         return ERR(e, ERR_USAGE, "--logprobs needs --json");
@@ -180,7 +181,7 @@ static void count_finished(struct generate *g, const struct request *r)
     g->n_prompt_tokens += r->prompt.n;
 }
 
-static void on_token(void *context, struct request *r)
+static void on_progress(void *context, struct request *r)
 {
     struct generate *g = context;
     g->n_output_tokens++;
@@ -196,10 +197,16 @@ static void on_token(void *context, struct request *r)
 
 int generate_start(struct generate *g, const struct limits *l, struct err *e)
 {
-    if (scheduler_open(&g->scheduler, l, g->tokenizer, e) != 0)
+    const struct scheduler_setup setup = {
+        .limits = *l,
+        .tokenizer = g->tokenizer,
+        .prefix_caching = !g->o->no_prefix_caching,
+        .rope_changes_at = g->rope_changes_at,
+        .on_progress = on_progress,
+        .context = g,
+    };
+    if (scheduler_open(&g->scheduler, &setup, e) != 0)
         return -1;
-    g->scheduler.on_token = on_token;
-    g->scheduler.context = g;
     for (int i = 0; i < g->n; i++) {
         struct request *r = &g->request[i];
         int64_t length = (int64_t)r->prompt.n + g->rules.max_tokens;
@@ -210,7 +217,7 @@ int generate_start(struct generate *g, const struct limits *l, struct err *e)
         }
         if (r->finish == FINISH_ERROR)
             count_finished(g, r);
-        else if (scheduler_add(&g->scheduler, r, e) != 0)
+        else if (scheduler_add(&g->scheduler, r, seconds_now(), e) != 0)
             return -1;
     }
     if (g->streams)
@@ -227,7 +234,7 @@ int generate_next(void *context, struct plan *plan, struct err *e)
     if (g->output_error.code != ERR_NONE) /* of what was printed before the first step */
         return ERR(e, g->output_error.code, "%s", g->output_error.text);
     if (scheduler_busy(&g->scheduler))
-        scheduler_plan(&g->scheduler, plan);
+        scheduler_plan(&g->scheduler, plan, seconds_now());
     else
         plan->kind = PLAN_STOP;
     return 0;
@@ -237,7 +244,7 @@ int generate_accept(void *context, const struct step_result *result, struct err 
 {
     struct generate *g = context;
     char note[64];
-    if (scheduler_accept(&g->scheduler, result, e) != 0)
+    if (scheduler_accept(&g->scheduler, result, seconds_now(), e) != 0)
         return -1;
     print_finished(g);
     if (g->output_error.code != ERR_NONE)
@@ -245,6 +252,25 @@ int generate_accept(void *context, const struct step_result *result, struct err 
     (void)snprintf(note, sizeof note, "%llu tokens", (unsigned long long)g->n_output_tokens);
     progress_update(&g->progress, (uint64_t)g->n_finished, note);
     return 0;
+}
+
+void generate_report(void *context, const struct rank_report *report)
+{
+    struct generate *g = context;
+    const struct rank_stats *mine = &report->total[0];
+    int slowest = rank_stats_slowest(report->total, report->n_ranks);
+    size_t bytes = sizeof g->ranks;
+    if (mine->n_timed == 0)
+        return;
+    int n = snprintf(g->ranks, bytes, "%llu steps, %.3f ms each on rank 0", (unsigned long long)mine->n_steps,
+                     1e3 * rank_stats_step(mine));
+    if (mine->n_timed < mine->n_steps)
+        n += snprintf(g->ranks + n, bytes - (size_t)n, " (%llu of them timed)", (unsigned long long)mine->n_timed);
+    if (slowest >= 0)
+        (void)snprintf(g->ranks + n, bytes - (size_t)n,
+                       ", %.3f ms of it in all-reduces; rank %d on %.64s computes longest, %.3f ms",
+                       1e3 * rank_stats_all_reduce(mine), slowest, report->total[slowest].host,
+                       1e3 * rank_stats_compute(&report->total[slowest]));
 }
 
 int generate_status(struct generate *g, struct err *e)
@@ -258,6 +284,8 @@ int generate_status(struct generate *g, struct err *e)
         log_info("%llu prompt and %llu output tokens; first token %.3f s after the start, then %.1f tokens/s",
                  (unsigned long long)g->n_prompt_tokens, (unsigned long long)g->n_output_tokens,
                  g->first_token - g->started, (double)g->n_output_tokens / (seconds > 0 ? seconds : 1));
+    if (g->ranks[0] != '\0')
+        log_info("%s", g->ranks);
     return g->n_failed > 0 ? ERR_REQUEST : ERR_NONE;
 }
 

@@ -6,6 +6,7 @@
 #include "coordinator/prompts.h"
 #include "coordinator/scheduler.h"
 #include "partition/model.h"
+#include "rank/rank_stats.h"
 
 #include <stdio.h>
 
@@ -16,7 +17,8 @@ struct generate {
     struct prompt_list prompts;
     struct request *request; /* [n] */
     int n, n_finished, n_failed, next_to_print;
-    int longest; /* tokens of the longest request, prompt and output */
+    int longest;         /* tokens of the longest request, prompt and output */
+    int rope_changes_at; /* see struct scheduler_setup */
     uint64_t n_prompt_tokens, n_output_tokens;
     struct scheduler scheduler;
     FILE *out;       /* standard output, or the file of --output */
@@ -25,6 +27,7 @@ struct generate {
     struct progress progress;
     double started, first_token;
     struct err output_error;
+    char ranks[240]; /* what the ranks measured, in words */
 };
 
 /* Read tokenizer, generation config and prompts; encode. g->longest tells how long sequences get. Rank 0, local. */
@@ -37,8 +40,11 @@ int generate_start(struct generate *g, const struct limits *l, struct err *e);
 int generate_next(void *context, struct plan *plan, struct err *e);
 int generate_accept(void *context, const struct step_result *result, struct err *e);
 
+/* What the ranks measured so far. */
+void generate_report(void *context, const struct rank_report *report);
+
 /* Exit status of the run: 0, or ERR_REQUEST if a prompt failed. Closes the output, whose
- * last errors go to *e, and logs the speed. */
+ * last errors go to *e, and logs the speed and what the ranks measured. */
 int generate_status(struct generate *g, struct err *e);
 
 void generate_close(struct generate *g);

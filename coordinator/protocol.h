@@ -5,15 +5,14 @@
 #ifndef COORDINATOR_PROTOCOL_H
 #define COORDINATOR_PROTOCOL_H
 
-#include "coordinator/request.h"
+#include "coordinator/group.h"
 
 #define PROTOCOL_VERSION       1
 #define PROTOCOL_MAX_ID_BYTES  128       /* of a request_id */
 #define PROTOCOL_MAX_VALUES    (4 << 20) /* numbers, strings, ... in one message */
 #define PROTOCOL_MAX_LISTS     (1 << 16) /* arrays and objects in one message */
 #define PROTOCOL_MAX_SEQUENCES 4096      /* prompts x candidates (or beams) of one message */
-#define PROTOCOL_MAX_BEAMS     (SAMPLING_MAX_TOP / 2)
-#define PROTOCOL_MAX_STOP      16 /* stop texts */
+#define PROTOCOL_MAX_STOP      16        /* stop texts */
 #define PROTOCOL_MAX_TOKENS    (1 << 24)
 #define PROTOCOL_FILL          (-1) /* max_tokens: as many as fit into the context */
 
@@ -75,8 +74,6 @@ struct protocol_turn { /* of a chat */
     size_t bytes;
 };
 
-enum early_stopping { BEAMS_COMPLETE, BEAMS_EARLY, BEAMS_NEVER }; /* false, true, "never", as in transformers */
-
 /* `generate`; of it, `tokenize` has the prompt and how to encode it. */
 struct protocol_generate {
     int n_prompts;                  /* 1 for a chat */
@@ -91,11 +88,7 @@ struct protocol_generate {
         rules;     /* sampling.prompt_len is 0; max_tokens may be PROTOCOL_FILL; stop_id, eos are filled in */
     bool has_seed; /* else rules.sampling.seed is 0 and the server chooses */
     bool stream, echo;
-    int n, best_of; /* candidates returned and made, per prompt; choices[] has n_prompts x n */
-    int n_beams;    /* 1: no beam search */
-    double length_penalty;
-    enum early_stopping early_stopping;
-    int prompt_logprobs;       /* best n of every prompt token (0: the token's own alone), -1: none */
+    struct search search;      /* per prompt; choices[] has n_prompts x search.n */
     int priority;              /* lower first */
     int64_t timeout_ms;        /* from arrival to the last token; 0: none */
     bool return_token_strings; /* tokenize */
@@ -117,7 +110,7 @@ int protocol_parse(struct protocol_message *m, const char *json, size_t bytes, c
                    bool may_stream, struct protocol_error *error);
 void protocol_message_close(struct protocol_message *m);
 
-struct chat_template;
+struct chat_template; /* coordinator/chat.h */
 
 /* Token ids of prompt i (0 for a chat), appended to *out: text, ids or rendered chat. bos (or -1) stands in for a text
  * that has no token. chat NULL: this checkpoint has no chat template that we know. Slow for long texts: worker thread. */

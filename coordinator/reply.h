@@ -17,11 +17,11 @@ struct reply_choice {
     enum finish_reason finish;             /* FINISH_NONE: null */
     const struct sampled *logprobs;        /* [n_tokens]; NULL: not wanted */
     int n_top;                             /* of each */
-    const int32_t *prompt_id;              /* [n_prompt], with prompt_logprobs */
-    const struct sampled *prompt_logprobs; /* [n_prompt], the first is not looked at; NULL: not wanted */
+    const int32_t *prompt_id;              /* [n_prompt] */
+    const struct sampled *prompt_logprobs; /* [n_prompt - 1], of tokens 1, 2, ..; NULL: not wanted */
     size_t n_prompt;
-    int n_prompt_top;
-    bool has_score; /* beam search */
+    int n_prompt_top; /* of each */
+    bool has_score;   /* beam search */
     double score;
 };
 

@@ -6,13 +6,27 @@
 
 const char *finish_name(enum finish_reason f)
 {
-    static const char *const name[] = {
-        [FINISH_NONE] = "unfinished", [FINISH_STOP] = "stop",           [FINISH_LENGTH] = "length",
-        [FINISH_ERROR] = "error",     [FINISH_CANCELLED] = "cancelled", [FINISH_TIMEOUT] = "timeout"};
+    static const char *const name[FINISH_REASONS] = {"unfinished", "stop", "length", "cancelled", "timeout", "error"};
     return name[f];
 }
 
-static int append_token(struct request *r, const struct sampled *s, struct err *e)
+int request_rules_stop(struct request_rules *rules, const int32_t *id, int n)
+{
+    struct sampling *s = &rules->sampling;
+    int n_eos = s->n_eos;
+    if (n > REQUEST_MAX_STOP_IDS - SAMPLING_MAX_EOS || (s->min_tokens > 0 && n_eos + n > SAMPLING_MAX_EOS))
+        return -1;
+    for (int i = 0; i < n; i++) {
+        rules->stop_id[rules->n_stop_ids++] = id[i];
+        if (s->min_tokens > 0)
+            s->eos[s->n_eos++] = id[i];
+    }
+    for (int i = 0; i < n_eos && !rules->ignore_eos; i++)
+        rules->stop_id[rules->n_stop_ids++] = s->eos[i];
+    return 0;
+}
+
+int request_append(struct request *r, const struct sampled *s, struct err *e)
 {
     struct token_list *out = &r->output;
     if (out->n == out->capacity) {
@@ -59,11 +73,11 @@ int request_take(struct request *r, const struct tokenizer *t, const struct samp
     size_t bytes = 0;
     if (t == NULL) {
         r->finish = (int)r->output.n + 1 >= rules->max_tokens ? FINISH_LENGTH : FINISH_NONE;
-        return append_token(r, s, e);
+        return request_append(r, s, e);
     }
     if (r->detokenizer == NULL && detokenizer_open(&r->detokenizer, t, rules->skip_special, e) != 0)
         return -1;
-    if (append_token(r, s, e) != 0)
+    if (request_append(r, s, e) != 0)
         return -1;
     bool may_stop = (int)r->output.n >= rules->sampling.min_tokens;
     bool stop_id = may_stop && is_stop_id(rules, s->token);

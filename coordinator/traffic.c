@@ -16,7 +16,8 @@ int traffic_open(void *context, int n_requests, int n_input, int n_output, const
     };
     t->id = err_calloc(e, (size_t)n_input + (size_t)n_requests, sizeof *t->id, "random prompts");
     t->request = err_calloc(e, (size_t)n_requests, sizeof *t->request, "requests");
-    if (t->id == NULL || t->request == NULL || scheduler_open(&t->scheduler, l, NULL, e) != 0)
+    if (t->id == NULL || t->request == NULL ||
+        scheduler_open(&t->scheduler, &(struct scheduler_setup){.limits = *l}, e) != 0)
         return -1;
     for (int i = 0; i < n_input + n_requests; i++) {
         uint64_t x = (uint64_t)(i + 1) * 0x9e3779b97f4a7c15u;
@@ -54,7 +55,7 @@ int traffic_queue(void *context, struct err *e)
         release(r);
         *r = (struct request){.rules = &t->rules, .index = i};
         r->prompt = (struct token_list){t->id + i, (size_t)t->n_input, (size_t)t->n_input};
-        if (scheduler_add(&t->scheduler, r, e) != 0)
+        if (scheduler_add(&t->scheduler, r, 0, e) != 0)
             return -1;
     }
     return 0;
@@ -68,11 +69,11 @@ bool traffic_busy(void *context)
 int traffic_plan(void *context, struct plan *p, struct err *e)
 {
     (void)e;
-    scheduler_plan(&((struct traffic *)context)->scheduler, p);
+    scheduler_plan(&((struct traffic *)context)->scheduler, p, 0);
     return 0;
 }
 
 int traffic_accept(void *context, const struct step_result *result, struct err *e)
 {
-    return scheduler_accept(&((struct traffic *)context)->scheduler, result, e);
+    return scheduler_accept(&((struct traffic *)context)->scheduler, result, 0, e);
 }

@@ -1,5 +1,6 @@
 /* coordinator/traffic.h - requests of random tokens, all of one shape and queued at once, for the scheduler that serves
- * real ones: what `bench --throughput` measures. No text is made. Rank 0 only. */
+ * real ones: what `bench --throughput` measures. No text is made, and nothing comes from a prefix cache: the same requests
+ * are queued again and again. Rank 0 only. */
 #ifndef COORDINATOR_TRAFFIC_H
 #define COORDINATOR_TRAFFIC_H
 

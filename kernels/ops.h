@@ -78,6 +78,7 @@ struct sampling {
     int32_t min_tokens;                   /* eos ids are forbidden while fewer tokens have been generated */
     int32_t n_eos, eos[SAMPLING_MAX_EOS]; /* ids that min_tokens forbids */
     int32_t n_top;                        /* log-probabilities wanted: the best n_top (0..SAMPLING_MAX_TOP) */
+    int32_t n_prompt_top;                 /* the same beside every token of the prompt that is scored */
     int32_t n_bias;
     int32_t bias_id[SAMPLING_MAX_BIAS];
     float bias[SAMPLING_MAX_BIAS];
@@ -89,15 +90,16 @@ struct sampler {
     int32_t *history;            /* [n_slots, max_len] every token fed so far, by position */
     int32_t *last_token;         /* [n_slots] the token sampled last */
     struct sampling *params;     /* [n_slots] */
-    void *scratch;               /* ops->sample_scratch_bytes(vocab) bytes a row, for max_rows rows */
+    void *scratch;               /* ops->sample_scratch_bytes(vocab) bytes for every row that is sampled at once */
 };
 
-/* One sampled token, as the host reads it. Log-probabilities are log_softmax of the logits before any of the above. */
+/* One sampled or scored token, as the host reads it. Log-probabilities are log_softmax of the logits before any of the above.
+ */
 struct sampled {
     int32_t token;
     int32_t slot;
     float logprob;
-    int32_t top_id[SAMPLING_MAX_TOP]; /* [n_top] best first, the lower id first among equals */
+    int32_t top_id[SAMPLING_MAX_TOP]; /* [n_top or n_prompt_top] best first, the lower id first among equals */
     float top_logprob[SAMPLING_MAX_TOP];
 };
 
@@ -236,6 +238,10 @@ struct ops {
     void (*sample)(struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
                    const int32_t *row_len, const struct sampler *s, int n_rows);
     size_t (*sample_scratch_bytes)(int vocab);
+    /* For every row i < n_rows: how likely logits[i] [s->vocab] (read only) make row_token[i], and the best n_prompt_top of
+     * the sequence in row_slot[i]; into out[i]. Nothing of *s changes, its scratch is not needed. */
+    void (*score)(struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
+                  const int32_t *row_token, const struct sampler *s, int n_rows);
 };
 
 /* async->range_begin and range_end where there are such. */

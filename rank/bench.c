@@ -194,7 +194,8 @@ static struct instance_setup make_setup(const struct options *o, const struct wo
                                    .step = (int32_t)o->step,
                                    .with_bus = true,
                                    .dummy = o->load_format == LOAD_DUMMY,
-                                   .dummy_seed = 1};
+                                   .dummy_seed = 1,
+                                   .step_timeout = o->step_timeout};
     int64_t blocks = (int64_t)seqs * limits_blocks_per_slot(&setup.limits);
     setup.limits.n_blocks = blocks < INT32_MAX ? (int32_t)blocks : INT32_MAX;
     return setup;

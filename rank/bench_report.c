@@ -1,7 +1,6 @@
 /* rank/bench_report.c - see bench_report.h. */
 #include "rank/bench_report.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -369,6 +368,22 @@ static void put_profile(json_t *root, const struct figures *f)
         json_decref(profile);
 }
 
+static json_t *json_milliseconds(double seconds)
+{
+    return seconds > 0 ? json_real(1e3 * seconds) : json_null();
+}
+
+json_t *report_decode_steps(const struct decode_graph *decode, int n)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < n; i++)
+        (void)json_array_append_new(list, json_pack("{s:i, s:s, s:o, s:o}", "sequences", decode[i].n_tokens, "way",
+                                                    decode[i].persistent ? "persistent" : "separate", "separate_ms",
+                                                    json_milliseconds(decode[i].separate_seconds), "persistent_ms",
+                                                    json_milliseconds(decode[i].persistent_seconds)));
+    return list;
+}
+
 void report_json(const struct world *w, const struct instance *i, const struct figures *f)
 {
     static void (*const add[N_WORKLOADS])(json_t *, const struct figures *) = {put_pp, put_tg, put_latency,
@@ -380,6 +395,7 @@ void report_json(const struct world *w, const struct instance *i, const struct f
                   f->read_rate, "repetitions", f->repetitions, "warmup", f->warmups);
     put(root, "ready_seconds", f->ready_seconds >= 0 ? json_real(f->ready_seconds) : json_null());
     put_load(root, &i->load);
+    put(root, "decode_step", report_decode_steps(i->engine.decode, i->engine.n_decode));
     put(root, "n_prompt", json_integer(f->work[WORK_PP].n_prompt));
     put(root, "n_gen", json_integer(f->work[WORK_TG].n_steps));
     put(root, "n_depth", json_integer(f->work[WORK_TG].n_prompt));

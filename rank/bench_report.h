@@ -6,6 +6,8 @@
 #include "rank/instance.h"
 #include "rank/profile.h"
 
+#include <jansson.h>
+
 /* Seconds of one unit of work: a whole prompt or batch of prompts, or a step. */
 struct phases {
     double mean[N_PHASES], lowest[N_PHASES], highest[N_PHASES]; /* over the ranks, of the device's time */
@@ -26,6 +28,9 @@ struct figures {
 };
 
 void report_table(const struct world *w, const struct instance *i, const struct figures *f);
+/* [{"sequences": 8, "way": "persistent", "separate_ms": 1.5, "persistent_ms": 1.2}, ..]: the recorded decode steps, times null
+ * where they were not measured. Empty where nothing is recorded: on CPUs every step's operations are called one by one. */
+json_t *report_decode_steps(const struct decode_graph *decode, int n);
 void report_json(const struct world *w, const struct instance *i, const struct figures *f);
 
 #endif

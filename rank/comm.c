@@ -1,5 +1,7 @@
-/* rank/comm.c - counting around the transport's collectives. */
+/* rank/comm.c - what is counted, timed and watched around the transport's collectives. */
 #include "rank/comm.h"
+#include "rank/meter.h"
+#include "rank/watch.h"
 
 int comm_open(struct comm *c, const struct world *w, const struct ops *ops, size_t max_count, struct err *e)
 {
@@ -11,16 +13,38 @@ int comm_open(struct comm *c, const struct world *w, const struct ops *ops, size
     return comm_open_mpi(c, w, max_count, e);
 }
 
+static void begin(struct comm *c, enum meter_part part)
+{
+    meter_enter(c->meter, part);
+    watch_phase(c->watch, WATCH_COLLECTIVE);
+}
+
+static void end(struct comm *c)
+{
+    meter_enter(c->meter, METER_COMPUTE);
+    watch_phase(c->watch, WATCH_STEP);
+}
+
 void comm_all_reduce(struct comm *c, struct queue *q, void *data, size_t n)
 {
     c->n_all_reduces++;
-    if (c->n_ranks > 1 && n > 0)
-        c->ops->all_reduce(c, q, data, n);
+    if (c->n_ranks == 1 || n == 0)
+        return;
+    begin(c, METER_ALL_REDUCE);
+    c->ops->all_reduce(c, q, data, n);
+    end(c);
 }
 
 void comm_all_gather(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n)
 {
+    begin(c, METER_ALL_GATHER);
     c->ops->all_gather(c, q, out, in, n);
+    end(c);
+}
+
+int comm_check(struct comm *c, struct err *e)
+{
+    return c->ops != NULL && c->ops->check != NULL ? c->ops->check(c, e) : 0;
 }
 
 void comm_close(struct comm *c)

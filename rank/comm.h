@@ -6,6 +6,8 @@
 #include "rank/world.h"
 
 struct comm;
+struct meter;
+struct watch;
 
 struct comm_ops {
     const char *name;
@@ -14,6 +16,9 @@ struct comm_ops {
     void (*all_reduce)(struct comm *c, struct queue *q, void *data, size_t n);
     /* out = the ranks' `in` one after the other; rank r gives n[r] elements of the activation type. */
     void (*all_gather)(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n);
+    /* A failure that the transport knows of by itself, while collectives are under way: -1 and *e. NULL: none ever. Any
+     * thread may ask. */
+    int (*check)(struct comm *c, struct err *e);
     void (*close)(struct comm *c);
 };
 
@@ -24,6 +29,8 @@ struct comm {
     void *small;            /* device memory of the transport's own where a small all-reduce is fastest; NULL: none */
     size_t small_bytes;     /* up to which that holds */
     uint64_t n_all_reduces; /* calls so far, also on one rank */
+    struct meter *meter;    /* borrowed; hears of every collective; NULL: nobody does */
+    struct watch *watch;    /* the same */
 };
 
 /* Host memory over MPI. max_count: elements of the largest all-reduce. Allocates its scratch here. Local. */
@@ -39,6 +46,7 @@ int comm_open(struct comm *c, const struct world *w, const struct ops *ops, size
 
 void comm_all_reduce(struct comm *c, struct queue *q, void *data, size_t n);
 void comm_all_gather(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n);
+int comm_check(struct comm *c, struct err *e);
 void comm_close(struct comm *c);
 
 #endif

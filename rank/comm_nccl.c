@@ -64,6 +64,19 @@ static void all_gather(struct comm *c, struct queue *q, void *out, const void *i
     NCCL_TRY(&q->err, comm, ncclGroupEnd());
 }
 
+/* Errors of NCCL's own threads and of other ranks: its kernels only wait for ever. */
+static int check(struct comm *c, struct err *e)
+{
+    struct comm_nccl *n = c->impl;
+    ncclResult_t state = ncclSuccess;
+    if (n == NULL || n->comm == NULL)
+        return 0;
+    ncclResult_t rc = ncclCommGetAsyncError(n->comm, &state);
+    if (rc == ncclSuccess && (state == ncclSuccess || state == ncclInProgress))
+        return 0;
+    return ERR(e, ERR_COMM, "NCCL: %s", ncclGetErrorString(rc != ncclSuccess ? rc : state));
+}
+
 static void close_small(struct comm *c, struct comm_nccl *n)
 {
     if (n->window != NULL)
@@ -87,7 +100,7 @@ static void comm_nccl_close(struct comm *c)
     c->impl = NULL;
 }
 
-static const struct comm_ops comm_nccl_ops = {"nccl", all_reduce, all_gather, comm_nccl_close};
+static const struct comm_ops comm_nccl_ops = {"nccl", all_reduce, all_gather, check, comm_nccl_close};
 
 static bool on_all(const struct world *w, bool mine)
 {

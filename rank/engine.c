@@ -51,8 +51,8 @@ static void open_activations(struct engine *g)
 /* The arrays of `t` inside one allocation. */
 static void place_ints(struct step_ints *t, int32_t *base, size_t pitch)
 {
-    int32_t **const array[STEP_ARRAYS + 1] = {&t->planned, &t->slot,     &t->pos,     &t->rope_len,
-                                              &t->row,     &t->row_slot, &t->row_len, &t->token};
+    int32_t **const array[STEP_ARRAYS + 1] = {&t->planned,  &t->slot,    &t->pos,       &t->rope_len, &t->row,
+                                              &t->row_slot, &t->row_len, &t->row_token, &t->token};
     for (size_t i = 0; base != NULL && i < sizeof array / sizeof array[0]; i++)
         *array[i] = base + i * pitch;
 }
@@ -105,7 +105,9 @@ static void open_sampler(struct engine *g)
     s->history = take(g, (size_t)l->max_seqs * (size_t)l->max_len, sizeof *s->history);
     s->last_token = take(g, (size_t)l->max_seqs, sizeof *s->last_token);
     s->params = take(g, (size_t)l->max_seqs, sizeof *s->params);
-    s->scratch = take(g, (size_t)l->max_logit_rows, g->ops->sample_scratch_bytes(s->vocab));
+    /* A sequence is sampled from one row at most. */
+    int rows = l->max_logit_rows < l->max_seqs ? l->max_logit_rows : l->max_seqs;
+    s->scratch = take(g, (size_t)rows, g->ops->sample_scratch_bytes(s->vocab));
 }
 
 static void take_all(struct engine *g, struct err *e)

@@ -12,18 +12,21 @@
 #include "rank/world.h"
 
 #define ENGINE_FLIGHTS 2 /* steps that may be under way on the device at once */
-#define STEP_ARRAYS    7 /* of struct step_ints, that the host fills */
+#define STEP_ARRAYS    8 /* of struct step_ints, that the host fills */
 
 /* A decode step of so many tokens, recorded. */
 struct decode_graph {
     int n_tokens;
-    bool persistent; /* in which of the two ways */
-    void *graph;     /* NULL: not yet; of a profile's only */
-    int n_runs;      /* without the graph */
+    bool persistent;                             /* in which of the two ways */
+    double separate_seconds, persistent_seconds; /* of a step on the slowest rank, measured at start; 0: it was not */
+    void *graph;                                 /* NULL: not yet; of a profile's only */
+    int n_runs;                                  /* without the graph */
     uint64_t n_all_reduces;
 };
 
+struct meter;
 struct profile;
+struct watch;
 
 struct engine {
     struct world *world;     /* borrowed */
@@ -40,15 +43,16 @@ struct engine {
     struct step_ints {
         int32_t *planned, *slot, *pos, *rope_len; /* of a token */
         int32_t *row, *row_slot, *row_len;        /* of a row of logits */
+        int32_t *row_token;                       /* of a row that is scored: against this one */
         int32_t *token;                           /* filled by ops->feed; device only */
     } dev;
     struct
         step_flight { /* the host's side of a step that is under way: pinned memory where the device has a use for it */
         int32_t *ints; /* as ints_dev, without token; `host` points into it */
         struct step_ints host;
-        struct sampled *sampled; /* [max_logit_rows] */
+        struct sampled *sampled; /* [max_logit_rows] the sampled ones, then the scored ones */
         uint64_t step;
-        int n_rows, n_sampled;
+        int n_rows, n_sampled, n_scored;
     } flight[ENGINE_FLIGHTS];
     struct persistent persistent;
     struct decode_graph *decode; /* [1 + ENGINE_FLIGHTS][n_decode] ascending; NULL: the device has no graphs. After the
@@ -61,9 +65,12 @@ struct engine {
     void *logits_local, *logits_parts, *logits; /* device; the same memory on one rank */
     size_t *gather_n;                           /* [n_ranks] elements of each rank's logits */
     int *vocab_begin;                           /* [n_ranks + 1] */
-    struct sampled *sampled_dev;                /* [max_logit_rows] */
+    struct sampled *sampled_dev;                /* [max_logit_rows], as the flights' */
 
     struct profile *profile; /* borrowed; not NULL: every step must run as separate operations, which it times */
+
+    struct meter *meter; /* borrowed; NULL: steps are not timed */
+    struct watch *watch; /* borrowed; NULL: steps have no deadline */
 
     uint64_t n_steps, n_taken; /* steps submitted, and those whose results were taken */
 };

@@ -2,6 +2,7 @@
 #include "rank/fatal.h"
 #include "rank/world.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,10 +22,10 @@ void fatal_identify(int rank, int n_ranks, const char *host)
 }
 
 /* One write(2), so that lines of several processes never mix. */
-static void speak(const struct err *e, int n_ranks)
+static void speak_for(int rank, const struct err *e, int n_ranks)
 {
     char line[ERR_TEXT_BYTES + 160];
-    int n = n_ranks > 1 ? snprintf(line, sizeof line, "lockstep: fatal: rank %d/%d on %s: %s\n", self.rank, n_ranks,
+    int n = n_ranks > 1 ? snprintf(line, sizeof line, "lockstep: fatal: rank %d/%d on %s: %s\n", rank, n_ranks,
                                    self.host, e->text)
                         : snprintf(line, sizeof line, "lockstep: fatal: %s\n", e->text);
     size_t bytes = n < (int)sizeof line ? (size_t)n : sizeof line - 1;
@@ -34,6 +35,11 @@ static void speak(const struct err *e, int n_ranks)
             return;
         done += (size_t)wrote;
     }
+}
+
+static void speak(const struct err *e, int n_ranks)
+{
+    speak_for(self.rank, e, n_ranks);
 }
 
 void fatal_agree(struct world *w, const struct err *e)
@@ -51,6 +57,14 @@ void fatal_agree(struct world *w, const struct err *e)
     _exit(code);
 }
 
+/* A single rank has nobody to end, and MPI_Abort without mpirun -q prints lines of its own. */
+static _Noreturn void end_job(int code)
+{
+    if (self.n_ranks > 1)
+        (void)MPI_Abort(MPI_COMM_WORLD, code);
+    _exit(code);
+}
+
 _Noreturn void fatal(const struct err *e)
 {
     /* What every rank sees at once (NaN logits, say) is said by rank 0, whose MPI_Abort ends the others in this pause. */
@@ -58,10 +72,17 @@ _Noreturn void fatal(const struct err *e)
     if (self.rank != 0)
         (void)nanosleep(&pause, NULL);
     speak(e, self.n_ranks);
-    /* A single rank has nobody to end, and MPI_Abort without mpirun -q prints lines of its own. */
-    if (self.n_ranks > 1)
-        (void)MPI_Abort(MPI_COMM_WORLD, e->code);
-    _exit(e->code);
+    end_job(e->code);
+}
+
+/* The main thread may be anywhere within MPI. MPI_Abort talks to the launcher only and takes no part in what that thread
+ * does; should it hang all the same, the alarm ends this process, and the launcher then the others. */
+_Noreturn void fatal_for(int rank, const struct err *e)
+{
+    speak_for(rank, e, self.n_ranks);
+    (void)signal(SIGALRM, SIG_DFL);
+    (void)alarm(5);
+    end_job(e->code);
 }
 
 _Noreturn void fatal_mpi(const char *call, int rc, const char *file, int line)

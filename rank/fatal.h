@@ -18,6 +18,10 @@ void fatal_agree(struct world *w, const struct err *e);
 /* A failure within a step or in MPI: print the line, then MPI_Abort with the code. Local; never returns. */
 _Noreturn void fatal(const struct err *e);
 
+/* A failure of `rank`, this one or another of this host, as a thread beside the main one sees it (rank/watch.c): the same,
+ * without regard to where the main thread is. */
+_Noreturn void fatal_for(int rank, const struct err *e);
+
 /* The same for an MPI call that returned an error. */
 _Noreturn void fatal_mpi(const char *call, int rc, const char *file, int line);
 

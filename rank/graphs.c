@@ -5,6 +5,7 @@
 #include "rank/fatal.h"
 #include "rank/step.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define MAX_SIZE 256 /* sequences; larger batches run without a graph, their launches hide behind the work */
@@ -33,7 +34,7 @@ void graphs_record(struct engine *g, struct decode_graph *to)
     uint64_t before = g->comm.n_all_reduces;
     int n = to->n_tokens;
     g->ops->async->begin_capture(g->q);
-    step_execute(g, n, n, n, to->persistent);
+    step_execute(g, n, n, n, 0, to->persistent);
     to->graph = g->ops->async->end_capture(g->q);
     to->n_all_reduces = g->comm.n_all_reduces - before;
     g->comm.n_all_reduces = before;
@@ -66,6 +67,8 @@ static void choose(struct engine *g, struct decode_graph *kept, struct decode_gr
     struct decode_graph loser = take ? *kept : *other;
     if (take)
         *kept = *other;
+    kept->separate_seconds = separate;
+    kept->persistent_seconds = persistent;
     *other = (struct decode_graph){0};
     g->ops->async->free_graph(g->q, loser.graph);
 }
@@ -77,6 +80,13 @@ static void agree(struct engine *g, struct err *e)
     if (g->q->err.code != ERR_NONE)
         ERR(e, g->q->err.code, "decode graphs: %s", g->q->err.text);
     fatal_agree(g->world, e);
+}
+
+static void say_ways(const struct engine *g)
+{
+    char text[240];
+    graphs_summary(text, sizeof text, g->decode, g->n_decode);
+    log_note("%s", text);
 }
 
 int graphs_open(struct engine *g, enum step_choice choice, struct err *e)
@@ -92,9 +102,9 @@ int graphs_open(struct engine *g, enum step_choice choice, struct err *e)
     fatal_agree(g->world, e);
     for (int n = 1; n <= most; n = next_size(n, most)) { /* libraries prepare themselves in a first run */
         step_fill_empty(g, n);
-        step_execute(g, n, n, n, false);
+        step_execute(g, n, n, n, 0, false);
         if (n <= n_persistent)
-            step_execute(g, n, n, n, true);
+            step_execute(g, n, n, n, 0, true);
         agree(g, e);
     }
     for (int n = 1, i = 0; n <= most; n = next_size(n, most), i++) {
@@ -112,8 +122,34 @@ int graphs_open(struct engine *g, enum step_choice choice, struct err *e)
         choose(g, &g->decode[i], &persistent[g->decode[i].n_tokens], choice);
     }
     agree(g, e);
+    say_ways(g);
     g->comm.n_all_reduces = n_all_reduces; /* what was done in here is no step of anybody's */
     return 0;
+}
+
+/* The end of the run of equal ways that begins at i. */
+static int end_of_run(const struct decode_graph *decode, int n, int i)
+{
+    int end = i + 1;
+    while (end < n && decode[end].persistent == decode[i].persistent)
+        end++;
+    return end;
+}
+
+void graphs_summary(char *text, size_t bytes, const struct decode_graph *decode, int n)
+{
+    size_t used = (size_t)snprintf(text, bytes, "decode steps: ");
+    for (int i = 0, end; i < n && used < bytes; i = end) {
+        end = end_of_run(decode, n, i);
+        int first = i > 0 ? decode[i - 1].n_tokens + 1 : 1, last = decode[end - 1].n_tokens;
+        const char *way = decode[i].persistent ? "one persistent operation" : "separate operations";
+        used += (size_t)snprintf(text + used, bytes - used, i > 0 ? ", %s" : "%s", way);
+        if (used < bytes)
+            used +=
+                (size_t)snprintf(text + used, bytes - used, first == last ? " for %d" : " for %d to %d", first, last);
+    }
+    if (used < bytes)
+        (void)snprintf(text + used, bytes - used, n > 0 && decode[n - 1].n_tokens == 1 ? " sequence" : " sequences");
 }
 
 static void free_graphs(struct engine *g, int begin, int end)

@@ -15,6 +15,9 @@ void graphs_close(struct engine *g);
  * be still to be recorded. */
 struct decode_graph *graphs_find(const struct engine *g, int n_seqs, int flight);
 
+/* "decode steps: one persistent operation for 1 to 4, separate operations for 5 to 64 sequences". decode[n]: ascending. */
+void graphs_summary(char *text, size_t bytes, const struct decode_graph *decode, int n);
+
 /* Record to->n_tokens tokens in the way that to->persistent says. */
 void graphs_record(struct engine *g, struct decode_graph *to);
 

@@ -4,6 +4,7 @@
 #include "rank/device.h"
 #include "rank/fatal.h"
 #include "rank/fit.h"
+#include "rank/watch.h"
 
 #include <string.h>
 
@@ -72,6 +73,9 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     fatal_agree(w, e);
     (void)engine_open(&i->engine, w, &i->network, &setup->limits, i->ops, &i->q, (enum step_choice)setup->step, e);
     fatal_agree(w, e);
+    (void)watch_open(&i->watch, w, &i->engine.comm, setup->step_timeout, e);
+    fatal_agree(w, e);
+    i->engine.watch = i->engine.comm.watch = i->watch;
     say_memory(i, &setup->limits);
 }
 
@@ -79,6 +83,7 @@ void instance_close(struct instance *i)
 {
     if (i->ops == NULL)
         return;
+    watch_close(&i->watch);
     engine_close(&i->engine);
     network_close(&i->network, i->ops, &i->q);
     i->ops->close(&i->q);

@@ -18,6 +18,7 @@ struct instance_setup {
     int32_t step;         /* enum step_choice */
     int32_t with_bus;     /* measure the way to the device before loading */
     uint64_t dummy_seed;
+    double step_timeout; /* s; 0: steps have no deadline */
 };
 
 struct instance {
@@ -26,6 +27,7 @@ struct instance {
     struct network network;
     struct engine engine;
     struct load_report load;
+    struct watch *watch; /* NULL: steps have no deadline */
 };
 
 /* Collective. Rank 0 has *m and (unless dummy) *c; they are shared with all ranks, and c is closed. A failure on any rank

@@ -24,9 +24,20 @@ static inline int limits_blocks_per_slot(const struct limits *l)
 /* A sequence's share of the step: its next n_tokens tokens, at positions pos .. pos + n_tokens - 1. */
 struct plan_seq {
     int32_t slot, n_tokens, pos;
-    int32_t rope_len; /* sequence length that chooses the rotation: the prompt's for its chunks, pos + 1 afterwards */
+    int32_t rope_len; /* prompt's length; this or a token's position + 1, if that is more, chooses its rotation */
     int32_t n_logits; /* logits of the last n_logits tokens are computed; 0: none */
     int32_t sample;   /* 1: a token is sampled from the last row of logits; 0: not */
+};
+
+/* Scoring (prompt_logprobs): each of the first n_scored of the rows of logits of sequence number seq of the plan says how
+ * likely it makes the token that follows it in the prompt, and which sampling.n_prompt_top are likeliest. That token is the
+ * sequence's next one in the plan; after its last one it is `next` (-1 when that row is not scored).
+ *
+ * So a chunk [pos, pos + n) of a prompt of P tokens has n_logits = n and {seq, min(n, P - 1 - pos), prompt[pos + n] or -1}.
+ * Each token costs a row: n is at most what limits.max_logit_rows leaves. What comes from the prefix cache is not fed and
+ * so not scored: a request that wants scores takes nothing from there, until it has them (it may when it is recomputed). */
+struct plan_score {
+    int32_t seq, n_scored, next;
 };
 
 /* A slot gets a new sequence. */
@@ -43,10 +54,13 @@ struct plan_block {
 struct plan {
     uint64_t step;
     int32_t kind; /* enum plan_kind */
-    int32_t n_seqs, n_tokens, n_starts, n_blocks;
+    int32_t
+        report; /* 1: what the ranks measured goes to rank 0 after this step (rank/meter.h, which sets it); 0: not */
+    int32_t n_seqs, n_tokens, n_starts, n_blocks, n_scores;
     struct plan_seq *seq;     /* [n_seqs], capacity max_seqs */
     struct plan_start *start; /* [n_starts], capacity max_seqs */
     struct plan_block *block; /* [n_blocks], capacity max_seqs * blocks per slot */
+    struct plan_score *score; /* [n_scores] in ascending order of seq, capacity max_seqs */
     int32_t *token;           /* [n_tokens] ids to feed in order of seq; -1: the token sampled last in the slot */
     struct limits limits;
     unsigned char *message; /* packed form, as broadcast */
@@ -59,7 +73,9 @@ struct step_result {
     int n_sampled;                 /* sequences of the plan with sample == 1, in the plan's order */
     const struct sampled *sampled; /* [n_sampled]; valid until the next step is submitted */
     int n_rows;
-    const void *logits; /* device [n_rows, vocab]: first the sampled rows, then the other rows that were asked for */
+    const void *logits; /* device [n_rows, vocab]: the sampled rows, the scored ones, the others that were asked for */
+    int n_scored;       /* tokens scored: sequences in the plan's order, tokens in theirs */
+    const struct sampled *scored; /* [n_scored] .token: the one that was scored; valid as long as the sampled ones */
 };
 
 /* Takes memory for the largest plan. */

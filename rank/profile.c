@@ -84,6 +84,8 @@ WRAP(PHASE_OTHER, join_columns, (struct queue *q, void *out, const void *in, con
      int n_rows), (q, out, in, begin, n_ranks, n_rows))
 WRAP(PHASE_SAMPLING, sample, (struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
      const int32_t *row_len, const struct sampler *s, int n_rows), (q, out, logits, row_slot, row_len, s, n_rows))
+WRAP(PHASE_SAMPLING, score, (struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
+     const int32_t *row_token, const struct sampler *s, int n_rows), (q, out, logits, row_slot, row_token, s, n_rows))
 WRAP_COMM(PHASE_ALL_REDUCE, all_reduce, (struct comm *c, struct queue *q, void *data, size_t n), (c, q, data, n))
 WRAP_COMM(PHASE_ALL_GATHER, all_gather, (struct comm *c, struct queue *q, void *out, const void *in, const size_t *n),
           (c, q, out, in, n))
@@ -106,6 +108,7 @@ static void wrap(struct profile *p)
     o->gather_rows = gather_rows;
     o->join_columns = join_columns;
     o->sample = sample;
+    o->score = score;
     p->comm_ops = *p->inner_comm;
     p->comm_ops.all_reduce = all_reduce;
     p->comm_ops.all_gather = all_gather;

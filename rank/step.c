@@ -2,6 +2,7 @@
 #include "rank/step.h"
 #include "rank/fatal.h"
 #include "rank/graphs.h"
+#include "rank/meter.h"
 #include "rank/profile.h"
 
 static void upload(struct engine *g, void *dst, const void *src, size_t bytes)
@@ -39,10 +40,27 @@ static void add_row(struct step_ints *host, int *n, int token, const struct plan
     host->row[*n] = token;
     host->row_slot[*n] = s->slot;
     host->row_len[*n] = s->pos + index_in_seq + 1;
+    host->row_token[*n] = 0;
     (*n)++;
 }
 
-/* Rows of logits: first those that are sampled from, then the others. */
+/* Rows [begin, end) of a sequence whose first token is the plan's token `first`. */
+static void add_rows(struct step_ints *host, int *n, const struct plan_seq *s, int first, int begin, int end)
+{
+    for (int j = begin; j < end; j++)
+        add_row(host, n, first + j, s, j);
+}
+
+static void add_scored(struct step_ints *host, int *n, const struct plan *p, const struct plan_score *score, int first)
+{
+    const struct plan_seq *s = &p->seq[score->seq];
+    int begin = s->n_tokens - s->n_logits, row = *n;
+    add_rows(host, n, s, first, begin, begin + score->n_scored);
+    for (int j = begin; row < *n; row++, j++)
+        host->row_token[row] = j + 1 < s->n_tokens ? p->token[first + j + 1] : score->next;
+}
+
+/* Rows of logits: first those that are sampled from, then those that are scored, then the others. */
 static void list_rows(struct step_flight *f, const struct plan *p)
 {
     int n = 0;
@@ -50,11 +68,16 @@ static void list_rows(struct step_flight *f, const struct plan *p)
         if (p->seq[i].sample != 0)
             add_row(&f->host, &n, first + p->seq[i].n_tokens - 1, &p->seq[i], p->seq[i].n_tokens - 1);
     f->n_sampled = n;
-    for (int i = 0, first = 0; i < p->n_seqs; first += p->seq[i].n_tokens, i++) {
+    for (int k = 0, i = 0, first = 0; k < p->n_scores; k++) {
+        for (; i < p->score[k].seq; i++)
+            first += p->seq[i].n_tokens;
+        add_scored(&f->host, &n, p, &p->score[k], first);
+    }
+    f->n_scored = n - f->n_sampled;
+    for (int i = 0, k = 0, first = 0; i < p->n_seqs; first += p->seq[i].n_tokens, i++) {
         const struct plan_seq *s = &p->seq[i];
-        int end = s->sample != 0 ? s->n_tokens - 1 : s->n_tokens;
-        for (int j = s->n_tokens - s->n_logits; j < end; j++)
-            add_row(&f->host, &n, first + j, s, j);
+        int n_scored = k < p->n_scores && p->score[k].seq == i ? p->score[k++].n_scored : 0;
+        add_rows(&f->host, &n, s, first, s->n_tokens - s->n_logits + n_scored, s->n_tokens - s->sample);
     }
     f->n_rows = n;
 }
@@ -63,7 +86,7 @@ static void list_rows(struct step_flight *f, const struct plan *p)
 static void fill_empty(struct step_ints *host, int begin, int end)
 {
     for (int t = begin; t < end; t++) {
-        host->planned[t] = 0;
+        host->planned[t] = host->row_token[t] = 0;
         host->slot[t] = host->row_slot[t] = -1;
         host->pos[t] = 0;
         host->rope_len[t] = host->row_len[t] = 1;
@@ -95,7 +118,7 @@ static void prepare(struct engine *g, struct step_flight *f, const struct plan *
             host->planned[t] = p->token[t];
             host->slot[t] = s->slot;
             host->pos[t] = s->pos + j;
-            host->rope_len[t] = s->rope_len;
+            host->rope_len[t] = s->rope_len > s->pos + j ? s->rope_len : s->pos + j + 1;
         }
     }
     int n = p->n_tokens > f->n_rows ? p->n_tokens : f->n_rows;
@@ -197,7 +220,15 @@ static void run_persistent(struct engine *g, const struct batch *batch)
     g->ops->persistent->run(g->q, g->persistent.step, g->logits_local, batch, g->act.cos_sin);
 }
 
-void step_execute(struct engine *g, int n_tokens, int n_rows, int n_sampled, bool persistent)
+/* After the sampled rows: those that are scored. */
+static void score(struct engine *g, int n_sampled, int n_scored)
+{
+    size_t row_bytes = (size_t)g->network->config.vocab * dtype_bytes(g->q->act), first = (size_t)n_sampled;
+    g->ops->score(g->q, g->sampled_dev + first, (const char *)g->logits + first * row_bytes, g->dev.row_slot + first,
+                  g->dev.row_token + first, &g->sampler, n_scored);
+}
+
+void step_execute(struct engine *g, int n_tokens, int n_rows, int n_sampled, int n_scored, bool persistent)
 {
     const struct batch batch = {
         .n_tokens = n_tokens,
@@ -220,6 +251,8 @@ void step_execute(struct engine *g, int n_tokens, int n_rows, int n_sampled, boo
         gather_logits(g, n_rows);
     if (n_sampled > 0)
         g->ops->sample(g->q, g->sampled_dev, g->logits, g->dev.row_slot, g->dev.row_len, &g->sampler, n_sampled);
+    if (n_scored > 0)
+        score(g, n_sampled, n_scored);
     profile_end(g->profile);
 }
 
@@ -235,7 +268,7 @@ static void run(struct engine *g, const struct step_flight *f, const struct plan
     if (graph != NULL && graph->graph == NULL && graph->n_runs++ > 0)
         graphs_record(g, graph);
     if (graph == NULL || graph->graph == NULL) {
-        step_execute(g, p->n_tokens, f->n_rows, f->n_sampled, false);
+        step_execute(g, p->n_tokens, f->n_rows, f->n_sampled, f->n_scored, false);
         return;
     }
     g->ops->async->launch_graph(g->q, graph->graph);
@@ -257,9 +290,11 @@ void engine_submit(struct engine *g, const struct plan *p)
     profile_expect(g->profile, which, decode ? PROFILE_DECODE : p->n_tokens > 0 ? PROFILE_PREFILL : PROFILE_EMPTY);
     ops_range_begin(g->ops, decode ? "decode" : "prefill", p->n_tokens);
     prepare(g, f, p, graph);
+    meter_begin(g->meter, which, p, graph != NULL);
     run(g, f, p, graph);
-    if (f->n_sampled > 0)
-        g->ops->download(g->q, f->sampled, g->sampled_dev, (size_t)f->n_sampled * sizeof *f->sampled);
+    meter_end(g->meter);
+    if (f->n_sampled + f->n_scored > 0)
+        g->ops->download(g->q, f->sampled, g->sampled_dev, (size_t)(f->n_sampled + f->n_scored) * sizeof *f->sampled);
     if (g->ops->async != NULL)
         g->ops->async->mark(g->q, which);
     ops_range_end(g->ops);
@@ -275,9 +310,16 @@ void engine_take(struct engine *g, struct step_result *result)
     else
         g->ops->wait(g->q);
     profile_take(g->profile, which);
+    meter_take(g->meter, which);
     if (g->q->err.code != ERR_NONE)
         fatal(&g->q->err);
-    *result = (struct step_result){f->step, f->n_sampled, f->sampled, f->n_rows, g->logits};
+    *result = (struct step_result){.step = f->step,
+                                   .n_sampled = f->n_sampled,
+                                   .sampled = f->sampled,
+                                   .n_rows = f->n_rows,
+                                   .logits = g->logits,
+                                   .n_scored = f->n_scored,
+                                   .scored = f->sampled + f->n_sampled};
     g->n_taken++;
 }
 

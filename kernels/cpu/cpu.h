@@ -43,5 +43,7 @@ void cpu_activate(struct queue *q, void *out, const void *x, enum activation kin
 void cpu_sample(struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
                 const int32_t *row_len, const struct sampler *s, int n_rows);
 size_t cpu_sample_scratch_bytes(int vocab);
+void cpu_score(struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
+               const int32_t *row_token, const struct sampler *s, int n_rows);
 
 #endif

@@ -167,4 +167,5 @@ const struct ops ops_cpu = {
     .join_columns = cpu_join_columns,
     .sample = cpu_sample,
     .sample_scratch_bytes = cpu_sample_scratch_bytes,
+    .score = cpu_score,
 };

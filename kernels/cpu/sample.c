@@ -1,4 +1,4 @@
-/* kernels/cpu/sample.c - one token out of one row of logits. No sorting: a cut (top_k, top_p) is found by the digits of
+/* kernels/cpu/sample.c - one token out of one row of logits, or how likely a given one is. No sorting: a cut (top_k, top_p) is found by the digits of
  * the logits, so a row costs a few passes over the vocabulary whatever the values are. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/philox.h"
@@ -236,6 +236,15 @@ static void sample_row(struct sampled *out, struct row *r, const struct sampling
         best_tokens(out, r->logits, r->vocab, n_top, norm);
 }
 
+/* A row whose logits are not numbers. Rows are looked at in order, so that the failure told is the same on every rank. */
+static void report(struct queue *q, struct sampled *out)
+{
+    if (out->token >= 0)
+        return;
+    ERR(&q->err, ERR_DEVICE, "logits of slot %d are not numbers", out->slot);
+    out->token = 0;
+}
+
 void cpu_sample(struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
                 const int32_t *row_len, const struct sampler *s, int n_rows)
 {
@@ -254,12 +263,38 @@ void cpu_sample(struct queue *q, struct sampled *out, const void *logits, const 
             sample_row(&out[i], &r, &s->params[slot], s->history + (size_t)slot * s->max_len,
                        row_len[i] < s->max_len ? row_len[i] : s->max_len);
     }
-    for (int i = 0; i < n_rows; i++) { /* in order, so that the failure told is the same on every rank */
-        if (out[i].token < 0) {
-            ERR(&q->err, ERR_DEVICE, "logits of slot %d are not numbers", row_slot[i]);
-            out[i].token = 0;
-        }
+    for (int i = 0; i < n_rows; i++) {
+        report(q, &out[i]);
         if (row_slot[i] >= 0 && row_slot[i] < s->n_slots)
             s->last_token[row_slot[i]] = out[i].token;
     }
+}
+
+/* token stays -1 when the logits are not numbers. */
+static void score_row(struct sampled *out, const float *logits, int vocab, int32_t token, int n_top)
+{
+    double norm = vocab > 0 ? log_sum(logits, vocab, logits[argmax(logits, vocab)]) : NAN;
+    if (!isfinite(norm) || token < 0 || token >= vocab)
+        return;
+    out->token = token;
+    out->logprob = (float)(logits[token] - norm);
+    n_top = n_top < SAMPLING_MAX_TOP ? n_top : SAMPLING_MAX_TOP;
+    if (n_top > 0)
+        best_tokens(out, logits, vocab, n_top, norm);
+}
+
+void cpu_score(struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
+               const int32_t *row_token, const struct sampler *s, int n_rows)
+{
+    int n_threads = n_rows > 1 ? cpu_threads(q, (size_t)n_rows * s->vocab * 20) : 1;
+#pragma omp parallel for num_threads(n_threads) schedule(dynamic)
+    for (int i = 0; i < n_rows; i++) {
+        int slot = row_slot[i];
+        out[i] = (struct sampled){.token = -1, .slot = slot};
+        if (slot >= 0 && slot < s->n_slots)
+            score_row(&out[i], (const float *)logits + (size_t)i * s->vocab, s->vocab, row_token[i],
+                      s->params[slot].n_prompt_top);
+    }
+    for (int i = 0; i < n_rows; i++)
+        report(q, &out[i]);
 }

@@ -104,6 +104,8 @@ void cuda_activate(struct queue *q, void *out, const void *x, enum activation ki
 void cuda_sample(struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
                  const int32_t *row_len, const struct sampler *s, int n_rows);
 size_t cuda_sample_scratch_bytes(int vocab);
+void cuda_score(struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
+                const int32_t *row_token, const struct sampler *s, int n_rows);
 
 /* persistent.cu, as kernels/persistent.h says */
 const char *cuda_persistent_refusal(struct queue *q, const struct decode_model *m);

@@ -69,4 +69,5 @@ const struct ops ops_cuda = {
     .join_columns = cuda_join_columns,
     .sample = cuda_sample,
     .sample_scratch_bytes = cuda_sample_scratch_bytes,
+    .score = cuda_score,
 };

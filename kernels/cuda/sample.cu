@@ -1,4 +1,4 @@
-/* kernels/cuda/sample.cu - one token out of one row of logits, one block a row. The formulas are kernels/cpu/sample.c's, in
+/* kernels/cuda/sample.cu - one token out of one row of logits, or how likely a given one is, one block a row. The formulas are kernels/cpu/sample.c's, in
  * double where it uses double. What differs is the order of sums: the CPU adds in order of ids, a block adds warp by warp.
  * Both orders are fixed, so a run repeats itself bit for bit; the chosen token can differ from the CPU's only when the
  * uniform number falls within rounding (1e-15) of a border. The weights that top_p adds are integers, 2^-44 each: exact,
@@ -112,6 +112,13 @@ __device__ static struct best survey(const T *x, int n, double *norm)
         top = best{0, 0};
     *norm = top.x + log(block_sum((double)(sum * expf(a.x - top.x))));
     return top;
+}
+
+template <typename T>
+__device__ static struct best survey_row(const T *logits, int vocab, double *norm)
+{
+    bool wide = vocab % (16 / sizeof(T)) == 0 && (size_t)logits % 16 == 0;
+    return wide ? survey<T, 16 / sizeof(T)>(logits, vocab, norm) : survey<T, 1>(logits, vocab, norm);
 }
 
 /* The n_top best logits, best first: each is the best of those that come after the one before. */
@@ -397,9 +404,7 @@ __device__ static int sample_row(struct sampled *out, struct row *r, const T *lo
                                  const int32_t *history, int len)
 {
     double norm;
-    bool wide = r->vocab % (16 / sizeof(T)) == 0 && (size_t)logits % 16 == 0;
-    struct best best =
-        wide ? survey<T, 16 / sizeof(T)>(logits, r->vocab, &norm) : survey<T, 1>(logits, r->vocab, &norm);
+    struct best best = survey_row(logits, r->vocab, &norm);
     if (!isfinite(norm))
         return -1;
     int token = best.id;
@@ -442,6 +447,13 @@ __device__ static void report(struct tally *tally, struct cuda_fault *fault, con
     }
 }
 
+__device__ static void clear(struct sampled *result)
+{
+    for (int k = threadIdx.x; k < (int)(sizeof *result / sizeof(int32_t)); k += THREADS)
+        ((int32_t *)result)[k] = 0;
+    __syncthreads();
+}
+
 template <typename T>
 __global__ void __launch_bounds__(THREADS, 1)
     sample_kernel(struct sampled *out, const T *logits, const int32_t *row_slot, const int32_t *row_len,
@@ -452,12 +464,10 @@ __global__ void __launch_bounds__(THREADS, 1)
     int i = blockIdx.x, slot = row_slot[i], token = -1;
     char *scratch = (char *)s.scratch + i * stride;
     struct sampled *result = &out[i];
-    for (int k = threadIdx.x; k < (int)(sizeof *result / sizeof(int32_t)); k += THREADS)
-        ((int32_t *)result)[k] = 0;
     r.probability = (double *)scratch;
     r.score = (float *)(scratch + align((size_t)s.vocab * sizeof(double)));
     r.vocab = s.vocab;
-    __syncthreads();
+    clear(result);
     bool known = slot >= 0 && slot < s.n_slots; /* else an empty row of a recorded step */
     if (known)
         token = sample_row(result, &r, logits + (size_t)i * s.vocab, &s.params[slot],
@@ -482,5 +492,54 @@ void cuda_sample(struct queue *q, struct sampled *out, const void *logits, const
         using T = decltype(t);
         launch(q, sample_kernel<T>, dim3((unsigned)n_rows), dim3(THREADS), 0, out, (const T *)logits, row_slot, row_len,
                *s, cuda_sample_scratch_bytes(s->vocab), (struct tally *)state->fault_dev, state->fault);
+    });
+}
+
+/* False when the logits are not numbers. */
+template <typename T>
+__device__ static bool score_row(struct sampled *out, const T *logits, int vocab, int token, int n_top)
+{
+    double norm;
+    (void)survey_row(logits, vocab, &norm);
+    if (!isfinite(norm) || token < 0 || token >= vocab)
+        return false;
+    if (threadIdx.x == 0)
+        out->logprob = (float)(to_float(logits[token]) - norm);
+    n_top = n_top < SAMPLING_MAX_TOP ? n_top : SAMPLING_MAX_TOP;
+    if (n_top > 0)
+        best_tokens(out, logits, vocab, n_top, norm);
+    return true;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS, 1)
+    score_kernel(struct sampled *out, const T *logits, const int32_t *row_slot, const int32_t *row_token,
+                 struct sampler s, struct tally *tally, struct cuda_fault *fault)
+{
+    after_previous();
+    int i = blockIdx.x, slot = row_slot[i], token = row_token[i];
+    bool known = slot >= 0 && slot < s.n_slots, good = false;
+    struct sampled *result = &out[i];
+    clear(result);
+    if (known)
+        good = score_row(result, logits + (size_t)i * s.vocab, s.vocab, token, s.params[slot].n_prompt_top);
+    if (threadIdx.x != 0)
+        return;
+    result->token = good ? token : 0;
+    result->slot = slot;
+    report(tally, fault, row_slot, known && !good);
+}
+
+void cuda_score(struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
+                const int32_t *row_token, const struct sampler *s, int n_rows)
+{
+    nvtx_range range("score");
+    struct cuda_state *state = cuda_state(q);
+    if (n_rows == 0)
+        return;
+    with_type(q->act, [&](auto t) {
+        using T = decltype(t);
+        launch(q, score_kernel<T>, dim3((unsigned)n_rows), dim3(THREADS), 0, out, (const T *)logits, row_slot,
+               row_token, *s, (struct tally *)state->fault_dev, state->fault);
     });
 }

@@ -113,6 +113,10 @@ static void check_json(const struct process *p, int ranks, bool dummy)
     case_check(number(o, "ranks") == ranks && number(o, "repetitions") == 3 && number(o, "warmup") == 2, "ranks: %s",
                p->text[PROCESS_OUT]);
     case_check(number(o, "read_bytes_per_second") > 1e8, "read limit");
+    /* Only GPUs record decode steps. */
+    const json_t *steps = json_object_get(o, "decode_step"), *device = json_object_get(o, "device");
+    bool cpu = json_is_string(device) && strcmp(json_string_value(device), "cpu") == 0;
+    case_check(json_is_array(steps) && (json_array_size(steps) == 0) == cpu, "decode_step: %s", p->text[PROCESS_OUT]);
     /* of this process, in whose life mpirun's start lies too */
     case_check(number(o, "ready_seconds") > 0 && number(o, "ready_seconds") < p->seconds, "ready after %g of %g s",
                number(o, "ready_seconds"), p->seconds);

@@ -349,6 +349,80 @@ static void test_not_numbers(void **unused)
     }
 }
 
+/* Rows of random lengths and types against the formula; last tokens and the neighbours of the results stay as they are. */
+static void test_score(void **unused)
+{
+    (void)unused;
+    enum { ROWS = 7 };
+    uint64_t state = 31;
+    for (int round = 0; round < 400; round++) {
+        int vocab = 1 + random_int(&state, round % 4 == 0 ? 300 : 40), n_rows = 1 + random_int(&state, ROWS);
+        struct scene c;
+        scene_open(&c, vocab, 4, 1);
+        int32_t slot[ROWS], token[ROWS];
+        float *logits = zeroed((size_t)(n_rows * vocab), sizeof *logits);
+        for (int i = 0; i < n_rows * vocab; i++)
+            logits[i] = round % 3 ? as_act(4 * random_float(&state)) : (float)random_int(&state, 3);
+        for (int i = 0; i < 2; i++) {
+            c.params[i].n_prompt_top = random_int(&state, 21);
+            c.params[i].n_top = 20 - c.params[i].n_prompt_top; /* that of sampled tokens: no matter here */
+            c.params[i].repetition_penalty = 3;
+            c.params[i].temperature = 2;
+        }
+        for (int i = 0; i < n_rows; i++) {
+            slot[i] = random_int(&state, 2);
+            token[i] = random_int(&state, vocab);
+        }
+        if (vocab > 1) /* forbidden, not wrong */
+            logits[token[0]] = -INFINITY;
+        struct sampled out[ROWS + 2];
+        memset(out, 0x5A, sizeof out);
+        struct queue q = test_queue(2);
+        ops->score(&q, out + 1, logits, slot, token, &c.s, n_rows);
+        assert_int_equal(q.err.code, ERR_NONE);
+        for (int i = 0; i < n_rows; i++) {
+            const struct sampled *s = &out[1 + i];
+            assert_int_equal(s->token, token[i]);
+            assert_int_equal(s->slot, slot[i]);
+            if (i == 0 && vocab > 1)
+                assert_true(s->logprob == -INFINITY);
+            else
+                check_logprobs(s, logits + (size_t)i * (size_t)vocab, vocab, c.params[slot[i]].n_prompt_top);
+        }
+        for (size_t i = 0; i < sizeof out[0]; i++)
+            assert_true(((unsigned char *)&out[0])[i] == 0x5A && ((unsigned char *)&out[1 + n_rows])[i] == 0x5A);
+        assert_memory_equal(c.last, ((int32_t[]){-7, -7}), sizeof c.last);
+        free(logits);
+        scene_close(&c);
+    }
+}
+
+static void test_score_not_numbers(void **unused)
+{
+    (void)unused;
+    const float bad[] = {NAN, INFINITY};
+    for (int k = 0; k < 2; k++) {
+        struct scene c;
+        float logits[2 * 5] = {0, 1, 2, 3, 4, 0, 1, 2, 3, 4};
+        scene_open(&c, 5, 4, 1);
+        logits[5 + k] = bad[k];
+        struct sampled out[2];
+        struct queue q = test_queue(1);
+        ops->score(&q, out, logits, (int32_t[]){0, 1}, (int32_t[]){4, 4}, &c.s, 2);
+        assert_int_not_equal(q.err.code, ERR_NONE);
+        assert_non_null(strstr(q.err.text, "slot 1"));
+        assert_int_equal(out[0].token, 4);
+        assert_true(fabs(out[0].logprob + 0.4519144) < 1e-5); /* 4 - log(1 + e + e^2 + e^3 + e^4) */
+        scene_close(&c);
+    }
+    struct queue q = test_queue(1);
+    struct scene c;
+    scene_open(&c, 5, 4, 1);
+    ops->score(&q, NULL, NULL, NULL, NULL, &c.s, 0);
+    assert_int_equal(q.err.code, ERR_NONE);
+    scene_close(&c);
+}
+
 /* Everything forbidden: some token within the vocabulary, no failure. */
 static void test_all_forbidden(void **unused)
 {
@@ -375,8 +449,9 @@ static void test_all_forbidden(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_philox), cmocka_unit_test(test_distributions), cmocka_unit_test(test_penalties),
-        cmocka_unit_test(test_ties),   cmocka_unit_test(test_not_numbers),   cmocka_unit_test(test_all_forbidden),
+        cmocka_unit_test(test_philox), cmocka_unit_test(test_distributions),     cmocka_unit_test(test_penalties),
+        cmocka_unit_test(test_ties),   cmocka_unit_test(test_not_numbers),       cmocka_unit_test(test_all_forbidden),
+        cmocka_unit_test(test_score),  cmocka_unit_test(test_score_not_numbers),
     };
     return run_everywhere(tests, sizeof tests / sizeof tests[0]);
 }

@@ -1,7 +1,7 @@
 /* tests/parity/test_parity.c - every fixture against Hugging Face transformers, on as many ranks as mpirun gives.
  *
  * Each case runs the prompt in chunks and then 32 greedy tokens, every one fed back on the device. Compared are: every
- * logit at every position, every token, the bits of the last logits over all ranks, the number of all-reduces, and the
+ * logit at every position, the score of every token of the prompt, every token, the bits of the last logits over all ranks, the number of all-reduces, and the
  * bytes read from the checkpoint. argv: nothing, or a part of the names of the cases to run, and "cpu" or "cuda". */
 #include "base/opt.h"
 #include "rank/fatal.h"
@@ -19,6 +19,7 @@
 #define FIXTURES  "tests/parity/fixtures"
 #define N_NEW     32
 #define CHUNK     13 /* tokens of a prefill chunk: prompts are longer, and no multiple of it */
+#define N_TOP     4  /* likeliest ones beside every token of the prompt */
 #define MAX_CASES 128
 
 struct expected {
@@ -35,6 +36,8 @@ struct run {
     int fed, n_sampled;
     float *logits; /* [n_prompt + N_NEW - 1, vocab] */
     int32_t token[N_NEW];
+    int n_scored;
+    struct sampled *scored; /* [n_prompt - 1] */
 };
 
 static struct expected read_expected(const char *dir)
@@ -59,18 +62,21 @@ static void fill_plan(struct run *r, struct plan *p)
     int left = x->n_prompt - r->fed, n = left > CHUNK ? CHUNK : left > 0 ? left : 1;
     if (r->fed == 0) {
         p->start[p->n_starts++] = (struct plan_start){
-            .slot = 1, .sampling = {.top_p = 1, .repetition_penalty = 1, .prompt_len = x->n_prompt}};
+            .slot = 1,
+            .sampling = {.top_p = 1, .repetition_penalty = 1, .prompt_len = x->n_prompt, .n_prompt_top = N_TOP}};
         /* Blocks in descending order: a kernel that ignores the table fails. */
         for (int i = 0; i < limits_blocks_per_slot(&r->instance->engine.limits); i++)
             p->block[p->n_blocks++] = (struct plan_block){1, i, r->instance->engine.limits.n_blocks - 1 - i};
     }
     p->seq[p->n_seqs++] =
         (struct plan_seq){1, n, r->fed, left > 0 ? x->n_prompt : r->fed + 1, n, r->fed + n >= x->n_prompt};
+    if (left > 0)
+        p->score[p->n_scores++] = (struct plan_score){0, left > n ? n : n - 1, left > n ? x->prompt[r->fed + n] : -1};
     for (int i = 0; i < n; i++)
         p->token[p->n_tokens++] = left > 0 ? x->prompt[r->fed + i] : -1;
 }
 
-/* Rows come sampled first: the last token's row, then the chunk's others in order. */
+/* Rows come sampled first: the last token's row, then the chunk's others in order, scored or not. */
 static void keep_logits(struct run *r, const struct step_result *s, int n)
 {
     const struct ops *ops = r->instance->ops;
@@ -87,6 +93,8 @@ static void keep_logits(struct run *r, const struct step_result *s, int n)
     free(in);
     if (s->n_sampled == 1)
         r->token[r->n_sampled++] = s->sampled[0].token;
+    memcpy(r->scored + r->n_scored, s->scored, (size_t)s->n_scored * sizeof *s->scored);
+    r->n_scored += s->n_scored;
 }
 
 static void run_case(struct run *r)
@@ -125,6 +133,39 @@ static double difference(const struct run *r, bool wide)
             norm += want * want;
         }
         worst = fmax(worst, wide ? error : sqrt(error / norm));
+    }
+    return worst;
+}
+
+/* How far x is from log_softmax(logits)[id]; infinite when it is no number. */
+static double beside(double x, const float *logits, int vocab, int id)
+{
+    double max = logits[0], sum = 0;
+    for (int i = 1; i < vocab; i++)
+        max = fmax(max, logits[i]);
+    for (int i = 0; i < vocab; i++)
+        sum += exp(logits[i] - max);
+    double d = fabs(x - (logits[id] - max - log(sum)));
+    return isfinite(d) ? d : INFINITY;
+}
+
+/* How far the prompt's scores are from log_softmax of these logits; infinite when one is missing, of another token, or not
+ * in order. */
+static double score_difference(const struct run *r, const float *logits)
+{
+    double worst = r->n_scored == r->x->n_prompt - 1 ? 0 : INFINITY;
+    for (int i = 0; i < r->n_scored; i++) {
+        const struct sampled *s = &r->scored[i];
+        const float *row = logits + (size_t)i * (size_t)r->x->vocab;
+        if (s->token != r->x->prompt[i + 1])
+            return INFINITY;
+        worst = fmax(worst, beside(s->logprob, row, r->x->vocab, s->token));
+        for (int k = 0; k < N_TOP; k++) {
+            if (s->top_id[k] < 0 || s->top_id[k] >= r->x->vocab ||
+                (k > 0 && !(s->top_logprob[k] <= s->top_logprob[k - 1])))
+                return INFINITY;
+            worst = fmax(worst, beside(s->top_logprob[k], row, r->x->vocab, s->top_id[k]));
+        }
     }
     return worst;
 }
@@ -187,12 +228,17 @@ static void check_case(struct world *w, const char *dir, const char *name, const
     const struct model_config *m = &instance.network.config;
     bool wide = m->dtype == DTYPE_F32;
     struct run r = {.x = &x, .instance = &instance};
+    r.scored = calloc((size_t)x.n_prompt, sizeof *r.scored);
     r.logits = calloc((size_t)(x.n_prompt + N_NEW) * (size_t)x.vocab, sizeof(float));
     run_case(&r);
     double worst = difference(&r, wide), most = wide ? 1e-3 : 2e-2;
     snprintf(reason, sizeof reason, "%s is %.3g, allowed %.3g", wide ? "max |difference|" : "relative error", worst,
              most);
     tap_all(worst <= most, reason, "%s, %s: logits within %.0e (%.1e)", name, where, most, worst);
+    /* Against this run's own logits, and where these are float also against transformers'. */
+    double scores = fmax(score_difference(&r, r.logits), wide ? score_difference(&r, x.logits) / 1e3 : 0);
+    snprintf(reason, sizeof reason, "a score is %.3g beside log_softmax", scores);
+    tap_all(scores <= 5e-6, reason, "%s, %s: scores of the prompt (%.1e)", name, where, scores);
     tap_all(memcmp(r.token, x.tokens, sizeof r.token) == 0, "other tokens", "%s, %s: greedy tokens", name, where);
     tap_all(same_bits_everywhere(&r), "hashes differ", "%s, %s: equal bits", name, where);
     uint64_t per_step = 1 + (uint64_t)m->n_layers * (m->parallel_residual ? 1 : 2);
@@ -201,6 +247,7 @@ static void check_case(struct world *w, const char *dir, const char *name, const
     tap_all(read_once(&instance), "bytes read", "%s, %s: checkpoint read once", name, where);
     instance_close(&instance);
     free(r.logits);
+    free(r.scored);
     free(x.file);
 }
 

@@ -138,14 +138,14 @@ static int next(void *context, struct plan *plan, struct err *e)
     if (!scheduler_busy(&r->scheduler))
         plan->kind = PLAN_STOP;
     else
-        scheduler_plan(&r->scheduler, plan);
+        scheduler_plan(&r->scheduler, plan, 0);
     return 0;
 }
 
 static int accept(void *context, const struct step_result *result, struct err *e)
 {
     struct run *r = context;
-    return scheduler_accept(&r->scheduler, result, e);
+    return scheduler_accept(&r->scheduler, result, 0, e);
 }
 
 static uint64_t digest_of(const struct request *r)
@@ -162,12 +162,13 @@ static void run_program(struct soak *s, struct instance *i, int k, struct outcom
     static struct run r;
     struct err e = {0};
     const struct loop_client client = {&r, next, accept};
+    const struct scheduler_setup setup = {.limits = i->engine.limits, .tokenizer = s->tokenizer};
     memset(o, 0, sizeof *o);
     make_program(&r, k, i->network.config.vocab);
     if (s->world->rank == 0) {
-        (void)scheduler_open(&r.scheduler, &i->engine.limits, s->tokenizer, &e);
+        (void)scheduler_open(&r.scheduler, &setup, &e);
         for (int n = 0; n < r.n && e.code == ERR_NONE; n++)
-            (void)scheduler_add(&r.scheduler, &r.request[n], &e);
+            (void)scheduler_add(&r.scheduler, &r.request[n], 0, &e);
     }
     fatal_agree(s->world, &e);
     loop_run(&i->engine, &client, &e);

@@ -82,7 +82,7 @@ static int next(void *context, struct plan *plan, struct err *e)
     if (!scheduler_busy(&r->scheduler))
         plan->kind = PLAN_STOP;
     else
-        scheduler_plan(&r->scheduler, plan);
+        scheduler_plan(&r->scheduler, plan, 0);
     if (plan->n_seqs > r->most_at_once)
         r->most_at_once = plan->n_seqs;
     return 0;
@@ -101,7 +101,7 @@ static int accept(void *context, const struct step_result *result, struct err *e
         o->logits = digest(o->logits, &s->logprob, sizeof s->logprob);
         o->logits = digest(o->logits, s->top_id, 3 * sizeof s->top_id[0]);
     }
-    return scheduler_accept(&r->scheduler, result, e);
+    return scheduler_accept(&r->scheduler, result, 0, e);
 }
 
 /* How a run is cut up. */
@@ -132,15 +132,16 @@ static void run_some(struct instance *i, struct run *r, int first, int n)
     struct err e = {0};
     struct request_rules rules[N_REQUESTS];
     const struct loop_client client = {r, next, accept};
+    const struct scheduler_setup setup = {.limits = i->engine.limits, .tokenizer = tokenizer};
     make_rules(rules);
     r->vocab = i->network.config.vocab;
     if (i->engine.world->rank == 0) {
-        if (scheduler_open(&r->scheduler, &i->engine.limits, tokenizer, &e) != 0)
+        if (scheduler_open(&r->scheduler, &setup, &e) != 0)
             fatal(&e);
         for (int k = first; k < first + n; k++) {
             r->request[k].rules = &rules[k];
             make_prompt(&r->request[k], k, r->vocab);
-            if (scheduler_add(&r->scheduler, &r->request[k], &e) != 0)
+            if (scheduler_add(&r->scheduler, &r->request[k], 0, &e) != 0)
                 fatal(&e);
         }
     }

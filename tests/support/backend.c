@@ -322,6 +322,17 @@ static void sample(struct queue *q, struct sampled *out, const void *logits, con
     finish(q);
 }
 
+static void score(struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
+                  const int32_t *row_token, const struct sampler *s, int n_rows)
+{
+    size_t n = (size_t)n_rows;
+    struct sampler d = sampler(s);
+    d.scratch = NULL; /* it needs none */
+    real->score(&queue, to_device(out, n, sizeof *out, WRITTEN), act(logits, n * (size_t)s->vocab, 0),
+                ints(row_slot, n), ints(row_token, n), &d, n_rows);
+    finish(q);
+}
+
 static struct ops shell = {
     .feed = feed,
     .embed = embed,
@@ -336,6 +347,7 @@ static struct ops shell = {
     .gather_rows = gather_rows,
     .join_columns = join_columns,
     .sample = sample,
+    .score = score,
 };
 
 const char *backend_select(int i)

@@ -60,7 +60,7 @@ static const char *binary(const char *other)
 {
     static char path[PATH_MAX], beside[PATH_MAX];
     const char *given = getenv("LOCKSTEP_BINARY");
-    if (path[0] == '\0' && realpath(given != NULL ? given : "build/cpu/lockstep", path) == NULL)
+    if (realpath(given != NULL ? given : "build/cpu/lockstep", path) == NULL)
         die("LOCKSTEP_BINARY");
     if (other == NULL)
         return path;

@@ -16,6 +16,7 @@ static void fill(struct plan *p)
     p->seq[p->n_seqs++] = (struct plan_seq){3, 9, 0, 9, 2, 1};
     p->seq[p->n_seqs++] = (struct plan_seq){0, 1, 69, 70, 1, 1};
     p->seq[p->n_seqs++] = (struct plan_seq){1, 4, 12, 30, 0, 0};
+    p->score[p->n_scores++] = (struct plan_score){0, 1, -1};
     for (int i = 0; i < 5; i++)
         p->block[p->n_blocks++] = (struct plan_block){3, i, 10 - i};
     for (int i = 0; i < 14; i++)
@@ -58,6 +59,8 @@ static void comes_back(void **state)
     assert_memory_equal(a.seq, b.seq, 3 * sizeof *a.seq);
     assert_memory_equal(a.start, b.start, 2 * sizeof *a.start);
     assert_memory_equal(a.block, b.block, 5 * sizeof *a.block);
+    assert_int_equal(b.n_scores, 1);
+    assert_memory_equal(a.score, b.score, sizeof *a.score);
     assert_memory_equal(a.token, b.token, 14 * sizeof *a.token);
     plan_reset(&a, 78);
     a.kind = PLAN_STOP;
@@ -78,6 +81,7 @@ static void the_largest_plan_fits(void **state)
     for (int i = 0; i < limits.max_seqs; i++) {
         a.start[a.n_starts++] = (struct plan_start){.slot = i};
         a.seq[a.n_seqs++] = (struct plan_seq){i, 8, 62, 70, 1, 1};
+        a.score[a.n_scores++] = (struct plan_score){i, 0, -1};
         for (int k = 0; k < limits_blocks_per_slot(&limits); k++)
             a.block[a.n_blocks++] = (struct plan_block){i, k, 0};
     }
@@ -125,6 +129,32 @@ static void sequences_out_of_bounds(void **state)
     REFUSED(a.seq[0].sample = -1, "sequence 0 is out of bounds");
 }
 
+static void scores_out_of_bounds(void **state)
+{
+    (void)state;
+    REFUSED(a.score[0].seq = -1, "score entry 0 is out of bounds");
+    REFUSED(a.score[0].seq = 3, "score entry 0 is out of bounds");
+    REFUSED(a.score[0].seq = INT32_MAX, "score entry 0 is out of bounds");
+    REFUSED(a.score[0].n_scored = -1, "score entry 0 is out of bounds");
+    REFUSED(a.score[0].n_scored = 2, "score entry 0 is out of bounds"); /* the last row is sampled from */
+    REFUSED(a.score[0].n_scored = INT32_MAX, "score entry 0 is out of bounds");
+    REFUSED(a.token[8] = -1, "score entry 0 is out of bounds");                                /* not known yet */
+    REFUSED((a.score[0].seq = 2, a.score[0].next = 1), "score entry 0 is out of bounds");      /* no rows at all */
+    REFUSED((a.seq[0].sample = 0, a.score[0].n_scored = 2), "score entry 0 is out of bounds"); /* of no next token */
+    REFUSED((a.seq[0].sample = 0, a.score[0].n_scored = 2, a.score[0].next = VOCAB), "score entry 0 is out of bounds");
+    REFUSED(a.score[a.n_scores++] = a.score[0], "score entry 1 is out of bounds");
+    REFUSED(a.n_scores = 4, "3 sequences, 4 of them scored");
+    struct plan a = make(), b = make();
+    struct err e = {0};
+    a.seq[0].sample = 0;
+    a.score[0] = (struct plan_score){0, 2, VOCAB - 1};
+    a.score[a.n_scores++] = (struct plan_score){1, 0, -1};
+    assert_int_equal(transfer(&a, &b, &e), 0);
+    assert_int_equal(b.score[0].next, VOCAB - 1);
+    plan_close(&a);
+    plan_close(&b);
+}
+
 static void the_rest_out_of_bounds(void **state)
 {
     (void)state;
@@ -140,6 +170,8 @@ static void the_rest_out_of_bounds(void **state)
     REFUSED(a.token[13] = 50, "token id 50, vocabulary 50");
     REFUSED(a.kind = 0, "has kind 0");
     REFUSED(a.kind = 3, "has kind 3");
+    REFUSED(a.report = -1, "report -1");
+    REFUSED(a.report = 2, "report 2");
 }
 
 static void write_int(struct plan *p, size_t offset, int32_t value)
@@ -158,12 +190,12 @@ static void write_int(struct plan *p, size_t offset, int32_t value)
         plan_close(&a);                                           \
     } while (0)
 
-/* Offsets within the header: magic, version, step (8), bytes (8), kind, n_seqs, n_tokens, n_starts, n_blocks. */
+/* Offsets within the header: magic, version, step (8), bytes (8), kind, n_seqs, n_tokens, n_starts, n_blocks, n_scores. */
 static void damaged_headers(void **state)
 {
     (void)state;
     DAMAGED(0, 0, "magic 00000000");
-    DAMAGED(4, 2, "version 2, expected 4e414c50 version 1");
+    DAMAGED(4, 1, "version 1, expected 4e414c50 version 2");
     DAMAGED(16, 64, "bytes, expected");
     DAMAGED(20, 1, "bytes, expected");
     for (size_t offset = 28; offset < 44; offset += 4) {
@@ -171,6 +203,9 @@ static void damaged_headers(void **state)
         DAMAGED(offset, INT32_MAX, "is out of bounds");
         DAMAGED(offset, 1, "expected");
     }
+    DAMAGED(44, -1, "is out of bounds");
+    DAMAGED(44, 4, "is out of bounds");
+    DAMAGED(44, 2, "bytes, expected");
     struct plan a = make();
     size_t bytes = plan_pack(&a);
     for (size_t n = 0; n < a.message_capacity + 5; n++) {
@@ -215,6 +250,9 @@ static void random_damage(void **state)
         assert_int_equal(tokens, b.n_tokens);
         for (int i = 0; i < b.n_tokens; i++)
             assert_true(b.token[i] >= -1 && b.token[i] < VOCAB);
+        for (int i = 0; i < b.n_scores; i++)
+            assert_true(b.score[i].seq >= 0 && b.score[i].seq < b.n_seqs && b.score[i].n_scored >= 0 &&
+                        b.score[i].n_scored <= b.seq[b.score[i].seq].n_logits - b.seq[b.score[i].seq].sample);
         for (int i = 0; i < b.n_blocks; i++)
             assert_true(b.block[i].block >= 0 && b.block[i].block < limits.n_blocks);
     }
@@ -229,6 +267,7 @@ int main(void)
         cmocka_unit_test(comes_back),
         cmocka_unit_test(the_largest_plan_fits),
         cmocka_unit_test(sequences_out_of_bounds),
+        cmocka_unit_test(scores_out_of_bounds),
         cmocka_unit_test(the_rest_out_of_bounds),
         cmocka_unit_test(damaged_headers),
         cmocka_unit_test(random_damage),

@@ -1,0 +1,216 @@
+/* rank/meter.c - see meter.h. */
+#include "rank/meter.h"
+#include "base/clock.h"
+#include "rank/fatal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int meter_open(struct meter *m, struct engine *g, double interval,
+               void (*report)(void *context, const struct rank_report *r), void *context, struct err *e)
+{
+    size_t ranks = (size_t)g->world->n_ranks;
+    memset(m, 0, sizeof *m);
+    m->engine = g;
+    m->async = g->ops->async;
+    m->interval = interval;
+    m->report = report;
+    m->context = context;
+    m->request = MPI_REQUEST_NULL;
+    m->stats.pid = (int32_t)getpid();
+    memcpy(m->stats.host, g->world->host, sizeof m->stats.host - 1);
+    /* A step's begin and end, and the two sides of each collective: two a layer, the embedding's, the logits'. */
+    m->max_stamps = 2 + 2 * (2 * g->network->config.n_layers + 2);
+    m->between = err_calloc(e, (size_t)m->max_stamps, sizeof *m->between, "meter");
+    for (int f = 0; f < ENGINE_FLIGHTS; f++)
+        m->flight[f].part = err_calloc(e, (size_t)m->max_stamps, 1, "meter");
+    m->gathered = err_calloc(e, ranks, sizeof *m->gathered, "meter");
+    m->total = err_calloc(e, ranks, sizeof *m->total, "meter");
+    m->recent = err_calloc(e, ranks, sizeof *m->recent, "meter");
+    if (m->async != NULL && m->async->open_stamps(g->q, m->max_stamps) != 0)
+        ERR(e, g->q->err.code, "meter: %s", g->q->err.text);
+    g->meter = m;
+    g->comm.meter = m;
+    return e->code == ERR_NONE ? 0 : -1;
+}
+
+void meter_close(struct meter *m)
+{
+    struct engine *g = m->engine;
+    if (g == NULL)
+        return;
+    g->meter = NULL;
+    g->comm.meter = NULL;
+    if (m->async != NULL)
+        m->async->close_stamps(g->q);
+    for (int f = 0; f < ENGINE_FLIGHTS; f++)
+        free(m->flight[f].part);
+    free(m->between);
+    free(m->gathered);
+    free(m->total);
+    free(m->recent);
+    memset(m, 0, sizeof *m);
+}
+
+/* ---- a step ---- */
+
+static void stamp(struct meter *m, enum meter_part part)
+{
+    struct queue *q = m->engine->q;
+    struct meter_flight *f = &m->flight[m->which];
+    if (f->n == m->max_stamps) {
+        ERR(&q->err, ERR_INTERNAL, "a step has more than %d collectives", m->max_stamps / 2 - 1);
+        return;
+    }
+    f->part[f->n] = (unsigned char)part;
+    m->async->stamp(q, m->which, f->n);
+    f->n++;
+}
+
+/* What follows belongs to this part of the step. */
+static void change(struct meter *m, enum meter_part part)
+{
+    struct meter_flight *f = &m->flight[m->which];
+    double now = 0;
+    if (m->async != NULL) {
+        stamp(m, part);
+        return;
+    }
+    now = seconds_now();
+    f->seconds[f->now] += now - f->since;
+    f->since = now;
+    f->now = part;
+}
+
+void meter_begin(struct meter *m, int which, const struct plan *p, bool graph)
+{
+    if (m == NULL)
+        return;
+    struct meter_flight *f = &m->flight[which];
+    f->works = p->n_tokens > 0;
+    f->report = p->report != 0;
+    f->timed = f->works && (m->async == NULL || f->report);
+    f->parts = f->timed && !graph;
+    f->n = 0;
+    memset(f->seconds, 0, sizeof f->seconds);
+    f->now = METER_COMPUTE;
+    f->since = seconds_now();
+    m->which = which;
+    m->open = f->timed;
+    if (m->open)
+        change(m, METER_COMPUTE);
+}
+
+void meter_enter(struct meter *m, enum meter_part part)
+{
+    if (m != NULL && m->open && m->flight[m->which].parts)
+        change(m, part);
+}
+
+void meter_end(struct meter *m)
+{
+    if (m == NULL || !m->open)
+        return;
+    change(m, METER_COMPUTE);
+    m->open = false;
+}
+
+static void add_step(struct meter *m, const struct meter_flight *f)
+{
+    struct rank_stats *s = &m->stats;
+    double whole = 0;
+    for (int i = 0; i < METER_PARTS; i++)
+        whole += f->seconds[i];
+    s->n_timed++;
+    s->step_seconds += whole;
+    if (!f->parts)
+        return;
+    s->n_parted++;
+    s->parted_seconds += whole;
+    s->all_reduce_seconds += f->seconds[METER_ALL_REDUCE];
+    s->all_gather_seconds += f->seconds[METER_ALL_GATHER];
+}
+
+void meter_take(struct meter *m, int which)
+{
+    if (m == NULL)
+        return;
+    struct meter_flight *f = &m->flight[which];
+    m->stats.n_steps += f->works;
+    if (f->timed && m->async != NULL) {
+        m->async->read_stamps(m->engine->q, which, f->n, m->between);
+        for (int i = 0; i + 1 < f->n; i++)
+            f->seconds[f->part[i]] += m->between[i];
+    }
+    if (f->timed)
+        add_step(m, f);
+    m->pending = m->pending || f->report;
+    f->works = f->timed = f->report = false;
+}
+
+/* ---- the way to rank 0 ---- */
+
+void meter_ask(struct meter *m, struct plan *p)
+{
+    p->report = 0;
+    if (m == NULL || m->pending || m->request != MPI_REQUEST_NULL || p->n_tokens == 0)
+        return;
+    for (int f = 0; f < ENGINE_FLIGHTS; f++)
+        if (m->flight[f].report)
+            return;
+    double now = seconds_now();
+    /* On a GPU only steps that are more than decoding show their parts: the first such one after a while is taken too. */
+    bool parts = m->async == NULL || p->n_tokens > p->n_seqs;
+    if (now - m->last_report < m->interval && !(parts && now - m->last_parts >= m->interval))
+        return;
+    p->report = 1;
+    m->last_report = now;
+    if (parts)
+        m->last_parts = now;
+}
+
+static void deliver(struct meter *m)
+{
+    int n = m->engine->world->n_ranks;
+    for (int r = 0; r < n; r++)
+        m->recent[r] = rank_stats_since(&m->gathered[r], &m->total[r]);
+    memcpy(m->total, m->gathered, (size_t)n * sizeof *m->total);
+    const struct rank_report report = {n, m->total, m->recent, rank_stats_slowest(m->recent, n)};
+    if (m->report != NULL)
+        m->report(m->context, &report);
+}
+
+static void complete(struct meter *m, bool wait)
+{
+    int done = 1;
+    if (m->request == MPI_REQUEST_NULL)
+        return;
+    if (wait)
+        MPI_CHECK(MPI_Wait(&m->request, MPI_STATUS_IGNORE));
+    else
+        MPI_CHECK(MPI_Test(&m->request, &done, MPI_STATUS_IGNORE));
+    if (done && m->engine->world->rank == 0)
+        deliver(m);
+}
+
+static void send(struct meter *m)
+{
+    int bytes = (int)sizeof m->sent;
+    m->sent = m->stats;
+    m->pending = false;
+    MPI_CHECK(
+        MPI_Igather(&m->sent, bytes, MPI_BYTE, m->gathered, bytes, MPI_BYTE, 0, m->engine->world->comm, &m->request));
+}
+
+void meter_share(struct meter *m, bool last)
+{
+    if (m == NULL)
+        return;
+    /* Rank 0 asks again only when it has everything, so that whatever another rank still has to complete is done. */
+    complete(m, last || m->pending);
+    if (!last && !m->pending)
+        return;
+    send(m);
+    complete(m, last);
+}

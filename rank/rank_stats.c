@@ -1,0 +1,49 @@
+/* rank/rank_stats.c - see rank_stats.h. */
+#include "rank/rank_stats.h"
+
+#include <math.h>
+
+static double mean(double seconds, uint64_t n)
+{
+    return n > 0 ? seconds / (double)n : NAN;
+}
+
+double rank_stats_step(const struct rank_stats *s)
+{
+    return mean(s->step_seconds, s->n_timed);
+}
+
+double rank_stats_all_reduce(const struct rank_stats *s)
+{
+    return mean(s->all_reduce_seconds, s->n_parted);
+}
+
+double rank_stats_compute(const struct rank_stats *s)
+{
+    return mean(s->parted_seconds - s->all_reduce_seconds - s->all_gather_seconds, s->n_parted);
+}
+
+int rank_stats_slowest(const struct rank_stats *s, int n_ranks)
+{
+    int slowest = 0;
+    for (int r = 0; r < n_ranks; r++) {
+        if (s[r].n_parted == 0)
+            return -1;
+        if (rank_stats_compute(&s[r]) > rank_stats_compute(&s[slowest]))
+            slowest = r;
+    }
+    return n_ranks > 1 ? slowest : -1;
+}
+
+struct rank_stats rank_stats_since(const struct rank_stats *now, const struct rank_stats *before)
+{
+    struct rank_stats s = *now;
+    s.n_steps -= before->n_steps;
+    s.n_timed -= before->n_timed;
+    s.step_seconds -= before->step_seconds;
+    s.n_parted -= before->n_parted;
+    s.parted_seconds -= before->parted_seconds;
+    s.all_reduce_seconds -= before->all_reduce_seconds;
+    s.all_gather_seconds -= before->all_gather_seconds;
+    return s;
+}

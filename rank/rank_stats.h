@@ -1,0 +1,43 @@
+/* rank/rank_stats.h - what every rank measured of its steps, as it arrives on rank 0. Flat, without MPI: coordinator/ may
+ * include this. A value that was not measured is absent: its number of steps is 0, its mean is NAN. */
+#ifndef RANK_RANK_STATS_H
+#define RANK_RANK_STATS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Sums over steps. On CPU ranks every step is timed, by the host's clock. On GPUs a sample is, by the device's clock: about
+ * one step a second; and of these, time within collectives only where the step ran as separate operations without a graph
+ * (prompts do, decode steps do not: clocks within a graph would slow all of them). */
+struct rank_stats {
+    char host[64];
+    int32_t pid;
+    uint64_t n_steps; /* with tokens; all of them */
+    uint64_t n_timed;
+    double step_seconds;       /* of the timed ones */
+    uint64_t n_parted;         /* timed ones whose time within collectives is known */
+    double parted_seconds;     /* of these: whole, */
+    double all_reduce_seconds; /* within all-reduces: waiting for the slowest rank, and the exchange, */
+    double all_gather_seconds; /* and within the all-gather of logits */
+};
+
+struct rank_report {
+    int n_ranks;
+    const struct rank_stats *total;  /* [n_ranks] since the start */
+    const struct rank_stats *recent; /* [n_ranks] since the report before */
+    int slowest; /* of the recent steps: the rank that computed longest, outside of collectives; -1: not known, or alone */
+};
+
+/* Means over steps, in seconds; NAN: not measured. */
+double rank_stats_step(const struct rank_stats *s);
+double rank_stats_all_reduce(const struct rank_stats *s);
+/* What is neither in all-reduces nor in the all-gather: the rank's own work. */
+double rank_stats_compute(const struct rank_stats *s);
+
+/* The rank with the longest own work; -1 when there are fewer than two, or one does not know. */
+int rank_stats_slowest(const struct rank_stats *s, int n_ranks);
+
+/* What came between two pictures of the same rank. */
+struct rank_stats rank_stats_since(const struct rank_stats *now, const struct rank_stats *before);
+
+#endif

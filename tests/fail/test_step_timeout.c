@@ -1,0 +1,183 @@
+/* tests/fail/test_step_timeout.c - --step-timeout: ranks that are stopped or stuck are named, and the job ends in time.
+ *
+ * With an argument this program is a rank itself: one whose norms hang on the rank that the argument says. */
+#include "base/clock.h"
+#include "base/err.h"
+#include "rank/fatal.h"
+#include "rank/instance.h"
+#include "rank/loop.h"
+#include "tests/support/cases.h"
+#include "tests/support/models.h"
+#include "tests/support/process.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TIMEOUT 2.0 /* s */
+#define SLACK   6.0 /* s that a busy machine may take longer */
+
+/* One line, of this rank, with this word in it; the status; in time; nothing left. ended: s since the trouble began. */
+static void check_end(const struct process *p, int rank, int ranks, const char *word, double ended)
+{
+    char name[40];
+    const char *line = strstr(p->text[PROCESS_ERR], "lockstep: fatal: ");
+    (void)snprintf(name, sizeof name, ranks > 1 ? "lockstep: fatal: rank %d/%d on " : "lockstep: fatal: ", rank, ranks);
+    if (case_check(line != NULL, "no line of a failure: %s", p->text[PROCESS_ERR])) {
+        case_check(strncmp(line, name, strlen(name)) == 0, "not \"%s...\": %s", name, line);
+        case_check(strstr(line + 17, "fatal") == NULL && process_count_lines(line) == 1, "more than one line: %s",
+                   line);
+        case_check(strstr(line, "--step-timeout") != NULL && strstr(line, "step ") != NULL &&
+                       strstr(line, word) != NULL,
+                   "no step, option or \"%s\": %s", word, line);
+    }
+    case_check(p->status == ERR_COMM, "status %d, expected %d", p->status, ERR_COMM);
+    case_check((ended >= TIMEOUT / 2 && ended < TIMEOUT + SLACK) || process_sanitized(), "ended after %.1f s", ended);
+    case_check(p->n_left == 0, "%d processes are left running", p->n_left);
+    case_check(!p->core, "a core file");
+}
+
+static void start_story(struct process *p, int ranks, const char *timeout)
+{
+    struct process_setup setup = {.ranks = ranks};
+    process_start(p, &setup,
+                  (const char *[]){"generate", "--model", models_demo(), "--prompt", "Once", "--max-tokens", "100000",
+                                   "--ignore-eos", "--kv-cache-memory-bytes", "2G", "--progress", "always",
+                                   "--step-timeout", timeout, NULL});
+    process_watch(p, 20, 100);
+    case_check(p->bytes[PROCESS_OUT] >= 100, "no story begins: %s", p->text[PROCESS_ERR]);
+}
+
+static void stopped_rank(int ranks, int rank)
+{
+    struct process p;
+    case_begin("rank %d of %d is stopped within a step", rank, ranks);
+    start_story(&p, ranks, "2");
+    pid_t pid = process_of_rank(&p, rank);
+    double stopped = seconds_now();
+    if (case_check(pid > 0, "no such rank"))
+        (void)kill(pid, SIGSTOP);
+    process_wait(&p);
+    check_end(&p, rank, ranks, "no sign of life", p.started + p.seconds - stopped);
+    case_end();
+    process_free(&p);
+}
+
+/* A pause that is shorter than the deadline, and a longer one without a deadline: the story goes on. */
+static void a_pause(const char *timeout, unsigned milliseconds)
+{
+    struct process p;
+    case_begin("a pause of %u ms, --step-timeout %s", milliseconds, timeout);
+    start_story(&p, 2, timeout);
+    pid_t pid = process_of_rank(&p, 1);
+    if (case_check(pid > 0, "no such rank"))
+        (void)kill(pid, SIGSTOP);
+    (void)usleep(1000 * milliseconds);
+    (void)kill(pid, SIGCONT);
+    process_watch(&p, 0.2, 0); /* what had been written before */
+    size_t before = p.bytes[PROCESS_OUT];
+    process_watch(&p, 20, before + 100);
+    case_check(p.bytes[PROCESS_OUT] >= before + 100 && strstr(p.text[PROCESS_ERR], "fatal") == NULL,
+               "the story does not go on: %s", p.text[PROCESS_ERR]);
+    (void)kill(p.pid, SIGTERM);
+    process_wait(&p);
+    case_end();
+    process_free(&p);
+}
+
+/* ---- a rank that hangs in its own work, alive ---- */
+
+static bool hangs;
+static int n_norms;
+
+static void hanging_norm(struct queue *q, void *out, void *x, const void *added, enum norm_kind kind,
+                         const struct weight *w, const struct weight *b, int n_tokens, int dim, float eps)
+{
+    while (hangs && n_norms == 20)
+        (void)pause();
+    n_norms++;
+    ops_cpu.norm(q, out, x, added, kind, w, b, n_tokens, dim, eps);
+}
+
+static int next(void *context, struct plan *p, struct err *e)
+{
+    (void)context;
+    (void)e;
+    p->start[p->n_starts++] = (struct plan_start){.slot = 0, .sampling = {.top_p = 1, .repetition_penalty = 1}};
+    p->block[p->n_blocks++] = (struct plan_block){0, 0, 0};
+    p->seq[p->n_seqs++] = (struct plan_seq){0, 1, 0, 1, 1, 1};
+    p->token[p->n_tokens++] = 1;
+    return 0;
+}
+
+static int accept(void *context, const struct step_result *result, struct err *e)
+{
+    (void)context;
+    (void)result;
+    (void)e;
+    return 0;
+}
+
+static int be_a_rank(int argc, char **argv)
+{
+    struct err e = {0};
+    struct world w;
+    struct instance i;
+    struct model_config m = {0};
+    struct checkpoint c = {0};
+    struct ops ops = ops_cpu;
+    struct instance_setup setup = {
+        .limits = {1, 8, 16, 1, 1}, .kv_bytes = -1, .threads = 1, .progress = PROGRESS_NEVER, .step_timeout = TIMEOUT};
+    const struct loop_client client = {NULL, next, accept};
+    const char *dir = argv[2];
+    int stuck = atoi(argv[1]);
+    if (world_open(&w, &argc, &argv, &e) != 0)
+        fatal(&e);
+    hangs = w.rank == stuck;
+    if (w.rank == 0 && model_config_read(&m, dir, &e) == 0)
+        (void)checkpoint_open(&c, dir, &e);
+    fatal_agree(&w, &e);
+    instance_open(&i, &w, &m, &c, &setup, &e);
+    ops.norm = hanging_norm;
+    i.engine.ops = &ops;
+    loop_run(&i.engine, &client, &e);
+    return 0;
+}
+
+static void stuck_rank(const char *self, int ranks, int rank)
+{
+    struct process p;
+    struct process_setup setup = {.ranks = ranks};
+    char number[16], *before = getenv("LOCKSTEP_BINARY"), *kept = before != NULL ? strdup(before) : NULL;
+    (void)snprintf(number, sizeof number, "%d", rank);
+    (void)setenv("LOCKSTEP_BINARY", self, 1);
+    case_begin("rank %d of %d hangs, alive", rank, ranks);
+    process_run(&p, &setup, (const char *[]){number, models_demo(), NULL});
+    check_end(&p, rank, ranks, "still computing", p.seconds);
+    case_end();
+    process_free(&p);
+    if (kept != NULL)
+        (void)setenv("LOCKSTEP_BINARY", kept, 1);
+    else
+        (void)unsetenv("LOCKSTEP_BINARY");
+    free(kept);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        return be_a_rank(argc, argv);
+    char self[4096];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[n > 0 ? n : 0] = '\0';
+    for (int rank = 0; rank < 3; rank++)
+        stopped_rank(3, rank);
+    stuck_rank(self, 3, 0);
+    stuck_rank(self, 3, 2);
+    stuck_rank(self, 1, 0);
+    a_pause("4", 500);
+    a_pause("0", 2500);
+    return cases_done();
+}

@@ -1,0 +1,219 @@
+/* tests/support/paper.c - see paper.h. */
+#include "tests/support/paper.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t mix(uint64_t hash, uint64_t x)
+{
+    hash = (hash ^ x) * 0x9e3779b97f4a7c15u;
+    return hash ^ hash >> 29;
+}
+
+int paper_open(struct paper *d, const struct limits *l, int vocab, struct err *e)
+{
+    size_t seqs = (size_t)l->max_seqs, cells = (size_t)l->n_blocks * KV_BLOCK_TOKENS;
+    memset(d, 0, sizeof *d);
+    d->limits = *l;
+    d->vocab = vocab;
+    d->table = err_calloc(e, seqs * (size_t)limits_blocks_per_slot(l), sizeof *d->table, "table");
+    d->kv = err_calloc(e, cells, sizeof *d->kv, "cells");
+    d->history = err_calloc(e, seqs * (size_t)l->max_len, sizeof *d->history, "history");
+    d->last = err_calloc(e, seqs, sizeof *d->last, "last");
+    d->params = err_calloc(e, seqs, sizeof *d->params, "params");
+    d->order = err_calloc(e, seqs, sizeof *d->order, "order");
+    for (int i = 0; i < 2; i++)
+        d->sampled[i] = err_calloc(e, seqs, sizeof *d->sampled[i], "sampled");
+    if (e->code != ERR_NONE || plan_open(&d->plan, l, e) != 0)
+        return -1;
+    memset(d->table, 0xff, seqs * (size_t)limits_blocks_per_slot(l) * sizeof *d->table);
+    return 0;
+}
+
+void paper_close(struct paper *d)
+{
+    free(d->table);
+    free(d->kv);
+    free(d->history);
+    free(d->last);
+    free(d->params);
+    free(d->order);
+    for (int i = 0; i < 2; i++)
+        free(d->sampled[i]);
+    plan_close(&d->plan);
+    memset(d, 0, sizeof *d);
+}
+
+/* ---- what is sampled, from what was read ---- */
+
+static bool is_forbidden(const struct sampling *s, int n_output, int32_t token)
+{
+    for (int i = 0; i < s->n_eos && n_output < s->min_tokens; i++)
+        if (s->eos[i] == token)
+            return true;
+    return false;
+}
+
+/* The best n_top of a distribution that the hash draws; few different scores, so that there are equals. */
+static void best_tokens(struct sampled *out, uint64_t hash, int n_top, int vocab)
+{
+    double sum = 0;
+    for (int i = 0; i < vocab; i++)
+        sum += exp(-(double)(mix(hash, (uint64_t)i) >> 32 & 63) / 8);
+    for (int k = 0; k < n_top; k++) {
+        out->top_id[k] = -1;
+        out->top_logprob[k] = -INFINITY;
+    }
+    for (int i = 0, n = 0; i < vocab && n_top > 0; i++) {
+        float x = (float)(-(double)(mix(hash, (uint64_t)i) >> 32 & 63) / 8 - log(sum));
+        if (n == n_top && x <= out->top_logprob[n - 1])
+            continue;
+        int at = n < n_top ? n++ : n - 1;
+        for (; at > 0 && x > out->top_logprob[at - 1]; at--) {
+            out->top_id[at] = out->top_id[at - 1];
+            out->top_logprob[at] = out->top_logprob[at - 1];
+        }
+        out->top_id[at] = i;
+        out->top_logprob[at] = x;
+    }
+}
+
+/* read: made of the cells; history: [n] as the slot has it. Steps of the vocabulary's end are likelier: stop rules are met. */
+static void choose(struct sampled *out, uint64_t read, const int32_t *history, int n, const struct sampling *s,
+                   int vocab)
+{
+    uint64_t hash = mix(read, s->seed);
+    if (s->repetition_penalty != 1.0f)
+        for (int i = 0; i < n; i++)
+            hash = mix(hash, (uint64_t)history[i]);
+    if (s->presence_penalty != 0.0f || s->frequency_penalty != 0.0f)
+        for (int i = s->prompt_len; i < n; i++)
+            hash = mix(hash, (uint64_t)history[i] + 1);
+    uint64_t at = hash >> 20;
+    while (is_forbidden(s, n - s->prompt_len, (int32_t)(at % (uint64_t)vocab)))
+        at++;
+    out->token = (int32_t)(at % (uint64_t)vocab);
+    out->logprob = -(float)(hash >> 50 & 255) / 16;
+    best_tokens(out, read, s->n_top, vocab);
+}
+
+int32_t paper_next(const int32_t *token, int n, int prompt_len, const struct sampling *s, int vocab,
+                   struct sampled *out)
+{
+    struct sampling own = *s;
+    struct sampled sampled = {0};
+    uint64_t cell = 0, read = 0;
+    own.prompt_len = prompt_len;
+    for (int i = 0; i < n; i++) {
+        cell = mix(cell, (uint64_t)token[i]);
+        read = mix(read, cell);
+    }
+    choose(&sampled, read, token, n, &own, vocab);
+    if (out != NULL)
+        *out = sampled;
+    return sampled.token;
+}
+
+/* ---- plans ---- */
+
+static uint64_t *cell_of(struct paper *d, int slot, int pos)
+{
+    int block = d->table[slot * limits_blocks_per_slot(&d->limits) + pos / KV_BLOCK_TOKENS];
+    return block < 0 ? NULL : &d->kv[block * KV_BLOCK_TOKENS + pos % KV_BLOCK_TOKENS];
+}
+
+static const char *write_tokens(struct paper *d, const struct plan_seq *s, const int32_t *token)
+{
+    for (int j = 0; j < s->n_tokens; j++) {
+        int pos = s->pos + j;
+        int32_t id = token[j] >= 0 ? token[j] : d->last[s->slot];
+        uint64_t *cell = cell_of(d, s->slot, pos), *before = pos > 0 ? cell_of(d, s->slot, pos - 1) : NULL;
+        if (cell == NULL || (pos > 0 && before == NULL))
+            return "a position without a block";
+        *cell = mix(before != NULL ? *before : 0, (uint64_t)id);
+        d->history[s->slot * d->limits.max_len + pos] = id;
+    }
+    return NULL;
+}
+
+static const char *sample(struct paper *d, const struct plan_seq *s, struct sampled *out)
+{
+    uint64_t read = 0;
+    int n = s->pos + s->n_tokens;
+    for (int pos = 0; pos < n; pos++) {
+        const uint64_t *cell = cell_of(d, s->slot, pos);
+        if (cell == NULL)
+            return "a position without a block";
+        read = mix(read, *cell);
+    }
+    *out = (struct sampled){.slot = s->slot};
+    choose(out, read, d->history + s->slot * d->limits.max_len, n, &d->params[s->slot], d->vocab);
+    d->last[s->slot] = out->token;
+    return NULL;
+}
+
+static void update(struct paper *d, const struct plan *p)
+{
+    for (int i = 0; i < p->n_blocks; i++)
+        d->table[p->block[i].slot * limits_blocks_per_slot(&d->limits) + p->block[i].index] = p->block[i].block;
+    for (int i = 0; i < p->n_starts; i++) {
+        int slot = p->start[i].slot;
+        d->params[slot] = p->start[i].sampling;
+        d->last[slot] = -5; /* nothing of the sequence before */
+        for (int k = 0; k < d->limits.max_len; k++)
+            d->history[slot * d->limits.max_len + k] = -7;
+    }
+}
+
+static void shuffle(struct paper *d, int n)
+{
+    for (int i = 0; i < n; i++)
+        d->order[i] = i;
+    for (int i = n - 1; i > 0; i--) {
+        d->seed = mix(d->seed + 1, (uint64_t)i);
+        int k = (int)(d->seed >> 33) % (i + 1), swap = d->order[i];
+        d->order[i] = d->order[k];
+        d->order[k] = swap;
+    }
+}
+
+static const char *run_sequences(struct paper *d, const struct plan *p, struct sampled *sampled, int *n_sampled)
+{
+    const char *wrong = NULL;
+    shuffle(d, p->n_seqs);
+    *n_sampled = 0;
+    for (int i = 0; i < p->n_seqs; i++)
+        *n_sampled += p->seq[i].sample;
+    for (int k = 0; k < p->n_seqs && wrong == NULL; k++) {
+        const struct plan_seq *s = &p->seq[d->order[k]];
+        int first = 0, place = 0;
+        for (int i = 0; i < d->order[k]; i++) {
+            first += p->seq[i].n_tokens;
+            place += p->seq[i].sample;
+            if (p->seq[i].slot == s->slot)
+                return "a slot is twice in the plan";
+        }
+        wrong = write_tokens(d, s, p->token + first);
+        if (wrong == NULL && s->sample != 0)
+            wrong = sample(d, s, &sampled[place]);
+    }
+    return wrong;
+}
+
+const char *paper_execute(struct paper *d, struct plan *p, struct step_result *result)
+{
+    static struct err e;
+    struct sampled *sampled = d->sampled[p->step % 2];
+    int n_sampled = 0;
+    size_t bytes = plan_pack(p);
+    e = (struct err){0};
+    memcpy(d->plan.message, p->message, bytes);
+    if (plan_unpack(&d->plan, bytes, d->vocab, &e) != 0)
+        return e.text;
+    update(d, &d->plan);
+    const char *wrong = run_sequences(d, &d->plan, sampled, &n_sampled);
+    d->n_fed += d->plan.n_tokens;
+    *result = (struct step_result){.step = p->step, .n_sampled = n_sampled, .sampled = sampled, .n_rows = n_sampled};
+    return wrong;
+}

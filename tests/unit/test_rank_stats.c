@@ -1,0 +1,73 @@
+/* tests/unit/test_rank_stats.c - rank/rank_stats.c: means, who is slowest, and that nothing is made up. */
+#include "tests/unit/unit.h"
+
+#include "rank/rank_stats.h"
+
+#include <math.h>
+
+static void means(void **unused)
+{
+    (void)unused;
+    const struct rank_stats s = {.n_steps = 9,
+                                 .n_timed = 4,
+                                 .step_seconds = 2,
+                                 .n_parted = 2,
+                                 .parted_seconds = 1.5,
+                                 .all_reduce_seconds = 0.5,
+                                 .all_gather_seconds = 0.25};
+    assert_true(rank_stats_step(&s) == 0.5);
+    assert_true(rank_stats_all_reduce(&s) == 0.25);
+    assert_true(rank_stats_compute(&s) == 0.375);
+    const struct rank_stats unknown = {.n_steps = 9, .n_timed = 1, .step_seconds = 2};
+    assert_true(rank_stats_step(&unknown) == 2);
+    assert_true(isnan(rank_stats_all_reduce(&unknown)) && isnan(rank_stats_compute(&unknown)));
+    assert_true(isnan(rank_stats_step(&(struct rank_stats){.n_steps = 9})));
+}
+
+static void the_slowest(void **unused)
+{
+    (void)unused;
+    /* The one that waits least is not it: rank 2 waits as long as rank 0, but its steps were longer. */
+    struct rank_stats s[3] = {
+        {.n_parted = 10, .parted_seconds = 20, .all_reduce_seconds = 5},
+        {.n_parted = 10, .parted_seconds = 20, .all_reduce_seconds = 9, .all_gather_seconds = 1},
+        {.n_parted = 20, .parted_seconds = 42, .all_reduce_seconds = 5},
+    };
+    assert_int_equal(rank_stats_slowest(s, 3), 2);
+    assert_int_equal(rank_stats_slowest(s, 2), 0);
+    assert_int_equal(rank_stats_slowest(s, 1), -1);
+    s[1].n_parted = 0;
+    assert_int_equal(rank_stats_slowest(s, 3), -1);
+}
+
+static void differences(void **unused)
+{
+    (void)unused;
+    const struct rank_stats before = {.host = "h", .pid = 3, .n_steps = 1, .n_timed = 1, .step_seconds = 1};
+    const struct rank_stats now = {.host = "h",
+                                   .pid = 3,
+                                   .n_steps = 5,
+                                   .n_timed = 3,
+                                   .step_seconds = 2.5,
+                                   .n_parted = 1,
+                                   .parted_seconds = 1,
+                                   .all_reduce_seconds = 0.5,
+                                   .all_gather_seconds = 0.25};
+    struct rank_stats d = rank_stats_since(&now, &before);
+    assert_string_equal(d.host, "h");
+    assert_int_equal(d.n_steps, 4);
+    assert_int_equal(d.n_timed, 2);
+    assert_int_equal(d.n_parted, 1);
+    assert_true(d.step_seconds == 1.5 && d.parted_seconds == 1 && d.all_reduce_seconds == 0.5 &&
+                d.all_gather_seconds == 0.25);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(means),
+        cmocka_unit_test(the_slowest),
+        cmocka_unit_test(differences),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,113 @@
+/* tests/unit/test_watch.c - rank/watch.c: when a rank is late, and whom it blames. */
+#include "tests/unit/unit.h"
+
+#include "rank/watch.h"
+
+#define TIMEOUT 10.0
+
+/* Ranks 2, 0 and 5 of a larger job on one host, all well: 2 and 5 wait in a collective for 0, not for long. */
+static void fill(struct watch_view v[3])
+{
+    v[0] = (struct watch_view){2, WATCH_COLLECTIVE, 57, 0, 0};
+    v[1] = (struct watch_view){0, WATCH_STEP, 57, 0, 0};
+    v[2] = (struct watch_view){5, WATCH_COLLECTIVE, 57, 0, 0};
+}
+
+static void nothing_is_wrong(void **unused)
+{
+    (void)unused;
+    struct watch_view v[3];
+    fill(v);
+    for (int self = 0; self < 3; self++) {
+        assert_int_equal(watch_judge(v, 3, self, TIMEOUT), -1);
+        v[self].stalled = 9.9;
+        assert_int_equal(watch_judge(v, 3, self, TIMEOUT), -1);
+        v[self].stalled = 1000;
+        v[self].phase = WATCH_OFF;
+        assert_int_equal(watch_judge(v, 3, self, TIMEOUT), -1);
+    }
+    fill(v);
+    v[2].silent = v[2].stalled = 100; /* stopped, but nobody waits for it yet */
+    assert_int_equal(watch_judge(v, 3, 0, TIMEOUT), -1);
+}
+
+static void a_silent_one_is_to_blame(void **unused)
+{
+    (void)unused;
+    struct watch_view v[3];
+    fill(v);
+    v[0].stalled = v[1].stalled = v[2].stalled = 10;
+    v[2].silent = 9;
+    assert_int_equal(watch_judge(v, 3, 0, TIMEOUT), 2);
+    assert_int_equal(watch_judge(v, 3, 1, TIMEOUT), 2);
+    v[1].silent = 9.5;
+    assert_int_equal(watch_judge(v, 3, 0, TIMEOUT), 1);
+    v[1].silent = v[2].silent = 1; /* a moment on a busy machine */
+    assert_int_equal(watch_judge(v, 3, 0, TIMEOUT), 1);
+}
+
+static void one_that_works_on_is_to_blame(void **unused)
+{
+    (void)unused;
+    struct watch_view v[3];
+    fill(v);
+    v[0].stalled = v[1].stalled = v[2].stalled = 10;
+    for (int self = 0; self < 3; self++)
+        assert_int_equal(watch_judge(v, 3, self, TIMEOUT), 1);
+    v[1].phase = WATCH_DEVICE; /* all wait: it is on another host, or a device's own doing */
+    for (int self = 0; self < 3; self++)
+        assert_int_equal(watch_judge(v, 3, self, TIMEOUT), self);
+}
+
+/* Rank 0 may wait for work as long as it lives. */
+static void waiting_for_a_plan(void **unused)
+{
+    (void)unused;
+    struct watch_view v[3];
+    fill(v);
+    for (int i = 0; i < 3; i++)
+        v[i] = (struct watch_view){v[i].rank, WATCH_PLAN, 58, 1e6, 0};
+    v[1].phase = WATCH_COORDINATOR;
+    for (int self = 0; self < 3; self++)
+        assert_int_equal(watch_judge(v, 3, self, TIMEOUT), -1);
+    v[1].silent = 10;
+    assert_int_equal(watch_judge(v, 3, 0, TIMEOUT), 1);
+    assert_int_equal(watch_judge(v, 3, 2, TIMEOUT), 1);
+    v[1].silent = 0;
+    v[1].phase = WATCH_PLAN; /* it shares the plan, and somebody does not take it */
+    v[2].silent = 10;
+    assert_int_equal(watch_judge(v, 3, 0, TIMEOUT), -1); /* rank 0 says so */
+    assert_int_equal(watch_judge(v, 3, 1, TIMEOUT), 2);
+    struct watch_view elsewhere[2] = {{3, WATCH_PLAN, 58, 1e6, 0}, {4, WATCH_PLAN, 58, 1e6, 1e6}};
+    assert_int_equal(watch_judge(elsewhere, 2, 0, TIMEOUT), -1); /* rank 0 is on a host that this one does not see */
+}
+
+static void words(void **unused)
+{
+    (void)unused;
+    char text[300];
+    struct watch_view v = {1, WATCH_STEP, 57, 10, 9.8};
+    watch_say(text, sizeof text, &v, false, TIMEOUT);
+    assert_string_equal(text,
+                        "step 57 has made no progress for 10 s (--step-timeout): no sign of life for 10 s, it was "
+                        "computing");
+    v.silent = 0;
+    watch_say(text, sizeof text, &v, true, 0.5);
+    assert_string_equal(text, "step 57 has made no progress for 0.5 s (--step-timeout): still computing");
+    v.phase = WATCH_DEVICE;
+    watch_say(text, sizeof text, &v, true, TIMEOUT);
+    assert_string_equal(text, "step 57 has made no progress for 10 s (--step-timeout): waiting for the device, and no "
+                              "rank of this host is seen to be at fault");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_is_wrong),
+        cmocka_unit_test(a_silent_one_is_to_blame),
+        cmocka_unit_test(one_that_works_on_is_to_blame),
+        cmocka_unit_test(waiting_for_a_plan),
+        cmocka_unit_test(words),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
