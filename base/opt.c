@@ -150,6 +150,9 @@ static const struct opt table[] = {
     TEXT("rendezvous", "FILE", rendezvous, SERVE,
          "once ready, write endpoint, public key, model and process id here as JSON; removed at the end"),
     TEXT("served-model-name", "NAME", served_name, SERVE, "the model's name to clients (default: the folder's)"),
+    TEXT("chat-template", "NAME", chat_template, SERVE,
+         "how chats are written for the model, instead of what its own template is recognised as; docs/protocol.md has the "
+         "names"),
     {"max-message-bytes", "BYTES", OPT_BYTES, AT(max_message_bytes), SERVE, 1 << 10, 1 << 30, 16 << 20, NULL,
      "largest message; a connection that sends more is cut off (default 16M)", NULL},
     {"max-client-backlog", "BYTES", OPT_BYTES, AT(max_client_backlog), SERVE, 1 << 10, 1 << 30, 4 << 20, NULL,

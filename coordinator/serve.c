@@ -60,7 +60,7 @@ int serve_open(struct serve *v, const struct options *o, const struct model_conf
                                  .end_seconds = end_seconds(o)};
     if (check_options(o, e) != 0 || generation_ids(&ids, &setup.bos, o->model, m->vocab, e) != 0 ||
         tokenizer_open(&v->tokenizer, o->model, e) != 0 ||
-        chat_template_open(&v->chat, o->model, why, sizeof why, e) != 0)
+        chat_template_open(&v->chat, o->model, o->chat_template, why, sizeof why, e) != 0)
         return -1;
     if (v->chat == NULL)
         log_info("no chats: %s", why);
