@@ -1,5 +1,9 @@
 /* coordinator/group.h - one prompt and what was asked for it: `n` choices, the n best of `best_of`, or beam search. A group
- * is a handful of requests of the scheduler; with n = 1 it is one. This is what a server queues. Rank 0 only. */
+ * is a handful of requests of the scheduler; with n = 1 it is one. This is what a server queues. Rank 0 only.
+ *
+ * The sequences of a group share its prompt's blocks: the others start when the first one has its first token, and find
+ * them in the prefix cache (in a part of it of their own when prefix_caching is off). A beam that goes on in two ways is two
+ * sequences from then on, one of which is new, finds the full blocks of the common beginning, and feeds the rest again. */
 #ifndef COORDINATOR_GROUP_H
 #define COORDINATOR_GROUP_H
 
@@ -12,7 +16,7 @@ struct search {
     int n;         /* choices wanted */
     int best_of;   /* sequences sampled: the n of them with the best mean log-probability a token are the choices; 0: n.
                       Sequence i samples with seed + i */
-    int num_beams; /* 1: no beam search */
+    int num_beams; /* 1: no beam search; else at least n */
     struct beam_rules beam;
 };
 
@@ -26,37 +30,51 @@ struct group {
     struct token_list prompt; /* owned */
     int priority;
     double deadline;
-    enum finish_reason finish; /* of the whole: FINISH_NONE while anything is under way; FINISH_STOP when all is done */
+    enum finish_reason
+        finish; /* FINISH_NONE while anything is under way; FINISH_STOP when all is done; or why it was ended */
     /* [search.n] once finished, best first where they are ranked, else in order of their seeds; a choice's own finish is in
      * it. Before that, without best_of and beams, choice[i] is sequence i as far as it has come. */
     struct request **choice;
+    float *score;                    /* [search.n] of beam search's choices, as beam.h says; else NULL */
+    struct request_times times;      /* of the first sequence; finished: of the whole */
+    int n_cached;                    /* prompt tokens that the first sequence had from the prefix cache */
+    struct sampled *prompt_logprobs; /* [prompt.n - 1] if they are wanted; owned */
 
     /* The group's own. */
-    struct scheduler *scheduler;
-    struct request *member;                     /* [n_members] */
-    int n_members, n_added, n_finished, n_held; /* n_held: members that the scheduler still refers to */
-    struct request_rules *member_rules;         /* [n_members] rules with the member's seed */
-    struct beam_search *beam;                   /* NULL: none */
+    struct scheduler *scheduler;   /* NULL: not submitted */
+    struct request *member;        /* [n_members] sequences, with beams also free ones (rules NULL) */
+    int n_members, n_finished;     /* n_finished: sequences that have ended; not counted with beams */
+    int n_held;                    /* members that the scheduler refers to */
+    int n_awaited;                 /* beams whose result of this round has not come */
+    bool started;                  /* all members that are to run have been queued */
+    bool silent;                   /* group_cancel ended it */
+    int n_calls;                   /* of ours that are under way: on_release waits for their end */
+    struct request_rules *variant; /* [n_members] rules with the member's seed; one for all beams */
+    struct request *result;        /* [n] choices of a beam search */
+    struct beam_search beam;
+    int beam_member[BEAM_MAX];   /* which member runs beam i */
+    struct sampled *beam_result; /* [num_beams] of this round */
 };
 
 struct group_events {
     /* Choice i has one more token or has ended. Not called with best_of > n or beams, whose choices are known at the end. */
     void (*on_choice)(void *context, struct group *g, int i);
-    /* All choices are there, or the group was cancelled or timed out (with what there was). */
+    /* All choices are there, or the group has timed out, with what there was. Not called for what group_cancel ends. */
     void (*on_finish)(void *context, struct group *g);
-    /* group_close is allowed from now on. */
+    /* The scheduler has let go of a finished group: group_close is allowed from now on. */
     void (*on_release)(void *context, struct group *g);
     void *context;
 };
 
-/* The prompt moves into the group. search_check has passed. */
+/* The prompt moves into the group, in success and failure. search_check has passed. group_close in any case. */
 int group_open(struct group *g, const struct search *how, const struct request_rules *rules, struct token_list *prompt,
                struct err *e);
 
-/* Queue it; g->priority and g->deadline are set. Returns 0, SCHEDULER_FULL, or -1 and *e. */
+/* Queue it; owner, priority and deadline are set. Prompt and max_tokens fit scheduler_max_len. Returns 0, SCHEDULER_FULL,
+ * or -1 and *e; only after 0 there are events. */
 int group_submit(struct group *g, struct scheduler *s, double now, struct err *e);
 
-/* End it with what there is, without a call of on_finish. */
+/* End it with what there is. on_release follows, maybe within this call, if it was submitted and had not finished. */
 void group_cancel(struct group *g, enum finish_reason why, double now);
 
 void group_close(struct group *g);

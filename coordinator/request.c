@@ -47,6 +47,7 @@ int request_append(struct request *r, const struct sampled *s, struct err *e)
     if (r->rules->want_logprobs)
         r->logprobs[out->n] = *s;
     out->n++;
+    r->logprob_sum += s->logprob;
     return 0;
 }
 

@@ -55,6 +55,7 @@ struct request {
     struct sampled *logprobs;        /* [output.n] if rules->want_logprobs */
     struct sampled *prompt_logprobs; /* [prompt.n - 1] if rules->want_prompt_logprobs: of prompt tokens 1, 2, .. */
     int n_scored;                    /* of these, how many are there; all before the first token of the output is */
+    double logprob_sum;              /* of the output's tokens */
     struct text_buffer text;
     size_t released; /* bytes of text that are final */
     struct detokenizer *detokenizer;

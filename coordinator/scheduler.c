@@ -211,6 +211,7 @@ static int reserve_place(struct scheduler *s, struct err *e)
 
 static int enqueue(struct scheduler *s, struct request *r, double now, struct err *e)
 {
+    s->now = now;
     r->slot = -1;
     if (reserve_place(s, e) != 0)
         return -1;
@@ -248,11 +249,17 @@ static void leave(struct scheduler *s, struct request *r)
     r->state = REQUEST_IDLE;
 }
 
-static void end(struct scheduler *s, struct request *r, double now)
+void scheduler_note_finish(struct scheduler *s, enum finish_reason why)
+{
+    s->stats.n_finished[why]++;
+}
+
+static void end(struct scheduler *s, struct request *r)
 {
     leave(s, r);
-    r->times.finished = now;
-    s->stats.n_finished[r->finish]++;
+    r->times.finished = s->now;
+    if (!r->steered)
+        scheduler_note_finish(s, r->finish);
 }
 
 static void release_if_done(struct scheduler *s, struct request *r)
@@ -275,8 +282,9 @@ void scheduler_cancel(struct scheduler *s, struct request *r, enum finish_reason
 {
     if (r->finish != FINISH_NONE)
         return;
+    s->now = now;
     r->finish = why;
-    end(s, r, now);
+    end(s, r);
     if (r != s->in_event) /* else tell_progress does */
         release_if_done(s, r);
 }
@@ -304,7 +312,7 @@ static void expire(struct scheduler *s, double now)
             return;
         s->next_deadline = now; /* there may be more */
         r->finish = FINISH_TIMEOUT;
-        end(s, r, now);
+        end(s, r);
         tell_progress(s, r);
     }
 }
@@ -398,10 +406,9 @@ static void add_tokens(struct scheduler *s, struct request *r, int n, struct pla
     share_blocks(s, r);
 }
 
-/* The last running sequence makes room. A steered one that has nothing to feed comes back when its owner goes on. */
-static struct request *preempt_last(struct scheduler *s)
+/* A running sequence makes room. A steered one that has nothing to feed comes back when its owner goes on. */
+static void preempt(struct scheduler *s, struct request *r)
 {
-    struct request *r = s->running[s->n_running - 1];
     bool parked = r->steered && n_feedable(r) == 0;
     remove_running(s, r);
     r->n_preempted++;
@@ -412,7 +419,20 @@ static struct request *preempt_last(struct scheduler *s)
     } else {
         wait_in_line(s, r);
     }
-    return r;
+}
+
+/* Steered sequences keep slots and blocks while they wait for their owner, who may wait for one in line: the last of those
+ * that do not go before r makes room for it. False: there is none. */
+static bool park_for(struct scheduler *s, const struct request *r)
+{
+    for (int i = s->n_running - 1; i >= 0 && !goes_before(s->running[i], r); i--) {
+        struct request *idle = s->running[i];
+        if (idle->steered && n_feedable(idle) == 0 && idle->n_in_flight == 0) {
+            preempt(s, idle);
+            return true;
+        }
+    }
+    return false;
 }
 
 /* Blocks for the next n tokens of r, at the cost of those behind it. False: r itself was the last and had to go. *n_decodes
@@ -427,7 +447,8 @@ static bool grow(struct scheduler *s, struct request *r, int n, int *n_decodes, 
         }
         struct request *last = s->running[s->n_running - 1];
         *n_decodes -= n_feedable(last) == 1;
-        if (preempt_last(s) == r)
+        preempt(s, last);
+        if (last == r)
             return false;
     }
     return true;
@@ -469,11 +490,11 @@ static bool reserve(struct scheduler *s, struct request *r)
     return false;
 }
 
-static void note_start(struct scheduler *s, struct request *r, double now)
+static void note_start(struct scheduler *s, struct request *r)
 {
     if (r->n_preempted > 0)
         return;
-    r->times.scheduled = now;
+    r->times.scheduled = s->now;
     r->n_cached = r->n_fed;
     if (s->setup.prefix_caching && r->output.n == 0) { /* not a beam that goes on */
         s->stats.prefix_queries += (uint64_t)n_known(r);
@@ -481,7 +502,7 @@ static void note_start(struct scheduler *s, struct request *r, double now)
     }
 }
 
-static void start(struct scheduler *s, struct request *r, struct plan *p, double now)
+static void start(struct scheduler *s, struct request *r, struct plan *p)
 {
     leave_line(s, r);
     r->slot = s->free_slot[--s->n_free_slots];
@@ -494,18 +515,23 @@ static void start(struct scheduler *s, struct request *r, struct plan *p, double
     while (r->n_blocks < blocks_for(n_known(r)))
         add_block(r, blocks_take(&s->blocks), p);
     insert_running(s, r);
-    note_start(s, r, now);
+    note_start(s, r);
 }
 
 /* The next ones in line, as long as they fit. One whose last token has not been seen yet cannot be fed. */
-static void plan_waiting(struct scheduler *s, struct plan *p, double now)
+static void plan_waiting(struct scheduler *s, struct plan *p)
 {
-    while (s->n_waiting > 0 && s->n_free_slots > 0) {
+    while (s->n_waiting > 0) {
         struct request *r = s->waiting[0];
         int room = s->setup.limits.max_batch_tokens - p->n_tokens;
-        if (room <= 0 || r->n_in_flight > 0 || !reserve(s, r))
+        if (room <= 0 || r->n_in_flight > 0)
             return;
-        start(s, r, p, now);
+        if (s->n_free_slots == 0 || !reserve(s, r)) {
+            if (!park_for(s, r))
+                return;
+            continue;
+        }
+        start(s, r, p);
         int n = n_feedable(r);
         add_tokens(s, r, n < room ? n : room, p);
     }
@@ -517,10 +543,11 @@ void scheduler_plan(struct scheduler *s, struct plan *p, double now)
     uint64_t n_preemptions = s->stats.n_preemptions;
     *f = (struct flight){p->step, 0, f->request};
     s->n_plans++;
+    s->now = now;
     expire(s, now);
     plan_running(s, p);
     if (s->stats.n_preemptions == n_preemptions)
-        plan_waiting(s, p, now);
+        plan_waiting(s, p);
 }
 
 bool scheduler_ready(const struct scheduler *s)
@@ -533,10 +560,10 @@ bool scheduler_ready(const struct scheduler *s)
 
 /* ---- results ---- */
 
-static int take(struct scheduler *s, struct request *r, const struct sampled *sampled, double now, struct err *e)
+static int take(struct scheduler *s, struct request *r, const struct sampled *sampled, struct err *e)
 {
     if (r->output.n == 0) {
-        r->times.first_token = now;
+        r->times.first_token = s->now;
         s->stats.n_prompt_tokens += r->prompt.n;
     }
     s->stats.n_output_tokens++;
@@ -550,7 +577,7 @@ static int take(struct scheduler *s, struct request *r, const struct sampled *sa
     if (r->state == REQUEST_RUNNING)
         share_blocks(s, r);
     if (r->finish != FINISH_NONE)
-        end(s, r, now);
+        end(s, r);
     tell_progress(s, r);
     return 0;
 }
@@ -561,12 +588,13 @@ int scheduler_accept(struct scheduler *s, const struct step_result *result, doub
     if (f->step != result->step || f->n != result->n_sampled)
         return ERR(e, ERR_INTERNAL, "results of step %llu: %d tokens, expected %d of step %llu",
                    (unsigned long long)result->step, result->n_sampled, f->n, (unsigned long long)f->step);
+    s->now = now;
     for (int i = 0; i < f->n; i++) {
         struct request *r = f->request[i];
         r->n_in_flight--;
         if (r->finish != FINISH_NONE)
             release_if_done(s, r); /* it ended in an earlier step: this token was sampled for nothing */
-        else if (take(s, r, &result->sampled[i], now, e) != 0)
+        else if (take(s, r, &result->sampled[i], e) != 0)
             return -1;
     }
     return 0;

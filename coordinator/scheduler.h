@@ -61,6 +61,7 @@ struct scheduler {
         struct request **request; /* [n], capacity max_seqs */
     } flight[SCHEDULER_FLIGHTS];
     uint64_t n_plans, n_arrived;
+    double now;                     /* the time last told */
     double next_deadline;           /* no request has an earlier one */
     struct request *blocked;        /* the next one did not fit; it is looked at again when */
     int blocked_until;              /* so many blocks are free */
@@ -104,6 +105,9 @@ int scheduler_fork(struct scheduler *s, struct request *child, const struct requ
 
 /* A family for requests that find each other's blocks whether prefix_caching is on or not: 0 if it is on. */
 uint64_t scheduler_family(struct scheduler *s);
+
+/* Count a request that the caller made of steered ones, which are not counted themselves. */
+void scheduler_note_finish(struct scheduler *s, enum finish_reason why);
 
 /* A picture of now. */
 struct scheduler_stats scheduler_stats(const struct scheduler *s);

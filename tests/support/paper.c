@@ -55,18 +55,30 @@ static bool is_forbidden(const struct sampling *s, int n_output, int32_t token)
     return false;
 }
 
-/* The best n_top of a distribution that the hash draws; few different scores, so that there are equals. */
-static void best_tokens(struct sampled *out, uint64_t hash, int n_top, int vocab)
+/* Few different scores, so that there are equals. */
+static double score_of(uint64_t read, int token)
+{
+    return -(double)(mix(read, (uint64_t)token) >> 32 & 63) / 8;
+}
+
+static double log_sum(uint64_t read, int vocab)
 {
     double sum = 0;
     for (int i = 0; i < vocab; i++)
-        sum += exp(-(double)(mix(hash, (uint64_t)i) >> 32 & 63) / 8);
+        sum += exp(score_of(read, i));
+    return log(sum);
+}
+
+/* The best n_top, the lower id first among equals. */
+static void best_tokens(struct sampled *out, uint64_t read, int n_top, int vocab)
+{
+    double norm = n_top > 0 ? log_sum(read, vocab) : 0;
     for (int k = 0; k < n_top; k++) {
         out->top_id[k] = -1;
         out->top_logprob[k] = -INFINITY;
     }
     for (int i = 0, n = 0; i < vocab && n_top > 0; i++) {
-        float x = (float)(-(double)(mix(hash, (uint64_t)i) >> 32 & 63) / 8 - log(sum));
+        float x = (float)(score_of(read, i) - norm);
         if (n == n_top && x <= out->top_logprob[n - 1])
             continue;
         int at = n < n_top ? n++ : n - 1;
@@ -98,21 +110,34 @@ static void choose(struct sampled *out, uint64_t read, const int32_t *history, i
     best_tokens(out, read, s->n_top, vocab);
 }
 
+static uint64_t read_of(const int32_t *token, int n)
+{
+    uint64_t cell = 0, read = 0;
+    for (int i = 0; i < n; i++) {
+        cell = mix(cell, (uint64_t)token[i]);
+        read = mix(read, cell);
+    }
+    return read;
+}
+
 int32_t paper_next(const int32_t *token, int n, int prompt_len, const struct sampling *s, int vocab,
                    struct sampled *out)
 {
     struct sampling own = *s;
     struct sampled sampled = {0};
-    uint64_t cell = 0, read = 0;
     own.prompt_len = prompt_len;
-    for (int i = 0; i < n; i++) {
-        cell = mix(cell, (uint64_t)token[i]);
-        read = mix(read, cell);
-    }
-    choose(&sampled, read, token, n, &own, vocab);
+    choose(&sampled, read_of(token, n), token, n, &own, vocab);
     if (out != NULL)
         *out = sampled;
     return sampled.token;
+}
+
+void paper_logprobs(const int32_t *token, int n, int vocab, float *logprob)
+{
+    uint64_t read = read_of(token, n);
+    double norm = log_sum(read, vocab);
+    for (int i = 0; i < vocab; i++)
+        logprob[i] = (float)(score_of(read, i) - norm);
 }
 
 /* ---- plans ---- */

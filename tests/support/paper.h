@@ -37,4 +37,7 @@ const char *paper_execute(struct paper *d, struct plan *p, struct step_result *r
 int32_t paper_next(const int32_t *token, int n, int prompt_len, const struct sampling *s, int vocab,
                    struct sampled *out);
 
+/* Those of all tokens, before any rule. */
+void paper_logprobs(const int32_t *token, int n, int vocab, float *logprob);
+
 #endif
