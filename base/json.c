@@ -176,6 +176,11 @@ static const json_t *member(const json_t *object, const char *key)
     return value == NULL || json_is_null(value) ? NULL : value;
 }
 
+json_t *json_logprob(double x)
+{
+    return json_real(isfinite(x) ? x : -9999.0);
+}
+
 bool json_to_int(const json_t *value, int64_t *n)
 {
     double x = json_real_value(value);

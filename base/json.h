@@ -49,6 +49,9 @@ bool json_get_bool(const json_t *object, const char *key, bool missing, const ch
 const char *json_get_string(const json_t *object, const char *key, const char *missing, const char *what,
                             struct err *e);
 
+/* A log-probability as a value: JSON has no infinities, so that of a forbidden token is -9999, as vLLM writes it. */
+json_t *json_logprob(double x);
+
 /* Whether the value is a JSON integer, or a real without fraction, and which. */
 bool json_to_int(const json_t *value, int64_t *n);
 

@@ -6,7 +6,6 @@
 #include "coordinator/generation.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,12 +73,6 @@ static void write_out(struct generate *g, const char *text, size_t bytes)
 {
     if (g->output_error.code == ERR_NONE && (fwrite(text, 1, bytes, g->out) != bytes || fflush(g->out) != 0))
         ERR(&g->output_error, ERR_IO, "%s: cannot write: %s", output_name(g), strerror(errno));
-}
-
-/* JSON has no infinities: a forbidden token's log-probability is written as -9999, as vLLM does. */
-static json_t *json_logprob(float x)
-{
-    return json_real(isfinite(x) ? (double)x : -9999.0);
 }
 
 static json_t *json_ids(const struct token_list *ids)
