@@ -62,6 +62,9 @@ struct fields { /* borrowed from the message; null members count as absent */
  * field that is given twice. */
 int fields_collect(struct fields *f, const json_t *object, enum protocol_op op, struct protocol_error *error);
 
+/* The field with this canonical name, which must exist. */
+enum field_id fields_find(const char *name);
+
 /* The name for messages: "parameters.top_k", or the canonical one when it was not given. item >= 0: "prompt[3]". */
 const char *fields_name(const struct fields *f, enum field_id id, long item, char name[64]);
 

@@ -110,8 +110,10 @@ if wants fuzz; then
     done | xargs -P 2 -I{} sh -c '
         build=$1 seconds=$2 name=$3
         seeds=tests/fuzz/corpus/${name#fuzz_}
+        words=tests/fuzz/${name#fuzz_}.dict
+        [ -e "$words" ] && words=-dict=$words || words=-verbosity=1
         if "$build/fuzz/$name" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=16384 \
-            -print_final_stats=1 -artifact_prefix="$build/fuzz/$name-" \
+            -print_final_stats=1 "$words" -artifact_prefix="$build/fuzz/$name-" \
             "$build/fuzz/corpus-$name" "$seeds" >"$build/fuzz/$name.log" 2>&1
         then echo "ok 1 - $name: $(sed -n "s/stat::number_of_executed_units: *//p" "$build/fuzz/$name.log") inputs in $seconds s"
         else echo "not ok 1 - $name: see $build/fuzz/$name.log"; tail -30 "$build/fuzz/$name.log"; fi

@@ -458,7 +458,12 @@ static void relates_candidates(void **state)
     assert_true(g->search.num_beams == 4 && g->search.n == 2 && g->search.best_of == 0);
     assert_int_equal(g->search.beam.early_stopping, EARLY_STOPPING_TRUE);
     close_trial(&t);
-    bad("{\"prompt\": \"p\", \"num_beams\": 2, \"n\": 3}", 400, "n", "found 3, expected at most \"num_beams\" (2)");
+    bad("{\"prompt\": \"p\", \"num_beams\": 2, \"n\": 3}", 400, "n",
+        "3 choices of 2 beams, expected no more than beams");
+    bad("{\"prompt\": \"p\", \"num_beams\": 2, \"parameters\": {\"repeat_penalty\": 2}}", 400,
+        "parameters.repeat_penalty", "not supported with beam search");
+    bad("{\"prompt\": \"p\", \"num_beams\": 2, \"stop_sequences\": [\"x\"]}", 400, "stop_sequences",
+        "not supported with beam search");
     bad("{\"prompt\": \"p\", \"num_beams\": 2, \"temperature\": 1}", 400, "temperature",
         "beams are not sampled: only temperature 0 is implemented with them");
     bad("{\"prompt\": \"p\", \"num_beams\": 2, \"do_sample\": true}", 400, "do_sample",
