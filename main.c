@@ -123,7 +123,7 @@ static int open_serve(struct serve *v, const struct options *o, struct model_con
 static struct instance_setup make_serve_setup(const struct options *o, const struct model_config *m)
 {
     struct options mine = *o;
-    mine.max_batch = o->serve_max_batch > 0           ? o->serve_max_batch
+    mine.max_batch = o->serve_max_batch > 0              ? o->serve_max_batch
                      : o->max_batch_tokens < SERVE_BATCH ? o->max_batch_tokens
                                                          : SERVE_BATCH;
     mine.prompt_logprobs = 0; /* any request may want them */
