@@ -17,10 +17,10 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Tokens of prompts that one step may score: a row of logits each, beside those that are sampled from. */
+#define SCORE_ROWS   256
 #define SERVE_BATCH  256  /* sequences that a server runs at once unless told otherwise */
 #define SERVE_LENGTH 2048 /* and their length when the model has no bound */
-/* Tokens of prompts that one step may score: a row of logits each, beside those that are sampled from. */
-#define SCORE_ROWS 256
 
 /* Rank 0: from options to what every rank must know. */
 static struct instance_setup make_setup(const struct options *o, const struct model_config *m, int longest, int n_seqs)
@@ -123,7 +123,7 @@ static int open_serve(struct serve *v, const struct options *o, struct model_con
 static struct instance_setup make_serve_setup(const struct options *o, const struct model_config *m)
 {
     struct options mine = *o;
-    mine.max_batch = o->serve_max_batch > 0           ? o->serve_max_batch
+    mine.max_batch = o->serve_max_batch > 0              ? o->serve_max_batch
                      : o->max_batch_tokens < SERVE_BATCH ? o->max_batch_tokens
                                                          : SERVE_BATCH;
     mine.prompt_logprobs = 0; /* any request may want them */

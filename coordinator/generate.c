@@ -107,7 +107,7 @@ static json_t *json_prompt_logprobs(const struct request *r)
     json_t *list = json_array();
     if (r->n_scored + 1 == (int)r->prompt.n)
         (void)json_array_append_new(list, json_null());
-    for (int i = 1; i <= r->n_scored; i++)
+    for (int i = 0; i < r->n_scored; i++)
         (void)json_array_append_new(list, json_sampled(&r->prompt_logprobs[i], r->rules->sampling.n_prompt_top));
     return list;
 }

@@ -52,8 +52,8 @@ struct request {
     char *prompt_text;               /* owned; NULL when the prompt came as ids */
     size_t prompt_bytes;             /* of prompt_text */
     struct sampled *logprobs;        /* [output.n] if rules->want_logprobs */
-    struct sampled *prompt_logprobs; /* [prompt.n] if rules->want_prompt_logprobs; the first token has none: zeros */
-    int n_scored;                    /* how many of the others there are: all, before the output's first token */
+    struct sampled *prompt_logprobs; /* [prompt.n - 1] if rules->want_prompt_logprobs: of prompt tokens 1, 2, .. */
+    int n_scored;                    /* how many of these there are: all, before the output's first token */
     double logprob_sum;              /* of the output's tokens */
     struct text_buffer text;
     size_t released; /* bytes of text that are final */

@@ -20,7 +20,15 @@
 #define LINGER_MS       1000  /* and for what libzmq has, when there is time */
 #define LINGER_SHORT_MS 200   /* and when mpirun kills in a second */
 
-enum poll_item { POLL_SIGNAL, POLL_MONITOR, POLL_ENGINE, POLL_WORKERS, POLL_ROUTER = POLL_WORKERS + 2, POLL_ZAP, N_POLL };
+enum poll_item {
+    POLL_SIGNAL,
+    POLL_MONITOR,
+    POLL_ENGINE,
+    POLL_WORKERS,
+    POLL_ROUTER = POLL_WORKERS + 2,
+    POLL_ZAP,
+    N_POLL
+};
 
 /* Every connection is a descriptor; the usual limit of 1024 is fewer than the clients of a job array. */
 static void raise_descriptors(void)
@@ -186,8 +194,8 @@ int server_open(struct server *s, const struct server_setup *setup, struct err *
         s->seed = (uint64_t)(1e9 * seconds_now());
     metrics_open(&s->metrics, (enum metrics_names)setup->o->metrics_names, setup->model.name, setup->n_ranks,
                  !setup->o->no_prefix_caching);
-    if (access_log_open(&s->log, setup->o->access_log, setup->o->access_log_prompts, e) != 0 || open_sockets(s, e) != 0 ||
-        mailbox_open(s->transport.context, "engine", s->engine, e) != 0 ||
+    if (access_log_open(&s->log, setup->o->access_log, setup->o->access_log_prompts, e) != 0 ||
+        open_sockets(s, e) != 0 || mailbox_open(s->transport.context, "engine", s->engine, e) != 0 ||
         worker_open(&s->worker[0], s->transport.context, "texts", &work, e) != 0 ||
         worker_open(&s->worker[1], s->transport.context, "large-messages", &work, e) != 0)
         return -1;

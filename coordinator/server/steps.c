@@ -173,7 +173,7 @@ static void cancel(struct steps *s, uint64_t number, enum finish_reason why, dou
     while (j != NULL && j->number != number)
         j = j->engine_next;
     if (j == NULL)
-        return; /* it has ended meanwhile */
+        return;  /* it has ended meanwhile */
     j->n_open++; /* it stays until the last group is done with */
     for (int i = 0; i < j->n_groups; i++)
         group_cancel(&j->group[i], why, now);

@@ -18,12 +18,12 @@ struct order {
 
 /* Main thread to I/O thread, which frees it (steps_report_free). */
 struct report {
-    bool loaded;                 /* the first one: the model is there, max_len is set */
-    bool ended;                  /* the last one: the main thread takes no more orders */
-    int max_len;                 /* tokens of prompt and output together, at most */
-    int n_blocks, max_seqs;      /* of the KV cache; sequences that run at once */
-    struct piece *first, *last;  /* of streams, in order */
-    struct job *done;            /* finished, linked by engine_next; with all that was generated */
+    bool loaded;                /* the first one: the model is there, max_len is set */
+    bool ended;                 /* the last one: the main thread takes no more orders */
+    int max_len;                /* tokens of prompt and output together, at most */
+    int n_blocks, max_seqs;     /* of the KV cache; sequences that run at once */
+    struct piece *first, *last; /* of streams, in order */
+    struct job *done;           /* finished, linked by engine_next; with all that was generated */
     struct scheduler_stats stats;
     struct histogram between_tokens, iteration; /* since the last report: seconds; tokens of a step */
     uint64_t n_steps;                           /* so far */

@@ -174,17 +174,20 @@ static void rendezvous_and_path(void)
     if (start(2, endpoint, NULL)) {
         json_t *o = json_load_file(s.rendezvous, 0, NULL);
         case_check(mode_of(path) == 0600, "the socket has mode %o", mode_of(path));
-        case_check(strcmp(talk_text(o, "endpoint"), endpoint) == 0 && strcmp(talk_text(o, "model"), "lockstep-stories") == 0,
+        case_check(strcmp(talk_text(o, "endpoint"), endpoint) == 0 &&
+                       strcmp(talk_text(o, "model"), "lockstep-stories") == 0,
                    "another endpoint or model");
         case_check((pid_t)talk_number(o, "pid") == process_of_rank(&s.p, 0), "another process id");
         json_decref(o);
         /* Another server may not take the path away. */
         struct process_setup setup = {.ranks = 1};
         struct process p;
-        process_run(&p, &setup,
-                    (const char *[]){"serve", "--model", models_demo(), "--endpoint", endpoint, "--progress", "never", NULL});
+        process_run(
+            &p, &setup,
+            (const char *[]){"serve", "--model", models_demo(), "--endpoint", endpoint, "--progress", "never", NULL});
         (void)snprintf(message, sizeof message, "%s", p.text[PROCESS_ERR]);
-        case_check(p.status == 5 && strstr(message, "another process listens on") != NULL, "status %d: %s", p.status, message);
+        case_check(p.status == 5 && strstr(message, "another process listens on") != NULL, "status %d: %s", p.status,
+                   message);
         process_free(&p);
         o = talk_ask(endpoint, "{\"op\": \"shutdown\"}");
         case_check(strcmp(talk_text(o, "state"), "stopping") == 0, "no answer to shutdown");
@@ -262,10 +265,12 @@ static void files(bool with_prompts)
     files_make_dir(folder);
     (void)snprintf(metrics, sizeof metrics, "%s/metrics.prom", folder);
     (void)snprintf(log, sizeof log, "%s/access.jsonl", folder);
-    case_begin("metrics file%s and access log%s", with_prompts ? " with vLLM's names" : "", with_prompts ? " with prompts" : "");
+    case_begin("metrics file%s and access log%s", with_prompts ? " with vLLM's names" : "",
+               with_prompts ? " with prompts" : "");
     if (start(1, NULL,
               (const char *[]){"--metrics-file", metrics, "--access-log", log, "--metrics-names",
-                               with_prompts ? "vllm" : "lockstep", with_prompts ? "--access-log-prompts" : NULL, NULL})) {
+                               with_prompts ? "vllm" : "lockstep", with_prompts ? "--access-log-prompts" : NULL,
+                               NULL})) {
         json_decref(talk_ask(s.endpoint, "{\"prompt\": \"Once a zebra\", \"max_tokens\": 3, \"request_id\": \"z\"}"));
         json_decref(talk_ask(s.endpoint, "{\"prompt\": \"Once a zebra\", \"max_tokns\": 3}"));
         json_decref(talk_ask(s.endpoint, "{\"op\": \"health\"}"));
@@ -278,8 +283,9 @@ static void files(bool with_prompts)
         case_check(count(text, "zebra") == (with_prompts ? 1 : 0), "the log: %s", text);
         free(text);
         text = files_read(folder, "metrics.prom", &bytes);
-        const char *want = with_prompts ? "vllm:e2e_request_latency_seconds_count{model_name=\"lockstep-stories\",engine=\"0\"} 1\n"
-                                        : "lockstep_e2e_request_latency_seconds_count{model_name=\"lockstep-stories\"} 1\n";
+        const char *want =
+            with_prompts ? "vllm:e2e_request_latency_seconds_count{model_name=\"lockstep-stories\",engine=\"0\"} 1\n"
+                         : "lockstep_e2e_request_latency_seconds_count{model_name=\"lockstep-stories\"} 1\n";
         case_check(strstr(text, want) != NULL && text[bytes - 1] == '\n', "the file lacks %s", want);
         case_check(mode_of(metrics) == 0644, "mode %o", mode_of(metrics));
         free(text);
