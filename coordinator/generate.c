@@ -47,6 +47,8 @@ int generate_open(struct generate *g, const struct options *o, const struct mode
     g->started = seconds_now();
     if (o->logprobs >= 0 && !o->json)
         return ERR(e, ERR_USAGE, "--logprobs needs --json");
+    if (o->prompt_logprobs >= 0 && !o->json)
+        return ERR(e, ERR_USAGE, "--prompt-logprobs needs --json");
     if (generation_rules(&g->rules, &bos, o, m->vocab, e) != 0 || prompts_read(&g->prompts, o, m->vocab, e) != 0 ||
         tokenizer_open(&g->tokenizer, o->model, e) != 0)
         return -1;
@@ -83,17 +85,30 @@ static json_t *json_ids(const struct token_list *ids)
     return list;
 }
 
+static json_t *json_sampled(const struct sampled *s, int n_top)
+{
+    json_t *top = json_array();
+    for (int k = 0; k < n_top; k++)
+        (void)json_array_append_new(top, json_pack("[i, o]", s->top_id[k], json_logprob(s->top_logprob[k])));
+    return json_pack("{s:i, s:o, s:o}", "token_id", s->token, "logprob", json_logprob(s->logprob), "top", top);
+}
+
 static json_t *json_logprobs(const struct request *r)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < r->output.n; i++) {
-        const struct sampled *s = &r->logprobs[i];
-        json_t *top = json_array();
-        for (int k = 0; k < r->rules->sampling.n_top; k++)
-            (void)json_array_append_new(top, json_pack("[i, o]", s->top_id[k], json_logprob(s->top_logprob[k])));
-        (void)json_array_append_new(
-            list, json_pack("{s:i, s:o, s:o}", "token_id", s->token, "logprob", json_logprob(s->logprob), "top", top));
-    }
+    for (size_t i = 0; i < r->output.n; i++)
+        (void)json_array_append_new(list, json_sampled(&r->logprobs[i], r->rules->sampling.n_top));
+    return list;
+}
+
+/* An entry a token of the prompt; null for the first, before which there is nothing. None when the prompt did not run. */
+static json_t *json_prompt_logprobs(const struct request *r)
+{
+    json_t *list = json_array();
+    if (r->n_scored + 1 == (int)r->prompt.n)
+        (void)json_array_append_new(list, json_null());
+    for (int i = 0; i < r->n_scored; i++)
+        (void)json_array_append_new(list, json_sampled(&r->prompt_logprobs[i], r->rules->sampling.n_prompt_top));
     return list;
 }
 
@@ -104,6 +119,8 @@ static void print_json(struct generate *g, const struct request *r)
                                (int)r->text.bytes, "finish_reason", finish_name(r->finish));
     if (r->rules->want_logprobs)
         (void)json_object_set_new(object, "logprobs", json_logprobs(r));
+    if (r->rules->want_prompt_logprobs)
+        (void)json_object_set_new(object, "prompt_logprobs", json_prompt_logprobs(r));
     if (r->finish == FINISH_ERROR)
         (void)json_object_set_new(object, "error", json_string(r->error.text));
     char *line = json_dumps(object, JSON_COMPACT);
@@ -279,6 +296,10 @@ int generate_status(struct generate *g, struct err *e)
                  g->first_token - g->started, (double)g->n_output_tokens / (seconds > 0 ? seconds : 1));
     if (g->ranks[0] != '\0')
         log_info("%s", g->ranks);
+    const struct scheduler_stats stats = scheduler_stats(&g->scheduler);
+    log_info("%llu sequences preempted; %llu of %llu prompt tokens found in the prefix cache",
+             (unsigned long long)stats.n_preemptions, (unsigned long long)stats.prefix_hits,
+             (unsigned long long)stats.prefix_queries);
     return g->n_failed > 0 ? ERR_REQUEST : ERR_NONE;
 }
 

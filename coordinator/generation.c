@@ -114,6 +114,15 @@ static int read_special_ids(struct request_rules *rules, int32_t *bos, const jso
     return e->code == ERR_NONE ? 0 : -1;
 }
 
+int generation_ids(struct request_rules *rules, int32_t *bos, const char *model_dir, int vocab, struct err *e)
+{
+    char path[4200];
+    json_t *g = read_optional(model_dir, "generation_config.json", path, sizeof path, e);
+    int found = e->code == ERR_NONE ? read_special_ids(rules, bos, g, path, model_dir, vocab, e) : -1;
+    json_decref(g);
+    return found;
+}
+
 static double chosen(double option, const json_t *g, const char *key, double missing, double low, double high,
                      const char *what, struct err *e)
 {
@@ -240,6 +249,8 @@ int generation_rules(struct request_rules *rules, int32_t *bos, const struct opt
     rules->skip_special = !o->keep_special;
     rules->want_logprobs = o->logprobs >= 0;
     rules->sampling.n_top = o->logprobs > 0 ? (int32_t)o->logprobs : 0;
+    rules->want_prompt_logprobs = o->prompt_logprobs >= 0;
+    rules->sampling.n_prompt_top = o->prompt_logprobs > 0 ? (int32_t)o->prompt_logprobs : 0;
     json_t *g = read_optional(o->model, "generation_config.json", path, sizeof path, e);
     if (g != NULL && !json_is_object(g))
         ERR(e, ERR_INPUT, "%s: %s, expected an object", path, json_type_name(g));

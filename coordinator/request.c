@@ -108,10 +108,12 @@ void request_close(struct request *r)
     token_list_free(&r->output);
     free(r->prompt_text);
     free(r->logprobs);
+    free(r->prompt_logprobs);
     text_free(&r->text);
     detokenizer_close(&r->detokenizer);
     free(r->block);
     r->prompt_text = NULL;
     r->logprobs = NULL;
+    r->prompt_logprobs = NULL;
     r->block = NULL;
 }

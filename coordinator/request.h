@@ -27,8 +27,7 @@ struct request_rules {
     struct stop_strings stop;
     bool keep_stop, skip_special;
     bool want_logprobs;
-    bool
-        want_prompt_logprobs; /* every token of the prompt but the first is scored; sampling.n_prompt_top beside each */
+    bool want_prompt_logprobs; /* of every token of the prompt but the first, with sampling.n_prompt_top beside each */
 };
 
 /* When what happened to a request, on the clock whose readings the scheduler is given; 0: not yet. */
@@ -54,7 +53,7 @@ struct request {
     size_t prompt_bytes;             /* of prompt_text */
     struct sampled *logprobs;        /* [output.n] if rules->want_logprobs */
     struct sampled *prompt_logprobs; /* [prompt.n - 1] if rules->want_prompt_logprobs: of prompt tokens 1, 2, .. */
-    int n_scored;                    /* of these, how many are there; all before the first token of the output is */
+    int n_scored;                    /* how many of these there are: all, before the output's first token */
     double logprob_sum;              /* of the output's tokens */
     struct text_buffer text;
     size_t released; /* bytes of text that are final */
@@ -81,6 +80,8 @@ struct request {
     int slot;             /* while running */
     int n_fed;            /* tokens of prompt and output whose keys and values exist or are planned */
     int n_in_flight;      /* tokens whose sampling was planned and whose results were not seen yet */
+    int n_scores_planned; /* tokens of the prompt, from the second on, whose scores were */
+    int n_score_flights;  /* plans with some of these whose results were not seen yet */
     bool in_slot;         /* the newest token was sampled in this slot: the device has it */
     int n_blocks, *block; /* KV blocks held; room for the longest that the request may get */
     int n_shared;         /* of these, the first ones that are in the prefix cache or equal to one there */

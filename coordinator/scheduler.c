@@ -16,8 +16,10 @@ int scheduler_open(struct scheduler *s, const struct scheduler_setup *setup, str
                    l->max_batch_tokens, l->max_seqs);
     s->running = err_calloc(e, (size_t)l->max_seqs, sizeof *s->running, "scheduler");
     s->free_slot = err_calloc(e, (size_t)l->max_seqs, sizeof *s->free_slot, "scheduler");
-    for (int i = 0; i < SCHEDULER_FLIGHTS; i++)
+    for (int i = 0; i < SCHEDULER_FLIGHTS; i++) {
         s->flight[i].request = err_calloc(e, (size_t)l->max_seqs, sizeof *s->flight[i].request, "scheduler");
+        s->flight[i].scores = err_calloc(e, (size_t)l->max_seqs, sizeof *s->flight[i].scores, "scheduler");
+    }
     if (e->code != ERR_NONE || blocks_open(&s->blocks, l->n_blocks, e) != 0)
         return -1;
     for (int i = l->max_seqs - 1; i >= 0; i--)
@@ -30,8 +32,10 @@ void scheduler_close(struct scheduler *s)
     free(s->running);
     free(s->waiting);
     free(s->free_slot);
-    for (int i = 0; i < SCHEDULER_FLIGHTS; i++)
+    for (int i = 0; i < SCHEDULER_FLIGHTS; i++) {
         free(s->flight[i].request);
+        free(s->flight[i].scores);
+    }
     blocks_close(&s->blocks);
     memset(s, 0, sizeof *s);
 }
@@ -82,6 +86,12 @@ static void copy_tokens(const struct request *r, int begin, int n, int32_t *out)
         memcpy(out, r->prompt.id + begin, (size_t)from_prompt * sizeof *out);
     for (int i = from_prompt > 0 ? from_prompt : 0; i < n; i++)
         out[i] = token_at(r, begin + i);
+}
+
+/* Are there tokens of the prompt whose scores are still to be planned? */
+static bool wants_scores(const struct request *r)
+{
+    return r->rules->want_prompt_logprobs && r->n_scores_planned + 1 < (int)r->prompt.n;
 }
 
 /* How many tokens the sequence could feed now. The last one that it may get is never fed, and what a steered one gets is
@@ -209,6 +219,19 @@ static int reserve_place(struct scheduler *s, struct err *e)
     return 0;
 }
 
+/* Memory for scores, if they are wanted. What max_seqs leaves of the rows of logits is theirs. */
+static int reserve_scores(const struct scheduler *s, struct request *r, struct err *e)
+{
+    const struct limits *l = &s->setup.limits;
+    if (!r->rules->want_prompt_logprobs)
+        return 0;
+    if (l->max_logit_rows <= l->max_seqs)
+        return ERR(e, ERR_INTERNAL, "%d rows of logits for %d sequences: none is left to score prompts with",
+                   l->max_logit_rows, l->max_seqs);
+    r->prompt_logprobs = err_calloc(e, r->prompt.n - 1, sizeof *r->prompt_logprobs, "prompt logprobs");
+    return r->prompt_logprobs != NULL ? 0 : -1;
+}
+
 static int enqueue(struct scheduler *s, struct request *r, double now, struct err *e)
 {
     s->now = now;
@@ -229,12 +252,13 @@ int scheduler_add(struct scheduler *s, struct request *r, double now, struct err
     if (s->setup.max_waiting > 0 && s->n_waiting >= s->setup.max_waiting)
         return SCHEDULER_FULL;
     r->arrival = s->n_arrived++;
-    return enqueue(s, r, now, e);
+    return reserve_scores(s, r, e) == 0 ? enqueue(s, r, now, e) : -1;
 }
 
 int scheduler_fork(struct scheduler *s, struct request *child, const struct request *parent, double now, struct err *e)
 {
     child->arrival = parent->arrival;
+    child->n_scores_planned = (int)child->prompt.n; /* they are its parent's */
     return enqueue(s, child, now, e);
 }
 
@@ -264,7 +288,7 @@ static void end(struct scheduler *s, struct request *r)
 
 static void release_if_done(struct scheduler *s, struct request *r)
 {
-    if (r->finish != FINISH_NONE && r->n_in_flight == 0 && s->setup.on_release != NULL)
+    if (r->finish != FINISH_NONE && r->n_in_flight == 0 && r->n_score_flights == 0 && s->setup.on_release != NULL)
         s->setup.on_release(s->setup.context, r);
 }
 
@@ -355,6 +379,8 @@ static int n_skippable(const struct scheduler *s, const struct request *r)
         return 0;
     if ((p->presence_penalty != 0.0f || p->frequency_penalty != 0.0f) && n > (int)r->prompt.n)
         n = (int)r->prompt.n;
+    if (wants_scores(r) && n > r->n_scores_planned) /* what is not fed has no logits */
+        n = r->n_scores_planned;
     int sharable = n_sharable(s, r);
     return n < sharable ? n : sharable;
 }
@@ -385,6 +411,32 @@ static void add_block(struct request *r, int block, struct plan *p)
     r->block[r->n_blocks++] = block;
 }
 
+/* Of the next n tokens of r, as many as there are rows of logits for. The row of a token scores the one after it. */
+static int n_scorable(const struct scheduler *s, const struct request *r, int n)
+{
+    int first = r->n_fed > r->n_scores_planned ? r->n_fed : r->n_scores_planned, end = first + s->score_rows;
+    if (!wants_scores(r) || end >= (int)r->prompt.n - 1)
+        return n;
+    return n < end - r->n_fed ? n : end - r->n_fed;
+}
+
+/* Tokens of the prompt that the newest sequence of the plan, with the tokens up to r->n_fed, scores. */
+static void add_scores(struct scheduler *s, struct request *r, struct plan *p)
+{
+    struct flight *f = &s->flight[p->step % SCHEDULER_FLIGHTS];
+    struct plan_seq *seq = &p->seq[p->n_seqs - 1];
+    int end = r->n_fed < (int)r->prompt.n - 1 ? r->n_fed : (int)r->prompt.n - 1, n = end - r->n_scores_planned;
+    if (!wants_scores(r) || n <= 0)
+        return;
+    seq->n_logits = r->n_fed - r->n_scores_planned;
+    p->score[p->n_scores++] =
+        (struct plan_score){p->n_seqs - 1, n, r->n_fed < (int)r->prompt.n ? r->prompt.id[r->n_fed] : -1};
+    f->scores[f->n_scores++] = (struct scores){r, r->n_scores_planned, n};
+    r->n_scores_planned = end;
+    r->n_score_flights++;
+    s->score_rows -= n;
+}
+
 /* The next n tokens of a running sequence; if they are all that there are, another one is sampled. */
 static void add_tokens(struct scheduler *s, struct request *r, int n, struct plan *p)
 {
@@ -397,6 +449,7 @@ static void add_tokens(struct scheduler *s, struct request *r, int n, struct pla
         copy_tokens(r, r->n_fed, n, token);
     p->n_tokens += n;
     r->n_fed += n;
+    add_scores(s, r, p);
     r->in_slot = last && !r->steered;
     if (last) {
         struct flight *f = &s->flight[p->step % SCHEDULER_FLIGHTS];
@@ -465,6 +518,7 @@ static void plan_running(struct scheduler *s, struct plan *p)
         int n = n_feedable(r), room = s->setup.limits.max_batch_tokens - p->n_tokens - n_decodes;
         if (n > 1)
             n = n < room ? n : room;
+        n = n_scorable(s, r, n);
         if (n <= 0 || !grow(s, r, n, &n_decodes, p))
             continue;
         n_decodes -= n_feedable(r) == 1;
@@ -524,7 +578,7 @@ static void plan_waiting(struct scheduler *s, struct plan *p)
     while (s->n_waiting > 0) {
         struct request *r = s->waiting[0];
         int room = s->setup.limits.max_batch_tokens - p->n_tokens;
-        if (room <= 0 || r->n_in_flight > 0)
+        if (room <= 0 || r->n_in_flight > 0 || (wants_scores(r) && s->score_rows == 0))
             return;
         if (s->n_free_slots == 0 || !reserve(s, r)) {
             if (!park_for(s, r))
@@ -533,7 +587,7 @@ static void plan_waiting(struct scheduler *s, struct plan *p)
         }
         start(s, r, p);
         int n = n_feedable(r);
-        add_tokens(s, r, n < room ? n : room, p);
+        add_tokens(s, r, n_scorable(s, r, n < room ? n : room), p);
     }
 }
 
@@ -541,7 +595,9 @@ void scheduler_plan(struct scheduler *s, struct plan *p, double now)
 {
     struct flight *f = &s->flight[p->step % SCHEDULER_FLIGHTS];
     uint64_t n_preemptions = s->stats.n_preemptions;
-    *f = (struct flight){p->step, 0, f->request};
+    f->step = p->step;
+    f->n = f->n_scores = 0;
+    s->score_rows = s->setup.limits.max_logit_rows - s->setup.limits.max_seqs;
     s->n_plans++;
     s->now = now;
     expire(s, now);
@@ -582,6 +638,27 @@ static int take(struct scheduler *s, struct request *r, const struct sampled *sa
     return 0;
 }
 
+/* The scores of a step, to the requests that are still there. */
+static int take_scores(struct scheduler *s, const struct flight *f, const struct step_result *result, struct err *e)
+{
+    int at = 0;
+    for (int i = 0; i < f->n_scores; i++) {
+        const struct scores *got = &f->scores[i];
+        if (got->n > result->n_scored - at)
+            return ERR(e, ERR_INTERNAL, "results of step %llu: %d scores, expected more",
+                       (unsigned long long)result->step, result->n_scored);
+        if (got->request->finish == FINISH_NONE) {
+            memcpy(got->request->prompt_logprobs + got->first, result->scored + at,
+                   (size_t)got->n * sizeof *result->scored);
+            got->request->n_scored += got->n;
+        }
+        at += got->n;
+        got->request->n_score_flights--;
+        release_if_done(s, got->request);
+    }
+    return 0;
+}
+
 int scheduler_accept(struct scheduler *s, const struct step_result *result, double now, struct err *e)
 {
     struct flight *f = &s->flight[result->step % SCHEDULER_FLIGHTS];
@@ -589,6 +666,8 @@ int scheduler_accept(struct scheduler *s, const struct step_result *result, doub
         return ERR(e, ERR_INTERNAL, "results of step %llu: %d tokens, expected %d of step %llu",
                    (unsigned long long)result->step, result->n_sampled, f->n, (unsigned long long)f->step);
     s->now = now;
+    if (take_scores(s, f, result, e) != 0)
+        return -1;
     for (int i = 0; i < f->n; i++) {
         struct request *r = f->request[i];
         r->n_in_flight--;

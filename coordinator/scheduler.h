@@ -6,6 +6,8 @@
  * Memory: a sequence starts when there are KV blocks for what is to be fed, and gets further ones as it grows. When there
  * are none the last running one in the order gives its blocks away, waits, and is fed again later: prompt and output.
  * Full blocks of a prompt or output are found again by any sequence that begins with the same tokens (coordinator/blocks.h).
+ * A prompt whose tokens are scored (rules.want_prompt_logprobs) is fed in chunks of as many tokens as max_logit_rows has
+ * rows beside max_seqs, and takes from the prefix cache no token that is not scored yet.
  *
  * A pure module: no clock, no socket, no device. Times are the caller's, in seconds on any clock that does not go back.
  * Rank 0 only, one thread. Nothing is allocated but in scheduler_open, scheduler_add and scheduler_fork,
@@ -59,7 +61,13 @@ struct scheduler {
         uint64_t step;
         int n;
         struct request **request; /* [n], capacity max_seqs */
+        int n_scores;
+        struct scores { /* whose prompt is scored there: entries [first, first + n) of prompt_logprobs */
+            struct request *request;
+            int first, n;
+        } * scores; /* [n_scores], capacity max_seqs */
     } flight[SCHEDULER_FLIGHTS];
+    int score_rows; /* rows of logits that the plan which is being made has left for scores */
     uint64_t n_plans, n_arrived;
     double now;                     /* the time last told */
     double next_deadline;           /* no request has an earlier one */

@@ -1,6 +1,6 @@
 /* tests/fail/test_step_timeout.c - --step-timeout: ranks that are stopped or stuck are named, and the job ends in time.
  *
- * With an argument this program is a rank itself: one whose norms hang on the rank that the argument says. */
+ * With arguments this program is a rank itself: its norms hang on the rank that the first one says, or are slow on all. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "rank/fatal.h"
@@ -89,14 +89,18 @@ static void a_pause(const char *timeout, unsigned milliseconds)
 
 /* ---- a rank that hangs in its own work, alive ---- */
 
-static bool hangs;
-static int n_norms;
+#define SLOW_NORM 0.5 /* s: a step of the demo takes longer than the deadline, each of its layers does not */
+
+static bool hangs, slow;
+static int n_norms, n_planned;
 
 static void hanging_norm(struct queue *q, void *out, void *x, const void *added, enum norm_kind kind,
                          const struct weight *w, const struct weight *b, int n_tokens, int dim, float eps)
 {
     while (hangs && n_norms == 20)
         (void)pause();
+    if (slow)
+        (void)usleep((unsigned)(1e6 * SLOW_NORM));
     n_norms++;
     ops_cpu.norm(q, out, x, added, kind, w, b, n_tokens, dim, eps);
 }
@@ -105,6 +109,10 @@ static int next(void *context, struct plan *p, struct err *e)
 {
     (void)context;
     (void)e;
+    if (slow && n_planned++ == 1) {
+        p->kind = PLAN_STOP;
+        return 0;
+    }
     p->start[p->n_starts++] = (struct plan_start){.slot = 0, .sampling = {.top_p = 1, .repetition_penalty = 1}};
     p->block[p->n_blocks++] = (struct plan_block){0, 0, 0};
     p->seq[p->n_seqs++] = (struct plan_seq){0, 1, 0, 1, 1, 1};
@@ -132,7 +140,10 @@ static int be_a_rank(int argc, char **argv)
         .limits = {1, 8, 16, 1, 1}, .kv_bytes = -1, .threads = 1, .progress = PROGRESS_NEVER, .step_timeout = TIMEOUT};
     const struct loop_client client = {NULL, next, accept};
     const char *dir = argv[2];
-    int stuck = atoi(argv[1]);
+    int stuck = -1;
+    slow = strcmp(argv[1], "slow") == 0;
+    if (!slow)
+        stuck = atoi(argv[1]);
     if (world_open(&w, &argc, &argv, &e) != 0)
         fatal(&e);
     hangs = w.rank == stuck;
@@ -142,27 +153,52 @@ static int be_a_rank(int argc, char **argv)
     instance_open(&i, &w, &m, &c, &setup, &e);
     ops.norm = hanging_norm;
     i.engine.ops = &ops;
+    double started = seconds_now();
     loop_run(&i.engine, &client, &e);
+    if (w.rank == 0)
+        printf("%.3f\n", seconds_now() - started);
+    i.engine.ops = &ops_cpu;
+    instance_close(&i);
+    world_close(&w);
     return 0;
 }
 
-static void stuck_rank(const char *self, int ranks, int rank)
+/* This program as the ranks. */
+static void run_ranks(struct process *p, const char *self, int ranks, const char *how)
 {
-    struct process p;
     struct process_setup setup = {.ranks = ranks};
-    char number[16], *before = getenv("LOCKSTEP_BINARY"), *kept = before != NULL ? strdup(before) : NULL;
-    (void)snprintf(number, sizeof number, "%d", rank);
+    char *before = getenv("LOCKSTEP_BINARY"), *kept = before != NULL ? strdup(before) : NULL;
     (void)setenv("LOCKSTEP_BINARY", self, 1);
-    case_begin("rank %d of %d hangs, alive", rank, ranks);
-    process_run(&p, &setup, (const char *[]){number, models_demo(), NULL});
-    check_end(&p, rank, ranks, "still computing", p.seconds);
-    case_end();
-    process_free(&p);
+    process_run(p, &setup, (const char *[]){how, models_demo(), NULL});
     if (kept != NULL)
         (void)setenv("LOCKSTEP_BINARY", kept, 1);
     else
         (void)unsetenv("LOCKSTEP_BINARY");
     free(kept);
+}
+
+static void stuck_rank(const char *self, int ranks, int rank)
+{
+    struct process p;
+    char number[16];
+    (void)snprintf(number, sizeof number, "%d", rank);
+    case_begin("rank %d of %d hangs, alive", rank, ranks);
+    run_ranks(&p, self, ranks, number);
+    check_end(&p, rank, ranks, "still computing", p.seconds);
+    case_end();
+    process_free(&p);
+}
+
+/* A step of CPU ranks may take longer than the deadline as long as it comes along. */
+static void slow_ranks(const char *self, int ranks)
+{
+    struct process p;
+    case_begin("%d slow rank(s)", ranks);
+    run_ranks(&p, self, ranks, "slow");
+    case_check(p.status == 0 && p.bytes[PROCESS_ERR] == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    case_check(atof(p.text[PROCESS_OUT]) > TIMEOUT, "the step took %s s", p.text[PROCESS_OUT]);
+    case_end();
+    process_free(&p);
 }
 
 int main(int argc, char **argv)
@@ -177,6 +213,8 @@ int main(int argc, char **argv)
     stuck_rank(self, 3, 0);
     stuck_rank(self, 3, 2);
     stuck_rank(self, 1, 0);
+    slow_ranks(self, 1);
+    slow_ranks(self, 2);
     a_pause("4", 500);
     a_pause("0", 2500);
     return cases_done();

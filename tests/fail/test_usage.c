@@ -10,7 +10,7 @@
 
 static const struct bad_start cases[] = {
     {"an unknown command", .argument = {"frobnicate", NULL}, .status = ERR_USAGE,
-     .words = {"\"frobnicate\"", "expected generate, inspect"}},
+     .words = {"\"frobnicate\"", "expected generate, serve"}},
     {"an unknown option", .argument = {GENERATE, "--warp", "9", NULL}, .status = ERR_USAGE,
      .words = {"generate", "\"--warp\"", "lockstep generate --help"}},
     {"an option of another command", .argument = {GENERATE, "--repetitions", "9", NULL}, .status = ERR_USAGE,
@@ -40,6 +40,8 @@ static const struct bad_start cases[] = {
      .status = ERR_UNSUPPORTED, .words = {"--device cuda", "only the cpu"}},
     {"logprobs without JSON", .argument = {GENERATE, "--prompt", "a", "--logprobs", "2", NULL}, .status = ERR_USAGE,
      .words = {"--logprobs needs --json"}},
+    {"prompt logprobs without JSON", .argument = {GENERATE, "--prompt", "a", "--prompt-logprobs", "2", NULL},
+     .status = ERR_USAGE, .words = {"--prompt-logprobs needs --json"}},
     {"top-k without temperature", .argument = {GENERATE, "--prompt", "a", "--top-k", "5", NULL}, .status = ERR_USAGE,
      .words = {"--top-k", "--temperature"}},
     {"a prompt id out of range", .argument = {GENERATE, "--prompt-ids", "1,101", NULL}, .status = ERR_USAGE,

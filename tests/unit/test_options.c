@@ -53,9 +53,9 @@ static void commands(void **state)
     assert_int_equal(good("version").command, COMMAND_VERSION);
     assert_int_equal(good("--version").command, COMMAND_VERSION);
     assert_int_equal(good("inspect").command, COMMAND_INSPECT);
-    bad("serv", "no command \"serv\": expected generate, inspect, bench, version or help");
-    bad("_", "no command \"\": expected generate, inspect, bench, version or help");
-    bad("--model x", "no command \"--model\": expected generate, inspect, bench, version or help");
+    bad("serv", "no command \"serv\": expected generate, serve, inspect, bench, version or help");
+    bad("_", "no command \"\": expected generate, serve, inspect, bench, version or help");
+    bad("--model x", "no command \"--model\": expected generate, serve, inspect, bench, version or help");
     assert_string_equal(command_name(COMMAND_BENCH), "bench");
 }
 
@@ -96,6 +96,8 @@ static void defaults(void **state)
     assert_false(o.profile);
     assert_int_equal(o.load_format, LOAD_AUTO);
     assert_int_equal(good("inspect").ranks, 1);
+    assert_false(good("generate").no_prefix_caching);
+    assert_false(good("generate --no-enable-prefix-caching --enable-prefix-caching").no_prefix_caching);
 }
 
 static void every_option_of_generate(void **state)
@@ -108,7 +110,8 @@ static void every_option_of_generate(void **state)
                             "--include-stop-str-in-output --ignore-eos --logprobs 20 --json --no-echo "
                             "--no-add-special-tokens --plain-text --keep-special-tokens --max-batch 8 "
                             "--max-batch-tokens 64 --max-model-len 1000 --kv-cache-memory-bytes 5000 --threads 3 "
-                            "--device cpu --progress never --verbose");
+                            "--device cpu --progress never --verbose --no-enable-prefix-caching");
+    assert_true(o.no_prefix_caching);
     assert_string_equal(o.model, "dir");
     assert_string_equal(o.prompt, "text");
     assert_string_equal(o.prompts, "file");

@@ -447,9 +447,9 @@ static void random_schedules(void **state)
         one_schedule(&seed, trial % 2, trial / 2 % 2 != 0, &sums[trial / 2 % 2]);
     for (int i = 0; i < 2; i++) {
         print_message("# prefix cache %s: %llu preemptions, %llu of %llu tokens found, %d cancelled, %d timed out\n",
-                      i == 0 ? "off" : "on", (unsigned long long)sums[i].preemptions,
-                      (unsigned long long)sums[i].hits, (unsigned long long)sums[i].queries,
-                      sums[i].ended[FINISH_CANCELLED], sums[i].ended[FINISH_TIMEOUT]);
+                      i == 0 ? "off" : "on", (unsigned long long)sums[i].preemptions, (unsigned long long)sums[i].hits,
+                      (unsigned long long)sums[i].queries, sums[i].ended[FINISH_CANCELLED],
+                      sums[i].ended[FINISH_TIMEOUT]);
         assert_true(sums[i].preemptions > (uint64_t)n / 2); /* all of it did happen */
         assert_true(sums[i].ended[FINISH_STOP] > n / 2 && sums[i].ended[FINISH_LENGTH] > n / 2);
         assert_true(sums[i].ended[FINISH_CANCELLED] > n / 10 && sums[i].ended[FINISH_TIMEOUT] > n / 10);
