@@ -77,7 +77,7 @@ static int run_generate(struct world *w, const struct options *o, struct err *e)
     struct generate g = {0};
     struct instance instance;
     struct meter meter;
-    const struct loop_client client = {&g, generate_next, generate_accept};
+    const struct loop_client client = {.context = &g, .next = generate_next, .accept = generate_accept};
     int status = 0;
     if (w->rank == 0 && open_generate(&g, o, &m, &c, e) == 0)
         setup = make_setup(o, &m, g.longest, g.n);
@@ -138,7 +138,8 @@ static int run_serve(struct world *w, const struct options *o, struct err *e)
     struct serve v = {0};
     struct instance instance;
     struct meter meter;
-    const struct loop_client client = {&v, serve_next, serve_accept};
+    const struct loop_client client = {
+        .context = &v, .next = serve_next, .accept = serve_accept, .signal = serve_signal};
     int status = 0;
     if (w->rank == 0 && open_serve(&v, o, &m, &c, w->n_ranks, e) == 0)
         setup = make_serve_setup(o, &m);

@@ -40,17 +40,6 @@ static void raise_descriptors(void)
     }
 }
 
-static void take_signals(struct server *s)
-{
-    enum signal_wish wish = signals_take();
-    if (wish == WISH_DRAIN)
-        server_drain(s, (double)s->setup.o->drain_seconds);
-    else if (wish == WISH_END && (s->setup.end_seconds <= 0 || s->state == SERVER_DRAINING))
-        server_stop(s, "the server was told to end by a signal");
-    else if (wish == WISH_END)
-        server_drain(s, s->setup.end_seconds);
-}
-
 static void take_happenings(struct server *s)
 {
     int fd = -1;
@@ -71,7 +60,7 @@ static void take_jobs(struct server *s)
     while ((r = mailbox_take(s->engine[0])) != NULL) {
         bool loaded = r->loaded;
         server_report(s, r);
-        if (loaded)
+        if (loaded && s->state == SERVER_READY)
             rendezvous_ready(s);
     }
 }
@@ -158,7 +147,7 @@ static void *run(void *context)
         if (s->has_curve)
             curve_answer(&s->curve);
         if ((item[POLL_SIGNAL].revents & ZMQ_POLLIN) != 0)
-            take_signals(s);
+            server_signal(s, signals_take(), true);
         take_happenings(s);
         take_jobs(s);
         set_gauges(s);

@@ -41,7 +41,8 @@ static void keep_busy(struct talk *t, int n)
     talk_open(t, ZMQ_DEALER, s.endpoint, NULL, NULL);
     for (int i = 0; i < n; i++)
         talk_say(t, "{\"prompt\": \"Long ago\", %s, \"stream\": %s}", LONG, i % 2 == 0 ? "true" : "false");
-    for (double until = seconds_now() + 20; seconds_now() < until && serving_metric(&s, "num_requests_running") < n;)
+    for (double until = seconds_now() + 20;
+         n > 0 && seconds_now() < until && serving_metric(&s, "num_requests_running") < n;)
         continue;
 }
 
@@ -143,6 +144,27 @@ static void drain(int ranks, bool by_message)
     case_end();
     talk_close(&t);
     (void)serving_stop(&s);
+}
+
+/* Some launchers hand a signal to one rank only. */
+static void another_rank(int rank, int number, int status, bool busy)
+{
+    struct talk t;
+    double last = 0;
+    case_begin("signal %d to rank %d of 3 alone, which is %s: rank 0 hears of it", number, rank,
+               busy ? "busy" : "idle");
+    if (start(3, NULL, NULL)) {
+        keep_busy(&t, busy ? 2 : 0);
+        (void)kill(process_of_rank(&s.p, rank), number);
+        int answered = busy ? count_last(&t, 2, number == SIGTERM ? 503 : 200, &last) : 2;
+        case_check(answered == 2, "%d of 2 were answered as expected", answered);
+        s.p.limit = seconds_now() - s.p.started + 20;
+        process_wait(&s.p);
+        case_check(s.p.status == status && !s.p.timed_out, "status %d, expected %d", s.p.status, status);
+        talk_close(&t);
+        (void)serving_stop(&s);
+    }
+    case_end();
 }
 
 static void drain_too_long(void)
@@ -303,6 +325,9 @@ int main(void)
     drain(1, true);
     drain(2, false);
     drain(3, false);
+    another_rank(1, SIGUSR1, 0, true);
+    another_rank(2, SIGTERM, 1, true);
+    another_rank(2, SIGTERM, 0, false);
     drain_too_long();
     rendezvous_and_path();
     idle(1);
