@@ -144,6 +144,8 @@ static void top(void)
     case_check(strstr(p.text[PROCESS_OUT], " 0 running, 0 waiting") != NULL &&
                    strstr(p.text[PROCESS_OUT], "KV cache") != NULL,
                "%s", p.text[PROCESS_OUT]);
+    const char *row = strstr(p.text[PROCESS_OUT], "\nrank ");
+    case_check(row != NULL && process_count_lines(row + 1) == 1 + s.ranks, "not a row a rank: %s", p.text[PROCESS_OUT]);
     case_end();
     process_free(&p);
 }
