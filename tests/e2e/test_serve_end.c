@@ -167,6 +167,27 @@ static void another_rank(int rank, int number, int status, bool busy)
     case_end();
 }
 
+/* A rank that is stopped ends the job; clients hear of it before they are cut off. */
+static void failure(void)
+{
+    struct talk t;
+    double last = 0;
+    case_begin("a failure of the engine: open requests are answered with 500");
+    if (start(2, NULL, (const char *[]){"--step-timeout", "2", NULL})) {
+        keep_busy(&t, 3);
+        (void)kill(process_of_rank(&s.p, 1), SIGSTOP);
+        s.p.limit = seconds_now() - s.p.started + 30;
+        int answered = count_last(&t, 3, 500, &last);
+        case_check(answered == 3, "%d of 3 were answered with 500", answered);
+        process_wait(&s.p);
+        case_check(s.p.status == 8, "status %d, expected 8", s.p.status);
+        case_check(!exists(s.rendezvous), "the rendezvous file is still there");
+        talk_close(&t);
+        (void)serving_stop(&s);
+    }
+    case_end();
+}
+
 static void drain_too_long(void)
 {
     struct talk t;
@@ -329,6 +350,7 @@ int main(void)
     another_rank(2, SIGTERM, 1, true);
     another_rank(2, SIGTERM, 0, false);
     drain_too_long();
+    failure();
     rendezvous_and_path();
     idle(1);
     idle(2);
