@@ -44,7 +44,7 @@ int protocol_fail(struct protocol_error *error, enum protocol_code code, const c
 
 static int parse_json(struct protocol_message *m, const char *json, size_t bytes, struct protocol_error *error)
 {
-    static const struct json_limits limits = {MAX_DEPTH, PROTOCOL_MAX_VALUES, PROTOCOL_MAX_LISTS};
+    static const struct json_limits limits = {MAX_DEPTH, PROTOCOL_MAX_VALUES, PROTOCOL_MAX_LISTS, PROTOCOL_MAX_MEMBERS};
     struct json_failure failure;
     struct err e = {0};
     m->root = json_parse_limited(json, bytes, "message", &limits, &failure, &e);

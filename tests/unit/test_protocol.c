@@ -763,6 +763,12 @@ static void bounds_messages(void **state)
     json = repeated("{\"prompt\": [", "[],", 1 << 16, "[]]}");
     bad(json, 413, "", "message: 65539 JSON arrays and objects, at most 65536 are accepted");
     free(json);
+    json = repeated("{\"messages\": [{}", ",{\"a\":1,\"b\":1,\"c\":1}", 1 << 16, "]}");
+    bad(json, 413, "", "message: 65539 JSON arrays and objects, at most 65536 are accepted");
+    free(json);
+    json = repeated("{\"messages\": [{}", ",{\"a\":1,\"b\":1,\"c\":1}", 50000, "]}");
+    bad(json, 413, "", "message: 150001 members of JSON objects, at most 131072 are accepted");
+    free(json);
     json = repeated("{\"prompt\": [", "1,", PROTOCOL_MAX_VALUES, "1]}");
     bad(json, 413, "", "message: 2097155 JSON values, at most 2097152 are accepted");
     free(json);
