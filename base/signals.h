@@ -5,6 +5,8 @@
 
 #include "base/err.h"
 
+#include <stdbool.h>
+
 enum signal_wish {
     WISH_NONE,
     WISH_DRAIN, /* SIGUSR1: finish what is open, accept nothing new */
@@ -16,6 +18,9 @@ int signals_open(struct err *e);
 
 /* A descriptor that is readable once a signal has come; -1 before signals_open. Of any thread. */
 int signals_fd(void);
+
+/* Has a signal come that signals_take has not told? Cheap. */
+bool signals_pending(void);
 
 /* The strongest wish that has come since the last call; empties the descriptor. One thread only. */
 enum signal_wish signals_take(void);

@@ -267,7 +267,7 @@ static int add_others(struct group *g, struct err *e)
 /* Is it worth waiting until the first one's prompt is there to be shared? */
 static bool has_blocks_to_share(const struct group *g)
 {
-    return g->prompt.n > KV_BLOCK_TOKENS && g->rules->sampling.repetition_penalty == 1.0f;
+    return g->prompt.n > KV_BLOCK_TOKENS;
 }
 
 int group_submit(struct group *g, struct scheduler *s, double now, struct err *e)

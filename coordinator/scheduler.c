@@ -369,16 +369,10 @@ static void share_blocks(struct scheduler *s, struct request *r)
     }
 }
 
-/* Penalties need the tokens themselves on the device, which knows those that were fed in the slot: repetition_penalty all,
- * the others those of the output. */
+/* How many of its tokens need not be fed if their blocks are there. */
 static int n_skippable(const struct scheduler *s, const struct request *r)
 {
-    const struct sampling *p = &r->rules->sampling;
-    int n = n_known(r) - 1; /* the last one is fed: its logits are wanted */
-    if (p->repetition_penalty != 1.0f)
-        return 0;
-    if ((p->presence_penalty != 0.0f || p->frequency_penalty != 0.0f) && n > (int)r->prompt.n)
-        n = (int)r->prompt.n;
+    int n = n_known(r) - 1;                         /* the last one is fed: its logits are wanted */
     if (wants_scores(r) && n > r->n_scores_planned) /* what is not fed has no logits */
         n = r->n_scores_planned;
     int sharable = n_sharable(s, r);
@@ -556,6 +550,21 @@ static void note_start(struct scheduler *s, struct request *r)
     }
 }
 
+/* Penalties look at the tokens of the slot, also at those that are not fed. */
+static bool needs_history(const struct request *r)
+{
+    const struct sampling *p = &r->rules->sampling;
+    return p->repetition_penalty != 1.0f || p->presence_penalty != 0.0f || p->frequency_penalty != 0.0f;
+}
+
+static void add_history(const struct request *r, struct plan *p)
+{
+    struct plan_start *start = &p->start[p->n_starts - 1];
+    start->n_history = r->n_fed;
+    copy_tokens(r, 0, r->n_fed, p->history + p->n_history);
+    p->n_history += r->n_fed;
+}
+
 static void start(struct scheduler *s, struct request *r, struct plan *p)
 {
     leave_line(s, r);
@@ -564,6 +573,8 @@ static void start(struct scheduler *s, struct request *r, struct plan *p)
     r->n_fed = r->n_blocks * KV_BLOCK_TOKENS;
     p->start[p->n_starts] = (struct plan_start){.slot = r->slot, .sampling = r->rules->sampling};
     p->start[p->n_starts++].sampling.prompt_len = (int)r->prompt.n;
+    if (needs_history(r))
+        add_history(r, p);
     for (int i = 0; i < r->n_blocks; i++)
         p->block[p->n_blocks++] = (struct plan_block){r->slot, i, r->block[i]};
     while (r->n_blocks < blocks_for(n_known(r)))
@@ -580,6 +591,8 @@ static void plan_waiting(struct scheduler *s, struct plan *p)
         int room = s->setup.limits.max_batch_tokens - p->n_tokens;
         if (room <= 0 || r->n_in_flight > 0 || (wants_scores(r) && s->score_rows == 0))
             return;
+        if (needs_history(r) && p->n_history > 0 && p->n_history + n_known(r) > s->setup.limits.max_len)
+            return; /* there is room for one in every plan */
         if (s->n_free_slots == 0 || !reserve(s, r)) {
             if (!park_for(s, r))
                 return;

@@ -40,9 +40,10 @@ struct plan_score {
     int32_t seq, n_scored, next;
 };
 
-/* A slot gets a new sequence. */
+/* A slot gets a new sequence. Its first n_history tokens are not fed, since their keys and values are in blocks that it shares,
+ * but are given nevertheless: for penalties, which look at the tokens of the slot. 0 where nothing looks at them. */
 struct plan_start {
-    int32_t slot, unused;
+    int32_t slot, n_history;
     struct sampling sampling;
 };
 
@@ -56,11 +57,12 @@ struct plan {
     int32_t kind; /* enum plan_kind */
     int32_t
         report; /* 1: what the ranks measured goes to rank 0 after this step (rank/meter.h, which sets it); 0: not */
-    int32_t n_seqs, n_tokens, n_starts, n_blocks, n_scores;
+    int32_t n_seqs, n_tokens, n_starts, n_blocks, n_scores, n_history;
     struct plan_seq *seq;     /* [n_seqs], capacity max_seqs */
     struct plan_start *start; /* [n_starts], capacity max_seqs */
     struct plan_block *block; /* [n_blocks], capacity max_seqs * blocks per slot */
     struct plan_score *score; /* [n_scores] in ascending order of seq, capacity max_seqs */
+    int32_t *history;         /* [n_history] of all starts, in their order; capacity max_len */
     int32_t *token;           /* [n_tokens] ids to feed in order of seq; -1: the token sampled last in the slot */
     struct limits limits;
     unsigned char *message; /* packed form, as broadcast */

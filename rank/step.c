@@ -31,8 +31,14 @@ static void update_block_table(struct engine *g, const struct plan *p)
 
 static void start_sequences(struct engine *g, const struct plan *p)
 {
-    for (int i = 0; i < p->n_starts; i++)
-        upload(g, &g->sampler.params[p->start[i].slot], &p->start[i].sampling, sizeof p->start[i].sampling);
+    const int32_t *history = p->history;
+    for (int i = 0; i < p->n_starts; i++) {
+        const struct plan_start *s = &p->start[i];
+        upload(g, &g->sampler.params[s->slot], &s->sampling, sizeof s->sampling);
+        upload(g, g->sampler.history + (size_t)s->slot * (size_t)g->sampler.max_len, history,
+               (size_t)s->n_history * sizeof *history);
+        history += s->n_history;
+    }
 }
 
 static void add_row(struct step_ints *host, int *n, int token, const struct plan_seq *s, int index_in_seq)

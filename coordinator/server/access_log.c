@@ -18,8 +18,7 @@ int access_log_open(struct access_log *l, const char *path, bool with_prompts, s
     *l = (struct access_log){.fd = -1, .name = path, .with_prompts = with_prompts};
     if (path == NULL)
         return 0;
-    l->fd = strcmp(path, "-") == 0 ? dup(STDOUT_FILENO)
-                                   : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+    l->fd = strcmp(path, "-") == 0 ? dup(STDOUT_FILENO) : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
     return l->fd >= 0 ? 0 : ERR(e, ERR_IO, "--access-log %.200s: cannot open: %s", path, strerror(errno));
 }
 

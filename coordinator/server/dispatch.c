@@ -314,6 +314,7 @@ void server_report(struct server *s, struct report *r)
     }
     if (r->loaded && s->state == SERVER_LOADING)
         s->state = SERVER_READY;
+    server_signal(s, r->wish, false);
     if (r->ended) {
         s->state = SERVER_ENDED;
         s->ended_at = seconds_now();
@@ -359,4 +360,22 @@ void server_stop(struct server *s, const char *why)
             answer_error(s, j, &error);
         }
     give_order(s, (struct order){.kind = ORDER_STOP});
+}
+
+/* Asked a second time to end, a second later or more, there is no time left to finish anything. */
+void server_signal(struct server *s, enum signal_wish wish, bool own)
+{
+    double now = seconds_now();
+    if (wish == WISH_DRAIN)
+        server_drain(s, (double)s->setup.o->drain_seconds);
+    if (wish != WISH_END)
+        return;
+    bool again = own && s->end_asked > 0 && now - s->end_asked > 1;
+    if (s->setup.end_seconds <= 0 || again)
+        server_stop(s, "the server was told to end by a signal");
+    else if (s->end_asked == 0 && s->state == SERVER_DRAINING)
+        s->drain_until = now + s->setup.end_seconds < s->drain_until ? now + s->setup.end_seconds : s->drain_until;
+    else if (s->end_asked == 0)
+        server_drain(s, s->setup.end_seconds);
+    s->end_asked = s->end_asked > 0 ? s->end_asked : now;
 }

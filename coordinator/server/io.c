@@ -20,7 +20,15 @@
 #define LINGER_MS       1000  /* and for what libzmq has, when there is time */
 #define LINGER_SHORT_MS 200   /* and when mpirun kills in a second */
 
-enum poll_item { POLL_SIGNAL, POLL_MONITOR, POLL_ENGINE, POLL_WORKERS, POLL_ROUTER = POLL_WORKERS + 2, POLL_ZAP, N_POLL };
+enum poll_item {
+    POLL_SIGNAL,
+    POLL_MONITOR,
+    POLL_ENGINE,
+    POLL_WORKERS,
+    POLL_ROUTER = POLL_WORKERS + 2,
+    POLL_ZAP,
+    N_POLL
+};
 
 /* Every connection is a descriptor; the usual limit of 1024 is fewer than the clients of a job array. */
 static void raise_descriptors(void)
@@ -30,17 +38,6 @@ static void raise_descriptors(void)
         limit.rlim_cur = limit.rlim_max;
         (void)setrlimit(RLIMIT_NOFILE, &limit);
     }
-}
-
-static void take_signals(struct server *s)
-{
-    enum signal_wish wish = signals_take();
-    if (wish == WISH_DRAIN)
-        server_drain(s, (double)s->setup.o->drain_seconds);
-    else if (wish == WISH_END && (s->setup.end_seconds <= 0 || s->state == SERVER_DRAINING))
-        server_stop(s, "the server was told to end by a signal");
-    else if (wish == WISH_END)
-        server_drain(s, s->setup.end_seconds);
 }
 
 static void take_happenings(struct server *s)
@@ -63,7 +60,7 @@ static void take_jobs(struct server *s)
     while ((r = mailbox_take(s->engine[0])) != NULL) {
         bool loaded = r->loaded;
         server_report(s, r);
-        if (loaded)
+        if (loaded && s->state == SERVER_READY)
             rendezvous_ready(s);
     }
 }
@@ -150,7 +147,7 @@ static void *run(void *context)
         if (s->has_curve)
             curve_answer(&s->curve);
         if ((item[POLL_SIGNAL].revents & ZMQ_POLLIN) != 0)
-            take_signals(s);
+            server_signal(s, signals_take(), true);
         take_happenings(s);
         take_jobs(s);
         set_gauges(s);
@@ -186,8 +183,8 @@ int server_open(struct server *s, const struct server_setup *setup, struct err *
         s->seed = (uint64_t)(1e9 * seconds_now());
     metrics_open(&s->metrics, (enum metrics_names)setup->o->metrics_names, setup->model.name, setup->n_ranks,
                  !setup->o->no_prefix_caching);
-    if (access_log_open(&s->log, setup->o->access_log, setup->o->access_log_prompts, e) != 0 || open_sockets(s, e) != 0 ||
-        mailbox_open(s->transport.context, "engine", s->engine, e) != 0 ||
+    if (access_log_open(&s->log, setup->o->access_log, setup->o->access_log_prompts, e) != 0 ||
+        open_sockets(s, e) != 0 || mailbox_open(s->transport.context, "engine", s->engine, e) != 0 ||
         worker_open(&s->worker[0], s->transport.context, "texts", &work, e) != 0 ||
         worker_open(&s->worker[1], s->transport.context, "large-messages", &work, e) != 0)
         return -1;

@@ -49,8 +49,9 @@ int transport_check(const char *endpoint, bool curve, bool insecure, struct err 
                    sizeof address.sun_path - 1);
     if (curve || insecure || is_loopback(endpoint) || (ipc && endpoint[6] != '@'))
         return 0;
-    return ERR(e, ERR_USAGE, "--endpoint %.200s: %s could connect; expected --curve (or --insecure), or a loopback "
-                             "address or ipc://PATH",
+    return ERR(e, ERR_USAGE,
+               "--endpoint %.200s: %s could connect; expected --curve (or --insecure), or a loopback "
+               "address or ipc://PATH",
                endpoint, tcp ? "other hosts" : "every user of this host");
 }
 

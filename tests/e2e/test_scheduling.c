@@ -1,5 +1,6 @@
 /* tests/e2e/test_scheduling.c - a request's tokens are the same alone, in a busy batch, with a KV cache so small that
- * sequences are preempted, with the prefix cache and without, on 1 to 3 ranks. Greedy, the demo model, sums in float32. */
+ * sequences are preempted, with the prefix cache and without, on 1 to 3 ranks; greedy, and sampled with penalties. The demo
+ * model, sums in float32. */
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
 #include "tests/support/models.h"
@@ -22,11 +23,14 @@
 static const struct shape {
     const char *name;
     bool busy, small, caching;
-} shape[] = {{"alone", false, false, false},
-             {"in a busy batch, without the prefix cache", true, false, false},
-             {"in a busy batch", true, false, true},
-             {"preempted, without the prefix cache", true, true, false},
-             {"preempted", true, true, true}};
+    bool penalized; /* and sampled, instead of greedy */
+} shape[] = {{"alone", false, false, false, false},
+             {"in a busy batch, without the prefix cache", true, false, false, false},
+             {"in a busy batch", true, false, true, false},
+             {"preempted, without the prefix cache", true, true, false, false},
+             {"preempted", true, true, true, false},
+             {"alone, with penalties", false, false, false, true},
+             {"preempted, with penalties", true, true, true, true}};
 
 #define N_SHAPES (sizeof shape / sizeof shape[0])
 
@@ -49,7 +53,7 @@ static void write_prompts(const char *dir)
 static void start(struct process *p, int ranks, const struct shape *s, const char *prompts)
 {
     char bytes[32];
-    const char *arguments[24] = {"generate",
+    const char *arguments[32] = {"generate",
                                  "--model",
                                  models_demo(),
                                  "--prompts",
@@ -65,6 +69,10 @@ static void start(struct process *p, int ranks, const struct shape *s, const cha
                                  "48"};
     int n = 14;
     const struct process_setup setup = {.ranks = ranks};
+    const char *const penalties[] = {"--repetition-penalty", "1.3", "--presence-penalty", "0.4",
+                                     "--temperature",        "0.9"};
+    for (size_t i = 0; i < sizeof penalties / sizeof penalties[0] && s->penalized; i++)
+        arguments[n++] = penalties[i];
     if (!s->caching)
         arguments[n++] = "--no-enable-prefix-caching";
     if (s->small) {
@@ -111,25 +119,29 @@ static void check_counts(const struct process *p, const struct shape *s)
 
 static void check_ranks(int ranks, const char *prompts)
 {
-    char *alone = NULL;
+    char *alone[2] = {NULL, NULL}; /* greedy, penalized */
     for (size_t i = 0; i < N_SHAPES; i++) {
         struct process p;
+        char **reference = &alone[shape[i].penalized];
         start(&p, ranks, &shape[i], prompts);
         process_wait(&p);
         case_begin("%s on %d ranks", shape[i].name, ranks);
         case_check(p.status == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
         char *tokens = tokens_of(&p);
         check_counts(&p, &shape[i]);
-        if (alone == NULL)
-            alone = tokens;
-        else {
-            case_check(strcmp(tokens, alone) == 0, "other tokens:\n%s\nalone:\n%s", tokens, alone);
-            free(tokens);
-        }
+        if (*reference != NULL)
+            case_check(strcmp(tokens, *reference) == 0, "other tokens:\n%s\nalone:\n%s", tokens, *reference);
+        else
+            *reference = strdup(tokens);
+        free(tokens);
         case_end();
         process_free(&p);
     }
-    free(alone);
+    case_begin("penalties change the tokens on %d ranks", ranks);
+    case_check(strcmp(alone[0], alone[1]) != 0, "they do not");
+    case_end();
+    free(alone[0]);
+    free(alone[1]);
 }
 
 int main(void)

@@ -182,12 +182,14 @@ static void update(struct paper *d, const struct plan *p)
 {
     for (int i = 0; i < p->n_blocks; i++)
         d->table[p->block[i].slot * limits_blocks_per_slot(&d->limits) + p->block[i].index] = p->block[i].block;
+    const int32_t *history = p->history;
     for (int i = 0; i < p->n_starts; i++) {
         int slot = p->start[i].slot;
         d->params[slot] = p->start[i].sampling;
         d->last[slot] = -5; /* nothing of the sequence before */
         for (int k = 0; k < d->limits.max_len; k++)
-            d->history[slot * d->limits.max_len + k] = -7;
+            d->history[slot * d->limits.max_len + k] = k < p->start[i].n_history ? history[k] : -7;
+        history += p->start[i].n_history;
     }
 }
 

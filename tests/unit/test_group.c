@@ -60,16 +60,17 @@ static void sort_candidates(struct text *list, int n)
     }
 }
 
-/* What transformers' _beam_search does for one prompt. best: [num_beams]; returns how many are finished. */
+/* What transformers' _beam_search does for one prompt. best: [num_beams]; *n_rounds: how long it went on. Returns how
+ * many are finished. */
 static int beams_of(const struct token_list *prompt, const struct request_rules *rules, const struct search *how,
-                    struct text *best)
+                    struct text *best, int *n_rounds)
 {
     static struct text list[BEAM_MAX * VOCAB];
     struct text beam[BEAM_MAX] = {{.n = (int)prompt->n}};
     int n_beams = 1, n_best = 0, prompt_len = (int)prompt->n;
     double penalty = how->beam.length_penalty;
     memcpy(beam[0].token, prompt->id, prompt->n * sizeof beam[0].token[0]);
-    for (;;) {
+    for (*n_rounds = 1;; ++*n_rounds) {
         int n = 0, length = beam[0].n + 1 - prompt_len;
         for (int i = 0; i < n_beams; i++) {
             float logprob[VOCAB];
@@ -132,7 +133,8 @@ static void check_text(const struct request *r, const struct token_list *prompt,
 static void check_beams(const struct group *g, const struct token_list *prompt)
 {
     struct text best[BEAM_MAX];
-    int n = beams_of(prompt, g->rules, &g->search, best);
+    int n_rounds, n = beams_of(prompt, g->rules, &g->search, best, &n_rounds);
+    assert_int_equal(g->beam.n_tokens, n_rounds);
     assert_true(n >= g->search.n);
     for (int i = 0; i < g->search.n; i++) {
         const struct request *r = g->choice[i];

@@ -11,7 +11,10 @@ static const struct limits limits = {4, 32, 70, 6, 11}; /* 5 blocks a slot */
 static void fill(struct plan *p)
 {
     plan_reset(p, 77);
-    p->start[p->n_starts++] = (struct plan_start){.slot = 3, .sampling = {.seed = 5, .top_p = 0.5f, .n_bias = 2}};
+    p->start[p->n_starts++] =
+        (struct plan_start){.slot = 3, .n_history = 3, .sampling = {.seed = 5, .top_p = 0.5f, .n_bias = 2}};
+    for (int i = 0; i < 3; i++)
+        p->history[p->n_history++] = VOCAB - 1 - i;
     p->start[p->n_starts++] = (struct plan_start){.slot = 0, .sampling = {.temperature = 1, .prompt_len = 9}};
     p->seq[p->n_seqs++] = (struct plan_seq){3, 9, 0, 9, 2, 1};
     p->seq[p->n_seqs++] = (struct plan_seq){0, 1, 69, 70, 1, 1};
@@ -61,6 +64,8 @@ static void comes_back(void **state)
     assert_memory_equal(a.block, b.block, 5 * sizeof *a.block);
     assert_int_equal(b.n_scores, 1);
     assert_memory_equal(a.score, b.score, sizeof *a.score);
+    assert_int_equal(b.n_history, 3);
+    assert_memory_equal(a.history, b.history, 3 * sizeof *a.history);
     assert_memory_equal(a.token, b.token, 14 * sizeof *a.token);
     plan_reset(&a, 78);
     a.kind = PLAN_STOP;
@@ -85,6 +90,8 @@ static void the_largest_plan_fits(void **state)
         for (int k = 0; k < limits_blocks_per_slot(&limits); k++)
             a.block[a.n_blocks++] = (struct plan_block){i, k, 0};
     }
+    a.start[0].n_history = a.n_history = limits.max_len;
+    memset(a.history, 0, sizeof *a.history * (size_t)limits.max_len);
     a.n_tokens = limits.max_batch_tokens;
     memset(a.token, 0, sizeof *a.token * 32);
     assert_int_equal(transfer(&a, &b, &e), 0);
@@ -160,6 +167,11 @@ static void the_rest_out_of_bounds(void **state)
     (void)state;
     REFUSED(a.start[1].slot = -1, "start 1 in slot -1");
     REFUSED(a.start[1].slot = 4, "start 1 in slot 4");
+    REFUSED(a.start[1].n_history = -1, "start 1 in slot 0 with -1 tokens");
+    REFUSED(a.start[1].n_history = 1, "4 tokens that are not fed, expected 3");
+    REFUSED(a.start[0].n_history = 2, "2 tokens that are not fed, expected 3");
+    REFUSED(a.history[0] = -1, "token id -1, vocabulary 50");
+    REFUSED(a.history[2] = 50, "token id 50, vocabulary 50");
     REFUSED(a.block[2].slot = -1, "block entry 2 is out of bounds");
     REFUSED(a.block[2].slot = 4, "block entry 2 is out of bounds");
     REFUSED(a.block[2].index = -1, "block entry 2 is out of bounds");
@@ -190,12 +202,13 @@ static void write_int(struct plan *p, size_t offset, int32_t value)
         plan_close(&a);                                           \
     } while (0)
 
-/* Offsets within the header: magic, version, step (8), bytes (8), kind, n_seqs, n_tokens, n_starts, n_blocks, n_scores. */
+/* Offsets within the header: magic, version, step (8), bytes (8), kind, n_seqs, n_tokens, n_starts, n_blocks, n_scores,
+ * n_history. */
 static void damaged_headers(void **state)
 {
     (void)state;
     DAMAGED(0, 0, "magic 00000000");
-    DAMAGED(4, 1, "version 1, expected 4e414c50 version 2");
+    DAMAGED(4, 1, "version 1, expected 4e414c50 version 3");
     DAMAGED(16, 64, "bytes, expected");
     DAMAGED(20, 1, "bytes, expected");
     for (size_t offset = 28; offset < 44; offset += 4) {
@@ -206,6 +219,9 @@ static void damaged_headers(void **state)
     DAMAGED(44, -1, "is out of bounds");
     DAMAGED(44, 4, "is out of bounds");
     DAMAGED(44, 2, "bytes, expected");
+    DAMAGED(48, -1, "is out of bounds");
+    DAMAGED(48, 71, "is out of bounds");
+    DAMAGED(48, 4, "bytes, expected");
     struct plan a = make();
     size_t bytes = plan_pack(&a);
     for (size_t n = 0; n < a.message_capacity + 5; n++) {
@@ -253,6 +269,8 @@ static void random_damage(void **state)
         for (int i = 0; i < b.n_scores; i++)
             assert_true(b.score[i].seq >= 0 && b.score[i].seq < b.n_seqs && b.score[i].n_scored >= 0 &&
                         b.score[i].n_scored <= b.seq[b.score[i].seq].n_logits - b.seq[b.score[i].seq].sample);
+        for (int i = 0; i < b.n_history; i++)
+            assert_true(b.history[i] >= 0 && b.history[i] < VOCAB);
         for (int i = 0; i < b.n_blocks; i++)
             assert_true(b.block[i].block >= 0 && b.block[i].block < limits.n_blocks);
     }

@@ -206,7 +206,10 @@ static void check_starts(struct run *run, const struct plan *p)
                 run->last_fed[r->index] = p->seq[k].pos;
         assert_true(run->last_fed[r->index] % KV_BLOCK_TOKENS == 0);
         assert_true(run->last_fed[r->index] < (int)(r->prompt.n + r->output.n));
-        if (!run->s.setup.prefix_caching || r->rules->sampling.repetition_penalty != 1.0f)
+        const struct sampling *q = &r->rules->sampling;
+        bool penalized = q->repetition_penalty != 1 || q->presence_penalty != 0 || q->frequency_penalty != 0;
+        assert_int_equal(p->start[i].n_history, penalized ? run->last_fed[r->index] : 0);
+        if (!run->s.setup.prefix_caching)
             assert_int_equal(run->last_fed[r->index], 0);
     }
 }
@@ -362,12 +365,17 @@ static void random_rules(struct request_rules *rules, uint64_t *seed)
         p->min_tokens = random_below(seed, rules->max_tokens + 1);
 }
 
-/* Prompts have beginnings in common: of two texts, up to a random place. */
+/* Prompts have beginnings in common: of two texts, up to a random place. Some consist of the same few blocks in any order. */
 static int random_prompt(int32_t prompt[MAX_LEN], uint64_t *seed)
 {
     int n = 1 + random_below(seed, random_below(seed, 2) == 0 ? 70 : 20), common = random_below(seed, n + 1);
     uint64_t text = (uint64_t)random_below(seed, 2);
+    bool blocks = random_below(seed, 3) == 0;
     for (int i = 0; i < n; i++) {
+        if (blocks && i % KV_BLOCK_TOKENS == 0) {
+            text = (uint64_t)random_below(seed, 2);
+            common = n;
+        }
         uint64_t *source = i < common ? &text : seed;
         prompt[i] = random_below(source, N_LETTERS);
     }
