@@ -1,6 +1,7 @@
 /* tests/unit/test_protocol.c - coordinator/protocol*.c: every field's type, range, names, default and error text. */
 #include "tests/unit/unit.h"
 
+#include "base/json.h"
 #include "coordinator/chat.h"
 
 #include <jansson.h>
@@ -390,6 +391,24 @@ static void refuses_two_names(void **state)
             bad(json, 400, field, message);
         }
     assert_int_equal(n, 24);
+}
+
+/* docs/protocol.md says what we take. */
+static void is_documented(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    size_t bytes = 0;
+    char name[80], *document = file_read("docs/protocol.md", 1 << 20, &bytes, &e);
+    assert_non_null(document);
+    for (size_t i = 0; i < N_TABLE; i++)
+        for (int alias = -1; alias < 0 || table[i].alias[alias] != NULL; alias++) {
+            (void)snprintf(name, sizeof name, "`%s`", alias < 0 ? table[i].name : table[i].alias[alias]);
+            if (strstr(document, name) == NULL)
+                print_error("docs/protocol.md does not have %s\n", name);
+            assert_non_null(strstr(document, name));
+        }
+    free(document);
 }
 
 /* ---------------------------------------------------------------- fields that look at each other */
@@ -831,21 +850,14 @@ static void encodes_prompts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(takes_each_field),
-        cmocka_unit_test(refuses_each_field),
-        cmocka_unit_test(refuses_two_names),
-        cmocka_unit_test(relates_fields),
-        cmocka_unit_test(relates_candidates),
-        cmocka_unit_test(takes_prompts),
-        cmocka_unit_test(refuses_prompts),
-        cmocka_unit_test(bounds_sequences),
-        cmocka_unit_test(takes_chats),
-        cmocka_unit_test(refuses_chats),
-        cmocka_unit_test(refuses_unknown_fields),
-        cmocka_unit_test(takes_operations),
-        cmocka_unit_test(checks_the_envelope),
-        cmocka_unit_test(refuses_bad_json),
-        cmocka_unit_test(bounds_messages),
+        cmocka_unit_test(takes_each_field),  cmocka_unit_test(refuses_each_field),
+        cmocka_unit_test(refuses_two_names), cmocka_unit_test(is_documented),
+        cmocka_unit_test(relates_fields),    cmocka_unit_test(relates_candidates),
+        cmocka_unit_test(takes_prompts),     cmocka_unit_test(refuses_prompts),
+        cmocka_unit_test(bounds_sequences),  cmocka_unit_test(takes_chats),
+        cmocka_unit_test(refuses_chats),     cmocka_unit_test(refuses_unknown_fields),
+        cmocka_unit_test(takes_operations),  cmocka_unit_test(checks_the_envelope),
+        cmocka_unit_test(refuses_bad_json),  cmocka_unit_test(bounds_messages),
         cmocka_unit_test(encodes_prompts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
