@@ -18,10 +18,12 @@ const char *protocol_op_name(enum protocol_op op)
     return op_name[op];
 }
 
-/* Text of clients in our own words: one line, and whole characters although it was cut. */
+/* Text of clients in our own words: one line, and no half of a character where it was cut. */
 static void make_plain(char *text)
 {
-    text[unicode_invalid_at(text, strlen(text))] = '\0';
+    size_t n = strlen(text);
+    for (size_t at = 0; (at += unicode_invalid_at(text + at, n - at)) < n;)
+        text[at] = '?';
     for (char *c = text; *c != '\0'; c++)
         if ((unsigned char)*c < 0x20 || *c == 0x7f)
             *c = '?';
