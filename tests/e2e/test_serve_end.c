@@ -14,8 +14,6 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#define LONG "\"max_tokens\": 900, \"ignore_eos\": true, \"temperature\": 0"
-
 static struct serving s;
 
 static bool start(int ranks, const char *endpoint, const char *const *more)
@@ -40,7 +38,8 @@ static void keep_busy(struct talk *t, int n)
 {
     talk_open(t, ZMQ_DEALER, s.endpoint, NULL, NULL);
     for (int i = 0; i < n; i++)
-        talk_say(t, "{\"prompt\": \"Long ago\", %s, \"stream\": %s}", LONG, i % 2 == 0 ? "true" : "false");
+        talk_say(t, "{\"prompt\": \"Long ago\", \"max_tokens\": %d, \"ignore_eos\": true, \"stream\": %s}",
+                 process_sanitized() ? 100 : 900, i % 2 == 0 ? "true" : "false");
     for (double until = seconds_now() + 20;
          n > 0 && seconds_now() < until && serving_metric(&s, "num_requests_running") < n;)
         continue;
