@@ -527,6 +527,7 @@ static void the_youngest_is_preempted(void **state)
         run_open(&run, &setup);
         run.s.setup.prefix_caching = false;
         struct request *first = add_made(&run, &plain, 16, 1), *second = add_made(&run, &plain, 16, 2);
+        const int first_index = first->index;
         while (second->n_preempted == 0)
             step(&run, depth);
         assert_int_equal(first->n_preempted, 0);
@@ -534,7 +535,7 @@ static void the_youngest_is_preempted(void **state)
         assert_int_equal(second->n_blocks, 0);
         int had = (int)second->output.n + second->n_in_flight;
         assert_true(had >= 15);
-        while (first->state == REQUEST_RUNNING)
+        while (run.request[first_index] != NULL)
             step(&run, depth);
         while (second->state == REQUEST_WAITING)
             step(&run, depth);
