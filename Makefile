@@ -9,6 +9,7 @@ SUBMAKE = $(MAKE) --no-print-directory -j$(shell nproc)
 Q     := $(if $(filter 1,$(V)),,@)
 
 CC       := mpicc
+HOST_CC  ?= gcc
 WARN     := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes -Wvla -Werror
 SANFLAGS := $(if $(filter 1,$(SAN)),-fsanitize=address$(comma)undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
 CFLAGS   ?= -O2 -g
@@ -17,7 +18,11 @@ LIBS     := -lzmq -ljansson -lpcre2-8 -lutf8proc -lm -ldl
 ALL_CFLAGS = -std=c17 $(CFLAGS) $(WARN) $(SANFLAGS) -fopenmp
 
 LIB_SRC := $(wildcard base/*.c partition/*.c partition/families/*.c kernels/*.c kernels/cpu/*.c rank/*.c \
-             coordinator/*.c coordinator/tokenizer/*.c)
+             coordinator/*.c coordinator/tokenizer/*.c coordinator/server/*.c)
+# The client is a program of its own, without MPI; tests of its parts find them in the archive.
+CLIENT_MAIN := coordinator/client/main.c
+CLIENT_SRC  := $(wildcard base/*.c coordinator/client/*.c)
+LIB_SRC     += $(filter-out $(CLIENT_MAIN),$(filter coordinator/%,$(CLIENT_SRC)))
 CUDA_ONLY := rank/comm_nccl.c
 ifeq ($(CUDA),1)
 # The GPU backend beside the CPU's, in one program. ARCH: compute capabilities, those of the GPUs here or else these.
@@ -35,6 +40,7 @@ endif
 LIB_OBJ := $(LIB_SRC:%=$(BUILD)/%.o)
 ARCHIVE := $(BUILD)/liblockstep.a
 PROGRAM := $(BUILD)/lockstep
+CLIENT  := $(BUILD)/lockstep-client
 
 # A test is tests/<kind>/test_*.c, found here and registered nowhere else.
 TEST_SRC := $(wildcard tests/unit/test_*.c tests/ops/test_*.c tests/spmd/test_*.c tests/parity/test_*.c \
@@ -50,16 +56,19 @@ TEST_LIB := $(patsubst %,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 FUZZ_SRC := $(wildcard base/*.c partition/*.c partition/families/*.c coordinator/tokenizer/*.c)
 FUZZ_BIN := $(patsubst tests/fuzz/%.c,build/cpu/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
-.PHONY: all help demo deps deps-check tests preload fuzzers check bench-cpu check-layers format check-format tidy clean check-gpu bundle compile-cuda
-all: $(PROGRAM)
+.PHONY: all client help demo deps deps-check tests preload fuzzers check soak bench-cpu check-layers format check-format tidy clean check-gpu bundle compile-cuda
+all: $(PROGRAM) $(CLIENT)
+client: $(CLIENT)
 
 help:
 	@echo "make [all]         build $(PROGRAM)"
+	@echo "make client        build $(CLIENT) alone: no MPI needed, gcc, libzmq and jansson do"
 	@echo "make demo          install what is missing, build, tell a story on two ranks"
 	@echo "make check         install what is missing, build, run every test (under 15 minutes on 2 cores)"
 	@echo "make bench-cpu     decode speed of a 1-billion-parameter model beside the read bandwidth"
 	@echo "make CUDA=1        build build/cuda/lockstep, the GPU backend beside the CPU's (ARCH='80 90a')"
 	@echo "make check-gpu     test it on the GPUs of this machine (CHECK='ops parity': parts of it); make CUDA=1 bundle: a tarball"
+	@echo "make soak          long runs, some 10 minutes: 1000 clients, 100000 hostile messages, mixed batches; prints figures"
 	@echo "make tests         build the tests only; tests/run.sh build/cpu unit runs one suite"
 	@echo "make check-layers format tidy clean"
 	@echo "settings: SAN=1 (sanitizers, build/cpu-san)  V=1 (show commands)  CFLAGS='-O2 -g'  FUZZ_SECONDS=60"
@@ -76,6 +85,12 @@ demo: deps
 $(PROGRAM): $(BUILD)/main.c.o $(ARCHIVE)
 	@echo "  LINK $@"
 	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ $(LIBS)
+
+# Compiled and linked without MPI's compiler: `make client` works on a login node that has none.
+$(CLIENT_SRC:%=$(BUILD)/%.o) $(CLIENT): CC := $(HOST_CC)
+$(CLIENT): $(CLIENT_SRC:%=$(BUILD)/%.o)
+	@echo "  LINK $@"
+	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ -lzmq -ljansson -lm
 
 $(ARCHIVE): $(LIB_OBJ)
 	@rm -f $@
@@ -122,6 +137,10 @@ check: deps-check
 	@$(SUBMAKE) SAN=1 all tests
 	@$(SUBMAKE) compile-cuda
 	@tests/run.sh build/cpu
+
+soak: deps-check
+	@$(SUBMAKE) all tests
+	@tests/run.sh $(BUILD) long
 
 # No GPU is needed to see that the code for it compiles and links.
 compile-cuda:

@@ -1,8 +1,10 @@
 /* main.c - options, subcommands: opens everything in order, closes in reverse. */
 #include "base/log.h"
 #include "base/opt.h"
+#include "base/signals.h"
 #include "coordinator/generate.h"
 #include "coordinator/inspect.h"
+#include "coordinator/serve.h"
 #include "coordinator/traffic.h"
 #include "rank/bench.h"
 #include "rank/device.h"
@@ -16,7 +18,9 @@
 #include <string.h>
 
 /* Tokens of prompts that one step may score: a row of logits each, beside those that are sampled from. */
-#define SCORE_ROWS 256
+#define SCORE_ROWS   256
+#define SERVE_BATCH  256  /* sequences that a server runs at once unless told otherwise */
+#define SERVE_LENGTH 2048 /* and their length when the model has no bound */
 
 /* Rank 0: from options to what every rank must know. */
 static struct instance_setup make_setup(const struct options *o, const struct model_config *m, int longest, int n_seqs)
@@ -94,6 +98,65 @@ static int run_generate(struct world *w, const struct options *o, struct err *e)
     return status;
 }
 
+static int open_serve(struct serve *v, const struct options *o, struct model_config *m, struct checkpoint *c,
+                      int n_ranks, struct err *e)
+{
+    if (o->model == NULL)
+        return ERR(e, ERR_USAGE, "serve needs --model DIR");
+    if (device_check((enum device_choice)o->device, e) != 0)
+        return -1;
+    if (o->max_batch_tokens < o->serve_max_batch)
+        return ERR(e, ERR_USAGE,
+                   "--max-batch-tokens %lld is less than --max-batch %lld: each running sequence needs one token",
+                   (long long)o->max_batch_tokens, (long long)o->serve_max_batch);
+    if (model_config_read(m, o->model, e) != 0)
+        return -1;
+    if (m->positions_end && o->max_model_len > m->max_positions)
+        return ERR(e, ERR_USAGE, "--max-model-len %lld: the model has %d positions", (long long)o->max_model_len,
+                   m->max_positions);
+    if (checkpoint_open(c, o->model, e) != 0)
+        return -1;
+    return serve_open(v, o, m, n_ranks, e);
+}
+
+/* What is not known of requests that have not come yet. */
+static struct instance_setup make_serve_setup(const struct options *o, const struct model_config *m)
+{
+    struct options mine = *o;
+    mine.max_batch = o->serve_max_batch > 0              ? o->serve_max_batch
+                     : o->max_batch_tokens < SERVE_BATCH ? o->max_batch_tokens
+                                                         : SERVE_BATCH;
+    return make_setup(&mine, m, m->max_positions > 0 ? m->max_positions : SERVE_LENGTH, INT32_MAX);
+}
+
+static int run_serve(struct world *w, const struct options *o, struct err *e)
+{
+    struct instance_setup setup = {0};
+    struct model_config m = {0};
+    struct checkpoint c = {0};
+    struct serve v = {0};
+    struct instance instance;
+    struct meter meter;
+    const struct loop_client client = {&v, serve_next, serve_accept};
+    int status = 0;
+    if (w->rank == 0 && open_serve(&v, o, &m, &c, w->n_ranks, e) == 0)
+        setup = make_serve_setup(o, &m);
+    fatal_agree(w, e);
+    instance_open(&instance, w, &m, &c, &setup, e);
+    (void)meter_open(&meter, &instance.engine, METER_INTERVAL, serve_ranks, &v, e);
+    fatal_agree(w, e);
+    if (w->rank == 0)
+        (void)serve_start(&v, &setup.limits, e);
+    fatal_agree(w, e);
+    loop_run(&instance.engine, &client, e);
+    if (w->rank == 0)
+        status = serve_close(&v);
+    meter_close(&meter);
+    MPI_CHECK(MPI_Bcast(&status, 1, MPI_INT, 0, w->comm));
+    instance_close(&instance);
+    return status;
+}
+
 static int run_bench(struct world *w, const struct options *o, struct err *e)
 {
     struct traffic t = {0};
@@ -125,8 +188,10 @@ int main(int argc, char **argv)
     options_settle_openmp(argv);
     (void)signal(SIGPIPE, SIG_IGN); /* a reader that leaves becomes a write error with a name */
     bool parsed = options_parse(&o, argc, argv, &e) == 0;
-    if (parsed && o.command != COMMAND_GENERATE && o.command != COMMAND_BENCH)
+    if (parsed && o.command != COMMAND_GENERATE && o.command != COMMAND_BENCH && o.command != COMMAND_SERVE)
         return run_alone(&o);
+    if (parsed && o.command == COMMAND_SERVE) /* before MPI_Init: mpirun passes signals on at any time */
+        parsed = signals_open(&e) == 0;
     struct err start = {0};
     if (world_open(&w, &argc, &argv, &start) != 0)
         fatal(&start);
@@ -138,7 +203,9 @@ int main(int argc, char **argv)
     log_open(w.rank == 0, o.verbose);
     log_info("%d rank%s, %d on this node; rank 0 on %s with %d of %d cores", w.n_ranks, w.n_ranks == 1 ? "" : "s",
              w.n_node_ranks, w.host, w.n_threads, w.n_cpus);
-    int status = command == COMMAND_GENERATE ? run_generate(&w, &o, &e) : run_bench(&w, &o, &e);
+    int status = command == COMMAND_GENERATE ? run_generate(&w, &o, &e)
+                 : command == COMMAND_SERVE  ? run_serve(&w, &o, &e)
+                                             : run_bench(&w, &o, &e);
     world_close(&w);
     return status;
 }

@@ -35,43 +35,93 @@ const char *json_type_name(const json_t *value)
     return "null";
 }
 
-/* jansson bounds its recursion at 2048 levels, which is deeper than any file that we read: count before it parses.
- * Strings are skipped as JSON defines them; malformed text is left to the parser. */
-static int max_depth(const char *text, size_t bytes)
+/* How deep, and how much of it, before memory is spent on it: jansson itself bounds its recursion at 2048 levels, deeper than
+ * anything that we read, and the number of values not at all. Strings are skipped as JSON defines them; malformed text is left
+ * to the parser. `values` is never too low. */
+static void measure(const char *text, size_t bytes, struct json_limits *m)
 {
-    int depth = 0, deepest = 0;
-    bool in_string = false;
-    for (size_t i = 0; i < bytes; i++) {
-        char c = text[i];
-        if (in_string) {
-            if (c == '\\')
-                i++;
-            else if (c == '"')
-                in_string = false;
-        } else if (c == '"') {
-            in_string = true;
-        } else if (c == '{' || c == '[') {
-            if (++depth > deepest)
-                deepest = depth;
-        } else if (c == '}' || c == ']') {
+    int depth = 0;
+    *m = (struct json_limits){.values = 1};
+    for (const char *at = text, *end = text + bytes; at < end; at++) {
+        if (*at == '"') {
+            for (at++; at < end && *at != '"'; at++)
+                at += *at == '\\';
+        } else if (*at == '{' || *at == '[') {
+            m->depth = ++depth > m->depth ? depth : m->depth;
+            m->lists++;
+            m->values++;
+        } else if (*at == '}' || *at == ']') {
             depth--;
+        } else if (*at == ',') {
+            m->values++;
         }
     }
-    return deepest;
+}
+
+/* The key of the outermost object that was read last before text + bytes, as far as it fits; "" outside of the object. */
+static void key_before(const char *text, size_t bytes, char *key, size_t key_bytes)
+{
+    int depth = 0;
+    char last = '\0'; /* of the characters that structure the text */
+    for (size_t i = 0; i < bytes; i++) {
+        char c = text[i];
+        if (strchr("{}[],:", c) != NULL && c != '\0') {
+            depth += (c == '{' || c == '[') - (c == '}' || c == ']');
+            last = c == '[' && depth == 1 ? '\0' : c;
+        }
+        if (c != '"')
+            continue;
+        size_t start = i + 1;
+        for (i++; i < bytes && text[i] != '"'; i++)
+            i += text[i] == '\\';
+        if (depth == 1 && (last == '{' || last == ',') && i < bytes && i - start < key_bytes) {
+            memcpy(key, text + start, i - start);
+            key[i - start] = '\0';
+        }
+        last = '"';
+    }
+    if (depth < 1)
+        key[0] = '\0';
+}
+
+static int check_limits(const struct json_limits *found, const struct json_limits *limits, const char *what,
+                        struct err *e)
+{
+    if (found->depth > limits->depth)
+        return ERR(e, ERR_INPUT, "%s: JSON nested %d deep, at most %d is accepted", what, found->depth, limits->depth);
+    if (found->values > limits->values)
+        return ERR(e, ERR_INPUT, "%s: %zu JSON values, at most %zu are accepted", what, found->values, limits->values);
+    if (found->lists > limits->lists)
+        return ERR(e, ERR_INPUT, "%s: %zu JSON arrays and objects, at most %zu are accepted", what, found->lists,
+                   limits->lists);
+    return 0;
+}
+
+json_t *json_parse_limited(const char *text, size_t bytes, const char *what, const struct json_limits *limits,
+                           struct json_failure *failure, struct err *e)
+{
+    struct json_limits found;
+    json_error_t error;
+    *failure = (struct json_failure){0};
+    measure(text, bytes, &found);
+    if (check_limits(&found, limits, what, e) != 0) {
+        failure->too_large = true;
+        return NULL;
+    }
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+    if (root == NULL) {
+        size_t at = error.position > 0 ? (size_t)error.position : 0;
+        key_before(text, at < bytes ? at : bytes, failure->key, sizeof failure->key);
+        ERR(e, ERR_INPUT, "%s: not valid JSON: line %d, column %d: %s", what, error.line, error.column, error.text);
+    }
+    return root;
 }
 
 json_t *json_parse(const char *text, size_t bytes, const char *what, struct err *e)
 {
-    int depth = max_depth(text, bytes);
-    if (depth > JSON_MAX_DEPTH) {
-        ERR(e, ERR_INPUT, "%s: JSON nested %d deep, at most %d is accepted", what, depth, JSON_MAX_DEPTH);
-        return NULL;
-    }
-    json_error_t error;
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
-    if (root == NULL)
-        ERR(e, ERR_INPUT, "%s: not valid JSON: line %d, column %d: %s", what, error.line, error.column, error.text);
-    return root;
+    static const struct json_limits limits = {JSON_MAX_DEPTH, SIZE_MAX, SIZE_MAX};
+    struct json_failure failure;
+    return json_parse_limited(text, bytes, what, &limits, &failure, e);
 }
 
 char *file_read(const char *path, size_t max_bytes, size_t *bytes, struct err *e)
@@ -128,6 +178,20 @@ static const json_t *member(const json_t *object, const char *key)
     return value == NULL || json_is_null(value) ? NULL : value;
 }
 
+json_t *json_logprob(double x)
+{
+    return json_real(isfinite(x) ? x : -9999.0);
+}
+
+bool json_to_int(const json_t *value, int64_t *n)
+{
+    double x = json_real_value(value);
+    if (json_is_real(value) && !(fabs(x) < 9e15 && x == floor(x)))
+        return false;
+    *n = json_is_real(value) ? (int64_t)x : json_integer_value(value);
+    return json_is_number(value);
+}
+
 int64_t json_get_int(const json_t *object, const char *key, int64_t missing, int64_t low, int64_t high,
                      const char *what, struct err *e)
 {
@@ -135,12 +199,7 @@ int64_t json_get_int(const json_t *object, const char *key, int64_t missing, int
     if (value == NULL)
         return missing;
     int64_t n;
-    if (json_is_integer(value)) {
-        n = json_integer_value(value);
-    } else if (json_is_real(value) && fabs(json_real_value(value)) < 9e15 &&
-               json_real_value(value) == floor(json_real_value(value))) {
-        n = (int64_t)json_real_value(value);
-    } else {
+    if (!json_to_int(value, &n)) {
         ERR(e, ERR_INPUT, "%s: \"%s\" is %s, expected an integer in [%lld, %lld]", what, key, json_type_name(value),
             (long long)low, (long long)high);
         return missing;

@@ -17,6 +17,21 @@
  * NULL on failure. */
 json_t *json_parse(const char *text, size_t bytes, const char *what, struct err *e);
 
+struct json_limits {
+    int depth;
+    size_t values,
+        lists; /* values of any kind; arrays and objects among them: they take the most memory for their text */
+};
+
+/* The same within other limits; what exceeds them sets *too_large beside *e. On failure key (of key_bytes) names the
+ * member of the outermost object in which the text goes wrong, "" if that cannot be said. */
+struct json_failure {
+    bool too_large;
+    char key[64];
+};
+json_t *json_parse_limited(const char *text, size_t bytes, const char *what, const struct json_limits *limits,
+                           struct json_failure *failure, struct err *e);
+
 /* The same for a file of at most max_bytes bytes. A missing file is ERR_IO. */
 json_t *json_read_file(const char *path, size_t max_bytes, struct err *e);
 
@@ -33,6 +48,12 @@ bool json_get_bool(const json_t *object, const char *key, bool missing, const ch
 /* Borrowed from the object. */
 const char *json_get_string(const json_t *object, const char *key, const char *missing, const char *what,
                             struct err *e);
+
+/* A log-probability as a value: JSON has no infinities, so that of a forbidden token is -9999, as vLLM writes it. */
+json_t *json_logprob(double x);
+
+/* Whether the value is a JSON integer, or a real without fraction, and which. */
+bool json_to_int(const json_t *value, int64_t *n);
 
 /* The JSON type of a value as a word for messages: "an object", "a string", ... */
 const char *json_type_name(const json_t *value);

@@ -12,7 +12,8 @@
 #define GENERATE COMMAND_GENERATE
 #define INSPECT  COMMAND_INSPECT
 #define BENCH    COMMAND_BENCH
-#define ALL      (GENERATE | INSPECT | BENCH)
+#define SERVE    COMMAND_SERVE
+#define ALL      (GENERATE | INSPECT | BENCH | SERVE)
 
 #define AT(member) offsetof(struct options, member)
 #define TEXT(name, argument, member, commands, help)                                \
@@ -125,35 +126,69 @@ static const struct opt table[] = {
          "then run each kind again with clocks between its phases: matrix products, attention, sums over the ranks, "
          "sampling, the rest, and what the host adds"),
     INTEGER("max-batch", max_batch, GENERATE, 1, 4096, 16, "sequences that run at once (default 16)"),
-    INTEGER("max-batch-tokens", max_batch_tokens, GENERATE | BENCH, 1, 1 << 20, 512,
+    INTEGER("max-batch-tokens", max_batch_tokens, GENERATE | BENCH | SERVE, 1, 1 << 20, 512,
             "tokens of one step, prefill and decode together; longer prompts go in chunks (default 512)"),
-    FLAG("no-enable-prefix-caching", no_prefix_caching, GENERATE,
+    FLAG("no-enable-prefix-caching", no_prefix_caching, GENERATE | SERVE,
          "do not keep keys and values of prompts and outputs for sequences that begin with the same tokens"),
-    {"enable-prefix-caching", NULL, OPT_CALL, 0, GENERATE, 0, 0, 0, NULL, "keep them (default)", enable_prefix_caching},
+    {"enable-prefix-caching", NULL, OPT_CALL, 0, GENERATE | SERVE, 0, 0, 0, NULL, "keep them (default)", enable_prefix_caching},
     INTEGER("max-model-len", max_model_len, GENERATE, 1, 1 << 28, -1,
             "tokens of one sequence, prompt and output (default: what the prompts need)"),
-    {"kv-cache-memory-bytes", "BYTES", OPT_BYTES, AT(kv_cache_bytes), GENERATE | BENCH, 1 << 10, 1e18, -1, NULL,
+    INTEGER("max-model-len", max_model_len, SERVE, 1, 1 << 28, -1,
+            "tokens of one sequence, prompt and output (default: max_position_embeddings of the model, else 2048)"),
+    INTEGER("max-batch", serve_max_batch, SERVE, 1, 4096, -1,
+            "sequences that run at once, if the KV cache holds them (default 256, at most --max-batch-tokens)"),
+    {"kv-cache-memory-bytes", "BYTES", OPT_BYTES, AT(kv_cache_bytes), GENERATE | BENCH | SERVE, 1 << 10, 1e18, -1, NULL,
      "memory of a rank for keys and values; K, M, G, T are accepted (default: what is needed, up to half of what is "
      "free)",
      NULL},
-    INTEGER("threads", threads, GENERATE | BENCH, 1, 1024, -1,
+    TEXT("endpoint", "ADDRESS", endpoint, SERVE,
+         "where clients connect: tcp://127.0.0.1:PORT, tcp://127.0.0.1:* (a free port, see --rendezvous), or ipc://PATH, a "
+         "Unix socket of mode 0600 (default tcp://127.0.0.1:5555)"),
+    FLAG("insecure", insecure, SERVE, "let --endpoint be one that others can reach without --curve: whoever can, may"),
+    FLAG("curve", curve, SERVE,
+         "encrypt, and let only known clients in: makes a key pair for the job and one for its clients, which is written "
+         "to FILE.client (mode 0600) of --rendezvous FILE"),
+    TEXT("curve-clients", "FILE", curve_clients, SERVE, "with --curve: more clients' public keys (Z85), one a line"),
+    TEXT("rendezvous", "FILE", rendezvous, SERVE,
+         "once ready, write endpoint, public key, model and process id here as JSON; removed at the end"),
+    TEXT("served-model-name", "NAME", served_name, SERVE, "the model's name to clients (default: the folder's)"),
+    TEXT("chat-template", "NAME", chat_template, SERVE,
+         "how chats are written for the model, instead of what its own template is recognised as; docs/protocol.md has the "
+         "names"),
+    {"max-message-bytes", "BYTES", OPT_BYTES, AT(max_message_bytes), SERVE, 1 << 10, 1 << 30, 16 << 20, NULL,
+     "largest message; a connection that sends more is cut off (default 16M)", NULL},
+    {"max-client-backlog", "BYTES", OPT_BYTES, AT(max_client_backlog), SERVE, 1 << 10, 1 << 30, 4 << 20, NULL,
+     "replies that may wait for a client that does not read; beyond, its streams are cancelled (default 4M)", NULL},
+    INTEGER("max-queue", max_queue, SERVE, 0, 1 << 20, 2048,
+            "sequences that may wait beside those that run; beyond, requests are refused with 429 (default 2048)"),
+    INTEGER("drain-seconds", drain_seconds, SERVE, 0, 1 << 20, 30,
+            "after SIGUSR1 or a drain message: time for open requests to finish (default 30)"),
+    INTEGER("end-seconds", end_seconds, SERVE, 0, 1 << 20, -1,
+            "the same after SIGTERM and SIGINT (default 0, since mpirun kills a second later; under srun 20)"),
+    CHOICE("metrics-names", metrics_names, SERVE, "lockstep|vllm",
+           "lockstep_NAME, or vllm:NAME for dashboards made for vLLM (default lockstep)"),
+    TEXT("metrics-file", "FILE", metrics_file, SERVE,
+         "replace this file every 5 s with the metrics, for node_exporter's textfile collector"),
+    TEXT("access-log", "FILE", access_log, SERVE, "append one JSON line a message; - is standard output"),
+    FLAG("access-log-prompts", access_log_prompts, SERVE, "with the prompts' texts in it"),
+    INTEGER("threads", threads, GENERATE | BENCH | SERVE, 1, 1024, -1,
             "CPU threads of a rank (default: its share of the cores that it may use)"),
     CHOICE("device", device, ALL, "auto|cpu|cuda",
            "where to compute (default auto: GPUs if this build has them and every rank sees one; inspect: cpu)"),
-    CHOICE("step", step, GENERATE | BENCH, "auto|separate|persistent",
+    CHOICE("step", step, GENERATE | BENCH | SERVE, "auto|separate|persistent",
            "how GPUs run decode steps: separate operations, or one persistent kernel for up to 8 sequences on one host "
            "(default auto: the faster one, measured at start; persistent: refused where it does not work)"),
-    REAL("step-timeout", step_timeout, GENERATE | BENCH, 0, 86400, 300,
+    REAL("step-timeout", step_timeout, GENERATE | BENCH | SERVE, 0, 86400, 300,
          "end the job when a step comes no further for so many seconds, since a rank is stopped, dead or stuck; 0: "
          "wait for "
          "ever (default 300)"),
-    FLAG("verbose", verbose, GENERATE | BENCH,
+    FLAG("verbose", verbose, GENERATE | BENCH | SERVE,
          "say on standard error what was loaded, how fast, and where memory goes"),
-    CHOICE("progress", progress, GENERATE | BENCH, "auto|always|never",
+    CHOICE("progress", progress, GENERATE | BENCH | SERVE, "auto|always|never",
            "bars on standard error and text as it comes (default auto: on a terminal)"),
 };
 
-static const struct opt_table options_table = {"lockstep", table, sizeof table / sizeof table[0]};
+static const struct opt_table options_table = {"lockstep", "LOCKSTEP_", table, sizeof table / sizeof table[0]};
 
 static const struct {
     enum command command;
@@ -161,6 +196,8 @@ static const struct {
 } commands[] = {
     {COMMAND_GENERATE, "generate", "mpirun -n N lockstep generate --model DIR --prompt TEXT [options]",
      "Generate text for one prompt or a file of prompts, all ranks working on every token."},
+    {COMMAND_SERVE, "serve", "mpirun -n N lockstep serve --model DIR [--endpoint ADDRESS] [options]",
+     "Answer requests over ZeroMQ until told to end: docs/protocol.md says how to ask, docs/serve.md how to run it."},
     {COMMAND_INSPECT, "inspect", "lockstep inspect --model DIR --ranks N [--json]",
      "Show what every rank would hold: the shard table, bytes per rank, KV bytes per token. Reads headers only; runs "
      "without mpirun."},
@@ -210,7 +247,7 @@ int options_parse(struct options *o, int argc, char **argv, struct err *e)
     while (i < sizeof commands / sizeof commands[0] && strcmp(commands[i].name, word) != 0)
         i++;
     if (i == sizeof commands / sizeof commands[0])
-        return ERR(e, ERR_USAGE, "no command \"%.80s\": expected generate, inspect, bench, version or help", word);
+        return ERR(e, ERR_USAGE, "no command \"%.80s\": expected generate, serve, inspect, bench, version or help", word);
     o->command = commands[i].command;
     if (o->command == COMMAND_HELP) {
         size_t k = 0;

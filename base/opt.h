@@ -10,7 +10,7 @@
 
 #define OPT_MAX_STOP 16
 
-enum command { COMMAND_HELP = 0, COMMAND_GENERATE = 1, COMMAND_INSPECT = 2, COMMAND_BENCH = 4, COMMAND_VERSION = 8 };
+enum command { COMMAND_HELP = 0, COMMAND_GENERATE = 1, COMMAND_INSPECT = 2, COMMAND_BENCH = 4, COMMAND_VERSION = 8, COMMAND_SERVE = 16 };
 enum device_choice { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
 enum step_choice { STEP_AUTO, STEP_SEPARATE, STEP_PERSISTENT }; /* how decode steps run on a GPU */
 enum load_format { LOAD_AUTO, LOAD_SAFETENSORS, LOAD_DUMMY };
@@ -37,6 +37,11 @@ struct options {
     int64_t num_prompts, bench_max_batch; /* -1: not given */
     const char *latency, *throughput;
     bool profile;
+
+    /* serve */
+    const char *endpoint, *curve_clients, *rendezvous, *served_name, *chat_template, *metrics_file, *access_log;
+    int64_t serve_max_batch, max_queue, max_message_bytes, max_client_backlog, drain_seconds, end_seconds, metrics_names;
+    bool insecure, curve, access_log_prompts;
 };
 
 /* Options of argv[1..], then LOCKSTEP_<OPTION> of the environment, then defaults. On failure *e says which option, what

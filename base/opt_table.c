@@ -113,8 +113,8 @@ int opt_environment(const struct opt_table *t, void *record, int command, const 
 {
     for (size_t i = 0; i < t->n; i++) {
         const struct opt *o = &t->row[i];
-        char name[64] = "LOCKSTEP_";
-        size_t n = strlen(name);
+        char name[64];
+        size_t n = (size_t)snprintf(name, sizeof name, "%s", t->prefix);
         for (const char *c = o->name; *c != '\0' && n + 1 < sizeof name; c++)
             name[n++] = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
         name[n] = '\0';

@@ -25,6 +25,7 @@ struct opt {
 
 struct opt_table {
     const char *program; /* "lockstep" */
+    const char *prefix;  /* "LOCKSTEP_": LOCKSTEP_MAX_TOKENS of the environment is --max-tokens */
     const struct opt *row;
     size_t n; /* <= OPT_MAX_ROWS */
 };
@@ -44,7 +45,7 @@ void opt_defaults(const struct opt_table *t, void *record);
 int opt_arguments(const struct opt_table *t, void *record, int command, const char *command_name, int argc, char **argv,
                   struct opt_words *words, bool *given, bool *help, struct err *e);
 
-/* LOCKSTEP_MAX_TOKENS for --max-tokens, where it was not given. Flags are set by "1". Only options of the command. */
+/* Options of the environment that were not given. Flags are set by "1". Only options of the command. */
 int opt_environment(const struct opt_table *t, void *record, int command, const bool *given, struct err *e);
 
 /* A page's list of options, to standard output. */

@@ -6,7 +6,6 @@
 #include "coordinator/generation.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,12 +77,6 @@ static void write_out(struct generate *g, const char *text, size_t bytes)
         ERR(&g->output_error, ERR_IO, "%s: cannot write: %s", output_name(g), strerror(errno));
 }
 
-/* JSON has no infinities: a forbidden token's log-probability is written as -9999, as vLLM does. */
-static json_t *json_logprob(float x)
-{
-    return json_real(isfinite(x) ? (double)x : -9999.0);
-}
-
 static json_t *json_ids(const struct token_list *ids)
 {
     json_t *list = json_array();
@@ -114,7 +107,7 @@ static json_t *json_prompt_logprobs(const struct request *r)
     json_t *list = json_array();
     if (r->n_scored + 1 == (int)r->prompt.n)
         (void)json_array_append_new(list, json_null());
-    for (int i = 1; i <= r->n_scored; i++)
+    for (int i = 0; i < r->n_scored; i++)
         (void)json_array_append_new(list, json_sampled(&r->prompt_logprobs[i], r->rules->sampling.n_prompt_top));
     return list;
 }

@@ -114,6 +114,15 @@ static int read_special_ids(struct request_rules *rules, int32_t *bos, const jso
     return e->code == ERR_NONE ? 0 : -1;
 }
 
+int generation_ids(struct request_rules *rules, int32_t *bos, const char *model_dir, int vocab, struct err *e)
+{
+    char path[4200];
+    json_t *g = read_optional(model_dir, "generation_config.json", path, sizeof path, e);
+    int found = e->code == ERR_NONE ? read_special_ids(rules, bos, g, path, model_dir, vocab, e) : -1;
+    json_decref(g);
+    return found;
+}
+
 static double chosen(double option, const json_t *g, const char *key, double missing, double low, double high,
                      const char *what, struct err *e)
 {
@@ -209,16 +218,10 @@ static int collect_stop_ids(struct request_rules *rules, const struct options *o
     if (o->stop_token_ids != NULL)
         n = generation_parse_ids(o->stop_token_ids, id, REQUEST_MAX_STOP_IDS - SAMPLING_MAX_EOS, vocab,
                                  "stop-token-ids", e);
-    for (int i = 0; i < n; i++)
-        rules->stop_id[rules->n_stop_ids++] = id[i];
-    for (int i = 0; i < rules->sampling.n_eos && !o->ignore_eos; i++)
-        rules->stop_id[rules->n_stop_ids++] = rules->sampling.eos[i];
-    /* min_tokens forbids whatever would end the sequence by its id. */
-    for (int i = 0; i < n && rules->sampling.min_tokens > 0; i++) {
-        if (rules->sampling.n_eos == SAMPLING_MAX_EOS)
-            return ERR(e, ERR_UNSUPPORTED, "--min-tokens with more than %d end-of-text and stop ids", SAMPLING_MAX_EOS);
-        rules->sampling.eos[rules->sampling.n_eos++] = id[i];
-    }
+    if (n > 0 && request_rules_stop(rules, id, n) != 0)
+        return ERR(e, ERR_UNSUPPORTED, "--min-tokens with more than %d end-of-text and stop ids", SAMPLING_MAX_EOS);
+    if (n == 0)
+        (void)request_rules_stop(rules, NULL, 0);
     return e->code == ERR_NONE ? 0 : -1;
 }
 

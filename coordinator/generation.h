@@ -9,6 +9,9 @@
  * token ids. Strings are borrowed from *o. *bos is the begin-of-text id, or -1. */
 int generation_rules(struct request_rules *rules, int32_t *bos, const struct options *o, int vocab, struct err *e);
 
+/* Of these files only what they say about ids: rules->sampling.eos and *bos. */
+int generation_ids(struct request_rules *rules, int32_t *bos, const char *model_dir, int vocab, struct err *e);
+
 /* "1,2,3" to at most `capacity` ids in [0, vocab); returns the number or -1. `option` names it in messages. */
 int generation_parse_ids(const char *text, int32_t *id, int capacity, int vocab, const char *option, struct err *e);
 

@@ -38,7 +38,7 @@ struct group {
     float *score;                    /* [search.n] of beam search's choices, as beam.h says; else NULL */
     struct request_times times;      /* of the first sequence; finished: of the whole */
     int n_cached;                    /* prompt tokens that the first sequence had from the prefix cache */
-    struct sampled *prompt_logprobs; /* [prompt.n] if they are wanted, see struct request; owned */
+    struct sampled *prompt_logprobs; /* [prompt.n - 1] if they are wanted; owned */
 
     /* The group's own. */
     struct scheduler *scheduler;   /* NULL: not submitted */

@@ -35,6 +35,11 @@ struct request_times {
     double arrived, scheduled, first_token, finished; /* scheduled: its first tokens are in a plan */
 };
 
+/* Have these n ids end a sequence, and sampling.eos unless ignored; min_tokens then forbids all of them. Both fields are set
+ * before. -1: more than there is room for; beside the eos ids there is room for REQUEST_MAX_STOP_IDS - SAMPLING_MAX_EOS, under
+ * min_tokens for what SAMPLING_MAX_EOS leaves. */
+int request_rules_stop(struct request_rules *rules, const int32_t *id, int n);
+
 struct request {
     const struct request_rules *rules; /* borrowed, until the request is closed */
     int index;                         /* the caller's: place in the input, from 0 */
@@ -47,8 +52,8 @@ struct request {
     char *prompt_text;               /* owned; NULL when the prompt came as ids */
     size_t prompt_bytes;             /* of prompt_text */
     struct sampled *logprobs;        /* [output.n] if rules->want_logprobs */
-    struct sampled *prompt_logprobs; /* [prompt.n] if rules->want_prompt_logprobs; the first token has none: zeros */
-    int n_scored;                    /* how many of the others there are: all, before the output's first token */
+    struct sampled *prompt_logprobs; /* [prompt.n - 1] if rules->want_prompt_logprobs: of prompt tokens 1, 2, .. */
+    int n_scored;                    /* how many of these there are: all, before the output's first token */
     double logprob_sum;              /* of the output's tokens */
     struct text_buffer text;
     size_t released; /* bytes of text that are final */

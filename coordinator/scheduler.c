@@ -228,7 +228,7 @@ static int reserve_scores(const struct scheduler *s, struct request *r, struct e
     if (l->max_logit_rows <= l->max_seqs)
         return ERR(e, ERR_INTERNAL, "%d rows of logits for %d sequences: none is left to score prompts with",
                    l->max_logit_rows, l->max_seqs);
-    r->prompt_logprobs = err_calloc(e, r->prompt.n, sizeof *r->prompt_logprobs, "prompt logprobs");
+    r->prompt_logprobs = err_calloc(e, r->prompt.n - 1, sizeof *r->prompt_logprobs, "prompt logprobs");
     return r->prompt_logprobs != NULL ? 0 : -1;
 }
 
@@ -425,7 +425,7 @@ static void add_scores(struct scheduler *s, struct request *r, struct plan *p)
     seq->n_logits = r->n_fed - r->n_scores_planned;
     p->score[p->n_scores++] =
         (struct plan_score){p->n_seqs - 1, n, r->n_fed < (int)r->prompt.n ? r->prompt.id[r->n_fed] : -1};
-    f->scores[f->n_scores++] = (struct scores){r, r->n_scores_planned + 1, n};
+    f->scores[f->n_scores++] = (struct scores){r, r->n_scores_planned, n};
     r->n_scores_planned = end;
     r->n_score_flights++;
     s->score_rows -= n;

@@ -62,7 +62,7 @@ struct scheduler {
         int n;
         struct request **request; /* [n], capacity max_seqs */
         int n_scores;
-        struct scores { /* whose prompt is scored there: tokens [first, first + n) of it */
+        struct scores { /* whose prompt is scored there: entries [first, first + n) of prompt_logprobs */
             struct request *request;
             int first, n;
         } * scores; /* [n_scores], capacity max_seqs */

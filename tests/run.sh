@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs every test and counts. Each binary prints TAP ("ok 3 - name"); one that crashes or times out counts as a failure
-# of its own. Usage: tests/run.sh BUILD_DIR [all|unit|spmd|parity|fail|e2e|soak|sanitizers|fuzz ...]
+# of its own. Usage: tests/run.sh BUILD_DIR [all|unit|spmd|parity|fail|e2e|soak|sanitizers|fuzz ... | long]
 # Ends with a line "N passed, M failed".
 set -u
 cd "$(dirname "$0")/.."
@@ -81,6 +81,14 @@ fi
 if wants soak; then # the GPUs' long checks, short and on the CPU
     for n in 1 2; do SOAK_SECONDS=4 run "soak on $n ranks" 120 mpirun -q -n $n "$build/tests/soak/test_soak"; done
     run "the same tokens on 2 ranks" 300 "$build/tests/gpu/test_same_tokens" cpu 2
+    SOAK_SECONDS=8 run "soak/test_serve_load" 180 "$build/tests/soak/test_serve_load"
+    SERVE_MESSAGES=3000 run "soak/test_serve_hostile" 180 "$build/tests/soak/test_serve_hostile"
+fi
+if [ "$suites" = long ]; then # make soak: what takes minutes, with its numbers
+    for n in 1 2; do SOAK_SECONDS=120 run "soak on $n ranks" 400 mpirun -q -n $n "$build/tests/soak/test_soak"; done
+    SOAK_SECONDS=${SOAK_SECONDS:-120} run "soak/test_serve_load" 900 "$build/tests/soak/test_serve_load"
+    SERVE_MESSAGES=${SERVE_MESSAGES:-100000} run "soak/test_serve_hostile" 1800 "$build/tests/soak/test_serve_hostile"
+    grep -h '^# ' "$logs"/soak*.log
 fi
 if wants sanitizers; then
     san=$build-san

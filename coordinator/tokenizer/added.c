@@ -248,8 +248,22 @@ static size_t spaces_behind(const char *s, size_t n, size_t stop)
     return stop;
 }
 
+/* Bytes from `at` to the end of the span that it is in; 0: it is in none. */
+static size_t span_room(const struct spans *s, size_t at)
+{
+    size_t low = 0, high = s->n;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (s->span[middle].stop <= at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < s->n && s->span[low].start <= at ? s->span[low].stop - at : 0;
+}
+
 int added_split(const struct added *a, const struct added_trie *trie, const struct pieces *in, const struct piece *p,
-                bool plain, struct pieces *out, struct err *e)
+                const struct spans *special, struct pieces *out, struct err *e)
 {
     const char *s = in->text.data + p->start;
     size_t n = p->bytes, done = 0, space_from = SIZE_MAX, space_to = 0;
@@ -259,9 +273,18 @@ int added_split(const struct added *a, const struct added_trie *trie, const stru
             length = 1;
             continue;
         }
+        if (special != NULL && a->token[found].special) { /* within a span, or the longest that is within it */
+            size_t room = span_room(special, p->start + i);
+            if (length > room)
+                found = trie_longest(trie, s + i, room < n - i ? room : n - i, &length);
+            if (found < 0) {
+                length = 1;
+                continue;
+            }
+        }
         const struct added_token *token = &a->token[found];
         size_t start = i, stop = i + length;
-        if ((plain && token->special) || (token->single_word && touches_word(s, n, start, stop)))
+        if (token->single_word && touches_word(s, n, start, stop))
             continue;
         if (token->lstrip)
             start = start > done ? spaces_before(s, start, done) : done;

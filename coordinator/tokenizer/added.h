@@ -43,9 +43,16 @@ void added_close(struct added *a);
 /* The added token with this id, or NULL. */
 const struct added_token *added_get(const struct added *a, int32_t id);
 
+struct spans { /* of a text: [start, stop), ascending, none touches another */
+    struct span {
+        size_t start, stop;
+    } * span;
+    size_t n, capacity;
+};
+
 /* Cut the tokens of one trie out of piece p of `in`: appends the parts to out->piece (text stays in->text).
- * plain: special tokens are not recognised. */
+ * special: of in->text; only within one of these are special tokens recognised. NULL: everywhere. */
 int added_split(const struct added *a, const struct added_trie *trie, const struct pieces *in, const struct piece *p,
-                bool plain, struct pieces *out, struct err *e);
+                const struct spans *special, struct pieces *out, struct err *e);
 
 #endif

@@ -54,6 +54,7 @@ struct scratch {
     struct pieces a, b;
     struct pretokenize_scratch split;
     struct bpe_scratch bpe;
+    struct spans special; /* of the input: where special tokens are recognised */
 };
 
 static void scratch_close(struct scratch *s)
@@ -62,6 +63,7 @@ static void scratch_close(struct scratch *s)
     pieces_close(&s->b);
     pretokenize_scratch_close(&s->split);
     bpe_scratch_close(&s->bpe);
+    free(s->special.span);
 }
 
 static void swap_pieces(struct scratch *s)
@@ -71,9 +73,9 @@ static void swap_pieces(struct scratch *s)
     s->b = c;
 }
 
-/* Cut the added tokens of one kind out of the pieces that are still text. */
-static int cut_added(const struct tokenizer *t, const struct added_trie *trie, bool plain, struct scratch *s,
-                     struct err *e)
+/* Cut the added tokens of one kind out of the pieces that are still text. special: as added_split has it. */
+static int cut_added(const struct tokenizer *t, const struct added_trie *trie, const struct spans *special,
+                     struct scratch *s, struct err *e)
 {
     if (trie->n == 0)
         return 0;
@@ -81,7 +83,7 @@ static int cut_added(const struct tokenizer *t, const struct added_trie *trie, b
     for (size_t i = 0; i < s->a.n; i++) {
         const struct piece *p = &s->a.piece[i];
         int rc = p->id >= 0 ? pieces_add(&s->b, p->start, p->bytes, p->id, false, e)
-                            : added_split(&t->added, trie, &s->a, p, plain, &s->b, e);
+                            : added_split(&t->added, trie, &s->a, p, special, &s->b, e);
         if (rc != 0)
             return -1;
     }
@@ -108,15 +110,42 @@ static int normalize_pieces(const struct tokenizer *t, struct scratch *s, struct
     return 0;
 }
 
-/* Append the ids of the text, without the template. */
-static int encode_text(const struct tokenizer *t, struct scratch *s, const char *text, size_t bytes, bool plain,
-                       struct token_list *out, struct err *e)
+/* The parts joined in s->a.text, and the spans of those that are not plain. */
+static int join_parts(struct scratch *s, const struct text_part *part, size_t n, struct err *e)
 {
     pieces_clear(&s->a);
-    buffer_add(&s->a.text, text, bytes);
-    if (buffer_check(&s->a.text, e) != 0 || pieces_add(&s->a, 0, bytes, -1, true, e) != 0 ||
-        cut_added(t, &t->added.raw, plain, s, e) != 0 || normalize_pieces(t, s, e) != 0 ||
-        cut_added(t, &t->added.normalized, plain, s, e) != 0 ||
+    s->special.n = 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t start = s->a.text.bytes, stop = start + part[i].bytes;
+        struct spans *special = &s->special;
+        buffer_add(&s->a.text, part[i].text, part[i].bytes);
+        if (part[i].plain || part[i].bytes == 0)
+            continue;
+        if (special->n > 0 && special->span[special->n - 1].stop == start) {
+            special->span[special->n - 1].stop = stop;
+            continue;
+        }
+        if (buffer_grow_array((void **)&special->span, &special->capacity, special->n + 1, sizeof *special->span, e) !=
+            0)
+            return -1;
+        special->span[special->n++] = (struct span){start, stop};
+    }
+    if (buffer_check(&s->a.text, e) != 0)
+        return -1;
+    return pieces_add(&s->a, 0, s->a.text.bytes, -1, true, e);
+}
+
+/* Append the ids of the text, without the template. Behind the normaliser the spans have no meaning: then special tokens are
+ * recognised everywhere or nowhere (see check_parts). */
+static int encode_text(const struct tokenizer *t, struct scratch *s, const struct text_part *part, size_t n,
+                       struct token_list *out, struct err *e)
+{
+    static const struct spans nowhere = {0};
+    bool mixed = false;
+    for (size_t i = 0; i < n; i++)
+        mixed |= part[i].plain;
+    if (join_parts(s, part, n, e) != 0 || cut_added(t, &t->added.raw, mixed ? &s->special : NULL, s, e) != 0 ||
+        normalize_pieces(t, s, e) != 0 || cut_added(t, &t->added.normalized, mixed ? &nowhere : NULL, s, e) != 0 ||
         pretokenize_run(&t->pretokenizer, &s->split, &s->a, &s->b, e) != 0)
         return -1;
     for (size_t i = 0; i < s->a.n; i++) {
@@ -130,29 +159,59 @@ static int encode_text(const struct tokenizer *t, struct scratch *s, const char 
     return 0;
 }
 
-int tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, unsigned flags, struct token_list *out,
-                     struct err *e)
+/* Whether every part is valid and each special token that it may have can be told from the same in a plain part. */
+static int check_parts(const struct tokenizer *t, const struct text_part *part, size_t n, struct err *e)
+{
+    size_t total = 0, n_plain = 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t bytes = part[i].bytes;
+        n_plain += part[i].plain;
+        if (bytes > TOKENIZER_MAX_TEXT_BYTES || (total += bytes) > TOKENIZER_MAX_TEXT_BYTES)
+            return ERR(e, ERR_INPUT, "the text has %zu bytes, at most %zu are accepted", total > bytes ? total : bytes,
+                       TOKENIZER_MAX_TEXT_BYTES);
+        size_t invalid = unicode_invalid_at(part[i].text, bytes);
+        if (invalid < bytes)
+            return ERR(e, ERR_INPUT, "the text is not valid UTF-8: byte 0x%02X at offset %zu",
+                       (unsigned char)part[i].text[invalid], invalid);
+    }
+    for (size_t k = 0; n_plain > 0 && n_plain < n && k < t->added.n; k++) {
+        const struct added_token *token = &t->added.token[k];
+        size_t bytes = 0;
+        const char *content = vocab_text(&t->added.content, token->id, &bytes);
+        for (size_t i = 0; token->special && token->normalized && i < n; i++)
+            if (!part[i].plain && memmem(part[i].text, part[i].bytes, content, bytes) != NULL)
+                return ERR(
+                    e, ERR_UNSUPPORTED,
+                    "special token \"%.*s\" is marked \"normalized\" in tokenizer.json: it cannot be told from the "
+                    "same characters in a user's text",
+                    (int)bytes, content);
+    }
+    return 0;
+}
+
+int tokenizer_encode_parts(const struct tokenizer *t, const struct text_part *part, size_t n, unsigned flags,
+                           struct token_list *out, struct err *e)
 {
     struct scratch s = {0};
     size_t before = out->n;
-    int rc = 0;
-    bool plain = (flags & TOKENIZER_PLAIN) != 0, special = (flags & TOKENIZER_ADD_SPECIAL) != 0;
-    if (bytes > TOKENIZER_MAX_TEXT_BYTES)
-        return ERR(e, ERR_INPUT, "the text has %zu bytes, at most %zu are accepted", bytes, TOKENIZER_MAX_TEXT_BYTES);
-    size_t invalid = unicode_invalid_at(text, bytes);
-    if (invalid < bytes)
-        return ERR(e, ERR_INPUT, "the text is not valid UTF-8: byte 0x%02X at offset %zu", (unsigned char)text[invalid],
-                   invalid);
-    if (!special || t->template.item == NULL)
-        rc = encode_text(t, &s, text, bytes, plain, out, e);
+    int rc = check_parts(t, part, n, e);
+    if (rc == 0 && ((flags & TOKENIZER_ADD_SPECIAL) == 0 || t->template.item == NULL))
+        rc = encode_text(t, &s, part, n, out, e);
     else
         for (size_t i = 0; rc == 0 && i < t->template.n; i++)
-            rc = t->template.item[i] == TEMPLATE_TEXT ? encode_text(t, &s, text, bytes, plain, out, e)
+            rc = t->template.item[i] == TEMPLATE_TEXT ? encode_text(t, &s, part, n, out, e)
                                                       : bpe_append(out, t->template.item[i], e);
     scratch_close(&s);
     if (rc != 0)
         out->n = before;
     return rc;
+}
+
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, unsigned flags, struct token_list *out,
+                     struct err *e)
+{
+    struct text_part part = {text, bytes, (flags & TOKENIZER_PLAIN) != 0};
+    return tokenizer_encode_parts(t, &part, 1, flags, out, e);
 }
 
 /* transformers' clean_up_tokenization: these replacements one after the other, each over the whole text. */

@@ -45,6 +45,18 @@ enum tokenizer_flag {
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, unsigned flags, struct token_list *out,
                      struct err *e);
 
+struct text_part {
+    const char *text;
+    size_t bytes;
+    bool plain; /* special tokens written out in it are ordinary text, also those that it begins or ends */
+};
+
+/* The same for the parts joined to one text: words may go across their borders. flags: without TOKENIZER_PLAIN.
+ * ERR_UNSUPPORTED: a part that is not plain has a special token that this tokenizer finds only after it has changed the text,
+ * and another part is plain: the two could no longer be told apart. */
+int tokenizer_encode_parts(const struct tokenizer *t, const struct text_part *part, size_t n, unsigned flags,
+                           struct token_list *out, struct err *e);
+
 /* The text of ids[0, n): *text is malloc'ed, NUL-terminated, *bytes long without that NUL, and the caller frees it. Ids
  * outside the vocabulary decode to nothing. Applies clean_up_tokenization_spaces if the configuration asks for it. */
 int tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, bool skip_special, char **text,

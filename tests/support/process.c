@@ -55,13 +55,19 @@ static void set_environment(void)
     setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 0);
 }
 
-static const char *binary(void)
+/* The program, or the one of this name beside it. */
+static const char *binary(const char *other)
 {
-    static char path[PATH_MAX];
+    static char path[PATH_MAX], beside[PATH_MAX];
     const char *given = getenv("LOCKSTEP_BINARY");
     if (realpath(given != NULL ? given : "build/cpu/lockstep", path) == NULL)
         die("LOCKSTEP_BINARY");
-    return path;
+    if (other == NULL)
+        return path;
+    if (snprintf(beside, sizeof beside, "%.*s%s", (int)(strrchr(path, '/') + 1 - path), path, other) >=
+        (int)sizeof beside)
+        die(other);
+    return beside;
 }
 
 /* A pipe, or a pseudo terminal in raw mode: the end that is read here, and the other one. */
@@ -109,7 +115,7 @@ static void list_arguments(const char **argv, const struct process_setup *s, cha
             argv[n++] = *env;
         }
     }
-    argv[n++] = binary();
+    argv[n++] = binary(s->program);
     while (*arguments != NULL && n < MAX_ARGUMENTS)
         argv[n++] = *arguments++;
     argv[n] = NULL;

@@ -10,6 +10,7 @@
 enum { PROCESS_OUT, PROCESS_ERR };
 
 struct process_setup {
+    const char *program;    /* beside lockstep: "lockstep-client"; NULL: lockstep */
     int ranks;              /* of mpirun; 0: the program alone */
     const char *input;      /* standard input; NULL: /dev/null */
     const char *out_path;   /* standard output goes there, e.g. /dev/full; NULL: it is collected */

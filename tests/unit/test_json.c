@@ -41,6 +41,52 @@ static void refuses_malformed_text(void **state)
     refuses("\n\n  {\"a\" 1}", "line 3");
 }
 
+static void names_the_member_that_is_wrong(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {{"{\"a\": 1, \"b\": 1e999}", "b"},
+                                           {"{\"a\": \"x\", \"b\": {\"c\": [1, tru]}}", "b"},
+                                           {"{\"a\": \"\\ud800\"}", "a"},
+                                           {"{\"a\": \"{[,\\\"\", \"b\": \xff}", "b"},
+                                           {"{\"a\": 1, \"a\": 2}", "a"},
+                                           {"{\"a\": 1} x", ""},
+                                           {"[\"a\", x]", ""},
+                                           {"x", ""},
+                                           {"{x", ""}};
+    static const struct json_limits limits = {64, 100, 100};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct json_failure failure;
+        struct err e = {0};
+        assert_null(json_parse_limited(cases[i][0], strlen(cases[i][0]), "m", &limits, &failure, &e));
+        assert_string_equal(failure.key, cases[i][1]);
+        assert_false(failure.too_large);
+    }
+}
+
+static void bounds_the_number_of_values(void **state)
+{
+    (void)state;
+    static const struct json_limits limits = {3, 6, 4};
+    static const struct {
+        const char *text, *part; /* NULL: accepted */
+    } cases[] = {{"[1, 2, 3, 4]", NULL},
+                 {"[1, 2, 3, 4, 5, 6]", "7 JSON values, at most 6"},
+                 {"[\"[[[[,,,,,,\\\",\"]", NULL},
+                 {"[[], [[]]]", NULL},
+                 {"[[[[]]]]", "nested 4 deep, at most 3"},
+                 {"[[[]],[[],[]]]", "9 JSON values"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct json_failure failure;
+        struct err e = {0};
+        json_t *root = json_parse_limited(cases[i].text, strlen(cases[i].text), "m", &limits, &failure, &e);
+        assert_int_equal(root == NULL, cases[i].part != NULL);
+        assert_int_equal(failure.too_large, cases[i].part != NULL);
+        if (root == NULL)
+            EXPECT_PARTS(&e, ERR_INPUT, cases[i].part);
+        json_decref(root);
+    }
+}
+
 static char *nested(int depth, const char *open, const char *inner, const char *close)
 {
     char *text = calloc(1, (size_t)depth * (strlen(open) + strlen(close)) + strlen(inner) + 1);
@@ -199,9 +245,10 @@ static void wrong_members_are_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refuses_malformed_text), cmocka_unit_test(bounds_the_depth),
-        cmocka_unit_test(strings_may_hold_nul),   cmocka_unit_test(reads_files),
-        cmocka_unit_test(members_are_typed),      cmocka_unit_test(wrong_members_are_named),
+        cmocka_unit_test(refuses_malformed_text),      cmocka_unit_test(names_the_member_that_is_wrong),
+        cmocka_unit_test(bounds_the_number_of_values), cmocka_unit_test(bounds_the_depth),
+        cmocka_unit_test(strings_may_hold_nul),        cmocka_unit_test(reads_files),
+        cmocka_unit_test(members_are_typed),           cmocka_unit_test(wrong_members_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

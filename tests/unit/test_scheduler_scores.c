@@ -65,11 +65,10 @@ static void on_release(void *context, struct request *q)
     }
     if (q->finish != FINISH_CANCELLED)
         assert_int_equal(q->n_scored, (int)q->prompt.n - 1);
-    for (int i = 1; i <= q->n_scored; i++) {
-        assert_int_equal(q->prompt_logprobs[i].token, q->prompt.id[i]);
-        assert_true(q->prompt_logprobs[i].logprob == (float)i);
+    for (int i = 0; i < q->n_scored; i++) {
+        assert_int_equal(q->prompt_logprobs[i].token, q->prompt.id[i + 1]);
+        assert_true(q->prompt_logprobs[i].logprob == (float)(i + 1));
     }
-    assert_true(q->prompt_logprobs[0].token == 0 && q->prompt_logprobs[0].logprob == 0);
 }
 
 static void open_run(struct run *r, const struct shape *shape, uint64_t seed)

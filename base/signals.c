@@ -1,0 +1,48 @@
+/* base/signals.c - see signals.h. A handler may do next to nothing, so it writes the signal's number into a pipe. */
+#include "base/signals.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+static int channel[2] = {-1, -1}; /* a handler has no other way to its data */
+
+static void note(int number)
+{
+    int kept = errno;
+    unsigned char byte = (unsigned char)number;
+    (void)!write(channel[1], &byte, 1); /* a full pipe holds enough wishes */
+    errno = kept;
+}
+
+int signals_open(struct err *e)
+{
+    static const int numbers[] = {SIGUSR1, SIGTERM, SIGINT};
+    if (pipe2(channel, O_CLOEXEC | O_NONBLOCK) != 0)
+        return ERR(e, ERR_IO, "a pipe for signals: %s", strerror(errno));
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        struct sigaction action = {.sa_handler = note, .sa_flags = SA_RESTART};
+        if (sigaction(numbers[i], &action, NULL) != 0)
+            return ERR(e, ERR_IO, "a handler for signal %d: %s", numbers[i], strerror(errno));
+    }
+    return 0;
+}
+
+int signals_fd(void)
+{
+    return channel[0];
+}
+
+enum signal_wish signals_take(void)
+{
+    enum signal_wish wish = WISH_NONE;
+    unsigned char byte[64];
+    for (ssize_t n; (n = read(channel[0], byte, sizeof byte)) > 0;)
+        for (ssize_t i = 0; i < n; i++) {
+            enum signal_wish this = byte[i] == SIGUSR1 ? WISH_DRAIN : WISH_END;
+            wish = this > wish ? this : wish;
+        }
+    return wish;
+}

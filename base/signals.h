@@ -1,0 +1,23 @@
+/* base/signals.h - signals that ask a job to end or to drain, noted until somebody looks. Every rank takes them, because
+ * the launcher passes them on to all and a rank without a handler would die of one. */
+#ifndef BASE_SIGNALS_H
+#define BASE_SIGNALS_H
+
+#include "base/err.h"
+
+enum signal_wish {
+    WISH_NONE,
+    WISH_DRAIN, /* SIGUSR1: finish what is open, accept nothing new */
+    WISH_END    /* SIGTERM, SIGINT: end now */
+};
+
+/* Take SIGUSR1, SIGTERM and SIGINT from now on. Before MPI_Init: mpirun passes them on at any time. */
+int signals_open(struct err *e);
+
+/* A descriptor that is readable once a signal has come; -1 before signals_open. Of any thread. */
+int signals_fd(void);
+
+/* The strongest wish that has come since the last call; empties the descriptor. One thread only. */
+enum signal_wish signals_take(void);
+
+#endif

@@ -1,0 +1,47 @@
+/* coordinator/chat_format.h - the chat formats that are built in, as data; for coordinator/chat*.c only. */
+#ifndef COORDINATOR_CHAT_FORMAT_H
+#define COORDINATOR_CHAT_FORMAT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define CHAT_MAX_DIGESTS 6
+#define CHAT_MAX_ROLES   3
+
+enum chat_kind {
+    CHAT_TURNS,     /* each turn between the two texts of its role */
+    CHAT_INST,      /* [INST] user [/INST] assistant, strictly in turns */
+    CHAT_REASONING, /* CHAT_TURNS; what the assistant thought stays only in turns behind the last question (Qwen3) */
+};
+
+struct chat_role {
+    const char *role; /* NULL: any. Its name stands between `before` and `middle`, if there is a `middle` */
+    const char *before, *middle, *after;
+    bool eos; /* the end-of-text token between the words and `after` */
+};
+
+/* Texts are NULL where there is none. */
+struct chat_format {
+    const char *name;
+    enum chat_kind kind;
+    bool bos;                      /* the begin-of-text token first */
+    bool trim;                     /* no white space around what the turns say */
+    const char *default_system;    /* stands first where the first turn is not the system's */
+    const char *preface, *date;    /* the system always speaks: preface, date (NULL: today), then */
+    const char *preface_separator; /* this, what the first turn has it say, and */
+    const char *preface_end;       /* this */
+    const char *generation;        /* opens the assistant's turn */
+    struct chat_role role[CHAT_MAX_ROLES];
+    struct chat_inst {               /* CHAT_INST */
+        bool bos_each;               /* the begin-of-text token before every [INST] instead */
+        bool system;                 /* a first turn of the system goes into the first [INST] as <<SYS>> */
+        const char *before, *behind; /* around what the assistant says; then the end-of-text token, and */
+        const char *end;             /* this */
+    } inst;
+    uint64_t digest[CHAT_MAX_DIGESTS]; /* of templates that say exactly this without tools; 0: no more */
+};
+
+/* All of them; the last has a name of NULL. */
+extern const struct chat_format chat_formats[];
+
+#endif

@@ -1,0 +1,121 @@
+/* coordinator/server/access_log.c - see access_log.h. */
+#include "coordinator/server/access_log.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PROMPT_BYTES 4096 /* of a prompt, at most */
+
+int access_log_open(struct access_log *l, const char *path, bool with_prompts, struct err *e)
+{
+    *l = (struct access_log){.fd = -1, .name = path, .with_prompts = with_prompts};
+    if (path == NULL)
+        return 0;
+    l->fd = strcmp(path, "-") == 0 ? dup(STDOUT_FILENO)
+                                   : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+    return l->fd >= 0 ? 0 : ERR(e, ERR_IO, "--access-log %.200s: cannot open: %s", path, strerror(errno));
+}
+
+void access_log_close(struct access_log *l)
+{
+    if (l->fd >= 0)
+        (void)close(l->fd);
+    l->fd = -1;
+}
+
+static json_t *milliseconds(double seconds)
+{
+    return json_real((double)(long long)(seconds * 1e6 + 0.5) / 1e3);
+}
+
+/* The peer's id: text where it is, else hexadecimal digits, as ids that ZeroMQ made are. */
+static json_t *client_name(const struct peer *p)
+{
+    char text[2 * TRANSPORT_MAX_ID + 1] = "";
+    bool plain = p->id_bytes > 0;
+    for (size_t i = 0; i < p->id_bytes; i++)
+        plain = plain && p->id[i] > 32 && p->id[i] < 127;
+    for (size_t i = 0; i < p->id_bytes; i++)
+        (void)snprintf(text + (plain ? i : 2 * i), 3, plain ? "%c" : "%02x", p->id[i]);
+    return json_string(text);
+}
+
+static void add_generate(json_t *o, const struct job *j, const struct outcome *out)
+{
+    const struct protocol_generate *g = &j->message.generate;
+    (void)json_object_set_new(o, "stream", json_boolean(g->stream));
+    (void)json_object_set_new(o, "prompt_tokens", json_integer(out->n_prompt));
+    (void)json_object_set_new(o, "cached_tokens", json_integer(out->n_cached));
+    (void)json_object_set_new(o, "completion_tokens", json_integer(out->n_output));
+    (void)json_object_set_new(o, "first_token_ms", milliseconds(out->first_token));
+    (void)json_object_set_new(o, "queue_ms", milliseconds(out->time.queue));
+    (void)json_object_set_new(o, "prefill_ms", milliseconds(out->time.prefill));
+    (void)json_object_set_new(o, "decode_ms", milliseconds(out->time.decode));
+    (void)json_object_set_new(o, "overhead_ms", milliseconds(out->time.overhead));
+}
+
+static void add_prompts(json_t *o, const struct protocol_generate *g)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < (g->prompt != NULL ? g->n_prompts : g->n_turns); i++) {
+        const char *text = g->prompt != NULL ? g->prompt[i].text : g->turn[i].content;
+        size_t bytes = g->prompt != NULL ? g->prompt[i].bytes : g->turn[i].bytes;
+        bytes = bytes < PROMPT_BYTES ? bytes : PROMPT_BYTES;
+        while (text != NULL && bytes > 0 && bytes == PROMPT_BYTES && ((unsigned char)text[bytes] & 0xC0) == 0x80)
+            bytes--; /* not within a character */
+        (void)json_array_append_new(list, text != NULL ? json_stringn(text, bytes) : json_null());
+    }
+    (void)json_object_set_new(o, "prompts", list);
+}
+
+static void time_now(char *text, size_t bytes)
+{
+    struct timespec now;
+    struct tm utc;
+    char day[32] = "";
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    if (gmtime_r(&now.tv_sec, &utc) != NULL)
+        (void)strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &utc);
+    (void)snprintf(text, bytes, "%s.%03ldZ", day, now.tv_nsec / 1000000);
+}
+
+void access_log_write(struct access_log *l, const struct job *j, const struct outcome *out)
+{
+    char now[48];
+    if (l->fd < 0)
+        return;
+    time_now(now, sizeof now);
+    json_t *o = json_object();
+    (void)json_object_set_new(o, "time", json_string(now));
+    if (j->client != NULL)
+        (void)json_object_set_new(o, "client", client_name(&j->client->peer));
+    (void)json_object_set_new(o, "op", json_string(protocol_op_name(j->message.op)));
+    if (j->request_id[0] != '\0')
+        (void)json_object_set_new(o, "request_id", json_string(j->request_id));
+    (void)json_object_set_new(o, "code", json_integer(out->code));
+    if (j->error.code != 0 && j->error.field[0] != '\0')
+        (void)json_object_set_new(o, "field", json_string(j->error.field));
+    (void)json_object_set_new(o, "message_bytes", json_integer((json_int_t)j->message_bytes));
+    (void)json_object_set_new(o, "total_ms", milliseconds(out->time.total));
+    if (j->message.op == PROTOCOL_GENERATE)
+        add_generate(o, j, out);
+    if (l->with_prompts && j->parsed && j->message.op == PROTOCOL_GENERATE)
+        add_prompts(o, &j->message.generate);
+    char *line = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    size_t bytes = line != NULL ? strlen(line) : 0;
+    json_decref(o);
+    if (line != NULL)
+        line[bytes] = '\n'; /* one write a line: lines of several processes never mix */
+    if ((line == NULL || write(l->fd, line, bytes + 1) != (ssize_t)bytes + 1) && !l->failed) {
+        log_warn("--access-log %s: cannot write: %s", l->name, strerror(errno));
+        l->failed = true;
+    }
+    free(line);
+}

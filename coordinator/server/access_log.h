@@ -1,0 +1,23 @@
+/* coordinator/server/access_log.h - one JSON line a message: who asked for what, how it ended, where the time went. No text
+ * of prompts unless asked for. The I/O thread's. */
+#ifndef SERVER_ACCESS_LOG_H
+#define SERVER_ACCESS_LOG_H
+
+#include "coordinator/server/clients.h"
+#include "coordinator/server/metrics.h"
+
+struct access_log {
+    int fd; /* -1: none is kept */
+    const char *name;
+    bool with_prompts;
+    bool failed; /* has been said */
+};
+
+/* path: "-" is standard output, NULL: no log. Appended to. */
+int access_log_open(struct access_log *l, const char *path, bool with_prompts, struct err *e);
+void access_log_close(struct access_log *l);
+
+/* One line for a message that was answered. */
+void access_log_write(struct access_log *l, const struct job *j, const struct outcome *o);
+
+#endif

@@ -1,0 +1,207 @@
+/* coordinator/server/clients.c - see clients.h. */
+#include "coordinator/server/clients.h"
+
+#include <search.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int compare(const void *a, const void *b)
+{
+    const struct peer *x = a, *y = b;
+    if (x->id_bytes != y->id_bytes)
+        return x->id_bytes < y->id_bytes ? -1 : 1;
+    return memcmp(x->id, y->id, x->id_bytes);
+}
+
+struct client *clients_find(struct clients *c, const struct peer *peer)
+{
+    void *found = tfind(peer, &c->tree, compare);
+    struct client *one = found != NULL ? *(struct client **)found : NULL;
+    if (one != NULL && one->peer.fd == peer->fd && !one->gone)
+        return one;
+    if (one != NULL)
+        clients_gone(c, one);
+    one = calloc(1, sizeof *one);
+    if (one == NULL)
+        return NULL;
+    one->peer = *peer;
+    if (tsearch(one, &c->tree, compare) == NULL) {
+        free(one);
+        return NULL;
+    }
+    one->next = c->first;
+    if (one->next != NULL)
+        one->next->previous = one;
+    c->first = one;
+    c->n++;
+    return one;
+}
+
+/* Not found by its id from now on: a later client may have the same one. */
+void clients_gone(struct clients *c, struct client *one)
+{
+    if (one->gone)
+        return;
+    (void)tdelete(one, &c->tree, compare);
+    one->gone = true;
+    c->any_gone = true;
+}
+
+void clients_gone_fd(struct clients *c, int fd)
+{
+    for (struct client *one = c->first; one != NULL; one = one->next)
+        if (one->peer.fd == fd)
+            clients_gone(c, one);
+}
+
+static void keep(struct clients *c, struct client *to, const struct outgoing *what)
+{
+    struct outgoing *o = malloc(sizeof *o);
+    if (o == NULL) { /* nothing can be told any more, and nothing may be lost in silence */
+        free(what->text);
+        clients_gone(c, to);
+        return;
+    }
+    *o = *what;
+    o->next = NULL;
+    if (to->last != NULL)
+        to->last->next = o;
+    else
+        to->first = o;
+    to->last = o;
+    to->backlog += o->bytes;
+    c->backlog += o->bytes;
+}
+
+void clients_send(struct clients *c, struct transport *t, struct client *to, struct outgoing what)
+{
+    enum sent sent = to->gone ? SENT_GONE : SENT_LATER;
+    if (!to->gone && to->first == NULL)
+        sent = transport_send(t, &to->peer, what.delimiter, what.text, what.bytes);
+    if (sent == SENT_LATER)
+        keep(c, to, &what);
+    else if (sent == SENT_GONE) {
+        free(what.text);
+        clients_gone(c, to);
+    }
+}
+
+static void drop_first(struct clients *c, struct client *one)
+{
+    struct outgoing *o = one->first;
+    one->first = o->next;
+    if (one->first == NULL)
+        one->last = NULL;
+    one->backlog -= o->bytes;
+    c->backlog -= o->bytes;
+    free(o);
+}
+
+void clients_flush(struct clients *c, struct transport *t)
+{
+    for (struct client *one = c->backlog > 0 ? c->first : NULL; one != NULL; one = one->next)
+        while (one->first != NULL && !one->gone) {
+            struct outgoing *o = one->first;
+            enum sent sent = transport_send(t, &one->peer, o->delimiter, o->text, o->bytes);
+            if (sent == SENT_GONE)
+                clients_gone(c, one);
+            if (sent != SENT)
+                break;
+            drop_first(c, one);
+        }
+}
+
+int clients_cut(struct clients *c, size_t most_bytes)
+{
+    int n = 0;
+    for (struct client *one = c->backlog > most_bytes ? c->first : NULL; one != NULL; one = one->next)
+        if (one->backlog > most_bytes && !one->gone) {
+            clients_gone(c, one);
+            n++;
+        }
+    return n;
+}
+
+void clients_take_back(struct clients *c, struct client *of, uint64_t job)
+{
+    struct outgoing *kept = of->first;
+    of->first = of->last = NULL;
+    while (kept != NULL) {
+        struct outgoing *o = kept;
+        kept = o->next;
+        o->next = NULL;
+        if (o->tokens && o->job == job) {
+            of->backlog -= o->bytes;
+            c->backlog -= o->bytes;
+            free(o->text);
+            free(o);
+            continue;
+        }
+        if (of->last != NULL)
+            of->last->next = o;
+        else
+            of->first = o;
+        of->last = o;
+    }
+}
+
+static void forget_one(struct clients *c, struct client *one)
+{
+    while (one->first != NULL) {
+        free(one->first->text);
+        drop_first(c, one);
+    }
+    if (one->previous != NULL)
+        one->previous->next = one->next;
+    else
+        c->first = one->next;
+    if (one->next != NULL)
+        one->next->previous = one->previous;
+    c->n--;
+    free(one);
+}
+
+void clients_sweep(struct clients *c, void (*forget)(void *context, struct client *one), void *context)
+{
+    if (!c->any_gone)
+        return;
+    c->any_gone = false;
+    for (struct client *one = c->first, *next; one != NULL; one = next) {
+        next = one->next;
+        if (!one->gone)
+            continue;
+        forget(context, one);
+        forget_one(c, one);
+    }
+}
+
+void clients_close(struct clients *c)
+{
+    while (c->first != NULL) {
+        clients_gone(c, c->first);
+        forget_one(c, c->first);
+    }
+}
+
+void client_add_job(struct client *c, struct job *j)
+{
+    j->client = c;
+    j->previous = NULL;
+    j->next = c->jobs;
+    if (j->next != NULL)
+        j->next->previous = j;
+    c->jobs = j;
+}
+
+void client_remove_job(struct job *j)
+{
+    if (j->client == NULL)
+        return;
+    if (j->previous != NULL)
+        j->previous->next = j->next;
+    else
+        j->client->jobs = j->next;
+    if (j->next != NULL)
+        j->next->previous = j->previous;
+    j->client = NULL;
+}

@@ -1,0 +1,65 @@
+/* coordinator/server/clients.h - who is connected: the jobs of each, and replies that wait because it reads too slowly. The
+ * I/O thread's. */
+#ifndef SERVER_CLIENTS_H
+#define SERVER_CLIENTS_H
+
+#include "coordinator/server/job.h"
+
+struct outgoing {
+    char *text;
+    size_t bytes;
+    bool delimiter;
+    uint64_t job; /* number; tokens of a job that is cancelled are taken back */
+    bool tokens;  /* an event that may be taken back */
+    struct outgoing *next;
+};
+
+struct client {
+    struct peer peer; /* first: it is what clients are found by */
+    bool gone;        /* to be forgotten by clients_sweep */
+    struct job *jobs; /* linked by previous and next */
+    int n_large;      /* jobs at the worker for large messages, not parsed yet: what follows waits behind them */
+    struct outgoing *first, *last;
+    size_t backlog; /* bytes of these */
+    struct client *previous, *next;
+};
+
+struct clients {
+    void *tree; /* of tsearch(3), by id */
+    struct client *first;
+    int n;
+    size_t backlog; /* bytes, of all */
+    bool any_gone;
+};
+
+/* The client of this id, made if need be; NULL: out of memory. A known id over another connection is another client: the
+ * earlier one is gone. */
+struct client *clients_find(struct clients *c, const struct peer *peer);
+
+void clients_gone(struct clients *c, struct client *one);
+
+/* A connection has ended: those that came over it are gone. */
+void clients_gone_fd(struct clients *c, int fd);
+
+/* Send, or keep for later what the pipe has no room for. Takes text over in any case. A client that is not there any more
+ * is marked as gone. */
+void clients_send(struct clients *c, struct transport *t, struct client *to, struct outgoing what);
+
+/* Try again what waits. */
+void clients_flush(struct clients *c, struct transport *t);
+
+/* A client for which more than this waits has stopped reading and goes on asking: it is gone. Returns how many are. */
+int clients_cut(struct clients *c, size_t most_bytes);
+
+/* Take back the waiting token events of a job. */
+void clients_take_back(struct clients *c, struct client *of, uint64_t job);
+
+/* Forget those who are gone, after forget() was called for each; it takes their jobs. */
+void clients_sweep(struct clients *c, void (*forget)(void *context, struct client *one), void *context);
+
+void clients_close(struct clients *c);
+
+void client_add_job(struct client *c, struct job *j);
+void client_remove_job(struct job *j);
+
+#endif

@@ -1,0 +1,362 @@
+/* coordinator/server/dispatch.c - what each message leads to, from its first byte to the end of its job. See server.h. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "coordinator/server/mailbox.h"
+#include "coordinator/server/server.h"
+
+#include <search.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(((const struct job *)a)->request_id, ((const struct job *)b)->request_id);
+}
+
+/* The job that generates under this name, or NULL. */
+static struct job *find_name(struct server *s, const char *name)
+{
+    struct job key;
+    (void)snprintf(key.request_id, sizeof key.request_id, "%s", name);
+    void *found = tfind(&key, &s->names, compare_names);
+    return found != NULL ? *(struct job **)found : NULL;
+}
+
+static uint64_t mix(uint64_t x) /* splitmix64 */
+{
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+static int sequences_of(const struct protocol_generate *g)
+{
+    const struct search *how = &g->search;
+    int each = how->num_beams > how->n ? how->num_beams : how->n;
+    each = how->best_of > each ? how->best_of : each;
+    return each * (g->prompt != NULL ? g->n_prompts : 1);
+}
+
+void server_finish(struct server *s, struct job *j, const struct outcome *o)
+{
+    bool generates = j->parsed && j->message.op == PROTOCOL_GENERATE;
+    if (j->named)
+        (void)tdelete(j, &s->names, compare_names);
+    if (generates)
+        metrics_count(&s->metrics, o, &j->message.generate);
+    access_log_write(&s->log, j, o);
+    s->n_sequences -= j->n_sequences;
+    s->n_open--;
+    s->open_bytes -= j->message_bytes;
+    client_remove_job(j);
+    job_close(j);
+}
+
+/* Answered without the engine: by this code. */
+static void finish(struct server *s, struct job *j, int code)
+{
+    const struct outcome o = {.code = code, .time.total = seconds_now() - j->arrived};
+    server_finish(s, j, &o);
+}
+
+static void refuse(struct server *s, struct job *j)
+{
+    answer_error(s, j, &j->error);
+    finish(s, j, j->error.code);
+}
+
+static int retry_after_ms(const struct server *s)
+{
+    const struct metrics *m = &s->metrics;
+    double each = m->total.n > 0 ? m->total.sum / (double)m->total.n : 1;
+    double ms = 1e3 * each * (1 + (double)m->stats.n_waiting / (m->max_seqs > 0 ? m->max_seqs : 1));
+    return ms < 50 ? 50 : ms > 30000 ? 30000 : (int)ms;
+}
+
+/* Can anything be generated, tokenized, told now? */
+static int check_state(const struct server *s, struct protocol_error *error)
+{
+    if (s->state == SERVER_READY)
+        return 0;
+    (void)protocol_fail(error, PROTOCOL_UNAVAILABLE, "", "%s",
+                        s->state == SERVER_LOADING ? "the model is being loaded" : "the server is ending");
+    error->retry_after_ms = s->state == SERVER_LOADING ? 1000 : 0;
+    return -1;
+}
+
+static int admit(struct server *s, struct job *j)
+{
+    const struct protocol_generate *g = &j->message.generate;
+    int n = sequences_of(g), places = (int)s->setup.o->max_queue + s->metrics.max_seqs;
+    if (check_state(s, &j->error) != 0)
+        return -1;
+    if (s->n_sequences > 0 && s->n_sequences + n > places) {
+        (void)protocol_fail(&j->error, PROTOCOL_BUSY, "", "the queue is full: %d sequences, and this request has %d",
+                            s->n_sequences, n);
+        j->error.retry_after_ms = retry_after_ms(s);
+        return -1;
+    }
+    if (j->request_id[0] == '\0')
+        (void)snprintf(j->request_id, sizeof j->request_id, "r-%016llx",
+                       (unsigned long long)mix(s->seed ^ j->number << 20));
+    else if (find_name(s, j->request_id) != NULL)
+        return protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "request_id", "\"%s\" is in use", j->request_id);
+    if (tsearch(j, &s->names, compare_names) == NULL)
+        return protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "out of host memory");
+    j->named = true;
+    j->n_sequences = n;
+    s->n_sequences += n;
+    return 0;
+}
+
+static void give_order(struct server *s, struct order what)
+{
+    struct order *c = malloc(sizeof *c);
+    if (c == NULL || (*c = what, !mailbox_post(s->engine[0], c))) {
+        log_warn("out of host memory: an order to the engine is lost");
+        free(c);
+    }
+}
+
+static void submit(struct server *s, struct job *j)
+{
+    /* 53 bits: every JSON library keeps them. */
+    if (check_state(s, &j->error) != 0 || job_prepare(j, s->metrics.max_len, mix(s->seed + j->number) >> 11) != 0) {
+        refuse(s, j);
+        return;
+    }
+    j->in_engine = true;
+    give_order(s, (struct order){.kind = ORDER_SUBMIT, .job = j});
+}
+
+void server_cancel(struct server *s, struct job *j, enum finish_reason why)
+{
+    if (j->in_engine)
+        give_order(s, (struct order){.kind = ORDER_CANCEL, .number = j->number, .why = why});
+}
+
+static void cancel(struct server *s, struct job *j)
+{
+    struct job *target = j->message.request_id != NULL ? find_name(s, j->message.request_id) : NULL;
+    size_t bytes = 0;
+    if (target == NULL) {
+        (void)protocol_fail(&j->error, PROTOCOL_NOT_FOUND, "request_id", "no such request is open");
+        refuse(s, j);
+        return;
+    }
+    (void)protocol_fail(&target->verdict, PROTOCOL_CANCELLED, "", "cancelled by a message");
+    server_cancel(s, target, FINISH_CANCELLED);
+    char *text = reply_cancel(j->message.request_id, &bytes);
+    answer_text(s, j, text, bytes);
+    finish(s, j, PROTOCOL_OK);
+}
+
+static void change_state(struct server *s, struct job *j, enum protocol_op op)
+{
+    size_t bytes = 0;
+    if (op == PROTOCOL_SHUTDOWN && !s->transport.is_ipc && !s->has_curve) {
+        (void)protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "op", "shutdown works over ipc:// and with --curve only");
+        refuse(s, j);
+        return;
+    }
+    char *text = reply_state(j->message.request_id, op, op == PROTOCOL_DRAIN ? "draining" : "stopping", &bytes);
+    answer_text(s, j, text, bytes);
+    finish(s, j, PROTOCOL_OK);
+    if (op == PROTOCOL_DRAIN)
+        server_drain(s, (double)s->setup.o->drain_seconds);
+    else
+        server_stop(s, "the server was shut down by a message");
+}
+
+/* Of what a worker has made ready. */
+static void answer_tokens(struct server *s, struct job *j)
+{
+    size_t bytes = 0;
+    char *text = j->message.op == PROTOCOL_TOKENIZE
+                     ? reply_tokenize(j->message.request_id, j->ids[0].id, j->ids[0].n, s->setup.tokenizer,
+                                      j->message.generate.return_token_strings, s->metrics.max_len, &bytes)
+                     : reply_detokenize(j->message.request_id, j->text, j->text_bytes, &bytes);
+    answer_text(s, j, text, bytes);
+    finish(s, j, PROTOCOL_OK);
+}
+
+/* A message that is parsed; a worker may have done its part already. */
+static void take(struct server *s, struct job *j, bool worked)
+{
+    s->metrics.n_messages[j->message.op]++;
+    if (j->error.code != 0) {
+        refuse(s, j);
+        return;
+    }
+    switch (j->message.op) {
+    case PROTOCOL_GENERATE:
+        if (admit(s, j) != 0)
+            refuse(s, j);
+        else if (worked)
+            submit(s, j);
+        else
+            (void)mailbox_post(s->worker[0].end[0], j);
+        return;
+    case PROTOCOL_TOKENIZE:
+    case PROTOCOL_DETOKENIZE:
+        if (check_state(s, &j->error) != 0)
+            refuse(s, j);
+        else if (worked)
+            answer_tokens(s, j);
+        else
+            (void)mailbox_post(s->worker[0].end[0], j);
+        return;
+    case PROTOCOL_MODELS:
+        if (check_state(s, &j->error) != 0) {
+            refuse(s, j);
+            return;
+        }
+        answer_models(s, j);
+        break;
+    case PROTOCOL_HEALTH:
+        answer_health(s, j);
+        break;
+    case PROTOCOL_METRICS:
+        answer_metrics(s, j);
+        break;
+    case PROTOCOL_CANCEL:
+        cancel(s, j);
+        return;
+    case PROTOCOL_DRAIN:
+    case PROTOCOL_SHUTDOWN:
+        change_state(s, j, j->message.op);
+        return;
+    }
+    finish(s, j, PROTOCOL_OK);
+}
+
+void server_receive(struct server *s, struct incoming *m)
+{
+    size_t bytes = zmq_msg_size(&m->body);
+    struct client *c = m->n_frames == 1 ? clients_find(&s->clients, &m->peer) : NULL;
+    struct job *j = c != NULL ? job_open(++s->last_number, &m->body, m->delimiter, seconds_now()) : NULL;
+    s->metrics.bytes_received += bytes;
+    if (j == NULL) {
+        s->metrics.n_bad_messages++;
+        if (c == NULL)
+            (void)zmq_msg_close(&m->body);
+        return;
+    }
+    client_add_job(c, j);
+    s->n_open++;
+    s->open_bytes += bytes;
+    if (s->open_bytes > MAX_OPEN_BYTES) {
+        (void)protocol_fail(&j->error, PROTOCOL_BUSY, "", "messages of %zu bytes are under way, at most %zu may be",
+                            s->open_bytes - bytes, MAX_OPEN_BYTES);
+        j->error.retry_after_ms = retry_after_ms(s);
+        refuse(s, j);
+    } else if (bytes > LARGE_BYTES || c->n_large > 0) { /* a client's messages are taken in their order */
+        j->unread = true;
+        c->n_large++;
+        (void)mailbox_post(s->worker[1].end[0], j);
+    } else {
+        job_parse(j, &s->setup.model);
+        take(s, j, false);
+    }
+}
+
+void server_returned(struct server *s, struct job *j)
+{
+    bool was_unread = j->unread;
+    j->unread = false;
+    if (j->client != NULL && was_unread)
+        j->client->n_large--;
+    if (j->error.code == 0)
+        j->error = j->verdict;
+    if (j->answered || j->client == NULL)
+        finish(s, j, j->error.code != 0 ? j->error.code : PROTOCOL_CANCELLED);
+    else if (was_unread)
+        take(s, j, true);
+    else if (j->error.code != 0)
+        refuse(s, j);
+    else if (j->message.op == PROTOCOL_GENERATE)
+        submit(s, j);
+    else
+        answer_tokens(s, j);
+}
+
+/* A client that reads too slowly loses what it does not read; one that keeps asking nevertheless is cut off. */
+static void bound_backlog(struct server *s, struct job *j)
+{
+    size_t most = (size_t)s->setup.o->max_client_backlog;
+    if (j->client == NULL || j->client->backlog <= most || j->verdict.code != 0)
+        return;
+    s->metrics.n_slow_clients++;
+    (void)protocol_fail(&j->verdict, PROTOCOL_CANCELLED, "", "the client reads too slowly: %zu bytes wait for it",
+                        j->client->backlog);
+    clients_take_back(&s->clients, j->client, j->number);
+    server_cancel(s, j, FINISH_CANCELLED);
+}
+
+void server_report(struct server *s, struct report *r)
+{
+    metrics_take(&s->metrics, r);
+    for (const struct piece *p = r->first; p != NULL; p = p->next) {
+        if (p->job->verdict.code == 0)
+            answer_piece(s, p);
+        bound_backlog(s, p->job);
+    }
+    for (struct job *j = r->done, *next; j != NULL; j = next) {
+        struct outcome o;
+        next = j->engine_next;
+        j->in_engine = false;
+        if (j->error.code == 0)
+            j->error = j->verdict;
+        answer_generate(s, j, &o);
+        server_finish(s, j, &o);
+    }
+    if (r->loaded && s->state == SERVER_LOADING)
+        s->state = SERVER_READY;
+    if (r->ended) {
+        s->state = SERVER_ENDED;
+        s->ended_at = seconds_now();
+    }
+    steps_report_free(r);
+}
+
+/* Called before a client is forgotten: what it asked for has no reader any more. */
+void server_client_left(void *server, struct client *c)
+{
+    struct server *s = server;
+    bool open = c->jobs != NULL;
+    while (c->jobs != NULL) {
+        struct job *j = c->jobs;
+        client_remove_job(j);
+        (void)protocol_fail(&j->verdict, PROTOCOL_CANCELLED, "", "the client is gone");
+        server_cancel(s, j, FINISH_CANCELLED);
+    }
+    s->metrics.n_lost_clients += open;
+}
+
+void server_drain(struct server *s, double seconds)
+{
+    if (s->state == SERVER_DRAINING || s->state >= SERVER_STOPPING)
+        return;
+    s->state = SERVER_DRAINING;
+    s->drain_until = seconds_now() + seconds;
+    log_note("draining: %d open requests have %.0f s", s->n_open, seconds);
+}
+
+void server_stop(struct server *s, const char *why)
+{
+    if (s->state >= SERVER_STOPPING)
+        return;
+    s->state = SERVER_STOPPING;
+    for (struct client *c = s->clients.first; c != NULL; c = c->next)
+        for (struct job *j = c->jobs, *next; j != NULL; j = next) {
+            struct protocol_error error = {0};
+            next = j->next;
+            (void)protocol_fail(&error, PROTOCOL_UNAVAILABLE, "", "%s", why);
+            if (!j->answered && (j->unread || j->message.op == PROTOCOL_GENERATE))
+                s->n_cut_short++;
+            answer_error(s, j, &error);
+        }
+    give_order(s, (struct order){.kind = ORDER_STOP});
+}

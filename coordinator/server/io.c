@@ -1,0 +1,222 @@
+/* coordinator/server/io.c - the I/O thread: its sockets, its loop, its end. See server.h. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/signals.h"
+#include "coordinator/server/files.h"
+#include "coordinator/server/mailbox.h"
+#include "coordinator/server/rendezvous.h"
+#include "coordinator/server/server.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+
+#define FILE_SECONDS    5.0   /* between two --metrics-file */
+#define RETRY_MS        5     /* a full pipe does not say when it has room again */
+#define TURN_SECONDS    0.005 /* of messages, before replies and signals have a turn again */
+#define FLUSH_SECONDS   2.0   /* for what waits for slow readers, once the engine has ended */
+#define LINGER_MS       1000  /* and for what libzmq has, when there is time */
+#define LINGER_SHORT_MS 200   /* and when mpirun kills in a second */
+
+enum poll_item { POLL_SIGNAL, POLL_MONITOR, POLL_ENGINE, POLL_WORKERS, POLL_ROUTER = POLL_WORKERS + 2, POLL_ZAP, N_POLL };
+
+/* Every connection is a descriptor; the usual limit of 1024 is fewer than the clients of a job array. */
+static void raise_descriptors(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+static void take_signals(struct server *s)
+{
+    enum signal_wish wish = signals_take();
+    if (wish == WISH_DRAIN)
+        server_drain(s, (double)s->setup.o->drain_seconds);
+    else if (wish == WISH_END && (s->setup.end_seconds <= 0 || s->state == SERVER_DRAINING))
+        server_stop(s, "the server was told to end by a signal");
+    else if (wish == WISH_END)
+        server_drain(s, s->setup.end_seconds);
+}
+
+static void take_happenings(struct server *s)
+{
+    int fd = -1;
+    for (enum happening h; (h = transport_happening(&s->transport, &fd)) != HAPPENING_NONE;) {
+        if (h == HAPPENING_GONE)
+            clients_gone_fd(&s->clients, fd);
+        s->metrics.n_refused_connections += h == HAPPENING_REFUSED;
+    }
+}
+
+static void take_jobs(struct server *s)
+{
+    struct job *j;
+    struct report *r;
+    for (int i = 0; i < 2; i++)
+        while ((j = mailbox_take(s->worker[i].end[0])) != NULL)
+            server_returned(s, j);
+    while ((r = mailbox_take(s->engine[0])) != NULL) {
+        bool loaded = r->loaded;
+        server_report(s, r);
+        if (loaded)
+            rendezvous_ready(s);
+    }
+}
+
+static void take_messages(struct server *s)
+{
+    double until = seconds_now() + TURN_SECONDS;
+    struct incoming m;
+    do {
+        take_happenings(s); /* before the message, so that a descriptor's earlier owner is known to be gone */
+        if (!transport_receive(&s->transport, &m))
+            return;
+        server_receive(s, &m);
+    } while (seconds_now() < until);
+}
+
+/* For node_exporter's textfile collector: it reads whole files only. */
+static void write_file(struct server *s)
+{
+    struct text_buffer text = {0};
+    struct err e = {0};
+    const char *path = s->setup.o->metrics_file;
+    s->file_due = seconds_now() + FILE_SECONDS;
+    if (path != NULL && metrics_write(&s->metrics, &text, &e) == 0)
+        (void)files_replace(path, text.data, text.bytes, 0644, &e);
+    if (e.code != ERR_NONE && s->file_error.code == ERR_NONE) {
+        s->file_error = e;
+        log_warn("--metrics-file: %s", e.text);
+    }
+    text_free(&text);
+}
+
+static void set_gauges(struct server *s)
+{
+    s->metrics.n_clients = s->clients.n;
+    s->metrics.n_open_jobs = s->n_open;
+    s->metrics.backlog = s->clients.backlog;
+    s->metrics.draining = s->state >= SERVER_DRAINING;
+}
+
+/* What time has brought. */
+static void keep_time(struct server *s)
+{
+    double now = seconds_now();
+    if (s->setup.o->metrics_file != NULL && now >= s->file_due)
+        write_file(s);
+    if (s->state != SERVER_DRAINING)
+        return;
+    if (s->n_open == 0 && s->clients.backlog == 0)
+        server_stop(s, "");
+    else if (now >= s->drain_until)
+        server_stop(s, "the server has ended: its time to drain is over");
+}
+
+static long poll_ms(const struct server *s)
+{
+    double now = seconds_now(), wait = 1;
+    if (s->clients.backlog > 0)
+        return RETRY_MS;
+    if (s->setup.o->metrics_file != NULL)
+        wait = fmin(wait, s->file_due - now);
+    if (s->state == SERVER_DRAINING)
+        wait = fmin(wait, s->drain_until - now);
+    return wait > 0 ? (long)(1e3 * wait) + 1 : 0;
+}
+
+static bool is_over(const struct server *s)
+{
+    return s->state == SERVER_ENDED && (s->clients.backlog == 0 || seconds_now() > s->ended_at + FLUSH_SECONDS);
+}
+
+static void *run(void *context)
+{
+    struct server *s = context;
+    zmq_pollitem_t item[N_POLL] = {[POLL_SIGNAL] = {.fd = signals_fd(), .events = ZMQ_POLLIN},
+                                   [POLL_MONITOR] = {.socket = s->transport.monitor, .events = ZMQ_POLLIN},
+                                   [POLL_ENGINE] = {.socket = s->engine[0], .events = ZMQ_POLLIN},
+                                   [POLL_WORKERS] = {.socket = s->worker[0].end[0], .events = ZMQ_POLLIN},
+                                   [POLL_WORKERS + 1] = {.socket = s->worker[1].end[0], .events = ZMQ_POLLIN},
+                                   [POLL_ROUTER] = {.socket = s->transport.router, .events = ZMQ_POLLIN},
+                                   [POLL_ZAP] = {.socket = s->curve.zap, .events = ZMQ_POLLIN}};
+    while (!is_over(s)) {
+        (void)zmq_poll(item, s->has_curve ? N_POLL : POLL_ZAP, poll_ms(s));
+        if (s->has_curve)
+            curve_answer(&s->curve);
+        if ((item[POLL_SIGNAL].revents & ZMQ_POLLIN) != 0)
+            take_signals(s);
+        take_happenings(s);
+        take_jobs(s);
+        set_gauges(s);
+        take_messages(s);
+        clients_flush(&s->clients, &s->transport);
+        s->metrics.n_slow_clients += clients_cut(&s->clients, 2 * (size_t)s->setup.o->max_client_backlog);
+        clients_sweep(&s->clients, server_client_left, s);
+        set_gauges(s);
+        keep_time(s);
+    }
+    return NULL;
+}
+
+static int open_sockets(struct server *s, struct err *e)
+{
+    const struct options *o = s->setup.o;
+    if (transport_check(o->endpoint, o->curve, o->insecure, e) != 0 || transport_context(&s->transport, e) != 0)
+        return -1;
+    s->has_curve = o->curve;
+    if (o->curve && curve_open(&s->curve, s->transport.context, o->curve_clients, e) != 0)
+        return -1;
+    return transport_open(&s->transport, o->endpoint, o->max_message_bytes, o->curve ? &s->curve : NULL, e);
+}
+
+int server_open(struct server *s, const struct server_setup *setup, struct err *e)
+{
+    memset(s, 0, sizeof *s);
+    s->setup = *setup;
+    s->log.fd = -1;
+    const struct worker_setup work = {&s->setup.model, setup->tokenizer, setup->chat, setup->bos};
+    raise_descriptors();
+    if (getrandom(&s->seed, sizeof s->seed, 0) != (ssize_t)sizeof s->seed)
+        s->seed = (uint64_t)(1e9 * seconds_now());
+    metrics_open(&s->metrics, (enum metrics_names)setup->o->metrics_names, setup->model.name, setup->n_ranks,
+                 !setup->o->no_prefix_caching);
+    if (access_log_open(&s->log, setup->o->access_log, setup->o->access_log_prompts, e) != 0 || open_sockets(s, e) != 0 ||
+        mailbox_open(s->transport.context, "engine", s->engine, e) != 0 ||
+        worker_open(&s->worker[0], s->transport.context, "texts", &work, e) != 0 ||
+        worker_open(&s->worker[1], s->transport.context, "large-messages", &work, e) != 0)
+        return -1;
+    if (pthread_create(&s->thread, NULL, run, s) != 0)
+        return ERR(e, ERR_MEMORY, "cannot start the I/O thread");
+    s->running = true;
+    return 0;
+}
+
+int server_close(struct server *s)
+{
+    if (s->running)
+        (void)pthread_join(s->thread, NULL);
+    if (s->transport.context == NULL)
+        return 0;
+    rendezvous_remove(s);
+    if (s->setup.o->metrics_file != NULL)
+        write_file(s);
+    clients_sweep(&s->clients, server_client_left, s);
+    for (int i = 0; i < 2; i++)
+        worker_close(&s->worker[i]);
+    clients_close(&s->clients);
+    for (int i = 0; i < 2; i++)
+        mailbox_close(&s->engine[i]);
+    curve_close(&s->curve);
+    transport_close(&s->transport, s->n_cut_short > 0 ? LINGER_SHORT_MS : LINGER_MS);
+    metrics_close(&s->metrics);
+    access_log_close(&s->log);
+    int status = s->n_cut_short > 0 ? ERR_REQUEST : ERR_NONE;
+    memset(s, 0, sizeof *s);
+    return status;
+}

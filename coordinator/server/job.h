@@ -1,0 +1,80 @@
+/* coordinator/server/job.h - a message of a client on its way through the threads of the server, and what they hand each
+ * other. One thread at a time owns a job: the I/O thread, a worker, or (while it generates) the main thread. */
+#ifndef SERVER_JOB_H
+#define SERVER_JOB_H
+
+#include "coordinator/group.h"
+#include "coordinator/protocol.h"
+#include "coordinator/server/transport.h"
+
+struct client;
+
+/* What the main thread keeps of a choice while it is made. */
+struct choice_progress {
+    size_t text_sent, tokens_sent; /* handed to the I/O thread in pieces */
+    double last_token;             /* when; 0: none yet */
+};
+
+struct job {
+    uint64_t number; /* from 1; names the job to a thread that does not own it */
+    double arrived;
+    size_t message_bytes;
+
+    /* The message: first as it came, then parsed. */
+    zmq_msg_t body;
+    bool parsed, delimiter;
+    struct protocol_message message;
+    struct protocol_error error; /* code 0: none */
+
+    /* A worker's results. */
+    struct token_list *ids; /* [n_ids] of the prompts */
+    int n_ids;
+    char *text; /* detokenize; malloc'ed */
+    size_t text_bytes;
+
+    /* generate */
+    char request_id[PROTOCOL_MAX_ID_BYTES + 1];
+    uint64_t seed;               /* of the first candidate */
+    struct request_rules *rules; /* [n_groups] with max_tokens and seed filled in */
+    struct group *group;         /* [n_groups] one a prompt */
+    int n_groups, n_choices;     /* n_choices: of each group */
+    struct choice_progress *progress; /* [n_groups * n_choices]; the main thread's */
+    int n_open;                       /* groups that the scheduler refers to; the main thread's */
+    struct job *engine_previous, *engine_next;
+
+    /* The I/O thread's; it alone looks at them, whoever owns the job. */
+    struct client *client; /* NULL: gone, nothing is to be sent */
+    struct job *previous, *next;
+    struct protocol_error verdict; /* why it was cancelled; becomes its error when it is back */
+    bool in_engine;    /* submitted, and not come back yet */
+    bool named;        /* request_id is in the server's list */
+    int n_sequences;   /* counted by the server */
+    bool answered;     /* its last reply is out: whatever comes back is dropped */
+    bool unread;       /* at the worker for large messages, which parses it: nothing but its client is known */
+    bool *echoed;      /* [n_groups * n_choices] of a stream with echo: the prompt's text is out */
+    uint64_t n_events; /* of a stream */
+};
+
+/* Takes the body over. NULL: out of memory, the body is closed. */
+struct job *job_open(uint64_t number, zmq_msg_t *body, bool delimiter, double now);
+void job_close(struct job *j);
+
+/* Parse the body, which is then given back. On failure j->error. Any thread. */
+void job_parse(struct job *j, const struct protocol_model *model);
+
+/* A generate whose prompts are encoded becomes groups. max_len: tokens of prompt and output together. On failure j->error. */
+int job_prepare(struct job *j, int max_len, uint64_t seed);
+
+/* Main thread to I/O thread: a choice of a stream has grown. */
+struct piece {
+    struct job *job;
+    int group, choice;
+    char *text;   /* [bytes] */
+    int32_t *id;  /* [n_ids] */
+    struct sampled *logprobs; /* [n_ids] or NULL */
+    size_t bytes, n_ids;
+    struct piece *next;
+};
+void piece_free(struct piece *p);
+
+#endif

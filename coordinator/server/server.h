@@ -1,0 +1,89 @@
+/* coordinator/server/server.h - the I/O thread of the server and all that belongs to it. It owns the ROUTER socket: it takes
+ * messages, sends them through workers and the main thread, and writes the replies. Cut into io.c (the thread, its loop and
+ * how it ends), dispatch.c (what each message leads to) and answer.c (replies). */
+#ifndef SERVER_SERVER_H
+#define SERVER_SERVER_H
+
+#include "base/opt.h"
+#include "coordinator/reply.h"
+#include "coordinator/server/access_log.h"
+#include "coordinator/server/clients.h"
+#include "coordinator/server/worker.h"
+
+#include <pthread.h>
+
+#define LARGE_BYTES    ((size_t)64 << 10) /* a message above is parsed by a worker: it takes more than a millisecond */
+#define MAX_OPEN_BYTES ((size_t)1 << 30)  /* of messages under way together */
+
+struct server_setup { /* constant; what it points to is borrowed */
+    const struct options *o;
+    struct protocol_model model;
+    const char *family, *dtype;
+    const struct tokenizer *tokenizer;
+    const struct chat_template *chat;
+    int32_t bos;
+    int n_ranks;
+    double end_seconds; /* after SIGTERM and SIGINT: what is left for open requests, 0 where the launcher kills soon */
+};
+
+enum server_state {
+    SERVER_LOADING,
+    SERVER_READY,
+    SERVER_DRAINING, /* nothing new; what is open may finish */
+    SERVER_STOPPING, /* all is answered; the main thread was told to stop */
+    SERVER_ENDED     /* it has; what is left is to send */
+};
+
+struct server {
+    struct server_setup setup;
+    struct transport transport;
+    struct curve curve;
+    bool has_curve;
+    struct worker worker[2]; /* for texts of small messages; for large messages */
+    void *engine[2];         /* mailbox: our end, the main thread's */
+    pthread_t thread;
+    bool running;
+
+    /* The I/O thread's from here on. */
+    enum server_state state;
+    double drain_until, ended_at, file_due;
+    struct clients clients;
+    void *names; /* of tsearch(3): jobs by request_id */
+    uint64_t last_number, seed;
+    int n_open, n_sequences; /* jobs; sequences of those that generate */
+    size_t open_bytes;
+    int n_cut_short; /* jobs answered with an error because the server ended */
+    struct metrics metrics;
+    struct access_log log;
+    struct err file_error; /* of --metrics-file: said once */
+};
+
+/* Sockets, keys, threads; on the socket from now on, as "loading". Errors of a bad start are in *e. */
+int server_open(struct server *s, const struct server_setup *setup, struct err *e);
+
+/* Waits for the I/O thread, which ends after the main thread's last report, and for replies under way. Returns the exit
+ * status: ERR_REQUEST when open requests were cut short. Safe on a zeroed struct. */
+int server_close(struct server *s);
+
+/* dispatch.c */
+void server_receive(struct server *s, struct incoming *m);
+void server_returned(struct server *s, struct job *j); /* by a worker */
+void server_report(struct server *s, struct report *r);
+void server_client_left(void *server, struct client *c);
+void server_drain(struct server *s, double seconds);
+void server_stop(struct server *s, const char *why);
+/* The job's life is over: names and counts are given back. */
+void server_finish(struct server *s, struct job *j, const struct outcome *o);
+void server_cancel(struct server *s, struct job *j, enum finish_reason why);
+
+/* answer.c: each sends the one or last reply of a job, if its client is there; they take text over. */
+void answer_text(struct server *s, struct job *j, char *text, size_t bytes);
+void answer_error(struct server *s, struct job *j, const struct protocol_error *error);
+/* A job that the main thread has given back; what came of it is in *o. */
+void answer_generate(struct server *s, struct job *j, struct outcome *o);
+void answer_piece(struct server *s, const struct piece *p);
+void answer_health(struct server *s, struct job *j);
+void answer_metrics(struct server *s, struct job *j);
+void answer_models(struct server *s, struct job *j);
+
+#endif

@@ -1,0 +1,31 @@
+/* coordinator/server/worker.h - a thread that does what may take long with one message: parsing megabytes, text to tokens.
+ * Jobs come in by a mailbox and go back the same way, in order. */
+#ifndef SERVER_WORKER_H
+#define SERVER_WORKER_H
+
+#include "coordinator/chat.h"
+#include "coordinator/server/job.h"
+
+#include <pthread.h>
+
+struct worker_setup { /* all borrowed, constant */
+    const struct protocol_model *model;
+    const struct tokenizer *tokenizer;
+    const struct chat_template *chat; /* NULL: none */
+    int32_t bos;                      /* -1: none */
+};
+
+struct worker {
+    struct worker_setup setup;
+    void *end[2]; /* of the mailbox: who gives jobs, and the thread */
+    pthread_t thread;
+    bool running;
+};
+
+int worker_open(struct worker *w, void *zmq_context, const char *name, const struct worker_setup *setup,
+                struct err *e);
+
+/* Ends the thread after the job that it is at; what lies in the mailbox is lost with its memory. */
+void worker_close(struct worker *w);
+
+#endif

@@ -1,0 +1,252 @@
+/* tests/support/fake_server.c - see fake_server.h. */
+#include "tests/support/fake_server.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zmq.h>
+
+#define FAKE_VOCAB 1000
+#define METRICS                                                \
+    "# TYPE lockstep_num_requests_running gauge\n"             \
+    "lockstep_num_requests_running{model_name=\"fake\"} 3\n"   \
+    "lockstep_num_requests_waiting{model_name=\"fake\"} 2\n"   \
+    "lockstep_kv_cache_usage_perc{model_name=\"fake\"} 0.25\n" \
+    "lockstep_generation_tokens_total{model_name=\"fake\"} %d\n"
+
+static _Noreturn void die(const char *what)
+{
+    (void)fprintf(stderr, "fake server: %s: %s\n", what, zmq_strerror(zmq_errno()));
+    exit(99);
+}
+
+struct peer {
+    unsigned char id[256];
+    int bytes;
+    bool delimiter;
+};
+
+/* Takes over message. */
+static void answer(struct fake_server *s, const struct peer *p, json_t *message)
+{
+    char *text = json_dumps(message, JSON_COMPACT);
+    (void)zmq_send(s->router, p->id, (size_t)p->bytes, ZMQ_SNDMORE);
+    if (p->delimiter)
+        (void)zmq_send(s->router, "", 0, ZMQ_SNDMORE);
+    (void)zmq_send(s->router, text, strlen(text), 0);
+    free(text);
+    json_decref(message);
+}
+
+static void answer_error(struct fake_server *s, const struct peer *p, const char *id, int code, const char *field,
+                         const char *message)
+{
+    answer(s, p,
+           json_pack("{s:s, s:s?, s:i, s:{s:s, s:s}}", "status", "error", "request_id", id, "code", code, "error",
+                     "field", field, "message", message));
+}
+
+/* "w0 w1 .." of words [from, to). */
+static json_t *choice(int from, int to, const char *finish)
+{
+    char text[20000] = "";
+    json_t *ids = json_array();
+    size_t used = 0;
+    for (int i = from; i < to; i++) {
+        used += (size_t)snprintf(text + used, sizeof text - used, "%sw%d", i > 0 ? " " : "", i);
+        (void)json_array_append_new(ids, json_integer(i));
+    }
+    return json_pack("{s:i, s:s, s:o, s:s?}", "index", 0, "text", text, "token_ids", ids, "finish_reason", finish);
+}
+
+static void event(struct fake_server *s, const struct peer *p, const char *id, int k)
+{
+    answer(s, p,
+           json_pack("{s:s, s:s, s:i, s:s, s:[o]}", "status", "ok", "event", "tokens", "seq", k, "request_id", id,
+                     "choices", choice(k, k + 1, NULL)));
+}
+
+static void generate(struct fake_server *s, const struct peer *p, const json_t *m, const char *id)
+{
+    const json_t *limit = json_object_get(m, "max_tokens");
+    const char *prompt = json_string_value(json_object_get(m, "prompt"));
+    int n = limit != NULL ? (int)json_integer_value(limit) : 16;
+    int n_prompt = (int)json_array_size(json_object_get(m, "prompt"));
+    bool stream = json_is_true(json_object_get(m, "stream"));
+    prompt = prompt != NULL ? prompt : "";
+    if (strcmp(prompt, "refuse") == 0) {
+        answer_error(s, p, id, 400, "prompt", "a text that is refused");
+    } else if (strcmp(prompt, "wait") == 0) {
+        (void)snprintf(s->waiting, sizeof s->waiting, "%s", id);
+        memcpy(s->waiting_peer, p->id, sizeof s->waiting_peer);
+        s->waiting_peer_bytes = p->bytes;
+    } else if (strcmp(prompt, "vanish") == 0) {
+        s->gone = true;
+    } else if (strcmp(prompt, "part") == 0) {
+        event(s, p, id, 0);
+        event(s, p, id, 1);
+        answer(s, p,
+               json_pack("{s:s, s:s, s:i, s:s, s:i, s:{s:s, s:s}}", "status", "error", "event", "final", "seq", 2,
+                         "request_id", id, "code", 503, "error", "field", "", "message", "shutting down"));
+    } else if (strcmp(prompt, "silence") != 0) {
+        for (int k = 0; stream && k < n; k++)
+            event(s, p, id, k);
+        json_t *last = json_pack("{s:s, s:s, s:{s:i, s:i}}", "status", "ok", "request_id", id, "usage", "prompt_tokens",
+                                 n_prompt, "completion_tokens", n);
+        if (stream)
+            (void)json_object_set_new(last, "event", json_string("final"));
+        json_t *c = stream ? json_pack("{s:i, s:s}", "index", 0, "finish_reason", "length") : choice(0, n, "length");
+        (void)json_object_set_new(last, "choices", json_pack("[o]", c));
+        answer(s, p, last);
+    }
+}
+
+static void cancel(struct fake_server *s, const struct peer *p, const char *id)
+{
+    struct peer waiting = {.bytes = s->waiting_peer_bytes};
+    if (strcmp(id, s->waiting) != 0) {
+        answer_error(s, p, id, 404, "request_id", "no such request");
+        return;
+    }
+    memcpy(waiting.id, s->waiting_peer, sizeof waiting.id);
+    answer(s, p, json_pack("{s:s, s:s}", "status", "ok", "request_id", id));
+    answer(s, &waiting,
+           json_pack("{s:s, s:s, s:i, s:{s:s, s:s}, s:[o]}", "status", "error", "request_id", id, "code", 499, "error",
+                     "field", "", "message", "cancelled", "choices", choice(0, 2, "cancelled")));
+}
+
+static void operate(struct fake_server *s, const struct peer *p, const json_t *m)
+{
+    const char *op = json_string_value(json_object_get(m, "op"));
+    const char *id = json_string_value(json_object_get(m, "request_id"));
+    char text[2000];
+    if (op == NULL || strcmp(op, "generate") == 0) {
+        generate(s, p, m, id != NULL ? id : "made");
+    } else if (strcmp(op, "cancel") == 0) {
+        cancel(s, p, id);
+    } else if (strcmp(op, "metrics") == 0) {
+        (void)snprintf(text, sizeof text, METRICS, 100 * s->n_received);
+        answer(s, p, json_pack("{s:s, s:s?, s:s}", "status", "ok", "request_id", id, "text", text));
+    } else if (strcmp(op, "models") == 0) {
+        answer(s, p,
+               json_pack("{s:s, s:s?, s:[{s:s, s:i}]}", "status", "ok", "request_id", id, "models", "id", "fake",
+                         "vocab_size", FAKE_VOCAB));
+    } else if (strcmp(op, "tokenize") == 0) {
+        answer(s, p,
+               json_pack("{s:s, s:s?, s:[i,i], s:i}", "status", "ok", "request_id", id, "token_ids", 7, 8, "count", 2));
+    } else if (strcmp(op, "detokenize") == 0) {
+        answer(s, p, json_pack("{s:s, s:s?, s:s}", "status", "ok", "request_id", id, "text", "seven eight"));
+    } else {
+        answer(s, p, json_pack("{s:s, s:s?, s:s}", "status", "ok", "request_id", id, "state", op));
+    }
+}
+
+static void take_message(struct fake_server *s)
+{
+    static char text[1 << 20];
+    struct peer p = {0};
+    int more = 0, n = 0;
+    size_t bytes = sizeof more;
+    p.bytes = zmq_recv(s->router, p.id, sizeof p.id, 0);
+    do {
+        n = zmq_recv(s->router, text, sizeof text - 1, 0);
+        (void)zmq_getsockopt(s->router, ZMQ_RCVMORE, &more, &bytes);
+        p.delimiter = p.delimiter || (n == 0 && more);
+    } while (more);
+    json_t *m = n >= 0 ? json_loadb(text, (size_t)n, 0, NULL) : NULL;
+    if (m == NULL) {
+        answer_error(s, &p, NULL, 400, "", "not valid JSON");
+        return;
+    }
+    operate(s, &p, m);
+    if (s->n_received < FAKE_MAX_RECEIVED) {
+        s->received[s->n_received] = json_incref(m);
+        s->n_received++; /* now it may be seen */
+    }
+    json_decref(m);
+}
+
+/* ZAP: version, request id, domain, address, identity, mechanism, key. */
+static void answer_zap(struct fake_server *s)
+{
+    unsigned char frame[7][256], want[32];
+    int bytes[7] = {0};
+    for (int i = 0; i < 7; i++)
+        bytes[i] = zmq_recv(s->zap, frame[i], sizeof frame[i], 0);
+    (void)zmq_z85_decode(want, s->client_public);
+    bool good = bytes[6] == 32 && memcmp(frame[6], want, 32) == 0;
+    (void)zmq_send(s->zap, "1.0", 3, ZMQ_SNDMORE);
+    (void)zmq_send(s->zap, frame[1], (size_t)bytes[1], ZMQ_SNDMORE);
+    (void)zmq_send(s->zap, good ? "200" : "400", 3, ZMQ_SNDMORE);
+    (void)zmq_send(s->zap, "", 0, ZMQ_SNDMORE);
+    (void)zmq_send(s->zap, "", 0, ZMQ_SNDMORE);
+    (void)zmq_send(s->zap, "", 0, 0);
+}
+
+static void *serve(void *context)
+{
+    struct fake_server *s = context;
+    zmq_pollitem_t item[3] = {{.socket = s->router, .events = ZMQ_POLLIN},
+                              {.socket = s->control[1], .events = ZMQ_POLLIN},
+                              {.socket = s->zap, .events = ZMQ_POLLIN}};
+    while (!s->gone) {
+        if (zmq_poll(item, s->zap != NULL ? 3 : 2, -1) < 0 || (item[1].revents & ZMQ_POLLIN) != 0)
+            break;
+        if ((item[0].revents & ZMQ_POLLIN) != 0)
+            take_message(s);
+        if ((item[2].revents & ZMQ_POLLIN) != 0)
+            answer_zap(s);
+    }
+    (void)zmq_close(s->router);
+    return NULL;
+}
+
+static void use_curve(struct fake_server *s)
+{
+    const int yes = 1;
+    (void)zmq_curve_keypair(s->public_key, s->secret_key);
+    (void)zmq_curve_keypair(s->client_public, s->client_secret);
+    s->zap = zmq_socket(s->context, ZMQ_REP);
+    if (zmq_bind(s->zap, "inproc://zeromq.zap.01") != 0 ||
+        zmq_setsockopt(s->router, ZMQ_CURVE_SERVER, &yes, sizeof yes) != 0 ||
+        zmq_setsockopt(s->router, ZMQ_CURVE_SECRETKEY, s->secret_key, 41) != 0 ||
+        zmq_setsockopt(s->router, ZMQ_ZAP_DOMAIN, "fake", 4) != 0)
+        die("CURVE");
+}
+
+void fake_server_start(struct fake_server *s, const char *endpoint)
+{
+    const int none = 0, linger = 1000;
+    size_t bytes = sizeof s->endpoint;
+    s->context = zmq_ctx_new();
+    s->router = zmq_socket(s->context, ZMQ_ROUTER);
+    (void)zmq_setsockopt(s->router, ZMQ_SNDHWM, &none, sizeof none);
+    (void)zmq_setsockopt(s->router, ZMQ_RCVHWM, &none, sizeof none);
+    (void)zmq_setsockopt(s->router, ZMQ_LINGER, &linger, sizeof linger);
+    if (s->curve)
+        use_curve(s);
+    for (int i = 0; i < 2; i++)
+        s->control[i] = zmq_socket(s->context, ZMQ_PAIR);
+    if (zmq_bind(s->control[0], "inproc://control") != 0 || zmq_connect(s->control[1], "inproc://control") != 0 ||
+        zmq_bind(s->router, endpoint) != 0 || zmq_getsockopt(s->router, ZMQ_LAST_ENDPOINT, s->endpoint, &bytes) != 0 ||
+        pthread_create(&s->thread, NULL, serve, s) != 0)
+        die(endpoint);
+}
+
+void fake_server_stop(struct fake_server *s)
+{
+    (void)zmq_send(s->control[0], "", 0, ZMQ_DONTWAIT);
+    (void)pthread_join(s->thread, NULL);
+    for (int i = 0; i < 2; i++)
+        (void)zmq_close(s->control[i]);
+    if (s->zap != NULL)
+        (void)zmq_close(s->zap);
+    (void)zmq_ctx_term(s->context);
+}
+
+void fake_server_free(struct fake_server *s)
+{
+    for (int i = 0; i < s->n_received; i++)
+        json_decref(s->received[i]);
+    memset(s, 0, sizeof *s);
+}

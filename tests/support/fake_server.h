@@ -1,0 +1,39 @@
+/* tests/support/fake_server.h - a ROUTER socket on a thread of the test that speaks docs/protocol.md as far as a client can
+ * tell: it makes no text, but answers as it is told by the prompt. What it was sent is kept.
+ *
+ * A prompt (its text) chooses: "refuse" an error 400 of the field "prompt"; "wait" nothing until the request is cancelled,
+ * then 499 with a choice so far; "silence" nothing at all; "vanish" the server's socket is closed; "part" a stream of two
+ * events, then an error; anything else: max_tokens tokens, the words w0 w1 ..., as events when it streams. */
+#ifndef TESTS_SUPPORT_FAKE_SERVER_H
+#define TESTS_SUPPORT_FAKE_SERVER_H
+
+#include <jansson.h>
+#include <pthread.h>
+#include <stdbool.h>
+
+#define FAKE_MAX_RECEIVED 4096
+
+struct fake_server {
+    char endpoint[256];
+    bool curve; /* before the start: with keys, and one client's allowed */
+    char public_key[41], secret_key[41], client_public[41], client_secret[41];
+    void *context, *router, *zap, *control[2];
+    pthread_t thread;
+    json_t *received[FAKE_MAX_RECEIVED]; /* to be looked at after fake_server_stop */
+    _Atomic int n_received;
+    char waiting[200]; /* request_id of "wait"; of its client: */
+    unsigned char waiting_peer[256];
+    int waiting_peer_bytes;
+    bool gone;
+};
+
+/* endpoint: to bind, e.g. "tcp://127.0.0.1:*". Dies on failure. */
+void fake_server_start(struct fake_server *s, const char *endpoint);
+
+/* Ends the thread; the sockets are closed. */
+void fake_server_stop(struct fake_server *s);
+
+/* Received messages, too. */
+void fake_server_free(struct fake_server *s);
+
+#endif

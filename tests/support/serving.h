@@ -1,0 +1,36 @@
+/* tests/support/serving.h - `lockstep serve` under mpirun with the demo model, on a free port, and what it tells of itself. */
+#ifndef TESTS_SUPPORT_SERVING_H
+#define TESTS_SUPPORT_SERVING_H
+
+#include "coordinator/client/connection.h"
+#include "tests/support/process.h"
+
+struct serving {
+    struct process p;
+    int ranks;
+    char dir[256], rendezvous[300], endpoint[ENDPOINT_BYTES];
+};
+
+/* Start it and wait until it is ready. more: further options, NULL at the end, or NULL; endpoint NULL: tcp, a free port.
+ * false: it did not come up; the reason is printed as a TAP comment, and serving_stop has been called. */
+bool serving_start(struct serving *s, int ranks, const char *endpoint, const char *const *more);
+
+/* SIGTERM if it still runs; waits for its end; returns its exit status. */
+int serving_stop(struct serving *s);
+
+/* A connection with the client's own code; false: failed, the reason is printed. */
+bool serving_connect(const struct serving *s, struct connection *c);
+
+/* One sample of its metrics (all labels together), NAN when it is not told. */
+double serving_metric(const struct serving *s, const char *name);
+
+/* Metrics are asked for until this one is at most `limit`; false: not within the time. */
+bool serving_await(const struct serving *s, const char *name, double limit, double seconds);
+
+/* Resident memory of a rank's process, bytes. */
+double serving_resident(const struct serving *s, int rank);
+
+/* The greedy token ids of a prompt, as text "[1,2,3]"; the caller frees. NULL: no good answer, the reason is printed. */
+char *serving_story(const struct serving *s, const char *prompt, int n_tokens);
+
+#endif

@@ -1,0 +1,106 @@
+/* tests/support/talk.c - see talk.h. */
+#include "tests/support/talk.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zmq.h>
+
+static void must(bool good, const char *what)
+{
+    if (good)
+        return;
+    perror(what);
+    exit(99);
+}
+
+void talk_open(struct talk *t, int type, const char *endpoint, const char *id, const struct talk_keys *keys)
+{
+    const int none = 0;
+    t->context = zmq_ctx_new();
+    t->socket = zmq_socket(t->context, type);
+    must(t->socket != NULL && zmq_setsockopt(t->socket, ZMQ_LINGER, &none, sizeof none) == 0, "socket");
+    if (id != NULL)
+        must(zmq_setsockopt(t->socket, ZMQ_ROUTING_ID, id, strlen(id)) == 0, "routing id");
+    if (keys != NULL)
+        must(zmq_setsockopt(t->socket, ZMQ_CURVE_SERVERKEY, keys->server, 41) == 0 &&
+                 zmq_setsockopt(t->socket, ZMQ_CURVE_PUBLICKEY, keys->public_key, 41) == 0 &&
+                 zmq_setsockopt(t->socket, ZMQ_CURVE_SECRETKEY, keys->secret_key, 41) == 0,
+             "curve");
+    must(zmq_connect(t->socket, endpoint) == 0, endpoint);
+}
+
+void talk_close(struct talk *t)
+{
+    (void)zmq_close(t->socket);
+    (void)zmq_ctx_term(t->context);
+}
+
+void talk_send(struct talk *t, const void *data, size_t bytes, bool more)
+{
+    must(zmq_send(t->socket, data, bytes, more ? ZMQ_SNDMORE : 0) >= 0, "send");
+}
+
+void talk_say(struct talk *t, const char *format, ...)
+{
+    char *text = NULL;
+    va_list args;
+    va_start(args, format);
+    int n = vasprintf(&text, format, args);
+    va_end(args);
+    must(n >= 0, "vasprintf");
+    talk_send(t, text, (size_t)n, false);
+    free(text);
+}
+
+json_t *talk_hear(struct talk *t, double seconds)
+{
+    zmq_pollitem_t item = {.socket = t->socket, .events = ZMQ_POLLIN};
+    if (zmq_poll(&item, 1, (long)(1e3 * seconds)) < 1)
+        return NULL;
+    for (;;) {
+        zmq_msg_t m;
+        (void)zmq_msg_init(&m);
+        must(zmq_msg_recv(&m, t->socket, 0) >= 0, "receive");
+        bool more = zmq_msg_more(&m) != 0;
+        json_t *o = more ? NULL : json_loadb(zmq_msg_data(&m), zmq_msg_size(&m), 0, NULL);
+        (void)zmq_msg_close(&m);
+        if (!more)
+            return o;
+    }
+}
+
+json_t *talk_ask(const char *endpoint, const char *json)
+{
+    struct talk t;
+    talk_open(&t, ZMQ_REQ, endpoint, NULL, NULL);
+    talk_say(&t, "%s", json);
+    json_t *reply = talk_hear(&t, 30);
+    talk_close(&t);
+    return reply;
+}
+
+static const json_t *at(const json_t *o, const char *path)
+{
+    char name[64];
+    while (o != NULL && *path != '\0') {
+        size_t n = strcspn(path, "/");
+        (void)snprintf(name, sizeof name, "%.*s", (int)n, path);
+        o = json_is_array(o) ? json_array_get(o, (size_t)atoi(name)) : json_object_get(o, name);
+        path += n + (path[n] == '/');
+    }
+    return o;
+}
+
+double talk_number(const json_t *reply, const char *path)
+{
+    const json_t *o = at(reply, path);
+    return json_is_number(o) ? json_number_value(o) : -1;
+}
+
+const char *talk_text(const json_t *reply, const char *path)
+{
+    const char *text = json_string_value(at(reply, path));
+    return text != NULL ? text : "";
+}
