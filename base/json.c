@@ -54,6 +54,8 @@ static void measure(const char *text, size_t bytes, struct json_limits *m)
             depth--;
         } else if (*at == ',') {
             m->values++;
+        } else if (*at == ':') {
+            m->members++;
         }
     }
 }
@@ -94,6 +96,9 @@ static int check_limits(const struct json_limits *found, const struct json_limit
     if (found->lists > limits->lists)
         return ERR(e, ERR_INPUT, "%s: %zu JSON arrays and objects, at most %zu are accepted", what, found->lists,
                    limits->lists);
+    if (found->members > limits->members)
+        return ERR(e, ERR_INPUT, "%s: %zu members of JSON objects, at most %zu are accepted", what, found->members,
+                   limits->members);
     return 0;
 }
 
@@ -119,7 +124,7 @@ json_t *json_parse_limited(const char *text, size_t bytes, const char *what, con
 
 json_t *json_parse(const char *text, size_t bytes, const char *what, struct err *e)
 {
-    static const struct json_limits limits = {JSON_MAX_DEPTH, SIZE_MAX, SIZE_MAX};
+    static const struct json_limits limits = {JSON_MAX_DEPTH, SIZE_MAX, SIZE_MAX, SIZE_MAX};
     struct json_failure failure;
     return json_parse_limited(text, bytes, what, &limits, &failure, e);
 }

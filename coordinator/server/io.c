@@ -110,9 +110,9 @@ static void keep_time(struct server *s)
     if (s->state != SERVER_DRAINING)
         return;
     if (s->n_open == 0 && s->clients.backlog == 0)
-        server_stop(s, "");
+        server_stop(s, PROTOCOL_UNAVAILABLE, "");
     else if (now >= s->drain_until)
-        server_stop(s, "the server has ended: its time to drain is over");
+        server_stop(s, PROTOCOL_UNAVAILABLE, "the server has ended: its time to drain is over");
 }
 
 static long poll_ms(const struct server *s)
