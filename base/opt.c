@@ -288,7 +288,7 @@ static void print_overview(void)
         int code;
         const char *meaning;
     } codes[] = {{ERR_NONE, "all done"},
-                 {ERR_REQUEST, "finished, but some prompts failed"},
+                 {ERR_REQUEST, "finished, but some prompts or requests failed"},
                  {ERR_USAGE, "an option is unknown, missing or out of range"},
                  {ERR_INPUT, "a file or a prompt is malformed or contradicts another"},
                  {ERR_UNSUPPORTED, "well formed, but not implemented"},

@@ -38,6 +38,12 @@ int signals_fd(void)
     return channel[0];
 }
 
+void signals_fail(void)
+{
+    if (channel[1] >= 0)
+        note(0);
+}
+
 bool signals_pending(void)
 {
     return pending != 0;
@@ -50,7 +56,7 @@ enum signal_wish signals_take(void)
     pending = 0;
     for (ssize_t n; (n = read(channel[0], byte, sizeof byte)) > 0;)
         for (ssize_t i = 0; i < n; i++) {
-            enum signal_wish this = byte[i] == SIGUSR1 ? WISH_DRAIN : WISH_END;
+            enum signal_wish this = byte[i] == 0 ? WISH_FAIL : byte[i] == SIGUSR1 ? WISH_DRAIN : WISH_END;
             wish = this > wish ? this : wish;
         }
     return wish;

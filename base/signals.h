@@ -10,7 +10,8 @@
 enum signal_wish {
     WISH_NONE,
     WISH_DRAIN, /* SIGUSR1: finish what is open, accept nothing new */
-    WISH_END    /* SIGTERM, SIGINT: end now */
+    WISH_END,   /* SIGTERM, SIGINT: end now */
+    WISH_FAIL   /* no signal: the job is about to be ended by a failure (signals_fail) */
 };
 
 /* Take SIGUSR1, SIGTERM and SIGINT from now on. Before MPI_Init: mpirun passes them on at any time. */
@@ -18,6 +19,9 @@ int signals_open(struct err *e);
 
 /* A descriptor that is readable once a signal has come; -1 before signals_open. Of any thread. */
 int signals_fd(void);
+
+/* Note that the job fails, for who reads signals_fd to say so to others. Of any thread. */
+void signals_fail(void);
 
 /* Has a signal come that signals_take has not told? Cheap. */
 bool signals_pending(void);

@@ -619,14 +619,6 @@ void scheduler_plan(struct scheduler *s, struct plan *p, double now)
         plan_waiting(s, p);
 }
 
-bool scheduler_ready(const struct scheduler *s)
-{
-    for (int i = 0; i < s->n_running; i++)
-        if (n_feedable(s->running[i]) > 0)
-            return true;
-    return s->n_waiting > 0;
-}
-
 /* ---- results ---- */
 
 static int take(struct scheduler *s, struct request *r, const struct sampled *sampled, struct err *e)

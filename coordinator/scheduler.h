@@ -95,9 +95,6 @@ void scheduler_cancel(struct scheduler *s, struct request *r, enum finish_reason
 /* Anything waiting or running? */
 bool scheduler_busy(const struct scheduler *s);
 
-/* Is there anything that a plan made now could carry? False: nothing is waiting, and all that run wait for results. */
-bool scheduler_ready(const struct scheduler *s);
-
 /* Fill a reset plan with the next step. It may have no sequences. Ends requests whose deadline has passed. */
 void scheduler_plan(struct scheduler *s, struct plan *p, double now);
 

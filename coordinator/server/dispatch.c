@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "coordinator/server/mailbox.h"
+#include "coordinator/server/rendezvous.h"
 #include "coordinator/server/server.h"
 
 #include <search.h>
@@ -167,7 +168,7 @@ static void change_state(struct server *s, struct job *j, enum protocol_op op)
     if (op == PROTOCOL_DRAIN)
         server_drain(s, (double)s->setup.o->drain_seconds);
     else
-        server_stop(s, "the server was shut down by a message");
+        server_stop(s, PROTOCOL_UNAVAILABLE, "the server was shut down by a message");
 }
 
 /* Of what a worker has made ready. */
@@ -345,7 +346,7 @@ void server_drain(struct server *s, double seconds)
     log_note("draining: %d open requests have %.0f s", s->n_open, seconds);
 }
 
-void server_stop(struct server *s, const char *why)
+void server_stop(struct server *s, enum protocol_code code, const char *why)
 {
     if (s->state >= SERVER_STOPPING)
         return;
@@ -354,7 +355,7 @@ void server_stop(struct server *s, const char *why)
         for (struct job *j = c->jobs, *next; j != NULL; j = next) {
             struct protocol_error error = {0};
             next = j->next;
-            (void)protocol_fail(&error, PROTOCOL_UNAVAILABLE, "", "%s", why);
+            (void)protocol_fail(&error, code, "", "%s", why);
             if (!j->answered && (j->unread || j->message.op == PROTOCOL_GENERATE))
                 s->n_cut_short++;
             answer_error(s, j, &error);
@@ -368,11 +369,16 @@ void server_signal(struct server *s, enum signal_wish wish, bool own)
     double now = seconds_now();
     if (wish == WISH_DRAIN)
         server_drain(s, (double)s->setup.o->drain_seconds);
+    if (wish == WISH_FAIL) {
+        server_stop(s, PROTOCOL_INTERNAL, "the engine has failed");
+        rendezvous_remove(s);
+        transport_unlink(&s->transport);
+    }
     if (wish != WISH_END)
         return;
     bool again = own && s->end_asked > 0 && now - s->end_asked > 1;
     if (s->setup.end_seconds <= 0 || again)
-        server_stop(s, "the server was told to end by a signal");
+        server_stop(s, PROTOCOL_UNAVAILABLE, "the server was told to end by a signal");
     else if (s->end_asked == 0 && s->state == SERVER_DRAINING)
         s->drain_until = now + s->setup.end_seconds < s->drain_until ? now + s->setup.end_seconds : s->drain_until;
     else if (s->end_asked == 0)

@@ -52,7 +52,7 @@ void rendezvous_ready(struct server *s)
     public_endpoint(s, endpoint, sizeof endpoint);
     if (s->setup.o->rendezvous != NULL && write_files(s, endpoint, &e) != 0) {
         log_warn("--rendezvous: %s", e.text);
-        server_stop(s, "the server cannot write its rendezvous file");
+        server_stop(s, PROTOCOL_UNAVAILABLE, "the server cannot write its rendezvous file");
         return;
     }
     log_note("ready: %s at %s, %d rank%s, contexts of %d tokens, %d sequences at once, %d KV blocks; %.1f s",

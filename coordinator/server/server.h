@@ -74,7 +74,8 @@ void server_client_left(void *server, struct client *c);
 void server_drain(struct server *s, double seconds);
 /* A signal that this process has got, or (own: false) another rank, which may be the same one once more. */
 void server_signal(struct server *s, enum signal_wish wish, bool own);
-void server_stop(struct server *s, const char *why);
+/* Answer all that is open with this error; the main thread is told to stop. */
+void server_stop(struct server *s, enum protocol_code code, const char *why);
 /* The job's life is over: names and counts are given back. */
 void server_finish(struct server *s, struct job *j, const struct outcome *o);
 void server_cancel(struct server *s, struct job *j, enum finish_reason why);

@@ -114,6 +114,16 @@ static void on_release(void *context, struct group *g)
         give_back(context, j);
 }
 
+/* Of what a step still computes the scheduler lets go when that is done: the job comes back then. */
+static void end_job(struct steps *s, struct job *j, enum finish_reason why, double now)
+{
+    j->n_open++; /* it stays until the last group is done with */
+    for (int i = 0; i < j->n_groups; i++)
+        group_cancel(&j->group[i], why, now);
+    if (--j->n_open == 0)
+        give_back(s, j);
+}
+
 int steps_open(struct steps *s, void *mailbox, const struct scheduler_setup *setup, struct err *e)
 {
     memset(s, 0, sizeof *s);
@@ -138,8 +148,11 @@ void steps_close(struct steps *s)
 {
     struct err e = {0};
     if (s->mailbox != NULL && s->report != NULL) {
-        while (s->jobs != NULL)
-            give_back(s, s->jobs);
+        for (struct job *j; (j = s->jobs) != NULL;) {
+            end_job(s, j, FINISH_CANCELLED, seconds_now());
+            if (s->jobs == j) /* no step is under way, so this does not happen; but it must end */
+                give_back(s, j);
+        }
         s->report->ended = true;
         (void)post(s, true, &e);
     }
@@ -174,13 +187,8 @@ static void cancel(struct steps *s, uint64_t number, enum finish_reason why, dou
     struct job *j = s->jobs;
     while (j != NULL && j->number != number)
         j = j->engine_next;
-    if (j == NULL)
-        return;  /* it has ended meanwhile */
-    j->n_open++; /* it stays until the last group is done with */
-    for (int i = 0; i < j->n_groups; i++)
-        group_cancel(&j->group[i], why, now);
-    if (--j->n_open == 0)
-        give_back(s, j);
+    if (j != NULL) /* else it has ended meanwhile */
+        end_job(s, j, why, now);
 }
 
 static void take_orders(struct steps *s)

@@ -51,7 +51,7 @@ struct steps {
 /* After the model is loaded; tells the I/O thread so. setup: its callbacks are filled in here. */
 int steps_open(struct steps *s, void *mailbox, const struct scheduler_setup *setup, struct err *e);
 
-/* What is under way comes back to the I/O thread unfinished, then a report that it was the last. Safe on zeroed *s. */
+/* No step is under way. What is open comes back to the I/O thread unfinished, in the last report. Safe on zeroed *s. */
 void steps_close(struct steps *s);
 
 /* What all ranks measured, for the next report. */

@@ -14,8 +14,6 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#define LONG "\"max_tokens\": 900, \"ignore_eos\": true, \"temperature\": 0"
-
 static struct serving s;
 
 static bool start(int ranks, const char *endpoint, const char *const *more)
@@ -40,7 +38,8 @@ static void keep_busy(struct talk *t, int n)
 {
     talk_open(t, ZMQ_DEALER, s.endpoint, NULL, NULL);
     for (int i = 0; i < n; i++)
-        talk_say(t, "{\"prompt\": \"Long ago\", %s, \"stream\": %s}", LONG, i % 2 == 0 ? "true" : "false");
+        talk_say(t, "{\"prompt\": \"Long ago\", \"max_tokens\": %d, \"ignore_eos\": true, \"stream\": %s}",
+                 process_sanitized() ? 100 : 900, i % 2 == 0 ? "true" : "false");
     for (double until = seconds_now() + 20;
          n > 0 && seconds_now() < until && serving_metric(&s, "num_requests_running") < n;)
         continue;
@@ -161,6 +160,27 @@ static void another_rank(int rank, int number, int status, bool busy)
         s.p.limit = seconds_now() - s.p.started + 20;
         process_wait(&s.p);
         case_check(s.p.status == status && !s.p.timed_out, "status %d, expected %d", s.p.status, status);
+        talk_close(&t);
+        (void)serving_stop(&s);
+    }
+    case_end();
+}
+
+/* A rank that is stopped ends the job; clients hear of it before they are cut off. */
+static void failure(void)
+{
+    struct talk t;
+    double last = 0;
+    case_begin("a failure of the engine: open requests are answered with 500");
+    if (start(2, NULL, (const char *[]){"--step-timeout", "2", NULL})) {
+        keep_busy(&t, 3);
+        (void)kill(process_of_rank(&s.p, 1), SIGSTOP);
+        s.p.limit = seconds_now() - s.p.started + 30;
+        int answered = count_last(&t, 3, 500, &last);
+        case_check(answered == 3, "%d of 3 were answered with 500", answered);
+        process_wait(&s.p);
+        case_check(s.p.status == 8, "status %d, expected 8", s.p.status);
+        case_check(!exists(s.rendezvous), "the rendezvous file is still there");
         talk_close(&t);
         (void)serving_stop(&s);
     }
@@ -329,6 +349,7 @@ int main(void)
     another_rank(2, SIGTERM, 1, true);
     another_rank(2, SIGTERM, 0, false);
     drain_too_long();
+    failure();
     rendezvous_and_path();
     idle(1);
     idle(2);

@@ -22,7 +22,7 @@
 #define MAX_NEW        48
 #define MAX_CLIENTS    4000
 #define ANSWER_SECONDS 120.0 /* no answer after so long: lost */
-#define KV_BYTES       "6M" /* of a rank: soon in use as a whole, so that sequences wait and are preempted */
+#define KV_BYTES       "6M"  /* of a rank: soon in use as a whole, so that sequences wait and are preempted */
 #define HEALTH_MS      10    /* between two questions */
 #define MAX_HEALTH     (1 << 20)
 #define HEALTH_LIMIT   0.050                /* seconds, p99 */
