@@ -93,6 +93,27 @@ static void terminate(int ranks)
     (void)serving_stop(&s);
 }
 
+/* Where the launcher leaves time (srun does), SIGTERM drains; all ranks get it, and it counts once. */
+static void terminate_slowly(void)
+{
+    struct talk t;
+    double last = 0;
+    case_begin("SIGTERM with --end-seconds: what is open finishes, status 0");
+    if (start(2, NULL, (const char *[]){"--end-seconds", "60", NULL})) {
+        keep_busy(&t, 3);
+        for (int r = 0; r < 2; r++)
+            (void)kill(process_of_rank(&s.p, r), SIGTERM);
+        int answered = count_last(&t, 3, 200, &last);
+        case_check(answered == 3, "%d of 3 finished", answered);
+        s.p.limit = seconds_now() - s.p.started + 20;
+        process_wait(&s.p);
+        case_check(s.p.status == 0, "status %d", s.p.status);
+        talk_close(&t);
+        (void)serving_stop(&s);
+    }
+    case_end();
+}
+
 /* The launcher itself is told to end: it waits a second, then passes SIGTERM on, and kills another second later. */
 static void terminate_launcher(void)
 {
@@ -402,6 +423,7 @@ int main(void)
     for (int ranks = 1; ranks <= 3; ranks++)
         terminate(ranks);
     terminate_launcher();
+    terminate_slowly();
     drain(1, true);
     drain(2, false);
     drain(3, false);
