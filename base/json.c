@@ -35,9 +35,9 @@ const char *json_type_name(const json_t *value)
     return "null";
 }
 
-/* How deep, and how much of it, before memory is spent on it: jansson itself bounds its recursion at 2048 levels, deeper than
- * anything that we read, and the number of values not at all. Strings are skipped as JSON defines them; malformed text is left
- * to the parser. `values` is never too low. */
+/* How deep, and how much of it, before memory is spent on it: jansson itself bounds its recursion at 2048 levels,
+ * deeper than anything that we read, and the number of values not at all. Strings are skipped as JSON defines them;
+ * malformed text is left to the parser. `values` is never too low. */
 static void measure(const char *text, size_t bytes, struct json_limits *m)
 {
     int depth = 0;
@@ -60,7 +60,7 @@ static void measure(const char *text, size_t bytes, struct json_limits *m)
     }
 }
 
-/* The key of the outermost object that was read last before text + bytes, as far as it fits; "" outside of the object. */
+/* The key of the outermost object that was read last before text + bytes, if it fits; "" outside of the object. */
 static void key_before(const char *text, size_t bytes, char *key, size_t key_bytes)
 {
     int depth = 0;

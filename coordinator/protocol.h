@@ -1,7 +1,8 @@
 /* coordinator/protocol.h - what clients send: a JSON message -> a checked struct, or an error that names the field.
  *
- * docs/protocol.md is the specification. Pure functions: no socket, no clock, no global state; any number of threads may
- * parse and encode at the same time. Parsing takes some 20 ns a byte (0.3 s for 16 MiB): leave large messages to a worker thread. */
+ * docs/protocol.md is the specification. Pure functions: no socket, no global state; any number of threads
+ * may parse and encode at the same time. Parsing takes some 20 ns a byte (0.3 s for 16 MiB): leave large messages to a
+ * worker thread. */
 #ifndef COORDINATOR_PROTOCOL_H
 #define COORDINATOR_PROTOCOL_H
 
@@ -105,7 +106,7 @@ struct protocol_message {
 };
 
 /* Check a whole message. may_stream: false where the client can take one reply only. On failure -1 and *error; op and
- * request_id are set as far as they could be read. Close the message in both cases, when its request has been answered. */
+ * request_id are set as far as they could be read. Close the message in both cases, when it has been answered. */
 int protocol_parse(struct protocol_message *m, const char *json, size_t bytes, const struct protocol_model *model,
                    bool may_stream, struct protocol_error *error);
 void protocol_message_close(struct protocol_message *m);
@@ -113,7 +114,7 @@ void protocol_message_close(struct protocol_message *m);
 struct chat_template; /* coordinator/chat.h */
 
 /* Token ids of prompt i (0 for a chat), appended to *out: text, ids or rendered chat. bos (or -1) stands in for a text
- * that has no token. chat NULL: this checkpoint has no chat template that we know. Slow for long texts: worker thread. */
+ * that has no token. chat NULL: this checkpoint has no chat template that we know. Slow for long texts. */
 int protocol_encode(const struct protocol_generate *g, int i, const struct tokenizer *t,
                     const struct chat_template *chat, int vocab, int32_t bos, struct token_list *out,
                     struct protocol_error *error);

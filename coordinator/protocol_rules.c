@@ -1,4 +1,4 @@
-/* coordinator/protocol_rules.c - how a `generate` message wants its text: sampling, ends, candidates, what is reported. */
+/* coordinator/protocol_rules.c - how a `generate` wants its text: sampling, ends, candidates, what is reported. */
 #include "coordinator/protocol_parts.h"
 
 #include <errno.h>

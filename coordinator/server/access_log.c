@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,8 +113,11 @@ void access_log_write(struct access_log *l, const struct job *j, const struct ou
     json_decref(o);
     if (line != NULL)
         line[bytes] = '\n'; /* one write a line: lines of several processes never mix */
-    if ((line == NULL || write(l->fd, line, bytes + 1) != (ssize_t)bytes + 1) && !l->failed) {
-        log_warn("--access-log %s: cannot write: %s", l->name, strerror(errno));
+    /* A pipe that nobody reads must not hold up the server: such lines are lost. */
+    struct pollfd room = {.fd = l->fd, .events = POLLOUT};
+    bool full = line != NULL && poll(&room, 1, 0) == 0;
+    if ((full || line == NULL || write(l->fd, line, bytes + 1) != (ssize_t)bytes + 1) && !l->failed) {
+        log_warn("--access-log %s: lines are lost: %s", l->name, full ? "nobody reads" : strerror(errno));
         l->failed = true;
     }
     free(line);

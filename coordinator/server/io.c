@@ -13,6 +13,8 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 
+#define DEFAULT_ENDPOINT "tcp://127.0.0.1:5555"
+
 #define FILE_SECONDS    5.0   /* between two --metrics-file */
 #define RETRY_MS        5     /* a full pipe does not say when it has room again */
 #define TURN_SECONDS    0.005 /* of messages, before replies and signals have a turn again */
@@ -40,13 +42,25 @@ static void raise_descriptors(void)
     }
 }
 
+/* Said at the first one, and at each doubling. */
+static void count_refused(struct server *s)
+{
+    uint64_t n = ++s->metrics.n_refused_connections;
+    if ((n & (n - 1)) == 0)
+        log_warn("%llu connection%s refused: a handshake failed (%s)", (unsigned long long)n,
+                 n == 1 ? " was" : "s were",
+                 s->has_curve ? "no CURVE, other keys, or a client that is not on the list"
+                              : "CURVE, which this server does not speak, or something that is not ZeroMQ");
+}
+
 static void take_happenings(struct server *s)
 {
     int fd = -1;
     for (enum happening h; (h = transport_happening(&s->transport, &fd)) != HAPPENING_NONE;) {
         if (h == HAPPENING_GONE)
             clients_gone_fd(&s->clients, fd);
-        s->metrics.n_refused_connections += h == HAPPENING_REFUSED;
+        if (h == HAPPENING_REFUSED)
+            count_refused(s);
     }
 }
 
@@ -164,12 +178,13 @@ static void *run(void *context)
 static int open_sockets(struct server *s, struct err *e)
 {
     const struct options *o = s->setup.o;
-    if (transport_check(o->endpoint, o->curve, o->insecure, e) != 0 || transport_context(&s->transport, e) != 0)
+    const char *endpoint = o->endpoint != NULL ? o->endpoint : DEFAULT_ENDPOINT;
+    if (transport_check(endpoint, o->curve, o->insecure, e) != 0 || transport_context(&s->transport, e) != 0)
         return -1;
     s->has_curve = o->curve;
     if (o->curve && curve_open(&s->curve, s->transport.context, o->curve_clients, e) != 0)
         return -1;
-    return transport_open(&s->transport, o->endpoint, o->max_message_bytes, o->curve ? &s->curve : NULL, e);
+    return transport_open(&s->transport, endpoint, o->max_message_bytes, o->curve ? &s->curve : NULL, e);
 }
 
 int server_open(struct server *s, const struct server_setup *setup, struct err *e)

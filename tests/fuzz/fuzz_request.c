@@ -1,8 +1,9 @@
-/* tests/fuzz/fuzz_request.c - a client's message from anywhere: parsed, its prompts and chats encoded, its reply written.
+/* tests/fuzz/fuzz_request.c - a client's message from anywhere: parsed, its prompts and chats encoded, its reply
+ * written.
  *
- * clang -fsanitize=fuzzer,address,undefined ... ; corpus: tests/fuzz/corpus/request, words: tests/fuzz/request.dict. Besides
- * memory safety: a refusal has a code, one line of text and a reply that is JSON; what is accepted is within its ranges; a user's
- * words never become special tokens; any bytes can be written as a reply. */
+ * clang -fsanitize=fuzzer,address,undefined ... ; corpus: tests/fuzz/corpus/request, words: tests/fuzz/request.dict.
+ * Besides memory safety: a refusal has a code, one line of text and a reply that is JSON; what is accepted is within
+ * its ranges; a user's words never become special tokens; any bytes can be written as a reply. */
 #include "coordinator/chat_parts.h"
 #include "coordinator/reply.h"
 #include "coordinator/tokenizer/unicode.h"

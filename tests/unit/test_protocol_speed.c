@@ -1,5 +1,6 @@
-/* tests/unit/test_protocol_speed.c - how long the largest messages take to parse and to answer, and how much memory, printed; the
- * bounds are loose enough for a busy machine and for sanitizers, tight enough for anything that is not linear. */
+/* tests/unit/test_protocol_speed.c - how long the largest messages take to parse and to answer, and how much memory,
+ * printed; the bounds are loose enough for a busy machine and for sanitizers, tight enough for anything that is not
+ * linear. */
 #include "tests/unit/unit.h"
 
 #include "base/clock.h"

@@ -1,5 +1,5 @@
-/* tests/unit/test_tokenizer_parts.c - tokenizer_encode_parts: however a text is cut, its ids are those of the whole; and special
- * tokens are recognised only within parts where they may be. */
+/* tests/unit/test_tokenizer_parts.c - tokenizer_encode_parts: however a text is cut, its ids are those of the whole;
+ * and special tokens are recognised only within parts where they may be. */
 #include "tests/unit/unit.h"
 
 #include "base/json.h"
