@@ -85,7 +85,7 @@ if wants soak; then # the GPUs' long checks, short and on the CPU
     SERVE_MESSAGES=3000 run "soak/test_serve_hostile" 180 "$build/tests/soak/test_serve_hostile"
 fi
 if [ "$suites" = long ]; then # make soak: what takes minutes, with its numbers
-    for n in 1 2; do SOAK_SECONDS=120 run "soak on $n ranks" 400 mpirun -q -n $n "$build/tests/soak/test_soak"; done
+    for n in 1 2; do SOAK_SECONDS=${SOAK_SECONDS:-120} run "soak on $n ranks" 400 mpirun -q -n $n "$build/tests/soak/test_soak"; done
     SOAK_SECONDS=${SOAK_SECONDS:-120} run "soak/test_serve_load" 900 "$build/tests/soak/test_serve_load"
     SERVE_MESSAGES=${SERVE_MESSAGES:-100000} run "soak/test_serve_hostile" 1800 "$build/tests/soak/test_serve_hostile"
     grep -h '^# ' "$logs"/soak*.log
