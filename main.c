@@ -77,7 +77,7 @@ static int run_generate(struct world *w, const struct options *o, struct err *e)
     struct generate g = {0};
     struct instance instance;
     struct meter meter;
-    const struct loop_client client = {&g, generate_next, generate_accept};
+    const struct loop_client client = {.context = &g, .next = generate_next, .accept = generate_accept};
     int status = 0;
     if (w->rank == 0 && open_generate(&g, o, &m, &c, e) == 0)
         setup = make_setup(o, &m, g.longest, g.n);
@@ -126,6 +126,7 @@ static struct instance_setup make_serve_setup(const struct options *o, const str
     mine.max_batch = o->serve_max_batch > 0              ? o->serve_max_batch
                      : o->max_batch_tokens < SERVE_BATCH ? o->max_batch_tokens
                                                          : SERVE_BATCH;
+    mine.prompt_logprobs = 0; /* any request may want them */
     return make_setup(&mine, m, m->max_positions > 0 ? m->max_positions : SERVE_LENGTH, INT32_MAX);
 }
 
@@ -137,7 +138,8 @@ static int run_serve(struct world *w, const struct options *o, struct err *e)
     struct serve v = {0};
     struct instance instance;
     struct meter meter;
-    const struct loop_client client = {&v, serve_next, serve_accept};
+    const struct loop_client client = {
+        .context = &v, .next = serve_next, .accept = serve_accept, .signal = serve_signal};
     int status = 0;
     if (w->rank == 0 && open_serve(&v, o, &m, &c, w->n_ranks, e) == 0)
         setup = make_serve_setup(o, &m);

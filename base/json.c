@@ -35,9 +35,9 @@ const char *json_type_name(const json_t *value)
     return "null";
 }
 
-/* How deep, and how much of it, before memory is spent on it: jansson itself bounds its recursion at 2048 levels, deeper than
- * anything that we read, and the number of values not at all. Strings are skipped as JSON defines them; malformed text is left
- * to the parser. `values` is never too low. */
+/* How deep, and how much of it, before memory is spent on it: jansson itself bounds its recursion at 2048 levels,
+ * deeper than anything that we read, and the number of values not at all. Strings are skipped as JSON defines them;
+ * malformed text is left to the parser. `values` is never too low. */
 static void measure(const char *text, size_t bytes, struct json_limits *m)
 {
     int depth = 0;
@@ -54,11 +54,13 @@ static void measure(const char *text, size_t bytes, struct json_limits *m)
             depth--;
         } else if (*at == ',') {
             m->values++;
+        } else if (*at == ':') {
+            m->members++;
         }
     }
 }
 
-/* The key of the outermost object that was read last before text + bytes, as far as it fits; "" outside of the object. */
+/* The key of the outermost object that was read last before text + bytes, if it fits; "" outside of the object. */
 static void key_before(const char *text, size_t bytes, char *key, size_t key_bytes)
 {
     int depth = 0;
@@ -94,6 +96,9 @@ static int check_limits(const struct json_limits *found, const struct json_limit
     if (found->lists > limits->lists)
         return ERR(e, ERR_INPUT, "%s: %zu JSON arrays and objects, at most %zu are accepted", what, found->lists,
                    limits->lists);
+    if (found->members > limits->members)
+        return ERR(e, ERR_INPUT, "%s: %zu members of JSON objects, at most %zu are accepted", what, found->members,
+                   limits->members);
     return 0;
 }
 
@@ -119,7 +124,7 @@ json_t *json_parse_limited(const char *text, size_t bytes, const char *what, con
 
 json_t *json_parse(const char *text, size_t bytes, const char *what, struct err *e)
 {
-    static const struct json_limits limits = {JSON_MAX_DEPTH, SIZE_MAX, SIZE_MAX};
+    static const struct json_limits limits = {JSON_MAX_DEPTH, SIZE_MAX, SIZE_MAX, SIZE_MAX};
     struct json_failure failure;
     return json_parse_limited(text, bytes, what, &limits, &failure, e);
 }

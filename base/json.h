@@ -19,8 +19,9 @@ json_t *json_parse(const char *text, size_t bytes, const char *what, struct err 
 
 struct json_limits {
     int depth;
-    size_t values,
-        lists; /* values of any kind; arrays and objects among them: they take the most memory for their text */
+    size_t values;  /* of any kind */
+    size_t lists;   /* arrays and objects: they take the most memory for their text */
+    size_t members; /* of all objects: they take the most time */
 };
 
 /* The same within other limits; what exceeds them sets *too_large beside *e. On failure key (of key_bytes) names the

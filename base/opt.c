@@ -130,7 +130,8 @@ static const struct opt table[] = {
             "tokens of one step, prefill and decode together; longer prompts go in chunks (default 512)"),
     FLAG("no-enable-prefix-caching", no_prefix_caching, GENERATE | SERVE,
          "do not keep keys and values of prompts and outputs for sequences that begin with the same tokens"),
-    {"enable-prefix-caching", NULL, OPT_CALL, 0, GENERATE | SERVE, 0, 0, 0, NULL, "keep them (default)", enable_prefix_caching},
+    {"enable-prefix-caching", NULL, OPT_CALL, 0, GENERATE | SERVE, 0, 0, 0, NULL, "keep them (default)",
+     enable_prefix_caching},
     INTEGER("max-model-len", max_model_len, GENERATE, 1, 1 << 28, -1,
             "tokens of one sequence, prompt and output (default: what the prompts need)"),
     INTEGER("max-model-len", max_model_len, SERVE, 1, 1 << 28, -1,
@@ -142,18 +143,21 @@ static const struct opt table[] = {
      "free)",
      NULL},
     TEXT("endpoint", "ADDRESS", endpoint, SERVE,
-         "where clients connect: tcp://127.0.0.1:PORT, tcp://127.0.0.1:* (a free port, see --rendezvous), or ipc://PATH, a "
+         "where clients connect: tcp://127.0.0.1:PORT, tcp://127.0.0.1:* (a free port, see --rendezvous), or "
+         "ipc://PATH, a "
          "Unix socket of mode 0600 (default tcp://127.0.0.1:5555)"),
     FLAG("insecure", insecure, SERVE, "let --endpoint be one that others can reach without --curve: whoever can, may"),
     FLAG("curve", curve, SERVE,
-         "encrypt, and let only known clients in: makes a key pair for the job and one for its clients, which is written "
+         "encrypt, and let only known clients in: makes a key pair for the job and one for its clients, which is "
+         "written "
          "to FILE.client (mode 0600) of --rendezvous FILE"),
     TEXT("curve-clients", "FILE", curve_clients, SERVE, "with --curve: more clients' public keys (Z85), one a line"),
     TEXT("rendezvous", "FILE", rendezvous, SERVE,
          "once ready, write endpoint, public key, model and process id here as JSON; removed at the end"),
     TEXT("served-model-name", "NAME", served_name, SERVE, "the model's name to clients (default: the folder's)"),
     TEXT("chat-template", "NAME", chat_template, SERVE,
-         "how chats are written for the model, instead of what its own template is recognised as; docs/protocol.md has the "
+         "how chats are written for the model, instead of what its own template is recognised as; docs/protocol.md has "
+         "the "
          "names"),
     {"max-message-bytes", "BYTES", OPT_BYTES, AT(max_message_bytes), SERVE, 1 << 10, 1 << 30, 16 << 20, NULL,
      "largest message; a connection that sends more is cut off (default 16M)", NULL},
@@ -247,7 +251,8 @@ int options_parse(struct options *o, int argc, char **argv, struct err *e)
     while (i < sizeof commands / sizeof commands[0] && strcmp(commands[i].name, word) != 0)
         i++;
     if (i == sizeof commands / sizeof commands[0])
-        return ERR(e, ERR_USAGE, "no command \"%.80s\": expected generate, serve, inspect, bench, version or help", word);
+        return ERR(e, ERR_USAGE, "no command \"%.80s\": expected generate, serve, inspect, bench, version or help",
+                   word);
     o->command = commands[i].command;
     if (o->command == COMMAND_HELP) {
         size_t k = 0;
@@ -283,7 +288,7 @@ static void print_overview(void)
         int code;
         const char *meaning;
     } codes[] = {{ERR_NONE, "all done"},
-                 {ERR_REQUEST, "finished, but some prompts failed"},
+                 {ERR_REQUEST, "finished, but some prompts or requests failed"},
                  {ERR_USAGE, "an option is unknown, missing or out of range"},
                  {ERR_INPUT, "a file or a prompt is malformed or contradicts another"},
                  {ERR_UNSUPPORTED, "well formed, but not implemented"},

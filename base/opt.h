@@ -10,7 +10,14 @@
 
 #define OPT_MAX_STOP 16
 
-enum command { COMMAND_HELP = 0, COMMAND_GENERATE = 1, COMMAND_INSPECT = 2, COMMAND_BENCH = 4, COMMAND_VERSION = 8, COMMAND_SERVE = 16 };
+enum command {
+    COMMAND_HELP = 0,
+    COMMAND_GENERATE = 1,
+    COMMAND_INSPECT = 2,
+    COMMAND_BENCH = 4,
+    COMMAND_VERSION = 8,
+    COMMAND_SERVE = 16
+};
 enum device_choice { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
 enum step_choice { STEP_AUTO, STEP_SEPARATE, STEP_PERSISTENT }; /* how decode steps run on a GPU */
 enum load_format { LOAD_AUTO, LOAD_SAFETENSORS, LOAD_DUMMY };
@@ -40,7 +47,8 @@ struct options {
 
     /* serve */
     const char *endpoint, *curve_clients, *rendezvous, *served_name, *chat_template, *metrics_file, *access_log;
-    int64_t serve_max_batch, max_queue, max_message_bytes, max_client_backlog, drain_seconds, end_seconds, metrics_names;
+    int64_t serve_max_batch, max_queue, max_message_bytes, max_client_backlog, drain_seconds, end_seconds,
+        metrics_names;
     bool insecure, curve, access_log_prompts;
 };
 

@@ -9,11 +9,14 @@
 
 static int channel[2] = {-1, -1}; /* a handler has no other way to its data */
 
+static volatile sig_atomic_t pending;
+
 static void note(int number)
 {
     int kept = errno;
     unsigned char byte = (unsigned char)number;
     (void)!write(channel[1], &byte, 1); /* a full pipe holds enough wishes */
+    pending = 1;
     errno = kept;
 }
 
@@ -35,13 +38,25 @@ int signals_fd(void)
     return channel[0];
 }
 
+void signals_fail(void)
+{
+    if (channel[1] >= 0)
+        note(0);
+}
+
+bool signals_pending(void)
+{
+    return pending != 0;
+}
+
 enum signal_wish signals_take(void)
 {
     enum signal_wish wish = WISH_NONE;
     unsigned char byte[64];
+    pending = 0;
     for (ssize_t n; (n = read(channel[0], byte, sizeof byte)) > 0;)
         for (ssize_t i = 0; i < n; i++) {
-            enum signal_wish this = byte[i] == SIGUSR1 ? WISH_DRAIN : WISH_END;
+            enum signal_wish this = byte[i] == 0 ? WISH_FAIL : byte[i] == SIGUSR1 ? WISH_DRAIN : WISH_END;
             wish = this > wish ? this : wish;
         }
     return wish;

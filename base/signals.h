@@ -5,10 +5,13 @@
 
 #include "base/err.h"
 
+#include <stdbool.h>
+
 enum signal_wish {
     WISH_NONE,
     WISH_DRAIN, /* SIGUSR1: finish what is open, accept nothing new */
-    WISH_END    /* SIGTERM, SIGINT: end now */
+    WISH_END,   /* SIGTERM, SIGINT: end now */
+    WISH_FAIL   /* no signal: the job is about to be ended by a failure (signals_fail) */
 };
 
 /* Take SIGUSR1, SIGTERM and SIGINT from now on. Before MPI_Init: mpirun passes them on at any time. */
@@ -16,6 +19,12 @@ int signals_open(struct err *e);
 
 /* A descriptor that is readable once a signal has come; -1 before signals_open. Of any thread. */
 int signals_fd(void);
+
+/* Note that the job fails, for who reads signals_fd to say so to others. Of any thread. */
+void signals_fail(void);
+
+/* Has a signal come that signals_take has not told? Cheap. */
+bool signals_pending(void);
 
 /* The strongest wish that has come since the last call; empties the descriptor. One thread only. */
 enum signal_wish signals_take(void);

@@ -18,10 +18,12 @@ const char *protocol_op_name(enum protocol_op op)
     return op_name[op];
 }
 
-/* Text of clients in our own words: one line, and whole characters although it was cut. */
+/* Text of clients in our own words: one line, and no half of a character where it was cut. */
 static void make_plain(char *text)
 {
-    text[unicode_invalid_at(text, strlen(text))] = '\0';
+    size_t n = strlen(text);
+    for (size_t at = 0; (at += unicode_invalid_at(text + at, n - at)) < n;)
+        text[at] = '?';
     for (char *c = text; *c != '\0'; c++)
         if ((unsigned char)*c < 0x20 || *c == 0x7f)
             *c = '?';
@@ -44,7 +46,7 @@ int protocol_fail(struct protocol_error *error, enum protocol_code code, const c
 
 static int parse_json(struct protocol_message *m, const char *json, size_t bytes, struct protocol_error *error)
 {
-    static const struct json_limits limits = {MAX_DEPTH, PROTOCOL_MAX_VALUES, PROTOCOL_MAX_LISTS};
+    static const struct json_limits limits = {MAX_DEPTH, PROTOCOL_MAX_VALUES, PROTOCOL_MAX_LISTS, PROTOCOL_MAX_MEMBERS};
     struct json_failure failure;
     struct err e = {0};
     m->root = json_parse_limited(json, bytes, "message", &limits, &failure, &e);

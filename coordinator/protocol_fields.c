@@ -237,6 +237,12 @@ static const struct row *find_row(const char *key)
     return NULL;
 }
 
+enum field_id fields_find(const char *name)
+{
+    const struct row *row = find_row(name);
+    return row != NULL ? row->id : FIELD_OP;
+}
+
 static int take(struct fields *f, const char *key, const char *inside, const json_t *value, enum protocol_op op,
                 struct protocol_error *error)
 {

@@ -58,14 +58,17 @@ struct fields { /* borrowed from the message; null members count as absent */
     const char *inside[N_FIELDS]; /* "parameters", "sampling_params"; NULL: at the top */
 };
 
-/* Sort the members of a message by field. Refuses unknown and unimplemented fields, those that the op does not have, and a
- * field that is given twice. */
+/* Sort the members of a message by field. Refuses unknown and unimplemented fields, those that the op does not have,
+ * and a field that is given twice. */
 int fields_collect(struct fields *f, const json_t *object, enum protocol_op op, struct protocol_error *error);
+
+/* The field with this canonical name, which must exist. */
+enum field_id fields_find(const char *name);
 
 /* The name for messages: "parameters.top_k", or the canonical one when it was not given. item >= 0: "prompt[3]". */
 const char *fields_name(const struct fields *f, enum field_id id, long item, char name[64]);
 
-/* Member access. Absent: `missing`. Of another type, or outside [low, high]: *error is set and `missing` is returned. */
+/* Member access. Absent: `missing`. Of another type, or outside [low, high]: `missing`, and *error is set. */
 int64_t fields_int(const struct fields *f, enum field_id id, int64_t missing, int64_t low, int64_t high,
                    struct protocol_error *error);
 double fields_real(const struct fields *f, enum field_id id, double missing, double low, double high,

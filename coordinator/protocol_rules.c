@@ -1,4 +1,4 @@
-/* coordinator/protocol_rules.c - how a `generate` message wants its text: sampling, ends, candidates, what is reported. */
+/* coordinator/protocol_rules.c - how a `generate` wants its text: sampling, ends, candidates, what is reported. */
 #include "coordinator/protocol_parts.h"
 
 #include <errno.h>
@@ -198,8 +198,6 @@ static void check_beams(const struct protocol_generate *g, const struct fields *
             fields_fail(f, of_beams[i], -1, error, "has no effect without \"num_beams\" above 1");
     if (s->num_beams > 1 && f->value[FIELD_BEST_OF] != NULL && f->value[FIELD_USE_BEAM_SEARCH] == NULL)
         fields_fail(f, FIELD_BEST_OF, -1, error, "not implemented with beams: \"num_beams\" are ranked anyway");
-    if (s->num_beams > 1 && s->n > s->num_beams)
-        fields_fail(f, FIELD_N, -1, error, "found %d, expected at most \"num_beams\" (%d)", s->n, s->num_beams);
 }
 
 /* `use_beam_search` (vLLM, TensorRT-LLM): as many beams as candidates. */
@@ -277,6 +275,17 @@ static void read_stream(struct protocol_generate *g, const struct fields *f, boo
                     "not implemented with best_of above n or beams: the best are known last");
 }
 
+/* What the search itself says about it, under the name that the client used. */
+static int check_search(const struct protocol_generate *g, const struct fields *f, struct protocol_error *error)
+{
+    struct err e = {0};
+    const char *field = "";
+    if (error->code != 0 || search_check(&g->search, &g->rules, &field, &e) == 0)
+        return error->code == 0 ? 0 : -1;
+    enum field_id id = fields_find(field);
+    return fields_fail(f, id, -1, error, "%s", e.text);
+}
+
 int protocol_read_rules(struct protocol_message *m, const struct fields *f, const struct protocol_model *model,
                         bool may_stream, struct protocol_error *error)
 {
@@ -293,5 +302,5 @@ int protocol_read_rules(struct protocol_message *m, const struct fields *f, cons
     g->rules.skip_special = fields_bool(f, FIELD_SKIP_SPECIAL_TOKENS, true, error);
     g->priority = (int)fields_int(f, FIELD_PRIORITY, 0, INT32_MIN, INT32_MAX, error);
     g->timeout_ms = fields_int(f, FIELD_TIMEOUT_MS, 0, 1, INT32_MAX, error);
-    return error->code == 0 ? 0 : -1;
+    return check_search(g, f, error);
 }

@@ -1,7 +1,7 @@
 /* coordinator/reply.h - replies and stream events as JSON text, from plain structs. docs/protocol.md shows each.
  *
- * Every function returns malloc'ed, NUL-terminated UTF-8, *bytes long without that NUL, which the caller frees; NULL when
- * the host is out of memory. Text that is not valid UTF-8 (we make none) is written with U+FFFD in its place.
+ * Every function returns malloc'ed, NUL-terminated UTF-8, *bytes long without that NUL, which the caller frees; NULL
+ * when the host is out of memory. Text that is not valid UTF-8 (we make none) is written with U+FFFD in its place.
  * request_id may be NULL everywhere: left out. */
 #ifndef COORDINATOR_REPLY_H
 #define COORDINATOR_REPLY_H

@@ -82,12 +82,17 @@ int serve_start(struct serve *v, const struct limits *l, struct err *e)
 
 int serve_next(void *context, struct plan *plan, struct err *e)
 {
-    return steps_next(&((struct serve *)context)->steps, plan, e);
+    return steps_next(&((struct serve *)context)->steps, plan, e); /* STEPS_IDLE is LOOP_IDLE, which we may not know */
 }
 
 int serve_accept(void *context, const struct step_result *result, struct err *e)
 {
     return steps_accept(&((struct serve *)context)->steps, result, e);
+}
+
+void serve_signal(void *context, enum signal_wish wish)
+{
+    steps_signal(&((struct serve *)context)->steps, wish);
 }
 
 void serve_ranks(void *context, const struct rank_report *report)

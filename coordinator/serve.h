@@ -23,9 +23,10 @@ int serve_open(struct serve *v, const struct options *o, const struct model_conf
 /* The model is loaded. */
 int serve_start(struct serve *v, const struct limits *l, struct err *e);
 
-/* The two functions of struct loop_client; and what all ranks measured. context: the struct serve. */
+/* The functions of struct loop_client; and what all ranks measured. context: the struct serve. */
 int serve_next(void *context, struct plan *plan, struct err *e);
 int serve_accept(void *context, const struct step_result *result, struct err *e);
+void serve_signal(void *context, enum signal_wish wish);
 void serve_ranks(void *context, const struct rank_report *report);
 
 /* After the loop has ended: send what is left, end the threads. Returns the exit status. Safe on a zeroed struct. */

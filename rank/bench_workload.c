@@ -174,7 +174,7 @@ void workload_run(struct engine *g, enum workload_kind kind, const struct worklo
                     .vocab = g->network->config.vocab,
                     .repetitions = repetitions,
                     .samples = s};
-    const struct loop_client client = {&r, next, accept_result};
+    const struct loop_client client = {.context = &r, .next = next, .accept = accept_result};
     memset(s, 0, sizeof *s);
     loop_run(g, &client, e);
 }

@@ -1,5 +1,6 @@
 /* rank/fatal.c - see fatal.h. */
 #include "rank/fatal.h"
+#include "base/signals.h"
 #include "rank/world.h"
 
 #include <signal.h>
@@ -57,9 +58,20 @@ void fatal_agree(struct world *w, const struct err *e)
     _exit(code);
 }
 
+/* A server's clients are told, by a thread that is not concerned (coordinator/server/io.c), before all is cut off. */
+static void tell_clients(void)
+{
+    const struct timespec pause = {0, 250000000};
+    if (self.rank != 0 || signals_fd() < 0)
+        return;
+    signals_fail();
+    (void)nanosleep(&pause, NULL);
+}
+
 /* A single rank has nobody to end, and MPI_Abort without mpirun -q prints lines of its own. */
 static _Noreturn void end_job(int code)
 {
+    tell_clients();
     if (self.n_ranks > 1)
         (void)MPI_Abort(MPI_COMM_WORLD, code);
     _exit(code);

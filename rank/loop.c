@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "rank/fatal.h"
 #include "rank/meter.h"
+#include "rank/notice.h"
 #include "rank/watch.h"
 
 #include <time.h>
@@ -12,7 +13,7 @@
 
 /* A blocking broadcast would spin on a whole core. Poll: hot for a few milliseconds, since the next plan is due at once
  * while there is work, then in naps that grow to 500 us (measured: 2 % of a core, wake-up under 2 ms; with 200 us 4 %). */
-static void wait_for(MPI_Request *request)
+static void wait_for(MPI_Request *request, struct notice *notice)
 {
     double started = seconds_now();
     for (int done = 0;;) {
@@ -20,6 +21,8 @@ static void wait_for(MPI_Request *request)
         if (done)
             return;
         double waited = seconds_now() - started;
+        if (notice != NULL)
+            notice_tell(notice);
         if (waited > 0.005) {
             struct timespec nap = {0, waited > 1 ? 500000 : waited > 0.05 ? 200000 : 50000};
             (void)nanosleep(&nap, NULL);
@@ -27,7 +30,8 @@ static void wait_for(MPI_Request *request)
     }
 }
 
-void loop_share(struct plan *p, const struct world *w, int vocab)
+/* notice: of a rank that tells of signals while it waits, or NULL. */
+static void share(struct plan *p, const struct world *w, int vocab, struct notice *notice)
 {
     struct err e = {0};
     size_t eager = p->message_capacity < EAGER_BYTES ? p->message_capacity : EAGER_BYTES;
@@ -37,12 +41,30 @@ void loop_share(struct plan *p, const struct world *w, int vocab)
     if (w->rank == 0)
         (void)plan_pack(p);
     MPI_CHECK(MPI_Ibcast(p->message, (int)eager, MPI_BYTE, 0, w->comm, &request));
-    wait_for(&request);
+    wait_for(&request, notice);
     size_t bytes = plan_message_bytes(p->message);
     if (bytes > eager && bytes <= p->message_capacity)
         MPI_CHECK(MPI_Bcast(p->message + eager, (int)(bytes - eager), MPI_BYTE, 0, w->comm));
     if (w->rank != 0 && plan_unpack(p, bytes, vocab, &e) != 0)
         fatal(&e);
+}
+
+void loop_share(struct plan *p, const struct world *w, int vocab)
+{
+    share(p, w, vocab, NULL);
+}
+
+/* Rank 0: the client's next plan; while it has none, signals of other ranks are heard. */
+static void ask(struct plan *p, const struct loop_client *client, struct notice *notice, struct err *e)
+{
+    for (int asked = LOOP_IDLE; asked == LOOP_IDLE;) {
+        enum signal_wish wish = notice_hear(notice);
+        if (wish != WISH_NONE && client->signal != NULL)
+            client->signal(client->context, wish);
+        asked = client->next(client->context, p, e);
+        if (asked != 0 && asked != LOOP_IDLE)
+            fatal(e);
+    }
 }
 
 static void take(struct engine *g, const struct loop_client *client, struct err *e)
@@ -61,17 +83,19 @@ static void take(struct engine *g, const struct loop_client *client, struct err 
 void loop_run(struct engine *g, const struct loop_client *client, struct err *e)
 {
     struct plan plan;
+    struct notice notice;
     int under_way = 0;
     if (plan_open(&plan, &g->limits, e) != 0)
         fatal(e);
+    notice_open(&notice, g->world);
     for (uint64_t step = 0;; step++) {
         plan_reset(&plan, step);
         watch_enter(g->watch, g->world->rank == 0 ? WATCH_COORDINATOR : WATCH_PLAN, step);
-        if (g->world->rank == 0 && client->next(client->context, &plan, e) != 0)
-            fatal(e);
+        if (g->world->rank == 0)
+            ask(&plan, client, &notice, e);
         meter_ask(g->meter, &plan);
         watch_phase(g->watch, WATCH_PLAN);
-        loop_share(&plan, g->world, g->network->config.vocab);
+        share(&plan, g->world, g->network->config.vocab, g->world->rank != 0 ? &notice : NULL);
         if (plan.kind == PLAN_STOP)
             break;
         watch_phase(g->watch, WATCH_STEP);
@@ -85,5 +109,6 @@ void loop_run(struct engine *g, const struct loop_client *client, struct err *e)
         take(g, client, e);
     meter_share(g->meter, true);
     watch_phase(g->watch, WATCH_OFF);
+    notice_close(&notice);
     plan_close(&plan);
 }

@@ -84,6 +84,30 @@ story() {
         --temperature 0 --device cuda --verbose
 }
 
+# stopped RANKS: the last rank is stopped within its steps; the others end the job in time and name it
+stopped() {
+    local log=$logs/stopped-$1.log status pid started
+    for _ in $(seq 4000); do echo Once; done >"$logs/prompts.txt"
+    timeout -k 5 120 mpirun -q -n "$1" "$build/lockstep" generate --model demo/lockstep-stories --prompts "$logs/prompts.txt" \
+        --max-batch 1 --max-tokens 900 --ignore-eos --device "$device" --step-timeout 4 >"$log" 2>&1 &
+    pid=$!
+    until grep -q '==> prompt 3 ' "$log" || ! kill -0 $pid 2>/dev/null; do sleep 0.1; done
+    # shellcheck disable=SC2046  # timeout's child is mpirun, whose children are the ranks in their order
+    kill -STOP "$(children $(children $pid) | tr ' ' '\n' | grep . | tail -1)" || kill $pid
+    started=$SECONDS
+    wait $pid
+    status=$?
+    if [ $status = 8 ] && grep -qE "fatal: rank $(($1 - 1))/$1 on .*no sign of life" "$log"; then
+        count 1 0 "a stopped rank of $1" "$(grep -m1 'fatal:' "$log" | cut -c1-150), $((SECONDS - started)) s"
+    else
+        count 0 1 "a stopped rank of $1" "status $status, expected 8; $(tail -1 "$log" | cut -c1-200)"
+    fi
+}
+
+children() { # PID
+    cat "/proc/$1/task/"*/children
+}
+
 check_start() {
     local uuid n
     uuid=$(nvidia-smi -L | sed -n '1s/.*UUID: \(GPU-[^)]*\)).*/\1/p')
@@ -95,6 +119,12 @@ check_start() {
     for n in $ranks; do
         expect "start on $n, the table" 0 "^lockstep: +$((n - 1))  .* [0-9A-Fa-f]+:[0-9A-Fa-f]+:[0-9A-Fa-f]+\.0 " \
             $(story "$n")
+        expect "start on $n, the way of decode steps" 0 '^lockstep: decode steps: ' $(story "$n")
+        expect "what $n rank(s) measure" 0 'steps, [0-9.]+ ms each on rank 0 \([0-9]+ of them timed\)' $(story "$n")
+        expect "scores of a prompt on $n" 0 '"prompt_logprobs":\[null,\{"token_id":379,"logprob":-0\.3[45]' \
+            $(story "$n") --json --prompt-logprobs 2
+        [ "$n" = 1 ] || expect "the slowest of $n" 0 'ms of it in all-reduces; rank [0-9]+ on .* computes longest' $(story "$n")
+        [ "$n" = 1 ] || stopped "$n"
     done
     [ "$gpus" -gt 1 ] || return 0
     expect "start, the second GPU by its number" 0 '^lockstep: +0  ' $(story 1 CUDA_VISIBLE_DEVICES=1)

@@ -81,7 +81,7 @@ fi
 if wants soak; then # the GPUs' long checks, short and on the CPU
     for n in 1 2; do SOAK_SECONDS=4 run "soak on $n ranks" 120 mpirun -q -n $n "$build/tests/soak/test_soak"; done
     run "the same tokens on 2 ranks" 300 "$build/tests/gpu/test_same_tokens" cpu 2
-    SOAK_SECONDS=8 run "soak/test_serve_load" 180 "$build/tests/soak/test_serve_load"
+    SOAK_SECONDS=4 run "soak/test_serve_load" 240 "$build/tests/soak/test_serve_load"
     SERVE_MESSAGES=3000 run "soak/test_serve_hostile" 180 "$build/tests/soak/test_serve_hostile"
 fi
 if [ "$suites" = long ]; then # make soak: what takes minutes, with its numbers
@@ -110,8 +110,10 @@ if wants fuzz; then
     done | xargs -P 2 -I{} sh -c '
         build=$1 seconds=$2 name=$3
         seeds=tests/fuzz/corpus/${name#fuzz_}
+        words=tests/fuzz/${name#fuzz_}.dict
+        [ -e "$words" ] && words=-dict=$words || words=-verbosity=1
         if "$build/fuzz/$name" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=16384 \
-            -print_final_stats=1 -artifact_prefix="$build/fuzz/$name-" \
+            -print_final_stats=1 "$words" -artifact_prefix="$build/fuzz/$name-" \
             "$build/fuzz/corpus-$name" "$seeds" >"$build/fuzz/$name.log" 2>&1
         then echo "ok 1 - $name: $(sed -n "s/stat::number_of_executed_units: *//p" "$build/fuzz/$name.log") inputs in $seconds s"
         else echo "not ok 1 - $name: see $build/fuzz/$name.log"; tail -30 "$build/fuzz/$name.log"; fi

@@ -2,7 +2,6 @@
 #include "coordinator/client/samples.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,17 +160,21 @@ static size_t find_bounds(const struct samples *m, const char *name, char bound[
     return n;
 }
 
-double samples_quantile(const struct samples *now, const struct samples *before, const char *name, double q)
+double samples_quantile(const struct samples *now, const struct samples *before, const char *name, double q,
+                        bool *below)
 {
     char bound[MAX_BUCKETS][32];
-    double all = growth(now, before, name, "_count", NULL, NULL), low = 0, below = 0;
+    double all = growth(now, before, name, "_count", NULL, NULL), low = 0, so_far = 0;
     size_t n = all > 0 ? find_bounds(now, name, bound) : 0;
+    *below = false;
     for (size_t i = 0; i < n; i++) {
         double high = strtod(bound[i], NULL), until = growth(now, before, name, "_bucket", "le", bound[i]);
-        if (until >= q * all)
-            return isinf(high) || until <= below ? low : low + (high - low) * (q * all - below) / (until - below);
+        if (until >= q * all) {
+            *below = i == 0;
+            return *below ? high : isinf(high) ? low : low + (high - low) * (q * all - so_far) / (until - so_far);
+        }
         low = high;
-        below = until;
+        so_far = until;
     }
     return NAN;
 }

@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #define SAMPLE_NAME_BYTES   96
@@ -34,8 +35,10 @@ double samples_sum(const struct samples *m, const char *name, const char *label,
 void samples_label(const struct sample *sample, const char *label, char *text, size_t bytes);
 
 /* Of a histogram, between two readings (before NULL: since the start), all its label sets together: the mean, and the
- * quantile q as Prometheus' histogram_quantile estimates it; NAN: nothing was observed. */
+ * quantile q as Prometheus' histogram_quantile estimates it; NAN: nothing was observed. *below: it lies in the first
+ * bucket, of which only the upper bound, which is returned, means something. */
 double samples_mean(const struct samples *now, const struct samples *before, const char *name);
-double samples_quantile(const struct samples *now, const struct samples *before, const char *name, double q);
+double samples_quantile(const struct samples *now, const struct samples *before, const char *name, double q,
+                        bool *below);
 
 #endif

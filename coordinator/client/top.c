@@ -62,35 +62,52 @@ static void print_bar(const char *name, double part)
     printf("%-10s [%s] %s\n", name, bar, number(text, 100 * part, "%.1f %%"));
 }
 
+/* A quantile of the interval; "< 300.0 ms" where the histogram does not tell more. text: 32 bytes. */
+static const char *quantile(char *text, const struct samples *now, const struct samples *before, const char *name,
+                            double q)
+{
+    char value[24];
+    bool below = false;
+    double seconds = samples_quantile(now, before, name, q, &below);
+    if (isnan(seconds))
+        return "-";
+    (void)snprintf(value, sizeof value, "%.1f ms", 1000 * seconds);
+    (void)snprintf(text, 32, "%s%s", below ? "< " : "", value);
+    return text;
+}
+
 static void print_histogram(const struct samples *now, const struct samples *before, const char *label,
                             const char *name)
 {
     char mean[32], p50[32], p90[32], p99[32];
     printf("%-10s %12s %12s %12s %12s\n", label, milliseconds(mean, samples_mean(now, before, name)),
-           milliseconds(p50, samples_quantile(now, before, name, 0.5)),
-           milliseconds(p90, samples_quantile(now, before, name, 0.9)),
-           milliseconds(p99, samples_quantile(now, before, name, 0.99)));
+           quantile(p50, now, before, name, 0.5), quantile(p90, now, before, name, 0.9),
+           quantile(p99, now, before, name, 0.99));
 }
 
-/* A row a rank: whatever the server tells of each. */
+/* Growth of a rank's counter; NAN: it is not told. */
+static double growth(const struct samples *now, const struct samples *before, const char *name, const char *rank)
+{
+    double then = samples_sum(before, name, "rank", rank);
+    return samples_sum(now, name, "rank", rank) - (isnan(then) ? 0 : then);
+}
+
+/* A row a rank, of the interval's steps: their mean time, of it in all-reduces (waiting for the others, too) and outside. */
 static void print_ranks(const struct samples *now, const struct samples *before)
 {
+    double slowest = samples_sum(now, "slowest_rank", NULL, NULL);
+    printf("%-10s %12s %12s %12s %12s\n", "rank", "steps", "step", "all-reduce", "own part");
     for (int rank = 0; rank < MAX_RANKS; rank++) {
-        char label[16], step[32], wait[32];
+        char label[16], steps[32], step[32], wait[32], own[32];
         (void)snprintf(label, sizeof label, "%d", rank);
-        double steps = samples_sum(now, "rank_steps_total", "rank", label);
-        double then = samples_sum(before, "rank_steps_total", "rank", label);
-        if (isnan(steps))
+        double n = growth(now, before, "rank_steps_total", label);
+        if (isnan(n))
             break;
-        double n = steps - (isnan(then) ? 0 : then);
-        double busy = samples_sum(now, "rank_step_seconds_total", "rank", label) -
-                      samples_sum(before, "rank_step_seconds_total", "rank", label);
-        double idle = samples_sum(now, "rank_allreduce_wait_seconds_total", "rank", label) -
-                      samples_sum(before, "rank_allreduce_wait_seconds_total", "rank", label);
-        if (rank == 0)
-            printf("%-10s %12s %12s %12s\n", "rank", "steps", "step", "sum wait");
-        printf("%-10d %12.0f %12s %12s\n", rank, n, milliseconds(step, n > 0 ? busy / n : NAN),
-               milliseconds(wait, n > 0 ? idle / n : NAN));
+        double timed = growth(now, before, "rank_timed_steps_total", label);
+        double whole = growth(now, before, "rank_step_seconds_total", label) / (timed > 0 ? timed : NAN);
+        double part = growth(now, before, "rank_all_reduce_seconds_total", label) / (timed > 0 ? timed : NAN);
+        printf("%-10d %12s %12s %12s %12s%s\n", rank, number(steps, n, "%.0f"), milliseconds(step, whole),
+               milliseconds(wait, part), milliseconds(own, whole - part), slowest == rank ? "  slowest" : "");
     }
 }
 

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +19,7 @@ int access_log_open(struct access_log *l, const char *path, bool with_prompts, s
     *l = (struct access_log){.fd = -1, .name = path, .with_prompts = with_prompts};
     if (path == NULL)
         return 0;
-    l->fd = strcmp(path, "-") == 0 ? dup(STDOUT_FILENO)
-                                   : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+    l->fd = strcmp(path, "-") == 0 ? dup(STDOUT_FILENO) : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
     return l->fd >= 0 ? 0 : ERR(e, ERR_IO, "--access-log %.200s: cannot open: %s", path, strerror(errno));
 }
 
@@ -113,8 +113,11 @@ void access_log_write(struct access_log *l, const struct job *j, const struct ou
     json_decref(o);
     if (line != NULL)
         line[bytes] = '\n'; /* one write a line: lines of several processes never mix */
-    if ((line == NULL || write(l->fd, line, bytes + 1) != (ssize_t)bytes + 1) && !l->failed) {
-        log_warn("--access-log %s: cannot write: %s", l->name, strerror(errno));
+    /* A pipe that nobody reads must not hold up the server: such lines are lost. */
+    struct pollfd room = {.fd = l->fd, .events = POLLOUT};
+    bool full = line != NULL && poll(&room, 1, 0) == 0;
+    if ((full || line == NULL || write(l->fd, line, bytes + 1) != (ssize_t)bytes + 1) && !l->failed) {
+        log_warn("--access-log %s: lines are lost: %s", l->name, full ? "nobody reads" : strerror(errno));
         l->failed = true;
     }
     free(line);

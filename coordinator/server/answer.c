@@ -25,9 +25,9 @@ static void send_text(struct server *s, struct job *j, char *text, size_t bytes,
         bytes = sizeof no_memory - 1;
     }
     s->metrics.bytes_sent += bytes;
-    clients_send(&s->clients, &s->transport, j->client,
-                 (struct outgoing){
-                     .text = text, .bytes = bytes, .delimiter = j->delimiter, .job = j->number, .tokens = tokens});
+    clients_send(
+        &s->clients, &s->transport, j->client,
+        (struct outgoing){.text = text, .bytes = bytes, .delimiter = j->delimiter, .job = j->number, .tokens = tokens});
 }
 
 void answer_text(struct server *s, struct job *j, char *text, size_t bytes)
@@ -52,14 +52,15 @@ void answer_error(struct server *s, struct job *j, const struct protocol_error *
 void answer_health(struct server *s, struct job *j)
 {
     const struct scheduler_stats *stats = &s->metrics.stats;
-    const struct reply_health h = {
-        .state = s->state == SERVER_LOADING ? "loading" : s->state == SERVER_READY ? "ready" : "draining",
-        .model = s->setup.model.name,
-        .ranks = s->setup.n_ranks,
-        .running = stats->n_running,
-        .waiting = stats->n_waiting,
-        .kv_usage = stats->n_blocks > 0 ? (double)stats->n_blocks_used / stats->n_blocks : 0,
-        .uptime_s = seconds_now() - s->metrics.started};
+    const struct reply_health h = {.state = s->state == SERVER_LOADING ? "loading"
+                                            : s->state == SERVER_READY ? "ready"
+                                                                       : "draining",
+                                   .model = s->setup.model.name,
+                                   .ranks = s->setup.n_ranks,
+                                   .running = stats->n_running,
+                                   .waiting = stats->n_waiting,
+                                   .kv_usage = stats->n_blocks > 0 ? (double)stats->n_blocks_used / stats->n_blocks : 0,
+                                   .uptime_s = seconds_now() - s->metrics.started};
     size_t bytes = 0;
     char *text = reply_health(id_of(j), &h, &bytes);
     answer_text(s, j, text, bytes);
@@ -70,8 +71,8 @@ void answer_metrics(struct server *s, struct job *j)
     struct text_buffer text = {0};
     struct err e = {0};
     size_t bytes = 0;
-    char *reply = metrics_write(&s->metrics, &text, &e) == 0 ? reply_metrics(id_of(j), text.data, text.bytes, &bytes)
-                                                             : NULL;
+    char *reply =
+        metrics_write(&s->metrics, &text, &e) == 0 ? reply_metrics(id_of(j), text.data, text.bytes, &bytes) : NULL;
     answer_text(s, j, reply, bytes);
     text_free(&text);
 }

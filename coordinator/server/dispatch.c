@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "coordinator/server/mailbox.h"
+#include "coordinator/server/rendezvous.h"
 #include "coordinator/server/server.h"
 
 #include <search.h>
@@ -167,7 +168,7 @@ static void change_state(struct server *s, struct job *j, enum protocol_op op)
     if (op == PROTOCOL_DRAIN)
         server_drain(s, (double)s->setup.o->drain_seconds);
     else
-        server_stop(s, "the server was shut down by a message");
+        server_stop(s, PROTOCOL_UNAVAILABLE, "the server was shut down by a message");
 }
 
 /* Of what a worker has made ready. */
@@ -314,6 +315,7 @@ void server_report(struct server *s, struct report *r)
     }
     if (r->loaded && s->state == SERVER_LOADING)
         s->state = SERVER_READY;
+    server_signal(s, r->wish, false);
     if (r->ended) {
         s->state = SERVER_ENDED;
         s->ended_at = seconds_now();
@@ -344,7 +346,7 @@ void server_drain(struct server *s, double seconds)
     log_note("draining: %d open requests have %.0f s", s->n_open, seconds);
 }
 
-void server_stop(struct server *s, const char *why)
+void server_stop(struct server *s, enum protocol_code code, const char *why)
 {
     if (s->state >= SERVER_STOPPING)
         return;
@@ -353,10 +355,33 @@ void server_stop(struct server *s, const char *why)
         for (struct job *j = c->jobs, *next; j != NULL; j = next) {
             struct protocol_error error = {0};
             next = j->next;
-            (void)protocol_fail(&error, PROTOCOL_UNAVAILABLE, "", "%s", why);
+            (void)protocol_fail(&error, code, "", "%s", why);
             if (!j->answered && (j->unread || j->message.op == PROTOCOL_GENERATE))
                 s->n_cut_short++;
             answer_error(s, j, &error);
         }
     give_order(s, (struct order){.kind = ORDER_STOP});
+}
+
+/* Asked a second time to end, a second later or more, there is no time left to finish anything. */
+void server_signal(struct server *s, enum signal_wish wish, bool own)
+{
+    double now = seconds_now();
+    if (wish == WISH_DRAIN)
+        server_drain(s, (double)s->setup.o->drain_seconds);
+    if (wish == WISH_FAIL) {
+        server_stop(s, PROTOCOL_INTERNAL, "the engine has failed");
+        rendezvous_remove(s);
+        transport_unlink(&s->transport);
+    }
+    if (wish != WISH_END)
+        return;
+    bool again = own && s->end_asked > 0 && now - s->end_asked > 1;
+    if (s->setup.end_seconds <= 0 || again)
+        server_stop(s, PROTOCOL_UNAVAILABLE, "the server was told to end by a signal");
+    else if (s->end_asked == 0 && s->state == SERVER_DRAINING)
+        s->drain_until = now + s->setup.end_seconds < s->drain_until ? now + s->setup.end_seconds : s->drain_until;
+    else if (s->end_asked == 0)
+        server_drain(s, s->setup.end_seconds);
+    s->end_asked = s->end_asked > 0 ? s->end_asked : now;
 }

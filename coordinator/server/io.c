@@ -13,6 +13,8 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 
+#define DEFAULT_ENDPOINT "tcp://127.0.0.1:5555"
+
 #define FILE_SECONDS    5.0   /* between two --metrics-file */
 #define RETRY_MS        5     /* a full pipe does not say when it has room again */
 #define TURN_SECONDS    0.005 /* of messages, before replies and signals have a turn again */
@@ -20,7 +22,15 @@
 #define LINGER_MS       1000  /* and for what libzmq has, when there is time */
 #define LINGER_SHORT_MS 200   /* and when mpirun kills in a second */
 
-enum poll_item { POLL_SIGNAL, POLL_MONITOR, POLL_ENGINE, POLL_WORKERS, POLL_ROUTER = POLL_WORKERS + 2, POLL_ZAP, N_POLL };
+enum poll_item {
+    POLL_SIGNAL,
+    POLL_MONITOR,
+    POLL_ENGINE,
+    POLL_WORKERS,
+    POLL_ROUTER = POLL_WORKERS + 2,
+    POLL_ZAP,
+    N_POLL
+};
 
 /* Every connection is a descriptor; the usual limit of 1024 is fewer than the clients of a job array. */
 static void raise_descriptors(void)
@@ -32,15 +42,15 @@ static void raise_descriptors(void)
     }
 }
 
-static void take_signals(struct server *s)
+/* Said at the first one, and at each doubling. */
+static void count_refused(struct server *s)
 {
-    enum signal_wish wish = signals_take();
-    if (wish == WISH_DRAIN)
-        server_drain(s, (double)s->setup.o->drain_seconds);
-    else if (wish == WISH_END && (s->setup.end_seconds <= 0 || s->state == SERVER_DRAINING))
-        server_stop(s, "the server was told to end by a signal");
-    else if (wish == WISH_END)
-        server_drain(s, s->setup.end_seconds);
+    uint64_t n = ++s->metrics.n_refused_connections;
+    if ((n & (n - 1)) == 0)
+        log_warn("%llu connection%s refused: a handshake failed (%s)", (unsigned long long)n,
+                 n == 1 ? " was" : "s were",
+                 s->has_curve ? "no CURVE, other keys, or a client that is not on the list"
+                              : "CURVE, which this server does not speak, or something that is not ZeroMQ");
 }
 
 static void take_happenings(struct server *s)
@@ -49,7 +59,8 @@ static void take_happenings(struct server *s)
     for (enum happening h; (h = transport_happening(&s->transport, &fd)) != HAPPENING_NONE;) {
         if (h == HAPPENING_GONE)
             clients_gone_fd(&s->clients, fd);
-        s->metrics.n_refused_connections += h == HAPPENING_REFUSED;
+        if (h == HAPPENING_REFUSED)
+            count_refused(s);
     }
 }
 
@@ -63,7 +74,7 @@ static void take_jobs(struct server *s)
     while ((r = mailbox_take(s->engine[0])) != NULL) {
         bool loaded = r->loaded;
         server_report(s, r);
-        if (loaded)
+        if (loaded && s->state == SERVER_READY)
             rendezvous_ready(s);
     }
 }
@@ -113,9 +124,9 @@ static void keep_time(struct server *s)
     if (s->state != SERVER_DRAINING)
         return;
     if (s->n_open == 0 && s->clients.backlog == 0)
-        server_stop(s, "");
+        server_stop(s, PROTOCOL_UNAVAILABLE, "");
     else if (now >= s->drain_until)
-        server_stop(s, "the server has ended: its time to drain is over");
+        server_stop(s, PROTOCOL_UNAVAILABLE, "the server has ended: its time to drain is over");
 }
 
 static long poll_ms(const struct server *s)
@@ -150,7 +161,7 @@ static void *run(void *context)
         if (s->has_curve)
             curve_answer(&s->curve);
         if ((item[POLL_SIGNAL].revents & ZMQ_POLLIN) != 0)
-            take_signals(s);
+            server_signal(s, signals_take(), true);
         take_happenings(s);
         take_jobs(s);
         set_gauges(s);
@@ -167,12 +178,13 @@ static void *run(void *context)
 static int open_sockets(struct server *s, struct err *e)
 {
     const struct options *o = s->setup.o;
-    if (transport_check(o->endpoint, o->curve, o->insecure, e) != 0 || transport_context(&s->transport, e) != 0)
+    const char *endpoint = o->endpoint != NULL ? o->endpoint : DEFAULT_ENDPOINT;
+    if (transport_check(endpoint, o->curve, o->insecure, e) != 0 || transport_context(&s->transport, e) != 0)
         return -1;
     s->has_curve = o->curve;
     if (o->curve && curve_open(&s->curve, s->transport.context, o->curve_clients, e) != 0)
         return -1;
-    return transport_open(&s->transport, o->endpoint, o->max_message_bytes, o->curve ? &s->curve : NULL, e);
+    return transport_open(&s->transport, endpoint, o->max_message_bytes, o->curve ? &s->curve : NULL, e);
 }
 
 int server_open(struct server *s, const struct server_setup *setup, struct err *e)
@@ -186,8 +198,8 @@ int server_open(struct server *s, const struct server_setup *setup, struct err *
         s->seed = (uint64_t)(1e9 * seconds_now());
     metrics_open(&s->metrics, (enum metrics_names)setup->o->metrics_names, setup->model.name, setup->n_ranks,
                  !setup->o->no_prefix_caching);
-    if (access_log_open(&s->log, setup->o->access_log, setup->o->access_log_prompts, e) != 0 || open_sockets(s, e) != 0 ||
-        mailbox_open(s->transport.context, "engine", s->engine, e) != 0 ||
+    if (access_log_open(&s->log, setup->o->access_log, setup->o->access_log_prompts, e) != 0 ||
+        open_sockets(s, e) != 0 || mailbox_open(s->transport.context, "engine", s->engine, e) != 0 ||
         worker_open(&s->worker[0], s->transport.context, "texts", &work, e) != 0 ||
         worker_open(&s->worker[1], s->transport.context, "large-messages", &work, e) != 0)
         return -1;

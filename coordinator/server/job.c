@@ -64,8 +64,8 @@ static int fit(struct job *j, int i, int max_len)
         return protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, field, "no tokens, expected at least one");
     if (n >= max_len)
         return protocol_fail(&j->error, PROTOCOL_TOO_LARGE, field,
-                             "%lld tokens, expected fewer than %d, which prompt and output have together",
-                             (long long)n, max_len);
+                             "%lld tokens, expected fewer than %d, which prompt and output have together", (long long)n,
+                             max_len);
     if (rules->max_tokens == PROTOCOL_FILL)
         rules->max_tokens = (int)(max_len - n);
     if (n + rules->max_tokens > max_len)

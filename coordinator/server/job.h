@@ -34,10 +34,10 @@ struct job {
 
     /* generate */
     char request_id[PROTOCOL_MAX_ID_BYTES + 1];
-    uint64_t seed;               /* of the first candidate */
-    struct request_rules *rules; /* [n_groups] with max_tokens and seed filled in */
-    struct group *group;         /* [n_groups] one a prompt */
-    int n_groups, n_choices;     /* n_choices: of each group */
+    uint64_t seed;                    /* of the first candidate */
+    struct request_rules *rules;      /* [n_groups] with max_tokens and seed filled in */
+    struct group *group;              /* [n_groups] one a prompt */
+    int n_groups, n_choices;          /* n_choices: of each group */
     struct choice_progress *progress; /* [n_groups * n_choices]; the main thread's */
     int n_open;                       /* groups that the scheduler refers to; the main thread's */
     struct job *engine_previous, *engine_next;
@@ -46,10 +46,10 @@ struct job {
     struct client *client; /* NULL: gone, nothing is to be sent */
     struct job *previous, *next;
     struct protocol_error verdict; /* why it was cancelled; becomes its error when it is back */
-    bool in_engine;    /* submitted, and not come back yet */
-    bool named;        /* request_id is in the server's list */
-    int n_sequences;   /* counted by the server */
-    bool answered;     /* its last reply is out: whatever comes back is dropped */
+    bool in_engine;                /* submitted, and not come back yet */
+    bool named;                    /* request_id is in the server's list */
+    int n_sequences;               /* counted by the server */
+    bool answered;                 /* its last reply is out: whatever comes back is dropped */
     bool unread;       /* at the worker for large messages, which parses it: nothing but its client is known */
     bool *echoed;      /* [n_groups * n_choices] of a stream with echo: the prompt's text is out */
     uint64_t n_events; /* of a stream */
@@ -69,8 +69,8 @@ int job_prepare(struct job *j, int max_len, uint64_t seed);
 struct piece {
     struct job *job;
     int group, choice;
-    char *text;   /* [bytes] */
-    int32_t *id;  /* [n_ids] */
+    char *text;               /* [bytes] */
+    int32_t *id;              /* [n_ids] */
     struct sampled *logprobs; /* [n_ids] or NULL */
     size_t bytes, n_ids;
     struct piece *next;

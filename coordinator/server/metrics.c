@@ -278,7 +278,8 @@ static void write_server(struct writer *w)
         (void)snprintf(extra, sizeof extra, ",op=\"%s\"", protocol_op_name((enum protocol_op)op));
         sample(w, "messages_total", extra, (double)m->n_messages[op]);
     }
-    one(w, "bad_messages_total", "counter", (double)m->n_bad_messages, "Messages of another number of frames; ignored.");
+    one(w, "bad_messages_total", "counter", (double)m->n_bad_messages,
+        "Messages of another number of frames; ignored.");
     one(w, "refused_connections_total", "counter", (double)m->n_refused_connections, "Handshakes that failed.");
     one(w, "lost_clients_total", "counter", (double)m->n_lost_clients, "Clients that left with requests open.");
     one(w, "slow_clients_total", "counter", (double)m->n_slow_clients, "Requests cancelled for a client's backlog.");

@@ -42,9 +42,9 @@ struct metrics {
     struct histogram first_token, between_tokens, per_token, total, queue, inference, prefill, decode, n_prompt,
         n_output, n, max_tokens, iteration;
 
-    uint64_t n_by_code[600]; /* generates answered */
+    uint64_t n_by_code[600];                                                /* generates answered */
     double queue_seconds, compute_seconds, overhead_seconds, total_seconds; /* of those with 200 */
-    uint64_t n_messages[PROTOCOL_SHUTDOWN + 1]; /* by op */
+    uint64_t n_messages[PROTOCOL_SHUTDOWN + 1];                             /* by op */
     uint64_t n_bad_messages, n_refused_connections, n_slow_clients, n_lost_clients;
     uint64_t bytes_received, bytes_sent;
     int n_clients, n_open_jobs;

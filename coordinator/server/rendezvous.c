@@ -39,8 +39,7 @@ static int write_files(struct server *s, const char *endpoint, struct err *e)
     json_t *o = json_pack("{s:s, s:s?, s:s?, s:s, s:i, s:s, s:i, s:i, s:I}", "endpoint", endpoint, "public_key",
                           s->has_curve ? s->curve.public_key : NULL, "client_keys", s->has_curve ? keys : NULL, "model",
                           s->setup.model.name, "pid", (int)getpid(), "host", host, "ranks", s->setup.n_ranks,
-                          "protocol", PROTOCOL_VERSION, "max_message_bytes",
-                          (json_int_t)s->setup.o->max_message_bytes);
+                          "protocol", PROTOCOL_VERSION, "max_message_bytes", (json_int_t)s->setup.o->max_message_bytes);
     int written = files_replace_json(s->setup.o->rendezvous, o, 0644, e);
     json_decref(o);
     return written;
@@ -53,7 +52,7 @@ void rendezvous_ready(struct server *s)
     public_endpoint(s, endpoint, sizeof endpoint);
     if (s->setup.o->rendezvous != NULL && write_files(s, endpoint, &e) != 0) {
         log_warn("--rendezvous: %s", e.text);
-        server_stop(s, "the server cannot write its rendezvous file");
+        server_stop(s, PROTOCOL_UNAVAILABLE, "the server cannot write its rendezvous file");
         return;
     }
     log_note("ready: %s at %s, %d rank%s, contexts of %d tokens, %d sequences at once, %d KV blocks; %.1f s",

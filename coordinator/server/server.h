@@ -5,6 +5,7 @@
 #define SERVER_SERVER_H
 
 #include "base/opt.h"
+#include "base/signals.h"
 #include "coordinator/reply.h"
 #include "coordinator/server/access_log.h"
 #include "coordinator/server/clients.h"
@@ -46,7 +47,7 @@ struct server {
 
     /* The I/O thread's from here on. */
     enum server_state state;
-    double drain_until, ended_at, file_due;
+    double drain_until, end_asked, ended_at, file_due; /* end_asked: by SIGTERM or SIGINT, the first time; 0: not */
     struct clients clients;
     void *names; /* of tsearch(3): jobs by request_id */
     uint64_t last_number, seed;
@@ -71,7 +72,10 @@ void server_returned(struct server *s, struct job *j); /* by a worker */
 void server_report(struct server *s, struct report *r);
 void server_client_left(void *server, struct client *c);
 void server_drain(struct server *s, double seconds);
-void server_stop(struct server *s, const char *why);
+/* A signal that this process has got, or (own: false) another rank, which may be the same one once more. */
+void server_signal(struct server *s, enum signal_wish wish, bool own);
+/* Answer all that is open with this error; the main thread is told to stop. */
+void server_stop(struct server *s, enum protocol_code code, const char *why);
 /* The job's life is over: names and counts are given back. */
 void server_finish(struct server *s, struct job *j, const struct outcome *o);
 void server_cancel(struct server *s, struct job *j, enum finish_reason why);

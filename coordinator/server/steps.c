@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define IDLE_MS        100 /* until the ranks' signals have a turn */
 #define REPORT_SECONDS 0.1 /* numbers go out this often while nothing else is to be told */
 
 static int new_report(struct steps *s, struct err *e)
@@ -19,7 +20,8 @@ static int post(struct steps *s, bool all, struct err *e)
 {
     struct report *r = s->report;
     double now = seconds_now();
-    if (r->first == NULL && r->done == NULL && !r->loaded && !r->ended && !all && now - s->reported < REPORT_SECONDS)
+    if (r->first == NULL && r->done == NULL && r->wish == WISH_NONE && !r->loaded && !r->ended && !all &&
+        now - s->reported < REPORT_SECONDS)
         return 0;
     s->reported = now;
     r->stats = scheduler_stats(&s->scheduler);
@@ -112,6 +114,16 @@ static void on_release(void *context, struct group *g)
         give_back(context, j);
 }
 
+/* Of what a step still computes the scheduler lets go when that is done: the job comes back then. */
+static void end_job(struct steps *s, struct job *j, enum finish_reason why, double now)
+{
+    j->n_open++; /* it stays until the last group is done with */
+    for (int i = 0; i < j->n_groups; i++)
+        group_cancel(&j->group[i], why, now);
+    if (--j->n_open == 0)
+        give_back(s, j);
+}
+
 int steps_open(struct steps *s, void *mailbox, const struct scheduler_setup *setup, struct err *e)
 {
     memset(s, 0, sizeof *s);
@@ -136,8 +148,11 @@ void steps_close(struct steps *s)
 {
     struct err e = {0};
     if (s->mailbox != NULL && s->report != NULL) {
-        while (s->jobs != NULL)
-            give_back(s, s->jobs);
+        for (struct job *j; (j = s->jobs) != NULL;) {
+            end_job(s, j, FINISH_CANCELLED, seconds_now());
+            if (s->jobs == j) /* no step is under way, so this does not happen; but it must end */
+                give_back(s, j);
+        }
         s->report->ended = true;
         (void)post(s, true, &e);
     }
@@ -172,13 +187,8 @@ static void cancel(struct steps *s, uint64_t number, enum finish_reason why, dou
     struct job *j = s->jobs;
     while (j != NULL && j->number != number)
         j = j->engine_next;
-    if (j == NULL)
-        return; /* it has ended meanwhile */
-    j->n_open++; /* it stays until the last group is done with */
-    for (int i = 0; i < j->n_groups; i++)
-        group_cancel(&j->group[i], why, now);
-    if (--j->n_open == 0)
-        give_back(s, j);
+    if (j != NULL) /* else it has ended meanwhile */
+        end_job(s, j, why, now);
 }
 
 static void take_orders(struct steps *s)
@@ -217,24 +227,30 @@ void steps_ranks(struct steps *s, const struct rank_report *report)
     r->slowest = report->slowest;
 }
 
+void steps_signal(struct steps *s, enum signal_wish wish)
+{
+    if (s->report != NULL && wish > s->report->wish)
+        s->report->wish = wish;
+}
+
 int steps_next(struct steps *s, struct plan *plan, struct err *e)
 {
-    for (;;) {
-        take_orders(s);
-        if (s->stopping) {
-            plan->kind = PLAN_STOP;
-            return post(s, true, e);
-        }
-        if (scheduler_busy(&s->scheduler))
-            scheduler_plan(&s->scheduler, plan, seconds_now());
-        note_plan(s, plan);
-        bool idle = plan->n_seqs == 0 && s->n_outstanding == 0;
-        if (post(s, idle, e) != 0)
-            return -1;
-        if (!idle) /* an empty plan has the results of the one before it taken */
-            return 0;
-        (void)mailbox_wait(s->mailbox, scheduler_busy(&s->scheduler) ? 1 : -1);
+    take_orders(s);
+    if (s->stopping) {
+        plan->kind = PLAN_STOP;
+        return post(s, true, e);
     }
+    if (scheduler_busy(&s->scheduler))
+        scheduler_plan(&s->scheduler, plan, seconds_now());
+    note_plan(s, plan);
+    bool idle = plan->n_seqs == 0 && s->n_outstanding == 0;
+    if (post(s, idle && !s->idle, e) != 0)
+        return -1;
+    s->idle = idle;
+    if (!idle) /* an empty plan has the results of the one before it taken */
+        return 0;
+    (void)mailbox_wait(s->mailbox, scheduler_busy(&s->scheduler) ? 1 : IDLE_MS);
+    return STEPS_IDLE;
 }
 
 int steps_accept(struct steps *s, const struct step_result *result, struct err *e)

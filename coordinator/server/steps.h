@@ -3,6 +3,7 @@
 #ifndef SERVER_STEPS_H
 #define SERVER_STEPS_H
 
+#include "base/signals.h"
 #include "coordinator/server/histogram.h"
 #include "coordinator/server/job.h"
 #include "rank/plan.h"
@@ -18,12 +19,13 @@ struct order {
 
 /* Main thread to I/O thread, which frees it (steps_report_free). */
 struct report {
-    bool loaded;                 /* the first one: the model is there, max_len is set */
-    bool ended;                  /* the last one: the main thread takes no more orders */
-    int max_len;                 /* tokens of prompt and output together, at most */
-    int n_blocks, max_seqs;      /* of the KV cache; sequences that run at once */
-    struct piece *first, *last;  /* of streams, in order */
-    struct job *done;            /* finished, linked by engine_next; with all that was generated */
+    bool loaded;                /* the first one: the model is there, max_len is set */
+    enum signal_wish wish;      /* a signal that another rank has got */
+    bool ended;                 /* the last one: the main thread takes no more orders */
+    int max_len;                /* tokens of prompt and output together, at most */
+    int n_blocks, max_seqs;     /* of the KV cache; sequences that run at once */
+    struct piece *first, *last; /* of streams, in order */
+    struct job *done;           /* finished, linked by engine_next; with all that was generated */
     struct scheduler_stats stats;
     struct histogram between_tokens, iteration; /* since the last report: seconds; tokens of a step */
     uint64_t n_steps;                           /* so far */
@@ -39,7 +41,7 @@ struct steps {
     struct job *jobs;      /* under way, linked by engine_previous and engine_next */
     struct report *report; /* being filled; NULL: out of memory */
     double reported;       /* when the last one went */
-    bool stopping;
+    bool stopping, idle;
     int n_outstanding; /* plans with sequences, results not taken */
     struct histogram between_tokens, iteration;
     uint64_t n_steps;
@@ -49,13 +51,17 @@ struct steps {
 /* After the model is loaded; tells the I/O thread so. setup: its callbacks are filled in here. */
 int steps_open(struct steps *s, void *mailbox, const struct scheduler_setup *setup, struct err *e);
 
-/* What is under way comes back to the I/O thread unfinished, then a report that it was the last. Safe on zeroed *s. */
+/* No step is under way. What is open comes back to the I/O thread unfinished, in the last report. Safe on zeroed *s. */
 void steps_close(struct steps *s);
 
 /* What all ranks measured, for the next report. */
 void steps_ranks(struct steps *s, const struct rank_report *report);
 
-/* The two functions of struct loop_client. */
+/* A signal that another rank has got: for the I/O thread, as if this one had. */
+void steps_signal(struct steps *s, enum signal_wish wish);
+
+/* The two functions of struct loop_client. STEPS_IDLE: nothing to do for some time, ask again. */
+#define STEPS_IDLE 1
 int steps_next(struct steps *s, struct plan *plan, struct err *e);
 int steps_accept(struct steps *s, const struct step_result *result, struct err *e);
 

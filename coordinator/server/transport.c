@@ -49,8 +49,9 @@ int transport_check(const char *endpoint, bool curve, bool insecure, struct err 
                    sizeof address.sun_path - 1);
     if (curve || insecure || is_loopback(endpoint) || (ipc && endpoint[6] != '@'))
         return 0;
-    return ERR(e, ERR_USAGE, "--endpoint %.200s: %s could connect; expected --curve (or --insecure), or a loopback "
-                             "address or ipc://PATH",
+    return ERR(e, ERR_USAGE,
+               "--endpoint %.200s: %s could connect; expected --curve (or --insecure), or a loopback "
+               "address or ipc://PATH",
                endpoint, tcp ? "other hosts" : "every user of this host");
 }
 
@@ -142,12 +143,16 @@ int transport_open(struct transport *t, const char *endpoint, int64_t max_bytes,
     return bind_private(t, endpoint, e);
 }
 
+void transport_unlink(const struct transport *t)
+{
+    if (t->is_ipc && t->endpoint[6] != '@')
+        (void)unlink(t->endpoint + 6);
+}
+
 void transport_close(struct transport *t, int linger_ms)
 {
     if (t->router != NULL) {
-        /* libzmq leaves the path of a Unix socket behind. As long as we listen it is ours. */
-        if (t->is_ipc && t->endpoint[6] != '@')
-            (void)unlink(t->endpoint + 6);
+        transport_unlink(t); /* libzmq leaves it behind. As long as we listen it is ours. */
         (void)zmq_socket_monitor(t->router, NULL, 0);
         (void)zmq_setsockopt(t->router, ZMQ_LINGER, &linger_ms, sizeof linger_ms);
         (void)zmq_close(t->router);

@@ -51,6 +51,9 @@ int transport_check(const char *endpoint, bool curve, bool insecure, struct err 
 /* Bind. A message of more than max_bytes ends its connection. curve (or NULL) is open already. */
 int transport_open(struct transport *t, const char *endpoint, int64_t max_bytes, struct curve *curve, struct err *e);
 
+/* A Unix socket's path is taken away; who is connected stays so. */
+void transport_unlink(const struct transport *t);
+
 /* What is still on its way out gets so long; then the context ends, with all of it. All other sockets are closed before. */
 void transport_close(struct transport *t, int linger_ms);
 

@@ -22,8 +22,7 @@ struct worker {
     bool running;
 };
 
-int worker_open(struct worker *w, void *zmq_context, const char *name, const struct worker_setup *setup,
-                struct err *e);
+int worker_open(struct worker *w, void *zmq_context, const char *name, const struct worker_setup *setup, struct err *e);
 
 /* Ends the thread after the job that it is at; what lies in the mailbox is lost with its memory. */
 void worker_close(struct worker *w);

@@ -135,8 +135,8 @@ static int join_parts(struct scratch *s, const struct text_part *part, size_t n,
     return pieces_add(&s->a, 0, s->a.text.bytes, -1, true, e);
 }
 
-/* Append the ids of the text, without the template. Behind the normaliser the spans have no meaning: then special tokens are
- * recognised everywhere or nowhere (see check_parts). */
+/* Append the ids of the text, without the template. Behind the normaliser the spans have no meaning: then special
+ * tokens are recognised everywhere or nowhere (see check_parts). */
 static int encode_text(const struct tokenizer *t, struct scratch *s, const struct text_part *part, size_t n,
                        struct token_list *out, struct err *e)
 {

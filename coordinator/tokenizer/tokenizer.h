@@ -24,8 +24,8 @@ struct token_list { /* zeroed = empty */
 
 void token_list_free(struct token_list *list);
 
-/* Read model_dir/tokenizer.json, or else vocab.json + merges.txt (GPT-2 byte-level), and tokenizer_config.json beside it
- * (add_bos_token, add_eos_token, add_prefix_space, clean_up_tokenization_spaces). ERR_INPUT: malformed;
+/* Read model_dir/tokenizer.json, or else vocab.json + merges.txt (GPT-2 byte-level), and tokenizer_config.json beside
+ * it (add_bos_token, add_eos_token, add_prefix_space, clean_up_tokenization_spaces). ERR_INPUT: malformed;
  * ERR_UNSUPPORTED: well formed, but a part is not implemented (the message names it); ERR_IO: unreadable or absent. */
 int tokenizer_open(struct tokenizer **t, const char *model_dir, struct err *e);
 
@@ -52,8 +52,8 @@ struct text_part {
 };
 
 /* The same for the parts joined to one text: words may go across their borders. flags: without TOKENIZER_PLAIN.
- * ERR_UNSUPPORTED: a part that is not plain has a special token that this tokenizer finds only after it has changed the text,
- * and another part is plain: the two could no longer be told apart. */
+ * ERR_UNSUPPORTED: a part that is not plain has a special token that this tokenizer finds only after it has changed the
+ * text, and another part is plain: the two could no longer be told apart. */
 int tokenizer_encode_parts(const struct tokenizer *t, const struct text_part *part, size_t n, unsigned flags,
                            struct token_list *out, struct err *e);
 

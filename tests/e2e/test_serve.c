@@ -20,8 +20,8 @@ static struct serving s;
 /* Token ids of choice 0 as text, in `text`. */
 static void ids_of(const json_t *reply, char *text, size_t bytes)
 {
-    char *dump = json_dumps(json_object_get(json_array_get(json_object_get(reply, "choices"), 0), "token_ids"),
-                            JSON_COMPACT);
+    char *dump =
+        json_dumps(json_object_get(json_array_get(json_object_get(reply, "choices"), 0), "token_ids"), JSON_COMPACT);
     (void)snprintf(text, bytes, "%s", dump != NULL ? dump : "none");
     free(dump);
 }
@@ -112,7 +112,8 @@ static void busy_batch(void)
     case_begin("the same tokens within a busy batch, on %d ranks", s.ranks);
     talk_open(&t, ZMQ_DEALER, s.endpoint, NULL, NULL);
     for (int i = 0; i < 20; i++) {
-        talk_say(&t, "{\"prompt\": \"Tom %d\", \"max_tokens\": %d, \"temperature\": 0.9, \"seed\": %d}", i, 10 + 7 * i, i);
+        talk_say(&t, "{\"prompt\": \"Tom %d\", \"max_tokens\": %d, \"temperature\": 0.9, \"seed\": %d}", i, 10 + 7 * i,
+                 i);
         if (i == 10)
             talk_say(&t, "%s", request);
     }
@@ -271,8 +272,9 @@ static void several(void)
 {
     json_t *reply;
     case_begin("several prompts and candidates in one request, on %d ranks", s.ranks);
-    reply = talk_ask(s.endpoint, "{\"prompt\": [\"Once upon a time\", \"The little fox\"], \"n\": 3, \"max_tokens\": 5, "
-                                 "\"seed\": 4}");
+    reply =
+        talk_ask(s.endpoint, "{\"prompt\": [\"Once upon a time\", \"The little fox\"], \"n\": 3, \"max_tokens\": 5, "
+                             "\"seed\": 4}");
     case_check(json_array_size(json_object_get(reply, "choices")) == 6, "%zu choices",
                json_array_size(json_object_get(reply, "choices")));
     case_check(talk_number(reply, "usage/completion_tokens") <= 30 && talk_number(reply, "choices/5/index") == 5,
@@ -292,7 +294,8 @@ static void tokens_and_texts(void)
     case_begin("tokenize and detokenize are each other's reverse");
     json_t *there = talk_ask(s.endpoint, "{\"op\": \"tokenize\", \"prompt\": \"The little fox\"}");
     char *ids = json_dumps(json_object_get(there, "token_ids"), JSON_COMPACT);
-    (void)snprintf(request, sizeof request, "{\"op\": \"detokenize\", \"skip_special_tokens\": true, \"token_ids\": %s}", ids);
+    (void)snprintf(request, sizeof request,
+                   "{\"op\": \"detokenize\", \"skip_special_tokens\": true, \"token_ids\": %s}", ids);
     json_t *back = talk_ask(s.endpoint, request);
     case_check(strcmp(talk_text(back, "text"), "The little fox") == 0, "\"%s\" from %s", talk_text(back, "text"), ids);
     free(ids);
@@ -304,8 +307,7 @@ static void tokens_and_texts(void)
 /* The text is what Prometheus reads, and the counters say what happened. */
 static void metrics(void)
 {
-    static const char *const names[] = {"e2e_request_latency_seconds_count",
-                                        "time_to_first_token_seconds_count",
+    static const char *const names[] = {"e2e_request_latency_seconds_count", "time_to_first_token_seconds_count",
                                         "inference_request_success_total", "request_prompt_tokens_count"};
     double before[4], output = serving_metric(&s, "generation_tokens_total");
     for (int i = 0; i < 4; i++)
@@ -314,8 +316,8 @@ static void metrics(void)
         json_decref(talk_ask(s.endpoint, "{\"prompt\": \"One\", \"max_tokens\": 7, \"ignore_eos\": true}"));
     case_begin("metrics add up, on %d ranks", s.ranks);
     for (int i = 0; i < 4; i++)
-        case_check(serving_metric(&s, names[i]) == before[i] + 3, "%s: %g after %g", names[i], serving_metric(&s, names[i]),
-                   before[i]);
+        case_check(serving_metric(&s, names[i]) == before[i] + 3, "%s: %g after %g", names[i],
+                   serving_metric(&s, names[i]), before[i]);
     case_check(serving_metric(&s, "generation_tokens_total") == output + 21, "output tokens: %g after %g",
                serving_metric(&s, "generation_tokens_total"), output);
     double total = serving_metric(&s, "inference_request_duration_seconds_total"),
@@ -333,7 +335,8 @@ static void full_queue(void)
     struct talk t;
     int ok = 0, busy = 0, hint = 0;
     case_begin("a full queue: 429 with retry_after_ms");
-    if (!case_check(serving_start(&s, 1, NULL, (const char *[]){"--max-batch", "1", "--max-queue", "2", NULL}), "no server")) {
+    if (!case_check(serving_start(&s, 1, NULL, (const char *[]){"--max-batch", "1", "--max-queue", "2", NULL}),
+                    "no server")) {
         case_end();
         return;
     }

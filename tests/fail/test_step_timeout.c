@@ -138,7 +138,7 @@ static int be_a_rank(int argc, char **argv)
     struct ops ops = ops_cpu;
     struct instance_setup setup = {
         .limits = {1, 8, 16, 1, 1}, .kv_bytes = -1, .threads = 1, .progress = PROGRESS_NEVER, .step_timeout = TIMEOUT};
-    const struct loop_client client = {NULL, next, accept};
+    const struct loop_client client = {.context = NULL, .next = next, .accept = accept};
     const char *dir = argv[2];
     int stuck = -1;
     slow = strcmp(argv[1], "slow") == 0;

@@ -22,6 +22,7 @@
 #define MAX_NEW        48
 #define MAX_CLIENTS    4000
 #define ANSWER_SECONDS 120.0 /* no answer after so long: lost */
+#define KV_BYTES       "6M"  /* of a rank: soon in use as a whole, so that sequences wait and are preempted */
 #define HEALTH_MS      10    /* between two questions */
 #define MAX_HEALTH     (1 << 20)
 #define HEALTH_LIMIT   0.050                /* seconds, p99 */
@@ -310,6 +311,10 @@ static void check_health(struct health *h)
 static void check_tally(double seconds)
 {
     const struct tally *t = &load.tally;
+    printf("# %.0f preemptions, %.0f of %.0f prompt tokens found in the prefix cache\n",
+           serving_metric(&load.server, "num_preemptions_total"),
+           serving_metric(&load.server, "prefix_cache_hits_total"),
+           serving_metric(&load.server, "prefix_cache_queries_total"));
     printf("# %d clients, %.0f s: %ld requests, %ld done, %ld cancelled, %ld clients left, %ld refused; %ld tokens, "
            "%.0f/s\n",
            load.n_callers, seconds, t->sent, t->done, t->cancelled, t->left, t->refused, t->tokens,
@@ -367,7 +372,8 @@ int main(void)
     (void)zmq_ctx_set(load.context, ZMQ_MAX_SOCKETS, MAX_CLIENTS + 16);
     make_prompts();
     case_begin("serve on %d ranks", ranks);
-    bool started = ranks <= 8 && serving_start(&load.server, ranks, NULL, NULL);
+    const char *const more[] = {"--kv-cache-memory-bytes", KV_BYTES, NULL};
+    bool started = ranks <= 8 && serving_start(&load.server, ranks, NULL, more);
     case_check(started, "no server");
     case_end();
     if (!started)

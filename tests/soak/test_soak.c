@@ -161,7 +161,7 @@ static void run_program(struct soak *s, struct instance *i, int k, struct outcom
 {
     static struct run r;
     struct err e = {0};
-    const struct loop_client client = {&r, next, accept};
+    const struct loop_client client = {.context = &r, .next = next, .accept = accept};
     const struct scheduler_setup setup = {.limits = i->engine.limits, .tokenizer = s->tokenizer};
     memset(o, 0, sizeof *o);
     make_program(&r, k, i->network.config.vocab);

@@ -132,7 +132,7 @@ static void run_some(struct instance *i, struct run *r, int first, int n)
 {
     struct err e = {0};
     struct request_rules rules[N_REQUESTS];
-    const struct loop_client client = {r, next, accept};
+    const struct loop_client client = {.context = r, .next = next, .accept = accept};
     const struct scheduler_setup setup = {.limits = i->engine.limits, .tokenizer = tokenizer};
     make_rules(rules);
     r->vocab = i->network.config.vocab;

@@ -153,7 +153,7 @@ static void check(struct world *w, const json_t *cases, const char *model, const
     static struct run run;
     struct err e = {0};
     struct instance instance;
-    const struct loop_client client = {&run, next, accept};
+    const struct loop_client client = {.context = &run, .next = next, .accept = accept};
     memset(&run, 0, sizeof run);
     run.events = (struct group_events){on_choice, on_finish, on_release, &run};
     const struct scheduler_setup setup = {.limits = *l,

@@ -97,7 +97,7 @@ static void run(struct instance *i, struct run *r, double interval)
 {
     struct err e = {0};
     struct meter m;
-    const struct loop_client client = {r, next, accept};
+    const struct loop_client client = {.context = r, .next = next, .accept = accept};
     *r = (struct run){0};
     (void)meter_open(&m, &i->engine, interval, on_report, r, &e);
     fatal_agree(i->engine.world, &e);

@@ -7,11 +7,13 @@
 #include <zmq.h>
 
 #define FAKE_VOCAB 1000
-#define METRICS                                                \
-    "# TYPE lockstep_num_requests_running gauge\n"             \
-    "lockstep_num_requests_running{model_name=\"fake\"} 3\n"   \
-    "lockstep_num_requests_waiting{model_name=\"fake\"} 2\n"   \
-    "lockstep_kv_cache_usage_perc{model_name=\"fake\"} 0.25\n" \
+#define METRICS                                                                      \
+    "# TYPE lockstep_num_requests_running gauge\n"                                   \
+    "lockstep_num_requests_running{model_name=\"fake\"} 3\n"                         \
+    "lockstep_num_requests_waiting{model_name=\"fake\"} 2\n"                         \
+    "lockstep_kv_cache_usage_perc{model_name=\"fake\"} 0.25\n"                       \
+    "lockstep_rank_steps_total{model_name=\"fake\",rank=\"0\",host=\"h\"} %d\n"      \
+    "lockstep_rank_timed_steps_total{model_name=\"fake\",rank=\"0\",host=\"h\"} 4\n" \
     "lockstep_generation_tokens_total{model_name=\"fake\"} %d\n"
 
 static _Noreturn void die(const char *what)
@@ -125,7 +127,7 @@ static void operate(struct fake_server *s, const struct peer *p, const json_t *m
     } else if (strcmp(op, "cancel") == 0) {
         cancel(s, p, id);
     } else if (strcmp(op, "metrics") == 0) {
-        (void)snprintf(text, sizeof text, METRICS, 100 * s->n_received);
+        (void)snprintf(text, sizeof text, METRICS, 7 * s->n_received, 100 * s->n_received);
         answer(s, p, json_pack("{s:s, s:s?, s:s}", "status", "ok", "request_id", id, "text", text));
     } else if (strcmp(op, "models") == 0) {
         answer(s, p,

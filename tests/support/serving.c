@@ -8,7 +8,6 @@
 #include "tests/support/models.h"
 
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +15,7 @@
 
 #define START_SECONDS 60.0
 #define ASK_SECONDS   30.0
+#define END_SECONDS   60.0
 #define MAX_MORE      32
 
 static bool read_rendezvous(struct serving *s)
@@ -54,12 +54,22 @@ bool serving_start(struct serving *s, int ranks, const char *endpoint, const cha
     return false;
 }
 
+/* mpirun ends with a status of its own after a signal, so the server is asked by a message. */
+static void ask_end(struct serving *s)
+{
+    struct connection c;
+    struct err e = {0};
+    if (!serving_connect(s, &c))
+        return;
+    json_decref(ask_op(&c, "drain", ASK_SECONDS, &e));
+    connection_close(&c);
+}
+
 int serving_stop(struct serving *s)
 {
-    if (!s->p.ended) {
-        (void)kill(s->p.pid, SIGTERM);
-        s->p.limit = seconds_now() - s->p.started + 20;
-    }
+    s->p.limit = seconds_now() - s->p.started + END_SECONDS;
+    if (!s->p.ended && s->endpoint[0] != '\0')
+        ask_end(s);
     process_wait(&s->p);
     int status = s->p.timed_out ? -1 : s->p.status;
     process_free(&s->p);

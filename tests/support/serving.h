@@ -15,7 +15,7 @@ struct serving {
  * false: it did not come up; the reason is printed as a TAP comment, and serving_stop has been called. */
 bool serving_start(struct serving *s, int ranks, const char *endpoint, const char *const *more);
 
-/* SIGTERM if it still runs; waits for its end; returns its exit status. */
+/* Asks it to drain if it still runs; waits for its end; returns its exit status, -1 when it had to be killed. */
 int serving_stop(struct serving *s);
 
 /* A connection with the client's own code; false: failed, the reason is printed. */

@@ -1,4 +1,4 @@
-/* tests/unit/test_chat.c - coordinator/chat*.c: recognising templates, rendering as transformers does, token ids, injection. */
+/* tests/unit/test_chat.c - coordinator/chat*.c: recognising, rendering as transformers does, token ids, injection. */
 #include "tests/unit/unit.h"
 
 #include "base/json.h"
@@ -257,7 +257,7 @@ static int compare_ids(const struct chat_template *chat, const char *vocabulary,
     return 1;
 }
 
-/* Where no user writes control tokens, the ids are those of the whole text, words across the borders of pieces included. */
+/* Where no user writes control tokens, the ids are those of the whole text, also across the borders of pieces. */
 static void encodes_as_the_library(void **state)
 {
     (void)state;

@@ -57,17 +57,21 @@ static void histograms(void **state)
 {
     struct samples before, now;
     struct err e = {0};
+    bool below = true;
     (void)state;
     assert_int_equal(samples_read(&before, first, &e), 0);
     assert_int_equal(samples_read(&now, second, &e), 0);
     NEAR(samples_mean(&now, &before, "t"), 2);
     NEAR(samples_mean(&now, NULL, "t"), 1.5);
-    NEAR(samples_quantile(&now, &before, "t", 0.5), 0.1 + 0.9 * 5 / 10); /* the 10th of 20: 5 of 10 into (0.1, 1] */
-    NEAR(samples_quantile(&now, &before, "t", 0.25), 0.1);
-    NEAR(samples_quantile(&now, &before, "t", 0.99), 1); /* in the last bucket: its lower bound */
+    NEAR(samples_quantile(&now, &before, "t", 0.5, &below),
+         0.1 + 0.9 * 5 / 10); /* the 10th of 20: 5 of 10 into (0.1, 1] */
+    assert_false(below);
+    NEAR(samples_quantile(&now, &before, "t", 0.2, &below), 0.1);
+    assert_true(below);
+    NEAR(samples_quantile(&now, &before, "t", 0.99, &below), 1); /* in the last bucket: its lower bound */
     assert_true(isnan(samples_mean(&now, &now, "t")));
-    assert_true(isnan(samples_quantile(&now, &now, "t", 0.5)));
-    assert_true(isnan(samples_quantile(&now, NULL, "absent", 0.5)));
+    assert_true(isnan(samples_quantile(&now, &now, "t", 0.5, &below)));
+    assert_true(isnan(samples_quantile(&now, NULL, "absent", 0.5, &below)));
     samples_close(&before);
     samples_close(&now);
 }

@@ -53,7 +53,7 @@ static void names_the_member_that_is_wrong(void **state)
                                            {"[\"a\", x]", ""},
                                            {"x", ""},
                                            {"{x", ""}};
-    static const struct json_limits limits = {64, 100, 100};
+    static const struct json_limits limits = {64, 100, 100, 100};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct json_failure failure;
         struct err e = {0};
@@ -66,7 +66,7 @@ static void names_the_member_that_is_wrong(void **state)
 static void bounds_the_number_of_values(void **state)
 {
     (void)state;
-    static const struct json_limits limits = {3, 6, 4};
+    static const struct json_limits limits = {3, 6, 4, 2};
     static const struct {
         const char *text, *part; /* NULL: accepted */
     } cases[] = {{"[1, 2, 3, 4]", NULL},
@@ -74,7 +74,9 @@ static void bounds_the_number_of_values(void **state)
                  {"[\"[[[[,,,,,,\\\",\"]", NULL},
                  {"[[], [[]]]", NULL},
                  {"[[[[]]]]", "nested 4 deep, at most 3"},
-                 {"[[[]],[[],[]]]", "9 JSON values"}};
+                 {"[[[]],[[],[]]]", "9 JSON values"},
+                 {"{\"a:\": 1, \":\": 2}", NULL},
+                 {"{\"a\": 1, \"b\": {\"c\": 2}}", "3 members of JSON objects, at most 2"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct json_failure failure;
         struct err e = {0};

@@ -1,6 +1,7 @@
 /* tests/unit/test_protocol.c - coordinator/protocol*.c: every field's type, range, names, default and error text. */
 #include "tests/unit/unit.h"
 
+#include "base/json.h"
 #include "coordinator/chat.h"
 
 #include <jansson.h>
@@ -392,6 +393,24 @@ static void refuses_two_names(void **state)
     assert_int_equal(n, 24);
 }
 
+/* docs/protocol.md says what we take. */
+static void is_documented(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    size_t bytes = 0;
+    char name[80], *document = file_read("docs/protocol.md", 1 << 20, &bytes, &e);
+    assert_non_null(document);
+    for (size_t i = 0; i < N_TABLE; i++)
+        for (int alias = -1; alias < 0 || table[i].alias[alias] != NULL; alias++) {
+            (void)snprintf(name, sizeof name, "`%s`", alias < 0 ? table[i].name : table[i].alias[alias]);
+            if (strstr(document, name) == NULL)
+                print_error("docs/protocol.md does not have %s\n", name);
+            assert_non_null(strstr(document, name));
+        }
+    free(document);
+}
+
 /* ---------------------------------------------------------------- fields that look at each other */
 
 static void relates_fields(void **state)
@@ -458,7 +477,12 @@ static void relates_candidates(void **state)
     assert_true(g->search.num_beams == 4 && g->search.n == 2 && g->search.best_of == 0);
     assert_int_equal(g->search.beam.early_stopping, EARLY_STOPPING_TRUE);
     close_trial(&t);
-    bad("{\"prompt\": \"p\", \"num_beams\": 2, \"n\": 3}", 400, "n", "found 3, expected at most \"num_beams\" (2)");
+    bad("{\"prompt\": \"p\", \"num_beams\": 2, \"n\": 3}", 400, "n",
+        "3 choices of 2 beams, expected no more than beams");
+    bad("{\"prompt\": \"p\", \"num_beams\": 2, \"parameters\": {\"repeat_penalty\": 2}}", 400,
+        "parameters.repeat_penalty", "not supported with beam search");
+    bad("{\"prompt\": \"p\", \"num_beams\": 2, \"stop_sequences\": [\"x\"]}", 400, "stop_sequences",
+        "not supported with beam search");
     bad("{\"prompt\": \"p\", \"num_beams\": 2, \"temperature\": 1}", 400, "temperature",
         "beams are not sampled: only temperature 0 is implemented with them");
     bad("{\"prompt\": \"p\", \"num_beams\": 2, \"do_sample\": true}", 400, "do_sample",
@@ -629,11 +653,72 @@ static void refuses_unknown_fields(void **state)
         "\xa4"
         "\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3"
         "\xa4"
-        "\xc3\xa4\xc3\xa4\xc3\xa4",
+        "\xc3\xa4\xc3\xa4\xc3\xa4?",
         "unknown field");
     (void)good(&t, "{\"prompt\": \"p\", \"typical_p\": 1.0, \"detokenize\": true, \"details\": false, \"tools\": null, "
                    "\"repeat_last_n\": -1, \"parameters\": null}");
     close_trial(&t);
+}
+
+/* Every field that others have and we do not: what asks for nothing is accepted, all else is refused by name. */
+static void refuses_what_others_have(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *neutral, *other; /* neutral NULL: nothing but null */
+    } fields[] = {{"typical_p", "1", "0.9"},
+                  {"epsilon_cutoff", "0", "0.1"},
+                  {"eta_cutoff", "0.0", "0.1"},
+                  {"no_repeat_ngram_size", "0", "3"},
+                  {"encoder_repetition_penalty", "1", "2"},
+                  {"num_beam_groups", "1", "2"},
+                  {"diversity_penalty", "0", "1"},
+                  {"beam_search_diversity_rate", "0", "1"},
+                  {"penalty_alpha", "0", "0.6"},
+                  {"guidance_scale", "1", "2"},
+                  {"min_length", "0", "5"},
+                  {"repeat_last_n", "-1", "64"},
+                  {"stream_interval", "1", "2"},
+                  {"n_keep", "0", "5"},
+                  {"id_slot", "-1", "0"},
+                  {"t_max_predict_ms", "0", "9"},
+                  {"logprob_start_len", "-1", "0"},
+                  {"mirostat", "0", "2"},
+                  {"dynatemp_range", "0", "1"},
+                  {"xtc_probability", "0", "0.5"},
+                  {"dry_multiplier", "0", "1"},
+                  {"top_n_sigma", "-1", "1"},
+                  {"spaces_between_special_tokens", "true", "false"},
+                  {"detokenize", "true", "false"},
+                  {"cache_prompt", "true", "false"},
+                  {"return_tokens", "true", "false"},
+                  {"details", "false", "true"},
+                  {"decoder_input_details", "false", "true"},
+                  {"output_scores", "false", "true"},
+                  {"continue_final_message", "false", "true"},
+                  {"max_length", NULL, "20"},
+                  {"max_time", NULL, "1"},
+                  {"truncate_prompt_tokens", NULL, "5"},
+                  {"bad_words", NULL, "[]"},
+                  {"response_format", NULL, "{}"},
+                  {"grammar", NULL, "\"\""},
+                  {"lora", NULL, "[]"},
+                  {"stream_options", NULL, "{}"},
+                  {"user", NULL, "\"me\""}};
+    char json[200], message[100];
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        struct trial t;
+        const char *neutral = fields[i].neutral;
+        (void)snprintf(json, sizeof json, "{\"prompt\": \"p\", \"%s\": %s}", fields[i].name,
+                       neutral != NULL ? neutral : "null");
+        (void)good(&t, json);
+        close_trial(&t);
+        (void)snprintf(json, sizeof json, "{\"prompt\": \"p\", \"%s\": %s}", fields[i].name, fields[i].other);
+        (void)snprintf(message, sizeof message,
+                       neutral != NULL ? "not implemented: only %s is accepted" : "not implemented",
+                       neutral != NULL && strcmp(neutral, "0.0") == 0 ? "0" : neutral);
+        bad(json, 400, fields[i].name, message);
+    }
 }
 
 /* ---------------------------------------------------------------- the message as a whole */
@@ -667,6 +752,14 @@ static void takes_operations(void **state)
     }
     bad("{\"op\": \"dance\"}", 400, "op",
         "found \"dance\", expected generate, cancel, health, metrics, models, tokenize, detokenize, drain or shutdown");
+    bad("{\"op\": \"1234567890123456789012345678901234567890\"}", 400, "op",
+        "found \"1234567890123456789012345678901234567890\", expected generate, cancel, health, metrics, models, "
+        "tokenize, "
+        "detokenize, drain or shutdown");
+    bad("{\"op\": \"123456789012345678901234567890123456789\xc3\xa4\"}", 400, "op",
+        "found \"123456789012345678901234567890123456789?\", expected generate, cancel, health, metrics, models, "
+        "tokenize, "
+        "detokenize, drain or shutdown");
     bad("{\"op\": 5}", 400, "op", "found an integer, expected a string");
     bad("{\"op\": \"health\", \"prompt\": \"x\"}", 400, "prompt", "op \"health\" has no such field");
     bad("{\"op\": \"health\", \"parameters\": {}}", 400, "parameters", "unknown field");
@@ -758,6 +851,12 @@ static void bounds_messages(void **state)
     json = repeated("{\"prompt\": [", "[],", 1 << 16, "[]]}");
     bad(json, 413, "", "message: 65539 JSON arrays and objects, at most 65536 are accepted");
     free(json);
+    json = repeated("{\"messages\": [{}", ",{\"a\":1,\"b\":1,\"c\":1}", 1 << 16, "]}");
+    bad(json, 413, "", "message: 65539 JSON arrays and objects, at most 65536 are accepted");
+    free(json);
+    json = repeated("{\"messages\": [{}", ",{\"a\":1,\"b\":1,\"c\":1}", 50000, "]}");
+    bad(json, 413, "", "message: 150001 members of JSON objects, at most 131072 are accepted");
+    free(json);
     json = repeated("{\"prompt\": [", "1,", PROTOCOL_MAX_VALUES, "1]}");
     bad(json, 413, "", "message: 2097155 JSON values, at most 2097152 are accepted");
     free(json);
@@ -823,6 +922,7 @@ int main(void)
         cmocka_unit_test(takes_each_field),
         cmocka_unit_test(refuses_each_field),
         cmocka_unit_test(refuses_two_names),
+        cmocka_unit_test(is_documented),
         cmocka_unit_test(relates_fields),
         cmocka_unit_test(relates_candidates),
         cmocka_unit_test(takes_prompts),
@@ -831,6 +931,7 @@ int main(void)
         cmocka_unit_test(takes_chats),
         cmocka_unit_test(refuses_chats),
         cmocka_unit_test(refuses_unknown_fields),
+        cmocka_unit_test(refuses_what_others_have),
         cmocka_unit_test(takes_operations),
         cmocka_unit_test(checks_the_envelope),
         cmocka_unit_test(refuses_bad_json),

@@ -1,0 +1,420 @@
+/* tests/e2e/test_serve_end.c - how `lockstep serve` begins, idles and ends: the rendezvous file, signals, draining, files. */
+#include "base/clock.h"
+#include "tests/support/cases.h"
+#include "tests/support/files.h"
+#include "tests/support/models.h"
+#include "tests/support/serving.h"
+#include "tests/support/talk.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zmq.h>
+
+static struct serving s;
+
+static bool start(int ranks, const char *endpoint, const char *const *more)
+{
+    return case_check(serving_start(&s, ranks, endpoint, more), "the server does not start");
+}
+
+static bool exists(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0;
+}
+
+static unsigned mode_of(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0 ? st.st_mode & 07777 : 0;
+}
+
+/* Ask for n long replies, every second one a stream, and wait until all are in the engine. */
+static void keep_busy(struct talk *t, int n)
+{
+    talk_open(t, ZMQ_DEALER, s.endpoint, NULL, NULL);
+    for (int i = 0; i < n; i++)
+        talk_say(t, "{\"prompt\": \"Long ago\", \"max_tokens\": %d, \"ignore_eos\": true, \"stream\": %s}",
+                 process_sanitized() ? 100 : 900, i % 2 == 0 ? "true" : "false");
+    for (double until = seconds_now() + 20;
+         n > 0 && seconds_now() < until && serving_metric(&s, "num_requests_running") < n;)
+        continue;
+}
+
+/* How many last replies come, and how many of them have the code (200: none). */
+static int count_last(struct talk *t, int n, int code, double *last)
+{
+    int good = 0;
+    for (int got = 0; got < n;) {
+        json_t *o = talk_hear(t, 5);
+        if (o == NULL)
+            break;
+        if (strcmp(talk_text(o, "event"), "tokens") != 0) {
+            got++;
+            good += code == 200 ? strcmp(talk_text(o, "status"), "ok") == 0 : talk_number(o, "code") == code;
+            *last = seconds_now();
+        }
+        json_decref(o);
+    }
+    return good;
+}
+
+/* The ranks get SIGTERM as mpirun hands it on; what it leaves them is a second. */
+static void terminate(int ranks)
+{
+    struct talk t;
+    double last = 0;
+    case_begin("SIGTERM: open requests are answered within a second, on %d ranks", ranks);
+    if (!start(ranks, NULL, NULL)) {
+        case_end();
+        return;
+    }
+    keep_busy(&t, 6);
+    double began = seconds_now();
+    for (int r = 0; r < ranks; r++)
+        (void)kill(process_of_rank(&s.p, r), SIGTERM);
+    int answered = count_last(&t, 6, 503, &last);
+    case_check(answered == 6, "%d of 6 were answered with 503", answered);
+    case_check(process_sanitized() || last - began < 1, "the last one after %.3f s", last - began);
+    while (process_of_rank(&s.p, 0) != 0 && seconds_now() - began < 20)
+        continue;
+    case_check(process_sanitized() || seconds_now() - began < 1, "rank 0 ended after %.3f s", seconds_now() - began);
+    s.p.limit = seconds_now() - s.p.started + 20;
+    process_wait(&s.p);
+    case_check(s.p.status == 1, "status %d, expected 1: requests were cut short", s.p.status);
+    case_check(s.p.n_left == 0 && !s.p.core, "processes or a core are left");
+    case_check(!exists(s.rendezvous), "the rendezvous file is still there");
+    case_end();
+    talk_close(&t);
+    (void)serving_stop(&s);
+}
+
+/* The launcher itself is told to end: it waits a second, then passes SIGTERM on, and kills another second later. */
+static void terminate_launcher(void)
+{
+    struct talk t;
+    double last = 0;
+    case_begin("SIGTERM to mpirun: open requests are answered");
+    if (start(2, NULL, NULL)) {
+        keep_busy(&t, 4);
+        (void)kill(s.p.pid, SIGTERM);
+        int answered = count_last(&t, 4, 503, &last);
+        case_check(answered == 4, "%d of 4 were answered with 503", answered);
+        (void)serving_stop(&s);
+        talk_close(&t);
+    }
+    case_end();
+}
+
+static void drain(int ranks, bool by_message)
+{
+    struct talk t;
+    double last = 0;
+    case_begin("%s: what is open finishes, nothing new begins, status 0, on %d ranks",
+               by_message ? "op drain" : "SIGUSR1 to mpirun", ranks);
+    if (!start(ranks, NULL, NULL)) {
+        case_end();
+        return;
+    }
+    keep_busy(&t, 4);
+    if (by_message)
+        json_decref(talk_ask(s.endpoint, "{\"op\": \"drain\"}"));
+    else
+        (void)kill(s.p.pid, SIGUSR1);
+    for (double until = seconds_now() + 10; seconds_now() < until;) {
+        json_t *o = talk_ask(s.endpoint, "{\"op\": \"health\"}");
+        bool draining = strcmp(talk_text(o, "state"), "draining") == 0;
+        json_decref(o);
+        if (draining)
+            break;
+    }
+    json_t *refused = talk_ask(s.endpoint, "{\"prompt\": \"x\"}");
+    case_check(talk_number(refused, "code") == 503, "a new request: code %g", talk_number(refused, "code"));
+    json_decref(refused);
+    int done = count_last(&t, 4, 200, &last);
+    case_check(done == 4, "%d of 4 finished", done);
+    s.p.limit = seconds_now() - s.p.started + 20;
+    process_wait(&s.p);
+    case_check(s.p.status == 0 && !s.p.timed_out, "status %d", s.p.status);
+    case_end();
+    talk_close(&t);
+    (void)serving_stop(&s);
+}
+
+/* Some launchers hand a signal to one rank only. */
+static void another_rank(int rank, int number, int status, bool busy)
+{
+    struct talk t;
+    double last = 0;
+    case_begin("signal %d to rank %d of 3 alone, which is %s: rank 0 hears of it", number, rank,
+               busy ? "busy" : "idle");
+    if (start(3, NULL, NULL)) {
+        keep_busy(&t, busy ? 2 : 0);
+        (void)kill(process_of_rank(&s.p, rank), number);
+        int answered = busy ? count_last(&t, 2, number == SIGTERM ? 503 : 200, &last) : 2;
+        case_check(answered == 2, "%d of 2 were answered as expected", answered);
+        s.p.limit = seconds_now() - s.p.started + 20;
+        process_wait(&s.p);
+        case_check(s.p.status == status && !s.p.timed_out, "status %d, expected %d", s.p.status, status);
+        talk_close(&t);
+        (void)serving_stop(&s);
+    }
+    case_end();
+}
+
+/* A rank that is stopped ends the job; clients hear of it before they are cut off. */
+static void failure(void)
+{
+    struct talk t;
+    double last = 0;
+    case_begin("a failure of the engine: open requests are answered with 500");
+    if (start(2, NULL, (const char *[]){"--step-timeout", "2", NULL})) {
+        keep_busy(&t, 3);
+        (void)kill(process_of_rank(&s.p, 1), SIGSTOP);
+        s.p.limit = seconds_now() - s.p.started + 30;
+        int answered = count_last(&t, 3, 500, &last);
+        case_check(answered == 3, "%d of 3 were answered with 500", answered);
+        process_wait(&s.p);
+        case_check(s.p.status == 8, "status %d, expected 8", s.p.status);
+        case_check(!exists(s.rendezvous), "the rendezvous file is still there");
+        talk_close(&t);
+        (void)serving_stop(&s);
+    }
+    case_end();
+}
+
+static void drain_too_long(void)
+{
+    struct talk t;
+    double last = 0;
+    case_begin("--drain-seconds is over: the rest is answered with 503, status 1");
+    if (start(2, NULL, (const char *[]){"--drain-seconds", "0", NULL})) {
+        keep_busy(&t, 4);
+        (void)kill(s.p.pid, SIGUSR1);
+        int answered = count_last(&t, 4, 503, &last);
+        case_check(answered == 4, "%d of 4 were answered with 503", answered);
+        s.p.limit = seconds_now() - s.p.started + 20;
+        process_wait(&s.p);
+        case_check(s.p.status == 1, "status %d", s.p.status);
+        talk_close(&t);
+        (void)serving_stop(&s);
+    }
+    case_end();
+}
+
+static void rendezvous_and_path(void)
+{
+    char folder[256], endpoint[400], path[300], message[400];
+    files_make_dir(folder);
+    (void)snprintf(path, sizeof path, "%s/socket", folder);
+    (void)snprintf(endpoint, sizeof endpoint, "ipc://%s", path);
+    case_begin("ipc: mode 0600, rendezvous, shutdown by message, nothing is left");
+    if (start(2, endpoint, NULL)) {
+        json_t *o = json_load_file(s.rendezvous, 0, NULL);
+        case_check(mode_of(path) == 0600, "the socket has mode %o", mode_of(path));
+        case_check(strcmp(talk_text(o, "endpoint"), endpoint) == 0 &&
+                       strcmp(talk_text(o, "model"), "lockstep-stories") == 0,
+                   "another endpoint or model");
+        case_check((pid_t)talk_number(o, "pid") == process_of_rank(&s.p, 0), "another process id");
+        json_decref(o);
+        /* Another server may not take the path away. */
+        struct process_setup setup = {.ranks = 1};
+        struct process p;
+        process_run(
+            &p, &setup,
+            (const char *[]){"serve", "--model", models_demo(), "--endpoint", endpoint, "--progress", "never", NULL});
+        (void)snprintf(message, sizeof message, "%s", p.text[PROCESS_ERR]);
+        case_check(p.status == 5 && strstr(message, "another process listens on") != NULL, "status %d: %s", p.status,
+                   message);
+        process_free(&p);
+        o = talk_ask(endpoint, "{\"op\": \"shutdown\"}");
+        case_check(strcmp(talk_text(o, "state"), "stopping") == 0, "no answer to shutdown");
+        json_decref(o);
+        s.p.limit = seconds_now() - s.p.started + 20;
+        process_wait(&s.p);
+        case_check(s.p.status == 0, "status %d", s.p.status);
+        case_check(!exists(path) && !exists(s.rendezvous), "socket or rendezvous file are left");
+        (void)serving_stop(&s);
+    }
+    case_end();
+    files_remove_dir(folder);
+}
+
+/* Stop rank 1 as soon as rank 0 has opened its socket, a good while before the model is loaded: what do clients hear? Returns
+ * whether it was stopped in time. */
+static bool ask_while_loading(const char *endpoint, const char *path)
+{
+    struct process_setup setup = {.ranks = 2};
+    struct process p;
+    pid_t rank = 0;
+    process_start(
+        &p, &setup,
+        (const char *[]){"serve", "--model", models_demo(), "--endpoint", endpoint, "--progress", "never", NULL});
+    while (!p.ended && (rank = process_of_rank(&p, 1)) == 0)
+        process_watch(&p, 0.001, (size_t)-1);
+    for (double until = seconds_now() + 20; seconds_now() < until && !exists(path);)
+        (void)usleep(200);
+    (void)kill(rank, SIGSTOP);
+    json_t *health = talk_ask(endpoint, "{\"op\": \"health\"}");
+    bool loading = strcmp(talk_text(health, "state"), "loading") == 0;
+    json_decref(health);
+    if (loading) {
+        json_t *o = talk_ask(endpoint, "{\"prompt\": \"x\"}");
+        case_check(talk_number(o, "code") == 503 && talk_number(o, "retry_after_ms") > 0,
+                   "generate: code %g, again in %g", talk_number(o, "code"), talk_number(o, "retry_after_ms"));
+        json_decref(o);
+        o = talk_ask(endpoint, "{\"op\": \"metrics\"}");
+        case_check(strcmp(talk_text(o, "status"), "ok") == 0, "no metrics");
+        json_decref(o);
+    }
+    (void)kill(rank, SIGCONT);
+    for (double until = seconds_now() + 20; seconds_now() < until;) {
+        json_t *o = talk_ask(endpoint, "{\"op\": \"health\"}");
+        bool ready = strcmp(talk_text(o, "state"), "ready") == 0;
+        json_decref(o);
+        if (ready)
+            break;
+    }
+    json_t *o = talk_ask(endpoint, "{\"prompt\": \"x\", \"max_tokens\": 2}");
+    case_check(strcmp(talk_text(o, "status"), "ok") == 0, "it does not become ready");
+    json_decref(o);
+    json_decref(talk_ask(endpoint, "{\"op\": \"shutdown\"}"));
+    process_wait(&p);
+    case_check(p.status == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    process_free(&p);
+    return loading;
+}
+
+static void loading(void)
+{
+    char folder[256], endpoint[400], path[300];
+    bool seen = false;
+    files_make_dir(folder);
+    (void)snprintf(path, sizeof path, "%s/socket", folder);
+    (void)snprintf(endpoint, sizeof endpoint, "ipc://%s", path);
+    case_begin("while the model is loaded: health says so, generate is 503");
+    for (int i = 0; i < 8 && !seen; i++)
+        seen = ask_while_loading(endpoint, path);
+    case_check(seen, "never seen in 8 starts");
+    case_end();
+    files_remove_dir(folder);
+}
+
+/* Seconds of CPU that a rank has used, in user mode and in the kernel, all threads. */
+static double cpu_of(int rank)
+{
+    char path[64], text[1024] = "";
+    unsigned long user = 0, kernel = 0;
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)process_of_rank(&s.p, rank));
+    FILE *f = fopen(path, "re");
+    size_t n = f != NULL ? fread(text, 1, sizeof text - 1, f) : 0;
+    text[n] = '\0';
+    if (f != NULL)
+        (void)fclose(f);
+    const char *after = strrchr(text, ')');
+    if (after != NULL)
+        (void)sscanf(after + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &kernel);
+    return (double)(user + kernel) / (double)sysconf(_SC_CLK_TCK);
+}
+
+static void idle(int ranks)
+{
+    enum { SECONDS = 4 };
+    double cpu[8], slowest = 0;
+    case_begin("%d idle ranks use less than 5 %% of a core each, and wake up at once", ranks);
+    if (!start(ranks, NULL, NULL)) {
+        case_end();
+        return;
+    }
+    json_decref(talk_ask(s.endpoint, "{\"prompt\": \"Once\", \"max_tokens\": 4}"));
+    process_watch(&s.p, 1.5, (size_t)-1); /* the naps of waiting ranks grow within the first second */
+    for (int r = 0; r < ranks; r++)
+        cpu[r] = cpu_of(r);
+    process_watch(&s.p, SECONDS, (size_t)-1);
+    for (int r = 0; r < ranks; r++) {
+        double share = (cpu_of(r) - cpu[r]) / SECONDS;
+        case_check(process_sanitized() || share < 0.05, "rank %d: %.1f %% of a core", r, 100 * share);
+    }
+    for (int i = 0; i < 5; i++) {
+        json_t *o = talk_ask(s.endpoint, "{\"prompt\": \"Once\", \"max_tokens\": 1}");
+        double ms = talk_number(o, "timing/total_ms");
+        slowest = ms > slowest ? ms : slowest;
+        json_decref(o);
+        process_watch(&s.p, 0.2, (size_t)-1);
+    }
+    case_check(process_sanitized() || slowest < 60, "one token took %.1f ms", slowest);
+    case_end();
+    (void)serving_stop(&s);
+}
+
+static int count(const char *text, const char *word)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, word)) != NULL; at += strlen(word))
+        n++;
+    return n;
+}
+
+/* --metrics-file is whole at any time, --access-log has a line a message, with prompts only when asked for. */
+static void files(bool with_prompts)
+{
+    char folder[256], metrics[300], log[300];
+    size_t bytes = 0;
+    files_make_dir(folder);
+    (void)snprintf(metrics, sizeof metrics, "%s/metrics.prom", folder);
+    (void)snprintf(log, sizeof log, "%s/access.jsonl", folder);
+    case_begin("metrics file%s and access log%s", with_prompts ? " with vLLM's names" : "",
+               with_prompts ? " with prompts" : "");
+    if (start(1, NULL,
+              (const char *[]){"--metrics-file", metrics, "--access-log", log, "--metrics-names",
+                               with_prompts ? "vllm" : "lockstep", with_prompts ? "--access-log-prompts" : NULL,
+                               NULL})) {
+        json_decref(talk_ask(s.endpoint, "{\"prompt\": \"Once a zebra\", \"max_tokens\": 3, \"request_id\": \"z\"}"));
+        json_decref(talk_ask(s.endpoint, "{\"prompt\": \"Once a zebra\", \"max_tokns\": 3}"));
+        json_decref(talk_ask(s.endpoint, "{\"op\": \"health\"}"));
+        (void)kill(s.p.pid, SIGUSR1);
+        s.p.limit = seconds_now() - s.p.started + 20;
+        process_wait(&s.p);
+        char *text = files_read(folder, "access.jsonl", &bytes);
+        case_check(count(text, "\n") == 3 && count(text, "{\"time\":") == 3, "the log: %s", text);
+        case_check(count(text, "\"code\":400") == 1 && count(text, "\"request_id\":\"z\"") == 1, "the log: %s", text);
+        case_check(count(text, "zebra") == (with_prompts ? 1 : 0), "the log: %s", text);
+        free(text);
+        text = files_read(folder, "metrics.prom", &bytes);
+        const char *want =
+            with_prompts ? "vllm:e2e_request_latency_seconds_count{model_name=\"lockstep-stories\",engine=\"0\"} 1\n"
+                         : "lockstep_e2e_request_latency_seconds_count{model_name=\"lockstep-stories\"} 1\n";
+        case_check(strstr(text, want) != NULL && text[bytes - 1] == '\n', "the file lacks %s", want);
+        case_check(mode_of(metrics) == 0644, "mode %o", mode_of(metrics));
+        free(text);
+        (void)serving_stop(&s);
+    }
+    case_end();
+    files_remove_dir(folder);
+}
+
+int main(void)
+{
+    for (int ranks = 1; ranks <= 3; ranks++)
+        terminate(ranks);
+    terminate_launcher();
+    drain(1, true);
+    drain(2, false);
+    drain(3, false);
+    another_rank(1, SIGUSR1, 0, true);
+    another_rank(2, SIGTERM, 1, true);
+    another_rank(2, SIGTERM, 0, false);
+    drain_too_long();
+    failure();
+    rendezvous_and_path();
+    loading();
+    idle(1);
+    idle(2);
+    files(false);
+    files(true);
+    return cases_done();
+}

@@ -1,0 +1,284 @@
+/* tests/e2e/test_serve_pitfalls.c - where ZeroMQ servers go wrong, each tried on `lockstep serve` under mpirun: replies that
+ * a default ROUTER drops in silence, clients that do not read, clients that are gone or frozen, two of one identity, linger
+ * at the end. */
+#include "base/clock.h"
+#include "tests/support/cases.h"
+#include "tests/support/serving.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zmq.h>
+
+#define RANKS   2
+#define SECONDS 60.0 /* for what should take a few at most */
+#define LONG    900  /* tokens: more than anybody waits for */
+
+static struct serving server;
+static void *context;
+
+/* id: the routing id, or NULL. small: it takes in as little as can be. */
+static void *open_client(const char *id, bool small)
+{
+    const int none = 0, one = 1, bytes = 4096;
+    void *socket = zmq_socket(context, ZMQ_DEALER);
+    (void)zmq_setsockopt(socket, ZMQ_LINGER, &none, sizeof none);
+    if (id != NULL)
+        (void)zmq_setsockopt(socket, ZMQ_ROUTING_ID, id, strlen(id));
+    if (small) {
+        (void)zmq_setsockopt(socket, ZMQ_RCVHWM, &one, sizeof one);
+        (void)zmq_setsockopt(socket, ZMQ_RCVBUF, &bytes, sizeof bytes);
+    }
+    case_check(zmq_connect(socket, server.endpoint) == 0, "cannot connect: %s", zmq_strerror(zmq_errno()));
+    return socket;
+}
+
+/* A stream of n_tokens x n_choices, each event large with its log-probabilities. */
+static void send_generate(void *socket, const char *name, int n_tokens, int n_choices, int n_top, bool stream)
+{
+    json_t *m =
+        json_pack("{s:s, s:s, s:i, s:b, s:i, s:b, s:i}", "request_id", name, "prompt", "Once upon a time", "max_tokens",
+                  n_tokens, "ignore_eos", 1, "temperature", 0, "stream", (int)stream, "n", n_choices);
+    if (n_top > 0)
+        (void)json_object_set_new(m, "logprobs", json_integer(n_top));
+    char *text = json_dumps(m, JSON_COMPACT);
+    (void)zmq_send(socket, text, strlen(text), 0);
+    free(text);
+    json_decref(m);
+}
+
+/* The next message; NULL: not in time. The caller decrefs. */
+static json_t *receive(void *socket, double seconds)
+{
+    zmq_pollitem_t item = {.socket = socket, .events = ZMQ_POLLIN};
+    zmq_msg_t frame;
+    json_t *m = NULL;
+    if (zmq_poll(&item, 1, (long)(1000 * seconds)) != 1)
+        return NULL;
+    (void)zmq_msg_init(&frame);
+    if (zmq_msg_recv(&frame, socket, 0) >= 0)
+        m = json_loadb(zmq_msg_data(&frame), zmq_msg_size(&frame), 0, NULL);
+    (void)zmq_msg_close(&frame);
+    return m;
+}
+
+static bool is_tokens(const json_t *m)
+{
+    const char *event = json_string_value(json_object_get(m, "event"));
+    return event != NULL && strcmp(event, "tokens") == 0;
+}
+
+/* The rest of a stream from event `seq` on; the last message, which the caller decrefs. *n_tokens: that came; *gaps: events
+ * out of order. */
+static json_t *read_stream(void *socket, int seq, long *n_tokens, int *gaps)
+{
+    json_t *m = NULL;
+    *n_tokens = 0;
+    *gaps = 0;
+    for (; (m = receive(socket, SECONDS)) != NULL; seq++) {
+        *gaps += json_integer_value(json_object_get(m, "seq")) != seq;
+        if (!is_tokens(m))
+            return m;
+        const json_t *choices = json_object_get(m, "choices");
+        for (size_t i = 0; i < json_array_size(choices); i++)
+            *n_tokens += (long)json_array_size(json_object_get(json_array_get(choices, i), "token_ids"));
+        json_decref(m);
+    }
+    return NULL;
+}
+
+static bool is_ok(const json_t *m)
+{
+    const char *status = json_string_value(json_object_get(m, "status"));
+    return status != NULL && strcmp(status, "ok") == 0;
+}
+
+/* Is another client served meanwhile? */
+static void check_served(void)
+{
+    char *story = serving_story(&server, "Once upon a time", 5);
+    case_check(story != NULL, "another client is not served");
+    free(story);
+}
+
+static void check_empty(void)
+{
+    case_check(serving_await(&server, "num_requests_running", 0, SECONDS), "sequences run on");
+    case_check(serving_await(&server, "kv_blocks_used", 0, SECONDS), "blocks are held");
+    case_check(serving_await(&server, "open_requests", 1, SECONDS), "requests are open");
+}
+
+/* A default ROUTER drops what does not fit into a client's queue, and says that it was sent. Here a client reads nothing
+ * until all is made: nothing may be missing. */
+static void late_reader(void)
+{
+    long n_tokens = 0;
+    int gaps = 0;
+    case_begin("a client that reads late misses nothing");
+    void *socket = open_client(NULL, true);
+    send_generate(socket, "late", 400, 2, 0, true);
+    json_t *first = receive(socket, SECONDS); /* it runs */
+    case_check(is_tokens(first), "no first event");
+    json_decref(first);
+    case_check(serving_await(&server, "num_requests_running", 0, SECONDS), "it does not run to its end");
+    json_t *last = read_stream(socket, 1, &n_tokens, &gaps);
+    case_check(is_ok(last) && gaps == 0, "%d gaps, %s end", gaps, is_ok(last) ? "a good" : "no good");
+    case_check(n_tokens > 2 * 399 - 4 && n_tokens <= 2 * 400, "%ld tokens", n_tokens);
+    json_decref(last);
+    (void)zmq_close(socket);
+    check_empty();
+    case_end();
+}
+
+/* More than --max-client-backlog waits for a client: its requests are cancelled, others are served. */
+static void client_that_does_not_read(void)
+{
+    case_begin("a client that never reads is cancelled, others are served");
+    double cut = serving_metric(&server, "slow_clients_total");
+    void *socket = open_client(NULL, true);
+    for (int i = 0; i < 16; i++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "deaf-%d", i);
+        send_generate(socket, name, LONG, 8, 20, true);
+    }
+    double until = seconds_now() + SECONDS;
+    while (!(serving_metric(&server, "slow_clients_total") > cut) && seconds_now() < until)
+        check_served();
+    case_check(serving_metric(&server, "slow_clients_total") > cut, "nothing was cancelled");
+    (void)zmq_close(socket);
+    check_empty();
+    case_end();
+}
+
+/* Clients that go: their requests end long before their last token. */
+static void client_that_leaves(void)
+{
+    case_begin("a client that leaves frees what it had");
+    double made = serving_metric(&server, "generation_tokens_total");
+    void *socket = open_client(NULL, false);
+    send_generate(socket, "leaves", LONG, 16, 0, true);
+    json_t *first = receive(socket, SECONDS);
+    case_check(is_tokens(first), "no first event");
+    json_decref(first);
+    (void)zmq_close(socket);
+    check_empty();
+    made = serving_metric(&server, "generation_tokens_total") - made;
+    case_check(made < LONG * 16 / 2, "%.0f tokens were made for nobody", made);
+    case_end();
+}
+
+/* A frozen process keeps its connection: only heartbeats tell. */
+static void client_that_is_frozen(void)
+{
+    struct process p;
+    case_begin("a client that is frozen is noticed by its heartbeats");
+    double lost = serving_metric(&server, "lost_clients_total");
+    process_start(&p, &(struct process_setup){.program = "lockstep-client"},
+                  (const char *[]){"--endpoint", server.endpoint, "--stream", "--max-tokens", "900", "--field", "n=64",
+                                   "--ignore-eos", "--json", "Once upon a time", NULL});
+    process_watch(&p, SECONDS, 1);
+    case_check(p.bytes[PROCESS_OUT] > 0, "no first event: %s", p.text[PROCESS_ERR] != NULL ? p.text[PROCESS_ERR] : "");
+    (void)kill(p.pid, SIGSTOP);
+    double until = seconds_now() + SECONDS;
+    while (!(serving_metric(&server, "lost_clients_total") > lost) && seconds_now() < until)
+        process_watch(&p, 0.05, (size_t)-1);
+    case_check(serving_metric(&server, "lost_clients_total") > lost, "it is not noticed");
+    check_empty();
+    (void)kill(p.pid, SIGCONT);
+    process_wait(&p);
+    case_check(p.status == 8, "the client ended with status %d: %s", p.status, p.text[PROCESS_ERR]);
+    case_end();
+    process_free(&p);
+}
+
+/* Without handover a second client of a name is ignored, without a word. */
+static void same_identity(void)
+{
+    case_begin("a client with the identity of another takes its place");
+    void *first = open_client("gateway", false);
+    send_generate(first, "first", LONG, 1, 0, true);
+    json_t *m = receive(first, SECONDS);
+    case_check(is_tokens(m), "the first one gets nothing");
+    json_decref(m);
+    void *second = open_client("gateway", false);
+    send_generate(second, "second", 5, 1, 0, false);
+    m = receive(second, SECONDS);
+    const char *name = json_string_value(json_object_get(m, "request_id"));
+    case_check(is_ok(m) && name != NULL && strcmp(name, "second") == 0, "the second one gets nothing of its own");
+    json_decref(m);
+    (void)zmq_close(second);
+    (void)zmq_close(first);
+    check_empty();
+    case_end();
+}
+
+/* A REQ socket gets one reply, with its delimiter; it cannot stream. */
+static void req_socket(void)
+{
+    const int none = 0;
+    static const char *const text[] = {"{\"prompt\": \"Hi\", \"max_tokens\": 2}",
+                                       "{\"prompt\": \"Hi\", \"max_tokens\": 2, \"stream\": true}"};
+    case_begin("a REQ socket gets one reply to each");
+    void *socket = zmq_socket(context, ZMQ_REQ);
+    (void)zmq_setsockopt(socket, ZMQ_LINGER, &none, sizeof none);
+    case_check(zmq_connect(socket, server.endpoint) == 0, "cannot connect");
+    for (int i = 0; i < 4; i++) {
+        (void)zmq_send(socket, text[i % 2], strlen(text[i % 2]), 0);
+        json_t *m = receive(socket, SECONDS);
+        case_check(m != NULL && is_ok(m) == (i % 2 == 0), "reply %d", i);
+        case_check(i % 2 == 0 || json_integer_value(json_object_get(m, "code")) == 400, "a stream is not refused");
+        json_decref(m);
+    }
+    (void)zmq_close(socket);
+    case_end();
+}
+
+/* With replies unread and requests open the server ends at once, all the same. */
+static void linger(void)
+{
+    case_begin("a client that does not read cannot hold up the end");
+    void *deaf = open_client(NULL, true), *open = open_client(NULL, false);
+    long n_tokens = 0;
+    int gaps = 0;
+    send_generate(deaf, "unread", LONG, 8, 20, true);
+    send_generate(open, "open", LONG, 4, 0, true);
+    json_t *m = receive(deaf, SECONDS);
+    json_decref(m);
+    double started = seconds_now();
+    (void)kill(server.p.pid, SIGTERM);
+    m = read_stream(open, 0, &n_tokens, &gaps);
+    case_check(m != NULL && !is_ok(m) && json_integer_value(json_object_get(m, "code")) == 503,
+               "an open request is not answered with an error");
+    json_decref(m);
+    while (!server.p.ended && seconds_now() - started < SECONDS)
+        process_watch(&server.p, 0.05, (size_t)-1);
+    double took = seconds_now() - started;
+    printf("# ended %.2f s after SIGTERM\n", took);
+    case_check(server.p.ended && (took < 3 || process_sanitized()), "it took %.1f s", took);
+    (void)zmq_close(deaf);
+    (void)zmq_close(open);
+    case_end();
+}
+
+int main(void)
+{
+    context = zmq_ctx_new();
+    case_begin("serve on %d ranks", RANKS);
+    bool started = serving_start(&server, RANKS, NULL, (const char *[]){"--max-client-backlog", "256K", NULL});
+    case_check(started, "no server");
+    case_end();
+    if (!started)
+        return cases_done();
+    late_reader();
+    client_that_does_not_read();
+    client_that_leaves();
+    client_that_is_frozen();
+    same_identity();
+    req_socket();
+    linger();
+    (void)serving_stop(&server);
+    (void)zmq_ctx_term(context);
+    return cases_done();
+}

@@ -1,0 +1,181 @@
+/* tests/fuzz/fuzz_request.c - a client's message from anywhere: parsed, its prompts and chats encoded, its reply
+ * written.
+ *
+ * clang -fsanitize=fuzzer,address,undefined ... ; corpus: tests/fuzz/corpus/request, words: tests/fuzz/request.dict.
+ * Besides memory safety: a refusal has a code, one line of text and a reply that is JSON; what is accepted is within
+ * its ranges; a user's words never become special tokens; any bytes can be written as a reply. */
+#include "coordinator/chat_parts.h"
+#include "coordinator/reply.h"
+#include "coordinator/tokenizer/unicode.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define VOCAB 300
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static const struct protocol_model model = {.name = "m", .vocab = VOCAB, .n_eos = 2, .eos = {1, 2}};
+
+static void check(bool good)
+{
+    if (!good)
+        abort();
+}
+
+/* Bytes, and the special tokens that chats have in them. */
+static struct tokenizer *open_tokenizer(void)
+{
+    static const char *const special[] = {"<s>",        "</s>",       "<|im_start|>",
+                                          "<|im_end|>", "<|eot_id|>", "<|start_header_id|>"};
+    json_t *vocab = json_object(), *added = json_array();
+    struct tokenizer *t = NULL;
+    struct err e = {0};
+    char piece[8];
+    for (int byte = 0; byte < 256; byte++) {
+        piece[unicode_put(piece, unicode_byte_to_char(byte))] = '\0';
+        (void)json_object_set_new(vocab, piece, json_integer(byte));
+    }
+    for (int i = 0; i < 6; i++)
+        (void)json_array_append_new(added, json_pack("{s:i, s:s, s:b, s:b, s:b, s:b, s:b}", "id", 256 + i, "content",
+                                                     special[i], "special", 1, "normalized", 0, "lstrip", 0, "rstrip",
+                                                     0, "single_word", 0));
+    json_t *root =
+        json_pack("{s:o, s:n, s:{s:s, s:b, s:b}, s:n, s:{s:s}, s:{s:s, s:o, s:[]}}", "added_tokens", added,
+                  "normalizer", "pre_tokenizer", "type", "ByteLevel", "add_prefix_space", 0, "use_regex", 0,
+                  "post_processor", "decoder", "type", "ByteLevel", "model", "type", "BPE", "vocab", vocab, "merges");
+    char *text = json_dumps(root, 0);
+    check(text != NULL && tokenizer_open_memory(&t, text, strlen(text), "fuzz", &e) == 0);
+    free(text);
+    json_decref(root);
+    return t;
+}
+
+static void check_reply(char *text, size_t bytes)
+{
+    check(text != NULL && strlen(text) == bytes);
+    json_t *root = json_loadb(text, bytes, JSON_ALLOW_NUL, NULL);
+    check(json_is_object(root));
+    json_decref(root);
+    free(text);
+}
+
+static void check_error(const struct protocol_message *m, const struct protocol_error *error)
+{
+    size_t bytes = 0;
+    check(error->code == 400 || error->code == 404 || error->code == 413);
+    check(error->message[0] != '\0' && strpbrk(error->message, "\n\r\x1b") == NULL);
+    char *text = reply_error(m->request_id, error, &bytes);
+    check_reply(text, bytes);
+}
+
+static void check_ids(const int32_t *id, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        check(id[i] >= 0 && id[i] < VOCAB);
+}
+
+static void check_rules(const struct protocol_generate *g)
+{
+    const struct request_rules *r = &g->rules;
+    const struct sampling *s = &r->sampling;
+    check(r->max_tokens == PROTOCOL_FILL || (r->max_tokens >= 1 && r->max_tokens <= PROTOCOL_MAX_TOKENS));
+    check(s->min_tokens >= 0 && (r->max_tokens < 0 || s->min_tokens <= r->max_tokens));
+    check(s->temperature >= 0 && s->temperature <= 100 && s->top_p >= 0 && s->top_p <= 1 && s->min_p >= 0 &&
+          s->min_p <= 1 && s->top_k >= 0 && s->repetition_penalty > 0);
+    check(s->n_top >= 0 && s->n_top <= SAMPLING_MAX_TOP && s->n_prompt_top >= 0 && s->n_prompt_top <= SAMPLING_MAX_TOP);
+    check(s->n_bias >= 0 && s->n_bias <= SAMPLING_MAX_BIAS && s->n_eos >= 0 && s->n_eos <= SAMPLING_MAX_EOS);
+    check_ids(s->bias_id, (size_t)s->n_bias);
+    check_ids(s->eos, (size_t)s->n_eos);
+    check(r->n_stop_ids >= 0 && r->n_stop_ids <= REQUEST_MAX_STOP_IDS);
+    check(r->stop.n >= 0 && r->stop.n <= PROTOCOL_MAX_STOP);
+    for (int i = 0; i < r->stop.n; i++)
+        check(r->stop.text[i][0] != '\0');
+    int each = g->search.num_beams > 1 ? g->search.num_beams : g->search.n;
+    check(g->search.n >= 1 && g->search.num_beams >= 1 && g->search.num_beams <= BEAM_MAX);
+    check((int64_t)g->n_prompts * each <= PROTOCOL_MAX_SEQUENCES);
+    check(g->timeout_ms >= 0);
+}
+
+/* With nobody allowed to write special tokens, there are those of the template: as many as for empty words. */
+static void check_injection(const struct protocol_generate *g, const struct token_list *ids, const struct tokenizer *t,
+                            const struct chat_template *chat)
+{
+    struct chat_text text = {0};
+    struct token_list expected = {0};
+    struct protocol_error error = {0};
+    struct err e = {0};
+    int n = 0, want = 0;
+    check(chat_render(chat, g->turn, g->n_turns, g->add_generation_prompt, &text, &error) == 0);
+    for (int i = 0; i < text.n; i++)
+        if (text.piece[i].control)
+            check(tokenizer_encode(t, text.piece[i].text, text.piece[i].bytes, 0, &expected, &e) == 0);
+    for (size_t i = 0; i < expected.n; i++)
+        want += tokenizer_is_special(t, expected.id[i]);
+    for (size_t i = 0; i < ids->n; i++)
+        n += tokenizer_is_special(t, ids->id[i]);
+    check(n == want);
+    token_list_free(&expected);
+    chat_text_free(&text);
+}
+
+static void encode(const struct protocol_generate *g, const struct tokenizer *t, const struct chat_format *format)
+{
+    static char bos[] = "<s>", eos[] = "</s>";
+    struct chat_template chat = {format, bos, eos};
+    for (int i = 0; i < g->n_prompts && i < 4; i++) {
+        struct token_list ids = {0};
+        struct protocol_error error = {0};
+        if (protocol_encode(g, i, t, &chat, VOCAB, -1, &ids, &error) == 0) {
+            check(ids.n > 0);
+            check_ids(ids.id, ids.n);
+            if (g->prompt == NULL && !g->parse_special)
+                check_injection(g, &ids, t, &chat);
+        } else {
+            check(error.code == 400 && error.message[0] != '\0');
+        }
+        token_list_free(&ids);
+    }
+}
+
+static void check_message(const struct protocol_message *m, const struct tokenizer *t)
+{
+    const struct protocol_generate *g = &m->generate;
+    if (m->op == PROTOCOL_DETOKENIZE)
+        check_ids(m->ids.id, m->ids.n);
+    if (m->op != PROTOCOL_GENERATE && m->op != PROTOCOL_TOKENIZE)
+        return;
+    check(g->n_prompts >= 1 && (g->prompt != NULL) != (g->turn != NULL));
+    for (int i = 0; g->prompt != NULL && i < g->n_prompts; i++) {
+        const struct protocol_prompt *p = &g->prompt[i];
+        check((p->text != NULL) != (p->id != NULL));
+        check(p->text == NULL || p->text[p->bytes] == '\0');
+        check_ids(p->id, p->n_ids);
+    }
+    if (m->op == PROTOCOL_GENERATE)
+        check_rules(g);
+    for (const struct chat_format *f = chat_formats; f->name != NULL; f++) {
+        encode(g, t, f);
+        if (g->prompt != NULL)
+            break;
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static struct tokenizer *tokenizer;
+    struct protocol_message m;
+    struct protocol_error error;
+    size_t bytes = 0;
+    if (tokenizer == NULL)
+        tokenizer = open_tokenizer();
+    if (protocol_parse(&m, (const char *)data, size, &model, size % 2 == 0, &error) != 0)
+        check_error(&m, &error);
+    else
+        check_message(&m, tokenizer);
+    protocol_message_close(&m);
+    char *text = reply_detokenize(NULL, (const char *)data, size, &bytes);
+    check_reply(text, bytes);
+    return 0;
+}

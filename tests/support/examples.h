@@ -1,0 +1,39 @@
+/* tests/support/examples.h - the examples of docs/protocol.md, and how replies are compared with them.
+ *
+ * A fenced block whose first line is ```json KIND NAME, KIND being request, reply or event, belongs to example NAME:
+ * one request, then its one reply, or events of its stream. The last event block stands for the stream's last event,
+ * those before it for its first ones. Examples are to be run in the document's order, on a server that has nothing else
+ * to do. */
+#ifndef TESTS_SUPPORT_EXAMPLES_H
+#define TESTS_SUPPORT_EXAMPLES_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#define EXAMPLE_MAX_BLOCKS 8
+
+struct example {
+    char name[64];
+    json_t *request;
+    char *request_text; /* as it stands in the document: may be malformed on purpose (then request is NULL) */
+    int n_replies;
+    bool streams;                      /* the replies are events */
+    json_t *reply[EXAMPLE_MAX_BLOCKS]; /* [n_replies] */
+};
+
+struct examples {
+    int n;
+    struct example *example; /* [n] in the document's order */
+};
+
+/* Ends the test program with a message when the document cannot be read or is malformed: an unknown kind, a reply
+ * without a request, a name that is used twice, a reply that is no JSON. */
+void examples_read(struct examples *e, const char *path);
+void examples_free(struct examples *e);
+
+/* Whether what came is what the document says: objects have at least the members that are listed, lists as many items,
+ * values are equal (numbers by value). "..." as a value stands for any; as the last item of a list, for any more items.
+ * A difference is written to why: the path to it, what was found and what was expected. */
+bool example_compare(const json_t *found, const json_t *expected, char *why, size_t why_bytes);
+
+#endif

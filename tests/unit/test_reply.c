@@ -1,0 +1,215 @@
+/* tests/unit/test_reply.c - coordinator/reply.c: every reply and event, to the letter. */
+#include "tests/unit/unit.h"
+
+#include "base/json.h"
+#include "coordinator/reply.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static struct tokenizer *tokenizer;
+
+/* Byte-level: id 0 "a", 1 " b", 2 the first byte of a character, 3 special. */
+static const char vocabulary[] =
+    "{\"added_tokens\": [{\"id\": 3, \"content\": \"<s>\", \"special\": true, \"normalized\": false, \"lstrip\": "
+    "false, "
+    "\"rstrip\": false, \"single_word\": false}], \"normalizer\": null, \"pre_tokenizer\": {\"type\": \"ByteLevel\", "
+    "\"add_prefix_space\": false, \"use_regex\": false}, \"post_processor\": null, \"decoder\": {\"type\": "
+    "\"ByteLevel\"}, "
+    "\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"\xc4\xa0"
+    "b\": 1, \"\xc3\xa2\": 2, \"<s>\": 3}, \"merges\": []}}";
+
+static int open_tokenizer(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    return tokenizer_open_memory(&tokenizer, vocabulary, sizeof vocabulary - 1, "v", &e);
+}
+
+static int close_tokenizer(void **state)
+{
+    (void)state;
+    tokenizer_close(&tokenizer);
+    return 0;
+}
+
+static void expect(char *text, const size_t *written, const char *want)
+{
+    assert_non_null(text);
+    size_t bytes = *written;
+    assert_int_equal(strlen(text), bytes);
+    assert_string_equal(text, want);
+    json_t *root = json_loadb(text, bytes, JSON_ALLOW_NUL, NULL); /* and it is JSON */
+    assert_non_null(root);
+    json_decref(root);
+    free(text);
+}
+
+static const int32_t ids[] = {0, 1};
+static const struct sampled sampled[] = {
+    {.token = 0, .logprob = -0.1f, .top_id = {0, 2}, .top_logprob = {-0.1f, -INFINITY}},
+    {.token = 1, .logprob = -2.5f, .top_id = {3, 1}, .top_logprob = {-0.25f, -2.5f}}};
+static const struct reply_usage usage = {5, 3, 2};
+static const struct reply_timing timing = {0.12345, 1, 20.5, 21.6235};
+
+static void generate(void **state)
+{
+    (void)state;
+    size_t n = 0;
+    const struct reply_choice choice[] = {
+        {.index = 0, .text = "a b", .bytes = 3, .token_id = ids, .n_tokens = 2, .finish = FINISH_STOP},
+        {.index = 1, .text = "q\"\n\0\xc3\xa9", .bytes = 6, .finish = FINISH_LENGTH, .has_score = true, .score = -1.5}};
+    struct reply r = {.request_id = "x",
+                      .model = "m",
+                      .n_choices = 2,
+                      .choice = choice,
+                      .usage = &usage,
+                      .timing = &timing,
+                      .seed = INT64_MAX};
+    expect(reply_generate(&r, &n), &n,
+           "{\"status\":\"ok\",\"request_id\":\"x\",\"model\":\"m\",\"choices\":[{\"index\":0,\"text\":\"a "
+           "b\",\"token_ids\":"
+           "[0,1],\"finish_reason\":\"stop\"},{\"index\":1,\"text\":\"q\\\"\\n\\u0000\xc3\xa9\",\"token_ids\":[],"
+           "\"finish_reason\":\"length\",\"score\":-1.5}],\"usage\":{\"prompt_tokens\":5,\"cached_tokens\":3,"
+           "\"completion_tokens\":2,\"total_tokens\":7},\"timing\":{\"queue_ms\":0.123,\"prefill_ms\":1.0,\"decode_"
+           "ms\":20.5,"
+           "\"total_ms\":21.624},\"seed\":9223372036854775807}");
+    const struct protocol_error none = {0}, late = {.code = 408, .field = "timeout_ms", .message = "5 ms have passed"};
+    r = (struct reply){.n_choices = 0, .error = &none};
+    expect(reply_generate(&r, &n), &n, "{\"status\":\"ok\",\"choices\":[],\"seed\":0}");
+    r.error = &late;
+    r.n_choices = 1;
+    r.choice = choice;
+    expect(reply_generate(&r, &n), &n,
+           "{\"status\":\"error\",\"code\":408,\"error\":{\"field\":\"timeout_ms\",\"message\":\"5 ms have passed\"},"
+           "\"choices\":[{\"index\":0,\"text\":\"a b\",\"token_ids\":[0,1],\"finish_reason\":\"stop\"}],\"seed\":0}");
+}
+
+static void logprobs(void **state)
+{
+    (void)state;
+    size_t n = 0;
+    static const int32_t prompt[] = {3, 0, 1};
+    struct reply_choice choice = {
+        .token_id = ids, .n_tokens = 2, .finish = FINISH_NONE, .logprobs = sampled, .n_top = 2};
+    struct reply r = {.tokenizer = tokenizer, .n_choices = 1, .choice = &choice};
+    expect(reply_generate(&r, &n), &n,
+           "{\"status\":\"ok\",\"choices\":[{\"index\":0,\"text\":\"\",\"token_ids\":[0,1],\"logprobs\":{\"content\":["
+           "{\"token_id\":0,\"token\":\"a\",\"logprob\":-0.100000001,\"top_logprobs\":[{\"token_id\":0,\"token\":\"a\","
+           "\"logprob\":-0.100000001},{\"token_id\":2,\"token\":\"\xef\xbf\xbd\",\"logprob\":-9999.0}]},"
+           "{\"token_id\":1,\"token\":\" "
+           "b\",\"logprob\":-2.5,\"top_logprobs\":[{\"token_id\":3,\"token\":\"<s>\",\"logprob\":"
+           "-0.25},{\"token_id\":1,\"token\":\" b\",\"logprob\":-2.5}]}]},\"finish_reason\":null}],\"seed\":0}");
+    choice = (struct reply_choice){.prompt_id = prompt, .n_prompt = 3, .prompt_logprobs = sampled, .n_prompt_top = 0};
+    expect(
+        reply_generate(&r, &n), &n,
+        "{\"status\":\"ok\",\"choices\":[{\"index\":0,\"text\":\"\",\"token_ids\":[],\"prompt_token_ids\":[3,0,1],"
+        "\"prompt_logprobs\":[null,{\"token_id\":0,\"token\":\"a\",\"logprob\":-0.100000001,\"top_logprobs\":[]},"
+        "{\"token_id\":1,\"token\":\" b\",\"logprob\":-2.5,\"top_logprobs\":[]}],\"finish_reason\":null}],\"seed\":0}");
+}
+
+static void events(void **state)
+{
+    (void)state;
+    size_t n = 0;
+    const struct reply_choice choice = {.index = 3,
+                                        .text = "a",
+                                        .bytes = 1,
+                                        .token_id = ids,
+                                        .n_tokens = 1,
+                                        .logprobs = sampled,
+                                        .n_top = 0,
+                                        .finish = FINISH_CANCELLED};
+    const struct protocol_error error = {.code = 499, .message = "cancelled"};
+    struct reply r = {.request_id = "x",
+                      .model = "m",
+                      .tokenizer = tokenizer,
+                      .n_choices = 1,
+                      .choice = &choice,
+                      .usage = &usage,
+                      .seed = 4};
+    expect(reply_tokens(&r, 0, &n), &n,
+           "{\"status\":\"ok\",\"request_id\":\"x\",\"event\":\"tokens\",\"seq\":0,\"choices\":[{\"index\":3,\"text\":"
+           "\"a\","
+           "\"token_ids\":[0],\"logprobs\":{\"content\":[{\"token_id\":0,\"token\":\"a\",\"logprob\":-0.100000001,"
+           "\"top_logprobs\":[]}]},\"finish_reason\":\"cancelled\"}]}");
+    r.error = &error;
+    expect(
+        reply_final(&r, 7, &n), &n,
+        "{\"status\":\"error\",\"request_id\":\"x\",\"code\":499,\"error\":{\"field\":\"\",\"message\":\"cancelled\"},"
+        "\"event\":\"final\",\"seq\":7,\"model\":\"m\",\"choices\":[{\"index\":3,\"finish_reason\":\"cancelled\"}],"
+        "\"usage\":{\"prompt_tokens\":5,\"cached_tokens\":3,\"completion_tokens\":2,\"total_tokens\":7},\"seed\":4}");
+}
+
+static void operations(void **state)
+{
+    (void)state;
+    size_t n = 0;
+    const struct protocol_error busy = {429, "", "64 requests wait", 250};
+    expect(reply_error(NULL, &busy, &n), &n,
+           "{\"status\":\"error\",\"code\":429,\"error\":{\"field\":\"\",\"message\":\"64 requests wait\"},"
+           "\"retry_after_ms\":250}");
+    expect(reply_cancel("x", &n), &n, "{\"status\":\"ok\",\"request_id\":\"x\",\"op\":\"cancel\"}");
+    const struct reply_health h = {"ready", "m", 2, 3, 4, 0.25, 1.5};
+    expect(
+        reply_health("x", &h, &n), &n,
+        "{\"status\":\"ok\",\"request_id\":\"x\",\"op\":\"health\",\"protocol\":1,\"state\":\"ready\",\"model\":\"m\","
+        "\"ranks\":2,\"running\":3,\"waiting\":4,\"kv_usage\":0.25,\"uptime_s\":1.5}");
+    expect(reply_metrics(NULL, "a 1\n", 4, &n), &n,
+           "{\"status\":\"ok\",\"op\":\"metrics\",\"content_type\":\"text/plain; version=0.0.4\",\"text\":\"a 1\\n\"}");
+    struct reply_model m = {"m", "llama", "bf16", 2, 100, 64, NULL, 1 << 24};
+    expect(
+        reply_models(NULL, &m, &n), &n,
+        "{\"status\":\"ok\",\"op\":\"models\",\"protocol\":1,\"max_message_bytes\":16777216,\"models\":[{\"id\":\"m\","
+        "\"family\":\"llama\",\"dtype\":\"bf16\",\"ranks\":2,\"vocab_size\":100,\"max_model_len\":64,\"chat_template\":"
+        "null}]}");
+    expect(
+        reply_tokenize(NULL, (const int32_t[]){3, 1, 99}, 3, tokenizer, true, 64, &n), &n,
+        "{\"status\":\"ok\",\"op\":\"tokenize\",\"count\":3,\"max_model_len\":64,\"token_ids\":[3,1,99],\"token_strs\":"
+        "[\"<s>\",\"\xc4\xa0"
+        "b\",null]}");
+    expect(reply_tokenize(NULL, ids, 0, tokenizer, false, 64, &n), &n,
+           "{\"status\":\"ok\",\"op\":\"tokenize\",\"count\":0,\"max_model_len\":64,\"token_ids\":[]}");
+    expect(reply_state("x", PROTOCOL_DRAIN, "draining", &n), &n,
+           "{\"status\":\"ok\",\"request_id\":\"x\",\"op\":\"drain\",\"state\":\"draining\"}");
+}
+
+/* Whatever bytes come: what goes out is UTF-8. */
+static void repairs_text(void **state)
+{
+    (void)state;
+    size_t n = 0;
+    expect(reply_detokenize(NULL,
+                            "a\xff"
+                            "b\xe2\x82",
+                            5, &n),
+           &n,
+           "{\"status\":\"ok\",\"op\":\"detokenize\",\"text\":\"a\xef\xbf\xbd"
+           "b\xef\xbf\xbd\xef\xbf\xbd\"}");
+    const struct protocol_error error = {400, "\xc3", "\x80", 0};
+    expect(reply_error("\xff", &error, &n), &n,
+           "{\"status\":\"error\",\"request_id\":\"\xef\xbf\xbd\",\"code\":400,\"error\":{\"field\":\"\xef\xbf\xbd\","
+           "\"message\":\"\xef\xbf\xbd\"}}");
+    uint64_t seed = 5;
+    for (int trial = 0; trial < 2000; trial++) {
+        char bytes[12];
+        for (size_t i = 0; i < sizeof bytes; i++)
+            bytes[i] = (char)(random_below(&seed, 3) == 0 ? random_below(&seed, 256)
+                                                          : "\xe2\x82\xac\xc3\xf0\x9f"[random_below(&seed, 6)]);
+        char *text = reply_detokenize(NULL, bytes, sizeof bytes, &n);
+        assert_non_null(text);
+        json_t *root = json_loadb(text, n, JSON_ALLOW_NUL, NULL); /* refuses what is not UTF-8 */
+        assert_non_null(root);
+        json_decref(root);
+        free(text);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(generate),   cmocka_unit_test(logprobs),     cmocka_unit_test(events),
+        cmocka_unit_test(operations), cmocka_unit_test(repairs_text),
+    };
+    return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);
+}

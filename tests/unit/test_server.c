@@ -1,0 +1,341 @@
+/* tests/unit/test_server.c - the parts of the server that need no client: endpoints, files, mailboxes, histograms, the text of
+ * the metrics, waiting replies, signals. */
+#include "tests/unit/unit.h"
+
+#include "base/signals.h"
+#include "coordinator/server/clients.h"
+#include "coordinator/server/files.h"
+#include "coordinator/server/mailbox.h"
+#include "coordinator/server/metrics.h"
+#include "tests/support/files.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void endpoints(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *endpoint;
+        bool curve, insecure, good;
+    } cases[] = {
+        {"tcp://127.0.0.1:5555", false, false, true},
+        {"tcp://127.0.0.1:*", false, false, true},
+        {"tcp://127.1.2.3:1", false, false, true},
+        {"tcp://localhost:5555", false, false, true},
+        {"tcp://[::1]:5555", false, false, true},
+        {"ipc:///tmp/x", false, false, true},
+        {"ipc://x", false, false, true},
+        {"tcp://*:5555", false, false, false},
+        {"tcp://*:5555", true, false, true},
+        {"tcp://*:5555", false, true, true},
+        {"tcp://0.0.0.0:1", false, false, false},
+        {"tcp://[::]:1", false, false, false},
+        {"tcp://10.1.2.3:1", false, false, false},
+        {"tcp://localhost.evil.example:1", false, false, false},
+        {"tcp://128.0.0.1:1", false, false, false},
+        {"ipc://@x", false, false, false},
+        {"ipc://@x", true, false, true},
+        {"inproc://x", true, true, false},
+        {"udp://127.0.0.1:1", true, true, false},
+        {"tcp://", true, true, false},
+        {"ipc://", true, true, false},
+        {"", true, true, false},
+        {"127.0.0.1:5555", true, true, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct err e = {0};
+        bool good = transport_check(cases[i].endpoint, cases[i].curve, cases[i].insecure, &e) == 0;
+        if (good != cases[i].good)
+            print_error("%s: %s\n", cases[i].endpoint, good ? "accepted" : e.text);
+        assert_int_equal(good, cases[i].good);
+        assert_int_equal(e.code, good ? ERR_NONE : ERR_USAGE);
+    }
+    char path[300] = "ipc:///";
+    struct err e = {0};
+    memset(path + 7, 'x', 150);
+    assert_int_equal(transport_check(path, false, false, &e), -1);
+    EXPECT_PARTS(&e, ERR_USAGE, "a path of 151 bytes", "may have 107");
+}
+
+static void whole_files(void **state)
+{
+    (void)state;
+    char folder[256], path[300];
+    struct stat s;
+    struct err e = {0};
+    size_t bytes = 0;
+    files_make_dir(folder);
+    (void)snprintf(path, sizeof path, "%s/file", folder);
+    mode_t mask = umask(0077); /* the mode is what was asked for, whatever the mask */
+    assert_int_equal(files_replace(path, "one", 3, 0644, &e), 0);
+    assert_int_equal(stat(path, &s), 0);
+    assert_int_equal(s.st_mode & 07777, 0644);
+    assert_int_equal(files_replace(path, "second", 6, 0600, &e), 0);
+    (void)umask(mask);
+    assert_int_equal(stat(path, &s), 0);
+    assert_int_equal(s.st_mode & 07777, 0600);
+    char *text = files_read(folder, "file", &bytes);
+    assert_string_equal(text, "second");
+    free(text);
+    assert_int_equal(files_replace("/no/such/folder/file", "x", 1, 0600, &e), -1);
+    EXPECT_PARTS(&e, ERR_IO, "/no/such/folder/file: cannot write: No such file");
+    /* Nothing but the file is left: rmdir after it has gone. */
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+#define N_MESSAGES 20000
+
+static void *count_messages(void *end)
+{
+    for (long expected = 1; expected <= N_MESSAGES;) {
+        void *message = mailbox_take(end);
+        if (message == NULL)
+            (void)mailbox_wait(end, 1000);
+        else if (message != (void *)expected++)
+            return (void *)-1L;
+    }
+    (void)mailbox_post(end, end);
+    return NULL;
+}
+
+static void mailboxes(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    void *context = zmq_ctx_new(), *end[2], *result = NULL;
+    pthread_t thread;
+    assert_int_equal(mailbox_open(context, "test", end, &e), 0);
+    assert_null(mailbox_take(end[0]));
+    assert_false(mailbox_wait(end[0], 1));
+    assert_int_equal(pthread_create(&thread, NULL, count_messages, end[1]), 0);
+    for (long i = 1; i <= N_MESSAGES; i++)
+        assert_true(mailbox_post(end[0], (void *)i));
+    assert_true(mailbox_wait(end[0], 10000));
+    assert_ptr_equal(mailbox_take(end[0]), end[1]);
+    assert_int_equal(pthread_join(thread, &result), 0);
+    assert_null(result);
+    mailbox_close(&end[0]);
+    mailbox_close(&end[1]);
+    assert_int_equal(zmq_ctx_term(context), 0);
+}
+
+static void histograms(void **state)
+{
+    (void)state;
+    struct buckets b = buckets_up_to(1024);
+    const double want[] = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000};
+    assert_int_equal(b.n, 10);
+    for (int i = 0; i < b.n; i++)
+        assert_true(b.bound[i] == want[i]);
+    assert_int_equal(buckets_up_to(INT32_MAX).n, 29);
+    struct histogram h = {.buckets = &b}, more = {.buckets = &b};
+    const double x[] = {0, 1, 1.5, 1000, 1001, 1e9};
+    for (int i = 0; i < 6; i++)
+        histogram_add(i < 3 ? &h : &more, x[i]);
+    histogram_move(&h, &more);
+    assert_int_equal(more.n, 0);
+    assert_int_equal(h.n, 6);
+    assert_true(h.sum == 0 + 1 + 1.5 + 1000 + 1001 + 1e9);
+    assert_int_equal(h.count[0], 2); /* a bound belongs to its bucket */
+    assert_int_equal(h.count[1], 1);
+    assert_int_equal(h.count[9], 1);
+    assert_int_equal(h.count[10], 2);
+}
+
+/* One line of the exposition format, as strictly as it is written down; returns what it is. */
+static char kind_of(const char *line, char *name, char *labels, double *value)
+{
+    int used = 0;
+    char type[32];
+    if (sscanf(line, "# HELP %99[a-zA-Z0-9_:] %n", name, &used) == 1 && used > 0 && line[used] != '\0')
+        return 'H';
+    used = 0;
+    if (sscanf(line, "# TYPE %99[a-zA-Z0-9_:] %31[a-z]%n", name, type, &used) == 2 && line[used] == '\0' &&
+        (strcmp(type, "gauge") == 0 || strcmp(type, "counter") == 0 || strcmp(type, "histogram") == 0))
+        return type[0];
+    size_t n = strspn(line, "abcdefghijklmnopqrstuvwxyz0123456789_:");
+    if (n == 0 || line[n] != '{')
+        return '?';
+    (void)snprintf(name, 100, "%.*s", (int)n, line);
+    const char *at = line + n + 1, *begin = at;
+    for (;;) { /* label="value", with \\, \" and \n */
+        size_t letters = strspn(at, "abcdefghijklmnopqrstuvwxyz_");
+        if (letters == 0 || at[letters] != '=' || at[letters + 1] != '"')
+            return '?';
+        for (at += letters + 2; *at != '"'; at++)
+            if (*at == '\0' || (*at == '\\' && strchr("\\\"n", *++at) == NULL))
+                return '?';
+        if (*++at == '}')
+            break;
+        if (*at++ != ',')
+            return '?';
+    }
+    (void)snprintf(labels, 500, "%.*s", (int)(at - begin), begin);
+    char *end = NULL;
+    *value = strtod(at + 2, &end);
+    return at[1] == ' ' && end != at + 2 && *end == '\0' && isfinite(*value) ? 's' : '?';
+}
+
+/* Each name is described once, before its samples, which come together; buckets grow up to the count. */
+static int check_exposition(char *text, const char *prefix)
+{
+    char described[100] = "", name[100], labels[500], type = '?';
+    double value = 0, last = 0;
+    int n = 0;
+    for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n"), n++) {
+        char kind = kind_of(line, name, labels, &value);
+        if (kind == '?')
+            print_error("%s\n", line);
+        assert_int_not_equal(kind, '?');
+        assert_int_equal(strncmp(name, prefix, strlen(prefix)), 0);
+        if (kind == 'H')
+            (void)snprintf(described, sizeof described, "%s", name);
+        else if (kind != 's') {
+            assert_string_equal(name, described);
+            type = kind;
+            last = 0;
+        } else {
+            assert_int_equal(strncmp(name, described, strlen(described)), 0);
+            const char *suffix = name + strlen(described);
+            bool bucket = strcmp(suffix, "_bucket") == 0;
+            assert_true(type == 'h' ? bucket || strcmp(suffix, "_sum") == 0 || strcmp(suffix, "_count") == 0
+                                    : *suffix == '\0');
+            if (bucket)
+                assert_true(value >= last);
+            if (strcmp(suffix, "_count") == 0)
+                assert_true(value == last);
+            last = strcmp(suffix, "_sum") == 0 ? last : value;
+        }
+    }
+    return n;
+}
+
+static void exposition(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct metrics m;
+        struct report r = {.loaded = true,
+                           .max_len = 1000,
+                           .n_blocks = 64,
+                           .max_seqs = 4,
+                           .between_tokens.buckets = &buckets_token,
+                           .iteration.buckets = &buckets_iteration,
+                           .slowest = 1,
+                           .n_ranks = 2};
+        struct text_buffer text = {0};
+        struct err e = {0};
+        metrics_open(&m, k == 0 ? METRICS_LOCKSTEP : METRICS_VLLM, "a \"model\" of \\ two\nlines", 2, true);
+        r.stats.n_blocks = 64;
+        r.stats.n_blocks_used = 16;
+        histogram_add(&r.between_tokens, 0.02);
+        r.ranks = calloc(2, sizeof *r.ranks); /* nothing measured: absent, not NaN */
+        metrics_take(&m, &r);
+        assert_null(r.ranks);
+        struct protocol_generate g = {.search.n = 1, .rules.max_tokens = 16};
+        const struct outcome good = {.code = PROTOCOL_OK,
+                                     .time = {.queue = 1, .prefill = 2, .decode = 4, .overhead = 0.5, .total = 7.5},
+                                     .first_token = 3,
+                                     .n_prompt = 5,
+                                     .n_output = 9,
+                                     .per_token = 0.5},
+                             bad = {.code = PROTOCOL_TIMEOUT};
+        metrics_count(&m, &good, &g);
+        metrics_count(&m, &bad, &g);
+        assert_int_equal(metrics_write(&m, &text, &e), 0);
+        const char *prefix = k == 0 ? "lockstep_" : "vllm:";
+        char want[300];
+        (void)snprintf(want, sizeof want,
+                       "\n%skv_cache_usage_perc{model_name=\"a \\\"model\\\" of \\\\ two\\nlines\"%s} 0.25\n", prefix,
+                       k == 0 ? "" : ",engine=\"0\"");
+        assert_non_null(strstr(text.data, want));
+        assert_non_null(strstr(text.data, ",code=\"408\"} 1\n"));
+        assert_non_null(strstr(text.data, k == 0 ? "lines\",le=\"0.025\"} 1\n" : "engine=\"0\",le=\"0.025\"} 1\n"));
+        assert_int_equal(text.data[text.bytes - 1], '\n');
+        assert_true(check_exposition(text.data, prefix) > 300);
+        text_free(&text);
+        metrics_close(&m);
+    }
+}
+
+static void forget(void *context, struct client *one)
+{
+    (void)one;
+    ++*(int *)context;
+}
+
+/* Replies to a client whose pipe is full: a socket that nobody is connected to would say that it is gone, so the queue is
+ * filled behind a first one by hand. */
+static void backlog(void **state)
+{
+    (void)state;
+    struct clients c = {0};
+    struct transport t = {0};
+    struct peer peer = {.id = "ab", .id_bytes = 2, .fd = 5}, other = {.id = "ab", .id_bytes = 2, .fd = 6};
+    struct client *one = clients_find(&c, &peer);
+    assert_ptr_equal(clients_find(&c, &peer), one);
+    one->first = one->last = calloc(1, sizeof *one->first);
+    *one->first = (struct outgoing){.text = strdup("first"), .bytes = 5, .job = 1};
+    one->backlog = c.backlog = 5;
+    for (int i = 0; i < 6; i++)
+        clients_send(&c, &t, one,
+                     (struct outgoing){.text = strdup("0123456789"), .bytes = 10, .job = 1 + i % 2, .tokens = i < 4});
+    assert_int_equal(one->backlog, 65);
+    clients_take_back(&c, one, 2); /* two events of job 2; its last reply stays */
+    assert_int_equal(one->backlog, 45);
+    assert_int_equal(c.backlog, 45);
+    int n = 0, gone = 0;
+    for (const struct outgoing *o = one->first; o != NULL; o = o->next, n++)
+        assert_true(o->job == 1 || !o->tokens);
+    assert_int_equal(n, 5);
+    assert_int_equal(clients_cut(&c, 45), 0);
+    /* The same id over another connection is another client; the first one is gone. */
+    struct client *two = clients_find(&c, &other);
+    assert_ptr_not_equal(two, one);
+    assert_true(one->gone);
+    clients_sweep(&c, forget, &gone);
+    assert_int_equal(gone, 1);
+    assert_int_equal(c.n, 1);
+    assert_int_equal(c.backlog, 0);
+    clients_gone_fd(&c, 5); /* its connection's end comes later, and is nobody's */
+    assert_false(two->gone);
+    clients_gone_fd(&c, 6);
+    assert_true(two->gone);
+    clients_close(&c);
+}
+
+static void signal_wishes(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    assert_int_equal(signals_open(&e), 0);
+    assert_false(signals_pending());
+    assert_int_equal(signals_take(), WISH_NONE);
+    (void)raise(SIGUSR1);
+    assert_true(signals_pending());
+    (void)raise(SIGTERM);
+    (void)raise(SIGUSR1);
+    assert_int_equal(signals_take(), WISH_END);
+    assert_int_equal(signals_take(), WISH_NONE);
+    assert_false(signals_pending());
+    (void)raise(SIGINT);
+    signals_fail();
+    assert_int_equal(signals_take(), WISH_FAIL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(endpoints),     cmocka_unit_test(whole_files), cmocka_unit_test(mailboxes),
+        cmocka_unit_test(histograms),    cmocka_unit_test(exposition),  cmocka_unit_test(backlog),
+        cmocka_unit_test(signal_wishes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
