@@ -279,6 +279,8 @@ static void *watch_health(void *context)
         double started = seconds_now();
         json_t *reply = ask_op(&c, "health", ANSWER_SECONDS, &e);
         h->failed = reply == NULL;
+        if (h->failed)
+            printf("# health, after %lld answers: %s\n", (long long)h->n, e.text);
         h->seconds[h->n++] = seconds_now() - started;
         json_decref(reply);
         (void)zmq_poll(NULL, 0, HEALTH_MS);

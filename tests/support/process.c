@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <termios.h>
@@ -126,6 +127,7 @@ static _Noreturn void become(const struct process *p, const struct process_setup
 {
     struct rlimit core;
     (void)setsid();
+    (void)prctl(PR_SET_PDEATHSIG, SIGTERM); /* a test that is killed takes its job with it */
     if (chdir(p->dir) != 0 || dup2(fd[0], 0) != 0 || dup2(fd[1], 1) != 1 || dup2(fd[2], 2) != 2)
         _exit(126);
     if (getrlimit(RLIMIT_CORE, &core) == 0) {
