@@ -1,7 +1,7 @@
 /* coordinator/scheduler.h - which sequences run in which step.
  *
- * Order: by `priority`, the lower value first, and among equals who came first. A request of another priority is never
- * waited for, so a low one waits while higher ones fill the engine; among equals nobody is overtaken for good.
+ * Order: by `priority`, the lower value first, and among equals who came first. Priorities are strict: what has a higher value
+ * waits as long as lower ones fill the engine. Among equals nobody is overtaken.
  * A step carries one token of each running sequence and, in what is left of max_batch_tokens, chunks of prompts.
  * Memory: a sequence starts when there are KV blocks for what is to be fed, and gets further ones as it grows. When there
  * are none the last running one in the order gives its blocks away, waits, and is fed again later: prompt and output.
@@ -41,9 +41,9 @@ struct scheduler_stats {
     int n_running, n_waiting;    /* now */
     int n_blocks, n_blocks_used; /* used: held by sequences; what is only kept for reuse counts as free */
     uint64_t n_preemptions;      /* from here on: since the start */
-    uint64_t prefix_queries,
-        prefix_hits;          /* tokens looked up in the prefix cache, and found there, as vLLM counts them */
-    uint64_t n_prompt_tokens; /* of requests that got their first token */
+    uint64_t prefix_queries;     /* tokens of requests that started, and were looked up in the prefix cache */
+    uint64_t prefix_hits;        /* of these, found; preempted ones that start again are not counted, as in vLLM */
+    uint64_t n_prompt_tokens;    /* of requests that got their first token */
     uint64_t n_output_tokens;
     uint64_t n_finished[FINISH_REASONS]; /* requests */
 };

@@ -93,6 +93,27 @@ static void terminate(int ranks)
     (void)serving_stop(&s);
 }
 
+/* Where the launcher leaves time (srun does), SIGTERM drains; all ranks get it, and it counts once. */
+static void terminate_slowly(void)
+{
+    struct talk t;
+    double last = 0;
+    case_begin("SIGTERM with --end-seconds: what is open finishes, status 0");
+    if (start(2, NULL, (const char *[]){"--end-seconds", "60", NULL})) {
+        keep_busy(&t, 3);
+        for (int r = 0; r < 2; r++)
+            (void)kill(process_of_rank(&s.p, r), SIGTERM);
+        int answered = count_last(&t, 3, 200, &last);
+        case_check(answered == 3, "%d of 3 finished", answered);
+        s.p.limit = seconds_now() - s.p.started + 20;
+        process_wait(&s.p);
+        case_check(s.p.status == 0, "status %d", s.p.status);
+        talk_close(&t);
+        (void)serving_stop(&s);
+    }
+    case_end();
+}
+
 /* The launcher itself is told to end: it waits a second, then passes SIGTERM on, and kills another second later. */
 static void terminate_launcher(void)
 {
@@ -244,6 +265,66 @@ static void rendezvous_and_path(void)
     files_remove_dir(folder);
 }
 
+/* Stop rank 1 as soon as rank 0 has opened its socket, a good while before the model is loaded: what do clients hear? Returns
+ * whether it was stopped in time. */
+static bool ask_while_loading(const char *endpoint, const char *path)
+{
+    struct process_setup setup = {.ranks = 2};
+    struct process p;
+    pid_t rank = 0;
+    process_start(
+        &p, &setup,
+        (const char *[]){"serve", "--model", models_demo(), "--endpoint", endpoint, "--progress", "never", NULL});
+    while (!p.ended && (rank = process_of_rank(&p, 1)) == 0)
+        process_watch(&p, 0.001, (size_t)-1);
+    for (double until = seconds_now() + 20; seconds_now() < until && !exists(path);)
+        (void)usleep(200);
+    (void)kill(rank, SIGSTOP);
+    json_t *health = talk_ask(endpoint, "{\"op\": \"health\"}");
+    bool loading = strcmp(talk_text(health, "state"), "loading") == 0;
+    json_decref(health);
+    if (loading) {
+        json_t *o = talk_ask(endpoint, "{\"prompt\": \"x\"}");
+        case_check(talk_number(o, "code") == 503 && talk_number(o, "retry_after_ms") > 0,
+                   "generate: code %g, again in %g", talk_number(o, "code"), talk_number(o, "retry_after_ms"));
+        json_decref(o);
+        o = talk_ask(endpoint, "{\"op\": \"metrics\"}");
+        case_check(strcmp(talk_text(o, "status"), "ok") == 0, "no metrics");
+        json_decref(o);
+    }
+    (void)kill(rank, SIGCONT);
+    for (double until = seconds_now() + 20; seconds_now() < until;) {
+        json_t *o = talk_ask(endpoint, "{\"op\": \"health\"}");
+        bool ready = strcmp(talk_text(o, "state"), "ready") == 0;
+        json_decref(o);
+        if (ready)
+            break;
+    }
+    json_t *o = talk_ask(endpoint, "{\"prompt\": \"x\", \"max_tokens\": 2}");
+    case_check(strcmp(talk_text(o, "status"), "ok") == 0, "it does not become ready");
+    json_decref(o);
+    json_decref(talk_ask(endpoint, "{\"op\": \"shutdown\"}"));
+    process_wait(&p);
+    case_check(p.status == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    process_free(&p);
+    return loading;
+}
+
+static void loading(void)
+{
+    char folder[256], endpoint[400], path[300];
+    bool seen = false;
+    files_make_dir(folder);
+    (void)snprintf(path, sizeof path, "%s/socket", folder);
+    (void)snprintf(endpoint, sizeof endpoint, "ipc://%s", path);
+    case_begin("while the model is loaded: health says so, generate is 503");
+    for (int i = 0; i < 8 && !seen; i++)
+        seen = ask_while_loading(endpoint, path);
+    case_check(seen, "never seen in 8 starts");
+    case_end();
+    files_remove_dir(folder);
+}
+
 /* Seconds of CPU that a rank has used, in user mode and in the kernel, all threads. */
 static double cpu_of(int rank)
 {
@@ -342,6 +423,7 @@ int main(void)
     for (int ranks = 1; ranks <= 3; ranks++)
         terminate(ranks);
     terminate_launcher();
+    terminate_slowly();
     drain(1, true);
     drain(2, false);
     drain(3, false);
@@ -351,6 +433,7 @@ int main(void)
     drain_too_long();
     failure();
     rendezvous_and_path();
+    loading();
     idle(1);
     idle(2);
     files(false);
