@@ -14,6 +14,12 @@ enum chat_kind {
     CHAT_REASONING, /* CHAT_TURNS; what the assistant thought stays only in turns behind the last question (Qwen3) */
 };
 
+enum chat_system {
+    SYSTEM_NEVER,
+    SYSTEM_FIRST,
+    SYSTEM_LAST
+}; /* which turn of the user begins with the system's words */
+
 struct chat_role {
     const char *role; /* NULL: any. Its name stands between `before` and `middle`, if there is a `middle` */
     const char *before, *middle, *after;
@@ -35,11 +41,7 @@ struct chat_format {
     struct chat_inst {            /* CHAT_INST */
         const char *open, *close; /* around what the user says */
         bool bos_each;            /* the begin-of-text token before every `open` instead */
-        enum {
-            SYSTEM_NEVER,
-            SYSTEM_FIRST,
-            SYSTEM_LAST
-        } system;                    /* which turn of the user begins with the system's words */
+        enum chat_system system;
         const char *before, *behind; /* around what the assistant says; then the end-of-text token, and */
         const char *end;             /* this */
     } inst;
