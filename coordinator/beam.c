@@ -60,7 +60,7 @@ static int list_candidates(const struct beam_search *b, const struct sampled *re
             bool eos = is_eos(&b->setup, result[i].top_id[k]);
             if (eos && b->n_tokens < b->setup.min_tokens)
                 continue;
-            if (n == n_kept && c.sum <= list[n - 1].sum)
+            if (n > 0 && n == n_kept && c.sum <= list[n - 1].sum)
                 break; /* so are the others of this beam */
             c.ends = eos || b->n_tokens + 1 >= b->setup.max_tokens;
             int at = n < n_kept ? n++ : n - 1;

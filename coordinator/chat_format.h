@@ -10,9 +10,15 @@
 
 enum chat_kind {
     CHAT_TURNS,     /* each turn between the two texts of its role */
-    CHAT_INST,      /* [INST] user [/INST] assistant, strictly in turns */
+    CHAT_INST,      /* [INST] user [/INST] assistant, strictly in turns; SYSTEM_FIRST: as <<SYS>> */
     CHAT_REASONING, /* CHAT_TURNS; what the assistant thought stays only in turns behind the last question (Qwen3) */
 };
+
+enum chat_system {
+    SYSTEM_NEVER,
+    SYSTEM_FIRST,
+    SYSTEM_LAST
+}; /* which turn of the user begins with the system's words */
 
 struct chat_role {
     const char *role; /* NULL: any. Its name stands between `before` and `middle`, if there is a `middle` */
@@ -32,9 +38,10 @@ struct chat_format {
     const char *preface_end;       /* this */
     const char *generation;        /* opens the assistant's turn */
     struct chat_role role[CHAT_MAX_ROLES];
-    struct chat_inst {               /* CHAT_INST */
-        bool bos_each;               /* the begin-of-text token before every [INST] instead */
-        bool system;                 /* a first turn of the system goes into the first [INST] as <<SYS>> */
+    struct chat_inst {            /* CHAT_INST */
+        const char *open, *close; /* around what the user says */
+        bool bos_each;            /* the begin-of-text token before every `open` instead */
+        enum chat_system system;
         const char *before, *behind; /* around what the assistant says; then the end-of-text token, and */
         const char *end;             /* this */
     } inst;

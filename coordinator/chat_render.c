@@ -239,31 +239,44 @@ static int render_turns(struct render *r)
     return 0;
 }
 
-/* What the user says, in the first turn behind what the system does. */
+/* What the user says; system not NULL: behind what the system does. */
 static void inst_user(struct render *r, const struct protocol_turn *system, const struct protocol_turn *user)
 {
-    struct span_of_text words = {user->content, user->bytes};
-    control(r, "[INST] ");
-    if (system == NULL) {
-        said(r, words_of(r, user));
-    } else {
-        words = strip_right(words); /* the two together are trimmed, not each */
+    const struct chat_inst *inst = &r->chat->format->inst;
+    struct span_of_text words = words_of(r, user);
+    control(r, inst->open);
+    if (system != NULL && inst->system == SYSTEM_LAST) {
+        said(r, (struct span_of_text){system->content, system->bytes});
+        control(r, "\n\n");
+    } else if (system != NULL) {
+        words = strip_right((struct span_of_text){user->content, user->bytes}); /* the two are trimmed together */
         control(r, "<<SYS>>\n");
         said(r, (struct span_of_text){system->content, system->bytes});
         control(r, words.bytes > 0 ? "\n<</SYS>>\n\n" : "\n<</SYS>>");
-        said(r, words);
     }
-    control(r, " [/INST]");
+    said(r, words);
+    control(r, inst->close);
+}
+
+static void inst_assistant(struct render *r, const struct protocol_turn *t)
+{
+    const struct chat_inst *inst = &r->chat->format->inst;
+    control(r, inst->before);
+    said(r, words_of(r, t));
+    control(r, inst->behind);
+    control(r, r->chat->eos);
+    control(r, inst->end);
 }
 
 static int render_inst(struct render *r)
 {
     const struct chat_format *f = r->chat->format;
-    bool system = f->inst.system && is_role(&r->turn[0], "system");
+    bool system = f->inst.system != SYSTEM_NEVER && is_role(&r->turn[0], "system");
+    int with_system = !system ? -1 : f->inst.system == SYSTEM_FIRST ? 1 : r->n - 1;
     if (f->bos)
         control(r, r->chat->bos);
-    if (system && r->n == 1)
-        return refuse(r, 0, "found \"%s\" alone: the chat format %s has it only before what a user says", "system");
+    if (system && (r->n == 1 || !is_role(&r->turn[with_system], "user")))
+        return refuse(r, 0, "found \"%s\", which the chat format %s has only with a user's turn behind it", "system");
     for (int i = system; i < r->n; i++) {
         const char *expected = (i - system) % 2 == 0 ? "user" : "assistant";
         if (!is_role(&r->turn[i], expected))
@@ -271,14 +284,10 @@ static int render_inst(struct render *r)
         if ((i - system) % 2 == 0) {
             if (f->inst.bos_each)
                 control(r, r->chat->bos);
-            inst_user(r, system && i == 1 ? &r->turn[0] : NULL, &r->turn[i]);
-            continue;
+            inst_user(r, i == with_system ? &r->turn[0] : NULL, &r->turn[i]);
+        } else {
+            inst_assistant(r, &r->turn[i]);
         }
-        control(r, f->inst.before);
-        said(r, words_of(r, &r->turn[i]));
-        control(r, f->inst.behind);
-        control(r, r->chat->eos);
-        control(r, f->inst.end);
     }
     return 0;
 }

@@ -14,10 +14,10 @@ int scheduler_open(struct scheduler *s, const struct scheduler_setup *setup, str
     if (l->max_batch_tokens < l->max_seqs)
         return ERR(e, ERR_INTERNAL, "%d tokens a step, expected one for each of %d sequences at least",
                    l->max_batch_tokens, l->max_seqs);
-    s->running = err_calloc(e, (size_t)l->max_seqs, sizeof *s->running, "scheduler");
+    s->running = err_calloc(e, (size_t)l->max_seqs, sizeof(struct request *), "scheduler");
     s->free_slot = err_calloc(e, (size_t)l->max_seqs, sizeof *s->free_slot, "scheduler");
     for (int i = 0; i < SCHEDULER_FLIGHTS; i++) {
-        s->flight[i].request = err_calloc(e, (size_t)l->max_seqs, sizeof *s->flight[i].request, "scheduler");
+        s->flight[i].request = err_calloc(e, (size_t)l->max_seqs, sizeof(struct request *), "scheduler");
         s->flight[i].scores = err_calloc(e, (size_t)l->max_seqs, sizeof *s->flight[i].scores, "scheduler");
     }
     if (e->code != ERR_NONE || blocks_open(&s->blocks, l->n_blocks, e) != 0)
@@ -182,7 +182,7 @@ static int place_among_running(const struct scheduler *s, const struct request *
 static void insert_running(struct scheduler *s, struct request *r)
 {
     int at = place_among_running(s, r);
-    memmove(&s->running[at + 1], &s->running[at], (size_t)(s->n_running - at) * sizeof *s->running);
+    memmove(&s->running[at + 1], &s->running[at], (size_t)(s->n_running - at) * sizeof(struct request *));
     s->running[at] = r;
     s->n_running++;
     r->state = REQUEST_RUNNING;
@@ -194,7 +194,7 @@ static void remove_running(struct scheduler *s, struct request *r)
 {
     int at = place_among_running(s, r);
     s->n_running--;
-    memmove(&s->running[at], &s->running[at + 1], (size_t)(s->n_running - at) * sizeof *s->running);
+    memmove(&s->running[at], &s->running[at + 1], (size_t)(s->n_running - at) * sizeof(struct request *));
     s->free_slot[s->n_free_slots++] = r->slot;
     while (r->n_blocks > 0)
         blocks_give_back(&s->blocks, r->block[--r->n_blocks]);
@@ -211,7 +211,7 @@ static int reserve_place(struct scheduler *s, struct err *e)
     int n = s->n_waiting + s->n_running + s->n_parked + 1;
     if (n <= s->waiting_capacity)
         return 0;
-    struct request **waiting = realloc(s->waiting, 2 * (size_t)n * sizeof *waiting);
+    struct request **waiting = realloc(s->waiting, 2 * (size_t)n * sizeof(struct request *));
     if (waiting == NULL)
         return ERR(e, ERR_MEMORY, "out of host memory: a queue of %d requests", 2 * n);
     s->waiting = waiting;

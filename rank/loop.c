@@ -54,13 +54,15 @@ void loop_share(struct plan *p, const struct world *w, int vocab)
     share(p, w, vocab, NULL);
 }
 
-/* Rank 0: the client's next plan; while it has none, signals of other ranks are heard. */
-static void ask(struct plan *p, const struct loop_client *client, struct notice *notice, struct err *e)
+/* Rank 0: the client's next plan; while it has none, signals and figures of other ranks are heard. */
+static void ask(struct engine *g, struct plan *p, const struct loop_client *client, struct notice *notice,
+                struct err *e)
 {
     for (int asked = LOOP_IDLE; asked == LOOP_IDLE;) {
         enum signal_wish wish = notice_hear(notice);
         if (wish != WISH_NONE && client->signal != NULL)
             client->signal(client->context, wish);
+        meter_hear(g->meter);
         asked = client->next(client->context, p, e);
         if (asked != 0 && asked != LOOP_IDLE)
             fatal(e);
@@ -92,7 +94,7 @@ void loop_run(struct engine *g, const struct loop_client *client, struct err *e)
         plan_reset(&plan, step);
         watch_enter(g->watch, g->world->rank == 0 ? WATCH_COORDINATOR : WATCH_PLAN, step);
         if (g->world->rank == 0)
-            ask(&plan, client, &notice, e);
+            ask(g, &plan, client, &notice, e);
         meter_ask(g->meter, &plan);
         watch_phase(g->watch, WATCH_PLAN);
         share(&plan, g->world, g->network->config.vocab, g->world->rank != 0 ? &notice : NULL);

@@ -66,4 +66,7 @@ void meter_enter(struct meter *m, enum meter_part part);
  * loop ends; send and take everything. */
 void meter_share(struct meter *m, bool last);
 
+/* Rank 0 alone, while it waits for work: take what has come. Local. */
+void meter_hear(struct meter *m);
+
 #endif

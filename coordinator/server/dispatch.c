@@ -360,6 +360,8 @@ void server_stop(struct server *s, enum protocol_code code, const char *why)
                 s->n_cut_short++;
             answer_error(s, j, &error);
         }
+    if (*why != '\0')
+        log_note("ending: %s; %d open requests were answered with an error", why, s->n_cut_short);
     give_order(s, (struct order){.kind = ORDER_STOP});
 }
 

@@ -40,9 +40,11 @@ static void keep_busy(struct talk *t, int n)
     for (int i = 0; i < n; i++)
         talk_say(t, "{\"prompt\": \"Long ago\", \"max_tokens\": %d, \"ignore_eos\": true, \"stream\": %s}",
                  process_sanitized() ? 100 : 900, i % 2 == 0 ? "true" : "false");
-    for (double until = seconds_now() + 20;
-         n > 0 && seconds_now() < until && serving_metric(&s, "num_requests_running") < n;)
-        continue;
+    double running = 0;
+    for (double until = seconds_now() + 20; running < n && seconds_now() < until && !s.p.ended;)
+        running = serving_metric(&s, "num_requests_running");
+    case_check(running == n, "%g of %d requests run: %s", running, n,
+               s.p.text[PROCESS_ERR] != NULL ? s.p.text[PROCESS_ERR] : "");
 }
 
 /* How many last replies come, and how many of them have the code (200: none). */
@@ -125,6 +127,8 @@ static void terminate_launcher(void)
         (void)kill(s.p.pid, SIGTERM);
         int answered = count_last(&t, 4, 503, &last);
         case_check(answered == 4, "%d of 4 were answered with 503", answered);
+        s.p.limit = seconds_now() - s.p.started + 20;
+        process_wait(&s.p); /* with a status of mpirun's own */
         (void)serving_stop(&s);
         talk_close(&t);
     }

@@ -159,7 +159,7 @@ static void run_twice(struct world *w, const char *fixture, struct run *r, int *
     struct err e = {0};
     struct instance i;
     struct request_rules rules[N_REQUESTS];
-    const struct loop_client client = {r, next, accept};
+    const struct loop_client client = {.context = r, .next = next, .accept = accept};
     memset(r, 0, sizeof *r);
     make_rules(rules);
     open_instance(&i, w, fixture, &(struct shape){64, 9, 36});

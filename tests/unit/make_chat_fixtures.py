@@ -42,12 +42,13 @@ CHATS = {
     "thoughts": [(USER, "q"), (ASSISTANT, "<think>\nold\n</think>\n\nanswer"), (USER, "r")],
     "thoughts-last": [(USER, "q"), (ASSISTANT, "<think>\n\nnew\n\n</think>\n\n\nanswer</think>\n more\n")],
     "thoughts-twice": [(USER, "q"), (ASSISTANT, "<think>a</think>x"), (ASSISTANT, "\n\nplain")],
+    "system-answered": [(SYSTEM, "s"), (USER, "a"), (ASSISTANT, "b")],
     "tool-response": [(USER, "q"), (ASSISTANT, "<think>a</think>x"), (USER, "<tool_response>1</tool_response>"), (ASSISTANT, "y")],
 }
 # Chats that a template renders although it drops turns that it does not know, or has no words for: we refuse them instead.
 REFUSED = {("qwen-2.5", "critic"), ("qwen-3", "critic"), ("llama-3.1", "critic"), ("llama-3.2", "critic"), ("zephyr", "critic"),
            ("deepseek-llm", "critic"), ("openchat", "critic"), ("llama-2", "system-alone"),
-           ("llama-2", "late-system")}
+           ("llama-2", "late-system"), ("mistral-nemo", "system-alone"), ("mistral-nemo", "system-answered")}
 
 
 def digest(text):

@@ -118,7 +118,7 @@ static void renders_as_transformers(void **state)
         chat_template_close(&chat);
     }
     assert_int_equal(bad, 0);
-    assert_int_equal(n, 15 * 20 * 2);
+    assert_int_equal(n, 16 * 21 * 2);
 }
 
 static void recognises_digests(void **state)
