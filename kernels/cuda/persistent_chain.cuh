@@ -11,14 +11,21 @@
 #define KERNELS_CUDA_PERSISTENT_CHAIN_CUH
 
 #include "kernels/cuda/words.cuh"
+
 #include "kernels/persistent.h"
+#include <cuda.h>
 
 #define CHAIN_WARPS    16
 #define CHAIN_THREADS  (CHAIN_WARPS * 32)
 #define CHAIN_PRODUCTS 4  /* of a layer */
 #define CHAIN_HEAD     4  /* the product after the last layer */
-#define CHAIN_ROWS     16 /* of weights in a tile: two groups of 8 */
+#define CHAIN_UNIT     8  /* rows of a product that go to a block together */
+#define CHAIN_ROWS     16 /* of weights in a tile: two units, or the two halves of a gated one */
 #define CHAIN_PARTS    16 /* of a sequence's keys at most */
+
+#define STEP_COLUMNS    64 /* of a warp: 128 bytes of every row */
+#define STEP_BYTES      (CHAIN_ROWS * 128)
+#define RING_SLOT_BYTES (CHAIN_WARPS * STEP_BYTES)
 
 enum chain_input { INPUT_NORMED, INPUT_SAME /* as the product before */, INPUT_ATTENDED, INPUT_ACTIVATED };
 enum chain_output {
@@ -38,9 +45,9 @@ struct chain_product {
     int x; /* INPUT_NORMED: the residual stream that is read; OUTPUT_SUM: that is written */
 };
 
-/* Pointers of one layer, weights in order of execution. Entry n_layers: the head and the final norm, at index 0. */
+/* Pointers of one layer, biases in order of execution. Entry n_layers: the head and the final norm, at index 0. */
 struct chain_layer {
-    const void *w[CHAIN_PRODUCTS], *bias[CHAIN_PRODUCTS];
+    const void *bias[CHAIN_PRODUCTS];
     const void *norm[2], *norm_bias[2];
     const void *q_norm, *k_norm;
     void *k_cache, *v_cache;
@@ -58,6 +65,8 @@ struct chain_layout {
     int kept;     /* the same of OUTPUT_KEPT */
     int cos_sin;  /* float [n_tokens][rope dims] */
     int layers;   /* chain_layer [n_layers + 1] */
+    int shares;   /* chain_share [CHAIN_PRODUCTS + 1] */
+    int arrived;  /* barriers of the ring [CHAIN_WARPS][slots] */
     int tokens;   /* int [3][n_tokens]: id, slot, pos */
     int bytes;
     int bias_rows, x_rows;
@@ -67,6 +76,7 @@ struct chain_args {
     struct chain_product product[CHAIN_PRODUCTS + 1];
     struct chain_layout at;
     const struct chain_layer *layers;       /* device [n_layers + 1] */
+    const CUtensorMap *maps;                /* device [n_layers * CHAIN_PRODUCTS + 1], in order of execution */
     int n_layers, hidden, attention_before; /* which product of a layer */
     int n_heads, n_kv_heads, head_dim, first_head, first_kv_head, group;
     int rope_dims;
@@ -100,16 +110,16 @@ struct chain_share {
     int begin, end, n_tiles, n_steps;
 };
 
-/* Pairs of results are dealt out, as evenly as they go: a word has two. block: < 0 has nothing. */
+/* Units are dealt out, as evenly as they go. block: < 0 has nothing. */
 __host__ __device__ static inline chain_share chain_make_share(const chain_product &p, int block, int n_blocks)
 {
     chain_share s = {};
     if (block < 0)
         return s;
-    long long pairs = (p.rows + 1) / 2;
-    s.begin = (int)(pairs * block / n_blocks) * 2;
-    s.end = min((int)(pairs * (block + 1) / n_blocks) * 2, p.rows);
-    int per_tile = p.gated ? CHAIN_ROWS / 2 : CHAIN_ROWS;
+    long long units = (p.rows + CHAIN_UNIT - 1) / CHAIN_UNIT;
+    s.begin = (int)(units * block / n_blocks) * CHAIN_UNIT;
+    s.end = min((int)(units * (block + 1) / n_blocks) * CHAIN_UNIT, p.rows);
+    int per_tile = p.gated ? CHAIN_UNIT : CHAIN_ROWS;
     s.n_tiles = s.end > s.begin ? (s.end - s.begin + per_tile - 1) / per_tile : 0;
     s.n_steps = (p.cols + CHAIN_WARPS * 64 - 1) / (CHAIN_WARPS * 64);
     return s;

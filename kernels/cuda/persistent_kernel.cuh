@@ -146,7 +146,7 @@ __device__ static inline void chain_finish_tile(const chain_args &a, const chain
                                                 const chain_share &share, int tile, int turn, const float *partial,
                                                 const float *bias, uint32_t epoch)
 {
-    int rows = p.gated ? CHAIN_ROWS / 2 : CHAIN_ROWS, pairs = rows / 2;
+    int rows = p.gated ? CHAIN_UNIT : CHAIN_ROWS, pairs = rows / 2;
     int i = (threadIdx.x / 32 + CHAIN_WARPS - turn) % CHAIN_WARPS * 32 + threadIdx.x % 32, t = i / pairs;
     int local = tile * rows + i % pairs * 2, row = share.begin + local, n = share.end - share.begin;
     if (t >= a.n_tokens || row >= share.end)
@@ -259,10 +259,8 @@ __device__ static inline void chain_open(const chain_args &a, const chain_shared
 template <typename T, int SLOTS>
 __global__ void __launch_bounds__(CHAIN_THREADS, 1) persistent_kernel(const __grid_constant__ chain_args a)
 {
-    /* Copies to shared memory that do not lie on lines as the weights do take twice the traffic. */
-    extern __shared__ __align__(128) char shared[];
-    __shared__ chain_share share[CHAIN_PRODUCTS + 1];
-    const chain_shared sh = {shared, share};
+    extern __shared__ __align__(1024) char shared[]; /* as the boxes of weights demand */
+    const chain_shared sh = {shared, (chain_share *)(shared + a.at.shares)};
     uint32_t step = a.step[blockIdx.x], epoch = step * (uint32_t)(a.n_layers + 1);
     weight_ring<T, SLOTS> ring;
     chain_count count = {0, 0};
@@ -273,13 +271,10 @@ __global__ void __launch_bounds__(CHAIN_THREADS, 1) persistent_kernel(const __gr
         int k = ring.index_of(a, product);
         const chain_layer &layer = sh.at<chain_layer>(a.at.layers)[product / CHAIN_PRODUCTS];
         epoch += product % CHAIN_PRODUCTS == 0;
-        if (k == a.attention_before) {
+        if (k == a.attention_before)
             chain_attention<T>(a, sh, layer, epoch);
-            ring.resume(a, sh);
-        }
         chain_step(ring, a, sh, k, layer, count, epoch);
     }
-    async_wait<0>();
     if (threadIdx.x == 0)
         a.step[blockIdx.x] = step + 1;
 }
