@@ -7,35 +7,44 @@
 
 #include <cuda.h>
 
-/* Bytes of shared memory as the instructions below name them. */
+/* Shared memory as the instructions below name it. */
 __device__ static inline uint32_t shared_address(const void *shared)
 {
     return (uint32_t)__cvta_generic_to_shared(shared);
 }
 
-/* A barrier of 8 bytes: each of its phases ends when one thread has said what it expects and all of that has arrived. */
-__device__ static inline void arrival_open(uint32_t barrier)
+/* A barrier of 8 bytes: each of its phases ends when it has been arrived at so often and all bytes expected have come. */
+__device__ static inline void barrier_open(uint32_t barrier, int arrivals)
 {
-    asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(barrier) : "memory");
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-/* After arrival_open, before the first copy. */
-__device__ static inline void arrivals_opened(void)
+/* After barrier_open, before others use the barriers. */
+__device__ static inline void barriers_opened(void)
 {
 #if __CUDA_ARCH__ >= 900
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
 
-__device__ static inline void arrival_expect(uint32_t barrier, uint32_t bytes)
+__device__ static inline void barrier_arrive(uint32_t barrier)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+#endif
+}
+
+/* Arrives, and has the phase wait for so many bytes. */
+__device__ static inline void barrier_expect(uint32_t barrier, int bytes)
 {
 #if __CUDA_ARCH__ >= 900
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 #endif
 }
 
-/* Until the phase has ended; phases are 0, 1, 0, 1, ... */
-__device__ static inline void arrival_wait(uint32_t barrier, uint32_t phase)
+/* Until a phase has ended; phases are 0, 1, 0, 1, ... The one before the first counts as ended. */
+__device__ static inline void barrier_wait(uint32_t barrier, int phase)
 {
 #if __CUDA_ARCH__ >= 900
     uint32_t done = 0;
@@ -50,21 +59,16 @@ __device__ static inline void arrival_wait(uint32_t barrier, uint32_t phase)
 #endif
 }
 
-/* What this thread has read of shared memory is read before copies that it, or who synchronises with it, asks for next. */
-__device__ static inline void shared_reads_done(void)
+/* The map's box that begins at (x, y, z): what lies outside the matrix comes as zeros and counts as bytes all the same. Read
+ * once only: in L2 it makes room for others first. */
+__device__ static inline void box_copy(uint32_t into, const CUtensorMap *map, int x, int y, int z, uint32_t barrier)
 {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
-}
-
-/* The map's box at (column, row): elements outside the matrix come as zeros and count as bytes all the same. */
-__device__ static inline void box_copy(uint32_t into, const CUtensorMap *map, int column, int row, uint32_t barrier)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%2, %3}], [%4];" ::"r"(into),
-                 "l"(map), "r"(column), "r"(row), "r"(barrier)
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+                 "[%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(into),
+                 "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "l"(policy)
                  : "memory");
 #endif
 }

@@ -134,15 +134,19 @@ static void open_layers(struct queue *q, struct persistent *p, const struct deco
     free(host);
 }
 
-/* How the copies of a block see a matrix of weights: boxes of CHAIN_UNIT rows of STEP_COLUMNS columns. */
+/* How copies see a matrix of weights, in boxes of so many rows: as pieces of STEP_COLUMNS columns, [pieces][rows][..], or,
+ * where there would be part of a piece, as it is. See stream_rows. */
 static void make_map(struct queue *q, unsigned char *to, PFN_cuTensorMapEncodeTiled_v12000 encode,
-                     const struct weight *w)
+                     const struct weight *w, int rows)
 {
     CUtensorMap map; /* lies as the encoder demands */
-    const cuuint64_t size[] = {(cuuint64_t)w->cols, (cuuint64_t)w->rows}, pitch[] = {(cuuint64_t)w->cols * 2};
-    const cuuint32_t box[] = {STEP_COLUMNS, CHAIN_UNIT}, stride[] = {1, 1};
+    bool pieces = w->cols % STEP_COLUMNS == 0;
+    const cuuint64_t size[] = {(cuuint64_t)(pieces ? STEP_COLUMNS : w->cols), (cuuint64_t)w->rows,
+                               (cuuint64_t)(pieces ? w->cols / STEP_COLUMNS : 1)};
+    const cuuint64_t pitch[] = {(cuuint64_t)w->cols * 2, STEP_COLUMNS * 2};
+    const cuuint32_t box[] = {STEP_COLUMNS, (cuuint32_t)rows, (cuuint32_t)(pieces ? CHAIN_WARPS : 1)}, stride[] = {1, 1, 1};
     CUresult result =
-        encode(&map, w->type == DTYPE_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2,
+        encode(&map, w->type == DTYPE_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3,
                w->data, size, pitch, box, stride, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (result != CUDA_SUCCESS)
@@ -161,19 +165,23 @@ static void fill_maps(struct queue *q, unsigned char *host, const struct decode_
         ERR(&q->err, ERR_UNSUPPORTED, "the driver has no cuTensorMapEncodeTiled");
         return;
     }
+    auto add = [&](const struct weight *w) {
+        for (int i = 0, rows = CHAIN_ROWS; i < BOX_SIZES; i++, rows /= 2, host += sizeof(CUtensorMap))
+            make_map(q, host, encode, w, rows);
+    };
     for (int l = 0; l < m->n_layers; l++) {
         const struct decode_layer *d = &m->layer[l];
         const struct weight *const w[2][CHAIN_PRODUCTS] = {{d->qkv, d->out, d->mlp_in, d->mlp_out},
                                                            {d->qkv, d->mlp_in, d->mlp_out, d->out}};
-        for (int k = 0; k < CHAIN_PRODUCTS; k++)
-            make_map(q, host + (size_t)(l * CHAIN_PRODUCTS + k) * sizeof(CUtensorMap), encode, w[m->parallel][k]);
+        for (const struct weight *each : w[m->parallel])
+            add(each);
     }
-    make_map(q, host + (size_t)(m->n_layers * CHAIN_PRODUCTS) * sizeof(CUtensorMap), encode, m->head);
+    add(m->head);
 }
 
 static void open_maps(struct queue *q, struct persistent *p, const struct decode_model *m)
 {
-    size_t n = (size_t)m->n_layers * CHAIN_PRODUCTS + 1, bytes = n * sizeof(CUtensorMap);
+    size_t n = ((size_t)m->n_layers * CHAIN_PRODUCTS + 1) * BOX_SIZES, bytes = n * sizeof(CUtensorMap);
     unsigned char *host = (unsigned char *)err_calloc(&q->err, 1, bytes, "tensor maps");
     p->maps = (CUtensorMap *)cuda_alloc(q, bytes);
     if (host != nullptr && p->maps != nullptr) {
@@ -242,7 +250,7 @@ static struct chain_layout make_layout(const struct persistent *p, int n_blocks,
             l.x_rows = k == CHAIN_PRODUCTS - 1 ? max(l.x_rows, n) : l.x_rows;
         }
     int *const offset[] = {&l.input,   &l.partial, &l.stats,  &l.bias,   &l.residual, &l.kept,
-                           &l.cos_sin, &l.layers,  &l.tokens, &l.shares, &l.arrived,  &l.bytes};
+                           &l.cos_sin, &l.layers,  &l.tokens, &l.shares, &l.barriers,  &l.bytes};
     const int size[] = {input,
                         2 * CHAIN_WARPS * n_tokens * CHAIN_ROWS * 4,
                         n_tokens * CHAIN_WARPS * 16,
@@ -253,7 +261,7 @@ static struct chain_layout make_layout(const struct persistent *p, int n_blocks,
                         (a->n_layers + 1) * (int)sizeof(struct chain_layer),
                         3 * n_tokens * 4,
                         (CHAIN_PRODUCTS + 1) * (int)sizeof(struct chain_share),
-                        slots * CHAIN_WARPS * 8};
+                        2 * slots * 8};
     for (size_t i = 0; i < sizeof offset / sizeof offset[0]; i++) {
         *offset[i] = at;
         at += i < sizeof size / sizeof size[0] ? (size[i] + 127) / 128 * 128 : 0;
@@ -392,7 +400,7 @@ static void launch_chain(struct queue *q, const struct chain_args &a)
     attribute.val.cooperative = 1;
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)cuda_state(q)->n_multiprocessors);
-    config.blockDim = dim3(CHAIN_THREADS);
+    config.blockDim = dim3(CHAIN_THREADS + 32);
     config.dynamicSmemBytes = (size_t)a.at.bytes;
     config.stream = cuda_stream(q);
     config.attrs = &attribute;

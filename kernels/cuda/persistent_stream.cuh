@@ -1,149 +1,138 @@
-/* kernels/cuda/persistent_stream.cuh - the weights' way through the persistent kernel: every warp keeps a ring of copies
- * under way, from the weights to its own piece of shared memory. The ring runs through all products of all layers without
- * a pause, also while the block waits for activations.
+/* kernels/cuda/persistent_stream.cuh - the weights' way through the persistent kernel: one warp of a block does nothing but
+ * ask for weights, a ring of copies to shared memory ahead of the others, through all products of all layers without a
+ * pause, also while they wait for activations.
  *
  * The copies are the tensor memory accelerator's. Copies by the threads (cp.async) share an ordered queue with all that the
- * multiprocessor reads from memory: words that were waited for came only after the weights asked for before them. */
+ * multiprocessor reads from memory: words that were waited for came only after the weights asked for before them. Large
+ * boxes, asked for by one thread: with a box for every warp, asked for by itself, the asking was what took the time. */
 #ifndef KERNELS_CUDA_PERSISTENT_STREAM_CUH
 #define KERNELS_CUDA_PERSISTENT_STREAM_CUH
 
 #include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/persistent_chain.cuh"
 
-/* Where a lane finds its 16 bytes of part `part` of a row: boxes arrive with the parts of row r exchanged by part ^ r. Lanes
- * that read at once (two groups of 4) must meet different banks, so neighbouring groups read rows that are 4 apart. */
-__device__ static inline int box_row(int group)
-{
-    return group / 2 + group % 2 * 4;
-}
-
-__device__ static inline int box_at(int row, int part)
-{
-    return row * 128 + (part ^ row) * 16;
-}
-
-/* A slot of a warp has two boxes, [CHAIN_UNIT][64] weights each. All is equal in all lanes of a warp. */
-template <typename T, int SLOTS>
+/* A slot of the ring holds a step's weights: up to CHAIN_ROWS rows of CHAIN_WARPS times STEP_COLUMNS columns, as boxes of
+ * 16, 8, 4 or 2 rows, [CHAIN_WARPS][rows of the box][STEP_COLUMNS]; of a gated product gate's boxes first, those of up
+ * from the middle on. Its 128-byte rows have their 16-byte parts exchanged by the row's place in 1024 bytes. */
+template <int SLOTS>
 struct weight_ring {
-    uint32_t memory, arrived; /* addresses of this warp's first slot, its first barrier */
-    int slot, phase;          /* that is used next; how often the ring went round */
-    /* where the next copy comes from */
-    int product, tile; /* product: counted through all layers */
-    int n_left;        /* steps of the tile */
-    int column, row;
-    int second; /* rows from the first box to the second; 0: there is none */
+    uint32_t full, empty; /* barriers [SLOTS]: the weights have come; all warps have read them */
+    int slot, round;      /* the next one; odd and even rounds */
 
-    __device__ __forceinline__ void open(const chain_args &a, const chain_shared &sh)
+    __device__ weight_ring(const chain_args &a, const chain_shared &sh)
+        : full(shared_address(sh.base + a.at.barriers)), empty(full + SLOTS * 8), slot(0), round(0)
     {
-        int warp = threadIdx.x / 32;
-        if (shared_address(sh.base) % 1024 != 0)
-            __trap();
-        memory = shared_address(sh.base) + warp * STEP_BYTES;
-        arrived = shared_address(sh.base + a.at.arrived) + warp * SLOTS * 8;
-        if (threadIdx.x % 32 == 0)
-            for (int i = 0; i < SLOTS; i++)
-                arrival_open(arrived + i * 8);
-        arrivals_opened();
-        __syncwarp();
-        slot = 0;
-        phase = 0;
-        product = 0;
-        begin_product(a, sh);
-        for (int i = 0; i < SLOTS; i++)
-            copy(a, sh, i);
     }
-
-    __device__ __forceinline__ static int index_of(const chain_args &a, int product)
+    /* One thread; before all others begin. */
+    __device__ void open() const
     {
-        return product == a.n_layers * CHAIN_PRODUCTS ? CHAIN_HEAD : product % CHAIN_PRODUCTS;
-    }
-
-    /* The next product that this block has a share in. */
-    __device__ __forceinline__ void begin_product(const chain_args &a, const chain_shared &sh)
-    {
-        while (product <= a.n_layers * CHAIN_PRODUCTS && sh.share[index_of(a, product)].n_tiles == 0)
-            product++;
-        tile = 0;
-        if (product > a.n_layers * CHAIN_PRODUCTS)
-            return;
-        if (threadIdx.x == 0 && product < a.n_layers * CHAIN_PRODUCTS)
-            box_map_prefetch(&a.maps[product + 1]);
-        begin_tile(a, sh);
-    }
-
-    __device__ __forceinline__ void begin_tile(const chain_args &a, const chain_shared &sh)
-    {
-        int k = index_of(a, product);
-        const chain_share &share = sh.share[k];
-        bool gated = a.product[k].gated;
-        row = share.begin + tile * (gated ? CHAIN_UNIT : CHAIN_ROWS);
-        column = threadIdx.x / 32 * STEP_COLUMNS;
-        second = gated ? a.product[k].rows : row + CHAIN_UNIT < share.end ? CHAIN_UNIT : 0;
-        n_left = share.n_steps;
-    }
-
-    /* The next step's weights to slot `to`; past the head there is nothing left. */
-    __device__ __forceinline__ void copy(const chain_args &a, const chain_shared &sh, int to)
-    {
-        if (product > a.n_layers * CHAIN_PRODUCTS)
-            return;
-        if (threadIdx.x % 32 == 0) {
-            uint32_t into = memory + to * RING_SLOT_BYTES, barrier = arrived + to * 8;
-            arrival_expect(barrier, second != 0 ? STEP_BYTES : STEP_BYTES / 2);
-            box_copy(into, &a.maps[product], column, row, barrier);
-            if (second != 0)
-                box_copy(into + STEP_BYTES / 2, &a.maps[product], column, row + second, barrier);
+        for (int i = 0; i < SLOTS; i++) {
+            barrier_open(full + i * 8, 1);
+            barrier_open(empty + i * 8, CHAIN_WARPS);
         }
-        column += CHAIN_WARPS * STEP_COLUMNS;
-        if (--n_left > 0)
-            return;
-        if (++tile < sh.share[index_of(a, product)].n_tiles) {
-            begin_tile(a, sh);
-            return;
-        }
-        product++;
-        begin_product(a, sh);
+        barriers_opened();
     }
-
-    /* On to the next slot; the one just used is filled again. All lanes have what they read of it in registers. */
-    __device__ __forceinline__ void advance(const chain_args &a, const chain_shared &sh)
+    __device__ __forceinline__ void advance()
     {
-        shared_reads_done();
-        __syncwarp();
-        copy(a, sh, slot);
         if (++slot == SLOTS) {
             slot = 0;
-            phase ^= 1;
+            round ^= 1;
         }
     }
 };
 
-/* One tile's products over this warp's columns, for up to 8 tokens: to the warp's part of `partial`. */
-template <typename T, int SLOTS>
-__device__ __forceinline__ static void chain_tile(weight_ring<T, SLOTS> &ring, const chain_args &a,
-                                                  const chain_shared &sh, int n_steps, float *partial)
+/* A step's columns of n rows from row `first` on, in as few boxes as they go into; n: even. Where columns are no multiple of
+ * STEP_COLUMNS every warp's have a box of their own. */
+__device__ static inline void stream_rows(const CUtensorMap *maps, bool pieces, uint32_t into, int step, int first,
+                                          int n, uint32_t barrier)
 {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, t = lane / 4, row = box_row(t);
+    for (int i = 0, size = CHAIN_ROWS; i < BOX_SIZES; i++, size /= 2) {
+        if ((n & size) == 0)
+            continue;
+        if (pieces)
+            box_copy(into, &maps[i], 0, first, step * CHAIN_WARPS, barrier);
+        for (int v = 0; v < CHAIN_WARPS && !pieces; v++)
+            box_copy(into + v * size * 128, &maps[i], (step * CHAIN_WARPS + v) * STEP_COLUMNS, first, 0, barrier);
+        into += size * CHAIN_WARPS * 128;
+        first += size;
+    }
+}
+
+/* All of this block's weights, one slot after the other as they become free. One thread. */
+template <int SLOTS>
+__device__ static inline void stream_weights(const chain_args &a, const chain_shared &sh)
+{
+    weight_ring<SLOTS> ring(a, sh);
+    for (int product = 0; product <= a.n_layers * CHAIN_PRODUCTS; product++) {
+        int k = chain_index(a, product);
+        const chain_share share = sh.share[k];
+        const CUtensorMap *maps = a.maps + product * BOX_SIZES;
+        bool gated = a.product[k].gated, pieces = a.product[k].cols % STEP_COLUMNS == 0;
+        for (int i = 0; i < BOX_SIZES && product < a.n_layers * CHAIN_PRODUCTS; i++)
+            box_map_prefetch(&maps[BOX_SIZES + i]);
+        for (int tile = 0; tile < share.n_tiles; tile++) {
+            int row = share.begin + tile * share.tile_rows, n = chain_tile_rows(share, tile);
+            for (int step = 0; step < share.n_steps; step++) {
+                uint32_t into = shared_address(sh.base) + ring.slot * RING_SLOT_BYTES, barrier = ring.full + ring.slot * 8;
+                barrier_wait(ring.empty + ring.slot * 8, ring.round ^ 1);
+                barrier_expect(barrier, (gated ? 2 : 1) * n * CHAIN_WARPS * STEP_COLUMNS * 2);
+                stream_rows(maps, pieces, into, step, row, n, barrier);
+                if (gated)
+                    stream_rows(maps, pieces, into + RING_SLOT_BYTES / 2, step, a.product[k].rows + row, n, barrier);
+                ring.advance();
+            }
+        }
+    }
+}
+
+/* Where in a slot, or in its half, a warp finds row r of n: bytes to the part that belongs to the lane. Rows that were not
+ * asked for: anywhere. */
+__device__ static inline int weight_at(int n, int r)
+{
+    int warp = threadIdx.x / 32, part = threadIdx.x % 4, box = 0, size = CHAIN_ROWS;
+    for (; size > 2; size /= 2)
+        if (n & size) {
+            if (r < size)
+                break;
+            r -= size;
+            box += size * CHAIN_WARPS * 128;
+        }
+    int row = box + (warp * size + r % size) * 128;
+    return row + (part ^ row / 128 % 8) * 16;
+}
+
+/* Which row of a group of 8 the lanes of a group of 4 read: those that read at once must meet different banks. */
+__device__ static inline int weight_row(int group)
+{
+    return group / 2 + group % 2 * 4;
+}
+
+/* One tile's products over this warp's columns, for up to 8 tokens: to the warp's part of `partial`. n: rows of weights in
+ * the tile, of each half where it is gated. */
+template <typename T, int SLOTS>
+__device__ __forceinline__ static void chain_tile(weight_ring<SLOTS> &ring, const chain_args &a, const chain_shared &sh,
+                                                  int n_steps, int n, bool gated, float *partial)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, t = lane / 4, row = weight_row(t);
     float sum[2][4] = {};
     bool mine = t < a.n_tokens;
     const T *input = sh.at<T>(a.at.input) + chain_input_at(warp, n_steps, 0, a.n_tokens, mine ? t : 0) + lane % 4 * 8;
-    const char *boxes = sh.base + warp * STEP_BYTES;
-    int at[2] = {box_at(row, lane % 4), box_at(row, lane % 4 + 4)};
+    int at[2] = {weight_at(n, row), gated ? RING_SLOT_BYTES / 2 + weight_at(n, row) : weight_at(n, row + 8)};
     for (int step = 0; step < n_steps; step++) {
         uint4 x[2], w[2][2];
-        const char *weights = boxes + ring.slot * RING_SLOT_BYTES;
+        const char *weights = sh.base + ring.slot * RING_SLOT_BYTES;
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             x[i] = *(const uint4 *)(input + i * a.n_tokens * 32);
             if (!mine)
                 x[i] = make_uint4(0, 0, 0, 0);
         }
-        arrival_wait(ring.arrived + ring.slot * 8, ring.phase);
+        barrier_wait(ring.full + ring.slot * 8, ring.round);
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            w[0][i] = *(const uint4 *)(weights + at[i]);
-            w[1][i] = *(const uint4 *)(weights + STEP_BYTES / 2 + at[i]);
-        }
+        for (int r = 0; r < 2; r++)
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                w[r][i] = *(const uint4 *)(weights + (at[r] ^ i * 64)); /* the second 4 parts */
 #pragma unroll
         for (int i = 0; i < 2; i++)
 #pragma unroll
@@ -151,7 +140,10 @@ __device__ __forceinline__ static void chain_tile(weight_ring<T, SLOTS> &ring, c
                 tensor_mma<T>(sum[r], x[i].x, 0, x[i].y, 0, w[r][i].x, w[r][i].y);
                 tensor_mma<T>(sum[r], x[i].z, 0, x[i].w, 0, w[r][i].z, w[r][i].w);
             }
-        ring.advance(a, sh);
+        __syncwarp();
+        if (lane == 0)
+            barrier_arrive(ring.empty + ring.slot * 8);
+        ring.advance();
         input += 2 * a.n_tokens * 32;
     }
     if (!mine)
@@ -161,7 +153,7 @@ __device__ __forceinline__ static void chain_tile(weight_ring<T, SLOTS> &ring, c
     for (int r = 0; r < 2; r++)
 #pragma unroll
         for (int i = 0; i < 2; i++)
-            to[r * CHAIN_UNIT + box_row(lane % 4 * 2 + i)] = sum[r][i];
+            to[r * CHAIN_GROUP + weight_row(lane % 4 * 2 + i)] = sum[r][i];
 }
 
 #endif
