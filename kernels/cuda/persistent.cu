@@ -144,7 +144,8 @@ static void make_map(struct queue *q, unsigned char *to, PFN_cuTensorMapEncodeTi
     const cuuint64_t size[] = {(cuuint64_t)(pieces ? STEP_COLUMNS : w->cols), (cuuint64_t)w->rows,
                                (cuuint64_t)(pieces ? w->cols / STEP_COLUMNS : 1)};
     const cuuint64_t pitch[] = {(cuuint64_t)w->cols * 2, STEP_COLUMNS * 2};
-    const cuuint32_t box[] = {STEP_COLUMNS, (cuuint32_t)rows, (cuuint32_t)(pieces ? CHAIN_WARPS : 1)}, stride[] = {1, 1, 1};
+    const cuuint32_t box[] = {STEP_COLUMNS, (cuuint32_t)rows, (cuuint32_t)(pieces ? CHAIN_WARPS : 1)},
+                     stride[] = {1, 1, 1};
     CUresult result =
         encode(&map, w->type == DTYPE_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3,
                w->data, size, pitch, box, stride, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
@@ -250,7 +251,7 @@ static struct chain_layout make_layout(const struct persistent *p, int n_blocks,
             l.x_rows = k == CHAIN_PRODUCTS - 1 ? max(l.x_rows, n) : l.x_rows;
         }
     int *const offset[] = {&l.input,   &l.partial, &l.stats,  &l.bias,   &l.residual, &l.kept,
-                           &l.cos_sin, &l.layers,  &l.tokens, &l.shares, &l.barriers,  &l.bytes};
+                           &l.cos_sin, &l.layers,  &l.tokens, &l.shares, &l.barriers, &l.bytes};
     const int size[] = {input,
                         2 * CHAIN_WARPS * n_tokens * CHAIN_ROWS * 4,
                         n_tokens * CHAIN_WARPS * 16,

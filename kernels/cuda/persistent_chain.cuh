@@ -17,11 +17,11 @@
 
 #define CHAIN_WARPS    16
 #define CHAIN_THREADS  (CHAIN_WARPS * 32) /* without the warp that asks for weights */
-#define CHAIN_PRODUCTS 4  /* of a layer */
-#define CHAIN_HEAD     4  /* the product after the last layer */
-#define CHAIN_GROUP    8  /* rows of weights that the tensor cores take at once */
-#define CHAIN_ROWS     16 /* of weights in a tile: two groups; the second of a gated product is of up */
-#define CHAIN_PARTS    16 /* of a sequence's keys at most */
+#define CHAIN_PRODUCTS 4                  /* of a layer */
+#define CHAIN_HEAD     4                  /* the product after the last layer */
+#define CHAIN_GROUP    8                  /* rows of weights that the tensor cores take at once */
+#define CHAIN_ROWS     16                 /* of weights in a tile: two groups; the second of a gated product is of up */
+#define CHAIN_PARTS    16                 /* of a sequence's keys at most */
 
 #define STEP_COLUMNS    64 /* of a warp: 128 bytes of every row */
 #define RING_SLOT_BYTES (CHAIN_WARPS * CHAIN_ROWS * 128)
@@ -75,8 +75,8 @@ struct chain_layout {
 struct chain_args {
     struct chain_product product[CHAIN_PRODUCTS + 1];
     struct chain_layout at;
-    const struct chain_layer *layers;       /* device [n_layers + 1] */
-    const CUtensorMap *maps; /* device [n_layers * CHAIN_PRODUCTS + 1][BOX_SIZES], in order of execution */
+    const struct chain_layer *layers; /* device [n_layers + 1] */
+    const CUtensorMap *maps;          /* device [n_layers * CHAIN_PRODUCTS + 1][BOX_SIZES], in order of execution */
     int n_layers, hidden, attention_before; /* which product of a layer */
     int n_heads, n_kv_heads, head_dim, first_head, first_kv_head, group;
     int rope_dims;

@@ -204,9 +204,8 @@ struct chain_count {
 
 /* One product of one layer: this block's share of it. */
 template <typename T, int SLOTS>
-__device__ __forceinline__ static void chain_step(weight_ring<SLOTS> &ring, const chain_args &a,
-                                                  const chain_shared &sh, int k, const chain_layer &layer,
-                                                  chain_count &count, uint32_t epoch)
+__device__ __forceinline__ static void chain_step(weight_ring<SLOTS> &ring, const chain_args &a, const chain_shared &sh,
+                                                  int k, const chain_layer &layer, chain_count &count, uint32_t epoch)
 {
     const chain_product &p = a.product[k];
     const chain_share share = sh.share[k];

@@ -2,14 +2,16 @@
  * ask for weights, a ring of copies to shared memory ahead of the others, through all products of all layers without a
  * pause, also while they wait for activations.
  *
- * The copies are the tensor memory accelerator's. Copies by the threads (cp.async) share an ordered queue with all that the
- * multiprocessor reads from memory: words that were waited for came only after the weights asked for before them. Large
- * boxes, asked for by one thread: with a box for every warp, asked for by itself, the asking was what took the time. */
+ * The copies are the tensor memory accelerator's, a few large boxes a step, asked for by one thread: where every warp asked
+ * for its own, the asking took longer than the memory. Few are under way at once: the words that blocks wait for queue
+ * behind all weights asked for before them, so weights beyond what keeps the memory busy are asked for too early. */
 #ifndef KERNELS_CUDA_PERSISTENT_STREAM_CUH
 #define KERNELS_CUDA_PERSISTENT_STREAM_CUH
 
 #include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/persistent_chain.cuh"
+
+#define STREAM_UNDER_WAY 2 /* copies at once: slots of 32 KiB, 8 MiB of a whole H200 */
 
 /* A slot of the ring holds a step's weights: up to CHAIN_ROWS rows of CHAIN_WARPS times STEP_COLUMNS columns, as boxes of
  * 16, 8, 4 or 2 rows, [CHAIN_WARPS][rows of the box][STEP_COLUMNS]; of a gated product gate's boxes first, those of up
@@ -31,6 +33,12 @@ struct weight_ring {
             barrier_open(empty + i * 8, CHAIN_WARPS);
         }
         barriers_opened();
+    }
+    /* The copy asked for `back` copies ago has arrived. */
+    __device__ void wait_arrived(int back) const
+    {
+        bool wrapped = slot < back;
+        barrier_wait(full + (wrapped ? slot + SLOTS - back : slot - back) * 8, round ^ wrapped);
     }
     __device__ __forceinline__ void advance()
     {
@@ -58,11 +66,12 @@ __device__ static inline void stream_rows(const CUtensorMap *maps, bool pieces, 
     }
 }
 
-/* All of this block's weights, one slot after the other as they become free. One thread. */
+/* All of this block's weights, one slot after the other as they become free and few are under way. One thread. */
 template <int SLOTS>
 __device__ static inline void stream_weights(const chain_args &a, const chain_shared &sh)
 {
     weight_ring<SLOTS> ring(a, sh);
+    int n_asked = 0;
     for (int product = 0; product <= a.n_layers * CHAIN_PRODUCTS; product++) {
         int k = chain_index(a, product);
         const chain_share share = sh.share[k];
@@ -73,7 +82,10 @@ __device__ static inline void stream_weights(const chain_args &a, const chain_sh
         for (int tile = 0; tile < share.n_tiles; tile++) {
             int row = share.begin + tile * share.tile_rows, n = chain_tile_rows(share, tile);
             for (int step = 0; step < share.n_steps; step++) {
-                uint32_t into = shared_address(sh.base) + ring.slot * RING_SLOT_BYTES, barrier = ring.full + ring.slot * 8;
+                uint32_t into = shared_address(sh.base) + ring.slot * RING_SLOT_BYTES,
+                         barrier = ring.full + ring.slot * 8;
+                if (n_asked++ >= STREAM_UNDER_WAY)
+                    ring.wait_arrived(STREAM_UNDER_WAY);
                 barrier_wait(ring.empty + ring.slot * 8, ring.round ^ 1);
                 barrier_expect(barrier, (gated ? 2 : 1) * n * CHAIN_WARPS * STEP_COLUMNS * 2);
                 stream_rows(maps, pieces, into, step, row, n, barrier);
