@@ -3,18 +3,19 @@
 #include "kernels/cuda/attention_tile.cuh"
 #include "kernels/cuda/persistent_kernel.cuh"
 
+#include <cudaTypedefs.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_HIDDEN     (NORM_UNITS * 4 * CHAIN_THREADS) /* what the norms keep in registers */
-#define MAX_LAYERS     256
-#define RESERVED_BYTES 2048 /* shared memory that the kernel has besides */
+#define MAX_HIDDEN (NORM_UNITS * 4 * CHAIN_THREADS) /* what the norms keep in registers */
+#define MAX_LAYERS 256
 
 /* What cuda_persistent_open makes. */
 struct persistent {
     struct chain_args args; /* but for the step's */
     int max_tokens, max_shared;
     struct chain_layer *layers;
+    CUtensorMap *maps;
     unsigned long long *words;
     uint32_t *step;
     void *opened[PERSISTENT_MAX_RANKS]; /* other ranks' memory */
@@ -48,8 +49,8 @@ extern "C" const char *cuda_persistent_refusal(struct queue *q, const struct dec
     int major = 0, cooperative = 0, device = cuda_state(q)->device;
     CUDA_TRY(q, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
     CUDA_TRY(q, cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, device));
-    if (major < 8 || !cooperative)
-        return "a GPU older than compute capability 8.0";
+    if (major < 9 || !cooperative)
+        return "a GPU older than compute capability 9.0";
     if (q->act == DTYPE_F32)
         return "32-bit weights";
     if (m->n_ranks > PERSISTENT_MAX_RANKS)
@@ -99,14 +100,10 @@ static void make_products(struct chain_args *a, const struct decode_model *m)
 
 static void fill_layer(struct chain_layer *to, const struct decode_model *m, const struct decode_layer *l)
 {
-    const struct weight *const w[2][4] = {{l->qkv, l->out, l->mlp_in, l->mlp_out},
-                                          {l->qkv, l->mlp_in, l->mlp_out, l->out}};
     const struct weight *const bias[2][4] = {{l->qkv_bias, l->out_bias, l->mlp_in_bias, l->mlp_out_bias},
                                              {l->qkv_bias, l->mlp_in_bias, l->mlp_out_bias, l->out_bias}};
-    for (int k = 0; k < CHAIN_PRODUCTS; k++) {
-        to->w[k] = data_of(w[m->parallel][k]);
+    for (int k = 0; k < CHAIN_PRODUCTS; k++)
         to->bias[k] = data_of(bias[m->parallel][k]);
-    }
     to->norm[0] = data_of(l->attn_norm);
     to->norm_bias[0] = data_of(l->attn_norm_bias);
     to->norm[1] = data_of(l->mlp_norm);
@@ -127,7 +124,6 @@ static void open_layers(struct queue *q, struct persistent *p, const struct deco
     if (host != nullptr && p->layers != nullptr) {
         for (int l = 0; l < m->n_layers; l++)
             fill_layer(&host[l], m, &m->layer[l]);
-        host[m->n_layers].w[0] = data_of(m->head);
         host[m->n_layers].bias[0] = data_of(m->head_bias);
         host[m->n_layers].norm[0] = data_of(m->final_norm);
         host[m->n_layers].norm_bias[0] = data_of(m->final_norm_bias);
@@ -135,6 +131,66 @@ static void open_layers(struct queue *q, struct persistent *p, const struct deco
         cuda_wait(q);
     }
     p->args.layers = p->layers;
+    free(host);
+}
+
+/* How copies see a matrix of weights, in boxes of so many rows: as pieces of STEP_COLUMNS columns, [pieces][rows][..], or,
+ * where there would be part of a piece, as it is. See stream_rows. */
+static void make_map(struct queue *q, unsigned char *to, PFN_cuTensorMapEncodeTiled_v12000 encode,
+                     const struct weight *w, int rows)
+{
+    CUtensorMap map; /* lies as the encoder demands */
+    bool pieces = w->cols % STEP_COLUMNS == 0;
+    const cuuint64_t size[] = {(cuuint64_t)(pieces ? STEP_COLUMNS : w->cols), (cuuint64_t)w->rows,
+                               (cuuint64_t)(pieces ? w->cols / STEP_COLUMNS : 1)};
+    const cuuint64_t pitch[] = {(cuuint64_t)w->cols * 2, STEP_COLUMNS * 2};
+    const cuuint32_t box[] = {STEP_COLUMNS, (cuuint32_t)rows, (cuuint32_t)(pieces ? CHAIN_WARPS : 1)},
+                     stride[] = {1, 1, 1};
+    CUresult result =
+        encode(&map, w->type == DTYPE_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3,
+               w->data, size, pitch, box, stride, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+               CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (result != CUDA_SUCCESS)
+        ERR(&q->err, ERR_INTERNAL, "cuTensorMapEncodeTiled of a matrix of %d x %d: error %d", w->rows, w->cols,
+            (int)result);
+    memcpy(to, &map, sizeof map);
+}
+
+static void fill_maps(struct queue *q, unsigned char *host, const struct decode_model *m)
+{
+    PFN_cuTensorMapEncodeTiled_v12000 encode = nullptr;
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    CUDA_TRY(q, cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&encode, 12000, cudaEnableDefault,
+                                                 &found));
+    if (found != cudaDriverEntryPointSuccess || encode == nullptr) {
+        ERR(&q->err, ERR_UNSUPPORTED, "the driver has no cuTensorMapEncodeTiled");
+        return;
+    }
+    auto add = [&](const struct weight *w) {
+        for (int i = 0, rows = CHAIN_ROWS; i < BOX_SIZES; i++, rows /= 2, host += sizeof(CUtensorMap))
+            make_map(q, host, encode, w, rows);
+    };
+    for (int l = 0; l < m->n_layers; l++) {
+        const struct decode_layer *d = &m->layer[l];
+        const struct weight *const w[2][CHAIN_PRODUCTS] = {{d->qkv, d->out, d->mlp_in, d->mlp_out},
+                                                           {d->qkv, d->mlp_in, d->mlp_out, d->out}};
+        for (const struct weight *each : w[m->parallel])
+            add(each);
+    }
+    add(m->head);
+}
+
+static void open_maps(struct queue *q, struct persistent *p, const struct decode_model *m)
+{
+    size_t n = ((size_t)m->n_layers * CHAIN_PRODUCTS + 1) * BOX_SIZES, bytes = n * sizeof(CUtensorMap);
+    unsigned char *host = (unsigned char *)err_calloc(&q->err, 1, bytes, "tensor maps");
+    p->maps = (CUtensorMap *)cuda_alloc(q, bytes);
+    if (host != nullptr && p->maps != nullptr) {
+        fill_maps(q, host, m);
+        cuda_upload(q, p->maps, bytes, host, bytes, bytes, 1);
+        cuda_wait(q);
+    }
+    p->args.maps = p->maps;
     free(host);
 }
 
@@ -194,8 +250,8 @@ static struct chain_layout make_layout(const struct persistent *p, int n_blocks,
             l.bias_rows = max(l.bias_rows, (a->product[k].gated ? 2 * n : n) + 2);
             l.x_rows = k == CHAIN_PRODUCTS - 1 ? max(l.x_rows, n) : l.x_rows;
         }
-    int *const offset[] = {&l.input, &l.partial, &l.stats,  &l.bias,   &l.residual,
-                           &l.kept,  &l.cos_sin, &l.layers, &l.tokens, &l.bytes};
+    int *const offset[] = {&l.input,   &l.partial, &l.stats,  &l.bias,   &l.residual, &l.kept,
+                           &l.cos_sin, &l.layers,  &l.tokens, &l.shares, &l.barriers, &l.bytes};
     const int size[] = {input,
                         2 * CHAIN_WARPS * n_tokens * CHAIN_ROWS * 4,
                         n_tokens * CHAIN_WARPS * 16,
@@ -204,7 +260,9 @@ static struct chain_layout make_layout(const struct persistent *p, int n_blocks,
                         n_tokens * l.x_rows * 4,
                         n_tokens * a->rope_dims * 4,
                         (a->n_layers + 1) * (int)sizeof(struct chain_layer),
-                        3 * n_tokens * 4};
+                        3 * n_tokens * 4,
+                        (CHAIN_PRODUCTS + 1) * (int)sizeof(struct chain_share),
+                        2 * slots * 8};
     for (size_t i = 0; i < sizeof offset / sizeof offset[0]; i++) {
         *offset[i] = at;
         at += i < sizeof size / sizeof size[0] ? (size[i] + 127) / 128 * 128 : 0;
@@ -267,10 +325,11 @@ extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model
     a->n_ranks = m->n_ranks;
     int limit = 0, n_blocks = cuda_state(q)->n_multiprocessors;
     CUDA_TRY(q, cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, cuda_state(q)->device));
-    p->max_shared = limit - RESERVED_BYTES;
+    p->max_shared = limit;
     while (p->max_tokens < PERSISTENT_MAX_TOKENS && with_ring(p, n_blocks, p->max_tokens + 1, [](auto) {}))
         p->max_tokens++;
     open_layers(q, p, m);
+    open_maps(q, p, m);
     open_words(q, p, m);
     open_steps(q, p);
     with_type(q->act, [&](auto t) {
@@ -290,6 +349,7 @@ extern "C" void cuda_persistent_close(struct queue *q, void *opened)
         if (p->opened[r] != nullptr)
             (void)cudaIpcCloseMemHandle(p->opened[r]);
     cuda_free(q, p->layers);
+    cuda_free(q, p->maps);
     cuda_free(q, p->words);
     cuda_free(q, p->args.sum[p->args.rank]);
     cuda_free(q, p->step);
@@ -341,7 +401,7 @@ static void launch_chain(struct queue *q, const struct chain_args &a)
     attribute.val.cooperative = 1;
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)cuda_state(q)->n_multiprocessors);
-    config.blockDim = dim3(CHAIN_THREADS);
+    config.blockDim = dim3(CHAIN_THREADS + 32);
     config.dynamicSmemBytes = (size_t)a.at.bytes;
     config.stream = cuda_stream(q);
     config.attrs = &attribute;

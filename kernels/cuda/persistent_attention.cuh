@@ -427,7 +427,7 @@ __device__ static inline void attend_part(const chain_args &a, const chain_share
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, ids = m.group_block(lane);
     attend_prefetch<HD>(a, layer, m, ids);
     attend_inputs<T, HD>(s, a, sh, layer, m, epoch);
-    __syncthreads();
+    chain_sync();
     attend_sums<T, HD> sums;
     sums.clear();
     for (int group = m.begin + warp, i = 0; group < m.end; group += CHAIN_WARPS, i++) {
@@ -440,11 +440,11 @@ __device__ static inline void attend_part(const chain_args &a, const chain_share
         sums.add(s, (const T *)layer.k_cache + at, (const T *)layer.v_cache + at, m, group * ATTEND_KEYS, layer.scale);
     }
     sums.store(s, m.n_rows);
-    __syncthreads();
+    chain_sync();
     attend_finish<T, HD>(s, a, m, epoch);
     if (m.n_parts > 1)
         attend_join<T, HD>(a, m, epoch);
-    __syncthreads(); /* the scratch is the next input's place */
+    chain_sync(); /* the scratch is the next input's place */
 }
 
 /* Where no sequence is divided, and items are few: the blocks that have none, numbered; -1: this one has. n_free: how many

@@ -11,14 +11,21 @@
 #define KERNELS_CUDA_PERSISTENT_CHAIN_CUH
 
 #include "kernels/cuda/words.cuh"
+
 #include "kernels/persistent.h"
+#include <cuda.h>
 
 #define CHAIN_WARPS    16
-#define CHAIN_THREADS  (CHAIN_WARPS * 32)
-#define CHAIN_PRODUCTS 4  /* of a layer */
-#define CHAIN_HEAD     4  /* the product after the last layer */
-#define CHAIN_ROWS     16 /* of weights in a tile: two groups of 8 */
-#define CHAIN_PARTS    16 /* of a sequence's keys at most */
+#define CHAIN_THREADS  (CHAIN_WARPS * 32) /* without the warp that asks for weights */
+#define CHAIN_PRODUCTS 4                  /* of a layer */
+#define CHAIN_HEAD     4                  /* the product after the last layer */
+#define CHAIN_GROUP    8                  /* rows of weights that the tensor cores take at once */
+#define CHAIN_ROWS     16                 /* of weights in a tile: two groups; the second of a gated product is of up */
+#define CHAIN_PARTS    16                 /* of a sequence's keys at most */
+
+#define STEP_COLUMNS    64 /* of a warp: 128 bytes of every row */
+#define RING_SLOT_BYTES (CHAIN_WARPS * CHAIN_ROWS * 128)
+#define BOX_SIZES       4 /* rows of weights are copied in boxes of 16, 8, 4 and 2 */
 
 enum chain_input { INPUT_NORMED, INPUT_SAME /* as the product before */, INPUT_ATTENDED, INPUT_ACTIVATED };
 enum chain_output {
@@ -38,9 +45,9 @@ struct chain_product {
     int x; /* INPUT_NORMED: the residual stream that is read; OUTPUT_SUM: that is written */
 };
 
-/* Pointers of one layer, weights in order of execution. Entry n_layers: the head and the final norm, at index 0. */
+/* Pointers of one layer, biases in order of execution. Entry n_layers: the head and the final norm, at index 0. */
 struct chain_layer {
-    const void *w[CHAIN_PRODUCTS], *bias[CHAIN_PRODUCTS];
+    const void *bias[CHAIN_PRODUCTS];
     const void *norm[2], *norm_bias[2];
     const void *q_norm, *k_norm;
     void *k_cache, *v_cache;
@@ -58,6 +65,8 @@ struct chain_layout {
     int kept;     /* the same of OUTPUT_KEPT */
     int cos_sin;  /* float [n_tokens][rope dims] */
     int layers;   /* chain_layer [n_layers + 1] */
+    int shares;   /* chain_share [CHAIN_PRODUCTS + 1] */
+    int barriers; /* of the ring, [2][slots] */
     int tokens;   /* int [3][n_tokens]: id, slot, pos */
     int bytes;
     int bias_rows, x_rows;
@@ -66,7 +75,8 @@ struct chain_layout {
 struct chain_args {
     struct chain_product product[CHAIN_PRODUCTS + 1];
     struct chain_layout at;
-    const struct chain_layer *layers;       /* device [n_layers + 1] */
+    const struct chain_layer *layers; /* device [n_layers + 1] */
+    const CUtensorMap *maps;          /* device [n_layers * CHAIN_PRODUCTS + 1][BOX_SIZES], in order of execution */
     int n_layers, hidden, attention_before; /* which product of a layer */
     int n_heads, n_kv_heads, head_dim, first_head, first_kv_head, group;
     int rope_dims;
@@ -97,8 +107,26 @@ struct chain_args {
 /* What a block has of a product: results [begin, end), in n_tiles tiles. In each of a tile's n_steps a warp multiplies two
  * neighbouring pieces of 32 columns. */
 struct chain_share {
-    int begin, end, n_tiles, n_steps;
+    int begin, end, n_tiles, n_steps, tile_rows;
 };
+
+/* Which of a layer's products, or the head, is the product of that number, counted through all layers. */
+__device__ static inline int chain_index(const chain_args &a, int product)
+{
+    return product == a.n_layers * CHAIN_PRODUCTS ? CHAIN_HEAD : product % CHAIN_PRODUCTS;
+}
+
+/* Rows of weights that a tile has (of each half where it is gated), as copies bring them: an even number. */
+__device__ static inline int chain_tile_rows(const chain_share &s, int tile)
+{
+    return min((s.end - s.begin - tile * s.tile_rows + 1) / 2 * 2, s.tile_rows);
+}
+
+/* All threads but those of the warp that asks for weights. */
+__device__ static inline void chain_sync(void)
+{
+    asm volatile("bar.sync 1, %0;" ::"n"(CHAIN_THREADS) : "memory");
+}
 
 /* Pairs of results are dealt out, as evenly as they go: a word has two. block: < 0 has nothing. */
 __host__ __device__ static inline chain_share chain_make_share(const chain_product &p, int block, int n_blocks)
@@ -109,8 +137,8 @@ __host__ __device__ static inline chain_share chain_make_share(const chain_produ
     long long pairs = (p.rows + 1) / 2;
     s.begin = (int)(pairs * block / n_blocks) * 2;
     s.end = min((int)(pairs * (block + 1) / n_blocks) * 2, p.rows);
-    int per_tile = p.gated ? CHAIN_ROWS / 2 : CHAIN_ROWS;
-    s.n_tiles = s.end > s.begin ? (s.end - s.begin + per_tile - 1) / per_tile : 0;
+    s.tile_rows = p.gated ? CHAIN_GROUP : CHAIN_ROWS;
+    s.n_tiles = s.end > s.begin ? (s.end - s.begin + s.tile_rows - 1) / s.tile_rows : 0;
     s.n_steps = (p.cols + CHAIN_WARPS * 64 - 1) / (CHAIN_WARPS * 64);
     return s;
 }

@@ -161,7 +161,7 @@ __device__ static inline void input_normed(const chain_args &a, const chain_shar
         if (lane == 0)
             stats[t * CHAIN_WARPS + units.warp] = part;
     }
-    __syncthreads();
+    chain_sync();
     for (int t = 0; t < a.n_tokens; t++) {
         float2 whole = norm_whole(a.norm, stats + t * CHAIN_WARPS, units.cols, a.eps);
 #pragma unroll

@@ -146,7 +146,7 @@ __device__ static inline void chain_finish_tile(const chain_args &a, const chain
                                                 const chain_share &share, int tile, int turn, const float *partial,
                                                 const float *bias, uint32_t epoch)
 {
-    int rows = p.gated ? CHAIN_ROWS / 2 : CHAIN_ROWS, pairs = rows / 2;
+    int rows = share.tile_rows, pairs = rows / 2;
     int i = (threadIdx.x / 32 + CHAIN_WARPS - turn) % CHAIN_WARPS * 32 + threadIdx.x % 32, t = i / pairs;
     int local = tile * rows + i % pairs * 2, row = share.begin + local, n = share.end - share.begin;
     if (t >= a.n_tokens || row >= share.end)
@@ -204,9 +204,8 @@ struct chain_count {
 
 /* One product of one layer: this block's share of it. */
 template <typename T, int SLOTS>
-__device__ __forceinline__ static void chain_step(weight_ring<T, SLOTS> &ring, const chain_args &a,
-                                                  const chain_shared &sh, int k, const chain_layer &layer,
-                                                  chain_count &count, uint32_t epoch)
+__device__ __forceinline__ static void chain_step(weight_ring<SLOTS> &ring, const chain_args &a, const chain_shared &sh,
+                                                  int k, const chain_layer &layer, chain_count &count, uint32_t epoch)
 {
     const chain_product &p = a.product[k];
     const chain_share share = sh.share[k];
@@ -222,8 +221,8 @@ __device__ __forceinline__ static void chain_step(weight_ring<T, SLOTS> &ring, c
     for (int tile = 0; tile < share.n_tiles; tile++, count.tiles++) {
         int size = CHAIN_WARPS * a.n_tokens * CHAIN_ROWS;
         float *partial = sh.at<float>(a.at.partial) + count.tiles % 2 * size;
-        chain_tile(ring, a, sh, share.n_steps, partial);
-        __syncthreads(); /* one a tile suffices: the next tile's sums go to the other buffer */
+        chain_tile<T>(ring, a, sh, share.n_steps, chain_tile_rows(share, tile), p.gated, partial);
+        chain_sync(); /* one a tile suffices: the next tile's sums go to the other buffer */
         chain_finish_tile<T>(a, sh, p, share, tile, count.tiles % CHAIN_WARPS, partial, n_bias > 0 ? bias : nullptr,
                              epoch);
     }
@@ -257,29 +256,30 @@ __device__ static inline void chain_open(const chain_args &a, const chain_shared
 
 /* grid: one block a multiprocessor, all of them resident. SLOTS: of the ring. */
 template <typename T, int SLOTS>
-__global__ void __launch_bounds__(CHAIN_THREADS, 1) persistent_kernel(const __grid_constant__ chain_args a)
+__global__ void __launch_bounds__(CHAIN_THREADS + 32, 1) persistent_kernel(const __grid_constant__ chain_args a)
 {
-    /* Copies to shared memory that do not lie on lines as the weights do take twice the traffic. */
-    extern __shared__ __align__(128) char shared[];
-    __shared__ chain_share share[CHAIN_PRODUCTS + 1];
-    const chain_shared sh = {shared, share};
+    extern __shared__ __align__(1024) char shared[]; /* as the boxes of weights demand */
+    const chain_shared sh = {shared, (chain_share *)(shared + a.at.shares)};
     uint32_t step = a.step[blockIdx.x], epoch = step * (uint32_t)(a.n_layers + 1);
-    weight_ring<T, SLOTS> ring;
+    weight_ring<SLOTS> ring(a, sh);
     chain_count count = {0, 0};
+    if (threadIdx.x == 0)
+        ring.open();
     chain_open(a, sh);
-    ring.open(a, sh);
+    if (threadIdx.x >= CHAIN_THREADS) {
+        if (threadIdx.x == CHAIN_THREADS)
+            stream_weights<SLOTS>(a, sh);
+        return;
+    }
     chain_embed<T>(a, sh, epoch);
     for (int product = 0; product <= a.n_layers * CHAIN_PRODUCTS; product++) {
-        int k = ring.index_of(a, product);
+        int k = chain_index(a, product);
         const chain_layer &layer = sh.at<chain_layer>(a.at.layers)[product / CHAIN_PRODUCTS];
         epoch += product % CHAIN_PRODUCTS == 0;
-        if (k == a.attention_before) {
+        if (k == a.attention_before)
             chain_attention<T>(a, sh, layer, epoch);
-            ring.resume(a, sh);
-        }
-        chain_step(ring, a, sh, k, layer, count, epoch);
+        chain_step<T>(ring, a, sh, k, layer, count, epoch);
     }
-    async_wait<0>();
     if (threadIdx.x == 0)
         a.step[blockIdx.x] = step + 1;
 }

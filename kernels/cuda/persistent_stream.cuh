@@ -1,137 +1,150 @@
-/* kernels/cuda/persistent_stream.cuh - the weights' way through the persistent kernel: every warp keeps a ring of copies
- * under way, from the weights to its own piece of shared memory. The ring runs through all products of all layers without
- * a pause, also while the block waits for activations. */
+/* kernels/cuda/persistent_stream.cuh - the weights' way through the persistent kernel: one warp of a block does nothing but
+ * ask for weights, a ring of copies to shared memory ahead of the others, through all products of all layers without a
+ * pause, also while they wait for activations.
+ *
+ * The copies are the tensor memory accelerator's, a few large boxes a step, asked for by one thread: where every warp asked
+ * for its own, the asking took longer than the memory. Few are under way at once: the words that blocks wait for queue
+ * behind all weights asked for before them, so weights beyond what keeps the memory busy are asked for too early. */
 #ifndef KERNELS_CUDA_PERSISTENT_STREAM_CUH
 #define KERNELS_CUDA_PERSISTENT_STREAM_CUH
 
+#include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/persistent_chain.cuh"
 
-#include <limits.h>
+#define STREAM_UNDER_WAY 2 /* copies at once: slots of 32 KiB, 8 MiB of a whole H200 */
 
-#define STEP_COLUMNS    64 /* of a warp: 128 bytes of every row */
-#define STEP_BYTES      (CHAIN_ROWS * 128)
-#define RING_SLOT_BYTES (CHAIN_WARPS * STEP_BYTES)
-
-/* A slot of a warp is [CHAIN_ROWS][8] units of 16 bytes; in odd rows the halves are swapped, so that lanes that read rows
- * g and g + 1 at once meet different banks. Copied are whole lines, 4 rows at a time, a row by 8 lanes.
- *
- * Everything here must end up in registers. */
-template <typename T, int SLOTS>
+/* A slot of the ring holds a step's weights: up to CHAIN_ROWS rows of CHAIN_WARPS times STEP_COLUMNS columns, as boxes of
+ * 16, 8, 4 or 2 rows, [CHAIN_WARPS][rows of the box][STEP_COLUMNS]; of a gated product gate's boxes first, those of up
+ * from the middle on. Its 128-byte rows have their 16-byte parts exchanged by the row's place in 1024 bytes. */
+template <int SLOTS>
 struct weight_ring {
-    char *memory; /* this warp's first slot */
-    int slot;     /* that is used next */
-    /* where the next copy comes from */
-    int product, tile; /* product: counted through all layers */
-    int n_left;        /* steps of the tile */
-    int limit;         /* columns left to this lane */
-    unsigned rows;     /* bit i: there is a row for this lane in copy i */
-    int hop, second;   /* elements from the first 4 rows to the next, from the first group of rows to the second */
-    const T *from;     /* this lane's part of the first row */
+    uint32_t full, empty; /* barriers [SLOTS]: the weights have come; all warps have read them */
+    int slot, round;      /* the next one; odd and even rounds */
 
-    __device__ __forceinline__ void open(const chain_args &a, const chain_shared &sh)
+    __device__ weight_ring(const chain_args &a, const chain_shared &sh)
+        : full(shared_address(sh.base + a.at.barriers)), empty(full + SLOTS * 8), slot(0), round(0)
     {
-        memory = sh.base + threadIdx.x / 32 * STEP_BYTES;
-        slot = 0;
-        product = 0;
-        begin_product(a, sh);
-        for (int i = 0; i < SLOTS; i++)
-            copy(a, sh, i);
     }
-
-    __device__ __forceinline__ static int index_of(const chain_args &a, int product)
+    /* One thread; before all others begin. */
+    __device__ void open() const
     {
-        return product == a.n_layers * CHAIN_PRODUCTS ? CHAIN_HEAD : product % CHAIN_PRODUCTS;
-    }
-
-    /* The next product that this block has a share in. */
-    __device__ __forceinline__ void begin_product(const chain_args &a, const chain_shared &sh)
-    {
-        while (product <= a.n_layers * CHAIN_PRODUCTS && sh.share[index_of(a, product)].n_tiles == 0)
-            product++;
-        tile = 0;
-        begin_tile(a, sh, 0);
-    }
-
-    /* Past the head there is nothing left: empty copies go on, so that their number stays what is waited for. */
-    __device__ __forceinline__ void begin_tile(const chain_args &a, const chain_shared &sh, int step)
-    {
-        n_left = INT_MAX;
-        rows = 0;
-        if (product > a.n_layers * CHAIN_PRODUCTS)
-            return;
-        int k = index_of(a, product), lane = threadIdx.x % 32, cols = a.product[k].cols;
-        const chain_share &share = sh.share[k];
-        bool gated = a.product[k].gated;
-        int row = share.begin + tile * (gated ? CHAIN_ROWS / 2 : CHAIN_ROWS) + lane / 8;
-        int column = chain_column(threadIdx.x / 32, 2 * step) + lane % 8 * 8;
-        for (int i = 0; i < 4; i++)
-            rows |= (row + (gated ? i % 2 : i) * 4 < share.end ? 1u : 0u) << i;
-        limit = cols - column;
-        hop = 4 * cols;
-        second = (gated ? a.product[k].rows : CHAIN_ROWS / 2) * cols;
-        from = (const T *)sh.at<chain_layer>(a.at.layers)[product / CHAIN_PRODUCTS].w[k % CHAIN_PRODUCTS] +
-               (size_t)row * cols + column;
-        n_left = share.n_steps - step;
-    }
-
-    /* The lanes' part of the state again, out of what all have in common: so that it need not be kept, in registers that
-     * others want, while nothing is copied. */
-    __device__ __forceinline__ void resume(const chain_args &a, const chain_shared &sh)
-    {
-        if (product <= a.n_layers * CHAIN_PRODUCTS)
-            begin_tile(a, sh, sh.share[index_of(a, product)].n_steps - n_left);
-    }
-
-    /* The next step's weights to slot `to`. */
-    __device__ __forceinline__ void copy(const chain_args &a, const chain_shared &sh, int to)
-    {
-        int lane = threadIdx.x % 32;
-        char *into = memory + to * RING_SLOT_BYTES + lane / 8 * 128 + (lane % 8 ^ lane / 8 % 2 * 4) * 16;
-        unsigned wanted = limit > 0 ? rows : 0;
-        async_copy(into, from, wanted & 1);
-        async_copy(into + 512, from + hop, wanted & 2);
-        async_copy(into + 1024, from + second, wanted & 4);
-        async_copy(into + 1536, from + second + hop, wanted & 8);
-        async_commit();
-        from += CHAIN_WARPS * STEP_COLUMNS;
-        limit -= CHAIN_WARPS * STEP_COLUMNS;
-        if (--n_left > 0)
-            return;
-        if (++tile < sh.share[index_of(a, product)].n_tiles) {
-            begin_tile(a, sh, 0);
-            return;
+        for (int i = 0; i < SLOTS; i++) {
+            barrier_open(full + i * 8, 1);
+            barrier_open(empty + i * 8, CHAIN_WARPS);
         }
-        product++;
-        begin_product(a, sh);
+        barriers_opened();
+    }
+    /* The copy asked for `back` copies ago has arrived. */
+    __device__ void wait_arrived(int back) const
+    {
+        bool wrapped = slot < back;
+        barrier_wait(full + (wrapped ? slot + SLOTS - back : slot - back) * 8, round ^ wrapped);
+    }
+    __device__ __forceinline__ void advance()
+    {
+        if (++slot == SLOTS) {
+            slot = 0;
+            round ^= 1;
+        }
     }
 };
 
-/* One tile's products over this warp's columns, for up to 8 tokens: to the warp's part of `partial`. A slot is filled again
- * as soon as its weights are in registers. */
-template <typename T, int SLOTS>
-__device__ __forceinline__ static void chain_tile(weight_ring<T, SLOTS> &ring, const chain_args &a,
-                                                  const chain_shared &sh, int n_steps, float *partial)
+/* A step's columns of n rows from row `first` on, in as few boxes as they go into; n: even. Where columns are no multiple of
+ * STEP_COLUMNS every warp's have a box of their own. */
+__device__ static inline void stream_rows(const CUtensorMap *maps, bool pieces, uint32_t into, int step, int first,
+                                          int n, uint32_t barrier)
 {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, t = lane / 4;
+    for (int i = 0, size = CHAIN_ROWS; i < BOX_SIZES; i++, size /= 2) {
+        if ((n & size) == 0)
+            continue;
+        if (pieces)
+            box_copy(into, &maps[i], 0, first, step * CHAIN_WARPS, barrier);
+        for (int v = 0; v < CHAIN_WARPS && !pieces; v++)
+            box_copy(into + v * size * 128, &maps[i], (step * CHAIN_WARPS + v) * STEP_COLUMNS, first, 0, barrier);
+        into += size * CHAIN_WARPS * 128;
+        first += size;
+    }
+}
+
+/* All of this block's weights, one slot after the other as they become free and few are under way. One thread. */
+template <int SLOTS>
+__device__ static inline void stream_weights(const chain_args &a, const chain_shared &sh)
+{
+    weight_ring<SLOTS> ring(a, sh);
+    int n_asked = 0;
+    for (int product = 0; product <= a.n_layers * CHAIN_PRODUCTS; product++) {
+        int k = chain_index(a, product);
+        const chain_share share = sh.share[k];
+        const CUtensorMap *maps = a.maps + product * BOX_SIZES;
+        bool gated = a.product[k].gated, pieces = a.product[k].cols % STEP_COLUMNS == 0;
+        for (int i = 0; i < BOX_SIZES && product < a.n_layers * CHAIN_PRODUCTS; i++)
+            box_map_prefetch(&maps[BOX_SIZES + i]);
+        for (int tile = 0; tile < share.n_tiles; tile++) {
+            int row = share.begin + tile * share.tile_rows, n = chain_tile_rows(share, tile);
+            for (int step = 0; step < share.n_steps; step++) {
+                uint32_t into = shared_address(sh.base) + ring.slot * RING_SLOT_BYTES,
+                         barrier = ring.full + ring.slot * 8;
+                if (n_asked++ >= STREAM_UNDER_WAY)
+                    ring.wait_arrived(STREAM_UNDER_WAY);
+                barrier_wait(ring.empty + ring.slot * 8, ring.round ^ 1);
+                barrier_expect(barrier, (gated ? 2 : 1) * n * CHAIN_WARPS * STEP_COLUMNS * 2);
+                stream_rows(maps, pieces, into, step, row, n, barrier);
+                if (gated)
+                    stream_rows(maps, pieces, into + RING_SLOT_BYTES / 2, step, a.product[k].rows + row, n, barrier);
+                ring.advance();
+            }
+        }
+    }
+}
+
+/* Where in a slot, or in its half, a warp finds row r of n: bytes to the part that belongs to the lane. Rows that were not
+ * asked for: anywhere. */
+__device__ static inline int weight_at(int n, int r)
+{
+    int warp = threadIdx.x / 32, part = threadIdx.x % 4, box = 0, size = CHAIN_ROWS;
+    for (; size > 2; size /= 2)
+        if (n & size) {
+            if (r < size)
+                break;
+            r -= size;
+            box += size * CHAIN_WARPS * 128;
+        }
+    int row = box + (warp * size + r % size) * 128;
+    return row + (part ^ row / 128 % 8) * 16;
+}
+
+/* Which row of a group of 8 the lanes of a group of 4 read: those that read at once must meet different banks. */
+__device__ static inline int weight_row(int group)
+{
+    return group / 2 + group % 2 * 4;
+}
+
+/* One tile's products over this warp's columns, for up to 8 tokens: to the warp's part of `partial`. n: rows of weights in
+ * the tile, of each half where it is gated. */
+template <typename T, int SLOTS>
+__device__ __forceinline__ static void chain_tile(weight_ring<SLOTS> &ring, const chain_args &a, const chain_shared &sh,
+                                                  int n_steps, int n, bool gated, float *partial)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, t = lane / 4, row = weight_row(t);
     float sum[2][4] = {};
     bool mine = t < a.n_tokens;
     const T *input = sh.at<T>(a.at.input) + chain_input_at(warp, n_steps, 0, a.n_tokens, mine ? t : 0) + lane % 4 * 8;
-    int at[2] = {t * 128 + (t % 2 * 4 + lane % 4) * 16, t * 128 + ((t % 2 ^ 1) * 4 + lane % 4) * 16};
+    int at[2] = {weight_at(n, row), gated ? RING_SLOT_BYTES / 2 + weight_at(n, row) : weight_at(n, row + 8)};
     for (int step = 0; step < n_steps; step++) {
         uint4 x[2], w[2][2];
-        const char *weights = ring.memory + ring.slot * RING_SLOT_BYTES;
-        async_wait<SLOTS - 1>();
-        __syncwarp();
+        const char *weights = sh.base + ring.slot * RING_SLOT_BYTES;
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            w[0][i] = *(const uint4 *)(weights + at[i]);
-            w[1][i] = *(const uint4 *)(weights + 1024 + at[i]);
             x[i] = *(const uint4 *)(input + i * a.n_tokens * 32);
             if (!mine)
                 x[i] = make_uint4(0, 0, 0, 0);
         }
-        __syncwarp();
-        ring.copy(a, sh, ring.slot);
+        barrier_wait(ring.full + ring.slot * 8, ring.round);
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                w[r][i] = *(const uint4 *)(weights + (at[r] ^ i * 64)); /* the second 4 parts */
 #pragma unroll
         for (int i = 0; i < 2; i++)
 #pragma unroll
@@ -139,15 +152,20 @@ __device__ __forceinline__ static void chain_tile(weight_ring<T, SLOTS> &ring, c
                 tensor_mma<T>(sum[r], x[i].x, 0, x[i].y, 0, w[r][i].x, w[r][i].y);
                 tensor_mma<T>(sum[r], x[i].z, 0, x[i].w, 0, w[r][i].z, w[r][i].w);
             }
-        ring.slot = ring.slot + 1 < SLOTS ? ring.slot + 1 : 0;
+        __syncwarp();
+        if (lane == 0)
+            barrier_arrive(ring.empty + ring.slot * 8);
+        ring.advance();
         input += 2 * a.n_tokens * 32;
     }
     if (!mine)
         return;
-    float *to = partial + (warp * a.n_tokens + t) * CHAIN_ROWS + lane % 4 * 2;
+    float *to = partial + (warp * a.n_tokens + t) * CHAIN_ROWS;
 #pragma unroll
     for (int r = 0; r < 2; r++)
-        *(float2 *)(to + r * 8) = make_float2(sum[r][0], sum[r][1]);
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            to[r * CHAIN_GROUP + weight_row(lane % 4 * 2 + i)] = sum[r][i];
 }
 
 #endif

@@ -1,0 +1,83 @@
+/* kernels/cuda/bulk_copy.cuh - copies of boxes of a matrix to shared memory by the tensor memory accelerator, and the
+ * barriers that tell of their arrival. From compute capability 9.0 on; code for older devices compiles and must not run. */
+#ifndef KERNELS_CUDA_BULK_COPY_CUH
+#define KERNELS_CUDA_BULK_COPY_CUH
+
+#include "kernels/cuda/device.cuh"
+
+#include <cuda.h>
+
+/* Shared memory as the instructions below name it. */
+__device__ static inline uint32_t shared_address(const void *shared)
+{
+    return (uint32_t)__cvta_generic_to_shared(shared);
+}
+
+/* A barrier of 8 bytes: each of its phases ends when it has been arrived at so often and all bytes expected have come. */
+__device__ static inline void barrier_open(uint32_t barrier, int arrivals)
+{
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+/* After barrier_open, before others use the barriers. */
+__device__ static inline void barriers_opened(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+__device__ static inline void barrier_arrive(uint32_t barrier)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+#endif
+}
+
+/* Arrives, and has the phase wait for so many bytes. */
+__device__ static inline void barrier_expect(uint32_t barrier, int bytes)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+#endif
+}
+
+/* Until a phase has ended; phases are 0, 1, 0, 1, ... The one before the first counts as ended. */
+__device__ static inline void barrier_wait(uint32_t barrier, int phase)
+{
+#if __CUDA_ARCH__ >= 900
+    uint32_t done = 0;
+    do
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done)
+                     : "r"(barrier), "r"(phase)
+                     : "memory");
+    while (!done);
+#else
+    __trap();
+#endif
+}
+
+/* The map's box that begins at (x, y, z): what lies outside the matrix comes as zeros and counts as bytes all the same. Read
+ * once only: in L2 it makes room for others first. */
+__device__ static inline void box_copy(uint32_t into, const CUtensorMap *map, int x, int y, int z, uint32_t barrier)
+{
+#if __CUDA_ARCH__ >= 900
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+                 "[%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(into),
+                 "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "l"(policy)
+                 : "memory");
+#endif
+}
+
+__device__ static inline void box_map_prefetch(const CUtensorMap *map)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+#endif
+}
+
+#endif
