@@ -8,7 +8,7 @@ out=$build/bundle
 rm -rf "$out"
 mkdir -p "$out/bin/tests/ops" "$out/bin/tests/parity" "$out/bin/tests/gpu" "$out/bin/tests/soak" "$out/lib" \
     "$out/tests/parity" "$out/scripts" "$out/demo"
-cp "$build/lockstep" "$out/bin/"
+cp "$build/lockstep" "$build/lockstep-client" "$out/bin/"
 for test in ops/norm ops/embed ops/sample ops/attention ops/matmul ops/memory gpu/persistent parity/parity gpu/same_tokens \
     soak/soak; do
     cp "$build/tests/${test%/*}/test_${test#*/}" "$out/bin/tests/${test%/*}/"
@@ -17,8 +17,14 @@ find "$out/bin" -type f -exec strip --strip-debug {} +
 cp -r tests/parity/fixtures "$out/tests/parity/"
 cp -r demo/lockstep-stories "$out/demo/"
 cp -r scripts/check-gpu.sh scripts/bench-gpu.sh scripts/make-dummy-checkpoint.py scripts/configs "$out/scripts/"
-ldd "$out"/bin/lockstep "$out"/bin/tests/*/test_* | sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p' | sort -u |
-    grep -E '/lib(jansson|pcre2-8|utf8proc|cmocka|gomp|cudart)\.' | while read -r library; do cp -L "$library" "$out/lib/"; done
+libraries() { # FILE...: the paths of the shared libraries that they need, also through others
+    ldd "$@" | sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p' | sort -u
+}
+ours=$(libraries "$out"/bin/lockstep "$out"/bin/tests/*/test_* |
+    grep -E '/lib(jansson|pcre2-8|utf8proc|cmocka|gomp|cudart|zmq)\.')
+# libzmq is the one that brings more: all but what the C and C++ compilers' own packages have everywhere.
+theirs=$(libraries $(echo "$ours" | grep zmq) | grep -vE '/lib(c|m|dl|rt|pthread|resolv|gcc_s|stdc\+\+)\.')
+for library in $ours $theirs; do cp -L "$library" "$out/lib/"; done
 cat >"$out/run.sh" <<'END'
 #!/bin/sh
 # ./run.sh lockstep ARGUMENTS, ./run.sh check, or any other command with the libraries found. Under mpirun too.
