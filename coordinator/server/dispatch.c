@@ -248,7 +248,12 @@ void server_receive(struct server *s, struct incoming *m)
     client_add_job(c, j);
     s->n_open++;
     s->open_bytes += bytes;
-    if (s->open_bytes > MAX_OPEN_BYTES) {
+    if (peer_has_own_id(&m->peer)) {
+        (void)protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "",
+                            "the connection has an identity (ZMQ_ROUTING_ID) of its own, expected none: replies could "
+                            "reach another client of the same one");
+        refuse(s, j);
+    } else if (s->open_bytes > MAX_OPEN_BYTES) {
         (void)protocol_fail(&j->error, PROTOCOL_BUSY, "", "messages of %zu bytes are under way, at most %zu may be",
                             s->open_bytes - bytes, MAX_OPEN_BYTES);
         j->error.retry_after_ms = retry_after_ms(s);

@@ -84,10 +84,14 @@ static void take_messages(struct server *s)
     double until = seconds_now() + TURN_SECONDS;
     struct incoming m;
     do {
-        take_happenings(s); /* before the message, so that a descriptor's earlier owner is known to be gone */
         if (!transport_receive(&s->transport, &m))
             return;
-        server_receive(s, &m);
+        /* Between the two, so that a descriptor's earlier owner is known to be gone, and so is who sent this and left. */
+        take_happenings(s);
+        if (transport_connected(&s->transport, m.peer.fd))
+            server_receive(s, &m);
+        else
+            (void)zmq_msg_close(&m.body);
     } while (seconds_now() < until);
 }
 

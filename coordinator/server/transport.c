@@ -14,7 +14,7 @@
 #define HEARTBEAT_TIMEOUT_MS 3000
 #define SEND_MESSAGES        64   /* of a client that libzmq holds; what is beyond is counted in bytes (clients.c) */
 #define RECEIVE_MESSAGES     1000 /* of a client; beyond, its sends wait */
-#define BACKLOG              1024 /* connections not accepted yet: a whole job array may start at once */
+#define BACKLOG              4096 /* connections not accepted yet: a whole job array may start at once */
 
 static bool begins(const char *text, const char *with)
 {
@@ -83,13 +83,13 @@ static int set_options(struct transport *t, const char *endpoint, int64_t max_by
 {
     static const int options[][2] = {
         {ZMQ_ROUTER_MANDATORY, 1}, /* without it what does not fit, or has nobody, is dropped in silence */
-        {ZMQ_ROUTER_HANDOVER, 1},  /* without it a second client of an id is ignored in silence */
+        {ZMQ_ROUTER_HANDOVER, 1},  /* without it a second client of an id is ignored in silence; see peer_has_own_id */
         {ZMQ_SNDHWM, SEND_MESSAGES},
         {ZMQ_RCVHWM, RECEIVE_MESSAGES},
         {ZMQ_HEARTBEAT_IVL, HEARTBEAT_MS}, /* without it a lost peer is never noticed */
         {ZMQ_HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS},
         {ZMQ_HEARTBEAT_TTL, HEARTBEAT_TIMEOUT_MS},
-        {ZMQ_HANDSHAKE_IVL, 5000},
+        {ZMQ_HANDSHAKE_IVL, 30000}, /* as long as clients wait: on a busy machine a thousand begin at once */
         {ZMQ_BACKLOG, BACKLOG},
         {ZMQ_LINGER, 0}, /* of a failing start; transport_close says how long else */
     };
@@ -161,6 +161,7 @@ void transport_close(struct transport *t, int linger_ms)
         (void)zmq_close(t->monitor);
     while (t->context != NULL && zmq_ctx_term(t->context) != 0 && errno == EINTR)
         continue;
+    free(t->connected);
     memset(t, 0, sizeof *t);
 }
 
@@ -227,6 +228,32 @@ enum sent transport_send(struct transport *t, const struct peer *peer, bool deli
     return SENT;
 }
 
+/* Out of memory it is not noted, and messages of the connection are not taken. */
+static void note_connection(struct transport *t, int fd, bool connected)
+{
+    if (fd >= t->n_connected) {
+        int n = 2 * fd + 64;
+        bool *more = fd >= 0 ? realloc(t->connected, (size_t)n * sizeof *more) : NULL;
+        if (more == NULL)
+            return;
+        memset(more + t->n_connected, 0, (size_t)(n - t->n_connected) * sizeof *more);
+        t->connected = more;
+        t->n_connected = n;
+    }
+    if (fd >= 0)
+        t->connected[fd] = connected;
+}
+
+bool transport_connected(const struct transport *t, int fd)
+{
+    return fd < 0 || (fd < t->n_connected && t->connected[fd]);
+}
+
+bool peer_has_own_id(const struct peer *p)
+{
+    return p->id_bytes > 0 && p->id[0] != 0;
+}
+
 enum happening transport_happening(struct transport *t, int *fd)
 {
     zmq_msg_t event, address;
@@ -244,6 +271,8 @@ enum happening transport_happening(struct transport *t, int *fd)
     }
     (void)zmq_msg_close(&event);
     *fd = (int)value;
+    if (kind == ZMQ_EVENT_DISCONNECTED || kind == ZMQ_EVENT_ACCEPTED)
+        note_connection(t, *fd, kind == ZMQ_EVENT_ACCEPTED);
     if (kind == ZMQ_EVENT_DISCONNECTED)
         return HAPPENING_GONE;
     return kind == ZMQ_EVENT_ACCEPTED ? HAPPENING_OTHER : HAPPENING_REFUSED;

@@ -21,6 +21,8 @@ struct transport {
     struct curve *curve;               /* borrowed; NULL: plain */
     char endpoint[TRANSPORT_ENDPOINT]; /* as bound, with the port or path that was chosen */
     bool is_ipc, is_local;             /* a Unix socket; not to be reached from another host */
+    bool *connected;                   /* [n_connected] by descriptor, as far as happenings have been taken */
+    int n_connected;
 };
 
 /* Who sent a message, and over which connection. */
@@ -62,6 +64,12 @@ bool transport_receive(struct transport *t, struct incoming *m);
 
 /* Takes over text (malloc'ed) when it is SENT. */
 enum sent transport_send(struct transport *t, const struct peer *peer, bool delimiter, char *text, size_t bytes);
+
+/* Is the connection that a message came over still there? A descriptor of -1 (unknown) is. */
+bool transport_connected(const struct transport *t, int fd);
+
+/* The client has chosen its id. Those that libzmq gives begin with a 0, which a client's own may not. */
+bool peer_has_own_id(const struct peer *p);
 
 /* What happened to connections; HAPPENING_GONE: *fd's. */
 enum happening transport_happening(struct transport *t, int *fd);
