@@ -269,6 +269,47 @@ static void rendezvous_and_path(void)
     files_remove_dir(folder);
 }
 
+/* Wait until the rendezvous file tells of another endpoint than that of s, which is written to `endpoint`. */
+static bool await_newer(struct process *p, char *endpoint, size_t bytes)
+{
+    for (double until = seconds_now() + 30; seconds_now() < until && !p->ended;) {
+        json_t *o = json_load_file(s.rendezvous, 0, NULL);
+        (void)snprintf(endpoint, bytes, "%s", talk_text(o, "endpoint"));
+        json_decref(o);
+        if (endpoint[0] != '\0' && strcmp(endpoint, s.endpoint) != 0)
+            return true;
+        process_watch(p, 0.02, (size_t)-1);
+    }
+    return false;
+}
+
+/* As in a chain of jobs whose next one begins before the last has ended. */
+static void newer_server(void)
+{
+    char endpoint[300] = "";
+    struct process p;
+    case_begin("a server that ends leaves the rendezvous file of a newer one");
+    if (start(1, NULL, NULL)) {
+        process_start(&p, &(struct process_setup){.ranks = 1},
+                      (const char *[]){"serve", "--model", models_demo(), "--endpoint", "tcp://127.0.0.1:*",
+                                       "--rendezvous", s.rendezvous, "--progress", "never", NULL});
+        bool newer = await_newer(&p, endpoint, sizeof endpoint);
+        case_check(newer, "the newer server does not write the file: %s",
+                   p.text[PROCESS_ERR] != NULL ? p.text[PROCESS_ERR] : "");
+        json_decref(talk_ask(s.endpoint, "{\"op\": \"drain\"}"));
+        s.p.limit = seconds_now() - s.p.started + 20;
+        process_wait(&s.p);
+        case_check(s.p.status == 0 && exists(s.rendezvous), "status %d, or the newer file is gone", s.p.status);
+        if (newer)
+            json_decref(talk_ask(endpoint, "{\"op\": \"drain\"}"));
+        process_wait(&p);
+        case_check(p.status == 0 && !exists(s.rendezvous), "the newer: status %d, or its file is left", p.status);
+        process_free(&p);
+        (void)serving_stop(&s);
+    }
+    case_end();
+}
+
 /* Stop rank 1 as soon as rank 0 has opened its socket, a good while before the model is loaded: what do clients hear? Returns
  * whether it was stopped in time. */
 static bool ask_while_loading(const char *endpoint, const char *path)
@@ -437,6 +478,7 @@ int main(void)
     drain_too_long();
     failure();
     rendezvous_and_path();
+    newer_server();
     loading();
     idle(1);
     idle(2);
