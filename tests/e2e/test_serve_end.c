@@ -170,6 +170,44 @@ static void drain(int ranks, bool by_message)
     (void)serving_stop(&s);
 }
 
+/* What is still at the tokenizer when a drain begins was admitted: texts before it keep that busy meanwhile. */
+static void drain_at_tokenizer(void)
+{
+    enum { BYTES = 60000, N_TEXTS = 30 };
+    struct talk t;
+    char *text = malloc(BYTES + 200);
+    bool drained = false, finished = false;
+    int n = snprintf(text, 100, "{\"op\": \"tokenize\", \"prompt\": \"");
+    while (n < BYTES)
+        n += snprintf(text + n, 100, "Once upon a time there was a little fox. ");
+    n += snprintf(text + n, 100, "\"}");
+    case_begin("a drain that begins while a request is being tokenized: it finishes");
+    if (start(1, NULL, NULL)) {
+        talk_open(&t, ZMQ_DEALER, s.endpoint, NULL, NULL);
+        for (int i = 0; i < N_TEXTS; i++)
+            talk_send(&t, text, (size_t)n, false);
+        talk_say(&t, "{\"prompt\": \"Long ago\", \"max_tokens\": 8, \"request_id\": \"late\"}");
+        talk_say(&t, "{\"op\": \"drain\"}");
+        for (int i = 0; i < N_TEXTS + 2; i++) {
+            json_t *o = talk_hear(&t, 20);
+            drained = drained || strcmp(talk_text(o, "state"), "draining") == 0;
+            if (strcmp(talk_text(o, "request_id"), "late") == 0) {
+                case_check(drained, "the drain came later: nothing was tested");
+                finished = strcmp(talk_text(o, "status"), "ok") == 0;
+            }
+            json_decref(o);
+        }
+        case_check(finished, "it did not finish");
+        s.p.limit = seconds_now() - s.p.started + 20;
+        process_wait(&s.p);
+        case_check(s.p.status == 0, "status %d", s.p.status);
+        talk_close(&t);
+        (void)serving_stop(&s);
+    }
+    case_end();
+    free(text);
+}
+
 /* Some launchers hand a signal to one rank only. */
 static void another_rank(int rank, int number, int status, bool busy)
 {
@@ -472,6 +510,7 @@ int main(void)
     drain(1, true);
     drain(2, false);
     drain(3, false);
+    drain_at_tokenizer();
     another_rank(1, SIGUSR1, 0, true);
     another_rank(2, SIGTERM, 1, true);
     another_rank(2, SIGTERM, 0, false);
