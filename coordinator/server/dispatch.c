@@ -121,10 +121,12 @@ static void give_order(struct server *s, struct order what)
     }
 }
 
+/* A job that was admitted, before a drain began perhaps: it is one of the open requests that may finish. Once the server stops
+ * nothing comes here: what was open has its answer. */
 static void submit(struct server *s, struct job *j)
 {
     /* 53 bits: every JSON library keeps them. */
-    if (check_state(s, &j->error) != 0 || job_prepare(j, s->metrics.max_len, mix(s->seed + j->number) >> 11) != 0) {
+    if (job_prepare(j, s->metrics.max_len, mix(s->seed + j->number) >> 11) != 0) {
         refuse(s, j);
         return;
     }
@@ -171,16 +173,19 @@ static void change_state(struct server *s, struct job *j, enum protocol_op op)
         server_stop(s, PROTOCOL_UNAVAILABLE, "the server was shut down by a message");
 }
 
-/* Of what a worker has made ready. */
+/* With what a worker has written: megabytes of JSON take seconds, which this thread has not. */
 static void answer_tokens(struct server *s, struct job *j)
 {
-    size_t bytes = 0;
-    char *text = j->message.op == PROTOCOL_TOKENIZE
-                     ? reply_tokenize(j->message.request_id, j->ids[0].id, j->ids[0].n, s->setup.tokenizer,
-                                      j->message.generate.return_token_strings, s->metrics.max_len, &bytes)
-                     : reply_detokenize(j->message.request_id, j->text, j->text_bytes, &bytes);
-    answer_text(s, j, text, bytes);
+    char *text = j->reply;
+    j->reply = NULL;
+    answer_text(s, j, text, j->reply_bytes);
     finish(s, j, PROTOCOL_OK);
+}
+
+static void give_work(struct server *s, struct job *j, int worker)
+{
+    j->max_len = s->metrics.max_len;
+    (void)mailbox_post(s->worker[worker].end[0], j);
 }
 
 /* A message that is parsed; a worker may have done its part already. */
@@ -198,16 +203,16 @@ static void take(struct server *s, struct job *j, bool worked)
         else if (worked)
             submit(s, j);
         else
-            (void)mailbox_post(s->worker[0].end[0], j);
+            give_work(s, j, 0);
         return;
     case PROTOCOL_TOKENIZE:
     case PROTOCOL_DETOKENIZE:
         if (check_state(s, &j->error) != 0)
             refuse(s, j);
-        else if (worked)
+        else if (j->reply != NULL)
             answer_tokens(s, j);
-        else
-            (void)mailbox_post(s->worker[0].end[0], j);
+        else /* once more, if a worker had it before the model was loaded */
+            give_work(s, j, 0);
         return;
     case PROTOCOL_MODELS:
         if (check_state(s, &j->error) != 0) {
@@ -261,7 +266,7 @@ void server_receive(struct server *s, struct incoming *m)
     } else if (bytes > LARGE_BYTES || c->n_large > 0) { /* a client's messages are taken in their order */
         j->unread = true;
         c->n_large++;
-        (void)mailbox_post(s->worker[1].end[0], j);
+        give_work(s, j, 1);
     } else {
         job_parse(j, &s->setup.model);
         take(s, j, false);

@@ -55,3 +55,21 @@ int files_replace_json(const char *path, const json_t *object, mode_t mode, stru
     free(text);
     return written;
 }
+
+void files_mark(struct file_mark *m, const char *path)
+{
+    struct stat st;
+    memset(m, 0, sizeof *m);
+    if (lstat(path, &st) == 0)
+        *m = (struct file_mark){.known = true, .device = st.st_dev, .inode = st.st_ino, .written = st.st_mtim};
+}
+
+void files_remove_marked(struct file_mark *m, const char *path)
+{
+    struct file_mark now;
+    files_mark(&now, path);
+    if (m->known && now.known && m->device == now.device && m->inode == now.inode &&
+        m->written.tv_sec == now.written.tv_sec && m->written.tv_nsec == now.written.tv_nsec)
+        (void)unlink(path);
+    memset(m, 0, sizeof *m);
+}

@@ -5,13 +5,28 @@
 #include "base/err.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
+#include <time.h>
 
 /* Write PATH.PID.tmp with this mode, then rename it to PATH. */
 int files_replace(const char *path, const char *text, size_t bytes, mode_t mode, struct err *e);
 
 /* The same with an object (NULL: out of memory) and a newline. */
 int files_replace_json(const char *path, const json_t *object, mode_t mode, struct err *e);
+
+/* Which file lies at a path: another one may take its place at any time. All zero: none that we know. */
+struct file_mark {
+    bool known;
+    dev_t device;
+    ino_t inode;
+    struct timespec written; /* numbers of files that are gone are given out again */
+};
+
+void files_mark(struct file_mark *m, const char *path);
+
+/* Remove the file at the path if it is still the one of the mark, which is empty afterwards. */
+void files_remove_marked(struct file_mark *m, const char *path);
 
 #endif

@@ -33,7 +33,7 @@ void job_close(struct job *j)
     free(j->rules);
     free(j->progress);
     free(j->echoed);
-    free(j->text);
+    free(j->reply);
     if (j->parsed)
         protocol_message_close(&j->message);
     (void)zmq_msg_close(&j->body);

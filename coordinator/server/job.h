@@ -29,8 +29,9 @@ struct job {
     /* A worker's results. */
     struct token_list *ids; /* [n_ids] of the prompts */
     int n_ids;
-    char *text; /* detokenize; malloc'ed */
-    size_t text_bytes;
+    char *reply; /* whole, to tokenize and detokenize; malloc'ed */
+    size_t reply_bytes;
+    int max_len; /* tells the worker: tokens of prompt and output together, 0: the model is being loaded */
 
     /* generate */
     char request_id[PROTOCOL_MAX_ID_BYTES + 1];

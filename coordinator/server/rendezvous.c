@@ -36,12 +36,16 @@ static int write_files(struct server *s, const char *endpoint, struct err *e)
     client_path(s, keys, sizeof keys);
     if (s->has_curve && curve_write_client(&s->curve, keys, e) != 0)
         return -1;
+    if (s->has_curve)
+        files_mark(&s->keys_file, keys);
     json_t *o = json_pack("{s:s, s:s?, s:s?, s:s, s:i, s:s, s:i, s:i, s:I}", "endpoint", endpoint, "public_key",
                           s->has_curve ? s->curve.public_key : NULL, "client_keys", s->has_curve ? keys : NULL, "model",
                           s->setup.model.name, "pid", (int)getpid(), "host", host, "ranks", s->setup.n_ranks,
                           "protocol", PROTOCOL_VERSION, "max_message_bytes", (json_int_t)s->setup.o->max_message_bytes);
     int written = files_replace_json(s->setup.o->rendezvous, o, 0644, e);
     json_decref(o);
+    if (written == 0)
+        files_mark(&s->rendezvous_file, s->setup.o->rendezvous);
     return written;
 }
 
@@ -63,10 +67,9 @@ void rendezvous_ready(struct server *s)
 void rendezvous_remove(struct server *s)
 {
     char path[PATH_MAX];
-    if (s->setup.o->rendezvous == NULL || s->metrics.loaded == 0)
+    if (s->setup.o->rendezvous == NULL)
         return;
-    (void)unlink(s->setup.o->rendezvous);
     client_path(s, path, sizeof path);
-    if (s->has_curve)
-        (void)unlink(path);
+    files_remove_marked(&s->rendezvous_file, s->setup.o->rendezvous);
+    files_remove_marked(&s->keys_file, path);
 }

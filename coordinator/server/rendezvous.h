@@ -8,7 +8,7 @@ struct server;
  * FILE.client, mode 0600. A file that cannot be written ends the server: nobody would find it. */
 void rendezvous_ready(struct server *s);
 
-/* Remove what rendezvous_ready wrote. */
+/* Remove what rendezvous_ready wrote, unless a newer server has written its own there. */
 void rendezvous_remove(struct server *s);
 
 #endif

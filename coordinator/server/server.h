@@ -9,6 +9,7 @@
 #include "coordinator/reply.h"
 #include "coordinator/server/access_log.h"
 #include "coordinator/server/clients.h"
+#include "coordinator/server/files.h"
 #include "coordinator/server/worker.h"
 
 #include <pthread.h>
@@ -56,7 +57,8 @@ struct server {
     int n_cut_short; /* jobs answered with an error because the server ended */
     struct metrics metrics;
     struct access_log log;
-    struct err file_error; /* of --metrics-file: said once */
+    struct err file_error;                       /* of --metrics-file: said once */
+    struct file_mark rendezvous_file, keys_file; /* that rendezvous.c wrote */
 };
 
 /* Sockets, keys, threads; on the socket from now on, as "loading". Errors of a bad start are in *e. */

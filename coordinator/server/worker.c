@@ -1,5 +1,6 @@
 /* coordinator/server/worker.c - see worker.h. */
 #include "coordinator/server/worker.h"
+#include "coordinator/reply.h"
 #include "coordinator/server/mailbox.h"
 
 #include <stdlib.h>
@@ -20,19 +21,50 @@ static int encode(struct job *j, const struct worker_setup *s)
     return 0;
 }
 
+static void detokenize(struct job *j, const struct worker_setup *s)
+{
+    const struct protocol_message *m = &j->message;
+    struct err e = {0};
+    char *text = NULL;
+    size_t bytes = 0;
+    if (tokenizer_decode(s->tokenizer, m->ids.id, m->ids.n, m->skip_special_tokens, &text, &bytes, &e) != 0)
+        (void)protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "%s", e.text);
+    else
+        j->reply = reply_detokenize(m->request_id, text, bytes, &j->reply_bytes);
+    free(text);
+}
+
+static void tokenize(struct job *j, const struct worker_setup *s)
+{
+    const struct protocol_message *m = &j->message;
+    if (encode(j, s) == 0)
+        j->reply = reply_tokenize(m->request_id, j->ids[0].id, j->ids[0].n, s->tokenizer,
+                                  m->generate.return_token_strings, j->max_len, &j->reply_bytes);
+}
+
+/* The reply tells the context's length: nothing is done before it is known. */
+static void work_on_tokens(struct job *j, const struct worker_setup *s)
+{
+    if (j->max_len == 0)
+        return;
+    if (j->message.op == PROTOCOL_TOKENIZE)
+        tokenize(j, s);
+    else
+        detokenize(j, s);
+    if (j->reply == NULL && j->error.code == 0)
+        (void)protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "out of host memory");
+}
+
 static void work(struct job *j, const struct worker_setup *s)
 {
-    struct err e = {0};
     if (!j->parsed)
         job_parse(j, s->model);
     if (j->error.code != 0)
         return;
-    if (j->message.op == PROTOCOL_GENERATE || j->message.op == PROTOCOL_TOKENIZE)
+    if (j->message.op == PROTOCOL_GENERATE)
         (void)encode(j, s);
-    else if (j->message.op == PROTOCOL_DETOKENIZE &&
-             tokenizer_decode(s->tokenizer, j->message.ids.id, j->message.ids.n, j->message.skip_special_tokens,
-                              &j->text, &j->text_bytes, &e) != 0)
-        (void)protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "%s", e.text);
+    else if (j->message.op == PROTOCOL_TOKENIZE || j->message.op == PROTOCOL_DETOKENIZE)
+        work_on_tokens(j, s);
 }
 
 /* A message that is the worker itself ends it. */

@@ -1,4 +1,5 @@
-/* coordinator/server/worker.h - a thread that does what may take long with one message: parsing megabytes, text to tokens.
+/* coordinator/server/worker.h - a thread that does what may take long with one message: parsing megabytes, text to tokens,
+ * and the replies that are tokens or their text.
  * Jobs come in by a mailbox and go back the same way, in order. */
 #ifndef SERVER_WORKER_H
 #define SERVER_WORKER_H

@@ -223,8 +223,9 @@ static void same_name(void)
     talk_close(&t);
 }
 
-/* A prompt of a megabyte is parsed, encoded and refused while another client's tokens and health go on. */
-static void large_prompt(void)
+/* A text of megabytes is parsed, encoded and refused, or its tokens are written, while another client's tokens and health go
+ * on. */
+static void large_text(bool tokenize)
 {
     enum { BYTES = 4 << 20 };
     static const char words[] = "Once upon a time there was a little fox. ";
@@ -234,35 +235,37 @@ static void large_prompt(void)
     int n = snprintf(text, 100, "{\"prompt\": \"");
     while (n < BYTES)
         n += snprintf(text + n, 100, "%s", words);
-    n += snprintf(text + n, 100, "\", \"request_id\": \"large\"}");
-    case_begin("a prompt of 4 MiB delays nobody, on %d ranks", s.ranks);
+    n += snprintf(text + n, 100, "\", %s}",
+                  tokenize ? "\"op\": \"tokenize\", \"return_token_strs\": true" : "\"request_id\": \"large\"");
+    case_begin("%s of 4 MiB delays nobody, on %d ranks", tokenize ? "tokenize" : "a prompt", s.ranks);
     talk_open(&t, ZMQ_DEALER, s.endpoint, NULL, NULL);
     talk_open(&large, ZMQ_DEALER, s.endpoint, NULL, NULL);
     talk_say(&t, "{\"prompt\": \"Long ago\", %s, \"stream\": true}", LONG);
     json_decref(talk_hear(&t, 30));
     talk_send(&large, text, (size_t)n, false);
-    json_t *refused = NULL;
-    for (double last = seconds_now(); refused == NULL;) {
+    json_t *answer = NULL;
+    for (double last = seconds_now(); answer == NULL;) {
         json_t *event = talk_hear(&t, 30);
         double now = seconds_now();
         longest = now - last > longest ? now - last : longest;
         bool ended = event == NULL || strcmp(talk_text(event, "event"), "final") == 0;
         json_decref(event);
         if (ended) {
-            refused = talk_hear(&large, 30);
+            answer = talk_hear(&large, 30);
             break;
         }
         double asked = seconds_now();
         json_decref(talk_ask(s.endpoint, "{\"op\": \"health\"}"));
         last = seconds_now();
         worst_health = last - asked > worst_health ? last - asked : worst_health;
-        refused = talk_hear(&large, 0);
+        answer = talk_hear(&large, 0);
     }
-    case_check(talk_number(refused, "code") == 413, "code %g", talk_number(refused, "code"));
+    case_check(tokenize ? talk_number(answer, "count") > BYTES / 8 : talk_number(answer, "code") == 413,
+               "code %g, %g tokens", talk_number(answer, "code"), talk_number(answer, "count"));
     case_check(process_sanitized() || longest < 0.25, "a token came after %.3f s", longest);
     case_check(process_sanitized() || worst_health < 0.25, "health took %.3f s", worst_health);
     case_end();
-    json_decref(refused);
+    json_decref(answer);
     free(text);
     talk_close(&t);
     talk_close(&large);
@@ -376,7 +379,8 @@ int main(void)
         if (ranks == 2) {
             errors();
             same_name();
-            large_prompt();
+            large_text(false);
+            large_text(true);
             tokens_and_texts();
         }
         (void)serving_stop(&s);

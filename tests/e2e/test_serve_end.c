@@ -170,6 +170,44 @@ static void drain(int ranks, bool by_message)
     (void)serving_stop(&s);
 }
 
+/* What is still at the tokenizer when a drain begins was admitted: texts before it keep that busy meanwhile. */
+static void drain_at_tokenizer(void)
+{
+    enum { BYTES = 60000, N_TEXTS = 30 };
+    struct talk t;
+    char *text = malloc(BYTES + 200);
+    bool drained = false, finished = false;
+    int n = snprintf(text, 100, "{\"op\": \"tokenize\", \"prompt\": \"");
+    while (n < BYTES)
+        n += snprintf(text + n, 100, "Once upon a time there was a little fox. ");
+    n += snprintf(text + n, 100, "\"}");
+    case_begin("a drain that begins while a request is being tokenized: it finishes");
+    if (start(1, NULL, NULL)) {
+        talk_open(&t, ZMQ_DEALER, s.endpoint, NULL, NULL);
+        for (int i = 0; i < N_TEXTS; i++)
+            talk_send(&t, text, (size_t)n, false);
+        talk_say(&t, "{\"prompt\": \"Long ago\", \"max_tokens\": 8, \"request_id\": \"late\"}");
+        talk_say(&t, "{\"op\": \"drain\"}");
+        for (int i = 0; i < N_TEXTS + 2; i++) {
+            json_t *o = talk_hear(&t, 20);
+            drained = drained || strcmp(talk_text(o, "state"), "draining") == 0;
+            if (strcmp(talk_text(o, "request_id"), "late") == 0) {
+                case_check(drained, "the drain came later: nothing was tested");
+                finished = strcmp(talk_text(o, "status"), "ok") == 0;
+            }
+            json_decref(o);
+        }
+        case_check(finished, "it did not finish");
+        s.p.limit = seconds_now() - s.p.started + 20;
+        process_wait(&s.p);
+        case_check(s.p.status == 0, "status %d", s.p.status);
+        talk_close(&t);
+        (void)serving_stop(&s);
+    }
+    case_end();
+    free(text);
+}
+
 /* Some launchers hand a signal to one rank only. */
 static void another_rank(int rank, int number, int status, bool busy)
 {
@@ -267,6 +305,47 @@ static void rendezvous_and_path(void)
     }
     case_end();
     files_remove_dir(folder);
+}
+
+/* Wait until the rendezvous file tells of another endpoint than that of s, which is written to `endpoint`. */
+static bool await_newer(struct process *p, char *endpoint, size_t bytes)
+{
+    for (double until = seconds_now() + 30; seconds_now() < until && !p->ended;) {
+        json_t *o = json_load_file(s.rendezvous, 0, NULL);
+        (void)snprintf(endpoint, bytes, "%s", talk_text(o, "endpoint"));
+        json_decref(o);
+        if (endpoint[0] != '\0' && strcmp(endpoint, s.endpoint) != 0)
+            return true;
+        process_watch(p, 0.02, (size_t)-1);
+    }
+    return false;
+}
+
+/* As in a chain of jobs whose next one begins before the last has ended. */
+static void newer_server(void)
+{
+    char endpoint[300] = "";
+    struct process p;
+    case_begin("a server that ends leaves the rendezvous file of a newer one");
+    if (start(1, NULL, NULL)) {
+        process_start(&p, &(struct process_setup){.ranks = 1},
+                      (const char *[]){"serve", "--model", models_demo(), "--endpoint", "tcp://127.0.0.1:*",
+                                       "--rendezvous", s.rendezvous, "--progress", "never", NULL});
+        bool newer = await_newer(&p, endpoint, sizeof endpoint);
+        case_check(newer, "the newer server does not write the file: %s",
+                   p.text[PROCESS_ERR] != NULL ? p.text[PROCESS_ERR] : "");
+        json_decref(talk_ask(s.endpoint, "{\"op\": \"drain\"}"));
+        s.p.limit = seconds_now() - s.p.started + 20;
+        process_wait(&s.p);
+        case_check(s.p.status == 0 && exists(s.rendezvous), "status %d, or the newer file is gone", s.p.status);
+        if (newer)
+            json_decref(talk_ask(endpoint, "{\"op\": \"drain\"}"));
+        process_wait(&p);
+        case_check(p.status == 0 && !exists(s.rendezvous), "the newer: status %d, or its file is left", p.status);
+        process_free(&p);
+        (void)serving_stop(&s);
+    }
+    case_end();
 }
 
 /* Stop rank 1 as soon as rank 0 has opened its socket, a good while before the model is loaded: what do clients hear? Returns
@@ -431,12 +510,14 @@ int main(void)
     drain(1, true);
     drain(2, false);
     drain(3, false);
+    drain_at_tokenizer();
     another_rank(1, SIGUSR1, 0, true);
     another_rank(2, SIGTERM, 1, true);
     another_rank(2, SIGTERM, 0, false);
     drain_too_long();
     failure();
     rendezvous_and_path();
+    newer_server();
     loading();
     idle(1);
     idle(2);

@@ -85,8 +85,19 @@ static void whole_files(void **state)
     free(text);
     assert_int_equal(files_replace("/no/such/folder/file", "x", 1, 0600, &e), -1);
     EXPECT_PARTS(&e, ERR_IO, "/no/such/folder/file: cannot write: No such file");
-    /* Nothing but the file is left: rmdir after it has gone. */
-    assert_int_equal(unlink(path), 0);
+    /* A marked file is removed once, and only while no other has taken its place. */
+    struct file_mark mark;
+    files_mark(&mark, path);
+    assert_int_equal(files_replace(path, "newer", 5, 0600, &e), 0);
+    files_remove_marked(&mark, path);
+    files_remove_marked(&mark, path);
+    assert_int_equal(stat(path, &s), 0);
+    files_mark(&mark, path);
+    files_remove_marked(&mark, path);
+    assert_int_equal(stat(path, &s), -1);
+    files_mark(&mark, path);
+    assert_false(mark.known);
+    /* Nothing is left beside it. */
     assert_int_equal(rmdir(folder), 0);
 }
 
