@@ -160,8 +160,12 @@ static void fill_maps(struct queue *q, unsigned char *host, const struct decode_
 {
     PFN_cuTensorMapEncodeTiled_v12000 encode = nullptr;
     cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
     CUDA_TRY(q, cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&encode, 12000, cudaEnableDefault,
                                                  &found));
+#else
+    CUDA_TRY(q, cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", (void **)&encode, cudaEnableDefault, &found));
+#endif
     if (found != cudaDriverEntryPointSuccess || encode == nullptr) {
         ERR(&q->err, ERR_UNSUPPORTED, "the driver has no cuTensorMapEncodeTiled");
         return;
