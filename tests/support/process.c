@@ -18,6 +18,9 @@
 #include <termios.h>
 #include <unistd.h>
 
+/* After the launcher's end its ranks may take this long: those of a killed one notice it by themselves, in about a second. */
+#define LEFT_SECONDS 5
+
 #define MAX_ACTIVE    32
 #define MAX_ARGUMENTS 80
 
@@ -312,7 +315,7 @@ void process_wait(struct process *p)
     while (!p->ended)
         pump();
     double ended = seconds_now();
-    while ((p->n_left = count_marked(p, -1, &ignored, false)) > 0 && seconds_now() - ended < 1)
+    while ((p->n_left = count_marked(p, -1, &ignored, false)) > 0 && seconds_now() - ended < LEFT_SECONDS)
         pump();
     if (p->n_left > 0)
         (void)count_marked(p, -1, &ignored, true);
