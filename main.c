@@ -48,25 +48,30 @@ static struct instance_setup make_setup(const struct options *o, const struct mo
     return setup;
 }
 
-static int open_generate(struct generate *g, const struct options *o, struct model_config *m, struct checkpoint *c,
-                         struct err *e)
+/* What generate and serve need to know before anything large is opened; max_batch: what the command's option is. */
+static int open_model(const struct options *o, const char *command, int64_t max_batch, struct model_config *m,
+                      struct checkpoint *c, struct err *e)
 {
     if (o->model == NULL)
-        return ERR(e, ERR_USAGE, "generate needs --model DIR");
+        return ERR(e, ERR_USAGE, "%s needs --model DIR", command);
     if (device_check((enum device_choice)o->device, e) != 0)
         return -1;
-    if (o->max_batch_tokens < o->max_batch)
+    if (o->max_batch_tokens < max_batch)
         return ERR(e, ERR_USAGE,
                    "--max-batch-tokens %lld is less than --max-batch %lld: each running sequence needs one token",
-                   (long long)o->max_batch_tokens, (long long)o->max_batch);
+                   (long long)o->max_batch_tokens, (long long)max_batch);
     if (model_config_read(m, o->model, e) != 0)
         return -1;
     if (m->positions_end && o->max_model_len > m->max_positions)
         return ERR(e, ERR_USAGE, "--max-model-len %lld: the model has %d positions", (long long)o->max_model_len,
                    m->max_positions);
-    if (checkpoint_open(c, o->model, e) != 0)
-        return -1;
-    return generate_open(g, o, m, e);
+    return checkpoint_open(c, o->model, e);
+}
+
+static int open_generate(struct generate *g, const struct options *o, struct model_config *m, struct checkpoint *c,
+                         struct err *e)
+{
+    return open_model(o, "generate", o->max_batch, m, c, e) == 0 ? generate_open(g, o, m, e) : -1;
 }
 
 static int run_generate(struct world *w, const struct options *o, struct err *e)
@@ -101,22 +106,7 @@ static int run_generate(struct world *w, const struct options *o, struct err *e)
 static int open_serve(struct serve *v, const struct options *o, struct model_config *m, struct checkpoint *c,
                       int n_ranks, struct err *e)
 {
-    if (o->model == NULL)
-        return ERR(e, ERR_USAGE, "serve needs --model DIR");
-    if (device_check((enum device_choice)o->device, e) != 0)
-        return -1;
-    if (o->max_batch_tokens < o->serve_max_batch)
-        return ERR(e, ERR_USAGE,
-                   "--max-batch-tokens %lld is less than --max-batch %lld: each running sequence needs one token",
-                   (long long)o->max_batch_tokens, (long long)o->serve_max_batch);
-    if (model_config_read(m, o->model, e) != 0)
-        return -1;
-    if (m->positions_end && o->max_model_len > m->max_positions)
-        return ERR(e, ERR_USAGE, "--max-model-len %lld: the model has %d positions", (long long)o->max_model_len,
-                   m->max_positions);
-    if (checkpoint_open(c, o->model, e) != 0)
-        return -1;
-    return serve_open(v, o, m, n_ranks, e);
+    return open_model(o, "serve", o->serve_max_batch, m, c, e) == 0 ? serve_open(v, o, m, n_ranks, e) : -1;
 }
 
 /* What is not known of requests that have not come yet. */

@@ -1,6 +1,6 @@
 /* base/opt.c - see opt.h. */
 #include "base/opt.h"
-#include "base/opt_table.h"
+#include "base/opt_rows.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -16,27 +16,6 @@
 #define ALL      (GENERATE | INSPECT | BENCH | SERVE)
 
 #define AT(member) offsetof(struct options, member)
-#define TEXT(name, argument, member, commands, help)                                \
-    {                                                                               \
-        name, argument, OPT_STRING, AT(member), commands, 0, 0, 0, NULL, help, NULL \
-    }
-#define FLAG(name, member, commands, help)                                    \
-    {                                                                         \
-        name, NULL, OPT_FLAG, AT(member), commands, 0, 0, 0, NULL, help, NULL \
-    }
-#define INTEGER(name, member, commands, low, high, missing, help)                      \
-    {                                                                                  \
-        name, "N", OPT_INT, AT(member), commands, low, high, missing, NULL, help, NULL \
-    }
-#define REAL(name, member, commands, low, high, missing, help)                          \
-    {                                                                                   \
-        name, "X", OPT_REAL, AT(member), commands, low, high, missing, NULL, help, NULL \
-    }
-#define CHOICE(name, member, commands, choices, help)                                 \
-    {                                                                                 \
-        name, choices, OPT_CHOICE, AT(member), commands, 0, 0, 0, choices, help, NULL \
-    }
-
 static int add_stop(void *record, const struct opt *row, const char *text, struct err *e)
 {
     struct options *o = record;

@@ -1,7 +1,7 @@
 /* coordinator/client/options.c - see options.h. */
 #include "coordinator/client/options.h"
 #include "base/json.h"
-#include "base/opt_table.h"
+#include "base/opt_rows.h"
 #include "base/progress.h"
 
 #include <ctype.h>
@@ -173,22 +173,6 @@ static int put_field(void *record, const struct opt *o, const char *text, struct
 }
 
 #define AT(member) offsetof(struct client_options, member)
-#define TEXT(name, argument, member, commands, help)                                \
-    {                                                                               \
-        name, argument, OPT_STRING, AT(member), commands, 0, 0, 0, NULL, help, NULL \
-    }
-#define FLAG(name, member, commands, help)                                    \
-    {                                                                         \
-        name, NULL, OPT_FLAG, AT(member), commands, 0, 0, 0, NULL, help, NULL \
-    }
-#define INTEGER(name, member, commands, low, high, missing, help)                      \
-    {                                                                                  \
-        name, "N", OPT_INT, AT(member), commands, low, high, missing, NULL, help, NULL \
-    }
-#define REAL(name, member, commands, low, high, missing, help)                          \
-    {                                                                                   \
-        name, "X", OPT_REAL, AT(member), commands, low, high, missing, NULL, help, NULL \
-    }
 #define FIELD(name, argument, call, commands, help)                        \
     {                                                                      \
         name, argument, OPT_CALL, 0, commands, 0, 0, 0, NULL, help, (call) \
