@@ -21,6 +21,7 @@
 #define FLUSH_SECONDS   2.0   /* for what waits for slow readers, once the engine has ended */
 #define LINGER_MS       1000  /* and for what libzmq has, when there is time */
 #define LINGER_SHORT_MS 200   /* and when mpirun kills in a second */
+#define FEW_DESCRIPTORS 1024  /* worth a warning */
 
 enum poll_item {
     POLL_SIGNAL,
@@ -32,14 +33,20 @@ enum poll_item {
     N_POLL
 };
 
-/* Every connection is a descriptor; the usual limit of 1024 is fewer than the clients of a job array. */
+/* Every connection is a descriptor; the usual limit of 1024 is fewer than the clients of a job array. Beyond the limit libzmq
+ * takes no connection, and cannot say so: hence the warning before. */
 static void raise_descriptors(void)
 {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return;
+    if (limit.rlim_cur < limit.rlim_max) {
         limit.rlim_cur = limit.rlim_max;
         (void)setrlimit(RLIMIT_NOFILE, &limit);
     }
+    if (limit.rlim_max < FEW_DESCRIPTORS)
+        log_warn("at most %llu open files are allowed (ulimit -Hn): more clients than that get no answer",
+                 (unsigned long long)limit.rlim_max);
 }
 
 /* Said at the first one, and at each doubling. */
