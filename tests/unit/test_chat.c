@@ -210,8 +210,9 @@ static void refuses_bad_files(void **state)
     refuse_config("{\"chat_template\": \"" PLAIN "\", \"eos_token\": 3}", NULL, ERR_INPUT,
                   "\"eos_token\" is an integer");
     refuse_config("{\"eos_token\": \"x\"}", "llama-2", ERR_INPUT, "no \"bos_token\"");
-    refuse_config("{}", "vicuna", ERR_USAGE,
-                  "--chat-template: found \"vicuna\", expected one of chatml, qwen-2, qwen-2.5, qwen-2.5-base, qwen-3, ");
+    refuse_config(
+        "{}", "vicuna", ERR_USAGE,
+        "--chat-template: found \"vicuna\", expected one of chatml, qwen-2, qwen-2.5, qwen-2.5-base, qwen-3, ");
 }
 
 static struct tokenizer *open_vocabulary(const char *name)
