@@ -178,7 +178,7 @@ static void *run(void *context)
         set_gauges(s);
         take_messages(s);
         clients_flush(&s->clients, &s->transport);
-        s->metrics.n_slow_clients += clients_cut(&s->clients, 2 * (size_t)s->setup.o->max_client_backlog);
+        s->metrics.n_cut_clients += clients_cut(&s->clients, &s->transport, 2 * (size_t)s->setup.o->max_client_backlog);
         clients_sweep(&s->clients, server_client_left, s);
         set_gauges(s);
         keep_time(s);

@@ -282,7 +282,9 @@ static void write_server(struct writer *w)
         "Messages of another number of frames; ignored.");
     one(w, "refused_connections_total", "counter", (double)m->n_refused_connections, "Handshakes that failed.");
     one(w, "lost_clients_total", "counter", (double)m->n_lost_clients, "Clients that left with requests open.");
-    one(w, "slow_clients_total", "counter", (double)m->n_slow_clients, "Requests cancelled for a client's backlog.");
+    one(w, "slow_clients_total", "counter", (double)m->n_slow_clients,
+        "Requests cancelled or refused for a client's backlog.");
+    one(w, "cut_clients_total", "counter", (double)m->n_cut_clients, "Connections closed for a client's backlog.");
     one(w, "received_bytes_total", "counter", (double)m->bytes_received, "Of messages.");
     one(w, "sent_bytes_total", "counter", (double)m->bytes_sent, "Of replies.");
     one(w, "clients", "gauge", m->n_clients, "Connections that have sent something.");

@@ -306,7 +306,7 @@ static void backlog(void **state)
     for (const struct outgoing *o = one->first; o != NULL; o = o->next, n++)
         assert_true(o->job == 1 || !o->tokens);
     assert_int_equal(n, 5);
-    assert_int_equal(clients_cut(&c, 45), 0);
+    assert_int_equal(clients_cut(&c, &t, 45), 0);
     /* The same id over another connection is another client; the first one is gone. */
     struct client *two = clients_find(&c, &other);
     assert_ptr_not_equal(two, one);
