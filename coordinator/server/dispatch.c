@@ -160,8 +160,9 @@ static void cancel(struct server *s, struct job *j)
 static void change_state(struct server *s, struct job *j, enum protocol_op op)
 {
     size_t bytes = 0;
-    if (op == PROTOCOL_SHUTDOWN && !s->transport.is_ipc && !s->has_curve) {
-        (void)protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "op", "shutdown works over ipc:// and with --curve only");
+    if (!s->transport.is_ipc && !s->has_curve) { /* every user of the host may connect */
+        (void)protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "op", "%s works over ipc:// and with --curve only%s",
+                            protocol_op_name(op), op == PROTOCOL_DRAIN ? "; SIGUSR1 does the same" : "");
         refuse(s, j);
         return;
     }

@@ -149,6 +149,7 @@ static void errors(void)
     check_error("{\"prompt\": \"x\", \"max_tokens\": 100000}", 413, "max_tokens");
     check_error("{\"op\": \"cancel\", \"request_id\": \"nobody\"}", 404, "request_id");
     check_error("{\"op\": \"shutdown\"}", 400, "op"); /* over tcp without CURVE */
+    check_error("{\"op\": \"drain\"}", 400, "op");
     json_t *reply = talk_ask(s.endpoint, "this is no JSON");
     case_check(talk_number(reply, "code") == 400, "no JSON: code %g", talk_number(reply, "code"));
     json_decref(reply);
