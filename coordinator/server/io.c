@@ -124,6 +124,7 @@ static void set_gauges(struct server *s)
     s->metrics.n_open_jobs = s->n_open;
     s->metrics.backlog = s->clients.backlog;
     s->metrics.draining = s->state >= SERVER_DRAINING;
+    s->metrics.n_lost_log_lines = access_log_lost(&s->log);
 }
 
 /* What time has brought. */
@@ -202,7 +203,6 @@ int server_open(struct server *s, const struct server_setup *setup, struct err *
 {
     memset(s, 0, sizeof *s);
     s->setup = *setup;
-    s->log.fd = -1;
     const struct worker_setup work = {&s->setup.model, setup->tokenizer, setup->chat, setup->bos};
     raise_descriptors();
     if (getrandom(&s->seed, sizeof s->seed, 0) != (ssize_t)sizeof s->seed)

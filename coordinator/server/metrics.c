@@ -285,6 +285,8 @@ static void write_server(struct writer *w)
     one(w, "slow_clients_total", "counter", (double)m->n_slow_clients,
         "Requests cancelled or refused for a client's backlog.");
     one(w, "cut_clients_total", "counter", (double)m->n_cut_clients, "Connections closed for a client's backlog.");
+    one(w, "access_log_lost_lines_total", "counter", (double)m->n_lost_log_lines,
+        "Lines of --access-log that could not be written.");
     one(w, "received_bytes_total", "counter", (double)m->bytes_received, "Of messages.");
     one(w, "sent_bytes_total", "counter", (double)m->bytes_sent, "Of replies.");
     one(w, "clients", "gauge", m->n_clients, "Connections that have sent something.");

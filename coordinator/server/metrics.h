@@ -45,7 +45,7 @@ struct metrics {
     uint64_t n_by_code[600];                                                /* generates answered */
     double queue_seconds, compute_seconds, overhead_seconds, total_seconds; /* of those with 200 */
     uint64_t n_messages[PROTOCOL_SHUTDOWN + 1];                             /* by op */
-    uint64_t n_bad_messages, n_refused_connections, n_slow_clients, n_cut_clients, n_lost_clients;
+    uint64_t n_bad_messages, n_refused_connections, n_slow_clients, n_cut_clients, n_lost_clients, n_lost_log_lines;
     uint64_t bytes_received, bytes_sent;
     int n_clients, n_open_jobs;
     size_t backlog;
