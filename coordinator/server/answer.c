@@ -260,6 +260,15 @@ static struct reply_usage usage_of(const struct job *j)
     return u;
 }
 
+static int64_t longest_choice(const struct job *j)
+{
+    size_t longest = 0;
+    for (int i = 0; i < j->n_groups; i++)
+        for (int c = 0; c < j->n_choices && j->group[i].choice != NULL && j->group[i].choice[c] != NULL; c++)
+            longest = j->group[i].choice[c]->output.n > longest ? j->group[i].choice[c]->output.n : longest;
+    return (int64_t)longest;
+}
+
 static void note_outcome(struct outcome *o, const struct job *j, const struct request_times *t,
                          const struct time_split *split, const struct reply_usage *usage)
 {
@@ -269,7 +278,8 @@ static void note_outcome(struct outcome *o, const struct job *j, const struct re
                           .first_token = t->first_token > 0 ? t->first_token - j->arrived : 0,
                           .n_prompt = usage->prompt_tokens,
                           .n_output = usage->completion_tokens,
-                          .n_cached = usage->cached_tokens};
+                          .n_cached = usage->cached_tokens,
+                          .n_longest = longest_choice(j)};
     if (choices == 1 && o->n_output > 1)
         o->per_token = split->decode / (double)(o->n_output - 1);
 }
