@@ -1,5 +1,5 @@
-/* tests/e2e/test_serve.c - `lockstep serve` under mpirun with the demo model, on 1, 2 and 3 ranks: what clients get, and that
- * nobody's affairs change anybody else's. */
+/* tests/e2e/test_serve.c - `lockstep serve` under mpirun with the demo model, on 1, 2 and 3 ranks (arguments: a device and the
+ * most ranks, else the CPU and 3): what clients get, and that nobody's affairs change anybody else's. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -369,9 +369,11 @@ static void full_queue(void)
     (void)serving_stop(&s);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    for (int ranks = 1; ranks <= 3; ranks++) {
+    char dir[256] = "";
+    int most = models_for_device(dir, argc, argv, 3);
+    for (int ranks = 1; ranks <= most; ranks++) {
         if (!serving_start(&s, ranks, NULL, NULL)) {
             case_begin("serve starts on %d ranks", ranks);
             case_check(false, "it does not");
@@ -396,5 +398,7 @@ int main(void)
         (void)serving_stop(&s);
     }
     full_queue();
+    if (dir[0] != '\0')
+        files_remove_dir(dir);
     return cases_done();
 }
