@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SHORT_BYTES 1024 /* a reply of fewer bytes is sent to a client that reads too slowly, too */
+
 static const char *id_of(const struct job *j)
 {
     return !j->unread && j->request_id[0] != '\0' ? j->request_id : NULL;
@@ -30,8 +32,24 @@ static void send_text(struct server *s, struct job *j, char *text, size_t bytes,
         (struct outgoing){.text = text, .bytes = bytes, .delimiter = j->delimiter, .job = j->number, .tokens = tokens});
 }
 
+/* A stream that has begun ends with a final event. The job may be the main thread's: its groups are not looked at. */
+static char *error_text(struct server *s, struct job *j, const struct protocol_error *error, size_t *bytes)
+{
+    const struct reply reply = {.request_id = id_of(j), .model = s->setup.model.name, .error = error};
+    bool begun = j->in_engine && j->message.generate.stream;
+    return begun ? reply_final(&reply, j->n_events++, bytes) : reply_error(id_of(j), error, bytes);
+}
+
+/* A reply that a slow client's backlog has no room for gives way to a short one that says so: none is lost in silence. */
 void answer_text(struct server *s, struct job *j, char *text, size_t bytes)
 {
+    struct protocol_error slow = {0};
+    if (!j->answered && j->client != NULL && bytes > SHORT_BYTES && server_too_slow(s, j->client, &slow)) {
+        free(text);
+        j->error = slow;
+        s->metrics.n_slow_clients++;
+        text = error_text(s, j, &slow, &bytes);
+    }
     if (j->answered)
         free(text);
     else
@@ -39,13 +57,10 @@ void answer_text(struct server *s, struct job *j, char *text, size_t bytes)
     j->answered = true;
 }
 
-/* The job may be the main thread's: its groups are not looked at. */
 void answer_error(struct server *s, struct job *j, const struct protocol_error *error)
 {
     size_t bytes = 0;
-    const struct reply reply = {.request_id = id_of(j), .model = s->setup.model.name, .error = error};
-    bool begun = j->in_engine && j->message.generate.stream;
-    char *text = begun ? reply_final(&reply, j->n_events++, &bytes) : reply_error(id_of(j), error, &bytes);
+    char *text = error_text(s, j, error, &bytes);
     answer_text(s, j, text, bytes);
 }
 
@@ -245,6 +260,15 @@ static struct reply_usage usage_of(const struct job *j)
     return u;
 }
 
+static int64_t longest_choice(const struct job *j)
+{
+    size_t longest = 0;
+    for (int i = 0; i < j->n_groups; i++)
+        for (int c = 0; c < j->n_choices && j->group[i].choice != NULL && j->group[i].choice[c] != NULL; c++)
+            longest = j->group[i].choice[c]->output.n > longest ? j->group[i].choice[c]->output.n : longest;
+    return (int64_t)longest;
+}
+
 static void note_outcome(struct outcome *o, const struct job *j, const struct request_times *t,
                          const struct time_split *split, const struct reply_usage *usage)
 {
@@ -254,7 +278,8 @@ static void note_outcome(struct outcome *o, const struct job *j, const struct re
                           .first_token = t->first_token > 0 ? t->first_token - j->arrived : 0,
                           .n_prompt = usage->prompt_tokens,
                           .n_output = usage->completion_tokens,
-                          .n_cached = usage->cached_tokens};
+                          .n_cached = usage->cached_tokens,
+                          .n_longest = longest_choice(j)};
     if (choices == 1 && o->n_output > 1)
         o->per_token = split->decode / (double)(o->n_output - 1);
 }
@@ -294,7 +319,7 @@ void answer_generate(struct server *s, struct job *j, struct outcome *o)
     const struct time_split split = split_time(j, &t, seconds_now());
     const struct reply_usage usage = usage_of(j);
     judge(j);
-    note_outcome(o, j, &t, &split, &usage);
     if (!j->answered && j->client != NULL)
         send_generate(s, j, &usage, &split);
+    note_outcome(o, j, &t, &split, &usage);
 }

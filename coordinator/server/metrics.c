@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define OWN_PREFIX "lockstep_"
+
 void metrics_open(struct metrics *m, enum metrics_names names, const char *model, int n_ranks, bool prefix_caching)
 {
     memset(m, 0, sizeof *m);
@@ -21,7 +23,8 @@ void metrics_open(struct metrics *m, enum metrics_names names, const char *model
     m->between_tokens.buckets = m->per_token.buckets = &buckets_token;
     m->total.buckets = m->queue.buckets = m->inference.buckets = m->prefill.buckets = m->decode.buckets =
         &buckets_request;
-    m->n_prompt.buckets = m->n_output.buckets = m->max_tokens.buckets = &m->length_buckets;
+    m->n_prompt.buckets = m->n_output.buckets = m->n_longest.buckets = m->n_computed.buckets = m->max_tokens.buckets =
+        &m->length_buckets;
     m->n.buckets = &buckets_n;
     m->iteration.buckets = &buckets_iteration;
 }
@@ -74,6 +77,8 @@ void metrics_count(struct metrics *m, const struct outcome *o, const struct prot
     histogram_add(&m->inference, t->prefill + t->decode);
     histogram_add(&m->n_prompt, (double)o->n_prompt);
     histogram_add(&m->n_output, (double)o->n_output);
+    histogram_add(&m->n_longest, (double)o->n_longest);
+    histogram_add(&m->n_computed, (double)(o->n_prompt - o->n_cached));
     m->queue_seconds += t->queue;
     m->compute_seconds += t->prefill + t->decode;
     m->overhead_seconds += t->overhead;
@@ -84,7 +89,8 @@ struct writer {
     const struct metrics *m;
     struct text_buffer *out;
     struct err *e;
-    char labels[600]; /* model_name="...", and the like */
+    const char *prefix; /* of the names that come now */
+    char labels[600];   /* model_name="...", and the like */
 };
 
 static void put(struct writer *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -97,11 +103,6 @@ static void put(struct writer *w, const char *format, ...)
     va_end(args);
     if (n > 0)
         (void)text_append(w->out, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1, w->e);
-}
-
-static const char *prefix(const struct writer *w)
-{
-    return w->m->names == METRICS_VLLM ? "vllm:" : "lockstep_";
 }
 
 /* Labels that every sample has; a backslash, a quote or a line's end in a value is escaped. */
@@ -121,13 +122,13 @@ static void make_labels(struct writer *w)
 
 static void head(struct writer *w, const char *name, const char *type, const char *help)
 {
-    put(w, "# HELP %s%s %s\n# TYPE %s%s %s\n", prefix(w), name, help, prefix(w), name, type);
+    put(w, "# HELP %s%s %s\n# TYPE %s%s %s\n", w->prefix, name, help, w->prefix, name, type);
 }
 
 /* extra: "" or further labels with a comma before them. */
 static void sample(struct writer *w, const char *name, const char *extra, double value)
 {
-    put(w, "%s%s{%s%s} %.17g\n", prefix(w), name, w->labels, extra, value);
+    put(w, "%s%s{%s%s} %.17g\n", w->prefix, name, w->labels, extra, value);
 }
 
 static void one(struct writer *w, const char *name, const char *type, double value, const char *help)
@@ -142,14 +143,15 @@ static void histogram(struct writer *w, const char *name, const struct histogram
     head(w, name, "histogram", help);
     for (int i = 0; i < h->buckets->n; i++) {
         below += h->count[i];
-        put(w, "%s%s_bucket{%s,le=\"%.15g\"} %llu\n", prefix(w), name, w->labels, h->buckets->bound[i],
+        put(w, "%s%s_bucket{%s,le=\"%.15g\"} %llu\n", w->prefix, name, w->labels, h->buckets->bound[i],
             (unsigned long long)below);
     }
-    put(w, "%s%s_bucket{%s,le=\"+Inf\"} %llu\n", prefix(w), name, w->labels, (unsigned long long)h->n);
-    put(w, "%s%s_sum{%s} %.17g\n", prefix(w), name, w->labels, h->sum);
-    put(w, "%s%s_count{%s} %llu\n", prefix(w), name, w->labels, (unsigned long long)h->n);
+    put(w, "%s%s_bucket{%s,le=\"+Inf\"} %llu\n", w->prefix, name, w->labels, (unsigned long long)h->n);
+    put(w, "%s%s_sum{%s} %.17g\n", w->prefix, name, w->labels, h->sum);
+    put(w, "%s%s_count{%s} %llu\n", w->prefix, name, w->labels, (unsigned long long)h->n);
 }
 
+/* What vLLM has, too, by its names. */
 static void write_engine(struct writer *w)
 {
     const struct metrics *m = w->m;
@@ -157,15 +159,21 @@ static void write_engine(struct writer *w)
     char extra[200];
     one(w, "num_requests_running", "gauge", s->n_running, "Sequences in the engine.");
     one(w, "num_requests_waiting", "gauge", s->n_waiting, "Sequences that wait for a place or for memory.");
+    head(w, "num_requests_waiting_by_reason", "gauge", "The same; for something else than that none waits here.");
+    sample(w, "num_requests_waiting_by_reason", ",reason=\"capacity\"", s->n_waiting);
+    sample(w, "num_requests_waiting_by_reason", ",reason=\"deferred\"", 0);
     one(w, "kv_cache_usage_perc", "gauge", s->n_blocks > 0 ? (double)s->n_blocks_used / s->n_blocks : 0,
         "Share of KV blocks that sequences hold, 0 to 1.");
     head(w, "cache_config_info", "gauge", "The KV cache.");
     (void)snprintf(extra, sizeof extra, ",block_size=\"%d\",num_gpu_blocks=\"%d\",enable_prefix_caching=\"%s\"",
                    KV_BLOCK_TOKENS, m->n_blocks, m->prefix_caching ? "True" : "False");
     sample(w, "cache_config_info", extra, 1);
-    one(w, "kv_blocks", "gauge", s->n_blocks, "KV blocks that there are.");
-    one(w, "kv_blocks_used", "gauge", s->n_blocks_used, "KV blocks that sequences hold.");
     one(w, "prompt_tokens_total", "counter", (double)s->n_prompt_tokens, "Prompt tokens processed.");
+    head(w, "prompt_tokens_by_source_total", "counter", "The same: computed, or found in the prefix cache.");
+    sample(w, "prompt_tokens_by_source_total", ",source=\"local_compute\"",
+           (double)(s->n_prompt_tokens - s->n_prompt_cached));
+    sample(w, "prompt_tokens_by_source_total", ",source=\"local_cache_hit\"", (double)s->n_prompt_cached);
+    sample(w, "prompt_tokens_by_source_total", ",source=\"external_kv_transfer\"", 0);
     one(w, "generation_tokens_total", "counter", (double)s->n_output_tokens, "Tokens generated.");
     one(w, "num_preemptions_total", "counter", (double)s->n_preemptions, "Times that a sequence gave its memory away.");
     one(w, "prefix_cache_queries_total", "counter", (double)s->prefix_queries, "Tokens looked up in the prefix cache.");
@@ -176,8 +184,6 @@ static void write_engine(struct writer *w)
                        f == FINISH_CANCELLED ? "abort" : finish_name((enum finish_reason)f));
         sample(w, "request_success_total", extra, (double)s->n_finished[f]);
     }
-    one(w, "engine_steps_total", "counter", (double)m->n_steps, "Steps with tokens.");
-    one(w, "engine_step_seconds_total", "counter", m->step_seconds, "Time from a step's plan to its results.");
     histogram(w, "iteration_tokens_total", &m->iteration, "Tokens of a step.");
 }
 
@@ -195,6 +201,8 @@ static void write_requests(struct writer *w)
     histogram(w, "request_decode_time_seconds", &m->decode, "From the first token to the last.");
     histogram(w, "request_prompt_tokens", &m->n_prompt, "Prompt tokens of a request.");
     histogram(w, "request_generation_tokens", &m->n_output, "Output tokens of a request.");
+    histogram(w, "request_max_num_generation_tokens", &m->n_longest, "Output tokens of a request's longest choice.");
+    histogram(w, "request_prefill_kv_computed_tokens", &m->n_computed, "Prompt tokens of a request but those cached.");
     histogram(w, "request_params_n", &m->n, "n of a request.");
     histogram(w, "request_params_max_tokens", &m->max_tokens, "max_tokens of a request.");
 }
@@ -217,6 +225,15 @@ static void write_split(struct writer *w)
             (void)snprintf(extra, sizeof extra, ",code=\"%d\"", code);
             sample(w, "requests_total", extra, (double)m->n_by_code[code]);
         }
+}
+
+static void write_steps(struct writer *w)
+{
+    const struct metrics *m = w->m;
+    one(w, "kv_blocks", "gauge", m->stats.n_blocks, "KV blocks that there are.");
+    one(w, "kv_blocks_used", "gauge", m->stats.n_blocks_used, "KV blocks that sequences hold.");
+    one(w, "engine_steps_total", "counter", (double)m->n_steps, "Steps with tokens.");
+    one(w, "engine_step_seconds_total", "counter", m->step_seconds, "Time from a step's plan to its results.");
 }
 
 /* One sample a rank: {rank="0",host="..."}. */
@@ -282,7 +299,11 @@ static void write_server(struct writer *w)
         "Messages of another number of frames; ignored.");
     one(w, "refused_connections_total", "counter", (double)m->n_refused_connections, "Handshakes that failed.");
     one(w, "lost_clients_total", "counter", (double)m->n_lost_clients, "Clients that left with requests open.");
-    one(w, "slow_clients_total", "counter", (double)m->n_slow_clients, "Requests cancelled for a client's backlog.");
+    one(w, "slow_clients_total", "counter", (double)m->n_slow_clients,
+        "Requests cancelled or refused for a client's backlog.");
+    one(w, "cut_clients_total", "counter", (double)m->n_cut_clients, "Connections closed for a client's backlog.");
+    one(w, "access_log_lost_lines_total", "counter", (double)m->n_lost_log_lines,
+        "Lines of --access-log that could not be written.");
     one(w, "received_bytes_total", "counter", (double)m->bytes_received, "Of messages.");
     one(w, "sent_bytes_total", "counter", (double)m->bytes_sent, "Of replies.");
     one(w, "clients", "gauge", m->n_clients, "Connections that have sent something.");
@@ -299,8 +320,11 @@ int metrics_write(const struct metrics *m, struct text_buffer *out, struct err *
 {
     struct writer w = {.m = m, .out = out, .e = e};
     make_labels(&w);
+    w.prefix = m->names == METRICS_VLLM ? "vllm:" : OWN_PREFIX;
     write_engine(&w);
     write_requests(&w);
+    w.prefix = OWN_PREFIX;
+    write_steps(&w);
     write_split(&w);
     write_ranks(&w);
     write_server(&w);

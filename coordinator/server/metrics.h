@@ -5,7 +5,8 @@
 
 #include "coordinator/server/steps.h"
 
-enum metrics_names { METRICS_LOCKSTEP, METRICS_VLLM }; /* lockstep_x{model_name=} or vllm:x{model_name=,engine=} */
+/* lockstep_x{model_name=}; or, of what vLLM has too, vllm:x, and engine= among the labels. */
+enum metrics_names { METRICS_LOCKSTEP, METRICS_VLLM };
 
 /* Where the time of a request went, in seconds. */
 struct time_split {
@@ -20,9 +21,9 @@ struct time_split {
 struct outcome {
     int code; /* enum protocol_code */
     struct time_split time;
-    double first_token; /* message to first token; 0: none came */
-    int64_t n_prompt, n_output, n_cached;
-    double per_token; /* of the tokens after the first; 0: fewer than two */
+    double first_token;                              /* message to first token; 0: none came */
+    int64_t n_prompt, n_output, n_cached, n_longest; /* n_longest: of the output, the longest choice's */
+    double per_token;                                /* of the tokens after the first; 0: fewer than two */
 };
 
 struct metrics {
@@ -40,12 +41,12 @@ struct metrics {
     int slowest;
     struct buckets length_buckets;
     struct histogram first_token, between_tokens, per_token, total, queue, inference, prefill, decode, n_prompt,
-        n_output, n, max_tokens, iteration;
+        n_output, n_longest, n_computed, n, max_tokens, iteration;
 
     uint64_t n_by_code[600];                                                /* generates answered */
     double queue_seconds, compute_seconds, overhead_seconds, total_seconds; /* of those with 200 */
     uint64_t n_messages[PROTOCOL_SHUTDOWN + 1];                             /* by op */
-    uint64_t n_bad_messages, n_refused_connections, n_slow_clients, n_lost_clients;
+    uint64_t n_bad_messages, n_refused_connections, n_slow_clients, n_cut_clients, n_lost_clients, n_lost_log_lines;
     uint64_t bytes_received, bytes_sent;
     int n_clients, n_open_jobs;
     size_t backlog;
