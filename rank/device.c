@@ -50,20 +50,11 @@ static void say_settled(int without, bool any, const struct world *w)
                  w->n_ranks, without == 0 ? note : "");
 }
 
-/* Batch systems give a rank either all GPUs of the node or the one that is its own. */
 static int choose(const struct world *w, struct err *e)
 {
     char note[128];
-    int n = visible_devices();
     visible_note(note, sizeof note);
-    if (n == 0)
-        return ERR(e, ERR_DEVICE, "--device cuda: no GPU is visible on %s%s", w->host, note);
-    if (n >= w->n_node_ranks)
-        return w->node_rank;
-    if (n == 1)
-        return 0;
-    return ERR(e, ERR_DEVICE, "%d ranks on this host, but %d GPUs are visible%s: start one rank a GPU, or --device cpu",
-               w->n_node_ranks, n, note);
+    return places_choose(visible_devices(), w->node_rank, w->n_node_ranks, w->host, note, e);
 }
 
 /* This rank's line, as far as it knows it by itself. */
