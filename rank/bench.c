@@ -6,6 +6,7 @@
 #include "rank/bench_profile.h"
 #include "rank/bench_report.h"
 #include "rank/device.h"
+#include "rank/energy.h"
 #include "rank/fatal.h"
 #include "rank/instance.h"
 
@@ -220,18 +221,31 @@ static double ready_after_exec(double started)
     return seconds >= seconds_now() - started - 2 * CLOCK_TICK ? seconds : -1;
 }
 
+/* Of all devices so far; NAN: one is not known. Collective. */
+static double joules_of_all(struct energy *mine, const struct world *w)
+{
+    double joules = energy_joules(mine), sum = 0;
+    MPI_CHECK(MPI_Allreduce(&joules, &sum, 1, MPI_DOUBLE, MPI_SUM, w->comm));
+    return sum;
+}
+
 /* Everything that was asked for, then once more under the profile, so that its clocks are in nobody's way. */
 static void measure(struct engine *g, const struct job *j, const struct bench_traffic *traffic, struct figures *f,
                     struct err *e)
 {
     struct profile profile = {0};
+    struct energy energy;
+    energy_open(&energy, g->ops, g->q);
     for (int i = 0; i < N_WORKLOADS; i++) {
         struct samples *s = &f->samples[i];
         if (j->work[i].n_seqs == 0)
             continue;
         workload_run(g, (enum workload_kind)i, &j->work[i], traffic, j->warmups, s, e);
+        double before = joules_of_all(&energy, g->world);
         workload_run(g, (enum workload_kind)i, &j->work[i], traffic, j->repetitions, s, e);
+        f->joules[i] = joules_of_all(&energy, g->world) - before;
     }
+    energy_close(&energy);
     if (!j->profile)
         return;
     (void)profile_open(&profile, g, e);
