@@ -12,6 +12,7 @@
 #include "rank/instance.h"
 #include "rank/loop.h"
 #include "rank/meter.h"
+#include "rank/preflight.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -180,7 +181,8 @@ int main(int argc, char **argv)
     options_settle_openmp(argv);
     (void)signal(SIGPIPE, SIG_IGN); /* a reader that leaves becomes a write error with a name */
     bool parsed = options_parse(&o, argc, argv, &e) == 0;
-    if (parsed && o.command != COMMAND_GENERATE && o.command != COMMAND_BENCH && o.command != COMMAND_SERVE)
+    if (parsed && o.command != COMMAND_GENERATE && o.command != COMMAND_BENCH && o.command != COMMAND_SERVE &&
+        o.command != COMMAND_PREFLIGHT)
         return run_alone(&o);
     if (parsed && o.command == COMMAND_SERVE) /* before MPI_Init: mpirun passes signals on at any time */
         parsed = signals_open(&e) == 0;
@@ -195,9 +197,12 @@ int main(int argc, char **argv)
     log_open(w.rank == 0, o.verbose);
     log_info("%d rank%s, %d on this node; rank 0 on %s with %d of %d cores", w.n_ranks, w.n_ranks == 1 ? "" : "s",
              w.n_node_ranks, w.host, w.n_threads, w.n_cpus);
-    int status = command == COMMAND_GENERATE ? run_generate(&w, &o, &e)
-                 : command == COMMAND_SERVE  ? run_serve(&w, &o, &e)
-                                             : run_bench(&w, &o, &e);
+    if (command != COMMAND_PREFLIGHT)
+        preflight_start(&w, &o, &e);
+    int status = command == COMMAND_GENERATE    ? run_generate(&w, &o, &e)
+                 : command == COMMAND_SERVE     ? run_serve(&w, &o, &e)
+                 : command == COMMAND_PREFLIGHT ? preflight_run(&w, &o, &e)
+                                                : run_bench(&w, &o, &e);
     world_close(&w);
     return status;
 }

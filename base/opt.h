@@ -16,7 +16,8 @@ enum command {
     COMMAND_INSPECT = 2,
     COMMAND_BENCH = 4,
     COMMAND_VERSION = 8,
-    COMMAND_SERVE = 16
+    COMMAND_SERVE = 16,
+    COMMAND_PREFLIGHT = 64
 };
 enum device_choice { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
 enum step_choice { STEP_AUTO, STEP_SEPARATE, STEP_PERSISTENT }; /* how decode steps run on a GPU */
@@ -44,6 +45,11 @@ struct options {
     int64_t num_prompts, bench_max_batch; /* -1: not given */
     const char *latency, *throughput;
     bool profile;
+
+    /* preflight; negative: not given */
+    bool preflight, accept_throttling;
+    double min_read_share, max_broadcast_us;
+    int64_t min_file_rate;
 
     /* serve */
     const char *endpoint, *curve_clients, *rendezvous, *served_name, *chat_template, *metrics_file, *access_log;
