@@ -32,6 +32,7 @@ static struct instance_setup make_setup(const struct options *o, const struct mo
                                    .progress = (int32_t)o->progress,
                                    .device = (int32_t)o->device,
                                    .with_bus = o->verbose,
+                                   .load = {(int32_t)o->load_threads, (int32_t)o->load_slots, o->load_piece_bytes},
                                    .step_timeout = o->step_timeout};
     struct limits *l = &setup.limits;
     int64_t len = o->max_model_len > 0 ? o->max_model_len : longest;

@@ -85,6 +85,15 @@ static const struct opt table[] = {
     TEXT("config", "FILE", config, BENCH, "a config.json to build with random weights (--load-format dummy)"),
     CHOICE("load-format", load_format, BENCH, "auto|safetensors|dummy",
            "dummy: random weights, no checkpoint is read (default auto: safetensors)"),
+    INTEGER(
+        "load-threads", load_threads, STARTS, 1, 64, 0,
+        "threads of a rank that read the checkpoint (default: one where CPUs compute, else all but one of --threads)"),
+    INTEGER(
+        "load-slots", load_slots, STARTS, 4, 64, 0,
+        "blocks of 8 MiB in a rank's window, of which two are copied from while the others are read (default 4 where "
+        "CPUs compute, else 8)"),
+    {"load-piece-bytes", "BYTES", OPT_BYTES, AT(load_piece_bytes), STARTS, 4096, 1 << 30, 0, NULL,
+     "what one of several --load-threads asks for at a time (default 1M)", NULL},
     INTEGER("n-prompt", n_prompt, BENCH, 0, 1 << 24, 512, "tokens of the prefill measurement (default 512; 0: none)"),
     INTEGER("n-gen", n_gen, BENCH, 0, 1 << 24, 128, "tokens of the decode measurement (default 128; 0: none)"),
     INTEGER("n-depth", n_depth, BENCH, 0, 1 << 24, 0,

@@ -46,6 +46,8 @@ struct options {
     const char *latency, *throughput;
     bool profile;
 
+    int64_t load_threads, load_slots, load_piece_bytes; /* 0: not given */
+
     /* preflight; negative: not given */
     bool preflight, accept_throttling;
     double min_read_share, max_broadcast_us;
