@@ -1,19 +1,22 @@
 /* rank/load.c - see load.h, partition/read_plan.h for the blocks and rank/reader.h for their reading.
  *
- * Round i: every rank of the node has read one block into slot i % n_slots of its part of a shared-memory window; after
- * a barrier each takes its slices out of the blocks of all. Before the barrier each waits until it has copied what it took
- * two rounds ago, so behind it the slots of that round may be read into again: while the device copies from two rounds,
- * the threads of the reader are n_slots - 2 rounds ahead, and no barrier stops them. */
+ * Round i: every rank of the node has one block read into slot i % n_slots of its part of a shared-memory window, and takes
+ * its slices out of the blocks of all. No barrier holds the rounds together: words in the window say which block lies in a
+ * slot and how many rounds each rank has done with, so a rank may be n_slots rounds ahead of the slowest, and its
+ * reader's threads as far ahead of it. */
 #include "rank/load.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "rank/fatal.h"
 #include "rank/reader.h"
 
+#include <limits.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* Broadcast an array whose length only rank 0 knows; the others allocate. */
 static int share_array(void *array, size_t bytes, struct world *w, struct err *e)
@@ -54,23 +57,32 @@ struct loader {
     struct queue *q;
     struct progress progress;
     struct reader reader;
+    int released; /* rounds */
     MPI_Win window;
     struct load_setup *setup;
     struct load_stats *stats;
-    double since;         /* when the part of the time that is under way began */
-    size_t slot_bytes;    /* of one slot: a status word, then the block */
-    unsigned char **base; /* [n_node_ranks] start of each rank's slots */
+    double spin;  /* s to look for what is awaited before sleeping */
+    double since; /* when the part of the time that is under way began */
+    size_t slot_bytes;
+    unsigned char **base; /* [n_node_ranks] each rank's part of the window: its head, then its slots */
     bool registered;      /* with the device, for copies at full speed */
 };
 
-#define STATUS_BYTES     64 /* keeps the block that follows aligned */
+/* Of a rank, as the others see it. */
+struct window_head {
+    _Atomic int ready[READER_MAX_SLOTS]; /* the reader's: the block in each slot, counted in rounds */
+    _Atomic int done;                    /* rounds whose blocks, of all ranks, it no longer needs */
+    _Atomic int failed;
+};
+
+#define HEAD_BYTES       ((size_t)4096)
 #define BUS_TEST_BYTES   ((size_t)1 << 30)
 #define BUS_TEST_COPIES  1024 /* at most, where weights are small */
 #define BUS_TEST_WARM_UP 4    /* copies */
 #define HOST_SLOTS       4    /* where the main thread copies itself, a small window stays in its caches */
 #define DEVICE_SLOTS     8    /* where a device copies: readers far enough ahead not to wait for the rounds */
 #define PIECE_BYTES      ((size_t)1 << 20)
-#define READER_SPIN      1e-3 /* s, where a device copies and cores have nothing else to do */
+#define SPIN             1e-3 /* s, where a device copies and cores have nothing else to do */
 
 /* What has passed since the last call belongs to this part. */
 static void spent(struct loader *l, enum load_part part)
@@ -80,9 +92,14 @@ static void spent(struct loader *l, enum load_part part)
     l->since = now;
 }
 
+static struct window_head *head(const struct loader *l, int node_rank)
+{
+    return (struct window_head *)(void *)l->base[node_rank];
+}
+
 static unsigned char *slot(const struct loader *l, int node_rank, int round)
 {
-    return l->base[node_rank] + (size_t)(round % l->setup->n_slots) * l->slot_bytes;
+    return l->base[node_rank] + HEAD_BYTES + (size_t)(round % l->setup->n_slots) * l->slot_bytes;
 }
 
 static void place(void *context, int slot, int64_t dst_row, int64_t dst_col, const void *src, int64_t src_ld,
@@ -98,38 +115,106 @@ static void place(void *context, int slot, int64_t dst_row, int64_t dst_col, con
         l->ops->upload(l->q, dst, ld * size, src, (size_t)src_ld * size, (size_t)cols * size, (size_t)rows);
 }
 
-/* Until what was taken out of the blocks two rounds before this one is on the device. */
-static void wait_for_copies(struct loader *l, int round)
+/* Rounds that no rank of the node needs any more; their slots may be read into again. */
+static int release(struct loader *l, const struct world *w)
 {
-    if (l->ops->async != NULL && round >= 2)
-        l->ops->async->wait_mark(l->q, round & 1);
+    int done = INT_MAX;
+    for (int i = 0; i < w->n_node_ranks; i++) {
+        int theirs = atomic_load_explicit(&head(l, i)->done, memory_order_acquire);
+        done = theirs < done ? theirs : done;
+    }
+    if (done > l->released) /* else the lock is left alone: this is called while waiting */
+        reader_release(&l->reader, done);
+    l->released = done;
+    return done;
 }
 
-/* Returns false when a rank of the node has failed: all of them see the same status words after the barrier. */
+static bool anyone_failed(const struct loader *l, const struct world *w)
+{
+    bool failed = false;
+    for (int i = 0; i < w->n_node_ranks; i++)
+        failed = failed || atomic_load(&head(l, i)->failed) != 0;
+    return failed;
+}
+
+/* What a rank may wait for: that others are done with the slot that a round's block of its own goes to, ... */
+static bool has_room(struct loader *l, const struct world *w, int owner, int round)
+{
+    (void)owner;
+    return release(l, w) > round - l->setup->n_slots;
+}
+
+/* ... and that a block of another rank is there. */
+static bool is_ready(struct loader *l, const struct world *w, int owner, int round)
+{
+    bool ready = atomic_load_explicit(&head(l, owner)->ready[round % l->setup->n_slots], memory_order_acquire) == round;
+    if (!ready)
+        (void)release(l, w); /* meanwhile this rank's own threads may go on */
+    return ready;
+}
+
+/* Looking all the time at first, where cores have nothing else to do, then in naps. False: a rank of the node has failed. */
+static bool wait_for(struct loader *l, bool (*is)(struct loader *, const struct world *, int, int),
+                     const struct world *w, int owner, int round)
+{
+    const struct timespec nap = {0, 50000};
+    double until = l->spin > 0 ? seconds_now() + l->spin : 0;
+    while (!is(l, w, owner, round)) {
+        if (anyone_failed(l, w))
+            return false;
+        if (until == 0 || seconds_now() > until)
+            (void)nanosleep(&nap, NULL);
+    }
+    return true;
+}
+
+/* This rank no longer needs the blocks of the first n rounds. */
+static void finish_rounds(const struct loader *l, const struct world *w, int n)
+{
+    if (n > 0)
+        atomic_store_explicit(&head(l, w->node_rank)->done, n, memory_order_release);
+}
+
+static bool wait_for_own(struct loader *l, int round, const struct world *w, struct err *e)
+{
+    if (round * w->n_node_ranks + w->node_rank >= l->plan->n_blocks)
+        return true; /* the last round has none for it */
+    bool going_on = wait_for(l, has_room, w, w->node_rank, round);
+    spent(l, LOAD_RANKS);
+    if (going_on && reader_wait(&l->reader, round, e) != 0) {
+        atomic_store(&head(l, w->node_rank)->failed, 1);
+        going_on = false;
+    }
+    spent(l, LOAD_READING);
+    return going_on;
+}
+
+/* Returns false when a rank of the node has failed. */
 static bool copy_round(struct loader *l, int round, const struct world *w, struct err *e)
 {
     int n = w->n_node_ranks, first = round * n;
-    if (e->code == ERR_NONE && first + w->node_rank < l->plan->n_blocks)
-        (void)reader_wait(&l->reader, round, e);
-    slot(l, w->node_rank, round)[0] = e->code != ERR_NONE;
-    spent(l, LOAD_READING);
-    wait_for_copies(l, round);
+    if (l->ops->async != NULL && round >= 2) { /* what was taken out of the blocks two rounds ago is on the device */
+        l->ops->async->wait_mark(l->q, round & 1);
+        finish_rounds(l, w, round - 1);
+    }
     spent(l, LOAD_DEVICE);
-    MPI_CHECK(MPI_Win_sync(l->window));
-    MPI_CHECK(MPI_Barrier(w->node));
-    MPI_CHECK(MPI_Win_sync(l->window));
-    spent(l, LOAD_RANKS);
-    bool failed = false;
-    for (int i = 0; i < n; i++)
-        failed = failed || slot(l, i, round)[0] != 0;
-    if (failed)
+    if (!wait_for_own(l, round, w, e))
         return false;
-    reader_release(&l->reader, round - 1);
-    for (int i = 0; i < n && first + i < l->plan->n_blocks; i++)
-        read_plan_scatter(l->plan, &l->network->map, l->c, first + i, slot(l, i, round) + STATUS_BYTES, place, l);
+    for (int k = 0; k < n; k++) { /* its own first, since that is there, and not all ranks the same one */
+        int i = (w->node_rank + k) % n;
+        if (first + i >= l->plan->n_blocks)
+            continue;
+        if (!wait_for(l, is_ready, w, i, round))
+            return false;
+        spent(l, LOAD_RANKS);
+        read_plan_scatter(l->plan, &l->network->map, l->c, first + i, slot(l, i, round), place, l);
+        spent(l, LOAD_PLACING);
+    }
     if (l->ops->async != NULL)
         l->ops->async->mark(l->q, round & 1);
-    spent(l, LOAD_PLACING);
+    else
+        finish_rounds(l, w, round + 1);
+    (void)release(l, w);
     return true;
 }
 
@@ -145,8 +230,8 @@ static void touch_pages(const struct loader *l, unsigned char *own, size_t bytes
 static void open_window(struct loader *l, const struct world *w)
 {
     unsigned char *own = NULL;
-    l->slot_bytes = (STATUS_BYTES + l->plan->max_block_bytes + 4095) / 4096 * 4096;
-    size_t bytes_of_rank = (size_t)l->setup->n_slots * l->slot_bytes;
+    l->slot_bytes = (l->plan->max_block_bytes + 4095) / 4096 * 4096;
+    size_t bytes_of_rank = HEAD_BYTES + (size_t)l->setup->n_slots * l->slot_bytes;
     MPI_CHECK(MPI_Win_allocate_shared((MPI_Aint)bytes_of_rank, 1, MPI_INFO_NULL, w->node, &own, &l->window));
     MPI_CHECK(MPI_Win_lock_all(MPI_MODE_NOCHECK, l->window));
     for (int i = 0; i < w->n_node_ranks; i++) {
@@ -160,6 +245,9 @@ static void open_window(struct loader *l, const struct world *w)
         in_a_row = in_a_row && l->base[i] == l->base[0] + (size_t)i * bytes_of_rank;
     if (l->ops->async != NULL)
         touch_pages(l, own, bytes_of_rank);
+    memset(own, 0, HEAD_BYTES);
+    for (int i = 0; i < READER_MAX_SLOTS; i++)
+        atomic_store(&head(l, w->node_rank)->ready[i], -1);
     MPI_CHECK(MPI_Barrier(w->node));
     if (l->ops->async != NULL && in_a_row)
         l->registered = l->ops->async->host_register(l->q, l->base[0], (size_t)w->n_node_ranks * bytes_of_rank);
@@ -234,12 +322,14 @@ static void open_reader(struct loader *l, const struct world *w, struct err *e)
                              .first = w->node_rank,
                              .stride = w->n_node_ranks,
                              .n_slots = l->setup->n_slots,
+                             .ready = head(l, w->node_rank)->ready,
                              .n_threads = l->setup->n_threads,
                              .piece_bytes = (size_t)l->setup->piece_bytes,
-                             .spin = l->ops->async != NULL && l->q->n_threads > 1 ? READER_SPIN : 0};
+                             .spin = l->spin};
     for (int i = 0; i < s.n_slots; i++)
-        s.bytes[i] = slot(l, w->node_rank, i) + STATUS_BYTES;
-    (void)reader_open(&l->reader, &s, e);
+        s.bytes[i] = slot(l, w->node_rank, i);
+    if (reader_open(&l->reader, &s, e) != 0)
+        atomic_store(&head(l, w->node_rank)->failed, 1);
 }
 
 static void copy_rounds(struct loader *l, const struct world *w, struct err *e)
@@ -247,12 +337,13 @@ static void copy_rounds(struct loader *l, const struct world *w, struct err *e)
     int n = w->n_node_ranks, rounds = (l->plan->n_blocks + n - 1) / n;
     uint64_t done = 0;
     open_reader(l, w, e);
-    for (int round = 0; round < rounds && copy_round(l, round, w, e); round++) {
+    for (int round = 0; e->code == ERR_NONE && round < rounds && copy_round(l, round, w, e); round++) {
         for (int b = round * n; b < (round + 1) * n && b < l->plan->n_blocks; b++)
             done += l->plan->block[b].bytes;
         progress_update(&l->progress, done, NULL);
     }
     l->ops->wait(l->q);
+    finish_rounds(l, w, rounds); /* those that are behind may still wait for that */
     spent(l, LOAD_DEVICE);
     reader_close(&l->reader);
 }
@@ -285,6 +376,7 @@ int load_weights(struct network *n, const struct checkpoint *c, struct world *w,
     fatal_agree(w, e);
 
     fill_in(setup, ops, q);
+    l.spin = ops->async != NULL && q->n_threads > 1 ? SPIN : 0;
     l.since = seconds_now();
     open_window(&l, w);
     spent(&l, LOAD_WINDOW);

@@ -131,7 +131,7 @@ static void hand_in(struct reader *r, const struct piece *p)
             p->error != 0 ? strerror(p->error) : "end of file", p->bytes - p->done);
         end(r);
     } else if (s->left == 0) {
-        s->ready = p->k;
+        atomic_store_explicit(&r->ready[p->slot], p->k, memory_order_release);
         (void)pthread_cond_broadcast(&r->done);
     }
 }
@@ -173,12 +173,13 @@ int reader_open(struct reader *r, const struct reader_setup *setup, struct err *
     r->stride = setup->stride;
     r->n = plan->n_blocks > r->first ? (plan->n_blocks - r->first + r->stride - 1) / r->stride : 0;
     r->n_slots = setup->n_slots;
+    r->ready = setup->ready;
     r->piece_bytes = setup->piece_bytes;
     r->spin = setup->spin;
     for (int i = 0; i < r->n_slots; i++) {
         r->slot[i].bytes = setup->bytes[i];
         r->slot[i].fd = r->slot[i].file = -1;
-        atomic_init(&r->slot[i].ready, -1);
+        atomic_store(&r->ready[i], -1);
     }
     (void)pthread_mutex_init(&r->lock, NULL);
     (void)pthread_cond_init(&r->room, NULL);
@@ -188,14 +189,14 @@ int reader_open(struct reader *r, const struct reader_setup *setup, struct err *
 
 int reader_wait(struct reader *r, int k, struct err *e)
 {
-    const struct reader_slot *s = &r->slot[k % r->n_slots];
-    int before = s->ready;
+    _Atomic int *ready = &r->ready[k % r->n_slots];
+    int before = *ready;
     if (before != k)
-        (void)spin_while(r, &s->ready, before);
+        (void)spin_while(r, ready, before);
     (void)pthread_mutex_lock(&r->lock);
-    while (s->ready != k && !r->stop)
+    while (*ready != k && !r->stop)
         (void)pthread_cond_wait(&r->done, &r->lock);
-    bool whole = s->ready == k;
+    bool whole = *ready == k;
     if (!whole)
         ERR(e, r->err.code, "%s", r->err.text);
     (void)pthread_mutex_unlock(&r->lock);

@@ -20,6 +20,8 @@ struct reader_setup {
     int first, stride;                      /* blocks first, first + stride, ... of the plan are read */
     int n_slots;                            /* READER_MIN_SLOTS .. READER_MAX_SLOTS */
     unsigned char *bytes[READER_MAX_SLOTS]; /* [n_slots] memory for plan->max_block_bytes each */
+    _Atomic int *ready; /* [n_slots] the last block that is whole in each; set to -1 at the start. Others
+                                               may look at it, of other processes too: with it come the block's bytes */
     int n_threads;
     size_t piece_bytes; /* that one thread reads at a time where there are several; one alone reads whole blocks */
     double
@@ -33,9 +35,9 @@ struct reader {
     struct reader_slot {
         unsigned char *bytes; /* borrowed: where blocks k, k + n_slots, ... go */
         int fd, file;         /* open for this slot; -1: none */
-        _Atomic int ready;    /* the last block that is whole; -1: none */
         size_t left;          /* bytes of the next one that are still to come */
     } slot[READER_MAX_SLOTS];
+    _Atomic int *ready; /* [n_slots] borrowed */
     int n_slots;
     size_t piece_bytes;
     double spin;

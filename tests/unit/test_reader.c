@@ -60,6 +60,7 @@ static int remove_files(void **state)
 static int n_slots = READER_MIN_SLOTS;
 static size_t piece_bytes = (size_t)1 << 20;
 static double spin;
+static _Atomic int ready[READER_MAX_SLOTS];
 
 static struct reader_setup make_setup(int first, int stride, int n_threads)
 {
@@ -68,6 +69,7 @@ static struct reader_setup make_setup(int first, int stride, int n_threads)
                              .first = first,
                              .stride = stride,
                              .n_slots = n_slots,
+                             .ready = ready,
                              .n_threads = n_threads,
                              .piece_bytes = piece_bytes,
                              .spin = spin};
