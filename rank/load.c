@@ -215,6 +215,7 @@ static bool copy_round(struct loader *l, int round, const struct world *w, struc
     else
         finish_rounds(l, w, round + 1);
     (void)release(l, w);
+    spent(l, LOAD_READING); /* with a core of its own for neither, the reader goes on right here */
     return true;
 }
 
