@@ -55,6 +55,8 @@ const char *err_code_name(enum err_code code)
         return "communication error";
     case ERR_PREFLIGHT:
         return "unfit node";
+    case ERR_RESUME:
+        return "to be resumed";
     case ERR_INTERNAL:
         break;
     }
