@@ -14,11 +14,11 @@ WARN     := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-pr
 SANFLAGS := $(if $(filter 1,$(SAN)),-fsanitize=address$(comma)undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
 CFLAGS   ?= -O2 -g
 CPPFLAGS += -I. -D_GNU_SOURCE -DLOCKSTEP_VERSION='"$(shell cat VERSION)"'
-LIBS     := -lzmq -ljansson -lpcre2-8 -lutf8proc -lm -ldl
+LIBS     := -lzmq -lsodium -ljansson -lpcre2-8 -lutf8proc -lm -ldl
 ALL_CFLAGS = -std=c17 $(CFLAGS) $(WARN) $(SANFLAGS) -fopenmp
 
 LIB_SRC := $(wildcard base/*.c partition/*.c partition/families/*.c kernels/*.c kernels/cpu/*.c rank/*.c \
-             coordinator/*.c coordinator/tokenizer/*.c coordinator/server/*.c)
+             coordinator/*.c coordinator/tokenizer/*.c coordinator/server/*.c coordinator/batch/*.c)
 # The client is a program of its own, without MPI; tests of its parts find them in the archive.
 CLIENT_MAIN := coordinator/client/main.c
 CLIENT_SRC  := $(wildcard base/*.c coordinator/client/*.c)
@@ -54,10 +54,10 @@ TEST_LIB := $(patsubst %,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 
 # Fuzzers: the parsers of outside input, which need neither MPI nor a device, compiled by clang as a whole.
 FUZZ_SRC := $(wildcard base/*.c partition/*.c partition/families/*.c coordinator/tokenizer/*.c coordinator/protocol*.c \
-              coordinator/chat*.c $(addprefix coordinator/,reply.c request.c stop.c group.c beam.c scheduler.c blocks.c))
+              coordinator/chat*.c $(addprefix coordinator/,reply.c reply_parts.c request.c stop.c group.c beam.c scheduler.c blocks.c))
 FUZZ_BIN := $(patsubst tests/fuzz/%.c,build/cpu/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
-.PHONY: all client help demo deps deps-check tests preload fuzzers check soak bench-cpu check-layers format check-format tidy clean check-gpu bundle compile-cuda
+.PHONY: all client help demo deps deps-check tests preload fuzzers check soak soak-batch bench-cpu check-layers format check-format tidy clean check-gpu bundle compile-cuda
 all: $(PROGRAM) $(CLIENT)
 client: $(CLIENT)
 
@@ -70,6 +70,7 @@ help:
 	@echo "make CUDA=1        build build/cuda/lockstep, the GPU backend beside the CPU's (ARCH='80 90a')"
 	@echo "make check-gpu     test it on the GPUs of this machine (CHECK='ops parity': parts of it); make CUDA=1 bundle: a tarball"
 	@echo "make soak          long runs, some 10 minutes: 1000 clients, 100000 hostile messages, mixed batches; prints figures"
+	@echo "make soak-batch    100 runs of a batch of 2000 prompts ended at random moments and resumed: nothing lost, nothing twice"
 	@echo "make tests         build the tests only; tests/run.sh build/cpu unit runs one suite"
 	@echo "make check-layers format tidy clean"
 	@echo "settings: SAN=1 (sanitizers, build/cpu-san)  V=1 (show commands)  CFLAGS='-O2 -g'  FUZZ_SECONDS=60"
@@ -114,11 +115,12 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.c.o $(TEST_LIB) $(ARCHIVE)
 	@echo "  LINK $@"
 	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ -lcmocka $(LIBS)
 
-# Loaded into ranks by tests: to count what they really read, and to make reading fail.
-preload: $(BUILD)/tests/count_reads.so $(BUILD)/tests/fail_read.so
+# Loaded into ranks by tests: to count what they really read, to make reading fail, and in place of a driver's library.
+preload: $(BUILD)/tests/count_reads.so $(BUILD)/tests/fail_read.so $(BUILD)/tests/fake_nvml.so
 $(BUILD)/tests/count_reads.so: tests/e2e/count_reads.c
 $(BUILD)/tests/fail_read.so: tests/fail/fail_read.c
-$(BUILD)/tests/count_reads.so $(BUILD)/tests/fail_read.so:
+$(BUILD)/tests/fake_nvml.so: tests/unit/fake_nvml.c
+$(BUILD)/tests/count_reads.so $(BUILD)/tests/fail_read.so $(BUILD)/tests/fake_nvml.so:
 	@mkdir -p $(@D)
 	@echo "  LINK $@"
 	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) -fPIC -shared -o $@ $< -ldl
@@ -142,6 +144,10 @@ check: deps-check
 soak: deps-check
 	@$(SUBMAKE) all tests
 	@tests/run.sh $(BUILD) long
+
+soak-batch: deps-check
+	@$(SUBMAKE) all tests
+	@tests/run.sh $(BUILD) soak-batch
 
 # No GPU is needed to see that the code for it compiles and links.
 compile-cuda:

@@ -271,6 +271,21 @@ static double waited_of(const struct rank_stats *r)
     return r->all_reduce_seconds;
 }
 
+static double joules_of(const struct rank_stats *r)
+{
+    return r->joules;
+}
+
+/* Only where every rank knows: a sum over some of them would be read as one over all. */
+static void write_energy(struct writer *w)
+{
+    const struct metrics *m = w->m;
+    double joules = rank_stats_joules(m->ranks, m->n_ranks);
+    if (isnan(joules))
+        return;
+    of_ranks(w, "energy_joules_total", "counter", "Used by a rank's device since the model was ready.", joules_of);
+}
+
 static void write_ranks(struct writer *w)
 {
     if (w->m->ranks == NULL)
@@ -282,6 +297,7 @@ static void write_ranks(struct writer *w)
     of_ranks(w, "rank_step_seconds", "gauge", "Mean time of a step.", rank_stats_step);
     of_ranks(w, "rank_all_reduce_seconds", "gauge", "Mean time of a step in all-reduces.", rank_stats_all_reduce);
     of_ranks(w, "rank_compute_seconds", "gauge", "Mean time of a step outside of collectives.", rank_stats_compute);
+    write_energy(w);
     if (w->m->slowest >= 0)
         one(w, "slowest_rank", "gauge", w->m->slowest, "The rank that computed longest in the last second.");
 }
