@@ -27,6 +27,7 @@ static struct instance_setup make_setup(const struct options *o, const struct mo
 {
     struct instance_setup setup = {.kv_bytes = o->kv_cache_bytes,
                                    .threads = (int32_t)o->threads,
+                                   .group_size = o->tensor_parallel > 0 ? (int32_t)o->tensor_parallel : 0,
                                    .step = (int32_t)o->step,
                                    .progress = (int32_t)o->progress,
                                    .device = (int32_t)o->device,
@@ -189,6 +190,8 @@ int main(int argc, char **argv)
         fatal(&start);
     if (w.rank != 0) /* rank 0's options count; another rank's environment must not lead it elsewhere */
         e = (struct err){0};
+    if (w.rank == 0 && e.code == ERR_NONE)
+        (void)options_check_groups(&o, w.n_ranks, &e);
     fatal_agree(&w, &e);
     int command = (int)o.command;
     MPI_CHECK(MPI_Bcast(&command, 1, MPI_INT, 0, w.comm));
