@@ -322,9 +322,14 @@ int options_parse(struct options *o, int argc, char **argv, struct err *e)
     return opt_environment(&options_table, o, (int)o->command, given, e);
 }
 
+int options_group_size(const struct options *o, int n_ranks)
+{
+    return o->tensor_parallel > 0 ? (int)o->tensor_parallel : n_ranks;
+}
+
 int options_check_groups(const struct options *o, int n_ranks, struct err *e)
 {
-    int size = o->tensor_parallel > 0 ? (int)o->tensor_parallel : n_ranks;
+    int size = options_group_size(o, n_ranks);
     if (size > n_ranks)
         return ERR(e, ERR_USAGE, "--tensor-parallel %d: there are only %d rank%s", size, n_ranks,
                    n_ranks == 1 ? "" : "s");
@@ -333,7 +338,7 @@ int options_check_groups(const struct options *o, int n_ranks, struct err *e)
                    "--tensor-parallel %d: %d ranks do not make whole groups of %d: %d would be left over; start %d or "
                    "%d ranks",
                    size, n_ranks, size, n_ranks % size, n_ranks - n_ranks % size, n_ranks - n_ranks % size + size);
-    if (size < n_ranks && (o->command & COMMAND_INSPECT) == 0)
+    if (size < n_ranks && (o->command & (COMMAND_SERVE | COMMAND_BATCH | COMMAND_INSPECT)) == 0)
         return ERR(
             e, ERR_USAGE,
             "--tensor-parallel %d: %s runs one model on all %d ranks, expected %d or nothing; groups are for batch "

@@ -67,6 +67,9 @@ struct options {
  * was found and what is expected. */
 int options_parse(struct options *o, int argc, char **argv, struct err *e);
 
+/* Of n_ranks, how many share a model. */
+int options_group_size(const struct options *o, int n_ranks);
+
 /* Do the options cut so many ranks into whole groups, for a command that can use them? */
 int options_check_groups(const struct options *o, int n_ranks, struct err *e);
 

@@ -35,12 +35,6 @@ static int fill_share(struct rank_share *r, const struct model_config *m, const 
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-/* Ranks that share a model. */
-static int group_size(const struct options *o)
-{
-    return (int)(o->tensor_parallel > 0 ? o->tensor_parallel : o->ranks);
-}
-
 static uint64_t checkpoint_bytes(const struct checkpoint *c)
 {
     uint64_t bytes = 0;
@@ -108,7 +102,7 @@ static void print_table(const struct model_config *m, const struct checkpoint *c
 static void print(const struct options *o, const struct model_config *m, const struct checkpoint *c,
                   const struct rank_share *r)
 {
-    int n = group_size(o), n_groups = (int)o->ranks / n;
+    int n = options_group_size(o, (int)o->ranks), n_groups = (int)o->ranks / n;
     if (o->json)
         (void)print_json(m, c, kv_type(m, o), r, n, n_groups);
     else
@@ -119,7 +113,7 @@ int inspect_run(const struct options *o, struct err *e)
 {
     struct model_config m;
     struct checkpoint c = {0};
-    int n = group_size(o);
+    int n = options_group_size(o, (int)o->ranks);
     struct rank_share *r = err_calloc(e, (size_t)n, sizeof *r, "shard table");
     if (o->model == NULL)
         ERR(e, ERR_USAGE, "inspect needs --model DIR");

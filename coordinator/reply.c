@@ -291,6 +291,7 @@ char *reply_health(const char *request_id, const struct reply_health *h, size_t 
     put(root, "state", text_of(h->state), &good);
     put(root, "model", text_of(h->model), &good);
     put(root, "ranks", json_integer(h->ranks), &good);
+    put(root, "groups", json_integer(h->groups), &good);
     put(root, "running", json_integer(h->running), &good);
     put(root, "waiting", json_integer(h->waiting), &good);
     put(root, "kv_usage", json_real(isfinite(h->kv_usage) ? h->kv_usage : 0), &good);
@@ -315,6 +316,7 @@ char *reply_models(const char *request_id, const struct reply_model *m, size_t *
     put(model, "family", text_of(m->family), &good);
     put(model, "dtype", text_of(m->dtype), &good);
     put(model, "ranks", json_integer(m->ranks), &good);
+    put(model, "groups", json_integer(m->groups), &good);
     put(model, "vocab_size", json_integer(m->vocab), &good);
     put(model, "max_model_len", json_integer(m->max_model_len), &good);
     put(model, "chat_template", m->chat_template != NULL ? text_of(m->chat_template) : json_null(), &good);

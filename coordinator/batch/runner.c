@@ -14,20 +14,11 @@
 #define MAX_OPEN_BYTES      ((size_t)256 << 20) /* of lines under way; one line may be larger alone */
 #define TURN_LINES          64                  /* read before results have a turn again */
 
-enum poll_item { POLL_SIGNAL, POLL_ENGINE, POLL_WORKER, POLL_INPUT, N_POLL };
-
-static void give_order(struct runner *r, struct order what)
-{
-    struct order *c = malloc(sizeof *c);
-    if (c == NULL || (*c = what, !mailbox_post(r->engine[0], c))) {
-        log_warn("out of host memory: an order to the engine is lost");
-        free(c);
-    }
-}
+enum poll_item { POLL_SIGNAL, POLL_WORKER, POLL_ENGINES /* then the input */ };
 
 void runner_order_stop(struct runner *r)
 {
-    give_order(r, (struct order){.kind = ORDER_STOP});
+    engines_stop(&r->engines);
 }
 
 /* The line's life is over. */
@@ -78,8 +69,7 @@ static void submit(struct runner *r, struct line *l)
         append(r, l);
         return;
     }
-    j->in_engine = true;
-    give_order(r, (struct order){.kind = ORDER_SUBMIT, .job = j});
+    engines_submit(&r->engines, j, engines_choose(&r->engines, -1));
 }
 
 /* A line that is tokenized, or was refused before. */
@@ -116,7 +106,6 @@ static void submit_ready(struct runner *r)
 static void returned(struct runner *r, struct line *l)
 {
     struct job *j = l->job;
-    j->in_engine = false;
     for (int i = 0; i < j->n_groups && j->error.code == 0; i++)
         if (j->group[i].finish == FINISH_CANCELLED) { /* nobody but us cancels */
             leave(r, l);
@@ -127,27 +116,19 @@ static void returned(struct runner *r, struct line *l)
 
 static void take_report(struct runner *r, struct report *report)
 {
-    r->engine_stats = report->stats;
-    if (report->ranks != NULL) {
-        free(r->ranks);
-        r->ranks = report->ranks;
-        report->ranks = NULL;
-        r->n_rank_stats = report->n_ranks;
-        r->slowest = report->slowest;
-    }
     for (struct job *j = report->done, *next; j != NULL; j = next) {
         next = j->engine_next;
         returned(r, j->owner);
     }
-    if (report->loaded && r->state == RUNNER_LOADING) {
+    if (r->state == RUNNER_LOADING && engines_loaded(&r->engines)) {
         r->state = RUNNER_RUNNING;
         r->progress.loaded = seconds_now();
-        r->max_len = report->max_len;
+        r->max_len = engines_max_len(&r->engines);
         submit_ready(r);
     }
     if (report->wish != WISH_NONE)
         runner_signal(r, report->wish, false);
-    if (report->ended)
+    if (report->ended && engines_ended(&r->engines))
         r->state = RUNNER_ENDED;
     steps_report_free(report);
 }
@@ -156,9 +137,10 @@ static void take_mail(struct runner *r)
 {
     struct report *report;
     struct job *j;
+    int engine = 0;
     while ((j = mailbox_take(r->worker.end[0])) != NULL)
         prepared(r, j->owner);
-    while ((report = mailbox_take(r->engine[0])) != NULL)
+    while ((report = engines_take(&r->engines, &engine)) != NULL)
         take_report(r, report);
 }
 
@@ -210,15 +192,18 @@ static bool read_lines(struct runner *r)
 static void *run(void *context)
 {
     struct runner *r = context;
-    zmq_pollitem_t item[N_POLL] = {[POLL_SIGNAL] = {.fd = signals_fd(), .events = ZMQ_POLLIN},
-                                   [POLL_ENGINE] = {.socket = r->engine[0], .events = ZMQ_POLLIN},
-                                   [POLL_WORKER] = {.socket = r->worker.end[0], .events = ZMQ_POLLIN},
-                                   [POLL_INPUT] = {.events = ZMQ_POLLIN}};
+    int input = POLL_ENGINES + r->engines.n;
+    zmq_pollitem_t *item = r->poll;
+    item[POLL_SIGNAL] = (zmq_pollitem_t){.fd = signals_fd(), .events = ZMQ_POLLIN};
+    item[POLL_WORKER] = (zmq_pollitem_t){.socket = r->worker.end[0], .events = ZMQ_POLLIN};
+    for (int i = 0; i < r->engines.n; i++)
+        item[POLL_ENGINES + i] = (zmq_pollitem_t){.socket = r->engines.engine[i].end[0], .events = ZMQ_POLLIN};
+    item[input] = (zmq_pollitem_t){.events = ZMQ_POLLIN};
     while (r->state != RUNNER_ENDED) {
         bool waiting = read_lines(r);
         long wait = runner_keep_time(r);
-        item[POLL_INPUT].fd = r->inputs.fd;
-        (void)zmq_poll(item, waiting ? N_POLL : POLL_INPUT, has_room(r) && !waiting ? 0 : wait);
+        item[input].fd = r->inputs.fd;
+        (void)zmq_poll(item, waiting ? input + 1 : input, has_room(r) && !waiting ? 0 : wait);
         if ((item[POLL_SIGNAL].revents & ZMQ_POLLIN) != 0)
             runner_signal(r, signals_take(), true);
         take_mail(r);
@@ -238,9 +223,10 @@ int runner_open(struct runner *r, const struct runner_setup *setup, struct err *
     if (inputs_open(&r->inputs, o->input, (int)o->n_input, e) != 0 || journal_open(&r->journal, o->output, e) != 0)
         return -1;
     r->context = zmq_ctx_new();
-    if (r->context == NULL)
+    r->poll = err_calloc(e, POLL_ENGINES + (unsigned long)setup->n_groups + 1, sizeof *r->poll, "sockets");
+    if (r->context == NULL || r->poll == NULL)
         return ERR(e, ERR_MEMORY, "no ZeroMQ context for the batch's mailboxes");
-    if (mailbox_open(r->context, "engine", r->engine, e) != 0 ||
+    if (engines_open(&r->engines, r->context, setup->n_groups, setup->n_ranks, e) != 0 ||
         worker_open(&r->worker, r->context, "texts", &work, e) != 0)
         return -1;
     r->progress.input_bytes = r->inputs.bytes;
@@ -253,7 +239,7 @@ int runner_start(struct runner *r, struct err *e)
     int max_seqs = (int)r->setup.o->serve_max_batch;
     r->progress.started = seconds_now();
     if (r->window < 0)
-        r->window = WINDOW_PER_SEQUENCE * (max_seqs > 0 ? max_seqs : 256);
+        r->window = WINDOW_PER_SEQUENCE * r->engines.n * (max_seqs > 0 ? max_seqs : 256);
     if (pthread_create(&r->thread, NULL, run, r) != 0)
         return ERR(e, ERR_MEMORY, "cannot start the batch thread");
     r->running = true;
@@ -267,15 +253,14 @@ int runner_close(struct runner *r, struct err *e)
     if (r->context == NULL)
         return 0;
     worker_close(&r->worker);
-    for (int i = 0; i < 2; i++)
-        mailbox_close(&r->engine[i]);
+    engines_close(&r->engines);
     (void)zmq_ctx_term(r->context);
     if (r->failure.code == ERR_NONE)
         (void)journal_sync(&r->journal, &r->failure);
     journal_close(&r->journal);
     inputs_close(&r->inputs);
     json_decref(r->defaults);
-    free(r->ranks);
+    free(r->poll);
     if (r->failure.code != ERR_NONE)
         *e = r->failure;
     int status = r->left_over ? ERR_RESUME : r->progress.n_failed > 0 ? ERR_REQUEST : ERR_NONE;

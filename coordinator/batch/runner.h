@@ -7,7 +7,7 @@
 #include "base/opt.h"
 #include "coordinator/batch/journal.h"
 #include "coordinator/batch/line.h"
-#include "coordinator/server/steps.h"
+#include "coordinator/groups/engines.h"
 #include "coordinator/server/worker.h"
 
 #include <pthread.h>
@@ -18,7 +18,7 @@ struct runner_setup { /* constant; what it points to is borrowed */
     const struct tokenizer *tokenizer;
     const struct chat_template *chat; /* NULL: none that we know */
     int32_t bos;
-    int n_ranks;
+    int n_ranks, n_groups;
 };
 
 enum runner_state {
@@ -45,9 +45,10 @@ struct batch_progress {
 
 struct runner {
     struct runner_setup setup;
-    void *context;        /* of ZeroMQ: mailboxes */
-    struct worker worker; /* texts to tokens */
-    void *engine[2];      /* mailbox: our end, the main thread's */
+    void *context;          /* of ZeroMQ: mailboxes */
+    struct worker worker;   /* texts to tokens */
+    struct engines engines; /* one a group */
+    zmq_pollitem_t *poll;   /* what the thread waits for; owned */
     pthread_t thread;
     bool running;
 
@@ -58,9 +59,6 @@ struct runner {
     struct json_t *defaults;
     struct line_rules rules;
     struct batch_progress progress;
-    struct scheduler_stats engine_stats; /* the engine's last word */
-    struct rank_stats *ranks;            /* [n_rank_stats] of all ranks; owned; NULL: none have come yet */
-    int n_rank_stats, slowest;
     uint64_t last_number;
     int max_len, window; /* lines that may be under way */
     size_t open_bytes;   /* of their texts */
