@@ -14,7 +14,8 @@ static int check_options(const struct options *o, struct err *e)
     return 0;
 }
 
-int batch_open(struct batch_run *b, const struct options *o, const struct model_config *m, int n_ranks, struct err *e)
+int batch_open(struct batch_run *b, const struct options *o, const struct model_config *m, const struct checkpoint *c,
+               int n_ranks, struct err *e)
 {
     struct request_rules ids = {0};
     char why[256] = "";
@@ -24,6 +25,7 @@ int batch_open(struct batch_run *b, const struct options *o, const struct model_
     options_model_name(o, b->name, sizeof b->name);
     struct runner_setup setup = {.o = o,
                                  .model = {.name = b->name, .path = o->model, .vocab = m->vocab},
+                                 .checkpoint = c,
                                  .bos = -1,
                                  .n_ranks = n_ranks,
                                  .n_groups = n_ranks / options_group_size(o, n_ranks)};
@@ -48,7 +50,7 @@ int batch_start(struct batch_run *b, const struct limits *l, struct err *e)
                                           .rope_changes_at = b->rope_changes_at};
     if (steps_open(&b->steps, b->runner.engines.engine[0].end[1], &setup, e) != 0)
         return -1;
-    return runner_start(&b->runner, e);
+    return runner_start(&b->runner, l->max_seqs, e);
 }
 
 int batch_next(void *context, struct plan *plan, struct err *e)
@@ -75,8 +77,8 @@ void batch_ranks(void *context, const struct rank_report *report)
 int batch_close(struct batch_run *b, struct err *e)
 {
     steps_close(&b->steps);
+    (void)hub_close(&b->hub, e); /* its mailboxes are the runner's */
     int status = runner_close(&b->runner, e);
-    (void)hub_close(&b->hub, e);
     chat_template_close(&b->chat);
     tokenizer_close(&b->tokenizer);
     memset(b, 0, sizeof *b);

@@ -93,8 +93,8 @@ void serve_ranks(void *context, const struct rank_report *report)
 int serve_close(struct serve *v, struct err *e)
 {
     steps_close(&v->steps);
+    (void)hub_close(&v->hub, e); /* its mailboxes are the server's */
     int status = server_close(&v->server);
-    (void)hub_close(&v->hub, e);
     chat_template_close(&v->chat);
     tokenizer_close(&v->tokenizer);
     memset(v, 0, sizeof *v);
