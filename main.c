@@ -183,7 +183,7 @@ int main(int argc, char **argv)
     if (parsed && o.command != COMMAND_GENERATE && o.command != COMMAND_BENCH && o.command != COMMAND_SERVE)
         return run_alone(&o);
     if (parsed && o.command == COMMAND_SERVE) /* before MPI_Init: mpirun passes signals on at any time */
-        parsed = signals_open(&e) == 0;
+        parsed = signals_open(false, &e) == 0;
     struct err start = {0};
     if (world_open(&w, &argc, &argv, &start) != 0)
         fatal(&start);
