@@ -9,20 +9,6 @@
 
 #define SRUN_END_SECONDS 20 /* Slurm's KillWait is 30 s between SIGTERM and SIGKILL unless the site says otherwise */
 
-/* The last part of the folder's path, or what --served-model-name says. */
-static void name_model(struct serve *v, const struct options *o)
-{
-    const char *end = o->model + strlen(o->model);
-    while (end > o->model + 1 && end[-1] == '/')
-        end--;
-    const char *begin = end;
-    while (begin > o->model && begin[-1] != '/')
-        begin--;
-    (void)snprintf(v->name, sizeof v->name, "%.*s", o->served_name != NULL ? 0 : (int)(end - begin), begin);
-    if (o->served_name != NULL)
-        (void)snprintf(v->name, sizeof v->name, "%s", o->served_name);
-}
-
 /* mpirun kills a second after SIGTERM; srun leaves more. Open MPI's launcher sets the first variable, and only that. */
 static double end_seconds(const struct options *o)
 {
@@ -50,7 +36,7 @@ int serve_open(struct serve *v, const struct options *o, const struct model_conf
     memset(v, 0, sizeof *v);
     v->o = o;
     v->rope_changes_at = m->position == POSITION_ROPE && m->rope.growth != ROPE_FIXED ? m->rope.long_from : 0;
-    name_model(v, o);
+    options_model_name(o, v->name, sizeof v->name);
     struct server_setup setup = {.o = o,
                                  .model = {.name = v->name, .vocab = m->vocab},
                                  .family = m->model_type,

@@ -85,5 +85,5 @@ bool ending_fits(const struct ending *g, double need, double now)
 
 int ending_status(uint64_t n_left, uint64_t n_failed)
 {
-    return n_left > 0 ? 75 : n_failed > 0 ? ERR_REQUEST : ERR_NONE;
+    return n_left > 0 ? ERR_RESUME : n_failed > 0 ? ERR_REQUEST : ERR_NONE;
 }
