@@ -188,6 +188,20 @@ static double waited_of(const struct rank_stats *r)
     return r->all_reduce_seconds;
 }
 
+static double joules_of(const struct rank_stats *r)
+{
+    return r->joules;
+}
+
+/* Only where every rank knows: a sum over some of them would be read as one over all. */
+static void write_energy(struct exposition *x, const struct metrics *m)
+{
+    double joules = rank_stats_joules(m->ranks, m->n_ranks);
+    if (isnan(joules))
+        return;
+    of_ranks(x, m, "energy_joules_total", "counter", "Used by a rank's device since the model was ready.", joules_of);
+}
+
 void metrics_write_ranks(struct exposition *x, const struct metrics *m)
 {
     if (m->ranks == NULL)
@@ -200,6 +214,7 @@ void metrics_write_ranks(struct exposition *x, const struct metrics *m)
     of_ranks(x, m, "rank_step_seconds", "gauge", "Mean time of a step.", rank_stats_step);
     of_ranks(x, m, "rank_all_reduce_seconds", "gauge", "Mean time of a step in all-reduces.", rank_stats_all_reduce);
     of_ranks(x, m, "rank_compute_seconds", "gauge", "Mean time of a step outside of collectives.", rank_stats_compute);
+    write_energy(x, m);
     if (m->slowest >= 0)
         exposition_one(x, "slowest_rank", "gauge", m->slowest, "The rank that computed longest in the last second.");
 }
