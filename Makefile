@@ -54,7 +54,7 @@ TEST_LIB := $(patsubst %,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 
 # Fuzzers: the parsers of outside input, which need neither MPI nor a device, compiled by clang as a whole.
 FUZZ_SRC := $(wildcard base/*.c partition/*.c partition/families/*.c coordinator/tokenizer/*.c coordinator/protocol*.c \
-              coordinator/chat*.c $(addprefix coordinator/,reply.c request.c stop.c group.c beam.c scheduler.c blocks.c))
+              coordinator/chat*.c $(addprefix coordinator/,reply.c reply_parts.c request.c stop.c group.c beam.c scheduler.c blocks.c))
 FUZZ_BIN := $(patsubst tests/fuzz/%.c,build/cpu/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
 .PHONY: all client help demo deps deps-check tests preload fuzzers check soak bench-cpu check-layers format check-format tidy clean check-gpu bundle compile-cuda
