@@ -52,8 +52,6 @@ void ending_signal(struct ending *g, enum signal_wish wish, bool own, double now
 {
     if (wish == WISH_DRAIN)
         drain(g, now + g->setup.drain_seconds, "SIGUSR1");
-    if (wish == WISH_FAIL)
-        cut(g, "a failure");
     if (wish != WISH_END)
         return;
     bool again = own && g->asked > 0 && now - g->asked > SECOND_SIGNAL;

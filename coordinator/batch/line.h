@@ -15,6 +15,10 @@ struct line {
     int64_t number;
     size_t bytes; /* of its text, for bounds on what is under way */
     char *id;     /* owned */
+
+    /* The runner's, while the engine has it. */
+    struct line *previous, *next;
+    bool withdrawn; /* the engine was told to give it back unless it has begun */
 };
 
 struct line_rules { /* what all lines share; borrowed, constant */

@@ -98,6 +98,12 @@ void outlets_tell(struct outlets *out, const struct status *s, const struct metr
     write_files(out, s, m, now);
 }
 
+void outlets_fail(struct outlets *out, const struct status *s, double now)
+{
+    progress_close(&out->bar);
+    write_files(out, s, NULL, now);
+}
+
 void outlets_clear(struct outlets *out)
 {
     progress_clear(&out->bar);

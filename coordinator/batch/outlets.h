@@ -33,8 +33,11 @@ double outlets_wait(const struct outlets *out, double now);
 /* Show what is due. m: the engine's and the ranks' figures. */
 void outlets_show(struct outlets *out, const struct status *s, const struct metrics *m, double now);
 
-/* Somebody has asked (SIGUSR2), or the state has changed: line and files now. */
+/* Somebody has asked (SIGUSR2): line and files now. */
 void outlets_tell(struct outlets *out, const struct status *s, const struct metrics *m, double now);
+
+/* The job is about to be ended by a failure, which says its own line. */
+void outlets_fail(struct outlets *out, const struct status *s, double now);
 
 /* The bar goes away for a line of another's; the next outlets_show draws it again. */
 void outlets_clear(struct outlets *out);

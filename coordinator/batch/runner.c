@@ -25,6 +25,11 @@ static void give_order(struct runner *r, struct order what)
     }
 }
 
+void runner_order_withdraw(struct runner *r, uint64_t number)
+{
+    give_order(r, (struct order){.kind = ORDER_WITHDRAW, .number = number});
+}
+
 void runner_order_stop(struct runner *r)
 {
     give_order(r, (struct order){.kind = ORDER_STOP});
@@ -68,18 +73,42 @@ static void append(struct runner *r, struct line *l)
 static void leave(struct runner *r, struct line *l)
 {
     r->left_over = true;
+    r->n_left++;
     finish(r, l);
+}
+
+static void engage(struct runner *r, struct line *l)
+{
+    l->next = r->engaged;
+    if (l->next != NULL)
+        l->next->previous = l;
+    r->engaged = l;
+    l->job->in_engine = true;
+    give_order(r, (struct order){.kind = ORDER_SUBMIT, .job = l->job});
+}
+
+static void disengage(struct runner *r, struct line *l)
+{
+    if (l->previous != NULL)
+        l->previous->next = l->next;
+    else
+        r->engaged = l->next;
+    if (l->next != NULL)
+        l->next->previous = l->previous;
+    l->job->in_engine = false;
 }
 
 static void submit(struct runner *r, struct line *l)
 {
     struct job *j = l->job;
-    if (j->error.code != 0 || job_prepare(j, r->max_len, line_seed((uint64_t)r->setup.o->seed, l->id)) != 0) {
+    if (j->error.code != 0 || job_prepare(j, r->metrics.max_len, line_seed((uint64_t)r->setup.o->seed, l->id)) != 0) {
         append(r, l);
         return;
     }
-    j->in_engine = true;
-    give_order(r, (struct order){.kind = ORDER_SUBMIT, .job = j});
+    if (runner_fits(r, l))
+        engage(r, l);
+    else
+        leave(r, l);
 }
 
 /* A line that is tokenized, or was refused before. */
@@ -116,25 +145,20 @@ static void submit_ready(struct runner *r)
 static void returned(struct runner *r, struct line *l)
 {
     struct job *j = l->job;
-    j->in_engine = false;
+    disengage(r, l);
     for (int i = 0; i < j->n_groups && j->error.code == 0; i++)
         if (j->group[i].finish == FINISH_CANCELLED) { /* nobody but us cancels */
             leave(r, l);
             return;
         }
+    runner_learn(r, l);
     append(r, l);
 }
 
 static void take_report(struct runner *r, struct report *report)
 {
-    r->engine_stats = report->stats;
-    if (report->ranks != NULL) {
-        free(r->ranks);
-        r->ranks = report->ranks;
-        report->ranks = NULL;
-        r->n_rank_stats = report->n_ranks;
-        r->slowest = report->slowest;
-    }
+    metrics_take(&r->metrics, report);
+    pace_steps(&r->pace, report->n_steps, report->step_seconds);
     for (struct job *j = report->done, *next; j != NULL; j = next) {
         next = j->engine_next;
         returned(r, j->owner);
@@ -142,7 +166,6 @@ static void take_report(struct runner *r, struct report *report)
     if (report->loaded && r->state == RUNNER_LOADING) {
         r->state = RUNNER_RUNNING;
         r->progress.loaded = seconds_now();
-        r->max_len = report->max_len;
         submit_ready(r);
     }
     if (report->wish != WISH_NONE)
@@ -201,7 +224,7 @@ static bool read_lines(struct runner *r)
             runner_fail(r, &e);
         else if (got == INPUT_END)
             r->progress.at_end = true;
-        else
+        else if (share_takes(&r->setup.share, r->n_seen++))
             admit(r, &line);
     }
     return false;
@@ -222,6 +245,7 @@ static void *run(void *context)
         if ((item[POLL_SIGNAL].revents & ZMQ_POLLIN) != 0)
             runner_signal(r, signals_take(), true);
         take_mail(r);
+        runner_show(r, seconds_now());
     }
     return NULL;
 }
@@ -245,6 +269,10 @@ int runner_open(struct runner *r, const struct runner_setup *setup, struct err *
         return -1;
     r->progress.input_bytes = r->inputs.bytes;
     r->window = (int)o->max_inflight;
+    metrics_open(&r->metrics, METRICS_LOCKSTEP, setup->model.name, setup->n_ranks, !o->no_prefix_caching);
+    ending_open(&r->ending, &setup->ending);
+    pace_open(&r->pace);
+    runner_show_start(r);
     return 0;
 }
 
@@ -275,10 +303,11 @@ int runner_close(struct runner *r, struct err *e)
     journal_close(&r->journal);
     inputs_close(&r->inputs);
     json_decref(r->defaults);
-    free(r->ranks);
+    metrics_close(&r->metrics);
     if (r->failure.code != ERR_NONE)
         *e = r->failure;
-    int status = r->left_over ? ERR_RESUME : r->progress.n_failed > 0 ? ERR_REQUEST : ERR_NONE;
+    int status = ending_status(r->left_over, (uint64_t)r->progress.n_failed);
+    runner_show_end(r, r->failure.code != ERR_NONE ? (int)r->failure.code : status);
     memset(r, 0, sizeof *r);
     r->journal.fd = -1;
     return status;

@@ -5,9 +5,12 @@
 #define BATCH_RUNNER_H
 
 #include "base/opt.h"
+#include "coordinator/batch/ending.h"
 #include "coordinator/batch/journal.h"
 #include "coordinator/batch/line.h"
-#include "coordinator/server/steps.h"
+#include "coordinator/batch/outlets.h"
+#include "coordinator/batch/pace.h"
+#include "coordinator/batch/share.h"
 #include "coordinator/server/worker.h"
 
 #include <pthread.h>
@@ -19,6 +22,9 @@ struct runner_setup { /* constant; what it points to is borrowed */
     const struct chat_template *chat; /* NULL: none that we know */
     int32_t bos;
     int n_ranks;
+    struct share share;
+    struct ending_setup ending;
+    struct outlets_setup outlets;
 };
 
 enum runner_state {
@@ -58,15 +64,26 @@ struct runner {
     struct json_t *defaults;
     struct line_rules rules;
     struct batch_progress progress;
-    struct scheduler_stats engine_stats; /* the engine's last word */
-    struct rank_stats *ranks;            /* [n_rank_stats] of all ranks; owned; NULL: none have come yet */
-    int n_rank_stats, slowest;
+    struct metrics metrics; /* of the engine and all ranks; what a server counts beside it is not used */
     uint64_t last_number;
-    int max_len, window; /* lines that may be under way */
-    size_t open_bytes;   /* of their texts */
-    struct line *ready;  /* tokenized while the model was being loaded; linked by job->next */
-    bool left_over;      /* something was not done since the run was told to end */
-    struct err failure;  /* ends the run: output, input, memory */
+    uint64_t n_seen;      /* lines of the input that are not empty, other shares' included */
+    int window;           /* lines that may be under way */
+    struct line *engaged; /* in the engine, the newest first */
+
+    struct ending ending;
+    struct pace pace;
+    double withdraw_due; /* seconds_now(): when to look again for what does not fit any more */
+    int n_misfits;       /* lines in a row that did not fit before the walltime */
+    int64_t n_left;      /* lines that were read and left to the next run */
+    struct outlets outlets;
+    struct speed speed;
+    double started_epoch; /* seconds since 1970 */
+    char host[64];
+
+    size_t open_bytes;  /* of their texts */
+    struct line *ready; /* tokenized while the model was being loaded; linked by job->next */
+    bool left_over;     /* something was not done since the run was told to end */
+    struct err failure; /* ends the run: output, input, memory */
 };
 
 /* Check and open all files; nothing is read or written yet. */
@@ -82,13 +99,26 @@ int runner_close(struct runner *r, struct err *e);
 /* runner.c: tell the main thread. */
 void runner_order_stop(struct runner *r);
 
+void runner_order_withdraw(struct runner *r, uint64_t number); /* 0: all that have not begun */
+
 /* runner_end.c, of the batch thread: how a run comes to its end before all is done. */
-void runner_drain(struct runner *r); /* admit nothing new; what the engine has may finish */
-void runner_stop(struct runner *r);  /* now: what is under way is left to the next run */
+void runner_stop(struct runner *r); /* now: what is under way is left to the next run */
 void runner_fail(struct runner *r, const struct err *e);
 /* A signal that this process has got, or (own: false) another rank, which may be the same one once more. */
 void runner_signal(struct runner *r, enum signal_wish wish, bool own);
 /* What time has brought: to be called often. Returns milliseconds until it has to be called again at the latest. */
 long runner_keep_time(struct runner *r);
+/* May this line, tokenized and prepared, go to the engine? */
+bool runner_fits(struct runner *r, const struct line *l);
+/* It has come back finished: how long it took is remembered. */
+void runner_learn(struct runner *r, const struct line *l);
+
+/* runner_status.c: what operators see. */
+void runner_show_start(struct runner *r); /* the model is being loaded */
+void runner_show(struct runner *r, double now);
+void runner_tell(struct runner *r, double now); /* somebody asked */
+void runner_show_failure(struct runner *r);
+/* The thread has ended, and so has the run with this exit status. */
+void runner_show_end(struct runner *r, int status);
 
 #endif

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static const char *const state_names[] = {"loading", "running", "draining", "ended"};
+static const char *const state_names[] = {"loading", "running", "draining", "ended", "failed"};
 
 double status_total(int64_t n_read, bool at_end, int64_t input_bytes, int64_t input_bytes_read)
 {
@@ -30,7 +30,7 @@ static double finished(const struct status *s)
 double status_eta(const struct status *s)
 {
     double left = s->total - finished(s);
-    if (s->state == STATUS_LOADING || s->state == STATUS_ENDED || !(s->speed.requests > 0))
+    if ((s->state != STATUS_RUNNING && s->state != STATUS_DRAINING) || !(s->speed.requests > 0))
         return NAN;
     return left > 0 ? left / s->speed.requests : 0 * left;
 }
@@ -179,7 +179,7 @@ json_t *status_json(const struct status *s)
         "walltime", walltime_json(s), "will_finish",
         isnan(eta) || !isfinite(s->walltime_left) ? json_null() : json_boolean(eta <= s->walltime_left), "journal",
         "bytes", (json_int_t)s->journal_bytes, "unsynced_bytes", (json_int_t)s->unsynced_bytes, "shard", "index",
-        (json_int_t)s->shard.index, "count", (json_int_t)s->shard.count, "energy", energy_json(s));
+        (json_int_t)s->share.index, "count", (json_int_t)s->share.count, "energy", energy_json(s));
     if (object == NULL || more == NULL || json_object_update(object, more) != 0) {
         json_decref(object);
         object = NULL;
@@ -190,7 +190,7 @@ json_t *status_json(const struct status *s)
 
 static void write_counts(struct exposition *x, const struct status *s)
 {
-    exposition_one(x, "batch_state", "gauge", s->state, "0 loading, 1 running, 2 draining, 3 ended.");
+    exposition_one(x, "batch_state", "gauge", s->state, "0 loading, 1 running, 2 draining, 3 ended, 4 failed.");
     exposition_one(x, "batch_done_before", "gauge", (double)s->n_before, "Requests that earlier runs had finished.");
     exposition_one(x, "batch_done_total", "counter", (double)s->n_done, "Requests finished, failed ones included.");
     exposition_one(x, "batch_failed_total", "counter", (double)s->n_failed, "Of these, with an error as their result.");

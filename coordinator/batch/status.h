@@ -3,22 +3,22 @@
 #ifndef BATCH_STATUS_H
 #define BATCH_STATUS_H
 
-#include "coordinator/batch/shard.h"
+#include "coordinator/batch/share.h"
 #include "coordinator/batch/speed.h"
 #include "coordinator/server/metrics.h"
 
 #include <jansson.h>
 
-enum status_state { STATUS_LOADING, STATUS_RUNNING, STATUS_DRAINING, STATUS_ENDED };
+enum status_state { STATUS_LOADING, STATUS_RUNNING, STATUS_DRAINING, STATUS_ENDED, STATUS_FAILED };
 
 struct status { /* strings are borrowed */
     enum status_state state;
     const char *cause; /* why it drains, or ended before all was done; "" */
-    int exit_status;   /* STATUS_ENDED */
+    int exit_status; /* STATUS_ENDED; STATUS_FAILED: a rank, a device or MPI has failed, the launcher knows with what */
 
     const char *model, *output, *host, *job; /* job: of Slurm, NULL: none */
     int n_ranks;
-    struct shard shard;
+    struct share share;
     double started, updated; /* seconds since 1970 */
 
     /* Lines of the input that are not empty, of this share. */

@@ -1,5 +1,5 @@
-/* coordinator/batch/shard.c - see shard.h. */
-#include "coordinator/batch/shard.h"
+/* coordinator/batch/share.c - see share.h. */
+#include "coordinator/batch/share.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_SHARDS 1000000000LL
+#define MAX_SHARES 1000000000LL
 
 static const char *const places[] = {"{task}", "%a"};
 
@@ -19,10 +19,10 @@ static const char *read_integer(const char *text, int64_t *n)
         return NULL;
     errno = 0;
     *n = strtoll(text, &end, 10);
-    return errno == 0 && *n <= MAX_SHARDS ? end : NULL;
+    return errno == 0 && *n <= MAX_SHARES ? end : NULL;
 }
 
-static int read_option(struct shard *s, const char *text, struct err *e)
+static int read_option(struct share *s, const char *text, struct err *e)
 {
     const char *slash = read_integer(text, &s->index);
     const char *end = slash != NULL && *slash == '/' ? read_integer(slash + 1, &s->count) : NULL;
@@ -42,7 +42,7 @@ static int read_variable(const char *name, const char *text, int64_t *n, struct 
 }
 
 /* Tasks min, min + step, .. max are shares 0, 1, ..; other lists of tasks cannot be told from here. */
-static int read_array(struct shard *s, const struct shard_array *a, struct err *e)
+static int read_array(struct share *s, const struct share_array *a, struct err *e)
 {
     int64_t count, min, max, step = 1;
     if (read_variable("SLURM_ARRAY_TASK_ID", a->task_id, &s->task, e) != 0 ||
@@ -63,39 +63,39 @@ static int read_array(struct shard *s, const struct shard_array *a, struct err *
     return 0;
 }
 
-bool shard_has_place(const char *path)
+bool share_has_place(const char *path)
 {
     return strstr(path, places[0]) != NULL || strstr(path, places[1]) != NULL;
 }
 
 /* In a job array the number is known, whether the input is shared or not. */
-static int know_task(struct shard *s, const struct shard_array *a, struct err *e)
+static int know_task(struct share *s, const struct share_array *a, struct err *e)
 {
     return a->task_id == NULL ? 0 : read_variable("SLURM_ARRAY_TASK_ID", a->task_id, &s->task, e);
 }
 
-int shard_open(struct shard *s, const char *option, enum shard_mode mode, const struct shard_array *array,
+int share_open(struct share *s, const char *option, enum share_mode mode, const struct share_array *array,
                const char *output, struct err *e)
 {
-    *s = (struct shard){.index = 0, .count = 1, .task = -1};
-    bool place = shard_has_place(output);
-    if (option != NULL && mode != SHARD_AUTO)
+    *s = (struct share){.index = 0, .count = 1, .task = -1};
+    bool place = share_has_place(output);
+    if (option != NULL && mode != SHARE_AUTO)
         return ERR(e, ERR_USAGE, "--shard and --array-shard: expected one of them");
     if (option != NULL)
         return read_option(s, option, e);
-    if (array->task_id == NULL && (mode == SHARD_ON || place))
+    if (array->task_id == NULL && (mode == SHARE_ON || place))
         return ERR(e, ERR_USAGE, "%s: this is no task of a Slurm job array; say --shard K/N",
-                   mode == SHARD_ON ? "--array-shard on" : "--output with {task} or %a");
+                   mode == SHARE_ON ? "--array-shard on" : "--output with {task} or %a");
     bool alone = array->count != NULL && strcmp(array->count, "1") == 0; /* one task that is run again, most likely */
-    if (mode == SHARD_AUTO && place && alone)
+    if (mode == SHARE_AUTO && place && alone)
         return ERR(
             e, ERR_USAGE,
             "a job array of one task, %.20s: which share of the input that is cannot be told; say --shard K/N, or "
             "--array-shard on or off",
             array->task_id);
-    if (mode == SHARD_ON || (mode == SHARD_AUTO && place))
+    if (mode == SHARE_ON || (mode == SHARE_AUTO && place))
         return read_array(s, array, e);
-    if (mode == SHARD_AUTO && array->task_id != NULL && !alone)
+    if (mode == SHARE_AUTO && array->task_id != NULL && !alone)
         return ERR(
             e, ERR_USAGE,
             "task %.20s of a job array: say --array-shard off if this task has an input and an output of its own, or "
@@ -104,10 +104,10 @@ int shard_open(struct shard *s, const char *option, enum shard_mode mode, const 
     return know_task(s, array, e);
 }
 
-int shard_path(const struct shard *s, char *out, size_t bytes, const char *path, struct err *e)
+int share_path(const struct share *s, char *out, size_t bytes, const char *path, struct err *e)
 {
     size_t n = 0;
-    if (shard_has_place(path) && s->task < 0)
+    if (share_has_place(path) && s->task < 0)
         return ERR(e, ERR_USAGE, "%.200s: {task} and %%a need a task of a Slurm job array, or --shard K/N", path);
     while (*path != '\0' && n + 1 < bytes) {
         size_t skip = 0;
