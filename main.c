@@ -153,7 +153,7 @@ static int run_serve(struct world *w, const struct options *o, struct err *e)
 static int open_batch(struct batch_run *b, const struct options *o, struct model_config *m, struct checkpoint *c,
                       int n_ranks, struct err *e)
 {
-    return open_model(o, "batch", o->serve_max_batch, m, c, e) == 0 ? batch_open(b, o, m, n_ranks, e) : -1;
+    return open_model(o, "batch", o->serve_max_batch, m, c, e) == 0 ? batch_open(b, o, m, c, n_ranks, e) : -1;
 }
 
 static int run_batch(struct world *w, const struct options *o, struct err *e)

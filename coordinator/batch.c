@@ -94,7 +94,8 @@ static void requeue(const struct batch_run *b, uint64_t n_new)
         log_note("job %s is queued again", b->job.id);
 }
 
-int batch_open(struct batch_run *b, const struct options *o, const struct model_config *m, int n_ranks, struct err *e)
+int batch_open(struct batch_run *b, const struct options *o, const struct model_config *m, const struct checkpoint *c,
+               int n_ranks, struct err *e)
 {
     struct request_rules ids = {0};
     char why[256] = "";
@@ -102,8 +103,11 @@ int batch_open(struct batch_run *b, const struct options *o, const struct model_
     b->o = *o;
     b->rope_changes_at = m->position == POSITION_ROPE && m->rope.growth != ROPE_FIXED ? m->rope.long_from : 0;
     options_model_name(o, b->name, sizeof b->name);
-    struct runner_setup setup = {
-        .o = &b->o, .model = {.name = b->name, .path = o->model, .vocab = m->vocab}, .bos = -1, .n_ranks = n_ranks};
+    struct runner_setup setup = {.o = &b->o,
+                                 .model = {.name = b->name, .path = o->model, .vocab = m->vocab},
+                                 .checkpoint = c,
+                                 .bos = -1,
+                                 .n_ranks = n_ranks};
     if (open_surroundings(b, &setup, e) != 0 || generation_ids(&ids, &setup.bos, o->model, m->vocab, e) != 0 ||
         tokenizer_open(&b->tokenizer, o->model, e) != 0 ||
         chat_template_open(&b->chat, o->model, o->chat_template, why, sizeof why, e) != 0)
@@ -125,7 +129,7 @@ int batch_start(struct batch_run *b, const struct limits *l, struct err *e)
                                           .rope_changes_at = b->rope_changes_at};
     if (steps_open(&b->steps, b->runner.engine[1], &setup, e) != 0)
         return -1;
-    return runner_start(&b->runner, e);
+    return runner_start(&b->runner, l->max_seqs, e);
 }
 
 int batch_next(void *context, struct plan *plan, struct err *e)

@@ -4,6 +4,7 @@
 #define COORDINATOR_BATCH_H
 
 #include "coordinator/batch/runner.h"
+#include "partition/checkpoint.h"
 #include "partition/model.h"
 #include "rank/rank_stats.h"
 
@@ -23,7 +24,8 @@ struct batch_run {
 };
 
 /* Read tokenizer and chat template, check and open all files: whatever is wrong shows before the model is loaded. Rank 0. */
-int batch_open(struct batch_run *b, const struct options *o, const struct model_config *m, int n_ranks, struct err *e);
+int batch_open(struct batch_run *b, const struct options *o, const struct model_config *m, const struct checkpoint *c,
+               int n_ranks, struct err *e);
 
 /* The model is loaded. */
 int batch_start(struct batch_run *b, const struct limits *l, struct err *e);

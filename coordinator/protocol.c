@@ -120,12 +120,16 @@ static int read_detokenize(struct protocol_message *m, const struct fields *f, c
 int protocol_parse_generate(struct protocol_message *m, json_t *object, const json_t *defaults,
                             const struct protocol_model *model, struct protocol_error *error)
 {
+    static const enum field_id of_servers[] = {FIELD_OP, FIELD_PROTOCOL, FIELD_REQUEST_ID};
     struct fields f;
     *m = (struct protocol_message){.op = PROTOCOL_GENERATE, .root = json_incref(object)};
-    if (fields_collect(&f, m->root, m->op, error) != 0 || check_common(m, &f, model, error) != 0)
+    if (fields_collect(&f, m->root, m->op, error) != 0)
         return -1;
-    if (f.value[FIELD_OP] != NULL)
-        return fields_fail(&f, FIELD_OP, -1, error, "only messages to a server have it");
+    for (int i = 0; i < 3; i++)
+        if (f.value[of_servers[i]] != NULL)
+            return fields_fail(&f, of_servers[i], -1, error, "only messages to a server have it");
+    if (check_common(m, &f, model, error) != 0)
+        return -1;
     fields_default(&f, defaults);
     if (protocol_read_rules(m, &f, model, true, error) == 0)
         (void)protocol_read_prompt(m, &f, model->vocab, true, error);

@@ -81,7 +81,7 @@ bool ending_fits(const struct ending *g, double need, double now)
     return g->state == ENDING_RUN && now + need <= ending_limit(g);
 }
 
-int ending_status(uint64_t n_left, uint64_t n_failed)
+int ending_status(bool unfinished, bool failed)
 {
-    return n_left > 0 ? ERR_RESUME : n_failed > 0 ? ERR_REQUEST : ERR_NONE;
+    return unfinished ? ERR_RESUME : failed ? ERR_REQUEST : ERR_NONE;
 }

@@ -56,7 +56,7 @@ void ending_learn(struct ending *g, double sync_seconds, double step_seconds);
 /* When work must be over; INFINITY: no limit. */
 double ending_limit(const struct ending *g);
 
-/* The exit status: 75 when anything is left, else 1 when a request has failed, else 0. */
-int ending_status(uint64_t n_left, uint64_t n_failed);
+/* The exit status: ERR_RESUME (75) when anything is left, else 1 when a request has failed, else 0. */
+int ending_status(bool unfinished, bool failed);
 
 #endif

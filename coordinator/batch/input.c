@@ -159,11 +159,12 @@ static bool take(struct inputs *in, struct input_line *line)
     in->begin += bytes + (newline != NULL);
     bool whole = newline != NULL || in->ended, wanted = !in->skipping;
     in->number += wanted;
+    in->index += wanted;
     in->skipping = !whole;
     while (bytes > 0 && strchr(" \t\r", from[bytes - 1]) != NULL && from[bytes - 1] != '\0')
         bytes--;
     bool fits = whole && bytes <= INPUT_MAX_LINE_BYTES;
-    *line = (struct input_line){fits ? from : NULL, fits ? bytes : 0, in->at, in->number};
+    *line = (struct input_line){fits ? from : NULL, fits ? bytes : 0, in->at, in->number, in->index - 1};
     if (!wanted)
         line->bytes = 0, line->text = from; /* the rest of what was reported already */
     return true;

@@ -25,6 +25,7 @@ struct inputs {
     int at;         /* file */
     int fd;         /* of it, -1: not opened yet; to poll after INPUT_WAIT */
     int64_t number; /* of the last line, from 1 */
+    int64_t index;  /* of the last line over all files, empty ones counted, from 1 */
     char *buffer;   /* [capacity] */
     size_t capacity, begin, end;
     bool ended;    /* all of this file is in the buffer */
@@ -34,8 +35,9 @@ struct inputs {
 struct input_line {
     const char *text; /* [bytes], until the next call; NULL: more than INPUT_MAX_LINE_BYTES */
     size_t bytes;
-    int file; /* index into inputs.file */
-    int64_t number;
+    int file;       /* index into inputs.file */
+    int64_t number; /* in it, from 1 */
+    int64_t index;  /* over all files, empty lines counted, from 0 */
 };
 
 /* Expand patterns (in the order of names) and see that every file can be opened. A name that exists is no pattern. */

@@ -14,7 +14,9 @@ struct line {
     int file;        /* where it stands: of struct inputs */
     int64_t number;
     size_t bytes; /* of its text, for bounds on what is under way */
-    char *id;     /* owned */
+    char *id;     /* owned; where the line has none of its own: FILE:LINE */
+    bool id_is_number;
+    bool chat; /* the result is a chat's */
 
     /* The runner's, while the engine has it. */
     struct line *previous, *next;
@@ -31,7 +33,10 @@ struct line *line_open(const struct input_line *from, const char *file_name, con
                        uint64_t number, double now);
 void line_close(struct line *l);
 
-/* The seed of a line that does not name one: it follows from --seed and the id alone. 53 bits: every JSON library keeps them. */
+/* 64 bits that follow from --seed and the id alone. */
+uint64_t line_hash(uint64_t seed, const char *id);
+
+/* The seed of a line that does not name one. 53 bits: every JSON library keeps them. */
 uint64_t line_seed(uint64_t seed, const char *id);
 
 #endif

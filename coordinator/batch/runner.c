@@ -1,18 +1,17 @@
 /* coordinator/batch/runner.c - the thread and its window of lines. See runner.h. */
 #include "coordinator/batch/runner.h"
 #include "base/clock.h"
-#include "base/json.h"
 #include "base/log.h"
-#include "coordinator/batch/result.h"
+#include "coordinator/server/finished.h"
 #include "coordinator/server/mailbox.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define WINDOW_PER_SEQUENCE 4
 #define MAX_OPEN_BYTES      ((size_t)256 << 20) /* of lines under way; one line may be larger alone */
 #define TURN_LINES          64                  /* read before results have a turn again */
+#define MAX_TOLD            5                   /* bad lines that are shown one by one */
 
 enum poll_item { POLL_SIGNAL, POLL_ENGINE, POLL_WORKER, POLL_INPUT, N_POLL };
 
@@ -35,6 +34,19 @@ void runner_order_stop(struct runner *r)
     give_order(r, (struct order){.kind = ORDER_STOP});
 }
 
+static const char *file_of(const struct runner *r, const struct line *l)
+{
+    return inputs_name(&r->inputs, l->file);
+}
+
+/* Whatever is said of lines: the first few, then that there are more. */
+static bool may_tell(struct runner *r)
+{
+    if (r->n_told == MAX_TOLD)
+        log_warn("more lines have errors: they are in the output, and counted at the end");
+    return r->n_told++ < MAX_TOLD;
+}
+
 /* The line's life is over. */
 static void finish(struct runner *r, struct line *l)
 {
@@ -43,37 +55,50 @@ static void finish(struct runner *r, struct line *l)
     line_close(l);
 }
 
+/* Left to the next run: nothing is written. */
+static void leave(struct runner *r, struct line *l)
+{
+    r->progress.n_left++;
+    finish(r, l);
+}
+
+static void note_result(struct runner *r, const struct line *l, const struct result_count *count, int64_t offset,
+                        struct err *e)
+{
+    const struct protocol_error *error = &l->job->error;
+    struct id_entry *entry = ids_get(&r->ids, l->id, e);
+    if (entry != NULL)
+        entry->offset = offset;
+    r->progress.n_done++;
+    r->progress.n_failed += error->code != 0;
+    r->progress.prompt_tokens += count->prompt_tokens;
+    r->progress.cached_tokens += count->cached_tokens;
+    r->progress.output_tokens += count->output_tokens;
+    if (error->code != 0 && may_tell(r))
+        log_warn("%.200s: line %lld: %s%s%s", file_of(r, l), (long long)l->number, error->field,
+                 error->field[0] != '\0' ? ": " : "", error->message);
+}
+
 /* Its result, an error perhaps, is appended. */
 static void append(struct runner *r, struct line *l)
 {
     struct err e = {0};
-    const struct job *j = l->job;
+    struct result_count count;
     size_t bytes = 0;
-    char *text = result_line(l, r->setup.o->plain, &bytes);
+    int64_t offset = r->journal.bytes;
+    double now = seconds_now();
+    if (r->failure.code != ERR_NONE) {
+        leave(r, l);
+        return;
+    }
+    char *text = result_line(l, file_of(r, l), &r->style, now, &bytes, &count);
     if (text == NULL)
         ERR(&e, ERR_MEMORY, "out of host memory: the result of %.200s", l->id);
-    if (e.code == ERR_NONE && journal_append(&r->journal, text, bytes, seconds_now(), &e) == 0) {
-        r->progress.n_done++;
-        r->progress.n_failed += j->error.code != 0;
-        for (int i = 0; i < j->n_groups; i++) {
-            const struct group *g = &j->group[i];
-            r->progress.prompt_tokens += (int64_t)g->prompt.n;
-            r->progress.cached_tokens += g->n_cached;
-            for (int c = 0; c < j->n_choices && g->choice != NULL && g->choice[c] != NULL; c++)
-                r->progress.output_tokens += (int64_t)g->choice[c]->output.n;
-        }
-    }
+    else if (journal_append(&r->journal, text, bytes, now, &e) == 0)
+        note_result(r, l, &count, offset, &e);
     free(text);
     if (e.code != ERR_NONE)
         runner_fail(r, &e);
-    finish(r, l);
-}
-
-/* Left to the next run: nothing is written. */
-static void leave(struct runner *r, struct line *l)
-{
-    r->left_over = true;
-    r->n_left++;
     finish(r, l);
 }
 
@@ -98,61 +123,37 @@ static void disengage(struct runner *r, struct line *l)
     l->job->in_engine = false;
 }
 
+/* A line that is tokenized, or was refused before. */
 static void submit(struct runner *r, struct line *l)
 {
     struct job *j = l->job;
-    if (j->error.code != 0 || job_prepare(j, r->metrics.max_len, line_seed((uint64_t)r->setup.o->seed, l->id)) != 0) {
-        append(r, l);
-        return;
-    }
-    if (runner_fits(r, l))
-        engage(r, l);
-    else
-        leave(r, l);
-}
-
-/* A line that is tokenized, or was refused before. */
-static void prepared(struct runner *r, struct line *l)
-{
     if (r->state >= RUNNER_DRAINING) {
         leave(r, l);
-    } else if (r->state == RUNNER_LOADING) {
-        l->job->next = r->ready != NULL ? r->ready->job : NULL;
-        r->ready = l;
+    } else if (j->error.code != 0 ||
+               job_prepare(j, r->metrics.max_len, line_seed((uint64_t)r->setup.o->seed, l->id)) != 0) {
+        append(r, l);
+    } else if (runner_fits(r, l)) {
+        engage(r, l);
     } else {
-        submit(r, l);
+        leave(r, l);
     }
 }
 
-static void submit_ready(struct runner *r)
-{
-    struct line *first = NULL;
-    while (r->ready != NULL) { /* the last one is at the head */
-        struct line *l = r->ready;
-        r->ready = l->job->next != NULL ? l->job->next->owner : NULL;
-        l->job->next = first != NULL ? first->job : NULL;
-        first = l;
-    }
-    while (first != NULL) {
-        struct line *l = first;
-        first = l->job->next != NULL ? l->job->next->owner : NULL;
-        l->job->next = NULL;
-        prepared(r, l);
-    }
-}
-
-/* A job that the engine has given back. */
+/* A job that the engine has given back. Nobody but us cancels: such a one was told to stop. */
 static void returned(struct runner *r, struct line *l)
 {
     struct job *j = l->job;
+    bool cancelled = false;
     disengage(r, l);
-    for (int i = 0; i < j->n_groups && j->error.code == 0; i++)
-        if (j->group[i].finish == FINISH_CANCELLED) { /* nobody but us cancels */
-            leave(r, l);
-            return;
-        }
-    runner_learn(r, l);
-    append(r, l);
+    for (int i = 0; i < j->n_groups; i++)
+        cancelled = cancelled || j->group[i].finish == FINISH_CANCELLED;
+    finished_judge(j);
+    if (cancelled) {
+        leave(r, l);
+    } else {
+        runner_learn(r, l);
+        append(r, l);
+    }
 }
 
 static void take_report(struct runner *r, struct report *report)
@@ -166,7 +167,6 @@ static void take_report(struct runner *r, struct report *report)
     if (report->loaded && r->state == RUNNER_LOADING) {
         r->state = RUNNER_RUNNING;
         r->progress.loaded = seconds_now();
-        submit_ready(r);
     }
     if (report->wish != WISH_NONE)
         runner_signal(r, report->wish, false);
@@ -180,32 +180,55 @@ static void take_mail(struct runner *r)
     struct report *report;
     struct job *j;
     while ((j = mailbox_take(r->worker.end[0])) != NULL)
-        prepared(r, j->owner);
+        submit(r, j->owner);
     while ((report = mailbox_take(r->engine[0])) != NULL)
         take_report(r, report);
 }
 
 static bool has_room(const struct runner *r)
 {
-    return r->state <= RUNNER_RUNNING && !r->progress.at_end && r->progress.n_open < r->window &&
+    return r->state == RUNNER_RUNNING && !r->progress.at_end && r->progress.n_open < r->window &&
            (r->progress.n_open == 0 || r->open_bytes < MAX_OPEN_BYTES);
 }
 
-static void admit(struct runner *r, const struct input_line *from)
+static void tell_duplicate(struct runner *r, const struct line *l, uint64_t place)
 {
-    struct line *l = line_open(from, inputs_name(&r->inputs, from->file), &r->rules, ++r->last_number, seconds_now());
-    r->progress.n_read++;
+    if (may_tell(r))
+        log_warn("%.200s: line %lld: id \"%.100s\" is that of %.200s: line %lld; it is not run again", file_of(r, l),
+                 (long long)l->number, l->id, inputs_name(&r->inputs, ids_file(place)), (long long)ids_line(place));
+}
+
+/* Is it new, and to be run? */
+static bool is_wanted(struct runner *r, const struct line *l, struct err *e)
+{
+    struct id_entry *entry = ids_get(&r->ids, l->id, e);
+    if (entry == NULL)
+        return false;
+    if (entry->place != 0) {
+        r->progress.n_duplicates++;
+        tell_duplicate(r, l, entry->place);
+        return false;
+    }
+    entry->place = ids_place(l->file, l->number);
+    r->progress.n_before += entry->offset >= 0;
+    return entry->offset < 0;
+}
+
+static void admit(struct runner *r, const struct input_line *from, struct err *e)
+{
+    const char *file = inputs_name(&r->inputs, from->file);
+    struct line *l = line_open(from, file, &r->rules, ++r->last_number, seconds_now());
     if (l == NULL) {
-        struct err e = {0};
-        ERR(&e, ERR_MEMORY, "out of host memory: line %lld of %.200s", (long long)from->number,
-            inputs_name(&r->inputs, from->file));
-        runner_fail(r, &e);
+        ERR(e, ERR_MEMORY, "out of host memory: line %lld of %.200s", (long long)from->number, file);
         return;
     }
+    r->progress.n_read++;
     r->progress.n_open++;
     r->open_bytes += l->bytes;
-    if (l->job->error.code != 0)
-        prepared(r, l);
+    if (!is_wanted(r, l, e))
+        finish(r, l);
+    else if (l->job->error.code != 0)
+        append(r, l);
     else
         (void)mailbox_post(r->worker.end[0], l->job);
 }
@@ -217,15 +240,15 @@ static bool read_lines(struct runner *r)
     struct err e = {0};
     for (int i = 0; i < TURN_LINES && has_room(r); i++) {
         enum input_got got = inputs_next(&r->inputs, &line, &e);
-        r->progress.input_bytes_read = r->inputs.bytes_read;
+        r->progress.input_bytes_read = r->inputs.bytes_read - (int64_t)(r->inputs.end - r->inputs.begin);
         if (got == INPUT_WAIT)
             return true;
-        if (got == INPUT_FAILED)
-            runner_fail(r, &e);
-        else if (got == INPUT_END)
+        if (got == INPUT_END)
             r->progress.at_end = true;
-        else if (share_takes(&r->setup.share, r->n_seen++))
-            admit(r, &line);
+        else if (got == INPUT_LINE && share_takes(&r->setup.share, (uint64_t)line.index))
+            admit(r, &line, &e);
+        if (e.code != ERR_NONE)
+            runner_fail(r, &e);
     }
     return false;
 }
@@ -252,36 +275,33 @@ static void *run(void *context)
 
 int runner_open(struct runner *r, const struct runner_setup *setup, struct err *e)
 {
-    const struct options *o = setup->o;
     const struct worker_setup work = {&r->setup.model, setup->tokenizer, setup->chat, setup->bos};
     memset(r, 0, sizeof *r);
     r->setup = *setup;
-    r->journal.fd = -1;
-    r->defaults = json_object();
-    r->rules = (struct line_rules){&r->setup.model, r->defaults};
-    if (inputs_open(&r->inputs, o->input, (int)o->n_input, e) != 0 || journal_open(&r->journal, o->output, e) != 0)
-        return -1;
+    r->journal.fd = r->inputs.fd = -1;
     r->context = zmq_ctx_new();
     if (r->context == NULL)
         return ERR(e, ERR_MEMORY, "no ZeroMQ context for the batch's mailboxes");
-    if (mailbox_open(r->context, "engine", r->engine, e) != 0 ||
-        worker_open(&r->worker, r->context, "texts", &work, e) != 0)
+    if (ids_open(&r->ids, e) != 0 || runner_files_open(r, e) != 0)
         return -1;
-    r->progress.input_bytes = r->inputs.bytes;
-    r->window = (int)o->max_inflight;
-    metrics_open(&r->metrics, METRICS_LOCKSTEP, setup->model.name, setup->n_ranks, !o->no_prefix_caching);
+    r->rules = (struct line_rules){&r->setup.model, r->defaults};
+    r->style = (struct result_style){setup->o->plain, r->setup.model.name, setup->tokenizer};
+    metrics_open(&r->metrics, METRICS_LOCKSTEP, r->setup.model.name, setup->n_ranks, !setup->o->no_prefix_caching);
     ending_open(&r->ending, &setup->ending);
     pace_open(&r->pace);
     runner_show_start(r);
-    return 0;
+    if (mailbox_open(r->context, "engine", r->engine, e) != 0)
+        return -1;
+    return worker_open(&r->worker, r->context, "texts", &work, e);
 }
 
-int runner_start(struct runner *r, struct err *e)
+int runner_start(struct runner *r, int max_seqs, struct err *e)
 {
-    int max_seqs = (int)r->setup.o->serve_max_batch;
+    const struct options *o = r->setup.o;
+    r->window = o->max_inflight > 0 ? (int)o->max_inflight : WINDOW_PER_SEQUENCE * max_seqs;
     r->progress.started = seconds_now();
-    if (r->window < 0)
-        r->window = WINDOW_PER_SEQUENCE * (max_seqs > 0 ? max_seqs : 256);
+    if (runner_files_start(r, e) != 0)
+        return -1;
     if (pthread_create(&r->thread, NULL, run, r) != 0)
         return ERR(e, ERR_MEMORY, "cannot start the batch thread");
     r->running = true;
@@ -290,25 +310,22 @@ int runner_start(struct runner *r, struct err *e)
 
 int runner_close(struct runner *r, struct err *e)
 {
-    if (r->running)
-        (void)pthread_join(r->thread, NULL);
     if (r->context == NULL)
         return 0;
+    if (r->running)
+        (void)pthread_join(r->thread, NULL);
     worker_close(&r->worker);
     for (int i = 0; i < 2; i++)
         mailbox_close(&r->engine[i]);
     (void)zmq_ctx_term(r->context);
-    if (r->failure.code == ERR_NONE)
-        (void)journal_sync(&r->journal, &r->failure);
-    journal_close(&r->journal);
-    inputs_close(&r->inputs);
-    json_decref(r->defaults);
-    metrics_close(&r->metrics);
+    runner_files_close(r);
     if (r->failure.code != ERR_NONE)
         *e = r->failure;
-    int status = ending_status(r->left_over, (uint64_t)r->progress.n_failed);
-    runner_show_end(r, r->failure.code != ERR_NONE ? (int)r->failure.code : status);
+    int status = runner_status(r);
+    if (r->running)
+        runner_show_end(r, e->code != ERR_NONE ? (int)e->code : status);
+    ids_close(&r->ids);
+    metrics_close(&r->metrics);
     memset(r, 0, sizeof *r);
-    r->journal.fd = -1;
     return status;
 }

@@ -6,24 +6,12 @@
 
 #include <math.h>
 
-#define SYNC_BYTES       ((int64_t)16 << 20) /* of results, after which it is not waited for --sync-seconds */
-#define WITHDRAW_SECONDS 0.5                 /* between two looks at what does not fit any more */
-
-/* Whatever was appended is safe now. */
-static void sync_now(struct runner *r)
-{
-    struct err e = {0};
-    double began = seconds_now();
-    if (r->journal.unsynced > 0 && journal_sync(&r->journal, &e) != 0)
-        runner_fail(r, &e);
-    ending_learn(&r->ending, seconds_now() - began, r->pace.step);
-}
+#define WITHDRAW_SECONDS 0.5 /* between two looks at what does not fit any more */
 
 void runner_stop(struct runner *r)
 {
     if (r->state >= RUNNER_STOPPING)
         return;
-    r->left_over = r->left_over || !r->progress.at_end;
     r->state = RUNNER_STOPPING;
     runner_order_stop(r);
 }
@@ -42,7 +30,6 @@ static void drain(struct runner *r, double now)
     if (r->state >= RUNNER_DRAINING)
         return;
     r->state = RUNNER_DRAINING;
-    r->left_over = r->left_over || !r->progress.at_end;
     runner_order_withdraw(r, 0);
     outlets_clear(&r->outlets);
     log_note("draining (%s): what has begun has %s", r->ending.cause, walltime_say(left, r->ending.until - now));
@@ -53,7 +40,7 @@ static void cut(struct runner *r)
 {
     if (r->state >= RUNNER_STOPPING)
         return;
-    sync_now(r);
+    runner_files_sync(r);
     if (r->progress.n_open > 0 || !r->progress.at_end) {
         outlets_clear(&r->outlets);
         log_note("ending (%s): %lld requests under way are left to the next run", r->ending.cause,
@@ -77,7 +64,7 @@ void runner_signal(struct runner *r, enum signal_wish wish, bool own)
     if (wish == WISH_NONE)
         return;
     if (r->state < RUNNER_ENDED)
-        sync_now(r);
+        runner_files_sync(r);
     if (wish == WISH_TELL)
         runner_tell(r, now);
     if (wish == WISH_FAIL) /* the process has a moment left */
@@ -137,16 +124,10 @@ void runner_learn(struct runner *r, const struct line *l)
     }
 }
 
-static void sync_when_due(struct runner *r, double now)
-{
-    if (r->journal.unsynced >= SYNC_BYTES || now >= r->journal.unsynced_at + r->setup.o->sync_seconds)
-        sync_now(r);
-}
-
 long runner_keep_time(struct runner *r)
 {
     double now = seconds_now(), wait = 1;
-    sync_when_due(r, now);
+    runner_files_keep(r, now);
     withdraw_misfits(r, now);
     if (r->state == RUNNER_RUNNING || r->state == RUNNER_DRAINING)
         obey(r, now);
@@ -159,4 +140,11 @@ long runner_keep_time(struct runner *r)
         wait = fmin(wait, fmin(ending_limit(&r->ending), r->ending.until) - now);
     wait = fmin(wait, outlets_wait(&r->outlets, now));
     return wait > 0 ? (long)(1e3 * wait) + 1 : 0;
+}
+
+int runner_status(const struct runner *r)
+{
+    const struct batch_progress *p = &r->progress;
+    bool unfinished = r->running && (!p->at_end || p->n_left > 0);
+    return ending_status(unfinished, p->n_failed + p->n_failed_before + p->n_duplicates > 0);
 }

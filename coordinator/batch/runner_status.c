@@ -25,7 +25,7 @@ static struct status picture(struct runner *r, enum status_state state, double n
     const struct speed_counts counts = counts_of(p);
     double total = status_total(p->n_read, p->at_end, p->input_bytes, p->input_bytes_read);
     const char *cause = r->ending.cause;
-    if (cause[0] == '\0' && r->n_left > 0) /* they did not fit */
+    if (cause[0] == '\0' && p->n_left > 0) /* they did not fit */
         cause = r->setup.ending.walltime.source;
     if (p->loaded > 0)
         speed_note(&r->speed, &counts, now);
@@ -47,7 +47,7 @@ static struct status picture(struct runner *r, enum status_state state, double n
                            .n_open = p->n_open,
                            .n_running = m->stats.n_running,
                            .n_waiting = m->stats.n_waiting,
-                           .n_left = r->n_left,
+                           .n_left = p->n_left,
                            .total = total,
                            .total_is_known = p->at_end,
                            .prompt_tokens = p->prompt_tokens,

@@ -1,5 +1,5 @@
 /* coordinator/batch/share.h - which lines of the input a job takes when several share it: the tasks of a Slurm job array, or
- * --shard K/N. Line i (from 0, over all input files, empty ones left out) belongs to share i mod N. Pure: the environment is the
+ * --shard K/N. Line i (from 0, over all input files, empty ones counted) belongs to share i mod N. Pure: the environment is the
  * caller's.
  *
  * Nothing is shared out unasked: in an array an output with {task} (or Slurm's %a) in its name asks for it, else the user has to

@@ -87,10 +87,10 @@ static void signals(void **unused)
 static void status(void **unused)
 {
     (void)unused;
-    assert_int_equal(ending_status(0, 0), 0);
-    assert_int_equal(ending_status(0, 3), 1);
-    assert_int_equal(ending_status(1, 0), 75);
-    assert_int_equal(ending_status(1, 3), 75);
+    assert_int_equal(ending_status(false, false), 0);
+    assert_int_equal(ending_status(false, true), 1);
+    assert_int_equal(ending_status(true, false), 75);
+    assert_int_equal(ending_status(true, true), 75);
 }
 
 static void learn(struct pace *p, int n, double prefill, double decode, int prompt, int output, int max_tokens)
