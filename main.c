@@ -265,7 +265,7 @@ int main(int argc, char **argv)
         return run_alone(&o);
     if (parsed && (o.command == COMMAND_SERVE ||
                    o.command == COMMAND_BATCH)) /* before MPI_Init: mpirun passes signals on at any time */
-        parsed = signals_open(&e) == 0;
+        parsed = signals_open(o.command == COMMAND_BATCH, &e) == 0;
     struct err start = {0};
     if (world_open(&w, &argc, &argv, &start) != 0)
         fatal(&start);

@@ -10,10 +10,17 @@
 
 #define WINDOW_PER_SEQUENCE 4
 #define MAX_OPEN_BYTES      ((size_t)256 << 20) /* of lines under way; one line may be larger alone */
-#define TURN_LINES          64                  /* read before results have a turn again */
-#define MAX_TOLD            5                   /* bad lines that are shown one by one */
+#define SPARE_PART          4  /* of the sequences that an engine runs: what it may have beyond them, but */
+#define LEAST_SPARE         8  /* at least so many */
+#define TURN_LINES          64 /* read before results have a turn again */
+#define MAX_TOLD            5  /* bad lines that are shown one by one */
 
 enum poll_item { POLL_SIGNAL, POLL_WORKER, POLL_ENGINES /* then the input */ };
+
+void runner_order_withdraw(struct runner *r, const struct job *j)
+{
+    engines_withdraw(&r->engines, j);
+}
 
 void runner_order_stop(struct runner *r)
 {
@@ -88,16 +95,63 @@ static void append(struct runner *r, struct line *l)
     finish(r, l);
 }
 
+static void engage(struct runner *r, struct line *l, int engine)
+{
+    l->previous = NULL;
+    l->next = r->engaged;
+    if (l->next != NULL)
+        l->next->previous = l;
+    r->engaged = l;
+    engines_submit(&r->engines, l->job, engine);
+}
+
+static void disengage(struct runner *r, struct line *l)
+{
+    if (l->previous != NULL)
+        l->previous->next = l->next;
+    else
+        r->engaged = l->next;
+    if (l->next != NULL)
+        l->next->previous = l->previous;
+}
+
+/* Lines wait here rather than in an engine: which one is the first to have room shows only then. An engine has some more than it
+ * runs, so that it need not wait for us. */
+void runner_hand_out(struct runner *r)
+{
+    int spare = engines_max_seqs(&r->engines) / r->engines.n / SPARE_PART, engine = 0;
+    while (r->ready != NULL) {
+        struct line *l = r->ready;
+        if (r->state < RUNNER_DRAINING &&
+            (engine = engines_choose(&r->engines, spare > LEAST_SPARE ? spare : LEAST_SPARE)) < 0)
+            return;
+        r->ready = l->next;
+        r->last_ready = r->ready != NULL ? r->last_ready : NULL;
+        l->next = NULL;
+        r->n_ready--;
+        if (r->state < RUNNER_DRAINING && runner_fits(r, l))
+            engage(r, l, engine);
+        else
+            leave(r, l);
+    }
+}
+
 /* A line that is tokenized, or was refused before. */
-static void submit(struct runner *r, struct line *l)
+static void prepared(struct runner *r, struct line *l)
 {
     struct job *j = l->job;
     if (r->state >= RUNNER_DRAINING) {
         leave(r, l);
-    } else if (j->error.code != 0 || job_prepare(j, r->max_len, line_seed((uint64_t)r->setup.o->seed, l->id)) != 0) {
+    } else if (j->error.code != 0 ||
+               job_prepare(j, engines_max_len(&r->engines), line_seed((uint64_t)r->setup.o->seed, l->id)) != 0) {
         append(r, l);
     } else {
-        engines_submit(&r->engines, j, engines_choose(&r->engines, -1));
+        if (r->last_ready != NULL)
+            r->last_ready->next = l;
+        else
+            r->ready = l;
+        r->last_ready = l;
+        r->n_ready++;
     }
 }
 
@@ -106,17 +160,24 @@ static void returned(struct runner *r, struct line *l)
 {
     struct job *j = l->job;
     bool cancelled = false;
+    disengage(r, l);
     for (int i = 0; i < j->n_groups; i++)
         cancelled = cancelled || j->group[i].finish == FINISH_CANCELLED;
     finished_judge(j);
-    if (cancelled)
+    if (cancelled) {
         leave(r, l);
-    else
+    } else {
+        runner_learn(r, l);
         append(r, l);
+    }
 }
 
-static void take_report(struct runner *r, struct report *report)
+static void take_report(struct runner *r, struct report *report, int engine)
 {
+    double step_seconds = 0;
+    uint64_t n_steps = engines_steps(&r->engines, &step_seconds);
+    metrics_take(&r->metrics, report, engine);
+    pace_steps(&r->pace, n_steps, step_seconds);
     for (struct job *j = report->done, *next; j != NULL; j = next) {
         next = j->engine_next;
         returned(r, j->owner);
@@ -124,7 +185,6 @@ static void take_report(struct runner *r, struct report *report)
     if (r->state == RUNNER_LOADING && engines_loaded(&r->engines)) {
         r->state = RUNNER_RUNNING;
         r->progress.loaded = seconds_now();
-        r->max_len = engines_max_len(&r->engines);
     }
     if (report->wish != WISH_NONE)
         runner_signal(r, report->wish, false);
@@ -139,9 +199,10 @@ static void take_mail(struct runner *r)
     struct job *j;
     int engine = 0;
     while ((j = mailbox_take(r->worker.end[0])) != NULL)
-        submit(r, j->owner);
+        prepared(r, j->owner);
     while ((report = engines_take(&r->engines, &engine)) != NULL)
-        take_report(r, report);
+        take_report(r, report, engine);
+    runner_hand_out(r);
 }
 
 static bool has_room(const struct runner *r)
@@ -199,12 +260,12 @@ static bool read_lines(struct runner *r)
     struct err e = {0};
     for (int i = 0; i < TURN_LINES && has_room(r); i++) {
         enum input_got got = inputs_next(&r->inputs, &line, &e);
-        r->progress.input_bytes_read = r->inputs.bytes_read;
+        r->progress.input_bytes_read = r->inputs.bytes_read - (int64_t)(r->inputs.end - r->inputs.begin);
         if (got == INPUT_WAIT)
             return true;
         if (got == INPUT_END)
             r->progress.at_end = true;
-        else if (got == INPUT_LINE)
+        else if (got == INPUT_LINE && share_takes(&r->setup.share, (uint64_t)line.index))
             admit(r, &line, &e);
         if (e.code != ERR_NONE)
             runner_fail(r, &e);
@@ -230,6 +291,7 @@ static void *run(void *context)
         if ((item[POLL_SIGNAL].revents & ZMQ_POLLIN) != 0)
             runner_signal(r, signals_take(), true);
         take_mail(r);
+        runner_show(r, seconds_now());
     }
     return NULL;
 }
@@ -248,8 +310,13 @@ int runner_open(struct runner *r, const struct runner_setup *setup, struct err *
         return -1;
     r->rules = (struct line_rules){&r->setup.model, r->defaults};
     r->style = (struct result_style){setup->o->plain, r->setup.model.name, setup->tokenizer};
-    if (engines_open(&r->engines, r->context, setup->n_groups, setup->n_ranks, e) != 0)
+    if (engines_open(&r->engines, r->context, setup->n_groups, setup->n_ranks, e) != 0 ||
+        metrics_open(&r->metrics, METRICS_LOCKSTEP, r->setup.model.name, &r->engines, !setup->o->no_prefix_caching,
+                     e) != 0)
         return -1;
+    ending_open(&r->ending, &setup->ending);
+    pace_open(&r->pace);
+    runner_show_start(r);
     return worker_open(&r->worker, r->context, "texts", &work, e);
 }
 
@@ -279,8 +346,11 @@ int runner_close(struct runner *r, struct err *e)
     if (r->failure.code != ERR_NONE)
         *e = r->failure;
     int status = runner_status(r);
+    if (r->running)
+        runner_show_end(r, e->code != ERR_NONE ? (int)e->code : status);
     ids_close(&r->ids);
     free(r->poll);
+    metrics_close(&r->metrics);
     memset(r, 0, sizeof *r);
     return status;
 }

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "coordinator/server/mailbox.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,8 @@ int engines_open(struct engines *e, void *zmq_context, int n, int n_ranks, struc
     e->n_ranks = n_ranks;
     if (err->code != ERR_NONE)
         return -1;
+    for (int i = 0; i < n_ranks; i++)
+        e->ranks[i].joules = NAN;
     for (; e->n < n; e->n++) {
         char name[40];
         (void)snprintf(name, sizeof name, "engine-%d", e->n);
@@ -89,6 +92,13 @@ void engines_submit(struct engines *e, struct job *j, int engine)
 void engines_cancel(struct engines *e, const struct job *j, enum finish_reason why)
 {
     give_order(&e->engine[j->engine], (struct order){.kind = ORDER_CANCEL, .number = j->number, .why = why});
+}
+
+void engines_withdraw(struct engines *e, const struct job *j)
+{
+    for (int i = 0; i < e->n; i++)
+        if (j == NULL || j->engine == i)
+            give_order(&e->engine[i], (struct order){.kind = ORDER_WITHDRAW, .number = j != NULL ? j->number : 0});
 }
 
 void engines_stop(struct engines *e)
@@ -191,6 +201,22 @@ struct scheduler_stats engines_stats(const struct engines *e)
             sum.n_finished[f] += s->n_finished[f];
     }
     return sum;
+}
+
+uint64_t engines_steps(const struct engines *e, double *seconds)
+{
+    uint64_t n = 0;
+    *seconds = 0;
+    for (int i = 0; i < e->n; i++) {
+        n += e->engine[i].n_steps;
+        *seconds += e->engine[i].step_seconds;
+    }
+    return n;
+}
+
+double engines_joules(const struct engines *e)
+{
+    return rank_stats_joules(e->ranks, e->n_ranks);
 }
 
 /* Of an engine all of whose ranks know. */

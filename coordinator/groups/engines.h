@@ -40,6 +40,9 @@ void engines_submit(struct engines *e, struct job *j, int engine);
 /* End a job that an engine has. */
 void engines_cancel(struct engines *e, const struct job *j, enum finish_reason why);
 
+/* End it as FINISH_CANCELLED unless it has begun; j NULL: all such jobs of all engines. */
+void engines_withdraw(struct engines *e, const struct job *j);
+
 /* Tell all to stop. */
 void engines_stop(struct engines *e);
 
@@ -54,6 +57,12 @@ bool engines_ended(const struct engines *e);
 int engines_max_seqs(const struct engines *e);
 int engines_max_len(const struct engines *e);
 struct scheduler_stats engines_stats(const struct engines *e);
+
+/* Steps of all since the start, and their time. */
+uint64_t engines_steps(const struct engines *e, double *seconds);
+
+/* Used by all ranks' devices; NAN where one does not tell, or has not yet. */
+double engines_joules(const struct engines *e);
 
 /* The rank of the job that computed longest of late, outside of collectives; -1: not known, or there is one rank. */
 int engines_slowest(const struct engines *e);

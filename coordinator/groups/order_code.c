@@ -76,6 +76,9 @@ void order_encode(struct wire_out *w, const struct order *o, double now)
         wire_put_u8(w, LINK_CANCEL);
         wire_put_u64(w, o->number);
         wire_put_i32(w, (int32_t)o->why);
+    } else if (o->kind == ORDER_WITHDRAW) {
+        wire_put_u8(w, LINK_WITHDRAW);
+        wire_put_u64(w, o->number);
     } else {
         wire_put_u8(w, LINK_STOP);
     }
@@ -244,6 +247,9 @@ static void get_order(struct wire_in *w, struct order *o, const struct order_rul
         o->kind = ORDER_CANCEL;
         o->number = wire_get_u64(w);
         o->why = (enum finish_reason)wire_get_i32(w, FINISH_NONE, FINISH_ERROR, "a reason");
+    } else if (kind == LINK_WITHDRAW) {
+        o->kind = ORDER_WITHDRAW;
+        o->number = wire_get_u64(w);
     } else if (kind == LINK_STOP) {
         o->kind = ORDER_STOP;
     } else {

@@ -13,6 +13,7 @@ enum link_kind {
     LINK_BEAT,  /* a sign of life, both ways */
     LINK_SUBMIT,
     LINK_CANCEL,
+    LINK_WITHDRAW,
     LINK_STOP,
     LINK_REPORT /* see report_code.h */
 };
@@ -24,7 +25,7 @@ struct order_rules { /* what an order must fit */
     int vocab, max_len;
 };
 
-/* Decode a message of LINK_SUBMIT, LINK_CANCEL or LINK_STOP. malloc'ed, with a new job if there is one; NULL and *e if it does
+/* Decode a message of LINK_SUBMIT, LINK_CANCEL, LINK_WITHDRAW or LINK_STOP. malloc'ed, with a new job if there is one; NULL and *e if it does
  * not fit. Any thread. */
 struct order *order_decode(const void *data, size_t bytes, const struct order_rules *rules, double now, struct err *e);
 

@@ -3,7 +3,6 @@
 #include "base/clock.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,103 +89,37 @@ double metrics_mean_seconds(const struct metrics *m)
     return n > 0 ? sum / n : 1;
 }
 
-struct writer {
-    const struct metrics *m;
-    struct text_buffer *out;
-    struct err *e;
-    char labels[600]; /* model_name="...", and the like */
-};
-
-static void put(struct writer *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void put(struct writer *w, const char *format, ...)
-{
-    char line[1200];
-    va_list args;
-    va_start(args, format);
-    int n = vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    if (n > 0)
-        (void)text_append(w->out, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1, w->e);
-}
-
-static const char *prefix(const struct writer *w)
-{
-    return w->m->names == METRICS_VLLM ? "vllm:" : "lockstep_";
-}
-
-/* Labels that every sample has; a backslash, a quote or a line's end in a value is escaped. */
-static void make_labels(struct writer *w)
-{
-    char name[400];
-    size_t n = 0;
-    for (const char *c = w->m->model; *c != '\0' && n + 2 < sizeof name; c++) {
-        if (*c == '\\' || *c == '"' || *c == '\n')
-            name[n++] = '\\';
-        name[n++] = *c == '\n' ? 'n' : *c;
-    }
-    name[n] = '\0';
-    (void)snprintf(w->labels, sizeof w->labels, "model_name=\"%s\"%s", name,
-                   w->m->names == METRICS_VLLM && w->m->engines->n == 1 ? ",engine=\"0\"" : "");
-}
-
-static void head(struct writer *w, const char *name, const char *type, const char *help)
-{
-    put(w, "# HELP %s%s %s\n# TYPE %s%s %s\n", prefix(w), name, help, prefix(w), name, type);
-}
-
-/* extra: "" or further labels with a comma before them. */
-static void sample(struct writer *w, const char *name, const char *extra, double value)
-{
-    put(w, "%s%s{%s%s} %.17g\n", prefix(w), name, w->labels, extra, value);
-}
-
-static void one(struct writer *w, const char *name, const char *type, double value, const char *help)
-{
-    head(w, name, type, help);
-    sample(w, name, "", value);
-}
-
 /* The label of engine i, where there are several. */
 struct engine_label {
     char text[40];
 };
 
-static struct engine_label label_of(const struct writer *w, int i)
+static struct engine_label label_of(const struct metrics *m, int i)
 {
     struct engine_label label = {""};
-    if (w->m->engines->n > 1)
+    if (m->engines->n > 1)
         (void)snprintf(label.text, sizeof label.text, ",engine=\"%d\"", i);
     return label;
 }
 
 /* One number of every engine. */
-static void of_engines(struct writer *w, const char *name, const char *type,
+static void of_engines(struct exposition *x, const struct metrics *m, const char *name, const char *type,
                        double (*value)(const struct metrics *m, int i), const char *help)
 {
-    head(w, name, type, help);
-    for (int i = 0; i < w->m->engines->n; i++)
-        sample(w, name, label_of(w, i).text, value(w->m, i));
+    exposition_head(x, name, type, help);
+    for (int i = 0; i < m->engines->n; i++)
+        exposition_sample(x, name, label_of(m, i).text, value(m, i));
 }
 
 /* One histogram of every engine; offset: in struct engine_metrics. */
-static void histograms(struct writer *w, const char *name, size_t offset, const char *help)
+static void histograms(struct exposition *x, const struct metrics *m, const char *name, size_t offset, const char *help)
 {
-    head(w, name, "histogram", help);
-    for (int i = 0; i < w->m->engines->n; i++) {
-        const struct histogram *h = (const void *)((const char *)&w->m->engine[i] + offset);
-        const struct engine_label label = label_of(w, i);
-        uint64_t below = 0;
-        for (int b = 0; b < h->buckets->n; b++) {
-            below += h->count[b];
-            put(w, "%s%s_bucket{%s%s,le=\"%.15g\"} %llu\n", prefix(w), name, w->labels, label.text,
-                h->buckets->bound[b], (unsigned long long)below);
-        }
-        put(w, "%s%s_bucket{%s%s,le=\"+Inf\"} %llu\n", prefix(w), name, w->labels, label.text,
-            (unsigned long long)h->n);
-        put(w, "%s%s_sum{%s%s} %.17g\n", prefix(w), name, w->labels, label.text, h->sum);
-        put(w, "%s%s_count{%s%s} %llu\n", prefix(w), name, w->labels, label.text, (unsigned long long)h->n);
-    }
+    exposition_head(x, name, "histogram", help);
+    for (int i = 0; i < m->engines->n; i++)
+        exposition_histogram(x, name, label_of(m, i).text, (const void *)((const char *)&m->engine[i] + offset));
 }
+
+#define OF(member) offsetof(struct engine_metrics, member)
 
 /* A number of engine i. */
 #define VALUE(name, expression)                              \
@@ -217,102 +150,102 @@ VALUE(compute_seconds, of->compute_seconds)
 VALUE(overhead_seconds, of->overhead_seconds)
 #undef VALUE
 
-static void write_finished(struct writer *w)
+static void write_finished(struct exposition *x, const struct metrics *m)
 {
     char extra[120];
-    head(w, "request_success_total", "counter", "Sequences that ended, by the reason.");
-    for (int i = 0; i < w->m->engines->n; i++)
+    exposition_head(x, "request_success_total", "counter", "Sequences that ended, by the reason.");
+    for (int i = 0; i < m->engines->n; i++)
         for (int f = FINISH_STOP; f < FINISH_REASONS; f++) {
-            (void)snprintf(extra, sizeof extra, "%s,finished_reason=\"%s\"", label_of(w, i).text,
+            (void)snprintf(extra, sizeof extra, "%s,finished_reason=\"%s\"", label_of(m, i).text,
                            f == FINISH_CANCELLED ? "abort" : finish_name((enum finish_reason)f));
-            sample(w, "request_success_total", extra, (double)w->m->engines->engine[i].stats.n_finished[f]);
+            exposition_sample(x, "request_success_total", extra, (double)m->engines->engine[i].stats.n_finished[f]);
         }
 }
 
-static void write_cache(struct writer *w)
+static void write_cache(struct exposition *x, const struct metrics *m)
 {
     char extra[200];
-    head(w, "cache_config_info", "gauge", "The KV cache.");
-    for (int i = 0; i < w->m->engines->n; i++) {
+    exposition_head(x, "cache_config_info", "gauge", "The KV cache.");
+    for (int i = 0; i < m->engines->n; i++) {
         (void)snprintf(extra, sizeof extra, "%s,block_size=\"%d\",num_gpu_blocks=\"%d\",enable_prefix_caching=\"%s\"",
-                       label_of(w, i).text, KV_BLOCK_TOKENS, w->m->engines->engine[i].n_blocks,
-                       w->m->prefix_caching ? "True" : "False");
-        sample(w, "cache_config_info", extra, 1);
+                       label_of(m, i).text, KV_BLOCK_TOKENS, m->engines->engine[i].n_blocks,
+                       m->prefix_caching ? "True" : "False");
+        exposition_sample(x, "cache_config_info", extra, 1);
     }
 }
 
-static void write_engines(struct writer *w)
+void metrics_write_engines(struct exposition *x, const struct metrics *m)
 {
-    of_engines(w, "num_requests_running", "gauge", n_running, "Sequences in the engine.");
-    of_engines(w, "num_requests_waiting", "gauge", n_waiting, "Sequences that wait for a place or for memory.");
-    of_engines(w, "kv_cache_usage_perc", "gauge", kv_usage, "Share of KV blocks that sequences hold, 0 to 1.");
-    write_cache(w);
-    of_engines(w, "kv_blocks", "gauge", kv_blocks, "KV blocks that there are.");
-    of_engines(w, "kv_blocks_used", "gauge", kv_blocks_used, "KV blocks that sequences hold.");
-    of_engines(w, "prompt_tokens_total", "counter", prompt_tokens, "Prompt tokens processed.");
-    of_engines(w, "generation_tokens_total", "counter", output_tokens, "Tokens generated.");
-    of_engines(w, "num_preemptions_total", "counter", preemptions, "Times that a sequence gave its memory away.");
-    of_engines(w, "prefix_cache_queries_total", "counter", prefix_queries, "Tokens looked up in the prefix cache.");
-    of_engines(w, "prefix_cache_hits_total", "counter", prefix_hits, "Tokens found there.");
-    write_finished(w);
-    of_engines(w, "engine_steps_total", "counter", n_steps, "Steps with tokens.");
-    of_engines(w, "engine_step_seconds_total", "counter", step_seconds, "Time from a step's plan to its results.");
+    of_engines(x, m, "num_requests_running", "gauge", n_running, "Sequences in the engine.");
+    of_engines(x, m, "num_requests_waiting", "gauge", n_waiting, "Sequences that wait for a place or for memory.");
+    of_engines(x, m, "kv_cache_usage_perc", "gauge", kv_usage, "Share of KV blocks that sequences hold, 0 to 1.");
+    write_cache(x, m);
+    of_engines(x, m, "kv_blocks", "gauge", kv_blocks, "KV blocks that there are.");
+    of_engines(x, m, "kv_blocks_used", "gauge", kv_blocks_used, "KV blocks that sequences hold.");
+    of_engines(x, m, "prompt_tokens_total", "counter", prompt_tokens, "Prompt tokens processed.");
+    of_engines(x, m, "generation_tokens_total", "counter", output_tokens, "Tokens generated.");
+    of_engines(x, m, "num_preemptions_total", "counter", preemptions, "Times that a sequence gave its memory away.");
+    of_engines(x, m, "prefix_cache_queries_total", "counter", prefix_queries, "Tokens looked up in the prefix cache.");
+    of_engines(x, m, "prefix_cache_hits_total", "counter", prefix_hits, "Tokens found there.");
+    write_finished(x, m);
+    of_engines(x, m, "engine_steps_total", "counter", n_steps, "Steps with tokens.");
+    of_engines(x, m, "engine_step_seconds_total", "counter", step_seconds, "Time from a step's plan to its results.");
+    histograms(x, m, "iteration_tokens_total", OF(iteration), "Tokens of a step.");
 }
 
-#define OF(member) offsetof(struct engine_metrics, member)
-
-static void write_requests(struct writer *w)
+static void write_requests(struct exposition *x, const struct metrics *m)
 {
-    histograms(w, "iteration_tokens_total", OF(iteration), "Tokens of a step.");
-    histograms(w, "time_to_first_token_seconds", OF(first_token), "From the message to the first token.");
-    histograms(w, "inter_token_latency_seconds", OF(between_tokens), "Between two tokens of a choice.");
-    histograms(w, "time_per_output_token_seconds", OF(between_tokens), "inter_token_latency_seconds by its old name.");
-    histograms(w, "request_time_per_output_token_seconds", OF(per_token), "Mean of a request's tokens but the first.");
-    histograms(w, "e2e_request_latency_seconds", OF(total), "From the message to the last reply.");
-    histograms(w, "request_queue_time_seconds", OF(queue), "Waiting for the engine.");
-    histograms(w, "request_inference_time_seconds", OF(inference), "In the engine.");
-    histograms(w, "request_prefill_time_seconds", OF(prefill), "From the first step to the first token.");
-    histograms(w, "request_decode_time_seconds", OF(decode), "From the first token to the last.");
-    histograms(w, "request_prompt_tokens", OF(n_prompt), "Prompt tokens of a request.");
-    histograms(w, "request_generation_tokens", OF(n_output), "Output tokens of a request.");
-    histograms(w, "request_params_n", OF(n), "n of a request.");
-    histograms(w, "request_params_max_tokens", OF(max_tokens), "max_tokens of a request.");
+    histograms(x, m, "time_to_first_token_seconds", OF(first_token), "From the message to the first token.");
+    histograms(x, m, "inter_token_latency_seconds", OF(between_tokens), "Between two tokens of a choice.");
+    histograms(x, m, "time_per_output_token_seconds", OF(between_tokens),
+               "inter_token_latency_seconds by its old name.");
+    histograms(x, m, "request_time_per_output_token_seconds", OF(per_token),
+               "Mean of a request's tokens but the first.");
+    histograms(x, m, "e2e_request_latency_seconds", OF(total), "From the message to the last reply.");
+    histograms(x, m, "request_queue_time_seconds", OF(queue), "Waiting for the engine.");
+    histograms(x, m, "request_inference_time_seconds", OF(inference), "In the engine.");
+    histograms(x, m, "request_prefill_time_seconds", OF(prefill), "From the first step to the first token.");
+    histograms(x, m, "request_decode_time_seconds", OF(decode), "From the first token to the last.");
+    histograms(x, m, "request_prompt_tokens", OF(n_prompt), "Prompt tokens of a request.");
+    histograms(x, m, "request_generation_tokens", OF(n_output), "Output tokens of a request.");
+    histograms(x, m, "request_params_n", OF(n), "n of a request.");
+    histograms(x, m, "request_params_max_tokens", OF(max_tokens), "max_tokens of a request.");
 }
 
 /* As Triton's nv_inference_*_duration_us and SageMaker's ModelLatency and OverheadLatency split it, in seconds. */
-static void write_split(struct writer *w)
+static void write_split(struct exposition *x, const struct metrics *m)
 {
-    const struct metrics *m = w->m;
     char extra[64];
-    of_engines(w, "inference_request_success_total", "counter", n_answered,
+    of_engines(x, m, "inference_request_success_total", "counter", n_answered,
                "Requests answered without an error: those whose time is split below.");
-    of_engines(w, "inference_request_duration_seconds_total", "counter", total_seconds, "Their time end to end.");
-    of_engines(w, "inference_queue_duration_seconds_total", "counter", queue_seconds, "Of it, waiting for the engine.");
-    of_engines(w, "inference_compute_duration_seconds_total", "counter", compute_seconds, "Of it, in the engine.");
-    of_engines(w, "inference_overhead_duration_seconds_total", "counter", overhead_seconds,
+    of_engines(x, m, "inference_request_duration_seconds_total", "counter", total_seconds, "Their time end to end.");
+    of_engines(x, m, "inference_queue_duration_seconds_total", "counter", queue_seconds,
+               "Of it, waiting for the engine.");
+    of_engines(x, m, "inference_compute_duration_seconds_total", "counter", compute_seconds, "Of it, in the engine.");
+    of_engines(x, m, "inference_overhead_duration_seconds_total", "counter", overhead_seconds,
                "The rest: parsing, tokenizing, replying.");
-    head(w, "requests_total", "counter", "Requests answered, by code.");
+    exposition_head(x, "requests_total", "counter", "Requests answered, by code.");
     for (int code = 0; code < 600; code++)
         if (m->n_by_code[code] > 0 || code == PROTOCOL_OK) {
             (void)snprintf(extra, sizeof extra, ",code=\"%d\"", code);
-            sample(w, "requests_total", extra, (double)m->n_by_code[code]);
+            exposition_sample(x, "requests_total", extra, (double)m->n_by_code[code]);
         }
 }
 
 /* One sample a rank: {rank="0",host="..."}. */
-static void of_ranks(struct writer *w, const char *name, const char *type, const char *help,
-                     double (*value)(const struct rank_stats *r))
+static void of_ranks(struct exposition *x, const struct metrics *m, const char *name, const char *type,
+                     const char *help, double (*value)(const struct rank_stats *r))
 {
+    const struct engines *all = m->engines;
     char extra[200];
-    head(w, name, type, help);
-    const struct engines *all = w->m->engines;
+    exposition_head(x, name, type, help);
     for (int i = 0; i < all->n_ranks; i++) {
         const struct rank_stats *r = &all->ranks[i];
-        double x = r->host[0] != '\0' ? value(r) : NAN;
+        double y = r->host[0] != '\0' ? value(r) : NAN; /* its group has not told yet */
         (void)snprintf(extra, sizeof extra, "%s,rank=\"%d\",host=\"%.64s\"",
-                       label_of(w, i / (all->n_ranks / all->n)).text, i, r->host);
-        if (!isnan(x)) /* not measured: absent */
-            sample(w, name, extra, x);
+                       label_of(m, i / (all->n_ranks / all->n)).text, i, r->host);
+        if (!isnan(y)) /* not measured: absent */
+            exposition_sample(x, name, extra, y);
     }
 }
 
@@ -336,57 +269,79 @@ static double waited_of(const struct rank_stats *r)
     return r->all_reduce_seconds;
 }
 
-static void write_ranks(struct writer *w)
+static double joules_of(const struct rank_stats *r)
 {
-    int slowest = engines_slowest(w->m->engines);
-    if (!w->m->engines->has_ranks)
-        return;
-    of_ranks(w, "rank_steps_total", "counter", "Steps of a rank.", steps_of);
-    of_ranks(w, "rank_timed_steps_total", "counter", "Of these, timed: all on CPUs, samples on GPUs.", timed_of);
-    of_ranks(w, "rank_step_seconds_total", "counter", "Time of the timed steps.", seconds_of);
-    of_ranks(w, "rank_all_reduce_seconds_total", "counter", "Of it, in all-reduces: waiting and exchange.", waited_of);
-    of_ranks(w, "rank_step_seconds", "gauge", "Mean time of a step.", rank_stats_step);
-    of_ranks(w, "rank_all_reduce_seconds", "gauge", "Mean time of a step in all-reduces.", rank_stats_all_reduce);
-    of_ranks(w, "rank_compute_seconds", "gauge", "Mean time of a step outside of collectives.", rank_stats_compute);
-    if (slowest >= 0)
-        one(w, "slowest_rank", "gauge", slowest, "The rank that computed longest in the last second.");
+    return r->joules;
 }
 
-static void write_server(struct writer *w)
+/* Only where every rank knows: a sum over some of them would be read as one over all. */
+static void write_energy(struct exposition *x, const struct metrics *m)
 {
-    const struct metrics *m = w->m;
+    if (isnan(engines_joules(m->engines)))
+        return;
+    of_ranks(x, m, "energy_joules_total", "counter", "Used by a rank's device since the model was ready.", joules_of);
+}
+
+void metrics_write_ranks(struct exposition *x, const struct metrics *m)
+{
+    int slowest = engines_slowest(m->engines);
+    if (!m->engines->has_ranks)
+        return;
+    of_ranks(x, m, "rank_steps_total", "counter", "Steps of a rank.", steps_of);
+    of_ranks(x, m, "rank_timed_steps_total", "counter", "Of these, timed: all on CPUs, samples on GPUs.", timed_of);
+    of_ranks(x, m, "rank_step_seconds_total", "counter", "Time of the timed steps.", seconds_of);
+    of_ranks(x, m, "rank_all_reduce_seconds_total", "counter", "Of it, in all-reduces: waiting and exchange.",
+             waited_of);
+    of_ranks(x, m, "rank_step_seconds", "gauge", "Mean time of a step.", rank_stats_step);
+    of_ranks(x, m, "rank_all_reduce_seconds", "gauge", "Mean time of a step in all-reduces.", rank_stats_all_reduce);
+    of_ranks(x, m, "rank_compute_seconds", "gauge", "Mean time of a step outside of collectives.", rank_stats_compute);
+    write_energy(x, m);
+    if (slowest >= 0)
+        exposition_one(x, "slowest_rank", "gauge", slowest, "The rank that computed longest in the last second.");
+}
+
+static void write_server(struct exposition *x, const struct metrics *m)
+{
     char extra[64];
-    head(w, "messages_total", "counter", "Messages, by op.");
+    exposition_head(x, "messages_total", "counter", "Messages, by op.");
     for (int op = 0; op <= PROTOCOL_SHUTDOWN; op++) {
         (void)snprintf(extra, sizeof extra, ",op=\"%s\"", protocol_op_name((enum protocol_op)op));
-        sample(w, "messages_total", extra, (double)m->n_messages[op]);
+        exposition_sample(x, "messages_total", extra, (double)m->n_messages[op]);
     }
-    one(w, "bad_messages_total", "counter", (double)m->n_bad_messages,
-        "Messages of another number of frames; ignored.");
-    one(w, "refused_connections_total", "counter", (double)m->n_refused_connections, "Handshakes that failed.");
-    one(w, "lost_clients_total", "counter", (double)m->n_lost_clients, "Clients that left with requests open.");
-    one(w, "slow_clients_total", "counter", (double)m->n_slow_clients, "Requests cancelled for a client's backlog.");
-    one(w, "received_bytes_total", "counter", (double)m->bytes_received, "Of messages.");
-    one(w, "sent_bytes_total", "counter", (double)m->bytes_sent, "Of replies.");
-    one(w, "clients", "gauge", m->n_clients, "Connections that have sent something.");
-    one(w, "open_requests", "gauge", m->n_open_jobs, "Messages under way, in whatever stage.");
-    one(w, "client_backlog_bytes", "gauge", (double)m->backlog, "Replies that wait for their clients to read.");
-    one(w, "ranks", "gauge", m->engines->n_ranks, "Ranks of the job.");
-    one(w, "groups", "gauge", m->engines->n, "Groups of ranks, each with a model of its own.");
-    one(w, "draining", "gauge", m->draining, "1: no new requests are taken.");
-    one(w, "uptime_seconds", "gauge", seconds_now() - m->started, "Since the socket is there.");
+    exposition_one(x, "bad_messages_total", "counter", (double)m->n_bad_messages,
+                   "Messages of another number of frames; ignored.");
+    exposition_one(x, "refused_connections_total", "counter", (double)m->n_refused_connections,
+                   "Handshakes that failed.");
+    exposition_one(x, "lost_clients_total", "counter", (double)m->n_lost_clients,
+                   "Clients that left with requests open.");
+    exposition_one(x, "slow_clients_total", "counter", (double)m->n_slow_clients,
+                   "Requests cancelled for a client's backlog.");
+    exposition_one(x, "received_bytes_total", "counter", (double)m->bytes_received, "Of messages.");
+    exposition_one(x, "sent_bytes_total", "counter", (double)m->bytes_sent, "Of replies.");
+    exposition_one(x, "clients", "gauge", m->n_clients, "Connections that have sent something.");
+    exposition_one(x, "open_requests", "gauge", m->n_open_jobs, "Messages under way, in whatever stage.");
+    exposition_one(x, "client_backlog_bytes", "gauge", (double)m->backlog,
+                   "Replies that wait for their clients to read.");
+    exposition_one(x, "ranks", "gauge", m->engines->n_ranks, "Ranks of the job.");
+    exposition_one(x, "groups", "gauge", m->engines->n, "Groups of ranks, each with a model of its own.");
+    exposition_one(x, "draining", "gauge", m->draining, "1: no new requests are taken.");
+    exposition_one(x, "uptime_seconds", "gauge", seconds_now() - m->started, "Since the socket is there.");
     if (m->loaded > 0)
-        one(w, "load_seconds", "gauge", m->loaded - m->started, "Until the model was ready.");
+        exposition_one(x, "load_seconds", "gauge", m->loaded - m->started, "Until the model was ready.");
 }
 
 int metrics_write(const struct metrics *m, struct text_buffer *out, struct err *e)
 {
-    struct writer w = {.m = m, .out = out, .e = e};
-    make_labels(&w);
-    write_engines(&w);
-    write_requests(&w);
-    write_split(&w);
-    write_ranks(&w);
-    write_server(&w);
+    struct exposition x;
+    bool vllm = m->names == METRICS_VLLM;
+    exposition_open(&x, out, vllm ? "vllm:" : "lockstep_", e);
+    exposition_label(&x, "model_name", m->model);
+    if (vllm && m->engines->n == 1)
+        exposition_label(&x, "engine", "0");
+    metrics_write_engines(&x, m);
+    write_requests(&x, m);
+    write_split(&x, m);
+    metrics_write_ranks(&x, m);
+    write_server(&x, m);
     return e->code == ERR_NONE ? 0 : -1;
 }

@@ -4,6 +4,7 @@
 #define SERVER_METRICS_H
 
 #include "coordinator/groups/engines.h"
+#include "coordinator/server/exposition.h"
 
 enum metrics_names { METRICS_LOCKSTEP, METRICS_VLLM }; /* lockstep_x{model_name=} or vllm:x{model_name=,engine=} */
 
@@ -63,6 +64,10 @@ void metrics_count(struct metrics *m, const struct outcome *o, const struct prot
 
 /* How long a request takes, in the mean of all; 1 while there was none. */
 double metrics_mean_seconds(const struct metrics *m);
+
+/* Parts of it: the engines, and every rank's steps. */
+void metrics_write_engines(struct exposition *x, const struct metrics *m);
+void metrics_write_ranks(struct exposition *x, const struct metrics *m);
 
 /* The whole text, appended to *out. */
 int metrics_write(const struct metrics *m, struct text_buffer *out, struct err *e);
