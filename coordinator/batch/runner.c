@@ -340,8 +340,6 @@ int runner_close(struct runner *r, struct err *e)
     if (r->running)
         (void)pthread_join(r->thread, NULL);
     worker_close(&r->worker);
-    engines_close(&r->engines);
-    (void)zmq_ctx_term(r->context);
     runner_files_close(r);
     if (r->failure.code != ERR_NONE)
         *e = r->failure;
@@ -349,8 +347,10 @@ int runner_close(struct runner *r, struct err *e)
     if (r->running)
         runner_show_end(r, e->code != ERR_NONE ? (int)e->code : status);
     ids_close(&r->ids);
-    free(r->poll);
     metrics_close(&r->metrics);
+    engines_close(&r->engines); /* their last words are in what was written until here */
+    free(r->poll);
+    (void)zmq_ctx_term(r->context);
     memset(r, 0, sizeof *r);
     return status;
 }

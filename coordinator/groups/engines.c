@@ -114,7 +114,7 @@ static void note_ranks(struct engines *e, int engine, const struct report *r)
         return;
     memcpy(e->ranks + engine * size, r->ranks, (size_t)size * sizeof *r->ranks);
     memcpy(e->recent + engine * size, r->recent, (size_t)size * sizeof *r->recent);
-    e->has_ranks = true;
+    e->engine[engine].has_ranks = true;
 }
 
 static void note(struct engine_end *from, const struct report *r)

@@ -20,9 +20,9 @@ struct engines {
         struct scheduler_stats stats;    /* its last word */
         uint64_t n_steps;
         double step_seconds;
+        bool has_ranks;                /* its ranks have told something */
     } * engine;                        /* [n] */
-    struct rank_stats *ranks, *recent; /* [n_ranks] since the start and of late; zeros: nothing was told yet */
-    bool has_ranks;
+    struct rank_stats *ranks, *recent; /* [n_ranks] since the start and of late */
 };
 
 /* Mailboxes in this ZeroMQ context. */

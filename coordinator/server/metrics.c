@@ -237,13 +237,13 @@ static void of_ranks(struct exposition *x, const struct metrics *m, const char *
                      const char *help, double (*value)(const struct rank_stats *r))
 {
     const struct engines *all = m->engines;
+    int size = all->n_ranks / all->n;
     char extra[200];
     exposition_head(x, name, type, help);
     for (int i = 0; i < all->n_ranks; i++) {
         const struct rank_stats *r = &all->ranks[i];
-        double y = r->host[0] != '\0' ? value(r) : NAN; /* its group has not told yet */
-        (void)snprintf(extra, sizeof extra, "%s,rank=\"%d\",host=\"%.64s\"",
-                       label_of(m, i / (all->n_ranks / all->n)).text, i, r->host);
+        double y = all->engine[i / size].has_ranks ? value(r) : NAN;
+        (void)snprintf(extra, sizeof extra, "%s,rank=\"%d\",host=\"%.64s\"", label_of(m, i / size).text, i, r->host);
         if (!isnan(y)) /* not measured: absent */
             exposition_sample(x, name, extra, y);
     }
@@ -285,7 +285,10 @@ static void write_energy(struct exposition *x, const struct metrics *m)
 void metrics_write_ranks(struct exposition *x, const struct metrics *m)
 {
     int slowest = engines_slowest(m->engines);
-    if (!m->engines->has_ranks)
+    bool any = false;
+    for (int i = 0; i < m->engines->n; i++)
+        any = any || m->engines->engine[i].has_ranks;
+    if (!any)
         return;
     of_ranks(x, m, "rank_steps_total", "counter", "Steps of a rank.", steps_of);
     of_ranks(x, m, "rank_timed_steps_total", "counter", "Of these, timed: all on CPUs, samples on GPUs.", timed_of);
