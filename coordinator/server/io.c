@@ -247,6 +247,7 @@ int server_close(struct server *s)
     for (int i = 0; i < 2; i++)
         worker_close(&s->worker[i]);
     clients_close(&s->clients);
+    engines_say(&s->engines);
     engines_close(&s->engines);
     curve_close(&s->curve);
     transport_close(&s->transport, s->n_cut_short > 0 ? LINGER_SHORT_MS : LINGER_MS);
