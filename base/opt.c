@@ -18,6 +18,8 @@
 #define STARTS    (GENERATE | BENCH | SERVE | BATCH) /* commands that load a model on all ranks */
 #define ALL       (GENERATE | INSPECT | BENCH | SERVE | BATCH)
 
+#define SRUN_END_SECONDS 20
+
 #define AT(member) offsetof(struct options, member)
 static int add_stop(void *record, const struct opt *row, const char *text, struct err *e)
 {
@@ -82,6 +84,31 @@ static const struct opt table[] = {
     FLAG("ignore-eos", ignore_eos, BATCH, "of lines that do not say: go on after end-of-text tokens"),
     INTEGER("seed", seed, BATCH, 0, 9007199254740992.0, 0,
             "of lines without a seed: theirs follows from this and their id, whatever runs beside them (default 0)"),
+    TEXT("max-walltime", "TIME", max_walltime, BATCH,
+         "be over so long after the program's start: seconds, MM:SS, HH:MM:SS or D-HH:MM:SS; what does not fit is left "
+         "to "
+         "the next run, exit status 75 (default: until SLURM_JOB_END_TIME, if it is set; the sooner one counts)"),
+    REAL("walltime-reserve", walltime_reserve, BATCH, 0, 86400, -1,
+         "seconds of it for ending: syncing, giving memory back (default 3, and twice the slowest sync and step so "
+         "far)"),
+    INTEGER("drain-seconds", batch_drain_seconds, BATCH, 0, 1 << 20, 60,
+            "after SIGUSR1: time for what is under way to finish, if the walltime allows (default 60)"),
+    TEXT("shard", "K/N", shard, BATCH, "of every N lines do the one with number K, from 0 to N - 1"),
+    CHOICE("array-shard", array_shard, BATCH, "auto|on|off",
+           "whether tasks of a Slurm job array share the input by lines (default auto: if --output has {task} or %a, "
+           "which "
+           "becomes the task's number; without it one has to say)"),
+    FLAG("requeue-self", requeue_self, BATCH,
+         "at exit status 75 have Slurm queue this job again, if this run has added results"),
+    INTEGER("max-restarts", max_restarts, BATCH, 0, 1 << 20, 20,
+            "with --requeue-self: do so until the job was queued again so many times (default 20)"),
+    REAL("status-seconds", status_seconds, BATCH, 0, 86400, 60,
+         "where no bar is shown, say so often how far the batch is; 0: never (default 60)"),
+    TEXT("status-file", "FILE", status_file, BATCH,
+         "replace this file every 5 s with the same as JSON (default: OUTPUT.status.json; none for standard output)"),
+    FLAG("slurm-comment", slurm_comment, BATCH, "show it once a minute as the Slurm job's comment (squeue -o %k)"),
+    TEXT("log-dir", "DIR", log_dir, BATCH | SERVE,
+         "every rank also writes what it has to say, as with --verbose, to DIR/rank-R.log, with time, host and rank"),
     TEXT("prompt", "TEXT", prompt, GENERATE, "the prompt"),
     TEXT("prompts", "FILE", prompts, GENERATE,
          "many prompts: a text file with a prompt a line, or JSON lines with \"prompt\" (a string or a list of token "
@@ -123,7 +150,13 @@ static const struct opt table[] = {
     FLAG("no-add-special-tokens", no_special, GENERATE, "do not put the tokenizer's begin-of-text token in front"),
     FLAG("plain-text", plain_text, GENERATE, "special tokens written out in a prompt are ordinary text"),
     FLAG("keep-special-tokens", keep_special, GENERATE, "show special tokens in the text"),
-    INTEGER("ranks", ranks, INSPECT, 1, 65536, 1, "number of ranks to split for (default 1)"),
+    INTEGER("ranks", ranks, INSPECT, 1, 65536, 1, "number of ranks to split for, all groups together (default 1)"),
+    INTEGER(
+        "tensor-parallel", tensor_parallel, ALL, 1, 65536, -1,
+        "ranks that share one model (default: all). Fewer make several groups, each with a whole model of its own, for "
+        "`batch` and `serve`: rank 0 hands out the work, limits are those of a group. It must divide the number of "
+        "ranks"),
+    INTEGER("tensor-parallel-size", tensor_parallel, ALL, 1, 65536, -1, "the same, by vLLM's name"),
     TEXT("config", "FILE", config, BENCH, "a config.json to build with random weights (--load-format dummy)"),
     CHOICE("load-format", load_format, BENCH, "auto|safetensors|dummy",
            "dummy: random weights, no checkpoint is read (default auto: safetensors)"),
@@ -202,11 +235,11 @@ static const struct opt table[] = {
             "sequences that may wait beside those that run; beyond, requests are refused with 429 (default 2048)"),
     INTEGER("drain-seconds", drain_seconds, SERVE, 0, 1 << 20, 30,
             "after SIGUSR1 or a drain message: time for open requests to finish (default 30)"),
-    INTEGER("end-seconds", end_seconds, SERVE, 0, 1 << 20, -1,
+    INTEGER("end-seconds", end_seconds, SERVE | BATCH, 0, 1 << 20, -1,
             "the same after SIGTERM and SIGINT (default 0, since mpirun kills a second later; under srun 20)"),
     CHOICE("metrics-names", metrics_names, SERVE, "lockstep|vllm",
            "lockstep_NAME, or vllm:NAME for dashboards made for vLLM (default lockstep)"),
-    TEXT("metrics-file", "FILE", metrics_file, SERVE,
+    TEXT("metrics-file", "FILE", metrics_file, SERVE | BATCH,
          "replace this file every 5 s with the metrics, for node_exporter's textfile collector"),
     TEXT("access-log", "FILE", access_log, SERVE, "append one JSON line a message; - is standard output"),
     FLAG("access-log-prompts", access_log_prompts, SERVE, "with the prompts' texts in it"),
@@ -295,6 +328,15 @@ const char *options_environment(const char *name)
     return getenv(name);
 }
 
+double options_end_seconds(const struct options *o)
+{
+    if (o->end_seconds >= 0)
+        return (double)o->end_seconds;
+    /* Open MPI's launcher sets the second variable, and only that. */
+    bool srun = getenv("SLURM_STEP_ID") != NULL && getenv("OMPI_COMM_WORLD_RANK") == NULL;
+    return srun ? SRUN_END_SECONDS : 0;
+}
+
 void options_model_name(const struct options *o, char *name, size_t bytes)
 {
     const char *end = o->model + strlen(o->model);
@@ -348,6 +390,31 @@ int options_parse(struct options *o, int argc, char **argv, struct err *e)
         return 0;
     }
     return opt_environment(&options_table, o, (int)o->command, given, e);
+}
+
+int options_group_size(const struct options *o, int n_ranks)
+{
+    return o->tensor_parallel > 0 ? (int)o->tensor_parallel : n_ranks;
+}
+
+int options_check_groups(const struct options *o, int n_ranks, struct err *e)
+{
+    int size = options_group_size(o, n_ranks);
+    if (size > n_ranks)
+        return ERR(e, ERR_USAGE, "--tensor-parallel %d: there are only %d rank%s", size, n_ranks,
+                   n_ranks == 1 ? "" : "s");
+    if (n_ranks % size != 0)
+        return ERR(e, ERR_USAGE,
+                   "--tensor-parallel %d: %d ranks do not make whole groups of %d: %d would be left over; start %d or "
+                   "%d ranks",
+                   size, n_ranks, size, n_ranks % size, n_ranks - n_ranks % size, n_ranks - n_ranks % size + size);
+    if (size < n_ranks && (o->command & (COMMAND_SERVE | COMMAND_BATCH | COMMAND_INSPECT)) == 0)
+        return ERR(
+            e, ERR_USAGE,
+            "--tensor-parallel %d: %s runs one model on all %d ranks, expected %d or nothing; groups are for batch "
+            "and serve",
+            size, command_name(o->command), n_ranks, n_ranks);
+    return 0;
 }
 
 static void print_overview(void)

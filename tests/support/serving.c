@@ -101,12 +101,17 @@ static bool read_metrics(const struct serving *s, struct samples *m)
     return good;
 }
 
-double serving_metric(const struct serving *s, const char *name)
+double serving_metric_of(const struct serving *s, const char *name, const char *label, const char *value)
 {
     struct samples m;
-    double value = read_metrics(s, &m) ? samples_sum(&m, name, NULL, NULL) : NAN;
+    double sum = read_metrics(s, &m) ? samples_sum(&m, name, label, value) : NAN;
     samples_close(&m);
-    return value;
+    return sum;
+}
+
+double serving_metric(const struct serving *s, const char *name)
+{
+    return serving_metric_of(s, name, NULL, NULL);
 }
 
 bool serving_await(const struct serving *s, const char *name, double limit, double seconds)

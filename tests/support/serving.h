@@ -27,6 +27,9 @@ bool serving_connect(const struct serving *s, struct connection *c);
 /* One sample of its metrics (all labels together), NAN when it is not told. */
 double serving_metric(const struct serving *s, const char *name);
 
+/* The samples of it that have this label. */
+double serving_metric_of(const struct serving *s, const char *name, const char *label, const char *value);
+
 /* Metrics are asked for until this one is at most `limit`; false: not within the time. */
 bool serving_await(const struct serving *s, const char *name, double limit, double seconds);
 
