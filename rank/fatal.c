@@ -45,6 +45,17 @@ static void speak(const struct err *e, int n_ranks)
     speak_for(self.rank, e, n_ranks);
 }
 
+static struct {
+    void (*stop)(void *context);
+    void *context;
+} before_end;
+
+void fatal_stop_first(void (*stop)(void *context), void *context)
+{
+    before_end.stop = stop;
+    before_end.context = context;
+}
+
 void fatal_agree(struct world *w, const struct err *e)
 {
     int mine = e->code != ERR_NONE ? w->rank : w->n_ranks, lowest = w->n_ranks, code = e->code;
@@ -54,6 +65,8 @@ void fatal_agree(struct world *w, const struct err *e)
     MPI_CHECK(MPI_Bcast(&code, 1, MPI_INT, lowest, w->comm));
     if (lowest == w->rank)
         speak(e, w->n_ranks);
+    if (before_end.stop != NULL)
+        before_end.stop(before_end.context);
     world_close(w);
     /* No destructors: exit() runs much that is not ours (see also world.c: keep_libraries). */
     (void)fflush(NULL);

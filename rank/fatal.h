@@ -15,6 +15,9 @@ void fatal_identify(int rank, int n_ranks, const char *host);
  * prints its line, and all ranks leave through MPI_Finalize with its code. */
 void fatal_agree(struct world *w, const struct err *e);
 
+/* What fatal_agree has to stop first: a thread that looks into memory which MPI_Finalize unmaps. stop NULL: nothing. */
+void fatal_stop_first(void (*stop)(void *context), void *context);
+
 /* A failure within a step or in MPI: print the line, then MPI_Abort with the code. Local; never returns. */
 _Noreturn void fatal(const struct err *e);
 

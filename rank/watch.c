@@ -228,6 +228,18 @@ static int start_thread(struct watch *w)
     return rc;
 }
 
+static void stop_thread(void *context)
+{
+    struct watch *w = context;
+    (void)pthread_mutex_lock(&w->lock);
+    w->closing = true;
+    (void)pthread_cond_signal(&w->wake);
+    (void)pthread_mutex_unlock(&w->lock);
+    if (w->running)
+        (void)pthread_join(w->thread, NULL);
+    w->running = false;
+}
+
 int watch_open(struct watch **watch, const struct world *world, struct comm *comm, double timeout, struct err *e)
 {
     *watch = NULL;
@@ -255,6 +267,7 @@ int watch_open(struct watch **watch, const struct world *world, struct comm *com
     (void)pthread_mutex_init(&w->lock, NULL);
     *watch = w;
     w->running = start_thread(w) == 0;
+    fatal_stop_first(stop_thread, w);
     return w->running ? 0 : ERR(e, ERR_MEMORY, "no thread for --step-timeout can be started");
 }
 
@@ -263,12 +276,8 @@ void watch_close(struct watch **watch)
     struct watch *w = *watch;
     if (w == NULL)
         return;
-    (void)pthread_mutex_lock(&w->lock);
-    w->closing = true;
-    (void)pthread_cond_signal(&w->wake);
-    (void)pthread_mutex_unlock(&w->lock);
-    if (w->running)
-        (void)pthread_join(w->thread, NULL);
+    fatal_stop_first(NULL, NULL);
+    stop_thread(w);
     (void)pthread_cond_destroy(&w->wake);
     (void)pthread_mutex_destroy(&w->lock);
     MPI_CHECK(MPI_Win_unlock_all(w->window));
