@@ -115,11 +115,12 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.c.o $(TEST_LIB) $(ARCHIVE)
 	@echo "  LINK $@"
 	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ -lcmocka $(LIBS)
 
-# Loaded into ranks by tests: to count what they really read, and to make reading fail.
-preload: $(BUILD)/tests/count_reads.so $(BUILD)/tests/fail_read.so
+# Loaded into ranks by tests: to count what they really read, to make reading fail, and in place of a driver's library.
+preload: $(BUILD)/tests/count_reads.so $(BUILD)/tests/fail_read.so $(BUILD)/tests/fake_nvml.so
 $(BUILD)/tests/count_reads.so: tests/e2e/count_reads.c
 $(BUILD)/tests/fail_read.so: tests/fail/fail_read.c
-$(BUILD)/tests/count_reads.so $(BUILD)/tests/fail_read.so:
+$(BUILD)/tests/fake_nvml.so: tests/unit/fake_nvml.c
+$(BUILD)/tests/count_reads.so $(BUILD)/tests/fail_read.so $(BUILD)/tests/fake_nvml.so:
 	@mkdir -p $(@D)
 	@echo "  LINK $@"
 	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) -fPIC -shared -o $@ $< -ldl
