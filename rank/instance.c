@@ -36,6 +36,15 @@ static void say_memory(const struct instance *i, const struct limits *l)
              l->max_batch_tokens);
 }
 
+/* Before anything is loaded: a rank that is killed meanwhile is named. */
+static int open_watch(struct instance *i, struct world *w, double timeout, struct err *e)
+{
+    char device[64] = "cpu", model[64];
+    if (!i->ops->shares_host_memory)
+        i->ops->async->identify(&i->q, device, model, sizeof device);
+    return watch_open(&i->watch, w, device, &i->engine.comm, timeout, e);
+}
+
 void instance_open(struct instance *i, struct world *w, struct model_config *m, struct checkpoint *c,
                    struct instance_setup *setup, struct err *e)
 {
@@ -49,6 +58,8 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     if (i->ops->shares_host_memory && i->q.n_threads > w->n_cpus)
         log_warn("%d threads on the %d core%s that rank 0 may use: see mpirun --bind-to none or --map-by",
                  i->q.n_threads, w->n_cpus, w->n_cpus == 1 ? "" : "s");
+    (void)open_watch(i, w, setup->step_timeout, e);
+    fatal_agree(w, e);
     shard_make(&shard, m, w->rank, w->n_ranks);
     (void)fit_check(m, &shard, setup->dummy ? NULL : c, &setup->limits, w, i->ops, &i->q,
                     setup->kv_whole != 0 && setup->kv_bytes < 0 ? INT64_MAX : setup->kv_bytes, e);
@@ -72,8 +83,6 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     (void)network_open_kv(&i->network, setup->limits.n_blocks, i->ops, &i->q, e);
     fatal_agree(w, e);
     (void)engine_open(&i->engine, w, &i->network, &setup->limits, i->ops, &i->q, (enum step_choice)setup->step, e);
-    fatal_agree(w, e);
-    (void)watch_open(&i->watch, w, &i->engine.comm, setup->step_timeout, e);
     fatal_agree(w, e);
     i->engine.watch = i->engine.comm.watch = i->watch;
     say_memory(i, &setup->limits);
