@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "base/opt.h"
 #include "base/signals.h"
+#include "coordinator/batch.h"
 #include "coordinator/generate.h"
 #include "coordinator/inspect.h"
 #include "coordinator/serve.h"
@@ -12,6 +13,7 @@
 #include "rank/instance.h"
 #include "rank/loop.h"
 #include "rank/meter.h"
+#include "rank/rank_log.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -134,6 +136,8 @@ static int run_serve(struct world *w, const struct options *o, struct err *e)
     if (w->rank == 0 && open_serve(&v, o, &m, &c, w->n_ranks, e) == 0)
         setup = make_serve_setup(o, &m);
     fatal_agree(w, e);
+    (void)rank_log_open(w, o->log_dir, e);
+    fatal_agree(w, e);
     instance_open(&instance, w, &m, &c, &setup, e);
     (void)meter_open(&meter, &instance.engine, METER_INTERVAL, serve_ranks, &v, e);
     fatal_agree(w, e);
@@ -143,6 +147,44 @@ static int run_serve(struct world *w, const struct options *o, struct err *e)
     loop_run(&instance.engine, &client, e);
     if (w->rank == 0)
         status = serve_close(&v);
+    meter_close(&meter);
+    MPI_CHECK(MPI_Bcast(&status, 1, MPI_INT, 0, w->comm));
+    instance_close(&instance);
+    return status;
+}
+
+static int open_batch(struct batch_run *b, const struct options *o, struct model_config *m, struct checkpoint *c,
+                      int n_ranks, struct err *e)
+{
+    return open_model(o, "batch", o->serve_max_batch, m, c, e) == 0 ? batch_open(b, o, m, c, n_ranks, e) : -1;
+}
+
+static int run_batch(struct world *w, const struct options *o, struct err *e)
+{
+    struct instance_setup setup = {0};
+    struct model_config m = {0};
+    struct checkpoint c = {0};
+    struct batch_run b = {0};
+    struct instance instance;
+    struct meter meter;
+    const struct loop_client client = {
+        .context = &b, .next = batch_next, .accept = batch_accept, .signal = batch_signal};
+    int status = 0;
+    if (w->rank == 0 && open_batch(&b, o, &m, &c, w->n_ranks, e) == 0)
+        setup = make_serve_setup(o, &m);
+    fatal_agree(w, e);
+    (void)rank_log_open(w, b.o.log_dir, e);
+    fatal_agree(w, e);
+    instance_open(&instance, w, &m, &c, &setup, e);
+    (void)meter_open(&meter, &instance.engine, METER_INTERVAL, batch_ranks, &b, e);
+    fatal_agree(w, e);
+    if (w->rank == 0)
+        (void)batch_start(&b, &setup.limits, e);
+    fatal_agree(w, e);
+    loop_run(&instance.engine, &client, e);
+    if (w->rank == 0)
+        status = batch_close(&b, e);
+    fatal_agree(w, e);
     meter_close(&meter);
     MPI_CHECK(MPI_Bcast(&status, 1, MPI_INT, 0, w->comm));
     instance_close(&instance);
@@ -180,10 +222,12 @@ int main(int argc, char **argv)
     options_settle_openmp(argv);
     (void)signal(SIGPIPE, SIG_IGN); /* a reader that leaves becomes a write error with a name */
     bool parsed = options_parse(&o, argc, argv, &e) == 0;
-    if (parsed && o.command != COMMAND_GENERATE && o.command != COMMAND_BENCH && o.command != COMMAND_SERVE)
+    if (parsed && o.command != COMMAND_GENERATE && o.command != COMMAND_BENCH && o.command != COMMAND_SERVE &&
+        o.command != COMMAND_BATCH)
         return run_alone(&o);
-    if (parsed && o.command == COMMAND_SERVE) /* before MPI_Init: mpirun passes signals on at any time */
-        parsed = signals_open(&e) == 0;
+    if (parsed && (o.command == COMMAND_SERVE ||
+                   o.command == COMMAND_BATCH)) /* before MPI_Init: mpirun passes signals on at any time */
+        parsed = signals_open(o.command == COMMAND_BATCH, &e) == 0;
     struct err start = {0};
     if (world_open(&w, &argc, &argv, &start) != 0)
         fatal(&start);
@@ -197,6 +241,7 @@ int main(int argc, char **argv)
              w.n_node_ranks, w.host, w.n_threads, w.n_cpus);
     int status = command == COMMAND_GENERATE ? run_generate(&w, &o, &e)
                  : command == COMMAND_SERVE  ? run_serve(&w, &o, &e)
+                 : command == COMMAND_BATCH  ? run_batch(&w, &o, &e)
                                              : run_bench(&w, &o, &e);
     world_close(&w);
     return status;

@@ -42,6 +42,7 @@ struct reply {
     const struct reply_timing *timing;  /* NULL: left out */
     const struct protocol_error *error; /* NULL or code 0: all is well */
     uint64_t seed;                      /* that was used */
+    bool echo;                          /* texts begin with the prompt's */
 };
 
 /* The one reply to a generate that does not stream. With an error: what there is of choices beside it. */

@@ -64,6 +64,7 @@ int world_open(struct world *w, int *argc, char ***argv, struct err *e)
 {
     int granted = 0;
     memset(w, 0, sizeof *w);
+    w->device = -1;
     if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &granted) != MPI_SUCCESS)
         return ERR(e, ERR_COMM, "MPI_Init_thread failed");
     keep_libraries();

@@ -14,6 +14,8 @@ struct world {
     int n_cpus;    /* cores of this rank's affinity mask */
     int n_threads; /* the share of these cores that is this rank's when node mates have them too; >= 1 */
     char host[64];
+    int device;      /* this rank's, among those that it sees; -1: it computes on the CPU, or none is open yet */
+    bool told;       /* who computes where has been shown, or is going to be */
     int n_hosts;     /* equal on all ranks; counted by device_open when GPUs compute, else 0 */
     bool gpus_apart; /* found there too: two ranks' GPUs in one host do not reach each other's memory */
 };

@@ -19,6 +19,7 @@ struct job {
     uint64_t number; /* from 1; names the job to a thread that does not own it */
     double arrived;
     size_t message_bytes;
+    void *owner; /* of a batch: its line; the batch thread's */
 
     /* The message: first as it came, then parsed. */
     zmq_msg_t body;
@@ -56,7 +57,7 @@ struct job {
     uint64_t n_events; /* of a stream */
 };
 
-/* Takes the body over. NULL: out of memory, the body is closed. */
+/* Takes the body over (NULL: there is none). NULL: out of memory, the body is closed. */
 struct job *job_open(uint64_t number, zmq_msg_t *body, bool delimiter, double now);
 void job_close(struct job *j);
 

@@ -248,6 +248,8 @@ static void exposition(void **state)
         r.stats.n_blocks_used = 16;
         histogram_add(&r.between_tokens, 0.02);
         r.ranks = calloc(2, sizeof *r.ranks); /* nothing measured: absent, not NaN */
+        r.ranks[0].joules = 12.5;
+        r.ranks[1].joules = k == 0 ? 2 : NAN;
         metrics_take(&m, &r);
         assert_null(r.ranks);
         struct protocol_generate g = {.search.n = 1, .rules.max_tokens = 16};
@@ -268,6 +270,10 @@ static void exposition(void **state)
                        k == 0 ? "" : ",engine=\"0\"");
         assert_non_null(strstr(text.data, want));
         assert_non_null(strstr(text.data, ",code=\"408\"} 1\n"));
+        if (k == 0)
+            assert_non_null(strstr(text.data, ",rank=\"0\",host=\"\"} 12.5\n"));
+        else /* one rank does not know: no sum that is none */
+            assert_null(strstr(text.data, "energy_joules"));
         assert_non_null(strstr(text.data, k == 0 ? "lines\",le=\"0.025\"} 1\n" : "engine=\"0\",le=\"0.025\"} 1\n"));
         assert_int_equal(text.data[text.bytes - 1], '\n');
         assert_true(check_exposition(text.data, prefix) > 300);
@@ -326,7 +332,7 @@ static void signal_wishes(void **state)
 {
     (void)state;
     struct err e = {0};
-    assert_int_equal(signals_open(&e), 0);
+    assert_int_equal(signals_open(true, &e), 0);
     assert_false(signals_pending());
     assert_int_equal(signals_take(), WISH_NONE);
     (void)raise(SIGUSR1);
@@ -339,6 +345,14 @@ static void signal_wishes(void **state)
     (void)raise(SIGINT);
     signals_fail();
     assert_int_equal(signals_take(), WISH_FAIL);
+    (void)raise(SIGCONT);
+    assert_int_equal(signals_take(), WISH_SYNC);
+    (void)raise(SIGUSR2);
+    (void)raise(SIGCONT);
+    assert_int_equal(signals_take(), WISH_TELL);
+    (void)raise(SIGUSR1);
+    (void)raise(SIGUSR2);
+    assert_int_equal(signals_take(), WISH_DRAIN);
 }
 
 int main(void)
