@@ -12,9 +12,10 @@
 #include <unistd.h>
 
 static struct {
-    int rank, n_ranks;
+    int rank, n_ranks; /* of the job */
     char host[64];
-} self = {0, 0, "localhost"};
+    bool leads;
+} self = {0, 0, "localhost", true};
 
 static _Atomic(bool (*)(bool)) herald_set;
 
@@ -29,8 +30,9 @@ static bool herald(bool all)
     return call == NULL || call(all);
 }
 
-void fatal_identify(int rank, int n_ranks, const char *host)
+void fatal_identify(int rank, int n_ranks, const char *host, bool leads)
 {
+    self.leads = leads;
     self.rank = rank;
     self.n_ranks = n_ranks;
     (void)snprintf(self.host, sizeof self.host, "%s", host);
@@ -60,14 +62,14 @@ static void speak(const struct err *e, int n_ranks)
 
 void fatal_agree(struct world *w, const struct err *e)
 {
-    int mine = e->code != ERR_NONE ? w->rank : w->n_ranks, lowest = w->n_ranks, code = e->code;
-    MPI_CHECK(MPI_Allreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, w->comm));
-    if (lowest == w->n_ranks)
+    int n = w->n_job_ranks, mine = e->code != ERR_NONE ? w->job_rank : n, lowest = n, code = e->code;
+    MPI_CHECK(MPI_Allreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, w->job));
+    if (lowest == n)
         return;
-    MPI_CHECK(MPI_Bcast(&code, 1, MPI_INT, lowest, w->comm));
+    MPI_CHECK(MPI_Bcast(&code, 1, MPI_INT, lowest, w->job));
     (void)herald(true);
-    if (lowest == w->rank)
-        speak(e, w->n_ranks);
+    if (lowest == w->job_rank)
+        speak(e, n);
     world_close(w);
     /* No destructors: exit() runs much that is not ours (see also world.c: keep_libraries). */
     (void)fflush(NULL);
@@ -94,9 +96,10 @@ static _Noreturn void end_job(int code)
 
 _Noreturn void fatal(const struct err *e)
 {
-    /* What every rank sees at once (NaN logits, say) is said by rank 0, whose MPI_Abort ends the others in this pause. */
+    /* What every rank of a group sees at once (NaN logits, say) is said by its first one, whose MPI_Abort ends the others in
+     * this pause. */
     const struct timespec pause = {1, 500000000};
-    if (self.rank != 0)
+    if (!self.leads)
         (void)nanosleep(&pause, NULL);
     const struct timespec others = {5, 0};
     if (!herald(false)) /* somebody has spoken, and is about to end this process, too */
@@ -129,7 +132,7 @@ _Noreturn void fatal_mpi(const char *call, int rc, const char *file, int line)
     ERR(&e, ERR_COMM, "%s:%d: %.200s: %.200s", file, line, call, text);
     /* It may be that a rank has gone, of which the watch (rank/watch.c) knows more. */
     const struct timespec pause = {0, 500000000};
-    if (self.rank == 0)
+    if (self.leads)
         (void)nanosleep(&pause, NULL);
     fatal(&e);
 }

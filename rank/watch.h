@@ -32,7 +32,8 @@ enum watch_phase {
 enum watch_collective { WATCH_NONE_YET, WATCH_PLAN_BROADCAST, WATCH_ALL_REDUCE, WATCH_ALL_GATHER };
 
 /* Begin to look on, with no deadline until watch_enter. device: in words, for messages. comm: asked for failures that it only
- * tells when asked, within steps; borrowed. timeout 0: no deadline. Collective; returns -1 and *e. */
+ * tells when asked, within steps; borrowed. timeout 0: no deadline. w: the rank's group. Collective over the job; returns
+ * -1 and *e. */
 int watch_open(struct watch **watch, const struct world *w, const char *device, struct comm *comm, double timeout,
                struct err *e);
 /* Collective; accepts NULL. */
@@ -47,10 +48,11 @@ void watch_collective(struct watch *watch, enum watch_collective kind);
 
 /* What one rank sees of another one of its host, or of itself. */
 struct watch_view {
-    int rank;
+    int rank; /* of the job */
     enum watch_phase phase;
     uint64_t step;
     double stalled, silent; /* seconds since its last progress, and since the last sign of life of its process */
+    int leader;             /* the first rank of its group: only ranks of one group wait for each other */
 };
 
 /* Who is at fault: an index of view[n], the ranks of this host; `self` (this rank's index) when nobody else can be seen to

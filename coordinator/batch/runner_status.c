@@ -21,7 +21,7 @@ static struct speed_counts counts_of(const struct batch_progress *p)
 static struct status picture(struct runner *r, enum status_state state, double now)
 {
     const struct batch_progress *p = &r->progress;
-    const struct metrics *m = &r->metrics;
+    const struct scheduler_stats stats = engines_stats(&r->engines);
     const struct speed_counts counts = counts_of(p);
     double total = status_total(p->n_read, p->at_end, p->input_bytes, p->input_bytes_read);
     const char *cause = r->ending.cause;
@@ -45,8 +45,8 @@ static struct status picture(struct runner *r, enum status_state state, double n
                            .n_failed = p->n_failed,
                            .n_duplicates = p->n_duplicates,
                            .n_open = p->n_open,
-                           .n_running = m->stats.n_running,
-                           .n_waiting = m->stats.n_waiting,
+                           .n_running = stats.n_running,
+                           .n_waiting = stats.n_waiting + r->n_ready,
                            .n_left = p->n_left,
                            .total = total,
                            .total_is_known = p->at_end,
@@ -58,7 +58,7 @@ static struct status picture(struct runner *r, enum status_state state, double n
                            .walltime_source = r->setup.ending.walltime.source,
                            .journal_bytes = r->journal.bytes,
                            .unsynced_bytes = r->journal.unsynced,
-                           .joules = m->ranks != NULL ? rank_stats_joules(m->ranks, m->n_ranks) : NAN};
+                           .joules = engines_joules(&r->engines)};
 }
 
 static enum status_state state_of(const struct runner *r)

@@ -52,15 +52,16 @@ void answer_error(struct server *s, struct job *j, const struct protocol_error *
 
 void answer_health(struct server *s, struct job *j)
 {
-    const struct scheduler_stats *stats = &s->metrics.stats;
+    const struct scheduler_stats stats = engines_stats(&s->engines);
     const struct reply_health h = {.state = s->state == SERVER_LOADING ? "loading"
                                             : s->state == SERVER_READY ? "ready"
                                                                        : "draining",
                                    .model = s->setup.model.name,
                                    .ranks = s->setup.n_ranks,
-                                   .running = stats->n_running,
-                                   .waiting = stats->n_waiting,
-                                   .kv_usage = stats->n_blocks > 0 ? (double)stats->n_blocks_used / stats->n_blocks : 0,
+                                   .groups = s->setup.n_groups,
+                                   .running = stats.n_running,
+                                   .waiting = stats.n_waiting,
+                                   .kv_usage = stats.n_blocks > 0 ? (double)stats.n_blocks_used / stats.n_blocks : 0,
                                    .uptime_s = seconds_now() - s->metrics.started};
     size_t bytes = 0;
     char *text = reply_health(id_of(j), &h, &bytes);
@@ -86,7 +87,8 @@ void answer_models(struct server *s, struct job *j)
                                   .dtype = setup->dtype,
                                   .ranks = setup->n_ranks,
                                   .vocab = setup->model.vocab,
-                                  .max_model_len = s->metrics.max_len,
+                                  .groups = setup->n_groups,
+                                  .max_model_len = engines_max_len(&s->engines),
                                   .chat_template = setup->chat != NULL ? chat_template_name(setup->chat) : NULL,
                                   .max_message_bytes = setup->o->max_message_bytes};
     size_t bytes = 0;

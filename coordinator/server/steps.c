@@ -235,15 +235,25 @@ static void note_plan(struct steps *s, const struct plan *plan)
     histogram_add(&s->iteration, plan->n_tokens);
 }
 
+static void free_ranks(struct report *r)
+{
+    free(r->ranks);
+    free(r->recent);
+    r->ranks = r->recent = NULL;
+}
+
 void steps_ranks(struct steps *s, const struct rank_report *report)
 {
     struct report *r = s->report;
     if (r == NULL)
         return;
-    free(r->ranks);
-    r->ranks = copy(report->total, (size_t)report->n_ranks * sizeof *r->ranks);
+    size_t bytes = (size_t)report->n_ranks * sizeof *r->ranks;
+    free_ranks(r);
+    r->ranks = copy(report->total, bytes);
+    r->recent = copy(report->recent, bytes);
     r->n_ranks = report->n_ranks;
-    r->slowest = report->slowest;
+    if (r->ranks == NULL || r->recent == NULL)
+        free_ranks(r);
 }
 
 void steps_signal(struct steps *s, enum signal_wish wish)
@@ -292,6 +302,6 @@ void steps_report_free(struct report *r)
         piece_free(p);
     }
     if (r != NULL)
-        free(r->ranks);
+        free_ranks(r);
     free(r);
 }

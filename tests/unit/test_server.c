@@ -239,19 +239,30 @@ static void exposition(void **state)
                            .max_seqs = 4,
                            .between_tokens.buckets = &buckets_token,
                            .iteration.buckets = &buckets_iteration,
-                           .slowest = 1,
                            .n_ranks = 2};
+        struct engines engines;
         struct text_buffer text = {0};
         struct err e = {0};
-        metrics_open(&m, k == 0 ? METRICS_LOCKSTEP : METRICS_VLLM, "a \"model\" of \\ two\nlines", 2, true);
+        void *context = zmq_ctx_new();
+        int engine = -1;
+        assert_int_equal(engines_open(&engines, context, 1, 2, &e), 0);
+        assert_int_equal(metrics_open(&m, k == 0 ? METRICS_LOCKSTEP : METRICS_VLLM, "a \"model\" of \\ two\nlines",
+                                      &engines, true, &e),
+                         0);
         r.stats.n_blocks = 64;
         r.stats.n_blocks_used = 16;
         histogram_add(&r.between_tokens, 0.02);
         r.ranks = calloc(2, sizeof *r.ranks); /* nothing measured: absent, not NaN */
+        r.recent = calloc(2, sizeof *r.recent);
         r.ranks[0].joules = 12.5;
         r.ranks[1].joules = k == 0 ? 2 : NAN;
-        metrics_take(&m, &r);
-        assert_null(r.ranks);
+        assert_true(mailbox_post(engines.engine[0].end[1], &r));
+        assert_true(mailbox_wait(engines.engine[0].end[0], 10000));
+        assert_ptr_equal(engines_take(&engines, &engine), &r);
+        assert_int_equal(engine, 0);
+        metrics_take(&m, &r, 0);
+        free(r.ranks);
+        free(r.recent);
         struct protocol_generate g = {.search.n = 1, .rules.max_tokens = 16};
         const struct outcome good = {.code = PROTOCOL_OK,
                                      .time = {.queue = 1, .prefill = 2, .decode = 4, .overhead = 0.5, .total = 7.5},
@@ -260,8 +271,8 @@ static void exposition(void **state)
                                      .n_output = 9,
                                      .per_token = 0.5},
                              bad = {.code = PROTOCOL_TIMEOUT};
-        metrics_count(&m, &good, &g);
-        metrics_count(&m, &bad, &g);
+        metrics_count(&m, &good, &g, 0);
+        metrics_count(&m, &bad, &g, 0);
         assert_int_equal(metrics_write(&m, &text, &e), 0);
         const char *prefix = k == 0 ? "lockstep_" : "vllm:";
         char want[300];
@@ -279,6 +290,8 @@ static void exposition(void **state)
         assert_true(check_exposition(text.data, prefix) > 300);
         text_free(&text);
         metrics_close(&m);
+        engines_close(&engines);
+        (void)zmq_ctx_term(context);
     }
 }
 
