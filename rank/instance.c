@@ -54,6 +54,15 @@ static void say_memory(const struct instance *i, const struct limits *l, int ran
              l->max_batch_tokens);
 }
 
+/* Before anything is loaded: a rank that is killed meanwhile is named. */
+static int open_watch(struct instance *i, double timeout, struct err *e)
+{
+    char device[64] = "cpu", model[64];
+    if (!i->ops->shares_host_memory)
+        i->ops->async->identify(&i->q, device, model, sizeof device);
+    return watch_open(&i->watch, &i->group, device, &i->engine.comm, timeout, e);
+}
+
 void instance_open(struct instance *i, struct world *w, struct model_config *m, struct checkpoint *c,
                    struct instance_setup *setup, struct err *e)
 {
@@ -68,6 +77,8 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     if (i->ops->shares_host_memory && i->q.n_threads > w->n_cpus)
         log_warn("%d threads on the %d core%s that rank %d may use: see mpirun --bind-to none or --map-by",
                  i->q.n_threads, w->n_cpus, w->n_cpus == 1 ? "" : "s", w->rank);
+    (void)open_watch(i, setup->step_timeout, e);
+    fatal_agree(w, e);
     shard_make(&shard, m, i->group.rank, i->group.n_ranks);
     (void)fit_check(m, &shard, setup->dummy ? NULL : c, &setup->limits, w, i->ops, &i->q,
                     setup->kv_whole != 0 && setup->kv_bytes < 0 ? INT64_MAX : setup->kv_bytes, e);
@@ -95,8 +106,6 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     fatal_agree(w, e);
     (void)engine_open(&i->engine, &i->group, &i->network, &setup->limits, i->ops, &i->q, (enum step_choice)setup->step,
                       e);
-    fatal_agree(w, e);
-    (void)watch_open(&i->watch, &i->group, &i->engine.comm, setup->step_timeout, e);
     fatal_agree(w, e);
     i->engine.watch = i->engine.comm.watch = i->watch;
     say_memory(i, &setup->limits, w->rank);
