@@ -14,11 +14,11 @@ WARN     := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-pr
 SANFLAGS := $(if $(filter 1,$(SAN)),-fsanitize=address$(comma)undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
 CFLAGS   ?= -O2 -g
 CPPFLAGS += -I. -D_GNU_SOURCE -DLOCKSTEP_VERSION='"$(shell cat VERSION)"'
-LIBS     := -lzmq -ljansson -lpcre2-8 -lutf8proc -lm -ldl
+LIBS     := -lzmq -lsodium -ljansson -lpcre2-8 -lutf8proc -lm -ldl
 ALL_CFLAGS = -std=c17 $(CFLAGS) $(WARN) $(SANFLAGS) -fopenmp
 
 LIB_SRC := $(wildcard base/*.c partition/*.c partition/families/*.c kernels/*.c kernels/cpu/*.c rank/*.c \
-             coordinator/*.c coordinator/tokenizer/*.c coordinator/server/*.c)
+             coordinator/*.c coordinator/tokenizer/*.c coordinator/server/*.c coordinator/batch/*.c coordinator/groups/*.c)
 # The client is a program of its own, without MPI; tests of its parts find them in the archive.
 CLIENT_MAIN := coordinator/client/main.c
 CLIENT_SRC  := $(wildcard base/*.c coordinator/client/*.c)
@@ -54,7 +54,7 @@ TEST_LIB := $(patsubst %,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 
 # Fuzzers: the parsers of outside input, which need neither MPI nor a device, compiled by clang as a whole.
 FUZZ_SRC := $(wildcard base/*.c partition/*.c partition/families/*.c coordinator/tokenizer/*.c coordinator/protocol*.c \
-              coordinator/chat*.c $(addprefix coordinator/,reply.c request.c stop.c group.c beam.c scheduler.c blocks.c))
+              coordinator/chat*.c $(addprefix coordinator/,reply.c reply_parts.c request.c stop.c group.c beam.c scheduler.c blocks.c))
 FUZZ_BIN := $(patsubst tests/fuzz/%.c,build/cpu/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
 .PHONY: all client help demo deps deps-check tests preload fuzzers check soak bench-cpu check-layers format check-format tidy clean check-gpu bundle compile-cuda
@@ -114,11 +114,12 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.c.o $(TEST_LIB) $(ARCHIVE)
 	@echo "  LINK $@"
 	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ -lcmocka $(LIBS)
 
-# Loaded into ranks by tests: to count what they really read, and to make reading fail.
-preload: $(BUILD)/tests/count_reads.so $(BUILD)/tests/fail_read.so
+# Loaded into ranks by tests: to count what they really read, to make reading fail, and in place of a driver's library.
+preload: $(BUILD)/tests/count_reads.so $(BUILD)/tests/fail_read.so $(BUILD)/tests/fake_nvml.so
 $(BUILD)/tests/count_reads.so: tests/e2e/count_reads.c
 $(BUILD)/tests/fail_read.so: tests/fail/fail_read.c
-$(BUILD)/tests/count_reads.so $(BUILD)/tests/fail_read.so:
+$(BUILD)/tests/fake_nvml.so: tests/unit/fake_nvml.c
+$(BUILD)/tests/count_reads.so $(BUILD)/tests/fail_read.so $(BUILD)/tests/fake_nvml.so:
 	@mkdir -p $(@D)
 	@echo "  LINK $@"
 	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) -fPIC -shared -o $@ $< -ldl

@@ -13,7 +13,10 @@
 #define INSPECT  COMMAND_INSPECT
 #define BENCH    COMMAND_BENCH
 #define SERVE    COMMAND_SERVE
-#define ALL      (GENERATE | INSPECT | BENCH | SERVE)
+#define BATCH    COMMAND_BATCH
+#define ALL      (GENERATE | INSPECT | BENCH | SERVE | BATCH)
+
+#define SRUN_END_SECONDS 20
 
 #define AT(member) offsetof(struct options, member)
 static int add_stop(void *record, const struct opt *row, const char *text, struct err *e)
@@ -22,6 +25,15 @@ static int add_stop(void *record, const struct opt *row, const char *text, struc
     if (o->n_stop == OPT_MAX_STOP || *text == '\0')
         return ERR(e, ERR_USAGE, "--%s: expected up to %d texts, none empty", row->name, OPT_MAX_STOP);
     o->stop[o->n_stop++] = text;
+    return 0;
+}
+
+static int add_input(void *record, const struct opt *row, const char *text, struct err *e)
+{
+    struct options *o = record;
+    if (o->n_input == OPT_MAX_INPUT || *text == '\0')
+        return ERR(e, ERR_USAGE, "--%s: expected up to %d names or patterns, none empty", row->name, OPT_MAX_INPUT);
+    o->input[o->n_input++] = text;
     return 0;
 }
 
@@ -37,6 +49,63 @@ static int enable_prefix_caching(void *record, const struct opt *row, const char
 
 static const struct opt table[] = {
     TEXT("model", "DIR", model, ALL, "Hugging Face folder: config.json, *.safetensors, tokenizer.json"),
+    {"input", "FILE", OPT_CALL, 0, BATCH, 0, 0, 0, NULL,
+     "JSON lines, one request each: a file, a quoted pattern (\"part-*.jsonl\"), or - for standard input; may be given "
+     "several times",
+     add_input},
+    TEXT("output", "FILE", output, BATCH,
+         "append each result as a line as soon as it is there, and go on where an earlier run ended; - is standard "
+         "output, "
+         "which cannot be resumed"),
+    FLAG("plain", plain, BATCH, "compact result lines instead of those of the OpenAI batch API"),
+    FLAG("ordered", ordered, BATCH, "once all is done, rewrite the output in the order of the input"),
+    CHOICE("resume", resume, BATCH, "auto|always|never",
+           "what if --output exists: go on with it (default auto); always: it must exist; never: it must not"),
+    FLAG("force", force, BATCH,
+         "go on with an output that another model, checkpoint or other sampling defaults have begun"),
+    REAL("sync-seconds", sync_seconds, BATCH, 0, 3600, 5,
+         "results are safe on disk after so many seconds; 0: at once, each of them (default 5)"),
+    INTEGER("max-inflight", max_inflight, BATCH, 1, 1 << 20, -1,
+            "lines under way at once, those that wait included (default: 4 for each sequence that runs at once)"),
+    INTEGER("max-tokens", max_tokens, BATCH, 1, 1 << 24, -1,
+            "of lines that do not say: tokens to generate at most (default 16, in chats what fits, as OpenAI has it)"),
+    INTEGER("min-tokens", min_tokens, BATCH, 0, 1 << 24, -1,
+            "of lines that do not say: forbid the end before this many tokens (default 0)"),
+    REAL("temperature", temperature, BATCH, 0, 100, NAN, "of lines that do not say; 0 is greedy (default 1)"),
+    INTEGER("top-k", top_k, BATCH, -1, 1 << 24, -2, "of lines that do not say; 0 or -1: all (default 0)"),
+    REAL("top-p", top_p, BATCH, 0, 1, NAN, "of lines that do not say (default 1)"),
+    REAL("min-p", min_p, BATCH, 0, 1, NAN, "of lines that do not say (default 0)"),
+    REAL("repetition-penalty", repetition_penalty, BATCH, 0.01, 100, NAN, "of lines that do not say (default 1)"),
+    REAL("presence-penalty", presence_penalty, BATCH, -2, 2, NAN, "of lines that do not say (default 0)"),
+    REAL("frequency-penalty", frequency_penalty, BATCH, -2, 2, NAN, "of lines that do not say (default 0)"),
+    FLAG("ignore-eos", ignore_eos, BATCH, "of lines that do not say: go on after end-of-text tokens"),
+    INTEGER("seed", seed, BATCH, 0, 9007199254740992.0, 0,
+            "of lines without a seed: theirs follows from this and their id, whatever runs beside them (default 0)"),
+    TEXT("max-walltime", "TIME", max_walltime, BATCH,
+         "be over so long after the program's start: seconds, MM:SS, HH:MM:SS or D-HH:MM:SS; what does not fit is left "
+         "to "
+         "the next run, exit status 75 (default: until SLURM_JOB_END_TIME, if it is set; the sooner one counts)"),
+    REAL("walltime-reserve", walltime_reserve, BATCH, 0, 86400, -1,
+         "seconds of it for ending: syncing, giving memory back (default 3, and twice the slowest sync and step so "
+         "far)"),
+    INTEGER("drain-seconds", batch_drain_seconds, BATCH, 0, 1 << 20, 60,
+            "after SIGUSR1: time for what is under way to finish, if the walltime allows (default 60)"),
+    TEXT("shard", "K/N", shard, BATCH, "of every N lines do the one with number K, from 0 to N - 1"),
+    CHOICE("array-shard", array_shard, BATCH, "auto|on|off",
+           "whether tasks of a Slurm job array share the input by lines (default auto: if --output has {task} or %a, "
+           "which "
+           "becomes the task's number; without it one has to say)"),
+    FLAG("requeue-self", requeue_self, BATCH,
+         "at exit status 75 have Slurm queue this job again, if this run has added results"),
+    INTEGER("max-restarts", max_restarts, BATCH, 0, 1 << 20, 20,
+            "with --requeue-self: do so until the job was queued again so many times (default 20)"),
+    REAL("status-seconds", status_seconds, BATCH, 0, 86400, 60,
+         "where no bar is shown, say so often how far the batch is; 0: never (default 60)"),
+    TEXT("status-file", "FILE", status_file, BATCH,
+         "replace this file every 5 s with the same as JSON (default: OUTPUT.status.json; none for standard output)"),
+    FLAG("slurm-comment", slurm_comment, BATCH, "show it once a minute as the Slurm job's comment (squeue -o %k)"),
+    TEXT("log-dir", "DIR", log_dir, BATCH | SERVE,
+         "every rank also writes what it has to say, as with --verbose, to DIR/rank-R.log, with time, host and rank"),
     TEXT("prompt", "TEXT", prompt, GENERATE, "the prompt"),
     TEXT("prompts", "FILE", prompts, GENERATE,
          "many prompts: a text file with a prompt a line, or JSON lines with \"prompt\" (a string or a list of token "
@@ -78,7 +147,13 @@ static const struct opt table[] = {
     FLAG("no-add-special-tokens", no_special, GENERATE, "do not put the tokenizer's begin-of-text token in front"),
     FLAG("plain-text", plain_text, GENERATE, "special tokens written out in a prompt are ordinary text"),
     FLAG("keep-special-tokens", keep_special, GENERATE, "show special tokens in the text"),
-    INTEGER("ranks", ranks, INSPECT, 1, 65536, 1, "number of ranks to split for (default 1)"),
+    INTEGER("ranks", ranks, INSPECT, 1, 65536, 1, "number of ranks to split for, all groups together (default 1)"),
+    INTEGER(
+        "tensor-parallel", tensor_parallel, ALL, 1, 65536, -1,
+        "ranks that share one model (default: all). Fewer make several groups, each with a whole model of its own, for "
+        "`batch` and `serve`: rank 0 hands out the work, limits are those of a group. It must divide the number of "
+        "ranks"),
+    INTEGER("tensor-parallel-size", tensor_parallel, ALL, 1, 65536, -1, "the same, by vLLM's name"),
     TEXT("config", "FILE", config, BENCH, "a config.json to build with random weights (--load-format dummy)"),
     CHOICE("load-format", load_format, BENCH, "auto|safetensors|dummy",
            "dummy: random weights, no checkpoint is read (default auto: safetensors)"),
@@ -105,19 +180,20 @@ static const struct opt table[] = {
          "then run each kind again with clocks between its phases: matrix products, attention, sums over the ranks, "
          "sampling, the rest, and what the host adds"),
     INTEGER("max-batch", max_batch, GENERATE, 1, 4096, 16, "sequences that run at once (default 16)"),
-    INTEGER("max-batch-tokens", max_batch_tokens, GENERATE | BENCH | SERVE, 1, 1 << 20, 512,
+    INTEGER("max-batch-tokens", max_batch_tokens, GENERATE | BENCH | SERVE | BATCH, 1, 1 << 20, 512,
             "tokens of one step, prefill and decode together; longer prompts go in chunks (default 512)"),
     FLAG("no-enable-prefix-caching", no_prefix_caching, GENERATE | SERVE,
          "do not keep keys and values of prompts and outputs for sequences that begin with the same tokens"),
-    {"enable-prefix-caching", NULL, OPT_CALL, 0, GENERATE | SERVE, 0, 0, 0, NULL, "keep them (default)",
+    {"enable-prefix-caching", NULL, OPT_CALL, 0, GENERATE | SERVE | BATCH, 0, 0, 0, NULL, "keep them (default)",
      enable_prefix_caching},
     INTEGER("max-model-len", max_model_len, GENERATE, 1, 1 << 28, -1,
             "tokens of one sequence, prompt and output (default: what the prompts need)"),
-    INTEGER("max-model-len", max_model_len, SERVE, 1, 1 << 28, -1,
+    INTEGER("max-model-len", max_model_len, SERVE | BATCH, 1, 1 << 28, -1,
             "tokens of one sequence, prompt and output (default: max_position_embeddings of the model, else 2048)"),
-    INTEGER("max-batch", serve_max_batch, SERVE, 1, 4096, -1,
+    INTEGER("max-batch", serve_max_batch, SERVE | BATCH, 1, 4096, -1,
             "sequences that run at once, if the KV cache holds them (default 256, at most --max-batch-tokens)"),
-    {"kv-cache-memory-bytes", "BYTES", OPT_BYTES, AT(kv_cache_bytes), GENERATE | BENCH | SERVE, 1 << 10, 1e18, -1, NULL,
+    {"kv-cache-memory-bytes", "BYTES", OPT_BYTES, AT(kv_cache_bytes), GENERATE | BENCH | SERVE | BATCH, 1 << 10, 1e18,
+     -1, NULL,
      "memory of a rank for keys and values; K, M, G, T are accepted (default: what is needed, up to half of what is "
      "free)",
      NULL},
@@ -133,8 +209,9 @@ static const struct opt table[] = {
     TEXT("curve-clients", "FILE", curve_clients, SERVE, "with --curve: more clients' public keys (Z85), one a line"),
     TEXT("rendezvous", "FILE", rendezvous, SERVE,
          "once ready, write endpoint, public key, model and process id here as JSON; removed at the end"),
-    TEXT("served-model-name", "NAME", served_name, SERVE, "the model's name to clients (default: the folder's)"),
-    TEXT("chat-template", "NAME", chat_template, SERVE,
+    TEXT("served-model-name", "NAME", served_name, SERVE | BATCH,
+         "the model's name to clients (default: the folder's)"),
+    TEXT("chat-template", "NAME", chat_template, SERVE | BATCH,
          "how chats are written for the model, instead of what its own template is recognised as; docs/protocol.md has "
          "the "
          "names"),
@@ -146,28 +223,28 @@ static const struct opt table[] = {
             "sequences that may wait beside those that run; beyond, requests are refused with 429 (default 2048)"),
     INTEGER("drain-seconds", drain_seconds, SERVE, 0, 1 << 20, 30,
             "after SIGUSR1 or a drain message: time for open requests to finish (default 30)"),
-    INTEGER("end-seconds", end_seconds, SERVE, 0, 1 << 20, -1,
+    INTEGER("end-seconds", end_seconds, SERVE | BATCH, 0, 1 << 20, -1,
             "the same after SIGTERM and SIGINT (default 0, since mpirun kills a second later; under srun 20)"),
     CHOICE("metrics-names", metrics_names, SERVE, "lockstep|vllm",
            "lockstep_NAME, or vllm:NAME for dashboards made for vLLM (default lockstep)"),
-    TEXT("metrics-file", "FILE", metrics_file, SERVE,
+    TEXT("metrics-file", "FILE", metrics_file, SERVE | BATCH,
          "replace this file every 5 s with the metrics, for node_exporter's textfile collector"),
     TEXT("access-log", "FILE", access_log, SERVE, "append one JSON line a message; - is standard output"),
     FLAG("access-log-prompts", access_log_prompts, SERVE, "with the prompts' texts in it"),
-    INTEGER("threads", threads, GENERATE | BENCH | SERVE, 1, 1024, -1,
+    INTEGER("threads", threads, GENERATE | BENCH | SERVE | BATCH, 1, 1024, -1,
             "CPU threads of a rank (default: its share of the cores that it may use)"),
     CHOICE("device", device, ALL, "auto|cpu|cuda",
            "where to compute (default auto: GPUs if this build has them and every rank sees one; inspect: cpu)"),
-    CHOICE("step", step, GENERATE | BENCH | SERVE, "auto|separate|persistent",
+    CHOICE("step", step, GENERATE | BENCH | SERVE | BATCH, "auto|separate|persistent",
            "how GPUs run decode steps: separate operations, or one persistent kernel for up to 8 sequences on one host "
            "(default auto: the faster one, measured at start; persistent: refused where it does not work)"),
-    REAL("step-timeout", step_timeout, GENERATE | BENCH | SERVE, 0, 86400, 300,
+    REAL("step-timeout", step_timeout, GENERATE | BENCH | SERVE | BATCH, 0, 86400, 300,
          "end the job when a step comes no further for so many seconds, since a rank is stopped, dead or stuck; 0: "
          "wait for "
          "ever (default 300)"),
-    FLAG("verbose", verbose, GENERATE | BENCH | SERVE,
+    FLAG("verbose", verbose, GENERATE | BENCH | SERVE | BATCH,
          "say on standard error what was loaded, how fast, and where memory goes"),
-    CHOICE("progress", progress, GENERATE | BENCH | SERVE, "auto|always|never",
+    CHOICE("progress", progress, GENERATE | BENCH | SERVE | BATCH, "auto|always|never",
            "bars on standard error and text as it comes (default auto: on a terminal)"),
 };
 
@@ -181,6 +258,10 @@ static const struct {
      "Generate text for one prompt or a file of prompts, all ranks working on every token."},
     {COMMAND_SERVE, "serve", "mpirun -n N lockstep serve --model DIR [--endpoint ADDRESS] [options]",
      "Answer requests over ZeroMQ until told to end: docs/protocol.md says how to ask, docs/serve.md how to run it."},
+    {COMMAND_BATCH, "batch", "mpirun -n N lockstep batch --model DIR --input FILE --output FILE [options]",
+     "Run files of requests, nothing lost and nothing twice: what was finished stays when a job ends early, the next "
+     "one "
+     "goes on. docs/batch.md says what lines look like."},
     {COMMAND_INSPECT, "inspect", "lockstep inspect --model DIR --ranks N [--json]",
      "Show what every rank would hold: the shard table, bytes per rank, KV bytes per token. Reads headers only; runs "
      "without mpirun."},
@@ -215,6 +296,29 @@ const char *options_environment(const char *name)
     return getenv(name);
 }
 
+double options_end_seconds(const struct options *o)
+{
+    if (o->end_seconds >= 0)
+        return (double)o->end_seconds;
+    /* Open MPI's launcher sets the second variable, and only that. */
+    bool srun = getenv("SLURM_STEP_ID") != NULL && getenv("OMPI_COMM_WORLD_RANK") == NULL;
+    return srun ? SRUN_END_SECONDS : 0;
+}
+
+void options_model_name(const struct options *o, char *name, size_t bytes)
+{
+    const char *end = o->model + strlen(o->model);
+    while (end > o->model + 1 && end[-1] == '/')
+        end--;
+    const char *begin = end;
+    while (begin > o->model && begin[-1] != '/')
+        begin--;
+    if (o->served_name != NULL)
+        (void)snprintf(name, bytes, "%s", o->served_name);
+    else
+        (void)snprintf(name, bytes, "%.*s", (int)(end - begin), begin);
+}
+
 int options_parse(struct options *o, int argc, char **argv, struct err *e)
 {
     bool given[OPT_MAX_ROWS] = {false}, help = false;
@@ -230,15 +334,16 @@ int options_parse(struct options *o, int argc, char **argv, struct err *e)
     while (i < sizeof commands / sizeof commands[0] && strcmp(commands[i].name, word) != 0)
         i++;
     if (i == sizeof commands / sizeof commands[0])
-        return ERR(e, ERR_USAGE, "no command \"%.80s\": expected generate, serve, inspect, bench, version or help",
-                   word);
+        return ERR(e, ERR_USAGE,
+                   "no command \"%.80s\": expected generate, batch, serve, inspect, bench, version or help", word);
     o->command = commands[i].command;
     if (o->command == COMMAND_HELP) {
         size_t k = 0;
         while (argc > 2 && k < sizeof commands / sizeof commands[0] && strcmp(commands[k].name, argv[2]) != 0)
             k++;
         if (k == sizeof commands / sizeof commands[0])
-            return ERR(e, ERR_USAGE, "no command \"%.80s\": expected generate, inspect, bench or version", argv[2]);
+            return ERR(e, ERR_USAGE, "no command \"%.80s\": expected generate, batch, serve, inspect, bench or version",
+                       argv[2]);
         o->help_for = argc > 2 ? commands[k].command : COMMAND_HELP;
         return 0;
     }
@@ -251,6 +356,31 @@ int options_parse(struct options *o, int argc, char **argv, struct err *e)
         return 0;
     }
     return opt_environment(&options_table, o, (int)o->command, given, e);
+}
+
+int options_group_size(const struct options *o, int n_ranks)
+{
+    return o->tensor_parallel > 0 ? (int)o->tensor_parallel : n_ranks;
+}
+
+int options_check_groups(const struct options *o, int n_ranks, struct err *e)
+{
+    int size = options_group_size(o, n_ranks);
+    if (size > n_ranks)
+        return ERR(e, ERR_USAGE, "--tensor-parallel %d: there are only %d rank%s", size, n_ranks,
+                   n_ranks == 1 ? "" : "s");
+    if (n_ranks % size != 0)
+        return ERR(e, ERR_USAGE,
+                   "--tensor-parallel %d: %d ranks do not make whole groups of %d: %d would be left over; start %d or "
+                   "%d ranks",
+                   size, n_ranks, size, n_ranks % size, n_ranks - n_ranks % size, n_ranks - n_ranks % size + size);
+    if (size < n_ranks && (o->command & (COMMAND_SERVE | COMMAND_BATCH | COMMAND_INSPECT)) == 0)
+        return ERR(
+            e, ERR_USAGE,
+            "--tensor-parallel %d: %s runs one model on all %d ranks, expected %d or nothing; groups are for batch "
+            "and serve",
+            size, command_name(o->command), n_ranks, n_ranks);
+    return 0;
 }
 
 static void print_overview(void)
@@ -275,6 +405,7 @@ static void print_overview(void)
                  {ERR_MEMORY, "too little memory"},
                  {ERR_DEVICE, "a device failed, or logits are not numbers"},
                  {ERR_COMM, "MPI failed"},
+                 {ERR_RESUME, "told to end before all was done: start it again and it goes on"},
                  {ERR_INTERNAL, "a mistake of ours: please report it"}};
     for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++)
         printf("  %3d  %s\n", codes[i].code, codes[i].meaning);

@@ -6,9 +6,11 @@
 #include "base/progress.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-#define OPT_MAX_STOP 16
+#define OPT_MAX_STOP  16
+#define OPT_MAX_INPUT 256
 
 enum command {
     COMMAND_HELP = 0,
@@ -16,10 +18,12 @@ enum command {
     COMMAND_INSPECT = 2,
     COMMAND_BENCH = 4,
     COMMAND_VERSION = 8,
-    COMMAND_SERVE = 16
+    COMMAND_SERVE = 16,
+    COMMAND_BATCH = 32
 };
 enum device_choice { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
 enum step_choice { STEP_AUTO, STEP_SEPARATE, STEP_PERSISTENT }; /* how decode steps run on a GPU */
+enum resume_choice { RESUME_AUTO, RESUME_ALWAYS, RESUME_NEVER };
 enum load_format { LOAD_AUTO, LOAD_SAFETENSORS, LOAD_DUMMY };
 
 /* Strings are borrowed from argv or the environment. Numbers that may come from generation_config.json instead are NAN or
@@ -40,6 +44,7 @@ struct options {
     int64_t max_batch, max_batch_tokens, max_model_len, kv_cache_bytes, threads, device, step, progress, load_format;
     double step_timeout;
     int64_t ranks;
+    int64_t tensor_parallel; /* ranks that share a model; -1: all */
     int64_t n_prompt, n_gen, n_depth, batch, repetitions, warmup;
     int64_t num_prompts, bench_max_batch; /* -1: not given */
     const char *latency, *throughput;
@@ -50,11 +55,28 @@ struct options {
     int64_t serve_max_batch, max_queue, max_message_bytes, max_client_backlog, drain_seconds, end_seconds,
         metrics_names;
     bool insecure, curve, access_log_prompts;
+
+    /* batch */
+    const char *input[OPT_MAX_INPUT]; /* [n_input] */
+    int64_t n_input, resume, max_inflight;
+    double sync_seconds;
+    bool plain, ordered, force;
+    /* and how it ends, and what it shows */
+    const char *max_walltime, *shard, *status_file, *log_dir;
+    int64_t batch_drain_seconds, array_shard, max_restarts;
+    double walltime_reserve, status_seconds;
+    bool requeue_self, slurm_comment;
 };
 
 /* Options of argv[1..], then LOCKSTEP_<OPTION> of the environment, then defaults. On failure *e says which option, what
  * was found and what is expected. */
 int options_parse(struct options *o, int argc, char **argv, struct err *e);
+
+/* Of n_ranks, how many share a model. */
+int options_group_size(const struct options *o, int n_ranks);
+
+/* Do the options cut so many ranks into whole groups, for a command that can use them? */
+int options_check_groups(const struct options *o, int n_ranks, struct err *e);
 
 /* Unless the environment says how OpenMP threads wait, have them spin for some ten microseconds only: libgomp's default of
  * milliseconds takes the cores from the neighbours (measured: 20 tokens/s instead of 500 on two busy cores). libgomp reads
@@ -65,8 +87,15 @@ void options_settle_openmp(char **argv);
  * in messages. NULL: not set. */
 const char *options_environment(const char *name);
 
+/* What the model is called: --served-model-name, else the last part of the folder's path. Cut to fit. */
+void options_model_name(const struct options *o, char *name, size_t bytes);
+
 /* Print the overview (COMMAND_HELP) or one subcommand's page to standard output. */
 void options_help(enum command command);
+
+/* What there is after SIGTERM or SIGINT, in seconds: --end-seconds, else 20 under srun, since Slurm's KillWait is 30 unless the
+ * site says otherwise, and 0 under mpirun, which kills a second later. */
+double options_end_seconds(const struct options *o);
 
 const char *command_name(enum command command);
 

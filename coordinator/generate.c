@@ -6,6 +6,7 @@
 #include "coordinator/generation.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +46,7 @@ int generate_open(struct generate *g, const struct options *o, const struct mode
     g->o = o;
     g->rope_changes_at = m->rope.growth != ROPE_FIXED ? m->rope.long_from : 0;
     g->started = seconds_now();
+    g->joules = NAN;
     if (o->logprobs >= 0 && !o->json)
         return ERR(e, ERR_USAGE, "--logprobs needs --json");
     if (o->prompt_logprobs >= 0 && !o->json)
@@ -270,6 +272,8 @@ void generate_report(void *context, const struct rank_report *report)
     const struct rank_stats *mine = &report->total[0];
     int slowest = rank_stats_slowest(report->total, report->n_ranks);
     size_t bytes = sizeof g->ranks;
+    g->joules = rank_stats_joules(report->total, report->n_ranks);
+    g->joules_integrated = mine->joules_integrated;
     if (mine->n_timed == 0)
         return;
     int n = snprintf(g->ranks, bytes, "%llu steps, %.3f ms each on rank 0", (unsigned long long)mine->n_steps,
@@ -296,6 +300,9 @@ int generate_status(struct generate *g, struct err *e)
                  g->first_token - g->started, (double)g->n_output_tokens / (seconds > 0 ? seconds : 1));
     if (g->ranks[0] != '\0')
         log_info("%s", g->ranks);
+    if (!isnan(g->joules) && g->n_output_tokens > 0)
+        log_info("energy: %.1f J on all devices, %.3f J an output token%s", g->joules,
+                 g->joules / (double)g->n_output_tokens, g->joules_integrated ? ", integrated from their power" : "");
     const struct scheduler_stats stats = scheduler_stats(&g->scheduler);
     log_info("%llu sequences preempted; %llu of %llu prompt tokens found in the prefix cache",
              (unsigned long long)stats.n_preemptions, (unsigned long long)stats.prefix_hits,

@@ -28,6 +28,8 @@ struct generate {
     double started, first_token;
     struct err output_error;
     char ranks[240]; /* what the ranks measured, in words */
+    double joules;   /* that all devices used for it; NAN: not known */
+    bool joules_integrated;
 };
 
 /* Read tokenizer, generation config and prompts; encode. g->longest tells how long sequences get. Rank 0, local. */

@@ -44,18 +44,20 @@ int protocol_fail(struct protocol_error *error, enum protocol_code code, const c
     return -1;
 }
 
-static int parse_json(struct protocol_message *m, const char *json, size_t bytes, struct protocol_error *error)
+json_t *protocol_json(const char *json, size_t bytes, const char *what, struct protocol_error *error)
 {
     static const struct json_limits limits = {MAX_DEPTH, PROTOCOL_MAX_VALUES, PROTOCOL_MAX_LISTS, PROTOCOL_MAX_MEMBERS};
     struct json_failure failure;
     struct err e = {0};
-    m->root = json_parse_limited(json, bytes, "message", &limits, &failure, &e);
-    if (m->root == NULL)
-        return protocol_fail(error, failure.too_large ? PROTOCOL_TOO_LARGE : PROTOCOL_BAD_REQUEST, failure.key, "%s",
-                             e.text);
-    if (!json_is_object(m->root))
-        return protocol_fail(error, PROTOCOL_BAD_REQUEST, "", "found %s, expected an object", json_type_name(m->root));
-    return 0;
+    json_t *root = json_parse_limited(json, bytes, what, &limits, &failure, &e);
+    if (root == NULL)
+        protocol_fail(error, failure.too_large ? PROTOCOL_TOO_LARGE : PROTOCOL_BAD_REQUEST, failure.key, "%s", e.text);
+    else if (!json_is_object(root))
+        protocol_fail(error, PROTOCOL_BAD_REQUEST, "", "found %s, expected an object", json_type_name(root));
+    if (error->code == 0)
+        return root;
+    json_decref(root);
+    return NULL;
 }
 
 static int read_op(struct protocol_message *m, struct protocol_error *error)
@@ -99,7 +101,8 @@ static int check_common(struct protocol_message *m, const struct fields *f, cons
         return fields_fail(f, FIELD_REQUEST_ID, -1, error, "missing: which request is to end?");
     if (name != NULL && !json_is_string(name))
         return fields_fail(f, FIELD_MODEL, -1, error, "found %s, expected a string", json_type_name(name));
-    if (name != NULL && strcmp(json_string_value(name), model->name) != 0)
+    if (name != NULL && strcmp(json_string_value(name), model->name) != 0 &&
+        (model->path == NULL || strcmp(json_string_value(name), model->path) != 0))
         return protocol_fail(error, PROTOCOL_NOT_FOUND, "model", "found \"%.80s\", this server has \"%.80s\"",
                              json_string_value(name), model->name);
     return error->code == 0 ? 0 : -1;
@@ -114,13 +117,35 @@ static int read_detokenize(struct protocol_message *m, const struct fields *f, c
     return fields_ids(f, FIELD_TOKEN_IDS, false, PROTOCOL_MAX_VALUES, model->vocab, &m->ids, error);
 }
 
+int protocol_parse_generate(struct protocol_message *m, json_t *object, const json_t *defaults,
+                            const struct protocol_model *model, struct protocol_error *error)
+{
+    static const enum field_id of_servers[] = {FIELD_OP, FIELD_PROTOCOL, FIELD_REQUEST_ID};
+    struct fields f;
+    *m = (struct protocol_message){.op = PROTOCOL_GENERATE, .root = json_incref(object)};
+    if (fields_collect(&f, m->root, m->op, error) != 0)
+        return -1;
+    for (int i = 0; i < 3; i++)
+        if (f.value[of_servers[i]] != NULL)
+            return fields_fail(&f, of_servers[i], -1, error, "only messages to a server have it");
+    if (check_common(m, &f, model, error) != 0)
+        return -1;
+    fields_default(&f, defaults);
+    if (protocol_read_rules(m, &f, model, true, error) == 0)
+        (void)protocol_read_prompt(m, &f, model->vocab, true, error);
+    if (m->generate.stream)
+        (void)fields_fail(&f, FIELD_STREAM, -1, error, "a batch has whole results only: leave it out, or false");
+    return error->code == 0 ? 0 : -1;
+}
+
 int protocol_parse(struct protocol_message *m, const char *json, size_t bytes, const struct protocol_model *model,
                    bool may_stream, struct protocol_error *error)
 {
     struct fields f;
     *m = (struct protocol_message){.op = PROTOCOL_GENERATE};
     *error = (struct protocol_error){0};
-    if (parse_json(m, json, bytes, error) != 0)
+    m->root = protocol_json(json, bytes, "message", error);
+    if (m->root == NULL)
         return -1;
     find_request_id(m);
     if (read_op(m, error) != 0 || fields_collect(&f, m->root, m->op, error) != 0 ||

@@ -58,6 +58,7 @@ const char *protocol_op_name(enum protocol_op op);
 /* What is checked against. Constant while the server runs. */
 struct protocol_model {
     const char *name; /* the only "model" that is there */
+    const char *path; /* it may be called so, too; NULL: it may not */
     int vocab;        /* token ids are below */
     int n_eos;
     int32_t eos[SAMPLING_MAX_EOS]; /* ids that end a text */
@@ -110,6 +111,14 @@ struct protocol_message {
 int protocol_parse(struct protocol_message *m, const char *json, size_t bytes, const struct protocol_model *model,
                    bool may_stream, struct protocol_error *error);
 void protocol_message_close(struct protocol_message *m);
+
+/* The two halves of this for who finds a generate within something else (a line of a batch). The text as an object within
+ * the limits above, which the caller decrefs; NULL on failure. */
+struct json_t *protocol_json(const char *json, size_t bytes, const char *what, struct protocol_error *error);
+/* Check the object, which the message refers to from now on. defaults: an object of values, by canonical name, for fields
+ * that it does not have; NULL: none. It may not stream. *error is empty before; close the message in any case. */
+int protocol_parse_generate(struct protocol_message *m, struct json_t *object, const struct json_t *defaults,
+                            const struct protocol_model *model, struct protocol_error *error);
 
 struct chat_template; /* coordinator/chat.h */
 

@@ -299,6 +299,20 @@ int fields_collect(struct fields *f, const json_t *object, enum protocol_op op, 
     return 0;
 }
 
+void fields_default(struct fields *f, const json_t *defaults)
+{
+    bool greedy = json_is_false(f->value[FIELD_DO_SAMPLE]) || json_is_true(f->value[FIELD_USE_BEAM_SEARCH]) ||
+                  json_integer_value(f->value[FIELD_NUM_BEAMS]) > 1;
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)defaults, key, value)
+    {
+        enum field_id id = fields_find(key);
+        if (f->value[id] == NULL && !(id == FIELD_TEMPERATURE && greedy))
+            f->value[id] = value;
+    }
+}
+
 int64_t fields_int(const struct fields *f, enum field_id id, int64_t missing, int64_t low, int64_t high,
                    struct protocol_error *error)
 {

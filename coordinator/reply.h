@@ -42,6 +42,7 @@ struct reply {
     const struct reply_timing *timing;  /* NULL: left out */
     const struct protocol_error *error; /* NULL or code 0: all is well */
     uint64_t seed;                      /* that was used */
+    bool echo;                          /* texts begin with the prompt's */
 };
 
 /* The one reply to a generate that does not stream. With an error: what there is of choices beside it. */
@@ -58,7 +59,7 @@ char *reply_cancel(const char *request_id, size_t *bytes);
 struct reply_health {
     const char *state; /* "loading", "ready", "draining" */
     const char *model;
-    int ranks;
+    int ranks, groups;
     int64_t running, waiting; /* requests */
     double kv_usage;          /* share of KV blocks in use, 0..1 */
     double uptime_s;
@@ -70,7 +71,7 @@ char *reply_metrics(const char *request_id, const char *text, size_t text_bytes,
 
 struct reply_model {
     const char *name, *family, *dtype;
-    int ranks, vocab, max_model_len;
+    int ranks, groups, vocab, max_model_len;
     const char *chat_template; /* its name; NULL: none that we know */
     int64_t max_message_bytes;
 };

@@ -7,31 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SRUN_END_SECONDS 20 /* Slurm's KillWait is 30 s between SIGTERM and SIGKILL unless the site says otherwise */
-
-/* The last part of the folder's path, or what --served-model-name says. */
-static void name_model(struct serve *v, const struct options *o)
-{
-    const char *end = o->model + strlen(o->model);
-    while (end > o->model + 1 && end[-1] == '/')
-        end--;
-    const char *begin = end;
-    while (begin > o->model && begin[-1] != '/')
-        begin--;
-    (void)snprintf(v->name, sizeof v->name, "%.*s", o->served_name != NULL ? 0 : (int)(end - begin), begin);
-    if (o->served_name != NULL)
-        (void)snprintf(v->name, sizeof v->name, "%s", o->served_name);
-}
-
-/* mpirun kills a second after SIGTERM; srun leaves more. Open MPI's launcher sets the first variable, and only that. */
-static double end_seconds(const struct options *o)
-{
-    if (o->end_seconds >= 0)
-        return (double)o->end_seconds;
-    bool srun = options_environment("SLURM_STEP_ID") != NULL && options_environment("OMPI_COMM_WORLD_RANK") == NULL;
-    return srun ? SRUN_END_SECONDS : 0;
-}
-
 static int check_options(const struct options *o, struct err *e)
 {
     if (o->curve && o->rendezvous == NULL)
@@ -50,14 +25,15 @@ int serve_open(struct serve *v, const struct options *o, const struct model_conf
     memset(v, 0, sizeof *v);
     v->o = o;
     v->rope_changes_at = m->position == POSITION_ROPE && m->rope.growth != ROPE_FIXED ? m->rope.long_from : 0;
-    name_model(v, o);
+    options_model_name(o, v->name, sizeof v->name);
     struct server_setup setup = {.o = o,
                                  .model = {.name = v->name, .vocab = m->vocab},
                                  .family = m->model_type,
                                  .dtype = dtype_name(m->dtype),
                                  .bos = -1,
                                  .n_ranks = n_ranks,
-                                 .end_seconds = end_seconds(o)};
+                                 .n_groups = n_ranks / options_group_size(o, n_ranks),
+                                 .end_seconds = options_end_seconds(o)};
     if (check_options(o, e) != 0 || generation_ids(&ids, &setup.bos, o->model, m->vocab, e) != 0 ||
         tokenizer_open(&v->tokenizer, o->model, e) != 0 ||
         chat_template_open(&v->chat, o->model, o->chat_template, why, sizeof why, e) != 0)
@@ -77,12 +53,15 @@ int serve_start(struct serve *v, const struct limits *l, struct err *e)
                                           .tokenizer = v->tokenizer,
                                           .prefix_caching = !v->o->no_prefix_caching,
                                           .rope_changes_at = v->rope_changes_at};
-    return steps_open(&v->steps, v->server.engine[1], &setup, e);
+    return steps_open(&v->steps, v->server.engines.engine[0].end[1], &setup, e);
 }
 
 int serve_next(void *context, struct plan *plan, struct err *e)
 {
-    return steps_next(&((struct serve *)context)->steps, plan, e); /* STEPS_IDLE is LOOP_IDLE, which we may not know */
+    struct serve *v = context;
+    if (hub_check(&v->hub, e) != 0)
+        return -1;
+    return steps_next(&v->steps, plan, e); /* STEPS_IDLE is LOOP_IDLE, which we may not know */
 }
 
 int serve_accept(void *context, const struct step_result *result, struct err *e)
@@ -100,9 +79,10 @@ void serve_ranks(void *context, const struct rank_report *report)
     steps_ranks(&((struct serve *)context)->steps, report);
 }
 
-int serve_close(struct serve *v)
+int serve_close(struct serve *v, struct err *e)
 {
     steps_close(&v->steps);
+    (void)hub_close(&v->hub, e); /* its mailboxes are the server's */
     int status = server_close(&v->server);
     chat_template_close(&v->chat);
     tokenizer_close(&v->tokenizer);

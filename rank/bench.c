@@ -6,52 +6,29 @@
 #include "rank/bench_profile.h"
 #include "rank/bench_report.h"
 #include "rank/device.h"
+#include "rank/energy.h"
 #include "rank/fatal.h"
 #include "rank/instance.h"
+#include "rank/read_limit.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define STREAM_BYTES      ((size_t)512 << 20)
-#define MAX_TOKENS        (1 << 24)
-#define DEFAULT_PROMPTS   200
-#define DEFAULT_MAX_BATCH 256
-#define CLOCK_TICK        0.01 /* s, of seconds_since_exec */
+#define STREAM_BYTES        ((size_t)512 << 20)
+#define DEVICE_STREAM_BYTES ((size_t)8 << 30) /* so much that no launch's latency shows */
+#define STREAM_PASSES       5
+#define MAX_TOKENS          (1 << 24)
+#define DEFAULT_PROMPTS     200
+#define DEFAULT_MAX_BATCH   256
+#define CLOCK_TICK          0.01 /* s, of seconds_since_exec */
 
 /* What is to be done, equal on all ranks. Flat: rank 0 broadcasts it. */
 struct job {
     struct workload work[N_WORKLOADS];
     int32_t repetitions, warmups, profile;
 };
-
-/* Bytes per second that all ranks read together: the best of five passes over memory that no cache holds. */
-static double measure_read(struct world *w, const struct ops *ops, struct queue *q, struct err *e)
-{
-    double best = 0;
-    size_t bytes = STREAM_BYTES;
-    for (int i = 0; i < 4 && ops->async != NULL && 4 * bytes <= ops->free_memory(q); i++)
-        bytes *= 2; /* so much that no launch's latency shows */
-    void *data = ops->alloc(q, bytes);
-    if (data == NULL)
-        ERR(e, ERR_MEMORY, "%s", q->err.text);
-    fatal_agree(w, e);
-    struct weight all = {data, DTYPE_F32, 16, (int)(bytes / 64)};
-    ops->fill_noise(q, &all, 1, 0, 1);
-    for (int i = 0; i < 5; i++) {
-        MPI_CHECK(MPI_Barrier(w->comm));
-        double started = seconds_now(), mine, slowest;
-        volatile uint64_t sink = ops->read_stream(q, data, bytes);
-        (void)sink;
-        mine = seconds_now() - started;
-        MPI_CHECK(MPI_Allreduce(&mine, &slowest, 1, MPI_DOUBLE, MPI_MAX, w->comm));
-        double rate = (double)bytes * w->n_ranks / slowest;
-        best = rate > best ? rate : best;
-    }
-    ops->free(q, data);
-    return best;
-}
 
 static int open_model(const struct options *o, struct model_config *m, struct checkpoint *c, struct err *e)
 {
@@ -220,18 +197,31 @@ static double ready_after_exec(double started)
     return seconds >= seconds_now() - started - 2 * CLOCK_TICK ? seconds : -1;
 }
 
+/* Of all devices so far; NAN: one is not known. Collective. */
+static double joules_of_all(struct energy *mine, const struct world *w)
+{
+    double joules = energy_joules(mine), sum = 0;
+    MPI_CHECK(MPI_Allreduce(&joules, &sum, 1, MPI_DOUBLE, MPI_SUM, w->comm));
+    return sum;
+}
+
 /* Everything that was asked for, then once more under the profile, so that its clocks are in nobody's way. */
 static void measure(struct engine *g, const struct job *j, const struct bench_traffic *traffic, struct figures *f,
                     struct err *e)
 {
     struct profile profile = {0};
+    struct energy energy;
+    energy_open(&energy, g->ops, g->q);
     for (int i = 0; i < N_WORKLOADS; i++) {
         struct samples *s = &f->samples[i];
         if (j->work[i].n_seqs == 0)
             continue;
         workload_run(g, (enum workload_kind)i, &j->work[i], traffic, j->warmups, s, e);
+        double before = joules_of_all(&energy, g->world);
         workload_run(g, (enum workload_kind)i, &j->work[i], traffic, j->repetitions, s, e);
+        f->joules[i] = joules_of_all(&energy, g->world) - before;
     }
+    energy_close(&energy);
     if (!j->profile)
         return;
     (void)profile_open(&profile, g, e);
@@ -269,6 +259,7 @@ int bench_run(struct world *w, const struct options *o, const struct bench_traff
     struct instance instance;
     struct job job = {0};
     struct figures f = {0};
+    struct read_limit limit;
     struct instance_setup setup = {0};
     double started = seconds_now();
     if (w->rank == 0 && make_job(&job, o, e) == 0 && open_model(o, &m, &c, e) == 0 &&
@@ -286,7 +277,9 @@ int bench_run(struct world *w, const struct options *o, const struct bench_traff
     f.warmups = job.warmups;
     double mine = decode_bytes(&instance.network);
     MPI_CHECK(MPI_Allreduce(&mine, &f.weight_bytes, 1, MPI_DOUBLE, MPI_SUM, w->comm));
-    f.read_rate = measure_read(w, instance.ops, &instance.q, e);
+    read_limit_measure(&limit, w, instance.ops, &instance.q, STREAM_BYTES,
+                       instance.ops->async != NULL ? DEVICE_STREAM_BYTES : STREAM_BYTES, STREAM_PASSES, e);
+    f.read_rate = limit.together;
     measure(&instance.engine, &job, traffic, &f, e);
     if (w->rank == 0)
         report(o, &instance, &f, e);

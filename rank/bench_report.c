@@ -104,6 +104,17 @@ static void workload_name(const struct workload *k, enum workload_kind kind, cha
         (void)snprintf(name, bytes, "throughput %d:%d x %d", k->n_prompt, k->n_steps + 1, k->n_requests);
 }
 
+/* Tokens that a workload's energy is for: of the prompt, or those that came out, of all repetitions. */
+static double tokens_of(const struct figures *f, enum workload_kind kind)
+{
+    const struct workload *k = &f->work[kind];
+    double once = kind == WORK_PP           ? k->n_prompt
+                  : kind == WORK_TG         ? (double)k->n_seqs * k->n_steps
+                  : kind == WORK_THROUGHPUT ? (double)k->n_requests * (k->n_steps + 1)
+                                            : (double)k->n_seqs * (k->n_steps + 1);
+    return once * f->samples[kind].n;
+}
+
 /* ---- table ---- */
 
 static void print_rate(const char *name, const struct spread *rate, const char *note)
@@ -225,8 +236,11 @@ void report_table(const struct world *w, const struct instance *i, const struct 
     print_head(f);
     for (int k = 0; k < N_WORKLOADS; k++) {
         workload_name(&f->work[k], (enum workload_kind)k, name[k], sizeof name[k]);
-        if (f->work[k].n_seqs > 0)
-            print[k](f, name[k]);
+        if (f->work[k].n_seqs == 0)
+            continue;
+        print[k](f, name[k]);
+        if (!isnan(f->joules[k]))
+            printf("  %.3f J a token on all devices\n", f->joules[k] / tokens_of(f, (enum workload_kind)k));
     }
     printf("read limit %.1f GB/s, all ranks together, this run\n", f->read_rate / 1e9);
     for (int k = 0; k < N_WORKLOADS; k++)
@@ -254,6 +268,8 @@ static json_t *json_mean(const struct figures *f, enum workload_kind kind, doubl
     struct spread rate = rates_of(f, kind, n);
     return json_pack("[f, f]", rate.mean, rate.deviation);
 }
+
+static const char *const kind_name[N_WORKLOADS] = {"pp", "tg", "latency", "throughput"};
 
 static void put(json_t *object, const char *key, json_t *value)
 {
@@ -348,9 +364,23 @@ static json_t *json_phases(const struct phases *p)
     return object;
 }
 
+/* Without a key where it is not known. */
+static void put_energy(json_t *root, const struct figures *f)
+{
+    json_t *energy = json_object();
+    for (int k = 0; k < N_WORKLOADS; k++)
+        if (f->work[k].n_seqs > 0 && !isnan(f->joules[k]))
+            put(energy, kind_name[k],
+                json_pack("{s:f, s:f}", "joules", f->joules[k], "joules_per_token",
+                          f->joules[k] / tokens_of(f, (enum workload_kind)k)));
+    if (json_object_size(energy) > 0)
+        put(root, "energy", energy);
+    else
+        json_decref(energy);
+}
+
 static void put_profile(json_t *root, const struct figures *f)
 {
-    static const char *const kind_name[N_WORKLOADS] = {"pp", "tg", "latency", "throughput"};
     static const char *const part_name[N_PARTS] = {"prompts", "decode_step", "step"};
     json_t *profile = json_object();
     for (int k = 0; k < N_WORKLOADS; k++)
@@ -403,6 +433,7 @@ void report_json(const struct world *w, const struct instance *i, const struct f
     for (int k = 0; k < N_WORKLOADS; k++)
         if (f->work[k].n_seqs > 0)
             add[k](root, f);
+    put_energy(root, f);
     put_profile(root, f);
     (void)json_dumpf(root, stdout, JSON_INDENT(2));
     (void)putchar('\n');

@@ -50,36 +50,26 @@ static void say_settled(int without, bool any, const struct world *w)
                  w->n_ranks, without == 0 ? note : "");
 }
 
-/* Batch systems give a rank either all GPUs of the node or the one that is its own. */
 static int choose(const struct world *w, struct err *e)
 {
     char note[128];
-    int n = visible_devices();
     visible_note(note, sizeof note);
-    if (n == 0)
-        return ERR(e, ERR_DEVICE, "--device cuda: no GPU is visible on %s%s", w->host, note);
-    if (n >= w->n_node_ranks)
-        return w->node_rank;
-    if (n == 1)
-        return 0;
-    return ERR(e, ERR_DEVICE, "%d ranks on this host, but %d GPUs are visible%s: start one rank a GPU, or --device cpu",
-               w->n_node_ranks, n, note);
+    return places_choose(visible_devices(), w->node_rank, w->n_node_ranks, w->host, note, e);
 }
 
-/* This rank's line, as far as it knows it by itself. */
-static void describe(struct place *p, const struct ops *ops, struct queue *q, int device, const struct world *w,
-                     const struct err *e)
+/* This rank's line, as far as it knows it by itself. opened: its device could be. */
+static void describe(struct place *p, const struct ops *ops, struct queue *q, const struct world *w, bool opened)
 {
     const char *visible = options_environment("CUDA_VISIBLE_DEVICES");
     cpu_set_t cpus;
     memset(p, 0, sizeof *p);
     memcpy(p->host, w->host, sizeof p->host);
-    p->device = device;
+    p->device = w->device;
     p->numa = -1;
     (void)snprintf(p->visible, sizeof p->visible, "%s", visible != NULL ? visible : "");
     if (sched_getaffinity(0, sizeof cpus, &cpus) == 0)
         p->cpu_nodes = numa_of_cpus("/sys", &cpus);
-    if (e->code != ERR_NONE)
+    if (ops->async == NULL || !opened)
         return;
     ops->async->identify(q, p->id, p->model, sizeof p->id);
     p->numa = numa_of_device("/sys", p->id);
@@ -124,8 +114,17 @@ static void say_places(const struct place *all, int n)
                  text);
 }
 
+void device_places(struct place *all, enum peer_link *link, const struct ops *ops, struct queue *q,
+                   const struct world *w, bool opened)
+{
+    describe(&all[w->rank], ops, q, w, opened);
+    share_place(all, w);
+    find_links(all, link, ops, q, w);
+    share_place(all, w);
+}
+
 /* Everybody learns who computes where, to refuse a GPU that two ranks share, and rank 0 to tell. */
-static void compare_places(const struct ops *ops, struct queue *q, int device, struct world *w, struct err *e)
+static void compare_places(const struct ops *ops, struct queue *q, struct world *w, struct err *e)
 {
     struct place *all = calloc((size_t)w->n_ranks, sizeof *all);
     enum peer_link *link = calloc((size_t)w->n_ranks, sizeof *link);
@@ -134,17 +133,16 @@ static void compare_places(const struct ops *ops, struct queue *q, int device, s
         ERR(e, ERR_MEMORY, "device table: cannot allocate memory");
     MPI_CHECK(MPI_Allreduce(&ready, &all_ready, 1, MPI_INT, MPI_MIN, w->comm));
     if (all_ready && all != NULL && link != NULL) { /* the last two follow from the first */
-        describe(&all[w->rank], ops, q, device, w, e);
-        share_place(all, w);
-        find_links(all, link, ops, q, w);
-        share_place(all, w);
+        device_places(all, link, ops, q, w, e->code == ERR_NONE);
         w->n_hosts = places_n_hosts(all, w->n_ranks);
         w->gpus_apart = places_apart(all, w->n_ranks);
         bool complete = true;
         for (int r = 0; r < w->n_ranks; r++)
             complete = complete && all[r].id[0] != '\0';
-        if (e->code == ERR_NONE && places_check(all, w->n_ranks, e) == 0 && complete)
+        if (e->code == ERR_NONE && places_check(all, w->n_ranks, e) == 0 && complete && !w->told) {
             say_places(all, w->n_ranks);
+            w->told = true;
+        }
     }
     if (e->code == ERR_NONE && q->err.code != ERR_NONE)
         *e = q->err;
@@ -173,9 +171,9 @@ int device_open(const struct ops **ops, struct queue *q, enum device_choice choi
             say_settled(without, any, w);
         return (*ops)->open(q, 0, weights, n_threads, e);
     }
-    int device = choose(w, e);
-    if (device >= 0)
-        (void)(*ops)->open(q, device, weights, n_threads, e);
-    compare_places(*ops, q, device, w, e);
+    w->device = choose(w, e);
+    if (w->device >= 0)
+        (void)(*ops)->open(q, w->device, weights, n_threads, e);
+    compare_places(*ops, q, w, e);
     return e->code == ERR_NONE ? 0 : -1;
 }

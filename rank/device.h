@@ -4,6 +4,7 @@
 
 #include "base/opt.h"
 #include "kernels/ops.h"
+#include "rank/places.h"
 #include "rank/world.h"
 
 /* Is what is wanted in this build? Local. */
@@ -15,5 +16,10 @@ int device_check(enum device_choice choice, struct err *e);
  * after a failure the ranks still have to agree. */
 int device_open(const struct ops **ops, struct queue *q, enum device_choice choice, enum dtype weights, int n_threads,
                 struct world *w, struct err *e);
+
+/* Who computes where, on an open queue or, if `opened` is false, one that could not be: all[n_ranks] of every rank, equal on
+ * all; link[n_ranks]: how this rank's device reaches theirs. On CPUs places have no id. Collective. */
+void device_places(struct place *all, enum peer_link *link, const struct ops *ops, struct queue *q,
+                   const struct world *w, bool opened);
 
 #endif

@@ -11,12 +11,14 @@
 #include <unistd.h>
 
 static struct {
-    int rank, n_ranks;
+    int rank, n_ranks; /* of the job */
     char host[64];
-} self = {0, 0, "localhost"};
+    bool leads;
+} self = {0, 0, "localhost", true};
 
-void fatal_identify(int rank, int n_ranks, const char *host)
+void fatal_identify(int rank, int n_ranks, const char *host, bool leads)
 {
+    self.leads = leads;
     self.rank = rank;
     self.n_ranks = n_ranks;
     (void)snprintf(self.host, sizeof self.host, "%s", host);
@@ -45,13 +47,13 @@ static void speak(const struct err *e, int n_ranks)
 
 void fatal_agree(struct world *w, const struct err *e)
 {
-    int mine = e->code != ERR_NONE ? w->rank : w->n_ranks, lowest = w->n_ranks, code = e->code;
-    MPI_CHECK(MPI_Allreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, w->comm));
-    if (lowest == w->n_ranks)
+    int n = w->n_job_ranks, mine = e->code != ERR_NONE ? w->job_rank : n, lowest = n, code = e->code;
+    MPI_CHECK(MPI_Allreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, w->job));
+    if (lowest == n)
         return;
-    MPI_CHECK(MPI_Bcast(&code, 1, MPI_INT, lowest, w->comm));
-    if (lowest == w->rank)
-        speak(e, w->n_ranks);
+    MPI_CHECK(MPI_Bcast(&code, 1, MPI_INT, lowest, w->job));
+    if (lowest == w->job_rank)
+        speak(e, n);
     world_close(w);
     /* No destructors: exit() runs much that is not ours (see also world.c: keep_libraries). */
     (void)fflush(NULL);
@@ -79,9 +81,10 @@ static _Noreturn void end_job(int code)
 
 _Noreturn void fatal(const struct err *e)
 {
-    /* What every rank sees at once (NaN logits, say) is said by rank 0, whose MPI_Abort ends the others in this pause. */
+    /* What every rank of a group sees at once (NaN logits, say) is said by its first one, whose MPI_Abort ends the others in
+     * this pause. */
     const struct timespec pause = {1, 500000000};
-    if (self.rank != 0)
+    if (!self.leads)
         (void)nanosleep(&pause, NULL);
     speak(e, self.n_ranks);
     end_job(e->code);

@@ -5,13 +5,15 @@
 #include "base/err.h"
 
 #include <mpi.h>
+#include <stdbool.h>
 
 struct world;
 
-/* Remember who speaks. Called once, by world_open. */
-void fatal_identify(int rank, int n_ranks, const char *host);
+/* Remember who speaks: a rank of the job. leads: what all ranks of its group see is said by this one. Called by rank/world.c. */
+void fatal_identify(int rank, int n_ranks, const char *host, bool leads);
 
-/* The end of a start-up phase. Collective over w->comm: when no rank has failed, returns. Else the lowest failing rank
+/* The end of a start-up phase. Collective over all ranks of the job, whether w is its world or a group's: when
+ * no rank has failed, returns. Else the lowest failing rank
  * prints its line, and all ranks leave through MPI_Finalize with its code. */
 void fatal_agree(struct world *w, const struct err *e);
 

@@ -46,10 +46,11 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     (void)device_open(&i->ops, &i->q, (enum device_choice)setup->device, m->dtype,
                       setup->threads > 0 ? setup->threads : w->n_threads, w, e);
     fatal_agree(w, e);
+    world_split(w, setup->group_size, &i->group);
     if (i->ops->shares_host_memory && i->q.n_threads > w->n_cpus)
         log_warn("%d threads on the %d core%s that rank 0 may use: see mpirun --bind-to none or --map-by",
                  i->q.n_threads, w->n_cpus, w->n_cpus == 1 ? "" : "s");
-    shard_make(&shard, m, w->rank, w->n_ranks);
+    shard_make(&shard, m, i->group.rank, i->group.n_ranks);
     (void)fit_check(m, &shard, setup->dummy ? NULL : c, &setup->limits, w, i->ops, &i->q,
                     setup->kv_whole != 0 && setup->kv_bytes < 0 ? INT64_MAX : setup->kv_bytes, e);
     fatal_agree(w, e);
@@ -71,9 +72,10 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     fatal_agree(w, e);
     (void)network_open_kv(&i->network, setup->limits.n_blocks, i->ops, &i->q, e);
     fatal_agree(w, e);
-    (void)engine_open(&i->engine, w, &i->network, &setup->limits, i->ops, &i->q, (enum step_choice)setup->step, e);
+    (void)engine_open(&i->engine, &i->group, &i->network, &setup->limits, i->ops, &i->q, (enum step_choice)setup->step,
+                      e);
     fatal_agree(w, e);
-    (void)watch_open(&i->watch, w, &i->engine.comm, setup->step_timeout, e);
+    (void)watch_open(&i->watch, &i->group, &i->engine.comm, setup->step_timeout, e);
     fatal_agree(w, e);
     i->engine.watch = i->engine.comm.watch = i->watch;
     say_memory(i, &setup->limits);
@@ -87,5 +89,6 @@ void instance_close(struct instance *i)
     engine_close(&i->engine);
     network_close(&i->network, i->ops, &i->q);
     i->ops->close(&i->q);
+    world_join(&i->group);
     memset(i, 0, sizeof *i);
 }

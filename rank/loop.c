@@ -17,12 +17,12 @@ static void wait_for(MPI_Request *request, struct notice *notice)
 {
     double started = seconds_now();
     for (int done = 0;;) {
+        if (notice != NULL) /* at least once a step, also where the plan is always there before it is waited for */
+            notice_tell(notice);
         MPI_CHECK(MPI_Test(request, &done, MPI_STATUS_IGNORE));
         if (done)
             return;
         double waited = seconds_now() - started;
-        if (notice != NULL)
-            notice_tell(notice);
         if (waited > 0.005) {
             struct timespec nap = {0, waited > 1 ? 500000 : waited > 0.05 ? 200000 : 50000};
             (void)nanosleep(&nap, NULL);
@@ -54,12 +54,15 @@ void loop_share(struct plan *p, const struct world *w, int vocab)
     share(p, w, vocab, NULL);
 }
 
-/* Rank 0: the client's next plan; while it has none, signals and figures of other ranks are heard. */
+/* Rank 0: the client's next plan; while it has none, signals and figures of other ranks are heard. The first rank of another
+ * group than the first tells of its own signals, as all ranks do. */
 static void ask(struct engine *g, struct plan *p, const struct loop_client *client, struct notice *notice,
                 struct err *e)
 {
     for (int asked = LOOP_IDLE; asked == LOOP_IDLE;) {
-        enum signal_wish wish = notice_hear(notice);
+        if (g->world->job_rank != 0)
+            notice_tell(notice);
+        enum signal_wish wish = g->world->job_rank == 0 ? notice_hear(notice) : WISH_NONE;
         if (wish != WISH_NONE && client->signal != NULL)
             client->signal(client->context, wish);
         meter_hear(g->meter);

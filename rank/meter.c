@@ -20,6 +20,8 @@ int meter_open(struct meter *m, struct engine *g, double interval,
     m->request = MPI_REQUEST_NULL;
     m->stats.pid = (int32_t)getpid();
     memcpy(m->stats.host, g->world->host, sizeof m->stats.host - 1);
+    energy_open(&m->energy, g->ops, g->q);
+    m->stats.joules_integrated = energy_is_integral(&m->energy);
     /* A step's begin and end, and the two sides of each collective: two a layer, the embedding's, the logits'. */
     m->max_stamps = 2 + 2 * (2 * g->network->config.n_layers + 2);
     m->between = err_calloc(e, (size_t)m->max_stamps, sizeof *m->between, "meter");
@@ -44,6 +46,7 @@ void meter_close(struct meter *m)
     g->comm.meter = NULL;
     if (m->async != NULL)
         m->async->close_stamps(g->q);
+    energy_close(&m->energy);
     for (int f = 0; f < ENGINE_FLIGHTS; f++)
         free(m->flight[f].part);
     free(m->between);
@@ -197,6 +200,7 @@ static void complete(struct meter *m, bool wait)
 static void send(struct meter *m)
 {
     int bytes = (int)sizeof m->sent;
+    m->stats.joules = energy_joules(&m->energy);
     m->sent = m->stats;
     m->pending = false;
     MPI_CHECK(

@@ -4,6 +4,7 @@
 #ifndef RANK_METER_H
 #define RANK_METER_H
 
+#include "rank/energy.h"
 #include "rank/engine.h"
 #include "rank/rank_stats.h"
 
@@ -16,6 +17,7 @@ struct meter {
     const struct async_ops *async; /* the device's clocks; NULL: the host's */
     double interval;
     struct rank_stats stats; /* of this rank, so far */
+    struct energy energy;
 
     struct meter_flight {         /* a step under way */
         bool works, timed, parts; /* has tokens; is timed; so are its collectives */

@@ -52,6 +52,18 @@ static bool same_host(const struct place *a, const struct place *b)
     return strcmp(a->host, b->host) == 0;
 }
 
+int places_choose(int n_visible, int node_rank, int n_node_ranks, const char *host, const char *note, struct err *e)
+{
+    if (n_visible <= 0)
+        return ERR(e, ERR_DEVICE, "--device cuda: no GPU is visible on %s%s", host, note);
+    if (n_visible >= n_node_ranks)
+        return node_rank;
+    if (n_visible == 1)
+        return 0;
+    return ERR(e, ERR_DEVICE, "%d ranks on this host, but %d GPUs are visible%s: start one rank a GPU, or --device cpu",
+               n_node_ranks, n_visible, note);
+}
+
 int places_check(const struct place *place, int n, struct err *e)
 {
     for (int a = 0; a < n; a++)

@@ -19,6 +19,11 @@ struct place {
     char visible[72];                 /* CUDA_VISIBLE_DEVICES of the rank; "": not set */
 };
 
+/* Which of the n_visible devices that a rank sees is its own, if its node has n_node_ranks ranks of which it is number
+ * node_rank: batch systems show a rank either all GPUs of the job on its node or the one that is its own. -1 and *e (host and
+ * `note`, which may be "", stand in it): there is none for it. */
+int places_choose(int n_visible, int node_rank, int n_node_ranks, const char *host, const char *note, struct err *e);
+
 /* Refuse two ranks that have the same device. */
 int places_check(const struct place *place, int n, struct err *e);
 

@@ -23,6 +23,14 @@ double rank_stats_compute(const struct rank_stats *s)
     return mean(s->parted_seconds - s->all_reduce_seconds - s->all_gather_seconds, s->n_parted);
 }
 
+double rank_stats_joules(const struct rank_stats *s, int n_ranks)
+{
+    double sum = 0;
+    for (int r = 0; r < n_ranks; r++)
+        sum += s[r].joules;
+    return sum;
+}
+
 int rank_stats_slowest(const struct rank_stats *s, int n_ranks)
 {
     int slowest = 0;
@@ -45,5 +53,6 @@ struct rank_stats rank_stats_since(const struct rank_stats *now, const struct ra
     s.parted_seconds -= before->parted_seconds;
     s.all_reduce_seconds -= before->all_reduce_seconds;
     s.all_gather_seconds -= before->all_gather_seconds;
+    s.joules -= before->joules;
     return s;
 }

@@ -19,6 +19,8 @@ struct rank_stats {
     double parted_seconds;     /* of these: whole, */
     double all_reduce_seconds; /* within all-reduces: waiting for the slowest rank, and the exchange, */
     double all_gather_seconds; /* and within the all-gather of logits */
+    double joules;             /* that its device has used since the model was ready; NAN: not known (CPUs, MIG) */
+    bool joules_integrated;    /* from its power, for want of a counter: good to a few per cent */
 };
 
 struct rank_report {
@@ -33,6 +35,9 @@ double rank_stats_step(const struct rank_stats *s);
 double rank_stats_all_reduce(const struct rank_stats *s);
 /* What is neither in all-reduces nor in the all-gather: the rank's own work. */
 double rank_stats_compute(const struct rank_stats *s);
+
+/* Of all ranks together; NAN: one does not know. */
+double rank_stats_joules(const struct rank_stats *s, int n_ranks);
 
 /* The rank with the longest own work; -1 when there are fewer than two, or one does not know. */
 int rank_stats_slowest(const struct rank_stats *s, int n_ranks);

@@ -19,10 +19,10 @@
 
 /* A rank, as the others of its host see it. Written by that rank alone, but for `spoken`. */
 struct watch_slot {
-    _Atomic int32_t rank, phase;
+    _Atomic int32_t rank, leader, phase;
     _Atomic uint64_t step, progress, beats;
     _Atomic int32_t spoken; /* in the first slot: somebody of this host is ending the job */
-    char pad[64 - 4 * 3 - 8 * 3 - 4];
+    char pad[64 - 4 * 5 - 8 * 3];
 };
 _Static_assert(sizeof(struct watch_slot) == 64, "a cache line of its own");
 
@@ -69,11 +69,11 @@ static bool is_late(const struct watch_view *view, int n, int self, double timeo
     const struct watch_view *me = &view[self];
     if (me->phase == WATCH_OFF || me->phase == WATCH_COORDINATOR || me->stalled < timeout)
         return false;
-    if (me->phase != WATCH_PLAN || me->rank == 0)
+    if (me->phase != WATCH_PLAN || me->rank == me->leader)
         return true;
     for (int i = 0; i < n;
-         i++) /* rank 0 may take its time, but it must be alive; unseen, it is for its own host to judge */
-        if (view[i].rank == 0)
+         i++) /* it may take its time, but it must be alive; unseen, it is for its own host to judge */
+        if (view[i].rank == me->leader)
             return view[i].silent >= timeout;
     return false;
 }
@@ -84,12 +84,12 @@ int watch_judge(const struct watch_view *view, int n, int self, double timeout)
     if (!is_late(view, n, self, timeout))
         return -1;
     for (int i = 0; i < n; i++)
-        if (i != self && view[i].silent > view[most_silent].silent)
+        if (i != self && view[i].leader == view[self].leader && view[i].silent > view[most_silent].silent)
             most_silent = i;
     if (view[most_silent].silent >= timeout / 2)
         return most_silent;
     for (int i = 0; i < n; i++) /* who still works while others wait for it */
-        if (view[i].phase == WATCH_STEP && view[i].stalled >= timeout / 2)
+        if (view[i].leader == view[self].leader && view[i].phase == WATCH_STEP && view[i].stalled >= timeout / 2)
             return i;
     return self;
 }
@@ -144,6 +144,7 @@ static void look(struct watch *w, double passed)
         uint64_t progress = atomic_load_explicit(&slot->progress, memory_order_acquire),
                  beats = atomic_load(&slot->beats);
         view->rank = atomic_load(&slot->rank);
+        view->leader = atomic_load(&slot->leader);
         view->phase = (enum watch_phase)atomic_load_explicit(&slot->phase, memory_order_relaxed);
         view->step = atomic_load_explicit(&slot->step, memory_order_relaxed);
         view->stalled = progress == w->seen[i].progress ? view->stalled + passed : 0;
@@ -213,7 +214,8 @@ static void open_slots(struct watch *w, const struct world *world)
     MPI_CHECK(MPI_Win_lock_all(MPI_MODE_NOCHECK, w->window));
     MPI_CHECK(MPI_Win_shared_query(w->window, 0, &bytes, &unit, (void *)&w->slot));
     memset(&w->slot[w->self], 0, sizeof *w->slot);
-    atomic_store(&w->slot[w->self].rank, world->rank);
+    atomic_store(&w->slot[w->self].rank, world->job_rank);
+    atomic_store(&w->slot[w->self].leader, world->job_rank - world->rank);
     MPI_CHECK(MPI_Barrier(world->node));
 }
 
@@ -245,7 +247,7 @@ int watch_open(struct watch **watch, const struct world *world, struct comm *com
     w->tick = w->tick > LONGEST_TICK ? LONGEST_TICK : w->tick < SHORTEST_TICK ? SHORTEST_TICK : w->tick;
     w->n = world->n_node_ranks;
     w->self = world->node_rank;
-    w->other_hosts = world->n_node_ranks < world->n_ranks;
+    w->other_hosts = !world->on_one_host;
     open_slots(w, world);
     pthread_condattr_t monotonic;
     (void)pthread_condattr_init(&monotonic);

@@ -27,7 +27,7 @@ enum watch_phase {
 };
 
 /* Begin to look on, with no deadline until watch_enter. comm: asked for failures that it only tells when asked; borrowed.
- * timeout 0: no deadline, *watch stays NULL. Collective; returns -1 and *e. */
+ * timeout 0: no deadline, *watch stays NULL. w: the rank's group. Collective over the job; returns -1 and *e. */
 int watch_open(struct watch **watch, const struct world *w, struct comm *comm, double timeout, struct err *e);
 /* Collective; accepts NULL. */
 void watch_close(struct watch **watch);
@@ -39,10 +39,11 @@ void watch_phase(struct watch *watch, enum watch_phase phase);
 
 /* What one rank sees of another one of its host, or of itself. */
 struct watch_view {
-    int rank;
+    int rank; /* of the job */
     enum watch_phase phase;
     uint64_t step;
     double stalled, silent; /* seconds since its last progress, and since the last sign of life of its process */
+    int leader;             /* the first rank of its group: only ranks of one group wait for each other */
 };
 
 /* Who is at fault: an index of view[n], the ranks of this host; `self` (this rank's index) when nobody else can be seen to

@@ -2,7 +2,7 @@
 # Install what building and testing Lockstep needs from Debian's or Ubuntu's packages. Quick when nothing is missing.
 # Usage: scripts/install-deps.sh [build|check]      (default: build)
 set -eu
-build="gcc make pkg-config openmpi-bin libopenmpi-dev libjansson-dev libpcre2-dev libutf8proc-dev libzmq3-dev"
+build="gcc make pkg-config openmpi-bin libopenmpi-dev libjansson-dev libpcre2-dev libutf8proc-dev libzmq3-dev libsodium-dev"
 check="$build libcmocka-dev python3 clang libclang-rt-dev clang-format procps"
 case "${1:-build}" in
 build) want=$build ;;

@@ -22,7 +22,22 @@ static int write_all(int fd, const char *text, size_t bytes)
     return 0;
 }
 
-int files_replace(const char *path, const char *text, size_t bytes, mode_t mode, struct err *e)
+int files_sync_folder(const char *path, struct err *e)
+{
+    char folder[PATH_MAX];
+    (void)snprintf(folder, sizeof folder, "%s", path);
+    char *slash = strrchr(folder, '/');
+    if (slash != NULL)
+        slash[slash == folder] = '\0'; /* "/" itself stays */
+    int fd = open(slash != NULL ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool good = fd >= 0 && fsync(fd) == 0;
+    int why = errno;
+    if (fd >= 0)
+        (void)close(fd);
+    return good || why == EINVAL ? 0 : ERR(e, ERR_IO, "%.200s: its folder cannot be synced: %s", path, strerror(why));
+}
+
+static int replace(const char *path, const char *text, size_t bytes, mode_t mode, bool synced, struct err *e)
 {
     char temporary[PATH_MAX];
     if (snprintf(temporary, sizeof temporary, "%s.%d.tmp", path, (int)getpid()) >= (int)sizeof temporary)
@@ -30,30 +45,45 @@ int files_replace(const char *path, const char *text, size_t bytes, mode_t mode,
     /* A new file of our own: nobody else's link or mode is taken over. fchmod undoes what the umask took away. */
     (void)unlink(temporary);
     int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode & 0600);
-    bool good = fd >= 0 && fchmod(fd, mode) == 0 && write_all(fd, text, bytes) == 0;
+    bool good = fd >= 0 && fchmod(fd, mode) == 0 && write_all(fd, text, bytes) == 0 && (!synced || fsync(fd) == 0);
     int why = errno;
     if (fd >= 0 && close(fd) != 0 && good) {
         good = false;
         why = errno;
     }
     if (good && rename(temporary, path) == 0)
-        return 0;
+        return synced ? files_sync_folder(path, e) : 0;
     why = good ? errno : why;
     if (fd >= 0)
         (void)unlink(temporary);
     return ERR(e, ERR_IO, "%.200s: cannot write: %s", path, strerror(why));
 }
 
-int files_replace_json(const char *path, const json_t *object, mode_t mode, struct err *e)
+int files_replace(const char *path, const char *text, size_t bytes, mode_t mode, struct err *e)
+{
+    return replace(path, text, bytes, mode, false, e);
+}
+
+static int replace_json(const char *path, const json_t *object, mode_t mode, bool synced, struct err *e)
 {
     char *text = object != NULL ? json_dumps(object, JSON_INDENT(2)) : NULL;
     if (text == NULL)
         return ERR(e, ERR_MEMORY, "%.200s: out of host memory", path);
     size_t bytes = strlen(text);
     text[bytes] = '\n'; /* in place of the NUL */
-    int written = files_replace(path, text, bytes + 1, mode, e);
+    int written = replace(path, text, bytes + 1, mode, synced, e);
     free(text);
     return written;
+}
+
+int files_replace_json(const char *path, const json_t *object, mode_t mode, struct err *e)
+{
+    return replace_json(path, object, mode, false, e);
+}
+
+int files_replace_json_synced(const char *path, const json_t *object, mode_t mode, struct err *e)
+{
+    return replace_json(path, object, mode, true, e);
 }
 
 void files_mark(struct file_mark *m, const char *path)

@@ -16,6 +16,12 @@ int files_replace(const char *path, const char *text, size_t bytes, mode_t mode,
 /* The same with an object (NULL: out of memory) and a newline. */
 int files_replace_json(const char *path, const json_t *object, mode_t mode, struct err *e);
 
+/* The same, and on disk when this returns: file and folder. */
+int files_replace_json_synced(const char *path, const json_t *object, mode_t mode, struct err *e);
+
+/* A file was renamed or made in the folder of this path: that, too, is on disk when this returns. */
+int files_sync_folder(const char *path, struct err *e);
+
 /* Which file lies at a path: another one may take its place at any time. All zero: none that we know. */
 struct file_mark {
     bool known;

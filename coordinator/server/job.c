@@ -8,15 +8,18 @@ struct job *job_open(uint64_t number, zmq_msg_t *body, bool delimiter, double no
 {
     struct job *j = calloc(1, sizeof *j);
     if (j == NULL) {
-        (void)zmq_msg_close(body);
+        if (body != NULL)
+            (void)zmq_msg_close(body);
         return NULL;
     }
     j->number = number;
     j->arrived = now;
     j->delimiter = delimiter;
-    j->message_bytes = zmq_msg_size(body);
     (void)zmq_msg_init(&j->body);
-    (void)zmq_msg_move(&j->body, body);
+    if (body != NULL) {
+        j->message_bytes = zmq_msg_size(body);
+        (void)zmq_msg_move(&j->body, body);
+    }
     return j;
 }
 

@@ -19,6 +19,7 @@ struct job {
     uint64_t number; /* from 1; names the job to a thread that does not own it */
     double arrived;
     size_t message_bytes;
+    void *owner; /* of a batch: its line; the batch thread's */
 
     /* The message: first as it came, then parsed. */
     zmq_msg_t body;
@@ -47,7 +48,8 @@ struct job {
     struct client *client; /* NULL: gone, nothing is to be sent */
     struct job *previous, *next;
     struct protocol_error verdict; /* why it was cancelled; becomes its error when it is back */
-    bool in_engine;                /* submitted, and not come back yet */
+    bool submitted, in_engine;     /* handed to an engine; and not come back yet */
+    int engine;                    /* to which one */
     bool named;                    /* request_id is in the server's list */
     int n_sequences;               /* counted by the server */
     bool answered;                 /* its last reply is out: whatever comes back is dropped */
@@ -56,7 +58,7 @@ struct job {
     uint64_t n_events; /* of a stream */
 };
 
-/* Takes the body over. NULL: out of memory, the body is closed. */
+/* Takes the body over (NULL: there is none). NULL: out of memory, the body is closed. */
 struct job *job_open(uint64_t number, zmq_msg_t *body, bool delimiter, double now);
 void job_close(struct job *j);
 

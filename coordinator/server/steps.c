@@ -191,6 +191,23 @@ static void cancel(struct steps *s, uint64_t number, enum finish_reason why, dou
         end_job(s, j, why, now);
 }
 
+static bool has_begun(const struct job *j)
+{
+    for (int i = 0; i < j->n_groups; i++)
+        if (group_begun(&j->group[i]))
+            return true;
+    return false;
+}
+
+static void withdraw(struct steps *s, uint64_t number, double now)
+{
+    for (struct job *j = s->jobs, *next; j != NULL; j = next) {
+        next = j->engine_next;
+        if ((number == 0 || j->number == number) && !has_begun(j))
+            end_job(s, j, FINISH_CANCELLED, now);
+    }
+}
+
 static void take_orders(struct steps *s)
 {
     struct order *c;
@@ -199,6 +216,8 @@ static void take_orders(struct steps *s)
             submit(s, c->job, seconds_now());
         else if (c->kind == ORDER_CANCEL)
             cancel(s, c->number, c->why, seconds_now());
+        else if (c->kind == ORDER_WITHDRAW)
+            withdraw(s, c->number, seconds_now());
         else
             s->stopping = true;
         free(c);
@@ -216,15 +235,25 @@ static void note_plan(struct steps *s, const struct plan *plan)
     histogram_add(&s->iteration, plan->n_tokens);
 }
 
+static void free_ranks(struct report *r)
+{
+    free(r->ranks);
+    free(r->recent);
+    r->ranks = r->recent = NULL;
+}
+
 void steps_ranks(struct steps *s, const struct rank_report *report)
 {
     struct report *r = s->report;
     if (r == NULL)
         return;
-    free(r->ranks);
-    r->ranks = copy(report->total, (size_t)report->n_ranks * sizeof *r->ranks);
+    size_t bytes = (size_t)report->n_ranks * sizeof *r->ranks;
+    free_ranks(r);
+    r->ranks = copy(report->total, bytes);
+    r->recent = copy(report->recent, bytes);
     r->n_ranks = report->n_ranks;
-    r->slowest = report->slowest;
+    if (r->ranks == NULL || r->recent == NULL)
+        free_ranks(r);
 }
 
 void steps_signal(struct steps *s, enum signal_wish wish)
@@ -273,6 +302,6 @@ void steps_report_free(struct report *r)
         piece_free(p);
     }
     if (r != NULL)
-        free(r->ranks);
+        free_ranks(r);
     free(r);
 }

@@ -11,9 +11,14 @@
 
 /* I/O thread to main thread; the main thread frees it. */
 struct order {
-    enum order_kind { ORDER_SUBMIT, ORDER_CANCEL, ORDER_STOP } kind;
+    enum order_kind {
+        ORDER_SUBMIT,
+        ORDER_CANCEL,
+        ORDER_WITHDRAW, /* the same as FINISH_CANCELLED, unless a part of it has been in a step */
+        ORDER_STOP
+    } kind;
     struct job *job;        /* SUBMIT: the main thread's from now on */
-    uint64_t number;        /* CANCEL: of a job that may have ended meanwhile */
+    uint64_t number;        /* CANCEL, WITHDRAW: of a job that may have ended meanwhile; WITHDRAW 0: of all */
     enum finish_reason why; /* CANCEL */
 };
 
@@ -30,8 +35,8 @@ struct report {
     struct histogram between_tokens, iteration; /* since the last report: seconds; tokens of a step */
     uint64_t n_steps;                           /* so far */
     double step_seconds;                        /* of these, submitted to taken */
-    struct rank_stats *ranks;                   /* [n_ranks] since the start; owned. NULL: as before */
-    int n_ranks, slowest;                       /* rank that computed longest of late; -1: not known */
+    struct rank_stats *ranks, *recent; /* [n_ranks] of the group, since the start and of late; owned. NULL: as before */
+    int n_ranks;
 };
 
 struct steps {

@@ -101,6 +101,53 @@ static void far_cores(void **state)
     assert_string_equal(text, "");
 }
 
+/* As batch systems give GPUs: all of the job's on the node to each rank, or one to each. */
+static void choices(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    for (int rank = 0; rank < 4; rank++) {
+        assert_int_equal(places_choose(4, rank, 4, "node1", "", &e), rank);
+        assert_int_equal(places_choose(8, rank, 4, "node1", "", &e), rank); /* more GPUs than ranks */
+        assert_int_equal(places_choose(1, rank, 4, "node1", "", &e), 0);    /* --gpus-per-task=1, a MIG slice each */
+    }
+    assert_int_equal(places_choose(1, 0, 1, "node1", "", &e), 0);
+    expect_none(&e);
+    assert_int_equal(places_choose(2, 0, 3, "node1", ", CUDA_VISIBLE_DEVICES is \"0,1\"", &e), -1);
+    expect_text(
+        &e, ERR_DEVICE,
+        "3 ranks on this host, but 2 GPUs are visible, CUDA_VISIBLE_DEVICES is \"0,1\": start one rank a GPU, or "
+        "--device cpu");
+    e = (struct err){0};
+    assert_int_equal(places_choose(0, 1, 2, "node1", "", &e), -1);
+    expect_text(&e, ERR_DEVICE, "--device cuda: no GPU is visible on node1");
+}
+
+/* Ranks that see one GPU each take their number 0: whether it is the same one is told by its id alone. */
+static void one_visible_each(void **state)
+{
+    (void)state;
+    struct place place[N];
+    struct err e = {0};
+    fill(place);
+    for (int i = 0; i < 3; i++)
+        place[i].device = 0;
+    assert_int_equal(places_check(place, N, &e), 0);
+    (void)snprintf(place[2].id, sizeof place[2].id, "%s", place[0].id);
+    assert_int_equal(places_check(place, N, &e), -1);
+    EXPECT_PARTS(&e, ERR_DEVICE, "ranks 0 and 2 have the same GPU 0000:1A:00.0/aaaaaaaa of node1");
+    /* Two slices of one card (MIG) share its address, not its id; the same slice twice is refused. */
+    e = (struct err){0};
+    (void)snprintf(place[2].id, sizeof place[2].id, "0000:1A:00.0/12345678");
+    assert_int_equal(places_check(place, N, &e), 0);
+    expect_none(&e);
+    (void)snprintf(place[1].id, sizeof place[1].id, "0000:1A:00.0/12345678");
+    (void)snprintf(place[1].visible, sizeof place[1].visible, "MIG-12345678-0000-5000-8000-000000000000");
+    memcpy(place[2].visible, place[1].visible, sizeof place[2].visible);
+    assert_int_equal(places_check(place, N, &e), -1);
+    EXPECT_PARTS(&e, ERR_DEVICE, "ranks 1 and 2 have the same GPU", "\"MIG-12345678-0000-5000-8000-000000000000\"");
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -128,7 +175,9 @@ static void refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(links), cmocka_unit_test(rows), cmocka_unit_test(summary),
-                                       cmocka_unit_test(far_cores), cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(links),   cmocka_unit_test(rows),
+                                       cmocka_unit_test(summary), cmocka_unit_test(far_cores),
+                                       cmocka_unit_test(choices), cmocka_unit_test(one_visible_each),
+                                       cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

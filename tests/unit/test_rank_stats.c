@@ -40,6 +40,18 @@ static void the_slowest(void **unused)
     assert_int_equal(rank_stats_slowest(s, 3), -1);
 }
 
+/* What one rank does not know nobody makes up. */
+static void energy(void **unused)
+{
+    (void)unused;
+    struct rank_stats s[2] = {{.joules = 1.5}, {.joules = 2}};
+    assert_true(rank_stats_joules(s, 2) == 3.5 && rank_stats_joules(s, 1) == 1.5);
+    s[1].joules = NAN;
+    assert_true(isnan(rank_stats_joules(s, 2)) && rank_stats_joules(s, 1) == 1.5);
+    const struct rank_stats now = {.joules = 4};
+    assert_true(rank_stats_since(&now, &s[0]).joules == 2.5);
+}
+
 static void differences(void **unused)
 {
     (void)unused;
@@ -67,6 +79,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(means),
         cmocka_unit_test(the_slowest),
+        cmocka_unit_test(energy),
         cmocka_unit_test(differences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

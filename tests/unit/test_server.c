@@ -287,17 +287,30 @@ static void exposition(void **state)
                            .max_seqs = 4,
                            .between_tokens.buckets = &buckets_token,
                            .iteration.buckets = &buckets_iteration,
-                           .slowest = 1,
                            .n_ranks = 2};
+        struct engines engines;
         struct text_buffer text = {0};
         struct err e = {0};
-        metrics_open(&m, k == 0 ? METRICS_LOCKSTEP : METRICS_VLLM, "a \"model\" of \\ two\nlines", 2, true);
+        void *context = zmq_ctx_new();
+        int engine = -1;
+        assert_int_equal(engines_open(&engines, context, 1, 2, &e), 0);
+        assert_int_equal(metrics_open(&m, k == 0 ? METRICS_LOCKSTEP : METRICS_VLLM, "a \"model\" of \\ two\nlines",
+                                      &engines, true, &e),
+                         0);
         r.stats.n_blocks = 64;
         r.stats.n_blocks_used = 16;
         histogram_add(&r.between_tokens, 0.02);
         r.ranks = calloc(2, sizeof *r.ranks); /* nothing measured: absent, not NaN */
-        metrics_take(&m, &r);
-        assert_null(r.ranks);
+        r.recent = calloc(2, sizeof *r.recent);
+        r.ranks[0].joules = 12.5;
+        r.ranks[1].joules = k == 0 ? 2 : NAN;
+        assert_true(mailbox_post(engines.engine[0].end[1], &r));
+        assert_true(mailbox_wait(engines.engine[0].end[0], 10000));
+        assert_ptr_equal(engines_take(&engines, &engine), &r);
+        assert_int_equal(engine, 0);
+        metrics_take(&m, &r, 0);
+        free(r.ranks);
+        free(r.recent);
         struct protocol_generate g = {.search.n = 1, .rules.max_tokens = 16};
         const struct outcome good = {.code = PROTOCOL_OK,
                                      .time = {.queue = 1, .prefill = 2, .decode = 4, .overhead = 0.5, .total = 7.5},
@@ -306,8 +319,8 @@ static void exposition(void **state)
                                      .n_output = 9,
                                      .per_token = 0.5},
                              bad = {.code = PROTOCOL_TIMEOUT};
-        metrics_count(&m, &good, &g);
-        metrics_count(&m, &bad, &g);
+        metrics_count(&m, &good, &g, 0);
+        metrics_count(&m, &bad, &g, 0);
         assert_int_equal(metrics_write(&m, &text, &e), 0);
         const char *prefix = k == 0 ? "lockstep_" : "vllm:";
         char want[300];
@@ -316,6 +329,10 @@ static void exposition(void **state)
                        k == 0 ? "" : ",engine=\"0\"");
         assert_non_null(strstr(text.data, want));
         assert_non_null(strstr(text.data, ",code=\"408\"} 1\n"));
+        if (k == 0)
+            assert_non_null(strstr(text.data, ",rank=\"0\",host=\"\"} 12.5\n"));
+        else /* one rank does not know: no sum that is none */
+            assert_null(strstr(text.data, "energy_joules"));
         assert_non_null(strstr(text.data, k == 0 ? "lines\",le=\"0.025\"} 1\n" : "engine=\"0\",le=\"0.025\"} 1\n"));
         assert_int_equal(text.data[text.bytes - 1], '\n');
         int n_vllm = 0;
@@ -323,6 +340,8 @@ static void exposition(void **state)
         assert_int_equal(n_vllm, sizeof vllms / sizeof vllms[0]);
         text_free(&text);
         metrics_close(&m);
+        engines_close(&engines);
+        (void)zmq_ctx_term(context);
     }
 }
 
@@ -376,7 +395,7 @@ static void signal_wishes(void **state)
 {
     (void)state;
     struct err e = {0};
-    assert_int_equal(signals_open(&e), 0);
+    assert_int_equal(signals_open(true, &e), 0);
     assert_false(signals_pending());
     assert_int_equal(signals_take(), WISH_NONE);
     (void)raise(SIGUSR1);
@@ -389,6 +408,14 @@ static void signal_wishes(void **state)
     (void)raise(SIGINT);
     signals_fail();
     assert_int_equal(signals_take(), WISH_FAIL);
+    (void)raise(SIGCONT);
+    assert_int_equal(signals_take(), WISH_SYNC);
+    (void)raise(SIGUSR2);
+    (void)raise(SIGCONT);
+    assert_int_equal(signals_take(), WISH_TELL);
+    (void)raise(SIGUSR1);
+    (void)raise(SIGUSR2);
+    assert_int_equal(signals_take(), WISH_DRAIN);
 }
 
 int main(void)

@@ -1,0 +1,13 @@
+/* coordinator/batch/fingerprint.h - what a model is, in hashes: to see whether an output was begun with the same one. */
+#ifndef BATCH_FINGERPRINT_H
+#define BATCH_FINGERPRINT_H
+
+#include "base/json.h"
+#include "partition/checkpoint.h"
+
+/* {"config_sha256", "generation_config_sha256", "tokenizer_sha256", "weights_sha256"}; the caller decrefs. Of the weights are
+ * hashed: names, types, shapes and sizes of all tensors, and a few KiB each out of the midst of some of them, so that two
+ * models of one architecture differ. NULL and *e on failure. */
+json_t *fingerprint_model(const struct checkpoint *c, struct err *e);
+
+#endif

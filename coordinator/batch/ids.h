@@ -1,0 +1,46 @@
+/* coordinator/batch/ids.h - every id of a run: whether its result is in the output and where, and where it stands in the input.
+ * 32 bytes an id, whatever its length: ids are known by 128 bits of a keyed hash (two of 10^9 are equal with a chance of
+ * 10^-21). */
+#ifndef BATCH_IDS_H
+#define BATCH_IDS_H
+
+#include "base/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct id_entry {
+    uint64_t key[2];
+    uint64_t place; /* ids_place of its line; 0: not seen in the input (yet) */
+    int64_t offset; /* of its result in the output; -1: there is none */
+};
+
+struct ids {
+    unsigned char secret[16];
+    struct id_entry *entry; /* [capacity] a power of two; key {0, 0}: free */
+    size_t n, capacity;
+};
+
+int ids_open(struct ids *t, struct err *e);
+void ids_close(struct ids *t);
+
+/* The entry of an id, made if there is none; valid until the next call. NULL and *e: out of memory. */
+struct id_entry *ids_get(struct ids *t, const char *id, struct err *e);
+
+/* Where a line stands, as one number: in the order of the input. file < 2^20, line from 1 and < 2^44. */
+static inline uint64_t ids_place(int file, int64_t line)
+{
+    return (uint64_t)file << 44 | (uint64_t)line;
+}
+
+static inline int ids_file(uint64_t place)
+{
+    return (int)(place >> 44);
+}
+
+static inline int64_t ids_line(uint64_t place)
+{
+    return (int64_t)(place & ((UINT64_C(1) << 44) - 1));
+}
+
+#endif

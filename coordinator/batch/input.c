@@ -1,0 +1,201 @@
+/* coordinator/batch/input.c - see input.h. */
+#include "coordinator/batch/input.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BLOCK_BYTES ((size_t)1 << 20)
+
+const char *inputs_name(const struct inputs *in, int file)
+{
+    return strcmp(in->file[file].path, "-") == 0 ? "stdin" : in->file[file].path;
+}
+
+static int open_file(const char *path, struct err *e)
+{
+    int fd = strcmp(path, "-") == 0 ? dup(STDIN_FILENO) : open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return ERR(e, ERR_IO, "--input %.200s: cannot open: %s", path, strerror(errno));
+    return fd;
+}
+
+/* A file that was given before, by another name perhaps. */
+static int check_new(const struct inputs *in, const struct input_file *f, struct err *e)
+{
+    for (int i = 0; i < in->n; i++)
+        if (in->file[i].stat.st_dev == f->stat.st_dev && in->file[i].stat.st_ino == f->stat.st_ino)
+            return ERR(e, ERR_USAGE, "--input %.200s: the same file as --input %.200s", f->path, in->file[i].path);
+    return 0;
+}
+
+static int add(struct inputs *in, const char *path, struct err *e)
+{
+    struct input_file f = {.path = strdup(path)}, *grown = realloc(in->file, ((size_t)in->n + 1) * sizeof *grown);
+    if (grown != NULL)
+        in->file = grown;
+    if (grown == NULL || f.path == NULL) {
+        free(f.path);
+        return ERR(e, ERR_MEMORY, "out of host memory: names of %d input files", in->n + 1);
+    }
+    int fd = open_file(path, e);
+    if (fd >= 0 && fstat(fd, &f.stat) != 0)
+        ERR(e, ERR_IO, "--input %.200s: cannot be examined: %s", path, strerror(errno));
+    if (fd >= 0 && S_ISDIR(f.stat.st_mode))
+        ERR(e, ERR_INPUT, "--input %.200s: a folder, expected a file; quote \"%.200s/*.jsonl\" for what is in it", path,
+            path);
+    if (fd >= 0)
+        (void)close(fd);
+    if (e->code == ERR_NONE)
+        (void)check_new(in, &f, e);
+    if (e->code != ERR_NONE) {
+        free(f.path);
+        return -1;
+    }
+    in->file[in->n++] = f;
+    return 0;
+}
+
+static int add_matches(struct inputs *in, const char *pattern, struct err *e)
+{
+    glob_t found = {0};
+    int rc = glob(pattern, GLOB_ERR, NULL, &found);
+    if (rc == GLOB_NOMATCH)
+        ERR(e, ERR_IO, "--input %.200s: no file of this name, and none that it matches", pattern);
+    else if (rc != 0)
+        ERR(e, ERR_IO, "--input %.200s: cannot be searched for: %s", pattern,
+            rc == GLOB_NOSPACE ? "out of memory" : strerror(errno));
+    for (size_t i = 0; rc == 0 && i < found.gl_pathc && e->code == ERR_NONE; i++)
+        (void)add(in, found.gl_pathv[i], e);
+    globfree(&found);
+    return e->code == ERR_NONE ? 0 : -1;
+}
+
+int inputs_open(struct inputs *in, const char *const *pattern, int n, struct err *e)
+{
+    bool sized = true;
+    memset(in, 0, sizeof *in);
+    in->fd = -1;
+    for (int i = 0; i < n; i++) {
+        bool literal = strcmp(pattern[i], "-") == 0 || access(pattern[i], F_OK) == 0;
+        if ((literal ? add(in, pattern[i], e) : add_matches(in, pattern[i], e)) != 0)
+            return -1;
+    }
+    for (int i = 0; i < in->n; i++) {
+        sized = sized && S_ISREG(in->file[i].stat.st_mode);
+        in->bytes += in->file[i].stat.st_size;
+    }
+    in->bytes = sized ? in->bytes : 0;
+    return 0;
+}
+
+/* Room behind what is in the buffer. */
+static int make_room(struct inputs *in, struct err *e)
+{
+    if (in->begin > 0) {
+        memmove(in->buffer, in->buffer + in->begin, in->end - in->begin);
+        in->end -= in->begin;
+        in->begin = 0;
+    }
+    if (in->capacity - in->end >= BLOCK_BYTES / 4)
+        return 0;
+    size_t capacity = 2 * in->capacity + BLOCK_BYTES;
+    char *grown = realloc(in->buffer, capacity);
+    if (grown == NULL)
+        return ERR(e, ERR_MEMORY, "out of host memory: a line of %.200s", inputs_name(in, in->at));
+    in->buffer = grown;
+    in->capacity = capacity;
+    return 0;
+}
+
+/* INPUT_LINE: there is more in the buffer, or the file has ended. */
+static enum input_got fill(struct inputs *in, struct err *e)
+{
+    struct pollfd ready = {.fd = in->fd, .events = POLLIN};
+    if (in->fd < 0)
+        in->fd = ready.fd = open_file(in->file[in->at].path, e);
+    if (in->fd < 0 || make_room(in, e) != 0)
+        return INPUT_FAILED;
+    if (!S_ISREG(in->file[in->at].stat.st_mode) && poll(&ready, 1, 0) <= 0)
+        return INPUT_WAIT;
+    ssize_t got = read(in->fd, in->buffer + in->end, in->capacity - in->end);
+    if (got < 0 && (errno == EINTR || errno == EAGAIN))
+        return INPUT_WAIT;
+    if (got < 0) {
+        ERR(e, ERR_IO, "%.200s: line %lld: cannot read: %s", inputs_name(in, in->at), (long long)in->number + 1,
+            strerror(errno));
+        return INPUT_FAILED;
+    }
+    in->ended = got == 0;
+    in->end += (size_t)got;
+    in->bytes_read += got;
+    return INPUT_LINE;
+}
+
+static void next_file(struct inputs *in)
+{
+    if (in->fd >= 0)
+        (void)close(in->fd);
+    in->fd = -1;
+    in->at++;
+    in->number = 0;
+    in->begin = in->end = 0;
+    in->ended = in->skipping = false;
+}
+
+/* What is in the buffer up to a line's end, or up to the file's. false: a line's end has not come yet. */
+static bool take(struct inputs *in, struct input_line *line)
+{
+    char *from = in->buffer + in->begin;
+    size_t there = in->end - in->begin;
+    char *newline = there > 0 ? memchr(from, '\n', there) : NULL;
+    if (newline == NULL && !in->ended && (there == 0 || (!in->skipping && there <= INPUT_MAX_LINE_BYTES)))
+        return false;
+    size_t bytes = newline != NULL ? (size_t)(newline - from) : there;
+    in->begin += bytes + (newline != NULL);
+    bool whole = newline != NULL || in->ended, wanted = !in->skipping;
+    in->number += wanted;
+    in->index += wanted;
+    in->skipping = !whole;
+    while (bytes > 0 && strchr(" \t\r", from[bytes - 1]) != NULL && from[bytes - 1] != '\0')
+        bytes--;
+    bool fits = whole && bytes <= INPUT_MAX_LINE_BYTES;
+    *line = (struct input_line){fits ? from : NULL, fits ? bytes : 0, in->at, in->number, in->index - 1};
+    if (!wanted)
+        line->bytes = 0, line->text = from; /* the rest of what was reported already */
+    return true;
+}
+
+enum input_got inputs_next(struct inputs *in, struct input_line *line, struct err *e)
+{
+    while (in->at < in->n) {
+        if ((in->end > in->begin || in->skipping) && take(in, line)) {
+            if (line->text != NULL && line->bytes == 0)
+                continue;
+            return INPUT_LINE;
+        }
+        if (in->ended) {
+            next_file(in);
+            continue;
+        }
+        enum input_got got = fill(in, e);
+        if (got != INPUT_LINE)
+            return got;
+    }
+    return INPUT_END;
+}
+
+void inputs_close(struct inputs *in)
+{
+    for (int i = 0; i < in->n; i++)
+        free(in->file[i].path);
+    if (in->file != NULL && in->fd >= 0)
+        (void)close(in->fd);
+    free(in->file);
+    free(in->buffer);
+    memset(in, 0, sizeof *in);
+}

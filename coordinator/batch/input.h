@@ -1,0 +1,56 @@
+/* coordinator/batch/input.h - the lines of several files and patterns, one after the other, in constant memory. */
+#ifndef BATCH_INPUT_H
+#define BATCH_INPUT_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#define INPUT_MAX_LINE_BYTES ((size_t)64 << 20)
+
+struct input_file {
+    char *path; /* as given or found by a pattern; "-": standard input */
+    struct stat stat;
+};
+
+struct inputs {
+    struct input_file *file; /* [n] */
+    int n;
+    int64_t bytes, bytes_read; /* of all files; 0 where standard input or a pipe is among them */
+
+    /* Where reading is. */
+    int at;         /* file */
+    int fd;         /* of it, -1: not opened yet; to poll after INPUT_WAIT */
+    int64_t number; /* of the last line, from 1 */
+    int64_t index;  /* of the last line over all files, empty ones counted, from 1 */
+    char *buffer;   /* [capacity] */
+    size_t capacity, begin, end;
+    bool ended;    /* all of this file is in the buffer */
+    bool skipping; /* the rest of a line that was too long */
+};
+
+struct input_line {
+    const char *text; /* [bytes], until the next call; NULL: more than INPUT_MAX_LINE_BYTES */
+    size_t bytes;
+    int file;       /* index into inputs.file */
+    int64_t number; /* in it, from 1 */
+    int64_t index;  /* over all files, empty lines counted, from 0 */
+};
+
+/* Expand patterns (in the order of names) and see that every file can be opened. A name that exists is no pattern. */
+int inputs_open(struct inputs *in, const char *const *pattern, int n, struct err *e);
+
+/* The next line that is not empty. INPUT_WAIT: a pipe has none yet, poll in->fd. INPUT_FAILED: *e. */
+enum input_got { INPUT_LINE, INPUT_WAIT, INPUT_END, INPUT_FAILED };
+enum input_got inputs_next(struct inputs *in, struct input_line *line, struct err *e);
+
+/* For messages and ids: the path, or "stdin". */
+const char *inputs_name(const struct inputs *in, int file);
+
+/* Safe on a zeroed struct. */
+void inputs_close(struct inputs *in);
+
+#endif

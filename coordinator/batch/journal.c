@@ -1,0 +1,166 @@
+/* coordinator/batch/journal.c - see journal.h. */
+#include "coordinator/batch/journal.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define BLOCK_BYTES  ((size_t)1 << 20)
+#define LOCK_SECONDS 10 /* an earlier batch that was killed may need some to end */
+
+static const char *name_of(const struct journal *j)
+{
+    return j->is_file || strcmp(j->path, "-") != 0 ? j->path : "standard output";
+}
+
+/* File systems without locks are used all the same: then it is up to the user. */
+static int lock(struct journal *j, struct err *e)
+{
+    const struct timespec pause = {0, 50000000};
+    double until = seconds_now() + LOCK_SECONDS;
+    while (flock(j->fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK && errno != EINTR) {
+            log_warn("--output %.200s: cannot be locked (%s): start no second batch on it", j->path, strerror(errno));
+            return 0;
+        }
+        if (seconds_now() > until)
+            return ERR(e, ERR_IO, "--output %.200s: another batch is writing to it", j->path);
+        (void)nanosleep(&pause, NULL);
+    }
+    return 0;
+}
+
+int journal_open(struct journal *j, const char *path, struct err *e)
+{
+    struct stat st;
+    *j = (struct journal){.path = path, .fd = -1};
+    j->fd = strcmp(path, "-") == 0 ? dup(STDOUT_FILENO) : open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (j->fd < 0 || fstat(j->fd, &st) != 0)
+        return ERR(e, ERR_IO, "--output %.200s: cannot open: %s", path, strerror(errno));
+    j->is_file = strcmp(path, "-") != 0 && S_ISREG(st.st_mode);
+    if (j->is_file && lock(j, e) != 0)
+        return -1;
+    if (fstat(j->fd, &st) != 0) /* once more: who had the lock may have written */
+        return ERR(e, ERR_IO, "--output %.200s: cannot be examined: %s", path, strerror(errno));
+    j->bytes = j->is_file ? st.st_size : 0;
+    return 0;
+}
+
+struct recovery {
+    struct journal *j;
+    bool (*on_line)(void *context, const char *line, size_t bytes, int64_t offset, struct err *e);
+    void *context;
+    int64_t trusted, n_lines;
+    char *buffer; /* [capacity] */
+    size_t capacity, held;
+    int64_t offset; /* of the buffer's first byte, which begins a line */
+};
+
+/* The whole lines of the buffer. 0: more is wanted; 1: a line that is not ours and may be cut. */
+static int take_lines(struct recovery *r, struct err *e)
+{
+    size_t begin = 0;
+    int rc = 0;
+    for (const char *newline; rc == 0 && (newline = memchr(r->buffer + begin, '\n', r->held - begin)) != NULL;) {
+        const char *line = r->buffer + begin;
+        size_t bytes = (size_t)(newline - line);
+        bool ours = r->on_line(r->context, line, bytes, r->offset + (int64_t)begin, e);
+        if (e->code != ERR_NONE)
+            return -1;
+        if (!ours && r->offset + (int64_t)begin < r->trusted)
+            return ERR(e, ERR_INPUT, "--output %.200s: line %lld is not a result of a batch", r->j->path,
+                       (long long)r->n_lines + 1);
+        r->n_lines++;
+        begin += ours ? bytes + 1 : 0;
+        rc = !ours;
+    }
+    memmove(r->buffer, r->buffer + begin, r->held - begin);
+    r->held -= begin;
+    r->offset += (int64_t)begin;
+    return rc;
+}
+
+static int read_more(struct recovery *r, ssize_t *got, struct err *e)
+{
+    if (r->capacity - r->held < BLOCK_BYTES) {
+        size_t capacity = 2 * r->capacity + BLOCK_BYTES;
+        char *grown = realloc(r->buffer, capacity);
+        if (grown == NULL)
+            return ERR(e, ERR_MEMORY, "out of host memory: a line of %.200s", r->j->path);
+        r->buffer = grown;
+        r->capacity = capacity;
+    }
+    do
+        *got = pread(r->j->fd, r->buffer + r->held, r->capacity - r->held, r->offset + (int64_t)r->held);
+    while (*got < 0 && errno == EINTR);
+    if (*got < 0)
+        return ERR(e, ERR_IO, "--output %.200s: cannot read what is there: %s", r->j->path, strerror(errno));
+    r->held += (size_t)*got;
+    return 0;
+}
+
+int journal_recover(struct journal *j, int64_t trusted,
+                    bool (*on_line)(void *context, const char *line, size_t bytes, int64_t offset, struct err *e),
+                    void *context, int64_t *cut, struct err *e)
+{
+    struct recovery r = {.j = j, .on_line = on_line, .context = context, .trusted = trusted};
+    *cut = 0;
+    int rc = 0;
+    for (ssize_t got = 1; rc == 0 && got > 0;)
+        if ((rc = read_more(&r, &got, e)) == 0)
+            rc = take_lines(&r, e);
+    free(r.buffer);
+    if (rc < 0)
+        return -1;
+    *cut = j->bytes - r.offset;
+    if (*cut > 0 && ftruncate(j->fd, r.offset) != 0)
+        return ERR(e, ERR_IO, "--output %.200s: cannot cut off %lld bytes of an unfinished line: %s", j->path,
+                   (long long)*cut, strerror(errno));
+    j->bytes = r.offset;
+    return 0;
+}
+
+/* After a part of a line: the file ends with the line before it again. */
+static int failed(struct journal *j, int why, struct err *e)
+{
+    if (j->is_file && ftruncate(j->fd, j->bytes) != 0)
+        return ERR(e, ERR_IO, "%.200s: cannot write: %s; nor can the line that was begun be cut off: %s", name_of(j),
+                   strerror(why), strerror(errno));
+    return ERR(e, ERR_IO, "%.200s: cannot write: %s", name_of(j), strerror(why));
+}
+
+int journal_append(struct journal *j, const char *line, size_t bytes, double now, struct err *e)
+{
+    for (size_t done = 0; done < bytes;) {
+        ssize_t n = write(j->fd, line + done, bytes - done);
+        if (n < 0 && errno != EINTR)
+            return failed(j, errno, e);
+        done += n > 0 ? (size_t)n : 0;
+    }
+    if (j->unsynced == 0)
+        j->unsynced_at = now;
+    j->bytes += (int64_t)bytes;
+    j->unsynced += (int64_t)bytes;
+    return 0;
+}
+
+int journal_sync(struct journal *j, struct err *e)
+{
+    if (j->is_file && j->unsynced > 0 && fdatasync(j->fd) != 0)
+        return ERR(e, ERR_IO, "%.200s: cannot be synced: %s", name_of(j), strerror(errno));
+    j->unsynced = 0;
+    return 0;
+}
+
+void journal_close(struct journal *j)
+{
+    if (j->fd >= 0)
+        (void)close(j->fd);
+    j->fd = -1;
+}

@@ -1,0 +1,39 @@
+/* coordinator/batch/journal.h - the output: whole lines, appended in the order in which they come, safe on disk in groups. */
+#ifndef BATCH_JOURNAL_H
+#define BATCH_JOURNAL_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct journal {
+    const char *path; /* borrowed; "-": standard output, which is only written */
+    int fd;
+    bool is_file;       /* a regular file: it can be cut, locked, synced and resumed */
+    int64_t bytes;      /* whole lines in it */
+    int64_t unsynced;   /* of these, not known to be on disk */
+    double unsynced_at; /* seconds_now() when the first of them was written */
+};
+
+/* Open or create, and lock: a second batch on the same output is refused. */
+int journal_open(struct journal *j, const char *path, struct err *e);
+
+/* What is in it: on_line is called for every line (its newline left out) with where it begins, and says whether it is one of
+ * ours. A line that the last run did not get to finish is cut off, and so is what follows a line that is not ours
+ * behind `trusted` bytes, which are known to be on disk; before that it is a mistake, and *e. *cut: bytes that were. */
+int journal_recover(struct journal *j, int64_t trusted,
+                    bool (*on_line)(void *context, const char *line, size_t bytes, int64_t offset, struct err *e),
+                    void *context, int64_t *cut, struct err *e);
+
+/* Append a line (its newline included) as a whole, or not at all. */
+int journal_append(struct journal *j, const char *line, size_t bytes, double now, struct err *e);
+
+/* Whatever was appended is on disk when this returns. */
+int journal_sync(struct journal *j, struct err *e);
+
+/* Safe on a struct whose fd is -1. */
+void journal_close(struct journal *j);
+
+#endif

@@ -1,0 +1,203 @@
+/* coordinator/batch/line.c - see line.h. */
+#include "coordinator/batch/line.h"
+#include "base/json.h"
+#include "coordinator/tokenizer/unicode.h"
+
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_openai(const json_t *object)
+{
+    return json_object_get(object, "body") != NULL || json_object_get(object, "custom_id") != NULL ||
+           json_object_get(object, "url") != NULL || json_object_get(object, "method") != NULL;
+}
+
+/* The line's own id, if it has one. */
+static void take_id(struct line *l, const json_t *object, const char *key, struct protocol_error *error)
+{
+    const json_t *id = json_object_get(object, key);
+    const char *text = json_string_value(id);
+    char number[32];
+    if (id == NULL || json_is_null(id))
+        return;
+    if (json_is_integer(id)) {
+        (void)snprintf(number, sizeof number, "%lld", (long long)json_integer_value(id));
+        text = number;
+    }
+    if (text == NULL || *text == '\0' || strlen(text) > LINE_MAX_ID_BYTES ||
+        (json_is_string(id) && strlen(text) != json_string_length(id))) {
+        (void)protocol_fail(error, PROTOCOL_BAD_REQUEST, key,
+                            "found %s, expected a string of 1 to %d bytes without NUL, or an integer",
+                            json_is_string(id) ? "another string" : json_type_name(id), LINE_MAX_ID_BYTES);
+        return;
+    }
+    char *own = strdup(text);
+    if (own == NULL) {
+        (void)protocol_fail(error, PROTOCOL_INTERNAL, key, "out of host memory");
+        return;
+    }
+    free(l->id);
+    l->id = own;
+    l->id_is_number = json_is_integer(id);
+}
+
+/* Which API the line speaks of: that of chats or not. */
+static int check_url(struct line *l, const json_t *object, struct protocol_error *error)
+{
+    const json_t *url = json_object_get(object, "url"), *method = json_object_get(object, "method");
+    const char *text = json_string_value(url);
+    if (method != NULL && (!json_is_string(method) || strcmp(json_string_value(method), "POST") != 0))
+        return protocol_fail(error, PROTOCOL_BAD_REQUEST, "method", "found %s%.40s%s, expected \"POST\"",
+                             json_is_string(method) ? "\"" : "",
+                             json_is_string(method) ? json_string_value(method) : json_type_name(method),
+                             json_is_string(method) ? "\"" : "");
+    l->chat = text != NULL && strcmp(text, "/v1/chat/completions") == 0;
+    if (!l->chat && (text == NULL || strcmp(text, "/v1/completions") != 0))
+        return protocol_fail(error, PROTOCOL_BAD_REQUEST, "url",
+                             "found %s%.60s%s, expected \"/v1/completions\" or \"/v1/chat/completions\"",
+                             text != NULL ? "\"" : "", text != NULL ? text : json_type_name(url),
+                             text != NULL ? "\"" : "");
+    return 0;
+}
+
+/* Only the four members, and a body that fits the url. The body, borrowed, or NULL and *error. */
+static json_t *find_body(struct line *l, json_t *object, struct protocol_error *error)
+{
+    static const char *const known[] = {"custom_id", "method", "url", "body"};
+    json_t *body = json_object_get(object, "body"), *value;
+    const char *key, *wanted;
+    json_object_foreach(object, key, value)
+    {
+        size_t k = 0;
+        while (k < 4 && strcmp(known[k], key) != 0)
+            k++;
+        if (k == 4) {
+            (void)protocol_fail(error, PROTOCOL_BAD_REQUEST, key,
+                                "unknown beside \"custom_id\", \"method\", \"url\" and \"body\"");
+            return NULL;
+        }
+    }
+    if (check_url(l, object, error) != 0)
+        return NULL;
+    if (!json_is_object(body)) {
+        (void)protocol_fail(error, PROTOCOL_BAD_REQUEST, "body", "found %s, expected an object", json_type_name(body));
+        return NULL;
+    }
+    wanted = l->chat ? "messages" : "prompt";
+    if (json_object_get(body, wanted) == NULL && json_object_get(body, l->chat ? "prompt" : "messages") != NULL) {
+        (void)protocol_fail(error, PROTOCOL_BAD_REQUEST, "url", "expected \"%s\" in the body", wanted);
+        return NULL;
+    }
+    return body;
+}
+
+/* Errors name fields as they stand in the line. */
+static void put_inside_body(struct protocol_error *error)
+{
+    char field[sizeof error->field];
+    if (error->code == 0 || error->field[0] == '\0')
+        return;
+    (void)snprintf(field, sizeof field, "body.%.58s", error->field);
+    memcpy(error->field, field, sizeof field);
+}
+
+static void parse_openai(struct line *l, json_t *object, const struct line_rules *rules)
+{
+    struct job *j = l->job;
+    take_id(l, object, "custom_id", &j->error);
+    json_t *body = j->error.code == 0 ? find_body(l, object, &j->error) : NULL;
+    if (body == NULL)
+        return;
+    (void)protocol_parse_generate(&j->message, body, rules->defaults, rules->model, &j->error);
+    put_inside_body(&j->error);
+}
+
+static void parse_plain(struct line *l, json_t *object, const struct line_rules *rules)
+{
+    struct job *j = l->job;
+    take_id(l, object, "id", &j->error);
+    (void)json_object_del(object, "id");
+    if (j->error.code == 0)
+        (void)protocol_parse_generate(&j->message, object, rules->defaults, rules->model, &j->error);
+    l->chat = j->message.generate.n_turns > 0;
+}
+
+static void parse(struct line *l, const struct input_line *from, const struct line_rules *rules)
+{
+    struct job *j = l->job;
+    if (from->text == NULL) {
+        (void)protocol_fail(&j->error, PROTOCOL_TOO_LARGE, "", "the line has more than %zu bytes",
+                            INPUT_MAX_LINE_BYTES);
+        return;
+    }
+    json_t *object = protocol_json(from->text, from->bytes, "text", &j->error);
+    if (object != NULL && is_openai(object))
+        parse_openai(l, object, rules);
+    else if (object != NULL)
+        parse_plain(l, object, rules);
+    json_decref(object);
+}
+
+/* So long a name that ids of its lines would be too long is known by its end. In UTF-8 whatever the name is in, so that it is
+ * the same when it is read from a result. */
+static char *made_id(const char *file_name, int64_t number)
+{
+    char text[LINE_MAX_ID_BYTES + 1];
+    size_t n = strlen(file_name), most = LINE_MAX_ID_BYTES - 24;
+    (void)snprintf(text, sizeof text, "%s:%lld", n > most ? file_name + n - most : file_name, (long long)number);
+    n = strlen(text);
+    for (size_t at = 0; (at += unicode_invalid_at(text + at, n - at)) < n;)
+        text[at] = '?';
+    return strdup(text);
+}
+
+struct line *line_open(const struct input_line *from, const char *file_name, const struct line_rules *rules,
+                       uint64_t number, double now)
+{
+    struct line *l = calloc(1, sizeof *l);
+    struct job *j = l != NULL ? job_open(number, NULL, false, now) : NULL;
+    char *id = made_id(file_name, from->number);
+    if (j == NULL || id == NULL) {
+        job_close(j);
+        free(id);
+        free(l);
+        return NULL;
+    }
+    *l = (struct line){.job = j, .file = from->file, .number = from->number, .bytes = from->bytes, .id = id};
+    j->owner = l;
+    j->parsed = true;
+    parse(l, from, rules);
+    return l;
+}
+
+void line_close(struct line *l)
+{
+    if (l == NULL)
+        return;
+    job_close(l->job);
+    free(l->id);
+    free(l);
+}
+
+uint64_t line_hash(uint64_t seed, const char *id)
+{
+    unsigned char key[sizeof seed], hash[crypto_generichash_BYTES];
+    uint64_t first = 0;
+    for (size_t i = 0; i < sizeof key; i++)
+        key[i] = (unsigned char)(seed >> 8 * i);
+    crypto_generichash_state state;
+    (void)crypto_generichash_init(&state, NULL, 0, sizeof hash);
+    (void)crypto_generichash_update(&state, key, sizeof key);
+    (void)crypto_generichash_update(&state, (const unsigned char *)id, strlen(id));
+    (void)crypto_generichash_final(&state, hash, sizeof hash);
+    for (int i = 0; i < 8; i++)
+        first = first << 8 | hash[i];
+    return first;
+}
+
+uint64_t line_seed(uint64_t seed, const char *id)
+{
+    return line_hash(seed, id) >> 11;
+}

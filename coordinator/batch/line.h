@@ -1,0 +1,42 @@
+/* coordinator/batch/line.h - one line of the input: a job for the workers and the engine, and what its result belongs to.
+ * Lines of the OpenAI batch API {"custom_id", "method", "url", "body"}, or plain objects: what docs/protocol.md calls a
+ * generate, with "id". */
+#ifndef BATCH_LINE_H
+#define BATCH_LINE_H
+
+#include "coordinator/batch/input.h"
+#include "coordinator/server/job.h"
+
+#define LINE_MAX_ID_BYTES 512
+
+struct line {
+    struct job *job; /* owned; its `owner` is the line */
+    int file;        /* where it stands: of struct inputs */
+    int64_t number;
+    size_t bytes; /* of its text, for bounds on what is under way */
+    char *id;     /* owned; where the line has none of its own: FILE:LINE */
+    bool id_is_number;
+    bool chat; /* the result is a chat's */
+
+    /* The runner's, while the engine has it. */
+    struct line *previous, *next;
+    bool withdrawn; /* the engine was told to give it back unless it has begun */
+};
+
+struct line_rules { /* what all lines share; borrowed, constant */
+    const struct protocol_model *model;
+    const struct json_t *defaults; /* of fields that a line does not have, by canonical name */
+};
+
+/* Never fails for what the line says: that is in job->error. file_name is for a line without an id. NULL: out of memory. */
+struct line *line_open(const struct input_line *from, const char *file_name, const struct line_rules *rules,
+                       uint64_t number, double now);
+void line_close(struct line *l);
+
+/* 64 bits that follow from --seed and the id alone. */
+uint64_t line_hash(uint64_t seed, const char *id);
+
+/* The seed of a line that does not name one. 53 bits: every JSON library keeps them. */
+uint64_t line_seed(uint64_t seed, const char *id);
+
+#endif

@@ -1,0 +1,33 @@
+/* coordinator/batch/manifest.h - OUTPUT.manifest.json beside the output: what made it and how far it is. Replaced as a whole.
+ *
+ * What decides over the text of results ("identity": model, format, seed, defaults, chat template) must be the same when a run
+ * goes on with an output; the rest is for people. */
+#ifndef BATCH_MANIFEST_H
+#define BATCH_MANIFEST_H
+
+#include "base/json.h"
+
+struct manifest {
+    char *path;
+    json_t *previous; /* of an earlier run; NULL: there was none */
+    json_t *identity; /* of this run; owned */
+};
+
+/* Read what an earlier run has left. identity: taken over. */
+int manifest_open(struct manifest *m, const char *output, json_t *identity, struct err *e);
+void manifest_close(struct manifest *m);
+
+/* Is the output of the same making? If not, *e names the first difference. */
+int manifest_check(const struct manifest *m, const char *output, struct err *e);
+
+/* A number of the earlier runs, 0 where there is none: manifest_number(m, "tokens", "prompt"). */
+int64_t manifest_number(const struct manifest *m, const char *group, const char *key);
+double manifest_real(const struct manifest *m, const char *key);
+
+/* Bytes of the output that are known to be on disk. */
+int64_t manifest_synced(const struct manifest *m);
+
+/* Write it: the identity and `rest` (taken over; NULL: out of memory), on disk when this returns. */
+int manifest_write(struct manifest *m, json_t *rest, struct err *e);
+
+#endif

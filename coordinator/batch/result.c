@@ -1,0 +1,166 @@
+/* coordinator/batch/result.c - see result.h. Every line begins with its id, so that a run that goes on with the output finds the
+ * ids without parsing the texts. */
+#include "coordinator/batch/result.h"
+#include "coordinator/reply_parts.h"
+#include "coordinator/server/finished.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static json_t *id_of(const struct line *l)
+{
+    return l->id_is_number ? json_integer(strtoll(l->id, NULL, 10)) : reply_text(l->id);
+}
+
+/* "prompts.jsonl: line 3: top_p: found 7, expected ..." */
+static json_t *say(const struct line *l, const char *file_name)
+{
+    const struct protocol_error *error = &l->job->error;
+    char text[sizeof error->message + sizeof error->field + 400];
+    (void)snprintf(text, sizeof text, "%.300s: line %lld: %s%s%s", file_name, (long long)l->number, error->field,
+                   error->field[0] != '\0' ? ": " : "", error->message);
+    return reply_text(text);
+}
+
+static json_t *error_of(const struct line *l, const char *file_name, bool *good)
+{
+    const struct protocol_error *error = &l->job->error;
+    json_t *object = json_object();
+    reply_put(object, "code", json_integer(error->code), good);
+    reply_put(object, "message", say(l, file_name), good);
+    reply_put(object, "param", error->field[0] != '\0' ? reply_text(error->field) : json_null(), good);
+    reply_put(object, "line", json_integer(l->number), good);
+    return object;
+}
+
+/* {"id": "batch_req_..", "custom_id", "response": {"status_code", "request_id", "body"}, "error"} */
+static json_t *openai_line(const struct line *l, const char *file_name, const struct reply *r, bool *good)
+{
+    char name[64];
+    unsigned long long hash = line_hash(0, l->id);
+    bool failed = l->job->error.code != 0;
+    json_t *root = json_object(), *response = json_object();
+    (void)snprintf(name, sizeof name, "batch_req_%016llx", hash);
+    reply_put(root, "id", json_string(name), good);
+    reply_put(root, "custom_id", id_of(l), good);
+    reply_put(response, "status_code", json_integer(failed ? l->job->error.code : PROTOCOL_OK), good);
+    (void)snprintf(name, sizeof name, "req_%016llx", hash);
+    reply_put(response, "request_id", json_string(name), good);
+    (void)snprintf(name, sizeof name, "%s-%016llx", l->chat ? "chatcmpl" : "cmpl", hash);
+    json_t *body = failed ? json_null() : reply_openai_body(r, l->chat, name, (int64_t)time(NULL), good);
+    reply_put(response, "body", body, good);
+    reply_put(root, "response", response, good);
+    reply_put(root, "error", failed ? error_of(l, file_name, good) : json_null(), good);
+    return root;
+}
+
+static void put_plain_choice(json_t *object, const struct reply *r, const struct reply_choice *c, bool *good)
+{
+    reply_put(object, "text", reply_string(c->text, c->bytes), good);
+    reply_put(object, "finish_reason", json_string(finish_name(c->finish)), good);
+    if (c->logprobs != NULL)
+        reply_put(object, "logprobs", reply_logprobs(r->tokenizer, c->logprobs, c->n_tokens, c->n_top, false, good),
+                  good);
+    reply_put_prompt_logprobs(object, r->tokenizer, c, good);
+}
+
+/* {"id", "text", "finish_reason", ..}, or {"id", "choices": [..], ..} where there are several */
+static json_t *plain_line(const struct line *l, const char *file_name, const struct reply *r, bool *good)
+{
+    json_t *root = json_object(), *list = r->n_choices > 1 ? json_array() : NULL;
+    reply_put(root, "id", id_of(l), good);
+    if (l->job->error.code != 0) {
+        reply_put(root, "error", error_of(l, file_name, good), good);
+        return root;
+    }
+    for (int i = 0; i < r->n_choices; i++) {
+        json_t *object = list != NULL ? json_object() : root;
+        put_plain_choice(object, r, &r->choice[i], good);
+        if (list != NULL)
+            reply_append(list, object, good);
+    }
+    if (list != NULL)
+        reply_put(root, "choices", list, good);
+    reply_put(root, "prompt_tokens", json_integer(r->usage->prompt_tokens), good);
+    reply_put(root, "completion_tokens", json_integer(r->usage->completion_tokens), good);
+    reply_put(root, "total_ms", json_real(r->timing->total), good);
+    return root;
+}
+
+char *result_line(const struct line *l, const char *file_name, const struct result_style *s, double now, size_t *bytes,
+                  struct result_count *count)
+{
+    const struct job *j = l->job;
+    struct finished f;
+    bool good = true;
+    finished_measure(&f, j, now);
+    *count = (struct result_count){f.usage.prompt_tokens, f.usage.cached_tokens, f.usage.completion_tokens};
+    if (j->error.code == 0)
+        good = finished_choices(&f, j, s->tokenizer) == 0;
+    const struct reply r = {.model = s->model,
+                            .tokenizer = s->tokenizer,
+                            .n_choices = f.n_choices,
+                            .choice = f.choice,
+                            .usage = &f.usage,
+                            .timing = &f.timing,
+                            .seed = j->seed,
+                            .echo = j->message.generate.echo};
+    json_t *root = s->plain ? plain_line(l, file_name, &r, &good) : openai_line(l, file_name, &r, &good);
+    char *text = reply_dump(root, good, bytes);
+    finished_close(&f);
+    if (text != NULL)
+        text[(*bytes)++] = '\n'; /* in place of the NUL */
+    return text;
+}
+
+/* Behind the text, if it stands here. */
+static const char *after(const char *at, const char *end, const char *text)
+{
+    size_t n = strlen(text);
+    return (size_t)(end - at) >= n && memcmp(at, text, n) == 0 ? at + n : NULL;
+}
+
+/* The end of the JSON string or number that begins here; NULL: there is none before `end`. */
+static const char *value_end(const char *at, const char *end)
+{
+    if (at == end || *at != '"') {
+        while (at < end && *at != ',')
+            at++;
+        return at;
+    }
+    for (at++; at < end && *at != '"'; at++)
+        at += *at == '\\';
+    return at < end ? at + 1 : NULL;
+}
+
+/* A JSON string or integer as an id. */
+static bool read_id(const char *text, size_t bytes, char id[LINE_MAX_ID_BYTES + 1])
+{
+    json_t *value = json_loadb(text, bytes, JSON_DECODE_ANY, NULL);
+    int n = json_is_integer(value)
+                ? snprintf(id, LINE_MAX_ID_BYTES + 1, "%lld", (long long)json_integer_value(value))
+                : snprintf(id, LINE_MAX_ID_BYTES + 1, "%s", json_is_string(value) ? json_string_value(value) : "");
+    json_decref(value);
+    return n > 0 && n <= LINE_MAX_ID_BYTES;
+}
+
+bool result_read(const char *line, size_t bytes, bool plain, char id[LINE_MAX_ID_BYTES + 1], bool *failed)
+{
+    const char *end = line + bytes, *at = after(line, end, "{\"id\":");
+    if (at != NULL && !plain) {
+        at = value_end(at, end);
+        at = at != NULL ? after(at, end, ",\"custom_id\":") : NULL;
+    }
+    const char *stop = at != NULL ? value_end(at, end) : NULL;
+    if (stop == NULL || end[-1] != '}' || !read_id(at, (size_t)(stop - at), id))
+        return false;
+    if (plain) {
+        *failed = after(stop, end, ",\"error\":") != NULL;
+        return *failed || after(stop, end, ",\"text\":") != NULL || after(stop, end, ",\"choices\":") != NULL;
+    }
+    const char *response = after(stop, end, ",\"response\":{\"status_code\":");
+    *failed = response != NULL && after(response, end, "200,") == NULL;
+    return response != NULL;
+}

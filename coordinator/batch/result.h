@@ -1,0 +1,26 @@
+/* coordinator/batch/result.h - a finished job of a batch -> its line of the output, and back to the id. */
+#ifndef BATCH_RESULT_H
+#define BATCH_RESULT_H
+
+#include "coordinator/batch/line.h"
+
+struct result_style {
+    bool plain;                        /* compact lines instead of those of the OpenAI batch API */
+    const char *model;                 /* its name; all borrowed */
+    const struct tokenizer *tokenizer; /* texts of tokens in logprobs */
+};
+
+struct result_count {
+    int64_t prompt_tokens, cached_tokens, output_tokens;
+};
+
+/* malloc'ed, its newline included; NULL: out of memory. What went wrong with a job is in l->job->error before. file_name: of
+ * the line's file, for errors. */
+char *result_line(const struct line *l, const char *file_name, const struct result_style *s, double now, size_t *bytes,
+                  struct result_count *count);
+
+/* The id of a line that result_line has made in this style (without its newline), and whether it is an error. false: it is no
+ * such line. */
+bool result_read(const char *line, size_t bytes, bool plain, char id[LINE_MAX_ID_BYTES + 1], bool *failed);
+
+#endif

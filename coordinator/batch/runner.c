@@ -1,0 +1,356 @@
+/* coordinator/batch/runner.c - the thread and its window of lines. See runner.h. */
+#include "coordinator/batch/runner.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "coordinator/server/finished.h"
+#include "coordinator/server/mailbox.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define WINDOW_PER_SEQUENCE 4
+#define MAX_OPEN_BYTES      ((size_t)256 << 20) /* of lines under way; one line may be larger alone */
+#define SPARE_PART          4  /* of the sequences that an engine runs: what it may have beyond them, but */
+#define LEAST_SPARE         8  /* at least so many */
+#define TURN_LINES          64 /* read before results have a turn again */
+#define MAX_TOLD            5  /* bad lines that are shown one by one */
+
+enum poll_item { POLL_SIGNAL, POLL_WORKER, POLL_ENGINES /* then the input */ };
+
+void runner_order_withdraw(struct runner *r, const struct job *j)
+{
+    engines_withdraw(&r->engines, j);
+}
+
+void runner_order_stop(struct runner *r)
+{
+    engines_stop(&r->engines);
+}
+
+static const char *file_of(const struct runner *r, const struct line *l)
+{
+    return inputs_name(&r->inputs, l->file);
+}
+
+/* Whatever is said of lines: the first few, then that there are more. */
+static bool may_tell(struct runner *r)
+{
+    if (r->n_told == MAX_TOLD)
+        log_warn("more lines have errors: they are in the output, and counted at the end");
+    return r->n_told++ < MAX_TOLD;
+}
+
+/* The line's life is over. */
+static void finish(struct runner *r, struct line *l)
+{
+    r->progress.n_open--;
+    r->open_bytes -= l->bytes;
+    line_close(l);
+}
+
+/* Left to the next run: nothing is written. */
+static void leave(struct runner *r, struct line *l)
+{
+    r->progress.n_left++;
+    finish(r, l);
+}
+
+static void note_result(struct runner *r, const struct line *l, const struct result_count *count, int64_t offset,
+                        struct err *e)
+{
+    const struct protocol_error *error = &l->job->error;
+    struct id_entry *entry = ids_get(&r->ids, l->id, e);
+    if (entry != NULL)
+        entry->offset = offset;
+    r->progress.n_done++;
+    r->progress.n_failed += error->code != 0;
+    r->progress.prompt_tokens += count->prompt_tokens;
+    r->progress.cached_tokens += count->cached_tokens;
+    r->progress.output_tokens += count->output_tokens;
+    if (error->code != 0 && may_tell(r))
+        log_warn("%.200s: line %lld: %s%s%s", file_of(r, l), (long long)l->number, error->field,
+                 error->field[0] != '\0' ? ": " : "", error->message);
+}
+
+/* Its result, an error perhaps, is appended. */
+static void append(struct runner *r, struct line *l)
+{
+    struct err e = {0};
+    struct result_count count;
+    size_t bytes = 0;
+    int64_t offset = r->journal.bytes;
+    double now = seconds_now();
+    if (r->failure.code != ERR_NONE) {
+        leave(r, l);
+        return;
+    }
+    char *text = result_line(l, file_of(r, l), &r->style, now, &bytes, &count);
+    if (text == NULL)
+        ERR(&e, ERR_MEMORY, "out of host memory: the result of %.200s", l->id);
+    else if (journal_append(&r->journal, text, bytes, now, &e) == 0)
+        note_result(r, l, &count, offset, &e);
+    free(text);
+    if (e.code != ERR_NONE)
+        runner_fail(r, &e);
+    finish(r, l);
+}
+
+static void engage(struct runner *r, struct line *l, int engine)
+{
+    l->previous = NULL;
+    l->next = r->engaged;
+    if (l->next != NULL)
+        l->next->previous = l;
+    r->engaged = l;
+    engines_submit(&r->engines, l->job, engine);
+}
+
+static void disengage(struct runner *r, struct line *l)
+{
+    if (l->previous != NULL)
+        l->previous->next = l->next;
+    else
+        r->engaged = l->next;
+    if (l->next != NULL)
+        l->next->previous = l->previous;
+}
+
+/* Lines wait here rather than in an engine: which one is the first to have room shows only then. An engine has some more than it
+ * runs, so that it need not wait for us. */
+void runner_hand_out(struct runner *r)
+{
+    int spare = engines_max_seqs(&r->engines) / r->engines.n / SPARE_PART, engine = 0;
+    while (r->ready != NULL) {
+        struct line *l = r->ready;
+        if (r->state < RUNNER_DRAINING &&
+            (engine = engines_choose(&r->engines, spare > LEAST_SPARE ? spare : LEAST_SPARE)) < 0)
+            return;
+        r->ready = l->next;
+        r->last_ready = r->ready != NULL ? r->last_ready : NULL;
+        l->next = NULL;
+        r->n_ready--;
+        if (r->state < RUNNER_DRAINING && runner_fits(r, l))
+            engage(r, l, engine);
+        else
+            leave(r, l);
+    }
+}
+
+/* A line that is tokenized, or was refused before. */
+static void prepared(struct runner *r, struct line *l)
+{
+    struct job *j = l->job;
+    if (r->state >= RUNNER_DRAINING) {
+        leave(r, l);
+    } else if (j->error.code != 0 ||
+               job_prepare(j, engines_max_len(&r->engines), line_seed((uint64_t)r->setup.o->seed, l->id)) != 0) {
+        append(r, l);
+    } else {
+        if (r->last_ready != NULL)
+            r->last_ready->next = l;
+        else
+            r->ready = l;
+        r->last_ready = l;
+        r->n_ready++;
+    }
+}
+
+/* A job that the engine has given back. Nobody but us cancels: such a one was told to stop. */
+static void returned(struct runner *r, struct line *l)
+{
+    struct job *j = l->job;
+    bool cancelled = false;
+    disengage(r, l);
+    for (int i = 0; i < j->n_groups; i++)
+        cancelled = cancelled || j->group[i].finish == FINISH_CANCELLED;
+    finished_judge(j);
+    if (cancelled) {
+        leave(r, l);
+    } else {
+        runner_learn(r, l);
+        append(r, l);
+    }
+}
+
+static void take_report(struct runner *r, struct report *report, int engine)
+{
+    double step_seconds = 0;
+    uint64_t n_steps = engines_steps(&r->engines, &step_seconds);
+    metrics_take(&r->metrics, report, engine);
+    pace_steps(&r->pace, n_steps, step_seconds);
+    for (struct job *j = report->done, *next; j != NULL; j = next) {
+        next = j->engine_next;
+        returned(r, j->owner);
+    }
+    if (r->state == RUNNER_LOADING && engines_loaded(&r->engines)) {
+        r->state = RUNNER_RUNNING;
+        r->progress.loaded = seconds_now();
+    }
+    if (report->wish != WISH_NONE)
+        runner_signal(r, report->wish, false);
+    if (report->ended && engines_ended(&r->engines))
+        r->state = RUNNER_ENDED;
+    steps_report_free(report);
+}
+
+static void take_mail(struct runner *r)
+{
+    struct report *report;
+    struct job *j;
+    int engine = 0;
+    while ((j = mailbox_take(r->worker.end[0])) != NULL)
+        prepared(r, j->owner);
+    while ((report = engines_take(&r->engines, &engine)) != NULL)
+        take_report(r, report, engine);
+    runner_hand_out(r);
+}
+
+static bool has_room(const struct runner *r)
+{
+    return r->state == RUNNER_RUNNING && !r->progress.at_end && r->progress.n_open < r->window &&
+           (r->progress.n_open == 0 || r->open_bytes < MAX_OPEN_BYTES);
+}
+
+static void tell_duplicate(struct runner *r, const struct line *l, uint64_t place)
+{
+    if (may_tell(r))
+        log_warn("%.200s: line %lld: id \"%.100s\" is that of %.200s: line %lld; it is not run again", file_of(r, l),
+                 (long long)l->number, l->id, inputs_name(&r->inputs, ids_file(place)), (long long)ids_line(place));
+}
+
+/* Is it new, and to be run? */
+static bool is_wanted(struct runner *r, const struct line *l, struct err *e)
+{
+    struct id_entry *entry = ids_get(&r->ids, l->id, e);
+    if (entry == NULL)
+        return false;
+    if (entry->place != 0) {
+        r->progress.n_duplicates++;
+        tell_duplicate(r, l, entry->place);
+        return false;
+    }
+    entry->place = ids_place(l->file, l->number);
+    r->progress.n_before += entry->offset >= 0;
+    return entry->offset < 0;
+}
+
+static void admit(struct runner *r, const struct input_line *from, struct err *e)
+{
+    const char *file = inputs_name(&r->inputs, from->file);
+    struct line *l = line_open(from, file, &r->rules, ++r->last_number, seconds_now());
+    if (l == NULL) {
+        ERR(e, ERR_MEMORY, "out of host memory: line %lld of %.200s", (long long)from->number, file);
+        return;
+    }
+    r->progress.n_read++;
+    r->progress.n_open++;
+    r->open_bytes += l->bytes;
+    if (!is_wanted(r, l, e))
+        finish(r, l);
+    else if (l->job->error.code != 0)
+        append(r, l);
+    else
+        (void)mailbox_post(r->worker.end[0], l->job);
+}
+
+/* Returns whether the input has to be waited for. */
+static bool read_lines(struct runner *r)
+{
+    struct input_line line;
+    struct err e = {0};
+    for (int i = 0; i < TURN_LINES && has_room(r); i++) {
+        enum input_got got = inputs_next(&r->inputs, &line, &e);
+        r->progress.input_bytes_read = r->inputs.bytes_read - (int64_t)(r->inputs.end - r->inputs.begin);
+        if (got == INPUT_WAIT)
+            return true;
+        if (got == INPUT_END)
+            r->progress.at_end = true;
+        else if (got == INPUT_LINE && share_takes(&r->setup.share, (uint64_t)line.index))
+            admit(r, &line, &e);
+        if (e.code != ERR_NONE)
+            runner_fail(r, &e);
+    }
+    return false;
+}
+
+static void *run(void *context)
+{
+    struct runner *r = context;
+    int input = POLL_ENGINES + r->engines.n;
+    zmq_pollitem_t *item = r->poll;
+    item[POLL_SIGNAL] = (zmq_pollitem_t){.fd = signals_fd(), .events = ZMQ_POLLIN};
+    item[POLL_WORKER] = (zmq_pollitem_t){.socket = r->worker.end[0], .events = ZMQ_POLLIN};
+    for (int i = 0; i < r->engines.n; i++)
+        item[POLL_ENGINES + i] = (zmq_pollitem_t){.socket = r->engines.engine[i].end[0], .events = ZMQ_POLLIN};
+    item[input] = (zmq_pollitem_t){.events = ZMQ_POLLIN};
+    while (r->state != RUNNER_ENDED) {
+        bool waiting = read_lines(r);
+        long wait = runner_keep_time(r);
+        item[input].fd = r->inputs.fd;
+        (void)zmq_poll(item, waiting ? input + 1 : input, has_room(r) && !waiting ? 0 : wait);
+        if ((item[POLL_SIGNAL].revents & ZMQ_POLLIN) != 0)
+            runner_signal(r, signals_take(), true);
+        take_mail(r);
+        runner_show(r, seconds_now());
+    }
+    return NULL;
+}
+
+int runner_open(struct runner *r, const struct runner_setup *setup, struct err *e)
+{
+    const struct worker_setup work = {&r->setup.model, setup->tokenizer, setup->chat, setup->bos};
+    memset(r, 0, sizeof *r);
+    r->setup = *setup;
+    r->journal.fd = r->inputs.fd = -1;
+    r->context = zmq_ctx_new();
+    r->poll = err_calloc(e, POLL_ENGINES + (unsigned long)setup->n_groups + 1, sizeof *r->poll, "sockets");
+    if (r->context == NULL || r->poll == NULL)
+        return ERR(e, ERR_MEMORY, "no ZeroMQ context for the batch's mailboxes");
+    if (ids_open(&r->ids, e) != 0 || runner_files_open(r, e) != 0)
+        return -1;
+    r->rules = (struct line_rules){&r->setup.model, r->defaults};
+    r->style = (struct result_style){setup->o->plain, r->setup.model.name, setup->tokenizer};
+    if (engines_open(&r->engines, r->context, setup->n_groups, setup->n_ranks, e) != 0 ||
+        metrics_open(&r->metrics, METRICS_LOCKSTEP, r->setup.model.name, &r->engines, !setup->o->no_prefix_caching,
+                     e) != 0)
+        return -1;
+    ending_open(&r->ending, &setup->ending);
+    pace_open(&r->pace);
+    runner_show_start(r);
+    return worker_open(&r->worker, r->context, "texts", &work, e);
+}
+
+int runner_start(struct runner *r, int max_seqs, struct err *e)
+{
+    const struct options *o = r->setup.o;
+    r->window = o->max_inflight > 0 ? (int)o->max_inflight : WINDOW_PER_SEQUENCE * max_seqs * r->engines.n;
+    r->progress.started = seconds_now();
+    if (runner_files_start(r, e) != 0)
+        return -1;
+    if (pthread_create(&r->thread, NULL, run, r) != 0)
+        return ERR(e, ERR_MEMORY, "cannot start the batch thread");
+    r->running = true;
+    return 0;
+}
+
+int runner_close(struct runner *r, struct err *e)
+{
+    if (r->context == NULL)
+        return 0;
+    if (r->running)
+        (void)pthread_join(r->thread, NULL);
+    worker_close(&r->worker);
+    runner_files_close(r);
+    if (r->failure.code != ERR_NONE)
+        *e = r->failure;
+    int status = runner_status(r);
+    if (r->running)
+        runner_show_end(r, e->code != ERR_NONE ? (int)e->code : status);
+    ids_close(&r->ids);
+    metrics_close(&r->metrics);
+    engines_close(&r->engines); /* their last words are in what was written until here */
+    free(r->poll);
+    (void)zmq_ctx_term(r->context);
+    memset(r, 0, sizeof *r);
+    return status;
+}

@@ -1,0 +1,243 @@
+/* coordinator/batch/runner_files.c - what a run opens, what it finds of an earlier one, and what it leaves. See runner.h. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "coordinator/batch/fingerprint.h"
+#include "coordinator/batch/ordered.h"
+#include "coordinator/batch/runner.h"
+#include "coordinator/chat.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SYNC_BYTES       ((int64_t)16 << 20) /* of results, after which it is not waited for --sync-seconds */
+#define MANIFEST_SECONDS 30.0
+
+/* Values for fields that a line does not have, as options gave them. NULL: out of memory. */
+static json_t *defaults_of(const struct options *o)
+{
+    const struct {
+        const char *key;
+        bool given;
+        json_t *value;
+    } rows[] = {
+        {"max_tokens", o->max_tokens > 0, json_integer(o->max_tokens)},
+        {"min_tokens", o->min_tokens >= 0, json_integer(o->min_tokens)},
+        {"temperature", !isnan(o->temperature), json_real(o->temperature)},
+        {"top_k", o->top_k >= -1, json_integer(o->top_k)},
+        {"top_p", !isnan(o->top_p), json_real(o->top_p)},
+        {"min_p", !isnan(o->min_p), json_real(o->min_p)},
+        {"repetition_penalty", !isnan(o->repetition_penalty), json_real(o->repetition_penalty)},
+        {"presence_penalty", !isnan(o->presence_penalty), json_real(o->presence_penalty)},
+        {"frequency_penalty", !isnan(o->frequency_penalty), json_real(o->frequency_penalty)},
+        {"ignore_eos", o->ignore_eos, json_true()},
+    };
+    json_t *all = json_object();
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) /* json_real(NAN) is NULL: it was not given */
+        if (rows[i].given && json_object_set(all, rows[i].key, rows[i].value) != 0) {
+            json_decref(all);
+            all = NULL;
+        }
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        json_decref(rows[i].value);
+    return all;
+}
+
+/* Which part of the input: "2/8", or null for all of it. */
+static json_t *shard_of(const struct share *s)
+{
+    return s->count > 1 ? json_sprintf("%lld/%lld", (long long)s->index, (long long)s->count) : json_null();
+}
+
+/* What decides over the text of results. NULL and *e on failure. */
+static json_t *identity_of(const struct runner *r, struct err *e)
+{
+    const struct chat_template *chat = r->setup.chat;
+    json_t *model = fingerprint_model(r->setup.checkpoint, e);
+    if (model == NULL)
+        return NULL;
+    json_t *identity =
+        json_pack("{s:o, s:s, s:I, s:o, s:O, s:o}", "model", model, "format", r->setup.o->plain ? "plain" : "openai",
+                  "seed", (json_int_t)r->setup.o->seed, "shard", shard_of(&r->setup.share), "defaults", r->defaults,
+                  "chat_template", chat != NULL ? json_string(chat_template_name(chat)) : json_null());
+    if (identity == NULL)
+        ERR(e, ERR_MEMORY, "out of host memory: manifest");
+    return identity;
+}
+
+static json_t *inputs_of(const struct runner *r)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < r->inputs.n; i++)
+        (void)json_array_append_new(list, json_pack("{s:s%, s:I}", "path", r->inputs.file[i].path,
+                                                    strlen(r->inputs.file[i].path), "bytes",
+                                                    (json_int_t)r->inputs.file[i].stat.st_size));
+    return list;
+}
+
+static json_t *now_as_text(void)
+{
+    char text[32];
+    time_t now = time(NULL);
+    struct tm utc;
+    (void)strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    return json_string(text);
+}
+
+/* Of all runs on this output together; null where one of them did not measure it. tokens: that all of them computed. */
+static json_t *energy_of(const struct runner *r, double tokens)
+{
+    const json_t *before = json_object_get(json_object_get(r->manifest.previous, "energy"), "joules");
+    double joules = engines_joules(&r->engines);
+    if (r->manifest.previous != NULL)
+        joules += json_is_number(before) ? json_number_value(before) : NAN;
+    if (isnan(joules))
+        return json_null();
+    return json_pack("{s:f, s:o}", "joules", joules, "joules_per_token",
+                     tokens > 0 ? json_real(joules / tokens) : json_null());
+}
+
+/* Numbers are those of all runs on this output together. */
+static int write_manifest(struct runner *r, const char *state, struct err *e)
+{
+    const struct batch_progress *p = &r->progress;
+    struct manifest *m = &r->manifest;
+    json_int_t prompt = manifest_number(m, "tokens", "prompt") + p->prompt_tokens;
+    json_int_t cached = manifest_number(m, "tokens", "cached") + p->cached_tokens;
+    json_int_t output = manifest_number(m, "tokens", "output") + p->output_tokens;
+    double seconds = manifest_real(m, "seconds") + seconds_now() - p->started;
+    json_t *rest = json_pack(
+        "{s:s, s:s, s:s, s:i, s:o, s:{s:I, s:I, s:I, s:I}, s:{s:I, s:I, s:I}, s:o, s:f, s:I, s:I, s:o}", "state", state,
+        "build", LOCKSTEP_VERSION, "name", r->setup.model.name, "ranks", r->setup.n_ranks, "inputs", inputs_of(r),
+        "counts", "lines", (json_int_t)p->n_read, "results", (json_int_t)(p->n_results_before + p->n_done), "failed",
+        (json_int_t)(p->n_failed_before + p->n_failed), "duplicates", (json_int_t)p->n_duplicates, "tokens", "prompt",
+        prompt, "cached", cached, "output", output, "energy", energy_of(r, (double)(prompt - cached + output)),
+        "seconds", seconds, "runs", (json_int_t)(manifest_real(m, "runs") + 1), "synced_bytes",
+        (json_int_t)(r->journal.bytes - r->journal.unsynced), "updated", now_as_text());
+    r->manifest_due = seconds_now() + MANIFEST_SECONDS;
+    return manifest_write(m, rest, e);
+}
+
+/* A line of the output that was there before. */
+static bool take_result(void *context, const char *line, size_t bytes, int64_t offset, struct err *e)
+{
+    struct runner *r = context;
+    char id[LINE_MAX_ID_BYTES + 1];
+    bool failed = false;
+    if (!result_read(line, bytes, r->setup.o->plain, id, &failed))
+        return false;
+    struct id_entry *entry = ids_get(&r->ids, id, e);
+    if (entry == NULL)
+        return false;
+    entry->offset = offset;
+    r->progress.n_results_before++;
+    r->progress.n_failed_before += failed;
+    return true;
+}
+
+static int find_results(struct runner *r, struct err *e)
+{
+    const struct options *o = r->setup.o;
+    int64_t cut = 0;
+    if (!o->force && manifest_check(&r->manifest, o->output, e) != 0)
+        return -1;
+    if (journal_recover(&r->journal, manifest_synced(&r->manifest), take_result, r, &cut, e) != 0)
+        return -1;
+    log_note("going on with %s: %lld results are there%s", o->output, (long long)r->progress.n_results_before,
+             cut > 0 ? "; an unfinished line was cut off" : "");
+    return 0;
+}
+
+/* An input that is the output would be eaten; and --resume has its say. */
+static int check_output(const struct runner *r, struct err *e)
+{
+    const struct options *o = r->setup.o;
+    struct stat st;
+    bool standard = strcmp(o->output, "-") == 0, exists = !standard && stat(o->output, &st) == 0;
+    for (int i = 0; exists && i < r->inputs.n; i++)
+        if (r->inputs.file[i].stat.st_dev == st.st_dev && r->inputs.file[i].stat.st_ino == st.st_ino)
+            return ERR(e, ERR_USAGE, "--output %.200s is an input, too (--input %.200s)", o->output,
+                       r->inputs.file[i].path);
+    bool is_file = !standard && (!exists || S_ISREG(st.st_mode));
+    if (o->ordered && !is_file)
+        return ERR(e, ERR_USAGE, "--ordered needs an --output that is a file");
+    if (o->resume == RESUME_ALWAYS && (!is_file || !exists))
+        return ERR(e, ERR_USAGE, "--resume always: there is no file %.200s to go on with", o->output);
+    if (o->resume == RESUME_NEVER && is_file && exists)
+        return ERR(e, ERR_USAGE, "--resume never: there is a file %.200s already", o->output);
+    return 0;
+}
+
+int runner_files_open(struct runner *r, struct err *e)
+{
+    const struct options *o = r->setup.o;
+    r->defaults = defaults_of(o);
+    if (r->defaults == NULL)
+        return ERR(e, ERR_MEMORY, "out of host memory: defaults");
+    if (inputs_open(&r->inputs, o->input, (int)o->n_input, e) != 0 || check_output(r, e) != 0 ||
+        journal_open(&r->journal, o->output, e) != 0)
+        return -1;
+    r->progress.input_bytes = r->inputs.bytes;
+    r->has_manifest = r->journal.is_file;
+    if (!r->has_manifest)
+        return 0;
+    json_t *identity = identity_of(r, e);
+    if (identity == NULL || manifest_open(&r->manifest, o->output, identity, e) != 0)
+        return -1;
+    if (r->journal.bytes > 0)
+        return find_results(r, e);
+    json_decref(r->manifest.previous); /* of an output that is gone */
+    r->manifest.previous = NULL;
+    return 0;
+}
+
+int runner_files_start(struct runner *r, struct err *e)
+{
+    return r->has_manifest ? write_manifest(r, "running", e) : 0;
+}
+
+/* How long it takes is learned: as much is kept of the walltime for the end. */
+void runner_files_sync(struct runner *r)
+{
+    struct err e = {0};
+    double began = seconds_now();
+    if (r->failure.code != ERR_NONE || r->journal.unsynced == 0)
+        return;
+    if (journal_sync(&r->journal, &e) != 0)
+        runner_fail(r, &e);
+    ending_learn(&r->ending, seconds_now() - began, r->pace.step);
+}
+
+void runner_files_keep(struct runner *r, double now)
+{
+    struct err e = {0};
+    const struct journal *j = &r->journal;
+    if (j->unsynced >= SYNC_BYTES || now >= j->unsynced_at + r->setup.o->sync_seconds)
+        runner_files_sync(r);
+    if (r->failure.code != ERR_NONE)
+        return;
+    if (e.code == ERR_NONE && r->has_manifest && now >= r->manifest_due)
+        (void)write_manifest(r, r->state == RUNNER_RUNNING ? "running" : "ending", &e);
+    if (e.code != ERR_NONE)
+        runner_fail(r, &e);
+}
+
+void runner_files_close(struct runner *r)
+{
+    int status = runner_status(r);
+    bool failed = r->failure.code != ERR_NONE, complete = !failed && r->running && status != ERR_RESUME;
+    struct err *e = &r->failure; /* the first failure wins */
+    if (r->journal.fd >= 0)
+        (void)journal_sync(&r->journal, e);
+    if (complete && r->setup.o->ordered && e->code == ERR_NONE)
+        (void)ordered_rewrite(&r->journal, &r->ids, e);
+    if (r->has_manifest && r->running)
+        (void)write_manifest(r, e->code != ERR_NONE ? "failed" : complete ? "finished" : "unfinished", e);
+    journal_close(&r->journal);
+    inputs_close(&r->inputs);
+    if (r->has_manifest)
+        manifest_close(&r->manifest);
+    json_decref(r->defaults);
+}
