@@ -294,6 +294,26 @@ static void of_ranks(struct exposition *x, const struct metrics *m, const char *
     }
 }
 
+/* A collective ends for all at once. Who spends least time in them comes last, so it does not wait; the others do, and that
+ * much longer. Means over steps, in which not always the same one is last: a lower bound. */
+static void write_waits(struct exposition *x, const struct metrics *m)
+{
+    static const char name[] = "rank_all_reduce_wait_seconds";
+    const struct engines *all = m->engines;
+    int size = all->n_ranks / all->n;
+    char extra[200];
+    exposition_head(x, name, "gauge", "Of a step's time in all-reduces, at least so much is waiting for other ranks.");
+    for (int i = 0; i < all->n_ranks; i++) {
+        double least = INFINITY, mine = rank_stats_all_reduce(&all->ranks[i]);
+        for (int k = i / size * size; k < (i / size + 1) * size; k++)
+            least = fmin(least, rank_stats_all_reduce(&all->ranks[k]));
+        (void)snprintf(extra, sizeof extra, "%s,rank=\"%d\",host=\"%.64s\"", label_of(m, i / size).text, i,
+                       all->ranks[i].host);
+        if (all->engine[i / size].has_ranks && !isnan(mine) && !isinf(least))
+            exposition_sample(x, name, extra, mine - least);
+    }
+}
+
 static double steps_of(const struct rank_stats *r)
 {
     return (double)r->n_steps;
@@ -342,6 +362,7 @@ void metrics_write_ranks(struct exposition *x, const struct metrics *m)
              waited_of);
     of_ranks(x, m, "rank_step_seconds", "gauge", "Mean time of a step.", rank_stats_step);
     of_ranks(x, m, "rank_all_reduce_seconds", "gauge", "Mean time of a step in all-reduces.", rank_stats_all_reduce);
+    write_waits(x, m);
     of_ranks(x, m, "rank_compute_seconds", "gauge", "Mean time of a step outside of collectives.", rank_stats_compute);
     write_energy(x, m);
     if (slowest >= 0)
