@@ -32,6 +32,7 @@ int metrics_open(struct metrics *m, enum metrics_names names, const char *model,
     m->started = seconds_now();
     m->length_buckets = buckets_up_to(1 << 20);
     m->engines = engines;
+    m->cancel_steps.buckets = &buckets_n;
     m->engine = err_calloc(e, (unsigned long)engines->n, sizeof *m->engine, "metrics");
     for (int i = 0; m->engine != NULL && i < engines->n; i++)
         open_engine(&m->engine[i], &m->length_buckets);
@@ -377,6 +378,10 @@ static void write_server(struct exposition *x, const struct metrics *m)
         (void)snprintf(extra, sizeof extra, ",op=\"%s\"", protocol_op_name((enum protocol_op)op));
         exposition_sample(x, "messages_total", extra, (double)m->n_messages[op]);
     }
+    exposition_head(
+        x, "cancellation_steps", "histogram",
+        "Steps until a cancelled request was out of the engine; up to 0.1 s of them too many if none streams.");
+    exposition_histogram(x, "cancellation_steps", "", &m->cancel_steps);
     exposition_one(x, "bad_messages_total", "counter", (double)m->n_bad_messages,
                    "Messages of another number of frames; ignored.");
     exposition_one(x, "refused_connections_total", "counter", (double)m->n_refused_connections,
