@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OWN_PREFIX "lockstep_"
+#define OWN_PREFIX "lockstep_" /* of what vLLM has not */
 
 static void open_engine(struct engine_metrics *m, const struct buckets *lengths)
 {
@@ -32,6 +32,7 @@ int metrics_open(struct metrics *m, enum metrics_names names, const char *model,
     m->started = seconds_now();
     m->length_buckets = buckets_up_to(1 << 20);
     m->engines = engines;
+    m->cancel_steps.buckets = &buckets_n;
     m->engine = err_calloc(e, (unsigned long)engines->n, sizeof *m->engine, "metrics");
     for (int i = 0; m->engine != NULL && i < engines->n; i++)
         open_engine(&m->engine[i], &m->length_buckets);
@@ -142,13 +143,12 @@ VALUE(kv_usage, e->stats.n_blocks > 0 ? (double)e->stats.n_blocks_used / e->stat
 VALUE(kv_blocks, e->stats.n_blocks)
 VALUE(kv_blocks_used, e->stats.n_blocks_used)
 VALUE(prompt_tokens, e->stats.n_prompt_tokens)
+VALUE(cached_tokens, e->stats.n_prompt_cached)
+VALUE(computed_tokens, e->stats.n_prompt_tokens - e->stats.n_prompt_cached)
 VALUE(output_tokens, e->stats.n_output_tokens)
 VALUE(preemptions, e->stats.n_preemptions)
 VALUE(prefix_queries, e->stats.prefix_queries)
 VALUE(prefix_hits, e->stats.prefix_hits)
-VALUE(prompt_cached, e->stats.n_prompt_cached)
-VALUE(prompt_computed, e->stats.n_prompt_tokens - e->stats.n_prompt_cached)
-VALUE(nothing, 0)
 VALUE(n_steps, e->n_steps)
 VALUE(step_seconds, e->step_seconds)
 VALUE(n_answered, of->total.n)
@@ -170,6 +170,34 @@ static void write_finished(struct exposition *x, const struct metrics *m)
         }
 }
 
+/* A number of every engine, by one more label: what there is, and others of vLLM's that are 0 here. */
+static void by_label(struct exposition *x, const struct metrics *m, const char *name, const char *label,
+                     const char *value, double (*number)(const struct metrics *m, int i))
+{
+    char extra[120];
+    for (int i = 0; i < m->engines->n; i++) {
+        (void)snprintf(extra, sizeof extra, "%s,%s=\"%s\"", label_of(m, i).text, label, value);
+        exposition_sample(x, name, extra, number != NULL ? number(m, i) : 0);
+    }
+}
+
+static void write_waiting(struct exposition *x, const struct metrics *m)
+{
+    static const char name[] = "num_requests_waiting_by_reason";
+    exposition_head(x, name, "gauge", "The same; for something else than capacity none waits here.");
+    by_label(x, m, name, "reason", "capacity", n_waiting);
+    by_label(x, m, name, "reason", "deferred", NULL);
+}
+
+static void write_prompt_tokens(struct exposition *x, const struct metrics *m)
+{
+    static const char name[] = "prompt_tokens_by_source_total";
+    exposition_head(x, name, "counter", "The same: computed, or found in the prefix cache.");
+    by_label(x, m, name, "source", "local_compute", computed_tokens);
+    by_label(x, m, name, "source", "local_cache_hit", cached_tokens);
+    by_label(x, m, name, "source", "external_kv_transfer", NULL);
+}
+
 static void write_cache(struct exposition *x, const struct metrics *m)
 {
     char extra[200];
@@ -182,34 +210,6 @@ static void write_cache(struct exposition *x, const struct metrics *m)
     }
 }
 
-/* Of several samples an engine: {by="..."}. */
-static void of_kind(struct exposition *x, const struct metrics *m, const char *name, const char *by, const char *kind,
-                    double (*value)(const struct metrics *m, int i))
-{
-    char extra[120];
-    for (int i = 0; i < m->engines->n; i++) {
-        (void)snprintf(extra, sizeof extra, "%s,%s=\"%s\"", label_of(m, i).text, by, kind);
-        exposition_sample(x, name, extra, value(m, i));
-    }
-}
-
-static void write_waiting(struct exposition *x, const struct metrics *m)
-{
-    static const char name[] = "num_requests_waiting_by_reason";
-    exposition_head(x, name, "gauge", "The same; for something else than that none waits here.");
-    of_kind(x, m, name, "reason", "capacity", n_waiting);
-    of_kind(x, m, name, "reason", "deferred", nothing);
-}
-
-static void write_sources(struct exposition *x, const struct metrics *m)
-{
-    static const char name[] = "prompt_tokens_by_source_total";
-    exposition_head(x, name, "counter", "The same: computed, or found in the prefix cache.");
-    of_kind(x, m, name, "source", "local_compute", prompt_computed);
-    of_kind(x, m, name, "source", "local_cache_hit", prompt_cached);
-    of_kind(x, m, name, "source", "external_kv_transfer", nothing);
-}
-
 void metrics_write_engines(struct exposition *x, const struct metrics *m)
 {
     of_engines(x, m, "num_requests_running", "gauge", n_running, "Sequences in the engine.");
@@ -218,7 +218,7 @@ void metrics_write_engines(struct exposition *x, const struct metrics *m)
     of_engines(x, m, "kv_cache_usage_perc", "gauge", kv_usage, "Share of KV blocks that sequences hold, 0 to 1.");
     write_cache(x, m);
     of_engines(x, m, "prompt_tokens_total", "counter", prompt_tokens, "Prompt tokens processed.");
-    write_sources(x, m);
+    write_prompt_tokens(x, m);
     of_engines(x, m, "generation_tokens_total", "counter", output_tokens, "Tokens generated.");
     of_engines(x, m, "num_preemptions_total", "counter", preemptions, "Times that a sequence gave its memory away.");
     of_engines(x, m, "prefix_cache_queries_total", "counter", prefix_queries, "Tokens looked up in the prefix cache.");
@@ -295,6 +295,26 @@ static void of_ranks(struct exposition *x, const struct metrics *m, const char *
     }
 }
 
+/* A collective ends for all at once. Who spends least time in them comes last, so it does not wait; the others do, and that
+ * much longer. Means over steps, in which not always the same one is last: a lower bound. */
+static void write_waits(struct exposition *x, const struct metrics *m)
+{
+    static const char name[] = "rank_all_reduce_wait_seconds";
+    const struct engines *all = m->engines;
+    int size = all->n_ranks / all->n;
+    char extra[200];
+    exposition_head(x, name, "gauge", "Of a step's time in all-reduces, at least so much is waiting for other ranks.");
+    for (int i = 0; i < all->n_ranks; i++) {
+        double least = INFINITY, mine = rank_stats_all_reduce(&all->ranks[i]);
+        for (int k = i / size * size; k < (i / size + 1) * size; k++)
+            least = fmin(least, rank_stats_all_reduce(&all->ranks[k]));
+        (void)snprintf(extra, sizeof extra, "%s,rank=\"%d\",host=\"%.64s\"", label_of(m, i / size).text, i,
+                       all->ranks[i].host);
+        if (all->engine[i / size].has_ranks && !isnan(mine) && !isinf(least))
+            exposition_sample(x, name, extra, mine - least);
+    }
+}
+
 static double steps_of(const struct rank_stats *r)
 {
     return (double)r->n_steps;
@@ -343,6 +363,7 @@ void metrics_write_ranks(struct exposition *x, const struct metrics *m)
              waited_of);
     of_ranks(x, m, "rank_step_seconds", "gauge", "Mean time of a step.", rank_stats_step);
     of_ranks(x, m, "rank_all_reduce_seconds", "gauge", "Mean time of a step in all-reduces.", rank_stats_all_reduce);
+    write_waits(x, m);
     of_ranks(x, m, "rank_compute_seconds", "gauge", "Mean time of a step outside of collectives.", rank_stats_compute);
     write_energy(x, m);
     if (slowest >= 0)
@@ -357,6 +378,10 @@ static void write_server(struct exposition *x, const struct metrics *m)
         (void)snprintf(extra, sizeof extra, ",op=\"%s\"", protocol_op_name((enum protocol_op)op));
         exposition_sample(x, "messages_total", extra, (double)m->n_messages[op]);
     }
+    exposition_head(
+        x, "cancellation_steps", "histogram",
+        "Steps until a cancelled request was out of the engine; up to 0.1 s of them too many if none streams.");
+    exposition_histogram(x, "cancellation_steps", "", &m->cancel_steps);
     exposition_one(x, "bad_messages_total", "counter", (double)m->n_bad_messages,
                    "Messages of another number of frames; ignored.");
     exposition_one(x, "refused_connections_total", "counter", (double)m->n_refused_connections,

@@ -43,6 +43,7 @@ struct metrics {
     struct engine_metrics *engine; /* [engines->n] */
     struct buckets length_buckets;
 
+    struct histogram cancel_steps;              /* from a cancellation until the engine has let go */
     uint64_t n_by_code[600];                    /* generates answered */
     uint64_t n_messages[PROTOCOL_SHUTDOWN + 1]; /* by op */
     uint64_t n_bad_messages, n_refused_connections, n_slow_clients, n_cut_clients, n_lost_clients, n_lost_log_lines;
@@ -66,7 +67,7 @@ void metrics_count(struct metrics *m, const struct outcome *o, const struct prot
 /* How long a request takes, in the mean of all; 1 while there was none. */
 double metrics_mean_seconds(const struct metrics *m);
 
-/* Parts of it: what vLLM tells of engines, what it does not, and every rank's steps. */
+/* Parts of it: the engines by vLLM's names, what else there is of them, and every rank's steps. */
 void metrics_write_engines(struct exposition *x, const struct metrics *m);
 void metrics_write_steps(struct exposition *x, const struct metrics *m);
 void metrics_write_ranks(struct exposition *x, const struct metrics *m);
