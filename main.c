@@ -14,6 +14,7 @@
 #include "rank/instance.h"
 #include "rank/loop.h"
 #include "rank/meter.h"
+#include "rank/rank_log.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -165,6 +166,8 @@ static int run_serve(struct world *w, const struct options *o, struct err *e)
     if (w->rank == 0 && open_serve(&v, o, &m, &c, w->n_ranks, e) == 0)
         setup = make_serve_setup(o, &m);
     fatal_agree(w, e);
+    (void)rank_log_open(w, o->log_dir, e);
+    fatal_agree(w, e);
     instance_open(&instance, w, &m, &c, &setup, e);
     bool first = instance.group.group == 0;
     (void)meter_open(&meter, &instance.engine, METER_INTERVAL, first ? serve_ranks : leader_ranks,
@@ -207,6 +210,8 @@ static int run_batch(struct world *w, const struct options *o, struct err *e)
     int status = 0;
     if (w->rank == 0 && open_batch(&b, o, &m, &c, w->n_ranks, e) == 0)
         setup = make_serve_setup(o, &m);
+    fatal_agree(w, e);
+    (void)rank_log_open(w, b.o.log_dir, e);
     fatal_agree(w, e);
     instance_open(&instance, w, &m, &c, &setup, e);
     bool first = instance.group.group == 0;

@@ -19,6 +19,17 @@ static int check_options(const struct options *o, struct err *e)
     return 0;
 }
 
+/* The name of a file as it is for this task; NULL stays NULL. */
+static int name_file(const char **name, char *storage, const struct share *share, struct err *e)
+{
+    if (*name == NULL)
+        return 0;
+    if (share_path(share, storage, BATCH_PATH_BYTES, *name, e) != 0)
+        return -1;
+    *name = storage;
+    return 0;
+}
+
 /* Which lines are this job's, and its files' names. */
 static int take_share(struct batch_run *b, struct share *share, struct err *e)
 {
@@ -28,17 +39,14 @@ static int take_share(struct batch_run *b, struct share *share, struct err *e)
         options_environment("SLURM_ARRAY_TASK_STEP")};
     struct options *o = &b->o;
     if (share_open(share, o->shard, (enum share_mode)o->array_shard, &array, o->output, e) != 0 ||
-        share_path(share, b->output, sizeof b->output, o->output, e) != 0)
+        name_file(&o->output, b->output, share, e) != 0 || name_file(&o->status_file, b->status_file, share, e) != 0 ||
+        name_file(&o->metrics_file, b->metrics_file, share, e) != 0 ||
+        name_file(&o->log_dir, b->log_dir, share, e) != 0)
         return -1;
-    o->output = b->output;
-    if (o->metrics_file != NULL && share_path(share, b->metrics_file, sizeof b->metrics_file, o->metrics_file, e) != 0)
-        return -1;
-    o->metrics_file = o->metrics_file != NULL ? b->metrics_file : NULL;
-    if (o->status_file != NULL && share_path(share, b->status_file, sizeof b->status_file, o->status_file, e) != 0)
-        return -1;
-    if (o->status_file == NULL && strcmp(b->output, "-") != 0)
+    if (o->status_file == NULL && strcmp(b->output, "-") != 0) {
         (void)snprintf(b->status_file, sizeof b->status_file, "%s%s", b->output, STATUS_ENDING);
-    o->status_file = b->status_file[0] != '\0' ? b->status_file : NULL;
+        o->status_file = b->status_file;
+    }
     return 0;
 }
 

@@ -13,7 +13,8 @@
 
 struct batch_run {
     struct options o; /* with names of files as they are for this task of a job array */
-    char output[BATCH_PATH_BYTES], status_file[BATCH_PATH_BYTES + 16], metrics_file[BATCH_PATH_BYTES];
+    char output[BATCH_PATH_BYTES], status_file[BATCH_PATH_BYTES + 16], metrics_file[BATCH_PATH_BYTES],
+        log_dir[BATCH_PATH_BYTES];
     bool in_slurm;
     struct slurm_job job; /* if in_slurm */
     struct tokenizer *tokenizer;

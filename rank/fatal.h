@@ -20,9 +20,15 @@ void fatal_agree(struct world *w, const struct err *e);
 /* A failure within a step or in MPI: print the line, then MPI_Abort with the code. Local; never returns. */
 _Noreturn void fatal(const struct err *e);
 
-/* A failure of `rank`, this one or another of this host, as a thread beside the main one sees it (rank/watch.c): the same,
- * without regard to where the main thread is. */
-_Noreturn void fatal_for(int rank, const struct err *e);
+/* A failure of `rank`, this one or another, on `host`, as a thread beside the main one sees it (rank/watch.c): the same,
+ * without regard to where the main thread is. launcher: seconds that the launcher has to end the job by itself. said: another
+ * rank has printed the line. */
+_Noreturn void fatal_for(int rank, const char *host, double launcher, bool said, const struct err *e);
+
+/* Called before this process ends for a reason that is said, to tell the other ranks so. all: every rank is about to leave
+ * through MPI_Finalize. Returns whether this rank is the first of its host to speak: the others leave it to that one. NULL:
+ * nobody is told. */
+void fatal_herald(bool (*herald)(bool all));
 
 /* The same for an MPI call that returned an error. */
 _Noreturn void fatal_mpi(const char *call, int rc, const char *file, int line);

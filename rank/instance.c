@@ -10,16 +10,16 @@
 
 #define MIB (1024.0 * 1024.0)
 
-static void say_weights(const struct instance *i, bool dummy)
+static void say_weights(const struct instance *i, bool dummy, int rank)
 {
     const struct load_report *r = &i->load;
     double mine = (double)weight_map_bytes(&i->network.map) / MIB;
     if (dummy) {
-        log_info("weights: noise, %.1f MiB on rank 0", mine);
+        log_info("weights: noise, %.1f MiB on rank %d", mine, rank);
         return;
     }
-    log_info("weights: %.1f MiB on rank 0; all ranks read %.1f MiB in %.3f s, %.0f MiB/s", mine, r->bytes_read / MIB,
-             r->seconds, r->bytes_read / MIB / (r->seconds > 0 ? r->seconds : 1));
+    log_info("weights: %.1f MiB on rank %d; all ranks read %.1f MiB in %.3f s, %.0f MiB/s", mine, rank,
+             r->bytes_read / MIB, r->seconds, r->bytes_read / MIB / (r->seconds > 0 ? r->seconds : 1));
     if (r->bus_rate > 0)
         log_info(
             "weights: %.1f GB/s on the slowest device, %.0f %% of the %.1f GB/s that pinned memory reaches with all "
@@ -28,12 +28,21 @@ static void say_weights(const struct instance *i, bool dummy)
     log_info("host memory: at most %.1f MiB resident in any rank", r->peak_host_bytes / MIB);
 }
 
-static void say_memory(const struct instance *i, const struct limits *l)
+static void say_memory(const struct instance *i, const struct limits *l, int rank)
 {
     size_t block = network_kv_block_bytes(&i->network.config, &i->network.shard, i->q.act);
-    log_info("KV cache: %d blocks of %d tokens, %.1f MiB on rank 0; %d sequences of up to %d tokens, %d tokens a step",
-             l->n_blocks, KV_BLOCK_TOKENS, (double)block * l->n_blocks / MIB, l->max_seqs, l->max_len,
+    log_info("KV cache: %d blocks of %d tokens, %.1f MiB on rank %d; %d sequences of up to %d tokens, %d tokens a step",
+             l->n_blocks, KV_BLOCK_TOKENS, (double)block * l->n_blocks / MIB, rank, l->max_seqs, l->max_len,
              l->max_batch_tokens);
+}
+
+/* Before anything is loaded: a rank that is killed meanwhile is named. */
+static int open_watch(struct instance *i, struct world *w, double timeout, struct err *e)
+{
+    char device[64] = "cpu", model[64];
+    if (!i->ops->shares_host_memory)
+        i->ops->async->identify(&i->q, device, model, sizeof device);
+    return watch_open(&i->watch, w, &i->group, device, &i->engine.comm, timeout, e);
 }
 
 void instance_open(struct instance *i, struct world *w, struct model_config *m, struct checkpoint *c,
@@ -48,8 +57,10 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     fatal_agree(w, e);
     world_split(w, setup->group_size, &i->group);
     if (i->ops->shares_host_memory && i->q.n_threads > w->n_cpus)
-        log_warn("%d threads on the %d core%s that rank 0 may use: see mpirun --bind-to none or --map-by",
-                 i->q.n_threads, w->n_cpus, w->n_cpus == 1 ? "" : "s");
+        log_warn("%d threads on the %d core%s that rank %d may use: see mpirun --bind-to none or --map-by",
+                 i->q.n_threads, w->n_cpus, w->n_cpus == 1 ? "" : "s", w->rank);
+    (void)open_watch(i, w, setup->step_timeout, e);
+    fatal_agree(w, e);
     shard_make(&shard, m, i->group.rank, i->group.n_ranks);
     (void)fit_check(m, &shard, setup->dummy ? NULL : c, &setup->limits, w, i->ops, &i->q,
                     setup->kv_whole != 0 && setup->kv_bytes < 0 ? INT64_MAX : setup->kv_bytes, e);
@@ -67,7 +78,7 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     fatal_agree(w, e);
     checkpoint_close(c);
     load_report(&i->network, &stats, w, &i->load);
-    say_weights(i, setup->dummy != 0);
+    say_weights(i, setup->dummy != 0, w->rank);
     (void)fit_kv(&setup->limits, m, &shard, w, i->ops, &i->q, setup->kv_bytes, e);
     fatal_agree(w, e);
     (void)network_open_kv(&i->network, setup->limits.n_blocks, i->ops, &i->q, e);
@@ -75,10 +86,8 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     (void)engine_open(&i->engine, &i->group, &i->network, &setup->limits, i->ops, &i->q, (enum step_choice)setup->step,
                       e);
     fatal_agree(w, e);
-    (void)watch_open(&i->watch, &i->group, &i->engine.comm, setup->step_timeout, e);
-    fatal_agree(w, e);
     i->engine.watch = i->engine.comm.watch = i->watch;
-    say_memory(i, &setup->limits);
+    say_memory(i, &setup->limits, w->rank);
 }
 
 void instance_close(struct instance *i)

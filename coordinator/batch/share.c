@@ -120,8 +120,8 @@ int share_path(const struct share *s, char *out, size_t bytes, const char *path,
             out[n++] = *path;
         path += skip > 0 ? skip : 1;
     }
+    out[n < bytes ? n : bytes - 1] = '\0';
     if (*path != '\0' || n >= bytes)
-        return ERR(e, ERR_USAGE, "--output: the path is longer than %zu bytes", bytes - 1);
-    out[n] = '\0';
+        return ERR(e, ERR_USAGE, "%.200s..: the path is longer than %zu bytes", out, bytes - 1);
     return 0;
 }

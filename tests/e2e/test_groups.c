@@ -347,9 +347,9 @@ int main(void)
     cancelled();
     stuck();
     drained();
-    /* mpirun names a rank that was killed; the watch one that is stopped, or else rank 0 its group. */
-    failed(4, "2", 3, SIGKILL, (const char *[]){"rank 3 ", "signal 9", NULL});
-    failed(2, "1", 1, SIGKILL, (const char *[]){"rank 1 ", "signal 9", NULL});
+    /* The watch names a rank that was killed, or is stopped while others of its group wait for it; else rank 0 its group. */
+    failed(4, "2", 3, SIGKILL, (const char *[]){"lockstep: fatal: rank 3/4 on ", "its process ended", NULL});
+    failed(2, "1", 1, SIGKILL, (const char *[]){"lockstep: fatal: rank 1/2 on ", "its process ended", NULL});
     failed(4, "2", 3, SIGSTOP, (const char *[]){"lockstep: fatal: rank 3/4 on ", "no sign of life", NULL});
     failed(
         2, "1", 1, SIGSTOP,
