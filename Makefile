@@ -57,7 +57,7 @@ FUZZ_SRC := $(wildcard base/*.c partition/*.c partition/families/*.c coordinator
               coordinator/chat*.c $(addprefix coordinator/,reply.c reply_parts.c request.c stop.c group.c beam.c scheduler.c blocks.c))
 FUZZ_BIN := $(patsubst tests/fuzz/%.c,build/cpu/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
-.PHONY: all client help demo deps deps-check tests preload fuzzers check soak bench-cpu check-layers format check-format tidy clean check-gpu bundle compile-cuda
+.PHONY: all client help demo deps deps-check tests preload fuzzers check soak soak-batch bench-cpu check-layers format check-format tidy clean check-gpu bundle compile-cuda
 all: $(PROGRAM) $(CLIENT)
 client: $(CLIENT)
 
@@ -70,6 +70,7 @@ help:
 	@echo "make CUDA=1        build build/cuda/lockstep, the GPU backend beside the CPU's (ARCH='80 90a')"
 	@echo "make check-gpu     test it on the GPUs of this machine (CHECK='ops parity': parts of it); make CUDA=1 bundle: a tarball"
 	@echo "make soak          long runs, some 10 minutes: 1000 clients, 100000 hostile messages, mixed batches; prints figures"
+	@echo "make soak-batch    100 runs of a batch of 2000 prompts ended at random moments and resumed: nothing lost, nothing twice"
 	@echo "make tests         build the tests only; tests/run.sh build/cpu unit runs one suite"
 	@echo "make check-layers format tidy clean"
 	@echo "settings: SAN=1 (sanitizers, build/cpu-san)  V=1 (show commands)  CFLAGS='-O2 -g'  FUZZ_SECONDS=60"
@@ -143,6 +144,10 @@ check: deps-check
 soak: deps-check
 	@$(SUBMAKE) all tests
 	@tests/run.sh $(BUILD) long
+
+soak-batch: deps-check
+	@$(SUBMAKE) all tests
+	@tests/run.sh $(BUILD) soak-batch
 
 # No GPU is needed to see that the code for it compiles and links.
 compile-cuda:

@@ -88,8 +88,9 @@ static const struct opt table[] = {
     REAL("walltime-reserve", walltime_reserve, BATCH, 0, 86400, -1,
          "seconds of it for ending: syncing, giving memory back (default 3, and twice the slowest sync and step so "
          "far)"),
-    INTEGER("drain-seconds", batch_drain_seconds, BATCH, 0, 1 << 20, 60,
-            "after SIGUSR1: time for what is under way to finish, if the walltime allows (default 60)"),
+    INTEGER(
+        "drain-seconds", batch_drain_seconds, BATCH, 0, 1 << 20, -1,
+        "after SIGUSR1: time for what has begun to finish (default: what the walltime allows; 60 where none is known)"),
     TEXT("shard", "K/N", shard, BATCH, "of every N lines do the one with number K, from 0 to N - 1"),
     CHOICE("array-shard", array_shard, BATCH, "auto|on|off",
            "whether tasks of a Slurm job array share the input by lines (default auto: if --output has {task} or %a, "

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every test and counts. Each binary prints TAP ("ok 3 - name"); one that crashes or times out counts as a failure
 # of its own, and one that cannot run here ("ok 1 - name # SKIP reason") is counted as skipped.
-# Usage: tests/run.sh BUILD_DIR [all|unit|spmd|parity|fail|e2e|cluster|soak|sanitizers|fuzz ... | long]
+# Usage: tests/run.sh BUILD_DIR [all|unit|spmd|parity|fail|e2e|cluster|soak|sanitizers|fuzz ... | long | soak-batch]
 # Ends with a line "N passed, M failed", after "K SKIPPED" if there are any.
 set -u
 cd "$(dirname "$0")/.."
@@ -95,6 +95,14 @@ if wants soak; then # the GPUs' long checks, short and on the CPU
     run "the same tokens on 2 ranks" 300 "$build/tests/gpu/test_same_tokens" cpu 2
     SOAK_SECONDS=4 run "soak/test_serve_load" 240 "$build/tests/soak/test_serve_load"
     SERVE_MESSAGES=3000 run "soak/test_serve_hostile" 180 "$build/tests/soak/test_serve_hostile"
+fi
+if wants soak; then # a batch that is ended and resumed, a few times
+    BATCH_KILLS=6 BATCH_PROMPTS=200 run "soak/test_batch_kill" 240 "$build/tests/soak/test_batch_kill"
+fi
+if [ "$suites" = soak-batch ]; then # make soak-batch: the same a hundred times with 2000 lines, with its numbers
+    BATCH_KILLS=${BATCH_KILLS:-100} BATCH_PROMPTS=${BATCH_PROMPTS:-2000} \
+        run "soak/test_batch_kill" 3700 "$build/tests/soak/test_batch_kill"
+    grep -h '^# ' "$logs"/soak-test_batch_kill.log
 fi
 if [ "$suites" = long ]; then # make soak: what takes minutes, with its numbers
     for n in 1 2; do SOAK_SECONDS=${SOAK_SECONDS:-120} run "soak on $n ranks" 400 mpirun -q -n $n "$build/tests/soak/test_soak"; done

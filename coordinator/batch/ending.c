@@ -6,6 +6,7 @@
 
 /* Ranks that leave the loop, give their memory back and finish MPI take about a second on CPUs, and some 2 s with GPUs. */
 #define RESERVE_SECONDS 3.0
+#define DRAIN_SECONDS   60.0
 #define SECOND_SIGNAL   1.0 /* launchers may send one signal twice within so many seconds */
 
 void ending_open(struct ending *g, const struct ending_setup *setup)
@@ -48,10 +49,17 @@ static void cut(struct ending *g, const char *cause)
     g->state = ENDING_CUT;
 }
 
+static double drain_seconds(const struct ending *g)
+{
+    if (g->setup.drain_seconds >= 0)
+        return g->setup.drain_seconds;
+    return isfinite(g->setup.walltime.ends) ? INFINITY : DRAIN_SECONDS;
+}
+
 void ending_signal(struct ending *g, enum signal_wish wish, bool own, double now)
 {
     if (wish == WISH_DRAIN)
-        drain(g, now + g->setup.drain_seconds, "SIGUSR1");
+        drain(g, fmin(now + drain_seconds(g), ending_limit(g)), "SIGUSR1");
     if (wish != WISH_END)
         return;
     bool again = own && g->asked > 0 && now - g->asked > SECOND_SIGNAL;

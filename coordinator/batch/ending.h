@@ -19,9 +19,11 @@ enum ending_state { ENDING_RUN, ENDING_DRAIN, ENDING_CUT };
 
 struct ending_setup {
     struct walltime walltime;
-    double reserve;       /* of --walltime-reserve; negative: learned */
-    double drain_seconds; /* after SIGUSR1: what runs may take so long, if the walltime allows */
-    double end_seconds;   /* the same after SIGTERM and SIGINT; 0 where the launcher kills soon */
+    double reserve; /* of --walltime-reserve; negative: learned */
+    double
+        drain_seconds;  /* after SIGUSR1: what runs may take so long, if the walltime allows; negative: as long as that
+                             allows, or a minute where there is none */
+    double end_seconds; /* the same after SIGTERM and SIGINT; 0 where the launcher kills soon */
 };
 
 struct ending {

@@ -35,6 +35,8 @@ static const char *file_of(const struct runner *r, const struct line *l)
 /* Whatever is said of lines: the first few, then that there are more. */
 static bool may_tell(struct runner *r)
 {
+    if (r->n_told <= MAX_TOLD)
+        outlets_clear(&r->outlets);
     if (r->n_told == MAX_TOLD)
         log_warn("more lines have errors: they are in the output, and counted at the end");
     return r->n_told++ < MAX_TOLD;

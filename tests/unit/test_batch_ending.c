@@ -63,6 +63,15 @@ static void signals(void **unused)
     ending_signal(&g, WISH_DRAIN, true, 1000);
     assert_int_equal(ending_turn(&g, 1014), ENDING_DRAIN);
     assert_int_equal(ending_turn(&g, 1015), ENDING_CUT);
+    g = begin(INFINITY, -1, -1, 0); /* no time was said: a minute, */
+    ending_signal(&g, WISH_DRAIN, true, 1000);
+    assert_int_equal(ending_turn(&g, 1059), ENDING_DRAIN);
+    assert_int_equal(ending_turn(&g, 1060), ENDING_CUT);
+    g = begin(5000, 10, -1, 0); /* or what the walltime leaves */
+    ending_signal(&g, WISH_DRAIN, true, 1000);
+    assert_true(g.until == 4990);
+    assert_int_equal(ending_turn(&g, 4989), ENDING_DRAIN);
+    assert_int_equal(ending_turn(&g, 4990), ENDING_CUT);
     g = begin(INFINITY, -1, 60, 0); /* mpirun: a second is left */
     ending_signal(&g, WISH_END, false, 1000);
     assert_int_equal(g.state, ENDING_CUT);

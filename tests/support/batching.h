@@ -1,0 +1,33 @@
+/* tests/support/batching.h - files of `lockstep batch` for tests: inputs, and what an output holds. */
+#ifndef TESTS_SUPPORT_BATCHING_H
+#define TESTS_SUPPORT_BATCHING_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* n plain lines "r0", "r1", .. of sampled requests, max_tokens each. */
+void batching_prompts(const char *dir, const char *name, int n, int max_tokens);
+
+struct batch_results {
+    json_t *by_id;          /* id or custom_id -> the line's object */
+    const char **order;     /* [n] ids in the file's order, borrowed from by_id */
+    int n;                  /* whole lines with an id */
+    int n_twice, n_strange; /* ids that came again; whole lines that are no results */
+    size_t torn;            /* bytes behind the last newline */
+};
+
+/* What is in an output, as it is. A file that does not exist is empty. */
+void batching_read(struct batch_results *r, const char *dir, const char *name);
+void batching_free(struct batch_results *r);
+
+/* Of a plain result, or of an OpenAI one; "" when there is none. */
+const char *batching_text(const json_t *result);
+
+/* How many of a's results are not b's, by id and text. */
+int batching_differences(const struct batch_results *a, const struct batch_results *b);
+
+/* A member of OUTPUT.manifest.json by its path "counts/failed"; NULL: none. The caller decrefs. */
+json_t *batching_manifest(const char *dir, const char *output, const char *path);
+
+#endif
