@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Test the CUDA build on the GPUs of this machine. Usage: scripts/check-gpu.sh BUILD_DIR, in the folder that has tests/ and
 # demo/. Ends with "N passed, M failed". CHECK="ops parity" runs only these sections:
-#   start      who computes where is shown, CUDA_VISIBLE_DEVICES is obeyed, what cannot be is refused by name, no P2P works
+#   start      who computes where is shown, CUDA_VISIBLE_DEVICES is obeyed, what cannot be is refused by name, no P2P works;
+#              a preflight and what NVML says
 #   ops        every operation, every type, odd sizes, guard words, poison
 #   persistent every logit of decode steps as one operation, against the separate operations
 #   parity     every fixture on 1, 2, 3 and 4 ranks, as many as there are GPUs
@@ -123,6 +124,11 @@ check_start() {
         expect "what $n rank(s) measure" 0 'steps, [0-9.]+ ms each on rank 0 \([0-9]+ of them timed\)' $(story "$n")
         expect "scores of a prompt on $n" 0 '"prompt_logprobs":\[null,\{"token_id":379,"logprob":-0\.3[45]' \
             $(story "$n") --json --prompt-logprobs 2
+        expect "energy of a story on $n" 0 'energy: [0-9.]+ J on all devices, [0-9.]+ J an output token' $(story "$n")
+        expect "preflight on $n" 0 '^fit$' mpirun -q -n "$n" "$build/lockstep" preflight --device cuda --accept-throttling \
+            --model demo/lockstep-stories
+        expect "preflight on $n, the GPU's state" 0 '"slowed_by": "' mpirun -q -n "$n" "$build/lockstep" preflight \
+            --device cuda --accept-throttling --json
         [ "$n" = 1 ] || expect "the slowest of $n" 0 'ms of it in all-reduces; rank [0-9]+ on .* computes longest' $(story "$n")
         [ "$n" = 1 ] || stopped "$n"
     done
