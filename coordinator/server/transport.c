@@ -249,6 +249,14 @@ bool transport_connected(const struct transport *t, int fd)
     return fd < 0 || (fd < t->n_connected && t->connected[fd]);
 }
 
+/* libzmq has no function for it: it sees the end of the stream and closes the descriptor itself. Should it have given the
+ * descriptor to another connection since happenings were last read, that one is closed, and its client connects anew. */
+void transport_disconnect(const struct transport *t, int fd)
+{
+    if (fd >= 0 && transport_connected(t, fd))
+        (void)shutdown(fd, SHUT_RDWR);
+}
+
 bool peer_has_own_id(const struct peer *p)
 {
     return p->id_bytes > 0 && p->id[0] != 0;
