@@ -99,7 +99,7 @@ void loop_run(struct engine *g, const struct loop_client *client, struct err *e)
         if (g->world->rank == 0)
             ask(g, &plan, client, &notice, e);
         meter_ask(g->meter, &plan);
-        watch_phase(g->watch, WATCH_PLAN);
+        watch_collective(g->watch, WATCH_PLAN_BROADCAST);
         share(&plan, g->world, g->network->config.vocab, g->world->rank != 0 ? &notice : NULL);
         if (plan.kind == PLAN_STOP)
             break;

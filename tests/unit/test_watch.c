@@ -1,6 +1,7 @@
 /* tests/unit/test_watch.c - rank/watch.c: when a rank is late, and whom it blames. */
 #include "tests/unit/unit.h"
 
+#include "rank/lifeline.h"
 #include "rank/watch.h"
 
 #define TIMEOUT 10.0
@@ -125,6 +126,29 @@ static void words(void **unused)
                               "rank of this host is seen to be at fault");
 }
 
+static void gone(void **unused)
+{
+    (void)unused;
+    char text[360];
+    struct lifeline_state at = {
+        .phase = WATCH_STEP, .last = WATCH_ALL_REDUCE, .step = 57, .last_step = 57, .n_last = 12};
+    watch_say_gone(text, sizeof text, false, &at, "0000:1a:00.0");
+    assert_non_null(strstr(text, "ended without a word"));
+    assert_non_null(strstr(text, "step 57, computing; last collective: all-reduce 12 of step 57; device 0000:1a:00.0"));
+    at = (struct lifeline_state){.phase = WATCH_PLAN, .last = WATCH_PLAN_BROADCAST, .step = 58, .last_step = 58};
+    watch_say_gone(text, sizeof text, true, &at, "cpu");
+    assert_non_null(strstr(text, "its host has not answered for"));
+    assert_non_null(strstr(text, "step 58, waiting for the plan; last collective: the plan's broadcast of step 58"));
+    at = (struct lifeline_state){.phase = WATCH_OFF};
+    watch_say_gone(text, sizeof text, true, &at, "cpu");
+    assert_non_null(strstr(text, "outside of steps; last collective: none yet; device cpu"));
+    watch_say_gone(text, sizeof text, true, NULL, "cpu");
+    assert_non_null(strstr(text, "where it was is not known; device cpu"));
+    at = (struct lifeline_state){.phase = 4711, .last = -3}; /* came over a network */
+    watch_say_gone(text, sizeof text, true, &at, "cpu");
+    assert_non_null(strstr(text, "?"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -134,6 +158,7 @@ int main(void)
         cmocka_unit_test(waiting_for_a_plan),
         cmocka_unit_test(groups_do_not_wait_for_each_other),
         cmocka_unit_test(words),
+        cmocka_unit_test(gone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
