@@ -14,6 +14,7 @@
 #include "rank/instance.h"
 #include "rank/loop.h"
 #include "rank/meter.h"
+#include "rank/preflight.h"
 #include "rank/rank_log.h"
 
 #include <signal.h>
@@ -35,6 +36,7 @@ static struct instance_setup make_setup(const struct options *o, const struct mo
                                    .progress = (int32_t)o->progress,
                                    .device = (int32_t)o->device,
                                    .with_bus = o->verbose,
+                                   .load = {(int32_t)o->load_threads, (int32_t)o->load_slots, o->load_piece_bytes},
                                    .step_timeout = o->step_timeout};
     struct limits *l = &setup.limits;
     int64_t len = o->max_model_len > 0 ? o->max_model_len : longest;
@@ -266,7 +268,7 @@ int main(int argc, char **argv)
     (void)signal(SIGPIPE, SIG_IGN); /* a reader that leaves becomes a write error with a name */
     bool parsed = options_parse(&o, argc, argv, &e) == 0;
     if (parsed && o.command != COMMAND_GENERATE && o.command != COMMAND_BENCH && o.command != COMMAND_SERVE &&
-        o.command != COMMAND_BATCH)
+        o.command != COMMAND_BATCH && o.command != COMMAND_PREFLIGHT)
         return run_alone(&o);
     if (parsed && (o.command == COMMAND_SERVE ||
                    o.command == COMMAND_BATCH)) /* before MPI_Init: mpirun passes signals on at any time */
@@ -284,10 +286,13 @@ int main(int argc, char **argv)
     log_open(w.rank == 0, o.verbose);
     log_info("%d rank%s, %d on this node; rank 0 on %s with %d of %d cores", w.n_ranks, w.n_ranks == 1 ? "" : "s",
              w.n_node_ranks, w.host, w.n_threads, w.n_cpus);
-    int status = command == COMMAND_GENERATE ? run_generate(&w, &o, &e)
-                 : command == COMMAND_SERVE  ? run_serve(&w, &o, &e)
-                 : command == COMMAND_BATCH  ? run_batch(&w, &o, &e)
-                                             : run_bench(&w, &o, &e);
+    if (command != COMMAND_PREFLIGHT)
+        preflight_start(&w, &o, &e);
+    int status = command == COMMAND_GENERATE    ? run_generate(&w, &o, &e)
+                 : command == COMMAND_SERVE     ? run_serve(&w, &o, &e)
+                 : command == COMMAND_BATCH     ? run_batch(&w, &o, &e)
+                 : command == COMMAND_PREFLIGHT ? preflight_run(&w, &o, &e)
+                                                : run_bench(&w, &o, &e);
     world_close(&w);
     return status;
 }

@@ -19,7 +19,8 @@ enum command {
     COMMAND_BENCH = 4,
     COMMAND_VERSION = 8,
     COMMAND_SERVE = 16,
-    COMMAND_BATCH = 32
+    COMMAND_BATCH = 32,
+    COMMAND_PREFLIGHT = 64
 };
 enum device_choice { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
 enum step_choice { STEP_AUTO, STEP_SEPARATE, STEP_PERSISTENT }; /* how decode steps run on a GPU */
@@ -49,6 +50,13 @@ struct options {
     int64_t num_prompts, bench_max_batch; /* -1: not given */
     const char *latency, *throughput;
     bool profile;
+
+    int64_t load_threads, load_slots, load_piece_bytes; /* 0: not given */
+
+    /* preflight; negative: not given */
+    bool preflight, accept_throttling;
+    double min_read_share, max_broadcast_us;
+    int64_t min_file_rate;
 
     /* serve */
     const char *endpoint, *curve_clients, *rendezvous, *served_name, *chat_template, *metrics_file, *access_log;

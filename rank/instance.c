@@ -6,9 +6,11 @@
 #include "rank/fit.h"
 #include "rank/watch.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-#define MIB (1024.0 * 1024.0)
+#define MIB             (1024.0 * 1024.0)
+#define HOST_LINE_BYTES 160
 
 static void say_weights(const struct instance *i, bool dummy, int rank)
 {
@@ -26,6 +28,22 @@ static void say_weights(const struct instance *i, bool dummy, int rank)
             "ranks at once",
             r->device_rate / 1e9, 100 * r->bus_share, r->bus_rate / 1e9);
     log_info("host memory: at most %.1f MiB resident in any rank", r->peak_host_bytes / MIB);
+}
+
+/* A line a host where there are several, and what held the ranks up. Collective. */
+static void say_loading(const struct instance *i, const struct load_stats *stats, struct world *w, struct err *e)
+{
+    const struct load_report *r = &i->load;
+    char *line = NULL;
+    int n = load_hosts(&line, HOST_LINE_BYTES, stats, w, e);
+    for (int k = 0; k < n && n > 1; k++)
+        log_note("weights: %s", line + (size_t)k * HOST_LINE_BYTES);
+    free(line);
+    log_info(
+        "loading, mean of a rank: window %.3f s, waiting for reads %.3f, the device %.3f, other ranks %.3f, placing "
+        "%.3f; %d threads read into %d slots",
+        r->part[LOAD_WINDOW], r->part[LOAD_READING], r->part[LOAD_DEVICE], r->part[LOAD_RANKS], r->part[LOAD_PLACING],
+        r->setup.n_threads, r->setup.n_slots);
 }
 
 static void say_memory(const struct instance *i, const struct limits *l, int rank)
@@ -72,13 +90,16 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     if (setup->dummy)
         load_dummy(&i->network, i->ops, &i->q, setup->dummy_seed);
     else
-        (void)load_weights(&i->network, c, w, i->ops, &i->q, (enum progress_mode)setup->progress, setup->with_bus != 0,
-                           &stats, e);
+        (void)load_weights(&i->network, c, w, i->ops, &i->q, &setup->load, (enum progress_mode)setup->progress,
+                           setup->with_bus != 0, &stats, e);
     ops_range_end(i->ops);
     fatal_agree(w, e);
     checkpoint_close(c);
     load_report(&i->network, &stats, w, &i->load);
+    i->load.setup = setup->load;
     say_weights(i, setup->dummy != 0, w->rank);
+    if (!setup->dummy)
+        say_loading(i, &stats, w, e);
     (void)fit_kv(&setup->limits, m, &shard, w, i->ops, &i->q, setup->kv_bytes, e);
     fatal_agree(w, e);
     (void)network_open_kv(&i->network, setup->limits.n_blocks, i->ops, &i->q, e);

@@ -18,6 +18,7 @@ struct instance_setup {
     int32_t device;       /* enum device_choice */
     int32_t step;         /* enum step_choice */
     int32_t with_bus;     /* measure the way to the device before loading */
+    struct load_setup load;
     uint64_t dummy_seed;
     double step_timeout; /* s; 0: steps have no deadline */
 };

@@ -93,6 +93,7 @@ fi
 if wants soak; then # the GPUs' long checks, short and on the CPU
     for n in 1 2; do SOAK_SECONDS=4 run "soak on $n ranks" 120 mpirun -q -n $n "$build/tests/soak/test_soak"; done
     run "the same tokens on 2 ranks" 300 "$build/tests/gpu/test_same_tokens" cpu 2
+    for n in 1 3; do run "soak/test_loading on $n ranks" 60 mpirun -q -n $n "$build/tests/soak/test_loading"; done
     SOAK_SECONDS=4 run "soak/test_serve_load" 240 "$build/tests/soak/test_serve_load"
     SERVE_MESSAGES=3000 run "soak/test_serve_hostile" 180 "$build/tests/soak/test_serve_hostile"
 fi

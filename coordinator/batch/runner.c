@@ -350,6 +350,7 @@ int runner_close(struct runner *r, struct err *e)
         runner_show_end(r, e->code != ERR_NONE ? (int)e->code : status);
     ids_close(&r->ids);
     metrics_close(&r->metrics);
+    engines_say(&r->engines);
     engines_close(&r->engines); /* their last words are in what was written until here */
     free(r->poll);
     (void)zmq_ctx_term(r->context);

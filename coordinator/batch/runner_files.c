@@ -14,6 +14,7 @@
 
 #define SYNC_BYTES       ((int64_t)16 << 20) /* of results, after which it is not waited for --sync-seconds */
 #define MANIFEST_SECONDS 30.0
+#define LOCK_SECONDS     10.0 /* an earlier batch may have so long to end */
 
 /* Values for fields that a line does not have, as options gave them. NULL: out of memory. */
 static json_t *defaults_of(const struct options *o)
@@ -177,7 +178,7 @@ int runner_files_open(struct runner *r, struct err *e)
     if (r->defaults == NULL)
         return ERR(e, ERR_MEMORY, "out of host memory: defaults");
     if (inputs_open(&r->inputs, o->input, (int)o->n_input, e) != 0 || check_output(r, e) != 0 ||
-        journal_open(&r->journal, o->output, e) != 0)
+        journal_open(&r->journal, o->output, LOCK_SECONDS, e) != 0)
         return -1;
     r->progress.input_bytes = r->inputs.bytes;
     r->has_manifest = r->journal.is_file;

@@ -134,6 +134,7 @@ static void note(struct engine_end *from, const struct report *r)
         from->load.n_sequences -= load.n_sequences;
         from->load.n_tokens -= load.n_tokens;
         j->in_engine = false;
+        from->n_done++;
     }
 }
 
@@ -196,6 +197,7 @@ struct scheduler_stats engines_stats(const struct engines *e)
         sum.prefix_queries += s->prefix_queries;
         sum.prefix_hits += s->prefix_hits;
         sum.n_prompt_tokens += s->n_prompt_tokens;
+        sum.n_prompt_cached += s->n_prompt_cached;
         sum.n_output_tokens += s->n_output_tokens;
         for (int f = 0; f < FINISH_REASONS; f++)
             sum.n_finished[f] += s->n_finished[f];
@@ -217,6 +219,13 @@ uint64_t engines_steps(const struct engines *e, double *seconds)
 double engines_joules(const struct engines *e)
 {
     return rank_stats_joules(e->ranks, e->n_ranks);
+}
+
+void engines_say(const struct engines *e)
+{
+    for (int i = 0; i < e->n && e->n > 1; i++)
+        log_info("group %d: %lld requests, %llu steps in %.3f s", i, (long long)e->engine[i].n_done,
+                 (unsigned long long)e->engine[i].n_steps, e->engine[i].step_seconds);
 }
 
 /* Of an engine all of whose ranks know. */

@@ -16,6 +16,7 @@ struct engines {
         void *end[2]; /* mailbox: of orders and reports; end[1] is the main thread's for engine 0, else the hub's */
         struct engine_load load;
         bool loaded, ended;
+        int64_t n_done;                  /* jobs that it has given back */
         int max_len, n_blocks, max_seqs; /* as in struct report; 0: it is not loaded yet */
         struct scheduler_stats stats;    /* its last word */
         uint64_t n_steps;
@@ -63,6 +64,9 @@ uint64_t engines_steps(const struct engines *e, double *seconds);
 
 /* Used by all ranks' devices; NAN where one does not tell, or has not yet. */
 double engines_joules(const struct engines *e);
+
+/* --verbose: what each group has done, if there are several. */
+void engines_say(const struct engines *e);
 
 /* The rank of the job that computed longest of late, outside of collectives; -1: not known, or there is one rank. */
 int engines_slowest(const struct engines *e);

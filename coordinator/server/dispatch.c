@@ -55,10 +55,11 @@ void server_finish(struct server *s, struct job *j, const struct outcome *o)
     job_close(j);
 }
 
-/* Answered without the engine: by this code. */
+/* Answered without the engine: by this code, or that of its error. */
 static void finish(struct server *s, struct job *j, int code)
 {
-    const struct outcome o = {.code = code, .time.total = seconds_now() - j->arrived};
+    const struct outcome o = {.code = j->error.code != 0 ? j->error.code : code,
+                              .time.total = seconds_now() - j->arrived};
     server_finish(s, j, &o);
 }
 
@@ -150,8 +151,9 @@ static void cancel(struct server *s, struct job *j)
 static void change_state(struct server *s, struct job *j, enum protocol_op op)
 {
     size_t bytes = 0;
-    if (op == PROTOCOL_SHUTDOWN && !s->transport.is_ipc && !s->has_curve) {
-        (void)protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "op", "shutdown works over ipc:// and with --curve only");
+    if (!s->transport.is_ipc && !s->has_curve) { /* every user of the host may connect */
+        (void)protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "op", "%s works over ipc:// and with --curve only%s",
+                            protocol_op_name(op), op == PROTOCOL_DRAIN ? "; SIGUSR1 does the same" : "");
         refuse(s, j);
         return;
     }
@@ -183,6 +185,8 @@ static void give_work(struct server *s, struct job *j, int worker)
 static void take(struct server *s, struct job *j, bool worked)
 {
     s->metrics.n_messages[j->message.op]++;
+    if (j->error.code == 0 && j->message.op != PROTOCOL_CANCEL && server_too_slow(s, j->client, &j->error))
+        s->metrics.n_slow_clients++;
     if (j->error.code != 0) {
         refuse(s, j);
         return;
@@ -273,7 +277,7 @@ void server_returned(struct server *s, struct job *j)
     if (j->error.code == 0)
         j->error = j->verdict;
     if (j->answered || j->client == NULL)
-        finish(s, j, j->error.code != 0 ? j->error.code : PROTOCOL_CANCELLED);
+        finish(s, j, PROTOCOL_CANCELLED);
     else if (was_unread)
         take(s, j, true);
     else if (j->error.code != 0)
@@ -284,15 +288,21 @@ void server_returned(struct server *s, struct job *j)
         answer_tokens(s, j);
 }
 
-/* A client that reads too slowly loses what it does not read; one that keeps asking nevertheless is cut off. */
+bool server_too_slow(const struct server *s, const struct client *c, struct protocol_error *error)
+{
+    if (c->backlog <= (size_t)s->setup.o->max_client_backlog)
+        return false;
+    (void)protocol_fail(error, PROTOCOL_CANCELLED, "", "the client reads too slowly: %zu bytes wait for it",
+                        c->backlog);
+    return true;
+}
+
+/* A client that reads too slowly loses what it does not read of a stream, but for the last event. */
 static void bound_backlog(struct server *s, struct job *j)
 {
-    size_t most = (size_t)s->setup.o->max_client_backlog;
-    if (j->client == NULL || j->client->backlog <= most || j->verdict.code != 0)
+    if (j->client == NULL || j->verdict.code != 0 || !server_too_slow(s, j->client, &j->verdict))
         return;
     s->metrics.n_slow_clients++;
-    (void)protocol_fail(&j->verdict, PROTOCOL_CANCELLED, "", "the client reads too slowly: %zu bytes wait for it",
-                        j->client->backlog);
     clients_take_back(&s->clients, j->client, j->number);
     server_cancel(s, j, FINISH_CANCELLED);
 }
@@ -311,6 +321,7 @@ void server_report(struct server *s, struct report *r, int engine)
         if (j->error.code == 0)
             j->error = j->verdict;
         answer_generate(s, j, &o);
+        j->in_engine = false;
         server_finish(s, j, &o);
     }
     if (s->state == SERVER_LOADING && engines_loaded(&s->engines))

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/signals.h"
+#include "coordinator/server/cores.h"
 #include "coordinator/server/files.h"
 #include "coordinator/server/mailbox.h"
 #include "coordinator/server/rendezvous.h"
@@ -16,7 +17,7 @@
 #define DEFAULT_ENDPOINT "tcp://127.0.0.1:5555"
 
 #define FILE_SECONDS    5.0   /* between two --metrics-file */
-#define RETRY_MS        5     /* a full pipe does not say when it has room again */
+#define RETRY_MS        1     /* a full pipe does not say when it has room again; a busy stream is 20 messages a millisecond */
 #define TURN_SECONDS    0.005 /* of messages, before replies and signals have a turn again */
 #define FLUSH_SECONDS   2.0   /* for what waits for slow readers, once the engine has ended */
 #define LINGER_MS       1000  /* and for what libzmq has, when there is time */
@@ -123,6 +124,7 @@ static void set_gauges(struct server *s)
     s->metrics.n_open_jobs = s->n_open;
     s->metrics.backlog = s->clients.backlog;
     s->metrics.draining = s->state >= SERVER_DRAINING;
+    s->metrics.n_lost_log_lines = access_log_lost(&s->log);
 }
 
 /* What time has brought. */
@@ -190,7 +192,7 @@ static void *run(void *context)
         set_gauges(s);
         take_messages(s);
         clients_flush(&s->clients, &s->transport);
-        s->metrics.n_slow_clients += clients_cut(&s->clients, 2 * (size_t)s->setup.o->max_client_backlog);
+        s->metrics.n_cut_clients += clients_cut(&s->clients, &s->transport, 2 * (size_t)s->setup.o->max_client_backlog);
         clients_sweep(&s->clients, server_client_left, s);
         set_gauges(s);
         keep_time(s);
@@ -210,15 +212,11 @@ static int open_sockets(struct server *s, struct err *e)
     return transport_open(&s->transport, endpoint, o->max_message_bytes, o->curve ? &s->curve : NULL, e);
 }
 
-int server_open(struct server *s, const struct server_setup *setup, struct err *e)
+/* Sockets and threads; libzmq makes its own with the first socket. */
+static int open_threads(struct server *s, struct err *e)
 {
-    memset(s, 0, sizeof *s);
-    s->setup = *setup;
-    s->log.fd = -1;
-    const struct worker_setup work = {&s->setup.model, setup->tokenizer, setup->chat, setup->bos};
-    raise_descriptors();
-    if (getrandom(&s->seed, sizeof s->seed, 0) != (ssize_t)sizeof s->seed)
-        s->seed = (uint64_t)(1e9 * seconds_now());
+    const struct server_setup *setup = &s->setup;
+    const struct worker_setup work = {&setup->model, setup->tokenizer, setup->chat, setup->bos};
     s->poll = err_calloc(e, POLL_ENGINES + (unsigned long)setup->n_groups + 1, sizeof *s->poll, "sockets");
     if (s->poll == NULL || access_log_open(&s->log, setup->o->access_log, setup->o->access_log_prompts, e) != 0 ||
         open_sockets(s, e) != 0 ||
@@ -234,6 +232,20 @@ int server_open(struct server *s, const struct server_setup *setup, struct err *
     return 0;
 }
 
+int server_open(struct server *s, const struct server_setup *setup, struct err *e)
+{
+    struct cores cores;
+    memset(s, 0, sizeof *s);
+    s->setup = *setup;
+    raise_descriptors();
+    if (getrandom(&s->seed, sizeof s->seed, 0) != (ssize_t)sizeof s->seed)
+        s->seed = (uint64_t)(1e9 * seconds_now());
+    cores_widen(&cores);
+    int opened = open_threads(s, e);
+    cores_restore(&cores);
+    return opened;
+}
+
 int server_close(struct server *s)
 {
     if (s->running)
@@ -247,6 +259,7 @@ int server_close(struct server *s)
     for (int i = 0; i < 2; i++)
         worker_close(&s->worker[i]);
     clients_close(&s->clients);
+    engines_say(&s->engines);
     engines_close(&s->engines);
     curve_close(&s->curve);
     transport_close(&s->transport, s->n_cut_short > 0 ? LINGER_SHORT_MS : LINGER_MS);

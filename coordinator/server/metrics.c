@@ -8,13 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define OWN_PREFIX "lockstep_"
+
 static void open_engine(struct engine_metrics *m, const struct buckets *lengths)
 {
     m->first_token.buckets = &buckets_first_token;
     m->between_tokens.buckets = m->per_token.buckets = &buckets_token;
     m->total.buckets = m->queue.buckets = m->inference.buckets = m->prefill.buckets = m->decode.buckets =
         &buckets_request;
-    m->n_prompt.buckets = m->n_output.buckets = m->max_tokens.buckets = lengths;
+    m->n_prompt.buckets = m->n_output.buckets = m->n_longest.buckets = m->n_computed.buckets = m->max_tokens.buckets =
+        lengths;
     m->n.buckets = &buckets_n;
     m->iteration.buckets = &buckets_iteration;
 }
@@ -73,6 +76,8 @@ void metrics_count(struct metrics *m, const struct outcome *o, const struct prot
     histogram_add(&of->inference, t->prefill + t->decode);
     histogram_add(&of->n_prompt, (double)o->n_prompt);
     histogram_add(&of->n_output, (double)o->n_output);
+    histogram_add(&of->n_longest, (double)o->n_longest);
+    histogram_add(&of->n_computed, (double)(o->n_prompt - o->n_cached));
     of->queue_seconds += t->queue;
     of->compute_seconds += t->prefill + t->decode;
     of->overhead_seconds += t->overhead;
@@ -141,6 +146,9 @@ VALUE(output_tokens, e->stats.n_output_tokens)
 VALUE(preemptions, e->stats.n_preemptions)
 VALUE(prefix_queries, e->stats.prefix_queries)
 VALUE(prefix_hits, e->stats.prefix_hits)
+VALUE(prompt_cached, e->stats.n_prompt_cached)
+VALUE(prompt_computed, e->stats.n_prompt_tokens - e->stats.n_prompt_cached)
+VALUE(nothing, 0)
 VALUE(n_steps, e->n_steps)
 VALUE(step_seconds, e->step_seconds)
 VALUE(n_answered, of->total.n)
@@ -174,23 +182,57 @@ static void write_cache(struct exposition *x, const struct metrics *m)
     }
 }
 
+/* Of several samples an engine: {by="..."}. */
+static void of_kind(struct exposition *x, const struct metrics *m, const char *name, const char *by, const char *kind,
+                    double (*value)(const struct metrics *m, int i))
+{
+    char extra[120];
+    for (int i = 0; i < m->engines->n; i++) {
+        (void)snprintf(extra, sizeof extra, "%s,%s=\"%s\"", label_of(m, i).text, by, kind);
+        exposition_sample(x, name, extra, value(m, i));
+    }
+}
+
+static void write_waiting(struct exposition *x, const struct metrics *m)
+{
+    static const char name[] = "num_requests_waiting_by_reason";
+    exposition_head(x, name, "gauge", "The same; for something else than that none waits here.");
+    of_kind(x, m, name, "reason", "capacity", n_waiting);
+    of_kind(x, m, name, "reason", "deferred", nothing);
+}
+
+static void write_sources(struct exposition *x, const struct metrics *m)
+{
+    static const char name[] = "prompt_tokens_by_source_total";
+    exposition_head(x, name, "counter", "The same: computed, or found in the prefix cache.");
+    of_kind(x, m, name, "source", "local_compute", prompt_computed);
+    of_kind(x, m, name, "source", "local_cache_hit", prompt_cached);
+    of_kind(x, m, name, "source", "external_kv_transfer", nothing);
+}
+
 void metrics_write_engines(struct exposition *x, const struct metrics *m)
 {
     of_engines(x, m, "num_requests_running", "gauge", n_running, "Sequences in the engine.");
     of_engines(x, m, "num_requests_waiting", "gauge", n_waiting, "Sequences that wait for a place or for memory.");
+    write_waiting(x, m);
     of_engines(x, m, "kv_cache_usage_perc", "gauge", kv_usage, "Share of KV blocks that sequences hold, 0 to 1.");
     write_cache(x, m);
-    of_engines(x, m, "kv_blocks", "gauge", kv_blocks, "KV blocks that there are.");
-    of_engines(x, m, "kv_blocks_used", "gauge", kv_blocks_used, "KV blocks that sequences hold.");
     of_engines(x, m, "prompt_tokens_total", "counter", prompt_tokens, "Prompt tokens processed.");
+    write_sources(x, m);
     of_engines(x, m, "generation_tokens_total", "counter", output_tokens, "Tokens generated.");
     of_engines(x, m, "num_preemptions_total", "counter", preemptions, "Times that a sequence gave its memory away.");
     of_engines(x, m, "prefix_cache_queries_total", "counter", prefix_queries, "Tokens looked up in the prefix cache.");
     of_engines(x, m, "prefix_cache_hits_total", "counter", prefix_hits, "Tokens found there.");
     write_finished(x, m);
+    histograms(x, m, "iteration_tokens_total", OF(iteration), "Tokens of a step.");
+}
+
+void metrics_write_steps(struct exposition *x, const struct metrics *m)
+{
+    of_engines(x, m, "kv_blocks", "gauge", kv_blocks, "KV blocks that there are.");
+    of_engines(x, m, "kv_blocks_used", "gauge", kv_blocks_used, "KV blocks that sequences hold.");
     of_engines(x, m, "engine_steps_total", "counter", n_steps, "Steps with tokens.");
     of_engines(x, m, "engine_step_seconds_total", "counter", step_seconds, "Time from a step's plan to its results.");
-    histograms(x, m, "iteration_tokens_total", OF(iteration), "Tokens of a step.");
 }
 
 static void write_requests(struct exposition *x, const struct metrics *m)
@@ -208,6 +250,10 @@ static void write_requests(struct exposition *x, const struct metrics *m)
     histograms(x, m, "request_decode_time_seconds", OF(decode), "From the first token to the last.");
     histograms(x, m, "request_prompt_tokens", OF(n_prompt), "Prompt tokens of a request.");
     histograms(x, m, "request_generation_tokens", OF(n_output), "Output tokens of a request.");
+    histograms(x, m, "request_max_num_generation_tokens", OF(n_longest),
+               "Output tokens of a request's longest choice.");
+    histograms(x, m, "request_prefill_kv_computed_tokens", OF(n_computed),
+               "Prompt tokens of a request but those cached.");
     histograms(x, m, "request_params_n", OF(n), "n of a request.");
     histograms(x, m, "request_params_max_tokens", OF(max_tokens), "max_tokens of a request.");
 }
@@ -318,7 +364,11 @@ static void write_server(struct exposition *x, const struct metrics *m)
     exposition_one(x, "lost_clients_total", "counter", (double)m->n_lost_clients,
                    "Clients that left with requests open.");
     exposition_one(x, "slow_clients_total", "counter", (double)m->n_slow_clients,
-                   "Requests cancelled for a client's backlog.");
+                   "Requests cancelled or refused for a client's backlog.");
+    exposition_one(x, "cut_clients_total", "counter", (double)m->n_cut_clients,
+                   "Connections closed for a client's backlog.");
+    exposition_one(x, "access_log_lost_lines_total", "counter", (double)m->n_lost_log_lines,
+                   "Lines of --access-log that could not be written.");
     exposition_one(x, "received_bytes_total", "counter", (double)m->bytes_received, "Of messages.");
     exposition_one(x, "sent_bytes_total", "counter", (double)m->bytes_sent, "Of replies.");
     exposition_one(x, "clients", "gauge", m->n_clients, "Connections that have sent something.");
@@ -337,12 +387,14 @@ int metrics_write(const struct metrics *m, struct text_buffer *out, struct err *
 {
     struct exposition x;
     bool vllm = m->names == METRICS_VLLM;
-    exposition_open(&x, out, vllm ? "vllm:" : "lockstep_", e);
+    exposition_open(&x, out, vllm ? "vllm:" : OWN_PREFIX, e);
     exposition_label(&x, "model_name", m->model);
     if (vllm && m->engines->n == 1)
         exposition_label(&x, "engine", "0");
     metrics_write_engines(&x, m);
     write_requests(&x, m);
+    x.prefix = OWN_PREFIX;
+    metrics_write_steps(&x, m);
     write_split(&x, m);
     metrics_write_ranks(&x, m);
     write_server(&x, m);

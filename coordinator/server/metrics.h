@@ -6,7 +6,8 @@
 #include "coordinator/groups/engines.h"
 #include "coordinator/server/exposition.h"
 
-enum metrics_names { METRICS_LOCKSTEP, METRICS_VLLM }; /* lockstep_x{model_name=} or vllm:x{model_name=,engine=} */
+/* lockstep_x{model_name=}; or, of what vLLM has too, vllm:x, and engine= among the labels. */
+enum metrics_names { METRICS_LOCKSTEP, METRICS_VLLM };
 
 /* Where the time of a request went, in seconds. */
 struct time_split {
@@ -21,15 +22,15 @@ struct time_split {
 struct outcome {
     int code; /* enum protocol_code */
     struct time_split time;
-    double first_token; /* message to first token; 0: none came */
-    int64_t n_prompt, n_output, n_cached;
-    double per_token; /* of the tokens after the first; 0: fewer than two */
+    double first_token;                              /* message to first token; 0: none came */
+    int64_t n_prompt, n_output, n_cached, n_longest; /* n_longest: of the output, the longest choice's */
+    double per_token;                                /* of the tokens after the first; 0: fewer than two */
 };
 
 /* Requests that one engine has answered well, and the steps that it took. */
 struct engine_metrics {
     struct histogram first_token, between_tokens, per_token, total, queue, inference, prefill, decode, n_prompt,
-        n_output, n, max_tokens, iteration;
+        n_output, n_longest, n_computed, n, max_tokens, iteration;
     double queue_seconds, compute_seconds, overhead_seconds, total_seconds;
 };
 
@@ -44,7 +45,7 @@ struct metrics {
 
     uint64_t n_by_code[600];                    /* generates answered */
     uint64_t n_messages[PROTOCOL_SHUTDOWN + 1]; /* by op */
-    uint64_t n_bad_messages, n_refused_connections, n_slow_clients, n_lost_clients;
+    uint64_t n_bad_messages, n_refused_connections, n_slow_clients, n_cut_clients, n_lost_clients, n_lost_log_lines;
     uint64_t bytes_received, bytes_sent;
     int n_clients, n_open_jobs;
     size_t backlog;
@@ -65,8 +66,9 @@ void metrics_count(struct metrics *m, const struct outcome *o, const struct prot
 /* How long a request takes, in the mean of all; 1 while there was none. */
 double metrics_mean_seconds(const struct metrics *m);
 
-/* Parts of it: the engines, and every rank's steps. */
+/* Parts of it: what vLLM tells of engines, what it does not, and every rank's steps. */
 void metrics_write_engines(struct exposition *x, const struct metrics *m);
+void metrics_write_steps(struct exposition *x, const struct metrics *m);
 void metrics_write_ranks(struct exposition *x, const struct metrics *m);
 
 /* The whole text, appended to *out. */

@@ -83,6 +83,8 @@ void server_stop(struct server *s, enum protocol_code code, const char *why);
 /* The job's life is over: names and counts are given back. */
 void server_finish(struct server *s, struct job *j, const struct outcome *o);
 void server_cancel(struct server *s, struct job *j, enum finish_reason why);
+/* Does more than --max-client-backlog wait for this client to read? *error says so. */
+bool server_too_slow(const struct server *s, const struct client *c, struct protocol_error *error);
 
 /* answer.c: each sends the one or last reply of a job, if its client is there; they take text over. */
 void answer_text(struct server *s, struct job *j, char *text, size_t bytes);
