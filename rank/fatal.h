@@ -20,7 +20,7 @@ void fatal_agree(struct world *w, const struct err *e);
 /* A failure within a step or in MPI: print the line, then MPI_Abort with the code. Local; never returns. */
 _Noreturn void fatal(const struct err *e);
 
-/* A failure of `rank`, this one or another, on `host`, as a thread beside the main one sees it (rank/watch.c): the same,
+/* A failure of `rank`, this one or another, on `host` (NULL: this one), as a thread beside the main one sees it (rank/watch.c): the same,
  * without regard to where the main thread is. launcher: seconds that the launcher has to end the job by itself. said: another
  * rank has printed the line. */
 _Noreturn void fatal_for(int rank, const char *host, double launcher, bool said, const struct err *e);
