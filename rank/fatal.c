@@ -132,7 +132,7 @@ _Noreturn void fatal_mpi(const char *call, int rc, const char *file, int line)
     ERR(&e, ERR_COMM, "%s:%d: %.200s: %.200s", file, line, call, text);
     /* It may be that a rank has gone, of which the watch (rank/watch.c) knows more. */
     const struct timespec pause = {0, 500000000};
-    if (self.rank == 0)
+    if (self.leads)
         (void)nanosleep(&pause, NULL);
     fatal(&e);
 }

@@ -1,6 +1,7 @@
 /* rank/instance.c - see instance.h. Every phase ends in an agreement of all ranks. */
 #include "rank/instance.h"
 #include "base/log.h"
+#include "rank/cores.h"
 #include "rank/device.h"
 #include "rank/fatal.h"
 #include "rank/fit.h"
@@ -10,6 +11,7 @@
 #include <string.h>
 
 #define MIB             (1024.0 * 1024.0)
+#define GPU_THREADS     2 /* of a rank with a GPU: one that enqueues, and NCCL's */
 #define HOST_LINE_BYTES 160
 
 static void say_weights(const struct instance *i, bool dummy, int rank)
@@ -55,12 +57,12 @@ static void say_memory(const struct instance *i, const struct limits *l, int ran
 }
 
 /* Before anything is loaded: a rank that is killed meanwhile is named. */
-static int open_watch(struct instance *i, struct world *w, double timeout, struct err *e)
+static int open_watch(struct instance *i, double timeout, struct err *e)
 {
     char device[64] = "cpu", model[64];
     if (!i->ops->shares_host_memory)
         i->ops->async->identify(&i->q, device, model, sizeof device);
-    return watch_open(&i->watch, w, &i->group, device, &i->engine.comm, timeout, e);
+    return watch_open(&i->watch, &i->group, device, &i->engine.comm, timeout, e);
 }
 
 void instance_open(struct instance *i, struct world *w, struct model_config *m, struct checkpoint *c,
@@ -74,10 +76,8 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
                       setup->threads > 0 ? setup->threads : w->n_threads, w, e);
     fatal_agree(w, e);
     world_split(w, setup->group_size, &i->group);
-    if (i->ops->shares_host_memory && i->q.n_threads > w->n_cpus)
-        log_warn("%d threads on the %d core%s that rank %d may use: see mpirun --bind-to none or --map-by",
-                 i->q.n_threads, w->n_cpus, w->n_cpus == 1 ? "" : "s", w->rank);
-    (void)open_watch(i, w, setup->step_timeout, e);
+    cores_check(w, i->ops->shares_host_memory ? i->q.n_threads : GPU_THREADS, w->rank == 0 ? setup->host_threads : 0);
+    (void)open_watch(i, setup->step_timeout, e);
     fatal_agree(w, e);
     shard_make(&shard, m, i->group.rank, i->group.n_ranks);
     (void)fit_check(m, &shard, setup->dummy ? NULL : c, &setup->limits, w, i->ops, &i->q,

@@ -173,7 +173,7 @@ static void say_unreached(const struct lifeline *l, const struct world *w, const
 {
     char addresses[200];
     int n = 0, first = -1;
-    for (int r = w->n_ranks - 1; r > 0; r--)
+    for (int r = w->n_job_ranks - 1; r > 0; r--)
         if (!reached[r]) {
             n++;
             first = r;
@@ -194,21 +194,21 @@ static void connect_star(struct lifeline *l, const struct world *w, int *reached
 {
     struct lifeline_invitation invitation = {0};
     struct lifeline_listener listener;
-    int root = w->rank, mine = 1;
+    int root = w->job_rank, mine = 1;
     MPI_CHECK(MPI_Bcast(&root, 1, MPI_INT, 0, w->node));
-    if (w->rank == 0)
-        lifeline_listen(&listener, &invitation, w->n_node_ranks < w->n_ranks);
-    MPI_CHECK(MPI_Bcast(&invitation, sizeof invitation, MPI_BYTE, 0, w->comm));
+    if (w->job_rank == 0)
+        lifeline_listen(&listener, &invitation, w->n_node_ranks < w->n_job_ranks);
+    MPI_CHECK(MPI_Bcast(&invitation, sizeof invitation, MPI_BYTE, 0, w->job));
     memcpy(l->token, invitation.token, sizeof l->token);
-    if (w->rank == 0) {
-        lifeline_accept(&listener, &invitation, fds, w->n_ranks);
-        for (int r = 1; r < w->n_ranks; r++)
+    if (w->job_rank == 0) {
+        lifeline_accept(&listener, &invitation, fds, w->n_job_ranks);
+        for (int r = 1; r < w->n_job_ranks; r++)
             l->peer[r].fd = fds[r];
     } else {
-        l->peer[0].fd = lifeline_connect(&invitation, w->rank, root == 0);
+        l->peer[0].fd = lifeline_connect(&invitation, w->job_rank, root == 0);
         mine = l->peer[0].fd >= 0;
     }
-    MPI_CHECK(MPI_Allgather(&mine, 1, MPI_INT, reached, 1, MPI_INT, w->comm));
+    MPI_CHECK(MPI_Allgather(&mine, 1, MPI_INT, reached, 1, MPI_INT, w->job));
     say_unreached(l, w, &invitation, reached);
 }
 
@@ -217,10 +217,13 @@ int lifeline_open(struct lifeline **line, const struct world *w, void (*state)(v
 {
     *line = NULL;
     struct lifeline *l = err_calloc(e, 1, sizeof *l, "lifeline");
-    int *scratch = err_calloc(e, 2 * (size_t)w->n_ranks, sizeof *scratch, "lifeline");
+    int *scratch = err_calloc(e, 2 * (size_t)w->n_job_ranks, sizeof *scratch, "lifeline");
     if (l != NULL) {
-        *l = (struct lifeline){
-            .rank = w->rank, .n_peers = w->rank == 0 ? w->n_ranks : 1, .wake = -1, .tell = state, .context = context};
+        *l = (struct lifeline){.rank = w->job_rank,
+                               .n_peers = w->job_rank == 0 ? w->n_job_ranks : 1,
+                               .wake = -1,
+                               .tell = state,
+                               .context = context};
         l->peer = err_calloc(e, (size_t)l->n_peers, sizeof *l->peer, "lifeline");
         l->poll = err_calloc(e, (size_t)l->n_peers + 1, sizeof *l->poll, "lifeline");
         l->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -232,8 +235,8 @@ int lifeline_open(struct lifeline **line, const struct world *w, void (*state)(v
         return -1; /* not reached: agreed above */
     for (int r = 0; r < l->n_peers; r++)
         l->peer[r].fd = -1;
-    if (w->n_ranks > 1)
-        connect_star(l, w, scratch, scratch + w->n_ranks);
+    if (w->n_job_ranks > 1)
+        connect_star(l, w, scratch, scratch + w->n_job_ranks);
     free(scratch);
     *line = l;
     return 0;

@@ -31,7 +31,7 @@ enum lifeline_event {
 };
 
 /* Connect. state: tells where this rank is, called by the serving thread. A rank that cannot reach rank 0 is warned of and
- * goes without. Collective; returns -1 and *e. */
+ * goes without. w: the rank's group; collective over the job; returns -1 and *e. */
 int lifeline_open(struct lifeline **l, const struct world *w, void (*state)(void *context, struct lifeline_state *),
                   void *context, struct err *e);
 

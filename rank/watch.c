@@ -23,13 +23,10 @@
 
 /* A rank, as the others of its host see it. Written by that rank alone, but for `spoken`. */
 struct watch_slot {
-    _Atomic int32_t rank, phase;
-    _Atomic uint64_t step, progress, beats;
-    _Atomic int32_t spoken; /* in the first slot: somebody of this host is ending the job */
-    _Atomic int32_t last;   /* enum watch_collective, the n_last-th of its kind in last_step */
-    _Atomic uint64_t last_step;
+    _Atomic int32_t rank, leader, phase, last; /* last: enum watch_collective, the n_last-th of its kind in last_step */
+    _Atomic uint64_t step, progress, beats, last_step;
     _Atomic uint32_t n_last;
-    _Atomic int32_t leader; /* of its group */
+    _Atomic int32_t spoken; /* in the first slot: somebody of this host is ending the job */
     char pad[64 - 4 * 6 - 8 * 4];
 };
 _Static_assert(sizeof(struct watch_slot) == 64, "a cache line of its own");
@@ -385,7 +382,7 @@ static void catch_signals(bool begin)
 
 /* ---- opening and closing ---- */
 
-static void open_slots(struct watch *w, const struct world *world, int leader)
+static void open_slots(struct watch *w, const struct world *world)
 {
     MPI_Aint bytes = (MPI_Aint)(world->node_rank == 0 ? (size_t)w->n * sizeof *w->slot : 0);
     int unit = 0;
@@ -394,8 +391,8 @@ static void open_slots(struct watch *w, const struct world *world, int leader)
     MPI_CHECK(MPI_Win_lock_all(MPI_MODE_NOCHECK, w->window));
     MPI_CHECK(MPI_Win_shared_query(w->window, 0, &bytes, &unit, (void *)&w->slot));
     memset(&w->slot[w->self], 0, sizeof *w->slot);
-    atomic_store(&w->slot[w->self].rank, world->rank);
-    atomic_store(&w->slot[w->self].leader, leader);
+    atomic_store(&w->slot[w->self].rank, world->job_rank);
+    atomic_store(&w->slot[w->self].leader, world->job_rank - world->rank);
     MPI_CHECK(MPI_Barrier(world->node));
 }
 
@@ -413,16 +410,16 @@ static int start_thread(struct watch *w)
 /* Who is where; and who speaks when rank 0 cannot. */
 static void share_places(struct watch *w, const struct world *world, const char *device)
 {
-    struct watch_place *mine = &w->place[world->rank];
-    int node = world->rank;
+    struct watch_place *mine = &w->place[world->job_rank];
+    int node = world->job_rank;
     MPI_CHECK(MPI_Bcast(&node, 1, MPI_INT, 0, world->node));
     (void)snprintf(mine->host, sizeof mine->host, "%s", world->host);
     (void)snprintf(mine->device, sizeof mine->device, "%s", device);
     mine->slot = world->node_rank;
     mine->node = node;
-    MPI_CHECK(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, w->place, sizeof *mine, MPI_BYTE, world->comm));
+    MPI_CHECK(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, w->place, sizeof *mine, MPI_BYTE, world->job));
     w->deputy = 1;
-    for (int r = world->n_ranks - 1; r > 0; r--)
+    for (int r = world->n_job_ranks - 1; r > 0; r--)
         if (w->place[r].node == 0)
             w->deputy = r;
 }
@@ -433,13 +430,13 @@ static void allocate(struct watch **watch, const struct world *world, struct err
     if (w != NULL) {
         w->view = err_calloc(e, (size_t)world->n_node_ranks, sizeof *w->view, "watch");
         w->seen = err_calloc(e, (size_t)world->n_node_ranks, sizeof *w->seen, "watch");
-        w->place = err_calloc(e, (size_t)world->n_ranks, sizeof *w->place, "watch");
+        w->place = err_calloc(e, (size_t)world->n_job_ranks, sizeof *w->place, "watch");
     }
     *watch = w;
 }
 
-int watch_open(struct watch **watch, const struct world *world, const struct world *group, const char *device,
-               struct comm *comm, double timeout, struct err *e)
+int watch_open(struct watch **watch, const struct world *world, const char *device, struct comm *comm, double timeout,
+               struct err *e)
 {
     struct watch *w;
     *watch = NULL;
@@ -449,13 +446,13 @@ int watch_open(struct watch **watch, const struct world *world, const struct wor
     w->timeout = timeout;
     w->tick = timeout > 0 ? timeout / TICKS_OF_TIMEOUT : LONGEST_TICK;
     w->tick = w->tick > LONGEST_TICK ? LONGEST_TICK : w->tick < SHORTEST_TICK ? SHORTEST_TICK : w->tick;
-    w->all = world->comm;
-    w->rank = world->rank;
+    w->all = world->job;
+    w->rank = world->job_rank;
     w->n = world->n_node_ranks;
     w->self = world->node_rank;
-    w->other_hosts = !group->on_one_host;
+    w->other_hosts = !world->on_one_host;
     share_places(w, world, device);
-    open_slots(w, world, world->rank - group->rank);
+    open_slots(w, world);
     (void)lifeline_open(&w->line, world, tell_state, w, e);
     *watch = w;
     w->running = start_thread(w) == 0;

@@ -31,10 +31,11 @@ enum watch_phase {
 
 enum watch_collective { WATCH_NONE_YET, WATCH_PLAN_BROADCAST, WATCH_ALL_REDUCE, WATCH_ALL_GATHER };
 
-/* Begin to look on, with no deadline until watch_enter. w, group: the job, and those whose steps are ours. device: in words, for messages. comm: asked for failures that it only
- * tells when asked, within steps; borrowed. timeout 0: no deadline. Collective; returns -1 and *e. */
-int watch_open(struct watch **watch, const struct world *w, const struct world *group, const char *device,
-               struct comm *comm, double timeout, struct err *e);
+/* Begin to look on, with no deadline until watch_enter. device: in words, for messages. comm: asked for failures that it only
+ * tells when asked, within steps; borrowed. timeout 0: no deadline. w: the rank's group. Collective over the job; returns
+ * -1 and *e. */
+int watch_open(struct watch **watch, const struct world *w, const char *device, struct comm *comm, double timeout,
+               struct err *e);
 /* Collective; accepts NULL. */
 void watch_close(struct watch **watch);
 

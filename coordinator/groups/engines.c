@@ -197,6 +197,7 @@ struct scheduler_stats engines_stats(const struct engines *e)
         sum.prefix_queries += s->prefix_queries;
         sum.prefix_hits += s->prefix_hits;
         sum.n_prompt_tokens += s->n_prompt_tokens;
+        sum.n_prompt_cached += s->n_prompt_cached;
         sum.n_output_tokens += s->n_output_tokens;
         for (int f = 0; f < FINISH_REASONS; f++)
             sum.n_finished[f] += s->n_finished[f];

@@ -269,8 +269,7 @@ int steps_next(struct steps *s, struct plan *plan, struct err *e)
         plan->kind = PLAN_STOP;
         return post(s, true, e);
     }
-    if (scheduler_busy(&s->scheduler))
-        scheduler_plan(&s->scheduler, plan, seconds_now());
+    scheduler_plan(&s->scheduler, plan, seconds_now()); /* also an empty one: its results come back to the scheduler */
     note_plan(s, plan);
     bool idle = plan->n_seqs == 0 && s->n_outstanding == 0;
     if (post(s, idle && !s->idle, e) != 0)

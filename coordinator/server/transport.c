@@ -12,7 +12,7 @@
 
 #define HEARTBEAT_MS         1000
 #define HEARTBEAT_TIMEOUT_MS 3000
-#define SEND_MESSAGES        64   /* of a client that libzmq holds; what is beyond is counted in bytes (clients.c) */
+#define SEND_MESSAGES        256  /* of a client that libzmq holds; what is beyond is counted in bytes (clients.c) */
 #define RECEIVE_MESSAGES     1000 /* of a client; beyond, its sends wait */
 #define BACKLOG              4096 /* connections not accepted yet: a whole job array may start at once */
 

@@ -5,24 +5,19 @@
 # both use TCP between all ranks (OMPI_MCA_btl=self,tcp).
 
 slurm_stop() {
-    local file pid
+    local file
     scancel --quiet --user=root 2>/dev/null
-    wait_until 8 slurm_is_idle 2>/dev/null
+    wait_until 10 slurm_is_idle
     for file in d.n1.pid d.n2.pid c.pid m/pid; do
         [ -s "$dir/$file" ] && kill "$(cat "$dir/$file")" 2>/dev/null
     done
-    wait_until 10 slurm_is_gone || for pid in $(slurm_processes); do kill -9 "$pid" 2>/dev/null; done
+    wait_until 10 slurm_is_gone || kill -9 $(slurm_processes) 2>/dev/null
 }
 
 slurm_is_idle() { [ -z "$(squeue -h -o %i 2>/dev/null)" ]; }
-slurm_processes() { grep -lsazxE "(SLURM_CONF|LOCKSTEP_SLURM)=$dir.*" /proc/[0-9]*/environ | cut -d/ -f3 | grep -vx $$; }
-slurm_is_gone() { [ -z "$(slurm_daemons)" ]; }
-slurm_daemons() {
-    local file pid
-    for file in d.n1.pid d.n2.pid c.pid m/pid; do
-        pid=$(cat "$dir/$file" 2>/dev/null) && kill -0 "$pid" 2>/dev/null && echo "$pid"
-    done
-}
+# Whatever was started since SLURM_CONF was set: daemons, steps, ranks. A zombie has no environment.
+slurm_processes() { grep -lsazx "SLURM_CONF=$dir/slurm.conf" /proc/[0-9]*/environ | cut -d/ -f3; }
+slurm_is_gone() { [ -z "$(slurm_processes)" ]; }
 slurm_is_up() { [ "$(sinfo -hN -t idle -o %N 2>/dev/null | sort -u | tr -d '\n')" = n1n2 ]; }
 
 slurm_write_conf() {
@@ -48,12 +43,12 @@ SelectType=select/cons_tres
 SlurmdParameters=config_overrides
 SchedulerParameters=sched_interval=2,sched_min_interval=100000,bf_interval=2
 ReturnToService=2
-KillWait=5
+KillWait=30
 MinJobAge=120
 InactiveLimit=0
 NodeName=n1 NodeHostname=$name NodeAddr=127.0.0.1 Port=$((port + 1)) CPUs=8
 NodeName=n2 NodeHostname=$name NodeAddr=127.0.0.1 Port=$((port + 2)) CPUs=8
-PartitionName=main Nodes=ALL Default=YES MaxTime=60
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE
 END
 }
 
