@@ -115,7 +115,7 @@ _Noreturn void fatal_for(int rank, const char *host, double launcher, bool said,
 {
     const struct timespec pause = {(time_t)launcher, 0};
     if (!said)
-        speak_for(rank, host, e, self.n_ranks);
+        speak_for(rank, host != NULL ? host : self.host, e, self.n_ranks);
     tell_clients();
     (void)nanosleep(&pause, NULL);
     (void)signal(SIGALRM, SIG_DFL);
