@@ -100,7 +100,8 @@ static const struct opt table[] = {
            "which "
            "becomes the task's number; without it one has to say)"),
     FLAG("requeue-self", requeue_self, BATCH,
-         "at exit status 75 have Slurm queue this job again, if this run has added results"),
+         "at exit status 75 have Slurm queue this job again, if this run has added results and nobody told it to end "
+         "(SIGTERM, SIGINT: scancel means it)"),
     INTEGER("max-restarts", max_restarts, BATCH, 0, 1 << 20, 20,
             "with --requeue-self: do so until the job was queued again so many times (default 20)"),
     REAL("status-seconds", status_seconds, BATCH, 0, 86400, 60,

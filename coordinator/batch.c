@@ -90,10 +90,10 @@ static int open_surroundings(struct batch_run *b, struct runner_setup *setup, st
 }
 
 /* At the very end, since Slurm may kill the job as soon as it is queued again. */
-static void requeue(const struct batch_run *b, uint64_t n_new)
+static void requeue(const struct batch_run *b, uint64_t n_new, bool told_to_end)
 {
     struct err e = {0};
-    const char *obstacle = slurm_requeue_obstacle(&b->job, b->o.max_restarts, n_new);
+    const char *obstacle = slurm_requeue_obstacle(&b->job, b->o.max_restarts, n_new, told_to_end);
     if (obstacle != NULL)
         log_warn("--requeue-self: job %s is not queued again: %s", b->job.id, obstacle);
     else if (slurm_requeue(&b->job, &e) != 0)
@@ -167,9 +167,10 @@ int batch_close(struct batch_run *b, struct err *e)
     steps_close(&b->steps);
     (void)hub_close(&b->hub, e); /* its mailboxes are the runner's */
     int64_t n_new = b->runner.progress.n_done;
+    bool told_to_end = b->runner.ending.asked > 0;
     int status = runner_close(&b->runner, e);
     if (status == ERR_RESUME && e->code == ERR_NONE && b->o.requeue_self)
-        requeue(b, (uint64_t)n_new);
+        requeue(b, (uint64_t)n_new, told_to_end);
     chat_template_close(&b->chat);
     tokenizer_close(&b->tokenizer);
     memset(b, 0, sizeof *b);
