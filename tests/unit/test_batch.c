@@ -373,6 +373,33 @@ static void recovered(void **state)
     journal_close(&j);
 }
 
+/* --force on a file of which nothing is known. */
+static void recovered_foreign(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool good;
+    } rows[] = {{"a\nb\n", true}, {"a\nhal", true}, {"", true}, {"hal", false}, {"a\n!\n", false}, {"!\n", false}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct journal j;
+        struct err e = {0};
+        struct heard h = {""};
+        int64_t cut;
+        size_t bytes;
+        files_write(dir, "journal", rows[i].text, strlen(rows[i].text));
+        assert_int_equal(journal_open(&j, path_of("journal"), 0, &e), 0);
+        assert_int_equal(journal_recover(&j, JOURNAL_FOREIGN, on_line, &h, &cut, &e), rows[i].good ? 0 : -1);
+        journal_close(&j);
+        char *now = files_read(dir, "journal", &bytes);
+        if (!rows[i].good) { /* nothing was changed */
+            assert_string_equal(now, rows[i].text);
+            assert_int_equal(e.code, ERR_INPUT);
+        }
+        free(now);
+    }
+}
+
 /* Lines larger than a block, across blocks. */
 static void recovered_long(void **state)
 {
@@ -582,10 +609,10 @@ static void ordered(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(input_lines), TEST(input_refused), TEST(input_long_line), TEST(input_pipe),
-        TEST(bad_lines),   TEST(good_lines),    TEST(defaults),        TEST(seeds),
-        TEST(many_ids),    TEST(recovered),     TEST(recovered_long),  TEST(one_writer),
-        TEST(full_device), TEST(manifests),     TEST(results),         TEST(ordered),
+        TEST(input_lines),       TEST(input_refused),  TEST(input_long_line), TEST(input_pipe),  TEST(bad_lines),
+        TEST(good_lines),        TEST(defaults),       TEST(seeds),           TEST(many_ids),    TEST(recovered),
+        TEST(recovered_foreign), TEST(recovered_long), TEST(one_writer),      TEST(full_device), TEST(manifests),
+        TEST(results),           TEST(ordered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
