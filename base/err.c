@@ -53,6 +53,8 @@ const char *err_code_name(enum err_code code)
         return "device error";
     case ERR_COMM:
         return "communication error";
+    case ERR_PREFLIGHT:
+        return "unfit node";
     case ERR_RESUME:
         return "to be resumed";
     case ERR_INTERNAL:

@@ -9,12 +9,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#define GENERATE COMMAND_GENERATE
-#define INSPECT  COMMAND_INSPECT
-#define BENCH    COMMAND_BENCH
-#define SERVE    COMMAND_SERVE
-#define BATCH    COMMAND_BATCH
-#define ALL      (GENERATE | INSPECT | BENCH | SERVE | BATCH)
+#define GENERATE  COMMAND_GENERATE
+#define INSPECT   COMMAND_INSPECT
+#define BENCH     COMMAND_BENCH
+#define SERVE     COMMAND_SERVE
+#define BATCH     COMMAND_BATCH
+#define PREFLIGHT COMMAND_PREFLIGHT
+#define STARTS    (GENERATE | BENCH | SERVE | BATCH) /* commands that load a model on all ranks */
+#define ALL       (GENERATE | INSPECT | BENCH | SERVE | BATCH)
 
 #define SRUN_END_SECONDS 20
 
@@ -49,6 +51,7 @@ static int enable_prefix_caching(void *record, const struct opt *row, const char
 
 static const struct opt table[] = {
     TEXT("model", "DIR", model, ALL, "Hugging Face folder: config.json, *.safetensors, tokenizer.json"),
+    TEXT("model", "DIR", model, PREFLIGHT, "Hugging Face folder, whose weights' files are read at many places"),
     {"input", "FILE", OPT_CALL, 0, BATCH, 0, 0, 0, NULL,
      "JSON lines, one request each: a file, a quoted pattern (\"part-*.jsonl\"), or - for standard input; may be given "
      "several times",
@@ -143,15 +146,30 @@ static const struct opt table[] = {
          "write the results here instead of to standard output; a full disk then ends the run with status 5, while "
          "mpirun swallows what it cannot write"),
     FLAG("json", json, GENERATE, "print JSON: one object a prompt and line, in input order"),
-    FLAG("json", json, INSPECT | BENCH, "print one JSON object instead of a table"),
+    FLAG("json", json, INSPECT | BENCH | PREFLIGHT, "print one JSON object instead of a table"),
     FLAG("no-echo", no_echo, GENERATE, "print the generated text without its prompt"),
     FLAG("no-add-special-tokens", no_special, GENERATE, "do not put the tokenizer's begin-of-text token in front"),
     FLAG("plain-text", plain_text, GENERATE, "special tokens written out in a prompt are ordinary text"),
     FLAG("keep-special-tokens", keep_special, GENERATE, "show special tokens in the text"),
-    INTEGER("ranks", ranks, INSPECT, 1, 65536, 1, "number of ranks to split for (default 1)"),
+    INTEGER("ranks", ranks, INSPECT, 1, 65536, 1, "number of ranks to split for, all groups together (default 1)"),
+    INTEGER(
+        "tensor-parallel", tensor_parallel, ALL, 1, 65536, -1,
+        "ranks that share one model (default: all). Fewer make several groups, each with a whole model of its own, for "
+        "`batch` and `serve`: rank 0 hands out the work, limits are those of a group. It must divide the number of "
+        "ranks"),
+    INTEGER("tensor-parallel-size", tensor_parallel, ALL, 1, 65536, -1, "the same, by vLLM's name"),
     TEXT("config", "FILE", config, BENCH, "a config.json to build with random weights (--load-format dummy)"),
     CHOICE("load-format", load_format, BENCH, "auto|safetensors|dummy",
            "dummy: random weights, no checkpoint is read (default auto: safetensors)"),
+    INTEGER(
+        "load-threads", load_threads, STARTS, 1, 64, 0,
+        "threads of a rank that read the checkpoint (default: one where CPUs compute, else all but one of --threads)"),
+    INTEGER(
+        "load-slots", load_slots, STARTS, 4, 64, 0,
+        "blocks of 8 MiB in a rank's window, of which two are copied from while the others are read (default 4 where "
+        "CPUs compute, else 8)"),
+    {"load-piece-bytes", "BYTES", OPT_BYTES, AT(load_piece_bytes), STARTS, 4096, 1 << 30, 0, NULL,
+     "what one of several --load-threads asks for at a time (default 1M)", NULL},
     INTEGER("n-prompt", n_prompt, BENCH, 0, 1 << 24, 512, "tokens of the prefill measurement (default 512; 0: none)"),
     INTEGER("n-gen", n_gen, BENCH, 0, 1 << 24, 128, "tokens of the decode measurement (default 128; 0: none)"),
     INTEGER("n-depth", n_depth, BENCH, 0, 1 << 24, 0,
@@ -226,9 +244,24 @@ static const struct opt table[] = {
          "replace this file every 5 s with the metrics, for node_exporter's textfile collector"),
     TEXT("access-log", "FILE", access_log, SERVE, "append one JSON line a message; - is standard output"),
     FLAG("access-log-prompts", access_log_prompts, SERVE, "with the prompts' texts in it"),
-    INTEGER("threads", threads, GENERATE | BENCH | SERVE | BATCH, 1, 1024, -1,
+    FLAG("preflight", preflight, STARTS,
+         "first measure every rank's memory, sums, messages and files, in some seconds, and end with status 9 in the "
+         "name "
+         "of a node that is not fit: see lockstep preflight --help"),
+    REAL("min-read-share", min_read_share, PREFLIGHT | STARTS, 0, 1, -1,
+         "preflight: refuse a rank whose memory is read at less than this share of the fastest rank's (default 0.85)"),
+    REAL("max-broadcast-us", max_broadcast_us, PREFLIGHT | STARTS, 0, 1e9, -1,
+         "preflight: refuse when a broadcast of 4 KiB takes longer, median of 50, until rank 0 has heard from all; 0: "
+         "no "
+         "limit (default 1000)"),
+    {"min-file-rate", "BYTES", OPT_BYTES, AT(min_file_rate), PREFLIGHT | STARTS, 0, 1e15, -1, NULL,
+     "preflight: refuse a host that reads less of --model a second; K, M, G, T are accepted (default 0: no limit)",
+     NULL},
+    FLAG("accept-throttling", accept_throttling, PREFLIGHT | STARTS,
+         "preflight: only tell of GPUs whose clocks are slowed by heat or their power supply"),
+    INTEGER("threads", threads, STARTS | PREFLIGHT, 1, 1024, -1,
             "CPU threads of a rank (default: its share of the cores that it may use)"),
-    CHOICE("device", device, ALL, "auto|cpu|cuda",
+    CHOICE("device", device, ALL | PREFLIGHT, "auto|cpu|cuda",
            "where to compute (default auto: GPUs if this build has them and every rank sees one; inspect: cpu)"),
     CHOICE("step", step, GENERATE | BENCH | SERVE | BATCH, "auto|separate|persistent",
            "how GPUs run decode steps: separate operations, or one persistent kernel for up to 8 sequences on one host "
@@ -237,7 +270,7 @@ static const struct opt table[] = {
          "end the job when a step comes no further for so many seconds, since a rank is stopped, dead or stuck; 0: "
          "wait for "
          "ever (default 300)"),
-    FLAG("verbose", verbose, GENERATE | BENCH | SERVE | BATCH,
+    FLAG("verbose", verbose, STARTS | PREFLIGHT,
          "say on standard error what was loaded, how fast, and where memory goes"),
     CHOICE("progress", progress, GENERATE | BENCH | SERVE | BATCH, "auto|always|never",
            "bars on standard error and text as it comes (default auto: on a terminal)"),
@@ -262,6 +295,11 @@ static const struct {
      "without mpirun."},
     {COMMAND_BENCH, "bench", "mpirun -n N lockstep bench --model DIR | --config FILE --load-format dummy [options]",
      "Measure prefill, decode, latency and throughput, next to the machine's read bandwidth in the same run."},
+    {COMMAND_PREFLIGHT, "preflight", "mpirun -n N lockstep preflight [--model DIR] [--json] [options]",
+     "Is every node fit? In some seconds: who computes where, P2P, sums over the ranks, memory, files, clocks and "
+     "memory "
+     "errors of GPUs, messages. A node that is not ends it with status 9, in its name. docs/preflight.md explains all "
+     "of it."},
     {COMMAND_VERSION, "version", "lockstep version", "Print the version."},
     {COMMAND_HELP, "help", "lockstep help [COMMAND]", "Print this, or a command's options."},
 };
@@ -330,14 +368,16 @@ int options_parse(struct options *o, int argc, char **argv, struct err *e)
         i++;
     if (i == sizeof commands / sizeof commands[0])
         return ERR(e, ERR_USAGE,
-                   "no command \"%.80s\": expected generate, batch, serve, inspect, bench, version or help", word);
+                   "no command \"%.80s\": expected generate, batch, serve, inspect, bench, preflight, version or help",
+                   word);
     o->command = commands[i].command;
     if (o->command == COMMAND_HELP) {
         size_t k = 0;
         while (argc > 2 && k < sizeof commands / sizeof commands[0] && strcmp(commands[k].name, argv[2]) != 0)
             k++;
         if (k == sizeof commands / sizeof commands[0])
-            return ERR(e, ERR_USAGE, "no command \"%.80s\": expected generate, batch, serve, inspect, bench or version",
+            return ERR(e, ERR_USAGE,
+                       "no command \"%.80s\": expected generate, batch, serve, inspect, bench, preflight or version",
                        argv[2]);
         o->help_for = argc > 2 ? commands[k].command : COMMAND_HELP;
         return 0;
@@ -351,6 +391,31 @@ int options_parse(struct options *o, int argc, char **argv, struct err *e)
         return 0;
     }
     return opt_environment(&options_table, o, (int)o->command, given, e);
+}
+
+int options_group_size(const struct options *o, int n_ranks)
+{
+    return o->tensor_parallel > 0 ? (int)o->tensor_parallel : n_ranks;
+}
+
+int options_check_groups(const struct options *o, int n_ranks, struct err *e)
+{
+    int size = options_group_size(o, n_ranks);
+    if (size > n_ranks)
+        return ERR(e, ERR_USAGE, "--tensor-parallel %d: there are only %d rank%s", size, n_ranks,
+                   n_ranks == 1 ? "" : "s");
+    if (n_ranks % size != 0)
+        return ERR(e, ERR_USAGE,
+                   "--tensor-parallel %d: %d ranks do not make whole groups of %d: %d would be left over; start %d or "
+                   "%d ranks",
+                   size, n_ranks, size, n_ranks % size, n_ranks - n_ranks % size, n_ranks - n_ranks % size + size);
+    if (size < n_ranks && (o->command & (COMMAND_SERVE | COMMAND_BATCH | COMMAND_INSPECT)) == 0)
+        return ERR(
+            e, ERR_USAGE,
+            "--tensor-parallel %d: %s runs one model on all %d ranks, expected %d or nothing; groups are for batch "
+            "and serve",
+            size, command_name(o->command), n_ranks, n_ranks);
+    return 0;
 }
 
 static void print_overview(void)
@@ -375,6 +440,7 @@ static void print_overview(void)
                  {ERR_MEMORY, "too little memory"},
                  {ERR_DEVICE, "a device failed, or logits are not numbers"},
                  {ERR_COMM, "MPI failed"},
+                 {ERR_PREFLIGHT, "a preflight found a node that is not fit"},
                  {ERR_RESUME, "told to end before all was done: start it again and it goes on"},
                  {ERR_INTERNAL, "a mistake of ours: please report it"}};
     for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++)

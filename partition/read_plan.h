@@ -3,8 +3,8 @@
  *
  * All needed tensors are laid out by (file, offset), neighbours are merged, and the result is cut into blocks of whole
  * rows. Block b is read by the node's rank b mod n, once, in one request; every rank of the node then copies its slices
- * out of it. So each byte is read once a node whatever the split, and always in large requests: a matrix cut along its
- * inputs takes 5 to 9 times longer when each rank reads its own small pieces (measured, docs/performance.md). */
+ * out of it. So each byte is read once a node whatever the split, and always in large requests: where nothing reads ahead,
+ * ranks that read their own small pieces take three times as long (measured, docs/performance.md). */
 #ifndef PARTITION_READ_PLAN_H
 #define PARTITION_READ_PLAN_H
 

@@ -283,6 +283,13 @@ static void put_load(json_t *root, const struct load_report *r)
     json_t *load = json_pack("{s:f, s:f, s:f, s:f, s:f}", "bytes_read", r->bytes_read, "bytes_held", r->bytes_held,
                              "seconds", r->seconds, "slowest_device_bytes_per_second", r->device_rate,
                              "peak_host_bytes_per_rank", r->peak_host_bytes);
+    json_t *parts = json_object();
+    for (int i = 0; i < N_LOAD_PARTS; i++)
+        put(parts, load_part_name((enum load_part)i), json_real(r->part[i]));
+    put(load, "mean_seconds_of_a_rank", parts);
+    put(load, "threads", json_integer(r->setup.n_threads));
+    put(load, "slots", json_integer(r->setup.n_slots));
+    put(load, "piece_bytes", json_integer(r->setup.piece_bytes));
     if (r->bus_rate > 0) {
         put(load, "host_to_device_bytes_per_second", json_real(r->bus_rate));
         put(load, "share_of_host_to_device", json_real(r->bus_share));

@@ -6,9 +6,11 @@
 #include "rank/fit.h"
 #include "rank/watch.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-#define MIB (1024.0 * 1024.0)
+#define MIB             (1024.0 * 1024.0)
+#define HOST_LINE_BYTES 160
 
 static void say_weights(const struct instance *i, bool dummy, int rank)
 {
@@ -28,12 +30,37 @@ static void say_weights(const struct instance *i, bool dummy, int rank)
     log_info("host memory: at most %.1f MiB resident in any rank", r->peak_host_bytes / MIB);
 }
 
+/* A line a host where there are several, and what held the ranks up. Collective. */
+static void say_loading(const struct instance *i, const struct load_stats *stats, struct world *w, struct err *e)
+{
+    const struct load_report *r = &i->load;
+    char *line = NULL;
+    int n = load_hosts(&line, HOST_LINE_BYTES, stats, w, e);
+    for (int k = 0; k < n && n > 1; k++)
+        log_note("weights: %s", line + (size_t)k * HOST_LINE_BYTES);
+    free(line);
+    log_info(
+        "loading, mean of a rank: window %.3f s, waiting for reads %.3f, the device %.3f, other ranks %.3f, placing "
+        "%.3f; %d threads read into %d slots",
+        r->part[LOAD_WINDOW], r->part[LOAD_READING], r->part[LOAD_DEVICE], r->part[LOAD_RANKS], r->part[LOAD_PLACING],
+        r->setup.n_threads, r->setup.n_slots);
+}
+
 static void say_memory(const struct instance *i, const struct limits *l, int rank)
 {
     size_t block = network_kv_block_bytes(&i->network.config, &i->network.shard, i->q.act);
     log_info("KV cache: %d blocks of %d tokens, %.1f MiB on rank %d; %d sequences of up to %d tokens, %d tokens a step",
              l->n_blocks, KV_BLOCK_TOKENS, (double)block * l->n_blocks / MIB, rank, l->max_seqs, l->max_len,
              l->max_batch_tokens);
+}
+
+/* Before anything is loaded: a rank that is killed meanwhile is named. */
+static int open_watch(struct instance *i, double timeout, struct err *e)
+{
+    char device[64] = "cpu", model[64];
+    if (!i->ops->shares_host_memory)
+        i->ops->async->identify(&i->q, device, model, sizeof device);
+    return watch_open(&i->watch, &i->group, device, &i->engine.comm, timeout, e);
 }
 
 void instance_open(struct instance *i, struct world *w, struct model_config *m, struct checkpoint *c,
@@ -46,10 +73,13 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     (void)device_open(&i->ops, &i->q, (enum device_choice)setup->device, m->dtype,
                       setup->threads > 0 ? setup->threads : w->n_threads, w, e);
     fatal_agree(w, e);
+    world_split(w, setup->group_size, &i->group);
     if (i->ops->shares_host_memory && i->q.n_threads > w->n_cpus)
         log_warn("%d threads on the %d core%s that rank %d may use: see mpirun --bind-to none or --map-by",
                  i->q.n_threads, w->n_cpus, w->n_cpus == 1 ? "" : "s", w->rank);
-    shard_make(&shard, m, w->rank, w->n_ranks);
+    (void)open_watch(i, setup->step_timeout, e);
+    fatal_agree(w, e);
+    shard_make(&shard, m, i->group.rank, i->group.n_ranks);
     (void)fit_check(m, &shard, setup->dummy ? NULL : c, &setup->limits, w, i->ops, &i->q,
                     setup->kv_whole != 0 && setup->kv_bytes < 0 ? INT64_MAX : setup->kv_bytes, e);
     fatal_agree(w, e);
@@ -60,20 +90,22 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     if (setup->dummy)
         load_dummy(&i->network, i->ops, &i->q, setup->dummy_seed);
     else
-        (void)load_weights(&i->network, c, w, i->ops, &i->q, (enum progress_mode)setup->progress, setup->with_bus != 0,
-                           &stats, e);
+        (void)load_weights(&i->network, c, w, i->ops, &i->q, &setup->load, (enum progress_mode)setup->progress,
+                           setup->with_bus != 0, &stats, e);
     ops_range_end(i->ops);
     fatal_agree(w, e);
     checkpoint_close(c);
     load_report(&i->network, &stats, w, &i->load);
+    i->load.setup = setup->load;
     say_weights(i, setup->dummy != 0, w->rank);
+    if (!setup->dummy)
+        say_loading(i, &stats, w, e);
     (void)fit_kv(&setup->limits, m, &shard, w, i->ops, &i->q, setup->kv_bytes, e);
     fatal_agree(w, e);
     (void)network_open_kv(&i->network, setup->limits.n_blocks, i->ops, &i->q, e);
     fatal_agree(w, e);
-    (void)engine_open(&i->engine, w, &i->network, &setup->limits, i->ops, &i->q, (enum step_choice)setup->step, e);
-    fatal_agree(w, e);
-    (void)watch_open(&i->watch, w, &i->engine.comm, setup->step_timeout, e);
+    (void)engine_open(&i->engine, &i->group, &i->network, &setup->limits, i->ops, &i->q, (enum step_choice)setup->step,
+                      e);
     fatal_agree(w, e);
     i->engine.watch = i->engine.comm.watch = i->watch;
     say_memory(i, &setup->limits, w->rank);
@@ -87,5 +119,6 @@ void instance_close(struct instance *i)
     engine_close(&i->engine);
     network_close(&i->network, i->ops, &i->q);
     i->ops->close(&i->q);
+    world_join(&i->group);
     memset(i, 0, sizeof *i);
 }

@@ -1,19 +1,22 @@
 /* rank/load.c - see load.h, partition/read_plan.h for the blocks and rank/reader.h for their reading.
  *
- * Round i: every rank of the node has read one block into slot i % READER_SLOTS of its part of a shared-memory window; after
- * a barrier each takes its slices out of the blocks of all. Before the barrier each waits until it has copied what it took
- * two rounds ago, so behind it the slots of that round may be read into again: while the device copies from two rounds,
- * the threads of the reader are two rounds ahead, and no barrier stops them. */
+ * Round i: every rank of the node has one block read into slot i % n_slots of its part of a shared-memory window, and takes
+ * its slices out of the blocks of all. No barrier holds the rounds together: words in the window say which block lies in a
+ * slot and how many rounds each rank has done with, so a rank may be n_slots rounds ahead of the slowest, and its
+ * reader's threads as far ahead of it. */
 #include "rank/load.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "rank/fatal.h"
 #include "rank/reader.h"
 
+#include <limits.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* Broadcast an array whose length only rank 0 knows; the others allocate. */
 static int share_array(void *array, size_t bytes, struct world *w, struct err *e)
@@ -54,20 +57,49 @@ struct loader {
     struct queue *q;
     struct progress progress;
     struct reader reader;
+    int released; /* rounds */
     MPI_Win window;
-    size_t slot_bytes;    /* of one slot: a status word, then the block */
-    unsigned char **base; /* [n_node_ranks] start of each rank's slots */
+    struct load_setup *setup;
+    struct load_stats *stats;
+    double spin;  /* s to look for what is awaited before sleeping */
+    double since; /* when the part of the time that is under way began */
+    size_t slot_bytes;
+    unsigned char **base; /* [n_node_ranks] each rank's part of the window: its head, then its slots */
     bool registered;      /* with the device, for copies at full speed */
 };
 
-#define STATUS_BYTES     64 /* keeps the block that follows aligned */
+/* Of a rank, as the others see it. */
+struct window_head {
+    _Atomic int ready[READER_MAX_SLOTS]; /* the reader's: the block in each slot, counted in rounds */
+    _Atomic int done;                    /* rounds whose blocks, of all ranks, it no longer needs */
+    _Atomic int failed;
+};
+
+#define HEAD_BYTES       ((size_t)4096)
 #define BUS_TEST_BYTES   ((size_t)1 << 30)
 #define BUS_TEST_COPIES  1024 /* at most, where weights are small */
 #define BUS_TEST_WARM_UP 4    /* copies */
+#define HOST_SLOTS       4    /* where the main thread copies itself, a small window stays in its caches */
+#define DEVICE_SLOTS     8    /* where a device copies: readers far enough ahead not to wait for the rounds */
+#define PIECE_BYTES      ((size_t)1 << 20)
+#define SPIN             1e-3 /* s, where a device copies and cores have nothing else to do */
+
+/* What has passed since the last call belongs to this part. */
+static void spent(struct loader *l, enum load_part part)
+{
+    double now = seconds_now();
+    l->stats->part[part] += now - l->since;
+    l->since = now;
+}
+
+static struct window_head *head(const struct loader *l, int node_rank)
+{
+    return (struct window_head *)(void *)l->base[node_rank];
+}
 
 static unsigned char *slot(const struct loader *l, int node_rank, int round)
 {
-    return l->base[node_rank] + (size_t)(round % READER_SLOTS) * l->slot_bytes;
+    return l->base[node_rank] + HEAD_BYTES + (size_t)(round % l->setup->n_slots) * l->slot_bytes;
 }
 
 static void place(void *context, int slot, int64_t dst_row, int64_t dst_col, const void *src, int64_t src_ld,
@@ -83,34 +115,107 @@ static void place(void *context, int slot, int64_t dst_row, int64_t dst_col, con
         l->ops->upload(l->q, dst, ld * size, src, (size_t)src_ld * size, (size_t)cols * size, (size_t)rows);
 }
 
-/* Until what was taken out of the blocks two rounds before this one is on the device. */
-static void wait_for_copies(struct loader *l, int round)
+/* Rounds that no rank of the node needs any more; their slots may be read into again. */
+static int release(struct loader *l, const struct world *w)
 {
-    if (l->ops->async != NULL && round >= 2)
-        l->ops->async->wait_mark(l->q, round & 1);
+    int done = INT_MAX;
+    for (int i = 0; i < w->n_node_ranks; i++) {
+        int theirs = atomic_load_explicit(&head(l, i)->done, memory_order_acquire);
+        done = theirs < done ? theirs : done;
+    }
+    if (done > l->released) /* else the lock is left alone: this is called while waiting */
+        reader_release(&l->reader, done);
+    l->released = done;
+    return done;
 }
 
-/* Returns false when a rank of the node has failed: all of them see the same status words after the barrier. */
+static bool anyone_failed(const struct loader *l, const struct world *w)
+{
+    bool failed = false;
+    for (int i = 0; i < w->n_node_ranks; i++)
+        failed = failed || atomic_load(&head(l, i)->failed) != 0;
+    return failed;
+}
+
+/* What a rank may wait for: that others are done with the slot that a round's block of its own goes to, ... */
+static bool has_room(struct loader *l, const struct world *w, int owner, int round)
+{
+    (void)owner;
+    return release(l, w) > round - l->setup->n_slots;
+}
+
+/* ... and that a block of another rank is there. */
+static bool is_ready(struct loader *l, const struct world *w, int owner, int round)
+{
+    bool ready = atomic_load_explicit(&head(l, owner)->ready[round % l->setup->n_slots], memory_order_acquire) == round;
+    if (!ready)
+        (void)release(l, w); /* meanwhile this rank's own threads may go on */
+    return ready;
+}
+
+/* Looking all the time at first, where cores have nothing else to do, then in naps. False: a rank of the node has failed. */
+static bool wait_for(struct loader *l, bool (*is)(struct loader *, const struct world *, int, int),
+                     const struct world *w, int owner, int round)
+{
+    const struct timespec nap = {0, 50000};
+    double until = l->spin > 0 ? seconds_now() + l->spin : 0;
+    while (!is(l, w, owner, round)) {
+        if (anyone_failed(l, w))
+            return false;
+        if (until == 0 || seconds_now() > until)
+            (void)nanosleep(&nap, NULL);
+    }
+    return true;
+}
+
+/* This rank no longer needs the blocks of the first n rounds. */
+static void finish_rounds(const struct loader *l, const struct world *w, int n)
+{
+    if (n > 0)
+        atomic_store_explicit(&head(l, w->node_rank)->done, n, memory_order_release);
+}
+
+static bool wait_for_own(struct loader *l, int round, const struct world *w, struct err *e)
+{
+    if (round * w->n_node_ranks + w->node_rank >= l->plan->n_blocks)
+        return true; /* the last round has none for it */
+    bool going_on = wait_for(l, has_room, w, w->node_rank, round);
+    spent(l, LOAD_RANKS);
+    if (going_on && reader_wait(&l->reader, round, e) != 0) {
+        atomic_store(&head(l, w->node_rank)->failed, 1);
+        going_on = false;
+    }
+    spent(l, LOAD_READING);
+    return going_on;
+}
+
+/* Returns false when a rank of the node has failed. */
 static bool copy_round(struct loader *l, int round, const struct world *w, struct err *e)
 {
     int n = w->n_node_ranks, first = round * n;
-    if (e->code == ERR_NONE && first + w->node_rank < l->plan->n_blocks)
-        (void)reader_wait(&l->reader, round, e);
-    slot(l, w->node_rank, round)[0] = e->code != ERR_NONE;
-    wait_for_copies(l, round);
-    MPI_CHECK(MPI_Win_sync(l->window));
-    MPI_CHECK(MPI_Barrier(w->node));
-    MPI_CHECK(MPI_Win_sync(l->window));
-    bool failed = false;
-    for (int i = 0; i < n; i++)
-        failed = failed || slot(l, i, round)[0] != 0;
-    if (failed)
+    if (l->ops->async != NULL && round >= 2) { /* what was taken out of the blocks two rounds ago is on the device */
+        l->ops->async->wait_mark(l->q, round & 1);
+        finish_rounds(l, w, round - 1);
+    }
+    spent(l, LOAD_DEVICE);
+    if (!wait_for_own(l, round, w, e))
         return false;
-    reader_release(&l->reader, round - 1);
-    for (int i = 0; i < n && first + i < l->plan->n_blocks; i++)
-        read_plan_scatter(l->plan, &l->network->map, l->c, first + i, slot(l, i, round) + STATUS_BYTES, place, l);
+    for (int k = 0; k < n; k++) { /* its own first, since that is there, and not all ranks the same one */
+        int i = (w->node_rank + k) % n;
+        if (first + i >= l->plan->n_blocks)
+            continue;
+        if (!wait_for(l, is_ready, w, i, round))
+            return false;
+        spent(l, LOAD_RANKS);
+        read_plan_scatter(l->plan, &l->network->map, l->c, first + i, slot(l, i, round), place, l);
+        spent(l, LOAD_PLACING);
+    }
     if (l->ops->async != NULL)
         l->ops->async->mark(l->q, round & 1);
+    else
+        finish_rounds(l, w, round + 1);
+    (void)release(l, w);
+    spent(l, LOAD_READING); /* with a core of its own for neither, the reader goes on right here */
     return true;
 }
 
@@ -126,8 +231,8 @@ static void touch_pages(const struct loader *l, unsigned char *own, size_t bytes
 static void open_window(struct loader *l, const struct world *w)
 {
     unsigned char *own = NULL;
-    l->slot_bytes = (STATUS_BYTES + l->plan->max_block_bytes + 4095) / 4096 * 4096;
-    size_t bytes_of_rank = READER_SLOTS * l->slot_bytes;
+    l->slot_bytes = (l->plan->max_block_bytes + 4095) / 4096 * 4096;
+    size_t bytes_of_rank = HEAD_BYTES + (size_t)l->setup->n_slots * l->slot_bytes;
     MPI_CHECK(MPI_Win_allocate_shared((MPI_Aint)bytes_of_rank, 1, MPI_INFO_NULL, w->node, &own, &l->window));
     MPI_CHECK(MPI_Win_lock_all(MPI_MODE_NOCHECK, l->window));
     for (int i = 0; i < w->n_node_ranks; i++) {
@@ -141,6 +246,9 @@ static void open_window(struct loader *l, const struct world *w)
         in_a_row = in_a_row && l->base[i] == l->base[0] + (size_t)i * bytes_of_rank;
     if (l->ops->async != NULL)
         touch_pages(l, own, bytes_of_rank);
+    memset(own, 0, HEAD_BYTES);
+    for (int i = 0; i < READER_MAX_SLOTS; i++)
+        atomic_store(&head(l, w->node_rank)->ready[i], -1);
     MPI_CHECK(MPI_Barrier(w->node));
     if (l->ops->async != NULL && in_a_row)
         l->registered = l->ops->async->host_register(l->q, l->base[0], (size_t)w->n_node_ranks * bytes_of_rank);
@@ -176,7 +284,8 @@ static double measure_bus(const struct loader *l, const struct world *w)
     MPI_CHECK(MPI_Barrier(w->node));
     double started = seconds_now();
     for (size_t i = 0; to != NULL && i < n; i++)
-        l->ops->upload(l->q, to->data, bytes, slot(l, w->node_rank, (int)(i % READER_SLOTS)), bytes, bytes, 1);
+        l->ops->upload(l->q, to->data, bytes, slot(l, w->node_rank, (int)(i % (size_t)l->setup->n_slots)), bytes, bytes,
+                       1);
     l->ops->wait(l->q);
     return (double)n * (double)bytes / (seconds_now() - started);
 }
@@ -196,25 +305,47 @@ static double peak_host_bytes(void)
 }
 
 /* Threads that read: one where the main thread copies with the others, all but one where a device copies. */
-static int n_readers(const struct loader *l)
+static void fill_in(struct load_setup *s, const struct ops *ops, const struct queue *q)
 {
-    return l->ops->async == NULL || l->q->n_threads < 3 ? 1 : l->q->n_threads - 1;
+    bool device = ops->async != NULL;
+    if (s->n_threads <= 0)
+        s->n_threads = !device || q->n_threads < 3 ? 1 : q->n_threads - 1;
+    if (s->n_slots <= 0)
+        s->n_slots = device ? DEVICE_SLOTS : HOST_SLOTS;
+    if (s->piece_bytes <= 0)
+        s->piece_bytes = (int64_t)PIECE_BYTES;
+}
+
+static void open_reader(struct loader *l, const struct world *w, struct err *e)
+{
+    struct reader_setup s = {.c = l->c,
+                             .plan = l->plan,
+                             .first = w->node_rank,
+                             .stride = w->n_node_ranks,
+                             .n_slots = l->setup->n_slots,
+                             .ready = head(l, w->node_rank)->ready,
+                             .n_threads = l->setup->n_threads,
+                             .piece_bytes = (size_t)l->setup->piece_bytes,
+                             .spin = l->spin};
+    for (int i = 0; i < s.n_slots; i++)
+        s.bytes[i] = slot(l, w->node_rank, i);
+    if (reader_open(&l->reader, &s, e) != 0)
+        atomic_store(&head(l, w->node_rank)->failed, 1);
 }
 
 static void copy_rounds(struct loader *l, const struct world *w, struct err *e)
 {
-    unsigned char *bytes[READER_SLOTS];
     int n = w->n_node_ranks, rounds = (l->plan->n_blocks + n - 1) / n;
     uint64_t done = 0;
-    for (int i = 0; i < READER_SLOTS; i++)
-        bytes[i] = slot(l, w->node_rank, i) + STATUS_BYTES;
-    (void)reader_open(&l->reader, l->c, l->plan, w->node_rank, n, bytes, n_readers(l), e);
-    for (int round = 0; round < rounds && copy_round(l, round, w, e); round++) {
+    open_reader(l, w, e);
+    for (int round = 0; e->code == ERR_NONE && round < rounds && copy_round(l, round, w, e); round++) {
         for (int b = round * n; b < (round + 1) * n && b < l->plan->n_blocks; b++)
             done += l->plan->block[b].bytes;
         progress_update(&l->progress, done, NULL);
     }
     l->ops->wait(l->q);
+    finish_rounds(l, w, rounds); /* those that are behind may still wait for that */
+    spent(l, LOAD_DEVICE);
     reader_close(&l->reader);
 }
 
@@ -228,12 +359,13 @@ static void warn_unknown(const struct weight_map *whole, const struct model_conf
 }
 
 int load_weights(struct network *n, const struct checkpoint *c, struct world *w, const struct ops *ops, struct queue *q,
-                 enum progress_mode progress, bool with_bus, struct load_stats *stats, struct err *e)
+                 struct load_setup *setup, enum progress_mode progress, bool with_bus, struct load_stats *stats,
+                 struct err *e)
 {
     struct read_plan plan = {0};
     struct weight_map whole = {0};
     struct shard one;
-    struct loader l = {.c = c, .plan = &plan, .network = n, .ops = ops, .q = q};
+    struct loader l = {.c = c, .plan = &plan, .network = n, .ops = ops, .q = q, .setup = setup, .stats = stats};
     double started = seconds_now();
     *stats = (struct load_stats){0};
     shard_make(&one, &n->config, 0, 1);
@@ -244,12 +376,17 @@ int load_weights(struct network *n, const struct checkpoint *c, struct world *w,
     l.base = err_calloc(e, (size_t)w->n_node_ranks, sizeof *l.base, "window table");
     fatal_agree(w, e);
 
+    fill_in(setup, ops, q);
+    l.spin = ops->async != NULL && q->n_threads > 1 ? SPIN : 0;
+    l.since = seconds_now();
     open_window(&l, w);
+    spent(&l, LOAD_WINDOW);
     double before = seconds_now();
     if (with_bus && ops->async != NULL)
         stats->bus_rate = measure_bus(&l, w);
     started += seconds_now() - before;
     progress_open(&l.progress, w->rank == 0 ? progress : PROGRESS_NEVER, "loading", "B", plan.bytes);
+    l.since = seconds_now();
     copy_rounds(&l, w, e);
     progress_close(&l.progress);
     stats->bytes_read = l.reader.bytes_read;
@@ -273,7 +410,9 @@ void load_report(const struct network *n, const struct load_stats *stats, const 
                          held > 0 ? -stats->bus_rate : -INFINITY,
                          stats->bus_rate > 0 ? -rate / stats->bus_rate : -INFINITY};
     double all[5];
+    double part[N_LOAD_PARTS];
     MPI_CHECK(MPI_Allreduce(sums, sum, 2, MPI_DOUBLE, MPI_SUM, w->comm));
+    MPI_CHECK(MPI_Allreduce(stats->part, part, N_LOAD_PARTS, MPI_DOUBLE, MPI_SUM, w->comm));
     MPI_CHECK(MPI_Allreduce(highest, all, 5, MPI_DOUBLE, MPI_MAX, w->comm));
     *r = (struct load_report){.bytes_read = sum[0],
                               .bytes_held = sum[1],
@@ -282,6 +421,53 @@ void load_report(const struct network *n, const struct load_stats *stats, const 
                               .device_rate = -all[2],
                               .bus_rate = -all[3],
                               .bus_share = -all[3] > 0 ? -all[4] : 0};
+    for (int i = 0; i < N_LOAD_PARTS; i++)
+        r->part[i] = part[i] / w->n_ranks;
+}
+
+const char *load_part_name(enum load_part part)
+{
+    static const char *const name[N_LOAD_PARTS] = {"window", "reading", "device", "ranks", "placing"};
+    return name[part];
+}
+
+/* Of one rank; flat: gathered. */
+struct host_share {
+    char host[64];
+    double bytes, seconds;
+};
+
+static int say_hosts(char *text, size_t bytes, struct host_share *share, int n_ranks)
+{
+    int n = 0;
+    for (int r = 0; r < n_ranks; r++) {
+        if (share[r].host[0] == '\0')
+            continue; /* added to a rank before it */
+        for (int k = r + 1; k < n_ranks; k++)
+            if (strcmp(share[k].host, share[r].host) == 0) {
+                share[r].bytes += share[k].bytes;
+                share[r].seconds = fmax(share[r].seconds, share[k].seconds);
+                share[k].host[0] = '\0';
+            }
+        (void)snprintf(text + (size_t)n++ * bytes, bytes, "%s read %.2f GB in %.2f s, %.2f GB/s", share[r].host,
+                       share[r].bytes / 1e9, share[r].seconds,
+                       share[r].bytes / 1e9 / (share[r].seconds > 0 ? share[r].seconds : 1));
+    }
+    return n;
+}
+
+int load_hosts(char **text, size_t bytes, const struct load_stats *stats, struct world *w, struct err *e)
+{
+    size_t n = w->rank == 0 ? (size_t)w->n_ranks : 1;
+    struct host_share mine = {.bytes = (double)stats->bytes_read, .seconds = stats->seconds};
+    struct host_share *all = err_calloc(e, n, sizeof *all, "rates of the hosts");
+    *text = err_calloc(e, n, bytes, "rates of the hosts");
+    memcpy(mine.host, w->host, sizeof mine.host);
+    fatal_agree(w, e);
+    MPI_CHECK(MPI_Gather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, 0, w->comm));
+    int lines = w->rank == 0 ? say_hosts(*text, bytes, all, w->n_ranks) : 0;
+    free(all);
+    return lines;
 }
 
 /* Matrices get the variance 1/inputs, so that activations keep their size through any depth; norms are around 1. */

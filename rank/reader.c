@@ -1,13 +1,13 @@
 /* rank/reader.c - see reader.h. Every thread takes a piece of the next block, reads it without the lock, and hands it in. */
 #include "rank/reader.h"
+#include "base/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-#define PIECE_BYTES ((size_t)1 << 20)
 
 /* A stretch of a block that one thread reads with one request. */
 struct piece {
@@ -47,15 +47,48 @@ static int open_file(struct reader *r, struct reader_slot *s, int file)
     return 0;
 }
 
+/* To the other thread of the core: this one only waits. */
+static inline void relax(void)
+{
+#ifdef __x86_64__
+    __builtin_ia32_pause();
+#endif
+}
+
+/* Look at *value, without the lock, until it is no longer `seen`, or the time to spin is over. Returns whether it changed. */
+static bool spin_while(struct reader *r, const _Atomic int *value, int seen)
+{
+    double until = r->spin > 0 ? seconds_now() + r->spin : 0;
+    do {
+        for (int i = 0; i < 100; i++) {
+            if (atomic_load_explicit(value, memory_order_acquire) != seen || atomic_load(&r->stop))
+                return true;
+            relax();
+        }
+    } while (until > 0 && seconds_now() < until);
+    return false;
+}
+
+/* The lock is held before and after. */
+static void wait_for_room(struct reader *r)
+{
+    int seen = r->released;
+    (void)pthread_mutex_unlock(&r->lock);
+    bool changed = spin_while(r, &r->released, seen);
+    (void)pthread_mutex_lock(&r->lock);
+    if (!changed && !r->stop && r->released == seen)
+        (void)pthread_cond_wait(&r->room, &r->lock);
+}
+
 /* Wait for something to read. Returns false when there will be nothing more. */
 static bool take_piece(struct reader *r, struct piece *p)
 {
-    while (!r->stop && r->next < r->n && r->next >= r->released + READER_SLOTS)
-        (void)pthread_cond_wait(&r->room, &r->lock);
+    while (!r->stop && r->next < r->n && r->next >= r->released + r->n_slots)
+        wait_for_room(r);
     if (r->stop || r->next >= r->n)
         return false;
     const struct read_block *b = block_of(r, r->next);
-    struct reader_slot *s = &r->slot[r->next % READER_SLOTS];
+    struct reader_slot *s = &r->slot[r->next % r->n_slots];
     if (r->next_at == 0) {
         s->left = b->bytes;
         if (open_file(r, s, b->file) != 0) {
@@ -63,9 +96,9 @@ static bool take_piece(struct reader *r, struct piece *p)
             return false;
         }
     }
-    size_t left = b->bytes - r->next_at, bytes = r->n_threads > 1 && left > PIECE_BYTES ? PIECE_BYTES : left;
+    size_t left = b->bytes - r->next_at, bytes = r->n_threads > 1 && left > r->piece_bytes ? r->piece_bytes : left;
     *p = (struct piece){
-        r->next, r->next % READER_SLOTS, s->fd, b->file, s->bytes + r->next_at, b->offset + r->next_at, bytes, 0, 0};
+        r->next, r->next % r->n_slots, s->fd, b->file, s->bytes + r->next_at, b->offset + r->next_at, bytes, 0, 0};
     r->next_at += bytes;
     if (r->next_at == b->bytes) {
         r->next++;
@@ -98,7 +131,7 @@ static void hand_in(struct reader *r, const struct piece *p)
             p->error != 0 ? strerror(p->error) : "end of file", p->bytes - p->done);
         end(r);
     } else if (s->left == 0) {
-        s->ready = p->k;
+        atomic_store_explicit(&r->ready[p->slot], p->k, memory_order_release);
         (void)pthread_cond_broadcast(&r->done);
     }
 }
@@ -130,30 +163,40 @@ static int start_threads(struct reader *r, int n, struct err *e)
     return started > 0 ? 0 : ERR(e, ERR_MEMORY, "cannot start a thread that reads the checkpoint");
 }
 
-int reader_open(struct reader *r, const struct checkpoint *c, const struct read_plan *plan, int first, int stride,
-                unsigned char *const bytes[READER_SLOTS], int n_threads, struct err *e)
+int reader_open(struct reader *r, const struct reader_setup *setup, struct err *e)
 {
+    const struct read_plan *plan = setup->plan;
     memset(r, 0, sizeof *r);
-    r->c = c;
+    r->c = setup->c;
     r->plan = plan;
-    r->first = first;
-    r->stride = stride;
-    r->n = plan->n_blocks > first ? (plan->n_blocks - first + stride - 1) / stride : 0;
-    for (int i = 0; i < READER_SLOTS; i++)
-        r->slot[i] = (struct reader_slot){.bytes = bytes[i], .fd = -1, .file = -1, .ready = -1};
+    r->first = setup->first;
+    r->stride = setup->stride;
+    r->n = plan->n_blocks > r->first ? (plan->n_blocks - r->first + r->stride - 1) / r->stride : 0;
+    r->n_slots = setup->n_slots;
+    r->ready = setup->ready;
+    r->piece_bytes = setup->piece_bytes;
+    r->spin = setup->spin;
+    for (int i = 0; i < r->n_slots; i++) {
+        r->slot[i].bytes = setup->bytes[i];
+        r->slot[i].fd = r->slot[i].file = -1;
+        atomic_store(&r->ready[i], -1);
+    }
     (void)pthread_mutex_init(&r->lock, NULL);
     (void)pthread_cond_init(&r->room, NULL);
     (void)pthread_cond_init(&r->done, NULL);
-    return start_threads(r, n_threads < READER_MAX_THREADS ? n_threads : READER_MAX_THREADS, e);
+    return start_threads(r, setup->n_threads < READER_MAX_THREADS ? setup->n_threads : READER_MAX_THREADS, e);
 }
 
 int reader_wait(struct reader *r, int k, struct err *e)
 {
+    _Atomic int *ready = &r->ready[k % r->n_slots];
+    int before = *ready;
+    if (before != k)
+        (void)spin_while(r, ready, before);
     (void)pthread_mutex_lock(&r->lock);
-    const struct reader_slot *s = &r->slot[k % READER_SLOTS];
-    while (s->ready != k && !r->stop)
+    while (*ready != k && !r->stop)
         (void)pthread_cond_wait(&r->done, &r->lock);
-    bool whole = s->ready == k;
+    bool whole = *ready == k;
     if (!whole)
         ERR(e, r->err.code, "%s", r->err.text);
     (void)pthread_mutex_unlock(&r->lock);
@@ -177,7 +220,7 @@ void reader_close(struct reader *r)
     (void)pthread_mutex_unlock(&r->lock);
     for (int i = 0; i < r->n_threads; i++)
         (void)pthread_join(r->thread[i], NULL);
-    for (int i = 0; i < READER_SLOTS; i++)
+    for (int i = 0; i < r->n_slots; i++)
         if (r->slot[i].fd >= 0)
             (void)close(r->slot[i].fd);
     (void)pthread_cond_destroy(&r->done);

@@ -91,7 +91,7 @@ static json_t *now_as_text(void)
 static json_t *energy_of(const struct runner *r, double tokens)
 {
     const json_t *before = json_object_get(json_object_get(r->manifest.previous, "energy"), "joules");
-    double joules = r->metrics.ranks != NULL ? rank_stats_joules(r->metrics.ranks, r->metrics.n_ranks) : NAN;
+    double joules = engines_joules(&r->engines);
     if (r->manifest.previous != NULL)
         joules += json_is_number(before) ? json_number_value(before) : NAN;
     if (isnan(joules))

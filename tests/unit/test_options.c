@@ -53,9 +53,10 @@ static void commands(void **state)
     assert_int_equal(good("version").command, COMMAND_VERSION);
     assert_int_equal(good("--version").command, COMMAND_VERSION);
     assert_int_equal(good("inspect").command, COMMAND_INSPECT);
-    bad("serv", "no command \"serv\": expected generate, batch, serve, inspect, bench, version or help");
-    bad("_", "no command \"\": expected generate, batch, serve, inspect, bench, version or help");
-    bad("--model x", "no command \"--model\": expected generate, batch, serve, inspect, bench, version or help");
+    bad("serv", "no command \"serv\": expected generate, batch, serve, inspect, bench, preflight, version or help");
+    bad("_", "no command \"\": expected generate, batch, serve, inspect, bench, preflight, version or help");
+    bad("--model x",
+        "no command \"--model\": expected generate, batch, serve, inspect, bench, preflight, version or help");
     assert_string_equal(command_name(COMMAND_BENCH), "bench");
 }
 

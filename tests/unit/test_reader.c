@@ -57,26 +57,50 @@ static int remove_files(void **state)
     return 0;
 }
 
+static int n_slots = READER_MIN_SLOTS;
+static size_t piece_bytes = (size_t)1 << 20;
+static double spin;
+static _Atomic int ready[READER_MAX_SLOTS];
+
+static struct reader_setup make_setup(int first, int stride, int n_threads)
+{
+    struct reader_setup s = {.c = &checkpoint,
+                             .plan = &plan,
+                             .first = first,
+                             .stride = stride,
+                             .n_slots = n_slots,
+                             .ready = ready,
+                             .n_threads = n_threads,
+                             .piece_bytes = piece_bytes,
+                             .spin = spin};
+    for (int i = 0; i < n_slots; i++)
+        s.bytes[i] = malloc(BLOCK_BYTES);
+    return s;
+}
+
+static void free_setup(struct reader_setup *s)
+{
+    for (int i = 0; i < s->n_slots; i++)
+        free(s->bytes[i]);
+}
+
 /* Read as rank `first` of `stride`, releasing two blocks late as rank/load.c does. Returns how many blocks came. */
 static int read_all(int first, int stride, int n_threads, struct err *e, uint64_t *bytes_read)
 {
     struct reader r;
-    unsigned char *slot[READER_SLOTS];
+    struct reader_setup setup = make_setup(first, stride, n_threads);
     int k = 0, n = plan.n_blocks > first ? (plan.n_blocks - first + stride - 1) / stride : 0;
-    for (int i = 0; i < READER_SLOTS; i++)
-        slot[i] = malloc(BLOCK_BYTES);
-    assert_int_equal(reader_open(&r, &checkpoint, &plan, first, stride, slot, n_threads, e), 0);
+    assert_int_equal(reader_open(&r, &setup, e), 0);
     for (; k < n && reader_wait(&r, k, e) == 0; k++) {
         for (int old = k - 1 > 0 ? k - 1 : 0; old <= k; old++) { /* the one before must still be there */
             const struct read_block *b = &block[first + old * stride];
-            assert_memory_equal(slot[old % READER_SLOTS], content[b->file] + b->offset, b->bytes);
+            assert_memory_equal(setup.bytes[old % setup.n_slots], content[b->file] + b->offset, b->bytes);
         }
         reader_release(&r, k - 1);
     }
     reader_close(&r);
     *bytes_read = r.bytes_read;
-    for (int i = 0; i < READER_SLOTS; i++)
-        free(slot[i]);
+    free_setup(&setup);
     return k;
 }
 
@@ -100,6 +124,28 @@ static void all_bytes(void **state)
     uint64_t got = 1;
     assert_int_equal(read_all(plan.n_blocks + 1, 100, 2, &e, &got), 0); /* a rank without any block */
     assert_true(got == 0);
+}
+
+/* The same with other windows and pieces, sleeping and spinning: neither may change what arrives. */
+static void other_windows(void **state)
+{
+    static const struct {
+        int slots;
+        size_t piece;
+        double spin;
+    } cases[] = {{READER_MIN_SLOTS, 64 << 10, 0},
+                 {7, 1 << 20, 1e-3},
+                 {READER_MAX_SLOTS, (64 << 10) + 1, 1e-4},
+                 {16, (size_t)16 << 20, 1e-2}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        n_slots = cases[i].slots;
+        piece_bytes = cases[i].piece;
+        spin = cases[i].spin;
+        all_bytes(state);
+    }
+    n_slots = READER_MIN_SLOTS;
+    piece_bytes = (size_t)1 << 20;
+    spin = 0;
 }
 
 /* The second file ends early: what lies before its end is given, then the file and the byte are named. */
@@ -145,15 +191,13 @@ static void closed_early(void **state)
     for (int round = 0; round < 20; round++) {
         struct reader r;
         struct err e = {0};
-        unsigned char *slot[READER_SLOTS];
-        for (int i = 0; i < READER_SLOTS; i++)
-            slot[i] = malloc(BLOCK_BYTES);
-        assert_int_equal(reader_open(&r, &checkpoint, &plan, 0, 1, slot, 4, &e), 0);
+        spin = round % 3 == 0 ? 1e-3 : 0;
+        struct reader_setup setup = make_setup(0, 1, 4);
+        assert_int_equal(reader_open(&r, &setup, &e), 0);
         if (round % 2 == 0)
-            assert_int_equal(reader_wait(&r, READER_SLOTS - 1, &e), 0);
+            assert_int_equal(reader_wait(&r, n_slots - 1, &e), 0);
         reader_close(&r);
-        for (int i = 0; i < READER_SLOTS; i++)
-            free(slot[i]);
+        free_setup(&setup);
     }
     struct reader none = {0};
     reader_close(&none);
@@ -161,7 +205,8 @@ static void closed_early(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(all_bytes), cmocka_unit_test(short_file),
-                                       cmocka_unit_test(missing_file), cmocka_unit_test(closed_early)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(all_bytes), cmocka_unit_test(other_windows),
+                                       cmocka_unit_test(short_file), cmocka_unit_test(missing_file),
+                                       cmocka_unit_test(closed_early)};
     return cmocka_run_group_tests_name("reader", tests, make_files, remove_files);
 }
