@@ -127,7 +127,7 @@ static bool take_result(void *context, const char *line, size_t bytes, int64_t o
     struct runner *r = context;
     char id[LINE_MAX_ID_BYTES + 1];
     bool failed = false;
-    if (!result_read(line, bytes, r->setup.o->plain, id, &failed))
+    if (!result_read(line, bytes, id, &failed))
         return false;
     struct id_entry *entry = ids_get(&r->ids, id, e);
     if (entry == NULL)
