@@ -145,7 +145,8 @@ long runner_keep_time(struct runner *r)
         wait = fmin(wait, r->journal.unsynced_at + r->setup.o->sync_seconds - now);
     if (r->state == RUNNER_RUNNING || r->state == RUNNER_DRAINING)
         wait = fmin(wait, fmin(ending_limit(&r->ending), r->ending.until) - now);
-    wait = fmin(wait, outlets_wait(&r->outlets, now));
+    if (!r->broken)
+        wait = fmin(wait, outlets_wait(&r->outlets, now));
     return wait > 0 ? (long)(1e3 * wait) + 1 : 0;
 }
 
