@@ -25,8 +25,8 @@ _Noreturn void fatal(const struct err *e);
 _Noreturn void fatal_for(int rank, const char *host, double launcher, bool said, const struct err *e);
 
 /* Called before this process ends for a reason that is said, to tell the other ranks so. all: every rank is about to leave
- * through MPI_Finalize, which unmaps memory that a thread may look into: that is stopped. Returns whether this rank is the first of its host to speak: the others leave it to that one. NULL:
- * nobody is told. */
+ * through MPI_Finalize, which unmaps memory that a thread may look into: that is stopped. Returns whether this rank is the
+ * first of its host to speak: the others leave it to that one. NULL: nobody is told. */
 void fatal_herald(bool (*herald)(bool all));
 
 /* The same for an MPI call that returned an error. */
