@@ -112,7 +112,7 @@ static double prompts_per_minute(const char *dir, bool plain)
     memory = (peak_bytes() - memory) / N_LINES;
     print_message(
         "# %d prompts, %d tokens out each, %s lines: %.0f a minute on one core (%d steps, %.2f s of it); %.0f "
-        "bytes of memory a line\n",
+        "more bytes of memory a line\n",
         N_LINES, N_OUTPUT, plain ? "plain" : "OpenAI", N_LINES / seconds * 60, n_steps, seconds, memory);
     if (getenv("LOCKSTEP_SANITIZED") == NULL)
         assert_true(memory < MEMORY);
