@@ -14,6 +14,7 @@
 #include "rank/loop.h"
 #include "rank/meter.h"
 #include "rank/preflight.h"
+#include "rank/rank_log.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -137,6 +138,8 @@ static int run_serve(struct world *w, const struct options *o, struct err *e)
     if (w->rank == 0 && open_serve(&v, o, &m, &c, w->n_ranks, e) == 0)
         setup = make_serve_setup(o, &m);
     fatal_agree(w, e);
+    (void)rank_log_open(w, o->log_dir, e);
+    fatal_agree(w, e);
     instance_open(&instance, w, &m, &c, &setup, e);
     (void)meter_open(&meter, &instance.engine, METER_INTERVAL, serve_ranks, &v, e);
     fatal_agree(w, e);
@@ -171,6 +174,8 @@ static int run_batch(struct world *w, const struct options *o, struct err *e)
     int status = 0;
     if (w->rank == 0 && open_batch(&b, o, &m, &c, w->n_ranks, e) == 0)
         setup = make_serve_setup(o, &m);
+    fatal_agree(w, e);
+    (void)rank_log_open(w, b.o.log_dir, e);
     fatal_agree(w, e);
     instance_open(&instance, w, &m, &c, &setup, e);
     (void)meter_open(&meter, &instance.engine, METER_INTERVAL, batch_ranks, &b, e);
@@ -224,7 +229,7 @@ int main(int argc, char **argv)
         return run_alone(&o);
     if (parsed && (o.command == COMMAND_SERVE ||
                    o.command == COMMAND_BATCH)) /* before MPI_Init: mpirun passes signals on at any time */
-        parsed = signals_open(&e) == 0;
+        parsed = signals_open(o.command == COMMAND_BATCH, &e) == 0;
     struct err start = {0};
     if (world_open(&w, &argc, &argv, &start) != 0)
         fatal(&start);

@@ -2,13 +2,21 @@
 #include "base/log.h"
 #include "base/clock.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
+
+#define LINE_BYTES 1024
 
 static struct {
     bool speaks, verbose;
     double started;
+    int fd; /* of the file; 0: there is none */
+    char host[64];
+    int rank;
 } state;
 
 void log_open(bool speaks, bool verbose)
@@ -18,23 +26,57 @@ void log_open(bool speaks, bool verbose)
     state.started = seconds_now();
 }
 
-static void say(const char *head, const char *format, va_list args)
+int log_file(const char *path, const char *host, int rank, struct err *e)
 {
-    char line[1024];
-    int n = snprintf(line, sizeof line, "lockstep: %s%s", head, head[0] != '\0' ? ": " : "");
-    n += vsnprintf(line + n, sizeof line - (size_t)n - 1, format, args);
-    if (n > (int)sizeof line - 2)
-        n = (int)sizeof line - 2;
-    line[n] = '\n';
-    (void)!write(STDERR_FILENO, line, (size_t)n + 1);
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return ERR(e, ERR_IO, "%.200s: cannot open: %s", path, strerror(errno));
+    state.rank = rank;
+    (void)snprintf(state.host, sizeof state.host, "%s", host);
+    state.fd = fd;
+    return 0;
+}
+
+/* line[0..n) and a newline, which takes the place of the last byte where there is no room. */
+static void put(int fd, char *line, size_t bytes, int n)
+{
+    size_t end = n < (int)bytes - 1 ? (size_t)n : bytes - 2;
+    line[end] = '\n';
+    (void)!write(fd, line, end + 1);
+}
+
+static void file_line(const char *level, const char *text)
+{
+    char line[LINE_BYTES + 160], when[32];
+    struct timespec now;
+    struct tm utc;
+    if (state.fd == 0)
+        return;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    (void)gmtime_r(&now.tv_sec, &utc);
+    (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &utc);
+    int n = snprintf(line, sizeof line, "%s.%03ldZ %s rank %d %s: %s", when, now.tv_nsec / 1000000, state.host,
+                     state.rank, level, text);
+    put(state.fd, line, sizeof line, n);
+}
+
+/* head: what stands between "lockstep: " and the text on standard error; shown: whether it is to be seen there. */
+static void say(const char *level, const char *head, bool shown, const char *format, va_list args)
+{
+    char text[LINE_BYTES], line[LINE_BYTES + 64];
+    if (!shown && state.fd == 0)
+        return;
+    (void)vsnprintf(text, sizeof text, format, args);
+    file_line(level, text);
+    if (shown)
+        put(STDERR_FILENO, line, sizeof line, snprintf(line, sizeof line, "lockstep: %s%s", head, text));
 }
 
 void log_warn(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    if (state.speaks)
-        say("warning", format, args);
+    say("warning", "warning: ", state.speaks, format, args);
     va_end(args);
 }
 
@@ -42,8 +84,7 @@ void log_note(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    if (state.speaks)
-        say("", format, args);
+    say("note", "", state.speaks, format, args);
     va_end(args);
 }
 
@@ -52,8 +93,12 @@ void log_info(const char *format, ...)
     char head[32];
     va_list args;
     va_start(args, format);
-    (void)snprintf(head, sizeof head, "%.3f s", seconds_now() - state.started);
-    if (state.speaks && state.verbose)
-        say(head, format, args);
+    (void)snprintf(head, sizeof head, "%.3f s: ", seconds_now() - state.started);
+    say("info", head, state.speaks && state.verbose, format, args);
     va_end(args);
+}
+
+void log_fatal(const char *text)
+{
+    file_line("fatal", text);
 }

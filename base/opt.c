@@ -18,6 +18,8 @@
 #define STARTS    (GENERATE | BENCH | SERVE | BATCH) /* commands that load a model on all ranks */
 #define ALL       (GENERATE | INSPECT | BENCH | SERVE | BATCH)
 
+#define SRUN_END_SECONDS 20
+
 #define AT(member) offsetof(struct options, member)
 static int add_stop(void *record, const struct opt *row, const char *text, struct err *e)
 {
@@ -82,6 +84,32 @@ static const struct opt table[] = {
     FLAG("ignore-eos", ignore_eos, BATCH, "of lines that do not say: go on after end-of-text tokens"),
     INTEGER("seed", seed, BATCH, 0, 9007199254740992.0, 0,
             "of lines without a seed: theirs follows from this and their id, whatever runs beside them (default 0)"),
+    TEXT("max-walltime", "TIME", max_walltime, BATCH,
+         "be over so long after the program's start: seconds, MM:SS, HH:MM:SS or D-HH:MM:SS; what does not fit is left "
+         "to "
+         "the next run, exit status 75 (default: until SLURM_JOB_END_TIME, if it is set; the sooner one counts)"),
+    REAL("walltime-reserve", walltime_reserve, BATCH, 0, 86400, -1,
+         "seconds of it for ending: syncing, giving memory back (default 3, and twice the slowest sync and step so "
+         "far)"),
+    INTEGER(
+        "drain-seconds", batch_drain_seconds, BATCH, 0, 1 << 20, -1,
+        "after SIGUSR1: time for what has begun to finish (default: what the walltime allows; 60 where none is known)"),
+    TEXT("shard", "K/N", shard, BATCH, "of every N lines do the one with number K, from 0 to N - 1"),
+    CHOICE("array-shard", array_shard, BATCH, "auto|on|off",
+           "whether tasks of a Slurm job array share the input by lines (default auto: if --output has {task} or %a, "
+           "which "
+           "becomes the task's number; without it one has to say)"),
+    FLAG("requeue-self", requeue_self, BATCH,
+         "at exit status 75 have Slurm queue this job again, if this run has added results"),
+    INTEGER("max-restarts", max_restarts, BATCH, 0, 1 << 20, 20,
+            "with --requeue-self: do so until the job was queued again so many times (default 20)"),
+    REAL("status-seconds", status_seconds, BATCH, 0, 86400, 60,
+         "where no bar is shown, say so often how far the batch is; 0: never (default 60)"),
+    TEXT("status-file", "FILE", status_file, BATCH,
+         "replace this file every 5 s with the same as JSON (default: OUTPUT.status.json; none for standard output)"),
+    FLAG("slurm-comment", slurm_comment, BATCH, "show it once a minute as the Slurm job's comment (squeue -o %k)"),
+    TEXT("log-dir", "DIR", log_dir, BATCH | SERVE,
+         "every rank also writes what it has to say, as with --verbose, to DIR/rank-R.log, with time, host and rank"),
     TEXT("prompt", "TEXT", prompt, GENERATE, "the prompt"),
     TEXT("prompts", "FILE", prompts, GENERATE,
          "many prompts: a text file with a prompt a line, or JSON lines with \"prompt\" (a string or a list of token "
@@ -202,11 +230,11 @@ static const struct opt table[] = {
             "sequences that may wait beside those that run; beyond, requests are refused with 429 (default 2048)"),
     INTEGER("drain-seconds", drain_seconds, SERVE, 0, 1 << 20, 30,
             "after SIGUSR1 or a drain message: time for open requests to finish (default 30)"),
-    INTEGER("end-seconds", end_seconds, SERVE, 0, 1 << 20, -1,
+    INTEGER("end-seconds", end_seconds, SERVE | BATCH, 0, 1 << 20, -1,
             "the same after SIGTERM and SIGINT (default 0, since mpirun kills a second later; under srun 20)"),
     CHOICE("metrics-names", metrics_names, SERVE, "lockstep|vllm",
            "lockstep_NAME, or vllm:NAME for dashboards made for vLLM (default lockstep)"),
-    TEXT("metrics-file", "FILE", metrics_file, SERVE,
+    TEXT("metrics-file", "FILE", metrics_file, SERVE | BATCH,
          "replace this file every 5 s with the metrics, for node_exporter's textfile collector"),
     TEXT("access-log", "FILE", access_log, SERVE, "append one JSON line a message; - is standard output"),
     FLAG("access-log-prompts", access_log_prompts, SERVE, "with the prompts' texts in it"),
@@ -293,6 +321,15 @@ void options_settle_openmp(char **argv)
 const char *options_environment(const char *name)
 {
     return getenv(name);
+}
+
+double options_end_seconds(const struct options *o)
+{
+    if (o->end_seconds >= 0)
+        return (double)o->end_seconds;
+    /* Open MPI's launcher sets the second variable, and only that. */
+    bool srun = getenv("SLURM_STEP_ID") != NULL && getenv("OMPI_COMM_WORLD_RANK") == NULL;
+    return srun ? SRUN_END_SECONDS : 0;
 }
 
 void options_model_name(const struct options *o, char *name, size_t bytes)

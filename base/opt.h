@@ -68,6 +68,11 @@ struct options {
     int64_t n_input, resume, max_inflight;
     double sync_seconds;
     bool plain, ordered, force;
+    /* and how it ends, and what it shows */
+    const char *max_walltime, *shard, *status_file, *log_dir;
+    int64_t batch_drain_seconds, array_shard, max_restarts;
+    double walltime_reserve, status_seconds;
+    bool requeue_self, slurm_comment;
 };
 
 /* Options of argv[1..], then LOCKSTEP_<OPTION> of the environment, then defaults. On failure *e says which option, what
@@ -88,6 +93,10 @@ void options_model_name(const struct options *o, char *name, size_t bytes);
 
 /* Print the overview (COMMAND_HELP) or one subcommand's page to standard output. */
 void options_help(enum command command);
+
+/* What there is after SIGTERM or SIGINT, in seconds: --end-seconds, else 20 under srun, since Slurm's KillWait is 30 unless the
+ * site says otherwise, and 0 under mpirun, which kills a second later. */
+double options_end_seconds(const struct options *o);
 
 const char *command_name(enum command command);
 

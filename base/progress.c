@@ -76,7 +76,7 @@ void progress_update(struct progress *p, uint64_t done, const char *note)
     bar[BAR_CELLS] = '\0';
     quantity(have, sizeof have, (double)done, p->unit);
     quantity(all, sizeof all, (double)p->total, p->unit);
-    quantity(rate, sizeof rate, elapsed > 0 ? (double)done / elapsed : 0.0, p->unit);
+    quantity(rate, sizeof rate, elapsed > 0 && done > p->before ? (double)(done - p->before) / elapsed : 0.0, p->unit);
     (void)fprintf(stderr, "\r%s [%s] %3.0f%%  %s of %s  %s/s%s%s\x1b[K", p->what, bar, 100 * part, have, all, rate,
                   note != NULL ? "  " : "", note != NULL ? note : "");
     (void)fflush(stderr);

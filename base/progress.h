@@ -12,6 +12,7 @@ struct progress {
     const char *what; /* borrowed: "loading" */
     const char *unit; /* "B": shown as KiB, MiB, ..; else a plain count of these, e.g. "prompts" */
     uint64_t total;
+    uint64_t before;       /* of these, done before it began: not part of the rate */
     double started, drawn; /* seconds, monotonic */
 };
 

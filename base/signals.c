@@ -20,12 +20,29 @@ static void note(int number)
     errno = kept;
 }
 
-int signals_open(struct err *e)
+static enum signal_wish wish_of(int number)
 {
-    static const int numbers[] = {SIGUSR1, SIGTERM, SIGINT};
+    switch (number) {
+    case 0:
+        return WISH_FAIL;
+    case SIGUSR1:
+        return WISH_DRAIN;
+    case SIGUSR2:
+        return WISH_TELL;
+    case SIGCONT:
+        return WISH_SYNC;
+    default:
+        return WISH_END;
+    }
+}
+
+int signals_open(bool journal, struct err *e)
+{
+    static const int numbers[] = {SIGUSR1, SIGTERM, SIGINT, SIGUSR2, SIGCONT}; /* the last two for a journal */
+    size_t n = sizeof numbers / sizeof numbers[0] - (journal ? 0 : 2);
     if (pipe2(channel, O_CLOEXEC | O_NONBLOCK) != 0)
         return ERR(e, ERR_IO, "a pipe for signals: %s", strerror(errno));
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+    for (size_t i = 0; i < n; i++) {
         struct sigaction action = {.sa_handler = note, .sa_flags = SA_RESTART};
         if (sigaction(numbers[i], &action, NULL) != 0)
             return ERR(e, ERR_IO, "a handler for signal %d: %s", numbers[i], strerror(errno));
@@ -56,7 +73,7 @@ enum signal_wish signals_take(void)
     pending = 0;
     for (ssize_t n; (n = read(channel[0], byte, sizeof byte)) > 0;)
         for (ssize_t i = 0; i < n; i++) {
-            enum signal_wish this = byte[i] == 0 ? WISH_FAIL : byte[i] == SIGUSR1 ? WISH_DRAIN : WISH_END;
+            enum signal_wish this = wish_of(byte[i]);
             wish = this > wish ? this : wish;
         }
     return wish;

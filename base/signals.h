@@ -1,5 +1,5 @@
-/* base/signals.h - signals that ask a job to end or to drain, noted until somebody looks. Every rank takes them, because
- * the launcher passes them on to all and a rank without a handler would die of one. */
+/* base/signals.h - signals that ask a job to end, to drain or to show how far it is, noted until somebody looks. Every rank
+ * takes them, because the launcher passes them on to all and a rank without a handler would die of one. */
 #ifndef BASE_SIGNALS_H
 #define BASE_SIGNALS_H
 
@@ -7,15 +7,18 @@
 
 #include <stdbool.h>
 
-enum signal_wish {
-    WISH_NONE,
-    WISH_DRAIN, /* SIGUSR1: finish what is open, accept nothing new */
-    WISH_END,   /* SIGTERM, SIGINT: end now */
-    WISH_FAIL   /* no signal: the job is about to be ended by a failure (signals_fail) */
+enum signal_wish { /* the stronger ones later */
+                   WISH_NONE,
+                   WISH_SYNC,  /* SIGCONT: have everything on the disk; mpirun sends it a second before SIGTERM */
+                   WISH_TELL,  /* SIGUSR2: the same, and say how far the job is */
+                   WISH_DRAIN, /* SIGUSR1: finish what is open, accept nothing new */
+                   WISH_END,   /* SIGTERM, SIGINT: end now */
+                   WISH_FAIL   /* no signal: the job is about to be ended by a failure (signals_fail) */
 };
 
-/* Take SIGUSR1, SIGTERM and SIGINT from now on. Before MPI_Init: mpirun passes them on at any time. */
-int signals_open(struct err *e);
+/* Take SIGUSR1, SIGTERM and SIGINT from now on, and if `journal`, SIGUSR2 and SIGCONT, which mean something to a job that keeps
+ * one. Before MPI_Init: mpirun passes them on at any time. */
+int signals_open(bool journal, struct err *e);
 
 /* A descriptor that is readable once a signal has come; -1 before signals_open. Of any thread. */
 int signals_fd(void);

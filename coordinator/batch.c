@@ -1,9 +1,14 @@
 /* coordinator/batch.c - see batch.h. */
 #include "coordinator/batch.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "coordinator/generation.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <time.h>
+
+#define STATUS_ENDING ".status.json"
 
 static int check_options(const struct options *o, struct err *e)
 {
@@ -14,21 +19,104 @@ static int check_options(const struct options *o, struct err *e)
     return 0;
 }
 
+/* The name of a file as it is for this task; NULL stays NULL. */
+static int name_file(const char **name, char *storage, const struct share *share, struct err *e)
+{
+    if (*name == NULL)
+        return 0;
+    if (share_path(share, storage, BATCH_PATH_BYTES, *name, e) != 0)
+        return -1;
+    *name = storage;
+    return 0;
+}
+
+/* Which lines are this job's, and its files' names. */
+static int take_share(struct batch_run *b, struct share *share, struct err *e)
+{
+    const struct share_array array = {
+        options_environment("SLURM_ARRAY_TASK_ID"), options_environment("SLURM_ARRAY_TASK_COUNT"),
+        options_environment("SLURM_ARRAY_TASK_MIN"), options_environment("SLURM_ARRAY_TASK_MAX"),
+        options_environment("SLURM_ARRAY_TASK_STEP")};
+    struct options *o = &b->o;
+    if (share_open(share, o->shard, (enum share_mode)o->array_shard, &array, o->output, e) != 0 ||
+        name_file(&o->output, b->output, share, e) != 0 || name_file(&o->status_file, b->status_file, share, e) != 0 ||
+        name_file(&o->metrics_file, b->metrics_file, share, e) != 0 ||
+        name_file(&o->log_dir, b->log_dir, share, e) != 0)
+        return -1;
+    if (o->status_file == NULL && strcmp(b->output, "-") != 0) {
+        (void)snprintf(b->status_file, sizeof b->status_file, "%s%s", b->output, STATUS_ENDING);
+        o->status_file = b->status_file;
+    }
+    return 0;
+}
+
+static int find_limits(struct ending_setup *ending, const struct options *o, struct err *e)
+{
+    struct timespec epoch;
+    (void)clock_gettime(CLOCK_REALTIME, &epoch);
+    const struct walltime_now now = {.monotonic = seconds_now(),
+                                     .epoch = (double)epoch.tv_sec + 1e-9 * (double)epoch.tv_nsec,
+                                     .since_started = seconds_since_exec()};
+    *ending = (struct ending_setup){.reserve = o->walltime_reserve,
+                                    .drain_seconds = (double)o->batch_drain_seconds,
+                                    .end_seconds = options_end_seconds(o)};
+    return walltime_open(&ending->walltime, o->max_walltime, options_environment("SLURM_JOB_END_TIME"), &now, e);
+}
+
+static int find_job(struct batch_run *b, struct err *e)
+{
+    const struct slurm_environment v = {options_environment("SLURM_JOB_ID"), options_environment("SLURM_ARRAY_JOB_ID"),
+                                        options_environment("SLURM_ARRAY_TASK_ID"),
+                                        options_environment("SLURM_RESTART_COUNT")};
+    const char *option = b->o.requeue_self ? "--requeue-self" : "--slurm-comment";
+    if (!b->o.requeue_self && !b->o.slurm_comment)
+        return 0;
+    b->in_slurm = true;
+    return slurm_job_open(&b->job, &v, option, e);
+}
+
+/* How it runs beside what it runs. */
+static int open_surroundings(struct batch_run *b, struct runner_setup *setup, struct err *e)
+{
+    if (check_options(&b->o, e) != 0 || take_share(b, &setup->share, e) != 0 ||
+        find_limits(&setup->ending, &b->o, e) != 0 || find_job(b, e) != 0)
+        return -1;
+    setup->outlets = (struct outlets_setup){.progress = (enum progress_mode)b->o.progress,
+                                            .status_seconds = b->o.status_seconds,
+                                            .status_file = b->o.status_file,
+                                            .metrics_file = b->o.metrics_file,
+                                            .commented = b->o.slurm_comment ? &b->job : NULL};
+    return 0;
+}
+
+/* At the very end, since Slurm may kill the job as soon as it is queued again. */
+static void requeue(const struct batch_run *b, uint64_t n_new)
+{
+    struct err e = {0};
+    const char *obstacle = slurm_requeue_obstacle(&b->job, b->o.max_restarts, n_new);
+    if (obstacle != NULL)
+        log_warn("--requeue-self: job %s is not queued again: %s", b->job.id, obstacle);
+    else if (slurm_requeue(&b->job, &e) != 0)
+        log_warn("--requeue-self: %s", e.text);
+    else
+        log_note("job %s is queued again", b->job.id);
+}
+
 int batch_open(struct batch_run *b, const struct options *o, const struct model_config *m, const struct checkpoint *c,
                int n_ranks, struct err *e)
 {
     struct request_rules ids = {0};
     char why[256] = "";
     memset(b, 0, sizeof *b);
-    b->o = o;
+    b->o = *o;
     b->rope_changes_at = m->position == POSITION_ROPE && m->rope.growth != ROPE_FIXED ? m->rope.long_from : 0;
     options_model_name(o, b->name, sizeof b->name);
-    struct runner_setup setup = {.o = o,
+    struct runner_setup setup = {.o = &b->o,
                                  .model = {.name = b->name, .path = o->model, .vocab = m->vocab},
                                  .checkpoint = c,
                                  .bos = -1,
                                  .n_ranks = n_ranks};
-    if (check_options(o, e) != 0 || generation_ids(&ids, &setup.bos, o->model, m->vocab, e) != 0 ||
+    if (open_surroundings(b, &setup, e) != 0 || generation_ids(&ids, &setup.bos, o->model, m->vocab, e) != 0 ||
         tokenizer_open(&b->tokenizer, o->model, e) != 0 ||
         chat_template_open(&b->chat, o->model, o->chat_template, why, sizeof why, e) != 0)
         return -1;
@@ -45,7 +133,7 @@ int batch_start(struct batch_run *b, const struct limits *l, struct err *e)
 {
     const struct scheduler_setup setup = {.limits = *l,
                                           .tokenizer = b->tokenizer,
-                                          .prefix_caching = !b->o->no_prefix_caching,
+                                          .prefix_caching = !b->o.no_prefix_caching,
                                           .rope_changes_at = b->rope_changes_at};
     if (steps_open(&b->steps, b->runner.engine[1], &setup, e) != 0)
         return -1;
@@ -75,7 +163,10 @@ void batch_ranks(void *context, const struct rank_report *report)
 int batch_close(struct batch_run *b, struct err *e)
 {
     steps_close(&b->steps);
+    int64_t n_new = b->runner.progress.n_done;
     int status = runner_close(&b->runner, e);
+    if (status == ERR_RESUME && e->code == ERR_NONE && b->o.requeue_self)
+        requeue(b, (uint64_t)n_new);
     chat_template_close(&b->chat);
     tokenizer_close(&b->tokenizer);
     memset(b, 0, sizeof *b);

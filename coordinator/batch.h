@@ -8,8 +8,14 @@
 #include "partition/model.h"
 #include "rank/rank_stats.h"
 
+#define BATCH_PATH_BYTES 4096
+
 struct batch_run {
-    const struct options *o; /* borrowed */
+    struct options o; /* with names of files as they are for this task of a job array */
+    char output[BATCH_PATH_BYTES], status_file[BATCH_PATH_BYTES + 16], metrics_file[BATCH_PATH_BYTES],
+        log_dir[BATCH_PATH_BYTES];
+    bool in_slurm;
+    struct slurm_job job; /* if in_slurm */
     struct tokenizer *tokenizer;
     struct chat_template *chat; /* NULL: none that we know */
     char name[256];             /* of the model */

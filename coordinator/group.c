@@ -131,6 +131,11 @@ int group_open(struct group *g, const struct search *how, const struct request_r
     return 0;
 }
 
+bool group_begun(const struct group *g)
+{
+    return g->started || g->member[0].times.scheduled > 0;
+}
+
 void group_close(struct group *g)
 {
     for (int i = 0; g->member != NULL && i < g->n_members; i++)

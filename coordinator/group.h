@@ -79,6 +79,9 @@ void group_cancel(struct group *g, enum finish_reason why, double now);
 
 void group_close(struct group *g);
 
+/* Has it been in a step? Submitted before. */
+bool group_begun(const struct group *g);
+
 /* A scheduler all of whose requests belong to groups calls these: setup.on_progress = group_on_progress, setup.on_release =
  * group_on_release, setup.context = a struct group_events. */
 void group_on_progress(void *events, struct request *r);

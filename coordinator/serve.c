@@ -7,17 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SRUN_END_SECONDS 20 /* Slurm's KillWait is 30 s between SIGTERM and SIGKILL unless the site says otherwise */
-
-/* mpirun kills a second after SIGTERM; srun leaves more. Open MPI's launcher sets the first variable, and only that. */
-static double end_seconds(const struct options *o)
-{
-    if (o->end_seconds >= 0)
-        return (double)o->end_seconds;
-    bool srun = options_environment("SLURM_STEP_ID") != NULL && options_environment("OMPI_COMM_WORLD_RANK") == NULL;
-    return srun ? SRUN_END_SECONDS : 0;
-}
-
 static int check_options(const struct options *o, struct err *e)
 {
     if (o->curve && o->rendezvous == NULL)
@@ -43,7 +32,7 @@ int serve_open(struct serve *v, const struct options *o, const struct model_conf
                                  .dtype = dtype_name(m->dtype),
                                  .bos = -1,
                                  .n_ranks = n_ranks,
-                                 .end_seconds = end_seconds(o)};
+                                 .end_seconds = options_end_seconds(o)};
     if (check_options(o, e) != 0 || generation_ids(&ids, &setup.bos, o->model, m->vocab, e) != 0 ||
         tokenizer_open(&v->tokenizer, o->model, e) != 0 ||
         chat_template_open(&v->chat, o->model, o->chat_template, why, sizeof why, e) != 0)

@@ -1,5 +1,6 @@
 /* rank/fatal.c - see fatal.h. */
 #include "rank/fatal.h"
+#include "base/log.h"
 #include "base/signals.h"
 #include "rank/world.h"
 
@@ -30,6 +31,7 @@ static void speak_for(int rank, const struct err *e, int n_ranks)
                                    self.host, e->text)
                         : snprintf(line, sizeof line, "lockstep: fatal: %s\n", e->text);
     size_t bytes = n < (int)sizeof line ? (size_t)n : sizeof line - 1;
+    log_fatal(e->text);
     for (size_t done = 0; done < bytes;) {
         ssize_t wrote = write(STDERR_FILENO, line + done, bytes - done);
         if (wrote <= 0)

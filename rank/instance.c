@@ -12,16 +12,16 @@
 #define MIB             (1024.0 * 1024.0)
 #define HOST_LINE_BYTES 160
 
-static void say_weights(const struct instance *i, bool dummy)
+static void say_weights(const struct instance *i, bool dummy, int rank)
 {
     const struct load_report *r = &i->load;
     double mine = (double)weight_map_bytes(&i->network.map) / MIB;
     if (dummy) {
-        log_info("weights: noise, %.1f MiB on rank 0", mine);
+        log_info("weights: noise, %.1f MiB on rank %d", mine, rank);
         return;
     }
-    log_info("weights: %.1f MiB on rank 0; all ranks read %.1f MiB in %.3f s, %.0f MiB/s", mine, r->bytes_read / MIB,
-             r->seconds, r->bytes_read / MIB / (r->seconds > 0 ? r->seconds : 1));
+    log_info("weights: %.1f MiB on rank %d; all ranks read %.1f MiB in %.3f s, %.0f MiB/s", mine, rank,
+             r->bytes_read / MIB, r->seconds, r->bytes_read / MIB / (r->seconds > 0 ? r->seconds : 1));
     if (r->bus_rate > 0)
         log_info(
             "weights: %.1f GB/s on the slowest device, %.0f %% of the %.1f GB/s that pinned memory reaches with all "
@@ -46,11 +46,11 @@ static void say_loading(const struct instance *i, const struct load_stats *stats
         r->setup.n_threads, r->setup.n_slots);
 }
 
-static void say_memory(const struct instance *i, const struct limits *l)
+static void say_memory(const struct instance *i, const struct limits *l, int rank)
 {
     size_t block = network_kv_block_bytes(&i->network.config, &i->network.shard, i->q.act);
-    log_info("KV cache: %d blocks of %d tokens, %.1f MiB on rank 0; %d sequences of up to %d tokens, %d tokens a step",
-             l->n_blocks, KV_BLOCK_TOKENS, (double)block * l->n_blocks / MIB, l->max_seqs, l->max_len,
+    log_info("KV cache: %d blocks of %d tokens, %.1f MiB on rank %d; %d sequences of up to %d tokens, %d tokens a step",
+             l->n_blocks, KV_BLOCK_TOKENS, (double)block * l->n_blocks / MIB, rank, l->max_seqs, l->max_len,
              l->max_batch_tokens);
 }
 
@@ -65,8 +65,8 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
                       setup->threads > 0 ? setup->threads : w->n_threads, w, e);
     fatal_agree(w, e);
     if (i->ops->shares_host_memory && i->q.n_threads > w->n_cpus)
-        log_warn("%d threads on the %d core%s that rank 0 may use: see mpirun --bind-to none or --map-by",
-                 i->q.n_threads, w->n_cpus, w->n_cpus == 1 ? "" : "s");
+        log_warn("%d threads on the %d core%s that rank %d may use: see mpirun --bind-to none or --map-by",
+                 i->q.n_threads, w->n_cpus, w->n_cpus == 1 ? "" : "s", w->rank);
     shard_make(&shard, m, w->rank, w->n_ranks);
     (void)fit_check(m, &shard, setup->dummy ? NULL : c, &setup->limits, w, i->ops, &i->q,
                     setup->kv_whole != 0 && setup->kv_bytes < 0 ? INT64_MAX : setup->kv_bytes, e);
@@ -85,7 +85,7 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     checkpoint_close(c);
     load_report(&i->network, &stats, w, &i->load);
     i->load.setup = setup->load;
-    say_weights(i, setup->dummy != 0);
+    say_weights(i, setup->dummy != 0, w->rank);
     if (!setup->dummy)
         say_loading(i, &stats, w, e);
     (void)fit_kv(&setup->limits, m, &shard, w, i->ops, &i->q, setup->kv_bytes, e);
@@ -97,7 +97,7 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     (void)watch_open(&i->watch, w, &i->engine.comm, setup->step_timeout, e);
     fatal_agree(w, e);
     i->engine.watch = i->engine.comm.watch = i->watch;
-    say_memory(i, &setup->limits);
+    say_memory(i, &setup->limits, w->rank);
 }
 
 void instance_close(struct instance *i)

@@ -17,12 +17,12 @@ static void wait_for(MPI_Request *request, struct notice *notice)
 {
     double started = seconds_now();
     for (int done = 0;;) {
+        if (notice != NULL) /* at least once a step, also where the plan is always there before it is waited for */
+            notice_tell(notice);
         MPI_CHECK(MPI_Test(request, &done, MPI_STATUS_IGNORE));
         if (done)
             return;
         double waited = seconds_now() - started;
-        if (notice != NULL)
-            notice_tell(notice);
         if (waited > 0.005) {
             struct timespec nap = {0, waited > 1 ? 500000 : waited > 0.05 ? 200000 : 50000};
             (void)nanosleep(&nap, NULL);

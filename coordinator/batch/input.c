@@ -16,9 +16,10 @@ const char *inputs_name(const struct inputs *in, int file)
     return strcmp(in->file[file].path, "-") == 0 ? "stdin" : in->file[file].path;
 }
 
+/* O_NONBLOCK: a pipe to which nobody writes yet does not stop us. */
 static int open_file(const char *path, struct err *e)
 {
-    int fd = strcmp(path, "-") == 0 ? dup(STDIN_FILENO) : open(path, O_RDONLY | O_CLOEXEC);
+    int fd = strcmp(path, "-") == 0 ? dup(STDIN_FILENO) : open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         return ERR(e, ERR_IO, "--input %.200s: cannot open: %s", path, strerror(errno));
     return fd;
@@ -42,14 +43,12 @@ static int add(struct inputs *in, const char *path, struct err *e)
         free(f.path);
         return ERR(e, ERR_MEMORY, "out of host memory: names of %d input files", in->n + 1);
     }
-    int fd = open_file(path, e);
-    if (fd >= 0 && fstat(fd, &f.stat) != 0)
-        ERR(e, ERR_IO, "--input %.200s: cannot be examined: %s", path, strerror(errno));
-    if (fd >= 0 && S_ISDIR(f.stat.st_mode))
+    bool standard = strcmp(path, "-") == 0;
+    if ((standard ? fstat(STDIN_FILENO, &f.stat) : stat(path, &f.stat)) != 0 || (!standard && access(path, R_OK) != 0))
+        ERR(e, ERR_IO, "--input %.200s: cannot open: %s", path, strerror(errno));
+    else if (S_ISDIR(f.stat.st_mode))
         ERR(e, ERR_INPUT, "--input %.200s: a folder, expected a file; quote \"%.200s/*.jsonl\" for what is in it", path,
             path);
-    if (fd >= 0)
-        (void)close(fd);
     if (e->code == ERR_NONE)
         (void)check_new(in, &f, e);
     if (e->code != ERR_NONE) {

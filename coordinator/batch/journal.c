@@ -11,8 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define BLOCK_BYTES  ((size_t)1 << 20)
-#define LOCK_SECONDS 10 /* an earlier batch that was killed may need some to end */
+#define BLOCK_BYTES ((size_t)1 << 20)
 
 static const char *name_of(const struct journal *j)
 {
@@ -20,10 +19,10 @@ static const char *name_of(const struct journal *j)
 }
 
 /* File systems without locks are used all the same: then it is up to the user. */
-static int lock(struct journal *j, struct err *e)
+static int lock(struct journal *j, double patience, struct err *e)
 {
     const struct timespec pause = {0, 50000000};
-    double until = seconds_now() + LOCK_SECONDS;
+    double until = seconds_now() + patience;
     while (flock(j->fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK && errno != EINTR) {
             log_warn("--output %.200s: cannot be locked (%s): start no second batch on it", j->path, strerror(errno));
@@ -36,7 +35,7 @@ static int lock(struct journal *j, struct err *e)
     return 0;
 }
 
-int journal_open(struct journal *j, const char *path, struct err *e)
+int journal_open(struct journal *j, const char *path, double patience, struct err *e)
 {
     struct stat st;
     *j = (struct journal){.path = path, .fd = -1};
@@ -44,7 +43,7 @@ int journal_open(struct journal *j, const char *path, struct err *e)
     if (j->fd < 0 || fstat(j->fd, &st) != 0)
         return ERR(e, ERR_IO, "--output %.200s: cannot open: %s", path, strerror(errno));
     j->is_file = strcmp(path, "-") != 0 && S_ISREG(st.st_mode);
-    if (j->is_file && lock(j, e) != 0)
+    if (j->is_file && lock(j, patience, e) != 0)
         return -1;
     if (fstat(j->fd, &st) != 0) /* once more: who had the lock may have written */
         return ERR(e, ERR_IO, "--output %.200s: cannot be examined: %s", path, strerror(errno));

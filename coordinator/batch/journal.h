@@ -17,8 +17,9 @@ struct journal {
     double unsynced_at; /* seconds_now() when the first of them was written */
 };
 
-/* Open or create, and lock: a second batch on the same output is refused. */
-int journal_open(struct journal *j, const char *path, struct err *e);
+/* Open or create, and lock: a second batch on the same output is refused, after waiting so many seconds for its end: one that was
+ * killed may need some. */
+int journal_open(struct journal *j, const char *path, double patience, struct err *e);
 
 /* What is in it: on_line is called for every line (its newline left out) with where it begins, and says whether it is one of
  * ours. A line that the last run did not get to finish is cut off, and so is what follows a line that is not ours

@@ -17,6 +17,10 @@ struct line {
     char *id;     /* owned; where the line has none of its own: FILE:LINE */
     bool id_is_number;
     bool chat; /* the result is a chat's */
+
+    /* The runner's, while the engine has it. */
+    struct line *previous, *next;
+    bool withdrawn; /* the engine was told to give it back unless it has begun */
 };
 
 struct line_rules { /* what all lines share; borrowed, constant */

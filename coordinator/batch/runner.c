@@ -24,6 +24,11 @@ static void give_order(struct runner *r, struct order what)
     }
 }
 
+void runner_order_withdraw(struct runner *r, uint64_t number)
+{
+    give_order(r, (struct order){.kind = ORDER_WITHDRAW, .number = number});
+}
+
 void runner_order_stop(struct runner *r)
 {
     give_order(r, (struct order){.kind = ORDER_STOP});
@@ -37,6 +42,8 @@ static const char *file_of(const struct runner *r, const struct line *l)
 /* Whatever is said of lines: the first few, then that there are more. */
 static bool may_tell(struct runner *r)
 {
+    if (r->n_told <= MAX_TOLD)
+        outlets_clear(&r->outlets);
     if (r->n_told == MAX_TOLD)
         log_warn("more lines have errors: they are in the output, and counted at the end");
     return r->n_told++ < MAX_TOLD;
@@ -97,17 +104,40 @@ static void append(struct runner *r, struct line *l)
     finish(r, l);
 }
 
+static void engage(struct runner *r, struct line *l)
+{
+    l->next = r->engaged;
+    if (l->next != NULL)
+        l->next->previous = l;
+    r->engaged = l;
+    l->job->in_engine = true;
+    give_order(r, (struct order){.kind = ORDER_SUBMIT, .job = l->job});
+}
+
+static void disengage(struct runner *r, struct line *l)
+{
+    if (l->previous != NULL)
+        l->previous->next = l->next;
+    else
+        r->engaged = l->next;
+    if (l->next != NULL)
+        l->next->previous = l->previous;
+    l->job->in_engine = false;
+}
+
 /* A line that is tokenized, or was refused before. */
 static void submit(struct runner *r, struct line *l)
 {
     struct job *j = l->job;
     if (r->state >= RUNNER_DRAINING) {
         leave(r, l);
-    } else if (j->error.code != 0 || job_prepare(j, r->max_len, line_seed((uint64_t)r->setup.o->seed, l->id)) != 0) {
+    } else if (j->error.code != 0 ||
+               job_prepare(j, r->metrics.max_len, line_seed((uint64_t)r->setup.o->seed, l->id)) != 0) {
         append(r, l);
+    } else if (runner_fits(r, l)) {
+        engage(r, l);
     } else {
-        j->in_engine = true;
-        give_order(r, (struct order){.kind = ORDER_SUBMIT, .job = j});
+        leave(r, l);
     }
 }
 
@@ -116,31 +146,22 @@ static void returned(struct runner *r, struct line *l)
 {
     struct job *j = l->job;
     bool cancelled = false;
-    j->in_engine = false;
+    disengage(r, l);
     for (int i = 0; i < j->n_groups; i++)
         cancelled = cancelled || j->group[i].finish == FINISH_CANCELLED;
     finished_judge(j);
-    if (cancelled)
+    if (cancelled) {
         leave(r, l);
-    else
+    } else {
+        runner_learn(r, l);
         append(r, l);
-}
-
-static void take_numbers(struct runner *r, struct report *report)
-{
-    r->engine_stats = report->stats;
-    if (report->ranks == NULL)
-        return;
-    free(r->ranks);
-    r->ranks = report->ranks;
-    report->ranks = NULL;
-    r->n_rank_stats = report->n_ranks;
-    r->slowest = report->slowest;
+    }
 }
 
 static void take_report(struct runner *r, struct report *report)
 {
-    take_numbers(r, report);
+    metrics_take(&r->metrics, report);
+    pace_steps(&r->pace, report->n_steps, report->step_seconds);
     for (struct job *j = report->done, *next; j != NULL; j = next) {
         next = j->engine_next;
         returned(r, j->owner);
@@ -148,7 +169,6 @@ static void take_report(struct runner *r, struct report *report)
     if (report->loaded && r->state == RUNNER_LOADING) {
         r->state = RUNNER_RUNNING;
         r->progress.loaded = seconds_now();
-        r->max_len = report->max_len;
     }
     if (report->wish != WISH_NONE)
         runner_signal(r, report->wish, false);
@@ -222,12 +242,12 @@ static bool read_lines(struct runner *r)
     struct err e = {0};
     for (int i = 0; i < TURN_LINES && has_room(r); i++) {
         enum input_got got = inputs_next(&r->inputs, &line, &e);
-        r->progress.input_bytes_read = r->inputs.bytes_read;
+        r->progress.input_bytes_read = r->inputs.bytes_read - (int64_t)(r->inputs.end - r->inputs.begin);
         if (got == INPUT_WAIT)
             return true;
         if (got == INPUT_END)
             r->progress.at_end = true;
-        else if (got == INPUT_LINE)
+        else if (got == INPUT_LINE && share_takes(&r->setup.share, (uint64_t)line.index))
             admit(r, &line, &e);
         if (e.code != ERR_NONE)
             runner_fail(r, &e);
@@ -250,6 +270,7 @@ static void *run(void *context)
         if ((item[POLL_SIGNAL].revents & ZMQ_POLLIN) != 0)
             runner_signal(r, signals_take(), true);
         take_mail(r);
+        runner_show(r, seconds_now());
     }
     return NULL;
 }
@@ -267,6 +288,10 @@ int runner_open(struct runner *r, const struct runner_setup *setup, struct err *
         return -1;
     r->rules = (struct line_rules){&r->setup.model, r->defaults};
     r->style = (struct result_style){setup->o->plain, r->setup.model.name, setup->tokenizer};
+    metrics_open(&r->metrics, METRICS_LOCKSTEP, r->setup.model.name, setup->n_ranks, !setup->o->no_prefix_caching);
+    ending_open(&r->ending, &setup->ending);
+    pace_open(&r->pace);
+    runner_show_start(r);
     if (mailbox_open(r->context, "engine", r->engine, e) != 0)
         return -1;
     return worker_open(&r->worker, r->context, "texts", &work, e);
@@ -299,8 +324,10 @@ int runner_close(struct runner *r, struct err *e)
     if (r->failure.code != ERR_NONE)
         *e = r->failure;
     int status = runner_status(r);
+    if (r->running)
+        runner_show_end(r, e->code != ERR_NONE ? (int)e->code : status);
     ids_close(&r->ids);
-    free(r->ranks);
+    metrics_close(&r->metrics);
     memset(r, 0, sizeof *r);
     return status;
 }

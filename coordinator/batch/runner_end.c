@@ -1,17 +1,12 @@
-/* coordinator/batch/runner_end.c - when a run ends, and what has to happen now and then until it does. See runner.h. */
+/* coordinator/batch/runner_end.c - when a run ends, and what has to happen now and then until it does. See runner.h. What is
+ * decided is in ending.c and pace.c; here it is done. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "coordinator/batch/runner.h"
 
 #include <math.h>
 
-void runner_drain(struct runner *r)
-{
-    if (r->state >= RUNNER_DRAINING)
-        return;
-    r->state = RUNNER_DRAINING;
-    log_note("draining: %lld lines under way", (long long)r->progress.n_open);
-}
+#define WITHDRAW_SECONDS 0.5 /* between two looks at what does not fit any more */
 
 void runner_stop(struct runner *r)
 {
@@ -28,34 +23,128 @@ void runner_fail(struct runner *r, const struct err *e)
     runner_stop(r);
 }
 
+/* Nothing new; what has not begun comes back. */
+static void drain(struct runner *r, double now)
+{
+    char left[WALLTIME_TEXT_BYTES];
+    if (r->state >= RUNNER_DRAINING)
+        return;
+    r->state = RUNNER_DRAINING;
+    runner_order_withdraw(r, 0);
+    outlets_clear(&r->outlets);
+    log_note("draining (%s): what has begun has %s", r->ending.cause, walltime_say(left, r->ending.until - now));
+}
+
+/* Results are safe first: the launcher may kill within the second. */
+static void cut(struct runner *r)
+{
+    if (r->state >= RUNNER_STOPPING)
+        return;
+    runner_files_sync(r);
+    if (r->progress.n_open > 0 || !r->progress.at_end) {
+        outlets_clear(&r->outlets);
+        log_note("ending (%s): %lld requests under way are left to the next run", r->ending.cause,
+                 (long long)r->progress.n_open);
+    }
+    runner_stop(r);
+}
+
+static void obey(struct runner *r, double now)
+{
+    enum ending_state state = ending_turn(&r->ending, now);
+    if (state == ENDING_DRAIN)
+        drain(r, now);
+    if (state == ENDING_CUT)
+        cut(r);
+}
+
 void runner_signal(struct runner *r, enum signal_wish wish, bool own)
 {
-    struct err e = {0};
-    (void)own;
-    if (wish == WISH_DRAIN)
-        runner_drain(r);
-    if (wish == WISH_END)
-        runner_stop(r);
+    double now = seconds_now();
+    if (wish == WISH_NONE)
+        return;
+    if (r->state < RUNNER_ENDED)
+        runner_files_sync(r);
+    if (wish == WISH_TELL)
+        runner_tell(r, now);
     if (wish == WISH_FAIL) /* the process has a moment left */
-        (void)journal_sync(&r->journal, &e);
+        runner_show_failure(r);
+    ending_signal(&r->ending, wish, own, now);
+    obey(r, now);
+}
+
+/* Of the largest of its prompts, which run at once. */
+static double need_of(struct runner *r, const struct job *j)
+{
+    double need = 0;
+    for (int i = 0; i < j->n_groups; i++)
+        need = fmax(need, pace_need(&r->pace, (int64_t)j->group[i].prompt.n, j->rules[i].max_tokens));
+    return need;
+}
+
+bool runner_fits(struct runner *r, const struct line *l)
+{
+    double now = seconds_now();
+    if (isinf(ending_limit(&r->ending)) || ending_fits(&r->ending, need_of(r, l->job), now)) {
+        r->n_misfits = 0;
+        return true;
+    }
+    if (++r->n_misfits >= r->window) /* so many in a row: what is further behind need not be read */
+        ending_nothing_fits(&r->ending);
+    return false;
+}
+
+/* Lines wait in the engine for their turn, and meanwhile time passes. Those that have begun stay: they may be faster than it
+ * seems, and if not, they are cut at the limit. */
+static void withdraw_misfits(struct runner *r, double now)
+{
+    if (isinf(ending_limit(&r->ending)) || now < r->withdraw_due || r->state != RUNNER_RUNNING)
+        return;
+    r->withdraw_due = now + WITHDRAW_SECONDS;
+    for (struct line *l = r->engaged; l != NULL; l = l->next)
+        if (!l->withdrawn && !ending_fits(&r->ending, need_of(r, l->job), now)) {
+            l->withdrawn = true;
+            runner_order_withdraw(r, l->job->number);
+        }
+}
+
+void runner_learn(struct runner *r, const struct line *l)
+{
+    const struct job *j = l->job;
+    for (int i = 0; i < j->n_groups; i++) {
+        const struct group *g = &j->group[i];
+        const struct request_times *t = &g->times;
+        if (j->error.code != 0 || g->choice == NULL || t->first_token <= 0 || t->finished < t->first_token)
+            continue;
+        pace_learn(&r->pace, &(struct pace_sample){.prefill = t->first_token - t->scheduled,
+                                                   .decode = t->finished - t->first_token,
+                                                   .n_prompt = (int64_t)g->prompt.n,
+                                                   .n_output = (int64_t)g->choice[0]->output.n,
+                                                   .max_tokens = j->rules[i].max_tokens});
+    }
 }
 
 long runner_keep_time(struct runner *r)
 {
     double now = seconds_now(), wait = 1;
-    bool all_read = r->progress.at_end || r->state == RUNNER_DRAINING;
     runner_files_keep(r, now);
+    withdraw_misfits(r, now);
+    if (r->state == RUNNER_RUNNING || r->state == RUNNER_DRAINING)
+        obey(r, now);
+    bool all_read = r->progress.at_end || r->state == RUNNER_DRAINING;
     if ((r->state == RUNNER_RUNNING || r->state == RUNNER_DRAINING) && all_read && r->progress.n_open == 0)
         runner_stop(r);
     if (r->journal.unsynced > 0)
         wait = fmin(wait, r->journal.unsynced_at + r->setup.o->sync_seconds - now);
+    if (r->state == RUNNER_RUNNING || r->state == RUNNER_DRAINING)
+        wait = fmin(wait, fmin(ending_limit(&r->ending), r->ending.until) - now);
+    wait = fmin(wait, outlets_wait(&r->outlets, now));
     return wait > 0 ? (long)(1e3 * wait) + 1 : 0;
 }
 
 int runner_status(const struct runner *r)
 {
     const struct batch_progress *p = &r->progress;
-    if (r->running && (!p->at_end || p->n_left > 0))
-        return ERR_RESUME;
-    return p->n_failed + p->n_failed_before + p->n_duplicates > 0 ? ERR_REQUEST : ERR_NONE;
+    bool unfinished = r->running && (!p->at_end || p->n_left > 0);
+    return ending_status(unfinished, p->n_failed + p->n_failed_before + p->n_duplicates > 0);
 }

@@ -14,6 +14,7 @@
 
 #define SYNC_BYTES       ((int64_t)16 << 20) /* of results, after which it is not waited for --sync-seconds */
 #define MANIFEST_SECONDS 30.0
+#define LOCK_SECONDS     10.0 /* an earlier batch may have so long to end */
 
 /* Values for fields that a line does not have, as options gave them. NULL: out of memory. */
 static json_t *defaults_of(const struct options *o)
@@ -45,6 +46,12 @@ static json_t *defaults_of(const struct options *o)
     return all;
 }
 
+/* Which part of the input: "2/8", or null for all of it. */
+static json_t *shard_of(const struct share *s)
+{
+    return s->count > 1 ? json_sprintf("%lld/%lld", (long long)s->index, (long long)s->count) : json_null();
+}
+
 /* What decides over the text of results. NULL and *e on failure. */
 static json_t *identity_of(const struct runner *r, struct err *e)
 {
@@ -53,9 +60,9 @@ static json_t *identity_of(const struct runner *r, struct err *e)
     if (model == NULL)
         return NULL;
     json_t *identity =
-        json_pack("{s:o, s:s, s:I, s:O, s:o}", "model", model, "format", r->setup.o->plain ? "plain" : "openai", "seed",
-                  (json_int_t)r->setup.o->seed, "defaults", r->defaults, "chat_template",
-                  chat != NULL ? json_string(chat_template_name(chat)) : json_null());
+        json_pack("{s:o, s:s, s:I, s:o, s:O, s:o}", "model", model, "format", r->setup.o->plain ? "plain" : "openai",
+                  "seed", (json_int_t)r->setup.o->seed, "shard", shard_of(&r->setup.share), "defaults", r->defaults,
+                  "chat_template", chat != NULL ? json_string(chat_template_name(chat)) : json_null());
     if (identity == NULL)
         ERR(e, ERR_MEMORY, "out of host memory: manifest");
     return identity;
@@ -80,21 +87,35 @@ static json_t *now_as_text(void)
     return json_string(text);
 }
 
+/* Of all runs on this output together; null where one of them did not measure it. tokens: that all of them computed. */
+static json_t *energy_of(const struct runner *r, double tokens)
+{
+    const json_t *before = json_object_get(json_object_get(r->manifest.previous, "energy"), "joules");
+    double joules = r->metrics.ranks != NULL ? rank_stats_joules(r->metrics.ranks, r->metrics.n_ranks) : NAN;
+    if (r->manifest.previous != NULL)
+        joules += json_is_number(before) ? json_number_value(before) : NAN;
+    if (isnan(joules))
+        return json_null();
+    return json_pack("{s:f, s:o}", "joules", joules, "joules_per_token",
+                     tokens > 0 ? json_real(joules / tokens) : json_null());
+}
+
 /* Numbers are those of all runs on this output together. */
 static int write_manifest(struct runner *r, const char *state, struct err *e)
 {
     const struct batch_progress *p = &r->progress;
     struct manifest *m = &r->manifest;
+    json_int_t prompt = manifest_number(m, "tokens", "prompt") + p->prompt_tokens;
+    json_int_t cached = manifest_number(m, "tokens", "cached") + p->cached_tokens;
+    json_int_t output = manifest_number(m, "tokens", "output") + p->output_tokens;
     double seconds = manifest_real(m, "seconds") + seconds_now() - p->started;
     json_t *rest = json_pack(
-        "{s:s, s:s, s:s, s:i, s:o, s:{s:I, s:I, s:I, s:I}, s:{s:I, s:I, s:I}, s:f, s:I, s:I, s:o}", "state", state,
+        "{s:s, s:s, s:s, s:i, s:o, s:{s:I, s:I, s:I, s:I}, s:{s:I, s:I, s:I}, s:o, s:f, s:I, s:I, s:o}", "state", state,
         "build", LOCKSTEP_VERSION, "name", r->setup.model.name, "ranks", r->setup.n_ranks, "inputs", inputs_of(r),
         "counts", "lines", (json_int_t)p->n_read, "results", (json_int_t)(p->n_results_before + p->n_done), "failed",
         (json_int_t)(p->n_failed_before + p->n_failed), "duplicates", (json_int_t)p->n_duplicates, "tokens", "prompt",
-        (json_int_t)(manifest_number(m, "tokens", "prompt") + p->prompt_tokens), "cached",
-        (json_int_t)(manifest_number(m, "tokens", "cached") + p->cached_tokens), "output",
-        (json_int_t)(manifest_number(m, "tokens", "output") + p->output_tokens), "seconds", seconds, "runs",
-        (json_int_t)(manifest_real(m, "runs") + 1), "synced_bytes",
+        prompt, "cached", cached, "output", output, "energy", energy_of(r, (double)(prompt - cached + output)),
+        "seconds", seconds, "runs", (json_int_t)(manifest_real(m, "runs") + 1), "synced_bytes",
         (json_int_t)(r->journal.bytes - r->journal.unsynced), "updated", now_as_text());
     r->manifest_due = seconds_now() + MANIFEST_SECONDS;
     return manifest_write(m, rest, e);
@@ -157,7 +178,7 @@ int runner_files_open(struct runner *r, struct err *e)
     if (r->defaults == NULL)
         return ERR(e, ERR_MEMORY, "out of host memory: defaults");
     if (inputs_open(&r->inputs, o->input, (int)o->n_input, e) != 0 || check_output(r, e) != 0 ||
-        journal_open(&r->journal, o->output, e) != 0)
+        journal_open(&r->journal, o->output, LOCK_SECONDS, e) != 0)
         return -1;
     r->progress.input_bytes = r->inputs.bytes;
     r->has_manifest = r->journal.is_file;
@@ -178,15 +199,26 @@ int runner_files_start(struct runner *r, struct err *e)
     return r->has_manifest ? write_manifest(r, "running", e) : 0;
 }
 
+/* How long it takes is learned: as much is kept of the walltime for the end. */
+void runner_files_sync(struct runner *r)
+{
+    struct err e = {0};
+    double began = seconds_now();
+    if (r->failure.code != ERR_NONE || r->journal.unsynced == 0)
+        return;
+    if (journal_sync(&r->journal, &e) != 0)
+        runner_fail(r, &e);
+    ending_learn(&r->ending, seconds_now() - began, r->pace.step);
+}
+
 void runner_files_keep(struct runner *r, double now)
 {
     struct err e = {0};
-    struct journal *j = &r->journal;
-    bool due = j->unsynced >= SYNC_BYTES || now >= j->unsynced_at + r->setup.o->sync_seconds;
+    const struct journal *j = &r->journal;
+    if (j->unsynced >= SYNC_BYTES || now >= j->unsynced_at + r->setup.o->sync_seconds)
+        runner_files_sync(r);
     if (r->failure.code != ERR_NONE)
         return;
-    if (j->unsynced > 0 && due)
-        (void)journal_sync(j, &e);
     if (e.code == ERR_NONE && r->has_manifest && now >= r->manifest_due)
         (void)write_manifest(r, r->state == RUNNER_RUNNING ? "running" : "ending", &e);
     if (e.code != ERR_NONE)

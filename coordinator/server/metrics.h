@@ -3,6 +3,7 @@
 #ifndef SERVER_METRICS_H
 #define SERVER_METRICS_H
 
+#include "coordinator/server/exposition.h"
 #include "coordinator/server/steps.h"
 
 enum metrics_names { METRICS_LOCKSTEP, METRICS_VLLM }; /* lockstep_x{model_name=} or vllm:x{model_name=,engine=} */
@@ -61,6 +62,10 @@ void metrics_take(struct metrics *m, struct report *r);
 
 /* A generate was answered. g: NULL when it could not be parsed. */
 void metrics_count(struct metrics *m, const struct outcome *o, const struct protocol_generate *g);
+
+/* Parts of it: the engine, and every rank's steps. */
+void metrics_write_engine(struct exposition *x, const struct metrics *m);
+void metrics_write_ranks(struct exposition *x, const struct metrics *m);
 
 /* The whole text, appended to *out. */
 int metrics_write(const struct metrics *m, struct text_buffer *out, struct err *e);

@@ -191,6 +191,23 @@ static void cancel(struct steps *s, uint64_t number, enum finish_reason why, dou
         end_job(s, j, why, now);
 }
 
+static bool has_begun(const struct job *j)
+{
+    for (int i = 0; i < j->n_groups; i++)
+        if (group_begun(&j->group[i]))
+            return true;
+    return false;
+}
+
+static void withdraw(struct steps *s, uint64_t number, double now)
+{
+    for (struct job *j = s->jobs, *next; j != NULL; j = next) {
+        next = j->engine_next;
+        if ((number == 0 || j->number == number) && !has_begun(j))
+            end_job(s, j, FINISH_CANCELLED, now);
+    }
+}
+
 static void take_orders(struct steps *s)
 {
     struct order *c;
@@ -199,6 +216,8 @@ static void take_orders(struct steps *s)
             submit(s, c->job, seconds_now());
         else if (c->kind == ORDER_CANCEL)
             cancel(s, c->number, c->why, seconds_now());
+        else if (c->kind == ORDER_WITHDRAW)
+            withdraw(s, c->number, seconds_now());
         else
             s->stopping = true;
         free(c);

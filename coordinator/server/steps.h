@@ -11,9 +11,14 @@
 
 /* I/O thread to main thread; the main thread frees it. */
 struct order {
-    enum order_kind { ORDER_SUBMIT, ORDER_CANCEL, ORDER_STOP } kind;
+    enum order_kind {
+        ORDER_SUBMIT,
+        ORDER_CANCEL,
+        ORDER_WITHDRAW, /* the same as FINISH_CANCELLED, unless a part of it has been in a step */
+        ORDER_STOP
+    } kind;
     struct job *job;        /* SUBMIT: the main thread's from now on */
-    uint64_t number;        /* CANCEL: of a job that may have ended meanwhile */
+    uint64_t number;        /* CANCEL, WITHDRAW: of a job that may have ended meanwhile; WITHDRAW 0: of all */
     enum finish_reason why; /* CANCEL */
 };
 

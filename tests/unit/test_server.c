@@ -332,7 +332,7 @@ static void signal_wishes(void **state)
 {
     (void)state;
     struct err e = {0};
-    assert_int_equal(signals_open(&e), 0);
+    assert_int_equal(signals_open(true, &e), 0);
     assert_false(signals_pending());
     assert_int_equal(signals_take(), WISH_NONE);
     (void)raise(SIGUSR1);
@@ -345,6 +345,14 @@ static void signal_wishes(void **state)
     (void)raise(SIGINT);
     signals_fail();
     assert_int_equal(signals_take(), WISH_FAIL);
+    (void)raise(SIGCONT);
+    assert_int_equal(signals_take(), WISH_SYNC);
+    (void)raise(SIGUSR2);
+    (void)raise(SIGCONT);
+    assert_int_equal(signals_take(), WISH_TELL);
+    (void)raise(SIGUSR1);
+    (void)raise(SIGUSR2);
+    assert_int_equal(signals_take(), WISH_DRAIN);
 }
 
 int main(void)

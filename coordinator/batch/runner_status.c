@@ -1,0 +1,118 @@
+/* coordinator/batch/runner_status.c - a picture of the run for those who look on (coordinator/batch/status.h). See runner.h. */
+#include "base/clock.h"
+#include "coordinator/batch/runner.h"
+
+#include <math.h>
+#include <time.h>
+#include <unistd.h>
+
+static double epoch_now(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static struct speed_counts counts_of(const struct batch_progress *p)
+{
+    return (struct speed_counts){(double)p->n_done, (double)p->prompt_tokens, (double)p->output_tokens};
+}
+
+static struct status picture(struct runner *r, enum status_state state, double now)
+{
+    const struct batch_progress *p = &r->progress;
+    const struct metrics *m = &r->metrics;
+    const struct speed_counts counts = counts_of(p);
+    double total = status_total(p->n_read, p->at_end, p->input_bytes, p->input_bytes_read);
+    const char *cause = r->ending.cause;
+    if (cause[0] == '\0' && p->n_left > 0) /* they did not fit */
+        cause = r->setup.ending.walltime.source;
+    if (p->loaded > 0)
+        speed_note(&r->speed, &counts, now);
+    return (struct status){.state = state,
+                           .cause = cause,
+                           .model = r->setup.model.name,
+                           .output = r->setup.o->output,
+                           .host = r->host,
+                           .job = options_environment("SLURM_JOB_ID"),
+                           .n_ranks = r->setup.n_ranks,
+                           .share = r->setup.share,
+                           .started = r->started_epoch,
+                           .updated = epoch_now(),
+                           .n_read = p->n_read,
+                           .n_before = p->n_before,
+                           .n_done = p->n_done,
+                           .n_failed = p->n_failed,
+                           .n_duplicates = p->n_duplicates,
+                           .n_open = p->n_open,
+                           .n_running = m->stats.n_running,
+                           .n_waiting = m->stats.n_waiting,
+                           .n_left = p->n_left,
+                           .total = total,
+                           .total_is_known = p->at_end,
+                           .prompt_tokens = p->prompt_tokens,
+                           .cached_tokens = p->cached_tokens,
+                           .output_tokens = p->output_tokens,
+                           .speed = speed_of(&r->speed, &counts, now),
+                           .walltime_left = r->setup.ending.walltime.ends - now,
+                           .walltime_source = r->setup.ending.walltime.source,
+                           .journal_bytes = r->journal.bytes,
+                           .unsynced_bytes = r->journal.unsynced,
+                           .joules = m->ranks != NULL ? rank_stats_joules(m->ranks, m->n_ranks) : NAN};
+}
+
+static enum status_state state_of(const struct runner *r)
+{
+    return r->state == RUNNER_LOADING ? STATUS_LOADING : r->state == RUNNER_RUNNING ? STATUS_RUNNING : STATUS_DRAINING;
+}
+
+void runner_show_start(struct runner *r)
+{
+    double now = seconds_now(), since = seconds_since_exec();
+    r->started_epoch = epoch_now() - (since > 0 ? since : 0);
+    if (gethostname(r->host, sizeof r->host - 1) != 0)
+        r->host[0] = '\0';
+    outlets_open(&r->outlets, &r->setup.outlets, now);
+    struct status s = picture(r, STATUS_LOADING, now);
+    outlets_show(&r->outlets, &s, &r->metrics, now);
+}
+
+void runner_show(struct runner *r, double now)
+{
+    if (r->state == RUNNER_ENDED || outlets_wait(&r->outlets, now) > 0)
+        return;
+    struct status s = picture(r, state_of(r), now);
+    outlets_show(&r->outlets, &s, &r->metrics, now);
+}
+
+void runner_tell(struct runner *r, double now)
+{
+    struct status s = picture(r, state_of(r), now);
+    outlets_tell(&r->outlets, &s, &r->metrics, now);
+}
+
+void runner_show_failure(struct runner *r)
+{
+    double now = seconds_now();
+    struct status s = picture(r, STATUS_FAILED, now);
+    outlets_fail(&r->outlets, &s, now);
+}
+
+/* Of the whole run. */
+static struct speed_counts mean_speed(const struct runner *r, double now)
+{
+    const struct speed_counts c = counts_of(&r->progress);
+    double seconds = r->progress.loaded > 0 ? now - r->progress.loaded : 0;
+    return seconds > 0
+               ? (struct speed_counts){c.requests / seconds, c.prompt_tokens / seconds, c.output_tokens / seconds}
+               : (struct speed_counts){NAN, NAN, NAN};
+}
+
+void runner_show_end(struct runner *r, int status)
+{
+    double now = seconds_now();
+    struct status s = picture(r, STATUS_ENDED, now);
+    s.speed = mean_speed(r, now);
+    s.exit_status = status;
+    outlets_close(&r->outlets, &s, now);
+}

@@ -1,0 +1,30 @@
+/* coordinator/server/exposition.h - Prometheus' text format: names with a prefix, labels that every sample has. */
+#ifndef SERVER_EXPOSITION_H
+#define SERVER_EXPOSITION_H
+
+#include "coordinator/server/histogram.h"
+#include "coordinator/stop.h"
+
+struct exposition {
+    struct text_buffer *out; /* borrowed */
+    struct err *e;           /* borrowed; out of memory: the text is not whole */
+    const char *prefix;      /* of all names, borrowed: "lockstep_" */
+    char labels[600];        /* model_name="...", and the like */
+};
+
+void exposition_open(struct exposition *x, struct text_buffer *out, const char *prefix, struct err *e);
+
+/* One more label of all samples that follow; backslashes, quotes and ends of lines in the value are escaped. */
+void exposition_label(struct exposition *x, const char *name, const char *value);
+
+void exposition_head(struct exposition *x, const char *name, const char *type, const char *help);
+
+/* extra: "" or further labels with a comma before them. */
+void exposition_sample(struct exposition *x, const char *name, const char *extra, double value);
+
+/* Head and one sample. */
+void exposition_one(struct exposition *x, const char *name, const char *type, double value, const char *help);
+
+void exposition_histogram(struct exposition *x, const char *name, const struct histogram *h, const char *help);
+
+#endif

@@ -1,0 +1,220 @@
+/* tests/e2e/test_batch_end.c - a batch on two ranks that is told to end before its work is done: signals to the launcher and to
+ * either rank, a walltime. Every time the exit status is the documented one, the output is whole, and the next run goes on to
+ * the same texts that an undisturbed run gives. */
+#include "base/clock.h"
+#include "tests/support/batching.h"
+#include "tests/support/cases.h"
+#include "tests/support/files.h"
+#include "tests/support/models.h"
+#include "tests/support/process.h"
+
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define N_PROMPTS  160
+#define MAX_TOKENS 24
+
+static char dir[256];
+static struct batch_results wanted;
+
+static void start(struct process *p, const char *output, const char *const *more)
+{
+    static char input[300], path[300];
+    const char *arguments[40] = {"batch",   "--model",     models_demo(), "--input",   input, "--output",   path,
+                                 "--plain", "--max-batch", "16",          "--threads", "1",   "--progress", "never"};
+    const struct process_setup setup = {.ranks = 2, .limit = 60};
+    size_t n = 14;
+    (void)snprintf(input, sizeof input, "%s/in.jsonl", dir);
+    (void)snprintf(path, sizeof path, "%s/%s", dir, output);
+    while (more != NULL && *more != NULL)
+        arguments[n++] = *more++;
+    process_start(p, &setup, arguments);
+}
+
+static long bytes_of(const char *name)
+{
+    char path[300];
+    struct stat st;
+    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
+    return stat(path, &st) == 0 ? (long)st.st_size : 0;
+}
+
+/* Until the output has results. */
+static void await_results(struct process *p, const char *output)
+{
+    while (!p->ended && bytes_of(output) < 500)
+        process_watch(p, 0.005, SIZE_MAX);
+}
+
+/* A member of the output's status file, as text; "": it has none. */
+static const char *status_of(const char *output, const char *group, const char *key)
+{
+    static char text[100];
+    char path[300];
+    (void)snprintf(path, sizeof path, "%s/%s.status.json", dir, output);
+    json_t *o = json_load_file(path, 0, NULL);
+    const json_t *value = json_object_get(group != NULL ? json_object_get(o, group) : o, key);
+    (void)snprintf(text, sizeof text, "%s", json_is_string(value) ? json_string_value(value) : "");
+    if (json_is_number(value))
+        (void)snprintf(text, sizeof text, "%g", json_number_value(value));
+    json_decref(o);
+    return text;
+}
+
+/* What stands in the output is whole and right; and the next run makes it complete. */
+static void check_and_resume(const char *output)
+{
+    struct batch_results r;
+    struct process p;
+    batching_read(&r, dir, output);
+    case_check(r.torn == 0 && r.n_twice == 0 && r.n_strange == 0 && batching_differences(&r, &wanted) == 0,
+               "of %d results %d are there twice, %d strange, %d differ, %zu torn bytes", r.n, r.n_twice, r.n_strange,
+               batching_differences(&r, &wanted), r.torn);
+    case_check(r.n > 0 && r.n < N_PROMPTS, "%d results of %d at the end", r.n, N_PROMPTS);
+    batching_free(&r);
+    start(&p, output, NULL);
+    process_wait(&p);
+    batching_read(&r, dir, output);
+    case_check(p.status == 0, "resumed: status %d: %s", p.status, p.text[PROCESS_ERR]);
+    case_check(r.n == N_PROMPTS && r.n_twice == 0 && batching_differences(&wanted, &r) == 0,
+               "resumed: %d results, %d twice, %d differ", r.n, r.n_twice, batching_differences(&wanted, &r));
+    batching_free(&r);
+    process_free(&p);
+}
+
+static void undisturbed(void)
+{
+    struct process p;
+    case_begin("batch of %d prompts, undisturbed", N_PROMPTS);
+    batching_prompts(dir, "in.jsonl", N_PROMPTS, MAX_TOKENS);
+    start(&p, "whole.jsonl", NULL);
+    process_wait(&p);
+    batching_read(&wanted, dir, "whole.jsonl");
+    case_check(p.status == 0 && wanted.n == N_PROMPTS && wanted.n_twice == 0, "status %d, %d results: %s", p.status,
+               wanted.n, p.text[PROCESS_ERR]);
+    case_check(strcmp(status_of("whole.jsonl", NULL, "state"), "ended") == 0 &&
+                   strcmp(status_of("whole.jsonl", "requests", "done"), "160") == 0,
+               "the status file says %s", status_of("whole.jsonl", NULL, "state"));
+    process_free(&p);
+    case_end();
+}
+
+/* rank -1: mpirun. */
+static void signalled(int number, const char *name, int rank, int status)
+{
+    struct process p;
+    char output[40];
+    (void)snprintf(output, sizeof output, "%s%d.jsonl", name, rank + 1);
+    case_begin("SIG%s to %s: exit status %d, whole output, resumed to the same texts", name,
+               rank < 0    ? "mpirun"
+               : rank == 0 ? "rank 0"
+                           : "rank 1",
+               status);
+    start(&p, output, NULL);
+    await_results(&p, output);
+    double sent = seconds_now();
+    case_check(kill(rank < 0 ? p.pid : process_of_rank(&p, rank), number) == 0, "no process to signal");
+    process_wait(&p);
+    double took = seconds_now() - sent;
+    case_check(p.status == status && p.n_left == 0, "status %d, %d processes left: %s", p.status, p.n_left,
+               p.text[PROCESS_ERR]);
+    case_check(strcmp(status_of(output, NULL, "exit_status"), "75") == 0, "the status file says exit_status %s",
+               status_of(output, NULL, "exit_status"));
+    bool drained = strstr(p.text[PROCESS_ERR], "draining (SIGUSR1)") != NULL,
+         cut = strstr(p.text[PROCESS_ERR], "ending (") != NULL;
+    case_check(drained == (number == SIGUSR1) && cut == (number != SIGUSR1), "%s", p.text[PROCESS_ERR]);
+    printf("# SIG%s to %d: %.2f s to the end\n", name, rank, took);
+    process_free(&p);
+    check_and_resume(output);
+    case_end();
+}
+
+/* Far more work than fits. */
+static void walltime(void)
+{
+    struct process p;
+    const double limit = 7;
+    const char *const more[] = {"--max-walltime", "0:07", "--ignore-eos", "--seed", "3", NULL};
+    struct batch_results r;
+    case_begin("--max-walltime %.0f s: over in time, exit status 75, nothing that ran is lost", limit);
+    batching_prompts(dir, "in.jsonl", 5000, 40);
+    start(&p, "walltime.jsonl", more);
+    process_wait(&p);
+    case_check(p.status == 75 && p.n_left == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    case_check(p.seconds < limit + 1, "it took %.2f s", p.seconds); /* mpirun's own start and end are in it */
+    batching_read(&r, dir, "walltime.jsonl");
+    case_check(r.torn == 0 && r.n_twice == 0 && r.n_strange == 0 && r.n > 0 && r.n < 5000,
+               "%d results, %d twice, %zu torn bytes", r.n, r.n_twice, r.torn);
+    case_check(strcmp(status_of("walltime.jsonl", NULL, "cause"), "--max-walltime") == 0, "the cause is %s",
+               status_of("walltime.jsonl", NULL, "cause"));
+    printf("# --max-walltime %.0f: over after %.2f s with %d results: %s", limit, p.seconds, r.n, p.text[PROCESS_ERR]);
+    batching_free(&r);
+    process_free(&p);
+    batching_prompts(dir, "in.jsonl", N_PROMPTS, MAX_TOKENS);
+    case_end();
+}
+
+/* SLURM_JOB_END_TIME counts as well, the sooner one; a job that is over already does nothing, and loses nothing. */
+static void no_time_left(void)
+{
+    struct process p;
+    char input[300], path[300];
+    case_begin("no time is left: exit status 75 at once, without a result");
+    (void)snprintf(input, sizeof input, "%s/in.jsonl", dir);
+    (void)snprintf(path, sizeof path, "%s/late.jsonl", dir);
+    const char *const env[] = {"SLURM_JOB_END_TIME=1000000000", NULL};
+    const struct process_setup setup = {.ranks = 2, .env = env};
+    const char *const arguments[] = {"batch",    "--model", models_demo(),    "--input", input,
+                                     "--output", path,      "--max-walltime", "1:00:00", NULL};
+    process_run(&p, &setup, arguments);
+    case_check(p.status == 75 && bytes_of("late.jsonl") == 0, "status %d, %ld bytes: %s", p.status,
+               bytes_of("late.jsonl"), p.text[PROCESS_ERR]);
+    case_check(strcmp(status_of("late.jsonl", NULL, "cause"), "SLURM_JOB_END_TIME") == 0, "the cause is %s",
+               status_of("late.jsonl", NULL, "cause"));
+    process_free(&p);
+    case_end();
+}
+
+/* Nothing is synced by itself here; SIGUSR2 has it done. */
+static void tell(void)
+{
+    struct process p;
+    const char *const more[] = {"--sync-seconds", "3600", NULL};
+    case_begin("SIGUSR2 to rank 1: a line, the status file, all on disk; and the batch goes on");
+    start(&p, "tell.jsonl", more);
+    await_results(&p, "tell.jsonl");
+    case_check(kill(process_of_rank(&p, 1), SIGUSR2) == 0, "no process to signal");
+    while (!p.ended && (p.text[PROCESS_ERR] == NULL || strstr(p.text[PROCESS_ERR], "running: ") == NULL))
+        process_watch(&p, 0.005, SIZE_MAX);
+    case_check(!p.ended, "ended before it said anything");
+    while (!p.ended && atof(status_of("tell.jsonl", "journal", "bytes")) == 0)
+        process_watch(&p, 0.005, SIZE_MAX);
+    case_check(atof(status_of("tell.jsonl", "journal", "bytes")) > 0 &&
+                   atof(status_of("tell.jsonl", "journal", "unsynced_bytes")) == 0,
+               "%s bytes are unsynced", status_of("tell.jsonl", "journal", "unsynced_bytes"));
+    process_wait(&p);
+    case_check(p.status == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    process_free(&p);
+    case_end();
+}
+
+int main(void)
+{
+    files_make_dir(dir);
+    undisturbed();
+    signalled(SIGUSR1, "USR1", -1, 75);
+    signalled(SIGUSR1, "USR1", 1, 75);
+    signalled(SIGTERM, "TERM", 1, 75);
+    signalled(SIGTERM, "TERM", -1, 1); /* mpirun's own: its ranks end with 75 before it kills them */
+    tell();
+    walltime();
+    no_time_left();
+    batching_free(&wanted);
+    files_remove_dir(dir);
+    return cases_done();
+}

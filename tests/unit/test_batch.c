@@ -1,0 +1,591 @@
+/* tests/unit/test_batch.c - the parts of a batch: input files, lines, ids, the journal, the manifest, results and their order. */
+#include "tests/unit/unit.h"
+
+#include "base/json.h"
+#include "coordinator/batch/ids.h"
+#include "coordinator/batch/input.h"
+#include "coordinator/batch/journal.h"
+#include "coordinator/batch/line.h"
+#include "coordinator/batch/manifest.h"
+#include "coordinator/batch/ordered.h"
+#include "coordinator/batch/result.h"
+#include "tests/support/files.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const struct protocol_model model = {
+    .name = "demo", .path = "/models/demo", .vocab = 1000, .n_eos = 1, .eos = {1}};
+
+static char dir[256];
+
+static const char *path_of(const char *name)
+{
+    static char path[4][600];
+    static int next;
+    next = (next + 1) % 4;
+    (void)snprintf(path[next], sizeof path[next], "%s/%s", dir, name);
+    return path[next];
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    files_make_dir(dir);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    files_remove_dir(dir);
+    return 0;
+}
+
+/* ---- input ---- */
+
+/* "a:1:text|..." of all lines. */
+static void expect_lines(const char *const *pattern, int n, const char *wanted)
+{
+    struct inputs in;
+    struct err e = {0};
+    struct input_line line;
+    enum input_got got;
+    char all[1000] = "";
+    assert_int_equal(inputs_open(&in, pattern, n, &e), 0);
+    expect_none(&e);
+    while ((got = inputs_next(&in, &line, &e)) == INPUT_LINE) {
+        const char *name = strrchr(inputs_name(&in, line.file), '/');
+        size_t used = strlen(all);
+        (void)snprintf(all + used, sizeof all - used, "%s:%lld/%lld:%.*s|", name + 1, (long long)line.number,
+                       (long long)line.index, (int)line.bytes, line.text);
+    }
+    assert_int_equal(got, INPUT_END);
+    assert_int_equal(in.bytes_read, in.bytes);
+    inputs_close(&in);
+    assert_string_equal(all, wanted);
+}
+
+static void input_lines(void **state)
+{
+    (void)state;
+    files_write(dir, "b", "one\ntwo\r\n\n  \nlast", 17);
+    files_write(dir, "a1", "\n\n", 2);
+    files_write(dir, "a2", "x\n", 2);
+    files_write(dir, "none", "", 0);
+    files_write(dir, "a*", "star\n", 5);
+    expect_lines((const char *[]){path_of("b")}, 1, "b:1/0:one|b:2/1:two|b:5/4:last|");
+    expect_lines((const char *[]){path_of("none"), path_of("a[12]"), path_of("b")}, 3,
+                 "a2:1/2:x|b:1/3:one|b:2/4:two|b:5/7:last|");
+    expect_lines((const char *[]){path_of("a*")}, 1, "a*:1/0:star|"); /* a name that exists is no pattern */
+    expect_lines((const char *[]){path_of("a?")}, 1, "a*:1/0:star|a2:1/3:x|");
+}
+
+static void input_refused(void **state)
+{
+    (void)state;
+    struct inputs in;
+    struct err e = {0};
+    files_write(dir, "a", "x\n", 2);
+    (void)symlink(path_of("a"), path_of("b"));
+    assert_int_equal(inputs_open(&in, (const char *[]){path_of("gone")}, 1, &e), -1);
+    EXPECT_PARTS(&e, ERR_IO, "/gone", "no file of this name");
+    inputs_close(&in);
+    e = (struct err){0};
+    assert_int_equal(inputs_open(&in, (const char *[]){path_of("*.jsonl")}, 1, &e), -1);
+    EXPECT_PARTS(&e, ERR_IO, "*.jsonl", "none that it matches");
+    inputs_close(&in);
+    e = (struct err){0};
+    assert_int_equal(inputs_open(&in, (const char *[]){path_of("a"), path_of("b")}, 2, &e), -1);
+    EXPECT_PARTS(&e, ERR_USAGE, "/b", "the same file as", "/a");
+    inputs_close(&in);
+    e = (struct err){0};
+    assert_int_equal(inputs_open(&in, (const char *[]){dir}, 1, &e), -1);
+    EXPECT_PARTS(&e, ERR_INPUT, "a folder");
+    inputs_close(&in);
+}
+
+/* A line above the bound is told once, and what follows has its right number. */
+static void input_long_line(void **state)
+{
+    (void)state;
+    size_t bytes = INPUT_MAX_LINE_BYTES + (3 << 20);
+    struct inputs in;
+    struct err e = {0};
+    struct input_line line;
+    char *text = malloc(bytes);
+    assert_non_null(text);
+    memset(text, 'x', bytes);
+    memcpy(text, "first\n", 6);
+    memcpy(text + bytes - 5, "\nend\n", 5);
+    files_write(dir, "long", text, bytes);
+    free(text);
+    assert_int_equal(inputs_open(&in, (const char *[]){path_of("long")}, 1, &e), 0);
+    assert_int_equal(inputs_next(&in, &line, &e), INPUT_LINE);
+    assert_int_equal(line.bytes, 5);
+    assert_int_equal(inputs_next(&in, &line, &e), INPUT_LINE);
+    assert_null(line.text);
+    assert_int_equal(line.number, 2);
+    assert_int_equal(inputs_next(&in, &line, &e), INPUT_LINE);
+    assert_memory_equal(line.text, "end", 3);
+    assert_int_equal(line.number, 3);
+    assert_int_equal(inputs_next(&in, &line, &e), INPUT_END);
+    inputs_close(&in);
+}
+
+static void input_pipe(void **state)
+{
+    (void)state;
+    struct inputs in;
+    struct err e = {0};
+    struct input_line line;
+    assert_int_equal(mkfifo(path_of("pipe"), 0600), 0);
+    assert_int_equal(inputs_open(&in, (const char *[]){path_of("pipe")}, 1, &e), 0);
+    assert_int_equal(in.bytes, 0);
+    assert_int_equal(inputs_next(&in, &line, &e), INPUT_WAIT); /* nobody writes yet */
+    int fd = open(path_of("pipe"), O_WRONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(inputs_next(&in, &line, &e), INPUT_WAIT);
+    assert_int_equal(write(fd, "ab\ncd", 5), 5);
+    assert_int_equal(inputs_next(&in, &line, &e), INPUT_LINE);
+    assert_memory_equal(line.text, "ab", 2);
+    assert_int_equal(inputs_next(&in, &line, &e), INPUT_WAIT); /* half a line */
+    (void)close(fd);
+    assert_int_equal(inputs_next(&in, &line, &e), INPUT_LINE);
+    assert_memory_equal(line.text, "cd", 2);
+    assert_int_equal(inputs_next(&in, &line, &e), INPUT_END);
+    inputs_close(&in);
+}
+
+/* ---- lines ---- */
+
+static struct line *parse(const char *text, const char *defaults)
+{
+    json_t *values = defaults != NULL ? json_loads(defaults, 0, NULL) : json_object();
+    const struct line_rules rules = {&model, values};
+    const struct input_line from = {text, strlen(text), 0, 3, 2};
+    struct line *l = line_open(&from, "in.jsonl", &rules, 1, 0);
+    assert_non_null(l);
+    json_decref(values);
+    return l;
+}
+
+static void expect_bad(const char *text, const char *id, const char *field, const char *part)
+{
+    struct line *l = parse(text, NULL);
+    const struct protocol_error *error = &l->job->error;
+    if (error->code == 0 || strcmp(error->field, field) != 0 || strstr(error->message, part) == NULL ||
+        strcmp(l->id, id) != 0)
+        print_error("%s\n  id %s, %d %s: %s\n", text, l->id, error->code, error->field, error->message);
+    assert_true(error->code != 0);
+    assert_string_equal(l->id, id);
+    assert_string_equal(error->field, field);
+    assert_non_null(strstr(error->message, part));
+    line_close(l);
+}
+
+#define LINE(body) "{\"custom_id\":\"c\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":" body "}"
+#define CHAT(body) "{\"custom_id\":\"c\",\"method\":\"POST\",\"url\":\"/v1/chat/completions\",\"body\":" body "}"
+#define TURNS      "\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
+
+static void bad_lines(void **state)
+{
+    (void)state;
+    static const char made[] = "in.jsonl:3";
+    expect_bad("", made, "", "not valid JSON");
+    expect_bad("{\"prompt\":", made, "prompt", "not valid JSON");
+    expect_bad("[1]", made, "", "expected an object");
+    expect_bad("{\"id\":\"x\"}", "x", "prompt", "missing");
+    expect_bad("{\"id\":\"\",\"prompt\":\"a\"}", made, "id", "expected a string");
+    expect_bad("{\"id\":1.5,\"prompt\":\"a\"}", made, "id", "a real number");
+    expect_bad("{\"id\":\"a\\u0000b\",\"prompt\":\"a\"}", made, "id", "without NUL");
+    expect_bad("{\"id\":\"x\",\"prompt\":\"a\",\"top_p\":3}", "x", "top_p", "found 3");
+    expect_bad("{\"id\":\"x\",\"prompt\":\"a\",\"sampling_params\":{\"top_p\":3}}", "x", "sampling_params.top_p",
+               "found 3");
+    expect_bad("{\"id\":\"x\",\"prompt\":\"a\",\"tempreature\":3}", "x", "tempreature", "unknown");
+    expect_bad("{\"id\":\"x\",\"prompt\":\"a\",\"stream\":true}", "x", "stream", "whole results");
+    expect_bad("{\"id\":\"x\",\"prompt\":\"a\",\"op\":\"generate\"}", "x", "op", "server");
+    expect_bad("{\"id\":\"x\",\"prompt\":\"a\",\"request_id\":\"r\"}", "x", "request_id", "server");
+    expect_bad("{\"id\":\"x\",\"prompt\":\"a\",\"model\":\"other\"}", "x", "model", "other");
+    expect_bad(LINE("{\"prompt\":\"a\",\"top_p\":3}"), "c", "body.top_p", "found 3");
+    expect_bad(LINE("{\"prompt\":\"a\",\"stream\":true}"), "c", "body.stream", "whole results");
+    expect_bad(LINE("{\"prompt\":\"a\",\"tools\":[1]}"), "c", "body.tools", "not implemented");
+    expect_bad(LINE("{" TURNS "}"), "c", "url", "expected \"prompt\"");
+    expect_bad(CHAT("{\"prompt\":\"a\"}"), "c", "url", "expected \"messages\"");
+    expect_bad(LINE("7"), "c", "body", "an integer");
+    expect_bad("{\"custom_id\":\"c\",\"url\":\"/v1/completions\"}", "c", "body", "nothing");
+    expect_bad("{\"custom_id\":\"c\",\"body\":{\"prompt\":\"a\"}}", "c", "url", "nothing");
+    expect_bad("{\"custom_id\":\"c\",\"url\":\"/v1/embeddings\",\"body\":{}}", "c", "url", "/v1/embeddings");
+    expect_bad("{\"custom_id\":\"c\",\"method\":\"GET\",\"url\":\"/v1/completions\",\"body\":{}}", "c", "method",
+               "GET");
+    expect_bad("{\"custom_id\":\"c\",\"url\":\"/v1/completions\",\"body\":{},\"extra\":1}", "c", "extra", "unknown");
+    const struct input_line too_long = {NULL, 0, 0, 3, 2};
+    const struct line_rules rules = {&model, NULL};
+    struct line *l = line_open(&too_long, "in.jsonl", &rules, 1, 0);
+    assert_int_equal(l->job->error.code, PROTOCOL_TOO_LARGE);
+    assert_string_equal(l->id, made);
+    line_close(l);
+}
+
+static void good_lines(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *id;
+        bool chat;
+    } rows[] = {{"{\"prompt\":\"a\"}", "in.jsonl:3", false},
+                {"{\"prompt\":[1,2],\"id\":\"x\",\"stream\":false}", "x", false},
+                {"{\"prompt\":[\"a\",\"b\"],\"id\":-17,\"n\":2}", "-17", false},
+                {"{" TURNS ",\"id\":\"x\"}", "x", true},
+                {LINE("{\"prompt\":\"a\",\"model\":\"demo\"}"), "c", false},
+                {LINE("{\"prompt\":\"a\",\"model\":\"/models/demo\"}"), "c", false},
+                {CHAT("{" TURNS "}"), "c", true},
+                {"{\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"a\"}}", "in.jsonl:3", false}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct line *l = parse(rows[i].text, NULL);
+        if (l->job->error.code != 0)
+            print_error("%s: %s: %s\n", rows[i].text, l->job->error.field, l->job->error.message);
+        assert_int_equal(l->job->error.code, 0);
+        assert_string_equal(l->id, rows[i].id);
+        assert_int_equal(l->chat, rows[i].chat);
+        line_close(l);
+    }
+}
+
+static void defaults(void **state)
+{
+    (void)state;
+    static const char values[] = "{\"temperature\":0.5,\"max_tokens\":77,\"top_k\":5,\"ignore_eos\":true}";
+    struct line *l = parse("{\"prompt\":\"a\"}", values);
+    const struct request_rules *r = &l->job->message.generate.rules;
+    assert_int_equal(l->job->error.code, 0);
+    assert_true(r->sampling.temperature == 0.5F && r->max_tokens == 77 && r->sampling.top_k == 5 && r->ignore_eos);
+    line_close(l);
+    l = parse("{\"prompt\":\"a\",\"temperature\":0,\"n_predict\":3,\"ignore_eos\":false}", values);
+    r = &l->job->message.generate.rules;
+    assert_true(r->sampling.temperature == 0 && r->max_tokens == 3 && !r->ignore_eos);
+    line_close(l);
+    /* who says that nothing is sampled is not contradicted by a default */
+    l = parse("{\"prompt\":\"a\",\"do_sample\":false}", values);
+    assert_int_equal(l->job->error.code, 0);
+    assert_true(l->job->message.generate.rules.sampling.temperature == 0);
+    line_close(l);
+    l = parse("{\"prompt\":\"a\",\"num_beams\":2}", values);
+    assert_int_equal(l->job->error.code, 0);
+    assert_true(l->job->message.generate.rules.sampling.temperature == 0);
+    line_close(l);
+}
+
+static void seeds(void **state)
+{
+    (void)state;
+    assert_true(line_seed(7, "a") == line_seed(7, "a"));
+    assert_true(line_seed(7, "a") != line_seed(8, "a") && line_seed(7, "a") != line_seed(7, "b"));
+    assert_true(line_seed(7, "a") < UINT64_C(1) << 53);
+    assert_int_equal(line_seed(0, "request-1"), 0xad73b98307d1f); /* BLAKE2b; a resumed run needs the same for ever */
+}
+
+/* ---- ids ---- */
+
+static void many_ids(void **state)
+{
+    (void)state;
+    struct ids t;
+    struct err e = {0};
+    char id[32];
+    assert_int_equal(ids_open(&t, &e), 0);
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < 20000; i++) {
+            (void)snprintf(id, sizeof id, "id-%d", i);
+            struct id_entry *entry = ids_get(&t, id, &e);
+            assert_non_null(entry);
+            assert_int_equal(entry->offset, pass == 0 ? -1 : i);
+            assert_int_equal(entry->place, pass == 0 ? 0 : ids_place(i % 100, i + 1));
+            entry->offset = i;
+            entry->place = ids_place(i % 100, i + 1);
+        }
+    assert_int_equal(t.n, 20000);
+    assert_int_equal(ids_file(ids_place(99, 12345)), 99);
+    assert_int_equal(ids_line(ids_place(99, 12345)), 12345);
+    assert_true(ids_place(1, 1) > ids_place(0, INT64_C(1) << 43));
+    ids_close(&t);
+}
+
+/* ---- journal ---- */
+
+struct heard {
+    char text[200];
+};
+
+static bool on_line(void *context, const char *line, size_t bytes, int64_t offset, struct err *e)
+{
+    struct heard *h = context;
+    size_t used = strlen(h->text);
+    (void)e;
+    (void)snprintf(h->text + used, sizeof h->text - used, "%lld:%.*s ", (long long)offset, (int)bytes, line);
+    return bytes > 0 && line[0] != '!';
+}
+
+static void expect_recovered(const char *text, int64_t trusted, const char *heard, int64_t cut, const char *left)
+{
+    struct journal j;
+    struct err e = {0};
+    struct heard h = {""};
+    int64_t found = -1;
+    size_t bytes;
+    files_write(dir, "journal", text, strlen(text));
+    assert_int_equal(journal_open(&j, path_of("journal"), 0, &e), 0);
+    assert_int_equal(journal_recover(&j, trusted, on_line, &h, &found, &e), 0);
+    assert_string_equal(h.text, heard);
+    assert_int_equal(found, cut);
+    assert_int_equal(j.bytes, strlen(left));
+    assert_int_equal(journal_append(&j, "new\n", 4, 1, &e), 0);
+    assert_int_equal(journal_sync(&j, &e), 0);
+    assert_int_equal(j.unsynced, 0);
+    journal_close(&j);
+    char *now = files_read(dir, "journal", &bytes);
+    assert_int_equal(bytes, strlen(left) + 4);
+    assert_memory_equal(now, left, strlen(left));
+    assert_string_equal(now + strlen(left), "new\n");
+    free(now);
+}
+
+static void recovered(void **state)
+{
+    (void)state;
+    expect_recovered("", 0, "", 0, "");
+    expect_recovered("a\nbb\n", 5, "0:a 2:bb ", 0, "a\nbb\n");
+    expect_recovered("a\nbb\nhal", 0, "0:a 2:bb ", 3, "a\nbb\n");
+    expect_recovered("hal", 0, "", 3, "");
+    expect_recovered("a\n!\nb\n", 2, "0:a 2:! ", 4, "a\n"); /* zeros after a power failure, say */
+    expect_recovered("a\n\nb\n", 2, "0:a 2: ", 3, "a\n");
+    struct journal j;
+    struct err e = {0};
+    struct heard h = {""};
+    int64_t cut;
+    files_write(dir, "journal", "a\n!\nb\n", 6);
+    assert_int_equal(journal_open(&j, path_of("journal"), 0, &e), 0);
+    assert_int_equal(journal_recover(&j, 3, on_line, &h, &cut, &e), -1);
+    EXPECT_PARTS(&e, ERR_INPUT, "line 2 is not a result");
+    journal_close(&j);
+}
+
+/* Lines larger than a block, across blocks. */
+static void recovered_long(void **state)
+{
+    (void)state;
+    struct journal j;
+    struct err e = {0};
+    struct heard h = {""};
+    int64_t cut;
+    size_t bytes = 5 << 20;
+    char *text = malloc(bytes);
+    assert_non_null(text);
+    memset(text, 'x', bytes);
+    text[1000] = text[(3 << 20) + 7] = '\n';
+    files_write(dir, "journal", text, bytes);
+    free(text);
+    assert_int_equal(journal_open(&j, path_of("journal"), 0, &e), 0);
+    assert_int_equal(journal_recover(&j, 0, on_line, &h, &cut, &e), 0);
+    assert_int_equal(j.bytes, (3 << 20) + 8);
+    assert_int_equal(cut, bytes - (size_t)j.bytes);
+    journal_close(&j);
+}
+
+static void one_writer(void **state)
+{
+    (void)state;
+    struct journal a, b;
+    struct err e = {0};
+    assert_int_equal(journal_open(&a, path_of("journal"), 0, &e), 0);
+    assert_int_equal(journal_open(&b, path_of("journal"), 0, &e), -1);
+    EXPECT_PARTS(&e, ERR_IO, "another batch is writing");
+    journal_close(&b);
+    journal_close(&a);
+    e = (struct err){0};
+    assert_int_equal(journal_open(&b, path_of("journal"), 0, &e), 0);
+    journal_close(&b);
+    assert_int_equal(journal_open(&b, path_of("no/such/folder"), 0, &e), -1);
+    EXPECT_PARTS(&e, ERR_IO, "cannot open", "No such file");
+    journal_close(&b);
+}
+
+static void full_device(void **state)
+{
+    (void)state;
+    struct journal j;
+    struct err e = {0};
+    assert_int_equal(journal_open(&j, "/dev/full", 0, &e), 0);
+    assert_false(j.is_file);
+    assert_int_equal(journal_append(&j, "x\n", 2, 0, &e), -1);
+    expect_text(&e, ERR_IO, "/dev/full: cannot write: No space left on device");
+    journal_close(&j);
+}
+
+/* ---- manifest ---- */
+
+static json_t *identity(const char *text)
+{
+    json_t *object = json_loads(text, 0, NULL);
+    assert_non_null(object);
+    return object;
+}
+
+static void expect_judged(const char *was, const char *is, const char *key, const char *found, const char *expected)
+{
+    struct manifest m;
+    struct err e = {0};
+    (void)unlink(path_of("out.manifest.json"));
+    assert_int_equal(manifest_open(&m, path_of("out"), identity(was), &e), 0);
+    assert_int_equal(manifest_check(&m, "out", &e), -1);
+    EXPECT_PARTS(&e, ERR_INPUT, "out", "--force");
+    e = (struct err){0};
+    assert_int_equal(
+        manifest_write(
+            &m, json_pack("{s:s, s:i, s:{s:i}}", "state", "running", "synced_bytes", 17, "tokens", "prompt", 5), &e),
+        0);
+    manifest_close(&m);
+    assert_int_equal(manifest_open(&m, path_of("out"), identity(is), &e), 0);
+    assert_int_equal(manifest_synced(&m), 17);
+    assert_int_equal(manifest_number(&m, "tokens", "prompt"), 5);
+    assert_int_equal(manifest_check(&m, "out", &e), key != NULL ? -1 : 0);
+    if (key != NULL)
+        EXPECT_PARTS(&e, ERR_INPUT, "out", key, found, expected, "--force");
+    manifest_close(&m);
+}
+
+static void manifests(void **state)
+{
+    (void)state;
+    static const char was[] =
+        "{\"model\":{\"config\":\"1\",\"weights\":\"2\"},\"seed\":0,\"defaults\":{\"top_p\":0.5}}";
+    expect_judged(was, was, NULL, NULL, NULL);
+    expect_judged(was, "{\"model\":{\"config\":\"1\",\"weights\":\"3\"},\"seed\":0,\"defaults\":{\"top_p\":0.5}}",
+                  "model.weights", "\"2\"", "\"3\"");
+    expect_judged(was, "{\"model\":{\"config\":\"1\",\"weights\":\"2\"},\"seed\":1,\"defaults\":{\"top_p\":0.5}}",
+                  "seed", "0", "1");
+    expect_judged(was, "{\"model\":{\"config\":\"1\",\"weights\":\"2\"},\"seed\":0,\"defaults\":{}}", "defaults.top_p",
+                  "0.5", "not set");
+    expect_judged(
+        was, "{\"model\":{\"config\":\"1\",\"weights\":\"2\"},\"seed\":0,\"defaults\":{\"top_p\":0.5,\"top_k\":4}}",
+        "defaults.top_k", "not set", "4");
+    struct manifest m;
+    struct err e = {0};
+    files_write(dir, "out.manifest.json", "{\"model\"", 8);
+    assert_int_equal(manifest_open(&m, path_of("out"), identity("{}"), &e), -1);
+    EXPECT_PARTS(&e, ERR_INPUT, "out.manifest.json");
+    manifest_close(&m);
+}
+
+/* ---- results ---- */
+
+/* The line of a job that failed, in both styles, and its id read back. */
+static void expect_id_back(const char *id_json, const char *id)
+{
+    char text[2000], back[LINE_MAX_ID_BYTES + 1];
+    (void)snprintf(text, sizeof text, "{\"prompt\":3,\"id\":%s}", id_json);
+    for (int plain = 0; plain < 2; plain++) {
+        const struct result_style style = {plain != 0, "demo", NULL};
+        struct result_count count;
+        struct line *l = parse(text, NULL);
+        size_t bytes = 0;
+        bool failed = false;
+        char *line = result_line(l, "in.jsonl", &style, 0, &bytes, &count);
+        assert_non_null(line);
+        assert_int_equal(line[bytes - 1], '\n');
+        assert_null(memchr(line, '\n', bytes - 1));
+        assert_true(result_read(line, bytes - 1, plain != 0, back, &failed));
+        assert_true(failed);
+        assert_string_equal(back, id);
+        assert_non_null(strstr(line, "in.jsonl: line 3: prompt: found an integer"));
+        assert_false(result_read(line, bytes - 1, plain == 0, back, &failed)); /* of the other style */
+        for (size_t cut = 0; cut + 1 < bytes;
+             cut++) /* torn lines are no results, and nothing is read beyond their end */
+            if (cut != bytes - 1) {
+                char *part = malloc(cut + 1);
+                memcpy(part, line, cut);
+                (void)result_read(part, cut, plain != 0, back, &failed);
+                free(part);
+            }
+        free(line);
+        line_close(l);
+    }
+}
+
+static void results(void **state)
+{
+    (void)state;
+    char back[LINE_MAX_ID_BYTES + 1];
+    bool failed = true;
+    expect_id_back("\"plain\"", "plain");
+    expect_id_back("\"qu\\\"ote \\\\ and \\u00e9, \\n\"", "qu\"ote \\ and \xc3\xa9, \n");
+    expect_id_back("-12345", "-12345");
+    static const char good[] = "{\"id\":\"x\",\"custom_id\":\"y\",\"response\":{\"status_code\":200,\"body\":{}}}";
+    assert_true(result_read(good, sizeof good - 1, false, back, &failed));
+    assert_false(failed);
+    assert_string_equal(back, "y");
+    static const char *const strange[] = {"",
+                                          "{}",
+                                          "{\"id\":",
+                                          "{\"id\":\"x\"}",
+                                          "{\"id\":\"x\",\"other\":1}",
+                                          "{\"id\":\"x\",\"custom_id\":\"y\"}",
+                                          "\0\0\0\0",
+                                          "x"};
+    for (size_t i = 0; i < sizeof strange / sizeof strange[0]; i++)
+        for (int plain = 0; plain < 2; plain++)
+            assert_false(result_read(strange[i], strlen(strange[i]), plain != 0, back, &failed));
+}
+
+static void ordered(void **state)
+{
+    (void)state;
+    static const char *const line[] = {"c 3\n", "gone\n", "a 1\n", "b 2\n"};
+    static const uint64_t place[] = {5, 0, 1, 2};
+    struct journal j;
+    struct ids ids;
+    struct err e = {0};
+    size_t bytes, big = 200000;
+    char *text = malloc(big);
+    memset(text, 'x', big);
+    text[big - 1] = '\n';
+    assert_int_equal(ids_open(&ids, &e), 0);
+    assert_int_equal(journal_open(&j, path_of("out"), 0, &e), 0);
+    for (int i = 0; i < 4; i++) {
+        struct id_entry *entry = ids_get(&ids, line[i], &e);
+        *entry = (struct id_entry){{entry->key[0], entry->key[1]}, place[i], j.bytes};
+        assert_int_equal(journal_append(&j, line[i], strlen(line[i]), 0, &e), 0);
+    }
+    struct id_entry *entry = ids_get(&ids, "big", &e);
+    entry->place = 3;
+    entry->offset = j.bytes;
+    assert_int_equal(journal_append(&j, text, big, 0, &e), 0);
+    (void)ids_get(&ids, "without a result", &e);
+    assert_int_equal(ordered_rewrite(&j, &ids, &e), 0);
+    expect_none(&e);
+    journal_close(&j);
+    ids_close(&ids);
+    char *now = files_read(dir, "out", &bytes);
+    assert_int_equal(bytes, 8 + big + 9);
+    assert_memory_equal(now, "a 1\nb 2\n", 8);
+    assert_memory_equal(now + 8, text, big);
+    assert_memory_equal(now + 8 + big, "c 3\ngone\n", 9);
+    free(now);
+    free(text);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(input_lines), TEST(input_refused), TEST(input_long_line), TEST(input_pipe),
+        TEST(bad_lines),   TEST(good_lines),    TEST(defaults),        TEST(seeds),
+        TEST(many_ids),    TEST(recovered),     TEST(recovered_long),  TEST(one_writer),
+        TEST(full_device), TEST(manifests),     TEST(results),         TEST(ordered),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

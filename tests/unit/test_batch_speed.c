@@ -1,0 +1,134 @@
+/* tests/unit/test_batch_speed.c - what a batch costs beside the device: lines are read, parsed, tokenized, scheduled, their
+ * results written and synced, as `lockstep batch` does it, while a step takes no time at all and its tokens come from
+ * nowhere. Processor time of all threads together, so that it is what one core can do, whatever else runs on the machine. */
+#include "tests/unit/unit.h"
+
+#include "base/signals.h"
+#include "coordinator/batch.h"
+#include "tests/support/batching.h"
+#include "tests/support/files.h"
+#include "tests/support/models.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define N_LINES  20000
+#define N_OUTPUT 16
+#define N_SEQS   256
+#define BOUND    200000 /* prompts a minute */
+
+static double cpu_seconds(void)
+{
+    struct timespec t;
+    assert_int_equal(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t), 0);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Prompts of some 100 tokens, no two alike. */
+static void write_input(const char *dir)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *f = open_memstream(&text, &bytes);
+    for (int i = 0; i < N_LINES; i++)
+        fprintf(
+            f,
+            "{\"custom_id\":\"request-%d\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{\"max_tokens\":%d,"
+            "\"temperature\":0,\"prompt\":\"Tale %d. Once upon a time, in a small village by the sea, there lived a "
+            "young girl named Lily. She had a little dragon who was afraid of the dark. Every evening the old clock in "
+            "the tower struck nine, and the dragon hid under her bed. One day they met a fox, who knew a song about "
+            "the moon, and they went up the hill to hear it. The wind was cold, the stars were bright, and all the "
+            "owls of the forest had come to listen.\"}}\n",
+            i, N_OUTPUT, i);
+    fclose(f);
+    files_write(dir, "in.jsonl", text, bytes);
+    free(text);
+}
+
+/* The device that takes no time: every sequence of the plan gets a token of a text. */
+static int run_steps(struct batch_run *b, const struct limits *l)
+{
+    static struct sampled sampled[N_SEQS];
+    struct plan plan;
+    struct err e = {0};
+    int n_steps = 0;
+    assert_int_equal(plan_open(&plan, l, &e), 0);
+    for (int i = 0; i < N_SEQS; i++)
+        sampled[i].token = 300 + i;
+    for (uint64_t step = 0;; step++) {
+        plan_reset(&plan, step);
+        int rc;
+        while ((rc = batch_next(b, &plan, &e)) == STEPS_IDLE)
+            ;
+        assert_int_equal(rc, 0);
+        if (plan.kind == PLAN_STOP)
+            break;
+        (void)plan_pack(&plan);
+        const struct step_result result = {
+            .step = step, .n_sampled = b->steps.scheduler.flight[step % SCHEDULER_FLIGHTS].n, .sampled = sampled};
+        assert_int_equal(batch_accept(b, &result, &e), 0);
+        n_steps++;
+    }
+    plan_close(&plan);
+    return n_steps;
+}
+
+static double prompts_per_minute(const char *dir, bool plain)
+{
+    struct options o;
+    struct err e = {0};
+    struct model_config m;
+    struct checkpoint c = {0};
+    struct batch_run b;
+    char input[300], output[300];
+    const struct limits l = {N_SEQS, 2048, 256, N_SEQS, N_SEQS * 256 / KV_BLOCK_TOKENS};
+    (void)snprintf(input, sizeof input, "%s/in.jsonl", dir);
+    (void)snprintf(output, sizeof output, "%s/out-%d.jsonl", dir, plain);
+    char *argv[] = {"lockstep", "batch",          "--model", (char *)models_demo(),    "--input", input, "--output",
+                    output,     "--sync-seconds", "1",       plain ? "--plain" : NULL, NULL};
+    assert_int_equal(options_parse(&o, plain ? 11 : 10, argv, &e), 0);
+    expect_none(&e);
+    assert_int_equal(model_config_read(&m, o.model, &e), 0);
+    assert_int_equal(checkpoint_open(&c, o.model, &e), 0);
+    double before = cpu_seconds();
+    assert_int_equal(batch_open(&b, &o, &m, &c, 1, &e), 0);
+    assert_int_equal(batch_start(&b, &l, &e), 0);
+    int n_steps = run_steps(&b, &l);
+    assert_int_equal(batch_close(&b, &e), 0);
+    double seconds = cpu_seconds() - before;
+    expect_none(&e);
+    checkpoint_close(&c);
+    print_message("# %d prompts, %d tokens out each, %s lines: %.0f a minute on one core (%d steps, %.2f s of it)\n",
+                  N_LINES, N_OUTPUT, plain ? "plain" : "OpenAI", N_LINES / seconds * 60, n_steps, seconds);
+    return N_LINES / seconds * 60;
+}
+
+static void is_fast(void **state)
+{
+    (void)state;
+    char dir[256];
+    files_make_dir(dir);
+    write_input(dir);
+    for (int plain = 0; plain < 2; plain++) {
+        struct batch_results r;
+        double rate = prompts_per_minute(dir, plain != 0);
+        batching_read(&r, dir, plain ? "out-1.jsonl" : "out-0.jsonl");
+        assert_int_equal(r.n, N_LINES);
+        assert_int_equal(r.n_twice + r.n_strange, 0);
+        assert_true(strlen(batching_text(json_object_get(r.by_id, "request-7"))) > N_OUTPUT);
+        batching_free(&r);
+        if (getenv("LOCKSTEP_SANITIZED") == NULL)
+            assert_true(rate >= BOUND);
+    }
+    files_remove_dir(dir);
+}
+
+int main(void)
+{
+    struct err e = {0};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(is_fast)};
+    if (signals_open(&e) != 0)
+        return 1;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
