@@ -18,7 +18,7 @@ LIBS     := -lzmq -lsodium -ljansson -lpcre2-8 -lutf8proc -lm -ldl
 ALL_CFLAGS = -std=c17 $(CFLAGS) $(WARN) $(SANFLAGS) -fopenmp
 
 LIB_SRC := $(wildcard base/*.c partition/*.c partition/families/*.c kernels/*.c kernels/cpu/*.c rank/*.c \
-             coordinator/*.c coordinator/tokenizer/*.c coordinator/server/*.c coordinator/batch/*.c)
+             coordinator/*.c coordinator/tokenizer/*.c coordinator/server/*.c coordinator/batch/*.c coordinator/groups/*.c)
 # The client is a program of its own, without MPI; tests of its parts find them in the archive.
 CLIENT_MAIN := coordinator/client/main.c
 CLIENT_SRC  := $(wildcard base/*.c coordinator/client/*.c)

@@ -4,6 +4,7 @@
 #include "base/signals.h"
 #include "coordinator/batch.h"
 #include "coordinator/generate.h"
+#include "coordinator/groups/leader.h"
 #include "coordinator/inspect.h"
 #include "coordinator/serve.h"
 #include "coordinator/traffic.h"
@@ -30,6 +31,7 @@ static struct instance_setup make_setup(const struct options *o, const struct mo
 {
     struct instance_setup setup = {.kv_bytes = o->kv_cache_bytes,
                                    .threads = (int32_t)o->threads,
+                                   .group_size = o->tensor_parallel > 0 ? (int32_t)o->tensor_parallel : 0,
                                    .step = (int32_t)o->step,
                                    .progress = (int32_t)o->progress,
                                    .device = (int32_t)o->device,
@@ -107,6 +109,33 @@ static int run_generate(struct world *w, const struct options *o, struct err *e)
     return status;
 }
 
+/* Rank 0 opens the way to the leaders of the other groups, and they to rank 0; nothing where there is one group. Collective. */
+static void link_groups(struct world *w, const struct instance *i, const struct instance_setup *setup, struct hub *hub,
+                        const struct engines *engines, struct link_card *card, struct leader *leader, struct err *e)
+{
+    if (i->group.n_groups == 1)
+        return;
+    card->n_groups = i->group.n_groups;
+    card->group_size = i->group.n_ranks;
+    card->timeout = setup->step_timeout;
+    if (w->rank == 0)
+        (void)hub_open(hub, engines, card, w->on_one_host, e);
+    fatal_agree(w, e);
+    MPI_CHECK(MPI_Bcast(card, sizeof *card, MPI_BYTE, 0, w->comm));
+    if (i->group.rank == 0 && w->rank != 0)
+        (void)leader_open(leader, card, i->group.group, &setup->limits, e);
+    fatal_agree(w, e);
+}
+
+/* What rank 0 knows and the leaders need. */
+static struct link_card make_card(const struct options *o, const struct model_config *m, int rope_changes_at)
+{
+    struct link_card card = {
+        .vocab = m->vocab, .prefix_caching = !o->no_prefix_caching, .rope_changes_at = rope_changes_at};
+    (void)snprintf(card.model, sizeof card.model, "%s", o->model != NULL ? o->model : "");
+    return card;
+}
+
 static int open_serve(struct serve *v, const struct options *o, struct model_config *m, struct checkpoint *c,
                       int n_ranks, struct err *e)
 {
@@ -132,8 +161,9 @@ static int run_serve(struct world *w, const struct options *o, struct err *e)
     struct serve v = {0};
     struct instance instance;
     struct meter meter;
-    const struct loop_client client = {
-        .context = &v, .next = serve_next, .accept = serve_accept, .signal = serve_signal};
+    struct leader leader = {0};
+    const struct loop_client mine = {.context = &v, .next = serve_next, .accept = serve_accept, .signal = serve_signal};
+    const struct loop_client others = {.context = &leader, .next = leader_next, .accept = leader_accept};
     int status = 0;
     if (w->rank == 0 && open_serve(&v, o, &m, &c, w->n_ranks, e) == 0)
         setup = make_serve_setup(o, &m);
@@ -141,14 +171,21 @@ static int run_serve(struct world *w, const struct options *o, struct err *e)
     (void)rank_log_open(w, o->log_dir, e);
     fatal_agree(w, e);
     instance_open(&instance, w, &m, &c, &setup, e);
-    (void)meter_open(&meter, &instance.engine, METER_INTERVAL, serve_ranks, &v, e);
+    bool first = instance.group.group == 0;
+    (void)meter_open(&meter, &instance.engine, METER_INTERVAL, first ? serve_ranks : leader_ranks,
+                     first ? (void *)&v : (void *)&leader, e);
     fatal_agree(w, e);
+    struct link_card card = make_card(o, &m, v.rope_changes_at);
+    link_groups(w, &instance, &setup, &v.hub, &v.server.engines, &card, &leader, e);
     if (w->rank == 0)
         (void)serve_start(&v, &setup.limits, e);
     fatal_agree(w, e);
-    loop_run(&instance.engine, &client, e);
+    loop_run(&instance.engine, first ? &mine : &others, e);
+    leader_close(&leader);
     if (w->rank == 0)
-        status = serve_close(&v);
+        status = serve_close(&v, e);
+    if (e->code != ERR_NONE)
+        fatal(e);
     meter_close(&meter);
     MPI_CHECK(MPI_Bcast(&status, 1, MPI_INT, 0, w->comm));
     instance_close(&instance);
@@ -169,8 +206,9 @@ static int run_batch(struct world *w, const struct options *o, struct err *e)
     struct batch_run b = {0};
     struct instance instance;
     struct meter meter;
-    const struct loop_client client = {
-        .context = &b, .next = batch_next, .accept = batch_accept, .signal = batch_signal};
+    struct leader leader = {0};
+    const struct loop_client mine = {.context = &b, .next = batch_next, .accept = batch_accept, .signal = batch_signal};
+    const struct loop_client others = {.context = &leader, .next = leader_next, .accept = leader_accept};
     int status = 0;
     if (w->rank == 0 && open_batch(&b, o, &m, &c, w->n_ranks, e) == 0)
         setup = make_serve_setup(o, &m);
@@ -178,12 +216,17 @@ static int run_batch(struct world *w, const struct options *o, struct err *e)
     (void)rank_log_open(w, b.o.log_dir, e);
     fatal_agree(w, e);
     instance_open(&instance, w, &m, &c, &setup, e);
-    (void)meter_open(&meter, &instance.engine, METER_INTERVAL, batch_ranks, &b, e);
+    bool first = instance.group.group == 0;
+    (void)meter_open(&meter, &instance.engine, METER_INTERVAL, first ? batch_ranks : leader_ranks,
+                     first ? (void *)&b : (void *)&leader, e);
     fatal_agree(w, e);
+    struct link_card card = make_card(o, &m, b.rope_changes_at);
+    link_groups(w, &instance, &setup, &b.hub, &b.runner.engines, &card, &leader, e);
     if (w->rank == 0)
         (void)batch_start(&b, &setup.limits, e);
     fatal_agree(w, e);
-    loop_run(&instance.engine, &client, e);
+    loop_run(&instance.engine, first ? &mine : &others, e);
+    leader_close(&leader);
     if (w->rank == 0)
         status = batch_close(&b, e);
     fatal_agree(w, e);
@@ -222,7 +265,8 @@ int main(int argc, char **argv)
     struct options o;
     struct world w;
     options_settle_openmp(argv);
-    (void)signal(SIGPIPE, SIG_IGN); /* a reader that leaves becomes a write error with a name */
+    (void)signal(SIGPIPE, SIG_IGN); /* a reader that leaves becomes a write error with a name, */
+    (void)signal(SIGXFSZ, SIG_IGN); /* and so does a limit on the size of files */
     bool parsed = options_parse(&o, argc, argv, &e) == 0;
     if (parsed && o.command != COMMAND_GENERATE && o.command != COMMAND_BENCH && o.command != COMMAND_SERVE &&
         o.command != COMMAND_BATCH && o.command != COMMAND_PREFLIGHT)
@@ -235,6 +279,8 @@ int main(int argc, char **argv)
         fatal(&start);
     if (w.rank != 0) /* rank 0's options count; another rank's environment must not lead it elsewhere */
         e = (struct err){0};
+    if (w.rank == 0 && e.code == ERR_NONE)
+        (void)options_check_groups(&o, w.n_ranks, &e);
     fatal_agree(&w, &e);
     int command = (int)o.command;
     MPI_CHECK(MPI_Bcast(&command, 1, MPI_INT, 0, w.comm));

@@ -67,7 +67,7 @@ static const struct opt table[] = {
     FLAG("force", force, BATCH,
          "go on with an output that another model, checkpoint or other sampling defaults have begun"),
     REAL("sync-seconds", sync_seconds, BATCH, 0, 3600, 5,
-         "results are safe on disk after so many seconds; 0: at once, each of them (default 5)"),
+         "results are safe on disk after so many seconds; 0: at once (default 5)"),
     INTEGER("max-inflight", max_inflight, BATCH, 1, 1 << 20, -1,
             "lines under way at once, those that wait included (default: 4 for each sequence that runs at once)"),
     INTEGER("max-tokens", max_tokens, BATCH, 1, 1 << 24, -1,
@@ -151,7 +151,13 @@ static const struct opt table[] = {
     FLAG("no-add-special-tokens", no_special, GENERATE, "do not put the tokenizer's begin-of-text token in front"),
     FLAG("plain-text", plain_text, GENERATE, "special tokens written out in a prompt are ordinary text"),
     FLAG("keep-special-tokens", keep_special, GENERATE, "show special tokens in the text"),
-    INTEGER("ranks", ranks, INSPECT, 1, 65536, 1, "number of ranks to split for (default 1)"),
+    INTEGER("ranks", ranks, INSPECT, 1, 65536, 1, "number of ranks to split for, all groups together (default 1)"),
+    INTEGER(
+        "tensor-parallel", tensor_parallel, ALL, 1, 65536, -1,
+        "ranks that share one model (default: all). Fewer make several groups, each with a whole model of its own, for "
+        "`batch` and `serve`: rank 0 hands out the work, limits are those of a group. It must divide the number of "
+        "ranks"),
+    INTEGER("tensor-parallel-size", tensor_parallel, ALL, 1, 65536, -1, "the same, by vLLM's name"),
     TEXT("config", "FILE", config, BENCH, "a config.json to build with random weights (--load-format dummy)"),
     CHOICE("load-format", load_format, BENCH, "auto|safetensors|dummy",
            "dummy: random weights, no checkpoint is read (default auto: safetensors)"),
@@ -385,6 +391,31 @@ int options_parse(struct options *o, int argc, char **argv, struct err *e)
         return 0;
     }
     return opt_environment(&options_table, o, (int)o->command, given, e);
+}
+
+int options_group_size(const struct options *o, int n_ranks)
+{
+    return o->tensor_parallel > 0 ? (int)o->tensor_parallel : n_ranks;
+}
+
+int options_check_groups(const struct options *o, int n_ranks, struct err *e)
+{
+    int size = options_group_size(o, n_ranks);
+    if (size > n_ranks)
+        return ERR(e, ERR_USAGE, "--tensor-parallel %d: there are only %d rank%s", size, n_ranks,
+                   n_ranks == 1 ? "" : "s");
+    if (n_ranks % size != 0)
+        return ERR(e, ERR_USAGE,
+                   "--tensor-parallel %d: %d ranks do not make whole groups of %d: %d would be left over; start %d or "
+                   "%d ranks",
+                   size, n_ranks, size, n_ranks % size, n_ranks - n_ranks % size, n_ranks - n_ranks % size + size);
+    if (size < n_ranks && (o->command & (COMMAND_SERVE | COMMAND_BATCH | COMMAND_INSPECT)) == 0)
+        return ERR(
+            e, ERR_USAGE,
+            "--tensor-parallel %d: %s runs one model on all %d ranks, expected %d or nothing; groups are for batch "
+            "and serve",
+            size, command_name(o->command), n_ranks, n_ranks);
+    return 0;
 }
 
 static void print_overview(void)

@@ -45,6 +45,7 @@ struct options {
     int64_t max_batch, max_batch_tokens, max_model_len, kv_cache_bytes, threads, device, step, progress, load_format;
     double step_timeout;
     int64_t ranks;
+    int64_t tensor_parallel; /* ranks that share a model; -1: all */
     int64_t n_prompt, n_gen, n_depth, batch, repetitions, warmup;
     int64_t num_prompts, bench_max_batch; /* -1: not given */
     const char *latency, *throughput;
@@ -78,6 +79,12 @@ struct options {
 /* Options of argv[1..], then LOCKSTEP_<OPTION> of the environment, then defaults. On failure *e says which option, what
  * was found and what is expected. */
 int options_parse(struct options *o, int argc, char **argv, struct err *e);
+
+/* Of n_ranks, how many share a model. */
+int options_group_size(const struct options *o, int n_ranks);
+
+/* Do the options cut so many ranks into whole groups, for a command that can use them? */
+int options_check_groups(const struct options *o, int n_ranks, struct err *e);
 
 /* Unless the environment says how OpenMP threads wait, have them spin for some ten microseconds only: libgomp's default of
  * milliseconds takes the cores from the neighbours (measured: 20 tokens/s instead of 500 on two busy cores). libgomp reads

@@ -154,6 +154,14 @@ static int add_word(const struct opt_table *t, const char *command_name, struct 
     return 0;
 }
 
+/* The environment must not undo it by another name of the same option. */
+static void note_given(const struct opt_table *t, const struct opt *o, bool *given)
+{
+    for (size_t i = 0; i < t->n; i++)
+        if (&t->row[i] == o || (o->type != OPT_CALL && t->row[i].type == o->type && t->row[i].offset == o->offset))
+            given[i] = true;
+}
+
 /* The option at argv[0]; returns how many arguments it takes, -1 on failure. */
 static int read_option(const struct opt_table *t, void *record, int command, const char *command_name, int argc,
                        char **argv, bool *given, struct err *e)
@@ -169,7 +177,7 @@ static int read_option(const struct opt_table *t, void *record, int command, con
         return ERR(e, ERR_USAGE, "--%s takes no value", o->name);
     if (takes_value(o) && equals == NULL && argc == 1)
         return ERR(e, ERR_USAGE, "--%s needs a value: %s", o->name, o->argument);
-    given[o - t->row] = true;
+    note_given(t, o, given);
     if (set(record, o, !takes_value(o) ? "" : equals != NULL ? equals + 1 : argv[1], e) != 0)
         return -1;
     return takes_value(o) && equals == NULL ? 2 : 1;

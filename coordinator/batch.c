@@ -115,7 +115,8 @@ int batch_open(struct batch_run *b, const struct options *o, const struct model_
                                  .model = {.name = b->name, .path = o->model, .vocab = m->vocab},
                                  .checkpoint = c,
                                  .bos = -1,
-                                 .n_ranks = n_ranks};
+                                 .n_ranks = n_ranks,
+                                 .n_groups = n_ranks / options_group_size(o, n_ranks)};
     if (open_surroundings(b, &setup, e) != 0 || generation_ids(&ids, &setup.bos, o->model, m->vocab, e) != 0 ||
         tokenizer_open(&b->tokenizer, o->model, e) != 0 ||
         chat_template_open(&b->chat, o->model, o->chat_template, why, sizeof why, e) != 0)
@@ -135,14 +136,15 @@ int batch_start(struct batch_run *b, const struct limits *l, struct err *e)
                                           .tokenizer = b->tokenizer,
                                           .prefix_caching = !b->o.no_prefix_caching,
                                           .rope_changes_at = b->rope_changes_at};
-    if (steps_open(&b->steps, b->runner.engine[1], &setup, e) != 0)
+    if (steps_open(&b->steps, b->runner.engines.engine[0].end[1], &setup, e) != 0)
         return -1;
     return runner_start(&b->runner, l->max_seqs, e);
 }
 
 int batch_next(void *context, struct plan *plan, struct err *e)
 {
-    return steps_next(&((struct batch_run *)context)->steps, plan, e);
+    struct batch_run *b = context;
+    return hub_check(&b->hub, e) == 0 ? steps_next(&b->steps, plan, e) : -1;
 }
 
 int batch_accept(void *context, const struct step_result *result, struct err *e)
@@ -163,6 +165,7 @@ void batch_ranks(void *context, const struct rank_report *report)
 int batch_close(struct batch_run *b, struct err *e)
 {
     steps_close(&b->steps);
+    (void)hub_close(&b->hub, e); /* its mailboxes are the runner's */
     int64_t n_new = b->runner.progress.n_done;
     int status = runner_close(&b->runner, e);
     if (status == ERR_RESUME && e->code == ERR_NONE && b->o.requeue_self)

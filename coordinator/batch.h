@@ -4,6 +4,7 @@
 #define COORDINATOR_BATCH_H
 
 #include "coordinator/batch/runner.h"
+#include "coordinator/groups/hub.h"
 #include "partition/checkpoint.h"
 #include "partition/model.h"
 #include "rank/rank_stats.h"
@@ -22,6 +23,7 @@ struct batch_run {
     int rope_changes_at;
     struct runner runner;
     struct steps steps;
+    struct hub hub; /* the other groups, if there are any */
 };
 
 /* Read tokenizer and chat template, check and open all files: whatever is wrong shows before the model is loaded. Rank 0. */

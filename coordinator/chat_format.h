@@ -30,10 +30,12 @@ struct chat_role {
 struct chat_format {
     const char *name;
     enum chat_kind kind;
-    bool bos;                      /* the begin-of-text token first */
-    bool trim;                     /* no white space around what the turns say */
-    const char *default_system;    /* stands first where the first turn is not the system's */
-    const char *preface, *date;    /* the system always speaks: preface, date (NULL: today), then */
+    bool bos;                   /* the begin-of-text token first */
+    bool trim;                  /* no white space around what the turns say */
+    bool forgets;               /* what the assistant thought, up to </think>, never stays */
+    bool system_first;          /* the template brings the system's words to the front: no other turn is the system's */
+    const char *default_system; /* stands first where the first turn is not the system's */
+    const char *preface, *date; /* the system always speaks: preface, date (NULL: today), then */
     const char *preface_separator; /* this, what the first turn has it say, and */
     const char *preface_end;       /* this */
     const char *generation;        /* opens the assistant's turn */
@@ -44,6 +46,7 @@ struct chat_format {
         enum chat_system system;
         const char *before, *behind; /* around what the assistant says; then the end-of-text token, and */
         const char *end;             /* this */
+        bool trim_answer;            /* no white space around what the assistant says */
     } inst;
     uint64_t digest[CHAT_MAX_DIGESTS]; /* of templates that say exactly this without tools; 0: no more */
 };

@@ -158,6 +158,17 @@ static int last_question(const struct render *r)
     return r->n - 1;
 }
 
+/* All that stands before the last </think> is left out. */
+static struct span_of_text without_thoughts(struct span_of_text words)
+{
+    static const char close[] = "</think>";
+    const char *end = find(words, close, false);
+    if (end == NULL)
+        return words;
+    end += sizeof close - 1;
+    return (struct span_of_text){end, words.bytes - (size_t)(end - words.text)};
+}
+
 /* Qwen3's: thoughts end with </think>. */
 static void assistant_with_thoughts(struct render *r, int i, int question)
 {
@@ -193,12 +204,16 @@ static int render_turn(struct render *r, int i, int question)
     const struct chat_role *role = find_role(r, i);
     if (role == NULL)
         return -1;
+    if (f->system_first && i > 0 && is_role(t, "system"))
+        return refuse(r, i, "found \"%s\", which the chat format %s has in the first turn only", t->role);
     control(r, role->before);
     if (role->middle != NULL)
         said(r, (struct span_of_text){t->role, strlen(t->role)});
     control(r, role->middle);
     if (f->kind == CHAT_REASONING && is_role(t, "assistant"))
         assistant_with_thoughts(r, i, question);
+    else if (f->forgets && is_role(t, "assistant"))
+        said(r, without_thoughts(words_of(r, t)));
     else
         said(r, words_of(r, t));
     if (role->eos)
@@ -261,8 +276,9 @@ static void inst_user(struct render *r, const struct protocol_turn *system, cons
 static void inst_assistant(struct render *r, const struct protocol_turn *t)
 {
     const struct chat_inst *inst = &r->chat->format->inst;
+    struct span_of_text words = words_of(r, t);
     control(r, inst->before);
-    said(r, words_of(r, t));
+    said(r, inst->trim_answer ? strip_right(strip_left(words)) : words);
     control(r, inst->behind);
     control(r, r->chat->eos);
     control(r, inst->end);

@@ -48,8 +48,9 @@ static json_t *json_range(struct range r)
     return json_pack("[i, i]", r.begin, r.end);
 }
 
+/* n: ranks of a group. */
 static int print_json(const struct model_config *m, const struct checkpoint *c, enum dtype kv,
-                      const struct rank_share *r, int n)
+                      const struct rank_share *r, int n, int n_groups)
 {
     json_t *ranks = json_array();
     for (int i = 0; i < n; i++)
@@ -59,11 +60,11 @@ static int print_json(const struct model_config *m, const struct checkpoint *c, 
                              "vocabulary", json_range(r[i].shard.vocab), "weight_bytes", (json_int_t)r[i].weight_bytes,
                              "kv_bytes_per_token", (json_int_t)r[i].kv_bytes_per_token));
     json_t *root =
-        json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:i, s:I, s:o}", "model_type", m->model_type,
+        json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:i, s:I, s:i, s:o}", "model_type", m->model_type,
                   "layers", m->n_layers, "hidden_size", m->hidden, "heads", m->n_heads, "kv_heads", m->n_kv_heads,
                   "head_dim", m->head_dim, "mlp_columns", m->ffn, "vocabulary", m->vocab, "dtype", dtype_name(m->dtype),
                   "kv_dtype", dtype_name(kv), "all_reduces_per_layer", m->parallel_residual ? 1 : 2, "checkpoint_bytes",
-                  (json_int_t)checkpoint_bytes(c), "ranks", ranks);
+                  (json_int_t)checkpoint_bytes(c), "groups", n_groups, "ranks", ranks);
     int rc = json_dumpf(root, stdout, JSON_INDENT(2));
     (void)putchar('\n');
     json_decref(root);
@@ -71,7 +72,7 @@ static int print_json(const struct model_config *m, const struct checkpoint *c, 
 }
 
 static void print_table(const struct model_config *m, const struct checkpoint *c, enum dtype kv,
-                        const struct rank_share *r, int n)
+                        const struct rank_share *r, int n, int n_groups)
 {
     double mib = 1024.0 * 1024.0;
     printf("%s: %d layers, hidden %d, %d heads / %d KV heads of %d, MLP %d, vocabulary %d, %s\n", m->model_type,
@@ -79,6 +80,8 @@ static void print_table(const struct model_config *m, const struct checkpoint *c
     printf("checkpoint: %d tensors in %d file%s, %.1f MiB; keys and values in %s; %d all-reduce%s a layer\n\n",
            c->n_tensors, c->n_files, c->n_files == 1 ? "" : "s", (double)checkpoint_bytes(c) / mib, dtype_name(kv),
            m->parallel_residual ? 1 : 2, m->parallel_residual ? "" : "s");
+    if (n_groups > 1)
+        printf("%d groups of %d rank%s, each with all of the model; a group:\n\n", n_groups, n, n == 1 ? "" : "s");
     printf("%5s  %13s  %13s  %15s  %17s  %12s  %12s\n", "rank", "heads", "KV heads", "MLP columns", "vocabulary",
            "weights MiB", "KV B/token");
     for (int i = 0; i < n; i++) {
@@ -96,21 +99,30 @@ static void print_table(const struct model_config *m, const struct checkpoint *c
     }
 }
 
+static void print(const struct options *o, const struct model_config *m, const struct checkpoint *c,
+                  const struct rank_share *r)
+{
+    int n = options_group_size(o, (int)o->ranks), n_groups = (int)o->ranks / n;
+    if (o->json)
+        (void)print_json(m, c, kv_type(m, o), r, n, n_groups);
+    else
+        print_table(m, c, kv_type(m, o), r, n, n_groups);
+}
+
 int inspect_run(const struct options *o, struct err *e)
 {
     struct model_config m;
     struct checkpoint c = {0};
-    int n = (int)o->ranks;
+    int n = options_group_size(o, (int)o->ranks);
     struct rank_share *r = err_calloc(e, (size_t)n, sizeof *r, "shard table");
     if (o->model == NULL)
         ERR(e, ERR_USAGE, "inspect needs --model DIR");
-    if (e->code == ERR_NONE && model_config_read(&m, o->model, e) == 0 && checkpoint_open(&c, o->model, e) == 0)
+    if (e->code == ERR_NONE && options_check_groups(o, (int)o->ranks, e) == 0 &&
+        model_config_read(&m, o->model, e) == 0 && checkpoint_open(&c, o->model, e) == 0)
         for (int i = 0; i < n && e->code == ERR_NONE; i++)
             (void)fill_share(&r[i], &m, &c, kv_type(&m, o), i, n, e);
-    if (e->code == ERR_NONE && !o->json)
-        print_table(&m, &c, kv_type(&m, o), r, n);
-    else if (e->code == ERR_NONE)
-        (void)print_json(&m, &c, kv_type(&m, o), r, n);
+    if (e->code == ERR_NONE)
+        print(o, &m, &c, r);
     if (e->code == ERR_NONE && fflush(stdout) != 0)
         ERR(e, ERR_IO, "standard output: cannot write");
     checkpoint_close(&c);

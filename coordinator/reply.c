@@ -146,6 +146,7 @@ char *reply_health(const char *request_id, const struct reply_health *h, size_t 
     reply_put(root, "state", reply_text(h->state), &good);
     reply_put(root, "model", reply_text(h->model), &good);
     reply_put(root, "ranks", json_integer(h->ranks), &good);
+    reply_put(root, "groups", json_integer(h->groups), &good);
     reply_put(root, "running", json_integer(h->running), &good);
     reply_put(root, "waiting", json_integer(h->waiting), &good);
     reply_put(root, "kv_usage", json_real(isfinite(h->kv_usage) ? h->kv_usage : 0), &good);
@@ -170,6 +171,7 @@ char *reply_models(const char *request_id, const struct reply_model *m, size_t *
     reply_put(model, "family", reply_text(m->family), &good);
     reply_put(model, "dtype", reply_text(m->dtype), &good);
     reply_put(model, "ranks", json_integer(m->ranks), &good);
+    reply_put(model, "groups", json_integer(m->groups), &good);
     reply_put(model, "vocab_size", json_integer(m->vocab), &good);
     reply_put(model, "max_model_len", json_integer(m->max_model_len), &good);
     reply_put(model, "chat_template", m->chat_template != NULL ? reply_text(m->chat_template) : json_null(), &good);

@@ -59,7 +59,7 @@ char *reply_cancel(const char *request_id, size_t *bytes);
 struct reply_health {
     const char *state; /* "loading", "ready", "draining" */
     const char *model;
-    int ranks;
+    int ranks, groups;
     int64_t running, waiting; /* requests */
     double kv_usage;          /* share of KV blocks in use, 0..1 */
     double uptime_s;
@@ -71,7 +71,7 @@ char *reply_metrics(const char *request_id, const char *text, size_t text_bytes,
 
 struct reply_model {
     const char *name, *family, *dtype;
-    int ranks, vocab, max_model_len;
+    int ranks, groups, vocab, max_model_len;
     const char *chat_template; /* its name; NULL: none that we know */
     int64_t max_message_bytes;
 };

@@ -626,6 +626,7 @@ static int take(struct scheduler *s, struct request *r, const struct sampled *sa
     if (r->output.n == 0) {
         r->times.first_token = s->now;
         s->stats.n_prompt_tokens += r->prompt.n;
+        s->stats.n_prompt_cached += (uint64_t)r->n_cached;
     }
     s->stats.n_output_tokens++;
     if (r->steered) {

@@ -44,6 +44,7 @@ struct scheduler_stats {
     uint64_t prefix_queries;     /* tokens of requests that started, and were looked up in the prefix cache */
     uint64_t prefix_hits;        /* of these, found; preempted ones that start again are not counted, as in vLLM */
     uint64_t n_prompt_tokens;    /* of requests that got their first token */
+    uint64_t n_prompt_cached;    /* of these tokens, found in the prefix cache */
     uint64_t n_output_tokens;
     uint64_t n_finished[FINISH_REASONS]; /* requests */
 };

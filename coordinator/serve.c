@@ -32,6 +32,7 @@ int serve_open(struct serve *v, const struct options *o, const struct model_conf
                                  .dtype = dtype_name(m->dtype),
                                  .bos = -1,
                                  .n_ranks = n_ranks,
+                                 .n_groups = n_ranks / options_group_size(o, n_ranks),
                                  .end_seconds = options_end_seconds(o)};
     if (check_options(o, e) != 0 || generation_ids(&ids, &setup.bos, o->model, m->vocab, e) != 0 ||
         tokenizer_open(&v->tokenizer, o->model, e) != 0 ||
@@ -52,12 +53,15 @@ int serve_start(struct serve *v, const struct limits *l, struct err *e)
                                           .tokenizer = v->tokenizer,
                                           .prefix_caching = !v->o->no_prefix_caching,
                                           .rope_changes_at = v->rope_changes_at};
-    return steps_open(&v->steps, v->server.engine[1], &setup, e);
+    return steps_open(&v->steps, v->server.engines.engine[0].end[1], &setup, e);
 }
 
 int serve_next(void *context, struct plan *plan, struct err *e)
 {
-    return steps_next(&((struct serve *)context)->steps, plan, e); /* STEPS_IDLE is LOOP_IDLE, which we may not know */
+    struct serve *v = context;
+    if (hub_check(&v->hub, e) != 0)
+        return -1;
+    return steps_next(&v->steps, plan, e); /* STEPS_IDLE is LOOP_IDLE, which we may not know */
 }
 
 int serve_accept(void *context, const struct step_result *result, struct err *e)
@@ -75,9 +79,10 @@ void serve_ranks(void *context, const struct rank_report *report)
     steps_ranks(&((struct serve *)context)->steps, report);
 }
 
-int serve_close(struct serve *v)
+int serve_close(struct serve *v, struct err *e)
 {
     steps_close(&v->steps);
+    (void)hub_close(&v->hub, e); /* its mailboxes are the server's */
     int status = server_close(&v->server);
     chat_template_close(&v->chat);
     tokenizer_close(&v->tokenizer);

@@ -3,6 +3,7 @@
 #ifndef COORDINATOR_SERVE_H
 #define COORDINATOR_SERVE_H
 
+#include "coordinator/groups/hub.h"
 #include "coordinator/server/server.h"
 #include "partition/model.h"
 #include "rank/rank_stats.h"
@@ -15,6 +16,7 @@ struct serve {
     int rope_changes_at;
     struct server server;
     struct steps steps;
+    struct hub hub; /* the other groups, if there are any */
 };
 
 /* Read tokenizer and chat template, open the socket: from now on clients hear that the model is being loaded. Rank 0. */
@@ -29,7 +31,8 @@ int serve_accept(void *context, const struct step_result *result, struct err *e)
 void serve_signal(void *context, enum signal_wish wish);
 void serve_ranks(void *context, const struct rank_report *report);
 
-/* After the loop has ended: send what is left, end the threads. Returns the exit status. Safe on a zeroed struct. */
-int serve_close(struct serve *v);
+/* After the loop has ended: send what is left, end the threads. Returns the exit status; *e says if a group was lost meanwhile.
+ * Safe on a zeroed struct. */
+int serve_close(struct serve *v, struct err *e);
 
 #endif

@@ -16,7 +16,7 @@ int comm_open(struct comm *c, const struct world *w, const struct ops *ops, size
 static void begin(struct comm *c, enum meter_part part)
 {
     meter_enter(c->meter, part);
-    watch_phase(c->watch, WATCH_COLLECTIVE);
+    watch_collective(c->watch, part == METER_ALL_REDUCE ? WATCH_ALL_REDUCE : WATCH_ALL_GATHER);
 }
 
 static void end(struct comm *c)

@@ -160,8 +160,8 @@ static void say_transport(const struct world *w, bool p2p, bool symmetric)
             name);
     else if (w->gpus_apart)
         log_warn("%s: GPUs without P2P: sums within a host go through host memory", name);
-    else if (w->n_hosts > 1)
-        log_info("%s: no symmetric memory across %d hosts", name, w->n_hosts);
+    else if (!w->on_one_host)
+        log_info("%s: no symmetric memory across hosts", name);
     else
         log_warn("%s: no symmetric memory here, small sums take NCCL's ordinary, slower way", name);
 }

@@ -11,7 +11,7 @@ static void expire(const struct deadline *d)
     struct err e = {0};
     ERR(&e, ERR_COMM, "%s: %s has not ended within %g s: a rank, a device or the way between them hangs", d->what,
         d->part, d->seconds);
-    fatal_for(d->rank, &e);
+    fatal_for(d->rank, NULL, 0, false, &e);
 }
 
 static void *look_on(void *context)

@@ -12,24 +12,39 @@
 #include <unistd.h>
 
 static struct {
-    int rank, n_ranks;
+    int rank, n_ranks; /* of the job */
     char host[64];
-} self = {0, 0, "localhost"};
+    bool leads;
+} self = {0, 0, "localhost", true};
 
-void fatal_identify(int rank, int n_ranks, const char *host)
+static _Atomic(bool (*)(bool)) herald_set;
+
+void fatal_herald(bool (*herald)(bool all))
 {
+    herald_set = herald;
+}
+
+static bool herald(bool all)
+{
+    bool (*call)(bool) = herald_set;
+    return call == NULL || call(all);
+}
+
+void fatal_identify(int rank, int n_ranks, const char *host, bool leads)
+{
+    self.leads = leads;
     self.rank = rank;
     self.n_ranks = n_ranks;
     (void)snprintf(self.host, sizeof self.host, "%s", host);
 }
 
 /* One write(2), so that lines of several processes never mix. */
-static void speak_for(int rank, const struct err *e, int n_ranks)
+static void speak_for(int rank, const char *host, const struct err *e, int n_ranks)
 {
     char line[ERR_TEXT_BYTES + 160];
-    int n = n_ranks > 1 ? snprintf(line, sizeof line, "lockstep: fatal: rank %d/%d on %s: %s\n", rank, n_ranks,
-                                   self.host, e->text)
-                        : snprintf(line, sizeof line, "lockstep: fatal: %s\n", e->text);
+    int n = n_ranks > 1
+                ? snprintf(line, sizeof line, "lockstep: fatal: rank %d/%d on %s: %s\n", rank, n_ranks, host, e->text)
+                : snprintf(line, sizeof line, "lockstep: fatal: %s\n", e->text);
     size_t bytes = n < (int)sizeof line ? (size_t)n : sizeof line - 1;
     log_fatal(e->text);
     for (size_t done = 0; done < bytes;) {
@@ -42,31 +57,19 @@ static void speak_for(int rank, const struct err *e, int n_ranks)
 
 static void speak(const struct err *e, int n_ranks)
 {
-    speak_for(self.rank, e, n_ranks);
-}
-
-static struct {
-    void (*stop)(void *context);
-    void *context;
-} before_end;
-
-void fatal_stop_first(void (*stop)(void *context), void *context)
-{
-    before_end.stop = stop;
-    before_end.context = context;
+    speak_for(self.rank, self.host, e, n_ranks);
 }
 
 void fatal_agree(struct world *w, const struct err *e)
 {
-    int mine = e->code != ERR_NONE ? w->rank : w->n_ranks, lowest = w->n_ranks, code = e->code;
-    MPI_CHECK(MPI_Allreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, w->comm));
-    if (lowest == w->n_ranks)
+    int n = w->n_job_ranks, mine = e->code != ERR_NONE ? w->job_rank : n, lowest = n, code = e->code;
+    MPI_CHECK(MPI_Allreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, w->job));
+    if (lowest == n)
         return;
-    MPI_CHECK(MPI_Bcast(&code, 1, MPI_INT, lowest, w->comm));
-    if (lowest == w->rank)
-        speak(e, w->n_ranks);
-    if (before_end.stop != NULL)
-        before_end.stop(before_end.context);
+    MPI_CHECK(MPI_Bcast(&code, 1, MPI_INT, lowest, w->job));
+    (void)herald(true);
+    if (lowest == w->job_rank)
+        speak(e, n);
     world_close(w);
     /* No destructors: exit() runs much that is not ours (see also world.c: keep_libraries). */
     (void)fflush(NULL);
@@ -86,7 +89,6 @@ static void tell_clients(void)
 /* A single rank has nobody to end, and MPI_Abort without mpirun -q prints lines of its own. */
 static _Noreturn void end_job(int code)
 {
-    tell_clients();
     if (self.n_ranks > 1)
         (void)MPI_Abort(MPI_COMM_WORLD, code);
     _exit(code);
@@ -94,21 +96,30 @@ static _Noreturn void end_job(int code)
 
 _Noreturn void fatal(const struct err *e)
 {
-    /* What every rank sees at once (NaN logits, say) is said by rank 0, whose MPI_Abort ends the others in this pause. */
+    /* What every rank of a group sees at once (NaN logits, say) is said by its first one, whose MPI_Abort ends the others in
+     * this pause. */
     const struct timespec pause = {1, 500000000};
-    if (self.rank != 0)
+    if (!self.leads)
         (void)nanosleep(&pause, NULL);
+    const struct timespec others = {5, 0};
+    if (!herald(false)) /* somebody has spoken, and is about to end this process, too */
+        (void)nanosleep(&others, NULL);
     speak(e, self.n_ranks);
+    tell_clients();
     end_job(e->code);
 }
 
 /* The main thread may be anywhere within MPI. MPI_Abort talks to the launcher only and takes no part in what that thread
  * does; should it hang all the same, the alarm ends this process, and the launcher then the others. */
-_Noreturn void fatal_for(int rank, const struct err *e)
+_Noreturn void fatal_for(int rank, const char *host, double launcher, bool said, const struct err *e)
 {
-    speak_for(rank, e, self.n_ranks);
+    const struct timespec pause = {(time_t)launcher, 0};
+    if (!said)
+        speak_for(rank, host != NULL ? host : self.host, e, self.n_ranks);
+    tell_clients();
+    (void)nanosleep(&pause, NULL);
     (void)signal(SIGALRM, SIG_DFL);
-    (void)alarm(5);
+    (void)alarm(2);
     end_job(e->code);
 }
 
@@ -119,6 +130,10 @@ _Noreturn void fatal_mpi(const char *call, int rc, const char *file, int line)
     int length = 0;
     (void)MPI_Error_string(rc, text, &length);
     ERR(&e, ERR_COMM, "%s:%d: %.200s: %.200s", file, line, call, text);
+    /* It may be that a rank has gone, of which the watch (rank/watch.c) knows more. */
+    const struct timespec pause = {0, 500000000};
+    if (self.leads)
+        (void)nanosleep(&pause, NULL);
     fatal(&e);
 }
 

@@ -5,25 +5,29 @@
 #include "base/err.h"
 
 #include <mpi.h>
+#include <stdbool.h>
 
 struct world;
 
-/* Remember who speaks. Called once, by world_open. */
-void fatal_identify(int rank, int n_ranks, const char *host);
+/* Remember who speaks: a rank of the job. leads: what all ranks of its group see is said by this one. Called by rank/world.c. */
+void fatal_identify(int rank, int n_ranks, const char *host, bool leads);
 
-/* The end of a start-up phase. Collective over w->comm: when no rank has failed, returns. Else the lowest failing rank
- * prints its line, and all ranks leave through MPI_Finalize with its code. */
+/* The end of a start-up phase. Collective over all ranks of the job, whether w is its world or a group's: when no rank has
+ * failed, returns. Else the lowest failing rank prints its line, and all ranks leave through MPI_Finalize with its code. */
 void fatal_agree(struct world *w, const struct err *e);
-
-/* What fatal_agree has to stop first: a thread that looks into memory which MPI_Finalize unmaps. stop NULL: nothing. */
-void fatal_stop_first(void (*stop)(void *context), void *context);
 
 /* A failure within a step or in MPI: print the line, then MPI_Abort with the code. Local; never returns. */
 _Noreturn void fatal(const struct err *e);
 
-/* A failure of `rank`, this one or another of this host, as a thread beside the main one sees it (rank/watch.c): the same,
- * without regard to where the main thread is. */
-_Noreturn void fatal_for(int rank, const struct err *e);
+/* A failure of `rank`, this one or another, on `host` (NULL: this one), as a thread beside the main one sees it (rank/watch.c): the same,
+ * without regard to where the main thread is. launcher: seconds that the launcher has to end the job by itself. said: another
+ * rank has printed the line. */
+_Noreturn void fatal_for(int rank, const char *host, double launcher, bool said, const struct err *e);
+
+/* Called before this process ends for a reason that is said, to tell the other ranks so. all: every rank is about to leave
+ * through MPI_Finalize, which unmaps memory that a thread may look into: that is stopped. Returns whether this rank is the
+ * first of its host to speak: the others leave it to that one. NULL: nobody is told. */
+void fatal_herald(bool (*herald)(bool all));
 
 /* The same for an MPI call that returned an error. */
 _Noreturn void fatal_mpi(const char *call, int rc, const char *file, int line);

@@ -20,14 +20,14 @@ static size_t expected_bytes(const struct model_config *m, const struct shard *s
 }
 
 static size_t working_bytes(const struct model_config *m, const struct shard *s, const struct limits *l,
-                            const struct world *w, const struct ops *ops, enum dtype act, struct err *e)
+                            const struct ops *ops, enum dtype act, struct err *e)
 {
     struct network *n = err_calloc(e, 1, sizeof *n, "network");
     if (n == NULL)
         return 0;
     n->config = *m;
     n->shard = *s;
-    size_t bytes = engine_bytes(n, l, w->n_ranks, ops, act, e);
+    size_t bytes = engine_bytes(n, l, s->n_ranks, ops, act, e);
     free(n);
     return bytes;
 }
@@ -56,7 +56,7 @@ int fit_check(const struct model_config *m, const struct shard *s, const struct 
               const struct world *w, const struct ops *ops, struct queue *q, int64_t kv_bytes, struct err *e)
 {
     size_t block = network_kv_block_bytes(m, s, q->act);
-    unsigned long long mine[4] = {expected_bytes(m, s, c, e), working_bytes(m, s, l, w, ops, q->act, e),
+    unsigned long long mine[4] = {expected_bytes(m, s, c, e), working_bytes(m, s, l, ops, q->act, e),
                                   least_blocks(l, block, kv_bytes) * block, (size_t)l->n_blocks * block};
     unsigned long long all[4] = {mine[0], mine[1], mine[2], mine[3]};
     if (ops->shares_host_memory)
@@ -70,7 +70,7 @@ int fit_kv(struct limits *l, const struct model_config *m, const struct shard *s
            const struct ops *ops, struct queue *q, int64_t kv_bytes, struct err *e)
 {
     size_t block = network_kv_block_bytes(m, s, q->act);
-    size_t working = working_bytes(m, s, l, w, ops, q->act, e);
+    size_t working = working_bytes(m, s, l, ops, q->act, e);
     size_t available = (size_t)kv_bytes;
     if (kv_bytes < 0) {
         size_t share = ops->free_memory(q) / (ops->shares_host_memory ? (size_t)w->n_node_ranks : 1);

@@ -54,6 +54,15 @@ static void say_memory(const struct instance *i, const struct limits *l, int ran
              l->max_batch_tokens);
 }
 
+/* Before anything is loaded: a rank that is killed meanwhile is named. */
+static int open_watch(struct instance *i, double timeout, struct err *e)
+{
+    char device[64] = "cpu", model[64];
+    if (!i->ops->shares_host_memory)
+        i->ops->async->identify(&i->q, device, model, sizeof device);
+    return watch_open(&i->watch, &i->group, device, &i->engine.comm, timeout, e);
+}
+
 void instance_open(struct instance *i, struct world *w, struct model_config *m, struct checkpoint *c,
                    struct instance_setup *setup, struct err *e)
 {
@@ -64,10 +73,13 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     (void)device_open(&i->ops, &i->q, (enum device_choice)setup->device, m->dtype,
                       setup->threads > 0 ? setup->threads : w->n_threads, w, e);
     fatal_agree(w, e);
+    world_split(w, setup->group_size, &i->group);
     if (i->ops->shares_host_memory && i->q.n_threads > w->n_cpus)
         log_warn("%d threads on the %d core%s that rank %d may use: see mpirun --bind-to none or --map-by",
                  i->q.n_threads, w->n_cpus, w->n_cpus == 1 ? "" : "s", w->rank);
-    shard_make(&shard, m, w->rank, w->n_ranks);
+    (void)open_watch(i, setup->step_timeout, e);
+    fatal_agree(w, e);
+    shard_make(&shard, m, i->group.rank, i->group.n_ranks);
     (void)fit_check(m, &shard, setup->dummy ? NULL : c, &setup->limits, w, i->ops, &i->q,
                     setup->kv_whole != 0 && setup->kv_bytes < 0 ? INT64_MAX : setup->kv_bytes, e);
     fatal_agree(w, e);
@@ -92,9 +104,8 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     fatal_agree(w, e);
     (void)network_open_kv(&i->network, setup->limits.n_blocks, i->ops, &i->q, e);
     fatal_agree(w, e);
-    (void)engine_open(&i->engine, w, &i->network, &setup->limits, i->ops, &i->q, (enum step_choice)setup->step, e);
-    fatal_agree(w, e);
-    (void)watch_open(&i->watch, w, &i->engine.comm, setup->step_timeout, e);
+    (void)engine_open(&i->engine, &i->group, &i->network, &setup->limits, i->ops, &i->q, (enum step_choice)setup->step,
+                      e);
     fatal_agree(w, e);
     i->engine.watch = i->engine.comm.watch = i->watch;
     say_memory(i, &setup->limits, w->rank);
@@ -108,5 +119,6 @@ void instance_close(struct instance *i)
     engine_close(&i->engine);
     network_close(&i->network, i->ops, &i->q);
     i->ops->close(&i->q);
+    world_join(&i->group);
     memset(i, 0, sizeof *i);
 }

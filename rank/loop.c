@@ -54,12 +54,15 @@ void loop_share(struct plan *p, const struct world *w, int vocab)
     share(p, w, vocab, NULL);
 }
 
-/* Rank 0: the client's next plan; while it has none, signals and figures of other ranks are heard. */
+/* Rank 0: the client's next plan; while it has none, signals and figures of other ranks are heard. The first rank of another
+ * group than the first tells of its own signals, as all ranks do. */
 static void ask(struct engine *g, struct plan *p, const struct loop_client *client, struct notice *notice,
                 struct err *e)
 {
     for (int asked = LOOP_IDLE; asked == LOOP_IDLE;) {
-        enum signal_wish wish = notice_hear(notice);
+        if (g->world->job_rank != 0)
+            notice_tell(notice);
+        enum signal_wish wish = g->world->job_rank == 0 ? notice_hear(notice) : WISH_NONE;
         if (wish != WISH_NONE && client->signal != NULL)
             client->signal(client->context, wish);
         meter_hear(g->meter);
@@ -96,7 +99,7 @@ void loop_run(struct engine *g, const struct loop_client *client, struct err *e)
         if (g->world->rank == 0)
             ask(g, &plan, client, &notice, e);
         meter_ask(g->meter, &plan);
-        watch_phase(g->watch, WATCH_PLAN);
+        watch_collective(g->watch, WATCH_PLAN_BROADCAST);
         share(&plan, g->world, g->network->config.vocab, g->world->rank != 0 ? &notice : NULL);
         if (plan.kind == PLAN_STOP)
             break;

@@ -6,13 +6,13 @@
 
 static void listen(struct notice *n)
 {
-    MPI_CHECK(MPI_Irecv(&n->wish, 1, MPI_INT, MPI_ANY_SOURCE, TAG, n->world->comm, &n->request));
+    MPI_CHECK(MPI_Irecv(&n->wish, 1, MPI_INT, MPI_ANY_SOURCE, TAG, n->world->job, &n->request));
 }
 
 void notice_open(struct notice *n, const struct world *w)
 {
     *n = (struct notice){.world = w, .request = MPI_REQUEST_NULL};
-    if (w->rank == 0 && w->n_ranks > 1)
+    if (w->job_rank == 0 && w->n_job_ranks > 1)
         listen(n);
 }
 
@@ -25,7 +25,7 @@ void notice_tell(struct notice *n)
     if (!sent) /* the one before is still under way: this one waits in its pipe */
         return;
     n->wish = (int)signals_take();
-    MPI_CHECK(MPI_Isend(&n->wish, 1, MPI_INT, 0, TAG, n->world->comm, &n->request));
+    MPI_CHECK(MPI_Isend(&n->wish, 1, MPI_INT, 0, TAG, n->world->job, &n->request));
 }
 
 enum signal_wish notice_hear(struct notice *n)
@@ -45,7 +45,7 @@ void notice_close(struct notice *n)
 {
     if (n->request == MPI_REQUEST_NULL)
         return;
-    if (n->world->rank == 0)
+    if (n->world->job_rank == 0)
         MPI_CHECK(MPI_Cancel(&n->request));
     MPI_CHECK(MPI_Wait(&n->request, MPI_STATUS_IGNORE));
 }

@@ -1,4 +1,5 @@
-/* rank/notice.h - a signal that another rank than 0 has got (base/signals.h) is told to rank 0, which decides. Launchers hand
+/* rank/notice.h - a signal that another rank than 0 of the job has got (base/signals.h) is told to rank 0, which
+ * decides. Launchers hand
  * most signals to all ranks, but not each of them does so with each signal (scancel --signal reached one node only). A
  * message to rank 0, no collective: only the rank that was hit knows. */
 #ifndef RANK_NOTICE_H
@@ -8,7 +9,7 @@
 #include "rank/world.h"
 
 struct notice {
-    const struct world *world; /* borrowed */
+    const struct world *world; /* borrowed; the job's or a group's: told is rank 0 of the job */
     MPI_Request request;       /* rank 0: the next one; others: the last one sent */
     int wish;                  /* enum signal_wish: what is sent or received */
 };

@@ -1,8 +1,10 @@
 /* rank/watch.c - see watch.h. */
 #include "rank/watch.h"
 #include "base/clock.h"
+#include "base/opt.h"
 #include "rank/comm.h"
 #include "rank/fatal.h"
+#include "rank/lifeline.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -10,27 +12,41 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define TICKS_OF_TIMEOUT 10   /* looks during a deadline, */
 #define LONGEST_TICK     1.0  /* s; but at least one a second, */
 #define SHORTEST_TICK    0.02 /* s; and not more than 50 */
 #define PATIENCE         2.0  /* s that the host of the culprit gets to speak first */
+#define LEAVE            5.0  /* s in which a rank that said why it leaves, or its launcher, ends the job */
+
+#define LAUNCHER 5.0 /* s in which mpirun ends the job when a host is lost */
 
 /* A rank, as the others of its host see it. Written by that rank alone, but for `spoken`. */
 struct watch_slot {
-    _Atomic int32_t rank, phase;
-    _Atomic uint64_t step, progress, beats;
+    _Atomic int32_t rank, leader, phase, last; /* last: enum watch_collective, the n_last-th of its kind in last_step */
+    _Atomic uint64_t step, progress, beats, last_step;
+    _Atomic uint32_t n_last;
     _Atomic int32_t spoken; /* in the first slot: somebody of this host is ending the job */
-    char pad[64 - 4 * 3 - 8 * 3 - 4];
+    char pad[64 - 4 * 6 - 8 * 4];
 };
 _Static_assert(sizeof(struct watch_slot) == 64, "a cache line of its own");
 
+/* Who a rank is, for messages. Flat: gathered. */
+struct watch_place {
+    char host[64], device[72];
+    int32_t slot; /* its index among the ranks of its host */
+    int32_t node; /* the lowest rank of its host */
+};
+
 struct watch {
     struct comm *comm; /* borrowed */
+    struct lifeline *line;
+    struct watch_place *place; /* [n_ranks] */
+    int rank, deputy;          /* deputy: speaks when rank 0 cannot */
     double timeout, tick;
     int n, self; /* ranks of this host, and which of them this one is */
     bool other_hosts;
+    MPI_Comm all; /* borrowed: all ranks */
     MPI_Win window;
     struct watch_slot *slot; /* [n] */
     struct watch_view *view; /* [n] the thread's */
@@ -39,10 +55,11 @@ struct watch {
     } * seen; /* [n] the thread's */
     pthread_t thread;
     bool running;
-    pthread_mutex_t lock; /* of `closing` */
-    pthread_cond_t wake;
-    bool closing;
+    atomic_bool closing;
 };
+
+/* For signal handlers and for rank/fatal.c, which have no other way to it. */
+static _Atomic(struct watch *) current;
 
 void watch_phase(struct watch *w, enum watch_phase phase)
 {
@@ -61,6 +78,21 @@ void watch_enter(struct watch *w, enum watch_phase phase, uint64_t step)
     watch_phase(w, phase);
 }
 
+void watch_collective(struct watch *w, enum watch_collective kind)
+{
+    if (w == NULL)
+        return;
+    struct watch_slot *mine = &w->slot[w->self];
+    uint64_t step = atomic_load_explicit(&mine->step, memory_order_relaxed);
+    bool more = atomic_load_explicit(&mine->last_step, memory_order_relaxed) == step &&
+                atomic_load_explicit(&mine->last, memory_order_relaxed) == (int32_t)kind;
+    uint32_t n = more ? atomic_load_explicit(&mine->n_last, memory_order_relaxed) : 0;
+    atomic_store_explicit(&mine->last_step, step, memory_order_relaxed);
+    atomic_store_explicit(&mine->last, (int32_t)kind, memory_order_relaxed);
+    atomic_store_explicit(&mine->n_last, n + 1, memory_order_relaxed);
+    watch_phase(w, kind == WATCH_PLAN_BROADCAST ? WATCH_PLAN : WATCH_COLLECTIVE);
+}
+
 /* ---- judging ---- */
 
 /* Has this rank a deadline, and has it passed? */
@@ -69,11 +101,11 @@ static bool is_late(const struct watch_view *view, int n, int self, double timeo
     const struct watch_view *me = &view[self];
     if (me->phase == WATCH_OFF || me->phase == WATCH_COORDINATOR || me->stalled < timeout)
         return false;
-    if (me->phase != WATCH_PLAN || me->rank == 0)
+    if (me->phase != WATCH_PLAN || me->rank == me->leader)
         return true;
     for (int i = 0; i < n;
-         i++) /* rank 0 may take its time, but it must be alive; unseen, it is for its own host to judge */
-        if (view[i].rank == 0)
+         i++) /* it may take its time, but it must be alive; unseen, it is for its own host to judge */
+        if (view[i].rank == me->leader)
             return view[i].silent >= timeout;
     return false;
 }
@@ -84,12 +116,12 @@ int watch_judge(const struct watch_view *view, int n, int self, double timeout)
     if (!is_late(view, n, self, timeout))
         return -1;
     for (int i = 0; i < n; i++)
-        if (i != self && view[i].silent > view[most_silent].silent)
+        if (i != self && view[i].leader == view[self].leader && view[i].silent > view[most_silent].silent)
             most_silent = i;
     if (view[most_silent].silent >= timeout / 2)
         return most_silent;
     for (int i = 0; i < n; i++) /* who still works while others wait for it */
-        if (view[i].phase == WATCH_STEP && view[i].stalled >= timeout / 2)
+        if (view[i].leader == view[self].leader && view[i].phase == WATCH_STEP && view[i].stalled >= timeout / 2)
             return i;
     return self;
 }
@@ -98,7 +130,38 @@ static const char *phase_words(enum watch_phase phase)
 {
     static const char *const words[] = {"outside of steps", "between steps",           "waiting for the plan",
                                         "computing",        "waiting in a collective", "waiting for the device"};
-    return words[phase];
+    return phase >= 0 && (size_t)phase < sizeof words / sizeof words[0] ? words[phase] : "?";
+}
+
+static void say_last(char *text, size_t bytes, const struct lifeline_state *s)
+{
+    static const char *const words[] = {"none yet", "the plan's broadcast", "all-reduce", "all-gather"};
+    const char *word = s->last >= 0 && (size_t)s->last < sizeof words / sizeof words[0] ? words[s->last] : "?";
+    if (s->last == WATCH_NONE_YET)
+        (void)snprintf(text, bytes, "%s", word);
+    else if (s->last == WATCH_PLAN_BROADCAST)
+        (void)snprintf(text, bytes, "%s of step %llu", word, (unsigned long long)s->last_step);
+    else
+        (void)snprintf(text, bytes, "%s %u of step %llu", word, s->n_last, (unsigned long long)s->last_step);
+}
+
+void watch_say_gone(char *text, size_t bytes, bool lost, const struct lifeline_state *state, const char *device)
+{
+    char what[100], where[60] = "where it was is not known", last[80];
+    if (lost)
+        (void)snprintf(what, sizeof what, "its host has not answered for %d s (lost, or the network is cut)",
+                       LIFELINE_LOST_SECONDS);
+    else
+        (void)snprintf(what, sizeof what, "its process ended without a word (killed? out of memory?)");
+    if (state != NULL && state->phase == WATCH_OFF)
+        (void)snprintf(where, sizeof where, "%s", phase_words(WATCH_OFF));
+    else if (state != NULL)
+        (void)snprintf(where, sizeof where, "step %llu, %s", (unsigned long long)state->step,
+                       phase_words((enum watch_phase)state->phase));
+    if (state != NULL)
+        say_last(last, sizeof last, state);
+    (void)snprintf(text, bytes, "%s: %s%s%s; device %s", what, where, state != NULL ? "; last collective: " : "",
+                   state != NULL ? last : "", device);
 }
 
 void watch_say(char *text, size_t bytes, const struct watch_view *culprit, bool is_self, double timeout)
@@ -118,20 +181,29 @@ void watch_say(char *text, size_t bytes, const struct watch_view *culprit, bool 
 
 /* ---- the thread ---- */
 
-/* False: the watch is being closed. */
-static bool nap(struct watch *w, double seconds)
+static void read_slot(const struct watch_slot *slot, struct lifeline_state *s)
 {
-    struct timespec until;
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    long ns = until.tv_nsec + (long)((seconds - (double)(long)seconds) * 1e9);
-    until.tv_sec += (time_t)seconds + ns / 1000000000;
-    until.tv_nsec = ns % 1000000000;
-    (void)pthread_mutex_lock(&w->lock);
-    while (!w->closing && pthread_cond_timedwait(&w->wake, &w->lock, &until) == 0)
-        ;
-    bool closing = w->closing;
-    (void)pthread_mutex_unlock(&w->lock);
-    return !closing;
+    s->phase = atomic_load_explicit(&slot->phase, memory_order_relaxed);
+    s->step = atomic_load_explicit(&slot->step, memory_order_relaxed);
+    s->last = atomic_load_explicit(&slot->last, memory_order_relaxed);
+    s->n_last = atomic_load_explicit(&slot->n_last, memory_order_relaxed);
+    s->last_step = atomic_load_explicit(&slot->last_step, memory_order_relaxed);
+}
+
+static void tell_state(void *context, struct lifeline_state *s)
+{
+    const struct watch *w = context;
+    read_slot(&w->slot[w->self], s);
+}
+
+/* Serve the lifeline and do nothing else. False: the watch is being closed. */
+static bool rest(struct watch *w, double seconds)
+{
+    int rank;
+    double end = seconds_now() + seconds;
+    for (double now = seconds_now(); now < end && !atomic_load(&w->closing); now = seconds_now())
+        (void)lifeline_wait(w->line, end - now, &rank);
+    return !atomic_load(&w->closing);
 }
 
 /* `passed`: seconds since the look before. */
@@ -144,6 +216,7 @@ static void look(struct watch *w, double passed)
         uint64_t progress = atomic_load_explicit(&slot->progress, memory_order_acquire),
                  beats = atomic_load(&slot->beats);
         view->rank = atomic_load(&slot->rank);
+        view->leader = atomic_load(&slot->leader);
         view->phase = (enum watch_phase)atomic_load_explicit(&slot->phase, memory_order_relaxed);
         view->step = atomic_load_explicit(&slot->step, memory_order_relaxed);
         view->stalled = progress == w->seen[i].progress ? view->stalled + passed : 0;
@@ -152,11 +225,20 @@ static void look(struct watch *w, double passed)
     }
 }
 
-/* The first of this host to come here ends the job; the others wait for that, but not for ever. */
-static void claim(struct watch *w)
+/* Is this rank the first of its host to speak? */
+static bool is_first(struct watch *w)
 {
-    if (atomic_exchange(&w->slot[0].spoken, 1) != 0)
-        (void)nap(w, 5 * PATIENCE);
+    return atomic_exchange(&w->slot[0].spoken, 1) == 0;
+}
+
+/* The first of this host to come here speaks and ends the job; the others wait for that, but not for ever. */
+static _Noreturn void end_job(struct watch *w, int culprit, double launcher, const struct err *e)
+{
+    lifeline_leave(w->line);
+    bool first = is_first(w);
+    if (!first)
+        (void)rest(w, 2 * PATIENCE);
+    fatal_for(culprit, w->place[culprit].host, launcher, !first, e);
 }
 
 static void end_late_job(struct watch *w, int culprit)
@@ -166,40 +248,136 @@ static void end_late_job(struct watch *w, int culprit)
     const struct watch_view *view = &w->view[culprit];
     bool is_self = culprit == w->self;
     /* Whoever is to blame is on another host: that one knows more. */
-    if (is_self && view->phase != WATCH_STEP && w->other_hosts && !nap(w, PATIENCE))
+    if (is_self && view->phase != WATCH_STEP && w->other_hosts && !rest(w, PATIENCE))
         return;
     watch_say(text, sizeof text, view, is_self, w->timeout);
-    claim(w);
     ERR(&e, w->comm->n_ranks == 1 && view->phase == WATCH_DEVICE ? ERR_DEVICE : ERR_COMM, "%s", text);
-    fatal_for(view->rank, &e);
+    end_job(w, view->rank, 0, &e);
 }
 
 static void end_failed_job(struct watch *w, const struct err *e)
 {
-    if (!nap(w, PATIENCE)) /* a failure elsewhere: its origin speaks first */
+    if (!rest(w, PATIENCE)) /* a failure elsewhere: its origin speaks first */
         return;
-    claim(w);
-    fatal_for(w->view[w->self].rank, e);
+    end_job(w, w->rank, 0, e);
+}
+
+/* Seconds that mpirun has to end the job when a host is lost. MPI_Abort would leave that of Open MPI 4.1 waiting for the lost
+ * host's daemon for ever, while with the keepalive settings of docs/cluster.md it notices by itself and ends what it still
+ * reaches. srun has no such daemons. */
+static double launcher_time(bool lost)
+{
+    return lost && options_environment("OMPI_COMM_WORLD_RANK") != NULL ? LAUNCHER : 0;
+}
+
+/* How long others have to speak first. A rank that leaves for a reason has spoken itself, or its launcher knows. Whoever has
+ * lost rank 0's host may be on the wrong side of a cut: the daemon there only notices while we do not write to it. Of
+ * several hosts the first ones speak first. */
+static double patience(const struct watch *w, int gone, bool lost)
+{
+    if (lifeline_left(w->line, gone))
+        return LEAVE;
+    if (w->rank == 0 || (w->rank == w->deputy && !lost))
+        return 0;
+    int hosts_before = 0;
+    for (int r = 0; r < w->place[w->rank].node; r++)
+        hosts_before += w->place[r].node == r;
+    return (lost ? launcher_time(lost) : PATIENCE) + (hosts_before < 5 ? hosts_before : 5);
+}
+
+static void end_broken_job(struct watch *w, int gone, bool lost)
+{
+    struct err e = {0};
+    char text[360];
+    struct lifeline_state state;
+    const struct watch_place *place = &w->place[gone];
+    bool known = lifeline_heard(w->line, gone, &state);
+    if (place->node == w->place[w->rank].node) { /* our own host's: to be seen */
+        read_slot(&w->slot[place->slot], &state);
+        known = true;
+    }
+    watch_say_gone(text, sizeof text, lost, known ? &state : NULL, place->device);
+    if (!rest(w, patience(w, gone, lost)))
+        return;
+    ERR(&e, ERR_COMM, "%s", text);
+    end_job(w, gone, w->rank == 0 ? launcher_time(lost) : 0, &e);
+}
+
+/* Deadlines, once a tick. */
+static void judge(struct watch *w, double passed)
+{
+    struct err e = {0};
+    look(w, passed < 3 * w->tick ? passed : 3 * w->tick); /* more: all of the job was stopped */
+    if (w->view[w->self].phase == WATCH_OFF)
+        return;
+    int culprit = w->timeout > 0 ? watch_judge(w->view, w->n, w->self, w->timeout) : -1;
+    if (culprit >= 0)
+        end_late_job(w, culprit);
+    else if (comm_check(w->comm, &e) != 0)
+        end_failed_job(w, &e);
 }
 
 static void *look_on(void *context)
 {
     struct watch *w = context;
+    int gone;
     double before = seconds_now();
-    while (nap(w, w->tick)) {
-        struct err e = {0};
+    while (!atomic_load(&w->closing)) {
         double now = seconds_now(), passed = now - before;
-        before = now;
-        look(w, passed < 3 * w->tick ? passed : 3 * w->tick); /* more: all of the job was stopped */
-        if (w->view[w->self].phase == WATCH_OFF)
+        if (passed >= w->tick) {
+            before = now;
+            judge(w, passed);
             continue;
-        int culprit = watch_judge(w->view, w->n, w->self, w->timeout);
-        if (culprit >= 0)
-            end_late_job(w, culprit);
-        else if (comm_check(w->comm, &e) != 0)
-            end_failed_job(w, &e);
+        }
+        enum lifeline_event event = lifeline_wait(w->line, w->tick - passed, &gone);
+        if (event == LIFELINE_ENDED || event == LIFELINE_LOST)
+            end_broken_job(w, gone, event == LIFELINE_LOST);
     }
     return NULL;
+}
+
+/* ---- what ends this process, told to the others ---- */
+
+static void stop_thread(struct watch *w)
+{
+    atomic_store(&w->closing, true);
+    lifeline_wake(w->line);
+    if (w->running)
+        (void)pthread_join(w->thread, NULL);
+    w->running = false;
+}
+
+/* rank/fatal.c ends this process: is this rank the first of its host to speak? */
+static bool leave(bool all)
+{
+    struct watch *w = atomic_load(&current);
+    if (w == NULL)
+        return true;
+    lifeline_leave(w->line);
+    if (all)
+        stop_thread(w); /* MPI_Finalize takes the slots away */
+    return is_first(w);
+}
+
+/* A launcher or a person ends this process: the others need not wonder. */
+static void leave_by_signal(int number)
+{
+    struct watch *w = atomic_load(&current);
+    if (w != NULL)
+        lifeline_leave(w->line);
+    (void)signal(number, SIG_DFL);
+    (void)raise(number);
+}
+
+/* The signals that would end this process by default; a server has handlers of its own. */
+static void catch_signals(bool begin)
+{
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        struct sigaction now;
+        if (sigaction(numbers[i], NULL, &now) == 0 && now.sa_handler == (begin ? SIG_DFL : leave_by_signal))
+            (void)signal(numbers[i], begin ? leave_by_signal : SIG_DFL);
+    }
 }
 
 /* ---- opening and closing ---- */
@@ -213,7 +391,8 @@ static void open_slots(struct watch *w, const struct world *world)
     MPI_CHECK(MPI_Win_lock_all(MPI_MODE_NOCHECK, w->window));
     MPI_CHECK(MPI_Win_shared_query(w->window, 0, &bytes, &unit, (void *)&w->slot));
     memset(&w->slot[w->self], 0, sizeof *w->slot);
-    atomic_store(&w->slot[w->self].rank, world->rank);
+    atomic_store(&w->slot[w->self].rank, world->job_rank);
+    atomic_store(&w->slot[w->self].leader, world->job_rank - world->rank);
     MPI_CHECK(MPI_Barrier(world->node));
 }
 
@@ -228,62 +407,80 @@ static int start_thread(struct watch *w)
     return rc;
 }
 
-static void stop_thread(void *context)
+/* Who is where; and who speaks when rank 0 cannot. */
+static void share_places(struct watch *w, const struct world *world, const char *device)
 {
-    struct watch *w = context;
-    (void)pthread_mutex_lock(&w->lock);
-    w->closing = true;
-    (void)pthread_cond_signal(&w->wake);
-    (void)pthread_mutex_unlock(&w->lock);
-    if (w->running)
-        (void)pthread_join(w->thread, NULL);
-    w->running = false;
+    struct watch_place *mine = &w->place[world->job_rank];
+    int node = world->job_rank;
+    MPI_CHECK(MPI_Bcast(&node, 1, MPI_INT, 0, world->node));
+    (void)snprintf(mine->host, sizeof mine->host, "%s", world->host);
+    (void)snprintf(mine->device, sizeof mine->device, "%s", device);
+    mine->slot = world->node_rank;
+    mine->node = node;
+    MPI_CHECK(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, w->place, sizeof *mine, MPI_BYTE, world->job));
+    w->deputy = 1;
+    for (int r = world->n_job_ranks - 1; r > 0; r--)
+        if (w->place[r].node == 0)
+            w->deputy = r;
 }
 
-int watch_open(struct watch **watch, const struct world *world, struct comm *comm, double timeout, struct err *e)
+static void allocate(struct watch **watch, const struct world *world, struct err *e)
 {
-    *watch = NULL;
-    if (timeout <= 0)
-        return 0;
     struct watch *w = err_calloc(e, 1, sizeof *w, "watch");
     if (w != NULL) {
         w->view = err_calloc(e, (size_t)world->n_node_ranks, sizeof *w->view, "watch");
         w->seen = err_calloc(e, (size_t)world->n_node_ranks, sizeof *w->seen, "watch");
+        w->place = err_calloc(e, (size_t)world->n_job_ranks, sizeof *w->place, "watch");
     }
+    *watch = w;
+}
+
+int watch_open(struct watch **watch, const struct world *world, const char *device, struct comm *comm, double timeout,
+               struct err *e)
+{
+    struct watch *w;
+    *watch = NULL;
+    allocate(&w, world, e);
     fatal_agree((struct world *)world, e);
     w->comm = comm;
     w->timeout = timeout;
-    w->tick = timeout / TICKS_OF_TIMEOUT;
+    w->tick = timeout > 0 ? timeout / TICKS_OF_TIMEOUT : LONGEST_TICK;
     w->tick = w->tick > LONGEST_TICK ? LONGEST_TICK : w->tick < SHORTEST_TICK ? SHORTEST_TICK : w->tick;
+    w->all = world->job;
+    w->rank = world->job_rank;
     w->n = world->n_node_ranks;
     w->self = world->node_rank;
-    w->other_hosts = world->n_node_ranks < world->n_ranks;
+    w->other_hosts = !world->on_one_host;
+    share_places(w, world, device);
     open_slots(w, world);
-    pthread_condattr_t monotonic;
-    (void)pthread_condattr_init(&monotonic);
-    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&w->wake, &monotonic);
-    (void)pthread_condattr_destroy(&monotonic);
-    (void)pthread_mutex_init(&w->lock, NULL);
+    (void)lifeline_open(&w->line, world, tell_state, w, e);
     *watch = w;
     w->running = start_thread(w) == 0;
-    fatal_stop_first(stop_thread, w);
-    return w->running ? 0 : ERR(e, ERR_MEMORY, "no thread for --step-timeout can be started");
+    if (!w->running)
+        return ERR(e, ERR_MEMORY, "no thread that watches the other ranks can be started");
+    atomic_store(&current, w);
+    fatal_herald(leave);
+    catch_signals(true);
+    return 0;
 }
 
+/* Nobody looks on any more when the first lifeline is closed. */
 void watch_close(struct watch **watch)
 {
     struct watch *w = *watch;
     if (w == NULL)
         return;
-    fatal_stop_first(NULL, NULL);
+    catch_signals(false);
+    fatal_herald(NULL);
+    atomic_store(&current, NULL);
     stop_thread(w);
-    (void)pthread_cond_destroy(&w->wake);
-    (void)pthread_mutex_destroy(&w->lock);
     MPI_CHECK(MPI_Win_unlock_all(w->window));
     MPI_CHECK(MPI_Win_free(&w->window));
+    MPI_CHECK(MPI_Barrier(w->all));
+    lifeline_close(&w->line);
     free(w->view);
     free(w->seen);
+    free(w->place);
     free(w);
     *watch = NULL;
 }

@@ -68,13 +68,16 @@ int world_open(struct world *w, int *argc, char ***argv, struct err *e)
     if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &granted) != MPI_SUCCESS)
         return ERR(e, ERR_COMM, "MPI_Init_thread failed");
     keep_libraries();
-    w->comm = MPI_COMM_WORLD;
+    w->comm = w->job = MPI_COMM_WORLD;
     MPI_CHECK(MPI_Comm_set_errhandler(w->comm, MPI_ERRORS_RETURN));
     MPI_CHECK(MPI_Comm_rank(w->comm, &w->rank));
     MPI_CHECK(MPI_Comm_size(w->comm, &w->n_ranks));
     if (gethostname(w->host, sizeof w->host - 1) != 0)
         strcpy(w->host, "unknown-host");
-    fatal_identify(w->rank, w->n_ranks, w->host);
+    w->job_rank = w->rank;
+    w->n_job_ranks = w->n_ranks;
+    w->n_groups = 1;
+    fatal_identify(w->rank, w->n_ranks, w->host, w->rank == 0);
     if (granted < MPI_THREAD_FUNNELED)
         return ERR(e, ERR_COMM, "this MPI grants thread level %d, MPI_THREAD_FUNNELED (%d) is needed", granted,
                    MPI_THREAD_FUNNELED);
@@ -82,6 +85,7 @@ int world_open(struct world *w, int *argc, char ***argv, struct err *e)
     MPI_CHECK(MPI_Comm_set_errhandler(w->node, MPI_ERRORS_RETURN));
     MPI_CHECK(MPI_Comm_rank(w->node, &w->node_rank));
     MPI_CHECK(MPI_Comm_size(w->node, &w->n_node_ranks));
+    w->on_one_host = w->n_node_ranks == w->n_ranks;
     w->n_threads = fair_threads(w, &w->n_cpus);
     return 0;
 }
@@ -94,4 +98,37 @@ void world_close(struct world *w)
         (void)MPI_Comm_free(&w->node);
     (void)MPI_Finalize();
     w->comm = MPI_COMM_NULL;
+}
+
+/* Are all ranks of the group on this rank's node? Nodes are told apart by their lowest rank of the job. */
+static bool is_on_one_host(const struct world *w, const struct world *group)
+{
+    int lowest = 0, mine[2], most[2];
+    MPI_CHECK(MPI_Allreduce(&w->job_rank, &lowest, 1, MPI_INT, MPI_MIN, w->node));
+    mine[0] = lowest;
+    mine[1] = -lowest;
+    MPI_CHECK(MPI_Allreduce(mine, most, 2, MPI_INT, MPI_MAX, group->comm));
+    return most[0] == -most[1];
+}
+
+void world_split(const struct world *w, int size, struct world *group)
+{
+    *group = *w;
+    if (size <= 0 || size >= w->n_ranks)
+        return;
+    group->group = w->rank / size;
+    group->n_groups = w->n_ranks / size;
+    MPI_CHECK(MPI_Comm_split(w->comm, group->group, w->rank, &group->comm));
+    MPI_CHECK(MPI_Comm_set_errhandler(group->comm, MPI_ERRORS_RETURN));
+    MPI_CHECK(MPI_Comm_rank(group->comm, &group->rank));
+    MPI_CHECK(MPI_Comm_size(group->comm, &group->n_ranks));
+    group->on_one_host = is_on_one_host(w, group);
+    fatal_identify(w->job_rank, w->n_job_ranks, w->host, group->rank == 0);
+}
+
+void world_join(struct world *group)
+{
+    if (group->n_groups > 1 && group->comm != MPI_COMM_NULL)
+        MPI_CHECK(MPI_Comm_free(&group->comm));
+    *group = (struct world){.comm = MPI_COMM_NULL, .node = MPI_COMM_NULL};
 }

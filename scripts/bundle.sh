@@ -6,11 +6,11 @@ set -eu
 build=$1
 out=$build/bundle
 rm -rf "$out"
-mkdir -p "$out/bin/tests/ops" "$out/bin/tests/parity" "$out/bin/tests/gpu" "$out/bin/tests/soak" "$out/lib" \
-    "$out/tests/parity" "$out/scripts" "$out/demo"
+mkdir -p "$out/bin/tests/ops" "$out/bin/tests/parity" "$out/bin/tests/gpu" "$out/bin/tests/soak" \
+    "$out/bin/tests/e2e" "$out/lib" "$out/tests/parity" "$out/scripts" "$out/demo"
 cp "$build/lockstep" "$build/lockstep-client" "$out/bin/"
 for test in ops/norm ops/embed ops/sample ops/attention ops/matmul ops/memory gpu/persistent parity/parity gpu/same_tokens \
-    soak/soak; do
+    e2e/serve soak/soak; do
     cp "$build/tests/${test%/*}/test_${test#*/}" "$out/bin/tests/${test%/*}/"
 done
 find "$out/bin" -type f -exec strip --strip-debug {} +

@@ -7,10 +7,11 @@
 #   persistent every logit of decode steps as one operation, against the separate operations
 #   parity     every fixture on 1, 2, 3 and 4 ranks, as many as there are GPUs
 #   tokens     the demo in float32: the CPU's tokens, greedy and sampled, on as many ranks
+#   serve      the server's own tests with the demo in float32: replies, streams, busy batches, cancels, clients that leave
 #   sanitizer  compute-sanitizer on the tests of operations: memcheck on all; racecheck and synccheck where they end in time.
 #              (initcheck would see nothing: all device memory is zeroed; unwritten results are the tests' poison)
 #   soak       SOAK_SECONDS (600) of mixed work on all GPUs; memory ends as it began
-# Settings: RANKS="1 4" (of persistent, parity, tokens and soak), MEMCHECK, RACECHECK, SYNCCHECK (names of tests),
+# Settings: RANKS="1 4" (of persistent, parity, tokens, serve and soak), MEMCHECK, RACECHECK, SYNCCHECK (names of tests),
 # SANITIZER_SECONDS (a test's limit). DEVICE=cpu RANKS="1 2" tries this script itself where there is no GPU: then without
 # start, persistent and sanitizer.
 set -u
@@ -34,7 +35,7 @@ passed=0
 failed=0
 
 wants() {
-    case " ${CHECK:-start ops persistent parity tokens sanitizer soak} " in *" $1 "*) return 0 ;; esac
+    case " ${CHECK:-start ops persistent parity tokens serve sanitizer soak} " in *" $1 "*) return 0 ;; esac
     return 1
 }
 
@@ -202,6 +203,7 @@ if wants parity; then
     for n in $ranks; do run "parity on $n" 550 mpirun -q -n "$n" "$build/tests/parity/test_parity" "" "$device"; done
 fi
 wants tokens && run "tokens" 500 "$build/tests/gpu/test_same_tokens" "$device" "$most"
+wants serve && run "serve" 300 "$build/tests/e2e/test_serve" "$device" "$most"
 [ "$device" = cuda ] && wants sanitizer && check_sanitizer
 wants soak && run "soak on $most" $((${SOAK_SECONDS:-600} + 300)) mpirun -q -n "$most" "$build/tests/soak/test_soak" "$device"
 echo

@@ -5,13 +5,17 @@
 
 DIR gets config.json, model-0000i-of-0000n.safetensors and the index, names and shapes as Hugging Face has them (Llama,
 GPT-J, OPT). The bytes are one block of 64 MiB over and over: every 16-bit number has a random sign and mantissa and an
-exponent around 2**-6. Needs nothing but Python's standard library. Put DIR on /dev/shm for files that are in memory.
+exponent around 2**-6. With --tokenizer it gets a tokenizer.json, too, so that `serve` and `batch` run on it: byte-level BPE of
+the config's vocabulary, whose merges make words of up to four letters. Needs nothing but Python's standard library. Put DIR
+on /dev/shm for files that are in memory.
 """
 import argparse
+import itertools
 import json
 import multiprocessing
 import os
 import shutil
+import string
 import struct
 import sys
 
@@ -113,12 +117,45 @@ def write_shard(job):
     return path
 
 
+def byte_letters():
+    """The character that stands for each byte in a byte-level vocabulary, as GPT-2 has them."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [b for b in range(256) if b not in plain]
+    return [chr(b) if b in plain else chr(256 + others.index(b)) for b in range(256)]
+
+
+def merges():
+    """Every pair of letters and every letter behind a space first, then three and four letters of these."""
+    letters, space = string.ascii_lowercase, byte_letters()[32]
+    pairs = [a + b for a, b in itertools.product(letters, repeat=2)]
+    yield from itertools.product(letters, letters)
+    yield from ((space, a) for a in letters)
+    yield from itertools.product(pairs, letters)
+    yield from ((space + a, pair) for a, pair in itertools.product(letters, pairs))
+    yield from itertools.product(pairs, pairs)
+
+
+def tokenizer(n):
+    """A vocabulary of n tokens: bytes, then what the merges make of them."""
+    chosen = list(itertools.islice(merges(), n - 256))
+    tokens = byte_letters() + [a + b for a, b in chosen]
+    if len(tokens) != n:
+        sys.exit(f"--tokenizer: a vocabulary of {n}, expected 256 to {len(tokens)}")
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    model = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+             "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+             "vocab": {t: i for i, t in enumerate(tokens)}, "merges": [f"{a} {b}" for a, b in chosen]}
+    return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
+            "pre_tokenizer": level, "post_processor": None, "decoder": level, "model": model}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("config")
     parser.add_argument("dir")
     parser.add_argument("--shard-bytes", type=int, default=5_000_000_000)
     parser.add_argument("--jobs", type=int, default=min(16, os.cpu_count() or 1), help="processes that write")
+    parser.add_argument("--tokenizer", action="store_true", help="write a tokenizer.json, too")
     o = parser.parse_args()
     with open(o.config) as f:
         config = json.load(f)
@@ -142,6 +179,9 @@ def main():
     with open(os.path.join(o.dir, "model.safetensors.index.json"), "w") as f:
         json.dump({"metadata": {"total_size": total}, "weight_map": weight_map}, f)
     shutil.copyfile(o.config, os.path.join(o.dir, "config.json"))
+    if o.tokenizer:
+        with open(os.path.join(o.dir, "tokenizer.json"), "w") as f:
+            json.dump(tokenizer(config["vocab_size"]), f)
     print(f"{o.dir}: {total / 1e9:.2f} GB in {len(parts)} files")
 
 

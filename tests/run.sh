@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs every test and counts. Each binary prints TAP ("ok 3 - name"); one that crashes or times out counts as a failure
-# of its own. Usage: tests/run.sh BUILD_DIR [all|unit|spmd|parity|fail|e2e|soak|sanitizers|fuzz ... | long | soak-batch]
-# Ends with a line "N passed, M failed".
+# of its own, and one that cannot run here ("ok 1 - name # SKIP reason") is counted as skipped.
+# Usage: tests/run.sh BUILD_DIR [all|unit|spmd|parity|fail|e2e|cluster|soak|sanitizers|fuzz ... | long | soak-batch]
+# Ends with a line "N passed, M failed", after "K SKIPPED" if there are any.
 set -u
 cd "$(dirname "$0")/.."
 build=$1
@@ -19,13 +20,20 @@ export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1 OMPI_M
 export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_hwloc_base_binding_policy=none
 passed=0
 failed=0
+skipped=0
 
 # run NAME SECONDS COMMAND...
 run() {
     local name=$1 limit=$2 log=$logs/${1//[\/ ]/-}.log started=$SECONDS
     shift 2
     timeout -k 5 "$limit" "$@" >"$log" 2>&1
-    local status=$? good bad
+    local status=$? good bad reason
+    reason=$(sed -n 's/^ok 1 - .*# SKIP //p' "$log")
+    if [ -n "$reason" ]; then
+        skipped=$((skipped + 1))
+        echo "SKIPPED $name: $reason"
+        return
+    fi
     good=$(grep -cE '^ok ' "$log")
     bad=$(grep -cE '^not ok ' "$log")
     if [ $status != 0 ] && [ "$bad" = 0 ]; then
@@ -77,6 +85,10 @@ if wants fail; then
 fi
 if wants e2e; then
     for test in $(binaries e2e "$build"); do run "e2e/${test##*/}" 300 "$test"; done
+fi
+if wants cluster; then # two hosts, and a real Slurm
+    for test in tests/cluster/test_*.sh; do run "cluster/$(basename "${test%.sh}")" 240 "$test"; done
+    grep -h '^# .*status ' "$logs"/cluster-*.log
 fi
 if wants soak; then # the GPUs' long checks, short and on the CPU
     for n in 1 2; do SOAK_SECONDS=4 run "soak on $n ranks" 120 mpirun -q -n $n "$build/tests/soak/test_soak"; done
@@ -130,5 +142,6 @@ if wants fuzz; then
     run fuzz 30 cat "$logs/fuzz-results.txt"
 fi
 echo
+[ $skipped = 0 ] || echo "$skipped SKIPPED"
 echo "$passed passed, $failed failed"
 [ $failed = 0 ] && [ $passed -gt 0 ]

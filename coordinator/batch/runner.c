@@ -10,28 +10,21 @@
 
 #define WINDOW_PER_SEQUENCE 4
 #define MAX_OPEN_BYTES      ((size_t)256 << 20) /* of lines under way; one line may be larger alone */
-#define TURN_LINES          64                  /* read before results have a turn again */
-#define MAX_TOLD            5                   /* bad lines that are shown one by one */
+#define SPARE_PART          4  /* of the sequences that an engine runs: what it may have beyond them, but */
+#define LEAST_SPARE         8  /* at least so many */
+#define TURN_LINES          64 /* read before results have a turn again */
+#define MAX_TOLD            5  /* bad lines that are shown one by one */
 
-enum poll_item { POLL_SIGNAL, POLL_ENGINE, POLL_WORKER, POLL_INPUT, N_POLL };
+enum poll_item { POLL_SIGNAL, POLL_WORKER, POLL_ENGINES /* then the input */ };
 
-static void give_order(struct runner *r, struct order what)
+void runner_order_withdraw(struct runner *r, const struct job *j)
 {
-    struct order *c = malloc(sizeof *c);
-    if (c == NULL || (*c = what, !mailbox_post(r->engine[0], c))) {
-        log_warn("out of host memory: an order to the engine is lost");
-        free(c);
-    }
-}
-
-void runner_order_withdraw(struct runner *r, uint64_t number)
-{
-    give_order(r, (struct order){.kind = ORDER_WITHDRAW, .number = number});
+    engines_withdraw(&r->engines, j);
 }
 
 void runner_order_stop(struct runner *r)
 {
-    give_order(r, (struct order){.kind = ORDER_STOP});
+    engines_stop(&r->engines);
 }
 
 static const char *file_of(const struct runner *r, const struct line *l)
@@ -104,14 +97,14 @@ static void append(struct runner *r, struct line *l)
     finish(r, l);
 }
 
-static void engage(struct runner *r, struct line *l)
+static void engage(struct runner *r, struct line *l, int engine)
 {
+    l->previous = NULL;
     l->next = r->engaged;
     if (l->next != NULL)
         l->next->previous = l;
     r->engaged = l;
-    l->job->in_engine = true;
-    give_order(r, (struct order){.kind = ORDER_SUBMIT, .job = l->job});
+    engines_submit(&r->engines, l->job, engine);
 }
 
 static void disengage(struct runner *r, struct line *l)
@@ -122,22 +115,45 @@ static void disengage(struct runner *r, struct line *l)
         r->engaged = l->next;
     if (l->next != NULL)
         l->next->previous = l->previous;
-    l->job->in_engine = false;
+}
+
+/* Lines wait here rather than in an engine: which one is the first to have room shows only then. An engine has some more than it
+ * runs, so that it need not wait for us. */
+void runner_hand_out(struct runner *r)
+{
+    int spare = engines_max_seqs(&r->engines) / r->engines.n / SPARE_PART, engine = 0;
+    while (r->ready != NULL) {
+        struct line *l = r->ready;
+        if (r->state < RUNNER_DRAINING &&
+            (engine = engines_choose(&r->engines, spare > LEAST_SPARE ? spare : LEAST_SPARE)) < 0)
+            return;
+        r->ready = l->next;
+        r->last_ready = r->ready != NULL ? r->last_ready : NULL;
+        l->next = NULL;
+        r->n_ready--;
+        if (r->state < RUNNER_DRAINING && runner_fits(r, l))
+            engage(r, l, engine);
+        else
+            leave(r, l);
+    }
 }
 
 /* A line that is tokenized, or was refused before. */
-static void submit(struct runner *r, struct line *l)
+static void prepared(struct runner *r, struct line *l)
 {
     struct job *j = l->job;
     if (r->state >= RUNNER_DRAINING) {
         leave(r, l);
     } else if (j->error.code != 0 ||
-               job_prepare(j, r->metrics.max_len, line_seed((uint64_t)r->setup.o->seed, l->id)) != 0) {
+               job_prepare(j, engines_max_len(&r->engines), line_seed((uint64_t)r->setup.o->seed, l->id)) != 0) {
         append(r, l);
-    } else if (runner_fits(r, l)) {
-        engage(r, l);
     } else {
-        leave(r, l);
+        if (r->last_ready != NULL)
+            r->last_ready->next = l;
+        else
+            r->ready = l;
+        r->last_ready = l;
+        r->n_ready++;
     }
 }
 
@@ -158,21 +174,23 @@ static void returned(struct runner *r, struct line *l)
     }
 }
 
-static void take_report(struct runner *r, struct report *report)
+static void take_report(struct runner *r, struct report *report, int engine)
 {
-    metrics_take(&r->metrics, report);
-    pace_steps(&r->pace, report->n_steps, report->step_seconds);
+    double step_seconds = 0;
+    uint64_t n_steps = engines_steps(&r->engines, &step_seconds);
+    metrics_take(&r->metrics, report, engine);
+    pace_steps(&r->pace, n_steps, step_seconds);
     for (struct job *j = report->done, *next; j != NULL; j = next) {
         next = j->engine_next;
         returned(r, j->owner);
     }
-    if (report->loaded && r->state == RUNNER_LOADING) {
+    if (r->state == RUNNER_LOADING && engines_loaded(&r->engines)) {
         r->state = RUNNER_RUNNING;
         r->progress.loaded = seconds_now();
     }
     if (report->wish != WISH_NONE)
         runner_signal(r, report->wish, false);
-    if (report->ended)
+    if (report->ended && engines_ended(&r->engines))
         r->state = RUNNER_ENDED;
     steps_report_free(report);
 }
@@ -181,10 +199,12 @@ static void take_mail(struct runner *r)
 {
     struct report *report;
     struct job *j;
+    int engine = 0;
     while ((j = mailbox_take(r->worker.end[0])) != NULL)
-        submit(r, j->owner);
-    while ((report = mailbox_take(r->engine[0])) != NULL)
-        take_report(r, report);
+        prepared(r, j->owner);
+    while ((report = engines_take(&r->engines, &engine)) != NULL)
+        take_report(r, report, engine);
+    runner_hand_out(r);
 }
 
 static bool has_room(const struct runner *r)
@@ -258,15 +278,18 @@ static bool read_lines(struct runner *r)
 static void *run(void *context)
 {
     struct runner *r = context;
-    zmq_pollitem_t item[N_POLL] = {[POLL_SIGNAL] = {.fd = signals_fd(), .events = ZMQ_POLLIN},
-                                   [POLL_ENGINE] = {.socket = r->engine[0], .events = ZMQ_POLLIN},
-                                   [POLL_WORKER] = {.socket = r->worker.end[0], .events = ZMQ_POLLIN},
-                                   [POLL_INPUT] = {.events = ZMQ_POLLIN}};
+    int input = POLL_ENGINES + r->engines.n;
+    zmq_pollitem_t *item = r->poll;
+    item[POLL_SIGNAL] = (zmq_pollitem_t){.fd = signals_fd(), .events = ZMQ_POLLIN};
+    item[POLL_WORKER] = (zmq_pollitem_t){.socket = r->worker.end[0], .events = ZMQ_POLLIN};
+    for (int i = 0; i < r->engines.n; i++)
+        item[POLL_ENGINES + i] = (zmq_pollitem_t){.socket = r->engines.engine[i].end[0], .events = ZMQ_POLLIN};
+    item[input] = (zmq_pollitem_t){.events = ZMQ_POLLIN};
     while (r->state != RUNNER_ENDED) {
         bool waiting = read_lines(r);
         long wait = runner_keep_time(r);
-        item[POLL_INPUT].fd = r->inputs.fd;
-        (void)zmq_poll(item, waiting ? N_POLL : POLL_INPUT, has_room(r) && !waiting ? 0 : wait);
+        item[input].fd = r->inputs.fd;
+        (void)zmq_poll(item, waiting ? input + 1 : input, has_room(r) && !waiting ? 0 : wait);
         if ((item[POLL_SIGNAL].revents & ZMQ_POLLIN) != 0)
             runner_signal(r, signals_take(), true);
         take_mail(r);
@@ -282,25 +305,27 @@ int runner_open(struct runner *r, const struct runner_setup *setup, struct err *
     r->setup = *setup;
     r->journal.fd = r->inputs.fd = -1;
     r->context = zmq_ctx_new();
-    if (r->context == NULL)
+    r->poll = err_calloc(e, POLL_ENGINES + (unsigned long)setup->n_groups + 1, sizeof *r->poll, "sockets");
+    if (r->context == NULL || r->poll == NULL)
         return ERR(e, ERR_MEMORY, "no ZeroMQ context for the batch's mailboxes");
     if (ids_open(&r->ids, e) != 0 || runner_files_open(r, e) != 0)
         return -1;
     r->rules = (struct line_rules){&r->setup.model, r->defaults};
     r->style = (struct result_style){setup->o->plain, r->setup.model.name, setup->tokenizer};
-    metrics_open(&r->metrics, METRICS_LOCKSTEP, r->setup.model.name, setup->n_ranks, !setup->o->no_prefix_caching);
+    if (engines_open(&r->engines, r->context, setup->n_groups, setup->n_ranks, e) != 0 ||
+        metrics_open(&r->metrics, METRICS_LOCKSTEP, r->setup.model.name, &r->engines, !setup->o->no_prefix_caching,
+                     e) != 0)
+        return -1;
     ending_open(&r->ending, &setup->ending);
     pace_open(&r->pace);
     runner_show_start(r);
-    if (mailbox_open(r->context, "engine", r->engine, e) != 0)
-        return -1;
     return worker_open(&r->worker, r->context, "texts", &work, e);
 }
 
 int runner_start(struct runner *r, int max_seqs, struct err *e)
 {
     const struct options *o = r->setup.o;
-    r->window = o->max_inflight > 0 ? (int)o->max_inflight : WINDOW_PER_SEQUENCE * max_seqs;
+    r->window = o->max_inflight > 0 ? (int)o->max_inflight : WINDOW_PER_SEQUENCE * max_seqs * r->engines.n;
     r->progress.started = seconds_now();
     if (runner_files_start(r, e) != 0)
         return -1;
@@ -317,9 +342,6 @@ int runner_close(struct runner *r, struct err *e)
     if (r->running)
         (void)pthread_join(r->thread, NULL);
     worker_close(&r->worker);
-    for (int i = 0; i < 2; i++)
-        mailbox_close(&r->engine[i]);
-    (void)zmq_ctx_term(r->context);
     runner_files_close(r);
     if (r->failure.code != ERR_NONE)
         *e = r->failure;
@@ -328,6 +350,10 @@ int runner_close(struct runner *r, struct err *e)
         runner_show_end(r, e->code != ERR_NONE ? (int)e->code : status);
     ids_close(&r->ids);
     metrics_close(&r->metrics);
+    engines_say(&r->engines);
+    engines_close(&r->engines); /* their last words are in what was written until here */
+    free(r->poll);
+    (void)zmq_ctx_term(r->context);
     memset(r, 0, sizeof *r);
     return status;
 }

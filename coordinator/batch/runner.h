@@ -16,7 +16,7 @@
 #include "coordinator/batch/pace.h"
 #include "coordinator/batch/result.h"
 #include "coordinator/batch/share.h"
-#include "coordinator/server/steps.h"
+#include "coordinator/server/metrics.h"
 #include "coordinator/server/worker.h"
 
 #include <pthread.h>
@@ -28,7 +28,7 @@ struct runner_setup { /* constant; what it points to is borrowed */
     const struct tokenizer *tokenizer;
     const struct chat_template *chat; /* NULL: none that we know */
     int32_t bos;
-    int n_ranks;
+    int n_ranks, n_groups;
     struct share share;
     struct ending_setup ending;
     struct outlets_setup outlets;
@@ -60,9 +60,10 @@ struct batch_progress {
 
 struct runner {
     struct runner_setup setup;
-    void *context;        /* of ZeroMQ: mailboxes */
-    struct worker worker; /* texts to tokens */
-    void *engine[2];      /* mailbox: our end, the main thread's */
+    void *context;          /* of ZeroMQ: mailboxes */
+    struct worker worker;   /* texts to tokens */
+    struct engines engines; /* one a group */
+    zmq_pollitem_t *poll;   /* what the thread waits for; owned */
     pthread_t thread;
     bool running;
 
@@ -80,9 +81,11 @@ struct runner {
     struct batch_progress progress;
     struct metrics metrics; /* of the engine and all ranks; what a server counts beside it is not used */
     uint64_t last_number;
-    int window;           /* lines that may be under way */
-    size_t open_bytes;    /* of their texts */
-    struct line *engaged; /* in the engine, the newest first */
+    int window;                      /* lines that may be under way */
+    size_t open_bytes;               /* of their texts */
+    struct line *ready, *last_ready; /* tokenized, in their order: they wait until an engine has room */
+    int n_ready;
+    struct line *engaged; /* in an engine, the newest first */
     int n_told;           /* errors of lines that were said on standard error */
     struct err failure;   /* ends the run: output, input, memory */
 
@@ -116,7 +119,10 @@ void runner_files_sync(struct runner *r);             /* whatever was appended i
 void runner_files_keep(struct runner *r, double now); /* sync what is due */
 void runner_files_close(struct runner *r);            /* failures go to r->failure */
 
-void runner_order_withdraw(struct runner *r, uint64_t number); /* 0: all that have not begun */
+void runner_order_withdraw(struct runner *r, const struct job *j); /* NULL: all that have not begun */
+
+/* runner.c: give engines what is ready, as far as they have room. */
+void runner_hand_out(struct runner *r);
 
 /* runner_end.c, of the batch thread: how a run comes to its end before all is done. */
 void runner_stop(struct runner *r); /* now: what is under way is left to the next run */

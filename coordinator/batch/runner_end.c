@@ -30,7 +30,8 @@ static void drain(struct runner *r, double now)
     if (r->state >= RUNNER_DRAINING)
         return;
     r->state = RUNNER_DRAINING;
-    runner_order_withdraw(r, 0);
+    runner_order_withdraw(r, NULL);
+    runner_hand_out(r);
     outlets_clear(&r->outlets);
     log_note("draining (%s): what has begun has %s", r->ending.cause, walltime_say(left, r->ending.until - now));
 }
@@ -104,7 +105,7 @@ static void withdraw_misfits(struct runner *r, double now)
     for (struct line *l = r->engaged; l != NULL; l = l->next)
         if (!l->withdrawn && !ending_fits(&r->ending, need_of(r, l->job), now)) {
             l->withdrawn = true;
-            runner_order_withdraw(r, l->job->number);
+            runner_order_withdraw(r, l->job);
         }
 }
 

@@ -91,7 +91,7 @@ static json_t *now_as_text(void)
 static json_t *energy_of(const struct runner *r, double tokens)
 {
     const json_t *before = json_object_get(json_object_get(r->manifest.previous, "energy"), "joules");
-    double joules = r->metrics.ranks != NULL ? rank_stats_joules(r->metrics.ranks, r->metrics.n_ranks) : NAN;
+    double joules = engines_joules(&r->engines);
     if (r->manifest.previous != NULL)
         joules += json_is_number(before) ? json_number_value(before) : NAN;
     if (isnan(joules))
@@ -127,7 +127,7 @@ static bool take_result(void *context, const char *line, size_t bytes, int64_t o
     struct runner *r = context;
     char id[LINE_MAX_ID_BYTES + 1];
     bool failed = false;
-    if (!result_read(line, bytes, r->setup.o->plain, id, &failed))
+    if (!result_read(line, bytes, id, &failed))
         return false;
     struct id_entry *entry = ids_get(&r->ids, id, e);
     if (entry == NULL)
@@ -144,7 +144,8 @@ static int find_results(struct runner *r, struct err *e)
     int64_t cut = 0;
     if (!o->force && manifest_check(&r->manifest, o->output, e) != 0)
         return -1;
-    if (journal_recover(&r->journal, manifest_synced(&r->manifest), take_result, r, &cut, e) != 0)
+    int64_t trusted = r->manifest.previous != NULL ? manifest_synced(&r->manifest) : JOURNAL_FOREIGN;
+    if (journal_recover(&r->journal, trusted, take_result, r, &cut, e) != 0)
         return -1;
     log_note("going on with %s: %lld results are there%s", o->output, (long long)r->progress.n_results_before,
              cut > 0 ? "; an unfinished line was cut off" : "");

@@ -13,16 +13,17 @@ static double epoch_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static struct speed_counts counts_of(const struct batch_progress *p)
+/* Tokens as they come, those of requests under way included. */
+static struct speed_counts counts_of(const struct batch_progress *p, const struct scheduler_stats *stats)
 {
-    return (struct speed_counts){(double)p->n_done, (double)p->prompt_tokens, (double)p->output_tokens};
+    return (struct speed_counts){(double)p->n_done, (double)stats->n_prompt_tokens, (double)stats->n_output_tokens};
 }
 
 static struct status picture(struct runner *r, enum status_state state, double now)
 {
     const struct batch_progress *p = &r->progress;
-    const struct metrics *m = &r->metrics;
-    const struct speed_counts counts = counts_of(p);
+    const struct scheduler_stats stats = engines_stats(&r->engines);
+    const struct speed_counts counts = counts_of(p, &stats);
     double total = status_total(p->n_read, p->at_end, p->input_bytes, p->input_bytes_read);
     const char *cause = r->ending.cause;
     if (cause[0] == '\0' && p->n_left > 0) /* they did not fit */
@@ -45,8 +46,8 @@ static struct status picture(struct runner *r, enum status_state state, double n
                            .n_failed = p->n_failed,
                            .n_duplicates = p->n_duplicates,
                            .n_open = p->n_open,
-                           .n_running = m->stats.n_running,
-                           .n_waiting = m->stats.n_waiting,
+                           .n_running = stats.n_running,
+                           .n_waiting = stats.n_waiting + r->n_ready,
                            .n_left = p->n_left,
                            .total = total,
                            .total_is_known = p->at_end,
@@ -58,7 +59,7 @@ static struct status picture(struct runner *r, enum status_state state, double n
                            .walltime_source = r->setup.ending.walltime.source,
                            .journal_bytes = r->journal.bytes,
                            .unsynced_bytes = r->journal.unsynced,
-                           .joules = m->ranks != NULL ? rank_stats_joules(m->ranks, m->n_ranks) : NAN};
+                           .joules = engines_joules(&r->engines)};
 }
 
 static enum status_state state_of(const struct runner *r)
@@ -98,11 +99,12 @@ void runner_show_failure(struct runner *r)
     outlets_fail(&r->outlets, &s, now);
 }
 
-/* Of the whole run. */
+/* Of the whole run, and of what is in the output. */
 static struct speed_counts mean_speed(const struct runner *r, double now)
 {
-    const struct speed_counts c = counts_of(&r->progress);
-    double seconds = r->progress.loaded > 0 ? now - r->progress.loaded : 0;
+    const struct batch_progress *p = &r->progress;
+    const struct speed_counts c = {(double)p->n_done, (double)p->prompt_tokens, (double)p->output_tokens};
+    double seconds = p->loaded > 0 ? now - p->loaded : 0;
     return seconds > 0
                ? (struct speed_counts){c.requests / seconds, c.prompt_tokens / seconds, c.output_tokens / seconds}
                : (struct speed_counts){NAN, NAN, NAN};

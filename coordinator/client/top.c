@@ -107,7 +107,8 @@ static void print_ranks(const struct samples *now, const struct samples *before)
         double whole = growth(now, before, "rank_step_seconds_total", label) / (timed > 0 ? timed : NAN);
         double part = growth(now, before, "rank_all_reduce_seconds_total", label) / (timed > 0 ? timed : NAN);
         printf("%-10d %12s %12s %12s %12s%s\n", rank, number(steps, n, "%.0f"), milliseconds(step, whole),
-               milliseconds(wait, part), milliseconds(own, whole - part), slowest == rank ? "  slowest" : "");
+               milliseconds(wait, part), milliseconds(own, whole - part),
+               slowest == rank && timed > 0 ? "  slowest" : "");
     }
 }
 

@@ -1,33 +1,51 @@
 /* coordinator/server/access_log.c - see access_log.h. */
 #include "coordinator/server/access_log.h"
-#include "base/log.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #define PROMPT_BYTES 4096 /* of a prompt, at most */
 
+/* Opened so that nothing waits, also not for somebody who reads a pipe. With prompts in it a file is its owner's alone. */
+static int open_file(const char *path, bool with_prompts, struct err *e)
+{
+    struct stat s;
+    int fd = strcmp(path, "-") == 0
+                 ? dup(STDOUT_FILENO)
+                 : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, with_prompts ? 0600 : 0640);
+    if (fd < 0)
+        return ERR(e, ERR_IO, "--access-log %.200s: cannot open: %s", path,
+                   errno == ENXIO ? "nobody reads this pipe" : strerror(errno));
+    if (with_prompts && fstat(fd, &s) == 0 && S_ISREG(s.st_mode) && (s.st_mode & 077) != 0 && strcmp(path, "-") != 0) {
+        (void)close(fd);
+        return ERR(e, ERR_USAGE, "--access-log %.200s: found mode %04o, expected 0600: it gets prompts", path,
+                   (unsigned)s.st_mode & 07777);
+    }
+    return fd;
+}
+
 int access_log_open(struct access_log *l, const char *path, bool with_prompts, struct err *e)
 {
-    *l = (struct access_log){.fd = -1, .name = path, .with_prompts = with_prompts};
-    if (path == NULL)
-        return 0;
-    l->fd = strcmp(path, "-") == 0 ? dup(STDOUT_FILENO) : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
-    return l->fd >= 0 ? 0 : ERR(e, ERR_IO, "--access-log %.200s: cannot open: %s", path, strerror(errno));
+    *l = (struct access_log){.with_prompts = with_prompts};
+    int fd = path != NULL ? open_file(path, with_prompts, e) : -1;
+    return fd >= 0 ? log_writer_open(&l->writer, fd, "--access-log", e) : path == NULL ? 0 : -1;
 }
 
 void access_log_close(struct access_log *l)
 {
-    if (l->fd >= 0)
-        (void)close(l->fd);
-    l->fd = -1;
+    log_writer_close(&l->writer);
+}
+
+uint64_t access_log_lost(const struct access_log *l)
+{
+    return l->writer != NULL ? log_writer_lost(l->writer) : 0;
 }
 
 static json_t *milliseconds(double seconds)
@@ -89,7 +107,7 @@ static void time_now(char *text, size_t bytes)
 void access_log_write(struct access_log *l, const struct job *j, const struct outcome *out)
 {
     char now[48];
-    if (l->fd < 0)
+    if (l->writer == NULL)
         return;
     time_now(now, sizeof now);
     json_t *o = json_object();
@@ -112,13 +130,6 @@ void access_log_write(struct access_log *l, const struct job *j, const struct ou
     size_t bytes = line != NULL ? strlen(line) : 0;
     json_decref(o);
     if (line != NULL)
-        line[bytes] = '\n'; /* one write a line: lines of several processes never mix */
-    /* A pipe that nobody reads must not hold up the server: such lines are lost. */
-    struct pollfd room = {.fd = l->fd, .events = POLLOUT};
-    bool full = line != NULL && poll(&room, 1, 0) == 0;
-    if ((full || line == NULL || write(l->fd, line, bytes + 1) != (ssize_t)bytes + 1) && !l->failed) {
-        log_warn("--access-log %s: lines are lost: %s", l->name, full ? "nobody reads" : strerror(errno));
-        l->failed = true;
-    }
-    free(line);
+        line[bytes] = '\n'; /* in place of the NUL */
+    log_writer_put(l->writer, line, bytes + 1);
 }

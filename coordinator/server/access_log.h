@@ -4,20 +4,22 @@
 #define SERVER_ACCESS_LOG_H
 
 #include "coordinator/server/clients.h"
+#include "coordinator/server/log_writer.h"
 #include "coordinator/server/metrics.h"
 
 struct access_log {
-    int fd; /* -1: none is kept */
-    const char *name;
+    struct log_writer *writer; /* NULL: none is kept */
     bool with_prompts;
-    bool failed; /* has been said */
 };
 
-/* path: "-" is standard output, NULL: no log. Appended to. */
+/* path: "-" is standard output, NULL: no log. Appended to. A file with prompts has mode 0600. */
 int access_log_open(struct access_log *l, const char *path, bool with_prompts, struct err *e);
 void access_log_close(struct access_log *l);
 
-/* One line for a message that was answered. */
+/* Lines that could not be written. */
+uint64_t access_log_lost(const struct access_log *l);
+
+/* One line for a message that was answered. Never waits. */
 void access_log_write(struct access_log *l, const struct job *j, const struct outcome *o);
 
 #endif

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SHORT_BYTES 1024 /* a reply of fewer bytes is sent to a client that reads too slowly, too */
+
 static const char *id_of(const struct job *j)
 {
     return !j->unread && j->request_id[0] != '\0' ? j->request_id : NULL;
@@ -31,8 +33,24 @@ static void send_text(struct server *s, struct job *j, char *text, size_t bytes,
         (struct outgoing){.text = text, .bytes = bytes, .delimiter = j->delimiter, .job = j->number, .tokens = tokens});
 }
 
+/* A stream that has begun ends with a final event. The job may be the main thread's: its groups are not looked at. */
+static char *error_text(struct server *s, struct job *j, const struct protocol_error *error, size_t *bytes)
+{
+    const struct reply reply = {.request_id = id_of(j), .model = s->setup.model.name, .error = error};
+    bool begun = j->in_engine && j->message.generate.stream;
+    return begun ? reply_final(&reply, j->n_events++, bytes) : reply_error(id_of(j), error, bytes);
+}
+
+/* A reply that a slow client's backlog has no room for gives way to a short one that says so: none is lost in silence. */
 void answer_text(struct server *s, struct job *j, char *text, size_t bytes)
 {
+    struct protocol_error slow = {0};
+    if (!j->answered && j->client != NULL && bytes > SHORT_BYTES && server_too_slow(s, j->client, &slow)) {
+        free(text);
+        j->error = slow;
+        s->metrics.n_slow_clients++;
+        text = error_text(s, j, &slow, &bytes);
+    }
     if (j->answered)
         free(text);
     else
@@ -40,27 +58,25 @@ void answer_text(struct server *s, struct job *j, char *text, size_t bytes)
     j->answered = true;
 }
 
-/* The job may be the main thread's: its groups are not looked at. */
 void answer_error(struct server *s, struct job *j, const struct protocol_error *error)
 {
     size_t bytes = 0;
-    const struct reply reply = {.request_id = id_of(j), .model = s->setup.model.name, .error = error};
-    bool begun = j->in_engine && j->message.generate.stream;
-    char *text = begun ? reply_final(&reply, j->n_events++, &bytes) : reply_error(id_of(j), error, &bytes);
+    char *text = error_text(s, j, error, &bytes);
     answer_text(s, j, text, bytes);
 }
 
 void answer_health(struct server *s, struct job *j)
 {
-    const struct scheduler_stats *stats = &s->metrics.stats;
+    const struct scheduler_stats stats = engines_stats(&s->engines);
     const struct reply_health h = {.state = s->state == SERVER_LOADING ? "loading"
                                             : s->state == SERVER_READY ? "ready"
                                                                        : "draining",
                                    .model = s->setup.model.name,
                                    .ranks = s->setup.n_ranks,
-                                   .running = stats->n_running,
-                                   .waiting = stats->n_waiting,
-                                   .kv_usage = stats->n_blocks > 0 ? (double)stats->n_blocks_used / stats->n_blocks : 0,
+                                   .groups = s->setup.n_groups,
+                                   .running = stats.n_running,
+                                   .waiting = stats.n_waiting,
+                                   .kv_usage = stats.n_blocks > 0 ? (double)stats.n_blocks_used / stats.n_blocks : 0,
                                    .uptime_s = seconds_now() - s->metrics.started};
     size_t bytes = 0;
     char *text = reply_health(id_of(j), &h, &bytes);
@@ -86,7 +102,8 @@ void answer_models(struct server *s, struct job *j)
                                   .dtype = setup->dtype,
                                   .ranks = setup->n_ranks,
                                   .vocab = setup->model.vocab,
-                                  .max_model_len = s->metrics.max_len,
+                                  .groups = setup->n_groups,
+                                  .max_model_len = engines_max_len(&s->engines),
                                   .chat_template = setup->chat != NULL ? chat_template_name(setup->chat) : NULL,
                                   .max_message_bytes = setup->o->max_message_bytes};
     size_t bytes = 0;
@@ -125,6 +142,15 @@ void answer_piece(struct server *s, const struct piece *p)
     send_text(s, j, text, bytes, true);
 }
 
+static int64_t longest_choice(const struct job *j)
+{
+    size_t longest = 0;
+    for (int i = 0; i < j->n_groups; i++)
+        for (int c = 0; c < j->n_choices && j->group[i].choice != NULL && j->group[i].choice[c] != NULL; c++)
+            longest = j->group[i].choice[c]->output.n > longest ? j->group[i].choice[c]->output.n : longest;
+    return (int64_t)longest;
+}
+
 static void note_outcome(struct outcome *o, const struct job *j, const struct finished *f)
 {
     int64_t choices = (int64_t)j->n_groups * j->n_choices;
@@ -133,7 +159,8 @@ static void note_outcome(struct outcome *o, const struct job *j, const struct fi
                           .first_token = f->times.first_token > 0 ? f->times.first_token - j->arrived : 0,
                           .n_prompt = f->usage.prompt_tokens,
                           .n_output = f->usage.completion_tokens,
-                          .n_cached = f->usage.cached_tokens};
+                          .n_cached = f->usage.cached_tokens,
+                          .n_longest = longest_choice(j)};
     if (choices == 1 && o->n_output > 1)
         o->per_token = f->split.decode / (double)(o->n_output - 1);
 }
@@ -162,8 +189,8 @@ void answer_generate(struct server *s, struct job *j, struct outcome *o)
     struct finished f;
     finished_measure(&f, j, seconds_now());
     finished_judge(j);
-    note_outcome(o, j, &f);
     if (!j->answered && j->client != NULL)
         send_generate(s, j, &f);
+    note_outcome(o, j, &f);
     finished_close(&f);
 }

@@ -54,12 +54,18 @@ void clients_gone_fd(struct clients *c, int fd)
             clients_gone(c, one);
 }
 
-static void keep(struct clients *c, struct client *to, const struct outgoing *what)
+static void cut(struct clients *c, const struct transport *t, struct client *one)
+{
+    clients_gone(c, one);
+    transport_disconnect(t, one->peer.fd);
+}
+
+static void keep(struct clients *c, const struct transport *t, struct client *to, const struct outgoing *what)
 {
     struct outgoing *o = malloc(sizeof *o);
     if (o == NULL) { /* nothing can be told any more, and nothing may be lost in silence */
         free(what->text);
-        clients_gone(c, to);
+        cut(c, t, to);
         return;
     }
     *o = *what;
@@ -79,7 +85,7 @@ void clients_send(struct clients *c, struct transport *t, struct client *to, str
     if (!to->gone && to->first == NULL)
         sent = transport_send(t, &to->peer, what.delimiter, what.text, what.bytes);
     if (sent == SENT_LATER)
-        keep(c, to, &what);
+        keep(c, t, to, &what);
     else if (sent == SENT_GONE) {
         free(what.text);
         clients_gone(c, to);
@@ -111,12 +117,12 @@ void clients_flush(struct clients *c, struct transport *t)
         }
 }
 
-int clients_cut(struct clients *c, size_t most_bytes)
+int clients_cut(struct clients *c, const struct transport *t, size_t most_bytes)
 {
     int n = 0;
     for (struct client *one = c->backlog > most_bytes ? c->first : NULL; one != NULL; one = one->next)
         if (one->backlog > most_bytes && !one->gone) {
-            clients_gone(c, one);
+            cut(c, t, one);
             n++;
         }
     return n;

@@ -48,8 +48,9 @@ void clients_send(struct clients *c, struct transport *t, struct client *to, str
 /* Try again what waits. */
 void clients_flush(struct clients *c, struct transport *t);
 
-/* A client for which more than this waits has stopped reading and goes on asking: it is gone. Returns how many are. */
-int clients_cut(struct clients *c, size_t most_bytes);
+/* A client for which more than this waits has stopped reading and goes on asking: its connection is closed. Returns how many
+ * were. */
+int clients_cut(struct clients *c, const struct transport *t, size_t most_bytes);
 
 /* Take back the waiting token events of a job. */
 void clients_take_back(struct clients *c, struct client *of, uint64_t job);

@@ -80,6 +80,15 @@ int curve_apply(const struct curve *c, void *socket, struct err *e)
     return 0;
 }
 
+int curve_join(void *socket, const char *server_public, const char *public_key, const char *secret_key, struct err *e)
+{
+    if (zmq_setsockopt(socket, ZMQ_CURVE_SERVERKEY, server_public, CURVE_TEXT) != 0 ||
+        zmq_setsockopt(socket, ZMQ_CURVE_PUBLICKEY, public_key, CURVE_TEXT) != 0 ||
+        zmq_setsockopt(socket, ZMQ_CURVE_SECRETKEY, secret_key, CURVE_TEXT) != 0)
+        return ERR(e, ERR_IO, "CURVE: %s", zmq_strerror(errno));
+    return 0;
+}
+
 static bool is_allowed(const struct curve *c, const void *key, size_t bytes)
 {
     for (int i = 0; bytes == CURVE_BYTES && i < c->n_allowed; i++)

@@ -27,6 +27,9 @@ void curve_close(struct curve *c);
 /* Make a socket the server of these keys. */
 int curve_apply(const struct curve *c, void *socket, struct err *e);
 
+/* Make a socket a client of such a server, with a key pair that is on its list. */
+int curve_join(void *socket, const char *server_public, const char *public_key, const char *secret_key, struct err *e);
+
 /* Answer the questions that are waiting: may this key connect? */
 void curve_answer(struct curve *c);
 

@@ -46,7 +46,7 @@ void server_finish(struct server *s, struct job *j, const struct outcome *o)
     if (j->named)
         (void)tdelete(j, &s->names, compare_names);
     if (generates)
-        metrics_count(&s->metrics, o, &j->message.generate);
+        metrics_count(&s->metrics, o, &j->message.generate, j->engine);
     access_log_write(&s->log, j, o);
     s->n_sequences -= j->n_sequences;
     s->n_open--;
@@ -55,10 +55,11 @@ void server_finish(struct server *s, struct job *j, const struct outcome *o)
     job_close(j);
 }
 
-/* Answered without the engine: by this code. */
+/* Answered without the engine: by this code, or that of its error. */
 static void finish(struct server *s, struct job *j, int code)
 {
-    const struct outcome o = {.code = code, .time.total = seconds_now() - j->arrived};
+    const struct outcome o = {.code = j->error.code != 0 ? j->error.code : code,
+                              .time.total = seconds_now() - j->arrived};
     server_finish(s, j, &o);
 }
 
@@ -70,9 +71,10 @@ static void refuse(struct server *s, struct job *j)
 
 static int retry_after_ms(const struct server *s)
 {
-    const struct metrics *m = &s->metrics;
-    double each = m->total.n > 0 ? m->total.sum / (double)m->total.n : 1;
-    double ms = 1e3 * each * (1 + (double)m->stats.n_waiting / (m->max_seqs > 0 ? m->max_seqs : 1));
+    double each = metrics_mean_seconds(&s->metrics);
+    const struct scheduler_stats now = engines_stats(&s->engines);
+    int at_once = engines_max_seqs(&s->engines);
+    double ms = 1e3 * each * (1 + (double)now.n_waiting / (at_once > 0 ? at_once : 1));
     return ms < 50 ? 50 : ms > 30000 ? 30000 : (int)ms;
 }
 
@@ -90,7 +92,7 @@ static int check_state(const struct server *s, struct protocol_error *error)
 static int admit(struct server *s, struct job *j)
 {
     const struct protocol_generate *g = &j->message.generate;
-    int n = sequences_of(g), places = (int)s->setup.o->max_queue + s->metrics.max_seqs;
+    int n = sequences_of(g), places = (int)s->setup.o->max_queue + engines_max_seqs(&s->engines);
     if (check_state(s, &j->error) != 0)
         return -1;
     if (s->n_sequences > 0 && s->n_sequences + n > places) {
@@ -112,32 +114,22 @@ static int admit(struct server *s, struct job *j)
     return 0;
 }
 
-static void give_order(struct server *s, struct order what)
-{
-    struct order *c = malloc(sizeof *c);
-    if (c == NULL || (*c = what, !mailbox_post(s->engine[0], c))) {
-        log_warn("out of host memory: an order to the engine is lost");
-        free(c);
-    }
-}
-
 /* A job that was admitted, before a drain began perhaps: it is one of the open requests that may finish. Once the server stops
  * nothing comes here: what was open has its answer. */
 static void submit(struct server *s, struct job *j)
 {
     /* 53 bits: every JSON library keeps them. */
-    if (job_prepare(j, s->metrics.max_len, mix(s->seed + j->number) >> 11) != 0) {
+    if (job_prepare(j, engines_max_len(&s->engines), mix(s->seed + j->number) >> 11) != 0) {
         refuse(s, j);
         return;
     }
-    j->in_engine = true;
-    give_order(s, (struct order){.kind = ORDER_SUBMIT, .job = j});
+    engines_submit(&s->engines, j, engines_choose(&s->engines, -1));
 }
 
 void server_cancel(struct server *s, struct job *j, enum finish_reason why)
 {
     if (j->in_engine)
-        give_order(s, (struct order){.kind = ORDER_CANCEL, .number = j->number, .why = why});
+        engines_cancel(&s->engines, j, why);
 }
 
 static void cancel(struct server *s, struct job *j)
@@ -159,8 +151,9 @@ static void cancel(struct server *s, struct job *j)
 static void change_state(struct server *s, struct job *j, enum protocol_op op)
 {
     size_t bytes = 0;
-    if (op == PROTOCOL_SHUTDOWN && !s->transport.is_ipc && !s->has_curve) {
-        (void)protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "op", "shutdown works over ipc:// and with --curve only");
+    if (!s->transport.is_ipc && !s->has_curve) { /* every user of the host may connect */
+        (void)protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "op", "%s works over ipc:// and with --curve only%s",
+                            protocol_op_name(op), op == PROTOCOL_DRAIN ? "; SIGUSR1 does the same" : "");
         refuse(s, j);
         return;
     }
@@ -184,7 +177,7 @@ static void answer_tokens(struct server *s, struct job *j)
 
 static void give_work(struct server *s, struct job *j, int worker)
 {
-    j->max_len = s->metrics.max_len;
+    j->max_len = engines_max_len(&s->engines);
     (void)mailbox_post(s->worker[worker].end[0], j);
 }
 
@@ -192,6 +185,8 @@ static void give_work(struct server *s, struct job *j, int worker)
 static void take(struct server *s, struct job *j, bool worked)
 {
     s->metrics.n_messages[j->message.op]++;
+    if (j->error.code == 0 && j->message.op != PROTOCOL_CANCEL && server_too_slow(s, j->client, &j->error))
+        s->metrics.n_slow_clients++;
     if (j->error.code != 0) {
         refuse(s, j);
         return;
@@ -282,7 +277,7 @@ void server_returned(struct server *s, struct job *j)
     if (j->error.code == 0)
         j->error = j->verdict;
     if (j->answered || j->client == NULL)
-        finish(s, j, j->error.code != 0 ? j->error.code : PROTOCOL_CANCELLED);
+        finish(s, j, PROTOCOL_CANCELLED);
     else if (was_unread)
         take(s, j, true);
     else if (j->error.code != 0)
@@ -293,22 +288,28 @@ void server_returned(struct server *s, struct job *j)
         answer_tokens(s, j);
 }
 
-/* A client that reads too slowly loses what it does not read; one that keeps asking nevertheless is cut off. */
+bool server_too_slow(const struct server *s, const struct client *c, struct protocol_error *error)
+{
+    if (c->backlog <= (size_t)s->setup.o->max_client_backlog)
+        return false;
+    (void)protocol_fail(error, PROTOCOL_CANCELLED, "", "the client reads too slowly: %zu bytes wait for it",
+                        c->backlog);
+    return true;
+}
+
+/* A client that reads too slowly loses what it does not read of a stream, but for the last event. */
 static void bound_backlog(struct server *s, struct job *j)
 {
-    size_t most = (size_t)s->setup.o->max_client_backlog;
-    if (j->client == NULL || j->client->backlog <= most || j->verdict.code != 0)
+    if (j->client == NULL || j->verdict.code != 0 || !server_too_slow(s, j->client, &j->verdict))
         return;
     s->metrics.n_slow_clients++;
-    (void)protocol_fail(&j->verdict, PROTOCOL_CANCELLED, "", "the client reads too slowly: %zu bytes wait for it",
-                        j->client->backlog);
     clients_take_back(&s->clients, j->client, j->number);
     server_cancel(s, j, FINISH_CANCELLED);
 }
 
-void server_report(struct server *s, struct report *r)
+void server_report(struct server *s, struct report *r, int engine)
 {
-    metrics_take(&s->metrics, r);
+    metrics_take(&s->metrics, r, engine);
     for (const struct piece *p = r->first; p != NULL; p = p->next) {
         if (p->job->verdict.code == 0)
             answer_piece(s, p);
@@ -317,16 +318,16 @@ void server_report(struct server *s, struct report *r)
     for (struct job *j = r->done, *next; j != NULL; j = next) {
         struct outcome o;
         next = j->engine_next;
-        j->in_engine = false;
         if (j->error.code == 0)
             j->error = j->verdict;
         answer_generate(s, j, &o);
+        j->in_engine = false;
         server_finish(s, j, &o);
     }
-    if (r->loaded && s->state == SERVER_LOADING)
+    if (s->state == SERVER_LOADING && engines_loaded(&s->engines))
         s->state = SERVER_READY;
     server_signal(s, r->wish, false);
-    if (r->ended) {
+    if (r->ended && engines_ended(&s->engines)) {
         s->state = SERVER_ENDED;
         s->ended_at = seconds_now();
     }
@@ -372,7 +373,7 @@ void server_stop(struct server *s, enum protocol_code code, const char *why)
         }
     if (*why != '\0')
         log_note("ending: %s; %d open requests were answered with an error", why, s->n_cut_short);
-    give_order(s, (struct order){.kind = ORDER_STOP});
+    engines_stop(&s->engines);
 }
 
 /* Asked a second time to end, a second later or more, there is no time left to finish anything. */

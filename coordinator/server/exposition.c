@@ -52,16 +52,15 @@ void exposition_one(struct exposition *x, const char *name, const char *type, do
     exposition_sample(x, name, "", value);
 }
 
-void exposition_histogram(struct exposition *x, const char *name, const struct histogram *h, const char *help)
+void exposition_histogram(struct exposition *x, const char *name, const char *extra, const struct histogram *h)
 {
     uint64_t below = 0;
-    exposition_head(x, name, "histogram", help);
     for (int i = 0; i < h->buckets->n; i++) {
         below += h->count[i];
-        put(x, "%s%s_bucket{%s,le=\"%.15g\"} %llu\n", x->prefix, name, x->labels, h->buckets->bound[i],
+        put(x, "%s%s_bucket{%s%s,le=\"%.15g\"} %llu\n", x->prefix, name, x->labels, extra, h->buckets->bound[i],
             (unsigned long long)below);
     }
-    put(x, "%s%s_bucket{%s,le=\"+Inf\"} %llu\n", x->prefix, name, x->labels, (unsigned long long)h->n);
-    put(x, "%s%s_sum{%s} %.17g\n", x->prefix, name, x->labels, h->sum);
-    put(x, "%s%s_count{%s} %llu\n", x->prefix, name, x->labels, (unsigned long long)h->n);
+    put(x, "%s%s_bucket{%s%s,le=\"+Inf\"} %llu\n", x->prefix, name, x->labels, extra, (unsigned long long)h->n);
+    put(x, "%s%s_sum{%s%s} %.17g\n", x->prefix, name, x->labels, extra, h->sum);
+    put(x, "%s%s_count{%s%s} %llu\n", x->prefix, name, x->labels, extra, (unsigned long long)h->n);
 }

@@ -25,6 +25,7 @@ void exposition_sample(struct exposition *x, const char *name, const char *extra
 /* Head and one sample. */
 void exposition_one(struct exposition *x, const char *name, const char *type, double value, const char *help);
 
-void exposition_histogram(struct exposition *x, const char *name, const struct histogram *h, const char *help);
+/* Its samples; the head comes before. */
+void exposition_histogram(struct exposition *x, const char *name, const char *extra, const struct histogram *h);
 
 #endif

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/signals.h"
+#include "coordinator/server/cores.h"
 #include "coordinator/server/files.h"
 #include "coordinator/server/mailbox.h"
 #include "coordinator/server/rendezvous.h"
@@ -15,8 +16,8 @@
 
 #define DEFAULT_ENDPOINT "tcp://127.0.0.1:5555"
 
-#define FILE_SECONDS    5.0   /* between two --metrics-file */
-#define RETRY_MS        5     /* a full pipe does not say when it has room again */
+#define FILE_SECONDS    5.0 /* between two --metrics-file */
+#define RETRY_MS        1 /* a full pipe does not say when it has room again; a busy stream is 20 messages a millisecond */
 #define TURN_SECONDS    0.005 /* of messages, before replies and signals have a turn again */
 #define FLUSH_SECONDS   2.0   /* for what waits for slow readers, once the engine has ended */
 #define LINGER_MS       1000  /* and for what libzmq has, when there is time */
@@ -26,11 +27,9 @@
 enum poll_item {
     POLL_SIGNAL,
     POLL_MONITOR,
-    POLL_ENGINE,
     POLL_WORKERS,
     POLL_ROUTER = POLL_WORKERS + 2,
-    POLL_ZAP,
-    N_POLL
+    POLL_ENGINES /* then, with CURVE, who asks for the list of clients */
 };
 
 /* Every connection is a descriptor; the usual limit of 1024 is fewer than the clients of a job array. Beyond the limit libzmq
@@ -75,12 +74,13 @@ static void take_jobs(struct server *s)
 {
     struct job *j;
     struct report *r;
+    int engine = 0;
     for (int i = 0; i < 2; i++)
         while ((j = mailbox_take(s->worker[i].end[0])) != NULL)
             server_returned(s, j);
-    while ((r = mailbox_take(s->engine[0])) != NULL) {
+    while ((r = engines_take(&s->engines, &engine)) != NULL) {
         bool loaded = r->loaded;
-        server_report(s, r);
+        server_report(s, r, engine);
         if (loaded && s->state == SERVER_READY)
             rendezvous_ready(s);
     }
@@ -124,6 +124,7 @@ static void set_gauges(struct server *s)
     s->metrics.n_open_jobs = s->n_open;
     s->metrics.backlog = s->clients.backlog;
     s->metrics.draining = s->state >= SERVER_DRAINING;
+    s->metrics.n_lost_log_lines = access_log_lost(&s->log);
 }
 
 /* What time has brought. */
@@ -157,18 +158,31 @@ static bool is_over(const struct server *s)
     return s->state == SERVER_ENDED && (s->clients.backlog == 0 || seconds_now() > s->ended_at + FLUSH_SECONDS);
 }
 
+/* Returns how many there are. */
+static int fill_poll(struct server *s, zmq_pollitem_t *item)
+{
+    void *const socket[] = {[POLL_MONITOR] = s->transport.monitor,
+                            [POLL_WORKERS] = s->worker[0].end[0],
+                            [POLL_WORKERS + 1] = s->worker[1].end[0],
+                            [POLL_ROUTER] = s->transport.router};
+    int n = POLL_ENGINES;
+    item[POLL_SIGNAL] = (zmq_pollitem_t){.fd = signals_fd(), .events = ZMQ_POLLIN};
+    for (int i = POLL_MONITOR; i < POLL_ENGINES; i++)
+        item[i] = (zmq_pollitem_t){.socket = socket[i], .events = ZMQ_POLLIN};
+    for (int i = 0; i < s->engines.n; i++)
+        item[n++] = (zmq_pollitem_t){.socket = s->engines.engine[i].end[0], .events = ZMQ_POLLIN};
+    if (s->has_curve)
+        item[n++] = (zmq_pollitem_t){.socket = s->curve.zap, .events = ZMQ_POLLIN};
+    return n;
+}
+
 static void *run(void *context)
 {
     struct server *s = context;
-    zmq_pollitem_t item[N_POLL] = {[POLL_SIGNAL] = {.fd = signals_fd(), .events = ZMQ_POLLIN},
-                                   [POLL_MONITOR] = {.socket = s->transport.monitor, .events = ZMQ_POLLIN},
-                                   [POLL_ENGINE] = {.socket = s->engine[0], .events = ZMQ_POLLIN},
-                                   [POLL_WORKERS] = {.socket = s->worker[0].end[0], .events = ZMQ_POLLIN},
-                                   [POLL_WORKERS + 1] = {.socket = s->worker[1].end[0], .events = ZMQ_POLLIN},
-                                   [POLL_ROUTER] = {.socket = s->transport.router, .events = ZMQ_POLLIN},
-                                   [POLL_ZAP] = {.socket = s->curve.zap, .events = ZMQ_POLLIN}};
+    zmq_pollitem_t *item = s->poll;
+    int n = fill_poll(s, item);
     while (!is_over(s)) {
-        (void)zmq_poll(item, s->has_curve ? N_POLL : POLL_ZAP, poll_ms(s));
+        (void)zmq_poll(item, n, poll_ms(s));
         if (s->has_curve)
             curve_answer(&s->curve);
         if ((item[POLL_SIGNAL].revents & ZMQ_POLLIN) != 0)
@@ -178,7 +192,7 @@ static void *run(void *context)
         set_gauges(s);
         take_messages(s);
         clients_flush(&s->clients, &s->transport);
-        s->metrics.n_slow_clients += clients_cut(&s->clients, 2 * (size_t)s->setup.o->max_client_backlog);
+        s->metrics.n_cut_clients += clients_cut(&s->clients, &s->transport, 2 * (size_t)s->setup.o->max_client_backlog);
         clients_sweep(&s->clients, server_client_left, s);
         set_gauges(s);
         keep_time(s);
@@ -198,19 +212,17 @@ static int open_sockets(struct server *s, struct err *e)
     return transport_open(&s->transport, endpoint, o->max_message_bytes, o->curve ? &s->curve : NULL, e);
 }
 
-int server_open(struct server *s, const struct server_setup *setup, struct err *e)
+/* Sockets and threads; libzmq makes its own with the first socket. */
+static int open_threads(struct server *s, struct err *e)
 {
-    memset(s, 0, sizeof *s);
-    s->setup = *setup;
-    s->log.fd = -1;
-    const struct worker_setup work = {&s->setup.model, setup->tokenizer, setup->chat, setup->bos};
-    raise_descriptors();
-    if (getrandom(&s->seed, sizeof s->seed, 0) != (ssize_t)sizeof s->seed)
-        s->seed = (uint64_t)(1e9 * seconds_now());
-    metrics_open(&s->metrics, (enum metrics_names)setup->o->metrics_names, setup->model.name, setup->n_ranks,
-                 !setup->o->no_prefix_caching);
-    if (access_log_open(&s->log, setup->o->access_log, setup->o->access_log_prompts, e) != 0 ||
-        open_sockets(s, e) != 0 || mailbox_open(s->transport.context, "engine", s->engine, e) != 0 ||
+    const struct server_setup *setup = &s->setup;
+    const struct worker_setup work = {&setup->model, setup->tokenizer, setup->chat, setup->bos};
+    s->poll = err_calloc(e, POLL_ENGINES + (unsigned long)setup->n_groups + 1, sizeof *s->poll, "sockets");
+    if (s->poll == NULL || access_log_open(&s->log, setup->o->access_log, setup->o->access_log_prompts, e) != 0 ||
+        open_sockets(s, e) != 0 ||
+        engines_open(&s->engines, s->transport.context, setup->n_groups, setup->n_ranks, e) != 0 ||
+        metrics_open(&s->metrics, (enum metrics_names)setup->o->metrics_names, setup->model.name, &s->engines,
+                     !setup->o->no_prefix_caching, e) != 0 ||
         worker_open(&s->worker[0], s->transport.context, "texts", &work, e) != 0 ||
         worker_open(&s->worker[1], s->transport.context, "large-messages", &work, e) != 0)
         return -1;
@@ -218,6 +230,20 @@ int server_open(struct server *s, const struct server_setup *setup, struct err *
         return ERR(e, ERR_MEMORY, "cannot start the I/O thread");
     s->running = true;
     return 0;
+}
+
+int server_open(struct server *s, const struct server_setup *setup, struct err *e)
+{
+    struct cores cores;
+    memset(s, 0, sizeof *s);
+    s->setup = *setup;
+    raise_descriptors();
+    if (getrandom(&s->seed, sizeof s->seed, 0) != (ssize_t)sizeof s->seed)
+        s->seed = (uint64_t)(1e9 * seconds_now());
+    cores_widen(&cores);
+    int opened = open_threads(s, e);
+    cores_restore(&cores);
+    return opened;
 }
 
 int server_close(struct server *s)
@@ -233,12 +259,13 @@ int server_close(struct server *s)
     for (int i = 0; i < 2; i++)
         worker_close(&s->worker[i]);
     clients_close(&s->clients);
-    for (int i = 0; i < 2; i++)
-        mailbox_close(&s->engine[i]);
+    engines_say(&s->engines);
+    engines_close(&s->engines);
     curve_close(&s->curve);
     transport_close(&s->transport, s->n_cut_short > 0 ? LINGER_SHORT_MS : LINGER_MS);
     metrics_close(&s->metrics);
     access_log_close(&s->log);
+    free(s->poll);
     int status = s->n_cut_short > 0 ? ERR_REQUEST : ERR_NONE;
     memset(s, 0, sizeof *s);
     return status;

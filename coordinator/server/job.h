@@ -49,6 +49,7 @@ struct job {
     struct job *previous, *next;
     struct protocol_error verdict; /* why it was cancelled; becomes its error when it is back */
     bool in_engine;                /* submitted, and not come back yet */
+    int engine;                    /* to which one */
     bool named;                    /* request_id is in the server's list */
     int n_sequences;               /* counted by the server */
     bool answered;                 /* its last reply is out: whatever comes back is dropped */

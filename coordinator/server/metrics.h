@@ -3,10 +3,11 @@
 #ifndef SERVER_METRICS_H
 #define SERVER_METRICS_H
 
+#include "coordinator/groups/engines.h"
 #include "coordinator/server/exposition.h"
-#include "coordinator/server/steps.h"
 
-enum metrics_names { METRICS_LOCKSTEP, METRICS_VLLM }; /* lockstep_x{model_name=} or vllm:x{model_name=,engine=} */
+/* lockstep_x{model_name=}; or, of what vLLM has too, vllm:x, and engine= among the labels. */
+enum metrics_names { METRICS_LOCKSTEP, METRICS_VLLM };
 
 /* Where the time of a request went, in seconds. */
 struct time_split {
@@ -21,50 +22,53 @@ struct time_split {
 struct outcome {
     int code; /* enum protocol_code */
     struct time_split time;
-    double first_token; /* message to first token; 0: none came */
-    int64_t n_prompt, n_output, n_cached;
-    double per_token; /* of the tokens after the first; 0: fewer than two */
+    double first_token;                              /* message to first token; 0: none came */
+    int64_t n_prompt, n_output, n_cached, n_longest; /* n_longest: of the output, the longest choice's */
+    double per_token;                                /* of the tokens after the first; 0: fewer than two */
+};
+
+/* Requests that one engine has answered well, and the steps that it took. */
+struct engine_metrics {
+    struct histogram first_token, between_tokens, per_token, total, queue, inference, prefill, decode, n_prompt,
+        n_output, n_longest, n_computed, n, max_tokens, iteration;
+    double queue_seconds, compute_seconds, overhead_seconds, total_seconds;
 };
 
 struct metrics {
     enum metrics_names names;
-    const char *model; /* borrowed */
-    int n_ranks;
+    const char *model;      /* borrowed */
     double started, loaded; /* seconds_now(); loaded 0: not yet */
     bool prefix_caching;
-
-    int max_len, n_blocks, max_seqs; /* after loading */
-    struct scheduler_stats stats;
-    uint64_t n_steps;
-    double step_seconds;
-    struct rank_stats *ranks; /* [n_ranks] owned; NULL: none have come yet */
-    int slowest;
+    const struct engines *engines; /* borrowed */
+    struct engine_metrics *engine; /* [engines->n] */
     struct buckets length_buckets;
-    struct histogram first_token, between_tokens, per_token, total, queue, inference, prefill, decode, n_prompt,
-        n_output, n, max_tokens, iteration;
 
-    uint64_t n_by_code[600];                                                /* generates answered */
-    double queue_seconds, compute_seconds, overhead_seconds, total_seconds; /* of those with 200 */
-    uint64_t n_messages[PROTOCOL_SHUTDOWN + 1];                             /* by op */
-    uint64_t n_bad_messages, n_refused_connections, n_slow_clients, n_lost_clients;
+    uint64_t n_by_code[600];                    /* generates answered */
+    uint64_t n_messages[PROTOCOL_SHUTDOWN + 1]; /* by op */
+    uint64_t n_bad_messages, n_refused_connections, n_slow_clients, n_cut_clients, n_lost_clients, n_lost_log_lines;
     uint64_t bytes_received, bytes_sent;
     int n_clients, n_open_jobs;
     size_t backlog;
     bool draining;
 };
 
-void metrics_open(struct metrics *m, enum metrics_names names, const char *model, int n_ranks, bool prefix_caching);
+int metrics_open(struct metrics *m, enum metrics_names names, const char *model, const struct engines *engines,
+                 bool prefix_caching, struct err *e);
 
 void metrics_close(struct metrics *m);
 
-/* Numbers of the main thread. */
-void metrics_take(struct metrics *m, struct report *r);
+/* Numbers of an engine, whose report `engines` has taken. */
+void metrics_take(struct metrics *m, struct report *r, int engine);
 
-/* A generate was answered. g: NULL when it could not be parsed. */
-void metrics_count(struct metrics *m, const struct outcome *o, const struct protocol_generate *g);
+/* A generate was answered, by this engine if it got so far. g: NULL when it could not be parsed. */
+void metrics_count(struct metrics *m, const struct outcome *o, const struct protocol_generate *g, int engine);
 
-/* Parts of it: the engine, and every rank's steps. */
-void metrics_write_engine(struct exposition *x, const struct metrics *m);
+/* How long a request takes, in the mean of all; 1 while there was none. */
+double metrics_mean_seconds(const struct metrics *m);
+
+/* Parts of it: what vLLM tells of engines, what it does not, and every rank's steps. */
+void metrics_write_engines(struct exposition *x, const struct metrics *m);
+void metrics_write_steps(struct exposition *x, const struct metrics *m);
 void metrics_write_ranks(struct exposition *x, const struct metrics *m);
 
 /* The whole text, appended to *out. */

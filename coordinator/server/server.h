@@ -1,11 +1,12 @@
 /* coordinator/server/server.h - the I/O thread of the server and all that belongs to it. It owns the ROUTER socket: it takes
- * messages, sends them through workers and the main thread, and writes the replies. Cut into io.c (the thread, its loop and
+ * messages, sends them through workers and the engines (coordinator/groups/engines.h), and writes the replies. Cut into io.c (the thread, its loop and
  * how it ends), dispatch.c (what each message leads to) and answer.c (replies). */
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
 
 #include "base/opt.h"
 #include "base/signals.h"
+#include "coordinator/groups/engines.h"
 #include "coordinator/reply.h"
 #include "coordinator/server/access_log.h"
 #include "coordinator/server/clients.h"
@@ -24,7 +25,7 @@ struct server_setup { /* constant; what it points to is borrowed */
     const struct tokenizer *tokenizer;
     const struct chat_template *chat;
     int32_t bos;
-    int n_ranks;
+    int n_ranks, n_groups;
     double end_seconds; /* after SIGTERM and SIGINT: what is left for open requests, 0 where the launcher kills soon */
 };
 
@@ -42,7 +43,8 @@ struct server {
     struct curve curve;
     bool has_curve;
     struct worker worker[2]; /* for texts of small messages; for large messages */
-    void *engine[2];         /* mailbox: our end, the main thread's */
+    struct engines engines;  /* one a group */
+    zmq_pollitem_t *poll;    /* what the thread waits for; owned */
     pthread_t thread;
     bool running;
 
@@ -64,14 +66,14 @@ struct server {
 /* Sockets, keys, threads; on the socket from now on, as "loading". Errors of a bad start are in *e. */
 int server_open(struct server *s, const struct server_setup *setup, struct err *e);
 
-/* Waits for the I/O thread, which ends after the main thread's last report, and for replies under way. Returns the exit
+/* Waits for the I/O thread, which ends after the engines' last reports, and for replies under way. Returns the exit
  * status: ERR_REQUEST when open requests were cut short. Safe on a zeroed struct. */
 int server_close(struct server *s);
 
 /* dispatch.c */
 void server_receive(struct server *s, struct incoming *m);
 void server_returned(struct server *s, struct job *j); /* by a worker */
-void server_report(struct server *s, struct report *r);
+void server_report(struct server *s, struct report *r, int engine);
 void server_client_left(void *server, struct client *c);
 void server_drain(struct server *s, double seconds);
 /* A signal that this process has got, or (own: false) another rank, which may be the same one once more. */
@@ -81,6 +83,8 @@ void server_stop(struct server *s, enum protocol_code code, const char *why);
 /* The job's life is over: names and counts are given back. */
 void server_finish(struct server *s, struct job *j, const struct outcome *o);
 void server_cancel(struct server *s, struct job *j, enum finish_reason why);
+/* Does more than --max-client-backlog wait for this client to read? *error says so. */
+bool server_too_slow(const struct server *s, const struct client *c, struct protocol_error *error);
 
 /* answer.c: each sends the one or last reply of a job, if its client is there; they take text over. */
 void answer_text(struct server *s, struct job *j, char *text, size_t bytes);

@@ -35,8 +35,8 @@ struct report {
     struct histogram between_tokens, iteration; /* since the last report: seconds; tokens of a step */
     uint64_t n_steps;                           /* so far */
     double step_seconds;                        /* of these, submitted to taken */
-    struct rank_stats *ranks;                   /* [n_ranks] since the start; owned. NULL: as before */
-    int n_ranks, slowest;                       /* rank that computed longest of late; -1: not known */
+    struct rank_stats *ranks, *recent; /* [n_ranks] of the group, since the start and of late; owned. NULL: as before */
+    int n_ranks;
 };
 
 struct steps {

@@ -12,7 +12,7 @@
 
 #define HEARTBEAT_MS         1000
 #define HEARTBEAT_TIMEOUT_MS 3000
-#define SEND_MESSAGES        64   /* of a client that libzmq holds; what is beyond is counted in bytes (clients.c) */
+#define SEND_MESSAGES        256  /* of a client that libzmq holds; what is beyond is counted in bytes (clients.c) */
 #define RECEIVE_MESSAGES     1000 /* of a client; beyond, its sends wait */
 #define BACKLOG              4096 /* connections not accepted yet: a whole job array may start at once */
 
@@ -247,6 +247,14 @@ static void note_connection(struct transport *t, int fd, bool connected)
 bool transport_connected(const struct transport *t, int fd)
 {
     return fd < 0 || (fd < t->n_connected && t->connected[fd]);
+}
+
+/* libzmq has no function for it: it sees the end of the stream and closes the descriptor itself. Should it have given the
+ * descriptor to another connection since happenings were last read, that one is closed, and its client connects anew. */
+void transport_disconnect(const struct transport *t, int fd)
+{
+    if (fd >= 0 && transport_connected(t, fd))
+        (void)shutdown(fd, SHUT_RDWR);
 }
 
 bool peer_has_own_id(const struct peer *p)

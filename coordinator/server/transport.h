@@ -68,6 +68,9 @@ enum sent transport_send(struct transport *t, const struct peer *peer, bool deli
 /* Is the connection that a message came over still there? A descriptor of -1 (unknown) is. */
 bool transport_connected(const struct transport *t, int fd);
 
+/* Close this connection. The client notices, connects anew, and is a new client. */
+void transport_disconnect(const struct transport *t, int fd);
+
 /* The client has chosen its id. Those that libzmq gives begin with a 0, which a client's own may not. */
 bool peer_has_own_id(const struct peer *p);
 

@@ -115,7 +115,8 @@ static void signalled(int number, const char *name, int rank, int status)
                : rank == 0 ? "rank 0"
                            : "rank 1",
                status);
-    start(&p, output, NULL);
+    const char *const slowly[] = {"--max-batch", "1", NULL}; /* mpirun waits a second before it passes SIGTERM on */
+    start(&p, output, slowly);
     await_results(&p, output);
     double sent = seconds_now();
     case_check(kill(rank < 0 ? p.pid : process_of_rank(&p, rank), number) == 0, "no process to signal");

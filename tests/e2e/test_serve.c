@@ -1,5 +1,5 @@
-/* tests/e2e/test_serve.c - `lockstep serve` under mpirun with the demo model, on 1, 2 and 3 ranks: what clients get, and that
- * nobody's affairs change anybody else's. */
+/* tests/e2e/test_serve.c - `lockstep serve` under mpirun with the demo model, on 1, 2 and 3 ranks (arguments: a device and the
+ * most ranks, else the CPU and 3): what clients get, and that nobody's affairs change anybody else's. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -149,6 +149,7 @@ static void errors(void)
     check_error("{\"prompt\": \"x\", \"max_tokens\": 100000}", 413, "max_tokens");
     check_error("{\"op\": \"cancel\", \"request_id\": \"nobody\"}", 404, "request_id");
     check_error("{\"op\": \"shutdown\"}", 400, "op"); /* over tcp without CURVE */
+    check_error("{\"op\": \"drain\"}", 400, "op");
     json_t *reply = talk_ask(s.endpoint, "this is no JSON");
     case_check(talk_number(reply, "code") == 400, "no JSON: code %g", talk_number(reply, "code"));
     json_decref(reply);
@@ -315,9 +316,14 @@ static void metrics(void)
     double before[4], output = serving_metric(&s, "generation_tokens_total");
     for (int i = 0; i < 4; i++)
         before[i] = serving_metric(&s, names[i]);
+    double longest = serving_metric(&s, "request_max_num_generation_tokens_sum"),
+           computed = serving_metric(&s, "request_prefill_kv_computed_tokens_sum");
     for (int i = 0; i < 3; i++)
         json_decref(talk_ask(s.endpoint, "{\"prompt\": \"One\", \"max_tokens\": 7, \"ignore_eos\": true}"));
     case_begin("metrics add up, on %d ranks", s.ranks);
+    longest = serving_metric(&s, "request_max_num_generation_tokens_sum") - longest;
+    computed = serving_metric(&s, "request_prefill_kv_computed_tokens_sum") - computed;
+    case_check(longest == 21 && computed > 0 && computed <= 9, "longest choices: %g, computed: %g", longest, computed);
     for (int i = 0; i < 4; i++)
         case_check(serving_metric(&s, names[i]) == before[i] + 3, "%s: %g after %g", names[i],
                    serving_metric(&s, names[i]), before[i]);
@@ -328,6 +334,10 @@ static void metrics(void)
                    serving_metric(&s, "inference_compute_duration_seconds_total") +
                    serving_metric(&s, "inference_overhead_duration_seconds_total");
     case_check(fabs(total - parts) < 1e-6 * total, "%g s in all, the parts are %g", total, parts);
+    case_check(serving_metric(&s, "prompt_tokens_by_source_total") == serving_metric(&s, "prompt_tokens_total"),
+               "prompt tokens by source: %g of %g", serving_metric(&s, "prompt_tokens_by_source_total"),
+               serving_metric(&s, "prompt_tokens_total"));
+    case_check(serving_metric(&s, "num_requests_waiting_by_reason") == 0, "somebody waits");
     case_check(serving_metric(&s, "rank_steps_total") > 0, "no steps of ranks");
     case_check(serving_metric(&s, "ranks") == s.ranks, "other ranks");
     case_end();
@@ -359,9 +369,11 @@ static void full_queue(void)
     (void)serving_stop(&s);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    for (int ranks = 1; ranks <= 3; ranks++) {
+    char dir[256] = "";
+    int most = models_for_device(dir, argc, argv, 3);
+    for (int ranks = 1; ranks <= most; ranks++) {
         if (!serving_start(&s, ranks, NULL, NULL)) {
             case_begin("serve starts on %d ranks", ranks);
             case_check(false, "it does not");
@@ -386,5 +398,7 @@ int main(void)
         (void)serving_stop(&s);
     }
     full_queue();
+    if (dir[0] != '\0')
+        files_remove_dir(dir);
     return cases_done();
 }

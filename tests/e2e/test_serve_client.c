@@ -146,6 +146,13 @@ static void top(void)
                "%s", p.text[PROCESS_OUT]);
     const char *row = strstr(p.text[PROCESS_OUT], "\nrank ");
     case_check(row != NULL && process_count_lines(row + 1) == 1 + s.ranks, "not a row a rank: %s", p.text[PROCESS_OUT]);
+    for (row = row != NULL ? strchr(row + 1, '\n') : NULL; row != NULL; row = strchr(row + 1, '\n')) {
+        int rank = 0;
+        char steps[32] = "", *end = strchr(row + 1, '\n');
+        const char *mark = strstr(row, "slowest");
+        if (sscanf(row, "%d %31s", &rank, steps) == 2 && strcmp(steps, "0") == 0)
+            case_check(mark == NULL || (end != NULL && mark > end), "a rank without steps is the slowest: %s", row);
+    }
     case_end();
     process_free(&p);
 }

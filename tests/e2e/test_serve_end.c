@@ -141,7 +141,7 @@ static void drain(int ranks, bool by_message)
     double last = 0;
     case_begin("%s: what is open finishes, nothing new begins, status 0, on %d ranks",
                by_message ? "op drain" : "SIGUSR1 to mpirun", ranks);
-    if (!start(ranks, NULL, NULL)) {
+    if (!start(ranks, by_message ? SERVING_IPC : NULL, NULL)) {
         case_end();
         return;
     }
@@ -182,7 +182,7 @@ static void drain_at_tokenizer(void)
         n += snprintf(text + n, 100, "Once upon a time there was a little fox. ");
     n += snprintf(text + n, 100, "\"}");
     case_begin("a drain that begins while a request is being tokenized: it finishes");
-    if (start(1, NULL, NULL)) {
+    if (start(1, SERVING_IPC, NULL)) {
         talk_open(&t, ZMQ_DEALER, s.endpoint, NULL, NULL);
         for (int i = 0; i < N_TEXTS; i++)
             talk_send(&t, text, (size_t)n, false);
@@ -334,12 +334,12 @@ static void newer_server(void)
         bool newer = await_newer(&p, endpoint, sizeof endpoint);
         case_check(newer, "the newer server does not write the file: %s",
                    p.text[PROCESS_ERR] != NULL ? p.text[PROCESS_ERR] : "");
-        json_decref(talk_ask(s.endpoint, "{\"op\": \"drain\"}"));
+        (void)kill(process_of_rank(&s.p, 0), SIGUSR1);
         s.p.limit = seconds_now() - s.p.started + 20;
         process_wait(&s.p);
         case_check(s.p.status == 0 && exists(s.rendezvous), "status %d, or the newer file is gone", s.p.status);
         if (newer)
-            json_decref(talk_ask(endpoint, "{\"op\": \"drain\"}"));
+            (void)kill(process_of_rank(&p, 0), SIGUSR1);
         process_wait(&p);
         case_check(p.status == 0 && !exists(s.rendezvous), "the newer: status %d, or its file is left", p.status);
         process_free(&p);

@@ -57,7 +57,7 @@ int main(void)
     struct examples examples;
     examples_read(&examples, "docs/protocol.md");
     for (int ranks = 1; ranks <= 3; ranks++) {
-        if (!serving_start(&s, ranks, NULL, NULL)) {
+        if (!serving_start(&s, ranks, SERVING_IPC, NULL)) {
             case_begin("serve on %d ranks", ranks);
             case_check(false, "it does not start");
             case_end();

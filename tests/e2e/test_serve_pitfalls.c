@@ -132,13 +132,56 @@ static void late_reader(void)
     case_end();
 }
 
-/* More than --max-client-backlog waits for a client: its requests are cancelled, others are served. */
+/* flags: ZMQ_DONTWAIT, or 0 */
+static void send_op(void *socket, const char *op, const char *name, int number, int flags)
+{
+    char text[128];
+    (void)snprintf(text, sizeof text, "{\"op\": \"%s\", \"request_id\": \"%s-%d\"}", op, name, number);
+    (void)zmq_send(socket, text, strlen(text), flags);
+}
+
+/* The number behind the request_id's dash; -1: none below n. */
+static int number_of(const json_t *m, int n)
+{
+    const char *name = json_string_value(json_object_get(m, "request_id"));
+    const char *dash = name != NULL ? strrchr(name, '-') : NULL;
+    int number = dash != NULL ? atoi(dash + 1) : -1;
+    return number < n ? number : -1;
+}
+
+/* What a client hears that reads again: the last messages of requests 0 to n - 1, each once. Returns how many of them say that
+ * it was too slow. */
+static int read_last_messages(void *socket, int n)
+{
+    int *heard = calloc((size_t)n, sizeof *heard), n_slow = 0;
+    for (int last = 0; last < n;) {
+        json_t *m = receive(socket, SECONDS);
+        int i = number_of(m, n);
+        if (!case_check(i >= 0, "%d of %d last messages have come", last, n)) {
+            json_decref(m);
+            break;
+        }
+        last += !is_tokens(m);
+        heard[i] += !is_tokens(m);
+        n_slow += json_integer_value(json_object_get(m, "code")) == 499;
+        json_decref(m);
+    }
+    int bad = 0;
+    for (int i = 0; i < n; i++)
+        bad += heard[i] != 1;
+    case_check(bad == 0, "%d requests have none or several", bad);
+    free(heard);
+    return n_slow;
+}
+
+/* More than --max-client-backlog waits for a client: its streams are cancelled, others are served. It hears so when it reads. */
 static void client_that_does_not_read(void)
 {
-    case_begin("a client that never reads is cancelled, others are served");
+    enum { N = 16 };
+    case_begin("a client that does not read is cancelled and hears so, others are served");
     double cut = serving_metric(&server, "slow_clients_total");
     void *socket = open_client(NULL, true);
-    for (int i = 0; i < 16; i++) {
+    for (int i = 0; i < N; i++) {
         char name[32];
         (void)snprintf(name, sizeof name, "deaf-%d", i);
         send_generate(socket, name, LONG, 8, 20, true);
@@ -147,7 +190,75 @@ static void client_that_does_not_read(void)
     while (!(serving_metric(&server, "slow_clients_total") > cut) && seconds_now() < until)
         check_served();
     case_check(serving_metric(&server, "slow_clients_total") > cut, "nothing was cancelled");
+    int n_slow = read_last_messages(socket, N);
+    case_check(n_slow > 0, "%d streams end with 499", n_slow);
     (void)zmq_close(socket);
+    check_empty();
+    case_end();
+}
+
+/* Whole replies are not dropped either: short ones take their place, and the connection stays. */
+static void client_that_asks_too_much(void)
+{
+    enum { N = 1500 };
+    case_begin("a client that reads late after many large replies hears of each once");
+    double slow = serving_metric(&server, "slow_clients_total"), cut = serving_metric(&server, "cut_clients_total");
+    void *socket = open_client(NULL, true);
+    for (int i = 0; i < N; i++)
+        send_op(socket, "metrics", "much", i, 0);
+    double until = seconds_now() + SECONDS;
+    while (!(serving_metric(&server, "slow_clients_total") > slow) && seconds_now() < until)
+        continue;
+    int n_slow = read_last_messages(socket, N);
+    slow = serving_metric(&server, "slow_clients_total") - slow;
+    case_check(n_slow > 0 && n_slow < N && n_slow == slow, "%d of %d were refused, %g are counted", n_slow, N, slow);
+    send_op(socket, "health", "then", 0, 0);
+    json_t *m = receive(socket, SECONDS);
+    case_check(is_ok(m), "the connection does not serve any more");
+    json_decref(m);
+    case_check(serving_metric(&server, "cut_clients_total") == cut, "it was cut off");
+    (void)zmq_close(socket);
+    check_empty();
+    case_end();
+}
+
+/* The server's end of a connection is closed: the monitor says so. */
+static bool hears_disconnect(void *monitor, double seconds)
+{
+    zmq_pollitem_t item = {.socket = monitor, .events = ZMQ_POLLIN};
+    bool heard = zmq_poll(&item, 1, (long)(1000 * seconds)) == 1;
+    char part[256];
+    for (int more = heard; more;) {
+        size_t bytes = sizeof more;
+        (void)zmq_recv(monitor, part, sizeof part, 0);
+        (void)zmq_getsockopt(monitor, ZMQ_RCVMORE, &more, &bytes);
+    }
+    return heard;
+}
+
+/* Twice the backlog: it goes on asking and reads nothing. Its connection is closed, and the next one serves. */
+static void client_that_only_asks(void)
+{
+    case_begin("a client that only asks is disconnected, and may come back");
+    double cut = serving_metric(&server, "cut_clients_total");
+    void *socket = open_client(NULL, true), *monitor = zmq_socket(context, ZMQ_PAIR);
+    case_check(zmq_socket_monitor(socket, "inproc://cut", ZMQ_EVENT_DISCONNECTED) == 0 &&
+                   zmq_connect(monitor, "inproc://cut") == 0,
+               "no monitor");
+    double until = seconds_now() + SECONDS;
+    for (int i = 0; serving_metric(&server, "cut_clients_total") == cut && seconds_now() < until; i++)
+        for (int k = 0; k < 500; k++)
+            send_op(socket, i < 4 ? "metrics" : "health", "only", k, ZMQ_DONTWAIT);
+    case_check(serving_metric(&server, "cut_clients_total") == cut + 1, "%g connections were cut",
+               serving_metric(&server, "cut_clients_total") - cut);
+    bool gone = false; /* libzmq sees it when there is room for what it reads */
+    while (!(gone = hears_disconnect(monitor, 0.01)) && seconds_now() < until)
+        json_decref(receive(socket, 0.1));
+    case_check(gone, "it does not hear that it was disconnected");
+    (void)zmq_socket_monitor(socket, NULL, 0);
+    (void)zmq_close(monitor);
+    (void)zmq_close(socket);
+    check_served();
     check_empty();
     case_end();
 }
@@ -291,6 +402,8 @@ int main(void)
         return cases_done();
     late_reader();
     client_that_does_not_read();
+    client_that_asks_too_much();
+    client_that_only_asks();
     client_that_leaves();
     client_that_is_frozen();
     same_identity();

@@ -103,6 +103,21 @@ static void start_story(struct process *p, int ranks)
     case_check(p->bytes[PROCESS_OUT] >= 100, "no story begins: %s", p->text[PROCESS_ERR]);
 }
 
+/* One line in the name of the rank: where it was, and with what. */
+static void check_named(const struct process *p, int rank, int ranks)
+{
+    char name[60];
+    const char *line = strstr(p->text[PROCESS_ERR], "lockstep: fatal: ");
+    (void)snprintf(name, sizeof name, "lockstep: fatal: rank %d/%d on ", rank, ranks);
+    if (!case_check(line != NULL, "nobody is named: %s", p->text[PROCESS_ERR]))
+        return;
+    case_check(strncmp(line, name, strlen(name)) == 0, "not \"%s...\": %s", name, line);
+    case_check(strstr(line, "its process ended without a word") != NULL && strstr(line, "; device cpu") != NULL, "%s",
+               line);
+    case_check(strstr(line, "step ") != NULL && strstr(line, "last collective: ") != NULL, "no step: %s", line);
+    case_check(strstr(line + 17, "fatal") == NULL && process_count_lines(line) == 1, "more than one line: %s", line);
+}
+
 static void killed_rank(int rank)
 {
     struct process p;
@@ -115,7 +130,8 @@ static void killed_rank(int rank)
     process_wait(&p);
     double took = p.started + p.seconds - killed;
     case_check(took < 10, "mpirun ended after %.1f s", took);
-    case_check(p.status != 0, "status 0");
+    case_check(p.status == ERR_COMM || p.status == 128 + SIGKILL, "status %d", p.status);
+    check_named(&p, rank, 3);
     case_check(p.n_left == 0, "%d processes are left running", p.n_left);
     case_check(!p.core, "a core file");
     case_end();
@@ -133,6 +149,8 @@ static void signalled_launcher(int signal)
     double took = p.started + p.seconds - sent;
     case_check(took < 10, "mpirun ended after %.1f s", took);
     case_check(p.status != 0, "status 0");
+    case_check(signal == SIGKILL || strstr(p.text[PROCESS_ERR], "fatal") == NULL, "a rank is blamed: %s",
+               p.text[PROCESS_ERR]);
     case_check(p.n_left == 0, "%d processes are left running", p.n_left);
     case_end();
     process_free(&p);

@@ -22,40 +22,6 @@ static const struct way {
      {"--temperature", "1.1", "--repetition-penalty", "1.2", "--presence-penalty", "0.2", "--seed", "9"}},
 };
 
-/* The demo with every bfloat16 widened: the same numbers. */
-static void write_wide(const char *dir)
-{
-    char *data = NULL;
-    size_t bytes = 0;
-    const char *key;
-    json_t *tensor, *header = models_split(models_demo(), "model.safetensors", &data, &bytes);
-    json_object_foreach(header, key, tensor)
-    {
-        if (strcmp(key, "__metadata__") == 0)
-            continue;
-        const char *type = json_string_value(json_object_get(tensor, "dtype"));
-        json_t *at = json_object_get(tensor, "data_offsets");
-        if (type == NULL || strcmp(type, "BF16") != 0)
-            exit(98);
-        json_object_set_new(tensor, "dtype", json_string("F32"));
-        for (size_t i = 0; i < 2; i++)
-            json_array_set_new(at, i, json_integer(2 * json_integer_value(json_array_get(at, i))));
-    }
-    char *wide = calloc(bytes, 2), *text = json_dumps(header, JSON_COMPACT);
-    for (size_t i = 0; i + 1 < bytes; i += 2)
-        memcpy(wide + 2 * i + 2, data + i, 2);
-    models_join(dir, "model.safetensors", text, -1, wide, 2 * bytes);
-    static const char *const rest[] = {"config.json", "generation_config.json", "tokenizer.json",
-                                       "tokenizer_config.json"};
-    for (size_t i = 0; i < sizeof rest / sizeof rest[0]; i++)
-        files_copy(models_demo(), dir, rest[i]);
-    models_edit(dir, "config.json", "torch_dtype", "\"float32\"");
-    free(wide);
-    free(text);
-    free(data);
-    json_decref(header);
-}
-
 /* Short ones, and every fifth of some hundred tokens. */
 static void make_prompts(char *text, size_t bytes)
 {
@@ -116,7 +82,7 @@ int main(int argc, char **argv)
     const char *device = argc > 1 ? argv[1] : "cpu";
     int most = argc > 2 ? atoi(argv[2]) : 2;
     files_make_dir(dir);
-    write_wide(dir);
+    models_write_wide(dir);
     make_prompts(prompts, sizeof prompts);
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         struct process want, got;

@@ -29,6 +29,7 @@
 #define PAGE        4096       /* of a tmpfs */
 #define START_WINS  15         /* per cent of the ends that fall into the start */
 #define START_SPAN  0.7        /* seconds that belong to it */
+#define STEPS_AHEAD 8          /* such a share of the output may be made until the end comes */
 #define SETTLE_SPAN 3000       /* microseconds after the moment that the output's size names */
 
 enum kind { RANK_0, RANK_1, LAUNCHER, ALL, DRAIN, FULL_DISK, N_KINDS };
@@ -120,10 +121,12 @@ static double measure(void)
     return seconds;
 }
 
-/* Until a moment of the start, or until the output has grown to a size between what it is and what it will be. */
+/* Until a moment of the start, or until the output has grown by some lines. */
 static void await_moment(struct process *p, long total)
 {
-    long now = output_bytes(), target = now + random_below(&test.random, (int)(total > now ? total - now : 1));
+    long now = output_bytes(), span = total / STEPS_AHEAD;
+    long target = now + random_below(&test.random, (int)(span > 0 ? span : 1));
+    target = target < total ? target : total - 1;
     double moment = p->started + START_SPAN * random_below(&test.random, 1000) / 1000.0;
     if (random_below(&test.random, 100) < START_WINS)
         while (!p->ended && seconds_now() < moment)

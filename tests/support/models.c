@@ -18,13 +18,14 @@ static _Noreturn void die(const char *what, const char *name)
     exit(99);
 }
 
+static char demo[PATH_MAX];
+
 const char *models_demo(void)
 {
-    static char path[PATH_MAX];
     const char *given = getenv("LOCKSTEP_DEMO");
-    if (path[0] == '\0' && realpath(given != NULL ? given : "demo/lockstep-stories", path) == NULL)
+    if (demo[0] == '\0' && realpath(given != NULL ? given : "demo/lockstep-stories", demo) == NULL)
         die("no demo model", given != NULL ? given : "demo/lockstep-stories");
-    return path;
+    return demo;
 }
 
 /* The character that stands for a byte in byte-level vocabularies, as GPT-2 has it. */
@@ -274,4 +275,48 @@ void models_join(const char *dir, const char *file, const char *header, int64_t 
     memcpy(whole + 8 + text, data, bytes);
     files_write(dir, file, whole, 8 + (size_t)text + bytes);
     free(whole);
+}
+
+void models_write_wide(const char *dir)
+{
+    char *data = NULL;
+    size_t bytes = 0;
+    const char *key;
+    json_t *tensor, *header = models_split(models_demo(), "model.safetensors", &data, &bytes);
+    json_object_foreach(header, key, tensor)
+    {
+        if (strcmp(key, "__metadata__") == 0)
+            continue;
+        const char *type = json_string_value(json_object_get(tensor, "dtype"));
+        json_t *at = json_object_get(tensor, "data_offsets");
+        if (type == NULL || strcmp(type, "BF16") != 0)
+            die("not bfloat16", key);
+        json_object_set_new(tensor, "dtype", json_string("F32"));
+        for (size_t i = 0; i < 2; i++)
+            json_array_set_new(at, i, json_integer(2 * json_integer_value(json_array_get(at, i))));
+    }
+    char *wide = calloc(bytes, 2), *text = json_dumps(header, JSON_COMPACT);
+    for (size_t i = 0; i + 1 < bytes; i += 2)
+        memcpy(wide + 2 * i + 2, data + i, 2);
+    models_join(dir, "model.safetensors", text, -1, wide, 2 * bytes);
+    static const char *const rest[] = {"config.json", "generation_config.json", "tokenizer.json",
+                                       "tokenizer_config.json"};
+    for (size_t i = 0; i < sizeof rest / sizeof rest[0]; i++)
+        files_copy(models_demo(), dir, rest[i]);
+    models_edit(dir, "config.json", "torch_dtype", "\"float32\"");
+    free(wide);
+    free(text);
+    free(data);
+    json_decref(header);
+}
+
+int models_for_device(char *dir, int argc, char **argv, int most)
+{
+    if (argc < 2)
+        return most;
+    files_make_dir(dir);
+    models_write_wide(dir);
+    (void)snprintf(demo, sizeof demo, "%s", dir);
+    (void)setenv("LOCKSTEP_DEVICE", argv[1], 1);
+    return argc > 2 ? atoi(argv[2]) : most;
 }

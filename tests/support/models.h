@@ -25,6 +25,14 @@ void models_expected(const char *name, int32_t **prompt, int *n, int32_t **token
 /* A llama-shaped bf16 checkpoint of about 41 MB with arbitrary weights and a tokenizer, in a new folder. */
 void models_write_big(char *dir);
 
+/* The demo with every bfloat16 widened to float32, the same numbers, into dir. */
+void models_write_wide(const char *dir);
+
+/* For a test of the program whose arguments are a device and, perhaps, the most ranks: commands compute there from now on, and
+ * models_demo is a float32 copy in a new folder dir, in which every device gives the same tokens. Without arguments all
+ * stays as it is. Returns the most ranks. dir: at least 256 bytes, remove with files_remove_dir unless it is "". */
+int models_for_device(char *dir, int argc, char **argv, int most);
+
 /* Bytes of the folder's model.safetensors. */
 size_t models_weight_bytes(const char *dir);
 

@@ -8,6 +8,7 @@
 #include "tests/support/models.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,7 @@ static bool read_rendezvous(struct serving *s)
 
 bool serving_start(struct serving *s, int ranks, const char *endpoint, const char *const *more)
 {
+    char socket[300];
     const char *argument[16 + MAX_MORE] = {"serve",  "--model",      models_demo(), "--endpoint",
                                            endpoint, "--rendezvous", s->rendezvous, "--threads",
                                            "1",      "--progress",   "never"};
@@ -39,8 +41,11 @@ bool serving_start(struct serving *s, int ranks, const char *endpoint, const cha
     s->ranks = ranks;
     files_make_dir(s->dir);
     (void)snprintf(s->rendezvous, sizeof s->rendezvous, "%s/rendezvous.json", s->dir);
+    (void)snprintf(socket, sizeof socket, "ipc://%s/socket", s->dir);
     if (endpoint == NULL)
         argument[4] = "tcp://127.0.0.1:*";
+    else if (strcmp(endpoint, SERVING_IPC) == 0)
+        argument[4] = socket;
     for (int i = 0; more != NULL && more[i] != NULL && i < MAX_MORE; i++)
         argument[n++] = more[i];
     process_start(&s->p, &(struct process_setup){.ranks = ranks, .limit = 1e9}, argument);
@@ -54,22 +59,12 @@ bool serving_start(struct serving *s, int ranks, const char *endpoint, const cha
     return false;
 }
 
-/* mpirun ends with a status of its own after a signal, so the server is asked by a message. */
-static void ask_end(struct serving *s)
-{
-    struct connection c;
-    struct err e = {0};
-    if (!serving_connect(s, &c))
-        return;
-    json_decref(ask_op(&c, "drain", ASK_SECONDS, &e));
-    connection_close(&c);
-}
-
 int serving_stop(struct serving *s)
 {
     s->p.limit = seconds_now() - s->p.started + END_SECONDS;
-    if (!s->p.ended && s->endpoint[0] != '\0')
-        ask_end(s);
+    pid_t rank = s->p.ended || s->endpoint[0] == '\0' ? 0 : process_of_rank(&s->p, 0);
+    if (rank > 0)
+        (void)kill(rank, SIGUSR1);
     process_wait(&s->p);
     int status = s->p.timed_out ? -1 : s->p.status;
     process_free(&s->p);
@@ -106,12 +101,17 @@ static bool read_metrics(const struct serving *s, struct samples *m)
     return good;
 }
 
-double serving_metric(const struct serving *s, const char *name)
+double serving_metric_of(const struct serving *s, const char *name, const char *label, const char *value)
 {
     struct samples m;
-    double value = read_metrics(s, &m) ? samples_sum(&m, name, NULL, NULL) : NAN;
+    double sum = read_metrics(s, &m) ? samples_sum(&m, name, label, value) : NAN;
     samples_close(&m);
-    return value;
+    return sum;
+}
+
+double serving_metric(const struct serving *s, const char *name)
+{
+    return serving_metric_of(s, name, NULL, NULL);
 }
 
 bool serving_await(const struct serving *s, const char *name, double limit, double seconds)

@@ -11,11 +11,14 @@ struct serving {
     char dir[256], rendezvous[300], endpoint[ENDPOINT_BYTES];
 };
 
-/* Start it and wait until it is ready. more: further options, NULL at the end, or NULL; endpoint NULL: tcp, a free port.
+#define SERVING_IPC "ipc"
+
+/* Start it and wait until it is ready. more: further options, NULL at the end, or NULL; endpoint NULL: tcp, a free port;
+ * SERVING_IPC: a Unix socket in a folder of its own, over which it obeys drain and shutdown.
  * false: it did not come up; the reason is printed as a TAP comment, and serving_stop has been called. */
 bool serving_start(struct serving *s, int ranks, const char *endpoint, const char *const *more);
 
-/* Asks it to drain if it still runs; waits for its end; returns its exit status, -1 when it had to be killed. */
+/* Tells rank 0 to drain if it still runs; waits for its end; returns its exit status, -1 when it had to be killed. */
 int serving_stop(struct serving *s);
 
 /* A connection with the client's own code; false: failed, the reason is printed. */
@@ -23,6 +26,9 @@ bool serving_connect(const struct serving *s, struct connection *c);
 
 /* One sample of its metrics (all labels together), NAN when it is not told. */
 double serving_metric(const struct serving *s, const char *name);
+
+/* The samples of it that have this label. */
+double serving_metric_of(const struct serving *s, const char *name, const char *label, const char *value);
 
 /* Metrics are asked for until this one is at most `limit`; false: not within the time. */
 bool serving_await(const struct serving *s, const char *name, double limit, double seconds);

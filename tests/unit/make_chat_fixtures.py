@@ -5,7 +5,10 @@
 
 TEMPLATES.json maps the names of coordinator/chat_format.c to lists of Jinja templates as checkpoints have them; their texts stay
 out of the repository, only their digests go in. They are rendered as transformers 4.57 does: immutable sandbox, trim_blocks,
-lstrip_blocks, loop controls. All templates of one name must render alike. Token ids are those of the reference library for the
+lstrip_blocks, loop controls. All templates of one name must render alike. A text is an original where its SHA-256 is one that others have published for
+the checkpoint's template: true of qwen-2 (793202280c09), qwen-2.5 (cd8e9439f057), its base models (44d5f08f3f72), qwen-3 (a55ee1b16601),
+qwen-3-instruct (64f85b198065), smollm (872be49dbb63), llama-3.2 (5816fce10444), mistral (26a59556925c), mistral-0.3 (e16746b40344),
+mistral-nemo (e4676cb56dff), zephyr (66291cf0045c), deepseek-llm (8aeba567270f) and deepseek-r1 (56a1447ad319). Token ids are those of the reference library for the
 rendered text, with the vocabularies of fixtures/tokenizer."""
 import datetime
 import json
@@ -48,7 +51,9 @@ CHATS = {
 # Chats that a template renders although it drops turns that it does not know, or has no words for: we refuse them instead.
 REFUSED = {("qwen-2.5", "critic"), ("qwen-3", "critic"), ("llama-3.1", "critic"), ("llama-3.2", "critic"), ("zephyr", "critic"),
            ("deepseek-llm", "critic"), ("openchat", "critic"), ("llama-2", "system-alone"),
-           ("llama-2", "late-system"), ("mistral-nemo", "system-alone"), ("mistral-nemo", "system-answered")}
+           ("llama-2", "late-system"), ("mistral-nemo", "system-alone"), ("mistral-nemo", "system-answered"),
+           ("mistral-0.3", "system-alone"), ("mistral-0.3", "system-answered"), ("qwen-2.5-base", "critic"), ("qwen-3-instruct", "critic"),
+           ("deepseek-r1", "critic"), ("deepseek-r1", "late-system")}
 
 
 def digest(text):

@@ -10,6 +10,29 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <zmq.h>
+
+/* What nothing has been told of yet. */
+struct untold {
+    void *context;
+    struct engines engines;
+    struct metrics metrics;
+};
+
+static void untold_open(struct untold *u)
+{
+    struct err e = {0};
+    u->context = zmq_ctx_new();
+    assert_int_equal(engines_open(&u->engines, u->context, 1, 2, &e), 0);
+    assert_int_equal(metrics_open(&u->metrics, METRICS_LOCKSTEP, "m", &u->engines, true, &e), 0);
+}
+
+static void untold_close(struct untold *u)
+{
+    metrics_close(&u->metrics);
+    engines_close(&u->engines);
+    (void)zmq_ctx_term(u->context);
+}
 
 static struct status nothing(void)
 {
@@ -144,25 +167,25 @@ static void as_json(void **unused)
 static void as_metrics(void **unused)
 {
     (void)unused;
-    struct metrics m;
+    struct untold u;
     struct text_buffer text = {0};
     struct err e = {0};
     struct status s = busy();
-    metrics_open(&m, METRICS_LOCKSTEP, "m", 2, true);
+    untold_open(&u);
     s.job = "17";
-    assert_int_equal(status_metrics(&s, &m, &text, &e), 0);
+    assert_int_equal(status_metrics(&s, &u.metrics, &text, &e), 0);
     assert_non_null(strstr(text.data, "\nlockstep_batch_done_total{model_name=\"m\",slurm_job_id=\"17\"} 120\n"));
     assert_non_null(strstr(text.data, "\nlockstep_batch_joules_per_token{model_name=\"m\",slurm_job_id=\"17\"} 2\n"));
     assert_non_null(strstr(text.data, "# TYPE lockstep_num_requests_running gauge"));
     text_free(&text);
     s = nothing();
-    assert_int_equal(status_metrics(&s, &m, &text, &e), 0);
+    assert_int_equal(status_metrics(&s, &u.metrics, &text, &e), 0);
     assert_null(strstr(text.data, "joules"));
     assert_null(strstr(text.data, "eta_seconds"));
     assert_null(strstr(text.data, "nan"));
     assert_null(strstr(text.data, "inf\n"));
     text_free(&text);
-    metrics_close(&m);
+    untold_close(&u);
 }
 
 static void speeds(void **unused)
@@ -190,23 +213,23 @@ static void outlets(void **unused)
     (void)unused;
     char dir[256], status_file[300], metrics_file[300];
     struct outlets out;
-    struct metrics m;
+    struct untold u;
     struct status s = busy();
     files_make_dir(dir);
     (void)snprintf(status_file, sizeof status_file, "%s/s.json", dir);
     (void)snprintf(metrics_file, sizeof metrics_file, "%s/m.prom", dir);
-    metrics_open(&m, METRICS_LOCKSTEP, "m", 2, true);
+    untold_open(&u);
     const struct outlets_setup setup = {PROGRESS_NEVER, 0, status_file, metrics_file, NULL};
     outlets_open(&out, &setup, 100);
     assert_true(outlets_wait(&out, 100) == 0); /* a first picture at once */
-    outlets_show(&out, &s, &m, 100);
+    outlets_show(&out, &s, &u.metrics, 100);
     assert_true(access(status_file, F_OK) == 0 && access(metrics_file, F_OK) == 0);
     double wait = outlets_wait(&out, 100);
     assert_true(wait > 1 && wait < 60);
     (void)unlink(status_file);
-    outlets_show(&out, &s, &m, 100 + wait / 2); /* not due */
+    outlets_show(&out, &s, &u.metrics, 100 + wait / 2); /* not due */
     assert_int_equal(access(status_file, F_OK), -1);
-    outlets_show(&out, &s, &m, 100 + wait);
+    outlets_show(&out, &s, &u.metrics, 100 + wait);
     assert_int_equal(access(status_file, F_OK), 0);
     s.state = STATUS_ENDED;
     outlets_close(&out, &s, 200);
@@ -214,7 +237,7 @@ static void outlets(void **unused)
     assert_string_equal(json_string_value(json_object_get(o, "state")), "ended");
     json_decref(o);
     assert_int_equal(access(metrics_file, F_OK), -1);
-    metrics_close(&m);
+    untold_close(&u);
     files_remove_dir(dir);
 }
 

@@ -150,18 +150,19 @@ static void operations(void **state)
            "{\"status\":\"error\",\"code\":429,\"error\":{\"field\":\"\",\"message\":\"64 requests wait\"},"
            "\"retry_after_ms\":250}");
     expect(reply_cancel("x", &n), &n, "{\"status\":\"ok\",\"request_id\":\"x\",\"op\":\"cancel\"}");
-    const struct reply_health h = {"ready", "m", 2, 3, 4, 0.25, 1.5};
+    const struct reply_health h = {"ready", "m", 4, 2, 3, 4, 0.25, 1.5};
     expect(
         reply_health("x", &h, &n), &n,
         "{\"status\":\"ok\",\"request_id\":\"x\",\"op\":\"health\",\"protocol\":1,\"state\":\"ready\",\"model\":\"m\","
-        "\"ranks\":2,\"running\":3,\"waiting\":4,\"kv_usage\":0.25,\"uptime_s\":1.5}");
+        "\"ranks\":4,\"groups\":2,\"running\":3,\"waiting\":4,\"kv_usage\":0.25,\"uptime_s\":1.5}");
     expect(reply_metrics(NULL, "a 1\n", 4, &n), &n,
            "{\"status\":\"ok\",\"op\":\"metrics\",\"content_type\":\"text/plain; version=0.0.4\",\"text\":\"a 1\\n\"}");
-    struct reply_model m = {"m", "llama", "bf16", 2, 100, 64, NULL, 1 << 24};
+    struct reply_model m = {"m", "llama", "bf16", 2, 1, 100, 64, NULL, 1 << 24};
     expect(
         reply_models(NULL, &m, &n), &n,
         "{\"status\":\"ok\",\"op\":\"models\",\"protocol\":1,\"max_message_bytes\":16777216,\"models\":[{\"id\":\"m\","
-        "\"family\":\"llama\",\"dtype\":\"bf16\",\"ranks\":2,\"vocab_size\":100,\"max_model_len\":64,\"chat_template\":"
+        "\"family\":\"llama\",\"dtype\":\"bf16\",\"ranks\":2,\"groups\":1,\"vocab_size\":100,\"max_model_len\":64,"
+        "\"chat_template\":"
         "null}]}");
     expect(
         reply_tokenize(NULL, (const int32_t[]){3, 1, 99}, 3, tokenizer, true, 64, &n), &n,

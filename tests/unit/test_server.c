@@ -194,8 +194,52 @@ static char kind_of(const char *line, char *name, char *labels, double *value)
     return at[1] == ' ' && end != at + 2 && *end == '\0' && isfinite(*value) ? 's' : '?';
 }
 
+static const char *const vllms[] = {"num_requests_running",
+                                    "num_requests_waiting",
+                                    "num_requests_waiting_by_reason",
+                                    "kv_cache_usage_perc",
+                                    "cache_config_info",
+                                    "prompt_tokens_total",
+                                    "prompt_tokens_by_source_total",
+                                    "generation_tokens_total",
+                                    "num_preemptions_total",
+                                    "prefix_cache_queries_total",
+                                    "prefix_cache_hits_total",
+                                    "request_success_total",
+                                    "iteration_tokens_total",
+                                    "time_to_first_token_seconds",
+                                    "inter_token_latency_seconds",
+                                    "time_per_output_token_seconds",
+                                    "request_time_per_output_token_seconds",
+                                    "e2e_request_latency_seconds",
+                                    "request_queue_time_seconds",
+                                    "request_inference_time_seconds",
+                                    "request_prefill_time_seconds",
+                                    "request_decode_time_seconds",
+                                    "request_prompt_tokens",
+                                    "request_generation_tokens",
+                                    "request_max_num_generation_tokens",
+                                    "request_prefill_kv_computed_tokens",
+                                    "request_params_n",
+                                    "request_params_max_tokens"};
+
+/* Is this, with a prefix and perhaps a histogram's suffix, one of vLLM's? */
+static bool is_vllms(const char *name)
+{
+    static const char *const suffixes[] = {"", "_bucket", "_sum", "_count"};
+    char whole[100];
+    const char *bare = name + strcspn(name, ":_") + 1;
+    for (size_t i = 0; i < sizeof vllms / sizeof vllms[0]; i++)
+        for (int k = 0; k < 4; k++) {
+            (void)snprintf(whole, sizeof whole, "%s%s", vllms[i], suffixes[k]);
+            if (strcmp(bare, whole) == 0)
+                return true;
+        }
+    return false;
+}
+
 /* Each name is described once, before its samples, which come together; buckets grow up to the count. */
-static int check_exposition(char *text, const char *prefix)
+static int check_exposition(char *text, const char *prefix, int *n_vllm)
 {
     char described[100] = "", name[100], labels[500], type = '?';
     double value = 0, last = 0;
@@ -205,7 +249,11 @@ static int check_exposition(char *text, const char *prefix)
         if (kind == '?')
             print_error("%s\n", line);
         assert_int_not_equal(kind, '?');
-        assert_int_equal(strncmp(name, prefix, strlen(prefix)), 0);
+        bool vllm = is_vllms(name);
+        *n_vllm += vllm && kind == 'H';
+        if (strncmp(name, vllm ? prefix : "lockstep_", strlen(vllm ? prefix : "lockstep_")) != 0)
+            print_error("%s\n", name);
+        assert_int_equal(strncmp(name, vllm ? prefix : "lockstep_", strlen(vllm ? prefix : "lockstep_")), 0);
         if (kind == 'H')
             (void)snprintf(described, sizeof described, "%s", name);
         else if (kind != 's') {
@@ -239,19 +287,30 @@ static void exposition(void **state)
                            .max_seqs = 4,
                            .between_tokens.buckets = &buckets_token,
                            .iteration.buckets = &buckets_iteration,
-                           .slowest = 1,
                            .n_ranks = 2};
+        struct engines engines;
         struct text_buffer text = {0};
         struct err e = {0};
-        metrics_open(&m, k == 0 ? METRICS_LOCKSTEP : METRICS_VLLM, "a \"model\" of \\ two\nlines", 2, true);
+        void *context = zmq_ctx_new();
+        int engine = -1;
+        assert_int_equal(engines_open(&engines, context, 1, 2, &e), 0);
+        assert_int_equal(metrics_open(&m, k == 0 ? METRICS_LOCKSTEP : METRICS_VLLM, "a \"model\" of \\ two\nlines",
+                                      &engines, true, &e),
+                         0);
         r.stats.n_blocks = 64;
         r.stats.n_blocks_used = 16;
         histogram_add(&r.between_tokens, 0.02);
         r.ranks = calloc(2, sizeof *r.ranks); /* nothing measured: absent, not NaN */
+        r.recent = calloc(2, sizeof *r.recent);
         r.ranks[0].joules = 12.5;
         r.ranks[1].joules = k == 0 ? 2 : NAN;
-        metrics_take(&m, &r);
-        assert_null(r.ranks);
+        assert_true(mailbox_post(engines.engine[0].end[1], &r));
+        assert_true(mailbox_wait(engines.engine[0].end[0], 10000));
+        assert_ptr_equal(engines_take(&engines, &engine), &r);
+        assert_int_equal(engine, 0);
+        metrics_take(&m, &r, 0);
+        free(r.ranks);
+        free(r.recent);
         struct protocol_generate g = {.search.n = 1, .rules.max_tokens = 16};
         const struct outcome good = {.code = PROTOCOL_OK,
                                      .time = {.queue = 1, .prefill = 2, .decode = 4, .overhead = 0.5, .total = 7.5},
@@ -260,8 +319,8 @@ static void exposition(void **state)
                                      .n_output = 9,
                                      .per_token = 0.5},
                              bad = {.code = PROTOCOL_TIMEOUT};
-        metrics_count(&m, &good, &g);
-        metrics_count(&m, &bad, &g);
+        metrics_count(&m, &good, &g, 0);
+        metrics_count(&m, &bad, &g, 0);
         assert_int_equal(metrics_write(&m, &text, &e), 0);
         const char *prefix = k == 0 ? "lockstep_" : "vllm:";
         char want[300];
@@ -276,9 +335,13 @@ static void exposition(void **state)
             assert_null(strstr(text.data, "energy_joules"));
         assert_non_null(strstr(text.data, k == 0 ? "lines\",le=\"0.025\"} 1\n" : "engine=\"0\",le=\"0.025\"} 1\n"));
         assert_int_equal(text.data[text.bytes - 1], '\n');
-        assert_true(check_exposition(text.data, prefix) > 300);
+        int n_vllm = 0;
+        assert_true(check_exposition(text.data, prefix, &n_vllm) > 300);
+        assert_int_equal(n_vllm, sizeof vllms / sizeof vllms[0]);
         text_free(&text);
         metrics_close(&m);
+        engines_close(&engines);
+        (void)zmq_ctx_term(context);
     }
 }
 
@@ -312,7 +375,7 @@ static void backlog(void **state)
     for (const struct outgoing *o = one->first; o != NULL; o = o->next, n++)
         assert_true(o->job == 1 || !o->tokens);
     assert_int_equal(n, 5);
-    assert_int_equal(clients_cut(&c, 45), 0);
+    assert_int_equal(clients_cut(&c, &t, 45), 0);
     /* The same id over another connection is another client; the first one is gone. */
     struct client *two = clients_find(&c, &other);
     assert_ptr_not_equal(two, one);

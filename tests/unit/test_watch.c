@@ -1,6 +1,7 @@
 /* tests/unit/test_watch.c - rank/watch.c: when a rank is late, and whom it blames. */
 #include "tests/unit/unit.h"
 
+#include "rank/lifeline.h"
 #include "rank/watch.h"
 
 #define TIMEOUT 10.0
@@ -8,9 +9,9 @@
 /* Ranks 2, 0 and 5 of a larger job on one host, all well: 2 and 5 wait in a collective for 0, not for long. */
 static void fill(struct watch_view v[3])
 {
-    v[0] = (struct watch_view){2, WATCH_COLLECTIVE, 57, 0, 0};
-    v[1] = (struct watch_view){0, WATCH_STEP, 57, 0, 0};
-    v[2] = (struct watch_view){5, WATCH_COLLECTIVE, 57, 0, 0};
+    v[0] = (struct watch_view){2, WATCH_COLLECTIVE, 57, 0, 0, 0};
+    v[1] = (struct watch_view){0, WATCH_STEP, 57, 0, 0, 0};
+    v[2] = (struct watch_view){5, WATCH_COLLECTIVE, 57, 0, 0, 0};
 }
 
 static void nothing_is_wrong(void **unused)
@@ -66,7 +67,7 @@ static void waiting_for_a_plan(void **unused)
     struct watch_view v[3];
     fill(v);
     for (int i = 0; i < 3; i++)
-        v[i] = (struct watch_view){v[i].rank, WATCH_PLAN, 58, 1e6, 0};
+        v[i] = (struct watch_view){v[i].rank, WATCH_PLAN, 58, 1e6, 0, 0};
     v[1].phase = WATCH_COORDINATOR;
     for (int self = 0; self < 3; self++)
         assert_int_equal(watch_judge(v, 3, self, TIMEOUT), -1);
@@ -78,15 +79,40 @@ static void waiting_for_a_plan(void **unused)
     v[2].silent = 10;
     assert_int_equal(watch_judge(v, 3, 0, TIMEOUT), -1); /* rank 0 says so */
     assert_int_equal(watch_judge(v, 3, 1, TIMEOUT), 2);
-    struct watch_view elsewhere[2] = {{3, WATCH_PLAN, 58, 1e6, 0}, {4, WATCH_PLAN, 58, 1e6, 1e6}};
+    struct watch_view elsewhere[2] = {{3, WATCH_PLAN, 58, 1e6, 0, 0}, {4, WATCH_PLAN, 58, 1e6, 1e6, 0}};
     assert_int_equal(watch_judge(elsewhere, 2, 0, TIMEOUT), -1); /* rank 0 is on a host that this one does not see */
+}
+
+/* Ranks 0-1 and 2-3 of one host are two groups: the second one's last rank is stopped. */
+static void groups_do_not_wait_for_each_other(void **unused)
+{
+    (void)unused;
+    struct watch_view v[4] = {{0, WATCH_COORDINATOR, 9, 1e6, 0, 0},
+                              {1, WATCH_PLAN, 9, 1e6, 0, 0},
+                              {2, WATCH_COLLECTIVE, 57, 11, 0, 2},
+                              {3, WATCH_COLLECTIVE, 57, 11, 11, 2}};
+    assert_int_equal(watch_judge(v, 4, 0, TIMEOUT), -1);
+    assert_int_equal(watch_judge(v, 4, 1, TIMEOUT), -1);
+    assert_int_equal(watch_judge(v, 4, 2, TIMEOUT), 3);
+    /* What is late in the first group is not for the second to answer. */
+    v[0] = (struct watch_view){0, WATCH_STEP, 9, 11, 0, 0};
+    v[1] = (struct watch_view){1, WATCH_COLLECTIVE, 9, 11, 0, 0};
+    assert_int_equal(watch_judge(v, 4, 1, TIMEOUT), 0);
+    assert_int_equal(watch_judge(v, 4, 0, TIMEOUT), 0);
+    /* A leader between steps has no deadline, and those who wait for its plan none as long as it lives. */
+    v[2] = (struct watch_view){2, WATCH_COORDINATOR, 57, 1e6, 0, 2};
+    v[3] = (struct watch_view){3, WATCH_PLAN, 57, 1e6, 0, 2};
+    assert_int_equal(watch_judge(v, 4, 2, TIMEOUT), -1);
+    assert_int_equal(watch_judge(v, 4, 3, TIMEOUT), -1);
+    v[2].silent = 11;
+    assert_int_equal(watch_judge(v, 4, 3, TIMEOUT), 2);
 }
 
 static void words(void **unused)
 {
     (void)unused;
     char text[300];
-    struct watch_view v = {1, WATCH_STEP, 57, 10, 9.8};
+    struct watch_view v = {1, WATCH_STEP, 57, 10, 9.8, 0};
     watch_say(text, sizeof text, &v, false, TIMEOUT);
     assert_string_equal(text,
                         "step 57 has made no progress for 10 s (--step-timeout): no sign of life for 10 s, it was "
@@ -100,6 +126,29 @@ static void words(void **unused)
                               "rank of this host is seen to be at fault");
 }
 
+static void gone(void **unused)
+{
+    (void)unused;
+    char text[360];
+    struct lifeline_state at = {
+        .phase = WATCH_STEP, .last = WATCH_ALL_REDUCE, .step = 57, .last_step = 57, .n_last = 12};
+    watch_say_gone(text, sizeof text, false, &at, "0000:1a:00.0");
+    assert_non_null(strstr(text, "ended without a word"));
+    assert_non_null(strstr(text, "step 57, computing; last collective: all-reduce 12 of step 57; device 0000:1a:00.0"));
+    at = (struct lifeline_state){.phase = WATCH_PLAN, .last = WATCH_PLAN_BROADCAST, .step = 58, .last_step = 58};
+    watch_say_gone(text, sizeof text, true, &at, "cpu");
+    assert_non_null(strstr(text, "its host has not answered for"));
+    assert_non_null(strstr(text, "step 58, waiting for the plan; last collective: the plan's broadcast of step 58"));
+    at = (struct lifeline_state){.phase = WATCH_OFF};
+    watch_say_gone(text, sizeof text, true, &at, "cpu");
+    assert_non_null(strstr(text, "outside of steps; last collective: none yet; device cpu"));
+    watch_say_gone(text, sizeof text, true, NULL, "cpu");
+    assert_non_null(strstr(text, "where it was is not known; device cpu"));
+    at = (struct lifeline_state){.phase = 4711, .last = -3}; /* came over a network */
+    watch_say_gone(text, sizeof text, true, &at, "cpu");
+    assert_non_null(strstr(text, "?"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -107,7 +156,9 @@ int main(void)
         cmocka_unit_test(a_silent_one_is_to_blame),
         cmocka_unit_test(one_that_works_on_is_to_blame),
         cmocka_unit_test(waiting_for_a_plan),
+        cmocka_unit_test(groups_do_not_wait_for_each_other),
         cmocka_unit_test(words),
+        cmocka_unit_test(gone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,73 @@
+# tests/cluster/cluster.sh - sourced by the tests here: results as TAP, a temporary folder, and an end that leaves nothing.
+#
+# Functions that start something register how it is stopped with `at_end`; the trap runs these, the last one first, also
+# after a failure or a signal. A test that cannot run here says so with skip_all, which tests/run.sh counts.
+
+set -u
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+lockstep=$(realpath "${LOCKSTEP_BINARY:-$root/build/cpu/lockstep}")
+model=$root/demo/lockstep-stories
+export PATH=$PATH:/usr/sbin:/sbin
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_pml=ob1
+export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_rmaps_base_oversubscribe=1
+n_cases=0
+n_failed=0
+endings=()
+
+at_end() { endings+=("$1"); }
+
+finish() {
+    local status=$? i
+    trap - EXIT INT TERM HUP
+    for ((i = ${#endings[@]} - 1; i >= 0; i--)); do eval "${endings[i]}"; done
+    [ "$status" = 0 ] && [ $n_failed != 0 ] && status=1
+    exit $status
+}
+trap finish EXIT
+trap 'exit 129' INT TERM HUP
+
+# ok NAME, not_ok NAME REASON, check NAME REASON COMMAND...: one case, one line.
+ok() { n_cases=$((n_cases + 1)); echo "ok $n_cases - $1"; }
+not_ok() {
+    n_cases=$((n_cases + 1)) n_failed=$((n_failed + 1))
+    echo "# $2" | head -c 4000 | sed '2,$s/^/# /'
+    echo
+    echo "not ok $n_cases - $1"
+}
+check() {
+    local name=$1 reason=$2
+    shift 2
+    if "$@"; then ok "$name"; else not_ok "$name" "$reason"; fi
+}
+skip_all() { echo "ok 1 - $(basename "$0") # SKIP $*"; exit 0; }
+done_testing() { echo "1..$n_cases"; }
+
+needs_commands() {
+    local command missing=
+    for command in "$@"; do command -v "$command" >/dev/null || missing="$missing $command"; done
+    [ -z "$missing" ] || skip_all "not installed:$missing (scripts/install-deps.sh check)"
+}
+needs_root() { [ "$(id -u)" = 0 ] || skip_all "needs root"; }
+
+make_folder() { # -> $dir, which others may enter: munged demands it
+    dir=$(mktemp -d /tmp/lockstep-cluster.XXXXXX) && chmod 755 "$dir" || exit 1
+    at_end 'rm -rf --one-file-system "$dir"'
+}
+
+# wait_until SECONDS COMMAND...: polls; false when the time is over.
+wait_until() {
+    local end=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        [ $SECONDS -lt $end ] || return 1
+        read -rt 0.1 <> <(:) || :
+    done
+}
+now() { date +%s.%N; }
+since() { awk -v a="$1" -v b="$(now)" 'BEGIN { printf "%.1f", b - a }'; }
+within() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a <= b) }'; } # VALUE LIMIT
+
+# Processes of ours that carry this mark in their environment; a zombie has none.
+marked() { grep -lsazx "LOCKSTEP_TEST_MARK=$1" /proc/[0-9]*/environ | cut -d/ -f3; }
+none_marked() { [ -z "$(marked "$1")" ]; }

@@ -1,0 +1,51 @@
+# tests/cluster/hosts.sh - sourced after cluster.sh: two hosts on one machine, as network namespaces h1 and h2 with a network
+# between them and each with its own host name and shared memory. Needs root with CAP_NET_ADMIN and CAP_SYS_ADMIN.
+#
+# hosts_start sets: net (10.x.y), agent (for plm_rsh_agent), hostfile, launch (mpirun with what both hosts need).
+
+hosts_stop() {
+    local h pid
+    for h in h1 h2; do
+        for pid in $(ip netns pids "$h-$$" 2>/dev/null); do kill -9 "$pid" 2>/dev/null; done
+        ip netns del "$h-$$" 2>/dev/null
+    done
+    ip link del "lsbr$$" 2>/dev/null
+}
+
+hosts_link() { ip link set "ls$1.$$" "$2"; } # HOST up|down
+
+hosts_start() {
+    local h i=1
+    needs_root
+    needs_commands ip unshare mpirun
+    make_folder
+    unshare --uts --ipc --mount true 2>/dev/null || skip_all "this machine lets no namespaces be made (CAP_SYS_ADMIN)"
+    ip netns add "probe-$$" 2>/dev/null || skip_all "this machine lets no network namespaces be made (CAP_NET_ADMIN)"
+    ip netns del "probe-$$"
+    net=10.$((200 + $$ / 256 % 50)).$(($$ % 256))
+    at_end hosts_stop
+    ip link add "lsbr$$" type bridge && ip addr add "$net.254/24" dev "lsbr$$" && ip link set "lsbr$$" up ||
+        skip_all "this machine lets no bridge be made"
+    for h in h1 h2; do
+        ip netns add "$h-$$" && ip link add "ls$h.$$" type veth peer name eth0 netns "$h-$$" || exit 1
+        ip link set "ls$h.$$" master "lsbr$$" up
+        ip -n "$h-$$" link set lo up
+        ip -n "$h-$$" addr add "$net.$i/24" dev eth0
+        ip -n "$h-$$" link set eth0 up
+        i=$((i + 1))
+    done
+    printf 'h1 slots=2\nh2 slots=2\n' >"$dir/hosts"
+    agent=$dir/agent hostfile=$dir/hosts
+    # mpirun calls it as: agent HOST WORDS... The private /dev/shm keeps the hosts' ranks from meeting in shared memory.
+    cat >"$agent" <<END
+#!/bin/sh
+h=\$1
+shift
+exec ip netns exec "\$h-$$" unshare --uts --ipc --mount sh -c \
+    'hostname "\$1"; mount -t tmpfs shm /dev/shm; shift; exec sh -c "\$*"' sh "\$h" "\$@"
+END
+    chmod 755 "$agent"
+    launch=(mpirun -q --hostfile "$hostfile" --mca plm_rsh_agent "$agent" --mca plm rsh --mca btl "self,vader,tcp"
+        --mca btl_tcp_if_include "$net.0/24" --mca oob_tcp_if_include "$net.0/24" --bind-to none --map-by ppr:2:node
+        --mca oob_tcp_keepalive_time 3 --mca oob_tcp_keepalive_intvl 2 --mca oob_tcp_keepalive_probes 4)
+}

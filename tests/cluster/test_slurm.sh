@@ -1,0 +1,137 @@
+#!/usr/bin/env bash
+# tests/cluster/test_slurm.sh - under a real Slurm (slurm.sh): srun and mpirun in sbatch tell the same story; the project's own
+# job scripts: a batch is told to end before its time limit, is queued again and goes on to the end; a job array; a server with
+# a client in a second step; scancel of both.
+. "$(dirname "$0")/cluster.sh"
+. "$(dirname "$0")/slurm.sh"
+slurm_start
+mkdir "$dir/work" && cd "$dir/work" || exit 1
+scripts=$root/scripts/slurm
+export LOCKSTEP=$lockstep MODEL=$model OMPI_MCA_btl=self,vader
+story=(generate --model "$model" --prompt "Once upon a time" --max-tokens 40 --temperature 0.8 --seed 7)
+
+make_input() { # FILE LINES TOKENS
+    local i
+    for ((i = 0; i < $2; i++)); do echo "{\"id\":\"p$i\",\"prompt\":\"Once upon a day $i\",\"max_tokens\":$3}"; done >"$1"
+}
+submit() { job=$(sbatch --parsable "$@") || { not_ok "sbatch $*" "sbatch refuses"; exit 1; }; } # -> $job
+field() { scontrol show job "$1" | grep -o "$2=[^ ]*" | cut -d= -f2; }                         # JOB FIELD
+is_state() { [ "$(field "$1" JobState)" = "$2" ]; }
+is_over() { [[ "$(field "$1" JobState)" =~ ^(COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL)$ ]]; }
+lines() { cat "$@" 2>/dev/null | wc -l; }
+has_lines() { [ "$(lines "$1")" -ge "$2" ]; }
+ids() { cat "$@" | grep -o '"id":"p[0-9]*"' | sort -u | wc -l; }
+
+# check_once NAME N FILE...: whole lines of N different ids, each once.
+check_once() {
+    local name=$1 n=$2
+    shift 2
+    check "$name" "$(lines "$@") lines, $(ids "$@") ids, expected $n" [ "$(lines "$@")" = "$n" -a "$(ids "$@")" = "$n" ]
+}
+
+same_stories() {
+    local alone one two
+    alone=$(timeout 30 mpirun -q -np 2 "$lockstep" "${story[@]}" 2>&1)
+    one=$(timeout 30 srun --mpi=pmix -N1 -n2 "$lockstep" "${story[@]}" 2>&1)
+    check "srun --mpi=pmix: the story of mpirun" "$alone / $one" [ -n "$alone" -a "$alone" = "$one" ]
+    two=$(OMPI_MCA_btl=self,tcp timeout 30 srun --mpi=pmix -N2 -n2 "$lockstep" "${story[@]}" 2>&1)
+    check "srun on two nodes: the same" "$alone / $two" [ "$alone" = "$two" ]
+    printf '#!/bin/sh\nexec mpirun -q "$LOCKSTEP" "$@"\n' >mpirun.job
+    timeout 60 sbatch --quiet -W -N1 -n2 -o mpirun.out mpirun.job "${story[@]}"
+    check "mpirun in sbatch: the same" "$alone / $(cat mpirun.out)" [ "$alone" = "$(cat mpirun.out)" ]
+}
+
+# A rank that is killed under srun: named, and the step's end is srun's.
+killed_under_srun() {
+    local pid victim name="srun: a killed rank is named"
+    srun --mpi=pmix -K1 -N1 -n3 "$lockstep" generate --model "$model" --prompt Once --max-tokens 100000 --ignore-eos \
+        --kv-cache-memory-bytes 2G --progress always >kill.out 2>kill.err &
+    pid=$!
+    wait_until 20 test -s kill.out
+    victim=$(grep -lsazx 'SLURM_PROCID=1' $(slurm_processes | sed 's|.*|/proc/&/environ|') | cut -d/ -f3 |
+        while read -r p; do [ "$(cat "/proc/$p/comm")" = lockstep ] && echo "$p"; done)
+    local begun
+    begun=$(now)
+    kill -9 $victim
+    wait $pid
+    echo "# srun ended with status $? after $(since "$begun") s"
+    check "$name" "$(cat kill.err)" grep -q 'fatal: rank 1/3 on .*ended without a word.*last collective' kill.err
+    check "srun: the step ends within 10 s" "$(since "$begun") s" within "$(since "$begun")" 10
+}
+
+# Slurm itself sends SIGUSR1 57 s before the limit of a minute. Slurm lets a requeued job wait two minutes: the test does not.
+batch_until_done() {
+    make_input batch.in 900 24
+    INPUT=batch.in OUTPUT=batch.out submit --ntasks-per-node=2 --time=1 --signal=B:USR1@57 "$scripts/batch.sbatch" --plain \
+        --max-batch 4 --max-inflight 8 --ignore-eos
+    wait_until 50 eval 'is_state $job PENDING && [ "$(field $job Restarts)" = 1 ] || is_over $job'
+    local before
+    before=$(lines batch.out)
+    echo "# $before of 900 results when it was queued again"
+    check "SIGUSR1 before the limit: queued again" "$(cat lockstep-batch-"$job".log; scontrol show job "$job")" \
+        [ "$(field "$job" Restarts)" = 1 -a "$before" -gt 0 -a "$before" -lt 900 ]
+    scontrol update job="$job" StartTime=now TimeLimit=10
+    wait_until 90 is_over "$job"
+    check "and it ends with status 0" "$(cat lockstep-batch-"$job".log)" [ "$(field "$job" ExitCode)" = 0:0 ]
+    check_once "every id once" 900 batch.out
+}
+
+# Without being queued again it says so by its status; mpirun in the batch step passes the signal on, too.
+batch_status_75() {
+    make_input tempfail.in 400 24
+    INPUT=tempfail.in OUTPUT=tempfail.out LAUNCH="mpirun -q" REQUEUE='' submit --ntasks-per-node=2 "$scripts/batch.sbatch" \
+        --plain --max-batch 4 --max-inflight 8
+    wait_until 30 has_lines tempfail.out 8
+    scancel --batch --signal=USR1 "$job"
+    wait_until 30 is_over "$job"
+    check "drained by hand, under mpirun: status 75" "$(field "$job" ExitCode) $(cat lockstep-batch-"$job".log)" \
+        [ "$(field "$job" ExitCode)" = 75:0 -a "$(lines tempfail.out)" -lt 400 ]
+}
+
+array_of_four() {
+    make_input array.in 60 16
+    INPUT=array.in OUTPUT='array-{task}.out' submit --array=0-3 "$scripts/array.sbatch" --plain
+    wait_until 60 eval '[ -z "$(squeue -h -j $job)" ]'
+    echo "# results of the tasks: $(wc -l array-?.out | awk '{ print $1 }' | tr '\n' ' ')"
+    check_once "an array of 4: every id once in 4 files" 60 array-0.out array-1.out array-2.out array-3.out
+}
+
+serve_and_cancel() {
+    local text begun
+    RENDEZVOUS=$PWD/serve.json submit --ntasks-per-node=2 "$scripts/serve.sbatch"
+    wait_until 30 test -s serve.json
+    text=$(timeout 20 srun --jobid="$job" --overlap -N1 -n1 "$(dirname "$lockstep")/lockstep-client" --rendezvous serve.json \
+        --temperature 0 --max-tokens 12 "Once upon a time" 2>&1)
+    check "a client in a second step finds the server" "$text; $(cat lockstep-serve-"$job".log)" \
+        [ -n "$text" -a "${text/error/}" = "$text" ]
+    begun=$(now)
+    scancel "$job"
+    wait_until 40 slurm_is_idle
+    echo "# scancel of the server: idle after $(since "$begun") s"
+    check "scancel of the server: it ends, its file goes" "$(ls; cat lockstep-serve-"$job".log)" \
+        [ ! -e serve.json -a "$(field "$job" JobState)" = CANCELLED ]
+}
+
+cancelled_batch() {
+    local begun before
+    make_input cancel.in 200 24
+    INPUT=cancel.in OUTPUT=cancel.out submit --ntasks-per-node=2 "$scripts/batch.sbatch" --plain --max-batch 4 --max-inflight 8
+    wait_until 30 has_lines cancel.out 8
+    begun=$(now)
+    scancel "$job"
+    wait_until 40 slurm_is_idle
+    before=$(lines cancel.out)
+    echo "# scancel of the batch: idle after $(since "$begun") s, $before of 200 results"
+    timeout 60 mpirun -q -np 2 "$lockstep" batch --model "$model" --input cancel.in --output cancel.out --plain 2>cancel.err
+    check "scancel of a batch: what was finished stays" "$before results; $(cat cancel.err)" [ "$before" -ge 8 -a "$before" -lt 200 ]
+    check_once "gone on with by hand: every id once" 200 cancel.out
+}
+
+same_stories
+killed_under_srun
+batch_until_done
+batch_status_75
+array_of_four
+serve_and_cancel
+cancelled_batch
+done_testing

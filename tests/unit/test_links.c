@@ -1,0 +1,371 @@
+/* tests/unit/test_links.c - the way between rank 0 and the leader of another group, in one process: orders and reports over a
+ * real connection, how long they take, who may connect, and what is said of a leader that sends nonsense or goes away. The
+ * device is faked: every step is done at once. */
+#include "tests/unit/unit.h"
+
+#include "base/clock.h"
+#include "coordinator/groups/hub.h"
+#include "coordinator/groups/leader.h"
+#include "coordinator/server/mailbox.h"
+#include "tests/support/models.h"
+#include "tests/support/process.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <zmq.h>
+
+#define VOCAB   2048
+#define N_TRIPS 200
+#define PATIENT 20.0 /* s for what is to come at once */
+
+static const struct limits limits = {8, 64, 256, 8, 256};
+
+struct rank0 {
+    void *context;
+    struct engines engines;
+    struct hub hub;
+    struct link_card card;
+};
+
+static void open_rank0(struct rank0 *r)
+{
+    struct err e = {0};
+    memset(r, 0, sizeof *r);
+    r->context = zmq_ctx_new();
+    r->card = (struct link_card){.n_groups = 2, .group_size = 2, .vocab = VOCAB, .prefix_caching = 1, .timeout = 300};
+    (void)snprintf(r->card.model, sizeof r->card.model, "%s", models_demo());
+    assert_int_equal(engines_open(&r->engines, r->context, 2, 4, &e), 0);
+    assert_int_equal(hub_open(&r->hub, &r->engines, &r->card, true, &e), 0);
+    assert_string_equal(r->card.address[0], "127.0.0.1");
+    assert_string_equal(r->card.address[1], "");
+}
+
+static void close_rank0(struct rank0 *r, struct err *e)
+{
+    (void)hub_close(&r->hub, e);
+    engines_close(&r->engines);
+    (void)zmq_ctx_term(r->context);
+}
+
+/* The next report of this engine; numbers that others send meanwhile are passed over. */
+static struct report *hear(struct rank0 *r, int engine)
+{
+    for (double until = seconds_now() + PATIENT; seconds_now() < until;) {
+        int from = -1;
+        struct report *report = engines_take(&r->engines, &from);
+        if (from == engine)
+            return report;
+        steps_report_free(report);
+        (void)mailbox_wait(r->engines.engine[engine].end[0], 100);
+    }
+    return NULL;
+}
+
+/* ---- a main thread without ranks ---- */
+
+struct lead {
+    struct leader leader; /* of group 1, */
+    struct steps steps;   /* or rank 0's own */
+    bool local;
+    pthread_t thread;
+};
+
+static void *lead(void *context)
+{
+    struct lead *l = context;
+    struct plan plan;
+    struct err e = {0};
+    int asked = plan_open(&plan, &limits, &e);
+    for (uint64_t step = 0; asked == 0 || asked == STEPS_IDLE; step++) {
+        struct sampled sampled[8];
+        plan_reset(&plan, step);
+        do
+            asked = l->local ? steps_next(&l->steps, &plan, &e) : leader_next(&l->leader, &plan, &e);
+        while (asked == STEPS_IDLE);
+        if (asked != 0 || plan.kind == PLAN_STOP)
+            break;
+        struct step_result result = {.step = step, .sampled = sampled};
+        for (int i = 0; i < plan.n_seqs; i++)
+            if (plan.seq[i].sample)
+                sampled[result.n_sampled++] = (struct sampled){.token = 300 + i, .slot = plan.seq[i].slot};
+        asked = l->local ? steps_accept(&l->steps, &result, &e) : leader_accept(&l->leader, &result, &e);
+    }
+    plan_close(&plan);
+    if (l->local)
+        steps_close(&l->steps);
+    else
+        leader_close(&l->leader);
+    return asked == 0 ? NULL : l;
+}
+
+static void start_lead(struct lead *l, struct rank0 *r, bool local, const struct tokenizer *t)
+{
+    struct err e = {0};
+    const struct scheduler_setup setup = {.limits = limits, .tokenizer = t, .prefix_caching = true};
+    memset(l, 0, sizeof *l);
+    l->local = local;
+    int opened = local ? steps_open(&l->steps, r->engines.engine[0].end[1], &setup, &e)
+                       : leader_open(&l->leader, &r->card, 1, &limits, &e);
+    expect_none(&e);
+    assert_int_equal(opened, 0);
+    assert_int_equal(pthread_create(&l->thread, NULL, lead, l), 0);
+}
+
+/* One prompt of three tokens, n of output; no text, as far as nobody reads it. */
+static struct job *make_job(uint64_t number, int n)
+{
+    struct job *j = job_open(number, NULL, false, seconds_now());
+    struct request_rules *r = &j->message.generate.rules;
+    struct token_list prompt = {calloc(3, sizeof(int32_t)), 3, 3};
+    struct err e = {0};
+    prompt.id[0] = (int32_t)(number % 1000);
+    r->sampling = (struct sampling){.top_p = 1, .repetition_penalty = 1};
+    r->max_tokens = n;
+    r->skip_special = true;
+    j->message.generate.search = (struct search){.n = 1, .num_beams = 1};
+    j->n_choices = 1;
+    j->rules = calloc(1, sizeof *j->rules);
+    j->group = calloc(1, sizeof *j->group);
+    j->progress = calloc(1, sizeof *j->progress);
+    j->rules[0] = *r;
+    assert_int_equal(group_open(&j->group[0], &j->message.generate.search, &j->rules[0], &prompt, &e), 0);
+    j->group[0].owner = j;
+    j->n_groups = 1;
+    return j;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Median milliseconds from handing a job over to having it back, with one step between. */
+static double trip_ms(struct rank0 *r, int engine)
+{
+    double took[N_TRIPS];
+    for (int i = 0; i < N_TRIPS; i++) {
+        struct job *j = make_job((uint64_t)i + 1, 1), *back = NULL;
+        double began = seconds_now();
+        engines_submit(&r->engines, j, engine);
+        while (back == NULL) {
+            struct report *report = hear(r, engine);
+            assert_non_null(report);
+            back = report->done;
+            steps_report_free(report);
+        }
+        took[i] = 1e3 * (seconds_now() - began);
+        assert_ptr_equal(back, j);
+        assert_int_equal(j->group[0].finish, FINISH_STOP);
+        assert_int_equal(j->group[0].choice[0]->finish, FINISH_LENGTH);
+        assert_int_equal(j->group[0].choice[0]->output.id[0], 300);
+        assert_true(j->group[0].choice[0]->text.bytes > 0);
+        assert_true(j->group[0].times.arrived >= j->arrived - 0.01);
+        job_close(j);
+    }
+    qsort(took, N_TRIPS, sizeof *took, compare);
+    return took[N_TRIPS / 2];
+}
+
+static void expect_loaded(struct rank0 *r, int engine)
+{
+    struct report *report = hear(r, engine);
+    assert_non_null(report);
+    assert_true(report->loaded);
+    steps_report_free(report);
+}
+
+/* Everything comes back in the last reports, a job that was under way too. */
+static void stop(struct rank0 *r, struct job *open)
+{
+    int from = 0;
+    engines_stop(&r->engines);
+    for (double until = seconds_now() + PATIENT; !engines_ended(&r->engines) && seconds_now() < until;) {
+        struct report *report = engines_take(&r->engines, &from);
+        for (struct job *j = report != NULL ? report->done : NULL; j != NULL; j = j->engine_next)
+            open = j == open ? NULL : open;
+        steps_report_free(report);
+    }
+    assert_true(engines_ended(&r->engines));
+    assert_null(open);
+}
+
+static void trips(void **state)
+{
+    (void)state;
+    struct rank0 r;
+    struct lead near, far;
+    struct err e = {0};
+    struct tokenizer *t = NULL;
+    assert_int_equal(tokenizer_open(&t, models_demo(), &e), 0);
+    open_rank0(&r);
+    start_lead(&near, &r, true, t);
+    expect_loaded(&r, 0);
+    start_lead(&far, &r, false, NULL);
+    expect_loaded(&r, 1);
+    double here = trip_ms(&r, 0), there = trip_ms(&r, 1);
+    print_message("# a job with one step: %.3f ms in this process, %.3f ms over a link: the way is %.3f ms\n", here,
+                  there, there - here);
+    assert_true(there - here < 2 || process_sanitized()); /* both ways */
+    /* A cancelled job comes back with what there is; one that is open at the end, too. */
+    struct job *j = make_job(5000, 200), *open = make_job(5001, 200);
+    engines_submit(&r.engines, j, 1);
+    engines_cancel(&r.engines, j, FINISH_CANCELLED);
+    for (struct job *back = NULL; back == NULL;) {
+        struct report *report = hear(&r, 1);
+        assert_non_null(report);
+        back = report->done;
+        steps_report_free(report);
+        assert_true(back == NULL || back == j);
+    }
+    assert_int_equal(j->group[0].finish == FINISH_CANCELLED || j->group[0].choice[0]->output.n == 200, 1);
+    engines_submit(&r.engines, open, 1);
+    stop(&r, open);
+    void *failed = NULL;
+    assert_int_equal(pthread_join(near.thread, &failed), 0);
+    assert_null(failed);
+    assert_int_equal(pthread_join(far.thread, &failed), 0);
+    assert_null(failed);
+    close_rank0(&r, &e);
+    expect_none(&e);
+    job_close(j);
+    job_close(open);
+    tokenizer_close(&t);
+}
+
+/* ---- strangers ---- */
+
+/* A connection to the hub with a key pair of one's own, or the leaders'; what happens to it shows in *monitor. */
+static void *connect_raw(void *context, const struct link_card *card, bool own_keys, void **monitor)
+{
+    char public_key[CURVE_TEXT], secret_key[CURVE_TEXT], endpoint[64];
+    const int zero = 0;
+    struct err e = {0};
+    void *socket = zmq_socket(context, ZMQ_DEALER);
+    assert_int_equal(zmq_curve_keypair(public_key, secret_key), 0);
+    assert_int_equal(curve_join(socket, card->server_key, own_keys ? public_key : card->public_key,
+                                own_keys ? secret_key : card->secret_key, &e),
+                     0);
+    assert_int_equal(zmq_setsockopt(socket, ZMQ_ROUTING_ID, "1", 1), 0);
+    assert_int_equal(zmq_setsockopt(socket, ZMQ_LINGER, &zero, sizeof zero), 0);
+    assert_int_equal(zmq_socket_monitor(socket, "inproc://raw",
+                                        ZMQ_EVENT_HANDSHAKE_FAILED_AUTH | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
+                                            ZMQ_EVENT_HANDSHAKE_SUCCEEDED),
+                     0);
+    *monitor = zmq_socket(context, ZMQ_PAIR);
+    assert_int_equal(zmq_setsockopt(*monitor, ZMQ_LINGER, &zero, sizeof zero), 0);
+    assert_int_equal(zmq_connect(*monitor, "inproc://raw"), 0);
+    (void)snprintf(endpoint, sizeof endpoint, "tcp://127.0.0.1:%d", card->port);
+    assert_int_equal(zmq_connect(socket, endpoint), 0);
+    return socket;
+}
+
+static unsigned next_event(void *monitor)
+{
+    unsigned char event[6] = {0}, address[100];
+    uint16_t kind = 0;
+    assert_true(mailbox_wait(monitor, (long)(1e3 * PATIENT)));
+    assert_int_equal(zmq_recv(monitor, event, sizeof event, 0), sizeof event);
+    (void)zmq_recv(monitor, address, sizeof address, 0);
+    memcpy(&kind, event, sizeof kind);
+    return kind;
+}
+
+static void close_raw(void *context, void *socket, void *monitor)
+{
+    (void)zmq_socket_monitor(socket, NULL, 0);
+    (void)zmq_close(socket);
+    (void)zmq_close(monitor);
+    (void)zmq_ctx_term(context);
+}
+
+static void keys(void **state)
+{
+    (void)state;
+    struct rank0 r;
+    struct err e = {0};
+    void *context = zmq_ctx_new(), *monitor;
+    open_rank0(&r);
+    void *socket = connect_raw(context, &r.card, true, &monitor);
+    assert_int_equal(next_event(monitor), ZMQ_EVENT_HANDSHAKE_FAILED_AUTH);
+    close_raw(context, socket, monitor);
+    /* With the keys it is let in: the refusal was for the keys. */
+    context = zmq_ctx_new();
+    socket = connect_raw(context, &r.card, false, &monitor);
+    assert_int_equal(next_event(monitor), ZMQ_EVENT_HANDSHAKE_SUCCEEDED);
+    /* What is no report ends the job, by name, and the thread. */
+    static const char hello[] = {LINK_HELLO, 4, 0, 0, 0, 0, 0, 0, 0, 'h', 'o', 's', 't'};
+    char answer[4];
+    assert_int_equal(zmq_send(socket, hello, sizeof hello, 0), sizeof hello);
+    assert_int_equal(zmq_recv(socket, answer, sizeof answer, 0), 1);
+    assert_int_equal(answer[0], LINK_HELLO);
+    static const char nonsense[] = {LINK_REPORT, 1, 1, 2, 3};
+    assert_int_equal(zmq_send(socket, nonsense, sizeof nonsense, 0), sizeof nonsense);
+    for (double until = seconds_now() + PATIENT; hub_check(&r.hub, &e) == 0 && seconds_now() < until;)
+        (void)mailbox_wait(socket, 5);
+    EXPECT_PARTS(&e, ERR_COMM, "group 1 of 2 (ranks 2-3, led by rank 2 on host)", "a report of a group does not fit");
+    /* It goes away: that too is noticed, and nobody waits for it any more. */
+    close_raw(context, socket, monitor);
+    struct report *report = hear(&r, 1);
+    assert_non_null(report);
+    assert_true(report->ended);
+    steps_report_free(report);
+    e = (struct err){0};
+    close_rank0(&r, &e);
+    assert_int_equal(e.code, ERR_COMM);
+}
+
+static void lost(void **state)
+{
+    (void)state;
+    struct rank0 r;
+    struct err e = {0};
+    void *context = zmq_ctx_new(), *monitor;
+    static const char hello[] = {LINK_HELLO, 4, 0, 0, 0, 0, 0, 0, 0, 'h', 'o', 's', 't'};
+    char answer[4];
+    open_rank0(&r);
+    void *socket = connect_raw(context, &r.card, false, &monitor);
+    assert_int_equal(zmq_send(socket, hello, sizeof hello, 0), sizeof hello);
+    assert_int_equal(zmq_recv(socket, answer, sizeof answer, 0), 1);
+    double closed = seconds_now();
+    close_raw(context, socket, monitor);
+    struct report *report = hear(&r, 1);
+    assert_non_null(report);
+    assert_true(report->ended);
+    steps_report_free(report);
+    assert_int_equal(hub_check(&r.hub, &e), -1);
+    EXPECT_PARTS(&e, ERR_COMM, "group 1 of 2 (ranks 2-3, led by rank 2 on host): its connection has ended");
+    double took = seconds_now() - closed;
+    assert_true(took >= LINK_PATIENCE && took < LINK_PATIENCE + 5); /* whoever failed speaks first */
+    e = (struct err){0};
+    close_rank0(&r, &e);
+    assert_int_equal(e.code, ERR_COMM);
+}
+
+/* A host's addresses, and the one at which somebody listens. */
+static void addresses(void **state)
+{
+    (void)state;
+    struct link_card card = {.port = 1};
+    char endpoint[128];
+    struct err e = {0};
+    (void)link_addresses(&card, false, &e); /* a machine without a network has none */
+    for (int i = 0; i < LINK_ADDRESSES; i++)
+        assert_int_not_equal(strncmp(card.address[i], "127.", 4), 0);
+    card = (struct link_card){.address = {"127.0.0.1", "nonsense"}, .port = 1}; /* nobody does */
+    e = (struct err){0};
+    assert_int_equal(link_find(&card, endpoint, sizeof endpoint, &e), -1);
+    EXPECT_PARTS(&e, ERR_COMM, "rank 0 cannot be reached at port 1 of 127.0.0.1, or its other addresses");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(trips),
+        cmocka_unit_test(keys),
+        cmocka_unit_test(lost),
+        cmocka_unit_test(addresses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,122 @@
+/* tests/unit/test_log_writer.c - coordinator/server/log_writer.c: who has a line never waits, what is written is whole and in
+ * order, what is lost is counted. */
+#include "tests/unit/unit.h"
+
+#include "base/clock.h"
+#include "coordinator/server/log_writer.h"
+#include "tests/support/files.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define LINE_BYTES 1000
+
+static void put(struct log_writer *w, int number)
+{
+    char *text = malloc(LINE_BYTES + 1);
+    (void)snprintf(text, LINE_BYTES + 1, "%0*d\n", LINE_BYTES - 1, number);
+    log_writer_put(w, text, LINE_BYTES);
+}
+
+static void writes_in_order(void **state)
+{
+    (void)state;
+    char folder[256], path[300];
+    struct log_writer *w = NULL;
+    struct err e = {0};
+    size_t bytes = 0;
+    files_make_dir(folder);
+    (void)snprintf(path, sizeof path, "%s/log", folder);
+    assert_int_equal(log_writer_open(&w, open(path, O_WRONLY | O_CREAT | O_APPEND, 0600), "a log", &e), 0);
+    for (int i = 0; i < 3000; i++)
+        put(w, i);
+    uint64_t lost = log_writer_lost(w);
+    log_writer_close(&w);
+    assert_null(w);
+    char *text = files_read(folder, "log", &bytes);
+    assert_int_equal(lost, 0);
+    assert_int_equal(bytes, 3000 * LINE_BYTES);
+    for (int i = 0; i < 3000; i++)
+        assert_int_equal(atoi(text + (size_t)i * LINE_BYTES), i);
+    free(text);
+    files_remove_dir(folder);
+}
+
+/* 64 KiB fit into the pipe, 4 MiB wait, all others are lost at once; what waits comes when somebody reads. */
+static void pipe_that_nobody_reads(void **state)
+{
+    (void)state;
+    enum { N = 10000 };
+    struct log_writer *w = NULL;
+    struct err e = {0};
+    int end[2];
+    char line[LINE_BYTES];
+    assert_int_equal(pipe(end), 0);
+    assert_int_equal(log_writer_open(&w, end[1], "a log", &e), 0);
+    double started = seconds_now();
+    for (int i = 0; i < N; i++)
+        put(w, i);
+    assert_true(seconds_now() - started < 2);
+    int kept = N - (int)log_writer_lost(w);
+    assert_true(kept >= (int)(LOG_WRITER_BYTES / LINE_BYTES) - 1 && kept < N / 2 + 100);
+    for (int i = 0; i < kept; i++) {
+        for (size_t done = 0; done < LINE_BYTES;) {
+            ssize_t n = read(end[0], line + done, LINE_BYTES - done);
+            assert_true(n > 0);
+            done += (size_t)n;
+        }
+        assert_int_equal(atoi(line), i); /* the first ones were kept */
+    }
+    put(w, N);
+    assert_int_equal(read(end[0], line, LINE_BYTES), LINE_BYTES);
+    assert_int_equal(atoi(line), N);
+    assert_int_equal(log_writer_lost(w), N - kept);
+    log_writer_close(&w);
+    (void)close(end[0]);
+}
+
+static void ends_though_nobody_reads(void **state)
+{
+    (void)state;
+    struct log_writer *w = NULL;
+    struct err e = {0};
+    int end[2];
+    assert_int_equal(pipe(end), 0);
+    assert_int_equal(log_writer_open(&w, end[1], "a log", &e), 0);
+    for (int i = 0; i < 1000; i++)
+        put(w, i);
+    double started = seconds_now();
+    log_writer_close(&w);
+    assert_true(seconds_now() - started < 5);
+    (void)close(end[0]);
+}
+
+static void full_disk(void **state)
+{
+    (void)state;
+    struct log_writer *w = NULL;
+    struct err e = {0};
+    assert_int_equal(log_writer_open(&w, open("/dev/full", O_WRONLY), "a log", &e), 0);
+    put(w, 1);
+    put(w, 2);
+    double until = seconds_now() + 10;
+    while (log_writer_lost(w) < 2 && seconds_now() < until)
+        continue;
+    assert_int_equal(log_writer_lost(w), 2);
+    log_writer_put(w, NULL, 0); /* out of memory: one more */
+    assert_int_equal(log_writer_lost(w), 3);
+    log_writer_close(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(writes_in_order),
+        cmocka_unit_test(pipe_that_nobody_reads),
+        cmocka_unit_test(ends_though_nobody_reads),
+        cmocka_unit_test(full_disk),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

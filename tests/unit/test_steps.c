@@ -1,0 +1,207 @@
+/* tests/unit/test_steps.c - coordinator/server/steps.c on a device of paper that is one step behind, as a GPU is: jobs come and
+ * are cancelled while steps are under way, the engine falls idle with an empty plan under way, and goes on. */
+#include "tests/unit/unit.h"
+
+#include "coordinator/server/mailbox.h"
+#include "coordinator/server/steps.h"
+#include "tests/support/paper.h"
+
+#include <stdlib.h>
+#include <zmq.h>
+
+#define VOCAB    50
+#define MAX_LEN  64
+#define MAX_JOBS 64
+
+struct bench {
+    void *context, *end[2]; /* ours, the steps' */
+    struct steps steps;
+    struct paper paper;
+    struct plan plan;
+    struct step_result result[2]; /* of the steps under way, by step % 2 */
+    uint64_t step;
+    int under_way, n_idle;
+    struct job *back[MAX_JOBS]; /* by number; NULL: not yet */
+};
+
+static void open_bench(struct bench *b)
+{
+    struct err e = {0};
+    const struct scheduler_setup setup = {
+        .limits = {.max_seqs = 4, .max_batch_tokens = 16, .max_len = MAX_LEN, .max_logit_rows = 4, .n_blocks = 12},
+        .prefix_caching = true};
+    memset(b, 0, sizeof *b);
+    b->context = zmq_ctx_new();
+    assert_int_equal(mailbox_open(b->context, "steps", b->end, &e), 0);
+    assert_int_equal(paper_open(&b->paper, &setup.limits, VOCAB, &e), 0);
+    assert_int_equal(plan_open(&b->plan, &setup.limits, &e), 0);
+    assert_int_equal(steps_open(&b->steps, b->end[1], &setup, &e), 0);
+}
+
+static void hear(struct bench *b)
+{
+    struct report *r;
+    while ((r = mailbox_take(b->end[0])) != NULL) {
+        for (struct job *j = r->done; j != NULL; j = j->engine_next) {
+            assert_null(b->back[j->number]);
+            b->back[j->number] = j;
+        }
+        steps_report_free(r);
+    }
+}
+
+static void take(struct bench *b)
+{
+    struct err e = {0};
+    const struct step_result *oldest = &b->result[(b->step - (uint64_t)b->under_way) % 2];
+    b->under_way--;
+    if (steps_accept(&b->steps, oldest, &e) != 0)
+        fail_msg("%s", e.text);
+}
+
+/* As rank/loop.c on a device: a plan goes out while the one before it is under way. false: idle, or stopped. */
+static bool turn(struct bench *b)
+{
+    struct err e = {0};
+    plan_reset(&b->plan, b->step);
+    int next = steps_next(&b->steps, &b->plan, &e);
+    assert_int_not_equal(next, -1);
+    if (next == STEPS_IDLE || b->plan.kind == PLAN_STOP) {
+        b->n_idle += next == STEPS_IDLE;
+        hear(b);
+        return false;
+    }
+    const char *wrong = paper_execute(&b->paper, &b->plan, &b->result[b->step % 2]);
+    if (wrong != NULL)
+        fail_msg("%s", wrong);
+    b->step++;
+    if (++b->under_way == 2)
+        take(b);
+    hear(b);
+    return true;
+}
+
+static void post(struct bench *b, struct order order)
+{
+    struct order *o = malloc(sizeof *o);
+    *o = order;
+    assert_true(mailbox_post(b->end[0], o));
+}
+
+/* prompt: three tokens that depend on the number. */
+static void submit(struct bench *b, uint64_t number)
+{
+    char text[200];
+    int n = snprintf(text, sizeof text,
+                     "{\"prompt\": [%d, 2, 3], \"max_tokens\": 20, \"ignore_eos\": true, \"temperature\": 0}",
+                     (int)(number % VOCAB));
+    zmq_msg_t body;
+    assert_int_equal(zmq_msg_init_size(&body, (size_t)n), 0);
+    memcpy(zmq_msg_data(&body), text, (size_t)n);
+    struct job *j = job_open(number, &body, false, 0);
+    const struct protocol_model model = {.name = "paper", .vocab = VOCAB};
+    job_parse(j, &model);
+    assert_int_equal(j->error.code, 0);
+    j->ids = calloc(1, sizeof *j->ids);
+    j->n_ids = 1;
+    const int32_t prompt[3] = {(int32_t)(number % VOCAB), 2, 3};
+    j->ids[0] = (struct token_list){.id = malloc(sizeof prompt), .n = 3, .capacity = 3};
+    memcpy(j->ids[0].id, prompt, sizeof prompt);
+    assert_int_equal(job_prepare(j, MAX_LEN, 1), 0);
+    post(b, (struct order){.kind = ORDER_SUBMIT, .job = j});
+}
+
+/* What came back: all tokens of the paper, or, if it was cancelled, the first ones. */
+static void check_job(const struct job *j, bool cancelled)
+{
+    const struct group *g = &j->group[0];
+    const struct request *r = g->choice[0];
+    int32_t token[MAX_LEN] = {(int32_t)(j->number % VOCAB), 2, 3};
+    assert_int_equal(g->finish, cancelled ? FINISH_CANCELLED : FINISH_STOP);
+    if (!cancelled)
+        assert_int_equal(r->output.n, 20);
+    for (int i = 0; i < (int)r->output.n; i++) {
+        struct sampled s;
+        token[3 + i] = paper_next(token, 3 + i, 3, &j->rules[0].sampling, VOCAB, &s);
+        assert_int_equal(r->output.id[i], token[3 + i]);
+    }
+}
+
+static void close_bench(struct bench *b)
+{
+    while (b->under_way > 0)
+        take(b);
+    steps_close(&b->steps);
+    hear(b);
+    for (int i = 0; i < MAX_JOBS; i++)
+        job_close(b->back[i]);
+    mailbox_close(&b->end[0]);
+    mailbox_close(&b->end[1]);
+    zmq_ctx_term(b->context);
+    plan_close(&b->plan);
+    paper_close(&b->paper);
+}
+
+/* Jobs 1 to 6 of a round; `n_cancelled` of them are cancelled after a few steps. Then the engine falls idle. */
+static void round_of(struct bench *b, uint64_t first, int n_cancelled, int steps_before)
+{
+    for (uint64_t i = 0; i < 6; i++)
+        submit(b, first + i);
+    for (int i = 0; i < steps_before; i++)
+        assert_true(turn(b));
+    for (int i = 0; i < n_cancelled; i++)
+        post(b, (struct order){.kind = ORDER_CANCEL, .number = first + (uint64_t)i, .why = FINISH_CANCELLED});
+    while (turn(b))
+        ;
+    for (uint64_t i = 0; i < 6; i++) {
+        assert_non_null(b->back[first + i]);
+        check_job(b->back[first + i], (int)i < n_cancelled);
+    }
+    assert_int_equal(scheduler_stats(&b->steps.scheduler).n_blocks_used, 0);
+}
+
+static void falls_idle_and_goes_on(void **state)
+{
+    (void)state;
+    static struct bench b;
+    open_bench(&b);
+    round_of(&b, 1, 0, 0);  /* all finish */
+    round_of(&b, 11, 6, 5); /* all are cancelled while a step with them is under way */
+    round_of(&b, 21, 3, 4);
+    round_of(&b, 31, 6, 0); /* before any of them ran */
+    round_of(&b, 41, 1, 8);
+    assert_int_equal(b.n_idle, 5);
+    close_bench(&b);
+}
+
+static void stops_with_work_under_way(void **state)
+{
+    (void)state;
+    static struct bench b;
+    open_bench(&b);
+    for (uint64_t i = 1; i < 7; i++)
+        submit(&b, i);
+    for (int i = 0; i < 3; i++)
+        assert_true(turn(&b));
+    post(&b, (struct order){.kind = ORDER_STOP});
+    assert_false(turn(&b));
+    while (b.under_way > 0)
+        take(&b);
+    struct job *const *back = b.back;
+    steps_close(&b.steps);
+    hear(&b);
+    for (int i = 1; i < 7; i++) {
+        assert_non_null(back[i]);
+        check_job(back[i], true);
+    }
+    close_bench(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(falls_idle_and_goes_on),
+        cmocka_unit_test(stops_with_work_under_way),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
