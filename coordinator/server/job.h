@@ -50,6 +50,7 @@ struct job {
     struct protocol_error verdict; /* why it was cancelled; becomes its error when it is back */
     bool submitted, in_engine;     /* handed to an engine; and not come back yet */
     int engine;                    /* to which one */
+    uint64_t cancel_step;          /* steps that its engine had told of when it was cancelled, + 1; 0: it was not */
     bool named;                    /* request_id is in the server's list */
     int n_sequences;               /* counted by the server */
     bool answered;                 /* its last reply is out: whatever comes back is dropped */
