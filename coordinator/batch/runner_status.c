@@ -80,7 +80,7 @@ void runner_show_start(struct runner *r)
 
 void runner_show(struct runner *r, double now)
 {
-    if (r->state == RUNNER_ENDED || outlets_wait(&r->outlets, now) > 0)
+    if (r->state == RUNNER_ENDED || r->broken || outlets_wait(&r->outlets, now) > 0)
         return;
     struct status s = picture(r, state_of(r), now);
     outlets_show(&r->outlets, &s, &r->metrics, now);

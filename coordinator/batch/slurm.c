@@ -43,8 +43,10 @@ int slurm_job_open(struct slurm_job *j, const struct slurm_environment *v, const
     return 0;
 }
 
-const char *slurm_requeue_obstacle(const struct slurm_job *j, int64_t max_restarts, uint64_t n_new)
+const char *slurm_requeue_obstacle(const struct slurm_job *j, int64_t max_restarts, uint64_t n_new, bool told_to_end)
 {
+    if (told_to_end)
+        return "SIGTERM or SIGINT told it to end";
     if (n_new == 0)
         return "this run has added no result";
     if (j->restarts >= max_restarts)

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OWN_PREFIX "lockstep_" /* of what vLLM has not */
+#define OWN_PREFIX "lockstep_"
 
 static void open_engine(struct engine_metrics *m, const struct buckets *lengths)
 {
@@ -143,12 +143,13 @@ VALUE(kv_usage, e->stats.n_blocks > 0 ? (double)e->stats.n_blocks_used / e->stat
 VALUE(kv_blocks, e->stats.n_blocks)
 VALUE(kv_blocks_used, e->stats.n_blocks_used)
 VALUE(prompt_tokens, e->stats.n_prompt_tokens)
-VALUE(cached_tokens, e->stats.n_prompt_cached)
-VALUE(computed_tokens, e->stats.n_prompt_tokens - e->stats.n_prompt_cached)
 VALUE(output_tokens, e->stats.n_output_tokens)
 VALUE(preemptions, e->stats.n_preemptions)
 VALUE(prefix_queries, e->stats.prefix_queries)
 VALUE(prefix_hits, e->stats.prefix_hits)
+VALUE(prompt_cached, e->stats.n_prompt_cached)
+VALUE(prompt_computed, e->stats.n_prompt_tokens - e->stats.n_prompt_cached)
+VALUE(nothing, 0)
 VALUE(n_steps, e->n_steps)
 VALUE(step_seconds, e->step_seconds)
 VALUE(n_answered, of->total.n)
@@ -170,34 +171,6 @@ static void write_finished(struct exposition *x, const struct metrics *m)
         }
 }
 
-/* A number of every engine, by one more label: what there is, and others of vLLM's that are 0 here. */
-static void by_label(struct exposition *x, const struct metrics *m, const char *name, const char *label,
-                     const char *value, double (*number)(const struct metrics *m, int i))
-{
-    char extra[120];
-    for (int i = 0; i < m->engines->n; i++) {
-        (void)snprintf(extra, sizeof extra, "%s,%s=\"%s\"", label_of(m, i).text, label, value);
-        exposition_sample(x, name, extra, number != NULL ? number(m, i) : 0);
-    }
-}
-
-static void write_waiting(struct exposition *x, const struct metrics *m)
-{
-    static const char name[] = "num_requests_waiting_by_reason";
-    exposition_head(x, name, "gauge", "The same; for something else than capacity none waits here.");
-    by_label(x, m, name, "reason", "capacity", n_waiting);
-    by_label(x, m, name, "reason", "deferred", NULL);
-}
-
-static void write_prompt_tokens(struct exposition *x, const struct metrics *m)
-{
-    static const char name[] = "prompt_tokens_by_source_total";
-    exposition_head(x, name, "counter", "The same: computed, or found in the prefix cache.");
-    by_label(x, m, name, "source", "local_compute", computed_tokens);
-    by_label(x, m, name, "source", "local_cache_hit", cached_tokens);
-    by_label(x, m, name, "source", "external_kv_transfer", NULL);
-}
-
 static void write_cache(struct exposition *x, const struct metrics *m)
 {
     char extra[200];
@@ -210,6 +183,34 @@ static void write_cache(struct exposition *x, const struct metrics *m)
     }
 }
 
+/* Of several samples an engine: {by="..."}. */
+static void of_kind(struct exposition *x, const struct metrics *m, const char *name, const char *by, const char *kind,
+                    double (*value)(const struct metrics *m, int i))
+{
+    char extra[120];
+    for (int i = 0; i < m->engines->n; i++) {
+        (void)snprintf(extra, sizeof extra, "%s,%s=\"%s\"", label_of(m, i).text, by, kind);
+        exposition_sample(x, name, extra, value(m, i));
+    }
+}
+
+static void write_waiting(struct exposition *x, const struct metrics *m)
+{
+    static const char name[] = "num_requests_waiting_by_reason";
+    exposition_head(x, name, "gauge", "The same; for something else than that none waits here.");
+    of_kind(x, m, name, "reason", "capacity", n_waiting);
+    of_kind(x, m, name, "reason", "deferred", nothing);
+}
+
+static void write_sources(struct exposition *x, const struct metrics *m)
+{
+    static const char name[] = "prompt_tokens_by_source_total";
+    exposition_head(x, name, "counter", "The same: computed, or found in the prefix cache.");
+    of_kind(x, m, name, "source", "local_compute", prompt_computed);
+    of_kind(x, m, name, "source", "local_cache_hit", prompt_cached);
+    of_kind(x, m, name, "source", "external_kv_transfer", nothing);
+}
+
 void metrics_write_engines(struct exposition *x, const struct metrics *m)
 {
     of_engines(x, m, "num_requests_running", "gauge", n_running, "Sequences in the engine.");
@@ -218,7 +219,7 @@ void metrics_write_engines(struct exposition *x, const struct metrics *m)
     of_engines(x, m, "kv_cache_usage_perc", "gauge", kv_usage, "Share of KV blocks that sequences hold, 0 to 1.");
     write_cache(x, m);
     of_engines(x, m, "prompt_tokens_total", "counter", prompt_tokens, "Prompt tokens processed.");
-    write_prompt_tokens(x, m);
+    write_sources(x, m);
     of_engines(x, m, "generation_tokens_total", "counter", output_tokens, "Tokens generated.");
     of_engines(x, m, "num_preemptions_total", "counter", preemptions, "Times that a sequence gave its memory away.");
     of_engines(x, m, "prefix_cache_queries_total", "counter", prefix_queries, "Tokens looked up in the prefix cache.");

@@ -67,7 +67,7 @@ void metrics_count(struct metrics *m, const struct outcome *o, const struct prot
 /* How long a request takes, in the mean of all; 1 while there was none. */
 double metrics_mean_seconds(const struct metrics *m);
 
-/* Parts of it: the engines by vLLM's names, what else there is of them, and every rank's steps. */
+/* Parts of it: what vLLM tells of engines, what it does not, and every rank's steps. */
 void metrics_write_engines(struct exposition *x, const struct metrics *m);
 void metrics_write_steps(struct exposition *x, const struct metrics *m);
 void metrics_write_ranks(struct exposition *x, const struct metrics *m);

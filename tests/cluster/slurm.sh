@@ -11,7 +11,7 @@ slurm_stop() {
     for file in d.n1.pid d.n2.pid c.pid m/pid; do
         [ -s "$dir/$file" ] && kill "$(cat "$dir/$file")" 2>/dev/null
     done
-    wait_until 10 slurm_is_gone || kill -9 $(slurm_processes)
+    wait_until 10 slurm_is_gone || kill -9 $(slurm_processes) 2>/dev/null
 }
 
 slurm_is_idle() { [ -z "$(squeue -h -o %i 2>/dev/null)" ]; }

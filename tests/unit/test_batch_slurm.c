@@ -71,9 +71,10 @@ static void obstacles(void **unused)
 {
     (void)unused;
     const struct slurm_job j = {.id = "1", .restarts = 3};
-    assert_null(slurm_requeue_obstacle(&j, 4, 1));
-    assert_non_null(strstr(slurm_requeue_obstacle(&j, 3, 1), "--max-restarts"));
-    assert_non_null(strstr(slurm_requeue_obstacle(&j, 4, 0), "no result"));
+    assert_null(slurm_requeue_obstacle(&j, 4, 1, false));
+    assert_non_null(strstr(slurm_requeue_obstacle(&j, 3, 1, false), "--max-restarts"));
+    assert_non_null(strstr(slurm_requeue_obstacle(&j, 4, 0, false), "no result"));
+    assert_non_null(strstr(slurm_requeue_obstacle(&j, 4, 1, true), "SIGTERM"));
 }
 
 static void requeues(void **unused)
