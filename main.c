@@ -269,7 +269,8 @@ int main(int argc, char **argv)
     struct options o;
     struct world w;
     options_settle_openmp(argv);
-    (void)signal(SIGPIPE, SIG_IGN); /* a reader that leaves becomes a write error with a name */
+    (void)signal(SIGPIPE, SIG_IGN); /* a reader that leaves becomes a write error with a name, */
+    (void)signal(SIGXFSZ, SIG_IGN); /* and so does a limit on the size of files */
     bool parsed = options_parse(&o, argc, argv, &e) == 0;
     if (parsed && o.command != COMMAND_GENERATE && o.command != COMMAND_BENCH && o.command != COMMAND_SERVE &&
         o.command != COMMAND_BATCH && o.command != COMMAND_PREFLIGHT)

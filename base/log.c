@@ -63,7 +63,7 @@ static void file_line(const char *level, const char *text)
 /* head: what stands between "lockstep: " and the text on standard error; shown: whether it is to be seen there. */
 static void say(const char *level, const char *head, bool shown, const char *format, va_list args)
 {
-    char text[LINE_BYTES], line[LINE_BYTES + 64];
+    char text[LINE_BYTES], line[LINE_BYTES];
     if (!shown && state.fd == 0)
         return;
     (void)vsnprintf(text, sizeof text, format, args);

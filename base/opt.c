@@ -107,7 +107,7 @@ static const struct opt table[] = {
     REAL("status-seconds", status_seconds, BATCH, 0, 86400, 60,
          "where no bar is shown, say so often how far the batch is; 0: never (default 60)"),
     TEXT("status-file", "FILE", status_file, BATCH,
-         "replace this file every 5 s with the same as JSON (default: OUTPUT.status.json; none for standard output)"),
+         "replace this file every 5 s with the same as JSON (default: OUTPUT.status.json where that is a file)"),
     FLAG("slurm-comment", slurm_comment, BATCH, "show it once a minute as the Slurm job's comment (squeue -o %k)"),
     TEXT("log-dir", "DIR", log_dir, BATCH | SERVE,
          "every rank also writes what it has to say, as with --verbose, to DIR/rank-R.log, with time, host and rank"),

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #define STATUS_ENDING ".status.json"
@@ -43,7 +44,9 @@ static int take_share(struct batch_run *b, struct share *share, struct err *e)
         name_file(&o->metrics_file, b->metrics_file, share, e) != 0 ||
         name_file(&o->log_dir, b->log_dir, share, e) != 0)
         return -1;
-    if (o->status_file == NULL && strcmp(b->output, "-") != 0) {
+    struct stat st;
+    bool is_file = strcmp(b->output, "-") != 0 && (stat(b->output, &st) != 0 || S_ISREG(st.st_mode));
+    if (o->status_file == NULL && is_file) {
         (void)snprintf(b->status_file, sizeof b->status_file, "%s%s", b->output, STATUS_ENDING);
         o->status_file = b->status_file;
     }

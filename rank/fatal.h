@@ -12,9 +12,8 @@ struct world;
 /* Remember who speaks: a rank of the job. leads: what all ranks of its group see is said by this one. Called by rank/world.c. */
 void fatal_identify(int rank, int n_ranks, const char *host, bool leads);
 
-/* The end of a start-up phase. Collective over all ranks of the job, whether w is its world or a group's: when
- * no rank has failed, returns. Else the lowest failing rank
- * prints its line, and all ranks leave through MPI_Finalize with its code. */
+/* The end of a start-up phase. Collective over all ranks of the job, whether w is its world or a group's: when no rank has
+ * failed, returns. Else the lowest failing rank prints its line, and all ranks leave through MPI_Finalize with its code. */
 void fatal_agree(struct world *w, const struct err *e);
 
 /* A failure within a step or in MPI: print the line, then MPI_Abort with the code. Local; never returns. */
@@ -26,8 +25,8 @@ _Noreturn void fatal(const struct err *e);
 _Noreturn void fatal_for(int rank, const char *host, double launcher, bool said, const struct err *e);
 
 /* Called before this process ends for a reason that is said, to tell the other ranks so. all: every rank is about to leave
- * through MPI_Finalize, which unmaps memory that a thread may look into: that is stopped. Returns whether this rank is the first of its host to speak: the others leave it to that one. NULL:
- * nobody is told. */
+ * through MPI_Finalize, which unmaps memory that a thread may look into: that is stopped. Returns whether this rank is the
+ * first of its host to speak: the others leave it to that one. NULL: nobody is told. */
 void fatal_herald(bool (*herald)(bool all));
 
 /* The same for an MPI call that returned an error. */

@@ -118,6 +118,8 @@ int journal_recover(struct journal *j, int64_t trusted,
     if (rc < 0)
         return -1;
     *cut = j->bytes - r.offset;
+    if (trusted == JOURNAL_FOREIGN && r.n_lines == 0 && *cut > 0)
+        return ERR(e, ERR_INPUT, "--output %.200s: what is in it is no result of a batch", j->path);
     if (*cut > 0 && ftruncate(j->fd, r.offset) != 0)
         return ERR(e, ERR_IO, "--output %.200s: cannot cut off %lld bytes of an unfinished line: %s", j->path,
                    (long long)*cut, strerror(errno));

@@ -21,6 +21,8 @@ struct journal {
  * killed may need some. */
 int journal_open(struct journal *j, const char *path, double patience, struct err *e);
 
+#define JOURNAL_FOREIGN INT64_MAX /* trusted: nothing is known of the file, which may be another's */
+
 /* What is in it: on_line is called for every line (its newline left out) with where it begins, and says whether it is one of
  * ours. A line that the last run did not get to finish is cut off, and so is what follows a line that is not ours
  * behind `trusted` bytes, which are known to be on disk; before that it is a mistake, and *e. *cut: bytes that were. */

@@ -82,28 +82,40 @@ static int write_sorted(int from, int to, const struct spot *spot, size_t n)
     return rc;
 }
 
+/* A new file with the mode of the journal. -1: none. */
+static int make(const char *path, int like)
+{
+    struct stat st;
+    (void)unlink(path);
+    if (fstat(like, &st) != 0)
+        return -1;
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd >= 0 && fchmod(fd, st.st_mode & 07777) == 0)
+        return fd;
+    if (fd >= 0)
+        (void)close(fd);
+    return -1;
+}
+
+/* The output's own path may be a link to where the file is. */
 int ordered_rewrite(struct journal *j, const struct ids *ids, struct err *e)
 {
-    char temporary[PATH_MAX];
-    struct stat st;
+    char target[PATH_MAX], temporary[PATH_MAX + 16];
     size_t n;
-    if (snprintf(temporary, sizeof temporary, "%s.ordered.tmp", j->path) >= (int)sizeof temporary)
-        return ERR(e, ERR_IO, "--output %.200s: the path is too long", j->path);
+    if (realpath(j->path, target) == NULL)
+        return ERR(e, ERR_IO, "%.200s: cannot be found: %s", j->path, strerror(errno));
+    (void)snprintf(temporary, sizeof temporary, "%s.ordered.tmp", target);
     struct spot *spot = sorted(ids, &n, e);
     if (spot == NULL)
         return -1;
-    (void)unlink(temporary);
-    int fd = fstat(j->fd, &st) == 0
-                 ? open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, st.st_mode & 0777)
-                 : -1;
-    int rc = fd >= 0 ? write_sorted(j->fd, fd, spot, n) : -1;
+    int fd = make(temporary, j->fd), rc = fd >= 0 ? write_sorted(j->fd, fd, spot, n) : -1;
     if (rc == 0)
-        rc = rename(temporary, j->path);
+        rc = rename(temporary, target);
     if (rc != 0) {
         ERR(e, ERR_IO, "%.200s: cannot be put in order: %s; the results are all there, as they came", j->path,
             strerror(errno));
         (void)unlink(temporary);
     }
     free(spot);
-    return rc == 0 ? files_sync_folder(j->path, e) : -1;
+    return rc == 0 ? files_sync_folder(target, e) : -1;
 }

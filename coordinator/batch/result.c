@@ -146,17 +146,17 @@ static bool read_id(const char *text, size_t bytes, char id[LINE_MAX_ID_BYTES + 
     return n > 0 && n <= LINE_MAX_ID_BYTES;
 }
 
-bool result_read(const char *line, size_t bytes, bool plain, char id[LINE_MAX_ID_BYTES + 1], bool *failed)
+bool result_read(const char *line, size_t bytes, char id[LINE_MAX_ID_BYTES + 1], bool *failed)
 {
-    const char *end = line + bytes, *at = after(line, end, "{\"id\":");
-    if (at != NULL && !plain) {
-        at = value_end(at, end);
-        at = at != NULL ? after(at, end, ",\"custom_id\":") : NULL;
+    const char *end = line + bytes, *at = after(line, end, "{\"id\":"), *stop = at != NULL ? value_end(at, end) : NULL;
+    const char *custom = stop != NULL ? after(stop, end, ",\"custom_id\":") : NULL;
+    if (custom != NULL) {
+        at = custom;
+        stop = value_end(at, end);
     }
-    const char *stop = at != NULL ? value_end(at, end) : NULL;
     if (stop == NULL || end[-1] != '}' || !read_id(at, (size_t)(stop - at), id))
         return false;
-    if (plain) {
+    if (custom == NULL) {
         *failed = after(stop, end, ",\"error\":") != NULL;
         return *failed || after(stop, end, ",\"text\":") != NULL || after(stop, end, ",\"choices\":") != NULL;
     }

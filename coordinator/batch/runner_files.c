@@ -127,7 +127,7 @@ static bool take_result(void *context, const char *line, size_t bytes, int64_t o
     struct runner *r = context;
     char id[LINE_MAX_ID_BYTES + 1];
     bool failed = false;
-    if (!result_read(line, bytes, r->setup.o->plain, id, &failed))
+    if (!result_read(line, bytes, id, &failed))
         return false;
     struct id_entry *entry = ids_get(&r->ids, id, e);
     if (entry == NULL)
@@ -144,7 +144,8 @@ static int find_results(struct runner *r, struct err *e)
     int64_t cut = 0;
     if (!o->force && manifest_check(&r->manifest, o->output, e) != 0)
         return -1;
-    if (journal_recover(&r->journal, manifest_synced(&r->manifest), take_result, r, &cut, e) != 0)
+    int64_t trusted = r->manifest.previous != NULL ? manifest_synced(&r->manifest) : JOURNAL_FOREIGN;
+    if (journal_recover(&r->journal, trusted, take_result, r, &cut, e) != 0)
         return -1;
     log_note("going on with %s: %lld results are there%s", o->output, (long long)r->progress.n_results_before,
              cut > 0 ? "; an unfinished line was cut off" : "");

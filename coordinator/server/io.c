@@ -16,8 +16,8 @@
 
 #define DEFAULT_ENDPOINT "tcp://127.0.0.1:5555"
 
-#define FILE_SECONDS    5.0   /* between two --metrics-file */
-#define RETRY_MS        1     /* a full pipe does not say when it has room again; a busy stream is 20 messages a millisecond */
+#define FILE_SECONDS    5.0 /* between two --metrics-file */
+#define RETRY_MS        1 /* a full pipe does not say when it has room again; a busy stream is 20 messages a millisecond */
 #define TURN_SECONDS    0.005 /* of messages, before replies and signals have a turn again */
 #define FLUSH_SECONDS   2.0   /* for what waits for slow readers, once the engine has ended */
 #define LINGER_MS       1000  /* and for what libzmq has, when there is time */

@@ -373,6 +373,33 @@ static void recovered(void **state)
     journal_close(&j);
 }
 
+/* --force on a file of which nothing is known. */
+static void recovered_foreign(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool good;
+    } rows[] = {{"a\nb\n", true}, {"a\nhal", true}, {"", true}, {"hal", false}, {"a\n!\n", false}, {"!\n", false}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct journal j;
+        struct err e = {0};
+        struct heard h = {""};
+        int64_t cut;
+        size_t bytes;
+        files_write(dir, "journal", rows[i].text, strlen(rows[i].text));
+        assert_int_equal(journal_open(&j, path_of("journal"), 0, &e), 0);
+        assert_int_equal(journal_recover(&j, JOURNAL_FOREIGN, on_line, &h, &cut, &e), rows[i].good ? 0 : -1);
+        journal_close(&j);
+        char *now = files_read(dir, "journal", &bytes);
+        if (!rows[i].good) { /* nothing was changed */
+            assert_string_equal(now, rows[i].text);
+            assert_int_equal(e.code, ERR_INPUT);
+        }
+        free(now);
+    }
+}
+
 /* Lines larger than a block, across blocks. */
 static void recovered_long(void **state)
 {
@@ -497,17 +524,16 @@ static void expect_id_back(const char *id_json, const char *id)
         assert_non_null(line);
         assert_int_equal(line[bytes - 1], '\n');
         assert_null(memchr(line, '\n', bytes - 1));
-        assert_true(result_read(line, bytes - 1, plain != 0, back, &failed));
+        assert_true(result_read(line, bytes - 1, back, &failed));
         assert_true(failed);
         assert_string_equal(back, id);
         assert_non_null(strstr(line, "in.jsonl: line 3: prompt: found an integer"));
-        assert_false(result_read(line, bytes - 1, plain == 0, back, &failed)); /* of the other style */
         for (size_t cut = 0; cut + 1 < bytes;
              cut++) /* torn lines are no results, and nothing is read beyond their end */
             if (cut != bytes - 1) {
                 char *part = malloc(cut + 1);
                 memcpy(part, line, cut);
-                (void)result_read(part, cut, plain != 0, back, &failed);
+                (void)result_read(part, cut, back, &failed);
                 free(part);
             }
         free(line);
@@ -524,7 +550,7 @@ static void results(void **state)
     expect_id_back("\"qu\\\"ote \\\\ and \\u00e9, \\n\"", "qu\"ote \\ and \xc3\xa9, \n");
     expect_id_back("-12345", "-12345");
     static const char good[] = "{\"id\":\"x\",\"custom_id\":\"y\",\"response\":{\"status_code\":200,\"body\":{}}}";
-    assert_true(result_read(good, sizeof good - 1, false, back, &failed));
+    assert_true(result_read(good, sizeof good - 1, back, &failed));
     assert_false(failed);
     assert_string_equal(back, "y");
     static const char *const strange[] = {"",
@@ -536,8 +562,48 @@ static void results(void **state)
                                           "\0\0\0\0",
                                           "x"};
     for (size_t i = 0; i < sizeof strange / sizeof strange[0]; i++)
-        for (int plain = 0; plain < 2; plain++)
-            assert_false(result_read(strange[i], strlen(strange[i]), plain != 0, back, &failed));
+        assert_false(result_read(strange[i], strlen(strange[i]), back, &failed));
+}
+
+/* Lines with bytes changed, gone or doubled: whatever they say, there is a result whose id is the line's. */
+static void mutated(void **state)
+{
+    (void)state;
+    static const char *const seed_line[] = {
+        LINE("{\"prompt\":\"a \\u00e9 b\",\"top_p\":3,\"stop\":[\"x\"]}"), CHAT("{" TURNS ",\"n\":0}"),
+        "{\"id\":12,\"prompt\":[1,2,3],\"temperature\":-1,\"logit_bias\":{\"5\":1}}",
+        "{\"id\":\"q\\\"\\\\\",\"messages\":7,\"max_tokens\":5}"};
+    uint64_t random = 5;
+    int n_failed = 0;
+    for (int i = 0; i < 20000; i++) {
+        char text[400], back[LINE_MAX_ID_BYTES + 1];
+        size_t n = strlen(strcpy(text, seed_line[i % 4])), bytes = 0;
+        for (int k = random_below(&random, 4); k >= 0; k--) {
+            size_t where = (size_t)random_below(&random, (int)n), kind = (size_t)random_below(&random, 3);
+            if (kind == 0)
+                text[where] = (char)random_below(&random, 256);
+            else if (kind == 1)
+                memmove(text + where, text + where + 1, n - where), n--;
+            else if (n + 2 < sizeof text)
+                memmove(text + where + 1, text + where, n - where + 1), n++;
+        }
+        const struct line_rules rules = {&model, NULL};
+        const struct input_line from = {text, n, 0, 3, 2};
+        struct line *l = line_open(&from, "in.jsonl", &rules, 1, 0);
+        const struct result_style style = {i % 8 < 4, "demo", NULL};
+        struct result_count count;
+        bool failed = false;
+        if (l->job->error.code != 0) {
+            char *line = result_line(l, "in.jsonl", &style, 0, &bytes, &count);
+            assert_true(result_read(line, bytes - 1, back, &failed));
+            assert_string_equal(back, l->id);
+            assert_true(failed);
+            free(line);
+            n_failed++;
+        }
+        line_close(l);
+    }
+    assert_true(n_failed > 15000);
 }
 
 static void ordered(void **state)
@@ -553,6 +619,9 @@ static void ordered(void **state)
     memset(text, 'x', big);
     text[big - 1] = '\n';
     assert_int_equal(ids_open(&ids, &e), 0);
+    files_write(dir, "real", "", 0);
+    assert_int_equal(symlink("real", path_of("out")), 0);
+    assert_int_equal(chmod(path_of("real"), 0640), 0);
     assert_int_equal(journal_open(&j, path_of("out"), 0, &e), 0);
     for (int i = 0; i < 4; i++) {
         struct id_entry *entry = ids_get(&ids, line[i], &e);
@@ -568,7 +637,10 @@ static void ordered(void **state)
     expect_none(&e);
     journal_close(&j);
     ids_close(&ids);
-    char *now = files_read(dir, "out", &bytes);
+    struct stat st;
+    assert_true(lstat(path_of("out"), &st) == 0 && S_ISLNK(st.st_mode));
+    assert_true(stat(path_of("out"), &st) == 0 && (st.st_mode & 07777) == 0640);
+    char *now = files_read(dir, "real", &bytes);
     assert_int_equal(bytes, 8 + big + 9);
     assert_memory_equal(now, "a 1\nb 2\n", 8);
     assert_memory_equal(now + 8, text, big);
@@ -582,10 +654,10 @@ static void ordered(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(input_lines), TEST(input_refused), TEST(input_long_line), TEST(input_pipe),
-        TEST(bad_lines),   TEST(good_lines),    TEST(defaults),        TEST(seeds),
-        TEST(many_ids),    TEST(recovered),     TEST(recovered_long),  TEST(one_writer),
-        TEST(full_device), TEST(manifests),     TEST(results),         TEST(ordered),
+        TEST(input_lines),       TEST(input_refused),  TEST(input_long_line), TEST(input_pipe),  TEST(bad_lines),
+        TEST(good_lines),        TEST(defaults),       TEST(seeds),           TEST(many_ids),    TEST(recovered),
+        TEST(recovered_foreign), TEST(recovered_long), TEST(one_writer),      TEST(full_device), TEST(manifests),
+        TEST(results),           TEST(mutated),        TEST(ordered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -128,7 +128,7 @@ int main(void)
 {
     struct err e = {0};
     const struct CMUnitTest tests[] = {cmocka_unit_test(is_fast)};
-    if (signals_open(&e) != 0)
+    if (signals_open(true, &e) != 0)
         return 1;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
