@@ -67,7 +67,7 @@ static const struct opt table[] = {
     FLAG("force", force, BATCH,
          "go on with an output that another model, checkpoint or other sampling defaults have begun"),
     REAL("sync-seconds", sync_seconds, BATCH, 0, 3600, 5,
-         "results are safe on disk after so many seconds; 0: at once, each of them (default 5)"),
+         "results are safe on disk after so many seconds; 0: at once (default 5)"),
     INTEGER("max-inflight", max_inflight, BATCH, 1, 1 << 20, -1,
             "lines under way at once, those that wait included (default: 4 for each sequence that runs at once)"),
     INTEGER("max-tokens", max_tokens, BATCH, 1, 1 << 24, -1,

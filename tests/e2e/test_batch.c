@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define MAX_WORDS 40
@@ -338,6 +339,45 @@ static void refused(void)
     REFUSED("no --output", 2, "needs --output", "--input", "@grow.jsonl");
 }
 
+/* An input that is gone when its turn comes: one line, the results so far stay, the next run goes on. */
+static void lost_input(void)
+{
+    struct process p;
+    struct batch_results r;
+    struct stat st;
+    char path[4][300];
+    static const char *const name[] = {"first.jsonl", "second.jsonl", "lost.out", "second.away"};
+    for (int i = 0; i < 4; i++)
+        (void)snprintf(path[i], sizeof path[i], "%s/%s", dir, name[i]);
+    case_begin("batch: an input is gone in the middle of a run");
+    batching_prompts(dir, "first.jsonl", 300, 8);
+    write_lines("second.jsonl", "{\"prompt\":\"Once\",\"max_tokens\":3,\"id\":\"last\"}\n");
+    const char *const words[] = {"batch",       "--model",  models_demo(), "--input", path[0],     "--input",
+                                 path[1],       "--output", path[2],       "--plain", "--threads", "1",
+                                 "--max-batch", "8",        "--progress",  "never",   NULL};
+    const struct process_setup setup = {.ranks = 2};
+    process_start(&p, &setup, words);
+    while (!p.ended && (stat(path[2], &st) != 0 || st.st_size < 500))
+        process_watch(&p, 0.002, SIZE_MAX);
+    case_check(rename(path[1], path[3]) == 0, "rename");
+    process_wait(&p);
+    batching_read(&r, dir, "lost.out");
+    case_check(p.status == 5 && strstr(p.text[PROCESS_ERR], "lockstep: fatal: rank 0/2") != NULL &&
+                   strstr(p.text[PROCESS_ERR], "second.jsonl: cannot open: No such file") != NULL && p.n_left == 0,
+               "status %d, %d processes left: %s", p.status, p.n_left, p.text[PROCESS_ERR]);
+    case_check(r.n > 0 && r.n <= 300 && r.torn == 0 && r.n_strange == 0, "%d results, %zu torn bytes", r.n, r.torn);
+    batching_free(&r);
+    process_free(&p);
+    case_check(rename(path[3], path[1]) == 0, "rename");
+    process_run(&p, &setup, words);
+    batching_read(&r, dir, "lost.out");
+    case_check(p.status == 0 && r.n == 301 && r.n_twice == 0, "status %d, %d results, %d twice: %s", p.status, r.n,
+               r.n_twice, p.text[PROCESS_ERR]);
+    batching_free(&r);
+    process_free(&p);
+    case_end();
+}
+
 int main(void)
 {
     files_make_dir(dir);
@@ -350,6 +390,7 @@ int main(void)
     write_lines("foreign.out", "some notes\nof somebody\n");
     write_lines("note.out", "a note");
     refused();
+    lost_input();
     case_begin("batch: files of others are left alone");
     size_t bytes[2];
     char *text[2] = {files_read(dir, "foreign.out", &bytes[0]), files_read(dir, "note.out", &bytes[1])};

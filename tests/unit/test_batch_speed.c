@@ -11,18 +11,28 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #define N_LINES  20000
 #define N_OUTPUT 16
 #define N_SEQS   256
 #define BOUND    200000 /* prompts a minute */
+#define MEMORY   2000   /* bytes a line: each takes some 10 KB while it is under way, of which there are 1024 */
 
 static double cpu_seconds(void)
 {
     struct timespec t;
     assert_int_equal(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t), 0);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Most memory that the process has had, in bytes. */
+static double peak_bytes(void)
+{
+    struct rusage u;
+    assert_int_equal(getrusage(RUSAGE_SELF, &u), 0);
+    return 1024.0 * (double)u.ru_maxrss;
 }
 
 /* Prompts of some 100 tokens, no two alike. */
@@ -91,7 +101,7 @@ static double prompts_per_minute(const char *dir, bool plain)
     expect_none(&e);
     assert_int_equal(model_config_read(&m, o.model, &e), 0);
     assert_int_equal(checkpoint_open(&c, o.model, &e), 0);
-    double before = cpu_seconds();
+    double before = cpu_seconds(), memory = peak_bytes();
     assert_int_equal(batch_open(&b, &o, &m, &c, 1, &e), 0);
     assert_int_equal(batch_start(&b, &l, &e), 0);
     int n_steps = run_steps(&b, &l);
@@ -99,8 +109,13 @@ static double prompts_per_minute(const char *dir, bool plain)
     double seconds = cpu_seconds() - before;
     expect_none(&e);
     checkpoint_close(&c);
-    print_message("# %d prompts, %d tokens out each, %s lines: %.0f a minute on one core (%d steps, %.2f s of it)\n",
-                  N_LINES, N_OUTPUT, plain ? "plain" : "OpenAI", N_LINES / seconds * 60, n_steps, seconds);
+    memory = (peak_bytes() - memory) / N_LINES;
+    print_message(
+        "# %d prompts, %d tokens out each, %s lines: %.0f a minute on one core (%d steps, %.2f s of it); %.0f "
+        "more bytes of memory a line\n",
+        N_LINES, N_OUTPUT, plain ? "plain" : "OpenAI", N_LINES / seconds * 60, n_steps, seconds, memory);
+    if (getenv("LOCKSTEP_SANITIZED") == NULL)
+        assert_true(memory < MEMORY);
     return N_LINES / seconds * 60;
 }
 
