@@ -12,6 +12,7 @@
 #define REQUEUE_SECONDS 20.0
 #define COMMENT_SECONDS 60.0 /* between two: each is a message to the controller that all jobs share */
 #define COMMENT_LIMIT   30.0 /* for one */
+#define CLOSE_SECONDS   1.0  /* for one that is under way at the end */
 
 static bool is_number(const char *text)
 {
@@ -97,5 +98,7 @@ void slurm_comment_set(struct slurm_comment *c, const char *text, double now)
 
 void slurm_comment_close(struct slurm_comment *c)
 {
-    child_close(&c->child);
+    double soon = seconds_now() + CLOSE_SECONDS;
+    c->child.until = c->child.until < soon ? c->child.until : soon;
+    (void)child_wait(&c->child);
 }

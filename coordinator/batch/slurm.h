@@ -42,6 +42,7 @@ struct slurm_comment {
 bool slurm_comment_due(struct slurm_comment *c, double now);
 /* Control characters and quotes in the text become blanks. */
 void slurm_comment_set(struct slurm_comment *c, const char *text, double now);
+/* One that is under way has a second. */
 void slurm_comment_close(struct slurm_comment *c);
 
 #endif
