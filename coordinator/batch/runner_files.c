@@ -110,12 +110,13 @@ static int write_manifest(struct runner *r, const char *state, struct err *e)
     json_int_t output = manifest_number(m, "tokens", "output") + p->output_tokens;
     double seconds = manifest_real(m, "seconds") + seconds_now() - p->started;
     json_t *rest = json_pack(
-        "{s:s, s:s, s:s, s:i, s:o, s:{s:I, s:I, s:I, s:I}, s:{s:I, s:I, s:I}, s:o, s:f, s:I, s:I, s:o}", "state", state,
-        "build", LOCKSTEP_VERSION, "name", r->setup.model.name, "ranks", r->setup.n_ranks, "inputs", inputs_of(r),
-        "counts", "lines", (json_int_t)p->n_read, "results", (json_int_t)(p->n_results_before + p->n_done), "failed",
-        (json_int_t)(p->n_failed_before + p->n_failed), "duplicates", (json_int_t)p->n_duplicates, "tokens", "prompt",
-        prompt, "cached", cached, "output", output, "energy", energy_of(r, (double)(prompt - cached + output)),
-        "seconds", seconds, "runs", (json_int_t)(manifest_real(m, "runs") + 1), "synced_bytes",
+        "{s:s, s:s, s:s, s:i, s:i, s:o, s:{s:I, s:I, s:I, s:I}, s:{s:I, s:I, s:I}, s:o, s:f, s:I, s:I, s:o}", "state",
+        state, "build", LOCKSTEP_VERSION, "name", r->setup.model.name, "ranks", r->setup.n_ranks, "groups",
+        r->setup.n_groups, "inputs", inputs_of(r), "counts", "lines", (json_int_t)p->n_read, "results",
+        (json_int_t)(p->n_results_before + p->n_done), "failed", (json_int_t)(p->n_failed_before + p->n_failed),
+        "duplicates", (json_int_t)p->n_duplicates, "tokens", "prompt", prompt, "cached", cached, "output", output,
+        "energy", energy_of(r, (double)(prompt - cached + output)), "seconds", seconds, "runs",
+        (json_int_t)(manifest_real(m, "runs") + 1), "synced_bytes",
         (json_int_t)(r->journal.bytes - r->journal.unsynced), "updated", now_as_text());
     r->manifest_due = seconds_now() + MANIFEST_SECONDS;
     return manifest_write(m, rest, e);
