@@ -124,11 +124,12 @@ static json_t *work_of(const struct runner *r)
 static int write_manifest(struct runner *r, const char *state, struct err *e)
 {
     json_t *work = work_of(r),
-           *rest = json_pack("{s:s, s:s, s:s, s:o, s:i, s:o, s:o, s:I, s:I, s:o}", "state", state, "build",
+           *rest = json_pack("{s:s, s:s, s:s, s:o, s:i, s:i, s:o, s:o, s:I, s:I, s:o}", "state", state, "build",
                              LOCKSTEP_VERSION, "name", r->setup.model.name, "path", reply_text(r->setup.o->model),
-                             "ranks", r->setup.n_ranks, "inputs", inputs_of(r), "counts", counts_of(&r->progress),
-                             "runs", (json_int_t)(manifest_real(&r->manifest, "runs") + 1), "synced_bytes",
-                             (json_int_t)(r->journal.bytes - r->journal.unsynced), "updated", now_as_text());
+                             "ranks", r->setup.n_ranks, "groups", r->setup.n_groups, "inputs", inputs_of(r), "counts",
+                             counts_of(&r->progress), "runs", (json_int_t)(manifest_real(&r->manifest, "runs") + 1),
+                             "synced_bytes", (json_int_t)(r->journal.bytes - r->journal.unsynced), "updated",
+                             now_as_text());
     if (rest != NULL && (work == NULL || json_object_update(rest, work) != 0)) {
         json_decref(rest);
         rest = NULL;

@@ -37,6 +37,7 @@ static struct status picture(struct runner *r, enum status_state state, double n
                            .host = r->host,
                            .job = options_environment("SLURM_JOB_ID"),
                            .n_ranks = r->setup.n_ranks,
+                           .n_groups = r->setup.n_groups,
                            .share = r->setup.share,
                            .started = r->started_epoch,
                            .updated = epoch_now(),

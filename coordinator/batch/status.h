@@ -17,7 +17,7 @@ struct status { /* strings are borrowed */
     int exit_status; /* STATUS_ENDED; STATUS_FAILED: a rank, a device or MPI has failed, the launcher knows with what */
 
     const char *model, *output, *host, *job; /* job: of Slurm, NULL: none */
-    int n_ranks;
+    int n_ranks, n_groups;
     struct share share;
     double started, updated; /* seconds since 1970 */
 

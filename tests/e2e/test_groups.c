@@ -292,6 +292,11 @@ static double said_at(const char *text, const char *what)
 static void check_work(const struct process *p, int n_groups)
 {
     const char *text = p->text[PROCESS_ERR];
+    double read = NAN;
+    const char *reading = strstr(text, "all ranks read ");
+    case_check(reading != NULL && sscanf(reading, "all ranks read %lf MiB", &read) == 1 &&
+                   read < 1.2 * (double)models_weight_bytes(models_demo()) / (1 << 20),
+               "the groups of a host read the checkpoint more than once: %g MiB", read);
     double worked = 0, took = said_at(text, " group 0: ") - said_at(text, " KV cache: ");
     for (int g = 0; g < n_groups; g++) {
         char what[40];

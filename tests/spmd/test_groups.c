@@ -1,0 +1,62 @@
+/* tests/spmd/test_groups.c - rank/world.c: the job's ranks in groups; what a group computes stays within it, and groups do not
+ * wait for each other. */
+#include "rank/comm.h"
+#include "rank/fatal.h"
+#include "tests/support/tap.h"
+
+#include <stdlib.h>
+
+#define N_SUMS 300
+
+static struct queue q = {.act = DTYPE_F32, .n_threads = 1};
+
+/* Sum rank numbers of the job, `times` times. */
+static bool sums_are(struct comm *c, const struct world *group, int times)
+{
+    int first = group->job_rank - group->rank;
+    float want = 0;
+    bool good = true;
+    for (int r = first; r < first + group->n_ranks; r++)
+        want += (float)r;
+    for (int i = 0; i < times; i++) {
+        float x = (float)group->job_rank;
+        comm_all_reduce(c, &q, &x, 1);
+        good = good && x == want;
+    }
+    return good;
+}
+
+static void split(const struct world *w, int size)
+{
+    struct world group;
+    struct comm c;
+    struct err e = {0};
+    world_split(w, size, &group);
+    int n = size > 0 ? size : w->n_ranks;
+    tap_all(group.n_ranks == n && group.rank == w->rank % n && group.group == w->rank / n &&
+                group.n_groups == w->n_ranks / n && group.job_rank == w->rank && group.n_job_ranks == w->n_ranks &&
+                group.node_rank == w->node_rank && group.on_one_host == w->on_one_host,
+            "other numbers", "%d ranks in groups of %d", w->n_ranks, n);
+    (void)comm_open_mpi(&c, &group, 16, &e);
+    fatal_agree(&group, &e); /* over all ranks: nobody has failed */
+    /* Each group makes another number of sums, before anybody meets the others again. */
+    bool good = sums_are(&c, &group, N_SUMS * (1 + group.group));
+    tap_all(good, "another sum", "sums stay within groups of %d", n);
+    comm_close(&c);
+    world_join(&group);
+}
+
+int main(int argc, char **argv)
+{
+    struct err e = {0};
+    struct world w;
+    if (world_open(&w, &argc, &argv, &e) != 0)
+        fatal(&e);
+    split(&w, 0);
+    for (int size = 1; size <= w.n_ranks; size++)
+        if (w.n_ranks % size == 0)
+            split(&w, size);
+    int status = tap_done();
+    world_close(&w);
+    return status;
+}
