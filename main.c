@@ -24,6 +24,7 @@
 /* Tokens of prompts that one step may score: a row of logits each, beside those that are sampled from. */
 #define SCORE_ROWS   256
 #define SERVE_BATCH  256  /* sequences that a server runs at once unless told otherwise */
+#define HOST_THREADS 3    /* of serve and batch: one for sockets or files, two that tokenize */
 #define SERVE_LENGTH 2048 /* and their length when the model has no bound */
 
 /* Rank 0: from options to what every rank must know. */
@@ -150,7 +151,10 @@ static struct instance_setup make_serve_setup(const struct options *o, const str
                      : o->max_batch_tokens < SERVE_BATCH ? o->max_batch_tokens
                                                          : SERVE_BATCH;
     mine.prompt_logprobs = 0; /* any request may want them */
-    return make_setup(&mine, m, m->max_positions > 0 ? m->max_positions : SERVE_LENGTH, INT32_MAX);
+    struct instance_setup setup =
+        make_setup(&mine, m, m->max_positions > 0 ? m->max_positions : SERVE_LENGTH, INT32_MAX);
+    setup.host_threads = HOST_THREADS;
+    return setup;
 }
 
 static int run_serve(struct world *w, const struct options *o, struct err *e)

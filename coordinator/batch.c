@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #define STATUS_ENDING ".status.json"
@@ -43,7 +44,9 @@ static int take_share(struct batch_run *b, struct share *share, struct err *e)
         name_file(&o->metrics_file, b->metrics_file, share, e) != 0 ||
         name_file(&o->log_dir, b->log_dir, share, e) != 0)
         return -1;
-    if (o->status_file == NULL && strcmp(b->output, "-") != 0) {
+    struct stat st;
+    bool is_file = strcmp(b->output, "-") != 0 && (stat(b->output, &st) != 0 || S_ISREG(st.st_mode));
+    if (o->status_file == NULL && is_file) {
         (void)snprintf(b->status_file, sizeof b->status_file, "%s%s", b->output, STATUS_ENDING);
         o->status_file = b->status_file;
     }
@@ -90,10 +93,10 @@ static int open_surroundings(struct batch_run *b, struct runner_setup *setup, st
 }
 
 /* At the very end, since Slurm may kill the job as soon as it is queued again. */
-static void requeue(const struct batch_run *b, uint64_t n_new)
+static void requeue(const struct batch_run *b, uint64_t n_new, bool told_to_end)
 {
     struct err e = {0};
-    const char *obstacle = slurm_requeue_obstacle(&b->job, b->o.max_restarts, n_new);
+    const char *obstacle = slurm_requeue_obstacle(&b->job, b->o.max_restarts, n_new, told_to_end);
     if (obstacle != NULL)
         log_warn("--requeue-self: job %s is not queued again: %s", b->job.id, obstacle);
     else if (slurm_requeue(&b->job, &e) != 0)
@@ -167,9 +170,10 @@ int batch_close(struct batch_run *b, struct err *e)
     steps_close(&b->steps);
     (void)hub_close(&b->hub, e); /* its mailboxes are the runner's */
     int64_t n_new = b->runner.progress.n_done;
+    bool told_to_end = b->runner.ending.asked > 0;
     int status = runner_close(&b->runner, e);
     if (status == ERR_RESUME && e->code == ERR_NONE && b->o.requeue_self)
-        requeue(b, (uint64_t)n_new);
+        requeue(b, (uint64_t)n_new, told_to_end);
     chat_template_close(&b->chat);
     tokenizer_close(&b->tokenizer);
     memset(b, 0, sizeof *b);

@@ -1,6 +1,7 @@
 /* rank/instance.c - see instance.h. Every phase ends in an agreement of all ranks. */
 #include "rank/instance.h"
 #include "base/log.h"
+#include "rank/cores.h"
 #include "rank/device.h"
 #include "rank/fatal.h"
 #include "rank/fit.h"
@@ -10,6 +11,7 @@
 #include <string.h>
 
 #define MIB             (1024.0 * 1024.0)
+#define GPU_THREADS     2 /* of a rank with a GPU: one that enqueues, and NCCL's */
 #define HOST_LINE_BYTES 160
 
 static void say_weights(const struct instance *i, bool dummy, int rank)
@@ -74,9 +76,7 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
                       setup->threads > 0 ? setup->threads : w->n_threads, w, e);
     fatal_agree(w, e);
     world_split(w, setup->group_size, &i->group);
-    if (i->ops->shares_host_memory && i->q.n_threads > w->n_cpus)
-        log_warn("%d threads on the %d core%s that rank %d may use: see mpirun --bind-to none or --map-by",
-                 i->q.n_threads, w->n_cpus, w->n_cpus == 1 ? "" : "s", w->rank);
+    cores_check(w, i->ops->shares_host_memory ? i->q.n_threads : GPU_THREADS, w->rank == 0 ? setup->host_threads : 0);
     (void)open_watch(i, setup->step_timeout, e);
     fatal_agree(w, e);
     shard_make(&shard, m, i->group.rank, i->group.n_ranks);

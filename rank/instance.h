@@ -12,6 +12,7 @@ struct instance_setup {
     int64_t kv_bytes;     /* of a rank; -1: half of what is free */
     int32_t kv_whole;     /* fewer blocks than wanted will not do: known before loading */
     int32_t threads;      /* of a rank; -1: its share of the cores */
+    int32_t host_threads; /* of rank 0, beside them: sockets or files, tokenizing */
     int32_t progress;     /* enum progress_mode */
     int32_t group_size;   /* ranks that share a model; 0: all. It divides their number */
     int32_t dummy;        /* weights are noise, there is no checkpoint */

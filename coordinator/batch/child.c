@@ -97,9 +97,3 @@ int child_wait(struct child *c)
     *c = (struct child){0};
     return status;
 }
-
-void child_close(struct child *c)
-{
-    c->until = seconds_now();
-    (void)child_wait(c);
-}

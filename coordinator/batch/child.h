@@ -20,10 +20,7 @@ int child_start(struct child *c, const char *const *argv, double now, double sec
 /* Has it ended? Does not wait. *status: its exit status, 128 + n for signal n. A child that has run too long is killed. */
 bool child_ended(struct child *c, double now, int *status);
 
-/* Wait for the end, for as long as child_start was told at most; its status. */
+/* Wait for the end, until c->until at most; its status. Afterwards there is none. Safe on a zeroed struct. */
 int child_wait(struct child *c);
-
-/* Kill it if it still runs. Safe on a zeroed struct. */
-void child_close(struct child *c);
 
 #endif

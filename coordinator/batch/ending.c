@@ -64,9 +64,9 @@ void ending_signal(struct ending *g, enum signal_wish wish, bool own, double now
         return;
     bool again = own && g->asked > 0 && now - g->asked > SECOND_SIGNAL;
     if (g->setup.end_seconds <= 0 || again)
-        cut(g, "a signal to end");
+        cut(g, "SIGTERM or SIGINT");
     else if (g->asked <= 0)
-        drain(g, now + g->setup.end_seconds, "a signal to end");
+        drain(g, now + g->setup.end_seconds, "SIGTERM or SIGINT");
     g->asked = g->asked > 0 ? g->asked : now;
 }
 

@@ -86,10 +86,16 @@ void outlets_show(struct outlets *out, const struct status *s, const struct metr
     if (now < out->files_due)
         return;
     write_files(out, s, m, now);
-    if (slurm_comment_due(&out->comment, now)) {
+    if (s->n_done > 0 &&
+        slurm_comment_due(&out->comment, now)) { /* the first one stays for a minute, so it says something */
         status_comment(s, text, sizeof text);
         slurm_comment_set(&out->comment, text, now);
     }
+}
+
+void outlets_soon(struct outlets *out)
+{
+    out->files_due = 0;
 }
 
 void outlets_tell(struct outlets *out, const struct status *s, const struct metrics *m, double now)

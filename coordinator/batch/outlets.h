@@ -33,6 +33,9 @@ double outlets_wait(const struct outlets *out, double now);
 /* Show what is due. m: the engine's and the ranks' figures. */
 void outlets_show(struct outlets *out, const struct status *s, const struct metrics *m, double now);
 
+/* The state has changed: the files are due. */
+void outlets_soon(struct outlets *out);
+
 /* Somebody has asked (SIGUSR2): line and files now. */
 void outlets_tell(struct outlets *out, const struct status *s, const struct metrics *m, double now);
 

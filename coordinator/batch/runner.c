@@ -187,6 +187,7 @@ static void take_report(struct runner *r, struct report *report, int engine)
     if (r->state == RUNNER_LOADING && engines_loaded(&r->engines)) {
         r->state = RUNNER_RUNNING;
         r->progress.loaded = seconds_now();
+        outlets_soon(&r->outlets);
     }
     if (report->wish != WISH_NONE)
         runner_signal(r, report->wish, false);

@@ -89,6 +89,7 @@ struct runner {
     int n_told;           /* errors of lines that were said on standard error */
     struct err failure;   /* ends the run: output, input, memory */
 
+    bool broken; /* a failure of a rank, a device or MPI is about to end the job; it has been said */
     struct ending ending;
     struct pace pace;
     double withdraw_due; /* seconds_now(): when to look again for what does not fit any more */

@@ -32,6 +32,7 @@ static void drain(struct runner *r, double now)
     r->state = RUNNER_DRAINING;
     runner_order_withdraw(r, NULL);
     runner_hand_out(r);
+    outlets_soon(&r->outlets);
     outlets_clear(&r->outlets);
     log_note("draining (%s): what has begun has %s", r->ending.cause, walltime_say(left, r->ending.until - now));
 }
@@ -42,6 +43,7 @@ static void cut(struct runner *r)
     if (r->state >= RUNNER_STOPPING)
         return;
     runner_files_sync(r);
+    outlets_soon(&r->outlets);
     if (r->progress.n_open > 0 || !r->progress.at_end) {
         outlets_clear(&r->outlets);
         log_note("ending (%s): %lld requests under way are left to the next run", r->ending.cause,
@@ -68,8 +70,12 @@ void runner_signal(struct runner *r, enum signal_wish wish, bool own)
         runner_files_sync(r);
     if (wish == WISH_TELL)
         runner_tell(r, now);
-    if (wish == WISH_FAIL) /* the process has a moment left */
+    if (wish == WISH_FAIL && !r->broken) { /* the process has a moment left; the launcher's signals follow */
+        r->broken = true;
         runner_show_failure(r);
+    }
+    if (r->broken)
+        return;
     ending_signal(&r->ending, wish, own, now);
     obey(r, now);
 }
@@ -139,13 +145,15 @@ long runner_keep_time(struct runner *r)
         wait = fmin(wait, r->journal.unsynced_at + r->setup.o->sync_seconds - now);
     if (r->state == RUNNER_RUNNING || r->state == RUNNER_DRAINING)
         wait = fmin(wait, fmin(ending_limit(&r->ending), r->ending.until) - now);
-    wait = fmin(wait, outlets_wait(&r->outlets, now));
+    if (!r->broken)
+        wait = fmin(wait, outlets_wait(&r->outlets, now));
     return wait > 0 ? (long)(1e3 * wait) + 1 : 0;
 }
 
 int runner_status(const struct runner *r)
 {
     const struct batch_progress *p = &r->progress;
-    bool unfinished = r->running && (!p->at_end || p->n_left > 0);
+    bool unfinished =
+        r->running && (!p->at_end || p->n_left > 0 || p->n_open > 0); /* open: with the worker at the end */
     return ending_status(unfinished, p->n_failed + p->n_failed_before + p->n_duplicates > 0);
 }

@@ -26,7 +26,7 @@ static struct status picture(struct runner *r, enum status_state state, double n
     const struct speed_counts counts = counts_of(p, &stats);
     double total = status_total(p->n_read, p->at_end, p->input_bytes, p->input_bytes_read);
     const char *cause = r->ending.cause;
-    if (cause[0] == '\0' && p->n_left > 0) /* they did not fit */
+    if (state == STATUS_ENDED && cause[0] == '\0' && p->n_left > 0) /* they did not fit */
         cause = r->setup.ending.walltime.source;
     if (p->loaded > 0)
         speed_note(&r->speed, &counts, now);
@@ -80,7 +80,7 @@ void runner_show_start(struct runner *r)
 
 void runner_show(struct runner *r, double now)
 {
-    if (r->state == RUNNER_ENDED || outlets_wait(&r->outlets, now) > 0)
+    if (r->state == RUNNER_ENDED || r->broken || outlets_wait(&r->outlets, now) > 0)
         return;
     struct status s = picture(r, state_of(r), now);
     outlets_show(&r->outlets, &s, &r->metrics, now);

@@ -12,6 +12,7 @@
 #define REQUEUE_SECONDS 20.0
 #define COMMENT_SECONDS 60.0 /* between two: each is a message to the controller that all jobs share */
 #define COMMENT_LIMIT   30.0 /* for one */
+#define CLOSE_SECONDS   1.0  /* for one that is under way at the end */
 
 static bool is_number(const char *text)
 {
@@ -43,8 +44,10 @@ int slurm_job_open(struct slurm_job *j, const struct slurm_environment *v, const
     return 0;
 }
 
-const char *slurm_requeue_obstacle(const struct slurm_job *j, int64_t max_restarts, uint64_t n_new)
+const char *slurm_requeue_obstacle(const struct slurm_job *j, int64_t max_restarts, uint64_t n_new, bool told_to_end)
 {
+    if (told_to_end)
+        return "SIGTERM or SIGINT told it to end";
     if (n_new == 0)
         return "this run has added no result";
     if (j->restarts >= max_restarts)
@@ -95,5 +98,7 @@ void slurm_comment_set(struct slurm_comment *c, const char *text, double now)
 
 void slurm_comment_close(struct slurm_comment *c)
 {
-    child_close(&c->child);
+    double soon = seconds_now() + CLOSE_SECONDS;
+    c->child.until = c->child.until < soon ? c->child.until : soon;
+    (void)child_wait(&c->child);
 }

@@ -23,8 +23,9 @@ struct slurm_job {
 int slurm_job_open(struct slurm_job *j, const struct slurm_environment *v, const char *option, struct err *e);
 
 /* May a job that ends with something left be queued again? NULL: yes; else why not. n_new: results that this run has added:
- * without progress a job that fails at its start would be queued for ever. */
-const char *slurm_requeue_obstacle(const struct slurm_job *j, int64_t max_restarts, uint64_t n_new);
+ * without progress a job that fails at its start would be queued for ever. told_to_end: SIGTERM or SIGINT came, as from
+ * scancel, which means it. */
+const char *slurm_requeue_obstacle(const struct slurm_job *j, int64_t max_restarts, uint64_t n_new, bool told_to_end);
 
 /* scontrol requeue; waits for it, up to 20 s. From its success on Slurm may end this job at any time. */
 int slurm_requeue(const struct slurm_job *j, struct err *e);
@@ -41,6 +42,7 @@ struct slurm_comment {
 bool slurm_comment_due(struct slurm_comment *c, double now);
 /* Control characters and quotes in the text become blanks. */
 void slurm_comment_set(struct slurm_comment *c, const char *text, double now);
+/* One that is under way has a second. */
 void slurm_comment_close(struct slurm_comment *c);
 
 #endif

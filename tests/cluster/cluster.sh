@@ -71,3 +71,34 @@ within() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a <= b) }'; } # VALUE LIMIT
 # Processes of ours that carry this mark in their environment; a zombie has none.
 marked() { grep -lsazx "LOCKSTEP_TEST_MARK=$1" /proc/[0-9]*/environ | cut -d/ -f3; }
 none_marked() { [ -z "$(marked "$1")" ]; }
+
+# ---- jobs that end by a failure: $pid is the launcher's process, $mark the job's mark, $dir/err its standard error ----
+
+story_began() {
+    wait_until 40 larger "$dir/out" 500 && return
+    not_ok "a story begins on 2 hosts" "$(cat "$dir/out" "$dir/err")"
+    exit 1
+}
+larger() { [ "$(stat -c %s "$1" 2>/dev/null || echo 0)" -gt "$2" ]; }
+ended() { ! kill -0 "$pid" 2>/dev/null; }
+
+# check_end NAME RANK HOST WORDS SECONDS STATUSES: the job of 4 ranks ends in time, with one line that names them, and nothing is left.
+check_end() {
+    local begun took line status words
+    begun=$(now)
+    wait_until 30 ended || kill -9 $pid
+    wait $pid
+    status=$?
+    took=$(since "$begun")
+    wait_until 5 none_marked "$mark"
+    words=$(tr '\r' '\n' <"$dir/err" | grep -a 'lockstep: fatal: ')
+    line="lockstep: fatal: rank $2/4 on $3: $4" # RANK may be a pattern
+    echo "# $1: status $status after $took s, all gone after $(since "$begun") s; $words"
+    if [ "$(wc -l <<<"$words")" != 1 ] || ! grep -qE "$line.*; last collective: .*; device cpu$" <<<"$words"; then
+        not_ok "$1" "not one line \"$line...\": $(cat "$dir/err")"
+    elif ! within "$took" "$5"; then not_ok "$1" "ended after $took s"
+    elif [[ " $6 " != *" $status "* ]]; then not_ok "$1" "status $status"
+    elif ! none_marked "$mark"; then not_ok "$1" "left: $(ps -o pid,args -p "$(marked "$mark" | paste -sd,)")"
+    else ok "$1"; fi
+}
+

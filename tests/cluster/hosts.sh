@@ -34,7 +34,7 @@ hosts_start() {
         ip -n "$h-$$" link set eth0 up
         i=$((i + 1))
     done
-    printf 'h1 slots=2\nh2 slots=2\n' >"$dir/hosts"
+    sed 's/^node/h/' "$root/hostfiles/two-hosts-4" >"$dir/hosts"
     agent=$dir/agent hostfile=$dir/hosts
     # mpirun calls it as: agent HOST WORDS... The private /dev/shm keeps the hosts' ranks from meeting in shared memory.
     cat >"$agent" <<END

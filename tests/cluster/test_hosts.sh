@@ -23,31 +23,8 @@ start() { # COMMAND OPTIONS...: on 4 ranks -> $pid, $mark
 }
 start_story() { # and wait until it is under way
     start generate --prompt Once --max-tokens 100000 --ignore-eos --kv-cache-memory-bytes 2G --progress always
-    wait_until 20 larger "$dir/out" 500
+    story_began
 }
-larger() { [ "$(stat -c %s "$1" 2>/dev/null || echo 0)" -gt "$2" ]; }
-ended() { ! kill -0 "$pid" 2>/dev/null; }
-
-# check_end NAME RANK HOST WORDS SECONDS STATUS: the job ends in time, with one line that names them, and nothing is left.
-check_end() {
-    local begun took line status words
-    begun=$(now)
-    wait_until 30 ended || kill -9 $pid
-    wait $pid
-    status=$?
-    took=$(since "$begun")
-    wait_until 5 none_marked "$mark"
-    words=$(tr '\r' '\n' <"$dir/err" | grep -a 'lockstep: fatal: ')
-    line="lockstep: fatal: rank $2/4 on $3: $4"
-    echo "# $1: status $status after $took s, all gone after $(since "$begun") s; $words"
-    if [ "$(wc -l <<<"$words")" != 1 ] || [[ $words != *"$line"*"; last collective: "*"; device cpu" ]]; then
-        not_ok "$1" "not one line \"$line...\": $(cat "$dir/err")"
-    elif ! within "$took" "$5"; then not_ok "$1" "ended after $took s"
-    elif [[ " $6 " != *" $status "* ]]; then not_ok "$1" "status $status"
-    elif ! none_marked "$mark"; then not_ok "$1" "left: $(ps -o pid,args -p "$(marked "$mark" | paste -sd,)")"
-    else ok "$1"; fi
-}
-
 killed_rank() { # RANK HOST
     local victim
     start_story

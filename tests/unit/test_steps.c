@@ -174,6 +174,39 @@ static void falls_idle_and_goes_on(void **state)
     close_bench(&b);
 }
 
+static bool has_come(const struct bench *b, uint64_t number)
+{
+    return b->back[number] != NULL;
+}
+
+/* Of six jobs four run (max_seqs) and two wait: only these two can be taken back. */
+static void withdraws_what_has_not_begun(void **state)
+{
+    (void)state;
+    static struct bench b;
+    open_bench(&b);
+    for (uint64_t i = 1; i < 7; i++)
+        submit(&b, i);
+    for (int i = 0; i < 3; i++)
+        assert_true(turn(&b));
+    for (uint64_t i = 1; i < 6; i++)
+        post(&b, (struct order){.kind = ORDER_WITHDRAW, .number = i});
+    post(&b, (struct order){.kind = ORDER_WITHDRAW, .number = 60}); /* nobody's */
+    assert_true(turn(&b));
+    for (uint64_t i = 1; i < 7; i++)
+        assert_int_equal(has_come(&b, i), i == 5);
+    submit(&b, 7);
+    post(&b, (struct order){.kind = ORDER_WITHDRAW, .number = 0}); /* all that there are */
+    while (turn(&b))
+        ;
+    for (uint64_t i = 1; i < 8; i++) {
+        assert_true(has_come(&b, i));
+        check_job(b.back[i], i >= 5);
+        assert_int_equal(b.back[i]->group[0].choice[0]->output.n, i >= 5 ? 0 : 20);
+    }
+    close_bench(&b);
+}
+
 static void stops_with_work_under_way(void **state)
 {
     (void)state;
@@ -201,6 +234,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(falls_idle_and_goes_on),
+        cmocka_unit_test(withdraws_what_has_not_begun),
         cmocka_unit_test(stops_with_work_under_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
