@@ -261,6 +261,9 @@ static const struct opt table[] = {
     {"min-file-rate", "BYTES", OPT_BYTES, AT(min_file_rate), PREFLIGHT | STARTS, 0, 1e15, -1, NULL,
      "preflight: refuse a host that reads less of --model a second; K, M, G, T are accepted (default 0: no limit)",
      NULL},
+    REAL("preflight-timeout", preflight_timeout, PREFLIGHT | STARTS, 1, 86400, -1,
+         "preflight: end the job when a part of it takes longer, in the name of the rank that does not come along "
+         "(default 60)"),
     FLAG("accept-throttling", accept_throttling, PREFLIGHT | STARTS,
          "preflight: only tell of GPUs whose clocks are slowed by heat or their power supply"),
     INTEGER("threads", threads, STARTS | PREFLIGHT, 1, 1024, -1,

@@ -55,7 +55,7 @@ struct options {
 
     /* preflight; negative: not given */
     bool preflight, accept_throttling;
-    double min_read_share, max_broadcast_us;
+    double min_read_share, max_broadcast_us, preflight_timeout;
     int64_t min_file_rate;
 
     /* serve */

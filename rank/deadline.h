@@ -1,33 +1,55 @@
-/* rank/deadline.h - a time limit for work outside of the loop (rank/watch.h has that of steps): a thread that ends the job when
- * a part of the work does not come to its end, e.g. since a device hangs in its driver. Local. */
+/* rank/deadline.h - a time limit for what ranks do together outside of the loop (rank/watch.h has that of steps): a thread that
+ * ends the job when a part of the work does not come to its end, and names who it was, as far as this host can see: a rank
+ * without a sign of life, or else one that has not come as far as the others. */
 #ifndef RANK_DEADLINE_H
 #define RANK_DEADLINE_H
 
-#include "base/err.h"
+#include "rank/world.h"
 
 #include <pthread.h>
-#include <stdbool.h>
-#include <time.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+/* A rank, as the others of its host see it: in shared memory, written by that rank alone, but for `spoken`. */
+struct deadline_mark {
+    _Atomic int32_t rank, part, beats;
+    _Atomic int32_t spoken; /* in the first one: somebody of this host is ending the job */
+};
+
+/* The same, as one rank has seen it. */
+struct deadline_view {
+    int rank, part;
+    double silent; /* s without a beat */
+};
 
 struct deadline {
-    int rank;
-    const char *what; /* borrowed, as `part` is */
+    const char *what, *const *part; /* borrowed: names for messages */
+    double seconds;
+    int n, self; /* ranks of this host, and which of them this one is */
+    bool other_hosts;
+    MPI_Win window;
+    struct deadline_mark *mark; /* [n] */
+    struct deadline_view *view; /* [n] the thread's */
+    int32_t *seen;              /* [n] the thread's: beats */
     pthread_t thread;
     bool running;
     pthread_mutex_t lock; /* of all that follows */
-    pthread_cond_t change;
-    const char *part; /* NULL: no limit now */
-    double seconds;
-    struct timespec until;
+    pthread_cond_t wake;
+    double until; /* of the part that is under way; 0: none is */
     bool closing;
 };
 
-/* what: stands in front of the message. Returns -1 and *e. The struct must stay where it is. */
-int deadline_open(struct deadline *d, int rank, const char *what, struct err *e);
-/* Accepts a zeroed struct. */
+/* One at a time, and no watch beside it. what: stands in front of the message, which names part[i]; every part has so many seconds. Collective; returns -1 and *e. The
+ * struct must stay where it is. */
+int deadline_open(struct deadline *d, const struct world *w, const char *what, const char *const *part, double seconds,
+                  struct err *e);
+/* Collective. */
 void deadline_close(struct deadline *d);
 
-/* From now on this part has so many seconds; when they are over the job ends with ERR_COMM and a line that names the part. */
-void deadline_set(struct deadline *d, const char *part, double seconds);
+/* This rank begins part i. */
+void deadline_part(struct deadline *d, int i);
+
+/* Who of view[n] is at fault when rank `self` of them has run out of time; `self`: nobody else is seen to be. Pure. */
+int deadline_judge(const struct deadline_view *view, int n, int self, double seconds);
 
 #endif

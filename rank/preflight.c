@@ -15,9 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEADLINE          60.0 /* s of a part of it: a GPU or a link that hangs shows here first */
-#define PATIENCE          5.0  /* s more for those that wait: who hangs is to speak first, in its own name */
-#define STAGGER           1.5  /* s more for other ranks than 0, where all hang together */
+#define TIMEOUT           60.0 /* s of a part of it: a GPU or a link that hangs shows here first */
 #define DEVICE_READ_BYTES ((size_t)2 << 30)
 #define HOST_READ_BYTES   ((size_t)128 << 20)
 #define READ_PASSES       5
@@ -38,6 +36,7 @@ struct wishes {
     struct preflight_limits limits;
     int32_t device, threads, files; /* files: there is a checkpoint to read from */
     int32_t wanted;
+    double timeout; /* s */
 };
 
 /* From a decoded token's to a long prompt's; the last one on GPUs only. */
@@ -55,11 +54,17 @@ struct run {
     struct deadline deadline;
 };
 
-static void begin(struct run *r, const char *part)
+enum part { OPENING, PLACES, MESSAGES, MEMORY, SUMS, FILES, GATHERING };
+static const char *const part_name[] = {
+    "opening the devices", "comparing places", "exchanging messages", "reading memory", "all-reduce",
+    "reading files",       "gathering"};
+
+/* A rank that waits for others here is a part further than they are. */
+static void begin(struct run *r, enum part part)
 {
-    deadline_set(&r->deadline, "waiting for other ranks", DEADLINE + PATIENCE);
+    deadline_part(&r->deadline, (int)part);
     MPI_CHECK(MPI_Barrier(r->w->comm));
-    deadline_set(&r->deadline, part, DEADLINE + (r->w->rank != 0 ? STAGGER : 0));
+    log_info("preflight: %s", part_name[part]);
 }
 
 /* ---- places ---- */
@@ -231,12 +236,13 @@ static void read_files(struct run *r, struct err *e)
 static int make_wishes(struct run *r, const struct options *o, struct err *e)
 {
     struct wishes *s = &r->wishes;
-    bool named = o->min_read_share >= 0 || o->max_broadcast_us >= 0 || o->min_file_rate >= 0 || o->accept_throttling;
+    bool named = o->min_read_share >= 0 || o->max_broadcast_us >= 0 || o->min_file_rate >= 0 || o->accept_throttling ||
+                 o->preflight_timeout >= 0;
     s->wanted = o->command == COMMAND_PREFLIGHT || o->preflight;
     if (!s->wanted && named)
         return ERR(e, ERR_USAGE,
-                   "--min-read-share, --max-broadcast-us, --min-file-rate and --accept-throttling belong to "
-                   "--preflight, which is not given");
+                   "--min-read-share, --max-broadcast-us, --min-file-rate, --accept-throttling and --preflight-timeout "
+                   "belong to --preflight, which is not given");
     if (!s->wanted)
         return 0;
     s->limits =
@@ -244,6 +250,7 @@ static int make_wishes(struct run *r, const struct options *o, struct err *e)
                                   .broadcast_us = o->max_broadcast_us >= 0 ? o->max_broadcast_us : MAX_BROADCAST_US,
                                   .file_rate = o->min_file_rate > 0 ? (double)o->min_file_rate : 0,
                                   .accept_throttle = o->accept_throttling};
+    s->timeout = o->preflight_timeout >= 0 ? o->preflight_timeout : TIMEOUT;
     s->device = (int32_t)o->device;
     s->threads = (int32_t)o->threads;
     s->files = o->model != NULL && o->load_format != LOAD_DUMMY;
@@ -258,29 +265,29 @@ static void measure(struct run *r, struct err *e)
 {
     struct read_limit limit;
     double started = seconds_now();
-    (void)deadline_open(&r->deadline, r->w->rank, "preflight", e);
+    (void)deadline_open(&r->deadline, r->w, "preflight", part_name, r->wishes.timeout, e);
     fatal_agree(r->w, e);
-    begin(r, "opening the devices");
+    begin(r, OPENING);
     /* 16-bit activations: what most checkpoints will have. */
     (void)device_open(&r->ops, &r->q, (enum device_choice)r->wishes.device, DTYPE_BF16,
                       r->wishes.threads > 0 ? r->wishes.threads : r->w->n_threads, r->w, e);
     fatal_agree(r->w, e);
-    begin(r, "comparing places");
+    begin(r, PLACES);
     find_places(r, e);
-    begin(r, "MPI messages");
+    begin(r, MESSAGES);
     ping(r);
     broadcast(r);
-    begin(r, "reading memory");
+    begin(r, MEMORY);
     bool host = r->ops->shares_host_memory;
     read_limit_measure(&limit, r->w, r->ops, &r->q, HOST_READ_BYTES, host ? HOST_READ_BYTES : DEVICE_READ_BYTES,
                        READ_PASSES, e);
     r->mine.read_rate = limit.mine;
     r->found.read_together = limit.together;
-    begin(r, "all-reduce");
+    begin(r, SUMS);
     sum(r, e);
-    begin(r, "reading files");
+    begin(r, FILES);
     read_files(r, e);
-    begin(r, "gathering");
+    begin(r, GATHERING);
     MPI_CHECK(MPI_Gather(&r->mine, sizeof r->mine, MPI_BYTE, r->found.rank, sizeof r->mine, MPI_BYTE, 0, r->w->comm));
     r->ops->close(&r->q);
     deadline_close(&r->deadline);

@@ -7,6 +7,7 @@
 #include "tests/support/process.h"
 
 #include <jansson.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -137,6 +138,32 @@ static void short_file(void)
     files_remove_dir(dir);
 }
 
+/* A rank is stopped as soon as rank 0 says that it measures, with the others then. */
+static void stopped_rank(void)
+{
+    struct process_setup setup = {.ranks = 3};
+    struct process p;
+    case_begin("a rank that is stopped is named");
+    process_start(&p, &setup,
+                  LIST("preflight", "--device", "cpu", "--model", models_demo(), "--max-broadcast-us", "0", "--verbose",
+                       "--preflight-timeout", "2"));
+    for (int i = 0; i < 4000; i++) {
+        if (p.text[PROCESS_ERR] != NULL && strstr(p.text[PROCESS_ERR], "preflight: comparing places") != NULL)
+            break;
+        process_watch(&p, 0.005, 1);
+    }
+    pid_t pid = process_of_rank(&p, 2);
+    case_check(pid > 0 && kill(pid, SIGSTOP) == 0, "rank 2 cannot be stopped");
+    process_wait(&p);
+    const char *line = strstr(p.text[PROCESS_ERR], "lockstep: fatal: ");
+    case_check(p.status == ERR_COMM && line != NULL && strstr(line, "lockstep: fatal: rank 2/3 on ") == line &&
+                   strstr(line, " has not ended within 2 s: no sign of life from this rank\n") != NULL,
+               "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    case_check(p.seconds < 20 || process_sanitized(), "it took %.1f s", p.seconds);
+    case_end();
+    process_free(&p);
+}
+
 int main(void)
 {
     for (int ranks = 1; ranks <= 3; ranks++)
@@ -144,5 +171,6 @@ int main(void)
     thresholds();
     usage();
     short_file();
+    stopped_rank();
     return cases_done();
 }

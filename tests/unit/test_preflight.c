@@ -1,5 +1,5 @@
 /* tests/unit/test_preflight.c - rank/preflight_judge.c and preflight_report.c on figures of paper: who is refused and for what,
- * and that the table and the JSON say it; rank/file_rate.c on files of its own; rank/deadline.c in a process of its own. */
+ * and that the table and the JSON say it; rank/file_rate.c on files of its own; whom rank/deadline.c blames. */
 #include "tests/unit/unit.h"
 
 #include "rank/deadline.h"
@@ -9,8 +9,6 @@
 
 #include <jansson.h>
 #include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define N 4
 
@@ -269,47 +267,20 @@ static void files(void **state)
     files_remove_dir(c.dir);
 }
 
-/* The line and the status of a process that runs into a deadline, or not. */
-static int end_of(double seconds, bool again, char *line, size_t bytes)
-{
-    int way[2], status = 0;
-    assert_int_equal(pipe(way), 0);
-    pid_t child = fork();
-    if (child == 0) {
-        struct deadline d;
-        struct err e = {0};
-        (void)dup2(way[1], STDERR_FILENO);
-        (void)close(way[0]);
-        (void)close(way[1]);
-        if (deadline_open(&d, 0, "preflight", &e) != 0)
-            _exit(1);
-        deadline_set(&d, "all-reduce", seconds);
-        if (again)
-            deadline_set(&d, "reading files", 1000);
-        if (!again)
-            (void)pause();
-        deadline_close(&d);
-        _exit(0);
-    }
-    (void)close(way[1]);
-    ssize_t n = read(way[0], line, bytes - 1);
-    line[n > 0 ? n : 0] = '\0';
-    (void)close(way[0]);
-    assert_int_equal(waitpid(child, &status, 0), child);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-static void deadlines(void **state)
+/* Ranks 4, 5, 6 of a larger job on one host; 4 asks. */
+static void blame(void **state)
 {
     (void)state;
-    char line[300];
-    assert_int_equal(end_of(0.05, false, line, sizeof line), ERR_COMM);
-    assert_string_equal(line,
-                        "lockstep: fatal: preflight: all-reduce has not ended within 0.05 s: a rank, a device or the "
-                        "way between them hangs\n");
-    assert_int_equal(end_of(30, true, line, sizeof line), 0);
-    assert_string_equal(line, "");
-    deadline_close(&(struct deadline){0});
+    struct deadline_view v[3] = {{4, 3, 0.1}, {5, 3, 0.1}, {6, 3, 0}};
+    assert_int_equal(deadline_judge(v, 3, 0, 60), 0); /* all in the same part: nobody is seen to be at fault */
+    v[2].part = 2;
+    assert_int_equal(deadline_judge(v, 3, 0, 60), 2); /* one is behind */
+    v[1].silent = 29;
+    assert_int_equal(deadline_judge(v, 3, 0, 60), 2);
+    v[1].silent = 31; /* one that is silent matters more */
+    assert_int_equal(deadline_judge(v, 3, 0, 60), 1);
+    assert_int_equal(deadline_judge(v, 3, 1, 60), 2);
+    assert_int_equal(deadline_judge(v, 1, 0, 60), 0);
 }
 
 int main(void)
@@ -318,6 +289,6 @@ int main(void)
                                        cmocka_unit_test(slowed_clocks), cmocka_unit_test(memory_errors),
                                        cmocka_unit_test(slow_ways),     cmocka_unit_test(too_many_problems),
                                        cmocka_unit_test(words),         cmocka_unit_test(json),
-                                       cmocka_unit_test(files),         cmocka_unit_test(deadlines)};
+                                       cmocka_unit_test(files),         cmocka_unit_test(blame)};
     return cmocka_run_group_tests_name("preflight", tests, NULL, NULL);
 }
