@@ -54,7 +54,9 @@ TEST_LIB := $(patsubst %,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 
 # Fuzzers: the parsers of outside input, which need neither MPI nor a device, compiled by clang as a whole.
 FUZZ_SRC := $(wildcard base/*.c partition/*.c partition/families/*.c coordinator/tokenizer/*.c coordinator/protocol*.c \
-              coordinator/chat*.c $(addprefix coordinator/,reply.c reply_parts.c request.c stop.c group.c beam.c scheduler.c blocks.c))
+              coordinator/chat*.c $(addprefix coordinator/,reply.c reply_parts.c request.c stop.c group.c beam.c scheduler.c blocks.c \
+              server/job.c server/steps.c server/mailbox.c server/histogram.c \
+              groups/wire.c groups/order_code.c groups/report_code.c))
 FUZZ_BIN := $(patsubst tests/fuzz/%.c,build/cpu/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
 .PHONY: all client help demo deps deps-check tests preload fuzzers check soak soak-batch bench-cpu check-layers format check-format tidy clean check-gpu bundle compile-cuda
@@ -128,7 +130,8 @@ $(BUILD)/tests/count_reads.so $(BUILD)/tests/fail_read.so $(BUILD)/tests/fake_nv
 tests: $(TEST_BIN) preload
 
 fuzzers: $(FUZZ_BIN)
-build/cpu/fuzz/%: tests/fuzz/%.c $(FUZZ_SRC) $(wildcard base/*.h partition/*.h partition/families/*.h coordinator/*.h coordinator/tokenizer/*.h)
+build/cpu/fuzz/%: tests/fuzz/%.c $(FUZZ_SRC) $(wildcard base/*.h partition/*.h partition/families/*.h coordinator/*.h coordinator/tokenizer/*.h \
+                    coordinator/server/*.h coordinator/groups/*.h)
 	@mkdir -p $(@D)
 	@echo "  FUZZ $@"
 	$(Q)clang -std=c17 -O1 -g $(CPPFLAGS) -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -o $@ \

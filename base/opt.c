@@ -232,7 +232,10 @@ static const struct opt table[] = {
     {"max-message-bytes", "BYTES", OPT_BYTES, AT(max_message_bytes), SERVE, 1 << 10, 1 << 30, 16 << 20, NULL,
      "largest message; a connection that sends more is cut off (default 16M)", NULL},
     {"max-client-backlog", "BYTES", OPT_BYTES, AT(max_client_backlog), SERVE, 1 << 10, 1 << 30, 4 << 20, NULL,
-     "replies that may wait for a client that does not read; beyond, its streams are cancelled (default 4M)", NULL},
+     "replies that may wait for a client that does not read; beyond, its streams are cancelled and other replies "
+     "become "
+     "short errors, beyond twice that it is disconnected (default 4M)",
+     NULL},
     INTEGER("max-queue", max_queue, SERVE, 0, 1 << 20, 2048,
             "sequences that may wait beside those that run; beyond, requests are refused with 429 (default 2048)"),
     INTEGER("drain-seconds", drain_seconds, SERVE, 0, 1 << 20, 30,
@@ -240,11 +243,11 @@ static const struct opt table[] = {
     INTEGER("end-seconds", end_seconds, SERVE | BATCH, 0, 1 << 20, -1,
             "the same after SIGTERM and SIGINT (default 0, since mpirun kills a second later; under srun 20)"),
     CHOICE("metrics-names", metrics_names, SERVE, "lockstep|vllm",
-           "lockstep_NAME, or vllm:NAME for dashboards made for vLLM (default lockstep)"),
+           "lockstep_NAME, or vllm:NAME of what vLLM has, too, for dashboards made for it (default lockstep)"),
     TEXT("metrics-file", "FILE", metrics_file, SERVE | BATCH,
          "replace this file every 5 s with the metrics, for node_exporter's textfile collector"),
     TEXT("access-log", "FILE", access_log, SERVE, "append one JSON line a message; - is standard output"),
-    FLAG("access-log-prompts", access_log_prompts, SERVE, "with the prompts' texts in it"),
+    FLAG("access-log-prompts", access_log_prompts, SERVE, "with the prompts' texts in it; the file then has mode 0600"),
     FLAG("preflight", preflight, STARTS,
          "first measure every rank's memory, sums, messages and files, in some seconds, and end with status 9 in the "
          "name "

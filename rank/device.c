@@ -134,7 +134,6 @@ static void compare_places(const struct ops *ops, struct queue *q, struct world 
     MPI_CHECK(MPI_Allreduce(&ready, &all_ready, 1, MPI_INT, MPI_MIN, w->comm));
     if (all_ready && all != NULL && link != NULL) { /* the last two follow from the first */
         device_places(all, link, ops, q, w, e->code == ERR_NONE);
-        w->n_hosts = places_n_hosts(all, w->n_ranks);
         w->gpus_apart = places_apart(all, w->n_ranks);
         bool complete = true;
         for (int r = 0; r < w->n_ranks; r++)

@@ -11,13 +11,31 @@ static const char *link_name(const struct preflight *p, int from, int to)
 {
     static const char *const name[PEER_KINDS] = {"?", "none", "PCIe", "NVLink"};
     unsigned char kind = p->link[(size_t)from * (size_t)p->n_ranks + (size_t)to];
-    if (from == to)
-        return "-";
-    if (strcmp(p->rank[from].place.host, p->rank[to].place.host) != 0)
-        return "net";
-    if (p->rank[from].place.id[0] == '\0')
-        return "host";
-    return kind < PEER_KINDS ? name[kind] : "?";
+    return from == to ? "-" : kind < PEER_KINDS ? name[kind] : "?";
+}
+
+static bool has_gpus(const struct preflight *p)
+{
+    return p->rank[0].place.id[0] != '\0';
+}
+
+static bool same_host(const struct preflight *p, int a, int b)
+{
+    return strcmp(p->rank[a].place.host, p->rank[b].place.host) == 0;
+}
+
+/* The host's next rank from `rank` on; n_ranks: there is none. */
+static int next_of_host(const struct preflight *p, int host_rank, int rank)
+{
+    while (rank < p->n_ranks && !same_host(p, host_rank, rank))
+        rank++;
+    return rank;
+}
+
+/* Is it the first of its host, and are there others? Then its host has a matrix. */
+static bool opens_matrix(const struct preflight *p, int rank)
+{
+    return has_gpus(p) && next_of_host(p, rank, 0) == rank && next_of_host(p, rank, rank + 1) < p->n_ranks;
 }
 
 static double fastest(const struct preflight *p)
@@ -40,7 +58,7 @@ static void print_places(FILE *out, const struct preflight *p)
 {
     struct place *all = calloc((size_t)p->n_ranks, sizeof *all);
     char text[600];
-    bool gpus = p->rank[0].place.id[0] != '\0';
+    bool gpus = has_gpus(p);
     for (int r = 0; all != NULL && r < p->n_ranks; r++)
         all[r] = p->rank[r].place;
     for (int r = -1; all != NULL && gpus && r < p->n_ranks; r++) {
@@ -64,7 +82,7 @@ static const char *pair(char *cell, long long value, long long of)
 
 static void print_ranks(FILE *out, const struct preflight *p)
 {
-    bool gpus = p->rank[0].place.id[0] != '\0';
+    bool gpus = has_gpus(p);
     int host = 4;
     for (int r = 0; r < p->n_ranks; r++)
         host = (int)strlen(p->rank[r].place.host) > host ? (int)strlen(p->rank[r].place.host) : host;
@@ -89,14 +107,15 @@ static void print_ranks(FILE *out, const struct preflight *p)
     }
 }
 
-static void print_links(FILE *out, const struct preflight *p)
+/* A matrix a host: between hosts there is no P2P. */
+static void print_links(FILE *out, const struct preflight *p, int host)
 {
-    (void)fprintf(out, "P2P   ");
-    for (int to = 0; to < p->n_ranks; to++)
+    (void)fprintf(out, "P2P on %s\n      ", p->rank[host].place.host);
+    for (int to = host; to < p->n_ranks; to = next_of_host(p, host, to + 1))
         (void)fprintf(out, " %6d", to);
-    for (int from = 0; from < p->n_ranks; from++) {
+    for (int from = host; from < p->n_ranks; from = next_of_host(p, host, from + 1)) {
         (void)fprintf(out, "\n%6d", from);
-        for (int to = 0; to < p->n_ranks; to++)
+        for (int to = host; to < p->n_ranks; to = next_of_host(p, host, to + 1))
             (void)fprintf(out, " %6s", link_name(p, from, to));
     }
     (void)fputc('\n', out);
@@ -127,8 +146,9 @@ void preflight_table(FILE *out, const struct preflight *p, const struct prefligh
                   p->seconds);
     print_places(out, p);
     print_ranks(out, p);
-    if (p->n_ranks > 1)
-        print_links(out, p);
+    for (int r = 0; r < p->n_ranks; r++)
+        if (opens_matrix(p, r))
+            print_links(out, p, r);
     for (int i = 0; i < p->n_sums; i++)
         (void)fprintf(out, "all-reduce %10.0f bytes  %9.1f us  %8.2f GB/s (bus)\n", p->sum[i].bytes,
                       1e6 * p->sum[i].seconds, bus_rate(p, &p->sum[i]) / 1e9);
@@ -218,16 +238,26 @@ static json_t *json_rank(const struct preflight *p, int r)
     return o;
 }
 
-static json_t *json_links(const struct preflight *p)
+static json_t *json_host_links(const struct preflight *p, int host)
 {
-    json_t *rows = json_array();
-    for (int from = 0; from < p->n_ranks; from++) {
+    json_t *ranks = json_array(), *rows = json_array();
+    for (int from = host; from < p->n_ranks; from = next_of_host(p, host, from + 1)) {
         json_t *row = json_array();
-        for (int to = 0; to < p->n_ranks; to++)
+        for (int to = host; to < p->n_ranks; to = next_of_host(p, host, to + 1))
             (void)json_array_append_new(row, json_string(link_name(p, from, to)));
+        (void)json_array_append_new(ranks, json_integer(from));
         (void)json_array_append_new(rows, row);
     }
-    return rows;
+    return json_pack("{s:s, s:o, s:o}", "host", p->rank[host].place.host, "ranks", ranks, "links", rows);
+}
+
+static json_t *json_links(const struct preflight *p)
+{
+    json_t *list = json_array();
+    for (int r = 0; r < p->n_ranks; r++)
+        if (opens_matrix(p, r))
+            (void)json_array_append_new(list, json_host_links(p, r));
+    return list;
 }
 
 static json_t *json_sums(const struct preflight *p)
@@ -268,7 +298,8 @@ void preflight_json(FILE *out, const struct preflight *p, const struct preflight
     }
     put(root, "ranks", ranks);
     if (p->n_ranks > 1) {
-        put(root, "p2p", json_links(p));
+        if (has_gpus(p))
+            put(root, "p2p", json_links(p));
         put(root, "all_reduce", json_sums(p));
         put(root, "broadcast_microseconds", json_real(1e6 * p->broadcast));
     }

@@ -25,8 +25,7 @@ struct world {
     char host[64];
     int device;      /* this rank's, among those that it sees; -1: it computes on the CPU, or none is open yet */
     bool told;       /* who computes where has been shown, or is going to be */
-    int n_hosts;     /* equal on all ranks; counted by device_open when GPUs compute, else 0 */
-    bool gpus_apart; /* found there too: two ranks' GPUs in one host do not reach each other's memory */
+    bool gpus_apart; /* found by device_open: two ranks' GPUs in one host do not reach each other's memory */
 };
 
 /* MPI_Init (FUNNELED), errors returned instead of fatal, node communicator, host name, cores. Collective. */

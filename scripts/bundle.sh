@@ -16,7 +16,7 @@ done
 find "$out/bin" -type f -exec strip --strip-debug {} +
 cp -r tests/parity/fixtures "$out/tests/parity/"
 cp -r demo/lockstep-stories "$out/demo/"
-cp -r scripts/check-gpu.sh scripts/bench-gpu.sh scripts/make-dummy-checkpoint.py scripts/configs "$out/scripts/"
+cp -r scripts/check-gpu.sh scripts/bench-gpu.sh scripts/bench-loading.sh scripts/make-dummy-checkpoint.py scripts/configs "$out/scripts/"
 libraries() { # FILE...: the paths of the shared libraries that they need, also through others
     ldd "$@" | sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p' | sort -u
 }

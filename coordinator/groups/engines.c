@@ -85,7 +85,7 @@ void engines_submit(struct engines *e, struct job *j, int engine)
     to->load.n_sequences += load.n_sequences;
     to->load.n_tokens += load.n_tokens;
     j->engine = engine;
-    j->in_engine = true;
+    j->submitted = j->in_engine = true;
     give_order(to, (struct order){.kind = ORDER_SUBMIT, .job = j});
 }
 

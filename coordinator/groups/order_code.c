@@ -128,9 +128,10 @@ static void get_stop_texts(struct wire_in *w, struct protocol_message *m)
     const struct wire_in begin = *w;
     size_t bytes = 0;
     for (size_t i = 0, one; i < n && w->wrong == NULL; i++) {
-        free(wire_get_array(w, &one, MAX_STOP_BYTES, 1, "a stop text"));
-        if (one == 0)
-            wire_fail(w, "a stop text that is empty");
+        char *text = wire_get_array(w, &one, MAX_STOP_BYTES, 1, "a stop text");
+        if (text == NULL || one == 0 || strlen(text) != one)
+            wire_fail(w, "a stop text that is empty, or has a NUL in it");
+        free(text);
         bytes += one + 1;
     }
     if (n == 0 || w->wrong != NULL)

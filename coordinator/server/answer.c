@@ -37,7 +37,7 @@ static void send_text(struct server *s, struct job *j, char *text, size_t bytes,
 static char *error_text(struct server *s, struct job *j, const struct protocol_error *error, size_t *bytes)
 {
     const struct reply reply = {.request_id = id_of(j), .model = s->setup.model.name, .error = error};
-    bool begun = j->in_engine && j->message.generate.stream;
+    bool begun = j->submitted && j->message.generate.stream;
     return begun ? reply_final(&reply, j->n_events++, bytes) : reply_error(id_of(j), error, bytes);
 }
 

@@ -128,8 +128,11 @@ static void submit(struct server *s, struct job *j)
 
 void server_cancel(struct server *s, struct job *j, enum finish_reason why)
 {
-    if (j->in_engine)
-        engines_cancel(&s->engines, j, why);
+    if (!j->in_engine)
+        return;
+    if (j->cancel_step == 0)
+        j->cancel_step = 1 + s->engines.engine[j->engine].n_steps;
+    engines_cancel(&s->engines, j, why);
 }
 
 static void cancel(struct server *s, struct job *j)
@@ -318,10 +321,11 @@ void server_report(struct server *s, struct report *r, int engine)
     for (struct job *j = r->done, *next; j != NULL; j = next) {
         struct outcome o;
         next = j->engine_next;
+        if (j->cancel_step > 0)
+            histogram_add(&s->metrics.cancel_steps, (double)(1 + s->engines.engine[engine].n_steps - j->cancel_step));
         if (j->error.code == 0)
             j->error = j->verdict;
         answer_generate(s, j, &o);
-        j->in_engine = false;
         server_finish(s, j, &o);
     }
     if (s->state == SERVER_LOADING && engines_loaded(&s->engines))

@@ -48,8 +48,9 @@ struct job {
     struct client *client; /* NULL: gone, nothing is to be sent */
     struct job *previous, *next;
     struct protocol_error verdict; /* why it was cancelled; becomes its error when it is back */
-    bool in_engine;                /* submitted, and not come back yet */
+    bool submitted, in_engine;     /* handed to an engine; and not come back yet */
     int engine;                    /* to which one */
+    uint64_t cancel_step;          /* steps that its engine had told of when it was cancelled, + 1; 0: it was not */
     bool named;                    /* request_id is in the server's list */
     int n_sequences;               /* counted by the server */
     bool answered;                 /* its last reply is out: whatever comes back is dropped */

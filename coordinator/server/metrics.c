@@ -32,6 +32,7 @@ int metrics_open(struct metrics *m, enum metrics_names names, const char *model,
     m->started = seconds_now();
     m->length_buckets = buckets_up_to(1 << 20);
     m->engines = engines;
+    m->cancel_steps.buckets = &buckets_n;
     m->engine = err_calloc(e, (unsigned long)engines->n, sizeof *m->engine, "metrics");
     for (int i = 0; m->engine != NULL && i < engines->n; i++)
         open_engine(&m->engine[i], &m->length_buckets);
@@ -295,6 +296,26 @@ static void of_ranks(struct exposition *x, const struct metrics *m, const char *
     }
 }
 
+/* A collective ends for all at once. Who spends least time in them comes last, so it does not wait; the others do, and that
+ * much longer. Means over steps, in which not always the same one is last: a lower bound. */
+static void write_waits(struct exposition *x, const struct metrics *m)
+{
+    static const char name[] = "rank_all_reduce_wait_seconds";
+    const struct engines *all = m->engines;
+    int size = all->n_ranks / all->n;
+    char extra[200];
+    exposition_head(x, name, "gauge", "Of a step's time in all-reduces, at least so much is waiting for other ranks.");
+    for (int i = 0; i < all->n_ranks; i++) {
+        double least = INFINITY, mine = rank_stats_all_reduce(&all->ranks[i]);
+        for (int k = i / size * size; k < (i / size + 1) * size; k++)
+            least = fmin(least, rank_stats_all_reduce(&all->ranks[k]));
+        (void)snprintf(extra, sizeof extra, "%s,rank=\"%d\",host=\"%.64s\"", label_of(m, i / size).text, i,
+                       all->ranks[i].host);
+        if (all->engine[i / size].has_ranks && !isnan(mine) && !isinf(least))
+            exposition_sample(x, name, extra, mine - least);
+    }
+}
+
 static double steps_of(const struct rank_stats *r)
 {
     return (double)r->n_steps;
@@ -343,6 +364,7 @@ void metrics_write_ranks(struct exposition *x, const struct metrics *m)
              waited_of);
     of_ranks(x, m, "rank_step_seconds", "gauge", "Mean time of a step.", rank_stats_step);
     of_ranks(x, m, "rank_all_reduce_seconds", "gauge", "Mean time of a step in all-reduces.", rank_stats_all_reduce);
+    write_waits(x, m);
     of_ranks(x, m, "rank_compute_seconds", "gauge", "Mean time of a step outside of collectives.", rank_stats_compute);
     write_energy(x, m);
     if (slowest >= 0)
@@ -357,6 +379,10 @@ static void write_server(struct exposition *x, const struct metrics *m)
         (void)snprintf(extra, sizeof extra, ",op=\"%s\"", protocol_op_name((enum protocol_op)op));
         exposition_sample(x, "messages_total", extra, (double)m->n_messages[op]);
     }
+    exposition_head(
+        x, "cancellation_steps", "histogram",
+        "Steps until a cancelled request was out of the engine; up to 0.1 s of them too many if none streams.");
+    exposition_histogram(x, "cancellation_steps", "", &m->cancel_steps);
     exposition_one(x, "bad_messages_total", "counter", (double)m->n_bad_messages,
                    "Messages of another number of frames; ignored.");
     exposition_one(x, "refused_connections_total", "counter", (double)m->n_refused_connections,

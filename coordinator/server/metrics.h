@@ -43,6 +43,7 @@ struct metrics {
     struct engine_metrics *engine; /* [engines->n] */
     struct buckets length_buckets;
 
+    struct histogram cancel_steps;              /* from a cancellation until the engine has let go */
     uint64_t n_by_code[600];                    /* generates answered */
     uint64_t n_messages[PROTOCOL_SHUTDOWN + 1]; /* by op */
     uint64_t n_bad_messages, n_refused_connections, n_slow_clients, n_cut_clients, n_lost_clients, n_lost_log_lines;

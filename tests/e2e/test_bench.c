@@ -188,11 +188,22 @@ static void loads(const char *family, const char *config, double bytes)
     case_begin("loading of a made %s checkpoint", family);
     if (case_check(system(command) == 0, "%s failed", command)) {
         process_run(&p, &setup,
-                    (const char *[]){"bench", "--model", made, "--n-prompt", "0", "--n-gen", "0", "--json", NULL});
+                    (const char *[]){"bench", "--model", made, "--n-prompt", "0", "--n-gen", "0", "--json",
+                                     "--load-threads", "2", "--load-slots", "5", "--load-piece-bytes", "8K", NULL});
         json_t *o = json_loads(p.text[PROCESS_OUT], 0, NULL), *l = json_object_get(o, "load");
         double read = json_number_value(json_object_get(l, "bytes_read"));
         case_check(p.status == 0 && p.bytes[PROCESS_ERR] == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
         case_check(read >= bytes && read < 1.01 * bytes, "%.0f bytes are read, expected %.0f", read, bytes);
+        const json_t *parts = json_object_get(l, "mean_seconds_of_a_rank");
+        double sum = 0, whole = json_number_value(json_object_get(l, "seconds"));
+        static const char *const part[] = {"window", "reading", "device", "ranks", "placing"};
+        for (size_t i = 0; i < sizeof part / sizeof part[0]; i++)
+            sum += json_number_value(json_object_get(parts, part[i]));
+        case_check(json_object_size(parts) == 5 && sum > 0 && sum < 1.01 * whole, "%g of %g s have a part", sum, whole);
+        case_check(json_integer_value(json_object_get(l, "threads")) == 2 &&
+                       json_integer_value(json_object_get(l, "slots")) == 5 &&
+                       json_integer_value(json_object_get(l, "piece_bytes")) == 8192,
+                   "load: %s", p.text[PROCESS_OUT]);
         case_check(json_number_value(json_object_get(l, "bytes_held")) >= bytes &&
                        json_number_value(json_object_get(l, "seconds")) > 0 &&
                        json_number_value(json_object_get(l, "slowest_device_bytes_per_second")) > 0 &&
@@ -342,6 +353,8 @@ int main(void)
     refused("--n-depth without decode", LIST("bench", "--model", models_demo(), "--n-gen", "0", "--n-depth", "5"));
     refused_with(ERR_UNSUPPORTED, "a persistent step on CPUs",
                  LIST("bench", "--model", models_demo(), "--device", "cpu", "--step", "persistent"));
+    refused("a window for what is not loaded",
+            LIST("bench", "--config", "scripts/configs/llama-1b.json", "--load-format", "dummy", "--load-slots", "8"));
     refused("--warmup below 0", LIST("bench", "--model", models_demo(), "--warmup", "-1"));
     refused("nothing to do", LIST("bench", "--config", "scripts/configs/llama-1b.json", "--load-format", "dummy",
                                   "--n-prompt", "0", "--n-gen", "0"));

@@ -129,19 +129,19 @@ static void answers(void)
         json_decref(want[i]);
 }
 
-/* Two long stories as streams, one in each group; both have begun. */
+/* Two long stories as streams, one in each group; both have begun. Each is told in four ways at once, so that it takes a while. */
 static bool begin_two(struct talk *t, int n_tokens)
 {
     talk_open(t, ZMQ_DEALER, s.endpoint, NULL, NULL);
     for (int i = 0; i < 2; i++)
-        talk_say(
-            t,
-            "{\"prompt\": \"Once\", \"max_tokens\": %d, \"ignore_eos\": true, \"temperature\": 0, \"stream\": true, "
-            "\"request_id\": \"story-%d\"}",
-            n_tokens, i);
+        talk_say(t,
+                 "{\"prompt\": \"Once\", \"max_tokens\": %d, \"ignore_eos\": true, \"temperature\": 1, \"seed\": 1, "
+                 "\"n\": 4, \"stream\": true, "
+                 "\"request_id\": \"story-%d\"}",
+                 n_tokens, i);
     bool both = false;
     for (double until = seconds_now() + 20; !both && seconds_now() < until && !s.p.ended;)
-        both = of_engine("num_requests_running", 0) == 1 && of_engine("num_requests_running", 1) == 1;
+        both = of_engine("num_requests_running", 1) > 0 && of_engine("num_requests_running", 0) > 0;
     return case_check(both, "they do not run in both groups");
 }
 
@@ -205,7 +205,7 @@ static void stuck(void)
                     i = 20;
                 free(story);
             }
-            case_check(of_engine("num_requests_running", 1) == 1, "the second group is not the one that stands still");
+            case_check(of_engine("num_requests_running", 1) > 0, "the second group is not the one that stands still");
             (void)kill(process_of_rank(&s.p, 3), SIGCONT);
             case_check(hear_last(&t, 1, 200) == 1, "the story does not go on");
         }
@@ -347,9 +347,9 @@ int main(void)
     cancelled();
     stuck();
     drained();
-    /* mpirun names a rank that was killed; the watch one that is stopped, or else rank 0 its group. */
-    failed(4, "2", 3, SIGKILL, (const char *[]){"rank 3 ", "signal 9", NULL});
-    failed(2, "1", 1, SIGKILL, (const char *[]){"rank 1 ", "signal 9", NULL});
+    /* The watch names a rank that was killed, or is stopped while others of its group wait for it; else rank 0 its group. */
+    failed(4, "2", 3, SIGKILL, (const char *[]){"lockstep: fatal: rank 3/4 on ", "its process ended", NULL});
+    failed(2, "1", 1, SIGKILL, (const char *[]){"lockstep: fatal: rank 1/2 on ", "its process ended", NULL});
     failed(4, "2", 3, SIGSTOP, (const char *[]){"lockstep: fatal: rank 3/4 on ", "no sign of life", NULL});
     failed(
         2, "1", 1, SIGSTOP,

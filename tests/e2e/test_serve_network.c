@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -86,7 +87,7 @@ static void curve(void)
     (void)snprintf(line, sizeof line, "# a friend\n%s\n", other[0]);
     files_write(folder, "clients", line, strlen(line));
     case_begin("CURVE lets in who is on the list, and nobody else");
-    if (!case_check(serving_start(&s, 2, "tcp://*:*", (const char *[]){"--curve", "--curve-clients", list, NULL}),
+    if (!case_check(serving_start(&s, 2, "tcp://*:0", (const char *[]){"--curve", "--curve-clients", list, NULL}),
                     "the server does not start")) {
         case_end();
         return;
@@ -95,8 +96,9 @@ static void curve(void)
     json_t *r = json_load_file(s.rendezvous, 0, NULL), *k = json_load_file(client, 0, NULL);
     case_check(lstat(client, &st) == 0 && (st.st_mode & 07777) == 0600, "the keys' file has mode %o",
                st.st_mode & 07777);
-    case_check(strncmp(s.endpoint, "tcp://", 6) == 0 && strstr(s.endpoint, "0.0.0.0") == NULL, "endpoint %s",
-               s.endpoint);
+    case_check(strncmp(s.endpoint, "tcp://", 6) == 0 && strstr(s.endpoint, "0.0.0.0") == NULL &&
+                   atoi(strrchr(s.endpoint, ':') + 1) > 0,
+               "endpoint %s", s.endpoint);
     /* The host's name may not resolve where tests run. */
     (void)snprintf(s.endpoint, sizeof s.endpoint, "tcp://127.0.0.1%s", strrchr(talk_text(r, "endpoint"), ':'));
     const char *server = talk_text(r, "public_key");
@@ -190,10 +192,46 @@ static void too_large(void)
     (void)serving_stop(&s);
 }
 
+/* Every connection is a descriptor. The usual soft limit is far below the hard one. */
+static void few_descriptors(void)
+{
+    enum { SOFT = 100, CLIENTS = 250 };
+    static struct talk t[CLIENTS];
+    struct rlimit limit, low;
+    int answered = 0;
+    case_begin("a low soft limit of open files does not keep clients away");
+    case_check(getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_max >= 2000, "the hard limit is too low to test");
+    low = (struct rlimit){.rlim_cur = SOFT, .rlim_max = limit.rlim_max};
+    (void)setrlimit(RLIMIT_NOFILE, &low);
+    bool started = serving_start(&s, 1, NULL, NULL);
+    low.rlim_cur = limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &low); /* the clients are many, too */
+    if (case_check(started, "no server")) {
+        for (int i = 0; i < CLIENTS; i++) {
+            talk_open(&t[i], ZMQ_DEALER, s.endpoint, NULL, NULL);
+            talk_say(&t[i], "{\"op\": \"health\"}");
+        }
+        for (int i = 0; i < CLIENTS; i++) {
+            json_t *o = talk_hear(&t[i], 20);
+            answered += o != NULL;
+            json_decref(o);
+            if (o == NULL)
+                break;
+        }
+        case_check(answered == CLIENTS, "%d of %d are answered", answered, CLIENTS);
+        for (int i = 0; i < CLIENTS; i++)
+            talk_close(&t[i]);
+        (void)serving_stop(&s);
+    }
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+    case_end();
+}
+
 int main(void)
 {
     endpoints();
     curve();
     too_large();
+    few_descriptors();
     return cases_done();
 }

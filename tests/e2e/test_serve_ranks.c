@@ -87,6 +87,8 @@ static void figures(const struct serving *s)
     case_check(serving_await(s, "rank_compute_seconds", 100, 20) &&
                    serving_metric(s, "rank_steps_total") >= 20 * s->ranks,
                "%g steps", serving_metric(s, "rank_steps_total"));
+    double wait = serving_metric(s, "rank_all_reduce_wait_seconds"), sum = serving_metric(s, "rank_all_reduce_seconds");
+    case_check(s->ranks == 1 ? !(wait > 0) : wait >= 0 && wait < sum, "%g s of %g s are waiting", wait, sum);
     double slowest = serving_metric(s, "slowest_rank");
     case_check(s->ranks == 1 ? isnan(slowest) : slowest >= 0 && slowest < s->ranks, "slowest rank %g", slowest);
     case_end();

@@ -10,7 +10,7 @@
 
 static const struct bad_start cases[] = {
     {"an unknown command", .argument = {"frobnicate", NULL}, .status = ERR_USAGE,
-     .words = {"\"frobnicate\"", "expected generate, serve"}},
+     .words = {"\"frobnicate\"", "expected generate, batch, serve"}},
     {"an unknown option", .argument = {GENERATE, "--warp", "9", NULL}, .status = ERR_USAGE,
      .words = {"generate", "\"--warp\"", "lockstep generate --help"}},
     {"an option of another command", .argument = {GENERATE, "--repetitions", "9", NULL}, .status = ERR_USAGE,

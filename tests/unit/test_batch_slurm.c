@@ -127,7 +127,7 @@ static void a_child_that_hangs(void **unused)
     assert_int_equal(kill(pid, 0), -1); /* and was waited for */
     assert_int_equal(child_start(&c, argv, seconds_now(), 1000, &e), 0);
     pid = c.pid;
-    c.until = 0;
+    c.until = seconds_now();
     assert_int_equal(child_wait(&c), 128 + SIGKILL);
     assert_int_equal(kill(pid, 0), -1);
 }

@@ -169,16 +169,18 @@ static void words(void **state)
     struct preflight p = fill(true);
     links[1] = PEER_PCIE;
     char *text = printed(preflight_table, &p, problem, 0), line[400];
-    static const char *const want[] = {"preflight of 4 ranks on cuda, 4.5 s\n",
-                                       " 4000.0    99%",
-                                       "1755/1980",
-                                       "power cap\n",
-                                       "\n     0      -   PCIe    net    net\n",
-                                       "all-reduce       8192 bytes        6.0 us      2.05 GB/s (bus)\n",
-                                       "rank 0 has heard from all: 30.0 us\n",
-                                       "files: node1 reads /models/m at 1.00 GB/s (2000.0 MB, 50 % of it cold)\n",
-                                       "files: node2 reads /models/m at 0.50 GB/s",
-                                       "\nfit\n"};
+    static const char *const want[] = {
+        "preflight of 4 ranks on cuda, 4.5 s\n",
+        " 4000.0    99%",
+        "1755/1980",
+        "power cap\n",
+        "P2P on node1\n            0      1\n     0      -   PCIe\n     1 NVLink      -\n",
+        "P2P on node2\n            2      3\n",
+        "all-reduce       8192 bytes        6.0 us      2.05 GB/s (bus)\n",
+        "rank 0 has heard from all: 30.0 us\n",
+        "files: node1 reads /models/m at 1.00 GB/s (2000.0 MB, 50 % of it cold)\n",
+        "files: node2 reads /models/m at 0.50 GB/s",
+        "\nfit\n"};
     for (size_t i = 0; i < sizeof want / sizeof want[0]; i++)
         if (strstr(text, want[i]) == NULL)
             fail_msg("no \"%s\" in\n%s", want[i], text);
@@ -211,9 +213,13 @@ static void json(void **state)
     const json_t *first = json_array_get(json_object_get(root, "problems"), 0);
     assert_int_equal(json_integer_value(json_object_get(first, "rank")), 1);
     assert_true(json_is_true(json_object_get(first, "refuses")));
-    const json_t *row = json_array_get(json_object_get(root, "p2p"), 0);
+    const json_t *p2p = json_object_get(root, "p2p"), *node2 = json_array_get(p2p, 1);
+    assert_int_equal(json_array_size(p2p), 2);
+    assert_int_equal(json_integer_value(json_array_get(json_object_get(node2, "ranks"), 1)), 3);
+    const json_t *row = json_array_get(json_object_get(node2, "links"), 0);
+    assert_string_equal(json_string_value(json_array_get(row, 0)), "-");
     assert_string_equal(json_string_value(json_array_get(row, 1)), "NVLink");
-    assert_string_equal(json_string_value(json_array_get(row, 2)), "net");
+    assert_int_equal(json_array_size(row), 2);
     json_decref(root);
     free(text);
 }

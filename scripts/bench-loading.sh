@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# How fast a checkpoint loads with other windows, threads and pieces: a line a run, so that what holds it up can be seen.
+# Usage: scripts/bench-loading.sh COMMAND DIR [THREADS:SLOTS:PIECE ...], e.g. scripts/bench-loading.sh "./run.sh lockstep"
+# /dev/shm/llama-3-8b 0:0:0 8:8:1M. 0 is the default; without variants a list of them is tried. Settings: RANKS ("1"), ROUNDS (2),
+# DEVICE (cuda). Needs python3.
+set -u
+command=$1
+dir=$2
+shift 2
+[ $# -gt 0 ] || set -- 0:0:0 0:4:0 0:16:0 0:32:0 0:0:256K 0:0:512K 0:0:2M 8:0:0 8:16:512K 4:0:0
+show=$(cat <<'END'
+import json, sys
+l = json.load(sys.stdin)["load"]
+p = l["mean_seconds_of_a_rank"]
+share = f'{100 * l["share_of_host_to_device"]:5.1f} % of {l["host_to_device_bytes_per_second"] / 1e9:5.1f} GB/s' \
+    if "share_of_host_to_device" in l else "no bus"
+print(f'{sys.argv[1]:>5} ranks, {l["threads"]:2} threads, {l["slots"]:2} slots, {l["piece_bytes"] >> 10:5} KiB: '
+      f'{l["seconds"]:6.3f} s, {l["slowest_device_bytes_per_second"] / 1e9:5.1f} GB/s a device, {share}; ' +
+      ", ".join(f"{k} {v:.3f}" for k, v in p.items()))
+END
+)
+[ "$(id -u)" = 0 ] && export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+for ranks in ${RANKS:-1}; do
+    for _ in $(seq "${ROUNDS:-2}"); do
+        for variant in "$@"; do
+            IFS=: read -r threads slots piece <<<"$variant"
+            options=
+            [ "$threads" = 0 ] || options="$options --load-threads $threads"
+            [ "$slots" = 0 ] || options="$options --load-slots $slots"
+            [ "$piece" = 0 ] || options="$options --load-piece-bytes $piece"
+            # shellcheck disable=SC2086  # both are several words
+            mpirun -q --bind-to none -n "$ranks" $command bench --model "$dir" --device "${DEVICE:-cuda}" --n-prompt 0 \
+                --n-gen 0 --json $options 2>/dev/null | python3 -c "$show" "$ranks" || echo "$ranks ranks, $variant: failed"
+        done
+    done
+done
