@@ -5,6 +5,7 @@
 #include "coordinator/batch/ordered.h"
 #include "coordinator/batch/runner.h"
 #include "coordinator/chat.h"
+#include "coordinator/reply_parts.h"
 
 #include <errno.h>
 #include <math.h>
@@ -71,10 +72,11 @@ static json_t *identity_of(const struct runner *r, struct err *e)
 static json_t *inputs_of(const struct runner *r)
 {
     json_t *list = json_array();
-    for (int i = 0; i < r->inputs.n; i++)
-        (void)json_array_append_new(list, json_pack("{s:s%, s:I}", "path", r->inputs.file[i].path,
-                                                    strlen(r->inputs.file[i].path), "bytes",
-                                                    (json_int_t)r->inputs.file[i].stat.st_size));
+    for (int i = 0; i < r->inputs.n; i++) {
+        const struct input_file *f = &r->inputs.file[i];
+        (void)json_array_append_new(
+            list, json_pack("{s:o, s:I}", "path", reply_text(f->path), "bytes", (json_int_t)f->stat.st_size));
+    }
     return list;
 }
 
@@ -100,25 +102,40 @@ static json_t *energy_of(const struct runner *r, double tokens)
                      tokens > 0 ? json_real(joules / tokens) : json_null());
 }
 
-/* Numbers are those of all runs on this output together. */
-static int write_manifest(struct runner *r, const char *state, struct err *e)
+static json_t *counts_of(const struct batch_progress *p)
+{
+    return json_pack("{s:I, s:I, s:I, s:I}", "lines", (json_int_t)p->n_read, "results",
+                     (json_int_t)(p->n_results_before + p->n_done), "failed",
+                     (json_int_t)(p->n_failed_before + p->n_failed), "duplicates", (json_int_t)p->n_duplicates);
+}
+
+/* Tokens, and the energy for them. Numbers of a manifest are those of all runs on this output together. */
+static json_t *work_of(const struct runner *r)
 {
     const struct batch_progress *p = &r->progress;
-    struct manifest *m = &r->manifest;
-    json_int_t prompt = manifest_number(m, "tokens", "prompt") + p->prompt_tokens;
-    json_int_t cached = manifest_number(m, "tokens", "cached") + p->cached_tokens;
-    json_int_t output = manifest_number(m, "tokens", "output") + p->output_tokens;
-    double seconds = manifest_real(m, "seconds") + seconds_now() - p->started;
-    json_t *rest = json_pack(
-        "{s:s, s:s, s:s, s:i, s:o, s:{s:I, s:I, s:I, s:I}, s:{s:I, s:I, s:I}, s:o, s:f, s:I, s:I, s:o}", "state", state,
-        "build", LOCKSTEP_VERSION, "name", r->setup.model.name, "ranks", r->setup.n_ranks, "inputs", inputs_of(r),
-        "counts", "lines", (json_int_t)p->n_read, "results", (json_int_t)(p->n_results_before + p->n_done), "failed",
-        (json_int_t)(p->n_failed_before + p->n_failed), "duplicates", (json_int_t)p->n_duplicates, "tokens", "prompt",
-        prompt, "cached", cached, "output", output, "energy", energy_of(r, (double)(prompt - cached + output)),
-        "seconds", seconds, "runs", (json_int_t)(manifest_real(m, "runs") + 1), "synced_bytes",
-        (json_int_t)(r->journal.bytes - r->journal.unsynced), "updated", now_as_text());
+    json_int_t prompt = manifest_number(&r->manifest, "tokens", "prompt") + p->prompt_tokens;
+    json_int_t cached = manifest_number(&r->manifest, "tokens", "cached") + p->cached_tokens;
+    json_int_t output = manifest_number(&r->manifest, "tokens", "output") + p->output_tokens;
+    return json_pack("{s:{s:I, s:I, s:I}, s:o, s:f}", "tokens", "prompt", prompt, "cached", cached, "output", output,
+                     "energy", energy_of(r, (double)(prompt - cached + output)), "seconds",
+                     manifest_real(&r->manifest, "seconds") + seconds_now() - p->started);
+}
+
+static int write_manifest(struct runner *r, const char *state, struct err *e)
+{
+    json_t *work = work_of(r),
+           *rest = json_pack("{s:s, s:s, s:s, s:o, s:i, s:o, s:o, s:I, s:I, s:o}", "state", state, "build",
+                             LOCKSTEP_VERSION, "name", r->setup.model.name, "path", reply_text(r->setup.o->model),
+                             "ranks", r->setup.n_ranks, "inputs", inputs_of(r), "counts", counts_of(&r->progress),
+                             "runs", (json_int_t)(manifest_real(&r->manifest, "runs") + 1), "synced_bytes",
+                             (json_int_t)(r->journal.bytes - r->journal.unsynced), "updated", now_as_text());
+    if (rest != NULL && (work == NULL || json_object_update(rest, work) != 0)) {
+        json_decref(rest);
+        rest = NULL;
+    }
+    json_decref(work);
     r->manifest_due = seconds_now() + MANIFEST_SECONDS;
-    return manifest_write(m, rest, e);
+    return manifest_write(&r->manifest, rest, e);
 }
 
 /* A line of the output that was there before. */

@@ -101,8 +101,8 @@ static void print_ranks(const struct samples *now, const struct samples *before)
         char label[16], steps[32], step[32], wait[32], own[32];
         (void)snprintf(label, sizeof label, "%d", rank);
         double n = growth(now, before, "rank_steps_total", label);
-        if (isnan(n))
-            break;
+        if (isnan(n)) /* another group's ranks may have had steps already */
+            continue;
         double timed = growth(now, before, "rank_timed_steps_total", label);
         double whole = growth(now, before, "rank_step_seconds_total", label) / (timed > 0 ? timed : NAN);
         double part = growth(now, before, "rank_all_reduce_seconds_total", label) / (timed > 0 ? timed : NAN);
@@ -114,12 +114,13 @@ static void print_ranks(const struct samples *now, const struct samples *before)
 
 static void print_view(const struct connection *c, const struct samples *now, const struct samples *before)
 {
+    double groups = samples_sum(now, "groups", NULL, NULL); /* each with a KV cache of its own */
     char text[4][32];
     printf("lockstep at %s: %s running, %s waiting, %s preempted since the start\n", c->endpoint,
            number(text[0], samples_sum(now, "num_requests_running", NULL, NULL), "%.0f"),
            number(text[1], samples_sum(now, "num_requests_waiting", NULL, NULL), "%.0f"),
            number(text[2], samples_sum(now, "num_preemptions_total", NULL, NULL), "%.0f"));
-    print_bar("KV cache", samples_sum(now, "kv_cache_usage_perc", NULL, NULL));
+    print_bar("KV cache", samples_sum(now, "kv_cache_usage_perc", NULL, NULL) / (groups > 1 ? groups : 1));
     print_bar("prefix hit", samples_sum(now, "prefix_cache_hits_total", NULL, NULL) /
                                 samples_sum(now, "prefix_cache_queries_total", NULL, NULL));
     printf("tokens/s   %s prompt, %s generated; %s requests/s done\n",

@@ -8,6 +8,11 @@
 #define MAX_PROMPTS    PROTOCOL_MAX_SEQUENCES
 #define MAX_STOP_BYTES ((size_t)1 << 30)
 
+/* A field more has to travel, too: see to it, then change the size. */
+_Static_assert(sizeof(struct order) == 32 && sizeof(struct request_rules) == 2824 && sizeof(struct sampling) == 2528 &&
+                   sizeof(struct search) == 32,
+               "put_... and get_... know every field");
+
 /* ---- out ---- */
 
 static void put_sampling(struct wire_out *w, const struct sampling *s)

@@ -277,6 +277,39 @@ static void refused(const char *command, int ranks, const char *size, const char
 
 #define N_LINES 80
 
+/* Seconds since the start at which a line of --verbose was said. */
+static double said_at(const char *text, const char *what)
+{
+    const char *line = strstr(text, what);
+    double seconds = NAN;
+    while (line != NULL && line > text && line[-1] != '\n' && line[-1] != '\r')
+        line--;
+    (void)(line != NULL ? sscanf(line, "lockstep: %lf s:", &seconds) : 0);
+    return seconds;
+}
+
+/* Each had its share of the lines; and together they worked for longer than it took: at the same time, that is. */
+static void check_work(const struct process *p, int n_groups)
+{
+    const char *text = p->text[PROCESS_ERR];
+    double worked = 0, took = said_at(text, " group 0: ") - said_at(text, " KV cache: ");
+    for (int g = 0; g < n_groups; g++) {
+        char what[40];
+        double seconds = 0;
+        int n = 0, steps = 0;
+        (void)snprintf(what, sizeof what, " group %d: ", g);
+        const char *found = strstr(text, what);
+        case_check(found != NULL &&
+                       sscanf(found + strlen(what), "%d requests, %d steps in %lf s", &n, &steps, &seconds) == 3 &&
+                       n > N_LINES / n_groups / 4,
+                   "group %d had %d requests: %s", g, n, text);
+        worked += seconds;
+    }
+    printf("# %d groups worked %.2f s in all, within %.2f s\n", n_groups, worked, took);
+    case_check(worked > took || process_sanitized(), "%d groups worked %.2f s in all, within %.2f s", n_groups, worked,
+               took);
+}
+
 /* The result lines by id, without their times. */
 static json_t *run_batch(int ranks, const char *size, int n_groups)
 {
@@ -292,20 +325,14 @@ static json_t *run_batch(int ranks, const char *size, int n_groups)
         (void)fprintf(f,
                       "{\"id\": \"line-%d\", \"prompt\": \"Once there were %d\", \"max_tokens\": %d, \"temperature\": "
                       "%g, \"ignore_eos\": true}\n",
-                      i, i, 10 + i % 23, i % 3 == 0 ? 0.0 : 0.8);
+                      i, i, 20 + i % 23, i % 3 == 0 ? 0.0 : 0.8);
     case_check(f != NULL && fclose(f) == 0, "no input");
     process_run(&p, &setup,
                 (const char *[]){"batch", "--model", models_demo(), "--input", input, "--output", output, "--threads",
                                  "1", "--plain", "--max-batch", "8", "--tensor-parallel", size, "--verbose", NULL});
     case_check(p.status == 0 && p.n_left == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
-    for (int g = 0; g < n_groups && n_groups > 1; g++) {
-        char what[40];
-        int n = 0;
-        (void)snprintf(what, sizeof what, " group %d: ", g);
-        const char *found = strstr(p.text[PROCESS_ERR], what);
-        case_check(found != NULL && sscanf(found + strlen(what), "%d requests", &n) == 1 && n > N_LINES / n_groups / 4,
-                   "group %d had %d requests: %s", g, n, p.text[PROCESS_ERR]);
-    }
+    if (n_groups > 1)
+        check_work(&p, n_groups);
     f = fopen(output, "r");
     while (f != NULL && (line = json_loadf(f, JSON_DISABLE_EOF_CHECK, NULL)) != NULL) {
         const char *id = json_string_value(json_object_get(line, "id"));
@@ -341,8 +368,34 @@ static void batches(void)
     json_decref(want);
 }
 
+/* What a rank of a group holds is what a rank of as many ranks without groups does. */
+static void inspected(void)
+{
+    struct process_setup setup = {.ranks = 0};
+    struct process p[2];
+    json_t *seen[2];
+    case_begin("inspect shows a group");
+    process_run(&p[0], &setup,
+                (const char *[]){"inspect", "--model", models_demo(), "--ranks", "6", "--tensor-parallel", "3",
+                                 "--json", NULL});
+    process_run(&p[1], &setup, (const char *[]){"inspect", "--model", models_demo(), "--ranks", "3", "--json", NULL});
+    for (int i = 0; i < 2; i++)
+        seen[i] = json_loads(p[i].text[PROCESS_OUT], 0, NULL);
+    case_check(talk_number(seen[0], "groups") == 2 && talk_number(seen[1], "groups") == 1, "groups: %s",
+               p[0].text[PROCESS_OUT]);
+    case_check(json_array_size(json_object_get(seen[0], "ranks")) == 3 &&
+                   json_equal(json_object_get(seen[0], "ranks"), json_object_get(seen[1], "ranks")),
+               "other ranks: %s", p[0].text[PROCESS_OUT]);
+    for (int i = 0; i < 2; i++) {
+        json_decref(seen[i]);
+        process_free(&p[i]);
+    }
+    case_end();
+}
+
 int main(void)
 {
+    inspected();
     answers();
     cancelled();
     stuck();

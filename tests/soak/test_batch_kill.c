@@ -20,13 +20,14 @@
 #include <stdlib.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #define RANKS       2
 #define MAX_TOKENS  8
 #define LIMIT       120        /* seconds a run may take */
 #define ROOMY       (64 << 20) /* bytes of the small disk when it is not to be full */
-#define PAGE        4096       /* of a tmpfs */
+#define SPARE_PAGES 3          /* of a disk that is about to be full */
 #define START_WINS  15         /* per cent of the ends that fall into the start */
 #define START_SPAN  0.7        /* seconds that belong to it */
 #define STEPS_AHEAD 8          /* such a share of the output may be made until the end comes */
@@ -65,6 +66,15 @@ static void make_disk(void)
     files_make_dir(test.disk);
     test.has_disk = unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
                     mount("tmpfs", test.disk, "tmpfs", 0, "size=64m") == 0;
+}
+
+/* Little more than what is in it. */
+static bool fill_disk(void)
+{
+    struct statvfs v;
+    return statvfs(test.disk, &v) == 0 &&
+           case_check(set_disk((long)(v.f_blocks - v.f_bfree + SPARE_PAGES) * (long)v.f_frsize), "remount: %s",
+                      strerror(errno));
 }
 
 static long output_bytes(void)
@@ -169,7 +179,7 @@ static bool strike(struct process *p, enum kind kind)
     case DRAIN:
         return !p->ended && kill(p->pid, SIGUSR1) == 0;
     case FULL_DISK: /* so much is left that the run notices within some lines */
-        return !p->ended && set_disk((output_bytes() / PAGE + 2) * PAGE);
+        return !p->ended && fill_disk();
     case N_KINDS:
         break;
     }
@@ -184,6 +194,15 @@ static bool right_status(enum kind kind, int status)
     if (kind == FULL_DISK)
         return status == 5;
     return status != 0;
+}
+
+/* One fatal line, which says so. */
+static bool names_full_disk(const char *text)
+{
+    static const char begin[] = "lockstep: fatal: ", why[] = "No space left on device";
+    const char *line = strstr(text, begin), *end = line != NULL ? strchr(line, '\n') : NULL,
+               *found = line != NULL ? strstr(line, why) : NULL;
+    return end != NULL && found != NULL && found < end && strstr(end, begin) == NULL;
 }
 
 /* What stands in the output is right, though not all of it. */
@@ -244,9 +263,7 @@ static bool disturbed_run(long total, bool ordered)
         test.n_ended[kind]++;
         case_check(right_status(kind, p.status), "%s: status %d: %s", kind_name[kind], p.status, p.text[PROCESS_ERR]);
         if (kind == FULL_DISK)
-            case_check(strstr(p.text[PROCESS_ERR], "No space left on device") != NULL &&
-                           process_count_lines(p.text[PROCESS_ERR]) <= 2,
-                       "disk full: %s", p.text[PROCESS_ERR]);
+            case_check(names_full_disk(p.text[PROCESS_ERR]), "disk full: %s", p.text[PROCESS_ERR]);
     }
     if (test.has_disk)
         case_check(set_disk(ROOMY), "remount: %s", strerror(errno));
@@ -284,15 +301,24 @@ static int n_struck(void)
     return n;
 }
 
+/* So often, and each kind once. */
+static bool enough(int n_kills)
+{
+    bool all = true;
+    for (int i = 0; i < (test.has_disk ? N_KINDS : FULL_DISK); i++)
+        all = all && test.n_ended[i] > 0;
+    return all && n_struck() >= n_kills;
+}
+
 /* From an empty output to a full one. */
 static void round_of_runs(int n_kills, long total)
 {
     char path[300];
     bool ordered = test.n_rounds++ % 2 == 1, finished = false;
-    case_begin("round %d: %d to go%s", test.n_rounds, n_kills - n_struck(), ordered ? ", ordered" : "");
+    case_begin("round %d, %d runs ended so far%s", test.n_rounds, n_struck(), ordered ? ", ordered" : "");
     (void)snprintf(path, sizeof path, "%s/out.jsonl", test.disk);
     (void)unlink(path);
-    while (!finished && n_struck() < n_kills)
+    while (!finished && !enough(n_kills))
         finished = disturbed_run(total, ordered);
     struct process p;
     start(&p, path, ordered);
@@ -314,8 +340,11 @@ int main(void)
     double started = seconds_now(), whole = measure();
     size_t total = 0;
     free(files_read(test.dir, "whole.jsonl", &total));
-    while (n_struck() < n_kills && seconds_now() - started < 3600)
+    while (!enough(n_kills) && seconds_now() - started < 3600)
         round_of_runs(n_kills, (long)total);
+    case_begin("batch: %d runs ended, each way at least once", n_kills);
+    case_check(enough(n_kills), "%d runs in %.0f s", n_struck(), seconds_now() - started);
+    case_end();
     if (!test.has_disk)
         case_skip("batch: disk full", "a tmpfs cannot be mounted here");
     printf("# batch of %d prompts, %.1f s undisturbed: %d runs ended in %.0f s", test.n_prompts, whole, n_struck(),
