@@ -123,6 +123,12 @@ _Noreturn void fatal_for(int rank, const char *host, double launcher, bool said,
     end_job(e->code);
 }
 
+_Noreturn void fatal_of(int rank, const char *host, const struct err *e)
+{
+    bool said = !herald(false);
+    fatal_for(rank, host, 0, said, e);
+}
+
 _Noreturn void fatal_mpi(const char *call, int rc, const char *file, int line)
 {
     struct err e = {0};

@@ -24,6 +24,9 @@ _Noreturn void fatal(const struct err *e);
  * rank has printed the line. */
 _Noreturn void fatal_for(int rank, const char *host, double launcher, bool said, const struct err *e);
 
+/* The same of the main thread. */
+_Noreturn void fatal_of(int rank, const char *host, const struct err *e);
+
 /* Called before this process ends for a reason that is said, to tell the other ranks so. all: every rank is about to leave
  * through MPI_Finalize, which unmaps memory that a thread may look into: that is stopped. Returns whether this rank is the
  * first of its host to speak: the others leave it to that one. NULL: nobody is told. */

@@ -77,11 +77,21 @@ static void take(struct engine *g, const struct loop_client *client, struct err 
     struct step_result result;
     watch_phase(g->watch, WATCH_DEVICE);
     engine_take(g, &result);
+    meter_tokens(g->meter, &result);
     watch_phase(g->watch, g->world->rank == 0 ? WATCH_COORDINATOR : WATCH_STEP);
     if (g->world->rank == 0 && client->accept(client->context, &result, e) != 0)
         fatal(e);
     watch_phase(g->watch, WATCH_STEP);
     meter_share(g->meter, false);
+}
+
+/* This rank has lost or repeated a step. */
+static _Noreturn void fail_apart(uint64_t found, uint64_t expected)
+{
+    struct err e = {0};
+    ERR(&e, ERR_INTERNAL, "the plan of step %llu came where this rank expects that of step %llu",
+        (unsigned long long)found, (unsigned long long)expected);
+    fatal(&e);
 }
 
 /* On a device the plan of the next step is made and sent while a step runs: its tokens feed each other there. */
@@ -101,6 +111,8 @@ void loop_run(struct engine *g, const struct loop_client *client, struct err *e)
         meter_ask(g->meter, &plan);
         watch_collective(g->watch, WATCH_PLAN_BROADCAST);
         share(&plan, g->world, g->network->config.vocab, g->world->rank != 0 ? &notice : NULL);
+        if (plan.step != step)
+            fail_apart(plan.step, step);
         if (plan.kind == PLAN_STOP)
             break;
         watch_phase(g->watch, WATCH_STEP);

@@ -173,9 +173,31 @@ void meter_ask(struct meter *m, struct plan *p)
         m->last_parts = now;
 }
 
+void meter_tokens(struct meter *m, const struct step_result *result)
+{
+    for (int i = 0; m != NULL && i < result->n_sampled; i++)
+        rank_stats_digest(&m->stats, result->sampled[i].slot, result->sampled[i].token);
+}
+
+static void check_tokens(const struct meter *m, int n)
+{
+    struct err e = {0};
+    const struct world *w = m->engine->world;
+    int rank = rank_stats_diverged(m->gathered, n);
+    if (rank < 0)
+        return;
+    ERR(&e, ERR_DEVICE,
+        "its tokens are not those of the other ranks, since one of the last steps before step %llu: its device, its "
+        "memory, or a "
+        "library that differs",
+        (unsigned long long)m->engine->n_taken);
+    fatal_of(w->job_rank - w->rank + rank, m->gathered[rank].host, &e);
+}
+
 static void deliver(struct meter *m)
 {
     int n = m->engine->world->n_ranks;
+    check_tokens(m, n);
     for (int r = 0; r < n; r++)
         m->recent[r] = rank_stats_since(&m->gathered[r], &m->total[r]);
     memcpy(m->total, m->gathered, (size_t)n * sizeof *m->total);

@@ -61,6 +61,10 @@ void meter_begin(struct meter *m, int which, const struct plan *p, bool graph);
 void meter_end(struct meter *m);
 void meter_take(struct meter *m, int which);
 
+/* The loop's: what this rank has sampled in a step. Rank 0 ends the job, in its name, when another one's tokens differ: all ranks
+ * sample the same, or their keys and values are no longer of one text. */
+void meter_tokens(struct meter *m, const struct step_result *result);
+
 /* The communicator's: from here on time belongs to this part. */
 void meter_enter(struct meter *m, enum meter_part part);
 

@@ -56,3 +56,30 @@ struct rank_stats rank_stats_since(const struct rank_stats *now, const struct ra
     s.joules -= before->joules;
     return s;
 }
+
+/* FNV-1a, a number at a time. */
+void rank_stats_digest(struct rank_stats *s, int slot, int token)
+{
+    s->digest = (s->digest ^ (uint32_t)slot) * 1099511628211u;
+    s->digest = (s->digest ^ (uint32_t)token) * 1099511628211u;
+}
+
+static int n_like(const struct rank_stats *s, int n_ranks, int rank)
+{
+    int n = 0;
+    for (int r = 0; r < n_ranks; r++)
+        n += s[r].digest == s[rank].digest;
+    return n;
+}
+
+int rank_stats_diverged(const struct rank_stats *s, int n_ranks)
+{
+    int norm = 0;
+    for (int r = 0; r < n_ranks; r++)
+        if (2 * n_like(s, n_ranks, r) > n_ranks)
+            norm = r;
+    for (int r = 0; r < n_ranks; r++)
+        if (s[r].digest != s[norm].digest)
+            return r;
+    return -1;
+}

@@ -13,6 +13,7 @@ struct rank_stats {
     char host[64];
     int32_t pid;
     uint64_t n_steps; /* with tokens; all of them */
+    uint64_t digest;  /* of all tokens that it sampled: equal on all ranks of a group, after the same step */
     uint64_t n_timed;
     double step_seconds;       /* of the timed ones */
     uint64_t n_parted;         /* timed ones whose time within collectives is known */
@@ -41,6 +42,12 @@ double rank_stats_joules(const struct rank_stats *s, int n_ranks);
 
 /* The rank with the longest own work; -1 when there are fewer than two, or one does not know. */
 int rank_stats_slowest(const struct rank_stats *s, int n_ranks);
+
+/* Into the digest: a token that was sampled. */
+void rank_stats_digest(struct rank_stats *s, int slot, int token);
+
+/* The lowest rank whose tokens are not those of most ranks; where no majority is, not those of rank 0. -1: all agree. */
+int rank_stats_diverged(const struct rank_stats *s, int n_ranks);
 
 /* What came between two pictures of the same rank. */
 struct rank_stats rank_stats_since(const struct rank_stats *now, const struct rank_stats *before);

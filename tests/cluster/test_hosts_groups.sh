@@ -13,8 +13,6 @@ make_input() { # N
     done >"$dir/in"
 }
 texts() { sed 's/,"total_ms":[0-9.e+-]*//' "$1" | sort; } # FILE: its results without their times
-larger() { [ "$(stat -c %s "$1" 2>/dev/null || echo 0)" -gt "$2" ]; }
-ended() { ! kill -0 "$pid" 2>/dev/null; }
 
 start_batch() { # OUTPUT -> $pid, $mark
     mark=groups-$$-$n_cases

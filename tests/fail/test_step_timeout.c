@@ -1,11 +1,14 @@
-/* tests/fail/test_step_timeout.c - --step-timeout: ranks that are stopped or stuck are named, and the job ends in time.
+/* tests/fail/test_step_timeout.c - --step-timeout: ranks that are stopped or stuck are named, and the job ends in time; and so
+ * is one that samples other tokens.
  *
- * With arguments this program is a rank itself: its norms hang on the rank that the first one says, or are slow on all. */
+ * With arguments this program is a rank itself: its norms hang on the rank that the first one says, or are slow on all, or that
+ * rank's tokens change. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "rank/fatal.h"
 #include "rank/instance.h"
 #include "rank/loop.h"
+#include "rank/meter.h"
 #include "tests/support/cases.h"
 #include "tests/support/models.h"
 #include "tests/support/process.h"
@@ -91,7 +94,7 @@ static void a_pause(const char *timeout, unsigned milliseconds)
 
 #define SLOW_NORM 0.5 /* s: a step of the demo takes longer than the deadline, each of its layers does not */
 
-static bool hangs, slow;
+static bool hangs, slow, diverges;
 static int n_norms, n_planned;
 
 static void hanging_norm(struct queue *q, void *out, void *x, const void *added, enum norm_kind kind,
@@ -103,6 +106,16 @@ static void hanging_norm(struct queue *q, void *out, void *x, const void *added,
         (void)usleep((unsigned)(1e6 * SLOW_NORM));
     n_norms++;
     ops_cpu.norm(q, out, x, added, kind, w, b, n_tokens, dim, eps);
+}
+
+/* From the 30th token on this rank's are others. */
+static void other_sample(struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
+                         const int32_t *row_len, const struct sampler *s, int n_rows)
+{
+    static int n;
+    ops_cpu.sample(q, out, logits, row_slot, row_len, s, n_rows);
+    if (++n >= 30)
+        out[0].token ^= 1;
 }
 
 static int next(void *context, struct plan *p, struct err *e)
@@ -140,24 +153,33 @@ static int be_a_rank(int argc, char **argv)
         .limits = {1, 8, 16, 1, 1}, .kv_bytes = -1, .threads = 1, .progress = PROGRESS_NEVER, .step_timeout = TIMEOUT};
     const struct loop_client client = {.context = NULL, .next = next, .accept = accept};
     const char *dir = argv[2];
-    int stuck = -1;
+    struct meter meter;
+    int stuck = -1, other = -1;
     slow = strcmp(argv[1], "slow") == 0;
-    if (!slow)
+    if (strncmp(argv[1], "other", 5) == 0)
+        other = atoi(argv[1] + 5);
+    else if (!slow)
         stuck = atoi(argv[1]);
     if (world_open(&w, &argc, &argv, &e) != 0)
         fatal(&e);
     hangs = w.rank == stuck;
+    diverges = w.rank == other;
     if (w.rank == 0 && model_config_read(&m, dir, &e) == 0)
         (void)checkpoint_open(&c, dir, &e);
     fatal_agree(&w, &e);
     instance_open(&i, &w, &m, &c, &setup, &e);
     ops.norm = hanging_norm;
+    if (diverges)
+        ops.sample = other_sample;
     i.engine.ops = &ops;
+    (void)meter_open(&meter, &i.engine, 0.1, NULL, NULL, &e);
+    fatal_agree(&w, &e);
     double started = seconds_now();
     loop_run(&i.engine, &client, &e);
     if (w.rank == 0)
         printf("%.3f\n", seconds_now() - started);
     i.engine.ops = &ops_cpu;
+    meter_close(&meter);
     instance_close(&i);
     world_close(&w);
     return 0;
@@ -201,6 +223,25 @@ static void slow_ranks(const char *self, int ranks)
     process_free(&p);
 }
 
+static void diverging_rank(const char *self, int ranks, int rank)
+{
+    struct process p;
+    char how[16], name[60];
+    (void)snprintf(how, sizeof how, "other%d", rank);
+    (void)snprintf(name, sizeof name, "lockstep: fatal: rank %d/%d on ", rank, ranks);
+    case_begin("rank %d of %d samples other tokens", rank, ranks);
+    run_ranks(&p, self, ranks, how);
+    const char *line = p.text[PROCESS_ERR];
+    case_check(strncmp(line, name, strlen(name)) == 0 && process_count_lines(line) == 1, "not one line \"%s\": %s",
+               name, line);
+    case_check(strstr(line, "its tokens are not those of the other ranks") != NULL, "%s", line);
+    case_check(p.status == ERR_DEVICE, "status %d, expected %d", p.status, ERR_DEVICE);
+    case_check(p.seconds < 10 || process_sanitized(), "%.1f s", p.seconds);
+    case_check(p.n_left == 0, "%d processes are left running", p.n_left);
+    case_end();
+    process_free(&p);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1)
@@ -213,6 +254,9 @@ int main(int argc, char **argv)
     stuck_rank(self, 3, 0);
     stuck_rank(self, 3, 2);
     stuck_rank(self, 1, 0);
+    diverging_rank(self, 3, 1);
+    diverging_rank(self, 3, 0);
+    diverging_rank(self, 2, 1);
     slow_ranks(self, 1);
     slow_ranks(self, 2);
     a_pause("4", 500);
