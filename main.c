@@ -23,6 +23,8 @@
 
 /* Tokens of prompts that one step may score: a row of logits each, beside those that are sampled from. */
 #define SCORE_ROWS   256
+#define GPU_TOKENS   2048 /* of a step, unless told otherwise: as many as keep the matrix units busy, */
+#define CPU_TOKENS   512  /* and as few as let other sequences go on meanwhile */
 #define SERVE_BATCH  256  /* sequences that a server runs at once unless told otherwise */
 #define HOST_THREADS 3    /* of serve and batch: one for sockets or files, two that tokenize */
 #define SERVE_LENGTH 2048 /* and their length when the model has no bound */
@@ -286,6 +288,8 @@ int main(int argc, char **argv)
     if (w.rank == 0 && e.code == ERR_NONE)
         (void)options_check_groups(&o, w.n_ranks, &e);
     fatal_agree(&w, &e);
+    if (w.rank == 0 && o.max_batch_tokens < 0)
+        o.max_batch_tokens = device_is_gpu((enum device_choice)o.device) ? GPU_TOKENS : CPU_TOKENS;
     int command = (int)o.command;
     MPI_CHECK(MPI_Bcast(&command, 1, MPI_INT, 0, w.comm));
     log_open(w.rank == 0, o.verbose);

@@ -194,8 +194,10 @@ static const struct opt table[] = {
          "then run each kind again with clocks between its phases: matrix products, attention, sums over the ranks, "
          "sampling, the rest, and what the host adds"),
     INTEGER("max-batch", max_batch, GENERATE, 1, 4096, 16, "sequences that run at once (default 16)"),
-    INTEGER("max-batch-tokens", max_batch_tokens, GENERATE | BENCH | SERVE | BATCH, 1, 1 << 20, 512,
-            "tokens of one step, prefill and decode together; longer prompts go in chunks (default 512)"),
+    INTEGER(
+        "max-batch-tokens", max_batch_tokens, GENERATE | BENCH | SERVE | BATCH, 1, 1 << 20, -1,
+        "tokens of one step, prefill and decode together; longer prompts go in chunks (default 2048 on GPUs, 512 on "
+        "CPUs)"),
     FLAG("no-enable-prefix-caching", no_prefix_caching, GENERATE | SERVE,
          "do not keep keys and values of prompts and outputs for sequences that begin with the same tokens"),
     {"enable-prefix-caching", NULL, OPT_CALL, 0, GENERATE | SERVE | BATCH, 0, 0, 0, NULL, "keep them (default)",

@@ -156,6 +156,11 @@ int device_check(enum device_choice choice, struct err *e)
     return 0;
 }
 
+bool device_is_gpu(enum device_choice choice)
+{
+    return choice != DEVICE_CPU && accelerator != NULL && accelerator->n_devices() > 0;
+}
+
 int device_open(const struct ops **ops, struct queue *q, enum device_choice choice, enum dtype weights, int n_threads,
                 struct world *w, struct err *e)
 {

@@ -10,6 +10,9 @@
 /* Is what is wanted in this build? Local. */
 int device_check(enum device_choice choice, struct err *e);
 
+/* Does this choice mean GPUs, as far as this rank sees? Wakes the driver unless it is the CPU. Local. */
+bool device_is_gpu(enum device_choice choice);
+
 /* Choose the backend (DEVICE_AUTO: GPUs when every rank sees one) and open a queue on the rank's device of it: the GPU
  * with the rank's number on its node, or the only one that is visible. Two ranks on one GPU are refused. On GPUs, rank 0
  * shows who computes where (rank/places.h), and w learns of hosts and of GPUs that do not reach each other. Collective;

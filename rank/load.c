@@ -80,7 +80,8 @@ struct window_head {
 #define BUS_TEST_COPIES  1024 /* at most, where weights are small */
 #define BUS_TEST_WARM_UP 4    /* copies */
 #define HOST_SLOTS       4    /* where the main thread copies itself, a small window stays in its caches */
-#define DEVICE_SLOTS     8    /* where a device copies: readers far enough ahead not to wait for the rounds */
+#define DEVICE_THREADS   15
+#define DEVICE_SLOTS     8 /* where a device copies: readers far enough ahead not to wait for the rounds */
 #define PIECE_BYTES      ((size_t)1 << 20)
 #define SPIN             1e-3 /* s, where a device copies and cores have nothing else to do */
 
@@ -304,12 +305,15 @@ static double peak_host_bytes(void)
     return 1024.0 * (double)kib;
 }
 
-/* Threads that read: one where the main thread copies with the others, all but one where a device copies. */
+/* Threads that read: one where the main thread copies with the others, all but one where a device copies, but not more than
+ * were ever seen to help: 31 were slower than 15. */
 static void fill_in(struct load_setup *s, const struct ops *ops, const struct queue *q)
 {
     bool device = ops->async != NULL;
     if (s->n_threads <= 0)
-        s->n_threads = !device || q->n_threads < 3 ? 1 : q->n_threads - 1;
+        s->n_threads = !device || q->n_threads < 3         ? 1
+                       : q->n_threads - 1 < DEVICE_THREADS ? q->n_threads - 1
+                                                           : DEVICE_THREADS;
     if (s->n_slots <= 0)
         s->n_slots = device ? DEVICE_SLOTS : HOST_SLOTS;
     if (s->piece_bytes <= 0)

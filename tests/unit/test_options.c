@@ -75,7 +75,7 @@ static void defaults(void **state)
     assert_int_equal(o.logprobs, -1);
     assert_int_equal(o.n_stop, 0);
     assert_int_equal(o.max_batch, 16);
-    assert_int_equal(o.max_batch_tokens, 512);
+    assert_int_equal(o.max_batch_tokens, -1); /* main.c knows the device */
     assert_int_equal(o.max_model_len, -1);
     assert_int_equal(o.kv_cache_bytes, -1);
     assert_int_equal(o.threads, -1);
