@@ -3,6 +3,7 @@
 #include "base/opt.h"
 #include "base/signals.h"
 #include "coordinator/batch.h"
+#include "coordinator/cores.h"
 #include "coordinator/generate.h"
 #include "coordinator/groups/leader.h"
 #include "coordinator/inspect.h"
@@ -112,134 +113,109 @@ static int run_generate(struct world *w, const struct options *o, struct err *e)
     return status;
 }
 
-/* Rank 0 opens the way to the leaders of the other groups, and they to rank 0; nothing where there is one group. Collective. */
-static void link_groups(struct world *w, const struct instance *i, const struct instance_setup *setup, struct hub *hub,
-                        const struct engines *engines, struct link_card *card, struct leader *leader, struct err *e)
-{
-    if (i->group.n_groups == 1)
-        return;
-    card->n_groups = i->group.n_groups;
-    card->group_size = i->group.n_ranks;
-    card->timeout = setup->step_timeout;
-    if (w->rank == 0)
-        (void)hub_open(hub, engines, card, w->on_one_host, e);
-    fatal_agree(w, e);
-    MPI_CHECK(MPI_Bcast(card, sizeof *card, MPI_BYTE, 0, w->comm));
-    if (i->group.rank == 0 && w->rank != 0)
-        (void)leader_open(leader, card, i->group.group, &setup->limits, e);
-    fatal_agree(w, e);
-}
+/* `serve` and `batch`: ranks in groups, and on rank 0 what requests come from. */
+struct service {
+    const char *name;
+    struct front *front;
+    void *context; /* of these three, which rank 0 alone calls */
+    int (*open)(void *context, const struct options *o, const struct model_config *m, const struct checkpoint *c,
+                int n_ranks, struct err *e);
+    int (*start)(void *context, const struct limits *l, struct err *e);
+    int (*close)(void *context, struct err *e);
+};
 
-/* What rank 0 knows and the leaders need. */
-static struct link_card make_card(const struct options *o, const struct model_config *m, int rope_changes_at)
+/* Rank 0 opens the way to the leaders of the other groups, and they to rank 0; nothing where there is one group. Collective. */
+static void link_groups(struct world *w, const struct instance *i, const struct instance_setup *setup, struct front *f,
+                        int32_t vocab, struct leader *leader, struct err *e)
 {
     struct link_card card = {
-        .vocab = m->vocab, .prefix_caching = !o->no_prefix_caching, .rope_changes_at = rope_changes_at};
-    (void)snprintf(card.model, sizeof card.model, "%s", o->model != NULL ? o->model : "");
-    return card;
-}
-
-static int open_serve(struct serve *v, const struct options *o, struct model_config *m, struct checkpoint *c,
-                      int n_ranks, struct err *e)
-{
-    return open_model(o, "serve", o->serve_max_batch, m, c, e) == 0 ? serve_open(v, o, m, n_ranks, e) : -1;
+        .vocab = vocab, .n_groups = i->group.n_groups, .group_size = i->group.n_ranks, .timeout = setup->step_timeout};
+    if (i->group.n_groups == 1)
+        return;
+    if (w->rank == 0) {
+        card.prefix_caching = !f->o->no_prefix_caching;
+        card.rope_changes_at = f->rope_changes_at;
+        (void)snprintf(card.model, sizeof card.model, "%s", f->o->model);
+        (void)hub_open(&f->hub, f->engines, &card, w->on_one_host, e);
+    }
+    fatal_agree(w, e);
+    MPI_CHECK(MPI_Bcast(&card, sizeof card, MPI_BYTE, 0, w->comm));
+    if (i->group.rank == 0 && w->rank != 0)
+        (void)leader_open(leader, &card, i->group.group, &setup->limits, e);
+    fatal_agree(w, e);
 }
 
 /* What is not known of requests that have not come yet. */
-static struct instance_setup make_serve_setup(const struct options *o, const struct model_config *m)
+static struct instance_setup make_service_setup(const struct options *o, const struct model_config *m)
 {
     struct options mine = *o;
     mine.max_batch = o->serve_max_batch > 0              ? o->serve_max_batch
                      : o->max_batch_tokens < SERVE_BATCH ? o->max_batch_tokens
                                                          : SERVE_BATCH;
     mine.prompt_logprobs = 0; /* any request may want them */
-    struct instance_setup setup =
-        make_setup(&mine, m, m->max_positions > 0 ? m->max_positions : SERVE_LENGTH, INT32_MAX);
-    setup.host_threads = HOST_THREADS;
-    return setup;
+    return make_setup(&mine, m, m->max_positions > 0 ? m->max_positions : SERVE_LENGTH, INT32_MAX);
+}
+
+static int run_service(struct world *w, const struct options *o, const struct service *s, struct err *e)
+{
+    struct instance_setup setup = {0};
+    struct model_config m = {0};
+    struct checkpoint c = {0};
+    struct instance instance;
+    struct meter meter;
+    struct leader leader = {0};
+    struct cores cores;
+    const struct loop_client mine = {
+        .context = s->front, .next = front_next, .accept = front_accept, .signal = front_signal};
+    const struct loop_client others = {.context = &leader, .next = leader_next, .accept = leader_accept};
+    int status = 0;
+    if (w->rank == 0 && open_model(o, s->name, o->serve_max_batch, &m, &c, e) == 0) {
+        cores_widen(&cores);
+        if (s->open(s->context, o, &m, &c, w->n_ranks, e) == 0)
+            setup = make_service_setup(o, &m);
+        setup.host_threads = cores.widened ? 0 : HOST_THREADS;
+        cores_restore(&cores);
+    }
+    fatal_agree(w, e);
+    (void)rank_log_open(w, w->rank == 0 ? s->front->o->log_dir : NULL, e);
+    fatal_agree(w, e);
+    instance_open(&instance, w, &m, &c, &setup, e);
+    bool first = instance.group.group == 0;
+    (void)meter_open(&meter, &instance.engine, METER_INTERVAL, first ? front_ranks : leader_ranks,
+                     first ? (void *)s->front : (void *)&leader, e);
+    fatal_agree(w, e);
+    link_groups(w, &instance, &setup, s->front, m.vocab, &leader, e);
+    if (w->rank == 0) {
+        cores_widen(&cores);
+        (void)s->start(s->context, &setup.limits, e);
+        cores_restore(&cores);
+    }
+    fatal_agree(w, e);
+    loop_run(&instance.engine, first ? &mine : &others, e);
+    leader_close(&leader);
+    if (w->rank == 0)
+        status = s->close(s->context, e);
+    if (e->code == ERR_COMM) /* a group is lost: there is nobody to agree with */
+        fatal(e);
+    fatal_agree(w, e);
+    meter_close(&meter);
+    MPI_CHECK(MPI_Bcast(&status, 1, MPI_INT, 0, w->comm));
+    instance_close(&instance);
+    return status;
 }
 
 static int run_serve(struct world *w, const struct options *o, struct err *e)
 {
-    struct instance_setup setup = {0};
-    struct model_config m = {0};
-    struct checkpoint c = {0};
     struct serve v = {0};
-    struct instance instance;
-    struct meter meter;
-    struct leader leader = {0};
-    const struct loop_client mine = {.context = &v, .next = serve_next, .accept = serve_accept, .signal = serve_signal};
-    const struct loop_client others = {.context = &leader, .next = leader_next, .accept = leader_accept};
-    int status = 0;
-    if (w->rank == 0 && open_serve(&v, o, &m, &c, w->n_ranks, e) == 0)
-        setup = make_serve_setup(o, &m);
-    fatal_agree(w, e);
-    (void)rank_log_open(w, o->log_dir, e);
-    fatal_agree(w, e);
-    instance_open(&instance, w, &m, &c, &setup, e);
-    bool first = instance.group.group == 0;
-    (void)meter_open(&meter, &instance.engine, METER_INTERVAL, first ? serve_ranks : leader_ranks,
-                     first ? (void *)&v : (void *)&leader, e);
-    fatal_agree(w, e);
-    struct link_card card = make_card(o, &m, v.rope_changes_at);
-    link_groups(w, &instance, &setup, &v.hub, &v.server.engines, &card, &leader, e);
-    if (w->rank == 0)
-        (void)serve_start(&v, &setup.limits, e);
-    fatal_agree(w, e);
-    loop_run(&instance.engine, first ? &mine : &others, e);
-    leader_close(&leader);
-    if (w->rank == 0)
-        status = serve_close(&v, e);
-    if (e->code != ERR_NONE)
-        fatal(e);
-    meter_close(&meter);
-    MPI_CHECK(MPI_Bcast(&status, 1, MPI_INT, 0, w->comm));
-    instance_close(&instance);
-    return status;
-}
-
-static int open_batch(struct batch_run *b, const struct options *o, struct model_config *m, struct checkpoint *c,
-                      int n_ranks, struct err *e)
-{
-    return open_model(o, "batch", o->serve_max_batch, m, c, e) == 0 ? batch_open(b, o, m, c, n_ranks, e) : -1;
+    const struct service s = {"serve", &v.front, &v, serve_open, serve_start, serve_close};
+    return run_service(w, o, &s, e);
 }
 
 static int run_batch(struct world *w, const struct options *o, struct err *e)
 {
-    struct instance_setup setup = {0};
-    struct model_config m = {0};
-    struct checkpoint c = {0};
     struct batch_run b = {0};
-    struct instance instance;
-    struct meter meter;
-    struct leader leader = {0};
-    const struct loop_client mine = {.context = &b, .next = batch_next, .accept = batch_accept, .signal = batch_signal};
-    const struct loop_client others = {.context = &leader, .next = leader_next, .accept = leader_accept};
-    int status = 0;
-    if (w->rank == 0 && open_batch(&b, o, &m, &c, w->n_ranks, e) == 0)
-        setup = make_serve_setup(o, &m);
-    fatal_agree(w, e);
-    (void)rank_log_open(w, b.o.log_dir, e);
-    fatal_agree(w, e);
-    instance_open(&instance, w, &m, &c, &setup, e);
-    bool first = instance.group.group == 0;
-    (void)meter_open(&meter, &instance.engine, METER_INTERVAL, first ? batch_ranks : leader_ranks,
-                     first ? (void *)&b : (void *)&leader, e);
-    fatal_agree(w, e);
-    struct link_card card = make_card(o, &m, b.rope_changes_at);
-    link_groups(w, &instance, &setup, &b.hub, &b.runner.engines, &card, &leader, e);
-    if (w->rank == 0)
-        (void)batch_start(&b, &setup.limits, e);
-    fatal_agree(w, e);
-    loop_run(&instance.engine, first ? &mine : &others, e);
-    leader_close(&leader);
-    if (w->rank == 0)
-        status = batch_close(&b, e);
-    fatal_agree(w, e);
-    meter_close(&meter);
-    MPI_CHECK(MPI_Bcast(&status, 1, MPI_INT, 0, w->comm));
-    instance_close(&instance);
-    return status;
+    const struct service s = {"batch", &b.front, &b, batch_open, batch_start, batch_close};
+    return run_service(w, o, &s, e);
 }
 
 static int run_bench(struct world *w, const struct options *o, struct err *e)

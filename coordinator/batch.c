@@ -2,7 +2,6 @@
 #include "coordinator/batch.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "coordinator/generation.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -105,77 +104,39 @@ static void requeue(const struct batch_run *b, uint64_t n_new, bool told_to_end)
         log_note("job %s is queued again", b->job.id);
 }
 
-int batch_open(struct batch_run *b, const struct options *o, const struct model_config *m, const struct checkpoint *c,
+int batch_open(void *batch, const struct options *o, const struct model_config *m, const struct checkpoint *c,
                int n_ranks, struct err *e)
 {
-    struct request_rules ids = {0};
-    char why[256] = "";
-    memset(b, 0, sizeof *b);
+    struct batch_run *b = batch;
     b->o = *o;
-    b->rope_changes_at = m->position == POSITION_ROPE && m->rope.growth != ROPE_FIXED ? m->rope.long_from : 0;
-    options_model_name(o, b->name, sizeof b->name);
-    struct runner_setup setup = {.o = &b->o,
-                                 .model = {.name = b->name, .path = o->model, .vocab = m->vocab},
-                                 .checkpoint = c,
-                                 .bos = -1,
-                                 .n_ranks = n_ranks,
-                                 .n_groups = n_ranks / options_group_size(o, n_ranks)};
-    if (open_surroundings(b, &setup, e) != 0 || generation_ids(&ids, &setup.bos, o->model, m->vocab, e) != 0 ||
-        tokenizer_open(&b->tokenizer, o->model, e) != 0 ||
-        chat_template_open(&b->chat, o->model, o->chat_template, why, sizeof why, e) != 0)
+    struct runner_setup setup = {.o = &b->o, .checkpoint = c, .n_ranks = n_ranks};
+    if (open_surroundings(b, &setup, e) != 0 || front_open(&b->front, &b->o, m, n_ranks, e) != 0)
         return -1;
-    if (b->chat == NULL)
-        log_info("no chats: %s", why);
-    setup.model.n_eos = ids.sampling.n_eos;
-    memcpy(setup.model.eos, ids.sampling.eos, sizeof setup.model.eos);
-    setup.tokenizer = b->tokenizer;
-    setup.chat = b->chat;
+    b->front.engines = &b->runner.engines;
+    setup.model = b->front.model;
+    setup.model.path = o->model;
+    setup.tokenizer = b->front.tokenizer;
+    setup.chat = b->front.chat;
+    setup.bos = b->front.bos;
+    setup.n_groups = b->front.n_groups;
     return runner_open(&b->runner, &setup, e);
 }
 
-int batch_start(struct batch_run *b, const struct limits *l, struct err *e)
+int batch_start(void *batch, const struct limits *l, struct err *e)
 {
-    const struct scheduler_setup setup = {.limits = *l,
-                                          .tokenizer = b->tokenizer,
-                                          .prefix_caching = !b->o.no_prefix_caching,
-                                          .rope_changes_at = b->rope_changes_at};
-    if (steps_open(&b->steps, b->runner.engines.engine[0].end[1], &setup, e) != 0)
-        return -1;
-    return runner_start(&b->runner, l->max_seqs, e);
+    struct batch_run *b = batch;
+    return front_start(&b->front, l, e) == 0 ? runner_start(&b->runner, l->max_seqs, e) : -1;
 }
 
-int batch_next(void *context, struct plan *plan, struct err *e)
+int batch_close(void *batch, struct err *e)
 {
-    struct batch_run *b = context;
-    return hub_check(&b->hub, e) == 0 ? steps_next(&b->steps, plan, e) : -1;
-}
-
-int batch_accept(void *context, const struct step_result *result, struct err *e)
-{
-    return steps_accept(&((struct batch_run *)context)->steps, result, e);
-}
-
-void batch_signal(void *context, enum signal_wish wish)
-{
-    steps_signal(&((struct batch_run *)context)->steps, wish);
-}
-
-void batch_ranks(void *context, const struct rank_report *report)
-{
-    steps_ranks(&((struct batch_run *)context)->steps, report);
-}
-
-int batch_close(struct batch_run *b, struct err *e)
-{
-    steps_close(&b->steps);
-    (void)hub_close(&b->hub, e); /* its mailboxes are the runner's */
+    struct batch_run *b = batch;
+    front_end(&b->front, e);
     int64_t n_new = b->runner.progress.n_done;
     bool told_to_end = b->runner.ending.asked > 0;
     int status = runner_close(&b->runner, e);
     if (status == ERR_RESUME && e->code == ERR_NONE && b->o.requeue_self)
         requeue(b, (uint64_t)n_new, told_to_end);
-    chat_template_close(&b->chat);
-    tokenizer_close(&b->tokenizer);
-    memset(b, 0, sizeof *b);
+    front_close(&b->front);
     return status;
 }

@@ -2,7 +2,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/signals.h"
-#include "coordinator/server/cores.h"
 #include "coordinator/server/files.h"
 #include "coordinator/server/mailbox.h"
 #include "coordinator/server/rendezvous.h"
@@ -234,16 +233,12 @@ static int open_threads(struct server *s, struct err *e)
 
 int server_open(struct server *s, const struct server_setup *setup, struct err *e)
 {
-    struct cores cores;
     memset(s, 0, sizeof *s);
     s->setup = *setup;
     raise_descriptors();
     if (getrandom(&s->seed, sizeof s->seed, 0) != (ssize_t)sizeof s->seed)
         s->seed = (uint64_t)(1e9 * seconds_now());
-    cores_widen(&cores);
-    int opened = open_threads(s, e);
-    cores_restore(&cores);
-    return opened;
+    return open_threads(s, e);
 }
 
 int server_close(struct server *s)

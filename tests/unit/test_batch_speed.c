@@ -69,15 +69,15 @@ static int run_steps(struct batch_run *b, const struct limits *l)
     for (uint64_t step = 0;; step++) {
         plan_reset(&plan, step);
         int rc;
-        while ((rc = batch_next(b, &plan, &e)) == STEPS_IDLE)
+        while ((rc = front_next(&b->front, &plan, &e)) == STEPS_IDLE)
             ;
         assert_int_equal(rc, 0);
         if (plan.kind == PLAN_STOP)
             break;
         (void)plan_pack(&plan);
         const struct step_result result = {
-            .step = step, .n_sampled = b->steps.scheduler.flight[step % SCHEDULER_FLIGHTS].n, .sampled = sampled};
-        assert_int_equal(batch_accept(b, &result, &e), 0);
+            .step = step, .n_sampled = b->front.steps.scheduler.flight[step % SCHEDULER_FLIGHTS].n, .sampled = sampled};
+        assert_int_equal(front_accept(&b->front, &result, &e), 0);
         n_steps++;
     }
     plan_close(&plan);

@@ -1,8 +1,8 @@
-/* coordinator/server/cores.h - on which cores the server's threads run. mpirun binds each of one or two ranks to one core
- * unless it is told otherwise, and threads inherit that: the I/O thread would share the core on which rank 0 computes, while
- * others idle. */
-#ifndef SERVER_CORES_H
-#define SERVER_CORES_H
+/* coordinator/cores.h - on which cores the threads of serve and batch run. mpirun binds each of one or two ranks to one core
+ * unless it is told otherwise, and threads inherit that: who reads sockets or files would share the core on which rank 0
+ * computes, while others idle. */
+#ifndef COORDINATOR_CORES_H
+#define COORDINATOR_CORES_H
 
 #include <sched.h>
 #include <stdbool.h>

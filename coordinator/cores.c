@@ -1,5 +1,5 @@
-/* coordinator/server/cores.c - see cores.h. */
-#include "coordinator/server/cores.h"
+/* coordinator/cores.c - see cores.h. */
+#include "coordinator/cores.h"
 #include "base/log.h"
 #include "base/opt.h"
 
@@ -48,9 +48,13 @@ void cores_widen(struct cores *c)
         return;
     if (CPU_COUNT(&launchers) <= CPU_COUNT(&c->own) || sched_setaffinity(0, sizeof launchers, &launchers) != 0)
         return;
+    static bool told;
     c->widened = true;
-    log_info("mpirun has bound rank 0 to %d core%s; the server's threads may use the launcher's %d", CPU_COUNT(&c->own),
-             CPU_COUNT(&c->own) == 1 ? "" : "s", CPU_COUNT(&launchers));
+    if (told)
+        return;
+    told = true;
+    log_info("mpirun has bound rank 0 to %d core%s; its threads beside the steps may use the launcher's %d",
+             CPU_COUNT(&c->own), CPU_COUNT(&c->own) == 1 ? "" : "s", CPU_COUNT(&launchers));
 }
 
 void cores_restore(const struct cores *c)
