@@ -3,13 +3,21 @@
 #
 # hosts_start sets: net (10.x.y), agent (for plm_rsh_agent), hostfile, launch (mpirun with what both hosts need).
 
-hosts_stop() {
-    local h pid
+hosts_stop() { # [ID]: of this test's process, or another one
+    local h pid id=${1:-$$}
     for h in h1 h2; do
-        for pid in $(ip netns pids "$h-$$" 2>/dev/null); do kill -9 "$pid" 2>/dev/null; done
-        ip netns del "$h-$$" 2>/dev/null
+        for pid in $(ip netns pids "$h-$id" 2>/dev/null); do kill -9 "$pid" 2>/dev/null; done
+        ip netns del "$h-$id" 2>/dev/null
     done
-    ip link del "lsbr$$" 2>/dev/null
+    ip link del "lsbr$id" 2>/dev/null
+}
+
+# What a test that was killed with SIGKILL has left.
+hosts_stop_stale() {
+    local id
+    for id in $(ip -o link show type bridge | grep -o 'lsbr[0-9]*' | tr -d 'a-z'); do
+        kill -0 "$id" 2>/dev/null || hosts_stop "$id"
+    done
 }
 
 hosts_link() { ip link set "ls$1.$$" "$2"; } # HOST up|down
@@ -19,6 +27,7 @@ hosts_start() {
     needs_root
     needs_commands ip unshare mpirun
     make_folder
+    hosts_stop_stale
     unshare --uts --ipc --mount true 2>/dev/null || skip_all "this machine lets no namespaces be made (CAP_SYS_ADMIN)"
     ip netns add "probe-$$" 2>/dev/null || skip_all "this machine lets no network namespaces be made (CAP_NET_ADMIN)"
     ip netns del "probe-$$"

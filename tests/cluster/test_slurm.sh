@@ -32,11 +32,11 @@ check_once() {
 
 same_stories() {
     local alone one two
-    alone=$(timeout 30 mpirun -q -np 2 "$lockstep" "${story[@]}" 2>&1)
-    one=$(timeout 30 srun --mpi=pmix -N1 -n2 "$lockstep" "${story[@]}" 2>&1)
-    check "srun --mpi=pmix: the story of mpirun" "$alone / $one" [ -n "$alone" -a "$alone" = "$one" ]
-    two=$(OMPI_MCA_btl=self,tcp timeout 30 srun --mpi=pmix -N2 -n2 "$lockstep" "${story[@]}" 2>&1)
-    check "srun on two nodes: the same" "$alone / $two" [ "$alone" = "$two" ]
+    alone=$(timeout 30 mpirun -q -np 2 "$lockstep" "${story[@]}" 2>err)
+    one=$(timeout 60 srun --mpi=pmix -N1 -n2 "$lockstep" "${story[@]}" 2>>err)
+    check "srun --mpi=pmix: the story of mpirun" "$alone / $one / $(cat err)" [ -n "$alone" -a "$alone" = "$one" ]
+    two=$(OMPI_MCA_btl=self,tcp timeout 60 srun --mpi=pmix -N2 -n2 "$lockstep" "${story[@]}" 2>>err)
+    check "srun on two nodes: the same" "$alone / $two / $(cat err)" [ "$alone" = "$two" ]
     printf '#!/bin/sh\nexec mpirun -q "$LOCKSTEP" "$@"\n' >mpirun.job
     timeout 60 sbatch --quiet -W -N1 -n2 -o mpirun.out mpirun.job "${story[@]}"
     check "mpirun in sbatch: the same" "$alone / $(cat mpirun.out)" [ "$alone" = "$(cat mpirun.out)" ]
