@@ -312,9 +312,10 @@ int main(int argc, char **argv)
     if (world_open(&w, &argc, &argv, &e) != 0)
         fatal(&e);
     struct world self = w;
-    self.comm = self.node = MPI_COMM_SELF;
-    self.rank = self.node_rank = 0;
-    self.n_ranks = self.n_node_ranks = 1;
+    self.comm = self.job = self.node = MPI_COMM_SELF; /* each rank a job of its own */
+    self.rank = self.job_rank = self.node_rank = 0;
+    self.n_ranks = self.n_job_ranks = self.n_node_ranks = 1;
+    self.on_one_host = true;
     tokenizer = letters_open();
     if (tokenizer == NULL)
         return 98;
