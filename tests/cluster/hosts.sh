@@ -20,7 +20,16 @@ hosts_stop_stale() {
     done
 }
 
-hosts_link() { ip link set "ls$1.$$" "$2"; } # HOST up|down
+hosts_link() { # HOST up|down
+    ip link set "ls$1.$$" "$2"
+    [ "$2" = down ] || hosts_reach "$1"
+}
+
+# The host reaches this machine (which refuses: nothing listens), also while its neighbour table still has it as lost.
+hosts_reach() {
+    timeout 10 ip netns exec "$1-$$" bash -c \
+        "until (exec 3<>/dev/tcp/$net.254/9) 2>&1 | grep -q refused; do sleep 0.1; done"
+}
 
 hosts_start() {
     local h i=1
@@ -42,6 +51,7 @@ hosts_start() {
         ip -n "$h-$$" addr add "$net.$i/24" dev eth0
         ip -n "$h-$$" link set eth0 up
         i=$((i + 1))
+        hosts_reach "$h" || exit 1
     done
     sed 's/^node/h/' "$root/hostfiles/two-hosts-4" >"$dir/hosts"
     agent=$dir/agent hostfile=$dir/hosts
