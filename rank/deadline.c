@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "rank/fatal.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,9 +69,11 @@ static void *look_on(void *context)
     (void)pthread_mutex_lock(&d->lock);
     for (double last = seconds_now(), now; nap(d, TICK); last = now) {
         now = seconds_now();
-        /* This process was stopped itself: then nobody was silent. */
-        look(d, now - last < 10 * TICK ? now - last : 0);
-        if (d->until > 0 && now > d->until)
+        /* This process was stopped itself: then nobody was silent, and nobody has had time. */
+        double passed = now - last < 10 * TICK ? now - last : 0;
+        look(d, passed);
+        d->left -= passed;
+        if (d->left <= 0)
             end_job(d);
     }
     (void)pthread_mutex_unlock(&d->lock);
@@ -137,6 +140,7 @@ int deadline_open(struct deadline *d, const struct world *w, const char *what, c
     d->what = what;
     d->part = part;
     d->seconds = seconds;
+    d->left = INFINITY;
     d->n = w->n_node_ranks;
     d->self = w->node_rank;
     d->other_hosts = w->n_node_ranks < w->n_ranks;
@@ -166,6 +170,6 @@ void deadline_part(struct deadline *d, int i)
 {
     (void)pthread_mutex_lock(&d->lock);
     atomic_store(&d->mark[d->self].part, i);
-    d->until = seconds_now() + d->seconds;
+    d->left = d->seconds + TICK; /* the tick that is under way is taken off as a whole */
     (void)pthread_mutex_unlock(&d->lock);
 }

@@ -35,7 +35,8 @@ struct deadline {
     bool running;
     pthread_mutex_t lock; /* of all that follows */
     pthread_cond_t wake;
-    double until; /* of the part that is under way; 0: none is */
+    double
+        left; /* s, for the part that is under way, less the time in which this process was stopped; INFINITY: none is */
     bool closing;
 };
 

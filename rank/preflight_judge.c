@@ -6,16 +6,28 @@
 
 struct verdict {
     struct preflight_problem *problem;
-    int n;
+    int n, n_left_out;
 };
+
+/* Where the next one goes. What is only told makes room for what refuses; NULL: none is left. */
+static struct preflight_problem *place(struct verdict *v, bool refuses)
+{
+    if (v->n < PREFLIGHT_MAX_PROBLEMS)
+        return &v->problem[v->n++];
+    v->n_left_out++;
+    for (int i = v->n - 1; refuses && i >= 0; i--)
+        if (!v->problem[i].refuses)
+            return &v->problem[i];
+    return NULL;
+}
 
 __attribute__((format(printf, 4, 5))) static void add(struct verdict *v, int rank, bool refuses, const char *format,
                                                       ...)
 {
     va_list args;
-    if (v->n == PREFLIGHT_MAX_PROBLEMS)
+    struct preflight_problem *p = place(v, refuses);
+    if (p == NULL)
         return;
-    struct preflight_problem *p = &v->problem[v->n++];
     *p = (struct preflight_problem){.rank = rank, .refuses = refuses};
     va_start(args, format);
     (void)vsnprintf(p->text, sizeof p->text, format, args);
@@ -123,14 +135,27 @@ bool preflight_file_rate(const struct preflight *p, int first, double *rate)
     return bytes > 0;
 }
 
+/* At the end of the last text, which is cut if need be. */
+static void say_left_out(struct verdict *v)
+{
+    char more[40];
+    if (v->n_left_out == 0)
+        return;
+    struct preflight_problem *last = &v->problem[v->n - 1];
+    size_t bytes = (size_t)snprintf(more, sizeof more, " (and %d more)", v->n_left_out);
+    size_t used = strlen(last->text), most = sizeof last->text - 1 - bytes;
+    memcpy(last->text + (used < most ? used : most), more, bytes + 1);
+}
+
 int preflight_judge(const struct preflight *p, const struct preflight_limits *l, struct preflight_problem *problem)
 {
-    struct verdict v = {problem, 0};
+    struct verdict v = {problem, 0, 0};
     judge_read(&v, p, l);
     for (int r = 0; r < p->n_ranks; r++)
         judge_gpu(&v, p, l, r);
     judge_broadcast(&v, p, l);
     judge_files(&v, p, l);
+    say_left_out(&v);
     return v.n;
 }
 

@@ -58,7 +58,8 @@ struct preflight_problem {
  * one, or nothing was read there. */
 bool preflight_file_rate(const struct preflight *p, int first, double *rate);
 
-/* What is wrong; at most PREFLIGHT_MAX_PROBLEMS. Returns how many. */
+/* What is wrong; at most PREFLIGHT_MAX_PROBLEMS, those that refuse before others; the last one says how many there are besides.
+ * Returns how many. */
 int preflight_judge(const struct preflight *p, const struct preflight_limits *l, struct preflight_problem *problem);
 
 /* "rank 3 on node7: reads ..." */

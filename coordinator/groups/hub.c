@@ -111,10 +111,10 @@ static void keep_time(struct hub *h)
 
 /* ---- messages ---- */
 
-static void greet(struct hub *h, int group, const zmq_msg_t *m, int fd)
+static void greet(struct hub *h, int group, const struct wire_out *m, int fd)
 {
     struct hub_group *g = &h->group[group];
-    struct wire_in in = {zmq_msg_data((zmq_msg_t *)m), zmq_msg_size(m), NULL};
+    struct wire_in in = {m->data, m->bytes, NULL};
     struct wire_out out = {0};
     char id[16];
     (void)snprintf(id, sizeof id, "%d", group);
@@ -128,12 +128,12 @@ static void greet(struct hub *h, int group, const zmq_msg_t *m, int fd)
     (void)link_send(h->router, id, &out);
 }
 
-static void take_report(struct hub *h, int group, const zmq_msg_t *m)
+static void take_report(struct hub *h, int group, const struct wire_out *m)
 {
     struct hub_group *g = &h->group[group];
     struct err e = {0};
     const struct report_rules rules = {h->vocab, h->group_size, find_job, g};
-    struct report *r = report_decode(zmq_msg_data((zmq_msg_t *)m), zmq_msg_size(m), &rules, seconds_now(), &e);
+    struct report *r = report_decode(m->data, m->bytes, &rules, seconds_now(), &e);
     if (r == NULL) {
         fail(h, group, e.code, e.text);
         return;
@@ -143,17 +143,18 @@ static void take_report(struct hub *h, int group, const zmq_msg_t *m)
 }
 
 /* id: as the connection has it. */
-static void take_message(struct hub *h, const char *id, const zmq_msg_t *m, int fd)
+static void take_message(struct hub *h, const char *id, const struct wire_out *m, int fd)
 {
     char *end = NULL;
     long group = strtol(id, &end, 10);
-    const unsigned char *kind = zmq_msg_data((zmq_msg_t *)m);
-    if (end == id || *end != '\0' || group < 1 || group >= h->n_groups || zmq_msg_size(m) < 1)
+    if (end == id || *end != '\0' || group < 1 || group >= h->n_groups || m->bytes < 1)
         return;
     h->group[group].silent = 0;
-    if (*kind == LINK_HELLO)
+    if (m->failed)
+        fail(h, (int)group, ERR_MEMORY, "out of host memory for a report");
+    else if (*m->data == LINK_HELLO)
         greet(h, (int)group, m, fd);
-    else if (*kind != LINK_BEAT)
+    else if (*m->data != LINK_BEAT)
         take_report(h, (int)group, m);
 }
 
@@ -161,22 +162,16 @@ static void take_messages(struct hub *h)
 {
     for (int i = 0; i < TURN_MESSAGES; i++) {
         char id[16] = "";
-        zmq_msg_t m;
-        int n = zmq_recv(h->router, id, sizeof id - 1, ZMQ_DONTWAIT);
+        struct wire_out m = {0};
+        int fd, n = zmq_recv(h->router, id, sizeof id - 1, ZMQ_DONTWAIT);
         if (n < 0)
             return;
         id[n < (int)sizeof id ? n : 0] = '\0';
-        (void)zmq_msg_init(&m);
-        bool whole = zmq_msg_recv(&m, h->router, ZMQ_DONTWAIT) >= 0, more = whole && zmq_msg_more(&m);
-        int fd = whole ? zmq_msg_get(&m, ZMQ_SRCFD) : -1;
+        bool whole = link_receive(h->router, &m, &fd);
         take_ends(h); /* before this is looked at: its descriptor may have been another connection's */
-        if (whole && !more)
+        if (whole)
             take_message(h, id, &m, fd);
-        while (more) { /* no leader sends that */
-            (void)zmq_msg_recv(&m, h->router, ZMQ_DONTWAIT);
-            more = zmq_msg_more(&m);
-        }
-        (void)zmq_msg_close(&m);
+        wire_free(&m);
     }
 }
 
@@ -308,8 +303,8 @@ int hub_close(struct hub *h, struct err *e)
     if (h->monitor != NULL)
         (void)zmq_close(h->monitor);
     curve_close(&h->curve);
-    if (h->context != NULL)
-        (void)zmq_ctx_term(h->context);
+    while (h->context != NULL && zmq_ctx_term(h->context) != 0 && errno == EINTR)
+        continue;
     free(h->group);
     memset(h, 0, sizeof *h);
     return status;

@@ -37,15 +37,14 @@ static void take_order(struct leader *l, const void *data, size_t bytes)
 
 static void take_messages(struct leader *l)
 {
-    zmq_msg_t m;
-    (void)zmq_msg_init(&m);
-    while (zmq_msg_recv(&m, l->dealer, ZMQ_DONTWAIT) >= 0) {
-        const unsigned char *kind = zmq_msg_data(&m);
+    struct wire_out m = {0};
+    for (int fd; link_receive(l->dealer, &m, &fd); wire_free(&m)) {
         l->silent = 0;
-        if (zmq_msg_size(&m) > 0 && *kind != LINK_BEAT)
-            take_order(l, kind, zmq_msg_size(&m));
+        if (m.failed)
+            fail(l, ERR_MEMORY, "out of host memory for an order");
+        else if (m.bytes > 0 && *m.data != LINK_BEAT)
+            take_order(l, m.data, m.bytes);
     }
-    (void)zmq_msg_close(&m);
 }
 
 /* What goes to rank 0 is of no use here any more; the jobs too, which rank 0 has its own of. */
@@ -127,17 +126,30 @@ static int connect_rank0(struct leader *l, const struct link_card *card, int gro
     return 0;
 }
 
+/* A signal is no reason to wait less. */
+static bool hear_hello(void *dealer)
+{
+    unsigned char answer = 0;
+    double until = seconds_now() + HELLO_MS / 1e3;
+    zmq_pollitem_t item = {.socket = dealer, .events = ZMQ_POLLIN};
+    for (double left; (left = until - seconds_now()) > 0;) {
+        if (zmq_poll(&item, 1, (long)(1e3 * left) + 1) < 0 && errno != EINTR)
+            return false;
+        int n = zmq_recv(dealer, &answer, sizeof answer, ZMQ_DONTWAIT);
+        if (n >= 0 || (errno != EAGAIN && errno != EINTR))
+            return n == (int)sizeof answer && answer == LINK_HELLO;
+    }
+    return false;
+}
+
 static int greet(struct leader *l, struct err *e)
 {
     char host[LINK_HOST_BYTES] = "unknown-host";
-    unsigned char answer = 0;
     struct wire_out hello = {0};
-    zmq_pollitem_t item = {.socket = l->dealer, .events = ZMQ_POLLIN};
     (void)gethostname(host, sizeof host - 1);
     wire_put_u8(&hello, LINK_HELLO);
     wire_put_array(&hello, host, strlen(host), 1);
-    if (!link_send(l->dealer, NULL, &hello) || zmq_poll(&item, 1, HELLO_MS) <= 0 ||
-        zmq_recv(l->dealer, &answer, sizeof answer, ZMQ_DONTWAIT) != (int)sizeof answer || answer != LINK_HELLO)
+    if (!link_send(l->dealer, NULL, &hello) || !hear_hello(l->dealer))
         return ERR(e, ERR_COMM, "rank 0 does not answer on the link between groups within %d s", HELLO_MS / 1000);
     return 0;
 }
@@ -193,8 +205,8 @@ void leader_close(struct leader *l)
     }
     if (l->monitor != NULL)
         (void)zmq_close(l->monitor);
-    if (l->context != NULL)
-        (void)zmq_ctx_term(l->context);
+    while (l->context != NULL && zmq_ctx_term(l->context) != 0 && errno == EINTR)
+        continue;
     tokenizer_close(&l->tokenizer);
     memset(l, 0, sizeof *l);
 }

@@ -20,6 +20,8 @@
 #define MAX_RETRANSMIT_MS  10000 /* the same for what was sent and is not acknowledged */
 #define CONNECT_MS         2000  /* of each address that is tried */
 #define LONGEST_BEAT       1.0   /* s */
+#define HANDSHAKE_MS       10000 /* for who connects to show its key */
+#define FRAME_OVERHEAD     64    /* CURVE's, at least 33 bytes */
 
 /* ---- addresses ---- */
 
@@ -85,6 +87,19 @@ static socklen_t socket_address(struct sockaddr_storage *to, const char *address
     return sizeof *six;
 }
 
+/* Until the connection is made or refused; a signal is no reason to wait less. */
+static bool await_connection(int fd)
+{
+    double until = seconds_now() + CONNECT_MS / 1e3;
+    struct pollfd wait = {.fd = fd, .events = POLLOUT};
+    for (double left; (left = until - seconds_now()) > 0;) {
+        int n = poll(&wait, 1, (int)(1e3 * left) + 1);
+        if (n == 1 || (n < 0 && errno != EINTR))
+            return n == 1;
+    }
+    return false;
+}
+
 static bool listens(const char *address, int port)
 {
     struct sockaddr_storage to;
@@ -94,8 +109,7 @@ static bool listens(const char *address, int port)
     if (fd < 0)
         return false;
     bool good = connect(fd, (struct sockaddr *)&to, bytes) == 0;
-    struct pollfd wait = {.fd = fd, .events = POLLOUT};
-    if (!good && errno == EINPROGRESS && poll(&wait, 1, CONNECT_MS) == 1)
+    if (!good && (errno == EINPROGRESS || errno == EINTR) && await_connection(fd))
         good = getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &why_bytes) == 0 && why == 0;
     (void)close(fd);
     return good;
@@ -122,14 +136,20 @@ int link_configure(void *socket, struct err *e)
                                      {ZMQ_RCVHWM, 0},
                                      {ZMQ_LINGER, 0},
                                      {ZMQ_IPV6, 1},
+                                     {ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS},
                                      {ZMQ_TCP_KEEPALIVE, 1},
                                      {ZMQ_TCP_KEEPALIVE_IDLE, KEEPALIVE_IDLE},
                                      {ZMQ_TCP_KEEPALIVE_INTVL, KEEPALIVE_INTERVAL},
                                      {ZMQ_TCP_KEEPALIVE_CNT, KEEPALIVE_COUNT},
                                      {ZMQ_TCP_MAXRT, MAX_RETRANSMIT_MS}};
+    const int64_t most = LINK_FRAME_BYTES + FRAME_OVERHEAD;
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         if (zmq_setsockopt(socket, options[i][0], &options[i][1], sizeof options[i][1]) != 0)
             return ERR(e, ERR_IO, "ZeroMQ option %d of a link between groups: %s", options[i][0], zmq_strerror(errno));
+    /* Also before the handshake: a stranger's frame header makes ZeroMQ set that much memory aside. */
+    if (zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &most, sizeof most) != 0)
+        return ERR(e, ERR_IO, "ZeroMQ message limit %lld of a link between groups: %s", (long long)most,
+                   zmq_strerror(errno));
     return 0;
 }
 
@@ -157,25 +177,31 @@ int link_ended(void *monitor)
     return n == (int)sizeof event ? (int)fd : -1;
 }
 
-static void free_data(void *data, void *hint)
-{
-    (void)hint;
-    free(data);
-}
-
 bool link_send(void *socket, const char *id, struct wire_out *w)
 {
-    zmq_msg_t body;
-    if (w->failed || (id != NULL && zmq_send(socket, id, strlen(id), ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0) ||
-        zmq_msg_init_data(&body, w->data, w->bytes, free_data, NULL) != 0) {
-        wire_free(w);
-        return false;
+    bool good = !w->failed && (id == NULL || zmq_send(socket, id, strlen(id), ZMQ_DONTWAIT | ZMQ_SNDMORE) >= 0);
+    for (size_t done = 0, piece; good && done < w->bytes; done += piece) {
+        bool more = w->bytes - done > LINK_FRAME_BYTES;
+        piece = more ? LINK_FRAME_BYTES : w->bytes - done;
+        good = zmq_send(socket, w->data + done, piece, ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0)) >= 0;
     }
-    memset(w, 0, sizeof *w);
-    if (zmq_msg_send(&body, socket, ZMQ_DONTWAIT) >= 0)
-        return true;
-    (void)zmq_msg_close(&body);
-    return false;
+    wire_free(w);
+    return good;
+}
+
+bool link_receive(void *socket, struct wire_out *w, int *fd)
+{
+    bool more = true;
+    zmq_msg_t frame;
+    *fd = -1;
+    (void)zmq_msg_init(&frame);
+    while (more && zmq_msg_recv(&frame, socket, ZMQ_DONTWAIT) >= 0) {
+        wire_put(w, zmq_msg_data(&frame), zmq_msg_size(&frame));
+        *fd = zmq_msg_get(&frame, ZMQ_SRCFD);
+        more = zmq_msg_more(&frame) != 0;
+    }
+    (void)zmq_msg_close(&frame);
+    return !more;
 }
 
 /* ---- life and death ---- */

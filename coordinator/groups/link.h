@@ -13,6 +13,10 @@
 #define LINK_ADDRESS_BYTES 64
 #define LINK_HOST_BYTES    64
 
+/* Of a message on its way: a longer one goes in several frames. What a stranger's connection can take of rank 0's memory before
+ * it has shown its key is this, too. */
+#define LINK_FRAME_BYTES ((size_t)1 << 20)
+
 /* What rank 0 tells the leaders before there is a connection. Flat: main.c broadcasts it. */
 struct link_card {
     char address[LINK_ADDRESSES]
@@ -31,7 +35,8 @@ int link_addresses(struct link_card *card, bool local, struct err *e);
 /* "tcp://ADDRESS:PORT" of the first address at which somebody listens. */
 int link_find(const struct link_card *card, char *endpoint, size_t bytes, struct err *e);
 
-/* Options that both ends have: no bound on messages under way (rank 0 bounds the jobs), TCP notices a lost host. */
+/* Options that both ends have: no bound on messages under way (rank 0 bounds the jobs) but on each frame's size, little time to
+ * show a key, TCP notices a lost host. */
 int link_configure(void *socket, struct err *e);
 
 /* A monitor of the socket's connections, at this in-process address. */
@@ -42,6 +47,10 @@ int link_ended(void *monitor);
 
 /* Send what has been written, and free it. id: for a ROUTER, NULL: none. false: nobody is there, or out of memory. */
 bool link_send(void *socket, const char *id, struct wire_out *w);
+
+/* Append the frames of a message, behind its id if there is one, that are there already; w->failed: out of memory, and the rest
+ * is gone. fd: of its connection. false: nothing has come. */
+bool link_receive(void *socket, struct wire_out *w, int *fd);
 
 /* Signs of life, of this end and of others. */
 struct link_pulse {

@@ -9,7 +9,7 @@
 
 /* The first byte of whatever goes over a link. */
 enum link_kind {
-    LINK_HELLO, /* a leader is there: then its group, i32; and rank 0's answer */
+    LINK_HELLO, /* a leader is there: then its host's name, an array of bytes; and rank 0's answer, without */
     LINK_BEAT,  /* a sign of life, both ways */
     LINK_SUBMIT,
     LINK_CANCEL,

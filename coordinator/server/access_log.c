@@ -13,7 +13,8 @@
 
 #define PROMPT_BYTES 4096 /* of a prompt, at most */
 
-/* Opened so that nothing waits, also not for somebody who reads a pipe. With prompts in it a file is its owner's alone. */
+/* Opened so that nothing waits, also not for somebody who reads a pipe. With prompts in it a file, or a
+ * pipe, is its owner's alone. */
 static int open_file(const char *path, bool with_prompts, struct err *e)
 {
     struct stat s;
@@ -23,7 +24,8 @@ static int open_file(const char *path, bool with_prompts, struct err *e)
     if (fd < 0)
         return ERR(e, ERR_IO, "--access-log %.200s: cannot open: %s", path,
                    errno == ENXIO ? "nobody reads this pipe" : strerror(errno));
-    if (with_prompts && fstat(fd, &s) == 0 && S_ISREG(s.st_mode) && (s.st_mode & 077) != 0 && strcmp(path, "-") != 0) {
+    if (with_prompts && fstat(fd, &s) == 0 && (S_ISREG(s.st_mode) || S_ISFIFO(s.st_mode)) && (s.st_mode & 077) != 0 &&
+        strcmp(path, "-") != 0) {
         (void)close(fd);
         return ERR(e, ERR_USAGE, "--access-log %.200s: found mode %04o, expected 0600: it gets prompts", path,
                    (unsigned)s.st_mode & 07777);

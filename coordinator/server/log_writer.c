@@ -28,6 +28,7 @@ struct log_writer {
     int fd;
     const char *name;
     bool is_pipe; /* or anything else that is no file: a write of more than PIPE_BUF bytes may block */
+    bool torn;    /* the thread's: only the beginning of the last line was written */
     pthread_t thread;
     pthread_mutex_t lock; /* of all that follows */
     pthread_cond_t come;
@@ -56,10 +57,11 @@ static bool may_wait(struct log_writer *w)
     return until <= 0 || seconds_now() < until;
 }
 
-/* A line up to PIPE_BUF bytes is one write: lines of several processes never mix. Returns an errno, 0: written. */
-static int write_line(struct log_writer *w, const struct line *l)
+/* Up to PIPE_BUF bytes are one write: lines of several processes never mix. Returns an errno, 0: written; *done: how many
+ * bytes are. */
+static int write_bytes(struct log_writer *w, const char *text, size_t bytes, size_t *done)
 {
-    for (size_t done = 0; done < l->bytes;) {
+    for (*done = 0; *done < bytes;) {
         struct pollfd room = {.fd = w->fd, .events = POLLOUT};
         bool wait = may_wait(w);
         if (poll(&room, 1, wait ? LOOK_MS : 0) < 1) {
@@ -67,13 +69,25 @@ static int write_line(struct log_writer *w, const struct line *l)
                 return EAGAIN;
             continue;
         }
-        size_t piece = w->is_pipe && l->bytes - done > PIPE_BUF ? PIPE_BUF : l->bytes - done;
-        ssize_t n = write(w->fd, l->text + done, piece);
+        size_t piece = w->is_pipe && bytes - *done > PIPE_BUF ? PIPE_BUF : bytes - *done;
+        ssize_t n = write(w->fd, text + *done, piece);
         if (n < 0 && errno != EINTR && errno != EAGAIN)
             return errno;
-        done += n > 0 ? (size_t)n : 0;
+        *done += n > 0 ? (size_t)n : 0;
     }
     return 0;
+}
+
+/* A line that was torn (a full disk) is ended first: it is lost alone. */
+static int write_line(struct log_writer *w, const struct line *l)
+{
+    size_t done = 0;
+    int why = w->torn ? write_bytes(w, "\n", 1, &done) : 0;
+    if (why != 0)
+        return why;
+    why = write_bytes(w, l->text, l->bytes, &done);
+    w->torn = done > 0 && done < l->bytes;
+    return why;
 }
 
 static struct line *take(struct log_writer *w)

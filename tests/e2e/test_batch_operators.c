@@ -15,8 +15,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MANY 200 /* prompts of a run that is looked at for some seconds */
-#define FEW  24
+#define MANY    200 /* prompts of a run that is looked at for some seconds */
+#define FEW     24
+#define ENDLESS 20000 /* of one that is told to end when it has shown what is looked for */
 
 static char dir[256];
 
@@ -264,10 +265,13 @@ static void bar(void)
     struct process p;
     const char *const more[] = {"--max-walltime", "1:00:00", NULL};
     case_begin("a bar with the time to go on a terminal, and no lines");
-    start(&p, "many.jsonl", "bar.jsonl", NULL, true, more);
+    start(&p, "endless.jsonl", "bar.jsonl", NULL, true, more);
+    while (!p.ended && (p.text[PROCESS_ERR] == NULL || strstr(p.text[PROCESS_ERR], " to go, ") == NULL))
+        process_watch(&p, 0.01, SIZE_MAX);
+    (void)kill(p.pid, SIGUSR1);
     process_wait(&p);
     const char *text = p.text[PROCESS_ERR];
-    case_check(p.status == 0 && strstr(text, "\rbatch [") != NULL && strstr(text, " to go, ") != NULL &&
+    case_check(p.status == 75 && strstr(text, "\rbatch [") != NULL && strstr(text, " to go, ") != NULL &&
                    strstr(text, "of the walltime left") != NULL && strstr(text, "lockstep: running") == NULL,
                "status %d: %.1500s", p.status, text);
     process_free(&p);
@@ -296,6 +300,7 @@ int main(void)
     files_make_dir(dir);
     batching_prompts(dir, "many.jsonl", MANY, 24);
     batching_prompts(dir, "few.jsonl", FEW, 8);
+    batching_prompts(dir, "endless.jsonl", ENDLESS, 24);
     status_file();
     files();
     bar();

@@ -8,6 +8,7 @@
 
 #include <jansson.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -138,6 +139,15 @@ static void short_file(void)
     files_remove_dir(dir);
 }
 
+static void await_measuring(struct process *p)
+{
+    for (int i = 0; i < 4000; i++) {
+        if (p->text[PROCESS_ERR] != NULL && strstr(p->text[PROCESS_ERR], "preflight: comparing places") != NULL)
+            break;
+        process_watch(p, 0.005, 1);
+    }
+}
+
 /* A rank is stopped as soon as rank 0 says that it measures, with the others then. */
 static void stopped_rank(void)
 {
@@ -147,11 +157,7 @@ static void stopped_rank(void)
     process_start(&p, &setup,
                   LIST("preflight", "--device", "cpu", "--model", models_demo(), "--max-broadcast-us", "0", "--verbose",
                        "--preflight-timeout", "2"));
-    for (int i = 0; i < 4000; i++) {
-        if (p.text[PROCESS_ERR] != NULL && strstr(p.text[PROCESS_ERR], "preflight: comparing places") != NULL)
-            break;
-        process_watch(&p, 0.005, 1);
-    }
+    await_measuring(&p);
     pid_t pid = process_of_rank(&p, 2);
     case_check(pid > 0 && kill(pid, SIGSTOP) == 0, "rank 2 cannot be stopped");
     process_wait(&p);
@@ -164,6 +170,34 @@ static void stopped_rank(void)
     process_free(&p);
 }
 
+/* All ranks are stopped for longer than they have time: that time is not theirs. */
+static void stopped_job(void)
+{
+    enum { RANKS = 2 };
+    struct process_setup setup = {.ranks = RANKS};
+    struct process p;
+    pid_t pid[RANKS];
+    bool stopped = true;
+    case_begin("a job that is stopped as a whole goes on afterwards");
+    process_start(&p, &setup,
+                  LIST("preflight", "--device", "cpu", "--model", models_demo(), "--max-broadcast-us", "0",
+                       "--min-read-share", "0", "--verbose", "--preflight-timeout", "4"));
+    await_measuring(&p);
+    for (int r = 0; r < RANKS; r++) {
+        pid[r] = process_of_rank(&p, r);
+        stopped = stopped && pid[r] > 0 && kill(pid[r], SIGSTOP) == 0;
+    }
+    case_check(stopped, "a rank cannot be stopped");
+    process_watch(&p, 5, SIZE_MAX);
+    for (int r = 0; r < RANKS; r++)
+        if (pid[r] > 0)
+            (void)kill(pid[r], SIGCONT);
+    process_wait(&p);
+    case_check(p.status == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    case_end();
+    process_free(&p);
+}
+
 int main(void)
 {
     for (int ranks = 1; ranks <= 3; ranks++)
@@ -172,5 +206,6 @@ int main(void)
     usage();
     short_file();
     stopped_rank();
+    stopped_job();
     return cases_done();
 }

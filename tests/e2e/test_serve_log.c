@@ -95,6 +95,10 @@ static void modes(void)
     (void)snprintf(path, sizeof path, "%s/unread", folder);
     case_check(mkfifo(path, 0600) == 0, "no pipe");
     check_refused(path, 5, "nobody reads this pipe");
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    (void)chmod(path, 0644);
+    check_refused(path, 2, "found mode 0644, expected 0600");
+    (void)close(fd);
     case_end();
 }
 

@@ -11,8 +11,14 @@
 #include "tests/support/process.h"
 
 #include <math.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 #include <zmq.h>
 
 #define VOCAB   2048
@@ -280,6 +286,38 @@ static void close_raw(void *context, void *socket, void *monitor)
     (void)zmq_ctx_term(context);
 }
 
+/* Who has no key, but speaks ZMTP as far as to the length of a first frame: a greeting, and "a long command of so many bytes". */
+static int stranger(int port, uint64_t bytes)
+{
+    unsigned char greeting[64] = {0xFF, [9] = 0x7F, [10] = 3, [12] = 'C', 'U', 'R', 'V', 'E'}, theirs[64];
+    unsigned char header[9] = {0x06};
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    for (int i = 0; i < 8; i++)
+        header[8 - i] = (unsigned char)(bytes >> 8 * i);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+    assert_int_equal(send(fd, greeting, sizeof greeting, MSG_NOSIGNAL), sizeof greeting);
+    assert_int_equal(recv(fd, theirs, sizeof theirs, MSG_WAITALL), sizeof theirs);
+    assert_int_equal(send(fd, header, sizeof header, MSG_NOSIGNAL), sizeof header);
+    return fd;
+}
+
+/* Nothing is kept for it: the connection ends at once, not when its time for the handshake is over. */
+static void check_long_frames(int port)
+{
+    const uint64_t bytes[] = {LINK_FRAME_BYTES + 100, (uint64_t)3 << 30, (uint64_t)1 << 62, 200};
+    for (int i = 0; i < 4; i++) {
+        bool fits = bytes[i] < LINK_FRAME_BYTES; /* the length alone is at fault */
+        unsigned char more;
+        int fd = stranger(port, bytes[i]);
+        struct pollfd end = {.fd = fd, .events = POLLIN};
+        assert_int_equal(poll(&end, 1, fits ? 200 : 5000), !fits);
+        assert_true(fits || recv(fd, &more, 1, 0) <= 0);
+        (void)close(fd);
+    }
+}
+
 static void keys(void **state)
 {
     (void)state;
@@ -287,6 +325,7 @@ static void keys(void **state)
     struct err e = {0};
     void *context = zmq_ctx_new(), *monitor;
     open_rank0(&r);
+    check_long_frames(r.card.port);
     void *socket = connect_raw(context, &r.card, true, &monitor);
     assert_int_equal(next_event(monitor), ZMQ_EVENT_HANDSHAKE_FAILED_AUTH);
     close_raw(context, socket, monitor);
@@ -316,6 +355,34 @@ static void keys(void **state)
     assert_int_equal(e.code, ERR_COMM);
 }
 
+/* A message longer than a frame arrives as it was sent. */
+static void long_messages(void **state)
+{
+    (void)state;
+    static const size_t lengths[] = {1, LINK_FRAME_BYTES, LINK_FRAME_BYTES + 1, 3 * LINK_FRAME_BYTES + 17};
+    void *context = zmq_ctx_new(), *end[2];
+    struct err e = {0};
+    assert_int_equal(mailbox_open(context, "long", end, &e), 0);
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        struct wire_out out = {0}, in = {0};
+        int fd;
+        for (size_t k = 0; k < lengths[i]; k++)
+            wire_put_u8(&out, (unsigned)(k * 2654435761U >> 13));
+        assert_true(link_send(end[0], NULL, &out));
+        assert_true(mailbox_wait(end[1], (long)(1e3 * PATIENT)));
+        assert_true(link_receive(end[1], &in, &fd));
+        assert_int_equal(in.bytes, lengths[i]);
+        for (size_t k = 0; k < in.bytes; k++)
+            if (in.data[k] != (unsigned char)(k * 2654435761U >> 13))
+                fail_msg("byte %zu of %zu differs", k, in.bytes);
+        wire_free(&in);
+        assert_false(link_receive(end[1], &in, &fd));
+    }
+    for (int i = 0; i < 2; i++)
+        mailbox_close(&end[i]);
+    (void)zmq_ctx_term(context);
+}
+
 static void lost(void **state)
 {
     (void)state;
@@ -343,6 +410,91 @@ static void lost(void **state)
     assert_int_equal(e.code, ERR_COMM);
 }
 
+/* ---- signals ---- */
+
+static _Atomic int n_signals;
+
+static void count_signal(int number)
+{
+    (void)number;
+    n_signals++;
+}
+
+struct greeting { /* of a leader, and what it came to */
+    struct leader leader;
+    struct link_card card;
+    struct err err;
+    _Atomic bool ended;
+};
+
+static void *open_leader(void *context)
+{
+    struct greeting *g = context;
+    int opened = leader_open(&g->leader, &g->card, 1, &limits, &g->err);
+    g->ended = true;
+    return opened == 0 ? NULL : g;
+}
+
+/* A rank 0 that does not answer by itself. */
+static void *open_silent(void *context, struct curve *c, struct link_card *card)
+{
+    struct err e = {0};
+    char endpoint[64];
+    size_t bytes = sizeof endpoint;
+    assert_int_equal(curve_open(c, context, NULL, &e), 0);
+    void *router = zmq_socket(context, ZMQ_ROUTER);
+    assert_int_equal(curve_apply(c, router, &e), 0);
+    assert_int_equal(link_configure(router, &e), 0);
+    assert_int_equal(zmq_bind(router, "tcp://127.0.0.1:*"), 0);
+    assert_int_equal(zmq_getsockopt(router, ZMQ_LAST_ENDPOINT, endpoint, &bytes), 0);
+    *card = (struct link_card){.n_groups = 2, .group_size = 2, .vocab = VOCAB, .timeout = 300};
+    card->port = atoi(strrchr(endpoint, ':') + 1);
+    (void)snprintf(card->address[0], sizeof card->address[0], "127.0.0.1");
+    (void)snprintf(card->model, sizeof card->model, "%s", models_demo());
+    memcpy(card->server_key, c->public_key, CURVE_TEXT);
+    memcpy(card->public_key, c->client_public, CURVE_TEXT);
+    memcpy(card->secret_key, c->client_secret, CURVE_TEXT);
+    return router;
+}
+
+/* Signals while a leader waits for rank 0's answer, before it comes: the leader goes on waiting. */
+static void signals(void **state)
+{
+    (void)state;
+    struct greeting g = {0};
+    struct curve curve;
+    struct sigaction old, count = {.sa_handler = count_signal};
+    pthread_t thread;
+    void *context = zmq_ctx_new(), *router = open_silent(context, &curve, &g.card), *failed = NULL;
+    struct wire_out said = {0};
+    int fd;
+    assert_int_equal(sigaction(SIGUSR1, &count, &old), 0);
+    assert_int_equal(pthread_create(&thread, NULL, open_leader, &g), 0);
+    for (double until = seconds_now() + PATIENT; said.bytes == 0 && seconds_now() < until;) {
+        char id[16];
+        curve_answer(&curve);
+        if (mailbox_wait(router, 5) && zmq_recv(router, id, sizeof id, ZMQ_DONTWAIT) == 1)
+            (void)link_receive(router, &said, &fd);
+    }
+    assert_true(said.bytes > 0 && said.data[0] == LINK_HELLO);
+    for (int i = 0; i < 200 && !g.ended; i++) {
+        assert_int_equal(pthread_kill(thread, SIGUSR1), 0);
+        while (n_signals <= i && !g.ended)
+            (void)sched_yield();
+    }
+    wire_free(&said);
+    wire_put_u8(&said, LINK_HELLO);
+    assert_true(link_send(router, "1", &said));
+    assert_int_equal(pthread_join(thread, &failed), 0);
+    expect_none(&g.err);
+    assert_null(failed);
+    leader_close(&g.leader);
+    (void)sigaction(SIGUSR1, &old, NULL);
+    (void)zmq_close(router);
+    curve_close(&curve);
+    (void)zmq_ctx_term(context);
+}
+
 /* A host's addresses, and the one at which somebody listens. */
 static void addresses(void **state)
 {
@@ -362,10 +514,8 @@ static void addresses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(trips),
-        cmocka_unit_test(keys),
-        cmocka_unit_test(lost),
-        cmocka_unit_test(addresses),
+        cmocka_unit_test(trips), cmocka_unit_test(keys),    cmocka_unit_test(long_messages),
+        cmocka_unit_test(lost),  cmocka_unit_test(signals), cmocka_unit_test(addresses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

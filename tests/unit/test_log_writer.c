@@ -7,8 +7,10 @@
 #include "tests/support/files.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define LINE_BYTES 1000
@@ -110,6 +112,42 @@ static void full_disk(void **state)
     log_writer_close(&w);
 }
 
+/* A file that may grow to so many bytes is a disk that fills up within a line: that line is lost, and no other once there is room. */
+static void torn_line(void **state)
+{
+    (void)state;
+    char folder[256], path[300];
+    struct log_writer *w = NULL;
+    struct err e = {0};
+    struct rlimit before, small;
+    size_t bytes = 0;
+    files_make_dir(folder);
+    (void)snprintf(path, sizeof path, "%s/log", folder);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = before;
+    small.rlim_cur = LINE_BYTES + LINE_BYTES / 2;
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    assert_int_equal(log_writer_open(&w, open(path, O_WRONLY | O_CREAT | O_APPEND, 0600), "a log", &e), 0);
+    for (int i = 0; i < 3; i++)
+        put(w, i);
+    for (double until = seconds_now() + 10; log_writer_lost(w) < 2 && seconds_now() < until;)
+        continue;
+    assert_int_equal(log_writer_lost(w), 2);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    put(w, 3);
+    put(w, 4);
+    log_writer_close(&w);
+    (void)signal(SIGXFSZ, handler);
+    char *text = files_read(folder, "log", &bytes), *at = text + small.rlim_cur;
+    assert_int_equal(bytes, 3 * LINE_BYTES + LINE_BYTES / 2 + 1);
+    assert_int_equal(*at, '\n');
+    assert_int_equal(atoi(at + 1), 3);
+    assert_int_equal(atoi(at + 1 + LINE_BYTES), 4);
+    free(text);
+    files_remove_dir(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -117,6 +155,7 @@ int main(void)
         cmocka_unit_test(pipe_that_nobody_reads),
         cmocka_unit_test(ends_though_nobody_reads),
         cmocka_unit_test(full_disk),
+        cmocka_unit_test(torn_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -146,6 +146,16 @@ static void too_many_problems(void **state)
     for (int r = 0; r < 200; r++)
         many[r].gpu.remap_failed = 1;
     assert_int_equal(judge(&p, problem), PREFLIGHT_MAX_PROBLEMS);
+    assert_non_null(strstr(problem[PREFLIGHT_MAX_PROBLEMS - 1].text, "the GPU wants replacing (and 136 more)"));
+    /* Warnings never keep a refusal out. */
+    for (int r = 0; r < 200; r++)
+        many[r].gpu = (struct nvml_state){.remap_pending = 1, .remap_failed = r == 199};
+    assert_int_equal(judge(&p, problem), PREFLIGHT_MAX_PROBLEMS);
+    int n_refuse = 0;
+    for (int i = 0; i < PREFLIGHT_MAX_PROBLEMS; i++)
+        n_refuse += problem[i].refuses && problem[i].rank == 199;
+    assert_int_equal(n_refuse, 1);
+    assert_non_null(strstr(problem[PREFLIGHT_MAX_PROBLEMS - 1].text, " (and 137 more)"));
 }
 
 /* What a FILE function printed; the caller frees. */
