@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -19,10 +20,9 @@ static const char *name_of(const struct journal *j)
 }
 
 /* File systems without locks are used all the same: then it is up to the user. */
-static int lock(struct journal *j, double patience, struct err *e)
+static int lock(struct journal *j, double until, struct err *e)
 {
     const struct timespec pause = {0, 50000000};
-    double until = seconds_now() + patience;
     while (flock(j->fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK && errno != EINTR) {
             log_warn("--output %.200s: cannot be locked (%s): start no second batch on it", j->path, strerror(errno));
@@ -35,19 +35,48 @@ static int lock(struct journal *j, double patience, struct err *e)
     return 0;
 }
 
-int journal_open(struct journal *j, const char *path, double patience, struct err *e)
+/* Open and lock. 1: another file lies there by now, put there by the batch that had the lock (ordered.h). */
+static int open_locked(struct journal *j, double until, struct err *e)
 {
-    struct stat st;
-    *j = (struct journal){.path = path, .fd = -1};
-    j->fd = strcmp(path, "-") == 0 ? dup(STDOUT_FILENO) : open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    struct stat st, there;
+    bool standard = strcmp(j->path, "-") == 0;
+    j->fd = standard ? dup(STDOUT_FILENO) : open(j->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (j->fd < 0 || fstat(j->fd, &st) != 0)
-        return ERR(e, ERR_IO, "--output %.200s: cannot open: %s", path, strerror(errno));
-    j->is_file = strcmp(path, "-") != 0 && S_ISREG(st.st_mode);
-    if (j->is_file && lock(j, patience, e) != 0)
+        return ERR(e, ERR_IO, "--output %.200s: cannot open: %s", j->path, strerror(errno));
+    j->is_file = !standard && S_ISREG(st.st_mode);
+    if (!j->is_file)
+        return 0;
+    if (lock(j, until, e) != 0)
         return -1;
     if (fstat(j->fd, &st) != 0) /* once more: who had the lock may have written */
-        return ERR(e, ERR_IO, "--output %.200s: cannot be examined: %s", path, strerror(errno));
-    j->bytes = j->is_file ? st.st_size : 0;
+        return ERR(e, ERR_IO, "--output %.200s: cannot be examined: %s", j->path, strerror(errno));
+    j->bytes = st.st_size;
+    return stat(j->path, &there) != 0 || there.st_dev != st.st_dev || there.st_ino != st.st_ino;
+}
+
+int journal_open(struct journal *j, const char *path, double patience, struct err *e)
+{
+    double until = seconds_now() + patience;
+    int rc;
+    *j = (struct journal){.path = path, .fd = -1};
+    while ((rc = open_locked(j, until, e)) == 1) {
+        journal_close(j);
+        if (seconds_now() > until)
+            return ERR(e, ERR_IO, "--output %.200s: another batch is replacing it", path);
+    }
+    return rc;
+}
+
+int journal_replace(struct journal *j, const char *temporary, const char *target, int fd, struct err *e)
+{
+    struct stat st;
+    (void)flock(fd, LOCK_EX | LOCK_NB); /* ours alone so far; a file system without locks was warned of */
+    if (fstat(fd, &st) != 0 || rename(temporary, target) != 0)
+        return ERR(e, ERR_IO, "%.200s: cannot be put in order: %s; the results are all there, as they came", j->path,
+                   strerror(errno));
+    (void)close(j->fd);
+    j->fd = fd;
+    j->bytes = st.st_size;
     return 0;
 }
 

@@ -36,6 +36,10 @@ int journal_append(struct journal *j, const char *line, size_t bytes, double now
 /* Whatever was appended is on disk when this returns. */
 int journal_sync(struct journal *j, struct err *e);
 
+/* Put the synced file `temporary`, of which fd (taken over on success) is, in the place of `target`, where the journal's own path
+ * leads. Locked before it is there: who waits for the journal finds it in use until journal_close. */
+int journal_replace(struct journal *j, const char *temporary, const char *target, int fd, struct err *e);
+
 /* Safe on a struct whose fd is -1. */
 void journal_close(struct journal *j);
 

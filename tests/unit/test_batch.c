@@ -12,6 +12,8 @@
 #include "tests/support/files.h"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -440,6 +442,59 @@ static void one_writer(void **state)
     journal_close(&b);
 }
 
+static void *wait_for_journal(void *context)
+{
+    struct err e = {0};
+    (void)journal_open(context, path_of("journal"), 60, &e);
+    return NULL;
+}
+
+/* Has this process the file open so many times? */
+static bool opened(const char *path, int times)
+{
+    char found[600], name[64];
+    for (int fd = 0; fd < 256; fd++) {
+        (void)snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+        ssize_t n = readlink(name, found, sizeof found - 1);
+        times -= n > 0 && (size_t)n == strlen(path) && memcmp(found, path, (size_t)n) == 0;
+    }
+    return times <= 0;
+}
+
+/* A batch waits for the lock while the one that has it puts another file in its place: it gets that one. */
+static void replaced(void **state)
+{
+    (void)state;
+    struct journal a, b, c;
+    struct ids ids;
+    struct err e = {0};
+    pthread_t waiter;
+    size_t bytes;
+    char path[600];
+    (void)snprintf(path, sizeof path, "%s", path_of("journal"));
+    assert_int_equal(ids_open(&ids, &e), 0);
+    assert_int_equal(journal_open(&a, path, 0, &e), 0);
+    assert_int_equal(journal_append(&a, "a\n", 2, 0, &e), 0);
+    ids_get(&ids, "a", &e)->offset = 0;
+    assert_int_equal(pthread_create(&waiter, NULL, wait_for_journal, &b), 0);
+    while (!opened(path, 2))
+        (void)sched_yield();
+    assert_int_equal(ordered_rewrite(&a, &ids, &e), 0);
+    assert_int_equal(journal_open(&c, path, 0, &e), -1); /* the new file is locked, too */
+    EXPECT_PARTS(&e, ERR_IO, "another batch is writing");
+    journal_close(&c);
+    e = (struct err){0};
+    journal_close(&a);
+    assert_int_equal(pthread_join(waiter, NULL), 0);
+    assert_true(b.fd >= 0 && b.bytes == 2);
+    assert_int_equal(journal_append(&b, "b\n", 2, 0, &e), 0);
+    journal_close(&b);
+    ids_close(&ids);
+    char *now = files_read(dir, "journal", &bytes);
+    assert_string_equal(now, "a\nb\n");
+    free(now);
+}
+
 static void full_device(void **state)
 {
     (void)state;
@@ -657,7 +712,7 @@ int main(void)
         TEST(input_lines),       TEST(input_refused),  TEST(input_long_line), TEST(input_pipe),  TEST(bad_lines),
         TEST(good_lines),        TEST(defaults),       TEST(seeds),           TEST(many_ids),    TEST(recovered),
         TEST(recovered_foreign), TEST(recovered_long), TEST(one_writer),      TEST(full_device), TEST(manifests),
-        TEST(results),           TEST(mutated),        TEST(ordered),
+        TEST(results),           TEST(mutated),        TEST(ordered),         TEST(replaced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
