@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,15 +83,36 @@ int journal_replace(struct journal *j, const char *temporary, const char *target
 
 struct recovery {
     struct journal *j;
-    bool (*on_line)(void *context, const char *line, size_t bytes, int64_t offset, struct err *e);
-    void *context;
+    const struct journal_reader *reader;
     int64_t trusted, n_lines;
     char *buffer; /* [capacity] */
     size_t capacity, held;
     int64_t offset; /* of the buffer's first byte, which begins a line */
 };
 
-/* The whole lines of the buffer. 0: more is wanted; 1: a line that is not ours and may be cut. */
+/* What was not known to be on disk may have holes that still look like a line from outside. */
+static bool is_whole(const struct recovery *r, const char *line, size_t bytes, int64_t offset)
+{
+    if (offset < r->trusted && r->trusted != JOURNAL_FOREIGN)
+        return true;
+    json_t *value = json_loadb(line, bytes, JSON_ALLOW_NUL, NULL);
+    json_decref(value);
+    return value != NULL;
+}
+
+/* Has the file system lost a part of it? Such parts read as zeros. */
+static bool has_hole(const char *line, size_t bytes)
+{
+    return memchr(line, '\0', bytes) != NULL;
+}
+
+static int refuse(const struct recovery *r, struct err *e)
+{
+    return ERR(e, ERR_INPUT, "--output %.200s: line %lld is not a result of a batch", r->j->path,
+               (long long)r->n_lines + 1);
+}
+
+/* The whole lines of the buffer. 0: more is wanted; 1: a line that a crash has left, from which on all may be cut. */
 static int take_lines(struct recovery *r, struct err *e)
 {
     size_t begin = 0;
@@ -98,12 +120,12 @@ static int take_lines(struct recovery *r, struct err *e)
     for (const char *newline; rc == 0 && (newline = memchr(r->buffer + begin, '\n', r->held - begin)) != NULL;) {
         const char *line = r->buffer + begin;
         size_t bytes = (size_t)(newline - line);
-        bool ours = r->on_line(r->context, line, bytes, r->offset + (int64_t)begin, e);
+        int64_t offset = r->offset + (int64_t)begin;
+        bool ours = is_whole(r, line, bytes, offset) && r->reader->on_line(r->reader->context, line, bytes, offset, e);
         if (e->code != ERR_NONE)
             return -1;
-        if (!ours && r->offset + (int64_t)begin < r->trusted)
-            return ERR(e, ERR_INPUT, "--output %.200s: line %lld is not a result of a batch", r->j->path,
-                       (long long)r->n_lines + 1);
+        if (!ours && (offset < r->trusted || !has_hole(line, bytes)))
+            return refuse(r, e);
         r->n_lines++;
         begin += ours ? bytes + 1 : 0;
         rc = !ours;
@@ -112,6 +134,16 @@ static int take_lines(struct recovery *r, struct err *e)
     r->held -= begin;
     r->offset += (int64_t)begin;
     return rc;
+}
+
+/* Is what stands behind the last newline a line of ours that was not finished? */
+static int check_tail(const struct recovery *r, struct err *e)
+{
+    size_t n = strlen(r->reader->begin);
+    n = n < r->held ? n : r->held;
+    if (memcmp(r->buffer, r->reader->begin, n) == 0 || (r->trusted != JOURNAL_FOREIGN && has_hole(r->buffer, r->held)))
+        return 0;
+    return refuse(r, e);
 }
 
 static int read_more(struct recovery *r, ssize_t *got, struct err *e)
@@ -133,16 +165,17 @@ static int read_more(struct recovery *r, ssize_t *got, struct err *e)
     return 0;
 }
 
-int journal_recover(struct journal *j, int64_t trusted,
-                    bool (*on_line)(void *context, const char *line, size_t bytes, int64_t offset, struct err *e),
-                    void *context, int64_t *cut, struct err *e)
+int journal_recover(struct journal *j, int64_t trusted, const struct journal_reader *reader, int64_t *cut,
+                    struct err *e)
 {
-    struct recovery r = {.j = j, .on_line = on_line, .context = context, .trusted = trusted};
+    struct recovery r = {.j = j, .reader = reader, .trusted = trusted};
     *cut = 0;
     int rc = 0;
     for (ssize_t got = 1; rc == 0 && got > 0;)
         if ((rc = read_more(&r, &got, e)) == 0)
             rc = take_lines(&r, e);
+    if (rc == 0)
+        rc = check_tail(&r, e);
     free(r.buffer);
     if (rc < 0)
         return -1;
@@ -153,6 +186,7 @@ int journal_recover(struct journal *j, int64_t trusted,
         return ERR(e, ERR_IO, "--output %.200s: cannot cut off %lld bytes of an unfinished line: %s", j->path,
                    (long long)*cut, strerror(errno));
     j->bytes = r.offset;
+    j->unsynced = trusted == JOURNAL_FOREIGN ? j->bytes : trusted < j->bytes ? j->bytes - trusted : 0;
     return 0;
 }
 
@@ -182,8 +216,12 @@ int journal_append(struct journal *j, const char *line, size_t bytes, double now
 
 int journal_sync(struct journal *j, struct err *e)
 {
-    if (j->is_file && j->unsynced > 0 && fdatasync(j->fd) != 0)
+    if (j->is_file && j->sync_failed) /* Linux would say yes now, and what it dropped stays lost */
+        return ERR(e, ERR_IO, "%.200s: an earlier sync has failed", name_of(j));
+    if (j->is_file && j->unsynced > 0 && fdatasync(j->fd) != 0) {
+        j->sync_failed = true;
         return ERR(e, ERR_IO, "%.200s: cannot be synced: %s", name_of(j), strerror(errno));
+    }
     j->unsynced = 0;
     return 0;
 }

@@ -73,8 +73,9 @@ struct runner {
     struct ids ids;
     struct journal journal;
     struct manifest manifest;
-    bool has_manifest;   /* the output is a file */
-    double manifest_due; /* seconds_now() */
+    bool has_manifest;      /* the output is a file */
+    double manifest_due;    /* seconds_now() */
+    int64_t manifest_bytes; /* of results that it says are on disk */
     json_t *defaults;
     struct line_rules rules;
     struct result_style style;

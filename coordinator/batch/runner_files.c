@@ -136,6 +136,7 @@ static int write_manifest(struct runner *r, const char *state, struct err *e)
     }
     json_decref(work);
     r->manifest_due = seconds_now() + MANIFEST_SECONDS;
+    r->manifest_bytes = r->journal.bytes - r->journal.unsynced;
     return manifest_write(&r->manifest, rest, e);
 }
 
@@ -159,11 +160,12 @@ static bool take_result(void *context, const char *line, size_t bytes, int64_t o
 static int find_results(struct runner *r, struct err *e)
 {
     const struct options *o = r->setup.o;
+    const struct journal_reader reader = {RESULT_BEGIN, take_result, r};
     int64_t cut = 0;
     if (!o->force && manifest_check(&r->manifest, o->output, e) != 0)
         return -1;
     int64_t trusted = r->manifest.previous != NULL ? manifest_synced(&r->manifest) : JOURNAL_FOREIGN;
-    if (journal_recover(&r->journal, trusted, take_result, r, &cut, e) != 0)
+    if (journal_recover(&r->journal, trusted, &reader, &cut, e) != 0)
         return -1;
     log_note("going on with %s: %lld results are there%s", o->output, (long long)r->progress.n_results_before,
              cut > 0 ? "; an unfinished line was cut off" : "");
@@ -227,6 +229,8 @@ void runner_files_sync(struct runner *r)
         return;
     if (journal_sync(&r->journal, &e) != 0)
         runner_fail(r, &e);
+    else if (r->manifest_bytes == 0) /* from now on it says that there is something of ours */
+        r->manifest_due = 0;
     ending_learn(&r->ending, seconds_now() - began, r->pace.step);
 }
 
@@ -239,7 +243,7 @@ void runner_files_keep(struct runner *r, double now)
     if (r->failure.code != ERR_NONE)
         return;
     if (e.code == ERR_NONE && r->has_manifest && now >= r->manifest_due)
-        (void)write_manifest(r, r->state == RUNNER_RUNNING ? "running" : "ending", &e);
+        (void)write_manifest(r, "running", &e);
     if (e.code != ERR_NONE)
         runner_fail(r, &e);
 }

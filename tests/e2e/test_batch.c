@@ -329,8 +329,8 @@ static void refused(void)
             "@part-1.jsonl");
     REFUSED("a foreign file, in spite of --force", 3, "line 1 is not a result of a batch", "--input", "@grow.jsonl",
             "--output", "@foreign.out", "--force");
-    REFUSED("a foreign line, in spite of --force", 3, "is no result of a batch", "--input", "@grow.jsonl", "--output",
-            "@note.out", "--force");
+    REFUSED("a foreign line, in spite of --force", 3, "line 1 is not a result of a batch", "--input", "@grow.jsonl",
+            "--output", "@note.out", "--force");
     REFUSED("no such input", 5, "no file of this name", "--input", "@gone-*.jsonl", "--output", "@new.out");
     REFUSED("an output that cannot be made", 5, "cannot open", "--input", "@grow.jsonl", "--output", "@no/such/out");
     REFUSED("--ordered on standard output", 2, "--ordered needs", "--input", "@grow.jsonl", "--output", "-",
