@@ -1,6 +1,7 @@
 /* coordinator/batch/runner_files.c - what a run opens, what it finds of an earlier one, and what it leaves. See runner.h. */
 #include "base/clock.h"
 #include "base/log.h"
+#include "coordinator/batch/apart.h"
 #include "coordinator/batch/fingerprint.h"
 #include "coordinator/batch/ordered.h"
 #include "coordinator/batch/runner.h"
@@ -8,7 +9,9 @@
 #include "coordinator/reply_parts.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -124,12 +127,12 @@ static json_t *work_of(const struct runner *r)
 static int write_manifest(struct runner *r, const char *state, struct err *e)
 {
     json_t *work = work_of(r),
-           *rest = json_pack("{s:s, s:s, s:s, s:o, s:i, s:i, s:o, s:o, s:I, s:I, s:o}", "state", state, "build",
-                             LOCKSTEP_VERSION, "name", r->setup.model.name, "path", reply_text(r->setup.o->model),
-                             "ranks", r->setup.n_ranks, "groups", r->setup.n_groups, "inputs", inputs_of(r), "counts",
-                             counts_of(&r->progress), "runs", (json_int_t)(manifest_real(&r->manifest, "runs") + 1),
-                             "synced_bytes", (json_int_t)(r->journal.bytes - r->journal.unsynced), "updated",
-                             now_as_text());
+           *rest = json_pack("{s:s, s:s, s:o, s:o, s:i, s:i, s:o, s:o, s:I, s:I, s:o}", "state", state, "build",
+                             LOCKSTEP_VERSION, "name", reply_text(r->setup.model.name), "path",
+                             reply_text(r->setup.o->model), "ranks", r->setup.n_ranks, "groups", r->setup.n_groups,
+                             "inputs", inputs_of(r), "counts", counts_of(&r->progress), "runs",
+                             (json_int_t)(manifest_real(&r->manifest, "runs") + 1), "synced_bytes",
+                             (json_int_t)(r->journal.bytes - r->journal.unsynced), "updated", now_as_text());
     if (rest != NULL && (work == NULL || json_object_update(rest, work) != 0)) {
         json_decref(rest);
         rest = NULL;
@@ -172,23 +175,25 @@ static int find_results(struct runner *r, struct err *e)
     return 0;
 }
 
-/* An input that is the output would be eaten; and --resume has its say. */
+/* No file is written over another one, and there is an output where --resume and --ordered need one. */
 static int check_output(const struct runner *r, struct err *e)
 {
     const struct options *o = r->setup.o;
+    char manifest[PATH_MAX + sizeof MANIFEST_ENDING];
     struct stat st;
     bool standard = strcmp(o->output, "-") == 0, exists = !standard && stat(o->output, &st) == 0;
-    for (int i = 0; exists && i < r->inputs.n; i++)
-        if (r->inputs.file[i].stat.st_dev == st.st_dev && r->inputs.file[i].stat.st_ino == st.st_ino)
-            return ERR(e, ERR_USAGE, "--output %.200s is an input, too (--input %.200s)", o->output,
-                       r->inputs.file[i].path);
     bool is_file = !standard && (!exists || S_ISREG(st.st_mode));
+    (void)snprintf(manifest, sizeof manifest, "%s%s", o->output, MANIFEST_ENDING);
+    const struct apart_file file[APART_MAX] = {{"--output", o->output},
+                                               {"the manifest", is_file ? manifest : NULL},
+                                               {"--status-file", r->setup.outlets.status_file},
+                                               {"--metrics-file", r->setup.outlets.metrics_file}};
+    if (apart_check(file, APART_MAX, &r->inputs, e) != 0)
+        return -1;
     if (o->ordered && !is_file)
         return ERR(e, ERR_USAGE, "--ordered needs an --output that is a file");
     if (o->resume == RESUME_ALWAYS && (!is_file || !exists))
         return ERR(e, ERR_USAGE, "--resume always: there is no file %.200s to go on with", o->output);
-    if (o->resume == RESUME_NEVER && is_file && exists)
-        return ERR(e, ERR_USAGE, "--resume never: there is a file %.200s already", o->output);
     return 0;
 }
 
@@ -205,6 +210,8 @@ int runner_files_open(struct runner *r, struct err *e)
     r->has_manifest = r->journal.is_file;
     if (!r->has_manifest)
         return 0;
+    if (o->resume == RESUME_NEVER && r->journal.bytes > 0) /* a start that failed may have left an empty one */
+        return ERR(e, ERR_USAGE, "--resume never: there is a file %.200s already", o->output);
     json_t *identity = identity_of(r, e);
     if (identity == NULL || manifest_open(&r->manifest, o->output, identity, e) != 0)
         return -1;

@@ -2,6 +2,7 @@
 #include "tests/unit/unit.h"
 
 #include "base/json.h"
+#include "coordinator/batch/apart.h"
 #include "coordinator/batch/ids.h"
 #include "coordinator/batch/input.h"
 #include "coordinator/batch/journal.h"
@@ -544,6 +545,36 @@ static void replaced(void **state)
     free(now);
 }
 
+/* 0: apart; else the message has these parts. */
+static void expect_apart(const char *output, const char *status, const char *first, const char *second)
+{
+    const struct apart_file file[] = {{"--output", output}, {"the manifest", NULL}, {"--status-file", status}};
+    struct inputs in;
+    struct err e = {0};
+    assert_int_equal(inputs_open(&in, (const char *[]){path_of("in")}, 1, &e), 0);
+    assert_int_equal(apart_check(file, 3, &in, &e), first != NULL ? -1 : 0);
+    if (first != NULL)
+        EXPECT_PARTS(&e, ERR_USAGE, first, "the same file as", second);
+    inputs_close(&in);
+}
+
+static void apart(void **state)
+{
+    (void)state;
+    files_write(dir, "in", "x\n", 2);
+    files_write(dir, "there", "", 0);
+    assert_int_equal(symlink("there", path_of("link")), 0);
+    assert_int_equal(symlink(".", path_of("folder")), 0);
+    expect_apart("-", "-", NULL, NULL);
+    expect_apart("-", NULL, NULL, NULL);
+    expect_apart(path_of("out"), path_of("out.status"), NULL, NULL);
+    expect_apart(path_of("there"), path_of("out"), NULL, NULL);
+    expect_apart(path_of("there"), path_of("link"), "--status-file", "--output");
+    expect_apart(path_of("out"), path_of("./folder/out"), "--status-file", "--output");
+    expect_apart(path_of("folder/in"), NULL, "--output", "--input");
+    expect_apart(path_of("out"), path_of("in"), "--status-file", "--input");
+}
+
 static void full_device(void **state)
 {
     (void)state;
@@ -761,10 +792,12 @@ static void ordered(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(input_lines),       TEST(input_refused),  TEST(input_long_line), TEST(input_pipe),  TEST(bad_lines),
-        TEST(good_lines),        TEST(defaults),       TEST(seeds),           TEST(many_ids),    TEST(recovered),
-        TEST(recovered_foreign), TEST(recovered_long), TEST(one_writer),      TEST(full_device), TEST(manifests),
-        TEST(results),           TEST(mutated),        TEST(ordered),         TEST(replaced),    TEST(failed_sync),
+        TEST(input_lines), TEST(input_refused), TEST(input_long_line),   TEST(input_pipe),
+        TEST(bad_lines),   TEST(good_lines),    TEST(defaults),          TEST(seeds),
+        TEST(many_ids),    TEST(recovered),     TEST(recovered_foreign), TEST(recovered_long),
+        TEST(one_writer),  TEST(full_device),   TEST(manifests),         TEST(results),
+        TEST(mutated),     TEST(ordered),       TEST(replaced),          TEST(failed_sync),
+        TEST(apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
