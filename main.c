@@ -215,7 +215,10 @@ static int run_batch(struct world *w, const struct options *o, struct err *e)
 {
     struct batch_run b = {0};
     const struct service s = {"batch", &b.front, &b, batch_open, batch_start, batch_close};
-    return run_service(w, o, &s, e);
+    fatal_farewell(batch_give_up, &b);
+    int status = run_service(w, o, &s, e);
+    fatal_farewell(NULL, NULL);
+    return status;
 }
 
 static int run_bench(struct world *w, const struct options *o, struct err *e)

@@ -132,11 +132,15 @@ int batch_close(void *batch, struct err *e)
 {
     struct batch_run *b = batch;
     front_end(&b->front, e);
-    int64_t n_new = b->runner.progress.n_done;
-    bool told_to_end = b->runner.ending.asked > 0;
-    int status = runner_close(&b->runner, e);
-    if (status == ERR_RESUME && e->code == ERR_NONE && b->o.requeue_self)
-        requeue(b, (uint64_t)n_new, told_to_end);
+    const struct runner_outcome outcome = runner_close(&b->runner, e);
+    if (outcome.status == ERR_RESUME && e->code == ERR_NONE && b->o.requeue_self)
+        requeue(b, (uint64_t)outcome.n_new, outcome.told_to_end);
     front_close(&b->front);
-    return status;
+    return outcome.status;
+}
+
+void batch_give_up(void *batch)
+{
+    struct batch_run *b = batch;
+    runner_give_up(&b->runner);
 }

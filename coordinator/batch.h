@@ -31,4 +31,7 @@ int batch_start(void *batch, const struct limits *l, struct err *e);
  * in *e. */
 int batch_close(void *batch, struct err *e);
 
+/* The job is about to be ended by a failure at its start, of any rank. */
+void batch_give_up(void *batch);
+
 #endif

@@ -24,6 +24,17 @@ void fatal_herald(bool (*herald)(bool all))
     herald_set = herald;
 }
 
+static struct {
+    void (*say)(void *context);
+    void *context;
+} farewell;
+
+void fatal_farewell(void (*say)(void *context), void *context)
+{
+    farewell.say = say;
+    farewell.context = context;
+}
+
 static bool herald(bool all)
 {
     bool (*call)(bool) = herald_set;
@@ -88,6 +99,8 @@ void fatal_agree(struct world *w, const struct err *e)
     (void)herald(true);
     if (lowest == w->job_rank)
         speak(e, n);
+    if (farewell.say != NULL)
+        farewell.say(farewell.context);
     (void)fflush(NULL);
     hold_status(code);
     world_close(w);

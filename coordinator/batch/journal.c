@@ -5,6 +5,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -19,10 +21,9 @@ static const char *name_of(const struct journal *j)
 }
 
 /* File systems without locks are used all the same: then it is up to the user. */
-static int lock(struct journal *j, double patience, struct err *e)
+static int lock(struct journal *j, double until, struct err *e)
 {
     const struct timespec pause = {0, 50000000};
-    double until = seconds_now() + patience;
     while (flock(j->fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK && errno != EINTR) {
             log_warn("--output %.200s: cannot be locked (%s): start no second batch on it", j->path, strerror(errno));
@@ -35,33 +36,83 @@ static int lock(struct journal *j, double patience, struct err *e)
     return 0;
 }
 
-int journal_open(struct journal *j, const char *path, double patience, struct err *e)
+/* Open and lock. 1: another file lies there by now, put there by the batch that had the lock (ordered.h). */
+static int open_locked(struct journal *j, double until, struct err *e)
 {
-    struct stat st;
-    *j = (struct journal){.path = path, .fd = -1};
-    j->fd = strcmp(path, "-") == 0 ? dup(STDOUT_FILENO) : open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    struct stat st, there;
+    bool standard = strcmp(j->path, "-") == 0;
+    j->fd = standard ? dup(STDOUT_FILENO) : open(j->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (j->fd < 0 || fstat(j->fd, &st) != 0)
-        return ERR(e, ERR_IO, "--output %.200s: cannot open: %s", path, strerror(errno));
-    j->is_file = strcmp(path, "-") != 0 && S_ISREG(st.st_mode);
-    if (j->is_file && lock(j, patience, e) != 0)
+        return ERR(e, ERR_IO, "--output %.200s: cannot open: %s", j->path, strerror(errno));
+    j->is_file = !standard && S_ISREG(st.st_mode);
+    if (!j->is_file)
+        return 0;
+    if (lock(j, until, e) != 0)
         return -1;
     if (fstat(j->fd, &st) != 0) /* once more: who had the lock may have written */
-        return ERR(e, ERR_IO, "--output %.200s: cannot be examined: %s", path, strerror(errno));
-    j->bytes = j->is_file ? st.st_size : 0;
+        return ERR(e, ERR_IO, "--output %.200s: cannot be examined: %s", j->path, strerror(errno));
+    j->bytes = st.st_size;
+    return stat(j->path, &there) != 0 || there.st_dev != st.st_dev || there.st_ino != st.st_ino;
+}
+
+int journal_open(struct journal *j, const char *path, double patience, struct err *e)
+{
+    double until = seconds_now() + patience;
+    int rc;
+    *j = (struct journal){.path = path, .fd = -1};
+    while ((rc = open_locked(j, until, e)) == 1) {
+        journal_close(j);
+        if (seconds_now() > until)
+            return ERR(e, ERR_IO, "--output %.200s: another batch is replacing it", path);
+    }
+    return rc;
+}
+
+int journal_replace(struct journal *j, const char *temporary, const char *target, int fd, struct err *e)
+{
+    struct stat st;
+    (void)flock(fd, LOCK_EX | LOCK_NB); /* ours alone so far; a file system without locks was warned of */
+    if (fstat(fd, &st) != 0 || rename(temporary, target) != 0)
+        return ERR(e, ERR_IO, "%.200s: cannot be put in order: %s; the results are all there, as they came", j->path,
+                   strerror(errno));
+    (void)close(j->fd);
+    j->fd = fd;
+    j->bytes = st.st_size;
     return 0;
 }
 
 struct recovery {
     struct journal *j;
-    bool (*on_line)(void *context, const char *line, size_t bytes, int64_t offset, struct err *e);
-    void *context;
+    const struct journal_reader *reader;
     int64_t trusted, n_lines;
     char *buffer; /* [capacity] */
     size_t capacity, held;
     int64_t offset; /* of the buffer's first byte, which begins a line */
 };
 
-/* The whole lines of the buffer. 0: more is wanted; 1: a line that is not ours and may be cut. */
+/* What was not known to be on disk may have holes that still look like a line from outside. */
+static bool is_whole(const struct recovery *r, const char *line, size_t bytes, int64_t offset)
+{
+    if (offset < r->trusted && r->trusted != JOURNAL_FOREIGN)
+        return true;
+    json_t *value = json_loadb(line, bytes, JSON_ALLOW_NUL, NULL);
+    json_decref(value);
+    return value != NULL;
+}
+
+/* Has the file system lost a part of it? Such parts read as zeros. */
+static bool has_hole(const char *line, size_t bytes)
+{
+    return memchr(line, '\0', bytes) != NULL;
+}
+
+static int refuse(const struct recovery *r, struct err *e)
+{
+    return ERR(e, ERR_INPUT, "--output %.200s: line %lld is not a result of a batch", r->j->path,
+               (long long)r->n_lines + 1);
+}
+
+/* The whole lines of the buffer. 0: more is wanted; 1: a line that a crash has left, from which on all may be cut. */
 static int take_lines(struct recovery *r, struct err *e)
 {
     size_t begin = 0;
@@ -69,12 +120,12 @@ static int take_lines(struct recovery *r, struct err *e)
     for (const char *newline; rc == 0 && (newline = memchr(r->buffer + begin, '\n', r->held - begin)) != NULL;) {
         const char *line = r->buffer + begin;
         size_t bytes = (size_t)(newline - line);
-        bool ours = r->on_line(r->context, line, bytes, r->offset + (int64_t)begin, e);
+        int64_t offset = r->offset + (int64_t)begin;
+        bool ours = is_whole(r, line, bytes, offset) && r->reader->on_line(r->reader->context, line, bytes, offset, e);
         if (e->code != ERR_NONE)
             return -1;
-        if (!ours && r->offset + (int64_t)begin < r->trusted)
-            return ERR(e, ERR_INPUT, "--output %.200s: line %lld is not a result of a batch", r->j->path,
-                       (long long)r->n_lines + 1);
+        if (!ours && (offset < r->trusted || !has_hole(line, bytes)))
+            return refuse(r, e);
         r->n_lines++;
         begin += ours ? bytes + 1 : 0;
         rc = !ours;
@@ -83,6 +134,16 @@ static int take_lines(struct recovery *r, struct err *e)
     r->held -= begin;
     r->offset += (int64_t)begin;
     return rc;
+}
+
+/* Is what stands behind the last newline a line of ours that was not finished? */
+static int check_tail(const struct recovery *r, struct err *e)
+{
+    size_t n = strlen(r->reader->begin);
+    n = n < r->held ? n : r->held;
+    if (memcmp(r->buffer, r->reader->begin, n) == 0 || (r->trusted != JOURNAL_FOREIGN && has_hole(r->buffer, r->held)))
+        return 0;
+    return refuse(r, e);
 }
 
 static int read_more(struct recovery *r, ssize_t *got, struct err *e)
@@ -104,16 +165,17 @@ static int read_more(struct recovery *r, ssize_t *got, struct err *e)
     return 0;
 }
 
-int journal_recover(struct journal *j, int64_t trusted,
-                    bool (*on_line)(void *context, const char *line, size_t bytes, int64_t offset, struct err *e),
-                    void *context, int64_t *cut, struct err *e)
+int journal_recover(struct journal *j, int64_t trusted, const struct journal_reader *reader, int64_t *cut,
+                    struct err *e)
 {
-    struct recovery r = {.j = j, .on_line = on_line, .context = context, .trusted = trusted};
+    struct recovery r = {.j = j, .reader = reader, .trusted = trusted};
     *cut = 0;
     int rc = 0;
     for (ssize_t got = 1; rc == 0 && got > 0;)
         if ((rc = read_more(&r, &got, e)) == 0)
             rc = take_lines(&r, e);
+    if (rc == 0)
+        rc = check_tail(&r, e);
     free(r.buffer);
     if (rc < 0)
         return -1;
@@ -124,6 +186,7 @@ int journal_recover(struct journal *j, int64_t trusted,
         return ERR(e, ERR_IO, "--output %.200s: cannot cut off %lld bytes of an unfinished line: %s", j->path,
                    (long long)*cut, strerror(errno));
     j->bytes = r.offset;
+    j->unsynced = trusted == JOURNAL_FOREIGN ? j->bytes : trusted < j->bytes ? j->bytes - trusted : 0;
     return 0;
 }
 
@@ -153,8 +216,12 @@ int journal_append(struct journal *j, const char *line, size_t bytes, double now
 
 int journal_sync(struct journal *j, struct err *e)
 {
-    if (j->is_file && j->unsynced > 0 && fdatasync(j->fd) != 0)
+    if (j->is_file && j->sync_failed) /* Linux would say yes now, and what it dropped stays lost */
+        return ERR(e, ERR_IO, "%.200s: an earlier sync has failed", name_of(j));
+    if (j->is_file && j->unsynced > 0 && fdatasync(j->fd) != 0) {
+        j->sync_failed = true;
         return ERR(e, ERR_IO, "%.200s: cannot be synced: %s", name_of(j), strerror(errno));
+    }
     j->unsynced = 0;
     return 0;
 }

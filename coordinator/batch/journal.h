@@ -14,7 +14,8 @@ struct journal {
     bool is_file;       /* a regular file: it can be cut, locked, synced and resumed */
     int64_t bytes;      /* whole lines in it */
     int64_t unsynced;   /* of these, not known to be on disk */
-    double unsynced_at; /* seconds_now() when the first of them was written */
+    double unsynced_at; /* seconds_now() when the first of them was written; 0: before this run */
+    bool sync_failed;   /* for good: what is not synced may be lost */
 };
 
 /* Open or create, and lock: a second batch on the same output is refused, after waiting so many seconds for its end: one that was
@@ -23,18 +24,28 @@ int journal_open(struct journal *j, const char *path, double patience, struct er
 
 #define JOURNAL_FOREIGN INT64_MAX /* trusted: nothing is known of the file, which may be another's */
 
-/* What is in it: on_line is called for every line (its newline left out) with where it begins, and says whether it is one of
- * ours. A line that the last run did not get to finish is cut off, and so is what follows a line that is not ours
- * behind `trusted` bytes, which are known to be on disk; before that it is a mistake, and *e. *cut: bytes that were. */
-int journal_recover(struct journal *j, int64_t trusted,
-                    bool (*on_line)(void *context, const char *line, size_t bytes, int64_t offset, struct err *e),
-                    void *context, int64_t *cut, struct err *e);
+struct journal_reader {
+    const char *begin; /* how every line of ours begins */
+    /* Called for every line (its newline left out) with where it begins. Is it one of ours? */
+    bool (*on_line)(void *context, const char *line, size_t bytes, int64_t offset, struct err *e);
+    void *context;
+};
+
+/* What is in it. The first `trusted` bytes are known to be on disk; lines behind them have to be JSON, too. Cut off is only what
+ * a crash leaves: a line that was begun, and behind `trusted` all from the first line on that has a hole (zeros). Any other line
+ * that is not ours is a mistake, and *e: nothing is changed. *cut: bytes that were cut off. */
+int journal_recover(struct journal *j, int64_t trusted, const struct journal_reader *reader, int64_t *cut,
+                    struct err *e);
 
 /* Append a line (its newline included) as a whole, or not at all. */
 int journal_append(struct journal *j, const char *line, size_t bytes, double now, struct err *e);
 
 /* Whatever was appended is on disk when this returns. */
 int journal_sync(struct journal *j, struct err *e);
+
+/* Put the synced file `temporary`, of which fd (taken over on success) is, in the place of `target`, where the journal's own path
+ * leads. Locked before it is there: who waits for the journal finds it in use until journal_close. */
+int journal_replace(struct journal *j, const char *temporary, const char *target, int fd, struct err *e);
 
 /* Safe on a struct whose fd is -1. */
 void journal_close(struct journal *j);

@@ -11,13 +11,12 @@
 
 int manifest_open(struct manifest *m, const char *output, json_t *identity, struct err *e)
 {
-    static const char suffix[] = ".manifest.json";
-    size_t bytes = strlen(output) + sizeof suffix;
+    size_t bytes = strlen(output) + sizeof MANIFEST_ENDING;
     *m = (struct manifest){.identity = identity};
     m->path = err_calloc(e, bytes, 1, "manifest");
     if (m->path == NULL || identity == NULL)
         return ERR(e, ERR_MEMORY, "out of host memory: manifest");
-    (void)snprintf(m->path, bytes, "%s%s", output, suffix);
+    (void)snprintf(m->path, bytes, "%s%s", output, MANIFEST_ENDING);
     if (access(m->path, F_OK) == 0 && (m->previous = json_read_file(m->path, MAX_BYTES, e)) == NULL)
         return -1;
     if (m->previous != NULL && !json_is_object(m->previous))

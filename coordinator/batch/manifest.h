@@ -7,6 +7,8 @@
 
 #include "base/json.h"
 
+#define MANIFEST_ENDING ".manifest.json" /* behind the output's name */
+
 struct manifest {
     char *path;
     json_t *previous; /* of an earlier run; NULL: there was none */

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define FIRST_BYTES ((size_t)4 << 10) /* of a line: most end there */
 #define BLOCK_BYTES ((size_t)64 << 10)
 
 struct spot {
@@ -45,8 +46,8 @@ static struct spot *sorted(const struct ids *ids, size_t *n, struct err *e)
 static int copy_line(int fd, int64_t offset, FILE *out)
 {
     char block[BLOCK_BYTES];
-    for (;;) {
-        ssize_t got = pread(fd, block, sizeof block, offset);
+    for (size_t wanted = FIRST_BYTES;; wanted = sizeof block) {
+        ssize_t got = pread(fd, block, wanted, offset);
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0) {
@@ -63,11 +64,14 @@ static int copy_line(int fd, int64_t offset, FILE *out)
     }
 }
 
+/* `to` stays open. */
 static int write_sorted(int from, int to, const struct spot *spot, size_t n)
 {
-    FILE *out = fdopen(to, "w");
+    int own = dup(to);
+    FILE *out = own >= 0 ? fdopen(own, "w") : NULL;
     if (out == NULL) {
-        (void)close(to);
+        if (own >= 0)
+            (void)close(own);
         return -1;
     }
     int rc = 0;
@@ -109,12 +113,15 @@ int ordered_rewrite(struct journal *j, const struct ids *ids, struct err *e)
     if (spot == NULL)
         return -1;
     int fd = make(temporary, j->fd), rc = fd >= 0 ? write_sorted(j->fd, fd, spot, n) : -1;
-    if (rc == 0)
-        rc = rename(temporary, target);
-    if (rc != 0) {
+    if (rc != 0)
         ERR(e, ERR_IO, "%.200s: cannot be put in order: %s; the results are all there, as they came", j->path,
             strerror(errno));
+    else
+        rc = journal_replace(j, temporary, target, fd, e);
+    if (rc != 0) {
         (void)unlink(temporary);
+        if (fd >= 0)
+            (void)close(fd);
     }
     free(spot);
     return rc == 0 ? files_sync_folder(target, e) : -1;

@@ -104,10 +104,18 @@ void outlets_tell(struct outlets *out, const struct status *s, const struct metr
     write_files(out, s, m, now);
 }
 
+/* Status file as a last word; the metrics file would be read for ever. */
+static void close_files(struct outlets *out, const struct status *s, double now)
+{
+    write_files(out, s, NULL, now);
+    if (out->setup.metrics_file != NULL)
+        (void)unlink(out->setup.metrics_file);
+}
+
 void outlets_fail(struct outlets *out, const struct status *s, double now)
 {
     progress_close(&out->bar);
-    write_files(out, s, NULL, now);
+    close_files(out, s, now);
 }
 
 void outlets_clear(struct outlets *out)
@@ -119,8 +127,6 @@ void outlets_close(struct outlets *out, const struct status *s, double now)
 {
     progress_close(&out->bar);
     write_line(out, s, now);
-    write_files(out, s, NULL, now);
-    if (out->setup.metrics_file != NULL)
-        (void)unlink(out->setup.metrics_file);
+    close_files(out, s, now);
     slurm_comment_close(&out->comment);
 }

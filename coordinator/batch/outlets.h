@@ -39,7 +39,7 @@ void outlets_soon(struct outlets *out);
 /* Somebody has asked (SIGUSR2): line and files now. */
 void outlets_tell(struct outlets *out, const struct status *s, const struct metrics *m, double now);
 
-/* The job is about to be ended by a failure, which says its own line. */
+/* The job is about to be ended by a failure, which says its own line: the status file says so, the metrics file is removed. */
 void outlets_fail(struct outlets *out, const struct status *s, double now);
 
 /* The bar goes away for a line of another's; the next outlets_show draws it again. */

@@ -146,15 +146,25 @@ static bool read_id(const char *text, size_t bytes, char id[LINE_MAX_ID_BYTES + 
     return n > 0 && n <= LINE_MAX_ID_BYTES;
 }
 
+/* JSON has none outside of escapes, but where a file has holes there are zeros. */
+static bool has_controls(const char *line, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if ((unsigned char)line[i] < 0x20)
+            return true;
+    return false;
+}
+
 bool result_read(const char *line, size_t bytes, char id[LINE_MAX_ID_BYTES + 1], bool *failed)
 {
-    const char *end = line + bytes, *at = after(line, end, "{\"id\":"), *stop = at != NULL ? value_end(at, end) : NULL;
+    const char *end = line + bytes, *at = after(line, end, RESULT_BEGIN),
+               *stop = at != NULL ? value_end(at, end) : NULL;
     const char *custom = stop != NULL ? after(stop, end, ",\"custom_id\":") : NULL;
     if (custom != NULL) {
         at = custom;
         stop = value_end(at, end);
     }
-    if (stop == NULL || end[-1] != '}' || !read_id(at, (size_t)(stop - at), id))
+    if (stop == NULL || end[-1] != '}' || has_controls(line, bytes) || !read_id(at, (size_t)(stop - at), id))
         return false;
     if (custom == NULL) {
         *failed = after(stop, end, ",\"error\":") != NULL;

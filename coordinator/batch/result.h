@@ -19,6 +19,8 @@ struct result_count {
 char *result_line(const struct line *l, const char *file_name, const struct result_style *s, double now, size_t *bytes,
                   struct result_count *count);
 
+#define RESULT_BEGIN "{\"id\":" /* every line of either style begins so */
+
 /* The id of a line that result_line has made in either style (without its newline), and whether it is an error. false: it is
  * no such line. */
 bool result_read(const char *line, size_t bytes, char id[LINE_MAX_ID_BYTES + 1], bool *failed);

@@ -336,19 +336,25 @@ int runner_start(struct runner *r, int max_seqs, struct err *e)
     return 0;
 }
 
-int runner_close(struct runner *r, struct err *e)
+void runner_give_up(struct runner *r)
+{
+    if (r->context != NULL && !r->running && r->started_epoch > 0)
+        runner_show_failure(r);
+}
+
+struct runner_outcome runner_close(struct runner *r, struct err *e)
 {
     if (r->context == NULL)
-        return 0;
+        return (struct runner_outcome){0};
     if (r->running)
         (void)pthread_join(r->thread, NULL);
     worker_close(&r->worker);
     runner_files_close(r);
-    if (r->failure.code != ERR_NONE)
+    if (e->code == ERR_NONE)
         *e = r->failure;
-    int status = runner_status(r);
+    const struct runner_outcome outcome = {runner_status(r), r->progress.n_done, r->ending.asked > 0};
     if (r->running)
-        runner_show_end(r, e->code != ERR_NONE ? (int)e->code : status);
+        runner_show_end(r, e->code != ERR_NONE ? (int)e->code : outcome.status);
     ids_close(&r->ids);
     metrics_close(&r->metrics);
     engines_say(&r->engines);
@@ -356,5 +362,5 @@ int runner_close(struct runner *r, struct err *e)
     free(r->poll);
     (void)zmq_ctx_term(r->context);
     memset(r, 0, sizeof *r);
-    return status;
+    return outcome;
 }

@@ -73,8 +73,9 @@ struct runner {
     struct ids ids;
     struct journal journal;
     struct manifest manifest;
-    bool has_manifest;   /* the output is a file */
-    double manifest_due; /* seconds_now() */
+    bool has_manifest;      /* the output is a file */
+    double manifest_due;    /* seconds_now() */
+    int64_t manifest_bytes; /* of results that it says are on disk */
     json_t *defaults;
     struct line_rules rules;
     struct result_style style;
@@ -106,9 +107,18 @@ int runner_open(struct runner *r, const struct runner_setup *setup, struct err *
 /* The model is loaded and runs so many sequences at once: write the manifest, start the thread. */
 int runner_start(struct runner *r, int max_seqs, struct err *e);
 
-/* Wait for the thread, which ends after the main thread's last report; bring the files to their end. Returns the exit status;
- * a failure is in *e. Safe on a zeroed struct. */
-int runner_close(struct runner *r, struct err *e);
+/* The start is given up, here or on another rank: the status file says so. Nothing after a runner_close. */
+void runner_give_up(struct runner *r);
+
+struct runner_outcome {
+    int status;       /* exit status */
+    int64_t n_new;    /* results that this run has added */
+    bool told_to_end; /* by SIGTERM or SIGINT, perhaps too late to change anything */
+};
+
+/* Wait for the thread, which ends after the main thread's last report; bring the files to their end. A failure is in *e,
+ * unless there was one. Safe on a zeroed struct. */
+struct runner_outcome runner_close(struct runner *r, struct err *e);
 
 /* runner.c: tell the main thread. */
 void runner_order_stop(struct runner *r);

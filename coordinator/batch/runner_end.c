@@ -68,7 +68,7 @@ void runner_signal(struct runner *r, enum signal_wish wish, bool own)
         return;
     if (r->state < RUNNER_ENDED)
         runner_files_sync(r);
-    if (wish == WISH_TELL)
+    if (wish == WISH_TELL && !r->broken)
         runner_tell(r, now);
     if (wish == WISH_FAIL && !r->broken) { /* the process has a moment left; the launcher's signals follow */
         r->broken = true;

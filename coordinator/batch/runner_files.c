@@ -1,6 +1,7 @@
 /* coordinator/batch/runner_files.c - what a run opens, what it finds of an earlier one, and what it leaves. See runner.h. */
 #include "base/clock.h"
 #include "base/log.h"
+#include "coordinator/batch/apart.h"
 #include "coordinator/batch/fingerprint.h"
 #include "coordinator/batch/ordered.h"
 #include "coordinator/batch/runner.h"
@@ -8,7 +9,9 @@
 #include "coordinator/reply_parts.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -124,18 +127,19 @@ static json_t *work_of(const struct runner *r)
 static int write_manifest(struct runner *r, const char *state, struct err *e)
 {
     json_t *work = work_of(r),
-           *rest = json_pack("{s:s, s:s, s:s, s:o, s:i, s:i, s:o, s:o, s:I, s:I, s:o}", "state", state, "build",
-                             LOCKSTEP_VERSION, "name", r->setup.model.name, "path", reply_text(r->setup.o->model),
-                             "ranks", r->setup.n_ranks, "groups", r->setup.n_groups, "inputs", inputs_of(r), "counts",
-                             counts_of(&r->progress), "runs", (json_int_t)(manifest_real(&r->manifest, "runs") + 1),
-                             "synced_bytes", (json_int_t)(r->journal.bytes - r->journal.unsynced), "updated",
-                             now_as_text());
+           *rest = json_pack("{s:s, s:s, s:o, s:o, s:i, s:i, s:o, s:o, s:I, s:I, s:o}", "state", state, "build",
+                             LOCKSTEP_VERSION, "name", reply_text(r->setup.model.name), "path",
+                             reply_text(r->setup.o->model), "ranks", r->setup.n_ranks, "groups", r->setup.n_groups,
+                             "inputs", inputs_of(r), "counts", counts_of(&r->progress), "runs",
+                             (json_int_t)(manifest_real(&r->manifest, "runs") + 1), "synced_bytes",
+                             (json_int_t)(r->journal.bytes - r->journal.unsynced), "updated", now_as_text());
     if (rest != NULL && (work == NULL || json_object_update(rest, work) != 0)) {
         json_decref(rest);
         rest = NULL;
     }
     json_decref(work);
     r->manifest_due = seconds_now() + MANIFEST_SECONDS;
+    r->manifest_bytes = r->journal.bytes - r->journal.unsynced;
     return manifest_write(&r->manifest, rest, e);
 }
 
@@ -159,34 +163,37 @@ static bool take_result(void *context, const char *line, size_t bytes, int64_t o
 static int find_results(struct runner *r, struct err *e)
 {
     const struct options *o = r->setup.o;
+    const struct journal_reader reader = {RESULT_BEGIN, take_result, r};
     int64_t cut = 0;
     if (!o->force && manifest_check(&r->manifest, o->output, e) != 0)
         return -1;
     int64_t trusted = r->manifest.previous != NULL ? manifest_synced(&r->manifest) : JOURNAL_FOREIGN;
-    if (journal_recover(&r->journal, trusted, take_result, r, &cut, e) != 0)
+    if (journal_recover(&r->journal, trusted, &reader, &cut, e) != 0)
         return -1;
     log_note("going on with %s: %lld results are there%s", o->output, (long long)r->progress.n_results_before,
              cut > 0 ? "; an unfinished line was cut off" : "");
     return 0;
 }
 
-/* An input that is the output would be eaten; and --resume has its say. */
+/* No file is written over another one, and there is an output where --resume and --ordered need one. */
 static int check_output(const struct runner *r, struct err *e)
 {
     const struct options *o = r->setup.o;
+    char manifest[PATH_MAX + sizeof MANIFEST_ENDING];
     struct stat st;
     bool standard = strcmp(o->output, "-") == 0, exists = !standard && stat(o->output, &st) == 0;
-    for (int i = 0; exists && i < r->inputs.n; i++)
-        if (r->inputs.file[i].stat.st_dev == st.st_dev && r->inputs.file[i].stat.st_ino == st.st_ino)
-            return ERR(e, ERR_USAGE, "--output %.200s is an input, too (--input %.200s)", o->output,
-                       r->inputs.file[i].path);
     bool is_file = !standard && (!exists || S_ISREG(st.st_mode));
+    (void)snprintf(manifest, sizeof manifest, "%s%s", o->output, MANIFEST_ENDING);
+    const struct apart_file file[APART_MAX] = {{"--output", o->output},
+                                               {"the manifest", is_file ? manifest : NULL},
+                                               {"--status-file", r->setup.outlets.status_file},
+                                               {"--metrics-file", r->setup.outlets.metrics_file}};
+    if (apart_check(file, APART_MAX, &r->inputs, e) != 0)
+        return -1;
     if (o->ordered && !is_file)
         return ERR(e, ERR_USAGE, "--ordered needs an --output that is a file");
     if (o->resume == RESUME_ALWAYS && (!is_file || !exists))
         return ERR(e, ERR_USAGE, "--resume always: there is no file %.200s to go on with", o->output);
-    if (o->resume == RESUME_NEVER && is_file && exists)
-        return ERR(e, ERR_USAGE, "--resume never: there is a file %.200s already", o->output);
     return 0;
 }
 
@@ -203,6 +210,8 @@ int runner_files_open(struct runner *r, struct err *e)
     r->has_manifest = r->journal.is_file;
     if (!r->has_manifest)
         return 0;
+    if (o->resume == RESUME_NEVER && r->journal.bytes > 0) /* a start that failed may have left an empty one */
+        return ERR(e, ERR_USAGE, "--resume never: there is a file %.200s already", o->output);
     json_t *identity = identity_of(r, e);
     if (identity == NULL || manifest_open(&r->manifest, o->output, identity, e) != 0)
         return -1;
@@ -227,6 +236,8 @@ void runner_files_sync(struct runner *r)
         return;
     if (journal_sync(&r->journal, &e) != 0)
         runner_fail(r, &e);
+    else if (r->manifest_bytes == 0) /* from now on it says that there is something of ours */
+        r->manifest_due = 0;
     ending_learn(&r->ending, seconds_now() - began, r->pace.step);
 }
 
@@ -239,7 +250,7 @@ void runner_files_keep(struct runner *r, double now)
     if (r->failure.code != ERR_NONE)
         return;
     if (e.code == ERR_NONE && r->has_manifest && now >= r->manifest_due)
-        (void)write_manifest(r, r->state == RUNNER_RUNNING ? "running" : "ending", &e);
+        (void)write_manifest(r, "running", &e);
     if (e.code != ERR_NONE)
         runner_fail(r, &e);
 }

@@ -1,6 +1,7 @@
 /* coordinator/batch/status.c - see status.h. */
 #include "coordinator/batch/status.h"
 #include "coordinator/batch/walltime.h"
+#include "coordinator/reply_parts.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -136,7 +137,7 @@ static json_t *moment(double epoch)
 
 static json_t *text_or_null(const char *text)
 {
-    return text != NULL && text[0] != '\0' ? json_string(text) : json_null();
+    return text != NULL && text[0] != '\0' ? reply_text(text) : json_null();
 }
 
 static json_t *requests_json(const struct status *s)
@@ -165,13 +166,13 @@ static json_t *energy_json(const struct status *s)
 json_t *status_json(const struct status *s)
 {
     double eta = status_eta(s);
-    json_t *object =
-        json_pack("{s:s, s:o, s:o, s:s, s:s, s:s, s:i, s:i, s:i, s:s, s:o, s:o, s:o, s:f}", "state",
-                  state_names[s->state], "cause", text_or_null(s->cause), "exit_status",
-                  s->state == STATUS_ENDED ? json_integer(s->exit_status) : json_null(), "model", s->model, "output",
-                  s->output, "host", s->host, "pid", (int)getpid(), "ranks", s->n_ranks, "groups", s->n_groups,
-                  "version", LOCKSTEP_VERSION, "slurm_job_id", text_or_null(s->job), "started", moment(s->started),
-                  "updated", moment(s->updated), "elapsed_seconds", s->updated - s->started);
+    json_t *object = json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:s, s:o, s:o, s:o, s:f}", "state",
+                               state_names[s->state], "cause", text_or_null(s->cause), "exit_status",
+                               s->state == STATUS_ENDED ? json_integer(s->exit_status) : json_null(), "model",
+                               reply_text(s->model), "output", reply_text(s->output), "host", reply_text(s->host),
+                               "pid", (int)getpid(), "ranks", s->n_ranks, "groups", s->n_groups, "version",
+                               LOCKSTEP_VERSION, "slurm_job_id", text_or_null(s->job), "started", moment(s->started),
+                               "updated", moment(s->updated), "elapsed_seconds", s->updated - s->started);
     json_t *more = json_pack(
         "{s:o, s:{s:I, s:I, s:I}, s:{s:o, s:o, s:o}, s:o, s:o, s:o, s:{s:I, s:I}, s:{s:I, s:I}, s:o}", "requests",
         requests_json(s), "tokens", "prompt", (json_int_t)s->prompt_tokens, "cached", (json_int_t)s->cached_tokens,

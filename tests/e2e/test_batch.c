@@ -324,19 +324,53 @@ static void refused(void)
             "--resume", "never");
     REFUSED("--resume always", 2, "there is no file", "--input", "@grow.jsonl", "--output", "@gone.out", "--resume",
             "always");
-    REFUSED("an output that is an input", 2, "is an input, too", "--input", "@grow.jsonl", "--output", "@grow.jsonl");
+    REFUSED("an output that is an input", 2, "the same file as --input", "--input", "@grow.jsonl", "--output",
+            "@grow.jsonl");
+    REFUSED("a status file that is the output", 2, "the same file as --output", "--input", "@grow.jsonl", "--output",
+            "@new.out", "--status-file", "@./new.out");
+    REFUSED("a metrics file that is an input", 2, "the same file as --input", "--input", "@grow.jsonl", "--output",
+            "@new.out", "--metrics-file", "@grow.jsonl");
     REFUSED("results without a manifest", 3, "that says what made them", "--input", "@grow.jsonl", "--output",
             "@part-1.jsonl");
     REFUSED("a foreign file, in spite of --force", 3, "line 1 is not a result of a batch", "--input", "@grow.jsonl",
             "--output", "@foreign.out", "--force");
-    REFUSED("a foreign line, in spite of --force", 3, "is no result of a batch", "--input", "@grow.jsonl", "--output",
-            "@note.out", "--force");
+    REFUSED("a foreign line, in spite of --force", 3, "line 1 is not a result of a batch", "--input", "@grow.jsonl",
+            "--output", "@note.out", "--force");
     REFUSED("no such input", 5, "no file of this name", "--input", "@gone-*.jsonl", "--output", "@new.out");
     REFUSED("an output that cannot be made", 5, "cannot open", "--input", "@grow.jsonl", "--output", "@no/such/out");
     REFUSED("--ordered on standard output", 2, "--ordered needs", "--input", "@grow.jsonl", "--output", "-",
             "--ordered");
     REFUSED("no --input", 2, "needs --input", "--output", "@new.out");
     REFUSED("no --output", 2, "needs --output", "--input", "@grow.jsonl");
+}
+
+/* The model does not fit: the status file says so, no metrics file stays, and the empty output is in nobody's way. Its name is no
+ * UTF-8. */
+static void failed_start(void)
+{
+    struct process p;
+    struct batch_results r;
+    struct stat st;
+    char path[300];
+    size_t bytes;
+    case_begin("batch: a start that fails, and the next one");
+    (void)snprintf(path, sizeof path, "%s/m.prom", dir);
+    RUN(&p, 2, NULL, "--input", "@second.jsonl", "--output", "@start-\xff.out", "--metrics-file", "@m.prom",
+        "--kv-cache-memory-bytes", "1K");
+    char *text = files_read(dir, "start-\xff.out.status.json", &bytes);
+    case_check(p.status != 0 && strstr(text, "\"state\": \"failed\"") != NULL && stat(path, &st) != 0,
+               "status %d: %s%s", p.status, p.text[PROCESS_ERR], text);
+    free(text);
+    process_free(&p);
+    RUN(&p, 2, NULL, "--input", "@second.jsonl", "--output", "@start-\xff.out", "--plain", "--resume", "never");
+    batching_read(&r, dir, "start-\xff.out");
+    text = files_read(dir, "start-\xff.out.status.json", &bytes);
+    case_check(p.status == 0 && r.n == 1 && strstr(text, "\"state\": \"ended\"") != NULL, "status %d, %d results: %s%s",
+               p.status, r.n, p.text[PROCESS_ERR], text);
+    free(text);
+    batching_free(&r);
+    process_free(&p);
+    case_end();
 }
 
 /* An input that is gone when its turn comes: one line, the results so far stay, the next run goes on. */
@@ -391,6 +425,7 @@ int main(void)
     write_lines("note.out", "a note");
     refused();
     lost_input();
+    failed_start();
     case_begin("batch: files of others are left alone");
     size_t bytes[2];
     char *text[2] = {files_read(dir, "foreign.out", &bytes[0]), files_read(dir, "note.out", &bytes[1])};

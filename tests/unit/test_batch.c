@@ -2,6 +2,7 @@
 #include "tests/unit/unit.h"
 
 #include "base/json.h"
+#include "coordinator/batch/apart.h"
 #include "coordinator/batch/ids.h"
 #include "coordinator/batch/input.h"
 #include "coordinator/batch/journal.h"
@@ -12,6 +13,8 @@
 #include "tests/support/files.h"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -329,75 +332,97 @@ static bool on_line(void *context, const char *line, size_t bytes, int64_t offse
     return bytes > 0 && line[0] != '!';
 }
 
-static void expect_recovered(const char *text, int64_t trusted, const char *heard, int64_t cut, const char *left)
+#define READER(h) (&(const struct journal_reader){"[", on_line, (h)})
+
+static void expect_recovered(const char *text, size_t n, int64_t trusted, const char *heard, int64_t cut)
 {
     struct journal j;
     struct err e = {0};
     struct heard h = {""};
     int64_t found = -1;
-    size_t bytes;
-    files_write(dir, "journal", text, strlen(text));
+    size_t bytes, left = n - (size_t)cut;
+    files_write(dir, "journal", text, n);
     assert_int_equal(journal_open(&j, path_of("journal"), 0, &e), 0);
-    assert_int_equal(journal_recover(&j, trusted, on_line, &h, &found, &e), 0);
+    assert_int_equal(journal_recover(&j, trusted, READER(&h), &found, &e), 0);
     assert_string_equal(h.text, heard);
     assert_int_equal(found, cut);
-    assert_int_equal(j.bytes, strlen(left));
+    assert_int_equal(j.bytes, left);
+    assert_int_equal(j.unsynced, trusted < (int64_t)left ? (int64_t)left - trusted : 0);
     assert_int_equal(journal_append(&j, "new\n", 4, 1, &e), 0);
     assert_int_equal(journal_sync(&j, &e), 0);
     assert_int_equal(j.unsynced, 0);
     journal_close(&j);
     char *now = files_read(dir, "journal", &bytes);
-    assert_int_equal(bytes, strlen(left) + 4);
-    assert_memory_equal(now, left, strlen(left));
-    assert_string_equal(now + strlen(left), "new\n");
+    assert_int_equal(bytes, left + 4);
+    assert_memory_equal(now, text, left);
+    assert_string_equal(now + left, "new\n");
     free(now);
 }
 
-static void recovered(void **state)
+#define RECOVERED(text, ...) expect_recovered((text), sizeof(text) - 1, __VA_ARGS__)
+
+/* Refused, and nothing was changed. */
+static void expect_kept(const char *text, size_t n, int64_t trusted, const char *part)
 {
-    (void)state;
-    expect_recovered("", 0, "", 0, "");
-    expect_recovered("a\nbb\n", 5, "0:a 2:bb ", 0, "a\nbb\n");
-    expect_recovered("a\nbb\nhal", 0, "0:a 2:bb ", 3, "a\nbb\n");
-    expect_recovered("hal", 0, "", 3, "");
-    expect_recovered("a\n!\nb\n", 2, "0:a 2:! ", 4, "a\n"); /* zeros after a power failure, say */
-    expect_recovered("a\n\nb\n", 2, "0:a 2: ", 3, "a\n");
     struct journal j;
     struct err e = {0};
     struct heard h = {""};
     int64_t cut;
-    files_write(dir, "journal", "a\n!\nb\n", 6);
+    size_t bytes;
+    files_write(dir, "journal", text, n);
     assert_int_equal(journal_open(&j, path_of("journal"), 0, &e), 0);
-    assert_int_equal(journal_recover(&j, 3, on_line, &h, &cut, &e), -1);
-    EXPECT_PARTS(&e, ERR_INPUT, "line 2 is not a result");
+    assert_int_equal(journal_recover(&j, trusted, READER(&h), &cut, &e), -1);
+    EXPECT_PARTS(&e, ERR_INPUT, part);
     journal_close(&j);
+    char *now = files_read(dir, "journal", &bytes);
+    assert_int_equal(bytes, n);
+    assert_memory_equal(now, text, n);
+    free(now);
+}
+
+#define KEPT(text, ...) expect_kept((text), sizeof(text) - 1, __VA_ARGS__)
+
+static void recovered(void **state)
+{
+    (void)state;
+    RECOVERED("", 0, "", 0);
+    RECOVERED("[1]\n[22]\n", 9, "0:[1] 4:[22] ", 0);
+    RECOVERED("[1]\n[22]\n[al", 0, "0:[1] 4:[22] ", 3);
+    RECOVERED("[al", 0, "", 3);
+    RECOVERED("not JSON\n[22]\n", 13, "0:not JSON 9:[22] ", 0); /* who trusts does not parse */
+    /* after a power failure: all from the hole on, whatever is behind it */
+    RECOVERED("[1]\n\0\0\n[3]\n", 4, "0:[1] ", 7);
+    RECOVERED("[1]\n[\0\0]\n[3]\n", 4, "0:[1] ", 9);
+    RECOVERED("[1]\n\0\0\0", 4, "0:[1] ", 3);
+    /* a file of somebody else's */
+    KEPT("[1]\n!\n[3]\n", 4, "line 2 is not a result");
+    KEPT("[1]\n\n[3]\n", 4, "line 2 is not a result");
+    KEPT("[1]\n!\0\n[3]\n", 5, "line 2 is not a result");
+    KEPT("some notes\nof somebody\n", 0, "line 1 is not a result");
+    KEPT("a note", 0, "line 1 is not a result");
+    KEPT("[1]\n[2\n", 4, "line 2 is not a result");
 }
 
 /* --force on a file of which nothing is known. */
 static void recovered_foreign(void **state)
 {
     (void)state;
-    static const struct {
-        const char *text;
-        bool good;
-    } rows[] = {{"a\nb\n", true}, {"a\nhal", true}, {"", true}, {"hal", false}, {"a\n!\n", false}, {"!\n", false}};
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct journal j;
-        struct err e = {0};
-        struct heard h = {""};
-        int64_t cut;
-        size_t bytes;
-        files_write(dir, "journal", rows[i].text, strlen(rows[i].text));
-        assert_int_equal(journal_open(&j, path_of("journal"), 0, &e), 0);
-        assert_int_equal(journal_recover(&j, JOURNAL_FOREIGN, on_line, &h, &cut, &e), rows[i].good ? 0 : -1);
-        journal_close(&j);
-        char *now = files_read(dir, "journal", &bytes);
-        if (!rows[i].good) { /* nothing was changed */
-            assert_string_equal(now, rows[i].text);
-            assert_int_equal(e.code, ERR_INPUT);
-        }
-        free(now);
-    }
+    RECOVERED("", JOURNAL_FOREIGN, "", 0);
+    KEPT("[al", JOURNAL_FOREIGN, "no result of a batch");
+    KEPT("a note", JOURNAL_FOREIGN, "line 1 is not a result");
+    KEPT("[1]\na note", JOURNAL_FOREIGN, "line 2 is not a result");
+    KEPT("[1]\n!\n", JOURNAL_FOREIGN, "line 2 is not a result");
+    KEPT("[1]\n\0\n", JOURNAL_FOREIGN, "line 2 is not a result");
+    KEPT("!\n", JOURNAL_FOREIGN, "line 1 is not a result");
+    struct journal j;
+    struct err e = {0};
+    struct heard h = {""};
+    int64_t cut;
+    files_write(dir, "journal", "[1]\n[2", 6);
+    assert_int_equal(journal_open(&j, path_of("journal"), 0, &e), 0);
+    assert_int_equal(journal_recover(&j, JOURNAL_FOREIGN, READER(&h), &cut, &e), 0);
+    assert_true(cut == 2 && j.unsynced == 4); /* not known to be on disk */
+    journal_close(&j);
 }
 
 /* Lines larger than a block, across blocks. */
@@ -411,15 +436,42 @@ static void recovered_long(void **state)
     size_t bytes = 5 << 20;
     char *text = malloc(bytes);
     assert_non_null(text);
-    memset(text, 'x', bytes);
+    memset(text, ' ', bytes);
     text[1000] = text[(3 << 20) + 7] = '\n';
+    text[0] = text[1001] = text[(3 << 20) + 8] = '[';
+    text[999] = text[(3 << 20) + 6] = ']';
     files_write(dir, "journal", text, bytes);
     free(text);
     assert_int_equal(journal_open(&j, path_of("journal"), 0, &e), 0);
-    assert_int_equal(journal_recover(&j, 0, on_line, &h, &cut, &e), 0);
+    assert_int_equal(journal_recover(&j, 0, READER(&h), &cut, &e), 0);
     assert_int_equal(j.bytes, (3 << 20) + 8);
     assert_int_equal(cut, bytes - (size_t)j.bytes);
     journal_close(&j);
+}
+
+/* After a failed sync the next one would succeed without having written anything. */
+static void failed_sync(void **state)
+{
+    (void)state;
+    struct journal j;
+    struct err e = {0};
+    int pipes[2], kept;
+    assert_int_equal(journal_open(&j, path_of("journal"), 0, &e), 0);
+    assert_int_equal(journal_append(&j, "[]\n", 3, 1, &e), 0);
+    assert_int_equal(pipe(pipes), 0);
+    kept = dup(j.fd);
+    assert_int_equal(dup2(pipes[1], j.fd), j.fd); /* pipes cannot be synced */
+    assert_int_equal(journal_sync(&j, &e), -1);
+    EXPECT_PARTS(&e, ERR_IO, "cannot be synced");
+    e = (struct err){0};
+    assert_int_equal(dup2(kept, j.fd), j.fd);
+    assert_int_equal(journal_sync(&j, &e), -1);
+    EXPECT_PARTS(&e, ERR_IO, "an earlier sync has failed");
+    assert_int_equal(j.unsynced, 3);
+    journal_close(&j);
+    (void)close(kept);
+    (void)close(pipes[0]);
+    (void)close(pipes[1]);
 }
 
 static void one_writer(void **state)
@@ -438,6 +490,89 @@ static void one_writer(void **state)
     assert_int_equal(journal_open(&b, path_of("no/such/folder"), 0, &e), -1);
     EXPECT_PARTS(&e, ERR_IO, "cannot open", "No such file");
     journal_close(&b);
+}
+
+static void *wait_for_journal(void *context)
+{
+    struct err e = {0};
+    (void)journal_open(context, path_of("journal"), 60, &e);
+    return NULL;
+}
+
+/* Has this process the file open so many times? */
+static bool opened(const char *path, int times)
+{
+    char found[600], name[64];
+    for (int fd = 0; fd < 256; fd++) {
+        (void)snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+        ssize_t n = readlink(name, found, sizeof found - 1);
+        times -= n > 0 && (size_t)n == strlen(path) && memcmp(found, path, (size_t)n) == 0;
+    }
+    return times <= 0;
+}
+
+/* A batch waits for the lock while the one that has it puts another file in its place: it gets that one. */
+static void replaced(void **state)
+{
+    (void)state;
+    struct journal a, b, c;
+    struct ids ids;
+    struct err e = {0};
+    pthread_t waiter;
+    size_t bytes;
+    char path[600];
+    (void)snprintf(path, sizeof path, "%s", path_of("journal"));
+    assert_int_equal(ids_open(&ids, &e), 0);
+    assert_int_equal(journal_open(&a, path, 0, &e), 0);
+    assert_int_equal(journal_append(&a, "a\n", 2, 0, &e), 0);
+    ids_get(&ids, "a", &e)->offset = 0;
+    assert_int_equal(pthread_create(&waiter, NULL, wait_for_journal, &b), 0);
+    while (!opened(path, 2))
+        (void)sched_yield();
+    assert_int_equal(ordered_rewrite(&a, &ids, &e), 0);
+    assert_int_equal(journal_open(&c, path, 0, &e), -1); /* the new file is locked, too */
+    EXPECT_PARTS(&e, ERR_IO, "another batch is writing");
+    journal_close(&c);
+    e = (struct err){0};
+    journal_close(&a);
+    assert_int_equal(pthread_join(waiter, NULL), 0);
+    assert_true(b.fd >= 0 && b.bytes == 2);
+    assert_int_equal(journal_append(&b, "b\n", 2, 0, &e), 0);
+    journal_close(&b);
+    ids_close(&ids);
+    char *now = files_read(dir, "journal", &bytes);
+    assert_string_equal(now, "a\nb\n");
+    free(now);
+}
+
+/* 0: apart; else the message has these parts. */
+static void expect_apart(const char *output, const char *status, const char *first, const char *second)
+{
+    const struct apart_file file[] = {{"--output", output}, {"the manifest", NULL}, {"--status-file", status}};
+    struct inputs in;
+    struct err e = {0};
+    assert_int_equal(inputs_open(&in, (const char *[]){path_of("in")}, 1, &e), 0);
+    assert_int_equal(apart_check(file, 3, &in, &e), first != NULL ? -1 : 0);
+    if (first != NULL)
+        EXPECT_PARTS(&e, ERR_USAGE, first, "the same file as", second);
+    inputs_close(&in);
+}
+
+static void apart(void **state)
+{
+    (void)state;
+    files_write(dir, "in", "x\n", 2);
+    files_write(dir, "there", "", 0);
+    assert_int_equal(symlink("there", path_of("link")), 0);
+    assert_int_equal(symlink(".", path_of("folder")), 0);
+    expect_apart("-", "-", NULL, NULL);
+    expect_apart("-", NULL, NULL, NULL);
+    expect_apart(path_of("out"), path_of("out.status"), NULL, NULL);
+    expect_apart(path_of("there"), path_of("out"), NULL, NULL);
+    expect_apart(path_of("there"), path_of("link"), "--status-file", "--output");
+    expect_apart(path_of("out"), path_of("./folder/out"), "--status-file", "--output");
+    expect_apart(path_of("folder/in"), NULL, "--output", "--input");
+    expect_apart(path_of("out"), path_of("in"), "--status-file", "--input");
 }
 
 static void full_device(void **state)
@@ -553,6 +688,9 @@ static void results(void **state)
     assert_true(result_read(good, sizeof good - 1, back, &failed));
     assert_false(failed);
     assert_string_equal(back, "y");
+    static const char hole[] = "{\"id\":\"x\",\"text\":\"a\0\0\0b\"}", tab[] = "{\"id\":\"x\",\"text\":\"a\tb\"}";
+    assert_false(result_read(hole, sizeof hole - 1, back, &failed));
+    assert_false(result_read(tab, sizeof tab - 1, back, &failed));
     static const char *const strange[] = {"",
                                           "{}",
                                           "{\"id\":",
@@ -654,10 +792,12 @@ static void ordered(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(input_lines),       TEST(input_refused),  TEST(input_long_line), TEST(input_pipe),  TEST(bad_lines),
-        TEST(good_lines),        TEST(defaults),       TEST(seeds),           TEST(many_ids),    TEST(recovered),
-        TEST(recovered_foreign), TEST(recovered_long), TEST(one_writer),      TEST(full_device), TEST(manifests),
-        TEST(results),           TEST(mutated),        TEST(ordered),
+        TEST(input_lines), TEST(input_refused), TEST(input_long_line),   TEST(input_pipe),
+        TEST(bad_lines),   TEST(good_lines),    TEST(defaults),          TEST(seeds),
+        TEST(many_ids),    TEST(recovered),     TEST(recovered_foreign), TEST(recovered_long),
+        TEST(one_writer),  TEST(full_device),   TEST(manifests),         TEST(results),
+        TEST(mutated),     TEST(ordered),       TEST(replaced),          TEST(failed_sync),
+        TEST(apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -237,6 +237,17 @@ static void outlets(void **unused)
     assert_string_equal(json_string_value(json_object_get(o, "state")), "ended");
     json_decref(o);
     assert_int_equal(access(metrics_file, F_OK), -1);
+    outlets_open(&out, &setup, 300);
+    outlets_show(&out, &s, &u.metrics, 300);
+    assert_int_equal(access(metrics_file, F_OK), 0);
+    s.state = STATUS_FAILED;
+    s.model = s.output = "\xff.jsonl"; /* no UTF-8 */
+    outlets_fail(&out, &s, 301);
+    o = json_load_file(status_file, 0, NULL);
+    assert_string_equal(json_string_value(json_object_get(o, "state")), "failed");
+    assert_string_equal(json_string_value(json_object_get(o, "output")), "\xef\xbf\xbd.jsonl");
+    json_decref(o);
+    assert_int_equal(access(metrics_file, F_OK), -1);
     untold_close(&u);
     files_remove_dir(dir);
 }

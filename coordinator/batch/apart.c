@@ -1,0 +1,62 @@
+/* coordinator/batch/apart.c - see apart.h. */
+#include "coordinator/batch/apart.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Where a path leads: to a file, or to a name where none is yet. */
+struct place {
+    bool used, exists;
+    dev_t device;
+    ino_t inode;
+    char name[PATH_MAX + 256]; /* the folder without links and dots, and the name in it; if it does not exist */
+};
+
+static void find(struct place *p, const char *path)
+{
+    char folder[PATH_MAX], real[PATH_MAX];
+    struct stat st;
+    *p = (struct place){.used = path != NULL && strcmp(path, "-") != 0};
+    if (!p->used)
+        return;
+    if (stat(path, &st) == 0) {
+        p->exists = true;
+        p->device = st.st_dev;
+        p->inode = st.st_ino;
+        return;
+    }
+    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    (void)snprintf(folder, sizeof folder, "%.*s", slash != NULL ? (int)(slash - path) + 1 : 1,
+                   slash != NULL ? path : ".");
+    bool found = realpath(folder, real) != NULL; /* if not, writing there will fail */
+    (void)snprintf(p->name, sizeof p->name, "%s/%.250s", found ? real : folder, name);
+}
+
+static bool same(const struct place *a, const struct place *b)
+{
+    if (!a->used || !b->used || a->exists != b->exists)
+        return false;
+    return a->exists ? a->device == b->device && a->inode == b->inode : strcmp(a->name, b->name) == 0;
+}
+
+static int refuse(const struct apart_file *a, const char *option, const char *path, struct err *e)
+{
+    return ERR(e, ERR_USAGE, "%s %.180s: the same file as %s %.180s", a->option, a->path, option, path);
+}
+
+int apart_check(const struct apart_file *file, int n, const struct inputs *in, struct err *e)
+{
+    struct place place[APART_MAX];
+    for (int i = 0; i < n; i++) {
+        find(&place[i], file[i].path);
+        for (int k = 0; k < i; k++)
+            if (same(&place[i], &place[k]))
+                return refuse(&file[i], file[k].option, file[k].path, e);
+        for (int k = 0; k < in->n && place[i].exists; k++)
+            if (in->file[k].stat.st_dev == place[i].device && in->file[k].stat.st_ino == place[i].inode)
+                return refuse(&file[i], "--input", in->file[k].path, e);
+    }
+    return 0;
+}
