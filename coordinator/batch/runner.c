@@ -248,6 +248,8 @@ static void admit(struct runner *r, const struct input_line *from, struct err *e
     r->progress.n_read++;
     r->progress.n_open++;
     r->open_bytes += l->bytes;
+    if (l->nameless)
+        runner_files_nameless(r, e);
     if (!is_wanted(r, l, e))
         finish(r, l);
     else if (l->job->error.code != 0)

@@ -8,6 +8,7 @@
 #include "coordinator/batch/line.h"
 #include "coordinator/batch/manifest.h"
 #include "coordinator/batch/ordered.h"
+#include "coordinator/batch/recorded.h"
 #include "coordinator/batch/result.h"
 #include "tests/support/files.h"
 
@@ -158,6 +159,78 @@ static void input_pipe(void **state)
     assert_memory_equal(line.text, "cd", 2);
     assert_int_equal(inputs_next(&in, &line, &e), INPUT_END);
     inputs_close(&in);
+}
+
+/* ---- inputs as recorded ---- */
+
+/* NULL: nothing has happened to them that matters. */
+static void expect_recorded(const json_t *was, const char *name, const char *change)
+{
+    struct inputs in;
+    struct err e = {0};
+    assert_int_equal(inputs_open(&in, (const char *[]){path_of(name)}, 1, &e), 0);
+    assert_int_equal(recorded_check(was, &in, "out", &e), change != NULL ? -1 : 0);
+    if (change != NULL)
+        EXPECT_PARTS(&e, ERR_INPUT, "--output out", change, "--force");
+    else
+        expect_none(&e);
+    inputs_close(&in);
+}
+
+static json_t *record(const char *name)
+{
+    struct inputs in;
+    struct err e = {0};
+    assert_int_equal(inputs_open(&in, (const char *[]){path_of(name)}, 1, &e), 0);
+    json_t *list = recorded_inputs(&in, &e);
+    assert_non_null(list);
+    inputs_close(&in);
+    return list;
+}
+
+static void recorded(void **state)
+{
+    (void)state;
+    files_write(dir, "a", "one\ntwo\n", 8);
+    files_write(dir, "b", "one\ntwo\n", 8);
+    json_t *was = record("a");
+    expect_recorded(was, "a", NULL);
+    expect_recorded(was, "b", "/a is no input any more");
+    files_write(dir, "a", "one\ntwo\nthree\n", 14);
+    expect_recorded(was, "a", NULL);
+    files_write(dir, "a", "new\none\ntwo\n", 12);
+    expect_recorded(was, "a", "/a does not begin as it did");
+    files_write(dir, "a", "one\n", 4);
+    expect_recorded(was, "a", "/a has become shorter");
+    assert_int_equal(unlink(path_of("a")) | mkfifo(path_of("a"), 0600), 0);
+    expect_recorded(was, "a", "/a is no file that can be read again");
+    json_decref(was);
+    was = record("a");
+    expect_recorded(was, "a", "/a is no file that can be read again");
+    json_decref(was);
+}
+
+/* Larger than what is hashed as a whole: a line in front moves all of it, and the last bytes count. */
+static void recorded_large(void **state)
+{
+    (void)state;
+    size_t bytes = (5 << 20) + 77;
+    uint64_t random = 3;
+    char *text = malloc(bytes + 2);
+    assert_non_null(text);
+    for (size_t i = 0; i < bytes + 2; i++)
+        text[i] = (char)random_below(&random, 256);
+    files_write(dir, "large", text + 1, bytes);
+    json_t *was = record("large");
+    files_write(dir, "large", text + 1, bytes + 1);
+    expect_recorded(was, "large", NULL);
+    files_write(dir, "large", text, bytes + 1);
+    expect_recorded(was, "large", "does not begin as it did");
+    text[bytes] ^= 1;
+    files_write(dir, "large", text + 1, bytes);
+    expect_recorded(was, "large", "does not begin as it did");
+    json_decref(was);
+    free(text);
 }
 
 /* ---- lines ---- */
@@ -654,10 +727,10 @@ static void ordered(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(input_lines),       TEST(input_refused),  TEST(input_long_line), TEST(input_pipe),  TEST(bad_lines),
-        TEST(good_lines),        TEST(defaults),       TEST(seeds),           TEST(many_ids),    TEST(recovered),
-        TEST(recovered_foreign), TEST(recovered_long), TEST(one_writer),      TEST(full_device), TEST(manifests),
-        TEST(results),           TEST(mutated),        TEST(ordered),
+        TEST(input_lines),    TEST(input_refused), TEST(input_long_line),   TEST(input_pipe),     TEST(recorded),
+        TEST(recorded_large), TEST(bad_lines),     TEST(good_lines),        TEST(defaults),       TEST(seeds),
+        TEST(many_ids),       TEST(recovered),     TEST(recovered_foreign), TEST(recovered_long), TEST(one_writer),
+        TEST(full_device),    TEST(manifests),     TEST(results),           TEST(mutated),        TEST(ordered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
