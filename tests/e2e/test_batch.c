@@ -356,6 +356,8 @@ static void refused(void)
             "--resume", "never");
     REFUSED("--resume always", 2, "there is no file", "--input", "@grow.jsonl", "--output", "@gone.out", "--resume",
             "always");
+    REFUSED("another batch's output as an input", 2, "a batch's output", "--input", "@grow.out", "--output",
+            "@new.out");
     REFUSED("an output that is an input", 2, "is an input, too", "--input", "@grow.jsonl", "--output", "@grow.jsonl");
     REFUSED("results without a manifest", 3, "that says what made them", "--input", "@grow.jsonl", "--output",
             "@part-1.jsonl");

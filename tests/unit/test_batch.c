@@ -85,6 +85,34 @@ static void input_lines(void **state)
     expect_lines((const char *[]){path_of("a?")}, 1, "a*:1/0:star|a2:1/3:x|");
 }
 
+/* Of another share, say: with its manifest, or locked before it has one. */
+static void input_outputs(void **state)
+{
+    (void)state;
+    static const char manifest[] = "{\"format\":\"plain\",\"synced_bytes\":0}";
+    struct inputs in;
+    struct journal j;
+    struct err e = {0};
+    files_write(dir, "a.x", "one\n", 4);
+    files_write(dir, "b.x", "{}\n", 3);
+    files_write(dir, "b.x.manifest.json", manifest, strlen(manifest));
+    files_write(dir, "c.x", "three\n", 6);
+    files_write(dir, "c.x.manifest.json", "{\"state\":\"somebody's\"}", 22);
+    assert_int_equal(journal_open(&j, path_of("d.x"), 0, &e), 0);
+    expect_lines((const char *[]){path_of("*.x")}, 1, "a.x:1/0:one|c.x:1/1:three|");
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(inputs_open(&in, (const char *[]){path_of(i == 0 ? "b.x" : "d.x")}, 1, &e), -1);
+        EXPECT_PARTS(&e, ERR_USAGE, i == 0 ? "/b.x" : "/d.x", "a batch's output");
+        inputs_close(&in);
+        e = (struct err){0};
+    }
+    assert_int_equal(inputs_open(&in, (const char *[]){path_of("[bd].x")}, 1, &e), -1);
+    EXPECT_PARTS(&e, ERR_IO, "nothing but outputs");
+    inputs_close(&in);
+    journal_close(&j);
+    expect_lines((const char *[]){path_of("d*")}, 1, "");
+}
+
 static void input_refused(void **state)
 {
     (void)state;
@@ -727,10 +755,11 @@ static void ordered(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(input_lines),    TEST(input_refused), TEST(input_long_line),   TEST(input_pipe),     TEST(recorded),
-        TEST(recorded_large), TEST(bad_lines),     TEST(good_lines),        TEST(defaults),       TEST(seeds),
-        TEST(many_ids),       TEST(recovered),     TEST(recovered_foreign), TEST(recovered_long), TEST(one_writer),
-        TEST(full_device),    TEST(manifests),     TEST(results),           TEST(mutated),        TEST(ordered),
+        TEST(input_lines),    TEST(input_refused), TEST(input_long_line), TEST(input_pipe),        TEST(recorded),
+        TEST(recorded_large), TEST(input_outputs), TEST(bad_lines),       TEST(good_lines),        TEST(defaults),
+        TEST(seeds),          TEST(many_ids),      TEST(recovered),       TEST(recovered_foreign), TEST(recovered_long),
+        TEST(one_writer),     TEST(full_device),   TEST(manifests),       TEST(results),           TEST(mutated),
+        TEST(ordered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
