@@ -15,6 +15,10 @@ struct journal {
     int64_t bytes;      /* whole lines in it */
     int64_t unsynced;   /* of these, not known to be on disk */
     double unsynced_at; /* seconds_now() when the first of them was written */
+
+    /* No regular file: what nobody has taken yet, so that a reader who stalls stops nobody but himself. */
+    char *pending; /* [capacity] */
+    size_t capacity, n_pending;
 };
 
 /* Open or create, and lock: a second batch on the same output is refused, after waiting so many seconds for its end: one that was
@@ -30,13 +34,20 @@ int journal_recover(struct journal *j, int64_t trusted,
                     bool (*on_line)(void *context, const char *line, size_t bytes, int64_t offset, struct err *e),
                     void *context, int64_t *cut, struct err *e);
 
-/* Append a line (its newline included) as a whole, or not at all. */
+/* Append a line (its newline included) as a whole, or not at all. To what is no regular file it never waits: n_pending bytes may
+ * be left, for journal_flush. */
 int journal_append(struct journal *j, const char *line, size_t bytes, double now, struct err *e);
+
+/* Write what is pending, as far as that does not block: to be called when fd can be written. */
+int journal_flush(struct journal *j, struct err *e);
+
+/* Lines that were appended and are not written as a whole. */
+int64_t journal_pending_lines(const struct journal *j);
 
 /* Whatever was appended is on disk when this returns. */
 int journal_sync(struct journal *j, struct err *e);
 
-/* Safe on a struct whose fd is -1. */
+/* What is pending is lost. Safe on a struct whose fd is -1. */
 void journal_close(struct journal *j);
 
 #endif

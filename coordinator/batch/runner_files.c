@@ -247,8 +247,25 @@ void runner_files_keep(struct runner *r, double now)
         runner_fail(r, &e);
 }
 
+/* Results that a stalled reader has not taken: nothing is left of them. */
+static void lose_pending(struct runner *r)
+{
+    struct err *e = &r->failure;
+    int64_t n = r->journal.n_pending > 0 && e->code == ERR_NONE && journal_flush(&r->journal, e) == 0
+                    ? journal_pending_lines(&r->journal)
+                    : 0;
+    r->progress.n_done -= n;
+    r->progress.n_left += n;
+    if (n > 0)
+        ERR(e, ERR_IO,
+            "--output %.200s: %lld results were not read by anybody before the end (%s); a pipe cannot be gone on "
+            "with: the next run begins anew",
+            r->setup.o->output, (long long)n, r->ending.cause);
+}
+
 void runner_files_close(struct runner *r)
 {
+    lose_pending(r);
     int status = runner_status(r);
     bool failed = r->failure.code != ERR_NONE, complete = !failed && r->running && status != ERR_RESUME;
     struct err *e = &r->failure; /* the first failure wins */

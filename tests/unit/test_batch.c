@@ -553,6 +553,40 @@ static void full_device(void **state)
     journal_close(&j);
 }
 
+/* A reader who stalls: appending never waits, whether the pipe blocks or not, and all comes in the end. */
+static void stalled_reader(void **state)
+{
+    (void)state;
+    static char line[5000], read_back[1 << 20];
+    memset(line, 'x', sizeof line);
+    line[sizeof line - 1] = '\n';
+    for (int flags = 0; flags <= O_NONBLOCK; flags += O_NONBLOCK) {
+        struct journal j = {.path = "pipe"};
+        struct err e = {0};
+        size_t held = 0;
+        int end[2];
+        assert_int_equal(pipe(end), 0);
+        assert_int_equal(fcntl(end[1], F_SETFL, flags), 0);
+        j.fd = end[1];
+        for (int i = 0; i < 100; i++)
+            assert_int_equal(journal_append(&j, line, sizeof line, 0, &e), 0);
+        assert_true(j.n_pending > 100000);
+        assert_in_range(journal_pending_lines(&j), j.n_pending / sizeof line, j.n_pending / sizeof line + 1);
+        assert_int_equal(journal_flush(&j, &e), 0);
+        for (ssize_t n = 1; held < 100 * sizeof line && n > 0; held += (size_t)n) {
+            n = read(end[0], read_back + held, sizeof read_back - held);
+            assert_int_equal(journal_flush(&j, &e), 0);
+        }
+        assert_int_equal(held, 100 * sizeof line);
+        assert_int_equal(j.n_pending, 0);
+        for (int i = 0; i < 100; i++)
+            assert_memory_equal(read_back + (size_t)i * sizeof line, line, sizeof line);
+        expect_none(&e);
+        journal_close(&j);
+        (void)close(end[0]);
+    }
+}
+
 /* ---- manifest ---- */
 
 static json_t *identity(const char *text)
@@ -758,8 +792,8 @@ int main(void)
         TEST(input_lines),    TEST(input_refused), TEST(input_long_line), TEST(input_pipe),        TEST(recorded),
         TEST(recorded_large), TEST(input_outputs), TEST(bad_lines),       TEST(good_lines),        TEST(defaults),
         TEST(seeds),          TEST(many_ids),      TEST(recovered),       TEST(recovered_foreign), TEST(recovered_long),
-        TEST(one_writer),     TEST(full_device),   TEST(manifests),       TEST(results),           TEST(mutated),
-        TEST(ordered),
+        TEST(one_writer),     TEST(full_device),   TEST(stalled_reader),  TEST(manifests),         TEST(results),
+        TEST(mutated),        TEST(ordered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
