@@ -1,15 +1,21 @@
 /* coordinator/batch/input.c - see input.h. */
 #include "coordinator/batch/input.h"
+#include "base/json.h"
+#include "base/log.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
+#include <limits.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
-#define BLOCK_BYTES ((size_t)1 << 20)
+#define BLOCK_BYTES        ((size_t)1 << 20)
+#define MAX_MANIFEST_BYTES ((size_t)64 << 20)
 
 const char *inputs_name(const struct inputs *in, int file)
 {
@@ -59,18 +65,57 @@ static int add(struct inputs *in, const char *path, struct err *e)
     return 0;
 }
 
+/* What a batch has written, or writes at this moment, before its manifest is there even: another share's, say. Named as an input
+ * it is a mistake, and a pattern does not mean it. */
+static bool is_output(const char *path, const struct stat *st)
+{
+    char name[PATH_MAX];
+    struct err e = {0};
+    if (!S_ISREG(st->st_mode))
+        return false;
+    int n = snprintf(name, sizeof name, "%s.manifest.json", path);
+    json_t *manifest =
+        n < (int)sizeof name && access(name, F_OK) == 0 ? json_read_file(name, MAX_MANIFEST_BYTES, &e) : NULL;
+    bool ours = json_object_get(manifest, "synced_bytes") != NULL && json_object_get(manifest, "format") != NULL;
+    json_decref(manifest);
+    int fd = ours ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    bool locked = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (fd >= 0)
+        (void)close(fd);
+    return ours || locked;
+}
+
+static int add_named(struct inputs *in, const char *path, struct err *e)
+{
+    struct stat st;
+    if (strcmp(path, "-") != 0 && stat(path, &st) == 0 && is_output(path, &st))
+        return ERR(e, ERR_USAGE, "--input %.200s: a batch's output, expected lines of requests", path);
+    return add(in, path, e);
+}
+
+static int add_match(struct inputs *in, const char *path, const char *pattern, struct err *e)
+{
+    struct stat st;
+    if (stat(path, &st) != 0 || !is_output(path, &st))
+        return add(in, path, e);
+    log_note("--input %.200s: %.200s is a batch's output, and passed over", pattern, path);
+    return 0;
+}
+
 static int add_matches(struct inputs *in, const char *pattern, struct err *e)
 {
     glob_t found = {0};
-    int rc = glob(pattern, GLOB_ERR, NULL, &found);
+    int n_before = in->n, rc = glob(pattern, GLOB_ERR, NULL, &found);
     if (rc == GLOB_NOMATCH)
         ERR(e, ERR_IO, "--input %.200s: no file of this name, and none that it matches", pattern);
     else if (rc != 0)
         ERR(e, ERR_IO, "--input %.200s: cannot be searched for: %s", pattern,
             rc == GLOB_NOSPACE ? "out of memory" : strerror(errno));
     for (size_t i = 0; rc == 0 && i < found.gl_pathc && e->code == ERR_NONE; i++)
-        (void)add(in, found.gl_pathv[i], e);
+        (void)add_match(in, found.gl_pathv[i], pattern, e);
     globfree(&found);
+    if (e->code == ERR_NONE && in->n == n_before)
+        ERR(e, ERR_IO, "--input %.200s: it matches nothing but outputs of batches", pattern);
     return e->code == ERR_NONE ? 0 : -1;
 }
 
@@ -81,7 +126,7 @@ int inputs_open(struct inputs *in, const char *const *pattern, int n, struct err
     in->fd = -1;
     for (int i = 0; i < n; i++) {
         bool literal = strcmp(pattern[i], "-") == 0 || access(pattern[i], F_OK) == 0;
-        if ((literal ? add(in, pattern[i], e) : add_matches(in, pattern[i], e)) != 0)
+        if ((literal ? add_named(in, pattern[i], e) : add_matches(in, pattern[i], e)) != 0)
             return -1;
     }
     for (int i = 0; i < in->n; i++) {

@@ -40,7 +40,9 @@ struct input_line {
     int64_t index;  /* over all files, empty lines counted, from 0 */
 };
 
-/* Expand patterns (in the order of names) and see that every file can be opened. A name that exists is no pattern. */
+/* Expand patterns (in the order of names) and see that every file can be opened. A name that exists is no pattern.
+ * What a batch has written (OUTPUT.manifest.json is beside it) or is writing (it is locked) is passed over in patterns, and
+ * refused by its name. */
 int inputs_open(struct inputs *in, const char *const *pattern, int n, struct err *e);
 
 /* The next line that is not empty. INPUT_WAIT: a pipe has none yet, poll in->fd. INPUT_FAILED: *e. */

@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -199,7 +201,7 @@ static int failed(struct journal *j, int why, struct err *e)
     return ERR(e, ERR_IO, "%.200s: cannot write: %s", name_of(j), strerror(why));
 }
 
-int journal_append(struct journal *j, const char *line, size_t bytes, double now, struct err *e)
+static int write_all(struct journal *j, const char *line, size_t bytes, struct err *e)
 {
     for (size_t done = 0; done < bytes;) {
         ssize_t n = write(j->fd, line + done, bytes - done);
@@ -207,6 +209,55 @@ int journal_append(struct journal *j, const char *line, size_t bytes, double now
             return failed(j, errno, e);
         done += n > 0 ? (size_t)n : 0;
     }
+    return 0;
+}
+
+/* Standard output's file may be shared with others, so it is not made O_NONBLOCK: a pipe that can be written takes PIPE_BUF
+ * bytes without blocking. */
+int journal_flush(struct journal *j, struct err *e)
+{
+    struct pollfd ready = {.fd = j->fd, .events = POLLOUT};
+    size_t done = 0;
+    int why = 0;
+    while (done < j->n_pending && why == 0 && poll(&ready, 1, 0) > 0) {
+        size_t bytes = j->n_pending - done < PIPE_BUF ? j->n_pending - done : PIPE_BUF;
+        ssize_t n = write(j->fd, j->pending + done, bytes);
+        why = n < 0 && errno != EINTR ? errno : 0;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    j->n_pending -= done;
+    if (done > 0)
+        memmove(j->pending, j->pending + done, j->n_pending);
+    return why == 0 || why == EAGAIN ? 0 : failed(j, why, e);
+}
+
+static int queue(struct journal *j, const char *line, size_t bytes, struct err *e)
+{
+    if (j->capacity - j->n_pending < bytes) {
+        size_t capacity = 2 * j->capacity + bytes;
+        char *grown = realloc(j->pending, capacity);
+        if (grown == NULL)
+            return ERR(e, ERR_MEMORY, "out of host memory: results that wait for %.200s", name_of(j));
+        j->pending = grown;
+        j->capacity = capacity;
+    }
+    memcpy(j->pending + j->n_pending, line, bytes);
+    j->n_pending += bytes;
+    return journal_flush(j, e);
+}
+
+int64_t journal_pending_lines(const struct journal *j)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < j->n_pending; i++)
+        n += j->pending[i] == '\n';
+    return n;
+}
+
+int journal_append(struct journal *j, const char *line, size_t bytes, double now, struct err *e)
+{
+    if ((j->is_file ? write_all(j, line, bytes, e) : queue(j, line, bytes, e)) != 0)
+        return -1;
     if (j->unsynced == 0)
         j->unsynced_at = now;
     j->bytes += (int64_t)bytes;
@@ -231,4 +282,7 @@ void journal_close(struct journal *j)
     if (j->fd >= 0)
         (void)close(j->fd);
     j->fd = -1;
+    free(j->pending);
+    j->pending = NULL;
+    j->n_pending = j->capacity = 0;
 }

@@ -16,6 +16,10 @@ struct journal {
     int64_t unsynced;   /* of these, not known to be on disk */
     double unsynced_at; /* seconds_now() when the first of them was written; 0: before this run */
     bool sync_failed;   /* for good: what is not synced may be lost */
+
+    /* No regular file: what nobody has taken yet, so that a reader who stalls stops nobody but himself. */
+    char *pending; /* [capacity] */
+    size_t capacity, n_pending;
 };
 
 /* Open or create, and lock: a second batch on the same output is refused, after waiting so many seconds for its end: one that was
@@ -37,8 +41,15 @@ struct journal_reader {
 int journal_recover(struct journal *j, int64_t trusted, const struct journal_reader *reader, int64_t *cut,
                     struct err *e);
 
-/* Append a line (its newline included) as a whole, or not at all. */
+/* Append a line (its newline included) as a whole, or not at all. To what is no regular file it never waits: n_pending bytes may
+ * be left, for journal_flush. */
 int journal_append(struct journal *j, const char *line, size_t bytes, double now, struct err *e);
+
+/* Write what is pending, as far as that does not block: to be called when fd can be written. */
+int journal_flush(struct journal *j, struct err *e);
+
+/* Lines that were appended and are not written as a whole. */
+int64_t journal_pending_lines(const struct journal *j);
 
 /* Whatever was appended is on disk when this returns. */
 int journal_sync(struct journal *j, struct err *e);
@@ -47,7 +58,7 @@ int journal_sync(struct journal *j, struct err *e);
  * leads. Locked before it is there: who waits for the journal finds it in use until journal_close. */
 int journal_replace(struct journal *j, const char *temporary, const char *target, int fd, struct err *e);
 
-/* Safe on a struct whose fd is -1. */
+/* What is pending is lost. Safe on a struct whose fd is -1. */
 void journal_close(struct journal *j);
 
 #endif

@@ -20,8 +20,10 @@ static void take_id(struct line *l, const json_t *object, const char *key, struc
     const json_t *id = json_object_get(object, key);
     const char *text = json_string_value(id);
     char number[32];
-    if (id == NULL || json_is_null(id))
+    if (id == NULL || json_is_null(id)) {
+        l->nameless = true;
         return;
+    }
     if (json_is_integer(id)) {
         (void)snprintf(number, sizeof number, "%lld", (long long)json_integer_value(id));
         text = number;

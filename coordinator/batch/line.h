@@ -16,7 +16,8 @@ struct line {
     size_t bytes; /* of its text, for bounds on what is under way */
     char *id;     /* owned; where the line has none of its own: FILE:LINE */
     bool id_is_number;
-    bool chat; /* the result is a chat's */
+    bool nameless; /* an object that has no id: FILE:LINE is all that tells its result from others */
+    bool chat;     /* the result is a chat's */
 
     /* The runner's, while the engine has it. */
     struct line *previous, *next;

@@ -15,7 +15,7 @@
 #define TURN_LINES          64 /* read before results have a turn again */
 #define MAX_TOLD            5  /* bad lines that are shown one by one */
 
-enum poll_item { POLL_SIGNAL, POLL_WORKER, POLL_ENGINES /* then the input */ };
+enum poll_item { POLL_SIGNAL, POLL_WORKER, POLL_ENGINES /* then input and output, when they are waited for */ };
 
 void runner_order_withdraw(struct runner *r, const struct job *j)
 {
@@ -211,7 +211,7 @@ static void take_mail(struct runner *r)
 static bool has_room(const struct runner *r)
 {
     return r->state == RUNNER_RUNNING && !r->progress.at_end && r->progress.n_open < r->window &&
-           (r->progress.n_open == 0 || r->open_bytes < MAX_OPEN_BYTES);
+           r->journal.n_pending == 0 && (r->progress.n_open == 0 || r->open_bytes < MAX_OPEN_BYTES);
 }
 
 static void tell_duplicate(struct runner *r, const struct line *l, uint64_t place)
@@ -248,6 +248,8 @@ static void admit(struct runner *r, const struct input_line *from, struct err *e
     r->progress.n_read++;
     r->progress.n_open++;
     r->open_bytes += l->bytes;
+    if (l->nameless)
+        runner_files_nameless(r, e);
     if (!is_wanted(r, l, e))
         finish(r, l);
     else if (l->job->error.code != 0)
@@ -276,23 +278,34 @@ static bool read_lines(struct runner *r)
     return false;
 }
 
+/* What nobody has taken yet of an output that is a pipe. */
+static void write_pending(struct runner *r)
+{
+    struct err e = {0};
+    if (r->journal.n_pending > 0 && r->failure.code == ERR_NONE && journal_flush(&r->journal, &e) != 0)
+        runner_fail(r, &e);
+}
+
 static void *run(void *context)
 {
     struct runner *r = context;
-    int input = POLL_ENGINES + r->engines.n;
     zmq_pollitem_t *item = r->poll;
     item[POLL_SIGNAL] = (zmq_pollitem_t){.fd = signals_fd(), .events = ZMQ_POLLIN};
     item[POLL_WORKER] = (zmq_pollitem_t){.socket = r->worker.end[0], .events = ZMQ_POLLIN};
     for (int i = 0; i < r->engines.n; i++)
         item[POLL_ENGINES + i] = (zmq_pollitem_t){.socket = r->engines.engine[i].end[0], .events = ZMQ_POLLIN};
-    item[input] = (zmq_pollitem_t){.events = ZMQ_POLLIN};
     while (r->state != RUNNER_ENDED) {
         bool waiting = read_lines(r);
         long wait = runner_keep_time(r);
-        item[input].fd = r->inputs.fd;
-        (void)zmq_poll(item, waiting ? input + 1 : input, has_room(r) && !waiting ? 0 : wait);
+        int n = POLL_ENGINES + r->engines.n;
+        if (waiting)
+            item[n++] = (zmq_pollitem_t){.fd = r->inputs.fd, .events = ZMQ_POLLIN};
+        if (r->journal.n_pending > 0 && r->failure.code == ERR_NONE)
+            item[n++] = (zmq_pollitem_t){.fd = r->journal.fd, .events = ZMQ_POLLOUT};
+        (void)zmq_poll(item, n, has_room(r) && !waiting ? 0 : wait);
         if ((item[POLL_SIGNAL].revents & ZMQ_POLLIN) != 0)
             runner_signal(r, signals_take(), true);
+        write_pending(r);
         take_mail(r);
         runner_show(r, seconds_now());
     }
@@ -306,7 +319,7 @@ int runner_open(struct runner *r, const struct runner_setup *setup, struct err *
     r->setup = *setup;
     r->journal.fd = r->inputs.fd = -1;
     r->context = zmq_ctx_new();
-    r->poll = err_calloc(e, POLL_ENGINES + (unsigned long)setup->n_groups + 1, sizeof *r->poll, "sockets");
+    r->poll = err_calloc(e, POLL_ENGINES + (unsigned long)setup->n_groups + 2, sizeof *r->poll, "sockets");
     if (r->context == NULL || r->poll == NULL)
         return ERR(e, ERR_MEMORY, "no ZeroMQ context for the batch's mailboxes");
     if (ids_open(&r->ids, e) != 0 || runner_files_open(r, e) != 0)

@@ -76,6 +76,8 @@ struct runner {
     bool has_manifest;      /* the output is a file */
     double manifest_due;    /* seconds_now() */
     int64_t manifest_bytes; /* of results that it says are on disk */
+    json_t *recorded;       /* the inputs, for the manifest */
+    bool nameless;          /* lines without an id were seen, by this run or an earlier one */
     json_t *defaults;
     struct line_rules rules;
     struct result_style style;
@@ -126,9 +128,10 @@ void runner_order_stop(struct runner *r);
 /* runner_files.c */
 int runner_files_open(struct runner *r, struct err *e);
 int runner_files_start(struct runner *r, struct err *e);
-void runner_files_sync(struct runner *r);             /* whatever was appended is safe now */
-void runner_files_keep(struct runner *r, double now); /* sync what is due */
-void runner_files_close(struct runner *r);            /* failures go to r->failure */
+void runner_files_nameless(struct runner *r, struct err *e); /* a line without an id: on record before its result */
+void runner_files_sync(struct runner *r);                    /* whatever was appended is safe now */
+void runner_files_keep(struct runner *r, double now);        /* sync what is due */
+void runner_files_close(struct runner *r);                   /* failures go to r->failure */
 
 void runner_order_withdraw(struct runner *r, const struct job *j); /* NULL: all that have not begun */
 

@@ -139,7 +139,8 @@ long runner_keep_time(struct runner *r)
     if (r->state == RUNNER_RUNNING || r->state == RUNNER_DRAINING)
         obey(r, now);
     bool all_read = r->progress.at_end || r->state == RUNNER_DRAINING;
-    if ((r->state == RUNNER_RUNNING || r->state == RUNNER_DRAINING) && all_read && r->progress.n_open == 0)
+    if ((r->state == RUNNER_RUNNING || r->state == RUNNER_DRAINING) && all_read && r->progress.n_open == 0 &&
+        r->journal.n_pending == 0)
         runner_stop(r);
     if (r->journal.unsynced > 0)
         wait = fmin(wait, r->journal.unsynced_at + r->setup.o->sync_seconds - now);

@@ -4,6 +4,7 @@
 #include "coordinator/batch/apart.h"
 #include "coordinator/batch/fingerprint.h"
 #include "coordinator/batch/ordered.h"
+#include "coordinator/batch/recorded.h"
 #include "coordinator/batch/runner.h"
 #include "coordinator/chat.h"
 #include "coordinator/reply_parts.h"
@@ -72,17 +73,6 @@ static json_t *identity_of(const struct runner *r, struct err *e)
     return identity;
 }
 
-static json_t *inputs_of(const struct runner *r)
-{
-    json_t *list = json_array();
-    for (int i = 0; i < r->inputs.n; i++) {
-        const struct input_file *f = &r->inputs.file[i];
-        (void)json_array_append_new(
-            list, json_pack("{s:o, s:I}", "path", reply_text(f->path), "bytes", (json_int_t)f->stat.st_size));
-    }
-    return list;
-}
-
 static json_t *now_as_text(void)
 {
     char text[32];
@@ -127,11 +117,11 @@ static json_t *work_of(const struct runner *r)
 static int write_manifest(struct runner *r, const char *state, struct err *e)
 {
     json_t *work = work_of(r),
-           *rest = json_pack("{s:s, s:s, s:o, s:o, s:i, s:i, s:o, s:o, s:I, s:I, s:o}", "state", state, "build",
+           *rest = json_pack("{s:s, s:s, s:o, s:o, s:i, s:i, s:O, s:b, s:o, s:I, s:I, s:o}", "state", state, "build",
                              LOCKSTEP_VERSION, "name", reply_text(r->setup.model.name), "path",
                              reply_text(r->setup.o->model), "ranks", r->setup.n_ranks, "groups", r->setup.n_groups,
-                             "inputs", inputs_of(r), "counts", counts_of(&r->progress), "runs",
-                             (json_int_t)(manifest_real(&r->manifest, "runs") + 1), "synced_bytes",
+                             "inputs", r->recorded, "lines_without_id", r->nameless, "counts", counts_of(&r->progress),
+                             "runs", (json_int_t)(manifest_real(&r->manifest, "runs") + 1), "synced_bytes",
                              (json_int_t)(r->journal.bytes - r->journal.unsynced), "updated", now_as_text());
     if (rest != NULL && (work == NULL || json_object_update(rest, work) != 0)) {
         json_decref(rest);
@@ -166,6 +156,10 @@ static int find_results(struct runner *r, struct err *e)
     const struct journal_reader reader = {RESULT_BEGIN, take_result, r};
     int64_t cut = 0;
     if (!o->force && manifest_check(&r->manifest, o->output, e) != 0)
+        return -1;
+    r->nameless = json_is_true(json_object_get(r->manifest.previous, "lines_without_id"));
+    if (!o->force && r->nameless &&
+        recorded_check(json_object_get(r->manifest.previous, "inputs"), &r->inputs, o->output, e) != 0)
         return -1;
     int64_t trusted = r->manifest.previous != NULL ? manifest_synced(&r->manifest) : JOURNAL_FOREIGN;
     if (journal_recover(&r->journal, trusted, &reader, &cut, e) != 0)
@@ -213,7 +207,8 @@ int runner_files_open(struct runner *r, struct err *e)
     if (o->resume == RESUME_NEVER && r->journal.bytes > 0) /* a start that failed may have left an empty one */
         return ERR(e, ERR_USAGE, "--resume never: there is a file %.200s already", o->output);
     json_t *identity = identity_of(r, e);
-    if (identity == NULL || manifest_open(&r->manifest, o->output, identity, e) != 0)
+    if (identity == NULL || manifest_open(&r->manifest, o->output, identity, e) != 0 ||
+        (r->recorded = recorded_inputs(&r->inputs, e)) == NULL)
         return -1;
     if (r->journal.bytes > 0)
         return find_results(r, e);
@@ -225,6 +220,14 @@ int runner_files_open(struct runner *r, struct err *e)
 int runner_files_start(struct runner *r, struct err *e)
 {
     return r->has_manifest ? write_manifest(r, "running", e) : 0;
+}
+
+void runner_files_nameless(struct runner *r, struct err *e)
+{
+    bool known = r->nameless;
+    r->nameless = true;
+    if (!known && r->has_manifest)
+        (void)write_manifest(r, "running", e);
 }
 
 /* How long it takes is learned: as much is kept of the walltime for the end. */
@@ -255,8 +258,25 @@ void runner_files_keep(struct runner *r, double now)
         runner_fail(r, &e);
 }
 
+/* Results that a stalled reader has not taken: nothing is left of them. */
+static void lose_pending(struct runner *r)
+{
+    struct err *e = &r->failure;
+    int64_t n = r->journal.n_pending > 0 && e->code == ERR_NONE && journal_flush(&r->journal, e) == 0
+                    ? journal_pending_lines(&r->journal)
+                    : 0;
+    r->progress.n_done -= n;
+    r->progress.n_left += n;
+    if (n > 0)
+        ERR(e, ERR_IO,
+            "--output %.200s: %lld results were not read by anybody before the end (%s); a pipe cannot be gone on "
+            "with: the next run begins anew",
+            r->setup.o->output, (long long)n, r->ending.cause);
+}
+
 void runner_files_close(struct runner *r)
 {
+    lose_pending(r);
     int status = runner_status(r);
     bool failed = r->failure.code != ERR_NONE, complete = !failed && r->running && status != ERR_RESUME;
     struct err *e = &r->failure; /* the first failure wins */
@@ -270,5 +290,6 @@ void runner_files_close(struct runner *r)
     inputs_close(&r->inputs);
     if (r->has_manifest)
         manifest_close(&r->manifest);
+    json_decref(r->recorded);
     json_decref(r->defaults);
 }

@@ -78,7 +78,8 @@ static void *run(void *context)
             return NULL;
         if (message == NULL)
             continue;
-        work(message, &w->setup);
+        if (!atomic_load(&w->stopping))
+            work(message, &w->setup);
         (void)mailbox_post(w->end[1], message);
     }
 }
@@ -97,6 +98,7 @@ int worker_open(struct worker *w, void *zmq_context, const char *name, const str
 
 void worker_close(struct worker *w)
 {
+    atomic_store(&w->stopping, true);
     if (w->running && mailbox_post(w->end[0], w))
         (void)pthread_join(w->thread, NULL);
     w->running = false;

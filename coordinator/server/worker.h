@@ -8,6 +8,7 @@
 #include "coordinator/server/job.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 struct worker_setup { /* all borrowed, constant */
     const struct protocol_model *model;
@@ -21,11 +22,12 @@ struct worker {
     void *end[2]; /* of the mailbox: who gives jobs, and the thread */
     pthread_t thread;
     bool running;
+    atomic_bool stopping; /* jobs come back as they are */
 };
 
 int worker_open(struct worker *w, void *zmq_context, const char *name, const struct worker_setup *setup, struct err *e);
 
-/* Ends the thread after the job that it is at; what lies in the mailbox is lost with its memory. */
+/* Ends the thread after the job that it is at: those behind it are not worked on any more. What lies in the mailbox is lost with its memory. */
 void worker_close(struct worker *w);
 
 #endif

@@ -305,6 +305,38 @@ static void expect_refused(const char *what, int status, const char *const *word
 #define REFUSED(what, status, part, ...) \
     expect_refused((what), (status), (const char *const[]){__VA_ARGS__, NULL}, (part))
 
+/* Lines without ids are known by their place: they may be followed by others, not preceded. */
+static void nameless(void)
+{
+    struct process p;
+    struct batch_results r;
+    static const char line[] = "{\"prompt\":\"Once\",\"max_tokens\":2}\n";
+    char text[3 * sizeof line];
+    case_begin("batch: lines without ids");
+    for (int n = 1; n <= 2; n++) {
+        (void)snprintf(text, sizeof text, "%s%s", line, n == 2 ? line : "");
+        write_lines("nameless.jsonl", text);
+        RUN(&p, 1, NULL, "--input", "@nameless.jsonl", "--output", "@nameless.out", "--plain");
+        batching_read(&r, dir, "nameless.out");
+        case_check(p.status == 0 && r.n == n, "status %d, %d results: %s", p.status, r.n, p.text[PROCESS_ERR]);
+        batching_free(&r);
+        process_free(&p);
+    }
+    case_end();
+    (void)snprintf(text, sizeof text, "{\"prompt\":\"New\",\"max_tokens\":1}\n%s%s", line, line);
+    write_lines("nameless.jsonl", text);
+    REFUSED("a line before lines without ids", 3, "nameless.jsonl does not begin as it did", "--input",
+            "@nameless.jsonl", "--output", "@nameless.out", "--plain");
+    for (int again = 0; again < 2; again++) {
+        case_begin("batch: a pipe of lines without ids, %s", again ? "again" : "first");
+        RUN(&p, 1, again ? text : line, "--input", "-", "--output", "@piped.out", "--plain");
+        case_check(p.status == (again ? 3 : 0) && (!again || strstr(p.text[PROCESS_ERR], "can be read again") != NULL),
+                   "status %d: %s", p.status, p.text[PROCESS_ERR]);
+        process_free(&p);
+        case_end();
+    }
+}
+
 /* After goes_on: there is an output of 30 plain results. */
 static void refused(void)
 {
@@ -330,6 +362,8 @@ static void refused(void)
             "@new.out", "--status-file", "@./new.out");
     REFUSED("a metrics file that is an input", 2, "the same file as --input", "--input", "@grow.jsonl", "--output",
             "@new.out", "--metrics-file", "@grow.jsonl");
+    REFUSED("another batch's output as an input", 2, "a batch's output", "--input", "@grow.out", "--output",
+            "@new.out");
     REFUSED("results without a manifest", 3, "that says what made them", "--input", "@grow.jsonl", "--output",
             "@part-1.jsonl");
     REFUSED("a foreign file, in spite of --force", 3, "line 1 is not a result of a batch", "--input", "@grow.jsonl",
@@ -421,6 +455,7 @@ int main(void)
     streams();
     patterns();
     goes_on();
+    nameless();
     write_lines("foreign.out", "some notes\nof somebody\n");
     write_lines("note.out", "a note");
     refused();

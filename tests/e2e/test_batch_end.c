@@ -8,11 +8,13 @@
 #include "tests/support/models.h"
 #include "tests/support/process.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -204,6 +206,34 @@ static void tell(void)
     case_end();
 }
 
+/* The output is a pipe that holds one line or so. Its signal comes to us by rank 1, while rank 0 cannot write. */
+static void stalled_reader(void)
+{
+    struct process p;
+    char path[300];
+    int held = 0;
+    const char *const more[] = {"--drain-seconds", "2", NULL};
+    case_begin("nobody reads the output, a pipe: SIGUSR1 is obeyed all the same");
+    (void)snprintf(path, sizeof path, "%s/pipe", dir);
+    int fd = mkfifo(path, 0600) == 0 ? open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC) : -1;
+    case_check(fd >= 0 && fcntl(fd, F_SETPIPE_SZ, 4096) >= 0, "no pipe");
+    start(&p, "pipe", more);
+    while (!p.ended && (ioctl(fd, FIONREAD, &held) != 0 || held == 0))
+        process_watch(&p, 0.005, SIZE_MAX);
+    double sent = seconds_now();
+    case_check(kill(process_of_rank(&p, 1), SIGUSR1) == 0, "no process to signal");
+    process_wait(&p);
+    double took = seconds_now() - sent;
+    case_check(p.status == 5 && p.n_left == 0 &&
+                   strstr(p.text[PROCESS_ERR], "results were not read by anybody before the end (SIGUSR1)") != NULL,
+               "status %d, %d processes left: %s", p.status, p.n_left, p.text[PROCESS_ERR]);
+    case_check(took < 20, "it took %.2f s", took);
+    printf("# a stalled reader: over %.2f s after SIGUSR1\n", took);
+    process_free(&p);
+    (void)close(fd);
+    case_end();
+}
+
 int main(void)
 {
     files_make_dir(dir);
@@ -213,6 +243,7 @@ int main(void)
     signalled(SIGTERM, "TERM", 1, 75);
     signalled(SIGTERM, "TERM", -1, 1); /* mpirun's own: its ranks end with 75 before it kills them */
     tell();
+    stalled_reader();
     walltime();
     no_time_left();
     batching_free(&wanted);

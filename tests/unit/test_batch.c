@@ -9,6 +9,7 @@
 #include "coordinator/batch/line.h"
 #include "coordinator/batch/manifest.h"
 #include "coordinator/batch/ordered.h"
+#include "coordinator/batch/recorded.h"
 #include "coordinator/batch/result.h"
 #include "tests/support/files.h"
 
@@ -87,6 +88,34 @@ static void input_lines(void **state)
     expect_lines((const char *[]){path_of("a?")}, 1, "a*:1/0:star|a2:1/3:x|");
 }
 
+/* Of another share, say: with its manifest, or locked before it has one. */
+static void input_outputs(void **state)
+{
+    (void)state;
+    static const char manifest[] = "{\"format\":\"plain\",\"synced_bytes\":0}";
+    struct inputs in;
+    struct journal j;
+    struct err e = {0};
+    files_write(dir, "a.x", "one\n", 4);
+    files_write(dir, "b.x", "{}\n", 3);
+    files_write(dir, "b.x.manifest.json", manifest, strlen(manifest));
+    files_write(dir, "c.x", "three\n", 6);
+    files_write(dir, "c.x.manifest.json", "{\"state\":\"somebody's\"}", 22);
+    assert_int_equal(journal_open(&j, path_of("d.x"), 0, &e), 0);
+    expect_lines((const char *[]){path_of("*.x")}, 1, "a.x:1/0:one|c.x:1/1:three|");
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(inputs_open(&in, (const char *[]){path_of(i == 0 ? "b.x" : "d.x")}, 1, &e), -1);
+        EXPECT_PARTS(&e, ERR_USAGE, i == 0 ? "/b.x" : "/d.x", "a batch's output");
+        inputs_close(&in);
+        e = (struct err){0};
+    }
+    assert_int_equal(inputs_open(&in, (const char *[]){path_of("[bd].x")}, 1, &e), -1);
+    EXPECT_PARTS(&e, ERR_IO, "nothing but outputs");
+    inputs_close(&in);
+    journal_close(&j);
+    expect_lines((const char *[]){path_of("d*")}, 1, "");
+}
+
 static void input_refused(void **state)
 {
     (void)state;
@@ -161,6 +190,78 @@ static void input_pipe(void **state)
     assert_memory_equal(line.text, "cd", 2);
     assert_int_equal(inputs_next(&in, &line, &e), INPUT_END);
     inputs_close(&in);
+}
+
+/* ---- inputs as recorded ---- */
+
+/* NULL: nothing has happened to them that matters. */
+static void expect_recorded(const json_t *was, const char *name, const char *change)
+{
+    struct inputs in;
+    struct err e = {0};
+    assert_int_equal(inputs_open(&in, (const char *[]){path_of(name)}, 1, &e), 0);
+    assert_int_equal(recorded_check(was, &in, "out", &e), change != NULL ? -1 : 0);
+    if (change != NULL)
+        EXPECT_PARTS(&e, ERR_INPUT, "--output out", change, "--force");
+    else
+        expect_none(&e);
+    inputs_close(&in);
+}
+
+static json_t *record(const char *name)
+{
+    struct inputs in;
+    struct err e = {0};
+    assert_int_equal(inputs_open(&in, (const char *[]){path_of(name)}, 1, &e), 0);
+    json_t *list = recorded_inputs(&in, &e);
+    assert_non_null(list);
+    inputs_close(&in);
+    return list;
+}
+
+static void recorded(void **state)
+{
+    (void)state;
+    files_write(dir, "a", "one\ntwo\n", 8);
+    files_write(dir, "b", "one\ntwo\n", 8);
+    json_t *was = record("a");
+    expect_recorded(was, "a", NULL);
+    expect_recorded(was, "b", "/a is no input any more");
+    files_write(dir, "a", "one\ntwo\nthree\n", 14);
+    expect_recorded(was, "a", NULL);
+    files_write(dir, "a", "new\none\ntwo\n", 12);
+    expect_recorded(was, "a", "/a does not begin as it did");
+    files_write(dir, "a", "one\n", 4);
+    expect_recorded(was, "a", "/a has become shorter");
+    assert_int_equal(unlink(path_of("a")) | mkfifo(path_of("a"), 0600), 0);
+    expect_recorded(was, "a", "/a is no file that can be read again");
+    json_decref(was);
+    was = record("a");
+    expect_recorded(was, "a", "/a is no file that can be read again");
+    json_decref(was);
+}
+
+/* Larger than what is hashed as a whole: a line in front moves all of it, and the last bytes count. */
+static void recorded_large(void **state)
+{
+    (void)state;
+    size_t bytes = (5 << 20) + 77;
+    uint64_t random = 3;
+    char *text = malloc(bytes + 2);
+    assert_non_null(text);
+    for (size_t i = 0; i < bytes + 2; i++)
+        text[i] = (char)random_below(&random, 256);
+    files_write(dir, "large", text + 1, bytes);
+    json_t *was = record("large");
+    files_write(dir, "large", text + 1, bytes + 1);
+    expect_recorded(was, "large", NULL);
+    files_write(dir, "large", text, bytes + 1);
+    expect_recorded(was, "large", "does not begin as it did");
+    text[bytes] ^= 1;
+    files_write(dir, "large", text + 1, bytes);
+    expect_recorded(was, "large", "does not begin as it did");
+    json_decref(was);
+    free(text);
 }
 
 /* ---- lines ---- */
@@ -587,6 +688,40 @@ static void full_device(void **state)
     journal_close(&j);
 }
 
+/* A reader who stalls: appending never waits, whether the pipe blocks or not, and all comes in the end. */
+static void stalled_reader(void **state)
+{
+    (void)state;
+    static char line[5000], read_back[1 << 20];
+    memset(line, 'x', sizeof line);
+    line[sizeof line - 1] = '\n';
+    for (int flags = 0; flags <= O_NONBLOCK; flags += O_NONBLOCK) {
+        struct journal j = {.path = "pipe"};
+        struct err e = {0};
+        size_t held = 0;
+        int end[2];
+        assert_int_equal(pipe(end), 0);
+        assert_int_equal(fcntl(end[1], F_SETFL, flags), 0);
+        j.fd = end[1];
+        for (int i = 0; i < 100; i++)
+            assert_int_equal(journal_append(&j, line, sizeof line, 0, &e), 0);
+        assert_true(j.n_pending > 100000);
+        assert_in_range(journal_pending_lines(&j), j.n_pending / sizeof line, j.n_pending / sizeof line + 1);
+        assert_int_equal(journal_flush(&j, &e), 0);
+        for (ssize_t n = 1; held < 100 * sizeof line && n > 0; held += (size_t)n) {
+            n = read(end[0], read_back + held, sizeof read_back - held);
+            assert_int_equal(journal_flush(&j, &e), 0);
+        }
+        assert_int_equal(held, 100 * sizeof line);
+        assert_int_equal(j.n_pending, 0);
+        for (int i = 0; i < 100; i++)
+            assert_memory_equal(read_back + (size_t)i * sizeof line, line, sizeof line);
+        expect_none(&e);
+        journal_close(&j);
+        (void)close(end[0]);
+    }
+}
+
 /* ---- manifest ---- */
 
 static json_t *identity(const char *text)
@@ -792,12 +927,11 @@ static void ordered(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(input_lines), TEST(input_refused), TEST(input_long_line),   TEST(input_pipe),
-        TEST(bad_lines),   TEST(good_lines),    TEST(defaults),          TEST(seeds),
-        TEST(many_ids),    TEST(recovered),     TEST(recovered_foreign), TEST(recovered_long),
-        TEST(one_writer),  TEST(full_device),   TEST(manifests),         TEST(results),
-        TEST(mutated),     TEST(ordered),       TEST(replaced),          TEST(failed_sync),
-        TEST(apart),
+        TEST(input_lines),    TEST(input_refused), TEST(input_long_line), TEST(input_pipe),        TEST(recorded),
+        TEST(recorded_large), TEST(input_outputs), TEST(bad_lines),       TEST(good_lines),        TEST(defaults),
+        TEST(seeds),          TEST(many_ids),      TEST(recovered),       TEST(recovered_foreign), TEST(recovered_long),
+        TEST(one_writer),     TEST(full_device),   TEST(stalled_reader),  TEST(manifests),         TEST(results),
+        TEST(mutated),        TEST(ordered),       TEST(replaced),        TEST(failed_sync),       TEST(apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
