@@ -146,6 +146,7 @@ static void prepared(struct runner *r, struct line *l)
         leave(r, l);
     } else if (j->error.code != 0 ||
                job_prepare(j, engines_max_len(&r->engines), line_seed((uint64_t)r->setup.o->seed, l->id)) != 0) {
+        line_name_field(l);
         append(r, l);
     } else {
         if (r->last_ready != NULL)
@@ -166,6 +167,7 @@ static void returned(struct runner *r, struct line *l)
     for (int i = 0; i < j->n_groups; i++)
         cancelled = cancelled || j->group[i].finish == FINISH_CANCELLED;
     finished_judge(j);
+    line_name_field(l);
     if (cancelled) {
         leave(r, l);
     } else {
