@@ -340,6 +340,30 @@ static void nameless(void)
     }
 }
 
+/* A chat that takes what fits: the context's length decides over its text. And a failure stays one in the next run. */
+static void context(void)
+{
+    struct process p;
+    write_lines("fill.jsonl", "{\"id\":\"f\",\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}\n"
+                              "{\"id\":\"bad\",\"prompt\":7}\n");
+    for (int again = 0; again < 2; again++) {
+        case_begin("batch: what fits, and a failure, %s", again ? "again" : "first");
+        RUN(&p, 2, NULL, "--input", "@fill.jsonl", "--output", "@fill.out", "--plain", "--chat-template", "chatml",
+            "--max-model-len", "48");
+        case_check(p.status == 1 && strstr(p.text[PROCESS_ERR], "2 of 2 requests (100 %), 1 failed") != NULL,
+                   "status %d: %s", p.status, p.text[PROCESS_ERR]);
+        process_free(&p);
+        case_end();
+    }
+    case_begin("batch: another context's length is refused");
+    RUN(&p, 2, NULL, "--input", "@fill.jsonl", "--output", "@fill.out", "--plain", "--chat-template", "chatml",
+        "--max-model-len", "32");
+    case_check(p.status == 3 && strstr(p.text[PROCESS_ERR], "up to 48 tokens together") != NULL, "status %d: %s",
+               p.status, p.text[PROCESS_ERR]);
+    process_free(&p);
+    case_end();
+}
+
 /* After goes_on: there is an output of 30 plain results. */
 static void refused(void)
 {
@@ -425,6 +449,7 @@ int main(void)
     patterns();
     goes_on();
     nameless();
+    context();
     write_lines("foreign.out", "some notes\nof somebody\n");
     write_lines("note.out", "a note");
     refused();
