@@ -95,11 +95,11 @@ static json_t *find_body(struct line *l, json_t *object, struct protocol_error *
     return body;
 }
 
-/* Errors name fields as they stand in the line. */
-static void put_inside_body(struct protocol_error *error)
+void line_name_field(struct line *l)
 {
+    struct protocol_error *error = &l->job->error;
     char field[sizeof error->field];
-    if (error->code == 0 || error->field[0] == '\0')
+    if (!l->in_body || error->code == 0 || error->field[0] == '\0')
         return;
     (void)snprintf(field, sizeof field, "body.%.58s", error->field);
     memcpy(error->field, field, sizeof field);
@@ -112,8 +112,9 @@ static void parse_openai(struct line *l, json_t *object, const struct line_rules
     json_t *body = j->error.code == 0 ? find_body(l, object, &j->error) : NULL;
     if (body == NULL)
         return;
+    l->in_body = true;
     (void)protocol_parse_generate(&j->message, body, rules->defaults, rules->model, &j->error);
-    put_inside_body(&j->error);
+    line_name_field(l);
 }
 
 static void parse_plain(struct line *l, json_t *object, const struct line_rules *rules)

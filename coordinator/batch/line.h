@@ -17,6 +17,7 @@ struct line {
     char *id;     /* owned; where the line has none of its own: FILE:LINE */
     bool id_is_number;
     bool nameless; /* an object that has no id: FILE:LINE is all that tells its result from others */
+    bool in_body;  /* the request is a member of the line, "body" */
     bool chat;     /* the result is a chat's */
 
     /* The runner's, while the engine has it. */
@@ -33,6 +34,9 @@ struct line_rules { /* what all lines share; borrowed, constant */
 struct line *line_open(const struct input_line *from, const char *file_name, const struct line_rules *rules,
                        uint64_t number, double now);
 void line_close(struct line *l);
+
+/* An error was found after line_open: name its field as it stands in the line. */
+void line_name_field(struct line *l);
 
 /* 64 bits that follow from --seed and the id alone. */
 uint64_t line_hash(uint64_t seed, const char *id);

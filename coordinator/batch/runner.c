@@ -142,10 +142,16 @@ void runner_hand_out(struct runner *r)
 static void prepared(struct runner *r, struct line *l)
 {
     struct job *j = l->job;
+    struct err e = {0};
+    if (r->state < RUNNER_DRAINING && j->error.code == 0 && j->message.generate.rules.max_tokens == PROTOCOL_FILL)
+        runner_files_filled(r, &e);
+    if (e.code != ERR_NONE)
+        runner_fail(r, &e);
     if (r->state >= RUNNER_DRAINING) {
         leave(r, l);
     } else if (j->error.code != 0 ||
                job_prepare(j, engines_max_len(&r->engines), line_seed((uint64_t)r->setup.o->seed, l->id)) != 0) {
+        line_name_field(l);
         append(r, l);
     } else {
         if (r->last_ready != NULL)
@@ -166,6 +172,7 @@ static void returned(struct runner *r, struct line *l)
     for (int i = 0; i < j->n_groups; i++)
         cancelled = cancelled || j->group[i].finish == FINISH_CANCELLED;
     finished_judge(j);
+    line_name_field(l);
     if (cancelled) {
         leave(r, l);
     } else {
@@ -176,6 +183,7 @@ static void returned(struct runner *r, struct line *l)
 
 static void take_report(struct runner *r, struct report *report, int engine)
 {
+    struct err e = {0};
     double step_seconds = 0;
     uint64_t n_steps = engines_steps(&r->engines, &step_seconds);
     metrics_take(&r->metrics, report, engine);
@@ -187,6 +195,8 @@ static void take_report(struct runner *r, struct report *report, int engine)
     if (r->state == RUNNER_LOADING && engines_loaded(&r->engines)) {
         r->state = RUNNER_RUNNING;
         r->progress.loaded = seconds_now();
+        if (runner_files_check_len(r, &e) != 0)
+            runner_fail(r, &e);
         outlets_soon(&r->outlets);
     }
     if (report->wish != WISH_NONE)

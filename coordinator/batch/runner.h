@@ -79,6 +79,7 @@ struct runner {
     json_t *recorded;       /* the inputs, for the manifest */
     bool nameless;          /* lines without an id were seen, by this run or an earlier one */
     json_t *defaults;
+    int max_len; /* tokens of prompt and output together, if lines without max_tokens were seen by this run or an earlier one; else 0 */
     struct line_rules rules;
     struct result_style style;
     struct batch_progress progress;
@@ -129,9 +130,12 @@ void runner_order_stop(struct runner *r);
 int runner_files_open(struct runner *r, struct err *e);
 int runner_files_start(struct runner *r, struct err *e);
 void runner_files_nameless(struct runner *r, struct err *e); /* a line without an id: on record before its result */
-void runner_files_sync(struct runner *r);                    /* whatever was appended is safe now */
-void runner_files_keep(struct runner *r, double now);        /* sync what is due */
-void runner_files_close(struct runner *r);                   /* failures go to r->failure */
+/* A line whose max_tokens is what fits: so is the context's length, which is checked against an earlier run's once it is known. */
+void runner_files_filled(struct runner *r, struct err *e);
+int runner_files_check_len(struct runner *r, struct err *e);
+void runner_files_sync(struct runner *r);             /* whatever was appended is safe now */
+void runner_files_keep(struct runner *r, double now); /* sync what is due */
+void runner_files_close(struct runner *r);            /* failures go to r->failure */
 
 void runner_order_withdraw(struct runner *r, const struct job *j); /* NULL: all that have not begun */
 

@@ -117,10 +117,11 @@ static json_t *work_of(const struct runner *r)
 static int write_manifest(struct runner *r, const char *state, struct err *e)
 {
     json_t *work = work_of(r),
-           *rest = json_pack("{s:s, s:s, s:o, s:o, s:i, s:i, s:O, s:b, s:o, s:I, s:I, s:o}", "state", state, "build",
-                             LOCKSTEP_VERSION, "name", reply_text(r->setup.model.name), "path",
+           *rest = json_pack("{s:s, s:s, s:o, s:o, s:i, s:i, s:O, s:b, s:o, s:o, s:I, s:I, s:o}", "state", state,
+                             "build", LOCKSTEP_VERSION, "name", reply_text(r->setup.model.name), "path",
                              reply_text(r->setup.o->model), "ranks", r->setup.n_ranks, "groups", r->setup.n_groups,
-                             "inputs", r->recorded, "lines_without_id", r->nameless, "counts", counts_of(&r->progress),
+                             "inputs", r->recorded, "lines_without_id", r->nameless, "max_model_len",
+                             r->max_len > 0 ? json_integer(r->max_len) : json_null(), "counts", counts_of(&r->progress),
                              "runs", (json_int_t)(manifest_real(&r->manifest, "runs") + 1), "synced_bytes",
                              (json_int_t)(r->journal.bytes - r->journal.unsynced), "updated", now_as_text());
     if (rest != NULL && (work == NULL || json_object_update(rest, work) != 0)) {
@@ -158,6 +159,7 @@ static int find_results(struct runner *r, struct err *e)
     if (!o->force && manifest_check(&r->manifest, o->output, e) != 0)
         return -1;
     r->nameless = json_is_true(json_object_get(r->manifest.previous, "lines_without_id"));
+    r->max_len = (int)manifest_real(&r->manifest, "max_model_len");
     if (!o->force && r->nameless &&
         recorded_check(json_object_get(r->manifest.previous, "inputs"), &r->inputs, o->output, e) != 0)
         return -1;
@@ -228,6 +230,26 @@ void runner_files_nameless(struct runner *r, struct err *e)
     r->nameless = true;
     if (!known && r->has_manifest)
         (void)write_manifest(r, "running", e);
+}
+
+void runner_files_filled(struct runner *r, struct err *e)
+{
+    bool known = r->max_len > 0;
+    r->max_len = engines_max_len(&r->engines);
+    if (!known && r->has_manifest)
+        (void)write_manifest(r, "running", e);
+}
+
+int runner_files_check_len(struct runner *r, struct err *e)
+{
+    int now = engines_max_len(&r->engines);
+    if (r->max_len > 0 && r->max_len != now && !r->setup.o->force)
+        return ERR(e, ERR_INPUT,
+                   "--output %.120s was begun with prompt and output of up to %d tokens together, which is what lines "
+                   "without max_tokens may take, this run has %d: see --max-model-len; --force goes on all the same",
+                   r->setup.o->output, r->max_len, now);
+    r->max_len = r->max_len > 0 ? now : 0;
+    return 0;
 }
 
 /* How long it takes is learned: as much is kept of the walltime for the end. */

@@ -45,6 +45,7 @@ static struct status picture(struct runner *r, enum status_state state, double n
                            .n_before = p->n_before,
                            .n_done = p->n_done,
                            .n_failed = p->n_failed,
+                           .n_failed_before = p->n_failed_before,
                            .n_duplicates = p->n_duplicates,
                            .n_open = p->n_open,
                            .n_running = stats.n_running,

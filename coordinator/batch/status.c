@@ -64,6 +64,12 @@ static void add_time(const struct status *s, char *text, size_t bytes)
             eta > s->walltime_left ? ": not all will be done" : "");
 }
 
+/* As many as are in the output: what is said to be done counts earlier runs as well. */
+static int64_t n_failed(const struct status *s)
+{
+    return s->n_failed_before + s->n_failed;
+}
+
 void status_line(const struct status *s, char *text, size_t bytes)
 {
     text[0] = '\0';
@@ -74,8 +80,8 @@ void status_line(const struct status *s, char *text, size_t bytes)
     add(text, bytes, " requests");
     if (s->total > 0)
         add(text, bytes, " (%.0f %%)", floor(100 * finished(s) / s->total));
-    if (s->n_failed > 0)
-        add(text, bytes, ", %" PRId64 " failed", s->n_failed);
+    if (n_failed(s) > 0)
+        add(text, bytes, ", %" PRId64 " failed", n_failed(s));
     if (s->n_open > 0)
         add(text, bytes, ", %" PRId64 " under way", s->n_open);
     if (s->n_left > 0)
@@ -92,8 +98,8 @@ void status_note(const struct status *s, char *text, size_t bytes)
 {
     text[0] = '\0';
     add(text, bytes, "%s", s->state == STATUS_DRAINING ? "draining" : "");
-    if (s->n_failed > 0)
-        add(text, bytes, "%s%" PRId64 " failed", text[0] != '\0' ? ", " : "", s->n_failed);
+    if (n_failed(s) > 0)
+        add(text, bytes, "%s%" PRId64 " failed", text[0] != '\0' ? ", " : "", n_failed(s));
     if (!isnan(s->speed.output_tokens))
         add(text, bytes, "%s%.0f tokens/s", text[0] != '\0' ? ", " : "", s->speed.output_tokens);
     add_time(s, text, bytes);
@@ -107,7 +113,7 @@ void status_comment(const struct status *s, char *text, size_t bytes)
     add(text, bytes, "%s done=%.0f", state_names[s->state], finished(s));
     if (!isnan(s->total))
         add(text, bytes, "/%s%.0f", s->total_is_known ? "" : "~", s->total);
-    add(text, bytes, " failed=%" PRId64, s->n_failed);
+    add(text, bytes, " failed=%" PRId64, n_failed(s));
     if (!isnan(s->speed.output_tokens))
         add(text, bytes, " tok/s=%.0f", s->speed.output_tokens);
     if (!isnan(eta))
@@ -142,11 +148,12 @@ static json_t *text_or_null(const char *text)
 
 static json_t *requests_json(const struct status *s)
 {
-    return json_pack("{s:o, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:I}", "total", count(s->total),
+    return json_pack("{s:o, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:I}", "total", count(s->total),
                      "total_is_estimate", !isnan(s->total) && !s->total_is_known, "read", (json_int_t)s->n_read,
                      "done_before", (json_int_t)s->n_before, "done", (json_int_t)s->n_done, "failed",
-                     (json_int_t)s->n_failed, "duplicates", (json_int_t)s->n_duplicates, "open", (json_int_t)s->n_open,
-                     "running", s->n_running, "waiting", s->n_waiting, "left", (json_int_t)s->n_left);
+                     (json_int_t)s->n_failed, "failed_before", (json_int_t)s->n_failed_before, "duplicates",
+                     (json_int_t)s->n_duplicates, "open", (json_int_t)s->n_open, "running", s->n_running, "waiting",
+                     s->n_waiting, "left", (json_int_t)s->n_left);
 }
 
 static json_t *walltime_json(const struct status *s)
@@ -196,6 +203,7 @@ static void write_counts(struct exposition *x, const struct status *s)
     exposition_one(x, "batch_done_before", "gauge", (double)s->n_before, "Requests that earlier runs had finished.");
     exposition_one(x, "batch_done_total", "counter", (double)s->n_done, "Requests finished, failed ones included.");
     exposition_one(x, "batch_failed_total", "counter", (double)s->n_failed, "Of these, with an error as their result.");
+    exposition_one(x, "batch_failed_before", "gauge", (double)s->n_failed_before, "Errors that earlier runs had left.");
     exposition_one(x, "batch_duplicates_total", "counter", (double)s->n_duplicates, "Lines with the id of another.");
     exposition_one(x, "batch_open", "gauge", (double)s->n_open, "Requests read and not finished.");
     exposition_one(x, "batch_left_total", "counter", (double)s->n_left, "Requests read and left to the next run.");

@@ -24,6 +24,7 @@ struct status { /* strings are borrowed */
     /* Lines of the input that are not empty, of this share. */
     int64_t n_read, n_before, n_done, n_failed,
         n_duplicates;         /* n_before: done by earlier runs; n_done, n_failed: by this one */
+    int64_t n_failed_before;  /* errors that earlier runs left in the output */
     int64_t n_open;           /* read and not done yet, */
     int n_running, n_waiting; /* of these in the engine, as sequences */
     int64_t n_left;           /* read, and left to the next run */

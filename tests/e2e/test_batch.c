@@ -91,7 +91,9 @@ static const char mixed[] =
     "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"x\"}}\n"
     "{\"prompt\":\"x\",\"stream\":true}\n"
     "not JSON\n"
-    "{\"prompt\":\"Once\",\"max_tokens\":100000,\"id\":\"long\"}\n";
+    "{\"prompt\":\"Once\",\"max_tokens\":100000,\"id\":\"long\"}\n"
+    "{\"custom_id\":\"long body\",\"method\":\"POST\",\"url\":\"/v1/completions\","
+    "\"body\":{\"prompt\":\"Once\",\"max_tokens\":100000}}\n";
 
 static void check_good(const struct batch_results *r, const char *made)
 {
@@ -147,13 +149,14 @@ static void formats(int ranks)
     (void)snprintf(bad, sizeof bad, "%s/in.jsonl:9", dir);
     batching_read(&r, dir, "out.jsonl");
     case_check(p.status == 1, "status %d: %s", p.status, p.text[PROCESS_ERR]);
-    case_check(r.n == 8 && r.n_twice == 0 && r.n_strange == 0 && r.torn == 0, "%d results, %d twice, %d strange", r.n,
+    case_check(r.n == 9 && r.n_twice == 0 && r.n_strange == 0 && r.torn == 0, "%d results, %d twice, %d strange", r.n,
                r.n_twice, r.n_strange);
     check_good(&r, made);
     check_error(&r, "c", 400, "body.top_p", "found 3");
     check_error(&r, last, 400, "stream", "whole results");
     check_error(&r, bad, 400, "", "line 9: text: not valid JSON");
     check_error(&r, "long", 413, "max_tokens", "100000");
+    check_error(&r, "long body", 413, "body.max_tokens", "100000");
     case_check(strstr(p.text[PROCESS_ERR], "line 7: id \"a\" is that of") != NULL &&
                    strstr(p.text[PROCESS_ERR], "line 1; it is not run again") != NULL,
                "the duplicate: %s", p.text[PROCESS_ERR]);
@@ -337,6 +340,30 @@ static void nameless(void)
     }
 }
 
+/* A chat that takes what fits: the context's length decides over its text. And a failure stays one in the next run. */
+static void context(void)
+{
+    struct process p;
+    write_lines("fill.jsonl", "{\"id\":\"f\",\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}\n"
+                              "{\"id\":\"bad\",\"prompt\":7}\n");
+    for (int again = 0; again < 2; again++) {
+        case_begin("batch: what fits, and a failure, %s", again ? "again" : "first");
+        RUN(&p, 2, NULL, "--input", "@fill.jsonl", "--output", "@fill.out", "--plain", "--chat-template", "chatml",
+            "--max-model-len", "48");
+        case_check(p.status == 1 && strstr(p.text[PROCESS_ERR], "2 of 2 requests (100 %), 1 failed") != NULL,
+                   "status %d: %s", p.status, p.text[PROCESS_ERR]);
+        process_free(&p);
+        case_end();
+    }
+    case_begin("batch: another context's length is refused");
+    RUN(&p, 2, NULL, "--input", "@fill.jsonl", "--output", "@fill.out", "--plain", "--chat-template", "chatml",
+        "--max-model-len", "32");
+    case_check(p.status == 3 && strstr(p.text[PROCESS_ERR], "up to 48 tokens together") != NULL, "status %d: %s",
+               p.status, p.text[PROCESS_ERR]);
+    process_free(&p);
+    case_end();
+}
+
 /* After goes_on: there is an output of 30 plain results. */
 static void refused(void)
 {
@@ -456,6 +483,7 @@ int main(void)
     patterns();
     goes_on();
     nameless();
+    context();
     write_lines("foreign.out", "some notes\nof somebody\n");
     write_lines("note.out", "a note");
     refused();
