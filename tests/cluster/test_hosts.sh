@@ -22,8 +22,7 @@ start() { # COMMAND OPTIONS...: on 4 ranks -> $pid, $mark
     pid=$!
 }
 start_story() { # and wait until it is under way
-    start generate --prompt Once --max-tokens 100000 --ignore-eos --kv-cache-memory-bytes 2G --progress always
-    story_began
+    begin_story start generate --prompt Once --max-tokens 100000 --ignore-eos --kv-cache-memory-bytes 2G --progress always
 }
 killed_rank() { # RANK HOST
     local victim

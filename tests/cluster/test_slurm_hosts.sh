@@ -9,13 +9,13 @@ slurm_kill_wait=2 # so long srun waits for a node that does not answer: 30 s by 
 slurm_start hosts
 export OMPI_MCA_btl=self,vader,tcp OMPI_MCA_btl_tcp_if_include=$net.0/24
 
-start_story() { # OPTIONS of srun -> $pid, $mark
+start_story() { begin_story start "$@"; } # OPTIONS of srun
+start() { # OPTIONS of srun -> $pid, $mark
     mark=slurm-hosts-$$-$n_cases
     rm -f "$dir/out" "$dir/err"
     LOCKSTEP_TEST_MARK=$mark srun -u "$@" --mpi=pmix -N2 --ntasks-per-node=2 "$lockstep" generate --model "$model" \
         --prompt Once --max-tokens 100000 --ignore-eos --kv-cache-memory-bytes 2G --progress always >"$dir/out" 2>"$dir/err" &
     pid=$!
-    story_began
 }
 
 killed_rank() { # RANK HOST OPTIONS of srun
