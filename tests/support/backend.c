@@ -1,15 +1,22 @@
 /* tests/support/backend.c - see backend.h. */
 #include "tests/support/backend.h"
+#include "tests/support/arguments.h"
 
+#include <setjmp.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-const struct ops *ops = &ops_cpu;
+#include <cmocka.h>
+
 int backend_n_blocks, backend_n_slots;
 
-static const struct ops *real = &ops_cpu;
+static const struct ops *real = &ops_cpu; /* whose memory it is */
+static const struct ops *table;           /* whose operations are called: real's, but for backend_try */
 static struct queue queue = {.n_threads = 2};
+static bool trying;
+static char fault[200];
 
 bool backend_is_device(void)
 {
@@ -43,169 +50,85 @@ struct queue test_queue(int n_threads)
     return (struct queue){.act = queue.act, .n_threads = n_threads};
 }
 
-#ifndef LOCKSTEP_CUDA
-
-const char *backend_select(int i)
+/* Where the operation runs: a device has one queue, on the CPU the test's says how many threads there are. */
+static struct queue *on(struct queue *q)
 {
-    return i == 0 ? "cpu" : NULL;
-}
-
-#else
-
-#define GUARD_BYTES 256
-#define GUARD_BYTE  0xD7
-#define ARENA_BYTES ((size_t)512 << 20)
-#define MAX_MAPPED  16
-
-enum { WRITTEN = 1, ACT = 2 };
-
-/* The arguments of one operation: host arrays and their copies on the device, each between guard bytes. */
-static struct mapped {
-    void *host;
-    char *dev;
-    size_t n, size; /* elements, and their size on the host */
-    int how;
-} mapped[MAX_MAPPED];
-static int n_mapped;
-static char *arena;
-static size_t used;
-
-static size_t dev_bytes(const struct mapped *m)
-{
-    return m->n * ((m->how & ACT) != 0 ? dtype_bytes(queue.act) : m->size);
-}
-
-static void up(char *dst, const void *src, size_t bytes)
-{
-    if (bytes > 0)
-        real->upload(&queue, dst, bytes, src, bytes, bytes, 1);
-    real->wait(&queue);
-}
-
-static void down(void *dst, const char *src, size_t bytes)
-{
-    real->download(&queue, dst, src, bytes);
-    real->wait(&queue);
-}
-
-static void *to_device(const void *host, size_t n, size_t size, int how)
-{
-    if (host == NULL)
-        return NULL;
-    for (int i = 0; i < n_mapped; i++)
-        if (mapped[i].host == host && mapped[i].n == n && n > 0) {
-            mapped[i].how |= how;
-            return mapped[i].dev;
-        }
-    struct mapped *m = &mapped[n_mapped++];
-    *m = (struct mapped){(void *)host, arena + used + GUARD_BYTES, n, size, how};
-    size_t bytes = dev_bytes(m), rounded = (bytes + 255) / 256 * 256;
-    used += rounded + 2 * (size_t)GUARD_BYTES;
-    if (n_mapped == MAX_MAPPED || used > ARENA_BYTES)
-        abort();
-    char *image = malloc(bytes + 2 * (size_t)GUARD_BYTES);
-    memset(image, GUARD_BYTE, bytes + 2 * (size_t)GUARD_BYTES);
-    if ((how & ACT) == 0 && bytes > 0)
-        memcpy(image + GUARD_BYTES, host, bytes);
-    for (size_t i = 0; (how & ACT) != 0 && i < n; i++)
-        dtype_store(image + GUARD_BYTES, queue.act, i, ((const float *)host)[i]);
-    up(m->dev - GUARD_BYTES, image, bytes + 2 * (size_t)GUARD_BYTES);
-    free(image);
-    return m->dev;
-}
-
-static void from_device(const struct mapped *m)
-{
-    size_t bytes = dev_bytes(m);
-    unsigned char *image = malloc(bytes + 2 * (size_t)GUARD_BYTES);
-    down(image, m->dev - GUARD_BYTES, bytes + 2 * (size_t)GUARD_BYTES);
-    for (size_t i = 0; i < GUARD_BYTES; i++)
-        if (image[i] != GUARD_BYTE || image[GUARD_BYTES + bytes + i] != GUARD_BYTE) {
-            printf("not ok - device memory beside an argument of %zu bytes was overwritten\n", bytes);
-            abort();
-        }
-    if ((m->how & WRITTEN) != 0 && (m->how & ACT) == 0 && bytes > 0)
-        memcpy(m->host, image + GUARD_BYTES, bytes);
-    for (size_t i = 0; (m->how & WRITTEN) != 0 && (m->how & ACT) != 0 && i < m->n; i++)
-        ((float *)m->host)[i] = dtype_load(image + GUARD_BYTES, queue.act, i);
-    free(image);
+    return backend_is_device() ? &queue : q;
 }
 
 /* After an operation: results and failures to where the test looks for them. */
 static void finish(struct queue *q)
 {
-    real->wait(&queue);
-    for (int i = 0; i < n_mapped; i++)
-        from_device(&mapped[i]);
+    const char *wrong = arguments_return();
     if (queue.err.code != ERR_NONE && q->err.code == ERR_NONE)
         q->err = queue.err;
     queue.err = (struct err){0};
-    n_mapped = 0;
-    used = 0;
+    if (wrong != NULL && !trying)
+        fail_msg("%s", wrong);
+    if (wrong != NULL && fault[0] == '\0')
+        (void)snprintf(fault, sizeof fault, "%s", wrong);
 }
 
-static void *ints(const int32_t *x, size_t n)
+static void *ints(const char *name, const int32_t *x, size_t n)
 {
-    return to_device(x, n, sizeof *x, 0);
+    return argument_data(argument(name, x, n, sizeof *x, ARGUMENT_READ));
 }
 
-static void *act(const void *x, size_t n, int how)
+static void *act(const char *name, const void *x, size_t n, enum argument_use use)
 {
-    return to_device(x, n, sizeof(float), how | ACT);
+    return argument_data(argument_act(name, x, n, use));
 }
 
-static const struct weight *weight(struct weight *copy, const struct weight *w)
+static const struct weight *weight(const char *name, struct weight *copy, const struct weight *w)
 {
     if (w == NULL)
         return NULL;
     *copy = *w;
-    copy->data = to_device(w->data, (size_t)w->rows * (size_t)w->cols, dtype_bytes(w->type), 0);
+    copy->data =
+        argument_data(argument(name, w->data, (size_t)w->rows * (size_t)w->cols, dtype_bytes(w->type), ARGUMENT_READ));
     return copy;
-}
-
-static struct sampler sampler(const struct sampler *s)
-{
-    struct sampler d = *s;
-    size_t slots = (size_t)s->n_slots;
-    d.history = to_device(s->history, slots * (size_t)s->max_len, sizeof *s->history, WRITTEN);
-    d.last_token = to_device(s->last_token, slots, sizeof *s->last_token, WRITTEN);
-    d.params = to_device(s->params, slots, sizeof *s->params, 0);
-    return d;
 }
 
 static void feed(struct queue *q, int32_t *token, const int32_t *planned, const int32_t *slot, const int32_t *pos,
                  const struct sampler *s, int n_tokens)
 {
     size_t n = (size_t)n_tokens;
-    struct sampler d = sampler(s);
-    real->feed(&queue, to_device(token, n, sizeof *token, WRITTEN), ints(planned, n), ints(slot, n), ints(pos, n), &d,
-               n_tokens);
+    struct sampler d = *s;
+    struct argument *history =
+        argument("history", s->history, (size_t)s->n_slots * (size_t)s->max_len, sizeof *s->history, ARGUMENT_PARTLY);
+    for (size_t t = 0; t < n; t++)
+        if (slot[t] >= 0 && slot[t] < s->n_slots && pos[t] >= 0 && pos[t] < s->max_len)
+            argument_may_change(history, (size_t)slot[t] * (size_t)s->max_len + (size_t)pos[t], 1);
+    d.history = argument_data(history);
+    d.last_token = ints("last tokens", s->last_token, (size_t)s->n_slots);
+    table->feed(on(q), argument_data(argument("tokens", token, n, sizeof *token, ARGUMENT_MADE)),
+                ints("planned tokens", planned, n), ints("slots", slot, n), ints("positions", pos, n), &d, n_tokens);
     finish(q);
 }
 
-static void embed(struct queue *q, void *out, const int32_t *token, const struct weight *table, int first_id,
+static void embed(struct queue *q, void *out, const int32_t *token, const struct weight *rows, int first_id,
                   int n_tokens)
 {
     struct weight w;
     size_t n = (size_t)n_tokens;
-    real->embed(&queue, act(out, n * (size_t)table->cols, WRITTEN), ints(token, n), weight(&w, table), first_id,
-                n_tokens);
+    table->embed(on(q), act("result", out, n * (size_t)rows->cols, ARGUMENT_MADE), ints("tokens", token, n),
+                 weight("table", &w, rows), first_id, n_tokens);
     finish(q);
 }
 
-static void add_position(struct queue *q, void *x, const struct weight *table, const int32_t *pos, int offset,
+static void add_position(struct queue *q, void *x, const struct weight *rows, const int32_t *pos, int offset,
                          int n_tokens)
 {
     struct weight w;
     size_t n = (size_t)n_tokens;
-    real->add_position(&queue, act(x, n * (size_t)table->cols, WRITTEN), weight(&w, table), ints(pos, n), offset,
-                       n_tokens);
+    table->add_position(on(q), act("x", x, n * (size_t)rows->cols, ARGUMENT_CHANGED), weight("table", &w, rows),
+                        ints("positions", pos, n), offset, n_tokens);
     finish(q);
 }
 
 static void add(struct queue *q, void *x, const void *y, size_t n)
 {
-    real->add(&queue, act(x, n, WRITTEN), act(y, n, 0), n);
+    table->add(on(q), act("x", x, n, ARGUMENT_CHANGED), act("y", y, n, ARGUMENT_READ), n);
     finish(q);
 }
 
@@ -214,8 +137,10 @@ static void norm(struct queue *q, void *out, void *x, const void *more, enum nor
 {
     struct weight dw, db;
     size_t n = (size_t)n_tokens * (size_t)dim;
-    void *dx = act(x, n, WRITTEN), *dout = out == x ? dx : act(out, n, WRITTEN);
-    real->norm(&queue, dout, dx, act(more, n, 0), kind, weight(&dw, w), weight(&db, b), n_tokens, dim, eps);
+    void *dx = act("x", x, n, out == x || more != NULL ? ARGUMENT_CHANGED : ARGUMENT_READ);
+    void *dout = out == x ? dx : act("result", out, n, ARGUMENT_MADE);
+    table->norm(on(q), dout, dx, act("summand", more, n, ARGUMENT_READ), kind, weight("weights", &dw, w),
+                weight("bias", &db, b), n_tokens, dim, eps);
     finish(q);
 }
 
@@ -224,8 +149,9 @@ static void matmul(struct queue *q, void *out, const void *x, const struct weigh
 {
     struct weight dw, db;
     size_t n = (size_t)n_tokens;
-    real->matmul(&queue, act(out, n * (size_t)w->rows, WRITTEN), act(x, n * (size_t)w->cols, 0), weight(&dw, w),
-                 weight(&db, bias), n_tokens, accumulate);
+    void *dout = act("result", out, n * (size_t)w->rows, accumulate ? ARGUMENT_CHANGED : ARGUMENT_MADE);
+    table->matmul(on(q), dout, act("x", x, n * (size_t)w->cols, ARGUMENT_READ), weight("weights", &dw, w),
+                  weight("bias", &db, bias), n_tokens, accumulate);
     finish(q);
 }
 
@@ -233,43 +159,61 @@ static void rope_table(struct queue *q, float *cos_sin, const struct rope *rope,
                        const int32_t *rope_len, int n_tokens)
 {
     size_t n = (size_t)n_tokens;
-    real->rope_table(&queue, to_device(cos_sin, n * (size_t)rope->dims, sizeof(float), WRITTEN), rope, ints(pos, n),
-                     ints(rope_len, n), n_tokens);
+    struct argument *made = argument("angles", cos_sin, n * (size_t)rope->dims, sizeof *cos_sin, ARGUMENT_MADE);
+    table->rope_table(on(q), argument_data(made), rope, ints("positions", pos, n), ints("lengths", rope_len, n),
+                      n_tokens);
     finish(q);
 }
 
-static size_t cache_elements(const struct heads *h)
+/* Of a KV cache only the rows of the step's tokens may change; tokens that no plan would have write nothing. */
+static void *cache(const char *name, const void *data, const struct heads *h, const struct batch *b, bool stored)
 {
-    return (size_t)backend_n_blocks * KV_BLOCK_TOKENS * (size_t)(h->n_kv_heads * h->head_dim);
+    size_t row = (size_t)h->head_dim, n = (size_t)backend_n_blocks * KV_BLOCK_TOKENS * (size_t)h->n_kv_heads * row;
+    struct argument *a = argument_act(name, data, n, stored ? ARGUMENT_PARTLY : ARGUMENT_READ);
+    for (int t = 0; stored && t < b->n_tokens; t++) {
+        int slot = b->slot[t], pos = b->pos[t];
+        if (slot < 0 || slot >= backend_n_slots || pos < 0 || pos / KV_BLOCK_TOKENS >= b->blocks_per_slot)
+            continue;
+        int block = b->block_table[slot * b->blocks_per_slot + pos / KV_BLOCK_TOKENS];
+        for (int kv = 0; kv < h->n_kv_heads; kv++)
+            argument_may_change(
+                a, ((size_t)(block * h->n_kv_heads + kv) * KV_BLOCK_TOKENS + (size_t)(pos % KV_BLOCK_TOKENS)) * row,
+                row);
+    }
+    return argument_data(a);
 }
 
 static struct batch batch(const struct batch *b)
 {
     struct batch d = *b;
     size_t n = (size_t)b->n_tokens;
-    d.token = ints(b->token, n);
-    d.slot = ints(b->slot, n);
-    d.pos = ints(b->pos, n);
-    d.rope_len = ints(b->rope_len, n);
-    d.block_table = ints(b->block_table, (size_t)backend_n_slots * (size_t)b->blocks_per_slot);
+    d.token = ints("tokens", b->token, n);
+    d.slot = ints("slots", b->slot, n);
+    d.pos = ints("positions", b->pos, n);
+    d.rope_len = ints("lengths", b->rope_len, n);
+    d.block_table = ints("block table", b->block_table, (size_t)backend_n_slots * (size_t)b->blocks_per_slot);
     return d;
 }
 
-static size_t qkv_elements(const struct heads *h, const struct batch *b)
+static size_t qkv_row(const struct heads *h)
 {
-    return (size_t)b->n_tokens * (size_t)((h->n_heads + 2 * h->n_kv_heads) * h->head_dim);
+    return (size_t)((h->n_heads + 2 * h->n_kv_heads) * h->head_dim);
 }
 
-static void qkv_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, const struct heads *heads,
+static void qkv_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, const struct heads *h,
                       const struct batch *b, const struct rope *rope, const float *cos_sin, const struct weight *q_norm,
                       const struct weight *k_norm, float eps)
 {
     struct weight dq, dk;
     struct batch db = batch(b);
-    void *table = rope != NULL ? to_device(cos_sin, (size_t)b->n_tokens * (size_t)rope->dims, sizeof(float), 0) : NULL;
-    real->qkv_store(&queue, act(qkv, qkv_elements(heads, b), WRITTEN), act(k_cache, cache_elements(heads), WRITTEN),
-                    act(v_cache, cache_elements(heads), WRITTEN), heads, &db, rope, table, weight(&dq, q_norm),
-                    weight(&dk, k_norm), eps);
+    size_t n = (size_t)b->n_tokens, angles = rope != NULL ? n * (size_t)rope->dims : 0;
+    struct argument *rows = argument_act("qkv", qkv, n * qkv_row(h), ARGUMENT_PARTLY);
+    for (size_t t = 0; t < n; t++) /* but for v */
+        argument_may_change(rows, t * qkv_row(h), (size_t)((h->n_heads + h->n_kv_heads) * h->head_dim));
+    struct argument *given = rope != NULL ? argument("angles", cos_sin, angles, sizeof *cos_sin, ARGUMENT_READ) : NULL;
+    void *k = cache("k cache", k_cache, h, b, true), *v = cache("v cache", v_cache, h, b, true);
+    table->qkv_store(on(q), argument_data(rows), k, v, h, &db, rope, argument_data(given),
+                     weight("q norm", &dq, q_norm), weight("k norm", &dk, k_norm), eps);
     finish(q);
 }
 
@@ -278,10 +222,12 @@ static void attention(struct queue *q, void *out, const void *qkv, const void *k
 {
     struct batch db = batch(b);
     struct heads h = *heads;
-    h.alibi_slopes = to_device(heads->alibi_slopes, (size_t)heads->n_heads, sizeof(float), 0);
-    real->attention(&queue, act(out, (size_t)b->n_tokens * (size_t)(h.n_heads * h.head_dim), WRITTEN),
-                    act(qkv, qkv_elements(heads, b), 0), act(k_cache, cache_elements(heads), 0),
-                    act(v_cache, cache_elements(heads), 0), &h, &db);
+    size_t n = (size_t)b->n_tokens;
+    h.alibi_slopes = argument_data(
+        argument("slopes", heads->alibi_slopes, (size_t)h.n_heads, sizeof *h.alibi_slopes, ARGUMENT_READ));
+    table->attention(on(q), act("result", out, n * (size_t)(h.n_heads * h.head_dim), ARGUMENT_MADE),
+                     act("qkv", qkv, n * qkv_row(&h), ARGUMENT_READ), cache("k cache", k_cache, &h, b, false),
+                     cache("v cache", v_cache, &h, b, false), &h, &db);
     finish(q);
 }
 
@@ -289,8 +235,9 @@ static void activate(struct queue *q, void *out, const void *x, enum activation 
                      int cols)
 {
     size_t n = (size_t)n_tokens * (size_t)cols;
-    void *dout = act(out, n, WRITTEN), *dx = out == x ? dout : act(x, gated ? 2 * n : n, 0);
-    real->activate(&queue, dout, dx, kind, gated, n_tokens, cols);
+    void *dout = act("result", out, n, out == x ? ARGUMENT_CHANGED : ARGUMENT_MADE);
+    void *dx = out == x ? dout : act("x", x, gated ? 2 * n : n, ARGUMENT_READ);
+    table->activate(on(q), dout, dx, kind, gated, n_tokens, cols);
     finish(q);
 }
 
@@ -299,16 +246,29 @@ static void gather_rows(struct queue *q, void *out, const void *x, const int32_t
     int last = -1;
     for (int i = 0; i < n_rows; i++)
         last = row[i] > last ? row[i] : last;
-    real->gather_rows(&queue, act(out, (size_t)n_rows * (size_t)dim, WRITTEN),
-                      act(x, (size_t)(last + 1) * (size_t)dim, 0), ints(row, (size_t)n_rows), n_rows, dim);
+    table->gather_rows(on(q), act("result", out, (size_t)n_rows * (size_t)dim, ARGUMENT_MADE),
+                       act("x", x, (size_t)(last + 1) * (size_t)dim, ARGUMENT_READ), ints("rows", row, (size_t)n_rows),
+                       n_rows, dim);
     finish(q);
 }
 
 static void join_columns(struct queue *q, void *out, const void *in, const int *begin, int n_ranks, int n_rows)
 {
     size_t n = (size_t)n_rows * (size_t)begin[n_ranks];
-    real->join_columns(&queue, act(out, n, WRITTEN), act(in, n, 0), begin, n_ranks, n_rows);
+    table->join_columns(on(q), act("result", out, n, ARGUMENT_MADE), act("columns", in, n, ARGUMENT_READ), begin,
+                        n_ranks, n_rows);
     finish(q);
+}
+
+/* The sampler as scoring needs it: nothing of it changes, and it has no scratch. */
+static struct sampler sampler(const struct sampler *s)
+{
+    struct sampler d = *s;
+    size_t slots = (size_t)s->n_slots;
+    d.history = ints("history", s->history, slots * (size_t)s->max_len);
+    d.params = argument_data(argument("parameters", s->params, slots, sizeof *s->params, ARGUMENT_READ));
+    d.scratch = NULL;
+    return d;
 }
 
 static void sample(struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
@@ -316,9 +276,16 @@ static void sample(struct queue *q, struct sampled *out, const void *logits, con
 {
     size_t n = (size_t)n_rows;
     struct sampler d = sampler(s);
-    d.scratch = to_device(s->scratch, n * real->sample_scratch_bytes(s->vocab), 1, 0);
-    real->sample(&queue, to_device(out, n, sizeof *out, WRITTEN), act(logits, n * (size_t)s->vocab, 0),
-                 ints(row_slot, n), ints(row_len, n), &d, n_rows);
+    struct argument *last =
+        argument("last tokens", s->last_token, (size_t)s->n_slots, sizeof *s->last_token, ARGUMENT_PARTLY);
+    for (size_t i = 0; i < n; i++)
+        argument_may_change(last, (size_t)row_slot[i], 1);
+    d.last_token = argument_data(last);
+    d.scratch =
+        argument_data(argument("scratch", s->scratch, n * table->sample_scratch_bytes(s->vocab), 1, ARGUMENT_SCRATCH));
+    table->sample(on(q), argument_data(argument("result", out, n, sizeof *out, ARGUMENT_MADE)),
+                  act("logits", logits, n * (size_t)s->vocab, ARGUMENT_READ), ints("slots", row_slot, n),
+                  ints("lengths", row_len, n), &d, n_rows);
     finish(q);
 }
 
@@ -327,13 +294,20 @@ static void score(struct queue *q, struct sampled *out, const void *logits, cons
 {
     size_t n = (size_t)n_rows;
     struct sampler d = sampler(s);
-    d.scratch = NULL; /* it needs none */
-    real->score(&queue, to_device(out, n, sizeof *out, WRITTEN), act(logits, n * (size_t)s->vocab, 0),
-                ints(row_slot, n), ints(row_token, n), &d, n_rows);
+    d.last_token = ints("last tokens", s->last_token, (size_t)s->n_slots);
+    table->score(on(q), argument_data(argument("result", out, n, sizeof *out, ARGUMENT_MADE)),
+                 act("logits", logits, n * (size_t)s->vocab, ARGUMENT_READ), ints("slots", row_slot, n),
+                 ints("tokens", row_token, n), &d, n_rows);
     finish(q);
 }
 
-static struct ops shell = {
+static size_t sample_scratch_bytes(int vocab)
+{
+    return table->sample_scratch_bytes(vocab);
+}
+
+static const struct ops shell = {
+    .name = "shell",
     .feed = feed,
     .embed = embed,
     .add_position = add_position,
@@ -347,34 +321,57 @@ static struct ops shell = {
     .gather_rows = gather_rows,
     .join_columns = join_columns,
     .sample = sample,
+    .sample_scratch_bytes = sample_scratch_bytes,
     .score = score,
 };
+
+const struct ops *ops = &shell;
+
+void backend_try(const struct ops *other)
+{
+    arguments_close();
+    arguments_open(real, &queue, false);
+    trying = true;
+    table = other;
+    fault[0] = '\0';
+}
+
+const char *backend_fault(void)
+{
+    static char taken[sizeof fault];
+    memcpy(taken, fault, sizeof fault);
+    fault[0] = '\0';
+    return taken;
+}
+
+static void deselect(void)
+{
+    if (table == NULL) /* nothing is open */
+        return;
+    arguments_close();
+    real->close(&queue);
+    table = NULL;
+    trying = false;
+}
 
 const char *backend_select(int i)
 {
     static const char *const name[] = {"cpu", "cuda f32", "cuda f16", "cuda bf16"};
     struct err e = {0};
-    if (real->async != NULL) {
-        real->free(&queue, arena);
-        real->close(&queue);
-    }
+    deselect();
     real = &ops_cpu;
-    ops = &ops_cpu;
-    queue = (struct queue){.n_threads = 2};
-    if (i == 0)
-        return name[0];
-    if (i > DTYPE_COUNT || ops_cuda.n_devices() == 0)
+#ifdef LOCKSTEP_CUDA
+    if (i > 0 && i <= DTYPE_COUNT && ops_cuda.n_devices() > 0)
+        real = &ops_cuda;
+#endif
+    if (i > 0 && real == &ops_cpu)
         return NULL;
-    if (ops_cuda.open(&queue, 0, (enum dtype)(i - 1), 2, &e) != 0) {
+    queue = (struct queue){0};
+    if (real->open(&queue, 0, i == 0 ? DTYPE_F32 : (enum dtype)(i - 1), 2, &e) != 0) {
         printf("not ok - %s: %s\n", name[i], e.text);
         exit(1);
     }
-    real = &ops_cuda;
-    shell.name = real->name;
-    shell.sample_scratch_bytes = real->sample_scratch_bytes;
-    ops = &shell;
-    arena = real->alloc(&queue, ARENA_BYTES);
+    table = real;
+    arguments_open(real, &queue, true);
     return name[i];
 }
-
-#endif
