@@ -17,6 +17,9 @@ A case is accepted (else: next seed, or the case fails) only if
   - zeroing any tensor (norm weights: setting it to 1) moves some logit by SENS or more: none is decoration;
   - so does each config change in `alt`, the traps: wrong activation, ignored window, other rope ...;
   - transformers' own run in the file's 16-bit type is well inside the tolerance of the test (OWN16).
+Cases with `others` have heads and sizes as the GPU backend's persistent step wants them, and two tensors more in
+expected.safetensors: others I32 [k, p+31], further sequences of random tokens, and others_logits F32 [k (p+31), V], their
+logits, row by row as above: several sequences that share nothing can be decoded together.
 Needs torch, transformers 5.x, safetensors. Seeds are fixed: a rerun gives the same weights and tokens.
 """
 import argparse, copy, json, re, shutil, sys, tarfile, time, traceback, warnings, zlib
@@ -54,7 +57,7 @@ def full(family, c):
 def case(name, family, prompt, cfg, dtype="f32", **opt):
     """opt: v4 = write the 4.x config spelling ("type" or "rope_type" names the key of rope_scaling; True: no
     scaling); noprefix = names without the base model prefix; buffers = add mask buffers as old files have;
-    rename/drop/extra = config.json keys; drop_rope = keys left out of rope_scaling; top_original = the original
+    rename/drop/extra = config.json keys; drop_rope = keys left out of rope_scaling; others = how many further sequences; top_original = the original
     length beside rope_scaling, not in it; head = write the tied head too; sharp = gain of the final norm;
     alt = config changes that must be seen in the logits; cachediff = the cached run is not the uncached function."""
     CASES.append((name, family, prompt, full(family, dict(dict(L=2), **cfg)), dtype, opt))
@@ -165,6 +168,17 @@ case("qwen2-yarn-nowindow", "qwen2", 34, dict(V=103, H=24, A=6, K=2, F=52, slidi
 case("qwen3-tied", "qwen3", 17, dict(V=97, H=26, A=6, K=2, D=8, F=52, tie=True, **rope(theta=1e6)), v4=True)
 case("qwen3-untied-bias", "qwen3", 14, dict(V=103, H=24, A=5, K=1, D=10, F=53, attention_bias=True, eps=1e-2), alt=[dict(eps=1e-6)])
 case("qwen3-f16", "qwen3", 24, dict(V=107, H=28, A=7, K=7, D=6, F=52), "f16")
+
+# 16-bit models that the GPU backend's persistent step takes: heads of 64 or 128 elements; as small as that allows
+BIG, WIDE = dict(V=203, H=64, F=192), dict(V=131, H=128, A=2, F=128, P=64)
+case("llama-heads64-bf16", "llama", 21, dict(BIG, A=4, K=2, D=64, **rope(theta=500000.0)), "bf16", others=3)
+case("llama-heads128-f16", "llama", 18, dict(BIG, A=4, K=1, D=128), "f16", others=3)
+case("mistral-heads64-window-f16", "mistral", 22, dict(BIG, A=4, K=2, D=64, sliding_window=19), "f16", others=3)
+case("qwen3-heads64-bf16", "qwen3", 19, dict(BIG, A=4, K=2, D=64, tie=True), "bf16", others=3)
+case("gptj-heads64-f16", "gptj", 23, dict(WIDE, rotary_dim=32), "f16", others=3)
+case("neox-heads64-bf16", "gpt_neox", 20, dict(WIDE, act="gelu", **part(0.25)), "bf16", others=3)
+case("opt-heads64-bf16", "opt", 24, WIDE, "bf16", others=3)
+case("gpt2-heads64-f16", "gpt2", 17, WIDE, "f16", others=3)
 
 # ------------------------------------------------------------------------------------------- building
 def new_model(family, cfg):  # transformers changes rope dictionaries in place: never share them
@@ -325,8 +339,12 @@ def build(name, family, plen, cfg, dtype, opt, out):
         if err > OWN16:
             raise RuntimeError(notes[-1])
 
-    save_file({"prompt": prompt.to(torch.int32), "tokens": tokens.to(torch.int32), "logits": truth.contiguous()},
-              folder / "expected.safetensors")
+    answer = {"prompt": prompt.to(torch.int32), "tokens": tokens.to(torch.int32), "logits": truth.contiguous()}
+    if opt.get("others"):
+        others = torch.randint(0, V, (opt["others"], plen + NEW - 1), generator=torch.Generator().manual_seed(seed + 2))
+        answer["others"] = others.to(torch.int32)
+        answer["others_logits"] = torch.cat([run(load(folder), seq[:plen], seq[plen:].tolist() + [0])[1] for seq in others])
+    save_file(answer, folder / "expected.safetensors")
     n = sum(p.numel() for p in model.parameters())
     return n, min_gap(truth), float(truth.std()), len(set(tokens.tolist())), attempt, notes
 
