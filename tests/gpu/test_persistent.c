@@ -1,17 +1,11 @@
 /* tests/gpu/test_persistent.c - decode steps as one operation against the separate operations, on as many ranks as mpirun
  * gives: the same noise for weights, the same prompts, then the same tokens fed to both. Compared is every logit of every
- * step, at every batch size that the whole step has room for, with contexts from one block to several parts. */
-#include "rank/fatal.h"
-#include "rank/instance.h"
-#include "rank/loop.h"
-#include "tests/support/tap.h"
+ * step, at every batch size that the whole step has room for, with contexts from one block to several parts. Then the
+ * operation alone, with arguments between guard bytes: what it writes, and what it leaves as it was.
+ * argv: a part of the names of the models to run, and of batch sizes the largest. */
+#include "tests/gpu/side.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#define N_SEQS  8
+#define N_SEQS  SIDE_MAX_SEQS
 #define MAX_LEN 1104
 #define N_STEPS 2 /* of each batch size */
 
@@ -64,87 +58,37 @@ static const struct {
      "\"torch_dtype\":\"float16\"}"},
 };
 
-/* One engine and how far each of its sequences is. */
-struct side {
-    struct instance instance;
-    int length[N_SEQS];
-    float *logits; /* [N_SEQS, vocab] of the last step */
-};
-
-static void open_side(struct side *s, struct world *w, const char *json, enum step_choice step)
+static void open_dummy(struct side *s, struct world *w, const char *json, enum step_choice step)
 {
     struct err e = {0};
     struct model_config m = {0};
     struct checkpoint c = {0};
-    struct instance_setup setup = {.limits = {N_SEQS, 512, MAX_LEN, N_SEQS, N_SEQS * (MAX_LEN / KV_BLOCK_TOKENS)},
-                                   .kv_bytes = -1,
-                                   .threads = -1,
-                                   .progress = PROGRESS_NEVER,
-                                   .device = DEVICE_CUDA,
-                                   .step = step,
-                                   .dummy = 1,
-                                   .dummy_seed = 3};
-    memset(s, 0, sizeof *s);
+    struct instance_setup setup = side_setup(N_SEQS, MAX_LEN, step);
+    setup.dummy = 1;
+    setup.dummy_seed = 3;
     if (w->rank == 0)
         (void)model_config_parse(&m, json, strlen(json), "config", &e);
     fatal_agree(w, &e);
-    instance_open(&s->instance, w, &m, &c, &setup, &e);
-    s->logits = calloc((size_t)N_SEQS * (size_t)s->instance.network.config.vocab, sizeof *s->logits);
+    side_open(s, w, &m, &c, &setup);
 }
 
-static void close_side(struct side *s)
+/* The next n tokens of a sequence join the plan. */
+static void feed(struct side *s, int seq, int n, bool decode)
 {
-    free(s->logits);
-    instance_close(&s->instance);
-}
-
-static void run_plan(struct side *s, struct plan *plan)
-{
-    struct step_result result;
-    struct engine *g = &s->instance.engine;
-    struct queue *q = &s->instance.q;
-    size_t n = (size_t)s->instance.network.config.vocab, size = dtype_bytes(q->act);
-    loop_share(plan, g->world, (int)n);
-    engine_step(g, plan, &result);
-    n *= (size_t)result.n_rows;
-    unsigned char *in = malloc(n * size + 1);
-    s->instance.ops->download(q, in, result.logits, n * size);
-    s->instance.ops->wait(q);
-    for (size_t i = 0; i < n; i++)
-        s->logits[i] = dtype_load(in, q->act, i);
-    free(in);
-}
-
-static int token_at(const struct side *s, int seq, int pos)
-{
-    return (seq * 131 + pos * 7919 + 11) % s->instance.network.config.vocab;
-}
-
-/* The next n tokens of a sequence. */
-static void feed(struct side *s, struct plan *p, int seq, int n, bool sample)
-{
-    int pos = s->length[seq];
-    p->seq[p->n_seqs++] = (struct plan_seq){seq, n, pos, n > 1 ? prompt_length[seq] : pos + 1, sample, sample};
+    int32_t token[MAX_LEN];
     for (int i = 0; i < n; i++)
-        p->token[p->n_tokens++] = token_at(s, seq, pos + i);
-    s->length[seq] += n;
+        token[i] = (seq * 131 + (s->length[seq] + i) * 7919 + 11) % s->instance.network.config.vocab;
+    side_feed(s, seq, token, n, prompt_length[seq], decode, decode);
 }
 
-static void prefill(struct side *s, struct plan *plan)
+static void prefill(struct side *s)
 {
-    const struct limits *l = &s->instance.engine.limits;
+    int most = s->instance.engine.limits.max_batch_tokens;
     for (int seq = 0; seq < N_SEQS; seq++)
         while (s->length[seq] < prompt_length[seq]) {
-            int left = prompt_length[seq] - s->length[seq], n = left < l->max_batch_tokens ? left : l->max_batch_tokens;
-            plan_reset(plan, 0);
-            if (s->length[seq] == 0) {
-                plan->start[plan->n_starts++] =
-                    (struct plan_start){.slot = seq, .sampling = {.top_p = 1, .repetition_penalty = 1}};
-                for (int i = 0; i < limits_blocks_per_slot(l); i++) /* scattered: who ignores the table fails */
-                    plan->block[plan->n_blocks++] = (struct plan_block){seq, i, l->n_blocks - 1 - (i * N_SEQS + seq)};
-            }
-            feed(s, plan, seq, n, false);
-            run_plan(s, plan);
+            int left = prompt_length[seq] - s->length[seq];
+            feed(s, seq, left < most ? left : most, false);
+            side_run(s);
         }
 }
 
@@ -167,21 +111,19 @@ static double difference(const struct side *a, const struct side *b, int n_rows)
     return worst;
 }
 
-static void check_size(struct side *a, struct side *b, struct plan *pa, struct plan *pb, const char *name, int n)
+static void check_size(struct side *a, struct side *b, const char *name, int n)
 {
     const struct engine *g = &b->instance.engine;
     double worst = 0, most = b->instance.q.act == DTYPE_F16 ? 4e-3 : 2e-2;
     char reason[100];
     for (int step = 0; step < N_STEPS; step++) {
-        plan_reset(pa, 1);
-        plan_reset(pb, 1);
         for (int i = 0; i < n; i++) {
             int seq = (i + n + step) % N_SEQS;
-            feed(a, pa, seq, 1, true);
-            feed(b, pb, seq, 1, true);
+            feed(a, seq, 1, true);
+            feed(b, seq, 1, true);
         }
-        run_plan(a, pa);
-        run_plan(b, pb);
+        side_run(a);
+        side_run(b);
         worst = fmax(worst, difference(a, b, n));
     }
     snprintf(reason, sizeof reason, "relative error is %.3g, allowed %.1g", worst, most);
@@ -192,24 +134,201 @@ static void check_size(struct side *a, struct side *b, struct plan *pa, struct p
             "the other way was taken", "%s: %d as one operation", name, n);
 }
 
-static void check_model(struct world *w, const char *name, const char *json)
+#define GUARD_BYTES 256
+#define GUARD_BYTE  0xD7
+#define POISON      0x7FA5 /* of a logit: a NaN in both types */
+
+/* An array on the device between guard bytes, and what it was. */
+struct fenced {
+    unsigned char *dev, *was;
+    size_t bytes;
+};
+
+static struct fenced fence(struct side *s, const void *data, size_t bytes)
+{
+    size_t all = bytes + 2 * (size_t)GUARD_BYTES;
+    struct fenced f = {s->instance.ops->alloc(&s->instance.q, all), malloc(all), bytes};
+    memset(f.was, GUARD_BYTE, all);
+    memcpy(f.was + GUARD_BYTES, data, bytes);
+    s->instance.ops->upload(&s->instance.q, f.dev, all, f.was, all, all, 1);
+    s->instance.ops->wait(&s->instance.q);
+    return f;
+}
+
+/* Bytes that are not what they were, the guards' first; *now: what they are. */
+static size_t unfence(struct side *s, struct fenced *f, unsigned char *now)
+{
+    size_t all = f->bytes + 2 * (size_t)GUARD_BYTES, changed = 0;
+    unsigned char *is = malloc(all);
+    s->instance.ops->download(&s->instance.q, is, f->dev, all);
+    s->instance.ops->wait(&s->instance.q);
+    for (size_t i = 0; i < all; i++)
+        if (now == NULL || i < GUARD_BYTES || i >= GUARD_BYTES + f->bytes)
+            changed += is[i] != f->was[i];
+    if (now != NULL)
+        memcpy(now, is + GUARD_BYTES, f->bytes);
+    s->instance.ops->free(&s->instance.q, f->dev);
+    free(f->was);
+    free(is);
+    return changed;
+}
+
+static void *inside(const struct fenced *f)
+{
+    return f->dev + GUARD_BYTES;
+}
+
+/* Keys or values of a layer on this rank, as they are. */
+static uint16_t *read_cache(struct side *s, const void *cache, size_t n)
+{
+    uint16_t *copy = malloc(n * sizeof *copy + 1);
+    s->instance.ops->download(&s->instance.q, copy, cache, n * sizeof *copy);
+    s->instance.ops->wait(&s->instance.q);
+    return copy;
+}
+
+static size_t cache_elements(const struct side *s)
+{
+    struct heads h = network_heads(&s->instance.network, 0);
+    return (size_t)s->instance.engine.limits.n_blocks * KV_BLOCK_TOKENS * (size_t)(h.n_kv_heads * h.head_dim);
+}
+
+/* All caches of the rank: [2 n_layers]. */
+static uint16_t **read_caches(struct side *s)
+{
+    const struct network *n = &s->instance.network;
+    uint16_t **copy = calloc(2 * (size_t)n->config.n_layers, sizeof *copy);
+    for (int i = 0; i < 2 * n->config.n_layers; i++)
+        copy[i] = read_cache(s, i % 2 == 0 ? n->k_cache[i / 2] : n->v_cache[i / 2], cache_elements(s));
+    return copy;
+}
+
+/* What of the cache is wrong after a step of these sequences, each at its next position: elements elsewhere that are not
+ * what they were, and elements there that nobody wrote. */
+static size_t wrong_in_cache(const struct side *s, const uint16_t *was, const uint16_t *is, const int *seq, int n)
+{
+    struct heads h = network_heads(&s->instance.network, 0);
+    size_t row = (size_t)h.head_dim, all = cache_elements(s), wrong = 0;
+    char *mine = calloc(all / row + 1, 1);
+    for (int i = 0; i < n; i++)
+        for (int kv = 0; kv < h.n_kv_heads; kv++) {
+            int pos = s->length[seq[i]], block = side_block(s, seq[i], pos / KV_BLOCK_TOKENS);
+            mine[(size_t)(block * h.n_kv_heads + kv) * KV_BLOCK_TOKENS + (size_t)(pos % KV_BLOCK_TOKENS)] = 1;
+        }
+    for (size_t i = 0; i < all; i++)
+        wrong += mine[i / row] ? is[i] == SIDE_POISON : is[i] != was[i];
+    free(mine);
+    return wrong;
+}
+
+static size_t wrong_in_caches(struct side *s, uint16_t **was, const int *seq, int n)
+{
+    uint16_t **is = read_caches(s);
+    size_t wrong = 0;
+    for (int i = 0; i < 2 * s->instance.network.config.n_layers; i++) {
+        wrong += wrong_in_cache(s, was[i], is[i], seq, n);
+        free(was[i]);
+        free(is[i]);
+    }
+    free(was);
+    free(is);
+    return wrong;
+}
+
+/* What a step of the operation alone gets. */
+struct alone {
+    struct fenced token, slot, pos, table, angles, logits;
+    int seq[N_SEQS];
+};
+
+static void make_alone(struct side *s, struct alone *x, int n)
+{
+    const struct engine *g = &s->instance.engine;
+    const struct limits *l = &g->limits;
+    int blocks = limits_blocks_per_slot(l);
+    int32_t token[N_SEQS], pos[N_SEQS], *table = calloc((size_t)(l->max_seqs * blocks), sizeof *table);
+    size_t n_logits = (size_t)n * (size_t)range_length(s->instance.network.shard.vocab);
+    uint16_t *poison = calloc(n_logits + 1, sizeof *poison);
+    float *zero = calloc((size_t)n * 2 * ROPE_MAX_PAIRS, sizeof *zero);
+    for (int i = 0; i < n; i++) {
+        x->seq[i] = (i * 3 + n) % N_SEQS;
+        token[i] = (i * 37 + 5) % s->instance.network.config.vocab;
+        pos[i] = s->length[x->seq[i]];
+    }
+    for (int i = 0; i < l->max_seqs * blocks; i++)
+        table[i] = side_block(s, i / blocks, i % blocks);
+    for (size_t i = 0; i < n_logits; i++)
+        poison[i] = POISON;
+    x->token = fence(s, token, (size_t)n * sizeof *token);
+    x->slot = fence(s, x->seq, (size_t)n * sizeof *x->seq);
+    x->pos = fence(s, pos, (size_t)n * sizeof *pos);
+    x->table = fence(s, table, (size_t)(l->max_seqs * blocks) * sizeof *table);
+    x->angles = fence(s, zero, (size_t)n * 2 * ROPE_MAX_PAIRS * sizeof *zero);
+    x->logits = fence(s, poison, n_logits * sizeof *poison);
+    free(table);
+    free(poison);
+    free(zero);
+}
+
+static void run_alone(struct side *s, const struct alone *x, int n)
+{
+    struct engine *g = &s->instance.engine;
+    const struct model_config *m = &s->instance.network.config;
+    struct batch b = {.n_tokens = n,
+                      .token = inside(&x->token),
+                      .slot = inside(&x->slot),
+                      .pos = inside(&x->pos),
+                      .rope_len = inside(&x->pos), /* no model here whose rotation depends on it */
+                      .block_table = inside(&x->table),
+                      .blocks_per_slot = limits_blocks_per_slot(&g->limits)};
+    if (m->position == POSITION_ROPE)
+        g->ops->rope_table(g->q, inside(&x->angles), &m->rope, b.pos, b.rope_len, n);
+    g->ops->persistent->run(g->q, g->persistent.step, inside(&x->logits), &b, inside(&x->angles));
+    g->ops->wait(g->q);
+    if (g->q->err.code != ERR_NONE)
+        fatal(&g->q->err);
+}
+
+/* The operation writes this rank's logits, all of them, and of the cache the rows of its tokens, and nothing else. */
+static void check_memory(struct side *s, const char *name, int n)
+{
+    struct alone x = {0};
+    char reason[160];
+    int n_ranks = s->instance.engine.world->n_ranks;
+    make_alone(s, &x, n);
+    uint16_t **was = read_caches(s);
+    run_alone(s, &x, n);
+    size_t in_cache = wrong_in_caches(s, was, x.seq, n), n_logits = x.logits.bytes / 2, unwritten = 0;
+    uint16_t *logits = malloc(x.logits.bytes + 1);
+    float *angles = malloc(x.angles.bytes);
+    size_t beside = unfence(s, &x.logits, (unsigned char *)logits) + unfence(s, &x.angles, (unsigned char *)angles);
+    size_t inputs =
+        unfence(s, &x.token, NULL) + unfence(s, &x.slot, NULL) + unfence(s, &x.pos, NULL) + unfence(s, &x.table, NULL);
+    for (size_t i = 0; i < n_logits; i++)
+        unwritten += logits[i] == POISON;
+    snprintf(reason, sizeof reason,
+             "wrong: %zu elements of the cache, %zu logits unwritten, %zu guards, %zu of the inputs", in_cache,
+             unwritten, beside, inputs);
+    tap_all(in_cache + unwritten + beside + inputs == 0, reason, "%s: memory of %d on %d rank%s", name, n, n_ranks,
+            n_ranks == 1 ? "" : "s");
+    free(logits);
+    free(angles);
+}
+
+static void check_model(struct world *w, const char *name, const char *json, int most)
 {
     struct side a, b;
-    struct plan pa, pb;
-    struct err e = {0};
-    open_side(&a, w, json, STEP_SEPARATE);
-    open_side(&b, w, json, STEP_PERSISTENT);
-    if (plan_open(&pa, &a.instance.engine.limits, &e) != 0 || plan_open(&pb, &b.instance.engine.limits, &e) != 0)
-        fatal(&e);
-    prefill(&a, &pa);
-    prefill(&b, &pb);
-    int most = b.instance.engine.persistent.max_tokens;
-    for (int n = 1; n <= most; n++)
-        check_size(&a, &b, &pa, &pb, name, n);
-    plan_close(&pa);
-    plan_close(&pb);
-    close_side(&a);
-    close_side(&b);
+    open_dummy(&a, w, json, STEP_SEPARATE);
+    open_dummy(&b, w, json, STEP_PERSISTENT);
+    prefill(&a);
+    prefill(&b);
+    int has = b.instance.engine.persistent.max_tokens;
+    for (int n = 1; n <= has && n <= most; n++) {
+        check_size(&a, &b, name, n);
+        check_memory(&b, name, n);
+    }
+    side_close(&a);
+    side_close(&b);
 }
 
 int main(int argc, char **argv)
@@ -217,11 +336,12 @@ int main(int argc, char **argv)
     struct err e = {0};
     struct world w;
     const char *part = argc > 1 ? argv[1] : "";
+    int most = argc > 2 ? atoi(argv[2]) : PERSISTENT_MAX_TOKENS;
     if (world_open(&w, &argc, &argv, &e) != 0)
         fatal(&e);
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
         if (strstr(models[i].name, part) != NULL)
-            check_model(&w, models[i].name, models[i].json);
+            check_model(&w, models[i].name, models[i].json, most);
     int status = tap_done();
     world_close(&w);
     return status;

@@ -1,0 +1,125 @@
+/* tests/gpu/side.h - one engine on the GPUs, driven plan by plan, with a choice of the way its decode steps run: what the
+ * tests of the persistent step compare. Its sequences' KV blocks are scattered, and some blocks are nobody's. */
+#ifndef TESTS_GPU_SIDE_H
+#define TESTS_GPU_SIDE_H
+
+#include "rank/fatal.h"
+#include "rank/instance.h"
+#include "rank/loop.h"
+#include "tests/support/tap.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SIDE_MAX_SEQS    8
+#define SIDE_FREE_BLOCKS 3 /* that belong to no sequence: the first ones */
+
+struct side {
+    struct instance instance;
+    struct plan plan;
+    int length[SIDE_MAX_SEQS]; /* tokens fed */
+    float *logits;             /* [max_logit_rows, vocab] of the last plan */
+    int n_rows;
+};
+
+/* Room for n_seqs sequences of max_len tokens. */
+static inline struct instance_setup side_setup(int n_seqs, int max_len, enum step_choice step)
+{
+    int blocks = (max_len + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
+    return (struct instance_setup){.limits = {n_seqs, 512, max_len, 64, n_seqs * blocks + SIDE_FREE_BLOCKS},
+                                   .kv_bytes = -1,
+                                   .threads = -1,
+                                   .progress = PROGRESS_NEVER,
+                                   .device = DEVICE_CUDA,
+                                   .step = step};
+}
+
+#define SIDE_POISON 0xFFFF /* of an element of 16 bits */
+
+/* Fill every KV block with NaNs: who reads what nobody stored says so. */
+static inline void side_poison_cache(struct side *s, int layer)
+{
+    const struct network *n = &s->instance.network;
+    struct queue *q = &s->instance.q;
+    struct heads h = network_heads(n, layer);
+    size_t bytes = (size_t)s->instance.engine.limits.n_blocks * KV_BLOCK_TOKENS * (size_t)(h.n_kv_heads * h.head_dim) *
+                   dtype_bytes(q->act);
+    unsigned char *nan = malloc(bytes + 1);
+    memset(nan, 0xFF, bytes);
+    s->instance.ops->upload(q, n->k_cache[layer], bytes, nan, bytes, bytes, 1);
+    s->instance.ops->upload(q, n->v_cache[layer], bytes, nan, bytes, bytes, 1);
+    s->instance.ops->wait(q);
+    free(nan);
+}
+
+/* m and c as instance_open wants them. */
+static inline void side_open(struct side *s, struct world *w, struct model_config *m, struct checkpoint *c,
+                             struct instance_setup *setup)
+{
+    struct err e = {0};
+    memset(s, 0, sizeof *s);
+    instance_open(&s->instance, w, m, c, setup, &e);
+    const struct limits *l = &s->instance.engine.limits;
+    s->logits = calloc((size_t)l->max_logit_rows * (size_t)s->instance.network.config.vocab, sizeof *s->logits);
+    if (s->logits == NULL || plan_open(&s->plan, l, &e) != 0)
+        fatal(&e);
+    plan_reset(&s->plan, 0);
+    for (int layer = 0; layer < s->instance.network.config.n_layers; layer++)
+        side_poison_cache(s, layer);
+}
+
+static inline void side_close(struct side *s)
+{
+    free(s->logits);
+    plan_close(&s->plan);
+    instance_close(&s->instance);
+}
+
+/* The block of 16 positions of a sequence: scattered, so who ignores the table fails. */
+static inline int side_block(const struct side *s, int seq, int index)
+{
+    const struct limits *l = &s->instance.engine.limits;
+    return l->n_blocks - 1 - (index * l->max_seqs + seq);
+}
+
+/* The next n tokens of a sequence, whose prompt has so many, join the plan, with the logits of the last n_logits. Sampled
+ * sequences of one token each are a decode step. */
+static inline void side_feed(struct side *s, int seq, const int32_t *token, int n, int prompt, int n_logits,
+                             bool sample)
+{
+    struct plan *p = &s->plan;
+    int pos = s->length[seq];
+    if (pos == 0) {
+        p->start[p->n_starts++] = (struct plan_start){.slot = seq, .sampling = {.top_p = 1, .repetition_penalty = 1}};
+        for (int i = 0; i < limits_blocks_per_slot(&p->limits); i++)
+            p->block[p->n_blocks++] = (struct plan_block){seq, i, side_block(s, seq, i)};
+    }
+    p->seq[p->n_seqs++] = (struct plan_seq){seq, n, pos, n > 1 ? prompt : pos + 1, n_logits, sample};
+    memcpy(p->token + p->n_tokens, token, (size_t)n * sizeof *token);
+    p->n_tokens += n;
+    s->length[seq] += n;
+}
+
+/* Runs the plan; s->logits become those that it asked for. The plan is empty afterwards. */
+static inline void side_run(struct side *s)
+{
+    struct step_result result;
+    struct engine *g = &s->instance.engine;
+    struct queue *q = &s->instance.q;
+    size_t vocab = (size_t)s->instance.network.config.vocab, size = dtype_bytes(q->act);
+    loop_share(&s->plan, g->world, (int)vocab);
+    engine_step(g, &s->plan, &result);
+    size_t n = (size_t)result.n_rows * vocab;
+    unsigned char *in = malloc(n * size + 1);
+    s->instance.ops->download(q, in, result.logits, n * size);
+    s->instance.ops->wait(q);
+    for (size_t i = 0; i < n; i++)
+        s->logits[i] = dtype_load(in, q->act, i);
+    s->n_rows = result.n_rows;
+    free(in);
+    plan_reset(&s->plan, 0);
+}
+
+#endif
