@@ -9,9 +9,9 @@ rm -rf "$out"
 mkdir -p "$out/bin/tests/ops" "$out/bin/tests/parity" "$out/bin/tests/gpu" "$out/bin/tests/soak" \
     "$out/bin/tests/e2e" "$out/lib" "$out/tests/parity" "$out/scripts" "$out/demo"
 cp "$build/lockstep" "$build/lockstep-client" "$out/bin/"
-for test in ops/norm ops/embed ops/sample ops/attention ops/matmul ops/memory gpu/persistent parity/parity gpu/same_tokens \
-    e2e/serve soak/soak; do
-    cp "$build/tests/${test%/*}/test_${test#*/}" "$out/bin/tests/${test%/*}/"
+for source in tests/ops/test_*.c tests/gpu/test_*.c tests/parity/test_parity.c tests/e2e/test_serve.c tests/soak/test_soak.c; do
+    test=${source%.c}
+    cp "$build/$test" "$out/bin/$test"
 done
 find "$out/bin" -type f -exec strip --strip-debug {} +
 cp -r tests/parity/fixtures "$out/tests/parity/"

@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
 # Test the CUDA build on the GPUs of this machine. Usage: scripts/check-gpu.sh BUILD_DIR, in the folder that has tests/ and
-# demo/. Ends with "N passed, M failed". CHECK="ops parity" runs only these sections:
+# demo/. Ends with "N passed, M failed", after "K SKIPPED" if there are any. CHECK="ops parity" runs only these sections:
 #   start      who computes where is shown, CUDA_VISIBLE_DEVICES is obeyed, what cannot be is refused by name, no P2P works;
 #              a preflight and what NVML says
 #   ops        every operation, every type, odd sizes, guard words, poison
-#   persistent every logit of decode steps as one operation, against the separate operations
+#   persistent every logit of decode steps as one operation, against the separate operations and, of fixtures with heads that
+#              it takes, against transformers; what it writes and what it leaves
 #   parity     every fixture on 1, 2, 3 and 4 ranks, as many as there are GPUs
 #   tokens     the demo in float32: the CPU's tokens, greedy and sampled, on as many ranks
 #   serve      the server's own tests with the demo in float32: replies, streams, busy batches, cancels, clients that leave
-#   sanitizer  compute-sanitizer on the tests of operations: memcheck on all; racecheck and synccheck where they end in time.
-#              (initcheck would see nothing: all device memory is zeroed; unwritten results are the tests' poison)
+#   sanitizer  compute-sanitizer: memcheck on all tests of operations, racecheck and synccheck on those that share memory in
+#              blocks, and all three on the persistent step of some fixtures. (initcheck would see nothing: all device memory
+#              is zeroed; unwritten results are the tests' poison.) Without compute-sanitizer: SKIPPED
 #   soak       SOAK_SECONDS (600) of mixed work on all GPUs; memory ends as it began
-# Settings: RANKS="1 4" (of persistent, parity, tokens, serve and soak), MEMCHECK, RACECHECK, SYNCCHECK (names of tests),
-# SANITIZER_SECONDS (a test's limit). DEVICE=cpu RANKS="1 2" tries this script itself where there is no GPU: then without
+# Settings: RANKS="1 4" (of persistent, parity, tokens, serve and soak); of sanitizer: MEMCHECK, RACECHECK, SYNCCHECK (names of
+# tests), STRIDE (every such case of a test, 7), PERSISTENT (a part of fixtures' names), PERSISTENT_TOOLS, SANITIZER_SECONDS
+# (a run's limit). DEVICE=cpu RANKS="1 2" tries this script itself where there is no GPU: then without
 # start, persistent and sanitizer.
 set -u
 build=$1
@@ -33,6 +36,7 @@ for n in $ranks; do [ "$n" -gt "$most" ] && most=$n; done
 [ "$device" = cpu ] || [ "$most" -le "$gpus" ] || { echo "check-gpu: $most ranks, $gpus GPUs"; exit 1; }
 passed=0
 failed=0
+skipped=0
 
 wants() {
     case " ${CHECK:-start ops persistent parity tokens serve sanitizer soak} " in *" $1 "*) return 0 ;; esac
@@ -46,9 +50,15 @@ count() {
     echo "$3: $1 passed, $2 failed, $4"
 }
 
+# skip NAME REASON: what cannot be done here
+skip() {
+    skipped=$((skipped + 1))
+    echo "SKIPPED $1: $2"
+}
+
 # Tests of operations leave out a GPU that they cannot see: then nothing was tested.
 used_device() {
-    [ "$device" = cpu ] || grep -q '^ok .*cuda' "$1"
+    [ "$device" = cpu ] || grep -qE '^ok .*(cuda|persistent)' "$1"
 }
 
 # run NAME SECONDS COMMAND...: a program that prints TAP
@@ -151,39 +161,57 @@ check_start() {
     fi
 }
 
-# sanitize TOOL SECONDS TESTS...: a run that is not over in time has failed under memcheck; under the slower tools it says so
-sanitize() {
-    local tool=$1 limit=$2 test log status started found options=
-    shift 2
+# sanitized TOOL NAME COMMAND...: begins it, in the background
+sanitized() {
+    local tool=$1 log=$logs/$1-${2// /-} options=
     [ "$tool" = memcheck ] && options="--report-api-errors no" # tests ask for memory that they must not get
-    for test in "$@"; do
-        log=$logs/$tool-$test.log
-        started=$SECONDS
-        timeout -k 5 "$limit" "$sanitizer" --tool "$tool" --error-exitcode 99 $options "$build/tests/ops/test_$test" >"$log" 2>&1
-        status=$?
-        found=$(grep -cE '^========= .*(Invalid |Race |hazard|Barrier error|Misaligned|Program hit)' "$log")
-        if [ $status = 0 ] && used_device "$log"; then
-            count 1 0 "$tool $test" "$((SECONDS - started)) s, $(grep -h SUMMARY "$log" | tail -1)"
-        elif [ $status = 124 ] && [ "$tool" != memcheck ] && [ "$found" = 0 ]; then
-            count 0 0 "$tool $test" "not over in $limit s, nothing found so far"
-        else
-            count 0 1 "$tool $test" "status $status, $((SECONDS - started)) s, $found reports in $log"
-            grep -m8 '^=========' "$log"
-            grep -m4 '^not ok ' "$log"
-        fi
-    done
+    [ "$tool" = memcheck ] || [ "$tool" = synccheck ] || options="--racecheck-report all"
+    {
+        local started=$SECONDS
+        # shellcheck disable=SC2086
+        timeout -k 5 "${SANITIZER_SECONDS:-150}" "${@:4}" "$sanitizer" --tool "$tool" --error-exitcode 99 $options \
+            ${3} >"$log.log" 2>&1
+        echo "$? $((SECONDS - started))" >"$log.status"
+    } &
 }
 
+# judge TOOL NAME: over in time, on a GPU, and the tool's own count says 0
+judge() {
+    local log=$logs/$1-${2// /-} status took
+    read -r status took <"$log.status"
+    if [ "$status" = 0 ] && used_device "$log.log" && grep -qE '^=+ (ERROR|RACECHECK) SUMMARY: 0 (errors|hazards)' "$log.log"; then
+        count 1 0 "$1 $2" "$took s, $(grep -h SUMMARY "$log.log" | tail -1)"
+    else
+        count 0 1 "$1 $2" "status $status, $took s, $(grep -h SUMMARY "$log.log" | tail -1), see $log.log"
+        grep -m8 '^=========' "$log.log"
+        grep -m4 '^not ok ' "$log.log"
+    fi
+}
+
+# Every tool with its tests, all at once: most of their time is the host's. Each test runs some of its cases only.
 check_sanitizer() {
-    local all=
+    local all= test tool step="$build/tests/gpu/test_persistent_fixtures ${PERSISTENT-llama-heads64}"
     sanitizer=$(command -v compute-sanitizer || echo "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer")
-    [ -x "$sanitizer" ] || { count 0 1 sanitizer "compute-sanitizer is not here: name the other sections in CHECK"; return; }
+    [ -x "$sanitizer" ] || { skip sanitizer "compute-sanitizer is not here"; return; }
     for test in "$build"/tests/ops/test_*; do
         case $test in *.o | *.d) ;; *) all="$all ${test##*/test_}" ;; esac
     done
-    sanitize memcheck "${SANITIZER_SECONDS:-300}" ${MEMCHECK-$all}
-    sanitize racecheck "${SANITIZER_SECONDS:-120}" ${RACECHECK-norm embed attention sample}
-    sanitize synccheck "${SANITIZER_SECONDS:-120}" ${SYNCCHECK-matmul attention sample}
+    local shared="norm attention matmul sample embed" # with shared memory and barriers
+    local memcheck=${MEMCHECK-$all} racecheck=${RACECHECK-$shared} synccheck=${SYNCCHECK-$shared}
+    export LOCKSTEP_CASE_STRIDE=${STRIDE:-7}
+    for tool in memcheck racecheck synccheck; do
+        for test in ${!tool}; do sanitized $tool "$test" "$build/tests/ops/test_$test"; done
+    done
+    wait
+    for tool in memcheck racecheck synccheck; do
+        for test in ${!tool}; do judge $tool "$test"; done
+    done
+    for tool in ${PERSISTENT_TOOLS-memcheck racecheck synccheck}; do
+        sanitized $tool "persistent step" "$step" mpirun -q --bind-to none -n 1
+        wait
+        judge $tool "persistent step"
+    done
+    unset LOCKSTEP_CASE_STRIDE
 }
 
 [ "$device" = cuda ] && wants start && check_start
@@ -197,6 +225,8 @@ fi
 if [ "$device" = cuda ] && wants persistent; then
     for n in $ranks; do
         run "persistent step on $n" 300 mpirun -q --bind-to none -n "$n" "$build/tests/gpu/test_persistent"
+        run "persistent step on $n, transformers" 200 mpirun -q --bind-to none -n "$n" \
+            "$build/tests/gpu/test_persistent_fixtures"
     done
 fi
 if wants parity; then
@@ -207,5 +237,6 @@ wants serve && run "serve" 300 "$build/tests/e2e/test_serve" "$device" "$most"
 [ "$device" = cuda ] && wants sanitizer && check_sanitizer
 wants soak && run "soak on $most" $((${SOAK_SECONDS:-600} + 300)) mpirun -q -n "$most" "$build/tests/soak/test_soak" "$device"
 echo
+[ $skipped = 0 ] || echo "$skipped SKIPPED"
 echo "$passed passed, $failed failed"
 [ $failed = 0 ] && [ $passed -gt 0 ]

@@ -105,6 +105,15 @@ static inline double weight_at(const struct weight *w, int r, int c)
     return dtype_load(w->data, w->type, (size_t)r * w->cols + c);
 }
 
+/* For slow tools: LOCKSTEP_CASE_STRIDE=7 runs every seventh of a test's cases. The strides go through all loops, so every
+ * kind of case is among them. */
+static inline bool left_out(void)
+{
+    static int n_cases;
+    const char *stride = getenv("LOCKSTEP_CASE_STRIDE");
+    return stride != NULL && atoi(stride) > 1 && n_cases++ % atoi(stride) != 0;
+}
+
 /* Every element within atol + rtol |want|, and a few roundings where activations have 16 bits; NaN on either side fails. */
 static inline void close_enough(const char *what, const float *got, const double *want, size_t n, double atol,
                                 double rtol)

@@ -76,6 +76,8 @@ static void test_transposed(void **unused)
         for (int k = 0; k < 49; k++) {
             int rows = sizes[k / 7], cols = sizes[k % 7], src_ld = cols + 3, dst_ld = rows + 2;
             size_t bytes = dtype_bytes(type), n = (size_t)cols * (size_t)dst_ld;
+            if (left_out())
+                continue;
             unsigned char *src = zeroed((size_t)rows * (size_t)src_ld, bytes), *dst = zeroed(n, bytes);
             memset(dst, 0xEE, n * bytes);
             for (int i = 0; i < rows * src_ld; i++)
