@@ -15,11 +15,21 @@ struct cuda_fault {
     int n_rows, slot; /* n_rows > 0: there are some; slot: of the first */
 };
 
+/* What the persistent kernel waited for in vain before it gave up, for the message: see words.cuh. */
+struct cuda_vain {
+    /* For another rank's words, for those of this device: the epoch, 0 for nothing; and the rank in the upper half of a
+     * word, in the lower one the block that waited. */
+    unsigned long long for_others[2], for_own[2];
+    int n_layers; /* of the model; from the host */
+};
+
 /* queue.impl */
 struct cuda_state {
     int device, n_multiprocessors;
     bool launches_early;      /* a kernel may begin before the one before it has ended: see launch in device.cuh */
     void *matmul, *attention; /* whatever these two files keep: cuda_matmul_open, cuda_attention_open */
+    char id[32];              /* "0000:1a:00.0" */
+    struct cuda_vain *vain;   /* pinned, written by the device */
     struct cuda_fault *fault; /* pinned, written by the device, looked at when the host waits */
     void *fault_dev;          /* the device's own count, see sample.cu */
     unsigned long long *word_dev, *word; /* one word on the device and its pinned copy */
@@ -114,6 +124,8 @@ void cuda_persistent_close(struct queue *q, void *p);
 int cuda_persistent_max_tokens(const void *p);
 bool cuda_persistent_share(struct queue *q, void *p, unsigned char handle[PERSISTENT_HANDLE_BYTES]);
 bool cuda_persistent_connect(struct queue *q, void *p, const unsigned char (*handles)[PERSISTENT_HANDLE_BYTES]);
+/* For a test: the counts of steps of all blocks, on the device. A block whose count is another's keeps all waiting. */
+uint32_t *cuda_persistent_steps(void *p);
 void cuda_persistent_run(struct queue *q, void *p, void *logits, const struct batch *batch, const float *cos_sin);
 
 #ifdef __cplusplus

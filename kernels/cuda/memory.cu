@@ -1,6 +1,7 @@
 /* kernels/cuda/memory.cu - a queue on a device: opening it, its memory, copies to and from it. */
 #include "kernels/cuda/device.cuh"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define TILE 32 /* edge of the square that upload_transposed turns at a time */
@@ -46,6 +47,8 @@ int cuda_open(struct queue *q, int device, enum dtype weights, int n_threads, st
         CUDA_TRY(q, cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
         s->mark[i] = event;
     }
+    CUDA_TRY(q, cudaDeviceGetPCIBusId(s->id, sizeof s->id, device));
+    s->vain = (struct cuda_vain *)cuda_host_alloc(q, sizeof *s->vain);
     s->fault = (struct cuda_fault *)cuda_host_alloc(q, sizeof *s->fault);
     s->word = (unsigned long long *)cuda_host_alloc(q, sizeof *s->word);
     s->fault_dev = cuda_alloc(q, 256);
@@ -67,6 +70,7 @@ void cuda_close(struct queue *q)
     cuda_close_stamps(q);
     cuda_attention_close(q);
     cuda_matmul_close(q);
+    cuda_host_free(q, s->vain);
     cuda_host_free(q, s->fault);
     cuda_host_free(q, s->word);
     cuda_free(q, s->fault_dev);
@@ -182,9 +186,42 @@ static void take_fault(struct queue *q)
     fault->n_rows = 0;
 }
 
+static void say_layer(char *text, size_t bytes, unsigned long long epoch, int n_layers)
+{
+    int layer = (int)(epoch % (unsigned long long)(n_layers + 1));
+    if (layer == 0)
+        (void)snprintf(text, bytes, "the embedding");
+    else
+        (void)snprintf(text, bytes, "layer %d", layer - 1);
+}
+
+/* Work that was enqueued has failed, which the host learns when it waits; the device can do nothing more in this process. */
+static void take_failure(struct queue *q, cudaError_t rc)
+{
+    if (rc == cudaSuccess)
+        return;
+    const struct cuda_state *s = cuda_state(q);
+    const struct cuda_vain vain = *s->vain;
+    const char *why = cudaGetErrorString(rc);
+    char layer[24];
+    say_layer(layer, sizeof layer, vain.for_others[0] != 0 ? vain.for_others[0] : vain.for_own[0], vain.n_layers);
+    if (vain.for_others[0] != 0)
+        ERR(&q->err, ERR_COMM,
+            "GPU %s: a persistent decode step waited in vain for what rank %u's GPU adds in %s: that rank is stopped, "
+            "stuck or gone (%s)",
+            s->id, (unsigned)(vain.for_others[1] >> 32), layer, why);
+    else if (vain.for_own[0] != 0)
+        ERR(&q->err, ERR_DEVICE,
+            "GPU %s: a persistent decode step waited in vain for its own results in %s (block %u; %s): try --step "
+            "separate, and please report it",
+            s->id, layer, (unsigned)vain.for_own[1], why);
+    else
+        ERR(&q->err, ERR_DEVICE, "GPU %s failed in what it was given to do: %s", s->id, why);
+}
+
 void cuda_wait(struct queue *q)
 {
-    CUDA_TRY(q, cudaStreamSynchronize(cuda_stream(q)));
+    take_failure(q, cudaStreamSynchronize(cuda_stream(q)));
     take_fault(q);
 }
 
@@ -195,6 +232,6 @@ void cuda_mark(struct queue *q, int which)
 
 void cuda_wait_mark(struct queue *q, int which)
 {
-    CUDA_TRY(q, cudaEventSynchronize((cudaEvent_t)cuda_state(q)->mark[which]));
+    take_failure(q, cudaEventSynchronize((cudaEvent_t)cuda_state(q)->mark[which]));
     take_fault(q);
 }

@@ -336,6 +336,8 @@ extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model
     open_maps(q, p, m);
     open_words(q, p, m);
     open_steps(q, p);
+    cuda_state(q)->vain->n_layers = m->n_layers;
+    CUDA_TRY(q, cudaMemcpyToSymbol(word_vain, &cuda_state(q)->vain, sizeof cuda_state(q)->vain));
     with_type(q->act, [&](auto t) {
         using T = decltype(t);
         if constexpr (sizeof(T) == 2)
@@ -363,6 +365,11 @@ extern "C" void cuda_persistent_close(struct queue *q, void *opened)
 extern "C" int cuda_persistent_max_tokens(const void *p)
 {
     return ((const struct persistent *)p)->max_tokens;
+}
+
+extern "C" uint32_t *cuda_persistent_steps(void *p)
+{
+    return ((struct persistent *)p)->step;
 }
 
 extern "C" bool cuda_persistent_share(struct queue *q, void *opened, unsigned char handle[PERSISTENT_HANDLE_BYTES])

@@ -6,9 +6,14 @@
 
 #include "kernels/cuda/matmul_tensor.cuh"
 
-/* Rounds of waiting after which the kernel gives up: at least 10 s, each takes a read of L2. A peer is gone, or a mistake
- * of ours: the launch fails, and with it the job, instead of hanging. */
-#define WORD_PATIENCE 20000000u
+/* Rounds of waiting after which the kernel gives up, each takes a read of L2: for another device's words at least 10 s, for
+ * its own three times that, as they may depend on the others. A peer is gone, or a mistake of ours: the launch fails, and
+ * with it the job, instead of hanging. */
+#define WORD_PATIENCE     20000000u
+#define WORD_PATIENCE_OWN (3 * WORD_PATIENCE)
+
+/* Host memory, where the host looks when a launch has failed (memory.cu). NULL: nobody looks. */
+static __device__ struct cuda_vain *word_vain;
 
 /* Two numbers of type T. */
 template <typename T>
@@ -59,6 +64,19 @@ __device__ static inline bool word_is_stale(const ulonglong2 &v, uint32_t epoch)
     return (uint32_t)(v.x >> 32) != epoch || (uint32_t)(v.y >> 32) != epoch;
 }
 
+/* The end. `from` did not come; a word each for what the host is to know: see cuda_vain. */
+template <bool system>
+__device__ static inline void word_give_up(uint32_t from, uint32_t epoch)
+{
+    if (word_vain != nullptr) {
+        word_publish2<true>(system ? word_vain->for_others : word_vain->for_own, epoch,
+                            (unsigned long long)from << 32 | blockIdx.x);
+        __threadfence_system();
+    }
+    __trap();
+    __builtin_unreachable(); /* the compiler takes a trap for something that returns, and keeps registers for that */
+}
+
 /* v[i] = the two words at at(i), once they are there; all loads are under way at once. at(i) NULL: zeros. */
 template <bool system, int N, typename AT>
 __device__ static inline void word_await(ulonglong2 (&v)[N], AT at, uint32_t epoch)
@@ -69,17 +87,18 @@ __device__ static inline void word_await(ulonglong2 (&v)[N], AT at, uint32_t epo
         const unsigned long long *from = at(i);
         v[i] = from != nullptr ? word_load2<system>(from) : make_ulonglong2(none, none);
     }
-    unsigned rounds = 0;
+    unsigned rounds = 0, late = 0;
     for (bool again = true; again;) {
         again = false;
 #pragma unroll
         for (int i = 0; i < N; i++)
             if (word_is_stale(v[i], epoch)) {
                 again = true;
+                late = system ? i : 0;
                 v[i] = word_load2<system>(at(i));
             }
-        if (++rounds == WORD_PATIENCE)
-            __trap();
+        if (++rounds == (system ? WORD_PATIENCE : WORD_PATIENCE_OWN))
+            word_give_up<system>(late, epoch);
     }
 }
 
