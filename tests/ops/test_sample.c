@@ -99,23 +99,23 @@ static void expect_probability(double *p, const double *score, int n, const stru
 }
 
 /* Pearson's statistic against the quantile 1 - 1e-4 (Wilson and Hilferty's approximation). */
-static void check_distribution(const int *count, const double *p, int n)
+static void check_distribution(const int *count, const double *p, int n, int draws)
 {
     double chi = 0, rest_p = 0, rest = 0, z = 3.719;
     int k = -1;
     for (int i = 0; i < n; i++) {
         if (p[i] == 0)
             assert_int_equal(count[i], 0);
-        if (p[i] * DRAWS < 5) {
+        if (p[i] * draws < 5) {
             rest_p += p[i];
             rest += count[i];
             continue;
         }
-        chi += pow(count[i] - p[i] * DRAWS, 2) / (p[i] * DRAWS);
+        chi += pow(count[i] - p[i] * draws, 2) / (p[i] * draws);
         k++;
     }
-    if (rest_p * DRAWS >= 1) {
-        chi += pow(rest - rest_p * DRAWS, 2) / (rest_p * DRAWS);
+    if (rest_p * draws >= 1) {
+        chi += pow(rest - rest_p * draws, 2) / (rest_p * draws);
         k++;
     }
     double limit = k > 0 ? k * pow(1 - 2 / (9.0 * k) + z * sqrt(2 / (9.0 * k)), 3) : 1e-9;
@@ -127,16 +127,17 @@ static void check_draws(const float *logits, int vocab, struct sampling params)
 {
     if (left_out())
         return;
+    const int draws = DRAWS / case_stride();
     struct scene c;
-    scene_open(&c, vocab, DRAWS + 1, 1);
+    scene_open(&c, vocab, draws + 1, 1);
     free(c.s.scratch);
-    c.s.scratch = zeroed(DRAWS, ops->sample_scratch_bytes(vocab));
+    c.s.scratch = zeroed(draws, ops->sample_scratch_bytes(vocab));
     c.params[1] = params;
-    float *rows = zeroed((size_t)DRAWS * (size_t)vocab, sizeof *rows);
+    float *rows = zeroed((size_t)draws * (size_t)vocab, sizeof *rows);
     int32_t slot[DRAWS], len[DRAWS];
     double score[MAX_VOCAB], p[MAX_VOCAB];
     int count[MAX_VOCAB] = {0};
-    for (int i = 0; i < DRAWS; i++) {
+    for (int i = 0; i < draws; i++) {
         memcpy(rows + (size_t)i * vocab, logits, (size_t)vocab * sizeof *rows);
         slot[i] = 1;
         len[i] = i + 1;
@@ -144,14 +145,14 @@ static void check_draws(const float *logits, int vocab, struct sampling params)
     for (int i = 0; i < vocab; i++)
         score[i] = logits[i];
     expect_probability(p, score, vocab, &params);
-    struct sampled *out = zeroed(DRAWS, sizeof *out);
+    struct sampled *out = zeroed(draws, sizeof *out);
     struct queue q = test_queue(2);
-    ops->sample(&q, out, rows, slot, len, &c.s, DRAWS);
+    ops->sample(&q, out, rows, slot, len, &c.s, draws);
     assert_int_equal(q.err.code, ERR_NONE);
     if (!backend_is_device()) /* rows of one slot: the last one's, where rows are done in order */
-        assert_int_equal(c.last[1], out[DRAWS - 1].token);
+        assert_int_equal(c.last[1], out[draws - 1].token);
     assert_int_equal(c.last[0], -7);
-    for (int i = 0; i < DRAWS; i++) { /* inverse of the cumulative sum, in id order */
+    for (int i = 0; i < draws; i++) { /* inverse of the cumulative sum, in id order */
         assert_in_range(out[i].token, 0, vocab - 1);
         double u = philox_uniform(params.seed, (uint64_t)len[i]), below = 0;
         for (int k = 0; k < out[i].token; k++)
@@ -159,7 +160,7 @@ static void check_draws(const float *logits, int vocab, struct sampling params)
         assert_true(u >= below - 1e-9 && u <= below + p[out[i].token] + 1e-9);
         count[out[i].token]++;
     }
-    check_distribution(count, p, vocab);
+    check_distribution(count, p, vocab, draws);
     free(out);
     free(rows);
     scene_close(&c);
