@@ -47,7 +47,7 @@ TEST_SRC := $(wildcard tests/unit/test_*.c tests/ops/test_*.c tests/spmd/test_*.
               tests/fail/test_*.c tests/e2e/test_*.c tests/soak/test_*.c tests/gpu/test_*.c)
 # The two ways to run a decode step are compared on GPUs only.
 ifneq ($(CUDA),1)
-TEST_SRC := $(filter-out tests/gpu/test_persistent%.c,$(TEST_SRC))
+TEST_SRC := $(filter-out tests/gpu/test_persistent%.c tests/gpu/test_in_vain.c,$(TEST_SRC))
 endif
 TEST_BIN := $(TEST_SRC:%.c=$(BUILD)/%)
 TEST_LIB := $(patsubst %,$(BUILD)/%.o,$(wildcard tests/support/*.c))
@@ -118,11 +118,13 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.c.o $(TEST_LIB) $(ARCHIVE)
 	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ -lcmocka $(LIBS)
 
 # Loaded into ranks by tests: to count what they really read, to make reading fail, and in place of a driver's library.
-preload: $(BUILD)/tests/count_reads.so $(BUILD)/tests/fail_read.so $(BUILD)/tests/fake_nvml.so
+PRELOAD := $(addprefix $(BUILD)/tests/,count_reads.so fail_read.so fake_nvml.so $(if $(filter 1,$(CUDA)),fail_nccl.so))
+preload: $(PRELOAD)
 $(BUILD)/tests/count_reads.so: tests/e2e/count_reads.c
 $(BUILD)/tests/fail_read.so: tests/fail/fail_read.c
 $(BUILD)/tests/fake_nvml.so: tests/unit/fake_nvml.c
-$(BUILD)/tests/count_reads.so $(BUILD)/tests/fail_read.so $(BUILD)/tests/fake_nvml.so:
+$(BUILD)/tests/fail_nccl.so: tests/gpu/fail_nccl.c
+$(PRELOAD):
 	@mkdir -p $(@D)
 	@echo "  LINK $@"
 	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) -fPIC -shared -o $@ $< -ldl

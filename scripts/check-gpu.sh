@@ -5,7 +5,8 @@
 #              a preflight and what NVML says
 #   ops        every operation, every type, odd sizes, guard words, poison
 #   persistent every logit of decode steps as one operation, against the separate operations and, of fixtures with heads that
-#              it takes, against transformers; what it writes and what it leaves
+#              it takes, against transformers; what it writes and what it leaves. How a
+#              job ends whose devices wait in vain
 #   parity     every fixture on 1, 2, 3 and 4 ranks, as many as there are GPUs
 #   tokens     the demo in float32: the CPU's tokens, greedy and sampled, on as many ranks
 #   serve      the server's own tests with the demo in float32: replies, streams, busy batches, cancels, clients that leave
@@ -228,6 +229,7 @@ if [ "$device" = cuda ] && wants persistent; then
         run "persistent step on $n, transformers" 200 mpirun -q --bind-to none -n "$n" \
             "$build/tests/gpu/test_persistent_fixtures"
     done
+    run "waiting in vain" 400 "$build/tests/gpu/test_in_vain" "$most"
 fi
 if wants parity; then
     for n in $ranks; do run "parity on $n" 550 mpirun -q -n "$n" "$build/tests/parity/test_parity" "" "$device"; done

@@ -6,8 +6,9 @@
  * Allowed: transformers computed in float32 with the file's 16-bit weights, we round every activation to 16 bits too. A
  * rounding is off by up to 2^-9 in bf16, 2^-12 in f16, and some ten of them follow each other in a layer. transformers'
  * own run in bf16 is 5e-3 to 9e-3 off these answers in the 2-norm of all, in f16 6e-4 to 1.1e-3 (make_fixtures.py says so).
- * A row may have 2e-2 (as in tests/parity) and 3e-3; one of its logits three times that of the row's root mean square.
- * argv: a part of the names of the fixtures to run. */
+ * A row may have 2e-2 (as in tests/parity) and 4e-3; one of its logits three times that of the row's root mean square.
+ * Seen on an H200, either way: rows up to 1.3e-2 and 1.5e-3, logits 4.1e-2 and 5.3e-3.
+ * argv: a part of the names of the fixtures to run; "persistent": not by separate ones. */
 #include "tests/gpu/side.h"
 #include "tests/support/files.h"
 
@@ -93,7 +94,7 @@ static void advance(struct side *s, const struct answer *a, const int *seq, int 
 
 static void say(const struct side *s, const struct distance *d, const char *name, const char *what)
 {
-    double most = s->instance.q.act == DTYPE_F16 ? 3e-3 : 2e-2;
+    double most = s->instance.q.act == DTYPE_F16 ? 4e-3 : 2e-2;
     char reason[160];
     int n = s->instance.engine.world->n_ranks;
     snprintf(reason, sizeof reason, "a row is %.3g off, allowed %.1g; a logit %.3g, allowed %.1g", d->row, most,
@@ -162,13 +163,14 @@ static bool has_heads(struct world *w, const char *dir)
     return n_heads >= w->n_ranks;
 }
 
-static void check_fixture(struct world *w, const char *name)
+static void check_fixture(struct world *w, const char *name, bool separate)
 {
     static struct answer a;
     char dir[300];
     snprintf(dir, sizeof dir, "%s/%s", FIXTURES, name);
     if (read_answer(&a, dir)) {
-        check_way(w, dir, name, &a, STEP_SEPARATE);
+        if (separate)
+            check_way(w, dir, name, &a, STEP_SEPARATE);
         if (has_heads(w, dir))
             check_way(w, dir, name, &a, STEP_PERSISTENT);
         else if (w->rank == 0)
@@ -187,7 +189,7 @@ int main(int argc, char **argv)
     int n = scandir(FIXTURES, &entry, NULL, alphasort);
     for (int i = 0; i < n; i++) {
         if (entry[i]->d_name[0] != '.' && strstr(entry[i]->d_name, argc > 1 ? argv[1] : "") != NULL)
-            check_fixture(&w, entry[i]->d_name);
+            check_fixture(&w, entry[i]->d_name, argc < 3 || strcmp(argv[2], "persistent") != 0);
         free(entry[i]);
     }
     if (n >= 0)

@@ -1,0 +1,145 @@
+/* tests/gpu/test_in_vain.c - devices that wait in vain end the job with one line and the documented status, in the documented
+ * time: the persistent kernel for its own results, and for another rank's; NCCL, when its own threads know of an error.
+ * argv: the most ranks (1). As "child own" or "child other" it is the job: one engine, a step of which cannot end. */
+#include "kernels/cuda/cuda.h"
+#include "tests/gpu/side.h"
+#include "tests/support/cases.h"
+#include "tests/support/process.h"
+
+#include <limits.h>
+#include <unistd.h>
+
+#define MODEL                                                                                                   \
+    "{\"model_type\":\"llama\",\"vocab_size\":512,\"hidden_size\":512,\"intermediate_size\":1024,\"num_hidden_" \
+    "layers\":"                                                                                                 \
+    "3,\"num_attention_heads\":8,\"num_key_value_heads\":2,\"rms_norm_eps\":1e-5,\"torch_dtype\":\"bfloat16\"}"
+
+/* ---- the job ---- */
+
+static void open_child(struct side *s, struct world *w)
+{
+    struct err e = {0};
+    struct model_config m = {0};
+    struct checkpoint c = {0};
+    struct instance_setup setup = side_setup(1, 64, STEP_PERSISTENT);
+    setup.dummy = 1;
+    if (w->rank == 0)
+        (void)model_config_parse(&m, MODEL, strlen(MODEL), "config", &e);
+    fatal_agree(w, &e);
+    side_open(s, w, &m, &c, &setup);
+}
+
+/* A block that is in another step than all the others. */
+static void lose_step(struct side *s)
+{
+    const uint32_t wrong = 1000000;
+    struct engine *g = &s->instance.engine;
+    g->ops->upload(g->q, cuda_persistent_steps(g->persistent.step) + 5, sizeof wrong, &wrong, sizeof wrong,
+                   sizeof wrong, 1);
+    g->ops->wait(g->q);
+}
+
+static int child(const char *kind, int argc, char **argv)
+{
+    struct err e = {0};
+    struct world w;
+    struct side s;
+    const int32_t token[] = {1, 2, 3, 4};
+    if (world_open(&w, &argc, &argv, &e) != 0)
+        fatal(&e);
+    open_child(&s, &w);
+    side_feed(&s, 0, token, 3, 3, 0, false);
+    side_run(&s);
+    side_feed(&s, 0, token + 3, 1, 3, 1, true);
+    if (strcmp(kind, "own") == 0)
+        lose_step(&s);
+    if (strcmp(kind, "other") == 0 && w.rank == 1)
+        for (;;) /* never comes to its step; ended from outside */
+            (void)pause();
+    struct step_result result;
+    engine_step(&s.instance.engine, &s.plan, &result); /* without loop_share: all ranks have the same plan */
+    printf("the step has ended\n");
+    return 0;
+}
+
+/* ---- the test ---- */
+
+/* The only line on standard error that is the job's. */
+static bool one_line(const char *text, const char *begin, const char *end)
+{
+    const char *line = strstr(text, "lockstep: fatal: ");
+    if (line == NULL || strstr(line + 1, "lockstep: fatal: ") != NULL)
+        return false;
+    const char *b = strstr(line, begin), *newline = strchr(line, '\n'), *f = strstr(line, end);
+    return b != NULL && f != NULL && newline != NULL && b < newline && f < newline;
+}
+
+static void check_end(const struct process *p, int status, double from, double to, const char *begin, const char *end)
+{
+    case_check(p->status == status, "status %d, expected %d", p->status, status);
+    case_check(one_line(p->text[PROCESS_ERR], begin, end), "expected one line with \"%s ... %s\": %s", begin, end,
+               p->text[PROCESS_ERR]);
+    case_check(strstr(p->text[PROCESS_OUT], "has ended") == NULL, "the step ended");
+    case_check(p->seconds >= from && p->seconds <= to, "after %.1f s, expected %.0f to %.0f", p->seconds, from, to);
+    case_check(p->n_left == 0, "%d processes were left", p->n_left);
+    printf("# %.1f s: %s", p->seconds, p->text[PROCESS_ERR]);
+}
+
+static void check_own(void)
+{
+    struct process p;
+    process_run(&p, &(struct process_setup){.program = "tests/gpu/test_in_vain", .ranks = 1, .limit = 150},
+                (const char *[]){"child", "own", NULL});
+    case_begin("persistent step: a block that never comes along, on cuda");
+    check_end(&p, 7, 10, 120, "lockstep: fatal: GPU 0", "waited in vain for its own results");
+    case_end();
+    process_free(&p);
+}
+
+static void check_other(void)
+{
+    struct process p;
+    process_run(&p, &(struct process_setup){.program = "tests/gpu/test_in_vain", .ranks = 2, .limit = 100},
+                (const char *[]){"child", "other", NULL});
+    case_begin("persistent step: a rank that never comes along, on cuda");
+    check_end(&p, 8, 8, 60, "lockstep: fatal: rank 0/2 on ", "waited in vain for what rank 1's GPU adds");
+    case_end();
+    process_free(&p);
+}
+
+/* NCCL says that a rank is gone while ours compute: tests/gpu/fail_nccl.c lets it. */
+static void check_nccl(void)
+{
+    struct process p;
+    static char prompts[5 * 4000 + 1];
+    char preload[PATH_MAX + 16] = "LD_PRELOAD=", model[PATH_MAX];
+    const char *lockstep = getenv("LOCKSTEP_BINARY");
+    size_t n = strlen(preload);
+    if (lockstep == NULL || realpath(lockstep, preload + n) == NULL || realpath("demo/lockstep-stories", model) == NULL)
+        exit(98);
+    n = (size_t)(strrchr(preload, '/') - preload);
+    (void)snprintf(preload + n, sizeof preload - n, "/tests/fail_nccl.so");
+    for (size_t i = 0; i < sizeof prompts - 1; i++) /* more than is done in the time */
+        prompts[i] = "Once\n"[i % 5];
+    const char *const env[] = {preload, "FAIL_NCCL_RANK=1", NULL};
+    process_run(&p, &(struct process_setup){.ranks = 2, .env = env, .input = prompts, .limit = 60},
+                (const char *[]){"generate", "--model", model, "--prompts", "-", "--device", "cuda", "--max-batch", "1",
+                                 "--max-tokens", "900", "--ignore-eos", NULL});
+    case_begin("an error of NCCL's own threads, on cuda");
+    check_end(&p, 8, 0, 40, "lockstep: fatal: rank 1/2 on ", "NCCL: remote process exited");
+    case_end();
+    process_free(&p);
+}
+
+int main(int argc, char **argv)
+{
+    int most = argc > 1 ? atoi(argv[1]) : 1;
+    if (argc > 2 && strcmp(argv[1], "child") == 0)
+        return child(argv[2], argc, argv);
+    check_own();
+    if (most > 1) {
+        check_other();
+        check_nccl();
+    }
+    return cases_done();
+}
