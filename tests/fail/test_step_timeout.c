@@ -1,8 +1,8 @@
 /* tests/fail/test_step_timeout.c - --step-timeout: ranks that are stopped or stuck are named, and the job ends in time; and so
- * is one that samples other tokens.
+ * is one that samples other tokens, and one whose transport knows of an error by itself, as NCCL does.
  *
  * With arguments this program is a rank itself: its norms hang on the rank that the first one says, or are slow on all, or that
- * rank's tokens change. */
+ * rank's tokens change, or its transport fails. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "rank/fatal.h"
@@ -118,6 +118,14 @@ static void other_sample(struct queue *q, struct sampled *out, const void *logit
         out[0].token ^= 1;
 }
 
+/* What NCCL's own threads find out, they say when they are asked; the second time here. */
+static int broken_check(struct comm *c, struct err *e)
+{
+    static int n;
+    (void)c;
+    return ++n < 2 ? 0 : ERR(e, ERR_COMM, "NCCL: a link is down");
+}
+
 static int next(void *context, struct plan *p, struct err *e)
 {
     (void)context;
@@ -154,10 +162,12 @@ static int be_a_rank(int argc, char **argv)
     const struct loop_client client = {.context = NULL, .next = next, .accept = accept};
     const char *dir = argv[2];
     struct meter meter;
-    int stuck = -1, other = -1;
+    int stuck = -1, other = -1, broken = -1;
     slow = strcmp(argv[1], "slow") == 0;
     if (strncmp(argv[1], "other", 5) == 0)
         other = atoi(argv[1] + 5);
+    else if (strncmp(argv[1], "broken", 6) == 0)
+        broken = atoi(argv[1] + 6);
     else if (!slow)
         stuck = atoi(argv[1]);
     if (world_open(&w, &argc, &argv, &e) != 0)
@@ -171,6 +181,10 @@ static int be_a_rank(int argc, char **argv)
     ops.norm = hanging_norm;
     if (diverges)
         ops.sample = other_sample;
+    struct comm_ops transport = *i.engine.comm.ops;
+    if (w.rank == broken)
+        transport.check = broken_check;
+    i.engine.comm.ops = &transport;
     i.engine.ops = &ops;
     (void)meter_open(&meter, &i.engine, 0.1, NULL, NULL, &e);
     fatal_agree(&w, &e);
@@ -242,6 +256,25 @@ static void diverging_rank(const char *self, int ranks, int rank)
     process_free(&p);
 }
 
+static void broken_transport(const char *self, int ranks, int rank)
+{
+    struct process p;
+    char how[16], name[60];
+    (void)snprintf(how, sizeof how, "broken%d", rank);
+    (void)snprintf(name, sizeof name, "lockstep: fatal: rank %d/%d on ", rank, ranks);
+    case_begin("the transport of rank %d of %d knows of an error", rank, ranks);
+    run_ranks(&p, self, ranks, how);
+    const char *line = p.text[PROCESS_ERR];
+    case_check(strncmp(line, name, strlen(name)) == 0 && process_count_lines(line) == 1, "not one line \"%s\": %s",
+               name, line);
+    case_check(strstr(line, "NCCL: a link is down") != NULL, "%s", line);
+    case_check(p.status == ERR_COMM, "status %d, expected %d", p.status, ERR_COMM);
+    case_check(p.seconds < 10 || process_sanitized(), "%.1f s", p.seconds);
+    case_check(p.n_left == 0, "%d processes are left running", p.n_left);
+    case_end();
+    process_free(&p);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1)
@@ -257,6 +290,8 @@ int main(int argc, char **argv)
     diverging_rank(self, 3, 1);
     diverging_rank(self, 3, 0);
     diverging_rank(self, 2, 1);
+    broken_transport(self, 3, 1);
+    broken_transport(self, 2, 0);
     slow_ranks(self, 1);
     slow_ranks(self, 2);
     a_pause("4", 500);
