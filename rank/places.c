@@ -64,6 +64,14 @@ int places_choose(int n_visible, int node_rank, int n_node_ranks, const char *ho
                n_node_ranks, n_visible, note);
 }
 
+/* What two ranks with the same device may do about it. Of a list of slices CUDA shows a process the first one only. */
+static const char *advice(const struct place *p)
+{
+    return strncmp(p->visible, "MIG-", 4) == 0 && strchr(p->visible, ',') != NULL
+               ? "a process sees the first of several slices (MIG) only: give each rank one of them, or --device cpu"
+               : "start one rank a GPU, or --device cpu";
+}
+
 int places_check(const struct place *place, int n, struct err *e)
 {
     for (int a = 0; a < n; a++)
@@ -72,10 +80,10 @@ int places_check(const struct place *place, int n, struct err *e)
             if (p->id[0] == '\0' || strcmp(p->id, place[b].id) != 0 || !same_host(p, &place[b]))
                 continue;
             if (p->visible[0] != '\0')
-                return ERR(e, ERR_DEVICE,
-                           "ranks %d and %d have the same GPU %s of %s, CUDA_VISIBLE_DEVICES being \"%s\" and \"%s\": "
-                           "start one rank a GPU, or --device cpu",
-                           a, b, p->id, p->host, p->visible, place[b].visible);
+                return ERR(
+                    e, ERR_DEVICE,
+                    "ranks %d and %d have the same GPU %s of %s, CUDA_VISIBLE_DEVICES being \"%s\" and \"%s\": %s", a,
+                    b, p->id, p->host, p->visible, place[b].visible, advice(p));
             return ERR(e, ERR_DEVICE,
                        "ranks %d and %d have the same GPU %s of %s: start one rank a GPU, or --device cpu", a, b, p->id,
                        p->host);

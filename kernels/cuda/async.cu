@@ -4,6 +4,24 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Of a slice of a card (MIG) its own, which the runtime's properties need not say. */
+static cudaUUID_t uuid_of(int device, const struct cudaDeviceProp *properties)
+{
+    typedef int (*get_uuid)(cudaUUID_t * uuid, int device);
+    void *get = NULL;
+    cudaUUID_t uuid;
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+    cudaError_t rc = cudaGetDriverEntryPointByVersion("cuDeviceGetUuid", &get, 11040, cudaEnableDefault, &found);
+#else
+    cudaError_t rc = cudaGetDriverEntryPoint("cuDeviceGetUuid_v2", &get, cudaEnableDefault, &found);
+#endif
+    if (rc == cudaSuccess && found == cudaDriverEntryPointSuccess && ((get_uuid)get)(&uuid, device) == 0)
+        return uuid;
+    (void)cudaGetLastError();
+    return properties->uuid;
+}
+
 void cuda_identify(struct queue *q, char *id, char *model, size_t bytes)
 {
     struct cudaDeviceProp properties;
@@ -16,7 +34,8 @@ void cuda_identify(struct queue *q, char *id, char *model, size_t bytes)
     snprintf(model, bytes, "%s", properties.name);
     /* Slices of one card (MIG) share its address: the id within the card tells them apart. */
     size_t n = strlen(id);
-    const unsigned char *u = (const unsigned char *)properties.uuid.bytes;
+    const cudaUUID_t uuid = uuid_of(cuda_state(q)->device, &properties);
+    const unsigned char *u = (const unsigned char *)uuid.bytes;
     if (n + 10 <= bytes)
         snprintf(id + n, bytes - n, "/%02x%02x%02x%02x", u[0], u[1], u[2], u[3]);
 }

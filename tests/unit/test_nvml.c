@@ -76,6 +76,27 @@ static void refusals(void **state)
     expect_text(&e, ERR_DEVICE, "NVML: the driver's library has no nvmlInit_v2");
 }
 
+/* A slice of a card (MIG) is asked for by its card's address; what is said is the card's, and only that it is a slice is known
+ * of it. A driver without that call knows no slices. */
+static void slices(void **state)
+{
+    (void)state;
+    struct nvml n;
+    struct err e = {0};
+    says("mig=1,sm=1755");
+    assert_int_equal(nvml_open(&n, library, "0000:1A:00.0/12345678", &e), 0);
+    assert_true(n.is_slice);
+    nvml_close(&n);
+    assert_int_equal(nvml_open(&n, library, "0000:1A:00.0/87654321", &e), 0);
+    assert_true(n.is_slice);
+    nvml_close(&n);
+    says("sm=1755"); /* "not supported" */
+    assert_int_equal(nvml_open(&n, library, "0000:1A:00.0/12345678", &e), 0);
+    assert_true(!n.is_slice);
+    nvml_close(&n);
+    expect_none(&e);
+}
+
 static void reasons(void **state)
 {
     (void)state;
@@ -156,8 +177,8 @@ static void unknown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(everything), cmocka_unit_test(nothing),  cmocka_unit_test(refusals), cmocka_unit_test(reasons),
-        cmocka_unit_test(counter),    cmocka_unit_test(integral), cmocka_unit_test(unknown)};
+        cmocka_unit_test(everything), cmocka_unit_test(nothing), cmocka_unit_test(refusals), cmocka_unit_test(slices),
+        cmocka_unit_test(reasons),    cmocka_unit_test(counter), cmocka_unit_test(integral), cmocka_unit_test(unknown)};
     const char *build = getenv("LOCKSTEP_BUILD");
     (void)snprintf(library, sizeof library, "%s/tests/fake_nvml.so", build != NULL ? build : "build/cpu");
     return cmocka_run_group_tests_name("nvml", tests, NULL, NULL);

@@ -145,7 +145,23 @@ static void one_visible_each(void **state)
     (void)snprintf(place[1].visible, sizeof place[1].visible, "MIG-12345678-0000-5000-8000-000000000000");
     memcpy(place[2].visible, place[1].visible, sizeof place[2].visible);
     assert_int_equal(places_check(place, N, &e), -1);
-    EXPECT_PARTS(&e, ERR_DEVICE, "ranks 1 and 2 have the same GPU", "\"MIG-12345678-0000-5000-8000-000000000000\"");
+    EXPECT_PARTS(&e, ERR_DEVICE, "ranks 1 and 2 have the same GPU", "\"MIG-12345678-0000-5000-8000-000000000000\"",
+                 "start one rank a GPU");
+    /* A list of slices, as a batch system gives all of the job's to each rank. */
+    for (int i = 1; i < 3; i++)
+        (void)snprintf(place[i].visible, sizeof place[i].visible,
+                       "MIG-12345678-0000-5000-8000-000000000000,MIG-87654321-0000-5000");
+    e = (struct err){0};
+    assert_int_equal(places_check(place, N, &e), -1);
+    EXPECT_PARTS(&e, ERR_DEVICE, "ranks 1 and 2 have the same GPU 0000:1A:00.0/12345678 of node1",
+                 "a process sees the first of several slices (MIG) only: give each rank one of them");
+    /* With one each they are two devices, which have no way to each other: as the CUDA backend says of them. */
+    enum peer_link link[N] = {PEER_UNKNOWN, PEER_UNKNOWN, PEER_NONE};
+    (void)snprintf(place[2].id, sizeof place[2].id, "0000:1A:00.0/87654321");
+    assert_int_equal(places_check(place, N, &(struct err){0}), 0);
+    places_link(place, N, 1, link);
+    assert_string_equal(place[1].peers, "none to 2; unknown to 0");
+    assert_true(places_apart(place, N));
 }
 
 static void refusals(void **state)
