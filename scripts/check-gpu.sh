@@ -4,10 +4,10 @@
 #   start      who computes where is shown, CUDA_VISIBLE_DEVICES is obeyed, what cannot be is refused by name, no P2P works;
 #              a preflight and what NVML says
 #   ops        every operation, every type, odd sizes, guard words, poison
-#   persistent every logit of decode steps as one operation, against the separate operations and, of fixtures with heads that
-#              it takes, against transformers; what it writes and what it leaves. How a
-#              job ends whose devices wait in vain
-#   parity     every fixture on 1, 2, 3 and 4 ranks, as many as there are GPUs
+#   persistent every logit of decode steps as one operation, against the separate operations; what it writes and what it
+#              leaves; how a job ends whose devices wait in vain
+#   parity     every fixture on 1, 2, 3 and 4 ranks, as many as there are GPUs; those that the persistent step takes also
+#              with several sequences at once, by that step and by separate operations
 #   tokens     the demo in float32: the CPU's tokens, greedy and sampled, on as many ranks
 #   serve      the server's own tests with the demo in float32: replies, streams, busy batches, cancels, clients that leave
 #   sanitizer  compute-sanitizer: memcheck on all tests of operations, racecheck and synccheck on those that share memory in
@@ -226,13 +226,15 @@ fi
 if [ "$device" = cuda ] && wants persistent; then
     for n in $ranks; do
         run "persistent step on $n" 300 mpirun -q --bind-to none -n "$n" "$build/tests/gpu/test_persistent"
-        run "persistent step on $n, transformers" 200 mpirun -q --bind-to none -n "$n" \
-            "$build/tests/gpu/test_persistent_fixtures"
     done
     run "waiting in vain" 400 "$build/tests/gpu/test_in_vain" "$most"
 fi
 if wants parity; then
-    for n in $ranks; do run "parity on $n" 550 mpirun -q -n "$n" "$build/tests/parity/test_parity" "" "$device"; done
+    for n in $ranks; do
+        run "parity on $n" 550 mpirun -q -n "$n" "$build/tests/parity/test_parity" "" "$device"
+        [ "$device" = cpu ] || run "parity on $n, both ways to decode" 200 mpirun -q --bind-to none -n "$n" \
+            "$build/tests/gpu/test_persistent_fixtures"
+    done
 fi
 wants tokens && run "tokens" 500 "$build/tests/gpu/test_same_tokens" "$device" "$most"
 wants serve && run "serve" 300 "$build/tests/e2e/test_serve" "$device" "$most"
