@@ -1,12 +1,15 @@
 /* tests/gpu/test_in_vain.c - devices that wait in vain end the job with one line and the documented status, in the documented
  * time: the persistent kernel for its own results, and for another rank's; NCCL, when its own threads know of an error.
- * argv: the most ranks (1). As "child own" or "child other" it is the job: one engine, a step of which cannot end. */
+ * argv: the most ranks (1). As "child own", "child other" or "child stopped" it is the job: an engine, a step of which cannot
+ * end. */
 #include "kernels/cuda/cuda.h"
+#include "rank/watch.h"
 #include "tests/gpu/side.h"
 #include "tests/support/cases.h"
 #include "tests/support/process.h"
 
 #include <limits.h>
+#include <signal.h>
 #include <unistd.h>
 
 #define MODEL                                                                                                   \
@@ -16,13 +19,14 @@
 
 /* ---- the job ---- */
 
-static void open_child(struct side *s, struct world *w)
+static void open_child(struct side *s, struct world *w, double step_timeout)
 {
     struct err e = {0};
     struct model_config m = {0};
     struct checkpoint c = {0};
     struct instance_setup setup = side_setup(1, 64, STEP_PERSISTENT);
     setup.dummy = 1;
+    setup.step_timeout = step_timeout;
     if (w->rank == 0)
         (void)model_config_parse(&m, MODEL, strlen(MODEL), "config", &e);
     fatal_agree(w, &e);
@@ -47,17 +51,22 @@ static int child(const char *kind, int argc, char **argv)
     const int32_t token[] = {1, 2, 3, 4};
     if (world_open(&w, &argc, &argv, &e) != 0)
         fatal(&e);
-    open_child(&s, &w);
+    open_child(&s, &w, strcmp(kind, "stopped") == 0 ? 4 : 0);
     side_feed(&s, 0, token, 3, 3, 0, false);
     side_run(&s);
     side_feed(&s, 0, token + 3, 1, 3, 1, true);
     if (strcmp(kind, "own") == 0)
         lose_step(&s);
+    watch_enter(s.instance.watch, WATCH_STEP, 7);
+    if (strcmp(kind, "stopped") == 0 && w.rank == 1)
+        (void)raise(SIGSTOP);
     if (strcmp(kind, "other") == 0 && w.rank == 1)
         for (;;) /* never comes to its step; ended from outside */
             (void)pause();
     struct step_result result;
-    engine_step(&s.instance.engine, &s.plan, &result); /* without loop_share: all ranks have the same plan */
+    engine_submit(&s.instance.engine, &s.plan); /* without loop_share: all ranks have the same plan */
+    watch_phase(s.instance.watch, WATCH_DEVICE);
+    engine_take(&s.instance.engine, &result);
     printf("the step has ended\n");
     return 0;
 }
@@ -107,6 +116,19 @@ static void check_other(void)
     process_free(&p);
 }
 
+/* The deadline of a step comes before the kernel's own patience ends. */
+static void check_stopped(void)
+{
+    struct process p;
+    process_run(&p, &(struct process_setup){.program = "tests/gpu/test_in_vain", .ranks = 2, .limit = 60},
+                (const char *[]){"child", "stopped", NULL});
+    case_begin("persistent step: a rank that is stopped, --step-timeout 4, on cuda");
+    check_end(&p, 8, 3, 20, "lockstep: fatal: rank 1/2 on ",
+              "step 7 has made no progress for 4 s (--step-timeout): no sign");
+    case_end();
+    process_free(&p);
+}
+
 /* NCCL says that a rank is gone while ours compute: tests/gpu/fail_nccl.c lets it. */
 static void check_nccl(void)
 {
@@ -139,6 +161,7 @@ int main(int argc, char **argv)
     check_own();
     if (most > 1) {
         check_other();
+        check_stopped();
         check_nccl();
     }
     return cases_done();
