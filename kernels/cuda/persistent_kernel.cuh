@@ -14,6 +14,13 @@ __device__ static inline size_t chain_sum_at(const chain_args &a, int x, int fro
     return (((size_t)x * a.n_ranks + from) * PERSISTENT_MAX_TOKENS + t) * a.hidden + row;
 }
 
+/* Which of the two places a sum takes: the other ranks may still read the one before. A parallel layer has one sum only, so
+ * there the layers take turns. */
+__device__ static inline int chain_sum_place(const chain_args &a, int x, uint32_t epoch)
+{
+    return a.attention_before == 1 ? x : (int)(epoch & 1);
+}
+
 /* Two neighbouring rows of the residual stream are known: kept for the next sum, told to all blocks. */
 template <typename T>
 __device__ static inline void chain_set_x(const chain_args &a, const chain_shared &sh, int x, int t, int row, float x0,
@@ -28,9 +35,9 @@ __device__ static inline void chain_set_x(const chain_args &a, const chain_share
 /* This rank's share of two rows of a sum: to all ranks. */
 __device__ static inline void chain_push(const chain_args &a, int x, int t, int row, float s0, float s1, uint32_t epoch)
 {
+    size_t at = chain_sum_at(a, chain_sum_place(a, x, epoch), a.rank, t, row);
     for (int r = 0; r < a.n_ranks; r++)
-        word_publish2<true>(a.sum[r] + chain_sum_at(a, x, a.rank, t, row), word_float(s0, epoch),
-                            word_float(s1, epoch));
+        word_publish2<true>(a.sum[r] + at, word_float(s0, epoch), word_float(s1, epoch));
 }
 
 /* Two rows of the embedded tokens: the sum over the ranks, plus the learned position. */
@@ -53,12 +60,13 @@ __device__ static inline void chain_reduce(const chain_args &a, const chain_shar
                                            uint32_t epoch)
 {
     const chain_share &share = sh.share[CHAIN_PRODUCTS - 1];
-    int pairs = (share.end - share.begin) / 2;
+    int pairs = (share.end - share.begin) / 2, place = chain_sum_place(a, x, epoch);
     for (int i = threadIdx.x; i < pairs * a.n_tokens; i += CHAIN_THREADS) {
         int t = i / pairs, row = share.begin + i % pairs * 2;
         ulonglong2 v[PERSISTENT_MAX_RANKS];
         word_await<true>(
-            v, [&](int r) { return r < a.n_ranks ? a.sum[a.rank] + chain_sum_at(a, x, r, t, row) : nullptr; }, epoch);
+            v, [&](int r) { return r < a.n_ranks ? a.sum[a.rank] + chain_sum_at(a, place, r, t, row) : nullptr; },
+            epoch);
         float s0 = 0, s1 = 0;
 #pragma unroll
         for (int r = 0; r < PERSISTENT_MAX_RANKS; r++) {
@@ -187,13 +195,13 @@ __device__ static inline void chain_input(const chain_args &a, const chain_share
 {
     input_units units(share, p.cols);
     const unsigned long long *words = p.input == INPUT_ATTENDED ? a.attended : a.activated;
-    if (p.input == INPUT_NORMED)
+    if (p.input == INPUT_NORMED || p.input == INPUT_SAME)
         /* What the layer before left is its epoch's. */
         input_normed<T>(a, sh, units, a.x[p.x], p.x == 1 ? epoch - 1 : epoch, layer.norm[p.norm],
                         layer.norm_bias[p.norm]);
-    else if (p.input != INPUT_SAME && units.n > 128)
+    else if (units.n > 128)
         input_plain<T, 8>(a, sh, units, words, epoch);
-    else if (p.input != INPUT_SAME)
+    else
         input_plain<T, 4>(a, sh, units, words, epoch);
 }
 
@@ -215,7 +223,10 @@ __device__ __forceinline__ static void chain_step(weight_ring<SLOTS> &ring, cons
     int n_bias = weights == nullptr ? 0 : (share.end - share.begin) * (p.gated ? 2 : 1);
     float *bias = sh.at<float>(a.at.bias) + count.products++ % 2 * a.at.bias_rows;
     float mine = (int)threadIdx.x < n_bias ? chain_bias<T>(p, share, weights, threadIdx.x) : 0.0f;
-    chain_input<T>(a, sh, p, share, layer, epoch);
+    /* A block without a share of the product before has not read its input: and must have waited for it, too, before it
+     * makes anything of this layer's. */
+    if (p.input != INPUT_SAME || sh.share[k - 1].n_tiles == 0)
+        chain_input<T>(a, sh, p, share, layer, epoch);
     for (int i = threadIdx.x; i < n_bias; i += CHAIN_THREADS) /* seen by all after the tile's barrier */
         bias[i] = i < CHAIN_THREADS ? mine : chain_bias<T>(p, share, weights, i);
     for (int tile = 0; tile < share.n_tiles; tile++, count.tiles++) {
