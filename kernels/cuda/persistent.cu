@@ -10,6 +10,10 @@
 #define MAX_HIDDEN (NORM_UNITS * 4 * CHAIN_THREADS) /* what the norms keep in registers */
 #define MAX_LAYERS 256
 
+/* Longer than the default deadline of a step, which says more (rank/watch.h): on an H200 some 6 minutes, and some 9. */
+#define PATIENCE     1000000000u
+#define PATIENCE_OWN 4000000000u
+
 /* What cuda_persistent_open makes. */
 struct persistent {
     struct chain_args args; /* but for the step's */
@@ -88,8 +92,10 @@ static void make_products(struct chain_args *a, const struct decode_model *m)
     struct chain_product down = {m->hidden, m->ffn, INPUT_ACTIVATED, m->parallel ? OUTPUT_KEPT : OUTPUT_SUM, 0,
                                  false,     1};
     struct chain_product head = {m->head->rows, m->hidden, INPUT_NORMED, OUTPUT_LOGITS, 0, false, 1};
-    if (m->parallel && m->shared_norm)
+    if (m->parallel && m->shared_norm) {
         in.input = INPUT_SAME;
+        in.norm = qkv.norm;
+    }
     a->product[0] = qkv;
     a->product[1] = m->parallel ? in : out;
     a->product[2] = m->parallel ? down : in;
@@ -298,6 +304,12 @@ static void prepare(struct queue *q, const struct persistent *p)
         CUDA_TRY(q, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, p->max_shared));
 }
 
+extern "C" void cuda_persistent_patience(struct queue *q, uint32_t for_others, uint32_t for_own)
+{
+    const decltype(word_patience) patience = {cuda_state(q)->vain, for_others, for_own};
+    CUDA_TRY(q, cudaMemcpyToSymbol(word_patience, &patience, sizeof patience));
+}
+
 extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model *m)
 {
     struct persistent *p = (struct persistent *)err_calloc(&q->err, 1, sizeof *p, "persistent step");
@@ -337,7 +349,7 @@ extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model
     open_words(q, p, m);
     open_steps(q, p);
     cuda_state(q)->vain->n_layers = m->n_layers;
-    CUDA_TRY(q, cudaMemcpyToSymbol(word_vain, &cuda_state(q)->vain, sizeof cuda_state(q)->vain));
+    cuda_persistent_patience(q, PATIENCE, PATIENCE_OWN);
     with_type(q->act, [&](auto t) {
         using T = decltype(t);
         if constexpr (sizeof(T) == 2)

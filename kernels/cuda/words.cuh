@@ -6,14 +6,12 @@
 
 #include "kernels/cuda/matmul_tensor.cuh"
 
-/* Rounds of waiting after which the kernel gives up, each takes a read of L2: for another device's words at least 10 s, for
- * its own three times that, as they may depend on the others. A peer is gone, or a mistake of ours: the launch fails, and
- * with it the job, instead of hanging. */
-#define WORD_PATIENCE     20000000u
-#define WORD_PATIENCE_OWN (3 * WORD_PATIENCE)
-
-/* Host memory, where the host looks when a launch has failed (memory.cu). NULL: nobody looks. */
-static __device__ struct cuda_vain *word_vain;
+/* After how many reads of a word a kernel gives up, and the host memory where the host looks when a launch has failed (memory.cu).
+ * A peer is gone, or a mistake of ours: the launch fails, and with it the job, instead of hanging. */
+static __constant__ struct {
+    struct cuda_vain *vain;
+    uint32_t for_others, for_own;
+} word_patience;
 
 /* Two numbers of type T. */
 template <typename T>
@@ -68,11 +66,9 @@ __device__ static inline bool word_is_stale(const ulonglong2 &v, uint32_t epoch)
 template <bool system>
 __device__ static inline void word_give_up(uint32_t from, uint32_t epoch)
 {
-    if (word_vain != nullptr) {
-        word_publish2<true>(system ? word_vain->for_others : word_vain->for_own, epoch,
-                            (unsigned long long)from << 32 | blockIdx.x);
-        __threadfence_system();
-    }
+    struct cuda_vain *vain = word_patience.vain;
+    word_publish2<true>(system ? vain->for_others : vain->for_own, epoch, (unsigned long long)from << 32 | blockIdx.x);
+    __threadfence_system();
     __trap();
     __builtin_unreachable(); /* the compiler takes a trap for something that returns, and keeps registers for that */
 }
@@ -97,7 +93,7 @@ __device__ static inline void word_await(ulonglong2 (&v)[N], AT at, uint32_t epo
                 late = system ? i : 0;
                 v[i] = word_load2<system>(at(i));
             }
-        if (++rounds == (system ? WORD_PATIENCE : WORD_PATIENCE_OWN))
+        if (++rounds == (system ? word_patience.for_others : word_patience.for_own))
             word_give_up<system>(late, epoch);
     }
 }
