@@ -5,6 +5,7 @@
 #include "coordinator/server/finished.h"
 #include "coordinator/server/mailbox.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -383,7 +384,8 @@ struct runner_outcome runner_close(struct runner *r, struct err *e)
     engines_say(&r->engines);
     engines_close(&r->engines); /* their last words are in what was written until here */
     free(r->poll);
-    (void)zmq_ctx_term(r->context);
+    while (zmq_ctx_term(r->context) != 0 && errno == EINTR)
+        continue;
     memset(r, 0, sizeof *r);
     return outcome;
 }
