@@ -10,6 +10,8 @@ static int check_options(const struct options *o, struct err *e)
         return ERR(e, ERR_USAGE, "--curve needs --rendezvous FILE: clients learn the keys beside it");
     if (o->curve_clients != NULL && !o->curve)
         return ERR(e, ERR_USAGE, "--curve-clients needs --curve");
+    if (o->curve && o->insecure)
+        return ERR(e, ERR_USAGE, "--insecure and --curve: expected one of them");
     if (o->access_log_prompts && o->access_log == NULL)
         return ERR(e, ERR_USAGE, "--access-log-prompts needs --access-log FILE");
     return 0;

@@ -171,7 +171,7 @@ static int find_results(struct runner *r, struct err *e)
     return 0;
 }
 
-/* No file is written over another one, and there is an output where --resume and --ordered need one. */
+/* No file is written over another one, and there is an output where --resume needs one. */
 static int check_output(const struct runner *r, struct err *e)
 {
     const struct options *o = r->setup.o;
@@ -186,8 +186,6 @@ static int check_output(const struct runner *r, struct err *e)
                                                {"--metrics-file", r->setup.outlets.metrics_file}};
     if (apart_check(file, APART_MAX, &r->inputs, e) != 0)
         return -1;
-    if (o->ordered && !is_file)
-        return ERR(e, ERR_USAGE, "--ordered needs an --output that is a file");
     if (o->resume == RESUME_ALWAYS && (!is_file || !exists))
         return ERR(e, ERR_USAGE, "--resume always: there is no file %.200s to go on with", o->output);
     return 0;

@@ -401,6 +401,19 @@ static void refused(void)
     REFUSED("an output that cannot be made", 5, "cannot open", "--input", "@grow.jsonl", "--output", "@no/such/out");
     REFUSED("--ordered on standard output", 2, "--ordered needs", "--input", "@grow.jsonl", "--output", "-",
             "--ordered");
+    REFUSED("--sync-seconds on standard output", 2, "--sync-seconds needs", "--input", "@grow.jsonl", "--output", "-",
+            "--sync-seconds", "5");
+    REFUSED("--force on standard output", 2, "--force needs", "--input", "@grow.jsonl", "--output", "-", "--force");
+    REFUSED("--force where nothing may be there", 2, "--force and --resume never", "--input", "@grow.jsonl", "--output",
+            "@new.out", "--force", "--resume", "never");
+    REFUSED("--max-restarts alone", 2, "--max-restarts belongs to --requeue-self", "--input", "@grow.jsonl", "--output",
+            "@new.out", "--max-restarts", "20");
+    REFUSED("--walltime-reserve alone", 2, "--walltime-reserve belongs to a walltime", "--input", "@grow.jsonl",
+            "--output", "@new.out", "--walltime-reserve", "5");
+    REFUSED("lines beside a bar", 2, "--status-seconds and --progress always", "--input", "@grow.jsonl", "--output",
+            "@new.out", "--status-seconds", "5", "--progress", "always");
+    REFUSED("pieces of one thread", 2, "--load-piece-bytes needs --load-threads", "--input", "@grow.jsonl", "--output",
+            "@new.out", "--load-piece-bytes", "1M");
     REFUSED("no --input", 2, "needs --input", "--output", "@new.out");
     REFUSED("no --output", 2, "needs --output", "--input", "@grow.jsonl");
 }
