@@ -12,7 +12,7 @@
 
 struct front {
     const struct options *o; /* borrowed; as they are for this job */
-    char name[256];          /* of the model */
+    char name[768];          /* of the model, in UTF-8 whatever its folder is called */
     struct tokenizer *tokenizer;
     struct chat_template *chat;  /* NULL: none that we know */
     struct protocol_model model; /* .name is `name` */

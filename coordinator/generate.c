@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "coordinator/generation.h"
+#include "coordinator/reply_parts.h"
 
 #include <errno.h>
 #include <math.h>
@@ -139,7 +140,7 @@ static void print_json(struct generate *g, const struct request *r)
     if (r->rules->want_prompt_logprobs)
         (void)json_object_set_new(object, "prompt_logprobs", json_prompt_logprobs(r));
     if (r->finish == FINISH_ERROR)
-        (void)json_object_set_new(object, "error", json_string(r->error.text));
+        (void)json_object_set_new(object, "error", reply_text(r->error.text));
     char *line = json_dumps(object, JSON_COMPACT);
     json_decref(object);
     if (line == NULL) {

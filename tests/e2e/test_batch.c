@@ -436,11 +436,16 @@ static void failed_start(void)
                "status %d: %s%s", p.status, p.text[PROCESS_ERR], text);
     free(text);
     process_free(&p);
-    RUN(&p, 2, NULL, "--input", "@second.jsonl", "--output", "@start-\xff.out", "--plain", "--resume", "never");
+    RUN(&p, 2, NULL, "--input", "@second.jsonl", "--output", "@start-\xff.out", "--plain", "--resume", "never",
+        "--served-model-name", "m-\xff");
     batching_read(&r, dir, "start-\xff.out");
     text = files_read(dir, "start-\xff.out.status.json", &bytes);
-    case_check(p.status == 0 && r.n == 1 && strstr(text, "\"state\": \"ended\"") != NULL, "status %d, %d results: %s%s",
-               p.status, r.n, p.text[PROCESS_ERR], text);
+    json_t *status = json_loads(text, 0, NULL);
+    const char *model = json_string_value(json_object_get(status, "model"));
+    case_check(p.status == 0 && r.n == 1 && strstr(text, "\"state\": \"ended\"") != NULL && model != NULL &&
+                   strcmp(model, "m-\xef\xbf\xbd") == 0,
+               "status %d, %d results: %s%s", p.status, r.n, p.text[PROCESS_ERR], text);
+    json_decref(status);
     free(text);
     batching_free(&r);
     process_free(&p);
