@@ -5,7 +5,7 @@
 #define BATCH_LINE_H
 
 #include "coordinator/batch/input.h"
-#include "coordinator/server/job.h"
+#include "coordinator/jobs/job.h"
 
 #define LINE_MAX_ID_BYTES 512
 

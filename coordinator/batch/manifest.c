@@ -1,6 +1,6 @@
 /* coordinator/batch/manifest.c - see manifest.h. */
 #include "coordinator/batch/manifest.h"
-#include "coordinator/server/files.h"
+#include "base/files.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* coordinator/batch/ordered.c - see ordered.h. */
 #include "coordinator/batch/ordered.h"
-#include "coordinator/server/files.h"
+#include "base/files.h"
 
 #include <errno.h>
 #include <fcntl.h>

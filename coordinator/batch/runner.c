@@ -2,8 +2,8 @@
 #include "coordinator/batch/runner.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "coordinator/server/finished.h"
-#include "coordinator/server/mailbox.h"
+#include "coordinator/jobs/finished.h"
+#include "coordinator/jobs/mailbox.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* coordinator/server/exposition.c - see exposition.h. */
-#include "coordinator/server/exposition.h"
+/* coordinator/jobs/exposition.c - see exposition.h. */
+#include "coordinator/jobs/exposition.h"
 #include "coordinator/tokenizer/unicode.h"
 
 #include <stdarg.h>

@@ -1,8 +1,8 @@
-/* coordinator/server/exposition.h - Prometheus' text format: names with a prefix, labels that every sample has. */
-#ifndef SERVER_EXPOSITION_H
-#define SERVER_EXPOSITION_H
+/* coordinator/jobs/exposition.h - Prometheus' text format: names with a prefix, labels that every sample has. */
+#ifndef JOBS_EXPOSITION_H
+#define JOBS_EXPOSITION_H
 
-#include "coordinator/server/histogram.h"
+#include "coordinator/jobs/histogram.h"
 #include "coordinator/stop.h"
 
 struct exposition {
