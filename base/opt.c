@@ -63,6 +63,9 @@ static const struct opt table[] = {
     FLAG("ordered", ordered, BATCH, "once all is done, rewrite the output in the order of the input"),
     CHOICE("resume", resume, BATCH, "auto|always|never",
            "what if --output exists: go on with it (default auto); always: it must exist; never: it must not"),
+    FLAG("retry-failed", retry_failed, BATCH,
+         "errors that an earlier run has left in the output are taken out of it at the start, and their lines run "
+         "again"),
     FLAG("force", force, BATCH,
          "go on with an output that another model, checkpoint or other sampling defaults have begun"),
     REAL("sync-seconds", sync_seconds, BATCH, 0, 3600, -1,

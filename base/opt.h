@@ -68,7 +68,7 @@ struct options {
     const char *input[OPT_MAX_INPUT]; /* [n_input] */
     int64_t n_input, resume, max_inflight;
     double sync_seconds; /* negative: not given */
-    bool plain, ordered, force;
+    bool plain, ordered, force, retry_failed;
     /* and how it ends, and what it shows */
     const char *max_walltime, *shard, *status_file, *log_dir;
     int64_t batch_drain_seconds, array_shard, max_restarts; /* -1: not given */

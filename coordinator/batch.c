@@ -19,8 +19,8 @@ static int check_options(const struct options *o, struct err *e)
         return ERR(e, ERR_USAGE, "batch needs --input FILE");
     if (o->output == NULL)
         return ERR(e, ERR_USAGE, "batch needs --output FILE");
-    if (o->force && o->resume == RESUME_NEVER)
-        return ERR(e, ERR_USAGE, "--force and --resume never: expected one of them");
+    if ((o->force || o->retry_failed) && o->resume == RESUME_NEVER)
+        return ERR(e, ERR_USAGE, "--%s and --resume never: expected one of them", o->force ? "force" : "retry-failed");
     if (o->status_seconds >= 0 && o->progress == PROGRESS_ALWAYS)
         return ERR(e, ERR_USAGE, "--status-seconds and --progress always: a bar is shown instead of lines");
     if (o->max_restarts >= 0 && !o->requeue_self)
@@ -58,6 +58,7 @@ static int check_output(const struct options *o, struct err *e)
 {
     const char *option = o->ordered             ? "--ordered"
                          : o->force             ? "--force"
+                         : o->retry_failed      ? "--retry-failed"
                          : o->sync_seconds >= 0 ? "--sync-seconds"
                                                 : NULL;
     if (option != NULL && !is_file(o->output))

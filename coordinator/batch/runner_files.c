@@ -5,6 +5,7 @@
 #include "coordinator/batch/fingerprint.h"
 #include "coordinator/batch/ordered.h"
 #include "coordinator/batch/recorded.h"
+#include "coordinator/batch/retry.h"
 #include "coordinator/batch/runner.h"
 #include "coordinator/chat.h"
 #include "coordinator/reply_parts.h"
@@ -151,6 +152,15 @@ static bool take_result(void *context, const char *line, size_t bytes, int64_t o
     return true;
 }
 
+/* --retry-failed. */
+static int forget_failed(struct runner *r, struct err *e)
+{
+    struct batch_progress *p = &r->progress;
+    log_note("%lld of these are errors: they are taken out, and run again", (long long)p->n_failed_before);
+    p->n_failed_before = 0;
+    return retry_take_out(&r->journal, &r->ids, &p->n_results_before, e);
+}
+
 static int find_results(struct runner *r, struct err *e)
 {
     const struct options *o = r->setup.o;
@@ -168,7 +178,7 @@ static int find_results(struct runner *r, struct err *e)
         return -1;
     log_note("going on with %s: %lld results are there%s", o->output, (long long)r->progress.n_results_before,
              cut > 0 ? "; an unfinished line was cut off" : "");
-    return 0;
+    return o->retry_failed && r->progress.n_failed_before > 0 ? forget_failed(r, e) : 0;
 }
 
 /* No file is written over another one, and there is an output where --resume needs one. */

@@ -6,6 +6,7 @@
 #include "tests/support/models.h"
 #include "tests/support/process.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -364,6 +365,84 @@ static void context(void)
     case_end();
 }
 
+#define N_BAD  200
+#define N_GOOD 40
+
+/* Lines "r0", "r1", ..: the last N_BAD are not valid, or so they are now. */
+static void write_mended(bool mended)
+{
+    char path[300];
+    (void)snprintf(path, sizeof path, "%s/retry.jsonl", dir);
+    FILE *f = fopen(path, "w");
+    for (int i = 0; f != NULL && i < N_GOOD + N_BAD; i++)
+        (void)fprintf(f, "{\"id\":\"r%d\",\"prompt\":\"Once\",\"max_tokens\":%d}\n", i, mended || i < N_GOOD ? 8 : 0);
+    case_check(f != NULL && fclose(f) == 0, "%s cannot be written", path);
+}
+
+static void run_retry(int status, const char *retry)
+{
+    struct process p;
+    RUN(&p, 2, NULL, "--input", "@retry.jsonl", "--output", "@retry.out", "--plain", retry);
+    case_check(p.status == status, "status %d, expected %d: %s", p.status, status, p.text[PROCESS_ERR]);
+    process_free(&p);
+}
+
+static bool has_new_results(const char *output, int n)
+{
+    struct batch_results r;
+    batching_read(&r, dir, output);
+    bool has = r.n >= n && r.n < N_GOOD + N_BAD;
+    batching_free(&r);
+    return has;
+}
+
+/* Errors are run again when that is asked for; and a run that is killed meanwhile has lost nothing. */
+static void retried(void)
+{
+    struct process p;
+    struct batch_results whole, r;
+    char input[300], output[300];
+    (void)snprintf(input, sizeof input, "%s/retry.jsonl", dir);
+    (void)snprintf(output, sizeof output, "%s/retry.out", dir);
+    const char *const words[] = {"batch", "--model",    models_demo(),    "--input",   input, "--output",
+                                 output,  "--plain",    "--retry-failed", "--threads", "1",   "--max-batch",
+                                 "4",     "--progress", "never",          NULL};
+    const struct process_setup setup = {.ranks = 2};
+    case_begin("batch: --retry-failed, killed in the middle");
+    write_mended(true);
+    run_retry(0, NULL);
+    batching_read(&whole, dir, "retry.out");
+    forget("retry.out");
+    write_mended(false);
+    run_retry(1, "--retry-failed"); /* nothing is there to be tried again */
+    write_mended(true);
+    run_retry(1, NULL);
+    process_start(&p, &setup, words);
+    while (!p.ended && !has_new_results("retry.out", N_GOOD + 5))
+        process_watch(&p, 0.005, SIZE_MAX);
+    pid_t pid = process_of_rank(&p, 0);
+    case_check(pid > 0 && kill(pid, SIGKILL) == 0, "it cannot be killed");
+    process_wait(&p);
+    batching_read(&r, dir, "retry.out");
+    case_check(p.status != 0 && r.n >= N_GOOD && r.n < N_GOOD + N_BAD && r.n_twice == 0 &&
+                   batching_differences(&r, &whole) == 0,
+               "status %d, %d results: %s", p.status, r.n, p.text[PROCESS_ERR]);
+    batching_free(&r);
+    process_free(&p);
+    run_retry(0, NULL);
+    batching_read(&r, dir, "retry.out");
+    json_t *failed = batching_manifest(dir, "retry.out", "counts/failed"),
+           *results = batching_manifest(dir, "retry.out", "counts/results");
+    case_check(r.n == N_GOOD + N_BAD && r.n_twice == 0 && r.n_strange == 0 && batching_differences(&r, &whole) == 0 &&
+                   json_integer_value(results) == r.n && json_is_integer(failed) && json_integer_value(failed) == 0,
+               "%d results, %d twice, %d differ", r.n, r.n_twice, batching_differences(&r, &whole));
+    json_decref(failed);
+    json_decref(results);
+    batching_free(&r);
+    batching_free(&whole);
+    case_end();
+}
+
 /* After goes_on: there is an output of 30 plain results. */
 static void refused(void)
 {
@@ -404,6 +483,8 @@ static void refused(void)
     REFUSED("--sync-seconds on standard output", 2, "--sync-seconds needs", "--input", "@grow.jsonl", "--output", "-",
             "--sync-seconds", "5");
     REFUSED("--force on standard output", 2, "--force needs", "--input", "@grow.jsonl", "--output", "-", "--force");
+    REFUSED("--retry-failed where nothing may be there", 2, "--retry-failed and --resume never", "--input",
+            "@grow.jsonl", "--output", "@new.out", "--retry-failed", "--resume", "never");
     REFUSED("--force where nothing may be there", 2, "--force and --resume never", "--input", "@grow.jsonl", "--output",
             "@new.out", "--force", "--resume", "never");
     REFUSED("--max-restarts alone", 2, "--max-restarts belongs to --requeue-self", "--input", "@grow.jsonl", "--output",
@@ -504,6 +585,7 @@ int main(void)
     context();
     write_lines("foreign.out", "some notes\nof somebody\n");
     write_lines("note.out", "a note");
+    retried();
     refused();
     lost_input();
     failed_start();

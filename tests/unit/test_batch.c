@@ -11,13 +11,16 @@
 #include "coordinator/batch/ordered.h"
 #include "coordinator/batch/recorded.h"
 #include "coordinator/batch/result.h"
+#include "coordinator/batch/retry.h"
 #include "tests/support/files.h"
 
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -922,16 +925,96 @@ static void ordered(void **state)
     free(text);
 }
 
+static const char with_errors[] =
+    "{\"id\":\"a\",\"text\":\"x\"}\n"
+    "{\"id\":\"b\",\"error\":{\"code\":400}}\n"
+    "{\"id\":\"batch_req_1\",\"custom_id\":\"c\",\"response\":{\"status_code\":500,\"body\":null}}\n"
+    "{\"id\":\"batch_req_2\",\"custom_id\":7,\"response\":{\"status_code\":200,\"body\":{}}}\n";
+
+/* Errors go, the rest stays where it can be found, and the file can be gone on with. */
+static void errors_taken_out(void **state)
+{
+    (void)state;
+    static const char kept[] =
+        "{\"id\":\"a\",\"text\":\"x\"}\n"
+        "{\"id\":\"batch_req_2\",\"custom_id\":7,\"response\":{\"status_code\":200,\"body\":{}}}\n";
+    static const struct {
+        const char *id;
+        int64_t offset;
+    } expected[] = {{"a", 0}, {"b", -1}, {"c", -1}, {"7", 22}};
+    struct journal j;
+    struct ids ids;
+    struct err e = {0};
+    int64_t n_kept = 0;
+    size_t bytes;
+    assert_int_equal(ids_open(&ids, &e), 0);
+    for (size_t i = 0; i < 4; i++)
+        ids_get(&ids, expected[i].id, &e)->offset = 5;
+    files_write(dir, "out", with_errors, sizeof with_errors - 1);
+    assert_int_equal(journal_open(&j, path_of("out"), 0, &e), 0);
+    assert_int_equal(retry_take_out(&j, &ids, &n_kept, &e), 0);
+    assert_int_equal(n_kept, 2);
+    for (size_t i = 0; i < 4; i++)
+        assert_int_equal(ids_get(&ids, expected[i].id, &e)->offset, expected[i].offset);
+    assert_int_equal(j.bytes, sizeof kept - 1);
+    assert_int_equal(journal_append(&j, "[]\n", 3, 0, &e), 0);
+    assert_int_equal(journal_sync(&j, &e), 0);
+    journal_close(&j);
+    ids_close(&ids);
+    char *now = files_read(dir, "out", &bytes);
+    assert_int_equal(bytes, sizeof kept + 2);
+    assert_memory_equal(now, kept, sizeof kept - 1);
+    assert_memory_equal(now + sizeof kept - 1, "[]\n", 3);
+    free(now);
+    assert_int_not_equal(access(path_of("out.rewrite.tmp"), F_OK), 0);
+}
+
+/* What a run has left that was killed while it wrote is in nobody's way; what cannot be written leaves all as it was. */
+static void rewriting_fails(void **state)
+{
+    (void)state;
+    struct journal j;
+    struct ids ids;
+    int64_t n_kept = 0;
+    size_t bytes;
+    files_write(dir, "out", with_errors, sizeof with_errors - 1);
+    for (int full = 1; full >= 0; full--) {
+        struct rlimit was, few;
+        struct err e = {0};
+        assert_int_equal(ids_open(&ids, &e), 0);
+        assert_int_equal(journal_open(&j, path_of("out"), 0, &e), 0);
+        files_write(dir, "out.rewrite.tmp", "half a li", 9);
+        assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+        few = (struct rlimit){50, was.rlim_max};
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, full ? &few : &was), 0);
+        assert_int_equal(retry_take_out(&j, &ids, &n_kept, &e), full ? -1 : 0);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+        if (full)
+            EXPECT_PARTS(&e, ERR_IO, "out: cannot be cleared of errors: File too large; it is as it was");
+        else
+            expect_none(&e);
+        assert_int_not_equal(access(path_of("out.rewrite.tmp"), F_OK), 0);
+        journal_close(&j);
+        ids_close(&ids);
+        char *now = files_read(dir, "out", &bytes);
+        assert_int_equal(bytes == sizeof with_errors - 1, full);
+        free(now);
+    }
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
 {
+    (void)signal(SIGXFSZ, SIG_IGN); /* as main.c has it */
     const struct CMUnitTest tests[] = {
-        TEST(input_lines),    TEST(input_refused), TEST(input_long_line), TEST(input_pipe),        TEST(recorded),
-        TEST(recorded_large), TEST(input_outputs), TEST(bad_lines),       TEST(good_lines),        TEST(defaults),
-        TEST(seeds),          TEST(many_ids),      TEST(recovered),       TEST(recovered_foreign), TEST(recovered_long),
-        TEST(one_writer),     TEST(full_device),   TEST(stalled_reader),  TEST(manifests),         TEST(results),
-        TEST(mutated),        TEST(ordered),       TEST(replaced),        TEST(failed_sync),       TEST(apart),
+        TEST(input_lines),      TEST(input_refused),     TEST(input_long_line), TEST(input_pipe),
+        TEST(recorded),         TEST(recorded_large),    TEST(input_outputs),   TEST(bad_lines),
+        TEST(good_lines),       TEST(defaults),          TEST(seeds),           TEST(many_ids),
+        TEST(recovered),        TEST(recovered_foreign), TEST(recovered_long),  TEST(one_writer),
+        TEST(full_device),      TEST(stalled_reader),    TEST(manifests),       TEST(results),
+        TEST(errors_taken_out), TEST(rewriting_fails),   TEST(mutated),         TEST(ordered),
+        TEST(replaced),         TEST(failed_sync),       TEST(apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
