@@ -67,7 +67,7 @@ static const struct opt table[] = {
          "errors that an earlier run has left in the output are taken out of it at the start, and their lines run "
          "again"),
     FLAG("force", force, BATCH,
-         "go on with an output that another model, checkpoint or other sampling defaults have begun"),
+         "go on with an output that another model, checkpoint, other sampling defaults or inputs have begun"),
     REAL("sync-seconds", sync_seconds, BATCH, 0, 3600, -1,
          "results are safe on disk after so many seconds; 0: at once (default 5); --output must be a file"),
     INTEGER("max-inflight", max_inflight, BATCH, 1, 1 << 20, -1,

@@ -87,9 +87,11 @@ static void append(struct runner *r, struct line *l)
         leave(r, l);
         return;
     }
-    char *text = result_line(l, file_of(r, l), &r->style, now, &bytes, &count);
+    if (l->nameless)
+        runner_files_place(r, l, &e);
+    char *text = e.code == ERR_NONE ? result_line(l, file_of(r, l), &r->style, now, &bytes, &count) : NULL;
     if (text == NULL)
-        ERR(&e, ERR_MEMORY, "out of host memory: the result of %.200s", l->id);
+        ERR(&e, ERR_MEMORY, "out of host memory: the result of %.200s", l->id); /* the first failure wins */
     else if (journal_append(&r->journal, text, bytes, now, &e) == 0)
         note_result(r, l, &count, offset, &e);
     free(text);
@@ -259,8 +261,6 @@ static void admit(struct runner *r, const struct input_line *from, struct err *e
     r->progress.n_read++;
     r->progress.n_open++;
     r->open_bytes += l->bytes;
-    if (l->nameless)
-        runner_files_nameless(r, e);
     if (!is_wanted(r, l, e))
         finish(r, l);
     else if (l->job->error.code != 0)

@@ -76,8 +76,9 @@ struct runner {
     bool has_manifest;      /* the output is a file */
     double manifest_due;    /* seconds_now() */
     int64_t manifest_bytes; /* of results that it says are on disk */
-    json_t *recorded;       /* the inputs, for the manifest */
-    bool nameless;          /* lines without an id were seen, by this run or an earlier one */
+    int recorded_file;      /* the manifest tells what inputs were: those before this one, */
+    int64_t recorded_bytes; /* and so much of it */
+    bool nameless;          /* lines without an id have results, of this run or an earlier one */
     json_t *defaults;
     int max_len; /* tokens of prompt and output together, if lines without max_tokens were seen by this run or an earlier one; else 0 */
     struct line_rules rules;
@@ -129,7 +130,8 @@ void runner_order_stop(struct runner *r);
 /* runner_files.c */
 int runner_files_open(struct runner *r, struct err *e);
 int runner_files_start(struct runner *r, struct err *e);
-void runner_files_nameless(struct runner *r, struct err *e); /* a line without an id: on record before its result */
+/* A line without an id gets its result: where it stands, and all before it, is on record first. */
+void runner_files_place(struct runner *r, const struct line *l, struct err *e);
 /* A line whose max_tokens is what fits: so is the context's length, which is checked against an earlier run's once it is known. */
 void runner_files_filled(struct runner *r, struct err *e);
 int runner_files_check_len(struct runner *r, struct err *e);

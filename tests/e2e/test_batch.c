@@ -329,7 +329,7 @@ static void nameless(void)
     case_end();
     (void)snprintf(text, sizeof text, "{\"prompt\":\"New\",\"max_tokens\":1}\n%s%s", line, line);
     write_lines("nameless.jsonl", text);
-    REFUSED("a line before lines without ids", 3, "nameless.jsonl does not begin as it did", "--input",
+    REFUSED("a line before lines without ids", 3, "nameless.jsonl has changed between bytes 0 and", "--input",
             "@nameless.jsonl", "--output", "@nameless.out", "--plain");
     for (int again = 0; again < 2; again++) {
         case_begin("batch: a pipe of lines without ids, %s", again ? "again" : "first");
@@ -339,6 +339,62 @@ static void nameless(void)
         process_free(&p);
         case_end();
     }
+}
+
+#define N_WIDE     500
+#define WIDE_BYTES 8192
+
+/* Lines without ids that are mostly blanks: some MB of them. The one of this number is another one. */
+static void write_wide(int other)
+{
+    char path[300];
+    (void)snprintf(path, sizeof path, "%s/wide.jsonl", dir);
+    FILE *f = fopen(path, "w");
+    for (int i = 1; f != NULL && i <= N_WIDE; i++)
+        (void)fprintf(f, "%-*s\n", WIDE_BYTES - 1,
+                      i == other ? "{\"prompt\":\"Long\",\"max_tokens\":4}" : "{\"prompt\":\"Once\",\"max_tokens\":4}");
+    case_check(f != NULL && fclose(f) == 0, "%s cannot be written", path);
+}
+
+/* A run is drained when it has read a part of its input: there every byte has to be what it was, and behind it none. */
+static void partly_read(void)
+{
+    struct process p;
+    struct batch_results r = {0};
+    char input[300], output[300];
+    (void)snprintf(input, sizeof input, "%s/wide.jsonl", dir);
+    (void)snprintf(output, sizeof output, "%s/wide.out", dir);
+    const char *const words[] = {"batch",       "--model", models_demo(), "--input",   input,
+                                 "--output",    output,    "--plain",     "--threads", "1",
+                                 "--max-batch", "1",       "--progress",  "never",     NULL};
+    const struct process_setup setup = {.ranks = 2};
+    case_begin("batch: lines without ids, changed where they were read, and where not");
+    write_wide(0);
+    process_start(&p, &setup, words);
+    while (!p.ended && r.n < 2) {
+        process_watch(&p, 0.005, SIZE_MAX);
+        batching_free(&r);
+        batching_read(&r, dir, "wide.out");
+    }
+    (void)kill(p.pid, SIGUSR1);
+    process_wait(&p);
+    batching_free(&r);
+    case_check(p.status == 75, "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    process_free(&p);
+    write_wide(9);
+    RUN(&p, 2, NULL, "--input", "@wide.jsonl", "--output", "@wide.out", "--plain");
+    case_check(p.status == 3 && strstr(p.text[PROCESS_ERR],
+                                       "wide.jsonl has changed between bytes 65536 and 131072, lines 9 and 16") != NULL,
+               "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    process_free(&p);
+    write_wide(N_WIDE);
+    RUN(&p, 2, NULL, "--input", "@wide.jsonl", "--output", "@wide.out", "--plain");
+    batching_read(&r, dir, "wide.out");
+    case_check(p.status == 0 && r.n == N_WIDE && r.n_twice == 0, "status %d, %d results: %s", p.status, r.n,
+               p.text[PROCESS_ERR]);
+    batching_free(&r);
+    process_free(&p);
+    case_end();
 }
 
 /* A chat that takes what fits: the context's length decides over its text. And a failure stays one in the next run. */
@@ -582,6 +638,7 @@ int main(void)
     patterns();
     goes_on();
     nameless();
+    partly_read();
     context();
     write_lines("foreign.out", "some notes\nof somebody\n");
     write_lines("note.out", "a note");
