@@ -184,13 +184,20 @@ static void returned(struct runner *r, struct line *l)
     }
 }
 
+/* Steps of no more tokens than there are sequences. */
+static bool fed_no_prompts(const struct report *report)
+{
+    return report->iteration.n > 0 &&
+           report->iteration.sum <= (double)report->iteration.n * (double)report->stats.n_running;
+}
+
 static void take_report(struct runner *r, struct report *report, int engine)
 {
     struct err e = {0};
     double step_seconds = 0;
     uint64_t n_steps = engines_steps(&r->engines, &step_seconds);
+    pace_steps(&r->pace, n_steps, step_seconds, fed_no_prompts(report));
     metrics_take(&r->metrics, report, engine);
-    pace_steps(&r->pace, n_steps, step_seconds);
     for (struct job *j = report->done, *next; j != NULL; j = next) {
         next = j->engine_next;
         returned(r, j->owner);
