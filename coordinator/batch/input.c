@@ -180,7 +180,7 @@ static enum input_got fill(struct inputs *in, struct err *e)
     in->ended = got == 0;
     prefix_add(f->prefix, in->buffer + in->end, (size_t)got);
     if (in->ended)
-        prefix_end(f->prefix);
+        f->prefix = prefix_end(f->prefix);
     in->end += (size_t)got;
     in->bytes_read += got;
     return INPUT_LINE;

@@ -15,17 +15,28 @@
 #define HEX_BYTES    33
 
 struct prefix {
-    XXH3_state_t *state;
+    XXH3_state_t *state; /* NULL: the file has ended, */
+    XXH128_hash_t whole; /* with this hash */
     int64_t bytes;
     char last; /* byte */
     int64_t stride;
-    int n; /* marks, fewer than MOST_MARKS */
-    XXH128_hash_t mark[MOST_MARKS];
+    int n;                /* marks, fewer than MOST_MARKS */
+    XXH128_hash_t mark[]; /* room for MOST_MARKS, at the end for n */
 };
+
+static size_t size_with(int n_marks)
+{
+    return sizeof(struct prefix) + (size_t)n_marks * sizeof(XXH128_hash_t);
+}
+
+static XXH128_hash_t hash_of(const struct prefix *p)
+{
+    return p->state != NULL ? XXH3_128bits_digest(p->state) : p->whole;
+}
 
 struct prefix *prefix_open(struct err *e)
 {
-    struct prefix *p = err_calloc(e, 1, sizeof *p, "an input's hash");
+    struct prefix *p = err_calloc(e, 1, size_with(MOST_MARKS), "an input's hash");
     XXH3_state_t *state = p != NULL ? XXH3_createState() : NULL;
     if (state == NULL) {
         free(p);
@@ -77,10 +88,15 @@ void prefix_add(struct prefix *p, const char *text, size_t bytes)
     }
 }
 
-void prefix_end(struct prefix *p)
+struct prefix *prefix_end(struct prefix *p)
 {
     if (p->bytes > 0 && p->last != '\n')
         prefix_add(p, "\n", 1);
+    p->whole = hash_of(p);
+    (void)XXH3_freeState(p->state);
+    p->state = NULL;
+    struct prefix *smaller = realloc(p, size_with(p->n));
+    return smaller != NULL ? smaller : p;
 }
 
 static json_t *hex(XXH128_hash_t hash)
@@ -95,8 +111,8 @@ json_t *prefix_json(const struct prefix *p)
     json_t *marks = json_array();
     for (int i = 0; i < p->n; i++)
         (void)json_array_append_new(marks, hex(p->mark[i]));
-    return json_pack("{s:I, s:o, s:I, s:o}", "bytes", (json_int_t)p->bytes, "hash", hex(XXH3_128bits_digest(p->state)),
-                     "stride", (json_int_t)p->stride, "marks", marks);
+    return json_pack("{s:I, s:o, s:I, s:o}", "bytes", (json_int_t)p->bytes, "hash", hex(hash_of(p)), "stride",
+                     (json_int_t)p->stride, "marks", marks);
 }
 
 /* A file that is read once more, beside what it was. */
@@ -118,7 +134,7 @@ static void take(struct check *c, const char *text, size_t bytes)
 /* Up to this byte, or to the file's end. -1: errno. */
 static int read_to(struct check *c, int64_t until)
 {
-    for (ssize_t got = 1; got != 0 && c->now->bytes < until;) {
+    for (ssize_t got = 1; got != 0 && c->now->state != NULL && c->now->bytes < until;) {
         int64_t left = until - c->now->bytes;
         size_t wanted = left < (int64_t)BLOCK_BYTES ? (size_t)left : BLOCK_BYTES;
         got = pread(c->fd, c->block, wanted, (off_t)c->now->bytes);
@@ -128,7 +144,7 @@ static int read_to(struct check *c, int64_t until)
             take(c, c->block, (size_t)got);
     }
     if (c->now->bytes == until - 1) /* the newline that the last line had not */
-        prefix_end(c->now);
+        c->now = prefix_end(c->now);
     return 0;
 }
 
@@ -138,7 +154,7 @@ static int compare_at(struct check *c, int64_t until, const json_t *hash, struct
     int64_t from = c->now->bytes, first_line = c->n_newlines + 1 + (from > 0 && c->now->last == '\n');
     if (read_to(c, until) != 0)
         return -1;
-    json_t *now = hex(XXH3_128bits_digest(c->now->state));
+    json_t *now = hex(hash_of(c->now));
     if (c->now->bytes < until)
         change->to = -1;
     else if (!json_equal(now, hash))

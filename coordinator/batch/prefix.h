@@ -16,8 +16,9 @@ struct prefix *prefix_open(struct err *e);
 void prefix_close(struct prefix *p); /* NULL: nothing */
 
 void prefix_add(struct prefix *p, const char *text, size_t bytes);
-/* The file ends here: its last line is one, whether a newline ends it or not (it may get one later, and others behind it). */
-void prefix_end(struct prefix *p);
+/* The file ends here: nothing is added any more, and most of the memory is given back. Its last line is one, whether a newline ends
+ * it or not (it may get one later, and others behind it). Returns p, which may have moved. */
+struct prefix *prefix_end(struct prefix *p);
 int64_t prefix_bytes(const struct prefix *p);
 
 /* {"bytes", "hash", "stride", "marks": [hash]}: the k-th mark, from 0, is at byte (k + 1) * stride. The caller decrefs. */
