@@ -383,7 +383,9 @@ struct runner_outcome runner_close(struct runner *r, struct err *e)
     runner_files_close(r);
     if (e->code == ERR_NONE)
         *e = r->failure;
-    const struct runner_outcome outcome = {runner_status(r), r->progress.n_done, r->ending.asked > 0};
+    /* Errors that are tried again in every run are no progress. */
+    int64_t n_new = r->progress.n_done - (r->setup.o->retry_failed ? r->progress.n_failed : 0);
+    const struct runner_outcome outcome = {runner_status(r), n_new, r->ending.asked > 0};
     if (r->running)
         runner_show_end(r, e->code != ERR_NONE ? (int)e->code : outcome.status);
     ids_close(&r->ids);

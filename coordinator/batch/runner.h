@@ -116,7 +116,7 @@ void runner_give_up(struct runner *r);
 
 struct runner_outcome {
     int status;       /* exit status */
-    int64_t n_new;    /* results that this run has added */
+    int64_t n_new;    /* results that this run has added, and the next one will not try again */
     bool told_to_end; /* by SIGTERM or SIGINT, perhaps too late to change anything */
 };
 
