@@ -14,11 +14,11 @@ WARN     := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-pr
 SANFLAGS := $(if $(filter 1,$(SAN)),-fsanitize=address$(comma)undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
 CFLAGS   ?= -O2 -g
 CPPFLAGS += -I. -D_GNU_SOURCE -DLOCKSTEP_VERSION='"$(shell cat VERSION)"'
-LIBS     := -lzmq -lsodium -ljansson -lpcre2-8 -lutf8proc -lm -ldl
+LIBS     := -lzmq -lsodium -ljansson -lpcre2-8 -lutf8proc -lxxhash -lm -ldl
 ALL_CFLAGS = -std=c17 $(CFLAGS) $(WARN) $(SANFLAGS) -fopenmp
 
 LIB_SRC := $(wildcard base/*.c partition/*.c partition/families/*.c kernels/*.c kernels/cpu/*.c rank/*.c \
-             coordinator/*.c coordinator/tokenizer/*.c coordinator/server/*.c coordinator/batch/*.c coordinator/groups/*.c)
+             coordinator/*.c coordinator/tokenizer/*.c coordinator/jobs/*.c coordinator/server/*.c coordinator/batch/*.c coordinator/groups/*.c)
 # The client is a program of its own, without MPI; tests of its parts find them in the archive.
 CLIENT_MAIN := coordinator/client/main.c
 CLIENT_SRC  := $(wildcard base/*.c coordinator/client/*.c)
@@ -55,7 +55,7 @@ TEST_LIB := $(patsubst %,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 # Fuzzers: the parsers of outside input, which need neither MPI nor a device, compiled by clang as a whole.
 FUZZ_SRC := $(wildcard base/*.c partition/*.c partition/families/*.c coordinator/tokenizer/*.c coordinator/protocol*.c \
               coordinator/chat*.c $(addprefix coordinator/,reply.c reply_parts.c request.c stop.c group.c beam.c scheduler.c blocks.c \
-              server/job.c server/steps.c server/mailbox.c server/histogram.c \
+              jobs/job.c jobs/steps.c jobs/mailbox.c jobs/histogram.c \
               groups/wire.c groups/order_code.c groups/report_code.c))
 FUZZ_BIN := $(patsubst tests/fuzz/%.c,build/cpu/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
@@ -133,7 +133,7 @@ tests: $(TEST_BIN) preload
 
 fuzzers: $(FUZZ_BIN)
 build/cpu/fuzz/%: tests/fuzz/%.c $(FUZZ_SRC) $(wildcard base/*.h partition/*.h partition/families/*.h coordinator/*.h coordinator/tokenizer/*.h \
-                    coordinator/server/*.h coordinator/groups/*.h)
+                    coordinator/jobs/*.h coordinator/groups/*.h)
 	@mkdir -p $(@D)
 	@echo "  FUZZ $@"
 	$(Q)clang -std=c17 -O1 -g $(CPPFLAGS) -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -o $@ \

@@ -264,8 +264,8 @@ int main(int argc, char **argv)
         fatal(&start);
     if (w.rank != 0) /* rank 0's options count; another rank's environment must not lead it elsewhere */
         e = (struct err){0};
-    if (w.rank == 0 && e.code == ERR_NONE)
-        (void)options_check_groups(&o, w.n_ranks, &e);
+    if (w.rank == 0 && e.code == ERR_NONE && options_check_groups(&o, w.n_ranks, &e) == 0)
+        (void)options_check_loading(&o, &e);
     fatal_agree(&w, &e);
     if (w.rank == 0 && o.max_batch_tokens < 0)
         o.max_batch_tokens = device_is_gpu((enum device_choice)o.device) ? GPU_TOKENS : CPU_TOKENS;

@@ -58,16 +58,18 @@ static const struct opt table[] = {
      add_input},
     TEXT("output", "FILE", output, BATCH,
          "append each result as a line as soon as it is there, and go on where an earlier run ended; - is standard "
-         "output, "
-         "which cannot be resumed"),
+         "output, which cannot be resumed"),
     FLAG("plain", plain, BATCH, "compact result lines instead of those of the OpenAI batch API"),
     FLAG("ordered", ordered, BATCH, "once all is done, rewrite the output in the order of the input"),
     CHOICE("resume", resume, BATCH, "auto|always|never",
            "what if --output exists: go on with it (default auto); always: it must exist; never: it must not"),
+    FLAG("retry-failed", retry_failed, BATCH,
+         "errors that an earlier run has left in the output are taken out of it at the start, and their lines run "
+         "again"),
     FLAG("force", force, BATCH,
-         "go on with an output that another model, checkpoint or other sampling defaults have begun"),
-    REAL("sync-seconds", sync_seconds, BATCH, 0, 3600, 5,
-         "results are safe on disk after so many seconds; 0: at once (default 5)"),
+         "go on with an output that another model, checkpoint, other sampling defaults or inputs have begun"),
+    REAL("sync-seconds", sync_seconds, BATCH, 0, 3600, -1,
+         "results are safe on disk after so many seconds; 0: at once (default 5); --output must be a file"),
     INTEGER("max-inflight", max_inflight, BATCH, 1, 1 << 20, -1,
             "lines under way at once, those that wait included (default: 4 for each sequence that runs at once)"),
     INTEGER("max-tokens", max_tokens, BATCH, 1, 1 << 24, -1,
@@ -86,25 +88,23 @@ static const struct opt table[] = {
             "of lines without a seed: theirs follows from this and their id, whatever runs beside them (default 0)"),
     TEXT("max-walltime", "TIME", max_walltime, BATCH,
          "be over so long after the program's start: seconds, MM:SS, HH:MM:SS or D-HH:MM:SS; what does not fit is left "
-         "to "
-         "the next run, exit status 75 (default: until SLURM_JOB_END_TIME, if it is set; the sooner one counts)"),
+         "to the next run, exit status 75 (default: until SLURM_JOB_END_TIME, if it is set; the sooner one counts)"),
     REAL("walltime-reserve", walltime_reserve, BATCH, 0, 86400, -1,
-         "seconds of it for ending: syncing, giving memory back (default 3, and twice the slowest sync and step so "
-         "far)"),
+         "seconds of the walltime for ending: syncing, giving memory back (default 3, and twice the slowest sync and "
+         "step so far)"),
     INTEGER(
         "drain-seconds", batch_drain_seconds, BATCH, 0, 1 << 20, -1,
         "after SIGUSR1: time for what has begun to finish (default: what the walltime allows; 60 where none is known)"),
     TEXT("shard", "K/N", shard, BATCH, "of every N lines do the one with number K, from 0 to N - 1"),
     CHOICE("array-shard", array_shard, BATCH, "auto|on|off",
            "whether tasks of a Slurm job array share the input by lines (default auto: if --output has {task} or %a, "
-           "which "
-           "becomes the task's number; without it one has to say)"),
+           "which becomes the task's number; without it one has to say)"),
     FLAG("requeue-self", requeue_self, BATCH,
          "at exit status 75 have Slurm queue this job again, if this run has added results and nobody told it to end "
          "(SIGTERM, SIGINT: scancel means it)"),
-    INTEGER("max-restarts", max_restarts, BATCH, 0, 1 << 20, 20,
+    INTEGER("max-restarts", max_restarts, BATCH, 0, 1 << 20, -1,
             "with --requeue-self: do so until the job was queued again so many times (default 20)"),
-    REAL("status-seconds", status_seconds, BATCH, 0, 86400, 60,
+    REAL("status-seconds", status_seconds, BATCH, 0, 86400, -1,
          "where no bar is shown, say so often how far the batch is; 0: never (default 60)"),
     TEXT("status-file", "FILE", status_file, BATCH,
          "replace this file every 5 s with the same as JSON (default: OUTPUT.status.json where that is a file)"),
@@ -153,52 +153,48 @@ static const struct opt table[] = {
     FLAG("plain-text", plain_text, GENERATE, "special tokens written out in a prompt are ordinary text"),
     FLAG("keep-special-tokens", keep_special, GENERATE, "show special tokens in the text"),
     INTEGER("ranks", ranks, INSPECT, 1, 65536, 1, "number of ranks to split for, all groups together (default 1)"),
-    INTEGER(
-        "tensor-parallel", tensor_parallel, ALL, 1, 65536, -1,
-        "ranks that share one model (default: all). Fewer make several groups, each with a whole model of its own, for "
-        "`batch` and `serve`: rank 0 hands out the work, limits are those of a group. It must divide the number of "
-        "ranks"),
+    INTEGER("tensor-parallel", tensor_parallel, ALL, 1, 65536, -1,
+            "ranks that share one model (default: all). Fewer make several groups, each with a whole model of its own, "
+            "for `batch` and `serve`: rank 0 hands out the work, limits are those of a group. It must divide the "
+            "number of ranks"),
     INTEGER("tensor-parallel-size", tensor_parallel, ALL, 1, 65536, -1, "the same, by vLLM's name"),
     TEXT("config", "FILE", config, BENCH, "a config.json to build with random weights (--load-format dummy)"),
     CHOICE("load-format", load_format, BENCH, "auto|safetensors|dummy",
            "dummy: random weights, no checkpoint is read (default auto: safetensors)"),
-    INTEGER(
-        "load-threads", load_threads, STARTS, 1, 64, 0,
-        "threads of a rank that read the checkpoint (default: one where CPUs compute, else all but one of --threads)"),
-    INTEGER(
-        "load-slots", load_slots, STARTS, 4, 64, 0,
-        "blocks of 8 MiB in a rank's window, of which two are copied from while the others are read (default 4 where "
-        "CPUs compute, else 8)"),
+    INTEGER("load-threads", load_threads, STARTS, 1, 64, 0,
+            "threads of a rank that read the checkpoint (default: one where CPUs compute, else all but one of "
+            "--threads, 15 at most)"),
+    INTEGER("load-slots", load_slots, STARTS, 4, 64, 0,
+            "blocks of 8 MiB in a rank's window, of which two are copied from while the others are read (default 4 "
+            "where CPUs compute, else 8)"),
     {"load-piece-bytes", "BYTES", OPT_BYTES, AT(load_piece_bytes), STARTS, 4096, 1 << 30, 0, NULL,
-     "what one of several --load-threads asks for at a time (default 1M)", NULL},
+     "with --load-threads 2 or more: what one of them asks for at a time (default 1M; one alone reads whole blocks)",
+     NULL},
     INTEGER("n-prompt", n_prompt, BENCH, 0, 1 << 24, 512, "tokens of the prefill measurement (default 512; 0: none)"),
     INTEGER("n-gen", n_gen, BENCH, 0, 1 << 24, 128, "tokens of the decode measurement (default 128; 0: none)"),
     INTEGER("n-depth", n_depth, BENCH, 0, 1 << 24, 0,
             "tokens of context before the decode measurement, not timed (default 0: it begins from nothing)"),
     INTEGER("batch", batch, BENCH, 1, 4096, 1, "sequences at once in the decode and latency measurements (default 1)"),
-    TEXT(
-        "latency", "IN:OUT", latency, BENCH,
-        "also measure a whole batch of prompts of IN tokens that get OUT tokens each, sampled at temperature 1; vLLM's "
-        "`bench latency` is --latency 32:128 --batch 8 --warmup 10 --repetitions 30"),
-    TEXT(
-        "throughput", "IN:OUT", throughput, BENCH,
-        "also measure requests of IN tokens that get OUT tokens each, all queued at once, as vLLM's `bench throughput` "
-        "and trtllm-bench do"),
+    TEXT("latency", "IN:OUT", latency, BENCH,
+         "also measure a whole batch of prompts of IN tokens that get OUT tokens each, sampled at temperature 1; "
+         "vLLM's `bench latency` is --latency 32:128 --batch 8 --warmup 10 --repetitions 30"),
+    TEXT("throughput", "IN:OUT", throughput, BENCH,
+         "also measure requests of IN tokens that get OUT tokens each, all queued at once, as vLLM's `bench "
+         "throughput` and trtllm-bench do"),
     INTEGER("num-prompts", num_prompts, BENCH, 1, 100000, -1, "requests of --throughput (default 200)"),
     INTEGER("max-batch", bench_max_batch, BENCH, 1, 4096, -1,
             "requests of --throughput that run at once, if the KV cache holds them (default 256, at most "
             "--max-batch-tokens)"),
-    INTEGER("repetitions", repetitions, BENCH, 1, 1000, 5, "measurements of each kind (default 5)"),
-    INTEGER("warmup", warmup, BENCH, 0, 1000, 1, "runs of each kind before its measurements (default 1)"),
+    INTEGER("repetitions", repetitions, BENCH, 1, 1000, -1, "measurements of each kind (default 5)"),
+    INTEGER("warmup", warmup, BENCH, 0, 1000, -1, "runs of each kind before its measurements (default 1)"),
     FLAG("profile", profile, BENCH,
          "then run each kind again with clocks between its phases: matrix products, attention, sums over the ranks, "
          "sampling, the rest, and what the host adds"),
     INTEGER("max-batch", max_batch, GENERATE, 1, 4096, 16, "sequences that run at once (default 16)"),
-    INTEGER(
-        "max-batch-tokens", max_batch_tokens, GENERATE | BENCH | SERVE | BATCH, 1, 1 << 20, -1,
-        "tokens of one step, prefill and decode together; longer prompts go in chunks (default 2048 on GPUs, 512 on "
-        "CPUs)"),
-    FLAG("no-enable-prefix-caching", no_prefix_caching, GENERATE | SERVE,
+    INTEGER("max-batch-tokens", max_batch_tokens, GENERATE | BENCH | SERVE | BATCH, 1, 1 << 20, -1,
+            "tokens of one step, prefill and decode together; longer prompts go in chunks (default 2048 on GPUs, 512 "
+            "on CPUs)"),
+    FLAG("no-enable-prefix-caching", no_prefix_caching, GENERATE | SERVE | BATCH,
          "do not keep keys and values of prompts and outputs for sequences that begin with the same tokens"),
     {"enable-prefix-caching", NULL, OPT_CALL, 0, GENERATE | SERVE | BATCH, 0, 0, 0, NULL, "keep them (default)",
      enable_prefix_caching},
@@ -215,13 +211,11 @@ static const struct opt table[] = {
      NULL},
     TEXT("endpoint", "ADDRESS", endpoint, SERVE,
          "where clients connect: tcp://127.0.0.1:PORT, tcp://127.0.0.1:* (a free port, see --rendezvous), or "
-         "ipc://PATH, a "
-         "Unix socket of mode 0600 (default tcp://127.0.0.1:5555)"),
+         "ipc://PATH, a Unix socket of mode 0600 (default tcp://127.0.0.1:5555)"),
     FLAG("insecure", insecure, SERVE, "let --endpoint be one that others can reach without --curve: whoever can, may"),
     FLAG("curve", curve, SERVE,
          "encrypt, and let only known clients in: makes a key pair for the job and one for its clients, which is "
-         "written "
-         "to FILE.client (mode 0600) of --rendezvous FILE"),
+         "written to FILE.client (mode 0600) of --rendezvous FILE"),
     TEXT("curve-clients", "FILE", curve_clients, SERVE, "with --curve: more clients' public keys (Z85), one a line"),
     TEXT("rendezvous", "FILE", rendezvous, SERVE,
          "once ready, write endpoint, public key, model and process id here as JSON; removed at the end"),
@@ -229,14 +223,12 @@ static const struct opt table[] = {
          "the model's name to clients (default: the folder's)"),
     TEXT("chat-template", "NAME", chat_template, SERVE | BATCH,
          "how chats are written for the model, instead of what its own template is recognised as; docs/protocol.md has "
-         "the "
-         "names"),
+         "the names"),
     {"max-message-bytes", "BYTES", OPT_BYTES, AT(max_message_bytes), SERVE, 1 << 10, 1 << 30, 16 << 20, NULL,
      "largest message; a connection that sends more is cut off (default 16M)", NULL},
     {"max-client-backlog", "BYTES", OPT_BYTES, AT(max_client_backlog), SERVE, 1 << 10, 1 << 30, 4 << 20, NULL,
      "replies that may wait for a client that does not read; beyond, its streams are cancelled and other replies "
-     "become "
-     "short errors, beyond twice that it is disconnected (default 4M)",
+     "become short errors, beyond twice that it is disconnected (default 4M)",
      NULL},
     INTEGER("max-queue", max_queue, SERVE, 0, 1 << 20, 2048,
             "sequences that may wait beside those that run; beyond, requests are refused with 429 (default 2048)"),
@@ -252,14 +244,12 @@ static const struct opt table[] = {
     FLAG("access-log-prompts", access_log_prompts, SERVE, "with the prompts' texts in it; the file then has mode 0600"),
     FLAG("preflight", preflight, STARTS,
          "first measure every rank's memory, sums, messages and files, in some seconds, and end with status 9 in the "
-         "name "
-         "of a node that is not fit: see lockstep preflight --help"),
+         "name of a node that is not fit: see lockstep preflight --help"),
     REAL("min-read-share", min_read_share, PREFLIGHT | STARTS, 0, 1, -1,
          "preflight: refuse a rank whose memory is read at less than this share of the fastest rank's (default 0.85)"),
     REAL("max-broadcast-us", max_broadcast_us, PREFLIGHT | STARTS, 0, 1e9, -1,
          "preflight: refuse when a broadcast of 4 KiB takes longer, median of 50, until rank 0 has heard from all; 0: "
-         "no "
-         "limit (default 1000)"),
+         "no limit (default 1000)"),
     {"min-file-rate", "BYTES", OPT_BYTES, AT(min_file_rate), PREFLIGHT | STARTS, 0, 1e15, -1, NULL,
      "preflight: refuse a host that reads less of --model a second; K, M, G, T are accepted (default 0: no limit)",
      NULL},
@@ -277,8 +267,7 @@ static const struct opt table[] = {
            "(default auto: the faster one, measured at start; persistent: refused where it does not work)"),
     REAL("step-timeout", step_timeout, GENERATE | BENCH | SERVE | BATCH, 0, 86400, 300,
          "end the job when a step comes no further for so many seconds, since a rank is stopped, dead or stuck; 0: "
-         "wait for "
-         "ever (default 300)"),
+         "wait for ever (default 300)"),
     FLAG("verbose", verbose, STARTS | PREFLIGHT,
          "say on standard error what was loaded, how fast, and where memory goes"),
     CHOICE("progress", progress, GENERATE | BENCH | SERVE | BATCH, "auto|always|never",
@@ -297,8 +286,7 @@ static const struct {
      "Answer requests over ZeroMQ until told to end: docs/protocol.md says how to ask, docs/serve.md how to run it."},
     {COMMAND_BATCH, "batch", "mpirun -n N lockstep batch --model DIR --input FILE --output FILE [options]",
      "Run files of requests, nothing lost and nothing twice: what was finished stays when a job ends early, the next "
-     "one "
-     "goes on. docs/batch.md says what lines look like."},
+     "one goes on. docs/batch.md says what lines look like."},
     {COMMAND_INSPECT, "inspect", "lockstep inspect --model DIR --ranks N [--json]",
      "Show what every rank would hold: the shard table, bytes per rank, KV bytes per token. Reads headers only; runs "
      "without mpirun."},
@@ -306,9 +294,8 @@ static const struct {
      "Measure prefill, decode, latency and throughput, next to the machine's read bandwidth in the same run."},
     {COMMAND_PREFLIGHT, "preflight", "mpirun -n N lockstep preflight [--model DIR] [--json] [options]",
      "Is every node fit? In some seconds: who computes where, P2P, sums over the ranks, memory, files, clocks and "
-     "memory "
-     "errors of GPUs, messages. A node that is not ends it with status 9, in its name. docs/preflight.md explains all "
-     "of it."},
+     "memory errors of GPUs, messages. A node that is not ends it with status 9, in its name. docs/preflight.md "
+     "explains all of it."},
     {COMMAND_VERSION, "version", "lockstep version", "Print the version."},
     {COMMAND_HELP, "help", "lockstep help [COMMAND]", "Print this, or a command's options."},
 };
@@ -407,6 +394,13 @@ int options_group_size(const struct options *o, int n_ranks)
     return o->tensor_parallel > 0 ? (int)o->tensor_parallel : n_ranks;
 }
 
+int options_check_loading(const struct options *o, struct err *e)
+{
+    if (o->load_piece_bytes > 0 && o->load_threads < 2)
+        return ERR(e, ERR_USAGE, "--load-piece-bytes needs --load-threads of 2 or more: one alone reads whole blocks");
+    return 0;
+}
+
 int options_check_groups(const struct options *o, int n_ranks, struct err *e)
 {
     int size = options_group_size(o, n_ranks);
@@ -419,11 +413,10 @@ int options_check_groups(const struct options *o, int n_ranks, struct err *e)
                    "%d ranks",
                    size, n_ranks, size, n_ranks % size, n_ranks - n_ranks % size, n_ranks - n_ranks % size + size);
     if (size < n_ranks && (o->command & (COMMAND_SERVE | COMMAND_BATCH | COMMAND_INSPECT)) == 0)
-        return ERR(
-            e, ERR_USAGE,
-            "--tensor-parallel %d: %s runs one model on all %d ranks, expected %d or nothing; groups are for batch "
-            "and serve",
-            size, command_name(o->command), n_ranks, n_ranks);
+        return ERR(e, ERR_USAGE,
+                   "--tensor-parallel %d: %s runs one model on all %d ranks, expected %d or nothing; groups are for "
+                   "batch and serve",
+                   size, command_name(o->command), n_ranks, n_ranks);
     return 0;
 }
 

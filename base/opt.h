@@ -46,8 +46,8 @@ struct options {
     double step_timeout;
     int64_t ranks;
     int64_t tensor_parallel; /* ranks that share a model; -1: all */
-    int64_t n_prompt, n_gen, n_depth, batch, repetitions, warmup;
-    int64_t num_prompts, bench_max_batch; /* -1: not given */
+    int64_t n_prompt, n_gen, n_depth, batch;
+    int64_t repetitions, warmup, num_prompts, bench_max_batch; /* -1: not given */
     const char *latency, *throughput;
     bool profile;
 
@@ -67,12 +67,12 @@ struct options {
     /* batch */
     const char *input[OPT_MAX_INPUT]; /* [n_input] */
     int64_t n_input, resume, max_inflight;
-    double sync_seconds;
-    bool plain, ordered, force;
+    double sync_seconds; /* negative: not given */
+    bool plain, ordered, force, retry_failed;
     /* and how it ends, and what it shows */
     const char *max_walltime, *shard, *status_file, *log_dir;
-    int64_t batch_drain_seconds, array_shard, max_restarts;
-    double walltime_reserve, status_seconds;
+    int64_t batch_drain_seconds, array_shard, max_restarts; /* -1: not given */
+    double walltime_reserve, status_seconds;                /* negative: not given */
     bool requeue_self, slurm_comment;
 };
 
@@ -85,6 +85,9 @@ int options_group_size(const struct options *o, int n_ranks);
 
 /* Do the options cut so many ranks into whole groups, for a command that can use them? */
 int options_check_groups(const struct options *o, int n_ranks, struct err *e);
+
+/* Do options of loading go together? */
+int options_check_loading(const struct options *o, struct err *e);
 
 /* Unless the environment says how OpenMP threads wait, have them spin for some ten microseconds only: libgomp's default of
  * milliseconds takes the cores from the neighbours (measured: 20 tokens/s instead of 500 on two busy cores). libgomp reads

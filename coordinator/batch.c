@@ -8,7 +8,10 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#define STATUS_ENDING ".status.json"
+#define STATUS_ENDING  ".status.json"
+#define SYNC_SECONDS   5.0
+#define STATUS_SECONDS 60.0
+#define MAX_RESTARTS   20
 
 static int check_options(const struct options *o, struct err *e)
 {
@@ -16,7 +19,20 @@ static int check_options(const struct options *o, struct err *e)
         return ERR(e, ERR_USAGE, "batch needs --input FILE");
     if (o->output == NULL)
         return ERR(e, ERR_USAGE, "batch needs --output FILE");
+    if ((o->force || o->retry_failed) && o->resume == RESUME_NEVER)
+        return ERR(e, ERR_USAGE, "--%s and --resume never: expected one of them", o->force ? "force" : "retry-failed");
+    if (o->status_seconds >= 0 && o->progress == PROGRESS_ALWAYS)
+        return ERR(e, ERR_USAGE, "--status-seconds and --progress always: a bar is shown instead of lines");
+    if (o->max_restarts >= 0 && !o->requeue_self)
+        return ERR(e, ERR_USAGE, "--max-restarts belongs to --requeue-self, which is not given");
     return 0;
+}
+
+static void set_defaults(struct options *o)
+{
+    o->sync_seconds = o->sync_seconds >= 0 ? o->sync_seconds : SYNC_SECONDS;
+    o->status_seconds = o->status_seconds >= 0 ? o->status_seconds : STATUS_SECONDS;
+    o->max_restarts = o->max_restarts >= 0 ? o->max_restarts : MAX_RESTARTS;
 }
 
 /* The name of a file as it is for this task; NULL stays NULL. */
@@ -27,6 +43,26 @@ static int name_file(const char **name, char *storage, const struct share *share
     if (share_path(share, storage, BATCH_PATH_BYTES, *name, e) != 0)
         return -1;
     *name = storage;
+    return 0;
+}
+
+/* Or will be one. */
+static bool is_file(const char *output)
+{
+    struct stat st;
+    return strcmp(output, "-") != 0 && (stat(output, &st) != 0 || S_ISREG(st.st_mode));
+}
+
+/* What is no file is neither synced nor gone on with. */
+static int check_output(const struct options *o, struct err *e)
+{
+    const char *option = o->ordered             ? "--ordered"
+                         : o->force             ? "--force"
+                         : o->retry_failed      ? "--retry-failed"
+                         : o->sync_seconds >= 0 ? "--sync-seconds"
+                                                : NULL;
+    if (option != NULL && !is_file(o->output))
+        return ERR(e, ERR_USAGE, "%s needs an --output that is a file", option);
     return 0;
 }
 
@@ -43,9 +79,7 @@ static int take_share(struct batch_run *b, struct share *share, struct err *e)
         name_file(&o->metrics_file, b->metrics_file, share, e) != 0 ||
         name_file(&o->log_dir, b->log_dir, share, e) != 0)
         return -1;
-    struct stat st;
-    bool is_file = strcmp(b->output, "-") != 0 && (stat(b->output, &st) != 0 || S_ISREG(st.st_mode));
-    if (o->status_file == NULL && is_file) {
+    if (o->status_file == NULL && is_file(b->output)) {
         (void)snprintf(b->status_file, sizeof b->status_file, "%s%s", b->output, STATUS_ENDING);
         o->status_file = b->status_file;
     }
@@ -62,7 +96,12 @@ static int find_limits(struct ending_setup *ending, const struct options *o, str
     *ending = (struct ending_setup){.reserve = o->walltime_reserve,
                                     .drain_seconds = (double)o->batch_drain_seconds,
                                     .end_seconds = options_end_seconds(o)};
-    return walltime_open(&ending->walltime, o->max_walltime, options_environment("SLURM_JOB_END_TIME"), &now, e);
+    const char *job_end = options_environment("SLURM_JOB_END_TIME");
+    if (o->walltime_reserve >= 0 && o->max_walltime == NULL && job_end == NULL)
+        return ERR(
+            e, ERR_USAGE,
+            "--walltime-reserve belongs to a walltime, and neither --max-walltime nor SLURM_JOB_END_TIME says one");
+    return walltime_open(&ending->walltime, o->max_walltime, job_end, &now, e);
 }
 
 static int find_job(struct batch_run *b, struct err *e)
@@ -80,9 +119,10 @@ static int find_job(struct batch_run *b, struct err *e)
 /* How it runs beside what it runs. */
 static int open_surroundings(struct batch_run *b, struct runner_setup *setup, struct err *e)
 {
-    if (check_options(&b->o, e) != 0 || take_share(b, &setup->share, e) != 0 ||
+    if (check_options(&b->o, e) != 0 || take_share(b, &setup->share, e) != 0 || check_output(&b->o, e) != 0 ||
         find_limits(&setup->ending, &b->o, e) != 0 || find_job(b, e) != 0)
         return -1;
+    set_defaults(&b->o);
     setup->outlets = (struct outlets_setup){.progress = (enum progress_mode)b->o.progress,
                                             .status_seconds = b->o.status_seconds,
                                             .status_file = b->o.status_file,

@@ -2,19 +2,21 @@
 #include "coordinator/front.h"
 #include "base/log.h"
 #include "coordinator/generation.h"
+#include "coordinator/tokenizer/unicode.h"
 
 #include <string.h>
 
 int front_open(struct front *f, const struct options *o, const struct model_config *m, int n_ranks, struct err *e)
 {
     struct request_rules ids = {0};
-    char why[256] = "";
+    char why[256] = "", name[sizeof f->name / 3];
     f->o = o;
     f->bos = -1;
     f->rope_changes_at = m->position == POSITION_ROPE && m->rope.growth != ROPE_FIXED ? m->rope.long_from : 0;
     f->n_ranks = n_ranks;
     f->n_groups = n_ranks / options_group_size(o, n_ranks);
-    options_model_name(o, f->name, sizeof f->name);
+    options_model_name(o, name, sizeof name);
+    f->name[unicode_repair(f->name, sizeof f->name - 1, name, strlen(name))] = '\0';
     f->model = (struct protocol_model){.name = f->name, .vocab = m->vocab};
     if (generation_ids(&ids, &f->bos, o->model, m->vocab, e) != 0 || tokenizer_open(&f->tokenizer, o->model, e) != 0 ||
         chat_template_open(&f->chat, o->model, o->chat_template, why, sizeof why, e) != 0)

@@ -1,18 +1,18 @@
 /* coordinator/front.h - what `serve` and `batch` have in common on rank 0: the model's name, tokenizer and chat template, the main
- * thread's scheduler (coordinator/server/steps.h), and the ways to other groups. Where requests come from is theirs. */
+ * thread's scheduler (coordinator/jobs/steps.h), and the ways to other groups. Where requests come from is theirs. */
 #ifndef COORDINATOR_FRONT_H
 #define COORDINATOR_FRONT_H
 
 #include "base/opt.h"
 #include "coordinator/chat.h"
 #include "coordinator/groups/hub.h"
-#include "coordinator/server/steps.h"
+#include "coordinator/jobs/steps.h"
 #include "partition/model.h"
 #include "rank/rank_stats.h"
 
 struct front {
     const struct options *o; /* borrowed; as they are for this job */
-    char name[256];          /* of the model */
+    char name[768];          /* of the model, in UTF-8 whatever its folder is called */
     struct tokenizer *tokenizer;
     struct chat_template *chat;  /* NULL: none that we know */
     struct protocol_model model; /* .name is `name` */

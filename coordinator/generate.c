@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "coordinator/generation.h"
+#include "coordinator/reply_parts.h"
 
 #include <errno.h>
 #include <math.h>
@@ -39,6 +40,23 @@ static void prepare(struct generate *g, int i, const struct model_config *m, int
         g->longest = (int)length;
 }
 
+/* Options that nothing would look at. */
+static int check_unused(const struct options *o, struct err *e)
+{
+    if (o->logprobs >= 0 && !o->json)
+        return ERR(e, ERR_USAGE, "--logprobs needs --json");
+    if (o->prompt_logprobs >= 0 && !o->json)
+        return ERR(e, ERR_USAGE, "--prompt-logprobs needs --json");
+    if (o->no_echo && o->json)
+        return ERR(e, ERR_USAGE, "--no-echo: --json never has the prompt in its texts");
+    if (o->include_stop && o->n_stop == 0)
+        return ERR(e, ERR_USAGE, "--include-stop-str-in-output belongs to --stop, which is not given");
+    if ((o->no_special || o->plain_text) && o->prompt_ids != NULL)
+        return ERR(e, ERR_USAGE, "--%s: no text is tokenized with --prompt-ids",
+                   o->no_special ? "no-add-special-tokens" : "plain-text");
+    return 0;
+}
+
 int generate_open(struct generate *g, const struct options *o, const struct model_config *m, struct err *e)
 {
     int32_t bos = -1;
@@ -47,10 +65,8 @@ int generate_open(struct generate *g, const struct options *o, const struct mode
     g->rope_changes_at = m->rope.growth != ROPE_FIXED ? m->rope.long_from : 0;
     g->started = seconds_now();
     g->joules = NAN;
-    if (o->logprobs >= 0 && !o->json)
-        return ERR(e, ERR_USAGE, "--logprobs needs --json");
-    if (o->prompt_logprobs >= 0 && !o->json)
-        return ERR(e, ERR_USAGE, "--prompt-logprobs needs --json");
+    if (check_unused(o, e) != 0)
+        return -1;
     if (generation_rules(&g->rules, &bos, o, m->vocab, e) != 0 || prompts_read(&g->prompts, o, m->vocab, e) != 0 ||
         tokenizer_open(&g->tokenizer, o->model, e) != 0)
         return -1;
@@ -124,7 +140,7 @@ static void print_json(struct generate *g, const struct request *r)
     if (r->rules->want_prompt_logprobs)
         (void)json_object_set_new(object, "prompt_logprobs", json_prompt_logprobs(r));
     if (r->finish == FINISH_ERROR)
-        (void)json_object_set_new(object, "error", json_string(r->error.text));
+        (void)json_object_set_new(object, "error", reply_text(r->error.text));
     char *line = json_dumps(object, JSON_COMPACT);
     json_decref(object);
     if (line == NULL) {

@@ -29,22 +29,11 @@ char *reply_dump(json_t *root, bool good, size_t *bytes)
     return text;
 }
 
-/* U+FFFD for every byte that is not part of a character. */
 static json_t *repaired(const char *text, size_t bytes)
 {
-    static const char mark[] = "\xef\xbf\xbd";
-    struct text_buffer out = {0};
-    struct err e = {0};
-    for (size_t at = 0; at < bytes && e.code == ERR_NONE;) {
-        size_t good = unicode_invalid_at(text + at, bytes - at);
-        (void)text_append(&out, text + at, good, &e);
-        at += good;
-        if (at < bytes)
-            (void)text_append(&out, mark, sizeof mark - 1, &e);
-        at++;
-    }
-    json_t *value = e.code == ERR_NONE ? json_stringn(out.data != NULL ? out.data : "", out.bytes) : NULL;
-    text_free(&out);
+    char *valid = malloc(3 * bytes + 1);
+    json_t *value = valid != NULL ? json_stringn(valid, unicode_repair(valid, 3 * bytes, text, bytes)) : NULL;
+    free(valid);
     return value;
 }
 

@@ -20,6 +20,8 @@
 #define DEVICE_STREAM_BYTES ((size_t)8 << 30) /* so much that no launch's latency shows */
 #define STREAM_PASSES       5
 #define MAX_TOKENS          (1 << 24)
+#define DEFAULT_REPETITIONS 5
+#define DEFAULT_WARMUPS     1
 #define DEFAULT_PROMPTS     200
 #define DEFAULT_MAX_BATCH   256
 #define CLOCK_TICK          0.01 /* s, of seconds_since_exec */
@@ -102,6 +104,8 @@ static int check_unused(const struct options *o, struct err *e)
     if (o->profile)
         return ERR(e, ERR_USAGE,
                    "--profile belongs to --n-prompt, --n-gen, --latency and --throughput, and none is measured");
+    if (o->repetitions >= 0 || o->warmup >= 0)
+        return ERR(e, ERR_USAGE, "--repetitions and --warmup: nothing but loading is measured, which happens once");
     return 0;
 }
 
@@ -140,8 +144,8 @@ static int make_job(struct job *j, const struct options *o, struct err *e)
         j->work[WORK_TG] = (struct workload){batch, (int32_t)o->n_depth, (int32_t)o->n_gen, 0};
     if (o->latency != NULL)
         j->work[WORK_LATENCY] = (struct workload){batch, shape[0], shape[1] - 1, 0};
-    j->repetitions = (int32_t)o->repetitions;
-    j->warmups = (int32_t)o->warmup;
+    j->repetitions = o->repetitions >= 0 ? (int32_t)o->repetitions : DEFAULT_REPETITIONS;
+    j->warmups = o->warmup >= 0 ? (int32_t)o->warmup : DEFAULT_WARMUPS;
     j->profile = o->profile;
     return 0;
 }

@@ -306,7 +306,7 @@ static double peak_host_bytes(void)
 }
 
 /* Threads that read: one where the main thread copies with the others, all but one where a device copies, but not more than
- * were ever seen to help: 31 were slower than 15. */
+ * were ever seen to help: 31 were slower than 15, though these were measured on different hosts. */
 static void fill_in(struct load_setup *s, const struct ops *ops, const struct queue *q)
 {
     bool device = ops->async != NULL;

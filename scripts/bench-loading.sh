@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # How fast a checkpoint loads with other windows, threads and pieces: a line a run, so that what holds it up can be seen.
 # Usage: scripts/bench-loading.sh COMMAND DIR [THREADS:SLOTS:PIECE ...], e.g. scripts/bench-loading.sh "./run.sh lockstep"
-# /dev/shm/llama-3-8b 0:0:0 8:8:1M. 0 is the default; without variants a list of them is tried. Settings: RANKS ("1"), ROUNDS (2),
-# DEVICE (cuda). Needs python3.
+# /dev/shm/llama-3-8b 0:0:0 8:8:1M. 0 is the default; a PIECE needs THREADS. Without variants a list of them is tried. Settings:
+# RANKS ("1"), ROUNDS (2), DEVICE (cuda). Needs python3.
 set -u
 command=$1
 dir=$2
 shift 2
-[ $# -gt 0 ] || set -- 0:0:0 0:4:0 0:16:0 0:32:0 0:0:256K 0:0:512K 0:0:2M 8:0:0 8:16:512K 4:0:0
+[ $# -gt 0 ] || set -- 0:0:0 0:4:0 0:16:0 0:32:0 15:0:256K 15:0:512K 15:0:2M 8:0:0 8:16:512K 4:0:0
 show=$(cat <<'END'
 import json, sys
 l = json.load(sys.stdin)["load"]

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Who may include whom: main.c -> coordinator -> rank -> { kernels, partition } -> base. Fails on a breach, and on an
-# operation of kernels/ops.h that has no function in the CPU backend's table.
+# Who may include whom: main.c -> coordinator -> rank -> { kernels, partition } -> base, and within coordinator/ { server, batch }
+# -> { groups, jobs }. Fails on a breach, and on an operation of kernels/ops.h that has no function in the CPU backend's table.
 set -u
 cd "$(dirname "$0")/.."
 bad=0
@@ -19,6 +19,10 @@ check partition 'kernels/|rank/|coordinator/|tests/|mpi\.h|cuda'
 check kernels 'partition/|rank/|coordinator/|tests/|mpi\.h'
 check kernels/cpu 'cuda|kernels/cuda'
 check rank 'coordinator/|tests/|zmq\.h'
+check coordinator/jobs 'coordinator/(server|batch)/'
+check coordinator/groups 'coordinator/(server|batch)/'
+check coordinator/server 'coordinator/batch/'
+check coordinator/batch 'coordinator/server/'
 check coordinator 'tests/|mpi\.h|cuda|nccl|rank/(world|comm|fatal|engine|loop|instance|load)\.h'
 
 # Only rank/fatal.c ends the job; only the option table reads the environment.

@@ -2,7 +2,7 @@
 # Install what building and testing Lockstep needs from Debian's or Ubuntu's packages. Quick when nothing is missing.
 # Usage: scripts/install-deps.sh [build|check]      (default: build)
 set -eu
-build="gcc make pkg-config openmpi-bin libopenmpi-dev libjansson-dev libpcre2-dev libutf8proc-dev libzmq3-dev libsodium-dev"
+build="gcc make pkg-config openmpi-bin libopenmpi-dev libjansson-dev libpcre2-dev libutf8proc-dev libzmq3-dev libsodium-dev libxxhash-dev"
 check="$build libcmocka-dev python3 clang libclang-rt-dev clang-format procps iproute2"
 # A real Slurm for tests/cluster. Not where systemd runs: it would start their services; the tests then say SKIPPED.
 [ -d /run/systemd/system ] || check="$check slurmctld slurmd slurm-client munge"

@@ -62,3 +62,9 @@ struct id_entry *ids_get(struct ids *t, const char *id, struct err *e)
     }
     return entry;
 }
+
+void ids_forget_results(struct ids *t)
+{
+    for (size_t i = 0; i < t->capacity; i++)
+        t->entry[i].offset = -1;
+}

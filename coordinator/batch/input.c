@@ -166,6 +166,9 @@ static enum input_got fill(struct inputs *in, struct err *e)
         return INPUT_FAILED;
     if (!S_ISREG(in->file[in->at].stat.st_mode) && poll(&ready, 1, 0) <= 0)
         return INPUT_WAIT;
+    struct input_file *f = &in->file[in->at];
+    if (f->prefix == NULL && (f->prefix = prefix_open(e)) == NULL)
+        return INPUT_FAILED;
     ssize_t got = read(in->fd, in->buffer + in->end, in->capacity - in->end);
     if (got < 0 && (errno == EINTR || errno == EAGAIN))
         return INPUT_WAIT;
@@ -175,6 +178,9 @@ static enum input_got fill(struct inputs *in, struct err *e)
         return INPUT_FAILED;
     }
     in->ended = got == 0;
+    prefix_add(f->prefix, in->buffer + in->end, (size_t)got);
+    if (in->ended)
+        f->prefix = prefix_end(f->prefix);
     in->end += (size_t)got;
     in->bytes_read += got;
     return INPUT_LINE;
@@ -208,7 +214,9 @@ static bool take(struct inputs *in, struct input_line *line)
     while (bytes > 0 && strchr(" \t\r", from[bytes - 1]) != NULL && from[bytes - 1] != '\0')
         bytes--;
     bool fits = whole && bytes <= INPUT_MAX_LINE_BYTES;
-    *line = (struct input_line){fits ? from : NULL, fits ? bytes : 0, in->at, in->number, in->index - 1};
+    *line = (struct input_line){
+        fits ? from : NULL, fits ? bytes : 0, in->at,
+        in->number,         in->index - 1,    prefix_bytes(in->file[in->at].prefix) - (int64_t)(in->end - in->begin)};
     if (!wanted)
         line->bytes = 0, line->text = from; /* the rest of what was reported already */
     return true;
@@ -233,10 +241,18 @@ enum input_got inputs_next(struct inputs *in, struct input_line *line, struct er
     return INPUT_END;
 }
 
+int64_t inputs_read(const struct inputs *in, int *file)
+{
+    *file = in->at;
+    return in->at < in->n && in->file[in->at].prefix != NULL ? prefix_bytes(in->file[in->at].prefix) : 0;
+}
+
 void inputs_close(struct inputs *in)
 {
-    for (int i = 0; i < in->n; i++)
+    for (int i = 0; i < in->n; i++) {
+        prefix_close(in->file[i].prefix);
         free(in->file[i].path);
+    }
     if (in->file != NULL && in->fd >= 0)
         (void)close(in->fd);
     free(in->file);

@@ -2,7 +2,7 @@
 #ifndef BATCH_INPUT_H
 #define BATCH_INPUT_H
 
-#include "base/err.h"
+#include "coordinator/batch/prefix.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,6 +14,8 @@
 struct input_file {
     char *path; /* as given or found by a pattern; "-": standard input */
     struct stat stat;
+    struct prefix *prefix;        /* what was read of it; NULL: nothing */
+    const struct json_t *earlier; /* what earlier runs have read of it, and it is still so; NULL: not known. Borrowed */
 };
 
 struct inputs {
@@ -38,6 +40,7 @@ struct input_line {
     int file;       /* index into inputs.file */
     int64_t number; /* in it, from 1 */
     int64_t index;  /* over all files, empty lines counted, from 0 */
+    int64_t end;    /* bytes of the file up to its end, newline included */
 };
 
 /* Expand patterns (in the order of names) and see that every file can be opened. A name that exists is no pattern.
@@ -48,6 +51,10 @@ int inputs_open(struct inputs *in, const char *const *pattern, int n, struct err
 /* The next line that is not empty. INPUT_WAIT: a pipe has none yet, poll in->fd. INPUT_FAILED: *e. */
 enum input_got { INPUT_LINE, INPUT_WAIT, INPUT_END, INPUT_FAILED };
 enum input_got inputs_next(struct inputs *in, struct input_line *line, struct err *e);
+
+/* How much was read, which is more than the lines that were given out: all of the files before the one that is named, and so many
+ * bytes of it. */
+int64_t inputs_read(const struct inputs *in, int *file);
 
 /* For messages and ids: the path, or "stdin". */
 const char *inputs_name(const struct inputs *in, int file);

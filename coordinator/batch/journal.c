@@ -38,7 +38,7 @@ static int lock(struct journal *j, double until, struct err *e)
     return 0;
 }
 
-/* Open and lock. 1: another file lies there by now, put there by the batch that had the lock (ordered.h). */
+/* Open and lock. 1: another file lies there by now, put there by the batch that had the lock (rewrite.h). */
 static int open_locked(struct journal *j, double until, struct err *e)
 {
     struct stat st, there;
@@ -70,16 +70,16 @@ int journal_open(struct journal *j, const char *path, double patience, struct er
     return rc;
 }
 
-int journal_replace(struct journal *j, const char *temporary, const char *target, int fd, struct err *e)
+int journal_replace(struct journal *j, const char *temporary, const char *target, int fd)
 {
     struct stat st;
     (void)flock(fd, LOCK_EX | LOCK_NB); /* ours alone so far; a file system without locks was warned of */
     if (fstat(fd, &st) != 0 || rename(temporary, target) != 0)
-        return ERR(e, ERR_IO, "%.200s: cannot be put in order: %s; the results are all there, as they came", j->path,
-                   strerror(errno));
+        return -1;
     (void)close(j->fd);
     j->fd = fd;
     j->bytes = st.st_size;
+    j->unsynced = 0;
     return 0;
 }
 

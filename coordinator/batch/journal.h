@@ -55,8 +55,8 @@ int64_t journal_pending_lines(const struct journal *j);
 int journal_sync(struct journal *j, struct err *e);
 
 /* Put the synced file `temporary`, of which fd (taken over on success) is, in the place of `target`, where the journal's own path
- * leads. Locked before it is there: who waits for the journal finds it in use until journal_close. */
-int journal_replace(struct journal *j, const char *temporary, const char *target, int fd, struct err *e);
+ * leads. Locked before it is there: who waits for the journal finds it in use until journal_close. -1: errno says why not. */
+int journal_replace(struct journal *j, const char *temporary, const char *target, int fd);
 
 /* What is pending is lost. Safe on a struct whose fd is -1. */
 void journal_close(struct journal *j);

@@ -168,7 +168,8 @@ struct line *line_open(const struct input_line *from, const char *file_name, con
         free(l);
         return NULL;
     }
-    *l = (struct line){.job = j, .file = from->file, .number = from->number, .bytes = from->bytes, .id = id};
+    *l = (struct line){
+        .job = j, .file = from->file, .number = from->number, .end = from->end, .bytes = from->bytes, .id = id};
     j->owner = l;
     j->parsed = true;
     parse(l, from, rules);

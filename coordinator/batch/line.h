@@ -5,16 +5,16 @@
 #define BATCH_LINE_H
 
 #include "coordinator/batch/input.h"
-#include "coordinator/server/job.h"
+#include "coordinator/jobs/job.h"
 
 #define LINE_MAX_ID_BYTES 512
 
 struct line {
-    struct job *job; /* owned; its `owner` is the line */
-    int file;        /* where it stands: of struct inputs */
-    int64_t number;
-    size_t bytes; /* of its text, for bounds on what is under way */
-    char *id;     /* owned; where the line has none of its own: FILE:LINE */
+    struct job *job;     /* owned; its `owner` is the line */
+    int file;            /* where it stands: of struct inputs */
+    int64_t number, end; /* as in struct input_line */
+    size_t bytes;        /* of its text, for bounds on what is under way */
+    char *id;            /* owned; where the line has none of its own: FILE:LINE */
     bool id_is_number;
     bool nameless; /* an object that has no id: FILE:LINE is all that tells its result from others */
     bool in_body;  /* the request is a member of the line, "body" */

@@ -1,6 +1,6 @@
 /* coordinator/batch/manifest.c - see manifest.h. */
 #include "coordinator/batch/manifest.h"
-#include "coordinator/server/files.h"
+#include "base/files.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,8 +38,7 @@ static int differ(const char *output, const char *key, const json_t *was, const 
          *now = is != NULL ? json_dumps(is, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
     ERR(e, ERR_INPUT,
         "--output %.120s was begun with %.60s %.70s, this run has %.70s: --force goes on all the same, another "
-        "--output "
-        "begins anew",
+        "--output begins anew",
         output, key, old != NULL ? old : "not set", now != NULL ? now : "not set");
     free(old);
     free(now);
@@ -72,11 +71,10 @@ static int compare(const char *output, const char *prefix, const json_t *was, co
 int manifest_check(const struct manifest *m, const char *output, struct err *e)
 {
     if (m->previous == NULL)
-        return ERR(
-            e, ERR_INPUT,
-            "--output %.160s: there are results, but no %.160s that says what made them: --force goes on with them "
-            "all the same",
-            output, m->path);
+        return ERR(e, ERR_INPUT,
+                   "--output %.160s: there are results, but no %.160s that says what made them: --force goes on with "
+                   "them all the same",
+                   output, m->path);
     return compare(output, "", m->previous, m->identity, e);
 }
 

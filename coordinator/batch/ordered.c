@@ -1,14 +1,11 @@
 /* coordinator/batch/ordered.c - see ordered.h. */
 #include "coordinator/batch/ordered.h"
-#include "coordinator/server/files.h"
+#include "coordinator/batch/rewrite.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define FIRST_BYTES ((size_t)4 << 10) /* of a line: most end there */
@@ -64,65 +61,29 @@ static int copy_line(int fd, int64_t offset, FILE *out)
     }
 }
 
-/* `to` stays open. */
-static int write_sorted(int from, int to, const struct spot *spot, size_t n)
+struct order {
+    const struct spot *spot; /* [n] */
+    size_t n;
+};
+
+static int write_sorted(void *context, int from, FILE *out)
 {
-    int own = dup(to);
-    FILE *out = own >= 0 ? fdopen(own, "w") : NULL;
-    if (out == NULL) {
-        if (own >= 0)
-            (void)close(own);
-        return -1;
-    }
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < n; i++)
-        rc = copy_line(from, spot[i].offset, out);
-    if (rc == 0 && (fflush(out) != 0 || fsync(to) != 0))
-        rc = -1;
-    int why = errno;
-    if (fclose(out) != 0 && rc == 0)
-        return -1;
-    errno = why;
-    return rc;
+    const struct order *order = context;
+    for (size_t i = 0; i < order->n; i++)
+        if (copy_line(from, order->spot[i].offset, out) != 0)
+            return -1;
+    return 0;
 }
 
-/* A new file with the mode of the journal. -1: none. */
-static int make(const char *path, int like)
-{
-    struct stat st;
-    (void)unlink(path);
-    if (fstat(like, &st) != 0)
-        return -1;
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd >= 0 && fchmod(fd, st.st_mode & 07777) == 0)
-        return fd;
-    if (fd >= 0)
-        (void)close(fd);
-    return -1;
-}
-
-/* The output's own path may be a link to where the file is. */
 int ordered_rewrite(struct journal *j, const struct ids *ids, struct err *e)
 {
-    char target[PATH_MAX], temporary[PATH_MAX + 16];
     size_t n;
-    if (realpath(j->path, target) == NULL)
-        return ERR(e, ERR_IO, "%.200s: cannot be found: %s", j->path, strerror(errno));
-    (void)snprintf(temporary, sizeof temporary, "%s.ordered.tmp", target);
     struct spot *spot = sorted(ids, &n, e);
     if (spot == NULL)
         return -1;
-    int fd = make(temporary, j->fd), rc = fd >= 0 ? write_sorted(j->fd, fd, spot, n) : -1;
-    if (rc != 0)
-        ERR(e, ERR_IO, "%.200s: cannot be put in order: %s; the results are all there, as they came", j->path,
-            strerror(errno));
-    else
-        rc = journal_replace(j, temporary, target, fd, e);
-    if (rc != 0) {
-        (void)unlink(temporary);
-        if (fd >= 0)
-            (void)close(fd);
-    }
+    struct order order = {spot, n};
+    const struct rewrite w = {"put in order", write_sorted, &order};
+    int rc = rewrite_run(j, &w, e);
     free(spot);
-    return rc == 0 ? files_sync_folder(target, e) : -1;
+    return rc;
 }

@@ -5,9 +5,8 @@
 #include "coordinator/batch/ids.h"
 #include "coordinator/batch/journal.h"
 
-/* Write the lines of a synced journal to a file beside it, in the order of their places in the input, those of no place there
- * behind them in the order in which they came, and put it in its place; the journal is that file then, and
- * as locked as before. Memory: 16 bytes a result. */
+/* Rewrite a synced journal (coordinator/batch/rewrite.h): its lines in the order of their places in the input, those of no place
+ * there behind them in the order in which they came. Memory: 16 bytes a result. */
 int ordered_rewrite(struct journal *j, const struct ids *ids, struct err *e);
 
 #endif

@@ -1,7 +1,7 @@
 /* coordinator/batch/outlets.c - see outlets.h. */
 #include "coordinator/batch/outlets.h"
+#include "base/files.h"
 #include "base/log.h"
-#include "coordinator/server/files.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -28,13 +28,15 @@ void pace_learn(struct pace *p, const struct pace_sample *s)
     p->stale = p->stale || p->n_prefill <= BATCH || p->n_prefill % BATCH == 0;
 }
 
-void pace_steps(struct pace *p, uint64_t n_steps, double step_seconds)
+void pace_steps(struct pace *p, uint64_t n_steps, double step_seconds, bool decode)
 {
     if (n_steps <= p->n_steps)
         return;
     p->step = (step_seconds - p->step_seconds) / (double)(n_steps - p->n_steps);
     p->n_steps = n_steps;
     p->step_seconds = step_seconds;
+    if (decode && (p->decode_step <= 0 || p->step < p->decode_step))
+        p->decode_step = p->step;
 }
 
 static int compare(const void *a, const void *b)
@@ -71,6 +73,6 @@ double pace_need(struct pace *p, int64_t n_prompt, int64_t max_tokens)
         renew(p);
     const struct pace_estimate *x = &p->estimate;
     double longer = x->prompt > 0 ? (double)n_prompt / x->prompt : 1, first = p->n_prefill > 0 ? x->prefill : p->step;
-    double per_token = p->n_per_token > 0 ? x->per_token : p->step, n = ceil(x->share * (double)max_tokens);
+    double per_token = p->n_per_token > 0 ? x->per_token : p->decode_step, n = ceil(x->share * (double)max_tokens);
     return first * (longer > 1 ? longer : 1) + (n > 1 ? n - 1 : 0) * per_token;
 }

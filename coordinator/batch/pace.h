@@ -23,6 +23,7 @@ struct pace {
     double prefill[PACE_RECENT], prompt[PACE_RECENT], per_token[PACE_RECENT], share[PACE_RECENT]; /* rings */
     uint64_t n_prefill, n_per_token; /* so many were put into the first two and the fourth, and into the third */
     double step;                     /* mean time of a step of late; 0: not known */
+    double decode_step;              /* the shortest of those that fed no prompts; 0: not known */
     uint64_t n_steps;                /* of the last pace_steps */
     double step_seconds;
     struct pace_estimate {
@@ -35,9 +36,10 @@ void pace_open(struct pace *p);
 
 void pace_learn(struct pace *p, const struct pace_sample *s);
 
-/* How many steps there were since the start, and their time: a token takes at least a step, which counts until requests have
- * finished. */
-void pace_steps(struct pace *p, uint64_t n_steps, double step_seconds);
+/* How many steps there were since the start, and their time; decode: the newest fed no prompts. A further token takes at least
+ * such a step, which counts until requests have finished. Before there was one nothing is known: prompts are fed in steps that
+ * take much longer, and a run that begins nothing for that reason would never get anywhere. */
+void pace_steps(struct pace *p, uint64_t n_steps, double step_seconds, bool decode);
 
 /* Seconds from the start of a request to its last token; 0 while nothing is known. */
 double pace_need(struct pace *p, int64_t n_prompt, int64_t max_tokens);

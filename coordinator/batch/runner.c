@@ -2,9 +2,10 @@
 #include "coordinator/batch/runner.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "coordinator/server/finished.h"
-#include "coordinator/server/mailbox.h"
+#include "coordinator/jobs/finished.h"
+#include "coordinator/jobs/mailbox.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -86,9 +87,11 @@ static void append(struct runner *r, struct line *l)
         leave(r, l);
         return;
     }
-    char *text = result_line(l, file_of(r, l), &r->style, now, &bytes, &count);
+    if (l->nameless)
+        runner_files_place(r, l, &e);
+    char *text = e.code == ERR_NONE ? result_line(l, file_of(r, l), &r->style, now, &bytes, &count) : NULL;
     if (text == NULL)
-        ERR(&e, ERR_MEMORY, "out of host memory: the result of %.200s", l->id);
+        ERR(&e, ERR_MEMORY, "out of host memory: the result of %.200s", l->id); /* the first failure wins */
     else if (journal_append(&r->journal, text, bytes, now, &e) == 0)
         note_result(r, l, &count, offset, &e);
     free(text);
@@ -181,13 +184,20 @@ static void returned(struct runner *r, struct line *l)
     }
 }
 
+/* Steps of no more tokens than there are sequences. */
+static bool fed_no_prompts(const struct report *report)
+{
+    return report->iteration.n > 0 &&
+           report->iteration.sum <= (double)report->iteration.n * (double)report->stats.n_running;
+}
+
 static void take_report(struct runner *r, struct report *report, int engine)
 {
     struct err e = {0};
     double step_seconds = 0;
     uint64_t n_steps = engines_steps(&r->engines, &step_seconds);
+    pace_steps(&r->pace, n_steps, step_seconds, fed_no_prompts(report));
     metrics_take(&r->metrics, report, engine);
-    pace_steps(&r->pace, n_steps, step_seconds);
     for (struct job *j = report->done, *next; j != NULL; j = next) {
         next = j->engine_next;
         returned(r, j->owner);
@@ -258,8 +268,6 @@ static void admit(struct runner *r, const struct input_line *from, struct err *e
     r->progress.n_read++;
     r->progress.n_open++;
     r->open_bytes += l->bytes;
-    if (l->nameless)
-        runner_files_nameless(r, e);
     if (!is_wanted(r, l, e))
         finish(r, l);
     else if (l->job->error.code != 0)
@@ -375,7 +383,9 @@ struct runner_outcome runner_close(struct runner *r, struct err *e)
     runner_files_close(r);
     if (e->code == ERR_NONE)
         *e = r->failure;
-    const struct runner_outcome outcome = {runner_status(r), r->progress.n_done, r->ending.asked > 0};
+    /* Errors that are tried again in every run are no progress. */
+    int64_t n_new = r->progress.n_done - (r->setup.o->retry_failed ? r->progress.n_failed : 0);
+    const struct runner_outcome outcome = {runner_status(r), n_new, r->ending.asked > 0};
     if (r->running)
         runner_show_end(r, e->code != ERR_NONE ? (int)e->code : outcome.status);
     ids_close(&r->ids);
@@ -383,7 +393,8 @@ struct runner_outcome runner_close(struct runner *r, struct err *e)
     engines_say(&r->engines);
     engines_close(&r->engines); /* their last words are in what was written until here */
     free(r->poll);
-    (void)zmq_ctx_term(r->context);
+    while (zmq_ctx_term(r->context) != 0 && errno == EINTR)
+        continue;
     memset(r, 0, sizeof *r);
     return outcome;
 }

@@ -142,7 +142,7 @@ long runner_keep_time(struct runner *r)
     if ((r->state == RUNNER_RUNNING || r->state == RUNNER_DRAINING) && all_read && r->progress.n_open == 0 &&
         r->journal.n_pending == 0)
         runner_stop(r);
-    if (r->journal.unsynced > 0)
+    if (r->journal.unsynced > 0 && r->failure.code == ERR_NONE) /* after a failure nothing is synced any more */
         wait = fmin(wait, r->journal.unsynced_at + r->setup.o->sync_seconds - now);
     if (r->state == RUNNER_RUNNING || r->state == RUNNER_DRAINING)
         wait = fmin(wait, fmin(ending_limit(&r->ending), r->ending.until) - now);

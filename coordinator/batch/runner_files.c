@@ -5,6 +5,7 @@
 #include "coordinator/batch/fingerprint.h"
 #include "coordinator/batch/ordered.h"
 #include "coordinator/batch/recorded.h"
+#include "coordinator/batch/retry.h"
 #include "coordinator/batch/runner.h"
 #include "coordinator/chat.h"
 #include "coordinator/reply_parts.h"
@@ -117,10 +118,10 @@ static json_t *work_of(const struct runner *r)
 static int write_manifest(struct runner *r, const char *state, struct err *e)
 {
     json_t *work = work_of(r),
-           *rest = json_pack("{s:s, s:s, s:o, s:o, s:i, s:i, s:O, s:b, s:o, s:o, s:I, s:I, s:o}", "state", state,
+           *rest = json_pack("{s:s, s:s, s:o, s:o, s:i, s:i, s:o, s:b, s:o, s:o, s:I, s:I, s:o}", "state", state,
                              "build", LOCKSTEP_VERSION, "name", reply_text(r->setup.model.name), "path",
                              reply_text(r->setup.o->model), "ranks", r->setup.n_ranks, "groups", r->setup.n_groups,
-                             "inputs", r->recorded, "lines_without_id", r->nameless, "max_model_len",
+                             "inputs", recorded_inputs(&r->inputs), "lines_without_id", r->nameless, "max_model_len",
                              r->max_len > 0 ? json_integer(r->max_len) : json_null(), "counts", counts_of(&r->progress),
                              "runs", (json_int_t)(manifest_real(&r->manifest, "runs") + 1), "synced_bytes",
                              (json_int_t)(r->journal.bytes - r->journal.unsynced), "updated", now_as_text());
@@ -131,6 +132,7 @@ static int write_manifest(struct runner *r, const char *state, struct err *e)
     json_decref(work);
     r->manifest_due = seconds_now() + MANIFEST_SECONDS;
     r->manifest_bytes = r->journal.bytes - r->journal.unsynced;
+    r->recorded_bytes = inputs_read(&r->inputs, &r->recorded_file);
     return manifest_write(&r->manifest, rest, e);
 }
 
@@ -151,6 +153,15 @@ static bool take_result(void *context, const char *line, size_t bytes, int64_t o
     return true;
 }
 
+/* --retry-failed. */
+static int forget_failed(struct runner *r, struct err *e)
+{
+    struct batch_progress *p = &r->progress;
+    log_note("%lld of these are errors: they are taken out, and run again", (long long)p->n_failed_before);
+    p->n_failed_before = 0;
+    return retry_take_out(&r->journal, &r->ids, &p->n_results_before, e);
+}
+
 static int find_results(struct runner *r, struct err *e)
 {
     const struct options *o = r->setup.o;
@@ -168,10 +179,10 @@ static int find_results(struct runner *r, struct err *e)
         return -1;
     log_note("going on with %s: %lld results are there%s", o->output, (long long)r->progress.n_results_before,
              cut > 0 ? "; an unfinished line was cut off" : "");
-    return 0;
+    return o->retry_failed && r->progress.n_failed_before > 0 ? forget_failed(r, e) : 0;
 }
 
-/* No file is written over another one, and there is an output where --resume and --ordered need one. */
+/* No file is written over another one, and there is an output where --resume needs one. */
 static int check_output(const struct runner *r, struct err *e)
 {
     const struct options *o = r->setup.o;
@@ -186,8 +197,6 @@ static int check_output(const struct runner *r, struct err *e)
                                                {"--metrics-file", r->setup.outlets.metrics_file}};
     if (apart_check(file, APART_MAX, &r->inputs, e) != 0)
         return -1;
-    if (o->ordered && !is_file)
-        return ERR(e, ERR_USAGE, "--ordered needs an --output that is a file");
     if (o->resume == RESUME_ALWAYS && (!is_file || !exists))
         return ERR(e, ERR_USAGE, "--resume always: there is no file %.200s to go on with", o->output);
     return 0;
@@ -209,8 +218,7 @@ int runner_files_open(struct runner *r, struct err *e)
     if (o->resume == RESUME_NEVER && r->journal.bytes > 0) /* a start that failed may have left an empty one */
         return ERR(e, ERR_USAGE, "--resume never: there is a file %.200s already", o->output);
     json_t *identity = identity_of(r, e);
-    if (identity == NULL || manifest_open(&r->manifest, o->output, identity, e) != 0 ||
-        (r->recorded = recorded_inputs(&r->inputs, e)) == NULL)
+    if (identity == NULL || manifest_open(&r->manifest, o->output, identity, e) != 0)
         return -1;
     if (r->journal.bytes > 0)
         return find_results(r, e);
@@ -224,11 +232,12 @@ int runner_files_start(struct runner *r, struct err *e)
     return r->has_manifest ? write_manifest(r, "running", e) : 0;
 }
 
-void runner_files_nameless(struct runner *r, struct err *e)
+void runner_files_place(struct runner *r, const struct line *l, struct err *e)
 {
-    bool known = r->nameless;
+    bool recorded = l->file < r->recorded_file || (l->file == r->recorded_file && l->end <= r->recorded_bytes);
+    recorded = recorded && r->nameless;
     r->nameless = true;
-    if (!known && r->has_manifest)
+    if (!recorded && r->has_manifest)
         (void)write_manifest(r, "running", e);
 }
 
@@ -312,6 +321,5 @@ void runner_files_close(struct runner *r)
     inputs_close(&r->inputs);
     if (r->has_manifest)
         manifest_close(&r->manifest);
-    json_decref(r->recorded);
     json_decref(r->defaults);
 }

@@ -199,8 +199,8 @@ void connection_close(struct connection *c)
     }
     if (c->socket != NULL)
         (void)zmq_close(c->socket);
-    if (c->context != NULL)
-        (void)zmq_ctx_term(c->context);
+    while (c->context != NULL && zmq_ctx_term(c->context) != 0 && errno == EINTR)
+        continue;
     *c = (struct connection){0};
 }
 

@@ -18,6 +18,9 @@
 #define WORDY    (CLIENT_GENERATE | CLIENT_TOKENIZE) /* take a prompt */
 #define ALL      (WORDY | CLIENT_OP | CLIENT_DETOKENIZE | CLIENT_SEND | BENCH | TOP)
 
+#define DEFAULT_INPUT_LEN  1024
+#define DEFAULT_OUTPUT_LEN 128
+
 /* "max-tokens" -> "max_tokens". name: at least 64 bytes. */
 static void field_name(char *name, const struct opt *o)
 {
@@ -225,8 +228,8 @@ static const struct opt rows[] = {
     FIELD("use-beam-search", NULL, put_true, GENERATE, "beams as many as --best-of, or --n"),
     FIELD("length-penalty", "X", put_number, GENERATE, "with beams (default 1)"),
     FIELD("early-stopping", "true|false|never", put_choice, GENERATE, "with beams (default false)"),
-    FIELD("logprobs", "N", put_integer, GENERATE, "log-probabilities of the N likeliest tokens, shown by --json"),
-    FIELD("prompt-logprobs", "N", put_integer, GENERATE, "the same of the prompt's tokens"),
+    FIELD("logprobs", "N", put_integer, GENERATE, "with --json: log-probabilities of the N likeliest tokens"),
+    FIELD("prompt-logprobs", "N", put_integer, GENERATE, "with --json: the same of the prompt's tokens"),
     FIELD("echo", NULL, put_true, GENERATE, "the prompt's text before the output"),
     FIELD("skip-special-tokens", "true|false", put_boolean, GENERATE | CLIENT_DETOKENIZE,
           "leave special tokens out of the text (default true; detokenize: false)"),
@@ -234,23 +237,22 @@ static const struct opt rows[] = {
     FIELD("parse-special", "true|false", put_boolean, WORDY,
           "special tokens written out in a text become such tokens (default true; chats: false)"),
     FIELD("add-generation-prompt", "true|false", put_boolean, WORDY, "with --chat (default true)"),
-    FIELD("return-token-strs", NULL, put_true, CLIENT_TOKENIZE, "the tokens as texts, too; shown by --json"),
+    FIELD("return-token-strs", NULL, put_true, CLIENT_TOKENIZE, "with --json: the tokens as texts, too"),
     FIELD("priority", "N", put_integer, GENERATE, "lower goes first (default 0)"),
     FIELD("timeout-ms", "N", put_integer, GENERATE, "the server ends the request after so long (default: never)"),
     FIELD("field", "NAME=JSON", put_field, WORDY | CLIENT_DETOKENIZE | CLIENT_OP | BENCH,
           "any other field of the protocol; may be repeated"),
 
     TEXT("file", "FILE", text, CLIENT_SEND,
-         "the requests: JSON lines, or one JSON text over many lines; - reads them from "
-         "standard input"),
+         "the requests: JSON lines, or one JSON text over many lines; - reads them from standard input"),
     INTEGER("max-concurrency", max_concurrency, CLIENT_SEND, 1, 1 << 20, 16, "requests open at once (default 16)"),
     INTEGER("num-prompts", num_prompts, BENCH, 1, 1 << 24, 1000, "requests (default 1000)"),
     REAL("request-rate", request_rate, BENCH, 1e-6, INFINITY, INFINITY,
          "requests a second, arriving as a Poisson process (default inf: all at once)"),
     INTEGER("max-concurrency", max_concurrency, BENCH, 0, 1 << 20, 0,
             "requests open at once, whatever the rate (default 0: not limited)"),
-    INTEGER("random-input-len", input_len, BENCH, 1, 1 << 24, 1024, "tokens of a prompt, random ids (default 1024)"),
-    INTEGER("random-output-len", output_len, BENCH, 1, 1 << 24, 128,
+    INTEGER("random-input-len", input_len, BENCH, 1, 1 << 24, 0, "tokens of a prompt, random ids (default 1024)"),
+    INTEGER("random-output-len", output_len, BENCH, 1, 1 << 24, 0,
             "tokens of an output, exactly: end-of-text tokens are ignored (default 128)"),
     REAL("random-range-ratio", range_ratio, BENCH, 0, 0.999, 0,
          "lengths are drawn between (1 - X) and (1 + X) times these (default 0: all the same)"),
@@ -278,8 +280,7 @@ static const struct {
      "Text for a prompt; - reads it from standard input. The word generate may be left out. ^C cancels the request."},
     {"send", CLIENT_SEND, "FILE|-",
      "Raw requests, one JSON object a line, as docs/protocol.md has them; every message that comes back is printed as "
-     "a "
-     "line, in the order in which it comes. --file FILE is the same."},
+     "a line, in the order in which it comes. --file FILE is the same."},
     {"health", CLIENT_OP, NULL, "The server's state as JSON."},
     {"models", CLIENT_OP, NULL, "The model and the server's limits as JSON."},
     {"metrics", CLIENT_OP, NULL, "Metrics as Prometheus has them."},
@@ -304,6 +305,23 @@ static size_t find_command(const char *word)
     return i;
 }
 
+/* Options that nothing would look at. */
+static int check_unused(const struct client_options *o, struct err *e)
+{
+    static const char *const shown[] = {"logprobs", "prompt_logprobs", "return_token_strs"};
+    for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++)
+        if (json_object_get(o->request, shown[i]) != NULL && !o->json && (o->command & WORDY) != 0)
+            return ERR(e, ERR_USAGE, "\"%s\" is shown with --json only", shown[i]);
+    if (json_object_get(o->request, "add_generation_prompt") != NULL && !o->chat && (o->command & WORDY) != 0)
+        return ERR(e, ERR_USAGE, "--add-generation-prompt needs --chat");
+    if (o->dataset != NULL && (o->input_len > 0 || o->output_len > 0 || o->range_ratio > 0))
+        return ERR(e, ERR_USAGE,
+                   "--random-input-len, --random-output-len and --random-range-ratio: lengths are those of --dataset");
+    if (o->ignore_eos && o->dataset == NULL)
+        return ERR(e, ERR_USAGE, "--ignore-eos belongs to --dataset, without which it is always so");
+    return 0;
+}
+
 /* What the words and options come to, together. */
 static int check(struct client_options *o, const char *argument, struct err *e)
 {
@@ -318,7 +336,13 @@ static int check(struct client_options *o, const char *argument, struct err *e)
         return ERR(e, ERR_USAGE, "--stream and --no-stream contradict each other");
     if (strcmp(o->op, "cancel") == 0 && json_object_get(o->request, "request_id") == NULL)
         return ERR(e, ERR_USAGE, "cancel needs --request-id ID");
-    return 0;
+    return check_unused(o, e);
+}
+
+static void set_defaults(struct client_options *o)
+{
+    o->input_len = o->input_len > 0 ? o->input_len : DEFAULT_INPUT_LEN;
+    o->output_len = o->output_len > 0 ? o->output_len : DEFAULT_OUTPUT_LEN;
 }
 
 /* `--file FILE` anywhere is the command send. */
@@ -360,7 +384,10 @@ int client_options_parse(struct client_options *o, int argc, char **argv, struct
         return 0;
     if (opt_environment(&table, o, (int)o->command, given, e) != 0)
         return -1;
-    return check(o, commands[k].argument, e);
+    if (check(o, commands[k].argument, e) != 0)
+        return -1;
+    set_defaults(o);
+    return 0;
 }
 
 void client_options_close(struct client_options *o)

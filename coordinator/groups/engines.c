@@ -1,7 +1,7 @@
 /* coordinator/groups/engines.c - see engines.h. */
 #include "coordinator/groups/engines.h"
 #include "base/log.h"
-#include "coordinator/server/mailbox.h"
+#include "coordinator/jobs/mailbox.h"
 
 #include <math.h>
 #include <stdio.h>

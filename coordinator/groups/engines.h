@@ -3,7 +3,7 @@
 #ifndef GROUPS_ENGINES_H
 #define GROUPS_ENGINES_H
 
-#include "coordinator/server/steps.h"
+#include "coordinator/jobs/steps.h"
 
 struct engine_load { /* what was handed over and has not come back */
     int n_sequences;

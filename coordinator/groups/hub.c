@@ -2,7 +2,7 @@
 #include "coordinator/groups/hub.h"
 #include "coordinator/groups/order_code.h"
 #include "coordinator/groups/report_code.h"
-#include "coordinator/server/mailbox.h"
+#include "coordinator/jobs/mailbox.h"
 
 #include "base/clock.h"
 #include <errno.h>

@@ -2,7 +2,7 @@
 #include "coordinator/groups/leader.h"
 #include "base/clock.h"
 #include "coordinator/groups/report_code.h"
-#include "coordinator/server/mailbox.h"
+#include "coordinator/jobs/mailbox.h"
 
 #include <errno.h>
 #include <stdio.h>

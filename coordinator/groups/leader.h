@@ -1,12 +1,12 @@
 /* coordinator/groups/leader.h - what the first rank of a group other than the first runs beside its ranks: the main thread's
- * scheduler (coordinator/server/steps.h), as on rank 0, and a thread that brings it rank 0's orders and takes its reports
+ * scheduler (coordinator/jobs/steps.h), as on rank 0, and a thread that brings it rank 0's orders and takes its reports
  * there. */
 #ifndef GROUPS_LEADER_H
 #define GROUPS_LEADER_H
 
 #include "coordinator/groups/link.h"
 #include "coordinator/groups/order_code.h"
-#include "coordinator/server/steps.h"
+#include "coordinator/jobs/steps.h"
 
 #include <pthread.h>
 

@@ -3,8 +3,8 @@
 #ifndef GROUPS_LINK_H
 #define GROUPS_LINK_H
 
+#include "coordinator/curve.h"
 #include "coordinator/groups/wire.h"
-#include "coordinator/server/curve.h"
 
 #include <limits.h>
 #include <stdatomic.h>

@@ -1,11 +1,11 @@
-/* coordinator/groups/order_code.h - orders (coordinator/server/steps.h) as bytes, on their way from rank 0 to the leader of a
+/* coordinator/groups/order_code.h - orders (coordinator/jobs/steps.h) as bytes, on their way from rank 0 to the leader of a
  * group. A job goes out as what the scheduler needs of it: token ids, rules, search, priority, how long it has; it is another
  * struct job there, of the same number. */
 #ifndef GROUPS_ORDER_CODE_H
 #define GROUPS_ORDER_CODE_H
 
 #include "coordinator/groups/wire.h"
-#include "coordinator/server/steps.h"
+#include "coordinator/jobs/steps.h"
 
 /* The first byte of whatever goes over a link. */
 enum link_kind {

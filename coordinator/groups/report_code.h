@@ -1,11 +1,11 @@
-/* coordinator/groups/report_code.h - reports (coordinator/server/steps.h) as bytes, on their way from the leader of a group to
+/* coordinator/groups/report_code.h - reports (coordinator/jobs/steps.h) as bytes, on their way from the leader of a group to
  * rank 0: pieces of streams, finished jobs with all that was generated, numbers. What a job came to is put into rank 0's own
  * struct job, so that whoever answers does not see where it ran. */
 #ifndef GROUPS_REPORT_CODE_H
 #define GROUPS_REPORT_CODE_H
 
 #include "coordinator/groups/wire.h"
-#include "coordinator/server/steps.h"
+#include "coordinator/jobs/steps.h"
 
 /* now: the clock that times in the jobs are read on. */
 void report_encode(struct wire_out *w, const struct report *r, double now);

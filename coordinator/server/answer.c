@@ -1,6 +1,6 @@
 /* coordinator/server/answer.c - replies: what a job came to, in the structs of coordinator/reply.h. See server.h. */
 #include "base/clock.h"
-#include "coordinator/server/finished.h"
+#include "coordinator/jobs/finished.h"
 #include "coordinator/server/server.h"
 
 #include <stdlib.h>

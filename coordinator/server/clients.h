@@ -3,7 +3,8 @@
 #ifndef SERVER_CLIENTS_H
 #define SERVER_CLIENTS_H
 
-#include "coordinator/server/job.h"
+#include "coordinator/jobs/job.h"
+#include "coordinator/server/transport.h"
 
 struct outgoing {
     char *text;

@@ -1,7 +1,7 @@
 /* coordinator/server/dispatch.c - what each message leads to, from its first byte to the end of its job. See server.h. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "coordinator/server/mailbox.h"
+#include "coordinator/jobs/mailbox.h"
 #include "coordinator/server/rendezvous.h"
 #include "coordinator/server/server.h"
 

@@ -1,9 +1,9 @@
 /* coordinator/server/io.c - the I/O thread: its sockets, its loop, its end. See server.h. */
 #include "base/clock.h"
+#include "base/files.h"
 #include "base/log.h"
 #include "base/signals.h"
-#include "coordinator/server/files.h"
-#include "coordinator/server/mailbox.h"
+#include "coordinator/jobs/mailbox.h"
 #include "coordinator/server/rendezvous.h"
 #include "coordinator/server/server.h"
 

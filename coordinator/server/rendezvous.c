@@ -1,8 +1,8 @@
 /* coordinator/server/rendezvous.c - see rendezvous.h. */
 #include "coordinator/server/rendezvous.h"
 #include "base/clock.h"
+#include "base/files.h"
 #include "base/log.h"
-#include "coordinator/server/files.h"
 #include "coordinator/server/server.h"
 
 #include <limits.h>

@@ -4,14 +4,14 @@
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
 
+#include "base/files.h"
 #include "base/opt.h"
 #include "base/signals.h"
 #include "coordinator/groups/engines.h"
+#include "coordinator/jobs/worker.h"
 #include "coordinator/reply.h"
 #include "coordinator/server/access_log.h"
 #include "coordinator/server/clients.h"
-#include "coordinator/server/files.h"
-#include "coordinator/server/worker.h"
 
 #include <pthread.h>
 

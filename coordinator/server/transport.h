@@ -5,7 +5,7 @@
 #define SERVER_TRANSPORT_H
 
 #include "base/err.h"
-#include "coordinator/server/curve.h"
+#include "coordinator/curve.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -95,6 +95,23 @@ size_t unicode_invalid_at(const char *s, size_t n)
     return n;
 }
 
+size_t unicode_repair(char *out, size_t room, const char *s, size_t n)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < n;) {
+        char character[4];
+        int32_t cp;
+        int bad, length = unicode_get(s + i, n - i, &cp, &bad);
+        size_t bytes = unicode_put(character, length > 0 ? cp : 0xfffd);
+        if (bytes > room - used)
+            break;
+        memcpy(out + used, character, bytes);
+        used += bytes;
+        i += length > 0 ? (size_t)length : 1;
+    }
+    return used;
+}
+
 /* The range of a sorted table that holds cp, or NULL. */
 static const struct unicode_range *find_range(const struct unicode_range *table, size_t n, int32_t cp)
 {

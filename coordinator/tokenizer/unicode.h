@@ -23,6 +23,9 @@ int unicode_next(const char *s, int32_t *cp);
 size_t unicode_put(char *out, int32_t cp);
 /* Offset of the first byte that is not valid UTF-8, or n. */
 size_t unicode_invalid_at(const char *s, size_t n);
+/* The text with U+FFFD for every byte that is not part of a character, as far as whole characters of it fit into so much room.
+ * Returns bytes written, no NUL behind them. Three times the text's bytes are always enough. */
+size_t unicode_repair(char *out, size_t room, const char *s, size_t n);
 
 bool unicode_is_space(int32_t cp);       /* White_Space, 25 code points */
 bool unicode_is_word(int32_t cp);        /* \w of single_word: Alphabetic, M, Nd, Pc, Join_Control */

@@ -51,7 +51,7 @@ needs_commands() {
 needs_root() { [ "$(id -u)" = 0 ] || skip_all "needs root"; }
 
 make_folder() { # -> $dir, which others may enter: munged demands it
-    dir=$(mktemp -d /tmp/lockstep-cluster.XXXXXX) && chmod 755 "$dir" || exit 1
+    dir=$(mktemp -d "${TMPDIR:-/tmp}/lockstep-cluster.XXXXXX") && chmod 755 "$dir" || exit 1
     at_end 'rm -rf --one-file-system "$dir"'
 }
 

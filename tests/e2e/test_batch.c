@@ -6,6 +6,7 @@
 #include "tests/support/models.h"
 #include "tests/support/process.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -328,7 +329,7 @@ static void nameless(void)
     case_end();
     (void)snprintf(text, sizeof text, "{\"prompt\":\"New\",\"max_tokens\":1}\n%s%s", line, line);
     write_lines("nameless.jsonl", text);
-    REFUSED("a line before lines without ids", 3, "nameless.jsonl does not begin as it did", "--input",
+    REFUSED("a line before lines without ids", 3, "nameless.jsonl has changed between bytes 0 and", "--input",
             "@nameless.jsonl", "--output", "@nameless.out", "--plain");
     for (int again = 0; again < 2; again++) {
         case_begin("batch: a pipe of lines without ids, %s", again ? "again" : "first");
@@ -338,6 +339,62 @@ static void nameless(void)
         process_free(&p);
         case_end();
     }
+}
+
+#define N_WIDE     500
+#define WIDE_BYTES 8192
+
+/* Lines without ids that are mostly blanks: some MB of them. The one of this number is another one. */
+static void write_wide(int other)
+{
+    char path[300];
+    (void)snprintf(path, sizeof path, "%s/wide.jsonl", dir);
+    FILE *f = fopen(path, "w");
+    for (int i = 1; f != NULL && i <= N_WIDE; i++)
+        (void)fprintf(f, "%-*s\n", WIDE_BYTES - 1,
+                      i == other ? "{\"prompt\":\"Long\",\"max_tokens\":4}" : "{\"prompt\":\"Once\",\"max_tokens\":4}");
+    case_check(f != NULL && fclose(f) == 0, "%s cannot be written", path);
+}
+
+/* A run is drained when it has read a part of its input: there every byte has to be what it was, and behind it none. */
+static void partly_read(void)
+{
+    struct process p;
+    struct batch_results r = {0};
+    char input[300], output[300];
+    (void)snprintf(input, sizeof input, "%s/wide.jsonl", dir);
+    (void)snprintf(output, sizeof output, "%s/wide.out", dir);
+    const char *const words[] = {"batch",       "--model", models_demo(), "--input",   input,
+                                 "--output",    output,    "--plain",     "--threads", "1",
+                                 "--max-batch", "1",       "--progress",  "never",     NULL};
+    const struct process_setup setup = {.ranks = 2};
+    case_begin("batch: lines without ids, changed where they were read, and where not");
+    write_wide(0);
+    process_start(&p, &setup, words);
+    while (!p.ended && r.n < 2) {
+        process_watch(&p, 0.005, SIZE_MAX);
+        batching_free(&r);
+        batching_read(&r, dir, "wide.out");
+    }
+    (void)kill(p.pid, SIGUSR1);
+    process_wait(&p);
+    batching_free(&r);
+    case_check(p.status == 75, "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    process_free(&p);
+    write_wide(9);
+    RUN(&p, 2, NULL, "--input", "@wide.jsonl", "--output", "@wide.out", "--plain");
+    case_check(p.status == 3 && strstr(p.text[PROCESS_ERR],
+                                       "wide.jsonl has changed between bytes 65536 and 131072, lines 9 and 16") != NULL,
+               "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    process_free(&p);
+    write_wide(N_WIDE);
+    RUN(&p, 2, NULL, "--input", "@wide.jsonl", "--output", "@wide.out", "--plain");
+    batching_read(&r, dir, "wide.out");
+    case_check(p.status == 0 && r.n == N_WIDE && r.n_twice == 0, "status %d, %d results: %s", p.status, r.n,
+               p.text[PROCESS_ERR]);
+    batching_free(&r);
+    process_free(&p);
+    case_end();
 }
 
 /* A chat that takes what fits: the context's length decides over its text. And a failure stays one in the next run. */
@@ -361,6 +418,84 @@ static void context(void)
     case_check(p.status == 3 && strstr(p.text[PROCESS_ERR], "up to 48 tokens together") != NULL, "status %d: %s",
                p.status, p.text[PROCESS_ERR]);
     process_free(&p);
+    case_end();
+}
+
+#define N_BAD  200
+#define N_GOOD 40
+
+/* Lines "r0", "r1", ..: the last N_BAD are not valid, or so they are now. */
+static void write_mended(bool mended)
+{
+    char path[300];
+    (void)snprintf(path, sizeof path, "%s/retry.jsonl", dir);
+    FILE *f = fopen(path, "w");
+    for (int i = 0; f != NULL && i < N_GOOD + N_BAD; i++)
+        (void)fprintf(f, "{\"id\":\"r%d\",\"prompt\":\"Once\",\"max_tokens\":%d}\n", i, mended || i < N_GOOD ? 8 : 0);
+    case_check(f != NULL && fclose(f) == 0, "%s cannot be written", path);
+}
+
+static void run_retry(int status, const char *retry)
+{
+    struct process p;
+    RUN(&p, 2, NULL, "--input", "@retry.jsonl", "--output", "@retry.out", "--plain", retry);
+    case_check(p.status == status, "status %d, expected %d: %s", p.status, status, p.text[PROCESS_ERR]);
+    process_free(&p);
+}
+
+static bool has_new_results(const char *output, int n)
+{
+    struct batch_results r;
+    batching_read(&r, dir, output);
+    bool has = r.n >= n && r.n < N_GOOD + N_BAD;
+    batching_free(&r);
+    return has;
+}
+
+/* Errors are run again when that is asked for; and a run that is killed meanwhile has lost nothing. */
+static void retried(void)
+{
+    struct process p;
+    struct batch_results whole, r;
+    char input[300], output[300];
+    (void)snprintf(input, sizeof input, "%s/retry.jsonl", dir);
+    (void)snprintf(output, sizeof output, "%s/retry.out", dir);
+    const char *const words[] = {"batch", "--model",    models_demo(),    "--input",   input, "--output",
+                                 output,  "--plain",    "--retry-failed", "--threads", "1",   "--max-batch",
+                                 "4",     "--progress", "never",          NULL};
+    const struct process_setup setup = {.ranks = 2};
+    case_begin("batch: --retry-failed, killed in the middle");
+    write_mended(true);
+    run_retry(0, NULL);
+    batching_read(&whole, dir, "retry.out");
+    forget("retry.out");
+    write_mended(false);
+    run_retry(1, "--retry-failed"); /* nothing is there to be tried again */
+    write_mended(true);
+    run_retry(1, NULL);
+    process_start(&p, &setup, words);
+    while (!p.ended && !has_new_results("retry.out", N_GOOD + 5))
+        process_watch(&p, 0.005, SIZE_MAX);
+    pid_t pid = process_of_rank(&p, 0);
+    case_check(pid > 0 && kill(pid, SIGKILL) == 0, "it cannot be killed");
+    process_wait(&p);
+    batching_read(&r, dir, "retry.out");
+    case_check(p.status != 0 && r.n >= N_GOOD && r.n < N_GOOD + N_BAD && r.n_twice == 0 &&
+                   batching_differences(&r, &whole) == 0,
+               "status %d, %d results: %s", p.status, r.n, p.text[PROCESS_ERR]);
+    batching_free(&r);
+    process_free(&p);
+    run_retry(0, NULL);
+    batching_read(&r, dir, "retry.out");
+    json_t *failed = batching_manifest(dir, "retry.out", "counts/failed"),
+           *results = batching_manifest(dir, "retry.out", "counts/results");
+    case_check(r.n == N_GOOD + N_BAD && r.n_twice == 0 && r.n_strange == 0 && batching_differences(&r, &whole) == 0 &&
+                   json_integer_value(results) == r.n && json_is_integer(failed) && json_integer_value(failed) == 0,
+               "%d results, %d twice, %d differ", r.n, r.n_twice, batching_differences(&r, &whole));
+    json_decref(failed);
+    json_decref(results);
+    batching_free(&r);
+    batching_free(&whole);
     case_end();
 }
 
@@ -401,6 +536,21 @@ static void refused(void)
     REFUSED("an output that cannot be made", 5, "cannot open", "--input", "@grow.jsonl", "--output", "@no/such/out");
     REFUSED("--ordered on standard output", 2, "--ordered needs", "--input", "@grow.jsonl", "--output", "-",
             "--ordered");
+    REFUSED("--sync-seconds on standard output", 2, "--sync-seconds needs", "--input", "@grow.jsonl", "--output", "-",
+            "--sync-seconds", "5");
+    REFUSED("--force on standard output", 2, "--force needs", "--input", "@grow.jsonl", "--output", "-", "--force");
+    REFUSED("--retry-failed where nothing may be there", 2, "--retry-failed and --resume never", "--input",
+            "@grow.jsonl", "--output", "@new.out", "--retry-failed", "--resume", "never");
+    REFUSED("--force where nothing may be there", 2, "--force and --resume never", "--input", "@grow.jsonl", "--output",
+            "@new.out", "--force", "--resume", "never");
+    REFUSED("--max-restarts alone", 2, "--max-restarts belongs to --requeue-self", "--input", "@grow.jsonl", "--output",
+            "@new.out", "--max-restarts", "20");
+    REFUSED("--walltime-reserve alone", 2, "--walltime-reserve belongs to a walltime", "--input", "@grow.jsonl",
+            "--output", "@new.out", "--walltime-reserve", "5");
+    REFUSED("lines beside a bar", 2, "--status-seconds and --progress always", "--input", "@grow.jsonl", "--output",
+            "@new.out", "--status-seconds", "5", "--progress", "always");
+    REFUSED("pieces of one thread", 2, "--load-piece-bytes needs --load-threads", "--input", "@grow.jsonl", "--output",
+            "@new.out", "--load-piece-bytes", "1M");
     REFUSED("no --input", 2, "needs --input", "--output", "@new.out");
     REFUSED("no --output", 2, "needs --output", "--input", "@grow.jsonl");
 }
@@ -423,11 +573,16 @@ static void failed_start(void)
                "status %d: %s%s", p.status, p.text[PROCESS_ERR], text);
     free(text);
     process_free(&p);
-    RUN(&p, 2, NULL, "--input", "@second.jsonl", "--output", "@start-\xff.out", "--plain", "--resume", "never");
+    RUN(&p, 2, NULL, "--input", "@second.jsonl", "--output", "@start-\xff.out", "--plain", "--resume", "never",
+        "--served-model-name", "m-\xff");
     batching_read(&r, dir, "start-\xff.out");
     text = files_read(dir, "start-\xff.out.status.json", &bytes);
-    case_check(p.status == 0 && r.n == 1 && strstr(text, "\"state\": \"ended\"") != NULL, "status %d, %d results: %s%s",
-               p.status, r.n, p.text[PROCESS_ERR], text);
+    json_t *status = json_loads(text, 0, NULL);
+    const char *model = json_string_value(json_object_get(status, "model"));
+    case_check(p.status == 0 && r.n == 1 && strstr(text, "\"state\": \"ended\"") != NULL && model != NULL &&
+                   strcmp(model, "m-\xef\xbf\xbd") == 0,
+               "status %d, %d results: %s%s", p.status, r.n, p.text[PROCESS_ERR], text);
+    json_decref(status);
     free(text);
     batching_free(&r);
     process_free(&p);
@@ -483,9 +638,11 @@ int main(void)
     patterns();
     goes_on();
     nameless();
+    partly_read();
     context();
     write_lines("foreign.out", "some notes\nof somebody\n");
     write_lines("note.out", "a note");
+    retried();
     refused();
     lost_input();
     failed_start();

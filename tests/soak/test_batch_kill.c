@@ -23,15 +23,16 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#define RANKS       2
-#define MAX_TOKENS  8
-#define LIMIT       120        /* seconds a run may take */
-#define ROOMY       (64 << 20) /* bytes of the small disk when it is not to be full */
-#define SPARE_PAGES 3          /* of a disk that is about to be full */
-#define START_WINS  15         /* per cent of the ends that fall into the start */
-#define START_SPAN  0.7        /* seconds that belong to it */
-#define STEPS_AHEAD 8          /* such a share of the output may be made until the end comes */
-#define SETTLE_SPAN 3000       /* microseconds after the moment that the output's size names */
+#define RANKS        2
+#define MAX_TOKENS   8
+#define LIMIT        120        /* seconds a run may take */
+#define ROOMY        (64 << 20) /* bytes of the small disk when it is not to be full */
+#define SPARE_PAGES  3          /* of a disk that is about to be full */
+#define START_WINS   15         /* per cent of the ends that fall into the start */
+#define START_SPAN   0.7        /* seconds that belong to it */
+#define CONNECT_SPAN 0.1        /* seconds in which a rank connects to its launcher */
+#define STEPS_AHEAD  8          /* such a share of the output may be made until the end comes */
+#define SETTLE_SPAN  3000       /* microseconds after the moment that the output's size names */
 
 enum kind { RANK_0, RANK_1, LAUNCHER, ALL, DRAIN, FULL_DISK, N_KINDS };
 
@@ -149,12 +150,33 @@ static void await_moment(struct process *p, long total)
         ;
 }
 
-/* Waits for the rank to be there, if its launcher is. */
+/* Seconds since the process was started, to 0.01 s; 0: it is gone. */
+static double age_of(pid_t pid)
+{
+    char path[64], text[1024];
+    unsigned long long started = 0;
+    struct timespec now;
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "re");
+    size_t n = f != NULL ? fread(text, 1, sizeof text - 1, f) : 0;
+    text[n] = '\0';
+    if (f != NULL)
+        (void)fclose(f);
+    const char *behind = strrchr(text, ')'); /* of the name; the time is the 20th word from here */
+    if (behind == NULL ||
+        sscanf(behind + 1, " %*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s %llu", &started) != 1)
+        return 0;
+    (void)clock_gettime(CLOCK_BOOTTIME, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec - (double)started / (double)sysconf(_SC_CLK_TCK);
+}
+
+/* Waits for the rank to be there, if its launcher is, and to have connected to it: Open MPI 4.1.4's waits for ever at times
+ * (PMIx_server_finalize, one time in 60) when a rank dies in the midst of that. */
 static bool kill_rank(struct process *p, int rank)
 {
     for (;; process_watch(p, 0.002, SIZE_MAX)) {
         pid_t pid = process_of_rank(p, rank);
-        if (pid > 0 && kill(pid, SIGKILL) == 0)
+        if (pid > 0 && (age_of(pid) > CONNECT_SPAN || p->ended) && kill(pid, SIGKILL) == 0)
             return true;
         if (p->ended)
             return false;

@@ -11,13 +11,17 @@
 #include "coordinator/batch/ordered.h"
 #include "coordinator/batch/recorded.h"
 #include "coordinator/batch/result.h"
+#include "coordinator/batch/retry.h"
 #include "tests/support/files.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -208,12 +212,16 @@ static void expect_recorded(const json_t *was, const char *name, const char *cha
     inputs_close(&in);
 }
 
-static json_t *record(const char *name)
+/* What is known of it when so many lines were read. */
+static json_t *record(const char *name, int lines)
 {
     struct inputs in;
+    struct input_line line;
     struct err e = {0};
     assert_int_equal(inputs_open(&in, (const char *[]){path_of(name)}, 1, &e), 0);
-    json_t *list = recorded_inputs(&in, &e);
+    for (int i = 0; i < lines && inputs_next(&in, &line, &e) == INPUT_LINE; i++)
+        continue;
+    json_t *list = recorded_inputs(&in);
     assert_non_null(list);
     inputs_close(&in);
     return list;
@@ -224,44 +232,140 @@ static void recorded(void **state)
     (void)state;
     files_write(dir, "a", "one\ntwo\n", 8);
     files_write(dir, "b", "one\ntwo\n", 8);
-    json_t *was = record("a");
+    json_t *was = record("a", 2);
     expect_recorded(was, "a", NULL);
     expect_recorded(was, "b", "/a is no input any more");
     files_write(dir, "a", "one\ntwo\nthree\n", 14);
     expect_recorded(was, "a", NULL);
     files_write(dir, "a", "new\none\ntwo\n", 12);
-    expect_recorded(was, "a", "/a does not begin as it did");
+    expect_recorded(was, "a", "/a has changed between bytes 0 and 8, lines 1 and 2");
     files_write(dir, "a", "one\n", 4);
-    expect_recorded(was, "a", "/a has become shorter");
+    expect_recorded(was, "a", "/a has become shorter than the 8 bytes");
     assert_int_equal(unlink(path_of("a")) | mkfifo(path_of("a"), 0600), 0);
     expect_recorded(was, "a", "/a is no file that can be read again");
     json_decref(was);
-    was = record("a");
+    int fd = open(path_of("a"), O_RDWR | O_CLOEXEC);
+    assert_int_equal(write(fd, "one\n", 4), 4);
+    was = record("a", 1);
+    assert_int_equal(close(fd), 0);
     expect_recorded(was, "a", "/a is no file that can be read again");
+    json_decref(was);
+    was = record("b", 0); /* nothing of it was read */
+    files_write(dir, "b", "other\n", 6);
+    expect_recorded(was, "b", NULL);
+    expect_recorded(was, "a", NULL);
+    json_decref(was);
+    was = json_loads("[{\"path\": \"x\", \"bytes\": 3, \"sha256\": \"00\"}]", 0, NULL);
+    (void)json_object_set_new(json_array_get(was, 0), "path", json_string(path_of("b")));
+    expect_recorded(was, "b", "/b is recorded in a way that this version does not know");
     json_decref(was);
 }
 
-/* Larger than what is hashed as a whole: a line in front moves all of it, and the last bytes count. */
+/* A last line may get the newline that it had not, but no further bytes. */
+static void recorded_last_line(void **state)
+{
+    (void)state;
+    files_write(dir, "a", "one\ntwo", 7);
+    json_t *was = record("a", 2);
+    expect_recorded(was, "a", NULL);
+    files_write(dir, "a", "one\ntwo\nthree", 13);
+    expect_recorded(was, "a", NULL);
+    files_write(dir, "a", "one\ntwofold\n", 12);
+    expect_recorded(was, "a", "/a has changed between bytes 0 and 8, lines 1 and 2");
+    files_write(dir, "a", "one\ntw", 6);
+    expect_recorded(was, "a", "/a has become shorter");
+    json_decref(was);
+}
+
+static char *make_large(size_t bytes, uint64_t *random)
+{
+    char *text = malloc(bytes);
+    assert_non_null(text);
+    for (size_t i = 0; i < bytes; i++)
+        text[i] = i % 1000 == 999 ? '\n' : (char)('a' + random_below(random, 26));
+    return text;
+}
+
+/* Every byte counts, and where it was is told as closely as there are marks. */
 static void recorded_large(void **state)
 {
     (void)state;
-    size_t bytes = (5 << 20) + 77;
+    size_t bytes = (9 << 20) + 77;
     uint64_t random = 3;
-    char *text = malloc(bytes + 2);
-    assert_non_null(text);
-    for (size_t i = 0; i < bytes + 2; i++)
-        text[i] = (char)random_below(&random, 256);
-    files_write(dir, "large", text + 1, bytes);
-    json_t *was = record("large");
-    files_write(dir, "large", text + 1, bytes + 1);
-    expect_recorded(was, "large", NULL);
+    char *text = make_large(bytes + 1, &random);
+    files_write(dir, "large", text, bytes);
+    json_t *was = record("large", INT_MAX);
+    const json_t *read = json_object_get(json_array_get(was, 0), "read");
+    assert_in_range(json_array_size(json_object_get(read, "marks")), 32, 63);
     files_write(dir, "large", text, bytes + 1);
-    expect_recorded(was, "large", "does not begin as it did");
-    text[bytes] ^= 1;
-    files_write(dir, "large", text + 1, bytes);
-    expect_recorded(was, "large", "does not begin as it did");
+    expect_recorded(was, "large", "has changed"); /* the last line goes on */
+    for (int i = 0; i < 40; i++) {
+        size_t at = i == 0 ? 0 : i == 1 ? bytes - 1 : (size_t)random_below(&random, (int)bytes);
+        struct prefix_change c;
+        struct err e = {0};
+        char before = text[at];
+        text[at] = before == '#' ? '*' : '#';
+        files_write(dir, "large", text, bytes);
+        int fd = open(path_of("large"), O_RDONLY | O_CLOEXEC);
+        assert_int_equal(prefix_check(read, fd, "large", &c, &e), 0);
+        (void)close(fd);
+        assert_true(c.from <= (int64_t)at && (int64_t)at < c.to && c.to - c.from <= 256 << 10);
+        assert_int_equal(c.first_line, c.from / 1000 + 1);
+        assert_in_range(c.last_line, c.to / 1000, c.to / 1000 + 1);
+        expect_recorded(was, "large", "has changed between bytes");
+        text[at] = before;
+    }
     json_decref(was);
     free(text);
+}
+
+/* What was not read may change. */
+static void recorded_part(void **state)
+{
+    (void)state;
+    size_t bytes = 5 << 20;
+    uint64_t random = 4;
+    char *text = make_large(bytes, &random);
+    files_write(dir, "large", text, bytes);
+    json_t *was = record("large", 10);
+    text[bytes - 5] = '#';
+    files_write(dir, "large", text, bytes);
+    expect_recorded(was, "large", NULL);
+    text[9500] = '#';
+    files_write(dir, "large", text, bytes);
+    expect_recorded(was, "large", "has changed between bytes 0 and 65536, lines 1 and 66");
+    json_decref(was);
+    free(text);
+}
+
+/* A manifest is outside input. */
+static void recorded_strange(void **state)
+{
+    (void)state;
+    static const char *const strange[] = {
+        "{}",
+        "{\"bytes\":-1,\"hash\":\"0\",\"stride\":65536,\"marks\":[]}",
+        "{\"bytes\":4,\"hash\":\"0\",\"stride\":0,\"marks\":[]}",
+        "{\"bytes\":4,\"hash\":\"0\",\"stride\":65536,\"marks\":[\"0\"]}",
+        "{\"bytes\":70000,\"hash\":\"0\",\"stride\":65536,\"marks\":7}",
+    };
+    files_write(dir, "a", "one\n", 4);
+    int fd = open(path_of("a"), O_RDONLY | O_CLOEXEC);
+    for (size_t i = 0; i < sizeof strange / sizeof strange[0]; i++) {
+        struct prefix_change c;
+        struct err e = {0};
+        json_t *was = json_loads(strange[i], 0, NULL);
+        assert_int_equal(prefix_check(was, fd, "a", &c, &e), -1);
+        EXPECT_PARTS(&e, ERR_INPUT, "the manifest's hash of a makes no sense");
+        json_decref(was);
+    }
+    json_t *was = json_loads("{\"bytes\":4,\"hash\":7,\"stride\":65536,\"marks\":[]}", 0, NULL);
+    struct prefix_change c;
+    struct err e = {0};
+    assert_int_equal(prefix_check(was, fd, "a", &c, &e), 0);
+    assert_int_equal(c.to, 4);
+    json_decref(was);
+    (void)close(fd);
 }
 
 /* ---- lines ---- */
@@ -270,7 +374,7 @@ static struct line *parse(const char *text, const char *defaults)
 {
     json_t *values = defaults != NULL ? json_loads(defaults, 0, NULL) : json_object();
     const struct line_rules rules = {&model, values};
-    const struct input_line from = {text, strlen(text), 0, 3, 2};
+    const struct input_line from = {text, strlen(text), 0, 3, 2, 100};
     struct line *l = line_open(&from, "in.jsonl", &rules, 1, 0);
     assert_non_null(l);
     json_decref(values);
@@ -326,7 +430,7 @@ static void bad_lines(void **state)
     expect_bad("{\"custom_id\":\"c\",\"method\":\"GET\",\"url\":\"/v1/completions\",\"body\":{}}", "c", "method",
                "GET");
     expect_bad("{\"custom_id\":\"c\",\"url\":\"/v1/completions\",\"body\":{},\"extra\":1}", "c", "extra", "unknown");
-    const struct input_line too_long = {NULL, 0, 0, 3, 2};
+    const struct input_line too_long = {NULL, 0, 0, 3, 2, 100};
     const struct line_rules rules = {&model, NULL};
     struct line *l = line_open(&too_long, "in.jsonl", &rules, 1, 0);
     assert_int_equal(l->job->error.code, PROTOCOL_TOO_LARGE);
@@ -861,7 +965,7 @@ static void mutated(void **state)
                 memmove(text + where + 1, text + where, n - where + 1), n++;
         }
         const struct line_rules rules = {&model, NULL};
-        const struct input_line from = {text, n, 0, 3, 2};
+        const struct input_line from = {text, n, 0, 3, 2, 100};
         struct line *l = line_open(&from, "in.jsonl", &rules, 1, 0);
         const struct result_style style = {i % 8 < 4, "demo", NULL};
         struct result_count count;
@@ -922,16 +1026,119 @@ static void ordered(void **state)
     free(text);
 }
 
+static const char with_errors[] =
+    "{\"id\":\"a\",\"text\":\"x\"}\n"
+    "{\"id\":\"b\",\"error\":{\"code\":400}}\n"
+    "{\"id\":\"batch_req_1\",\"custom_id\":\"c\",\"response\":{\"status_code\":500,\"body\":null}}\n"
+    "{\"id\":\"batch_req_2\",\"custom_id\":7,\"response\":{\"status_code\":200,\"body\":{}}}\n";
+
+/* Errors go, the rest stays where it can be found, and the file can be gone on with. */
+static void errors_taken_out(void **state)
+{
+    (void)state;
+    static const char kept[] =
+        "{\"id\":\"a\",\"text\":\"x\"}\n"
+        "{\"id\":\"batch_req_2\",\"custom_id\":7,\"response\":{\"status_code\":200,\"body\":{}}}\n";
+    static const struct {
+        const char *id;
+        int64_t offset;
+    } expected[] = {{"a", 0}, {"b", -1}, {"c", -1}, {"7", 22}};
+    struct journal j;
+    struct ids ids;
+    struct err e = {0};
+    int64_t n_kept = 0;
+    size_t bytes;
+    assert_int_equal(ids_open(&ids, &e), 0);
+    for (size_t i = 0; i < 4; i++)
+        ids_get(&ids, expected[i].id, &e)->offset = 5;
+    files_write(dir, "out", with_errors, sizeof with_errors - 1);
+    assert_int_equal(journal_open(&j, path_of("out"), 0, &e), 0);
+    assert_int_equal(retry_take_out(&j, &ids, &n_kept, &e), 0);
+    assert_int_equal(n_kept, 2);
+    for (size_t i = 0; i < 4; i++)
+        assert_int_equal(ids_get(&ids, expected[i].id, &e)->offset, expected[i].offset);
+    assert_int_equal(j.bytes, sizeof kept - 1);
+    assert_int_equal(journal_append(&j, "[]\n", 3, 0, &e), 0);
+    assert_int_equal(journal_sync(&j, &e), 0);
+    journal_close(&j);
+    ids_close(&ids);
+    char *now = files_read(dir, "out", &bytes);
+    assert_int_equal(bytes, sizeof kept + 2);
+    assert_memory_equal(now, kept, sizeof kept - 1);
+    assert_memory_equal(now + sizeof kept - 1, "[]\n", 3);
+    free(now);
+    assert_int_not_equal(access(path_of("out.rewrite.tmp"), F_OK), 0);
+}
+
+/* What a run has left that was killed while it wrote is in nobody's way; what cannot be written leaves all as it was. */
+static void rewriting_fails(void **state)
+{
+    (void)state;
+    struct journal j;
+    struct ids ids;
+    int64_t n_kept = 0;
+    size_t bytes;
+    files_write(dir, "out", with_errors, sizeof with_errors - 1);
+    for (int full = 1; full >= 0; full--) {
+        struct rlimit was, few;
+        struct err e = {0};
+        assert_int_equal(ids_open(&ids, &e), 0);
+        assert_int_equal(journal_open(&j, path_of("out"), 0, &e), 0);
+        files_write(dir, "out.rewrite.tmp", "half a li", 9);
+        assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+        few = (struct rlimit){50, was.rlim_max};
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, full ? &few : &was), 0);
+        assert_int_equal(retry_take_out(&j, &ids, &n_kept, &e), full ? -1 : 0);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+        if (full)
+            EXPECT_PARTS(&e, ERR_IO, "out: cannot be cleared of errors: File too large; it is as it was");
+        else
+            expect_none(&e);
+        assert_int_not_equal(access(path_of("out.rewrite.tmp"), F_OK), 0);
+        journal_close(&j);
+        ids_close(&ids);
+        char *now = files_read(dir, "out", &bytes);
+        assert_int_equal(bytes == sizeof with_errors - 1, full);
+        free(now);
+    }
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
 {
+    (void)signal(SIGXFSZ, SIG_IGN); /* as main.c has it */
     const struct CMUnitTest tests[] = {
-        TEST(input_lines),    TEST(input_refused), TEST(input_long_line), TEST(input_pipe),        TEST(recorded),
-        TEST(recorded_large), TEST(input_outputs), TEST(bad_lines),       TEST(good_lines),        TEST(defaults),
-        TEST(seeds),          TEST(many_ids),      TEST(recovered),       TEST(recovered_foreign), TEST(recovered_long),
-        TEST(one_writer),     TEST(full_device),   TEST(stalled_reader),  TEST(manifests),         TEST(results),
-        TEST(mutated),        TEST(ordered),       TEST(replaced),        TEST(failed_sync),       TEST(apart),
+        TEST(input_lines),
+        TEST(input_refused),
+        TEST(input_long_line),
+        TEST(input_pipe),
+        TEST(recorded),
+        TEST(recorded_large),
+        TEST(recorded_last_line),
+        TEST(recorded_part),
+        TEST(recorded_strange),
+        TEST(input_outputs),
+        TEST(bad_lines),
+        TEST(good_lines),
+        TEST(defaults),
+        TEST(seeds),
+        TEST(many_ids),
+        TEST(recovered),
+        TEST(recovered_foreign),
+        TEST(recovered_long),
+        TEST(one_writer),
+        TEST(full_device),
+        TEST(stalled_reader),
+        TEST(manifests),
+        TEST(results),
+        TEST(errors_taken_out),
+        TEST(rewriting_fails),
+        TEST(mutated),
+        TEST(ordered),
+        TEST(replaced),
+        TEST(failed_sync),
+        TEST(apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

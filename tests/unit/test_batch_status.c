@@ -3,6 +3,7 @@
 #include "tests/unit/unit.h"
 
 #include "coordinator/batch/outlets.h"
+#include "coordinator/tokenizer/unicode.h"
 #include "tests/support/files.h"
 
 #include <math.h>
@@ -11,6 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 #include <zmq.h>
+
+#define MARK "\xef\xbf\xbd" /* U+FFFD */
 
 /* What nothing has been told of yet. */
 struct untold {
@@ -184,6 +187,11 @@ static void as_metrics(void **unused)
     assert_null(strstr(text.data, "eta_seconds"));
     assert_null(strstr(text.data, "nan"));
     assert_null(strstr(text.data, "inf\n"));
+    text_free(&text);
+    s.model = "models/\xc3\xa9t\xe9\xf0\x9f\"";
+    assert_int_equal(status_metrics(&s, &u.metrics, &text, &e), 0);
+    assert_non_null(strstr(text.data, "{model_name=\"models/\xc3\xa9t" MARK MARK MARK "\\\"\"}"));
+    assert_int_equal(unicode_invalid_at(text.data, text.bytes), text.bytes);
     text_free(&text);
     untold_close(&u);
 }

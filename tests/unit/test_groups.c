@@ -5,7 +5,7 @@
 #include "coordinator/groups/engines.h"
 #include "coordinator/groups/order_code.h"
 #include "coordinator/groups/report_code.h"
-#include "coordinator/server/mailbox.h"
+#include "coordinator/jobs/mailbox.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "coordinator/groups/hub.h"
 #include "coordinator/groups/leader.h"
-#include "coordinator/server/mailbox.h"
+#include "coordinator/jobs/mailbox.h"
 #include "tests/support/models.h"
 #include "tests/support/process.h"
 

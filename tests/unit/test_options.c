@@ -88,8 +88,8 @@ static void defaults(void **state)
     assert_int_equal(o.n_gen, 128);
     assert_int_equal(o.n_depth, 0);
     assert_int_equal(o.batch, 1);
-    assert_int_equal(o.repetitions, 5);
-    assert_int_equal(o.warmup, 1);
+    assert_int_equal(o.repetitions, -1);
+    assert_int_equal(o.warmup, -1);
     assert_int_equal(o.num_prompts, -1);
     assert_int_equal(o.bench_max_batch, -1);
     assert_null(o.latency);
@@ -232,6 +232,29 @@ static void refusals(void **state)
     bad("generate --stop _", "--stop: expected up to 16 texts, none empty");
 }
 
+/* Whether options go together is asked when the number of ranks is known. */
+static void loading(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        bool fine;
+    } cases[] = {{"batch", true},
+                 {"bench --load-threads 1", true},
+                 {"serve --load-threads 2 --load-piece-bytes 64K", true},
+                 {"bench --load-threads 1 --load-piece-bytes 64K", false},
+                 {"generate --load-piece-bytes 64K", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct options o = good(cases[i].line);
+        struct err e = {0};
+        assert_int_equal(options_check_loading(&o, &e), cases[i].fine ? 0 : -1);
+        if (cases[i].fine)
+            expect_none(&e);
+        else
+            EXPECT_PARTS(&e, ERR_USAGE, "--load-piece-bytes needs --load-threads of 2 or more");
+    }
+}
+
 static void bytes(void **state)
 {
     (void)state;
@@ -336,6 +359,7 @@ int main(void)
         cmocka_unit_test(forms_of_values),
         cmocka_unit_test(refusals),
         cmocka_unit_test(bytes),
+        cmocka_unit_test(loading),
         cmocka_unit_test(stop_list_is_bounded),
         cmocka_unit_test(environment),
     };

@@ -2,11 +2,11 @@
  * the metrics, waiting replies, signals. */
 #include "tests/unit/unit.h"
 
+#include "base/files.h"
 #include "base/signals.h"
+#include "coordinator/jobs/mailbox.h"
+#include "coordinator/jobs/metrics.h"
 #include "coordinator/server/clients.h"
-#include "coordinator/server/files.h"
-#include "coordinator/server/mailbox.h"
-#include "coordinator/server/metrics.h"
 #include "tests/support/files.h"
 
 #include <math.h>

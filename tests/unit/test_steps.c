@@ -1,9 +1,9 @@
-/* tests/unit/test_steps.c - coordinator/server/steps.c on a device of paper that is one step behind, as a GPU is: jobs come and
+/* tests/unit/test_steps.c - coordinator/jobs/steps.c on a device of paper that is one step behind, as a GPU is: jobs come and
  * are cancelled while steps are under way, the engine falls idle with an empty plan under way, and goes on. */
 #include "tests/unit/unit.h"
 
-#include "coordinator/server/mailbox.h"
-#include "coordinator/server/steps.h"
+#include "coordinator/jobs/mailbox.h"
+#include "coordinator/jobs/steps.h"
 #include "tests/support/paper.h"
 
 #include <stdlib.h>

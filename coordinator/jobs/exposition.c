@@ -1,5 +1,6 @@
-/* coordinator/server/exposition.c - see exposition.h. */
-#include "coordinator/server/exposition.h"
+/* coordinator/jobs/exposition.c - see exposition.h. */
+#include "coordinator/jobs/exposition.h"
+#include "coordinator/tokenizer/unicode.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,7 +9,7 @@
 static void put(struct exposition *x, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void put(struct exposition *x, const char *format, ...)
 {
-    char line[1200];
+    char line[2400];
     va_list args;
     va_start(args, format);
     int n = vsnprintf(line, sizeof line, format, args);
@@ -24,9 +25,10 @@ void exposition_open(struct exposition *x, struct text_buffer *out, const char *
 
 void exposition_label(struct exposition *x, const char *name, const char *value)
 {
-    char escaped[400];
+    char valid[768], escaped[2 * sizeof valid];
     size_t n = 0, used = strlen(x->labels);
-    for (const char *c = value; *c != '\0' && n + 2 < sizeof escaped; c++) {
+    valid[unicode_repair(valid, sizeof valid - 1, value, strlen(value))] = '\0';
+    for (const char *c = valid; *c != '\0'; c++) {
         if (*c == '\\' || *c == '"' || *c == '\n')
             escaped[n++] = '\\';
         escaped[n++] = *c == '\n' ? 'n' : *c;

@@ -1,5 +1,5 @@
-/* coordinator/server/files.c - see files.h. */
-#include "coordinator/server/files.h"
+/* base/files.c - see files.h. */
+#include "base/files.h"
 
 #include <errno.h>
 #include <fcntl.h>

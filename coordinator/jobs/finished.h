@@ -1,10 +1,10 @@
-/* coordinator/server/finished.h - what came of a job that the engine has given back, in the structs of coordinator/reply.h: for
+/* coordinator/jobs/finished.h - what came of a job that the engine has given back, in the structs of coordinator/reply.h: for
  * the replies of a server and the lines of a batch. */
-#ifndef SERVER_FINISHED_H
-#define SERVER_FINISHED_H
+#ifndef JOBS_FINISHED_H
+#define JOBS_FINISHED_H
 
+#include "coordinator/jobs/metrics.h"
 #include "coordinator/reply.h"
-#include "coordinator/server/metrics.h"
 
 struct finished {
     struct request_times times; /* over all groups: the first of each */

@@ -1,7 +1,7 @@
-/* coordinator/server/curve.h - CURVE on the server's side: a key pair for this job, one for its clients, and the list of
+/* coordinator/curve.h - CURVE on the server's side: a key pair for this job, one for its clients, and the list of
  * client keys that may connect, held against every new connection (ZAP, ZeroMQ RFC 27). */
-#ifndef SERVER_CURVE_H
-#define SERVER_CURVE_H
+#ifndef COORDINATOR_CURVE_H
+#define COORDINATOR_CURVE_H
 
 #include "base/err.h"
 

@@ -1,6 +1,6 @@
-/* coordinator/server/files.h - small files that others read while they change: replaced whole, never half written. */
-#ifndef SERVER_FILES_H
-#define SERVER_FILES_H
+/* base/files.h - small files that others read while they change: replaced whole, never half written. */
+#ifndef BASE_FILES_H
+#define BASE_FILES_H
 
 #include "base/err.h"
 

@@ -1,5 +1,5 @@
-/* coordinator/server/mailbox.c - see mailbox.h. */
-#include "coordinator/server/mailbox.h"
+/* coordinator/jobs/mailbox.c - see mailbox.h. */
+#include "coordinator/jobs/mailbox.h"
 
 #include <errno.h>
 #include <stdio.h>

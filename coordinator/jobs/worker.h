@@ -1,11 +1,11 @@
-/* coordinator/server/worker.h - a thread that does what may take long with one message: parsing megabytes, text to tokens,
+/* coordinator/jobs/worker.h - a thread that does what may take long with one message: parsing megabytes, text to tokens,
  * and the replies that are tokens or their text.
  * Jobs come in by a mailbox and go back the same way, in order. */
-#ifndef SERVER_WORKER_H
-#define SERVER_WORKER_H
+#ifndef JOBS_WORKER_H
+#define JOBS_WORKER_H
 
 #include "coordinator/chat.h"
-#include "coordinator/server/job.h"
+#include "coordinator/jobs/job.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,11 +1,13 @@
-/* coordinator/server/job.h - a message of a client on its way through the threads of the server, and what they hand each
- * other. One thread at a time owns a job: the I/O thread, a worker, or (while it generates) the main thread. */
-#ifndef SERVER_JOB_H
-#define SERVER_JOB_H
+/* coordinator/jobs/job.h - a request (a message of a server's client, a line of a batch) on its way through the threads, and what
+ * they hand each other. One thread at a time owns a job: the I/O thread (the server's, or the batch's), a worker, or (while it
+ * generates) the main thread. */
+#ifndef JOBS_JOB_H
+#define JOBS_JOB_H
 
 #include "coordinator/group.h"
 #include "coordinator/protocol.h"
-#include "coordinator/server/transport.h"
+
+#include <zmq.h>
 
 struct client;
 

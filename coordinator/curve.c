@@ -1,7 +1,7 @@
-/* coordinator/server/curve.c - see curve.h. */
-#include "coordinator/server/curve.h"
+/* coordinator/curve.c - see curve.h. */
+#include "coordinator/curve.h"
+#include "base/files.h"
 #include "base/json.h"
-#include "coordinator/server/files.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -1,11 +1,11 @@
-/* coordinator/server/steps.h - the main thread's part of the server: jobs come in by a mailbox, plans go to the ranks, pieces
- * of text and finished jobs go back to the I/O thread. Between steps it sleeps as long as there is nothing to do. */
-#ifndef SERVER_STEPS_H
-#define SERVER_STEPS_H
+/* coordinator/jobs/steps.h - the main thread's part: jobs come in by a mailbox, plans go to the ranks, pieces of text
+ * and finished jobs go back to the I/O thread, a server's or a batch's. Between steps it sleeps as long as there is nothing to do. */
+#ifndef JOBS_STEPS_H
+#define JOBS_STEPS_H
 
 #include "base/signals.h"
-#include "coordinator/server/histogram.h"
-#include "coordinator/server/job.h"
+#include "coordinator/jobs/histogram.h"
+#include "coordinator/jobs/job.h"
 #include "rank/plan.h"
 #include "rank/rank_stats.h"
 

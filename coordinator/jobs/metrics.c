@@ -1,5 +1,5 @@
-/* coordinator/server/metrics.c - see metrics.h. */
-#include "coordinator/server/metrics.h"
+/* coordinator/jobs/metrics.c - see metrics.h. */
+#include "coordinator/jobs/metrics.h"
 #include "base/clock.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
-/* coordinator/server/histogram.h - counts of observations below bounds, as Prometheus has them. */
-#ifndef SERVER_HISTOGRAM_H
-#define SERVER_HISTOGRAM_H
+/* coordinator/jobs/histogram.h - counts of observations below bounds, as Prometheus has them. */
+#ifndef JOBS_HISTOGRAM_H
+#define JOBS_HISTOGRAM_H
 
 #include <stdint.h>
 

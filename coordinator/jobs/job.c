@@ -1,5 +1,5 @@
-/* coordinator/server/job.c - see job.h. */
-#include "coordinator/server/job.h"
+/* coordinator/jobs/job.c - see job.h. */
+#include "coordinator/jobs/job.h"
 
 #include <stdlib.h>
 #include <string.h>

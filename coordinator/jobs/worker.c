@@ -1,7 +1,7 @@
-/* coordinator/server/worker.c - see worker.h. */
-#include "coordinator/server/worker.h"
+/* coordinator/jobs/worker.c - see worker.h. */
+#include "coordinator/jobs/worker.h"
+#include "coordinator/jobs/mailbox.h"
 #include "coordinator/reply.h"
-#include "coordinator/server/mailbox.h"
 
 #include <stdlib.h>
 #include <string.h>

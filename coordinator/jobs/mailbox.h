@@ -1,7 +1,7 @@
-/* coordinator/server/mailbox.h - two threads that hand each other pointers, over a pair of in-process ZeroMQ sockets: no
+/* coordinator/jobs/mailbox.h - two threads that hand each other pointers, over a pair of in-process ZeroMQ sockets: no
  * locks, and an end can be polled beside other sockets. What a pointer points to belongs to the thread that took it. */
-#ifndef SERVER_MAILBOX_H
-#define SERVER_MAILBOX_H
+#ifndef JOBS_MAILBOX_H
+#define JOBS_MAILBOX_H
 
 #include "base/err.h"
 

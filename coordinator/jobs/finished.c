@@ -1,5 +1,5 @@
-/* coordinator/server/finished.c - see finished.h. */
-#include "coordinator/server/finished.h"
+/* coordinator/jobs/finished.c - see finished.h. */
+#include "coordinator/jobs/finished.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* coordinator/server/histogram.c - see histogram.h. */
-#include "coordinator/server/histogram.h"
+/* coordinator/jobs/histogram.c - see histogram.h. */
+#include "coordinator/jobs/histogram.h"
 
 #include <string.h>
 

@@ -1,20 +1,21 @@
-/* coordinator/server/exposition.h - Prometheus' text format: names with a prefix, labels that every sample has. */
-#ifndef SERVER_EXPOSITION_H
-#define SERVER_EXPOSITION_H
+/* coordinator/jobs/exposition.h - Prometheus' text format: names with a prefix, labels that every sample has. */
+#ifndef JOBS_EXPOSITION_H
+#define JOBS_EXPOSITION_H
 
-#include "coordinator/server/histogram.h"
+#include "coordinator/jobs/histogram.h"
 #include "coordinator/stop.h"
 
 struct exposition {
     struct text_buffer *out; /* borrowed */
     struct err *e;           /* borrowed; out of memory: the text is not whole */
     const char *prefix;      /* of all names, borrowed: "lockstep_" */
-    char labels[600];        /* model_name="...", and the like */
+    char labels[1600];       /* model_name="...", and the like */
 };
 
 void exposition_open(struct exposition *x, struct text_buffer *out, const char *prefix, struct err *e);
 
-/* One more label of all samples that follow; backslashes, quotes and ends of lines in the value are escaped. */
+/* One more label of all samples that follow; backslashes, quotes and ends of lines in the value are escaped, and what is no UTF-8
+ * becomes U+FFFD. */
 void exposition_label(struct exposition *x, const char *name, const char *value);
 
 void exposition_head(struct exposition *x, const char *name, const char *type, const char *help);

@@ -1,7 +1,7 @@
-/* coordinator/server/steps.c - see steps.h. */
-#include "coordinator/server/steps.h"
+/* coordinator/jobs/steps.c - see steps.h. */
+#include "coordinator/jobs/steps.h"
 #include "base/clock.h"
-#include "coordinator/server/mailbox.h"
+#include "coordinator/jobs/mailbox.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,10 @@
-/* coordinator/server/metrics.h - what the server counts, as Prometheus text. Names and buckets are vLLM's where the meaning
+/* coordinator/jobs/metrics.h - what a server, the engines and the ranks count, as Prometheus text. Names and buckets are vLLM's where the meaning
  * is, the split of a request's time is Triton's and SageMaker's. The I/O thread's. */
-#ifndef SERVER_METRICS_H
-#define SERVER_METRICS_H
+#ifndef JOBS_METRICS_H
+#define JOBS_METRICS_H
 
 #include "coordinator/groups/engines.h"
-#include "coordinator/server/exposition.h"
+#include "coordinator/jobs/exposition.h"
 
 /* lockstep_x{model_name=}; or, of what vLLM has too, vllm:x, and engine= among the labels. */
 enum metrics_names { METRICS_LOCKSTEP, METRICS_VLLM };
