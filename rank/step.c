@@ -234,10 +234,11 @@ static void score(struct engine *g, int n_sampled, int n_scored)
                   g->dev.row_token + first, &g->sampler, n_scored);
 }
 
-void step_execute(struct engine *g, int n_tokens, int n_rows, int n_sampled, int n_scored, bool persistent)
+void step_execute(struct engine *g, int n_tokens, int n_alone, int n_rows, int n_sampled, int n_scored, bool persistent)
 {
     const struct batch batch = {
         .n_tokens = n_tokens,
+        .n_alone = n_alone,
         .token = g->dev.token,
         .slot = g->dev.slot,
         .pos = g->dev.pos,
@@ -268,13 +269,22 @@ static bool is_decode(const struct step_flight *f, const struct plan *p)
     return p->n_seqs > 0 && p->n_tokens == p->n_seqs && f->n_sampled == p->n_seqs && f->n_rows == p->n_seqs;
 }
 
+/* Sequences at the beginning of the plan that feed one token each. */
+static int count_alone(const struct plan *p)
+{
+    int n = 0;
+    while (n < p->n_seqs && p->seq[n].n_tokens == 1)
+        n++;
+    return n;
+}
+
 /* With a profile, a size's first step of each flight goes without a graph, and its second one is recorded. */
 static void run(struct engine *g, const struct step_flight *f, const struct plan *p, struct decode_graph *graph)
 {
     if (graph != NULL && graph->graph == NULL && graph->n_runs++ > 0)
         graphs_record(g, graph);
     if (graph == NULL || graph->graph == NULL) {
-        step_execute(g, p->n_tokens, f->n_rows, f->n_sampled, f->n_scored, false);
+        step_execute(g, p->n_tokens, count_alone(p), f->n_rows, f->n_sampled, f->n_scored, false);
         return;
     }
     g->ops->async->launch_graph(g->q, graph->graph);

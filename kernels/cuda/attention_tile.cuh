@@ -17,12 +17,13 @@ struct attention_args {
     struct heads heads;
     const int32_t *slot, *pos, *block_table;
     int n_tokens, blocks_per_slot;
-    /* of the decode kernel, see attention_decode.cuh */
-    int head_parts, rows_per_item, tokens_per_block;
-    bool all_tokens;
-    float *partial;
-    float2 *partial_sums;
-    unsigned *n_arrived;
+    int n_alone; /* the first so many tokens are the only ones of their sequence */
+    /* of single tokens, see attention_decode.cuh */
+    int head_parts, rows_per_item; /* items for a KV head, and query heads of each at most */
+    int max_parts;                 /* of an item's keys */
+    float *partial;                /* [items][max_parts][rows_per_item][HD] sums that wait for the last part */
+    float2 *partial_sums;          /* [items][max_parts][rows_per_item] best score, sum of weights */
+    unsigned *n_arrived;           /* [items] zeros between launches */
 };
 
 /* The positions [first, last] that token t sees; last < first: none. */

@@ -1,0 +1,212 @@
+/* kernels/cuda/attention_many.cuh - attention of single tokens in large batches. A warp takes an item (see
+ * attention_decode.cuh), or a part of its keys if they are very many, and goes through it without another warp's help: no
+ * barrier, a ring of copies of its own. Parts depend on the number of keys only; the last warp to finish adds them. */
+#ifndef KERNELS_CUDA_ATTENTION_MANY_CUH
+#define KERNELS_CUDA_ATTENTION_MANY_CUH
+
+#include "kernels/cuda/attention_decode.cuh"
+
+#define MANY_PARTS       8
+#define MANY_PART_BLOCKS 32 /* of the cache in a part, at least */
+#define MANY_GROUP       8  /* tokens that a warp looks through where nobody knows which ones are alone */
+
+/* What a warp has of shared memory. WARPS: of a block. */
+template <typename T, int HD>
+struct many_warp {
+    static const int STAGES = HD <= 128 ? 3 : 2, WARPS = HD <= 128 ? 4 : 2;
+    T k[STAGES][KV_BLOCK_TOKENS * attention_tile<HD>::pitch], v[STAGES][KV_BLOCK_TOKENS * attention_tile<HD>::pitch];
+    uint4 query[attention_query<T, HD>::shared_bytes / 16 + 1];
+};
+
+template <typename T, int HD>
+__device__ static inline void load_item(attention_query<T, HD> &query, attention_sums<T, HD> &sums,
+                                        const attention_args<T> &a, const decode_item &m)
+{
+    int row = threadIdx.x % 32 / 4;
+    query.load(row < m.n_rows ? query_row(a, m.t, m.head0 + row) : NULL,
+               row + 8 < m.n_rows ? query_row(a, m.t, m.head0 + row + 8) : NULL, a.heads.head_dim);
+    sums.clear();
+    for (int i = 0; i < 2; i++) {
+        sums.first[i] = m.seen.first;
+        sums.last[i] = m.seen.last;
+        sums.slope[i] = a.heads.alibi_slopes && row + i * 8 < m.n_rows
+                            ? a.heads.alibi_slopes[m.head0 + row + i * 8] * ATTENTION_LOG2_E
+                            : 0.0f;
+    }
+}
+
+/* All keys of [begin, end). */
+template <typename T, int HD>
+__device__ static inline void attend_alone(many_warp<T, HD> *w, attention_sums<T, HD> &sums, const attention_args<T> &a,
+                                           const decode_item &m)
+{
+    const int STAGES = many_warp<T, HD>::STAGES;
+    int lane = threadIdx.x % 32, n = m.end - m.begin, ids = -1; /* ids: a lane's entry of the table */
+    int ahead = 0, into = 0, stage = 0;                         /* the block to be fetched next, and its place */
+    attention_query<T, HD> query;
+    query.shared = w->query + lane;
+    auto fetch = [&]() {
+        if (ahead % 32 == 0)
+            ids = ahead + lane < n ? m.table[m.begin + ahead + lane] : -1;
+        int id = __shfl_sync(0xffffffffu, ids, ahead % 32), key0 = (m.begin + ahead) * KV_BLOCK_TOKENS;
+        if (ahead < n) {
+            copy_block<T, HD>(w->k[into], a.k_cache, a, id, m.kv, key0, m.seen);
+            copy_block<T, HD>(w->v[into], a.v_cache, a, id, m.kv, key0, m.seen);
+        }
+        async_commit();
+        ahead++;
+        into = into + 1 < STAGES ? into + 1 : 0;
+        return id >= 0;
+    };
+    unsigned present = 0; /* a bit for every block that is under way, the oldest one's first */
+    for (int i = 0; i < STAGES - 1; i++)
+        present |= (unsigned)fetch() << i;
+    load_item(query, sums, a, m);
+    for (int i = 0; i < n; i++, present >>= 1) {
+        int key0 = (m.begin + i) * KV_BLOCK_TOKENS;
+        present |= (unsigned)fetch() << (STAGES - 1);
+        async_wait<STAGES - 1>();
+        __syncwarp();
+        if (present & 1)
+            sums.template attend<1>(query, w->k[stage], w->v[stage], key0,
+                                    key0 < m.seen.first || key0 + KV_BLOCK_TOKENS - 1 > m.seen.last, 1,
+                                    a.heads.scale * ATTENTION_LOG2_E);
+        __syncwarp(); /* the place may be filled anew */
+        stage = stage + 1 < STAGES ? stage + 1 : 0;
+    }
+    async_wait<0>();
+    sums.finish();
+}
+
+/* Leave this warp's part for the last one; true in the warp that is the last. */
+template <typename T, int HD>
+__device__ static inline bool hand_in_alone(const attention_sums<T, HD> &sums, const attention_args<T> &a,
+                                            const decode_item &m)
+{
+    int lane = threadIdx.x % 32;
+    size_t at = ((size_t)m.index * a.max_parts + m.part) * a.rows_per_item;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        int row = lane / 4 + i * 8;
+        if (row >= m.n_rows)
+            continue;
+#pragma unroll
+        for (int j = 0; j < HD / 8; j++)
+            *(float2 *)&a.partial[(at + row) * HD + j * 8 + lane % 4 * 2] =
+                make_float2(sums.out[j][2 * i], sums.out[j][2 * i + 1]);
+        if (lane % 4 == 0)
+            a.partial_sums[at + row] = make_float2(sums.best[i], sums.sum[i]);
+    }
+    __syncwarp();
+    unsigned n_before = 0;
+    if (lane == 0) { /* for all: fences and barriers order what the others did, too */
+        __threadfence();
+        n_before = atomicAdd(&a.n_arrived[m.index], 1u);
+        __threadfence();
+        if (n_before == (unsigned)m.n_parts - 1)
+            a.n_arrived[m.index] = 0; /* for the next launch */
+    }
+    return __shfl_sync(0xffffffffu, n_before, 0) == (unsigned)m.n_parts - 1;
+}
+
+/* The sums of all parts, added in order. */
+template <typename T, int HD>
+__device__ static inline void add_parts_alone(attention_sums<T, HD> &sums, const attention_args<T> &a,
+                                              const decode_item &m)
+{
+    int lane = threadIdx.x % 32;
+    size_t at = (size_t)m.index * a.max_parts * a.rows_per_item;
+    sums.clear();
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        int row = lane / 4 + i * 8;
+        if (row >= m.n_rows)
+            continue;
+        for (int p = 0; p < m.n_parts; p++)
+            sums.best[i] = fmaxf(sums.best[i], __ldcg(&a.partial_sums[at + p * a.rows_per_item + row]).x);
+        for (int p = 0; p < m.n_parts; p++) {
+            size_t from = at + p * a.rows_per_item + row;
+            float2 part = __ldcg(&a.partial_sums[from]);
+            float scale = part.x == -INFINITY ? 0.0f : exp2f(part.x - sums.best[i]);
+            sums.sum[i] = fmaf(part.y, scale, sums.sum[i]);
+#pragma unroll
+            for (int j = 0; j < HD / 8; j++) {
+                float2 x = __ldcg((const float2 *)&a.partial[from * HD + j * 8 + lane % 4 * 2]);
+                sums.out[j][2 * i] = fmaf(x.x, scale, sums.out[j][2 * i]);
+                sums.out[j][2 * i + 1] = fmaf(x.y, scale, sums.out[j][2 * i + 1]);
+            }
+        }
+    }
+}
+
+template <typename T, int HD>
+__device__ static inline void store_alone(const attention_sums<T, HD> &sums, const attention_args<T> &a,
+                                          const decode_item &m)
+{
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        int row = threadIdx.x % 32 / 4 + i * 8;
+        if (row >= m.n_rows)
+            continue;
+        T *out = a.out + ((size_t)m.t * a.heads.n_heads + m.head0 + row) * a.heads.head_dim;
+        float share = sums.sum[i] > 0 ? 1 / sums.sum[i] : 0.0f;
+#pragma unroll
+        for (int j = 0; j < HD / 8; j++) {
+            int column = j * 8 + threadIdx.x % 4 * 2;
+            if (column < a.heads.head_dim)
+                *(uint32_t *)(out + column) =
+                    tensor_pack<T>(sums.out[j][2 * i] * share, sums.out[j][2 * i + 1] * share);
+        }
+    }
+}
+
+template <typename T, int HD>
+__device__ static inline void run_item(many_warp<T, HD> *w, const attention_args<T> &a, const decode_item &m)
+{
+    attention_sums<T, HD> sums;
+    attend_alone(w, sums, a, m);
+    if (m.n_parts > 1) {
+        if (!hand_in_alone(sums, a, m))
+            return;
+        add_parts_alone(sums, a, m);
+    }
+    store_alone(sums, a, m);
+}
+
+/* Has token t no neighbour of its own sequence? */
+template <typename T>
+__device__ static inline bool is_alone(const attention_args<T> &a, int t)
+{
+    int slot = a.slot[t];
+    return !(t > 0 && a.slot[t - 1] == slot) && !(t + 1 < a.n_tokens && a.slot[t + 1] == slot);
+}
+
+/* A warp's number: first [n_alone][max_parts][items of a token], then [groups of the other tokens][items]. */
+template <typename T, int HD>
+__global__ void __launch_bounds__(many_warp<T, HD>::WARPS * 32, 2) attention_many(attention_args<T> a)
+{
+    extern __shared__ uint4 shared[];
+    int n_items = a.heads.n_kv_heads * a.head_parts, warp = (int)threadIdx.x / 32;
+    int unit = (int)blockIdx.x * many_warp<T, HD>::WARPS + warp;
+    many_warp<T, HD> *w = (many_warp<T, HD> *)shared + warp;
+    int which = unit % n_items, part = unit / n_items % a.max_parts, t = unit / n_items / a.max_parts;
+    let_next_begin();
+    if (t < a.n_alone) {
+        decode_item m = find_item(a, t, which);
+        int length = (m.end - m.begin + a.max_parts - 1) / a.max_parts;
+        bool wanted = take_part(&m, part, max(length, MANY_PART_BLOCKS)) && m.n_rows > 0;
+        wait_for_previous(); /* all blocks: so that "this kernel is done" implies "those before it are" */
+        if (wanted)
+            run_item(w, a, m);
+        return;
+    }
+    wait_for_previous();
+    int group = unit / n_items - a.n_alone * a.max_parts, first = a.n_alone + group * MANY_GROUP;
+    for (t = first; t < min(first + MANY_GROUP, a.n_tokens); t++) {
+        decode_item m = find_item(a, t, which);
+        if (m.n_rows > 0 && is_alone(a, t))
+            run_item(w, a, m);
+    }
+}
+
+#endif
