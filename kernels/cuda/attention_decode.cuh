@@ -74,9 +74,11 @@ __device__ static inline void attend_item(decode_shared<T, HD> *sh, attention_su
             continue;
         async_wait<1>();
         __syncwarp();
+        int key0 = (b - ATTENTION_WARPS) * KV_BLOCK_TOKENS;
+        bool whole = key0 >= m.seen.first && key0 + KV_BLOCK_TOKENS - 1 <= m.seen.last;
         if (id >= 0)
-            sums.template attend<1>(query, w->k[stage ^ 1], w->v[stage ^ 1], (b - ATTENTION_WARPS) * KV_BLOCK_TOKENS,
-                                    true, 1, a.heads.scale * ATTENTION_LOG2_E);
+            sums.template attend<1>(query, w->k[stage ^ 1], w->v[stage ^ 1], key0, !whole, 1,
+                                    a.heads.scale * ATTENTION_LOG2_E);
         __syncwarp();
     }
     async_wait<0>();

@@ -7,14 +7,14 @@
 #include "kernels/cuda/attention_decode.cuh"
 
 #define MANY_PARTS       8
-#define MANY_PART_BLOCKS 32 /* of the cache in a part, at least */
+#define MANY_PART_BLOCKS 16 /* of the cache in a part, at least */
 #define MANY_GROUP       8  /* tokens that a warp looks through where nobody knows which ones are alone */
 
-/* What a warp has of shared memory. WARPS: of a block. */
+/* What a warp has of shared memory: BLOCKS of the cache, worked on at a time, twice. WARPS: of a block of the grid. */
 template <typename T, int HD>
 struct many_warp {
-    static const int STAGES = HD <= 128 ? 3 : 2, WARPS = HD <= 128 ? 4 : 2;
-    T k[STAGES][KV_BLOCK_TOKENS * attention_tile<HD>::pitch], v[STAGES][KV_BLOCK_TOKENS * attention_tile<HD>::pitch];
+    static const int BLOCKS = HD <= 128 ? 2 : 1, WARPS = 2, BLOCK = KV_BLOCK_TOKENS * attention_tile<HD>::pitch;
+    T k[2][BLOCKS * BLOCK], v[2][BLOCKS * BLOCK];
     uint4 query[attention_query<T, HD>::shared_bytes / 16 + 1];
 };
 
@@ -40,39 +40,39 @@ template <typename T, int HD>
 __device__ static inline void attend_alone(many_warp<T, HD> *w, attention_sums<T, HD> &sums, const attention_args<T> &a,
                                            const decode_item &m)
 {
-    const int STAGES = many_warp<T, HD>::STAGES;
-    int lane = threadIdx.x % 32, n = m.end - m.begin, ids = -1; /* ids: a lane's entry of the table */
-    int ahead = 0, into = 0, stage = 0;                         /* the block to be fetched next, and its place */
+    const int BLOCKS = many_warp<T, HD>::BLOCKS, BLOCK = many_warp<T, HD>::BLOCK, STEP = BLOCKS * KV_BLOCK_TOKENS;
+    int lane = threadIdx.x % 32, ids = -1, stage = 0; /* ids: a lane's entry of the table */
     attention_query<T, HD> query;
     query.shared = w->query + lane;
-    auto fetch = [&]() {
-        if (ahead % 32 == 0)
-            ids = ahead + lane < n ? m.table[m.begin + ahead + lane] : -1;
-        int id = __shfl_sync(0xffffffffu, ids, ahead % 32), key0 = (m.begin + ahead) * KV_BLOCK_TOKENS;
-        if (ahead < n) {
-            copy_block<T, HD>(w->k[into], a.k_cache, a, id, m.kv, key0, m.seen);
-            copy_block<T, HD>(w->v[into], a.v_cache, a, id, m.kv, key0, m.seen);
-        }
-        async_commit();
-        ahead++;
-        into = into + 1 < STAGES ? into + 1 : 0;
-        return id >= 0;
+    auto fetch = [&](int b,
+                     int into) { /* from block b on; a bit for every one that is there */
+                                 unsigned there = 0;
+                                 if ((b - m.begin) % 32 == 0)
+                                     ids = b + lane < m.end ? m.table[b + lane] : -1;
+#pragma unroll
+                                 for (int i = 0; i < BLOCKS; i++) {
+                                     int id = __shfl_sync(0xffffffffu, ids, (b - m.begin + i) % 32),
+                                         pos = (b + i) * KV_BLOCK_TOKENS;
+                                     copy_block<T, HD>(w->k[into] + i * BLOCK, a.k_cache, a, id, m.kv, pos, m.seen);
+                                     copy_block<T, HD>(w->v[into] + i * BLOCK, a.v_cache, a, id, m.kv, pos, m.seen);
+                                     there |= (unsigned)(id >= 0) << i;
+                                 }
+                                 return there;
     };
-    unsigned present = 0; /* a bit for every block that is under way, the oldest one's first */
-    for (int i = 0; i < STAGES - 1; i++)
-        present |= (unsigned)fetch() << i;
+    unsigned present = m.begin < m.end ? fetch(m.begin, 0) : 0, next = 0;
+    async_commit();
     load_item(query, sums, a, m);
-    for (int i = 0; i < n; i++, present >>= 1) {
-        int key0 = (m.begin + i) * KV_BLOCK_TOKENS;
-        present |= (unsigned)fetch() << (STAGES - 1);
-        async_wait<STAGES - 1>();
+    for (int b = m.begin; b < m.end; b += BLOCKS, stage ^= 1, present = next) {
+        if (b + BLOCKS < m.end)
+            next = fetch(b + BLOCKS, stage ^ 1);
+        async_commit();
+        async_wait<1>();
         __syncwarp();
-        if (present & 1)
-            sums.template attend<1>(query, w->k[stage], w->v[stage], key0,
-                                    key0 < m.seen.first || key0 + KV_BLOCK_TOKENS - 1 > m.seen.last, 1,
-                                    a.heads.scale * ATTENTION_LOG2_E);
+        int key0 = b * KV_BLOCK_TOKENS;
+        bool whole = key0 >= m.seen.first && key0 + STEP - 1 <= m.seen.last && present == (1u << BLOCKS) - 1;
+        sums.template attend<BLOCKS>(query, w->k[stage], w->v[stage], key0, !whole, present,
+                                     a.heads.scale * ATTENTION_LOG2_E);
         __syncwarp(); /* the place may be filled anew */
-        stage = stage + 1 < STAGES ? stage + 1 : 0;
     }
     async_wait<0>();
     sums.finish();
@@ -183,30 +183,30 @@ __device__ static inline bool is_alone(const attention_args<T> &a, int t)
 
 /* A warp's number: first [n_alone][max_parts][items of a token], then [groups of the other tokens][items]. */
 template <typename T, int HD>
-__global__ void __launch_bounds__(many_warp<T, HD>::WARPS * 32, 2) attention_many(attention_args<T> a)
+__global__ void __launch_bounds__(many_warp<T, HD>::WARPS * 32, HD <= 128 ? 3 : 2) attention_many(attention_args<T> a)
 {
     extern __shared__ uint4 shared[];
     int n_items = a.heads.n_kv_heads * a.head_parts, warp = (int)threadIdx.x / 32;
     int unit = (int)blockIdx.x * many_warp<T, HD>::WARPS + warp;
     many_warp<T, HD> *w = (many_warp<T, HD> *)shared + warp;
     int which = unit % n_items, part = unit / n_items % a.max_parts, t = unit / n_items / a.max_parts;
+    bool known = t < a.n_alone, waited = false;
+    int group = unit / n_items - a.n_alone * a.max_parts, first = known ? t : a.n_alone + group * MANY_GROUP;
+    int last = known ? t + 1 : min(first + MANY_GROUP, a.n_tokens);
     let_next_begin();
-    if (t < a.n_alone) {
+    for (t = first; t < last; t++) {
         decode_item m = find_item(a, t, which);
         int length = (m.end - m.begin + a.max_parts - 1) / a.max_parts;
-        bool wanted = take_part(&m, part, max(length, MANY_PART_BLOCKS)) && m.n_rows > 0;
-        wait_for_previous(); /* all blocks: so that "this kernel is done" implies "those before it are" */
-        if (wanted)
-            run_item(w, a, m);
-        return;
+        length = max(MANY_PART_BLOCKS, (length + 1) / 2 * 2);
+        if (m.n_rows <= 0 || !(known ? take_part(&m, part, length) : is_alone(a, t)))
+            continue;
+        if (!waited)
+            wait_for_previous();
+        waited = true;
+        run_item(w, a, m);
     }
-    wait_for_previous();
-    int group = unit / n_items - a.n_alone * a.max_parts, first = a.n_alone + group * MANY_GROUP;
-    for (t = first; t < min(first + MANY_GROUP, a.n_tokens); t++) {
-        decode_item m = find_item(a, t, which);
-        if (m.n_rows > 0 && is_alone(a, t))
-            run_item(w, a, m);
-    }
+    if (!waited)
+        wait_for_previous(); /* so that "this kernel is done" implies "those before it are" */
 }
 
 #endif

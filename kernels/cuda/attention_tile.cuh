@@ -53,19 +53,32 @@ struct attention_tile {
 };
 
 /* One warp starts the copy of the keys or values of cache block `id` (< 0: zeros), zeros for positions that nobody sees.
- * to: [16][pitch]; pos: of the block's first row */
+ * to: [16][pitch]; pos: of the block's first row. A whole block of heads without padding needs no test of each piece. */
 template <typename T, int HD>
 __device__ static inline void copy_block(T *to, const T *cache, const attention_args<T> &a, int id, int kv, int pos,
                                          attention_range seen)
 {
-    const int PIECES = HD / 8;
-    int dim = a.heads.head_dim;
+    const int PIECES = HD / 8, N = KV_BLOCK_TOKENS * PIECES / 32, PITCH = attention_tile<HD>::pitch;
+    int dim = a.heads.head_dim, lane = threadIdx.x % 32;
     const T *from = cache + ((size_t)(id < 0 ? 0 : id) * a.heads.n_kv_heads + kv) * KV_BLOCK_TOKENS * dim;
+    if (dim == HD && id >= 0 && pos >= seen.first && pos + KV_BLOCK_TOKENS - 1 <= seen.last) {
+        const int ROWS = 32 % PIECES == 0 ? 32 / PIECES : 0; /* that a warp copies at once, if they are whole ones */
+        uint32_t into = (uint32_t)__cvta_generic_to_shared(to + lane / PIECES * PITCH + lane % PIECES * 8);
+        from += lane * 8;
 #pragma unroll
-    for (int i = threadIdx.x % 32; i < KV_BLOCK_TOKENS * PIECES; i += 32) {
-        int row = i / PIECES, column = i % PIECES * 8;
+        for (int i = 0; i < N; i++) {
+            int piece = lane + i * 32, at = piece / PIECES * PITCH + piece % PIECES * 8;
+            async_copy(ROWS > 0 ? into + i * ROWS * PITCH * (int)sizeof(T)
+                                : (uint32_t)__cvta_generic_to_shared(to + at),
+                       from + i * 256);
+        }
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        int row = (lane + i * 32) / PIECES, column = (lane + i * 32) % PIECES * 8;
         bool wanted = id >= 0 && column < dim && pos + row >= seen.first && pos + row <= seen.last;
-        async_copy(to + row * attention_tile<HD>::pitch + column, wanted ? from + row * dim + column : cache, wanted);
+        async_copy(to + row * PITCH + column, wanted ? from + row * dim + column : cache, wanted);
     }
 }
 

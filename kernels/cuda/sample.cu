@@ -246,6 +246,17 @@ __device__ static unsigned long long total_units(const struct row *r, bool count
     return block_sum(sum);
 }
 
+/* bucket[digit] += u, which is at most ONE; digit < 0: nowhere. Lanes with equal digits, often all of a warp, add theirs
+ * before: a bucket in shared memory takes one lane's 64 bits at a time. All lanes. */
+__device__ static void add_to_bucket(unsigned long long *bucket, int digit, unsigned long long u)
+{
+    unsigned same = __match_any_sync(0xffffffffu, digit);
+    unsigned low = __reduce_add_sync(same, (unsigned)(u & 0x3fffff)),
+             high = __reduce_add_sync(same, (unsigned)(u >> 22));
+    if (digit >= 0 && (int)threadIdx.x % 32 == __ffs((int)same) - 1)
+        atomicAdd(&bucket[digit], ((unsigned long long)high << 22) + low);
+}
+
 /* The score at which the descending sum of units reaches `goal`, one digit of 8 bits after the other; *above becomes the
  * sum over better scores, which is less than goal. If all together are less, the lowest score. */
 __device__ static uint32_t find_cut(const struct row *r, unsigned long long goal, bool count, unsigned long long *above)
@@ -258,11 +269,11 @@ __device__ static uint32_t find_cut(const struct row *r, unsigned long long goal
         for (int i = threadIdx.x; i < 256; i += THREADS)
             bucket[i] = 0;
         __syncthreads();
-        for (int i = threadIdx.x; i < r->vocab; i += THREADS) {
-            uint32_t key = order(r->score[i]);
-            unsigned long long u = (key & known) == prefix ? units(r, i, count) : 0;
-            if (u > 0)
-                atomicAdd(&bucket[key >> shift & 255], u);
+        for (int first = 0; first < r->vocab; first += THREADS) {
+            int i = first + (int)threadIdx.x;
+            uint32_t key = i < r->vocab ? order(r->score[i]) : 0;
+            unsigned long long u = i < r->vocab && (key & known) == prefix ? units(r, i, count) : 0;
+            add_to_bucket(bucket, u > 0 ? (int)(key >> shift & 255) : -1, u);
         }
         __syncthreads();
         if (threadIdx.x == 0) {
@@ -423,8 +434,8 @@ __device__ static int choose_of_all(const T *logits, int vocab, struct best best
     int id = find_id<double>(
         vocab,
         [=](int i) {
-            double s = to_float(logits[i]);
-            return s >= -INFINITY ? exp((s - max) / temperature) : 0;
+            double s = to_float(logits[i]) - max;
+            return exp(temperature == 1 ? s : s / temperature); /* divisions take as long as the rest */
         },
         [=](double total) { return u * total; });
     return id >= 0 ? id : best.id;
