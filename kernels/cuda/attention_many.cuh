@@ -8,7 +8,7 @@
 
 #define MANY_PARTS       8
 #define MANY_PART_BLOCKS 16 /* of the cache in a part, at least */
-#define MANY_GROUP       8  /* tokens that a warp looks through where nobody knows which ones are alone */
+#define MANY_GROUP       16 /* tokens that a warp looks through where nobody knows which ones are alone */
 
 /* What a warp has of shared memory: BLOCKS of the cache, worked on at a time, twice. WARPS: of a block of the grid. */
 template <typename T, int HD>
@@ -186,19 +186,19 @@ template <typename T, int HD>
 __global__ void __launch_bounds__(many_warp<T, HD>::WARPS * 32, HD <= 128 ? 3 : 2) attention_many(attention_args<T> a)
 {
     extern __shared__ uint4 shared[];
-    int n_items = a.heads.n_kv_heads * a.head_parts, warp = (int)threadIdx.x / 32;
+    int n_items = a.heads.n_kv_heads * a.head_parts, warp = (int)threadIdx.x / 32, lane = threadIdx.x % 32;
     int unit = (int)blockIdx.x * many_warp<T, HD>::WARPS + warp;
     many_warp<T, HD> *w = (many_warp<T, HD> *)shared + warp;
     int which = unit % n_items, part = unit / n_items % a.max_parts, t = unit / n_items / a.max_parts;
     bool known = t < a.n_alone, waited = false;
     int group = unit / n_items - a.n_alone * a.max_parts, first = known ? t : a.n_alone + group * MANY_GROUP;
-    int last = known ? t + 1 : min(first + MANY_GROUP, a.n_tokens);
     let_next_begin();
-    for (t = first; t < last; t++) {
-        decode_item m = find_item(a, t, which);
+    bool mine = known ? lane == 0 : lane < MANY_GROUP && first + lane < a.n_tokens && is_alone(a, first + lane);
+    for (unsigned left = __ballot_sync(0xffffffffu, mine); left != 0; left &= left - 1) {
+        decode_item m = find_item(a, first + __ffs((int)left) - 1, which);
         int length = (m.end - m.begin + a.max_parts - 1) / a.max_parts;
         length = max(MANY_PART_BLOCKS, (length + 1) / 2 * 2);
-        if (m.n_rows <= 0 || !(known ? take_part(&m, part, length) : is_alone(a, t)))
+        if (m.n_rows <= 0 || (known && !take_part(&m, part, length)))
             continue;
         if (!waited)
             wait_for_previous();
