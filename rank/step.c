@@ -12,20 +12,17 @@ static void upload(struct engine *g, void *dst, const void *src, size_t bytes)
 }
 
 /* Neighbouring entries of the table travel in one copy: a new sequence's blocks come in order. */
-static void update_block_table(struct engine *g, const struct plan *p)
+static void update_block_table(struct engine *g, struct step_flight *f, const struct plan *p)
 {
     size_t width = (size_t)limits_blocks_per_slot(&g->limits);
-    int32_t run[256];
-    for (int i = 0; i < p->n_blocks;) {
+    for (int i = 0; i < p->n_blocks; i++)
+        f->blocks[i] = p->block[i].block;
+    for (int i = 0, n; i < p->n_blocks; i += n) {
         const struct plan_block *first = &p->block[i];
-        size_t n = 0;
-        for (; i < p->n_blocks && n < sizeof run / sizeof run[0]; i++) {
-            if (p->block[i].slot != first->slot || p->block[i].index != first->index + (int)n)
-                break;
-            run[n++] = p->block[i].block;
-        }
-        upload(g, g->block_table + (size_t)first->slot * width + (size_t)first->index, run, n * sizeof run[0]);
-        g->ops->wait(g->q);
+        for (n = 1; i + n < p->n_blocks && first[n].slot == first->slot && first[n].index == first->index + n;)
+            n++;
+        upload(g, g->block_table + (size_t)first->slot * width + (size_t)first->index, f->blocks + i,
+               (size_t)n * sizeof *f->blocks);
     }
 }
 
@@ -133,7 +130,7 @@ static void prepare(struct engine *g, struct step_flight *f, const struct plan *
         n = graph->n_tokens;
     }
     f->step = p->step;
-    update_block_table(g, p);
+    update_block_table(g, f, p);
     start_sequences(g, p);
     upload_ints(g, f, n);
 }
