@@ -141,22 +141,26 @@ struct attention_sums {
     __device__ void score(float (&s)[2 * BLOCKS][4], int key0, bool masked, unsigned present, float scale) const
     {
         int key = key0 + threadIdx.x % 4 * 2;
-        if (!masked && slope[0] == 0 && slope[1] == 0) {
+#pragma unroll
+        for (int j = 0; j < 2 * BLOCKS; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                s[j][i] *= scale;
+        if (slope[0] != 0 || slope[1] != 0)
 #pragma unroll
             for (int j = 0; j < 2 * BLOCKS; j++)
 #pragma unroll
                 for (int i = 0; i < 4; i++)
-                    s[j][i] *= scale;
-            return;
-        }
+                    s[j][i] = fmaf(slope[i / 2], (float)(key + j * 8 + i % 2 - last[i / 2]), s[j][i]);
+        if (masked)
 #pragma unroll
-        for (int j = 0; j < 2 * BLOCKS; j++)
+            for (int j = 0; j < 2 * BLOCKS; j++)
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                int at = key + j * 8 + i % 2;
-                bool seen = !masked || (at >= first[i / 2] && at <= last[i / 2] && (present >> (j / 2) & 1));
-                s[j][i] = seen ? fmaf(s[j][i], scale, slope[i / 2] * (float)(at - last[i / 2])) : -INFINITY;
-            }
+                for (int i = 0; i < 4; i++) { /* no branches: bits instead of truths */
+                    int at = key + j * 8 + i % 2;
+                    bool hidden = (at < first[i / 2]) | (at > last[i / 2]) | !(present >> (j / 2) & 1);
+                    s[j][i] = hidden ? -INFINITY : s[j][i];
+                }
     }
 
     /* Scores to weights, and the sums so far to the new best. */
