@@ -42,6 +42,7 @@ struct weight {
 /* One step's ragged batch: token t belongs to the sequence in slot[t] and stands at pos[t]. Device memory. */
 struct batch {
     int n_tokens;
+    int n_alone;                /* the first so many are the only ones of their sequence; the others may be, too */
     const int32_t *token;       /* [n_tokens] id to feed */
     const int32_t *slot;        /* [n_tokens] */
     const int32_t *pos;         /* [n_tokens] position in its sequence, from 0 */

@@ -61,15 +61,16 @@ static void open_ints(struct engine *g, struct err *e)
 {
     const struct limits *l = &g->limits;
     g->ints_pitch = (size_t)(l->max_batch_tokens > l->max_logit_rows ? l->max_batch_tokens : l->max_logit_rows);
-    size_t n = (STEP_ARRAYS + 1) * g->ints_pitch;
+    size_t n = (STEP_ARRAYS + 1) * g->ints_pitch, n_blocks = (size_t)l->max_seqs * (size_t)limits_blocks_per_slot(l);
     g->ints_dev = take(g, n, sizeof *g->ints_dev);
     for (int i = 0; i < ENGINE_FLIGHTS; i++) {
         g->flight[i].ints = take_host(g, n, sizeof *g->ints_dev, e);
         place_ints(&g->flight[i].host, g->flight[i].ints, g->ints_pitch);
+        g->flight[i].blocks = take_host(g, n_blocks, sizeof *g->block_table, e);
         g->flight[i].sampled = take_host(g, (size_t)l->max_logit_rows, sizeof *g->sampled_dev, e);
     }
     place_ints(&g->dev, g->ints_dev, g->ints_pitch);
-    g->block_table = take(g, (size_t)l->max_seqs * (size_t)limits_blocks_per_slot(l), sizeof *g->block_table);
+    g->block_table = take(g, n_blocks, sizeof *g->block_table);
 }
 
 static void open_logits(struct engine *g, struct err *e)
@@ -209,6 +210,7 @@ void engine_close(struct engine *g)
         g->ops->free(g->q, device[i]);
     for (int i = 0; i < ENGINE_FLIGHTS; i++) {
         free_host(g, g->flight[i].ints);
+        free_host(g, g->flight[i].blocks);
         free_host(g, g->flight[i].sampled);
     }
     free(g->gather_n);

@@ -50,6 +50,7 @@ struct engine {
         step_flight { /* the host's side of a step that is under way: pinned memory where the device has a use for it */
         int32_t *ints; /* as ints_dev, without token; `host` points into it */
         struct step_ints host;
+        int32_t *blocks;         /* [max_seqs * blocks per slot] on their way to the block table */
         struct sampled *sampled; /* [max_logit_rows] the sampled ones, then the scored ones */
         uint64_t step;
         int n_rows, n_sampled, n_scored;

@@ -34,7 +34,7 @@ void graphs_record(struct engine *g, struct decode_graph *to)
     uint64_t before = g->comm.n_all_reduces;
     int n = to->n_tokens;
     g->ops->async->begin_capture(g->q);
-    step_execute(g, n, n, n, 0, to->persistent);
+    step_execute(g, n, n, n, n, 0, to->persistent);
     to->graph = g->ops->async->end_capture(g->q);
     to->n_all_reduces = g->comm.n_all_reduces - before;
     g->comm.n_all_reduces = before;
@@ -102,9 +102,9 @@ int graphs_open(struct engine *g, enum step_choice choice, struct err *e)
     fatal_agree(g->world, e);
     for (int n = 1; n <= most; n = next_size(n, most)) { /* libraries prepare themselves in a first run */
         step_fill_empty(g, n);
-        step_execute(g, n, n, n, 0, false);
+        step_execute(g, n, n, n, n, 0, false);
         if (n <= n_persistent)
-            step_execute(g, n, n, n, 0, true);
+            step_execute(g, n, n, n, n, 0, true);
         agree(g, e);
     }
     for (int n = 1, i = 0; n <= most; n = next_size(n, most), i++) {

@@ -12,20 +12,17 @@ static void upload(struct engine *g, void *dst, const void *src, size_t bytes)
 }
 
 /* Neighbouring entries of the table travel in one copy: a new sequence's blocks come in order. */
-static void update_block_table(struct engine *g, const struct plan *p)
+static void update_block_table(struct engine *g, struct step_flight *f, const struct plan *p)
 {
     size_t width = (size_t)limits_blocks_per_slot(&g->limits);
-    int32_t run[256];
-    for (int i = 0; i < p->n_blocks;) {
+    for (int i = 0; i < p->n_blocks; i++)
+        f->blocks[i] = p->block[i].block;
+    for (int i = 0, n; i < p->n_blocks; i += n) {
         const struct plan_block *first = &p->block[i];
-        size_t n = 0;
-        for (; i < p->n_blocks && n < sizeof run / sizeof run[0]; i++) {
-            if (p->block[i].slot != first->slot || p->block[i].index != first->index + (int)n)
-                break;
-            run[n++] = p->block[i].block;
-        }
-        upload(g, g->block_table + (size_t)first->slot * width + (size_t)first->index, run, n * sizeof run[0]);
-        g->ops->wait(g->q);
+        for (n = 1; i + n < p->n_blocks && first[n].slot == first->slot && first[n].index == first->index + n;)
+            n++;
+        upload(g, g->block_table + (size_t)first->slot * width + (size_t)first->index, f->blocks + i,
+               (size_t)n * sizeof *f->blocks);
     }
 }
 
@@ -133,7 +130,7 @@ static void prepare(struct engine *g, struct step_flight *f, const struct plan *
         n = graph->n_tokens;
     }
     f->step = p->step;
-    update_block_table(g, p);
+    update_block_table(g, f, p);
     start_sequences(g, p);
     upload_ints(g, f, n);
 }
@@ -234,10 +231,11 @@ static void score(struct engine *g, int n_sampled, int n_scored)
                   g->dev.row_token + first, &g->sampler, n_scored);
 }
 
-void step_execute(struct engine *g, int n_tokens, int n_rows, int n_sampled, int n_scored, bool persistent)
+void step_execute(struct engine *g, int n_tokens, int n_alone, int n_rows, int n_sampled, int n_scored, bool persistent)
 {
     const struct batch batch = {
         .n_tokens = n_tokens,
+        .n_alone = n_alone,
         .token = g->dev.token,
         .slot = g->dev.slot,
         .pos = g->dev.pos,
@@ -268,13 +266,22 @@ static bool is_decode(const struct step_flight *f, const struct plan *p)
     return p->n_seqs > 0 && p->n_tokens == p->n_seqs && f->n_sampled == p->n_seqs && f->n_rows == p->n_seqs;
 }
 
+/* Sequences at the beginning of the plan that feed one token each. */
+static int count_alone(const struct plan *p)
+{
+    int n = 0;
+    while (n < p->n_seqs && p->seq[n].n_tokens == 1)
+        n++;
+    return n;
+}
+
 /* With a profile, a size's first step of each flight goes without a graph, and its second one is recorded. */
 static void run(struct engine *g, const struct step_flight *f, const struct plan *p, struct decode_graph *graph)
 {
     if (graph != NULL && graph->graph == NULL && graph->n_runs++ > 0)
         graphs_record(g, graph);
     if (graph == NULL || graph->graph == NULL) {
-        step_execute(g, p->n_tokens, f->n_rows, f->n_sampled, f->n_scored, false);
+        step_execute(g, p->n_tokens, count_alone(p), f->n_rows, f->n_sampled, f->n_scored, false);
         return;
     }
     g->ops->async->launch_graph(g->q, graph->graph);

@@ -4,10 +4,11 @@
 
 #include "rank/engine.h"
 
-/* Enqueue everything that the device does by itself, with the index arrays that are on it: n_tokens tokens, logits of
- * n_rows of them, n_sampled new tokens, n_scored given ones scored. persistent: a decode step (the first three are equal,
- * n_scored is 0) as one operation. Collective. */
-void step_execute(struct engine *g, int n_tokens, int n_rows, int n_sampled, int n_scored, bool persistent);
+/* Enqueue everything that the device does by itself, with the index arrays that are on it: n_tokens tokens (the first n_alone
+ * alone of their sequences), logits of n_rows of them, n_sampled new tokens, n_scored given ones scored. persistent: a decode
+ * step (the first four are equal, n_scored is 0) as one operation. Collective. */
+void step_execute(struct engine *g, int n_tokens, int n_alone, int n_rows, int n_sampled, int n_scored,
+                  bool persistent);
 
 /* Index arrays of a decode step of n tokens that belong to no sequence, onto the device. Waits. */
 void step_fill_empty(struct engine *g, int n);

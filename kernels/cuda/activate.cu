@@ -1,15 +1,19 @@
 /* kernels/cuda/activate.cu - the activation functions between the matrices of an MLP. */
 #include "kernels/cuda/activation.cuh"
 
-/* Row t of x is at t * width; its gate comes first, `up` elements further what it multiplies (0: not gated). */
+#define THREADS  128
+#define MAX_GRID 65535 /* in y */
+
+/* Row t of x is at t * width; its gate comes first, `up` elements further what it multiplies (0: not gated).
+ * grid: columns, rows */
 template <typename T, int N, int KIND>
-__global__ void activate_kernel(T *out, const T *x, size_t n, size_t cols, size_t width, size_t up)
+__global__ void activate_kernel(T *out, const T *x, int n_tokens, int cols, int width, int up)
 {
     using V = vec<T, N>;
     after_previous();
-    for (size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * N; i < n;
-         i += (size_t)gridDim.x * blockDim.x * N) {
-        const T *from = x + i / cols * width + i % cols;
+    int c = ((int)blockIdx.x * THREADS + (int)threadIdx.x) * N;
+    for (int t = blockIdx.y; t < n_tokens && c < cols; t += gridDim.y) {
+        const T *from = x + (size_t)t * width + c;
         V v = *(const V *)from, u = v;
         if (up > 0)
             u = *(const V *)(from + up);
@@ -17,16 +21,17 @@ __global__ void activate_kernel(T *out, const T *x, size_t n, size_t cols, size_
             float y = activation((enum activation)KIND, to_float(v.e[k]));
             v.e[k] = from_float<T>(up > 0 ? y * to_float(u.e[k]) : y);
         }
-        *(V *)(out + i) = v;
+        *(V *)(out + (size_t)t * cols + c) = v;
     }
 }
 
 template <typename T, int N, int KIND>
 static void launch_activate(struct queue *q, void *out, const void *x, bool gated, int n_tokens, int cols)
 {
-    size_t n = (size_t)n_tokens * cols, width = gated ? 2 * (size_t)cols : cols;
-    launch(q, activate_kernel<T, N, KIND>, dim3(blocks_for(n / N, 128)), dim3(128), 0, (T *)out, (const T *)x, n,
-           (size_t)cols, width, gated ? (size_t)cols : (size_t)0);
+    dim3 grid((unsigned)((cols + N * THREADS - 1) / (N * THREADS)),
+              (unsigned)(n_tokens < MAX_GRID ? n_tokens : MAX_GRID));
+    launch(q, activate_kernel<T, N, KIND>, grid, dim3(THREADS), 0, (T *)out, (const T *)x, n_tokens, cols,
+           gated ? 2 * cols : cols, gated ? cols : 0);
 }
 
 template <typename T, int N>

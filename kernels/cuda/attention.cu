@@ -1,8 +1,9 @@
-/* kernels/cuda/attention.cu - attention over the paged cache. 16-bit heads of a multiple of 8: attention_decode.cuh for
+/* kernels/cuda/attention.cu - attention over the paged cache. 16-bit heads of a multiple of 8: attention_many.cuh for
  * tokens that stand alone, attention_prefill.cuh for those with neighbours of their own sequence; which is which is seen
- * on the device. Float, and other heads: a plain kernel. A few tokens (EVERY_TOKEN_ALONE) all count as standing alone, so
- * that a result has the same bits whatever else is in such a batch. */
-#include "kernels/cuda/attention_decode.cuh"
+ * on the device, but for tokens of which the batch says so. A few tokens (EVERY_TOKEN_ALONE) all count as standing alone and
+ * go through attention_decode.cuh, so that a result has the same bits whatever else is in such a batch. Float, and other
+ * heads: a plain kernel. */
+#include "kernels/cuda/attention_many.cuh"
 #include "kernels/cuda/attention_prefill.cuh"
 
 #include <stdlib.h>
@@ -13,8 +14,7 @@
 
 /* cuda_state.attention */
 struct attention_state {
-    float *partial;
-    float2 *partial_sums;
+    float *partial;                    /* PARTIAL_BYTES */
     unsigned *n_arrived;               /* [MAX_ITEMS] zeros between launches */
     bool launches_early, tensor_cores; /* what the device is capable of: for the latter, enough shared memory */
 };
@@ -137,36 +137,55 @@ static void with_width(int dim, F f)
         f(width<256>());
 }
 
+/* Items of a token. */
+static size_t items_of(const struct heads *h)
+{
+    return (size_t)h->n_kv_heads * (size_t)((h->group + DECODE_ROWS - 1) / DECODE_ROWS);
+}
+
+/* Items of n_tokens tokens have up to max_parts parts where there is memory for their sums, and else one. */
+template <typename T>
+static void divide_items(attention_args<T> *a, const struct attention_state *s, int n_tokens, int max_parts, int width)
+{
+    size_t n_items = (size_t)n_tokens * items_of(&a->heads);
+    a->head_parts = (a->heads.group + DECODE_ROWS - 1) / DECODE_ROWS;
+    a->rows_per_item = a->heads.group < DECODE_ROWS ? a->heads.group : DECODE_ROWS;
+    size_t n_rows = n_items * (size_t)max_parts * (size_t)a->rows_per_item;
+    bool fits = n_items <= MAX_ITEMS && n_rows * (size_t)(width + 2) * sizeof(float) <= PARTIAL_BYTES;
+    a->max_parts = fits ? max_parts : 1;
+    a->partial = s->partial;
+    a->partial_sums = (float2 *)(s->partial + (fits ? n_rows * (size_t)width : 0));
+    a->n_arrived = s->n_arrived;
+}
+
 template <typename T, int HD>
 static void decode(struct queue *q, attention_args<T> a)
 {
     const struct attention_state *s = (const struct attention_state *)cuda_state(q)->attention;
-    size_t n_blocks = (size_t)cuda_state(q)->n_multiprocessors;
-    a.head_parts = (a.heads.group + DECODE_ROWS - 1) / DECODE_ROWS;
-    a.rows_per_item = a.heads.group < DECODE_ROWS ? a.heads.group : DECODE_ROWS;
-    size_t per_token = (size_t)a.heads.n_kv_heads * (size_t)a.head_parts, n_items = (size_t)a.n_tokens * per_token;
-    a.all_tokens = a.n_tokens <= EVERY_TOKEN_ALONE;
-    size_t n_parts = DECODE_MAX_PARTS; /* that an item's keys may have; always the same where bits matter */
-    if (!a.all_tokens && n_items >= n_blocks)
-        n_parts = 1;
-    size_t n_rows = n_items * n_parts * (size_t)a.rows_per_item;
-    if (n_items > MAX_ITEMS || n_rows * (HD + 2) * sizeof(float) > PARTIAL_BYTES)
-        n_parts = 1;
-    a.partial = s->partial;
-    a.partial_sums = (float2 *)(s->partial + n_rows * HD);
-    a.n_arrived = s->n_arrived;
-    a.tokens_per_block =
-        (int)(n_items / (32 * n_blocks)) + 1; /* most tokens of a large batch are for the prefill kernel */
-    int n_groups = (a.n_tokens + a.tokens_per_block - 1) / a.tokens_per_block;
-    dim3 grid((unsigned)n_parts, (unsigned)per_token, (unsigned)n_groups);
-    launch_early(q, s->launches_early && a.all_tokens, attention_decode<T, HD>, grid, ATTENTION_WARPS * 32,
+    divide_items(&a, s, a.n_tokens, DECODE_MAX_PARTS, HD);
+    dim3 grid((unsigned)a.max_parts, (unsigned)items_of(&a.heads), (unsigned)a.n_tokens);
+    launch_early(q, s->launches_early, attention_decode<T, HD>, grid, ATTENTION_WARPS * 32,
                  sizeof(decode_shared<T, HD>), a);
+}
+
+template <typename T, int HD>
+static void decode_many(struct queue *q, attention_args<T> a)
+{
+    using warp = many_warp<T, HD>;
+    const struct attention_state *s = (const struct attention_state *)cuda_state(q)->attention;
+    int most = (a.blocks_per_slot + MANY_PART_BLOCKS - 1) / MANY_PART_BLOCKS; /* parts that a sequence may have */
+    divide_items(&a, s, a.n_alone, most < 1 ? 1 : most < MANY_PARTS ? most : MANY_PARTS, HD);
+    size_t n_groups = (size_t)(a.n_tokens - a.n_alone + MANY_GROUP - 1) / MANY_GROUP;
+    size_t n_warps = ((size_t)a.n_alone * (size_t)a.max_parts + n_groups) * items_of(&a.heads);
+    launch_early(q, s->launches_early, attention_many<T, HD>,
+                 dim3((unsigned)((n_warps + warp::WARPS - 1) / warp::WARPS)), warp::WARPS * 32,
+                 sizeof(warp) * warp::WARPS, a);
 }
 
 template <typename T, int HD>
 static void prefill(struct queue *q, const attention_args<T> &a)
 {
-    dim3 grid((unsigned)(a.n_tokens + PREFILL_TOKENS - 1) / PREFILL_TOKENS, (unsigned)a.heads.n_heads);
+    dim3 grid((unsigned)(a.n_tokens - a.n_alone + PREFILL_TOKENS - 1) / PREFILL_TOKENS, (unsigned)a.heads.n_heads);
     attention_prefill<T, HD><<<grid, ATTENTION_WARPS * 32, sizeof(prefill_shared<T, HD>), cuda_stream(q)>>>(a);
     CUDA_TRY(q, cudaGetLastError());
 }
@@ -200,9 +219,14 @@ static bool on_tensor_cores(struct queue *q, const attention_args<T> &a)
         ((uintptr_t)a.k_cache | (uintptr_t)a.v_cache | (uintptr_t)a.qkv) % 16 != 0 || (uintptr_t)a.out % 4 != 0)
         return false;
     with_width(a.heads.head_dim, [&](auto w) {
-        decode<T, decltype(w)::value>(q, a);
-        if (a.n_tokens > EVERY_TOKEN_ALONE)
-            prefill<T, decltype(w)::value>(q, a);
+        const int HD = decltype(w)::value;
+        if (a.n_tokens <= EVERY_TOKEN_ALONE) {
+            decode<T, HD>(q, a);
+            return;
+        }
+        decode_many<T, HD>(q, a);
+        if (a.n_alone < a.n_tokens)
+            prefill<T, HD>(q, a);
     });
     return true;
 }
@@ -229,6 +253,7 @@ extern "C" void cuda_attention(struct queue *q, void *out, const void *qkv, cons
         a.pos = batch->pos;
         a.block_table = batch->block_table;
         a.n_tokens = batch->n_tokens;
+        a.n_alone = batch->n_alone;
         a.blocks_per_slot = batch->blocks_per_slot;
         if (on_tensor_cores(q, a))
             return;
@@ -241,6 +266,9 @@ static cudaError_t allow_shared(void)
 {
     cudaError_t rc = cudaFuncSetAttribute((const void *)attention_decode<T, HD>,
                                           cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(decode_shared<T, HD>));
+    if (rc == cudaSuccess)
+        rc = cudaFuncSetAttribute((const void *)attention_many<T, HD>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  sizeof(many_warp<T, HD>) * many_warp<T, HD>::WARPS);
     if (rc == cudaSuccess)
         rc = cudaFuncSetAttribute((const void *)attention_prefill<T, HD>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   sizeof(prefill_shared<T, HD>));

@@ -1,6 +1,6 @@
-/* kernels/cuda/attention_decode.cuh - attention of single tokens. An item is one token and up to 16 query heads that read
- * the same KV head. Its keys are divided among blocks, in a way that depends on their number only, and among a block's
- * warps; the last block to finish adds the parts in order. With enough items, a block takes a whole one instead. */
+/* kernels/cuda/attention_decode.cuh - attention of a few single tokens. An item is one token and up to 16 query heads that
+ * read the same KV head. Its keys are divided among blocks, in a way that depends on their number only, and among a
+ * block's warps; the last block to finish adds the parts in order. */
 #ifndef KERNELS_CUDA_ATTENTION_DECODE_CUH
 #define KERNELS_CUDA_ATTENTION_DECODE_CUH
 
@@ -74,9 +74,11 @@ __device__ static inline void attend_item(decode_shared<T, HD> *sh, attention_su
             continue;
         async_wait<1>();
         __syncwarp();
+        int key0 = (b - ATTENTION_WARPS) * KV_BLOCK_TOKENS;
+        bool whole = key0 >= m.seen.first && key0 + KV_BLOCK_TOKENS - 1 <= m.seen.last;
         if (id >= 0)
-            sums.template attend<1>(query, w->k[stage ^ 1], w->v[stage ^ 1], (b - ATTENTION_WARPS) * KV_BLOCK_TOKENS,
-                                    true, 1, a.heads.scale * ATTENTION_LOG2_E);
+            sums.template attend<1>(query, w->k[stage ^ 1], w->v[stage ^ 1], key0, !whole, 1,
+                                    a.heads.scale * ATTENTION_LOG2_E);
         __syncwarp();
     }
     async_wait<0>();
@@ -131,7 +133,7 @@ __device__ static inline void add_warps(decode_shared<T, HD> *sh, const attentio
 template <typename T, int HD>
 __device__ static inline bool hand_in(decode_shared<T, HD> *sh, const attention_args<T> &a, const decode_item &m)
 {
-    size_t at = ((size_t)m.index * gridDim.x + m.part) * a.rows_per_item;
+    size_t at = ((size_t)m.index * a.max_parts + m.part) * a.rows_per_item;
     for (int i = threadIdx.x; i < m.n_rows * HD; i += ATTENTION_WARPS * 32)
         a.partial[at * HD + i] = (&sh->out[0][0][0])[i];
     if (threadIdx.x < m.n_rows)
@@ -151,7 +153,7 @@ template <typename T, int HD>
 __device__ static inline void add_parts(decode_shared<T, HD> *sh, const attention_args<T> &a, const decode_item &m)
 {
     int lane = threadIdx.x % 32;
-    size_t at = (size_t)m.index * gridDim.x * a.rows_per_item;
+    size_t at = (size_t)m.index * a.max_parts * a.rows_per_item;
     for (int row = threadIdx.x / 32; row < m.n_rows; row += ATTENTION_WARPS) {
         float2 part = make_float2(-INFINITY, 0);
         if (lane < m.n_parts)
@@ -200,56 +202,59 @@ __device__ static inline void store_item(decode_shared<T, HD> *sh, const attenti
     }
 }
 
-/* grid: parts of the keys (1: whole items), n_kv_heads * head_parts of their query heads, groups of tokens_per_block */
+/* Item number `which` of token t, with all keys that it sees; n_rows <= 0: none, as ranks have parts of groups. */
+template <typename T>
+__device__ static inline decode_item find_item(const attention_args<T> &a, int t, int which)
+{
+    decode_item m;
+    int slot = a.slot[t];
+    m.t = t;
+    m.kv = which / a.head_parts;
+    int begin = (a.heads.first_kv_head + m.kv) * a.heads.group - a.heads.first_head;
+    int end = min(begin + a.heads.group, a.heads.n_heads);
+    m.head0 = max(begin, 0) + which % a.head_parts * DECODE_ROWS;
+    m.n_rows = min(DECODE_ROWS, end - m.head0);
+    m.index = t * a.heads.n_kv_heads * a.head_parts + which;
+    m.seen = visible(a, slot, a.pos[t]);
+    m.table = a.block_table + (ptrdiff_t)slot * a.blocks_per_slot;
+    m.begin = m.seen.first / KV_BLOCK_TOKENS;
+    m.end = m.seen.last < m.seen.first ? m.begin : m.seen.last / KV_BLOCK_TOKENS + 1;
+    m.part = 0;
+    m.n_parts = 1;
+    return m;
+}
+
+/* Only part number `part` of parts of `length` blocks; false: there are not so many. */
+__device__ static inline bool take_part(decode_item *m, int part, int length)
+{
+    m->part = part;
+    m->n_parts = max(1, (m->end - m->begin + length - 1) / length);
+    m->begin += part * length;
+    m->end = min(m->end, m->begin + length);
+    return part < m->n_parts;
+}
+
+/* grid: parts of the keys, items of a token, tokens */
 template <typename T, int HD>
 __global__ void __launch_bounds__(ATTENTION_WARPS * 32, HD <= 128 ? 3 : 1) attention_decode(attention_args<T> a)
 {
     extern __shared__ uint4 shared[];
     decode_shared<T, HD> *sh = (decode_shared<T, HD> *)shared;
-    decode_item m;
-    m.kv = (int)blockIdx.y / a.head_parts;
-    int begin = (a.heads.first_kv_head + m.kv) * a.heads.group - a.heads.first_head;
-    int end = min(begin + a.heads.group, a.heads.n_heads);
-    m.head0 = max(begin, 0) + (int)blockIdx.y % a.head_parts * DECODE_ROWS;
-    m.n_rows = min(DECODE_ROWS, end - m.head0);
-    bool waited = false;
     let_next_begin();
-    int last_token = min((int)(blockIdx.z + 1) * a.tokens_per_block, a.n_tokens);
-    for (m.t = (int)blockIdx.z * a.tokens_per_block; m.t < last_token; m.t++) {
-        int slot = a.slot[m.t];
-        if (m.n_rows <= 0 || (!a.all_tokens && ((m.t > 0 && a.slot[m.t - 1] == slot) ||
-                                                (m.t + 1 < a.n_tokens && a.slot[m.t + 1] == slot))))
-            continue;
-        m.seen = visible(a, slot, a.pos[m.t]);
-        m.table = a.block_table + (ptrdiff_t)slot * a.blocks_per_slot;
-        m.index = m.t * (int)gridDim.y + (int)blockIdx.y;
-        m.part = (int)blockIdx.x;
-        m.begin = m.seen.first / KV_BLOCK_TOKENS;
-        m.end = m.seen.last < m.seen.first ? m.begin : m.seen.last / KV_BLOCK_TOKENS + 1;
-        m.n_parts = 1;
-        if (gridDim.x > 1) {
-            int n = m.end - m.begin, length = (n + (int)gridDim.x - 1) / (int)gridDim.x;
-            length = max(DECODE_MIN_BLOCKS, (length + ATTENTION_WARPS - 1) / ATTENTION_WARPS * ATTENTION_WARPS);
-            m.n_parts = max(1, (n + length - 1) / length);
-            m.begin += m.part * length;
-            m.end = min(m.end, m.begin + length);
-            if (m.part >= m.n_parts)
-                continue;
-        }
-        if (!waited)
-            wait_for_previous();
-        waited = true;
-        attention_sums<T, HD> sums;
-        attend_item(sh, sums, a, m);
-        add_warps(sh, sums, m.n_rows);
-        if (m.n_parts == 1)
-            store_item(sh, a, m);
-        else if (hand_in(sh, a, m))
-            add_parts(sh, a, m);
-        __syncthreads();
-    }
-    if (!waited)
-        wait_for_previous(); /* so that "this kernel is done" implies "those before it are" */
+    decode_item m = find_item(a, (int)blockIdx.z, (int)blockIdx.y);
+    int length = (m.end - m.begin + a.max_parts - 1) / a.max_parts;
+    length = max(DECODE_MIN_BLOCKS, (length + ATTENTION_WARPS - 1) / ATTENTION_WARPS * ATTENTION_WARPS);
+    bool wanted = take_part(&m, (int)blockIdx.x, length) && m.n_rows > 0;
+    wait_for_previous(); /* all blocks: so that "this kernel is done" implies "those before it are" */
+    if (!wanted)
+        return;
+    attention_sums<T, HD> sums;
+    attend_item(sh, sums, a, m);
+    add_warps(sh, sums, m.n_rows);
+    if (m.n_parts == 1)
+        store_item(sh, a, m);
+    else if (hand_in(sh, a, m))
+        add_parts(sh, a, m);
 }
 
 #endif

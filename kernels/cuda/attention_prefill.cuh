@@ -113,7 +113,7 @@ __device__ static inline void attend_run(prefill_shared<T, HD> *sh, const attent
     }
 }
 
-/* grid: windows of tokens, n_heads */
+/* grid: windows of the tokens of which nobody knows that they are alone, n_heads */
 template <typename T, int HD>
 __global__ void __launch_bounds__(ATTENTION_WARPS * 32, HD <= 128 ? 3 : 2) attention_prefill(attention_args<T> a)
 {
@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(ATTENTION_WARPS * 32, HD <= 128 ? 3 : 2) atten
     int *slot = slot_around + 1;
     wait_for_previous();
     prefill_run run;
-    run.t0 = (int)(gridDim.x - 1 - blockIdx.x) * PREFILL_TOKENS; /* the longest work first */
+    run.t0 = a.n_alone + (int)(gridDim.x - 1 - blockIdx.x) * PREFILL_TOKENS; /* the longest work first */
     run.head = (int)blockIdx.y;
     run.kv = (a.heads.first_head + run.head) / a.heads.group - a.heads.first_kv_head;
     int n = min(PREFILL_TOKENS, a.n_tokens - run.t0);

@@ -17,12 +17,13 @@ struct attention_args {
     struct heads heads;
     const int32_t *slot, *pos, *block_table;
     int n_tokens, blocks_per_slot;
-    /* of the decode kernel, see attention_decode.cuh */
-    int head_parts, rows_per_item, tokens_per_block;
-    bool all_tokens;
-    float *partial;
-    float2 *partial_sums;
-    unsigned *n_arrived;
+    int n_alone; /* the first so many tokens are the only ones of their sequence */
+    /* of single tokens, see attention_decode.cuh */
+    int head_parts, rows_per_item; /* items for a KV head, and query heads of each at most */
+    int max_parts;                 /* of an item's keys */
+    float *partial;                /* [items][max_parts][rows_per_item][HD] sums that wait for the last part */
+    float2 *partial_sums;          /* [items][max_parts][rows_per_item] best score, sum of weights */
+    unsigned *n_arrived;           /* [items] zeros between launches */
 };
 
 /* The positions [first, last] that token t sees; last < first: none. */
@@ -52,19 +53,32 @@ struct attention_tile {
 };
 
 /* One warp starts the copy of the keys or values of cache block `id` (< 0: zeros), zeros for positions that nobody sees.
- * to: [16][pitch]; pos: of the block's first row */
+ * to: [16][pitch]; pos: of the block's first row. A whole block of heads without padding needs no test of each piece. */
 template <typename T, int HD>
 __device__ static inline void copy_block(T *to, const T *cache, const attention_args<T> &a, int id, int kv, int pos,
                                          attention_range seen)
 {
-    const int PIECES = HD / 8;
-    int dim = a.heads.head_dim;
+    const int PIECES = HD / 8, N = KV_BLOCK_TOKENS * PIECES / 32, PITCH = attention_tile<HD>::pitch;
+    int dim = a.heads.head_dim, lane = threadIdx.x % 32;
     const T *from = cache + ((size_t)(id < 0 ? 0 : id) * a.heads.n_kv_heads + kv) * KV_BLOCK_TOKENS * dim;
+    if (dim == HD && id >= 0 && pos >= seen.first && pos + KV_BLOCK_TOKENS - 1 <= seen.last) {
+        const int ROWS = 32 % PIECES == 0 ? 32 / PIECES : 0; /* that a warp copies at once, if they are whole ones */
+        uint32_t into = (uint32_t)__cvta_generic_to_shared(to + lane / PIECES * PITCH + lane % PIECES * 8);
+        from += lane * 8;
 #pragma unroll
-    for (int i = threadIdx.x % 32; i < KV_BLOCK_TOKENS * PIECES; i += 32) {
-        int row = i / PIECES, column = i % PIECES * 8;
+        for (int i = 0; i < N; i++) {
+            int piece = lane + i * 32, at = piece / PIECES * PITCH + piece % PIECES * 8;
+            async_copy(ROWS > 0 ? into + i * ROWS * PITCH * (int)sizeof(T)
+                                : (uint32_t)__cvta_generic_to_shared(to + at),
+                       from + i * 256);
+        }
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        int row = (lane + i * 32) / PIECES, column = (lane + i * 32) % PIECES * 8;
         bool wanted = id >= 0 && column < dim && pos + row >= seen.first && pos + row <= seen.last;
-        async_copy(to + row * attention_tile<HD>::pitch + column, wanted ? from + row * dim + column : cache, wanted);
+        async_copy(to + row * PITCH + column, wanted ? from + row * dim + column : cache, wanted);
     }
 }
 
@@ -127,22 +141,26 @@ struct attention_sums {
     __device__ void score(float (&s)[2 * BLOCKS][4], int key0, bool masked, unsigned present, float scale) const
     {
         int key = key0 + threadIdx.x % 4 * 2;
-        if (!masked && slope[0] == 0 && slope[1] == 0) {
+#pragma unroll
+        for (int j = 0; j < 2 * BLOCKS; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                s[j][i] *= scale;
+        if (slope[0] != 0 || slope[1] != 0)
 #pragma unroll
             for (int j = 0; j < 2 * BLOCKS; j++)
 #pragma unroll
                 for (int i = 0; i < 4; i++)
-                    s[j][i] *= scale;
-            return;
-        }
+                    s[j][i] = fmaf(slope[i / 2], (float)(key + j * 8 + i % 2 - last[i / 2]), s[j][i]);
+        if (masked)
 #pragma unroll
-        for (int j = 0; j < 2 * BLOCKS; j++)
+            for (int j = 0; j < 2 * BLOCKS; j++)
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                int at = key + j * 8 + i % 2;
-                bool seen = !masked || (at >= first[i / 2] && at <= last[i / 2] && (present >> (j / 2) & 1));
-                s[j][i] = seen ? fmaf(s[j][i], scale, slope[i / 2] * (float)(at - last[i / 2])) : -INFINITY;
-            }
+                for (int i = 0; i < 4; i++) { /* no branches: bits instead of truths */
+                    int at = key + j * 8 + i % 2;
+                    bool hidden = (at < first[i / 2]) | (at > last[i / 2]) | !(present >> (j / 2) & 1);
+                    s[j][i] = hidden ? -INFINITY : s[j][i];
+                }
     }
 
     /* Scores to weights, and the sums so far to the new best. */

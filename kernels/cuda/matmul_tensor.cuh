@@ -63,6 +63,12 @@ __device__ static inline void async_copy(void *shared, const void *global, bool 
         : "memory");
 }
 
+/* The same for addresses of shared memory as instructions have them, and always. */
+__device__ static inline void async_copy(uint32_t shared, const void *global)
+{
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
+}
+
 /* Copies since the last commit are a group; wait until at most `left` groups of this thread are still under way. */
 __device__ static inline void async_commit(void)
 {

@@ -87,25 +87,42 @@ __device__ static struct best argmax(const float *x, int n)
     return a.id < 0 ? best{0, 0} : a;
 }
 
+/* N more numbers, of ids from `first` on: *best and *sum, which is relative to it, take them in. */
+template <typename T, int N>
+__device__ static void take_in(struct best *best, float *sum, const vec<T, N> &v, int first)
+{
+    struct best top = *best;
+    for (int k = 0; k < N; k++) {
+        float f = to_float(v.e[k]);
+        if (f > top.x || (f == top.x && top.id < 0))
+            top = {f, first + k};
+    }
+    float more = 0;
+    for (int k = 0; k < N; k++)
+        more += expf(to_float(v.e[k]) - top.x);
+    *sum = *sum * expf(best->x - top.x) + more;
+    *best = top;
+}
+
 /* The best logit, and log sum exp of all: not finite when one of them is NaN or +inf, or when all are -inf. One pass; a
  * thread's sum is relative to the best that it has seen. The exponentials are float: only a reported log-probability
  * depends on them. */
 template <typename T, int N>
 __device__ static struct best survey(const T *x, int n, double *norm)
 {
+    const int AHEAD = 4, STEP = THREADS * N; /* AHEAD: loads under way */
     struct best a = {-FLT_MAX, -1};
     float sum = 0;
-    for (int i = threadIdx.x * N; i < n; i += THREADS * N) {
-        vec<T, N> v = *(const vec<T, N> *)(x + i);
-        for (int k = 0; k < N; k++) {
-            float f = to_float(v.e[k]);
-            if (f > a.x || (f == a.x && a.id < 0)) {
-                sum = sum * expf(a.x - f) + 1;
-                a = best{f, i + k};
-            } else {
-                sum += expf(f - a.x);
-            }
-        }
+    for (int i = threadIdx.x * N; i < n; i += AHEAD * STEP) {
+        vec<T, N> v[AHEAD];
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++)
+            if (i + j * STEP < n)
+                v[j] = *(const vec<T, N> *)(x + i + j * STEP);
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++)
+            if (i + j * STEP < n)
+                take_in<T, N>(&a, &sum, v[j], i + j * STEP);
     }
     struct best top = block_best(a);
     if (top.id < 0)
@@ -229,6 +246,17 @@ __device__ static unsigned long long total_units(const struct row *r, bool count
     return block_sum(sum);
 }
 
+/* bucket[digit] += u, which is at most ONE; digit < 0: nowhere. Lanes with equal digits, often all of a warp, add theirs
+ * before: a bucket in shared memory takes one lane's 64 bits at a time. All lanes. */
+__device__ static void add_to_bucket(unsigned long long *bucket, int digit, unsigned long long u)
+{
+    unsigned same = __match_any_sync(0xffffffffu, digit);
+    unsigned low = __reduce_add_sync(same, (unsigned)(u & 0x3fffff)),
+             high = __reduce_add_sync(same, (unsigned)(u >> 22));
+    if (digit >= 0 && (int)threadIdx.x % 32 == __ffs((int)same) - 1)
+        atomicAdd(&bucket[digit], ((unsigned long long)high << 22) + low);
+}
+
 /* The score at which the descending sum of units reaches `goal`, one digit of 8 bits after the other; *above becomes the
  * sum over better scores, which is less than goal. If all together are less, the lowest score. */
 __device__ static uint32_t find_cut(const struct row *r, unsigned long long goal, bool count, unsigned long long *above)
@@ -241,11 +269,11 @@ __device__ static uint32_t find_cut(const struct row *r, unsigned long long goal
         for (int i = threadIdx.x; i < 256; i += THREADS)
             bucket[i] = 0;
         __syncthreads();
-        for (int i = threadIdx.x; i < r->vocab; i += THREADS) {
-            uint32_t key = order(r->score[i]);
-            unsigned long long u = (key & known) == prefix ? units(r, i, count) : 0;
-            if (u > 0)
-                atomicAdd(&bucket[key >> shift & 255], u);
+        for (int first = 0; first < r->vocab; first += THREADS) {
+            int i = first + (int)threadIdx.x;
+            uint32_t key = i < r->vocab ? order(r->score[i]) : 0;
+            unsigned long long u = i < r->vocab && (key & known) == prefix ? units(r, i, count) : 0;
+            add_to_bucket(bucket, u > 0 ? (int)(key >> shift & 255) : -1, u);
         }
         __syncthreads();
         if (threadIdx.x == 0) {
@@ -398,6 +426,21 @@ __device__ static int choose(struct row *r, const struct sampling *p, int len)
     return id >= 0 ? id : best.id;
 }
 
+/* The same where no score is changed and none is left out: straight from the logits. */
+template <typename T>
+__device__ static int choose_of_all(const T *logits, int vocab, struct best best, const struct sampling *p, int len)
+{
+    double max = best.x, temperature = p->temperature, u = philox_uniform(p->seed, (uint64_t)len);
+    int id = find_id<double>(
+        vocab,
+        [=](int i) {
+            double s = to_float(logits[i]) - max;
+            return exp(temperature == 1 ? s : s / temperature); /* divisions take as long as the rest */
+        },
+        [=](double total) { return u * total; });
+    return id >= 0 ? id : best.id;
+}
+
 /* The token, or -1 when the logits are not numbers. */
 template <typename T>
 __device__ static int sample_row(struct sampled *out, struct row *r, const T *logits, const struct sampling *p,
@@ -408,7 +451,11 @@ __device__ static int sample_row(struct sampled *out, struct row *r, const T *lo
     if (!isfinite(norm))
         return -1;
     int token = best.id;
-    if (p->temperature > 0 || p->n_bias > 0 || has_penalty(p) || len - p->prompt_len < p->min_tokens) {
+    bool adjusted = p->n_bias > 0 || has_penalty(p) || len - p->prompt_len < p->min_tokens;
+    bool cut = (p->top_k > 0 && p->top_k < r->vocab) || p->top_p < 1 || p->min_p > 0;
+    if (p->temperature > 0 && !adjusted && !cut) {
+        token = choose_of_all(logits, r->vocab, best, p, len);
+    } else if (p->temperature > 0 || adjusted) {
         for (int i = threadIdx.x; i < r->vocab; i += THREADS)
             r->score[i] = to_float(logits[i]);
         __syncthreads();

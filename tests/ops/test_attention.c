@@ -1,32 +1,35 @@
 /* tests/ops/test_attention.c - rotation, per-head norms, the paged cache and attention against formulas in double. */
 #include "tests/ops/check.h"
 
-enum { SLOTS = 3, BLOCKS_PER_SLOT = 5, N_BLOCKS = SLOTS * BLOCKS_PER_SLOT + 1, CACHED = BLOCKS_PER_SLOT * 16 };
+enum { SLOTS = 3, BLOCKS_PER_SLOT = 5, CACHED = BLOCKS_PER_SLOT * 16 };
+enum { MANY_SLOTS = 24, MANY_BLOCKS = 68, MANY_CACHED = MANY_BLOCKS * 16 }; /* of large batches */
 
 /* A step of the engine's kind, and everything it needs. */
 struct setup {
     struct heads heads;
     struct batch batch;
-    int32_t slot[200], pos[200], rope_len[200], table[SLOTS * BLOCKS_PER_SLOT];
+    int n_slots;
+    int32_t slot[200], pos[200], rope_len[200], table[MANY_SLOTS * MANY_BLOCKS];
     struct guarded qkv, k_cache, v_cache, out;
     uint64_t state;
 };
 
-static void setup_open(struct setup *s, struct heads heads, const int *len, const int *n_new)
+static void setup_sized(struct setup *s, struct heads heads, int n_slots, int blocks_per_slot, const int *len,
+                        const int *n_new)
 {
-    *s = (struct setup){.heads = heads, .state = 31};
-    backend_n_blocks = N_BLOCKS;
-    backend_n_slots = SLOTS;
-    int order[N_BLOCKS], n = 0;
-    for (int i = 0; i < N_BLOCKS; i++)
+    *s = (struct setup){.heads = heads, .n_slots = n_slots, .state = 31};
+    int n_blocks = n_slots * blocks_per_slot + 1, order[MANY_SLOTS * MANY_BLOCKS + 1], n = 0;
+    backend_n_blocks = n_blocks;
+    backend_n_slots = n_slots;
+    for (int i = 0; i < n_blocks; i++)
         order[i] = i;
-    for (int i = 0; i < SLOTS * BLOCKS_PER_SLOT; i++) { /* blocks in no order */
-        int other = i + random_int(&s->state, N_BLOCKS - i), block = order[other];
+    for (int i = 0; i < n_slots * blocks_per_slot; i++) { /* blocks in no order */
+        int other = i + random_int(&s->state, n_blocks - i), block = order[other];
         order[other] = order[i];
         order[i] = block;
         s->table[i] = block;
     }
-    for (int slot = 0; slot < SLOTS; slot++) {
+    for (int slot = 0; slot < n_slots; slot++) {
         for (int i = len[slot] - n_new[slot]; i < len[slot]; i++, n++) {
             s->slot[n] = slot;
             s->pos[n] = i;
@@ -38,13 +41,18 @@ static void setup_open(struct setup *s, struct heads heads, const int *len, cons
                               .pos = s->pos,
                               .rope_len = s->rope_len,
                               .block_table = s->table,
-                              .blocks_per_slot = BLOCKS_PER_SLOT};
-    size_t cache = (size_t)N_BLOCKS * 16 * (size_t)(heads.n_kv_heads * heads.head_dim);
+                              .blocks_per_slot = blocks_per_slot};
+    size_t cache = (size_t)n_blocks * 16 * (size_t)(heads.n_kv_heads * heads.head_dim);
     s->qkv = guarded_open((size_t)n * (size_t)((heads.n_heads + 2 * heads.n_kv_heads) * heads.head_dim));
     s->out = guarded_open((size_t)n * (size_t)(heads.n_heads * heads.head_dim));
     s->k_cache = guarded_open(cache);
     s->v_cache = guarded_open(cache);
     random_fill(s->qkv.data, s->qkv.n, &s->state, 2);
+}
+
+static void setup_open(struct setup *s, struct heads heads, const int *len, const int *n_new)
+{
+    setup_sized(s, heads, SLOTS, BLOCKS_PER_SLOT, len, n_new);
 }
 
 static void setup_close(struct setup *s)
@@ -57,7 +65,7 @@ static void setup_close(struct setup *s)
 
 static size_t cache_at(const struct setup *s, int slot, int pos, int kv)
 {
-    int block = s->table[slot * BLOCKS_PER_SLOT + pos / 16];
+    int block = s->table[slot * s->batch.blocks_per_slot + pos / 16];
     return (((size_t)block * s->heads.n_kv_heads + kv) * 16 + pos % 16) * s->heads.head_dim;
 }
 
@@ -66,7 +74,7 @@ static void expect_attention(double *want, const struct setup *s, int t, int h)
     const struct heads *k = &s->heads;
     int kv = (k->first_head + h) / k->group - k->first_kv_head, pos = s->pos[t];
     const float *q = s->qkv.data + ((size_t)t * (k->n_heads + 2 * k->n_kv_heads) + h) * k->head_dim;
-    double score[CACHED], sum = 0, max = -INFINITY;
+    double score[MANY_CACHED], sum = 0, max = -INFINITY;
     for (int i = 0; i <= pos; i++) {
         const float *key = s->k_cache.data + cache_at(s, s->slot[t], i, kv);
         score[i] = k->alibi_slopes ? (double)k->alibi_slopes[h] * i : 0;
@@ -88,12 +96,29 @@ static void expect_attention(double *want, const struct setup *s, int t, int h)
 /* Fill the positions that the sequences have; the rest of the cache stays NaN, so a key too many shows. */
 static void fill_cache(struct setup *s, const int *len)
 {
-    for (int slot = 0; slot < SLOTS; slot++)
+    for (int slot = 0; slot < s->n_slots; slot++)
         for (int pos = 0; pos < len[slot]; pos++)
             for (int kv = 0; kv < s->heads.n_kv_heads; kv++) {
                 random_fill(s->k_cache.data + cache_at(s, slot, pos, kv), s->heads.head_dim, &s->state, 2);
                 random_fill(s->v_cache.data + cache_at(s, slot, pos, kv), s->heads.head_dim, &s->state, 2);
             }
+}
+
+/* The batch as it is, against the formula. */
+static void compare_attention(struct setup *s)
+{
+    struct heads heads = s->heads;
+    struct queue q = test_queue(2);
+    ops->attention(&q, s->out.data, s->qkv.data, s->k_cache.data, s->v_cache.data, &s->heads, &s->batch);
+    double *want = zeroed(s->out.n, sizeof *want);
+    for (int t = 0; t < s->batch.n_tokens; t++)
+        for (int h = 0; h < heads.n_heads; h++)
+            expect_attention(want + ((size_t)t * heads.n_heads + h) * heads.head_dim, s, t, h);
+    char what[120];
+    snprintf(what, sizeof what, "attention heads %d/%d dim %d window %d, %d of %d tokens known to be alone",
+             heads.n_heads, heads.n_kv_heads, heads.head_dim, heads.window, s->batch.n_alone, s->batch.n_tokens);
+    close_enough(what, s->out.data, want, s->out.n, 5e-6, 5e-6);
+    free(want);
 }
 
 static void check_attention(struct heads heads, const int *len, const int *n_new)
@@ -103,17 +128,7 @@ static void check_attention(struct heads heads, const int *len, const int *n_new
     struct setup s;
     setup_open(&s, heads, len, n_new);
     fill_cache(&s, len);
-    struct queue q = test_queue(2);
-    ops->attention(&q, s.out.data, s.qkv.data, s.k_cache.data, s.v_cache.data, &s.heads, &s.batch);
-    double *want = zeroed(s.out.n, sizeof *want);
-    for (int t = 0; t < s.batch.n_tokens; t++)
-        for (int h = 0; h < heads.n_heads; h++)
-            expect_attention(want + ((size_t)t * heads.n_heads + h) * heads.head_dim, &s, t, h);
-    char what[80];
-    snprintf(what, sizeof what, "attention heads %d/%d dim %d window %d", heads.n_heads, heads.n_kv_heads,
-             heads.head_dim, heads.window);
-    close_enough(what, s.out.data, want, s.out.n, 5e-6, 5e-6);
-    free(want);
+    compare_attention(&s);
     setup_close(&s);
 }
 
@@ -136,6 +151,36 @@ static void test_attention(void **unused)
                 heads.alibi_slopes = mode == 3 ? slopes : NULL;
                 check_attention(heads, len[l], n_new[l]);
             }
+}
+
+/* More single tokens than a few, alone and with longer pieces behind them; what the batch says of them changes nothing. */
+static void test_attention_many(void **unused)
+{
+    (void)unused;
+    static const float slopes[5] = {0.004f, 0.03f, 0.015f, 0.0078125f, 0.001f};
+    const struct heads shapes[] = {{8, 2, 128, 0, 0, 4, 0, 0, NULL},    {3, 2, 64, 3, 1, 2, 0, 70, NULL},
+                                   {2, 2, 80, 0, 0, 1, 0, 0, slopes},   {5, 1, 96, 0, 0, 71, 0, 0, slopes},
+                                   {20, 1, 64, 0, 0, 20, 0, 600, NULL}, {2, 1, 256, 0, 0, 2, 0, 0, NULL}};
+    int len[MANY_SLOTS], n_new[2][MANY_SLOTS], n_alone = MANY_SLOTS - 4;
+    for (int i = 0; i < MANY_SLOTS; i++) {
+        len[i] = (const int[]){1, 15, 16, 17, 300, 512, 513, 530, 1024, 1025, MANY_CACHED, 31}[i % 12];
+        n_new[0][i] = 1;
+        n_new[1][i] = i < n_alone || i % 3 == 0 ? 1 : len[i] < 20 ? len[i] : 20;
+    }
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (int mixed = 0; mixed < 2; mixed++) {
+            struct heads heads = shapes[i];
+            struct setup s;
+            heads.scale = 1.0f / sqrtf((float)heads.head_dim);
+            setup_sized(&s, heads, MANY_SLOTS, MANY_BLOCKS, len, n_new[mixed]);
+            fill_cache(&s, len);
+            compare_attention(&s);
+            s.batch.n_alone = 5;
+            compare_attention(&s);
+            s.batch.n_alone = mixed ? n_alone : s.batch.n_tokens;
+            compare_attention(&s);
+            setup_close(&s);
+        }
 }
 
 /* The same bits for a query alone, in a batch and with more threads. */
@@ -329,8 +374,11 @@ static void test_bad_positions(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rope_table),    cmocka_unit_test(test_qkv_store),
-        cmocka_unit_test(test_attention),     cmocka_unit_test(test_attention_invariance),
+        cmocka_unit_test(test_rope_table),
+        cmocka_unit_test(test_qkv_store),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_attention_many),
+        cmocka_unit_test(test_attention_invariance),
         cmocka_unit_test(test_bad_positions),
     };
     return run_everywhere(tests, sizeof tests / sizeof tests[0]);
