@@ -49,6 +49,12 @@ int load_share_headers(struct model_config *m, struct checkpoint *c, struct worl
     return 0;
 }
 
+static int env_number(const char *name, int otherwise)
+{
+    const char *text = getenv(name);
+    return text != NULL ? atoi(text) : otherwise;
+}
+
 struct loader {
     const struct checkpoint *c;
     const struct read_plan *plan;
@@ -194,9 +200,10 @@ static bool wait_for_own(struct loader *l, int round, const struct world *w, str
 static bool copy_round(struct loader *l, int round, const struct world *w, struct err *e)
 {
     int n = w->n_node_ranks, first = round * n;
-    if (l->ops->async != NULL && round >= 2) { /* what was taken out of the blocks two rounds ago is on the device */
-        l->ops->async->wait_mark(l->q, round & 1);
-        finish_rounds(l, w, round - 1);
+    int group = env_number("LS_GROUP", 1), g = round / group;
+    if (l->ops->async != NULL && round % group == 0 && g >= 2) { /* what was taken out two groups ago is on the device */
+        l->ops->async->wait_mark(l->q, g & 1);
+        finish_rounds(l, w, (g - 1) * group);
     }
     spent(l, LOAD_DEVICE);
     if (!wait_for_own(l, round, w, e))
@@ -211,9 +218,9 @@ static bool copy_round(struct loader *l, int round, const struct world *w, struc
         read_plan_scatter(l->plan, &l->network->map, l->c, first + i, slot(l, i, round), place, l);
         spent(l, LOAD_PLACING);
     }
-    if (l->ops->async != NULL)
-        l->ops->async->mark(l->q, round & 1);
-    else
+    if (l->ops->async != NULL && round % group == group - 1)
+        l->ops->async->mark(l->q, g & 1);
+    else if (l->ops->async == NULL)
         finish_rounds(l, w, round + 1);
     (void)release(l, w);
     spent(l, LOAD_READING); /* with a core of its own for neither, the reader goes on right here */
@@ -374,7 +381,7 @@ int load_weights(struct network *n, const struct checkpoint *c, struct world *w,
     *stats = (struct load_stats){0};
     shard_make(&one, &n->config, 0, 1);
     if (weight_map_build(&whole, &n->config, &one, c, e) == 0)
-        (void)read_plan_build(&plan, c, &whole, READ_PLAN_BLOCK_BYTES, e);
+        (void)read_plan_build(&plan, c, &whole, (size_t)env_number("LS_BLOCK", 8192) << 10, e);
     if (e->code == ERR_NONE)
         warn_unknown(&whole, &n->config, c);
     l.base = err_calloc(e, (size_t)w->n_node_ranks, sizeof *l.base, "window table");
