@@ -382,6 +382,8 @@ int load_weights(struct network *n, const struct checkpoint *c, struct world *w,
     shard_make(&one, &n->config, 0, 1);
     if (weight_map_build(&whole, &n->config, &one, c, e) == 0)
         (void)read_plan_build(&plan, c, &whole, (size_t)env_number("LS_BLOCK", 8192) << 10, e);
+    if (e->code == ERR_NONE && env_number("LS_DEAL", 1))
+        (void)read_plan_deal(&plan, n->shard.n_ranks, e);
     if (e->code == ERR_NONE)
         warn_unknown(&whole, &n->config, c);
     l.base = err_calloc(e, (size_t)w->n_node_ranks, sizeof *l.base, "window table");
