@@ -167,10 +167,10 @@ static const struct opt table[] = {
         "threads of a rank that read the checkpoint (default: one where CPUs compute, else all but one of --threads)"),
     INTEGER(
         "load-slots", load_slots, STARTS, 4, 64, 0,
-        "blocks of 8 MiB in a rank's window, of which two are copied from while the others are read (default 4 where "
-        "CPUs compute, else 8)"),
+        "blocks in a rank's window, of which two are copied from while the others are read (default 4 of 8 MiB where "
+        "CPUs compute, else 8 of 4 MiB)"),
     {"load-piece-bytes", "BYTES", OPT_BYTES, AT(load_piece_bytes), STARTS, 4096, 1 << 30, 0, NULL,
-     "what one of several --load-threads asks for at a time (default 1M)", NULL},
+     "what one of several --load-threads asks for at a time (default 512K)", NULL},
     INTEGER("n-prompt", n_prompt, BENCH, 0, 1 << 24, 512, "tokens of the prefill measurement (default 512; 0: none)"),
     INTEGER("n-gen", n_gen, BENCH, 0, 1 << 24, 128, "tokens of the decode measurement (default 128; 0: none)"),
     INTEGER("n-depth", n_depth, BENCH, 0, 1 << 24, 0,

@@ -49,12 +49,6 @@ int load_share_headers(struct model_config *m, struct checkpoint *c, struct worl
     return 0;
 }
 
-static int env_number(const char *name, int otherwise)
-{
-    const char *text = getenv(name);
-    return text != NULL ? atoi(text) : otherwise;
-}
-
 struct loader {
     const struct checkpoint *c;
     const struct read_plan *plan;
@@ -86,10 +80,12 @@ struct window_head {
 #define BUS_TEST_COPIES  1024 /* at most, where weights are small */
 #define BUS_TEST_WARM_UP 4    /* copies */
 #define HOST_SLOTS       4    /* where the main thread copies itself, a small window stays in its caches */
-#define DEVICE_THREADS   15
-#define DEVICE_SLOTS     8 /* where a device copies: readers far enough ahead not to wait for the rounds */
-#define PIECE_BYTES      ((size_t)1 << 20)
-#define SPIN             1e-3 /* s, where a device copies and cores have nothing else to do */
+/* Where a device copies: 32 MiB, which stay in the host's caches from the read to the copy. 128 took twice as long. */
+#define DEVICE_BLOCK_BYTES ((size_t)4 << 20)
+#define DEVICE_SLOTS       8
+#define DEVICE_THREADS     15
+#define PIECE_BYTES        ((size_t)512 << 10)
+#define SPIN               1e-3 /* s, where a device copies and cores have nothing else to do */
 
 /* What has passed since the last call belongs to this part. */
 static void spent(struct loader *l, enum load_part part)
@@ -200,10 +196,9 @@ static bool wait_for_own(struct loader *l, int round, const struct world *w, str
 static bool copy_round(struct loader *l, int round, const struct world *w, struct err *e)
 {
     int n = w->n_node_ranks, first = round * n;
-    int group = env_number("LS_GROUP", 1), g = round / group;
-    if (l->ops->async != NULL && round % group == 0 && g >= 2) { /* what was taken out two groups ago is on the device */
-        l->ops->async->wait_mark(l->q, g & 1);
-        finish_rounds(l, w, (g - 1) * group);
+    if (l->ops->async != NULL && round >= 2) { /* what was taken out of the blocks two rounds ago is on the device */
+        l->ops->async->wait_mark(l->q, round & 1);
+        finish_rounds(l, w, round - 1);
     }
     spent(l, LOAD_DEVICE);
     if (!wait_for_own(l, round, w, e))
@@ -218,9 +213,9 @@ static bool copy_round(struct loader *l, int round, const struct world *w, struc
         read_plan_scatter(l->plan, &l->network->map, l->c, first + i, slot(l, i, round), place, l);
         spent(l, LOAD_PLACING);
     }
-    if (l->ops->async != NULL && round % group == group - 1)
-        l->ops->async->mark(l->q, g & 1);
-    else if (l->ops->async == NULL)
+    if (l->ops->async != NULL)
+        l->ops->async->mark(l->q, round & 1);
+    else
         finish_rounds(l, w, round + 1);
     (void)release(l, w);
     spent(l, LOAD_READING); /* with a core of its own for neither, the reader goes on right here */
@@ -273,7 +268,8 @@ static void close_window(struct loader *l)
 }
 
 /* Bytes per second from this rank's slots to its device while all ranks of the node copy: what loading is judged by. 1 GiB,
- * less where weights are small. The target is the largest weight, not loaded yet; 0 where a rank holds none. */
+ * less where weights are small, all slots in one copy: small copies are slower. The target is the largest weight, not loaded
+ * yet; 0 where a rank holds none. */
 static double measure_bus(const struct loader *l, const struct world *w)
 {
     const struct weight *to = NULL;
@@ -283,17 +279,17 @@ static double measure_bus(const struct loader *l, const struct world *w)
             to = &l->network->weight[i];
             bytes = weight_slot_bytes(&l->network->map.slot[i]);
         }
-    bytes = bytes < l->plan->max_block_bytes ? bytes : l->plan->max_block_bytes;
+    size_t all_slots = (size_t)l->setup->n_slots * l->slot_bytes;
+    bytes = bytes < all_slots ? bytes : all_slots;
     size_t n = bytes > 0 ? BUS_TEST_BYTES / bytes : 0;
     n = n < BUS_TEST_COPIES ? n : BUS_TEST_COPIES;
     for (int i = 0; to != NULL && i < BUS_TEST_WARM_UP; i++)
-        l->ops->upload(l->q, to->data, bytes, slot(l, w->node_rank, i), bytes, bytes, 1);
+        l->ops->upload(l->q, to->data, bytes, slot(l, w->node_rank, 0), bytes, bytes, 1);
     l->ops->wait(l->q);
     MPI_CHECK(MPI_Barrier(w->node));
     double started = seconds_now();
     for (size_t i = 0; to != NULL && i < n; i++)
-        l->ops->upload(l->q, to->data, bytes, slot(l, w->node_rank, (int)(i % (size_t)l->setup->n_slots)), bytes, bytes,
-                       1);
+        l->ops->upload(l->q, to->data, bytes, slot(l, w->node_rank, 0), bytes, bytes, 1);
     l->ops->wait(l->q);
     return (double)n * (double)bytes / (seconds_now() - started);
 }
@@ -312,8 +308,8 @@ static double peak_host_bytes(void)
     return 1024.0 * (double)kib;
 }
 
-/* Threads that read: one where the main thread copies with the others, all but one where a device copies, but not more than
- * were ever seen to help: 31 were slower than 15. */
+/* Threads that read: one where the main thread copies with the others, all but one where a device copies, up to as many
+ * as fill its bus with some to spare: 8 were seen to take 50 GB/s out of the page cache, 15 took 90. */
 static void fill_in(struct load_setup *s, const struct ops *ops, const struct queue *q)
 {
     bool device = ops->async != NULL;
@@ -381,8 +377,8 @@ int load_weights(struct network *n, const struct checkpoint *c, struct world *w,
     *stats = (struct load_stats){0};
     shard_make(&one, &n->config, 0, 1);
     if (weight_map_build(&whole, &n->config, &one, c, e) == 0)
-        (void)read_plan_build(&plan, c, &whole, (size_t)env_number("LS_BLOCK", 8192) << 10, e);
-    if (e->code == ERR_NONE && env_number("LS_DEAL", 1))
+        (void)read_plan_build(&plan, c, &whole, ops->async != NULL ? DEVICE_BLOCK_BYTES : READ_PLAN_BLOCK_BYTES, e);
+    if (e->code == ERR_NONE)
         (void)read_plan_deal(&plan, n->shard.n_ranks, e);
     if (e->code == ERR_NONE)
         warn_unknown(&whole, &n->config, c);
