@@ -164,11 +164,12 @@ static const struct opt table[] = {
     INTEGER("load-threads", load_threads, STARTS, 1, 64, 0,
             "threads of a rank that read the checkpoint (default: one where CPUs compute, else all but one of "
             "--threads, 15 at most)"),
-    INTEGER("load-slots", load_slots, STARTS, 4, 64, 0,
-            "blocks of 8 MiB in a rank's window, of which two are copied from while the others are read (default 4 "
-            "where CPUs compute, else 8)"),
+    INTEGER(
+        "load-slots", load_slots, STARTS, 4, 64, 0,
+        "blocks in a rank's window, of which two are copied from while the others are read (default 4 of 8 MiB where "
+        "CPUs compute, else 8 of 4 MiB)"),
     {"load-piece-bytes", "BYTES", OPT_BYTES, AT(load_piece_bytes), STARTS, 4096, 1 << 30, 0, NULL,
-     "with --load-threads 2 or more: what one of them asks for at a time (default 1M; one alone reads whole blocks)",
+     "with --load-threads 2 or more: what one of them asks for at a time (default 512K; one alone reads whole blocks)",
      NULL},
     INTEGER("n-prompt", n_prompt, BENCH, 0, 1 << 24, 512, "tokens of the prefill measurement (default 512; 0: none)"),
     INTEGER("n-gen", n_gen, BENCH, 0, 1 << 24, 128, "tokens of the decode measurement (default 128; 0: none)"),

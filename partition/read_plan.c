@@ -132,6 +132,34 @@ out:
     return rc;
 }
 
+/* One block of each stretch in turn; every stretch keeps its order. */
+static void deal(struct read_block *to, const struct read_block *from, int n, int n_stretches)
+{
+    int n_dealt = 0;
+    for (int i = 0; n_dealt < n; i++)
+        for (int k = 0; k < n_stretches; k++) {
+            struct range stretch = shard_units(n, k, n_stretches);
+            if (stretch.begin + i < stretch.end)
+                to[n_dealt++] = from[stretch.begin + i];
+        }
+}
+
+int read_plan_deal(struct read_plan *p, int n_shards, struct err *e)
+{
+    struct read_block *dealt = err_calloc(e, (size_t)p->n_blocks, sizeof *dealt, "the read plan");
+    if (dealt == NULL)
+        return -1;
+    for (int begin = 0, end = 0; begin < p->n_blocks; begin = end) {
+        int tensor = p->segment[p->block[begin].first_segment].tensor;
+        while (end < p->n_blocks && p->segment[p->block[end].first_segment].tensor == tensor)
+            end++;
+        deal(dealt + begin, p->block + begin, end - begin, n_shards);
+    }
+    free(p->block);
+    p->block = dealt;
+    return 0;
+}
+
 void read_plan_free(struct read_plan *p)
 {
     free(p->block);

@@ -2,7 +2,7 @@
  * takes out of a block.
  *
  * All needed tensors are laid out by (file, offset), neighbours are merged, and the result is cut into blocks of whole
- * rows. Block b is read by the node's rank b mod n, once, in one request; every rank of the node then copies its slices
+ * rows, which are dealt so that no rank has to wait for its part. Block b is read by the node's rank b mod n, once, in one request; every rank of the node then copies its slices
  * out of it. So each byte is read once a node whatever the split, and always in large requests: where nothing reads ahead,
  * ranks that read their own small pieces take three times as long (measured, docs/performance.md). */
 #ifndef PARTITION_READ_PLAN_H
@@ -38,6 +38,12 @@ struct read_plan {
  * one-rank map (weight_map_build with a shard of 1). */
 int read_plan_build(struct read_plan *p, const struct checkpoint *c, const struct weight_map *whole, size_t block_bytes,
                     struct err *e);
+
+/* Change the blocks' order so that the ranks that share a model have something to take out of them at the same time: the
+ * blocks that begin in a tensor come from n_shards equal stretches of it in turn. In the file's order the first half of a
+ * matrix that is cut along its outputs is for one of two ranks, then the other half for the other, and each waits in turn.
+ * Call it once. */
+int read_plan_deal(struct read_plan *p, int n_shards, struct err *e);
 void read_plan_free(struct read_plan *p);
 
 /* Receives a rectangle; src need not be aligned (a file may place a tensor anywhere). rows x cols elements of `type` at src with a row pitch of src_ld elements belong at

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# How fast a checkpoint loads with other windows, threads and pieces: a line a run, so that what holds it up can be seen.
+# How fast a checkpoint loads with other windows, threads and pieces: a line a run, so that what holds it up can be seen. The
+# files are read twice before: the kernel is slower at the first or second read of a page, see docs/design.md. FRESH=1: not so.
 # Usage: scripts/bench-loading.sh COMMAND DIR [THREADS:SLOTS:PIECE ...], e.g. scripts/bench-loading.sh "./run.sh lockstep"
 # /dev/shm/llama-3-8b 0:0:0 8:8:1M. 0 is the default; a PIECE needs THREADS. Without variants a list of them is tried. Settings:
 # RANKS ("1"), ROUNDS (2), DEVICE (cuda). Needs python3.
@@ -7,7 +8,7 @@ set -u
 command=$1
 dir=$2
 shift 2
-[ $# -gt 0 ] || set -- 0:0:0 0:4:0 0:16:0 0:32:0 15:0:256K 15:0:512K 15:0:2M 8:0:0 8:16:512K 4:0:0
+[ $# -gt 0 ] || set -- 0:0:0 0:4:0 0:16:0 0:32:0 15:0:256K 15:0:1M 15:0:2M 8:0:0 4:0:0
 show=$(cat <<'END'
 import json, sys
 l = json.load(sys.stdin)["load"]
@@ -20,6 +21,7 @@ print(f'{sys.argv[1]:>5} ranks, {l["threads"]:2} threads, {l["slots"]:2} slots, 
 END
 )
 [ "$(id -u)" = 0 ] && export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+[ "${FRESH:-0}" = 1 ] || for _ in 1 2; do printf "%s\0" "$dir"/*.safetensors | xargs -0 -P 16 -n 1 cat >/dev/null; done
 for ranks in ${RANKS:-1}; do
     for _ in $(seq "${ROUNDS:-2}"); do
         for variant in "$@"; do

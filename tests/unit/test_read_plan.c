@@ -295,9 +295,12 @@ static void every_element_arrives(void **state)
             struct read_plan p;
             assert_int_equal(read_plan_build(&p, &c, &whole, block_bytes[j], &e), 0);
             check_plan(&p, &c, block_bytes[j]);
-            for (int ranks = 1; ranks <= 8; ranks++)
+            for (int ranks = 1; ranks <= 8; ranks++) {
+                assert_int_equal(read_plan_deal(&p, ranks, &e), 0);
                 for (int rank = 0; rank < ranks; rank++)
                     read_as_rank(&c, &p, rank, ranks);
+            }
+            check_plan(&p, &c, block_bytes[j]);
             read_plan_free(&p);
         }
         weight_map_free(&whole);
@@ -341,8 +344,50 @@ static void gaps_are_skipped(void **state)
     read_plan_free(&p);
 }
 
+/* However far the ranks have read, none has got more than a block of a matrix more than another; without dealing the first
+ * one has half of it before the second has any. */
+static void ranks_get_their_parts_together(void **state)
+{
+    enum { ROWS = 64, ROW_BYTES = 32, ROWS_OF_BLOCK = 4, N_TENSORS = 3 };
+    (void)state;
+    struct tensor_info tensor[N_TENSORS];
+    struct weight_slice slice[N_TENSORS];
+    for (int t = 0; t < N_TENSORS; t++) {
+        tensor[t] = (struct tensor_info){.n_dims = 2, .shape = {ROWS, 16}, .bytes = ROWS * ROW_BYTES};
+        tensor[t].offset = (uint64_t)t * ROWS * ROW_BYTES;
+        slice[t] = (struct weight_slice){.tensor = t};
+    }
+    struct checkpoint c = {.n_tensors = N_TENSORS, .n_files = 1, .tensor = tensor};
+    struct weight_map map = {.n_slices = N_TENSORS, .slice = slice};
+    for (int ranks = 1; ranks <= 5; ranks++) {
+        struct read_plan p;
+        struct err e = {0};
+        int n_of_rank[5] = {0}, last_row[5] = {0};
+        assert_int_equal(read_plan_build(&p, &c, &map, (size_t)ROWS_OF_BLOCK * ROW_BYTES, &e), 0);
+        assert_int_equal(read_plan_deal(&p, ranks, &e), 0);
+        assert_int_equal(p.n_blocks, N_TENSORS * ROWS / ROWS_OF_BLOCK);
+        for (int b = 0; b < p.n_blocks; b++) {
+            const struct read_segment *s = &p.segment[p.block[b].first_segment];
+            assert_int_equal(s->tensor, b / (ROWS / ROWS_OF_BLOCK)); /* a tensor after the other */
+            int owner = (int)(s->row * ranks / ROWS), most = 0, least = p.n_blocks;
+            if (s->row == 0)
+                memset(n_of_rank, 0, sizeof n_of_rank);
+            assert_true(n_of_rank[owner] == 0 || s->row > last_row[owner]); /* a rank's rows in order */
+            last_row[owner] = (int)s->row;
+            n_of_rank[owner]++;
+            for (int r = 0; r < ranks; r++) {
+                most = n_of_rank[r] > most ? n_of_rank[r] : most;
+                least = n_of_rank[r] < least ? n_of_rank[r] : least;
+            }
+            assert_true(most - least <= (ROWS / ROWS_OF_BLOCK % ranks == 0 ? 1 : 2));
+        }
+        read_plan_free(&p);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_element_arrives), cmocka_unit_test(gaps_are_skipped)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_element_arrives), cmocka_unit_test(gaps_are_skipped),
+                                       cmocka_unit_test(ranks_get_their_parts_together)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
