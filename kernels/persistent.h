@@ -59,6 +59,8 @@ struct persistent_ops {
      * device that cannot reach another one's memory returns false, without queue.err. */
     bool (*share)(struct queue *q, void *p, unsigned char handle[PERSISTENT_HANDLE_BYTES]);
     bool (*connect)(struct queue *q, void *p, const unsigned char (*handles)[PERSISTENT_HANDLE_BYTES]);
+    /* The end of connect; close comes when all ranks have done so. */
+    void (*disconnect)(struct queue *q, void *p);
     /* logits: [n_tokens, vocab of this rank]. Every token belongs to another sequence. cos_sin: of ops->rope_table.
      * Enqueued. All ranks must run the same steps: a device waits for the others within it. */
     void (*run)(struct queue *q, void *p, void *logits, const struct batch *batch, const float *cos_sin);

@@ -85,6 +85,19 @@ static bool all_can(struct persistent *p, const char *why, const struct world *w
     return all;
 }
 
+/* What another rank has mapped must not be freed: all let go first. */
+static void close_step(struct persistent *p, const struct world *w, const struct ops *ops, struct queue *q)
+{
+    ops->wait(q);
+    MPI_CHECK(MPI_Barrier(w->comm));
+    if (p->step != NULL)
+        ops->persistent->disconnect(q, p->step);
+    MPI_CHECK(MPI_Barrier(w->comm));
+    if (p->step != NULL)
+        ops->persistent->close(q, p->step);
+    p->step = NULL;
+}
+
 /* Every device learns where the others want their sums. */
 static bool connect_ranks(struct persistent *p, const struct world *w, const struct ops *ops, struct queue *q)
 {
@@ -126,9 +139,7 @@ int persistent_open(struct persistent *p, const struct network *n, const struct 
     if (p->max_tokens < 1)
         (void)snprintf(p->why_not, sizeof p->why_not, "more shared memory than the GPU has");
     if (p->max_tokens < 1 || !connect_ranks(p, w, ops, q)) {
-        if (p->step != NULL)
-            ops->persistent->close(q, p->step);
-        p->step = NULL;
+        close_step(p, w, ops, q);
         p->max_tokens = 0;
     }
     return e->code == ERR_NONE ? 0 : -1;
@@ -136,11 +147,8 @@ int persistent_open(struct persistent *p, const struct network *n, const struct 
 
 void persistent_close(struct persistent *p, const struct world *w, const struct ops *ops, struct queue *q)
 {
-    if (p->step != NULL) {
-        ops->wait(q);
-        MPI_CHECK(MPI_Barrier(w->comm));
-        ops->persistent->close(q, p->step);
-    }
+    if (p->step != NULL)
+        close_step(p, w, ops, q);
     free(p->layer);
     memset(p, 0, sizeof *p);
 }

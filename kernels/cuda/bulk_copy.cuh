@@ -43,6 +43,18 @@ __device__ static inline void barrier_expect(uint32_t barrier, int bytes)
 #endif
 }
 
+__device__ static inline bool barrier_ended(uint32_t barrier, int phase)
+{
+    uint32_t done = 0;
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(done)
+                 : "r"(barrier), "r"(phase)
+                 : "memory");
+#endif
+    return done;
+}
+
 /* Until a phase has ended; phases are 0, 1, 0, 1, ... The one before the first counts as ended. */
 __device__ static inline void barrier_wait(uint32_t barrier, int phase)
 {
@@ -69,6 +81,16 @@ __device__ static inline void box_copy(uint32_t into, const CUtensorMap *map, in
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
                  "[%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(into),
                  "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "l"(policy)
+                 : "memory");
+#endif
+}
+
+/* The same box on its way to L2 only: nothing tells when it is there. */
+__device__ static inline void box_prefetch(const CUtensorMap *map, int x, int y, int z)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" ::"l"(map), "r"(x), "r"(y),
+                 "r"(z)
                  : "memory");
 #endif
 }

@@ -124,6 +124,7 @@ void cuda_persistent_close(struct queue *q, void *p);
 int cuda_persistent_max_tokens(const void *p);
 bool cuda_persistent_share(struct queue *q, void *p, unsigned char handle[PERSISTENT_HANDLE_BYTES]);
 bool cuda_persistent_connect(struct queue *q, void *p, const unsigned char (*handles)[PERSISTENT_HANDLE_BYTES]);
+void cuda_persistent_disconnect(struct queue *q, void *p);
 /* How often a word is read before the kernel gives up: another rank's, and its own, which may wait for these. */
 void cuda_persistent_patience(struct queue *q, uint32_t for_others, uint32_t for_own);
 /* For a test: the counts of steps of all blocks, on the device. A block whose count is another's keeps all waiting. */

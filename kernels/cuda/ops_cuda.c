@@ -34,6 +34,7 @@ static const struct persistent_ops persistent = {
     .max_tokens = cuda_persistent_max_tokens,
     .share = cuda_persistent_share,
     .connect = cuda_persistent_connect,
+    .disconnect = cuda_persistent_disconnect,
     .run = cuda_persistent_run,
 };
 

@@ -363,9 +363,6 @@ extern "C" void cuda_persistent_close(struct queue *q, void *opened)
     struct persistent *p = (struct persistent *)opened;
     if (p == nullptr)
         return;
-    for (int r = 0; r < PERSISTENT_MAX_RANKS; r++)
-        if (p->opened[r] != nullptr)
-            (void)cudaIpcCloseMemHandle(p->opened[r]);
     cuda_free(q, p->layers);
     cuda_free(q, p->maps);
     cuda_free(q, p->words);
@@ -413,6 +410,17 @@ extern "C" bool cuda_persistent_connect(struct queue *q, void *opened,
         p->args.sum[r] = (unsigned long long *)p->opened[r];
     }
     return true;
+}
+
+extern "C" void cuda_persistent_disconnect(struct queue *q, void *opened)
+{
+    struct persistent *p = (struct persistent *)opened;
+    (void)q;
+    for (void *&other : p->opened) {
+        if (other != nullptr)
+            (void)cudaIpcCloseMemHandle(other);
+        other = nullptr;
+    }
 }
 
 /* All blocks wait for each other, so all must be resident: a cooperative launch promises it. */

@@ -11,7 +11,9 @@
 #include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/persistent_chain.cuh"
 
-#define STREAM_UNDER_WAY 2 /* copies at once: slots of 32 KiB, 8 MiB of a whole H200 */
+#define STREAM_UNDER_WAY 2    /* copies at once: slots of 32 KiB, 8 MiB of a whole H200 */
+#define STREAM_AHEAD     3    /* slots that are asked for into L2 beyond a full ring, 12 MiB of a whole H200 */
+#define STREAM_PACE      1750 /* clocks between two of them: what the memory needs for one of every block */
 
 /* A slot of the ring holds a step's weights: up to CHAIN_ROWS rows of CHAIN_WARPS times STEP_COLUMNS columns, as boxes of
  * 16, 8, 4 or 2 rows, [CHAIN_WARPS][rows of the box][STEP_COLUMNS]; of a gated product gate's boxes first, those of up
@@ -49,51 +51,110 @@ struct weight_ring {
     }
 };
 
-/* A step's columns of n rows from row `first` on, in as few boxes as they go into; n: even. Where columns are no multiple of
- * STEP_COLUMNS every warp's have a box of their own. */
+/* One step of one tile: what a slot holds. */
+struct stream_cursor {
+    int product, tile, step;
+    int k, row, n; /* which product of the layer; rows of weights [row, row + n), n even */
+
+    __device__ void open(const chain_args &a, const chain_shared &sh, int first)
+    {
+        product = first;
+        k = chain_index(a, product);
+        while (sh.share[k].n_tiles == 0 && !done(a)) {
+            product++;
+            k = done(a) ? 0 : chain_index(a, product);
+        }
+        tile = step = 0;
+        enter(sh);
+    }
+    __device__ bool done(const chain_args &a) const
+    {
+        return product > a.n_layers * CHAIN_PRODUCTS;
+    }
+    __device__ void enter(const chain_shared &sh)
+    {
+        row = sh.share[k].begin + tile * sh.share[k].tile_rows;
+        n = chain_tile_rows(sh.share[k], tile);
+    }
+    __device__ void next(const chain_args &a, const chain_shared &sh)
+    {
+        if (++step < sh.share[k].n_steps)
+            return;
+        step = 0;
+        if (++tile < sh.share[k].n_tiles)
+            enter(sh);
+        else
+            open(a, sh, product + 1);
+    }
+};
+
+/* f(into, map, x, y, z) for every box of a step's columns of n rows from row `first` on, as few as they go into; n: even.
+ * Where columns are no multiple of STEP_COLUMNS every warp's have a box of their own. */
+template <typename F>
 __device__ static inline void stream_rows(const CUtensorMap *maps, bool pieces, uint32_t into, int step, int first,
-                                          int n, uint32_t barrier)
+                                          int n, F f)
 {
     for (int i = 0, size = CHAIN_ROWS; i < BOX_SIZES; i++, size /= 2) {
         if ((n & size) == 0)
             continue;
         if (pieces)
-            box_copy(into, &maps[i], 0, first, step * CHAIN_WARPS, barrier);
+            f(into, &maps[i], 0, first, step * CHAIN_WARPS);
         for (int v = 0; v < CHAIN_WARPS && !pieces; v++)
-            box_copy(into + v * size * 128, &maps[i], (step * CHAIN_WARPS + v) * STEP_COLUMNS, first, 0, barrier);
+            f(into + v * size * 128, &maps[i], (step * CHAIN_WARPS + v) * STEP_COLUMNS, first, 0);
         into += size * CHAIN_WARPS * 128;
         first += size;
     }
 }
 
-/* All of this block's weights, one slot after the other as they become free and few are under way. One thread. */
+/* The same for all that a slot is going to hold. */
+template <typename F>
+__device__ static inline void stream_slot(const chain_args &a, const stream_cursor &c, uint32_t into, F f)
+{
+    const chain_product &p = a.product[c.k];
+    const CUtensorMap *maps = a.maps + c.product * BOX_SIZES;
+    bool pieces = p.cols % STEP_COLUMNS == 0;
+    stream_rows(maps, pieces, into, c.step, c.row, c.n, f);
+    if (p.gated)
+        stream_rows(maps, pieces, into + RING_SLOT_BYTES / 2, c.step, p.rows + c.row, c.n, f);
+}
+
+/* All of this block's weights, one slot after the other as they become free and few are under way. While none is free,
+ * because the block waits for activations, the next ones' weights are asked for into L2, at the pace of the memory. One thread. */
 template <int SLOTS>
 __device__ static inline void stream_weights(const chain_args &a, const chain_shared &sh)
 {
     weight_ring<SLOTS> ring(a, sh);
-    int n_asked = 0;
-    for (int product = 0; product <= a.n_layers * CHAIN_PRODUCTS; product++) {
-        int k = chain_index(a, product);
-        const chain_share share = sh.share[k];
-        const CUtensorMap *maps = a.maps + product * BOX_SIZES;
-        bool gated = a.product[k].gated, pieces = a.product[k].cols % STEP_COLUMNS == 0;
-        for (int i = 0; i < BOX_SIZES && product < a.n_layers * CHAIN_PRODUCTS; i++)
-            box_map_prefetch(&maps[BOX_SIZES + i]);
-        for (int tile = 0; tile < share.n_tiles; tile++) {
-            int row = share.begin + tile * share.tile_rows, n = chain_tile_rows(share, tile);
-            for (int step = 0; step < share.n_steps; step++) {
-                uint32_t into = shared_address(sh.base) + ring.slot * RING_SLOT_BYTES,
-                         barrier = ring.full + ring.slot * 8;
-                if (n_asked++ >= STREAM_UNDER_WAY)
-                    ring.wait_arrived(STREAM_UNDER_WAY);
-                barrier_wait(ring.empty + ring.slot * 8, ring.round ^ 1);
-                barrier_expect(barrier, (gated ? 2 : 1) * n * CHAIN_WARPS * STEP_COLUMNS * 2);
-                stream_rows(maps, pieces, into, step, row, n, barrier);
-                if (gated)
-                    stream_rows(maps, pieces, into + RING_SLOT_BYTES / 2, step, a.product[k].rows + row, n, barrier);
-                ring.advance();
+    stream_cursor now, later;
+    int n_asked = 0, n_ahead = 0; /* later: so many slots after now */
+    now.open(a, sh, 0);
+    later = now;
+    for (; !now.done(a); n_asked++) {
+        uint32_t barrier = ring.full + ring.slot * 8, empty = ring.empty + ring.slot * 8;
+        for (int i = 0; i < BOX_SIZES && now.tile + now.step == 0 && now.product < a.n_layers * CHAIN_PRODUCTS; i++)
+            box_map_prefetch(&a.maps[(now.product + 1) * BOX_SIZES + i]);
+        if (n_asked >= STREAM_UNDER_WAY)
+            ring.wait_arrived(STREAM_UNDER_WAY);
+        long long since = clock64();
+        while (!barrier_ended(empty, ring.round ^ 1))
+            if (n_ahead < STREAM_AHEAD && clock64() - since >= STREAM_PACE && !later.done(a)) {
+                stream_slot(a, later, 0, [](uint32_t, const CUtensorMap *map, int x, int y, int z) {
+                    box_prefetch(map, x, y, z);
+                });
+                since += STREAM_PACE;
+                later.next(a, sh);
+                n_ahead++;
             }
-        }
+        barrier_expect(barrier, (a.product[now.k].gated ? 2 : 1) * now.n * CHAIN_WARPS * STEP_COLUMNS * 2);
+        stream_slot(a, now, shared_address(sh.base) + ring.slot * RING_SLOT_BYTES,
+                    [=](uint32_t into, const CUtensorMap *map, int x, int y, int z) {
+                        box_copy(into, map, x, y, z, barrier);
+                    });
+        now.next(a, sh);
+        if (n_ahead > 0)
+            n_ahead--;
+        else
+            later = now;
+        ring.advance();
     }
 }
 
