@@ -4,7 +4,9 @@
  *
  * The copies are the tensor memory accelerator's, a few large boxes a step, asked for by one thread: where every warp asked
  * for its own, the asking took longer than the memory. Few are under way at once: the words that blocks wait for queue
- * behind all weights asked for before them, so weights beyond what keeps the memory busy are asked for too early. */
+ * behind all weights asked for before them, so weights beyond what keeps the memory busy are asked for too early. While the
+ * ring is full, the memory would rest: then a few of the next slots are asked for into L2, one after the other, which tells
+ * nobody when they have come; their copies later come from there. */
 #ifndef KERNELS_CUDA_PERSISTENT_STREAM_CUH
 #define KERNELS_CUDA_PERSISTENT_STREAM_CUH
 
@@ -56,6 +58,7 @@ struct stream_cursor {
     int product, tile, step;
     int k, row, n; /* which product of the layer; rows of weights [row, row + n), n even */
 
+    /* At the beginning of that product, or of the next one that this block has a share of. */
     __device__ void open(const chain_args &a, const chain_shared &sh, int first)
     {
         product = first;
@@ -118,8 +121,7 @@ __device__ static inline void stream_slot(const chain_args &a, const stream_curs
         stream_rows(maps, pieces, into + RING_SLOT_BYTES / 2, c.step, p.rows + c.row, c.n, f);
 }
 
-/* All of this block's weights, one slot after the other as they become free and few are under way. While none is free,
- * because the block waits for activations, the next ones' weights are asked for into L2, at the pace of the memory. One thread. */
+/* All of this block's weights, one slot after the other as they become free and few are under way. One thread. */
 template <int SLOTS>
 __device__ static inline void stream_weights(const chain_args &a, const chain_shared &sh)
 {
@@ -137,18 +139,16 @@ __device__ static inline void stream_weights(const chain_args &a, const chain_sh
         long long since = clock64();
         while (!barrier_ended(empty, ring.round ^ 1))
             if (n_ahead < STREAM_AHEAD && clock64() - since >= STREAM_PACE && !later.done(a)) {
-                stream_slot(a, later, 0, [](uint32_t, const CUtensorMap *map, int x, int y, int z) {
-                    box_prefetch(map, x, y, z);
-                });
+                stream_slot(a, later, 0,
+                            [](uint32_t, const CUtensorMap *map, int x, int y, int z) { box_prefetch(map, x, y, z); });
                 since += STREAM_PACE;
                 later.next(a, sh);
                 n_ahead++;
             }
         barrier_expect(barrier, (a.product[now.k].gated ? 2 : 1) * now.n * CHAIN_WARPS * STEP_COLUMNS * 2);
-        stream_slot(a, now, shared_address(sh.base) + ring.slot * RING_SLOT_BYTES,
-                    [=](uint32_t into, const CUtensorMap *map, int x, int y, int z) {
-                        box_copy(into, map, x, y, z, barrier);
-                    });
+        stream_slot(
+            a, now, shared_address(sh.base) + ring.slot * RING_SLOT_BYTES,
+            [=](uint32_t into, const CUtensorMap *map, int x, int y, int z) { box_copy(into, map, x, y, z, barrier); });
         now.next(a, sh);
         if (n_ahead > 0)
             n_ahead--;
