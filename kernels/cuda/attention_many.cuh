@@ -44,20 +44,19 @@ __device__ static inline void attend_alone(many_warp<T, HD> *w, attention_sums<T
     int lane = threadIdx.x % 32, ids = -1, stage = 0; /* ids: a lane's entry of the table */
     attention_query<T, HD> query;
     query.shared = w->query + lane;
-    auto fetch = [&](int b,
-                     int into) { /* from block b on; a bit for every one that is there */
-                                 unsigned there = 0;
-                                 if ((b - m.begin) % 32 == 0)
-                                     ids = b + lane < m.end ? m.table[b + lane] : -1;
+    /* From block b on; returns a bit for every one that is there. */
+    auto fetch = [&](int b, int into) {
+        unsigned there = 0;
+        if ((b - m.begin) % 32 == 0)
+            ids = b + lane < m.end ? m.table[b + lane] : -1;
 #pragma unroll
-                                 for (int i = 0; i < BLOCKS; i++) {
-                                     int id = __shfl_sync(0xffffffffu, ids, (b - m.begin + i) % 32),
-                                         pos = (b + i) * KV_BLOCK_TOKENS;
-                                     copy_block<T, HD>(w->k[into] + i * BLOCK, a.k_cache, a, id, m.kv, pos, m.seen);
-                                     copy_block<T, HD>(w->v[into] + i * BLOCK, a.v_cache, a, id, m.kv, pos, m.seen);
-                                     there |= (unsigned)(id >= 0) << i;
-                                 }
-                                 return there;
+        for (int i = 0; i < BLOCKS; i++) {
+            int id = __shfl_sync(0xffffffffu, ids, (b - m.begin + i) % 32), pos = (b + i) * KV_BLOCK_TOKENS;
+            copy_block<T, HD>(w->k[into] + i * BLOCK, a.k_cache, a, id, m.kv, pos, m.seen);
+            copy_block<T, HD>(w->v[into] + i * BLOCK, a.v_cache, a, id, m.kv, pos, m.seen);
+            there |= (unsigned)(id >= 0) << i;
+        }
+        return there;
     };
     unsigned present = m.begin < m.end ? fetch(m.begin, 0) : 0, next = 0;
     async_commit();
