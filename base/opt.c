@@ -268,7 +268,7 @@ static const struct opt table[] = {
            "(default auto: the faster one, measured at start; persistent: refused where it does not work)"),
     REAL("step-timeout", step_timeout, GENERATE | BENCH | SERVE | BATCH, 0, 86400, 300,
          "end the job when a step comes no further for so many seconds, since a rank is stopped, dead or stuck; 0: "
-         "wait for ever (default 300)"),
+         "wait for ever, but a GPU within a persistent step gives up after some 6 minutes (default 300)"),
     FLAG("verbose", verbose, STARTS | PREFLIGHT,
          "say on standard error what was loaded, how fast, and where memory goes"),
     CHOICE("progress", progress, GENERATE | BENCH | SERVE | BATCH, "auto|always|never",

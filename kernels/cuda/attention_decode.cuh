@@ -37,6 +37,21 @@ struct decode_item {
     const int32_t *table;
 };
 
+/* A warp's sums over an item: nothing yet; which keys its rows see, and how they are biased. row: the lane's first. */
+template <typename T, int HD>
+__device__ static inline void begin_sums(attention_sums<T, HD> &sums, const attention_args<T> &a, const decode_item &m,
+                                         int row)
+{
+    sums.clear();
+    for (int i = 0; i < 2; i++) {
+        sums.first[i] = m.seen.first;
+        sums.last[i] = m.seen.last;
+        sums.slope[i] = a.heads.alibi_slopes && row + i * 8 < m.n_rows
+                            ? a.heads.alibi_slopes[m.head0 + row + i * 8] * ATTENTION_LOG2_E
+                            : 0.0f;
+    }
+}
+
 /* All keys of [begin, end), the warps taking blocks in turn. */
 template <typename T, int HD>
 __device__ static inline void attend_item(decode_shared<T, HD> *sh, attention_sums<T, HD> &sums,
@@ -50,14 +65,7 @@ __device__ static inline void attend_item(decode_shared<T, HD> *sh, attention_su
                    row + 8 < m.n_rows ? query_row(a, m.t, m.head0 + row + 8) : NULL, a.heads.head_dim);
     if (!query.in_registers)
         __syncthreads();
-    sums.clear();
-    for (int i = 0; i < 2; i++) {
-        sums.first[i] = m.seen.first;
-        sums.last[i] = m.seen.last;
-        sums.slope[i] = a.heads.alibi_slopes && row + i * 8 < m.n_rows
-                            ? a.heads.alibi_slopes[m.head0 + row + i * 8] * ATTENTION_LOG2_E
-                            : 0.0f;
-    }
+    begin_sums(sums, a, m, row);
     decode_warp<T, HD> *w = &sh->warp[warp];
     int ids = -1, next = -1, stage = 0, first = m.begin + warp; /* ids: a lane's entry of the table */
     for (int b = first, i = 0; b - ATTENTION_WARPS < m.end; b += ATTENTION_WARPS, i++, stage ^= 1) {

@@ -25,14 +25,7 @@ __device__ static inline void load_item(attention_query<T, HD> &query, attention
     int row = threadIdx.x % 32 / 4;
     query.load(row < m.n_rows ? query_row(a, m.t, m.head0 + row) : NULL,
                row + 8 < m.n_rows ? query_row(a, m.t, m.head0 + row + 8) : NULL, a.heads.head_dim);
-    sums.clear();
-    for (int i = 0; i < 2; i++) {
-        sums.first[i] = m.seen.first;
-        sums.last[i] = m.seen.last;
-        sums.slope[i] = a.heads.alibi_slopes && row + i * 8 < m.n_rows
-                            ? a.heads.alibi_slopes[m.head0 + row + i * 8] * ATTENTION_LOG2_E
-                            : 0.0f;
-    }
+    begin_sums(sums, a, m, row);
 }
 
 /* All keys of [begin, end). */
@@ -147,15 +140,7 @@ __device__ static inline void store_alone(const attention_sums<T, HD> &sums, con
         int row = threadIdx.x % 32 / 4 + i * 8;
         if (row >= m.n_rows)
             continue;
-        T *out = a.out + ((size_t)m.t * a.heads.n_heads + m.head0 + row) * a.heads.head_dim;
-        float share = sums.sum[i] > 0 ? 1 / sums.sum[i] : 0.0f;
-#pragma unroll
-        for (int j = 0; j < HD / 8; j++) {
-            int column = j * 8 + threadIdx.x % 4 * 2;
-            if (column < a.heads.head_dim)
-                *(uint32_t *)(out + column) =
-                    tensor_pack<T>(sums.out[j][2 * i] * share, sums.out[j][2 * i + 1] * share);
-        }
+        sums.store(i, a.out + ((size_t)m.t * a.heads.n_heads + m.head0 + row) * a.heads.head_dim, a.heads.head_dim);
     }
 }
 

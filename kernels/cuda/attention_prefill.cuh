@@ -101,15 +101,8 @@ __device__ static inline void attend_run(prefill_shared<T, HD> *sh, const attent
     for (int i = 0; i < 2; i++) {
         if (!q[i])
             continue;
-        T *out = a.out + ((size_t)(run.t0 + row0 + i * 8) * a.heads.n_heads + run.head) * a.heads.head_dim;
-        float share = sums.sum[i] > 0 ? 1 / sums.sum[i] : 0.0f;
-#pragma unroll
-        for (int j = 0; j < HD / 8; j++) {
-            int column = j * 8 + threadIdx.x % 4 * 2;
-            if (column < a.heads.head_dim)
-                *(uint32_t *)(out + column) =
-                    tensor_pack<T>(sums.out[j][2 * i] * share, sums.out[j][2 * i + 1] * share);
-        }
+        sums.store(i, a.out + ((size_t)(run.t0 + row0 + i * 8) * a.heads.n_heads + run.head) * a.heads.head_dim,
+                   a.heads.head_dim);
     }
 }
 

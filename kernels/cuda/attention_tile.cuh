@@ -135,6 +135,18 @@ struct attention_sums {
         }
     }
 
+    /* This lane's elements of the result of its row i, after finish(). */
+    __device__ void store(int i, T *to, int head_dim) const
+    {
+        float share = sum[i] > 0 ? 1 / sum[i] : 0.0f;
+#pragma unroll
+        for (int j = 0; j < HD / 8; j++) {
+            int column = j * 8 + threadIdx.x % 4 * 2;
+            if (column < head_dim)
+                *(uint32_t *)(to + column) = tensor_pack<T>(out[j][2 * i] * share, out[j][2 * i + 1] * share);
+        }
+    }
+
     /* Products to scores: scaled, biased, masked. present: a bit for every block. The bias counts from the last key that
      * the row sees, which the softmax does not notice: near it scores are small and exact. */
     template <int BLOCKS>

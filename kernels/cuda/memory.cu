@@ -201,7 +201,7 @@ static void take_failure(struct queue *q, cudaError_t rc)
     if (rc == cudaSuccess)
         return;
     const struct cuda_state *s = cuda_state(q);
-    const struct cuda_vain vain = *s->vain;
+    const struct cuda_vain vain = s->vain != nullptr ? *s->vain : cuda_vain{}; /* NULL: the queue could not be opened */
     const char *why = cudaGetErrorString(rc);
     char layer[24];
     say_layer(layer, sizeof layer, vain.for_others[0] != 0 ? vain.for_others[0] : vain.for_own[0], vain.n_layers);
