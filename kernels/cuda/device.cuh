@@ -156,6 +156,24 @@ __device__ static inline void after_previous_alone()
 #endif
 }
 
+/* A block's warps differ in what they need: all of a group of four neighbouring warps come to have N registers a thread, of
+ * those that the block was given at its start. Who takes waits until others have given. N: a multiple of 8. */
+template <int N>
+__device__ static inline void give_registers(void)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+#endif
+}
+
+template <int N>
+__device__ static inline void take_registers(void)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+#endif
+}
+
 /* Start a kernel whose first line is after_previous: where the device can, while the kernel before it ends. */
 template <typename... P, typename... A>
 static inline void launch(struct queue *q, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, A... args)

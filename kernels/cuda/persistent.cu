@@ -432,7 +432,7 @@ static void launch_chain(struct queue *q, const struct chain_args &a)
     attribute.val.cooperative = 1;
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)cuda_state(q)->n_multiprocessors);
-    config.blockDim = dim3(CHAIN_THREADS + 32);
+    config.blockDim = dim3(CHAIN_THREADS + STREAM_THREADS);
     config.dynamicSmemBytes = (size_t)a.at.bytes;
     config.stream = cuda_stream(q);
     config.attrs = &attribute;

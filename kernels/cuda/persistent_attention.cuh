@@ -369,7 +369,7 @@ __device__ static inline void attend_finish(attend_scratch<T, HD> *s, const chai
         for (int v = 0; v < n_warps; v++) {
             float2 part = s->sums[v][row];
             float2 x = *(const float2 *)&s->out[(v * m.n_rows + row) * HD + d];
-            float scale = part.x == -INFINITY ? 0.0f : exp2f(part.x - best);
+            float scale = part.x == -INFINITY ? 0.0f : attend_exp2(part.x - best);
             sum = fmaf(part.y, scale, sum);
             out[0] = fmaf(x.x, scale, out[0]);
             out[1] = fmaf(x.y, scale, out[1]);
@@ -405,7 +405,7 @@ __device__ static inline void attend_join(const chain_args &a, const attend_item
 #pragma unroll
         for (int k = CHAIN_PARTS / 2; k > 0; k /= 2)
             top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, k));
-        float scale = best == -INFINITY ? 0.0f : exp2f(best - top);
+        float scale = best == -INFINITY ? 0.0f : attend_exp2(best - top);
         float sum = word_value(v[1].y) * scale, x = word_value(v[0].x) * scale, y = word_value(v[0].y) * scale;
 #pragma unroll
         for (int k = CHAIN_PARTS / 2; k > 0; k /= 2) {

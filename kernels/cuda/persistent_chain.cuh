@@ -16,12 +16,17 @@
 #include <cuda.h>
 
 #define CHAIN_WARPS    16
-#define CHAIN_THREADS  (CHAIN_WARPS * 32) /* without the warp that asks for weights */
+#define CHAIN_THREADS  (CHAIN_WARPS * 32) /* without those that ask for weights */
 #define CHAIN_PRODUCTS 4                  /* of a layer */
 #define CHAIN_HEAD     4                  /* the product after the last layer */
 #define CHAIN_GROUP    8                  /* rows of weights that the tensor cores take at once */
 #define CHAIN_ROWS     16                 /* of weights in a tile: two groups; the second of a gated product is of up */
 #define CHAIN_PARTS    16                 /* of a sequence's keys at most */
+
+/* One thread asks for weights. Its warp has three idle ones beside it, since only four together can give registers away. */
+#define STREAM_THREADS   128
+#define STREAM_REGISTERS 32
+#define CHAIN_REGISTERS  112 /* a thread: the 96 of a block of so many threads, and what the others give */
 
 #define STEP_COLUMNS    64 /* of a warp: 128 bytes of every row */
 #define RING_SLOT_BYTES (CHAIN_WARPS * CHAIN_ROWS * 128)

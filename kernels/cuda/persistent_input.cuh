@@ -61,40 +61,53 @@ __device__ static inline vec<T, 4> input_vector(uint2 bits)
 /* The weights of a norm at a lane's units, fetched before there is anything to wait for. */
 template <typename T>
 struct norm_weights {
-    uint2 w[NORM_UNITS], b[NORM_UNITS];
-    bool has_w, has_b;
+    vec<T, 4> w[NORM_UNITS], b[NORM_UNITS];
 
+    /* value: of an element where the model has none */
+    __device__ static vec<T, 4> fetch(const void *from, int column, float value)
+    {
+        if (from != nullptr && column >= 0)
+            return input_vector<T>(*(const uint2 *)((const T *)from + column));
+        T x = from_float<T>(value);
+        return {x, x, x, x};
+    }
     __device__ void load(const input_units &units, const void *weight, const void *bias)
     {
-        has_w = weight != nullptr;
-        has_b = bias != nullptr;
 #pragma unroll
         for (int i = 0; i < NORM_UNITS; i++) {
             int c = units.column(threadIdx.x % 32 + i * 32);
-            w[i] = has_w && c >= 0 ? *(const uint2 *)((const T *)weight + c) : make_uint2(0, 0);
-            b[i] = has_b && c >= 0 ? *(const uint2 *)((const T *)bias + c) : make_uint2(0, 0);
+            w[i] = fetch(weight, c, 1);
+            b[i] = fetch(bias, c, 0);
         }
     }
-    /* unit: (x - mean) / deviation */
-    __device__ float apply(enum norm_kind kind, float unit, int i, int k) const
+    /* Unit i: whole: mean and 1 / deviation. */
+    __device__ void apply(enum norm_kind kind, float2 whole, int i, vec<T, 4> *x) const
     {
-        float scale = has_w ? to_float(input_vector<T>(w[i]).e[k]) : 1.0f;
-        float shift = has_b ? to_float(input_vector<T>(b[i]).e[k]) : 0.0f;
-        return kind == NORM_RMS ? scale * rounded<T>(unit) : unit * scale + shift;
+        if (kind == NORM_RMS) {
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                x->e[k] = from_float<T>(to_float(w[i].e[k]) * rounded<T>(to_float(x->e[k]) * whole.y));
+        } else {
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                x->e[k] =
+                    from_float<T>((to_float(x->e[k]) - whole.x) * whole.y * to_float(w[i].e[k]) + to_float(b[i].e[k]));
+        }
     }
 };
 
-/* A warp's share of a token's statistics: sum, squares (around the warp's own mean, for LayerNorm), columns. */
-__device__ static inline float4 norm_partial(enum norm_kind kind, const float (&x)[NORM_UNITS][4], int n_mine)
+/* A warp's share of a token's statistics: sum, squares (around the warp's own mean, for LayerNorm), columns, of which a lane
+ * has n_mine units. */
+__device__ static inline float4 norm_partial(enum norm_kind kind, const float (&x)[NORM_UNITS][4], int n_mine,
+                                             float n_columns)
 {
-    float sum = 0, square = 0, n = 0, mean = 0;
+    float sum = 0, square = 0, mean = 0;
     if (kind == NORM_LAYER) {
 #pragma unroll
         for (int i = 0; i < NORM_UNITS; i++)
             sum += x[i][0] + x[i][1] + x[i][2] + x[i][3];
         sum = warp_sum(sum);
-        n = (float)(warp_sum(n_mine) * 4);
-        mean = n > 0 ? sum / n : 0.0f;
+        mean = n_columns > 0 ? sum / n_columns : 0.0f;
     }
 #pragma unroll
     for (int i = 0; i < NORM_UNITS; i++)
@@ -103,26 +116,29 @@ __device__ static inline float4 norm_partial(enum norm_kind kind, const float (&
             float d = i < n_mine ? x[i][k] - mean : 0.0f; /* a lane's units outside come last */
             square += d * d;
         }
-    return make_float4(sum, warp_sum(square), n, 0);
+    return make_float4(sum, warp_sum(square), n_columns, 0);
 }
 
-/* Mean and 1 / deviation out of the warps' shares. */
+/* Over the 16 lanes of each half of a warp. */
+__device__ static inline float norm_sum(float x)
+{
+#pragma unroll
+    for (int d = CHAIN_WARPS / 2; d > 0; d /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, d);
+    return x;
+}
+
+/* Mean and 1 / deviation out of the warps' shares, one for each lane: one after the other they took longer than the rest of
+ * an input. */
 __device__ static inline float2 norm_whole(enum norm_kind kind, const float4 *part, int dim, float eps)
 {
-    float mean = 0, square = 0;
+    float4 p = part[threadIdx.x % CHAIN_WARPS];
+    float mean = 0, away = 0;
     if (kind == NORM_LAYER) {
-#pragma unroll
-        for (int v = 0; v < CHAIN_WARPS; v++)
-            mean += part[v].x;
-        mean /= (float)dim;
+        mean = norm_sum(p.x) / (float)dim;
+        away = p.z > 0 ? p.x / p.z - mean : 0.0f;
     }
-#pragma unroll
-    for (int v = 0; v < CHAIN_WARPS; v++) {
-        float4 p = part[v];
-        float away = kind == NORM_LAYER && p.z > 0 ? p.x / p.z - mean : 0.0f;
-        square += p.y + p.z * away * away;
-    }
-    return make_float2(mean, 1.0f / sqrtf(square / (float)dim + eps));
+    return make_float2(mean, 1.0f / sqrtf(norm_sum(p.y + p.z * away * away) / (float)dim + eps));
 }
 
 /* The residual stream, normed. words: [n_tokens][hidden / 2]. All threads of the block must come here. */
@@ -138,6 +154,7 @@ __device__ static inline void input_normed(const chain_args &a, const chain_shar
 #pragma unroll
     for (int i = 0; i < NORM_UNITS; i++)
         n_mine += units.column(lane + i * 32) >= 0;
+    float n_columns = (float)(warp_sum(n_mine) * 4);
     for (int t = 0; t < a.n_tokens; t++) {
         ulonglong2 v[NORM_UNITS];
         float x[NORM_UNITS][4];
@@ -157,7 +174,7 @@ __device__ static inline void input_normed(const chain_args &a, const chain_shar
             for (int k = 0; k < 4; k++)
                 x[i][k] = to_float(input_vector<T>(bits).e[k]);
         }
-        float4 part = norm_partial(a.norm, x, n_mine);
+        float4 part = norm_partial(a.norm, x, n_mine, n_columns);
         if (lane == 0)
             stats[t * CHAIN_WARPS + units.warp] = part;
     }
@@ -170,9 +187,7 @@ __device__ static inline void input_normed(const chain_args &a, const chain_shar
                 continue;
             uint2 *place = units.place<T>(a, sh, lane + i * 32, t);
             vec<T, 4> x = input_vector<T>(*place);
-#pragma unroll
-            for (int k = 0; k < 4; k++)
-                x.e[k] = from_float<T>(norm.apply(a.norm, (to_float(x.e[k]) - whole.x) * whole.y, i, k));
+            norm.apply(a.norm, whole, i, &x);
             *place = *(const uint2 *)&x;
         }
     }

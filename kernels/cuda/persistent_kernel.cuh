@@ -54,15 +54,16 @@ __device__ static inline void chain_embedded(const chain_args &a, const chain_sh
     chain_set_x<T>(a, sh, 1, t, row, s0, s1, epoch);
 }
 
-/* The ranks' shares of this block's rows, added in order of the ranks. */
+/* The ranks' shares of this block's rows, added in order of the ranks. A warp has a token. */
+static_assert(PERSISTENT_MAX_TOKENS <= CHAIN_WARPS, "every token has a warp");
 template <typename T>
 __device__ static inline void chain_reduce(const chain_args &a, const chain_shared &sh, int x, bool embedding,
                                            uint32_t epoch)
 {
     const chain_share &share = sh.share[CHAIN_PRODUCTS - 1];
-    int pairs = (share.end - share.begin) / 2, place = chain_sum_place(a, x, epoch);
-    for (int i = threadIdx.x; i < pairs * a.n_tokens; i += CHAIN_THREADS) {
-        int t = i / pairs, row = share.begin + i % pairs * 2;
+    int pairs = (share.end - share.begin) / 2, place = chain_sum_place(a, x, epoch), t = threadIdx.x / 32;
+    for (int i = threadIdx.x % 32; t < a.n_tokens && i < pairs; i += 32) {
+        int row = share.begin + i * 2;
         ulonglong2 v[PERSISTENT_MAX_RANKS];
         word_await<true>(
             v, [&](int r) { return r < a.n_ranks ? a.sum[a.rank] + chain_sum_at(a, place, r, t, row) : nullptr; },
@@ -154,12 +155,13 @@ __device__ static inline void chain_finish_tile(const chain_args &a, const chain
                                                 const chain_share &share, int tile, int turn, const float *partial,
                                                 const float *bias, uint32_t epoch)
 {
-    int rows = share.tile_rows, pairs = rows / 2;
-    int i = (threadIdx.x / 32 + CHAIN_WARPS - turn) % CHAIN_WARPS * 32 + threadIdx.x % 32, t = i / pairs;
-    int local = tile * rows + i % pairs * 2, row = share.begin + local, n = share.end - share.begin;
+    int rows = share.tile_rows, pairs = rows / 2; /* 8 or 4 */
+    int i = (threadIdx.x / 32 + CHAIN_WARPS - turn) % CHAIN_WARPS * 32 + threadIdx.x % 32;
+    int t = p.gated ? i / (CHAIN_GROUP / 2) : i / (CHAIN_ROWS / 2);
+    int pair = i - t * pairs, local = tile * rows + pair * 2, row = share.begin + local, n = share.end - share.begin;
     if (t >= a.n_tokens || row >= share.end)
         return;
-    const float *from = partial + t * CHAIN_ROWS + i % pairs * 2;
+    const float *from = partial + t * CHAIN_ROWS + pair * 2;
     float2 s = bias != nullptr ? make_float2(bias[local], bias[local + 1]) : make_float2(0, 0);
     float2 up = p.gated && bias != nullptr ? make_float2(bias[n + local], bias[n + local + 1]) : make_float2(0, 0);
 #pragma unroll
@@ -181,12 +183,13 @@ __device__ static inline void chain_finish_tile(const chain_args &a, const chain
     chain_result<T>(a, sh, p, t, row, s.x, s.y, epoch);
 }
 
-/* Element i of a block's share of a bias: gated ones are the gate's, then those of up. */
+/* Element i of a block's share of a bias: gated ones are the gate's, then those of up. As it is: made a float here it would
+ * be waited for here. */
 template <typename T>
-__device__ static inline float chain_bias(const chain_product &p, const chain_share &share, const void *bias, int i)
+__device__ static inline T chain_bias(const chain_product &p, const chain_share &share, const void *bias, int i)
 {
     int n = share.end - share.begin, row = i < n ? share.begin + i : p.rows + share.begin + i - n;
-    return to_float(((const T *)bias)[row]);
+    return ((const T *)bias)[row];
 }
 
 template <typename T>
@@ -222,13 +225,15 @@ __device__ __forceinline__ static void chain_step(weight_ring<SLOTS> &ring, cons
     const void *weights = layer.bias[k % CHAIN_PRODUCTS];
     int n_bias = weights == nullptr ? 0 : (share.end - share.begin) * (p.gated ? 2 : 1);
     float *bias = sh.at<float>(a.at.bias) + count.products++ % 2 * a.at.bias_rows;
-    float mine = (int)threadIdx.x < n_bias ? chain_bias<T>(p, share, weights, threadIdx.x) : 0.0f;
+    T mine = {};
+    if ((int)threadIdx.x < n_bias)
+        mine = chain_bias<T>(p, share, weights, threadIdx.x);
     /* A block without a share of the product before has not read its input: and must have waited for it, too, before it
      * makes anything of this layer's. */
     if (p.input != INPUT_SAME || sh.share[k - 1].n_tiles == 0)
         chain_input<T>(a, sh, p, share, layer, epoch);
     for (int i = threadIdx.x; i < n_bias; i += CHAIN_THREADS) /* seen by all after the tile's barrier */
-        bias[i] = i < CHAIN_THREADS ? mine : chain_bias<T>(p, share, weights, i);
+        bias[i] = to_float(i < CHAIN_THREADS ? mine : chain_bias<T>(p, share, weights, i));
     for (int tile = 0; tile < share.n_tiles; tile++, count.tiles++) {
         int size = CHAIN_WARPS * a.n_tokens * CHAIN_ROWS;
         float *partial = sh.at<float>(a.at.partial) + count.tiles % 2 * size;
@@ -267,7 +272,8 @@ __device__ static inline void chain_open(const chain_args &a, const chain_shared
 
 /* grid: one block a multiprocessor, all of them resident. SLOTS: of the ring. */
 template <typename T, int SLOTS>
-__global__ void __launch_bounds__(CHAIN_THREADS + 32, 1) persistent_kernel(const __grid_constant__ chain_args a)
+__global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
+    persistent_kernel(const __grid_constant__ chain_args a)
 {
     extern __shared__ __align__(1024) char shared[]; /* as the boxes of weights demand */
     const chain_shared sh = {shared, (chain_share *)(shared + a.at.shares)};
@@ -278,10 +284,12 @@ __global__ void __launch_bounds__(CHAIN_THREADS + 32, 1) persistent_kernel(const
         ring.open();
     chain_open(a, sh);
     if (threadIdx.x >= CHAIN_THREADS) {
+        give_registers<STREAM_REGISTERS>();
         if (threadIdx.x == CHAIN_THREADS)
             stream_weights<SLOTS>(a, sh);
         return;
     }
+    take_registers<CHAIN_REGISTERS>();
     chain_embed<T>(a, sh, epoch);
     for (int product = 0; product <= a.n_layers * CHAIN_PRODUCTS; product++) {
         int k = chain_index(a, product);

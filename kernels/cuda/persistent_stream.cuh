@@ -13,7 +13,7 @@
 #include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/persistent_chain.cuh"
 
-#define STREAM_UNDER_WAY 2    /* copies at once: slots of 32 KiB, 8 MiB of a whole H200 */
+#define STREAM_UNDER_WAY 32   /* rows of weights at once: two full slots of 32 KiB, 8 MiB of a whole H200 */
 #define STREAM_AHEAD     3    /* slots that are asked for into L2 beyond a full ring, 12 MiB of a whole H200 */
 #define STREAM_PACE      1750 /* clocks between two of them: what the memory needs for one of every block */
 
@@ -38,7 +38,7 @@ struct weight_ring {
         }
         barriers_opened();
     }
-    /* The copy asked for `back` copies ago has arrived. */
+    /* The copy asked for `back` copies ago, at most SLOTS, has arrived. */
     __device__ void wait_arrived(int back) const
     {
         bool wrapped = slot < back;
@@ -50,6 +50,24 @@ struct weight_ring {
             slot = 0;
             round ^= 1;
         }
+    }
+};
+
+/* The copies that have not been seen to arrive. */
+struct stream_copies {
+    unsigned long long rows_of = 0; /* a byte each, the latest one lowest */
+    int n = 0, rows = 0;
+
+    template <int SLOTS>
+    __device__ void wait_for_room(const weight_ring<SLOTS> &ring, int more)
+    {
+        while (n == SLOTS || (n > 0 && rows + more > STREAM_UNDER_WAY)) {
+            ring.wait_arrived(n--);
+            rows -= (int)(rows_of >> n * 8 & 255);
+        }
+        rows_of = rows_of << 8 | (unsigned)more;
+        rows += more;
+        n++;
     }
 };
 
@@ -127,15 +145,16 @@ __device__ static inline void stream_weights(const chain_args &a, const chain_sh
 {
     weight_ring<SLOTS> ring(a, sh);
     stream_cursor now, later;
-    int n_asked = 0, n_ahead = 0; /* later: so many slots after now */
+    stream_copies copies;
+    int n_ahead = 0; /* later: so many slots after now */
     now.open(a, sh, 0);
     later = now;
-    for (; !now.done(a); n_asked++) {
+    while (!now.done(a)) {
+        int rows = (a.product[now.k].gated ? 2 : 1) * now.n;
         uint32_t barrier = ring.full + ring.slot * 8, empty = ring.empty + ring.slot * 8;
         for (int i = 0; i < BOX_SIZES && now.tile + now.step == 0 && now.product < a.n_layers * CHAIN_PRODUCTS; i++)
             box_map_prefetch(&a.maps[(now.product + 1) * BOX_SIZES + i]);
-        if (n_asked >= STREAM_UNDER_WAY)
-            ring.wait_arrived(STREAM_UNDER_WAY);
+        copies.wait_for_room(ring, rows);
         long long since = clock64();
         while (!barrier_ended(empty, ring.round ^ 1))
             if (n_ahead < STREAM_AHEAD && clock64() - since >= STREAM_PACE && !later.done(a)) {
@@ -145,7 +164,7 @@ __device__ static inline void stream_weights(const chain_args &a, const chain_sh
                 later.next(a, sh);
                 n_ahead++;
             }
-        barrier_expect(barrier, (a.product[now.k].gated ? 2 : 1) * now.n * CHAIN_WARPS * STEP_COLUMNS * 2);
+        barrier_expect(barrier, rows * CHAIN_WARPS * STEP_COLUMNS * 2);
         stream_slot(
             a, now, shared_address(sh.base) + ring.slot * RING_SLOT_BYTES,
             [=](uint32_t into, const CUtensorMap *map, int x, int y, int z) { box_copy(into, map, x, y, z, barrier); });

@@ -10,7 +10,7 @@ __device__ static inline float rotated(const float *x, const float *cos_sin, int
     int pairs = dims / 2;
     if (d >= dims)
         return x[d];
-    int j = half ? d % pairs : d / 2;
+    int j = !half ? d / 2 : d < pairs ? d : d - pairs;
     int ia = half ? j : 2 * j, ib = half ? j + pairs : 2 * j + 1;
     float a = x[ia], b = x[ib], c = cos_sin[j], sine = cos_sin[pairs + j];
     return d == ia ? a * c - b * sine : b * c + a * sine;
