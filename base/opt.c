@@ -161,6 +161,9 @@ static const struct opt table[] = {
     TEXT("config", "FILE", config, BENCH, "a config.json to build with random weights (--load-format dummy)"),
     CHOICE("load-format", load_format, BENCH, "auto|safetensors|dummy",
            "dummy: random weights, no checkpoint is read (default auto: safetensors)"),
+    CHOICE("load-way", load_way, STARTS, "auto|together|alone",
+           "together: the ranks of a node read each byte of the checkpoint once, in large requests, for all of them; "
+           "alone: each rank reads what it holds (default auto: alone where GPUs load files that lie in memory)"),
     INTEGER("load-threads", load_threads, STARTS, 1, 64, 0,
             "threads of a rank that read the checkpoint (default: one where CPUs compute, else all but one of "
             "--threads, 15 at most)"),

@@ -1,12 +1,13 @@
 /* rank/load.c - see load.h, partition/read_plan.h for the blocks and rank/reader.h for their reading.
  *
- * Round i: every rank of the node has one block read into slot i % n_slots of its part of a shared-memory window, and takes
- * its slices out of the blocks of all. No barrier holds the rounds together: words in the window say which block lies in a
+ * Those that read together are the ranks of a node, or each rank alone. Round i: every one of them has one block read into
+ * slot i % n_slots of its part of a shared-memory window, and takes its slices out of the blocks of all. No barrier holds the rounds together: words in the window say which block lies in a
  * slot and how many rounds each rank has done with, so a rank may be n_slots rounds ahead of the slowest, and its
  * reader's threads as far ahead of it. */
 #include "rank/load.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "rank/cached.h"
 #include "rank/fatal.h"
 #include "rank/reader.h"
 
@@ -57,14 +58,16 @@ struct loader {
     struct queue *q;
     struct progress progress;
     struct reader reader;
-    int released; /* rounds */
+    int released;   /* rounds */
+    MPI_Comm mates; /* that read together; this one is number `self` of the n */
+    int n, self;
     MPI_Win window;
     struct load_setup *setup;
     struct load_stats *stats;
     double spin;  /* s to look for what is awaited before sleeping */
     double since; /* when the part of the time that is under way began */
     size_t slot_bytes;
-    unsigned char **base; /* [n_node_ranks] each rank's part of the window: its head, then its slots */
+    unsigned char **base; /* [n] each rank's part of the window: its head, then its slots */
     bool registered;      /* with the device, for copies at full speed */
 };
 
@@ -95,14 +98,14 @@ static void spent(struct loader *l, enum load_part part)
     l->since = now;
 }
 
-static struct window_head *head(const struct loader *l, int node_rank)
+static struct window_head *head(const struct loader *l, int mate)
 {
-    return (struct window_head *)(void *)l->base[node_rank];
+    return (struct window_head *)(void *)l->base[mate];
 }
 
-static unsigned char *slot(const struct loader *l, int node_rank, int round)
+static unsigned char *slot(const struct loader *l, int mate, int round)
 {
-    return l->base[node_rank] + HEAD_BYTES + (size_t)(round % l->setup->n_slots) * l->slot_bytes;
+    return l->base[mate] + HEAD_BYTES + (size_t)(round % l->setup->n_slots) * l->slot_bytes;
 }
 
 static void place(void *context, int slot, int64_t dst_row, int64_t dst_col, const void *src, int64_t src_ld,
@@ -118,11 +121,11 @@ static void place(void *context, int slot, int64_t dst_row, int64_t dst_col, con
         l->ops->upload(l->q, dst, ld * size, src, (size_t)src_ld * size, (size_t)cols * size, (size_t)rows);
 }
 
-/* Rounds that no rank of the node needs any more; their slots may be read into again. */
-static int release(struct loader *l, const struct world *w)
+/* Rounds that no mate needs any more; their slots may be read into again. */
+static int release(struct loader *l)
 {
     int done = INT_MAX;
-    for (int i = 0; i < w->n_node_ranks; i++) {
+    for (int i = 0; i < l->n; i++) {
         int theirs = atomic_load_explicit(&head(l, i)->done, memory_order_acquire);
         done = theirs < done ? theirs : done;
     }
@@ -132,38 +135,37 @@ static int release(struct loader *l, const struct world *w)
     return done;
 }
 
-static bool anyone_failed(const struct loader *l, const struct world *w)
+static bool anyone_failed(const struct loader *l)
 {
     bool failed = false;
-    for (int i = 0; i < w->n_node_ranks; i++)
+    for (int i = 0; i < l->n; i++)
         failed = failed || atomic_load(&head(l, i)->failed) != 0;
     return failed;
 }
 
 /* What a rank may wait for: that others are done with the slot that a round's block of its own goes to, ... */
-static bool has_room(struct loader *l, const struct world *w, int owner, int round)
+static bool has_room(struct loader *l, int owner, int round)
 {
     (void)owner;
-    return release(l, w) > round - l->setup->n_slots;
+    return release(l) > round - l->setup->n_slots;
 }
 
 /* ... and that a block of another rank is there. */
-static bool is_ready(struct loader *l, const struct world *w, int owner, int round)
+static bool is_ready(struct loader *l, int owner, int round)
 {
     bool ready = atomic_load_explicit(&head(l, owner)->ready[round % l->setup->n_slots], memory_order_acquire) == round;
     if (!ready)
-        (void)release(l, w); /* meanwhile this rank's own threads may go on */
+        (void)release(l); /* meanwhile this rank's own threads may go on */
     return ready;
 }
 
-/* Looking all the time at first, where cores have nothing else to do, then in naps. False: a rank of the node has failed. */
-static bool wait_for(struct loader *l, bool (*is)(struct loader *, const struct world *, int, int),
-                     const struct world *w, int owner, int round)
+/* Looking all the time at first, where cores have nothing else to do, then in naps. False: a mate has failed. */
+static bool wait_for(struct loader *l, bool (*is)(struct loader *, int, int), int owner, int round)
 {
     const struct timespec nap = {0, 50000};
     double until = l->spin > 0 ? seconds_now() + l->spin : 0;
-    while (!is(l, w, owner, round)) {
-        if (anyone_failed(l, w))
+    while (!is(l, owner, round)) {
+        if (anyone_failed(l))
             return false;
         if (until == 0 || seconds_now() > until)
             (void)nanosleep(&nap, NULL);
@@ -172,42 +174,42 @@ static bool wait_for(struct loader *l, bool (*is)(struct loader *, const struct 
 }
 
 /* This rank no longer needs the blocks of the first n rounds. */
-static void finish_rounds(const struct loader *l, const struct world *w, int n)
+static void finish_rounds(const struct loader *l, int n)
 {
     if (n > 0)
-        atomic_store_explicit(&head(l, w->node_rank)->done, n, memory_order_release);
+        atomic_store_explicit(&head(l, l->self)->done, n, memory_order_release);
 }
 
-static bool wait_for_own(struct loader *l, int round, const struct world *w, struct err *e)
+static bool wait_for_own(struct loader *l, int round, struct err *e)
 {
-    if (round * w->n_node_ranks + w->node_rank >= l->plan->n_blocks)
+    if (round * l->n + l->self >= l->plan->n_blocks)
         return true; /* the last round has none for it */
-    bool going_on = wait_for(l, has_room, w, w->node_rank, round);
+    bool going_on = wait_for(l, has_room, l->self, round);
     spent(l, LOAD_RANKS);
     if (going_on && reader_wait(&l->reader, round, e) != 0) {
-        atomic_store(&head(l, w->node_rank)->failed, 1);
+        atomic_store(&head(l, l->self)->failed, 1);
         going_on = false;
     }
     spent(l, LOAD_READING);
     return going_on;
 }
 
-/* Returns false when a rank of the node has failed. */
-static bool copy_round(struct loader *l, int round, const struct world *w, struct err *e)
+/* Returns false when a mate has failed. */
+static bool copy_round(struct loader *l, int round, struct err *e)
 {
-    int n = w->n_node_ranks, first = round * n;
+    int n = l->n, first = round * n;
     if (l->ops->async != NULL && round >= 2) { /* what was taken out of the blocks two rounds ago is on the device */
         l->ops->async->wait_mark(l->q, round & 1);
-        finish_rounds(l, w, round - 1);
+        finish_rounds(l, round - 1);
     }
     spent(l, LOAD_DEVICE);
-    if (!wait_for_own(l, round, w, e))
+    if (!wait_for_own(l, round, e))
         return false;
     for (int k = 0; k < n; k++) { /* its own first, since that is there, and not all ranks the same one */
-        int i = (w->node_rank + k) % n;
+        int i = (l->self + k) % n;
         if (first + i >= l->plan->n_blocks)
             continue;
-        if (!wait_for(l, is_ready, w, i, round))
+        if (!wait_for(l, is_ready, i, round))
             return false;
         spent(l, LOAD_RANKS);
         read_plan_scatter(l->plan, &l->network->map, l->c, first + i, slot(l, i, round), place, l);
@@ -216,8 +218,8 @@ static bool copy_round(struct loader *l, int round, const struct world *w, struc
     if (l->ops->async != NULL)
         l->ops->async->mark(l->q, round & 1);
     else
-        finish_rounds(l, w, round + 1);
-    (void)release(l, w);
+        finish_rounds(l, round + 1);
+    (void)release(l);
     spent(l, LOAD_READING); /* with a core of its own for neither, the reader goes on right here */
     return true;
 }
@@ -231,30 +233,30 @@ static void touch_pages(const struct loader *l, unsigned char *own, size_t bytes
         own[at] = 0;
 }
 
-static void open_window(struct loader *l, const struct world *w)
+static void open_window(struct loader *l)
 {
     unsigned char *own = NULL;
     l->slot_bytes = (l->plan->max_block_bytes + 4095) / 4096 * 4096;
     size_t bytes_of_rank = HEAD_BYTES + (size_t)l->setup->n_slots * l->slot_bytes;
-    MPI_CHECK(MPI_Win_allocate_shared((MPI_Aint)bytes_of_rank, 1, MPI_INFO_NULL, w->node, &own, &l->window));
+    MPI_CHECK(MPI_Win_allocate_shared((MPI_Aint)bytes_of_rank, 1, MPI_INFO_NULL, l->mates, &own, &l->window));
     MPI_CHECK(MPI_Win_lock_all(MPI_MODE_NOCHECK, l->window));
-    for (int i = 0; i < w->n_node_ranks; i++) {
+    for (int i = 0; i < l->n; i++) {
         MPI_Aint bytes = 0;
         int unit = 0;
         MPI_CHECK(MPI_Win_shared_query(l->window, i, &bytes, &unit, (void *)&l->base[i]));
     }
     /* MPI lays the ranks' parts one after the other unless told otherwise. */
     bool in_a_row = true;
-    for (int i = 0; i < w->n_node_ranks; i++)
+    for (int i = 0; i < l->n; i++)
         in_a_row = in_a_row && l->base[i] == l->base[0] + (size_t)i * bytes_of_rank;
     if (l->ops->async != NULL)
         touch_pages(l, own, bytes_of_rank);
     memset(own, 0, HEAD_BYTES);
     for (int i = 0; i < READER_MAX_SLOTS; i++)
-        atomic_store(&head(l, w->node_rank)->ready[i], -1);
-    MPI_CHECK(MPI_Barrier(w->node));
+        atomic_store(&head(l, l->self)->ready[i], -1);
+    MPI_CHECK(MPI_Barrier(l->mates));
     if (l->ops->async != NULL && in_a_row)
-        l->registered = l->ops->async->host_register(l->q, l->base[0], (size_t)w->n_node_ranks * bytes_of_rank);
+        l->registered = l->ops->async->host_register(l->q, l->base[0], (size_t)l->n * bytes_of_rank);
     if (l->ops->async != NULL && !l->registered)
         log_warn("the memory that weights are copied from cannot be pinned: loading is slower");
 }
@@ -284,12 +286,12 @@ static double measure_bus(const struct loader *l, const struct world *w)
     size_t n = bytes > 0 ? BUS_TEST_BYTES / bytes : 0;
     n = n < BUS_TEST_COPIES ? n : BUS_TEST_COPIES;
     for (int i = 0; to != NULL && i < BUS_TEST_WARM_UP; i++)
-        l->ops->upload(l->q, to->data, bytes, slot(l, w->node_rank, 0), bytes, bytes, 1);
+        l->ops->upload(l->q, to->data, bytes, slot(l, l->self, 0), bytes, bytes, 1);
     l->ops->wait(l->q);
     MPI_CHECK(MPI_Barrier(w->node));
     double started = seconds_now();
     for (size_t i = 0; to != NULL && i < n; i++)
-        l->ops->upload(l->q, to->data, bytes, slot(l, w->node_rank, 0), bytes, bytes, 1);
+        l->ops->upload(l->q, to->data, bytes, slot(l, l->self, 0), bytes, bytes, 1);
     l->ops->wait(l->q);
     return (double)n * (double)bytes / (seconds_now() - started);
 }
@@ -323,35 +325,35 @@ static void fill_in(struct load_setup *s, const struct ops *ops, const struct qu
         s->piece_bytes = (int64_t)PIECE_BYTES;
 }
 
-static void open_reader(struct loader *l, const struct world *w, struct err *e)
+static void open_reader(struct loader *l, struct err *e)
 {
     struct reader_setup s = {.c = l->c,
                              .plan = l->plan,
-                             .first = w->node_rank,
-                             .stride = w->n_node_ranks,
+                             .first = l->self,
+                             .stride = l->n,
                              .n_slots = l->setup->n_slots,
-                             .ready = head(l, w->node_rank)->ready,
+                             .ready = head(l, l->self)->ready,
                              .n_threads = l->setup->n_threads,
                              .piece_bytes = (size_t)l->setup->piece_bytes,
                              .spin = l->spin};
     for (int i = 0; i < s.n_slots; i++)
-        s.bytes[i] = slot(l, w->node_rank, i);
+        s.bytes[i] = slot(l, l->self, i);
     if (reader_open(&l->reader, &s, e) != 0)
-        atomic_store(&head(l, w->node_rank)->failed, 1);
+        atomic_store(&head(l, l->self)->failed, 1);
 }
 
-static void copy_rounds(struct loader *l, const struct world *w, struct err *e)
+static void copy_rounds(struct loader *l, struct err *e)
 {
-    int n = w->n_node_ranks, rounds = (l->plan->n_blocks + n - 1) / n;
+    int n = l->n, rounds = (l->plan->n_blocks + n - 1) / n;
     uint64_t done = 0;
-    open_reader(l, w, e);
-    for (int round = 0; e->code == ERR_NONE && round < rounds && copy_round(l, round, w, e); round++) {
+    open_reader(l, e);
+    for (int round = 0; e->code == ERR_NONE && round < rounds && copy_round(l, round, e); round++) {
         for (int b = round * n; b < (round + 1) * n && b < l->plan->n_blocks; b++)
             done += l->plan->block[b].bytes;
         progress_update(&l->progress, done, NULL);
     }
     l->ops->wait(l->q);
-    finish_rounds(l, w, rounds); /* those that are behind may still wait for that */
+    finish_rounds(l, rounds); /* those that are behind may still wait for that */
     spent(l, LOAD_DEVICE);
     reader_close(&l->reader);
 }
@@ -365,30 +367,68 @@ static void warn_unknown(const struct weight_map *whole, const struct model_conf
                  m->model_type, names);
 }
 
+/* The blocks of the whole node. The names that nothing takes are said on the way. */
+static int plan_together(struct read_plan *plan, const struct network *n, const struct checkpoint *c,
+                         size_t block_bytes, struct err *e)
+{
+    struct weight_map whole = {0};
+    struct shard one;
+    shard_make(&one, &n->config, 0, 1);
+    if (weight_map_build(&whole, &n->config, &one, c, e) == 0 &&
+        read_plan_build(plan, c, &whole, block_bytes, e) == 0 && read_plan_deal(plan, n->shard.n_ranks, e) == 0)
+        warn_unknown(&whole, &n->config, c);
+    weight_map_free(&whole);
+    return e->code == ERR_NONE ? 0 : -1;
+}
+
+/* Where a device copies from the page cache, ranks that wait for each other, and devices that fetch what another rank has
+ * read, are what takes time; from elsewhere it is the reading. Collective over the node. */
+static enum load_way choose(const struct load_setup *setup, const struct checkpoint *c, const struct read_plan *plan,
+                            const struct ops *ops, const struct world *w)
+{
+    int all = 0;
+    if (setup->way != LOAD_WAY_AUTO)
+        return (enum load_way)setup->way;
+    if (ops->async == NULL || w->n_ranks == 1)
+        return LOAD_TOGETHER;
+    int mine = cached_blocks(c, plan, w->node_rank, w->n_node_ranks);
+    MPI_CHECK(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, w->node));
+    return all ? LOAD_ALONE : LOAD_TOGETHER;
+}
+
+/* Who reads what. Collective. */
+static void make_plan(struct loader *l, struct read_plan *plan, struct world *w, struct err *e)
+{
+    size_t block_bytes = l->ops->async != NULL ? DEVICE_BLOCK_BYTES : READ_PLAN_BLOCK_BYTES;
+    (void)plan_together(plan, l->network, l->c, block_bytes, e);
+    fatal_agree(w, e);
+    l->setup->way = choose(l->setup, l->c, plan, l->ops, w);
+    bool alone = l->setup->way == LOAD_ALONE;
+    l->mates = alone ? MPI_COMM_SELF : w->node;
+    l->n = alone ? 1 : w->n_node_ranks;
+    l->self = alone ? 0 : w->node_rank;
+    if (alone) {
+        read_plan_free(plan);
+        (void)read_plan_build_own(plan, l->c, &l->network->map, block_bytes, e);
+    }
+    l->plan = plan;
+    l->base = err_calloc(e, (size_t)l->n, sizeof *l->base, "window table");
+    fatal_agree(w, e);
+}
+
 int load_weights(struct network *n, const struct checkpoint *c, struct world *w, const struct ops *ops, struct queue *q,
                  struct load_setup *setup, enum progress_mode progress, bool with_bus, struct load_stats *stats,
                  struct err *e)
 {
     struct read_plan plan = {0};
-    struct weight_map whole = {0};
-    struct shard one;
-    struct loader l = {.c = c, .plan = &plan, .network = n, .ops = ops, .q = q, .setup = setup, .stats = stats};
+    struct loader l = {.c = c, .network = n, .ops = ops, .q = q, .setup = setup, .stats = stats};
     double started = seconds_now();
     *stats = (struct load_stats){0};
-    shard_make(&one, &n->config, 0, 1);
-    if (weight_map_build(&whole, &n->config, &one, c, e) == 0)
-        (void)read_plan_build(&plan, c, &whole, ops->async != NULL ? DEVICE_BLOCK_BYTES : READ_PLAN_BLOCK_BYTES, e);
-    if (e->code == ERR_NONE)
-        (void)read_plan_deal(&plan, n->shard.n_ranks, e);
-    if (e->code == ERR_NONE)
-        warn_unknown(&whole, &n->config, c);
-    l.base = err_calloc(e, (size_t)w->n_node_ranks, sizeof *l.base, "window table");
-    fatal_agree(w, e);
-
     fill_in(setup, ops, q);
+    make_plan(&l, &plan, w, e);
     l.spin = ops->async != NULL && q->n_threads > 1 ? SPIN : 0;
     l.since = seconds_now();
-    open_window(&l, w);
+    open_window(&l);
     spent(&l, LOAD_WINDOW);
     double before = seconds_now();
     if (with_bus && ops->async != NULL)
@@ -396,7 +436,7 @@ int load_weights(struct network *n, const struct checkpoint *c, struct world *w,
     started += seconds_now() - before;
     progress_open(&l.progress, w->rank == 0 ? progress : PROGRESS_NEVER, "loading", "B", plan.bytes);
     l.since = seconds_now();
-    copy_rounds(&l, w, e);
+    copy_rounds(&l, e);
     progress_close(&l.progress);
     stats->bytes_read = l.reader.bytes_read;
     stats->seconds = seconds_now() - started;
@@ -406,7 +446,6 @@ int load_weights(struct network *n, const struct checkpoint *c, struct world *w,
     close_window(&l);
     free(l.base);
     read_plan_free(&plan);
-    weight_map_free(&whole);
     return e->code == ERR_NONE ? 0 : -1;
 }
 

@@ -1,7 +1,9 @@
-/* rank/load.h - bring the checkpoint's bytes to the device: the ranks of a node read each byte once, together. */
+/* rank/load.h - bring the checkpoint's bytes to the device: the ranks of a node read each byte once, together; or, where the
+ * files lie in memory, each rank what it holds. */
 #ifndef RANK_LOAD_H
 #define RANK_LOAD_H
 
+#include "base/opt.h"
 #include "base/progress.h"
 #include "partition/checkpoint.h"
 #include "partition/read_plan.h"
@@ -10,6 +12,7 @@
 
 /* How a rank reads; 0: the default. Flat: broadcast. */
 struct load_setup {
+    int32_t way;         /* enum load_way */
     int32_t n_threads;   /* that read */
     int32_t n_slots;     /* blocks of the window: being read, and copied out of */
     int64_t piece_bytes; /* of one request, where several threads read */

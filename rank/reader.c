@@ -9,13 +9,13 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A stretch of a block that one thread reads with one request. */
+/* A part of a block that one thread reads: with one request, or one for each of the block's rows. */
 struct piece {
-    int k, slot, fd, file;
+    const struct read_block *block;
+    int k, slot, fd;
     unsigned char *to;
-    uint64_t offset; /* in the file */
-    size_t bytes, done;
-    int error; /* errno; 0 with done < bytes: the file is shorter */
+    size_t at, bytes, done; /* at: in the block */
+    int error;              /* errno; 0 with done < bytes: the file is shorter */
 };
 
 static const struct read_block *block_of(const struct reader *r, int k)
@@ -97,8 +97,7 @@ static bool take_piece(struct reader *r, struct piece *p)
         }
     }
     size_t left = b->bytes - r->next_at, bytes = r->n_threads > 1 && left > r->piece_bytes ? r->piece_bytes : left;
-    *p = (struct piece){
-        r->next, r->next % r->n_slots, s->fd, b->file, s->bytes + r->next_at, b->offset + r->next_at, bytes, 0, 0};
+    *p = (struct piece){b, r->next, r->next % r->n_slots, s->fd, s->bytes + r->next_at, r->next_at, bytes, 0, 0};
     r->next_at += bytes;
     if (r->next_at == b->bytes) {
         r->next++;
@@ -107,10 +106,26 @@ static bool take_piece(struct reader *r, struct piece *p)
     return true;
 }
 
+/* Where what a piece still lacks begins in the file; how much of it lies there in one stretch goes to *bytes. */
+static uint64_t locate(const struct piece *p, size_t *bytes)
+{
+    const struct read_block *b = p->block;
+    size_t at = p->at + p->done, left = p->bytes - p->done;
+    if (b->gap == 0) {
+        *bytes = left;
+        return b->offset + at;
+    }
+    size_t row = at / b->width, col = at % b->width;
+    *bytes = b->width - col < left ? b->width - col : left;
+    return b->offset + (uint64_t)row * (b->width + b->gap) + col;
+}
+
 static void read_piece(struct piece *p)
 {
     while (p->done < p->bytes) {
-        ssize_t n = pread(p->fd, p->to + p->done, p->bytes - p->done, (off_t)(p->offset + p->done));
+        size_t bytes = 0;
+        uint64_t offset = locate(p, &bytes);
+        ssize_t n = pread(p->fd, p->to + p->done, bytes, (off_t)offset);
         if (n < 0 && errno == EINTR)
             continue;
         p->error = n < 0 ? errno : 0;
@@ -126,9 +141,11 @@ static void hand_in(struct reader *r, const struct piece *p)
     r->bytes_read += p->done;
     s->left -= p->done;
     if (p->done < p->bytes) {
+        size_t bytes = 0;
+        uint64_t offset = locate(p, &bytes);
         ERR(&r->err, ERR_IO, "%s/%s: read at byte %llu: %s, expected %zu more bytes", r->c->dir,
-            checkpoint_file_name(r->c, p->file), (unsigned long long)(p->offset + p->done),
-            p->error != 0 ? strerror(p->error) : "end of file", p->bytes - p->done);
+            checkpoint_file_name(r->c, p->block->file), (unsigned long long)offset,
+            p->error != 0 ? strerror(p->error) : "end of file", bytes);
         end(r);
     } else if (s->left == 0) {
         atomic_store_explicit(&r->ready[p->slot], p->k, memory_order_release);
