@@ -1,9 +1,9 @@
 /* rank/load.c - see load.h, partition/read_plan.h for the blocks and rank/reader.h for their reading.
  *
  * Those that read together are the ranks of a node, or each rank alone. Round i: every one of them has one block read into
- * slot i % n_slots of its part of a shared-memory window, and takes its slices out of the blocks of all. No barrier holds the rounds together: words in the window say which block lies in a
- * slot and how many rounds each rank has done with, so a rank may be n_slots rounds ahead of the slowest, and its
- * reader's threads as far ahead of it. */
+ * slot i % n_slots of its part of a shared-memory window, and takes its slices out of the blocks of all. No barrier holds
+ * the rounds together: words in the window say which block lies in a slot and how many rounds each rank has done with, so a
+ * rank may be n_slots rounds ahead of the slowest, and its reader's threads as far ahead of it. */
 #include "rank/load.h"
 #include "base/clock.h"
 #include "base/log.h"

@@ -1,5 +1,5 @@
-/* tests/unit/test_cached.c - rank/cached.c: files in memory are known as such; a file on a disk is, or is not, as the page cache has
- * it, where the file system can tell; what cannot be opened is not. */
+/* tests/unit/test_cached.c - rank/cached.c: files in memory are known as such; a file on a disk is, or is not, as the page
+ * cache has it, where the file system can tell; what cannot be opened is not. */
 #include "tests/unit/unit.h"
 
 #include "rank/cached.h"
