@@ -169,10 +169,11 @@ static const struct opt table[] = {
             "--threads, 15 at most)"),
     INTEGER(
         "load-slots", load_slots, STARTS, 4, 64, 0,
-        "blocks in a rank's window, of which two are copied from while the others are read (default 4 of 8 MiB where "
-        "CPUs compute, else 8 of 4 MiB)"),
+        "blocks in a rank's window, of which some are copied from while the others are read (default 4 of 8 MiB where "
+        "CPUs compute, else 8 of 4 MiB; where ranks read alone 2 for each thread)"),
     {"load-piece-bytes", "BYTES", OPT_BYTES, AT(load_piece_bytes), STARTS, 4096, 1 << 30, 0, NULL,
-     "with --load-threads 2 or more: what one of them asks for at a time (default 512K; one alone reads whole blocks)",
+     "with --load-threads 2 or more: what one of them reads at a time (default 512K; one alone reads whole blocks; "
+     "default 1M where ranks read alone)",
      NULL},
     INTEGER("n-prompt", n_prompt, BENCH, 0, 1 << 24, 512, "tokens of the prefill measurement (default 512; 0: none)"),
     INTEGER("n-gen", n_gen, BENCH, 0, 1 << 24, 128, "tokens of the decode measurement (default 128; 0: none)"),

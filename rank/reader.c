@@ -1,22 +1,17 @@
 /* rank/reader.c - see reader.h. Every thread takes a piece of the next block, reads it without the lock, and hands it in. */
 #include "rank/reader.h"
 #include "base/clock.h"
+#include "rank/block_file.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
-/* A part of a block that one thread reads: with one request, or one for each of the block's rows. */
+/* A part of a block that one thread reads. */
 struct piece {
     const struct read_block *block;
     int k, slot;
     unsigned char *to;
-    size_t at, bytes, done; /* at: in the block */
-    bool no_file;           /* it cannot be opened */
-    int error;              /* errno; 0 with done < bytes: the file is shorter */
+    size_t at, bytes; /* at: in the block */
 };
 
 static const struct read_block *block_of(const struct reader *r, int k)
@@ -24,20 +19,12 @@ static const struct read_block *block_of(const struct reader *r, int k)
     return &r->plan->block[r->first + k * r->stride];
 }
 
-/* No more pieces, nothing to wait for. The lock is held here, and in all that follows but read_piece. */
+/* No more pieces, nothing to wait for. The lock is held here, and in all that follows. */
 static void end(struct reader *r)
 {
     r->stop = true;
     (void)pthread_cond_broadcast(&r->room);
     (void)pthread_cond_broadcast(&r->done);
-}
-
-/* To the other thread of the core: this one only waits. */
-static inline void relax(void)
-{
-#ifdef __x86_64__
-    __builtin_ia32_pause();
-#endif
 }
 
 /* Look at *value, without the lock, until it is no longer `seen`, or the time to spin is over. Returns whether it changed. */
@@ -77,7 +64,7 @@ static bool take_piece(struct reader *r, struct piece *p)
     if (r->next_at == 0)
         s->left = b->bytes;
     size_t left = b->bytes - r->next_at, bytes = r->n_threads > 1 && left > r->piece_bytes ? r->piece_bytes : left;
-    *p = (struct piece){b, r->next, r->next % r->n_slots, s->bytes + r->next_at, r->next_at, bytes, 0, false, 0};
+    *p = (struct piece){b, r->next, r->next % r->n_slots, s->bytes + r->next_at, r->next_at, bytes};
     r->next_at += bytes;
     if (r->next_at == b->bytes) {
         r->next++;
@@ -86,76 +73,17 @@ static bool take_piece(struct reader *r, struct piece *p)
     return true;
 }
 
-/* Where what a piece still lacks begins in the file; how much of it lies there in one stretch goes to *bytes. */
-static uint64_t locate(const struct piece *p, size_t *bytes)
-{
-    const struct read_block *b = p->block;
-    size_t at = p->at + p->done, left = p->bytes - p->done;
-    if (b->gap == 0) {
-        *bytes = left;
-        return b->offset + at;
-    }
-    size_t row = at / b->width, col = at % b->width;
-    *bytes = b->width - col < left ? b->width - col : left;
-    return b->offset + (uint64_t)row * (b->width + b->gap) + col;
-}
-
-/* Every thread opens the files for itself: each request counts the users of the open file, so threads that share one wait for
- * each other (7 KiB took 2.4 us by 15 threads, 7 by 60). */
-static int open_file(struct reader_thread *t, struct piece *p)
-{
-    const struct checkpoint *c = t->r->c;
-    char path[sizeof c->dir + 300];
-    if (t->file == p->block->file)
-        return 0;
-    if (t->fd >= 0)
-        (void)close(t->fd);
-    (void)snprintf(path, sizeof path, "%s/%s", c->dir, checkpoint_file_name(c, p->block->file));
-    t->file = p->block->file;
-    t->fd = open(path, O_RDONLY | O_CLOEXEC);
-    p->error = errno;
-    p->no_file = t->fd < 0;
-    return p->no_file ? -1 : 0;
-}
-
-static void read_piece(struct reader_thread *t, struct piece *p)
-{
-    if (open_file(t, p) != 0)
-        return;
-    while (p->done < p->bytes) {
-        size_t bytes = 0;
-        uint64_t offset = locate(p, &bytes);
-        ssize_t n = pread(t->fd, p->to + p->done, bytes, (off_t)offset);
-        if (n < 0 && errno == EINTR)
-            continue;
-        p->error = n < 0 ? errno : 0;
-        if (n <= 0)
-            return;
-        p->done += (size_t)n;
-    }
-}
-
-static void fail(struct reader *r, const struct piece *p)
-{
-    size_t bytes = 0;
-    uint64_t offset = locate(p, &bytes);
-    const char *name = checkpoint_file_name(r->c, p->block->file);
-    if (p->no_file)
-        ERR(&r->err, ERR_IO, "%s/%s: cannot open: %s", r->c->dir, name, strerror(p->error));
-    else
-        ERR(&r->err, ERR_IO, "%s/%s: read at byte %llu: %s, expected %zu more bytes", r->c->dir, name,
-            (unsigned long long)offset, p->error != 0 ? strerror(p->error) : "end of file", bytes);
-    end(r);
-}
-
-static void hand_in(struct reader *r, const struct piece *p)
+static void hand_in(struct reader *r, const struct piece *p, const struct err *e)
 {
     struct reader_slot *s = &r->slot[p->slot];
-    r->bytes_read += p->done;
-    s->left -= p->done;
-    if (p->done < p->bytes) {
-        fail(r, p);
-    } else if (s->left == 0) {
+    if (e->code != ERR_NONE) {
+        ERR(&r->err, e->code, "%s", e->text);
+        end(r);
+        return;
+    }
+    r->bytes_read += p->bytes;
+    s->left -= p->bytes;
+    if (s->left == 0) {
         atomic_store_explicit(&r->ready[p->slot], p->k, memory_order_release);
         (void)pthread_cond_broadcast(&r->done);
     }
@@ -163,19 +91,20 @@ static void hand_in(struct reader *r, const struct piece *p)
 
 static void *work(void *context)
 {
-    struct reader_thread *t = context;
-    struct reader *r = t->r;
+    struct reader *r = context;
+    struct block_file file;
     struct piece p;
+    block_file_init(&file, r->c);
     (void)pthread_mutex_lock(&r->lock);
     while (take_piece(r, &p)) {
+        struct err e = {0};
         (void)pthread_mutex_unlock(&r->lock);
-        read_piece(t, &p);
+        (void)block_file_read(&file, p.block, p.at, p.bytes, p.to, &e);
         (void)pthread_mutex_lock(&r->lock);
-        hand_in(r, &p);
+        hand_in(r, &p, &e);
     }
     (void)pthread_mutex_unlock(&r->lock);
-    if (t->fd >= 0)
-        (void)close(t->fd);
+    block_file_close(&file);
     return NULL;
 }
 
@@ -184,11 +113,8 @@ static int start_threads(struct reader *r, int n, struct err *e)
 {
     int started = 0;
     (void)pthread_mutex_lock(&r->lock); /* n_threads is read by the first piece */
-    for (bool more = true; more && started < n; started += more) {
-        struct reader_thread *t = &r->thread[started];
-        *t = (struct reader_thread){.r = r, .fd = -1, .file = -1};
-        more = pthread_create(&t->thread, NULL, work, t) == 0;
-    }
+    while (started < n && pthread_create(&r->thread[started], NULL, work, r) == 0)
+        started++;
     r->n_threads = started;
     (void)pthread_mutex_unlock(&r->lock);
     return started > 0 ? 0 : ERR(e, ERR_MEMORY, "cannot start a thread that reads the checkpoint");
@@ -249,7 +175,7 @@ void reader_close(struct reader *r)
     end(r);
     (void)pthread_mutex_unlock(&r->lock);
     for (int i = 0; i < r->n_threads; i++)
-        (void)pthread_join(r->thread[i].thread, NULL);
+        (void)pthread_join(r->thread[i], NULL);
     (void)pthread_cond_destroy(&r->done);
     (void)pthread_cond_destroy(&r->room);
     (void)pthread_mutex_destroy(&r->lock);

@@ -48,11 +48,7 @@ struct reader {
     _Atomic bool stop;    /* no more pieces: a failure, or the end */
     struct err err;
     uint64_t bytes_read;
-    struct reader_thread {
-        struct reader *r;
-        pthread_t thread;
-        int fd, file; /* open; -1: none */
-    } thread[READER_MAX_THREADS];
+    pthread_t thread[READER_MAX_THREADS];
     int n_threads;
 };
 
