@@ -98,14 +98,14 @@ static void copy_all(struct alone *a)
     struct loader *l = a->l;
     uint64_t done = 0;
     double since = 0;
+    size_t bytes = 0;
     for (int mark = 0; done < l->plan->bytes && !atomic_load(&a->stop); mark ^= 1) {
         struct group *g = &a->group[mark];
         give_back(a, g, mark);
-        loader_spent(l, LOAD_DEVICE);
-        size_t bytes = take(a, g);
+        loader_spent(l, bytes >= GROUP_BYTES ? LOAD_DEVICE : LOAD_READING); /* after less the device has soon done */
+        bytes = take(a, g);
         if (bytes == 0) {
             loader_pause(l, &since);
-            loader_spent(l, LOAD_READING);
             continue;
         }
         if (l->ops->async != NULL)
