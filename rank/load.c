@@ -255,6 +255,11 @@ void load_report(const struct network *n, const struct load_stats *stats, const 
         r->part[i] = part[i] / w->n_ranks;
 }
 
+const char *load_way_name(const struct load_report *r)
+{
+    return r->setup.way == LOAD_ALONE ? "alone" : "together";
+}
+
 const char *load_part_name(enum load_part part)
 {
     static const char *const name[N_LOAD_PARTS] = {"window", "reading", "device", "ranks", "placing"};

@@ -65,6 +65,9 @@ void load_report(const struct network *n, const struct load_stats *stats, const 
 /* Fill them with noise of a sensible size instead (--load-format dummy). Local. */
 void load_dummy(struct network *n, const struct ops *ops, struct queue *q, uint64_t seed);
 
+/* "together", "alone": how it was done. */
+const char *load_way_name(const struct load_report *r);
+
 /* "window", "reading", .. */
 const char *load_part_name(enum load_part part);
 
