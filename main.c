@@ -33,15 +33,16 @@
 /* Rank 0: from options to what every rank must know. */
 static struct instance_setup make_setup(const struct options *o, const struct model_config *m, int longest, int n_seqs)
 {
-    struct instance_setup setup = {.kv_bytes = o->kv_cache_bytes,
-                                   .threads = (int32_t)o->threads,
-                                   .group_size = o->tensor_parallel > 0 ? (int32_t)o->tensor_parallel : 0,
-                                   .step = (int32_t)o->step,
-                                   .progress = (int32_t)o->progress,
-                                   .device = (int32_t)o->device,
-                                   .with_bus = o->verbose,
-                                   .load = {(int32_t)o->load_threads, (int32_t)o->load_slots, o->load_piece_bytes},
-                                   .step_timeout = o->step_timeout};
+    struct instance_setup setup = {
+        .kv_bytes = o->kv_cache_bytes,
+        .threads = (int32_t)o->threads,
+        .group_size = o->tensor_parallel > 0 ? (int32_t)o->tensor_parallel : 0,
+        .step = (int32_t)o->step,
+        .progress = (int32_t)o->progress,
+        .device = (int32_t)o->device,
+        .with_bus = o->verbose,
+        .load = {(int32_t)o->load_way, (int32_t)o->load_threads, (int32_t)o->load_slots, o->load_piece_bytes},
+        .step_timeout = o->step_timeout};
     struct limits *l = &setup.limits;
     int64_t len = o->max_model_len > 0 ? o->max_model_len : longest;
     if (m->positions_end && len > m->max_positions)

@@ -161,15 +161,19 @@ static const struct opt table[] = {
     TEXT("config", "FILE", config, BENCH, "a config.json to build with random weights (--load-format dummy)"),
     CHOICE("load-format", load_format, BENCH, "auto|safetensors|dummy",
            "dummy: random weights, no checkpoint is read (default auto: safetensors)"),
+    CHOICE("load-way", load_way, STARTS, "auto|together|alone",
+           "together: the ranks of a node read each byte of the checkpoint once, in large requests, for all of them; "
+           "alone: each rank reads what it holds (default auto: alone where GPUs load files that lie in memory)"),
     INTEGER("load-threads", load_threads, STARTS, 1, 64, 0,
             "threads of a rank that read the checkpoint (default: one where CPUs compute, else all but one of "
             "--threads, 15 at most)"),
     INTEGER(
         "load-slots", load_slots, STARTS, 4, 64, 0,
-        "blocks in a rank's window, of which two are copied from while the others are read (default 4 of 8 MiB where "
-        "CPUs compute, else 8 of 4 MiB)"),
+        "blocks in a rank's window, of which some are copied from while the others are read (default 4 of 8 MiB where "
+        "CPUs compute, else 8 of 4 MiB; where ranks read alone 2 for each thread)"),
     {"load-piece-bytes", "BYTES", OPT_BYTES, AT(load_piece_bytes), STARTS, 4096, 1 << 30, 0, NULL,
-     "with --load-threads 2 or more: what one of them asks for at a time (default 512K; one alone reads whole blocks)",
+     "with --load-threads 2 or more: what one of them reads at a time (default 512K; one alone reads whole blocks; "
+     "default 1M where ranks read alone)",
      NULL},
     INTEGER("n-prompt", n_prompt, BENCH, 0, 1 << 24, 512, "tokens of the prefill measurement (default 512; 0: none)"),
     INTEGER("n-gen", n_gen, BENCH, 0, 1 << 24, 128, "tokens of the decode measurement (default 128; 0: none)"),

@@ -25,6 +25,8 @@ enum command {
 enum device_choice { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
 enum step_choice { STEP_AUTO, STEP_SEPARATE, STEP_PERSISTENT }; /* how decode steps run on a GPU */
 enum resume_choice { RESUME_AUTO, RESUME_ALWAYS, RESUME_NEVER };
+/* Who reads a checkpoint: a node's ranks each byte once, for all of them; or each rank what it holds. */
+enum load_way { LOAD_WAY_AUTO, LOAD_TOGETHER, LOAD_ALONE };
 enum load_format { LOAD_AUTO, LOAD_SAFETENSORS, LOAD_DUMMY };
 
 /* Strings are borrowed from argv or the environment. Numbers that may come from generation_config.json instead are NAN or
@@ -51,7 +53,7 @@ struct options {
     const char *latency, *throughput;
     bool profile;
 
-    int64_t load_threads, load_slots, load_piece_bytes; /* 0: not given */
+    int64_t load_way, load_threads, load_slots, load_piece_bytes; /* 0: not given */
 
     /* preflight; negative: not given */
     bool preflight, accept_throttling;

@@ -11,6 +11,7 @@
 struct builder {
     struct read_plan *p;
     const struct checkpoint *c;
+    const struct weight_map *map; /* of a rank's own plan */
     size_t block_bytes;
     size_t block_capacity, segment_capacity;
     struct err *e;
@@ -58,12 +59,23 @@ static int add_segment(struct builder *b, const struct read_segment *segment, si
     return 0;
 }
 
+/* Of a tensor; a vector is one row. */
+static int64_t row_length(const struct tensor_info *t)
+{
+    return t->n_dims > 0 ? t->shape[t->n_dims - 1] : 1;
+}
+
+static size_t element_bytes(const struct tensor_info *t)
+{
+    int64_t rows = t->n_dims == 2 ? t->shape[0] : 1;
+    return (size_t)(t->bytes / (uint64_t)(rows * row_length(t)));
+}
+
 /* Append the rows of a tensor, to the last block while it has room. */
 static int add_tensor(struct builder *b, int tensor)
 {
     const struct tensor_info *t = &b->c->tensor[tensor];
-    int64_t rows = t->n_dims == 2 ? t->shape[0] : 1;
-    int64_t row_elements = t->n_dims > 0 ? t->shape[t->n_dims - 1] : 1;
+    int64_t rows = t->n_dims == 2 ? t->shape[0] : 1, row_elements = row_length(t);
     size_t row_bytes = t->bytes / (uint64_t)rows;
     for (int64_t row = 0; row < rows;) {
         uint64_t at = t->offset + (uint64_t)row * row_bytes;
@@ -79,12 +91,55 @@ static int add_tensor(struct builder *b, int tensor)
             n = 1; /* a row longer than a block */
         if (n > rows - row)
             n = rows - row;
-        const struct read_segment segment = {tensor, row, n, row_elements, from};
+        const struct read_segment segment = {tensor, -1, row, n, 0, row_elements, from};
         if (add_segment(b, &segment, (size_t)n * row_bytes) != 0)
             return -1;
         row += n;
     }
     return 0;
+}
+
+/* The first slice of a tensor, or n_slices. */
+static int first_slice(const struct weight_map *map, int tensor)
+{
+    int low = 0, high = map->n_slices;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (map->slice[middle].tensor < tensor)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Append a slice in blocks of its own, of as many of its rows as go into one. */
+static int add_slice(struct builder *b, int slice)
+{
+    const struct weight_slice *s = &b->map->slice[slice];
+    const struct tensor_info *t = &b->c->tensor[s->tensor];
+    size_t width = (size_t)s->cols * element_bytes(t), pitch = (size_t)row_length(t) * element_bytes(t);
+    int64_t most = (int64_t)(b->block_bytes / width), n = 0;
+    for (int64_t row = 0; row < s->rows; row += n) {
+        n = s->rows - row < most ? s->rows - row : most > 0 ? most : 1;
+        const struct read_segment segment = {s->tensor, slice, s->row + row, n, s->col, s->cols, 0};
+        uint64_t at = t->offset + (uint64_t)segment.row * pitch + (uint64_t)s->col * element_bytes(t);
+        if (add_block(b, t->file, at) != 0 || add_segment(b, &segment, (size_t)n * width) != 0)
+            return -1;
+        struct read_block *block = &b->p->block[b->p->n_blocks - 1];
+        block->width = width;
+        block->gap = pitch - width;
+    }
+    return 0;
+}
+
+static int add_slices(struct builder *b, int tensor)
+{
+    int rc = 0;
+    for (int i = first_slice(b->map, tensor); rc == 0 && i < b->map->n_slices && b->map->slice[i].tensor == tensor; i++)
+        if (b->map->slice[i].rows > 0 && b->map->slice[i].cols > 0)
+            rc = add_slice(b, i);
+    return rc;
 }
 
 /* A tensor's place, for sorting. */
@@ -101,35 +156,54 @@ static int by_place(const void *left, const void *right)
     return a->offset < b->offset ? -1 : a->offset > b->offset;
 }
 
-int read_plan_build(struct read_plan *p, const struct checkpoint *c, const struct weight_map *whole, size_t block_bytes,
-                    struct err *e)
+/* The map's tensors by their place, *n of them. The caller frees. */
+static struct place *places(const struct checkpoint *c, const struct weight_map *map, int *n, struct err *e)
 {
-    struct builder b = {.p = p, .c = c, .block_bytes = block_bytes, .e = e};
-    int n = 0, rc = -1;
-    memset(p, 0, sizeof *p);
-    struct place *place = err_calloc(e, (size_t)whole->n_slices, sizeof *place, "the read plan");
-    if (place == NULL)
-        goto out;
-    for (int i = 0; i < whole->n_slices; i++) {
-        int tensor = whole->slice[i].tensor;
-        if (n == 0 || place[n - 1].tensor != tensor) /* slices are sorted by tensor */
-            place[n++] = (struct place){c->tensor[tensor].file, tensor, c->tensor[tensor].offset};
+    struct place *place = err_calloc(e, (size_t)map->n_slices, sizeof *place, "the read plan");
+    *n = 0;
+    for (int i = 0; place != NULL && i < map->n_slices; i++) {
+        int tensor = map->slice[i].tensor;
+        if (*n == 0 || place[*n - 1].tensor != tensor) /* slices are sorted by tensor */
+            place[(*n)++] = (struct place){c->tensor[tensor].file, tensor, c->tensor[tensor].offset};
     }
-    qsort(place, (size_t)n, sizeof *place, by_place);
-    for (int i = 0; i < n; i++)
-        if (add_tensor(&b, place[i].tensor) != 0)
-            goto out;
+    if (place != NULL)
+        qsort(place, (size_t)*n, sizeof *place, by_place);
+    return place;
+}
+
+/* With `add` for each of the map's tensors. */
+static int build(struct builder *b, const struct weight_map *map, int (*add)(struct builder *, int tensor))
+{
+    struct read_plan *p = b->p;
+    int n = 0;
+    memset(p, 0, sizeof *p);
+    struct place *place = places(b->c, map, &n, b->e);
+    int rc = place != NULL ? 0 : -1;
+    for (int i = 0; rc == 0 && i < n; i++)
+        rc = add(b, place[i].tensor);
     for (int i = 0; i < p->n_blocks; i++) {
         p->bytes += p->block[i].bytes;
         if (p->block[i].bytes > p->max_block_bytes)
             p->max_block_bytes = p->block[i].bytes;
     }
-    rc = 0;
-out:
     free(place);
     if (rc != 0)
         read_plan_free(p);
     return rc;
+}
+
+int read_plan_build(struct read_plan *p, const struct checkpoint *c, const struct weight_map *whole, size_t block_bytes,
+                    struct err *e)
+{
+    struct builder b = {.p = p, .c = c, .block_bytes = block_bytes, .e = e};
+    return build(&b, whole, add_tensor);
+}
+
+int read_plan_build_own(struct read_plan *p, const struct checkpoint *c, const struct weight_map *map,
+                        size_t block_bytes, struct err *e)
+{
+    struct builder b = {.p = p, .c = c, .map = map, .block_bytes = block_bytes, .e = e};
+    return build(&b, map, add_slices);
 }
 
 /* One block of each stretch in turn; every stretch keeps its order. */
@@ -167,20 +241,6 @@ void read_plan_free(struct read_plan *p)
     memset(p, 0, sizeof *p);
 }
 
-/* The first slice of a tensor, or n_slices. */
-static int first_slice(const struct weight_map *map, int tensor)
-{
-    int low = 0, high = map->n_slices;
-    while (low < high) {
-        int middle = low + (high - low) / 2;
-        if (map->slice[middle].tensor < tensor)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 void read_plan_scatter(const struct read_plan *p, const struct weight_map *map, const struct checkpoint *c, int block,
                        const void *bytes, read_sink *sink, void *context)
 {
@@ -189,19 +249,18 @@ void read_plan_scatter(const struct read_plan *p, const struct weight_map *map, 
         const struct read_segment *segment = &p->segment[b->first_segment + i];
         const struct tensor_info *t = &c->tensor[segment->tensor];
         const unsigned char *start = (const unsigned char *)bytes + segment->block_offset;
-        int64_t tensor_rows = t->n_dims == 2 ? t->shape[0] : 1, end = segment->row + segment->n_rows;
-        size_t element = (size_t)(t->bytes / (uint64_t)(tensor_rows * segment->row_elements));
-        for (int j = first_slice(map, segment->tensor); j < map->n_slices; j++) {
+        int64_t end = segment->row + segment->n_rows;
+        for (int j = segment->slice >= 0 ? segment->slice : first_slice(map, segment->tensor); j < map->n_slices; j++) {
             const struct weight_slice *s = &map->slice[j];
-            if (s->tensor != segment->tensor || s->row >= end)
+            if (s->tensor != segment->tensor || s->row >= end || (segment->slice >= 0 && j != segment->slice))
                 break;
             int64_t from = s->row > segment->row ? s->row : segment->row;
             int64_t to = s->row + s->rows < end ? s->row + s->rows : end;
             if (from >= to)
                 continue;
-            int64_t at = (from - segment->row) * segment->row_elements + s->col, moved = from - s->row;
+            int64_t at = (from - segment->row) * segment->row_elements + s->col - segment->col, moved = from - s->row;
             sink(context, s->slot, s->dst_row + (s->transpose ? 0 : moved), s->dst_col + (s->transpose ? moved : 0),
-                 start + (size_t)at * element, segment->row_elements, to - from, s->cols, s->transpose);
+                 start + (size_t)at * element_bytes(t), segment->row_elements, to - from, s->cols, s->transpose);
         }
     }
 }

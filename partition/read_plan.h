@@ -1,10 +1,12 @@
-/* partition/read_plan.h - in which large blocks the ranks of a node read the checkpoint together, and what each rank
- * takes out of a block.
+/* partition/read_plan.h - in which blocks the checkpoint is read, and what a rank takes out of a block. Two ways:
  *
- * All needed tensors are laid out by (file, offset), neighbours are merged, and the result is cut into blocks of whole
- * rows, which are dealt so that no rank has to wait for its part. Block b is read by the node's rank b mod n, once, in one request; every rank of the node then copies its slices
- * out of it. So each byte is read once a node whatever the split, and always in large requests: where nothing reads ahead,
- * ranks that read their own small pieces take three times as long (measured, docs/performance.md). */
+ * For a whole node: all needed tensors are laid out by (file, offset), neighbours are merged, and the result is cut into
+ * large blocks of whole rows. Block b is read by the node's rank b mod n, once, in one request; every rank of the node then
+ * copies its slices out of it. So each byte is read once a node whatever the split, and always in large requests: where
+ * nothing reads ahead, ranks that read their own small pieces take three times as long (measured, docs/performance.md).
+ *
+ * For one rank: its slices one after the other, a block being some rows of one, of which only the slice's columns are read.
+ * Nothing is shared, and a block is dense in memory; requests are as short as a slice's rows. For files in the page cache. */
 #ifndef PARTITION_READ_PLAN_H
 #define PARTITION_READ_PLAN_H
 
@@ -12,17 +14,19 @@
 
 #define READ_PLAN_BLOCK_BYTES ((size_t)8 << 20)
 
-/* Whole rows of one tensor inside a block. A vector is one row of n columns. */
+/* Rows of one tensor inside a block, row_elements of each from `col` on. A vector is one row of n columns. */
 struct read_segment {
     int tensor;
-    int64_t row, n_rows, row_elements;
+    int slice; /* of the weight_map that alone is in it; -1: whole rows, for whichever slices want something of them */
+    int64_t row, n_rows, col, row_elements;
     size_t block_offset; /* of the first row, bytes */
 };
 
 struct read_block {
     int file;
     uint64_t offset;
-    size_t bytes;
+    size_t bytes;      /* that are read */
+    size_t width, gap; /* of every width + gap bytes of the file from offset on the first `width`; gap 0: one stretch */
     int first_segment, n_segments;
 };
 
@@ -30,7 +34,7 @@ struct read_plan {
     int n_blocks, n_segments;
     struct read_block *block;
     struct read_segment *segment;
-    size_t max_block_bytes; /* READ_PLAN_BLOCK_BYTES, or the longest row if that is more */
+    size_t max_block_bytes; /* block_bytes, or the longest row if that is more */
     uint64_t bytes;         /* of all blocks, the small gaps between tensors included */
 };
 
@@ -38,6 +42,10 @@ struct read_plan {
  * one-rank map (weight_map_build with a shard of 1). */
 int read_plan_build(struct read_plan *p, const struct checkpoint *c, const struct weight_map *whole, size_t block_bytes,
                     struct err *e);
+
+/* The other way: the plan of one rank, from its own map. */
+int read_plan_build_own(struct read_plan *p, const struct checkpoint *c, const struct weight_map *map,
+                        size_t block_bytes, struct err *e);
 
 /* Change the blocks' order so that the ranks that share a model have something to take out of them at the same time: the
  * blocks that begin in a tensor come from n_shards equal stretches of it in turn. In the file's order the first half of a
@@ -51,7 +59,8 @@ void read_plan_free(struct read_plan *p);
 typedef void read_sink(void *context, int slot, int64_t dst_row, int64_t dst_col, const void *src, int64_t src_ld,
                        int64_t rows, int64_t cols, bool transpose);
 
-/* Hand every rectangle that this rank's map wants from the block (whose bytes are at `bytes`) to the sink. */
+/* Hand every rectangle that this rank's map wants from the block (whose bytes are at `bytes`) to the sink. A rank's own plan
+ * goes with the map that it was made from. */
 void read_plan_scatter(const struct read_plan *p, const struct weight_map *map, const struct checkpoint *c, int block,
                        const void *bytes, read_sink *sink, void *context);
 

@@ -169,18 +169,19 @@ static struct instance_setup make_setup(const struct options *o, const struct wo
             len = (int64_t)work[i].n_prompt + work[i].n_steps + 1;
         seqs = work[i].n_seqs > seqs ? work[i].n_seqs : seqs;
     }
-    struct instance_setup setup = {.limits = {seqs, (int32_t)o->max_batch_tokens, (int32_t)len, seqs, 0},
-                                   .kv_bytes = o->kv_cache_bytes,
-                                   .kv_whole = work[WORK_THROUGHPUT].n_seqs == 0,
-                                   .threads = (int32_t)o->threads,
-                                   .progress = (int32_t)o->progress,
-                                   .device = (int32_t)o->device,
-                                   .step = (int32_t)o->step,
-                                   .with_bus = true,
-                                   .load = {(int32_t)o->load_threads, (int32_t)o->load_slots, o->load_piece_bytes},
-                                   .dummy = o->load_format == LOAD_DUMMY,
-                                   .dummy_seed = 1,
-                                   .step_timeout = o->step_timeout};
+    struct instance_setup setup = {
+        .limits = {seqs, (int32_t)o->max_batch_tokens, (int32_t)len, seqs, 0},
+        .kv_bytes = o->kv_cache_bytes,
+        .kv_whole = work[WORK_THROUGHPUT].n_seqs == 0,
+        .threads = (int32_t)o->threads,
+        .progress = (int32_t)o->progress,
+        .device = (int32_t)o->device,
+        .step = (int32_t)o->step,
+        .with_bus = true,
+        .load = {(int32_t)o->load_way, (int32_t)o->load_threads, (int32_t)o->load_slots, o->load_piece_bytes},
+        .dummy = o->load_format == LOAD_DUMMY,
+        .dummy_seed = 1,
+        .step_timeout = o->step_timeout};
     int64_t blocks = (int64_t)seqs * limits_blocks_per_slot(&setup.limits);
     setup.limits.n_blocks = blocks < INT32_MAX ? (int32_t)blocks : INT32_MAX;
     return setup;

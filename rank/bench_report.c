@@ -287,6 +287,7 @@ static void put_load(json_t *root, const struct load_report *r)
     for (int i = 0; i < N_LOAD_PARTS; i++)
         put(parts, load_part_name((enum load_part)i), json_real(r->part[i]));
     put(load, "mean_seconds_of_a_rank", parts);
+    put(load, "way", json_string(load_way_name(r)));
     put(load, "threads", json_integer(r->setup.n_threads));
     put(load, "slots", json_integer(r->setup.n_slots));
     put(load, "piece_bytes", json_integer(r->setup.piece_bytes));

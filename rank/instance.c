@@ -43,9 +43,9 @@ static void say_loading(const struct instance *i, const struct load_stats *stats
     free(line);
     log_info(
         "loading, mean of a rank: window %.3f s, waiting for reads %.3f, the device %.3f, other ranks %.3f, placing "
-        "%.3f; %d threads read into %d slots",
+        "%.3f; ranks read %s, %d threads into %d slots",
         r->part[LOAD_WINDOW], r->part[LOAD_READING], r->part[LOAD_DEVICE], r->part[LOAD_RANKS], r->part[LOAD_PLACING],
-        r->setup.n_threads, r->setup.n_slots);
+        load_way_name(r), r->setup.n_threads, r->setup.n_slots);
 }
 
 static void say_memory(const struct instance *i, const struct limits *l, int rank)

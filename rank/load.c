@@ -1,22 +1,16 @@
-/* rank/load.c - see load.h, partition/read_plan.h for the blocks and rank/reader.h for their reading.
- *
- * Round i: every rank of the node has one block read into slot i % n_slots of its part of a shared-memory window, and takes
- * its slices out of the blocks of all. No barrier holds the rounds together: words in the window say which block lies in a
- * slot and how many rounds each rank has done with, so a rank may be n_slots rounds ahead of the slowest, and its
- * reader's threads as far ahead of it. */
+/* rank/load.c - see load.h. Which of the two ways to read is taken, and what is told of it. */
 #include "rank/load.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "rank/cached.h"
 #include "rank/fatal.h"
-#include "rank/reader.h"
+#include "rank/load_alone.h"
+#include "rank/load_together.h"
 
-#include <limits.h>
 #include <math.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Broadcast an array whose length only rank 0 knows; the others allocate. */
 static int share_array(void *array, size_t bytes, struct world *w, struct err *e)
@@ -49,228 +43,23 @@ int load_share_headers(struct model_config *m, struct checkpoint *c, struct worl
     return 0;
 }
 
-struct loader {
-    const struct checkpoint *c;
-    const struct read_plan *plan;
-    struct network *network;
-    const struct ops *ops;
-    struct queue *q;
-    struct progress progress;
-    struct reader reader;
-    int released; /* rounds */
-    MPI_Win window;
-    struct load_setup *setup;
-    struct load_stats *stats;
-    double spin;  /* s to look for what is awaited before sleeping */
-    double since; /* when the part of the time that is under way began */
-    size_t slot_bytes;
-    unsigned char **base; /* [n_node_ranks] each rank's part of the window: its head, then its slots */
-    bool registered;      /* with the device, for copies at full speed */
-};
-
-/* Of a rank, as the others see it. */
-struct window_head {
-    _Atomic int ready[READER_MAX_SLOTS]; /* the reader's: the block in each slot, counted in rounds */
-    _Atomic int done;                    /* rounds whose blocks, of all ranks, it no longer needs */
-    _Atomic int failed;
-};
-
-#define HEAD_BYTES       ((size_t)4096)
 #define BUS_TEST_BYTES   ((size_t)1 << 30)
 #define BUS_TEST_COPIES  1024 /* at most, where weights are small */
 #define BUS_TEST_WARM_UP 4    /* copies */
 #define HOST_SLOTS       4    /* where the main thread copies itself, a small window stays in its caches */
-/* Where a device copies: 32 MiB, which stay in the host's caches from the read to the copy. 128 took twice as long. */
+/* Where a device copies: 30 MiB, which stay in the host's caches from the read to the copy. 128 took twice as long. */
 #define DEVICE_BLOCK_BYTES ((size_t)4 << 20)
 #define DEVICE_SLOTS       8
 #define DEVICE_THREADS     15
 #define PIECE_BYTES        ((size_t)512 << 10)
+#define ALONE_BLOCK_BYTES  ((size_t)1 << 20)
+#define ALONE_SLOTS        2    /* of a thread */
 #define SPIN               1e-3 /* s, where a device copies and cores have nothing else to do */
 
-/* What has passed since the last call belongs to this part. */
-static void spent(struct loader *l, enum load_part part)
-{
-    double now = seconds_now();
-    l->stats->part[part] += now - l->since;
-    l->since = now;
-}
-
-static struct window_head *head(const struct loader *l, int node_rank)
-{
-    return (struct window_head *)(void *)l->base[node_rank];
-}
-
-static unsigned char *slot(const struct loader *l, int node_rank, int round)
-{
-    return l->base[node_rank] + HEAD_BYTES + (size_t)(round % l->setup->n_slots) * l->slot_bytes;
-}
-
-static void place(void *context, int slot, int64_t dst_row, int64_t dst_col, const void *src, int64_t src_ld,
-                  int64_t rows, int64_t cols, bool transpose)
-{
-    struct loader *l = context;
-    const struct weight *w = &l->network->weight[slot];
-    size_t size = dtype_bytes(w->type), ld = (size_t)w->cols;
-    char *dst = (char *)w->data + ((size_t)dst_row * ld + (size_t)dst_col) * size;
-    if (transpose)
-        l->ops->upload_transposed(l->q, dst, ld, src, (size_t)src_ld, (size_t)rows, (size_t)cols, w->type);
-    else
-        l->ops->upload(l->q, dst, ld * size, src, (size_t)src_ld * size, (size_t)cols * size, (size_t)rows);
-}
-
-/* Rounds that no rank of the node needs any more; their slots may be read into again. */
-static int release(struct loader *l, const struct world *w)
-{
-    int done = INT_MAX;
-    for (int i = 0; i < w->n_node_ranks; i++) {
-        int theirs = atomic_load_explicit(&head(l, i)->done, memory_order_acquire);
-        done = theirs < done ? theirs : done;
-    }
-    if (done > l->released) /* else the lock is left alone: this is called while waiting */
-        reader_release(&l->reader, done);
-    l->released = done;
-    return done;
-}
-
-static bool anyone_failed(const struct loader *l, const struct world *w)
-{
-    bool failed = false;
-    for (int i = 0; i < w->n_node_ranks; i++)
-        failed = failed || atomic_load(&head(l, i)->failed) != 0;
-    return failed;
-}
-
-/* What a rank may wait for: that others are done with the slot that a round's block of its own goes to, ... */
-static bool has_room(struct loader *l, const struct world *w, int owner, int round)
-{
-    (void)owner;
-    return release(l, w) > round - l->setup->n_slots;
-}
-
-/* ... and that a block of another rank is there. */
-static bool is_ready(struct loader *l, const struct world *w, int owner, int round)
-{
-    bool ready = atomic_load_explicit(&head(l, owner)->ready[round % l->setup->n_slots], memory_order_acquire) == round;
-    if (!ready)
-        (void)release(l, w); /* meanwhile this rank's own threads may go on */
-    return ready;
-}
-
-/* Looking all the time at first, where cores have nothing else to do, then in naps. False: a rank of the node has failed. */
-static bool wait_for(struct loader *l, bool (*is)(struct loader *, const struct world *, int, int),
-                     const struct world *w, int owner, int round)
-{
-    const struct timespec nap = {0, 50000};
-    double until = l->spin > 0 ? seconds_now() + l->spin : 0;
-    while (!is(l, w, owner, round)) {
-        if (anyone_failed(l, w))
-            return false;
-        if (until == 0 || seconds_now() > until)
-            (void)nanosleep(&nap, NULL);
-    }
-    return true;
-}
-
-/* This rank no longer needs the blocks of the first n rounds. */
-static void finish_rounds(const struct loader *l, const struct world *w, int n)
-{
-    if (n > 0)
-        atomic_store_explicit(&head(l, w->node_rank)->done, n, memory_order_release);
-}
-
-static bool wait_for_own(struct loader *l, int round, const struct world *w, struct err *e)
-{
-    if (round * w->n_node_ranks + w->node_rank >= l->plan->n_blocks)
-        return true; /* the last round has none for it */
-    bool going_on = wait_for(l, has_room, w, w->node_rank, round);
-    spent(l, LOAD_RANKS);
-    if (going_on && reader_wait(&l->reader, round, e) != 0) {
-        atomic_store(&head(l, w->node_rank)->failed, 1);
-        going_on = false;
-    }
-    spent(l, LOAD_READING);
-    return going_on;
-}
-
-/* Returns false when a rank of the node has failed. */
-static bool copy_round(struct loader *l, int round, const struct world *w, struct err *e)
-{
-    int n = w->n_node_ranks, first = round * n;
-    if (l->ops->async != NULL && round >= 2) { /* what was taken out of the blocks two rounds ago is on the device */
-        l->ops->async->wait_mark(l->q, round & 1);
-        finish_rounds(l, w, round - 1);
-    }
-    spent(l, LOAD_DEVICE);
-    if (!wait_for_own(l, round, w, e))
-        return false;
-    for (int k = 0; k < n; k++) { /* its own first, since that is there, and not all ranks the same one */
-        int i = (w->node_rank + k) % n;
-        if (first + i >= l->plan->n_blocks)
-            continue;
-        if (!wait_for(l, is_ready, w, i, round))
-            return false;
-        spent(l, LOAD_RANKS);
-        read_plan_scatter(l->plan, &l->network->map, l->c, first + i, slot(l, i, round), place, l);
-        spent(l, LOAD_PLACING);
-    }
-    if (l->ops->async != NULL)
-        l->ops->async->mark(l->q, round & 1);
-    else
-        finish_rounds(l, w, round + 1);
-    (void)release(l, w);
-    spent(l, LOAD_READING); /* with a core of its own for neither, the reader goes on right here */
-    return true;
-}
-
-/* A device's driver would take new pages one by one while it pins them; all threads at once are quicker, and the pages then
- * lie near the cores that read into them. */
-static void touch_pages(const struct loader *l, unsigned char *own, size_t bytes)
-{
-#pragma omp parallel for num_threads(l->q->n_threads) schedule(static)
-    for (size_t at = 0; at < bytes; at += 4096)
-        own[at] = 0;
-}
-
-static void open_window(struct loader *l, const struct world *w)
-{
-    unsigned char *own = NULL;
-    l->slot_bytes = (l->plan->max_block_bytes + 4095) / 4096 * 4096;
-    size_t bytes_of_rank = HEAD_BYTES + (size_t)l->setup->n_slots * l->slot_bytes;
-    MPI_CHECK(MPI_Win_allocate_shared((MPI_Aint)bytes_of_rank, 1, MPI_INFO_NULL, w->node, &own, &l->window));
-    MPI_CHECK(MPI_Win_lock_all(MPI_MODE_NOCHECK, l->window));
-    for (int i = 0; i < w->n_node_ranks; i++) {
-        MPI_Aint bytes = 0;
-        int unit = 0;
-        MPI_CHECK(MPI_Win_shared_query(l->window, i, &bytes, &unit, (void *)&l->base[i]));
-    }
-    /* MPI lays the ranks' parts one after the other unless told otherwise. */
-    bool in_a_row = true;
-    for (int i = 0; i < w->n_node_ranks; i++)
-        in_a_row = in_a_row && l->base[i] == l->base[0] + (size_t)i * bytes_of_rank;
-    if (l->ops->async != NULL)
-        touch_pages(l, own, bytes_of_rank);
-    memset(own, 0, HEAD_BYTES);
-    for (int i = 0; i < READER_MAX_SLOTS; i++)
-        atomic_store(&head(l, w->node_rank)->ready[i], -1);
-    MPI_CHECK(MPI_Barrier(w->node));
-    if (l->ops->async != NULL && in_a_row)
-        l->registered = l->ops->async->host_register(l->q, l->base[0], (size_t)w->n_node_ranks * bytes_of_rank);
-    if (l->ops->async != NULL && !l->registered)
-        log_warn("the memory that weights are copied from cannot be pinned: loading is slower");
-}
-
-static void close_window(struct loader *l)
-{
-    if (l->registered)
-        l->ops->async->host_unregister(l->q, l->base[0]);
-    MPI_CHECK(MPI_Win_unlock_all(l->window));
-    MPI_CHECK(MPI_Win_free(&l->window));
-}
-
-/* Bytes per second from this rank's slots to its device while all ranks of the node copy: what loading is judged by. 1 GiB,
- * less where weights are small, all slots in one copy: small copies are slower. The target is the largest weight, not loaded
- * yet; 0 where a rank holds none. */
-static double measure_bus(const struct loader *l, const struct world *w)
+/* Bytes per second from `memory`, where this rank reads to, to its device while all ranks of the node copy: what loading is
+ * judged by. 1 GiB, less where weights are small, all of the memory in one copy: small copies are slower. The target is the
+ * largest weight, not loaded yet; 0 where a rank holds none. */
+static double measure_bus(const struct loader *l, const struct world *w, const unsigned char *memory, size_t all)
 {
     const struct weight *to = NULL;
     size_t bytes = 0;
@@ -279,17 +68,16 @@ static double measure_bus(const struct loader *l, const struct world *w)
             to = &l->network->weight[i];
             bytes = weight_slot_bytes(&l->network->map.slot[i]);
         }
-    size_t all_slots = (size_t)l->setup->n_slots * l->slot_bytes;
-    bytes = bytes < all_slots ? bytes : all_slots;
+    bytes = bytes < all ? bytes : all;
     size_t n = bytes > 0 ? BUS_TEST_BYTES / bytes : 0;
     n = n < BUS_TEST_COPIES ? n : BUS_TEST_COPIES;
     for (int i = 0; to != NULL && i < BUS_TEST_WARM_UP; i++)
-        l->ops->upload(l->q, to->data, bytes, slot(l, w->node_rank, 0), bytes, bytes, 1);
+        l->ops->upload(l->q, to->data, bytes, memory, bytes, bytes, 1);
     l->ops->wait(l->q);
     MPI_CHECK(MPI_Barrier(w->node));
     double started = seconds_now();
     for (size_t i = 0; to != NULL && i < n; i++)
-        l->ops->upload(l->q, to->data, bytes, slot(l, w->node_rank, 0), bytes, bytes, 1);
+        l->ops->upload(l->q, to->data, bytes, memory, bytes, bytes, 1);
     l->ops->wait(l->q);
     return (double)n * (double)bytes / (seconds_now() - started);
 }
@@ -312,48 +100,16 @@ static double peak_host_bytes(void)
  * as fill its bus with some to spare: 8 were seen to take 50 GB/s out of the page cache, 15 took 90. */
 static void fill_in(struct load_setup *s, const struct ops *ops, const struct queue *q)
 {
-    bool device = ops->async != NULL;
+    bool device = ops->async != NULL, alone = s->way == LOAD_ALONE;
     if (s->n_threads <= 0)
         s->n_threads = !device || q->n_threads < 3         ? 1
                        : q->n_threads - 1 < DEVICE_THREADS ? q->n_threads - 1
                                                            : DEVICE_THREADS;
     if (s->n_slots <= 0)
-        s->n_slots = device ? DEVICE_SLOTS : HOST_SLOTS;
+        s->n_slots = alone ? ALONE_SLOTS * s->n_threads : device ? DEVICE_SLOTS : HOST_SLOTS;
+    s->n_slots = s->n_slots < ALONE_MAX_SLOTS ? s->n_slots : ALONE_MAX_SLOTS;
     if (s->piece_bytes <= 0)
-        s->piece_bytes = (int64_t)PIECE_BYTES;
-}
-
-static void open_reader(struct loader *l, const struct world *w, struct err *e)
-{
-    struct reader_setup s = {.c = l->c,
-                             .plan = l->plan,
-                             .first = w->node_rank,
-                             .stride = w->n_node_ranks,
-                             .n_slots = l->setup->n_slots,
-                             .ready = head(l, w->node_rank)->ready,
-                             .n_threads = l->setup->n_threads,
-                             .piece_bytes = (size_t)l->setup->piece_bytes,
-                             .spin = l->spin};
-    for (int i = 0; i < s.n_slots; i++)
-        s.bytes[i] = slot(l, w->node_rank, i);
-    if (reader_open(&l->reader, &s, e) != 0)
-        atomic_store(&head(l, w->node_rank)->failed, 1);
-}
-
-static void copy_rounds(struct loader *l, const struct world *w, struct err *e)
-{
-    int n = w->n_node_ranks, rounds = (l->plan->n_blocks + n - 1) / n;
-    uint64_t done = 0;
-    open_reader(l, w, e);
-    for (int round = 0; e->code == ERR_NONE && round < rounds && copy_round(l, round, w, e); round++) {
-        for (int b = round * n; b < (round + 1) * n && b < l->plan->n_blocks; b++)
-            done += l->plan->block[b].bytes;
-        progress_update(&l->progress, done, NULL);
-    }
-    l->ops->wait(l->q);
-    finish_rounds(l, w, rounds); /* those that are behind may still wait for that */
-    spent(l, LOAD_DEVICE);
-    reader_close(&l->reader);
+        s->piece_bytes = (int64_t)(alone ? ALONE_BLOCK_BYTES : PIECE_BYTES);
 }
 
 static void warn_unknown(const struct weight_map *whole, const struct model_config *m, const struct checkpoint *c)
@@ -365,48 +121,113 @@ static void warn_unknown(const struct weight_map *whole, const struct model_conf
                  m->model_type, names);
 }
 
+/* The blocks of the whole node. The names that nothing takes are said on the way. */
+static int plan_together(struct loader *l, struct err *e)
+{
+    const struct model_config *m = &l->network->config;
+    size_t block_bytes = l->ops->async != NULL ? DEVICE_BLOCK_BYTES : READ_PLAN_BLOCK_BYTES;
+    struct weight_map whole = {0};
+    struct shard one;
+    shard_make(&one, m, 0, 1);
+    if (weight_map_build(&whole, m, &one, l->c, e) == 0 &&
+        read_plan_build(l->plan, l->c, &whole, block_bytes, e) == 0 &&
+        read_plan_deal(l->plan, l->network->shard.n_ranks, e) == 0)
+        warn_unknown(&whole, m, l->c);
+    weight_map_free(&whole);
+    return e->code == ERR_NONE ? 0 : -1;
+}
+
+static int plan_alone(struct loader *l, struct err *e)
+{
+    read_plan_free(l->plan);
+    return read_plan_build_own(l->plan, l->c, &l->network->map, (size_t)l->setup->piece_bytes, e);
+}
+
+/* Where a device copies from the page cache, ranks that wait for each other, and devices that fetch what another rank has
+ * read, are what takes time; from elsewhere it is the reading. Collective over the node. */
+static enum load_way choose(const struct loader *l, const struct world *w)
+{
+    int all = 0;
+    if (l->setup->way != LOAD_WAY_AUTO)
+        return (enum load_way)l->setup->way;
+    if (l->ops->async == NULL || w->n_ranks == 1)
+        return LOAD_TOGETHER;
+    int mine = cached_blocks(l->c, l->plan, w->node_rank, w->n_node_ranks);
+    MPI_CHECK(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, w->node));
+    return all ? LOAD_ALONE : LOAD_TOGETHER;
+}
+
+/* All is there but the bytes. memory: where this rank reads to. Measuring the bus is no part of loading. */
+static void begin(struct loader *l, const struct world *w, const unsigned char *memory, size_t bytes)
+{
+    loader_spent(l, LOAD_WINDOW);
+    if (l->with_bus && l->ops->async != NULL)
+        l->stats->bus_rate = measure_bus(l, w, memory, bytes);
+    double before = l->since;
+    l->since = seconds_now();
+    l->started += l->since - before;
+    progress_open(&l->progress, w->rank == 0 ? l->shown : PROGRESS_NEVER, "loading", "B", l->plan->bytes);
+}
+
+/* To give the memory back is no part of it. */
+static void finish(struct loader *l)
+{
+    l->stats->seconds = seconds_now() - l->started;
+    l->stats->peak_host_bytes = peak_host_bytes();
+    progress_close(&l->progress);
+}
+
+static void run_together(struct loader *l, struct world *w, struct err *e)
+{
+    struct together t;
+    size_t bytes = 0;
+    (void)together_open(&t, l, w, e);
+    fatal_agree(w, e);
+    const unsigned char *memory = together_memory(&t, &bytes);
+    begin(l, w, memory, bytes);
+    together_run(&t, e);
+    finish(l);
+    together_close(&t);
+}
+
+static void run_alone(struct loader *l, struct world *w, struct err *e)
+{
+    struct alone a;
+    if (plan_alone(l, e) == 0)
+        (void)alone_open(&a, l, w, e);
+    fatal_agree(w, e);
+    begin(l, w, a.memory, (size_t)a.n_slots * a.slot_bytes);
+    alone_run(&a, e);
+    finish(l);
+    alone_close(&a);
+}
+
 int load_weights(struct network *n, const struct checkpoint *c, struct world *w, const struct ops *ops, struct queue *q,
                  struct load_setup *setup, enum progress_mode progress, bool with_bus, struct load_stats *stats,
                  struct err *e)
 {
     struct read_plan plan = {0};
-    struct weight_map whole = {0};
-    struct shard one;
-    struct loader l = {.c = c, .plan = &plan, .network = n, .ops = ops, .q = q, .setup = setup, .stats = stats};
-    double started = seconds_now();
+    struct loader l = {.c = c,
+                       .plan = &plan,
+                       .network = n,
+                       .ops = ops,
+                       .q = q,
+                       .setup = setup,
+                       .stats = stats,
+                       .shown = progress,
+                       .with_bus = with_bus,
+                       .spin = ops->async != NULL && q->n_threads > 1 ? SPIN : 0,
+                       .started = seconds_now()};
     *stats = (struct load_stats){0};
-    shard_make(&one, &n->config, 0, 1);
-    if (weight_map_build(&whole, &n->config, &one, c, e) == 0)
-        (void)read_plan_build(&plan, c, &whole, ops->async != NULL ? DEVICE_BLOCK_BYTES : READ_PLAN_BLOCK_BYTES, e);
-    if (e->code == ERR_NONE)
-        (void)read_plan_deal(&plan, n->shard.n_ranks, e);
-    if (e->code == ERR_NONE)
-        warn_unknown(&whole, &n->config, c);
-    l.base = err_calloc(e, (size_t)w->n_node_ranks, sizeof *l.base, "window table");
+    (void)plan_together(&l, e);
     fatal_agree(w, e);
-
+    setup->way = choose(&l, w);
     fill_in(setup, ops, q);
-    l.spin = ops->async != NULL && q->n_threads > 1 ? SPIN : 0;
     l.since = seconds_now();
-    open_window(&l, w);
-    spent(&l, LOAD_WINDOW);
-    double before = seconds_now();
-    if (with_bus && ops->async != NULL)
-        stats->bus_rate = measure_bus(&l, w);
-    started += seconds_now() - before;
-    progress_open(&l.progress, w->rank == 0 ? progress : PROGRESS_NEVER, "loading", "B", plan.bytes);
-    l.since = seconds_now();
-    copy_rounds(&l, w, e);
-    progress_close(&l.progress);
-    stats->bytes_read = l.reader.bytes_read;
-    stats->seconds = seconds_now() - started;
-    stats->peak_host_bytes = peak_host_bytes();
+    (setup->way == LOAD_ALONE ? run_alone : run_together)(&l, w, e);
     if (q->err.code != ERR_NONE)
         ERR(e, q->err.code, "%s", q->err.text);
-    close_window(&l);
-    free(l.base);
     read_plan_free(&plan);
-    weight_map_free(&whole);
     return e->code == ERR_NONE ? 0 : -1;
 }
 
@@ -432,6 +253,11 @@ void load_report(const struct network *n, const struct load_stats *stats, const 
                               .bus_share = -all[3] > 0 ? -all[4] : 0};
     for (int i = 0; i < N_LOAD_PARTS; i++)
         r->part[i] = part[i] / w->n_ranks;
+}
+
+const char *load_way_name(const struct load_report *r)
+{
+    return r->setup.way == LOAD_ALONE ? "alone" : "together";
 }
 
 const char *load_part_name(enum load_part part)

@@ -1,7 +1,9 @@
-/* rank/load.h - bring the checkpoint's bytes to the device: the ranks of a node read each byte once, together. */
+/* rank/load.h - bring the checkpoint's bytes to the device: the ranks of a node read each byte once, together; or, where the
+ * files lie in memory, each rank what it holds. */
 #ifndef RANK_LOAD_H
 #define RANK_LOAD_H
 
+#include "base/opt.h"
 #include "base/progress.h"
 #include "partition/checkpoint.h"
 #include "partition/read_plan.h"
@@ -10,9 +12,11 @@
 
 /* How a rank reads; 0: the default. Flat: broadcast. */
 struct load_setup {
-    int32_t n_threads;   /* that read */
-    int32_t n_slots;     /* blocks of the window: being read, and copied out of */
-    int64_t piece_bytes; /* of one request, where several threads read */
+    int32_t way;       /* enum load_way */
+    int32_t n_threads; /* that read */
+    int32_t n_slots;   /* blocks of the window: being read, and copied out of */
+    int64_t
+        piece_bytes; /* of one request, where several threads read; alone: blocks, of a request or one for each row */
 };
 
 /* On what a rank's main thread spends its time while weights are loaded: it says who is slow. */
@@ -48,10 +52,9 @@ struct load_report {
 /* Rank 0 has opened *m and *c; the others get copies. Collective; no file is touched. The caller closes c everywhere. */
 int load_share_headers(struct model_config *m, struct checkpoint *c, struct world *w, struct err *e);
 
-/* Fill the network's weights from the checkpoint. Collective over the node: after a failure on one rank the others of its node
- * end where they next wait, up to n_slots rounds apart; the caller agrees afterwards. with_bus (equal on all ranks): measure
- * the way to the device first, with up to 1 GiB a rank. *setup (equal on all ranks but for the threads): defaults are filled
- * in. */
+/* Fill the network's weights from the checkpoint. Collective over all ranks; a failure on one of them is told on that rank, and by
+ * the caller's agreement afterwards. with_bus (equal on all ranks): measure the way to the device first, with up to 1 GiB a
+ * rank. *setup (equal on all ranks but for the threads): defaults are filled in. */
 int load_weights(struct network *n, const struct checkpoint *c, struct world *w, const struct ops *ops, struct queue *q,
                  struct load_setup *setup, enum progress_mode progress, bool with_bus, struct load_stats *stats,
                  struct err *e);
@@ -61,6 +64,9 @@ void load_report(const struct network *n, const struct load_stats *stats, const 
 
 /* Fill them with noise of a sensible size instead (--load-format dummy). Local. */
 void load_dummy(struct network *n, const struct ops *ops, struct queue *q, uint64_t seed);
+
+/* "together", "alone": how it was done. */
+const char *load_way_name(const struct load_report *r);
 
 /* "window", "reading", .. */
 const char *load_part_name(enum load_part part);

@@ -1,21 +1,17 @@
 /* rank/reader.c - see reader.h. Every thread takes a piece of the next block, reads it without the lock, and hands it in. */
 #include "rank/reader.h"
 #include "base/clock.h"
+#include "rank/block_file.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
-/* A stretch of a block that one thread reads with one request. */
+/* A part of a block that one thread reads. */
 struct piece {
-    int k, slot, fd, file;
+    const struct read_block *block;
+    int k, slot;
     unsigned char *to;
-    uint64_t offset; /* in the file */
-    size_t bytes, done;
-    int error; /* errno; 0 with done < bytes: the file is shorter */
+    size_t at, bytes; /* at: in the block */
 };
 
 static const struct read_block *block_of(const struct reader *r, int k)
@@ -23,36 +19,12 @@ static const struct read_block *block_of(const struct reader *r, int k)
     return &r->plan->block[r->first + k * r->stride];
 }
 
-/* No more pieces, nothing to wait for. The lock is held here, and in all that follows but read_piece. */
+/* No more pieces, nothing to wait for. The lock is held here, and in all that follows. */
 static void end(struct reader *r)
 {
     r->stop = true;
     (void)pthread_cond_broadcast(&r->room);
     (void)pthread_cond_broadcast(&r->done);
-}
-
-/* Every slot has a file of its own open, so that a block of the next file does not close the one before under its readers. */
-static int open_file(struct reader *r, struct reader_slot *s, int file)
-{
-    char path[sizeof r->c->dir + 300];
-    if (s->file == file)
-        return 0;
-    if (s->fd >= 0)
-        (void)close(s->fd);
-    (void)snprintf(path, sizeof path, "%s/%s", r->c->dir, checkpoint_file_name(r->c, file));
-    s->file = file;
-    s->fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (s->fd < 0)
-        return ERR(&r->err, ERR_IO, "%s: cannot open: %s", path, strerror(errno));
-    return 0;
-}
-
-/* To the other thread of the core: this one only waits. */
-static inline void relax(void)
-{
-#ifdef __x86_64__
-    __builtin_ia32_pause();
-#endif
 }
 
 /* Look at *value, without the lock, until it is no longer `seen`, or the time to spin is over. Returns whether it changed. */
@@ -89,16 +61,10 @@ static bool take_piece(struct reader *r, struct piece *p)
         return false;
     const struct read_block *b = block_of(r, r->next);
     struct reader_slot *s = &r->slot[r->next % r->n_slots];
-    if (r->next_at == 0) {
+    if (r->next_at == 0)
         s->left = b->bytes;
-        if (open_file(r, s, b->file) != 0) {
-            end(r);
-            return false;
-        }
-    }
     size_t left = b->bytes - r->next_at, bytes = r->n_threads > 1 && left > r->piece_bytes ? r->piece_bytes : left;
-    *p = (struct piece){
-        r->next, r->next % r->n_slots, s->fd, b->file, s->bytes + r->next_at, b->offset + r->next_at, bytes, 0, 0};
+    *p = (struct piece){b, r->next, r->next % r->n_slots, s->bytes + r->next_at, r->next_at, bytes};
     r->next_at += bytes;
     if (r->next_at == b->bytes) {
         r->next++;
@@ -107,30 +73,17 @@ static bool take_piece(struct reader *r, struct piece *p)
     return true;
 }
 
-static void read_piece(struct piece *p)
-{
-    while (p->done < p->bytes) {
-        ssize_t n = pread(p->fd, p->to + p->done, p->bytes - p->done, (off_t)(p->offset + p->done));
-        if (n < 0 && errno == EINTR)
-            continue;
-        p->error = n < 0 ? errno : 0;
-        if (n <= 0)
-            return;
-        p->done += (size_t)n;
-    }
-}
-
-static void hand_in(struct reader *r, const struct piece *p)
+static void hand_in(struct reader *r, const struct piece *p, const struct err *e)
 {
     struct reader_slot *s = &r->slot[p->slot];
-    r->bytes_read += p->done;
-    s->left -= p->done;
-    if (p->done < p->bytes) {
-        ERR(&r->err, ERR_IO, "%s/%s: read at byte %llu: %s, expected %zu more bytes", r->c->dir,
-            checkpoint_file_name(r->c, p->file), (unsigned long long)(p->offset + p->done),
-            p->error != 0 ? strerror(p->error) : "end of file", p->bytes - p->done);
+    if (e->code != ERR_NONE) {
+        ERR(&r->err, e->code, "%s", e->text);
         end(r);
-    } else if (s->left == 0) {
+        return;
+    }
+    r->bytes_read += p->bytes;
+    s->left -= p->bytes;
+    if (s->left == 0) {
         atomic_store_explicit(&r->ready[p->slot], p->k, memory_order_release);
         (void)pthread_cond_broadcast(&r->done);
     }
@@ -139,15 +92,19 @@ static void hand_in(struct reader *r, const struct piece *p)
 static void *work(void *context)
 {
     struct reader *r = context;
+    struct block_file file;
     struct piece p;
+    block_file_init(&file, r->c);
     (void)pthread_mutex_lock(&r->lock);
     while (take_piece(r, &p)) {
+        struct err e = {0};
         (void)pthread_mutex_unlock(&r->lock);
-        read_piece(&p);
+        (void)block_file_read(&file, p.block, p.at, p.bytes, p.to, &e);
         (void)pthread_mutex_lock(&r->lock);
-        hand_in(r, &p);
+        hand_in(r, &p, &e);
     }
     (void)pthread_mutex_unlock(&r->lock);
+    block_file_close(&file);
     return NULL;
 }
 
@@ -178,7 +135,6 @@ int reader_open(struct reader *r, const struct reader_setup *setup, struct err *
     r->spin = setup->spin;
     for (int i = 0; i < r->n_slots; i++) {
         r->slot[i].bytes = setup->bytes[i];
-        r->slot[i].fd = r->slot[i].file = -1;
         atomic_store(&r->ready[i], -1);
     }
     (void)pthread_mutex_init(&r->lock, NULL);
@@ -220,9 +176,6 @@ void reader_close(struct reader *r)
     (void)pthread_mutex_unlock(&r->lock);
     for (int i = 0; i < r->n_threads; i++)
         (void)pthread_join(r->thread[i], NULL);
-    for (int i = 0; i < r->n_slots; i++)
-        if (r->slot[i].fd >= 0)
-            (void)close(r->slot[i].fd);
     (void)pthread_cond_destroy(&r->done);
     (void)pthread_cond_destroy(&r->room);
     (void)pthread_mutex_destroy(&r->lock);

@@ -34,7 +34,6 @@ struct reader {
     int first, stride, n; /* block k of this reader, k < n, is block first + k * stride of the plan */
     struct reader_slot {
         unsigned char *bytes; /* borrowed: where blocks k, k + n_slots, ... go */
-        int fd, file;         /* open for this slot; -1: none */
         size_t left;          /* bytes of the next one that are still to come */
     } slot[READER_MAX_SLOTS];
     _Atomic int *ready; /* [n_slots] borrowed */

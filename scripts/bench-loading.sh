@@ -3,7 +3,7 @@
 # files are read twice before: the kernel is slower at the first or second read of a page, see docs/design.md. FRESH=1: not so.
 # Usage: scripts/bench-loading.sh COMMAND DIR [THREADS:SLOTS:PIECE ...], e.g. scripts/bench-loading.sh "./run.sh lockstep"
 # /dev/shm/llama-3-8b 0:0:0 8:8:1M. 0 is the default; a PIECE needs THREADS. Without variants a list of them is tried. Settings:
-# RANKS ("1"), ROUNDS (2), DEVICE (cuda). Needs python3.
+# RANKS ("1"), ROUNDS (2), DEVICE (cuda), WAY (auto: who reads what, --load-way). Needs python3.
 set -u
 command=$1
 dir=$2
@@ -15,7 +15,7 @@ l = json.load(sys.stdin)["load"]
 p = l["mean_seconds_of_a_rank"]
 share = f'{100 * l["share_of_host_to_device"]:5.1f} % of {l["host_to_device_bytes_per_second"] / 1e9:5.1f} GB/s' \
     if "share_of_host_to_device" in l else "no bus"
-print(f'{sys.argv[1]:>5} ranks, {l["threads"]:2} threads, {l["slots"]:2} slots, {l["piece_bytes"] >> 10:5} KiB: '
+print(f'{sys.argv[1]:>5} ranks, {l["way"]:>8}, {l["threads"]:2} threads, {l["slots"]:2} slots, {l["piece_bytes"] >> 10:5} KiB: '
       f'{l["seconds"]:6.3f} s, {l["slowest_device_bytes_per_second"] / 1e9:5.1f} GB/s a device, {share}; ' +
       ", ".join(f"{k} {v:.3f}" for k, v in p.items()))
 END
@@ -26,7 +26,7 @@ for ranks in ${RANKS:-1}; do
     for _ in $(seq "${ROUNDS:-2}"); do
         for variant in "$@"; do
             IFS=: read -r threads slots piece <<<"$variant"
-            options=
+            options="--load-way ${WAY:-auto}"
             [ "$threads" = 0 ] || options="$options --load-threads $threads"
             [ "$slots" = 0 ] || options="$options --load-slots $slots"
             [ "$piece" = 0 ] || options="$options --load-piece-bytes $piece"

@@ -202,7 +202,8 @@ static void loads(const char *family, const char *config, double bytes)
         case_check(json_object_size(parts) == 5 && sum > 0 && sum < 1.01 * whole, "%g of %g s have a part", sum, whole);
         case_check(json_integer_value(json_object_get(l, "threads")) == 2 &&
                        json_integer_value(json_object_get(l, "slots")) == 5 &&
-                       json_integer_value(json_object_get(l, "piece_bytes")) == 8192,
+                       json_integer_value(json_object_get(l, "piece_bytes")) == 8192 &&
+                       strcmp(json_string_value(json_object_get(l, "way")), "together") == 0,
                    "load: %s", p.text[PROCESS_OUT]);
         case_check(json_number_value(json_object_get(l, "bytes_held")) >= bytes &&
                        json_number_value(json_object_get(l, "seconds")) > 0 &&

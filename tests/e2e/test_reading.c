@@ -1,5 +1,5 @@
-/* tests/e2e/test_reading.c - the checkpoint is read about once by all ranks of a node together, in large requests; and
- * `inspect` says what every rank would hold, so that all ranks together hold the checkpoint. */
+/* tests/e2e/test_reading.c - the checkpoint is read about once by all ranks of a node together, in large requests, or each
+ * rank reads what it holds; and `inspect` says what every rank would hold, so that all ranks together hold the checkpoint. */
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
 #include "tests/support/models.h"
@@ -13,7 +13,8 @@
 
 struct reads {
     unsigned long long bytes, requests, largest;
-    int ranks; /* that read anything */
+    unsigned long long most; /* bytes of one rank */
+    int ranks;               /* that read anything */
 };
 
 static struct reads sum_reads(const char *dir)
@@ -24,6 +25,7 @@ static struct reads sum_reads(const char *dir)
     char *text = files_read(dir, "counts", &n);
     for (char *at = text; sscanf(at, "%llu %llu %llu", &bytes, &requests, &largest) == 3; at++) {
         all.bytes += bytes;
+        all.most = bytes > all.most ? bytes : all.most;
         all.requests += requests;
         all.largest = largest > all.largest ? largest : all.largest;
         all.ranks++;
@@ -35,8 +37,9 @@ static struct reads sum_reads(const char *dir)
     return all;
 }
 
-static void read_once(const char *name, const char *dir, int ranks, bool large)
+static void read_once(const char *name, const char *dir, int ranks, bool large, const char *way)
 {
+    bool alone = strcmp(way, "alone") == 0;
     const char *build = getenv("LOCKSTEP_BUILD");
     char library[PATH_MAX], preload[PATH_MAX + 20], report[300], counts[256];
     files_make_dir(counts);
@@ -48,16 +51,19 @@ static void read_once(const char *name, const char *dir, int ranks, bool large)
     const char *env[] = {preload, report, NULL};
     struct process_setup setup = {.ranks = ranks, .env = env};
     struct process p;
-    case_begin("%s is read once by %d ranks", name, ranks);
+    case_begin("%s is read once by %d ranks, --load-way %s", name, ranks, way);
     process_run(&p, &setup,
-                (const char *[]){"generate", "--model", dir, "--prompt-ids", "1,2,3", "--max-tokens", "2", NULL});
+                (const char *[]){"generate", "--model", dir, "--prompt-ids", "1,2,3", "--max-tokens", "2", "--load-way",
+                                 way, NULL});
     if (case_check(p.status == 0, "status %d: %s", p.status, p.text[PROCESS_ERR])) {
         struct reads r = sum_reads(counts);
         double file = (double)models_weight_bytes(dir), mean = (double)r.bytes / (double)r.requests;
         case_check((double)r.bytes <= 1.1 * file, "%llu bytes are read of a file of %.0f", r.bytes, file);
         case_check((double)r.bytes >= 0.99 * file, "only %llu bytes are read of a file of %.0f", r.bytes, file);
-        case_check(!large || mean >= 1 << 20, "%llu requests of %.0f bytes in the mean", r.requests, mean);
+        case_check(!large || alone || mean >= 1 << 20, "%llu requests of %.0f bytes in the mean", r.requests, mean);
         case_check(!large || r.ranks == ranks, "%d of %d ranks read", r.ranks, ranks);
+        case_check(!alone || (double)r.most <= 1.1 * file / ranks, "a rank of %d reads %llu bytes of a file of %.0f",
+                   ranks, r.most, file);
         printf("# %s, %d ranks: %.3f times its bytes, %llu requests, %.2f MiB in the mean\n", name, ranks,
                (double)r.bytes / file, r.requests, mean / (1 << 20));
     }
@@ -195,9 +201,12 @@ int main(void)
     char big[256];
     models_write_big(big);
     for (int ranks = 1; ranks <= 4; ranks++) {
-        read_once("the demo model", models_demo(), ranks, false);
-        read_once("a checkpoint of 41 MB", big, ranks, true);
+        read_once("the demo model", models_demo(), ranks, false, "auto");
+        read_once("a checkpoint of 41 MB", big, ranks, true, "auto");
     }
+    read_once("the demo model", models_demo(), 3, false, "alone");
+    read_once("a checkpoint of 41 MB", big, 2, true, "alone");
+    read_once("a checkpoint of 41 MB", big, 4, true, "alone");
     for (int n = 1; n <= 9; n++)
         inspect("the demo model", models_demo(), n);
     inspect("a checkpoint of 41 MB", big, 3);

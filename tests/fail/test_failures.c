@@ -55,7 +55,7 @@ static void not_a_number(int ranks)
 }
 
 /* A disk that fails under one rank: that rank speaks, and names the file and the place. */
-static void failing_read(const char *dir, int ranks, int rank, const char *after, const char *kind)
+static void failing_read(const char *dir, const char *way, int ranks, int rank, const char *after, const char *kind)
 {
     char preload[PATH_MAX + 20], path[PATH_MAX], chosen[40], limit[60], how[40], speaker[40];
     const char *build = getenv("LOCKSTEP_BUILD");
@@ -70,9 +70,10 @@ static void failing_read(const char *dir, int ranks, int rank, const char *after
     const char *env[] = {preload, chosen, limit, how, NULL};
     struct process_setup setup = {.ranks = ranks, .env = env};
     struct process p;
-    case_begin("reading %ss on rank %d of %d after %s bytes", kind, rank, ranks, after);
+    case_begin("reading %s %ss on rank %d of %d after %s bytes", way, kind, rank, ranks, after);
     process_run(&p, &setup,
-                (const char *[]){"generate", "--model", dir, "--prompt-ids", "1,2", "--max-tokens", "2", NULL});
+                (const char *[]){"generate", "--model", dir, "--prompt-ids", "1,2", "--max-tokens", "2", "--load-way",
+                                 way, NULL});
     check_failure(&p, ERR_IO, speaker, "model.safetensors: read");
     case_check(strstr(p.text[PROCESS_ERR], strcmp(kind, "end") == 0 ? "end of file" : "Input/output error") != NULL,
                "no reason: %s", p.text[PROCESS_ERR]);
@@ -85,10 +86,12 @@ static void failing_reads(void)
 {
     char dir[256];
     models_write_big(dir);
-    failing_read(dir, 3, 2, "0", "fail");
-    failing_read(dir, 3, 1, "9000000", "fail"); /* the second of its blocks of 8 MiB */
-    failing_read(dir, 3, 0, "5000000", "end");  /* after the header, which rank 0 alone reads */
-    failing_read(dir, 1, 0, "20000000", "fail");
+    failing_read(dir, "auto", 3, 2, "0", "fail");
+    failing_read(dir, "auto", 3, 1, "9000000", "fail"); /* the second of its blocks of 8 MiB */
+    failing_read(dir, "auto", 3, 0, "5000000", "end");  /* after the header, which rank 0 alone reads */
+    failing_read(dir, "auto", 1, 0, "20000000", "fail");
+    failing_read(dir, "alone", 3, 2, "0", "fail");
+    failing_read(dir, "alone", 3, 1, "9000000", "end");
     files_remove_dir(dir);
 }
 

@@ -1,8 +1,8 @@
-/* tests/soak/test_loading.c - loading as rank/load.c does it, beside every rank reading the pieces that it needs by itself, a
- * request for each row of a matrix that is cut along its inputs: both give the same bytes, and how long each takes with a
- * cold page cache is printed. Run under mpirun; $LOADING_MODEL is a folder, else the demo model is loaded. LOADING_ROUNDS
- * (1) repeats it; LOADING_AHEAD=0 reads the pieces without the kernel's read-ahead, which hides small requests on a local
- * disk and on many shared file systems does not. */
+/* tests/soak/test_loading.c - loading as rank/load.c does it, together and alone, beside a plain program in which every
+ * rank reads the pieces that it needs, a request for each row of a matrix that is cut along its inputs: all give the same
+ * bytes, and how long each takes with a cold page cache is printed. Run under mpirun; $LOADING_MODEL is a folder, else the
+ * demo model is loaded. LOADING_ROUNDS (1) repeats it; LOADING_AHEAD=0 reads the pieces without the kernel's read-ahead,
+ * which hides small requests on a local disk and on many shared file systems does not. */
 #include "base/clock.h"
 #include "rank/fatal.h"
 #include "rank/load.h"
@@ -109,11 +109,21 @@ static void by_pieces(struct way *way, struct err *e)
 
 static void by_blocks(struct way *way, struct err *e)
 {
-    struct load_setup setup = {0};
+    struct load_setup setup = {.way = LOAD_TOGETHER};
     struct load_stats stats;
     (void)load_weights(&way->network, &c, &w, &ops_cpu, &q, &setup, PROGRESS_NEVER, false, &stats, e);
     way->bytes = (double)stats.bytes_read;
     way->requests = way->bytes / READ_PLAN_BLOCK_BYTES;
+}
+
+/* Of several threads each, so that parts of rows are handed out as well. */
+static void alone(struct way *way, struct err *e)
+{
+    struct load_setup setup = {.way = LOAD_ALONE, .n_threads = 3, .piece_bytes = 10000};
+    struct load_stats stats;
+    (void)load_weights(&way->network, &c, &w, &ops_cpu, &q, &setup, PROGRESS_NEVER, false, &stats, e);
+    way->bytes = (double)stats.bytes_read;
+    way->requests = 0; /* not counted */
 }
 
 static void run_way(struct way *way, void (*load)(struct way *, struct err *), struct err *e)
@@ -149,24 +159,37 @@ static int differences(const struct network *a, const struct network *b)
 
 static void say(const char *name, const struct way *way, double held)
 {
+    char requests[60] = "";
+    if (way->requests > 0)
+        (void)snprintf(requests, sizeof requests, " in about %.0f requests", way->requests);
     if (w.rank == 0)
-        printf("# %d ranks, %s: %.2f s, %.2f GB/s of weights in place; read %.2f GB in about %.0f requests\n",
-               w.n_ranks, name, way->seconds, held / 1e9 / way->seconds, way->bytes / 1e9, way->requests);
+        printf("# %d ranks, %s: %.2f s, %.2f GB/s of weights in place; read %.2f GB%s\n", w.n_ranks, name, way->seconds,
+               held / 1e9 / way->seconds, way->bytes / 1e9, requests);
 }
 
 static void compare(struct err *e)
 {
-    struct way blocks, pieces;
-    run_way(&blocks, by_blocks, e);
-    double mine = (double)weight_map_bytes(&blocks.network.map), held = 0;
-    MPI_CHECK(MPI_Allreduce(&mine, &held, 1, MPI_DOUBLE, MPI_SUM, w.comm));
-    run_way(&pieces, by_pieces, e);
-    say("blocks of 8 MiB, once a node", &blocks, held);
-    say("every rank its own pieces   ", &pieces, held);
-    int n = differences(&blocks.network, &pieces.network);
-    tap_all(n == 0 && held > 0, "some weights differ", "both ways of loading give the same weights on %d ranks",
-            w.n_ranks);
-    network_close(&blocks.network, &ops_cpu, &q);
+    static const struct {
+        const char *name;
+        void (*load)(struct way *, struct err *);
+    } ways[] = {{"every rank its own pieces   ", by_pieces},
+                {"blocks of 8 MiB, once a node", by_blocks},
+                {"the same loader, alone      ", alone}};
+    struct way pieces, way;
+    double held = 0;
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        struct way *to = i == 0 ? &pieces : &way;
+        run_way(to, ways[i].load, e);
+        double mine = (double)weight_map_bytes(&to->network.map);
+        MPI_CHECK(MPI_Allreduce(&mine, &held, 1, MPI_DOUBLE, MPI_SUM, w.comm));
+        say(ways[i].name, to, held);
+        if (i == 0)
+            continue;
+        int n = differences(&pieces.network, &way.network);
+        tap_all(n == 0 && held > 0, "some weights differ", "%s: the weights of a plain reading on %d ranks",
+                ways[i].name, w.n_ranks);
+        network_close(&way.network, &ops_cpu, &q);
+    }
     network_close(&pieces.network, &ops_cpu, &q);
 }
 

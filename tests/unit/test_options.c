@@ -226,6 +226,7 @@ static void refusals(void **state)
         "--seed: found \"9007199254740993\", expected an integer in [0, 9007199254740992]");
     bad("generate --logprobs 21", "--logprobs: found \"21\", expected an integer in [0, 20]");
     bad("generate --device gpu", "--device: found \"gpu\", expected auto|cpu|cuda");
+    bad("bench --load-way both", "--load-way: found \"both\", expected auto|together|alone");
     bad("generate --device cp", "--device: found \"cp\", expected auto|cpu|cuda");
     bad("generate --device cpu|cuda", "--device: found \"cpu|cuda\", expected auto|cpu|cuda");
     bad("generate --device _", "--device: found \"\", expected auto|cpu|cuda");

@@ -244,29 +244,52 @@ static void check_plan(const struct read_plan *p, const struct checkpoint *c, si
     assert_true(in_blocks >= needed && in_blocks <= needed + 2 * 4096);
 }
 
-static void read_as_rank(const struct checkpoint *c, const struct read_plan *p, int rank, int ranks)
+/* A block's bytes as they are to lie in memory. */
+static void read_block(int fd, const struct read_block *b, unsigned char *to)
 {
-    struct err e = {0};
-    struct shard s;
-    struct weight_map map;
+    size_t width = b->gap > 0 ? b->width : b->bytes;
+    assert_true(width > 0 && b->bytes % width == 0);
+    for (size_t row = 0; row < b->bytes / width; row++)
+        assert_int_equal(pread(fd, to + row * width, width, (off_t)(b->offset + row * (width + b->gap))), width);
+}
+
+static void read_all(const struct checkpoint *c, const struct read_plan *p, const struct weight_map *map,
+                     const struct shard *s)
+{
     char path[4400];
     unsigned char *block = malloc(p->max_block_bytes);
     assert_non_null(block);
-    shard_make(&s, &m, rank, ranks);
-    if (weight_map_build(&map, &m, &s, c, &e) != 0)
-        fail_msg("%s", e.text);
-    allocate(&map);
+    allocate(map);
     (void)snprintf(path, sizeof path, "%s/%s", c->dir, checkpoint_file_name(c, 0));
     int fd = open(path, O_RDONLY);
     assert_true(fd >= 0);
     for (int b = 0; b < p->n_blocks; b++) {
-        assert_int_equal(pread(fd, block, p->block[b].bytes, (off_t)p->block[b].offset), p->block[b].bytes);
-        read_plan_scatter(p, &map, c, b, block, keep, &memory);
+        read_block(fd, &p->block[b], block);
+        read_plan_scatter(p, map, c, b, block, keep, &memory);
     }
     assert_int_equal(close(fd), 0);
-    compare(&s);
-    weight_map_free(&map);
+    compare(s);
     free(block);
+}
+
+/* From the node's plan, and from one of its own, which reads what the rank holds and nothing else. */
+static void read_as_rank(const struct checkpoint *c, const struct read_plan *p, size_t block_bytes, int rank, int ranks)
+{
+    struct err e = {0};
+    struct shard s;
+    struct weight_map map;
+    struct read_plan own;
+    shard_make(&s, &m, rank, ranks);
+    if (weight_map_build(&map, &m, &s, c, &e) != 0)
+        fail_msg("%s", e.text);
+    read_all(c, p, &map, &s);
+    assert_int_equal(read_plan_build_own(&own, c, &map, block_bytes, &e), 0);
+    assert_int_equal(own.bytes, weight_map_bytes(&map));
+    for (int b = 0; b < own.n_blocks; b++)
+        assert_true(own.block[b].bytes <= block_bytes || own.segment[own.block[b].first_segment].n_rows == 1);
+    read_all(c, &own, &map, &s);
+    read_plan_free(&own);
+    weight_map_free(&map);
 }
 
 static void every_element_arrives(void **state)
@@ -298,7 +321,7 @@ static void every_element_arrives(void **state)
             for (int ranks = 1; ranks <= 8; ranks++) {
                 assert_int_equal(read_plan_deal(&p, ranks, &e), 0);
                 for (int rank = 0; rank < ranks; rank++)
-                    read_as_rank(&c, &p, rank, ranks);
+                    read_as_rank(&c, &p, block_bytes[j], rank, ranks);
             }
             check_plan(&p, &c, block_bytes[j]);
             read_plan_free(&p);

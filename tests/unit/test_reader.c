@@ -20,6 +20,16 @@ static unsigned char *content[N_FILES];
 static struct read_block block[MAX_BLOCKS];
 static struct read_plan plan = {.block = block, .max_block_bytes = BLOCK_BYTES};
 
+/* Every third block that is large enough becomes rows of it. */
+static void take_rows(struct read_block *b, uint64_t *random)
+{
+    if (plan.n_blocks % 3 != 0 || b->bytes < 20000)
+        return;
+    b->width = 200 + (size_t)random_below(random, 5000);
+    b->gap = 1 + (size_t)random_below(random, plan.n_blocks % 2 == 0 ? 5 : 5000);
+    b->bytes = b->bytes / (b->width + b->gap) * b->width;
+}
+
 /* Files of noise, cut into blocks of many sizes, some gaps between them. */
 static int make_files(void **state)
 {
@@ -38,7 +48,8 @@ static int make_files(void **state)
         for (size_t at = (size_t)random_below(&random, 100); at < FILE_BYTES && plan.n_blocks < MAX_BLOCKS;) {
             size_t bytes = 1 + (size_t)random_below(&random, plan.n_blocks % 4 == 0 ? 1000 : (int)BLOCK_BYTES);
             bytes = at + bytes < FILE_BYTES ? bytes : FILE_BYTES - at;
-            block[plan.n_blocks++] = (struct read_block){.file = f, .offset = at, .bytes = bytes};
+            block[plan.n_blocks] = (struct read_block){.file = f, .offset = at, .bytes = bytes};
+            take_rows(&block[plan.n_blocks++], &random);
             at += bytes + (size_t)random_below(&random, 50);
         }
     }
@@ -84,6 +95,22 @@ static void free_setup(struct reader_setup *s)
         free(s->bytes[i]);
 }
 
+static uint64_t end_of(const struct read_block *b)
+{
+    return b->offset + b->bytes + (b->gap > 0 ? (b->bytes / b->width - 1) * b->gap : 0);
+}
+
+static void check_block(const struct read_block *b, const unsigned char *got)
+{
+    const unsigned char *want = content[b->file] + b->offset;
+    if (b->gap == 0) {
+        assert_memory_equal(got, want, b->bytes);
+        return;
+    }
+    for (size_t row = 0; row < b->bytes / b->width; row++)
+        assert_memory_equal(got + row * b->width, want + row * (b->width + b->gap), b->width);
+}
+
 /* Read as rank `first` of `stride`, releasing two blocks late as rank/load.c does. Returns how many blocks came. */
 static int read_all(int first, int stride, int n_threads, struct err *e, uint64_t *bytes_read)
 {
@@ -92,10 +119,8 @@ static int read_all(int first, int stride, int n_threads, struct err *e, uint64_
     int k = 0, n = plan.n_blocks > first ? (plan.n_blocks - first + stride - 1) / stride : 0;
     assert_int_equal(reader_open(&r, &setup, e), 0);
     for (; k < n && reader_wait(&r, k, e) == 0; k++) {
-        for (int old = k - 1 > 0 ? k - 1 : 0; old <= k; old++) { /* the one before must still be there */
-            const struct read_block *b = &block[first + old * stride];
-            assert_memory_equal(setup.bytes[old % setup.n_slots], content[b->file] + b->offset, b->bytes);
-        }
+        for (int old = k - 1 > 0 ? k - 1 : 0; old <= k; old++) /* the one before must still be there */
+            check_block(&block[first + old * stride], setup.bytes[old % setup.n_slots]);
         reader_release(&r, k - 1);
     }
     reader_close(&r);
@@ -155,8 +180,7 @@ static void short_file(void **state)
     size_t end = FILE_BYTES / 2;
     int n_whole = 0;
     files_write(checkpoint.dir, text[1], content[1], end);
-    while (block[n_whole].file == 0 ||
-           (block[n_whole].file == 1 && block[n_whole].offset + block[n_whole].bytes <= end))
+    while (block[n_whole].file == 0 || (block[n_whole].file == 1 && end_of(&block[n_whole]) <= end))
         n_whole++;
     for (int n_threads = 1; n_threads <= 4; n_threads += 3) {
         struct err e = {0};

@@ -1,0 +1,52 @@
+/* rank/loader.c - see loader.h. */
+#include "rank/loader.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <time.h>
+
+void loader_spent(struct loader *l, enum load_part part)
+{
+    double now = seconds_now();
+    l->stats->part[part] += now - l->since;
+    l->since = now;
+}
+
+void loader_place(void *context, int slot, int64_t dst_row, int64_t dst_col, const void *src, int64_t src_ld,
+                  int64_t rows, int64_t cols, bool transpose)
+{
+    struct loader *l = context;
+    const struct weight *w = &l->network->weight[slot];
+    size_t size = dtype_bytes(w->type), ld = (size_t)w->cols;
+    char *dst = (char *)w->data + ((size_t)dst_row * ld + (size_t)dst_col) * size;
+    if (transpose)
+        l->ops->upload_transposed(l->q, dst, ld, src, (size_t)src_ld, (size_t)rows, (size_t)cols, w->type);
+    else
+        l->ops->upload(l->q, dst, ld * size, src, (size_t)src_ld * size, (size_t)cols * size, (size_t)rows);
+}
+
+void loader_touch(const struct loader *l, unsigned char *memory, size_t bytes)
+{
+#pragma omp parallel for num_threads(l->q->n_threads) schedule(static)
+    for (size_t at = 0; at < bytes; at += 4096)
+        memory[at] = 0;
+}
+
+bool loader_pin(const struct loader *l, unsigned char *memory, size_t bytes)
+{
+    bool pinned = memory != NULL && l->ops->async->host_register(l->q, memory, bytes);
+    if (!pinned)
+        log_warn("the memory that weights are copied from cannot be pinned: loading is slower");
+    return pinned;
+}
+
+void loader_pause(const struct loader *l, double *since)
+{
+    const struct timespec nap = {0, 50000};
+    if (*since == 0)
+        *since = seconds_now();
+    if (l->spin == 0 || seconds_now() > *since + l->spin)
+        (void)nanosleep(&nap, NULL);
+    else
+        relax();
+}
