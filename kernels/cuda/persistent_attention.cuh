@@ -360,13 +360,15 @@ template <typename T, int HD>
 __device__ static inline void attend_finish(attend_scratch<T, HD> *s, const chain_args &a, const attend_item &m,
                                             uint32_t epoch)
 {
-    int n_warps = min(CHAIN_WARPS, max(m.end - m.begin, 0));
     for (int i = threadIdx.x; i < m.n_rows * HD / 2; i += CHAIN_THREADS) {
         int row = i / (HD / 2), d = i % (HD / 2) * 2;
         float best = -INFINITY, sum = 0, out[2] = {0, 0};
-        for (int v = 0; v < n_warps; v++)
+        /* A warp without groups has stored numbers that change nothing, so all are read at once. */
+#pragma unroll
+        for (int v = 0; v < CHAIN_WARPS; v++)
             best = fmaxf(best, s->sums[v][row].x);
-        for (int v = 0; v < n_warps; v++) {
+#pragma unroll
+        for (int v = 0; v < CHAIN_WARPS; v++) {
             float2 part = s->sums[v][row];
             float2 x = *(const float2 *)&s->out[(v * m.n_rows + row) * HD + d];
             float scale = part.x == -INFINITY ? 0.0f : attend_exp2(part.x - best);
