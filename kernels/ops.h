@@ -146,11 +146,13 @@ struct async_ops {
     void (*range_end)(void);
 };
 
+struct peer_ops;
 struct persistent_ops;
 
 struct ops {
     const char *name;                           /* "cpu", "cuda" */
     const struct async_ops *async;              /* NULL: everything is done when an operation returns */
+    const struct peer_ops *peer;                /* memory that devices share, see kernels/peer.h; NULL: none */
     const struct persistent_ops *persistent;    /* whole decode steps, see kernels/persistent.h; NULL: none */
     enum dtype (*act_type)(enum dtype weights); /* the activation type for a checkpoint of this type */
 

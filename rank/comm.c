@@ -1,15 +1,28 @@
 /* rank/comm.c - what is counted, timed and watched around the transport's collectives. */
 #include "rank/comm.h"
+#include "base/log.h"
 #include "rank/meter.h"
 #include "rank/watch.h"
+#include <stdlib.h>
+#include <string.h>
 
-int comm_open(struct comm *c, const struct world *w, const struct ops *ops, size_t max_count, struct err *e)
+int comm_open(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q, size_t max_count,
+              struct err *e)
 {
 #ifdef LOCKSTEP_CUDA
-    if (ops == &ops_cuda)
-        return comm_open_nccl(c, w, e);
+    if (ops == &ops_cuda) {
+        if (comm_open_nccl(c, w, e) != 0)
+            return -1;
+        const char *sums = getenv("LOCKSTEP_SUMS");
+        if (w->n_ranks > 1 && (sums == NULL || strcmp(sums, "nccl") != 0)) {
+            const char *why = comm_open_peer(c, w, ops, q);
+            log_info("sums over peer memory: %s", why != NULL ? why : "yes");
+        }
+        return 0;
+    }
 #endif
     (void)ops;
+    (void)q;
     return comm_open_mpi(c, w, max_count, e);
 }
 
@@ -35,6 +48,23 @@ void comm_all_reduce(struct comm *c, struct queue *q, void *data, size_t n)
     begin(c, METER_ALL_REDUCE);
     c->ops->all_reduce(c, q, data, n);
     end(c);
+}
+
+void comm_all_reduce_norm(struct comm *c, const struct ops *ops, struct queue *q, void *out, void *x, void *partial,
+                          enum norm_kind kind, const struct weight *w, const struct weight *b, int n_tokens, int dim,
+                          float eps)
+{
+    if (c->n_ranks > 1 && n_tokens > 0 && c->ops->all_reduce_norm != NULL) {
+        begin(c, METER_ALL_REDUCE);
+        bool done = c->ops->all_reduce_norm(c, q, out, x, partial, kind, w, b, n_tokens, dim, eps);
+        end(c);
+        if (done) {
+            c->n_all_reduces++;
+            return;
+        }
+    }
+    comm_all_reduce(c, q, partial, (size_t)n_tokens * (size_t)dim);
+    ops->norm(q, out, x, partial, kind, w, b, n_tokens, dim, eps);
 }
 
 void comm_all_gather(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n)

@@ -1,4 +1,5 @@
-/* rank/comm.h - the collectives of a step, on device memory. comm_mpi.c serves host memory, comm_nccl.c GPUs. */
+/* rank/comm.h - the collectives of a step, on device memory. comm_mpi.c serves host memory, comm_nccl.c GPUs, comm_peer.c those of
+ * one host, before NCCL. */
 #ifndef RANK_COMM_H
 #define RANK_COMM_H
 
@@ -14,6 +15,11 @@ struct comm_ops {
     /* Sum n elements of the queue's activation type over the ranks, in place; every rank gets the same bits, and an
      * element's sum does not depend on n. Enqueued; collective: all ranks, same n, same order. */
     void (*all_reduce)(struct comm *c, struct queue *q, void *data, size_t n);
+    /* The same of partial, [n_tokens, dim], which is not changed, and ops->norm with the sum as `add`, as one operation. false:
+     * not of this size, nothing is enqueued; NULL: never. */
+    bool (*all_reduce_norm)(struct comm *c, struct queue *q, void *out, void *x, const void *partial,
+                            enum norm_kind kind, const struct weight *w, const struct weight *b, int n_tokens, int dim,
+                            float eps);
     /* out = the ranks' `in` one after the other; rank r gives n[r] elements of the activation type. */
     void (*all_gather)(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n);
     /* A failure that the transport knows of by itself, while collectives are under way: -1 and *e. NULL: none ever. Any
@@ -41,12 +47,24 @@ int comm_open_mpi(struct comm *c, const struct world *w, size_t max_count, struc
 int comm_open_nccl(struct comm *c, const struct world *w, struct err *e);
 #endif
 
-/* The one of these that serves the backend's memory. Collective. */
-int comm_open(struct comm *c, const struct world *w, const struct ops *ops, size_t max_count, struct err *e);
+/* Put sums over peer memory before the transport that *c is: all ranks do, NULL, or none, and why, as the end of a sentence. world,
+ * ops and the queue are borrowed until comm_close. Collective. */
+const char *comm_open_peer(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q);
 
+/* What serves the backend's memory best. Collective. */
+int comm_open(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q, size_t max_count,
+              struct err *e);
+
+/* data: at a multiple of 16 bytes. */
 void comm_all_reduce(struct comm *c, struct queue *q, void *data, size_t n);
+/* Sum partial, [n_tokens, dim], over the ranks, then ops->norm with the sum as `add`. What partial is afterwards is not said. It
+ * counts as an all-reduce. Pointers: at multiples of 16 bytes. */
+void comm_all_reduce_norm(struct comm *c, const struct ops *ops, struct queue *q, void *out, void *x, void *partial,
+                          enum norm_kind kind, const struct weight *w, const struct weight *b, int n_tokens, int dim,
+                          float eps);
 void comm_all_gather(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n);
 int comm_check(struct comm *c, struct err *e);
+/* Collective. */
 void comm_close(struct comm *c);
 
 #endif

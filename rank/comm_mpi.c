@@ -86,7 +86,7 @@ static void comm_mpi_close(struct comm *c)
     c->impl = NULL;
 }
 
-static const struct comm_ops comm_mpi_ops = {"mpi", all_reduce, all_gather, NULL, comm_mpi_close};
+static const struct comm_ops comm_mpi_ops = {"mpi", all_reduce, NULL, all_gather, NULL, comm_mpi_close};
 
 int comm_open_mpi(struct comm *c, const struct world *w, size_t max_count, struct err *e)
 {

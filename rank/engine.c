@@ -160,7 +160,7 @@ int engine_open(struct engine *g, struct world *w, struct network *n, const stru
     g->limits = *l;
     /* The largest sum of a step: the residual stream, or an embedding that is wider. */
     int widest = n->config.embed_dim > n->config.hidden ? n->config.embed_dim : n->config.hidden;
-    if (comm_open(&g->comm, w, ops, (size_t)l->max_batch_tokens * (size_t)widest, e) != 0)
+    if (comm_open(&g->comm, w, ops, q, (size_t)l->max_batch_tokens * (size_t)widest, e) != 0)
         return -1;
     if (ops->async == NULL && w->n_ranks > 1 && (int64_t)l->max_logit_rows * n->config.vocab > INT_MAX)
         return ERR(e, ERR_UNSUPPORTED, "%d rows of %d logits exceed MPI's int counts: lower --max-batch",

@@ -1,0 +1,392 @@
+/* tests/gpu/test_peer_sums.c - sums over memory that the ranks' GPUs share: every element against a sum in the order of the
+ * ranks made here, of every type, of odd and of the largest sizes, many in a row of changing sizes while ranks are held up,
+ * replayed in graphs, with values that are no numbers; and with a norm, against both one after the other, bit by bit. Then how
+ * long they take beside NCCL's. argv: "quick" leaves that out, "times"
+ * does nothing else. */
+#include "base/clock.h"
+#include "rank/comm.h"
+#include "rank/device.h"
+#include "rank/fatal.h"
+#include "rank/peers.h"
+#include "tests/support/tap.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GUARD     64 /* elements on either side, of bits that no sum of these has */
+#define N_STORM   201
+#define MOST_NORM (64 * 8192)
+
+static struct world w;
+static const struct ops *ops;
+static struct queue q;
+static struct comm comm, nccl;
+
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+/* Rank r's element i of a sum: all bits in use, of mixed sign and size, so that the order of adding shows. */
+static float awkward(int r, uint64_t seed, size_t i)
+{
+    uint64_t x = mix(seed * 1000003 + i * 64 + (uint64_t)r + 1);
+    return ldexpf((float)(int32_t)(x >> 32) / 2147483648.0f, (int)(x % 12) - 6);
+}
+
+static void fill(void *data, int r, uint64_t seed, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        dtype_store(data, q.act, i, awkward(r, seed, i));
+}
+
+/* How many of n elements are not the rounded sum in the order of the ranks. */
+static size_t wrong(const void *data, uint64_t seed, size_t n)
+{
+    size_t bad = 0, size = dtype_bytes(q.act);
+    for (size_t i = 0; i < n; i++) {
+        float sum = 0, part, expected[1];
+        for (int r = 0; r < w.n_ranks; r++) {
+            dtype_store(expected, q.act, 0, awkward(r, seed, i));
+            part = dtype_load(expected, q.act, 0);
+            sum = r == 0 ? part : sum + part;
+        }
+        dtype_store(expected, q.act, 0, sum);
+        bad += memcmp(expected, (const char *)data + i * size, size) != 0;
+    }
+    return bad;
+}
+
+static bool equal_on_all_ranks(const void *data, size_t bytes)
+{
+    unsigned long long hash = 1469598103934665603ull, low, high;
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ ((const unsigned char *)data)[i]) * 1099511628211ull;
+    MPI_CHECK(MPI_Allreduce(&hash, &low, 1, MPI_UNSIGNED_LONG_LONG, MPI_MIN, MPI_COMM_WORLD));
+    MPI_CHECK(MPI_Allreduce(&hash, &high, 1, MPI_UNSIGNED_LONG_LONG, MPI_MAX, MPI_COMM_WORLD));
+    return low == high;
+}
+
+static void *take(size_t bytes)
+{
+    void *p = malloc(bytes);
+    if (p == NULL)
+        exit(99);
+    return p;
+}
+
+/* ---- sums one by one ---- */
+
+static size_t wrong_guards(const unsigned char *at, size_t bytes)
+{
+    size_t bad = 0;
+    for (size_t i = 0; i < bytes; i++)
+        bad += at[i] != 0xA5;
+    return bad;
+}
+
+static void check_size(size_t n)
+{
+    size_t size = dtype_bytes(q.act), guard = GUARD * size, bytes = n * size + 2 * guard;
+    unsigned char *host = take(bytes), *device = ops->alloc(&q, bytes);
+    memset(host, 0xA5, bytes);
+    fill(host + guard, w.rank, n, n);
+    ops->upload(&q, device, bytes, host, bytes, bytes, 1);
+    comm_all_reduce(&comm, &q, device + guard, n);
+    ops->download(&q, host, device, bytes);
+    ops->wait(&q);
+    char reason[120];
+    size_t bad = wrong(host + guard, n, n),
+           beside = wrong_guards(host, guard) + wrong_guards(host + guard + n * size, guard);
+    snprintf(reason, sizeof reason, "%zu other sums, %zu bytes beside them", bad, beside);
+    tap_all(bad + beside == 0 && q.err.code == ERR_NONE, reason, "sum of %zu %s on %d cuda ranks", n, dtype_name(q.act),
+            w.n_ranks);
+    ops->free(&q, device);
+    free(host);
+}
+
+/* Bits that stand for a place where nothing is yet, as a part: they are no numbers, so is the sum, and nobody waits for ever. */
+static void check_not_numbers(void)
+{
+    size_t size = dtype_bytes(q.act), n = 1000, bytes = n * size, bad = 0;
+    unsigned char *host = take(bytes), *device = ops->alloc(&q, bytes);
+    fill(host, w.rank, 1, n);
+    for (size_t i = 0; i < n; i++)
+        if (i % 7 == 0 && (int)(i % (size_t)w.n_ranks) == w.rank)
+            memset(host + i / 2 * 2 * size, 0xff, 2 * size);
+    ops->upload(&q, device, bytes, host, bytes, bytes, 1);
+    comm_all_reduce(&comm, &q, device, n);
+    ops->download(&q, host, device, bytes);
+    ops->wait(&q);
+    for (size_t i = 0; i < n; i++)
+        bad += (i / 2 * 2 % 7 == 0 || (i / 2 * 2 + 1) % 7 == 0) != (isnan(dtype_load(host, q.act, i)) != 0);
+    bool equal = equal_on_all_ranks(host, bytes);
+    tap_all(bad == 0 && equal, equal ? "other elements are no numbers" : "other bits",
+            "sums of what is no number, %s on %d cuda ranks", dtype_name(q.act), w.n_ranks);
+    ops->free(&q, device);
+    free(host);
+}
+
+/* ---- many in a row ---- */
+
+/* Sums of changing sizes, one behind the other in one piece of memory, each at a multiple of 256 bytes. */
+struct storm {
+    size_t n[N_STORM], at[N_STORM], bytes;
+    unsigned char *host, *device; /* host: pinned, the parts */
+    void *weights;                /* that the device is kept busy with */
+};
+
+static void open_storm(struct storm *s)
+{
+    size_t size = dtype_bytes(q.act);
+    s->bytes = 0;
+    for (int k = 0; k < N_STORM; k++) {
+        uint64_t x = mix((uint64_t)k + 77);
+        s->n[k] = 1 + x / 8 % ((size_t[]){7, 100, 4096, 16384, 65536, 70000, 200000, 400000})[x % 8];
+        s->at[k] = s->bytes;
+        s->bytes += (s->n[k] * size + 255) / 256 * 256;
+    }
+    s->host = ops->async->host_alloc(&q, s->bytes);
+    s->device = ops->alloc(&q, s->bytes);
+    s->weights = ops->alloc(&q, 64 << 20);
+    if (s->host == NULL || s->device == NULL || s->weights == NULL)
+        exit(99);
+    for (int k = 0; k < N_STORM; k++)
+        fill(s->host + s->at[k], w.rank, (uint64_t)k, s->n[k]);
+}
+
+/* Every so often one of the ranks comes late. */
+static void enqueue_storm(struct storm *s)
+{
+    struct weight held = {s->weights, DTYPE_F32, 1024, 16384};
+    ops->upload(&q, s->device, s->bytes, s->host, s->bytes, s->bytes, 1);
+    for (int k = 0; k < N_STORM; k++) {
+        if (mix((uint64_t)k) % (uint64_t)(3 * w.n_ranks) == (uint64_t)w.rank)
+            ops->fill_noise(&q, &held, 1, 0, 1);
+        comm_all_reduce(&comm, &q, s->device + s->at[k], s->n[k]);
+    }
+}
+
+static size_t wrong_in_storm(struct storm *s)
+{
+    size_t bad = 0;
+    unsigned char *sums = take(s->bytes);
+    ops->download(&q, sums, s->device, s->bytes);
+    ops->wait(&q);
+    for (int k = 0; k < N_STORM; k++)
+        bad += wrong(sums + s->at[k], (uint64_t)k, s->n[k]);
+    free(sums);
+    return bad;
+}
+
+static void check_storm(void)
+{
+    struct storm s;
+    char reason[80];
+    open_storm(&s);
+    enqueue_storm(&s);
+    size_t bad = wrong_in_storm(&s);
+    snprintf(reason, sizeof reason, "%zu other sums", bad);
+    tap_all(bad == 0, reason, "%d sums in a row, of changing sizes, %s on %d cuda ranks", N_STORM, dtype_name(q.act),
+            w.n_ranks);
+    ops->async->begin_capture(&q);
+    enqueue_storm(&s);
+    void *graph = ops->async->end_capture(&q);
+    bad = graph == NULL;
+    for (int i = 0; i < 20; i++) /* an odd number of sums: each replay begins with the other half of the memory */
+        ops->async->launch_graph(&q, graph);
+    bad += wrong_in_storm(&s);
+    snprintf(reason, sizeof reason, "%zu other sums", bad);
+    tap_all(bad == 0 && q.err.code == ERR_NONE, reason, "the same in a graph, 20 times, %s on %d cuda ranks",
+            dtype_name(q.act), w.n_ranks);
+    ops->async->free_graph(&q, graph);
+    ops->async->host_free(&q, s.host);
+    ops->free(&q, s.device);
+    ops->free(&q, s.weights);
+}
+
+/* ---- with a norm ---- */
+
+struct normed {
+    void *out, *x, *partial; /* device */
+};
+
+static struct normed open_normed(size_t bytes, const void *x, const void *partial)
+{
+    struct normed d = {ops->alloc(&q, bytes), ops->alloc(&q, bytes), ops->alloc(&q, bytes)};
+    ops->upload(&q, d.x, bytes, x, bytes, bytes, 1);
+    ops->upload(&q, d.partial, bytes, partial, bytes, bytes, 1);
+    return d;
+}
+
+static void close_normed(struct normed *d)
+{
+    ops->free(&q, d->out);
+    ops->free(&q, d->x);
+    ops->free(&q, d->partial);
+}
+
+/* In one way and in the other: the same bits, and those of the other ranks. */
+static void check_norm(enum norm_kind kind, int n_tokens, int dim)
+{
+    size_t size = dtype_bytes(q.act), n = (size_t)n_tokens * (size_t)dim, bytes = n * size;
+    unsigned char *x = take(bytes), *partial = take(bytes), *one = take(2 * bytes), *two = take(2 * bytes);
+    struct weight weight = {ops->alloc(&q, (size_t)dim * size), q.act, 1, dim}, bias = weight;
+    fill(x, 0, 5, n);
+    fill(partial, w.rank, 6, n);
+    ops->upload(&q, weight.data, bytes, x, bytes, (size_t)dim * size, 1);
+    struct normed a = open_normed(bytes, x, partial), b = open_normed(bytes, x, partial);
+    comm_all_reduce_norm(&comm, ops, &q, a.out, a.x, a.partial, kind, &weight, &bias, n_tokens, dim, 1e-5f);
+    comm_all_reduce(&comm, &q, b.partial, n);
+    ops->norm(&q, b.out, b.x, b.partial, kind, &weight, &bias, n_tokens, dim, 1e-5f);
+    ops->download(&q, one, a.out, bytes);
+    ops->download(&q, one + bytes, a.x, bytes);
+    ops->download(&q, two, b.out, bytes);
+    ops->download(&q, two + bytes, b.x, bytes);
+    ops->wait(&q);
+    bool same = memcmp(one, two, 2 * bytes) == 0, equal = equal_on_all_ranks(one, 2 * bytes);
+    tap_all(same && equal && q.err.code == ERR_NONE, same ? "other bits than other ranks" : "other bits than both",
+            "sum and %s of %d x %d %s on %d cuda ranks", kind == NORM_RMS ? "RMSNorm" : "LayerNorm", n_tokens, dim,
+            dtype_name(q.act), w.n_ranks);
+    close_normed(&a);
+    close_normed(&b);
+    ops->free(&q, weight.data);
+    free(x);
+    free(partial);
+    free(one);
+    free(two);
+}
+
+static void check_norms(void)
+{
+    static const int shape[][2] = {{1, 8},     {1, 4096}, {2, 1000},  {3, 8192},  {8, 8192},
+                                   {8, 16384}, {5, 1001}, {64, 4096}, {64, 8192}, {65, 512}};
+    for (size_t i = 0; i < sizeof shape / sizeof shape[0]; i++) {
+        check_norm(NORM_RMS, shape[i][0], shape[i][1]);
+        check_norm(NORM_LAYER, shape[i][0], shape[i][1]);
+    }
+}
+
+/* ---- how long ---- */
+
+enum timed { TIME_SUM, TIME_SUM_THEN_NORM, TIME_SUM_NORM };
+
+/* Seconds of one of many in a graph, by the slowest rank. */
+static double time_sums(struct comm *c, enum timed what, void *data, void *x, int n_tokens, int dim)
+{
+    const int in_graph = 20, n_warm = 2, n_timed = 8;
+    double started = 0, slowest = 0;
+    size_t n = (size_t)n_tokens * (size_t)dim;
+    void *at = c->small != NULL && n * dtype_bytes(q.act) <= c->small_bytes ? c->small : data;
+    ops->async->begin_capture(&q);
+    for (int i = 0; i < in_graph; i++) {
+        if (what == TIME_SUM_NORM)
+            comm_all_reduce_norm(c, ops, &q, x, x, at, NORM_RMS, NULL, NULL, n_tokens, dim, 1e-5f);
+        else
+            comm_all_reduce(c, &q, at, n);
+        if (what == TIME_SUM_THEN_NORM)
+            ops->norm(&q, x, x, at, NORM_RMS, NULL, NULL, n_tokens, dim, 1e-5f);
+    }
+    void *graph = ops->async->end_capture(&q);
+    for (int i = 0; i < n_warm + n_timed; i++) {
+        if (i == n_warm) {
+            ops->wait(&q);
+            MPI_CHECK(MPI_Barrier(w.comm));
+            started = seconds_now();
+        }
+        ops->async->launch_graph(&q, graph);
+    }
+    ops->wait(&q);
+    double mine = (seconds_now() - started) / (in_graph * n_timed);
+    MPI_CHECK(MPI_Allreduce(&mine, &slowest, 1, MPI_DOUBLE, MPI_MAX, w.comm));
+    ops->async->free_graph(&q, graph);
+    return 1e6 * slowest;
+}
+
+void cuda_peer_tune(int threads, int blocks, int one);
+
+static void show_variants(void)
+{
+    size_t most = (size_t)4 << 20;
+    void *data = ops->alloc(&q, most), *x = ops->alloc(&q, most);
+    static const int variant[][3] = {{128, 64, 1024}, {128, 32, 1024}, {256, 64, 1024}, {256, 32, 1024}, {256, 16, 1024},
+                                     {512, 64, 1024}, {512, 32, 1024}, {512, 16, 1024}, {512, 8, 1024}, {128, 64, 0},
+                                     {256, 64, 0}, {256, 32, 0}, {512, 64, 0}, {512, 32, 0}, {512, 16, 0}};
+    for (size_t v = 0; v < sizeof variant / sizeof variant[0]; v++) {
+        cuda_peer_tune(variant[v][0], variant[v][1], variant[v][2]);
+        char line[400];
+        int at = 0;
+        for (size_t bytes = 8 << 10; bytes <= (variant[v][2] ? 1 << 20 : most); bytes *= 2)
+            at += snprintf(line + at, sizeof line - (size_t)at, " %zuK %.1f", bytes >> 10,
+                           time_sums(&comm, TIME_SUM, data, x, 1, (int)bytes / 2));
+        if (w.rank == 0)
+            printf("# variant %d threads %d blocks %s:%s\n", variant[v][0], variant[v][1], variant[v][2] ? "one step" : "two steps", line);
+    }
+    cuda_peer_tune(0, 64, -1);
+    ops->free(&q, data);
+    ops->free(&q, x);
+}
+
+static void show_times(void)
+{
+    size_t most = (size_t)8 << 20;
+    void *data = ops->alloc(&q, most), *x = ops->alloc(&q, most);
+    q.act = DTYPE_BF16;
+    for (size_t bytes = 4 << 10; bytes <= most; bytes *= 2) {
+        int n = (int)(bytes / 2);
+        double theirs = time_sums(&nccl, TIME_SUM, data, x, 1, n), ours = time_sums(&comm, TIME_SUM, data, x, 1, n);
+        if (w.rank == 0)
+            printf("# sums of %5zu KiB on %d ranks: NCCL %6.1f us, peer memory %6.1f us\n", bytes >> 10, w.n_ranks,
+                   theirs, ours);
+    }
+    for (int n = 1; n <= 64; n *= 2)
+        for (int dim = 4096; dim <= 8192; dim *= 2) {
+            double theirs = time_sums(&nccl, TIME_SUM_THEN_NORM, data, x, n, dim),
+                   ours = time_sums(&comm, TIME_SUM_THEN_NORM, data, x, n, dim),
+                   as_one = time_sums(&comm, TIME_SUM_NORM, data, x, n, dim);
+            if (w.rank == 0)
+                printf("# sums and norms of %2d x %d: NCCL %6.1f us, peer memory %6.1f us, as one %6.1f us\n", n, dim,
+                       theirs, ours, as_one);
+        }
+    ops->free(&q, data);
+    ops->free(&q, x);
+}
+
+int main(int argc, char **argv)
+{
+    static const size_t size[] = {1, 7, 8, 4095, 4096, 65536, 65543, 262144, 262145, 300001, 524288, 1048576, 2097152};
+    struct err e = {0};
+    const char *part = argc > 1 ? argv[1] : "";
+    if (world_open(&w, &argc, &argv, &e) != 0)
+        fatal(&e);
+    (void)device_open(&ops, &q, DEVICE_CUDA, DTYPE_BF16, 1, &w, &e);
+    fatal_agree(&w, &e);
+    (void)comm_open(&comm, &w, ops, &q, 0, &e);
+    fatal_agree(&w, &e);
+    tap_all(w.n_ranks == 1 || strcmp(comm.ops->name, "peer") == 0, comm.ops->name,
+            "sums over peer memory on %d cuda ranks", w.n_ranks);
+    for (q.act = 0; q.act < DTYPE_COUNT && strcmp(part, "times") != 0; q.act++) {
+        for (size_t i = 0; i < sizeof size / sizeof size[0]; i++)
+            if (size[i] * dtype_bytes(q.act) <= 4 << 20)
+                check_size(size[i]);
+        check_not_numbers();
+        check_storm();
+        check_norms();
+    }
+    if (strcmp(part, "quick") != 0 && w.n_ranks > 1) {
+        (void)comm_open_nccl(&nccl, &w, &e);
+        fatal_agree(&w, &e);
+        show_times();
+        show_variants();
+        comm_close(&nccl);
+    }
+    comm_close(&comm);
+    ops->close(&q);
+    int status = tap_done();
+    world_close(&w);
+    return status;
+}
