@@ -26,13 +26,13 @@ int comm_open(struct comm *c, const struct world *w, const struct ops *ops, stru
     return comm_open_mpi(c, w, max_count, e);
 }
 
-static void begin(struct comm *c, enum meter_part part)
+static void begin_collective(struct comm *c, enum meter_part part)
 {
     meter_enter(c->meter, part);
     watch_collective(c->watch, part == METER_ALL_REDUCE ? WATCH_ALL_REDUCE : WATCH_ALL_GATHER);
 }
 
-static void end(struct comm *c)
+static void end_collective(struct comm *c)
 {
     meter_enter(c->meter, METER_COMPUTE);
     watch_phase(c->watch, WATCH_STEP);
@@ -45,23 +45,21 @@ void comm_all_reduce(struct comm *c, struct queue *q, void *data, size_t n)
         watch_phase(c->watch, WATCH_STEP); /* the rank comes along, alone too */
         return;
     }
-    begin(c, METER_ALL_REDUCE);
+    begin_collective(c, METER_ALL_REDUCE);
     c->ops->all_reduce(c, q, data, n);
-    end(c);
+    end_collective(c);
 }
 
 void comm_all_reduce_norm(struct comm *c, const struct ops *ops, struct queue *q, void *out, void *x, void *partial,
                           enum norm_kind kind, const struct weight *w, const struct weight *b, int n_tokens, int dim,
                           float eps)
 {
-    if (c->n_ranks > 1 && n_tokens > 0 && c->ops->all_reduce_norm != NULL) {
-        begin(c, METER_ALL_REDUCE);
-        bool done = c->ops->all_reduce_norm(c, q, out, x, partial, kind, w, b, n_tokens, dim, eps);
-        end(c);
-        if (done) {
-            c->n_all_reduces++;
-            return;
-        }
+    if (c->n_ranks > 1 && n_tokens > 0 && c->ops->takes_norm != NULL && c->ops->takes_norm(c, q, n_tokens, dim)) {
+        c->n_all_reduces++;
+        begin_collective(c, METER_ALL_REDUCE);
+        c->ops->all_reduce_norm(c, q, out, x, partial, kind, w, b, n_tokens, dim, eps);
+        end_collective(c);
+        return;
     }
     comm_all_reduce(c, q, partial, (size_t)n_tokens * (size_t)dim);
     ops->norm(q, out, x, partial, kind, w, b, n_tokens, dim, eps);
@@ -69,9 +67,19 @@ void comm_all_reduce_norm(struct comm *c, const struct ops *ops, struct queue *q
 
 void comm_all_gather(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n)
 {
-    begin(c, METER_ALL_GATHER);
+    begin_collective(c, METER_ALL_GATHER);
     c->ops->all_gather(c, q, out, in, n);
-    end(c);
+    end_collective(c);
+}
+
+bool comm_all_gather_columns(struct comm *c, struct queue *q, void *out, const void *in, const int *begin, int n_rows)
+{
+    if (c->ops->takes_columns == NULL || !c->ops->takes_columns(c, q, begin, n_rows))
+        return false;
+    begin_collective(c, METER_ALL_GATHER);
+    c->ops->all_gather_columns(c, q, out, in, begin, n_rows);
+    end_collective(c);
+    return true;
 }
 
 int comm_check(struct comm *c, struct err *e)

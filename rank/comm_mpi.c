@@ -86,7 +86,8 @@ static void comm_mpi_close(struct comm *c)
     c->impl = NULL;
 }
 
-static const struct comm_ops comm_mpi_ops = {"mpi", all_reduce, NULL, all_gather, NULL, comm_mpi_close};
+static const struct comm_ops comm_mpi_ops = {
+    .name = "mpi", .all_reduce = all_reduce, .all_gather = all_gather, .close = comm_mpi_close};
 
 int comm_open_mpi(struct comm *c, const struct world *w, size_t max_count, struct err *e)
 {

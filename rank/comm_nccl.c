@@ -100,7 +100,8 @@ static void comm_nccl_close(struct comm *c)
     c->impl = NULL;
 }
 
-static const struct comm_ops comm_nccl_ops = {"nccl", all_reduce, NULL, all_gather, check, comm_nccl_close};
+static const struct comm_ops comm_nccl_ops = {
+    .name = "nccl", .all_reduce = all_reduce, .all_gather = all_gather, .check = check, .close = comm_nccl_close};
 
 static bool on_all(const struct world *w, bool mine)
 {

@@ -16,40 +16,55 @@ struct comm_peer {
     const struct ops *ops;
     struct queue *q;
     struct peers peers;
-    void *sums; /* of ops->peer */
-    size_t most;
+    void *peer; /* of ops->peer */
 };
 
 static void all_reduce(struct comm *c, struct queue *q, void *data, size_t n)
 {
     struct comm_peer *p = c->impl;
-    if (n * dtype_bytes(q->act) <= p->most)
-        p->ops->peer->sum(q, p->sums, data, n);
+    if (p->ops->peer->takes_sum(q, p->peer, n))
+        p->ops->peer->sum(q, p->peer, data, n);
     else
         p->inner.ops->all_reduce(&p->inner, q, data, n);
 }
 
-static bool all_reduce_norm(struct comm *c, struct queue *q, void *out, void *x, const void *partial,
-                            enum norm_kind kind, const struct weight *w, const struct weight *b, int n_tokens, int dim,
-                            float eps)
+static bool takes_norm(const struct comm *c, const struct queue *q, int n_tokens, int dim)
 {
-    struct comm_peer *p = c->impl;
-    size_t bytes = (size_t)n_tokens * (size_t)dim * dtype_bytes(q->act);
+    const struct comm_peer *p = c->impl;
     static int fuse = -1;
     if (fuse < 0)
         fuse = getenv("PEER_FUSE") == NULL || atoi(getenv("PEER_FUSE"));
     if (!fuse)
         return false;
-    if (bytes > p->ops->peer->most_normed(q, p->sums, n_tokens, dim))
-        return false;
-    p->ops->peer->sum_norm(q, p->sums, out, x, partial, kind, w, b, n_tokens, dim, eps);
-    return true;
+    return p->ops->peer->takes_sum_norm(q, p->peer, n_tokens, dim);
+}
+
+static void all_reduce_norm(struct comm *c, struct queue *q, void *out, void *x, const void *partial,
+                            enum norm_kind kind, const struct weight *w, const struct weight *b, int n_tokens, int dim,
+                            float eps)
+{
+    struct comm_peer *p = c->impl;
+    p->ops->peer->sum_norm(q, p->peer, out, x, partial, kind, w, b, n_tokens, dim, eps);
 }
 
 static void all_gather(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n)
 {
     struct comm_peer *p = c->impl;
     p->inner.ops->all_gather(&p->inner, q, out, in, n);
+}
+
+static bool takes_columns(const struct comm *c, const struct queue *q, const int *begin, int n_rows)
+{
+    const struct comm_peer *p = c->impl;
+    if (getenv("PEER_GATHER") == NULL)
+        return false;
+    return p->ops->peer->takes_columns(q, p->peer, begin, n_rows);
+}
+
+static void all_gather_columns(struct comm *c, struct queue *q, void *out, const void *in, const int *begin, int n_rows)
+{
+    struct comm_peer *p = c->impl;
+    p->ops->peer->gather_columns(q, p->peer, out, in, begin, n_rows);
 }
 
 static int check(struct comm *c, struct err *e)
@@ -62,29 +77,40 @@ static void comm_peer_close(struct comm *c)
 {
     struct comm_peer *p = c->impl;
     peers_close(&p->peers, p->world, p->ops, p->q);
-    p->ops->peer->close_sums(p->q, p->sums);
+    p->ops->peer->close(p->q, p->peer);
     comm_close(&p->inner);
     free(p);
     c->impl = NULL;
 }
 
-static const struct comm_ops comm_peer_ops = {"peer", all_reduce, all_reduce_norm, all_gather, check, comm_peer_close};
+static const struct comm_ops comm_peer_ops = {
+    .name = "peer",
+    .all_reduce = all_reduce,
+    .takes_norm = takes_norm,
+    .all_reduce_norm = all_reduce_norm,
+    .all_gather = all_gather,
+    .takes_columns = takes_columns,
+    .all_gather_columns = all_gather_columns,
+    .check = check,
+    .close = comm_peer_close,
+};
 
-/* Why not here, NULL: it works. */
-static const char *open_sums(struct comm_peer *p)
+/* NULL, or why not. */
+static const char *open_memory(struct comm_peer *p)
 {
-    struct queue *q = p->q;
+    const struct peer_ops *peer = p->ops->peer;
     const struct world *w = p->world;
-    if (w->n_ranks > PEER_MAX_RANKS)
-        return "more than 8 ranks";
-    p->sums = p->ops->peer->open_sums(q, w->rank, w->n_ranks);
-    const char *why = peers_agree(p->sums != NULL ? NULL : "too little memory", w);
+    const char *why = peers_agree(peer == NULL ? "this backend" : peer->refusal(p->q, w->n_ranks), w);
+    if (why != NULL)
+        return why;
+    p->peer = peer->open(p->q, w->rank, w->n_ranks);
+    why = peers_agree(p->peer != NULL ? NULL : "too little memory", w);
     if (why == NULL)
-        why = peers_open(&p->peers, p->ops->peer->memory(p->sums), w, p->ops, q);
+        why = peers_open(&p->peers, peer->memory(p->peer), w, p->ops, p->q);
     if (why == NULL)
-        p->ops->peer->attach(p->sums, p->peers.memory);
+        peer->attach(p->peer, p->peers.memory);
     else
-        p->ops->peer->close_sums(q, p->sums);
+        peer->close(p->q, p->peer);
     return why;
 }
 
@@ -95,13 +121,12 @@ const char *comm_open_peer(struct comm *c, const struct world *w, const struct o
     const char *why = peers_agree(p != NULL ? NULL : "too little memory", w);
     if (why == NULL) {
         *p = (struct comm_peer){.inner = *c, .world = w, .ops = ops, .q = q};
-        why = open_sums(p);
+        why = open_memory(p);
     }
     if (why != NULL) {
         free(p);
         return why;
     }
-    p->most = ops->peer->most(p->sums);
     c->ops = &comm_peer_ops;
     c->impl = p;
     c->small = NULL;

@@ -186,7 +186,8 @@ static void compute_logits(struct engine *g, int n_rows)
 /* g->logits = [n_rows, vocab], whole on every rank. */
 static void gather_logits(struct engine *g, int n_rows)
 {
-    if (g->comm.n_ranks == 1)
+    if (g->comm.n_ranks == 1 ||
+        comm_all_gather_columns(&g->comm, g->q, g->logits, g->logits_local, g->vocab_begin, n_rows))
         return;
     for (int r = 0; r < g->comm.n_ranks; r++)
         g->gather_n[r] = (size_t)n_rows * (size_t)(g->vocab_begin[r + 1] - g->vocab_begin[r]);

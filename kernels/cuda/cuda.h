@@ -123,17 +123,20 @@ void cuda_score(struct queue *q, struct sampled *out, const void *logits, const 
 bool cuda_peer_share(struct queue *q, void *memory, unsigned char handle[PEER_HANDLE_BYTES]);
 void *cuda_peer_connect(struct queue *q, const unsigned char handle[PEER_HANDLE_BYTES]);
 void cuda_peer_disconnect(struct queue *q, void *memory);
-void *cuda_peer_open_sums(struct queue *q, int rank, int n_ranks);
-void *cuda_peer_memory(void *sums);
-void cuda_peer_attach(void *sums, void *const *memory);
-void cuda_peer_close_sums(struct queue *q, void *sums);
-size_t cuda_peer_most(const void *sums);
-size_t cuda_peer_most_normed(const struct queue *q, const void *sums, int n_tokens, int dim);
-void cuda_peer_sum(struct queue *q, void *sums, void *data, size_t n);
-void cuda_peer_sum_norm(struct queue *q, void *sums, void *out, void *x, const void *partial, enum norm_kind kind,
+const char *cuda_peer_refusal(struct queue *q, int n_ranks);
+void *cuda_peer_open(struct queue *q, int rank, int n_ranks);
+void cuda_peer_close(struct queue *q, void *p);
+void *cuda_peer_memory(void *p);
+void cuda_peer_attach(void *p, void *const *memory);
+bool cuda_peer_takes_sum(const struct queue *q, const void *p, size_t n);
+void cuda_peer_sum(struct queue *q, void *p, void *data, size_t n);
+bool cuda_peer_takes_sum_norm(const struct queue *q, const void *p, int n_tokens, int dim);
+void cuda_peer_sum_norm(struct queue *q, void *p, void *out, void *x, const void *partial, enum norm_kind kind,
                         const struct weight *w, const struct weight *b, int n_tokens, int dim, float eps);
-/* How often a part is looked for before the kernel gives up. */
-void cuda_peer_patience(void *sums, uint32_t looks);
+bool cuda_peer_takes_columns(const struct queue *q, const void *p, const int *begin, int n_rows);
+void cuda_peer_gather_columns(struct queue *q, void *p, void *out, const void *in, const int *begin, int n_rows);
+/* How often a part is looked for before a kernel gives up. */
+void cuda_peer_patience(struct queue *q, uint32_t looks);
 
 /* persistent.cu, as kernels/persistent.h says */
 const char *cuda_persistent_refusal(struct queue *q, const struct decode_model *m);

@@ -31,14 +31,17 @@ static const struct peer_ops peer = {
     .share = cuda_peer_share,
     .connect = cuda_peer_connect,
     .disconnect = cuda_peer_disconnect,
-    .open_sums = cuda_peer_open_sums,
+    .refusal = cuda_peer_refusal,
+    .open = cuda_peer_open,
+    .close = cuda_peer_close,
     .memory = cuda_peer_memory,
     .attach = cuda_peer_attach,
-    .close_sums = cuda_peer_close_sums,
-    .most = cuda_peer_most,
-    .most_normed = cuda_peer_most_normed,
+    .takes_sum = cuda_peer_takes_sum,
     .sum = cuda_peer_sum,
+    .takes_sum_norm = cuda_peer_takes_sum_norm,
     .sum_norm = cuda_peer_sum_norm,
+    .takes_columns = cuda_peer_takes_columns,
+    .gather_columns = cuda_peer_gather_columns,
 };
 
 static const struct persistent_ops persistent = {

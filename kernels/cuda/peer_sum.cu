@@ -1,118 +1,26 @@
-/* kernels/cuda/peer_sum.cu - memory that the GPUs of a host share, and sums over the ranks by it: kernels/peer.h.
- *
- * Every GPU has a region for the others to write to, which between sums holds holes and nothing else: words of 32 bits that no
- * sum's parts contain. Who needs a part reads its place until there is no hole in it, and then makes holes of it again. So what
- * arrives says so by itself, in no more bytes than it has, and nothing has to be ordered: no fences, no barriers, no flags.
- *
- * The region has two halves, which sums take in turns. That suffices: who writes to a half again has, in the sum between,
- * waited for a part of whom it writes to, who began that sum when the one before it was over and its half full of holes. Whose
- * turn it is is kept on the device, a word a block, so that sums may be replayed in graphs.
+/* kernels/cuda/peer_sum.cu - sums over the ranks, and the ranks' columns side by side, by memory that GPUs share (peer.cuh): what
+ * kernels/peer.h says.
  *
  * Small sums take one step: everybody writes its part to everybody, and adds. Large ones take two, and move 2 (n - 1) / n of
- * the bytes instead of n - 1: a stretch of the sum is made by each rank, which writes it to the others. In both a block waits
- * for the blocks of its own number on the other GPUs, and for nothing else of theirs; on its own GPU for none. */
+ * the bytes instead of n - 1: a stretch of the sum is made by each rank, which writes it to the others. */
 #include "kernels/cuda/norm.cuh"
+#include "kernels/cuda/peer.cuh"
 
-#include "kernels/peer.h"
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_BYTES   ((size_t)4 << 20) /* of a sum */
-#define REGION_BYTES (2 * MOST_BYTES + 4096)
-#define MAX_BLOCKS   64
-#define THREADS      512
+#define MOST_BYTES \
+    ((size_t)4 << 20) /* of a sum; in two steps it takes twice as many, and some for what is not divided evenly */
+#define THREADS 512
 
-/* An element of each type that is no number: two of 16 bits, or one of 32. A part's own become others that are none either. */
-#define HOLE     0xffffffffu
-#define NOT_HOLE 0x7fff7fffu
-
-/* After how many looks at a part a kernel gives up: some 6 minutes, longer than the default deadline of a step. */
+/* Looks at a part: some 6 minutes, longer than the default deadline of a step, which says more (rank/watch.h). */
 #define PATIENCE 1000000000u
 
-struct peer_args {
-    uint4 *region[PEER_MAX_RANKS]; /* each rank's: [2][REGION_BYTES / 16] */
-    uint32_t *turn;                /* [MAX_BLOCKS] 0 or 1: the half that the next sum takes, the same in all */
-    struct cuda_vain *vain;        /* where the host looks when a launch has failed (memory.cu) */
-    uint32_t patience;
-    int rank, n_ranks;
-};
-
-/* What cuda_peer_open_sums makes. */
-struct peer_sums {
+/* What cuda_peer_open makes. */
+struct peer {
     struct peer_args args;
     size_t one_step_bytes; /* up to which a sum takes one step */
 };
-
-__device__ static inline uint4 peer_load(const uint4 *from)
-{
-    uint4 v;
-    asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(from)
-                 : "memory");
-    return v;
-}
-
-__device__ static inline void peer_store(uint4 *to, const uint4 &v)
-{
-    asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z),
-                 "r"(v.w)
-                 : "memory");
-}
-
-__device__ static inline bool has_hole(const uint4 &v)
-{
-    return v.x == HOLE || v.y == HOLE || v.z == HOLE || v.w == HOLE;
-}
-
-/* A part to another rank's region. */
-__device__ static inline void peer_send(uint4 *to, uint4 v)
-{
-    v.x = v.x == HOLE ? NOT_HOLE : v.x;
-    v.y = v.y == HOLE ? NOT_HOLE : v.y;
-    v.z = v.z == HOLE ? NOT_HOLE : v.z;
-    v.w = v.w == HOLE ? NOT_HOLE : v.w;
-    peer_store(to, v);
-}
-
-/* The end: rank `from` wrote nothing. See cuda_vain. */
-__device__ static inline void peer_give_up(const peer_args &a, int from)
-{
-    volatile unsigned long long *to = a.vain->for_sum;
-    to[1] = (unsigned long long)from << 32 | blockIdx.x;
-    to[0] = 1;
-    __threadfence_system();
-    __trap();
-    __builtin_unreachable(); /* the compiler takes a trap for something that returns */
-}
-
-/* v[r] = what lies at at(r), once it is there, then holes again; at(r) NULL: v[r] stays. All loads are under way at once. */
-template <int R, typename AT>
-__device__ static inline void peer_await(const peer_args &a, uint4 (&v)[R], AT at)
-{
-#pragma unroll
-    for (int r = 0; r < R; r++)
-        if (at(r) != nullptr)
-            v[r] = peer_load(at(r));
-    unsigned looks = 0;
-    int late = 0;
-    for (bool again = true; again;) {
-        again = false;
-#pragma unroll
-        for (int r = 0; r < R; r++)
-            if (at(r) != nullptr && has_hole(v[r])) {
-                again = true;
-                late = r;
-                v[r] = peer_load(at(r));
-            }
-        if (++looks == a.patience)
-            peer_give_up(a, late);
-    }
-#pragma unroll
-    for (int r = 0; r < R; r++)
-        if (at(r) != nullptr)
-            peer_store(at(r), make_uint4(HOLE, HOLE, HOLE, HOLE));
-}
 
 /* The sum of n vectors of elements, in their order. */
 template <typename T, int R>
@@ -162,30 +70,6 @@ __device__ static inline void vector_store(T *data, size_t i, size_t n, const ui
             data[i * N + k] = v.e[k];
 }
 
-/* The half of the regions that this sum has, in vectors from their begin. */
-__device__ static inline size_t begin_turn(const peer_args &a)
-{
-    return *(volatile const uint32_t *)&a.turn[blockIdx.x] * (REGION_BYTES / 16);
-}
-
-/* Each block writes its own word, and those of blocks that this sum does not have. */
-__device__ static inline void end_turn(const peer_args &a, size_t half)
-{
-    __syncthreads(); /* all have read it */
-    for (unsigned i = blockIdx.x + threadIdx.x * gridDim.x; i < MAX_BLOCKS; i += blockDim.x * gridDim.x)
-        a.turn[i] = half == 0;
-}
-
-/* Vector i of `rows` vectors a rank, to everybody. half: in vectors. */
-template <int R>
-__device__ static inline void send_to_all(const peer_args &a, size_t to, const uint4 &v)
-{
-#pragma unroll
-    for (int r = 0; r < R; r++)
-        if (r < a.n_ranks && r != a.rank)
-            peer_send(a.region[r] + to, v);
-}
-
 /* The sum of everybody's vector, this rank's being `own`; that of rank r arrives at from + r * pitch. */
 template <typename T, int R>
 __device__ static inline uint4 sum_of_all(const peer_args &a, size_t from, size_t pitch, const uint4 &own)
@@ -195,7 +79,7 @@ __device__ static inline uint4 sum_of_all(const peer_args &a, size_t from, size_
     for (int r = 0; r < R; r++)
         v[r] = own;
     uint4 *mine = a.region[a.rank] + from;
-    peer_await(a, v, [&](int r) { return r < a.n_ranks && r != a.rank ? mine + r * pitch : nullptr; });
+    peer_await(v, [&](int r) { return r < a.n_ranks && r != a.rank ? mine + r * pitch : nullptr; });
     return add_parts<T, R>(v, a.n_ranks);
 }
 
@@ -205,12 +89,12 @@ __global__ void __launch_bounds__(THREADS) sum_kernel(peer_args a, T *data, size
 {
     after_previous();
     const size_t n_vectors = (n + 16 / sizeof(T) - 1) / (16 / sizeof(T)), stride = (size_t)gridDim.x * blockDim.x;
-    const size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x, half = begin_turn(a);
+    const size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x, half = peer_begin(a);
     for (size_t i = first; i < n_vectors; i += stride)
-        send_to_all<R>(a, half + a.rank * n_vectors + i, vector_load(data, i, n));
+        peer_send_to_all<R>(a, half + a.rank * n_vectors + i, vector_load(data, i, n));
     for (size_t i = first; i < n_vectors; i += stride)
         vector_store(data, i, n, sum_of_all<T, R>(a, half + i, n_vectors, vector_load(data, i, n)));
-    end_turn(a, half);
+    peer_end(a, half);
 }
 
 /* In two steps: stretch r of the vectors is rank r's to add. In a half lie the parts of this rank's stretch, [n_ranks][longest
@@ -220,7 +104,7 @@ __global__ void __launch_bounds__(THREADS) stretch_sum_kernel(peer_args a, T *da
 {
     after_previous();
     const size_t n_vectors = (n + 16 / sizeof(T) - 1) / (16 / sizeof(T)), stride = (size_t)gridDim.x * blockDim.x;
-    const size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x, half = begin_turn(a);
+    const size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x, half = peer_begin(a);
     const size_t longest = (n_vectors + a.n_ranks - 1) / a.n_ranks, whole = half + a.n_ranks * longest;
     auto begin = [&](int r) { return n_vectors * r / a.n_ranks; };
     for (size_t i = first; i < longest; i += stride)
@@ -231,19 +115,19 @@ __global__ void __launch_bounds__(THREADS) stretch_sum_kernel(peer_args a, T *da
     for (size_t i = first; begin(a.rank) + i < begin(a.rank + 1); i += stride) {
         size_t at = begin(a.rank) + i;
         uint4 sum = sum_of_all<T, R>(a, half + i, longest, vector_load(data, at, n));
-        send_to_all<R>(a, whole + at, sum);
+        peer_send_to_all<R>(a, whole + at, sum);
         vector_store(data, at, n, sum);
     }
     for (size_t i = first; i < longest; i += stride) {
         auto theirs = [&](int r) { return r < a.n_ranks && r != a.rank && begin(r) + i < begin(r + 1); };
         uint4 v[R] = {};
-        peer_await(a, v, [&](int r) { return theirs(r) ? a.region[a.rank] + whole + begin(r) + i : nullptr; });
+        peer_await(v, [&](int r) { return theirs(r) ? a.region[a.rank] + whole + begin(r) + i : nullptr; });
 #pragma unroll
         for (int r = 0; r < R; r++)
             if (theirs(r))
                 vector_store(data, begin(r) + i, n, v[r]);
     }
-    end_turn(a, half);
+    peer_end(a, half);
 }
 
 /* One block a token: the sum of its row in one step, and its norm. */
@@ -254,9 +138,9 @@ __global__ void __launch_bounds__(1024) sum_norm_kernel(peer_args a, T *out, T *
     const int N = 16 / sizeof(T);
     using V = vec<T, N>;
     const size_t row = (size_t)blockIdx.x * norm.dim, n_vectors = (size_t)gridDim.x * norm.dim / N;
-    const size_t half = begin_turn(a);
+    const size_t half = peer_begin(a);
     for (int c = threadIdx.x * N; c < norm.dim; c += blockDim.x * N)
-        send_to_all<R>(a, half + a.rank * n_vectors + (row + c) / N, *(const uint4 *)(partial + row + c));
+        peer_send_to_all<R>(a, half + a.rank * n_vectors + (row + c) / N, *(const uint4 *)(partial + row + c));
     norm_row<T, N>(norm, out + row, x + row, [&](int c) {
         V v = *(const V *)(x + row + c);
         uint4 sum = sum_of_all<T, R>(a, half + (row + c) / N, n_vectors, *(const uint4 *)(partial + row + c));
@@ -264,7 +148,56 @@ __global__ void __launch_bounds__(1024) sum_norm_kernel(peer_args a, T *out, T *
         *(V *)(x + row + c) = v;
         return v;
     });
-    end_turn(a, half);
+    peer_end(a, half);
+}
+
+/* Where the ranks' columns begin, and their number. */
+struct column_begins {
+    int at[PEER_MAX_RANKS + 1];
+};
+
+/* Element e of rank r's [n_rows, its columns] becomes one of out, [n_rows, all columns]; N of them at a time, of one row. */
+template <typename T, int N>
+__device__ static inline void columns_store(T *out, const column_begins &begin, int r, int n_ranks, size_t e, size_t n,
+                                            const uint4 &x)
+{
+    const vec<T, 16 / sizeof(T)> v = *(const vec<T, 16 / sizeof(T)> *)&x;
+    const unsigned width = begin.at[r + 1] - begin.at[r];
+#pragma unroll
+    for (int k = 0; k < 16 / (int)sizeof(T); k += N)
+        if (e + k < n) {
+            size_t row = (e + k) / width, at = row * begin.at[n_ranks] + begin.at[r] + (e + k) % width;
+            if (N == 1)
+                out[at] = v.e[k];
+            else
+                *(uint4 *)(out + at) = x;
+        }
+}
+
+/* The ranks' columns side by side: in [n_rows, this rank's], out [n_rows, all]. In a half lie the ranks' parts, [n_ranks][vectors
+ * of the longest]. N: elements that are stored together. */
+template <typename T, int N, int R>
+__global__ void __launch_bounds__(THREADS)
+    gather_kernel(peer_args a, T *out, const T *in, column_begins begin, int n_rows, size_t longest)
+{
+    after_previous();
+    const size_t stride = (size_t)gridDim.x * blockDim.x, first = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    const size_t half = peer_begin(a);
+    auto count = [&](int r) { return (size_t)n_rows * (begin.at[r + 1] - begin.at[r]); };
+    auto has = [&](int r, size_t i) { return r < a.n_ranks && i * (16 / sizeof(T)) < count(r); };
+    for (size_t i = first; has(a.rank, i); i += stride)
+        peer_send_to_all<R>(a, half + a.rank * longest + i, vector_load(in, i, count(a.rank)));
+    for (size_t i = first; i < longest; i += stride) {
+        uint4 v[R] = {};
+        uint4 *mine = a.region[a.rank] + half + i;
+        peer_await(v, [&](int r) { return r != a.rank && has(r, i) ? mine + r * longest : nullptr; });
+#pragma unroll
+        for (int r = 0; r < R; r++)
+            if (has(r, i))
+                columns_store<T, N>(out, begin, r, a.n_ranks, i * (16 / sizeof(T)), count(r),
+                                    r == a.rank ? no_holes(vector_load(in, i, count(r))) : v[r]);
+    }
+    peer_end(a, half);
 }
 
 /* f(T(), the number of ranks as a constant, at least theirs) */
@@ -281,7 +214,13 @@ static void with_ranks(struct queue *q, int n_ranks, F f)
     });
 }
 
-static int tune_threads, tune_blocks = MAX_BLOCKS, tune_one = -1;
+void cuda_peer_patience(struct queue *q, uint32_t looks)
+{
+    const decltype(peer_patience) patience = {cuda_state(q)->vain, looks};
+    CUDA_TRY(q, cudaMemcpyToSymbol(peer_patience, &patience, sizeof patience));
+}
+
+static int tune_threads, tune_blocks = PEER_MAX_BLOCKS, tune_one = -1;
 
 extern "C" void cuda_peer_tune(int threads, int blocks, int one)
 {
@@ -290,48 +229,53 @@ extern "C" void cuda_peer_tune(int threads, int blocks, int one)
     tune_one = one;
 }
 
-void *cuda_peer_open_sums(struct queue *q, int rank, int n_ranks)
+const char *cuda_peer_refusal(struct queue *q, int n_ranks)
 {
-    struct peer_sums *p = (struct peer_sums *)err_calloc(&q->err, 1, sizeof *p, "sums over peer memory");
+    if (n_ranks > PEER_MAX_RANKS)
+        return "more than 8 ranks";
+    return cuda_state(q)->n_multiprocessors < PEER_MAX_BLOCKS ? "a GPU of fewer than 64 multiprocessors" : nullptr;
+}
+
+void *cuda_peer_open(struct queue *q, int rank, int n_ranks)
+{
+    struct peer *p = (struct peer *)err_calloc(&q->err, 1, sizeof *p, "sums over peer memory");
     if (p == nullptr)
         return nullptr;
     struct peer_args *a = &p->args;
     a->rank = rank;
     a->n_ranks = n_ranks;
-    a->vain = cuda_state(q)->vain;
-    a->patience = PATIENCE;
-    a->region[rank] = (uint4 *)cuda_alloc(q, 2 * REGION_BYTES);
-    a->turn = (uint32_t *)cuda_alloc(q, MAX_BLOCKS * sizeof *a->turn);
+    a->region[rank] = (uint4 *)cuda_alloc(q, 2 * PEER_HALF_BYTES);
+    a->turn = (uint32_t *)cuda_alloc(q, PEER_MAX_BLOCKS * sizeof *a->turn);
     const char *v = getenv("PEER_PATIENCE");
-    a->patience = v ? (uint32_t)atoi(v) : PATIENCE;
+    cuda_peer_patience(q, v ? (uint32_t)atoi(v) : PATIENCE);
     p->one_step_bytes = n_ranks <= 2 ? MOST_BYTES : n_ranks <= 4 ? 512 << 10 : 256 << 10;
     v = getenv("PEER_ONE");
     if (v)
         p->one_step_bytes = (size_t)atoi(v) << 10;
     if (a->region[rank] != nullptr && a->turn != nullptr) {
-        CUDA_TRY(q, cudaMemsetAsync(a->region[rank], 0xff, 2 * REGION_BYTES, cuda_stream(q)));
+        CUDA_TRY(q, cudaMemsetAsync(a->region[rank], 0xff, 2 * PEER_HALF_BYTES, cuda_stream(q)));
         return p;
     }
-    cuda_peer_close_sums(q, p);
+    cuda_peer_close(q, p);
     return nullptr;
 }
 
-void *cuda_peer_memory(void *sums)
+void *cuda_peer_memory(void *opened)
 {
-    const struct peer_args *a = &((struct peer_sums *)sums)->args;
+    const struct peer_args *a = &((struct peer *)opened)->args;
     return a->region[a->rank];
 }
 
-void cuda_peer_attach(void *sums, void *const *memory)
+void cuda_peer_attach(void *opened, void *const *memory)
 {
-    struct peer_args *a = &((struct peer_sums *)sums)->args;
+    struct peer_args *a = &((struct peer *)opened)->args;
     for (int r = 0; r < a->n_ranks; r++)
         a->region[r] = (uint4 *)memory[r];
 }
 
-void cuda_peer_close_sums(struct queue *q, void *sums)
+void cuda_peer_close(struct queue *q, void *opened)
 {
-    struct peer_sums *p = (struct peer_sums *)sums;
+    struct peer *p = (struct peer *)opened;
     if (p == nullptr)
         return;
     cuda_free(q, p->args.region[p->args.rank]);
@@ -339,32 +283,20 @@ void cuda_peer_close_sums(struct queue *q, void *sums)
     free(p);
 }
 
-void cuda_peer_patience(void *sums, uint32_t looks)
+bool cuda_peer_takes_sum(const struct queue *q, const void *opened, size_t n)
 {
-    ((struct peer_sums *)sums)->args.patience = looks;
+    (void)opened;
+    return n * dtype_bytes(q->act) <= MOST_BYTES;
 }
 
-size_t cuda_peer_most(const void *sums)
-{
-    (void)sums;
-    return MOST_BYTES;
-}
-
-size_t cuda_peer_most_normed(const struct queue *q, const void *sums, int n_tokens, int dim)
-{
-    return n_tokens <= MAX_BLOCKS && dim % (16 / (int)dtype_bytes(q->act)) == 0
-               ? ((const struct peer_sums *)sums)->one_step_bytes
-               : 0;
-}
-
-void cuda_peer_sum(struct queue *q, void *sums, void *data, size_t n)
+void cuda_peer_sum(struct queue *q, void *opened, void *data, size_t n)
 {
     nvtx_range range("peer sum");
-    const struct peer_sums *p = (const struct peer_sums *)sums;
+    const struct peer *p = (const struct peer *)opened;
     size_t bytes = n * dtype_bytes(q->act), vectors = (bytes + 15) / 16;
     bool one_step = bytes <= (tune_one >= 0 ? (size_t)tune_one << 10 : p->one_step_bytes);
     size_t work = one_step ? vectors : (vectors + p->args.n_ranks - 1) / p->args.n_ranks;
-    int threads = work <= MAX_BLOCKS * 128 ? 128 : work <= MAX_BLOCKS * 256 ? 256 : THREADS;
+    int threads = work <= PEER_MAX_BLOCKS * 128 ? 128 : work <= PEER_MAX_BLOCKS * 256 ? 256 : THREADS;
     if (tune_threads)
         threads = tune_threads;
     unsigned blocks = blocks_for(work, threads);
@@ -373,19 +305,67 @@ void cuda_peer_sum(struct queue *q, void *sums, void *data, size_t n)
     with_ranks(q, p->args.n_ranks, [&](auto t, auto r) {
         using T = decltype(t);
         launch(q, one_step ? sum_kernel<T, r> : stretch_sum_kernel<T, r>,
-               dim3(blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS), dim3((unsigned)threads), 0, p->args, (T *)data, n);
+               dim3(blocks < PEER_MAX_BLOCKS ? blocks : PEER_MAX_BLOCKS), dim3((unsigned)threads), 0, p->args,
+               (T *)data, n);
     });
 }
 
-void cuda_peer_sum_norm(struct queue *q, void *sums, void *out, void *x, const void *partial, enum norm_kind kind,
+bool cuda_peer_takes_sum_norm(const struct queue *q, const void *opened, int n_tokens, int dim)
+{
+    const struct peer *p = (const struct peer *)opened;
+    size_t row_bytes = (size_t)dim * dtype_bytes(q->act);
+    return n_tokens <= PEER_MAX_BLOCKS && row_bytes % 16 == 0 && n_tokens * row_bytes <= p->one_step_bytes;
+}
+
+void cuda_peer_sum_norm(struct queue *q, void *opened, void *out, void *x, const void *partial, enum norm_kind kind,
                         const struct weight *w, const struct weight *b, int n_tokens, int dim, float eps)
 {
     nvtx_range range("peer sum, norm");
-    const struct peer_sums *p = (const struct peer_sums *)sums;
+    const struct peer *p = (const struct peer *)opened;
     const struct norm_args a = norm_make(kind, w, b, dim, eps);
     with_ranks(q, p->args.n_ranks, [&](auto t, auto r) {
         using T = decltype(t);
         launch(q, sum_norm_kernel<T, r>, dim3((unsigned)n_tokens), norm_threads(dim, 16 / sizeof(T)),
                norm_shared_bytes(a), p->args, (T *)out, (T *)x, (const T *)partial, a);
+    });
+}
+
+/* Vectors of the largest of the ranks' parts; 0: one has nothing. */
+static size_t longest_part(const struct queue *q, const int *begin, int n_ranks, int n_rows)
+{
+    int widest = 0;
+    for (int r = 0; r < n_ranks; r++) {
+        if (begin[r + 1] <= begin[r])
+            return 0;
+        widest = begin[r + 1] - begin[r] > widest ? begin[r + 1] - begin[r] : widest;
+    }
+    return ((size_t)n_rows * (size_t)widest * dtype_bytes(q->act) + 15) / 16;
+}
+
+/* Nobody waits for a rank that has nothing, which the turns of the memory's halves do not allow. */
+bool cuda_peer_takes_columns(const struct queue *q, const void *opened, const int *begin, int n_rows)
+{
+    const struct peer *p = (const struct peer *)opened;
+    size_t longest = longest_part(q, begin, p->args.n_ranks, n_rows);
+    return longest > 0 && p->args.n_ranks * longest * 16 <= PEER_HALF_BYTES;
+}
+
+void cuda_peer_gather_columns(struct queue *q, void *opened, void *out, const void *in, const int *begin, int n_rows)
+{
+    nvtx_range range("peer gather");
+    const struct peer *p = (const struct peer *)opened;
+    const size_t n_ranks = p->args.n_ranks, longest = longest_part(q, begin, (int)n_ranks, n_rows);
+    struct column_begins begins = {};
+    bool fits = (uintptr_t)out % 16 == 0;
+    for (size_t r = 0; r <= n_ranks; r++) {
+        begins.at[r] = begin[r];
+        fits = fits && (size_t)begin[r] * dtype_bytes(q->act) % 16 == 0;
+    }
+    unsigned blocks = blocks_for(longest, THREADS);
+    with_ranks(q, (int)n_ranks, [&](auto t, auto r) {
+        using T = decltype(t);
+        launch(q, fits ? gather_kernel<T, 16 / sizeof(T), r> : gather_kernel<T, 1, r>,
+               dim3(blocks < PEER_MAX_BLOCKS ? blocks : PEER_MAX_BLOCKS), dim3(THREADS), 0, p->args, (T *)out,
+               (const T *)in, begins, n_rows, longest);
     });
 }

@@ -271,6 +271,51 @@ static void check_norms(void)
     }
 }
 
+/* ---- columns side by side ---- */
+
+static void check_columns(int n_rows, int unit, int uneven)
+{
+    int begin[PEER_MAX_RANKS + 1] = {0};
+    for (int r = 0; r < w.n_ranks; r++)
+        begin[r + 1] = begin[r] + unit * (r % 2 == 0 ? uneven : 1);
+    size_t size = dtype_bytes(q.act), width = (size_t)(begin[w.rank + 1] - begin[w.rank]),
+           vocab = (size_t)begin[w.n_ranks], rows = (size_t)n_rows, guard = GUARD * size, bytes = rows * vocab * size,
+           bad = 0;
+    unsigned char *host = take(bytes + 2 * guard), *part = take(rows * width * size), element[4];
+    unsigned char *out = ops->alloc(&q, bytes + 2 * guard), *in = ops->alloc(&q, rows * width * size);
+    memset(host, 0xA5, bytes + 2 * guard);
+    ops->upload(&q, out, bytes + 2 * guard, host, bytes + 2 * guard, bytes + 2 * guard, 1);
+    fill(part, w.rank, 9, rows * width);
+    ops->upload(&q, in, rows * width * size, part, rows * width * size, rows * width * size, 1);
+    bool takes = comm_all_gather_columns(&comm, &q, out + guard, in, begin, n_rows);
+    ops->download(&q, host, out, bytes + 2 * guard);
+    ops->wait(&q);
+    for (size_t t = 0; t < rows && takes; t++)
+        for (int r = 0; r < w.n_ranks; r++)
+            for (int c = begin[r]; c < begin[r + 1]; c++) {
+                dtype_store(element, q.act, 0,
+                            awkward(r, 9, t * (size_t)(begin[r + 1] - begin[r]) + (size_t)(c - begin[r])));
+                bad += memcmp(element, host + guard + (t * vocab + (size_t)c) * size, size) != 0;
+            }
+    size_t beside = wrong_guards(host, guard) + wrong_guards(host + guard + bytes, guard);
+    tap_all(takes && bad + beside == 0 && q.err.code == ERR_NONE, takes ? "other elements" : "not taken",
+            "columns of %d rows, %d and %d, %s on %d cuda ranks", n_rows, unit, unit * uneven, dtype_name(q.act),
+            w.n_ranks);
+    ops->free(&q, out);
+    ops->free(&q, in);
+    free(host);
+    free(part);
+}
+
+static void check_all_columns(void)
+{
+    static const int shape[][3] = {{1, 1, 1},    {3, 5, 2},    {1, 32064, 1}, {8, 32064, 1},
+                                   {7, 1000, 3}, {5, 1001, 2}, {6, 25000, 2}};
+    for (size_t i = 0; i < sizeof shape / sizeof shape[0] && w.n_ranks > 1; i++)
+        for (int again = 0; again < 3; again++)
+            check_columns(shape[i][0], shape[i][1], shape[i][2]);
+}
+
 /* ---- how long ---- */
 
 enum timed { TIME_SUM, TIME_SUM_THEN_NORM, TIME_SUM_NORM };
@@ -313,9 +358,10 @@ static void show_variants(void)
 {
     size_t most = (size_t)4 << 20;
     void *data = ops->alloc(&q, most), *x = ops->alloc(&q, most);
-    static const int variant[][3] = {{128, 64, 1024}, {128, 32, 1024}, {256, 64, 1024}, {256, 32, 1024}, {256, 16, 1024},
-                                     {512, 64, 1024}, {512, 32, 1024}, {512, 16, 1024}, {512, 8, 1024}, {128, 64, 0},
-                                     {256, 64, 0}, {256, 32, 0}, {512, 64, 0}, {512, 32, 0}, {512, 16, 0}};
+    static const int variant[][3] = {{128, 64, 1024}, {128, 32, 1024}, {256, 64, 1024}, {256, 32, 1024},
+                                     {256, 16, 1024}, {512, 64, 1024}, {512, 32, 1024}, {512, 16, 1024},
+                                     {512, 8, 1024},  {128, 64, 0},    {256, 64, 0},    {256, 32, 0},
+                                     {512, 64, 0},    {512, 32, 0},    {512, 16, 0}};
     for (size_t v = 0; v < sizeof variant / sizeof variant[0]; v++) {
         cuda_peer_tune(variant[v][0], variant[v][1], variant[v][2]);
         char line[400];
@@ -324,7 +370,8 @@ static void show_variants(void)
             at += snprintf(line + at, sizeof line - (size_t)at, " %zuK %.1f", bytes >> 10,
                            time_sums(&comm, TIME_SUM, data, x, 1, (int)bytes / 2));
         if (w.rank == 0)
-            printf("# variant %d threads %d blocks %s:%s\n", variant[v][0], variant[v][1], variant[v][2] ? "one step" : "two steps", line);
+            printf("# variant %d threads %d blocks %s:%s\n", variant[v][0], variant[v][1],
+                   variant[v][2] ? "one step" : "two steps", line);
     }
     cuda_peer_tune(0, 64, -1);
     ops->free(&q, data);
@@ -376,6 +423,7 @@ int main(int argc, char **argv)
         check_not_numbers();
         check_storm();
         check_norms();
+        check_all_columns();
     }
     if (strcmp(part, "quick") != 0 && w.n_ranks > 1) {
         (void)comm_open_nccl(&nccl, &w, &e);
