@@ -14,6 +14,7 @@ extern "C" {
 
 #define PEER_MAX_RANKS    8
 #define PEER_HANDLE_BYTES 64
+#define PEER_MOST_BYTES   (16 << 20) /* of a sum */
 
 struct peer_ops {
     /* What another process of the host needs to reach this memory, of ops->alloc; and that memory in this process. What

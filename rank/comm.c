@@ -1,10 +1,9 @@
 /* rank/comm.c - what is counted, timed and watched around the transport's collectives. */
 #include "rank/comm.h"
-#include "base/log.h"
 #include "rank/meter.h"
 #include "rank/watch.h"
+
 #include <stdlib.h>
-#include <string.h>
 
 int comm_open(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q, size_t max_count,
               struct err *e)
@@ -13,11 +12,8 @@ int comm_open(struct comm *c, const struct world *w, const struct ops *ops, stru
     if (ops == &ops_cuda) {
         if (comm_open_nccl(c, w, e) != 0)
             return -1;
-        const char *sums = getenv("LOCKSTEP_SUMS");
-        if (w->n_ranks > 1 && (sums == NULL || strcmp(sums, "nccl") != 0)) {
-            const char *why = comm_open_peer(c, w, ops, q);
-            log_info("sums over peer memory: %s", why != NULL ? why : "yes");
-        }
+        if (w->n_ranks > 1 && getenv("LOCKSTEP_SUMS") == NULL)
+            comm_open_peer(c, w, ops, q);
         return 0;
     }
 #endif

@@ -38,8 +38,7 @@ struct comm {
     const struct comm_ops *ops;
     int rank, n_ranks;
     void *impl;
-    void *small;            /* device memory of the transport's own where a small all-reduce is fastest; NULL: none */
-    size_t small_bytes;     /* up to which that holds */
+    char name[32];          /* "NCCL 2.28.9": for messages */
     uint64_t n_all_reduces; /* calls so far, also on one rank */
     struct meter *meter;    /* borrowed; hears of every collective; NULL: nobody does */
     struct watch *watch;    /* the same */
@@ -53,9 +52,9 @@ int comm_open_mpi(struct comm *c, const struct world *w, size_t max_count, struc
 int comm_open_nccl(struct comm *c, const struct world *w, struct err *e);
 #endif
 
-/* Put sums over peer memory before the transport that *c is: all ranks do, NULL, or none, and why, as the end of a sentence. world,
- * ops and the queue are borrowed until comm_close. Collective. */
-const char *comm_open_peer(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q);
+/* Put peer memory before the transport that *c is, if all ranks have it and want it; says which way sums take. world, ops and the
+ * queue are borrowed until comm_close. Collective. */
+void comm_open_peer(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q);
 
 /* What serves the backend's memory best. Collective. */
 int comm_open(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q, size_t max_count,

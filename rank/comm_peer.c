@@ -4,11 +4,13 @@
  * Which way a sum takes depends on its size and on the number of ranks only, not on a measurement: on 3 and more ranks the
  * transport behind may round otherwise, and a job's results shall not change from start to start. */
 #include "base/log.h"
+#include "base/opt.h"
 #include "rank/comm.h"
 #include "rank/peers.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 struct comm_peer {
     struct comm inner; /* the transport behind */
@@ -22,20 +24,18 @@ struct comm_peer {
 static void all_reduce(struct comm *c, struct queue *q, void *data, size_t n)
 {
     struct comm_peer *p = c->impl;
-    if (p->ops->peer->takes_sum(q, p->peer, n))
-        p->ops->peer->sum(q, p->peer, data, n);
-    else
+    size_t most = PEER_MOST_BYTES / dtype_bytes(q->act);
+    if (n > most && getenv("PEER_LARGE") == NULL) {
         p->inner.ops->all_reduce(&p->inner, q, data, n);
+        return;
+    }
+    for (size_t at = 0; at < n; at += most)
+        p->ops->peer->sum(q, p->peer, (char *)data + at * dtype_bytes(q->act), n - at < most ? n - at : most);
 }
 
 static bool takes_norm(const struct comm *c, const struct queue *q, int n_tokens, int dim)
 {
     const struct comm_peer *p = c->impl;
-    static int fuse = -1;
-    if (fuse < 0)
-        fuse = getenv("PEER_FUSE") == NULL || atoi(getenv("PEER_FUSE"));
-    if (!fuse)
-        return false;
     return p->ops->peer->takes_sum_norm(q, p->peer, n_tokens, dim);
 }
 
@@ -56,8 +56,6 @@ static void all_gather(struct comm *c, struct queue *q, void *out, const void *i
 static bool takes_columns(const struct comm *c, const struct queue *q, const int *begin, int n_rows)
 {
     const struct comm_peer *p = c->impl;
-    if (getenv("PEER_GATHER") == NULL)
-        return false;
     return p->ops->peer->takes_columns(q, p->peer, begin, n_rows);
 }
 
@@ -114,10 +112,18 @@ static const char *open_memory(struct comm_peer *p)
     return why;
 }
 
-const char *comm_open_peer(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q)
+/* What NCCL is told holds for these sums too. */
+static bool p2p_wanted(void)
+{
+    const char *off = options_environment("NCCL_P2P_DISABLE"), *level = options_environment("NCCL_P2P_LEVEL");
+    return (off == NULL || strcmp(off, "0") == 0) &&
+           (level == NULL || (strcasecmp(level, "LOC") != 0 && strcmp(level, "0") != 0));
+}
+
+static const char *open_peer(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q)
 {
     struct err e = {0};
-    struct comm_peer *p = err_calloc(&e, 1, sizeof *p, "sums over peer memory");
+    struct comm_peer *p = err_calloc(&e, 1, sizeof *p, "peer memory");
     const char *why = peers_agree(p != NULL ? NULL : "too little memory", w);
     if (why == NULL) {
         *p = (struct comm_peer){.inner = *c, .world = w, .ops = ops, .q = q};
@@ -129,7 +135,29 @@ const char *comm_open_peer(struct comm *c, const struct world *w, const struct o
     }
     c->ops = &comm_peer_ops;
     c->impl = p;
-    c->small = NULL;
-    c->small_bytes = 0;
     return NULL;
+}
+
+/* Rank 0 does; a warning where the way is a slow one. */
+static void say(const struct comm *c, const struct world *w, bool wanted, const char *why)
+{
+    if (wanted && why == NULL)
+        log_info("sums of up to %d MiB over the GPUs' own memory, larger ones: %s", PEER_MOST_BYTES >> 20, c->name);
+    else if (!wanted)
+        log_warn(
+            "%s: P2P is switched off (NCCL_P2P_DISABLE, NCCL_P2P_LEVEL): sums within a host go through host memory",
+            c->name);
+    else if (w->gpus_apart)
+        log_warn("%s: GPUs without P2P: sums within a host go through host memory", c->name);
+    else if (!w->on_one_host)
+        log_info("%s: no sums over the GPUs' own memory across hosts", c->name);
+    else
+        log_warn("%s: no sums over the GPUs' own memory (%s), they take a slower way", c->name, why);
+}
+
+void comm_open_peer(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q)
+{
+    bool wanted = peers_agree(p2p_wanted() ? NULL : "not wanted", w) == NULL;
+    const char *why = wanted ? open_peer(c, w, ops, q) : NULL;
+    say(c, w, wanted, why);
 }

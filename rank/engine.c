@@ -43,7 +43,7 @@ static void open_activations(struct engine *g)
     a->attended = take(g, tokens * heads * dim, size);
     a->mlp = take(g, tokens * ffn * (m->gated_mlp ? 2 : 1), size);
     a->activated = take(g, tokens * ffn, size);
-    g->partial = take(g, tokens * hidden, size);
+    a->partial = take(g, tokens * hidden, size);
     if (m->position == POSITION_ROPE)
         a->cos_sin = take(g, tokens * (size_t)m->rope.dims, sizeof(float));
 }
@@ -192,7 +192,7 @@ void engine_close(struct engine *g)
                             g->act.attended,
                             g->act.mlp,
                             g->act.activated,
-                            g->partial,
+                            g->act.partial,
                             g->act.cos_sin,
                             g->ints_dev,
                             g->block_table,

@@ -18,8 +18,8 @@
 
 #include "kernels/peer.h"
 
-#define PEER_HALF_BYTES (((size_t)8 << 20) + 4096)
-#define PEER_MAX_BLOCKS 64 /* of a kernel, all of which must be on the device at once */
+#define PEER_HALF_BYTES (((size_t)32 << 20) + 4096)
+#define PEER_MAX_BLOCKS 128 /* of a kernel, all of which must be on the device at once */
 
 /* An element of each type that is no number: two of 16 bits, or one of 32. A part's own become others that are none either. */
 #define HOLE     0xffffffffu
@@ -115,13 +115,13 @@ __device__ static inline void peer_await(uint4 (&v)[R], AT at)
 }
 
 /* The half of the regions that this kernel has, in vectors from their begin. */
-__device__ static inline size_t peer_begin(const peer_args &a)
+__device__ static inline unsigned peer_begin(const peer_args &a)
 {
-    return *(volatile const uint32_t *)&a.turn[blockIdx.x] * (PEER_HALF_BYTES / 16);
+    return *(volatile const uint32_t *)&a.turn[blockIdx.x] * (unsigned)(PEER_HALF_BYTES / 16);
 }
 
 /* Each block writes its own word, and those of blocks that this kernel does not have. */
-__device__ static inline void peer_end(const peer_args &a, size_t half)
+__device__ static inline void peer_end(const peer_args &a, unsigned half)
 {
     __syncthreads(); /* all have read it */
     for (unsigned i = blockIdx.x + threadIdx.x * gridDim.x; i < PEER_MAX_BLOCKS; i += blockDim.x * gridDim.x)
@@ -130,7 +130,7 @@ __device__ static inline void peer_end(const peer_args &a, size_t half)
 
 /* A part to everybody, at the same place of the regions. R: at least n_ranks, here and below. */
 template <int R>
-__device__ static inline void peer_send_to_all(const peer_args &a, size_t to, const uint4 &v)
+__device__ static inline void peer_send_to_all(const peer_args &a, unsigned to, const uint4 &v)
 {
 #pragma unroll
     for (int r = 0; r < R; r++)

@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_BYTES \
-    ((size_t)4 << 20) /* of a sum; in two steps it takes twice as many, and some for what is not divided evenly */
 #define THREADS 512
 
 /* Looks at a part: some 6 minutes, longer than the default deadline of a step, which says more (rank/watch.h). */
@@ -45,34 +43,36 @@ __device__ static inline uint4 add_parts(const uint4 (&v)[R], int n)
 
 /* The i-th 16 bytes of n elements; behind the last one come zeros. */
 template <typename T>
-__device__ static inline uint4 vector_load(const T *data, size_t i, size_t n)
+__device__ static inline uint4 vector_load(const T *data, unsigned i, size_t n)
 {
     const int N = 16 / sizeof(T);
-    if ((i + 1) * N <= n)
+    size_t first = (size_t)i * N;
+    if (first + N <= n)
         return ((const uint4 *)data)[i];
     vec<T, N> v;
     for (int k = 0; k < N; k++)
-        v.e[k] = i * N + k < n ? data[i * N + k] : from_float<T>(0);
+        v.e[k] = first + k < n ? data[first + k] : from_float<T>(0);
     return *(const uint4 *)&v;
 }
 
 template <typename T>
-__device__ static inline void vector_store(T *data, size_t i, size_t n, const uint4 &x)
+__device__ static inline void vector_store(T *data, unsigned i, size_t n, const uint4 &x)
 {
     const int N = 16 / sizeof(T);
-    if ((i + 1) * N <= n) {
+    size_t first = (size_t)i * N;
+    if (first + N <= n) {
         ((uint4 *)data)[i] = x;
         return;
     }
     const vec<T, N> v = *(const vec<T, N> *)&x;
     for (int k = 0; k < N; k++)
-        if (i * N + k < n)
-            data[i * N + k] = v.e[k];
+        if (first + k < n)
+            data[first + k] = v.e[k];
 }
 
 /* The sum of everybody's vector, this rank's being `own`; that of rank r arrives at from + r * pitch. */
 template <typename T, int R>
-__device__ static inline uint4 sum_of_all(const peer_args &a, size_t from, size_t pitch, const uint4 &own)
+__device__ static inline uint4 sum_of_all(const peer_args &a, unsigned from, unsigned pitch, const uint4 &own)
 {
     uint4 v[R];
 #pragma unroll
@@ -83,65 +83,74 @@ __device__ static inline uint4 sum_of_all(const peer_args &a, size_t from, size_
     return add_parts<T, R>(v, a.n_ranks);
 }
 
-/* In one step. R: at least n_ranks. */
+/* In one step; n elements are n_vectors. R: at least n_ranks. */
 template <typename T, int R>
-__global__ void __launch_bounds__(THREADS) sum_kernel(peer_args a, T *data, size_t n)
+__global__ void __launch_bounds__(THREADS) sum_kernel(peer_args a, T *data, size_t n, unsigned n_vectors)
 {
     after_previous();
-    const size_t n_vectors = (n + 16 / sizeof(T) - 1) / (16 / sizeof(T)), stride = (size_t)gridDim.x * blockDim.x;
-    const size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x, half = peer_begin(a);
-    for (size_t i = first; i < n_vectors; i += stride)
+    const unsigned stride = gridDim.x * blockDim.x, first = blockIdx.x * blockDim.x + threadIdx.x, half = peer_begin(a);
+    for (unsigned i = first; i < n_vectors; i += stride)
         peer_send_to_all<R>(a, half + a.rank * n_vectors + i, vector_load(data, i, n));
-    for (size_t i = first; i < n_vectors; i += stride)
+    for (unsigned i = first; i < n_vectors; i += stride)
         vector_store(data, i, n, sum_of_all<T, R>(a, half + i, n_vectors, vector_load(data, i, n)));
     peer_end(a, half);
 }
 
-/* In two steps: stretch r of the vectors is rank r's to add. In a half lie the parts of this rank's stretch, [n_ranks][longest
- * stretch], and then the whole sum. */
+/* Which vectors of a sum each rank adds: [begin[r], begin[r + 1]). */
+struct stretches {
+    unsigned begin[PEER_MAX_RANKS + 1], longest;
+};
+
+/* In two steps. In a half lie the parts of this rank's stretch, [n_ranks][longest], and then the whole sum. */
 template <typename T, int R>
-__global__ void __launch_bounds__(THREADS) stretch_sum_kernel(peer_args a, T *data, size_t n)
+__global__ void __launch_bounds__(THREADS) stretch_sum_kernel(peer_args a, T *data, size_t n, stretches s)
 {
     after_previous();
-    const size_t n_vectors = (n + 16 / sizeof(T) - 1) / (16 / sizeof(T)), stride = (size_t)gridDim.x * blockDim.x;
-    const size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x, half = peer_begin(a);
-    const size_t longest = (n_vectors + a.n_ranks - 1) / a.n_ranks, whole = half + a.n_ranks * longest;
-    auto begin = [&](int r) { return n_vectors * r / a.n_ranks; };
-    for (size_t i = first; i < longest; i += stride)
+    const unsigned stride = gridDim.x * blockDim.x, first = blockIdx.x * blockDim.x + threadIdx.x, half = peer_begin(a);
+    const unsigned whole = half + a.n_ranks * s.longest, begin = s.begin[a.rank], end = s.begin[a.rank + 1];
+    auto theirs = [&](int r, unsigned i) { return r < a.n_ranks && r != a.rank && s.begin[r] + i < s.begin[r + 1]; };
+    for (unsigned i = first; i < s.longest; i += stride) {
+        uint4 v[R];
 #pragma unroll
         for (int r = 0; r < R; r++)
-            if (r < a.n_ranks && r != a.rank && begin(r) + i < begin(r + 1))
-                peer_send(a.region[r] + half + a.rank * longest + i, vector_load(data, begin(r) + i, n));
-    for (size_t i = first; begin(a.rank) + i < begin(a.rank + 1); i += stride) {
-        size_t at = begin(a.rank) + i;
-        uint4 sum = sum_of_all<T, R>(a, half + i, longest, vector_load(data, at, n));
-        peer_send_to_all<R>(a, whole + at, sum);
-        vector_store(data, at, n, sum);
+            if (theirs(r, i))
+                v[r] = vector_load(data, s.begin[r] + i, n);
+#pragma unroll
+        for (int r = 0; r < R; r++)
+            if (theirs(r, i))
+                peer_send(a.region[r] + half + a.rank * s.longest + i, v[r]);
     }
-    for (size_t i = first; i < longest; i += stride) {
-        auto theirs = [&](int r) { return r < a.n_ranks && r != a.rank && begin(r) + i < begin(r + 1); };
+    for (unsigned i = first; begin + i < end; i += stride) {
+        uint4 sum = sum_of_all<T, R>(a, half + i, s.longest, vector_load(data, begin + i, n));
+        peer_send_to_all<R>(a, whole + begin + i, sum);
+        vector_store(data, begin + i, n, sum);
+    }
+    for (unsigned i = first; i < s.longest; i += stride) {
         uint4 v[R] = {};
-        peer_await(v, [&](int r) { return theirs(r) ? a.region[a.rank] + whole + begin(r) + i : nullptr; });
+        uint4 *mine = a.region[a.rank] + whole + i;
+        peer_await(v, [&](int r) { return theirs(r, i) ? mine + s.begin[r] : nullptr; });
 #pragma unroll
         for (int r = 0; r < R; r++)
-            if (theirs(r))
-                vector_store(data, begin(r) + i, n, v[r]);
+            if (theirs(r, i))
+                vector_store(data, s.begin[r] + i, n, v[r]);
     }
     peer_end(a, half);
 }
 
-/* One block a token: the sum of its row in one step, and its norm. */
-template <typename T, int R>
-__global__ void __launch_bounds__(1024) sum_norm_kernel(peer_args a, T *out, T *x, const T *partial, norm_args norm)
+/* One block a token: the sum of its row in one step, and its norm. K: of norm_row. */
+template <typename T, int R, int K>
+__global__ void __launch_bounds__(NORM_THREADS)
+    sum_norm_kernel(peer_args a, T *out, T *x, const T *partial, norm_args args)
 {
-    after_previous();
     const int N = 16 / sizeof(T);
     using V = vec<T, N>;
-    const size_t row = (size_t)blockIdx.x * norm.dim, n_vectors = (size_t)gridDim.x * norm.dim / N;
-    const size_t half = peer_begin(a);
-    for (int c = threadIdx.x * N; c < norm.dim; c += blockDim.x * N)
+    norm_row<T, N, K> norm(args);
+    after_previous();
+    const unsigned row = blockIdx.x * args.dim, n_vectors = gridDim.x * args.dim / N, half = peer_begin(a);
+    norm.each([&](int c, int) {
         peer_send_to_all<R>(a, half + a.rank * n_vectors + (row + c) / N, *(const uint4 *)(partial + row + c));
-    norm_row<T, N>(norm, out + row, x + row, [&](int c) {
+    });
+    norm.run(out + row, x + row, [&](int c) {
         V v = *(const V *)(x + row + c);
         uint4 sum = sum_of_all<T, R>(a, half + (row + c) / N, n_vectors, *(const uint4 *)(partial + row + c));
         v = vec_add(v, *(const V *)&sum);
@@ -178,23 +187,22 @@ __device__ static inline void columns_store(T *out, const column_begins &begin, 
  * of the longest]. N: elements that are stored together. */
 template <typename T, int N, int R>
 __global__ void __launch_bounds__(THREADS)
-    gather_kernel(peer_args a, T *out, const T *in, column_begins begin, int n_rows, size_t longest)
+    gather_kernel(peer_args a, T *out, const T *in, column_begins begin, int n_rows, unsigned longest)
 {
     after_previous();
-    const size_t stride = (size_t)gridDim.x * blockDim.x, first = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
-    const size_t half = peer_begin(a);
+    const unsigned stride = gridDim.x * blockDim.x, first = blockIdx.x * blockDim.x + threadIdx.x, half = peer_begin(a);
     auto count = [&](int r) { return (size_t)n_rows * (begin.at[r + 1] - begin.at[r]); };
-    auto has = [&](int r, size_t i) { return r < a.n_ranks && i * (16 / sizeof(T)) < count(r); };
-    for (size_t i = first; has(a.rank, i); i += stride)
+    auto has = [&](int r, unsigned i) { return r < a.n_ranks && (size_t)i * (16 / sizeof(T)) < count(r); };
+    for (unsigned i = first; has(a.rank, i); i += stride)
         peer_send_to_all<R>(a, half + a.rank * longest + i, vector_load(in, i, count(a.rank)));
-    for (size_t i = first; i < longest; i += stride) {
+    for (unsigned i = first; i < longest; i += stride) {
         uint4 v[R] = {};
         uint4 *mine = a.region[a.rank] + half + i;
         peer_await(v, [&](int r) { return r != a.rank && has(r, i) ? mine + r * longest : nullptr; });
 #pragma unroll
         for (int r = 0; r < R; r++)
             if (has(r, i))
-                columns_store<T, N>(out, begin, r, a.n_ranks, i * (16 / sizeof(T)), count(r),
+                columns_store<T, N>(out, begin, r, a.n_ranks, (size_t)i * (16 / sizeof(T)), count(r),
                                     r == a.rank ? no_holes(vector_load(in, i, count(r))) : v[r]);
     }
     peer_end(a, half);
@@ -220,7 +228,7 @@ void cuda_peer_patience(struct queue *q, uint32_t looks)
     CUDA_TRY(q, cudaMemcpyToSymbol(peer_patience, &patience, sizeof patience));
 }
 
-static int tune_threads, tune_blocks = PEER_MAX_BLOCKS, tune_one = -1;
+static int tune_threads, tune_blocks = 64, tune_one = -1;
 
 extern "C" void cuda_peer_tune(int threads, int blocks, int one)
 {
@@ -248,7 +256,7 @@ void *cuda_peer_open(struct queue *q, int rank, int n_ranks)
     a->turn = (uint32_t *)cuda_alloc(q, PEER_MAX_BLOCKS * sizeof *a->turn);
     const char *v = getenv("PEER_PATIENCE");
     cuda_peer_patience(q, v ? (uint32_t)atoi(v) : PATIENCE);
-    p->one_step_bytes = n_ranks <= 2 ? MOST_BYTES : n_ranks <= 4 ? 512 << 10 : 256 << 10;
+    p->one_step_bytes = n_ranks <= 2 ? PEER_MOST_BYTES : n_ranks <= 4 ? 512 << 10 : 256 << 10;
     v = getenv("PEER_ONE");
     if (v)
         p->one_step_bytes = (size_t)atoi(v) << 10;
@@ -286,27 +294,37 @@ void cuda_peer_close(struct queue *q, void *opened)
 bool cuda_peer_takes_sum(const struct queue *q, const void *opened, size_t n)
 {
     (void)opened;
-    return n * dtype_bytes(q->act) <= MOST_BYTES;
+    return n * dtype_bytes(q->act) <= PEER_MOST_BYTES;
+}
+
+static struct stretches make_stretches(size_t n_vectors, int n_ranks)
+{
+    struct stretches s = {};
+    for (int r = 0; r < n_ranks; r++) {
+        s.begin[r + 1] = (unsigned)(n_vectors * (r + 1) / n_ranks);
+        s.longest = max(s.longest, s.begin[r + 1] - s.begin[r]);
+    }
+    return s;
 }
 
 void cuda_peer_sum(struct queue *q, void *opened, void *data, size_t n)
 {
     nvtx_range range("peer sum");
     const struct peer *p = (const struct peer *)opened;
-    size_t bytes = n * dtype_bytes(q->act), vectors = (bytes + 15) / 16;
+    size_t bytes = n * dtype_bytes(q->act), n_vectors = (bytes + 15) / 16;
     bool one_step = bytes <= (tune_one >= 0 ? (size_t)tune_one << 10 : p->one_step_bytes);
-    size_t work = one_step ? vectors : (vectors + p->args.n_ranks - 1) / p->args.n_ranks;
-    int threads = work <= PEER_MAX_BLOCKS * 128 ? 128 : work <= PEER_MAX_BLOCKS * 256 ? 256 : THREADS;
+    const struct stretches s = make_stretches(n_vectors, p->args.n_ranks);
+    size_t work = one_step ? n_vectors : s.longest, most = (size_t)tune_blocks;
+    int threads = work <= most * 128 ? 128 : work <= most * 256 ? 256 : THREADS;
     if (tune_threads)
         threads = tune_threads;
-    unsigned blocks = blocks_for(work, threads);
-    if (blocks > (unsigned)tune_blocks)
-        blocks = tune_blocks;
+    dim3 blocks((unsigned)min((work + threads - 1) / threads, most)), block((unsigned)threads);
     with_ranks(q, p->args.n_ranks, [&](auto t, auto r) {
         using T = decltype(t);
-        launch(q, one_step ? sum_kernel<T, r> : stretch_sum_kernel<T, r>,
-               dim3(blocks < PEER_MAX_BLOCKS ? blocks : PEER_MAX_BLOCKS), dim3((unsigned)threads), 0, p->args,
-               (T *)data, n);
+        if (one_step)
+            launch(q, sum_kernel<T, r>, blocks, block, 0, p->args, (T *)data, n, (unsigned)n_vectors);
+        else
+            launch(q, stretch_sum_kernel<T, r>, blocks, block, 0, p->args, (T *)data, n, s);
     });
 }
 
@@ -314,7 +332,9 @@ bool cuda_peer_takes_sum_norm(const struct queue *q, const void *opened, int n_t
 {
     const struct peer *p = (const struct peer *)opened;
     size_t row_bytes = (size_t)dim * dtype_bytes(q->act);
-    return n_tokens <= PEER_MAX_BLOCKS && row_bytes % 16 == 0 && n_tokens * row_bytes <= p->one_step_bytes;
+    static const bool fuse = getenv("PEER_FUSE") == NULL || atoi(getenv("PEER_FUSE"));
+    return fuse && n_tokens <= 64 && row_bytes % 16 == 0 && norm_kept(dim, 16 / (int)dtype_bytes(q->act)) > 0 &&
+           n_tokens * row_bytes <= p->one_step_bytes;
 }
 
 void cuda_peer_sum_norm(struct queue *q, void *opened, void *out, void *x, const void *partial, enum norm_kind kind,
@@ -322,11 +342,13 @@ void cuda_peer_sum_norm(struct queue *q, void *opened, void *out, void *x, const
 {
     nvtx_range range("peer sum, norm");
     const struct peer *p = (const struct peer *)opened;
-    const struct norm_args a = norm_make(kind, w, b, dim, eps);
+    const struct norm_args a = norm_make(q, kind, w, b, dim, eps);
     with_ranks(q, p->args.n_ranks, [&](auto t, auto r) {
         using T = decltype(t);
-        launch(q, sum_norm_kernel<T, r>, dim3((unsigned)n_tokens), norm_threads(dim, 16 / sizeof(T)),
-               norm_shared_bytes(a), p->args, (T *)out, (T *)x, (const T *)partial, a);
+        const int n = 16 / sizeof(T);
+        launch(q, norm_kept(dim, n) == 1 ? sum_norm_kernel<T, r, 1> : sum_norm_kernel<T, r, 2>,
+               dim3((unsigned)n_tokens), dim3((unsigned)norm_threads(dim, n)), 0, p->args, (T *)out, (T *)x,
+               (const T *)partial, a);
     });
 }
 
@@ -366,6 +388,6 @@ void cuda_peer_gather_columns(struct queue *q, void *opened, void *out, const vo
         using T = decltype(t);
         launch(q, fits ? gather_kernel<T, 16 / sizeof(T), r> : gather_kernel<T, 1, r>,
                dim3(blocks < PEER_MAX_BLOCKS ? blocks : PEER_MAX_BLOCKS), dim3(THREADS), 0, p->args, (T *)out,
-               (const T *)in, begins, n_rows, longest);
+               (const T *)in, begins, n_rows, (unsigned)longest);
     });
 }

@@ -326,15 +326,14 @@ static double time_sums(struct comm *c, enum timed what, void *data, void *x, in
     const int in_graph = 20, n_warm = 2, n_timed = 8;
     double started = 0, slowest = 0;
     size_t n = (size_t)n_tokens * (size_t)dim;
-    void *at = c->small != NULL && n * dtype_bytes(q.act) <= c->small_bytes ? c->small : data;
     ops->async->begin_capture(&q);
     for (int i = 0; i < in_graph; i++) {
         if (what == TIME_SUM_NORM)
-            comm_all_reduce_norm(c, ops, &q, x, x, at, NORM_RMS, NULL, NULL, n_tokens, dim, 1e-5f);
+            comm_all_reduce_norm(c, ops, &q, x, x, data, NORM_RMS, NULL, NULL, n_tokens, dim, 1e-5f);
         else
-            comm_all_reduce(c, &q, at, n);
+            comm_all_reduce(c, &q, data, n);
         if (what == TIME_SUM_THEN_NORM)
-            ops->norm(&q, x, x, at, NORM_RMS, NULL, NULL, n_tokens, dim, 1e-5f);
+            ops->norm(&q, x, x, data, NORM_RMS, NULL, NULL, n_tokens, dim, 1e-5f);
     }
     void *graph = ops->async->end_capture(&q);
     for (int i = 0; i < n_warm + n_timed; i++) {
@@ -356,17 +355,16 @@ void cuda_peer_tune(int threads, int blocks, int one);
 
 static void show_variants(void)
 {
-    size_t most = (size_t)4 << 20;
+    size_t most = (size_t)16 << 20;
     void *data = ops->alloc(&q, most), *x = ops->alloc(&q, most);
-    static const int variant[][3] = {{128, 64, 1024}, {128, 32, 1024}, {256, 64, 1024}, {256, 32, 1024},
-                                     {256, 16, 1024}, {512, 64, 1024}, {512, 32, 1024}, {512, 16, 1024},
-                                     {512, 8, 1024},  {128, 64, 0},    {256, 64, 0},    {256, 32, 0},
-                                     {512, 64, 0},    {512, 32, 0},    {512, 16, 0}};
+    static const int variant[][3] = {{128, 64, 2048}, {256, 64, 2048}, {512, 64, 2048}, {512, 128, 2048},
+                                     {128, 64, 0},    {256, 64, 0},    {256, 128, 0},   {512, 64, 0},
+                                     {512, 96, 0},    {512, 128, 0}};
     for (size_t v = 0; v < sizeof variant / sizeof variant[0]; v++) {
         cuda_peer_tune(variant[v][0], variant[v][1], variant[v][2]);
         char line[400];
         int at = 0;
-        for (size_t bytes = 8 << 10; bytes <= (variant[v][2] ? 1 << 20 : most); bytes *= 2)
+        for (size_t bytes = 16 << 10; bytes <= (variant[v][2] ? 2 << 20 : most); bytes *= 2)
             at += snprintf(line + at, sizeof line - (size_t)at, " %zuK %.1f", bytes >> 10,
                            time_sums(&comm, TIME_SUM, data, x, 1, (int)bytes / 2));
         if (w.rank == 0)
@@ -380,7 +378,7 @@ static void show_variants(void)
 
 static void show_times(void)
 {
-    size_t most = (size_t)8 << 20;
+    size_t most = (size_t)32 << 20;
     void *data = ops->alloc(&q, most), *x = ops->alloc(&q, most);
     q.act = DTYPE_BF16;
     for (size_t bytes = 4 << 10; bytes <= most; bytes *= 2) {
@@ -405,7 +403,8 @@ static void show_times(void)
 
 int main(int argc, char **argv)
 {
-    static const size_t size[] = {1, 7, 8, 4095, 4096, 65536, 65543, 262144, 262145, 300001, 524288, 1048576, 2097152};
+    static const size_t size[] = {1,      7,      8,      4095,    4096,    65536,   65543,  262144,
+                                  262145, 300001, 524288, 1048576, 2097152, 8000003, 8388608};
     struct err e = {0};
     const char *part = argc > 1 ? argv[1] : "";
     if (world_open(&w, &argc, &argv, &e) != 0)
@@ -418,7 +417,7 @@ int main(int argc, char **argv)
             "sums over peer memory on %d cuda ranks", w.n_ranks);
     for (q.act = 0; q.act < DTYPE_COUNT && strcmp(part, "times") != 0; q.act++) {
         for (size_t i = 0; i < sizeof size / sizeof size[0]; i++)
-            if (size[i] * dtype_bytes(q.act) <= 4 << 20)
+            if (size[i] * dtype_bytes(q.act) <= PEER_MOST_BYTES)
                 check_size(size[i]);
         check_not_numbers();
         check_storm();
