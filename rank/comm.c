@@ -3,8 +3,6 @@
 #include "rank/meter.h"
 #include "rank/watch.h"
 
-#include <stdlib.h>
-
 int comm_open(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q, size_t max_count,
               struct err *e)
 {
@@ -12,7 +10,7 @@ int comm_open(struct comm *c, const struct world *w, const struct ops *ops, stru
     if (ops == &ops_cuda) {
         if (comm_open_nccl(c, w, e) != 0)
             return -1;
-        if (w->n_ranks > 1 && getenv("LOCKSTEP_SUMS") == NULL)
+        if (w->n_ranks > 1)
             comm_open_peer(c, w, ops, q);
         return 0;
     }
@@ -44,21 +42,6 @@ void comm_all_reduce(struct comm *c, struct queue *q, void *data, size_t n)
     begin_collective(c, METER_ALL_REDUCE);
     c->ops->all_reduce(c, q, data, n);
     end_collective(c);
-}
-
-void comm_all_reduce_norm(struct comm *c, const struct ops *ops, struct queue *q, void *out, void *x, void *partial,
-                          enum norm_kind kind, const struct weight *w, const struct weight *b, int n_tokens, int dim,
-                          float eps)
-{
-    if (c->n_ranks > 1 && n_tokens > 0 && c->ops->takes_norm != NULL && c->ops->takes_norm(c, q, n_tokens, dim)) {
-        c->n_all_reduces++;
-        begin_collective(c, METER_ALL_REDUCE);
-        c->ops->all_reduce_norm(c, q, out, x, partial, kind, w, b, n_tokens, dim, eps);
-        end_collective(c);
-        return;
-    }
-    comm_all_reduce(c, q, partial, (size_t)n_tokens * (size_t)dim);
-    ops->norm(q, out, x, partial, kind, w, b, n_tokens, dim, eps);
 }
 
 void comm_all_gather(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n)

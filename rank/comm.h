@@ -15,12 +15,6 @@ struct comm_ops {
     /* Sum n elements of the queue's activation type over the ranks, in place; every rank gets the same bits, and an
      * element's sum does not depend on n. Enqueued; collective: all ranks, same n, same order. */
     void (*all_reduce)(struct comm *c, struct queue *q, void *data, size_t n);
-    /* The same of partial, [n_tokens, dim], which is not changed, and ops->norm with the sum as `add`, as one operation: where
-     * takes_norm says so (NULL: nowhere). */
-    bool (*takes_norm)(const struct comm *c, const struct queue *q, int n_tokens, int dim);
-    void (*all_reduce_norm)(struct comm *c, struct queue *q, void *out, void *x, const void *partial,
-                            enum norm_kind kind, const struct weight *w, const struct weight *b, int n_tokens, int dim,
-                            float eps);
     /* out = the ranks' `in` one after the other; rank r gives n[r] elements of the activation type. */
     void (*all_gather)(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n);
     /* ops->join_columns of the ranks' `in`, each of n_rows rows of its begin[rank + 1] - begin[rank] columns, as one operation: out
@@ -62,11 +56,6 @@ int comm_open(struct comm *c, const struct world *w, const struct ops *ops, stru
 
 /* data: at a multiple of 16 bytes. */
 void comm_all_reduce(struct comm *c, struct queue *q, void *data, size_t n);
-/* Sum partial, [n_tokens, dim], over the ranks, then ops->norm with the sum as `add`. What partial is afterwards is not said. It
- * counts as an all-reduce. Pointers: at multiples of 16 bytes. */
-void comm_all_reduce_norm(struct comm *c, const struct ops *ops, struct queue *q, void *out, void *x, void *partial,
-                          enum norm_kind kind, const struct weight *w, const struct weight *b, int n_tokens, int dim,
-                          float eps);
 void comm_all_gather(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n);
 /* The same where the transport can; false: it cannot, and nothing is enqueued. */
 bool comm_all_gather_columns(struct comm *c, struct queue *q, void *out, const void *in, const int *begin, int n_rows);

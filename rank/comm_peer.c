@@ -1,8 +1,5 @@
-/* rank/comm_peer.c - sums over memory that the devices of a host share (kernels/peer.h), before another transport: what is
- * larger than these sums may be, and gathering, is left to that one.
- *
- * Which way a sum takes depends on its size and on the number of ranks only, not on a measurement: on 3 and more ranks the
- * transport behind may round otherwise, and a job's results shall not change from start to start. */
+/* rank/comm_peer.c - sums and the gathering of columns over memory that the devices of a host share (kernels/peer.h), before another
+ * transport, which is left what these do not take. */
 #include "base/log.h"
 #include "base/opt.h"
 #include "rank/comm.h"
@@ -24,27 +21,7 @@ struct comm_peer {
 static void all_reduce(struct comm *c, struct queue *q, void *data, size_t n)
 {
     struct comm_peer *p = c->impl;
-    size_t most = PEER_MOST_BYTES / dtype_bytes(q->act);
-    if (n > most && getenv("PEER_LARGE") == NULL) {
-        p->inner.ops->all_reduce(&p->inner, q, data, n);
-        return;
-    }
-    for (size_t at = 0; at < n; at += most)
-        p->ops->peer->sum(q, p->peer, (char *)data + at * dtype_bytes(q->act), n - at < most ? n - at : most);
-}
-
-static bool takes_norm(const struct comm *c, const struct queue *q, int n_tokens, int dim)
-{
-    const struct comm_peer *p = c->impl;
-    return p->ops->peer->takes_sum_norm(q, p->peer, n_tokens, dim);
-}
-
-static void all_reduce_norm(struct comm *c, struct queue *q, void *out, void *x, const void *partial,
-                            enum norm_kind kind, const struct weight *w, const struct weight *b, int n_tokens, int dim,
-                            float eps)
-{
-    struct comm_peer *p = c->impl;
-    p->ops->peer->sum_norm(q, p->peer, out, x, partial, kind, w, b, n_tokens, dim, eps);
+    p->ops->peer->sum(q, p->peer, data, n);
 }
 
 static void all_gather(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n)
@@ -84,8 +61,6 @@ static void comm_peer_close(struct comm *c)
 static const struct comm_ops comm_peer_ops = {
     .name = "peer",
     .all_reduce = all_reduce,
-    .takes_norm = takes_norm,
-    .all_reduce_norm = all_reduce_norm,
     .all_gather = all_gather,
     .takes_columns = takes_columns,
     .all_gather_columns = all_gather_columns,
@@ -142,7 +117,7 @@ static const char *open_peer(struct comm *c, const struct world *w, const struct
 static void say(const struct comm *c, const struct world *w, bool wanted, const char *why)
 {
     if (wanted && why == NULL)
-        log_info("sums of up to %d MiB over the GPUs' own memory, larger ones: %s", PEER_MOST_BYTES >> 20, c->name);
+        log_info("%s; sums within the host over the GPUs' own memory", c->name);
     else if (!wanted)
         log_warn(
             "%s: P2P is switched off (NCCL_P2P_DISABLE, NCCL_P2P_LEVEL): sums within a host go through host memory",

@@ -9,23 +9,11 @@
 _Static_assert(WEIGHT_ATTN_NORM_BIAS == WEIGHT_ATTN_NORM + 1 && WEIGHT_MLP_NORM_BIAS == WEIGHT_MLP_NORM + 1,
                "a norm's bias follows its weight");
 
-/* partial: a share of a sum over the ranks that x lacks, or NULL. */
-static void norm(const struct layer_run *r, int layer, enum weight_id id, void *out, void *partial)
+static void norm(const struct layer_run *r, int layer, enum weight_id id, void *out, const void *add)
 {
     const struct model_config *m = &r->network->config;
     const struct weight *const *w = r->network->layer[layer];
-    layer_norm(r, out, partial, m->norm, w[id], w[id + 1]);
-}
-
-void layer_norm(const struct layer_run *r, void *out, void *partial, enum norm_kind kind, const struct weight *w,
-                const struct weight *b)
-{
-    const struct model_config *m = &r->network->config;
-    int n = r->batch->n_tokens;
-    if (partial != NULL)
-        comm_all_reduce_norm(r->comm, r->ops, r->q, out, r->act->x, partial, kind, w, b, n, m->hidden, m->norm_eps);
-    else
-        r->ops->norm(r->q, out, r->act->x, NULL, kind, w, b, n, m->hidden, m->norm_eps);
+    r->ops->norm(r->q, out, r->act->x, add, m->norm, w[id], w[id + 1], r->batch->n_tokens, m->hidden, m->norm_eps);
 }
 
 /* partial = this rank's share of attn(in) */
@@ -56,7 +44,13 @@ static void mlp(const struct layer_run *r, int layer, const void *in, bool accum
     r->ops->matmul(r->q, a->partial, a->activated, w[WEIGHT_MLP_OUT], w[WEIGHT_MLP_OUT_BIAS], n, accumulate);
 }
 
-static void *parallel_layer(const struct layer_run *r, int layer, void *pending)
+static const void *reduce(const struct layer_run *r)
+{
+    comm_all_reduce(r->comm, r->q, r->act->partial, (size_t)r->batch->n_tokens * (size_t)r->network->config.hidden);
+    return r->act->partial;
+}
+
+static const void *parallel_layer(const struct layer_run *r, int layer, const void *pending)
 {
     void *normed = r->act->normed;
     norm(r, layer, WEIGHT_ATTN_NORM, normed, pending);
@@ -64,31 +58,31 @@ static void *parallel_layer(const struct layer_run *r, int layer, void *pending)
     if (!r->network->config.shared_norm)
         norm(r, layer, WEIGHT_MLP_NORM, normed, NULL);
     mlp(r, layer, normed, true);
-    return r->act->partial;
+    return reduce(r);
 }
 
-static void *post_norm_layer(const struct layer_run *r, int layer)
+static const void *post_norm_layer(const struct layer_run *r, int layer)
 {
     void *x = r->act->x;
     attention(r, layer, x);
-    norm(r, layer, WEIGHT_ATTN_NORM, x, r->act->partial);
+    norm(r, layer, WEIGHT_ATTN_NORM, x, reduce(r));
     mlp(r, layer, x, false);
-    norm(r, layer, WEIGHT_MLP_NORM, x, r->act->partial);
+    norm(r, layer, WEIGHT_MLP_NORM, x, reduce(r));
     return NULL;
 }
 
-static void *sequential_layer(const struct layer_run *r, int layer, void *pending)
+static const void *sequential_layer(const struct layer_run *r, int layer, const void *pending)
 {
     /* Norming in place makes the normed value the residual, as BLOOM's flag wants. */
     void *normed = r->network->config.residual_is_normed ? r->act->x : r->act->normed;
     norm(r, layer, WEIGHT_ATTN_NORM, normed, pending);
     attention(r, layer, normed);
-    norm(r, layer, WEIGHT_MLP_NORM, normed, r->act->partial);
+    norm(r, layer, WEIGHT_MLP_NORM, normed, reduce(r));
     mlp(r, layer, normed, false);
-    return r->act->partial;
+    return reduce(r);
 }
 
-void *layer_forward(const struct layer_run *r, int layer, void *pending)
+const void *layer_forward(const struct layer_run *r, int layer, const void *pending)
 {
     if (r->network->config.parallel_residual)
         return parallel_layer(r, layer, pending);

@@ -13,7 +13,7 @@ struct activations {
     void *attended;  /* [tokens, n_heads_local head_dim] */
     void *mlp;       /* [tokens, (gated ? 2 : 1) ffn_local] */
     void *activated; /* [tokens, ffn_local] */
-    void *partial;   /* [tokens, hidden] this rank's share of a sum */
+    void *partial;   /* [tokens, hidden] this rank's share of a sum, then the sum */
     float *cos_sin;  /* [tokens, rope dims] */
 };
 
@@ -26,12 +26,8 @@ struct layer_run {
     const struct batch *batch;
 };
 
-/* Run layer `layer` on act->x. `pending` is this rank's share of a sum [tokens, hidden] that is still to be made and added to x, or
- * NULL; so is the result: the next norm does both, which spares passes over memory. Enqueued; collective over comm. */
-void *layer_forward(const struct layer_run *r, int layer, void *pending);
-
-/* x += the sum of the ranks' partial, if it is not NULL; out = norm(x). Enqueued, collective. */
-void layer_norm(const struct layer_run *r, void *out, void *partial, enum norm_kind kind, const struct weight *w,
-                const struct weight *b);
+/* Run layer `layer` on act->x. `pending` is a reduced sum [tokens, hidden] that is still to be added to x, or NULL; so is
+ * the result: the next norm adds it, which saves a pass over memory. Enqueued; collective over comm. */
+const void *layer_forward(const struct layer_run *r, int layer, const void *pending);
 
 #endif

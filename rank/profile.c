@@ -87,9 +87,6 @@ WRAP(PHASE_SAMPLING, sample, (struct queue *q, struct sampled *out, const void *
 WRAP(PHASE_SAMPLING, score, (struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
      const int32_t *row_token, const struct sampler *s, int n_rows), (q, out, logits, row_slot, row_token, s, n_rows))
 WRAP_COMM(PHASE_ALL_REDUCE, all_reduce, (struct comm *c, struct queue *q, void *data, size_t n), (c, q, data, n))
-WRAP_COMM(PHASE_ALL_REDUCE, all_reduce_norm, (struct comm *c, struct queue *q, void *out, void *x, const void *partial,
-     enum norm_kind kind, const struct weight *w, const struct weight *b, int n_tokens, int dim, float eps),
-     (c, q, out, x, partial, kind, w, b, n_tokens, dim, eps))
 WRAP_COMM(PHASE_ALL_GATHER, all_gather, (struct comm *c, struct queue *q, void *out, const void *in, const size_t *n),
           (c, q, out, in, n))
 WRAP_COMM(PHASE_ALL_GATHER, all_gather_columns, (struct comm *c, struct queue *q, void *out, const void *in,
@@ -116,7 +113,6 @@ static void wrap(struct profile *p)
     o->score = score;
     p->comm_ops = *p->inner_comm;
     p->comm_ops.all_reduce = all_reduce;
-    p->comm_ops.all_reduce_norm = all_reduce_norm;
     p->comm_ops.all_gather = all_gather;
     p->comm_ops.all_gather_columns = all_gather_columns;
 }

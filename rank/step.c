@@ -154,18 +154,15 @@ static void embed(struct engine *g, const struct batch *b)
         g->ops->rope_table(g->q, g->act.cos_sin, &m->rope, b->pos, b->rope_len, b->n_tokens);
 }
 
-/* x = the last norm of x and what is pending of it, or where a model has no such norm, their sum. */
-static void finish(const struct layer_run *run, void *pending)
+static void finish(struct engine *g, const struct batch *b, const void *pending)
 {
-    const struct network *n = run->network;
+    const struct network *n = g->network;
     const struct model_config *m = &n->config;
-    size_t count = (size_t)run->batch->n_tokens * (size_t)m->hidden;
-    if (m->final_norm) {
-        layer_norm(run, run->act->x, pending, m->norm, n->once[WEIGHT_FINAL_NORM], n->once[WEIGHT_FINAL_NORM_BIAS]);
-    } else if (pending != NULL) {
-        comm_all_reduce(run->comm, run->q, pending, count);
-        run->ops->add(run->q, run->act->x, pending, count);
-    }
+    if (m->final_norm)
+        g->ops->norm(g->q, g->act.x, g->act.x, pending, m->norm, n->once[WEIGHT_FINAL_NORM],
+                     n->once[WEIGHT_FINAL_NORM_BIAS], b->n_tokens, m->hidden, m->norm_eps);
+    else if (pending != NULL)
+        g->ops->add(g->q, g->act.x, pending, (size_t)b->n_tokens * (size_t)m->hidden);
 }
 
 /* g->logits_local = [n_rows, this rank's vocabulary] */
@@ -195,11 +192,11 @@ static void gather_logits(struct engine *g, int n_rows)
     g->ops->join_columns(g->q, g->logits, g->logits_parts, g->vocab_begin, g->comm.n_ranks, n_rows);
 }
 
-/* Embedding, layers, and the last norm where it is wanted; else nobody needs the last sum either. */
+/* Embedding, layers, and the last norm where it is wanted. */
 static void run_layers(struct engine *g, const struct batch *batch, bool wants_logits)
 {
     const struct layer_run run = {g->network, g->ops, g->q, &g->comm, &g->act, batch};
-    void *pending = NULL;
+    const void *pending = NULL;
     embed(g, batch);
     for (int layer = 0; layer < g->network->config.n_layers; layer++) {
         ops_range_begin(g->ops, "layer", layer);
@@ -207,7 +204,7 @@ static void run_layers(struct engine *g, const struct batch *batch, bool wants_l
         ops_range_end(g->ops);
     }
     if (wants_logits)
-        finish(&run, pending);
+        finish(g, batch, pending);
 }
 
 /* The same and this rank's logits, as one operation. */

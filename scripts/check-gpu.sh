@@ -147,7 +147,7 @@ check_start() {
     done
     [ "$gpus" -gt 1 ] || return 0
     expect "start, the second GPU by its number" 0 '^lockstep: +0  ' $(story 1 CUDA_VISIBLE_DEVICES=1)
-    expect "start with peer memory" 0 "sums of up to 4 MiB over the GPUs' own memory, larger ones: NCCL [0-9.]+" $(story 2)
+    expect "start with peer memory" 0 "NCCL [0-9.]+; sums within the host over the GPUs' own memory" $(story 2)
     expect "start without P2P" 0 'NCCL [0-9.]+: P2P is switched off' $(story 2 NCCL_P2P_DISABLE=1)
     [ "$gpus" -lt 3 ] ||
         expect "start of three on two GPUs" 7 'but 2 GPUs are visible, CUDA_VISIBLE_DEVICES is "0,1"' \

@@ -128,11 +128,7 @@ void *cuda_peer_open(struct queue *q, int rank, int n_ranks);
 void cuda_peer_close(struct queue *q, void *p);
 void *cuda_peer_memory(void *p);
 void cuda_peer_attach(void *p, void *const *memory);
-bool cuda_peer_takes_sum(const struct queue *q, const void *p, size_t n);
 void cuda_peer_sum(struct queue *q, void *p, void *data, size_t n);
-bool cuda_peer_takes_sum_norm(const struct queue *q, const void *p, int n_tokens, int dim);
-void cuda_peer_sum_norm(struct queue *q, void *p, void *out, void *x, const void *partial, enum norm_kind kind,
-                        const struct weight *w, const struct weight *b, int n_tokens, int dim, float eps);
 bool cuda_peer_takes_columns(const struct queue *q, const void *p, const int *begin, int n_rows);
 void cuda_peer_gather_columns(struct queue *q, void *p, void *out, const void *in, const int *begin, int n_rows);
 /* How often a part is looked for before a kernel gives up. */

@@ -36,10 +36,7 @@ static const struct peer_ops peer = {
     .close = cuda_peer_close,
     .memory = cuda_peer_memory,
     .attach = cuda_peer_attach,
-    .takes_sum = cuda_peer_takes_sum,
     .sum = cuda_peer_sum,
-    .takes_sum_norm = cuda_peer_takes_sum_norm,
-    .sum_norm = cuda_peer_sum_norm,
     .takes_columns = cuda_peer_takes_columns,
     .gather_columns = cuda_peer_gather_columns,
 };

@@ -18,8 +18,8 @@
 
 #include "kernels/peer.h"
 
-#define PEER_HALF_BYTES (((size_t)32 << 20) + 4096)
-#define PEER_MAX_BLOCKS 128 /* of a kernel, all of which must be on the device at once */
+#define PEER_HALF_BYTES (((size_t)16 << 20) + 4096)
+#define PEER_MAX_BLOCKS 96 /* of a kernel, all of which must be on the device at once */
 
 /* An element of each type that is no number: two of 16 bits, or one of 32. A part's own become others that are none either. */
 #define HOLE     0xffffffffu

@@ -3,13 +3,12 @@
  *
  * Small sums take one step: everybody writes its part to everybody, and adds. Large ones take two, and move 2 (n - 1) / n of
  * the bytes instead of n - 1: a stretch of the sum is made by each rank, which writes it to the others. */
-#include "kernels/cuda/norm.cuh"
 #include "kernels/cuda/peer.cuh"
 
 #include <stdlib.h>
-#include <string.h>
 
-#define THREADS 512
+#define MOST_BYTES ((size_t)8 << 20) /* of a sum at once: in two steps it takes twice as many of a half */
+#define THREADS    512
 
 /* Looks at a part: some 6 minutes, longer than the default deadline of a step, which says more (rank/watch.h). */
 #define PATIENCE 1000000000u
@@ -137,29 +136,6 @@ __global__ void __launch_bounds__(THREADS) stretch_sum_kernel(peer_args a, T *da
     peer_end(a, half);
 }
 
-/* One block a token: the sum of its row in one step, and its norm. K: of norm_row. */
-template <typename T, int R, int K>
-__global__ void __launch_bounds__(NORM_THREADS)
-    sum_norm_kernel(peer_args a, T *out, T *x, const T *partial, norm_args args)
-{
-    const int N = 16 / sizeof(T);
-    using V = vec<T, N>;
-    norm_row<T, N, K> norm(args);
-    after_previous();
-    const unsigned row = blockIdx.x * args.dim, n_vectors = gridDim.x * args.dim / N, half = peer_begin(a);
-    norm.each([&](int c, int) {
-        peer_send_to_all<R>(a, half + a.rank * n_vectors + (row + c) / N, *(const uint4 *)(partial + row + c));
-    });
-    norm.run(out + row, x + row, [&](int c) {
-        V v = *(const V *)(x + row + c);
-        uint4 sum = sum_of_all<T, R>(a, half + (row + c) / N, n_vectors, *(const uint4 *)(partial + row + c));
-        v = vec_add(v, *(const V *)&sum);
-        *(V *)(x + row + c) = v;
-        return v;
-    });
-    peer_end(a, half);
-}
-
 /* Where the ranks' columns begin, and their number. */
 struct column_begins {
     int at[PEER_MAX_RANKS + 1];
@@ -167,15 +143,16 @@ struct column_begins {
 
 /* Element e of rank r's [n_rows, its columns] becomes one of out, [n_rows, all columns]; N of them at a time, of one row. */
 template <typename T, int N>
-__device__ static inline void columns_store(T *out, const column_begins &begin, int r, int n_ranks, size_t e, size_t n,
-                                            const uint4 &x)
+__device__ static inline void columns_store(T *out, const column_begins &begin, int r, int n_ranks, unsigned e,
+                                            unsigned n, const uint4 &x)
 {
     const vec<T, 16 / sizeof(T)> v = *(const vec<T, 16 / sizeof(T)> *)&x;
     const unsigned width = begin.at[r + 1] - begin.at[r];
 #pragma unroll
     for (int k = 0; k < 16 / (int)sizeof(T); k += N)
         if (e + k < n) {
-            size_t row = (e + k) / width, at = row * begin.at[n_ranks] + begin.at[r] + (e + k) % width;
+            unsigned row = (e + k) / width, column = begin.at[r] + (e + k) % width;
+            size_t at = (size_t)row * begin.at[n_ranks] + column;
             if (N == 1)
                 out[at] = v.e[k];
             else
@@ -191,8 +168,8 @@ __global__ void __launch_bounds__(THREADS)
 {
     after_previous();
     const unsigned stride = gridDim.x * blockDim.x, first = blockIdx.x * blockDim.x + threadIdx.x, half = peer_begin(a);
-    auto count = [&](int r) { return (size_t)n_rows * (begin.at[r + 1] - begin.at[r]); };
-    auto has = [&](int r, unsigned i) { return r < a.n_ranks && (size_t)i * (16 / sizeof(T)) < count(r); };
+    auto count = [&](int r) { return (unsigned)n_rows * (begin.at[r + 1] - begin.at[r]); };
+    auto has = [&](int r, unsigned i) { return r < a.n_ranks && i * (16 / sizeof(T)) < count(r); };
     for (unsigned i = first; has(a.rank, i); i += stride)
         peer_send_to_all<R>(a, half + a.rank * longest + i, vector_load(in, i, count(a.rank)));
     for (unsigned i = first; i < longest; i += stride) {
@@ -202,24 +179,22 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int r = 0; r < R; r++)
             if (has(r, i))
-                columns_store<T, N>(out, begin, r, a.n_ranks, (size_t)i * (16 / sizeof(T)), count(r),
+                columns_store<T, N>(out, begin, r, a.n_ranks, i * (16 / sizeof(T)), count(r),
                                     r == a.rank ? no_holes(vector_load(in, i, count(r))) : v[r]);
     }
     peer_end(a, half);
 }
 
-/* f(T(), the number of ranks as a constant, at least theirs) */
+/* f(the number of ranks as a constant, at least theirs) */
 template <typename F>
-static void with_ranks(struct queue *q, int n_ranks, F f)
+static void with_ranks(int n_ranks, F f)
 {
-    with_type(q->act, [&](auto t) {
-        if (n_ranks <= 2)
-            f(t, std::integral_constant<int, 2>());
-        else if (n_ranks <= 4)
-            f(t, std::integral_constant<int, 4>());
-        else
-            f(t, std::integral_constant<int, PEER_MAX_RANKS>());
-    });
+    if (n_ranks <= 2)
+        f(std::integral_constant<int, 2>());
+    else if (n_ranks <= 4)
+        f(std::integral_constant<int, 4>());
+    else
+        f(std::integral_constant<int, PEER_MAX_RANKS>());
 }
 
 void cuda_peer_patience(struct queue *q, uint32_t looks)
@@ -228,25 +203,16 @@ void cuda_peer_patience(struct queue *q, uint32_t looks)
     CUDA_TRY(q, cudaMemcpyToSymbol(peer_patience, &patience, sizeof patience));
 }
 
-static int tune_threads, tune_blocks = 64, tune_one = -1;
-
-extern "C" void cuda_peer_tune(int threads, int blocks, int one)
-{
-    tune_threads = threads;
-    tune_blocks = blocks;
-    tune_one = one;
-}
-
 const char *cuda_peer_refusal(struct queue *q, int n_ranks)
 {
     if (n_ranks > PEER_MAX_RANKS)
         return "more than 8 ranks";
-    return cuda_state(q)->n_multiprocessors < PEER_MAX_BLOCKS ? "a GPU of fewer than 64 multiprocessors" : nullptr;
+    return cuda_state(q)->n_multiprocessors < PEER_MAX_BLOCKS ? "a GPU of fewer than 96 multiprocessors" : nullptr;
 }
 
 void *cuda_peer_open(struct queue *q, int rank, int n_ranks)
 {
-    struct peer *p = (struct peer *)err_calloc(&q->err, 1, sizeof *p, "sums over peer memory");
+    struct peer *p = (struct peer *)err_calloc(&q->err, 1, sizeof *p, "peer memory");
     if (p == nullptr)
         return nullptr;
     struct peer_args *a = &p->args;
@@ -254,18 +220,15 @@ void *cuda_peer_open(struct queue *q, int rank, int n_ranks)
     a->n_ranks = n_ranks;
     a->region[rank] = (uint4 *)cuda_alloc(q, 2 * PEER_HALF_BYTES);
     a->turn = (uint32_t *)cuda_alloc(q, PEER_MAX_BLOCKS * sizeof *a->turn);
-    const char *v = getenv("PEER_PATIENCE");
-    cuda_peer_patience(q, v ? (uint32_t)atoi(v) : PATIENCE);
-    p->one_step_bytes = n_ranks <= 2 ? PEER_MOST_BYTES : n_ranks <= 4 ? 512 << 10 : 256 << 10;
-    v = getenv("PEER_ONE");
-    if (v)
-        p->one_step_bytes = (size_t)atoi(v) << 10;
-    if (a->region[rank] != nullptr && a->turn != nullptr) {
-        CUDA_TRY(q, cudaMemsetAsync(a->region[rank], 0xff, 2 * PEER_HALF_BYTES, cuda_stream(q)));
-        return p;
+    cuda_peer_patience(q, PATIENCE);
+    /* As measured on 2 and 4 H200s (docs/performance.md); beyond 4 what moves fewer bytes. */
+    p->one_step_bytes = n_ranks <= 2 ? 768 << 10 : n_ranks <= 4 ? 384 << 10 : 128 << 10;
+    if (a->region[rank] == nullptr || a->turn == nullptr) {
+        cuda_peer_close(q, p);
+        return nullptr;
     }
-    cuda_peer_close(q, p);
-    return nullptr;
+    CUDA_TRY(q, cudaMemsetAsync(a->region[rank], 0xff, 2 * PEER_HALF_BYTES, cuda_stream(q))); /* holes */
+    return p;
 }
 
 void *cuda_peer_memory(void *opened)
@@ -291,12 +254,6 @@ void cuda_peer_close(struct queue *q, void *opened)
     free(p);
 }
 
-bool cuda_peer_takes_sum(const struct queue *q, const void *opened, size_t n)
-{
-    (void)opened;
-    return n * dtype_bytes(q->act) <= PEER_MOST_BYTES;
-}
-
 static struct stretches make_stretches(size_t n_vectors, int n_ranks)
 {
     struct stretches s = {};
@@ -307,48 +264,42 @@ static struct stretches make_stretches(size_t n_vectors, int n_ranks)
     return s;
 }
 
-void cuda_peer_sum(struct queue *q, void *opened, void *data, size_t n)
+/* Blocks of so many threads for so many vectors: 64 of few threads rather than fewer of more, then more of all. */
+static dim3 threads_for(size_t n_vectors)
 {
-    nvtx_range range("peer sum");
-    const struct peer *p = (const struct peer *)opened;
-    size_t bytes = n * dtype_bytes(q->act), n_vectors = (bytes + 15) / 16;
-    bool one_step = bytes <= (tune_one >= 0 ? (size_t)tune_one << 10 : p->one_step_bytes);
+    return dim3(n_vectors <= 64 * 128 ? 128 : n_vectors <= 64 * 256 ? 256 : THREADS);
+}
+
+static dim3 peer_blocks(size_t n_vectors, dim3 threads)
+{
+    size_t blocks = (n_vectors + threads.x - 1) / threads.x;
+    return dim3((unsigned)min(blocks, (size_t)PEER_MAX_BLOCKS));
+}
+
+template <typename T>
+static void sum_at_once(struct queue *q, const struct peer *p, T *data, size_t n)
+{
+    size_t n_vectors = (n * sizeof(T) + 15) / 16;
+    bool one_step = n * sizeof(T) <= p->one_step_bytes;
     const struct stretches s = make_stretches(n_vectors, p->args.n_ranks);
-    size_t work = one_step ? n_vectors : s.longest, most = (size_t)tune_blocks;
-    int threads = work <= most * 128 ? 128 : work <= most * 256 ? 256 : THREADS;
-    if (tune_threads)
-        threads = tune_threads;
-    dim3 blocks((unsigned)min((work + threads - 1) / threads, most)), block((unsigned)threads);
-    with_ranks(q, p->args.n_ranks, [&](auto t, auto r) {
-        using T = decltype(t);
+    dim3 threads = threads_for(one_step ? n_vectors : s.longest),
+         blocks = peer_blocks(one_step ? n_vectors : s.longest, threads);
+    with_ranks(p->args.n_ranks, [&](auto r) {
         if (one_step)
-            launch(q, sum_kernel<T, r>, blocks, block, 0, p->args, (T *)data, n, (unsigned)n_vectors);
+            launch(q, sum_kernel<T, r>, blocks, threads, 0, p->args, data, n, (unsigned)n_vectors);
         else
-            launch(q, stretch_sum_kernel<T, r>, blocks, block, 0, p->args, (T *)data, n, s);
+            launch(q, stretch_sum_kernel<T, r>, blocks, threads, 0, p->args, data, n, s);
     });
 }
 
-bool cuda_peer_takes_sum_norm(const struct queue *q, const void *opened, int n_tokens, int dim)
+void cuda_peer_sum(struct queue *q, void *opened, void *data, size_t n)
 {
-    const struct peer *p = (const struct peer *)opened;
-    size_t row_bytes = (size_t)dim * dtype_bytes(q->act);
-    static const bool fuse = getenv("PEER_FUSE") == NULL || atoi(getenv("PEER_FUSE"));
-    return fuse && n_tokens <= 64 && row_bytes % 16 == 0 && norm_kept(dim, 16 / (int)dtype_bytes(q->act)) > 0 &&
-           n_tokens * row_bytes <= p->one_step_bytes;
-}
-
-void cuda_peer_sum_norm(struct queue *q, void *opened, void *out, void *x, const void *partial, enum norm_kind kind,
-                        const struct weight *w, const struct weight *b, int n_tokens, int dim, float eps)
-{
-    nvtx_range range("peer sum, norm");
-    const struct peer *p = (const struct peer *)opened;
-    const struct norm_args a = norm_make(q, kind, w, b, dim, eps);
-    with_ranks(q, p->args.n_ranks, [&](auto t, auto r) {
+    nvtx_range range("peer sum");
+    with_type(q->act, [&](auto t) {
         using T = decltype(t);
-        const int n = 16 / sizeof(T);
-        launch(q, norm_kept(dim, n) == 1 ? sum_norm_kernel<T, r, 1> : sum_norm_kernel<T, r, 2>,
-               dim3((unsigned)n_tokens), dim3((unsigned)norm_threads(dim, n)), 0, p->args, (T *)out, (T *)x,
-               (const T *)partial, a);
+        const size_t most = MOST_BYTES / sizeof(T);
+        for (size_t at = 0; at < n; at += most)
+            sum_at_once(q, (const struct peer *)opened, (T *)data + at, min(n - at, most));
     });
 }
 
@@ -383,11 +334,12 @@ void cuda_peer_gather_columns(struct queue *q, void *opened, void *out, const vo
         begins.at[r] = begin[r];
         fits = fits && (size_t)begin[r] * dtype_bytes(q->act) % 16 == 0;
     }
-    unsigned blocks = blocks_for(longest, THREADS);
-    with_ranks(q, (int)n_ranks, [&](auto t, auto r) {
+    with_type(q->act, [&](auto t) {
         using T = decltype(t);
-        launch(q, fits ? gather_kernel<T, 16 / sizeof(T), r> : gather_kernel<T, 1, r>,
-               dim3(blocks < PEER_MAX_BLOCKS ? blocks : PEER_MAX_BLOCKS), dim3(THREADS), 0, p->args, (T *)out,
-               (const T *)in, begins, n_rows, (unsigned)longest);
+        with_ranks((int)n_ranks, [&](auto r) {
+            launch(q, fits ? gather_kernel<T, 16 / sizeof(T), r> : gather_kernel<T, 1, r>,
+                   peer_blocks(longest, THREADS), dim3(THREADS), 0, p->args, (T *)out, (const T *)in, begins, n_rows,
+                   (unsigned)longest);
+        });
     });
 }
