@@ -47,7 +47,7 @@ TEST_SRC := $(wildcard tests/unit/test_*.c tests/ops/test_*.c tests/spmd/test_*.
               tests/fail/test_*.c tests/e2e/test_*.c tests/soak/test_*.c tests/gpu/test_*.c)
 # The two ways to run a decode step are compared on GPUs only.
 ifneq ($(CUDA),1)
-TEST_SRC := $(filter-out tests/gpu/test_persistent%.c tests/gpu/test_in_vain.c,$(TEST_SRC))
+TEST_SRC := $(filter-out tests/gpu/test_persistent%.c tests/gpu/test_in_vain.c tests/gpu/test_peer_sums.c,$(TEST_SRC))
 endif
 TEST_BIN := $(TEST_SRC:%.c=$(BUILD)/%)
 TEST_LIB := $(patsubst %,$(BUILD)/%.o,$(wildcard tests/support/*.c))

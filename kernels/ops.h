@@ -146,11 +146,13 @@ struct async_ops {
     void (*range_end)(void);
 };
 
+struct peer_ops;
 struct persistent_ops;
 
 struct ops {
     const char *name;                           /* "cpu", "cuda" */
     const struct async_ops *async;              /* NULL: everything is done when an operation returns */
+    const struct peer_ops *peer;                /* memory that devices share, see kernels/peer.h; NULL: none */
     const struct persistent_ops *persistent;    /* whole decode steps, see kernels/persistent.h; NULL: none */
     enum dtype (*act_type)(enum dtype weights); /* the activation type for a checkpoint of this type */
 
@@ -196,14 +198,14 @@ struct ops {
     /* x += y, n elements. */
     void (*add)(struct queue *q, void *x, const void *y, size_t n);
     /* If add != NULL, first x += add. Then out[t] = norm(x[t]) over dim columns. out may alias x. w NULL: ones,
-     * b NULL: zeros. */
+     * b NULL: zeros. Weights may be read early, as matmul's. */
     void (*norm)(struct queue *q, void *out, void *x, const void *add, enum norm_kind kind, const struct weight *w,
                  const struct weight *b, int n_tokens, int dim, float eps);
 
     /* out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]) (+ out[t][o] if accumulate). x: [n_tokens, w->cols],
      * out: [n_tokens, w->rows]; bias NULL or [1, w->rows]. Without columns the sum is 0. A result does not depend on
      * what else is in the batch (on GPUs: for up to 16 tokens). Weights may be read before the operation that precedes this
-     * one is done: between writing them and the first product lies a wait. */
+     * one is done: between writing them and the first product or norm lies a wait. */
     void (*matmul)(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
                    int n_tokens, bool accumulate);
 

@@ -10,15 +10,14 @@
 #ifndef KERNELS_PERSISTENT_H
 #define KERNELS_PERSISTENT_H
 
-#include "kernels/ops.h"
+#include "kernels/peer.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define PERSISTENT_MAX_RANKS    8
-#define PERSISTENT_MAX_TOKENS   8
-#define PERSISTENT_HANDLE_BYTES 64
+#define PERSISTENT_MAX_RANKS  PEER_MAX_RANKS
+#define PERSISTENT_MAX_TOKENS 8
 
 /* Weights of one layer, shapes as in ops.h; NULL: the model has none, or another rank adds it. */
 struct decode_layer {
@@ -55,12 +54,10 @@ struct persistent_ops {
     void *(*open)(struct queue *q, const struct decode_model *m);
     void (*close)(struct queue *q, void *p);
     int (*max_tokens)(const void *p);
-    /* What the other ranks' devices need to write into this one's memory, and the same of all ranks, [n_ranks][..]. A
-     * device that cannot reach another one's memory returns false, without queue.err. */
-    bool (*share)(struct queue *q, void *p, unsigned char handle[PERSISTENT_HANDLE_BYTES]);
-    bool (*connect)(struct queue *q, void *p, const unsigned char (*handles)[PERSISTENT_HANDLE_BYTES]);
-    /* The end of connect; close comes when all ranks have done so. */
-    void (*disconnect)(struct queue *q, void *p);
+    /* What this device has for the others' to write their sums to, to be shared as kernels/peer.h says; and, before the first
+     * run, that of all ranks, [n_ranks]. */
+    void *(*memory)(void *p);
+    void (*attach)(void *p, void *const *memory);
     /* logits: [n_tokens, vocab of this rank]. Every token belongs to another sequence. cos_sin: of ops->rope_table.
      * Enqueued. All ranks must run the same steps: a device waits for the others within it. */
     void (*run)(struct queue *q, void *p, void *logits, const struct batch *batch, const float *cos_sin);

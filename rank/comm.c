@@ -3,23 +3,30 @@
 #include "rank/meter.h"
 #include "rank/watch.h"
 
-int comm_open(struct comm *c, const struct world *w, const struct ops *ops, size_t max_count, struct err *e)
+int comm_open(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q, size_t max_count,
+              struct err *e)
 {
 #ifdef LOCKSTEP_CUDA
-    if (ops == &ops_cuda)
-        return comm_open_nccl(c, w, e);
+    if (ops == &ops_cuda) {
+        if (comm_open_nccl(c, w, e) != 0)
+            return -1;
+        if (w->n_ranks > 1)
+            comm_open_peer(c, w, ops, q);
+        return 0;
+    }
 #endif
     (void)ops;
+    (void)q;
     return comm_open_mpi(c, w, max_count, e);
 }
 
-static void begin(struct comm *c, enum meter_part part)
+static void begin_collective(struct comm *c, enum meter_part part)
 {
     meter_enter(c->meter, part);
     watch_collective(c->watch, part == METER_ALL_REDUCE ? WATCH_ALL_REDUCE : WATCH_ALL_GATHER);
 }
 
-static void end(struct comm *c)
+static void end_collective(struct comm *c)
 {
     meter_enter(c->meter, METER_COMPUTE);
     watch_phase(c->watch, WATCH_STEP);
@@ -32,16 +39,26 @@ void comm_all_reduce(struct comm *c, struct queue *q, void *data, size_t n)
         watch_phase(c->watch, WATCH_STEP); /* the rank comes along, alone too */
         return;
     }
-    begin(c, METER_ALL_REDUCE);
+    begin_collective(c, METER_ALL_REDUCE);
     c->ops->all_reduce(c, q, data, n);
-    end(c);
+    end_collective(c);
 }
 
 void comm_all_gather(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n)
 {
-    begin(c, METER_ALL_GATHER);
+    begin_collective(c, METER_ALL_GATHER);
     c->ops->all_gather(c, q, out, in, n);
-    end(c);
+    end_collective(c);
+}
+
+bool comm_all_gather_columns(struct comm *c, struct queue *q, void *out, const void *in, const int *begin, int n_rows)
+{
+    if (c->ops->takes_columns == NULL || !c->ops->takes_columns(c, q, begin, n_rows))
+        return false;
+    begin_collective(c, METER_ALL_GATHER);
+    c->ops->all_gather_columns(c, q, out, in, begin, n_rows);
+    end_collective(c);
+    return true;
 }
 
 int comm_check(struct comm *c, struct err *e)

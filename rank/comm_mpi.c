@@ -8,6 +8,7 @@
 #include "rank/fatal.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -86,7 +87,8 @@ static void comm_mpi_close(struct comm *c)
     c->impl = NULL;
 }
 
-static const struct comm_ops comm_mpi_ops = {"mpi", all_reduce, all_gather, NULL, comm_mpi_close};
+static const struct comm_ops comm_mpi_ops = {
+    .name = "mpi", .all_reduce = all_reduce, .all_gather = all_gather, .close = comm_mpi_close};
 
 int comm_open_mpi(struct comm *c, const struct world *w, size_t max_count, struct err *e)
 {
@@ -107,6 +109,7 @@ int comm_open_mpi(struct comm *c, const struct world *w, size_t max_count, struc
         m->part_offset = m->count + 3 * ranks;
     }
     c->ops = &comm_mpi_ops;
+    (void)snprintf(c->name, sizeof c->name, "MPI");
     c->rank = w->rank;
     c->n_ranks = w->n_ranks;
     c->impl = m;

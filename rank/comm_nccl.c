@@ -3,8 +3,6 @@
  * NCCL gives all ranks the same bits. On up to two ranks an element's sum does not depend on the number of elements
  * either; on more it may, by the rounding of the activation type, because a ring starts an element's sum at the rank that
  * its place in the message says. */
-#include "base/log.h"
-#include "base/opt.h"
 #include "rank/comm.h"
 #include "rank/fatal.h"
 
@@ -13,15 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
-
-/* Up to here the kernels for symmetric memory win: 4.4-4.8 us against 6.7-10.5 us of the others for 16 KiB on 2 and 4 H200,
- * 6.2-6.9 against 6.9-10.7 us for 32 KiB; from 64 KiB on they lose (measured 2026-11-20, NCCL 2.28.9). */
-#define SMALL_BYTES ((size_t)32 << 10)
 
 struct comm_nccl {
     ncclComm_t comm;
-    ncclWindow_t window; /* over comm.small */
 };
 
 /* Sticky: records the first failure, the step carries on in order. */
@@ -77,94 +69,19 @@ static int check(struct comm *c, struct err *e)
     return ERR(e, ERR_COMM, "NCCL: %s", ncclGetErrorString(rc != ncclSuccess ? rc : state));
 }
 
-static void close_small(struct comm *c, struct comm_nccl *n)
-{
-    if (n->window != NULL)
-        (void)ncclCommWindowDeregister(n->comm, n->window);
-    if (c->small != NULL)
-        (void)ncclMemFree(c->small);
-    n->window = NULL;
-    c->small = NULL;
-    c->small_bytes = 0;
-}
-
 static void comm_nccl_close(struct comm *c)
 {
     struct comm_nccl *n = c->impl;
     if (n == NULL)
         return;
-    close_small(c, n);
     if (n->comm != NULL)
         (void)ncclCommDestroy(n->comm);
     free(n);
     c->impl = NULL;
 }
 
-static const struct comm_ops comm_nccl_ops = {"nccl", all_reduce, all_gather, check, comm_nccl_close};
-
-static bool on_all(const struct world *w, bool mine)
-{
-    int yes = mine, all = 0;
-    MPI_CHECK(MPI_Allreduce(&yes, &all, 1, MPI_INT, MPI_MIN, w->comm));
-    return all != 0;
-}
-
-/* NCCL 2.28 keeps P2P out of its rings when it is told to, but not out of its symmetric kernels: so we do. */
-static bool p2p_wanted(void)
-{
-    const char *off = options_environment("NCCL_P2P_DISABLE"), *level = options_environment("NCCL_P2P_LEVEL");
-    return (off == NULL || strcmp(off, "0") == 0) &&
-           (level == NULL || (strcasecmp(level, "LOC") != 0 && strcmp(level, "0") != 0));
-}
-
-/* Where the GPUs do not reach each other NCCL registers no more than the memory on its own host, and says so by nothing but
- * the handle, which lies on the device only when its kernels can use it. */
-static bool is_symmetric(ncclWindow_t window)
-{
-    struct cudaPointerAttributes where;
-    if (window == NULL || cudaPointerGetAttributes(&where, window) != cudaSuccess) {
-        (void)cudaGetLastError();
-        return false;
-    }
-    return where.type == cudaMemoryTypeDevice;
-}
-
-/* Symmetric memory for small sums, on all ranks or on none. Collective. */
-static bool open_small(struct comm *c, struct comm_nccl *n, const struct world *w)
-{
-    if (!on_all(w, ncclMemAlloc(&c->small, SMALL_BYTES) == ncclSuccess)) {
-        close_small(c, n);
-        return false;
-    }
-    ncclResult_t rc = ncclCommWindowRegister(n->comm, c->small, SMALL_BYTES, &n->window, NCCL_WIN_COLL_SYMMETRIC);
-    if (!on_all(w, rc == ncclSuccess && is_symmetric(n->window))) {
-        close_small(c, n);
-        return false;
-    }
-    c->small_bytes = SMALL_BYTES;
-    return true;
-}
-
-/* Rank 0 says which way sums go; a warning where it is a slow one. */
-static void say_transport(const struct world *w, bool p2p, bool symmetric)
-{
-    char name[32] = "NCCL";
-    int v = 0;
-    if (ncclGetVersion(&v) == ncclSuccess)
-        (void)snprintf(name, sizeof name, "NCCL %d.%d.%d", v / 10000, v / 100 % 100, v % 100);
-    if (symmetric)
-        log_info("%s: symmetric memory for sums of up to %zu KiB", name, SMALL_BYTES >> 10);
-    else if (!p2p)
-        log_warn(
-            "%s: P2P is switched off (NCCL_P2P_DISABLE, NCCL_P2P_LEVEL): sums within a host go through host memory",
-            name);
-    else if (w->gpus_apart)
-        log_warn("%s: GPUs without P2P: sums within a host go through host memory", name);
-    else if (!w->on_one_host)
-        log_info("%s: no symmetric memory across hosts", name);
-    else
-        log_warn("%s: no symmetric memory here, small sums take NCCL's ordinary, slower way", name);
-}
+static const struct comm_ops comm_nccl_ops = {
+    .name = "nccl", .all_reduce = all_reduce, .all_gather = all_gather, .check = check, .close = comm_nccl_close};
 
 int comm_open_nccl(struct comm *c, const struct world *w, struct err *e)
 {
@@ -184,7 +101,8 @@ int comm_open_nccl(struct comm *c, const struct world *w, struct err *e)
     MPI_CHECK(MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, w->comm));
     NCCL_TRY(e, NULL, ncclCommInitRank(&n->comm, w->n_ranks, id, w->rank));
     fatal_agree((struct world *)w, e);
-    bool p2p = on_all(w, p2p_wanted());
-    say_transport(w, p2p, p2p && open_small(c, n, w));
+    int v = 0;
+    (void)ncclGetVersion(&v);
+    (void)snprintf(c->name, sizeof c->name, "NCCL %d.%d.%d", v / 10000, v / 100 % 100, v % 100);
     return e->code == ERR_NONE ? 0 : -1;
 }

@@ -43,7 +43,7 @@ static void open_activations(struct engine *g)
     a->attended = take(g, tokens * heads * dim, size);
     a->mlp = take(g, tokens * ffn * (m->gated_mlp ? 2 : 1), size);
     a->activated = take(g, tokens * ffn, size);
-    g->partial = take(g, tokens * hidden, size);
+    a->partial = take(g, tokens * hidden, size);
     if (m->position == POSITION_ROPE)
         a->cos_sin = take(g, tokens * (size_t)m->rope.dims, sizeof(float));
 }
@@ -160,7 +160,7 @@ int engine_open(struct engine *g, struct world *w, struct network *n, const stru
     g->limits = *l;
     /* The largest sum of a step: the residual stream, or an embedding that is wider. */
     int widest = n->config.embed_dim > n->config.hidden ? n->config.embed_dim : n->config.hidden;
-    if (comm_open(&g->comm, w, ops, (size_t)l->max_batch_tokens * (size_t)widest, e) != 0)
+    if (comm_open(&g->comm, w, ops, q, (size_t)l->max_batch_tokens * (size_t)widest, e) != 0)
         return -1;
     if (ops->async == NULL && w->n_ranks > 1 && (int64_t)l->max_logit_rows * n->config.vocab > INT_MAX)
         return ERR(e, ERR_UNSUPPORTED, "%d rows of %d logits exceed MPI's int counts: lower --max-batch",
@@ -192,7 +192,7 @@ void engine_close(struct engine *g)
                             g->act.attended,
                             g->act.mlp,
                             g->act.activated,
-                            g->partial,
+                            g->act.partial,
                             g->act.cos_sin,
                             g->ints_dev,
                             g->block_table,

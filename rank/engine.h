@@ -59,7 +59,6 @@ struct engine {
     struct decode_graph *decode; /* [1 + ENGINE_FLIGHTS][n_decode] ascending; NULL: the device has no graphs. After the
                                     first row those with the clocks of a profile, a row for each flight */
     int n_decode;
-    void *partial;        /* act.partial of steps whose sums are not small (see comm.small) */
     int32_t *block_table; /* device [max_seqs, blocks per slot] */
     void *rows;           /* device [max_logit_rows, hidden], and projected */
     void *projected;      /* device [max_batch_tokens or max_logit_rows, embed_dim], if it differs */
@@ -83,7 +82,7 @@ int engine_open(struct engine *g, struct world *w, struct network *n, const stru
 /* Collective. */
 void engine_close(struct engine *g);
 
-/* Device memory that engine_open would take, but for NCCL's own, that of recorded steps and the persistent step's words (a
+/* Device memory that engine_open would take, but for the communicator's own, that of recorded steps and the persistent step's words (a
  * few MiB). n: config and shard are set. Local. */
 size_t engine_bytes(struct network *n, const struct limits *l, int n_ranks, const struct ops *ops, enum dtype act,
                     struct err *e);

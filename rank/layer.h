@@ -13,7 +13,7 @@ struct activations {
     void *attended;  /* [tokens, n_heads_local head_dim] */
     void *mlp;       /* [tokens, (gated ? 2 : 1) ffn_local] */
     void *activated; /* [tokens, ffn_local] */
-    void *partial;   /* [tokens, hidden] this rank's share of a sum, then the sum; the step chooses its place */
+    void *partial;   /* [tokens, hidden] this rank's share of a sum, then the sum */
     float *cos_sin;  /* [tokens, rope dims] */
 };
 

@@ -78,38 +78,28 @@ static struct decode_model describe(const struct network *n, const struct decode
 /* Can all ranks? Collective. why: this rank's reason, NULL if it has none. */
 static bool all_can(struct persistent *p, const char *why, const struct world *w)
 {
-    int mine = why == NULL, all = 0;
-    MPI_CHECK(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, w->comm));
-    if (!all)
-        (void)snprintf(p->why_not, sizeof p->why_not, "%s", why != NULL ? why : "something that another rank lacks");
-    return all;
-}
-
-/* What another rank has mapped must not be freed: all let go first. */
-static void close_step(struct persistent *p, const struct world *w, const struct ops *ops, struct queue *q)
-{
-    ops->wait(q);
-    MPI_CHECK(MPI_Barrier(w->comm));
-    if (p->step != NULL)
-        ops->persistent->disconnect(q, p->step);
-    MPI_CHECK(MPI_Barrier(w->comm));
-    if (p->step != NULL)
-        ops->persistent->close(q, p->step);
-    p->step = NULL;
+    why = peers_agree(why, w);
+    if (why != NULL)
+        (void)snprintf(p->why_not, sizeof p->why_not, "%s", why);
+    return why == NULL;
 }
 
 /* Every device learns where the others want their sums. */
 static bool connect_ranks(struct persistent *p, const struct world *w, const struct ops *ops, struct queue *q)
 {
-    unsigned char mine[PERSISTENT_HANDLE_BYTES] = {0}, all[PERSISTENT_MAX_RANKS][PERSISTENT_HANDLE_BYTES];
-    bool shared = w->n_ranks == 1 || ops->persistent->share(q, p->step, mine);
-    if (!all_can(p, shared ? NULL : "memory that other processes cannot open", w))
-        return false;
-    if (w->n_ranks == 1)
-        return true;
-    MPI_CHECK(MPI_Allgather(mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, w->comm));
-    bool connected = ops->persistent->connect(q, p->step, (const unsigned char(*)[PERSISTENT_HANDLE_BYTES])all);
-    return all_can(p, connected ? NULL : "GPUs that do not reach each other's memory", w);
+    const char *why = peers_open(&p->peers, ops->persistent->memory(p->step), w, ops, q);
+    if (why != NULL)
+        (void)snprintf(p->why_not, sizeof p->why_not, "%s", why);
+    else
+        ops->persistent->attach(p->step, p->peers.memory);
+    return why == NULL;
+}
+
+static void close_step(struct persistent *p, const struct ops *ops, struct queue *q)
+{
+    ops->wait(q);
+    ops->persistent->close(q, p->step);
+    p->step = NULL;
 }
 
 int persistent_open(struct persistent *p, const struct network *n, const struct world *w, const struct ops *ops,
@@ -139,7 +129,7 @@ int persistent_open(struct persistent *p, const struct network *n, const struct 
     if (p->max_tokens < 1)
         (void)snprintf(p->why_not, sizeof p->why_not, "more shared memory than the GPU has");
     if (p->max_tokens < 1 || !connect_ranks(p, w, ops, q)) {
-        close_step(p, w, ops, q);
+        close_step(p, ops, q);
         p->max_tokens = 0;
     }
     return e->code == ERR_NONE ? 0 : -1;
@@ -147,8 +137,10 @@ int persistent_open(struct persistent *p, const struct network *n, const struct 
 
 void persistent_close(struct persistent *p, const struct world *w, const struct ops *ops, struct queue *q)
 {
-    if (p->step != NULL)
-        close_step(p, w, ops, q);
+    if (p->step != NULL) {
+        peers_close(&p->peers, w, ops, q);
+        close_step(p, ops, q);
+    }
     free(p->layer);
     memset(p, 0, sizeof *p);
 }

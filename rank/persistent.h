@@ -5,6 +5,7 @@
 
 #include "kernels/persistent.h"
 #include "rank/network.h"
+#include "rank/peers.h"
 #include "rank/world.h"
 
 struct persistent {
@@ -12,6 +13,7 @@ struct persistent {
     int max_tokens;
     char why_not[128]; /* this model, these devices cannot; on rank 0 also when another rank cannot */
     struct decode_layer *layer;
+    struct peers peers; /* each other's memory for sums */
 };
 
 /* Open it where the backend has it and all ranks can; else p->step is NULL on all ranks alike and p->why_not says why. The

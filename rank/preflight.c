@@ -193,17 +193,16 @@ static void sum(struct run *r, struct err *e)
     fatal_agree(r->w, e);
     look_at_gpu(r, data, most);
     if (r->w->n_ranks > 1) {
-        (void)comm_open(&comm, r->w, r->ops, most / element, e);
+        (void)comm_open(&comm, r->w, r->ops, &r->q, most / element, e);
         fatal_agree(r->w, e);
     }
     for (size_t i = 0; i < n_sizes && r->w->n_ranks > 1; i++) {
-        void *at = comm.small != NULL && sum_bytes[i] <= comm.small_bytes ? comm.small : data;
-        (void)time_sums(r, &comm, at, sum_bytes[i] / element, 1); /* connections are made at the first */
-        int times = (int)fmin(MAX_SUMS, SUM_SECONDS / time_sums(r, &comm, at, sum_bytes[i] / element, 1));
+        (void)time_sums(r, &comm, data, sum_bytes[i] / element, 1); /* connections are made at the first */
+        int times = (int)fmin(MAX_SUMS, SUM_SECONDS / time_sums(r, &comm, data, sum_bytes[i] / element, 1));
         times = times > 1 ? times : 1;
         MPI_CHECK(MPI_Bcast(&times, 1, MPI_INT, 0, r->w->comm));
         r->found.sum[r->found.n_sums++] =
-            (struct preflight_sum){(double)sum_bytes[i], time_sums(r, &comm, at, sum_bytes[i] / element, times)};
+            (struct preflight_sum){(double)sum_bytes[i], time_sums(r, &comm, data, sum_bytes[i] / element, times)};
     }
     comm_close(&comm);
     r->ops->free(&r->q, data);

@@ -89,6 +89,8 @@ WRAP(PHASE_SAMPLING, score, (struct queue *q, struct sampled *out, const void *l
 WRAP_COMM(PHASE_ALL_REDUCE, all_reduce, (struct comm *c, struct queue *q, void *data, size_t n), (c, q, data, n))
 WRAP_COMM(PHASE_ALL_GATHER, all_gather, (struct comm *c, struct queue *q, void *out, const void *in, const size_t *n),
           (c, q, out, in, n))
+WRAP_COMM(PHASE_ALL_GATHER, all_gather_columns, (struct comm *c, struct queue *q, void *out, const void *in,
+     const int *begin, int n_rows), (c, q, out, in, begin, n_rows))
 /* clang-format on */
 
 static void wrap(struct profile *p)
@@ -112,6 +114,7 @@ static void wrap(struct profile *p)
     p->comm_ops = *p->inner_comm;
     p->comm_ops.all_reduce = all_reduce;
     p->comm_ops.all_gather = all_gather;
+    p->comm_ops.all_gather_columns = all_gather_columns;
 }
 
 int profile_open(struct profile *p, struct engine *g, struct err *e)

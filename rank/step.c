@@ -183,7 +183,8 @@ static void compute_logits(struct engine *g, int n_rows)
 /* g->logits = [n_rows, vocab], whole on every rank. */
 static void gather_logits(struct engine *g, int n_rows)
 {
-    if (g->comm.n_ranks == 1)
+    if (g->comm.n_ranks == 1 ||
+        comm_all_gather_columns(&g->comm, g->q, g->logits, g->logits_local, g->vocab_begin, n_rows))
         return;
     for (int r = 0; r < g->comm.n_ranks; r++)
         g->gather_n[r] = (size_t)n_rows * (size_t)(g->vocab_begin[r + 1] - g->vocab_begin[r]);
@@ -191,19 +192,11 @@ static void gather_logits(struct engine *g, int n_rows)
     g->ops->join_columns(g->q, g->logits, g->logits_parts, g->vocab_begin, g->comm.n_ranks, n_rows);
 }
 
-/* Sums that are small lie where the transport sums small ones fastest. */
-static void *place_partial(const struct engine *g, int n_tokens)
-{
-    size_t bytes = (size_t)n_tokens * (size_t)g->network->config.hidden * dtype_bytes(g->q->act);
-    return g->comm.small != NULL && bytes <= g->comm.small_bytes ? g->comm.small : g->partial;
-}
-
 /* Embedding, layers, and the last norm where it is wanted. */
 static void run_layers(struct engine *g, const struct batch *batch, bool wants_logits)
 {
     const struct layer_run run = {g->network, g->ops, g->q, &g->comm, &g->act, batch};
     const void *pending = NULL;
-    g->act.partial = place_partial(g, batch->n_tokens);
     embed(g, batch);
     for (int layer = 0; layer < g->network->config.n_layers; layer++) {
         ops_range_begin(g->ops, "layer", layer);

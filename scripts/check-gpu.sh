@@ -5,7 +5,7 @@
 #              a preflight and what NVML says
 #   ops        every operation, every type, odd sizes, guard words, poison
 #   persistent every logit of decode steps as one operation, against the separate operations; what it writes and what it
-#              leaves; how a job ends whose devices wait in vain
+#              leaves; sums over the memory that GPUs share; how a job ends whose devices wait in vain
 #   parity     every fixture on 1, 2, 3 and 4 ranks, as many as there are GPUs; those that the persistent step takes also
 #              with several sequences at once, by that step and by separate operations
 #   tokens     the demo in float32: the CPU's tokens, greedy and sampled, on as many ranks
@@ -147,13 +147,12 @@ check_start() {
     done
     [ "$gpus" -gt 1 ] || return 0
     expect "start, the second GPU by its number" 0 '^lockstep: +0  ' $(story 1 CUDA_VISIBLE_DEVICES=1)
-    expect "start with symmetric memory" 0 'NCCL [0-9.]+: symmetric memory for sums of up to' $(story 2)
+    expect "start with peer memory" 0 "NCCL [0-9.]+; sums within the host over the GPUs' own memory" $(story 2)
     expect "start without P2P" 0 'NCCL [0-9.]+: P2P is switched off' $(story 2 NCCL_P2P_DISABLE=1)
-    expect "start without windows" 0 'NCCL [0-9.]+: no symmetric memory here' $(story 2 NCCL_WIN_ENABLE=0)
     [ "$gpus" -lt 3 ] ||
         expect "start of three on two GPUs" 7 'but 2 GPUs are visible, CUDA_VISIBLE_DEVICES is "0,1"' \
             $(story 3 CUDA_VISIBLE_DEVICES=0,1)
-    # The way that NCCL's sums take changes no token of a greedy story.
+    # The way that sums take changes no token of a greedy story.
     $(story 2) --step separate 2>/dev/null >"$logs/with-p2p"
     NCCL_P2P_DISABLE=1 $(story 2) --step separate 2>/dev/null >"$logs/without-p2p"
     if [ -s "$logs/with-p2p" ] && cmp "$logs/with-p2p" "$logs/without-p2p"; then
@@ -228,6 +227,7 @@ fi
 if [ "$device" = cuda ] && wants persistent; then
     for n in $ranks; do
         run "persistent step on $n" 300 mpirun -q --bind-to none -n "$n" "$build/tests/gpu/test_persistent"
+        [ "$n" = 1 ] || run "sums over peer memory on $n" 120 mpirun -q --bind-to none -n "$n" "$build/tests/gpu/test_peer_sums" quick
     done
     run "waiting in vain" 400 "$build/tests/gpu/test_in_vain" "$most"
 fi

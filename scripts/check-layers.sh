@@ -39,7 +39,7 @@ for op in $(sed -n '/^struct ops {/,/^};/s/^ .*(\*\([a-z_]*\))(.*/\1/p' kernels/
 done
 # Whatever a step is made of has a phase: the operations from `feed` on, and the collectives.
 for op in $(sed -n '/(\*feed)/,/^};/s/^ .*(\*\([a-z_]*\))(.*/\1/p' kernels/ops.h | grep -v scratch_bytes) \
-    $(sed -n '/^struct comm_ops {/,/^};/s/^ .*(\*\([a-z_]*\))(.*/\1/p' rank/comm.h | grep -vE '^(check|close)$'); do
+    $(sed -n '/^struct comm_ops {/,/^};/s/^ .*(\*\([a-z_]*\))(.*/\1/p' rank/comm.h | grep -vE '^(check|close|takes_.*)$'); do
     grep -qE "(o->|comm_ops\.)$op = $op;" rank/profile.c || { echo "check-layers: $op has no phase in rank/profile.c"; bad=1; }
 done
 hits=$(grep -rnE '#include [<"](cuda|cublas|nccl)' base partition kernels rank coordinator main.c tests |

@@ -4,6 +4,7 @@
 #define KERNELS_CUDA_CUDA_H
 
 #include "kernels/ops.h"
+#include "kernels/peer.h"
 #include "kernels/persistent.h"
 
 #ifdef __cplusplus
@@ -20,7 +21,8 @@ struct cuda_vain {
     /* For another rank's words, for those of this device: the epoch, 0 for nothing; and the rank in the upper half of a
      * word, in the lower one the block that waited. */
     unsigned long long for_others[2], for_own[2];
-    int n_layers; /* of the model; from the host */
+    unsigned long long for_sum[2]; /* the same of a sum over peer memory; the first word is 1 */
+    int n_layers;                  /* of the model; from the host */
 };
 
 /* queue.impl */
@@ -117,14 +119,28 @@ size_t cuda_sample_scratch_bytes(int vocab);
 void cuda_score(struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
                 const int32_t *row_token, const struct sampler *s, int n_rows);
 
+/* peer_memory.cu and peer_sum.cu, as kernels/peer.h says */
+bool cuda_peer_share(struct queue *q, void *memory, unsigned char handle[PEER_HANDLE_BYTES]);
+void *cuda_peer_connect(struct queue *q, const unsigned char handle[PEER_HANDLE_BYTES]);
+void cuda_peer_disconnect(struct queue *q, void *memory);
+const char *cuda_peer_refusal(struct queue *q, int n_ranks);
+void *cuda_peer_open(struct queue *q, int rank, int n_ranks);
+void cuda_peer_close(struct queue *q, void *p);
+void *cuda_peer_memory(void *p);
+void cuda_peer_attach(void *p, void *const *memory);
+void cuda_peer_sum(struct queue *q, void *p, void *data, size_t n);
+bool cuda_peer_takes_columns(const struct queue *q, const void *p, const int *begin, int n_rows);
+void cuda_peer_gather_columns(struct queue *q, void *p, void *out, const void *in, const int *begin, int n_rows);
+/* How often a part is looked for before a kernel gives up. */
+void cuda_peer_patience(struct queue *q, uint32_t looks);
+
 /* persistent.cu, as kernels/persistent.h says */
 const char *cuda_persistent_refusal(struct queue *q, const struct decode_model *m);
 void *cuda_persistent_open(struct queue *q, const struct decode_model *m);
 void cuda_persistent_close(struct queue *q, void *p);
 int cuda_persistent_max_tokens(const void *p);
-bool cuda_persistent_share(struct queue *q, void *p, unsigned char handle[PERSISTENT_HANDLE_BYTES]);
-bool cuda_persistent_connect(struct queue *q, void *p, const unsigned char (*handles)[PERSISTENT_HANDLE_BYTES]);
-void cuda_persistent_disconnect(struct queue *q, void *p);
+void *cuda_persistent_memory(void *p);
+void cuda_persistent_attach(void *p, void *const *memory);
 /* How often a word is read before the kernel gives up: another rank's, and its own, which may wait for these. */
 void cuda_persistent_patience(struct queue *q, uint32_t for_others, uint32_t for_own);
 /* For a test: the counts of steps of all blocks, on the device. A block whose count is another's keeps all waiting. */

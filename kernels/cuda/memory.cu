@@ -205,7 +205,13 @@ static void take_failure(struct queue *q, cudaError_t rc)
     const char *why = cudaGetErrorString(rc);
     char layer[24];
     say_layer(layer, sizeof layer, vain.for_others[0] != 0 ? vain.for_others[0] : vain.for_own[0], vain.n_layers);
-    if (vain.for_others[0] != 0)
+    if (vain.for_sum[0] != 0)
+        ERR(&q->err, ERR_COMM,
+            "GPU %s: a sum over the ranks waited in vain for what rank %u's GPU adds: that rank is stopped, stuck or "
+            "gone "
+            "(%s)",
+            s->id, (unsigned)(vain.for_sum[1] >> 32), why);
+    else if (vain.for_others[0] != 0)
         ERR(&q->err, ERR_COMM,
             "GPU %s: a persistent decode step waited in vain for what rank %u's GPU adds in %s: that rank is stopped, "
             "stuck or gone (%s)",

@@ -27,20 +27,34 @@ static const struct async_ops async = {
     .range_end = cuda_range_end,
 };
 
+static const struct peer_ops peer = {
+    .share = cuda_peer_share,
+    .connect = cuda_peer_connect,
+    .disconnect = cuda_peer_disconnect,
+    .refusal = cuda_peer_refusal,
+    .open = cuda_peer_open,
+    .close = cuda_peer_close,
+    .memory = cuda_peer_memory,
+    .attach = cuda_peer_attach,
+    .sum = cuda_peer_sum,
+    .takes_columns = cuda_peer_takes_columns,
+    .gather_columns = cuda_peer_gather_columns,
+};
+
 static const struct persistent_ops persistent = {
     .refusal = cuda_persistent_refusal,
     .open = cuda_persistent_open,
     .close = cuda_persistent_close,
     .max_tokens = cuda_persistent_max_tokens,
-    .share = cuda_persistent_share,
-    .connect = cuda_persistent_connect,
-    .disconnect = cuda_persistent_disconnect,
+    .memory = cuda_persistent_memory,
+    .attach = cuda_persistent_attach,
     .run = cuda_persistent_run,
 };
 
 const struct ops ops_cuda = {
     .name = "cuda",
     .async = &async,
+    .peer = &peer,
     .persistent = &persistent,
     .act_type = act_type,
     .n_devices = cuda_n_devices,

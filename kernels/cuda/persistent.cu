@@ -22,7 +22,6 @@ struct persistent {
     CUtensorMap *maps;
     unsigned long long *words;
     uint32_t *step;
-    void *opened[PERSISTENT_MAX_RANKS]; /* other ranks' memory */
 };
 
 static bool fits_type(const struct queue *q, const struct weight *w)
@@ -381,46 +380,17 @@ extern "C" uint32_t *cuda_persistent_steps(void *p)
     return ((struct persistent *)p)->step;
 }
 
-extern "C" bool cuda_persistent_share(struct queue *q, void *opened, unsigned char handle[PERSISTENT_HANDLE_BYTES])
+extern "C" void *cuda_persistent_memory(void *opened)
 {
-    static_assert(sizeof(cudaIpcMemHandle_t) == PERSISTENT_HANDLE_BYTES, "what the ranks exchange");
     const struct persistent *p = (const struct persistent *)opened;
-    cuda_wait(q); /* the memory is zeroed before anybody writes to it */
-    bool done = cudaIpcGetMemHandle((cudaIpcMemHandle_t *)handle, p->args.sum[p->args.rank]) == cudaSuccess;
-    if (!done)
-        (void)cudaGetLastError();
-    return done;
+    return p->args.sum[p->args.rank];
 }
 
-extern "C" bool cuda_persistent_connect(struct queue *q, void *opened,
-                                        const unsigned char (*handles)[PERSISTENT_HANDLE_BYTES])
+extern "C" void cuda_persistent_attach(void *opened, void *const *memory)
 {
     struct persistent *p = (struct persistent *)opened;
-    (void)q;
-    for (int r = 0; r < p->args.n_ranks; r++) {
-        cudaIpcMemHandle_t handle;
-        if (r == p->args.rank)
-            continue;
-        memcpy(&handle, handles[r], sizeof handle);
-        if (cudaIpcOpenMemHandle(&p->opened[r], handle, cudaIpcMemLazyEnablePeerAccess) != cudaSuccess) {
-            (void)cudaGetLastError();
-            p->opened[r] = nullptr;
-            return false;
-        }
-        p->args.sum[r] = (unsigned long long *)p->opened[r];
-    }
-    return true;
-}
-
-extern "C" void cuda_persistent_disconnect(struct queue *q, void *opened)
-{
-    struct persistent *p = (struct persistent *)opened;
-    (void)q;
-    for (void *&other : p->opened) {
-        if (other != nullptr)
-            (void)cudaIpcCloseMemHandle(other);
-        other = nullptr;
-    }
+    for (int r = 0; r < p->args.n_ranks; r++)
+        p->args.sum[r] = (unsigned long long *)memory[r];
 }
 
 /* All blocks wait for each other, so all must be resident: a cooperative launch promises it. */

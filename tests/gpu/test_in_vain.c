@@ -1,7 +1,7 @@
 /* tests/gpu/test_in_vain.c - devices that wait in vain end the job with one line and the documented status, in the documented
- * time: the persistent kernel for its own results, and for another rank's; NCCL, when its own threads know of an error.
- * argv: the most ranks (1). As "child own", "child other" or "child stopped" it is the job: an engine, a step of which cannot
- * end. */
+ * time: the persistent kernel for its own results, and for another rank's; a sum over peer memory for another rank's part; NCCL,
+ * when its own threads know of an error. argv: the most ranks (1). As "child own", "child other", "child sum" or "child
+ * stopped" it is the job: an engine, a step of which cannot end. */
 #include "kernels/cuda/cuda.h"
 #include "rank/watch.h"
 #include "tests/gpu/side.h"
@@ -19,12 +19,12 @@
 
 /* ---- the job ---- */
 
-static void open_child(struct side *s, struct world *w, double step_timeout)
+static void open_child(struct side *s, struct world *w, enum step_choice step, double step_timeout)
 {
     struct err e = {0};
     struct model_config m = {0};
     struct checkpoint c = {0};
-    struct instance_setup setup = side_setup(1, 64, STEP_PERSISTENT);
+    struct instance_setup setup = side_setup(1, 64, step);
     setup.dummy = 1;
     setup.step_timeout = step_timeout;
     if (w->rank == 0)
@@ -51,8 +51,11 @@ static int child(const char *kind, int argc, char **argv)
     const int32_t token[] = {1, 2, 3, 4};
     if (world_open(&w, &argc, &argv, &e) != 0)
         fatal(&e);
-    open_child(&s, &w, strcmp(kind, "stopped") == 0 ? 4 : 0);
-    if (strcmp(kind, "stopped") != 0)
+    bool sum = strcmp(kind, "sum") == 0;
+    open_child(&s, &w, sum ? STEP_SEPARATE : STEP_PERSISTENT, strcmp(kind, "stopped") == 0 ? 4 : 0);
+    if (sum)
+        cuda_peer_patience(&s.instance.q, 20000000);
+    else if (strcmp(kind, "stopped") != 0)
         cuda_persistent_patience(&s.instance.q, 20000000, 60000000); /* some 7 s each, not minutes */
     side_feed(&s, 0, token, 3, 3, 0, false);
     side_run(&s);
@@ -62,7 +65,7 @@ static int child(const char *kind, int argc, char **argv)
     watch_enter(s.instance.watch, WATCH_STEP, 7);
     if (strcmp(kind, "stopped") == 0 && w.rank == 1)
         (void)raise(SIGSTOP);
-    if (strcmp(kind, "other") == 0 && w.rank == 1)
+    if ((sum || strcmp(kind, "other") == 0) && w.rank == 1)
         for (;;) /* never comes to its step; ended from outside */
             (void)pause();
     struct step_result result;
@@ -107,14 +110,15 @@ static void check_own(void)
     process_free(&p);
 }
 
-static void check_other(void)
+/* kind: which child; what: waits. */
+static void check_other(const char *kind, const char *name, const char *what)
 {
     struct process p;
     process_run(&p, &(struct process_setup){.program = "tests/gpu/test_in_vain", .ranks = 2, .limit = 100},
-                (const char *[]){"child", "other", NULL});
-    case_begin("persistent step: a rank that never comes along, on cuda");
+                (const char *[]){"child", kind, NULL});
+    case_begin("%s: a rank that never comes along, on cuda", name);
     case_check(strstr(p.text[PROCESS_OUT], "has ended") == NULL, "the step ended");
-    check_end(&p, 8, 4, 60, "lockstep: fatal: rank 0/2 on ", "waited in vain for what rank 1's GPU adds");
+    check_end(&p, 8, 4, 60, "lockstep: fatal: rank 0/2 on ", what);
     case_end();
     process_free(&p);
 }
@@ -163,7 +167,8 @@ int main(int argc, char **argv)
         return child(argv[2], argc, argv);
     check_own();
     if (most > 1) {
-        check_other();
+        check_other("other", "persistent step", "decode step waited in vain for what rank 1's GPU adds");
+        check_other("sum", "sum over peer memory", "a sum over the ranks waited in vain for what rank 1's GPU adds");
         check_stopped();
         check_nccl();
     }

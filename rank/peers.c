@@ -1,0 +1,59 @@
+/* rank/peers.c - see peers.h. */
+#include "rank/peers.h"
+#include "rank/fatal.h"
+
+#include <string.h>
+
+const char *peers_agree(const char *why, const struct world *w)
+{
+    int mine = why == NULL, all = 0;
+    MPI_CHECK(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, w->comm));
+    return all || why != NULL ? why : "something that another rank lacks";
+}
+
+/* Everybody's handles become memory; false: some did not. */
+static bool connect_all(struct peers *p, const unsigned char (*handle)[PEER_HANDLE_BYTES], const struct ops *ops,
+                        struct queue *q)
+{
+    bool all = true;
+    for (int r = 0; r < p->n_ranks; r++)
+        if (r != p->rank) {
+            p->memory[r] = ops->peer->connect(q, handle[r]);
+            all = all && p->memory[r] != NULL;
+        }
+    return all;
+}
+
+const char *peers_open(struct peers *p, void *mine, const struct world *w, const struct ops *ops, struct queue *q)
+{
+    unsigned char handle[PEER_HANDLE_BYTES] = {0}, all[PEER_MAX_RANKS][PEER_HANDLE_BYTES];
+    *p = (struct peers){.rank = w->rank, .n_ranks = w->n_ranks};
+    if (!w->on_one_host)
+        return "ranks on more than one host";
+    if (w->n_ranks > PEER_MAX_RANKS)
+        return "more than 8 ranks";
+    p->memory[w->rank] = mine;
+    if (w->n_ranks == 1)
+        return NULL;
+    const char *why =
+        peers_agree(ops->peer->share(q, mine, handle) ? NULL : "memory that other processes cannot open", w);
+    if (why != NULL)
+        return why;
+    MPI_CHECK(MPI_Allgather(handle, sizeof handle, MPI_BYTE, all, sizeof handle, MPI_BYTE, w->comm));
+    bool connected = connect_all(p, (const unsigned char(*)[PEER_HANDLE_BYTES])all, ops, q);
+    why = peers_agree(connected ? NULL : "GPUs that do not reach each other's memory", w);
+    if (why != NULL)
+        peers_close(p, w, ops, q);
+    return why;
+}
+
+void peers_close(struct peers *p, const struct world *w, const struct ops *ops, struct queue *q)
+{
+    ops->wait(q);
+    MPI_CHECK(MPI_Barrier(w->comm)); /* nobody writes any more */
+    for (int r = 0; r < p->n_ranks; r++)
+        if (r != p->rank)
+            ops->peer->disconnect(q, p->memory[r]);
+    memset(p, 0, sizeof *p);
+    MPI_CHECK(MPI_Barrier(w->comm));
+}
