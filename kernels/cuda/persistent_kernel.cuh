@@ -54,8 +54,9 @@ __device__ static inline void chain_embedded(const chain_args &a, const chain_sh
     chain_set_x<T>(a, sh, 1, t, row, s0, s1, epoch);
 }
 
-/* The ranks' shares of this block's rows, added in order of the ranks. A warp has a token. */
 static_assert(PERSISTENT_MAX_TOKENS <= CHAIN_WARPS, "every token has a warp");
+
+/* The ranks' shares of this block's rows, added in order of the ranks. A warp has a token. */
 template <typename T>
 __device__ static inline void chain_reduce(const chain_args &a, const chain_shared &sh, int x, bool embedding,
                                            uint32_t epoch)

@@ -11,7 +11,7 @@ takes the whole prompt, then one token at a time goes through the KV cache: that
 longrope rotate cached and new keys differently, so for them a forward without a cache is another function.
 
 A case is accepted (else: next seed, or the case fails) only if
-  - the best two logits are GAP apart at each of the 32 positions, and KINDS different tokens come out;
+  - the best two logits are GAP (or the case's own `gap`) apart at each of the 32 positions, and KINDS different tokens come out;
   - nothing is missing on load, and model.generate() gives the same tokens;
   - a forward without cache agrees to 1e-4, or for cases with `cachediff` differs by SENS or more;
   - zeroing any tensor (norm weights: setting it to 1) moves some logit by SENS or more: none is decoration;
@@ -173,7 +173,8 @@ case("qwen3-f16", "qwen3", 24, dict(V=107, H=28, A=7, K=7, D=6, F=52), "f16")
 BIG, WIDE = dict(V=203, H=64, F=192), dict(V=131, H=128, A=2, F=128, P=64)
 case("llama-heads64-bf16", "llama", 21, dict(BIG, A=4, K=2, D=64, **rope(theta=500000.0)), "bf16", others=3)
 case("llama-heads128-f16", "llama", 18, dict(BIG, A=4, K=1, D=128), "f16", others=3)
-case("mistral-heads64-window-bf16", "mistral", 22, dict(BIG, A=4, K=2, D=64, sliding_window=19), "bf16", others=3)
+case("mistral-heads64-window-bf16", "mistral", 22, dict(BIG, A=4, K=2, D=64, sliding_window=19), "bf16", others=3,
+     gap=0.15)  # with 0.06 two GPUs took the second best
 case("qwen3-heads64-f16", "qwen3", 19, dict(BIG, A=4, K=2, D=64, tie=True), "f16", others=3)
 case("gptj-heads64-f16", "gptj", 23, dict(WIDE, rotary_dim=32), "f16", others=3)
 case("neox-heads64-bf16", "gpt_neox", 20, dict(WIDE, act="gelu", **part(0.25)), "bf16", others=3)
@@ -303,7 +304,7 @@ def build(name, family, plen, cfg, dtype, opt, out):
         prompt = torch.randint(0, V, (plen,), generator=torch.Generator().manual_seed(seed + 1))
         prompt[1], prompt[2] = V - 1, 0  # both ends of a vocabulary split over ranks
         tokens, logits = run(model, prompt)
-        if min_gap(logits) >= GAP[dtype] and len(set(tokens.tolist())) >= KINDS:
+        if min_gap(logits) >= opt.get("gap", GAP[dtype]) and len(set(tokens.tolist())) >= KINDS:
             break
     else:
         raise RuntimeError("no seed with clear greedy tokens")
