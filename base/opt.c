@@ -163,7 +163,8 @@ static const struct opt table[] = {
            "dummy: random weights, no checkpoint is read (default auto: safetensors)"),
     CHOICE("load-way", load_way, STARTS, "auto|together|alone",
            "together: the ranks of a node read each byte of the checkpoint once, in large requests, for all of them; "
-           "alone: each rank reads what it holds (default auto: alone where GPUs load files that lie in memory)"),
+           "alone: each rank reads what it holds (default auto: alone where several GPUs that share a model load files "
+           "that lie in memory)"),
     INTEGER("load-threads", load_threads, STARTS, 1, 64, 0,
             "threads of a rank that read the checkpoint (default: one where CPUs compute, else all but one of "
             "--threads, 15 at most)"),
@@ -173,7 +174,7 @@ static const struct opt table[] = {
         "CPUs compute, else 8 of 4 MiB; where ranks read alone 2 for each thread)"),
     {"load-piece-bytes", "BYTES", OPT_BYTES, AT(load_piece_bytes), STARTS, 4096, 1 << 30, 0, NULL,
      "with --load-threads 2 or more: what one of them reads at a time (default 512K; one alone reads whole blocks; "
-     "default 1M where ranks read alone)",
+     "where ranks read alone, by any number of threads, default 1M, all slots together 256M at most)",
      NULL},
     INTEGER("n-prompt", n_prompt, BENCH, 0, 1 << 24, 512, "tokens of the prefill measurement (default 512; 0: none)"),
     INTEGER("n-gen", n_gen, BENCH, 0, 1 << 24, 128, "tokens of the decode measurement (default 128; 0: none)"),

@@ -1,12 +1,14 @@
 /* partition/read_plan.h - in which blocks the checkpoint is read, and what a rank takes out of a block. Two ways:
  *
- * For a whole node: all needed tensors are laid out by (file, offset), neighbours are merged, and the result is cut into
- * large blocks of whole rows. Block b is read by the node's rank b mod n, once, in one request; every rank of the node then
- * copies its slices out of it. So each byte is read once a node whatever the split, and always in large requests: where
- * nothing reads ahead, ranks that read their own small pieces take three times as long (measured, docs/performance.md).
+ * For a whole node: all needed tensors are laid out by (file, offset), neighbours are merged, and the result is cut
+ * into large blocks of whole rows. Block b is read by the node's rank b mod n, once, in one request; every rank of the
+ * node then copies its slices out of it. So each byte is read once a node whatever the split, and always in large
+ * requests: where nothing reads ahead, ranks that read their own small pieces take three times as long (measured,
+ * docs/performance.md).
  *
- * For one rank: its slices one after the other, a block being some rows of one, of which only the slice's columns are read.
- * Nothing is shared, and a block is dense in memory; requests are as short as a slice's rows. For files in the page cache. */
+ * For one rank: its slices one after the other, a block being some rows of one, of which only the slice's columns are
+ * read. Nothing is shared, and a block is dense in memory; requests are as short as a slice's rows. For files in the
+ * page cache. */
 #ifndef PARTITION_READ_PLAN_H
 #define PARTITION_READ_PLAN_H
 
@@ -47,20 +49,21 @@ int read_plan_build(struct read_plan *p, const struct checkpoint *c, const struc
 int read_plan_build_own(struct read_plan *p, const struct checkpoint *c, const struct weight_map *map,
                         size_t block_bytes, struct err *e);
 
-/* Change the blocks' order so that the ranks that share a model have something to take out of them at the same time: the
- * blocks that begin in a tensor come from n_shards equal stretches of it in turn. In the file's order the first half of a
- * matrix that is cut along its outputs is for one of two ranks, then the other half for the other, and each waits in turn.
- * Call it once. */
+/* Change the blocks' order so that the ranks that share a model have something to take out of them at the same time:
+ * the blocks that begin in a tensor come from n_shards equal stretches of it in turn. In the file's order the first
+ * half of a matrix that is cut along its outputs is for one of two ranks, then the other half for the other, and each
+ * waits in turn. Call it once. */
 int read_plan_deal(struct read_plan *p, int n_shards, struct err *e);
 void read_plan_free(struct read_plan *p);
 
-/* Receives a rectangle; src need not be aligned (a file may place a tensor anywhere). rows x cols elements of `type` at src with a row pitch of src_ld elements belong at
- * (dst_row, dst_col) of the slot, transposed if `transpose` (then they become cols x rows there). */
+/* Receives a rectangle; src need not be aligned (a file may place a tensor anywhere). rows x cols elements of `type` at
+ * src with a row pitch of src_ld elements belong at (dst_row, dst_col) of the slot, transposed if `transpose` (then
+ * they become cols x rows there). */
 typedef void read_sink(void *context, int slot, int64_t dst_row, int64_t dst_col, const void *src, int64_t src_ld,
                        int64_t rows, int64_t cols, bool transpose);
 
-/* Hand every rectangle that this rank's map wants from the block (whose bytes are at `bytes`) to the sink. A rank's own plan
- * goes with the map that it was made from. */
+/* Hand every rectangle that this rank's map wants from the block (whose bytes are at `bytes`) to the sink. A rank's own
+ * plan goes with the map that it was made from. */
 void read_plan_scatter(const struct read_plan *p, const struct weight_map *map, const struct checkpoint *c, int block,
                        const void *bytes, read_sink *sink, void *context);
 

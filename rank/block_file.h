@@ -1,4 +1,5 @@
-/* rank/block_file.h - reads blocks of a read plan, or parts of them, for one thread. Local: knows neither MPI nor a device. */
+/* rank/block_file.h - reads blocks of a read plan, or parts of them, for one thread. Local: knows neither MPI nor a
+ * device. */
 #ifndef RANK_BLOCK_FILE_H
 #define RANK_BLOCK_FILE_H
 
@@ -15,8 +16,8 @@ struct block_file {
 
 void block_file_init(struct block_file *f, const struct checkpoint *c);
 
-/* Read `bytes` bytes from byte `at` of the block on, as they lie in memory: one request, or one for each of its rows. Fails with
- * what went wrong, file and byte. */
+/* Read `bytes` bytes from byte `at` of the block on, as they lie in memory: one request, or one for each of its rows.
+ * Fails with what went wrong, file and byte. */
 int block_file_read(struct block_file *f, const struct read_block *b, size_t at, size_t bytes, unsigned char *to,
                     struct err *e);
 

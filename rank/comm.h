@@ -1,5 +1,5 @@
-/* rank/comm.h - the collectives of a step, on device memory. comm_mpi.c serves host memory, comm_nccl.c GPUs, comm_peer.c those of
- * one host, before NCCL. */
+/* rank/comm.h - the collectives of a step, on device memory. comm_mpi.c serves host memory, comm_nccl.c GPUs,
+ * comm_peer.c those of one host, before NCCL. */
 #ifndef RANK_COMM_H
 #define RANK_COMM_H
 
@@ -17,8 +17,8 @@ struct comm_ops {
     void (*all_reduce)(struct comm *c, struct queue *q, void *data, size_t n);
     /* out = the ranks' `in` one after the other; rank r gives n[r] elements of the activation type. */
     void (*all_gather)(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n);
-    /* ops->join_columns of the ranks' `in`, each of n_rows rows of its begin[rank + 1] - begin[rank] columns, as one operation: out
-     * is [n_rows, begin[n_ranks]]. Where takes_columns says so (NULL: nowhere). */
+    /* ops->join_columns of the ranks' `in`, each of n_rows rows of its begin[rank + 1] - begin[rank] columns, as one
+     * operation: out is [n_rows, begin[n_ranks]]. Where takes_columns says so (NULL: nowhere). */
     bool (*takes_columns)(const struct comm *c, const struct queue *q, const int *begin, int n_rows);
     void (*all_gather_columns)(struct comm *c, struct queue *q, void *out, const void *in, const int *begin,
                                int n_rows);
@@ -46,8 +46,8 @@ int comm_open_mpi(struct comm *c, const struct world *w, size_t max_count, struc
 int comm_open_nccl(struct comm *c, const struct world *w, struct err *e);
 #endif
 
-/* Put peer memory before the transport that *c is, if all ranks have it and want it; says which way sums take. world, ops and the
- * queue are borrowed until comm_close. Collective. */
+/* Put peer memory before the transport that *c is, if all ranks have it and want it; says which way sums take. world,
+ * ops and the queue are borrowed until comm_close. Collective. */
 void comm_open_peer(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q);
 
 /* What serves the backend's memory best. Collective. */

@@ -8,7 +8,6 @@
 #include "rank/fatal.h"
 
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,7 +108,6 @@ int comm_open_mpi(struct comm *c, const struct world *w, size_t max_count, struc
         m->part_offset = m->count + 3 * ranks;
     }
     c->ops = &comm_mpi_ops;
-    (void)snprintf(c->name, sizeof c->name, "MPI");
     c->rank = w->rank;
     c->n_ranks = w->n_ranks;
     c->impl = m;

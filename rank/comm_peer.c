@@ -1,13 +1,11 @@
-/* rank/comm_peer.c - sums and the gathering of columns over memory that the devices of a host share (kernels/peer.h), before another
- * transport, which is left what these do not take. */
+/* rank/comm_peer.c - sums and the gathering of columns over memory that the devices of a host share (kernels/peer.h),
+ * before another transport, which is left what these do not take. */
 #include "base/log.h"
-#include "base/opt.h"
 #include "rank/comm.h"
 #include "rank/peers.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 struct comm_peer {
     struct comm inner; /* the transport behind */
@@ -73,6 +71,8 @@ static const char *open_memory(struct comm_peer *p)
 {
     const struct peer_ops *peer = p->ops->peer;
     const struct world *w = p->world;
+    if (!w->on_one_host)
+        return "ranks on more than one host";
     const char *why = peers_agree(peer == NULL ? "this backend" : peer->refusal(p->q, w->n_ranks), w);
     if (why != NULL)
         return why;
@@ -85,14 +85,6 @@ static const char *open_memory(struct comm_peer *p)
     else
         peer->close(p->q, p->peer);
     return why;
-}
-
-/* What NCCL is told holds for these sums too. */
-static bool p2p_wanted(void)
-{
-    const char *off = options_environment("NCCL_P2P_DISABLE"), *level = options_environment("NCCL_P2P_LEVEL");
-    return (off == NULL || strcmp(off, "0") == 0) &&
-           (level == NULL || (strcasecmp(level, "LOC") != 0 && strcmp(level, "0") != 0));
 }
 
 static const char *open_peer(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q)
@@ -132,7 +124,7 @@ static void say(const struct comm *c, const struct world *w, bool wanted, const 
 
 void comm_open_peer(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q)
 {
-    bool wanted = peers_agree(p2p_wanted() ? NULL : "not wanted", w) == NULL;
+    bool wanted = peers_wanted(w);
     const char *why = wanted ? open_peer(c, w, ops, q) : NULL;
     say(c, w, wanted, why);
 }

@@ -75,7 +75,7 @@ struct engine {
     uint64_t n_steps, n_taken; /* steps submitted, and those whose results were taken */
 };
 
-/* Take all working memory for these limits, open the collectives (NCCL's on GPUs), record decode steps. The engine keeps
+/* Take all working memory for these limits, open the collectives (peer memory and NCCL on GPUs), record decode steps. The engine keeps
  * references to w, n, ops and q. choice: of the two ways to run a decode step. Collective. */
 int engine_open(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
                 struct queue *q, enum step_choice choice, struct err *e);

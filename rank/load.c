@@ -53,8 +53,9 @@ int load_share_headers(struct model_config *m, struct checkpoint *c, struct worl
 #define DEVICE_THREADS     15
 #define PIECE_BYTES        ((size_t)512 << 10)
 #define ALONE_BLOCK_BYTES  ((size_t)1 << 20)
-#define ALONE_SLOTS        2    /* of a thread */
-#define SPIN               1e-3 /* s, where a device copies and cores have nothing else to do */
+#define ALONE_SLOTS        2                    /* of a thread */
+#define ALONE_BYTES        ((int64_t)256 << 20) /* of all slots, at most */
+#define SPIN               1e-3                 /* s, where a device copies and cores have nothing else to do */
 
 /* Bytes per second from `memory`, where this rank reads to, to its device while all ranks of the node copy: what loading is
  * judged by. 1 GiB, less where weights are small, all of the memory in one copy: small copies are slower. The target is the
@@ -110,6 +111,8 @@ static void fill_in(struct load_setup *s, const struct ops *ops, const struct qu
     s->n_slots = s->n_slots < ALONE_MAX_SLOTS ? s->n_slots : ALONE_MAX_SLOTS;
     if (s->piece_bytes <= 0)
         s->piece_bytes = (int64_t)(alone ? ALONE_BLOCK_BYTES : PIECE_BYTES);
+    if (alone && s->piece_bytes > ALONE_BYTES / s->n_slots)
+        s->piece_bytes = ALONE_BYTES / s->n_slots;
 }
 
 static void warn_unknown(const struct weight_map *whole, const struct model_config *m, const struct checkpoint *c)
@@ -150,7 +153,9 @@ static enum load_way choose(const struct loader *l, const struct world *w)
     int all = 0;
     if (l->setup->way != LOAD_WAY_AUTO)
         return (enum load_way)l->setup->way;
-    if (l->ops->async == NULL || w->n_ranks == 1)
+    bool replicas =
+        w->n_node_ranks > l->network->shard.n_ranks; /* groups that hold the same: alone would read it so often */
+    if (l->ops->async == NULL || w->n_ranks == 1 || replicas)
         return LOAD_TOGETHER;
     int mine = cached_blocks(l->c, l->plan, w->node_rank, w->n_node_ranks);
     MPI_CHECK(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, w->node));
@@ -181,8 +186,7 @@ static void run_together(struct loader *l, struct world *w, struct err *e)
 {
     struct together t;
     size_t bytes = 0;
-    (void)together_open(&t, l, w, e);
-    fatal_agree(w, e);
+    together_open(&t, l, w, e);
     const unsigned char *memory = together_memory(&t, &bytes);
     begin(l, w, memory, bytes);
     together_run(&t, e);

@@ -1,5 +1,5 @@
-/* rank/load.h - bring the checkpoint's bytes to the device: the ranks of a node read each byte once, together; or, where the
- * files lie in memory, each rank what it holds. */
+/* rank/load.h - bring the checkpoint's bytes to the device: the ranks of a node read each byte once, together; or,
+ * where the files lie in memory, each rank what it holds. */
 #ifndef RANK_LOAD_H
 #define RANK_LOAD_H
 
@@ -15,8 +15,8 @@ struct load_setup {
     int32_t way;       /* enum load_way */
     int32_t n_threads; /* that read */
     int32_t n_slots;   /* blocks of the window: being read, and copied out of */
-    int64_t
-        piece_bytes; /* of one request, where several threads read; alone: blocks, of a request or one for each row */
+    /* Of one request, where several threads read; alone: of a block, which is one request or one for each row. */
+    int64_t piece_bytes;
 };
 
 /* On what a rank's main thread spends its time while weights are loaded: it says who is slow. */
@@ -52,9 +52,9 @@ struct load_report {
 /* Rank 0 has opened *m and *c; the others get copies. Collective; no file is touched. The caller closes c everywhere. */
 int load_share_headers(struct model_config *m, struct checkpoint *c, struct world *w, struct err *e);
 
-/* Fill the network's weights from the checkpoint. Collective over all ranks; a failure on one of them is told on that rank, and by
- * the caller's agreement afterwards. with_bus (equal on all ranks): measure the way to the device first, with up to 1 GiB a
- * rank. *setup (equal on all ranks but for the threads): defaults are filled in. */
+/* Fill the network's weights from the checkpoint. Collective over all ranks; a failure on one of them is told on that
+ * rank, and by the caller's agreement afterwards. with_bus (equal on all ranks): measure the way to the device first,
+ * with up to 1 GiB a rank. *setup (equal on all ranks but for the threads): defaults are filled in. */
 int load_weights(struct network *n, const struct checkpoint *c, struct world *w, const struct ops *ops, struct queue *q,
                  struct load_setup *setup, enum progress_mode progress, bool with_bus, struct load_stats *stats,
                  struct err *e);
@@ -71,8 +71,8 @@ const char *load_way_name(const struct load_report *r);
 /* "window", "reading", .. */
 const char *load_part_name(enum load_part part);
 
-/* The rate of every host, for people: "node1 read 16.06 GB in 2.51 s, 6.40 GB/s" a line. Rank 0 gets n lines of `bytes` in
- * *text (it frees), at most as many as there are hosts, and their number; 0 elsewhere. Collective. */
+/* The rate of every host, for people: "node1 read 16.06 GB in 2.51 s, 6.40 GB/s" a line. Rank 0 gets n lines of `bytes`
+ * in *text (it frees), at most as many as there are hosts, and their number; 0 elsewhere. Collective. */
 int load_hosts(char **text, size_t bytes, const struct load_stats *stats, struct world *w, struct err *e);
 
 #endif

@@ -144,6 +144,7 @@ void alone_run(struct alone *a, struct err *e)
         *t = (struct alone_thread){.a = a, .i = started};
         more = pthread_create(&t->thread, NULL, work, t) == 0;
     }
+    a->l->setup->n_threads = started;
     if (started > 0) /* fewer threads than wanted will do, none will not */
         copy_all(a);
     else

@@ -1,4 +1,5 @@
-/* rank/load_alone.h - a rank reads what it holds, and nothing else, without regard to others. */
+/* rank/load_alone.h - a rank reads what it holds, and nothing else, without regard to others: they hear of a failure
+ * when they have loaded theirs. */
 #ifndef RANK_LOAD_ALONE_H
 #define RANK_LOAD_ALONE_H
 

@@ -135,7 +135,7 @@ static bool copy_round(struct together *t, int round, struct err *e)
     return true;
 }
 
-int together_open(struct together *t, struct loader *l, const struct world *w, struct err *e)
+void together_open(struct together *t, struct loader *l, struct world *w, struct err *e)
 {
     unsigned char *own = NULL;
     int n = w->n_node_ranks;
@@ -143,8 +143,7 @@ int together_open(struct together *t, struct loader *l, const struct world *w, s
     *t = (struct together){.l = l, .w = w, .slot_bytes = (l->plan->max_block_bytes + 4095) / 4096 * 4096};
     size_t bytes_of_rank = HEAD_BYTES + (size_t)l->setup->n_slots * t->slot_bytes;
     t->base = err_calloc(e, (size_t)n, sizeof *t->base, "window table");
-    if (t->base == NULL)
-        return -1;
+    fatal_agree(w, e); /* before the others wait for this rank in the window */
     MPI_CHECK(MPI_Win_allocate_shared((MPI_Aint)bytes_of_rank, 1, MPI_INFO_NULL, w->node, &own, &t->window));
     MPI_CHECK(MPI_Win_lock_all(MPI_MODE_NOCHECK, t->window));
     for (int i = 0; i < n; i++) {
@@ -161,7 +160,6 @@ int together_open(struct together *t, struct loader *l, const struct world *w, s
         atomic_store(&head(t, w->node_rank)->ready[i], -1);
     MPI_CHECK(MPI_Barrier(w->node));
     t->registered = device && loader_pin(l, in_a_row ? t->base[0] : NULL, (size_t)n * bytes_of_rank);
-    return 0;
 }
 
 unsigned char *together_memory(const struct together *t, size_t *bytes)

@@ -16,9 +16,9 @@ struct together {
     bool registered;      /* with the device, for copies at full speed */
 };
 
-/* Make the window for the loader's plan, which is the same on all ranks. Collective over the node, as the other two are. Fails
- * for lack of memory alone; then the caller ends the job. */
-int together_open(struct together *t, struct loader *l, const struct world *w, struct err *e);
+/* Make the window for the loader's plan, which is the same on all ranks. Collective; together_run and together_close are over
+ * the node. Lack of memory on a rank ends the job. */
+void together_open(struct together *t, struct loader *l, struct world *w, struct err *e);
 
 /* Where this rank's slots begin, all in one stretch; their size goes to *bytes. */
 unsigned char *together_memory(const struct together *t, size_t *bytes);

@@ -1,14 +1,25 @@
 /* rank/peers.c - see peers.h. */
 #include "rank/peers.h"
+#include "base/opt.h"
 #include "rank/fatal.h"
 
 #include <string.h>
+#include <strings.h>
 
 const char *peers_agree(const char *why, const struct world *w)
 {
     int mine = why == NULL, all = 0;
     MPI_CHECK(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, w->comm));
     return all || why != NULL ? why : "something that another rank lacks";
+}
+
+/* What NCCL is told holds here too. */
+bool peers_wanted(const struct world *w)
+{
+    const char *off = options_environment("NCCL_P2P_DISABLE"), *level = options_environment("NCCL_P2P_LEVEL");
+    bool mine = (off == NULL || strcmp(off, "0") == 0) &&
+                (level == NULL || (strcasecmp(level, "LOC") != 0 && strcmp(level, "0") != 0));
+    return peers_agree(mine ? NULL : "not wanted", w) == NULL;
 }
 
 /* Everybody's handles become memory; false: some did not. */
@@ -35,6 +46,8 @@ const char *peers_open(struct peers *p, void *mine, const struct world *w, const
     p->memory[w->rank] = mine;
     if (w->n_ranks == 1)
         return NULL;
+    if (!peers_wanted(w))
+        return "P2P switched off (NCCL_P2P_DISABLE, NCCL_P2P_LEVEL)";
     const char *why =
         peers_agree(ops->peer->share(q, mine, handle) ? NULL : "memory that other processes cannot open", w);
     if (why != NULL)

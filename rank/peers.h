@@ -1,4 +1,5 @@
-/* rank/peers.h - memory of each rank's device that the others' devices write to (kernels/peer.h): all ranks reach all, or none. */
+/* rank/peers.h - memory of each rank's device that the others' devices write to (kernels/peer.h): all ranks reach all,
+ * or none. */
 #ifndef RANK_PEERS_H
 #define RANK_PEERS_H
 
@@ -10,8 +11,11 @@ struct peers {
     int rank, n_ranks;
 };
 
-/* mine: this rank's, of ops->alloc, its owner's until peers_close. NULL: all ranks reach all memory. Else the reason, as the end
- * of a sentence, and nothing is open: on rank 0 that of another rank if it has none itself. Collective. */
+/* Whether the ranks may use each other's memory at all: none may if one is told not to. Collective. */
+bool peers_wanted(const struct world *w);
+
+/* mine: this rank's, of ops->alloc, its owner's until peers_close. NULL: all ranks reach all memory. Else the reason,
+ * as the end of a sentence, and nothing is open: on rank 0 that of another rank if it has none itself. Collective. */
 const char *peers_open(struct peers *p, void *mine, const struct world *w, const struct ops *ops, struct queue *q);
 
 /* Waits for the queue. What another rank has mapped must not be freed: afterwards nobody has. Collective. */

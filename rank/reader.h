@@ -24,8 +24,8 @@ struct reader_setup {
                                                may look at it, of other processes too: with it come the block's bytes */
     int n_threads;
     size_t piece_bytes; /* that one thread reads at a time where there are several; one alone reads whole blocks */
-    double
-        spin; /* s that a thread looks for what it waits for before it sleeps: to be woken takes longer than to read */
+    /* s that a thread looks for what it waits for before it sleeps: to be woken takes longer than to read */
+    double spin;
 };
 
 struct reader {

@@ -149,6 +149,8 @@ check_start() {
     expect "start, the second GPU by its number" 0 '^lockstep: +0  ' $(story 1 CUDA_VISIBLE_DEVICES=1)
     expect "start with peer memory" 0 "NCCL [0-9.]+; sums within the host over the GPUs' own memory" $(story 2)
     expect "start without P2P" 0 'NCCL [0-9.]+: P2P is switched off' $(story 2 NCCL_P2P_DISABLE=1)
+    expect "no persistent step without P2P" 4 'step persistent: not with P2P switched off' \
+        $(story 2 NCCL_P2P_DISABLE=1) --step persistent
     [ "$gpus" -lt 3 ] ||
         expect "start of three on two GPUs" 7 'but 2 GPUs are visible, CUDA_VISIBLE_DEVICES is "0,1"' \
             $(story 3 CUDA_VISIBLE_DEVICES=0,1)

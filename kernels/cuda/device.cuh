@@ -137,8 +137,8 @@ __device__ static inline X block_sum(X x)
     return x;
 }
 
-/* The first line of a kernel that is started by `launch`: before it nothing may be read or written. The next kernel may
- * come onto the multiprocessors now, where it waits in its own first line. */
+/* The first line of a kernel that is started by `launch`: before it nothing may be read or written but weights, which
+ * no kernel writes. The next kernel may come onto the multiprocessors now, where it waits in its own first line. */
 __device__ static inline void after_previous()
 {
 #if __CUDA_ARCH__ >= 900
@@ -147,8 +147,9 @@ __device__ static inline void after_previous()
 #endif
 }
 
-/* The same for a kernel that a collective may follow, which must not begin early: NCCL 2.28's symmetric kernels do not
- * wait. */
+/* The same for a kernel that a collective of NCCL's may follow, which must not begin early: NCCL 2.28 has kernels that
+ * are launched early and do not wait (those for symmetric memory, which we do not register; it may choose so some
+ * day). */
 __device__ static inline void after_previous_alone()
 {
 #if __CUDA_ARCH__ >= 900
@@ -156,8 +157,9 @@ __device__ static inline void after_previous_alone()
 #endif
 }
 
-/* A block's warps differ in what they need: all of a group of four neighbouring warps come to have N registers a thread, of
- * those that the block was given at its start. Who takes waits until others have given. N: a multiple of 8. */
+/* A block's warps differ in what they need: all of a group of four neighbouring warps come to have N registers a
+ * thread, of those that the block was given at its start. Who takes waits until others have given. N: a multiple of
+ * 8. */
 template <int N>
 __device__ static inline void give_registers(void)
 {

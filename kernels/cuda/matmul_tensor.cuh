@@ -90,7 +90,7 @@ __device__ static inline void wait_for_previous(void)
 }
 
 /* Lets the next kernel begin, if it was launched by launch_early. It still waits for this one's end before it reads.
- * Never in a kernel that a collective may follow: NCCL 2.28's symmetric kernels are launched early and do not wait. */
+ * Never in a kernel that a collective of NCCL's may follow, see after_previous_alone. */
 __device__ static inline void let_next_begin(void)
 {
 #if __CUDA_ARCH__ >= 900

@@ -44,8 +44,8 @@ static inline int norm_kept(int dim, int n)
     return dim <= NORM_THREADS * n ? 1 : dim <= 2 * NORM_THREADS * n ? 2 : 0;
 }
 
-/* A row in the registers of a block, K vectors of N elements a thread (in shared memory, as float, they would take as long as all
- * the rest: banks collide). K 0: the row is read again. */
+/* A row in the registers of a block, K vectors of N elements a thread (in shared memory, as float, they would take as
+ * long as all the rest: banks collide). K 0: the row is read again. */
 template <typename T, int N, int K>
 struct norm_row {
     using V = vec<T, N>;
@@ -86,8 +86,8 @@ struct norm_row {
     {
         return K > 0 && a.b_fetched ? to_float(b[k].e[i]) : weight_at(a.b, a.b_type, c + i, 0);
     }
-    /* result = norm of the row whose N elements from column c on are load(c), asked for once each; row: where it can be read
-     * again. */
+    /* result = norm of the row whose N elements from column c on are load(c), asked for once each; row: where it can be
+     * read again. */
     template <typename LOAD>
     __device__ void run(T *result, const T *row, LOAD load)
     {
@@ -101,8 +101,8 @@ struct norm_row {
             }
         });
         auto kept = [&](int c, int k) { return K > 0 ? x[k] : *(const V *)(row + c); };
-        /* Around the mean, so that a large one does not swallow the variance; and what rounding left of the mean is taken off
-         * once more, so that it does not show where the variance is small. */
+        /* Around the mean, so that a large one does not swallow the variance; and what rounding left of the mean is
+         * taken off once more, so that it does not show where the variance is small. */
         float mean = 0, rest = 0;
         if (a.kind == NORM_LAYER) {
             mean = block_sum(sum) / a.dim;

@@ -1,16 +1,18 @@
-/* kernels/cuda/peer.cuh - how kernels on the GPUs of a host hand each other parts of results, by writing into each other's memory.
+/* kernels/cuda/peer.cuh - how kernels on the GPUs of a host hand each other parts of results, by writing into each
+ * other's memory.
  *
- * Every GPU has a region for the others to write to, which between kernels holds holes and nothing else: words of 32 bits that
- * no part contains. Who needs a part reads its place until there is no hole in it, and then makes holes of it again. So what
- * arrives says so by itself, in no more bytes than it has, and nothing has to be ordered: no fences, no barriers, no flags.
+ * Every GPU has a region for the others to write to, which between kernels holds holes and nothing else: words of 32
+ * bits that no part contains. Who needs a part reads its place until there is no hole in it, and then makes holes of it
+ * again. So what arrives says so by itself, in no more bytes than it has, and nothing has to be ordered: no fences, no
+ * barriers, no flags.
  *
- * The region has two halves, which such kernels take in turns. That suffices if in every one of them every rank has to wait,
- * directly or not, for a part of every other one: who writes to a half again has, in the kernel between, waited for a part of
- * whom it writes to, and that one began this kernel when the one before was over and its half full of holes. Whose turn it is
- * is kept on the device, a word a block, so that the kernels may be replayed in graphs.
+ * The region has two halves, which such kernels take in turns. That suffices if in every one of them every rank has to
+ * wait, directly or not, for a part of every other one: who writes to a half again has, in the kernel between, waited
+ * for a part of whom it writes to, and that one began this kernel when the one before was over and its half full of
+ * holes. Whose turn it is is kept on the device, a word a block, so that the kernels may be replayed in graphs.
  *
- * Blocks wait for those of other GPUs, so all of a kernel's must be on their device at once: there are few of them, and none that
- * could keep them out waits for anything. All ranks have as many. */
+ * Blocks wait for those of other GPUs, so all of a kernel's must be on their device at once: there are few of them, and
+ * none that could keep them out waits for anything. All ranks have as many. */
 #ifndef KERNELS_CUDA_PEER_CUH
 #define KERNELS_CUDA_PEER_CUH
 
@@ -21,7 +23,8 @@
 #define PEER_HALF_BYTES (((size_t)16 << 20) + 4096)
 #define PEER_MAX_BLOCKS 96 /* of a kernel, all of which must be on the device at once */
 
-/* An element of each type that is no number: two of 16 bits, or one of 32. A part's own become others that are none either. */
+/* An element of each type that is no number: two of 16 bits, or one of 32. A part's own become others that are none
+ * either. */
 #define HOLE     0xffffffffu
 #define NOT_HOLE 0x7fff7fffu
 
@@ -86,7 +89,8 @@ __device__ static inline void peer_give_up(int from)
     __builtin_unreachable(); /* the compiler takes a trap for something that returns */
 }
 
-/* v[r] = what lies at at(r), once it is there, then holes again; at(r) NULL: v[r] stays. All loads are under way at once. */
+/* v[r] = what lies at at(r), once it is there, then holes again; at(r) NULL: v[r] stays. All loads are under way at
+ * once. */
 template <int R, typename AT>
 __device__ static inline void peer_await(uint4 (&v)[R], AT at)
 {

@@ -1,8 +1,8 @@
-/* kernels/cuda/peer_sum.cu - sums over the ranks, and the ranks' columns side by side, by memory that GPUs share (peer.cuh): what
- * kernels/peer.h says.
+/* kernels/cuda/peer_sum.cu - sums over the ranks, and the ranks' columns side by side, by memory that GPUs share
+ * (peer.cuh): what kernels/peer.h says.
  *
- * Small sums take one step: everybody writes its part to everybody, and adds. Large ones take two, and move 2 (n - 1) / n of
- * the bytes instead of n - 1: a stretch of the sum is made by each rank, which writes it to the others. */
+ * Small sums take one step: everybody writes its part to everybody, and adds. Large ones take two, and move 2 (n - 1) /
+ * n of the bytes instead of n - 1: a stretch of the sum is made by each rank, which writes it to the others. */
 #include "kernels/cuda/peer.cuh"
 
 #include <stdlib.h>
@@ -141,7 +141,8 @@ struct column_begins {
     int at[PEER_MAX_RANKS + 1];
 };
 
-/* Element e of rank r's [n_rows, its columns] becomes one of out, [n_rows, all columns]; N of them at a time, of one row. */
+/* Element e of rank r's [n_rows, its columns] becomes one of out, [n_rows, all columns]; N of them at a time, of one
+ * row. */
 template <typename T, int N>
 __device__ static inline void columns_store(T *out, const column_begins &begin, int r, int n_ranks, unsigned e,
                                             unsigned n, const uint4 &x)
@@ -160,8 +161,8 @@ __device__ static inline void columns_store(T *out, const column_begins &begin, 
         }
 }
 
-/* The ranks' columns side by side: in [n_rows, this rank's], out [n_rows, all]. In a half lie the ranks' parts, [n_ranks][vectors
- * of the longest]. N: elements that are stored together. */
+/* The ranks' columns side by side: in [n_rows, this rank's], out [n_rows, all]. In a half lie the ranks' parts,
+ * [n_ranks][vectors of the longest]. N: elements that are stored together. */
 template <typename T, int N, int R>
 __global__ void __launch_bounds__(THREADS)
     gather_kernel(peer_args a, T *out, const T *in, column_begins begin, int n_rows, unsigned longest)

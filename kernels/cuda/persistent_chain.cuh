@@ -26,7 +26,11 @@
 /* One thread asks for weights. Its warp has three idle ones beside it, since only four together can give registers away. */
 #define STREAM_THREADS   128
 #define STREAM_REGISTERS 32
-#define CHAIN_REGISTERS  112 /* a thread: the 96 of a block of so many threads, and what the others give */
+#define CHAIN_REGISTERS  112
+#define BLOCK_REGISTERS  96 /* what a block of so many threads is given at its start, the most that fit, in eights */
+static_assert(CHAIN_THREADS * CHAIN_REGISTERS + STREAM_THREADS * STREAM_REGISTERS <=
+                  (CHAIN_THREADS + STREAM_THREADS) * BLOCK_REGISTERS,
+              "who takes more registers than are given waits for ever");
 
 #define STEP_COLUMNS    64 /* of a warp: 128 bytes of every row */
 #define RING_SLOT_BYTES (CHAIN_WARPS * CHAIN_ROWS * 128)
@@ -127,7 +131,7 @@ __device__ static inline int chain_tile_rows(const chain_share &s, int tile)
     return min((s.end - s.begin - tile * s.tile_rows + 1) / 2 * 2, s.tile_rows);
 }
 
-/* All threads but those of the warp that asks for weights. */
+/* All threads but those of the warps of which one asks for weights. */
 __device__ static inline void chain_sync(void)
 {
     asm volatile("bar.sync 1, %0;" ::"n"(CHAIN_THREADS) : "memory");

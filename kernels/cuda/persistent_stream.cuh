@@ -1,12 +1,12 @@
-/* kernels/cuda/persistent_stream.cuh - the weights' way through the persistent kernel: one warp of a block does nothing but
- * ask for weights, a ring of copies to shared memory ahead of the others, through all products of all layers without a
- * pause, also while they wait for activations.
+/* kernels/cuda/persistent_stream.cuh - the weights' way through the persistent kernel: one warp of a block does nothing
+ * but ask for weights, a ring of copies to shared memory ahead of the others, through all products of all layers
+ * without a pause, also while they wait for activations.
  *
- * The copies are the tensor memory accelerator's, a few large boxes a step, asked for by one thread: where every warp asked
- * for its own, the asking took longer than the memory. Few are under way at once: the words that blocks wait for queue
- * behind all weights asked for before them, so weights beyond what keeps the memory busy are asked for too early. While the
- * ring is full, the memory would rest: then a few of the next slots are asked for into L2, one after the other, which tells
- * nobody when they have come; their copies later come from there. */
+ * The copies are the tensor memory accelerator's, a few large boxes a step, asked for by one thread: where every warp
+ * asked for its own, the asking took longer than the memory. Few are under way at once: the words that blocks wait for
+ * queue behind all weights asked for before them, so weights beyond what keeps the memory busy are asked for too early.
+ * While the ring is full, the memory would rest: then a few of the next slots are asked for into L2, one after the
+ * other, which tells nobody when they have come; their copies later come from there. */
 #ifndef KERNELS_CUDA_PERSISTENT_STREAM_CUH
 #define KERNELS_CUDA_PERSISTENT_STREAM_CUH
 
@@ -61,6 +61,7 @@ struct stream_copies {
     template <int SLOTS>
     __device__ void wait_for_room(const weight_ring<SLOTS> &ring, int more)
     {
+        static_assert(SLOTS <= 8, "a byte each");
         while (n == SLOTS || (n > 0 && rows + more > STREAM_UNDER_WAY)) {
             ring.wait_arrived(n--);
             rows -= (int)(rows_of >> n * 8 & 255);
@@ -177,8 +178,8 @@ __device__ static inline void stream_weights(const chain_args &a, const chain_sh
     }
 }
 
-/* Where in a slot, or in its half, a warp finds row r of n: bytes to the part that belongs to the lane. Rows that were not
- * asked for: anywhere. */
+/* Where in a slot, or in its half, a warp finds row r of n: bytes to the part that belongs to the lane. Rows that were
+ * not asked for: anywhere. */
 __device__ static inline int weight_at(int n, int r)
 {
     int warp = threadIdx.x / 32, part = threadIdx.x % 4, box = 0, size = CHAIN_ROWS;
@@ -199,8 +200,8 @@ __device__ static inline int weight_row(int group)
     return group / 2 + group % 2 * 4;
 }
 
-/* One tile's products over this warp's columns, for up to 8 tokens: to the warp's part of `partial`. n: rows of weights in
- * the tile, of each half where it is gated. */
+/* One tile's products over this warp's columns, for up to 8 tokens: to the warp's part of `partial`. n: rows of weights
+ * in the tile, of each half where it is gated. */
 template <typename T, int SLOTS>
 __device__ __forceinline__ static void chain_tile(weight_ring<SLOTS> &ring, const chain_args &a, const chain_shared &sh,
                                                   int n_steps, int n, bool gated, float *partial)

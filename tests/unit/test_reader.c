@@ -111,7 +111,7 @@ static void check_block(const struct read_block *b, const unsigned char *got)
         assert_memory_equal(got + row * b->width, want + row * (b->width + b->gap), b->width);
 }
 
-/* Read as rank `first` of `stride`, releasing two blocks late as rank/load.c does. Returns how many blocks came. */
+/* Read as rank `first` of `stride`, releasing two blocks late as rank/load_together.c does. Returns how many blocks came. */
 static int read_all(int first, int stride, int n_threads, struct err *e, uint64_t *bytes_read)
 {
     struct reader r;
