@@ -9,11 +9,12 @@
 #include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/uio.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#define BLOCK    ((size_t)1 << 20)
+#define BLOCK    ((size_t)4 << 20) /* more than the pages that the cache may keep or drop as one */
 #define N_BLOCKS 8
 
 static char text[] = "f.safetensors";
@@ -41,6 +42,17 @@ static bool reads_at_once(int fd, uint64_t offset)
     char byte;
     struct iovec to = {&byte, 1};
     return preadv2(fd, &to, 1, (off_t)offset, RWF_NOWAIT) == 1;
+}
+
+/* Of a file of our own, asked without having anything read. */
+static bool is_resident(int fd, uint64_t offset)
+{
+    unsigned char page = 1;
+    void *map = mmap(NULL, 1, PROT_READ, MAP_SHARED, fd, (off_t)offset);
+    assert_ptr_not_equal(map, MAP_FAILED);
+    assert_int_equal(mincore(map, 1, &page), 0);
+    assert_int_equal(munmap(map, 1), 0);
+    return page & 1;
 }
 
 static void in_memory(void **state)
@@ -75,11 +87,12 @@ static void on_a_disk(void **state)
     bool found = cached_blocks(&checkpoint, &plan, 0, 1);
     assert_int_equal(fdatasync(fd), 0);
     (void)posix_fadvise(fd, 2 * BLOCK, BLOCK, POSIX_FADV_DONTNEED);
+    bool kept = is_resident(fd, 2 * BLOCK); /* it was advice only */
     bool one = cached_blocks(&checkpoint, &plan, 2, N_BLOCKS), others = cached_blocks(&checkpoint, &plan, 0, 3);
     assert_int_equal(close(fd), 0);
     files_remove_dir(checkpoint.dir);
     assert_int_equal(found, tells || memory);
-    if (memory || !tells)
+    if (memory || !tells || kept)
         skip();
     assert_false(one);
     assert_true(others);
