@@ -173,7 +173,8 @@ static const struct opt table[] = {
         "blocks in a rank's window, of which some are copied from while the others are read (default 4 of 8 MiB where "
         "CPUs compute, else 8 of 4 MiB; where ranks read alone 2 for each thread)"),
     {"load-piece-bytes", "BYTES", OPT_BYTES, AT(load_piece_bytes), STARTS, 4096, 1 << 30, 0, NULL,
-     "with --load-threads 2 or more: what one of them reads at a time (default 512K; one alone reads whole blocks; "
+     "with --load-threads 2 or more, or --load-way alone: what one of them reads at a time (default 512K; one alone "
+     "reads whole blocks; "
      "where ranks read alone, by any number of threads, default 1M, all slots together 256M at most)",
      NULL},
     INTEGER("n-prompt", n_prompt, BENCH, 0, 1 << 24, 512, "tokens of the prefill measurement (default 512; 0: none)"),
@@ -402,8 +403,10 @@ int options_group_size(const struct options *o, int n_ranks)
 
 int options_check_loading(const struct options *o, struct err *e)
 {
-    if (o->load_piece_bytes > 0 && o->load_threads < 2)
-        return ERR(e, ERR_USAGE, "--load-piece-bytes needs --load-threads of 2 or more: one alone reads whole blocks");
+    if (o->load_piece_bytes > 0 && o->load_threads < 2 && o->load_way != LOAD_ALONE)
+        return ERR(
+            e, ERR_USAGE,
+            "--load-piece-bytes needs --load-threads of 2 or more, or --load-way alone: one thread reads whole blocks");
     return 0;
 }
 

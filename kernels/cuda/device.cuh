@@ -138,7 +138,8 @@ __device__ static inline X block_sum(X x)
 }
 
 /* The first line of a kernel that is started by `launch`: before it nothing may be read or written but weights, which
- * no kernel writes. The next kernel may come onto the multiprocessors now, where it waits in its own first line. */
+ * no kernel of a step writes. The next kernel may come onto the multiprocessors now, where it waits in its own first
+ * line. */
 __device__ static inline void after_previous()
 {
 #if __CUDA_ARCH__ >= 900

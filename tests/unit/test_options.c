@@ -244,6 +244,8 @@ static void loading(void **state)
                  {"bench --load-threads 1", true},
                  {"serve --load-threads 2 --load-piece-bytes 64K", true},
                  {"bench --load-threads 1 --load-piece-bytes 64K", false},
+                 {"generate --load-way alone --load-piece-bytes 64K", true},
+                 {"generate --load-way together --load-piece-bytes 64K", false},
                  {"generate --load-piece-bytes 64K", false}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct options o = good(cases[i].line);
