@@ -4,6 +4,7 @@
 #include "base/signals.h"
 #include "rank/world.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,10 +81,14 @@ static void leave_at_once(int signal_number)
 }
 
 /* Open MPI 4.1.4 dies in MPI_Finalize once in some thousand starts that end at once (SIGSEGV; a damaged heap in its own
- * mca_base_var_finalize). All is said and agreed by then: the status stays the documented one. */
-static void hold_status(int code)
+ * mca_base_var_finalize, of which the C library says "malloc_consolidate(): ..." on standard error). All is said and agreed by
+ * then: the status stays the documented one, and the line the only one. */
+static void hold_end(int code)
 {
     static const int fatal_signals[] = {SIGSEGV, SIGBUS, SIGABRT};
+    int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (nowhere >= 0)
+        (void)dup2(nowhere, STDERR_FILENO);
     end_code = code;
     for (size_t i = 0; i < sizeof fatal_signals / sizeof fatal_signals[0]; i++)
         (void)signal(fatal_signals[i], leave_at_once);
@@ -102,7 +107,7 @@ void fatal_agree(struct world *w, const struct err *e)
     if (farewell.say != NULL)
         farewell.say(farewell.context);
     (void)fflush(NULL);
-    hold_status(code);
+    hold_end(code);
     world_close(w);
     /* No destructors: exit() runs much that is not ours (see also world.c: keep_libraries). */
     _exit(code);

@@ -1,5 +1,5 @@
 /* tests/fail/test_failures.c - what goes wrong after a good start: weights that are no numbers, a disk that fails while
- * the weights are read, a reader that leaves, ranks and launchers that are killed. */
+ * the weights are read, a reader that leaves, ranks and launchers that are killed; and Open MPI that dies after a bad one. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "tests/support/cases.h"
@@ -54,15 +54,22 @@ static void not_a_number(int ranks)
     files_remove_dir(dir);
 }
 
+/* "LD_PRELOAD=..." of a library that the makefile builds beside the tests. */
+static void set_preload(char *env, size_t bytes, const char *library)
+{
+    char path[PATH_MAX];
+    const char *build = getenv("LOCKSTEP_BUILD");
+    (void)snprintf(path, sizeof path, "%s/tests/%s", build != NULL ? build : "build/cpu", library);
+    char *full = realpath(path, NULL);
+    (void)snprintf(env, bytes, "LD_PRELOAD=%s", full != NULL ? full : path);
+    free(full);
+}
+
 /* A disk that fails under one rank: that rank speaks, and names the file and the place. */
 static void failing_read(const char *dir, const char *way, int ranks, int rank, const char *after, const char *kind)
 {
-    char preload[PATH_MAX + 20], path[PATH_MAX], chosen[40], limit[60], how[40], speaker[40];
-    const char *build = getenv("LOCKSTEP_BUILD");
-    (void)snprintf(path, sizeof path, "%s/tests/fail_read.so", build != NULL ? build : "build/cpu");
-    char *full = realpath(path, NULL);
-    (void)snprintf(preload, sizeof preload, "LD_PRELOAD=%s", full != NULL ? full : path);
-    free(full);
+    char preload[PATH_MAX + 20], chosen[40], limit[60], how[40], speaker[40];
+    set_preload(preload, sizeof preload, "fail_read.so");
     (void)snprintf(chosen, sizeof chosen, "FAIL_READ_RANK=%d", rank);
     (void)snprintf(limit, sizeof limit, "FAIL_READ_AFTER=%s", after);
     (void)snprintf(how, sizeof how, "FAIL_READ_KIND=%s", kind);
@@ -93,6 +100,23 @@ static void failing_reads(void)
     failing_read(dir, "alone", 3, 2, "0", "fail");
     failing_read(dir, "alone", 3, 1, "9000000", "end");
     files_remove_dir(dir);
+}
+
+/* Open MPI that dies while it is closed after a bad start: the line stays the only one, and its status the status. */
+static void dying_finalize(int ranks, int rank, int signal)
+{
+    char preload[PATH_MAX + 20], chosen[40], number[40];
+    set_preload(preload, sizeof preload, "fail_finalize.so");
+    (void)snprintf(chosen, sizeof chosen, "FAIL_FINALIZE_RANK=%d", rank);
+    (void)snprintf(number, sizeof number, "FAIL_FINALIZE_SIGNAL=%d", signal);
+    const char *env[] = {preload, chosen, number, NULL};
+    struct process_setup setup = {.ranks = ranks, .env = env};
+    struct process p;
+    case_begin("a bad start, and rank %d of %d dies of signal %d in MPI_Finalize", rank, ranks, signal);
+    process_run(&p, &setup, (const char *[]){"generate", "--model", "/no/such/folder", "--prompt-ids", "1", NULL});
+    check_failure(&p, ERR_IO, "/no/such/folder", "cannot open");
+    case_end();
+    process_free(&p);
 }
 
 /* A long story that is under way. */
@@ -220,6 +244,9 @@ int main(void)
     not_a_number(1);
     not_a_number(3);
     failing_reads();
+    dying_finalize(1, 0, SIGABRT);
+    dying_finalize(3, 0, SIGSEGV);
+    dying_finalize(3, 2, SIGABRT);
     for (int rank = 0; rank < 3; rank++)
         killed_rank(rank);
     signalled_launcher(SIGINT);
