@@ -1,0 +1,15 @@
+/* tests/support/folder.h - a folder of its own for each test of a cmocka group: new before it, gone after it. */
+#ifndef TESTS_SUPPORT_FOLDER_H
+#define TESTS_SUPPORT_FOLDER_H
+
+extern char folder[256];
+
+/* Of a file in it, which need not be there. Valid until three more were asked for. */
+const char *folder_path(const char *name);
+
+int folder_set_up(void **state);
+int folder_tear_down(void **state);
+
+#define FOLDER_TEST(f) cmocka_unit_test_setup_teardown(f, folder_set_up, folder_tear_down)
+
+#endif
