@@ -1,0 +1,339 @@
+/* tests/support/schedule.c - see schedule.h. */
+#include "tests/support/schedule.h"
+#include "tests/unit/letters.h"
+#include "tests/unit/unit.h"
+
+#include <stdlib.h>
+
+#define MAX_STEPS 20000
+
+const struct request_rules schedule_plain = {.sampling.repetition_penalty = 1, .max_tokens = 20, .skip_special = true};
+
+static struct tokenizer *tokenizer;
+
+int schedule_open_letters(void **state)
+{
+    (void)state;
+    tokenizer = letters_open();
+    return tokenizer != NULL ? 0 : -1;
+}
+
+int schedule_close_letters(void **state)
+{
+    (void)state;
+    tokenizer_close(&tokenizer);
+    return 0;
+}
+
+struct scheduler_setup schedule_setup(int max_seqs, int max_batch_tokens, int n_blocks)
+{
+    return (struct scheduler_setup){.limits = {max_seqs, max_batch_tokens, SCHEDULE_MAX_LEN, max_seqs, n_blocks},
+                                    .prefix_caching = true};
+}
+
+/* ---- what a request gets alone ---- */
+
+/* Where text that is final ends, before an incomplete character. */
+static size_t text_of(const int32_t *token, int n, bool skip, char **text)
+{
+    struct err e = {0};
+    size_t bytes;
+    assert_int_equal(tokenizer_decode(tokenizer, token, (size_t)n, skip, text, &bytes, &e), 0);
+    return n > 0 && token[n - 1] == LETTER_BYTE_C3 ? bytes - 3 : bytes;
+}
+
+/* Cut the text at the leftmost stop string at or after `from`, the longest of those that begin there. */
+static bool cut(const struct request_rules *rules, char *text, size_t from)
+{
+    for (size_t at = from; at < strlen(text); at++) {
+        size_t longest = 0;
+        for (int i = 0; i < rules->stop.n; i++) {
+            size_t n = strlen(rules->stop.text[i]);
+            if (strncmp(text + at, rules->stop.text[i], n) == 0 && n > longest)
+                longest = n;
+        }
+        if (longest > 0) {
+            text[at + (rules->keep_stop ? longest : 0)] = '\0';
+            return true;
+        }
+    }
+    return false;
+}
+
+static struct schedule_outcome alone(const struct token_list *prompt, const struct request_rules *rules)
+{
+    struct schedule_outcome x = {0};
+    int32_t all[SCHEDULE_MAX_LEN];
+    size_t from = 0;
+    memcpy(all, prompt->id, prompt->n * sizeof *all);
+    while (x.finish == FINISH_NONE) {
+        int n = (int)prompt->n + x.n;
+        int32_t token = paper_next(all, n, (int)prompt->n, &rules->sampling, N_LETTERS, NULL);
+        bool may_stop = x.n + 1 >= rules->sampling.min_tokens, is_stop = false;
+        all[n] = x.token[x.n++] = token;
+        for (int i = 0; i < rules->n_stop_ids && may_stop; i++)
+            is_stop = is_stop || rules->stop_id[i] == token;
+        free(x.text);
+        size_t whole = text_of(x.token, x.n - (is_stop && rules->skip_special), rules->skip_special, &x.text);
+        if (!may_stop)
+            from = whole;
+        bool stopped = may_stop && cut(rules, x.text, from);
+        if (is_stop || stopped)
+            x.finish = FINISH_STOP;
+        else if (x.n == rules->max_tokens)
+            x.finish = FINISH_LENGTH;
+    }
+    return x;
+}
+
+/* ---- the run ---- */
+
+static void on_progress(void *context, struct request *r)
+{
+    struct schedule *run = context;
+    const struct schedule_outcome *want = &run->want[r->index];
+    assert_true((int)r->output.n <= want->n);
+    if (r->output.n > 0)
+        assert_memory_equal(r->output.id, want->token, r->output.n * sizeof *r->output.id);
+}
+
+static void on_release(void *context, struct request *r)
+{
+    struct schedule *run = context;
+    const struct schedule_outcome *want = &run->want[r->index];
+    assert_ptr_equal(run->request[r->index], r);
+    assert_int_equal(r->n_in_flight, 0);
+    assert_true(r->times.finished >= r->times.arrived);
+    if (r->finish == FINISH_CANCELLED || r->finish == FINISH_TIMEOUT) {
+        assert_true((int)r->output.n < want->n);
+    } else {
+        assert_int_equal(r->output.n, want->n);
+        assert_string_equal(r->text.data, want->text);
+        assert_int_equal(r->finish, want->finish);
+        assert_true(r->times.scheduled >= r->times.arrived && r->times.first_token >= r->times.scheduled);
+    }
+    run->n_ended[r->finish]++;
+    run->n_released++;
+    run->request[r->index] = NULL;
+    request_close(r); /* whoever still looks at it is found by the address sanitizer */
+    free(r);
+}
+
+void schedule_open(struct schedule *run, const struct scheduler_setup *setup)
+{
+    struct err e = {0};
+    memset(run, 0, sizeof *run);
+    struct scheduler_setup own = *setup;
+    own.tokenizer = tokenizer;
+    own.on_progress = on_progress;
+    own.on_release = on_release;
+    own.context = run;
+    assert_int_equal(plan_open(&run->plan, &own.limits, &e), 0);
+    assert_int_equal(paper_open(&run->device, &own.limits, N_LETTERS, &e), 0);
+    assert_int_equal(scheduler_open(&run->s, &own, &e), 0);
+}
+
+void schedule_close(struct schedule *run)
+{
+    for (int i = 0; i < run->n; i++) {
+        free(run->want[i].text);
+        if (run->request[i] != NULL)
+            request_close(run->request[i]);
+        free(run->request[i]);
+    }
+    plan_close(&run->plan);
+    paper_close(&run->device);
+    scheduler_close(&run->s);
+}
+
+struct request *schedule_make(struct schedule *run, const struct request_rules *rules, const int32_t *prompt, int n)
+{
+    struct request *r = calloc(1, sizeof *r);
+    run->rules[run->n] = *rules;
+    *r = (struct request){.rules = &run->rules[run->n], .index = run->n, .slot = -1};
+    r->prompt = (struct token_list){malloc((size_t)n * sizeof *prompt), (size_t)n, (size_t)n};
+    memcpy(r->prompt.id, prompt, (size_t)n * sizeof *prompt);
+    run->want[run->n] = alone(&r->prompt, rules);
+    run->request[run->n++] = r;
+    return r;
+}
+
+struct request *schedule_add(struct schedule *run, const struct request_rules *rules, int n, uint64_t seed)
+{
+    struct err e = {0};
+    int32_t prompt[SCHEDULE_MAX_LEN];
+    for (int i = 0; i < n; i++)
+        prompt[i] = random_below(&seed, N_LETTERS);
+    struct request *r = schedule_make(run, rules, prompt, n);
+    assert_true(n + rules->max_tokens <= scheduler_max_len(&run->s));
+    assert_int_equal(scheduler_add(&run->s, r, run->now, &e), 0);
+    return r;
+}
+
+/* ---- what must hold for every plan ---- */
+
+static struct request *in_slot(struct schedule *run, int slot)
+{
+    for (int i = 0; i < run->s.n_running; i++)
+        if (run->s.running[i]->slot == slot)
+            return run->s.running[i];
+    fail_msg("nobody runs in slot %d", slot);
+    return NULL;
+}
+
+static bool is_before(const struct request *a, const struct request *b)
+{
+    return a->priority < b->priority || (a->priority == b->priority && a->arrival < b->arrival);
+}
+
+/* Nobody who waits is overtaken, and a new sequence's parameters are the request's own, in terms of its own prompt. */
+static void check_starts(struct schedule *run, const struct plan *p)
+{
+    for (int i = 0; i < p->n_starts; i++) {
+        struct request *r = in_slot(run, p->start[i].slot);
+        struct sampling want = r->rules->sampling;
+        want.prompt_len = (int)r->prompt.n;
+        assert_memory_equal(&p->start[i].sampling, &want, sizeof want);
+        for (int k = 0; k < run->s.n_waiting; k++)
+            assert_false(is_before(run->s.waiting[k], r));
+        run->last_fed[r->index] = r->n_fed;
+        for (int k = 0; k < p->n_seqs; k++)
+            if (p->seq[k].slot == r->slot)
+                run->last_fed[r->index] = p->seq[k].pos;
+        assert_true(run->last_fed[r->index] % KV_BLOCK_TOKENS == 0);
+        assert_true(run->last_fed[r->index] < (int)(r->prompt.n + r->output.n));
+        const struct sampling *q = &r->rules->sampling;
+        bool penalized = q->repetition_penalty != 1 || q->presence_penalty != 0 || q->frequency_penalty != 0;
+        assert_int_equal(p->start[i].n_history, penalized ? run->last_fed[r->index] : 0);
+        if (!run->s.setup.prefix_caching)
+            assert_int_equal(run->last_fed[r->index], 0);
+    }
+}
+
+/* Every token goes in once, in order, at its position, and never into a block that somebody else may read. */
+static void check_sequences(struct schedule *run, const struct plan *p)
+{
+    const int32_t *token = p->token;
+    for (int i = 0; i < p->n_seqs; i++) {
+        const struct plan_seq *s = &p->seq[i];
+        struct request *r = in_slot(run, s->slot);
+        int known = (int)(r->prompt.n + r->output.n), end = s->pos + s->n_tokens;
+        assert_int_equal(s->pos, run->last_fed[r->index]);
+        run->last_fed[r->index] = end;
+        assert_int_equal(s->n_logits, s->sample);
+        assert_int_equal(s->sample, end >= known);
+        assert_true(end - (int)r->prompt.n < r->rules->max_tokens); /* the last token is never fed */
+        assert_int_equal(s->rope_len, r->prompt.n);
+        for (int j = 0; j < s->n_tokens; j++, token++) {
+            int pos = s->pos + j;
+            if (pos < (int)r->prompt.n)
+                assert_int_equal(*token, r->prompt.id[pos]);
+            else
+                assert_true(*token == -1 || (pos < known && *token == r->output.id[pos - (int)r->prompt.n]));
+            assert_true(pos / KV_BLOCK_TOKENS < r->n_blocks);
+            assert_int_equal(run->s.blocks.block[r->block[pos / KV_BLOCK_TOKENS]].n_holders, 1);
+        }
+    }
+    assert_int_equal(token - p->token, p->n_tokens);
+}
+
+void schedule_check_memory(struct schedule *run)
+{
+    struct scheduler *s = &run->s;
+    int holders[512] = {0}, n_free = 0, in_list = 0;
+    bool slot[64] = {false};
+    for (int i = 0; i < s->n_running; i++) {
+        struct request *r = s->running[i];
+        assert_false(slot[r->slot]);
+        slot[r->slot] = true;
+        assert_true(i == 0 || !is_before(r, s->running[i - 1]));
+        for (int k = 0; k < r->n_blocks; k++)
+            holders[r->block[k]]++;
+    }
+    for (int i = 0; i < s->n_free_slots; i++) {
+        assert_false(slot[s->free_slot[i]]);
+        slot[s->free_slot[i]] = true;
+    }
+    assert_int_equal(s->n_running + s->n_free_slots, s->setup.limits.max_seqs);
+    for (int i = 0; i < s->blocks.n; i++) {
+        assert_int_equal(s->blocks.block[i].n_holders, holders[i]);
+        n_free += holders[i] == 0;
+    }
+    for (int i = s->blocks.oldest; i >= 0; i = s->blocks.block[i].newer, in_list++)
+        assert_int_equal(holders[i], 0);
+    assert_int_equal(s->blocks.n_free, n_free);
+    assert_int_equal(in_list, n_free);
+}
+
+/* Nobody starves: every running sequence that could feed something does, unless the budget is used up; what decodes always
+ * does; and no slot, budget and memory are left while somebody waits who could use them. */
+static void check_progress(struct schedule *run, const struct plan *p, uint64_t n_preempted)
+{
+    struct scheduler *s = &run->s;
+    /* What was kept for somebody who then had to go is not given to others in the same step. */
+    bool full = p->n_tokens == s->setup.limits.max_batch_tokens || s->stats.n_preemptions != n_preempted;
+    for (int i = 0; i < s->n_running; i++) {
+        struct request *r = s->running[i];
+        int known = (int)(r->prompt.n + r->output.n);
+        bool in_plan = false;
+        for (int k = 0; k < p->n_seqs; k++)
+            in_plan = in_plan || p->seq[k].slot == r->slot;
+        if (r->n_fed < known && (int)r->output.n + r->n_in_flight < r->rules->max_tokens)
+            assert_true(full);
+        if (!in_plan && r->n_fed >= known)
+            assert_int_equal((int)r->output.n + r->n_in_flight, r->rules->max_tokens);
+    }
+    struct request *next = s->n_waiting > 0 ? s->waiting[0] : NULL;
+    if (next != NULL && next->n_in_flight == 0 && s->stats.n_preemptions == n_preempted && s->n_free_slots > 0 &&
+        !full) {
+        int need = (int)(next->prompt.n + next->output.n + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
+        assert_true(need + s->blocks.n / 100 > s->blocks.n_free);
+    }
+}
+
+/* ---- steps ---- */
+
+void schedule_plan(struct schedule *run)
+{
+    uint64_t n_preempted = run->s.stats.n_preemptions;
+    assert_true(run->n_steps < MAX_STEPS);
+    plan_reset(&run->plan, (uint64_t)run->n_steps++);
+    scheduler_plan(&run->s, &run->plan, run->now);
+    const char *wrong = paper_execute(&run->device, &run->plan, &run->queue[run->n_queued++]);
+    if (wrong != NULL)
+        fail_msg("%s", wrong);
+    check_starts(run, &run->plan);
+    check_sequences(run, &run->plan);
+    schedule_check_memory(run);
+    check_progress(run, &run->plan, n_preempted);
+}
+
+void schedule_accept(struct schedule *run)
+{
+    struct err e = {0};
+    struct step_result oldest = run->queue[0];
+    run->queue[0] = run->queue[1];
+    run->n_queued--;
+    assert_int_equal(scheduler_accept(&run->s, &oldest, run->now, &e), 0);
+    expect_none(&e);
+    schedule_check_memory(run);
+}
+
+void schedule_step(struct schedule *run, int depth)
+{
+    run->now += 1;
+    bool busy = scheduler_busy(&run->s);
+    if (busy)
+        schedule_plan(run);
+    if (run->n_queued > depth || (!busy && run->n_queued > 0))
+        schedule_accept(run);
+}
+
+void schedule_drain(struct schedule *run, int depth)
+{
+    while (scheduler_busy(&run->s) || run->n_queued > 0)
+        schedule_step(run, depth);
+    assert_int_equal(run->n_released, run->n);
+    assert_int_equal(run->s.blocks.n_free, run->s.blocks.n);
+    assert_int_equal(run->s.n_free_slots, run->s.setup.limits.max_seqs);
+}

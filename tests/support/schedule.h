@@ -1,0 +1,69 @@
+/* tests/support/schedule.h - a run of coordinator/scheduler.c on a device made of paper (paper.h), for cmocka tests: every request
+ * must get exactly what it gets alone, and every plan is judged: its order, its limits, its memory, and that nobody starves. */
+#ifndef TESTS_SUPPORT_SCHEDULE_H
+#define TESTS_SUPPORT_SCHEDULE_H
+
+#include "coordinator/scheduler.h"
+#include "tests/support/paper.h"
+
+#define SCHEDULE_MAX_REQUESTS 40
+#define SCHEDULE_MAX_OUTPUT   64
+#define SCHEDULE_MAX_LEN      130
+
+/* What a request gets alone. */
+struct schedule_outcome {
+    int32_t token[SCHEDULE_MAX_OUTPUT];
+    int n;
+    char *text;
+    enum finish_reason finish;
+};
+
+struct schedule {
+    struct scheduler s;
+    struct paper device;
+    struct plan plan;
+    struct request *request[SCHEDULE_MAX_REQUESTS]; /* NULL once given back */
+    struct request_rules rules[SCHEDULE_MAX_REQUESTS];
+    struct schedule_outcome want[SCHEDULE_MAX_REQUESTS];
+    int last_fed[SCHEDULE_MAX_REQUESTS]; /* tokens fed up to now, of the running ones */
+    int n, n_released, n_steps;
+    int n_ended[FINISH_REASONS];
+    double now;
+    struct step_result queue[SCHEDULER_FLIGHTS];
+    int n_queued;
+};
+
+/* The tokenizer that all runs have (tests/unit/letters.h): set-up and tear-down of a group of tests. */
+int schedule_open_letters(void **state);
+int schedule_close_letters(void **state);
+
+/* Limits of max_len SCHEDULE_MAX_LEN, and the prefix cache. */
+struct scheduler_setup schedule_setup(int max_seqs, int max_batch_tokens, int n_blocks);
+
+/* 20 tokens at most, sampled without a penalty. */
+extern const struct request_rules schedule_plain;
+
+/* setup: without tokenizer and callbacks. */
+void schedule_open(struct schedule *run, const struct scheduler_setup *setup);
+void schedule_close(struct schedule *run);
+
+/* A request that the scheduler does not have yet; it is the run's. */
+struct request *schedule_make(struct schedule *run, const struct request_rules *rules, const int32_t *prompt, int n);
+
+/* One whose prompt is n letters that follow from the seed; the scheduler has it. */
+struct request *schedule_add(struct schedule *run, const struct request_rules *rules, int n, uint64_t seed);
+
+/* Plan the next step, judge the plan, execute it; its results wait until they are accepted, the oldest first. */
+void schedule_plan(struct schedule *run);
+void schedule_accept(struct schedule *run);
+
+/* A second passes. depth: plans that are made before the results of an earlier one are seen. */
+void schedule_step(struct schedule *run, int depth);
+
+/* To the end of all requests, after which everything is free again. */
+void schedule_drain(struct schedule *run, int depth);
+
+/* Blocks and slots have exactly the holders that they should have. */
+void schedule_check_memory(struct schedule *run);
+
+#endif
