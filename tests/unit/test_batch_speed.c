@@ -4,10 +4,9 @@
 #include "tests/unit/unit.h"
 
 #include "base/signals.h"
-#include "coordinator/batch.h"
+#include "tests/support/batch_alone.h"
 #include "tests/support/batching.h"
 #include "tests/support/files.h"
-#include "tests/support/models.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,64 +55,23 @@ static void write_input(const char *dir)
     free(text);
 }
 
-/* The device that takes no time: every sequence of the plan gets a token of a text. */
-static int run_steps(struct batch_run *b, const struct limits *l)
-{
-    static struct sampled sampled[N_SEQS];
-    struct plan plan;
-    struct err e = {0};
-    int n_steps = 0;
-    assert_int_equal(plan_open(&plan, l, &e), 0);
-    for (int i = 0; i < N_SEQS; i++)
-        sampled[i].token = 300 + i;
-    for (uint64_t step = 0;; step++) {
-        plan_reset(&plan, step);
-        int rc;
-        while ((rc = front_next(&b->front, &plan, &e)) == STEPS_IDLE)
-            ;
-        assert_int_equal(rc, 0);
-        if (plan.kind == PLAN_STOP)
-            break;
-        (void)plan_pack(&plan);
-        const struct step_result result = {
-            .step = step, .n_sampled = b->front.steps.scheduler.flight[step % SCHEDULER_FLIGHTS].n, .sampled = sampled};
-        assert_int_equal(front_accept(&b->front, &result, &e), 0);
-        n_steps++;
-    }
-    plan_close(&plan);
-    return n_steps;
-}
-
 static double prompts_per_minute(const char *dir, bool plain)
 {
-    struct options o;
+    static struct batch_alone a;
     struct err e = {0};
-    struct model_config m;
-    struct checkpoint c = {0};
-    struct batch_run b;
-    char input[300], output[300];
-    const struct limits l = {N_SEQS, 2048, 256, N_SEQS, N_SEQS * 256 / KV_BLOCK_TOKENS};
-    (void)snprintf(input, sizeof input, "%s/in.jsonl", dir);
-    (void)snprintf(output, sizeof output, "%s/out-%d.jsonl", dir, plain);
-    char *argv[] = {"lockstep", "batch",          "--model", (char *)models_demo(),    "--input", input, "--output",
-                    output,     "--sync-seconds", "1",       plain ? "--plain" : NULL, NULL};
-    assert_int_equal(options_parse(&o, plain ? 11 : 10, argv, &e), 0);
-    expect_none(&e);
-    assert_int_equal(model_config_read(&m, o.model, &e), 0);
-    assert_int_equal(checkpoint_open(&c, o.model, &e), 0);
+    const char *const more[] = {"--sync-seconds", "1", plain ? "--plain" : NULL, NULL};
     double before = cpu_seconds(), memory = peak_bytes();
-    assert_int_equal(batch_open(&b, &o, &m, &c, 1, &e), 0);
-    assert_int_equal(batch_start(&b, &l, &e), 0);
-    int n_steps = run_steps(&b, &l);
-    assert_int_equal(batch_close(&b, &e), 0);
+    batch_alone_open(&a, dir, plain ? "out-1.jsonl" : "out-0.jsonl", more, N_SEQS);
+    while (batch_alone_turn(&a))
+        continue;
+    assert_int_equal(batch_alone_close(&a, &e), 0);
     double seconds = cpu_seconds() - before;
     expect_none(&e);
-    checkpoint_close(&c);
     memory = (peak_bytes() - memory) / N_LINES;
     print_message(
         "# %d prompts, %d tokens out each, %s lines: %.0f a minute on one core (%d steps, %.2f s of it); %.0f "
         "more bytes of memory a line\n",
-        N_LINES, N_OUTPUT, plain ? "plain" : "OpenAI", N_LINES / seconds * 60, n_steps, seconds, memory);
+        N_LINES, N_OUTPUT, plain ? "plain" : "OpenAI", N_LINES / seconds * 60, (int)a.n_steps, seconds, memory);
     if (getenv("LOCKSTEP_SANITIZED") == NULL)
         assert_true(memory < MEMORY);
     return N_LINES / seconds * 60;
