@@ -19,10 +19,11 @@
 static struct serving server;
 static void *context;
 
-/* id: the routing id, or NULL. small: it takes in as little as can be. */
+/* id: the routing id, or NULL. small: it takes in as little as can be; reading nothing it cannot answer heartbeats, after some
+ * seconds of which it would be taken for lost, so it has its own. */
 static void *open_client(const char *id, bool small)
 {
-    const int none = 0, one = 1, bytes = 4096;
+    const int none = 0, one = 1, bytes = 4096, each_ms = 300, never_ms = 10 * 60 * 1000;
     void *socket = zmq_socket(context, ZMQ_DEALER);
     (void)zmq_setsockopt(socket, ZMQ_LINGER, &none, sizeof none);
     if (id != NULL)
@@ -30,6 +31,8 @@ static void *open_client(const char *id, bool small)
     if (small) {
         (void)zmq_setsockopt(socket, ZMQ_RCVHWM, &one, sizeof one);
         (void)zmq_setsockopt(socket, ZMQ_RCVBUF, &bytes, sizeof bytes);
+        (void)zmq_setsockopt(socket, ZMQ_HEARTBEAT_IVL, &each_ms, sizeof each_ms);
+        (void)zmq_setsockopt(socket, ZMQ_HEARTBEAT_TIMEOUT, &never_ms, sizeof never_ms);
     }
     case_check(zmq_connect(socket, server.endpoint) == 0, "cannot connect: %s", zmq_strerror(zmq_errno()));
     return socket;
