@@ -18,6 +18,8 @@ socket = zmq.Context().socket(zmq.DEALER)
 socket.setsockopt(zmq.LINGER, 1000)  # closing ends, even when nobody listens
 socket.setsockopt(zmq.HEARTBEAT_IVL, 1000)  # a server that is gone is noticed
 socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3000)
+socket.setsockopt(zmq.HEARTBEAT_TTL, 3000)  # and so are we, by the server
+socket.setsockopt(zmq.RCVHWM, 0)
 socket.setsockopt(zmq.RCVTIMEO, 60000)
 socket.connect(endpoint)
 socket.send_json(request)

@@ -118,9 +118,10 @@ static int set_keys(struct connection *c, const struct keys *k, struct err *e)
                : -1;
 }
 
-/* A dead server is noticed (HEARTBEAT), closing ends (LINGER); what arrives is bounded by who reads it, as a bench may have
- * thousands of requests open. No ZMQ_IMMEDIATE: with it libzmq throws away what the server said just before it hung up
- * (seen: the reply to `shutdown`, one time in ten), and nothing is sent before the handshake anyway. */
+/* A dead server is noticed (HEARTBEAT), and so are we by it (HEARTBEAT_TTL), closing ends (LINGER); what arrives is bounded by
+ * who reads it, as a bench may have thousands of requests open. No ZMQ_IMMEDIATE: with it libzmq throws away what the server
+ * said just before it hung up (seen: the reply to `shutdown`, one time in ten), and nothing is sent before the handshake
+ * anyway. */
 static int open_socket(struct connection *c, const struct keys *k, struct err *e)
 {
     c->context = zmq_ctx_new();
@@ -132,7 +133,7 @@ static int open_socket(struct connection *c, const struct keys *k, struct err *e
         set_number(c, ZMQ_SNDHWM, 0, "ZMQ_SNDHWM", e) != 0 || set_number(c, ZMQ_RCVHWM, 0, "ZMQ_RCVHWM", e) != 0 ||
         set_number(c, ZMQ_HEARTBEAT_IVL, HEARTBEAT_MS, "ZMQ_HEARTBEAT_IVL", e) != 0 ||
         set_number(c, ZMQ_HEARTBEAT_TIMEOUT, HEARTBEAT_END_MS, "ZMQ_HEARTBEAT_TIMEOUT", e) != 0 ||
-        set_keys(c, k, e) != 0)
+        set_number(c, ZMQ_HEARTBEAT_TTL, HEARTBEAT_END_MS, "ZMQ_HEARTBEAT_TTL", e) != 0 || set_keys(c, k, e) != 0)
         return -1;
     const int events = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
                        ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH | ZMQ_EVENT_DISCONNECTED;
