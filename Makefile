@@ -67,7 +67,7 @@ help:
 	@echo "make [all]         build $(PROGRAM)"
 	@echo "make client        build $(CLIENT) alone: no MPI needed, gcc, libzmq and jansson do"
 	@echo "make demo          install what is missing, build, tell a story on two ranks"
-	@echo "make check         install what is missing, build, run every test (some 17 minutes on 2 cores)"
+	@echo "make check         install what is missing, build, run every test (some 30 minutes on 2 cores)"
 	@echo "make bench-cpu     decode speed of a 1-billion-parameter model beside the read bandwidth"
 	@echo "make CUDA=1        build build/cuda/lockstep, the GPU backend beside the CPU's (ARCH='80 90a')"
 	@echo "make check-gpu     test it on the GPUs of this machine (CHECK='ops parity': parts of it); make CUDA=1 bundle: a tarball"
