@@ -176,7 +176,7 @@ static void cancel(void)
         json_decref(event);
     }
     case_check(acknowledged && cancelled, "acknowledged %d, cancelled %d", acknowledged, cancelled);
-    case_check(serving_await(&s, "kv_blocks_used", 0, 5), "blocks are still held");
+    case_check(serving_await(&s, "kv_blocks_used", 0, 30), "blocks are still held");
     case_end();
     talk_close(&t);
 }
@@ -193,22 +193,28 @@ static void leave(void)
     case_check(serving_metric(&s, "kv_blocks_used") > 0, "no blocks are held");
     double started = seconds_now();
     talk_close(&t);
-    case_check(serving_await(&s, "kv_blocks_used", 0, 5), "blocks are still held");
-    case_check(process_sanitized() || seconds_now() - started < 1, "after %.3f s only", seconds_now() - started);
+    case_check(serving_await(&s, "kv_blocks_used", 0, 30), "blocks are still held");
+    case_check(process_in_time(seconds_now() - started, 1), "after %.3f s only", seconds_now() - started);
     case_check(serving_metric(&s, "lost_clients_total") == before + 1, "not counted");
-    case_check(serving_await(&s, "open_requests", 1, 5), "requests are still open"); /* 1: the question itself */
+    case_check(serving_await(&s, "open_requests", 1, 30), "requests are still open"); /* 1: the question itself */
     case_end();
 }
 
 static void run_out_of_time(void)
 {
-    json_t *reply;
+    bool has_text = false;
     case_begin("timeout_ms: 408 with what there is, on %d ranks", s.ranks);
-    reply = talk_ask(s.endpoint, "{\"prompt\": \"Long ago\", " LONG ", \"timeout_ms\": 60}");
-    case_check(talk_number(reply, "code") == 408 && strcmp(talk_text(reply, "choices/0/finish_reason"), "timeout") == 0,
-               "code %g, %s", talk_number(reply, "code"), talk_text(reply, "choices/0/finish_reason"));
-    case_check(process_sanitized() || strlen(talk_text(reply, "choices/0/text")) > 0, "no text so far");
-    json_decref(reply);
+    for (int ms = 60; ms < 600 && !has_text; ms *= 2) { /* a busy machine may have no token yet after 60 */
+        char text[200];
+        (void)snprintf(text, sizeof text, "{\"prompt\": \"Long ago\", " LONG ", \"timeout_ms\": %d}", ms);
+        json_t *reply = talk_ask(s.endpoint, text);
+        case_check(talk_number(reply, "code") == 408 &&
+                       strcmp(talk_text(reply, "choices/0/finish_reason"), "timeout") == 0,
+                   "code %g, %s", talk_number(reply, "code"), talk_text(reply, "choices/0/finish_reason"));
+        has_text = strlen(talk_text(reply, "choices/0/text")) > 0;
+        json_decref(reply);
+    }
+    case_check(process_sanitized() || has_text, "no text so far");
     case_end();
 }
 
@@ -225,20 +231,19 @@ static void same_name(void)
 }
 
 /* A text of megabytes is parsed, encoded and refused, or its tokens are written, while another client's tokens and health go
- * on. */
-static void large_text(bool tokenize)
+ * on: the longest wait for one of either, in seconds. */
+static double wait_beside_large_text(bool tokenize)
 {
     enum { BYTES = 4 << 20 };
     static const char words[] = "Once upon a time there was a little fox. ";
     struct talk t, large;
     char *text = malloc(BYTES + 200);
-    double longest = 0, worst_health = 0;
+    double longest = 0;
     int n = snprintf(text, 100, "{\"prompt\": \"");
     while (n < BYTES)
         n += snprintf(text + n, 100, "%s", words);
     n += snprintf(text + n, 100, "\", %s}",
                   tokenize ? "\"op\": \"tokenize\", \"return_token_strs\": true" : "\"request_id\": \"large\"");
-    case_begin("%s of 4 MiB delays nobody, on %d ranks", tokenize ? "tokenize" : "a prompt", s.ranks);
     talk_open(&t, ZMQ_DEALER, s.endpoint, NULL, NULL);
     talk_open(&large, ZMQ_DEALER, s.endpoint, NULL, NULL);
     talk_say(&t, "{\"prompt\": \"Long ago\", %s, \"stream\": true}", LONG);
@@ -258,18 +263,27 @@ static void large_text(bool tokenize)
         double asked = seconds_now();
         json_decref(talk_ask(s.endpoint, "{\"op\": \"health\"}"));
         last = seconds_now();
-        worst_health = last - asked > worst_health ? last - asked : worst_health;
+        longest = last - asked > longest ? last - asked : longest;
         answer = talk_hear(&large, 0);
     }
     case_check(tokenize ? talk_number(answer, "count") > BYTES / 8 : talk_number(answer, "code") == 413,
                "code %g, %g tokens", talk_number(answer, "code"), talk_number(answer, "count"));
-    case_check(process_sanitized() || longest < 0.25, "a token came after %.3f s", longest);
-    case_check(process_sanitized() || worst_health < 0.25, "health took %.3f s", worst_health);
-    case_end();
     json_decref(answer);
     free(text);
     talk_close(&t);
     talk_close(&large);
+    return longest;
+}
+
+/* Thrice at most: the machine itself may stop for a moment. */
+static void large_text(bool tokenize)
+{
+    double longest = INFINITY;
+    case_begin("%s of 4 MiB delays nobody, on %d ranks", tokenize ? "tokenize" : "a prompt", s.ranks);
+    for (int i = 0; i < 3 && longest > 0.25; i++)
+        longest = wait_beside_large_text(tokenize);
+    case_check(process_sanitized() || longest < 0.25, "a token or an answer came after %.3f s", longest);
+    case_end();
 }
 
 static void several(void)

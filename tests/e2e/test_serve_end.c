@@ -81,11 +81,11 @@ static void terminate(int ranks)
         (void)kill(process_of_rank(&s.p, r), SIGTERM);
     int answered = count_last(&t, 6, 503, &last);
     case_check(answered == 6, "%d of 6 were answered with 503", answered);
-    case_check(process_sanitized() || last - began < 1, "the last one after %.3f s", last - began);
+    case_check(process_in_time(last - began, 1), "the last one after %.3f s", last - began);
     while (process_of_rank(&s.p, 0) != 0 && seconds_now() - began < 20)
         continue;
-    case_check(process_sanitized() || seconds_now() - began < 1, "rank 0 ended after %.3f s", seconds_now() - began);
-    s.p.limit = seconds_now() - s.p.started + 20;
+    case_check(process_in_time(seconds_now() - began, 1), "rank 0 ended after %.3f s", seconds_now() - began);
+    s.p.limit = seconds_now() - s.p.started + 60;
     process_wait(&s.p);
     case_check(s.p.status == 1, "status %d, expected 1: requests were cut short", s.p.status);
     case_check(s.p.n_left == 0 && !s.p.core, "processes or a core are left");
@@ -107,7 +107,7 @@ static void terminate_slowly(void)
             (void)kill(process_of_rank(&s.p, r), SIGTERM);
         int answered = count_last(&t, 3, 200, &last);
         case_check(answered == 3, "%d of 3 finished", answered);
-        s.p.limit = seconds_now() - s.p.started + 20;
+        s.p.limit = seconds_now() - s.p.started + 60;
         process_wait(&s.p);
         case_check(s.p.status == 0, "status %d", s.p.status);
         talk_close(&t);
@@ -127,7 +127,7 @@ static void terminate_launcher(void)
         (void)kill(s.p.pid, SIGTERM);
         int answered = count_last(&t, 4, 503, &last);
         case_check(answered == 4, "%d of 4 were answered with 503", answered);
-        s.p.limit = seconds_now() - s.p.started + 20;
+        s.p.limit = seconds_now() - s.p.started + 60;
         process_wait(&s.p); /* with a status of mpirun's own */
         (void)serving_stop(&s);
         talk_close(&t);
@@ -162,7 +162,7 @@ static void drain(int ranks, bool by_message)
     json_decref(refused);
     int done = count_last(&t, 4, 200, &last);
     case_check(done == 4, "%d of 4 finished", done);
-    s.p.limit = seconds_now() - s.p.started + 20;
+    s.p.limit = seconds_now() - s.p.started + 60;
     process_wait(&s.p);
     case_check(s.p.status == 0 && !s.p.timed_out, "status %d", s.p.status);
     case_end();
@@ -198,7 +198,7 @@ static void drain_at_tokenizer(void)
             json_decref(o);
         }
         case_check(finished, "it did not finish");
-        s.p.limit = seconds_now() - s.p.started + 20;
+        s.p.limit = seconds_now() - s.p.started + 60;
         process_wait(&s.p);
         case_check(s.p.status == 0, "status %d", s.p.status);
         talk_close(&t);
@@ -220,7 +220,7 @@ static void another_rank(int rank, int number, int status, bool busy)
         (void)kill(process_of_rank(&s.p, rank), number);
         int answered = busy ? count_last(&t, 2, number == SIGTERM ? 503 : 200, &last) : 2;
         case_check(answered == 2, "%d of 2 were answered as expected", answered);
-        s.p.limit = seconds_now() - s.p.started + 20;
+        s.p.limit = seconds_now() - s.p.started + 60;
         process_wait(&s.p);
         case_check(s.p.status == status && !s.p.timed_out, "status %d, expected %d", s.p.status, status);
         talk_close(&t);
@@ -238,7 +238,7 @@ static void failure(void)
     if (start(2, NULL, (const char *[]){"--step-timeout", "2", NULL})) {
         keep_busy(&t, 3);
         (void)kill(process_of_rank(&s.p, 1), SIGSTOP);
-        s.p.limit = seconds_now() - s.p.started + 30;
+        s.p.limit = seconds_now() - s.p.started + 60;
         int answered = count_last(&t, 3, 500, &last);
         case_check(answered == 3, "%d of 3 were answered with 500", answered);
         process_wait(&s.p);
@@ -260,7 +260,7 @@ static void drain_too_long(void)
         (void)kill(s.p.pid, SIGUSR1);
         int answered = count_last(&t, 4, 503, &last);
         case_check(answered == 4, "%d of 4 were answered with 503", answered);
-        s.p.limit = seconds_now() - s.p.started + 20;
+        s.p.limit = seconds_now() - s.p.started + 60;
         process_wait(&s.p);
         case_check(s.p.status == 1, "status %d", s.p.status);
         talk_close(&t);
@@ -297,7 +297,7 @@ static void rendezvous_and_path(void)
         o = talk_ask(endpoint, "{\"op\": \"shutdown\"}");
         case_check(strcmp(talk_text(o, "state"), "stopping") == 0, "no answer to shutdown");
         json_decref(o);
-        s.p.limit = seconds_now() - s.p.started + 20;
+        s.p.limit = seconds_now() - s.p.started + 60;
         process_wait(&s.p);
         case_check(s.p.status == 0, "status %d", s.p.status);
         case_check(!exists(path) && !exists(s.rendezvous), "socket or rendezvous file are left");
@@ -335,7 +335,7 @@ static void newer_server(void)
         case_check(newer, "the newer server does not write the file: %s",
                    p.text[PROCESS_ERR] != NULL ? p.text[PROCESS_ERR] : "");
         (void)kill(process_of_rank(&s.p, 0), SIGUSR1);
-        s.p.limit = seconds_now() - s.p.started + 20;
+        s.p.limit = seconds_now() - s.p.started + 60;
         process_wait(&s.p);
         case_check(s.p.status == 0 && exists(s.rendezvous), "status %d, or the newer file is gone", s.p.status);
         if (newer)
@@ -425,10 +425,17 @@ static double cpu_of(int rank)
     return (double)(user + kernel) / (double)sysconf(_SC_CLK_TCK);
 }
 
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
 static void idle(int ranks)
 {
     enum { SECONDS = 4 };
-    double cpu[8], slowest = 0;
+    enum { ASKED = 5 };
+    double cpu[8], ms[ASKED];
     case_begin("%d idle ranks use less than 5 %% of a core each, and wake up at once", ranks);
     if (!start(ranks, NULL, NULL)) {
         case_end();
@@ -443,14 +450,14 @@ static void idle(int ranks)
         double share = (cpu_of(r) - cpu[r]) / SECONDS;
         case_check(process_sanitized() || share < 0.05, "rank %d: %.1f %% of a core", r, 100 * share);
     }
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < ASKED; i++) {
         json_t *o = talk_ask(s.endpoint, "{\"prompt\": \"Once\", \"max_tokens\": 1}");
-        double ms = talk_number(o, "timing/total_ms");
-        slowest = ms > slowest ? ms : slowest;
+        ms[i] = talk_number(o, "timing/total_ms");
         json_decref(o);
         process_watch(&s.p, 0.2, (size_t)-1);
     }
-    case_check(process_sanitized() || slowest < 60, "one token took %.1f ms", slowest);
+    qsort(ms, ASKED, sizeof ms[0], ascending);
+    case_check(process_in_time(1e-3 * ms[ASKED / 2], 0.03), "one token took %.1f ms, the median", ms[ASKED / 2]);
     case_end();
     (void)serving_stop(&s);
 }
@@ -481,7 +488,7 @@ static void files(bool with_prompts)
         json_decref(talk_ask(s.endpoint, "{\"prompt\": \"Once a zebra\", \"max_tokns\": 3}"));
         json_decref(talk_ask(s.endpoint, "{\"op\": \"health\"}"));
         (void)kill(s.p.pid, SIGUSR1);
-        s.p.limit = seconds_now() - s.p.started + 20;
+        s.p.limit = seconds_now() - s.p.started + 60;
         process_wait(&s.p);
         char *text = files_read(folder, "access.jsonl", &bytes);
         case_check(count(text, "\n") == 3 && count(text, "{\"time\":") == 3, "the log: %s", text);

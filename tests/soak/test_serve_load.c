@@ -306,7 +306,7 @@ static void check_health(struct health *h)
            1e3 * bench_percentile(h->seconds, h->n, 1));
     case_begin("health within %.0f ms in 99 of 100 cases", 1e3 * HEALTH_LIMIT);
     case_check(!h->failed && h->n > 10, "%lld answers", (long long)h->n);
-    case_check(p99 < HEALTH_LIMIT || process_sanitized(), "p99 is %.1f ms", 1e3 * p99);
+    case_check(process_in_time(p99, HEALTH_LIMIT), "p99 is %.1f ms", 1e3 * p99);
     case_end();
 }
 
@@ -341,12 +341,12 @@ static void check_tally(double seconds)
 static void check_leaks(const double *before, int ranks)
 {
     case_begin("the server holds what it held before");
-    case_check(serving_await(&load.server, "open_requests", 1, 10), "requests are left"); /* the question itself */
-    case_check(serving_await(&load.server, "num_requests_running", 0, 10), "sequences are left");
-    case_check(serving_await(&load.server, "num_requests_waiting", 0, 10), "sequences wait");
-    case_check(serving_await(&load.server, "kv_blocks_used", 0, 10), "blocks are left");
-    case_check(serving_await(&load.server, "client_backlog_bytes", 0, 10), "replies are left");
-    case_check(serving_await(&load.server, "clients", 2, 10), "clients are left");
+    case_check(serving_await(&load.server, "open_requests", 1, 30), "requests are left"); /* the question itself */
+    case_check(serving_await(&load.server, "num_requests_running", 0, 30), "sequences are left");
+    case_check(serving_await(&load.server, "num_requests_waiting", 0, 30), "sequences wait");
+    case_check(serving_await(&load.server, "kv_blocks_used", 0, 30), "blocks are left");
+    case_check(serving_await(&load.server, "client_backlog_bytes", 0, 30), "replies are left");
+    case_check(serving_await(&load.server, "clients", 2, 30), "clients are left");
     for (int r = 0; r < ranks; r++) {
         double now = serving_resident(&load.server, r);
         printf("# rank %d: %.1f MiB after the warm-up, %.1f MiB at the end\n", r, before[r] / (1 << 20),

@@ -17,7 +17,7 @@ struct bad_start {
 };
 
 /* Every case on 1 and on 3 ranks: the documented status, nothing on standard output, exactly one line on standard
- * error, under 5 s, no core file, nothing left running. */
+ * error, no core file, nothing left running. And a case of its own: half of them end within seconds. */
 void bad_start_run(const struct bad_start *cases, int n);
 
 #endif

@@ -55,4 +55,8 @@ int process_count_lines(const char *text);
 /* Is the program built with sanitizers (LOCKSTEP_SANITIZED)? Times mean nothing then. */
 bool process_sanitized(void);
 
+/* Is what took so long done in time, where `most` seconds are what it may take on a machine that does nothing else? Four times
+ * that are granted: other work, or a disk that is busy, must not fail a test; what hangs takes longer. */
+bool process_in_time(double seconds, double most);
+
 #endif
