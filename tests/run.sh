@@ -69,7 +69,7 @@ binaries() { # DIR: the test programs that were built from tests/DIR
 
 if wants unit; then
     for kind in unit ops; do
-        for test in $(binaries $kind "$build"); do run "$kind/${test##*/}" 180 "$test"; done
+        for test in $(binaries $kind "$build"); do run "$kind/${test##*/}" 300 "$test"; done
     done
 fi
 if wants spmd; then
@@ -116,7 +116,7 @@ if wants sanitizers; then
     # Open MPI itself leaks at exit; everything else is fatal.
     export ASAN_OPTIONS=detect_leaks=0:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1
     for kind in unit ops; do
-        for test in $(binaries $kind "$san"); do LOCKSTEP_SANITIZED=1 run "sanitized $kind/${test##*/}" 300 "$test"; done
+        for test in $(binaries $kind "$san"); do LOCKSTEP_SANITIZED=1 run "sanitized $kind/${test##*/}" 600 "$test"; done
     done
     for test in $(binaries spmd "$san"); do run "sanitized spmd/${test##*/} on 2 ranks" 300 mpirun -q -n 2 "$test"; done
     run "sanitized parity on 2 ranks" 400 mpirun -q -n 2 "$san/tests/parity/test_parity"

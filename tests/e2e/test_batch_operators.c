@@ -257,6 +257,7 @@ static void files(void)
     }
     case_check(file_has("logs/rank-0.log", " rank 0 note: ended: "), "rank 0's log does not tell the end");
     process_free(&p);
+    files_remove_dir(logs);
     case_end();
 }
 
