@@ -30,12 +30,69 @@ __device__ inline void tensor_mma<__nv_bfloat16>(float (&c)[4], uint32_t a0, uin
                  : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+/* The same with half the columns of a and rows of b, of which a lane holds a0 = a[g][p..], a1 = a[g + 8][p..]; b0 = b[p..][g].
+ * (mma.m16n8k8.) */
+template <typename T>
+__device__ static inline void tensor_mma_narrow(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t b0);
+template <>
+__device__ inline void tensor_mma_narrow<__half>(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t b0)
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a0), "r"(a1), "r"(b0));
+}
+template <>
+__device__ inline void tensor_mma_narrow<__nv_bfloat16>(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t b0)
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a0), "r"(a1), "r"(b0));
+}
+
 /* Two floats as the operand of a product: the first in the low half. */
 template <typename T>
-__device__ static inline uint32_t tensor_pack(float low, float high)
+__device__ static inline uint32_t tensor_pack(float low, float high);
+template <>
+__device__ inline uint32_t tensor_pack<__half>(float low, float high)
 {
-    vec<T, 2> pair = {{from_float<T>(low), from_float<T>(high)}};
+    __half2 pair = __floats2half2_rn(low, high);
     return *(const uint32_t *)&pair;
+}
+template <>
+__device__ inline uint32_t tensor_pack<__nv_bfloat16>(float low, float high)
+{
+    __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    return *(const uint32_t *)&pair;
+}
+
+/* And back. */
+template <typename T>
+__device__ static inline float2 tensor_unpack(uint32_t pair);
+template <>
+__device__ inline float2 tensor_unpack<__half>(uint32_t pair)
+{
+    return __half22float2(*(const __half2 *)&pair);
+}
+template <>
+__device__ inline float2 tensor_unpack<__nv_bfloat16>(uint32_t pair)
+{
+    return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
+}
+
+/* The products of two pairs, each rounded to T. */
+template <typename T>
+__device__ static inline uint32_t tensor_multiply(uint32_t a, uint32_t b);
+template <>
+__device__ inline uint32_t tensor_multiply<__half>(uint32_t a, uint32_t b)
+{
+    __half2 c = __hmul2(*(const __half2 *)&a, *(const __half2 *)&b);
+    return *(const uint32_t *)&c;
+}
+template <>
+__device__ inline uint32_t tensor_multiply<__nv_bfloat16>(uint32_t a, uint32_t b)
+{
+    __nv_bfloat162 c = __hmul2(*(const __nv_bfloat162 *)&a, *(const __nv_bfloat162 *)&b);
+    return *(const uint32_t *)&c;
 }
 
 /* Four 8 x 8 matrices of 16-bit numbers; lane i gives the address of row i % 8 of matrix i / 8. */

@@ -62,6 +62,8 @@ extern "C" const char *cuda_persistent_refusal(struct queue *q, const struct dec
         return "a hidden size above 8192 or sizes that are not multiples of 8";
     if (m->n_layers < 1 || m->n_layers > MAX_LAYERS)
         return "more than 256 layers";
+    if (m->rope != nullptr && m->rope->dims % 8 != 0)
+        return "a rotation of elements that are no multiple of 8";
     if (!fits_type(q, m->embed) || !fits_type(q, m->position) || !fits_type(q, m->final_norm) ||
         !fits_type(q, m->head) || !fits_type(q, m->final_norm_bias) || !fits_type(q, m->head_bias))
         return "weights of more than one type";
@@ -176,8 +178,8 @@ static void fill_maps(struct queue *q, unsigned char *host, const struct decode_
         return;
     }
     auto add = [&](const struct weight *w) {
-        for (int i = 0, rows = CHAIN_ROWS; i < BOX_SIZES; i++, rows /= 2, host += sizeof(CUtensorMap))
-            make_map(q, host, encode, w, rows);
+        for (int i = 1; i <= BOX_SIZES; i++, host += sizeof(CUtensorMap))
+            make_map(q, host, encode, w, 2 * i);
     };
     for (int l = 0; l < m->n_layers; l++) {
         const struct decode_layer *d = &m->layer[l];
@@ -249,8 +251,7 @@ static struct chain_layout make_layout(const struct persistent *p, int n_blocks,
 {
     const struct chain_args *a = &p->args;
     struct chain_layout l = {};
-    int input = attend_scratch_bytes<__half>(a->head_dim, min(a->group, attend_heads(a->head_dim))),
-        at = slots * RING_SLOT_BYTES;
+    int input = attend_scratch_bytes(a->head_dim), at = slots * RING_SLOT_BYTES;
     for (int k = 0; k <= CHAIN_PRODUCTS; k++)
         for (int b = 0; b < (k == 1 ? n_blocks - n_blocks / 4 : n_blocks); b++) { /* k == 1: see chain_open */
             struct chain_share s = chain_make_share(a->product[k], b, k == 1 ? n_blocks - n_blocks / 4 : n_blocks);
@@ -260,7 +261,8 @@ static struct chain_layout make_layout(const struct persistent *p, int n_blocks,
             l.x_rows = k == CHAIN_PRODUCTS - 1 ? max(l.x_rows, n) : l.x_rows;
         }
     int *const offset[] = {&l.input,   &l.partial, &l.stats,  &l.bias,   &l.residual, &l.kept,
-                           &l.cos_sin, &l.layers,  &l.tokens, &l.shares, &l.barriers, &l.bytes};
+                           &l.cos_sin, &l.layers,  &l.tokens, &l.shares, &l.attend,   &l.barriers,
+                           &l.bytes};
     const int size[] = {input,
                         2 * CHAIN_WARPS * n_tokens * CHAIN_ROWS * 4,
                         n_tokens * CHAIN_WARPS * 16,
@@ -271,6 +273,7 @@ static struct chain_layout make_layout(const struct persistent *p, int n_blocks,
                         (a->n_layers + 1) * (int)sizeof(struct chain_layer),
                         3 * n_tokens * 4,
                         (CHAIN_PRODUCTS + 1) * (int)sizeof(struct chain_share),
+                        (int)sizeof(struct attend_plan),
                         2 * slots * 8};
     for (size_t i = 0; i < sizeof offset / sizeof offset[0]; i++) {
         *offset[i] = at;
@@ -329,6 +332,7 @@ extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model
     a->rope_half = m->rope != nullptr && m->rope->layout == ROPE_HALF;
     a->norm = m->norm;
     a->eps = m->norm_eps;
+    a->inverse_hidden = 1.0f / (float)m->hidden;
     a->activation = m->activation;
     a->embed = data_of(m->embed);
     a->position = data_of(m->position);
@@ -393,20 +397,23 @@ extern "C" void cuda_persistent_attach(void *opened, void *const *memory)
         p->args.sum[r] = (unsigned long long *)memory[r];
 }
 
-/* All blocks wait for each other, so all must be resident: a cooperative launch promises it. */
+/* All blocks wait for each other, so all must be resident: a cooperative launch promises it. It begins while the kernels
+ * before it end, where the device can. */
 template <typename T, int SLOTS>
 static void launch_chain(struct queue *q, const struct chain_args &a)
 {
-    cudaLaunchAttribute attribute = {};
-    attribute.id = cudaLaunchAttributeCooperative;
-    attribute.val.cooperative = 1;
+    cudaLaunchAttribute attribute[2] = {};
+    attribute[0].id = cudaLaunchAttributeCooperative;
+    attribute[0].val.cooperative = 1;
+    attribute[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute[1].val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)cuda_state(q)->n_multiprocessors);
     config.blockDim = dim3(CHAIN_THREADS + STREAM_THREADS);
     config.dynamicSmemBytes = (size_t)a.at.bytes;
     config.stream = cuda_stream(q);
-    config.attrs = &attribute;
-    config.numAttrs = 1;
+    config.attrs = attribute;
+    config.numAttrs = cuda_state(q)->launches_early ? 2 : 1;
     CUDA_TRY(q, cudaLaunchKernelEx(&config, persistent_kernel<T, SLOTS>, a));
 }
 

@@ -7,7 +7,6 @@
 #define KERNELS_CUDA_PERSISTENT_ATTENTION_CUH
 
 #include "kernels/cuda/persistent_chain.cuh"
-#include "kernels/cuda/rotation.cuh"
 
 #define ATTEND_KEYS  8                 /* of a group */
 #define ATTEND_HEADS 8                 /* query heads of an item at most: rows of the tensor cores' result */
@@ -40,30 +39,26 @@ struct attend_scratch {
     float vector[ATTEND_HEADS + 2][HD];
     T query[ATTEND_HEADS][PITCH];
     float2 sums[CHAIN_WARPS][ATTEND_HEADS]; /* best score, sum of weights */
-    float out[1];                           /* [CHAIN_WARPS][n_rows][HD] */
+    float out[CHAIN_WARPS][attend_heads(HD)][HD];
 };
 
-template <typename T>
-constexpr int attend_scratch_bytes(int head_dim, int n_rows)
+/* Of numbers of 16 bits. */
+static int attend_scratch_bytes(int head_dim)
 {
-    return (ATTEND_HEADS + 2) * head_dim * 4 + ATTEND_HEADS * (head_dim + 32) * (int)sizeof(T) +
-           CHAIN_WARPS * ATTEND_HEADS * 8 + CHAIN_WARPS * n_rows * head_dim * 4 + 16;
+    return head_dim == 64    ? (int)sizeof(attend_scratch<__half, 64>)
+           : head_dim == 128 ? (int)sizeof(attend_scratch<__half, 128>)
+                             : (int)sizeof(attend_scratch<__half, 256>);
 }
 
-/* An item's part: groups [begin, end) of 8 keys. */
-struct attend_item {
-    int t, kv, head0, n_rows;   /* query heads [head0, head0 + n_rows) */
-    int index, part, n_parts;   /* index: of the part among all, where its words lie */
-    int slot, pos, first, last; /* positions seen; last < first: none */
-    int begin, end;
-    const int32_t *table;
+/* Which token, heads and part item i is. The same in all layers of a step; many divisions, so a block's first one is kept. */
+struct attend_place {
+    int t, kv, head0, n_rows; /* query heads [head0, head0 + n_rows) */
+    int part, slot, pos;
 
-    /* false: there is nothing to do */
-    __device__ bool open(const chain_args &a, const chain_shared &sh, const chain_layer &layer, int i, int max_parts)
+    __device__ void locate(const chain_args &a, const chain_shared &sh, int i, int max_parts)
     {
         const int *tokens = sh.at<int>(a.at.tokens);
         int head_parts = attend_head_parts(a.group, a.head_dim), heads = attend_heads(a.head_dim);
-        index = i;
         part = i % max_parts;
         i /= max_parts;
         t = i / head_parts / a.n_kv_heads;
@@ -73,16 +68,49 @@ struct attend_item {
         n_rows = min(head0 + heads, min(from + a.group, a.n_heads)) - head0;
         slot = tokens[a.n_tokens + t];
         pos = tokens[2 * a.n_tokens + t];
+    }
+};
+
+/* What a step's attention is divided into, in shared memory. */
+struct attend_plan {
+    int n, max_parts; /* items times parts; parts of each */
+    attend_place first; /* this block's, if it has any */
+
+    __device__ void make(const chain_args &a, const chain_shared &sh)
+    {
+        int n_items = a.n_tokens * a.n_kv_heads * attend_head_parts(a.group, a.head_dim);
+        max_parts = attend_parts(n_items, (int)gridDim.x);
+        n = n_items * max_parts;
+        if ((int)blockIdx.x < n)
+            first.locate(a, sh, (int)blockIdx.x, max_parts);
+    }
+};
+
+/* An item's part: groups [begin, end) of 8 keys. */
+struct attend_item : attend_place {
+    int index, n_parts; /* index: of the part among all, where its words lie */
+    int first, last;    /* positions seen; last < first: none */
+    int begin, end;
+    const int32_t *table;
+
+    /* false: there is nothing to do */
+    __device__ bool open(const chain_args &a, const chain_layer &layer, int i, int max_parts)
+    {
+        index = i;
         bool valid = slot >= 0 && pos >= 0 && pos / KV_BLOCK_TOKENS < a.blocks_per_slot;
         first = layer.window > 0 && pos >= layer.window ? pos - layer.window + 1 : 0;
         last = valid ? pos : -1;
         table = a.block_table + (ptrdiff_t)slot * a.blocks_per_slot;
         begin = valid ? first / ATTEND_KEYS : 0;
-        int end_all = valid ? last / ATTEND_KEYS + 1 : 0, n = end_all - begin;
-        n_parts = n > MIN_GROUPS ? min(max_parts, (n + PART_GROUPS - 1) / PART_GROUPS) : 1;
-        int length = (n + n_parts - 1) / n_parts;
-        begin += part * length;
-        end = min(begin + length, end_all);
+        end = valid ? last / ATTEND_KEYS + 1 : 0;
+        int n = end - begin;
+        n_parts = 1;
+        if (n > MIN_GROUPS) {
+            n_parts = min(max_parts, (n + PART_GROUPS - 1) / PART_GROUPS);
+            int length = (n + n_parts - 1) / n_parts;
+            begin += part * length;
+            end = min(begin + length, end);
+        }
         return part < n_parts && n_rows > 0;
     }
     /* The block of the cache that has a group of this warp; -1: none. Lane i knows that of the warp's group i. */
@@ -100,7 +128,29 @@ struct attend_item {
     }
 };
 
-/* One warp: a head's words to `x` (float, shared), and its norm and rotation there. which: 0 q, 1 k, 2 v. */
+/* Four neighbouring elements d .. of a head, rotated. x: the head [HD], in shared memory; cos_sin: the token's. The rotation has
+ * multiples of 8 elements, so that a pair's other four are neighbours, too. */
+__device__ static inline float4 attend_rotate(const chain_args &a, const float *cos_sin, const float *x, float4 e, int d)
+{
+    int pairs = a.rope_dims / 2;
+    const float *sine = cos_sin + pairs;
+    if (d >= a.rope_dims)
+        return e;
+    if (!a.rope_half) {
+        float2 c = *(const float2 *)(cos_sin + d / 2), s = *(const float2 *)(sine + d / 2);
+        return make_float4(e.x * c.x - e.y * s.x, e.y * c.x + e.x * s.x, e.z * c.y - e.w * s.y, e.w * c.y + e.z * s.y);
+    }
+    bool low = d < pairs;
+    int j = low ? d : d - pairs;
+    float4 c = *(const float4 *)(cos_sin + j), s = *(const float4 *)(sine + j);
+    float4 other = *(const float4 *)(x + (low ? d + pairs : j));
+    float sign = low ? -1.0f : 1.0f;
+    return make_float4(e.x * c.x + sign * (other.x * s.x), e.y * c.y + sign * (other.y * s.y),
+                       e.z * c.z + sign * (other.z * s.z), e.w * c.w + sign * (other.w * s.w));
+}
+
+/* One warp: a head's words, their norm and rotation, by way of `x` (float [HD], shared). which: 0 q, 1 k, 2 v. to: NULL: nowhere.
+ * Of every 8 elements of a query the middle pairs change places, as score_keys has them. */
 template <typename T, int HD>
 __device__ static inline void attend_vector(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
                                             const attend_item &m, int head, int which, float *x, T *to, uint32_t epoch)
@@ -108,43 +158,56 @@ __device__ static inline void attend_vector(const chain_args &a, const chain_sha
     const int N = HD > 128 ? HD / 128 : 1;
     int lane = threadIdx.x % 32;
     const T *norm = (const T *)(which == 0 ? layer.q_norm : which == 1 ? layer.k_norm : nullptr);
-    float scale[HD / 32];
+    uint2 scale[N];
 #pragma unroll
-    for (int i = 0; i < HD / 32; i++)
-        scale[i] = norm != nullptr ? to_float(norm[lane + i * 32]) : 1.0f;
+    for (int i = 0; i < N; i++)
+        if (norm != nullptr && (lane + i * 32) * 4 < HD)
+            scale[i] = *(const uint2 *)(norm + (lane + i * 32) * 4);
     size_t row = ((size_t)a.n_heads + 2 * (size_t)a.n_kv_heads) * HD;
     const unsigned long long *words = a.qkv + ((size_t)m.t * row + (size_t)head * HD) / 2;
     ulonglong2 v[N];
     word_await<false>(
-        v, [&](int i) { return (lane + i * 32) * 4 < HD ? words + (lane + i * 32) * 2 : nullptr; }, epoch);
+        v, [&](int i) { return (lane + i * 32) * 4 < HD; }, [&](int i) { return words + (lane + i * 32) * 2; }, epoch);
+    float4 e[N];
+    float square = 0;
 #pragma unroll
-    for (int i = 0; i < N; i++)
-        if ((lane + i * 32) * 4 < HD) {
-            uint2 bits = make_uint2((uint32_t)v[i].x, (uint32_t)v[i].y);
-            vec<T, 4> e = *(const vec<T, 4> *)&bits;
-#pragma unroll
-            for (int k = 0; k < 4; k++)
-                x[(lane + i * 32) * 4 + k] = to_float(e.e[k]);
-        }
-    __syncwarp();
-    if (norm != nullptr) {
-        float square = 0;
-#pragma unroll
-        for (int i = 0; i < HD / 32; i++)
-            square += x[lane + i * 32] * x[lane + i * 32];
-        float inverse = 1.0f / sqrtf(warp_sum(square) / HD + a.eps);
-#pragma unroll
-        for (int i = 0; i < HD / 32; i++)
-            x[lane + i * 32] = scale[i] * rounded<T>(x[lane + i * 32] * inverse);
-        __syncwarp();
+    for (int i = 0; i < N; i++) {
+        float2 low = tensor_unpack<T>((uint32_t)v[i].x), high = tensor_unpack<T>((uint32_t)v[i].y);
+        e[i] = make_float4(low.x, low.y, high.x, high.y);
+        square += e[i].x * e[i].x + e[i].y * e[i].y + e[i].z * e[i].z + e[i].w * e[i].w;
     }
-    const float *cos_sin = sh.at<float>(a.at.cos_sin) + m.t * a.rope_dims;
+    if (norm != nullptr) {
+        float inverse = rsqrtf(warp_sum(square) / HD + a.eps);
 #pragma unroll
-    for (int i = 0; i < HD / 32; i++) {
-        int d = lane + i * 32;
-        float y = which == 2 || a.rope_dims == 0 ? x[d] : rotated(x, cos_sin, a.rope_dims, a.rope_half, d);
-        if (to != nullptr)
-            to[d] = from_float<T>(y);
+        for (int i = 0; i < N; i++) {
+            float2 low = tensor_unpack<T>(scale[i].x), high = tensor_unpack<T>(scale[i].y);
+            e[i] = make_float4(low.x * rounded<T>(e[i].x * inverse), low.y * rounded<T>(e[i].y * inverse),
+                               high.x * rounded<T>(e[i].z * inverse), high.y * rounded<T>(e[i].w * inverse));
+        }
+    }
+    if (which < 2 && a.rope_dims > 0) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            if ((lane + i * 32) * 4 < HD)
+                *(float4 *)(x + (lane + i * 32) * 4) = e[i];
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            e[i] = attend_rotate(a, sh.at<float>(a.at.cos_sin) + m.t * a.rope_dims, x, e[i], (lane + i * 32) * 4);
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        int d = (lane + i * 32) * 4;
+        if (to == nullptr || d >= HD)
+            continue;
+        uint2 bits = make_uint2(tensor_pack<T>(e[i].x, e[i].y), tensor_pack<T>(e[i].z, e[i].w));
+        if (which > 0) {
+            *(uint2 *)(to + d) = bits;
+        } else {
+            uint32_t *pair = (uint32_t *)(to + d / 8 * 8) + d / 4 % 2;
+            pair[0] = bits.x;
+            pair[2] = bits.y;
+        }
     }
 }
 
@@ -185,27 +248,6 @@ __device__ static inline void attend_prefetch(const chain_args &a, const chain_l
     }
 }
 
-/* E elements of 16 bits as they lie in memory, past L1. */
-template <int E>
-struct attend_bits {
-    uint32_t word[E / 2];
-    __device__ void load(const void *from)
-    {
-        if (E == 8)
-            *(uint4 *)word = __ldcg((const uint4 *)from);
-        else if (E == 4)
-            *(uint2 *)word = __ldcg((const uint2 *)from);
-        else
-            word[0] = __ldcg((const uint32_t *)from);
-    }
-    __device__ void clear()
-    {
-#pragma unroll
-        for (int i = 0; i < E / 2; i++)
-            word[i] = 0;
-    }
-};
-
 __device__ static inline float attend_exp2(float x)
 {
     float y;
@@ -213,62 +255,188 @@ __device__ static inline float attend_exp2(float x)
     return y;
 }
 
-/* A warp's sums over its groups. Lane (g, p) = (lane / 4, lane % 4) knows best score and sum of weights of query head g
- * (the sum over its own keys only), and elements E lane .. of all heads' results. */
+/* A warp's sums of values over its groups, and the values of the group under way; g = lane / 4, p = lane % 4. On the tensor
+ * cores, the heads as the narrow side: lane (g, p) has elements 8 (8 i + g) .. of heads 2 p and 2 p + 1, and brings those
+ * elements of keys 2 p and 2 p + 1. A weight is two numbers of T, rounded and what is left of it. */
+template <typename T, int HD>
+struct attend_values {
+    static const int CHUNKS = HD / 64;
+    float out[4 * CHUNKS][4]; /* [..][2 e + h]: e of two neighbouring elements, h of the two heads */
+    uint4 value[2][CHUNKS];   /* 8 elements each */
+
+    __device__ void clear()
+    {
+#pragma unroll
+        for (int i = 0; i < 4 * CHUNKS; i++)
+            out[i][0] = out[i][1] = out[i][2] = out[i][3] = 0;
+    }
+    /* v: the group's first key's, which is key0. What lies at keys that are not seen must not meet their weight of 0. */
+    __device__ void load(const T *v, const attend_item &m, int key0)
+    {
+        int g = threadIdx.x % 32 / 4, p = threadIdx.x % 4;
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+            bool seen = key0 + 2 * p + k >= m.first && key0 + 2 * p + k <= m.last;
+#pragma unroll
+            for (int i = 0; i < CHUNKS; i++)
+                value[k][i] = seen ? __ldcg((const uint4 *)(v + (2 * p + k) * HD + (8 * i + g) * 8))
+                                   : make_uint4(0, 0, 0, 0);
+        }
+    }
+    /* weight: of head g and keys 2 p, 2 p + 1. */
+    __device__ void add(const T *, const attend_item &, int, const float (&weight)[2])
+    {
+        uint32_t w = tensor_pack<T>(weight[0], weight[1]);
+        float2 rounded = tensor_unpack<T>(w);
+        uint32_t left = tensor_pack<T>(weight[0] - rounded.x, weight[1] - rounded.y);
+#pragma unroll
+        for (int i = 0; i < CHUNKS; i++) {
+            const uint32_t even[4] = {value[0][i].x, value[0][i].y, value[0][i].z, value[0][i].w},
+                           odd[4] = {value[1][i].x, value[1][i].y, value[1][i].z, value[1][i].w};
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                uint32_t a0 = __byte_perm(even[e], odd[e], 0x5410), a1 = __byte_perm(even[e], odd[e], 0x7632);
+                tensor_mma_narrow<T>(out[4 * i + e], a0, a1, w);
+                tensor_mma_narrow<T>(out[4 * i + e], a0, a1, left);
+            }
+        }
+    }
+    /* keep: of head g. */
+    __device__ void rescale(float keep, int)
+    {
+        const float kept[2] = {__shfl_sync(0xffffffffu, keep, threadIdx.x % 4 * 8),
+                               __shfl_sync(0xffffffffu, keep, threadIdx.x % 4 * 8 + 4)};
+#pragma unroll
+        for (int i = 0; i < 4 * CHUNKS; i++)
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                out[i][k] *= kept[k % 2];
+    }
+    /* to: [n_rows][HD] */
+    __device__ void store(float *to, int n_rows) const
+    {
+        int g = threadIdx.x % 32 / 4, p = threadIdx.x % 4;
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+#pragma unroll
+            for (int i = 0; i < 2 * CHUNKS; i++)
+                if (2 * p + h < n_rows)
+                    *(float4 *)(to + (2 * p + h) * HD + (8 * (i / 2) + g) * 8 + i % 2 * 4) =
+                        make_float4(out[2 * i][h], out[2 * i][2 + h], out[2 * i + 1][h], out[2 * i + 1][2 + h]);
+    }
+};
+
+/* Heads of 256 elements have too many sums for that: by hand, lane l elements 8 l .. of up to two heads, four keys at once. */
+template <typename T>
+struct attend_values<T, 256> {
+    static const int KEYS = 4;
+    float out[attend_heads(256)][8];
+
+    __device__ void clear()
+    {
+#pragma unroll
+        for (int h = 0; h < attend_heads(256); h++)
+#pragma unroll
+            for (int e = 0; e < 8; e++)
+                out[h][e] = 0;
+    }
+    __device__ void load(const T *, const attend_item &, int)
+    {
+    }
+    __device__ void add_keys(const T *v, const attend_item &m, int key0, const float (&weight)[2], int first)
+    {
+        uint4 value[KEYS];
+#pragma unroll
+        for (int i = 0; i < KEYS; i++) {
+            int key = key0 + first + i;
+            value[i] = key >= m.first && key <= m.last
+                           ? __ldcg((const uint4 *)(v + (first + i) * 256 + threadIdx.x % 32 * 8))
+                           : make_uint4(0, 0, 0, 0);
+        }
+#pragma unroll
+        for (int h = 0; h < attend_heads(256); h++)
+            if (h < m.n_rows)
+#pragma unroll
+                for (int i = 0; i < KEYS; i++) {
+                    float w = __shfl_sync(0xffffffffu, weight[i % 2], h * 4 + (first + i) / 2);
+                    const uint32_t pair[4] = {value[i].x, value[i].y, value[i].z, value[i].w};
+#pragma unroll
+                    for (int e = 0; e < 4; e++) {
+                        float2 x = tensor_unpack<T>(pair[e]);
+                        out[h][2 * e] = fmaf(w, x.x, out[h][2 * e]);
+                        out[h][2 * e + 1] = fmaf(w, x.y, out[h][2 * e + 1]);
+                    }
+                }
+    }
+    __device__ void add(const T *v, const attend_item &m, int key0, const float (&weight)[2])
+    {
+#pragma unroll 1
+        for (int i = 0; i < ATTEND_KEYS; i += KEYS)
+            add_keys(v, m, key0, weight, i);
+    }
+    __device__ void rescale(float keep, int n_rows)
+    {
+#pragma unroll
+        for (int h = 0; h < attend_heads(256); h++)
+            if (h < n_rows) {
+                float kept = __shfl_sync(0xffffffffu, keep, h * 4);
+#pragma unroll
+                for (int e = 0; e < 8; e++)
+                    out[h][e] *= kept;
+            }
+    }
+    __device__ void store(float *to, int n_rows) const
+    {
+#pragma unroll
+        for (int h = 0; h < attend_heads(256); h++)
+#pragma unroll
+            for (int e = 0; e < 8; e += 4)
+                if (h < n_rows)
+                    *(float4 *)(to + h * 256 + threadIdx.x % 32 * 8 + e) =
+                        make_float4(out[h][e], out[h][e + 1], out[h][e + 2], out[h][e + 3]);
+    }
+};
+
+/* A warp's sums over its groups. Lane (g, p) knows best score and sum of weights of query head g, the sum over its own keys
+ * only. Lanes of heads that the item does not have know somebody else's, which nobody reads. */
 template <typename T, int HD>
 struct attend_sums {
-    static const int E = HD / 32, HEADS = attend_heads(HD);
-    static const int CHUNKS = HD > 128 ? HD / 64 : HD / 32,
-                     KEYS = HD > 128 ? ATTEND_KEYS / 2 : ATTEND_KEYS; /* at once */
-    float best, sum, out[HEADS][E];
+    static const int CHUNKS = HD > 128 ? HD / 64 : HD / 32; /* of a key's 32 elements, at once */
+    float best, sum;
+    attend_values<T, HD> values;
 
     __device__ void clear()
     {
         best = -INFINITY;
         sum = 0;
-#pragma unroll
-        for (int h = 0; h < HEADS; h++)
-#pragma unroll
-            for (int e = 0; e < E; e++)
-                out[h][e] = 0;
+        values.clear();
     }
 
-    /* score += q.k over CHUNKS times 32 elements from column c0 on. */
-    __device__ static void score_keys(float (&score)[4], const T *query, const T *k, int c0)
+    /* score += q.k over CHUNKS times 32 elements from column c0 on. As in chain_tile the query's registers are an operand as
+     * they come (attend_vector), and half of each result is right. */
+    __device__ static void score_keys(float (&first)[4], float (&second)[4], const T *query, const T *k, int c0)
     {
         int g = threadIdx.x % 32 / 4, p = threadIdx.x % 4;
-        attend_bits<8> key[CHUNKS];
+        uint4 key[CHUNKS];
 #pragma unroll
         for (int c = 0; c < CHUNKS; c++)
-            key[c].load(k + g * HD + (c0 + c) * 32 + p * 8);
+            key[c] = __ldcg((const uint4 *)(k + g * HD + (c0 + c) * 32 + p * 8));
 #pragma unroll
         for (int c = 0; c < CHUNKS; c++) {
-            uint4 q = make_uint4(0, 0, 0, 0);
-            if (query != nullptr)
-                q = *(const uint4 *)(query + (c0 + c) * 32 + p * 8);
-            tensor_mma<T>(score, q.x, 0, q.y, 0, key[c].word[0], key[c].word[1]);
-            tensor_mma<T>(score, q.z, 0, q.w, 0, key[c].word[2], key[c].word[3]);
+            uint4 q = *(const uint4 *)(query + (c0 + c) * 32 + p * 8);
+            tensor_mma<T>(first, q.x, q.y, q.z, q.w, key[c].x, key[c].y);
+            tensor_mma<T>(second, q.x, q.y, q.z, q.w, key[c].z, key[c].w);
         }
     }
 
-    __device__ static void load_values(attend_bits<E> (&value)[KEYS], const T *v, const attend_item &m, int key0)
-    {
-#pragma unroll
-        for (int i = 0; i < KEYS; i++)
-            if (key0 + i >= m.first && key0 + i <= m.last)
-                value[i].load(v + i * HD + threadIdx.x % 32 * E);
-            else
-                value[i].clear(); /* whatever lies there, its weight of 0 must not meet it */
-    }
-
     /* Scores to weights, and the sum so far to the new best; returns what the results so far are multiplied with. */
-    __device__ float weigh(float (&weight)[2], const float (&score)[4], const attend_item &m, int key0, float scale)
+    __device__ float weigh(float (&weight)[2], const attend_item &m, int key0, float scale)
     {
         float top = best;
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             int at = key0 + threadIdx.x % 4 * 2 + i;
-            weight[i] = at >= m.first && at <= m.last ? score[i] * scale : -INFINITY;
+            weight[i] = at >= m.first && at <= m.last ? weight[i] * scale : -INFINITY;
             top = fmaxf(top, weight[i]);
         }
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
@@ -284,53 +452,21 @@ struct attend_sums {
         return keep;
     }
 
-    /* Keys key0 .. of the group: their values, weighed, to the results. */
-    __device__ void accumulate(const attend_bits<E> (&value)[KEYS], const float (&weight)[2], int key0, int n_rows)
-    {
-#pragma unroll
-        for (int h = 0; h < HEADS; h++)
-            if (h < n_rows)
-#pragma unroll
-                for (int i = 0; i < KEYS; i++) {
-                    float w = __shfl_sync(0xffffffffu, weight[i % 2], h * 4 + (key0 + i) / 2);
-#pragma unroll
-                    for (int e = 0; e < E; e++)
-                        out[h][e] = fmaf(w, to_float(((const T *)value[i].word)[e]), out[h][e]);
-                }
-    }
-
-    __device__ void rescale(float keep, int n_rows)
-    {
-#pragma unroll
-        for (int h = 0; h < HEADS; h++)
-            if (h < n_rows) {
-                float kept = __shfl_sync(0xffffffffu, keep, h * 4);
-#pragma unroll
-                for (int e = 0; e < E; e++)
-                    out[h][e] *= kept;
-            }
-    }
-
-    /* One group; k, v: its first key's. */
+    /* One group, this warp's first one or another; k, v: its first key's. */
     __device__ void add(const attend_scratch<T, HD> *s, const T *k, const T *v, const attend_item &m, int key0,
-                        float scale)
+                        float scale, bool is_first)
     {
         int g = threadIdx.x % 32 / 4;
-        const T *query = g < m.n_rows ? s->query[g] : nullptr;
-        attend_bits<E> value[KEYS];
-        float score[4] = {}, weight[2];
-        if (KEYS == ATTEND_KEYS) /* on their way together with the keys */
-            load_values(value, v, m, key0);
+        const T *query = s->query[g < m.n_rows ? g : 0];
+        float first[4] = {}, second[4] = {};
+        values.load(v, m, key0); /* on their way together with the keys */
 #pragma unroll 1
         for (int c = 0; c < HD / 32; c += CHUNKS)
-            score_keys(score, query, k, c);
-        rescale(weigh(weight, score, m, key0, scale), m.n_rows);
-#pragma unroll 1
-        for (int i = 0; i < ATTEND_KEYS; i += KEYS) {
-            if (KEYS < ATTEND_KEYS)
-                load_values(value, v + i * HD, m, key0 + i);
-            accumulate(value, weight, i, m.n_rows);
-        }
+            score_keys(first, second, query, k, c);
+        float weight[2] = {first[0] + second[2], first[1] + second[3]}, keep = weigh(weight, m, key0, scale);
+        if (!is_first)
+            values.rescale(keep, m.n_rows);
+        values.add(v, m, key0, weight);
     }
 
     /* To the scratch, for the other warps. */
@@ -341,12 +477,7 @@ struct attend_sums {
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
         if (lane % 4 == 0)
             s->sums[warp][lane / 4] = make_float2(best, sum);
-#pragma unroll
-        for (int h = 0; h < HEADS; h++)
-            if (h < n_rows)
-#pragma unroll
-                for (int e = 0; e < E; e++)
-                    s->out[(warp * n_rows + h) * HD + lane * E + e] = out[h][e];
+        values.store(s->out[warp][0], n_rows);
     }
 };
 
@@ -355,36 +486,42 @@ __device__ static inline unsigned long long *attended_word(const chain_args &a, 
     return a.attended + (((size_t)m.t * a.n_heads + m.head0 + row) * a.head_dim + d) / 2;
 }
 
-/* The warps' sums become the item's result, or the part's words. */
+/* The warps' sums become the item's result, or the part's words. A warp has pairs of elements of one head; its lanes know
+ * one warp's share of the head each, what that weighs in the whole, and tell each other. */
 template <typename T, int HD>
 __device__ static inline void attend_finish(attend_scratch<T, HD> *s, const chain_args &a, const attend_item &m,
                                             uint32_t epoch)
 {
-    for (int i = threadIdx.x; i < m.n_rows * HD / 2; i += CHAIN_THREADS) {
-        int row = i / (HD / 2), d = i % (HD / 2) * 2;
-        float best = -INFINITY, sum = 0, out[2] = {0, 0};
-        /* A warp without groups has stored numbers that change nothing, so all are read at once. */
+    static_assert(HD % 64 == 0 && CHAIN_WARPS == 16, "a warp's pairs belong to one head; half a warp knows all warps");
+    static_assert(attend_heads(HD) * HD / 2 <= CHAIN_THREADS, "a pair a thread");
+    int row = threadIdx.x / (HD / 2), d = threadIdx.x % (HD / 2) * 2;
+    if (row >= m.n_rows)
+        return;
+    float2 part = s->sums[threadIdx.x % CHAIN_WARPS][row];
+    float best = part.x, out[2] = {0, 0};
 #pragma unroll
-        for (int v = 0; v < CHAIN_WARPS; v++)
-            best = fmaxf(best, s->sums[v][row].x);
+    for (int k = CHAIN_WARPS / 2; k > 0; k /= 2)
+        best = fmaxf(best, __shfl_xor_sync(0xffffffffu, best, k));
+    /* A warp without groups has stored numbers that change nothing, so all are read at once. */
+    float scale = part.x == -INFINITY ? 0.0f : attend_exp2(part.x - best), sum = part.y * scale;
 #pragma unroll
-        for (int v = 0; v < CHAIN_WARPS; v++) {
-            float2 part = s->sums[v][row];
-            float2 x = *(const float2 *)&s->out[(v * m.n_rows + row) * HD + d];
-            float scale = part.x == -INFINITY ? 0.0f : attend_exp2(part.x - best);
-            sum = fmaf(part.y, scale, sum);
-            out[0] = fmaf(x.x, scale, out[0]);
-            out[1] = fmaf(x.y, scale, out[1]);
-        }
-        if (m.n_parts > 1) {
-            size_t at = (size_t)m.index * ATTEND_HEADS + row;
-            word_publish2<false>(a.parts + at * HD + d, word_float(out[0], epoch), word_float(out[1], epoch));
-            if (d == 0)
-                word_publish2<false>(a.part_sums + at * 2, word_float(best, epoch), word_float(sum, epoch));
-        } else {
-            float inverse = sum > 0 ? 1.0f / sum : 0.0f;
-            word_publish(attended_word(a, m, row, d), word_pair<T>(out[0] * inverse, out[1] * inverse, epoch));
-        }
+    for (int k = CHAIN_WARPS / 2; k > 0; k /= 2)
+        sum += __shfl_xor_sync(0xffffffffu, sum, k);
+#pragma unroll
+    for (int v = 0; v < CHAIN_WARPS; v++) {
+        float2 x = *(const float2 *)&s->out[v][row][d];
+        float weight = __shfl_sync(0xffffffffu, scale, v);
+        out[0] = fmaf(x.x, weight, out[0]);
+        out[1] = fmaf(x.y, weight, out[1]);
+    }
+    if (m.n_parts > 1) {
+        size_t at = (size_t)m.index * ATTEND_HEADS + row;
+        word_publish2<false>(a.parts + at * HD + d, word_float(out[0], epoch), word_float(out[1], epoch));
+        if (d == 0)
+            word_publish2<false>(a.part_sums + at * 2, word_float(best, epoch), word_float(sum, epoch));
+    } else {
+        float inverse = sum > 0 ? 1.0f / sum : 0.0f;
+        word_publish(attended_word(a, m, row, d), word_pair<T>(out[0] * inverse, out[1] * inverse, epoch));
     }
 }
 
@@ -400,9 +537,8 @@ __device__ static inline void attend_join(const chain_args &a, const attend_item
         size_t at = (size_t)(m.index - m.part + lane) * ATTEND_HEADS + row;
         ulonglong2 v[2];
         word_await<false>(
-            v, [&](int k) { return !mine    ? nullptr
-                                   : k == 0 ? a.parts + at * HD + d
-                                            : a.part_sums + at * 2; }, epoch);
+            v, [&](int) { return mine; }, [&](int k) { return k == 0 ? a.parts + at * HD + d : a.part_sums + at * 2; },
+            epoch);
         float best = mine ? word_value(v[1].x) : -INFINITY, top = best;
 #pragma unroll
         for (int k = CHAIN_PARTS / 2; k > 0; k /= 2)
@@ -439,7 +575,8 @@ __device__ static inline void attend_part(const chain_args &a, const chain_share
         if (block < 0)
             continue;
         size_t at = m.group_at(a, block, group);
-        sums.add(s, (const T *)layer.k_cache + at, (const T *)layer.v_cache + at, m, group * ATTEND_KEYS, layer.scale);
+        sums.add(s, (const T *)layer.k_cache + at, (const T *)layer.v_cache + at, m, group * ATTEND_KEYS, layer.scale,
+                 i == 0);
     }
     sums.store(s, m.n_rows);
     chain_sync();
@@ -469,11 +606,15 @@ template <typename T>
 __device__ static inline void chain_attention(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
                                               uint32_t epoch)
 {
-    int n_items = a.n_tokens * a.n_kv_heads * attend_head_parts(a.group, a.head_dim),
-        parts = attend_parts(n_items, (int)gridDim.x);
-    for (int i = (int)blockIdx.x; i < n_items * parts; i += (int)gridDim.x) {
+    const attend_plan &plan = *sh.at<attend_plan>(a.at.attend);
+#pragma unroll 1
+    for (int i = (int)blockIdx.x; i < plan.n; i += (int)gridDim.x) {
         attend_item m;
-        if (!m.open(a, sh, layer, i, parts))
+        if (i == (int)blockIdx.x)
+            *(attend_place *)&m = plan.first;
+        else
+            m.locate(a, sh, i, plan.max_parts);
+        if (!m.open(a, layer, i, plan.max_parts))
             continue;
         if (a.head_dim == 64)
             attend_part<T, 64>(a, sh, layer, m, epoch);

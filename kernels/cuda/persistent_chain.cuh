@@ -34,7 +34,7 @@ static_assert(CHAIN_THREADS * CHAIN_REGISTERS + STREAM_THREADS * STREAM_REGISTER
 
 #define STEP_COLUMNS    64 /* of a warp: 128 bytes of every row */
 #define RING_SLOT_BYTES (CHAIN_WARPS * CHAIN_ROWS * 128)
-#define BOX_SIZES       4 /* rows of weights are copied in boxes of 16, 8, 4 and 2 */
+#define BOX_SIZES       (CHAIN_ROWS / 2) /* rows of weights are copied in boxes of 2, 4, ... 16: a tile's in one */
 
 enum chain_input { INPUT_NORMED, INPUT_SAME /* as the product before */, INPUT_ATTENDED, INPUT_ACTIVATED };
 enum chain_output {
@@ -75,6 +75,7 @@ struct chain_layout {
     int cos_sin;  /* float [n_tokens][rope dims] */
     int layers;   /* chain_layer [n_layers + 1] */
     int shares;   /* chain_share [CHAIN_PRODUCTS + 1] */
+    int attend;   /* attend_plan */
     int barriers; /* of the ring, [2][slots] */
     int tokens;   /* int [3][n_tokens]: id, slot, pos */
     int bytes;
@@ -91,7 +92,7 @@ struct chain_args {
     int rope_dims;
     bool rope_half;
     enum norm_kind norm;
-    float eps;
+    float eps, inverse_hidden; /* inverse_hidden: 1 / hidden */
     enum activation activation;
     const void *embed, *position;
     int first_id, embed_rows, position_rows, position_offset;

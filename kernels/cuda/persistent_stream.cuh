@@ -14,27 +14,36 @@
 #include "kernels/cuda/persistent_chain.cuh"
 
 #define STREAM_UNDER_WAY 32   /* rows of weights at once: two full slots of 32 KiB, 8 MiB of a whole H200 */
-#define STREAM_AHEAD     3    /* slots that are asked for into L2 beyond a full ring, 12 MiB of a whole H200 */
+#define STREAM_AHEAD     6    /* slots that are asked for into L2 beyond a full ring, 25 MiB of a whole H200 */
 #define STREAM_PACE      1750 /* clocks between two of them: what the memory needs for one of every block */
 
-/* A slot of the ring holds a step's weights: up to CHAIN_ROWS rows of CHAIN_WARPS times STEP_COLUMNS columns, as boxes of
- * 16, 8, 4 or 2 rows, [CHAIN_WARPS][rows of the box][STEP_COLUMNS]; of a gated product gate's boxes first, those of up
- * from the middle on. Its 128-byte rows have their 16-byte parts exchanged by the row's place in 1024 bytes. */
+/* A slot of the ring holds a step's weights: up to CHAIN_ROWS rows of CHAIN_WARPS times STEP_COLUMNS columns, as one box,
+ * [CHAIN_WARPS][rows][STEP_COLUMNS]; of a gated product gate's first, that of up from the middle on. Its 128-byte rows
+ * have their 16-byte parts exchanged by the row's place in 1024 bytes. */
 template <int SLOTS>
 struct weight_ring {
-    uint32_t full, empty; /* barriers [SLOTS]: the weights have come; all warps have read them */
-    int slot, round;      /* the next one; odd and even rounds */
+    uint32_t full;   /* barriers [SLOTS]: the weights have come */
+    int slot, round; /* the next one; odd and even rounds */
 
     __device__ weight_ring(const chain_args &a, const chain_shared &sh)
-        : full(shared_address(sh.base + a.at.barriers)), empty(full + SLOTS * 8), slot(0), round(0)
+        : full(shared_address(sh.base + a.at.barriers)), slot(0), round(0)
     {
+    }
+    /* The next slot's barriers: its weights have come; all warps have read what was there. */
+    __device__ uint32_t filled() const
+    {
+        return full + slot * 8;
+    }
+    __device__ uint32_t emptied() const
+    {
+        return full + (SLOTS + slot) * 8;
     }
     /* One thread; before all others begin. */
     __device__ void open() const
     {
         for (int i = 0; i < SLOTS; i++) {
             barrier_open(full + i * 8, 1);
-            barrier_open(empty + i * 8, CHAIN_WARPS);
+            barrier_open(full + (SLOTS + i) * 8, CHAIN_WARPS);
         }
         barriers_opened();
     }
@@ -62,6 +71,7 @@ struct stream_copies {
     __device__ void wait_for_room(const weight_ring<SLOTS> &ring, int more)
     {
         static_assert(SLOTS <= 8, "a byte each");
+#pragma unroll 1
         while (n == SLOTS || (n > 0 && rows + more > STREAM_UNDER_WAY)) {
             ring.wait_arrived(n--);
             rows -= (int)(rows_of >> n * 8 & 255);
@@ -110,22 +120,20 @@ struct stream_cursor {
     }
 };
 
-/* f(into, map, x, y, z) for every box of a step's columns of n rows from row `first` on, as few as they go into; n: even.
- * Where columns are no multiple of STEP_COLUMNS every warp's have a box of their own. */
+/* f(into, map, x, y, z) for the box of a step's columns of n rows from row `first` on; n: even. Where columns are no multiple
+ * of STEP_COLUMNS every warp's have a box of their own. maps: of the matrix. */
 template <typename F>
 __device__ static inline void stream_rows(const CUtensorMap *maps, bool pieces, uint32_t into, int step, int first,
                                           int n, F f)
 {
-    for (int i = 0, size = CHAIN_ROWS; i < BOX_SIZES; i++, size /= 2) {
-        if ((n & size) == 0)
-            continue;
-        if (pieces)
-            f(into, &maps[i], 0, first, step * CHAIN_WARPS);
-        for (int v = 0; v < CHAIN_WARPS && !pieces; v++)
-            f(into + v * size * 128, &maps[i], (step * CHAIN_WARPS + v) * STEP_COLUMNS, first, 0);
-        into += size * CHAIN_WARPS * 128;
-        first += size;
+    const CUtensorMap *map = maps + n / 2 - 1;
+    if (pieces) {
+        f(into, map, 0, first, step * CHAIN_WARPS);
+        return;
     }
+#pragma unroll 1
+    for (int v = 0; v < CHAIN_WARPS; v++)
+        f(into + v * n * 128, map, (step * CHAIN_WARPS + v) * STEP_COLUMNS, first, 0);
 }
 
 /* The same for all that a slot is going to hold. */
@@ -140,6 +148,17 @@ __device__ static inline void stream_slot(const chain_args &a, const stream_curs
         stream_rows(maps, pieces, into + RING_SLOT_BYTES / 2, c.step, p.rows + c.row, c.n, f);
 }
 
+/* The maps of a product's first and last tile are going to be read. */
+__device__ static inline void stream_announce(const chain_args &a, const chain_shared &sh, int product)
+{
+    const chain_share &share = sh.share[chain_index(a, product)];
+    if (share.n_tiles == 0)
+        return;
+    const CUtensorMap *maps = a.maps + product * BOX_SIZES - 1;
+    box_map_prefetch(maps + chain_tile_rows(share, 0) / 2);
+    box_map_prefetch(maps + chain_tile_rows(share, share.n_tiles - 1) / 2);
+}
+
 /* All of this block's weights, one slot after the other as they become free and few are under way. One thread. */
 template <int SLOTS>
 __device__ static inline void stream_weights(const chain_args &a, const chain_shared &sh)
@@ -152,13 +171,13 @@ __device__ static inline void stream_weights(const chain_args &a, const chain_sh
     later = now;
     while (!now.done(a)) {
         int rows = (a.product[now.k].gated ? 2 : 1) * now.n;
-        uint32_t barrier = ring.full + ring.slot * 8, empty = ring.empty + ring.slot * 8;
-        for (int i = 0; i < BOX_SIZES && now.tile + now.step == 0 && now.product < a.n_layers * CHAIN_PRODUCTS; i++)
-            box_map_prefetch(&a.maps[(now.product + 1) * BOX_SIZES + i]);
+        uint32_t barrier = ring.filled();
+        if (now.tile + now.step == 0 && now.product < a.n_layers * CHAIN_PRODUCTS)
+            stream_announce(a, sh, now.product + 1);
         copies.wait_for_room(ring, rows);
-        long long since = clock64();
-        while (!barrier_ended(empty, ring.round ^ 1))
-            if (n_ahead < STREAM_AHEAD && clock64() - since >= STREAM_PACE && !later.done(a)) {
+        uint32_t since = (uint32_t)clock64();
+        while (!barrier_ended(ring.emptied(), ring.round ^ 1))
+            if (n_ahead < STREAM_AHEAD && (uint32_t)clock64() - since >= STREAM_PACE && !later.done(a)) {
                 stream_slot(a, later, 0,
                             [](uint32_t, const CUtensorMap *map, int x, int y, int z) { box_prefetch(map, x, y, z); });
                 since += STREAM_PACE;
@@ -182,16 +201,8 @@ __device__ static inline void stream_weights(const chain_args &a, const chain_sh
  * not asked for: anywhere. */
 __device__ static inline int weight_at(int n, int r)
 {
-    int warp = threadIdx.x / 32, part = threadIdx.x % 4, box = 0, size = CHAIN_ROWS;
-    for (; size > 2; size /= 2)
-        if (n & size) {
-            if (r < size)
-                break;
-            r -= size;
-            box += size * CHAIN_WARPS * 128;
-        }
-    int row = box + (warp * size + r % size) * 128;
-    return row + (part ^ row / 128 % 8) * 16;
+    int row = (int)threadIdx.x / 32 * n + r, part = threadIdx.x % 4;
+    return row * 128 + (part ^ row % 8) * 16;
 }
 
 /* Which row of a group of 8 the lanes of a group of 4 read: those that read at once must meet different banks. */
@@ -201,26 +212,29 @@ __device__ static inline int weight_row(int group)
 }
 
 /* One tile's products over this warp's columns, for up to 8 tokens: to the warp's part of `partial`. n: rows of weights
- * in the tile, of each half where it is gated. */
+ * in the tile, of each half where it is gated.
+ *
+ * Four registers of activations are one operand as they come: columns 0, 1 and 4, 5 of a lane's 8 are its upper rows, 2, 3 and
+ * 6, 7 its lower ones (input_units::store). Of the two halves of a result each is right for one half of the weights'
+ * columns, and nobody's for the other, so these are summed apart. */
 template <typename T, int SLOTS>
 __device__ __forceinline__ static void chain_tile(weight_ring<SLOTS> &ring, const chain_args &a, const chain_shared &sh,
                                                   int n_steps, int n, bool gated, float *partial)
 {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, t = lane / 4, row = weight_row(t);
-    float sum[2][4] = {};
-    bool mine = t < a.n_tokens;
+    float first[2][4] = {}, second[2][4] = {};
+    bool mine = t < a.n_tokens; /* other lanes' rows of the result are nobody's */
     const T *input = sh.at<T>(a.at.input) + chain_input_at(warp, n_steps, 0, a.n_tokens, mine ? t : 0) + lane % 4 * 8;
+    uint4 x[2] = {}; /* zeros for nobody's rows: multiplying others would cost power, and so speed */
     int at[2] = {weight_at(n, row), gated ? RING_SLOT_BYTES / 2 + weight_at(n, row) : weight_at(n, row + 8)};
     for (int step = 0; step < n_steps; step++) {
-        uint4 x[2], w[2][2];
+        uint4 w[2][2];
         const char *weights = sh.base + ring.slot * RING_SLOT_BYTES;
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            x[i] = *(const uint4 *)(input + i * a.n_tokens * 32);
-            if (!mine)
-                x[i] = make_uint4(0, 0, 0, 0);
-        }
-        barrier_wait(ring.full + ring.slot * 8, ring.round);
+        for (int i = 0; i < 2; i++)
+            if (mine)
+                x[i] = *(const uint4 *)(input + i * a.n_tokens * 32);
+        barrier_wait(ring.filled(), ring.round);
 #pragma unroll
         for (int r = 0; r < 2; r++)
 #pragma unroll
@@ -230,12 +244,12 @@ __device__ __forceinline__ static void chain_tile(weight_ring<SLOTS> &ring, cons
         for (int i = 0; i < 2; i++)
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                tensor_mma<T>(sum[r], x[i].x, 0, x[i].y, 0, w[r][i].x, w[r][i].y);
-                tensor_mma<T>(sum[r], x[i].z, 0, x[i].w, 0, w[r][i].z, w[r][i].w);
+                tensor_mma<T>(first[r], x[i].x, x[i].y, x[i].z, x[i].w, w[r][i].x, w[r][i].y);
+                tensor_mma<T>(second[r], x[i].x, x[i].y, x[i].z, x[i].w, w[r][i].z, w[r][i].w);
             }
         __syncwarp();
         if (lane == 0)
-            barrier_arrive(ring.empty + ring.slot * 8);
+            barrier_arrive(ring.emptied());
         ring.advance();
         input += 2 * a.n_tokens * 32;
     }
@@ -246,7 +260,7 @@ __device__ __forceinline__ static void chain_tile(weight_ring<SLOTS> &ring, cons
     for (int r = 0; r < 2; r++)
 #pragma unroll
         for (int i = 0; i < 2; i++)
-            to[r * CHAIN_GROUP + weight_row(lane % 4 * 2 + i)] = sum[r][i];
+            to[r * CHAIN_GROUP + weight_row(lane % 4 * 2 + i)] = first[r][i] + second[r][i + 2];
 }
 
 #endif

@@ -73,17 +73,22 @@ __device__ static inline void word_give_up(uint32_t from, uint32_t epoch)
     __builtin_unreachable(); /* the compiler takes a trap for something that returns, and keeps registers for that */
 }
 
-/* v[i] = the two words at at(i), once they are there; all loads are under way at once. at(i) NULL: zeros. */
-template <bool system, int N, typename AT>
-__device__ static inline void word_await(ulonglong2 (&v)[N], AT at, uint32_t epoch)
+/* v[i] = the two words at at(i), once they are there; all loads are under way at once. Zeros where they are not wanted(i).
+ * one: NULL, or two words that are awaited by all lanes. While they are not there no others are read again: so many reads in vain
+ * would slow down what they wait for. */
+template <bool system, int N, typename WANTED, typename AT>
+__device__ static inline void word_await(ulonglong2 (&v)[N], WANTED wanted, AT at, uint32_t epoch,
+                                         const unsigned long long *one = nullptr)
 {
     const unsigned long long none = (unsigned long long)epoch << 32;
+    const unsigned patience = system ? word_patience.for_others : word_patience.for_own;
 #pragma unroll
-    for (int i = 0; i < N; i++) {
-        const unsigned long long *from = at(i);
-        v[i] = from != nullptr ? word_load2<system>(from) : make_ulonglong2(none, none);
-    }
+    for (int i = 0; i < N; i++)
+        v[i] = wanted(i) ? word_load2<system>(at(i)) : make_ulonglong2(none, none);
     unsigned rounds = 0, late = 0;
+    while (one != nullptr && word_is_stale(word_load2<system>(one), epoch))
+        if (++rounds == patience)
+            word_give_up<system>(late, epoch);
     for (bool again = true; again;) {
         again = false;
 #pragma unroll
@@ -93,7 +98,7 @@ __device__ static inline void word_await(ulonglong2 (&v)[N], AT at, uint32_t epo
                 late = system ? i : 0;
                 v[i] = word_load2<system>(at(i));
             }
-        if (++rounds == (system ? word_patience.for_others : word_patience.for_own))
+        if (++rounds == patience)
             word_give_up<system>(late, epoch);
     }
 }
