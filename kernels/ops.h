@@ -169,7 +169,9 @@ struct ops {
     /* Bytes that could be allocated now. On the CPU the ranks of a node share them. */
     size_t (*free_memory)(struct queue *q);
     bool shares_host_memory;
-    /* Host to device, `rows` rows of `width` bytes, pitches in bytes. The source may be reused after ops->wait. */
+    /* Host to device, `rows` rows of `width` bytes, pitches in bytes. The source may be reused after ops->wait. Between
+     * async->begin_capture and end_capture here and in download: the host's memory is of async->host_alloc, all numbers are
+     * multiples of 4. */
     void (*upload)(struct queue *q, void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width,
                    size_t rows);
     /* The same with a transposition: src is [rows, cols] with row pitch src_ld, dst becomes [cols, rows] with row pitch

@@ -19,8 +19,8 @@ struct decode_graph {
     int n_tokens;
     bool persistent;                             /* in which of the two ways */
     double separate_seconds, persistent_seconds; /* of a step on the slowest rank, measured at start; 0: it was not */
-    void *graph;                                 /* NULL: not yet; of a profile's only */
-    int n_runs;                                  /* without the graph */
+    void *graph[ENGINE_FLIGHTS]; /* with the memory of that flight; NULL: not yet, of a profile's only */
+    int n_runs[ENGINE_FLIGHTS];  /* without the graph */
     uint64_t n_all_reduces;
 };
 
@@ -56,8 +56,8 @@ struct engine {
         int n_rows, n_sampled, n_scored;
     } flight[ENGINE_FLIGHTS];
     struct persistent persistent;
-    struct decode_graph *decode; /* [1 + ENGINE_FLIGHTS][n_decode] ascending; NULL: the device has no graphs. After the
-                                    first row those with the clocks of a profile, a row for each flight */
+    /* [2][n_decode] ascending; NULL: the device has no graphs. The second row has the clocks of a profile. */
+    struct decode_graph *decode;
     int n_decode;
     int32_t *block_table; /* device [max_seqs, blocks per slot] */
     void *rows;           /* device [max_logit_rows, hidden], and projected */

@@ -29,13 +29,18 @@ static int largest(const struct engine *g)
     return most < MAX_SIZE ? most : MAX_SIZE;
 }
 
-void graphs_record(struct engine *g, struct decode_graph *to)
+static struct step_shape shape_of(int n_tokens)
+{
+    return (struct step_shape){n_tokens, n_tokens, n_tokens, n_tokens, 0};
+}
+
+void graphs_record(struct engine *g, struct decode_graph *to, int flight)
 {
     uint64_t before = g->comm.n_all_reduces;
-    int n = to->n_tokens;
+    const struct step_shape shape = shape_of(to->n_tokens);
     g->ops->async->begin_capture(g->q);
-    step_execute(g, n, n, n, n, 0, to->persistent);
-    to->graph = g->ops->async->end_capture(g->q);
+    step_execute(g, &g->flight[flight], &shape, to->persistent);
+    to->graph[flight] = g->ops->async->end_capture(g->q);
     to->n_all_reduces = g->comm.n_all_reduces - before;
     g->comm.n_all_reduces = before;
 }
@@ -57,10 +62,10 @@ static double time_graph(struct engine *g, void *graph)
     return slowest;
 }
 
-/* Both ways are there: the faster one stays, or the one that was asked for. */
+/* Both ways are there, for the first flight: the faster one stays, or the one that was asked for. */
 static void choose(struct engine *g, struct decode_graph *kept, struct decode_graph *other, enum step_choice choice)
 {
-    double separate = time_graph(g, kept->graph), persistent = time_graph(g, other->graph);
+    double separate = time_graph(g, kept->graph[0]), persistent = time_graph(g, other->graph[0]);
     log_info("decode step of %d sequence%s: separate operations %.3f ms, persistent %.3f ms", kept->n_tokens,
              kept->n_tokens == 1 ? "" : "s", 1e3 * separate, 1e3 * persistent);
     bool take = choice == STEP_PERSISTENT || persistent < separate;
@@ -70,7 +75,7 @@ static void choose(struct engine *g, struct decode_graph *kept, struct decode_gr
     kept->separate_seconds = separate;
     kept->persistent_seconds = persistent;
     *other = (struct decode_graph){0};
-    g->ops->async->free_graph(g->q, loser.graph);
+    g->ops->async->free_graph(g->q, loser.graph[0]);
 }
 
 /* An error of this rank's device becomes everybody's before anybody waits for the others again. */
@@ -98,22 +103,22 @@ int graphs_open(struct engine *g, enum step_choice choice, struct err *e)
         return 0;
     for (int n = 1; n <= most; n = next_size(n, most))
         g->n_decode++;
-    g->decode = err_calloc(e, (1 + ENGINE_FLIGHTS) * (size_t)g->n_decode, sizeof *g->decode, "graph table");
+    g->decode = err_calloc(e, 2 * (size_t)g->n_decode, sizeof *g->decode, "graph table");
     fatal_agree(g->world, e);
     for (int n = 1; n <= most; n = next_size(n, most)) { /* libraries prepare themselves in a first run */
+        const struct step_shape shape = shape_of(n);
         step_fill_empty(g, n);
-        step_execute(g, n, n, n, n, 0, false);
+        step_execute(g, &g->flight[0], &shape, false);
         if (n <= n_persistent)
-            step_execute(g, n, n, n, n, 0, true);
+            step_execute(g, &g->flight[0], &shape, true);
         agree(g, e);
     }
     for (int n = 1, i = 0; n <= most; n = next_size(n, most), i++) {
-        for (int row = 0; row <= ENGINE_FLIGHTS; row++)
-            g->decode[row * g->n_decode + i].n_tokens = n;
-        graphs_record(g, &g->decode[i]);
+        g->decode[i].n_tokens = g->decode[g->n_decode + i].n_tokens = n;
+        graphs_record(g, &g->decode[i], 0);
         if (n <= n_persistent) {
             persistent[n] = (struct decode_graph){.n_tokens = n, .persistent = true};
-            graphs_record(g, &persistent[n]);
+            graphs_record(g, &persistent[n], 0);
         }
     }
     agree(g, e);
@@ -121,6 +126,10 @@ int graphs_open(struct engine *g, enum step_choice choice, struct err *e)
         step_fill_empty(g, g->decode[i].n_tokens);
         choose(g, &g->decode[i], &persistent[g->decode[i].n_tokens], choice);
     }
+    agree(g, e);
+    for (int i = 0; i < g->n_decode; i++)
+        for (int flight = 1; flight < ENGINE_FLIGHTS; flight++)
+            graphs_record(g, &g->decode[i], flight);
     agree(g, e);
     say_ways(g);
     g->comm.n_all_reduces = n_all_reduces; /* what was done in here is no step of anybody's */
@@ -154,30 +163,31 @@ void graphs_summary(char *text, size_t bytes, const struct decode_graph *decode,
 
 static void free_graphs(struct engine *g, int begin, int end)
 {
-    for (int i = begin; g->decode != NULL && i < end; i++) {
-        g->ops->async->free_graph(g->q, g->decode[i].graph);
-        g->decode[i].graph = NULL;
-        g->decode[i].n_runs = 0;
-    }
+    for (int i = begin; g->decode != NULL && i < end; i++)
+        for (int flight = 0; flight < ENGINE_FLIGHTS; flight++) {
+            g->ops->async->free_graph(g->q, g->decode[i].graph[flight]);
+            g->decode[i].graph[flight] = NULL;
+            g->decode[i].n_runs[flight] = 0;
+        }
 }
 
 void graphs_drop_profiled(struct engine *g)
 {
-    free_graphs(g, g->n_decode, (1 + ENGINE_FLIGHTS) * g->n_decode);
+    free_graphs(g, g->n_decode, 2 * g->n_decode);
 }
 
 void graphs_close(struct engine *g)
 {
-    free_graphs(g, 0, (1 + ENGINE_FLIGHTS) * g->n_decode);
+    free_graphs(g, 0, 2 * g->n_decode);
     free(g->decode);
     g->decode = NULL;
     g->n_decode = 0;
 }
 
-struct decode_graph *graphs_find(const struct engine *g, int n_seqs, int flight)
+struct decode_graph *graphs_find(const struct engine *g, int n_seqs, bool profiled)
 {
     for (int i = 0; g->decode != NULL && i < g->n_decode; i++)
         if (g->decode[i].n_tokens >= n_seqs)
-            return &g->decode[(1 + flight) * g->n_decode + i];
+            return &g->decode[(profiled ? g->n_decode : 0) + i];
     return NULL;
 }

@@ -11,15 +11,15 @@
 int graphs_open(struct engine *g, enum step_choice choice, struct err *e);
 void graphs_close(struct engine *g);
 
-/* The graph for a decode step of so many sequences; NULL: none. flight >= 0: that with the clocks of a profile, which may
- * be still to be recorded. */
-struct decode_graph *graphs_find(const struct engine *g, int n_seqs, int flight);
+/* The graphs for a decode step of so many sequences; NULL: none. profiled: those with the clocks of a profile, which may be
+ * still to be recorded. */
+struct decode_graph *graphs_find(const struct engine *g, int n_seqs, bool profiled);
 
 /* "decode steps: one persistent operation for 1 to 4, separate operations for 5 to 64 sequences". decode[n]: ascending. */
 void graphs_summary(char *text, size_t bytes, const struct decode_graph *decode, int n);
 
-/* Record to->n_tokens tokens in the way that to->persistent says. */
-void graphs_record(struct engine *g, struct decode_graph *to);
+/* Record to->n_tokens tokens in the way that to->persistent says, with the memory of that flight. */
+void graphs_record(struct engine *g, struct decode_graph *to, int flight);
 
 /* Forget the graphs that have the clocks of a profile. No step may be under way. */
 void graphs_drop_profiled(struct engine *g);

@@ -106,12 +106,12 @@ static void upload_ints(struct engine *g, const struct step_flight *f, int n)
 
 void step_fill_empty(struct engine *g, int n)
 {
-    fill_empty(&g->flight[0].host, 0, n);
-    upload_ints(g, &g->flight[0], n);
-    g->ops->wait(g->q);
+    for (int i = 0; i < ENGINE_FLIGHTS; i++)
+        fill_empty(&g->flight[i].host, 0, n);
 }
 
-/* The plan's arrays on the device; graph: that will run the step, or NULL. */
+/* The plan's arrays in the flight's memory, what lasts for more than a step on the device; graph: that will run the step, or
+ * NULL. */
 static void prepare(struct engine *g, struct step_flight *f, const struct plan *p, const struct decode_graph *graph)
 {
     struct step_ints *host = &f->host;
@@ -124,15 +124,11 @@ static void prepare(struct engine *g, struct step_flight *f, const struct plan *
             host->rope_len[t] = s->rope_len > s->pos + j ? s->rope_len : s->pos + j + 1;
         }
     }
-    int n = p->n_tokens > f->n_rows ? p->n_tokens : f->n_rows;
-    if (graph != NULL) {
-        fill_empty(host, n, graph->n_tokens);
-        n = graph->n_tokens;
-    }
+    if (graph != NULL)
+        fill_empty(host, p->n_tokens, graph->n_tokens);
     f->step = p->step;
     update_block_table(g, f, p);
     start_sequences(g, p);
-    upload_ints(g, f, n);
 }
 
 /* act.x = the embedded tokens, with learned positions and the embedding norm where the model has them. */
@@ -224,11 +220,13 @@ static void score(struct engine *g, int n_sampled, int n_scored)
                   g->dev.row_token + first, &g->sampler, n_scored);
 }
 
-void step_execute(struct engine *g, int n_tokens, int n_alone, int n_rows, int n_sampled, int n_scored, bool persistent)
+/* From the index arrays on the device to the sampled tokens there. */
+static void compute(struct engine *g, const struct step_shape *shape, bool persistent)
 {
+    int n_tokens = shape->n_tokens, n_rows = shape->n_rows;
     const struct batch batch = {
         .n_tokens = n_tokens,
-        .n_alone = n_alone,
+        .n_alone = shape->n_alone,
         .token = g->dev.token,
         .slot = g->dev.slot,
         .pos = g->dev.pos,
@@ -236,7 +234,6 @@ void step_execute(struct engine *g, int n_tokens, int n_alone, int n_rows, int n
         .block_table = g->block_table,
         .blocks_per_slot = limits_blocks_per_slot(&g->limits),
     };
-    profile_begin(g->profile);
     g->ops->feed(g->q, g->dev.token, g->dev.planned, g->dev.slot, g->dev.pos, &g->sampler, n_tokens);
     if (persistent)
         run_persistent(g, &batch);
@@ -246,11 +243,21 @@ void step_execute(struct engine *g, int n_tokens, int n_alone, int n_rows, int n
         compute_logits(g, n_rows);
     if (n_rows > 0)
         gather_logits(g, n_rows);
-    if (n_sampled > 0)
-        g->ops->sample(g->q, g->sampled_dev, g->logits, g->dev.row_slot, g->dev.row_len, &g->sampler, n_sampled);
-    if (n_scored > 0)
-        score(g, n_sampled, n_scored);
+    if (shape->n_sampled > 0)
+        g->ops->sample(g->q, g->sampled_dev, g->logits, g->dev.row_slot, g->dev.row_len, &g->sampler, shape->n_sampled);
+    if (shape->n_scored > 0)
+        score(g, shape->n_sampled, shape->n_scored);
+}
+
+void step_execute(struct engine *g, const struct step_flight *f, const struct step_shape *shape, bool persistent)
+{
+    int n_results = shape->n_sampled + shape->n_scored;
+    upload_ints(g, f, shape->n_tokens > shape->n_rows ? shape->n_tokens : shape->n_rows);
+    profile_begin(g->profile);
+    compute(g, shape, persistent);
     profile_end(g->profile);
+    if (n_results > 0)
+        g->ops->download(g->q, f->sampled, g->sampled_dev, (size_t)n_results * sizeof *f->sampled);
 }
 
 /* Each sequence feeds one token and gets one. */
@@ -269,15 +276,17 @@ static int count_alone(const struct plan *p)
 }
 
 /* With a profile, a size's first step of each flight goes without a graph, and its second one is recorded. */
-static void run(struct engine *g, const struct step_flight *f, const struct plan *p, struct decode_graph *graph)
+static void run(struct engine *g, int which, const struct plan *p, struct decode_graph *graph)
 {
-    if (graph != NULL && graph->graph == NULL && graph->n_runs++ > 0)
-        graphs_record(g, graph);
-    if (graph == NULL || graph->graph == NULL) {
-        step_execute(g, p->n_tokens, count_alone(p), f->n_rows, f->n_sampled, f->n_scored, false);
+    const struct step_flight *f = &g->flight[which];
+    if (graph != NULL && graph->graph[which] == NULL && graph->n_runs[which]++ > 0)
+        graphs_record(g, graph, which);
+    if (graph == NULL || graph->graph[which] == NULL) {
+        const struct step_shape shape = {p->n_tokens, count_alone(p), f->n_rows, f->n_sampled, f->n_scored};
+        step_execute(g, f, &shape, false);
         return;
     }
-    g->ops->async->launch_graph(g->q, graph->graph);
+    g->ops->async->launch_graph(g->q, graph->graph[which]);
     g->comm.n_all_reduces += graph->n_all_reduces;
 }
 
@@ -292,15 +301,13 @@ void engine_submit(struct engine *g, const struct plan *p)
     struct step_flight *f = &g->flight[which];
     list_rows(f, p);
     bool decode = is_decode(f, p);
-    struct decode_graph *graph = decode ? graphs_find(g, p->n_seqs, g->profile != NULL ? which : -1) : NULL;
+    struct decode_graph *graph = decode ? graphs_find(g, p->n_seqs, g->profile != NULL) : NULL;
     profile_expect(g->profile, which, decode ? PROFILE_DECODE : p->n_tokens > 0 ? PROFILE_PREFILL : PROFILE_EMPTY);
     ops_range_begin(g->ops, decode ? "decode" : "prefill", p->n_tokens);
     prepare(g, f, p, graph);
     meter_begin(g->meter, which, p, graph != NULL);
-    run(g, f, p, graph);
+    run(g, which, p, graph);
     meter_end(g->meter);
-    if (f->n_sampled + f->n_scored > 0)
-        g->ops->download(g->q, f->sampled, g->sampled_dev, (size_t)(f->n_sampled + f->n_scored) * sizeof *f->sampled);
     if (g->ops->async != NULL)
         g->ops->async->mark(g->q, which);
     ops_range_end(g->ops);

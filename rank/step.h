@@ -4,13 +4,17 @@
 
 #include "rank/engine.h"
 
-/* Enqueue everything that the device does by itself, with the index arrays that are on it: n_tokens tokens (the first n_alone
- * alone of their sequences), logits of n_rows of them, n_sampled new tokens, n_scored given ones scored. persistent: a decode
- * step (the first four are equal, n_scored is 0) as one operation. Collective. */
-void step_execute(struct engine *g, int n_tokens, int n_alone, int n_rows, int n_sampled, int n_scored,
-                  bool persistent);
+/* n_tokens tokens (the first n_alone alone of their sequences), logits of n_rows of them, n_sampled new tokens, n_scored
+ * given ones scored. A decode step: the first four are equal, n_scored is 0. */
+struct step_shape {
+    int n_tokens, n_alone, n_rows, n_sampled, n_scored;
+};
 
-/* Index arrays of a decode step of n tokens that belong to no sequence, onto the device. Waits. */
+/* Enqueue everything that the device does by itself: from the index arrays of the flight, in the host's memory, to its results
+ * there. persistent: a decode step as one operation. Collective. */
+void step_execute(struct engine *g, const struct step_flight *f, const struct step_shape *shape, bool persistent);
+
+/* Index arrays of a decode step of n tokens that belong to no sequence, for every flight. */
 void step_fill_empty(struct engine *g, int n);
 
 #endif

@@ -96,12 +96,14 @@ void cuda_host_unregister(struct queue *q, void *p)
 void cuda_begin_capture(struct queue *q)
 {
     CUDA_TRY(q, cudaStreamBeginCapture(cuda_stream(q), cudaStreamCaptureModeThreadLocal));
+    cuda_state(q)->recording = true;
 }
 
 void *cuda_end_capture(struct queue *q)
 {
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
+    cuda_state(q)->recording = false;
     CUDA_TRY(q, cudaStreamEndCapture(cuda_stream(q), &graph));
     if (graph == NULL)
         return NULL;

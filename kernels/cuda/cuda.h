@@ -29,6 +29,7 @@ struct cuda_vain {
 struct cuda_state {
     int device, n_multiprocessors;
     bool launches_early;      /* a kernel may begin before the one before it has ended: see launch in device.cuh */
+    bool recording;           /* between begin_capture and end_capture */
     void *matmul, *attention; /* whatever these two files keep: cuda_matmul_open, cuda_attention_open */
     char id[32];              /* "0000:1a:00.0" */
     struct cuda_vain *vain;   /* pinned, written by the device */

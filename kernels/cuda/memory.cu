@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define TILE 32 /* edge of the square that upload_transposed turns at a time */
+#define TILE         32 /* edge of the square that upload_transposed turns at a time */
+#define COPY_THREADS 256
 
 int cuda_n_devices(void)
 {
@@ -113,12 +114,33 @@ size_t cuda_free_memory(struct queue *q)
     return free_bytes;
 }
 
+/* Rows of words, blockIdx.y the row. Of the host's memory nothing may be kept from an earlier launch. */
+__global__ void copy_kernel(uint32_t *dst, size_t dst_pitch, const uint32_t *src, size_t src_pitch, size_t width)
+{
+    after_previous();
+    for (size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < width; i += gridDim.x * blockDim.x)
+        dst[blockIdx.y * dst_pitch + i] = __ldcv(src + blockIdx.y * src_pitch + i);
+}
+
+/* What a recorded step takes from pinned host memory, or leaves there, are some words: a kernel has copied them before a copy
+ * engine would have begun. All in bytes; pitches and width: multiples of 4. */
+static void copy_recorded(struct queue *q, void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width,
+                          size_t rows)
+{
+    const size_t word = sizeof(uint32_t);
+    dim3 grid(blocks_for(width / word, COPY_THREADS), (unsigned)rows);
+    launch(q, copy_kernel, grid, dim3(COPY_THREADS), 0, (uint32_t *)dst, dst_pitch / word, (const uint32_t *)src,
+           src_pitch / word, width / word);
+}
+
 void cuda_upload(struct queue *q, void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width,
                  size_t rows)
 {
     if (width == 0 || rows == 0)
         return;
-    if (rows == 1 || (dst_pitch == width && src_pitch == width))
+    if (cuda_state(q)->recording)
+        copy_recorded(q, dst, dst_pitch, src, src_pitch, width, rows);
+    else if (rows == 1 || (dst_pitch == width && src_pitch == width))
         CUDA_TRY(q, cudaMemcpyAsync(dst, src, width * rows, cudaMemcpyHostToDevice, cuda_stream(q)));
     else
         CUDA_TRY(
@@ -172,7 +194,9 @@ void cuda_upload_transposed(struct queue *q, void *dst, size_t dst_ld, const voi
 
 void cuda_download(struct queue *q, void *dst, const void *src, size_t bytes)
 {
-    if (bytes > 0)
+    if (bytes > 0 && cuda_state(q)->recording)
+        copy_recorded(q, dst, bytes, src, bytes, bytes, 1);
+    else if (bytes > 0)
         CUDA_TRY(q, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, cuda_stream(q)));
 }
 

@@ -212,6 +212,40 @@ static void test_graph(void **unused)
     assert_int_equal(q->err.code, ERR_NONE);
 }
 
+/* A recorded copy takes what pinned memory has at each launch, of the rows and columns that it was recorded with. */
+static void test_recorded_copies(void **unused)
+{
+    (void)unused;
+    const struct ops *real = backend_real_ops();
+    struct queue *q = backend_real_queue();
+    enum { ROWS = 3, SRC = 700, DST = 600, WIDTH = 517 };
+    if (real->async == NULL)
+        return;
+    const size_t word = sizeof(int32_t), bytes = (size_t)ROWS * DST * word;
+    int32_t *from = real->async->host_alloc(q, (size_t)ROWS * SRC * word), *back = real->async->host_alloc(q, bytes);
+    void *x = real->alloc(q, bytes);
+    real->async->begin_capture(q);
+    real->upload(q, x, DST * word, from, SRC * word, WIDTH * word, ROWS);
+    real->download(q, back, x, bytes);
+    void *graph = real->async->end_capture(q);
+    assert_non_null(graph);
+    for (int launches = 1; launches < 6; launches++) {
+        for (int i = 0; i < ROWS * SRC; i++)
+            from[i] = i + launches;
+        memset(back, 0xEE, bytes);
+        real->async->launch_graph(q, graph);
+        real->async->mark(q, 0);
+        real->async->wait_mark(q, 0);
+        for (int i = 0; i < ROWS * DST; i++)
+            assert_int_equal(back[i], i % DST < WIDTH ? i / DST * SRC + i % DST + launches : 0);
+    }
+    real->async->free_graph(q, graph);
+    real->async->host_free(q, from);
+    real->async->host_free(q, back);
+    real->free(q, x);
+    assert_int_equal(q->err.code, ERR_NONE);
+}
+
 #define MANY 200
 
 /* Clocks around one sum, then around MANY of them. */
@@ -283,10 +317,12 @@ static void test_stamps(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alloc), cmocka_unit_test(test_copy),        cmocka_unit_test(test_transposed),
-        cmocka_unit_test(test_noise), cmocka_unit_test(test_read_stream),
+        cmocka_unit_test(test_alloc),       cmocka_unit_test(test_copy),
+        cmocka_unit_test(test_transposed),  cmocka_unit_test(test_noise),
+        cmocka_unit_test(test_read_stream),
 #ifdef LOCKSTEP_CUDA
-        cmocka_unit_test(test_graph), cmocka_unit_test(test_stamps),
+        cmocka_unit_test(test_graph),       cmocka_unit_test(test_recorded_copies),
+        cmocka_unit_test(test_stamps),
 #endif
     };
     return run_everywhere(tests, sizeof tests / sizeof tests[0]);
