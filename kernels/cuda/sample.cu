@@ -1,11 +1,13 @@
-/* kernels/cuda/sample.cu - one token out of one row of logits, or how likely a given one is, one block a row. The formulas are kernels/cpu/sample.c's, in
- * double where it uses double. What differs is the order of sums: the CPU adds in order of ids, a block adds warp by warp.
+/* kernels/cuda/sample.cu - one token out of one row of logits, or how likely a given one is, one block a row; where rows are
+ * few, some blocks look through a row together, and one of them goes on. The formulas are kernels/cpu/sample.c's, in double where
+ * it uses double. What differs is the order of sums: the CPU adds in order of ids, a block adds warp by warp.
  * Both orders are fixed, so a run repeats itself bit for bit; the chosen token can differ from the CPU's only when the
  * uniform number falls within rounding (1e-15) of a border. The weights that top_p adds are integers, 2^-44 each: exact,
  * so that atomic sums have no order. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/philox.h"
 
+#include <cooperative_groups.h>
 #include <float.h>
 #include <math.h>
 
@@ -13,6 +15,8 @@
 #define WARPS   32
 #define ONE     17592186044416.0 /* 2^44: 2^19 weights of at most 1 fit into 64 bits */
 #define SEEN    (1 << 30)
+#define FEW     8 /* rows that get CLUSTER blocks each: no more than half of the multiprocessors are needed */
+#define CLUSTER 8
 
 /* One row's work; every thread has its copy. `probability` doubles as the table of counts while penalties are applied. */
 struct row {
@@ -104,16 +108,21 @@ __device__ static void take_in(struct best *best, float *sum, const vec<T, N> &v
     *best = top;
 }
 
-/* The best logit, and log sum exp of all: not finite when one of them is NaN or +inf, or when all are -inf. One pass; a
- * thread's sum is relative to the best that it has seen. The exponentials are float: only a reported log-probability
- * depends on them. */
-template <typename T, int N>
-__device__ static struct best survey(const T *x, int n, double *norm)
+/* A block's share of a row: its best logit, id -1 if it has none above -inf, and the sum of exponentials relative to that. */
+struct share {
+    struct best best;
+    double sum;
+};
+
+/* The share of block `part` of C. One pass; a thread's sum is relative to the best that it has seen. The exponentials are
+ * float: only a reported log-probability depends on them. */
+template <typename T, int N, int C>
+__device__ static struct share survey(const T *x, int n, int part)
 {
-    const int AHEAD = 4, STEP = THREADS * N; /* AHEAD: loads under way */
+    const int AHEAD = 4, STEP = C * THREADS * N; /* AHEAD: loads under way */
     struct best a = {-FLT_MAX, -1};
     float sum = 0;
-    for (int i = threadIdx.x * N; i < n; i += AHEAD * STEP) {
+    for (int i = (part * THREADS + (int)threadIdx.x) * N; i < n; i += AHEAD * STEP) {
         vec<T, N> v[AHEAD];
 #pragma unroll
         for (int j = 0; j < AHEAD; j++)
@@ -126,16 +135,42 @@ __device__ static struct best survey(const T *x, int n, double *norm)
     }
     struct best top = block_best(a);
     if (top.id < 0)
-        top = best{0, 0};
-    *norm = top.x + log(block_sum((double)(sum * expf(a.x - top.x))));
-    return top;
+        top.x = -FLT_MAX; /* of threads without any */
+    return share{top, block_sum((double)(sum * expf(a.x - top.x)))};
 }
 
-template <typename T>
+/* The best logit, and log sum exp of all: not finite when one of them is NaN or +inf, or when all are -inf. The blocks of a
+ * cluster share the row; only the first one, to which the others hand their shares, comes to know: id -1 for the others. */
+template <typename T, int C>
 __device__ static struct best survey_row(const T *logits, int vocab, double *norm)
 {
+    int part = C > 1 ? (int)blockIdx.x % C : 0;
     bool wide = vocab % (16 / sizeof(T)) == 0 && (size_t)logits % 16 == 0;
-    return wide ? survey<T, 16 / sizeof(T)>(logits, vocab, norm) : survey<T, 1>(logits, vocab, norm);
+    struct share row = wide ? survey<T, 16 / sizeof(T), C>(logits, vocab, part) : survey<T, 1, C>(logits, vocab, part);
+#if __CUDA_ARCH__ >= 900
+    if constexpr (C > 1) {
+        __shared__ struct share all[C];
+        cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
+        cluster.sync(); /* all have begun */
+        if (threadIdx.x == 0)
+            *cluster.map_shared_rank(&all[part], 0) = row;
+        cluster.sync();
+        if (part > 0)
+            return best{0, -1};
+        row = all[0];
+        for (int k = 1; k < C; k++) {
+            struct best top = better(row.best, all[k].best);
+            if (top.id < 0)
+                top.x = -FLT_MAX;
+            row.sum = row.sum * exp((double)row.best.x - top.x) + all[k].sum * exp((double)all[k].best.x - top.x);
+            row.best = top;
+        }
+    }
+#endif
+    if (row.best.id < 0)
+        row.best = best{0, 0};
+    *norm = row.best.x + log(row.sum);
+    return row.best;
 }
 
 /* The n_top best logits, best first: each is the best of those that come after the one before. */
@@ -443,11 +478,9 @@ __device__ static int choose_of_all(const T *logits, int vocab, struct best best
 
 /* The token, or -1 when the logits are not numbers. */
 template <typename T>
-__device__ static int sample_row(struct sampled *out, struct row *r, const T *logits, const struct sampling *p,
-                                 const int32_t *history, int len)
+__device__ static int sample_row(struct sampled *out, struct row *r, const T *logits, struct best best, double norm,
+                                 const struct sampling *p, const int32_t *history, int len)
 {
-    double norm;
-    struct best best = survey_row(logits, r->vocab, &norm);
     if (!isfinite(norm))
         return -1;
     int token = best.id;
@@ -475,12 +508,12 @@ struct tally {
     unsigned ended, worst; /* worst: n_rows - row, 0: none */
 };
 
-/* The last block to end tells the host, so that the failure told is the same on every rank. */
-__device__ static void report(struct tally *tally, struct cuda_fault *fault, const int32_t *row_slot, bool bad)
+/* The last row's block to end tells the host, so that the failure told is the same on every rank. */
+__device__ static void report(struct tally *tally, struct cuda_fault *fault, const int32_t *row_slot, int row,
+                              int n_rows, bool bad)
 {
-    int n_rows = gridDim.x;
     if (bad)
-        atomicMax(&tally->worst, (unsigned)(n_rows - (int)blockIdx.x));
+        atomicMax(&tally->worst, (unsigned)(n_rows - row));
     __threadfence();
     if (atomicAdd(&tally->ended, 1) + 1 < (unsigned)n_rows)
         return;
@@ -501,23 +534,29 @@ __device__ static void clear(struct sampled *result)
     __syncthreads();
 }
 
-template <typename T>
+template <typename T, int C>
 __global__ void __launch_bounds__(THREADS, 1)
     sample_kernel(struct sampled *out, const T *logits, const int32_t *row_slot, const int32_t *row_len,
                   struct sampler s, size_t stride, struct tally *tally, struct cuda_fault *fault)
 {
     struct row r = {};
     after_previous();
-    int i = blockIdx.x, slot = row_slot[i], token = -1;
+    int i = blockIdx.x / C, slot = row_slot[i], token = -1;
+    bool known = slot >= 0 && slot < s.n_slots; /* else an empty row of a recorded step */
+    double norm = 0;
+    struct best best = {0, 0};
+    if (known)
+        best = survey_row<T, C>(logits + (size_t)i * s.vocab, s.vocab, &norm);
+    if (blockIdx.x % C > 0)
+        return;
     char *scratch = (char *)s.scratch + i * stride;
     struct sampled *result = &out[i];
     r.probability = (double *)scratch;
     r.score = (float *)(scratch + align((size_t)s.vocab * sizeof(double)));
     r.vocab = s.vocab;
     clear(result);
-    bool known = slot >= 0 && slot < s.n_slots; /* else an empty row of a recorded step */
     if (known)
-        token = sample_row(result, &r, logits + (size_t)i * s.vocab, &s.params[slot],
+        token = sample_row(result, &r, logits + (size_t)i * s.vocab, best, norm, &s.params[slot],
                            s.history + (size_t)slot * s.max_len, row_len[i] < s.max_len ? row_len[i] : s.max_len);
     if (threadIdx.x != 0)
         return;
@@ -525,7 +564,32 @@ __global__ void __launch_bounds__(THREADS, 1)
     result->slot = slot;
     if (known)
         s.last_token[slot] = result->token;
-    report(tally, fault, row_slot, known && token < 0);
+    report(tally, fault, row_slot, i, gridDim.x / C, known && token < 0);
+}
+
+/* Clusters of blocks come with the same devices as launches that begin early. */
+static bool shares_rows(const struct queue *q, int n_rows)
+{
+    return n_rows <= FEW && cuda_state(q)->launches_early;
+}
+
+/* As `launch`, with so many blocks a row. */
+template <typename... P, typename... A>
+static void launch_rows(struct queue *q, void (*kernel)(P...), int n_rows, int blocks, A... args)
+{
+    cudaLaunchAttribute attribute[2] = {};
+    attribute[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute[0].val.programmaticStreamSerializationAllowed = 1;
+    attribute[1].id = cudaLaunchAttributeClusterDimension;
+    attribute[1].val.clusterDim.x = (unsigned)blocks;
+    attribute[1].val.clusterDim.y = attribute[1].val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)(n_rows * blocks));
+    config.blockDim = dim3(THREADS);
+    config.stream = cuda_stream(q);
+    config.attrs = attribute;
+    config.numAttrs = !cuda_state(q)->launches_early ? 0 : blocks > 1 ? 2 : 1;
+    CUDA_TRY(q, cudaLaunchKernelEx(&config, kernel, P(args)...));
 }
 
 void cuda_sample(struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
@@ -537,8 +601,14 @@ void cuda_sample(struct queue *q, struct sampled *out, const void *logits, const
         return;
     with_type(q->act, [&](auto t) {
         using T = decltype(t);
-        launch(q, sample_kernel<T>, dim3((unsigned)n_rows), dim3(THREADS), 0, out, (const T *)logits, row_slot, row_len,
-               *s, cuda_sample_scratch_bytes(s->vocab), (struct tally *)state->fault_dev, state->fault);
+        const auto start = [&](auto kernel, int blocks) {
+            launch_rows(q, kernel, n_rows, blocks, out, (const T *)logits, row_slot, row_len, *s,
+                        cuda_sample_scratch_bytes(s->vocab), (struct tally *)state->fault_dev, state->fault);
+        };
+        if (shares_rows(q, n_rows))
+            start(sample_kernel<T, CLUSTER>, CLUSTER);
+        else
+            start(sample_kernel<T, 1>, 1);
     });
 }
 
@@ -547,7 +617,7 @@ template <typename T>
 __device__ static bool score_row(struct sampled *out, const T *logits, int vocab, int token, int n_top)
 {
     double norm;
-    (void)survey_row(logits, vocab, &norm);
+    (void)survey_row<T, 1>(logits, vocab, &norm);
     if (!isfinite(norm) || token < 0 || token >= vocab)
         return false;
     if (threadIdx.x == 0)
@@ -574,7 +644,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         return;
     result->token = good ? token : 0;
     result->slot = slot;
-    report(tally, fault, row_slot, known && !good);
+    report(tally, fault, row_slot, i, gridDim.x, known && !good);
 }
 
 void cuda_score(struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
