@@ -150,7 +150,8 @@ check_start() {
     expect "start with peer memory" 0 "NCCL [0-9.]+; sums within the host over the GPUs' own memory" $(story 2)
     expect "start without P2P" 0 'NCCL [0-9.]+: P2P is switched off' $(story 2 NCCL_P2P_DISABLE=1)
     expect "no persistent step without P2P" 4 'step persistent: not with P2P switched off' \
-        $(story 2 NCCL_P2P_DISABLE=1) --step persistent
+        env NCCL_P2P_DISABLE=1 mpirun -q -n 2 "$build/lockstep" bench --device cuda --step persistent \
+        --config tests/parity/fixtures/llama-heads64-bf16/config.json --load-format dummy --n-prompt 0 --n-gen 4
     [ "$gpus" -lt 3 ] ||
         expect "start of three on two GPUs" 7 'but 2 GPUs are visible, CUDA_VISIBLE_DEVICES is "0,1"' \
             $(story 3 CUDA_VISIBLE_DEVICES=0,1)

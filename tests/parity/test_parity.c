@@ -193,7 +193,8 @@ static void open_instance(struct instance *i, struct world *w, const char *dir, 
                                    .kv_bytes = -1,
                                    .threads = -1,
                                    .progress = PROGRESS_NEVER,
-                                   .device = device};
+                                   .device = device,
+                                   .step = STEP_SEPARATE}; /* tests/gpu/test_persistent_fixtures.c has both ways */
     if (w->rank == 0 && model_config_read(&m, dir, &e) == 0)
         (void)checkpoint_open(&c, dir, &e);
     fatal_agree(w, &e);
