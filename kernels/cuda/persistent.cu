@@ -260,9 +260,8 @@ static struct chain_layout make_layout(const struct persistent *p, int n_blocks,
             l.bias_rows = max(l.bias_rows, (a->product[k].gated ? 2 * n : n) + 2);
             l.x_rows = k == CHAIN_PRODUCTS - 1 ? max(l.x_rows, n) : l.x_rows;
         }
-    int *const offset[] = {&l.input,   &l.partial, &l.stats,  &l.bias,   &l.residual, &l.kept,
-                           &l.cos_sin, &l.layers,  &l.tokens, &l.shares, &l.attend,   &l.barriers,
-                           &l.bytes};
+    int *const offset[] = {&l.input,  &l.partial, &l.stats,  &l.bias,   &l.residual, &l.kept, &l.cos_sin,
+                           &l.layers, &l.tokens,  &l.shares, &l.attend, &l.barriers, &l.bytes};
     const int size[] = {input,
                         2 * CHAIN_WARPS * n_tokens * CHAIN_ROWS * 4,
                         n_tokens * CHAIN_WARPS * 16,

@@ -2,7 +2,7 @@
  * some of the query heads that read it. A long sequence's keys are divided among up to CHAIN_PARTS blocks, in a way that
  * depends on their number only; the parts exchange their sums as words and each adds its share of the result. Within a
  * block the warps take groups of 8 keys in turn: scores on the tensor cores, with the keys as the narrow operand straight
- * from the cache; values by hand, each lane some elements of the head. */
+ * from the cache; values there, too, with the heads as the narrow operand (heads of 256 elements: by hand). */
 #ifndef KERNELS_CUDA_PERSISTENT_ATTENTION_CUH
 #define KERNELS_CUDA_PERSISTENT_ATTENTION_CUH
 
@@ -73,7 +73,7 @@ struct attend_place {
 
 /* What a step's attention is divided into, in shared memory. */
 struct attend_plan {
-    int n, max_parts; /* items times parts; parts of each */
+    int n, max_parts;   /* items times parts; parts of each */
     attend_place first; /* this block's, if it has any */
 
     __device__ void make(const chain_args &a, const chain_shared &sh)
@@ -130,7 +130,8 @@ struct attend_item : attend_place {
 
 /* Four neighbouring elements d .. of a head, rotated. x: the head [HD], in shared memory; cos_sin: the token's. The rotation has
  * multiples of 8 elements, so that a pair's other four are neighbours, too. */
-__device__ static inline float4 attend_rotate(const chain_args &a, const float *cos_sin, const float *x, float4 e, int d)
+__device__ static inline float4 attend_rotate(const chain_args &a, const float *cos_sin, const float *x, float4 e,
+                                              int d)
 {
     int pairs = a.rope_dims / 2;
     const float *sine = cos_sin + pairs;
@@ -279,8 +280,8 @@ struct attend_values {
             bool seen = key0 + 2 * p + k >= m.first && key0 + 2 * p + k <= m.last;
 #pragma unroll
             for (int i = 0; i < CHUNKS; i++)
-                value[k][i] = seen ? __ldcg((const uint4 *)(v + (2 * p + k) * HD + (8 * i + g) * 8))
-                                   : make_uint4(0, 0, 0, 0);
+                value[k][i] =
+                    seen ? __ldcg((const uint4 *)(v + (2 * p + k) * HD + (8 * i + g) * 8)) : make_uint4(0, 0, 0, 0);
         }
     }
     /* weight: of head g and keys 2 p, 2 p + 1. */
@@ -340,9 +341,7 @@ struct attend_values<T, 256> {
             for (int e = 0; e < 8; e++)
                 out[h][e] = 0;
     }
-    __device__ void load(const T *, const attend_item &, int)
-    {
-    }
+    __device__ void load(const T *, const attend_item &, int) {}
     __device__ void add_keys(const T *v, const attend_item &m, int key0, const float (&weight)[2], int first)
     {
         uint4 value[KEYS];

@@ -28,8 +28,8 @@ struct input_units {
         int warp = threadIdx.x / 32, lane = threadIdx.x % 32, piece = lane / 8, part = lane % 8;
         column = chain_column(warp, piece) + part * UNIT_COLUMNS;
         n_places = (s.n_steps * 16 - lane + 31) / 32;
-        place = sh.at<T>(a.at.input) + chain_input_at(warp, s.n_steps, piece, a.n_tokens, 0) + part / 2 * 8 +
-                part % 2 * 2;
+        place =
+            sh.at<T>(a.at.input) + chain_input_at(warp, s.n_steps, piece, a.n_tokens, 0) + part / 2 * 8 + part % 2 * 2;
     }
     /* Leave the first n behind. */
     __device__ void skip(int units)
@@ -92,7 +92,7 @@ __device__ static inline void input_plain(const chain_args &a, const input_units
 }
 
 /* The weights of a norm at a lane's N units, fetched before there is anything to wait for. LayerNorm has a bias. */
-template <typename T, enum norm_kind KIND, int N>
+template <typename T, norm_kind KIND, int N>
 struct norm_weights {
     uint2 w[N], b[N];
 
@@ -145,7 +145,7 @@ struct norm_columns {
 };
 
 /* A warp's share of a token's statistics: sum, squares (around the warp's own mean, for LayerNorm), columns, mean. */
-template <typename T, enum norm_kind KIND, int N>
+template <typename T, norm_kind KIND, int N>
 __device__ static inline float4 norm_partial(const uint2 (&bits)[N], const norm_columns &columns)
 {
     float2 x[2 * N];
@@ -182,7 +182,7 @@ __device__ static inline float norm_sum(float x)
 
 /* Mean and 1 / deviation out of the warps' shares, one for each lane: one after the other they took longer than the rest of
  * an input. */
-template <enum norm_kind KIND>
+template <norm_kind KIND>
 __device__ static inline float2 norm_whole(const float4 *part, float inverse_hidden, float eps)
 {
     const float4 *mine = part + threadIdx.x % CHAIN_WARPS;
@@ -194,7 +194,7 @@ __device__ static inline float2 norm_whole(const float4 *part, float inverse_hid
 }
 
 /* The residual stream, normed. words: [n_tokens][hidden / 2]. All threads of the block must come here. */
-template <typename T, enum norm_kind KIND, int N, int G>
+template <typename T, norm_kind KIND, int N, int G>
 __device__ static inline void input_normed(const chain_args &a, const chain_shared &sh, const input_units<T> &units,
                                            const unsigned long long *words, uint32_t epoch, const void *weight,
                                            const void *bias)
@@ -225,18 +225,19 @@ __device__ static inline void input_normed(const chain_args &a, const chain_shar
     }
 }
 
-template <typename T, enum norm_kind KIND, int N>
+template <typename T, norm_kind KIND, int N>
 __device__ static inline void input_normed_units(const chain_args &a, const chain_shared &sh,
                                                  const input_units<T> &units, const unsigned long long *words,
                                                  uint32_t epoch, const void *weight, const void *bias)
 {
+    const int TOKENS = N == NORM_UNITS ? 1 : UNITS_AT_ONCE / N; /* registers set the limit */
     if (a.n_tokens == 1)
         input_normed<T, KIND, N, 1>(a, sh, units, words, epoch, weight, bias);
     else
-        input_normed<T, KIND, N, N < NORM_UNITS ? UNITS_AT_ONCE / N : 1>(a, sh, units, words, epoch, weight, bias);
+        input_normed<T, KIND, N, TOKENS>(a, sh, units, words, epoch, weight, bias);
 }
 
-template <typename T, enum norm_kind KIND>
+template <typename T, norm_kind KIND>
 __device__ static inline void input_normed_any(const chain_args &a, const chain_shared &sh, const input_units<T> &units,
                                                const unsigned long long *words, uint32_t epoch, const void *weight,
                                                const void *bias)
