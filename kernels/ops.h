@@ -170,8 +170,8 @@ struct ops {
     size_t (*free_memory)(struct queue *q);
     bool shares_host_memory;
     /* Host to device, `rows` rows of `width` bytes, pitches in bytes. The source may be reused after ops->wait. Between
-     * async->begin_capture and end_capture here and in download: the host's memory is of async->host_alloc, all numbers are
-     * multiples of 4. */
+     * async->begin_capture and end_capture, here and in download: the host's memory is of async->host_alloc; every launch of
+     * the graph reads or writes it, until the launch is over; addresses, pitches and widths are multiples of 4. */
     void (*upload)(struct queue *q, void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width,
                    size_t rows);
     /* The same with a transposition: src is [rows, cols] with row pitch src_ld, dst becomes [cols, rows] with row pitch

@@ -96,7 +96,7 @@ void cuda_host_unregister(struct queue *q, void *p)
 void cuda_begin_capture(struct queue *q)
 {
     CUDA_TRY(q, cudaStreamBeginCapture(cuda_stream(q), cudaStreamCaptureModeThreadLocal));
-    cuda_state(q)->recording = true;
+    cuda_state(q)->recording = q->err.code == ERR_NONE;
 }
 
 void *cuda_end_capture(struct queue *q)

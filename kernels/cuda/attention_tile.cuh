@@ -261,14 +261,6 @@ struct attention_sums {
             sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], 2);
         }
     }
-
-    /* 2^x within 2 ulp; 0 for -infinity. */
-    __device__ static float fast_exp2(float x)
-    {
-        float y;
-        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-        return y;
-    }
 };
 
 #endif

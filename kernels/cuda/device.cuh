@@ -177,21 +177,33 @@ __device__ static inline void take_registers(void)
 #endif
 }
 
-/* Start a kernel whose first line is after_previous: where the device can, while the kernel before it ends. */
+/* Start a kernel whose first line is after_previous: where the device can, while the kernel before it ends. cluster: so many
+ * neighbouring blocks of the grid's x come together; 1 where kernels cannot begin early. */
 template <typename... P, typename... A>
-static inline void launch(struct queue *q, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, A... args)
+static inline void launch_clusters(struct queue *q, int cluster, void (*kernel)(P...), dim3 grid, dim3 block,
+                                   size_t shared_bytes, A... args)
 {
-    cudaLaunchAttribute attribute = {};
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute attribute[2] = {};
+    attribute[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute[0].val.programmaticStreamSerializationAllowed = 1;
+    attribute[1].id = cudaLaunchAttributeClusterDimension;
+    attribute[1].val.clusterDim.x = (unsigned)cluster;
+    attribute[1].val.clusterDim.y = attribute[1].val.clusterDim.z = 1;
     cudaLaunchConfig_t config = {};
     config.gridDim = grid;
     config.blockDim = block;
     config.dynamicSmemBytes = shared_bytes;
     config.stream = cuda_stream(q);
-    config.attrs = &attribute;
-    config.numAttrs = cuda_state(q)->launches_early ? 1 : 0;
+    config.attrs = attribute;
+    config.numAttrs = !cuda_state(q)->launches_early ? 0 : cluster > 1 ? 2 : 1;
     CUDA_TRY(q, cudaLaunchKernelEx(&config, kernel, P(args)...));
+}
+
+/* The same, every block by itself. */
+template <typename... P, typename... A>
+static inline void launch(struct queue *q, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, A... args)
+{
+    launch_clusters(q, 1, kernel, grid, block, shared_bytes, args...);
 }
 
 /* Blocks of `threads` for n elements, not more than the grid's x dimension takes with a stride loop. */

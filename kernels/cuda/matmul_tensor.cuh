@@ -1,4 +1,4 @@
-/* kernels/cuda/matmul_tensor.cuh - what matmul and attention share: tensor-core products of 16-bit numbers, copies that
+/* kernels/cuda/matmul_tensor.cuh - what matmul, attention and the persistent kernel share: tensor-core products of 16-bit numbers, copies that
  * arrive in shared memory by themselves, and launches that overlap the end of the kernel before. */
 #ifndef KERNELS_CUDA_MATMUL_TENSOR_CUH
 #define KERNELS_CUDA_MATMUL_TENSOR_CUH
@@ -137,8 +137,16 @@ __device__ static inline void async_wait(void)
     asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
 }
 
-/* In a kernel launched by launch_early: until this point it may only touch what no kernel before it in the stream writes.
- * Every thread must come here. */
+/* 2^x within 2 ulp; 0 for -infinity. */
+__device__ static inline float fast_exp2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* In a kernel that may begin early: until this point a thread may only touch what no kernel before it in the stream writes. One
+ * that touches nothing else need not come here, but some thread of every block must. */
 __device__ static inline void wait_for_previous(void)
 {
 #if __CUDA_ARCH__ >= 900

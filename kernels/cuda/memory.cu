@@ -128,6 +128,10 @@ static void copy_recorded(struct queue *q, void *dst, size_t dst_pitch, const vo
                           size_t rows)
 {
     const size_t word = sizeof(uint32_t);
+    if (((size_t)dst | (size_t)src | dst_pitch | src_pitch | width) % word != 0) {
+        ERR(&q->err, ERR_INTERNAL, "a recorded copy of %zu rows of %zu bytes: not in words of 4", rows, width);
+        return;
+    }
     dim3 grid(blocks_for(width / word, COPY_THREADS), (unsigned)rows);
     launch(q, copy_kernel, grid, dim3(COPY_THREADS), 0, (uint32_t *)dst, dst_pitch / word, (const uint32_t *)src,
            src_pitch / word, width / word);

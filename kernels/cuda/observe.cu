@@ -36,11 +36,8 @@ void cuda_close_stamps(struct queue *q)
 void cuda_stamp(struct queue *q, int set, int i)
 {
     cudaEvent_t event = (cudaEvent_t)cuda_state(q)->stamp[set][i];
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    CUDA_TRY(q, cudaStreamIsCapturing(cuda_stream(q), &status));
     CUDA_TRY(q, cudaEventRecordWithFlags(event, cuda_stream(q),
-                                         status == cudaStreamCaptureStatusActive ? cudaEventRecordExternal
-                                                                                 : cudaEventRecordDefault));
+                                         cuda_state(q)->recording ? cudaEventRecordExternal : cudaEventRecordDefault));
 }
 
 void cuda_read_stamps(struct queue *q, int set, int n, double *seconds)

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_HIDDEN (NORM_UNITS * 4 * CHAIN_THREADS) /* what the norms keep in registers */
+#define MAX_HIDDEN (NORM_UNITS * UNIT_COLUMNS * CHAIN_THREADS) /* what the norms keep in registers */
 #define MAX_LAYERS 256
 
 /* Longer than the default deadline of a step, which says more (rank/watch.h): on an H200 some 6 minutes, and some 9. */
@@ -63,7 +63,7 @@ extern "C" const char *cuda_persistent_refusal(struct queue *q, const struct dec
     if (m->n_layers < 1 || m->n_layers > MAX_LAYERS)
         return "more than 256 layers";
     if (m->rope != nullptr && m->rope->dims % 8 != 0)
-        return "a rotation of elements that are no multiple of 8";
+        return "a rotation whose number of elements is no multiple of 8";
     if (!fits_type(q, m->embed) || !fits_type(q, m->position) || !fits_type(q, m->final_norm) ||
         !fits_type(q, m->head) || !fits_type(q, m->final_norm_bias) || !fits_type(q, m->head_bias))
         return "weights of more than one type";
@@ -253,7 +253,7 @@ static struct chain_layout make_layout(const struct persistent *p, int n_blocks,
     struct chain_layout l = {};
     int input = attend_scratch_bytes(a->head_dim), at = slots * RING_SLOT_BYTES;
     for (int k = 0; k <= CHAIN_PRODUCTS; k++)
-        for (int b = 0; b < (k == 1 ? n_blocks - n_blocks / 4 : n_blocks); b++) { /* k == 1: see chain_open */
+        for (int b = 0; b < (k == 1 ? n_blocks - n_blocks / 4 : n_blocks); b++) { /* k == 1: see chain_open_step */
             struct chain_share s = chain_make_share(a->product[k], b, k == 1 ? n_blocks - n_blocks / 4 : n_blocks);
             int bytes = s.n_steps * CHAIN_WARPS * n_tokens * 64 * 2, n = s.end - s.begin;
             input = max(input, bytes);

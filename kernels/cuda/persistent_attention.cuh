@@ -42,8 +42,8 @@ struct attend_scratch {
     float out[CHAIN_WARPS][attend_heads(HD)][HD];
 };
 
-/* Of numbers of 16 bits. */
-static int attend_scratch_bytes(int head_dim)
+/* Bytes of the scratch, the same for both types of 16 bits. */
+static inline int attend_scratch_bytes(int head_dim)
 {
     return head_dim == 64    ? (int)sizeof(attend_scratch<__half, 64>)
            : head_dim == 128 ? (int)sizeof(attend_scratch<__half, 128>)
@@ -249,13 +249,6 @@ __device__ static inline void attend_prefetch(const chain_args &a, const chain_l
     }
 }
 
-__device__ static inline float attend_exp2(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 /* A warp's sums of values over its groups, and the values of the group under way; g = lane / 4, p = lane % 4. On the tensor
  * cores, the heads as the narrow side: lane (g, p) has elements 8 (8 i + g) .. of heads 2 p and 2 p + 1, and brings those
  * elements of keys 2 p and 2 p + 1. A weight is two numbers of T, rounded and what is left of it. */
@@ -288,8 +281,8 @@ struct attend_values {
     __device__ void add(const T *, const attend_item &, int, const float (&weight)[2])
     {
         uint32_t w = tensor_pack<T>(weight[0], weight[1]);
-        float2 rounded = tensor_unpack<T>(w);
-        uint32_t left = tensor_pack<T>(weight[0] - rounded.x, weight[1] - rounded.y);
+        float2 nearest = tensor_unpack<T>(w);
+        uint32_t left = tensor_pack<T>(weight[0] - nearest.x, weight[1] - nearest.y);
 #pragma unroll
         for (int i = 0; i < CHUNKS; i++) {
             const uint32_t even[4] = {value[0][i].x, value[0][i].y, value[0][i].z, value[0][i].w},
@@ -440,12 +433,12 @@ struct attend_sums {
         }
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-        float base = top == -INFINITY ? 0.0f : top, keep = attend_exp2(best - base);
+        float base = top == -INFINITY ? 0.0f : top, keep = fast_exp2(best - base);
         best = top;
         sum *= keep;
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            weight[i] = attend_exp2(weight[i] - base);
+            weight[i] = fast_exp2(weight[i] - base);
             sum += weight[i];
         }
         return keep;
@@ -502,7 +495,7 @@ __device__ static inline void attend_finish(attend_scratch<T, HD> *s, const chai
     for (int k = CHAIN_WARPS / 2; k > 0; k /= 2)
         best = fmaxf(best, __shfl_xor_sync(0xffffffffu, best, k));
     /* A warp without groups has stored numbers that change nothing, so all are read at once. */
-    float scale = part.x == -INFINITY ? 0.0f : attend_exp2(part.x - best), sum = part.y * scale;
+    float scale = part.x == -INFINITY ? 0.0f : fast_exp2(part.x - best), sum = part.y * scale;
 #pragma unroll
     for (int k = CHAIN_WARPS / 2; k > 0; k /= 2)
         sum += __shfl_xor_sync(0xffffffffu, sum, k);
@@ -542,7 +535,7 @@ __device__ static inline void attend_join(const chain_args &a, const attend_item
 #pragma unroll
         for (int k = CHAIN_PARTS / 2; k > 0; k /= 2)
             top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, k));
-        float scale = best == -INFINITY ? 0.0f : attend_exp2(best - top);
+        float scale = best == -INFINITY ? 0.0f : fast_exp2(best - top);
         float sum = word_value(v[1].y) * scale, x = word_value(v[0].x) * scale, y = word_value(v[0].y) * scale;
 #pragma unroll
         for (int k = CHAIN_PARTS / 2; k > 0; k /= 2) {

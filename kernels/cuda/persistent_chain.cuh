@@ -66,7 +66,7 @@ struct chain_layer {
 
 /* Byte offsets in shared memory. */
 struct chain_layout {
-    int input;    /* activations of the current product, see input_at; or the attention's scratch */
+    int input;    /* activations of the current product, see chain_input_at; or the attention's scratch */
     int partial;  /* float [2][CHAIN_WARPS][n_tokens][CHAIN_ROWS] */
     int stats;    /* float4 [n_tokens][CHAIN_WARPS] */
     int bias;     /* float [2][bias_rows] */

@@ -1,5 +1,5 @@
 /* kernels/cuda/persistent_input.cuh - a product's activations, from words to shared memory. A warp waits only for the
- * columns that it multiplies; the norms' statistics need one barrier of the block.
+ * columns that it multiplies; the norms' statistics need a barrier of the block for every group of tokens that is awaited at once.
  *
  * All warps do this at once, so that every instruction after a wait takes four clocks: what can be known before is
  * found before, values stay in registers, and what differs from model to model is known to the compiler. */
@@ -231,7 +231,7 @@ __device__ static inline void input_normed_units(const chain_args &a, const chai
                                                  uint32_t epoch, const void *weight, const void *bias)
 {
     const int TOKENS = N == NORM_UNITS ? 1 : UNITS_AT_ONCE / N; /* registers set the limit */
-    if (a.n_tokens == 1)
+    if (TOKENS == 1 || a.n_tokens == 1)
         input_normed<T, KIND, N, 1>(a, sh, units, words, epoch, weight, bias);
     else
         input_normed<T, KIND, N, TOKENS>(a, sh, units, words, epoch, weight, bias);
@@ -255,7 +255,7 @@ template <typename T, int N>
 __device__ static inline void input_plain_units(const chain_args &a, const input_units<T> &units,
                                                 const unsigned long long *words, uint32_t epoch)
 {
-    if (a.n_tokens == 1)
+    if (N == UNITS_AT_ONCE || a.n_tokens == 1)
         input_plain<T, N, 1>(a, units, words, epoch);
     else
         input_plain<T, N, UNITS_AT_ONCE / N>(a, units, words, epoch);

@@ -273,11 +273,11 @@ __device__ __forceinline__ static void chain_step(weight_ring<SLOTS> &ring, cons
         chain_reduce<T>(a, sh, p.x, false, epoch);
 }
 
-/* What is the same in every step, into shared memory. */
+/* By all threads of the block: what is the same in every step, into shared memory. */
 __device__ static inline void chain_open_tables(const chain_args &a, const chain_shared &sh)
 {
     int n_words = (a.n_layers + 1) * (int)(sizeof(chain_layer) / 4);
-    for (int i = threadIdx.x; i < n_words; i += CHAIN_THREADS)
+    for (int i = threadIdx.x; i < n_words; i += CHAIN_THREADS + STREAM_THREADS)
         sh.at<uint32_t>(a.at.layers)[i] = ((const uint32_t *)a.layers)[i];
     if (threadIdx.x <= CHAIN_PRODUCTS)
         sh.share[threadIdx.x] = chain_make_share(a.product[threadIdx.x], (int)blockIdx.x, (int)gridDim.x);
@@ -324,7 +324,8 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
         ring.open();
     chain_open_tables(a, sh);
     __syncthreads();
-    /* Weights are on their way while the kernels before this one end: nobody writes them. */
+    /* Weights are on their way while the kernels before this one end, since nobody writes them; in parallel layers only once
+     * the step's tokens are known. */
     if (threadIdx.x >= CHAIN_THREADS) {
         give_registers<STREAM_REGISTERS>();
         chain_shares_known(a);

@@ -2,8 +2,8 @@
  * but ask for weights, a ring of copies to shared memory ahead of the others, through all products of all layers
  * without a pause, also while they wait for activations.
  *
- * The copies are the tensor memory accelerator's, a few large boxes a step, asked for by one thread: where every warp
- * asked for its own, the asking took longer than the memory. Few are under way at once: the words that blocks wait for
+ * The copies are the tensor memory accelerator's, asked for by one thread, one large box a step (two of a gated product, one
+ * for every warp where columns are no multiple of 64): where every warp asked for its own, the asking took longer than the memory. Few are under way at once: the words that blocks wait for
  * queue behind all weights asked for before them, so weights beyond what keeps the memory busy are asked for too early.
  * While the ring is full, the memory would rest: then a few of the next slots are asked for into L2, one after the
  * other, which tells nobody when they have come; their copies later come from there. */
@@ -22,7 +22,7 @@
  * have their 16-byte parts exchanged by the row's place in 1024 bytes. */
 template <int SLOTS>
 struct weight_ring {
-    uint32_t full;   /* barriers [SLOTS]: the weights have come */
+    uint32_t full;   /* barriers [2][SLOTS]: the weights have come; all warps have read them */
     int slot, round; /* the next one; odd and even rounds */
 
     __device__ weight_ring(const chain_args &a, const chain_shared &sh)
@@ -214,9 +214,9 @@ __device__ static inline int weight_row(int group)
 /* One tile's products over this warp's columns, for up to 8 tokens: to the warp's part of `partial`. n: rows of weights
  * in the tile, of each half where it is gated.
  *
- * Four registers of activations are one operand as they come: columns 0, 1 and 4, 5 of a lane's 8 are its upper rows, 2, 3 and
- * 6, 7 its lower ones (input_units::store). Of the two halves of a result each is right for one half of the weights'
- * columns, and nobody's for the other, so these are summed apart. */
+ * The middle pairs of a lane's 8 columns have changed places (input_units::store), so that its four registers are one operand as
+ * they come: its upper rows are columns 0 to 3, the lower ones 4 to 7. `first` is the product with the weights' columns 0 to 3,
+ * right in its upper rows; `second` that with 4 to 7, right in its lower ones. The other halves are nobody's. */
 template <typename T, int SLOTS>
 __device__ __forceinline__ static void chain_tile(weight_ring<SLOTS> &ring, const chain_args &a, const chain_shared &sh,
                                                   int n_steps, int n, bool gated, float *partial)

@@ -15,7 +15,7 @@
 #define WARPS   32
 #define ONE     17592186044416.0 /* 2^44: 2^19 weights of at most 1 fit into 64 bits */
 #define SEEN    (1 << 30)
-#define FEW     8 /* rows that get CLUSTER blocks each: no more than half of the multiprocessors are needed */
+#define FEW     16 /* up to so many rows get CLUSTER blocks each: 128 of an H200's 132 multiprocessors */
 #define CLUSTER 8
 
 /* One row's work; every thread has its copy. `probability` doubles as the table of counts while penalties are applied. */
@@ -120,7 +120,7 @@ template <typename T, int N, int C>
 __device__ static struct share survey(const T *x, int n, int part)
 {
     const int AHEAD = 4, STEP = C * THREADS * N; /* AHEAD: loads under way */
-    struct best a = {-FLT_MAX, -1};
+    struct best a = {-FLT_MAX, -1};              /* of none: so that the differences below stay finite */
     float sum = 0;
     for (int i = (part * THREADS + (int)threadIdx.x) * N; i < n; i += AHEAD * STEP) {
         vec<T, N> v[AHEAD];
@@ -134,8 +134,6 @@ __device__ static struct share survey(const T *x, int n, int part)
                 take_in<T, N>(&a, &sum, v[j], i + j * STEP);
     }
     struct best top = block_best(a);
-    if (top.id < 0)
-        top.x = -FLT_MAX; /* of threads without any */
     return share{top, block_sum((double)(sum * expf(a.x - top.x)))};
 }
 
@@ -160,8 +158,6 @@ __device__ static struct best survey_row(const T *logits, int vocab, double *nor
         row = all[0];
         for (int k = 1; k < C; k++) {
             struct best top = better(row.best, all[k].best);
-            if (top.id < 0)
-                top.x = -FLT_MAX;
             row.sum = row.sum * exp((double)row.best.x - top.x) + all[k].sum * exp((double)all[k].best.x - top.x);
             row.best = top;
         }
@@ -503,7 +499,7 @@ __device__ static int sample_row(struct sampled *out, struct row *r, const T *lo
     return token;
 }
 
-/* cuda_state.fault_dev: the first bad row of a launch, and how many blocks have ended. Zero between launches. */
+/* cuda_state.fault_dev: the first bad row of a launch, and how many rows' blocks have ended. Zero between launches. */
 struct tally {
     unsigned ended, worst; /* worst: n_rows - row, 0: none */
 };
@@ -573,25 +569,6 @@ static bool shares_rows(const struct queue *q, int n_rows)
     return n_rows <= FEW && cuda_state(q)->launches_early;
 }
 
-/* As `launch`, with so many blocks a row. */
-template <typename... P, typename... A>
-static void launch_rows(struct queue *q, void (*kernel)(P...), int n_rows, int blocks, A... args)
-{
-    cudaLaunchAttribute attribute[2] = {};
-    attribute[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute[0].val.programmaticStreamSerializationAllowed = 1;
-    attribute[1].id = cudaLaunchAttributeClusterDimension;
-    attribute[1].val.clusterDim.x = (unsigned)blocks;
-    attribute[1].val.clusterDim.y = attribute[1].val.clusterDim.z = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)(n_rows * blocks));
-    config.blockDim = dim3(THREADS);
-    config.stream = cuda_stream(q);
-    config.attrs = attribute;
-    config.numAttrs = !cuda_state(q)->launches_early ? 0 : blocks > 1 ? 2 : 1;
-    CUDA_TRY(q, cudaLaunchKernelEx(&config, kernel, P(args)...));
-}
-
 void cuda_sample(struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
                  const int32_t *row_len, const struct sampler *s, int n_rows)
 {
@@ -602,8 +579,9 @@ void cuda_sample(struct queue *q, struct sampled *out, const void *logits, const
     with_type(q->act, [&](auto t) {
         using T = decltype(t);
         const auto start = [&](auto kernel, int blocks) {
-            launch_rows(q, kernel, n_rows, blocks, out, (const T *)logits, row_slot, row_len, *s,
-                        cuda_sample_scratch_bytes(s->vocab), (struct tally *)state->fault_dev, state->fault);
+            launch_clusters(q, blocks, kernel, dim3((unsigned)(n_rows * blocks)), dim3(THREADS), 0, out,
+                            (const T *)logits, row_slot, row_len, *s, cuda_sample_scratch_bytes(s->vocab),
+                            (struct tally *)state->fault_dev, state->fault);
         };
         if (shares_rows(q, n_rows))
             start(sample_kernel<T, CLUSTER>, CLUSTER);

@@ -354,6 +354,60 @@ static void test_not_numbers(void **unused)
     }
 }
 
+/* log sum exp of a row, in double. */
+static double log_sum(const float *logits, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += exp((double)logits[i]);
+    return log(sum);
+}
+
+/* Vocabularies of real sizes, of which a device's blocks may look through a part each: the best logit in every part in turn, an
+ * equal one later in the row, a row of no sequence in between; then a row with one bad number at its end. */
+static void test_wide_rows(void **unused)
+{
+    (void)unused;
+    enum { PARTS = 8, MOST = 17 };
+    const int vocabs[] = {20000, 20001, 131072}, rows[] = {1, 3, 16, MOST};
+    const float bad[] = {NAN, INFINITY};
+    uint64_t state = 12;
+    for (int round = 0; round < 3 * 4; round++) {
+        if (left_out())
+            continue;
+        int vocab = vocabs[round / 4], n = rows[round % 4], best[MOST];
+        int32_t slot[MOST], len[MOST];
+        struct scene c;
+        scene_open(&c, vocab, 4, n);
+        float *logits = zeroed((size_t)n * (size_t)vocab, sizeof *logits);
+        random_fill(logits, (size_t)n * (size_t)vocab, &state, 2);
+        for (int i = 0; i < n; i++) {
+            best[i] = vocab / PARTS * (i % PARTS) + random_int(&state, vocab / PARTS);
+            logits[(size_t)i * (size_t)vocab + (size_t)best[i]] = logits[((size_t)i + 1) * (size_t)vocab - 1] = 6;
+            slot[i] = n > 1 && i == 1 ? -1 : i % 2;
+            len[i] = 1;
+        }
+        struct sampled out[MOST];
+        for (int k = 0; k < 3; k++) {
+            struct queue q = test_queue(1);
+            if (k > 0) /* the last row, which has a sequence */
+                logits[(size_t)n * (size_t)vocab - 1] = bad[k - 1];
+            ops->sample(&q, out, logits, slot, len, &c.s, n);
+            assert_int_equal(q.err.code != ERR_NONE, k > 0);
+            for (int i = 0; i < n - (k > 0); i++) {
+                const float *row = logits + (size_t)i * (size_t)vocab;
+                assert_int_equal(out[i].slot, slot[i]);
+                if (slot[i] < 0)
+                    continue;
+                assert_int_equal(out[i].token, best[i]);
+                assert_true(fabs(out[i].logprob - (6 - log_sum(row, vocab))) < 1e-5);
+            }
+        }
+        free(logits);
+        scene_close(&c);
+    }
+}
+
 /* Rows of random lengths and types against the formula; last tokens and the neighbours of the results stay as they are. */
 static void test_score(void **unused)
 {
@@ -458,7 +512,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_philox), cmocka_unit_test(test_distributions),     cmocka_unit_test(test_penalties),
         cmocka_unit_test(test_ties),   cmocka_unit_test(test_not_numbers),       cmocka_unit_test(test_all_forbidden),
-        cmocka_unit_test(test_score),  cmocka_unit_test(test_score_not_numbers),
+        cmocka_unit_test(test_score),  cmocka_unit_test(test_score_not_numbers), cmocka_unit_test(test_wide_rows),
     };
     return run_everywhere(tests, sizeof tests / sizeof tests[0]);
 }
