@@ -364,7 +364,8 @@ static double log_sum(const float *logits, int n)
 }
 
 /* Vocabularies of real sizes, of which a device's blocks may look through a part each: the best logit in every part in turn, an
- * equal one later in the row, a row of no sequence in between; then a row with one bad number at its end. */
+ * equal one later in the row; in between a row of no sequence, as recorded steps have, which only devices know; then a row with one
+ * bad number at its end. */
 static void test_wide_rows(void **unused)
 {
     (void)unused;
@@ -384,7 +385,7 @@ static void test_wide_rows(void **unused)
         for (int i = 0; i < n; i++) {
             best[i] = vocab / PARTS * (i % PARTS) + random_int(&state, vocab / PARTS);
             logits[(size_t)i * (size_t)vocab + (size_t)best[i]] = logits[((size_t)i + 1) * (size_t)vocab - 1] = 6;
-            slot[i] = n > 1 && i == 1 ? -1 : i % 2;
+            slot[i] = n > 1 && i == 1 && backend_real_ops()->async != NULL ? -1 : i % 2;
             len[i] = 1;
         }
         struct sampled out[MOST];

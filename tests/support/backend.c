@@ -279,7 +279,8 @@ static void sample(struct queue *q, struct sampled *out, const void *logits, con
     struct argument *last =
         argument("last tokens", s->last_token, (size_t)s->n_slots, sizeof *s->last_token, ARGUMENT_PARTLY);
     for (size_t i = 0; i < n; i++)
-        argument_may_change(last, (size_t)row_slot[i], 1);
+        if (row_slot[i] >= 0)
+            argument_may_change(last, (size_t)row_slot[i], 1);
     d.last_token = argument_data(last);
     d.scratch =
         argument_data(argument("scratch", s->scratch, n * table->sample_scratch_bytes(s->vocab), 1, ARGUMENT_SCRATCH));
