@@ -1,5 +1,5 @@
-/* kernels/cuda/matmul_tensor.cuh - what matmul, attention and the persistent kernel share: tensor-core products of 16-bit numbers, copies that
- * arrive in shared memory by themselves, and launches that overlap the end of the kernel before. */
+/* kernels/cuda/matmul_tensor.cuh - what matmul, attention and the persistent kernel share: tensor-core products of 16-bit
+ * numbers, copies that arrive in shared memory by themselves, and launches that overlap the end of the kernel before. */
 #ifndef KERNELS_CUDA_MATMUL_TENSOR_CUH
 #define KERNELS_CUDA_MATMUL_TENSOR_CUH
 

@@ -395,6 +395,7 @@ static void test_wide_rows(void **unused)
                 logits[(size_t)n * (size_t)vocab - 1] = bad[k - 1];
             ops->sample(&q, out, logits, slot, len, &c.s, n);
             assert_int_equal(q.err.code != ERR_NONE, k > 0);
+            assert_true(k == 0 || strstr(q.err.text, (n - 1) % 2 == 0 ? "slot 0" : "slot 1") != NULL);
             for (int i = 0; i < n - (k > 0); i++) {
                 const float *row = logits + (size_t)i * (size_t)vocab;
                 assert_int_equal(out[i].slot, slot[i]);
