@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 #define PERSISTENT_MAX_RANKS  PEER_MAX_RANKS
-#define PERSISTENT_MAX_TOKENS 8
+#define PERSISTENT_MAX_TOKENS 16
 
 /* Weights of one layer, shapes as in ops.h; NULL: the model has none, or another rank adds it. */
 struct decode_layer {

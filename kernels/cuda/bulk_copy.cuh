@@ -35,6 +35,14 @@ __device__ static inline void barrier_arrive(uint32_t barrier)
 #endif
 }
 
+/* As `count` arrivals. */
+__device__ static inline void barrier_arrive(uint32_t barrier, int count)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
+#endif
+}
+
 /* Arrives, and has the phase wait for so many bytes. */
 __device__ static inline void barrier_expect(uint32_t barrier, int bytes)
 {
@@ -82,6 +90,26 @@ __device__ static inline void box_copy(uint32_t into, const CUtensorMap *map, in
                  "[%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(into),
                  "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "l"(policy)
                  : "memory");
+#endif
+}
+
+/* The same, of what other blocks are going to read, too. */
+__device__ static inline void box_copy_shared(uint32_t into, const CUtensorMap *map, int x, int y, int z,
+                                              uint32_t barrier)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(into),
+                 "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
+                 : "memory");
+#endif
+}
+
+/* Between what this thread has seen others write to global memory and copies that read it. */
+__device__ static inline void copies_see_writes(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("fence.proxy.async.global;" ::: "memory");
 #endif
 }
 

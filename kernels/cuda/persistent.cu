@@ -1,28 +1,17 @@
 /* kernels/cuda/persistent.cu - the host's side of the persistent kernel: which models it can run, its tables and memory, the
  * memory that ranks share, its launch. */
 #include "kernels/cuda/attention_tile.cuh"
+#include "kernels/cuda/persistent_host.cuh"
 #include "kernels/cuda/persistent_kernel.cuh"
-
-#include <cudaTypedefs.h>
-#include <stdlib.h>
-#include <string.h>
+#include "kernels/cuda/persistent_maps.cuh"
 
 #define MAX_HIDDEN (NORM_UNITS * UNIT_COLUMNS * CHAIN_THREADS) /* what the norms keep in registers */
 #define MAX_LAYERS 256
+#define WIDE_FROM  4 /* tokens that the wide kernel is good for, if there is one: measured, see docs/performance.md */
 
 /* Longer than the default deadline of a step, which says more (rank/watch.h): on an H200 some 6 minutes, and some 9. */
 #define PATIENCE     1000000000u
 #define PATIENCE_OWN 4000000000u
-
-/* What cuda_persistent_open makes. */
-struct persistent {
-    struct chain_args args; /* but for the step's */
-    int max_tokens, max_shared;
-    struct chain_layer *layers;
-    CUtensorMap *maps;
-    unsigned long long *words;
-    uint32_t *step;
-};
 
 static bool fits_type(const struct queue *q, const struct weight *w)
 {
@@ -87,12 +76,14 @@ static void make_products(struct chain_args *a, const struct decode_model *m)
 {
     const struct decode_layer *l = &m->layer[0];
     int width = l->out->cols;
-    struct chain_product qkv = {l->qkv->rows, m->hidden, INPUT_NORMED, OUTPUT_QKV, 0, false, 1};
-    struct chain_product out = {m->hidden, width, INPUT_ATTENDED, OUTPUT_SUM, 0, false, m->parallel ? 1 : 0};
-    struct chain_product in = {m->ffn, m->hidden, INPUT_NORMED, OUTPUT_ACTIVATED, 1, m->gated, m->parallel ? 1 : 0};
-    struct chain_product down = {m->hidden, m->ffn, INPUT_ACTIVATED, m->parallel ? OUTPUT_KEPT : OUTPUT_SUM, 0,
-                                 false,     1};
-    struct chain_product head = {m->head->rows, m->hidden, INPUT_NORMED, OUTPUT_LOGITS, 0, false, 1};
+    const int rows = CHAIN_ROWS, pieces = CHAIN_WARPS, own = m->parallel ? 1 : 0;
+    struct chain_product qkv = {l->qkv->rows, m->hidden, INPUT_NORMED, OUTPUT_QKV, 0, false, 1, rows, pieces, 0};
+    struct chain_product out = {m->hidden, width, INPUT_ATTENDED, OUTPUT_SUM, 0, false, own, rows, pieces, 0};
+    struct chain_product in = {
+        m->ffn, m->hidden, INPUT_NORMED, OUTPUT_ACTIVATED, 1, m->gated, own, m->gated ? CHAIN_GROUP : rows, pieces, 0};
+    struct chain_product down = {
+        m->hidden, m->ffn, INPUT_ACTIVATED, m->parallel ? OUTPUT_KEPT : OUTPUT_SUM, 0, false, 1, rows, pieces, 0};
+    struct chain_product head = {m->head->rows, m->hidden, INPUT_NORMED, OUTPUT_LOGITS, 0, false, 1, rows, pieces, 0};
     if (m->parallel && m->shared_norm) {
         in.input = INPUT_SAME;
         in.norm = qkv.norm;
@@ -141,68 +132,15 @@ static void open_layers(struct queue *q, struct persistent *p, const struct deco
     free(host);
 }
 
-/* How copies see a matrix of weights, in boxes of so many rows: as pieces of STEP_COLUMNS columns, [pieces][rows][..], or,
- * where there would be part of a piece, as it is. See stream_rows. */
-static void make_map(struct queue *q, unsigned char *to, PFN_cuTensorMapEncodeTiled_v12000 encode,
-                     const struct weight *w, int rows)
-{
-    CUtensorMap map; /* lies as the encoder demands */
-    bool pieces = w->cols % STEP_COLUMNS == 0;
-    const cuuint64_t size[] = {(cuuint64_t)(pieces ? STEP_COLUMNS : w->cols), (cuuint64_t)w->rows,
-                               (cuuint64_t)(pieces ? w->cols / STEP_COLUMNS : 1)};
-    const cuuint64_t pitch[] = {(cuuint64_t)w->cols * 2, STEP_COLUMNS * 2};
-    const cuuint32_t box[] = {STEP_COLUMNS, (cuuint32_t)rows, (cuuint32_t)(pieces ? CHAIN_WARPS : 1)},
-                     stride[] = {1, 1, 1};
-    CUresult result =
-        encode(&map, w->type == DTYPE_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3,
-               w->data, size, pitch, box, stride, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-               CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    if (result != CUDA_SUCCESS)
-        ERR(&q->err, ERR_INTERNAL, "cuTensorMapEncodeTiled of a matrix of %d x %d: error %d", w->rows, w->cols,
-            (int)result);
-    memcpy(to, &map, sizeof map);
-}
-
-static void fill_maps(struct queue *q, unsigned char *host, const struct decode_model *m)
-{
-    PFN_cuTensorMapEncodeTiled_v12000 encode = nullptr;
-    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-#if CUDART_VERSION >= 12050
-    CUDA_TRY(q, cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&encode, 12000, cudaEnableDefault,
-                                                 &found));
-#else
-    CUDA_TRY(q, cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", (void **)&encode, cudaEnableDefault, &found));
-#endif
-    if (found != cudaDriverEntryPointSuccess || encode == nullptr) {
-        ERR(&q->err, ERR_UNSUPPORTED, "the driver has no cuTensorMapEncodeTiled");
-        return;
-    }
-    auto add = [&](const struct weight *w) {
-        for (int i = 1; i <= BOX_SIZES; i++, host += sizeof(CUtensorMap))
-            make_map(q, host, encode, w, 2 * i);
-    };
-    for (int l = 0; l < m->n_layers; l++) {
-        const struct decode_layer *d = &m->layer[l];
-        const struct weight *const w[2][CHAIN_PRODUCTS] = {{d->qkv, d->out, d->mlp_in, d->mlp_out},
-                                                           {d->qkv, d->mlp_in, d->mlp_out, d->out}};
-        for (const struct weight *each : w[m->parallel])
-            add(each);
-    }
-    add(m->head);
-}
-
 static void open_maps(struct queue *q, struct persistent *p, const struct decode_model *m)
 {
-    size_t n = ((size_t)m->n_layers * CHAIN_PRODUCTS + 1) * BOX_SIZES, bytes = n * sizeof(CUtensorMap);
-    unsigned char *host = (unsigned char *)err_calloc(&q->err, 1, bytes, "tensor maps");
-    p->maps = (CUtensorMap *)cuda_alloc(q, bytes);
-    if (host != nullptr && p->maps != nullptr) {
-        fill_maps(q, host, m);
-        cuda_upload(q, p->maps, bytes, host, bytes, bytes, 1);
-        cuda_wait(q);
-    }
+    p->maps = upload_maps(q, ((size_t)m->n_layers * CHAIN_PRODUCTS + 1) * BOX_SIZES, [&](CUtensorMap *to, auto encode) {
+        each_product(m, [&](const struct weight *w, int) {
+            for (int i = 1; i <= BOX_SIZES; i++)
+                make_map(q, to++, encode, boxed_weight(w), 2 * i, CHAIN_WARPS);
+        });
+    });
     p->args.maps = p->maps;
-    free(host);
 }
 
 /* One allocation holds the words that this device keeps to itself, another the sums that the others write. */
@@ -309,6 +247,7 @@ extern "C" void cuda_persistent_patience(struct queue *q, uint32_t for_others, u
 {
     const decltype(word_patience) patience = {cuda_state(q)->vain, for_others, for_own};
     CUDA_TRY(q, cudaMemcpyToSymbol(word_patience, &patience, sizeof patience));
+    wide_patience(q, for_others, for_own);
 }
 
 extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model *m)
@@ -344,12 +283,13 @@ extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model
     int limit = 0, n_blocks = cuda_state(q)->n_multiprocessors;
     CUDA_TRY(q, cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, cuda_state(q)->device));
     p->max_shared = limit;
-    while (p->max_tokens < PERSISTENT_MAX_TOKENS && with_ring(p, n_blocks, p->max_tokens + 1, [](auto) {}))
+    while (p->max_tokens < NARROW_TOKENS && with_ring(p, n_blocks, p->max_tokens + 1, [](auto) {}))
         p->max_tokens++;
     open_layers(q, p, m);
     open_maps(q, p, m);
     open_words(q, p, m);
     open_steps(q, p);
+    wide_open(q, p, m);
     cuda_state(q)->vain->n_layers = m->n_layers;
     cuda_persistent_patience(q, PATIENCE, PATIENCE_OWN);
     with_type(q->act, [&](auto t) {
@@ -365,6 +305,7 @@ extern "C" void cuda_persistent_close(struct queue *q, void *opened)
     struct persistent *p = (struct persistent *)opened;
     if (p == nullptr)
         return;
+    wide_close(q, p);
     cuda_free(q, p->layers);
     cuda_free(q, p->maps);
     cuda_free(q, p->words);
@@ -373,9 +314,10 @@ extern "C" void cuda_persistent_close(struct queue *q, void *opened)
     free(p);
 }
 
-extern "C" int cuda_persistent_max_tokens(const void *p)
+extern "C" int cuda_persistent_max_tokens(const void *opened)
 {
-    return ((const struct persistent *)p)->max_tokens;
+    const struct persistent *p = (const struct persistent *)opened;
+    return p->has_wide ? PERSISTENT_MAX_TOKENS : p->max_tokens;
 }
 
 extern "C" uint32_t *cuda_persistent_steps(void *p)
@@ -393,34 +335,15 @@ extern "C" void cuda_persistent_attach(void *opened, void *const *memory)
 {
     struct persistent *p = (struct persistent *)opened;
     for (int r = 0; r < p->args.n_ranks; r++)
-        p->args.sum[r] = (unsigned long long *)memory[r];
-}
-
-/* All blocks wait for each other, so all must be resident: a cooperative launch promises it. It begins while the kernels
- * before it end, where the device can. */
-template <typename T, int SLOTS>
-static void launch_chain(struct queue *q, const struct chain_args &a)
-{
-    cudaLaunchAttribute attribute[2] = {};
-    attribute[0].id = cudaLaunchAttributeCooperative;
-    attribute[0].val.cooperative = 1;
-    attribute[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute[1].val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)cuda_state(q)->n_multiprocessors);
-    config.blockDim = dim3(CHAIN_THREADS + STREAM_THREADS);
-    config.dynamicSmemBytes = (size_t)a.at.bytes;
-    config.stream = cuda_stream(q);
-    config.attrs = attribute;
-    config.numAttrs = cuda_state(q)->launches_early ? 2 : 1;
-    CUDA_TRY(q, cudaLaunchKernelEx(&config, persistent_kernel<T, SLOTS>, a));
+        p->args.sum[r] = p->wide.sum[r] = (unsigned long long *)memory[r];
 }
 
 extern "C" void cuda_persistent_run(struct queue *q, void *opened, void *logits, const struct batch *batch,
                                     const float *cos_sin)
 {
     const struct persistent *p = (const struct persistent *)opened;
-    struct chain_args a = p->args;
+    bool wide = p->has_wide && (batch->n_tokens >= WIDE_FROM || batch->n_tokens > p->max_tokens);
+    struct chain_args a = wide ? p->wide : p->args;
     a.n_tokens = batch->n_tokens;
     a.token = batch->token;
     a.slot = batch->slot;
@@ -430,12 +353,16 @@ extern "C" void cuda_persistent_run(struct queue *q, void *opened, void *logits,
     a.cos_sin = cos_sin;
     a.logits = logits;
     int n_blocks = cuda_state(q)->n_multiprocessors;
+    if (wide) {
+        wide_run(q, &a);
+        return;
+    }
     with_type(q->act, [&](auto t) {
         using T = decltype(t);
         if constexpr (sizeof(T) == 2)
             with_ring(p, n_blocks, a.n_tokens, [&](auto slots) {
                 a.at = make_layout(p, n_blocks, slots, a.n_tokens);
-                launch_chain<T, slots>(q, a);
+                launch_chain(q, persistent_kernel<T, slots>, a);
             });
     });
 }

@@ -6,7 +6,7 @@
 #ifndef KERNELS_CUDA_PERSISTENT_ATTENTION_CUH
 #define KERNELS_CUDA_PERSISTENT_ATTENTION_CUH
 
-#include "kernels/cuda/persistent_chain.cuh"
+#include "kernels/cuda/persistent_results.cuh"
 
 #define ATTEND_KEYS  8                 /* of a group */
 #define ATTEND_HEADS 8                 /* query heads of an item at most: rows of the tensor cores' result */
@@ -473,14 +473,21 @@ struct attend_sums {
     }
 };
 
-__device__ static inline unsigned long long *attended_word(const chain_args &a, const attend_item &m, int row, int d)
+/* Two neighbouring elements of the result, of this item's head `row`. */
+template <typename T, bool WIDE>
+__device__ static inline void attend_result(const chain_args &a, const attend_item &m, int row, int d, float x, float y,
+                                            uint32_t epoch)
 {
-    return a.attended + (((size_t)m.t * a.n_heads + m.head0 + row) * a.head_dim + d) / 2;
+    size_t at = ((size_t)m.t * a.n_heads + m.head0 + row) * a.head_dim + d;
+    if (WIDE)
+        wide_store<T>(a, VECTOR_ATTENDED, at, x, y);
+    else
+        word_publish(a.attended + at / 2, word_pair<T>(x, y, epoch));
 }
 
 /* The warps' sums become the item's result, or the part's words. A warp has pairs of elements of one head; its lanes know
  * one warp's share of the head each, what that weighs in the whole, and tell each other. */
-template <typename T, int HD>
+template <typename T, bool WIDE, int HD>
 __device__ static inline void attend_finish(attend_scratch<T, HD> *s, const chain_args &a, const attend_item &m,
                                             uint32_t epoch)
 {
@@ -513,12 +520,12 @@ __device__ static inline void attend_finish(attend_scratch<T, HD> *s, const chai
             word_publish2<false>(a.part_sums + at * 2, word_float(best, epoch), word_float(sum, epoch));
     } else {
         float inverse = sum > 0 ? 1.0f / sum : 0.0f;
-        word_publish(attended_word(a, m, row, d), word_pair<T>(out[0] * inverse, out[1] * inverse, epoch));
+        attend_result<T, WIDE>(a, m, row, d, out[0] * inverse, out[1] * inverse, epoch);
     }
 }
 
 /* This part's share of the result, out of all parts' words; 16 lanes for a pair of elements, a lane for a part. */
-template <typename T, int HD>
+template <typename T, bool WIDE, int HD>
 __device__ static inline void attend_join(const chain_args &a, const attend_item &m, uint32_t epoch)
 {
     int pairs = m.n_rows * HD / 2, share = (pairs + m.n_parts - 1) / m.n_parts;
@@ -545,11 +552,11 @@ __device__ static inline void attend_join(const chain_args &a, const attend_item
         }
         float inverse = sum > 0 ? 1.0f / sum : 0.0f;
         if (mine && lane == 0)
-            word_publish(attended_word(a, m, row, d), word_pair<T>(x * inverse, y * inverse, epoch));
+            attend_result<T, WIDE>(a, m, row, d, x * inverse, y * inverse, epoch);
     }
 }
 
-template <typename T, int HD>
+template <typename T, bool WIDE, int HD>
 __device__ static inline void attend_part(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
                                           const attend_item &m, uint32_t epoch)
 {
@@ -572,9 +579,9 @@ __device__ static inline void attend_part(const chain_args &a, const chain_share
     }
     sums.store(s, m.n_rows);
     chain_sync();
-    attend_finish<T, HD>(s, a, m, epoch);
+    attend_finish<T, WIDE, HD>(s, a, m, epoch);
     if (m.n_parts > 1)
-        attend_join<T, HD>(a, m, epoch);
+        attend_join<T, WIDE, HD>(a, m, epoch);
     chain_sync(); /* the scratch is the next input's place */
 }
 
@@ -594,7 +601,7 @@ __device__ static inline int attend_free(const chain_args &a, const chain_shared
 }
 
 /* All that this block has to do for a layer's attention. */
-template <typename T>
+template <typename T, bool WIDE>
 __device__ static inline void chain_attention(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
                                               uint32_t epoch)
 {
@@ -609,11 +616,11 @@ __device__ static inline void chain_attention(const chain_args &a, const chain_s
         if (!m.open(a, layer, i, plan.max_parts))
             continue;
         if (a.head_dim == 64)
-            attend_part<T, 64>(a, sh, layer, m, epoch);
+            attend_part<T, WIDE, 64>(a, sh, layer, m, epoch);
         else if (a.head_dim == 128)
-            attend_part<T, 128>(a, sh, layer, m, epoch);
+            attend_part<T, WIDE, 128>(a, sh, layer, m, epoch);
         else
-            attend_part<T, 256>(a, sh, layer, m, epoch);
+            attend_part<T, WIDE, 256>(a, sh, layer, m, epoch);
     }
 }
 

@@ -36,7 +36,14 @@ static_assert(CHAIN_THREADS * CHAIN_REGISTERS + STREAM_THREADS * STREAM_REGISTER
 #define RING_SLOT_BYTES (CHAIN_WARPS * CHAIN_ROWS * 128)
 #define BOX_SIZES       (CHAIN_ROWS / 2) /* rows of weights are copied in boxes of 2, 4, ... 16: a tile's in one */
 
+#define NARROW_TOKENS 8   /* of a narrow step at most */
+#define WIDE_ROWS     128 /* of weights in a wide step's tile at most */
+#define WIDE_BOXES    3 /* heights of a wide step's boxes: all tiles but the last, the last of larger and smaller shares */
+#define WIDE_BLOCKS   160 /* of a wide step at most */
+
 enum chain_input { INPUT_NORMED, INPUT_SAME /* as the product before */, INPUT_ATTENDED, INPUT_ACTIVATED };
+/* What a wide step hands over as it is, and not as words. */
+enum chain_vector { VECTOR_AFTER_ATTENTION, VECTOR_AFTER_MLP, VECTOR_ATTENDED, VECTOR_ACTIVATED, CHAIN_VECTORS };
 enum chain_output {
     OUTPUT_QKV,
     OUTPUT_ACTIVATED,
@@ -51,7 +58,9 @@ struct chain_product {
     enum chain_output output;
     int norm; /* INPUT_NORMED: which of the layer's */
     bool gated;
-    int x; /* INPUT_NORMED: the residual stream that is read; OUTPUT_SUM: that is written */
+    int x;                 /* INPUT_NORMED: the residual stream that is read; OUTPUT_SUM: that is written */
+    int tile_rows, pieces; /* results of a tile; pieces of STEP_COLUMNS columns of a step */
+    int last_rows;         /* wide: those of the larger shares' last tile */
 };
 
 /* Pointers of one layer, biases in order of execution. Entry n_layers: the head and the final norm, at index 0. */
@@ -78,15 +87,25 @@ struct chain_layout {
     int attend;   /* attend_plan */
     int barriers; /* of the ring, [2][slots] */
     int tokens;   /* int [3][n_tokens]: id, slot, pos */
+    int scale;    /* wide: float [x_rows] weights of the norm that the residual stream goes through next */
     int bytes;
     int bias_rows, x_rows;
+};
+
+/* What a wide step has instead of words, see persistent_wide.cuh. */
+struct chain_wide {
+    const CUtensorMap *inputs;   /* device [2][CHAIN_PRODUCTS + 1]: of 8 and of 16 tokens */
+    void *vector[CHAIN_VECTORS]; /* device [PERSISTENT_MAX_TOKENS][columns] */
+    float *squares;  /* device [2][PERSISTENT_MAX_TOKENS][WIDE_BLOCKS]: sums over a block's rows of x[0], x[1] */
+    uint32_t *ready; /* device [CHAIN_VECTORS][blocks]: the last epoch whose part a block has left there */
 };
 
 struct chain_args {
     struct chain_product product[CHAIN_PRODUCTS + 1];
     struct chain_layout at;
     const struct chain_layer *layers; /* device [n_layers + 1] */
-    const CUtensorMap *maps;          /* device [n_layers * CHAIN_PRODUCTS + 1][BOX_SIZES], in order of execution */
+    const CUtensorMap
+        *maps; /* device [n_layers * CHAIN_PRODUCTS + 1][BOX_SIZES; wide: WIDE_BOXES], in order of execution */
     int n_layers, hidden, attention_before; /* which product of a layer */
     int n_heads, n_kv_heads, head_dim, first_head, first_kv_head, group;
     int rope_dims;
@@ -106,6 +125,7 @@ struct chain_args {
     unsigned long long *parts;     /* [items * parts][8][head_dim] floats, see persistent_attention.cuh */
     unsigned long long *part_sums; /* [items * parts][8][2] */
     unsigned long long *sum[PERSISTENT_MAX_RANKS]; /* in each rank's memory: floats [2][n_ranks][..][hidden] */
+    struct chain_wide wide;
     /* of the step */
     int n_tokens;
     const int32_t *token, *slot, *pos, *block_table;
@@ -114,8 +134,8 @@ struct chain_args {
     void *logits;
 };
 
-/* What a block has of a product: results [begin, end), in n_tiles tiles. In each of a tile's n_steps a warp multiplies two
- * neighbouring pieces of 32 columns. */
+/* What a block has of a product: results [begin, end), in n_tiles tiles, each of n_steps. In a narrow step a warp multiplies
+ * STEP_COLUMNS columns of a step by itself, as two pieces of 32. */
 struct chain_share {
     int begin, end, n_tiles, n_steps, tile_rows;
 };
@@ -147,9 +167,9 @@ __host__ __device__ static inline chain_share chain_make_share(const chain_produ
     long long pairs = (p.rows + 1) / 2;
     s.begin = (int)(pairs * block / n_blocks) * 2;
     s.end = min((int)(pairs * (block + 1) / n_blocks) * 2, p.rows);
-    s.tile_rows = p.gated ? CHAIN_GROUP : CHAIN_ROWS;
+    s.tile_rows = p.tile_rows;
     s.n_tiles = s.end > s.begin ? (s.end - s.begin + s.tile_rows - 1) / s.tile_rows : 0;
-    s.n_steps = (p.cols + CHAIN_WARPS * 64 - 1) / (CHAIN_WARPS * 64);
+    s.n_steps = (p.cols + p.pieces * STEP_COLUMNS - 1) / (p.pieces * STEP_COLUMNS);
     return s;
 }
 

@@ -3,160 +3,13 @@
 #ifndef KERNELS_CUDA_PERSISTENT_KERNEL_CUH
 #define KERNELS_CUDA_PERSISTENT_KERNEL_CUH
 
-#include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/persistent_attention.cuh"
 #include "kernels/cuda/persistent_input.cuh"
+#include "kernels/cuda/persistent_results.cuh"
 #include "kernels/cuda/persistent_stream.cuh"
-
-/* Where rank `from`'s partial sums lie in a rank's memory: floats [2][n_ranks][PERSISTENT_MAX_TOKENS][hidden]. */
-__device__ static inline size_t chain_sum_at(const chain_args &a, int x, int from, int t, int row)
-{
-    return (((size_t)x * a.n_ranks + from) * PERSISTENT_MAX_TOKENS + t) * a.hidden + row;
-}
-
-/* Which of the two places a sum takes: the other ranks may still read the one before. A parallel layer has one sum only, so
- * there the layers take turns. */
-__device__ static inline int chain_sum_place(const chain_args &a, int x, uint32_t epoch)
-{
-    return a.attention_before == 1 ? x : (int)(epoch & 1);
-}
-
-/* Two neighbouring rows of the residual stream are known: kept for the next sum, told to all blocks. */
-template <typename T>
-__device__ static inline void chain_set_x(const chain_args &a, const chain_shared &sh, int x, int t, int row, float x0,
-                                          float x1, uint32_t epoch)
-{
-    float *residual = sh.at<float>(a.at.residual) + t * a.at.x_rows + row - sh.share[CHAIN_PRODUCTS - 1].begin;
-    residual[0] = rounded<T>(x0);
-    residual[1] = rounded<T>(x1);
-    word_publish(a.x[x] + ((size_t)t * a.hidden + row) / 2, word_pair<T>(x0, x1, epoch));
-}
-
-/* This rank's share of two rows of a sum: to all ranks, which a warp's lanes of equal results share out. */
-__device__ static inline void chain_push(const chain_args &a, int x, int t, int row, float s0, float s1, uint32_t epoch,
-                                         int first, int step)
-{
-    size_t at = chain_sum_at(a, chain_sum_place(a, x, epoch), a.rank, t, row);
-#pragma unroll 1
-    for (int r = first; r < a.n_ranks; r += step)
-        word_publish2<true>(a.sum[r] + at, word_float(s0, epoch), word_float(s1, epoch));
-}
-
-/* Two rows of the embedded tokens: the sum over the ranks, plus the learned position. */
-template <typename T>
-__device__ static inline void chain_embedded(const chain_args &a, const chain_shared &sh, int t, int row, float s0,
-                                             float s1, uint32_t epoch)
-{
-    int at = sh.at<int>(a.at.tokens)[2 * a.n_tokens + t] + a.position_offset;
-    if (a.position != nullptr && at >= 0 && at < a.position_rows) {
-        const T *position = (const T *)a.position + (size_t)at * a.hidden + row;
-        s0 = rounded<T>(s0) + to_float(position[0]);
-        s1 = rounded<T>(s1) + to_float(position[1]);
-    }
-    chain_set_x<T>(a, sh, 1, t, row, s0, s1, epoch);
-}
-
-static_assert(PERSISTENT_MAX_TOKENS <= CHAIN_WARPS, "every token has a warp");
-
-/* The shares of up to N ranks in this block's rows, added in order of the ranks. A warp has a token. */
-template <typename T, int N>
-__device__ static inline void chain_reduce_ranks(const chain_args &a, const chain_shared &sh, int x, bool embedding,
-                                                 uint32_t epoch)
-{
-    const chain_share &share = sh.share[CHAIN_PRODUCTS - 1];
-    int pairs = (share.end - share.begin) / 2, place = chain_sum_place(a, x, epoch), t = threadIdx.x / 32;
-    const size_t stride = (size_t)PERSISTENT_MAX_TOKENS * a.hidden;
-#pragma unroll 1
-    for (int i = threadIdx.x % 32; t < a.n_tokens && i < pairs; i += 32) {
-        int row = share.begin + i * 2;
-        const unsigned long long *from = a.sum[a.rank] + chain_sum_at(a, place, 0, t, row);
-        const float *residual = sh.at<float>(a.at.residual) + t * a.at.x_rows + row - share.begin;
-        float before[2] = {residual[0], residual[1]};
-        ulonglong2 v[N];
-        word_await<true>(
-            v, [&](int r) { return r < a.n_ranks; }, [&](int r) { return from + r * stride; }, epoch);
-        float s0 = 0, s1 = 0;
-#pragma unroll
-        for (int r = 0; r < N; r++) {
-            s0 += word_value(v[r].x);
-            s1 += word_value(v[r].y);
-        }
-        if (embedding)
-            chain_embedded<T>(a, sh, t, row, s0, s1, epoch);
-        else
-            chain_set_x<T>(a, sh, x, t, row, before[0] + rounded<T>(s0), before[1] + rounded<T>(s1), epoch);
-    }
-}
-
-template <typename T>
-__device__ static inline void chain_reduce(const chain_args &a, const chain_shared &sh, int x, bool embedding,
-                                           uint32_t epoch)
-{
-    if (a.n_ranks <= 2)
-        chain_reduce_ranks<T, 2>(a, sh, x, embedding, epoch);
-    else if (a.n_ranks <= 4)
-        chain_reduce_ranks<T, 4>(a, sh, x, embedding, epoch);
-    else
-        chain_reduce_ranks<T, PERSISTENT_MAX_RANKS>(a, sh, x, embedding, epoch);
-}
-
-template <typename T>
-__device__ static inline void chain_embed(const chain_args &a, const chain_shared &sh, uint32_t epoch)
-{
-    const chain_share &share = sh.share[CHAIN_PRODUCTS - 1];
-    int pairs = (share.end - share.begin) / 2;
-    for (int i = threadIdx.x; i < pairs * a.n_tokens; i += CHAIN_THREADS) {
-        int t = i / pairs, row = share.begin + i % pairs * 2, id = sh.at<int>(a.at.tokens)[t] - a.first_id;
-        float e0 = 0, e1 = 0;
-        if (id >= 0 && id < a.embed_rows) {
-            const T *from = (const T *)a.embed + (size_t)id * a.hidden + row;
-            e0 = to_float(from[0]);
-            e1 = to_float(from[1]);
-        }
-        if (a.n_ranks > 1)
-            chain_push(a, 1, t, row, e0, e1, epoch, 0, 1);
-        else
-            chain_embedded<T>(a, sh, t, row, e0, e1, epoch);
-    }
-    if (a.n_ranks > 1)
-        chain_reduce<T>(a, sh, 1, true, epoch);
-}
 
 #define FINISH_LANES 8                   /* a pair of rows each: all of a tile */
 #define FINISH_PARTS (32 / FINISH_LANES) /* of the warps' sums; the lanes of a pair then know the same */
-
-/* Two neighbouring results of a product: on to whoever needs them. part: of the lanes that know them. */
-template <typename T>
-__device__ static inline void chain_result(const chain_args &a, const chain_shared &sh, const chain_product &p, int t,
-                                           int row, float s0, float s1, int part, uint32_t epoch)
-{
-    int mine = t * a.at.x_rows + row - sh.share[CHAIN_PRODUCTS - 1].begin;
-    if (p.output == OUTPUT_SUM) {
-        if (a.attention_before != 1) {
-            float2 kept = *(const float2 *)(sh.at<float>(a.at.kept) + mine);
-            s0 += kept.x;
-            s1 += kept.y;
-        }
-        if (a.n_ranks > 1) {
-            chain_push(a, p.x, t, row, s0, s1, epoch, part, FINISH_PARTS);
-        } else if (part == 0) {
-            const float *residual = sh.at<float>(a.at.residual) + mine;
-            chain_set_x<T>(a, sh, p.x, t, row, residual[0] + rounded<T>(s0), residual[1] + rounded<T>(s1), epoch);
-        }
-    } else if (part > 0) {
-        return;
-    } else if (p.output == OUTPUT_KEPT) {
-        *(float2 *)(sh.at<float>(a.at.kept) + mine) = make_float2(s0, s1);
-    } else if (p.output == OUTPUT_LOGITS) {
-        T *to = (T *)a.logits + (size_t)t * p.rows + row;
-        to[0] = from_float<T>(s0);
-        if (row + 1 < p.rows)
-            to[1] = from_float<T>(s1);
-    } else {
-        unsigned long long *words = p.output == OUTPUT_QKV ? a.qkv : a.activated;
-        word_publish(words + ((size_t)t * p.rows + row) / 2, word_pair<T>(s0, s1, epoch));
-    }
-}
 
 /* What the lanes of equal `pair` have summed up, for all of them. */
 __device__ static inline float chain_join(float x)
@@ -202,7 +55,7 @@ __device__ static inline void chain_finish_tile(const chain_args &a, const chain
         s = part % 2 == 0 ? make_float2(x, y) : make_float2(y, x);
     }
     if (row < share.end && !is_up)
-        chain_result<T>(a, sh, p, t, row, s.x, s.y, part, epoch);
+        chain_result<T, false>(a, sh, p, t, row, s.x, s.y, part, FINISH_PARTS, epoch);
 }
 
 /* Element i of a block's share of a bias: gated ones are the gate's, then those of up. As it is: made a float here it would
@@ -270,7 +123,7 @@ __device__ __forceinline__ static void chain_step(weight_ring<SLOTS> &ring, cons
                              epoch);
     }
     if (p.output == OUTPUT_SUM && a.n_ranks > 1)
-        chain_reduce<T>(a, sh, p.x, false, epoch);
+        chain_reduce<T, false>(a, sh, p.x, false, epoch);
 }
 
 /* By all threads of the block: what is the same in every step, into shared memory. */
@@ -330,7 +183,7 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
         give_registers<STREAM_REGISTERS>();
         chain_shares_known(a);
         if (threadIdx.x == CHAIN_THREADS)
-            stream_weights<SLOTS>(a, sh);
+            stream_weights<SLOTS, false>(a, sh);
         return;
     }
     take_registers<CHAIN_REGISTERS>();
@@ -338,7 +191,7 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     uint32_t step = a.step[blockIdx.x], epoch = step * (uint32_t)(a.n_layers + 1);
     chain_open_step(a, sh);
     chain_shares_known(a);
-    chain_embed<T>(a, sh, epoch);
+    chain_embed<T, false>(a, sh, epoch);
     for (int product = 0; product <= a.n_layers * CHAIN_PRODUCTS; product++) {
         int k = chain_index(a, product);
         const chain_layer &layer = sh.at<chain_layer>(a.at.layers)[product / CHAIN_PRODUCTS];
@@ -346,7 +199,7 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
         if (k == CHAIN_HEAD && a.n_ranks == 1) /* else NCCL may gather the logits */
             let_next_begin();
         if (k == a.attention_before)
-            chain_attention<T>(a, sh, layer, epoch);
+            chain_attention<T, false>(a, sh, layer, epoch);
         chain_step<T>(ring, a, sh, k, layer, count, epoch);
     }
     if (threadIdx.x == 0)

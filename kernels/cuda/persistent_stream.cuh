@@ -14,11 +14,13 @@
 #include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/persistent_chain.cuh"
 
-#define STREAM_UNDER_WAY 32   /* rows of weights at once: two full slots of 32 KiB, 8 MiB of a whole H200 */
+#define STREAM_UNDER_WAY 32   /* rows of 2 KiB at once: two full slots of 32 KiB, 8 MiB of a whole H200 */
+#define WIDE_UNDER_WAY   64   /* the same of a wide step */
 #define STREAM_AHEAD     6    /* slots that are asked for into L2 beyond a full ring, 25 MiB of a whole H200 */
+#define WIDE_AHEAD       3    /* the same of a wide step */
 #define STREAM_PACE      1750 /* clocks between two of them: what the memory needs for one of every block */
 
-/* A slot of the ring holds a step's weights: up to CHAIN_ROWS rows of CHAIN_WARPS times STEP_COLUMNS columns, as one box,
+/* A slot of the ring holds a step's weights (for wide steps see persistent_wide.cuh): up to CHAIN_ROWS rows of CHAIN_WARPS times STEP_COLUMNS columns, as one box,
  * [CHAIN_WARPS][rows][STEP_COLUMNS]; of a gated product gate's first, that of up from the middle on. Its 128-byte rows
  * have their 16-byte parts exchanged by the row's place in 1024 bytes. */
 template <int SLOTS>
@@ -68,12 +70,12 @@ struct stream_copies {
     unsigned long long rows_of = 0; /* a byte each, the latest one lowest */
     int n = 0, rows = 0;
 
-    template <int SLOTS>
+    template <int MOST, int SLOTS>
     __device__ void wait_for_room(const weight_ring<SLOTS> &ring, int more)
     {
         static_assert(SLOTS <= 8, "a byte each");
 #pragma unroll 1
-        while (n == SLOTS || (n > 0 && rows + more > STREAM_UNDER_WAY)) {
+        while (n == SLOTS || (n > 0 && rows + more > MOST)) {
             ring.wait_arrived(n--);
             rows -= (int)(rows_of >> n * 8 & 255);
         }
@@ -121,47 +123,63 @@ struct stream_cursor {
     }
 };
 
-/* f(into, map, x, y, z) for the box of a step's columns of n rows from row `first` on; n: even. Where columns are no multiple
- * of STEP_COLUMNS every warp's have a box of their own. maps: of the matrix. */
-template <typename F>
-__device__ static inline void stream_rows(const CUtensorMap *maps, bool pieces, uint32_t into, int step, int first,
-                                          int n, F f)
+/* Of a step; the narrow kernel's are known to the compiler. */
+template <bool WIDE>
+__device__ static inline int stream_pieces(const chain_product &p)
 {
-    const CUtensorMap *map = maps + n / 2 - 1;
-    if (pieces) {
-        f(into, map, 0, first, step * CHAIN_WARPS);
-        return;
-    }
+    return WIDE ? p.pieces : CHAIN_WARPS;
+}
+
+/* The map for boxes of n rows of a matrix. product: counted through all layers; p: what it is. */
+template <bool WIDE>
+__device__ static inline const CUtensorMap *stream_map(const chain_args &a, int product, const chain_product &p, int n)
+{
+    if (!WIDE)
+        return a.maps + product * BOX_SIZES + n / 2 - 1;
+    int height = n == p.last_rows ? 1 : 2;
+    return a.maps + product * WIDE_BOXES + (n == p.tile_rows ? 0 : height);
+}
+
+/* f(into, map, x, y, z) for the box of a step's columns of n rows from row `first` on; n: even. Where columns are no multiple
+ * of STEP_COLUMNS every warp's have a box of their own. */
+template <bool WIDE, typename F>
+__device__ static inline void stream_rows(const CUtensorMap *map, const chain_product &p, uint32_t into, int step,
+                                          int first, int n, F f)
+{
+    bool whole = WIDE || p.cols % STEP_COLUMNS == 0;
+    if (whole)
+        f(into, map, 0, first, step * stream_pieces<WIDE>(p));
 #pragma unroll 1
-    for (int v = 0; v < CHAIN_WARPS; v++)
+    for (int v = whole ? CHAIN_WARPS : 0; v < CHAIN_WARPS; v++)
         f(into + v * n * 128, map, (step * CHAIN_WARPS + v) * STEP_COLUMNS, first, 0);
 }
 
 /* The same for all that a slot is going to hold. */
-template <typename F>
+template <bool WIDE, typename F>
 __device__ static inline void stream_slot(const chain_args &a, const stream_cursor &c, uint32_t into, F f)
 {
     const chain_product &p = a.product[c.k];
-    const CUtensorMap *maps = a.maps + c.product * BOX_SIZES;
-    bool pieces = p.cols % STEP_COLUMNS == 0;
-    stream_rows(maps, pieces, into, c.step, c.row, c.n, f);
+    const CUtensorMap *map = stream_map<WIDE>(a, c.product, p, c.n);
+    stream_rows<WIDE>(map, p, into, c.step, c.row, c.n, f);
     if (p.gated)
-        stream_rows(maps, pieces, into + RING_SLOT_BYTES / 2, c.step, p.rows + c.row, c.n, f);
+        stream_rows<WIDE>(map, p, into + (WIDE ? c.n * p.pieces * 128 : RING_SLOT_BYTES / 2), c.step, p.rows + c.row,
+                          c.n, f);
 }
 
 /* The maps of a product's first and last tile are going to be read. */
+template <bool WIDE>
 __device__ static inline void stream_announce(const chain_args &a, const chain_shared &sh, int product)
 {
-    const chain_share &share = sh.share[chain_index(a, product)];
+    int k = chain_index(a, product);
+    const chain_share &share = sh.share[k];
     if (share.n_tiles == 0)
         return;
-    const CUtensorMap *maps = a.maps + product * BOX_SIZES - 1;
-    box_map_prefetch(maps + chain_tile_rows(share, 0) / 2);
-    box_map_prefetch(maps + chain_tile_rows(share, share.n_tiles - 1) / 2);
+    box_map_prefetch(stream_map<WIDE>(a, product, a.product[k], chain_tile_rows(share, 0)));
+    box_map_prefetch(stream_map<WIDE>(a, product, a.product[k], chain_tile_rows(share, share.n_tiles - 1)));
 }
 
 /* All of this block's weights, one slot after the other as they become free and few are under way. One thread. */
-template <int SLOTS>
+template <int SLOTS, bool WIDE>
 __device__ static inline void stream_weights(const chain_args &a, const chain_shared &sh)
 {
     weight_ring<SLOTS> ring(a, sh);
@@ -171,22 +189,27 @@ __device__ static inline void stream_weights(const chain_args &a, const chain_sh
     now.open(a, sh, 0);
     later = now;
     while (!now.done(a)) {
-        int rows = (a.product[now.k].gated ? 2 : 1) * now.n;
+        int rows = (a.product[now.k].gated ? 2 : 1) * now.n, lines = rows * stream_pieces<WIDE>(a.product[now.k]);
         uint32_t barrier = ring.filled();
         if (now.tile + now.step == 0 && now.product < a.n_layers * CHAIN_PRODUCTS)
-            stream_announce(a, sh, now.product + 1);
-        copies.wait_for_room(ring, rows);
+            stream_announce<WIDE>(a, sh, now.product + 1);
+        if (WIDE)
+            copies.wait_for_room<WIDE_UNDER_WAY>(ring, (lines + CHAIN_WARPS - 1) / CHAIN_WARPS);
+        else
+            copies.wait_for_room<STREAM_UNDER_WAY>(ring, rows);
         uint32_t since = (uint32_t)clock64();
         while (!barrier_ended(ring.emptied(), ring.round ^ 1))
-            if (n_ahead < STREAM_AHEAD && (uint32_t)clock64() - since >= STREAM_PACE && !later.done(a)) {
-                stream_slot(a, later, 0,
-                            [](uint32_t, const CUtensorMap *map, int x, int y, int z) { box_prefetch(map, x, y, z); });
+            if (n_ahead < (WIDE ? WIDE_AHEAD : STREAM_AHEAD) && (uint32_t)clock64() - since >= STREAM_PACE &&
+                !later.done(a)) {
+                stream_slot<WIDE>(a, later, 0, [](uint32_t, const CUtensorMap *map, int x, int y, int z) {
+                    box_prefetch(map, x, y, z);
+                });
                 since += STREAM_PACE;
                 later.next(a, sh);
                 n_ahead++;
             }
-        barrier_expect(barrier, rows * CHAIN_WARPS * STEP_COLUMNS * 2);
-        stream_slot(
+        barrier_expect(barrier, lines * 128);
+        stream_slot<WIDE>(
             a, now, shared_address(sh.base) + ring.slot * RING_SLOT_BYTES,
             [=](uint32_t into, const CUtensorMap *map, int x, int y, int z) { box_copy(into, map, x, y, z, barrier); });
         now.next(a, sh);

@@ -4,6 +4,7 @@
 #define TESTS_GPU_SIDE_H
 
 #include "rank/fatal.h"
+#include "rank/graphs.h"
 #include "rank/instance.h"
 #include "rank/loop.h"
 #include "tests/support/tap.h"
@@ -13,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SIDE_MAX_SEQS    8
+#define SIDE_MAX_SEQS    16
 #define SIDE_FREE_BLOCKS 3 /* that belong to no sequence: the first ones */
 
 struct side {

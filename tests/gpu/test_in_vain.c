@@ -1,7 +1,7 @@
 /* tests/gpu/test_in_vain.c - devices that wait in vain end the job with one line and the documented status, in the documented
- * time: the persistent kernel for its own results, and for another rank's; a sum over peer memory for another rank's part; NCCL,
- * when its own threads know of an error. argv: the most ranks (1). As "child own", "child other", "child sum" or "child
- * stopped" it is the job: an engine, a step of which cannot end. */
+ * time: the persistent kernels for their own results, and for another rank's; a sum over peer memory for another rank's part; NCCL,
+ * when its own threads know of an error. argv: the most ranks (1). As "child own", "child wide", "child other", "child sum"
+ * or "child stopped" it is the job: an engine, a step of which cannot end. */
 #include "kernels/cuda/cuda.h"
 #include "rank/watch.h"
 #include "tests/gpu/side.h"
@@ -19,12 +19,12 @@
 
 /* ---- the job ---- */
 
-static void open_child(struct side *s, struct world *w, enum step_choice step, double step_timeout)
+static void open_child(struct side *s, struct world *w, enum step_choice step, double step_timeout, int n_seqs)
 {
     struct err e = {0};
     struct model_config m = {0};
     struct checkpoint c = {0};
-    struct instance_setup setup = side_setup(1, 64, step);
+    struct instance_setup setup = side_setup(n_seqs, 64, step);
     setup.dummy = 1;
     setup.step_timeout = step_timeout;
     if (w->rank == 0)
@@ -51,16 +51,19 @@ static int child(const char *kind, int argc, char **argv)
     const int32_t token[] = {1, 2, 3, 4};
     if (world_open(&w, &argc, &argv, &e) != 0)
         fatal(&e);
-    bool sum = strcmp(kind, "sum") == 0;
-    open_child(&s, &w, sum ? STEP_SEPARATE : STEP_PERSISTENT, strcmp(kind, "stopped") == 0 ? 4 : 0);
+    bool sum = strcmp(kind, "sum") == 0, wide = strcmp(kind, "wide") == 0;
+    int n_seqs = wide ? 12 : 1; /* more than the narrow kernel takes */
+    open_child(&s, &w, sum ? STEP_SEPARATE : STEP_PERSISTENT, strcmp(kind, "stopped") == 0 ? 4 : 0, n_seqs);
     if (sum)
         cuda_peer_patience(&s.instance.q, 20000000);
     else if (strcmp(kind, "stopped") != 0)
         cuda_persistent_patience(&s.instance.q, 20000000, 60000000); /* some 7 s each, not minutes */
-    side_feed(&s, 0, token, 3, 3, 0, false);
+    for (int seq = 0; seq < n_seqs; seq++)
+        side_feed(&s, seq, token, 3, 3, 0, false);
     side_run(&s);
-    side_feed(&s, 0, token + 3, 1, 3, 1, true);
-    if (strcmp(kind, "own") == 0)
+    for (int seq = 0; seq < n_seqs; seq++)
+        side_feed(&s, seq, token + 3, 1, 3, 1, true);
+    if (strcmp(kind, "own") == 0 || wide)
         lose_step(&s);
     watch_enter(s.instance.watch, WATCH_STEP, 7);
     if (strcmp(kind, "stopped") == 0 && w.rank == 1)
@@ -98,12 +101,12 @@ static void check_end(const struct process *p, int status, double from, double t
     printf("# %.1f s: %s", p->seconds, p->text[PROCESS_ERR]);
 }
 
-static void check_own(void)
+static void check_own(const char *kind)
 {
     struct process p;
     process_run(&p, &(struct process_setup){.program = "tests/gpu/test_in_vain", .ranks = 1, .limit = 150},
-                (const char *[]){"child", "own", NULL});
-    case_begin("persistent step: a block that never comes along, on cuda");
+                (const char *[]){"child", kind, NULL});
+    case_begin("persistent step: a block that never comes along (%s), on cuda", kind);
     case_check(strstr(p.text[PROCESS_OUT], "has ended") == NULL, "the step ended");
     check_end(&p, 7, 4, 60, "lockstep: fatal: GPU 0", "waited in vain for its own results");
     case_end();
@@ -165,7 +168,8 @@ int main(int argc, char **argv)
     int most = argc > 1 ? atoi(argv[1]) : 1;
     if (argc > 2 && strcmp(argv[1], "child") == 0)
         return child(argv[2], argc, argv);
-    check_own();
+    check_own("own");
+    check_own("wide");
     if (most > 1) {
         check_other("other", "persistent step", "decode step waited in vain for what rank 1's GPU adds");
         check_other("sum", "sum over peer memory", "a sum over the ranks waited in vain for what rank 1's GPU adds");
