@@ -1,5 +1,6 @@
 /* kernels/cuda/persistent_kernel.cuh - the persistent kernel: one block a multiprocessor goes through all products of a
- * decode step. See persistent_chain.cuh for the idea, the other persistent_*.cuh for the parts. */
+ * decode step. This is the narrow one, for few tokens (persistent_wide.cuh: for more). See persistent_chain.cuh for the idea, the
+ * other persistent_*.cuh for the parts. */
 #ifndef KERNELS_CUDA_PERSISTENT_KERNEL_CUH
 #define KERNELS_CUDA_PERSISTENT_KERNEL_CUH
 
