@@ -270,8 +270,8 @@ static const struct opt table[] = {
     CHOICE("device", device, ALL | PREFLIGHT, "auto|cpu|cuda",
            "where to compute (default auto: GPUs if this build has them and every rank sees one; inspect: cpu)"),
     CHOICE("step", step, GENERATE | BENCH | SERVE | BATCH, "auto|separate|persistent",
-           "how GPUs run decode steps: separate operations, or one persistent kernel for up to 16 sequences on one host "
-           "(default auto: the faster one, measured at start; persistent: refused where it does not work)"),
+           "how GPUs run decode steps: separate operations, or one persistent kernel for up to 16 sequences on one "
+           "host (default auto: the faster one, measured at start; persistent: refused where it does not work)"),
     REAL("step-timeout", step_timeout, GENERATE | BENCH | SERVE | BATCH, 0, 86400, 300,
          "end the job when a step comes no further for so many seconds, since a rank is stopped, dead or stuck; 0: "
          "wait for ever, but a GPU within a persistent step gives up after some 6 minutes (default 300)"),

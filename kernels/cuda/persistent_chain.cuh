@@ -3,7 +3,8 @@
  *
  * A block owns the same rows of a product in every step, all columns of them; its warps share out the columns. What a
  * product needs arrives as words (words.cuh) from all blocks, what it makes leaves as words: there is no barrier over the
- * grid. Every kind of vector has one buffer of words, used once a layer. That suffices: who writes layer l + 1's has, over
+ * grid. (The wide kernel has vectors with an epoch a block instead of most words; the rest of this holds there, too.) Every kind
+ * of vector has one buffer of words, used once a layer. That suffices: who writes layer l + 1's has, over
  * the chain of what needs what, waited for all who read layer l's.
  *
  * Limits: 16-bit weights and activations of one type, rows of weights that are multiples of 16 bytes. */
@@ -23,7 +24,7 @@
 #define CHAIN_ROWS     16                 /* of weights in a tile: two groups; the second of a gated product is of up */
 #define CHAIN_PARTS    16                 /* of a sequence's keys at most */
 
-/* One thread asks for weights. Its warp has three idle ones beside it, since only four together can give registers away. */
+/* One thread asks for weights. Its warp has idle ones beside it, since only four together can give registers away. */
 #define STREAM_THREADS   128
 #define STREAM_REGISTERS 32
 #define CHAIN_REGISTERS  112

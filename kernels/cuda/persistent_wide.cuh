@@ -127,8 +127,8 @@ __device__ static inline void wide_inputs(const chain_args &a, const chain_share
     }
 }
 
-/* How the warps share a tile: 16 rows of weights each; groups of as many warps as that takes have a slot in turn, or two such
- * groups, `parts`, where warps are left, each every other half of a piece. */
+/* How the warps share a tile: 16 rows of weights each; as many warps as that takes are a group, and groups have slots in turn.
+ * Where warps are left, a group is several times as many, `parts`, who share out the halves of a slot's pieces. */
 struct wide_tile {
     int height; /* rows of the boxes */
     int n_sixteens, groups, parts, pitch;
@@ -146,7 +146,8 @@ struct wide_tile {
         part = i % parts;
         group = i / parts;
     }
-    /* Where `partial` has somebody's sums for a token; of a gated tile 8 rows of gate and 8 of up take turns. */
+    /* Where `partial` has the sums for a token of part `which` of all groups' parts; of a gated tile 8 rows of gate and 8 of up
+     * take turns. */
     __device__ int at(int which, int t) const
     {
         return (which * PERSISTENT_MAX_TOKENS + t) * pitch;
@@ -336,9 +337,8 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     const chain_shared sh = {shared, (chain_share *)(shared + a.at.shares)};
     wide_ring<SLOTS> ring(a, sh);
     int warp = threadIdx.x / 32;
-    if (threadIdx.x == 0) {
+    if (threadIdx.x == 0)
         ring.open();
-    }
     chain_open_tables(a, sh);
     __syncthreads();
     if (warp >= CHAIN_WARPS) {
