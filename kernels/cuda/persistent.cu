@@ -212,10 +212,7 @@ static struct chain_layout make_layout(const struct persistent *p, int n_blocks,
                         (CHAIN_PRODUCTS + 1) * (int)sizeof(struct chain_share),
                         (int)sizeof(struct attend_plan),
                         2 * slots * 8};
-    for (size_t i = 0; i < sizeof offset / sizeof offset[0]; i++) {
-        *offset[i] = at;
-        at += i < sizeof size / sizeof size[0] ? (size[i] + 127) / 128 * 128 : 0;
-    }
+    place_shared(offset, size, at);
     return l;
 }
 

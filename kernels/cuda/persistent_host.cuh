@@ -23,6 +23,17 @@ void wide_patience(struct queue *q, uint32_t for_others, uint32_t for_own);
 /* a: persistent.wide with the step's arguments. Enqueued. */
 void wide_run(struct queue *q, struct chain_args *a);
 
+/* Parts of shared memory of these sizes, one after the other from `at` on: *offset[i] = where, the last one: the end. */
+template <size_t N>
+static inline void place_shared(int *const (&offset)[N], const int (&size)[N - 1], int at)
+{
+    for (size_t i = 0; i < N - 1; i++) {
+        *offset[i] = at;
+        at += (size[i] + 127) / 128 * 128;
+    }
+    *offset[N - 1] = at;
+}
+
 /* All blocks wait for each other, so all must be resident: a cooperative launch promises it. It begins while the kernels
  * before it end, where the device can. */
 static inline void launch_chain(struct queue *q, void (*kernel)(struct chain_args), const struct chain_args &a)

@@ -20,9 +20,9 @@
 #define WIDE_AHEAD       3    /* the same of a wide step */
 #define STREAM_PACE      1750 /* clocks between two of them: what the memory needs for one of every block */
 
-/* A slot of the ring holds a step's weights (for wide steps see persistent_wide.cuh): up to CHAIN_ROWS rows of CHAIN_WARPS times STEP_COLUMNS columns, as one box,
- * [CHAIN_WARPS][rows][STEP_COLUMNS]; of a gated product gate's first, that of up from the middle on. Its 128-byte rows
- * have their 16-byte parts exchanged by the row's place in 1024 bytes. */
+/* A slot of the ring holds a step's weights: up to CHAIN_ROWS rows of CHAIN_WARPS times STEP_COLUMNS columns, as one box,
+ * [CHAIN_WARPS][rows][STEP_COLUMNS]; of a gated product gate's first, that of up from the middle on. (What a wide step's
+ * has: persistent_wide.cuh.) Its 128-byte rows have their 16-byte parts exchanged by the row's place in 1024 bytes. */
 template <int SLOTS>
 struct weight_ring {
     uint32_t full;   /* barriers [2][SLOTS]: the weights have come; all warps have read them */

@@ -11,67 +11,84 @@
 
 static const int prompt_length[N_SEQS] = {5, 300, 1, 1040, 17, 130, 33, 600, 2, 64, 16, 257, 90, 1023, 31, 700};
 
+/* Models of bf16 with RMSNorm whose columns are multiples of 64 on 1 and 2 ranks have the wide kernel, up to 16 sequences. */
 static const struct {
     const char *name, *json;
+    bool wide;
 } models[] = {
     {"llama, 8/2 heads of 128, odd vocabulary",
      "{\"model_type\":\"llama\",\"vocab_size\":1003,\"hidden_size\":1024,\"intermediate_size\":2816,\"num_hidden_"
      "layers\":3,"
-     "\"num_attention_heads\":8,\"num_key_value_heads\":2,\"rms_norm_eps\":1e-5,\"torch_dtype\":\"bfloat16\"}"},
+     "\"num_attention_heads\":8,\"num_key_value_heads\":2,\"rms_norm_eps\":1e-5,\"torch_dtype\":\"bfloat16\"}",
+     true},
     {"llama, 12/3 heads of 64, float16",
      "{\"model_type\":\"llama\",\"vocab_size\":512,\"hidden_size\":768,\"intermediate_size\":2048,\"num_hidden_"
      "layers\":2,"
-     "\"num_attention_heads\":12,\"num_key_value_heads\":3,\"rms_norm_eps\":1e-5,\"torch_dtype\":\"float16\"}"},
+     "\"num_attention_heads\":12,\"num_key_value_heads\":3,\"rms_norm_eps\":1e-5,\"torch_dtype\":\"float16\"}",
+     false},
     {"llama, wide, 64/8 heads of 128",
      "{\"model_type\":\"llama\",\"vocab_size\":32000,\"hidden_size\":8192,\"intermediate_size\":9152,\"num_hidden_"
      "layers\":1,"
-     "\"num_attention_heads\":64,\"num_key_value_heads\":8,\"rms_norm_eps\":1e-5,\"torch_dtype\":\"bfloat16\"}"},
+     "\"num_attention_heads\":64,\"num_key_value_heads\":8,\"rms_norm_eps\":1e-5,\"torch_dtype\":\"bfloat16\"}",
+     true},
     {"llama, 4/2 heads of 256, 22016 columns",
      "{\"model_type\":\"llama\",\"vocab_size\":700,\"hidden_size\":1024,\"intermediate_size\":22016,\"num_hidden_"
      "layers\":1,"
-     "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":256,\"torch_dtype\":\"bfloat16\"}"},
+     "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":256,\"torch_dtype\":\"bfloat16\"}",
+     true},
     {"llama, hidden 1000, 28672 columns",
      "{\"model_type\":\"llama\",\"vocab_size\":700,\"hidden_size\":1000,\"intermediate_size\":28672,\"num_hidden_"
      "layers\":1,"
-     "\"num_attention_heads\":8,\"num_key_value_heads\":4,\"head_dim\":64,\"torch_dtype\":\"float16\"}"},
+     "\"num_attention_heads\":8,\"num_key_value_heads\":4,\"head_dim\":64,\"torch_dtype\":\"float16\"}",
+     false},
     {"mistral, window of 100",
      "{\"model_type\":\"mistral\",\"vocab_size\":777,\"hidden_size\":1024,\"intermediate_size\":1800,\"num_hidden_"
      "layers\":2,"
-     "\"num_attention_heads\":8,\"num_key_value_heads\":4,\"sliding_window\":100,\"torch_dtype\":\"bfloat16\"}"},
+     "\"num_attention_heads\":8,\"num_key_value_heads\":4,\"sliding_window\":100,\"torch_dtype\":\"bfloat16\"}",
+     false},
     {"qwen2, 14/2 heads of 64, biases, tied head",
      "{\"model_type\":\"qwen2\",\"vocab_size\":2000,\"hidden_size\":896,\"intermediate_size\":4864,\"num_hidden_"
      "layers\":2,"
-     "\"num_attention_heads\":14,\"num_key_value_heads\":2,\"tie_word_embeddings\":true,\"torch_dtype\":\"bfloat16\"}"},
+     "\"num_attention_heads\":14,\"num_key_value_heads\":2,\"tie_word_embeddings\":true,\"torch_dtype\":\"bfloat16\"}",
+     true},
     {"qwen3, norms of heads",
      "{\"model_type\":\"qwen3\",\"vocab_size\":900,\"hidden_size\":1024,\"intermediate_size\":1536,\"num_hidden_"
      "layers\":2,"
-     "\"num_attention_heads\":16,\"num_key_value_heads\":8,\"head_dim\":128,\"torch_dtype\":\"float16\"}"},
+     "\"num_attention_heads\":16,\"num_key_value_heads\":8,\"head_dim\":128,\"torch_dtype\":\"float16\"}",
+     false},
     {"qwen3, norms of heads, bfloat16",
      "{\"model_type\":\"qwen3\",\"vocab_size\":900,\"hidden_size\":2048,\"intermediate_size\":6144,\"num_hidden_"
      "layers\":2,"
-     "\"num_attention_heads\":16,\"num_key_value_heads\":8,\"head_dim\":128,\"torch_dtype\":\"bfloat16\"}"},
+     "\"num_attention_heads\":16,\"num_key_value_heads\":8,\"head_dim\":128,\"torch_dtype\":\"bfloat16\"}",
+     true},
     {"gptj, heads of 256",
      "{\"model_type\":\"gptj\",\"vocab_size\":1200,\"n_positions\":2048,\"n_embd\":1024,\"n_layer\":3,\"n_head\":4,"
-     "\"rotary_dim\":64,\"tie_word_embeddings\":false,\"torch_dtype\":\"float16\"}"},
+     "\"rotary_dim\":64,\"tie_word_embeddings\":false,\"torch_dtype\":\"float16\"}",
+     false},
     {"gpt_neox, parallel residual, two norms",
      "{\"model_type\":\"gpt_neox\",\"vocab_size\":1000,\"hidden_size\":512,\"intermediate_size\":2048,\"num_hidden_"
      "layers\":3,"
-     "\"num_attention_heads\":8,\"rotary_pct\":0.25,\"use_parallel_residual\":true,\"torch_dtype\":\"float16\"}"},
+     "\"num_attention_heads\":8,\"rotary_pct\":0.25,\"use_parallel_residual\":true,\"torch_dtype\":\"float16\"}",
+     false},
     {"gpt_neox, sequential residual",
      "{\"model_type\":\"gpt_neox\",\"vocab_size\":1000,\"hidden_size\":512,\"intermediate_size\":2048,\"num_hidden_"
      "layers\":2,"
-     "\"num_attention_heads\":4,\"rotary_pct\":0.5,\"use_parallel_residual\":false,\"torch_dtype\":\"bfloat16\"}"},
+     "\"num_attention_heads\":4,\"rotary_pct\":0.5,\"use_parallel_residual\":false,\"torch_dtype\":\"bfloat16\"}",
+     false},
     {"opt, learned positions, biases everywhere",
      "{\"model_type\":\"opt\",\"vocab_size\":1500,\"hidden_size\":768,\"ffn_dim\":3072,\"num_hidden_layers\":3,"
      "\"num_attention_heads\":12,\"max_position_embeddings\":2048,\"word_embed_proj_dim\":768,\"torch_dtype\":"
-     "\"float16\"}"},
+     "\"float16\"}",
+     false},
     {"opt, hidden 5120",
      "{\"model_type\":\"opt\",\"vocab_size\":600,\"hidden_size\":5120,\"ffn_dim\":4096,\"num_hidden_layers\":1,"
      "\"num_attention_heads\":40,\"max_position_embeddings\":2048,\"word_embed_proj_dim\":5120,\"torch_dtype\":"
-     "\"float16\"}"},
+     "\"float16\"}",
+     false},
     {"gpt2, vocabulary of 50257",
      "{\"model_type\":\"gpt2\",\"vocab_size\":50257,\"n_positions\":2048,\"n_embd\":768,\"n_layer\":2,\"n_head\":12,"
-     "\"torch_dtype\":\"float16\"}"},
+     "\"torch_dtype\":\"float16\"}",
+     false},
 };
 
 static void open_dummy(struct side *s, struct world *w, const char *json, enum step_choice step)
@@ -330,7 +347,7 @@ static void check_memory(struct side *s, const char *name, int n)
     free(angles);
 }
 
-static void check_model(struct world *w, const char *name, const char *json, int most)
+static void check_model(struct world *w, const char *name, const char *json, bool wide, int most)
 {
     struct side a, b;
     open_dummy(&a, w, json, STEP_SEPARATE);
@@ -338,6 +355,8 @@ static void check_model(struct world *w, const char *name, const char *json, int
     prefill(&a);
     prefill(&b);
     int has = b.instance.engine.persistent.max_tokens;
+    if (w->n_ranks <= 2)
+        tap_all(wide == (has == PERSISTENT_MAX_TOKENS), "the other kernel", "%s: up to %d sequences", name, has);
     for (int n = 1; n <= has && n <= most; n++) {
         check_size(&a, &b, name, n);
         check_memory(&b, name, n);
@@ -356,7 +375,7 @@ int main(int argc, char **argv)
         fatal(&e);
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
         if (strstr(models[i].name, part) != NULL)
-            check_model(&w, models[i].name, models[i].json, most);
+            check_model(&w, models[i].name, models[i].json, models[i].wide, most);
     int status = tap_done();
     world_close(&w);
     return status;
