@@ -117,14 +117,16 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.c.o $(TEST_LIB) $(ARCHIVE)
 	@echo "  LINK $@"
 	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ -lcmocka $(LIBS)
 
-# Loaded into ranks by tests: to count what they really read, to make reading and MPI_Finalize fail, and in place of a driver's library.
-PRELOAD := $(addprefix $(BUILD)/tests/,count_reads.so fail_read.so fail_finalize.so fake_nvml.so $(if $(filter 1,$(CUDA)),fail_nccl.so))
+# Loaded into ranks by tests: to count what they really read, to make reading and MPI_Finalize fail, in place of a driver's library, and
+# to let them share GPUs.
+PRELOAD := $(addprefix $(BUILD)/tests/,count_reads.so fail_read.so fail_finalize.so fake_nvml.so $(if $(filter 1,$(CUDA)),fail_nccl.so share_gpus.so))
 preload: $(PRELOAD)
 $(BUILD)/tests/count_reads.so: tests/e2e/count_reads.c
 $(BUILD)/tests/fail_read.so: tests/fail/fail_read.c
 $(BUILD)/tests/fail_finalize.so: tests/fail/fail_finalize.c
 $(BUILD)/tests/fake_nvml.so: tests/unit/fake_nvml.c
 $(BUILD)/tests/fail_nccl.so: tests/gpu/fail_nccl.c
+$(BUILD)/tests/share_gpus.so: tests/gpu/share_gpus.c
 $(PRELOAD):
 	@mkdir -p $(@D)
 	@echo "  LINK $@"
@@ -166,7 +168,7 @@ check-gpu:
 	@scripts/check-gpu.sh build/cuda
 
 # One tarball with the program, the tests and what they need, for machines without a package registry.
-bundle: all $(filter $(BUILD)/tests/ops/% $(BUILD)/tests/parity/% $(BUILD)/tests/gpu/% $(BUILD)/tests/soak/%,$(TEST_BIN))
+bundle: all preload $(filter $(BUILD)/tests/ops/% $(BUILD)/tests/parity/% $(BUILD)/tests/gpu/% $(BUILD)/tests/soak/% $(BUILD)/tests/e2e/test_serve,$(TEST_BIN))
 	@scripts/bundle.sh $(BUILD)
 
 bench-cpu: deps

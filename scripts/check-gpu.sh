@@ -15,8 +15,9 @@
 #              each other, were not over in 86 s). (initcheck would see nothing: all device memory is zeroed; unwritten
 #              results are the tests' poison.) Without compute-sanitizer: SKIPPED
 #   soak       SOAK_SECONDS (600) of mixed work on all GPUs; memory ends as it began
-# Settings: RANKS="1 4" (of persistent, parity, tokens, serve and soak); of sanitizer: MEMCHECK, RACECHECK, SYNCCHECK (names of
-# tests), STRIDE (every such case of a test, 7; racecheck: 8 times that), PERSISTENT (a part of fixtures' names), PERSISTENT_TOOLS, SANITIZER_SECONDS
+# Settings: RANKS="1 4" (of persistent, parity, tokens, serve and soak; else 1 to 4, as many as there are GPUs);
+# SHARED="3 4" (of persistent and parity, besides: ranks that are more than the GPUs and share them, some 20 s a model, see
+# tests/gpu/share_gpus.c); of sanitizer: MEMCHECK, RACECHECK, SYNCCHECK (names of tests), STRIDE (every such case of a test, 7; racecheck: 8 times that), PERSISTENT (a part of fixtures' names), PERSISTENT_TOOLS, SANITIZER_SECONDS
 # (a run's limit). DEVICE=cpu RANKS="1 2" tries this script itself where there is no GPU: then without
 # start, persistent and sanitizer.
 set -u
@@ -32,6 +33,8 @@ gpus=0
 [ "$device" = cuda ] && gpus=$(nvidia-smi -L | grep -c '^GPU')
 [ "$device" = cpu ] || [ "$gpus" -gt 0 ] || { echo "check-gpu: no GPU here"; exit 1; }
 ranks=${RANKS:-$(seq -s ' ' "$((gpus < 4 ? gpus : 4))")}
+shared=
+[ "$device" = cpu ] || for n in ${SHARED:-}; do [ "$n" -le "$gpus" ] || shared="$shared $n"; done
 most=0
 for n in $ranks; do [ "$n" -gt "$most" ] && most=$n; done
 [ "$most" -gt 0 ] || { echo "check-gpu: RANKS is needed with DEVICE=cpu"; exit 1; }
@@ -43,6 +46,15 @@ skipped=0
 wants() {
     case " ${CHECK:-start ops persistent parity tokens serve sanitizer soak} " in *" $1 "*) return 0 ;; esac
     return 1
+}
+
+# launch RANKS: `mpi` becomes what starts so many, and `where` what follows their number in names
+launch() {
+    mpi=(mpirun -q --bind-to none -n "$1")
+    where=
+    [ "$device" = cuda ] && [ "$1" -gt "$gpus" ] || return 0
+    mpi+=(env LD_PRELOAD="$(realpath "$build/tests/share_gpus.so")" SHARE_GPUS="$1")
+    where=" sharing $gpus GPU$([ "$gpus" = 1 ] || echo s)"
 }
 
 # count GOOD BAD NAME REMARK
@@ -228,16 +240,18 @@ if wants ops; then
     done
 fi
 if [ "$device" = cuda ] && wants persistent; then
-    for n in $ranks; do
-        run "persistent step on $n" 300 mpirun -q --bind-to none -n "$n" "$build/tests/gpu/test_persistent"
-        [ "$n" = 1 ] || run "sums over peer memory on $n" 120 mpirun -q --bind-to none -n "$n" "$build/tests/gpu/test_peer_sums" quick
+    for n in $ranks $shared; do
+        launch "$n"
+        run "persistent step on $n$where" 550 "${mpi[@]}" "$build/tests/gpu/test_persistent"
+        [ "$n" = 1 ] || run "sums over peer memory on $n$where" 120 "${mpi[@]}" "$build/tests/gpu/test_peer_sums" quick
     done
     run "waiting in vain" 400 "$build/tests/gpu/test_in_vain" "$most"
 fi
 if wants parity; then
-    for n in $ranks; do
-        run "parity on $n" 550 mpirun -q -n "$n" "$build/tests/parity/test_parity" "" "$device"
-        [ "$device" = cpu ] || run "parity on $n, both ways to decode" 200 mpirun -q --bind-to none -n "$n" \
+    for n in $ranks $shared; do
+        launch "$n"
+        run "parity on $n$where" 550 "${mpi[@]}" "$build/tests/parity/test_parity" "" "$device"
+        [ "$device" = cpu ] || run "parity on $n$where, both ways to decode" 200 "${mpi[@]}" \
             "$build/tests/gpu/test_persistent_fixtures"
     done
 fi

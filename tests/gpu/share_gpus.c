@@ -1,0 +1,104 @@
+/* tests/gpu/share_gpus.c - preloaded into ranks that are more than the GPUs there are, in front of the CUDA runtime's
+ * functions that name a device: $SHARE_GPUS devices seem to be there, of which several are one GPU, in turn. The driver gives
+ * ranks that share a GPU slices of time (milliseconds), so what they wait for each other comes, only slowly: what is computed
+ * on 3 and 4 ranks can be seen on one GPU, how fast it is cannot. NCCL, which has its own copy of the runtime, refuses ranks
+ * of one GPU within a host: it is told that they are on different ones, and its messages go over sockets. */
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NEXT_(f) ((__typeof__(&(f)))dlsym(RTLD_NEXT, #f))
+#define NEXT(f)  NEXT_(f) /* the runtime's headers rename some */
+
+static int n_real(void)
+{
+    int n = 0;
+    return NEXT(cudaGetDeviceCount)(&n) == cudaSuccess && n > 0 ? n : 1;
+}
+
+static int n_seeming(void)
+{
+    const char *text = getenv("SHARE_GPUS");
+    return text != NULL ? atoi(text) : n_real();
+}
+
+cudaError_t cudaGetDeviceCount(int *n)
+{
+    cudaError_t rc = NEXT(cudaGetDeviceCount)(n);
+    if (rc == cudaSuccess && *n > 0)
+        *n = n_seeming();
+    return rc;
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    const char *rank = getenv("OMPI_COMM_WORLD_LOCAL_RANK");
+    char host[32];
+    (void)snprintf(host, sizeof host, "host-%d", (rank != NULL ? atoi(rank) : 0) / n_real());
+    (void)setenv("NCCL_HOSTID", host, 1);
+    (void)setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+    return NEXT(cudaSetDevice)(device % n_real());
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
+{
+    return NEXT(cudaDeviceGetAttribute)(value, attribute, device % n_real());
+}
+
+/* The first bytes of the UUID say who is meant: ranks compare them. */
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device)
+{
+    cudaError_t rc = NEXT(cudaGetDeviceProperties)(properties, device % n_real());
+    properties->uuid.bytes[0] ^= (char)(device / n_real());
+    return rc;
+}
+
+/* The address' last digit, that of a function of the device, is 0 for a GPU. */
+cudaError_t cudaDeviceGetPCIBusId(char *id, int bytes, int device)
+{
+    cudaError_t rc = NEXT(cudaDeviceGetPCIBusId)(id, bytes, device % n_real());
+    if (rc == cudaSuccess)
+        id[strlen(id) - 1] = (char)('0' + device / n_real());
+    return rc;
+}
+
+cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *id)
+{
+    char real[64];
+    (void)snprintf(real, sizeof real, "%s", id);
+    size_t n = strlen(real);
+    int copy = n > 0 ? real[n - 1] - '0' : 0;
+    if (n > 0)
+        real[n - 1] = '0';
+    cudaError_t rc = NEXT(cudaDeviceGetByPCIBusId)(device, real);
+    *device += copy * n_real();
+    return rc;
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int *reaches, int device, int peer)
+{
+    *reaches = 1;
+    return device % n_real() == peer % n_real()
+               ? cudaSuccess
+               : NEXT(cudaDeviceCanAccessPeer)(reaches, device % n_real(), peer % n_real());
+}
+
+cudaError_t cudaDeviceGetP2PAttribute(int *value, enum cudaDeviceP2PAttr attribute, int device, int peer)
+{
+    *value = 1;
+    return device % n_real() == peer % n_real()
+               ? cudaSuccess
+               : NEXT(cudaDeviceGetP2PAttribute)(value, attribute, device % n_real(), peer % n_real());
+}
+
+/* Each of them gets its part. */
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *all)
+{
+    cudaError_t rc = NEXT(cudaMemGetInfo)(free_bytes, all);
+    size_t sharers = (size_t)((n_seeming() + n_real() - 1) / n_real());
+    *free_bytes /= sharers;
+    *all /= sharers;
+    return rc;
+}
