@@ -199,7 +199,7 @@ static struct chain_layout make_layout(const struct persistent *p, int n_blocks,
             l.x_rows = k == CHAIN_PRODUCTS - 1 ? max(l.x_rows, n) : l.x_rows;
         }
     int *const offset[] = {&l.input,  &l.partial, &l.stats,  &l.bias,   &l.residual, &l.kept, &l.cos_sin,
-                           &l.layers, &l.tokens,  &l.shares, &l.attend, &l.barriers, &l.bytes};
+                           &l.layers, &l.tokens,  &l.shares, &l.attend, &l.barriers, &l.hold, &l.bytes};
     const int size[] = {input,
                         2 * CHAIN_WARPS * n_tokens * CHAIN_ROWS * 4,
                         n_tokens * CHAIN_WARPS * 16,
@@ -211,7 +211,8 @@ static struct chain_layout make_layout(const struct persistent *p, int n_blocks,
                         3 * n_tokens * 4,
                         (CHAIN_PRODUCTS + 1) * (int)sizeof(struct chain_share),
                         (int)sizeof(struct attend_plan),
-                        2 * slots * 8};
+                        2 * slots * 8,
+                        (int)sizeof(int)};
     place_shared(offset, size, at);
     return l;
 }

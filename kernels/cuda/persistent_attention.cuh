@@ -167,7 +167,7 @@ __device__ static inline void attend_vector(const chain_args &a, const chain_sha
     size_t row = ((size_t)a.n_heads + 2 * (size_t)a.n_kv_heads) * HD;
     const unsigned long long *words = a.qkv + ((size_t)m.t * row + (size_t)head * HD) / 2;
     ulonglong2 v[N];
-    word_await<false>(
+    word_await(
         v, [&](int i) { return (lane + i * 32) * 4 < HD; }, [&](int i) { return words + (lane + i * 32) * 2; }, epoch);
     float4 e[N];
     float square = 0;
@@ -535,7 +535,7 @@ __device__ static inline void attend_join(const chain_args &a, const attend_item
         bool mine = i < end && lane < m.n_parts;
         size_t at = (size_t)(m.index - m.part + lane) * ATTEND_HEADS + row;
         ulonglong2 v[2];
-        word_await<false>(
+        word_await(
             v, [&](int) { return mine; }, [&](int k) { return k == 0 ? a.parts + at * HD + d : a.part_sums + at * 2; },
             epoch);
         float best = mine ? word_value(v[1].x) : -INFINITY, top = best;

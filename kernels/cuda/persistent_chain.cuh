@@ -87,6 +87,7 @@ struct chain_layout {
     int shares;   /* chain_share [CHAIN_PRODUCTS + 1] */
     int attend;   /* attend_plan */
     int barriers; /* of the ring, [2][slots] */
+    int hold;     /* int: not 0 while no copies to shared memory are to be asked for */
     int tokens;   /* int [3][n_tokens]: id, slot, pos */
     int scale;    /* wide: float [x_rows] weights of the norm that the residual stream goes through next */
     int bytes;

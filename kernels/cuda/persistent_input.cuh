@@ -64,7 +64,7 @@ __device__ static inline void input_await(const chain_args &a, const input_units
     int row = units.columns / 2;
     auto lane0 = (unsigned long long)__shfl_sync(0xffffffffu, (unsigned long long)(units.has(0) ? first : nullptr), 0);
     ulonglong2 v[G * N];
-    word_await<false>(
+    word_await(
         v, [&](int j) { return units.has(j % N) && (G == 1 || t + j / N < a.n_tokens); },
         [&](int j) { return first + j / N * row + j % N * (UNIT_STRIDE / 2); }, epoch,
         (const unsigned long long *)lane0);

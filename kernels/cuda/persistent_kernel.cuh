@@ -86,6 +86,18 @@ __device__ static inline void chain_input(const chain_args &a, const chain_share
     __syncwarp();
 }
 
+/* The sum over the ranks. Meanwhile weights come no nearer than L2: the other ranks' words would queue behind them. */
+template <typename T>
+__device__ static inline void chain_sum_ranks(const chain_args &a, const chain_shared &sh, int x, uint32_t epoch)
+{
+    volatile int *hold = sh.at<volatile int>(a.at.hold);
+    if (threadIdx.x == 0)
+        *hold = 1;
+    chain_reduce<T, false>(a, sh, x, false, epoch);
+    if (threadIdx.x == 0)
+        *hold = 0;
+}
+
 /* How many tiles the block has finished, for the choice of buffers and of the warps that finish a tile; and products. */
 struct chain_count {
     int tiles, products;
@@ -124,7 +136,7 @@ __device__ __forceinline__ static void chain_step(weight_ring<SLOTS> &ring, cons
                              epoch);
     }
     if (p.output == OUTPUT_SUM && a.n_ranks > 1)
-        chain_reduce<T, false>(a, sh, p.x, false, epoch);
+        chain_sum_ranks<T>(a, sh, p.x, epoch);
 }
 
 /* By all threads of the block: what is the same in every step, into shared memory. */
@@ -174,8 +186,10 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     const chain_shared sh = {shared, (chain_share *)(shared + a.at.shares)};
     weight_ring<SLOTS> ring(a, sh);
     chain_count count = {0, 0};
-    if (threadIdx.x == 0)
+    if (threadIdx.x == 0) {
         ring.open();
+        *sh.at<int>(a.at.hold) = 0;
+    }
     chain_open_tables(a, sh);
     __syncthreads();
     /* Weights are on their way while the kernels before this one end, since nobody writes them; in parallel layers only once

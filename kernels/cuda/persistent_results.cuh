@@ -89,7 +89,7 @@ __device__ static inline float chain_reduce_ranks(const chain_args &a, const cha
         const float *residual = sh.at<float>(a.at.residual) + t * a.at.x_rows + row - share.begin;
         float before[2] = {residual[0], residual[1]};
         ulonglong2 v[N];
-        word_await<true>(
+        word_await_ranks(
             v, [&](int r) { return r < a.n_ranks; }, [&](int r) { return from + r * stride; }, epoch);
         float s0 = 0, s1 = 0;
 #pragma unroll

@@ -6,8 +6,8 @@
  * for every warp where columns are no multiple of 64): where every warp asked for its own, the asking took longer than the
  * memory. Few are under way at once: the words that blocks wait for queue behind all weights asked for before them, so
  * weights beyond what keeps the memory busy are asked for too early.
- * While the ring is full, the memory would rest: then a few of the next slots are asked for into L2, one after the
- * other, which tells nobody when they have come; their copies later come from there. */
+ * While the ring is full, or copies are held back (chain_sum_ranks), the memory would rest: then a few of the next slots are asked
+ * for into L2, one after the other, which tells nobody when they have come; their copies later come from there. */
 #ifndef KERNELS_CUDA_PERSISTENT_STREAM_CUH
 #define KERNELS_CUDA_PERSISTENT_STREAM_CUH
 
@@ -178,6 +178,13 @@ __device__ static inline void stream_announce(const chain_args &a, const chain_s
     box_map_prefetch(stream_map<WIDE>(a, product, a.product[k], chain_tile_rows(share, share.n_tiles - 1)));
 }
 
+/* The narrow kernel wants no copies now (chain_sum_ranks). */
+template <bool WIDE>
+__device__ static inline bool stream_held(const chain_args &a, const chain_shared &sh)
+{
+    return !WIDE && *sh.at<volatile int>(a.at.hold) != 0;
+}
+
 /* All of this block's weights, one slot after the other as they become free and few are under way. One thread. */
 template <int SLOTS, bool WIDE>
 __device__ static inline void stream_weights(const chain_args &a, const chain_shared &sh)
@@ -198,7 +205,7 @@ __device__ static inline void stream_weights(const chain_args &a, const chain_sh
         else
             copies.wait_for_room<STREAM_UNDER_WAY>(ring, rows);
         uint32_t since = (uint32_t)clock64();
-        while (!barrier_ended(ring.emptied(), ring.round ^ 1))
+        while (stream_held<WIDE>(a, sh) || !barrier_ended(ring.emptied(), ring.round ^ 1))
             if (n_ahead < (WIDE ? WIDE_AHEAD : STREAM_AHEAD) && (uint32_t)clock64() - since >= STREAM_PACE &&
                 !later.done(a)) {
                 stream_slot<WIDE>(a, later, 0, [](uint32_t, const CUtensorMap *map, int x, int y, int z) {

@@ -65,10 +65,12 @@ static struct chain_layout make_layout(const struct chain_args *a, int n_blocks,
     return l;
 }
 
-static bool can_run(const struct queue *q, const struct chain_args *a)
+static bool can_run(struct queue *q, const struct chain_args *a)
 {
+    int shared_begin = 0;
+    CUDA_TRY(q, cudaDeviceGetAttribute(&shared_begin, cudaDevAttrReservedSharedMemoryPerBlock, cuda_state(q)->device));
     bool can = q->act == DTYPE_BF16 && a->norm == NORM_RMS && a->attention_before == 1 &&
-               cuda_state(q)->n_multiprocessors <= WIDE_BLOCKS;
+               cuda_state(q)->n_multiprocessors <= WIDE_BLOCKS && shared_begin == WIDE_SHARED_BEGIN;
     for (const struct chain_product &p : a->product)
         can = can && p.cols % STEP_COLUMNS == 0;
     return can;

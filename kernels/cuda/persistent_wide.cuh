@@ -20,6 +20,10 @@
 #define WIDE_POLL_READS 8 /* of a word that take as long as a look at all blocks */
 #define WIDE_GROUPS     4 /* of warps that have slots in turn */
 
+/* Where shared memory begins, behind what CUDA keeps for itself: as a constant it takes no register, and the kernel spills none.
+ * (The narrow one was slower that way.) persistent_wide.cu asks the device whether that is so. */
+#define WIDE_SHARED_BEGIN 1024
+
 /* The narrow kernel's would have the copying warps spill theirs, and that costs more here than anything else did. */
 #define WIDE_STREAM_REGISTERS 64
 #define WIDE_CHAIN_REGISTERS  104
@@ -333,7 +337,7 @@ template <typename T, int SLOTS>
 __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     persistent_wide_kernel(const __grid_constant__ chain_args a)
 {
-    extern __shared__ __align__(1024) char shared[];
+    char *shared = (char *)__cvta_shared_to_generic(WIDE_SHARED_BEGIN);
     const chain_shared sh = {shared, (chain_share *)(shared + a.at.shares)};
     wide_ring<SLOTS> ring(a, sh);
     int warp = threadIdx.x / 32;

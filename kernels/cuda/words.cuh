@@ -6,6 +6,9 @@
 
 #include "kernels/cuda/matmul_tensor.cuh"
 
+#define WORD_PAUSE 120u /* clocks between two loads of the same words of other devices, at least */
+#define WORD_RANKS 4    /* ranks whose words are loaded twice at once: registers set the limit */
+
 /* After how many reads of a word a kernel gives up, and the host memory where the host looks when a launch has failed (memory.cu).
  * A peer is gone, or a mistake of ours: the launch fails, and with it the job, instead of hanging. */
 static __constant__ struct {
@@ -73,33 +76,78 @@ __device__ static inline void word_give_up(uint32_t from, uint32_t epoch)
     __builtin_unreachable(); /* the compiler takes a trap for something that returns, and keeps registers for that */
 }
 
-/* v[i] = the two words at at(i), once they are there; all loads are under way at once. Zeros where they are not wanted(i).
- * one: NULL, or two words that are awaited by all lanes. While they are not there no others are read again: so many reads in vain
- * would slow down what they wait for. */
-template <bool system, int N, typename WANTED, typename AT>
+/* v[i] = the two words at at(i) of this device, once they are there; all loads are under way at once. Zeros where they are not
+ * wanted(i). one: NULL, or two words that are awaited by all lanes. While they are not there no others are read again: so many
+ * reads in vain would slow down what they wait for. */
+template <int N, typename WANTED, typename AT>
 __device__ static inline void word_await(ulonglong2 (&v)[N], WANTED wanted, AT at, uint32_t epoch,
                                          const unsigned long long *one = nullptr)
 {
     const unsigned long long none = (unsigned long long)epoch << 32;
-    const unsigned patience = system ? word_patience.for_others : word_patience.for_own;
+    const unsigned patience = word_patience.for_own;
 #pragma unroll
     for (int i = 0; i < N; i++)
-        v[i] = wanted(i) ? word_load2<system>(at(i)) : make_ulonglong2(none, none);
-    unsigned rounds = 0, late = 0;
-    while (one != nullptr && word_is_stale(word_load2<system>(one), epoch))
+        v[i] = wanted(i) ? word_load2<false>(at(i)) : make_ulonglong2(none, none);
+    unsigned rounds = 0;
+    while (one != nullptr && word_is_stale(word_load2<false>(one), epoch))
         if (++rounds == patience)
-            word_give_up<system>(late, epoch);
+            word_give_up<false>(0, epoch);
     for (bool again = true; again;) {
         again = false;
 #pragma unroll
         for (int i = 0; i < N; i++)
             if (word_is_stale(v[i], epoch)) {
                 again = true;
-                late = system ? i : 0;
-                v[i] = word_load2<system>(at(i));
+                v[i] = word_load2<false>(at(i));
             }
         if (++rounds == patience)
-            word_give_up<system>(late, epoch);
+            word_give_up<false>(0, epoch);
+    }
+}
+
+/* The same of words that other devices write, v[r] rank r's. Few wait for them, and all others for those few; a load takes 700 to
+ * 1900 clocks beside weights on their way. So two loads of each are under way, one after the other: what comes just too late
+ * for one is seen by the next. */
+template <int N, typename WANTED, typename AT>
+__device__ static inline void word_await_ranks(ulonglong2 (&v)[N], WANTED wanted, AT at, uint32_t epoch)
+{
+    const int LOADS = N <= WORD_RANKS ? 2 : 1;
+    const unsigned long long none = (unsigned long long)epoch << 32;
+    ulonglong2 load[LOADS][N];
+    uint32_t since = (uint32_t)clock64() - WORD_PAUSE;
+    unsigned rounds = 0;
+    auto begin = [&](ulonglong2(&to)[N]) {
+        while ((uint32_t)clock64() - since < WORD_PAUSE)
+            ;
+        since = (uint32_t)clock64();
+#pragma unroll
+        for (int r = 0; r < N; r++)
+            to[r] = wanted(r) ? word_load2<true>(at(r)) : make_ulonglong2(none, none);
+    };
+#pragma unroll
+    for (int l = 0; l < LOADS; l++)
+        begin(load[l]);
+    for (;;) {
+#pragma unroll
+        for (int l = 0; l < LOADS; l++) {
+            bool stale = false;
+#pragma unroll
+            for (int r = 0; r < N; r++)
+                stale |= word_is_stale(load[l][r], epoch);
+            if (!stale) {
+#pragma unroll
+                for (int r = 0; r < N; r++)
+                    v[r] = load[l][r];
+                return;
+            }
+            begin(load[l]);
+        }
+        if (++rounds == word_patience.for_others) {
+            unsigned late = 0;
+            for (int r = 0; r < N; r++)
+                late = word_is_stale(load[0][r], epoch) ? r : late;
+            word_give_up<true>(late, epoch);
+        }
     }
 }
 
