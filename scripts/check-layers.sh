@@ -43,7 +43,7 @@ for op in $(sed -n '/(\*feed)/,/^};/s/^ .*(\*\([a-z_]*\))(.*/\1/p' kernels/ops.h
     grep -qE "(o->|comm_ops\.)$op = $op;" rank/profile.c || { echo "check-layers: $op has no phase in rank/profile.c"; bad=1; }
 done
 hits=$(grep -rnE '#include [<"](cuda|cublas|nccl)' base partition kernels rank coordinator main.c tests |
-    grep -vE '^kernels/cuda/|^rank/comm_nccl\.c:')
-[ -n "$hits" ] && { echo "check-layers: CUDA's headers belong to kernels/cuda/ and rank/comm_nccl.c:"; echo "$hits"; bad=1; }
+    grep -vE '^kernels/cuda/|^rank/comm_nccl\.c:|^tests/gpu/share_gpus\.c:')
+[ -n "$hits" ] && { echo "check-layers: CUDA's headers belong to kernels/cuda/ and rank/comm_nccl.c (a test stands in front of the runtime):"; echo "$hits"; bad=1; }
 [ $bad = 0 ] && echo "check-layers: ok"
 exit $bad
