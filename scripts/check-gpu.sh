@@ -17,8 +17,8 @@
 #   soak       SOAK_SECONDS (600) of mixed work on all GPUs; memory ends as it began
 # Settings: RANKS="1 4" (of persistent, parity, tokens, serve and soak; else 1 to 4, as many as there are GPUs);
 # SHARED="3 4" (of persistent and parity, besides: ranks that are more than the GPUs and share them, some 20 s a model, see
-# tests/gpu/share_gpus.c); of sanitizer: MEMCHECK, RACECHECK, SYNCCHECK (names of tests), STRIDE (every such case of a test, 7; racecheck: 8 times that), PERSISTENT (a part of fixtures' names), PERSISTENT_TOOLS, SANITIZER_SECONDS
-# (a run's limit). DEVICE=cpu RANKS="1 2" tries this script itself where there is no GPU: then without
+# tests/gpu/share_gpus.c); of sanitizer: MEMCHECK, RACECHECK, SYNCCHECK (names of tests), STRIDE (every such case of a test, 7;
+# racecheck: 8 times that), PERSISTENT (a part of fixtures' names), PERSISTENT_TOOLS, SANITIZER_SECONDS (a run's limit). DEVICE=cpu RANKS="1 2" tries this script itself where there is no GPU: then without
 # start, persistent and sanitizer.
 set -u
 build=$1
@@ -33,8 +33,11 @@ gpus=0
 [ "$device" = cuda ] && gpus=$(nvidia-smi -L | grep -c '^GPU')
 [ "$device" = cpu ] || [ "$gpus" -gt 0 ] || { echo "check-gpu: no GPU here"; exit 1; }
 ranks=${RANKS:-$(seq -s ' ' "$((gpus < 4 ? gpus : 4))")}
-shared=
-[ "$device" = cpu ] || for n in ${SHARED:-}; do [ "$n" -le "$gpus" ] || shared="$shared $n"; done
+shared=${SHARED:-}
+[ -z "$shared" ] || [ "$device" = cuda ] || { echo "check-gpu: SHARED is of GPUs, DEVICE is $device"; exit 1; }
+for n in $shared; do
+    [ "$n" -gt "$gpus" ] || { echo "check-gpu: SHARED=\"$shared\", but $n ranks have a GPU each here: that is RANKS"; exit 1; }
+done
 most=0
 for n in $ranks; do [ "$n" -gt "$most" ] && most=$n; done
 [ "$most" -gt 0 ] || { echo "check-gpu: RANKS is needed with DEVICE=cpu"; exit 1; }

@@ -51,7 +51,8 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device)
 {
     cudaError_t rc = NEXT(cudaGetDeviceProperties)(properties, device % n_real());
-    properties->uuid.bytes[0] ^= (char)(device / n_real());
+    if (rc == cudaSuccess)
+        properties->uuid.bytes[0] ^= (char)(device / n_real());
     return rc;
 }
 
@@ -73,7 +74,8 @@ cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *id)
     if (n > 0)
         real[n - 1] = '0';
     cudaError_t rc = NEXT(cudaDeviceGetByPCIBusId)(device, real);
-    *device += copy * n_real();
+    if (rc == cudaSuccess)
+        *device += copy * n_real();
     return rc;
 }
 
@@ -98,7 +100,9 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *all)
 {
     cudaError_t rc = NEXT(cudaMemGetInfo)(free_bytes, all);
     size_t sharers = (size_t)((n_seeming() + n_real() - 1) / n_real());
-    *free_bytes /= sharers;
-    *all /= sharers;
+    if (rc == cudaSuccess) {
+        *free_bytes /= sharers;
+        *all /= sharers;
+    }
     return rc;
 }

@@ -125,21 +125,27 @@ static void prefill(struct side *s)
         }
 }
 
-/* Relative error of the worst row; infinite if anything is not a number. */
+#define SPREAD 8 /* of an element's error, in those of its row: rounding does not go so far, a wrong element does */
+
+/* Relative error of the worst row, or of the worst element in a SPREADth, if that is more; infinite if
+ * anything is not a number or a row is zeros. */
 static double difference(const struct side *a, const struct side *b, int n_rows)
 {
     size_t vocab = (size_t)a->instance.network.config.vocab;
     double worst = 0;
     for (int row = 0; row < n_rows; row++) {
-        double error = 0, norm = 0;
+        double error = 0, norm = 0, most = 0;
         for (size_t i = 0; i < vocab; i++) {
             double x = a->logits[(size_t)row * vocab + i], y = b->logits[(size_t)row * vocab + i];
             if (!isfinite(x) || !isfinite(y))
                 return INFINITY;
             error += (x - y) * (x - y);
             norm += x * x;
+            most = fmax(most, fabs(x - y));
         }
-        worst = fmax(worst, sqrt(error / norm));
+        if (!(norm > 0)) /* nobody wrote it */
+            return INFINITY;
+        worst = fmax(worst, fmax(sqrt(error / norm), most / sqrt(norm / (double)vocab) / SPREAD));
     }
     return worst;
 }
