@@ -1,6 +1,7 @@
 /* tests/support/batching.c - see batching.h. */
 #include "tests/support/batching.h"
 #include "tests/support/files.h"
+#include "tests/support/models.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,36 @@ void batching_prompts(const char *dir, const char *name, int n, int max_tokens)
     fclose(f);
     files_write(dir, name, text, bytes);
     free(text);
+}
+
+#define MAX_WORDS 40
+#define MAX_PATHS 8
+
+void batching_run(struct process *p, const char *dir, int ranks, const char *input, const char *const *words)
+{
+    const char *all[MAX_WORDS] = {"batch", "--model", models_demo(), "--threads", "1", "--progress", "never"};
+    char path[MAX_PATHS][400];
+    const struct process_setup setup = {.ranks = ranks, .input = input};
+    int n = 7, n_paths = 0;
+    for (; *words != NULL && n < MAX_WORDS - 1; words++) {
+        all[n] = *words;
+        if (**words == '@' && n_paths < MAX_PATHS) {
+            (void)snprintf(path[n_paths], sizeof path[0], "%s/%s", dir, *words + 1);
+            all[n] = path[n_paths++];
+        }
+        n++;
+    }
+    process_run(p, &setup, all);
+}
+
+void batching_forget(const char *dir, const char *output)
+{
+    static const char *const suffix[] = {"", ".manifest.json", ".status.json"};
+    char path[400];
+    for (int i = 0; i < 3; i++) {
+        (void)snprintf(path, sizeof path, "%s/%s%s", dir, output, suffix[i]);
+        (void)unlink(path);
+    }
 }
 
 static void take(struct batch_results *r, const char *line, size_t bytes)

@@ -2,12 +2,21 @@
 #ifndef TESTS_SUPPORT_BATCHING_H
 #define TESTS_SUPPORT_BATCHING_H
 
+#include "tests/support/process.h"
+
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 
 /* n plain lines "r0", "r1", .. of sampled requests, max_tokens each. */
 void batching_prompts(const char *dir, const char *name, int n, int max_tokens);
+
+/* Run `lockstep batch` on the demo model until it ends: one thread a rank, no bar. words: more options, NULL at the end; "@x" is
+ * the file x of dir, at most 8 of them. input: standard input; NULL: none. */
+void batching_run(struct process *p, const char *dir, int ranks, const char *input, const char *const *words);
+
+/* Remove an output, its manifest and its status file, those that are there. */
+void batching_forget(const char *dir, const char *output);
 
 struct batch_results {
     json_t *by_id;          /* id or custom_id -> the line's object */

@@ -1,0 +1,27 @@
+/* tests/support/client.h - lockstep-client against a fake_server. */
+#ifndef TESTS_SUPPORT_CLIENT_H
+#define TESTS_SUPPORT_CLIENT_H
+
+#include "tests/support/fake_server.h"
+#include "tests/support/process.h"
+
+#define CLIENT         "lockstep-client"
+#define CLIENT_SECONDS 20.0 /* for what should take none */
+
+#define CLIENT_WORDS(...) \
+    (const char *[])      \
+    {                     \
+        __VA_ARGS__, NULL \
+    }
+
+/* Start the client. words: NULL at the end; "E" is the server's endpoint. setup: NULL, or all but the program. */
+void client_start(struct process *p, const struct fake_server *s, const struct process_setup *setup,
+                  const char *const *words);
+
+/* The last message that the server got but a cancel; NULL: none. Borrowed. */
+const json_t *client_last_request(const struct fake_server *s);
+
+/* out: the whole of standard output; NULL: not looked at. words: in standard error, which is one line; NULL: it is empty. */
+void client_check_output(const struct process *p, const char *out, const char *words);
+
+#endif
