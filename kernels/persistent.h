@@ -59,7 +59,9 @@ struct persistent_ops {
     void *(*memory)(void *p);
     void (*attach)(void *p, void *const *memory);
     /* logits: [n_tokens, vocab of this rank]. Every token belongs to another sequence. cos_sin: of ops->rope_table.
-     * Enqueued. All ranks must run the same steps: a device waits for the others within it. */
+     * Enqueued. All ranks must run the same steps: a device waits for the others within it. Between two steps a rank must have
+     * waited for something that every other rank does after the first one, as gathering the logits is: the next step's
+     * first words go where the others may else still read the last step's last ones. */
     void (*run)(struct queue *q, void *p, void *logits, const struct batch *batch, const float *cos_sin);
 };
 

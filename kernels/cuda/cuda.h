@@ -144,8 +144,8 @@ void *cuda_persistent_memory(void *p);
 void cuda_persistent_attach(void *p, void *const *memory);
 /* How often a word is read before the kernel gives up: another rank's, and its own, which may wait for these. */
 void cuda_persistent_patience(struct queue *q, uint32_t for_others, uint32_t for_own);
-/* For a test: the counts of steps of all blocks, on the device. A block whose count is another's keeps all waiting. */
-uint32_t *cuda_persistent_steps(void *p);
+/* For tests: the counts of steps, [*n_blocks] on the device. A block whose count is not that of the others keeps all waiting. */
+uint32_t *cuda_persistent_steps(struct queue *q, void *p, int *n_blocks);
 void cuda_persistent_run(struct queue *q, void *p, void *logits, const struct batch *batch, const float *cos_sin);
 
 #ifdef __cplusplus

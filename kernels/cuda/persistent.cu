@@ -318,8 +318,9 @@ extern "C" int cuda_persistent_max_tokens(const void *opened)
     return p->has_wide ? PERSISTENT_MAX_TOKENS : p->max_tokens;
 }
 
-extern "C" uint32_t *cuda_persistent_steps(void *p)
+extern "C" uint32_t *cuda_persistent_steps(struct queue *q, void *p, int *n_blocks)
 {
+    *n_blocks = cuda_state(q)->n_multiprocessors;
     return ((struct persistent *)p)->step;
 }
 

@@ -86,7 +86,8 @@ __device__ static inline void chain_input(const chain_args &a, const chain_share
     __syncwarp();
 }
 
-/* The sum over the ranks. Meanwhile weights come no nearer than L2: the other ranks' words would queue behind them. */
+/* The sum over the ranks. Until the first token's words are there weights come no nearer than L2: the other ranks' words would
+ * queue behind them. */
 template <typename T>
 __device__ static inline void chain_sum_ranks(const chain_args &a, const chain_shared &sh, int x, uint32_t epoch)
 {

@@ -20,7 +20,8 @@ __device__ static inline size_t chain_sum_at(const chain_args &a, int x, int fro
 }
 
 /* Which of the two places a sum takes: the other ranks may still read the one before. A parallel layer has one sum only, so
- * there the layers take turns. */
+ * there the layers take turns. In sequential layers the last sum of a step and the embedding of the next take the same place: see
+ * `run` of kernels/persistent.h. */
 __device__ static inline int chain_sum_place(const chain_args &a, int x, uint32_t epoch)
 {
     return a.attention_before == 1 ? x : (int)(epoch & 1);

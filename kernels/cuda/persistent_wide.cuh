@@ -66,7 +66,8 @@ __device__ static inline void wide_ready(const chain_args &a, int vector, uint32
                      : "memory");
 }
 
-/* Until all blocks have. One warp. */
+/* Until all blocks have. One warp. Who has no share of what lies between is up to n_layers ahead of us, and no further: what is beyond
+ * that is from a wide step long ago, between which and this one there may have been any number of narrow ones. */
 __device__ static inline void wide_await(const chain_args &a, int vector, uint32_t epoch)
 {
     const uint32_t *ready = a.wide.ready + vector * gridDim.x;
@@ -83,7 +84,7 @@ __device__ static inline void wide_await(const chain_args &a, int vector, uint32
         again = false;
 #pragma unroll
         for (int i = 0; i < WIDE_POLLS; i++)
-            again |= (int)(at[i] - epoch) < 0;
+            again |= at[i] - epoch > (uint32_t)a.n_layers;
         again = __any_sync(0xffffffffu, again);
         if ((rounds += WIDE_POLL_READS) >= word_patience.for_own)
             word_give_up<false>(0, epoch);

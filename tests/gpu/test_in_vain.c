@@ -38,8 +38,9 @@ static void lose_step(struct side *s)
 {
     const uint32_t wrong = 1000000;
     struct engine *g = &s->instance.engine;
-    g->ops->upload(g->q, cuda_persistent_steps(g->persistent.step) + 5, sizeof wrong, &wrong, sizeof wrong,
-                   sizeof wrong, 1);
+    int n_blocks;
+    uint32_t *count = cuda_persistent_steps(g->q, g->persistent.step, &n_blocks);
+    g->ops->upload(g->q, count + 5, sizeof wrong, &wrong, sizeof wrong, sizeof wrong, 1);
     g->ops->wait(g->q);
 }
 

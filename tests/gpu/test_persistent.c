@@ -1,8 +1,10 @@
 /* tests/gpu/test_persistent.c - decode steps as one operation against the separate operations, on as many ranks as mpirun
  * gives: the same noise for weights, the same prompts, then the same tokens fed to both. Compared is every logit of every
  * step, at every batch size that the whole step has room for, with contexts from one block to several parts. Then the
- * operation alone, with arguments between guard bytes: what it writes, and what it leaves as it was.
+ * operation alone, with arguments between guard bytes: what it writes, and what it leaves as it was. And steps that come after
+ * days of others.
  * argv: a part of the names of the models to run, and of batch sizes the largest. */
+#include "kernels/cuda/cuda.h"
 #include "tests/gpu/side.h"
 
 #define N_SEQS  SIDE_MAX_SEQS
@@ -150,7 +152,8 @@ static double difference(const struct side *a, const struct side *b, int n_rows)
     return worst;
 }
 
-static void check_size(struct side *a, struct side *b, const char *name, int n)
+/* when: of the name. */
+static void check_size(struct side *a, struct side *b, const char *name, int n, const char *when)
 {
     const struct engine *g = &b->instance.engine;
     double worst = 0, most = b->instance.q.act == DTYPE_F16 ? 4e-3 : 2e-2;
@@ -168,10 +171,10 @@ static void check_size(struct side *a, struct side *b, const char *name, int n)
         worst = fmax(worst, difference(a, b, n));
     }
     snprintf(reason, sizeof reason, "relative error is %.3g, allowed %.1g", worst, most);
-    tap_all(worst <= most, reason, "%s: %d sequence%s on %d rank%s (%.1e)", name, n, n == 1 ? "" : "s",
-            g->world->n_ranks, g->world->n_ranks == 1 ? "" : "s", worst);
+    tap_all(worst <= most, reason, "%s: %d sequence%s on %d rank%s%s (%.1e)", name, n, n == 1 ? "" : "s",
+            g->world->n_ranks, g->world->n_ranks == 1 ? "" : "s", when, worst);
     tap_all(graphs_find(g, n, false)->persistent && !graphs_find(&a->instance.engine, n, false)->persistent,
-            "the other way was taken", "%s: %d as one operation", name, n);
+            "the other way was taken", "%s: %d as one operation%s", name, n, when);
 }
 
 #define GUARD_BYTES 256
@@ -355,6 +358,30 @@ static void check_memory(struct side *s, const char *name, int n)
     free(angles);
 }
 
+/* All blocks go on as if this were their step number `step`. */
+static void count_from(struct side *s, uint32_t step)
+{
+    struct engine *g = &s->instance.engine;
+    int n_blocks;
+    uint32_t *count = cuda_persistent_steps(g->q, g->persistent.step, &n_blocks);
+    for (int i = 0; i < n_blocks; i++)
+        g->ops->upload(g->q, count + i, sizeof step, &step, sizeof step, sizeof step, 1);
+    g->ops->wait(g->q);
+}
+
+/* A step has n_layers + 1 epochs of 32 bits. What a step of `most` sequences has left on the device is old for the next one of
+ * them, however many of one sequence lie between: here more than half of all epochs, whose difference is negative as an int.
+ * Then steps at whose epochs counting begins anew. */
+static void check_late(struct side *a, struct side *b, const char *name, int most)
+{
+    uint64_t epochs = (uint64_t)a->instance.network.config.n_layers + 1;
+    count_from(b, (uint32_t)((UINT64_C(1) << 31) / epochs) + 1000);
+    check_size(a, b, name, most, ", half of all epochs later");
+    count_from(b, (uint32_t)((UINT64_C(1) << 32) / epochs) - 1);
+    check_size(a, b, name, most, ", the last epochs");
+    check_size(a, b, name, 1, ", the first epochs again");
+}
+
 static void check_model(struct world *w, const char *name, const char *json, bool wide, int most)
 {
     struct side a, b;
@@ -366,9 +393,10 @@ static void check_model(struct world *w, const char *name, const char *json, boo
     if (w->n_ranks <= 2)
         tap_all(wide == (has == PERSISTENT_MAX_TOKENS), "the other kernel", "%s: up to %d sequences", name, has);
     for (int n = 1; n <= has && n <= most; n++) {
-        check_size(&a, &b, name, n);
+        check_size(&a, &b, name, n, "");
         check_memory(&b, name, n);
     }
+    check_late(&a, &b, name, has < most ? has : most);
     side_close(&a);
     side_close(&b);
 }
