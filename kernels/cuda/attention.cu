@@ -47,7 +47,8 @@ __device__ static inline void plain_finish(const attention_args<T> &a, int t, in
 #pragma unroll
         for (int v = 0; v < ATTENTION_WARPS; v++)
             s = fmaf(out_of[v][d], scale[v], s);
-        a.out[((size_t)t * a.heads.n_heads + head) * dim + d] = from_float<T>(all_sum > 0 ? s / all_sum : 0.0f);
+        a.out[((size_t)t * a.heads.n_heads + head) * dim + d] =
+            from_float<T>(all_sum == 0 ? 0.0f : s / all_sum); /* NaN stays */
     }
 }
 
@@ -291,7 +292,7 @@ extern "C" int cuda_attention_open(struct queue *q, struct err *e)
     if (rc == cudaSuccess)
         rc = cudaMalloc(&s->n_arrived, MAX_ITEMS * sizeof *s->n_arrived);
     if (rc == cudaSuccess)
-        rc = cudaMemset(s->n_arrived, 0, MAX_ITEMS * sizeof *s->n_arrived);
+        rc = cudaMemsetAsync(s->n_arrived, 0, MAX_ITEMS * sizeof *s->n_arrived, cuda_stream(q));
     const int dims[] = {64, 80, 96, 128, 256};
     for (int dim : dims)
         with_width(dim, [&](auto w) {

@@ -206,7 +206,7 @@ __device__ static inline void store_item(decode_shared<T, HD> *sh, const attenti
         float sum = sh->sums[0][row].y;
         if (column < a.heads.head_dim)
             a.out[((size_t)m.t * a.heads.n_heads + m.head0 + row) * a.heads.head_dim + column] =
-                from_float<T>(sum > 0 ? sh->out[0][row][column] / sum : 0.0f);
+                from_float<T>(sum == 0 ? 0.0f : sh->out[0][row][column] / sum); /* NaN stays */
     }
 }
 

@@ -1,6 +1,7 @@
 /* kernels/cuda/attention_many.cuh - attention of single tokens in large batches. A warp takes an item (see
  * attention_decode.cuh), or a part of its keys if they are very many, and goes through it without another warp's help: no
- * barrier, a ring of copies of its own. Parts depend on the number of keys only; the last warp to finish adds them. */
+ * barrier, a ring of copies of its own. Parts depend on the number of keys only, unless there are so many items that none is divided;
+ * the last warp to finish adds them. */
 #ifndef KERNELS_CUDA_ATTENTION_MANY_CUH
 #define KERNELS_CUDA_ATTENTION_MANY_CUH
 
@@ -98,6 +99,7 @@ __device__ static inline bool hand_in_alone(const attention_sums<T, HD> &sums, c
         if (n_before == (unsigned)m.n_parts - 1)
             a.n_arrived[m.index] = 0; /* for the next launch */
     }
+    __syncwarp();
     return __shfl_sync(0xffffffffu, n_before, 0) == (unsigned)m.n_parts - 1;
 }
 

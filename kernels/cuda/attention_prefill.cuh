@@ -1,6 +1,6 @@
 /* kernels/cuda/attention_prefill.cuh - attention of tokens that have neighbours of their own sequence in the batch. A
  * block takes PREFILL_TOKENS neighbouring tokens and one head; the pieces of sequences among them come one after the
- * other, each against all the keys that it sees. Tokens without such neighbours are left to attention_decode.cuh. */
+ * other, each against all the keys that it sees. Tokens without such neighbours are left to attention_many.cuh. */
 #ifndef KERNELS_CUDA_ATTENTION_PREFILL_CUH
 #define KERNELS_CUDA_ATTENTION_PREFILL_CUH
 

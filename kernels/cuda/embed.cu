@@ -64,7 +64,6 @@ void cuda_embed(struct queue *q, void *out, const int32_t *token, const struct w
                        (const W *)table->data, first_id, table->rows, dim);
         });
     });
-    CUDA_TRY(q, cudaGetLastError());
 }
 
 template <typename T, typename W>
@@ -151,7 +150,6 @@ void cuda_gather_rows(struct queue *q, void *out, const void *x, const int32_t *
         else
             launch(q, gather_kernel<T, 1>, dim3((unsigned)n_rows), dim3(THREADS), 0, (T *)out, (const T *)x, row, dim);
     });
-    CUDA_TRY(q, cudaGetLastError());
 }
 
 #define JOIN_RANKS 64 /* of one launch */

@@ -2,7 +2,8 @@
  * rows are few, some blocks look through a row together (sample_survey.cuh), and one of them goes on. The formulas are
  * kernels/cpu/sample.c's, in double where it uses double. What differs is the order of sums: the CPU adds in order of ids, a block
  * adds warp by warp. Both orders are fixed, so a run repeats itself bit for bit; the chosen token can differ from the CPU's only when
- * the uniform number falls within rounding (1e-15) of a border. */
+ * the uniform number falls within rounding (1e-15) of a border, or where top_p cuts: there weights are multiples of 2^-44 of the
+ * best. */
 #include "kernels/cuda/sample_choose.cuh"
 
 #define FEW     16 /* up to so many rows get CLUSTER blocks each: 128 of an H200's 132 multiprocessors */

@@ -183,6 +183,53 @@ static void test_attention_many(void **unused)
         }
 }
 
+/* A query that is no number: nor is any element of what its head gets, and all others are as ever. */
+static void check_nan(struct heads heads, int n_slots, int blocks_per_slot, const int *len, const int *n_new, int t)
+{
+    if (left_out())
+        return;
+    int head = heads.n_heads - 1, dim = heads.head_dim, n_nan = 0;
+    struct setup s;
+    setup_sized(&s, heads, n_slots, blocks_per_slot, len, n_new);
+    fill_cache(&s, len);
+    s.qkv.data[((size_t)t * (size_t)(heads.n_heads + 2 * heads.n_kv_heads) + (size_t)head) * (size_t)dim] = NAN;
+    struct queue q = test_queue(2);
+    ops->attention(&q, s.out.data, s.qkv.data, s.k_cache.data, s.v_cache.data, &s.heads, &s.batch);
+    double *want = zeroed(s.out.n, sizeof *want);
+    for (int i = 0; i < s.batch.n_tokens * heads.n_heads; i++)
+        if (i != t * heads.n_heads + head)
+            expect_attention(want + (size_t)i * (size_t)dim, &s, i / heads.n_heads, i % heads.n_heads);
+    float *got = s.out.data + (size_t)(t * heads.n_heads + head) * (size_t)dim;
+    for (int d = 0; d < dim; d++) {
+        n_nan += isnan(got[d]);
+        got[d] = 0;
+    }
+    assert_int_equal(n_nan, dim);
+    close_enough("attention beside a query that is no number", s.out.data, want, s.out.n, 5e-6, 5e-6);
+    free(want);
+    setup_close(&s);
+}
+
+/* Keys in one part and in several, of few tokens and of many, alone and with neighbours. */
+static void test_attention_nan(void **unused)
+{
+    (void)unused;
+    const struct heads heads = {4, 2, 64, 0, 0, 2, 0.125f, 0, NULL};
+    const int few[] = {17, 80, 3}, long_ones[] = {300, MANY_CACHED, 18}, one[] = {1, 1, 1}, more[] = {16, 1, 3};
+    int many[MANY_SLOTS], ones[MANY_SLOTS];
+    for (int i = 0; i < MANY_SLOTS; i++) {
+        many[i] = 1 + i * 45;
+        ones[i] = 1;
+    }
+    for (int t = 0; t < 3; t++) {
+        check_nan(heads, SLOTS, BLOCKS_PER_SLOT, few, one, t);
+        check_nan(heads, SLOTS, MANY_BLOCKS, long_ones, one, t);
+        check_nan(heads, SLOTS, BLOCKS_PER_SLOT, few, more, 8 * t);
+        check_nan(heads, SLOTS, MANY_BLOCKS, long_ones, more, 8 * t);
+        check_nan(heads, MANY_SLOTS, MANY_BLOCKS, many, ones, 11 * t);
+    }
+}
+
 /* The same bits for a query alone, in a batch and with more threads. */
 static void test_attention_invariance(void **unused)
 {
@@ -374,11 +421,9 @@ static void test_bad_positions(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rope_table),
-        cmocka_unit_test(test_qkv_store),
-        cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_attention_many),
-        cmocka_unit_test(test_attention_invariance),
+        cmocka_unit_test(test_rope_table),    cmocka_unit_test(test_qkv_store),
+        cmocka_unit_test(test_attention),     cmocka_unit_test(test_attention_many),
+        cmocka_unit_test(test_attention_nan), cmocka_unit_test(test_attention_invariance),
         cmocka_unit_test(test_bad_positions),
     };
     return run_everywhere(tests, sizeof tests / sizeof tests[0]);
