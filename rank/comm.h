@@ -12,8 +12,8 @@ struct watch;
 
 struct comm_ops {
     const char *name;
-    /* Sum n elements of the queue's activation type over the ranks, in place; every rank gets the same bits, and an
-     * element's sum does not depend on n. Enqueued; collective: all ranks, same n, same order. */
+    /* Sum n elements of the queue's activation type over the ranks, in place; every rank gets the same bits, and on up to
+     * two ranks an element's sum does not depend on n. Enqueued; collective: all ranks, same n, same order. */
     void (*all_reduce)(struct comm *c, struct queue *q, void *data, size_t n);
     /* out = the ranks' `in` one after the other; rank r gives n[r] elements of the activation type. */
     void (*all_gather)(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n);
