@@ -91,9 +91,11 @@ static int check_unused(const struct options *o, struct err *e)
         return ERR(e, ERR_USAGE, "--batch belongs to --n-gen and --latency, and neither is measured");
     if (o->n_gen == 0 && o->n_depth != 0)
         return ERR(e, ERR_USAGE, "--n-depth belongs to --n-gen, which is 0");
-    if (o->load_format == LOAD_DUMMY && (o->load_threads > 0 || o->load_slots > 0 || o->load_piece_bytes > 0))
+    if (o->load_format == LOAD_DUMMY &&
+        (o->load_way != LOAD_WAY_AUTO || o->load_threads > 0 || o->load_slots > 0 || o->load_piece_bytes > 0))
         return ERR(e, ERR_USAGE,
-                   "--load-threads, --load-slots and --load-piece-bytes: nothing is loaded with --load-format dummy");
+                   "--load-way, --load-threads, --load-slots and --load-piece-bytes: nothing is loaded with "
+                   "--load-format dummy");
     if (o->n_prompt != 0 || o->n_gen != 0 || o->latency != NULL || o->throughput != NULL)
         return 0;
     if (o->load_format == LOAD_DUMMY)

@@ -10,13 +10,6 @@
 
 static char dir[256];
 
-#define RUN(p, ranks, input, ...) batching_run((p), dir, (ranks), (input), (const char *const[]){__VA_ARGS__, NULL})
-
-static void write_lines(const char *name, const char *text)
-{
-    files_write(dir, name, text, strlen(text));
-}
-
 /* The member of a result at "a/b/0/c". */
 static const json_t *at(const struct batch_results *r, const char *id, const char *path)
 {
@@ -107,9 +100,9 @@ static void formats(int ranks)
     struct batch_results r;
     char made[300], last[300], bad[300];
     case_begin("batch: OpenAI lines, plain and bad ones on %d ranks", ranks);
-    write_lines("in.jsonl", mixed);
+    files_write_text(dir, "in.jsonl", mixed);
     batching_forget(dir, "out.jsonl");
-    RUN(&p, ranks, NULL, "--input", "@in.jsonl", "--output", "@out.jsonl", "--chat-template", "chatml");
+    BATCHING_RUN(&p, dir, ranks, NULL, "--input", "@in.jsonl", "--output", "@out.jsonl", "--chat-template", "chatml");
     (void)snprintf(made, sizeof made, "%s/in.jsonl:5", dir);
     (void)snprintf(last, sizeof last, "%s/in.jsonl:8", dir);
     (void)snprintf(bad, sizeof bad, "%s/in.jsonl:9", dir);
@@ -141,8 +134,9 @@ static void same_texts(void)
         struct batch_results r;
         case_begin("batch: the same texts on %d ranks", ranks);
         batching_forget(dir, "many.out");
-        RUN(&p, ranks, NULL, "--input", "@many.jsonl", "--output", "@many.out", "--seed", "3", "--temperature", "0.9",
-            "--max-batch", ranks == 1 ? "3" : "32", ranks == 2 ? "--ordered" : "--plain");
+        BATCHING_RUN(&p, dir, ranks, NULL, "--input", "@many.jsonl", "--output", "@many.out", "--seed", "3",
+                     "--temperature", "0.9", "--max-batch", ranks == 1 ? "3" : "32",
+                     ranks == 2 ? "--ordered" : "--plain");
         batching_read(&r, dir, "many.out");
         case_check(p.status == 0 && r.n == 40 && r.n_twice == 0, "status %d, %d results: %s", p.status, r.n,
                    p.text[PROCESS_ERR]);
@@ -174,8 +168,9 @@ static void streams(void)
 {
     struct process p;
     case_begin("batch: standard input to standard output");
-    RUN(&p, 2, "{\"prompt\":\"Once\",\"max_tokens\":3}\n{\"prompt\":\"Long\",\"max_tokens\":3,\"id\":\"x\"}", "--input",
-        "-", "--output", "-", "--plain");
+    BATCHING_RUN(&p, dir, 2,
+                 "{\"prompt\":\"Once\",\"max_tokens\":3}\n{\"prompt\":\"Long\",\"max_tokens\":3,\"id\":\"x\"}",
+                 "--input", "-", "--output", "-", "--plain");
     case_check(p.status == 0 && process_count_lines(p.text[PROCESS_OUT]) == 2 &&
                    strstr(p.text[PROCESS_OUT], "{\"id\":\"stdin:1\",\"text\":\"") != NULL &&
                    strstr(p.text[PROCESS_OUT], "{\"id\":\"x\",\"text\":\"") != NULL,
@@ -189,13 +184,14 @@ static void patterns(void)
     struct process p;
     struct batch_results r;
     case_begin("batch: several files and patterns, in the order of the input");
-    write_lines("part-2.jsonl", "{\"prompt\":\"Once\",\"max_tokens\":2,\"id\":\"2\"}");
-    write_lines("part-1.jsonl",
-                "{\"prompt\":\"Once\",\"max_tokens\":9,\"id\":\"1\"}\n{\"prompt\":\"Once\",\"max_tokens\":"
-                "1,\"id\":\"1b\"}\n");
-    write_lines("more.jsonl", "{\"prompt\":\"Once\",\"max_tokens\":9,\"id\":\"0\"}\n");
+    files_write_text(dir, "part-2.jsonl", "{\"prompt\":\"Once\",\"max_tokens\":2,\"id\":\"2\"}");
+    files_write_text(dir, "part-1.jsonl",
+                     "{\"prompt\":\"Once\",\"max_tokens\":9,\"id\":\"1\"}\n{\"prompt\":\"Once\",\"max_tokens\":"
+                     "1,\"id\":\"1b\"}\n");
+    files_write_text(dir, "more.jsonl", "{\"prompt\":\"Once\",\"max_tokens\":9,\"id\":\"0\"}\n");
     batching_forget(dir, "parts.out");
-    RUN(&p, 1, NULL, "--input", "@more.jsonl", "--input", "@part-*.jsonl", "--output", "@parts.out", "--ordered");
+    BATCHING_RUN(&p, dir, 1, NULL, "--input", "@more.jsonl", "--input", "@part-*.jsonl", "--output", "@parts.out",
+                 "--ordered");
     batching_read(&r, dir, "parts.out");
     case_check(p.status == 0 && r.n == 4 && strcmp(r.order[0], "0") == 0 && strcmp(r.order[1], "1") == 0 &&
                    strcmp(r.order[2], "1b") == 0 && strcmp(r.order[3], "2") == 0,

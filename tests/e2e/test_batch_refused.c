@@ -8,13 +8,6 @@
 
 static char dir[256];
 
-#define RUN(p, ranks, input, ...) batching_run((p), dir, (ranks), (input), (const char *const[]){__VA_ARGS__, NULL})
-
-static void write_lines(const char *name, const char *text)
-{
-    files_write(dir, name, text, strlen(text));
-}
-
 static void expect_refused(const char *what, int status, const char *const *words, const char *part)
 {
     struct process p;
@@ -36,7 +29,7 @@ static void make_output(void)
     struct process p;
     case_begin("batch: 30 results");
     batching_prompts(dir, "grow.jsonl", 30, 6);
-    RUN(&p, 2, NULL, "--input", "@grow.jsonl", "--output", "@grow.out", "--plain");
+    BATCHING_RUN(&p, dir, 2, NULL, "--input", "@grow.jsonl", "--output", "@grow.out", "--plain");
     case_check(p.status == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
     process_free(&p);
     case_end();
@@ -52,7 +45,8 @@ static void other_settings(void)
     REFUSED("another seed is refused", 3, "seed 0, this run has 9", "--input", "@grow.jsonl", "--output", "@grow.out",
             "--plain", "--seed", "9");
     case_begin("batch: --force goes on all the same");
-    RUN(&p, 1, NULL, "--input", "@grow.jsonl", "--output", "@grow.out", "--plain", "--seed", "9", "--force");
+    BATCHING_RUN(&p, dir, 1, NULL, "--input", "@grow.jsonl", "--output", "@grow.out", "--plain", "--seed", "9",
+                 "--force");
     case_check(p.status == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
     process_free(&p);
     case_end();
@@ -60,9 +54,9 @@ static void other_settings(void)
 
 static void files(void)
 {
-    write_lines("foreign.out", "some notes\nof somebody\n");
-    write_lines("note.out", "a note");
-    write_lines("other.jsonl", "{\"prompt\":\"Once\",\"max_tokens\":9,\"id\":\"1\"}\n");
+    files_write_text(dir, "foreign.out", "some notes\nof somebody\n");
+    files_write_text(dir, "note.out", "a note");
+    files_write_text(dir, "other.jsonl", "{\"prompt\":\"Once\",\"max_tokens\":9,\"id\":\"1\"}\n");
     REFUSED("--resume never", 2, "there is a file", "--input", "@grow.jsonl", "--output", "@grow.out", "--plain",
             "--resume", "never");
     REFUSED("--resume always", 2, "there is no file", "--input", "@grow.jsonl", "--output", "@gone.out", "--resume",

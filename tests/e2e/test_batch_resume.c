@@ -15,13 +15,6 @@
 
 static char dir[256];
 
-#define RUN(p, ranks, input, ...) batching_run((p), dir, (ranks), (input), (const char *const[]){__VA_ARGS__, NULL})
-
-static void write_lines(const char *name, const char *text)
-{
-    files_write(dir, name, text, strlen(text));
-}
-
 static void append_to(const char *name, const char *text)
 {
     char path[300];
@@ -39,17 +32,18 @@ static void goes_on(void)
     batching_prompts(dir, "grow.jsonl", 30, 6);
     batching_forget(dir, "grow.whole");
     batching_forget(dir, "grow.out");
-    RUN(&p, 2, NULL, "--input", "@grow.jsonl", "--output", "@grow.whole", "--plain");
+    BATCHING_RUN(&p, dir, 2, NULL, "--input", "@grow.jsonl", "--output", "@grow.whole", "--plain");
     case_check(p.status == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
     process_free(&p);
     batching_read(&whole, dir, "grow.whole");
     batching_prompts(dir, "grow.jsonl", 12, 6);
-    RUN(&p, 2, NULL, "--input", "@grow.jsonl", "--output", "@grow.out", "--plain");
+    BATCHING_RUN(&p, dir, 2, NULL, "--input", "@grow.jsonl", "--output", "@grow.out", "--plain");
     case_check(p.status == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
     process_free(&p);
     append_to("grow.out", "{\"id\":\"r12\",\"text\":\"half a li");
     batching_prompts(dir, "grow.jsonl", 30, 6);
-    RUN(&p, 3, NULL, "--input", "@grow.jsonl", "--output", "@grow.out", "--plain", "--resume", "always", "--ordered");
+    BATCHING_RUN(&p, dir, 3, NULL, "--input", "@grow.jsonl", "--output", "@grow.out", "--plain", "--resume", "always",
+                 "--ordered");
     batching_read(&r, dir, "grow.out");
     case_check(p.status == 0 &&
                    strstr(p.text[PROCESS_ERR], "12 results are there; an unfinished line was cut off") != NULL,
@@ -84,8 +78,8 @@ static void nameless(void)
     case_begin("batch: lines without ids");
     for (int n = 1; n <= 2; n++) {
         (void)snprintf(text, sizeof text, "%s%s", line, n == 2 ? line : "");
-        write_lines("nameless.jsonl", text);
-        RUN(&p, 1, NULL, "--input", "@nameless.jsonl", "--output", "@nameless.out", "--plain");
+        files_write_text(dir, "nameless.jsonl", text);
+        BATCHING_RUN(&p, dir, 1, NULL, "--input", "@nameless.jsonl", "--output", "@nameless.out", "--plain");
         batching_read(&r, dir, "nameless.out");
         case_check(p.status == 0 && r.n == n, "status %d, %d results: %s", p.status, r.n, p.text[PROCESS_ERR]);
         batching_free(&r);
@@ -93,9 +87,9 @@ static void nameless(void)
     }
     case_end();
     (void)snprintf(text, sizeof text, "{\"prompt\":\"New\",\"max_tokens\":1}\n%s%s", line, line);
-    write_lines("nameless.jsonl", text);
+    files_write_text(dir, "nameless.jsonl", text);
     case_begin("batch: a line before lines without ids");
-    RUN(&p, 2, NULL, "--input", "@nameless.jsonl", "--output", "@nameless.out", "--plain");
+    BATCHING_RUN(&p, dir, 2, NULL, "--input", "@nameless.jsonl", "--output", "@nameless.out", "--plain");
     case_check(p.status == 3 && process_count_lines(p.text[PROCESS_ERR]) == 1 &&
                    strstr(p.text[PROCESS_ERR], "nameless.jsonl has changed between bytes 0 and") != NULL,
                "status %d: %s", p.status, p.text[PROCESS_ERR]);
@@ -103,7 +97,7 @@ static void nameless(void)
     case_end();
     for (int again = 0; again < 2; again++) {
         case_begin("batch: a pipe of lines without ids, %s", again ? "again" : "first");
-        RUN(&p, 1, again ? text : line, "--input", "-", "--output", "@piped.out", "--plain");
+        BATCHING_RUN(&p, dir, 1, again ? text : line, "--input", "-", "--output", "@piped.out", "--plain");
         case_check(p.status == (again ? 3 : 0) && (!again || strstr(p.text[PROCESS_ERR], "can be read again") != NULL),
                    "status %d: %s", p.status, p.text[PROCESS_ERR]);
         process_free(&p);
@@ -152,13 +146,13 @@ static void partly_read(void)
     case_check(p.status == 75, "status %d: %s", p.status, p.text[PROCESS_ERR]);
     process_free(&p);
     write_wide(9);
-    RUN(&p, 2, NULL, "--input", "@wide.jsonl", "--output", "@wide.out", "--plain");
+    BATCHING_RUN(&p, dir, 2, NULL, "--input", "@wide.jsonl", "--output", "@wide.out", "--plain");
     case_check(p.status == 3 && strstr(p.text[PROCESS_ERR],
                                        "wide.jsonl has changed between bytes 65536 and 131072, lines 9 and 16") != NULL,
                "status %d: %s", p.status, p.text[PROCESS_ERR]);
     process_free(&p);
     write_wide(N_WIDE);
-    RUN(&p, 2, NULL, "--input", "@wide.jsonl", "--output", "@wide.out", "--plain");
+    BATCHING_RUN(&p, dir, 2, NULL, "--input", "@wide.jsonl", "--output", "@wide.out", "--plain");
     batching_read(&r, dir, "wide.out");
     case_check(p.status == 0 && r.n == N_WIDE && r.n_twice == 0, "status %d, %d results: %s", p.status, r.n,
                p.text[PROCESS_ERR]);
@@ -171,20 +165,21 @@ static void partly_read(void)
 static void context(void)
 {
     struct process p;
-    write_lines("fill.jsonl", "{\"id\":\"f\",\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}\n"
-                              "{\"id\":\"bad\",\"prompt\":7}\n");
+    files_write_text(dir, "fill.jsonl",
+                     "{\"id\":\"f\",\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}\n"
+                     "{\"id\":\"bad\",\"prompt\":7}\n");
     for (int again = 0; again < 2; again++) {
         case_begin("batch: what fits, and a failure, %s", again ? "again" : "first");
-        RUN(&p, 2, NULL, "--input", "@fill.jsonl", "--output", "@fill.out", "--plain", "--chat-template", "chatml",
-            "--max-model-len", "48");
+        BATCHING_RUN(&p, dir, 2, NULL, "--input", "@fill.jsonl", "--output", "@fill.out", "--plain", "--chat-template",
+                     "chatml", "--max-model-len", "48");
         case_check(p.status == 1 && strstr(p.text[PROCESS_ERR], "2 of 2 requests (100 %), 1 failed") != NULL,
                    "status %d: %s", p.status, p.text[PROCESS_ERR]);
         process_free(&p);
         case_end();
     }
     case_begin("batch: another context's length is refused");
-    RUN(&p, 2, NULL, "--input", "@fill.jsonl", "--output", "@fill.out", "--plain", "--chat-template", "chatml",
-        "--max-model-len", "32");
+    BATCHING_RUN(&p, dir, 2, NULL, "--input", "@fill.jsonl", "--output", "@fill.out", "--plain", "--chat-template",
+                 "chatml", "--max-model-len", "32");
     case_check(p.status == 3 && strstr(p.text[PROCESS_ERR], "up to 48 tokens together") != NULL, "status %d: %s",
                p.status, p.text[PROCESS_ERR]);
     process_free(&p);
@@ -208,7 +203,7 @@ static void write_mended(bool mended)
 static void run_retry(int status, const char *retry)
 {
     struct process p;
-    RUN(&p, 2, NULL, "--input", "@retry.jsonl", "--output", "@retry.out", "--plain", retry);
+    BATCHING_RUN(&p, dir, 2, NULL, "--input", "@retry.jsonl", "--output", "@retry.out", "--plain", retry);
     case_check(p.status == status, "status %d, expected %d: %s", p.status, status, p.text[PROCESS_ERR]);
     process_free(&p);
 }
@@ -281,7 +276,7 @@ static void lost_input(void)
         (void)snprintf(path[i], sizeof path[i], "%s/%s", dir, name[i]);
     case_begin("batch: an input is gone in the middle of a run");
     batching_prompts(dir, "first.jsonl", 300, 8);
-    write_lines("second.jsonl", "{\"prompt\":\"Once\",\"max_tokens\":3,\"id\":\"last\"}\n");
+    files_write_text(dir, "second.jsonl", "{\"prompt\":\"Once\",\"max_tokens\":3,\"id\":\"last\"}\n");
     const char *const words[] = {"batch",       "--model",  models_demo(), "--input", path[0],     "--input",
                                  path[1],       "--output", path[2],       "--plain", "--threads", "1",
                                  "--max-batch", "8",        "--progress",  "never",   NULL};
@@ -317,18 +312,18 @@ static void failed_start(void)
     struct stat st;
     char path[300];
     size_t bytes;
-    write_lines("one.jsonl", "{\"prompt\":\"Once\",\"max_tokens\":3}\n");
+    files_write_text(dir, "one.jsonl", "{\"prompt\":\"Once\",\"max_tokens\":3}\n");
     case_begin("batch: a start that fails, and the next one");
     (void)snprintf(path, sizeof path, "%s/m.prom", dir);
-    RUN(&p, 2, NULL, "--input", "@one.jsonl", "--output", "@start-\xff.out", "--metrics-file", "@m.prom",
-        "--kv-cache-memory-bytes", "1K");
+    BATCHING_RUN(&p, dir, 2, NULL, "--input", "@one.jsonl", "--output", "@start-\xff.out", "--metrics-file", "@m.prom",
+                 "--kv-cache-memory-bytes", "1K");
     char *text = files_read(dir, "start-\xff.out.status.json", &bytes);
     case_check(p.status != 0 && strstr(text, "\"state\": \"failed\"") != NULL && stat(path, &st) != 0,
                "status %d: %s%s", p.status, p.text[PROCESS_ERR], text);
     free(text);
     process_free(&p);
-    RUN(&p, 2, NULL, "--input", "@one.jsonl", "--output", "@start-\xff.out", "--plain", "--resume", "never",
-        "--served-model-name", "m-\xff");
+    BATCHING_RUN(&p, dir, 2, NULL, "--input", "@one.jsonl", "--output", "@start-\xff.out", "--plain", "--resume",
+                 "never", "--served-model-name", "m-\xff");
     batching_read(&r, dir, "start-\xff.out");
     text = files_read(dir, "start-\xff.out.status.json", &bytes);
     json_t *status = json_loads(text, 0, NULL);

@@ -356,6 +356,8 @@ int main(void)
                  LIST("bench", "--model", models_demo(), "--device", "cpu", "--step", "persistent"));
     refused("a window for what is not loaded",
             LIST("bench", "--config", "scripts/configs/llama-1b.json", "--load-format", "dummy", "--load-slots", "8"));
+    refused("a way to load what is not loaded", LIST("bench", "--config", "scripts/configs/llama-1b.json",
+                                                     "--load-format", "dummy", "--load-way", "alone"));
     refused("--warmup below 0", LIST("bench", "--model", models_demo(), "--warmup", "-1"));
     refused("nothing to do", LIST("bench", "--config", "scripts/configs/llama-1b.json", "--load-format", "dummy",
                                   "--n-prompt", "0", "--n-gen", "0"));

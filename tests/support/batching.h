@@ -14,6 +14,8 @@ void batching_prompts(const char *dir, const char *name, int n, int max_tokens);
 /* Run `lockstep batch` on the demo model until it ends: one thread a rank, no bar. words: more options, NULL at the end; "@x" is
  * the file x of dir, at most 8 of them. input: standard input; NULL: none. */
 void batching_run(struct process *p, const char *dir, int ranks, const char *input, const char *const *words);
+#define BATCHING_RUN(p, dir, ranks, input, ...) \
+    batching_run((p), (dir), (ranks), (input), (const char *const[]){__VA_ARGS__, NULL})
 
 /* Remove an output, its manifest and its status file, those that are there. */
 void batching_forget(const char *dir, const char *output);

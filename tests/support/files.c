@@ -48,6 +48,11 @@ void files_write(const char *dir, const char *name, const void *data, size_t byt
         die("write", path);
 }
 
+void files_write_text(const char *dir, const char *name, const char *text)
+{
+    files_write(dir, name, text, strlen(text));
+}
+
 char *files_read(const char *dir, const char *name, size_t *bytes)
 {
     char path[600];

@@ -11,6 +11,7 @@ void files_make_dir(char *path);
 void files_remove_dir(const char *path);
 
 void files_write(const char *dir, const char *name, const void *data, size_t bytes);
+void files_write_text(const char *dir, const char *name, const char *text);
 
 /* The whole file, NUL-terminated; dies on failure. The caller frees. */
 char *files_read(const char *dir, const char *name, size_t *bytes);
