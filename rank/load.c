@@ -227,8 +227,10 @@ int load_weights(struct network *n, const struct checkpoint *c, struct world *w,
     fatal_agree(w, e);
     setup->way = choose(&l, w);
     fill_in(setup, ops, q);
+    loader_listen(&l, w);
     l.since = seconds_now();
     (setup->way == LOAD_ALONE ? run_alone : run_together)(&l, w, e);
+    loader_deaf(&l);
     if (q->err.code != ERR_NONE)
         ERR(e, q->err.code, "%s", q->err.text);
     read_plan_free(&plan);

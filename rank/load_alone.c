@@ -26,7 +26,7 @@ static void fail(struct alone *a, const struct err *e)
     atomic_store(&a->stop, true);
 }
 
-/* False: another thread has failed. */
+/* False: another thread has failed, or another rank. */
 static bool wait_for_room(const struct alone *a, int slot)
 {
     double since = 0;
@@ -46,7 +46,8 @@ static void *work(void *context)
     struct block_file file;
     int slot = t->i;
     block_file_init(&file, a->l->c);
-    for (int k = atomic_fetch_add(&a->next, 1); k < plan->n_blocks; k = atomic_fetch_add(&a->next, 1)) {
+    for (int k = atomic_fetch_add(&a->next, 1); k < plan->n_blocks && !atomic_load(&a->stop);
+         k = atomic_fetch_add(&a->next, 1)) {
         int b = (k + a->first) % plan->n_blocks;
         struct err e = {0};
         if (!wait_for_room(a, slot))
@@ -92,14 +93,14 @@ static size_t take(struct alone *a, struct group *g)
     return bytes;
 }
 
-/* Until everything is on its way, or a thread has failed. */
+/* Until everything is on its way, or a thread has failed, or another rank. */
 static void copy_all(struct alone *a)
 {
     struct loader *l = a->l;
     uint64_t done = 0;
     double since = 0;
     size_t bytes = 0;
-    for (int mark = 0; done < l->plan->bytes && !atomic_load(&a->stop); mark ^= 1) {
+    for (int mark = 0; done < l->plan->bytes && !atomic_load(&a->stop) && !loader_failed(l); mark ^= 1) {
         struct group *g = &a->group[mark];
         give_back(a, g, mark);
         loader_spent(l, bytes >= GROUP_BYTES ? LOAD_DEVICE : LOAD_READING); /* after less the device has soon done */
@@ -116,6 +117,10 @@ static void copy_all(struct alone *a)
         progress_update(&l->progress, done, NULL);
     }
     l->stats->bytes_read = done;
+    if (atomic_load(&a->stop))
+        loader_tell_failure(l);
+    if (loader_failed(l))
+        atomic_store(&a->stop, true);
 }
 
 int alone_open(struct alone *a, struct loader *l, const struct world *w, struct err *e)
@@ -145,10 +150,12 @@ void alone_run(struct alone *a, struct err *e)
         more = pthread_create(&t->thread, NULL, work, t) == 0;
     }
     a->l->setup->n_threads = started;
-    if (started > 0) /* fewer threads than wanted will do, none will not */
+    if (started > 0) { /* fewer threads than wanted will do, none will not */
         copy_all(a);
-    else
+    } else {
         ERR(e, ERR_MEMORY, "cannot start a thread that reads the checkpoint");
+        loader_tell_failure(a->l);
+    }
     for (int i = 0; i < started; i++)
         (void)pthread_join(a->thread[i].thread, NULL);
     a->l->ops->wait(a->l->q);

@@ -1,5 +1,4 @@
-/* rank/load_alone.h - a rank reads what it holds, and nothing else, without regard to others: they hear of a failure
- * when they have loaded theirs. */
+/* rank/load_alone.h - a rank reads what it holds, and nothing else, without regard to others, but for their failures. */
 #ifndef RANK_LOAD_ALONE_H
 #define RANK_LOAD_ALONE_H
 
@@ -24,7 +23,7 @@ struct alone {
     struct group {
         int n, slot[ALONE_MAX_SLOTS];
     } group[2];           /* what is being copied, up to one mark each */
-    _Atomic bool stop;    /* a thread has failed */
+    _Atomic bool stop;    /* a thread has failed, or another rank */
     pthread_mutex_t lock; /* of err */
     struct err err;
     struct alone_thread {

@@ -16,7 +16,6 @@
 struct window_head {
     _Atomic int ready[READER_MAX_SLOTS]; /* the reader's: the block in each slot, counted in rounds */
     _Atomic int done;                    /* rounds whose blocks, of all ranks, it no longer needs */
-    _Atomic int failed;
 };
 
 #define HEAD_BYTES ((size_t)4096)
@@ -45,14 +44,6 @@ static int release(struct together *t)
     return done;
 }
 
-static bool anyone_failed(const struct together *t)
-{
-    bool failed = false;
-    for (int i = 0; i < t->w->n_node_ranks; i++)
-        failed = failed || atomic_load(&head(t, i)->failed) != 0;
-    return failed;
-}
-
 /* What a rank may wait for: that others are done with the slot that a round's block of its own goes to, ... */
 static bool has_room(struct together *t, int owner, int round)
 {
@@ -70,12 +61,12 @@ static bool is_ready(struct together *t, int owner, int round)
     return ready;
 }
 
-/* False: a rank of the node has failed. */
+/* False: a rank has failed. */
 static bool wait_for(struct together *t, bool (*is)(struct together *, int, int), int owner, int round)
 {
     double since = 0;
     while (!is(t, owner, round)) {
-        if (anyone_failed(t))
+        if (loader_failed(t->l))
             return false;
         loader_pause(t->l, &since);
     }
@@ -97,14 +88,14 @@ static bool wait_for_own(struct together *t, int round, struct err *e)
     bool going_on = wait_for(t, has_room, own, round);
     loader_spent(t->l, LOAD_RANKS);
     if (going_on && reader_wait(&t->reader, round, e) != 0) {
-        atomic_store(&head(t, own)->failed, 1);
+        loader_tell_failure(t->l);
         going_on = false;
     }
     loader_spent(t->l, LOAD_READING);
     return going_on;
 }
 
-/* Returns false when a rank of the node has failed. */
+/* Returns false when a rank has failed. */
 static bool copy_round(struct together *t, int round, struct err *e)
 {
     struct loader *l = t->l;
@@ -114,7 +105,7 @@ static bool copy_round(struct together *t, int round, struct err *e)
         finish_rounds(t, round - 1);
     }
     loader_spent(l, LOAD_DEVICE);
-    if (!wait_for_own(t, round, e))
+    if (loader_failed(l) || !wait_for_own(t, round, e))
         return false;
     for (int k = 0; k < n; k++) { /* its own first, since that is there, and not all ranks the same one */
         int i = (t->w->node_rank + k) % n;
@@ -193,7 +184,7 @@ static void open_reader(struct together *t, struct err *e)
     for (int i = 0; i < s.n_slots; i++)
         s.bytes[i] = slot(t, own, i);
     if (reader_open(&t->reader, &s, e) != 0)
-        atomic_store(&head(t, own)->failed, 1);
+        loader_tell_failure(t->l);
 }
 
 void together_run(struct together *t, struct err *e)

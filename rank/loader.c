@@ -2,8 +2,46 @@
 #include "rank/loader.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "rank/fatal.h"
 
 #include <time.h>
+
+#define TAG 18 /* of a message that a rank could not read; rank/notice.c has 17 */
+
+void loader_listen(struct loader *l, const struct world *w)
+{
+    l->world = w;
+    l->failed_rank = -1;
+    l->listening = MPI_REQUEST_NULL;
+    if (w->n_job_ranks > 1)
+        MPI_CHECK(MPI_Irecv(&l->failed_rank, 1, MPI_INT, MPI_ANY_SOURCE, TAG, w->job, &l->listening));
+}
+
+void loader_tell_failure(struct loader *l)
+{
+    const struct world *w = l->world;
+    loader_deaf(l);
+    l->failed_rank = w->job_rank;
+    for (int r = 0; r < w->n_job_ranks; r++) /* so short that they wait at the receiver's, whatever it does */
+        if (r != w->job_rank)
+            MPI_CHECK(MPI_Send(&l->failed_rank, 1, MPI_INT, r, TAG, w->job));
+}
+
+bool loader_failed(struct loader *l)
+{
+    int came = 0;
+    if (l->listening != MPI_REQUEST_NULL)
+        MPI_CHECK(MPI_Test(&l->listening, &came, MPI_STATUS_IGNORE));
+    return l->failed_rank >= 0;
+}
+
+void loader_deaf(struct loader *l)
+{
+    if (l->listening == MPI_REQUEST_NULL)
+        return;
+    MPI_CHECK(MPI_Cancel(&l->listening));
+    MPI_CHECK(MPI_Wait(&l->listening, MPI_STATUS_IGNORE));
+}
 
 void loader_spent(struct loader *l, enum load_part part)
 {

@@ -17,7 +17,19 @@ struct loader {
     bool with_bus;            /* the way to the device is measured first */
     double spin;              /* s to look for what is awaited before sleeping */
     double started, since;    /* when loading began, and the part of the time that is under way */
+    const struct world *world;
+    MPI_Request listening; /* for the rank that could not read; MPI_REQUEST_NULL: alone, or it was heard of */
+    int failed_rank;       /* of the job; -1: none, as far as is known here */
 };
+
+/* From here to loader_deaf this rank hears of another one's failure to read, of any host, so that it does not go on for nothing.
+ * The main thread's, as the next three. */
+void loader_listen(struct loader *l, const struct world *w);
+/* This rank has failed: all others are to hear of it. */
+void loader_tell_failure(struct loader *l);
+/* Has a rank failed, this or another one? */
+bool loader_failed(struct loader *l);
+void loader_deaf(struct loader *l);
 
 /* What has passed since the last call belongs to this part. */
 void loader_spent(struct loader *l, enum load_part part);

@@ -1,7 +1,9 @@
 /* tests/fail/fail_read.c - preloaded into the ranks: on rank $FAIL_READ_RANK pread(2) from *.safetensors fails with EIO
- * once $FAIL_READ_AFTER bytes were read, or finds the end of the file there if $FAIL_READ_KIND is "end". */
+ * once $FAIL_READ_AFTER bytes were read, or finds the end of the file there if $FAIL_READ_KIND is "end". With $FAIL_READ_NAP the
+ * other ranks take so many seconds for each pread. */
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +32,11 @@ static int is_chosen(void)
 ssize_t pread(int fd, void *to, size_t bytes, off_t at)
 {
     ssize_t (*next)(int, void *, size_t, off_t) = (ssize_t(*)(int, void *, size_t, off_t))dlsym(RTLD_NEXT, "pread");
-    if (!is_chosen() || !is_weights(fd))
+    const char *nap = getenv("FAIL_READ_NAP");
+    bool weights = is_weights(fd);
+    if (weights && !is_chosen() && nap != NULL)
+        sleep((unsigned)atoi(nap));
+    if (!is_chosen() || !weights)
         return next(fd, to, bytes, at);
     const char *after = getenv("FAIL_READ_AFTER"), *kind = getenv("FAIL_READ_KIND");
     size_t limit = after != NULL ? strtoull(after, NULL, 10) : 0;

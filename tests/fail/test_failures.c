@@ -89,6 +89,24 @@ static void failing_read(const char *dir, const char *way, int ranks, int rank, 
     process_free(&p);
 }
 
+/* One rank cannot read, and the others, which read some 90 times for a second each, end with it. Reading together they do on one
+ * host in any case, since they wait for its blocks. */
+static void failing_read_of_slow_ranks(const char *dir)
+{
+    char preload[PATH_MAX + 20];
+    set_preload(preload, sizeof preload, "fail_read.so");
+    const char *env[] = {preload, "FAIL_READ_RANK=1", "FAIL_READ_NAP=1", NULL};
+    struct process_setup setup = {.ranks = 3, .env = env, .limit = 100};
+    struct process p;
+    case_begin("a rank that cannot read among ranks that read slowly");
+    process_run(&p, &setup,
+                (const char *[]){"generate", "--model", dir, "--prompt-ids", "1,2", "--max-tokens", "2", "--load-way",
+                                 "alone", "--load-threads", "1", "--load-piece-bytes", "65536", NULL});
+    check_failure(&p, ERR_IO, "rank 1/3 on ", "model.safetensors: read");
+    case_end();
+    process_free(&p);
+}
+
 static void failing_reads(void)
 {
     char dir[256];
@@ -99,6 +117,7 @@ static void failing_reads(void)
     failing_read(dir, "auto", 1, 0, "20000000", "fail");
     failing_read(dir, "alone", 3, 2, "0", "fail");
     failing_read(dir, "alone", 3, 1, "9000000", "end");
+    failing_read_of_slow_ranks(dir);
     files_remove_dir(dir);
 }
 
