@@ -45,18 +45,29 @@ void graphs_record(struct engine *g, struct decode_graph *to, int flight)
     g->comm.n_all_reduces = before;
 }
 
+/* Until the device is idle. Its error ends the job at once: other ranks' devices may wait for it, and their hosts for those. */
+static void settle(const struct engine *g)
+{
+    struct err e = {0};
+    g->ops->wait(g->q);
+    if (g->q->err.code == ERR_NONE)
+        return;
+    ERR(&e, g->q->err.code, "decode graphs: %s", g->q->err.text);
+    fatal(&e);
+}
+
 /* Seconds of a step on the slowest rank: all ranks get the same number, and so choose alike. */
 static double time_graph(struct engine *g, void *graph)
 {
     double started = 0, mine, slowest = 0;
     for (int i = 0; i < N_WARM + N_TIMED; i++) {
         if (i == N_WARM) {
-            g->ops->wait(g->q);
+            settle(g);
             started = seconds_now();
         }
         g->ops->async->launch_graph(g->q, graph);
     }
-    g->ops->wait(g->q);
+    settle(g);
     mine = (seconds_now() - started) / N_TIMED;
     MPI_CHECK(MPI_Allreduce(&mine, &slowest, 1, MPI_DOUBLE, MPI_MAX, g->world->comm));
     return slowest;
@@ -76,15 +87,6 @@ static void choose(struct engine *g, struct decode_graph *kept, struct decode_gr
     kept->persistent_seconds = persistent;
     *other = (struct decode_graph){0};
     g->ops->async->free_graph(g->q, loser.graph[0]);
-}
-
-/* An error of this rank's device becomes everybody's before anybody waits for the others again. */
-static void agree(struct engine *g, struct err *e)
-{
-    g->ops->wait(g->q);
-    if (g->q->err.code != ERR_NONE)
-        ERR(e, g->q->err.code, "decode graphs: %s", g->q->err.text);
-    fatal_agree(g->world, e);
 }
 
 static void say_ways(const struct engine *g)
@@ -111,7 +113,7 @@ int graphs_open(struct engine *g, enum step_choice choice, struct err *e)
         step_execute(g, &g->flight[0], &shape, false);
         if (n <= n_persistent)
             step_execute(g, &g->flight[0], &shape, true);
-        agree(g, e);
+        settle(g);
     }
     for (int n = 1, i = 0; n <= most; n = next_size(n, most), i++) {
         g->decode[i].n_tokens = g->decode[g->n_decode + i].n_tokens = n;
@@ -121,16 +123,16 @@ int graphs_open(struct engine *g, enum step_choice choice, struct err *e)
             graphs_record(g, &persistent[n], 0);
         }
     }
-    agree(g, e);
+    settle(g);
     for (int i = 0; i < g->n_decode && g->decode[i].n_tokens <= n_persistent; i++) {
         step_fill_empty(g, g->decode[i].n_tokens);
         choose(g, &g->decode[i], &persistent[g->decode[i].n_tokens], choice);
     }
-    agree(g, e);
+    settle(g);
     for (int i = 0; i < g->n_decode; i++)
         for (int flight = 1; flight < ENGINE_FLIGHTS; flight++)
             graphs_record(g, &g->decode[i], flight);
-    agree(g, e);
+    settle(g);
     say_ways(g);
     g->comm.n_all_reduces = n_all_reduces; /* what was done in here is no step of anybody's */
     return 0;

@@ -7,7 +7,7 @@
 #include "rank/engine.h"
 
 /* Run every size once, record it, and choose. Nothing that sequences need is touched. Does nothing without ops->async.
- * Collective; a failure is agreed on in here. */
+ * Collective; a failure ends the job in here. */
 int graphs_open(struct engine *g, enum step_choice choice, struct err *e);
 void graphs_close(struct engine *g);
 

@@ -13,7 +13,7 @@ for source in tests/ops/test_*.c tests/gpu/test_*.c tests/parity/test_parity.c t
     test=${source%.c}
     cp "$build/$test" "$out/bin/$test"
 done
-cp "$build/tests/fail_nccl.so" "$build/tests/share_gpus.so" "$out/bin/tests/"
+cp "$build/tests/fail_nccl.so" "$build/tests/fail_graph.so" "$build/tests/share_gpus.so" "$out/bin/tests/"
 find "$out/bin" -type f -exec strip --strip-debug {} +
 cp -r tests/parity/fixtures "$out/tests/parity/"
 cp -r demo/lockstep-stories "$out/demo/"

@@ -1,6 +1,6 @@
 /* tests/gpu/test_in_vain.c - devices that wait in vain end the job with one line and the documented status, in the documented
  * time: the persistent kernels for their own results, and for another rank's; a sum over peer memory for another rank's part; NCCL,
- * when its own threads know of an error. argv: the most ranks (1). As "child own", "child wide", "child other", "child sum"
+ * when its own threads know of an error; steps that are timed at start, when another rank's device has failed. argv: the most ranks (1). As "child own", "child wide", "child other", "child sum"
  * or "child stopped" it is the job: an engine, a step of which cannot end. */
 #include "kernels/cuda/cuda.h"
 #include "rank/watch.h"
@@ -140,18 +140,26 @@ static void check_stopped(void)
     process_free(&p);
 }
 
+/* LD_PRELOAD of tests/NAME beside the binary, which LOCKSTEP_BINARY says. */
+static void set_preload(char *preload, size_t bytes, const char *name)
+{
+    char path[PATH_MAX];
+    const char *lockstep = getenv("LOCKSTEP_BINARY");
+    if (lockstep == NULL || realpath(lockstep, path) == NULL)
+        exit(98);
+    *strrchr(path, '/') = '\0';
+    (void)snprintf(preload, bytes, "LD_PRELOAD=%s/tests/%s", path, name);
+}
+
 /* NCCL says that a rank is gone while ours compute: tests/gpu/fail_nccl.c lets it. */
 static void check_nccl(void)
 {
     struct process p;
     static char prompts[5 * 4000 + 1];
-    char preload[PATH_MAX + 16] = "LD_PRELOAD=", model[PATH_MAX];
-    const char *lockstep = getenv("LOCKSTEP_BINARY");
-    size_t n = strlen(preload);
-    if (lockstep == NULL || realpath(lockstep, preload + n) == NULL || realpath("demo/lockstep-stories", model) == NULL)
+    char preload[PATH_MAX + 40], model[PATH_MAX];
+    set_preload(preload, sizeof preload, "fail_nccl.so");
+    if (realpath("demo/lockstep-stories", model) == NULL)
         exit(98);
-    n = (size_t)(strrchr(preload, '/') - preload);
-    (void)snprintf(preload + n, sizeof preload - n, "/tests/fail_nccl.so");
     for (size_t i = 0; i < sizeof prompts - 1; i++) /* more than is done in the time */
         prompts[i] = "Once\n"[i % 5];
     const char *const env[] = {preload, "FAIL_NCCL_RANK=1", NULL};
@@ -160,6 +168,24 @@ static void check_nccl(void)
                                  "--max-tokens", "900", "--ignore-eos", NULL});
     case_begin("an error of NCCL's own threads, on cuda");
     check_end(&p, 8, 0, 40, "lockstep: fatal: rank 1/2 on ", "NCCL: remote process exited");
+    case_end();
+    process_free(&p);
+}
+
+/* While steps are timed at start a device fails, so that the other one waits for it: tests/gpu/fail_graph.c lets it. */
+static void check_graphs(void)
+{
+    struct process p;
+    char preload[PATH_MAX + 40], config[PATH_MAX];
+    set_preload(preload, sizeof preload, "fail_graph.so");
+    if (realpath("tests/parity/fixtures/llama-heads64-bf16/config.json", config) == NULL)
+        exit(98);
+    const char *const env[] = {preload, "FAIL_GRAPH_RANK=1", NULL};
+    process_run(&p, &(struct process_setup){.ranks = 2, .env = env, .limit = 100},
+                (const char *[]){"bench", "--config", config, "--load-format", "dummy", "--device", "cuda", "--step",
+                                 "persistent", "--n-prompt", "0", "--n-gen", "4", NULL});
+    case_begin("a device that fails while steps are timed, on cuda");
+    check_end(&p, 7, 0, 15, "lockstep: fatal: rank 1/2 on ", "illegal memory access");
     case_end();
     process_free(&p);
 }
@@ -176,6 +202,7 @@ int main(int argc, char **argv)
         check_other("sum", "sum over peer memory", "a sum over the ranks waited in vain for what rank 1's GPU adds");
         check_stopped();
         check_nccl();
+        check_graphs();
     }
     return cases_done();
 }
