@@ -67,6 +67,8 @@ static void open_ints(struct engine *g, struct err *e)
         g->flight[i].ints = take_host(g, n, sizeof *g->ints_dev, e);
         place_ints(&g->flight[i].host, g->flight[i].ints, g->ints_pitch);
         g->flight[i].blocks = take_host(g, n_blocks, sizeof *g->block_table, e);
+        g->flight[i].params = take_host(g, (size_t)l->max_seqs, sizeof *g->flight[i].params, e);
+        g->flight[i].history = take_host(g, (size_t)l->max_len, sizeof *g->flight[i].history, e);
         g->flight[i].sampled = take_host(g, (size_t)l->max_logit_rows, sizeof *g->sampled_dev, e);
     }
     place_ints(&g->dev, g->ints_dev, g->ints_pitch);
@@ -211,6 +213,8 @@ void engine_close(struct engine *g)
     for (int i = 0; i < ENGINE_FLIGHTS; i++) {
         free_host(g, g->flight[i].ints);
         free_host(g, g->flight[i].blocks);
+        free_host(g, g->flight[i].params);
+        free_host(g, g->flight[i].history);
         free_host(g, g->flight[i].sampled);
     }
     free(g->gather_n);

@@ -51,6 +51,8 @@ struct engine {
         int32_t *ints; /* as ints_dev, without token; `host` points into it */
         struct step_ints host;
         int32_t *blocks;         /* [max_seqs * blocks per slot] on their way to the block table */
+        struct sampling *params; /* [max_seqs] of sequences that begin, */
+        int32_t *history;        /* [max_len] and their tokens, on their way to the sampler */
         struct sampled *sampled; /* [max_logit_rows] the sampled ones, then the scored ones */
         uint64_t step;
         int n_rows, n_sampled, n_scored;

@@ -5,6 +5,8 @@
 #include "rank/meter.h"
 #include "rank/profile.h"
 
+#include <string.h>
+
 static void upload(struct engine *g, void *dst, const void *src, size_t bytes)
 {
     if (bytes > 0)
@@ -26,12 +28,15 @@ static void update_block_table(struct engine *g, struct step_flight *f, const st
     }
 }
 
-static void start_sequences(struct engine *g, const struct plan *p)
+/* From the flight's memory, not the plan's: a copy from memory that is not pinned waits for the step before. */
+static void start_sequences(struct engine *g, struct step_flight *f, const struct plan *p)
 {
-    const int32_t *history = p->history;
+    const int32_t *history = f->history;
+    memcpy(f->history, p->history, (size_t)p->n_history * sizeof *p->history);
     for (int i = 0; i < p->n_starts; i++) {
         const struct plan_start *s = &p->start[i];
-        upload(g, &g->sampler.params[s->slot], &s->sampling, sizeof s->sampling);
+        f->params[i] = s->sampling;
+        upload(g, &g->sampler.params[s->slot], &f->params[i], sizeof f->params[i]);
         upload(g, g->sampler.history + (size_t)s->slot * (size_t)g->sampler.max_len, history,
                (size_t)s->n_history * sizeof *history);
         history += s->n_history;
@@ -128,7 +133,7 @@ static void prepare(struct engine *g, struct step_flight *f, const struct plan *
         fill_empty(host, p->n_tokens, graph->n_tokens);
     f->step = p->step;
     update_block_table(g, f, p);
-    start_sequences(g, p);
+    start_sequences(g, f, p);
 }
 
 /* act.x = the embedded tokens, with learned positions and the embedding norm where the model has them. */
