@@ -257,14 +257,15 @@ int main(int argc, char **argv)
     if (parsed && o.command != COMMAND_GENERATE && o.command != COMMAND_BENCH && o.command != COMMAND_SERVE &&
         o.command != COMMAND_BATCH && o.command != COMMAND_PREFLIGHT)
         return run_alone(&o);
-    if (parsed && (o.command == COMMAND_SERVE ||
-                   o.command == COMMAND_BATCH)) /* before MPI_Init: mpirun passes signals on at any time */
-        parsed = signals_open(o.command == COMMAND_BATCH, &e) == 0;
-    struct err start = {0};
+    struct err start = {0}, signals = {0};
+    if (o.command == COMMAND_SERVE || o.command == COMMAND_BATCH) /* before MPI_Init, since mpirun passes them on */
+        (void)signals_open(o.command == COMMAND_BATCH, &signals);
     if (world_open(&w, &argc, &argv, &start) != 0)
         fatal(&start);
     if (w.rank != 0) /* rank 0's options count; another rank's environment must not lead it elsewhere */
         e = (struct err){0};
+    if (e.code == ERR_NONE)
+        e = signals;
     if (w.rank == 0 && e.code == ERR_NONE && options_check_groups(&o, w.n_ranks, &e) == 0)
         (void)options_check_loading(&o, &e);
     fatal_agree(&w, &e);

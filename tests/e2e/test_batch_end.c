@@ -24,18 +24,24 @@
 static char dir[256];
 static struct batch_results wanted;
 
-static void start(struct process *p, const char *output, const char *const *more)
+/* last_env: a setting of rank 1 alone, or NULL. */
+static void start_with(struct process *p, const char *output, const char *const *more, const char *last_env)
 {
     static char input[300], path[300];
     const char *arguments[40] = {"batch",   "--model",     models_demo(), "--input",   input, "--output",   path,
                                  "--plain", "--max-batch", "16",          "--threads", "1",   "--progress", "never"};
-    const struct process_setup setup = {.ranks = 2, .limit = 60};
+    const struct process_setup setup = {.ranks = 2, .limit = 60, .last_env = last_env};
     size_t n = 14;
     (void)snprintf(input, sizeof input, "%s/in.jsonl", dir);
     (void)snprintf(path, sizeof path, "%s/%s", dir, output);
     while (more != NULL && *more != NULL)
         arguments[n++] = *more++;
     process_start(p, &setup, arguments);
+}
+
+static void start(struct process *p, const char *output, const char *const *more)
+{
+    start_with(p, output, more, NULL);
 }
 
 static long bytes_of(const char *name)
@@ -106,19 +112,19 @@ static void undisturbed(void)
     case_end();
 }
 
-/* rank -1: mpirun. */
-static void signalled(int number, const char *name, int rank, int status)
+/* rank -1: mpirun. last_env: a setting of rank 1 alone, or NULL. */
+static void signalled(int number, const char *name, int rank, int status, const char *last_env)
 {
     struct process p;
     char output[40];
-    (void)snprintf(output, sizeof output, "%s%d.jsonl", name, rank + 1);
-    case_begin("SIG%s to %s: exit status %d, whole output, resumed to the same texts", name,
+    (void)snprintf(output, sizeof output, "%s%d%s.jsonl", name, rank + 1, last_env != NULL ? "e" : "");
+    case_begin("SIG%s to %s%s%s: exit status %d, whole output, resumed to the same texts", name,
                rank < 0    ? "mpirun"
                : rank == 0 ? "rank 0"
                            : "rank 1",
-               status);
+               last_env != NULL ? ", with " : "", last_env != NULL ? last_env : "", status);
     const char *const slowly[] = {"--max-batch", "1", NULL}; /* mpirun waits a second before it passes SIGTERM on */
-    start(&p, output, slowly);
+    start_with(&p, output, slowly, last_env);
     await_results(&p, output);
     double sent = seconds_now();
     case_check(kill(rank < 0 ? p.pid : process_of_rank(&p, rank), number) == 0, "no process to signal");
@@ -238,10 +244,12 @@ int main(void)
 {
     files_make_dir(dir);
     undisturbed();
-    signalled(SIGUSR1, "USR1", -1, 75);
-    signalled(SIGUSR1, "USR1", 1, 75);
-    signalled(SIGTERM, "TERM", 1, 75);
-    signalled(SIGTERM, "TERM", -1, 1); /* mpirun's own: its ranks end with 75 before it kills them */
+    signalled(SIGUSR1, "USR1", -1, 75, NULL);
+    signalled(SIGUSR1, "USR1", 1, 75, NULL);
+    /* Rank 0's options count, and signals anywhere. */
+    signalled(SIGUSR1, "USR1", 1, 75, "LOCKSTEP_MAX_MODEL_LEN=nonsense");
+    signalled(SIGTERM, "TERM", 1, 75, NULL);
+    signalled(SIGTERM, "TERM", -1, 1, NULL); /* mpirun's own: its ranks end with 75 before it kills them */
     tell();
     stalled_reader();
     walltime();

@@ -22,7 +22,7 @@
 #define LEFT_SECONDS 5
 
 #define MAX_ACTIVE    32
-#define MAX_ARGUMENTS 80
+#define MAX_ARGUMENTS 80 /* and what mpirun wants for the last rank */
 
 static struct process *active[MAX_ACTIVE];
 
@@ -109,24 +109,44 @@ static int open_input(const struct process *p, const char *input)
     return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-static void list_arguments(const char **argv, const struct process_setup *s, char *ranks, size_t ranks_bytes,
-                           const char *const *arguments)
+static int list_program(const char **argv, int n, const struct process_setup *s, const char *const *arguments)
 {
-    int n = 0;
-    (void)snprintf(ranks, ranks_bytes, "%d", s->ranks);
-    if (s->ranks > 0) {
-        static const char *const launcher[] = {"mpirun", "-q", "--oversubscribe", "-n"};
-        for (int i = 0; i < 4; i++)
-            argv[n++] = launcher[i];
-        argv[n++] = ranks;
-        for (const char *const *env = s->env; env != NULL && *env != NULL; env++) {
-            argv[n++] = "-x";
-            argv[n++] = *env;
-        }
-    }
     argv[n++] = binary(s->program);
     while (*arguments != NULL && n < MAX_ARGUMENTS)
         argv[n++] = *arguments++;
+    return n;
+}
+
+/* mpirun's words for so many ranks. */
+static int list_ranks(const char **argv, int n, const struct process_setup *s, const char *ranks)
+{
+    argv[n++] = "-n";
+    argv[n++] = ranks;
+    for (const char *const *env = s->env; env != NULL && *env != NULL; env++) {
+        argv[n++] = "-x";
+        argv[n++] = *env;
+    }
+    return n;
+}
+
+static void list_arguments(const char **argv, const struct process_setup *s, char *ranks, size_t ranks_bytes,
+                           const char *const *arguments)
+{
+    static const char *const launcher[] = {"mpirun", "-q", "--oversubscribe"};
+    int n = 0;
+    (void)snprintf(ranks, ranks_bytes, "%d", s->last_env != NULL ? s->ranks - 1 : s->ranks);
+    for (int i = 0; s->ranks > 0 && i < 3; i++)
+        argv[n++] = launcher[i];
+    if (s->ranks > 0)
+        n = list_ranks(argv, n, s, ranks);
+    n = list_program(argv, n, s, arguments);
+    if (s->last_env != NULL) {
+        argv[n++] = ":";
+        n = list_ranks(argv, n, s, "1");
+        argv[n++] = "-x";
+        argv[n++] = s->last_env;
+        n = list_program(argv, n, s, arguments);
+    }
     argv[n] = NULL;
 }
 
@@ -154,7 +174,7 @@ static _Noreturn void become(const struct process *p, const struct process_setup
 void process_start(struct process *p, const struct process_setup *s, const char *const *arguments)
 {
     static int number;
-    const char *argv[MAX_ARGUMENTS + 1];
+    const char *argv[MAX_ARGUMENTS + 32];
     char ranks[16];
     int out[2], err[2], slot = 0;
     memset(p, 0, sizeof *p);

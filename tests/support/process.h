@@ -16,6 +16,7 @@ struct process_setup {
     const char *out_path;   /* standard output goes there, e.g. /dev/full; NULL: it is collected */
     bool terminal[2];       /* PROCESS_OUT, PROCESS_ERR: a pseudo terminal, else a pipe */
     const char *const *env; /* "NAME=value", ..., NULL: for the ranks only, not for mpirun */
+    const char *last_env;   /* "NAME=value" of the last rank alone */
     double limit;           /* seconds until it is killed; 0: 60 */
 };
 
