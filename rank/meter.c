@@ -183,15 +183,23 @@ static void check_tokens(const struct meter *m, int n)
 {
     struct err e = {0};
     const struct world *w = m->engine->world;
-    int rank = rank_stats_diverged(m->gathered, n);
+    bool known = false;
+    int rank = rank_stats_diverged(m->gathered, n, &known);
     if (rank < 0)
         return;
-    ERR(&e, ERR_DEVICE,
-        "its tokens are not those of the other ranks, since one of the last steps before step %llu: its device, its "
-        "memory, or a "
-        "library that differs",
-        (unsigned long long)m->engine->n_taken);
-    fatal_of(w->job_rank - w->rank + rank, m->gathered[rank].host, &e);
+    unsigned long long step = m->engine->n_taken;
+    int first = w->job_rank - w->rank;
+    if (known)
+        ERR(&e, ERR_DEVICE,
+            "its tokens are not those of the other ranks, since one of the last steps before step %llu: "
+            "its device, its memory, or a library that differs",
+            step);
+    else
+        ERR(&e, ERR_DEVICE,
+            "its tokens are not those of rank %d, since one of the last steps before step %llu; "
+            "which of the two is wrong is not known: a device, its memory, or a library that differs",
+            first, step);
+    fatal_of(first + rank, m->gathered[rank].host, &e);
 }
 
 static void deliver(struct meter *m)

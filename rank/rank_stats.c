@@ -72,12 +72,13 @@ static int n_like(const struct rank_stats *s, int n_ranks, int rank)
     return n;
 }
 
-int rank_stats_diverged(const struct rank_stats *s, int n_ranks)
+int rank_stats_diverged(const struct rank_stats *s, int n_ranks, bool *known)
 {
     int norm = 0;
     for (int r = 0; r < n_ranks; r++)
         if (2 * n_like(s, n_ranks, r) > n_ranks)
             norm = r;
+    *known = 2 * n_like(s, n_ranks, norm) > n_ranks;
     for (int r = 0; r < n_ranks; r++)
         if (s[r].digest != s[norm].digest)
             return r;

@@ -46,8 +46,9 @@ int rank_stats_slowest(const struct rank_stats *s, int n_ranks);
 /* Into the digest: a token that was sampled. */
 void rank_stats_digest(struct rank_stats *s, int slot, int token);
 
-/* The lowest rank whose tokens are not those of most ranks; where no majority is, not those of rank 0. -1: all agree. */
-int rank_stats_diverged(const struct rank_stats *s, int n_ranks);
+/* The lowest rank whose tokens are not those of most ranks; where no majority is, not those of rank 0, and *known is false:
+ * nobody can tell which of them are wrong. -1: all agree. */
+int rank_stats_diverged(const struct rank_stats *s, int n_ranks, bool *known);
 
 /* What came between two pictures of the same rank. */
 struct rank_stats rank_stats_since(const struct rank_stats *now, const struct rank_stats *before);

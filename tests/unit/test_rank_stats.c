@@ -78,20 +78,25 @@ static void who_diverges(void **unused)
 {
     (void)unused;
     struct rank_stats s[4] = {{.n_steps = 1}};
+    bool known = false;
     for (int r = 0; r < 4; r++)
         for (int t = 0; t < 10; t++)
             rank_stats_digest(&s[r], t % 3, 100 + t);
-    assert_int_equal(rank_stats_diverged(s, 4), -1);
+    assert_int_equal(rank_stats_diverged(s, 4, &known), -1);
     rank_stats_digest(&s[2], 0, 7);
-    assert_int_equal(rank_stats_diverged(s, 4), 2);
-    assert_int_equal(rank_stats_diverged(s, 2), -1);
+    assert_int_equal(rank_stats_diverged(s, 4, &known), 2);
+    assert_true(known);
+    assert_int_equal(rank_stats_diverged(s, 2, &known), -1);
     rank_stats_digest(&s[3], 7, 0); /* slot and token are not the same thing; no majority is left */
-    assert_int_equal(rank_stats_diverged(s, 4), 2);
-    assert_int_equal(rank_stats_diverged(s + 2, 2), 1);
+    assert_int_equal(rank_stats_diverged(s, 4, &known), 2);
+    assert_false(known);
+    assert_int_equal(rank_stats_diverged(s + 2, 2, &known), 1);
+    assert_false(known);
     rank_stats_digest(&s[1], 0, 7);
     rank_stats_digest(&s[3], 0, 7);
     s[3] = s[2];
-    assert_int_equal(rank_stats_diverged(s, 4), 0); /* three agree against rank 0 */
+    assert_int_equal(rank_stats_diverged(s, 4, &known), 0); /* three agree against rank 0 */
+    assert_true(known);
 }
 
 int main(void)
