@@ -12,6 +12,7 @@
 #include "rank/read_limit.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -208,10 +209,11 @@ static double ready_after_exec(double started)
     return seconds >= seconds_now() - started - 2 * CLOCK_TICK ? seconds : -1;
 }
 
-/* Of all devices so far; NAN: one is not known. Collective. */
+/* Of all devices so far; NAN: one is not known, or its power would have to be integrated, for which it is asked too rarely
+ * here. Collective. */
 static double joules_of_all(struct energy *mine, const struct world *w)
 {
-    double joules = energy_joules(mine), sum = 0;
+    double joules = energy_is_integral(mine) ? NAN : energy_joules(mine), sum = 0;
     MPI_CHECK(MPI_Allreduce(&joules, &sum, 1, MPI_DOUBLE, MPI_SUM, w->comm));
     return sum;
 }

@@ -80,7 +80,7 @@ WRAP(PHASE_OTHER, activate, (struct queue *q, void *out, const void *x, enum act
      int n_tokens, int cols), (q, out, x, kind, gated, n_tokens, cols))
 WRAP(PHASE_OTHER, gather_rows, (struct queue *q, void *out, const void *x, const int32_t *row, int n_rows, int dim),
      (q, out, x, row, n_rows, dim))
-WRAP(PHASE_OTHER, join_columns, (struct queue *q, void *out, const void *in, const int *begin, int n_ranks,
+WRAP(PHASE_ALL_GATHER, join_columns, (struct queue *q, void *out, const void *in, const int *begin, int n_ranks,
      int n_rows), (q, out, in, begin, n_ranks, n_rows))
 WRAP(PHASE_SAMPLING, sample, (struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
      const int32_t *row_len, const struct sampler *s, int n_rows), (q, out, logits, row_slot, row_len, s, n_rows))

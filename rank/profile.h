@@ -12,7 +12,7 @@ enum profile_phase {
     PHASE_MATMUL,
     PHASE_ATTENTION, /* with the rotation, and keys and values on their way into the cache */
     PHASE_ALL_REDUCE,
-    PHASE_ALL_GATHER, /* of the logits */
+    PHASE_ALL_GATHER, /* of the logits, until they are in order: decode graphs of all sizes have the same phases */
     PHASE_SAMPLING,
     PHASE_OTHER, /* norms, activations, embedding, rows */
     N_PHASES
