@@ -169,6 +169,7 @@ struct ops {
     /* Bytes that could be allocated now. On the CPU the ranks of a node share them. */
     size_t (*free_memory)(struct queue *q);
     bool shares_host_memory;
+    int max_head_dim; /* elements of a head that attention takes at most; 0: any number */
     /* Host to device, `rows` rows of `width` bytes, pitches in bytes. The source may be reused after ops->wait. Between
      * async->begin_capture and end_capture, here and in download: the host's memory is of async->host_alloc; every launch of
      * the graph reads or writes it, until the launch is over; addresses, pitches and widths are multiples of 4. */

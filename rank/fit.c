@@ -52,6 +52,14 @@ int fit_judge(const struct fit *f, bool host, struct err *e)
                host ? "nodes" : "ranks");
 }
 
+int fit_heads(const struct model_config *m, const struct ops *ops, struct err *e)
+{
+    if (ops->max_head_dim == 0 || m->head_dim <= ops->max_head_dim)
+        return 0;
+    return ERR(e, ERR_UNSUPPORTED, "head_dim %d: attention on %s takes up to %d elements a head (--device cpu: any)",
+               m->head_dim, ops->name, ops->max_head_dim);
+}
+
 int fit_check(const struct model_config *m, const struct shard *s, const struct checkpoint *c, const struct limits *l,
               const struct world *w, const struct ops *ops, struct queue *q, int64_t kv_bytes, struct err *e)
 {
@@ -62,7 +70,8 @@ int fit_check(const struct model_config *m, const struct shard *s, const struct 
     if (ops->shares_host_memory)
         MPI_CHECK(MPI_Allreduce(mine, all, 4, MPI_UNSIGNED_LONG_LONG, MPI_SUM, w->node));
     const struct fit f = {all[0], all[1], all[2], all[3], ops->free_memory(q)};
-    (void)fit_judge(&f, ops->shares_host_memory, e);
+    if (fit_heads(m, ops, e) == 0)
+        (void)fit_judge(&f, ops->shares_host_memory, e);
     return e->code == ERR_NONE ? 0 : -1;
 }
 

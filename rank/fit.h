@@ -14,10 +14,13 @@ struct fit {
     size_t available;
 };
 
-/* Refuse a run that cannot fit: weights, working memory and the least of keys and values against what is free. c: NULL when
+/* Refuse a run that cannot be, for its heads, or cannot fit: weights, working memory and the least of keys and values against what is free. c: NULL when
  * weights are not read. kv_bytes: as in fit_kv. Collective over the node. */
 int fit_check(const struct model_config *m, const struct shard *s, const struct checkpoint *c, const struct limits *l,
               const struct world *w, const struct ops *ops, struct queue *q, int64_t kv_bytes, struct err *e);
+
+/* Refuse heads that the device's attention does not take. */
+int fit_heads(const struct model_config *m, const struct ops *ops, struct err *e);
 
 /* The line of a refusal, or nothing when it fits. */
 int fit_judge(const struct fit *f, bool host, struct err *e);

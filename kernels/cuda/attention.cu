@@ -203,7 +203,7 @@ static void plain(struct queue *q, const attention_args<T> &a)
     else if (a.heads.head_dim <= 128)
         attention_plain<T, 4><<<grid, threads, 0, cuda_stream(q)>>>(a);
     else
-        attention_plain<T, ATTENTION_MAX_DIM / 32><<<grid, threads, 0, cuda_stream(q)>>>(a);
+        attention_plain<T, CUDA_MAX_HEAD_DIM / 32><<<grid, threads, 0, cuda_stream(q)>>>(a);
     CUDA_TRY(q, cudaGetLastError());
 }
 
@@ -238,8 +238,8 @@ extern "C" void cuda_attention(struct queue *q, void *out, const void *qkv, cons
     nvtx_range range("attention");
     if (batch->n_tokens < 1 || heads->n_heads < 1 || heads->head_dim < 1)
         return;
-    if (heads->head_dim > ATTENTION_MAX_DIM) {
-        ERR(&q->err, ERR_UNSUPPORTED, "attention heads of %d, at most %d on CUDA", heads->head_dim, ATTENTION_MAX_DIM);
+    if (heads->head_dim > CUDA_MAX_HEAD_DIM) {
+        ERR(&q->err, ERR_UNSUPPORTED, "attention heads of %d, at most %d on CUDA", heads->head_dim, CUDA_MAX_HEAD_DIM);
         return;
     }
     with_type(q->act, [&](auto act) {
@@ -285,8 +285,8 @@ extern "C" int cuda_attention_open(struct queue *q, struct err *e)
     int shared_bytes = 0, device = cuda_state(q)->device;
     cudaError_t rc = cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     s->launches_early = cuda_state(q)->launches_early;
-    s->tensor_cores = (size_t)shared_bytes >= sizeof(decode_shared<__half, ATTENTION_MAX_DIM>) &&
-                      (size_t)shared_bytes >= sizeof(prefill_shared<__half, ATTENTION_MAX_DIM>);
+    s->tensor_cores = (size_t)shared_bytes >= sizeof(decode_shared<__half, CUDA_MAX_HEAD_DIM>) &&
+                      (size_t)shared_bytes >= sizeof(prefill_shared<__half, CUDA_MAX_HEAD_DIM>);
     if (rc == cudaSuccess)
         rc = cudaMalloc(&s->partial, PARTIAL_BYTES);
     if (rc == cudaSuccess)

@@ -6,9 +6,8 @@
 
 #include "kernels/cuda/matmul_tensor.cuh"
 
-#define ATTENTION_WARPS   4
-#define ATTENTION_LOG2_E  1.4426950408889634f
-#define ATTENTION_MAX_DIM 256
+#define ATTENTION_WARPS  4
+#define ATTENTION_LOG2_E 1.4426950408889634f
 
 template <typename T>
 struct attention_args {

@@ -7,6 +7,8 @@
 #include "kernels/peer.h"
 #include "kernels/persistent.h"
 
+#define CUDA_MAX_HEAD_DIM 256 /* elements of a head, for attention */
+
 #ifdef __cplusplus
 extern "C" {
 #endif

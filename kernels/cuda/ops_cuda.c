@@ -64,6 +64,7 @@ const struct ops ops_cuda = {
     .free = cuda_free,
     .free_memory = cuda_free_memory,
     .shares_host_memory = false,
+    .max_head_dim = CUDA_MAX_HEAD_DIM,
     .upload = cuda_upload,
     .upload_transposed = cuda_upload_transposed,
     .download = cuda_download,

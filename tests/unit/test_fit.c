@@ -1,4 +1,4 @@
-/* tests/unit/test_fit.c - rank/fit.c's judgement. That working memory is counted as it is taken: tests/spmd/test_engine.c. */
+/* tests/unit/test_fit.c - what rank/fit.c refuses. That working memory is counted as it is taken: tests/spmd/test_engine.c. */
 #include "tests/unit/unit.h"
 
 #include "rank/fit.h"
@@ -30,8 +30,25 @@ static void judgement(void **state)
     assert_int_equal(fit_judge(&f, false, &e), 0);
 }
 
+static void heads(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    struct model_config m = {.head_dim = 256};
+    struct ops device = {.name = "cuda", .max_head_dim = 256};
+    assert_int_equal(fit_heads(&m, &device, &e), 0);
+    m.head_dim = 257;
+    assert_int_equal(fit_heads(&m, &device, &e), -1);
+    expect_text(&e, ERR_UNSUPPORTED,
+                "head_dim 257: attention on cuda takes up to 256 elements a head (--device cpu: any)");
+    e = (struct err){0};
+    device.max_head_dim = 0;
+    assert_int_equal(fit_heads(&m, &device, &e), 0);
+    expect_none(&e);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(judgement)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(judgement), cmocka_unit_test(heads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
