@@ -18,7 +18,7 @@
 # Settings: RANKS="1 4" (of persistent, parity, tokens, serve and soak; else 1 to 4, as many as there are GPUs);
 # SHARED="3 4" (of persistent and parity, besides: ranks that are more than the GPUs and share them, some 20 s a model, see
 # tests/gpu/share_gpus.c); of sanitizer: MEMCHECK, RACECHECK, SYNCCHECK (names of tests), STRIDE (every such case of a test, 7;
-# racecheck: 8 times that), PERSISTENT (a part of fixtures' names), PERSISTENT_TOOLS, SANITIZER_SECONDS (a run's limit). DEVICE=cpu RANKS="1 2" tries this script itself where there is no GPU: then without
+# racecheck: 8 times that; of sample 64 times), PERSISTENT (a part of fixtures' names), PERSISTENT_TOOLS, SANITIZER_SECONDS (a run's limit). DEVICE=cpu RANKS="1 2" tries this script itself where there is no GPU: then without
 # start, persistent and sanitizer.
 set -u
 build=$1
@@ -213,7 +213,7 @@ judge() {
 
 # Every tool with its tests, all at once: most of their time is the host's. Each test runs some of its cases only.
 check_sanitizer() {
-    local all= test tool step="$build/tests/gpu/test_persistent_fixtures ${PERSISTENT-llama-heads64}"
+    local all= test tool factor step="$build/tests/gpu/test_persistent_fixtures ${PERSISTENT-llama-heads64}"
     sanitizer=$(command -v compute-sanitizer || echo "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer")
     [ -x "$sanitizer" ] || { skip sanitizer "compute-sanitizer is not here"; return; }
     for test in "$build"/tests/ops/test_*; do
@@ -222,9 +222,15 @@ check_sanitizer() {
     local shared="norm attention matmul sample embed" # with shared memory and barriers
     local memcheck=${MEMCHECK-$all} racecheck=${RACECHECK-$shared} synccheck=${SYNCCHECK-$shared}
     for tool in memcheck racecheck synccheck; do
-        export LOCKSTEP_CASE_STRIDE=${STRIDE:-7}
-        [ $tool != racecheck ] || LOCKSTEP_CASE_STRIDE=$((8 * LOCKSTEP_CASE_STRIDE))
-        for test in ${!tool}; do sanitized $tool "$test" "$build/tests/ops/test_$test"; done
+        for test in ${!tool}; do
+            case $tool-$test in
+            racecheck-sample) factor=64 ;; # a launch of clusters of blocks takes it 0.7 s
+            racecheck-*) factor=8 ;;
+            *) factor=1 ;;
+            esac
+            export LOCKSTEP_CASE_STRIDE=$((factor * ${STRIDE:-7}))
+            sanitized $tool "$test" "$build/tests/ops/test_$test"
+        done
     done
     wait
     for tool in memcheck racecheck synccheck; do

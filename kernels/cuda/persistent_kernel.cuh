@@ -171,8 +171,15 @@ __device__ static inline void chain_open_step(const chain_args &a, const chain_s
     chain_sync();
 }
 
-/* All threads of a block meet where its shares depend on the step's tokens: all of them are known from here on. */
-__device__ static inline void chain_shares_known(const chain_args &a)
+/* Where a block's shares depend on the step's tokens, those who compute say that they are known, and who asks for weights waits for
+ * that. */
+__device__ static inline void chain_tell_shares(const chain_args &a)
+{
+    if (a.attention_before == 2)
+        asm volatile("bar.arrive 2, %0;" ::"n"(CHAIN_THREADS + STREAM_THREADS) : "memory");
+}
+
+__device__ static inline void chain_await_shares(const chain_args &a)
 {
     if (a.attention_before == 2)
         asm volatile("bar.sync 2, %0;" ::"n"(CHAIN_THREADS + STREAM_THREADS) : "memory");
@@ -197,7 +204,7 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
      * the step's tokens are known. */
     if (threadIdx.x >= CHAIN_THREADS) {
         give_registers<STREAM_REGISTERS>();
-        chain_shares_known(a);
+        chain_await_shares(a);
         if (threadIdx.x == CHAIN_THREADS)
             stream_weights<SLOTS, false>(a, sh);
         return;
@@ -206,7 +213,7 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     wait_for_previous();
     uint32_t step = a.step[blockIdx.x], epoch = step * (uint32_t)(a.n_layers + 1);
     chain_open_step(a, sh);
-    chain_shares_known(a);
+    chain_tell_shares(a);
     chain_embed<T, false>(a, sh, epoch);
     for (int product = 0; product <= a.n_layers * CHAIN_PRODUCTS; product++) {
         int k = chain_index(a, product);
