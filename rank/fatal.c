@@ -36,6 +36,12 @@ void fatal_farewell(void (*say)(void *context), void *context)
     farewell.context = context;
 }
 
+static void say_farewell(void)
+{
+    if (farewell.say != NULL)
+        farewell.say(farewell.context);
+}
+
 static bool herald(bool all)
 {
     bool (*call)(bool) = herald_set;
@@ -104,8 +110,7 @@ void fatal_agree(struct world *w, const struct err *e)
     (void)herald(true);
     if (lowest == w->job_rank)
         speak(e, n);
-    if (farewell.say != NULL)
-        farewell.say(farewell.context);
+    say_farewell();
     (void)fflush(NULL);
     hold_end(code);
     world_close(w);
@@ -143,6 +148,7 @@ _Noreturn void fatal(const struct err *e)
         (void)nanosleep(&others, NULL);
     speak(e, self.n_ranks);
     tell_clients();
+    say_farewell();
     end_job(e->code);
 }
 

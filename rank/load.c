@@ -168,6 +168,7 @@ static void begin(struct loader *l, const struct world *w, const unsigned char *
     loader_spent(l, LOAD_WINDOW);
     if (l->with_bus && l->ops->async != NULL)
         l->stats->bus_rate = measure_bus(l, w, memory, bytes);
+    loader_listen(l, w);
     double before = l->since;
     l->since = seconds_now();
     l->started += l->since - before;
@@ -179,6 +180,7 @@ static void finish(struct loader *l)
 {
     l->stats->seconds = seconds_now() - l->started;
     l->stats->peak_host_bytes = peak_host_bytes();
+    loader_deaf(l);
     progress_close(&l->progress);
 }
 
@@ -227,10 +229,8 @@ int load_weights(struct network *n, const struct checkpoint *c, struct world *w,
     fatal_agree(w, e);
     setup->way = choose(&l, w);
     fill_in(setup, ops, q);
-    loader_listen(&l, w);
     l.since = seconds_now();
     (setup->way == LOAD_ALONE ? run_alone : run_together)(&l, w, e);
-    loader_deaf(&l);
     if (q->err.code != ERR_NONE)
         ERR(e, q->err.code, "%s", q->err.text);
     read_plan_free(&plan);

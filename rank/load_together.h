@@ -23,7 +23,7 @@ void together_open(struct together *t, struct loader *l, struct world *w, struct
 /* Where this rank's slots begin, all in one stretch; their size goes to *bytes. */
 unsigned char *together_memory(const struct together *t, size_t *bytes);
 
-/* Load. After a failure on one rank the others end with their round, or where they next wait. */
+/* Load. After a failure on one rank the others end with their round, or where they next wait for each other. */
 void together_run(struct together *t, struct err *e);
 
 void together_close(struct together *t);

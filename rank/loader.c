@@ -22,7 +22,7 @@ void loader_tell_failure(struct loader *l)
     const struct world *w = l->world;
     loader_deaf(l);
     l->failed_rank = w->job_rank;
-    for (int r = 0; r < w->n_job_ranks; r++) /* so short that they wait at the receiver's, whatever it does */
+    for (int r = 0; r < w->n_job_ranks; r++) /* four bytes, which MPI keeps until they are asked for */
         if (r != w->job_rank)
             MPI_CHECK(MPI_Send(&l->failed_rank, 1, MPI_INT, r, TAG, w->job));
 }

@@ -89,7 +89,7 @@ static void failing_read(const char *dir, const char *way, int ranks, int rank, 
     process_free(&p);
 }
 
-/* One rank cannot read, and the others, which read some 90 times for a second each, end with it. Reading together they do on one
+/* One rank cannot read, and the others, which read more than a hundred times for a second each, end with it. Reading together they do on one
  * host in any case, since they wait for its blocks. */
 static void failing_read_of_slow_ranks(const char *dir)
 {
