@@ -117,13 +117,14 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.c.o $(TEST_LIB) $(ARCHIVE)
 	@echo "  LINK $@"
 	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ -lcmocka $(LIBS)
 
-# Loaded into ranks by tests: to count what they really read, to make reading, MPI_Finalize, NCCL and graphs fail, in place of a
-# driver's library, and to let them share GPUs.
-PRELOAD := $(addprefix $(BUILD)/tests/,count_reads.so fail_read.so fail_finalize.so fake_nvml.so $(if $(filter 1,$(CUDA)),fail_nccl.so fail_graph.so share_gpus.so))
+# Loaded into ranks by tests: to count what they really read, to make reading, MPI_Finalize, NCCL and graphs fail, to hold a
+# thread of MPI back, in place of a driver's library, and to let them share GPUs.
+PRELOAD := $(addprefix $(BUILD)/tests/,count_reads.so fail_read.so fail_finalize.so late_event.so fake_nvml.so $(if $(filter 1,$(CUDA)),fail_nccl.so fail_graph.so share_gpus.so))
 preload: $(PRELOAD)
 $(BUILD)/tests/count_reads.so: tests/e2e/count_reads.c
 $(BUILD)/tests/fail_read.so: tests/fail/fail_read.c
 $(BUILD)/tests/fail_finalize.so: tests/fail/fail_finalize.c
+$(BUILD)/tests/late_event.so: tests/fail/late_event.c
 $(BUILD)/tests/fake_nvml.so: tests/unit/fake_nvml.c
 $(BUILD)/tests/fail_nccl.so: tests/gpu/fail_nccl.c
 $(BUILD)/tests/fail_graph.so: tests/gpu/fail_graph.c

@@ -86,9 +86,8 @@ static void leave_at_once(int signal_number)
     _exit(end_code);
 }
 
-/* Open MPI 4.1.4 dies in MPI_Finalize once in some thousand starts that end at once (SIGSEGV; a damaged heap in its own
- * mca_base_var_finalize, of which the C library says "malloc_consolidate(): ..." on standard error). All is said and agreed by
- * then: the status stays the documented one, and the line the only one. */
+/* All is said and agreed: whatever happens in MPI_Finalize, the status stays the documented one, and the line the only one
+ * (what used to happen there: world.c, let_mpi_settle). */
 static void hold_end(int code)
 {
     static const int fatal_signals[] = {SIGSEGV, SIGBUS, SIGABRT};
@@ -114,7 +113,7 @@ void fatal_agree(struct world *w, const struct err *e)
     (void)fflush(NULL);
     hold_end(code);
     world_close(w);
-    /* No destructors: exit() runs much that is not ours (see also world.c: keep_libraries). */
+    /* No destructors: exit() runs much that is not ours. */
     _exit(code);
 }
 

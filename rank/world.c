@@ -2,12 +2,16 @@
 #include "rank/world.h"
 #include "rank/fatal.h"
 
-#include <dlfcn.h>
-#include <link.h>
+#include <dirent.h>
+#include <fcntl.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
+
+#define SETTLE_MS 1000 /* the longest wait for the threads of MPI after MPI_Init */
 
 /* Open MPI binds ranks to cores or leaves them free, depending on their number and on the launcher's options, so masks
  * may be disjoint, equal or anything between. A core that k ranks of the node share counts 1/k for each. */
@@ -30,33 +34,44 @@ static int fair_threads(const struct world *w, int *n_cpus)
     return threads > 1 ? threads : 1;
 }
 
-#define MAX_LIBRARIES 512
-
-struct libraries {
-    int n;
-    char *name[MAX_LIBRARIES];
-};
-
-static int list_library(struct dl_phdr_info *info, size_t bytes, void *list)
+/* Does the thread of this process sleep? Also if it is gone, or the kernel does not say. */
+static bool is_asleep(const char *thread)
 {
-    struct libraries *l = list;
-    (void)bytes;
-    if (info->dlpi_name != NULL && info->dlpi_name[0] != '\0' && l->n < MAX_LIBRARIES)
-        l->name[l->n++] = strdup(info->dlpi_name);
-    return 0;
+    char path[64], text[256];
+    (void)snprintf(path, sizeof path, "/proc/self/task/%.20s/stat", thread);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return true;
+    ssize_t n = read(file, text, sizeof text - 1);
+    (void)close(file);
+    text[n > 0 ? n : 0] = '\0';
+    const char *state = strstr(text, ") "); /* "1234 (lockstep) S 1 ..." */
+    return state == NULL || state[2] == 'S';
 }
 
-/* MPI_Finalize unloads the parts that MPI_Init loaded. Once in some thousand starts that end at once a rank died there, with
- * Open MPI 4.1.4 (SIGSEGV, address not mapped): it seems that a thread was still in such a part. So nothing is unloaded.
- * Opened after the listing, not in it: the loader takes its two locks in the other order there. */
-static void keep_libraries(void)
+/* For the first thread alone: it is the one that is awake. */
+static bool others_asleep(void)
 {
-    struct libraries l = {.n = 0};
-    (void)dl_iterate_phdr(list_library, &l);
-    for (int i = 0; i < l.n; i++) {
-        if (l.name[i] != NULL)
-            (void)dlopen(l.name[i], RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
-        free(l.name[i]);
+    DIR *tasks = opendir("/proc/self/task");
+    bool all = true;
+    if (tasks == NULL)
+        return true;
+    for (const struct dirent *d = readdir(tasks); d != NULL && all; d = readdir(tasks))
+        all = d->d_name[0] == '.' || atoi(d->d_name) == (int)getpid() || is_asleep(d->d_name);
+    (void)closedir(tasks);
+    return all;
+}
+
+/* MPI_Init of Open MPI 4.1 returns while its own thread still hands an event of it ("a programming model is declared") back to
+ * PMIx's thread. If that one gets no processor until MPI_Finalize, it uses what is freed or unloaded by then: a damaged heap
+ * ("malloc_consolidate(): unaligned fastbin chunk detected") or SIGSEGV at the end of a good run, once in thousands of
+ * starts. So its threads are awaited here, milliseconds; twice asleep, since one wakes the other. */
+static void let_mpi_settle(void)
+{
+    const struct timespec pause = {0, 1000000};
+    for (int quiet = 0, looks = 0; quiet < 2 && looks < SETTLE_MS; looks++) {
+        (void)nanosleep(&pause, NULL);
+        quiet = others_asleep() ? quiet + 1 : 0;
     }
 }
 
@@ -67,7 +82,7 @@ int world_open(struct world *w, int *argc, char ***argv, struct err *e)
     w->device = -1;
     if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &granted) != MPI_SUCCESS)
         return ERR(e, ERR_COMM, "MPI_Init_thread failed");
-    keep_libraries();
+    let_mpi_settle();
     w->comm = w->job = MPI_COMM_WORLD;
     MPI_CHECK(MPI_Comm_set_errhandler(w->comm, MPI_ERRORS_RETURN));
     MPI_CHECK(MPI_Comm_rank(w->comm, &w->rank));

@@ -138,6 +138,34 @@ static void dying_finalize(int ranks, int rank, int signal)
     process_free(&p);
 }
 
+/* A thread of Open MPI that comes late to what MPI_Init leaves to it: without the wait for it (rank/world.c, let_mpi_settle) it
+ * uses what MPI_Finalize freed, and a rank dies at the end of a good run. */
+static void late_event(int ranks)
+{
+    char preload[PATH_MAX + 20], dir[256], mark[300], held[330];
+    struct process p;
+    files_make_dir(dir);
+    (void)snprintf(mark, sizeof mark, "%s/held", dir);
+    (void)snprintf(held, sizeof held, "LATE_EVENT_MARK=%s", mark);
+    set_preload(preload, sizeof preload, "late_event.so");
+    const char *env[] = {preload, held, NULL};
+    struct process_setup setup = {.ranks = ranks, .env = env};
+    process_run(&p, &setup,
+                (const char *[]){"generate", "--model", models_demo(), "--prompt", "Once", "--max-tokens", "1", NULL});
+    if (access(mark, F_OK) != 0) {
+        case_skip("an event of MPI_Init that comes late", "this MPI has no such event");
+    } else {
+        case_begin("an event of MPI_Init that comes late, %d ranks", ranks);
+        case_check(p.status == 0, "status %d", p.status);
+        case_check(p.bytes[PROCESS_OUT] > 0, "no text");
+        case_check(p.bytes[PROCESS_ERR] == 0, "standard error: %s", p.text[PROCESS_ERR]);
+        case_check(p.n_left == 0 && !p.core, "%d processes are left running, or a core file", p.n_left);
+        case_end();
+    }
+    process_free(&p);
+    files_remove_dir(dir);
+}
+
 /* A long story that is under way. */
 static void start_story(struct process *p, int ranks)
 {
@@ -266,6 +294,8 @@ int main(void)
     dying_finalize(1, 0, SIGABRT);
     dying_finalize(3, 0, SIGSEGV);
     dying_finalize(3, 2, SIGABRT);
+    late_event(1);
+    late_event(3);
     for (int rank = 0; rank < 3; rank++)
         killed_rank(rank);
     signalled_launcher(SIGINT);
