@@ -1,6 +1,6 @@
-/* tests/fail/fail_read.c - preloaded into the ranks: on rank $FAIL_READ_RANK pread(2) from *.safetensors fails with EIO
- * once $FAIL_READ_AFTER bytes were read, or finds the end of the file there if $FAIL_READ_KIND is "end". With $FAIL_READ_NAP the
- * other ranks take so many seconds for each pread. */
+/* tests/fail/fail_read.c - preloaded into the ranks: on rank $FAIL_READ_RANK ("all": on every one) pread(2) from
+ * *.safetensors fails with EIO once $FAIL_READ_AFTER bytes were read, or finds the end of the file there if $FAIL_READ_KIND is
+ * "end". With $FAIL_READ_NAP the other ranks take so many seconds for each pread. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdbool.h>
@@ -26,7 +26,7 @@ static int is_weights(int fd)
 static int is_chosen(void)
 {
     const char *chosen = getenv("FAIL_READ_RANK"), *rank = getenv("OMPI_COMM_WORLD_RANK");
-    return chosen != NULL && rank != NULL && strcmp(chosen, rank) == 0;
+    return chosen != NULL && rank != NULL && (strcmp(chosen, rank) == 0 || strcmp(chosen, "all") == 0);
 }
 
 ssize_t pread(int fd, void *to, size_t bytes, off_t at)

@@ -107,6 +107,23 @@ static void failing_read_of_slow_ranks(const char *dir)
     process_free(&p);
 }
 
+/* Every rank fails and tells all others at once: still one line, of one rank. */
+static void failing_read_everywhere(const char *dir, const char *way)
+{
+    char preload[PATH_MAX + 20];
+    set_preload(preload, sizeof preload, "fail_read.so");
+    const char *env[] = {preload, "FAIL_READ_RANK=all", "FAIL_READ_AFTER=5000000", NULL};
+    struct process_setup setup = {.ranks = 4, .env = env};
+    struct process p;
+    case_begin("reading %s fails on all of 4 ranks", way);
+    process_run(&p, &setup,
+                (const char *[]){"generate", "--model", dir, "--prompt-ids", "1,2", "--max-tokens", "2", "--load-way",
+                                 way, NULL});
+    check_failure(&p, ERR_IO, "/4 on ", "model.safetensors: read");
+    case_end();
+    process_free(&p);
+}
+
 static void failing_reads(void)
 {
     char dir[256];
@@ -118,6 +135,8 @@ static void failing_reads(void)
     failing_read(dir, "alone", 3, 2, "0", "fail");
     failing_read(dir, "alone", 3, 1, "9000000", "end");
     failing_read_of_slow_ranks(dir);
+    failing_read_everywhere(dir, "auto");
+    failing_read_everywhere(dir, "alone");
     files_remove_dir(dir);
 }
 
