@@ -274,6 +274,9 @@ int main(int argc, char **argv)
     int command = (int)o.command;
     MPI_CHECK(MPI_Bcast(&command, 1, MPI_INT, 0, w.comm));
     log_open(w.rank == 0, o.verbose);
+    if (w.n_restless > 0)
+        log_warn("a thread of MPI is still at work a second after MPI_Init on %d of %d ranks: MPI_Finalize may crash",
+                 w.n_restless, w.n_ranks);
     log_info("%d rank%s, %d on this node; rank 0 on %s with %d of %d cores", w.n_ranks, w.n_ranks == 1 ? "" : "s",
              w.n_node_ranks, w.host, w.n_threads, w.n_cpus);
     if (command != COMMAND_PREFLIGHT)

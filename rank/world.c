@@ -65,14 +65,16 @@ static bool others_asleep(void)
 /* MPI_Init of Open MPI 4.1 returns while its own thread still hands an event of it ("a programming model is declared") back to
  * PMIx's thread. If that one gets no processor until MPI_Finalize, it uses what is freed or unloaded by then: a damaged heap
  * ("malloc_consolidate(): unaligned fastbin chunk detected") or SIGSEGV at the end of a good run, once in thousands of
- * starts. So its threads are awaited here, milliseconds; twice asleep, since one wakes the other. */
-static void let_mpi_settle(void)
+ * starts. So its threads are awaited here, milliseconds; twice asleep, since one wakes the other. False: one never slept. */
+static bool let_mpi_settle(void)
 {
     const struct timespec pause = {0, 1000000};
-    for (int quiet = 0, looks = 0; quiet < 2 && looks < SETTLE_MS; looks++) {
+    int quiet = 0;
+    for (int looks = 0; quiet < 2 && looks < SETTLE_MS; looks++) {
         (void)nanosleep(&pause, NULL);
         quiet = others_asleep() ? quiet + 1 : 0;
     }
+    return quiet == 2;
 }
 
 int world_open(struct world *w, int *argc, char ***argv, struct err *e)
@@ -82,9 +84,10 @@ int world_open(struct world *w, int *argc, char ***argv, struct err *e)
     w->device = -1;
     if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &granted) != MPI_SUCCESS)
         return ERR(e, ERR_COMM, "MPI_Init_thread failed");
-    let_mpi_settle();
+    int restless = let_mpi_settle() ? 0 : 1;
     w->comm = w->job = MPI_COMM_WORLD;
     MPI_CHECK(MPI_Comm_set_errhandler(w->comm, MPI_ERRORS_RETURN));
+    MPI_CHECK(MPI_Allreduce(&restless, &w->n_restless, 1, MPI_INT, MPI_SUM, w->comm));
     MPI_CHECK(MPI_Comm_rank(w->comm, &w->rank));
     MPI_CHECK(MPI_Comm_size(w->comm, &w->n_ranks));
     if (gethostname(w->host, sizeof w->host - 1) != 0)

@@ -20,15 +20,17 @@ struct world {
     bool on_one_host;    /* all ranks of comm */
     MPI_Comm node;       /* the ranks of the job that share this node's memory */
     int node_rank, n_node_ranks;
-    int n_cpus;    /* cores of this rank's affinity mask */
-    int n_threads; /* the share of these cores that is this rank's when node mates have them too; >= 1 */
+    int n_cpus;     /* cores of this rank's affinity mask */
+    int n_threads;  /* the share of these cores that is this rank's when node mates have them too; >= 1 */
+    int n_restless; /* ranks where a thread of MPI was still at work a second after MPI_Init (world.c, let_mpi_settle) */
     char host[64];
     int device;      /* this rank's, among those that it sees; -1: it computes on the CPU, or none is open yet */
     bool told;       /* who computes where has been shown, or is going to be */
     bool gpus_apart; /* found by device_open: two ranks' GPUs in one host do not reach each other's memory */
 };
 
-/* MPI_Init (FUNNELED), errors returned instead of fatal, node communicator, host name, cores. Collective. */
+/* MPI_Init (FUNNELED) and its threads at rest, errors returned instead of fatal, node communicator, host name, cores. Collective,
+ * for the first thread of each process. */
 int world_open(struct world *w, int *argc, char ***argv, struct err *e);
 void world_close(struct world *w);
 

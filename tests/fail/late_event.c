@@ -1,15 +1,19 @@
 /* tests/fail/late_event.c - preloaded into the ranks: Open MPI's own thread comes late to the event that MPI_Init leaves to it,
- * as if it had got no processor for LATE_SECONDS. Its handler reads OMPI_SHOW_MODEL_CALLBACK from the environment: there it is
- * held. That it was held is told in the file $LATE_EVENT_MARK. */
+ * as if it had got no processor for $LATE_EVENT_SECONDS. Its handler reads OMPI_SHOW_MODEL_CALLBACK from the environment: there it is
+ * held, and the file $LATE_EVENT_MARK tells that it was. A program that goes on meanwhile has it held until MPI_Finalize is
+ * under way, however long that takes. */
 #include <fcntl.h>
+#include <math.h>
+#include <mpi.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#define LATE_SECONDS 0.6
-
 extern char **environ;
+
+static _Atomic double held_until; /* 0: it is not held */
 
 static double now(void)
 {
@@ -27,14 +31,38 @@ static char *value_of(const char *name)
     return NULL;
 }
 
+static double late_seconds(void)
+{
+    const char *seconds = value_of("LATE_EVENT_SECONDS");
+    return seconds != NULL ? atof(seconds) : 0;
+}
+
 char *getenv(const char *name)
 {
     const char *mark = value_of("LATE_EVENT_MARK");
     if (strcmp(name, "OMPI_SHOW_MODEL_CALLBACK") == 0 && mark != NULL) {
+        held_until = now() + late_seconds();
         int file = open(mark, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-        (void)close(file);
-        for (double end = now() + LATE_SECONDS; now() < end;)
+        if (file >= 0)
+            (void)close(file);
+        while (now() < held_until)
             continue;
+        held_until = 0;
     }
     return value_of(name);
+}
+
+/* The first that a program asks after MPI_Init. */
+int MPI_Comm_rank(MPI_Comm comm, int *rank)
+{
+    if (held_until > 0)
+        held_until = INFINITY;
+    return PMPI_Comm_rank(comm, rank);
+}
+
+int MPI_Finalize(void)
+{
+    if (held_until > 0)
+        held_until = now() + late_seconds();
+    return PMPI_Finalize();
 }
