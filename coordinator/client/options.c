@@ -191,7 +191,7 @@ static const struct opt rows[] = {
     REAL("connect-timeout", connection.seconds, ALL, 0, 86400, 5, "seconds to wait for the server (default 5)"),
     REAL("timeout", timeout, ALL, 0, 1e6, 0,
          "seconds to wait for an answer, then the request is cancelled (default 0: as long as the server is there)"),
-    FIELD("request-id", "ID", put_text, WORDY | CLIENT_OP, "name of the request; of the one to end, with cancel"),
+    FIELD("request-id", "ID", put_text, WORDY | CLIENT_OP, "name of the request"),
 
     FLAG("chat", chat, WORDY, "the prompt is the user's turn of a chat, rendered by the checkpoint's template"),
     TEXT("system", "TEXT", system, WORDY, "with --chat: the system's turn before it"),
@@ -286,7 +286,6 @@ static const struct {
     {"metrics", CLIENT_OP, NULL, "Metrics as Prometheus has them."},
     {"tokenize", CLIENT_TOKENIZE, "TEXT|-", "The token ids of a text, or of a chat, separated by commas."},
     {"detokenize", CLIENT_DETOKENIZE, "IDS", "The text of token ids: 1,2,3."},
-    {"cancel", CLIENT_OP, NULL, "End a running request: --request-id ID."},
     {"drain", CLIENT_OP, NULL, "Have the server finish what it has, and end."},
     {"shutdown", CLIENT_OP, NULL, "Have the server end at once; only over ipc:// or CURVE."},
     {"bench", CLIENT_BENCH, NULL,
@@ -334,8 +333,6 @@ static int check(struct client_options *o, const char *argument, struct err *e)
         return ERR(e, ERR_USAGE, "--system needs --chat");
     if (o->stream && o->no_stream)
         return ERR(e, ERR_USAGE, "--stream and --no-stream contradict each other");
-    if (strcmp(o->op, "cancel") == 0 && json_object_get(o->request, "request_id") == NULL)
-        return ERR(e, ERR_USAGE, "cancel needs --request-id ID");
     return check_unused(o, e);
 }
 

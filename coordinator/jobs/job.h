@@ -19,6 +19,7 @@ struct choice_progress {
 
 struct job {
     uint64_t number; /* from 1; names the job to a thread that does not own it */
+    uint64_t asker;  /* a server's: number of the connection that asked. Names of requests are each connection's own */
     double arrived;
     size_t message_bytes;
     void *owner; /* of a batch: its line; the batch thread's */

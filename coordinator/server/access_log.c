@@ -55,15 +55,11 @@ static json_t *milliseconds(double seconds)
     return json_real((double)(long long)(seconds * 1e6 + 0.5) / 1e3);
 }
 
-/* The peer's id: text where it is, else hexadecimal digits, as ids that ZeroMQ made are. */
+/* The number of its connection. */
 static json_t *client_name(const struct peer *p)
 {
-    char text[2 * TRANSPORT_MAX_ID + 1] = "";
-    bool plain = p->id_bytes > 0;
-    for (size_t i = 0; i < p->id_bytes; i++)
-        plain = plain && p->id[i] > 32 && p->id[i] < 127;
-    for (size_t i = 0; i < p->id_bytes; i++)
-        (void)snprintf(text + (plain ? i : 2 * i), 3, plain ? "%c" : "%02x", p->id[i]);
+    char text[32];
+    (void)snprintf(text, sizeof text, "%llu", (unsigned long long)p->number);
     return json_string(text);
 }
 

@@ -26,21 +26,20 @@ struct client {
 };
 
 struct clients {
-    void *tree; /* of tsearch(3), by id */
+    void *tree; /* of tsearch(3), by the number of its connection */
     struct client *first;
     int n;
     size_t backlog; /* bytes, of all */
     bool any_gone;
 };
 
-/* The client of this id, made if need be; NULL: out of memory. A known id over another connection is another client: the
- * earlier one is gone. */
+/* The client of this connection, made if need be; NULL: out of memory. */
 struct client *clients_find(struct clients *c, const struct peer *peer);
 
 void clients_gone(struct clients *c, struct client *one);
 
-/* A connection has ended: those that came over it are gone. */
-void clients_gone_fd(struct clients *c, int fd);
+/* A connection has ended. */
+void clients_gone_peer(struct clients *c, const struct peer *peer);
 
 /* Send, or keep for later what the pipe has no room for. Takes text over in any case. A client that is not there any more
  * is marked as gone. */
@@ -51,7 +50,7 @@ void clients_flush(struct clients *c, struct transport *t);
 
 /* A client for which more than this waits has stopped reading and goes on asking: its connection is closed. Returns how many
  * were. */
-int clients_cut(struct clients *c, const struct transport *t, size_t most_bytes);
+int clients_cut(struct clients *c, struct transport *t, size_t most_bytes);
 
 /* Take back the waiting token events of a job. */
 void clients_take_back(struct clients *c, struct client *of, uint64_t job);

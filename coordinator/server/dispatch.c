@@ -6,30 +6,34 @@
 #include "coordinator/server/server.h"
 
 #include <search.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static int compare_names(const void *a, const void *b)
 {
-    return strcmp(((const struct job *)a)->request_id, ((const struct job *)b)->request_id);
+    const struct job *x = a, *y = b;
+    if (x->asker != y->asker)
+        return x->asker < y->asker ? -1 : 1;
+    return strcmp(x->request_id, y->request_id);
 }
 
-/* The job that generates under this name, or NULL. */
-static struct job *find_name(struct server *s, const char *name)
+/* The job of this connection that generates under this name, or NULL. */
+static struct job *find_name(struct server *s, uint64_t asker, const char *name)
 {
-    struct job key;
+    struct job key = {.asker = asker};
     (void)snprintf(key.request_id, sizeof key.request_id, "%s", name);
     void *found = tfind(&key, &s->names, compare_names);
     return found != NULL ? *(struct job **)found : NULL;
 }
 
-static uint64_t mix(uint64_t x) /* splitmix64 */
+/* What one client is told must not tell it what others are: names and seeds follow from nothing. */
+static uint64_t random_number(void)
 {
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
+    uint64_t x = 0;
+    randombytes_buf(&x, sizeof x);
+    return x;
 }
 
 static int sequences_of(const struct protocol_generate *g)
@@ -102,9 +106,8 @@ static int admit(struct server *s, struct job *j)
         return -1;
     }
     if (j->request_id[0] == '\0')
-        (void)snprintf(j->request_id, sizeof j->request_id, "r-%016llx",
-                       (unsigned long long)mix(s->seed ^ j->number << 20));
-    else if (find_name(s, j->request_id) != NULL)
+        (void)snprintf(j->request_id, sizeof j->request_id, "r-%016llx", (unsigned long long)random_number());
+    else if (find_name(s, j->asker, j->request_id) != NULL)
         return protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "request_id", "\"%s\" is in use", j->request_id);
     if (tsearch(j, &s->names, compare_names) == NULL)
         return protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "out of host memory");
@@ -119,7 +122,7 @@ static int admit(struct server *s, struct job *j)
 static void submit(struct server *s, struct job *j)
 {
     /* 53 bits: every JSON library keeps them. */
-    if (job_prepare(j, engines_max_len(&s->engines), mix(s->seed + j->number) >> 11) != 0) {
+    if (job_prepare(j, engines_max_len(&s->engines), random_number() >> 11) != 0) {
         refuse(s, j);
         return;
     }
@@ -135,9 +138,10 @@ void server_cancel(struct server *s, struct job *j, enum finish_reason why)
     engines_cancel(&s->engines, j, why);
 }
 
+/* Nobody else's request: a stranger hears what it would hear of one that is not there. */
 static void cancel(struct server *s, struct job *j)
 {
-    struct job *target = j->message.request_id != NULL ? find_name(s, j->message.request_id) : NULL;
+    struct job *target = j->message.request_id != NULL ? find_name(s, j->asker, j->message.request_id) : NULL;
     size_t bytes = 0;
     if (target == NULL) {
         (void)protocol_fail(&j->error, PROTOCOL_NOT_FOUND, "request_id", "no such request is open");
@@ -249,14 +253,10 @@ void server_receive(struct server *s, struct incoming *m)
         return;
     }
     client_add_job(c, j);
+    j->asker = c->peer.number;
     s->n_open++;
     s->open_bytes += bytes;
-    if (peer_has_own_id(&m->peer)) {
-        (void)protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "",
-                            "the connection has an identity (ZMQ_ROUTING_ID) of its own, expected none: replies could "
-                            "reach another client of the same one");
-        refuse(s, j);
-    } else if (s->open_bytes > MAX_OPEN_BYTES) {
+    if (s->open_bytes > MAX_OPEN_BYTES) {
         (void)protocol_fail(&j->error, PROTOCOL_BUSY, "", "messages of %zu bytes are under way, at most %zu may be",
                             s->open_bytes - bytes, MAX_OPEN_BYTES);
         j->error.retry_after_ms = retry_after_ms(s);

@@ -1,4 +1,4 @@
-/* coordinator/server/server.h - the I/O thread of the server and all that belongs to it. It owns the ROUTER socket: it takes
+/* coordinator/server/server.h - the I/O thread of the server and all that belongs to it. It owns the transport: it takes
  * messages, sends them through workers and the engines (coordinator/groups/engines.h), and writes the replies. Cut into io.c (the thread, its loop and
  * how it ends), dispatch.c (what each message leads to) and answer.c (replies). */
 #ifndef SERVER_SERVER_H
@@ -52,8 +52,8 @@ struct server {
     enum server_state state;
     double drain_until, end_asked, ended_at, file_due; /* end_asked: by SIGTERM or SIGINT, the first time; 0: not */
     struct clients clients;
-    void *names; /* of tsearch(3): jobs by request_id */
-    uint64_t last_number, seed;
+    void *names; /* of tsearch(3): jobs by connection and request_id */
+    uint64_t last_number;
     int n_open, n_sequences; /* jobs; sequences of those that generate */
     size_t open_bytes;
     int n_cut_short; /* jobs answered with an error because the server ended */
