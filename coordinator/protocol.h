@@ -14,7 +14,8 @@
 #define PROTOCOL_MAX_LISTS     (1 << 16) /* arrays and objects in one message */
 #define PROTOCOL_MAX_MEMBERS   (1 << 17) /* members of its objects */
 #define PROTOCOL_MAX_SEQUENCES 4096      /* prompts x candidates (or beams) of one message */
-#define PROTOCOL_MAX_STOP      16        /* stop texts */
+#define PROTOCOL_MAX_STOP      16        /* stop texts, */
+#define PROTOCOL_STOP_BYTES    256       /* and bytes of each: every token is held against all of them */
 #define PROTOCOL_MAX_TOKENS    (1 << 24)
 #define PROTOCOL_FILL          (-1) /* max_tokens: as many as fit into the context */
 

@@ -138,6 +138,9 @@ static int read_stop_texts(struct protocol_message *m, const struct fields *f, s
         if (json_string_length(text) == 0 || strlen(json_string_value(text)) != json_string_length(text))
             return fields_fail(f, FIELD_STOP, item, error, "found %s, expected text without NUL",
                                json_string_length(text) == 0 ? "an empty string" : "a NUL character");
+        if (json_string_length(text) > PROTOCOL_STOP_BYTES)
+            return fields_fail(f, FIELD_STOP, item, error, "found %zu bytes, at most %d are accepted",
+                               json_string_length(text), PROTOCOL_STOP_BYTES);
         m->stop[i] = json_string_value(text);
     }
     m->generate.rules.stop = (struct stop_strings){(int)n, m->stop};

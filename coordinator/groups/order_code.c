@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define MAX_PROMPTS    PROTOCOL_MAX_SEQUENCES
-#define MAX_STOP_BYTES ((size_t)1 << 30)
+#define MAX_STOP_BYTES ((size_t)PROTOCOL_STOP_BYTES)
 
 /* A field more has to travel, too: see to it, then change the size. */
 _Static_assert(sizeof(struct order) == 32 && sizeof(struct request_rules) == 2824 && sizeof(struct sampling) == 2528 &&

@@ -82,11 +82,12 @@ static void add_prompts(json_t *o, const struct protocol_generate *g)
     json_t *list = json_array();
     for (int i = 0; i < (g->prompt != NULL ? g->n_prompts : g->n_turns); i++) {
         const char *text = g->prompt != NULL ? g->prompt[i].text : g->turn[i].content;
-        size_t bytes = g->prompt != NULL ? g->prompt[i].bytes : g->turn[i].bytes;
-        bytes = bytes < PROMPT_BYTES ? bytes : PROMPT_BYTES;
-        while (text != NULL && bytes > 0 && bytes == PROMPT_BYTES && ((unsigned char)text[bytes] & 0xC0) == 0x80)
+        size_t all = g->prompt != NULL ? g->prompt[i].bytes : g->turn[i].bytes;
+        size_t bytes = all < PROMPT_BYTES ? all : PROMPT_BYTES;
+        while (text != NULL && bytes > 0 && bytes < all && ((unsigned char)text[bytes] & 0xC0) == 0x80)
             bytes--; /* not within a character */
-        (void)json_array_append_new(list, text != NULL ? json_stringn(text, bytes) : json_null());
+        json_t *shown = text == NULL ? json_null() : json_stringn(text, bytes);
+        (void)json_array_append_new(list, shown != NULL ? shown : json_string("(no UTF-8)"));
     }
     (void)json_object_set_new(o, "prompts", list);
 }

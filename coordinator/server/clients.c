@@ -115,7 +115,7 @@ int clients_cut(struct clients *c, struct transport *t, size_t most_bytes)
 {
     int n = 0;
     for (struct client *one = c->backlog > most_bytes ? c->first : NULL; one != NULL; one = one->next)
-        if (one->backlog > most_bytes && !one->gone) {
+        if (one->last != NULL && one->backlog - one->last->bytes > most_bytes && !one->gone) {
             cut(c, t, one);
             n++;
         }

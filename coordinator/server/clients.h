@@ -15,13 +15,23 @@ struct outgoing {
     struct outgoing *next;
 };
 
+struct client_turn { /* its part of a struct turns */
+    struct job *first, *last;
+    struct client *next, *previous;
+    int n_sequences;
+};
+
+#define CLIENT_TURNS 3 /* enum turn_kind */
+
 struct client {
     struct peer peer; /* first: it is what clients are found by */
     bool gone;        /* to be forgotten by clients_sweep */
     struct job *jobs; /* linked by previous and next */
     int n_large;      /* jobs at the worker for large messages, not parsed yet: what follows waits behind them */
     struct outgoing *first, *last;
-    size_t backlog; /* bytes of these */
+    size_t backlog;    /* bytes of these */
+    size_t open_bytes; /* of its messages under way, and of what their results may take */
+    struct client_turn turn[CLIENT_TURNS];
     struct client *previous, *next;
 };
 
@@ -48,7 +58,7 @@ void clients_send(struct clients *c, struct transport *t, struct client *to, str
 /* Try again what waits. */
 void clients_flush(struct clients *c, struct transport *t);
 
-/* A client for which more than this waits has stopped reading and goes on asking: its connection is closed. Returns how many
+/* A client for which more than this waits, before its last message, has stopped reading and goes on asking: its connection is closed. Returns how many
  * were. */
 int clients_cut(struct clients *c, struct transport *t, size_t most_bytes);
 

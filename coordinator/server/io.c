@@ -7,6 +7,7 @@
 #include "coordinator/server/rendezvous.h"
 #include "coordinator/server/server.h"
 
+#include <malloc.h>
 #include <math.h>
 #include <sodium.h>
 #include <stdlib.h>
@@ -69,7 +70,7 @@ static void take_jobs(struct server *s)
     int engine = 0;
     for (int i = 0; i < 2; i++)
         while ((j = mailbox_take(s->worker[i].end[0])) != NULL)
-            server_returned(s, j);
+            server_returned(s, j, i);
     while ((r = engines_take(&s->engines, &engine)) != NULL) {
         bool loaded = r->loaded;
         server_report(s, r, engine);
@@ -112,6 +113,7 @@ static void set_gauges(struct server *s)
 {
     s->metrics.n_clients = s->clients.n;
     s->metrics.n_open_jobs = s->n_open;
+    s->metrics.n_unassigned = s->turns[TURN_ENGINE].n_sequences;
     s->metrics.backlog = s->clients.backlog;
     s->metrics.draining = s->state >= SERVER_DRAINING;
     s->metrics.n_lost_log_lines = access_log_lost(&s->log);
@@ -123,6 +125,7 @@ static void keep_time(struct server *s)
     double now = seconds_now();
     if (s->setup.o->metrics_file != NULL && now >= s->file_due)
         write_file(s);
+    server_check_times(s);
     if (s->state != SERVER_DRAINING)
         return;
     if (s->n_open == 0 && s->clients.backlog == 0)
@@ -173,6 +176,7 @@ static void *run(void *context)
         take_jobs(s);
         set_gauges(s);
         take_messages(s);
+        server_feed(s);
         transport_flush(&s->transport);
         clients_flush(&s->clients, &s->transport);
         transport_flush(&s->transport);
@@ -216,10 +220,16 @@ static int open_threads(struct server *s, struct err *e)
     return 0;
 }
 
+/* Messages and replies of megabytes go back to the system when they are done with: glibc would learn to keep such memory. */
+#define MAPPED_BYTES (1 << 20)
+
 int server_open(struct server *s, const struct server_setup *setup, struct err *e)
 {
+    (void)mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES);
     memset(s, 0, sizeof *s);
     s->setup = *setup;
+    for (int i = 0; i < N_TURNS; i++)
+        s->turns[i].kind = (enum turn_kind)i;
     raise_descriptors();
     if (sodium_init() < 0)
         return ERR(e, ERR_IO, "libsodium: no random numbers");

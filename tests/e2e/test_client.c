@@ -246,8 +246,8 @@ static void top(void)
 
 static void help(void)
 {
-    static const char *const commands[] = {"generate",   "send",   "health", "models",   "metrics", "tokenize",
-                                           "detokenize", "drain",  "shutdown", "bench",   "top"};
+    static const char *const commands[] = {"generate",   "send",  "health",   "models", "metrics", "tokenize",
+                                           "detokenize", "drain", "shutdown", "bench",  "top"};
     struct process p;
     case_begin("help of the program and of every command");
     process_run(&p, &(struct process_setup){.program = CLIENT}, CLIENT_WORDS("--help"));

@@ -57,7 +57,7 @@ static const char *const good[] = {
     "{\"op\": \"models\", \"protocol\": 1}",
     "{\"op\": \"shutdown\"}",
     "{\"prompt\": \"x\", \"max_tokens\": 1, \"min_p\": 0.1, \"repetition_penalty\": 1.2, \"presence_penalty\": -1, "
-    "\"frequency_penalty\": 1, \"priority\": -5, \"timeout_ms\": 60000, \"stop_token_ids\": [3], \"ignore_eos\": true}",
+    "\"frequency_penalty\": 1, \"priority\": 5, \"timeout_ms\": 60000, \"stop_token_ids\": [3], \"ignore_eos\": true}",
 };
 
 /* What a value may be replaced by. */
