@@ -122,6 +122,44 @@ json_t *json_parse_limited(const char *text, size_t bytes, const char *what, con
     return root;
 }
 
+/* Integers as integers again wherever a double holds them exactly. NULL: out of memory. */
+static json_t *restore_integers(json_t *value)
+{
+    const char *key;
+    json_t *part;
+    size_t i;
+    int64_t n;
+    bool good = true;
+    if (json_is_real(value) && json_to_int(value, &n)) {
+        json_decref(value);
+        return json_integer(n);
+    }
+    json_object_foreach(value, key, part) good =
+        good && json_object_set_new(value, key, restore_integers(json_incref(part))) == 0;
+    json_array_foreach(value, i, part) good =
+        good && json_array_set_new(value, i, restore_integers(json_incref(part))) == 0;
+    if (good)
+        return value;
+    json_decref(value);
+    return NULL;
+}
+
+json_t *json_parse_model(const char *text, size_t bytes, const char *what, struct err *e)
+{
+    json_error_t error;
+    struct err first = {0};
+    json_t *root = json_parse(text, bytes, what, &first);
+    struct json_limits found;
+    measure(text, bytes, &found);
+    if (root == NULL && found.depth <= JSON_MAX_DEPTH) {
+        root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
+        root = root != NULL ? restore_integers(root) : NULL;
+    }
+    if (root == NULL)
+        *e = first;
+    return root;
+}
+
 json_t *json_parse(const char *text, size_t bytes, const char *what, struct err *e)
 {
     static const struct json_limits limits = {JSON_MAX_DEPTH, SIZE_MAX, SIZE_MAX, SIZE_MAX};
@@ -164,6 +202,17 @@ char *file_read(const char *path, size_t max_bytes, size_t *bytes, struct err *e
 out:
     (void)close(fd);
     return text;
+}
+
+json_t *json_read_model_file(const char *path, size_t max_bytes, struct err *e)
+{
+    size_t bytes = 0;
+    char *text = file_read(path, max_bytes, &bytes, e);
+    if (text == NULL)
+        return NULL;
+    json_t *root = json_parse_model(text, bytes, path, e);
+    free(text);
+    return root;
 }
 
 json_t *json_read_file(const char *path, size_t max_bytes, struct err *e)

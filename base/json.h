@@ -36,6 +36,11 @@ json_t *json_parse_limited(const char *text, size_t bytes, const char *what, con
 /* The same for a file of at most max_bytes bytes. A missing file is ERR_IO. */
 json_t *json_read_file(const char *path, size_t max_bytes, struct err *e);
 
+/* The same for the files of a model's folder, in which transformers writes integers beyond 64 bits for "not known"
+ * ("model_max_length": 1000000000000000019884624838656): such an integer is a real number. */
+json_t *json_parse_model(const char *text, size_t bytes, const char *what, struct err *e);
+json_t *json_read_model_file(const char *path, size_t max_bytes, struct err *e);
+
 /* The whole file as bytes (NUL-terminated, the NUL not counted in *bytes); the caller frees. NULL on failure. */
 char *file_read(const char *path, size_t max_bytes, size_t *bytes, struct err *e);
 

@@ -99,6 +99,17 @@ static void print_table(const struct model_config *m, const struct checkpoint *c
     }
 }
 
+/* More ranks than key-value heads: the ranks beyond do no attention, and the job is no faster for them. */
+static void print_idle(const struct rank_share *r, int n)
+{
+    int n_idle = 0;
+    for (int i = 0; i < n; i++)
+        n_idle += range_length(r[i].shard.heads) == 0;
+    if (n_idle > 0)
+        printf("\n%d of %d ranks get%s no heads: there is no attention for %s to compute\n", n_idle, n,
+               n_idle == 1 ? "s" : "", n_idle == 1 ? "it" : "them");
+}
+
 static void print(const struct options *o, const struct model_config *m, const struct checkpoint *c,
                   const struct rank_share *r)
 {
@@ -107,6 +118,8 @@ static void print(const struct options *o, const struct model_config *m, const s
         (void)print_json(m, c, kv_type(m, o), r, n, n_groups);
     else
         print_table(m, c, kv_type(m, o), r, n, n_groups);
+    if (!o->json)
+        print_idle(r, n);
 }
 
 int inspect_run(const struct options *o, struct err *e)

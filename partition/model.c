@@ -84,7 +84,7 @@ static void check_sizes(const struct model_config *m, const struct config *c)
 int model_config_parse(struct model_config *m, const char *text, size_t bytes, const char *what, struct err *e)
 {
     memset(m, 0, sizeof *m);
-    json_t *json = json_parse(text, bytes, what, e);
+    json_t *json = json_parse_model(text, bytes, what, e);
     if (json == NULL)
         return -1;
     const struct config c = {json, what, e};

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CELL 24
+#define CELL 44 /* two integers of 64 bits */
 
 static const char *link_name(const struct preflight *p, int from, int to)
 {

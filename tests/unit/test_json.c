@@ -41,6 +41,37 @@ static void refuses_malformed_text(void **state)
     refuses("\n\n  {\"a\" 1}", "line 3");
 }
 
+/* Among integers that stay what they are. */
+static void takes_huge_integers_of_model_folders(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"model_max_length\": 1000000000000000019884624838656, \"ids\": [2, {\"n\": -7}], \"x\": 0.5}";
+    struct err e = {0};
+    json_t *root = json_parse_model(text, sizeof text - 1, "f.json", &e);
+    assert_non_null(root);
+    assert_true(json_real_value(json_object_get(root, "model_max_length")) == 1e30);
+    const json_t *ids = json_object_get(root, "ids");
+    assert_int_equal(json_integer_value(json_array_get(ids, 0)), 2);
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(ids, 1), "n")), -7);
+    assert_true(json_real_value(json_object_get(root, "x")) == 0.5);
+    assert_int_equal(json_get_int(root, "model_max_length", 3, 0, 9, "f.json", &e), 3);
+    EXPECT_PARTS(&e, ERR_INPUT, "\"model_max_length\" is a real number", "expected an integer");
+    json_decref(root);
+}
+
+static void refuses_what_no_model_folder_has(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"{\"a\": 1e999}", "{\"a\": 99999999999999999999, \"a\": 1}",
+                                        "{\"a\": 99999999999999999999", "{\"a\": 99999999999999999999} x"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        struct err e = {0};
+        assert_null(json_parse_model(texts[i], strlen(texts[i]), "f.json", &e));
+        EXPECT_PARTS(&e, ERR_INPUT, "f.json: ", "not valid JSON");
+    }
+}
+
 static void names_the_member_that_is_wrong(void **state)
 {
     (void)state;
@@ -247,10 +278,16 @@ static void wrong_members_are_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refuses_malformed_text),      cmocka_unit_test(names_the_member_that_is_wrong),
-        cmocka_unit_test(bounds_the_number_of_values), cmocka_unit_test(bounds_the_depth),
-        cmocka_unit_test(strings_may_hold_nul),        cmocka_unit_test(reads_files),
-        cmocka_unit_test(members_are_typed),           cmocka_unit_test(wrong_members_are_named),
+        cmocka_unit_test(refuses_malformed_text),
+        cmocka_unit_test(names_the_member_that_is_wrong),
+        cmocka_unit_test(bounds_the_number_of_values),
+        cmocka_unit_test(takes_huge_integers_of_model_folders),
+        cmocka_unit_test(refuses_what_no_model_folder_has),
+        cmocka_unit_test(bounds_the_depth),
+        cmocka_unit_test(strings_may_hold_nul),
+        cmocka_unit_test(reads_files),
+        cmocka_unit_test(members_are_typed),
+        cmocka_unit_test(wrong_members_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
