@@ -26,9 +26,9 @@ static void prepare(struct generate *g, int i, const struct model_config *m, int
     p->ids = (struct token_list){0};
     p->text = NULL;
     int64_t length = (int64_t)r->prompt.n + g->rules.max_tokens;
-    if (r->error.code == ERR_NONE && m->positions_end && length > m->max_positions)
+    if (r->error.code == ERR_NONE && length > model_context(m))
         ERR(&r->error, ERR_INPUT, "%zu prompt tokens + --max-tokens %d = %lld, the model has %d positions", r->prompt.n,
-            g->rules.max_tokens, (long long)length, m->max_positions);
+            g->rules.max_tokens, (long long)length, model_context(m));
     if (r->error.code == ERR_NONE && g->o->max_model_len > 0 && length > g->o->max_model_len)
         ERR(&r->error, ERR_INPUT, "%zu prompt tokens + --max-tokens %d = %lld, more than --max-model-len %lld",
             r->prompt.n, g->rules.max_tokens, (long long)length, (long long)g->o->max_model_len);

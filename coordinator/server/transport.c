@@ -1,5 +1,6 @@
 /* coordinator/server/transport.c - see transport.h. Why each option of the socket is set is in docs/serve.md. */
 #include "coordinator/server/transport.h"
+#include "base/endpoint.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -19,12 +20,6 @@ static bool begins(const char *text, const char *with)
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-static bool is_loopback(const char *endpoint)
-{
-    return begins(endpoint, "tcp://127.") || begins(endpoint, "tcp://localhost:") || begins(endpoint, "tcp://[::1]:") ||
-           begins(endpoint, "tcp://lo:");
-}
-
 int transport_context(struct transport *t, struct err *e)
 {
     memset(t, 0, sizeof *t);
@@ -37,15 +32,11 @@ int transport_context(struct transport *t, struct err *e)
 int transport_check(const char *endpoint, bool curve, bool insecure, struct err *e)
 {
     bool ipc = begins(endpoint, "ipc://"), tcp = begins(endpoint, "tcp://");
-    if ((!ipc && !tcp) || endpoint[6] == '\0')
-        return ERR(e, ERR_USAGE, "--endpoint: found \"%.200s\", expected tcp://ADDRESS:PORT or ipc://PATH", endpoint);
+    if (endpoint_check(endpoint, true, "--endpoint", e) != 0)
+        return -1;
     if (strlen(endpoint) >= TRANSPORT_ENDPOINT)
         return ERR(e, ERR_USAGE, "--endpoint: %zu bytes, expected fewer than %d", strlen(endpoint), TRANSPORT_ENDPOINT);
-    struct sockaddr_un address;
-    if (ipc && strlen(endpoint + 6) >= sizeof address.sun_path)
-        return ERR(e, ERR_USAGE, "--endpoint: a path of %zu bytes, a Unix socket's may have %zu", strlen(endpoint + 6),
-                   sizeof address.sun_path - 1);
-    if (curve || insecure || is_loopback(endpoint) || (ipc && endpoint[6] != '@'))
+    if (curve || insecure || endpoint_is_loopback(endpoint) || (ipc && endpoint[6] != '@'))
         return 0;
     return ERR(e, ERR_USAGE,
                "--endpoint %.200s: %s could connect; expected --curve (or --insecure), or a loopback "
@@ -128,7 +119,7 @@ static int bind_private(struct transport *t, const char *endpoint, struct err *e
     if (zmq_getsockopt(t->router, ZMQ_LAST_ENDPOINT, t->endpoint, &bytes) != 0)
         return ERR(e, ERR_IO, "--endpoint %.200s: no address: %s", endpoint, zmq_strerror(errno));
     t->is_ipc = begins(t->endpoint, "ipc://");
-    t->is_local = t->is_ipc || is_loopback(t->endpoint);
+    t->is_local = t->is_ipc || endpoint_is_loopback(t->endpoint);
     return 0;
 }
 

@@ -147,7 +147,7 @@ int bpe_load(struct bpe *b, const struct source *l, const json_t *model)
         return -1;
     if (type[0] != '\0' && strcmp(type, "BPE") != 0)
         return ERR(l->e, ERR_UNSUPPORTED, "%s: model type \"%.40s\" is not supported; supported: BPE", l->file, type);
-    if (type[0] == '\0' && json_is_array(json_object_get(model, "vocab"))) /* of pieces and their scores */
+    if (type[0] == '\0' && json_array_size(json_object_get(model, "vocab")) > 0) /* of pieces and their scores */
         return ERR(l->e, ERR_UNSUPPORTED,
                    "%s: the model has no type and a list as \"vocab\", thus is Unigram, which is "
                    "not supported; supported: BPE",
