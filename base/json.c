@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -165,6 +166,64 @@ json_t *json_parse(const char *text, size_t bytes, const char *what, struct err 
     static const struct json_limits limits = {JSON_MAX_DEPTH, SIZE_MAX, SIZE_MAX, SIZE_MAX};
     struct json_failure failure;
     return json_parse_limited(text, bytes, what, &limits, &failure, e);
+}
+
+/* The fewest digits that read back as the same number, still a real one, in the place of `bytes` that do. */
+static size_t shorten(char *number, size_t bytes)
+{
+    char text[40], kept[40];
+    if (bytes >= sizeof kept)
+        return bytes;
+    memcpy(kept, number, bytes);
+    kept[bytes] = '\0';
+    double x = strtod(kept, NULL);
+    for (int digits = 1; digits <= 17; digits++) {
+        int n = snprintf(text, sizeof text - 2, "%.*g", digits, x);
+        if (strtod(text, NULL) != x)
+            continue;
+        if (strpbrk(text, ".e") == NULL)
+            n += snprintf(text + n, 3, ".0");
+        if ((size_t)n > bytes)
+            break;
+        memcpy(number, text, (size_t)n);
+        return (size_t)n;
+    }
+    return bytes;
+}
+
+/* One string, or one run of other characters, from text[i]: where it ends. */
+static size_t end_of_part(const char *text, size_t i)
+{
+    if (text[i] != '"')
+        return i + 1 + (strchr("-0123456789", text[i]) != NULL ? strspn(text + i + 1, "0123456789+-.eE") : 0);
+    for (i++; text[i] != '"'; i++)
+        i += text[i] == '\\';
+    return i + 1;
+}
+
+char *json_text(const json_t *value, size_t flags)
+{
+    char *text = json_dumps(value, flags);
+    size_t n = 0;
+    for (size_t i = 0, end; text != NULL && text[i] != '\0'; i = end) {
+        end = end_of_part(text, i);
+        size_t bytes = end - i;
+        memmove(text + n, text + i, bytes);
+        bool real = strchr("-0123456789", text[n]) != NULL && memchr(text + n, '.', bytes) != NULL;
+        real = real || (strchr("-0123456789", text[n]) != NULL && memchr(text + n, 'e', bytes) != NULL);
+        n += real ? shorten(text + n, bytes) : bytes;
+    }
+    if (text != NULL)
+        text[n] = '\0';
+    return text;
+}
+
+int json_print(const json_t *value, FILE *f, size_t flags)
+{
+    char *text = json_text(value, flags);
+    int rc = text != NULL && fputs(text, f) >= 0 ? 0 : -1;
+    free(text);
+    return rc;
 }
 
 char *file_read(const char *path, size_t max_bytes, size_t *bytes, struct err *e)

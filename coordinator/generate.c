@@ -141,7 +141,7 @@ static void print_json(struct generate *g, const struct request *r)
         (void)json_object_set_new(object, "prompt_logprobs", json_prompt_logprobs(r));
     if (r->finish == FINISH_ERROR)
         (void)json_object_set_new(object, "error", reply_text(r->error.text));
-    char *line = json_dumps(object, JSON_COMPACT);
+    char *line = json_text(object, JSON_COMPACT);
     json_decref(object);
     if (line == NULL) {
         ERR(&g->output_error, ERR_INTERNAL, "result %d cannot be written as JSON", r->index);

@@ -65,7 +65,7 @@ static int print_json(const struct model_config *m, const struct checkpoint *c, 
                   "head_dim", m->head_dim, "mlp_columns", m->ffn, "vocabulary", m->vocab, "dtype", dtype_name(m->dtype),
                   "kv_dtype", dtype_name(kv), "all_reduces_per_layer", m->parallel_residual ? 1 : 2, "checkpoint_bytes",
                   (json_int_t)checkpoint_bytes(c), "groups", n_groups, "ranks", ranks);
-    int rc = json_dumpf(root, stdout, JSON_INDENT(2));
+    int rc = json_print(root, stdout, JSON_INDENT(2));
     (void)putchar('\n');
     json_decref(root);
     return rc;

@@ -1,5 +1,6 @@
 /* rank/preflight_report.c - see preflight_report.h. */
 #include "rank/preflight_report.h"
+#include "base/json.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -307,7 +308,7 @@ void preflight_json(FILE *out, const struct preflight *p, const struct preflight
         put(root, "files", json_files(p));
     put(root, "problems", problems);
     put(root, "fit", json_boolean(!refuses));
-    (void)json_dumpf(root, out, JSON_INDENT(2));
+    (void)json_print(root, out, JSON_INDENT(2));
     (void)fputc('\n', out);
     json_decref(root);
 }

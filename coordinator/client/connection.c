@@ -212,7 +212,7 @@ void connection_close(struct connection *c)
 
 int connection_send(struct connection *c, const json_t *message, struct err *e)
 {
-    char *text = json_dumps(message, JSON_COMPACT);
+    char *text = json_text(message, JSON_COMPACT);
     if (text == NULL)
         return ERR(e, ERR_MEMORY, "out of host memory: a message");
     size_t bytes = strlen(text);

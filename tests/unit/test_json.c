@@ -72,6 +72,27 @@ static void refuses_what_no_model_folder_has(void **state)
     }
 }
 
+static void writes_the_fewest_digits(void **state)
+{
+    (void)state;
+    static const double numbers[] = {0.004, 0.1 + 0.2, 1e-320, 5e-324,       1.7976931348623157e308,
+                                     -0.0,  3,         1e22,   123456789.125};
+    static const char expected[] = "[0.004,0.30000000000000004,1e-320,5e-324,1.7976931348623157e308,-0.0,3.0,1e22,"
+                                   "123456789.125,\"0.0040000000000000001 \\\" 1e0\",40000000000000001]";
+    json_t *list = json_array();
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        (void)json_array_append_new(list, json_real(numbers[i]));
+    (void)json_array_append_new(list, json_string("0.0040000000000000001 \" 1e0"));
+    (void)json_array_append_new(list, json_integer(40000000000000001));
+    char *text = json_text(list, JSON_COMPACT);
+    assert_string_equal(text, expected);
+    json_t *back = json_loads(text, 0, NULL);
+    assert_true(json_equal(list, back));
+    json_decref(back);
+    free(text);
+    json_decref(list);
+}
+
 static void names_the_member_that_is_wrong(void **state)
 {
     (void)state;
@@ -281,6 +302,7 @@ int main(void)
         cmocka_unit_test(refuses_malformed_text),
         cmocka_unit_test(names_the_member_that_is_wrong),
         cmocka_unit_test(bounds_the_number_of_values),
+        cmocka_unit_test(writes_the_fewest_digits),
         cmocka_unit_test(takes_huge_integers_of_model_folders),
         cmocka_unit_test(refuses_what_no_model_folder_has),
         cmocka_unit_test(bounds_the_depth),
