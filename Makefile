@@ -1,6 +1,7 @@
 # Lockstep's only makefile. `make help` lists targets and settings.
 
 comma := ,
+space := $() $()
 SAN   ?= 0
 V     ?= 0
 CUDA  ?= 0
@@ -15,7 +16,15 @@ SANFLAGS := $(if $(filter 1,$(SAN)),-fsanitize=address$(comma)undefined -fno-san
 CFLAGS   ?= -O2 -g
 CPPFLAGS += -I. -D_GNU_SOURCE -DLOCKSTEP_VERSION='"$(shell cat VERSION)"'
 LIBS     := -lzmq -lsodium -ljansson -lpcre2-8 -lutf8proc -lxxhash -lm -ldl
-ALL_CFLAGS = -std=c17 $(CFLAGS) $(WARN) $(SANFLAGS) -fopenmp
+# What makes a memory error harder to exploit. Fortified functions need an optimiser and get in a sanitizer's way; the
+# protection of jumps is x86's. tests/unit/test_hardening.c reads the programs.
+OPTIMISED := $(filter -O1 -O2 -O3 -Os -O,$(CFLAGS))
+HARDEN    := -fstack-protector-strong $(if $(filter x86_64-%,$(shell $(HOST_CC) -dumpmachine)),-fcf-protection) \
+             $(if $(OPTIMISED),$(if $(filter 1,$(SAN)),,-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2))
+PIE_LINK  := -pie -Wl,-z,relro,-z,now
+# The same bytes wherever the sources lie: no folder in the debug information (make check-reproducible).
+SAME      := -ffile-prefix-map=$(CURDIR)=.
+ALL_CFLAGS = -std=c17 $(CFLAGS) $(WARN) $(SANFLAGS) $(HARDEN) $(SAME) -fopenmp
 
 LIB_SRC := $(wildcard base/*.c partition/*.c partition/families/*.c kernels/*.c kernels/cpu/*.c rank/*.c \
              coordinator/*.c coordinator/tokenizer/*.c coordinator/jobs/*.c coordinator/server/*.c coordinator/net/*.c coordinator/batch/*.c coordinator/groups/*.c)
@@ -30,7 +39,7 @@ CUDA_HOME ?= /usr/local/cuda
 NVCC      ?= $(CUDA_HOME)/bin/nvcc
 ARCH      ?= $(or $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | sort -u | sed 's/^90$$/90a/'),80 90a)
 CPPFLAGS  += -DLOCKSTEP_CUDA -isystem $(CUDA_HOME)/include
-NVCCFLAGS  = -std=c++17 -O3 -g -lineinfo -Xcompiler=-Wall,-Wextra --Werror=all-warnings -I. -DLOCKSTEP_CUDA \
+NVCCFLAGS  = -std=c++17 -O3 -g -lineinfo -Xcompiler=-Wall,-Wextra,-fPIE,$(subst $(space),$(comma),$(strip $(HARDEN))) --Werror=all-warnings -I. -DLOCKSTEP_CUDA \
              $(foreach arch,$(ARCH),-gencode=arch=compute_$(arch),code=sm_$(arch))
 LIB_SRC   += $(wildcard kernels/cuda/*.c kernels/cuda/*.cu)
 LIBS      += -L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/lib -lcublasLt -lcublas -lnccl -lcudart -lstdc++
@@ -59,7 +68,7 @@ FUZZ_SRC := $(wildcard base/*.c partition/*.c partition/families/*.c coordinator
               groups/wire.c groups/order_code.c groups/report_code.c net/zmtp.c net/zmtp_curve.c))
 FUZZ_BIN := $(patsubst tests/fuzz/%.c,build/cpu/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
-.PHONY: all client help demo deps deps-check tests preload fuzzers check soak soak-batch bench-cpu check-layers format check-format tidy clean check-gpu bundle compile-cuda
+.PHONY: all client help demo deps deps-check tests preload fuzzers check soak soak-batch bench-cpu sbom check-reproducible check-layers format check-format tidy clean check-gpu bundle compile-cuda
 all: $(PROGRAM) $(CLIENT)
 client: $(CLIENT)
 
@@ -74,6 +83,7 @@ help:
 	@echo "make soak          long runs, some 10 minutes: 1000 clients, 100000 hostile messages, mixed batches; prints figures"
 	@echo "make soak-batch    100 runs of a batch of 2000 prompts ended at random moments and resumed: nothing lost, nothing twice"
 	@echo "make tests         build the tests only; tests/run.sh build/cpu unit runs one suite"
+	@echo "make sbom          what the programs are linked with, CycloneDX JSON; make check-reproducible: two builds, the same bytes"
 	@echo "make check-layers format tidy clean"
 	@echo "settings: SAN=1 (sanitizers, build/cpu-san)  V=1 (show commands)  CFLAGS='-O2 -g'  FUZZ_SECONDS=60"
 
@@ -88,17 +98,17 @@ demo: deps
 
 $(PROGRAM): $(BUILD)/main.c.o $(ARCHIVE)
 	@echo "  LINK $@"
-	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ $(LIBS)
+	$(Q)$(CC) $(ALL_CFLAGS) $(PIE_LINK) -o $@ $^ $(LIBS)
 
 # Compiled and linked without MPI's compiler: `make client` works on a login node that has none.
 $(CLIENT_SRC:%=$(BUILD)/%.o) $(CLIENT): CC := $(HOST_CC)
 $(CLIENT): $(CLIENT_SRC:%=$(BUILD)/%.o)
 	@echo "  LINK $@"
-	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ -lzmq -ljansson -lm
+	$(Q)$(CC) $(ALL_CFLAGS) $(PIE_LINK) -o $@ $^ -lzmq -ljansson -lm
 
 $(ARCHIVE): $(LIB_OBJ)
 	@rm -f $@
-	$(Q)ar rcs $@ $^
+	$(Q)ar rcsD $@ $^
 
 # The matrix product, attention and the read limit want the vectoriser and fused multiply-add; neither changes what NaN means.
 $(BUILD)/kernels/cpu/matmul.c.o $(BUILD)/kernels/cpu/attention.c.o $(BUILD)/kernels/cpu/read_stream.c.o: CFLAGS += -O3 -ffp-contract=fast
@@ -106,7 +116,7 @@ $(BUILD)/kernels/cpu/matmul.c.o $(BUILD)/kernels/cpu/attention.c.o $(BUILD)/kern
 $(BUILD)/%.c.o: %.c
 	@mkdir -p $(@D)
 	@echo "  CC   $<"
-	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) -fPIE -MMD -MP -c -o $@ $<
 
 $(BUILD)/%.cu.o: %.cu
 	@mkdir -p $(@D)
@@ -115,7 +125,7 @@ $(BUILD)/%.cu.o: %.cu
 
 $(BUILD)/tests/%: $(BUILD)/tests/%.c.o $(TEST_LIB) $(ARCHIVE)
 	@echo "  LINK $@"
-	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ -lcmocka $(LIBS)
+	$(Q)$(CC) $(ALL_CFLAGS) $(PIE_LINK) -o $@ $^ -lcmocka $(LIBS)
 
 # Loaded into ranks by tests: to count what they really read, to make reading, MPI_Finalize, NCCL and graphs fail, to hold a
 # thread of MPI back, in place of a driver's library, and to let them share GPUs.
@@ -176,6 +186,15 @@ bundle: all preload $(filter $(BUILD)/tests/ops/% $(BUILD)/tests/parity/% $(BUIL
 bench-cpu: deps
 	@$(SUBMAKE) all
 	@scripts/bench-cpu.sh
+
+# What the built programs are linked with, as CycloneDX JSON.
+sbom: all
+	@scripts/sbom.sh $(PROGRAM) $(CLIENT) >$(BUILD)/sbom.cdx.json
+	@echo "  SBOM $(BUILD)/sbom.cdx.json"
+
+# Two builds, in folders of different names at different times: the same bytes.
+check-reproducible:
+	@scripts/check-reproducible.sh
 
 check-layers:
 	@scripts/check-layers.sh

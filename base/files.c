@@ -1,5 +1,6 @@
 /* base/files.c - see files.h. */
 #include "base/files.h"
+#include "base/json.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -66,7 +67,7 @@ int files_replace(const char *path, const char *text, size_t bytes, mode_t mode,
 
 static int replace_json(const char *path, const json_t *object, mode_t mode, bool synced, struct err *e)
 {
-    char *text = object != NULL ? json_dumps(object, JSON_INDENT(2)) : NULL;
+    char *text = object != NULL ? json_text(object, JSON_INDENT(2)) : NULL;
     if (text == NULL)
         return ERR(e, ERR_MEMORY, "%.200s: out of host memory", path);
     size_t bytes = strlen(text);

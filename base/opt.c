@@ -407,6 +407,11 @@ int options_parse(struct options *o, int argc, char **argv, struct err *e)
     return opt_environment(&options_table, o, (int)o->command, given, e);
 }
 
+void options_warn_unknown(void)
+{
+    opt_warn_unknown(&options_table, "LOCKSTEP_CLIENT_");
+}
+
 int options_group_size(const struct options *o, int n_ranks)
 {
     return o->tensor_parallel > 0 ? (int)o->tensor_parallel : n_ranks;

@@ -83,6 +83,9 @@ struct options {
 int options_parse(struct options *o, int argc, char **argv, struct err *e);
 
 /* Of n_ranks, how many share a model. */
+/* On rank 0: variables LOCKSTEP_* that name no option. */
+void options_warn_unknown(void);
+
 int options_group_size(const struct options *o, int n_ranks);
 
 /* Do the options cut so many ranks into whole groups, for a command that can use them? */

@@ -165,7 +165,7 @@ int chat_template_open(struct chat_template **chat, const char *model_dir, const
         why[0] = '\0';
     (void)snprintf(path, sizeof path, "%s/tokenizer_config.json", model_dir);
     if (access(path, F_OK) == 0)
-        config = json_read_file(path, CONFIG_MAX_BYTES, e);
+        config = json_read_model_file(path, CONFIG_MAX_BYTES, e);
     if (config != NULL && !json_is_object(config))
         ERR(e, ERR_INPUT, "%s: %s, expected an object", path, json_type_name(config));
     const struct chat_format *format = e->code == ERR_NONE ? choose(model_dir, config, name, why, why_bytes, e) : NULL;

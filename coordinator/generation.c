@@ -70,7 +70,7 @@ static int parse_bias(struct sampling *s, const char *text, int vocab, struct er
 static json_t *read_optional(const char *dir, const char *name, char *path, size_t bytes, struct err *e)
 {
     (void)snprintf(path, bytes, "%s/%s", dir, name);
-    return access(path, F_OK) == 0 ? json_read_file(path, CONFIG_MAX_BYTES, e) : NULL;
+    return access(path, F_OK) == 0 ? json_read_model_file(path, CONFIG_MAX_BYTES, e) : NULL;
 }
 
 /* eos_token_id: an integer or a list of them. Ids beyond the vocabulary cannot be generated and are passed over. */

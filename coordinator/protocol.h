@@ -95,6 +95,7 @@ struct protocol_generate {
     int priority;              /* lower first */
     int64_t timeout_ms;        /* from arrival to the last token; 0: none */
     bool return_token_strings; /* tokenize */
+    bool may_be_empty;         /* tokenize: a text of no tokens is no error */
 };
 
 struct protocol_message {

@@ -1,6 +1,7 @@
 /* coordinator/client/options.c - see options.h. */
 #include "coordinator/client/options.h"
 #include "base/json.h"
+#include "base/nearest.h"
 #include "base/opt_rows.h"
 #include "base/progress.h"
 
@@ -304,6 +305,29 @@ static size_t find_command(const char *word)
     return i;
 }
 
+/* A bare word that is nearly a command, or is one but not the first word, is no prompt. */
+static int check_slip(const char *word, struct err *e)
+{
+    if (word != NULL && (strcmp(word, "help") == 0 || strcmp(word, "version") == 0))
+        return ERR(e, ERR_USAGE, "no command \"%s\", did you mean --%s? A prompt of this word goes behind --", word,
+                   word);
+    const char *best = NULL;
+    int least = word != NULL ? nearest_limit(word) + 1 : 0;
+    for (size_t i = 0; i < N_COMMANDS && word != NULL; i++) {
+        int changes = nearest_distance(word, commands[i].name);
+        if (changes < least) {
+            least = changes;
+            best = commands[i].name;
+        }
+    }
+    if (best == NULL)
+        return 0;
+    if (strcmp(word, best) == 0)
+        return ERR(e, ERR_USAGE, "the command comes first: lockstep-client %s ... A prompt of this word goes behind --",
+                   best);
+    return ERR(e, ERR_USAGE, "no command \"%.40s\", did you mean %s? A prompt of this word goes behind --", word, best);
+}
+
 /* Options that nothing would look at. */
 static int check_unused(const struct client_options *o, struct err *e)
 {
@@ -366,7 +390,7 @@ int client_options_parse(struct client_options *o, int argc, char **argv, struct
         return 0;
     k = named ? k : find_command(names_file(argc, argv) ? "send" : "generate");
     o->command = commands[k].command;
-    struct opt_words words = {word, 0, commands[k].argument != NULL ? CLIENT_MAX_WORDS : 0};
+    struct opt_words words = {.word = word, .capacity = commands[k].argument != NULL ? CLIENT_MAX_WORDS : 0};
     opt_defaults(&table, o);
     o->max_concurrency = o->command == CLIENT_SEND ? 16 : 0;
     int first = named ? 2 : 1;
@@ -380,6 +404,9 @@ int client_options_parse(struct client_options *o, int argc, char **argv, struct
     if (o->help)
         return 0;
     if (opt_environment(&table, o, (int)o->command, given, e) != 0)
+        return -1;
+    opt_warn_unknown(&table, NULL);
+    if (!named && words.n_plain == 0 && check_slip(word[0], e) != 0)
         return -1;
     if (check(o, commands[k].argument, e) != 0)
         return -1;

@@ -214,7 +214,8 @@ static void write_sources(struct exposition *x, const struct metrics *m)
 void metrics_write_engines(struct exposition *x, const struct metrics *m)
 {
     of_engines(x, m, "num_requests_running", "gauge", n_running, "Sequences in the engine.");
-    of_engines(x, m, "num_requests_waiting", "gauge", n_waiting, "Sequences that wait for a place or for memory; those that no engine has yet count as engine 0's.");
+    of_engines(x, m, "num_requests_waiting", "gauge", n_waiting,
+               "Sequences that wait for a place or for memory; those that no engine has yet count as engine 0's.");
     write_waiting(x, m);
     of_engines(x, m, "kv_cache_usage_perc", "gauge", kv_usage, "Share of KV blocks that sequences hold, 0 to 1.");
     write_cache(x, m);

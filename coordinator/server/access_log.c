@@ -1,5 +1,6 @@
 /* coordinator/server/access_log.c - see access_log.h. */
 #include "coordinator/server/access_log.h"
+#include "base/json.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -125,7 +126,7 @@ void access_log_write(struct access_log *l, const struct job *j, const struct ou
         add_generate(o, j, out);
     if (l->with_prompts && j->parsed && j->message.op == PROTOCOL_GENERATE)
         add_prompts(o, &j->message.generate);
-    char *line = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    char *line = json_text(o, JSON_COMPACT | JSON_REAL_PRECISION(9));
     size_t bytes = line != NULL ? strlen(line) : 0;
     json_decref(o);
     if (line != NULL)

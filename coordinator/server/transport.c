@@ -1,8 +1,9 @@
 /* coordinator/server/transport.c - see transport.h. */
 #include "coordinator/server/transport.h"
 #include "base/clock.h"
+#include "base/endpoint.h"
 #include "base/log.h"
-#include "coordinator/net/endpoint.h"
+#include "coordinator/net/listener.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -61,11 +62,11 @@ int transport_context(struct transport *t, struct err *e)
 
 int transport_check(const char *endpoint, bool curve, bool insecure, struct err *e)
 {
+    if (endpoint_check(endpoint, true, "--endpoint", e) != 0)
+        return -1;
     if (strlen(endpoint) >= TRANSPORT_ENDPOINT)
         return ERR(e, ERR_USAGE, "--endpoint: %zu bytes, expected fewer than %d", strlen(endpoint), TRANSPORT_ENDPOINT);
-    if (endpoint_check(endpoint, e) != 0)
-        return -1;
-    bool ipc = endpoint_is_ipc(endpoint);
+    bool ipc = listener_is_ipc(endpoint);
     if (curve || insecure || endpoint_is_loopback(endpoint) || (ipc && endpoint[6] != '@'))
         return 0;
     return ERR(e, ERR_USAGE,
@@ -514,10 +515,10 @@ int transport_open(struct transport *t, const char *endpoint, int64_t max_bytes,
     t->has_curve = curve != NULL;
     if (curve != NULL && curve_keys(curve, &t->keys, e) != 0)
         return -1;
-    t->listener = endpoint_listen(endpoint, BACKLOG, t->endpoint, sizeof t->endpoint, e);
+    t->listener = listener_open(endpoint, BACKLOG, t->endpoint, sizeof t->endpoint, e);
     if (t->listener < 0)
         return -1;
-    t->is_ipc = endpoint_is_ipc(t->endpoint);
+    t->is_ipc = listener_is_ipc(t->endpoint);
     t->is_local = t->is_ipc || endpoint_is_loopback(t->endpoint);
     t->poll = epoll_create1(EPOLL_CLOEXEC);
     struct epoll_event what = {.events = EPOLLIN, .data.fd = t->listener};

@@ -122,7 +122,7 @@ static json_t *parse(struct source *l, const char *json, size_t bytes)
 {
     size_t new_bytes = 0;
     char *text = replace_nul(l, json, bytes, &new_bytes);
-    json_t *root = text == NULL ? NULL : json_parse(text, new_bytes, l->file, l->e);
+    json_t *root = text == NULL ? NULL : json_parse_model(text, new_bytes, l->file, l->e);
     free(text);
     return root;
 }
@@ -218,22 +218,17 @@ static int apply_bos_eos(struct tokenizer *t, const struct source *l, const json
     return l->e->code != ERR_NONE ? -1 : template_set(&t->template, bos_id, eos_id, l->e);
 }
 
-/* tokenizer_config.json, which may be absent. model_max_length may be an integer that no C type holds. */
+/* tokenizer_config.json, which may be absent */
 static int load_config(struct tokenizer *t, const char *path, bool plain_files, struct err *e)
 {
     struct source l = {.file = path, .e = e};
-    json_error_t error;
-    size_t bytes = 0;
     if (access(path, F_OK) != 0)
         return 0;
-    char *text = file_read(path, SOURCE_MAX_BYTES, &bytes, e);
-    if (text == NULL)
+    json_t *config = json_read_model_file(path, SOURCE_MAX_BYTES, e);
+    if (config == NULL)
         return -1;
-    json_t *config = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
-    free(text);
     if (!json_is_object(config)) {
-        ERR(e, ERR_INPUT, "%s: not a JSON object: line %d, column %d: %s", path, config == NULL ? error.line : 1,
-            config == NULL ? error.column : 1, config == NULL ? error.text : json_type_name(config));
+        ERR(e, ERR_INPUT, "%s: %s, expected an object", path, json_type_name(config));
         json_decref(config);
         return -1;
     }

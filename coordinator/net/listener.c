@@ -1,5 +1,5 @@
-/* coordinator/net/endpoint.c - see endpoint.h. */
-#include "coordinator/net/endpoint.h"
+/* coordinator/net/listener.c - see listener.h. */
+#include "coordinator/net/listener.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -23,72 +23,17 @@ struct host_port {
     int port;       /* 0: a free one */
 };
 
-static bool begins(const char *text, const char *with)
+bool listener_is_ipc(const char *endpoint)
 {
-    return strncmp(text, with, strlen(with)) == 0;
+    return strncmp(endpoint, "ipc://", SCHEME) == 0;
 }
 
-bool endpoint_is_ipc(const char *endpoint)
-{
-    return begins(endpoint, "ipc://");
-}
-
-bool endpoint_is_loopback(const char *endpoint)
-{
-    return begins(endpoint, "tcp://127.") || begins(endpoint, "tcp://localhost:") || begins(endpoint, "tcp://[::1]:") ||
-           begins(endpoint, "tcp://lo:");
-}
-
-/* libzmq reads 99999 as 34463, and "5555x" as 5555. */
-static int read_port(const char *endpoint, const char *text, int *port, struct err *e)
-{
-    char *end = NULL;
-    if (strcmp(text, "*") == 0 || strcmp(text, "0") == 0) {
-        *port = 0;
-        return 0;
-    }
-    bool digits = text[0] >= '1' && text[0] <= '9' && text[strspn(text, "0123456789")] == '\0' && strlen(text) <= 5;
-    long value = digits ? strtol(text, &end, 10) : 0;
-    if (!digits || value > 65535)
-        return ERR(e, ERR_USAGE, "--endpoint %.200s: the port is \"%.40s\", expected 1 to 65535, or * for a free one",
-                   endpoint, text);
-    *port = (int)value;
-    return 0;
-}
-
-static int read_address(const char *endpoint, struct host_port *to, struct err *e)
+static void read_address(const char *endpoint, struct host_port *to)
 {
     const char *host = endpoint + SCHEME, *colon = strrchr(host, ':');
-    size_t n = colon != NULL ? (size_t)(colon - host) : 0;
-    bool brackets = n > 2 && host[0] == '[' && host[n - 1] == ']';
-    struct in6_addr six;
-    if (n == 0 || n >= sizeof to->host || (!brackets && memchr(host, ':', n) != NULL))
-        return ERR(e, ERR_USAGE,
-                   "--endpoint: found \"%.200s\", expected tcp://ADDRESS:PORT (tcp://[ADDRESS]:PORT for IPv6)",
-                   endpoint);
-    memcpy(to->host, host + brackets, n - 2 * (size_t)brackets);
-    to->host[n - 2 * (size_t)brackets] = '\0';
-    if (brackets && inet_pton(AF_INET6, to->host, &six) != 1)
-        return ERR(e, ERR_USAGE, "--endpoint %.200s: [%.100s] is no IPv6 address", endpoint, to->host);
-    return read_port(endpoint, colon + 1, &to->port, e);
-}
-
-int endpoint_check(const char *endpoint, struct err *e)
-{
-    struct host_port address;
-    struct sockaddr_un unix_address;
-    bool ipc = endpoint_is_ipc(endpoint), tcp = begins(endpoint, "tcp://");
-    if ((!ipc && !tcp) || endpoint[SCHEME] == '\0')
-        return ERR(e, ERR_USAGE, "--endpoint: found \"%.200s\", expected tcp://ADDRESS:PORT or ipc://PATH", endpoint);
-    if (tcp)
-        return read_address(endpoint, &address, e);
-    const char *path = endpoint + SCHEME;
-    if (strlen(path) >= sizeof unix_address.sun_path)
-        return ERR(e, ERR_USAGE, "--endpoint: a path of %zu bytes, a Unix socket's may have %zu", strlen(path),
-                   sizeof unix_address.sun_path - 1);
-    if (strcmp(path, "*") == 0 || strcmp(path, "@") == 0)
-        return ERR(e, ERR_USAGE, "--endpoint %s: expected a path, or @ and a name", endpoint);
-    return 0;
+    bool brackets = host[0] == '[';
+    (void)snprintf(to->host, sizeof to->host, "%.*s", (int)(colon - host) - 2 * brackets, host + brackets);
+    to->port = atoi(colon + 1); /* of "*": 0 */
 }
 
 static int open_socket(int family, struct err *e)
@@ -205,8 +150,7 @@ static int listen_tcp(const char *endpoint, int backlog, char *bound, size_t byt
     struct host_port from;
     struct sockaddr_storage address;
     const int yes = 1;
-    if (read_address(endpoint, &from, e) != 0)
-        return -1;
+    read_address(endpoint, &from);
     socklen_t length = resolve(&from, &address, endpoint, e);
     int fd = length > 0 ? open_socket(address.ss_family, e) : -1;
     if (fd < 0)
@@ -220,8 +164,8 @@ static int listen_tcp(const char *endpoint, int backlog, char *bound, size_t byt
     return -1;
 }
 
-int endpoint_listen(const char *endpoint, int backlog, char *bound, size_t bytes, struct err *e)
+int listener_open(const char *endpoint, int backlog, char *bound, size_t bytes, struct err *e)
 {
-    return endpoint_is_ipc(endpoint) ? listen_unix(endpoint, backlog, bound, bytes, e)
+    return listener_is_ipc(endpoint) ? listen_unix(endpoint, backlog, bound, bytes, e)
                                      : listen_tcp(endpoint, backlog, bound, bytes, e);
 }
