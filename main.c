@@ -20,6 +20,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 
@@ -231,10 +232,22 @@ static int run_bench(struct world *w, const struct options *o, struct err *e)
     return bench_run(w, o, &traffic, e);
 }
 
-/* Commands that need no ranks: every process answers for itself. */
+/* Which of the processes that a launcher has started this is, by the launcher's own variables; 0: the first, or the only one. */
+static int launched_as(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (options_environment(names[i]) != NULL)
+            return atoi(options_environment(names[i]));
+    return 0;
+}
+
+/* Commands that need no ranks: every process comes to the same, and the first one says it. */
 static int run_alone(const struct options *o)
 {
     struct err e = {0};
+    if (launched_as() > 0 && (freopen("/dev/null", "w", stdout) == NULL || freopen("/dev/null", "w", stderr) == NULL))
+        return ERR_IO;
     if (o->command == COMMAND_HELP)
         options_help(o->help_for);
     else if (o->command == COMMAND_VERSION)

@@ -230,9 +230,11 @@ char *file_read(const char *path, size_t max_bytes, size_t *bytes, struct err *e
 {
     char *text = NULL;
     struct stat info;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would wait for somebody to write */
     if (fd < 0) {
-        ERR(e, ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+        int why = errno;
+        bool nowhere = why == ENOENT && lstat(path, &info) == 0;
+        ERR(e, ERR_IO, "%s: cannot open: %s", path, nowhere ? "a link that leads nowhere" : strerror(why));
         return NULL;
     }
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {

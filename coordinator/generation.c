@@ -1,5 +1,6 @@
 /* coordinator/generation.c - see generation.h. */
 #include "coordinator/generation.h"
+#include "base/files.h"
 #include "base/json.h"
 
 #include <errno.h>
@@ -7,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define CONFIG_MAX_BYTES ((size_t)4 << 20)
 
@@ -70,7 +70,7 @@ static int parse_bias(struct sampling *s, const char *text, int vocab, struct er
 static json_t *read_optional(const char *dir, const char *name, char *path, size_t bytes, struct err *e)
 {
     (void)snprintf(path, bytes, "%s/%s", dir, name);
-    return access(path, F_OK) == 0 ? json_read_model_file(path, CONFIG_MAX_BYTES, e) : NULL;
+    return files_present(path) ? json_read_model_file(path, CONFIG_MAX_BYTES, e) : NULL;
 }
 
 /* eos_token_id: an integer or a list of them. Ids beyond the vocabulary cannot be generated and are passed over. */

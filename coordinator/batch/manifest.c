@@ -18,7 +18,7 @@ int manifest_open(struct manifest *m, const char *output, json_t *identity, stru
     if (m->path == NULL || identity == NULL)
         return ERR(e, ERR_MEMORY, "out of host memory: manifest");
     (void)snprintf(m->path, bytes, "%s%s", output, MANIFEST_ENDING);
-    if (access(m->path, F_OK) == 0 && (m->previous = json_read_file(m->path, MAX_BYTES, e)) == NULL)
+    if (files_present(m->path) && (m->previous = json_read_file(m->path, MAX_BYTES, e)) == NULL)
         return -1;
     if (m->previous != NULL && !json_is_object(m->previous))
         return ERR(e, ERR_INPUT, "%.300s: found %s, expected an object", m->path, json_type_name(m->previous));

@@ -1,6 +1,7 @@
 /* coordinator/tokenizer/source.c - see source.h. */
 #include "coordinator/tokenizer/source.h"
 
+#include "base/files.h"
 #include "base/json.h"
 #include "coordinator/tokenizer/internal.h"
 #include "coordinator/tokenizer/unicode.h"
@@ -8,7 +9,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define PATH_BYTES 4096
 
@@ -222,7 +222,7 @@ static int apply_bos_eos(struct tokenizer *t, const struct source *l, const json
 static int load_config(struct tokenizer *t, const char *path, bool plain_files, struct err *e)
 {
     struct source l = {.file = path, .e = e};
-    if (access(path, F_OK) != 0)
+    if (!files_present(path))
         return 0;
     json_t *config = json_read_model_file(path, SOURCE_MAX_BYTES, e);
     if (config == NULL)
@@ -255,16 +255,16 @@ int source_load_folder(struct tokenizer *t, const char *model_dir, struct err *e
         join_path(merges, model_dir, "merges.txt", e) != 0 || join_path(model, model_dir, "tokenizer.model", e) != 0 ||
         join_path(config, model_dir, "tokenizer_config.json", e) != 0)
         return -1;
-    if (access(json, F_OK) == 0) {
+    if (files_present(json)) {
         size_t bytes = 0;
         char *text = file_read(json, SOURCE_MAX_BYTES, &bytes, e);
         int rc = text == NULL ? -1 : source_load_text(t, text, bytes, json, e);
         free(text);
         return rc != 0 ? -1 : load_config(t, config, false, e);
     }
-    if (access(vocab, F_OK) == 0 && access(merges, F_OK) == 0)
+    if (files_present(vocab) && files_present(merges))
         return load_vocab_merges(t, vocab, merges, e) != 0 ? -1 : load_config(t, config, true, e);
-    if (access(model, F_OK) == 0)
+    if (files_present(model))
         return ERR(e, ERR_UNSUPPORTED,
                    "%s: a SentencePiece model is not read; write tokenizer.json beside it with transformers' "
                    "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)",
