@@ -26,7 +26,7 @@ PIE_LINK  := -pie -Wl,-z,relro,-z,now
 SAME      := -ffile-prefix-map=$(CURDIR)=.
 ALL_CFLAGS = -std=c17 $(CFLAGS) $(WARN) $(SANFLAGS) $(HARDEN) $(SAME) -fopenmp
 
-LIB_SRC := $(wildcard base/*.c partition/*.c partition/families/*.c kernels/*.c kernels/cpu/*.c rank/*.c \
+LIB_SRC := $(wildcard base/*.c partition/*.c partition/families/*.c kernels/*.c kernels/cpu/*.c rank/*.c rank/*/*.c \
              coordinator/*.c coordinator/tokenizer/*.c coordinator/jobs/*.c coordinator/server/*.c coordinator/net/*.c coordinator/batch/*.c coordinator/groups/*.c)
 # The client is a program of its own, without MPI; tests of its parts find them in the archive.
 CLIENT_MAIN := coordinator/client/main.c

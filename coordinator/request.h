@@ -2,9 +2,9 @@
 #ifndef COORDINATOR_REQUEST_H
 #define COORDINATOR_REQUEST_H
 
+#include "base/sampling.h"
 #include "coordinator/stop.h"
 #include "coordinator/tokenizer/tokenizer.h"
-#include "kernels/ops.h"
 
 enum finish_reason {
     FINISH_NONE,
