@@ -337,5 +337,6 @@ void generate_close(struct generate *g)
     prompts_free(&g->prompts);
     scheduler_close(&g->scheduler);
     tokenizer_close(&g->tokenizer);
+    generation_rules_close(&g->rules);
     memset(g, 0, sizeof *g);
 }

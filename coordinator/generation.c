@@ -232,9 +232,20 @@ static int check_stop_texts(const struct options *o, struct err *e)
         json_t *text = json_string(o->stop[i]); /* NULL: not valid UTF-8 */
         if (text == NULL)
             return ERR(e, ERR_USAGE, "--stop: text %d is not valid UTF-8", i + 1);
+        if (json_string_length(text) > STOP_MAX_BYTES) {
+            json_decref(text);
+            return ERR(e, ERR_USAGE, "--stop: text %d has %zu bytes, expected at most %d", i + 1, strlen(o->stop[i]),
+                       STOP_MAX_BYTES);
+        }
         json_decref(text);
     }
     return 0;
+}
+
+void generation_rules_close(struct request_rules *rules)
+{
+    stop_close(rules->stop);
+    rules->stop = NULL;
 }
 
 int generation_rules(struct request_rules *rules, int32_t *bos, const struct options *o, int vocab, struct err *e)
@@ -244,7 +255,7 @@ int generation_rules(struct request_rules *rules, int32_t *bos, const struct opt
     if (check_stop_texts(o, e) != 0)
         return -1;
     rules->ignore_eos = o->ignore_eos;
-    rules->stop = (struct stop_strings){(int)o->n_stop, o->stop};
+    rules->stop = o->n_stop > 0 ? stop_open((int)o->n_stop, o->stop, e) : NULL;
     rules->keep_stop = o->include_stop;
     rules->skip_special = !o->keep_special;
     rules->want_logprobs = o->logprobs >= 0;

@@ -171,7 +171,7 @@ void protocol_message_close(struct protocol_message *m)
         free(g->prompt[i].id);
     free(g->prompt);
     free(g->turn);
-    free(m->stop);
+    stop_close(m->stop);
     token_list_free(&m->ids);
     json_decref(m->root);
     *m = (struct protocol_message){0};
