@@ -1,6 +1,7 @@
 # Lockstep's only makefile. `make help` lists targets and settings.
 
 comma := ,
+space := $() $()
 SAN   ?= 0
 V     ?= 0
 CUDA  ?= 0
@@ -16,7 +17,15 @@ SANFLAGS := $(if $(filter 1,$(SAN)),-fsanitize=address$(comma)undefined -fno-san
 # CFLAGS, CPPFLAGS and LDFLAGS are the caller's, and stand behind the project's own: CFLAGS=-O1 is obeyed everywhere.
 CFLAGS   ?= -g
 OPTIMISE := -O2
-ALL_CFLAGS = -std=c17 -fopenmp $(OPTIMISE) $(WARN) $(SANFLAGS) $(CFLAGS)
+# What makes a memory error harder to exploit. Fortified functions need an optimiser and get in a sanitizer's way; the
+# protection of jumps is x86's. tests/unit/test_hardening.c reads the programs.
+OPTIMISED := $(filter-out -O0,$(lastword $(filter -O%,$(OPTIMISE) $(CFLAGS))))
+HARDEN    := -fstack-protector-strong $(if $(filter x86_64-%,$(shell $(HOST_CC) -dumpmachine)),-fcf-protection) \
+             $(if $(OPTIMISED),$(if $(filter 1,$(SAN)),,-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2))
+PIE_LINK  := -pie -Wl,-z,relro,-z,now
+# The same bytes wherever the sources lie: no folder in the debug information (make check-reproducible).
+SAME      := -ffile-prefix-map=$(CURDIR)=.
+ALL_CFLAGS = -std=c17 -fopenmp $(OPTIMISE) $(WARN) $(SANFLAGS) $(HARDEN) $(SAME) $(CFLAGS)
 ALL_CPPFLAGS = -I. -D_GNU_SOURCE -DLOCKSTEP_VERSION='"$(VERSION)"' $(CUDA_CPPFLAGS) $(PACKAGE_CFLAGS) $(CPPFLAGS)
 
 # Libraries, as pkg-config knows them. They are looked up when something is compiled: `make deps` may have to install them first.
@@ -28,8 +37,8 @@ PACKAGE_CFLAGS  = $(eval PACKAGE_CFLAGS := $$(call package_flags,--cflags,$$(PAC
 LIBS            = $(eval LIBS := $$(call package_flags,--libs,$$(PACKAGES)) $$(CUDA_LIBS) -lm -ldl)$(LIBS)
 CLIENT_LIBS     = $(eval CLIENT_LIBS := $$(call package_flags,--libs,$$(CLIENT_PACKAGES)) -lm)$(CLIENT_LIBS)
 
-LIB_SRC := $(wildcard base/*.c partition/*.c partition/families/*.c kernels/*.c kernels/cpu/*.c rank/*.c \
-             coordinator/*.c coordinator/tokenizer/*.c coordinator/jobs/*.c coordinator/server/*.c coordinator/batch/*.c coordinator/groups/*.c)
+LIB_SRC := $(wildcard base/*.c partition/*.c partition/families/*.c kernels/*.c kernels/cpu/*.c rank/*.c rank/*/*.c \
+             coordinator/*.c coordinator/tokenizer/*.c coordinator/jobs/*.c coordinator/server/*.c coordinator/net/*.c coordinator/batch/*.c coordinator/groups/*.c)
 # The client is a program of its own, without MPI; tests of its parts find them in the archive.
 CLIENT_MAIN := coordinator/client/main.c
 CLIENT_SRC  := $(wildcard base/*.c coordinator/client/*.c)
@@ -41,7 +50,7 @@ CUDA_HOME ?= /usr/local/cuda
 NVCC      ?= $(CUDA_HOME)/bin/nvcc
 ARCH      ?= $(or $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | sort -u | sed 's/^90$$/90a/'),80 90a)
 CUDA_CPPFLAGS := -DLOCKSTEP_CUDA -isystem $(CUDA_HOME)/include
-NVCCFLAGS  = -std=c++17 -O3 -g -lineinfo -Xcompiler=-Wall,-Wextra $(if $(filter 1,$(WERROR)),--Werror=all-warnings) -I. -DLOCKSTEP_CUDA \
+NVCCFLAGS  = -std=c++17 -O3 -g -lineinfo -Xcompiler=-Wall,-Wextra,-fPIE,$(subst $(space),$(comma),$(strip $(HARDEN))) $(if $(filter 1,$(WERROR)),--Werror=all-warnings) -I. -DLOCKSTEP_CUDA \
              $(foreach arch,$(ARCH),-gencode=arch=compute_$(arch),code=sm_$(arch))
 LIB_SRC   += $(wildcard kernels/cuda/*.c kernels/cuda/*.cu)
 CUDA_LIBS := -L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/lib -lcublasLt -lcublas -lnccl -lcudart -lstdc++
@@ -55,7 +64,7 @@ CLIENT  := $(BUILD)/lockstep-client
 
 # A test is tests/<kind>/test_*.c, found here and registered nowhere else.
 TEST_SRC := $(wildcard tests/unit/test_*.c tests/ops/test_*.c tests/spmd/test_*.c tests/parity/test_*.c \
-              tests/fail/test_*.c tests/e2e/test_*.c tests/soak/test_*.c tests/gpu/test_*.c)
+              tests/fail/test_*.c tests/e2e/test_*.c tests/attack/test_*.c tests/soak/test_*.c tests/gpu/test_*.c)
 # The two ways to run a decode step are compared on GPUs only.
 ifneq ($(CUDA),1)
 TEST_SRC := $(filter-out tests/gpu/test_persistent%.c tests/gpu/test_in_vain.c tests/gpu/test_peer_sums.c,$(TEST_SRC))
@@ -67,10 +76,10 @@ TEST_LIB := $(patsubst %,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 FUZZ_SRC := $(wildcard base/*.c partition/*.c partition/families/*.c coordinator/tokenizer/*.c coordinator/protocol*.c \
               coordinator/chat*.c $(addprefix coordinator/,reply.c reply_parts.c request.c stop.c group.c beam.c blocks.c scheduler*.c \
               jobs/job.c jobs/steps.c jobs/mailbox.c jobs/histogram.c \
-              groups/wire.c groups/order_code.c groups/report_code.c))
+              groups/wire.c groups/order_code.c groups/report_code.c net/zmtp.c net/zmtp_curve.c))
 FUZZ_BIN := $(patsubst tests/fuzz/%.c,build/cpu/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
-.PHONY: FORCE all client help demo deps deps-check deps-cluster tests preload fuzzers check soak soak-batch bench-cpu check-layers format check-format tidy clean check-gpu bundle compile-cuda
+.PHONY: FORCE all client help demo deps deps-check deps-cluster tests preload fuzzers check soak soak-batch bench-cpu sbom check-reproducible check-layers format check-format tidy clean check-gpu bundle compile-cuda
 all: $(PROGRAM) $(CLIENT)
 client: $(CLIENT)
 
@@ -86,6 +95,7 @@ help:
 	@echo "make soak          long runs, some 10 minutes: 1000 clients, 100000 hostile messages, mixed batches; prints figures"
 	@echo "make soak-batch    100 runs of a batch of 2000 prompts ended at random moments and resumed: nothing lost, nothing twice"
 	@echo "make tests         build the tests only; tests/run.sh build/cpu unit runs one suite"
+	@echo "make sbom          what the programs are linked with, CycloneDX JSON; make check-reproducible: two builds, the same bytes"
 	@echo "make check-layers format tidy clean"
 	@echo "settings: SAN=1 (sanitizers, build/cpu-san)  V=1 (show commands)  WERROR=1  DEPS=0 (install nothing)  FUZZ_SECONDS=60"
 	@echo "          CC CFLAGS CPPFLAGS LDFLAGS PKG_CONFIG: as everywhere; yours stand behind the project's own"
@@ -103,17 +113,17 @@ demo: deps
 
 $(PROGRAM): $(BUILD)/main.c.o $(ARCHIVE)
 	@echo "  LINK $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+	$(Q)$(CC) $(ALL_CFLAGS) $(PIE_LINK) $(LDFLAGS) -o $@ $^ $(LIBS)
 
 # Compiled and linked without MPI's compiler: `make client` works on a login node that has none.
 $(CLIENT_SRC:%=$(BUILD)/%.o) $(CLIENT): CC := $(HOST_CC)
 $(CLIENT): $(CLIENT_SRC:%=$(BUILD)/%.o)
 	@echo "  LINK $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(CLIENT_LIBS)
+	$(Q)$(CC) $(ALL_CFLAGS) $(PIE_LINK) $(LDFLAGS) -o $@ $^ $(CLIENT_LIBS)
 
 $(ARCHIVE): $(LIB_OBJ)
 	@rm -f $@
-	$(Q)ar rcs $@ $^
+	$(Q)ar rcsD $@ $^
 
 # The matrix product, attention and the read limit want the vectoriser and fused multiply-add; neither changes what NaN means.
 $(BUILD)/kernels/cpu/matmul.c.o $(BUILD)/kernels/cpu/attention.c.o $(BUILD)/kernels/cpu/read_stream.c.o: OPTIMISE := -O3 -ffp-contract=fast
@@ -137,7 +147,7 @@ $(filter-out $(CLIENT_SRC:%=$(BUILD)/%.o),$(LIB_OBJ)) $(BUILD)/main.c.o: | $(BUI
 $(BUILD)/%.c.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	@echo "  CC   $<"
-	$(Q)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) -fPIE -MMD -MP -c -o $@ $<
 
 $(BUILD)/%.cu.o: %.cu $(BUILD)/flags
 	@mkdir -p $(@D)
@@ -146,7 +156,7 @@ $(BUILD)/%.cu.o: %.cu $(BUILD)/flags
 
 $(BUILD)/tests/%: $(BUILD)/tests/%.c.o $(TEST_LIB) $(ARCHIVE)
 	@echo "  LINK $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(shell $(PKG_CONFIG) --libs cmocka) $(LIBS)
+	$(Q)$(CC) $(ALL_CFLAGS) $(PIE_LINK) $(LDFLAGS) -o $@ $^ $(shell $(PKG_CONFIG) --libs cmocka) $(LIBS)
 
 # Loaded into ranks by tests: to count what they really read, to make reading, MPI_Finalize, NCCL and graphs fail, to hold a
 # thread of MPI back, in place of a driver's library, and to let them share GPUs.
@@ -207,6 +217,15 @@ bundle: all preload $(filter $(BUILD)/tests/ops/% $(BUILD)/tests/parity/% $(BUIL
 bench-cpu: deps
 	@$(SUBMAKE) all
 	@scripts/bench-cpu.sh
+
+# What the built programs are linked with, as CycloneDX JSON.
+sbom: all
+	@scripts/sbom.sh $(PROGRAM) $(CLIENT) >$(BUILD)/sbom.cdx.json
+	@echo "  SBOM $(BUILD)/sbom.cdx.json"
+
+# Two builds, in folders of different names at different times: the same bytes.
+check-reproducible:
+	@scripts/check-reproducible.sh
 
 check-layers:
 	@scripts/check-layers.sh

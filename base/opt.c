@@ -1,7 +1,7 @@
 /* base/opt.c - see opt.h. */
 #include "base/opt.h"
+#include "base/nearest.h"
 #include "base/opt_rows.h"
-#include "base/similar.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -239,7 +239,18 @@ static const struct opt table[] = {
      "become short errors, beyond twice that it is disconnected (default 4M)",
      NULL},
     INTEGER("max-queue", max_queue, SERVE, 0, 1 << 20, 2048,
-            "sequences that may wait beside those that run; beyond, requests are refused with 429 (default 2048)"),
+            "sequences that may wait beside those that run; beyond, requests are refused with 429, those of the client "
+            "that has the most first (default 2048)"),
+    INTEGER("max-queue-per-client", max_queue_per_client, SERVE, 0, 1 << 20, 0,
+            "the same of one connection (default 0: as many as others leave)"),
+    INTEGER("max-priority", max_priority, SERVE, INT32_MIN, INT32_MAX, 0,
+            "the most urgent \"priority\" that a request may have; lower is more urgent (default 0: nobody goes before "
+            "others)"),
+    {"max-reply-bytes", "BYTES", OPT_BYTES, AT(max_reply_bytes), SERVE | BATCH, 1 << 16, (int64_t)1 << 34, 32 << 20,
+     NULL,
+     "largest reply that a request may bring, reckoned from its tokens and log-probabilities before anything is "
+     "computed; beyond, 413 (default 32M)",
+     NULL},
     INTEGER("drain-seconds", drain_seconds, SERVE, 0, 1 << 20, 30,
             "after SIGUSR1 or a drain message: time for open requests to finish (default 30)"),
     INTEGER("end-seconds", end_seconds, SERVE | BATCH, 0, 1 << 20, -1,
@@ -382,12 +393,17 @@ static size_t find_command(const char *word)
 
 static int no_such_command(const char *word, struct err *e)
 {
-    struct similar s;
-    similar_open(&s, word, strlen(word));
-    for (size_t i = 0; i < N_COMMANDS; i++)
-        similar_offer(&s, commands[i].name);
-    if (s.best != NULL)
-        return ERR(e, ERR_USAGE, "no command \"%.80s\": did you mean %s? (see: lockstep --help)", word, s.best);
+    const char *best = NULL;
+    int least = nearest_limit(word) + 1;
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        int changes = nearest_distance(word, commands[i].name);
+        if (changes < least) {
+            least = changes;
+            best = commands[i].name;
+        }
+    }
+    if (best != NULL)
+        return ERR(e, ERR_USAGE, "no command \"%.80s\": did you mean %s? (see: lockstep --help)", word, best);
     return ERR(e, ERR_USAGE,
                "no command \"%.80s\": expected generate, batch, serve, inspect, bench, preflight, version or help",
                word);
@@ -424,6 +440,11 @@ int options_parse(struct options *o, int argc, char **argv, struct err *e)
         return 0;
     }
     return opt_environment(&options_table, o, (int)o->command, given, e);
+}
+
+void options_warn_unknown(void)
+{
+    opt_warn_unknown(&options_table, "LOCKSTEP_CLIENT_");
 }
 
 int options_group_size(const struct options *o, int n_ranks)

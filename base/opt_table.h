@@ -68,6 +68,7 @@ struct opt_book {
 struct opt_words {
     const char **word; /* [capacity], borrowed from argv */
     int n, capacity;   /* 0: none is expected */
+    int n_plain;       /* of them, behind "--" */
 };
 
 /* Numbers get their `missing`; everything else is left as it is. */
@@ -81,6 +82,10 @@ int opt_arguments(const struct opt_table *t, void *record, int command, const ch
 
 /* Options of the environment that were not given. Flags are set by "1". Only options of the command. */
 int opt_environment(const struct opt_table *t, void *record, int command, const bool *given, struct err *e);
+
+/* Warn of variables of the environment with our prefix that name no option of any command. others: the prefix of another
+ * program's, which are passed over; NULL: none. */
+void opt_warn_unknown(const struct opt_table *t, const char *others);
 
 /* The letter of a row for these commands; '\0': it has none. */
 char opt_letter_of(const struct opt_table *t, const struct opt *o, int command);

@@ -8,7 +8,7 @@
 #define COORDINATOR_BEAM_H
 
 #include "base/err.h"
-#include "kernels/ops.h"
+#include "base/sampling.h"
 
 #include <stdbool.h>
 

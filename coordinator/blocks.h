@@ -11,7 +11,10 @@
 #define COORDINATOR_BLOCKS_H
 
 #include "base/err.h"
-#include "kernels/ops.h"
+#include "base/sampling.h"
+
+#include <stdbool.h>
+#include <stddef.h>
 
 struct blocks {
     int n, n_free;

@@ -1,12 +1,12 @@
 /* coordinator/chat.c - see chat.h. Which format a checkpoint has, and its files. */
 #include "coordinator/chat_parts.h"
 
+#include "base/files.h"
 #include "base/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define TEMPLATE_MAX_BYTES ((size_t)1 << 20)
 #define CONFIG_MAX_BYTES   ((size_t)64 << 20)
@@ -102,7 +102,7 @@ static bool read_digest(const char *model_dir, const json_t *config, uint64_t *d
 {
     char path[4200];
     (void)snprintf(path, sizeof path, "%s/chat_template.jinja", model_dir);
-    if (access(path, F_OK) == 0) {
+    if (files_present(path)) {
         size_t bytes = 0;
         char *text = file_read(path, TEMPLATE_MAX_BYTES, &bytes, e);
         *digest = text != NULL ? chat_template_digest(text, bytes) : 0;
@@ -164,8 +164,8 @@ int chat_template_open(struct chat_template **chat, const char *model_dir, const
     if (why_bytes > 0)
         why[0] = '\0';
     (void)snprintf(path, sizeof path, "%s/tokenizer_config.json", model_dir);
-    if (access(path, F_OK) == 0)
-        config = json_read_file(path, CONFIG_MAX_BYTES, e);
+    if (files_present(path))
+        config = json_read_model_file(path, CONFIG_MAX_BYTES, e);
     if (config != NULL && !json_is_object(config))
         ERR(e, ERR_INPUT, "%s: %s, expected an object", path, json_type_name(config));
     const struct chat_format *format = e->code == ERR_NONE ? choose(model_dir, config, name, why, why_bytes, e) : NULL;

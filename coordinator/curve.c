@@ -2,6 +2,7 @@
 #include "coordinator/curve.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "coordinator/net/zmtp_curve.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -55,6 +56,8 @@ int curve_open(struct curve *c, void *zmq_context, const char *clients, struct e
     if (allow(c, c->client_public, "the job's client", 0, e) != 0 ||
         (clients != NULL && read_clients(c, clients, e) != 0))
         return -1;
+    if (zmq_context == NULL)
+        return 0;
     c->zap = zmq_socket(zmq_context, ZMQ_REP);
     if (c->zap == NULL || zmq_setsockopt(c->zap, ZMQ_LINGER, &none, sizeof none) != 0 ||
         zmq_bind(c->zap, "inproc://zeromq.zap.01") != 0)
@@ -95,6 +98,21 @@ static bool is_allowed(const struct curve *c, const void *key, size_t bytes)
         if (memcmp(c->allowed[i], key, CURVE_BYTES) == 0)
             return true;
     return false;
+}
+
+static bool allows(void *context, const unsigned char key[ZMTP_KEY_BYTES])
+{
+    return is_allowed(context, key, CURVE_BYTES);
+}
+
+int curve_keys(const struct curve *c, struct zmtp_keys *keys, struct err *e)
+{
+    if (zmq_z85_decode(keys->public_key, c->public_key) == NULL ||
+        zmq_z85_decode(keys->secret_key, c->secret_key) == NULL)
+        return ERR(e, ERR_INTERNAL, "--curve: a key pair of our own is no Z85 text");
+    keys->allows = allows;
+    keys->context = (void *)c;
+    return 0;
 }
 
 /* Version, request id, domain, address, identity, mechanism, credentials: a reply repeats the first two. */

@@ -15,16 +15,20 @@ struct curve {
     char client_public[CURVE_TEXT], client_secret[CURVE_TEXT];
     unsigned char (*allowed)[CURVE_BYTES]; /* [n_allowed] public keys of clients */
     int n_allowed;
-    void *zap; /* to poll; see curve_answer */
+    void *zap; /* to poll; see curve_answer; NULL: nobody asks */
     unsigned long n_refused;
 };
 
 /* New key pairs; the job's client and those of `clients` (a file with a Z85 public key a line, # comments; NULL: none) may
- * connect. Starts listening for questions in this context, which must come before the socket that asks is bound. */
+ * connect. zmq_context: of a libzmq socket that is to ask for the list (curve_answer), which is bound later; NULL: there is none. */
 int curve_open(struct curve *c, void *zmq_context, const char *clients, struct err *e);
 void curve_close(struct curve *c);
 
-/* Make a socket the server of these keys. */
+/* For a transport of our own: the keys, and who may connect. *keys borrows from c. */
+struct zmtp_keys;
+int curve_keys(const struct curve *c, struct zmtp_keys *keys, struct err *e);
+
+/* Make a libzmq socket the server of these keys. */
 int curve_apply(const struct curve *c, void *socket, struct err *e);
 
 /* Make a socket a client of such a server, with a key pair that is on its list. */

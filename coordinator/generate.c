@@ -26,9 +26,9 @@ static void prepare(struct generate *g, int i, const struct model_config *m, int
     p->ids = (struct token_list){0};
     p->text = NULL;
     int64_t length = (int64_t)r->prompt.n + g->rules.max_tokens;
-    if (r->error.code == ERR_NONE && m->positions_end && length > m->max_positions)
+    if (r->error.code == ERR_NONE && length > model_context(m))
         ERR(&r->error, ERR_INPUT, "%zu prompt tokens + --max-tokens %d = %lld, the model has %d positions", r->prompt.n,
-            g->rules.max_tokens, (long long)length, m->max_positions);
+            g->rules.max_tokens, (long long)length, model_context(m));
     if (r->error.code == ERR_NONE && g->o->max_model_len > 0 && length > g->o->max_model_len)
         ERR(&r->error, ERR_INPUT, "%zu prompt tokens + --max-tokens %d = %lld, more than --max-model-len %lld",
             r->prompt.n, g->rules.max_tokens, (long long)length, (long long)g->o->max_model_len);
@@ -141,7 +141,7 @@ static void print_json(struct generate *g, const struct request *r)
         (void)json_object_set_new(object, "prompt_logprobs", json_prompt_logprobs(r));
     if (r->finish == FINISH_ERROR)
         (void)json_object_set_new(object, "error", reply_text(r->error.text));
-    char *line = json_dumps(object, JSON_COMPACT);
+    char *line = json_text(object, JSON_COMPACT);
     json_decref(object);
     if (line == NULL) {
         ERR(&g->output_error, ERR_INTERNAL, "result %d cannot be written as JSON", r->index);
@@ -337,5 +337,6 @@ void generate_close(struct generate *g)
     prompts_free(&g->prompts);
     scheduler_close(&g->scheduler);
     tokenizer_close(&g->tokenizer);
+    generation_rules_close(&g->rules);
     memset(g, 0, sizeof *g);
 }

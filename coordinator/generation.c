@@ -1,5 +1,6 @@
 /* coordinator/generation.c - see generation.h. */
 #include "coordinator/generation.h"
+#include "base/files.h"
 #include "base/json.h"
 
 #include <errno.h>
@@ -7,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define CONFIG_MAX_BYTES ((size_t)4 << 20)
 
@@ -70,7 +70,7 @@ static int parse_bias(struct sampling *s, const char *text, int vocab, struct er
 static json_t *read_optional(const char *dir, const char *name, char *path, size_t bytes, struct err *e)
 {
     (void)snprintf(path, bytes, "%s/%s", dir, name);
-    return access(path, F_OK) == 0 ? json_read_file(path, CONFIG_MAX_BYTES, e) : NULL;
+    return files_present(path) ? json_read_model_file(path, CONFIG_MAX_BYTES, e) : NULL;
 }
 
 /* eos_token_id: an integer or a list of them. Ids beyond the vocabulary cannot be generated and are passed over. */
@@ -232,9 +232,20 @@ static int check_stop_texts(const struct options *o, struct err *e)
         json_t *text = json_string(o->stop[i]); /* NULL: not valid UTF-8 */
         if (text == NULL)
             return ERR(e, ERR_USAGE, "--stop: text %d is not valid UTF-8", i + 1);
+        if (json_string_length(text) > STOP_MAX_BYTES) {
+            json_decref(text);
+            return ERR(e, ERR_USAGE, "--stop: text %d has %zu bytes, expected at most %d", i + 1, strlen(o->stop[i]),
+                       STOP_MAX_BYTES);
+        }
         json_decref(text);
     }
     return 0;
+}
+
+void generation_rules_close(struct request_rules *rules)
+{
+    stop_close(rules->stop);
+    rules->stop = NULL;
 }
 
 int generation_rules(struct request_rules *rules, int32_t *bos, const struct options *o, int vocab, struct err *e)
@@ -244,7 +255,7 @@ int generation_rules(struct request_rules *rules, int32_t *bos, const struct opt
     if (check_stop_texts(o, e) != 0)
         return -1;
     rules->ignore_eos = o->ignore_eos;
-    rules->stop = (struct stop_strings){(int)o->n_stop, o->stop};
+    rules->stop = o->n_stop > 0 ? stop_open((int)o->n_stop, o->stop, e) : NULL;
     rules->keep_stop = o->include_stop;
     rules->skip_special = !o->keep_special;
     rules->want_logprobs = o->logprobs >= 0;

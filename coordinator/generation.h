@@ -9,6 +9,9 @@
  * token ids. Strings are borrowed from *o. *bos is the begin-of-text id, or -1. */
 int generation_rules(struct request_rules *rules, int32_t *bos, const struct options *o, int vocab, struct err *e);
 
+/* Gives rules->stop back, which is the rules' own. Safe on zeroed rules. */
+void generation_rules_close(struct request_rules *rules);
+
 /* Of these files only what they say about ids: rules->sampling.eos and *bos. */
 int generation_ids(struct request_rules *rules, int32_t *bos, const char *model_dir, int vocab, struct err *e);
 

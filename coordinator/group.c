@@ -26,7 +26,7 @@ static int check_beams(const struct search *how, const struct request_rules *rul
              : p->presence_penalty != 0.0f  ? "presence_penalty"
              : p->frequency_penalty != 0.0f ? "frequency_penalty"
              : p->n_bias > 0                ? "logit_bias"
-             : rules->stop.n > 0            ? "stop"
+             : rules->stop != NULL          ? "stop"
                                             : "";
     if (**field != '\0')
         return ERR(e, ERR_UNSUPPORTED, "not supported with beam search");

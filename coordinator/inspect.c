@@ -65,7 +65,7 @@ static int print_json(const struct model_config *m, const struct checkpoint *c, 
                   "head_dim", m->head_dim, "mlp_columns", m->ffn, "vocabulary", m->vocab, "dtype", dtype_name(m->dtype),
                   "kv_dtype", dtype_name(kv), "all_reduces_per_layer", m->parallel_residual ? 1 : 2, "checkpoint_bytes",
                   (json_int_t)checkpoint_bytes(c), "groups", n_groups, "ranks", ranks);
-    int rc = json_dumpf(root, stdout, JSON_INDENT(2));
+    int rc = json_print(root, stdout, JSON_INDENT(2));
     (void)putchar('\n');
     json_decref(root);
     return rc;
@@ -99,6 +99,17 @@ static void print_table(const struct model_config *m, const struct checkpoint *c
     }
 }
 
+/* More ranks than key-value heads: the ranks beyond do no attention, and the job is no faster for them. */
+static void print_idle(const struct rank_share *r, int n)
+{
+    int n_idle = 0;
+    for (int i = 0; i < n; i++)
+        n_idle += range_length(r[i].shard.heads) == 0;
+    if (n_idle > 0)
+        printf("\n%d of %d ranks get%s no heads: there is no attention for %s to compute\n", n_idle, n,
+               n_idle == 1 ? "s" : "", n_idle == 1 ? "it" : "them");
+}
+
 static void print(const struct options *o, const struct model_config *m, const struct checkpoint *c,
                   const struct rank_share *r)
 {
@@ -107,6 +118,8 @@ static void print(const struct options *o, const struct model_config *m, const s
         (void)print_json(m, c, kv_type(m, o), r, n, n_groups);
     else
         print_table(m, c, kv_type(m, o), r, n, n_groups);
+    if (!o->json)
+        print_idle(r, n);
 }
 
 int inspect_run(const struct options *o, struct err *e)

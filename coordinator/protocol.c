@@ -155,6 +155,7 @@ int protocol_parse(struct protocol_message *m, const char *json, size_t bytes, c
         if (protocol_read_rules(m, &f, model, may_stream, error) == 0)
             (void)protocol_read_prompt(m, &f, model->vocab, true, error);
     } else if (m->op == PROTOCOL_TOKENIZE) {
+        m->generate.may_be_empty = true;
         m->generate.return_token_strings = fields_bool(&f, FIELD_RETURN_TOKEN_STRS, false, error);
         (void)protocol_read_prompt(m, &f, model->vocab, false, error);
     } else if (m->op == PROTOCOL_DETOKENIZE) {
@@ -170,7 +171,7 @@ void protocol_message_close(struct protocol_message *m)
         free(g->prompt[i].id);
     free(g->prompt);
     free(g->turn);
-    free(m->stop);
+    stop_close(m->stop);
     token_list_free(&m->ids);
     json_decref(m->root);
     *m = (struct protocol_message){0};

@@ -14,7 +14,6 @@
 #define PROTOCOL_MAX_LISTS     (1 << 16) /* arrays and objects in one message */
 #define PROTOCOL_MAX_MEMBERS   (1 << 17) /* members of its objects */
 #define PROTOCOL_MAX_SEQUENCES 4096      /* prompts x candidates (or beams) of one message */
-#define PROTOCOL_MAX_STOP      16        /* stop texts */
 #define PROTOCOL_MAX_TOKENS    (1 << 24)
 #define PROTOCOL_FILL          (-1) /* max_tokens: as many as fit into the context */
 
@@ -94,6 +93,7 @@ struct protocol_generate {
     int priority;              /* lower first */
     int64_t timeout_ms;        /* from arrival to the last token; 0: none */
     bool return_token_strings; /* tokenize */
+    bool may_be_empty;         /* tokenize: a text of no tokens is no error */
 };
 
 struct protocol_message {
@@ -103,7 +103,7 @@ struct protocol_message {
     struct token_list ids;             /* PROTOCOL_DETOKENIZE */
     bool skip_special_tokens;          /* PROTOCOL_DETOKENIZE */
     struct json_t *root;               /* what the texts are borrowed from */
-    const char **stop;                 /* what generate.rules.stop borrows */
+    struct stop_strings *stop;         /* what generate.rules.stop borrows */
 };
 
 /* Check a whole message. may_stream: false where the client can take one reply only. On failure -1 and *error; op and

@@ -74,7 +74,7 @@ int protocol_encode(const struct protocol_generate *g, int i, const struct token
     } else if (encode_chat(g, t, chat, out, error) != 0) {
         return -1;
     }
-    if (out->n == before)
+    if (out->n == before && !g->may_be_empty)
         return protocol_fail(error, PROTOCOL_BAD_REQUEST, field, "no token in it, expected at least one");
     for (size_t k = before; k < out->n; k++)
         if (out->id[k] < 0 || out->id[k] >= vocab)

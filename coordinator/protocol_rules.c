@@ -124,11 +124,10 @@ static int read_stop_texts(struct protocol_message *m, const struct fields *f, s
 {
     const json_t *value = f->value[FIELD_STOP];
     size_t n = json_is_array(value) ? json_array_size(value) : value != NULL;
-    if (n > PROTOCOL_MAX_STOP)
-        return fields_fail(f, FIELD_STOP, -1, error, "found %zu texts, at most %d are accepted", n, PROTOCOL_MAX_STOP);
-    m->stop = calloc(n + 1, sizeof *m->stop);
-    if (m->stop == NULL)
-        return protocol_fail(error, PROTOCOL_INTERNAL, "", "out of host memory");
+    const char *stop[STOP_MAX_STRINGS];
+    struct err e = {0};
+    if (n > STOP_MAX_STRINGS)
+        return fields_fail(f, FIELD_STOP, -1, error, "found %zu texts, at most %d are accepted", n, STOP_MAX_STRINGS);
     for (size_t i = 0; i < n; i++) {
         const json_t *text = json_is_array(value) ? json_array_get(value, i) : value;
         long item = json_is_array(value) ? (long)i : -1;
@@ -138,10 +137,14 @@ static int read_stop_texts(struct protocol_message *m, const struct fields *f, s
         if (json_string_length(text) == 0 || strlen(json_string_value(text)) != json_string_length(text))
             return fields_fail(f, FIELD_STOP, item, error, "found %s, expected text without NUL",
                                json_string_length(text) == 0 ? "an empty string" : "a NUL character");
-        m->stop[i] = json_string_value(text);
+        if (json_string_length(text) > STOP_MAX_BYTES)
+            return fields_fail(f, FIELD_STOP, item, error, "found %zu bytes, expected at most %d",
+                               json_string_length(text), STOP_MAX_BYTES);
+        stop[i] = json_string_value(text);
     }
-    m->generate.rules.stop = (struct stop_strings){(int)n, m->stop};
-    return 0;
+    m->stop = n > 0 ? stop_open((int)n, stop, &e) : NULL;
+    m->generate.rules.stop = m->stop;
+    return e.code == ERR_NONE ? 0 : protocol_fail(error, PROTOCOL_INTERNAL, "", "%s", e.text);
 }
 
 static int set_eos(struct sampling *s, const struct fields *f, const struct protocol_model *model,

@@ -1,4 +1,4 @@
-/* coordinator/reply_parts.h - what replies are put together from; for coordinator/reply*.c and coordinator/batch/result.c.
+/* coordinator/reply_parts.h - what replies are put together from; for coordinator/reply*.c, batch/result.c and server/access_log.c.
  * Values may be NULL when memory is out; what is lost then shows in *good, and reply_dump gives NULL. */
 #ifndef COORDINATOR_REPLY_PARTS_H
 #define COORDINATOR_REPLY_PARTS_H

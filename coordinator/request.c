@@ -62,9 +62,8 @@ static bool is_stop_id(const struct request_rules *rules, int32_t token)
 /* Add a piece of text; true when a stop string ends it there. */
 static bool take_text(struct request *r, const char *piece, size_t bytes, bool may_stop, struct err *e)
 {
-    static const struct stop_strings none = {0, NULL};
-    return stop_append(may_stop ? &r->rules->stop : &none, &r->text, &r->released, piece, bytes, r->rules->keep_stop,
-                       e);
+    return stop_append(may_stop ? r->rules->stop : NULL, &r->stop, &r->text, &r->released, piece, bytes,
+                       r->rules->keep_stop, e);
 }
 
 int request_take(struct request *r, const struct tokenizer *t, const struct sampled *s, struct err *e)

@@ -2,9 +2,9 @@
 #ifndef COORDINATOR_REQUEST_H
 #define COORDINATOR_REQUEST_H
 
+#include "base/sampling.h"
 #include "coordinator/stop.h"
 #include "coordinator/tokenizer/tokenizer.h"
-#include "kernels/ops.h"
 
 enum finish_reason {
     FINISH_NONE,
@@ -24,7 +24,7 @@ struct request_rules {
     int max_tokens;
     bool ignore_eos;
     int n_stop_ids, stop_id[REQUEST_MAX_STOP_IDS]; /* end-of-text ids (unless ignored) and --stop-token-ids */
-    struct stop_strings stop;
+    struct stop_strings *stop;                     /* NULL: none; whose it is, who made the rules says */
     bool keep_stop, skip_special;
     bool want_logprobs;
     bool want_prompt_logprobs; /* of every token of the prompt but the first, with sampling.n_prompt_top beside each */
@@ -57,6 +57,7 @@ struct request {
     double logprob_sum;              /* of the output's tokens */
     struct text_buffer text;
     size_t released; /* bytes of text that are final */
+    struct stop_state stop;
     struct detokenizer *detokenizer;
     enum finish_reason finish;
     struct err error; /* FINISH_ERROR */

@@ -1,6 +1,7 @@
 /* coordinator/serve.c - see serve.h. */
 #include "coordinator/serve.h"
 #include "base/dtype.h"
+#include "base/files.h"
 #include "coordinator/tokenizer/unicode.h"
 
 #include <string.h>
@@ -24,7 +25,9 @@ static int check_options(const struct options *o, struct err *e)
                    name != NULL && !is_utf8(name) ? "--rendezvous" : "--endpoint");
     if (o->access_log_prompts && o->access_log == NULL)
         return ERR(e, ERR_USAGE, "--access-log-prompts needs --access-log FILE");
-    return 0;
+    if (o->rendezvous != NULL && files_check_replaceable(o->rendezvous, "--rendezvous", e) != 0)
+        return -1;
+    return o->metrics_file != NULL ? files_check_replaceable(o->metrics_file, "--metrics-file", e) : 0;
 }
 
 int serve_open(void *serve, const struct options *o, const struct model_config *m, const struct checkpoint *c,

@@ -4,10 +4,10 @@
 
 static struct profile_sums both(const struct profile *p)
 {
-    struct profile_sums sum = p->sums[PROFILE_PREFILL];
-    sum.n_steps += p->sums[PROFILE_DECODE].n_steps;
+    struct profile_sums sum = p->sums[STEP_PREFILL];
+    sum.n_steps += p->sums[STEP_DECODE].n_steps;
     for (int i = 0; i < N_PHASES; i++)
-        sum.seconds[i] += p->sums[PROFILE_DECODE].seconds[i];
+        sum.seconds[i] += p->sums[STEP_DECODE].seconds[i];
     return sum;
 }
 
@@ -48,12 +48,11 @@ void bench_profile(struct profile *p, enum workload_kind kind, const struct work
     if (kind == WORK_PP)
         share(w, &all, repetitions, total, &phases[PART_PROMPTS]);
     if (kind == WORK_LATENCY)
-        share(w, &sums[PROFILE_PREFILL], repetitions, total - decode, &phases[PART_PROMPTS]);
+        share(w, &sums[STEP_PREFILL], repetitions, total - decode, &phases[PART_PROMPTS]);
     if (kind == WORK_TG)
         decode = total;
     if ((kind == WORK_TG || kind == WORK_LATENCY) && work->n_steps > 0)
-        share(w, &sums[PROFILE_DECODE], (double)sums[PROFILE_DECODE].n_steps, decode / work->n_steps,
-              &phases[PART_DECODE]);
+        share(w, &sums[STEP_DECODE], (double)sums[STEP_DECODE].n_steps, decode / work->n_steps, &phases[PART_DECODE]);
     if (kind == WORK_THROUGHPUT)
         share(w, &all, (double)all.n_steps, total * repetitions / (double)all.n_steps, &phases[PART_MIXED]);
 }

@@ -1,5 +1,6 @@
 /* rank/bench_report.c - see bench_report.h. */
 #include "rank/bench_report.h"
+#include "base/json.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -443,7 +444,7 @@ void report_json(const struct world *w, const struct instance *i, const struct f
             add[k](root, f);
     put_energy(root, f);
     put_profile(root, f);
-    (void)json_dumpf(root, stdout, JSON_INDENT(2));
+    (void)json_print(root, stdout, JSON_INDENT(2));
     (void)putchar('\n');
     json_decref(root);
 }

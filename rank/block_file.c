@@ -26,7 +26,7 @@ static int open_file(struct block_file *f, int file, struct err *e)
         return 0;
     block_file_close(f);
     (void)snprintf(path, sizeof path, "%s/%s", f->c->dir, checkpoint_file_name(f->c, file));
-    f->fd = open(path, O_RDONLY | O_CLOEXEC);
+    f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (f->fd < 0)
         return ERR(e, ERR_IO, "%s: cannot open: %s", path, strerror(errno));
     f->file = file;

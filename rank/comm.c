@@ -1,7 +1,6 @@
-/* rank/comm.c - what is counted, timed and watched around the transport's collectives. */
+/* rank/comm.c - what is counted and told to observers around the transport's collectives. */
 #include "rank/comm.h"
-#include "rank/meter.h"
-#include "rank/watch.h"
+#include "rank/observe/observer.h"
 
 int comm_open(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q, size_t max_count,
               struct err *e)
@@ -20,33 +19,31 @@ int comm_open(struct comm *c, const struct world *w, const struct ops *ops, stru
     return comm_open_mpi(c, w, max_count, e);
 }
 
-static void begin_collective(struct comm *c, enum meter_part part)
+static void begin_collective(struct comm *c, enum collective kind)
 {
-    meter_enter(c->meter, part);
-    watch_collective(c->watch, part == METER_ALL_REDUCE ? WATCH_ALL_REDUCE : WATCH_ALL_GATHER);
+    observers_tell(c->observers, collective, kind);
 }
 
 static void end_collective(struct comm *c)
 {
-    meter_enter(c->meter, METER_COMPUTE);
-    watch_phase(c->watch, WATCH_STEP);
+    observers_tell(c->observers, activity, RANK_WORKS);
 }
 
 void comm_all_reduce(struct comm *c, struct queue *q, void *data, size_t n)
 {
     c->n_all_reduces++;
     if (c->n_ranks == 1 || n == 0) {
-        watch_phase(c->watch, WATCH_STEP); /* the rank comes along, alone too */
+        end_collective(c); /* a rank that is alone makes progress, too */
         return;
     }
-    begin_collective(c, METER_ALL_REDUCE);
+    begin_collective(c, COLLECTIVE_ALL_REDUCE);
     c->ops->all_reduce(c, q, data, n);
     end_collective(c);
 }
 
 void comm_all_gather(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n)
 {
-    begin_collective(c, METER_ALL_GATHER);
+    begin_collective(c, COLLECTIVE_ALL_GATHER);
     c->ops->all_gather(c, q, out, in, n);
     end_collective(c);
 }
@@ -55,7 +52,7 @@ bool comm_all_gather_columns(struct comm *c, struct queue *q, void *out, const v
 {
     if (c->ops->takes_columns == NULL || !c->ops->takes_columns(c, q, begin, n_rows))
         return false;
-    begin_collective(c, METER_ALL_GATHER);
+    begin_collective(c, COLLECTIVE_ALL_GATHER);
     c->ops->all_gather_columns(c, q, out, in, begin, n_rows);
     end_collective(c);
     return true;

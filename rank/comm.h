@@ -7,8 +7,7 @@
 #include "rank/world.h"
 
 struct comm;
-struct meter;
-struct watch;
+struct observers;
 
 struct comm_ops {
     const char *name;
@@ -32,10 +31,9 @@ struct comm {
     const struct comm_ops *ops;
     int rank, n_ranks;
     void *impl;
-    char name[32];          /* "NCCL 2.28.9": for messages */
-    uint64_t n_all_reduces; /* calls so far, also on one rank */
-    struct meter *meter;    /* borrowed; hears of every collective; NULL: nobody does */
-    struct watch *watch;    /* the same */
+    char name[32];               /* "NCCL 2.28.9": for messages */
+    uint64_t n_all_reduces;      /* calls so far, also on one rank */
+    struct observers *observers; /* borrowed; hear of every collective; NULL: there are none */
 };
 
 /* Host memory over MPI. max_count: elements of the largest all-reduce. Allocates its scratch here. Local. */

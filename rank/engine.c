@@ -164,6 +164,7 @@ int engine_open(struct engine *g, struct world *w, struct network *n, const stru
     int widest = n->config.embed_dim > n->config.hidden ? n->config.embed_dim : n->config.hidden;
     if (comm_open(&g->comm, w, ops, q, (size_t)l->max_batch_tokens * (size_t)widest, e) != 0)
         return -1;
+    g->comm.observers = &g->observers;
     if (ops->async == NULL && w->n_ranks > 1 && (int64_t)l->max_logit_rows * n->config.vocab > INT_MAX)
         return ERR(e, ERR_UNSUPPORTED, "%d rows of %d logits exceed MPI's int counts: lower --max-batch",
                    l->max_logit_rows, n->config.vocab);

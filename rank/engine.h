@@ -7,6 +7,7 @@
 #include "rank/comm.h"
 #include "rank/layer.h"
 #include "rank/network.h"
+#include "rank/observe/observer.h"
 #include "rank/persistent.h"
 #include "rank/plan.h"
 #include "rank/world.h"
@@ -23,10 +24,6 @@ struct decode_graph {
     int n_runs[ENGINE_FLIGHTS];  /* without the graph */
     uint64_t n_all_reduces;
 };
-
-struct meter;
-struct profile;
-struct watch;
 
 struct engine {
     struct world *world;     /* borrowed */
@@ -69,10 +66,8 @@ struct engine {
     int *vocab_begin;                           /* [n_ranks + 1] */
     struct sampled *sampled_dev;                /* [max_logit_rows], as the flights' */
 
-    struct profile *profile; /* borrowed; not NULL: every step must run as separate operations, which it times */
-
-    struct meter *meter; /* borrowed; NULL: steps are not timed */
-    struct watch *watch; /* borrowed; NULL: steps have no deadline */
+    struct observers observers;
+    bool profiled; /* a profile times single operations: every step runs as separate ones */
 
     uint64_t n_steps, n_taken; /* steps submitted, and those whose results were taken */
 };

@@ -56,13 +56,19 @@ static void say_memory(const struct instance *i, const struct limits *l, int ran
              l->max_batch_tokens);
 }
 
+static int ask_transport(void *comm, struct err *e)
+{
+    return comm_check(comm, e);
+}
+
 /* Before anything is loaded: a rank that is killed meanwhile is named. */
 static int open_watch(struct instance *i, double timeout, struct err *e)
 {
     char device[64] = "cpu", model[64];
     if (!i->ops->shares_host_memory)
         i->ops->async->identify(&i->q, device, model, sizeof device);
-    return watch_open(&i->watch, &i->group, device, &i->engine.comm, timeout, e);
+    const struct watch_question question = {ask_transport, &i->engine.comm};
+    return watch_open(&i->watch, &i->group, device, question, timeout, e);
 }
 
 void instance_open(struct instance *i, struct world *w, struct model_config *m, struct checkpoint *c,
@@ -107,7 +113,7 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     (void)engine_open(&i->engine, &i->group, &i->network, &setup->limits, i->ops, &i->q, (enum step_choice)setup->step,
                       e);
     fatal_agree(w, e);
-    i->engine.watch = i->engine.comm.watch = i->watch;
+    observers_add(&i->engine.observers, watch_observer(i->watch));
     say_memory(i, &setup->limits, w->rank);
 }
 
@@ -115,6 +121,8 @@ void instance_close(struct instance *i)
 {
     if (i->ops == NULL)
         return;
+    if (i->watch != NULL)
+        observers_remove(&i->engine.observers, watch_observer(i->watch));
     watch_close(&i->watch);
     engine_close(&i->engine);
     network_close(&i->network, i->ops, &i->q);

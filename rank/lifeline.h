@@ -18,7 +18,7 @@ struct lifeline;
 
 /* Where a rank is, as rank/watch.h means it. */
 struct lifeline_state {
-    int32_t phase, last; /* enum watch_phase, enum watch_collective */
+    int32_t activity, last; /* enum rank_activity, enum collective */
     uint64_t step, last_step;
     uint32_t n_last;
 };

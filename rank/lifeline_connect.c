@@ -17,7 +17,8 @@
 #include <unistd.h>
 
 #define CONNECT_SECONDS 5.0
-#define MAX_PENDING     64 /* connections that have not said who they are; more are told to come again by TCP itself */
+#define MAX_PENDING     64  /* connections that have not said who they are; then the one silent longest gives way */
+#define SILENT_SECONDS  0.2 /* that each has at least */
 
 /* An abstract name: no file is left by a process that is killed. */
 static socklen_t unix_address(struct sockaddr_un *a, uint64_t name)
@@ -112,43 +113,87 @@ static void greet(int pending, const struct lifeline_invitation *i, int *fd, int
         (void)close(pending);
 }
 
-static int take_in(int listener, struct pollfd *set, int n, int limit)
+/* Connections that have not said who they are, behind the two listeners. */
+struct pending {
+    struct pollfd set[MAX_PENDING + 2];
+    double since[MAX_PENDING + 2];
+    int n;
+};
+
+/* An abstract Unix socket has no permissions, but its other end has a user: ranks have this one's. */
+static bool is_stranger(int fd)
 {
-    while (n < limit) {
+    struct ucred who;
+    socklen_t bytes = sizeof who;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) == 0 && bytes == sizeof who && who.pid > 0 &&
+           who.uid != geteuid();
+}
+
+static void drop_pending(struct pending *p, int k)
+{
+    (void)close(p->set[k].fd);
+    p->n--;
+    memmove(&p->set[k], &p->set[k + 1], (size_t)(p->n - k) * sizeof p->set[0]);
+    memmove(&p->since[k], &p->since[k + 1], (size_t)(p->n - k) * sizeof p->since[0]);
+}
+
+/* A rank speaks as soon as it is connected: whoever has been silent the longest gives way. */
+static void take_in(int listener, bool is_unix, struct pending *p)
+{
+    for (;;) {
+        if (p->n == MAX_PENDING + 2 && seconds_now() - p->since[2] < SILENT_SECONDS)
+            return;
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0)
-            return n;
-        set[n++] = (struct pollfd){.fd = fd, .events = POLLIN};
+            return;
+        if (is_unix && is_stranger(fd)) {
+            (void)close(fd);
+            continue;
+        }
+        if (p->n == MAX_PENDING + 2)
+            drop_pending(p, 2);
+        p->since[p->n] = seconds_now();
+        p->set[p->n++] = (struct pollfd){.fd = fd, .events = POLLIN};
     }
-    return n;
+}
+
+static void greet_all(struct pending *p, const struct lifeline_invitation *i, int *fd, int n_ranks, int *n_missing)
+{
+    int kept = 2;
+    for (int k = 2; k < p->n; k++) {
+        if (p->set[k].revents != 0) {
+            greet(p->set[k].fd, i, fd, n_ranks, n_missing);
+            continue;
+        }
+        p->since[kept] = p->since[k];
+        p->set[kept++] = p->set[k];
+    }
+    p->n = kept;
 }
 
 void lifeline_accept(struct lifeline_listener *l, const struct lifeline_invitation *i, int *fd, int n_ranks)
 {
-    struct pollfd set[MAX_PENDING + 2] = {{.fd = l->unix_fd, .events = POLLIN}, {.fd = l->tcp_fd, .events = POLLIN}};
+    struct pending p = {.set = {{.fd = l->unix_fd, .events = POLLIN}, {.fd = l->tcp_fd, .events = POLLIN}}, .n = 2};
+    const struct timespec pause = {0, 10000000};
     double end = seconds_now() + CONNECT_SECONDS;
-    int n = 2, n_missing = n_ranks - 1;
+    int n_missing = n_ranks - 1;
     for (int r = 0; r < n_ranks; r++)
         fd[r] = -1;
     while (n_missing > 0 && (l->unix_fd >= 0 || l->tcp_fd >= 0)) {
         double left = end - seconds_now();
         if (left <= 0)
             break;
-        if (poll(set, (nfds_t)n, (int)(1000 * left) + 1) < 0)
+        if (poll(p.set, (nfds_t)p.n, (int)(1000 * left) + 1) < 0)
             continue;
-        int kept = 2, before = n;
-        for (int k = 2; k < before; k++)
-            if (set[k].revents == 0)
-                set[kept++] = set[k];
-            else
-                greet(set[k].fd, i, fd, n_ranks, &n_missing);
-        n = kept;
+        greet_all(&p, i, fd, n_ranks, &n_missing);
         for (int k = 0; k < 2; k++)
-            if (set[k].fd >= 0 && set[k].revents != 0)
-                n = take_in(set[k].fd, set, n, MAX_PENDING + 2);
+            if (p.set[k].fd >= 0 && p.set[k].revents != 0)
+                take_in(p.set[k].fd, k == 0, &p);
+        if (p.n == MAX_PENDING + 2) /* full of silent ones: no core is burned on the queue behind them */
+            (void)nanosleep(&pause, NULL);
     }
-    for (int k = 2; k < n; k++)
-        (void)close(set[k].fd);
+    while (p.n > 2)
+        drop_pending(&p, p.n - 1);
     if (l->unix_fd >= 0)
         (void)close(l->unix_fd);
     if (l->tcp_fd >= 0)

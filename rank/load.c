@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 
 /* Broadcast an array whose length only rank 0 knows; the others allocate. */
 static int share_array(void *array, size_t bytes, struct world *w, struct err *e)
@@ -43,6 +44,9 @@ int load_share_headers(struct model_config *m, struct checkpoint *c, struct worl
     return 0;
 }
 
+#define SHARED_MEMORY    "/dev/shm"
+#define SHARED_SPARE     (16.0 * 1048576.0) /* bytes of it that MPI itself may want meanwhile */
+#define MIB              1048576.0
 #define BUS_TEST_BYTES   ((size_t)1 << 30)
 #define BUS_TEST_COPIES  1024 /* at most, where weights are small */
 #define BUS_TEST_WARM_UP 4    /* copies */
@@ -146,15 +150,41 @@ static int plan_alone(struct loader *l, struct err *e)
     return read_plan_build_own(l->plan, l->c, &l->network->map, (size_t)l->setup->piece_bytes, e);
 }
 
+/* Has /dev/shm, where MPI makes the window that ranks read into, room for it? Containers have 64 MiB there unless told otherwise. why:
+ * in words, when it has not. Collective over the node. */
+static bool window_fits(const struct loader *l, const struct world *w, char *why, size_t bytes)
+{
+    struct statvfs shm;
+    int slots = l->setup->n_slots > 0 ? l->setup->n_slots : l->ops->async != NULL ? DEVICE_SLOTS : HOST_SLOTS;
+    double needed = (double)w->n_node_ranks * (double)slots * (double)l->plan->max_block_bytes, room = needed;
+    if (statvfs(SHARED_MEMORY, &shm) == 0)
+        room = (double)shm.f_bavail * (double)shm.f_frsize - SHARED_SPARE;
+    (void)snprintf(why, bytes, "%s has %.0f MiB left on %s, and reading together takes %.0f (docker run --shm-size 1g)",
+                   SHARED_MEMORY, room > 0 ? room / MIB : 0, w->host, needed / MIB);
+    int mine = room >= needed, all = 0;
+    MPI_CHECK(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, w->node));
+    return all != 0;
+}
+
 /* Where a device copies from the page cache, ranks that wait for each other, and devices that fetch what another rank has
  * read, are what takes time; from elsewhere it is the reading. Collective over the node. */
-static enum load_way choose(const struct loader *l, const struct world *w)
+static enum load_way choose(const struct loader *l, const struct world *w, struct err *e)
 {
+    char why[300];
     int all = 0;
-    if (l->setup->way != LOAD_WAY_AUTO)
-        return (enum load_way)l->setup->way;
+    if (l->setup->way == LOAD_ALONE)
+        return LOAD_ALONE;
+    bool fits = window_fits(l, w, why, sizeof why);
+    if (!fits && l->setup->way == LOAD_TOGETHER)
+        ERR(e, ERR_MEMORY, "--load-way together: %s", why);
+    if (l->setup->way == LOAD_TOGETHER)
+        return LOAD_TOGETHER;
+    if (!fits && w->node_rank == 0)
+        log_note("%s: each rank reads alone", why);
     bool replicas =
         w->n_node_ranks > l->network->shard.n_ranks; /* groups that hold the same: alone would read it so often */
+    if (!fits)
+        return LOAD_ALONE;
     if (l->ops->async == NULL || w->n_ranks == 1 || replicas)
         return LOAD_TOGETHER;
     int mine = cached_blocks(l->c, l->plan, w->node_rank, w->n_node_ranks);
@@ -227,7 +257,8 @@ int load_weights(struct network *n, const struct checkpoint *c, struct world *w,
     *stats = (struct load_stats){0};
     (void)plan_together(&l, e);
     fatal_agree(w, e);
-    setup->way = choose(&l, w);
+    setup->way = choose(&l, w, e);
+    fatal_agree(w, e);
     fill_in(setup, ops, q);
     l.since = seconds_now();
     (setup->way == LOAD_ALONE ? run_alone : run_together)(&l, w, e);

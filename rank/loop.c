@@ -2,9 +2,7 @@
 #include "rank/loop.h"
 #include "base/clock.h"
 #include "rank/fatal.h"
-#include "rank/meter.h"
 #include "rank/notice.h"
-#include "rank/watch.h"
 
 #include <time.h>
 
@@ -65,7 +63,7 @@ static void ask(struct engine *g, struct plan *p, const struct loop_client *clie
         enum signal_wish wish = g->world->job_rank == 0 ? notice_hear(notice) : WISH_NONE;
         if (wish != WISH_NONE && client->signal != NULL)
             client->signal(client->context, wish);
-        meter_hear(g->meter);
+        observers_tell(&g->observers, idle);
         asked = client->next(client->context, p, e);
         if (asked != 0 && asked != LOOP_IDLE)
             fatal(e);
@@ -75,14 +73,14 @@ static void ask(struct engine *g, struct plan *p, const struct loop_client *clie
 static void take(struct engine *g, const struct loop_client *client, struct err *e)
 {
     struct step_result result;
-    watch_phase(g->watch, WATCH_DEVICE);
+    observers_tell(&g->observers, activity, RANK_AWAITS_DEVICE);
     engine_take(g, &result);
-    meter_tokens(g->meter, &result);
-    watch_phase(g->watch, g->world->rank == 0 ? WATCH_COORDINATOR : WATCH_STEP);
+    observers_tell(&g->observers, tokens, &result);
+    observers_tell(&g->observers, activity, g->world->rank == 0 ? RANK_COORDINATES : RANK_WORKS);
     if (g->world->rank == 0 && client->accept(client->context, &result, e) != 0)
         fatal(e);
-    watch_phase(g->watch, WATCH_STEP);
-    meter_share(g->meter, false);
+    observers_tell(&g->observers, activity, RANK_WORKS);
+    observers_tell(&g->observers, between_steps, false);
 }
 
 /* This rank has lost or repeated a step. */
@@ -105,17 +103,17 @@ void loop_run(struct engine *g, const struct loop_client *client, struct err *e)
     notice_open(&notice, g->world);
     for (uint64_t step = 0;; step++) {
         plan_reset(&plan, step);
-        watch_enter(g->watch, g->world->rank == 0 ? WATCH_COORDINATOR : WATCH_PLAN, step);
+        observers_tell(&g->observers, next_step, g->world->rank == 0 ? RANK_COORDINATES : RANK_AWAITS_PLAN, step);
         if (g->world->rank == 0)
             ask(g, &plan, client, &notice, e);
-        meter_ask(g->meter, &plan);
-        watch_collective(g->watch, WATCH_PLAN_BROADCAST);
+        observers_tell(&g->observers, plan, &plan);
+        observers_tell(&g->observers, collective, COLLECTIVE_PLAN);
         share(&plan, g->world, g->network->config.vocab, g->world->rank != 0 ? &notice : NULL);
         if (plan.step != step)
             fail_apart(plan.step, step);
         if (plan.kind == PLAN_STOP)
             break;
-        watch_phase(g->watch, WATCH_STEP);
+        observers_tell(&g->observers, activity, RANK_WORKS);
         engine_submit(g, &plan);
         if (++under_way == engine_flights(g)) {
             take(g, client, e);
@@ -124,8 +122,8 @@ void loop_run(struct engine *g, const struct loop_client *client, struct err *e)
     }
     for (; under_way > 0; under_way--)
         take(g, client, e);
-    meter_share(g->meter, true);
-    watch_phase(g->watch, WATCH_OFF);
+    observers_tell(&g->observers, between_steps, true);
+    observers_tell(&g->observers, activity, RANK_OUTSIDE);
     notice_close(&notice);
     plan_close(&plan);
 }

@@ -7,55 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-int meter_open(struct meter *m, struct engine *g, double interval,
-               void (*report)(void *context, const struct rank_report *r), void *context, struct err *e)
-{
-    size_t ranks = (size_t)g->world->n_ranks;
-    memset(m, 0, sizeof *m);
-    m->engine = g;
-    m->async = g->ops->async;
-    m->interval = interval;
-    m->report = report;
-    m->context = context;
-    m->request = MPI_REQUEST_NULL;
-    m->stats.pid = (int32_t)getpid();
-    memcpy(m->stats.host, g->world->host, sizeof m->stats.host - 1);
-    energy_open(&m->energy, g->ops, g->q);
-    m->stats.joules_integrated = energy_is_integral(&m->energy);
-    /* A step's begin and end, and the two sides of each collective: two a layer, the embedding's, the logits'. */
-    m->max_stamps = 2 + 2 * (2 * g->network->config.n_layers + 2);
-    m->between = err_calloc(e, (size_t)m->max_stamps, sizeof *m->between, "meter");
-    for (int f = 0; f < ENGINE_FLIGHTS; f++)
-        m->flight[f].part = err_calloc(e, (size_t)m->max_stamps, 1, "meter");
-    m->gathered = err_calloc(e, ranks, sizeof *m->gathered, "meter");
-    m->total = err_calloc(e, ranks, sizeof *m->total, "meter");
-    m->recent = err_calloc(e, ranks, sizeof *m->recent, "meter");
-    if (m->async != NULL && m->async->open_stamps(g->q, m->max_stamps) != 0)
-        ERR(e, g->q->err.code, "meter: %s", g->q->err.text);
-    g->meter = m;
-    g->comm.meter = m;
-    return e->code == ERR_NONE ? 0 : -1;
-}
-
-void meter_close(struct meter *m)
-{
-    struct engine *g = m->engine;
-    if (g == NULL)
-        return;
-    g->meter = NULL;
-    g->comm.meter = NULL;
-    if (m->async != NULL)
-        m->async->close_stamps(g->q);
-    energy_close(&m->energy);
-    for (int f = 0; f < ENGINE_FLIGHTS; f++)
-        free(m->flight[f].part);
-    free(m->between);
-    free(m->gathered);
-    free(m->total);
-    free(m->recent);
-    memset(m, 0, sizeof *m);
-}
-
 /* ---- a step ---- */
 
 static void stamp(struct meter *m, enum meter_part part)
@@ -86,34 +37,46 @@ static void change(struct meter *m, enum meter_part part)
     f->now = part;
 }
 
-void meter_begin(struct meter *m, int which, const struct plan *p, bool graph)
+static void begin_step(struct observer *o, const struct observed_step *step)
 {
-    if (m == NULL)
-        return;
-    struct meter_flight *f = &m->flight[which];
-    f->works = p->n_tokens > 0;
-    f->report = p->report != 0;
+    struct meter *m = (struct meter *)o;
+    struct meter_flight *f = &m->flight[step->flight];
+    f->works = step->plan->n_tokens > 0;
+    f->report = step->plan->report != 0;
     f->timed = f->works && (m->async == NULL || f->report);
-    f->parts = f->timed && !graph;
+    f->parts = f->timed && !step->graph;
     f->n = 0;
     memset(f->seconds, 0, sizeof f->seconds);
     f->now = METER_COMPUTE;
     f->since = seconds_now();
-    m->which = which;
+    m->which = step->flight;
+    m->in_collective = false;
     m->open = f->timed;
     if (m->open)
         change(m, METER_COMPUTE);
 }
 
-void meter_enter(struct meter *m, enum meter_part part)
+static void begin_collective(struct observer *o, enum collective kind)
 {
-    if (m != NULL && m->open && m->flight[m->which].parts)
-        change(m, part);
+    struct meter *m = (struct meter *)o;
+    if (!m->open || !m->flight[m->which].parts)
+        return;
+    m->in_collective = true;
+    change(m, kind == COLLECTIVE_ALL_REDUCE ? METER_ALL_REDUCE : METER_ALL_GATHER);
 }
 
-void meter_end(struct meter *m)
+static void change_activity(struct observer *o, enum rank_activity activity)
 {
-    if (m == NULL || !m->open)
+    struct meter *m = (struct meter *)o;
+    if (activity == RANK_WORKS && m->in_collective)
+        change(m, METER_COMPUTE);
+    m->in_collective = false;
+}
+
+static void end_step(struct observer *o)
+{
+    struct meter *m = (struct meter *)o;
+    if (!m->open)
         return;
     change(m, METER_COMPUTE);
     m->open = false;
@@ -135,10 +98,9 @@ static void add_step(struct meter *m, const struct meter_flight *f)
     s->all_gather_seconds += f->seconds[METER_ALL_GATHER];
 }
 
-void meter_take(struct meter *m, int which)
+static void take_step(struct observer *o, int which)
 {
-    if (m == NULL)
-        return;
+    struct meter *m = (struct meter *)o;
     struct meter_flight *f = &m->flight[which];
     m->stats.n_steps += f->works;
     if (f->timed && m->async != NULL) {
@@ -154,10 +116,10 @@ void meter_take(struct meter *m, int which)
 
 /* ---- the way to rank 0 ---- */
 
-void meter_ask(struct meter *m, struct plan *p)
+static void ask_for_figures(struct observer *o, struct plan *p)
 {
-    p->report = 0;
-    if (m == NULL || m->pending || m->request != MPI_REQUEST_NULL || p->n_tokens == 0)
+    struct meter *m = (struct meter *)o;
+    if (m->pending || m->request != MPI_REQUEST_NULL || p->n_tokens == 0)
         return;
     for (int f = 0; f < ENGINE_FLIGHTS; f++)
         if (m->flight[f].report)
@@ -173,9 +135,10 @@ void meter_ask(struct meter *m, struct plan *p)
         m->last_parts = now;
 }
 
-void meter_tokens(struct meter *m, const struct step_result *result)
+static void digest_tokens(struct observer *o, const struct step_result *result)
 {
-    for (int i = 0; m != NULL && i < result->n_sampled; i++)
+    struct meter *m = (struct meter *)o;
+    for (int i = 0; i < result->n_sampled; i++)
         rank_stats_digest(&m->stats, result->sampled[i].slot, result->sampled[i].token);
 }
 
@@ -237,20 +200,81 @@ static void send(struct meter *m)
         MPI_Igather(&m->sent, bytes, MPI_BYTE, m->gathered, bytes, MPI_BYTE, 0, m->engine->world->comm, &m->request));
 }
 
-void meter_hear(struct meter *m)
+static void hear(struct observer *o)
 {
-    if (m != NULL)
-        complete(m, false);
+    complete((struct meter *)o, false);
 }
 
-void meter_share(struct meter *m, bool last)
+/* Sends what is due and takes what has come, without waiting; at the end of the loop: everything. */
+static void share(struct observer *o, bool last)
 {
-    if (m == NULL)
-        return;
+    struct meter *m = (struct meter *)o;
     /* Rank 0 asks again only when it has everything, so that whatever another rank still has to complete is done. */
     complete(m, last || m->pending);
     if (!last && !m->pending)
         return;
     send(m);
     complete(m, last);
+}
+
+/* ---- opening and closing ---- */
+
+static const struct observer_hooks hooks = {
+    .activity = change_activity,
+    .collective = begin_collective,
+    .plan = ask_for_figures,
+    .tokens = digest_tokens,
+    .between_steps = share,
+    .idle = hear,
+    .submit = begin_step,
+    .submitted = end_step,
+    .finished = take_step,
+};
+
+int meter_open(struct meter *m, struct engine *g, double interval,
+               void (*report)(void *context, const struct rank_report *r), void *context, struct err *e)
+{
+    size_t ranks = (size_t)g->world->n_ranks;
+    memset(m, 0, sizeof *m);
+    m->engine = g;
+    m->async = g->ops->async;
+    m->interval = interval;
+    m->report = report;
+    m->context = context;
+    m->request = MPI_REQUEST_NULL;
+    m->stats.pid = (int32_t)getpid();
+    memcpy(m->stats.host, g->world->host, sizeof m->stats.host - 1);
+    energy_open(&m->energy, g->ops, g->q);
+    m->stats.joules_integrated = energy_is_integral(&m->energy);
+    /* A step's begin and end, and the two sides of each collective: two a layer, the embedding's, the logits'. */
+    m->max_stamps = 2 + 2 * (2 * g->network->config.n_layers + 2);
+    m->between = err_calloc(e, (size_t)m->max_stamps, sizeof *m->between, "meter");
+    for (int f = 0; f < ENGINE_FLIGHTS; f++)
+        m->flight[f].part = err_calloc(e, (size_t)m->max_stamps, 1, "meter");
+    m->gathered = err_calloc(e, ranks, sizeof *m->gathered, "meter");
+    m->total = err_calloc(e, ranks, sizeof *m->total, "meter");
+    m->recent = err_calloc(e, ranks, sizeof *m->recent, "meter");
+    if (m->async != NULL && m->async->open_stamps(g->q, m->max_stamps) != 0)
+        ERR(e, g->q->err.code, "meter: %s", g->q->err.text);
+    m->observer.hooks = &hooks;
+    observers_add(&g->observers, &m->observer);
+    return e->code == ERR_NONE ? 0 : -1;
+}
+
+void meter_close(struct meter *m)
+{
+    struct engine *g = m->engine;
+    if (g == NULL)
+        return;
+    observers_remove(&g->observers, &m->observer);
+    if (m->async != NULL)
+        m->async->close_stamps(g->q);
+    energy_close(&m->energy);
+    for (int f = 0; f < ENGINE_FLIGHTS; f++)
+        free(m->flight[f].part);
+    free(m->between);
+    free(m->gathered);
+    free(m->total);
+    free(m->recent);
+    memset(m, 0, sizeof *m);
 }

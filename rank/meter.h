@@ -13,6 +13,7 @@
 enum meter_part { METER_COMPUTE, METER_ALL_REDUCE, METER_ALL_GATHER, METER_PARTS };
 
 struct meter {
+    struct observer observer;
     struct engine *engine;         /* borrowed */
     const struct async_ops *async; /* the device's clocks; NULL: the host's */
     double interval;
@@ -29,7 +30,8 @@ struct meter {
         unsigned char *part; /* [max_stamps] and the part that follows each */
     } flight[ENGINE_FLIGHTS];
     int which; /* flight that is being enqueued */
-    bool open; /* between meter_begin and meter_end */
+    bool in_collective;
+    bool open; /* a timed step is being enqueued */
     int max_stamps;
     double *between; /* [max_stamps] */
 
@@ -44,35 +46,13 @@ struct meter {
     void *context;
 };
 
-/* Measure the engine's steps from now on. report (rank 0, may be NULL) is called between steps about every `interval`
+/* Measure the engine's steps from now on: every `interval` seconds rank 0 asks in a plan for all ranks' figures, which a gather brings
+ * it. Rank 0 ends the job, in the rank's name, when a rank's tokens differ from the others': all ranks sample the same, or their keys
+ * and values are no longer of one text. report (rank 0, may be NULL) is called between steps about every `interval`
  * seconds while there are steps, and at the end of loop_run; what it gets is valid during the call. No step may be under
  * way, and no profile open. Collective; returns -1 and *e. */
 int meter_open(struct meter *m, struct engine *g, double interval,
                void (*report)(void *context, const struct rank_report *r), void *context, struct err *e);
 void meter_close(struct meter *m);
-
-/* The rest takes NULL for no meter.
- *
- * Rank 0, before a plan goes out: is a report due after this step? Sets p->report. */
-void meter_ask(struct meter *m, struct plan *p);
-
-/* The engine's. A step's operations begin, as flight `which`; graph: they are one graph; they end; the step has passed. */
-void meter_begin(struct meter *m, int which, const struct plan *p, bool graph);
-void meter_end(struct meter *m);
-void meter_take(struct meter *m, int which);
-
-/* The loop's: what this rank has sampled in a step. Rank 0 ends the job, in its name, when another one's tokens differ: all ranks
- * sample the same, or their keys and values are no longer of one text. */
-void meter_tokens(struct meter *m, const struct step_result *result);
-
-/* The communicator's: from here on time belongs to this part. */
-void meter_enter(struct meter *m, enum meter_part part);
-
-/* Between steps, at the same place on all ranks: send what is due, take what has come. Collective, does not wait. last: the
- * loop ends; send and take everything. */
-void meter_share(struct meter *m, bool last);
-
-/* Rank 0 alone, while it waits for work: take what has come. Local. */
-void meter_hear(struct meter *m);
 
 #endif

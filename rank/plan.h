@@ -3,7 +3,11 @@
 #ifndef RANK_PLAN_H
 #define RANK_PLAN_H
 
-#include "kernels/ops.h"
+#include "base/err.h"
+#include "base/sampling.h"
+
+#include <stdbool.h>
+#include <stddef.h>
 
 enum plan_kind { PLAN_STEP = 1, PLAN_STOP };
 

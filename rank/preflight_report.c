@@ -1,11 +1,12 @@
 /* rank/preflight_report.c - see preflight_report.h. */
 #include "rank/preflight_report.h"
+#include "base/json.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define CELL 24
+#define CELL 44 /* two integers of 64 bits */
 
 static const char *link_name(const struct preflight *p, int from, int to)
 {
@@ -307,7 +308,7 @@ void preflight_json(FILE *out, const struct preflight *p, const struct preflight
         put(root, "files", json_files(p));
     put(root, "problems", problems);
     put(root, "fit", json_boolean(!refuses));
-    (void)json_dumpf(root, out, JSON_INDENT(2));
+    (void)json_print(root, out, JSON_INDENT(2));
     (void)fputc('\n', out);
     json_decref(root);
 }

@@ -117,6 +117,41 @@ static void wrap(struct profile *p)
     p->comm_ops.all_gather_columns = all_gather_columns;
 }
 
+static void begin_step(struct observer *o, const struct observed_step *step)
+{
+    struct profile *p = (struct profile *)o;
+    p->flight = step->flight;
+    p->kind[step->flight] = step->kind;
+}
+
+static void bound_operations(struct observer *o, bool begin)
+{
+    struct profile *p = (struct profile *)o;
+    if (begin)
+        p->trace[p->flight][p->kind[p->flight]].n = 0;
+    else
+        stamp(p, N_PHASES);
+}
+
+static void take_step(struct observer *o, int flight)
+{
+    struct profile *p = (struct profile *)o;
+    if (p->kind[flight] == STEP_EMPTY)
+        return;
+    const struct profile_trace *t = &p->trace[flight][p->kind[flight]];
+    struct profile_sums *sums = &p->sums[p->kind[flight]];
+    if (p->inner->async != NULL)
+        p->inner->async->read_stamps(p->engine->q, flight, t->n, p->between);
+    for (int i = 0; p->inner->async == NULL && i + 1 < t->n; i++)
+        p->between[i] = p->at[flight][i + 1] - p->at[flight][i];
+    for (int i = 0; i + 1 < t->n; i++)
+        sums->seconds[t->phase[i]] += p->between[i];
+    sums->n_steps++;
+}
+
+static const struct observer_hooks hooks = {
+    .submit = begin_step, .operations = bound_operations, .finished = take_step};
+
 int profile_open(struct profile *p, struct engine *g, struct err *e)
 {
     memset(p, 0, sizeof *p);
@@ -128,7 +163,7 @@ int profile_open(struct profile *p, struct engine *g, struct err *e)
     p->between = err_calloc(e, n, sizeof *p->between, "profile");
     for (int f = 0; f < ENGINE_FLIGHTS; f++) {
         p->at[f] = err_calloc(e, n, sizeof *p->at[f], "profile");
-        for (int k = 0; k < N_PROFILE_KINDS; k++)
+        for (int k = 0; k < N_STEP_KINDS; k++)
             p->trace[f][k].phase = err_calloc(e, n, 1, "profile");
     }
     if (p->inner->async != NULL && p->inner->async->open_stamps(g->q, p->max_stamps) != 0)
@@ -137,7 +172,9 @@ int profile_open(struct profile *p, struct engine *g, struct err *e)
     g->ops = &p->ops;
     g->comm.ops = &p->comm_ops;
     g->q->observer = p;
-    g->profile = p;
+    g->profiled = true;
+    p->observer.hooks = &hooks;
+    observers_add(&g->observers, &p->observer);
     return e->code == ERR_NONE ? 0 : -1;
 }
 
@@ -146,7 +183,8 @@ void profile_close(struct profile *p)
     struct engine *g = p->engine;
     if (g == NULL)
         return;
-    g->profile = NULL;
+    observers_remove(&g->observers, &p->observer);
+    g->profiled = false;
     g->q->observer = NULL;
     g->comm.ops = p->inner_comm;
     g->ops = p->inner;
@@ -156,7 +194,7 @@ void profile_close(struct profile *p)
     free(p->between);
     for (int f = 0; f < ENGINE_FLIGHTS; f++) {
         free(p->at[f]);
-        for (int k = 0; k < N_PROFILE_KINDS; k++)
+        for (int k = 0; k < N_STEP_KINDS; k++)
             free(p->trace[f][k].phase);
     }
     memset(p, 0, sizeof *p);
@@ -165,39 +203,4 @@ void profile_close(struct profile *p)
 void profile_reset(struct profile *p)
 {
     memset(p->sums, 0, sizeof p->sums);
-}
-
-void profile_expect(struct profile *p, int flight, enum profile_kind kind)
-{
-    if (p == NULL)
-        return;
-    p->flight = flight;
-    p->kind[flight] = kind;
-}
-
-void profile_begin(struct profile *p)
-{
-    if (p != NULL)
-        p->trace[p->flight][p->kind[p->flight]].n = 0;
-}
-
-void profile_end(struct profile *p)
-{
-    if (p != NULL)
-        stamp(p, N_PHASES);
-}
-
-void profile_take(struct profile *p, int flight)
-{
-    if (p == NULL || p->kind[flight] == PROFILE_EMPTY)
-        return;
-    const struct profile_trace *t = &p->trace[flight][p->kind[flight]];
-    struct profile_sums *sums = &p->sums[p->kind[flight]];
-    if (p->inner->async != NULL)
-        p->inner->async->read_stamps(p->engine->q, flight, t->n, p->between);
-    for (int i = 0; p->inner->async == NULL && i + 1 < t->n; i++)
-        p->between[i] = p->at[flight][i + 1] - p->at[flight][i];
-    for (int i = 0; i + 1 < t->n; i++)
-        sums->seconds[t->phase[i]] += p->between[i];
-    sums->n_steps++;
 }

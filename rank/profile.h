@@ -18,15 +18,13 @@ enum profile_phase {
     N_PHASES
 };
 
-/* PROFILE_DECODE: every sequence feeds one token and gets one. PROFILE_PREFILL: any other that has tokens. */
-enum profile_kind { PROFILE_EMPTY, PROFILE_PREFILL, PROFILE_DECODE, N_PROFILE_KINDS };
-
 struct profile_sums {
     double seconds[N_PHASES];
     uint64_t n_steps;
 };
 
 struct profile {
+    struct observer observer;
     struct engine *engine; /* borrowed */
     const struct ops *inner;
     struct ops ops; /* the same, but each operation of a step passes through here */
@@ -34,15 +32,15 @@ struct profile {
     struct comm_ops comm_ops;
 
     int max_stamps;
-    struct profile_trace { /* the phases of a step, in order; all steps of a kind have the same */
+    struct profile_trace { /* the phases of a step, in order; all steps of a kind of work have the same */
         int n;             /* clocks: the last one is the step's end */
         unsigned char *phase;
-    } trace[ENGINE_FLIGHTS][N_PROFILE_KINDS];
-    double *at[ENGINE_FLIGHTS];             /* [max_stamps] seconds_now() where operations are done when they return */
-    double *between;                        /* [max_stamps] */
-    enum profile_kind kind[ENGINE_FLIGHTS]; /* of the steps under way */
-    int flight;                             /* of the step that is being enqueued */
-    struct profile_sums sums[N_PROFILE_KINDS];
+    } trace[ENGINE_FLIGHTS][N_STEP_KINDS];
+    double *at[ENGINE_FLIGHTS];          /* [max_stamps] seconds_now() where operations are done when they return */
+    double *between;                     /* [max_stamps] */
+    enum step_kind kind[ENGINE_FLIGHTS]; /* of the steps under way */
+    int flight;                          /* of the step that is being enqueued */
+    struct profile_sums sums[N_STEP_KINDS];
 };
 
 /* Take the clocks and stand between the engine and its operations, until profile_close: no step may be under way at
@@ -52,13 +50,6 @@ void profile_close(struct profile *p);
 
 /* Forget the sums so far. */
 void profile_reset(struct profile *p);
-
-/* The engine's, all of which take NULL for no profile: a step of this kind is about to be enqueued as flight `flight`; its
- * operations begin, and end; it has passed. */
-void profile_expect(struct profile *p, int flight, enum profile_kind kind);
-void profile_begin(struct profile *p);
-void profile_end(struct profile *p);
-void profile_take(struct profile *p, int flight);
 
 /* "matrix products" */
 const char *profile_phase_name(enum profile_phase phase);

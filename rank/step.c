@@ -2,8 +2,6 @@
 #include "rank/step.h"
 #include "rank/fatal.h"
 #include "rank/graphs.h"
-#include "rank/meter.h"
-#include "rank/profile.h"
 
 #include <string.h>
 
@@ -258,9 +256,9 @@ void step_execute(struct engine *g, const struct step_flight *f, const struct st
 {
     int n_results = shape->n_sampled + shape->n_scored;
     upload_ints(g, f, shape->n_tokens > shape->n_rows ? shape->n_tokens : shape->n_rows);
-    profile_begin(g->profile);
+    observers_tell(&g->observers, operations, true);
     compute(g, shape, persistent);
-    profile_end(g->profile);
+    observers_tell(&g->observers, operations, false);
     if (n_results > 0)
         g->ops->download(g->q, f->sampled, g->sampled_dev, (size_t)n_results * sizeof *f->sampled);
 }
@@ -306,13 +304,20 @@ void engine_submit(struct engine *g, const struct plan *p)
     struct step_flight *f = &g->flight[which];
     list_rows(f, p);
     bool decode = is_decode(f, p);
-    struct decode_graph *graph = decode ? graphs_find(g, p->n_seqs, g->profile != NULL) : NULL;
-    profile_expect(g->profile, which, decode ? PROFILE_DECODE : p->n_tokens > 0 ? PROFILE_PREFILL : PROFILE_EMPTY);
+    struct decode_graph *graph = decode ? graphs_find(g, p->n_seqs, g->profiled) : NULL;
+    const struct observed_step observed = {
+        .plan = p,
+        .flight = which,
+        .kind = decode            ? STEP_DECODE
+                : p->n_tokens > 0 ? STEP_PREFILL
+                                  : STEP_EMPTY,
+        .graph = graph != NULL,
+    };
     ops_range_begin(g->ops, decode ? "decode" : "prefill", p->n_tokens);
     prepare(g, f, p, graph);
-    meter_begin(g->meter, which, p, graph != NULL);
+    observers_tell(&g->observers, submit, &observed);
     run(g, which, p, graph);
-    meter_end(g->meter);
+    observers_tell(&g->observers, submitted);
     if (g->ops->async != NULL)
         g->ops->async->mark(g->q, which);
     ops_range_end(g->ops);
@@ -327,8 +332,7 @@ void engine_take(struct engine *g, struct step_result *result)
         g->ops->async->wait_mark(g->q, which);
     else
         g->ops->wait(g->q);
-    profile_take(g->profile, which);
-    meter_take(g->meter, which);
+    observers_tell(&g->observers, finished, which);
     if (g->q->err.code != ERR_NONE)
         fatal(&g->q->err);
     *result = (struct step_result){.step = f->step,

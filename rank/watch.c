@@ -2,7 +2,6 @@
 #include "rank/watch.h"
 #include "base/clock.h"
 #include "base/opt.h"
-#include "rank/comm.h"
 #include "rank/fatal.h"
 #include "rank/lifeline.h"
 
@@ -23,7 +22,7 @@
 
 /* A rank, as the others of its host see it. Written by that rank alone, but for `spoken`. */
 struct watch_slot {
-    _Atomic int32_t rank, leader, phase, last; /* last: enum watch_collective, the n_last-th of its kind in last_step */
+    _Atomic int32_t rank, leader, activity, last; /* last: enum collective, the n_last-th of its kind in last_step */
     _Atomic uint64_t step, progress, beats, last_step;
     _Atomic uint32_t n_last;
     _Atomic int32_t spoken; /* in the first slot: somebody of this host is ending the job */
@@ -39,7 +38,9 @@ struct watch_place {
 };
 
 struct watch {
-    struct comm *comm; /* borrowed */
+    struct observer observer;
+    struct watch_question question;
+    bool is_alone; /* no other rank works on its steps */
     struct lifeline *line;
     struct watch_place *place; /* [n_ranks] */
     int rank, deputy;          /* deputy: speaks when rank 0 cannot */
@@ -61,27 +62,24 @@ struct watch {
 /* For signal handlers and for rank/fatal.c, which have no other way to it. */
 static _Atomic(struct watch *) current;
 
-void watch_phase(struct watch *w, enum watch_phase phase)
+static void begin_activity(struct observer *o, enum rank_activity activity)
 {
-    if (w == NULL)
-        return;
+    struct watch *w = (struct watch *)o;
     struct watch_slot *mine = &w->slot[w->self];
-    atomic_store_explicit(&mine->phase, (int32_t)phase, memory_order_relaxed);
+    atomic_store_explicit(&mine->activity, (int32_t)activity, memory_order_relaxed);
     atomic_fetch_add_explicit(&mine->progress, 1, memory_order_release);
 }
 
-void watch_enter(struct watch *w, enum watch_phase phase, uint64_t step)
+static void begin_step(struct observer *o, enum rank_activity activity, uint64_t step)
 {
-    if (w == NULL)
-        return;
+    struct watch *w = (struct watch *)o;
     atomic_store_explicit(&w->slot[w->self].step, step, memory_order_relaxed);
-    watch_phase(w, phase);
+    begin_activity(o, activity);
 }
 
-void watch_collective(struct watch *w, enum watch_collective kind)
+static void begin_collective(struct observer *o, enum collective kind)
 {
-    if (w == NULL)
-        return;
+    struct watch *w = (struct watch *)o;
     struct watch_slot *mine = &w->slot[w->self];
     uint64_t step = atomic_load_explicit(&mine->step, memory_order_relaxed);
     bool more = atomic_load_explicit(&mine->last_step, memory_order_relaxed) == step &&
@@ -90,7 +88,18 @@ void watch_collective(struct watch *w, enum watch_collective kind)
     atomic_store_explicit(&mine->last_step, step, memory_order_relaxed);
     atomic_store_explicit(&mine->last, (int32_t)kind, memory_order_relaxed);
     atomic_store_explicit(&mine->n_last, n + 1, memory_order_relaxed);
-    watch_phase(w, kind == WATCH_PLAN_BROADCAST ? WATCH_PLAN : WATCH_COLLECTIVE);
+    begin_activity(o, kind == COLLECTIVE_PLAN ? RANK_AWAITS_PLAN : RANK_IN_COLLECTIVE);
+}
+
+static const struct observer_hooks hooks = {
+    .activity = begin_activity,
+    .collective = begin_collective,
+    .next_step = begin_step,
+};
+
+struct observer *watch_observer(struct watch *w)
+{
+    return w != NULL ? &w->observer : NULL;
 }
 
 /* ---- judging ---- */
@@ -99,9 +108,9 @@ void watch_collective(struct watch *w, enum watch_collective kind)
 static bool is_late(const struct watch_view *view, int n, int self, double timeout)
 {
     const struct watch_view *me = &view[self];
-    if (me->phase == WATCH_OFF || me->phase == WATCH_COORDINATOR || me->stalled < timeout)
+    if (me->activity == RANK_OUTSIDE || me->activity == RANK_COORDINATES || me->stalled < timeout)
         return false;
-    if (me->phase != WATCH_PLAN || me->rank == me->leader)
+    if (me->activity != RANK_AWAITS_PLAN || me->rank == me->leader)
         return true;
     for (int i = 0; i < n;
          i++) /* it may take its time, but it must be alive; unseen, it is for its own host to judge */
@@ -121,25 +130,25 @@ int watch_judge(const struct watch_view *view, int n, int self, double timeout)
     if (view[most_silent].silent >= timeout / 2)
         return most_silent;
     for (int i = 0; i < n; i++) /* who still works while others wait for it */
-        if (view[i].leader == view[self].leader && view[i].phase == WATCH_STEP && view[i].stalled >= timeout / 2)
+        if (view[i].leader == view[self].leader && view[i].activity == RANK_WORKS && view[i].stalled >= timeout / 2)
             return i;
     return self;
 }
 
-static const char *phase_words(enum watch_phase phase)
+static const char *activity_words(enum rank_activity activity)
 {
     static const char *const words[] = {"outside of steps", "between steps",           "waiting for the plan",
                                         "computing",        "waiting in a collective", "waiting for the device"};
-    return phase >= 0 && (size_t)phase < sizeof words / sizeof words[0] ? words[phase] : "?";
+    return activity >= 0 && (size_t)activity < sizeof words / sizeof words[0] ? words[activity] : "?";
 }
 
 static void say_last(char *text, size_t bytes, const struct lifeline_state *s)
 {
     static const char *const words[] = {"none yet", "the plan's broadcast", "all-reduce", "all-gather"};
     const char *word = s->last >= 0 && (size_t)s->last < sizeof words / sizeof words[0] ? words[s->last] : "?";
-    if (s->last == WATCH_NONE_YET)
+    if (s->last == COLLECTIVE_NONE)
         (void)snprintf(text, bytes, "%s", word);
-    else if (s->last == WATCH_PLAN_BROADCAST)
+    else if (s->last == COLLECTIVE_PLAN)
         (void)snprintf(text, bytes, "%s of step %llu", word, (unsigned long long)s->last_step);
     else
         (void)snprintf(text, bytes, "%s %u of step %llu", word, s->n_last, (unsigned long long)s->last_step);
@@ -153,11 +162,11 @@ void watch_say_gone(char *text, size_t bytes, bool lost, const struct lifeline_s
                        LIFELINE_LOST_SECONDS);
     else
         (void)snprintf(what, sizeof what, "its process ended without a word (killed? out of memory?)");
-    if (state != NULL && state->phase == WATCH_OFF)
-        (void)snprintf(where, sizeof where, "%s", phase_words(WATCH_OFF));
+    if (state != NULL && state->activity == RANK_OUTSIDE)
+        (void)snprintf(where, sizeof where, "%s", activity_words(RANK_OUTSIDE));
     else if (state != NULL)
         (void)snprintf(where, sizeof where, "step %llu, %s", (unsigned long long)state->step,
-                       phase_words((enum watch_phase)state->phase));
+                       activity_words((enum rank_activity)state->activity));
     if (state != NULL)
         say_last(last, sizeof last, state);
     (void)snprintf(text, bytes, "%s: %s%s%s; device %s", what, where, state != NULL ? "; last collective: " : "",
@@ -169,12 +178,12 @@ void watch_say(char *text, size_t bytes, const struct watch_view *culprit, bool 
     char what[160];
     if (culprit->silent >= timeout / 2)
         (void)snprintf(what, sizeof what, "no sign of life for %.0f s, it was %s", culprit->silent,
-                       phase_words(culprit->phase));
-    else if (is_self && culprit->phase != WATCH_STEP)
+                       activity_words(culprit->activity));
+    else if (is_self && culprit->activity != RANK_WORKS)
         (void)snprintf(what, sizeof what, "%s, and no rank of this host is seen to be at fault",
-                       phase_words(culprit->phase));
+                       activity_words(culprit->activity));
     else
-        (void)snprintf(what, sizeof what, "still %s", phase_words(culprit->phase));
+        (void)snprintf(what, sizeof what, "still %s", activity_words(culprit->activity));
     (void)snprintf(text, bytes, "step %llu has made no progress for %.4g s (--step-timeout): %s",
                    (unsigned long long)culprit->step, timeout, what);
 }
@@ -183,7 +192,7 @@ void watch_say(char *text, size_t bytes, const struct watch_view *culprit, bool 
 
 static void read_slot(const struct watch_slot *slot, struct lifeline_state *s)
 {
-    s->phase = atomic_load_explicit(&slot->phase, memory_order_relaxed);
+    s->activity = atomic_load_explicit(&slot->activity, memory_order_relaxed);
     s->step = atomic_load_explicit(&slot->step, memory_order_relaxed);
     s->last = atomic_load_explicit(&slot->last, memory_order_relaxed);
     s->n_last = atomic_load_explicit(&slot->n_last, memory_order_relaxed);
@@ -217,7 +226,7 @@ static void look(struct watch *w, double passed)
                  beats = atomic_load(&slot->beats);
         view->rank = atomic_load(&slot->rank);
         view->leader = atomic_load(&slot->leader);
-        view->phase = (enum watch_phase)atomic_load_explicit(&slot->phase, memory_order_relaxed);
+        view->activity = (enum rank_activity)atomic_load_explicit(&slot->activity, memory_order_relaxed);
         view->step = atomic_load_explicit(&slot->step, memory_order_relaxed);
         view->stalled = progress == w->seen[i].progress ? view->stalled + passed : 0;
         view->silent = beats == w->seen[i].beats ? view->silent + passed : 0;
@@ -248,10 +257,10 @@ static void end_late_job(struct watch *w, int culprit)
     const struct watch_view *view = &w->view[culprit];
     bool is_self = culprit == w->self;
     /* Whoever is to blame is on another host: that one knows more. */
-    if (is_self && view->phase != WATCH_STEP && w->other_hosts && !rest(w, PATIENCE))
+    if (is_self && view->activity != RANK_WORKS && w->other_hosts && !rest(w, PATIENCE))
         return;
     watch_say(text, sizeof text, view, is_self, w->timeout);
-    ERR(&e, w->comm->n_ranks == 1 && view->phase == WATCH_DEVICE ? ERR_DEVICE : ERR_COMM, "%s", text);
+    ERR(&e, w->is_alone && view->activity == RANK_AWAITS_DEVICE ? ERR_DEVICE : ERR_COMM, "%s", text);
     end_job(w, view->rank, 0, &e);
 }
 
@@ -308,12 +317,12 @@ static void judge(struct watch *w, double passed)
 {
     struct err e = {0};
     look(w, passed < 3 * w->tick ? passed : 3 * w->tick); /* more: all of the job was stopped */
-    if (w->view[w->self].phase == WATCH_OFF)
+    if (w->view[w->self].activity == RANK_OUTSIDE)
         return;
     int culprit = w->timeout > 0 ? watch_judge(w->view, w->n, w->self, w->timeout) : -1;
     if (culprit >= 0)
         end_late_job(w, culprit);
-    else if (comm_check(w->comm, &e) != 0)
+    else if (w->question.ask(w->question.context, &e) != 0)
         end_failed_job(w, &e);
 }
 
@@ -435,14 +444,16 @@ static void allocate(struct watch **watch, const struct world *world, struct err
     *watch = w;
 }
 
-int watch_open(struct watch **watch, const struct world *world, const char *device, struct comm *comm, double timeout,
-               struct err *e)
+int watch_open(struct watch **watch, const struct world *world, const char *device, struct watch_question question,
+               double timeout, struct err *e)
 {
     struct watch *w;
     *watch = NULL;
     allocate(&w, world, e);
     fatal_agree((struct world *)world, e);
-    w->comm = comm;
+    w->observer.hooks = &hooks;
+    w->question = question;
+    w->is_alone = world->n_ranks == 1;
     w->timeout = timeout;
     w->tick = timeout > 0 ? timeout / TICKS_OF_TIMEOUT : LONGEST_TICK;
     w->tick = w->tick > LONGEST_TICK ? LONGEST_TICK : w->tick < SHORTEST_TICK ? SHORTEST_TICK : w->tick;

@@ -245,6 +245,8 @@ static int await_answer(struct asked *a, struct err *e)
             take(a, reply, e);
         json_decref(reply);
     }
+    if (!a->ended && a->streamed && !a->o->json) /* the shell's prompt begins a line of its own */
+        print_answer(a->o, NULL, true);
     if (e->code == ERR_NONE && !interrupt_came() && (a->cancelled || !a->ended))
         return ERR(e, ERR_COMM, "%s: no answer within %g s", a->c->endpoint, a->o->timeout);
     return e->code == ERR_NONE ? 0 : -1;

@@ -1,5 +1,6 @@
 /* coordinator/client/bench_report.c - see bench_report.h. */
 #include "coordinator/client/bench_report.h"
+#include "base/json.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -74,7 +75,7 @@ static void print_json(const struct bench_figures *f, const struct client_option
     put_spread(object, "tpot", &f->tpot);
     put_spread(object, "itl", &f->itl);
     put_spread(object, "e2el", &f->e2el);
-    (void)json_dumpf(object, stdout, JSON_COMPACT);
+    (void)json_print(object, stdout, JSON_COMPACT);
     printf("\n");
     json_decref(object);
 }

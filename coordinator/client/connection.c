@@ -1,12 +1,14 @@
 /* coordinator/client/connection.c - see connection.h. */
 #include "coordinator/client/connection.h"
 #include "base/clock.h"
+#include "base/endpoint.h"
 #include "base/json.h"
 
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -43,6 +45,7 @@ static json_t *read_rendezvous(const char *path, double until, struct err *e)
 /* Our key pair, and the server's public key where the file has it. */
 static int read_key_file(struct keys *k, const char *path, struct err *e)
 {
+    (void)prctl(PR_SET_DUMPABLE, 0); /* no core file and no debugger of the same user gets the secret key */
     json_t *root = json_read_file(path, FILE_MAX_BYTES, e);
     const char *public = json_get_string(root, "client_public_key", NULL, path, e);
     const char *secret = json_get_string(root, "client_secret_key", NULL, path, e);
@@ -87,6 +90,8 @@ static int find_server(struct connection *c, struct keys *k, const struct connec
     if (s->endpoint != NULL && strlen(s->endpoint) >= sizeof c->endpoint)
         return ERR(e, ERR_USAGE, "--endpoint: %zu bytes, at most %zu are accepted", strlen(s->endpoint),
                    sizeof c->endpoint - 1);
+    if (s->endpoint != NULL && endpoint_check(s->endpoint, false, "--endpoint", e) != 0)
+        return -1;
     if (s->endpoint != NULL)
         memcpy(c->endpoint, s->endpoint, strlen(s->endpoint) + 1);
     return 0;
@@ -207,7 +212,7 @@ void connection_close(struct connection *c)
 
 int connection_send(struct connection *c, const json_t *message, struct err *e)
 {
-    char *text = json_dumps(message, JSON_COMPACT);
+    char *text = json_text(message, JSON_COMPACT);
     if (text == NULL)
         return ERR(e, ERR_MEMORY, "out of host memory: a message");
     size_t bytes = strlen(text);

@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 static int run(struct client_options *o, struct err *e)
@@ -46,6 +47,7 @@ int main(int argc, char **argv)
     struct client_options o;
     struct err e = {0};
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     if (client_options_parse(&o, argc, argv, &e) == 0) {
         if (o.version)
             printf("lockstep-client %s\n", LOCKSTEP_VERSION);

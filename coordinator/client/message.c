@@ -1,5 +1,6 @@
 /* coordinator/client/message.c - see message.h. */
 #include "coordinator/client/message.h"
+#include "base/json.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -70,7 +71,7 @@ int64_t message_usage(const json_t *reply, const char *name)
 
 void message_print(const json_t *reply, FILE *f)
 {
-    (void)json_dumpf(reply, f, JSON_COMPACT);
+    (void)json_print(reply, f, JSON_COMPACT);
     (void)fputc('\n', f);
     (void)fflush(f);
 }

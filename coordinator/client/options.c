@@ -1,6 +1,7 @@
 /* coordinator/client/options.c - see options.h. */
 #include "coordinator/client/options.h"
 #include "base/json.h"
+#include "base/nearest.h"
 #include "base/opt_rows.h"
 #include "base/progress.h"
 #include "coordinator/client/interrupt.h"
@@ -192,7 +193,7 @@ static const struct opt rows[] = {
     REAL("connect-timeout", connection.seconds, ALL, 0, 86400, 5, "seconds to wait for the server (default 5)"),
     REAL("timeout", timeout, ALL, 0, 1e6, 0,
          "seconds to wait for an answer, then the request is cancelled (default 0: as long as the server is there)"),
-    FIELD("request-id", "ID", put_text, WORDY | CLIENT_OP, "name of the request; of the one to end, with cancel"),
+    FIELD("request-id", "ID", put_text, WORDY | CLIENT_OP, "name of the request"),
 
     FLAG("chat", chat, WORDY, "the prompt is the user's turn of a chat, rendered by the checkpoint's template"),
     TEXT("system", "TEXT", system, WORDY, "with --chat: the system's turn before it"),
@@ -298,7 +299,6 @@ static const struct {
     {"metrics", CLIENT_OP, NULL, "Metrics as Prometheus has them."},
     {"tokenize", CLIENT_TOKENIZE, "TEXT|-", "The token ids of a text, or of a chat, separated by commas."},
     {"detokenize", CLIENT_DETOKENIZE, "IDS", "The text of token ids: 1,2,3."},
-    {"cancel", CLIENT_OP, NULL, "End a running request: --request-id ID."},
     {"drain", CLIENT_OP, NULL, "Have the server finish what it has, and end."},
     {"shutdown", CLIENT_OP, NULL, "Have the server end at once; only over ipc:// or CURVE."},
     {"bench", CLIENT_BENCH, NULL,
@@ -315,6 +315,29 @@ static size_t find_command(const char *word)
     while (i < N_COMMANDS && (word == NULL || strcmp(commands[i].name, word) != 0))
         i++;
     return i;
+}
+
+/* A bare word that is nearly a command, or is one but not the first word, is no prompt. */
+static int check_slip(const char *word, struct err *e)
+{
+    if (word != NULL && (strcmp(word, "help") == 0 || strcmp(word, "version") == 0))
+        return ERR(e, ERR_USAGE, "no command \"%s\", did you mean --%s? A prompt of this word goes behind --", word,
+                   word);
+    const char *best = NULL;
+    int least = word != NULL ? nearest_limit(word) + 1 : 0;
+    for (size_t i = 0; i < N_COMMANDS && word != NULL; i++) {
+        int changes = nearest_distance(word, commands[i].name);
+        if (changes < least) {
+            least = changes;
+            best = commands[i].name;
+        }
+    }
+    if (best == NULL)
+        return 0;
+    if (strcmp(word, best) == 0)
+        return ERR(e, ERR_USAGE, "the command comes first: lockstep-client %s ... A prompt of this word goes behind --",
+                   best);
+    return ERR(e, ERR_USAGE, "no command \"%.40s\", did you mean %s? A prompt of this word goes behind --", word, best);
 }
 
 /* Options that nothing would look at. */
@@ -346,8 +369,6 @@ static int check(struct client_options *o, const char *argument, struct err *e)
         return ERR(e, ERR_USAGE, "--system needs --chat");
     if (o->stream && o->no_stream)
         return ERR(e, ERR_USAGE, "--stream and --no-stream contradict each other");
-    if (strcmp(o->op, "cancel") == 0 && json_object_get(o->request, "request_id") == NULL)
-        return ERR(e, ERR_USAGE, "cancel needs --request-id ID");
     return check_unused(o, e);
 }
 
@@ -381,7 +402,7 @@ int client_options_parse(struct client_options *o, int argc, char **argv, struct
         return 0;
     k = named ? k : find_command(names_file(argc, argv) ? "send" : "generate");
     o->command = commands[k].command;
-    struct opt_words words = {word, 0, commands[k].argument != NULL ? CLIENT_MAX_WORDS : 0};
+    struct opt_words words = {.word = word, .capacity = commands[k].argument != NULL ? CLIENT_MAX_WORDS : 0};
     opt_defaults(&table, o);
     o->max_concurrency = o->command == CLIENT_SEND ? 16 : 0;
     int first = named ? 2 : 1;
@@ -396,6 +417,9 @@ int client_options_parse(struct client_options *o, int argc, char **argv, struct
     if (o->help)
         return 0;
     if (opt_environment(&table, o, (int)o->command, given, e) != 0)
+        return -1;
+    opt_warn_unknown(&table, NULL);
+    if (!named && words.n_plain == 0 && check_slip(word[0], e) != 0)
         return -1;
     if (check(o, commands[k].argument, e) != 0)
         return -1;

@@ -5,11 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_PROMPTS    PROTOCOL_MAX_SEQUENCES
-#define MAX_STOP_BYTES ((size_t)1 << 30)
+#define MAX_PROMPTS PROTOCOL_MAX_SEQUENCES
 
 /* A field more has to travel, too: see to it, then change the size. */
-_Static_assert(sizeof(struct order) == 32 && sizeof(struct request_rules) == 2824 && sizeof(struct sampling) == 2528 &&
+_Static_assert(sizeof(struct order) == 32 && sizeof(struct request_rules) == 2816 && sizeof(struct sampling) == 2528 &&
                    sizeof(struct search) == 32,
                "put_... and get_... know every field");
 
@@ -37,9 +36,10 @@ static void put_rules(struct wire_out *w, const struct request_rules *r)
     for (size_t i = 0; i < sizeof flag / sizeof flag[0]; i++)
         wire_put_u8(w, flag[i]);
     wire_put_array(w, r->stop_id, (size_t)r->n_stop_ids, sizeof r->stop_id[0]);
-    wire_put_u64(w, (uint64_t)r->stop.n);
-    for (int i = 0; i < r->stop.n; i++)
-        wire_put_array(w, r->stop.text[i], strlen(r->stop.text[i]), 1);
+    int n_stop = r->stop != NULL ? r->stop->n : 0;
+    wire_put_u64(w, (uint64_t)n_stop);
+    for (int i = 0; i < n_stop; i++)
+        wire_put_array(w, r->stop->string[i].text, r->stop->string[i].bytes, 1);
 }
 
 static void put_search(struct wire_out *w, const struct search *s)
@@ -125,35 +125,23 @@ static void get_sampling(struct wire_in *w, struct sampling *s, int vocab)
         s->bias[i] = wire_get_f32(w);
 }
 
-/* The texts live behind the table in one piece of memory, the job's. */
 static void get_stop_texts(struct wire_in *w, struct protocol_message *m)
 {
-    struct request_rules *r = &m->generate.rules;
-    size_t n = wire_get_count(w, PROTOCOL_MAX_STOP, sizeof(uint64_t), "the number of stop texts");
-    const struct wire_in begin = *w;
-    size_t bytes = 0;
+    size_t n = wire_get_count(w, STOP_MAX_STRINGS, sizeof(uint64_t), "the number of stop texts");
+    char *text[STOP_MAX_STRINGS] = {NULL};
+    struct err e = {0};
     for (size_t i = 0, one; i < n && w->wrong == NULL; i++) {
-        char *text = wire_get_array(w, &one, MAX_STOP_BYTES, 1, "a stop text");
-        if (text == NULL || one == 0 || strlen(text) != one)
+        text[i] = wire_get_array(w, &one, STOP_MAX_BYTES, 1, "a stop text");
+        if (text[i] == NULL || one == 0 || strlen(text[i]) != one)
             wire_fail(w, "a stop text that is empty, or has a NUL in it");
-        free(text);
-        bytes += one + 1;
     }
-    if (n == 0 || w->wrong != NULL)
-        return;
-    m->stop = malloc(n * sizeof *m->stop + bytes);
-    char *text = (char *)(m->stop + n);
-    *w = begin;
-    for (size_t i = 0, one; m->stop != NULL && i < n; i++, text += one + 1) {
-        one = wire_get_count(w, MAX_STOP_BYTES, 1, "a stop text");
-        (void)wire_get(w, text, one);
-        text[one] = '\0';
-        m->stop[i] = text;
-    }
-    if (m->stop == NULL)
+    if (n > 0 && w->wrong == NULL)
+        m->stop = stop_open((int)n, (const char *const *)text, &e);
+    if (e.code != ERR_NONE)
         wire_fail(w, "host memory");
-    else
-        r->stop = (struct stop_strings){(int)n, m->stop};
+    m->generate.rules.stop = m->stop;
+    for (size_t i = 0; i < STOP_MAX_STRINGS; i++)
+        free(text[i]);
 }
 
 static void get_rules(struct wire_in *w, struct protocol_message *m, int vocab)

@@ -145,6 +145,22 @@ int finished_choices(struct finished *f, const struct job *j, const struct token
     return 0;
 }
 
+char *finished_reply(struct finished *f, struct job *j, const struct tokenizer *t, const char *model, size_t *bytes)
+{
+    if (finished_choices(f, j, t) != 0)
+        return NULL;
+    const struct reply reply = {.request_id = j->request_id[0] != '\0' ? j->request_id : NULL,
+                                .model = model,
+                                .tokenizer = t,
+                                .n_choices = f->n_choices,
+                                .choice = f->choice,
+                                .usage = &f->usage,
+                                .timing = &f->timing,
+                                .error = &j->error,
+                                .seed = j->seed};
+    return j->message.generate.stream ? reply_final(&reply, j->n_events++, bytes) : reply_generate(&reply, bytes);
+}
+
 void finished_close(struct finished *f)
 {
     for (int i = 0; i < f->n_choices; i++)

@@ -95,7 +95,39 @@ static int open_group(struct job *j, int i)
     return 0;
 }
 
-int job_prepare(struct job *j, int max_len, uint64_t seed)
+/* Bytes of JSON that a token takes: its id and some text, and for each of its log-probabilities an id and a number. */
+#define TOKEN_BYTES   16
+#define LOGPROB_BYTES 64
+
+/* A stream's tokens come in small events, but the scores of its prompts in its last one. */
+static int bound_reply(struct job *j, int64_t max_reply)
+{
+    const struct protocol_generate *g = &j->message.generate;
+    const struct request_rules *rules = &g->rules;
+    int64_t sequences = g->search.num_beams > g->search.n ? g->search.num_beams : g->search.n, scores = 0, tokens = 0;
+    sequences = g->search.best_of > sequences ? g->search.best_of : sequences;
+    for (int i = 0; i < j->n_ids; i++) {
+        scores += rules->want_prompt_logprobs ? (int64_t)j->ids[i].n : 0;
+        tokens += g->search.n * (int64_t)j->rules[i].max_tokens;
+        j->result_bytes += (size_t)(sequences * j->rules[i].max_tokens) *
+                           (TOKEN_BYTES + (rules->want_logprobs ? sizeof(struct sampled) : 0));
+    }
+    j->result_bytes += (size_t)scores * sizeof(struct sampled);
+    int64_t of_scores = scores * (1 + rules->sampling.n_prompt_top) * LOGPROB_BYTES;
+    int64_t each = TOKEN_BYTES + (rules->want_logprobs ? (1 + rules->sampling.n_top) * LOGPROB_BYTES : 0);
+    int64_t bytes = of_scores + (g->stream ? 0 : tokens * each);
+    if (bytes <= max_reply)
+        return 0;
+    const char *field = of_scores * 2 > bytes ? "prompt_logprobs" : rules->want_logprobs ? "logprobs" : "max_tokens";
+    return protocol_fail(&j->error, PROTOCOL_TOO_LARGE, field,
+                         "the reply may take %lld bytes (%lld scored prompt tokens x %d log-probabilities, %lld tokens "
+                         "x %d), expected at most %lld (--max-reply-bytes)",
+                         (long long)bytes, (long long)scores, scores > 0 ? 1 + rules->sampling.n_prompt_top : 0,
+                         (long long)(g->stream ? 0 : tokens), rules->want_logprobs ? 1 + rules->sampling.n_top : 0,
+                         (long long)max_reply);
+}
+
+int job_prepare(struct job *j, int max_len, int64_t max_reply, uint64_t seed)
 {
     const struct protocol_generate *g = &j->message.generate;
     size_t n = (size_t)j->n_ids, choices = n * (size_t)g->search.n;
@@ -113,10 +145,28 @@ int job_prepare(struct job *j, int max_len, uint64_t seed)
         if (fit(j, i, max_len) != 0)
             return -1;
     }
+    if (bound_reply(j, max_reply) != 0)
+        return -1;
     for (int i = 0; i < j->n_ids; i++)
         if (open_group(j, i) != 0)
             return -1;
     return 0;
+}
+
+size_t job_reply_bytes(const struct job *j)
+{
+    const struct protocol_generate *g = &j->message.generate;
+    size_t bytes = 0, each = TOKEN_BYTES;
+    if (g->rules.want_logprobs)
+        each += (size_t)(1 + g->rules.sampling.n_top) * LOGPROB_BYTES;
+    for (int i = 0; i < j->n_groups; i++) {
+        const struct group *group = &j->group[i];
+        if (group->prompt_logprobs != NULL)
+            bytes += group->prompt.n * (size_t)(1 + g->rules.sampling.n_prompt_top) * LOGPROB_BYTES;
+        for (int c = 0; c < j->n_choices && !g->stream && group->choice != NULL && group->choice[c] != NULL; c++)
+            bytes += group->choice[c]->output.n * each;
+    }
+    return bytes;
 }
 
 void piece_free(struct piece *p)

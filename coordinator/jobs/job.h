@@ -7,6 +7,7 @@
 #include "coordinator/group.h"
 #include "coordinator/protocol.h"
 
+#include <stdatomic.h>
 #include <zmq.h>
 
 struct client;
@@ -19,6 +20,7 @@ struct choice_progress {
 
 struct job {
     uint64_t number; /* from 1; names the job to a thread that does not own it */
+    uint64_t asker;  /* a server's: number of the connection that asked. Names of requests are each connection's own */
     double arrived;
     size_t message_bytes;
     void *owner; /* of a batch: its line; the batch thread's */
@@ -54,11 +56,18 @@ struct job {
     int engine;                    /* to which one */
     uint64_t cancel_step;          /* steps that its engine had told of when it was cancelled, + 1; 0: it was not */
     bool named;                    /* request_id is in the server's list */
-    int n_sequences;               /* counted by the server */
-    bool answered;                 /* its last reply is out: whatever comes back is dropped */
-    bool unread;       /* at the worker for large messages, which parses it: nothing but its client is known */
-    bool *echoed;      /* [n_groups * n_choices] of a stream with echo: the prompt's text is out */
-    uint64_t n_events; /* of a stream */
+    bool waits;                    /* in a struct turns, linked by these two */
+    int waits_for;                 /* enum turn_kind */
+    struct job *turn_previous, *turn_next;
+    double queued;         /* when it began to wait for an engine; 0: it has not */
+    size_t result_bytes;   /* that its results may take; job_prepare */
+    int n_sequences;       /* counted by the server */
+    bool answered;         /* its last reply is out: whatever comes back is dropped */
+    atomic_bool abandoned; /* nobody waits for it: a worker need not begin */
+    bool writes;           /* finished, at a worker which writes its large reply */
+    bool unread;           /* at the worker for large messages, which parses it: nothing but its client is known */
+    bool *echoed;          /* [n_groups * n_choices] of a stream with echo: the prompt's text is out */
+    uint64_t n_events;     /* of a stream */
 };
 
 /* Takes the body over (NULL: there is none). NULL: out of memory, the body is closed. */
@@ -68,8 +77,12 @@ void job_close(struct job *j);
 /* Parse the body, which is then given back. On failure j->error. Any thread. */
 void job_parse(struct job *j, const struct protocol_model *model);
 
-/* A generate whose prompts are encoded becomes groups. max_len: tokens of prompt and output together. On failure j->error. */
-int job_prepare(struct job *j, int max_len, uint64_t seed);
+/* A generate whose prompts are encoded becomes groups. max_len: tokens of prompt and output together. max_reply: bytes that its reply
+ * may have at most, told before anything is computed. On failure j->error. */
+int job_prepare(struct job *j, int max_len, int64_t max_reply, uint64_t seed);
+
+/* About how many bytes the reply of a job that has been generated will have; a stream's last event. */
+size_t job_reply_bytes(const struct job *j);
 
 /* Main thread to I/O thread: a choice of a stream has grown. */
 struct piece {

@@ -138,7 +138,7 @@ static void histograms(struct exposition *x, const struct metrics *m, const char
         return (double)(expression);                         \
     }
 VALUE(n_running, e->stats.n_running)
-VALUE(n_waiting, e->stats.n_waiting)
+VALUE(n_waiting, e->stats.n_waiting + (i == 0 ? m->n_unassigned : 0))
 VALUE(kv_usage, e->stats.n_blocks > 0 ? (double)e->stats.n_blocks_used / e->stats.n_blocks : 0)
 VALUE(kv_blocks, e->stats.n_blocks)
 VALUE(kv_blocks_used, e->stats.n_blocks_used)
@@ -214,7 +214,8 @@ static void write_sources(struct exposition *x, const struct metrics *m)
 void metrics_write_engines(struct exposition *x, const struct metrics *m)
 {
     of_engines(x, m, "num_requests_running", "gauge", n_running, "Sequences in the engine.");
-    of_engines(x, m, "num_requests_waiting", "gauge", n_waiting, "Sequences that wait for a place or for memory.");
+    of_engines(x, m, "num_requests_waiting", "gauge", n_waiting,
+               "Sequences that wait for a place or for memory; those that no engine has yet count as engine 0's.");
     write_waiting(x, m);
     of_engines(x, m, "kv_cache_usage_perc", "gauge", kv_usage, "Share of KV blocks that sequences hold, 0 to 1.");
     write_cache(x, m);

@@ -213,7 +213,7 @@ static void take_orders(struct steps *s)
     struct order *c;
     while ((c = mailbox_take(s->mailbox)) != NULL) {
         if (c->kind == ORDER_SUBMIT)
-            submit(s, c->job, seconds_now());
+            submit(s, c->job, c->job->queued > 0 ? c->job->queued : seconds_now());
         else if (c->kind == ORDER_CANCEL)
             cancel(s, c->number, c->why, seconds_now());
         else if (c->kind == ORDER_WITHDRAW)

@@ -1,10 +1,15 @@
 /* coordinator/jobs/worker.c - see worker.h. */
 #include "coordinator/jobs/worker.h"
+#include "base/clock.h"
+#include "coordinator/jobs/finished.h"
 #include "coordinator/jobs/mailbox.h"
 #include "coordinator/reply.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define TRIM_BYTES ((size_t)1 << 20)
 
 static int encode(struct job *j, const struct worker_setup *s)
 {
@@ -55,8 +60,21 @@ static void work_on_tokens(struct job *j, const struct worker_setup *s)
         (void)protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "out of host memory");
 }
 
+static void write_reply(struct job *j, const struct worker_setup *s)
+{
+    struct finished f;
+    finished_measure(&f, j, seconds_now());
+    finished_judge(j);
+    j->reply = finished_reply(&f, j, s->tokenizer, s->model->name, &j->reply_bytes);
+    finished_close(&f);
+}
+
 static void work(struct job *j, const struct worker_setup *s)
 {
+    if (j->writes) {
+        write_reply(j, s);
+        return;
+    }
     if (!j->parsed)
         job_parse(j, s->model);
     if (j->error.code != 0)
@@ -65,6 +83,14 @@ static void work(struct job *j, const struct worker_setup *s)
         (void)encode(j, s);
     else if (j->message.op == PROTOCOL_TOKENIZE || j->message.op == PROTOCOL_DETOKENIZE)
         work_on_tokens(j, s);
+}
+
+/* Megabytes of JSON are made of many small pieces of memory: they go back to the system now. */
+static void work_and_tidy(struct job *j, const struct worker_setup *s)
+{
+    work(j, s);
+    if (j->reply_bytes > TRIM_BYTES || j->message_bytes > TRIM_BYTES)
+        (void)malloc_trim(0);
 }
 
 /* A message that is the worker itself ends it. */
@@ -78,8 +104,8 @@ static void *run(void *context)
             return NULL;
         if (message == NULL)
             continue;
-        if (!atomic_load(&w->stopping))
-            work(message, &w->setup);
+        if (!atomic_load(&w->stopping) && !atomic_load(&((struct job *)message)->abandoned))
+            work_and_tidy(message, &w->setup);
         (void)mailbox_post(w->end[1], message);
     }
 }

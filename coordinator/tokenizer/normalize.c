@@ -109,9 +109,10 @@ static int compose_stretch(const char *text, size_t bytes, struct buffer *out, s
     if (bytes > (SIZE_MAX >> 8))
         return ERR(e, ERR_INPUT, "text of %zu bytes is too long to normalize", bytes);
     size_t room = 4 * bytes + 4, n = 0; /* a character decomposes into at most four, of which it has a byte each */
-    int32_t *cp = err_calloc(e, room, 2 * sizeof *cp, "normalization"), *spare = cp + room;
+    int32_t *cp = err_calloc(e, room, 2 * sizeof *cp, "normalization");
     if (cp == NULL)
         return -1;
+    int32_t *spare = cp + room;
     for (size_t i = 0; i < bytes;) {
         int32_t c;
         int boundary = 0;

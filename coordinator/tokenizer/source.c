@@ -1,6 +1,7 @@
 /* coordinator/tokenizer/source.c - see source.h. */
 #include "coordinator/tokenizer/source.h"
 
+#include "base/files.h"
 #include "base/json.h"
 #include "coordinator/tokenizer/internal.h"
 #include "coordinator/tokenizer/unicode.h"
@@ -8,7 +9,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define PATH_BYTES 4096
 
@@ -122,7 +122,7 @@ static json_t *parse(struct source *l, const char *json, size_t bytes)
 {
     size_t new_bytes = 0;
     char *text = replace_nul(l, json, bytes, &new_bytes);
-    json_t *root = text == NULL ? NULL : json_parse(text, new_bytes, l->file, l->e);
+    json_t *root = text == NULL ? NULL : json_parse_model(text, new_bytes, l->file, l->e);
     free(text);
     return root;
 }
@@ -218,22 +218,17 @@ static int apply_bos_eos(struct tokenizer *t, const struct source *l, const json
     return l->e->code != ERR_NONE ? -1 : template_set(&t->template, bos_id, eos_id, l->e);
 }
 
-/* tokenizer_config.json, which may be absent. model_max_length may be an integer that no C type holds. */
+/* tokenizer_config.json, which may be absent */
 static int load_config(struct tokenizer *t, const char *path, bool plain_files, struct err *e)
 {
     struct source l = {.file = path, .e = e};
-    json_error_t error;
-    size_t bytes = 0;
-    if (access(path, F_OK) != 0)
+    if (!files_present(path))
         return 0;
-    char *text = file_read(path, SOURCE_MAX_BYTES, &bytes, e);
-    if (text == NULL)
+    json_t *config = json_read_model_file(path, SOURCE_MAX_BYTES, e);
+    if (config == NULL)
         return -1;
-    json_t *config = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
-    free(text);
     if (!json_is_object(config)) {
-        ERR(e, ERR_INPUT, "%s: not a JSON object: line %d, column %d: %s", path, config == NULL ? error.line : 1,
-            config == NULL ? error.column : 1, config == NULL ? error.text : json_type_name(config));
+        ERR(e, ERR_INPUT, "%s: %s, expected an object", path, json_type_name(config));
         json_decref(config);
         return -1;
     }
@@ -260,16 +255,16 @@ int source_load_folder(struct tokenizer *t, const char *model_dir, struct err *e
         join_path(merges, model_dir, "merges.txt", e) != 0 || join_path(model, model_dir, "tokenizer.model", e) != 0 ||
         join_path(config, model_dir, "tokenizer_config.json", e) != 0)
         return -1;
-    if (access(json, F_OK) == 0) {
+    if (files_present(json)) {
         size_t bytes = 0;
         char *text = file_read(json, SOURCE_MAX_BYTES, &bytes, e);
         int rc = text == NULL ? -1 : source_load_text(t, text, bytes, json, e);
         free(text);
         return rc != 0 ? -1 : load_config(t, config, false, e);
     }
-    if (access(vocab, F_OK) == 0 && access(merges, F_OK) == 0)
+    if (files_present(vocab) && files_present(merges))
         return load_vocab_merges(t, vocab, merges, e) != 0 ? -1 : load_config(t, config, true, e);
-    if (access(model, F_OK) == 0)
+    if (files_present(model))
         return ERR(e, ERR_UNSUPPORTED,
                    "%s: a SentencePiece model is not read; write tokenizer.json beside it with transformers' "
                    "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)",

@@ -30,7 +30,8 @@ static void check_order(const struct order *o)
         check(g->prompt.n >= 1 && (int64_t)g->prompt.n + g->rules->max_tokens <= MAX_LEN);
         for (size_t k = 0; k < g->prompt.n; k++)
             check(g->prompt.id[k] >= 0 && g->prompt.id[k] < VOCAB);
-        check(g->rules->sampling.n_top <= SAMPLING_MAX_TOP && g->rules->stop.n <= PROTOCOL_MAX_STOP);
+        check(g->rules->sampling.n_top <= SAMPLING_MAX_TOP &&
+              (g->rules->stop == NULL || g->rules->stop->n <= STOP_MAX_STRINGS));
     }
 }
 

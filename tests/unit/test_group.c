@@ -454,7 +454,7 @@ static void refuses_what_it_cannot_do(void **state)
     rules.sampling.n_bias = 1;
     refuses(&how, &rules, "logit_bias", "not supported with beam search");
     rules = plain;
-    rules.stop.n = 1;
+    rules.stop = &(struct stop_strings){.n = 1};
     refuses(&how, &rules, "stop", "not supported with beam search");
 }
 

@@ -210,8 +210,6 @@ static void refusals(void **state)
         "generate has no option \"--mode\": did you mean --model? (see: lockstep generate --help)");
     bad("generate --modelx=1",
         "generate has no option \"--modelx=1\": did you mean --model? (see: lockstep generate --help)");
-    bad("generate --max-new-tokens 5",
-        "generate has no option \"--max-new-tokens\": did you mean --max-tokens? (see: lockstep generate --help)");
     bad("generate -model x",
         "found \"-model\", expected an option: did you mean --model? (see: lockstep generate --help)");
     bad("generate --", "generate has no option \"--\" (see: lockstep generate --help)");

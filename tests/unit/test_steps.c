@@ -107,7 +107,7 @@ static void submit(struct bench *b, uint64_t number)
     const int32_t prompt[3] = {(int32_t)(number % VOCAB), 2, 3};
     j->ids[0] = (struct token_list){.id = malloc(sizeof prompt), .n = 3, .capacity = 3};
     memcpy(j->ids[0].id, prompt, sizeof prompt);
-    assert_int_equal(job_prepare(j, MAX_LEN, 1), 0);
+    assert_int_equal(job_prepare(j, MAX_LEN, 1 << 20, 1), 0);
     post(b, (struct order){.kind = ORDER_SUBMIT, .job = j});
 }
 
