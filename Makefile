@@ -79,7 +79,7 @@ FUZZ_SRC := $(wildcard base/*.c partition/*.c partition/families/*.c coordinator
               groups/wire.c groups/order_code.c groups/report_code.c net/zmtp.c net/zmtp_curve.c))
 FUZZ_BIN := $(patsubst tests/fuzz/%.c,build/cpu/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
-.PHONY: FORCE all client help demo deps deps-check deps-cluster tests preload fuzzers check soak soak-batch bench-cpu sbom check-reproducible check-layers format check-format tidy clean check-gpu bundle compile-cuda
+.PHONY: FORCE pages install uninstall dist all client help demo deps deps-check deps-cluster tests preload fuzzers check soak soak-batch bench-cpu sbom check-reproducible check-layers format check-format tidy clean check-gpu bundle compile-cuda
 all: $(PROGRAM) $(CLIENT)
 client: $(CLIENT)
 
@@ -88,6 +88,8 @@ help:
 	@echo "make client        build $(CLIENT) alone: no MPI needed, gcc, libzmq and jansson do"
 	@echo "make demo          install what is missing, build, tell a story on two ranks"
 	@echo "make check         install what is missing, build, run every test (some 30 minutes on 2 cores)"
+	@echo "make install       PREFIX=/usr/local DESTDIR=: programs, man pages, completions, documents; make uninstall"
+	@echo "make dist          build/lockstep-$(VERSION).tar.gz, the committed sources"
 	@echo "make deps          install what building needs; deps-check: and testing; deps-cluster: and a Slurm to test against"
 	@echo "make bench-cpu     decode speed of a 1-billion-parameter model beside the read bandwidth"
 	@echo "make CUDA=1        build build/cuda/lockstep, the GPU backend beside the CPU's (ARCH='80 90a')"
@@ -99,6 +101,50 @@ help:
 	@echo "make check-layers format tidy clean"
 	@echo "settings: SAN=1 (sanitizers, build/cpu-san)  V=1 (show commands)  WERROR=1  DEPS=0 (install nothing)  FUZZ_SECONDS=60"
 	@echo "          CC CFLAGS CPPFLAGS LDFLAGS PKG_CONFIG: as everywhere; yours stand behind the project's own"
+
+# Man pages and completions, from the tables of options.
+PAGES := $(BUILD)/pages
+$(BUILD)/tools/pages: $(BUILD)/tools/pages.c.o $(ARCHIVE)
+	@echo "  LINK $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(PIE_LINK) $(LDFLAGS) -o $@ $^ $(LIBS)
+$(PAGES)/made: $(BUILD)/tools/pages
+	@rm -rf $(PAGES) && mkdir -p $(PAGES)
+	@echo "  MAN  $(PAGES)"
+	$(Q)$< $(PAGES) && touch $@
+pages: $(PAGES)/made
+
+# Programs, man pages, completions, documents, the demo model and job scripts, below DESTDIR and PREFIX.
+PREFIX  ?= /usr/local
+BINDIR  ?= $(PREFIX)/bin
+MANDIR  ?= $(PREFIX)/share/man
+DOCDIR  ?= $(PREFIX)/share/doc/lockstep
+DATADIR ?= $(PREFIX)/share/lockstep
+COMPLETIONDIR ?= $(PREFIX)/share/bash-completion/completions
+INSTALL ?= install
+PROGRAMS := lockstep lockstep-client
+install: all pages
+	$(INSTALL) -d $(addprefix $(DESTDIR),$(BINDIR) $(MANDIR)/man1 $(COMPLETIONDIR) $(DOCDIR) $(DATADIR)/slurm $(DATADIR)/lockstep-stories)
+	$(INSTALL) -m 755 $(PROGRAM) $(CLIENT) $(DESTDIR)$(BINDIR)
+	$(INSTALL) -m 644 $(PAGES)/*.1 $(DESTDIR)$(MANDIR)/man1
+	for p in $(PROGRAMS); do $(INSTALL) -m 644 $(PAGES)/$$p.bash $(DESTDIR)$(COMPLETIONDIR)/$$p || exit 1; done
+	$(INSTALL) -m 644 LICENSE $(wildcard *.md docs/*.md) $(DESTDIR)$(DOCDIR)
+	$(INSTALL) -m 644 scripts/slurm/*.sbatch $(DESTDIR)$(DATADIR)/slurm
+	$(INSTALL) -m 644 demo/lockstep-stories/* $(DESTDIR)$(DATADIR)/lockstep-stories
+
+# What install puts there, and the folders that are the program's own.
+uninstall:
+	rm -f $(PROGRAMS:%=$(DESTDIR)$(BINDIR)/%) $(PROGRAMS:%=$(DESTDIR)$(COMPLETIONDIR)/%)
+	rm -f $(DESTDIR)$(MANDIR)/man1/lockstep.1 $(DESTDIR)$(MANDIR)/man1/lockstep-*.1
+	rm -rf $(DESTDIR)$(DOCDIR) $(DESTDIR)$(DATADIR)
+
+# The committed sources as a tarball that builds by itself.
+DIST := build/lockstep-$(VERSION).tar.gz
+dist:
+	@mkdir -p build
+	@git rev-parse --verify -q HEAD >/dev/null || { echo "dist: needs a git checkout" >&2; exit 1; }
+	@git diff --quiet HEAD || echo "dist: what is changed and not committed is left out" >&2
+	@git archive --prefix=lockstep-$(VERSION)/ -o $(DIST) HEAD
+	@ls -l $(DIST)
 
 deps:
 	@scripts/install-deps.sh build
@@ -230,7 +276,7 @@ check-reproducible:
 check-layers:
 	@scripts/check-layers.sh
 
-STYLED = $(shell find main.c base partition kernels rank coordinator tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh')
+STYLED = $(shell find main.c tools base partition kernels rank coordinator tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh')
 format:
 	clang-format -i $(STYLED)
 # Other versions of clang-format break some lines elsewhere: only 14 (Debian 12) judges.
