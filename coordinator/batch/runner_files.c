@@ -8,8 +8,8 @@
 #include "coordinator/batch/recorded.h"
 #include "coordinator/batch/retry.h"
 #include "coordinator/batch/runner.h"
-#include "coordinator/chat.h"
-#include "coordinator/reply_parts.h"
+#include "protocol/reply_parts.h"
+#include "text/chat.h"
 
 #include <errno.h>
 #include <limits.h>

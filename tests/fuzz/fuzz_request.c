@@ -4,9 +4,9 @@
  * clang -fsanitize=fuzzer,address,undefined ... ; corpus: tests/fuzz/corpus/request, words: tests/fuzz/request.dict.
  * Besides memory safety: a refusal has a code, one line of text and a reply that is JSON; what is accepted is within
  * its ranges; a user's words never become special tokens; any bytes can be written as a reply. */
-#include "coordinator/chat_parts.h"
-#include "coordinator/reply.h"
-#include "coordinator/tokenizer/unicode.h"
+#include "protocol/reply.h"
+#include "text/chat_parts.h"
+#include "text/tokenizer/unicode.h"
 
 #include <jansson.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
 #include "tests/unit/unit.h"
 
 #include "base/json.h"
-#include "coordinator/chat.h"
 #include "tests/support/files.h"
+#include "text/chat.h"
 
 #include <stdio.h>
 #include <stdlib.h>

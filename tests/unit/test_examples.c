@@ -2,9 +2,9 @@
 #include "tests/unit/unit.h"
 
 #include "base/json.h"
-#include "coordinator/chat.h"
-#include "coordinator/reply.h"
+#include "protocol/reply.h"
 #include "tests/support/examples.h"
+#include "text/chat.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #include "tests/unit/trial.h"
 
 #include "base/json.h"
-#include "coordinator/chat.h"
+#include "text/chat.h"
 
 #include <jansson.h>
 #include <stdio.h>
