@@ -64,7 +64,7 @@ TEST_LIB := $(patsubst %,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 
 # Fuzzers: the parsers of outside input, which need neither MPI nor a device, compiled by clang as a whole.
 FUZZ_SRC := $(filter base/% partition/% text/% protocol/% coordinator/schedule/%,$(ROOM_SRC)) \
-              $(addprefix coordinator/tasks/,job.c steps.c mailbox.c) coordinator/metrics/histogram.c \
+              $(addprefix coordinator/tasks/,encode.c job.c steps.c mailbox.c histogram.c) \
               $(addprefix coordinator/replicas/,wire.c order_code.c report_code.c) $(addprefix coordinator/net/,zmtp.c zmtp_curve.c)
 FUZZ_BIN := $(patsubst tests/fuzz/%.c,build/cpu/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 

@@ -120,12 +120,4 @@ struct json_t *protocol_json(const char *json, size_t bytes, const char *what, s
 int protocol_parse_generate(struct protocol_message *m, struct json_t *object, const struct json_t *defaults,
                             const struct protocol_model *model, struct protocol_error *error);
 
-struct chat_template; /* text/chat.h */
-
-/* Token ids of prompt i (0 for a chat), appended to *out: text, ids or rendered chat. bos (or -1) stands in for a text
- * that has no token. chat NULL: this checkpoint has no chat template that we know. Slow for long texts. */
-int protocol_encode(const struct protocol_generate *g, int i, const struct tokenizer *t,
-                    const struct chat_template *chat, int vocab, int32_t bos, struct token_list *out,
-                    struct protocol_error *error);
-
 #endif

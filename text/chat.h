@@ -8,6 +8,8 @@
 
 #include "protocol/protocol.h"
 
+struct chat_template;
+
 /* Find the template of a checkpoint: chat_template.jinja, else tokenizer_config.json's chat_template (the one named
  * "default" of several), with bos_token and eos_token. name: take this one of ours instead; NULL: recognise it. *chat
  * stays NULL without an error when there is none or it is not known; then *why (200 bytes suffice) says so in one line.

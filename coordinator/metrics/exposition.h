@@ -2,7 +2,7 @@
 #ifndef METRICS_EXPOSITION_H
 #define METRICS_EXPOSITION_H
 
-#include "coordinator/metrics/histogram.h"
+#include "coordinator/tasks/histogram.h"
 #include "text/stop.h"
 
 struct exposition {

@@ -5,18 +5,10 @@
 
 #include "coordinator/metrics/exposition.h"
 #include "coordinator/replicas/engines.h"
+#include "coordinator/tasks/finished.h"
 
 /* lockstep_x{model_name=}; or, of what vLLM has too, vllm:x, and engine= among the labels. */
 enum metrics_names { METRICS_LOCKSTEP, METRICS_VLLM };
-
-/* Where the time of a request went, in seconds. */
-struct time_split {
-    double queue;    /* ready, but not in a step yet */
-    double prefill;  /* first step to first token */
-    double decode;   /* first token to last */
-    double overhead; /* the rest: parsing, tokenizing, making the reply */
-    double total;    /* message to last reply */
-};
 
 /* What is known of a generate that has been answered. */
 struct outcome {

@@ -3,8 +3,17 @@
 #ifndef TASKS_FINISHED_H
 #define TASKS_FINISHED_H
 
-#include "coordinator/metrics/metrics.h"
+#include "coordinator/tasks/job.h"
 #include "protocol/reply.h"
+
+/* Where the time of a request went, in seconds. */
+struct time_split {
+    double queue;    /* ready, but not in a step yet */
+    double prefill;  /* first step to first token */
+    double decode;   /* first token to last */
+    double overhead; /* the rest: parsing, tokenizing, making the reply */
+    double total;    /* message to last reply */
+};
 
 struct finished {
     struct request_times times; /* over all groups: the first of each */

@@ -4,7 +4,7 @@
 #define TASKS_STEPS_H
 
 #include "base/signals.h"
-#include "coordinator/metrics/histogram.h"
+#include "coordinator/tasks/histogram.h"
 #include "coordinator/tasks/job.h"
 #include "plan/plan.h"
 #include "plan/rank_stats.h"

@@ -1,6 +1,7 @@
 /* coordinator/tasks/worker.c - see worker.h. */
 #include "coordinator/tasks/worker.h"
 #include "base/clock.h"
+#include "coordinator/tasks/encode.h"
 #include "coordinator/tasks/finished.h"
 #include "coordinator/tasks/mailbox.h"
 #include "protocol/reply.h"
@@ -20,7 +21,7 @@ static int encode(struct job *j, const struct worker_setup *s)
         return protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "out of host memory");
     for (j->n_ids = 0; j->n_ids < n;) {
         struct token_list *ids = &j->ids[j->n_ids];
-        if (protocol_encode(g, j->n_ids++, s->tokenizer, s->chat, s->model->vocab, s->bos, ids, &j->error) != 0)
+        if (encode_request(g, j->n_ids++, s->tokenizer, s->chat, s->model->vocab, s->bos, ids, &j->error) != 0)
             return -1;
     }
     return 0;

@@ -1,5 +1,5 @@
-/* protocol/protocol_encode.c - a checked prompt or chat -> token ids. See protocol.h. */
-#include "text/chat.h"
+/* coordinator/tasks/encode.c - see encode.h. */
+#include "coordinator/tasks/encode.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,9 +57,9 @@ static int encode_chat(const struct protocol_generate *g, const struct tokenizer
     return rc;
 }
 
-int protocol_encode(const struct protocol_generate *g, int i, const struct tokenizer *t,
-                    const struct chat_template *chat, int vocab, int32_t bos, struct token_list *out,
-                    struct protocol_error *error)
+int encode_request(const struct protocol_generate *g, int i, const struct tokenizer *t,
+                   const struct chat_template *chat, int vocab, int32_t bos, struct token_list *out,
+                   struct protocol_error *error)
 {
     char field[32] = "messages";
     struct err e = {0};

@@ -1,5 +1,5 @@
-/* coordinator/metrics/histogram.c - see histogram.h. */
-#include "coordinator/metrics/histogram.h"
+/* coordinator/tasks/histogram.c - see histogram.h. */
+#include "coordinator/tasks/histogram.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
-/* coordinator/metrics/histogram.h - counts of observations below bounds, as Prometheus has them. */
-#ifndef METRICS_HISTOGRAM_H
-#define METRICS_HISTOGRAM_H
+/* coordinator/tasks/histogram.h - counts of observations below bounds, as Prometheus has them. */
+#ifndef TASKS_HISTOGRAM_H
+#define TASKS_HISTOGRAM_H
 
 #include <stdint.h>
 
