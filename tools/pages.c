@@ -3,7 +3,7 @@
  * lockstep.bash and lockstep-client.bash into it. */
 #include "base/opt.h"
 #include "base/opt_table.h"
-#include "coordinator/client/options.h"
+#include "client/options.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
  *
  * Besides memory safety: a refusal says why in one line; an accepted order keeps to the limits; what an accepted order says is
  * said by its own encoding again. */
-#include "coordinator/groups/order_code.h"
-#include "coordinator/groups/report_code.h"
+#include "coordinator/replicas/order_code.h"
+#include "coordinator/replicas/report_code.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* tests/unit/test_config.c - config.json: spellings, defaults of the classes, switches, and what is refused by name. */
 #include "tests/unit/checkpoint_folder.h"
 
-#include "partition/families/families.h"
+#include "partition/families.h"
 #include "partition/model.h"
 
 #include <math.h>

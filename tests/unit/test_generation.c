@@ -1,7 +1,7 @@
-/* tests/unit/test_generation.c - coordinator/generation.c: options over generation_config.json over defaults. */
+/* tests/unit/test_generation.c - commands/generation.c: options over generation_config.json over defaults. */
 #include "tests/unit/unit.h"
 
-#include "coordinator/generation.h"
+#include "commands/generation.h"
 #include "tests/support/files.h"
 
 #include <stdio.h>

@@ -2,10 +2,10 @@
  * and to which engine a job goes. */
 #include "tests/unit/unit.h"
 
-#include "coordinator/groups/engines.h"
-#include "coordinator/groups/order_code.h"
-#include "coordinator/groups/report_code.h"
-#include "coordinator/jobs/mailbox.h"
+#include "coordinator/replicas/engines.h"
+#include "coordinator/replicas/order_code.h"
+#include "coordinator/replicas/report_code.h"
+#include "coordinator/tasks/mailbox.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_protocol_fields.c - coordinator/protocol_fields.c and _rules.c: every field of `generate`: type, range, names,
+/* tests/unit/test_protocol_fields.c - protocol/protocol_fields.c and _rules.c: every field of `generate`: type, range, names,
  * default and error text, and fields that look at each other. */
 #include "tests/unit/trial.h"
 

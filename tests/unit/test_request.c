@@ -1,7 +1,7 @@
-/* tests/unit/test_request.c - coordinator/request.c: tokens become text until a rule ends it. */
+/* tests/unit/test_request.c - coordinator/schedule/request.c: tokens become text until a rule ends it. */
 #include "tests/unit/unit.h"
 
-#include "coordinator/request.h"
+#include "coordinator/schedule/request.h"
 #include "tests/unit/letters.h"
 
 #include <stdlib.h>

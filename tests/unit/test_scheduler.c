@@ -1,4 +1,4 @@
-/* tests/unit/test_scheduler.c - coordinator/scheduler.c: thousands of random schedules in which every request must get exactly
+/* tests/unit/test_scheduler.c - coordinator/schedule/scheduler.c: thousands of random schedules in which every request must get exactly
  * what it gets alone, and every plan is judged (tests/support/schedule.h). */
 #include "tests/unit/unit.h"
 

@@ -1,9 +1,9 @@
-/* tests/unit/test_stop.c - coordinator/stop.c, by hand and against a search over the whole text. */
+/* tests/unit/test_stop.c - text/stop.c, by hand and against a search over the whole text. */
 #include "tests/unit/unit.h"
 
 #include "base/clock.h"
-#include "coordinator/stop.h"
 #include "tests/support/process.h"
+#include "text/stop.h"
 
 #include <stdlib.h>
 
