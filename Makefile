@@ -93,7 +93,7 @@ help:
 	@echo "make deps          install what building needs; deps-check: and testing; deps-cluster: and a Slurm to test against"
 	@echo "make bench-cpu     decode speed of a 1-billion-parameter model beside the read bandwidth"
 	@echo "make CUDA=1        build build/cuda/lockstep, the GPU backend beside the CPU's (ARCH='80 90a')"
-	@echo "make check-gpu     test it on the GPUs of this machine (CHECK='ops parity': parts of it); make CUDA=1 bundle: a tarball"
+	@echo "make check-gpu     test it on the GPUs of this machine (CHECK='ops parity': parts of it); make CUDA=1 bundle: tarballs"
 	@echo "make soak          long runs, some 10 minutes: 1000 clients, 100000 hostile messages, mixed batches; prints figures"
 	@echo "make soak-batch    100 runs of a batch of 2000 prompts ended at random moments and resumed: nothing lost, nothing twice"
 	@echo "make tests         build the tests only; tests/run.sh build/cpu unit runs one suite"
@@ -255,9 +255,10 @@ check-gpu:
 	@$(MAKE) --no-print-directory CUDA=1 all tests
 	@scripts/check-gpu.sh build/cuda
 
-# One tarball with the program, the tests and what they need, for machines without a package registry.
-bundle: all preload $(filter $(BUILD)/tests/ops/% $(BUILD)/tests/parity/% $(BUILD)/tests/gpu/% $(BUILD)/tests/soak/% $(BUILD)/tests/e2e/test_serve,$(TEST_BIN))
-	@scripts/bundle.sh $(BUILD)
+# Tarballs for machines without a package registry: one for users, one with the tests.
+BUNDLED := $(filter $(BUILD)/tests/ops/% $(BUILD)/tests/parity/% $(BUILD)/tests/gpu/% $(BUILD)/tests/soak/% $(BUILD)/tests/e2e/test_serve,$(TEST_BIN)) $(PRELOAD)
+bundle: all pages $(BUNDLED)
+	@scripts/bundle.sh $(BUILD) $(BUNDLED)
 
 bench-cpu: deps
 	@$(SUBMAKE) all
