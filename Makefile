@@ -35,7 +35,10 @@ PACKAGES        := $(CLIENT_PACKAGES) libsodium libpcre2-8 libutf8proc libxxhash
 package_flags = $(strip $(foreach package,$(2),$(shell $(PKG_CONFIG) $(1) $(package) 2>/dev/null)))
 PACKAGE_CFLAGS  = $(eval PACKAGE_CFLAGS := $$(call package_flags,--cflags,$$(PACKAGES)))$(PACKAGE_CFLAGS)
 LIBS            = $(eval LIBS := $$(call package_flags,--libs,$$(PACKAGES)) $$(CUDA_LIBS) -lm -ldl)$(LIBS)
-CLIENT_LIBS     = $(eval CLIENT_LIBS := $$(call package_flags,--libs,$$(CLIENT_PACKAGES)) -lm)$(CLIENT_LIBS)
+# Lines of a chat are edited by libedit where it is there; EDIT=0: not.
+EDIT            ?= $(shell $(PKG_CONFIG) --exists libedit 2>/dev/null && echo 1)
+EDIT_PACKAGE    := $(if $(filter 1,$(EDIT)),libedit)
+CLIENT_LIBS     = $(eval CLIENT_LIBS := $$(call package_flags,--libs,$$(CLIENT_PACKAGES) $$(EDIT_PACKAGE)) -lm)$(CLIENT_LIBS)
 
 # The folders of the program (docs/rooms.md); whatever lies in them is compiled.
 ROOMS    := base partition kernels plan rank text protocol coordinator commands client
@@ -174,8 +177,10 @@ $(ARCHIVE): $(LIB_OBJ)
 # The matrix product, attention and the read limit want the vectoriser and fused multiply-add; neither changes what NaN means.
 $(BUILD)/kernels/cpu/matmul.c.o $(BUILD)/kernels/cpu/attention.c.o $(BUILD)/kernels/cpu/read_stream.c.o: OPTIMISE := -O3 -ffp-contract=fast
 
+$(BUILD)/client/lines.c.o: ALL_CPPFLAGS += $(if $(EDIT_PACKAGE),-DLOCKSTEP_EDIT $(call package_flags,--cflags,$(EDIT_PACKAGE)))
+
 # What objects are compiled with. The file changes when a flag, a compiler or VERSION does, and everything is compiled again.
-FLAGS = $(CC) $(HOST_CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(if $(filter 1,$(CUDA)),$(NVCC) $(NVCCFLAGS)) $(LDFLAGS) $(LIBS)
+FLAGS = $(CC) $(HOST_CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(if $(filter 1,$(CUDA)),$(NVCC) $(NVCCFLAGS)) $(LDFLAGS) $(LIBS) $(CLIENT_LIBS)
 $(BUILD)/flags: FORCE
 	@mkdir -p $(@D)
 	@printf '%s\n' '$(subst ','\'',$(FLAGS))' | cmp -s - $@ || printf '%s\n' '$(subst ','\'',$(FLAGS))' >$@

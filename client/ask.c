@@ -58,8 +58,7 @@ static int set(json_t *request, const char *key, json_t *value, struct err *e)
     return json_object_set_new(request, key, value) == 0 ? 0 : ERR(e, ERR_INPUT, "the %s is not UTF-8", key);
 }
 
-/* {"role": ..., "content": ...} at the end of the messages. */
-static int add_turn(json_t *turns, const char *role, const char *content, size_t bytes, struct err *e)
+int ask_add_turn(json_t *turns, const char *role, const char *content, size_t bytes, struct err *e)
 {
     json_t *text = json_stringn(content, bytes);
     if (text == NULL)
@@ -76,8 +75,8 @@ static int set_prompt(json_t *request, const struct client_options *o, struct er
     int status = text != NULL ? 0 : -1;
     if (status == 0 && o->chat) {
         json_t *turns = json_array();
-        status = o->system != NULL ? add_turn(turns, "system", o->system, strlen(o->system), e) : 0;
-        status = status == 0 ? add_turn(turns, "user", text, bytes, e) : -1;
+        status = o->system != NULL ? ask_add_turn(turns, "system", o->system, strlen(o->system), e) : 0;
+        status = status == 0 ? ask_add_turn(turns, "user", text, bytes, e) : -1;
         status = set(request, "messages", turns, e) == 0 ? status : -1;
     } else if (status == 0) {
         status = set(request, "prompt", json_stringn(text, bytes), e);
@@ -104,6 +103,11 @@ static int set_ids(json_t *request, const char *text, struct err *e)
     return set(request, "token_ids", ids, e);
 }
 
+static bool makes_text(const struct client_options *o)
+{
+    return o->command == CLIENT_GENERATE || o->command == CLIENT_CHAT;
+}
+
 static bool streams(const struct client_options *o)
 {
     json_int_t n = json_integer_value(json_object_get(o->request, "n"));
@@ -112,21 +116,35 @@ static bool streams(const struct client_options *o)
     return o->stream || (!o->no_stream && !o->json && n <= 1 && !beams && terminal_behind(STDOUT_FILENO));
 }
 
-/* The message; the caller decrefs. NULL on failure. */
-static json_t *make_request(const struct client_options *o, struct err *e)
+/* What the options say, with a name of its own; the caller decrefs. NULL on failure. */
+static json_t *begin_request(const struct client_options *o, const char *op, struct err *e)
 {
     json_t *request = json_copy(o->request);
     char name[64];
     (void)snprintf(name, sizeof name, "client-%ld-%.0f", (long)getpid(), 1e6 * seconds_now());
-    if (request == NULL || set(request, "op", json_string(o->op), e) != 0) {
+    if (request == NULL || set(request, "op", json_string(op), e) != 0) {
         ERR(e, ERR_MEMORY, "out of host memory: a request");
         json_decref(request);
         return NULL;
     }
     if (json_object_get(request, "request_id") == NULL)
         (void)set(request, "request_id", json_string(name), e);
+    return request;
+}
+
+/* Text that is read as it comes is read to its end, unless the options say how much. */
+static void set_stream(json_t *request, struct err *e)
+{
+    if (set(request, "stream", json_true(), e) == 0 && json_object_get(request, "max_tokens") == NULL)
+        (void)set(request, "max_tokens", json_integer(-1), e);
+}
+
+/* The message; the caller decrefs. NULL on failure. */
+static json_t *make_request(const struct client_options *o, struct err *e)
+{
+    json_t *request = begin_request(o, o->op, e);
     if (e->code == ERR_NONE && o->command == CLIENT_GENERATE && streams(o))
-        (void)set(request, "stream", json_true(), e);
+        set_stream(request, e);
     if (e->code == ERR_NONE && o->command == CLIENT_DETOKENIZE)
         (void)set_ids(request, o->text, e);
     else if (e->code == ERR_NONE && o->text != NULL)
@@ -169,9 +187,9 @@ static void print_answer(const struct client_options *o, const json_t *reply, bo
 {
     if (o->json)
         message_print(reply, stdout);
-    else if (o->command == CLIENT_GENERATE && streamed)
+    else if (makes_text(o) && streamed)
         printf("\n");
-    else if (o->command == CLIENT_GENERATE)
+    else if (makes_text(o))
         print_choices(reply);
     else if (o->command == CLIENT_TOKENIZE)
         print_ids(json_object_get(reply, "token_ids"));
@@ -189,6 +207,7 @@ struct asked {
     struct connection *c;
     const struct client_options *o;
     const char *name;                /* request_id */
+    FILE *copy;                      /* where the text goes besides; NULL: nowhere */
     double until;                    /* 0: for ever */
     bool cancelled, streamed, ended; /* we asked for its end; text was printed; its last message is here */
 };
@@ -211,6 +230,8 @@ static void print_event(struct asked *a, const json_t *reply)
         message_print(reply, stdout);
     else
         message_write_text(reply, 0, stdout);
+    if (a->copy != NULL)
+        message_write_text(reply, 0, a->copy);
     (void)fflush(stdout);
 }
 
@@ -226,6 +247,8 @@ static void take(struct asked *a, const json_t *reply, struct err *e)
     if (a->cancelled && !message_failed(reply) && message_n_choices(reply) == 0)
         return;
     a->ended = true;
+    if (a->copy != NULL && !a->streamed)
+        message_write_text(reply, 0, a->copy);
     if (!message_failed(reply) || a->o->json || a->streamed || message_n_choices(reply) > 0)
         print_answer(a->o, reply, a->streamed);
     if (!a->cancelled)
@@ -236,7 +259,7 @@ static int await_answer(struct asked *a, struct err *e)
 {
     while (!a->ended && e->code == ERR_NONE) {
         bool over = a->until > 0 && seconds_now() >= a->until;
-        if (over && (a->cancelled || a->o->command != CLIENT_GENERATE))
+        if (over && (a->cancelled || !makes_text(a->o)))
             break;
         if (over || (interrupt_came() && !a->cancelled))
             cancel(a, e);
@@ -252,15 +275,28 @@ static int await_answer(struct asked *a, struct err *e)
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-int ask(struct connection *c, const struct client_options *o, struct err *e)
+/* Send and wait; takes over the request, NULL being none because of *e. */
+static int exchange(struct connection *c, const struct client_options *o, json_t *request, FILE *copy, struct err *e)
 {
-    json_t *request = make_request(o, e);
-    struct asked a = {.c = c, .o = o, .name = json_string_value(json_object_get(request, "request_id"))};
+    struct asked a = {.c = c, .o = o, .name = json_string_value(json_object_get(request, "request_id")), .copy = copy};
     a.until = o->timeout > 0 ? seconds_now() + o->timeout : 0;
-    if (request != NULL && connection_send(c, request, e) == 0)
+    if (e->code == ERR_NONE && connection_send(c, request, e) == 0)
         (void)await_answer(&a, e);
     json_decref(request);
     return e->code == ERR_NONE ? 0 : -1;
+}
+
+int ask(struct connection *c, const struct client_options *o, struct err *e)
+{
+    return exchange(c, o, make_request(o, e), NULL, e);
+}
+
+int ask_chat(struct connection *c, const struct client_options *o, json_t *turns, FILE *copy, struct err *e)
+{
+    json_t *request = begin_request(o, "generate", e);
+    if (e->code == ERR_NONE && set(request, "messages", json_incref(turns), e) == 0)
+        set_stream(request, e);
+    return exchange(c, o, request, copy, e);
 }
 
 json_t *ask_op(struct connection *c, const char *op, double seconds, struct err *e)

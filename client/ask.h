@@ -4,9 +4,18 @@
 
 #include "client/options.h"
 
+#include <stdio.h>
+
 /* Print the answer to standard output. ERR_REQUEST: the server's error; ERR_COMM: no answer. An interrupt cancels the
  * request and is no failure here: interrupt_came() tells. */
 int ask(struct connection *c, const struct client_options *o, struct err *e);
+
+/* Stream the answer to a chat to standard output, and its text to copy as well. turns: [{"role", "content"}, ...]; the rest of the request
+ * is what the options say. As ask. */
+int ask_chat(struct connection *c, const struct client_options *o, json_t *turns, FILE *copy, struct err *e);
+
+/* {"role": ..., "content": ...} at the end of the turns. ERR_INPUT: it is not UTF-8. */
+int ask_add_turn(json_t *turns, const char *role, const char *content, size_t bytes, struct err *e);
 
 /* Ask for one operation: its reply, which the caller decrefs. NULL: no answer within the time, or *e. */
 json_t *ask_op(struct connection *c, const char *op, double seconds, struct err *e);

@@ -8,8 +8,7 @@ static volatile sig_atomic_t came;
 
 static void note(int number)
 {
-    (void)number;
-    came = 1;
+    came = number;
 }
 
 void interrupt_catch(void)
@@ -23,4 +22,13 @@ void interrupt_catch(void)
 bool interrupt_came(void)
 {
     return came != 0;
+}
+
+bool interrupt_take(void)
+{
+    if (came != SIGINT)
+        return false;
+    came = 0;
+    interrupt_catch();
+    return true;
 }

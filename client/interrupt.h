@@ -11,4 +11,7 @@ void interrupt_catch(void);
 
 bool interrupt_came(void);
 
+/* Whether ^C came since the last look, and be ready for the next one. SIGTERM stays: it came to end the program. */
+bool interrupt_take(void);
+
 #endif

@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "client/ask.h"
 #include "client/bench.h"
+#include "client/chat.h"
 #include "client/interrupt.h"
 #include "client/options.h"
 #include "client/send.h"
@@ -26,6 +27,9 @@ static int run(struct client_options *o, struct err *e)
             break;
         case CLIENT_BENCH:
             (void)client_bench(&c, o, e);
+            break;
+        case CLIENT_CHAT:
+            (void)client_chat(&c, o, e);
             break;
         case CLIENT_TOP:
             (void)client_top(&c, o, e);

@@ -17,8 +17,10 @@
 #define GENERATE CLIENT_GENERATE
 #define BENCH    CLIENT_BENCH
 #define TOP      CLIENT_TOP
+#define CHAT     CLIENT_CHAT
+#define TEXTS    (GENERATE | CHAT)                   /* make text */
 #define WORDY    (CLIENT_GENERATE | CLIENT_TOKENIZE) /* take a prompt */
-#define ALL      (WORDY | CLIENT_OP | CLIENT_DETOKENIZE | CLIENT_SEND | BENCH | TOP)
+#define ALL      (WORDY | CLIENT_OP | CLIENT_DETOKENIZE | CLIENT_SEND | BENCH | TOP | CHAT)
 
 #define DEFAULT_INPUT_LEN  1024
 #define DEFAULT_OUTPUT_LEN 128
@@ -197,6 +199,7 @@ static const struct opt rows[] = {
 
     FLAG("chat", chat, WORDY, "the prompt is the user's turn of a chat, rendered by the checkpoint's template"),
     TEXT("system", "TEXT", system, WORDY, "with --chat: the system's turn before it"),
+    TEXT("system", "TEXT", system, CHAT, "the system's turn before all others"),
     TEXT("prompt", "TEXT", text, WORDY, "the prompt, in place of the word PROMPT or TEXT; - reads standard input"),
     FIELD("prompt-ids", "IDS", put_prompt_ids, GENERATE, "the prompt as token ids: 1,2,3"),
     FLAG("stream", stream, GENERATE, "print the text as it comes (default on a terminal)"),
@@ -205,26 +208,25 @@ static const struct opt rows[] = {
          "print the server's replies, one JSON object a line"),
     FLAG("json", json, BENCH, "print one JSON object instead of a table"),
 
-    FIELD("model", "NAME", put_text, GENERATE, "refuse to be answered by another one"),
-    FIELD("max-tokens", "N", put_integer, GENERATE,
-          "tokens to generate at most; -1: what fits (default 16; chats: -1)"),
-    FIELD("min-tokens", "N", put_integer, GENERATE, "no end before so many (default 0)"),
-    FIELD("temperature", "X", put_number, GENERATE, "0 is greedy (default 1)"),
-    FIELD("top-k", "N", put_integer, GENERATE, "keep the K likeliest tokens (default 0: all)"),
-    FIELD("top-p", "X", put_number, GENERATE, "keep the smallest set with this probability (default 1)"),
-    FIELD("min-p", "X", put_number, GENERATE, "drop tokens below this share of the likeliest one (default 0)"),
-    FIELD("seed", "N", put_integer, GENERATE, "the same seed gives the same text (default: chosen by the server)"),
-    FIELD("repetition-penalty", "X", put_number, GENERATE,
+    FIELD("model", "NAME", put_text, TEXTS, "refuse to be answered by another one"),
+    FIELD("max-tokens", "N", put_integer, TEXTS,
+          "tokens to generate at most; -1: what fits (default 16; in streams and chats -1)"),
+    FIELD("min-tokens", "N", put_integer, TEXTS, "no end before so many (default 0)"),
+    FIELD("temperature", "X", put_number, TEXTS, "0 is greedy (default 1)"),
+    FIELD("top-k", "N", put_integer, TEXTS, "keep the K likeliest tokens (default 0: all)"),
+    FIELD("top-p", "X", put_number, TEXTS, "keep the smallest set with this probability (default 1)"),
+    FIELD("min-p", "X", put_number, TEXTS, "drop tokens below this share of the likeliest one (default 0)"),
+    FIELD("seed", "N", put_integer, TEXTS, "the same seed gives the same text (default: chosen by the server)"),
+    FIELD("repetition-penalty", "X", put_number, TEXTS,
           "divide positive and multiply negative logits of tokens seen before (default 1)"),
-    FIELD("presence-penalty", "X", put_number, GENERATE, "subtract from logits of tokens generated before (default 0)"),
-    FIELD("frequency-penalty", "X", put_number, GENERATE,
-          "the same for every time that they were generated (default 0)"),
-    FIELD("logit-bias", "ID:BIAS,...", put_bias, GENERATE, "add to the logits of these tokens, e.g. 50256:-100"),
-    FIELD("stop", "TEXT", add_text, GENERATE, "end before this text; may be given up to 16 times"),
-    FIELD("stop-token-ids", "IDS", put_ids, GENERATE, "end after any of these tokens: 1,2,3"),
-    FIELD("eos-token-id", "IDS", put_ids, GENERATE, "the ids that end a text (default: the checkpoint's)"),
-    FIELD("ignore-eos", NULL, put_true, GENERATE, "go on after end-of-text tokens, up to --max-tokens"),
-    FIELD("include-stop-str-in-output", NULL, put_true, GENERATE, "keep the stop text in the output"),
+    FIELD("presence-penalty", "X", put_number, TEXTS, "subtract from logits of tokens generated before (default 0)"),
+    FIELD("frequency-penalty", "X", put_number, TEXTS, "the same for every time that they were generated (default 0)"),
+    FIELD("logit-bias", "ID:BIAS,...", put_bias, TEXTS, "add to the logits of these tokens, e.g. 50256:-100"),
+    FIELD("stop", "TEXT", add_text, TEXTS, "end before this text; may be given up to 16 times"),
+    FIELD("stop-token-ids", "IDS", put_ids, TEXTS, "end after any of these tokens: 1,2,3"),
+    FIELD("eos-token-id", "IDS", put_ids, TEXTS, "the ids that end a text (default: the checkpoint's)"),
+    FIELD("ignore-eos", NULL, put_true, TEXTS, "go on after end-of-text tokens, up to --max-tokens"),
+    FIELD("include-stop-str-in-output", NULL, put_true, TEXTS, "keep the stop text in the output"),
     FIELD("n", "N", put_integer, GENERATE, "candidates (default 1)"),
     FIELD("best-of", "N", put_integer, GENERATE, "make so many, print the --n best (default --n)"),
     FIELD("num-beams", "N", put_integer, GENERATE, "more than 1: beam search (default 1)"),
@@ -241,9 +243,9 @@ static const struct opt rows[] = {
           "special tokens written out in a text become such tokens (default true; chats: false)"),
     FIELD("add-generation-prompt", "true|false", put_boolean, WORDY, "with --chat (default true)"),
     FIELD("return-token-strs", NULL, put_true, CLIENT_TOKENIZE, "with --json: the tokens as texts, too"),
-    FIELD("priority", "N", put_integer, GENERATE, "lower goes first (default 0)"),
-    FIELD("timeout-ms", "N", put_integer, GENERATE, "the server ends the request after so long (default: never)"),
-    FIELD("field", "NAME=JSON", put_field, WORDY | CLIENT_DETOKENIZE | CLIENT_OP | BENCH,
+    FIELD("priority", "N", put_integer, TEXTS, "lower goes first (default 0)"),
+    FIELD("timeout-ms", "N", put_integer, TEXTS, "the server ends the request after so long (default: never)"),
+    FIELD("field", "NAME=JSON", put_field, WORDY | CLIENT_DETOKENIZE | CLIENT_OP | BENCH | CHAT,
           "any other field of the protocol; may be repeated"),
 
     TEXT("file", "FILE", text, CLIENT_SEND,
@@ -273,8 +275,8 @@ static const struct opt rows[] = {
 };
 
 static const struct opt_letter letters[] = {
-    {'e', "endpoint", ALL}, {'r', "rendezvous", ALL},      {'m', "model", GENERATE},
-    {'p', "prompt", WORDY}, {'n', "max-tokens", GENERATE},
+    {'e', "endpoint", ALL}, {'r', "rendezvous", ALL},   {'m', "model", TEXTS},
+    {'p', "prompt", WORDY}, {'n', "max-tokens", TEXTS},
 };
 
 static const struct opt_table table = {"lockstep-client",
@@ -291,6 +293,10 @@ static const struct {
 } commands[] = {
     {"generate", CLIENT_GENERATE, "PROMPT|-",
      "Text for a prompt; - reads it from standard input. The word generate may be left out. ^C cancels the request."},
+    {"chat", CLIENT_CHAT, NULL,
+     "A conversation: every line is a turn, answers appear as they come. /reset, /system TEXT, /help; ^C ends an "
+     "answer, "
+     "^D the conversation."},
     {"send", CLIENT_SEND, "FILE|-",
      "Raw requests, one JSON object a line, as docs/protocol.md has them; every message that comes back is printed as "
      "a line, in the order in which it comes. --file FILE is the same."},
@@ -365,7 +371,7 @@ static int check(struct client_options *o, const char *argument, struct err *e)
         return ERR(e, ERR_USAGE, "%s needs %s (see: lockstep-client --help)", o->op, argument);
     if (has_ids && (o->text != NULL || o->chat))
         return ERR(e, ERR_USAGE, "--prompt-ids is the whole prompt: neither a text nor --chat goes with it");
-    if (o->system != NULL && !o->chat)
+    if (o->system != NULL && !o->chat && o->command != CLIENT_CHAT)
         return ERR(e, ERR_USAGE, "--system needs --chat");
     if (o->stream && o->no_stream)
         return ERR(e, ERR_USAGE, "--stream and --no-stream contradict each other");

@@ -17,7 +17,8 @@ enum client_command {
     CLIENT_DETOKENIZE = 8,
     CLIENT_SEND = 16, /* raw requests */
     CLIENT_BENCH = 32,
-    CLIENT_TOP = 64
+    CLIENT_TOP = 64,
+    CLIENT_CHAT = 128
 };
 
 #define CLIENT_MAX_WORDS 1

@@ -297,7 +297,10 @@ def save(model, tokenizer, out):
         "config.json": CONFIG,
         "generation_config.json": {"bos_token_id": CONFIG["bos_token_id"],
                                    "eos_token_id": CONFIG["eos_token_id"], **SAMPLING},
-        "tokenizer_config.json": {"bos_token": BOS, "clean_up_tokenization_spaces": False,
+        "tokenizer_config.json": {"bos_token": BOS,
+                                  "chat_template": "{% for message in messages %}{{ message.content }}{{ eos_token }}"
+                                                   "{% endfor %}",
+                                  "clean_up_tokenization_spaces": False,
                                   "eos_token": EOS,
                                   "model_input_names": ["input_ids", "attention_mask"],
                                   "model_max_length": CONFIG["max_position_embeddings"],

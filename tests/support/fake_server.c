@@ -72,9 +72,13 @@ static void generate(struct fake_server *s, const struct peer *p, const json_t *
 {
     const json_t *limit = json_object_get(m, "max_tokens");
     const char *prompt = json_string_value(json_object_get(m, "prompt"));
-    int n = limit != NULL ? (int)json_integer_value(limit) : 16;
+    int n = limit != NULL && json_integer_value(limit) >= 0 ? (int)json_integer_value(limit) : 16;
     int n_prompt = (int)json_array_size(json_object_get(m, "prompt"));
     bool stream = json_is_true(json_object_get(m, "stream"));
+    const json_t *turns = json_object_get(m, "messages");
+    const json_t *last_turn = json_array_get(turns, json_array_size(turns) - 1);
+    if (turns != NULL)
+        prompt = json_string_value(json_object_get(last_turn, "content"));
     prompt = prompt != NULL ? prompt : "";
     if (strcmp(prompt, "refuse") == 0) {
         answer_error(s, p, id, 400, "prompt", "a text that is refused");
