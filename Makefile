@@ -8,23 +8,34 @@ CUDA  ?= 0
 BUILD := build/$(if $(filter 1,$(CUDA)),cuda,cpu)$(if $(filter 1,$(SAN)),-san)
 SUBMAKE = $(MAKE) --no-print-directory -j$(shell nproc)
 Q     := $(if $(filter 1,$(V)),,@)
+VERSION := $(shell cat VERSION)
 
 CC       := mpicc
 HOST_CC  ?= gcc
-WARN     := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes -Wvla -Werror
+WARN     := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes -Wvla $(if $(filter 1,$(WERROR)),-Werror)
 SANFLAGS := $(if $(filter 1,$(SAN)),-fsanitize=address$(comma)undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
-CFLAGS   ?= -O2 -g
-CPPFLAGS += -I. -D_GNU_SOURCE -DLOCKSTEP_VERSION='"$(shell cat VERSION)"'
-LIBS     := -lzmq -lsodium -ljansson -lpcre2-8 -lutf8proc -lxxhash -lm -ldl
+# CFLAGS, CPPFLAGS and LDFLAGS are the caller's, and stand behind the project's own: CFLAGS=-O1 is obeyed everywhere.
+CFLAGS   ?= -g
+OPTIMISE := -O2
 # What makes a memory error harder to exploit. Fortified functions need an optimiser and get in a sanitizer's way; the
 # protection of jumps is x86's. tests/unit/test_hardening.c reads the programs.
-OPTIMISED := $(filter -O1 -O2 -O3 -Os -O,$(CFLAGS))
+OPTIMISED := $(filter-out -O0,$(lastword $(filter -O%,$(OPTIMISE) $(CFLAGS))))
 HARDEN    := -fstack-protector-strong $(if $(filter x86_64-%,$(shell $(HOST_CC) -dumpmachine)),-fcf-protection) \
              $(if $(OPTIMISED),$(if $(filter 1,$(SAN)),,-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2))
 PIE_LINK  := -pie -Wl,-z,relro,-z,now
 # The same bytes wherever the sources lie: no folder in the debug information (make check-reproducible).
 SAME      := -ffile-prefix-map=$(CURDIR)=.
-ALL_CFLAGS = -std=c17 $(CFLAGS) $(WARN) $(SANFLAGS) $(HARDEN) $(SAME) -fopenmp
+ALL_CFLAGS = -std=c17 -fopenmp $(OPTIMISE) $(WARN) $(SANFLAGS) $(HARDEN) $(SAME) $(CFLAGS)
+ALL_CPPFLAGS = -I. -D_GNU_SOURCE -DLOCKSTEP_VERSION='"$(VERSION)"' $(CUDA_CPPFLAGS) $(PACKAGE_CFLAGS) $(CPPFLAGS)
+
+# Libraries, as pkg-config knows them. They are looked up when something is compiled: `make deps` may have to install them first.
+PKG_CONFIG      ?= pkg-config
+CLIENT_PACKAGES := libzmq jansson
+PACKAGES        := $(CLIENT_PACKAGES) libsodium libpcre2-8 libutf8proc libxxhash
+package_flags = $(strip $(foreach package,$(2),$(shell $(PKG_CONFIG) $(1) $(package) 2>/dev/null)))
+PACKAGE_CFLAGS  = $(eval PACKAGE_CFLAGS := $$(call package_flags,--cflags,$$(PACKAGES)))$(PACKAGE_CFLAGS)
+LIBS            = $(eval LIBS := $$(call package_flags,--libs,$$(PACKAGES)) $$(CUDA_LIBS) -lm -ldl)$(LIBS)
+CLIENT_LIBS     = $(eval CLIENT_LIBS := $$(call package_flags,--libs,$$(CLIENT_PACKAGES)) -lm)$(CLIENT_LIBS)
 
 # The folders of the program (docs/rooms.md); whatever lies in them is compiled.
 ROOMS    := base partition kernels plan rank text protocol coordinator commands client
@@ -39,11 +50,11 @@ ifeq ($(CUDA),1)
 CUDA_HOME ?= /usr/local/cuda
 NVCC      ?= $(CUDA_HOME)/bin/nvcc
 ARCH      ?= $(or $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | sort -u | sed 's/^90$$/90a/'),80 90a)
-CPPFLAGS  += -DLOCKSTEP_CUDA -isystem $(CUDA_HOME)/include
-NVCCFLAGS  = -std=c++17 -O3 -g -lineinfo -Xcompiler=-Wall,-Wextra,-fPIE,$(subst $(space),$(comma),$(strip $(HARDEN))) --Werror=all-warnings -I. -DLOCKSTEP_CUDA \
+CUDA_CPPFLAGS := -DLOCKSTEP_CUDA -isystem $(CUDA_HOME)/include
+NVCCFLAGS  = -std=c++17 -O3 -g -lineinfo -Xcompiler=-Wall,-Wextra,-fPIE,$(subst $(space),$(comma),$(strip $(HARDEN))) $(if $(filter 1,$(WERROR)),--Werror=all-warnings) -I. -DLOCKSTEP_CUDA \
              $(foreach arch,$(ARCH),-gencode=arch=compute_$(arch),code=sm_$(arch))
 LIB_SRC   += $(sort $(shell find kernels/cuda -name '*.c' -o -name '*.cu'))
-LIBS      += -L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/lib -lcublasLt -lcublas -lnccl -lcudart -lstdc++
+CUDA_LIBS := -L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/lib -lcublasLt -lcublas -lnccl -lcudart -lstdc++
 else
 LIB_SRC   := $(filter-out $(CUDA_ONLY),$(LIB_SRC))
 endif
@@ -68,7 +79,7 @@ FUZZ_SRC := $(filter base/% partition/% text/% protocol/% coordinator/schedule/%
               $(addprefix coordinator/replicas/,wire.c order_code.c report_code.c) $(addprefix coordinator/net/,zmtp.c zmtp_curve.c)
 FUZZ_BIN := $(patsubst tests/fuzz/%.c,build/cpu/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
-.PHONY: all client help demo deps deps-check tests preload fuzzers check soak soak-batch bench-cpu sbom check-reproducible check-layers format check-format tidy clean check-gpu bundle compile-cuda
+.PHONY: FORCE all client help demo deps deps-check deps-cluster tests preload fuzzers check soak soak-batch bench-cpu sbom check-reproducible check-layers format check-format tidy clean check-gpu bundle compile-cuda
 all: $(PROGRAM) $(CLIENT)
 client: $(CLIENT)
 
@@ -77,6 +88,7 @@ help:
 	@echo "make client        build $(CLIENT) alone: no MPI needed, gcc, libzmq and jansson do"
 	@echo "make demo          install what is missing, build, tell a story on two ranks"
 	@echo "make check         install what is missing, build, run every test (some 30 minutes on 2 cores)"
+	@echo "make deps          install what building needs; deps-check: and testing; deps-cluster: and a Slurm to test against"
 	@echo "make bench-cpu     decode speed of a 1-billion-parameter model beside the read bandwidth"
 	@echo "make CUDA=1        build build/cuda/lockstep, the GPU backend beside the CPU's (ARCH='80 90a')"
 	@echo "make check-gpu     test it on the GPUs of this machine (CHECK='ops parity': parts of it); make CUDA=1 bundle: a tarball"
@@ -85,12 +97,15 @@ help:
 	@echo "make tests         build the tests only; tests/run.sh build/cpu unit runs one suite"
 	@echo "make sbom          what the programs are linked with, CycloneDX JSON; make check-reproducible: two builds, the same bytes"
 	@echo "make check-layers format tidy clean"
-	@echo "settings: SAN=1 (sanitizers, build/cpu-san)  V=1 (show commands)  CFLAGS='-O2 -g'  FUZZ_SECONDS=60"
+	@echo "settings: SAN=1 (sanitizers, build/cpu-san)  V=1 (show commands)  WERROR=1  DEPS=0 (install nothing)  FUZZ_SECONDS=60"
+	@echo "          CC CFLAGS CPPFLAGS LDFLAGS PKG_CONFIG: as everywhere; yours stand behind the project's own"
 
 deps:
 	@scripts/install-deps.sh build
 deps-check:
 	@scripts/install-deps.sh check
+deps-cluster:
+	@scripts/install-deps.sh cluster
 
 demo: deps
 	@$(SUBMAKE) all
@@ -98,34 +113,50 @@ demo: deps
 
 $(PROGRAM): $(BUILD)/main.c.o $(ARCHIVE)
 	@echo "  LINK $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(PIE_LINK) -o $@ $^ $(LIBS)
+	$(Q)$(CC) $(ALL_CFLAGS) $(PIE_LINK) $(LDFLAGS) -o $@ $^ $(LIBS)
 
 # Compiled and linked without MPI's compiler: `make client` works on a login node that has none.
 $(CLIENT_SRC:%=$(BUILD)/%.o) $(CLIENT): CC := $(HOST_CC)
 $(CLIENT): $(CLIENT_SRC:%=$(BUILD)/%.o)
 	@echo "  LINK $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(PIE_LINK) -o $@ $^ -lzmq -ljansson -lm
+	$(Q)$(CC) $(ALL_CFLAGS) $(PIE_LINK) $(LDFLAGS) -o $@ $^ $(CLIENT_LIBS)
 
 $(ARCHIVE): $(LIB_OBJ)
 	@rm -f $@
 	$(Q)ar rcsD $@ $^
 
 # The matrix product, attention and the read limit want the vectoriser and fused multiply-add; neither changes what NaN means.
-$(BUILD)/kernels/cpu/matmul.c.o $(BUILD)/kernels/cpu/attention.c.o $(BUILD)/kernels/cpu/read_stream.c.o: CFLAGS += -O3 -ffp-contract=fast
+$(BUILD)/kernels/cpu/matmul.c.o $(BUILD)/kernels/cpu/attention.c.o $(BUILD)/kernels/cpu/read_stream.c.o: OPTIMISE := -O3 -ffp-contract=fast
 
-$(BUILD)/%.c.o: %.c
+# What objects are compiled with. The file changes when a flag, a compiler or VERSION does, and everything is compiled again.
+FLAGS = $(CC) $(HOST_CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(if $(filter 1,$(CUDA)),$(NVCC) $(NVCCFLAGS)) $(LDFLAGS) $(LIBS)
+$(BUILD)/flags: FORCE
+	@mkdir -p $(@D)
+	@printf '%s\n' '$(subst ','\'',$(FLAGS))' | cmp -s - $@ || printf '%s\n' '$(subst ','\'',$(FLAGS))' >$@
+FORCE:
+
+# The libraries are there: asked once, before anything is compiled that needs them.
+$(BUILD)/found-client: PACKAGES := $(CLIENT_PACKAGES)
+$(BUILD)/found-client $(BUILD)/found-all:
+	@mkdir -p $(@D)
+	@$(PKG_CONFIG) --print-errors --exists $(PACKAGES) || { echo "Libraries are missing: \`make deps\` installs them on Debian and Ubuntu, docs/install.md has their names elsewhere" >&2; exit 1; }
+	@touch $@
+$(CLIENT_SRC:%=$(BUILD)/%.o): | $(BUILD)/found-client
+$(filter-out $(CLIENT_SRC:%=$(BUILD)/%.o),$(LIB_OBJ)) $(BUILD)/main.c.o: | $(BUILD)/found-all
+
+$(BUILD)/%.c.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	@echo "  CC   $<"
-	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) -fPIE -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) -fPIE -MMD -MP -c -o $@ $<
 
-$(BUILD)/%.cu.o: %.cu
+$(BUILD)/%.cu.o: %.cu $(BUILD)/flags
 	@mkdir -p $(@D)
 	@echo "  NVCC $<"
 	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 $(BUILD)/tests/%: $(BUILD)/tests/%.c.o $(TEST_LIB) $(ARCHIVE)
 	@echo "  LINK $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(PIE_LINK) -o $@ $^ -lcmocka $(LIBS)
+	$(Q)$(CC) $(ALL_CFLAGS) $(PIE_LINK) $(LDFLAGS) -o $@ $^ $(shell $(PKG_CONFIG) --libs cmocka) $(LIBS)
 
 # Loaded into ranks by tests: to count what they really read, to make reading, MPI_Finalize, NCCL and graphs fail, to hold a
 # thread of MPI back, in place of a driver's library, and to let them share GPUs.
@@ -139,10 +170,10 @@ $(BUILD)/tests/fake_nvml.so: tests/unit/fake_nvml.c
 $(BUILD)/tests/fail_nccl.so: tests/gpu/fail_nccl.c
 $(BUILD)/tests/fail_graph.so: tests/gpu/fail_graph.c
 $(BUILD)/tests/share_gpus.so: tests/gpu/share_gpus.c
-$(PRELOAD):
+$(PRELOAD): $(BUILD)/flags
 	@mkdir -p $(@D)
 	@echo "  LINK $@"
-	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) -fPIC -shared -o $@ $< -ldl
+	$(Q)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(LDFLAGS) -fPIC -shared -o $@ $(filter %.c,$^) -ldl
 
 tests: $(TEST_BIN) preload
 
@@ -150,7 +181,7 @@ fuzzers: $(FUZZ_BIN)
 build/cpu/fuzz/%: tests/fuzz/%.c $(FUZZ_SRC) $(shell find base partition text protocol coordinator -name '*.h')
 	@mkdir -p $(@D)
 	@echo "  FUZZ $@"
-	$(Q)clang -std=c17 -O1 -g $(CPPFLAGS) -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -o $@ \
+	$(Q)clang -std=c17 -O1 -g $(ALL_CPPFLAGS) -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -o $@ \
 	  $< $(FUZZ_SRC) $(LIBS)
 
 check: deps-check
@@ -206,7 +237,7 @@ check-format:
 	@if clang-format --version | grep -q 'version 14'; then clang-format --dry-run -Werror $(STYLED) && \
 	  echo "check-format: ok"; else echo "check-format: left out, clang-format 14 is not here"; fi
 tidy:
-	clang-tidy --quiet $(filter-out tests/% kernels/cuda/%,$(filter %.c,$(STYLED))) -- -std=c17 -fopenmp $(CPPFLAGS) $(shell mpicc --showme:compile)
+	clang-tidy --quiet $(filter-out tests/% kernels/cuda/%,$(filter %.c,$(STYLED))) -- -std=c17 -fopenmp $(ALL_CPPFLAGS) $(shell mpicc --showme:compile)
 
 clean:
 	rm -rf build

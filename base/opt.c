@@ -1,5 +1,6 @@
 /* base/opt.c - see opt.h. */
 #include "base/opt.h"
+#include "base/nearest.h"
 #include "base/opt_rows.h"
 
 #include <math.h>
@@ -292,12 +293,24 @@ static const struct opt table[] = {
            "bars on standard error and text as it comes (default auto: on a terminal)"),
 };
 
-static const struct opt_table options_table = {"lockstep", "LOCKSTEP_", table, sizeof table / sizeof table[0]};
+/* Those of llama.cpp, and of its llama-bench, where they mean the same; -n of mpirun. */
+static const struct opt_letter letters[] = {
+    {'m', "model", ALL | PREFLIGHT},
+    {'p', "prompt", GENERATE},
+    {'n', "max-tokens", GENERATE | BATCH},
+    {'p', "n-prompt", BENCH},
+    {'n', "n-gen", BENCH},
+    {'n', "ranks", INSPECT},
+    {'t', "threads", STARTS | PREFLIGHT},
+    {'i', "input", BATCH},
+    {'o', "output", GENERATE | BATCH},
+    {'v', "verbose", STARTS | PREFLIGHT},
+};
 
-static const struct {
-    enum command command;
-    const char *name, *usage, *help;
-} commands[] = {
+static const struct opt_table options_table = {
+    "lockstep", "LOCKSTEP_", table, sizeof table / sizeof table[0], letters, sizeof letters / sizeof letters[0]};
+
+static const struct opt_command commands[] = {
     {COMMAND_GENERATE, "generate", "mpirun -n N lockstep generate --model DIR --prompt TEXT [options]",
      "Generate text for one prompt or a file of prompts, all ranks working on every token."},
     {COMMAND_SERVE, "serve", "mpirun -n N lockstep serve --model DIR [--endpoint ADDRESS] [options]",
@@ -318,10 +331,13 @@ static const struct {
     {COMMAND_HELP, "help", "lockstep help [COMMAND]", "Print this, or a command's options."},
 };
 
+#define N_COMMANDS (sizeof commands / sizeof commands[0])
+#define SUMMARY    "tensor-parallel text generation, one MPI rank per device"
+
 const char *command_name(enum command command)
 {
-    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
-        if (commands[i].command == command)
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (commands[i].command == (int)command)
             return commands[i].name;
     return "?";
 }
@@ -366,6 +382,33 @@ void options_model_name(const struct options *o, char *name, size_t bytes)
         (void)snprintf(name, bytes, "%.*s", (int)(end - begin), begin);
 }
 
+/* N_COMMANDS: there is none of this name. */
+static size_t find_command(const char *word)
+{
+    size_t i = 0;
+    while (i < N_COMMANDS && strcmp(commands[i].name, word) != 0)
+        i++;
+    return i;
+}
+
+static int no_such_command(const char *word, struct err *e)
+{
+    const char *best = NULL;
+    int least = nearest_limit(word) + 1;
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        int changes = nearest_distance(word, commands[i].name);
+        if (changes < least) {
+            least = changes;
+            best = commands[i].name;
+        }
+    }
+    if (best != NULL)
+        return ERR(e, ERR_USAGE, "no command \"%.80s\": did you mean %s? (see: lockstep --help)", word, best);
+    return ERR(e, ERR_USAGE,
+               "no command \"%.80s\": expected generate, batch, serve, inspect, bench, preflight, version or help",
+               word);
+}
+
 int options_parse(struct options *o, int argc, char **argv, struct err *e)
 {
     bool given[OPT_MAX_ROWS] = {false}, help = false;
@@ -377,23 +420,15 @@ int options_parse(struct options *o, int argc, char **argv, struct err *e)
         word = "help";
     if (strcmp(word, "--version") == 0)
         word = "version";
-    size_t i = 0;
-    while (i < sizeof commands / sizeof commands[0] && strcmp(commands[i].name, word) != 0)
-        i++;
-    if (i == sizeof commands / sizeof commands[0])
-        return ERR(e, ERR_USAGE,
-                   "no command \"%.80s\": expected generate, batch, serve, inspect, bench, preflight, version or help",
-                   word);
-    o->command = commands[i].command;
+    size_t i = find_command(word);
+    if (i == N_COMMANDS)
+        return no_such_command(word, e);
+    o->command = (enum command)commands[i].command;
     if (o->command == COMMAND_HELP) {
-        size_t k = 0;
-        while (argc > 2 && k < sizeof commands / sizeof commands[0] && strcmp(commands[k].name, argv[2]) != 0)
-            k++;
-        if (k == sizeof commands / sizeof commands[0])
-            return ERR(e, ERR_USAGE,
-                       "no command \"%.80s\": expected generate, batch, serve, inspect, bench, preflight or version",
-                       argv[2]);
-        o->help_for = argc > 2 ? commands[k].command : COMMAND_HELP;
+        size_t k = argc > 2 ? find_command(argv[2]) : 0;
+        if (k == N_COMMANDS)
+            return no_such_command(argv[2], e);
+        o->help_for = argc > 2 ? (enum command)commands[k].command : COMMAND_HELP;
         return 0;
     }
     if (opt_arguments(&options_table, o, (int)o->command, command_name(o->command), argc - 2, argv + 2, &words, given,
@@ -445,33 +480,35 @@ int options_check_groups(const struct options *o, int n_ranks, struct err *e)
     return 0;
 }
 
+static const struct opt_status statuses[] = {
+    {ERR_NONE, "all done"},
+    {ERR_REQUEST, "finished, but some prompts or requests failed"},
+    {ERR_USAGE, "an option is unknown, missing or out of range"},
+    {ERR_INPUT, "a file or a prompt is malformed or contradicts another"},
+    {ERR_UNSUPPORTED, "well formed, but not implemented"},
+    {ERR_IO, "cannot open, read or write"},
+    {ERR_MEMORY, "too little memory"},
+    {ERR_DEVICE, "a device failed, or logits are not numbers"},
+    {ERR_COMM, "MPI failed"},
+    {ERR_PREFLIGHT, "a preflight found a node that is not fit"},
+    {ERR_RESUME, "told to end before all was done: start it again and it goes on"},
+    {ERR_INTERNAL, "a mistake of ours: please report it"},
+};
+
+#define N_STATUSES (sizeof statuses / sizeof statuses[0])
+
 static void print_overview(void)
 {
-    printf("lockstep %s - tensor-parallel text generation, one MPI rank per device\n\nCommands:\n", LOCKSTEP_VERSION);
-    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+    printf("lockstep %s - " SUMMARY "\n\nCommands:\n", LOCKSTEP_VERSION);
+    for (size_t i = 0; i < N_COMMANDS; i++) {
         printf("  %s\n      ", commands[i].usage);
         opt_print_wrapped(commands[i].help, 6, 100);
     }
     printf("\n`lockstep COMMAND --help` lists a command's options. Each option may also come from the environment:\n"
            "--max-tokens from LOCKSTEP_MAX_TOKENS. `mpirun -q` leaves out mpirun's own words on a failure.\n\n"
            "Exit status, the same on every rank:\n");
-    static const struct {
-        int code;
-        const char *meaning;
-    } codes[] = {{ERR_NONE, "all done"},
-                 {ERR_REQUEST, "finished, but some prompts or requests failed"},
-                 {ERR_USAGE, "an option is unknown, missing or out of range"},
-                 {ERR_INPUT, "a file or a prompt is malformed or contradicts another"},
-                 {ERR_UNSUPPORTED, "well formed, but not implemented"},
-                 {ERR_IO, "cannot open, read or write"},
-                 {ERR_MEMORY, "too little memory"},
-                 {ERR_DEVICE, "a device failed, or logits are not numbers"},
-                 {ERR_COMM, "MPI failed"},
-                 {ERR_PREFLIGHT, "a preflight found a node that is not fit"},
-                 {ERR_RESUME, "told to end before all was done: start it again and it goes on"},
-                 {ERR_INTERNAL, "a mistake of ours: please report it"}};
-    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++)
-        printf("  %3d  %s\n", codes[i].code, codes[i].meaning);
+    for (size_t i = 0; i < N_STATUSES; i++)
+        printf("  %3d  %s\n", statuses[i].code, statuses[i].meaning);
 }
 
 void options_help(enum command command)
@@ -480,10 +517,20 @@ void options_help(enum command command)
         print_overview();
         return;
     }
-    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
-        if (commands[i].command == command) {
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (commands[i].command == (int)command) {
             printf("Usage: %s\n\n", commands[i].usage);
             opt_print_wrapped(commands[i].help, 0, 100);
         }
     opt_print(&options_table, (int)command);
+}
+
+void options_book(struct opt_book *b)
+{
+    *b = (struct opt_book){.table = &options_table,
+                           .summary = SUMMARY,
+                           .n_commands = N_COMMANDS,
+                           .status = statuses,
+                           .n_statuses = N_STATUSES};
+    memcpy(b->command, commands, sizeof commands);
 }

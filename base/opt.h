@@ -109,6 +109,10 @@ void options_model_name(const struct options *o, char *name, size_t bytes);
 /* Print the overview (COMMAND_HELP) or one subcommand's page to standard output. */
 void options_help(enum command command);
 
+struct opt_book;
+/* What man pages and completions are made from. */
+void options_book(struct opt_book *b);
+
 /* What there is after SIGTERM or SIGINT, in seconds: --end-seconds, else 20 under srun, since Slurm's KillWait is 30 unless the
  * site says otherwise, and 0 under mpirun, which kills a second later. */
 double options_end_seconds(const struct options *o);

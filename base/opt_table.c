@@ -191,13 +191,27 @@ static void full_name(char *text, size_t bytes, const struct opt_table *t, const
     (void)snprintf(text, bytes, "%s%s%s", t->program, *command_name != '\0' ? " " : "", command_name);
 }
 
-static int add_word(const struct opt_table *t, const char *command_name, struct opt_words *words, const char *word,
-                    bool plain, struct err *e)
+/* "-m", but neither "-" nor "-5" nor "-- " nor "- a text". */
+static bool is_letter(const char *word)
 {
-    char name[64];
+    return word[0] == '-' && isalpha((unsigned char)word[1]) && word[2] == '\0';
+}
+
+/* Whether "-model" was meant for --model. */
+static bool is_long_with_one_dash(const struct opt_table *t, int command, const char *word)
+{
+    return word[0] == '-' && word[1] != '-' && find(t, command, word + 1, strcspn(word + 1, "=")) != NULL;
+}
+
+static int add_word(const struct opt_table *t, int command, const char *command_name, struct opt_words *words,
+                    const char *word, bool plain, struct err *e)
+{
+    char name[64], hint[100] = "";
+    if (is_long_with_one_dash(t, command, word))
+        (void)snprintf(hint, sizeof hint, ": did you mean -%s?", word);
     full_name(name, sizeof name, t, command_name);
     if (words->capacity == 0)
-        return ERR(e, ERR_USAGE, "found \"%.80s\", expected an option (see: %s --help)", word, name);
+        return ERR(e, ERR_USAGE, "found \"%.80s\", expected an option%s (see: %s --help)", word, hint, name);
     if (words->n == words->capacity)
         return ERR(e, ERR_USAGE, "found \"%.80s\" beside \"%.80s\", expected %d at most (see: %s --help)", word,
                    words->word[0], words->capacity, name);
@@ -214,17 +228,51 @@ static void note_given(const struct opt_table *t, const struct opt *o, bool *giv
             given[i] = true;
 }
 
+char opt_letter_of(const struct opt_table *t, const struct opt *o, int command)
+{
+    for (size_t i = 0; i < t->n_letters; i++)
+        if ((t->letter[i].commands & o->commands & command) != 0 && strcmp(t->letter[i].name, o->name) == 0)
+            return t->letter[i].letter;
+    return '\0';
+}
+
+/* The row that "-m" stands for; NULL: none. */
+static const struct opt *find_letter(const struct opt_table *t, int command, char letter)
+{
+    for (size_t i = 0; i < t->n_letters; i++)
+        if (t->letter[i].letter == letter && (t->letter[i].commands & command) != 0)
+            return find(t, command, t->letter[i].name, strlen(t->letter[i].name));
+    return NULL;
+}
+
+static int no_such_option(const struct opt_table *t, int command, const char *command_name, const char *word,
+                          struct err *e)
+{
+    char full[64], name[64], hint[100] = "";
+    (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
+    full_name(full, sizeof full, t, command_name);
+    int least = is_letter(word) ? 0 : nearest_limit(name + 2) + 1;
+    for (size_t i = 0; i < t->n; i++) {
+        int changes = nearest_distance(name + 2, t->row[i].name);
+        if ((t->row[i].commands & command) == 0 || changes >= least)
+            continue;
+        least = changes;
+        (void)snprintf(hint, sizeof hint, ": did you mean --%s?", t->row[i].name);
+    }
+    return ERR(e, ERR_USAGE, "%s has no option \"%.80s\"%s (see: %s --help)",
+               *command_name != '\0' ? command_name : t->program, word, hint, full);
+}
+
 /* The option at argv[0]; returns how many arguments it takes, -1 on failure. */
 static int read_option(const struct opt_table *t, void *record, int command, const char *command_name, int argc,
                        char **argv, bool *given, struct err *e)
 {
+    bool letter = is_letter(argv[0]);
     const char *name = argv[0] + 2, *equals = strchr(name, '=');
-    const struct opt *o = find(t, command, name, equals != NULL ? (size_t)(equals - name) : strlen(name));
-    char full[64];
-    full_name(full, sizeof full, t, command_name);
+    const struct opt *o = letter ? find_letter(t, command, argv[0][1])
+                                 : find(t, command, name, equals != NULL ? (size_t)(equals - name) : strlen(name));
     if (o == NULL)
-        return ERR(e, ERR_USAGE, "%s has no option \"%.80s\" (see: %s --help)",
-                   *command_name != '\0' ? command_name : t->program, argv[0], full);
+        return no_such_option(t, command, command_name, argv[0], e);
     if (!takes_value(o) && equals != NULL)
         return ERR(e, ERR_USAGE, "--%s takes no value", o->name);
     if (takes_value(o) && equals == NULL && argc == 1)
@@ -248,8 +296,8 @@ int opt_arguments(const struct opt_table *t, void *record, int command, const ch
         }
         if (!plain && words->capacity > 0 && strcmp(word, "--") == 0)
             plain = true;
-        else if (plain || strncmp(word, "--", 2) != 0)
-            n = add_word(t, command_name, words, word, plain, e) == 0 ? 1 : -1;
+        else if (plain || (strncmp(word, "--", 2) != 0 && !is_letter(word)))
+            n = add_word(t, command, command_name, words, word, plain, e) == 0 ? 1 : -1;
         else
             n = read_option(t, record, command, command_name, argc - i, argv + i, given, e);
         if (n < 0)
@@ -285,7 +333,12 @@ void opt_print(const struct opt_table *t, int command)
         const struct opt *o = &t->row[i];
         if ((o->commands & command) == 0)
             continue;
-        printf("  --%s%s%s\n      ", o->name, o->argument != NULL ? " " : "", o->argument != NULL ? o->argument : "");
+        char letter = opt_letter_of(t, o, command);
+        if (letter != '\0')
+            printf("  -%c, ", letter);
+        else
+            printf("  ");
+        printf("--%s%s%s\n      ", o->name, o->argument != NULL ? " " : "", o->argument != NULL ? o->argument : "");
         opt_print_wrapped(o->help, 6, 100);
     }
 }

@@ -8,7 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define OPT_MAX_ROWS 160 /* of a table */
+#define OPT_MAX_ROWS     160 /* of a table */
+#define OPT_MAX_COMMANDS 24
 
 enum opt_type { OPT_STRING, OPT_INT, OPT_BYTES, OPT_REAL, OPT_FLAG, OPT_CHOICE, OPT_CALL };
 
@@ -23,14 +24,47 @@ struct opt {
     int (*call)(void *record, const struct opt *o, const char *text, struct err *e); /* OPT_CALL */
 };
 
+/* -m for --model. */
+struct opt_letter {
+    char letter;
+    const char *name; /* of the row */
+    int commands;     /* that have it */
+};
+
 struct opt_table {
     const char *program; /* "lockstep" */
     const char *prefix;  /* "LOCKSTEP_": LOCKSTEP_MAX_TOKENS of the environment is --max-tokens */
     const struct opt *row;
     size_t n; /* <= OPT_MAX_ROWS */
+    const struct opt_letter *letter;
+    size_t n_letters;
 };
 
-/* Words of the command line that are no options: "-", what follows "--", and what does not begin with a dash. */
+/* A subcommand, as help, man pages and completions show it. */
+struct opt_command {
+    int command; /* as in struct opt's commands */
+    const char *name;
+    char usage[160];
+    const char *help;
+};
+
+struct opt_status {
+    int code; /* exit status */
+    const char *meaning;
+};
+
+/* All there is to say of a program's command line. */
+struct opt_book {
+    const struct opt_table *table;
+    const char *summary; /* after the program's name: "talks to ..." */
+    struct opt_command command[OPT_MAX_COMMANDS];
+    size_t n_commands;
+    const struct opt_status *status;
+    size_t n_statuses;
+};
+
+/* Words of the command line that are no options: "-", what follows "--", and what does not begin with "--" or is "-x" with a
+ * letter x. */
 struct opt_words {
     const char **word; /* [capacity], borrowed from argv */
     int n, capacity;   /* 0: none is expected */
@@ -52,6 +86,9 @@ int opt_environment(const struct opt_table *t, void *record, int command, const 
 /* Warn of variables of the environment with our prefix that name no option of any command. others: the prefix of another
  * program's, which are passed over; NULL: none. */
 void opt_warn_unknown(const struct opt_table *t, const char *others);
+
+/* The letter of a row for these commands; '\0': it has none. */
+char opt_letter_of(const struct opt_table *t, const struct opt *o, int command);
 
 /* A page's list of options, to standard output. */
 void opt_print(const struct opt_table *t, int command);

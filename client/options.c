@@ -4,6 +4,7 @@
 #include "base/nearest.h"
 #include "base/opt_rows.h"
 #include "base/progress.h"
+#include "client/interrupt.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -196,6 +197,7 @@ static const struct opt rows[] = {
 
     FLAG("chat", chat, WORDY, "the prompt is the user's turn of a chat, rendered by the checkpoint's template"),
     TEXT("system", "TEXT", system, WORDY, "with --chat: the system's turn before it"),
+    TEXT("prompt", "TEXT", text, WORDY, "the prompt, in place of the word PROMPT or TEXT; - reads standard input"),
     FIELD("prompt-ids", "IDS", put_prompt_ids, GENERATE, "the prompt as token ids: 1,2,3"),
     FLAG("stream", stream, GENERATE, "print the text as it comes (default on a terminal)"),
     FLAG("no-stream", no_stream, GENERATE, "print the text when it is complete"),
@@ -270,7 +272,17 @@ static const struct opt rows[] = {
     FLAG("once", once, TOP, "print one view, of one interval, and end"),
 };
 
-static const struct opt_table table = {"lockstep-client", "LOCKSTEP_CLIENT_", rows, sizeof rows / sizeof rows[0]};
+static const struct opt_letter letters[] = {
+    {'e', "endpoint", ALL}, {'r', "rendezvous", ALL},      {'m', "model", GENERATE},
+    {'p', "prompt", WORDY}, {'n', "max-tokens", GENERATE},
+};
+
+static const struct opt_table table = {"lockstep-client",
+                                       "LOCKSTEP_CLIENT_",
+                                       rows,
+                                       sizeof rows / sizeof rows[0],
+                                       letters,
+                                       sizeof letters / sizeof letters[0]};
 
 static const struct {
     const char *name;
@@ -399,7 +411,8 @@ int client_options_parse(struct client_options *o, int argc, char **argv, struct
         return -1;
     o->op = o->help && !named ? NULL : commands[k].name;
     if (o->text != NULL && word[0] != NULL)
-        return ERR(e, ERR_USAGE, "found \"%.80s\" beside --file %.80s, expected one of them", word[0], o->text);
+        return ERR(e, ERR_USAGE, "found \"%.80s\" beside --%s %.80s, expected one of them", word[0],
+                   o->command == CLIENT_SEND ? "file" : "prompt", o->text);
     o->text = word[0] != NULL ? word[0] : o->text;
     if (o->help)
         return 0;
@@ -420,38 +433,67 @@ void client_options_close(struct client_options *o)
     *o = (struct client_options){0};
 }
 
+static const struct opt_status statuses[] = {
+    {ERR_NONE, "done"},
+    {ERR_REQUEST, "the server answered with an error, or some requests failed"},
+    {ERR_USAGE, "an option is unknown, missing or out of range"},
+    {ERR_INPUT, "a file is malformed"},
+    {ERR_IO, "cannot open, read or write a file"},
+    {ERR_COMM, "no server, no answer in time, or the server is gone"},
+    {INTERRUPT_STATUS, "interrupted; the request is cancelled"},
+};
+
+#define N_STATUSES (sizeof statuses / sizeof statuses[0])
+#define SUMMARY    "talks to `lockstep serve`; needs neither MPI nor a GPU"
+
+/* "lockstep-client send --endpoint E [options] FILE|-" */
+static void write_usage(char *text, size_t bytes, size_t i)
+{
+    (void)snprintf(text, bytes, "lockstep-client %s --endpoint E [options]%s%s", commands[i].name,
+                   commands[i].argument != NULL ? " " : "", commands[i].argument != NULL ? commands[i].argument : "");
+}
+
 static void print_overview(void)
 {
-    printf("lockstep-client %s - talks to `lockstep serve`; needs neither MPI nor a GPU\n\nCommands:\n",
-           LOCKSTEP_VERSION);
+    char usage[160];
+    printf("lockstep-client %s - " SUMMARY "\n\nCommands:\n", LOCKSTEP_VERSION);
     for (size_t i = 0; i < N_COMMANDS; i++) {
-        printf("  lockstep-client %s --endpoint E [options]%s%s\n      ", commands[i].name,
-               commands[i].argument != NULL ? " " : "", commands[i].argument != NULL ? commands[i].argument : "");
+        write_usage(usage, sizeof usage, i);
+        printf("  %s\n      ", usage);
         opt_print_wrapped(commands[i].help, 6, 100);
     }
     printf("\n`lockstep-client COMMAND --help` lists a command's options. Each may also come from the environment:\n"
            "--endpoint from LOCKSTEP_CLIENT_ENDPOINT. Words behind -- are no options.\n\n"
-           "Exit status:\n"
-           "    0  done\n"
-           "    1  the server answered with an error, or some requests failed\n"
-           "    2  an option is unknown, missing or out of range\n"
-           "    3  a file is malformed\n"
-           "    5  cannot open, read or write a file\n"
-           "    8  no server, no answer in time, or the server is gone\n"
-           "  130  interrupted; the request is cancelled\n");
+           "Exit status:\n");
+    for (size_t i = 0; i < N_STATUSES; i++)
+        printf("  %3d  %s\n", statuses[i].code, statuses[i].meaning);
 }
 
 void client_options_help(const struct client_options *o)
 {
+    char usage[160];
     if (o->op == NULL) {
         print_overview();
         return;
     }
     for (size_t i = 0; i < N_COMMANDS; i++)
         if (strcmp(commands[i].name, o->op) == 0) {
-            printf("Usage: lockstep-client %s --endpoint E [options]%s%s\n\n", o->op,
-                   commands[i].argument != NULL ? " " : "", commands[i].argument != NULL ? commands[i].argument : "");
+            write_usage(usage, sizeof usage, i);
+            printf("Usage: %s\n\n", usage);
             opt_print_wrapped(commands[i].help, 0, 100);
         }
     opt_print(&table, (int)o->command);
+}
+
+void client_options_book(struct opt_book *b)
+{
+    *b = (struct opt_book){
+        .table = &table, .summary = SUMMARY, .n_commands = N_COMMANDS, .status = statuses, .n_statuses = N_STATUSES};
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        struct opt_command *c = &b->command[i];
+        c->command = (int)commands[i].command;
+        c->name = commands[i].name;
+        c->help = commands[i].help;
+        write_usage(c->usage, sizeof c->usage, i);
+    }
 }

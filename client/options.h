@@ -53,4 +53,8 @@ void client_options_close(struct client_options *o);
 /* The overview (no command named) or a command's page, to standard output. */
 void client_options_help(const struct client_options *o);
 
+struct opt_book;
+/* What man pages and completions are made from. */
+void client_options_book(struct opt_book *b);
+
 #endif

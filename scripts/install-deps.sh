@@ -1,36 +1,123 @@
 #!/bin/sh
-# Install what building and testing Lockstep needs from Debian's or Ubuntu's packages. Quick when nothing is missing.
-# Usage: scripts/install-deps.sh [build|check]      (default: build)
+# Finds what building or testing Lockstep needs and this machine lacks, and installs it from Debian's or Ubuntu's packages.
+# Usage: scripts/install-deps.sh build|check|cluster      (default: build). Quick, and silent, when nothing is missing.
+#
+# Root: says what is installed, and installs it. Anyone else: names the packages and asks before using sudo; without a terminal,
+# or without sudo, stops with the line to run. Other distributions: names what is missing and stops. DEPS=0: never installs.
 set -eu
-build="gcc make pkg-config openmpi-bin libopenmpi-dev libjansson-dev libpcre2-dev libutf8proc-dev libzmq3-dev libsodium-dev libxxhash-dev"
-check="$build libcmocka-dev python3 clang libclang-rt-dev clang-format procps iproute2"
-# A real Slurm for tests/cluster. Not where systemd runs: it would start their services; the tests then say SKIPPED.
-[ -d /run/systemd/system ] || check="$check slurmctld slurmd slurm-client munge"
-case "${1:-build}" in
-build) want=$build ;;
-check) want=$check ;;
-*) echo "usage: scripts/install-deps.sh [build|check]" >&2; exit 2 ;;
-esac
 
-if ! command -v dpkg-query >/dev/null; then
-    echo "install-deps: not Debian or Ubuntu, nothing is installed; needed are the equivalents of: $want" >&2
+# PROBE DEBIAN RPM - what to look for, the package that brings it on Debian and Ubuntu, and on RHEL, Fedora and SUSE, where "-"
+# stands for pkgconfig(NAME). A probe with "?" in front is a wish: it is installed where that needs no question.
+# Looking for the thing instead of the package lets modules, Spack and libraries built by hand count.
+needs() {
+    case $1 in
+    build | check)
+        echo "
+        command:gcc        gcc             gcc
+        header:stdio.h     libc6-dev       glibc-devel
+        command:make       make            make
+        command:pkg-config pkg-config      pkgconf-pkg-config
+        command:mpirun     openmpi-bin     openmpi
+        command:mpicc      libopenmpi-dev  openmpi-devel
+        library:jansson    libjansson-dev  -
+        library:libpcre2-8 libpcre2-dev    -
+        library:libutf8proc libutf8proc-dev -
+        library:libzmq     libzmq3-dev     -
+        library:libsodium  libsodium-dev   -
+        library:libxxhash  libxxhash-dev   -
+        ?library:libedit   libedit-dev     -"
+        ;;
+    esac
+    case $1 in
+    check)
+        echo "
+        library:cmocka       libcmocka-dev    -
+        command:python3      python3          python3
+        command:clang        clang            clang
+        fuzzer               libclang-rt-dev  compiler-rt
+        command:clang-format clang-format     clang-tools-extra
+        command:ps           procps           procps-ng
+        command:ip           iproute2         iproute"
+        ;;
+    cluster)
+        echo "
+        command:slurmctld slurmctld    slurm-slurmctld
+        command:slurmd    slurmd       slurm-slurmd
+        command:srun      slurm-client slurm
+        command:munged    munge        munge"
+        ;;
+    esac
+}
+
+is_here() { # PROBE
+    case $1 in
+    command:*) command -v "${1#*:}" ;;
+    header:*) echo "#include <${1#*:}>" | gcc -E - ;;
+    library:*) pkg-config --exists "${1#*:}" ;;
+    fuzzer) ls "$(clang --print-runtime-dir)"/libclang_rt.fuzzer* "$(clang --print-resource-dir)"/lib/*/libclang_rt.fuzzer* | grep . ;;
+    esac >/dev/null 2>&1
+}
+
+stop() {
+    echo "install-deps: $1" >&2
+    exit 1
+}
+
+wanted=${1:-build}
+case $wanted in
+build) target=deps ;;
+check) target=deps-check ;;
+cluster) target=deps-cluster ;;
+*) echo "usage: scripts/install-deps.sh [build|check|cluster]" >&2; exit 2 ;;
+esac
+PATH=$PATH:${SBIN-/usr/sbin:/sbin} # where daemons are, for users too
+
+packages= wishes= rpms= things=
+while read -r probe debian rpm; do
+    [ -n "$probe" ] || continue
+    is_here "${probe#\?}" && continue
+    case $probe in
+    \?*) wishes="$wishes $debian" ;;
+    *)
+        packages="$packages $debian" things="$things ${probe#*:}"
+        [ "$rpm" = - ] && rpm="'pkgconfig(${probe#*:})'"
+        rpms="$rpms $rpm"
+        ;;
+    esac
+done <<END
+$(needs "$wanted")
+END
+root=$([ "$(id -u)" = 0 ] && echo yes || true)
+[ -n "$packages" ] || { [ -n "$root" ] && [ -n "$wishes" ]; } || exit 0
+
+if [ "${DEPS:-1}" = 0 ]; then
+    [ -z "$packages" ] || echo "install-deps: DEPS=0, nothing is installed; missing:$packages" >&2
     exit 0
 fi
-missing=
-for package in $want; do
-    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing="$missing $package"
-done
-[ -z "$missing" ] && exit 0
-
-as_root=
-if [ "$(id -u)" != 0 ]; then
-    command -v sudo >/dev/null || { echo "install-deps: not root and no sudo; ask for:$missing" >&2; exit 1; }
-    as_root=sudo
+if ! command -v apt-get >/dev/null; then
+    [ -n "$packages" ] || exit 0
+    for tool in dnf zypper; do
+        ! command -v $tool >/dev/null || stop "missing:$things; on this machine: $tool install$rpms (docs/install.md)"
+    done
+    stop "missing:$things; docs/install.md has the packages of some distributions (DEPS=0: build without this check)"
 fi
-echo "install-deps: installing$missing"
-export DEBIAN_FRONTEND=noninteractive
+
+sudo=
+if [ -z "$root" ]; then
+    echo "install-deps: missing:$packages" >&2
+    line="sudo make $target"
+    command -v sudo >/dev/null || stop "there is no sudo here; have an administrator run: make $target (DEPS=0: build without this check)"
+    { [ -t 0 ] && [ -t 2 ]; } || stop "to install them, run: $line (DEPS=0: build without this check)"
+    printf 'install-deps: install them with sudo? [y/N] ' >&2
+    read -r answer || answer=
+    case $answer in [yY] | [yY][eE][sS]) ;; *) stop "nothing is installed; later: $line (DEPS=0: build without this check)" ;; esac
+    sudo=sudo
+fi
+packages="$packages$wishes"
+echo "install-deps: installing$packages"
+if [ "$wanted" = cluster ] && [ -d /run/systemd/system ]; then
+    echo "install-deps: systemd runs here: these packages may start slurmctld, slurmd and munge as services" >&2
+fi
+install() { $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages >/dev/null; }
 # A machine whose lists are fresh needs no update; one without lists does.
-$as_root apt-get install -y -qq --no-install-recommends $missing >/dev/null 2>&1 || {
-    $as_root apt-get update -qq
-    $as_root apt-get install -y -qq --no-install-recommends $missing >/dev/null
-}
+install 2>/dev/null || { $sudo apt-get update -qq && install; }

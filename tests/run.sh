@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every test and counts. Each binary prints TAP ("ok 3 - name"); one that crashes or times out counts as a failure
 # of its own, and one that cannot run here ("ok 1 - name # SKIP reason") is counted as skipped.
-# Usage: tests/run.sh BUILD_DIR [all|unit|spmd|parity|fail|e2e|attack|cluster|soak|sanitizers|fuzz ... | long | soak-batch]
+# Usage: tests/run.sh BUILD_DIR [all|unit|spmd|parity|fail|e2e|attack|door|cluster|soak|sanitizers|fuzz ... | long | soak-batch]
 # Ends with a line "N passed, M failed", after "K SKIPPED" if there are any.
 set -u
 cd "$(dirname "$0")/.."
@@ -88,6 +88,9 @@ if wants e2e; then
 fi
 if wants attack; then
     for test in $(binaries attack "$build"); do run "attack/${test##*/}" 600 "$test"; done
+fi
+if wants door; then # what a newcomer does before the first run: packages, installing, pages, documents
+    for test in tests/door/test_*.sh; do run "door/$(basename "${test%.sh}")" 300 "$test"; done
 fi
 if wants cluster; then # two hosts, and a real Slurm
     for test in tests/cluster/test_*.sh; do run "cluster/$(basename "${test%.sh}")" 240 "$test"; done

@@ -51,7 +51,7 @@ done_testing() { echo "1..$n_cases"; }
 needs_commands() {
     local command missing=
     for command in "$@"; do command -v "$command" >/dev/null || missing="$missing $command"; done
-    [ -z "$missing" ] || skip_all "not installed:$missing (scripts/install-deps.sh check)"
+    [ -z "$missing" ] || skip_all "not installed:$missing (make deps-check, make deps-cluster)"
 }
 needs_root() { [ "$(id -u)" = 0 ] || skip_all "needs root"; }
 

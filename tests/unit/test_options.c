@@ -53,7 +53,9 @@ static void commands(void **state)
     assert_int_equal(good("version").command, COMMAND_VERSION);
     assert_int_equal(good("--version").command, COMMAND_VERSION);
     assert_int_equal(good("inspect").command, COMMAND_INSPECT);
-    bad("serv", "no command \"serv\": expected generate, batch, serve, inspect, bench, preflight, version or help");
+    bad("story", "no command \"story\": expected generate, batch, serve, inspect, bench, preflight, version or help");
+    bad("serv", "no command \"serv\": did you mean serve? (see: lockstep --help)");
+    bad("help genrate", "no command \"genrate\": did you mean generate? (see: lockstep --help)");
     bad("_", "no command \"\": expected generate, batch, serve, inspect, bench, preflight, version or help");
     bad("--model x",
         "no command \"--model\": expected generate, batch, serve, inspect, bench, preflight, version or help");
@@ -183,12 +185,33 @@ static void forms_of_values(void **state)
     assert_int_equal(good("generate --device=cuda").device, DEVICE_CUDA);
 }
 
+static void letters(void **state)
+{
+    (void)state;
+    struct options o = good("generate -m dir -p text -n 5 -t 2 -o file -v");
+    assert_string_equal(o.model, "dir");
+    assert_string_equal(o.prompt, "text");
+    assert_string_equal(o.output, "file");
+    assert_int_equal(o.max_tokens, 5);
+    assert_int_equal(o.threads, 2);
+    assert_true(o.verbose);
+    assert_int_equal(good("bench -p 7").n_prompt, 7);
+    assert_int_equal(good("bench -n 7").n_gen, 7);
+    assert_int_equal(good("inspect -n 7").ranks, 7);
+    assert_string_equal(good("batch -i lines").input[0], "lines");
+}
+
 static void refusals(void **state)
 {
     (void)state;
-    bad("generate --modle x", "generate has no option \"--modle\" (see: lockstep generate --help)");
-    bad("generate --mode x", "generate has no option \"--mode\" (see: lockstep generate --help)");
-    bad("generate --modelx=1", "generate has no option \"--modelx=1\" (see: lockstep generate --help)");
+    bad("generate --modle x",
+        "generate has no option \"--modle\": did you mean --model? (see: lockstep generate --help)");
+    bad("generate --mode x",
+        "generate has no option \"--mode\": did you mean --model? (see: lockstep generate --help)");
+    bad("generate --modelx=1",
+        "generate has no option \"--modelx=1\": did you mean --model? (see: lockstep generate --help)");
+    bad("generate -model x",
+        "found \"-model\", expected an option: did you mean --model? (see: lockstep generate --help)");
     bad("generate --", "generate has no option \"--\" (see: lockstep generate --help)");
     bad("generate --ranks 2", "generate has no option \"--ranks\" (see: lockstep generate --help)");
     bad("inspect --prompt x", "inspect has no option \"--prompt\" (see: lockstep inspect --help)");
@@ -202,7 +225,10 @@ static void refusals(void **state)
     bad("bench --profile=1", "--profile takes no value");
     bad("bench --throughput", "--throughput needs a value: IN:OUT");
     bad("generate prompt", "found \"prompt\", expected an option (see: lockstep generate --help)");
-    bad("generate -p", "found \"-p\", expected an option (see: lockstep generate --help)");
+    bad("generate -x 1", "generate has no option \"-x\" (see: lockstep generate --help)");
+    bad("generate -i x", "generate has no option \"-i\" (see: lockstep generate --help)");
+    bad("generate -p", "--prompt needs a value: TEXT");
+    bad("generate -n x", "--max-tokens: found \"x\", expected an integer in [1, 16777216]");
     bad("generate --model", "--model needs a value: DIR");
     bad("generate --json --max-tokens", "--max-tokens needs a value: N");
     bad("bench --load-format", "--load-format needs a value: auto|safetensors|dummy");
@@ -360,6 +386,7 @@ int main(void)
         cmocka_unit_test(every_option_of_generate),
         cmocka_unit_test(every_option_of_the_others),
         cmocka_unit_test(forms_of_values),
+        cmocka_unit_test(letters),
         cmocka_unit_test(refusals),
         cmocka_unit_test(bytes),
         cmocka_unit_test(loading),
