@@ -1,5 +1,5 @@
 /* base/opt_table.h - what every table of options has in common: reading argv and the environment by it, and its help. The
- * tables are base/opt.c's (lockstep) and coordinator/client/options.c's (lockstep-client). */
+ * tables are base/opt.c's (lockstep) and client/options.c's (lockstep-client). */
 #ifndef BASE_OPT_TABLE_H
 #define BASE_OPT_TABLE_H
 

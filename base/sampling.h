@@ -1,5 +1,5 @@
 /* base/sampling.h - how a token is chosen and what is told of it, and how many tokens a block of the KV cache has: what plans say
- * (rank/plan.h) and operations obey (kernels/). Neither folder includes the other for it; both include this. */
+ * (plan/plan.h) and operations obey (kernels/). Neither folder includes the other for it; both include this. */
 #ifndef BASE_SAMPLING_H
 #define BASE_SAMPLING_H
 

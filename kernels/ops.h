@@ -27,7 +27,7 @@ struct queue {
     enum dtype act; /* type of all activations and of the KV cache; DTYPE_F32 on the CPU */
     int n_threads;  /* CPU threads that an operation may use, >= 1 */
     void *impl;     /* what the backend keeps beside it; NULL on the CPU */
-    void *observer; /* of whoever wraps the operations (rank/profile.c); no backend looks at it */
+    void *observer; /* of whoever wraps the operations (rank/measure/profile.c); no backend looks at it */
     struct err err; /* sticky: the first failure */
 };
 

@@ -4,7 +4,7 @@
 #include "base/json.h"
 #include "partition/checkpoint.h"
 #include "partition/config.h"
-#include "partition/families/families.h"
+#include "partition/families.h"
 
 #include <limits.h>
 #include <math.h>

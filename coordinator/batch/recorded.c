@@ -2,7 +2,7 @@
 #include "coordinator/batch/recorded.h"
 #include "base/log.h"
 #include "coordinator/batch/prefix.h"
-#include "coordinator/reply_parts.h"
+#include "protocol/reply_parts.h"
 
 #include <errno.h>
 #include <fcntl.h>

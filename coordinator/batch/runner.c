@@ -2,8 +2,8 @@
 #include "coordinator/batch/runner.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "coordinator/jobs/finished.h"
-#include "coordinator/jobs/mailbox.h"
+#include "coordinator/tasks/finished.h"
+#include "coordinator/tasks/mailbox.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -8,8 +8,8 @@
 #include "coordinator/batch/recorded.h"
 #include "coordinator/batch/retry.h"
 #include "coordinator/batch/runner.h"
-#include "coordinator/chat.h"
-#include "coordinator/reply_parts.h"
+#include "protocol/reply_parts.h"
+#include "text/chat.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -223,7 +223,7 @@ static int check_output(const struct runner *r, struct err *e)
                                                {"--metrics-file", r->setup.outlets.metrics_file}};
     if (apart_check(file, APART_MAX, &r->inputs, e) != 0)
         return -1;
-    for (int i = 1; i < APART_MAX; i++)
+    for (int i = 2; i < APART_MAX; i++)
         if (file[i].path != NULL && strcmp(file[i].path, "-") != 0 &&
             files_check_replaceable(file[i].path, file[i].option, e) != 0)
             return -1;

@@ -1,7 +1,7 @@
 /* coordinator/server/access_log.c - see access_log.h. */
 #include "coordinator/server/access_log.h"
 #include "base/json.h"
-#include "coordinator/reply_parts.h"
+#include "protocol/reply_parts.h"
 
 #include <errno.h>
 #include <fcntl.h>

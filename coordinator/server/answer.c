@@ -1,7 +1,7 @@
-/* coordinator/server/answer.c - replies: what a job came to, in the structs of coordinator/reply.h. See server.h. */
+/* coordinator/server/answer.c - replies: what a job came to, in the structs of protocol/reply.h. See server.h. */
 #include "base/clock.h"
-#include "coordinator/jobs/finished.h"
 #include "coordinator/server/server.h"
+#include "coordinator/tasks/finished.h"
 
 #include <stdlib.h>
 #include <string.h>

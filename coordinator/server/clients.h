@@ -3,8 +3,8 @@
 #ifndef SERVER_CLIENTS_H
 #define SERVER_CLIENTS_H
 
-#include "coordinator/jobs/job.h"
-#include "coordinator/server/transport.h"
+#include "coordinator/net/transport.h"
+#include "coordinator/tasks/job.h"
 
 struct outgoing {
     char *text;

@@ -1,9 +1,9 @@
 /* coordinator/server/dispatch.c - what each message leads to, from its first byte to the end of its job. See server.h. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "coordinator/jobs/mailbox.h"
 #include "coordinator/server/rendezvous.h"
 #include "coordinator/server/server.h"
+#include "coordinator/tasks/mailbox.h"
 
 #include <search.h>
 #include <sodium.h>

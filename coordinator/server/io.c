@@ -3,9 +3,9 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/signals.h"
-#include "coordinator/jobs/mailbox.h"
 #include "coordinator/server/rendezvous.h"
 #include "coordinator/server/server.h"
+#include "coordinator/tasks/mailbox.h"
 
 #include <malloc.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* coordinator/server/server.h - the I/O thread of the server and all that belongs to it. It owns the transport: it takes
- * messages, sends them through workers and the engines (coordinator/groups/engines.h), and writes the replies. Cut into io.c (the thread, its loop and
+ * messages, sends them through workers and the engines (coordinator/replicas/engines.h), and writes the replies. Cut into io.c (the thread, its loop and
  * how it ends), dispatch.c (what each message leads to) and answer.c (replies). */
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
@@ -7,12 +7,12 @@
 #include "base/files.h"
 #include "base/opt.h"
 #include "base/signals.h"
-#include "coordinator/groups/engines.h"
-#include "coordinator/jobs/worker.h"
-#include "coordinator/reply.h"
+#include "coordinator/replicas/engines.h"
 #include "coordinator/server/access_log.h"
 #include "coordinator/server/clients.h"
 #include "coordinator/server/turns.h"
+#include "coordinator/tasks/worker.h"
+#include "protocol/reply.h"
 
 #include <pthread.h>
 

@@ -4,7 +4,7 @@
 #ifndef RANK_OBSERVE_OBSERVER_H
 #define RANK_OBSERVE_OBSERVER_H
 
-#include "rank/plan.h"
+#include "plan/plan.h"
 
 #include <stdbool.h>
 #include <stdint.h>

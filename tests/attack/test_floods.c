@@ -204,16 +204,16 @@ static void gone_clients(void)
 
 static void stop_texts(void)
 {
-    case_begin("stop texts: 16 of 256 bytes, no more");
-    char text[300];
+    case_begin("stop texts: 16 of 1,024 bytes, no more");
+    char text[1100];
     memset(text, 'a', sizeof text);
-    text[257] = '\0';
+    text[1025] = '\0';
     struct talk t;
     open_greedy(&t);
     talk_say(&t, "{\"prompt\": \"x\", \"stop\": [\"y\", \"%s\"]}", text);
     json_t *m = talk_hear(&t, SECONDS);
     case_check(talk_number(m, "code") == 400 && strcmp(talk_text(m, "error/field"), "stop[1]") == 0 &&
-                   strstr(talk_text(m, "error/message"), "257 bytes, at most 256") != NULL,
+                   strstr(talk_text(m, "error/message"), "1025 bytes, expected at most 1024") != NULL,
                "%s: %s", talk_text(m, "error/field"), talk_text(m, "error/message"));
     json_decref(m);
     talk_close(&t);

@@ -178,7 +178,7 @@ static bool run_late(struct process *p, int ranks, const char *seconds)
     return was_late;
 }
 
-/* Without the wait for it (rank/world.c, let_mpi_settle) that thread uses what MPI_Finalize freed, and a rank dies at the end of
+/* Without the wait for it (rank/world/world.c, let_mpi_settle) that thread uses what MPI_Finalize freed, and a rank dies at the end of
  * a good run. */
 static void late_event(int ranks)
 {

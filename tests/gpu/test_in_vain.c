@@ -3,7 +3,7 @@
  * when its own threads know of an error; steps that are timed at start, when another rank's device has failed. argv: the most ranks (1). As "child own", "child wide", "child other", "child sum"
  * or "child stopped" it is the job: an engine, a step of which cannot end. */
 #include "kernels/cuda/cuda.h"
-#include "rank/watch.h"
+#include "rank/watch/watch.h"
 #include "tests/gpu/side.h"
 #include "tests/support/cases.h"
 #include "tests/support/process.h"

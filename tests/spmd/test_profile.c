@@ -1,9 +1,9 @@
-/* tests/spmd/test_profile.c - rank/profile.c: the phases of a step add up to it, and being watched changes no token. */
+/* tests/spmd/test_profile.c - rank/measure/profile.c: the phases of a step add up to it, and being watched changes no token. */
 #include "base/clock.h"
-#include "rank/fatal.h"
-#include "rank/instance.h"
-#include "rank/loop.h"
-#include "rank/profile.h"
+#include "rank/instance/instance.h"
+#include "rank/measure/profile.h"
+#include "rank/step/loop.h"
+#include "rank/world/fatal.h"
 #include "tests/support/tap.h"
 
 #include <stdio.h>

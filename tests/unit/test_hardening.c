@@ -51,7 +51,7 @@ static void jumps_are_marked(void **state)
 {
     (void)state;
 #ifdef __CET__
-    read_elf("-n", "coordinator/client/main.c.o");
+    read_elf("-n", "client/main.c.o");
     has("IBT", "main.c.o");
     has("SHSTK", "main.c.o");
 #endif

@@ -1,7 +1,7 @@
-/* tests/unit/test_lifeline_connect.c - rank/lifeline_connect.c: ranks are let in by socket and by TCP, strangers are not. */
+/* tests/unit/test_lifeline_connect.c - rank/watch/lifeline_connect.c: ranks are let in by socket and by TCP, strangers are not. */
 #include "tests/unit/unit.h"
 
-#include "rank/lifeline_connect.h"
+#include "rank/watch/lifeline_connect.h"
 
 #include <arpa/inet.h>
 #include <pthread.h>

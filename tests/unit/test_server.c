@@ -4,9 +4,9 @@
 
 #include "base/files.h"
 #include "base/signals.h"
-#include "coordinator/jobs/mailbox.h"
-#include "coordinator/jobs/metrics.h"
+#include "coordinator/metrics/metrics.h"
 #include "coordinator/server/clients.h"
+#include "coordinator/tasks/mailbox.h"
 #include "tests/support/files.h"
 
 #include <math.h>

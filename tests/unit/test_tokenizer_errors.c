@@ -1,7 +1,7 @@
 /* tests/unit/test_tokenizer_errors.c - tokenizer files that must be refused, each with one line that names the file, the
  * thing, what was found and what was expected; and the corners of the parts that the reference library cannot check. */
 #include "base/err.h"
-#include "coordinator/tokenizer/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
-/* tests/unit/test_watch.c - rank/watch.c: when a rank is late, and whom it blames. */
+/* tests/unit/test_watch.c - rank/watch/watch.c: when a rank is late, and whom it blames. */
 #include "tests/unit/unit.h"
 
-#include "rank/lifeline.h"
-#include "rank/watch.h"
+#include "rank/watch/lifeline.h"
+#include "rank/watch/watch.h"
 
 #define TIMEOUT 10.0
 
