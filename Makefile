@@ -1,6 +1,7 @@
 # Lockstep's only makefile. `make help` lists targets and settings.
 
 comma := ,
+space := $() $()
 SAN   ?= 0
 V     ?= 0
 CUDA  ?= 0
@@ -15,24 +16,33 @@ SANFLAGS := $(if $(filter 1,$(SAN)),-fsanitize=address$(comma)undefined -fno-san
 CFLAGS   ?= -O2 -g
 CPPFLAGS += -I. -D_GNU_SOURCE -DLOCKSTEP_VERSION='"$(shell cat VERSION)"'
 LIBS     := -lzmq -lsodium -ljansson -lpcre2-8 -lutf8proc -lxxhash -lm -ldl
-ALL_CFLAGS = -std=c17 $(CFLAGS) $(WARN) $(SANFLAGS) -fopenmp
+# What makes a memory error harder to exploit. Fortified functions need an optimiser and get in a sanitizer's way; the
+# protection of jumps is x86's. tests/unit/test_hardening.c reads the programs.
+OPTIMISED := $(filter -O1 -O2 -O3 -Os -O,$(CFLAGS))
+HARDEN    := -fstack-protector-strong $(if $(filter x86_64-%,$(shell $(HOST_CC) -dumpmachine)),-fcf-protection) \
+             $(if $(OPTIMISED),$(if $(filter 1,$(SAN)),,-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2))
+PIE_LINK  := -pie -Wl,-z,relro,-z,now
+# The same bytes wherever the sources lie: no folder in the debug information (make check-reproducible).
+SAME      := -ffile-prefix-map=$(CURDIR)=.
+ALL_CFLAGS = -std=c17 $(CFLAGS) $(WARN) $(SANFLAGS) $(HARDEN) $(SAME) -fopenmp
 
-LIB_SRC := $(wildcard base/*.c partition/*.c partition/families/*.c kernels/*.c kernels/cpu/*.c rank/*.c \
-             coordinator/*.c coordinator/tokenizer/*.c coordinator/jobs/*.c coordinator/server/*.c coordinator/batch/*.c coordinator/groups/*.c)
+# The folders of the program (docs/rooms.md); whatever lies in them is compiled.
+ROOMS    := base partition kernels plan rank text protocol coordinator commands client
+ROOM_SRC := $(sort $(shell find $(ROOMS) -name '*.c'))
 # The client is a program of its own, without MPI; tests of its parts find them in the archive.
-CLIENT_MAIN := coordinator/client/main.c
-CLIENT_SRC  := $(wildcard base/*.c coordinator/client/*.c)
-LIB_SRC     += $(filter-out $(CLIENT_MAIN),$(filter coordinator/%,$(CLIENT_SRC)))
-CUDA_ONLY := rank/comm_nccl.c
+CLIENT_MAIN := client/main.c
+CLIENT_SRC  := $(filter base/% client/%,$(ROOM_SRC))
+LIB_SRC     := $(filter-out kernels/cuda/% $(CLIENT_MAIN),$(ROOM_SRC))
+CUDA_ONLY := rank/comm/comm_nccl.c
 ifeq ($(CUDA),1)
 # The GPU backend beside the CPU's, in one program. ARCH: compute capabilities, those of the GPUs here or else these.
 CUDA_HOME ?= /usr/local/cuda
 NVCC      ?= $(CUDA_HOME)/bin/nvcc
 ARCH      ?= $(or $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | sort -u | sed 's/^90$$/90a/'),80 90a)
 CPPFLAGS  += -DLOCKSTEP_CUDA -isystem $(CUDA_HOME)/include
-NVCCFLAGS  = -std=c++17 -O3 -g -lineinfo -Xcompiler=-Wall,-Wextra --Werror=all-warnings -I. -DLOCKSTEP_CUDA \
+NVCCFLAGS  = -std=c++17 -O3 -g -lineinfo -Xcompiler=-Wall,-Wextra,-fPIE,$(subst $(space),$(comma),$(strip $(HARDEN))) --Werror=all-warnings -I. -DLOCKSTEP_CUDA \
              $(foreach arch,$(ARCH),-gencode=arch=compute_$(arch),code=sm_$(arch))
-LIB_SRC   += $(wildcard kernels/cuda/*.c kernels/cuda/*.cu)
+LIB_SRC   += $(sort $(shell find kernels/cuda -name '*.c' -o -name '*.cu'))
 LIBS      += -L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/lib -lcublasLt -lcublas -lnccl -lcudart -lstdc++
 else
 LIB_SRC   := $(filter-out $(CUDA_ONLY),$(LIB_SRC))
@@ -44,7 +54,7 @@ CLIENT  := $(BUILD)/lockstep-client
 
 # A test is tests/<kind>/test_*.c, found here and registered nowhere else.
 TEST_SRC := $(wildcard tests/unit/test_*.c tests/ops/test_*.c tests/spmd/test_*.c tests/parity/test_*.c \
-              tests/fail/test_*.c tests/e2e/test_*.c tests/soak/test_*.c tests/gpu/test_*.c)
+              tests/fail/test_*.c tests/e2e/test_*.c tests/attack/test_*.c tests/soak/test_*.c tests/gpu/test_*.c)
 # The two ways to run a decode step are compared on GPUs only.
 ifneq ($(CUDA),1)
 TEST_SRC := $(filter-out tests/gpu/test_persistent%.c tests/gpu/test_in_vain.c tests/gpu/test_peer_sums.c,$(TEST_SRC))
@@ -53,13 +63,12 @@ TEST_BIN := $(TEST_SRC:%.c=$(BUILD)/%)
 TEST_LIB := $(patsubst %,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 
 # Fuzzers: the parsers of outside input, which need neither MPI nor a device, compiled by clang as a whole.
-FUZZ_SRC := $(wildcard base/*.c partition/*.c partition/families/*.c coordinator/tokenizer/*.c coordinator/protocol*.c \
-              coordinator/chat*.c $(addprefix coordinator/,reply.c reply_parts.c request.c stop.c group.c beam.c blocks.c scheduler*.c \
-              jobs/job.c jobs/steps.c jobs/mailbox.c jobs/histogram.c \
-              groups/wire.c groups/order_code.c groups/report_code.c))
+FUZZ_SRC := $(filter base/% partition/% text/% protocol/% coordinator/schedule/%,$(ROOM_SRC)) \
+              $(addprefix coordinator/tasks/,encode.c job.c steps.c mailbox.c histogram.c) \
+              $(addprefix coordinator/replicas/,wire.c order_code.c report_code.c) $(addprefix coordinator/net/,zmtp.c zmtp_curve.c)
 FUZZ_BIN := $(patsubst tests/fuzz/%.c,build/cpu/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
-.PHONY: all client help demo deps deps-check tests preload fuzzers check soak soak-batch bench-cpu check-layers format check-format tidy clean check-gpu bundle compile-cuda
+.PHONY: all client help demo deps deps-check tests preload fuzzers check soak soak-batch bench-cpu sbom check-reproducible check-layers format check-format tidy clean check-gpu bundle compile-cuda
 all: $(PROGRAM) $(CLIENT)
 client: $(CLIENT)
 
@@ -74,6 +83,7 @@ help:
 	@echo "make soak          long runs, some 10 minutes: 1000 clients, 100000 hostile messages, mixed batches; prints figures"
 	@echo "make soak-batch    100 runs of a batch of 2000 prompts ended at random moments and resumed: nothing lost, nothing twice"
 	@echo "make tests         build the tests only; tests/run.sh build/cpu unit runs one suite"
+	@echo "make sbom          what the programs are linked with, CycloneDX JSON; make check-reproducible: two builds, the same bytes"
 	@echo "make check-layers format tidy clean"
 	@echo "settings: SAN=1 (sanitizers, build/cpu-san)  V=1 (show commands)  CFLAGS='-O2 -g'  FUZZ_SECONDS=60"
 
@@ -88,17 +98,17 @@ demo: deps
 
 $(PROGRAM): $(BUILD)/main.c.o $(ARCHIVE)
 	@echo "  LINK $@"
-	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ $(LIBS)
+	$(Q)$(CC) $(ALL_CFLAGS) $(PIE_LINK) -o $@ $^ $(LIBS)
 
 # Compiled and linked without MPI's compiler: `make client` works on a login node that has none.
 $(CLIENT_SRC:%=$(BUILD)/%.o) $(CLIENT): CC := $(HOST_CC)
 $(CLIENT): $(CLIENT_SRC:%=$(BUILD)/%.o)
 	@echo "  LINK $@"
-	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ -lzmq -ljansson -lm
+	$(Q)$(CC) $(ALL_CFLAGS) $(PIE_LINK) -o $@ $^ -lzmq -ljansson -lm
 
 $(ARCHIVE): $(LIB_OBJ)
 	@rm -f $@
-	$(Q)ar rcs $@ $^
+	$(Q)ar rcsD $@ $^
 
 # The matrix product, attention and the read limit want the vectoriser and fused multiply-add; neither changes what NaN means.
 $(BUILD)/kernels/cpu/matmul.c.o $(BUILD)/kernels/cpu/attention.c.o $(BUILD)/kernels/cpu/read_stream.c.o: CFLAGS += -O3 -ffp-contract=fast
@@ -106,7 +116,7 @@ $(BUILD)/kernels/cpu/matmul.c.o $(BUILD)/kernels/cpu/attention.c.o $(BUILD)/kern
 $(BUILD)/%.c.o: %.c
 	@mkdir -p $(@D)
 	@echo "  CC   $<"
-	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) -fPIE -MMD -MP -c -o $@ $<
 
 $(BUILD)/%.cu.o: %.cu
 	@mkdir -p $(@D)
@@ -115,7 +125,7 @@ $(BUILD)/%.cu.o: %.cu
 
 $(BUILD)/tests/%: $(BUILD)/tests/%.c.o $(TEST_LIB) $(ARCHIVE)
 	@echo "  LINK $@"
-	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ -lcmocka $(LIBS)
+	$(Q)$(CC) $(ALL_CFLAGS) $(PIE_LINK) -o $@ $^ -lcmocka $(LIBS)
 
 # Loaded into ranks by tests: to count what they really read, to make reading, MPI_Finalize, NCCL and graphs fail, to hold a
 # thread of MPI back, in place of a driver's library, and to let them share GPUs.
@@ -137,8 +147,7 @@ $(PRELOAD):
 tests: $(TEST_BIN) preload
 
 fuzzers: $(FUZZ_BIN)
-build/cpu/fuzz/%: tests/fuzz/%.c $(FUZZ_SRC) $(wildcard base/*.h partition/*.h partition/families/*.h coordinator/*.h coordinator/tokenizer/*.h \
-                    coordinator/jobs/*.h coordinator/groups/*.h)
+build/cpu/fuzz/%: tests/fuzz/%.c $(FUZZ_SRC) $(shell find base partition text protocol coordinator -name '*.h')
 	@mkdir -p $(@D)
 	@echo "  FUZZ $@"
 	$(Q)clang -std=c17 -O1 -g $(CPPFLAGS) -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -o $@ \
@@ -177,10 +186,19 @@ bench-cpu: deps
 	@$(SUBMAKE) all
 	@scripts/bench-cpu.sh
 
+# What the built programs are linked with, as CycloneDX JSON.
+sbom: all
+	@scripts/sbom.sh $(PROGRAM) $(CLIENT) >$(BUILD)/sbom.cdx.json
+	@echo "  SBOM $(BUILD)/sbom.cdx.json"
+
+# Two builds, in folders of different names at different times: the same bytes.
+check-reproducible:
+	@scripts/check-reproducible.sh
+
 check-layers:
 	@scripts/check-layers.sh
 
-STYLED = $(shell find main.c base partition kernels rank coordinator tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh')
+STYLED = $(shell find main.c $(ROOMS) tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh')
 format:
 	clang-format -i $(STYLED)
 # Other versions of clang-format break some lines elsewhere: only 14 (Debian 12) judges.

@@ -2,25 +2,27 @@
 #include "base/log.h"
 #include "base/opt.h"
 #include "base/signals.h"
-#include "coordinator/batch.h"
-#include "coordinator/cores.h"
-#include "coordinator/generate.h"
-#include "coordinator/groups/leader.h"
-#include "coordinator/inspect.h"
-#include "coordinator/serve.h"
-#include "coordinator/traffic.h"
-#include "rank/bench.h"
-#include "rank/device.h"
-#include "rank/fatal.h"
-#include "rank/instance.h"
-#include "rank/loop.h"
-#include "rank/meter.h"
-#include "rank/preflight.h"
-#include "rank/rank_log.h"
+#include "commands/batch.h"
+#include "commands/bench/bench.h"
+#include "commands/bench/traffic.h"
+#include "commands/generate.h"
+#include "commands/inspect.h"
+#include "commands/preflight/preflight.h"
+#include "commands/serve.h"
+#include "commands/thread_cores.h"
+#include "coordinator/replicas/leader.h"
+#include "rank/instance/instance.h"
+#include "rank/measure/meter.h"
+#include "rank/step/loop.h"
+#include "rank/world/device.h"
+#include "rank/world/fatal.h"
+#include "rank/world/rank_log.h"
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 /* Tokens of prompts that one step may score: a row of logits each, beside those that are sampled from. */
 #define SCORE_ROWS   256
@@ -73,9 +75,9 @@ static int open_model(const struct options *o, const char *command, int64_t max_
                    (long long)o->max_batch_tokens, (long long)max_batch);
     if (model_config_read(m, o->model, e) != 0)
         return -1;
-    if (m->positions_end && o->max_model_len > m->max_positions)
+    if (o->max_model_len > model_context(m))
         return ERR(e, ERR_USAGE, "--max-model-len %lld: the model has %d positions", (long long)o->max_model_len,
-                   m->max_positions);
+                   model_context(m));
     return checkpoint_open(c, o->model, e);
 }
 
@@ -230,10 +232,22 @@ static int run_bench(struct world *w, const struct options *o, struct err *e)
     return bench_run(w, o, &traffic, e);
 }
 
-/* Commands that need no ranks: every process answers for itself. */
+/* Which of the processes that a launcher has started this is, by the launcher's own variables; 0: the first, or the only one. */
+static int launched_as(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (options_environment(names[i]) != NULL)
+            return atoi(options_environment(names[i]));
+    return 0;
+}
+
+/* Commands that need no ranks: every process comes to the same, and the first one says it. */
 static int run_alone(const struct options *o)
 {
     struct err e = {0};
+    if (launched_as() > 0 && (freopen("/dev/null", "w", stdout) == NULL || freopen("/dev/null", "w", stderr) == NULL))
+        return ERR_IO;
     if (o->command == COMMAND_HELP)
         options_help(o->help_for);
     else if (o->command == COMMAND_VERSION)
@@ -251,8 +265,9 @@ int main(int argc, char **argv)
     struct options o;
     struct world w;
     options_settle_openmp(argv);
-    (void)signal(SIGPIPE, SIG_IGN); /* a reader that leaves becomes a write error with a name, */
-    (void)signal(SIGXFSZ, SIG_IGN); /* and so does a limit on the size of files */
+    (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); /* nothing that we start may become more than we are */
+    (void)signal(SIGPIPE, SIG_IGN);               /* a reader that leaves becomes a write error with a name, */
+    (void)signal(SIGXFSZ, SIG_IGN);               /* and so does a limit on the size of files */
     bool parsed = options_parse(&o, argc, argv, &e) == 0;
     if (parsed && o.command != COMMAND_GENERATE && o.command != COMMAND_BENCH && o.command != COMMAND_SERVE &&
         o.command != COMMAND_BATCH && o.command != COMMAND_PREFLIGHT)
@@ -274,6 +289,8 @@ int main(int argc, char **argv)
     int command = (int)o.command;
     MPI_CHECK(MPI_Bcast(&command, 1, MPI_INT, 0, w.comm));
     log_open(w.rank == 0, o.verbose);
+    if (w.rank == 0)
+        options_warn_unknown();
     if (w.n_restless > 0)
         log_warn("a thread of MPI is still at work a second after MPI_Init on %d of %d ranks: MPI_Finalize may crash",
                  w.n_restless, w.n_ranks);

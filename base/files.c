@@ -1,5 +1,6 @@
 /* base/files.c - see files.h. */
 #include "base/files.h"
+#include "base/json.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -37,11 +38,48 @@ int files_sync_folder(const char *path, struct err *e)
     return good || why == EINVAL ? 0 : ERR(e, ERR_IO, "%.200s: its folder cannot be synced: %s", path, strerror(why));
 }
 
+bool files_present(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0;
+}
+
+/* NULL: a regular file, a link to one or to nothing, or nothing at all. */
+static const char *what_else(const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) != 0 || S_ISREG(st.st_mode))
+        return NULL;
+    return S_ISDIR(st.st_mode)    ? "a folder"
+           : S_ISFIFO(st.st_mode) ? "a pipe"
+           : S_ISSOCK(st.st_mode) ? "a socket"
+                                  : "a device";
+}
+
+int files_check_replaceable(const char *path, const char *option, struct err *e)
+{
+    char folder[PATH_MAX];
+    const char *what = what_else(path);
+    if (what != NULL)
+        return ERR(e, ERR_USAGE, "%s %.200s: it is %s, expected a regular file or none: it is replaced as a whole",
+                   option, path, what);
+    if (snprintf(folder, sizeof folder, "%s", path) >= (int)sizeof folder)
+        return ERR(e, ERR_IO, "%s %.200s: the path is too long", option, path);
+    char *slash = strrchr(folder, '/');
+    if (slash != NULL)
+        slash[slash == folder] = '\0';
+    if (access(slash != NULL ? folder : ".", W_OK | X_OK) != 0)
+        return ERR(e, ERR_IO, "%s %.200s: cannot write into its folder: %s", option, path, strerror(errno));
+    return 0;
+}
+
 static int replace(const char *path, const char *text, size_t bytes, mode_t mode, bool synced, struct err *e)
 {
     char temporary[PATH_MAX];
     if (snprintf(temporary, sizeof temporary, "%s.%d.tmp", path, (int)getpid()) >= (int)sizeof temporary)
         return ERR(e, ERR_IO, "%.200s: the path is too long", path);
+    if (what_else(path) != NULL)
+        return ERR(e, ERR_IO, "%.200s: it is %s by now, expected a regular file", path, what_else(path));
     /* A new file of our own: nobody else's link or mode is taken over. fchmod undoes what the umask took away. */
     (void)unlink(temporary);
     int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode & 0600);
@@ -66,7 +104,7 @@ int files_replace(const char *path, const char *text, size_t bytes, mode_t mode,
 
 static int replace_json(const char *path, const json_t *object, mode_t mode, bool synced, struct err *e)
 {
-    char *text = object != NULL ? json_dumps(object, JSON_INDENT(2)) : NULL;
+    char *text = object != NULL ? json_text(object, JSON_INDENT(2)) : NULL;
     if (text == NULL)
         return ERR(e, ERR_MEMORY, "%.200s: out of host memory", path);
     size_t bytes = strlen(text);

@@ -10,7 +10,15 @@
 #include <sys/types.h>
 #include <time.h>
 
-/* Write PATH.PID.tmp with this mode, then rename it to PATH. */
+/* Does anything lie at this path? A link that leads nowhere does: who opens it learns what is wrong with it, so a file that somebody
+ * has put there is never taken for absent. */
+bool files_present(const char *path);
+
+/* May this path be replaced, now and later? What lies there is a regular file, or nothing in a folder that can be written to. A device
+ * or pipe would be destroyed. option: "--metrics-file", for the message. */
+int files_check_replaceable(const char *path, const char *option, struct err *e);
+
+/* Write PATH.PID.tmp with this mode, then rename it to PATH, unless that is something else than a file. */
 int files_replace(const char *path, const char *text, size_t bytes, mode_t mode, struct err *e);
 
 /* The same with an object (NULL: out of memory) and a newline. */

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -122,6 +123,44 @@ json_t *json_parse_limited(const char *text, size_t bytes, const char *what, con
     return root;
 }
 
+/* Integers as integers again wherever a double holds them exactly. NULL: out of memory. */
+static json_t *restore_integers(json_t *value)
+{
+    const char *key;
+    json_t *part;
+    size_t i;
+    int64_t n;
+    bool good = true;
+    if (json_is_real(value) && json_to_int(value, &n)) {
+        json_decref(value);
+        return json_integer(n);
+    }
+    json_object_foreach(value, key, part) good =
+        good && json_object_set_new(value, key, restore_integers(json_incref(part))) == 0;
+    json_array_foreach(value, i, part) good =
+        good && json_array_set_new(value, i, restore_integers(json_incref(part))) == 0;
+    if (good)
+        return value;
+    json_decref(value);
+    return NULL;
+}
+
+json_t *json_parse_model(const char *text, size_t bytes, const char *what, struct err *e)
+{
+    json_error_t error;
+    struct err first = {0};
+    json_t *root = json_parse(text, bytes, what, &first);
+    struct json_limits found;
+    measure(text, bytes, &found);
+    if (root == NULL && found.depth <= JSON_MAX_DEPTH) {
+        root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
+        root = root != NULL ? restore_integers(root) : NULL;
+    }
+    if (root == NULL)
+        *e = first;
+    return root;
+}
+
 json_t *json_parse(const char *text, size_t bytes, const char *what, struct err *e)
 {
     static const struct json_limits limits = {JSON_MAX_DEPTH, SIZE_MAX, SIZE_MAX, SIZE_MAX};
@@ -129,13 +168,73 @@ json_t *json_parse(const char *text, size_t bytes, const char *what, struct err 
     return json_parse_limited(text, bytes, what, &limits, &failure, e);
 }
 
+/* The fewest digits that read back as the same number, still a real one, in the place of `bytes` that do. */
+static size_t shorten(char *number, size_t bytes)
+{
+    char text[40], kept[40];
+    if (bytes >= sizeof kept)
+        return bytes;
+    memcpy(kept, number, bytes);
+    kept[bytes] = '\0';
+    double x = strtod(kept, NULL);
+    for (int digits = 1; digits <= 17; digits++) {
+        int n = snprintf(text, sizeof text - 2, "%.*g", digits, x);
+        if (strtod(text, NULL) != x)
+            continue;
+        if (strpbrk(text, ".e") == NULL)
+            n += snprintf(text + n, 3, ".0");
+        if ((size_t)n > bytes)
+            break;
+        memcpy(number, text, (size_t)n);
+        return (size_t)n;
+    }
+    return bytes;
+}
+
+/* One string, or one run of other characters, from text[i]: where it ends. */
+static size_t end_of_part(const char *text, size_t i)
+{
+    if (text[i] != '"')
+        return i + 1 + (strchr("-0123456789", text[i]) != NULL ? strspn(text + i + 1, "0123456789+-.eE") : 0);
+    for (i++; text[i] != '"'; i++)
+        i += text[i] == '\\';
+    return i + 1;
+}
+
+char *json_text(const json_t *value, size_t flags)
+{
+    char *text = json_dumps(value, flags);
+    size_t n = 0;
+    for (size_t i = 0, end; text != NULL && text[i] != '\0'; i = end) {
+        end = end_of_part(text, i);
+        size_t bytes = end - i;
+        memmove(text + n, text + i, bytes);
+        bool real = strchr("-0123456789", text[n]) != NULL && memchr(text + n, '.', bytes) != NULL;
+        real = real || (strchr("-0123456789", text[n]) != NULL && memchr(text + n, 'e', bytes) != NULL);
+        n += real ? shorten(text + n, bytes) : bytes;
+    }
+    if (text != NULL)
+        text[n] = '\0';
+    return text;
+}
+
+int json_print(const json_t *value, FILE *f, size_t flags)
+{
+    char *text = json_text(value, flags);
+    int rc = text != NULL && fputs(text, f) >= 0 ? 0 : -1;
+    free(text);
+    return rc;
+}
+
 char *file_read(const char *path, size_t max_bytes, size_t *bytes, struct err *e)
 {
     char *text = NULL;
     struct stat info;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would wait for somebody to write */
     if (fd < 0) {
-        ERR(e, ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+        int why = errno;
+        bool nowhere = why == ENOENT && lstat(path, &info) == 0;
+        ERR(e, ERR_IO, "%s: cannot open: %s", path, nowhere ? "a link that leads nowhere" : strerror(why));
         return NULL;
     }
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
@@ -164,6 +263,17 @@ char *file_read(const char *path, size_t max_bytes, size_t *bytes, struct err *e
 out:
     (void)close(fd);
     return text;
+}
+
+json_t *json_read_model_file(const char *path, size_t max_bytes, struct err *e)
+{
+    size_t bytes = 0;
+    char *text = file_read(path, max_bytes, &bytes, e);
+    if (text == NULL)
+        return NULL;
+    json_t *root = json_parse_model(text, bytes, path, e);
+    free(text);
+    return root;
 }
 
 json_t *json_read_file(const char *path, size_t max_bytes, struct err *e)

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* Parse `bytes` bytes. Duplicate keys, trailing text, nesting deeper than 64 and invalid UTF-8 are refused; \u0000 is
  * allowed in strings (use json_string_length). `what` names the text in messages. The caller decrefs the result;
@@ -36,6 +37,11 @@ json_t *json_parse_limited(const char *text, size_t bytes, const char *what, con
 /* The same for a file of at most max_bytes bytes. A missing file is ERR_IO. */
 json_t *json_read_file(const char *path, size_t max_bytes, struct err *e);
 
+/* The same for the files of a model's folder, in which transformers writes integers beyond 64 bits for "not known"
+ * ("model_max_length": 1000000000000000019884624838656): such an integer is a real number. */
+json_t *json_parse_model(const char *text, size_t bytes, const char *what, struct err *e);
+json_t *json_read_model_file(const char *path, size_t max_bytes, struct err *e);
+
 /* The whole file as bytes (NUL-terminated, the NUL not counted in *bytes); the caller frees. NULL on failure. */
 char *file_read(const char *path, size_t max_bytes, size_t *bytes, struct err *e);
 
@@ -49,6 +55,11 @@ bool json_get_bool(const json_t *object, const char *key, bool missing, const ch
 /* Borrowed from the object. */
 const char *json_get_string(const json_t *object, const char *key, const char *missing, const char *what,
                             struct err *e);
+
+/* json_dumps with real numbers in the fewest digits that read back as the same: 0.004, not 0.0040000000000000001. The caller
+ * frees; NULL on failure. And the same to a stream: 0, or -1. */
+char *json_text(const json_t *value, size_t flags);
+int json_print(const json_t *value, FILE *f, size_t flags);
 
 /* A log-probability as a value: JSON has no infinities, so that of a forbidden token is -9999, as vLLM writes it. */
 json_t *json_logprob(double x);

@@ -23,7 +23,7 @@ void log_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* "lockstep: 1.234 s: ..." seconds since log_open. */
 void log_info(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Into the file only: the failure that ends the job, which rank/fatal.c prints. */
+/* Into the file only: the failure that ends the job, which rank/world/fatal.c prints. */
 void log_fatal(const char *text);
 
 #endif

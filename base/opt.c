@@ -238,7 +238,18 @@ static const struct opt table[] = {
      "become short errors, beyond twice that it is disconnected (default 4M)",
      NULL},
     INTEGER("max-queue", max_queue, SERVE, 0, 1 << 20, 2048,
-            "sequences that may wait beside those that run; beyond, requests are refused with 429 (default 2048)"),
+            "sequences that may wait beside those that run; beyond, requests are refused with 429, those of the client "
+            "that has the most first (default 2048)"),
+    INTEGER("max-queue-per-client", max_queue_per_client, SERVE, 0, 1 << 20, 0,
+            "the same of one connection (default 0: as many as others leave)"),
+    INTEGER("max-priority", max_priority, SERVE, INT32_MIN, INT32_MAX, 0,
+            "the most urgent \"priority\" that a request may have; lower is more urgent (default 0: nobody goes before "
+            "others)"),
+    {"max-reply-bytes", "BYTES", OPT_BYTES, AT(max_reply_bytes), SERVE | BATCH, 1 << 16, (int64_t)1 << 34, 32 << 20,
+     NULL,
+     "largest reply that a request may bring, reckoned from its tokens and log-probabilities before anything is "
+     "computed; beyond, 413 (default 32M)",
+     NULL},
     INTEGER("drain-seconds", drain_seconds, SERVE, 0, 1 << 20, 30,
             "after SIGUSR1 or a drain message: time for open requests to finish (default 30)"),
     INTEGER("end-seconds", end_seconds, SERVE | BATCH, 0, 1 << 20, -1,
@@ -394,6 +405,11 @@ int options_parse(struct options *o, int argc, char **argv, struct err *e)
         return 0;
     }
     return opt_environment(&options_table, o, (int)o->command, given, e);
+}
+
+void options_warn_unknown(void)
+{
+    opt_warn_unknown(&options_table, "LOCKSTEP_CLIENT_");
 }
 
 int options_group_size(const struct options *o, int n_ranks)

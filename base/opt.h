@@ -62,8 +62,8 @@ struct options {
 
     /* serve */
     const char *endpoint, *curve_clients, *rendezvous, *served_name, *chat_template, *metrics_file, *access_log;
-    int64_t serve_max_batch, max_queue, max_message_bytes, max_client_backlog, drain_seconds, end_seconds,
-        metrics_names;
+    int64_t serve_max_batch, max_queue, max_queue_per_client, max_priority, max_reply_bytes, max_message_bytes,
+        max_client_backlog, drain_seconds, end_seconds, metrics_names;
     bool insecure, curve, access_log_prompts;
 
     /* batch */
@@ -83,6 +83,9 @@ struct options {
 int options_parse(struct options *o, int argc, char **argv, struct err *e);
 
 /* Of n_ranks, how many share a model. */
+/* On rank 0: variables LOCKSTEP_* that name no option. */
+void options_warn_unknown(void);
+
 int options_group_size(const struct options *o, int n_ranks);
 
 /* Do the options cut so many ranks into whole groups, for a command that can use them? */

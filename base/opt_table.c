@@ -1,5 +1,6 @@
 /* base/opt_table.c - see opt_table.h. */
 #include "base/opt_table.h"
+#include "base/nearest.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -7,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* NULL: the command has no such option. */
 static const struct opt *find(const struct opt_table *t, int command, const char *name, size_t length)
@@ -108,16 +110,65 @@ static bool takes_value(const struct opt *o)
     return o->argument != NULL;
 }
 
+/* LOCKSTEP_MAX_TOKENS of --max-tokens. */
+static void environment_name(char *name, size_t bytes, const struct opt_table *t, const struct opt *o)
+{
+    size_t n = (size_t)snprintf(name, bytes, "%s", t->prefix);
+    for (const char *c = o->name; *c != '\0' && n + 1 < bytes; c++)
+        name[n++] = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+    name[n] = '\0';
+}
+
+/* Variables of the tests and of their runners. */
+static bool is_of_tests(const char *name)
+{
+    static const char *const names[] = {"LOCKSTEP_BINARY", "LOCKSTEP_BUILD",     "LOCKSTEP_SANITIZED",
+                                        "LOCKSTEP_DEMO",   "LOCKSTEP_TEST_MARK", "LOCKSTEP_CASE_STRIDE"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+static void warn_of(const struct opt_table *t, const char *name)
+{
+    char known[64], best[64] = "";
+    int distance = nearest_limit(name) + 1;
+    for (size_t i = 0; i < t->n; i++) {
+        environment_name(known, sizeof known, t, &t->row[i]);
+        int changes = nearest_distance(name, known);
+        if (changes == 0)
+            return;
+        if (changes < distance) {
+            distance = changes;
+            memcpy(best, known, sizeof best);
+        }
+    }
+    (void)fprintf(stderr, "%s: warning: environment variable %.80s is no option%s%s%s\n", t->program, name,
+                  best[0] != '\0' ? "; did you mean " : "", best, best[0] != '\0' ? "?" : "");
+}
+
+void opt_warn_unknown(const struct opt_table *t, const char *others)
+{
+    for (char **v = environ; *v != NULL; v++) {
+        char name[96];
+        size_t n = strcspn(*v, "=");
+        if (strncmp(*v, t->prefix, strlen(t->prefix)) != 0 || n >= sizeof name)
+            continue;
+        memcpy(name, *v, n);
+        name[n] = '\0';
+        if (!is_of_tests(name) && (others == NULL || strncmp(name, others, strlen(others)) != 0))
+            warn_of(t, name);
+    }
+}
+
 /* Only options of the command are looked at. */
 int opt_environment(const struct opt_table *t, void *record, int command, const bool *given, struct err *e)
 {
     for (size_t i = 0; i < t->n; i++) {
         const struct opt *o = &t->row[i];
         char name[64];
-        size_t n = (size_t)snprintf(name, sizeof name, "%s", t->prefix);
-        for (const char *c = o->name; *c != '\0' && n + 1 < sizeof name; c++)
-            name[n++] = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
-        name[n] = '\0';
+        environment_name(name, sizeof name, t, o);
         const char *value = getenv(name);
         if (value == NULL || given[i] || (o->commands & command) == 0)
             continue;
@@ -141,7 +192,7 @@ static void full_name(char *text, size_t bytes, const struct opt_table *t, const
 }
 
 static int add_word(const struct opt_table *t, const char *command_name, struct opt_words *words, const char *word,
-                    struct err *e)
+                    bool plain, struct err *e)
 {
     char name[64];
     full_name(name, sizeof name, t, command_name);
@@ -151,6 +202,7 @@ static int add_word(const struct opt_table *t, const char *command_name, struct 
         return ERR(e, ERR_USAGE, "found \"%.80s\" beside \"%.80s\", expected %d at most (see: %s --help)", word,
                    words->word[0], words->capacity, name);
     words->word[words->n++] = word;
+    words->n_plain += plain;
     return 0;
 }
 
@@ -197,7 +249,7 @@ int opt_arguments(const struct opt_table *t, void *record, int command, const ch
         if (!plain && words->capacity > 0 && strcmp(word, "--") == 0)
             plain = true;
         else if (plain || strncmp(word, "--", 2) != 0)
-            n = add_word(t, command_name, words, word, e) == 0 ? 1 : -1;
+            n = add_word(t, command_name, words, word, plain, e) == 0 ? 1 : -1;
         else
             n = read_option(t, record, command, command_name, argc - i, argv + i, given, e);
         if (n < 0)

@@ -1,5 +1,5 @@
 /* base/opt_table.h - what every table of options has in common: reading argv and the environment by it, and its help. The
- * tables are base/opt.c's (lockstep) and coordinator/client/options.c's (lockstep-client). */
+ * tables are base/opt.c's (lockstep) and client/options.c's (lockstep-client). */
 #ifndef BASE_OPT_TABLE_H
 #define BASE_OPT_TABLE_H
 
@@ -34,6 +34,7 @@ struct opt_table {
 struct opt_words {
     const char **word; /* [capacity], borrowed from argv */
     int n, capacity;   /* 0: none is expected */
+    int n_plain;       /* of them, behind "--" */
 };
 
 /* Numbers get their `missing`; everything else is left as it is. */
@@ -47,6 +48,10 @@ int opt_arguments(const struct opt_table *t, void *record, int command, const ch
 
 /* Options of the environment that were not given. Flags are set by "1". Only options of the command. */
 int opt_environment(const struct opt_table *t, void *record, int command, const bool *given, struct err *e);
+
+/* Warn of variables of the environment with our prefix that name no option of any command. others: the prefix of another
+ * program's, which are passed over; NULL: none. */
+void opt_warn_unknown(const struct opt_table *t, const char *others);
 
 /* A page's list of options, to standard output. */
 void opt_print(const struct opt_table *t, int command);

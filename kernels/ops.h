@@ -19,8 +19,7 @@ extern "C" {
 #include "base/dtype.h"
 #include "base/err.h"
 #include "base/formula.h"
-
-#define KV_BLOCK_TOKENS 16
+#include "base/sampling.h"
 
 /* Where operations run, in order. */
 struct queue {
@@ -28,7 +27,7 @@ struct queue {
     enum dtype act; /* type of all activations and of the KV cache; DTYPE_F32 on the CPU */
     int n_threads;  /* CPU threads that an operation may use, >= 1 */
     void *impl;     /* what the backend keeps beside it; NULL on the CPU */
-    void *observer; /* of whoever wraps the operations (rank/profile.c); no backend looks at it */
+    void *observer; /* of whoever wraps the operations (rank/measure/profile.c); no backend looks at it */
     struct err err; /* sticky: the first failure */
 };
 
@@ -61,30 +60,6 @@ struct heads {
     const float *alibi_slopes;            /* [n_heads] device memory: score += slope * k; NULL: none */
 };
 
-#define SAMPLING_MAX_BIAS 300
-#define SAMPLING_MAX_EOS  16
-#define SAMPLING_MAX_TOP  20
-
-/* How one sequence is sampled. Flat: rides in the plan. Order of application (Hugging Face's): logit_bias,
- * repetition_penalty, frequency and presence penalty, min_tokens (eos ids forbidden), temperature, top_k, top_p, min_p. */
-struct sampling {
-    uint64_t seed;
-    float temperature;        /* 0: greedy, the lowest id among equals */
-    float top_p, min_p;       /* 1 and 0: off */
-    float repetition_penalty; /* 1: off; over distinct ids of prompt and output: s < 0 ? s * p : s / p */
-    float presence_penalty;   /* over ids of the output: s -= presence + frequency * count */
-    float frequency_penalty;
-    int32_t top_k;                        /* 0: off */
-    int32_t prompt_len;                   /* tokens of the prompt: history before it is prompt, after it output */
-    int32_t min_tokens;                   /* eos ids are forbidden while fewer tokens have been generated */
-    int32_t n_eos, eos[SAMPLING_MAX_EOS]; /* ids that min_tokens forbids */
-    int32_t n_top;                        /* log-probabilities wanted: the best n_top (0..SAMPLING_MAX_TOP) */
-    int32_t n_prompt_top;                 /* the same beside every token of the prompt that is scored */
-    int32_t n_bias;
-    int32_t bias_id[SAMPLING_MAX_BIAS];
-    float bias[SAMPLING_MAX_BIAS];
-};
-
 /* What the device keeps per slot between steps. */
 struct sampler {
     int n_slots, max_len, vocab; /* vocab: of the whole model */
@@ -92,16 +67,6 @@ struct sampler {
     int32_t *last_token;         /* [n_slots] the token sampled last */
     struct sampling *params;     /* [n_slots] */
     void *scratch;               /* ops->sample_scratch_bytes(vocab) bytes for every row that is sampled at once */
-};
-
-/* One sampled or scored token, as the host reads it. Log-probabilities are log_softmax of the logits before any of the above.
- */
-struct sampled {
-    int32_t token;
-    int32_t slot;
-    float logprob;
-    int32_t top_id[SAMPLING_MAX_TOP]; /* [n_top or n_prompt_top] best first, the lower id first among equals */
-    float top_logprob[SAMPLING_MAX_TOP];
 };
 
 /* How a device reaches the memory of another one of its host. */

@@ -221,7 +221,7 @@ static int open_index(struct checkpoint *c, const char *path, struct err *e)
 {
     int rc = -1;
     const char *what = checkpoint_short_path(path);
-    json_t *root = json_read_file(path, INDEX_MAX_BYTES, e);
+    json_t *root = json_read_model_file(path, INDEX_MAX_BYTES, e);
     if (root == NULL)
         return -1;
     const json_t *map = json_object_get(root, "weight_map");

@@ -22,7 +22,7 @@ struct tensor_info {
     uint64_t offset, bytes; /* in the file, absolute; bytes == product of shape x element bytes */
 };
 
-/* Flat arrays, so that rank 0 can open and broadcast it (see rank/load.c). */
+/* Flat arrays, so that rank 0 can open and broadcast it (see rank/load/load.c). */
 struct checkpoint {
     char dir[4096];
     int32_t n_tensors, n_files;

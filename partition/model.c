@@ -4,7 +4,7 @@
 #include "base/json.h"
 #include "partition/checkpoint.h"
 #include "partition/config.h"
-#include "partition/families/families.h"
+#include "partition/families.h"
 
 #include <limits.h>
 #include <math.h>
@@ -81,10 +81,16 @@ static void check_sizes(const struct model_config *m, const struct config *c)
         ERR(c->e, ERR_INPUT, "%s: the MLP is %d wide, expected [1, %d]", c->what, m->ffn, CONFIG_MAX_FFN);
 }
 
+int model_context(const struct model_config *m)
+{
+    int longest = m->scaled_positions > m->max_positions ? m->scaled_positions : m->max_positions;
+    return longest > 0 ? longest : INT_MAX;
+}
+
 int model_config_parse(struct model_config *m, const char *text, size_t bytes, const char *what, struct err *e)
 {
     memset(m, 0, sizeof *m);
-    json_t *json = json_parse(text, bytes, what, e);
+    json_t *json = json_parse_model(text, bytes, what, e);
     if (json == NULL)
         return -1;
     const struct config c = {json, what, e};

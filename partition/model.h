@@ -21,9 +21,10 @@ enum position_kind {
 struct model_config {
     char model_type[32]; /* as in config.json; for messages and for choosing the family, not for arithmetic */
     int n_layers, hidden, n_heads, n_kv_heads, head_dim, ffn, vocab;
-    int embed_dim;      /* width of the embedding table; != hidden needs WEIGHT_PROJECT_IN and _OUT (OPT-350m) */
-    int max_positions;  /* of the config; 0: not bounded by anything (BLOOM) */
-    bool positions_end; /* beyond max_positions there is nothing: prompt + output must fit (learned tables, GPT-J) */
+    int embed_dim;        /* width of the embedding table; != hidden needs WEIGHT_PROJECT_IN and _OUT (OPT-350m) */
+    int max_positions;    /* of the config; 0: not bounded by anything (BLOOM) */
+    int scaled_positions; /* what linear, dynamic or YaRN scaling of the rope stretches them to; 0: nothing does */
+    bool positions_end;   /* beyond max_positions there is nothing: prompt + output must fit (learned tables, GPT-J) */
 
     enum dtype dtype; /* torch_dtype; what a run without weights (dummy) uses. Real weights keep their own type */
 
@@ -59,6 +60,10 @@ int model_config_read(struct model_config *m, const char *model_dir, struct err 
 
 /* The same from memory; `what` names the text in messages. */
 int model_config_parse(struct model_config *m, const char *text, size_t bytes, const char *what, struct err *e);
+
+/* How many tokens a sequence may have, prompt and output: max_position_embeddings, or what the scaling of the rope stretches
+ * it to; INT_MAX: any number. */
+int model_context(const struct model_config *m);
 
 /* Slope of ALiBi for global head h of n_heads (Press et al. 2021; the code's rule for other than powers of two). */
 float model_alibi_slope(int head, int n_heads);

@@ -206,6 +206,19 @@ static int find_dictionary(struct config *p, const struct config *c, char *what,
     return 0;
 }
 
+/* The scalings whose configs say how far they stretch the original positions; llama3's and LongRoPE's have it in
+ * max_position_embeddings already. */
+static int scaled_positions(const struct scaling *s, void (*scale)(struct rope *, const struct scaling *))
+{
+    if (scale != scale_linear && scale != scale_dynamic && scale != scale_yarn)
+        return 0;
+    int original = scale == scale_yarn ? config_int(&s->p, "original_max_position_embeddings", s->max_positions, 1,
+                                                    CONFIG_MAX_POSITIONS)
+                                       : s->max_positions;
+    double longest = original * config_real(&s->p, "factor", 1, 1, MAX_FACTOR);
+    return longest < CONFIG_MAX_POSITIONS ? (int)longest : CONFIG_MAX_POSITIONS;
+}
+
 void rope_read(struct model_config *m, const struct config *c, const struct rope_keys *keys)
 {
     char what[300];
@@ -224,6 +237,8 @@ void rope_read(struct model_config *m, const struct config *c, const struct rope
     }
     rope_plain(&m->rope, ROPE_HALF, dims, s.theta);
     void (*scale)(struct rope *, const struct scaling *) = find_scaling(&s.p);
-    if (scale != NULL && c->e->code == ERR_NONE)
-        scale(&m->rope, &s);
+    if (scale == NULL || c->e->code != ERR_NONE)
+        return;
+    scale(&m->rope, &s);
+    m->scaled_positions = scaled_positions(&s, scale);
 }

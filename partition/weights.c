@@ -1,7 +1,7 @@
 /* partition/weights.c - see weights.h: where in a checkpoint a rank's share of each role lies. */
 #include "partition/weights.h"
 
-#include "partition/families/families.h"
+#include "partition/families.h"
 #include "partition/roles.h"
 
 #include <stdio.h>

@@ -6,6 +6,8 @@ if [ "$(id -u)" = 0 ]; then # mpirun wants root to say twice that it is meant
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
 model=demo/lockstep-stories
-set -- mpirun -q --oversubscribe -n 2 build/cpu/lockstep generate --model "$model" --prompt "Once upon a time" --max-tokens 120
-echo "$ $*"
-exec "$@"
+prompt="Once upon a time"
+set -- mpirun -q --oversubscribe -n 2 build/cpu/lockstep generate --model "$model" --max-tokens 120 --prompt
+# As the shell wants it: the prompt is one word.
+echo "$ $* \"$prompt\""
+exec "$@" "$prompt"

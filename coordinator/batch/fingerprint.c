@@ -33,7 +33,7 @@ static void add(crypto_hash_sha256_state *state, const void *bytes, size_t n)
 static int open_in(const char *dir, const char *name, char *path, size_t bytes)
 {
     (void)snprintf(path, bytes, "%s/%s", dir, name);
-    return open(path, O_RDONLY | O_CLOEXEC);
+    return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 }
 
 /* Name and text of a file; one that does not exist adds nothing. */

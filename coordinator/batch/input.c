@@ -78,7 +78,7 @@ static bool is_output(const char *path, const struct stat *st)
         n < (int)sizeof name && access(name, F_OK) == 0 ? json_read_file(name, MAX_MANIFEST_BYTES, &e) : NULL;
     bool ours = json_object_get(manifest, "synced_bytes") != NULL && json_object_get(manifest, "format") != NULL;
     json_decref(manifest);
-    int fd = ours ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    int fd = ours ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     bool locked = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     if (fd >= 0)
         (void)close(fd);

@@ -38,12 +38,30 @@ static int lock(struct journal *j, double until, struct err *e)
     return 0;
 }
 
+/* A file is read, too, to go on with it. A pipe is not: opened for both it would be its own reader, and all results lost. */
+static int open_output(const struct journal *j, struct err *e)
+{
+    struct stat st;
+    if (strcmp(j->path, "-") == 0)
+        return dup(STDOUT_FILENO);
+    if (stat(j->path, &st) != 0 || S_ISREG(st.st_mode))
+        return open(j->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
+    int fd = open(j->path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 && errno == ENXIO)
+        (void)ERR(e, ERR_IO, "--output %.200s: nobody reads this pipe", j->path);
+    if (fd >= 0)
+        (void)fcntl(fd, F_SETFL, O_APPEND);
+    return fd;
+}
+
 /* Open and lock. 1: another file lies there by now, put there by the batch that had the lock (rewrite.h). */
 static int open_locked(struct journal *j, double until, struct err *e)
 {
     struct stat st, there;
     bool standard = strcmp(j->path, "-") == 0;
-    j->fd = standard ? dup(STDOUT_FILENO) : open(j->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    j->fd = open_output(j, e);
+    if (e->code != ERR_NONE)
+        return -1;
     if (j->fd < 0 || fstat(j->fd, &st) != 0)
         return ERR(e, ERR_IO, "--output %.200s: cannot open: %s", j->path, strerror(errno));
     j->is_file = !standard && S_ISREG(st.st_mode);

@@ -1,7 +1,7 @@
 /* coordinator/batch/line.c - see line.h. */
 #include "coordinator/batch/line.h"
 #include "base/json.h"
-#include "coordinator/tokenizer/unicode.h"
+#include "text/tokenizer/unicode.h"
 
 #include <sodium.h>
 #include <stdio.h>

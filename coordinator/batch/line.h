@@ -5,7 +5,7 @@
 #define BATCH_LINE_H
 
 #include "coordinator/batch/input.h"
-#include "coordinator/jobs/job.h"
+#include "coordinator/tasks/job.h"
 
 #define LINE_MAX_ID_BYTES 512
 

@@ -1,6 +1,7 @@
 /* coordinator/batch/manifest.c - see manifest.h. */
 #include "coordinator/batch/manifest.h"
 #include "base/files.h"
+#include "base/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@ int manifest_open(struct manifest *m, const char *output, json_t *identity, stru
     if (m->path == NULL || identity == NULL)
         return ERR(e, ERR_MEMORY, "out of host memory: manifest");
     (void)snprintf(m->path, bytes, "%s%s", output, MANIFEST_ENDING);
-    if (access(m->path, F_OK) == 0 && (m->previous = json_read_file(m->path, MAX_BYTES, e)) == NULL)
+    if (files_present(m->path) && (m->previous = json_read_file(m->path, MAX_BYTES, e)) == NULL)
         return -1;
     if (m->previous != NULL && !json_is_object(m->previous))
         return ERR(e, ERR_INPUT, "%.300s: found %s, expected an object", m->path, json_type_name(m->previous));
@@ -34,8 +35,8 @@ void manifest_close(struct manifest *m)
 
 static int differ(const char *output, const char *key, const json_t *was, const json_t *is, struct err *e)
 {
-    char *old = was != NULL ? json_dumps(was, JSON_COMPACT | JSON_ENCODE_ANY) : NULL,
-         *now = is != NULL ? json_dumps(is, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    char *old = was != NULL ? json_text(was, JSON_COMPACT | JSON_ENCODE_ANY) : NULL,
+         *now = is != NULL ? json_text(is, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
     ERR(e, ERR_INPUT,
         "--output %.120s was begun with %.60s %.70s, this run has %.70s: --force goes on all the same, another "
         "--output begins anew",

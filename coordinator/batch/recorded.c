@@ -2,7 +2,7 @@
 #include "coordinator/batch/recorded.h"
 #include "base/log.h"
 #include "coordinator/batch/prefix.h"
-#include "coordinator/reply_parts.h"
+#include "protocol/reply_parts.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -60,7 +60,7 @@ static json_t *index_of(const struct inputs *in)
 static int compare(const json_t *was, struct input_file *f, char *change, size_t bytes, struct err *e)
 {
     struct prefix_change c;
-    int fd = strcmp(f->path, "-") == 0 ? dup(STDIN_FILENO) : open(f->path, O_RDONLY | O_CLOEXEC);
+    int fd = strcmp(f->path, "-") == 0 ? dup(STDIN_FILENO) : open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return ERR(e, ERR_IO, "--input %.200s: cannot open: %s", f->path, strerror(errno));
     int rc = prefix_check(was, fd, f->path, &c, e);

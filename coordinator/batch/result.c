@@ -1,8 +1,8 @@
 /* coordinator/batch/result.c - see result.h. Every line begins with its id, so that a run that goes on with the output finds the
  * ids without parsing the texts. */
 #include "coordinator/batch/result.h"
-#include "coordinator/jobs/finished.h"
-#include "coordinator/reply_parts.h"
+#include "coordinator/tasks/finished.h"
+#include "protocol/reply_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
 #include "coordinator/batch/runner.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "coordinator/jobs/finished.h"
-#include "coordinator/jobs/mailbox.h"
+#include "coordinator/tasks/finished.h"
+#include "coordinator/tasks/mailbox.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -152,8 +152,8 @@ static void prepared(struct runner *r, struct line *l)
         runner_fail(r, &e);
     if (r->state >= RUNNER_DRAINING) {
         leave(r, l);
-    } else if (j->error.code != 0 ||
-               job_prepare(j, engines_max_len(&r->engines), line_seed((uint64_t)r->setup.o->seed, l->id)) != 0) {
+    } else if (j->error.code != 0 || job_prepare(j, engines_max_len(&r->engines), r->setup.o->max_reply_bytes,
+                                                 line_seed((uint64_t)r->setup.o->seed, l->id)) != 0) {
         line_name_field(l);
         append(r, l);
     } else {

@@ -1,5 +1,6 @@
 /* coordinator/batch/runner_files.c - what a run opens, what it finds of an earlier one, and what it leaves. See runner.h. */
 #include "base/clock.h"
+#include "base/files.h"
 #include "base/log.h"
 #include "coordinator/batch/apart.h"
 #include "coordinator/batch/fingerprint.h"
@@ -7,8 +8,8 @@
 #include "coordinator/batch/recorded.h"
 #include "coordinator/batch/retry.h"
 #include "coordinator/batch/runner.h"
-#include "coordinator/chat.h"
-#include "coordinator/reply_parts.h"
+#include "protocol/reply_parts.h"
+#include "text/chat.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -197,6 +198,10 @@ static int check_output(const struct runner *r, struct err *e)
                                                {"--metrics-file", r->setup.outlets.metrics_file}};
     if (apart_check(file, APART_MAX, &r->inputs, e) != 0)
         return -1;
+    for (int i = 2; i < APART_MAX; i++)
+        if (file[i].path != NULL && strcmp(file[i].path, "-") != 0 &&
+            files_check_replaceable(file[i].path, file[i].option, e) != 0)
+            return -1;
     if (o->resume == RESUME_ALWAYS && (!is_file || !exists))
         return ERR(e, ERR_USAGE, "--resume always: there is no file %.200s to go on with", o->output);
     return 0;

@@ -1,7 +1,7 @@
 /* coordinator/batch/status.c - see status.h. */
 #include "coordinator/batch/status.h"
 #include "coordinator/batch/walltime.h"
-#include "coordinator/reply_parts.h"
+#include "protocol/reply_parts.h"
 
 #include <inttypes.h>
 #include <math.h>

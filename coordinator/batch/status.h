@@ -5,7 +5,7 @@
 
 #include "coordinator/batch/share.h"
 #include "coordinator/batch/speed.h"
-#include "coordinator/jobs/metrics.h"
+#include "coordinator/metrics/metrics.h"
 
 #include <jansson.h>
 

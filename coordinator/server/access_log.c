@@ -1,5 +1,7 @@
 /* coordinator/server/access_log.c - see access_log.h. */
 #include "coordinator/server/access_log.h"
+#include "base/json.h"
+#include "protocol/reply_parts.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,6 +14,9 @@
 #include <unistd.h>
 
 #define PROMPT_BYTES 4096 /* of a prompt, at most */
+#define PROMPTS_BYTES \
+    ((size_t)128 << 10) /* of all prompts of a message: escaped they are still far less than may wait */
+#define ID_BYTES 8      /* that a token id counts */
 
 /* Opened so that nothing waits, also not for somebody who reads a pipe. With prompts in it a file, or a
  * pipe, is its owner's alone. */
@@ -55,15 +60,11 @@ static json_t *milliseconds(double seconds)
     return json_real((double)(long long)(seconds * 1e6 + 0.5) / 1e3);
 }
 
-/* The peer's id: text where it is, else hexadecimal digits, as ids that ZeroMQ made are. */
+/* The number of its connection. */
 static json_t *client_name(const struct peer *p)
 {
-    char text[2 * TRANSPORT_MAX_ID + 1] = "";
-    bool plain = p->id_bytes > 0;
-    for (size_t i = 0; i < p->id_bytes; i++)
-        plain = plain && p->id[i] > 32 && p->id[i] < 127;
-    for (size_t i = 0; i < p->id_bytes; i++)
-        (void)snprintf(text + (plain ? i : 2 * i), 3, plain ? "%c" : "%02x", p->id[i]);
+    char text[32];
+    (void)snprintf(text, sizeof text, "%llu", (unsigned long long)p->number);
     return json_string(text);
 }
 
@@ -81,18 +82,47 @@ static void add_generate(json_t *o, const struct job *j, const struct outcome *o
     (void)json_object_set_new(o, "overhead_ms", milliseconds(out->time.overhead));
 }
 
+/* The first `most` bytes of a text, less what would be half a character. */
+static size_t whole_characters(const char *text, size_t bytes, size_t most)
+{
+    size_t n = bytes < most ? bytes : most;
+    while (n > 0 && n < bytes && ((unsigned char)text[n] & 0xC0) == 0x80)
+        n--;
+    return n;
+}
+
+/* The beginning of a prompt as it came, text or ids. Returns the bytes that it counts. */
+static size_t add_prompt(json_t *list, const struct protocol_prompt *p, size_t room)
+{
+    size_t most = room < PROMPT_BYTES ? room : PROMPT_BYTES, bytes = 0;
+    if (p->text != NULL) {
+        bytes = whole_characters(p->text, p->bytes, most);
+        (void)json_array_append_new(list, reply_string(p->text, bytes));
+        return bytes;
+    }
+    json_t *ids = json_array();
+    for (size_t i = 0; i < p->n_ids && bytes + ID_BYTES <= most; i++, bytes += ID_BYTES)
+        (void)json_array_append_new(ids, json_integer(p->id[i]));
+    (void)json_array_append_new(list, ids);
+    return bytes;
+}
+
+/* What is left out shows: n_prompts counts them all, prompt_lengths has the whole length (bytes, or ids) of each that is here. */
 static void add_prompts(json_t *o, const struct protocol_generate *g)
 {
-    json_t *list = json_array();
-    for (int i = 0; i < (g->prompt != NULL ? g->n_prompts : g->n_turns); i++) {
-        const char *text = g->prompt != NULL ? g->prompt[i].text : g->turn[i].content;
-        size_t bytes = g->prompt != NULL ? g->prompt[i].bytes : g->turn[i].bytes;
-        bytes = bytes < PROMPT_BYTES ? bytes : PROMPT_BYTES;
-        while (text != NULL && bytes > 0 && bytes == PROMPT_BYTES && ((unsigned char)text[bytes] & 0xC0) == 0x80)
-            bytes--; /* not within a character */
-        (void)json_array_append_new(list, text != NULL ? json_stringn(text, bytes) : json_null());
+    json_t *list = json_array(), *lengths = json_array();
+    int n = g->prompt != NULL ? g->n_prompts : g->n_turns;
+    size_t room = PROMPTS_BYTES;
+    for (int i = 0; i < n && room >= ID_BYTES; i++) {
+        const struct protocol_turn *turn = g->prompt == NULL ? &g->turn[i] : NULL;
+        const struct protocol_prompt p =
+            turn == NULL ? g->prompt[i] : (struct protocol_prompt){.text = turn->content, .bytes = turn->bytes};
+        room -= add_prompt(list, &p, room);
+        (void)json_array_append_new(lengths, json_integer((json_int_t)(p.text != NULL ? p.bytes : p.n_ids)));
     }
     (void)json_object_set_new(o, "prompts", list);
+    (void)json_object_set_new(o, "prompt_lengths", lengths);
+    (void)json_object_set_new(o, "n_prompts", json_integer(n));
 }
 
 static void time_now(char *text, size_t bytes)
@@ -128,7 +158,7 @@ void access_log_write(struct access_log *l, const struct job *j, const struct ou
         add_generate(o, j, out);
     if (l->with_prompts && j->parsed && j->message.op == PROTOCOL_GENERATE)
         add_prompts(o, &j->message.generate);
-    char *line = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    char *line = json_text(o, JSON_COMPACT | JSON_REAL_PRECISION(9));
     size_t bytes = line != NULL ? strlen(line) : 0;
     json_decref(o);
     if (line != NULL)

@@ -3,7 +3,7 @@
 #ifndef SERVER_ACCESS_LOG_H
 #define SERVER_ACCESS_LOG_H
 
-#include "coordinator/jobs/metrics.h"
+#include "coordinator/metrics/metrics.h"
 #include "coordinator/server/clients.h"
 #include "coordinator/server/log_writer.h"
 

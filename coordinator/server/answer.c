@@ -1,7 +1,7 @@
-/* coordinator/server/answer.c - replies: what a job came to, in the structs of coordinator/reply.h. See server.h. */
+/* coordinator/server/answer.c - replies: what a job came to, in the structs of protocol/reply.h. See server.h. */
 #include "base/clock.h"
-#include "coordinator/jobs/finished.h"
 #include "coordinator/server/server.h"
+#include "coordinator/tasks/finished.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -75,7 +75,7 @@ void answer_health(struct server *s, struct job *j)
                                    .ranks = s->setup.n_ranks,
                                    .groups = s->setup.n_groups,
                                    .running = stats.n_running,
-                                   .waiting = stats.n_waiting,
+                                   .waiting = stats.n_waiting + s->turns[TURN_ENGINE].n_sequences,
                                    .kv_usage = stats.n_blocks > 0 ? (double)stats.n_blocks_used / stats.n_blocks : 0,
                                    .uptime_s = seconds_now() - s->metrics.started};
     size_t bytes = 0;
@@ -165,32 +165,19 @@ static void note_outcome(struct outcome *o, const struct job *j, const struct fi
         o->per_token = f->split.decode / (double)(o->n_output - 1);
 }
 
-static void send_generate(struct server *s, struct job *j, struct finished *f)
-{
-    size_t bytes = 0;
-    char *text = NULL;
-    if (finished_choices(f, j, s->setup.tokenizer) == 0) {
-        const struct reply reply = {.request_id = id_of(j),
-                                    .model = s->setup.model.name,
-                                    .tokenizer = s->setup.tokenizer,
-                                    .n_choices = f->n_choices,
-                                    .choice = f->choice,
-                                    .usage = &f->usage,
-                                    .timing = &f->timing,
-                                    .error = &j->error,
-                                    .seed = j->seed};
-        text = j->message.generate.stream ? reply_final(&reply, j->n_events++, &bytes) : reply_generate(&reply, &bytes);
-    }
-    answer_text(s, j, text, bytes);
-}
-
 void answer_generate(struct server *s, struct job *j, struct outcome *o)
 {
     struct finished f;
+    size_t bytes = 0;
     finished_measure(&f, j, seconds_now());
     finished_judge(j);
-    if (!j->answered && j->client != NULL)
-        send_generate(s, j, &f);
+    if (j->reply != NULL) { /* a worker has written it */
+        answer_text(s, j, j->reply, j->reply_bytes);
+        j->reply = NULL;
+    } else if (!j->answered && j->client != NULL) {
+        char *text = finished_reply(&f, j, s->setup.tokenizer, s->setup.model.name, &bytes);
+        answer_text(s, j, text, bytes);
+    }
     note_outcome(o, j, &f);
     finished_close(&f);
 }

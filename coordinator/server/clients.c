@@ -3,24 +3,19 @@
 
 #include <search.h>
 #include <stdlib.h>
-#include <string.h>
 
 static int compare(const void *a, const void *b)
 {
     const struct peer *x = a, *y = b;
-    if (x->id_bytes != y->id_bytes)
-        return x->id_bytes < y->id_bytes ? -1 : 1;
-    return memcmp(x->id, y->id, x->id_bytes);
+    return x->number < y->number ? -1 : x->number > y->number;
 }
 
 struct client *clients_find(struct clients *c, const struct peer *peer)
 {
     void *found = tfind(peer, &c->tree, compare);
     struct client *one = found != NULL ? *(struct client **)found : NULL;
-    if (one != NULL && one->peer.fd == peer->fd && !one->gone)
-        return one;
     if (one != NULL)
-        clients_gone(c, one);
+        return one;
     one = calloc(1, sizeof *one);
     if (one == NULL)
         return NULL;
@@ -37,7 +32,6 @@ struct client *clients_find(struct clients *c, const struct peer *peer)
     return one;
 }
 
-/* Not found by its id from now on: a later client may have the same one. */
 void clients_gone(struct clients *c, struct client *one)
 {
     if (one->gone)
@@ -47,20 +41,20 @@ void clients_gone(struct clients *c, struct client *one)
     c->any_gone = true;
 }
 
-void clients_gone_fd(struct clients *c, int fd)
+void clients_gone_peer(struct clients *c, const struct peer *peer)
 {
-    for (struct client *one = c->first; one != NULL; one = one->next)
-        if (one->peer.fd == fd)
-            clients_gone(c, one);
+    void *found = tfind(peer, &c->tree, compare);
+    if (found != NULL)
+        clients_gone(c, *(struct client **)found);
 }
 
-static void cut(struct clients *c, const struct transport *t, struct client *one)
+static void cut(struct clients *c, struct transport *t, struct client *one)
 {
     clients_gone(c, one);
-    transport_disconnect(t, one->peer.fd);
+    transport_disconnect(t, &one->peer);
 }
 
-static void keep(struct clients *c, const struct transport *t, struct client *to, const struct outgoing *what)
+static void keep(struct clients *c, struct transport *t, struct client *to, const struct outgoing *what)
 {
     struct outgoing *o = malloc(sizeof *o);
     if (o == NULL) { /* nothing can be told any more, and nothing may be lost in silence */
@@ -117,11 +111,11 @@ void clients_flush(struct clients *c, struct transport *t)
         }
 }
 
-int clients_cut(struct clients *c, const struct transport *t, size_t most_bytes)
+int clients_cut(struct clients *c, struct transport *t, size_t most_bytes)
 {
     int n = 0;
     for (struct client *one = c->backlog > most_bytes ? c->first : NULL; one != NULL; one = one->next)
-        if (one->backlog > most_bytes && !one->gone) {
+        if (one->last != NULL && one->backlog - one->last->bytes > most_bytes && !one->gone) {
             cut(c, t, one);
             n++;
         }

@@ -3,8 +3,8 @@
 #ifndef SERVER_CLIENTS_H
 #define SERVER_CLIENTS_H
 
-#include "coordinator/jobs/job.h"
-#include "coordinator/server/transport.h"
+#include "coordinator/net/transport.h"
+#include "coordinator/tasks/job.h"
 
 struct outgoing {
     char *text;
@@ -15,32 +15,41 @@ struct outgoing {
     struct outgoing *next;
 };
 
+struct client_turn { /* its part of a struct turns */
+    struct job *first, *last;
+    struct client *next, *previous;
+    int n_sequences;
+};
+
+#define CLIENT_TURNS 3 /* enum turn_kind */
+
 struct client {
     struct peer peer; /* first: it is what clients are found by */
     bool gone;        /* to be forgotten by clients_sweep */
     struct job *jobs; /* linked by previous and next */
     int n_large;      /* jobs at the worker for large messages, not parsed yet: what follows waits behind them */
     struct outgoing *first, *last;
-    size_t backlog; /* bytes of these */
+    size_t backlog;    /* bytes of these */
+    size_t open_bytes; /* of its messages under way, and of what their results may take */
+    struct client_turn turn[CLIENT_TURNS];
     struct client *previous, *next;
 };
 
 struct clients {
-    void *tree; /* of tsearch(3), by id */
+    void *tree; /* of tsearch(3), by the number of its connection */
     struct client *first;
     int n;
     size_t backlog; /* bytes, of all */
     bool any_gone;
 };
 
-/* The client of this id, made if need be; NULL: out of memory. A known id over another connection is another client: the
- * earlier one is gone. */
+/* The client of this connection, made if need be; NULL: out of memory. */
 struct client *clients_find(struct clients *c, const struct peer *peer);
 
 void clients_gone(struct clients *c, struct client *one);
 
-/* A connection has ended: those that came over it are gone. */
-void clients_gone_fd(struct clients *c, int fd);
+/* A connection has ended. */
+void clients_gone_peer(struct clients *c, const struct peer *peer);
 
 /* Send, or keep for later what the pipe has no room for. Takes text over in any case. A client that is not there any more
  * is marked as gone. */
@@ -49,9 +58,9 @@ void clients_send(struct clients *c, struct transport *t, struct client *to, str
 /* Try again what waits. */
 void clients_flush(struct clients *c, struct transport *t);
 
-/* A client for which more than this waits has stopped reading and goes on asking: its connection is closed. Returns how many
+/* A client for which more than this waits, before its last message, has stopped reading and goes on asking: its connection is closed. Returns how many
  * were. */
-int clients_cut(struct clients *c, const struct transport *t, size_t most_bytes);
+int clients_cut(struct clients *c, struct transport *t, size_t most_bytes);
 
 /* Take back the waiting token events of a job. */
 void clients_take_back(struct clients *c, struct client *of, uint64_t job);

@@ -1,35 +1,44 @@
 /* coordinator/server/dispatch.c - what each message leads to, from its first byte to the end of its job. See server.h. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "coordinator/jobs/mailbox.h"
 #include "coordinator/server/rendezvous.h"
 #include "coordinator/server/server.h"
+#include "coordinator/tasks/mailbox.h"
 
 #include <search.h>
+#include <sodium.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define AT_WORKER     2    /* jobs: one in work and the next one */
+#define SPARE_SHARE   4    /* an engine has this part of its places once more in sequences that wait */
+#define CHECK_SECONDS 0.05 /* between two looks at time limits */
+
 static int compare_names(const void *a, const void *b)
 {
-    return strcmp(((const struct job *)a)->request_id, ((const struct job *)b)->request_id);
+    const struct job *x = a, *y = b;
+    if (x->asker != y->asker)
+        return x->asker < y->asker ? -1 : 1;
+    return strcmp(x->request_id, y->request_id);
 }
 
-/* The job that generates under this name, or NULL. */
-static struct job *find_name(struct server *s, const char *name)
+/* The job of this connection that generates under this name, or NULL. */
+static struct job *find_name(struct server *s, uint64_t asker, const char *name)
 {
-    struct job key;
+    struct job key = {.asker = asker};
     (void)snprintf(key.request_id, sizeof key.request_id, "%s", name);
     void *found = tfind(&key, &s->names, compare_names);
     return found != NULL ? *(struct job **)found : NULL;
 }
 
-static uint64_t mix(uint64_t x) /* splitmix64 */
+/* What one client is told must not tell it what others are: names and seeds follow from nothing. */
+static uint64_t random_number(void)
 {
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
+    uint64_t x = 0;
+    randombytes_buf(&x, sizeof x);
+    return x;
 }
 
 static int sequences_of(const struct protocol_generate *g)
@@ -38,6 +47,14 @@ static int sequences_of(const struct protocol_generate *g)
     int each = how->num_beams > how->n ? how->num_beams : how->n;
     each = how->best_of > each ? how->best_of : each;
     return each * (g->prompt != NULL ? g->n_prompts : 1);
+}
+
+static void give_bytes_back(struct server *s, struct job *j)
+{
+    size_t bytes = j->message_bytes + j->result_bytes;
+    s->open_bytes -= bytes;
+    if (j->client != NULL)
+        j->client->open_bytes -= bytes;
 }
 
 void server_finish(struct server *s, struct job *j, const struct outcome *o)
@@ -50,7 +67,7 @@ void server_finish(struct server *s, struct job *j, const struct outcome *o)
     access_log_write(&s->log, j, o);
     s->n_sequences -= j->n_sequences;
     s->n_open--;
-    s->open_bytes -= j->message_bytes;
+    give_bytes_back(s, j);
     client_remove_job(j);
     job_close(j);
 }
@@ -89,22 +106,66 @@ static int check_state(const struct server *s, struct protocol_error *error)
     return -1;
 }
 
+static int busy(struct server *s, struct protocol_error *error, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static int busy(struct server *s, struct protocol_error *error, const char *format, ...)
+{
+    char text[200];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    (void)protocol_fail(error, PROTOCOL_BUSY, "", "%s", text);
+    error->retry_after_ms = retry_after_ms(s);
+    return -1;
+}
+
+static int waiting_of(const struct client *c)
+{
+    return c->turn[TURN_TEXTS].n_sequences + c->turn[TURN_ENGINE].n_sequences;
+}
+
+/* The queue is full. Whoever has most in it gives way to a client that has less: the newest of its requests that wait are refused, as
+ * they would have been had the others come first. */
+static bool make_room(struct server *s, const struct client *c, int n, int places)
+{
+    while (s->n_sequences > 0 && s->n_sequences + n > places) {
+        int mine = waiting_of(c) + n;
+        struct job *newest = turns_heaviest(&s->turns[TURN_ENGINE], mine);
+        newest = newest != NULL ? newest : turns_heaviest(&s->turns[TURN_TEXTS], mine);
+        if (newest == NULL || newest->client == c)
+            return false;
+        turns_remove(&s->turns[newest->waits_for], newest);
+        (void)busy(s, &newest->error, "the queue is full, and this client has the most in it");
+        refuse(s, newest);
+    }
+    return true;
+}
+
+static int check_limits(struct server *s, struct job *j, int n)
+{
+    const struct options *o = s->setup.o;
+    int places = (int)o->max_queue + engines_max_seqs(&s->engines), waiting = waiting_of(j->client);
+    if (j->message.generate.priority < o->max_priority)
+        return protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "priority",
+                             "%d, expected at least %lld (--max-priority; lower is more urgent)",
+                             j->message.generate.priority, (long long)o->max_priority);
+    if (o->max_queue_per_client > 0 && waiting > 0 && waiting + n > o->max_queue_per_client)
+        return busy(s, &j->error, "%d sequences of this client wait, and this request has %d (--max-queue-per-client)",
+                    waiting, n);
+    if (!make_room(s, j->client, n, places))
+        return busy(s, &j->error, "the queue is full: %d sequences, and this request has %d", s->n_sequences, n);
+    return 0;
+}
+
 static int admit(struct server *s, struct job *j)
 {
-    const struct protocol_generate *g = &j->message.generate;
-    int n = sequences_of(g), places = (int)s->setup.o->max_queue + engines_max_seqs(&s->engines);
-    if (check_state(s, &j->error) != 0)
+    int n = sequences_of(&j->message.generate);
+    if (check_state(s, &j->error) != 0 || check_limits(s, j, n) != 0)
         return -1;
-    if (s->n_sequences > 0 && s->n_sequences + n > places) {
-        (void)protocol_fail(&j->error, PROTOCOL_BUSY, "", "the queue is full: %d sequences, and this request has %d",
-                            s->n_sequences, n);
-        j->error.retry_after_ms = retry_after_ms(s);
-        return -1;
-    }
     if (j->request_id[0] == '\0')
-        (void)snprintf(j->request_id, sizeof j->request_id, "r-%016llx",
-                       (unsigned long long)mix(s->seed ^ j->number << 20));
-    else if (find_name(s, j->request_id) != NULL)
+        (void)snprintf(j->request_id, sizeof j->request_id, "r-%016llx", (unsigned long long)random_number());
+    else if (find_name(s, j->asker, j->request_id) != NULL)
         return protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "request_id", "\"%s\" is in use", j->request_id);
     if (tsearch(j, &s->names, compare_names) == NULL)
         return protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "out of host memory");
@@ -114,20 +175,96 @@ static int admit(struct server *s, struct job *j)
     return 0;
 }
 
+static void wait_turn(struct server *s, struct job *j, enum turn_kind kind)
+{
+    j->waits_for = kind;
+    turns_put(&s->turns[kind], j);
+}
+
+/* Results count beside messages: one client may have half of what all may have. */
+static int reserve_results(struct server *s, struct job *j)
+{
+    size_t bytes = j->result_bytes;
+    j->result_bytes = 0;
+    if (s->open_bytes + bytes > MAX_OPEN_BYTES || j->client->open_bytes + bytes > MAX_OPEN_BYTES / 2)
+        return busy(s, &j->error, "results of %zu bytes are possible, beside %zu bytes that are under way", bytes,
+                    s->open_bytes);
+    j->result_bytes = bytes;
+    s->open_bytes += bytes;
+    j->client->open_bytes += bytes;
+    return 0;
+}
+
 /* A job that was admitted, before a drain began perhaps: it is one of the open requests that may finish. Once the server stops
  * nothing comes here: what was open has its answer. */
 static void submit(struct server *s, struct job *j)
 {
     /* 53 bits: every JSON library keeps them. */
-    if (job_prepare(j, engines_max_len(&s->engines), mix(s->seed + j->number) >> 11) != 0) {
+    if (job_prepare(j, engines_max_len(&s->engines), s->setup.o->max_reply_bytes, random_number() >> 11) != 0)
+        j->result_bytes = 0;
+    else
+        (void)reserve_results(s, j);
+    if (j->error.code != 0) {
         refuse(s, j);
         return;
     }
-    engines_submit(&s->engines, j, engines_choose(&s->engines, -1));
+    j->queued = seconds_now();
+    wait_turn(s, j, TURN_ENGINE);
+}
+
+static void feed_worker(struct server *s, int worker)
+{
+    struct job *j;
+    while (s->at_worker[worker] < AT_WORKER && (j = turns_take(&s->turns[worker])) != NULL) {
+        s->at_worker[worker]++;
+        (void)mailbox_post(s->worker[worker].end[0], j);
+    }
+}
+
+/* An engine has what it runs and a little more, so that no place in it is ever free; the rest waits here, where clients have their
+ * turns. */
+static void feed_engines(struct server *s)
+{
+    int each = engines_max_seqs(&s->engines) / (s->engines.n > 0 ? s->engines.n : 1), engine;
+    while (s->turns[TURN_ENGINE].n > 0 && (engine = engines_choose(&s->engines, each / SPARE_SHARE)) >= 0)
+        engines_submit(&s->engines, turns_take(&s->turns[TURN_ENGINE]), engine);
+}
+
+void server_feed(struct server *s)
+{
+    for (int i = 0; i < 2; i++)
+        feed_worker(s, i);
+    if (s->state == SERVER_READY || s->state == SERVER_DRAINING)
+        feed_engines(s);
+}
+
+void server_check_times(struct server *s)
+{
+    struct turns *t = &s->turns[TURN_ENGINE];
+    double now = seconds_now();
+    if (t->n == 0 || now - s->times_checked < CHECK_SECONDS)
+        return;
+    s->times_checked = now;
+    for (struct client *c = s->clients.first; c != NULL; c = c->next)
+        for (struct job *j = c->turn[TURN_ENGINE].first, *next; j != NULL; j = next) {
+            int64_t limit = j->message.generate.timeout_ms;
+            next = j->turn_next;
+            if (limit == 0 || now - j->arrived < 1e-3 * (double)limit)
+                continue;
+            turns_remove(t, j);
+            (void)protocol_fail(&j->error, PROTOCOL_TIMEOUT, "timeout_ms", "%lld ms have passed", (long long)limit);
+            refuse(s, j);
+        }
 }
 
 void server_cancel(struct server *s, struct job *j, enum finish_reason why)
 {
+    if (j->waits && j->waits_for == TURN_ENGINE) {
+        turns_remove(&s->turns[TURN_ENGINE], j);
+        j->error = j->verdict;
+        refuse(s, j);
+        return;
+    }
     if (!j->in_engine)
         return;
     if (j->cancel_step == 0)
@@ -135,9 +272,10 @@ void server_cancel(struct server *s, struct job *j, enum finish_reason why)
     engines_cancel(&s->engines, j, why);
 }
 
+/* Nobody else's request: a stranger hears what it would hear of one that is not there. */
 static void cancel(struct server *s, struct job *j)
 {
-    struct job *target = j->message.request_id != NULL ? find_name(s, j->message.request_id) : NULL;
+    struct job *target = j->message.request_id != NULL ? find_name(s, j->asker, j->message.request_id) : NULL;
     size_t bytes = 0;
     if (target == NULL) {
         (void)protocol_fail(&j->error, PROTOCOL_NOT_FOUND, "request_id", "no such request is open");
@@ -181,7 +319,7 @@ static void answer_tokens(struct server *s, struct job *j)
 static void give_work(struct server *s, struct job *j, int worker)
 {
     j->max_len = engines_max_len(&s->engines);
-    (void)mailbox_post(s->worker[worker].end[0], j);
+    wait_turn(s, j, worker == 0 ? TURN_TEXTS : TURN_LARGE);
 }
 
 /* A message that is parsed; a worker may have done its part already. */
@@ -249,17 +387,13 @@ void server_receive(struct server *s, struct incoming *m)
         return;
     }
     client_add_job(c, j);
+    j->asker = c->peer.number;
     s->n_open++;
     s->open_bytes += bytes;
-    if (peer_has_own_id(&m->peer)) {
-        (void)protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "",
-                            "the connection has an identity (ZMQ_ROUTING_ID) of its own, expected none: replies could "
-                            "reach another client of the same one");
-        refuse(s, j);
-    } else if (s->open_bytes > MAX_OPEN_BYTES) {
-        (void)protocol_fail(&j->error, PROTOCOL_BUSY, "", "messages of %zu bytes are under way, at most %zu may be",
-                            s->open_bytes - bytes, MAX_OPEN_BYTES);
-        j->error.retry_after_ms = retry_after_ms(s);
+    c->open_bytes += bytes;
+    if (s->open_bytes > MAX_OPEN_BYTES || (c->open_bytes > MAX_OPEN_BYTES / 2 && c->open_bytes > bytes)) {
+        (void)busy(s, &j->error, "messages and results of %zu bytes are under way, %zu of them this client's",
+                   s->open_bytes - bytes, c->open_bytes - bytes);
         refuse(s, j);
     } else if (bytes > LARGE_BYTES || c->n_large > 0) { /* a client's messages are taken in their order */
         j->unread = true;
@@ -271,9 +405,21 @@ void server_receive(struct server *s, struct incoming *m)
     }
 }
 
-void server_returned(struct server *s, struct job *j)
+static void finish_generate(struct server *s, struct job *j)
+{
+    struct outcome o;
+    answer_generate(s, j, &o);
+    server_finish(s, j, &o);
+}
+
+void server_returned(struct server *s, struct job *j, int worker)
 {
     bool was_unread = j->unread;
+    s->at_worker[worker]--;
+    if (j->writes) {
+        finish_generate(s, j);
+        return;
+    }
     j->unread = false;
     if (j->client != NULL && was_unread)
         j->client->n_large--;
@@ -310,6 +456,13 @@ static void bound_backlog(struct server *s, struct job *j)
     server_cancel(s, j, FINISH_CANCELLED);
 }
 
+/* May its reply be so large that writing it takes this thread from all others? */
+static bool is_large(const struct job *j)
+{
+    return j->error.code == 0 && !j->answered && j->client != NULL && j->result_bytes > LARGE_BYTES &&
+           job_reply_bytes(j) > LARGE_BYTES;
+}
+
 void server_report(struct server *s, struct report *r, int engine)
 {
     metrics_take(&s->metrics, r, engine);
@@ -319,14 +472,16 @@ void server_report(struct server *s, struct report *r, int engine)
         bound_backlog(s, p->job);
     }
     for (struct job *j = r->done, *next; j != NULL; j = next) {
-        struct outcome o;
         next = j->engine_next;
         if (j->cancel_step > 0)
             histogram_add(&s->metrics.cancel_steps, (double)(1 + s->engines.engine[engine].n_steps - j->cancel_step));
         if (j->error.code == 0)
             j->error = j->verdict;
-        answer_generate(s, j, &o);
-        server_finish(s, j, &o);
+        j->writes = is_large(j);
+        if (j->writes)
+            wait_turn(s, j, TURN_LARGE);
+        else
+            finish_generate(s, j);
     }
     if (s->state == SERVER_LOADING && engines_loaded(&s->engines))
         s->state = SERVER_READY;
@@ -345,8 +500,14 @@ void server_client_left(void *server, struct client *c)
     bool open = c->jobs != NULL;
     while (c->jobs != NULL) {
         struct job *j = c->jobs;
-        client_remove_job(j);
         (void)protocol_fail(&j->verdict, PROTOCOL_CANCELLED, "", "the client is gone");
+        if (j->waits) { /* with whatever it waits for nobody need begin */
+            turns_remove(&s->turns[j->waits_for], j);
+            finish(s, j, PROTOCOL_CANCELLED);
+            continue;
+        }
+        atomic_store(&j->abandoned, true);
+        client_remove_job(j);
         server_cancel(s, j, FINISH_CANCELLED);
     }
     s->metrics.n_lost_clients += open;
@@ -374,6 +535,10 @@ void server_stop(struct server *s, enum protocol_code code, const char *why)
             if (!j->answered && (j->unread || j->message.op == PROTOCOL_GENERATE))
                 s->n_cut_short++;
             answer_error(s, j, &error);
+            if (j->waits) {
+                turns_remove(&s->turns[j->waits_for], j);
+                finish(s, j, code);
+            }
         }
     if (*why != '\0')
         log_note("ending: %s; %d open requests were answered with an error", why, s->n_cut_short);

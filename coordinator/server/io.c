@@ -3,33 +3,27 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/signals.h"
-#include "coordinator/jobs/mailbox.h"
 #include "coordinator/server/rendezvous.h"
 #include "coordinator/server/server.h"
+#include "coordinator/tasks/mailbox.h"
 
+#include <malloc.h>
 #include <math.h>
+#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 
 #define DEFAULT_ENDPOINT "tcp://127.0.0.1:5555"
 
-#define FILE_SECONDS    5.0 /* between two --metrics-file */
-#define RETRY_MS        1 /* a full pipe does not say when it has room again; a busy stream is 20 messages a millisecond */
+#define FILE_SECONDS    5.0   /* between two --metrics-file */
 #define TURN_SECONDS    0.005 /* of messages, before replies and signals have a turn again */
 #define FLUSH_SECONDS   2.0   /* for what waits for slow readers, once the engine has ended */
-#define LINGER_MS       1000  /* and for what libzmq has, when there is time */
+#define LINGER_MS       1000  /* and for what the transport has, when there is time */
 #define LINGER_SHORT_MS 200   /* and when mpirun kills in a second */
 #define FEW_DESCRIPTORS 1024  /* worth a warning */
 
-enum poll_item {
-    POLL_SIGNAL,
-    POLL_MONITOR,
-    POLL_WORKERS,
-    POLL_ROUTER = POLL_WORKERS + 2,
-    POLL_ENGINES /* then, with CURVE, who asks for the list of clients */
-};
+enum poll_item { POLL_SIGNAL, POLL_TRANSPORT, POLL_WORKERS, POLL_ENGINES = POLL_WORKERS + 2 };
 
 /* Every connection is a descriptor; the usual limit of 1024 is fewer than the clients of a job array. Beyond the limit libzmq
  * takes no connection, and cannot say so: hence the warning before. */
@@ -60,10 +54,10 @@ static void count_refused(struct server *s)
 
 static void take_happenings(struct server *s)
 {
-    int fd = -1;
-    for (enum happening h; (h = transport_happening(&s->transport, &fd)) != HAPPENING_NONE;) {
+    struct peer peer;
+    for (enum happening h; (h = transport_happening(&s->transport, &peer)) != HAPPENING_NONE;) {
         if (h == HAPPENING_GONE)
-            clients_gone_fd(&s->clients, fd);
+            clients_gone_peer(&s->clients, &peer);
         if (h == HAPPENING_REFUSED)
             count_refused(s);
     }
@@ -76,7 +70,7 @@ static void take_jobs(struct server *s)
     int engine = 0;
     for (int i = 0; i < 2; i++)
         while ((j = mailbox_take(s->worker[i].end[0])) != NULL)
-            server_returned(s, j);
+            server_returned(s, j, i);
     while ((r = engines_take(&s->engines, &engine)) != NULL) {
         bool loaded = r->loaded;
         server_report(s, r, engine);
@@ -92,9 +86,7 @@ static void take_messages(struct server *s)
     do {
         if (!transport_receive(&s->transport, &m))
             return;
-        /* Between the two, so that a descriptor's earlier owner is known to be gone, and so is who sent this and left. */
-        take_happenings(s);
-        if (transport_connected(&s->transport, m.peer.fd))
+        if (transport_connected(&s->transport, &m.peer))
             server_receive(s, &m);
         else
             (void)zmq_msg_close(&m.body);
@@ -121,6 +113,7 @@ static void set_gauges(struct server *s)
 {
     s->metrics.n_clients = s->clients.n;
     s->metrics.n_open_jobs = s->n_open;
+    s->metrics.n_unassigned = s->turns[TURN_ENGINE].n_sequences;
     s->metrics.backlog = s->clients.backlog;
     s->metrics.draining = s->state >= SERVER_DRAINING;
     s->metrics.n_lost_log_lines = access_log_lost(&s->log);
@@ -132,6 +125,7 @@ static void keep_time(struct server *s)
     double now = seconds_now();
     if (s->setup.o->metrics_file != NULL && now >= s->file_due)
         write_file(s);
+    server_check_times(s);
     if (s->state != SERVER_DRAINING)
         return;
     if (s->n_open == 0 && s->clients.backlog == 0)
@@ -142,9 +136,7 @@ static void keep_time(struct server *s)
 
 static long poll_ms(const struct server *s)
 {
-    double now = seconds_now(), wait = 1;
-    if (s->clients.backlog > 0)
-        return RETRY_MS;
+    double now = seconds_now(), wait = transport_due(&s->transport);
     if (s->setup.o->metrics_file != NULL)
         wait = fmin(wait, s->file_due - now);
     if (s->state == SERVER_DRAINING)
@@ -160,18 +152,13 @@ static bool is_over(const struct server *s)
 /* Returns how many there are. */
 static int fill_poll(struct server *s, zmq_pollitem_t *item)
 {
-    void *const socket[] = {[POLL_MONITOR] = s->transport.monitor,
-                            [POLL_WORKERS] = s->worker[0].end[0],
-                            [POLL_WORKERS + 1] = s->worker[1].end[0],
-                            [POLL_ROUTER] = s->transport.router};
     int n = POLL_ENGINES;
     item[POLL_SIGNAL] = (zmq_pollitem_t){.fd = signals_fd(), .events = ZMQ_POLLIN};
-    for (int i = POLL_MONITOR; i < POLL_ENGINES; i++)
-        item[i] = (zmq_pollitem_t){.socket = socket[i], .events = ZMQ_POLLIN};
+    item[POLL_TRANSPORT] = (zmq_pollitem_t){.fd = s->transport.poll, .events = ZMQ_POLLIN};
+    for (int i = 0; i < 2; i++)
+        item[POLL_WORKERS + i] = (zmq_pollitem_t){.socket = s->worker[i].end[0], .events = ZMQ_POLLIN};
     for (int i = 0; i < s->engines.n; i++)
         item[n++] = (zmq_pollitem_t){.socket = s->engines.engine[i].end[0], .events = ZMQ_POLLIN};
-    if (s->has_curve)
-        item[n++] = (zmq_pollitem_t){.socket = s->curve.zap, .events = ZMQ_POLLIN};
     return n;
 }
 
@@ -182,15 +169,17 @@ static void *run(void *context)
     int n = fill_poll(s, item);
     while (!is_over(s)) {
         (void)zmq_poll(item, n, poll_ms(s));
-        if (s->has_curve)
-            curve_answer(&s->curve);
         if ((item[POLL_SIGNAL].revents & ZMQ_POLLIN) != 0)
             server_signal(s, signals_take(), true);
+        transport_turn(&s->transport);
         take_happenings(s);
         take_jobs(s);
         set_gauges(s);
         take_messages(s);
+        server_feed(s);
+        transport_flush(&s->transport);
         clients_flush(&s->clients, &s->transport);
+        transport_flush(&s->transport);
         s->metrics.n_cut_clients += clients_cut(&s->clients, &s->transport, 2 * (size_t)s->setup.o->max_client_backlog);
         clients_sweep(&s->clients, server_client_left, s);
         set_gauges(s);
@@ -206,7 +195,7 @@ static int open_sockets(struct server *s, struct err *e)
     if (transport_check(endpoint, o->curve, o->insecure, e) != 0 || transport_context(&s->transport, e) != 0)
         return -1;
     s->has_curve = o->curve;
-    if (o->curve && curve_open(&s->curve, s->transport.context, o->curve_clients, e) != 0)
+    if (o->curve && curve_open(&s->curve, NULL, o->curve_clients, e) != 0)
         return -1;
     return transport_open(&s->transport, endpoint, o->max_message_bytes, o->curve ? &s->curve : NULL, e);
 }
@@ -231,13 +220,19 @@ static int open_threads(struct server *s, struct err *e)
     return 0;
 }
 
+/* Messages and replies of megabytes go back to the system when they are done with: glibc would learn to keep such memory. */
+#define MAPPED_BYTES (1 << 20)
+
 int server_open(struct server *s, const struct server_setup *setup, struct err *e)
 {
+    (void)mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES);
     memset(s, 0, sizeof *s);
     s->setup = *setup;
+    for (int i = 0; i < N_TURNS; i++)
+        s->turns[i].kind = (enum turn_kind)i;
     raise_descriptors();
-    if (getrandom(&s->seed, sizeof s->seed, 0) != (ssize_t)sizeof s->seed)
-        s->seed = (uint64_t)(1e9 * seconds_now());
+    if (sodium_init() < 0)
+        return ERR(e, ERR_IO, "libsodium: no random numbers");
     return open_threads(s, e);
 }
 

@@ -1,5 +1,5 @@
-/* coordinator/server/server.h - the I/O thread of the server and all that belongs to it. It owns the ROUTER socket: it takes
- * messages, sends them through workers and the engines (coordinator/groups/engines.h), and writes the replies. Cut into io.c (the thread, its loop and
+/* coordinator/server/server.h - the I/O thread of the server and all that belongs to it. It owns the transport: it takes
+ * messages, sends them through workers and the engines (coordinator/replicas/engines.h), and writes the replies. Cut into io.c (the thread, its loop and
  * how it ends), dispatch.c (what each message leads to) and answer.c (replies). */
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
@@ -7,16 +7,19 @@
 #include "base/files.h"
 #include "base/opt.h"
 #include "base/signals.h"
-#include "coordinator/groups/engines.h"
-#include "coordinator/jobs/worker.h"
-#include "coordinator/reply.h"
+#include "coordinator/replicas/engines.h"
 #include "coordinator/server/access_log.h"
 #include "coordinator/server/clients.h"
+#include "coordinator/server/turns.h"
+#include "coordinator/tasks/worker.h"
+#include "protocol/reply.h"
 
 #include <pthread.h>
 
-#define LARGE_BYTES    ((size_t)64 << 10) /* a message above is parsed by a worker: it takes more than a millisecond */
-#define MAX_OPEN_BYTES ((size_t)1 << 30)  /* of messages under way together */
+#define LARGE_BYTES \
+    ((size_t)64     \
+     << 10) /* a message above is parsed, and a reply written, by a worker: it takes more than a millisecond */
+#define MAX_OPEN_BYTES ((size_t)1 << 30) /* of messages under way together */
 
 struct server_setup { /* constant; what it points to is borrowed */
     const struct options *o;
@@ -52,11 +55,14 @@ struct server {
     enum server_state state;
     double drain_until, end_asked, ended_at, file_due; /* end_asked: by SIGTERM or SIGINT, the first time; 0: not */
     struct clients clients;
-    void *names; /* of tsearch(3): jobs by request_id */
-    uint64_t last_number, seed;
+    void *names; /* of tsearch(3): jobs by connection and request_id */
+    uint64_t last_number;
     int n_open, n_sequences; /* jobs; sequences of those that generate */
     size_t open_bytes;
-    int n_cut_short; /* jobs answered with an error because the server ended */
+    struct turns turns[N_TURNS];
+    int at_worker[2];     /* jobs that each has now */
+    double times_checked; /* time limits of jobs that wait for an engine */
+    int n_cut_short;      /* jobs answered with an error because the server ended */
     struct metrics metrics;
     struct access_log log;
     struct err file_error;                       /* of --metrics-file: said once */
@@ -72,7 +78,11 @@ int server_close(struct server *s);
 
 /* dispatch.c */
 void server_receive(struct server *s, struct incoming *m);
-void server_returned(struct server *s, struct job *j); /* by a worker */
+void server_returned(struct server *s, struct job *j, int worker);
+/* What waits for its turn, as far as workers and engines have room. */
+void server_feed(struct server *s);
+/* Those whose time limit has passed while they waited for an engine. */
+void server_check_times(struct server *s);
 void server_report(struct server *s, struct report *r, int engine);
 void server_client_left(void *server, struct client *c);
 void server_drain(struct server *s, double seconds);

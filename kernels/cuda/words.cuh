@@ -4,7 +4,7 @@
 #ifndef KERNELS_CUDA_WORDS_CUH
 #define KERNELS_CUDA_WORDS_CUH
 
-#include "kernels/cuda/matmul_tensor.cuh"
+#include "kernels/cuda/tensor.cuh"
 
 #define WORD_PAUSE 120u /* clocks between two loads of the same words of other devices, at least */
 #define WORD_RANKS 4    /* ranks whose words are loaded twice at once: registers set the limit */

@@ -1,5 +1,5 @@
 /* partition/families/bloom.c - BLOOM: ALiBi, a norm on the embedding, q, k, v interleaved by head. */
-#include "partition/families/families.h"
+#include "partition/families.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
 /* partition/families/gpt2.c - GPT-2: learned positions, pre-norm, Conv1D matrices stored [in, out]. */
-#include "partition/families/families.h"
+#include "partition/families.h"
 
 #include <math.h>
 

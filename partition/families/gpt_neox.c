@@ -1,5 +1,5 @@
 /* partition/families/gpt_neox.c - GPT-NeoX and Pythia: parallel residual with two norms, q, k, v interleaved by head. */
-#include "partition/families/families.h"
+#include "partition/families.h"
 #include "partition/rope.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* partition/families/gptj.c - GPT-J: one norm feeds attention and MLP in parallel; interleaved partial rotation. */
-#include "partition/families/families.h"
+#include "partition/families.h"
 #include "partition/rope.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* partition/families/llama.c - Llama and its kin Mistral, Qwen2 and Qwen3: RMS norms, gated SiLU MLP, half-split rope,
  * grouped KV heads. They differ in defaults, biases, windows and in the norm of q and k. */
-#include "partition/families/families.h"
+#include "partition/families.h"
 #include "partition/rope.h"
 
 #include <math.h>

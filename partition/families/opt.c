@@ -1,5 +1,5 @@
 /* partition/families/opt.c - OPT: learned positions from row 2 on; 350m has post-norm and a narrower embedding. */
-#include "partition/families/families.h"
+#include "partition/families.h"
 
 #include <math.h>
 

@@ -6,7 +6,6 @@
 set -u
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 lockstep=$(realpath "${LOCKSTEP_BINARY:-$root/build/cpu/lockstep}")
-model=$root/demo/lockstep-stories
 export PATH=$PATH:/usr/sbin:/sbin
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_pml=ob1
@@ -25,6 +24,12 @@ finish() {
     exit $status
 }
 trap finish EXIT
+
+# The demo model with positions enough for stories that do not end by themselves.
+model=$(mktemp -d)/lockstep-stories
+at_end 'rm -rf "${model%/*}"'
+cp -r "$root/demo/lockstep-stories" "$model"
+sed -i 's/"max_position_embeddings": 1024/"max_position_embeddings": 1000000/' "$model/config.json"
 trap 'exit 129' INT TERM HUP
 
 # ok NAME, not_ok NAME REASON, check NAME REASON COMMAND...: one case, one line.

@@ -62,6 +62,53 @@ static void terminal(void)
     process_free(&p);
 }
 
+/* Nothing is sent for what looks like a command; behind -- it is a prompt. */
+static void slip(const char *word, const char *says)
+{
+    struct fake_server s = {0};
+    struct process p;
+    case_begin("the word %s is %s", word, says != NULL ? "no prompt" : "a prompt behind --");
+    fake_server_start(&s, "tcp://127.0.0.1:*");
+    client_start(&p, &s, NULL,
+                 says != NULL ? CLIENT_WORDS("--endpoint", "E", "--max-tokens", "1", word)
+                              : CLIENT_WORDS("--endpoint", "E", "--max-tokens", "1", "--", word));
+    process_wait(&p);
+    fake_server_stop(&s);
+    case_check(p.status == (says != NULL ? ERR_USAGE : 0) && s.n_received == (says == NULL),
+               "status %d, %d messages: %s", p.status, s.n_received, p.text[PROCESS_ERR]);
+    client_check_output(&p, says != NULL ? "" : "w0\n", says);
+    case_end();
+    fake_server_free(&s);
+    process_free(&p);
+}
+
+static void slips(void)
+{
+    slip("drian", "did you mean drain?");
+    slip("Halth", "did you mean health?");
+    slip("drain", "the command comes first");
+    slip("help", "did you mean --help?");
+    slip("drian", NULL);
+    slip("help", NULL);
+}
+
+static void unknown_variable(void)
+{
+    static const char *const env[] = {"LOCKSTEP_CLIENT_ENDPIONT=x", "LOCKSTEP_BUILD=y", NULL};
+    struct fake_server s = {0};
+    struct process p;
+    case_begin("a variable that names no option");
+    fake_server_start(&s, "tcp://127.0.0.1:*");
+    client_start(&p, &s, &(struct process_setup){.env = env},
+                 CLIENT_WORDS("--endpoint", "E", "--max-tokens", "1", "Hi"));
+    process_wait(&p);
+    fake_server_stop(&s);
+    client_check_output(&p, "w0\n", "LOCKSTEP_CLIENT_ENDPIONT is no option; did you mean LOCKSTEP_CLIENT_ENDPOINT?");
+    case_end();
+    fake_server_free(&s);
+    process_free(&p);
+}
+
 static void nobody(void)
 {
     struct process p;
@@ -246,8 +293,8 @@ static void top(void)
 
 static void help(void)
 {
-    static const char *const commands[] = {"generate",   "send",   "health", "models",   "metrics", "tokenize",
-                                           "detokenize", "cancel", "drain",  "shutdown", "bench",   "top"};
+    static const char *const commands[] = {"generate",   "send",  "health",   "models", "metrics", "tokenize",
+                                           "detokenize", "drain", "shutdown", "bench",  "top"};
     struct process p;
     case_begin("help of the program and of every command");
     process_run(&p, &(struct process_setup){.program = CLIENT}, CLIENT_WORDS("--help"));
@@ -288,6 +335,8 @@ int main(void)
     interrupt(SIGINT);
     interrupt(SIGTERM);
     terminal();
+    slips();
+    unknown_variable();
     nobody();
     curve();
     rendezvous();

@@ -46,7 +46,13 @@ static void endpoints(void)
     check_refused("tcp://192.0.2.1:5555", NULL, NULL, 2, "other hosts could connect");
     check_refused("ipc://@lockstep-test", NULL, NULL, 2, "every user of this host could connect");
     check_refused("udp://127.0.0.1:5555", NULL, NULL, 2, "expected tcp://ADDRESS:PORT or ipc://PATH");
-    check_refused("tcp://127.0.0.1:port", NULL, NULL, 5, "cannot bind");
+    check_refused("tcp://127.0.0.1:port", NULL, NULL, 2, "found the port \"port\"");
+    check_refused("tcp://127.0.0.1:99999", NULL, NULL, 2, "found the port \"99999\"");
+    check_refused("tcp://127.0.0.1:5555x", NULL, NULL, 2, "found the port \"5555x\"");
+    check_refused("tcp://127.0.0.1:-1", NULL, NULL, 2, "found the port \"-1\"");
+    check_refused("tcp://127.0.0.1:", NULL, NULL, 2, "found the port \"\"");
+    check_refused("tcp://127.0.0.1", NULL, NULL, 2, "has no port");
+    check_refused("tcp://no-such-host.invalid:1", "--insecure", NULL, 5, "cannot bind");
     check_refused(endpoint, NULL, NULL, 2, "exists and is not a socket");
     check_refused("tcp://127.0.0.1:*", "--curve", NULL, 2, "--curve needs --rendezvous");
     check_refused("tcp://127.0.0.1:*", "--access-log-prompts", NULL, 2, "needs --access-log");

@@ -143,7 +143,7 @@ static void leave(void)
 int main(void)
 {
     for (int ranks = 1; ranks <= 3; ranks++) {
-        if (serving_start(&s, ranks, NULL, (const char *[]){"--max-batch", "1", NULL})) {
+        if (serving_start(&s, ranks, NULL, (const char *[]){"--max-batch", "1", "--max-priority", "-2", NULL})) {
             priorities();
             (void)serving_stop(&s);
         }

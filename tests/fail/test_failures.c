@@ -178,7 +178,7 @@ static bool run_late(struct process *p, int ranks, const char *seconds)
     return was_late;
 }
 
-/* Without the wait for it (rank/world.c, let_mpi_settle) that thread uses what MPI_Finalize freed, and a rank dies at the end of
+/* Without the wait for it (rank/world/world.c, let_mpi_settle) that thread uses what MPI_Finalize freed, and a rank dies at the end of
  * a good run. */
 static void late_event(int ranks)
 {
@@ -214,8 +214,9 @@ static void start_story(struct process *p, int ranks)
 {
     struct process_setup setup = {.ranks = ranks};
     process_start(p, &setup,
-                  (const char *[]){"generate", "--model", models_demo(), "--prompt", "Once", "--max-tokens", "100000",
-                                   "--ignore-eos", "--kv-cache-memory-bytes", "2G", "--progress", "always", NULL});
+                  (const char *[]){"generate", "--model", models_endless(), "--prompt", "Once", "--max-tokens",
+                                   "100000", "--ignore-eos", "--kv-cache-memory-bytes", "2G", "--progress", "always",
+                                   NULL});
     process_watch(p, 20, 100);
     case_check(p->bytes[PROCESS_OUT] >= 100, "no story begins: %s", p->text[PROCESS_ERR]);
 }

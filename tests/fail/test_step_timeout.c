@@ -5,10 +5,10 @@
  * rank's tokens change, or its transport fails. */
 #include "base/clock.h"
 #include "base/err.h"
-#include "rank/fatal.h"
-#include "rank/instance.h"
-#include "rank/loop.h"
-#include "rank/meter.h"
+#include "rank/instance/instance.h"
+#include "rank/measure/meter.h"
+#include "rank/step/loop.h"
+#include "rank/world/fatal.h"
 #include "tests/support/cases.h"
 #include "tests/support/models.h"
 #include "tests/support/process.h"
@@ -47,8 +47,8 @@ static void start_story(struct process *p, int ranks, const char *timeout)
 {
     struct process_setup setup = {.ranks = ranks};
     process_start(p, &setup,
-                  (const char *[]){"generate", "--model", models_demo(), "--prompt", "Once", "--max-tokens", "100000",
-                                   "--ignore-eos", "--kv-cache-memory-bytes", "2G", "--progress", "always",
+                  (const char *[]){"generate", "--model", models_endless(), "--prompt", "Once", "--max-tokens",
+                                   "100000", "--ignore-eos", "--kv-cache-memory-bytes", "2G", "--progress", "always",
                                    "--step-timeout", timeout, NULL});
     process_watch(p, 20, 100);
     case_check(p->bytes[PROCESS_OUT] >= 100, "no story begins: %s", p->text[PROCESS_ERR]);

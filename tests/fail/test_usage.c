@@ -60,6 +60,8 @@ static const struct bad_start cases[] = {
      .status = ERR_USAGE, .words = {"--stop", "UTF-8"}},
     {"more sequences than tokens in a step", .argument = {GENERATE, "--prompt", "a", "--max-batch-tokens", "2", NULL},
      .status = ERR_USAGE, .words = {"--max-batch-tokens 2", "--max-batch 16"}},
+    {"a port beyond 65535", .argument = {"serve", "--model", "DIR", "--endpoint", "tcp://127.0.0.1:99999", NULL},
+     .status = ERR_USAGE, .words = {"--endpoint", "\"99999\"", "[1, 65535]"}},
     {"no file of prompts", .argument = {GENERATE, "--prompts", "/nowhere/prompts.txt", NULL}, .status = ERR_IO,
      .words = {"/nowhere/prompts.txt", "cannot open", "No such file"}},
     {"a folder of prompts", .argument = {GENERATE, "--prompts", "/tmp", NULL}, .status = ERR_IO,

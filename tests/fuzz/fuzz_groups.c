@@ -2,8 +2,8 @@
  *
  * Besides memory safety: a refusal says why in one line; an accepted order keeps to the limits; what an accepted order says is
  * said by its own encoding again. */
-#include "coordinator/groups/order_code.h"
-#include "coordinator/groups/report_code.h"
+#include "coordinator/replicas/order_code.h"
+#include "coordinator/replicas/report_code.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,8 @@ static void check_order(const struct order *o)
         check(g->prompt.n >= 1 && (int64_t)g->prompt.n + g->rules->max_tokens <= MAX_LEN);
         for (size_t k = 0; k < g->prompt.n; k++)
             check(g->prompt.id[k] >= 0 && g->prompt.id[k] < VOCAB);
-        check(g->rules->sampling.n_top <= SAMPLING_MAX_TOP && g->rules->stop.n <= PROTOCOL_MAX_STOP);
+        check(g->rules->sampling.n_top <= SAMPLING_MAX_TOP &&
+              (g->rules->stop == NULL || g->rules->stop->n <= STOP_MAX_STRINGS));
     }
 }
 

@@ -4,9 +4,10 @@
  * clang -fsanitize=fuzzer,address,undefined ... ; corpus: tests/fuzz/corpus/request, words: tests/fuzz/request.dict.
  * Besides memory safety: a refusal has a code, one line of text and a reply that is JSON; what is accepted is within
  * its ranges; a user's words never become special tokens; any bytes can be written as a reply. */
-#include "coordinator/chat_parts.h"
-#include "coordinator/reply.h"
-#include "coordinator/tokenizer/unicode.h"
+#include "coordinator/tasks/encode.h"
+#include "protocol/reply.h"
+#include "text/chat_parts.h"
+#include "text/tokenizer/unicode.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -127,7 +128,7 @@ static void encode(const struct protocol_generate *g, const struct tokenizer *t,
     for (int i = 0; i < g->n_prompts && i < 4; i++) {
         struct token_list ids = {0};
         struct protocol_error error = {0};
-        if (protocol_encode(g, i, t, &chat, VOCAB, -1, &ids, &error) == 0) {
+        if (encode_request(g, i, t, &chat, VOCAB, -1, &ids, &error) == 0) {
             check(ids.n > 0);
             check_ids(ids.id, ids.n);
             if (g->prompt == NULL && !g->parse_special)

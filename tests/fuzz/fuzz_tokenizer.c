@@ -3,7 +3,7 @@
  * clang -fsanitize=fuzzer,address,undefined ... ; corpus: tests/fuzz/corpus/tokenizer. Besides
  * memory safety: a refusal has a message, and every id that encoding yields is inside the vocabulary. */
 #include "base/err.h"
-#include "coordinator/tokenizer/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>

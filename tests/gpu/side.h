@@ -3,10 +3,10 @@
 #ifndef TESTS_GPU_SIDE_H
 #define TESTS_GPU_SIDE_H
 
-#include "rank/fatal.h"
-#include "rank/graphs.h"
-#include "rank/instance.h"
-#include "rank/loop.h"
+#include "rank/instance/instance.h"
+#include "rank/step/graphs.h"
+#include "rank/step/loop.h"
+#include "rank/world/fatal.h"
 #include "tests/support/tap.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
  * when its own threads know of an error; steps that are timed at start, when another rank's device has failed. argv: the most ranks (1). As "child own", "child wide", "child other", "child sum"
  * or "child stopped" it is the job: an engine, a step of which cannot end. */
 #include "kernels/cuda/cuda.h"
-#include "rank/watch.h"
+#include "rank/watch/watch.h"
 #include "tests/gpu/side.h"
 #include "tests/support/cases.h"
 #include "tests/support/process.h"
@@ -66,7 +66,7 @@ static int child(const char *kind, int argc, char **argv)
         side_feed(&s, seq, token + 3, 1, 3, 1, true);
     if (strcmp(kind, "own") == 0 || wide)
         lose_step(&s);
-    watch_enter(s.instance.watch, WATCH_STEP, 7);
+    observers_tell(&s.instance.engine.observers, next_step, RANK_WORKS, 7);
     if (strcmp(kind, "stopped") == 0 && w.rank == 1)
         (void)raise(SIGSTOP);
     if ((sum || strcmp(kind, "other") == 0) && w.rank == 1)
@@ -74,7 +74,7 @@ static int child(const char *kind, int argc, char **argv)
             (void)pause();
     struct step_result result;
     engine_submit(&s.instance.engine, &s.plan); /* without loop_share: all ranks have the same plan */
-    watch_phase(s.instance.watch, WATCH_DEVICE);
+    observers_tell(&s.instance.engine.observers, activity, RANK_AWAITS_DEVICE);
     engine_take(&s.instance.engine, &result);
     printf("the step has ended\n");
     return 0;

@@ -3,10 +3,10 @@
  * graphs, with values that are no numbers; the ranks' columns side by side; and how long sums take beside NCCL's. argv: "quick"
  * leaves that out, "times" does nothing else. */
 #include "base/clock.h"
-#include "rank/comm.h"
-#include "rank/device.h"
-#include "rank/fatal.h"
-#include "rank/peers.h"
+#include "rank/comm/comm.h"
+#include "rank/comm/peers.h"
+#include "rank/world/device.h"
+#include "rank/world/fatal.h"
 #include "tests/support/tap.h"
 
 #include <math.h>

@@ -4,9 +4,9 @@
  * logit at every position, the score of every token of the prompt, every token, the bits of the last logits over all ranks, the number of all-reduces, and the
  * bytes read from the checkpoint. argv: nothing, or a part of the names of the cases to run, and "cpu" or "cuda". */
 #include "base/opt.h"
-#include "rank/fatal.h"
-#include "rank/instance.h"
-#include "rank/loop.h"
+#include "rank/instance/instance.h"
+#include "rank/step/loop.h"
+#include "rank/world/fatal.h"
 #include "tests/support/files.h"
 #include "tests/support/tap.h"
 

@@ -4,8 +4,8 @@
  *
  * SOAK_SECONDS in the environment: how long the load lasts, 120 if not set. SERVE_CLIENTS, SERVE_RANKS: 1000, 2. */
 #include "base/clock.h"
-#include "coordinator/client/ask.h"
-#include "coordinator/client/bench_figures.h"
+#include "client/ask.h"
+#include "client/bench_figures.h"
 #include "tests/support/cases.h"
 #include "tests/support/serving.h"
 

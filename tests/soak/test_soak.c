@@ -8,10 +8,10 @@
  * time, and is closed; the next one has another shape. */
 #include "base/clock.h"
 #include "base/opt.h"
-#include "coordinator/scheduler.h"
-#include "rank/fatal.h"
-#include "rank/instance.h"
-#include "rank/loop.h"
+#include "coordinator/schedule/scheduler.h"
+#include "rank/instance/instance.h"
+#include "rank/step/loop.h"
+#include "rank/world/fatal.h"
 #include "tests/support/models.h"
 #include "tests/support/tap.h"
 

@@ -1,9 +1,9 @@
 /* tests/spmd/test_batch.c - what a request gets does not depend on its company, its chunks, or (the tokens) on the number
  * of ranks. The real scheduler and engine on small checkpoints; on N ranks, next to one rank of its own within rank 0. */
-#include "coordinator/scheduler.h"
-#include "rank/fatal.h"
-#include "rank/instance.h"
-#include "rank/loop.h"
+#include "coordinator/schedule/scheduler.h"
+#include "rank/instance/instance.h"
+#include "rank/step/loop.h"
+#include "rank/world/fatal.h"
 #include "tests/support/tap.h"
 #include "tests/unit/letters.h"
 

@@ -1,8 +1,8 @@
-/* tests/spmd/test_engine.c - rank/engine.c and step.c: a step takes no memory, and what was taken at the start suffices and
+/* tests/spmd/test_engine.c - rank/step/engine.c and step.c: a step takes no memory, and what was taken at the start suffices and
  * was foretold. */
-#include "rank/fatal.h"
-#include "rank/instance.h"
-#include "rank/loop.h"
+#include "rank/instance/instance.h"
+#include "rank/step/loop.h"
+#include "rank/world/fatal.h"
 #include "tests/support/tap.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
-/* tests/spmd/test_groups.c - rank/world.c: the job's ranks in groups; what a group computes stays within it, and groups do not
+/* tests/spmd/test_groups.c - rank/world/world.c: the job's ranks in groups; what a group computes stays within it, and groups do not
  * wait for each other. */
-#include "rank/comm.h"
-#include "rank/fatal.h"
+#include "rank/comm/comm.h"
+#include "rank/world/fatal.h"
 #include "tests/support/tap.h"
 
 #include <stdlib.h>

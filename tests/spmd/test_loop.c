@@ -1,7 +1,7 @@
-/* tests/spmd/test_loop.c - rank/loop.c: plans arrive as they were sent, and who waits sleeps. */
+/* tests/spmd/test_loop.c - rank/step/loop.c: plans arrive as they were sent, and who waits sleeps. */
 #include "base/clock.h"
-#include "rank/fatal.h"
-#include "rank/loop.h"
+#include "rank/step/loop.h"
+#include "rank/world/fatal.h"
 #include "tests/support/tap.h"
 
 #include <stdio.h>

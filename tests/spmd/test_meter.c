@@ -1,9 +1,9 @@
-/* tests/spmd/test_meter.c - rank/meter.c: every rank's figures arrive on rank 0, they add up, and the rank that is slow is
+/* tests/spmd/test_meter.c - rank/measure/meter.c: every rank's figures arrive on rank 0, they add up, and the rank that is slow is
  * named. The slowness is a hook of this test: one rank's norms take longer. */
-#include "rank/fatal.h"
-#include "rank/instance.h"
-#include "rank/loop.h"
-#include "rank/meter.h"
+#include "rank/instance/instance.h"
+#include "rank/measure/meter.h"
+#include "rank/step/loop.h"
+#include "rank/world/fatal.h"
 #include "tests/support/tap.h"
 
 #include <math.h>

@@ -1,9 +1,9 @@
-/* tests/spmd/test_profile.c - rank/profile.c: the phases of a step add up to it, and being watched changes no token. */
+/* tests/spmd/test_profile.c - rank/measure/profile.c: the phases of a step add up to it, and being watched changes no token. */
 #include "base/clock.h"
-#include "rank/fatal.h"
-#include "rank/instance.h"
-#include "rank/loop.h"
-#include "rank/profile.h"
+#include "rank/instance/instance.h"
+#include "rank/measure/profile.h"
+#include "rank/step/loop.h"
+#include "rank/world/fatal.h"
 #include "tests/support/tap.h"
 
 #include <stdio.h>
@@ -104,7 +104,7 @@ static void check(struct world *w, const char *dir)
     plan_reset(&r.plan, r.step++); /* a step of nothing counts for nothing */
     struct step_result nothing;
     engine_step(&r.instance.engine, &r.plan, &nothing);
-    const struct profile_sums *prefill = &p.sums[PROFILE_PREFILL], *decode = &p.sums[PROFILE_DECODE];
+    const struct profile_sums *prefill = &p.sums[STEP_PREFILL], *decode = &p.sums[STEP_DECODE];
     tap_all(memcmp(unwatched, r.token, sizeof unwatched) == 0, "other tokens", "%s, %d ranks: the same tokens", dir,
             w->n_ranks);
     snprintf(reason, sizeof reason, "%d prefill and %d decode steps", (int)prefill->n_steps, (int)decode->n_steps);
@@ -117,7 +117,7 @@ static void check(struct world *w, const char *dir)
     tap_all(sum <= r.seconds && sum > 0.3 * r.seconds, reason, "%s, %d ranks: phases add up to steps", dir, w->n_ranks);
     profile_close(&p);
     generate(&r);
-    tap_all(r.instance.engine.ops == ops && r.instance.engine.profile == NULL && r.instance.q.observer == NULL &&
+    tap_all(r.instance.engine.ops == ops && !r.instance.engine.profiled && r.instance.q.observer == NULL &&
                 memcmp(unwatched, r.token, sizeof unwatched) == 0,
             "something stayed", "%s, %d ranks: afterwards as before", dir, w->n_ranks);
     plan_close(&r.plan);

@@ -3,7 +3,7 @@
 #ifndef TESTS_SUPPORT_BATCH_ALONE_H
 #define TESTS_SUPPORT_BATCH_ALONE_H
 
-#include "coordinator/batch.h"
+#include "commands/batch.h"
 
 struct batch_alone {
     struct options options;

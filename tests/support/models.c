@@ -28,6 +28,27 @@ const char *models_demo(void)
     return demo;
 }
 
+static char endless[256];
+
+static void remove_endless(void)
+{
+    files_remove_dir(endless);
+}
+
+const char *models_endless(void)
+{
+    static const char *const names[] = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json",
+                                        "tokenizer_config.json"};
+    if (endless[0] != '\0')
+        return endless;
+    files_make_dir(endless);
+    (void)atexit(remove_endless);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        files_copy(models_demo(), endless, names[i]);
+    models_edit(endless, "config.json", "max_position_embeddings", "1000000");
+    return endless;
+}
+
 /* The character that stands for a byte in byte-level vocabularies, as GPT-2 has it. */
 static int byte_character(int byte)
 {

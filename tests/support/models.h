@@ -11,6 +11,9 @@
  * there. */
 const char *models_demo(void);
 
+/* A copy of it with positions enough for stories that do not end by themselves; it is removed at the end of the process. */
+const char *models_endless(void);
+
 /* A new folder with the fixture's config.json and model.safetensors, and a tokenizer.json for its vocabulary.
  * dir: at least 256 bytes; remove with files_remove_dir. */
 void models_fixture(char *dir, const char *name);

@@ -8,7 +8,7 @@
 #ifndef TESTS_SUPPORT_PAPER_H
 #define TESTS_SUPPORT_PAPER_H
 
-#include "rank/plan.h"
+#include "plan/plan.h"
 
 struct paper {
     struct limits limits;

@@ -47,9 +47,9 @@ static bool cut(const struct request_rules *rules, char *text, size_t from)
 {
     for (size_t at = from; at < strlen(text); at++) {
         size_t longest = 0;
-        for (int i = 0; i < rules->stop.n; i++) {
-            size_t n = strlen(rules->stop.text[i]);
-            if (strncmp(text + at, rules->stop.text[i], n) == 0 && n > longest)
+        for (int i = 0; rules->stop != NULL && i < rules->stop->n; i++) {
+            size_t n = strlen(rules->stop->string[i].text);
+            if (strncmp(text + at, rules->stop->string[i].text, n) == 0 && n > longest)
                 longest = n;
         }
         if (longest > 0) {

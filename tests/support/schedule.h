@@ -1,9 +1,9 @@
-/* tests/support/schedule.h - a run of coordinator/scheduler.c on a device made of paper (paper.h), for cmocka tests: every request
+/* tests/support/schedule.h - a run of coordinator/schedule/scheduler.c on a device made of paper (paper.h), for cmocka tests: every request
  * must get exactly what it gets alone, and every plan is judged: its order, its limits, its memory, and that nobody starves. */
 #ifndef TESTS_SUPPORT_SCHEDULE_H
 #define TESTS_SUPPORT_SCHEDULE_H
 
-#include "coordinator/scheduler.h"
+#include "coordinator/schedule/scheduler.h"
 #include "tests/support/paper.h"
 
 #define SCHEDULE_MAX_REQUESTS 40

@@ -1,9 +1,9 @@
 /* tests/support/serving.c - see serving.h. */
 #include "tests/support/serving.h"
 #include "base/clock.h"
-#include "coordinator/client/ask.h"
-#include "coordinator/client/message.h"
-#include "coordinator/client/samples.h"
+#include "client/ask.h"
+#include "client/message.h"
+#include "client/samples.h"
 #include "tests/support/files.h"
 #include "tests/support/models.h"
 

@@ -2,7 +2,7 @@
 #ifndef TESTS_SUPPORT_SERVING_H
 #define TESTS_SUPPORT_SERVING_H
 
-#include "coordinator/client/connection.h"
+#include "client/connection.h"
 #include "tests/support/process.h"
 
 struct serving {

@@ -3,7 +3,7 @@
 #ifndef TESTS_UNIT_LETTERS_H
 #define TESTS_UNIT_LETTERS_H
 
-#include "coordinator/tokenizer/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 #include <stdio.h>
 #include <string.h>

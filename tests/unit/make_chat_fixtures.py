@@ -3,7 +3,7 @@
 
     make_chat_fixtures.py TEMPLATES.json     -> fixtures/chat/cases.json
 
-TEMPLATES.json maps the names of coordinator/chat_format.c to lists of Jinja templates as checkpoints have them; their texts stay
+TEMPLATES.json maps the names of text/chat_format.c to lists of Jinja templates as checkpoints have them; their texts stay
 out of the repository, only their digests go in. They are rendered as transformers 4.57 does: immutable sandbox, trim_blocks,
 lstrip_blocks, loop controls. All templates of one name must render alike. A text is an original where its SHA-256 is one that others have published for
 the checkpoint's template: true of qwen-2 (793202280c09), qwen-2.5 (cd8e9439f057), its base models (44d5f08f3f72), qwen-3 (a55ee1b16601),

@@ -3,8 +3,8 @@
 #include "tests/unit/unit.h"
 
 #include "coordinator/batch/outlets.h"
-#include "coordinator/tokenizer/unicode.h"
 #include "tests/support/files.h"
+#include "text/tokenizer/unicode.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
-/* tests/unit/test_blocks.c - coordinator/blocks.c: what is found is what was put in, whatever the hashes are; who holds what;
+/* tests/unit/test_blocks.c - coordinator/schedule/blocks.c: what is found is what was put in, whatever the hashes are; who holds what;
  * which block is taken next. */
 #include "tests/unit/unit.h"
 
-#include "coordinator/blocks.h"
+#include "coordinator/schedule/blocks.h"
 
 #define N 500 /* blocks, in 512 buckets: many share one */
 

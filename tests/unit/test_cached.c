@@ -1,9 +1,9 @@
-/* tests/unit/test_cached.c - rank/cached.c: files in memory are known as such; of a file on a disk the first byte of each of a
+/* tests/unit/test_cached.c - rank/load/cached.c: files in memory are known as such; of a file on a disk the first byte of each of a
  * rank's blocks is asked for, by reads that may not wait; what cannot be opened is not there. The system's answers are the
  * test's own (preadv2 below): a real disk may read a page while it is asked whether it has been read. */
 #include "tests/unit/unit.h"
 
-#include "rank/cached.h"
+#include "rank/load/cached.h"
 #include "tests/support/files.h"
 
 #include <errno.h>

@@ -2,8 +2,9 @@
 #include "tests/unit/unit.h"
 
 #include "base/json.h"
-#include "coordinator/chat.h"
+#include "coordinator/tasks/encode.h"
 #include "tests/support/files.h"
+#include "text/chat.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -238,7 +239,7 @@ static void encode_chat(const struct chat_template *chat, const struct tokenizer
                                   .add_generation_prompt = generation,
                                   .parse_special = parse_special};
     struct protocol_error error = {0};
-    if (protocol_encode(&g, 0, t, chat, tokenizer_vocab_size(t), -1, ids, &error) != 0)
+    if (encode_request(&g, 0, t, chat, tokenizer_vocab_size(t), -1, ids, &error) != 0)
         print_error("%s: %s\n", error.field, error.message);
     assert_int_equal(error.code, 0);
 }

@@ -1,5 +1,5 @@
 /* tests/unit/test_client_figures.c - figures of a bench: vLLM's definitions, on times that can be added up by hand. */
-#include "coordinator/client/bench_figures.h"
+#include "client/bench_figures.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* tests/unit/test_client_load.c - what a bench asks for: lengths, ids, arrivals; datasets, good and bad. */
-#include "coordinator/client/bench_load.h"
+#include "client/bench_load.h"
 #include "tests/support/files.h"
 #include "tests/unit/unit.h"
 

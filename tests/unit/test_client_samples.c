@@ -1,5 +1,5 @@
 /* tests/unit/test_client_samples.c - Prometheus' text format as `top` reads it. */
-#include "coordinator/client/samples.h"
+#include "client/samples.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>

@@ -2,9 +2,10 @@
 #include "tests/unit/unit.h"
 
 #include "base/json.h"
-#include "coordinator/chat.h"
-#include "coordinator/reply.h"
+#include "coordinator/tasks/encode.h"
+#include "protocol/reply.h"
 #include "tests/support/examples.h"
+#include "text/chat.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +37,7 @@ static int encode_all(const struct protocol_generate *g, struct token_list *ids,
 {
     for (int i = 0; i < g->n_prompts; i++) {
         ids->n = 0;
-        if (protocol_encode(g, i, tokenizer, NULL, model.vocab, 0, ids, error) != 0)
+        if (encode_request(g, i, tokenizer, NULL, model.vocab, 0, ids, error) != 0)
             return -1;
     }
     return 0;

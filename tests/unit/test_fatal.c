@@ -2,7 +2,7 @@
  * seen in tests/fail/. */
 #include "tests/unit/unit.h"
 
-#include "rank/fatal.h"
+#include "rank/world/fatal.h"
 
 #include <string.h>
 #include <sys/wait.h>

@@ -1,7 +1,7 @@
-/* tests/unit/test_fit.c - what rank/fit.c refuses. That working memory is counted as it is taken: tests/spmd/test_engine.c. */
+/* tests/unit/test_fit.c - what rank/instance/fit.c refuses. That working memory is counted as it is taken: tests/spmd/test_engine.c. */
 #include "tests/unit/unit.h"
 
-#include "rank/fit.h"
+#include "rank/instance/fit.h"
 
 #define GIB ((size_t)1 << 30)
 

@@ -1,7 +1,7 @@
-/* tests/unit/test_generation.c - coordinator/generation.c: options over generation_config.json over defaults. */
+/* tests/unit/test_generation.c - commands/generation.c: options over generation_config.json over defaults. */
 #include "tests/unit/unit.h"
 
-#include "coordinator/generation.h"
+#include "commands/generation.h"
 #include "tests/support/files.h"
 
 #include <stdio.h>
@@ -81,7 +81,7 @@ static void defaults(void **state)
                     s->presence_penalty == 0 && s->frequency_penalty == 0);
         assert_int_equal(s->top_k, 0);
         assert_int_equal(s->min_tokens, 0);
-        assert_int_equal(s->n_eos + s->n_bias + s->n_top + t.rules.n_stop_ids + t.rules.stop.n, 0);
+        assert_int_equal(s->n_eos + s->n_bias + s->n_top + t.rules.n_stop_ids + (t.rules.stop != NULL), 0);
         assert_int_equal(t.rules.max_tokens, 128);
         assert_int_equal(t.bos, -1);
         assert_true(t.rules.skip_special);
@@ -132,7 +132,7 @@ static void options_over_file(void **state)
     assert_int_equal(s->bias_id[1], 999);
     assert_true(s->bias[0] == -1.5f && s->bias[1] == 2);
     assert_int_equal(t.rules.max_tokens, 9);
-    assert_string_equal(t.rules.stop.text[0], "xx");
+    assert_string_equal(t.rules.stop->string[0].text, "xx");
     assert_true(t.rules.keep_stop && t.rules.want_logprobs && !t.rules.skip_special);
     good(&t, FILE_OF_VALUES, "{}", "--top-k 0 --logprobs 0");
     assert_int_equal(s->top_k, 0); /* off, although the file has 50 */

@@ -2,8 +2,8 @@
  * recording needs a device. */
 #include "tests/unit/unit.h"
 
-#include "rank/bench_report.h"
-#include "rank/graphs.h"
+#include "commands/bench/report.h"
+#include "rank/step/graphs.h"
 
 static const struct decode_graph steps[] = {
     {.n_tokens = 1, .persistent = true, .separate_seconds = 2e-3, .persistent_seconds = 1.5e-3},

@@ -1,9 +1,9 @@
-/* tests/unit/test_group.c - coordinator/group.c and beam.c on a device made of paper: n, best_of and beams, alone and among
+/* tests/unit/test_group.c - coordinator/schedule/group.c and beam.c on a device made of paper: n, best_of and beams, alone and among
  * others, with so few slots and blocks that sequences are parked and preempted all the time. What comes out is compared
  * with a search that knows nothing of sequences: transformers' loop, over all continuations of all beams. */
 #include "tests/unit/unit.h"
 
-#include "coordinator/group.h"
+#include "coordinator/schedule/group.h"
 #include "tests/support/paper.h"
 
 #include <math.h>
@@ -454,7 +454,7 @@ static void refuses_what_it_cannot_do(void **state)
     rules.sampling.n_bias = 1;
     refuses(&how, &rules, "logit_bias", "not supported with beam search");
     rules = plain;
-    rules.stop.n = 1;
+    rules.stop = &(struct stop_strings){.n = 1};
     refuses(&how, &rules, "stop", "not supported with beam search");
 }
 

@@ -2,10 +2,10 @@
  * and to which engine a job goes. */
 #include "tests/unit/unit.h"
 
-#include "coordinator/groups/engines.h"
-#include "coordinator/groups/order_code.h"
-#include "coordinator/groups/report_code.h"
-#include "coordinator/jobs/mailbox.h"
+#include "coordinator/replicas/engines.h"
+#include "coordinator/replicas/order_code.h"
+#include "coordinator/replicas/report_code.h"
+#include "coordinator/tasks/mailbox.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -26,6 +26,7 @@ static struct job *make_job(uint64_t number, bool beams)
     struct request_rules *r = &g->rules;
     struct err e = {0};
     g->stream = true;
+    j->parsed = true; /* the message is the job's to free */
     g->search = (struct search){.n = 2, .best_of = beams ? 0 : 4, .num_beams = beams ? 3 : 1};
     g->search.beam = (struct beam_rules){.length_penalty = 0.6, .early_stopping = EARLY_STOPPING_NEVER};
     r->sampling = (struct sampling){.seed = 1ull << 52,
@@ -49,7 +50,7 @@ static struct job *make_job(uint64_t number, bool beams)
     r->ignore_eos = true;
     r->n_stop_ids = 3;
     memcpy(r->stop_id, (const int[]){7, 8, 9}, sizeof(int[3]));
-    r->stop = (struct stop_strings){beams ? 0 : 2, stop_text};
+    r->stop = j->message.stop = beams ? NULL : stop_open(2, stop_text, &e);
     r->keep_stop = r->skip_special = r->want_logprobs = r->want_prompt_logprobs = true;
     j->n_choices = 2;
     j->rules = calloc(2, sizeof *j->rules);
@@ -85,9 +86,10 @@ static void expect_rules(const struct request_rules *a, const struct request_rul
     assert_int_equal(a->max_tokens, b->max_tokens);
     assert_int_equal(a->n_stop_ids, b->n_stop_ids);
     assert_memory_equal(a->stop_id, b->stop_id, sizeof a->stop_id);
-    assert_int_equal(a->stop.n, b->stop.n);
-    for (int i = 0; i < a->stop.n; i++)
-        assert_string_equal(a->stop.text[i], b->stop.text[i]);
+    assert_int_equal(a->stop != NULL, b->stop != NULL);
+    assert_true(a->stop == NULL || a->stop->n == b->stop->n);
+    for (int i = 0; a->stop != NULL && i < a->stop->n; i++)
+        assert_string_equal(a->stop->string[i].text, b->stop->string[i].text);
     assert_true(a->ignore_eos == b->ignore_eos && a->keep_stop == b->keep_stop && a->skip_special == b->skip_special &&
                 a->want_logprobs == b->want_logprobs && a->want_prompt_logprobs == b->want_prompt_logprobs);
 }

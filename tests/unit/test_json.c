@@ -41,6 +41,58 @@ static void refuses_malformed_text(void **state)
     refuses("\n\n  {\"a\" 1}", "line 3");
 }
 
+/* Among integers that stay what they are. */
+static void takes_huge_integers_of_model_folders(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"model_max_length\": 1000000000000000019884624838656, \"ids\": [2, {\"n\": -7}], \"x\": 0.5}";
+    struct err e = {0};
+    json_t *root = json_parse_model(text, sizeof text - 1, "f.json", &e);
+    assert_non_null(root);
+    assert_true(json_real_value(json_object_get(root, "model_max_length")) == 1e30);
+    const json_t *ids = json_object_get(root, "ids");
+    assert_int_equal(json_integer_value(json_array_get(ids, 0)), 2);
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(ids, 1), "n")), -7);
+    assert_true(json_real_value(json_object_get(root, "x")) == 0.5);
+    assert_int_equal(json_get_int(root, "model_max_length", 3, 0, 9, "f.json", &e), 3);
+    EXPECT_PARTS(&e, ERR_INPUT, "\"model_max_length\" is a real number", "expected an integer");
+    json_decref(root);
+}
+
+static void refuses_what_no_model_folder_has(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"{\"a\": 1e999}", "{\"a\": 99999999999999999999, \"a\": 1}",
+                                        "{\"a\": 99999999999999999999", "{\"a\": 99999999999999999999} x"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        struct err e = {0};
+        assert_null(json_parse_model(texts[i], strlen(texts[i]), "f.json", &e));
+        EXPECT_PARTS(&e, ERR_INPUT, "f.json: ", "not valid JSON");
+    }
+}
+
+static void writes_the_fewest_digits(void **state)
+{
+    (void)state;
+    static const double numbers[] = {0.004, 0.1 + 0.2, 1e-320, 5e-324,       1.7976931348623157e308,
+                                     -0.0,  3,         1e22,   123456789.125};
+    static const char expected[] = "[0.004,0.30000000000000004,1e-320,5e-324,1.7976931348623157e308,-0.0,3.0,1e22,"
+                                   "123456789.125,\"0.0040000000000000001 \\\" 1e0\",40000000000000001]";
+    json_t *list = json_array();
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        (void)json_array_append_new(list, json_real(numbers[i]));
+    (void)json_array_append_new(list, json_string("0.0040000000000000001 \" 1e0"));
+    (void)json_array_append_new(list, json_integer(40000000000000001));
+    char *text = json_text(list, JSON_COMPACT);
+    assert_string_equal(text, expected);
+    json_t *back = json_loads(text, 0, NULL);
+    assert_true(json_equal(list, back));
+    json_decref(back);
+    free(text);
+    json_decref(list);
+}
+
 static void names_the_member_that_is_wrong(void **state)
 {
     (void)state;
@@ -247,10 +299,17 @@ static void wrong_members_are_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refuses_malformed_text),      cmocka_unit_test(names_the_member_that_is_wrong),
-        cmocka_unit_test(bounds_the_number_of_values), cmocka_unit_test(bounds_the_depth),
-        cmocka_unit_test(strings_may_hold_nul),        cmocka_unit_test(reads_files),
-        cmocka_unit_test(members_are_typed),           cmocka_unit_test(wrong_members_are_named),
+        cmocka_unit_test(refuses_malformed_text),
+        cmocka_unit_test(names_the_member_that_is_wrong),
+        cmocka_unit_test(bounds_the_number_of_values),
+        cmocka_unit_test(writes_the_fewest_digits),
+        cmocka_unit_test(takes_huge_integers_of_model_folders),
+        cmocka_unit_test(refuses_what_no_model_folder_has),
+        cmocka_unit_test(bounds_the_depth),
+        cmocka_unit_test(strings_may_hold_nul),
+        cmocka_unit_test(reads_files),
+        cmocka_unit_test(members_are_typed),
+        cmocka_unit_test(wrong_members_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

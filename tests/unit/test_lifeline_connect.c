@@ -1,7 +1,7 @@
-/* tests/unit/test_lifeline_connect.c - rank/lifeline_connect.c: ranks are let in by socket and by TCP, strangers are not. */
+/* tests/unit/test_lifeline_connect.c - rank/watch/lifeline_connect.c: ranks are let in by socket and by TCP, strangers are not. */
 #include "tests/unit/unit.h"
 
-#include "rank/lifeline_connect.h"
+#include "rank/watch/lifeline_connect.h"
 
 #include <arpa/inet.h>
 #include <pthread.h>
@@ -103,9 +103,41 @@ static void nobody_listens(void **unused)
     assert_int_equal(lifeline_connect(&i, 1, true), -1);
 }
 
+/* More silent connections than rank 0 keeps, before the ranks come: those give way. */
+static void idle_strangers(void **unused)
+{
+    (void)unused;
+    enum { IDLE = 200 };
+    struct lifeline_listener listener;
+    struct lifeline_invitation i;
+    struct guest guest[RANKS] = {{.rank = 0}};
+    int fd[RANKS], idle[IDLE];
+    lifeline_listen(&listener, &i, true);
+    i.n_addresses = 1;
+    i.address[0] = htonl(INADDR_LOOPBACK);
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = i.port, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    for (int k = 0; k < IDLE; k++) {
+        idle[k] = socket(AF_INET, SOCK_STREAM, 0);
+        assert_int_equal(connect(idle[k], (struct sockaddr *)&to, sizeof to), 0);
+    }
+    for (int r = 1; r < RANKS; r++) {
+        guest[r] = (struct guest){.invitation = &i, .rank = r};
+        assert_int_equal(pthread_create(&guest[r].thread, NULL, come, &guest[r]), 0);
+    }
+    lifeline_accept(&listener, &i, fd, RANKS);
+    for (int r = 1; r < RANKS; r++) {
+        (void)pthread_join(guest[r].thread, NULL);
+        check_connected(fd[r], guest[r].fd);
+        (void)close(fd[r]);
+        (void)close(guest[r].fd);
+    }
+    for (int k = 0; k < IDLE; k++)
+        (void)close(idle[k]);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(all_come), cmocka_unit_test(strangers),
-                                       cmocka_unit_test(nobody_listens)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(all_come), cmocka_unit_test(idle_strangers),
+                                       cmocka_unit_test(strangers), cmocka_unit_test(nobody_listens)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,9 +4,9 @@
 #include "tests/unit/unit.h"
 
 #include "base/clock.h"
-#include "coordinator/groups/hub.h"
-#include "coordinator/groups/leader.h"
-#include "coordinator/jobs/mailbox.h"
+#include "coordinator/replicas/hub.h"
+#include "coordinator/replicas/leader.h"
+#include "coordinator/tasks/mailbox.h"
 #include "tests/support/models.h"
 #include "tests/support/process.h"
 

@@ -1,7 +1,7 @@
-/* tests/unit/test_numa.c - rank/numa.c on a made-up /sys: four nodes, one without cores, and devices of them. */
+/* tests/unit/test_numa.c - rank/world/numa.c on a made-up /sys: four nodes, one without cores, and devices of them. */
 #include "tests/unit/unit.h"
 
-#include "rank/numa.h"
+#include "rank/world/numa.h"
 #include "tests/support/files.h"
 
 #include <stdio.h>

@@ -1,8 +1,8 @@
-/* tests/unit/test_nvml.c - rank/nvml.c and rank/energy.c on a library with NVML's names (fake_nvml.c): what is said arrives, what
+/* tests/unit/test_nvml.c - rank/measure/nvml.c and rank/measure/energy.c on a library with NVML's names (fake_nvml.c): what is said arrives, what
  * is not said is absent, and a machine without the library is named as such. */
 #include "tests/unit/unit.h"
 
-#include "rank/energy.h"
+#include "rank/measure/energy.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
-/* tests/unit/test_places.c - rank/places.c: the table of who computes where, and what is refused in it. */
+/* tests/unit/test_places.c - rank/world/places.c: the table of who computes where, and what is refused in it. */
 #include "tests/unit/unit.h"
 
-#include "rank/places.h"
+#include "rank/world/places.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
-/* tests/unit/test_plan.c - rank/plan.c: what is packed comes back, and nothing else is believed. */
+/* tests/unit/test_plan.c - plan/plan.c: what is packed comes back, and nothing else is believed. */
 #include "tests/unit/unit.h"
 
-#include "rank/plan.h"
+#include "plan/plan.h"
 
 #include <stdlib.h>
 
@@ -107,7 +107,7 @@ static void the_largest_plan_fits(void **state)
         change;                                                          \
         if (transfer(&a, &b, &e) == 0)                                   \
             print_error("accepted: %s\n", #change);                      \
-        EXPECT_PARTS(&e, ERR_INTERNAL, "rank/plan.c:", "plan 77", text); \
+        EXPECT_PARTS(&e, ERR_INTERNAL, "plan/plan.c:", "plan 77", text); \
         plan_close(&a);                                                  \
         plan_close(&b);                                                  \
     } while (0)

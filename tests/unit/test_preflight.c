@@ -1,10 +1,10 @@
-/* tests/unit/test_preflight.c - rank/preflight_judge.c and preflight_report.c on figures of paper: who is refused and for what,
- * and that the table and the JSON say it; rank/file_rate.c on files of its own; whom rank/deadline.c blames. */
+/* tests/unit/test_preflight.c - commands/preflight/judge.c and preflight_report.c on figures of paper: who is refused and for what,
+ * and that the table and the JSON say it; rank/measure/file_rate.c on files of its own; whom rank/watch/deadline.c blames. */
 #include "tests/unit/unit.h"
 
-#include "rank/deadline.h"
-#include "rank/file_rate.h"
-#include "rank/preflight_report.h"
+#include "commands/preflight/report.h"
+#include "rank/measure/file_rate.h"
+#include "rank/watch/deadline.h"
 #include "tests/support/files.h"
 
 #include <jansson.h>

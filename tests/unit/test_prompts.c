@@ -1,7 +1,7 @@
-/* tests/unit/test_prompts.c - coordinator/prompts.c: prompts from options and files, good and bad. */
+/* tests/unit/test_prompts.c - commands/prompts.c: prompts from options and files, good and bad. */
 #include "tests/unit/unit.h"
 
-#include "coordinator/prompts.h"
+#include "commands/prompts.h"
 #include "tests/support/files.h"
 #include "tests/unit/letters.h"
 

@@ -3,7 +3,8 @@
 #include "tests/unit/trial.h"
 
 #include "base/json.h"
-#include "coordinator/chat.h"
+#include "coordinator/tasks/encode.h"
+#include "text/chat.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -390,7 +391,7 @@ static void expect_ids(const struct tokenizer *t, const char *json, int prompt, 
     char got[200] = "";
     size_t n = 0;
     const struct protocol_generate *g = good(&trial, json);
-    if (protocol_encode(g, prompt, t, NULL, 5, bos, &ids, &error) != 0)
+    if (encode_request(g, prompt, t, NULL, 5, bos, &ids, &error) != 0)
         n += (size_t)snprintf(got, sizeof got, "%d %s: %s", error.code, error.field, error.message);
     for (size_t i = 0; i < ids.n; i++)
         n += (size_t)snprintf(got + n, sizeof got - n, "%d ", ids.id[i]);

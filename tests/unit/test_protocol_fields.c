@@ -1,4 +1,4 @@
-/* tests/unit/test_protocol_fields.c - coordinator/protocol_fields.c and _rules.c: every field of `generate`: type, range, names,
+/* tests/unit/test_protocol_fields.c - protocol/protocol_fields.c and _rules.c: every field of `generate`: type, range, names,
  * default and error text, and fields that look at each other. */
 #include "tests/unit/trial.h"
 
@@ -24,7 +24,7 @@
     X(presence_penalty, g->rules.sampling.presence_penalty)                                 \
     X(frequency_penalty, g->rules.sampling.frequency_penalty)                               \
     X(n_bias, g->rules.sampling.n_bias)                                                     \
-    X(n_stop, g->rules.stop.n)                                                              \
+    X(n_stop, g->rules.stop != NULL ? g->rules.stop->n : 0)                                 \
     X(n_stop_ids, g->rules.n_stop_ids)                                                      \
     X(n_eos, g->rules.sampling.n_eos)                                                       \
     X(ignore_eos, g->rules.ignore_eos)                                                      \
@@ -371,6 +371,26 @@ static void is_documented(void **state)
 
 /* ---------------------------------------------------------------- fields that look at each other */
 
+/* One byte more than may be, at the top and in a list; as many as may be, as long as may be. */
+static void stop_texts_are_bounded(void)
+{
+    struct trial t;
+    char text[STOP_MAX_BYTES + 2], json[40000];
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    (void)snprintf(json, sizeof json, "{\"prompt\": \"p\", \"stop\": \"%s\"}", text);
+    bad(json, 400, "stop", "found 1025 bytes, expected at most 1024");
+    (void)snprintf(json, sizeof json, "{\"prompt\": \"p\", \"stop_strings\": [\"a\", \"%s\"]}", text);
+    bad(json, 400, "stop_strings[1]", "found 1025 bytes, expected at most 1024");
+    text[STOP_MAX_BYTES] = '\0';
+    int n = snprintf(json, sizeof json, "{\"prompt\": \"p\", \"stop\": [");
+    for (int i = 0; i < STOP_MAX_STRINGS; i++)
+        n += snprintf(json + n, sizeof json - (size_t)n, "%s\"%s\"", i > 0 ? ", " : "", text);
+    (void)snprintf(json + n, sizeof json - (size_t)n, "]}");
+    assert_int_equal(good(&t, json)->rules.stop->n, STOP_MAX_STRINGS);
+    close_trial(&t);
+}
+
 static void relates_fields(void **state)
 {
     (void)state;
@@ -396,6 +416,7 @@ static void relates_fields(void **state)
         "found 1000, expected a token id in [0, 999]");
     bad("{\"prompt\": \"p\", \"eos_token_id\": -1}", 400, "eos_token_id[0]",
         "found -1, expected a token id in [0, 999]");
+    stop_texts_are_bounded();
     bad("{\"prompt\": \"p\", \"stop\": [\"a\", 5]}", 400, "stop[1]", "found an integer, expected a string");
     bad("{\"prompt\": \"p\", \"logit_bias\": [[5, 1], [6]]}", 400, "logit_bias[1]", "expected [ID, BIAS]");
     g = good(&t, "{\"prompt\": \"p\", \"ignore_eos\": true, \"stop_token_ids\": [9]}");

@@ -4,7 +4,7 @@
 #include "tests/unit/unit.h"
 
 #include "base/clock.h"
-#include "coordinator/reply.h"
+#include "protocol/reply.h"
 
 #include <malloc.h>
 #include <stdio.h>

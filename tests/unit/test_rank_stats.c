@@ -1,7 +1,7 @@
-/* tests/unit/test_rank_stats.c - rank/rank_stats.c: means, who is slowest, and that nothing is made up. */
+/* tests/unit/test_rank_stats.c - plan/rank_stats.c: means, who is slowest, and that nothing is made up. */
 #include "tests/unit/unit.h"
 
-#include "rank/rank_stats.h"
+#include "plan/rank_stats.h"
 
 #include <math.h>
 

@@ -1,8 +1,8 @@
-/* tests/unit/test_reply.c - coordinator/reply.c: every reply and event, to the letter. */
+/* tests/unit/test_reply.c - protocol/reply.c: every reply and event, to the letter. */
 #include "tests/unit/unit.h"
 
 #include "base/json.h"
-#include "coordinator/reply.h"
+#include "protocol/reply.h"
 
 #include <math.h>
 #include <stdlib.h>

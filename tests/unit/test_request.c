@@ -1,7 +1,7 @@
-/* tests/unit/test_request.c - coordinator/request.c: tokens become text until a rule ends it. */
+/* tests/unit/test_request.c - coordinator/schedule/request.c: tokens become text until a rule ends it. */
 #include "tests/unit/unit.h"
 
-#include "coordinator/request.h"
+#include "coordinator/schedule/request.h"
 #include "tests/unit/letters.h"
 
 #include <stdlib.h>
@@ -83,11 +83,19 @@ static void ends_by_id(void **state)
     expect(&rules, IDS(0, LETTER_EOS), (struct expected){2, FINISH_STOP, "a<eos>"});
 }
 
+static struct stop_strings *open_stops(int n, const char *const *text)
+{
+    struct err e = {0};
+    struct stop_strings *s = stop_open(n, text, &e);
+    expect_none(&e);
+    return s;
+}
+
 static void ends_by_text(void **state)
 {
     (void)state;
     const char *const stop[] = {"abba", "zz", "\xc3\xa9"};
-    struct request_rules rules = {.max_tokens = 9, .skip_special = true, .stop = {3, stop}};
+    struct request_rules rules = {.max_tokens = 9, .skip_special = true, .stop = open_stops(3, stop)};
     expect(&rules, IDS(2, 0, 1, 1, 0, 3), (struct expected){5, FINISH_STOP, "c"});
     expect(&rules, IDS(2, LETTER_AB, 1, 0, 3), (struct expected){4, FINISH_STOP, "c"});
     expect(&rules, IDS(2, LETTER_AB, LETTER_AB, 1, 0), (struct expected){5, FINISH_STOP, "cab"});
@@ -100,6 +108,7 @@ static void ends_by_text(void **state)
     rules.n_stop_ids = 1;
     rules.stop_id[0] = LETTER_EOS;
     expect(&rules, IDS(2, LETTER_AB, LETTER_EOS), (struct expected){3, FINISH_STOP, "cab"});
+    stop_close(rules.stop);
 }
 
 static void min_tokens_come_first(void **state)
@@ -109,7 +118,7 @@ static void min_tokens_come_first(void **state)
     struct request_rules rules = {.sampling = {.min_tokens = 3},
                                   .max_tokens = 6,
                                   .skip_special = true,
-                                  .stop = {1, stop},
+                                  .stop = open_stops(1, stop),
                                   .n_stop_ids = 1,
                                   .stop_id = {LETTER_EOS}};
     expect(&rules, IDS(0, 1, 2, 0, 1), (struct expected){5, FINISH_STOP, "abc"});
@@ -118,13 +127,14 @@ static void min_tokens_come_first(void **state)
     expect(&rules, IDS(2, LETTER_EOS, LETTER_EOS), (struct expected){3, FINISH_STOP, "c"});
     rules.sampling.min_tokens = 6;
     expect(&rules, IDS(0, 1, 0, 1, 0, 1), (struct expected){6, FINISH_LENGTH, "ababab"});
+    stop_close(rules.stop);
 }
 
 static void released_text_is_final(void **state)
 {
     (void)state;
     const char *const stop[] = {"abc"};
-    struct request_rules rules = {.max_tokens = 9, .skip_special = true, .stop = {1, stop}};
+    struct request_rules rules = {.max_tokens = 9, .skip_special = true, .stop = open_stops(1, stop)};
     struct request r = {.rules = &rules};
     const int32_t id[] = {25, 0, 1, 3, 0, LETTER_BYTE_C3, LETTER_BYTE_A9};
     const size_t released[] = {1, 1, 1, 4, 4, 4, 7};
@@ -135,6 +145,7 @@ static void released_text_is_final(void **state)
     assert_memory_equal(r.text.data, "zabda\xc3\xa9", 7);
     request_close(&r);
     request_close(&r); /* harmless */
+    stop_close(rules.stop);
 }
 
 static void keeps_log_probabilities(void **state)

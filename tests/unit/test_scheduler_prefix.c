@@ -1,4 +1,4 @@
-/* tests/unit/test_scheduler_prefix.c - coordinator/scheduler.c and its blocks, the prefix cache: what is found again, given up,
+/* tests/unit/test_scheduler_prefix.c - coordinator/schedule/scheduler.c and its blocks, the prefix cache: what is found again, given up,
  * and never shared. */
 #include "tests/unit/unit.h"
 

@@ -1,4 +1,4 @@
-/* tests/unit/test_scheduler_rules.c - coordinator/scheduler.c, rule by rule: who runs, who gives way, who is next, when it ends,
+/* tests/unit/test_scheduler_rules.c - coordinator/schedule/scheduler.c, rule by rule: who runs, who gives way, who is next, when it ends,
  * and what is refused. */
 #include "tests/unit/unit.h"
 

@@ -1,9 +1,9 @@
-/* tests/unit/test_scheduler_scores.c - coordinator/scheduler.c, prompts that are scored: every token of them once, with its own
+/* tests/unit/test_scheduler_scores.c - coordinator/schedule/scheduler.c, prompts that are scored: every token of them once, with its own
  * score, in plans that a rank accepts; among sequences that are not, that preempt each other, share prefixes, are cancelled.
  * The device is faked: a token's score is its position. */
 #include "tests/unit/unit.h"
 
-#include "coordinator/scheduler.h"
+#include "coordinator/schedule/scheduler.h"
 
 #include <stdlib.h>
 

@@ -3,7 +3,7 @@
  * the machine do not matter; the bound is half of what is promised, for slow machines. */
 #include "tests/unit/unit.h"
 
-#include "coordinator/scheduler.h"
+#include "coordinator/schedule/scheduler.h"
 
 #include <stdio.h>
 #include <stdlib.h>

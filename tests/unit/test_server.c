@@ -4,9 +4,9 @@
 
 #include "base/files.h"
 #include "base/signals.h"
-#include "coordinator/jobs/mailbox.h"
-#include "coordinator/jobs/metrics.h"
+#include "coordinator/metrics/metrics.h"
 #include "coordinator/server/clients.h"
+#include "coordinator/tasks/mailbox.h"
 #include "tests/support/files.h"
 
 #include <math.h>
@@ -358,7 +358,7 @@ static void backlog(void **state)
     (void)state;
     struct clients c = {0};
     struct transport t = {0};
-    struct peer peer = {.id = "ab", .id_bytes = 2, .fd = 5}, other = {.id = "ab", .id_bytes = 2, .fd = 6};
+    struct peer peer = {.number = 1, .fd = 5}, other = {.number = 2, .fd = 5};
     struct client *one = clients_find(&c, &peer);
     assert_ptr_equal(clients_find(&c, &peer), one);
     one->first = one->last = calloc(1, sizeof *one->first);
@@ -376,17 +376,19 @@ static void backlog(void **state)
         assert_true(o->job == 1 || !o->tokens);
     assert_int_equal(n, 5);
     assert_int_equal(clients_cut(&c, &t, 45), 0);
-    /* The same id over another connection is another client; the first one is gone. */
+    /* Another connection is another client, whatever its descriptor. */
     struct client *two = clients_find(&c, &other);
     assert_ptr_not_equal(two, one);
+    assert_false(one->gone);
+    clients_gone_peer(&c, &peer);
     assert_true(one->gone);
     clients_sweep(&c, forget, &gone);
     assert_int_equal(gone, 1);
     assert_int_equal(c.n, 1);
     assert_int_equal(c.backlog, 0);
-    clients_gone_fd(&c, 5); /* its connection's end comes later, and is nobody's */
+    clients_gone_peer(&c, &peer); /* once more, and it is nobody's */
     assert_false(two->gone);
-    clients_gone_fd(&c, 6);
+    clients_gone_peer(&c, &other);
     assert_true(two->gone);
     clients_close(&c);
 }

@@ -1,9 +1,9 @@
-/* tests/unit/test_steps.c - coordinator/jobs/steps.c on a device of paper that is one step behind, as a GPU is: jobs come and
+/* tests/unit/test_steps.c - coordinator/tasks/steps.c on a device of paper that is one step behind, as a GPU is: jobs come and
  * are cancelled while steps are under way, the engine falls idle with an empty plan under way, and goes on. */
 #include "tests/unit/unit.h"
 
-#include "coordinator/jobs/mailbox.h"
-#include "coordinator/jobs/steps.h"
+#include "coordinator/tasks/mailbox.h"
+#include "coordinator/tasks/steps.h"
 #include "tests/support/paper.h"
 
 #include <stdlib.h>
@@ -59,7 +59,7 @@ static void take(struct bench *b)
         fail_msg("%s", e.text);
 }
 
-/* As rank/loop.c on a device: a plan goes out while the one before it is under way. false: idle, or stopped. */
+/* As rank/step/loop.c on a device: a plan goes out while the one before it is under way. false: idle, or stopped. */
 static bool turn(struct bench *b)
 {
     struct err e = {0};
@@ -107,7 +107,7 @@ static void submit(struct bench *b, uint64_t number)
     const int32_t prompt[3] = {(int32_t)(number % VOCAB), 2, 3};
     j->ids[0] = (struct token_list){.id = malloc(sizeof prompt), .n = 3, .capacity = 3};
     memcpy(j->ids[0].id, prompt, sizeof prompt);
-    assert_int_equal(job_prepare(j, MAX_LEN, 1), 0);
+    assert_int_equal(job_prepare(j, MAX_LEN, 1 << 20, 1), 0);
     post(b, (struct order){.kind = ORDER_SUBMIT, .job = j});
 }
 

@@ -1,12 +1,15 @@
-/* tests/unit/test_stop.c - coordinator/stop.c, by hand and against a search over the whole text. */
+/* tests/unit/test_stop.c - text/stop.c, by hand and against a search over the whole text. */
 #include "tests/unit/unit.h"
 
-#include "coordinator/stop.h"
+#include "base/clock.h"
+#include "tests/support/process.h"
+#include "text/stop.h"
 
 #include <stdlib.h>
 
 struct trial {
     struct text_buffer text;
+    struct stop_state state;
     size_t released;
     struct err e;
 };
@@ -19,24 +22,26 @@ static bool push(struct trial *t, const struct stop_strings *s, const char *piec
     for (const char *at = pieces; *at != '\0';) {
         size_t n = strcspn(at, "|");
         assert_false(found);
-        found = stop_append(s, &t->text, &t->released, at, n, keep, &t->e);
+        found = stop_append(s, &t->state, &t->text, &t->released, at, n, keep, &t->e);
         expect_none(&t->e);
         at += n + (at[n] == '|');
     }
     return found;
 }
 
-#define CASE(pieces, keep, want_found, want_text, want_released, ...)                     \
-    do {                                                                                  \
-        const char *const stops_[] = {__VA_ARGS__};                                       \
-        const struct stop_strings s_ = {(int)(sizeof stops_ / sizeof stops_[0]), stops_}; \
-        struct trial t_;                                                                  \
-        bool found_ = push(&t_, &s_, pieces, keep);                                       \
-        assert_int_equal(found_, want_found);                                             \
-        assert_string_equal(t_.text.data, want_text);                                     \
-        assert_int_equal(t_.text.bytes, strlen(want_text));                               \
-        assert_int_equal(t_.released, want_released);                                     \
-        text_free(&t_.text);                                                              \
+#define CASE(pieces, keep, want_found, want_text, want_released, ...)                              \
+    do {                                                                                           \
+        const char *const stops_[] = {__VA_ARGS__};                                                \
+        struct err e_ = {0};                                                                       \
+        struct stop_strings *s_ = stop_open((int)(sizeof stops_ / sizeof stops_[0]), stops_, &e_); \
+        struct trial t_;                                                                           \
+        bool found_ = push(&t_, s_, pieces, keep);                                                 \
+        stop_close(s_);                                                                            \
+        assert_int_equal(found_, want_found);                                                      \
+        assert_string_equal(t_.text.data, want_text);                                              \
+        assert_int_equal(t_.text.bytes, strlen(want_text));                                        \
+        assert_int_equal(t_.released, want_released);                                              \
+        text_free(&t_.text);                                                                       \
     } while (0)
 
 static void by_hand(void **state)
@@ -68,10 +73,9 @@ static void by_hand_more(void **state)
     CASE("n\n|\nq", false, true, "n", 1, "\n\n");
     CASE("na\xc3|\xa9 x", false, true, "na", 2, "\xc3\xa9");
     struct trial t = {0};
-    const struct stop_strings none = {0, NULL};
-    assert_false(stop_append(&none, &t.text, &t.released, "any", 3, false, &t.e));
+    assert_false(stop_append(NULL, &t.state, &t.text, &t.released, "any", 3, false, &t.e));
     assert_int_equal(t.released, 3);
-    assert_false(stop_append(&none, &t.text, &t.released, "\0x", 2, false, &t.e)); /* NUL is text */
+    assert_false(stop_append(NULL, &t.state, &t.text, &t.released, "\0x", 2, false, &t.e)); /* NUL is text */
     assert_int_equal(t.released, 5);
     assert_memory_equal(t.text.data, "any\0x", 6);
     text_free(&t.text);
@@ -84,8 +88,8 @@ static bool naive_find(const struct stop_strings *s, const char *text, size_t *b
     for (*begin = 0; text[*begin] != '\0'; (*begin)++) {
         *length = 0;
         for (int i = 0; i < s->n; i++)
-            if (strncmp(text + *begin, s->text[i], strlen(s->text[i])) == 0 && strlen(s->text[i]) > *length)
-                *length = strlen(s->text[i]);
+            if (strncmp(text + *begin, s->string[i].text, s->string[i].bytes) == 0 && s->string[i].bytes > *length)
+                *length = s->string[i].bytes;
         if (*length > 0)
             return true;
     }
@@ -97,7 +101,7 @@ static size_t naive_release(const struct stop_strings *s, const char *text)
 {
     for (size_t at = 0; text[at] != '\0'; at++)
         for (int i = 0; i < s->n; i++)
-            if (strncmp(text + at, s->text[i], strlen(text + at)) == 0)
+            if (strncmp(text + at, s->string[i].text, strlen(text + at)) == 0)
                 return at;
     return strlen(text);
 }
@@ -106,13 +110,16 @@ static void random_trial(uint64_t *seed)
 {
     char stop[3][8], whole[200] = "";
     const char *text[3] = {stop[0], stop[1], stop[2]};
-    struct stop_strings s = {1 + random_below(seed, 3), text};
+    struct err e = {0};
+    int n_stops = 1 + random_below(seed, 3);
     for (int i = 0; i < 3; i++) {
         int n = 1 + random_below(seed, 6);
         for (int k = 0; k < n; k++)
             stop[i][k] = (char)('a' + random_below(seed, 2));
         stop[i][n] = '\0';
     }
+    struct stop_strings *s = stop_open(n_stops, text, &e);
+    expect_none(&e);
     bool keep = random_below(seed, 2) == 0, found = false;
     struct trial t = {0};
     size_t previous = 0;
@@ -123,22 +130,23 @@ static void random_trial(uint64_t *seed)
         size_t n = strlen(piece), begin, length;
         char *copy = malloc(n); /* not terminated: nothing beyond it may be read */
         memcpy(copy, piece, n);
-        found = stop_append(&s, &t.text, &t.released, copy, n, keep, &t.e);
+        found = stop_append(s, &t.state, &t.text, &t.released, copy, n, keep, &t.e);
         free(copy);
         strcat(whole, piece);
-        assert_int_equal(found, naive_find(&s, whole, &begin, &length));
+        assert_int_equal(found, naive_find(s, whole, &begin, &length));
         if (found) {
             whole[begin + (keep ? length : 0)] = '\0';
             assert_int_equal(t.released, strlen(whole));
             assert_true(begin >= previous); /* nothing of the stop string had been released */
         } else {
-            assert_int_equal(t.released, naive_release(&s, whole));
+            assert_int_equal(t.released, naive_release(s, whole));
         }
         assert_string_equal(t.text.data, whole);
         assert_true(t.released >= previous);
         previous = t.released;
     }
     text_free(&t.text);
+    stop_close(s);
 }
 
 static void random_texts(void **state)
@@ -149,12 +157,51 @@ static void random_texts(void **state)
         random_trial(&seed);
 }
 
+/* Every string is as long as may be and differs from the text in its last byte only: a text of nothing but beginnings. Sequences of
+ * one step together, in milliseconds: the worst step, and the mean. */
+static void long_strings(void **state)
+{
+    (void)state;
+    enum { SEQUENCES = 64, STRINGS = 15, STEPS = 600, PIECE = 4 };
+    static char text[STRINGS][STOP_MAX_BYTES + 1];
+    static struct trial t[SEQUENCES];
+    const char *list[STRINGS];
+    double worst = 0, sum = 0;
+    struct err e = {0};
+    for (int i = 0; i < STRINGS; i++) {
+        memset(text[i], 'a', STOP_MAX_BYTES);
+        text[i][STOP_MAX_BYTES - 1] = (char)('c' + i);
+        list[i] = text[i];
+    }
+    struct stop_strings *s = stop_open(STRINGS, list, &e);
+    expect_none(&e);
+    for (int k = 0; k < STEPS; k++) {
+        double begin = seconds_now();
+        for (int i = 0; i < SEQUENCES; i++)
+            assert_false(stop_append(s, &t[i].state, &t[i].text, &t[i].released, "aaaa", PIECE, false, &e));
+        double took = seconds_now() - begin;
+        worst = took > worst ? took : worst;
+        sum += took;
+    }
+    for (int i = 0; i < SEQUENCES; i++) {
+        assert_int_equal(t[i].text.bytes - t[i].released, STOP_MAX_BYTES - 1);
+        assert_true(stop_append(s, &t[i].state, &t[i].text, &t[i].released, "q", 1, false, &e));
+        assert_int_equal(t[i].text.bytes, STEPS * PIECE + 1 - STOP_MAX_BYTES);
+        text_free(&t[i].text);
+    }
+    stop_close(s);
+    print_message("# %d stop strings of %d bytes, %d sequences: %.3f ms a step, at worst %.3f ms\n", STRINGS,
+                  STOP_MAX_BYTES, SEQUENCES, 1e3 * sum / STEPS, 1e3 * worst);
+    assert_true(process_sanitized() || 1e3 * sum / STEPS < 0.5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(by_hand),
         cmocka_unit_test(by_hand_more),
         cmocka_unit_test(random_texts),
+        cmocka_unit_test(long_strings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,8 +5,8 @@
  * expectations and has the same generator. Runs in the repository root. */
 #include "base/err.h"
 #include "base/json.h"
-#include "coordinator/tokenizer/tokenizer.h"
 #include "tests/unit/fixtures/tokenizer/alphabet.h"
+#include "text/tokenizer/tokenizer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

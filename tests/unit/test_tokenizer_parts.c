@@ -3,7 +3,7 @@
 #include "tests/unit/unit.h"
 
 #include "base/json.h"
-#include "coordinator/tokenizer/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

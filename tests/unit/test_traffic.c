@@ -1,8 +1,8 @@
-/* tests/unit/test_traffic.c - coordinator/traffic.c: every request of it is served whole, whatever the limits and however
+/* tests/unit/test_traffic.c - commands/bench/traffic.c: every request of it is served whole, whatever the limits and however
  * late the results come. */
 #include "tests/unit/unit.h"
 
-#include "coordinator/traffic.h"
+#include "commands/bench/traffic.h"
 
 #include <stdlib.h>
 

@@ -1,17 +1,17 @@
-/* tests/unit/test_watch.c - rank/watch.c: when a rank is late, and whom it blames. */
+/* tests/unit/test_watch.c - rank/watch/watch.c: when a rank is late, and whom it blames. */
 #include "tests/unit/unit.h"
 
-#include "rank/lifeline.h"
-#include "rank/watch.h"
+#include "rank/watch/lifeline.h"
+#include "rank/watch/watch.h"
 
 #define TIMEOUT 10.0
 
 /* Ranks 2, 0 and 5 of a larger job on one host, all well: 2 and 5 wait in a collective for 0, not for long. */
 static void fill(struct watch_view v[3])
 {
-    v[0] = (struct watch_view){2, WATCH_COLLECTIVE, 57, 0, 0, 0};
-    v[1] = (struct watch_view){0, WATCH_STEP, 57, 0, 0, 0};
-    v[2] = (struct watch_view){5, WATCH_COLLECTIVE, 57, 0, 0, 0};
+    v[0] = (struct watch_view){2, RANK_IN_COLLECTIVE, 57, 0, 0, 0};
+    v[1] = (struct watch_view){0, RANK_WORKS, 57, 0, 0, 0};
+    v[2] = (struct watch_view){5, RANK_IN_COLLECTIVE, 57, 0, 0, 0};
 }
 
 static void nothing_is_wrong(void **unused)
@@ -24,7 +24,7 @@ static void nothing_is_wrong(void **unused)
         v[self].stalled = 9.9;
         assert_int_equal(watch_judge(v, 3, self, TIMEOUT), -1);
         v[self].stalled = 1000;
-        v[self].phase = WATCH_OFF;
+        v[self].activity = RANK_OUTSIDE;
         assert_int_equal(watch_judge(v, 3, self, TIMEOUT), -1);
     }
     fill(v);
@@ -55,7 +55,7 @@ static void one_that_works_on_is_to_blame(void **unused)
     v[0].stalled = v[1].stalled = v[2].stalled = 10;
     for (int self = 0; self < 3; self++)
         assert_int_equal(watch_judge(v, 3, self, TIMEOUT), 1);
-    v[1].phase = WATCH_DEVICE; /* all wait: it is on another host, or a device's own doing */
+    v[1].activity = RANK_AWAITS_DEVICE; /* all wait: it is on another host, or a device's own doing */
     for (int self = 0; self < 3; self++)
         assert_int_equal(watch_judge(v, 3, self, TIMEOUT), self);
 }
@@ -67,19 +67,19 @@ static void waiting_for_a_plan(void **unused)
     struct watch_view v[3];
     fill(v);
     for (int i = 0; i < 3; i++)
-        v[i] = (struct watch_view){v[i].rank, WATCH_PLAN, 58, 1e6, 0, 0};
-    v[1].phase = WATCH_COORDINATOR;
+        v[i] = (struct watch_view){v[i].rank, RANK_AWAITS_PLAN, 58, 1e6, 0, 0};
+    v[1].activity = RANK_COORDINATES;
     for (int self = 0; self < 3; self++)
         assert_int_equal(watch_judge(v, 3, self, TIMEOUT), -1);
     v[1].silent = 10;
     assert_int_equal(watch_judge(v, 3, 0, TIMEOUT), 1);
     assert_int_equal(watch_judge(v, 3, 2, TIMEOUT), 1);
     v[1].silent = 0;
-    v[1].phase = WATCH_PLAN; /* it shares the plan, and somebody does not take it */
+    v[1].activity = RANK_AWAITS_PLAN; /* it shares the plan, and somebody does not take it */
     v[2].silent = 10;
     assert_int_equal(watch_judge(v, 3, 0, TIMEOUT), -1); /* rank 0 says so */
     assert_int_equal(watch_judge(v, 3, 1, TIMEOUT), 2);
-    struct watch_view elsewhere[2] = {{3, WATCH_PLAN, 58, 1e6, 0, 0}, {4, WATCH_PLAN, 58, 1e6, 1e6, 0}};
+    struct watch_view elsewhere[2] = {{3, RANK_AWAITS_PLAN, 58, 1e6, 0, 0}, {4, RANK_AWAITS_PLAN, 58, 1e6, 1e6, 0}};
     assert_int_equal(watch_judge(elsewhere, 2, 0, TIMEOUT), -1); /* rank 0 is on a host that this one does not see */
 }
 
@@ -87,21 +87,21 @@ static void waiting_for_a_plan(void **unused)
 static void groups_do_not_wait_for_each_other(void **unused)
 {
     (void)unused;
-    struct watch_view v[4] = {{0, WATCH_COORDINATOR, 9, 1e6, 0, 0},
-                              {1, WATCH_PLAN, 9, 1e6, 0, 0},
-                              {2, WATCH_COLLECTIVE, 57, 11, 0, 2},
-                              {3, WATCH_COLLECTIVE, 57, 11, 11, 2}};
+    struct watch_view v[4] = {{0, RANK_COORDINATES, 9, 1e6, 0, 0},
+                              {1, RANK_AWAITS_PLAN, 9, 1e6, 0, 0},
+                              {2, RANK_IN_COLLECTIVE, 57, 11, 0, 2},
+                              {3, RANK_IN_COLLECTIVE, 57, 11, 11, 2}};
     assert_int_equal(watch_judge(v, 4, 0, TIMEOUT), -1);
     assert_int_equal(watch_judge(v, 4, 1, TIMEOUT), -1);
     assert_int_equal(watch_judge(v, 4, 2, TIMEOUT), 3);
     /* What is late in the first group is not for the second to answer. */
-    v[0] = (struct watch_view){0, WATCH_STEP, 9, 11, 0, 0};
-    v[1] = (struct watch_view){1, WATCH_COLLECTIVE, 9, 11, 0, 0};
+    v[0] = (struct watch_view){0, RANK_WORKS, 9, 11, 0, 0};
+    v[1] = (struct watch_view){1, RANK_IN_COLLECTIVE, 9, 11, 0, 0};
     assert_int_equal(watch_judge(v, 4, 1, TIMEOUT), 0);
     assert_int_equal(watch_judge(v, 4, 0, TIMEOUT), 0);
     /* A leader between steps has no deadline, and those who wait for its plan none as long as it lives. */
-    v[2] = (struct watch_view){2, WATCH_COORDINATOR, 57, 1e6, 0, 2};
-    v[3] = (struct watch_view){3, WATCH_PLAN, 57, 1e6, 0, 2};
+    v[2] = (struct watch_view){2, RANK_COORDINATES, 57, 1e6, 0, 2};
+    v[3] = (struct watch_view){3, RANK_AWAITS_PLAN, 57, 1e6, 0, 2};
     assert_int_equal(watch_judge(v, 4, 2, TIMEOUT), -1);
     assert_int_equal(watch_judge(v, 4, 3, TIMEOUT), -1);
     v[2].silent = 11;
@@ -112,7 +112,7 @@ static void words(void **unused)
 {
     (void)unused;
     char text[300];
-    struct watch_view v = {1, WATCH_STEP, 57, 10, 9.8, 0};
+    struct watch_view v = {1, RANK_WORKS, 57, 10, 9.8, 0};
     watch_say(text, sizeof text, &v, false, TIMEOUT);
     assert_string_equal(text,
                         "step 57 has made no progress for 10 s (--step-timeout): no sign of life for 10 s, it was "
@@ -120,7 +120,7 @@ static void words(void **unused)
     v.silent = 0;
     watch_say(text, sizeof text, &v, true, 0.5);
     assert_string_equal(text, "step 57 has made no progress for 0.5 s (--step-timeout): still computing");
-    v.phase = WATCH_DEVICE;
+    v.activity = RANK_AWAITS_DEVICE;
     watch_say(text, sizeof text, &v, true, TIMEOUT);
     assert_string_equal(text, "step 57 has made no progress for 10 s (--step-timeout): waiting for the device, and no "
                               "rank of this host is seen to be at fault");
@@ -131,20 +131,20 @@ static void gone(void **unused)
     (void)unused;
     char text[360];
     struct lifeline_state at = {
-        .phase = WATCH_STEP, .last = WATCH_ALL_REDUCE, .step = 57, .last_step = 57, .n_last = 12};
+        .activity = RANK_WORKS, .last = COLLECTIVE_ALL_REDUCE, .step = 57, .last_step = 57, .n_last = 12};
     watch_say_gone(text, sizeof text, false, &at, "0000:1a:00.0");
     assert_non_null(strstr(text, "ended without a word"));
     assert_non_null(strstr(text, "step 57, computing; last collective: all-reduce 12 of step 57; device 0000:1a:00.0"));
-    at = (struct lifeline_state){.phase = WATCH_PLAN, .last = WATCH_PLAN_BROADCAST, .step = 58, .last_step = 58};
+    at = (struct lifeline_state){.activity = RANK_AWAITS_PLAN, .last = COLLECTIVE_PLAN, .step = 58, .last_step = 58};
     watch_say_gone(text, sizeof text, true, &at, "cpu");
     assert_non_null(strstr(text, "its host has not answered for"));
     assert_non_null(strstr(text, "step 58, waiting for the plan; last collective: the plan's broadcast of step 58"));
-    at = (struct lifeline_state){.phase = WATCH_OFF};
+    at = (struct lifeline_state){.activity = RANK_OUTSIDE};
     watch_say_gone(text, sizeof text, true, &at, "cpu");
     assert_non_null(strstr(text, "outside of steps; last collective: none yet; device cpu"));
     watch_say_gone(text, sizeof text, true, NULL, "cpu");
     assert_non_null(strstr(text, "where it was is not known; device cpu"));
-    at = (struct lifeline_state){.phase = 4711, .last = -3}; /* came over a network */
+    at = (struct lifeline_state){.activity = 4711, .last = -3}; /* came over a network */
     watch_say_gone(text, sizeof text, true, &at, "cpu");
     assert_non_null(strstr(text, "?"));
 }

@@ -2,7 +2,7 @@
 #ifndef TESTS_UNIT_TRIAL_H
 #define TESTS_UNIT_TRIAL_H
 
-#include "coordinator/protocol.h"
+#include "protocol/protocol.h"
 #include "tests/unit/unit.h"
 
 #include <string.h>

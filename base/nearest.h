@@ -1,0 +1,13 @@
+/* base/nearest.h - what somebody probably meant: the word with the fewest changes. */
+#ifndef BASE_NEAREST_H
+#define BASE_NEAREST_H
+
+#include <stddef.h>
+
+/* Letters to change, add, leave out or swap with their neighbour, case aside; words longer than 63 letters are far apart. */
+int nearest_distance(const char *a, const char *b);
+
+/* How many changes a word of this length may have and still be taken for a slip. */
+int nearest_limit(const char *word);
+
+#endif

@@ -1,0 +1,44 @@
+/* base/sampling.h - how a token is chosen and what is told of it, and how many tokens a block of the KV cache has: what plans say
+ * (plan/plan.h) and operations obey (kernels/). Neither folder includes the other for it; both include this. */
+#ifndef BASE_SAMPLING_H
+#define BASE_SAMPLING_H
+
+#include <stdint.h>
+
+#define KV_BLOCK_TOKENS 16
+
+#define SAMPLING_MAX_BIAS 300
+#define SAMPLING_MAX_EOS  16
+#define SAMPLING_MAX_TOP  20
+
+/* How one sequence is sampled. Flat: rides in the plan. Order of application (Hugging Face's): logit_bias,
+ * repetition_penalty, frequency and presence penalty, min_tokens (eos ids forbidden), temperature, top_k, top_p, min_p. */
+struct sampling {
+    uint64_t seed;
+    float temperature;        /* 0: greedy, the lowest id among equals */
+    float top_p, min_p;       /* 1 and 0: off */
+    float repetition_penalty; /* 1: off; over distinct ids of prompt and output: s < 0 ? s * p : s / p */
+    float presence_penalty;   /* over ids of the output: s -= presence + frequency * count */
+    float frequency_penalty;
+    int32_t top_k;                        /* 0: off */
+    int32_t prompt_len;                   /* tokens of the prompt: history before it is prompt, after it output */
+    int32_t min_tokens;                   /* eos ids are forbidden while fewer tokens have been generated */
+    int32_t n_eos, eos[SAMPLING_MAX_EOS]; /* ids that min_tokens forbids */
+    int32_t n_top;                        /* log-probabilities wanted: the best n_top (0..SAMPLING_MAX_TOP) */
+    int32_t n_prompt_top;                 /* the same beside every token of the prompt that is scored */
+    int32_t n_bias;
+    int32_t bias_id[SAMPLING_MAX_BIAS];
+    float bias[SAMPLING_MAX_BIAS];
+};
+
+/* One sampled or scored token, as the host reads it. Log-probabilities are log_softmax of the logits before any of the above.
+ */
+struct sampled {
+    int32_t token;
+    int32_t slot;
+    float logprob;
+    int32_t top_id[SAMPLING_MAX_TOP]; /* [n_top or n_prompt_top] best first, the lower id first among equals */
+    float top_logprob[SAMPLING_MAX_TOP];
+};
+
+#endif

@@ -1,0 +1,24 @@
+/* client/bench_load.h - what a bench asks for, and when: prompts, lengths, arrivals. The same options give the
+ * same load. */
+#ifndef CLIENT_BENCH_LOAD_H
+#define CLIENT_BENCH_LOAD_H
+
+#include "client/options.h"
+
+struct bench_wish {
+    json_t *prompt; /* token ids, or a text; one reference of ours */
+    int64_t n_output;
+    double at; /* seconds after the start */
+};
+
+struct bench_load {
+    struct bench_wish *wish; /* [n] */
+    int64_t n;
+    bool exact; /* outputs have exactly n_output tokens */
+};
+
+/* vocab: random ids are below. ERR_INPUT, ERR_IO: the dataset. bench_load_close it in any case. */
+int bench_load_open(struct bench_load *l, const struct client_options *o, int64_t vocab, struct err *e);
+void bench_load_close(struct bench_load *l);
+
+#endif

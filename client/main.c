@@ -1,0 +1,67 @@
+/* client/main.c - lockstep-client: a program of its own, without MPI, that talks to `lockstep serve`. */
+#include "base/log.h"
+#include "client/ask.h"
+#include "client/bench.h"
+#include "client/interrupt.h"
+#include "client/options.h"
+#include "client/send.h"
+#include "client/top.h"
+
+#include <errno.h>
+#include <locale.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+static int run(struct client_options *o, struct err *e)
+{
+    struct connection c = {0};
+    interrupt_catch();
+    if (connection_open(&c, &o->connection, e) == 0) {
+        switch (o->command) {
+        case CLIENT_SEND:
+            (void)send_file(&c, o, e);
+            break;
+        case CLIENT_BENCH:
+            (void)client_bench(&c, o, e);
+            break;
+        case CLIENT_TOP:
+            (void)client_top(&c, o, e);
+            break;
+        case CLIENT_GENERATE:
+        case CLIENT_OP:
+        case CLIENT_TOKENIZE:
+        case CLIENT_DETOKENIZE:
+            (void)ask(&c, o, e);
+            break;
+        }
+    }
+    connection_close(&c);
+    return e->code == ERR_NONE ? 0 : -1;
+}
+
+int main(int argc, char **argv)
+{
+    struct client_options o;
+    struct err e = {0};
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    if (client_options_parse(&o, argc, argv, &e) == 0) {
+        if (o.version)
+            printf("lockstep-client %s\n", LOCKSTEP_VERSION);
+        else if (o.help)
+            client_options_help(&o);
+        else
+            (void)run(&o, &e);
+    }
+    client_options_close(&o);
+    if ((fflush(stdout) != 0 || ferror(stdout) != 0) && e.code == ERR_NONE)
+        (void)ERR(&e, ERR_IO, "cannot write to standard output: %s", strerror(errno));
+    if (interrupt_came() && (e.code == ERR_NONE || e.code == ERR_COMM))
+        return INTERRUPT_STATUS;
+    if (e.code != ERR_NONE)
+        (void)fprintf(stderr, "lockstep-client: %s\n", e.text);
+    return (int)e.code;
+}

@@ -1,0 +1,37 @@
+/* client/message.h - what a message from the server is. Its fields are those of docs/protocol.md; nothing about
+ * them is taken for granted: what is missing or of another type counts as empty. */
+#ifndef CLIENT_MESSAGE_H
+#define CLIENT_MESSAGE_H
+
+#include "base/err.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* Part of a stream, after which more comes? Else it is the end of its request. */
+bool message_is_event(const json_t *reply);
+
+/* Does it answer the request of this name? A reply without a name does: the server could not read one. */
+bool message_is_to(const json_t *reply, const char *request_id);
+
+bool message_failed(const json_t *reply);
+
+/* "error 400: max_tokns: unknown field" as ERR_REQUEST; nothing if the reply did not fail. Returns -1 if it did. */
+int message_check(const json_t *reply, struct err *e);
+
+/* Choice i's text as it is, to f: "" when there is none. */
+void message_write_text(const json_t *reply, size_t i, FILE *f);
+size_t message_n_choices(const json_t *reply);
+
+/* Tokens that came with a message, all choices together. */
+int64_t message_n_tokens(const json_t *reply);
+
+/* usage.prompt_tokens, usage.completion_tokens; -1: not told. */
+int64_t message_usage(const json_t *reply, const char *name);
+
+/* The whole message as a line of JSON. */
+void message_print(const json_t *reply, FILE *f);
+
+#endif

@@ -1,0 +1,457 @@
+/* client/options.c - see options.h. */
+#include "client/options.h"
+#include "base/json.h"
+#include "base/nearest.h"
+#include "base/opt_rows.h"
+#include "base/progress.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GENERATE CLIENT_GENERATE
+#define BENCH    CLIENT_BENCH
+#define TOP      CLIENT_TOP
+#define WORDY    (CLIENT_GENERATE | CLIENT_TOKENIZE) /* take a prompt */
+#define ALL      (WORDY | CLIENT_OP | CLIENT_DETOKENIZE | CLIENT_SEND | BENCH | TOP)
+
+#define DEFAULT_INPUT_LEN  1024
+#define DEFAULT_OUTPUT_LEN 128
+
+/* "max-tokens" -> "max_tokens". name: at least 64 bytes. */
+static void field_name(char *name, const struct opt *o)
+{
+    size_t n = 0;
+    for (; o->name[n] != '\0' && n < 63; n++)
+        name[n] = o->name[n] == '-' ? '_' : o->name[n];
+    name[n] = '\0';
+}
+
+/* Takes over value. */
+static int put(void *record, const struct opt *o, json_t *value, struct err *e)
+{
+    struct client_options *c = record;
+    char name[64];
+    field_name(name, o);
+    return json_object_set_new(c->request, name, value) == 0
+               ? 0
+               : ERR(e, ERR_USAGE, "--%s: found a text that is not UTF-8", o->name);
+}
+
+static int put_integer(void *record, const struct opt *o, const char *text, struct err *e)
+{
+    char *end = NULL;
+    errno = 0;
+    long long n = strtoll(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0')
+        return ERR(e, ERR_USAGE, "--%s: found \"%.80s\", expected an integer", o->name, text);
+    return put(record, o, json_integer(n), e);
+}
+
+static int put_number(void *record, const struct opt *o, const char *text, struct err *e)
+{
+    char *end = NULL;
+    double x = strtod(text, &end);
+    if (end == text || *end != '\0' || !isfinite(x))
+        return ERR(e, ERR_USAGE, "--%s: found \"%.80s\", expected a number", o->name, text);
+    return put(record, o, json_real(x), e);
+}
+
+static int put_text(void *record, const struct opt *o, const char *text, struct err *e)
+{
+    return put(record, o, json_string(text), e);
+}
+
+static int put_true(void *record, const struct opt *o, const char *text, struct err *e)
+{
+    (void)text;
+    return put(record, o, json_true(), e);
+}
+
+/* true, false, or a word. */
+static int put_choice(void *record, const struct opt *o, const char *text, struct err *e)
+{
+    bool yes = strcmp(text, "true") == 0;
+    return put(record, o, yes || strcmp(text, "false") == 0 ? json_boolean(yes) : json_string(text), e);
+}
+
+static int put_boolean(void *record, const struct opt *o, const char *text, struct err *e)
+{
+    if (strcmp(text, "true") != 0 && strcmp(text, "false") != 0)
+        return ERR(e, ERR_USAGE, "--%s: found \"%.80s\", expected true or false", o->name, text);
+    return put_choice(record, o, text, e);
+}
+
+/* One more text in a list. */
+static int add_text(void *record, const struct opt *o, const char *text, struct err *e)
+{
+    struct client_options *c = record;
+    json_t *list = json_object_get(c->request, o->name);
+    if (list == NULL && put(record, o, list = json_array(), e) != 0)
+        return -1;
+    return json_array_append_new(list, json_string(text)) == 0
+               ? 0
+               : ERR(e, ERR_USAGE, "--%s: found a text that is not UTF-8", o->name);
+}
+
+/* "1,2,3" -> [1, 2, 3]; the caller decrefs; NULL on failure. */
+static json_t *read_ids(const char *text, const char *option, struct err *e)
+{
+    json_t *list = json_array();
+    for (const char *at = text;; at++) {
+        char *end = NULL;
+        errno = 0;
+        long long id = strtoll(at, &end, 10);
+        if (errno != 0 || end == at || (*end != ',' && *end != '\0')) {
+            ERR(e, ERR_USAGE, "%s: found \"%.80s\", expected token ids: 1,2,3", option, at);
+            json_decref(list);
+            return NULL;
+        }
+        (void)json_array_append_new(list, json_integer(id));
+        if (*end == '\0')
+            return list;
+        at = end;
+    }
+}
+
+static int put_ids(void *record, const struct opt *o, const char *text, struct err *e)
+{
+    char option[80];
+    (void)snprintf(option, sizeof option, "--%s", o->name);
+    json_t *list = read_ids(text, option, e);
+    return list != NULL ? put(record, o, list, e) : -1;
+}
+
+/* --prompt-ids fills "prompt". */
+static int put_prompt_ids(void *record, const struct opt *o, const char *text, struct err *e)
+{
+    struct client_options *c = record;
+    json_t *list = read_ids(text, "--prompt-ids", e);
+    (void)o;
+    if (list != NULL)
+        (void)json_object_set_new(c->request, "prompt", list);
+    return list != NULL ? 0 : -1;
+}
+
+/* "ID:BIAS,ID:BIAS" -> {"ID": BIAS} */
+static int put_bias(void *record, const struct opt *o, const char *text, struct err *e)
+{
+    json_t *map = json_object();
+    for (const char *at = text;; at++) {
+        char id[24], *end = NULL;
+        size_t digits = strspn(at, "0123456789");
+        double bias = digits > 0 && digits < sizeof id && at[digits] == ':' ? strtod(at + digits + 1, &end) : NAN;
+        if (!isfinite(bias) || end == at + digits + 1 || (*end != ',' && *end != '\0')) {
+            json_decref(map);
+            return ERR(e, ERR_USAGE, "--%s: found \"%.80s\", expected ID:BIAS,...", o->name, at);
+        }
+        memcpy(id, at, digits);
+        id[digits] = '\0';
+        (void)json_object_set_new(map, id, json_real(bias));
+        if (*end == '\0')
+            return put(record, o, map, e);
+        at = end;
+    }
+}
+
+/* "name=JSON": whatever else the protocol has. */
+static int put_field(void *record, const struct opt *o, const char *text, struct err *e)
+{
+    struct client_options *c = record;
+    const char *equals = strchr(text, '=');
+    json_t *value = equals != NULL ? json_loads(equals + 1, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL) : NULL;
+    char name[128] = "";
+    if (value == NULL || equals == text || (size_t)(equals - text) >= sizeof name) {
+        json_decref(value);
+        return ERR(e, ERR_USAGE, "--%s: found \"%.80s\", expected NAME=JSON, e.g. top_k=5 or stop='[\"a\"]'", o->name,
+                   text);
+    }
+    memcpy(name, text, (size_t)(equals - text));
+    return json_object_set_new(c->request, name, value) == 0
+               ? 0
+               : ERR(e, ERR_USAGE, "--%s: \"%.80s\" is not UTF-8", o->name, text);
+}
+
+#define AT(member) offsetof(struct client_options, member)
+#define FIELD(name, argument, call, commands, help)                        \
+    {                                                                      \
+        name, argument, OPT_CALL, 0, commands, 0, 0, 0, NULL, help, (call) \
+    }
+
+static const struct opt rows[] = {
+    TEXT("endpoint", "E", connection.endpoint, ALL, "where the server listens: tcp://127.0.0.1:5555, ipc:///path"),
+    TEXT("rendezvous", "FILE", connection.rendezvous, ALL,
+         "the file that the server writes when it is ready; it is waited for, and tells endpoint and public key"),
+    TEXT("curve-key", "FILE", connection.client_key, ALL,
+         "our keys for CURVE: JSON with client_public_key, client_secret_key and server_public_key (default: the file "
+         "that the rendezvous file names, which `serve --curve` writes beside it)"),
+    REAL("connect-timeout", connection.seconds, ALL, 0, 86400, 5, "seconds to wait for the server (default 5)"),
+    REAL("timeout", timeout, ALL, 0, 1e6, 0,
+         "seconds to wait for an answer, then the request is cancelled (default 0: as long as the server is there)"),
+    FIELD("request-id", "ID", put_text, WORDY | CLIENT_OP, "name of the request"),
+
+    FLAG("chat", chat, WORDY, "the prompt is the user's turn of a chat, rendered by the checkpoint's template"),
+    TEXT("system", "TEXT", system, WORDY, "with --chat: the system's turn before it"),
+    FIELD("prompt-ids", "IDS", put_prompt_ids, GENERATE, "the prompt as token ids: 1,2,3"),
+    FLAG("stream", stream, GENERATE, "print the text as it comes (default on a terminal)"),
+    FLAG("no-stream", no_stream, GENERATE, "print the text when it is complete"),
+    FLAG("json", json, GENERATE | CLIENT_TOKENIZE | CLIENT_DETOKENIZE,
+         "print the server's replies, one JSON object a line"),
+    FLAG("json", json, BENCH, "print one JSON object instead of a table"),
+
+    FIELD("model", "NAME", put_text, GENERATE, "refuse to be answered by another one"),
+    FIELD("max-tokens", "N", put_integer, GENERATE,
+          "tokens to generate at most; -1: what fits (default 16; chats: -1)"),
+    FIELD("min-tokens", "N", put_integer, GENERATE, "no end before so many (default 0)"),
+    FIELD("temperature", "X", put_number, GENERATE, "0 is greedy (default 1)"),
+    FIELD("top-k", "N", put_integer, GENERATE, "keep the K likeliest tokens (default 0: all)"),
+    FIELD("top-p", "X", put_number, GENERATE, "keep the smallest set with this probability (default 1)"),
+    FIELD("min-p", "X", put_number, GENERATE, "drop tokens below this share of the likeliest one (default 0)"),
+    FIELD("seed", "N", put_integer, GENERATE, "the same seed gives the same text (default: chosen by the server)"),
+    FIELD("repetition-penalty", "X", put_number, GENERATE,
+          "divide positive and multiply negative logits of tokens seen before (default 1)"),
+    FIELD("presence-penalty", "X", put_number, GENERATE, "subtract from logits of tokens generated before (default 0)"),
+    FIELD("frequency-penalty", "X", put_number, GENERATE,
+          "the same for every time that they were generated (default 0)"),
+    FIELD("logit-bias", "ID:BIAS,...", put_bias, GENERATE, "add to the logits of these tokens, e.g. 50256:-100"),
+    FIELD("stop", "TEXT", add_text, GENERATE, "end before this text; may be given up to 16 times"),
+    FIELD("stop-token-ids", "IDS", put_ids, GENERATE, "end after any of these tokens: 1,2,3"),
+    FIELD("eos-token-id", "IDS", put_ids, GENERATE, "the ids that end a text (default: the checkpoint's)"),
+    FIELD("ignore-eos", NULL, put_true, GENERATE, "go on after end-of-text tokens, up to --max-tokens"),
+    FIELD("include-stop-str-in-output", NULL, put_true, GENERATE, "keep the stop text in the output"),
+    FIELD("n", "N", put_integer, GENERATE, "candidates (default 1)"),
+    FIELD("best-of", "N", put_integer, GENERATE, "make so many, print the --n best (default --n)"),
+    FIELD("num-beams", "N", put_integer, GENERATE, "more than 1: beam search (default 1)"),
+    FIELD("use-beam-search", NULL, put_true, GENERATE, "beams as many as --best-of, or --n"),
+    FIELD("length-penalty", "X", put_number, GENERATE, "with beams (default 1)"),
+    FIELD("early-stopping", "true|false|never", put_choice, GENERATE, "with beams (default false)"),
+    FIELD("logprobs", "N", put_integer, GENERATE, "with --json: log-probabilities of the N likeliest tokens"),
+    FIELD("prompt-logprobs", "N", put_integer, GENERATE, "with --json: the same of the prompt's tokens"),
+    FIELD("echo", NULL, put_true, GENERATE, "the prompt's text before the output"),
+    FIELD("skip-special-tokens", "true|false", put_boolean, GENERATE | CLIENT_DETOKENIZE,
+          "leave special tokens out of the text (default true; detokenize: false)"),
+    FIELD("add-special-tokens", "true|false", put_boolean, WORDY, "bos and eos around a prompt (default true)"),
+    FIELD("parse-special", "true|false", put_boolean, WORDY,
+          "special tokens written out in a text become such tokens (default true; chats: false)"),
+    FIELD("add-generation-prompt", "true|false", put_boolean, WORDY, "with --chat (default true)"),
+    FIELD("return-token-strs", NULL, put_true, CLIENT_TOKENIZE, "with --json: the tokens as texts, too"),
+    FIELD("priority", "N", put_integer, GENERATE, "lower goes first (default 0)"),
+    FIELD("timeout-ms", "N", put_integer, GENERATE, "the server ends the request after so long (default: never)"),
+    FIELD("field", "NAME=JSON", put_field, WORDY | CLIENT_DETOKENIZE | CLIENT_OP | BENCH,
+          "any other field of the protocol; may be repeated"),
+
+    TEXT("file", "FILE", text, CLIENT_SEND,
+         "the requests: JSON lines, or one JSON text over many lines; - reads them from standard input"),
+    INTEGER("max-concurrency", max_concurrency, CLIENT_SEND, 1, 1 << 20, 16, "requests open at once (default 16)"),
+    INTEGER("num-prompts", num_prompts, BENCH, 1, 1 << 24, 1000, "requests (default 1000)"),
+    REAL("request-rate", request_rate, BENCH, 1e-6, INFINITY, INFINITY,
+         "requests a second, arriving as a Poisson process (default inf: all at once)"),
+    INTEGER("max-concurrency", max_concurrency, BENCH, 0, 1 << 20, 0,
+            "requests open at once, whatever the rate (default 0: not limited)"),
+    INTEGER("random-input-len", input_len, BENCH, 1, 1 << 24, 0, "tokens of a prompt, random ids (default 1024)"),
+    INTEGER("random-output-len", output_len, BENCH, 1, 1 << 24, 0,
+            "tokens of an output, exactly: end-of-text tokens are ignored (default 128)"),
+    REAL("random-range-ratio", range_ratio, BENCH, 0, 0.999, 0,
+         "lengths are drawn between (1 - X) and (1 + X) times these (default 0: all the same)"),
+    TEXT("dataset", "FILE", dataset, BENCH,
+         "instead of random ids: JSON lines with \"prompt\" (a text, or token ids) and \"output_len\", in this order, "
+         "from the start again when there are fewer than --num-prompts"),
+    FLAG("ignore-eos", ignore_eos, BENCH, "with --dataset: outputs have exactly their length"),
+    REAL("temperature", bench_temperature, BENCH, 0, 100, 0, "of all requests (default 0: greedy)"),
+    INTEGER("seed", seed, BENCH, 0, 9007199254740992.0, 0, "of ids, lengths and arrivals (default 0)"),
+    INTEGER("num-warmups", warmups, BENCH, 0, 1 << 20, 1, "requests before the measurement, one by one (default 1)"),
+    {"progress", "auto|always|never", OPT_CHOICE, AT(progress), BENCH, 0, 0, 0, "auto|always|never",
+     "a bar on standard error (default auto: on a terminal)", NULL},
+    REAL("interval", interval, TOP, 0.1, 3600, 1, "seconds between two views (default 1)"),
+    FLAG("once", once, TOP, "print one view, of one interval, and end"),
+};
+
+static const struct opt_table table = {"lockstep-client", "LOCKSTEP_CLIENT_", rows, sizeof rows / sizeof rows[0]};
+
+static const struct {
+    const char *name;
+    enum client_command command;
+    const char *argument, *help;
+} commands[] = {
+    {"generate", CLIENT_GENERATE, "PROMPT|-",
+     "Text for a prompt; - reads it from standard input. The word generate may be left out. ^C cancels the request."},
+    {"send", CLIENT_SEND, "FILE|-",
+     "Raw requests, one JSON object a line, as docs/protocol.md has them; every message that comes back is printed as "
+     "a line, in the order in which it comes. --file FILE is the same."},
+    {"health", CLIENT_OP, NULL, "The server's state as JSON."},
+    {"models", CLIENT_OP, NULL, "The model and the server's limits as JSON."},
+    {"metrics", CLIENT_OP, NULL, "Metrics as Prometheus has them."},
+    {"tokenize", CLIENT_TOKENIZE, "TEXT|-", "The token ids of a text, or of a chat, separated by commas."},
+    {"detokenize", CLIENT_DETOKENIZE, "IDS", "The text of token ids: 1,2,3."},
+    {"drain", CLIENT_OP, NULL, "Have the server finish what it has, and end."},
+    {"shutdown", CLIENT_OP, NULL, "Have the server end at once; only over ipc:// or CURVE."},
+    {"bench", CLIENT_BENCH, NULL,
+     "Measure time to first token, time per token, latency and throughput as vLLM's `bench serve` defines them."},
+    {"top", CLIENT_TOP, NULL, "What the server is doing, every second."},
+};
+
+#define N_COMMANDS (sizeof commands / sizeof commands[0])
+
+/* The command that the first argument names; N_COMMANDS: none. */
+static size_t find_command(const char *word)
+{
+    size_t i = 0;
+    while (i < N_COMMANDS && (word == NULL || strcmp(commands[i].name, word) != 0))
+        i++;
+    return i;
+}
+
+/* A bare word that is nearly a command, or is one but not the first word, is no prompt. */
+static int check_slip(const char *word, struct err *e)
+{
+    if (word != NULL && (strcmp(word, "help") == 0 || strcmp(word, "version") == 0))
+        return ERR(e, ERR_USAGE, "no command \"%s\", did you mean --%s? A prompt of this word goes behind --", word,
+                   word);
+    const char *best = NULL;
+    int least = word != NULL ? nearest_limit(word) + 1 : 0;
+    for (size_t i = 0; i < N_COMMANDS && word != NULL; i++) {
+        int changes = nearest_distance(word, commands[i].name);
+        if (changes < least) {
+            least = changes;
+            best = commands[i].name;
+        }
+    }
+    if (best == NULL)
+        return 0;
+    if (strcmp(word, best) == 0)
+        return ERR(e, ERR_USAGE, "the command comes first: lockstep-client %s ... A prompt of this word goes behind --",
+                   best);
+    return ERR(e, ERR_USAGE, "no command \"%.40s\", did you mean %s? A prompt of this word goes behind --", word, best);
+}
+
+/* Options that nothing would look at. */
+static int check_unused(const struct client_options *o, struct err *e)
+{
+    static const char *const shown[] = {"logprobs", "prompt_logprobs", "return_token_strs"};
+    for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++)
+        if (json_object_get(o->request, shown[i]) != NULL && !o->json && (o->command & WORDY) != 0)
+            return ERR(e, ERR_USAGE, "\"%s\" is shown with --json only", shown[i]);
+    if (json_object_get(o->request, "add_generation_prompt") != NULL && !o->chat && (o->command & WORDY) != 0)
+        return ERR(e, ERR_USAGE, "--add-generation-prompt needs --chat");
+    if (o->dataset != NULL && (o->input_len > 0 || o->output_len > 0 || o->range_ratio > 0))
+        return ERR(e, ERR_USAGE,
+                   "--random-input-len, --random-output-len and --random-range-ratio: lengths are those of --dataset");
+    if (o->ignore_eos && o->dataset == NULL)
+        return ERR(e, ERR_USAGE, "--ignore-eos belongs to --dataset, without which it is always so");
+    return 0;
+}
+
+/* What the words and options come to, together. */
+static int check(struct client_options *o, const char *argument, struct err *e)
+{
+    bool has_ids = o->command == CLIENT_GENERATE && json_object_get(o->request, "prompt") != NULL;
+    if (argument != NULL && o->text == NULL && !has_ids)
+        return ERR(e, ERR_USAGE, "%s needs %s (see: lockstep-client --help)", o->op, argument);
+    if (has_ids && (o->text != NULL || o->chat))
+        return ERR(e, ERR_USAGE, "--prompt-ids is the whole prompt: neither a text nor --chat goes with it");
+    if (o->system != NULL && !o->chat)
+        return ERR(e, ERR_USAGE, "--system needs --chat");
+    if (o->stream && o->no_stream)
+        return ERR(e, ERR_USAGE, "--stream and --no-stream contradict each other");
+    return check_unused(o, e);
+}
+
+static void set_defaults(struct client_options *o)
+{
+    o->input_len = o->input_len > 0 ? o->input_len : DEFAULT_INPUT_LEN;
+    o->output_len = o->output_len > 0 ? o->output_len : DEFAULT_OUTPUT_LEN;
+}
+
+/* `--file FILE` anywhere is the command send. */
+static bool names_file(int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--file") == 0 || strncmp(argv[i], "--file=", 7) == 0)
+            return true;
+    return false;
+}
+
+int client_options_parse(struct client_options *o, int argc, char **argv, struct err *e)
+{
+    const char *word[CLIENT_MAX_WORDS] = {NULL};
+    bool given[OPT_MAX_ROWS] = {false};
+    size_t k = find_command(argc > 1 ? argv[1] : NULL);
+    bool named = k < N_COMMANDS;
+    *o = (struct client_options){.request = json_object()};
+    o->version = argc > 1 && strcmp(argv[1], "--version") == 0;
+    o->help = argc < 2 || o->version;
+    if (o->request == NULL)
+        return ERR(e, ERR_MEMORY, "out of host memory: options");
+    if (o->help)
+        return 0;
+    k = named ? k : find_command(names_file(argc, argv) ? "send" : "generate");
+    o->command = commands[k].command;
+    struct opt_words words = {.word = word, .capacity = commands[k].argument != NULL ? CLIENT_MAX_WORDS : 0};
+    opt_defaults(&table, o);
+    o->max_concurrency = o->command == CLIENT_SEND ? 16 : 0;
+    int first = named ? 2 : 1;
+    if (opt_arguments(&table, o, (int)o->command, named ? commands[k].name : "", argc - first, argv + first, &words,
+                      given, &o->help, e) != 0)
+        return -1;
+    o->op = o->help && !named ? NULL : commands[k].name;
+    if (o->text != NULL && word[0] != NULL)
+        return ERR(e, ERR_USAGE, "found \"%.80s\" beside --file %.80s, expected one of them", word[0], o->text);
+    o->text = word[0] != NULL ? word[0] : o->text;
+    if (o->help)
+        return 0;
+    if (opt_environment(&table, o, (int)o->command, given, e) != 0)
+        return -1;
+    opt_warn_unknown(&table, NULL);
+    if (!named && words.n_plain == 0 && check_slip(word[0], e) != 0)
+        return -1;
+    if (check(o, commands[k].argument, e) != 0)
+        return -1;
+    set_defaults(o);
+    return 0;
+}
+
+void client_options_close(struct client_options *o)
+{
+    json_decref(o->request);
+    *o = (struct client_options){0};
+}
+
+static void print_overview(void)
+{
+    printf("lockstep-client %s - talks to `lockstep serve`; needs neither MPI nor a GPU\n\nCommands:\n",
+           LOCKSTEP_VERSION);
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        printf("  lockstep-client %s --endpoint E [options]%s%s\n      ", commands[i].name,
+               commands[i].argument != NULL ? " " : "", commands[i].argument != NULL ? commands[i].argument : "");
+        opt_print_wrapped(commands[i].help, 6, 100);
+    }
+    printf("\n`lockstep-client COMMAND --help` lists a command's options. Each may also come from the environment:\n"
+           "--endpoint from LOCKSTEP_CLIENT_ENDPOINT. Words behind -- are no options.\n\n"
+           "Exit status:\n"
+           "    0  done\n"
+           "    1  the server answered with an error, or some requests failed\n"
+           "    2  an option is unknown, missing or out of range\n"
+           "    3  a file is malformed\n"
+           "    5  cannot open, read or write a file\n"
+           "    8  no server, no answer in time, or the server is gone\n"
+           "  130  interrupted; the request is cancelled\n");
+}
+
+void client_options_help(const struct client_options *o)
+{
+    if (o->op == NULL) {
+        print_overview();
+        return;
+    }
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (strcmp(commands[i].name, o->op) == 0) {
+            printf("Usage: lockstep-client %s --endpoint E [options]%s%s\n\n", o->op,
+                   commands[i].argument != NULL ? " " : "", commands[i].argument != NULL ? commands[i].argument : "");
+            opt_print_wrapped(commands[i].help, 0, 100);
+        }
+    opt_print(&table, (int)o->command);
+}

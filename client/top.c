@@ -1,0 +1,166 @@
+/* client/top.c - see top.h. */
+#include "client/top.h"
+#include "base/clock.h"
+#include "base/progress.h"
+#include "client/ask.h"
+#include "client/interrupt.h"
+#include "client/samples.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ASK_SECONDS 10.0
+#define BAR_CELLS   30
+#define MAX_RANKS   64 /* shown */
+
+static int read_metrics(struct connection *c, struct samples *m, struct err *e)
+{
+    json_t *reply = ask_op(c, "metrics", ASK_SECONDS, e);
+    const char *text = json_string_value(json_object_get(reply, "text"));
+    int status = reply == NULL  ? -1
+                 : text != NULL ? samples_read(m, text, e)
+                                : ERR(e, ERR_COMM, "%s: metrics tells no text", c->endpoint);
+    m->at = seconds_now();
+    json_decref(reply);
+    return status;
+}
+
+/* "12.3 ms", or "-" when nothing was observed. text: 32 bytes. */
+static const char *milliseconds(char *text, double seconds)
+{
+    if (isnan(seconds))
+        return "-";
+    (void)snprintf(text, 32, "%.1f ms", 1000 * seconds);
+    return text;
+}
+
+static const char *number(char *text, double x, const char *format)
+{
+    if (isnan(x))
+        return "-";
+    (void)snprintf(text, 32, format, x);
+    return text;
+}
+
+/* Growth of a counter a second. */
+static double rate(const struct samples *now, const struct samples *before, const char *name)
+{
+    double then = samples_sum(before, name, NULL, NULL);
+    return (samples_sum(now, name, NULL, NULL) - (isnan(then) ? 0 : then)) / (now->at - before->at);
+}
+
+static void print_bar(const char *name, double part)
+{
+    char bar[BAR_CELLS + 1], text[32];
+    int cells = part >= 0 && part <= 1 ? (int)lround(part * BAR_CELLS) : 0;
+    memset(bar, '.', BAR_CELLS);
+    memset(bar, '#', (size_t)cells);
+    bar[BAR_CELLS] = '\0';
+    printf("%-10s [%s] %s\n", name, bar, number(text, 100 * part, "%.1f %%"));
+}
+
+/* A quantile of the interval; "< 300.0 ms" where the histogram does not tell more. text: 32 bytes. */
+static const char *quantile(char *text, const struct samples *now, const struct samples *before, const char *name,
+                            double q)
+{
+    char value[24];
+    bool below = false;
+    double seconds = samples_quantile(now, before, name, q, &below);
+    if (isnan(seconds))
+        return "-";
+    (void)snprintf(value, sizeof value, "%.1f ms", 1000 * seconds);
+    (void)snprintf(text, 32, "%s%s", below ? "< " : "", value);
+    return text;
+}
+
+static void print_histogram(const struct samples *now, const struct samples *before, const char *label,
+                            const char *name)
+{
+    char mean[32], p50[32], p90[32], p99[32];
+    printf("%-10s %12s %12s %12s %12s\n", label, milliseconds(mean, samples_mean(now, before, name)),
+           quantile(p50, now, before, name, 0.5), quantile(p90, now, before, name, 0.9),
+           quantile(p99, now, before, name, 0.99));
+}
+
+/* Growth of a rank's counter; NAN: it is not told. */
+static double growth(const struct samples *now, const struct samples *before, const char *name, const char *rank)
+{
+    double then = samples_sum(before, name, "rank", rank);
+    return samples_sum(now, name, "rank", rank) - (isnan(then) ? 0 : then);
+}
+
+/* A row a rank, of the interval's steps: their mean time, of it in all-reduces (waiting for the others, too) and outside. */
+static void print_ranks(const struct samples *now, const struct samples *before)
+{
+    double slowest = samples_sum(now, "slowest_rank", NULL, NULL);
+    printf("%-10s %12s %12s %12s %12s\n", "rank", "steps", "step", "all-reduce", "own part");
+    for (int rank = 0; rank < MAX_RANKS; rank++) {
+        char label[16], steps[32], step[32], wait[32], own[32];
+        (void)snprintf(label, sizeof label, "%d", rank);
+        double n = growth(now, before, "rank_steps_total", label);
+        if (isnan(n)) /* another group's ranks may have had steps already */
+            continue;
+        double timed = growth(now, before, "rank_timed_steps_total", label);
+        double whole = growth(now, before, "rank_step_seconds_total", label) / (timed > 0 ? timed : NAN);
+        double part = growth(now, before, "rank_all_reduce_seconds_total", label) / (timed > 0 ? timed : NAN);
+        printf("%-10d %12s %12s %12s %12s%s\n", rank, number(steps, n, "%.0f"), milliseconds(step, whole),
+               milliseconds(wait, part), milliseconds(own, whole - part),
+               slowest == rank && timed > 0 ? "  slowest" : "");
+    }
+}
+
+static void print_view(const struct connection *c, const struct samples *now, const struct samples *before)
+{
+    double groups = samples_sum(now, "groups", NULL, NULL); /* each with a KV cache of its own */
+    char text[4][32];
+    printf("lockstep at %s: %s running, %s waiting, %s preempted since the start\n", c->endpoint,
+           number(text[0], samples_sum(now, "num_requests_running", NULL, NULL), "%.0f"),
+           number(text[1], samples_sum(now, "num_requests_waiting", NULL, NULL), "%.0f"),
+           number(text[2], samples_sum(now, "num_preemptions_total", NULL, NULL), "%.0f"));
+    print_bar("KV cache", samples_sum(now, "kv_cache_usage_perc", NULL, NULL) / (groups > 1 ? groups : 1));
+    print_bar("prefix hit", samples_sum(now, "prefix_cache_hits_total", NULL, NULL) /
+                                samples_sum(now, "prefix_cache_queries_total", NULL, NULL));
+    printf("tokens/s   %s prompt, %s generated; %s requests/s done\n",
+           number(text[0], rate(now, before, "prompt_tokens_total"), "%.1f"),
+           number(text[1], rate(now, before, "generation_tokens_total"), "%.1f"),
+           number(text[2], rate(now, before, "request_success_total"), "%.2f"));
+    printf("%-10s %12s %12s %12s %12s\n", "", "mean", "p50", "p90", "p99");
+    print_histogram(now, before, "TTFT", "time_to_first_token_seconds");
+    print_histogram(now, before, "ITL", "inter_token_latency_seconds");
+    print_histogram(now, before, "E2E", "e2e_request_latency_seconds");
+    print_histogram(now, before, "queue", "request_queue_time_seconds");
+    print_ranks(now, before);
+}
+
+/* false: interrupted */
+static bool pause_until(double until)
+{
+    for (double left; (left = until - seconds_now()) > 0 && !interrupt_came();)
+        (void)usleep((useconds_t)(fmin(left, 0.5) * 1e6));
+    return !interrupt_came();
+}
+
+int client_top(struct connection *c, const struct client_options *o, struct err *e)
+{
+    struct samples before = {0}, now = {0};
+    bool terminal = terminal_behind(STDOUT_FILENO);
+    (void)read_metrics(c, &before, e);
+    while (e->code == ERR_NONE && pause_until(before.at + o->interval) && read_metrics(c, &now, e) == 0) {
+        if (terminal && !o->once)
+            printf("\x1b[H\x1b[2J");
+        print_view(c, &now, &before);
+        if (fflush(stdout) != 0)
+            (void)ERR(e, ERR_IO, "cannot write to standard output");
+        samples_close(&before);
+        before = now;
+        now = (struct samples){0};
+        if (o->once)
+            break;
+    }
+    samples_close(&before);
+    samples_close(&now);
+    return e->code == ERR_NONE ? 0 : -1;
+}

@@ -1,0 +1,186 @@
+/* commands/batch.c - see batch.h. */
+#include "commands/batch.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#define STATUS_ENDING  ".status.json"
+#define SYNC_SECONDS   5.0
+#define STATUS_SECONDS 60.0
+#define MAX_RESTARTS   20
+
+static int check_options(const struct options *o, struct err *e)
+{
+    if (o->n_input == 0)
+        return ERR(e, ERR_USAGE, "batch needs --input FILE");
+    if (o->output == NULL)
+        return ERR(e, ERR_USAGE, "batch needs --output FILE");
+    if ((o->force || o->retry_failed) && o->resume == RESUME_NEVER)
+        return ERR(e, ERR_USAGE, "--%s and --resume never: expected one of them", o->force ? "force" : "retry-failed");
+    if (o->status_seconds >= 0 && o->progress == PROGRESS_ALWAYS)
+        return ERR(e, ERR_USAGE, "--status-seconds and --progress always: a bar is shown instead of lines");
+    if (o->max_restarts >= 0 && !o->requeue_self)
+        return ERR(e, ERR_USAGE, "--max-restarts belongs to --requeue-self, which is not given");
+    return 0;
+}
+
+static void set_defaults(struct options *o)
+{
+    o->sync_seconds = o->sync_seconds >= 0 ? o->sync_seconds : SYNC_SECONDS;
+    o->status_seconds = o->status_seconds >= 0 ? o->status_seconds : STATUS_SECONDS;
+    o->max_restarts = o->max_restarts >= 0 ? o->max_restarts : MAX_RESTARTS;
+}
+
+/* The name of a file as it is for this task; NULL stays NULL. */
+static int name_file(const char **name, char *storage, const struct share *share, struct err *e)
+{
+    if (*name == NULL)
+        return 0;
+    if (share_path(share, storage, BATCH_PATH_BYTES, *name, e) != 0)
+        return -1;
+    *name = storage;
+    return 0;
+}
+
+/* Or will be one. */
+static bool is_file(const char *output)
+{
+    struct stat st;
+    return strcmp(output, "-") != 0 && (stat(output, &st) != 0 || S_ISREG(st.st_mode));
+}
+
+/* What is no file is neither synced nor gone on with. */
+static int check_output(const struct options *o, struct err *e)
+{
+    const char *option = o->ordered             ? "--ordered"
+                         : o->force             ? "--force"
+                         : o->retry_failed      ? "--retry-failed"
+                         : o->sync_seconds >= 0 ? "--sync-seconds"
+                                                : NULL;
+    if (option != NULL && !is_file(o->output))
+        return ERR(e, ERR_USAGE, "%s needs an --output that is a file", option);
+    return 0;
+}
+
+/* Which lines are this job's, and its files' names. */
+static int take_share(struct batch_run *b, struct share *share, struct err *e)
+{
+    const struct share_array array = {
+        options_environment("SLURM_ARRAY_TASK_ID"), options_environment("SLURM_ARRAY_TASK_COUNT"),
+        options_environment("SLURM_ARRAY_TASK_MIN"), options_environment("SLURM_ARRAY_TASK_MAX"),
+        options_environment("SLURM_ARRAY_TASK_STEP")};
+    struct options *o = &b->o;
+    if (share_open(share, o->shard, (enum share_mode)o->array_shard, &array, o->output, e) != 0 ||
+        name_file(&o->output, b->output, share, e) != 0 || name_file(&o->status_file, b->status_file, share, e) != 0 ||
+        name_file(&o->metrics_file, b->metrics_file, share, e) != 0 ||
+        name_file(&o->log_dir, b->log_dir, share, e) != 0)
+        return -1;
+    if (o->status_file == NULL && is_file(b->output)) {
+        (void)snprintf(b->status_file, sizeof b->status_file, "%s%s", b->output, STATUS_ENDING);
+        o->status_file = b->status_file;
+    }
+    return 0;
+}
+
+static int find_limits(struct ending_setup *ending, const struct options *o, struct err *e)
+{
+    struct timespec epoch;
+    (void)clock_gettime(CLOCK_REALTIME, &epoch);
+    const struct walltime_now now = {.monotonic = seconds_now(),
+                                     .epoch = (double)epoch.tv_sec + 1e-9 * (double)epoch.tv_nsec,
+                                     .since_started = seconds_since_exec()};
+    *ending = (struct ending_setup){.reserve = o->walltime_reserve,
+                                    .drain_seconds = (double)o->batch_drain_seconds,
+                                    .end_seconds = options_end_seconds(o)};
+    const char *job_end = options_environment("SLURM_JOB_END_TIME");
+    if (o->walltime_reserve >= 0 && o->max_walltime == NULL && job_end == NULL)
+        return ERR(
+            e, ERR_USAGE,
+            "--walltime-reserve belongs to a walltime, and neither --max-walltime nor SLURM_JOB_END_TIME says one");
+    return walltime_open(&ending->walltime, o->max_walltime, job_end, &now, e);
+}
+
+static int find_job(struct batch_run *b, struct err *e)
+{
+    const struct slurm_environment v = {options_environment("SLURM_JOB_ID"), options_environment("SLURM_ARRAY_JOB_ID"),
+                                        options_environment("SLURM_ARRAY_TASK_ID"),
+                                        options_environment("SLURM_RESTART_COUNT")};
+    const char *option = b->o.requeue_self ? "--requeue-self" : "--slurm-comment";
+    if (!b->o.requeue_self && !b->o.slurm_comment)
+        return 0;
+    b->in_slurm = true;
+    return slurm_job_open(&b->job, &v, option, e);
+}
+
+/* How it runs beside what it runs. */
+static int open_surroundings(struct batch_run *b, struct runner_setup *setup, struct err *e)
+{
+    if (check_options(&b->o, e) != 0 || take_share(b, &setup->share, e) != 0 || check_output(&b->o, e) != 0 ||
+        find_limits(&setup->ending, &b->o, e) != 0 || find_job(b, e) != 0)
+        return -1;
+    set_defaults(&b->o);
+    setup->outlets = (struct outlets_setup){.progress = (enum progress_mode)b->o.progress,
+                                            .status_seconds = b->o.status_seconds,
+                                            .status_file = b->o.status_file,
+                                            .metrics_file = b->o.metrics_file,
+                                            .commented = b->o.slurm_comment ? &b->job : NULL};
+    return 0;
+}
+
+/* At the very end, since Slurm may kill the job as soon as it is queued again. */
+static void requeue(const struct batch_run *b, uint64_t n_new, bool told_to_end)
+{
+    struct err e = {0};
+    const char *obstacle = slurm_requeue_obstacle(&b->job, b->o.max_restarts, n_new, told_to_end);
+    if (obstacle != NULL)
+        log_warn("--requeue-self: job %s is not queued again: %s", b->job.id, obstacle);
+    else if (slurm_requeue(&b->job, &e) != 0)
+        log_warn("--requeue-self: %s", e.text);
+    else
+        log_note("job %s is queued again", b->job.id);
+}
+
+int batch_open(void *batch, const struct options *o, const struct model_config *m, const struct checkpoint *c,
+               int n_ranks, struct err *e)
+{
+    struct batch_run *b = batch;
+    b->o = *o;
+    struct runner_setup setup = {.o = &b->o, .checkpoint = c, .n_ranks = n_ranks};
+    if (open_surroundings(b, &setup, e) != 0 || front_open(&b->front, &b->o, m, n_ranks, e) != 0)
+        return -1;
+    b->front.engines = &b->runner.engines;
+    setup.model = b->front.model;
+    setup.model.path = o->model;
+    setup.tokenizer = b->front.tokenizer;
+    setup.chat = b->front.chat;
+    setup.bos = b->front.bos;
+    setup.n_groups = b->front.n_groups;
+    return runner_open(&b->runner, &setup, e);
+}
+
+int batch_start(void *batch, const struct limits *l, struct err *e)
+{
+    struct batch_run *b = batch;
+    return front_start(&b->front, l, e) == 0 ? runner_start(&b->runner, l->max_seqs, e) : -1;
+}
+
+int batch_close(void *batch, struct err *e)
+{
+    struct batch_run *b = batch;
+    front_end(&b->front, e);
+    const struct runner_outcome outcome = runner_close(&b->runner, e);
+    if (outcome.status == ERR_RESUME && e->code == ERR_NONE && b->o.requeue_self)
+        requeue(b, (uint64_t)outcome.n_new, outcome.told_to_end);
+    front_close(&b->front);
+    return outcome.status;
+}
+
+void batch_give_up(void *batch)
+{
+    struct batch_run *b = batch;
+    runner_give_up(&b->runner);
+}

@@ -1,0 +1,37 @@
+/* commands/batch.h - `lockstep batch` on rank 0: the batch thread with its files (coordinator/batch/runner.h) and the main
+ * thread's part (commands/front.h). */
+#ifndef COMMANDS_BATCH_H
+#define COMMANDS_BATCH_H
+
+#include "commands/front.h"
+#include "coordinator/batch/runner.h"
+#include "partition/checkpoint.h"
+
+#define BATCH_PATH_BYTES 4096
+
+struct batch_run { /* zeroed at first */
+    struct front front;
+    struct options o; /* with names of files as they are for this task of a job array */
+    char output[BATCH_PATH_BYTES], status_file[BATCH_PATH_BYTES + 16], metrics_file[BATCH_PATH_BYTES],
+        log_dir[BATCH_PATH_BYTES];
+    bool in_slurm;
+    struct slurm_job job; /* if in_slurm */
+    struct runner runner;
+};
+
+/* Read tokenizer and chat template, check and open all files: whatever is wrong shows before the model is loaded. Rank 0.
+ * batch: the struct batch_run, as in all three. */
+int batch_open(void *batch, const struct options *o, const struct model_config *m, const struct checkpoint *c,
+               int n_ranks, struct err *e);
+
+/* The model is loaded. */
+int batch_start(void *batch, const struct limits *l, struct err *e);
+
+/* After the loop has ended: the last results are written and safe. Returns the exit status; a failure of input or output is
+ * in *e. */
+int batch_close(void *batch, struct err *e);
+
+/* The job is about to be ended by a failure at its start, of any rank. */
+void batch_give_up(void *batch);
+
+#endif

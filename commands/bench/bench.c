@@ -1,0 +1,304 @@
+/* commands/bench/bench.c - see bench.h: from options to workloads, everything measured in order. Loading is measured by the way when
+ * there is a checkpoint. */
+#include "commands/bench/bench.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "commands/bench/profile.h"
+#include "commands/bench/report.h"
+#include "rank/instance/instance.h"
+#include "rank/measure/energy.h"
+#include "rank/measure/read_limit.h"
+#include "rank/world/device.h"
+#include "rank/world/fatal.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STREAM_BYTES        ((size_t)512 << 20)
+#define DEVICE_STREAM_BYTES ((size_t)8 << 30) /* so much that no launch's latency shows */
+#define STREAM_PASSES       5
+#define MAX_TOKENS          (1 << 24)
+#define DEFAULT_REPETITIONS 5
+#define DEFAULT_WARMUPS     1
+#define DEFAULT_PROMPTS     200
+#define DEFAULT_MAX_BATCH   256
+#define CLOCK_TICK          0.01 /* s, of seconds_since_exec */
+
+/* What is to be done, equal on all ranks. Flat: rank 0 broadcasts it. */
+struct job {
+    struct workload work[N_WORKLOADS];
+    int32_t repetitions, warmups, profile;
+};
+
+static int open_model(const struct options *o, struct model_config *m, struct checkpoint *c, struct err *e)
+{
+    bool dummy = o->load_format == LOAD_DUMMY;
+    size_t bytes = 0;
+    if (device_check((enum device_choice)o->device, e) != 0)
+        return -1;
+    if ((o->model != NULL) == (o->config != NULL))
+        return ERR(e, ERR_USAGE, "bench needs one of --model DIR and --config FILE");
+    if (o->config != NULL && !dummy)
+        return ERR(e, ERR_USAGE, "--config has no weights: add --load-format dummy");
+    if (o->model != NULL)
+        return model_config_read(m, o->model, e) == 0 && !dummy ? checkpoint_open(c, o->model, e)
+                                                                : -(e->code != ERR_NONE);
+    char *text = file_read(o->config, (size_t)4 << 20, &bytes, e);
+    int rc = text == NULL ? -1 : model_config_parse(m, text, bytes, o->config, e);
+    free(text);
+    return rc;
+}
+
+/* Weights that a decode step reads whole: all but the embedding table, of which one row is read (unless it is also the
+ * head) and learned positions. */
+static double decode_bytes(const struct network *n)
+{
+    double bytes = 0;
+    for (int i = 0; i < n->map.n_slots; i++) {
+        const struct weight_slot *slot = &n->map.slot[i];
+        bool row_only = (slot->id == WEIGHT_EMBED && !n->config.tied_head) || slot->id == WEIGHT_POSITION;
+        bytes += row_only ? 0 : (double)weight_slot_bytes(slot);
+    }
+    return bytes;
+}
+
+/* "IN:OUT": two whole numbers from 1 on, and nothing else. */
+static int read_pair(const char *option, const char *text, int32_t pair[2], struct err *e)
+{
+    const char *at = text;
+    for (int i = 0; i < 2; i++) {
+        char *end = NULL;
+        long n = *at >= '0' && *at <= '9' ? strtol(at, &end, 10) : 0;
+        if (n < 1 || n > MAX_TOKENS || *end != (i == 0 ? ':' : '\0'))
+            return ERR(e, ERR_USAGE, "%s: found \"%.40s\", expected IN:OUT, each from 1 to %d tokens, e.g. 32:128",
+                       option, text, MAX_TOKENS);
+        pair[i] = (int32_t)n;
+        at = end + 1;
+    }
+    return 0;
+}
+
+/* Options that nothing of what is measured would look at. */
+static int check_unused(const struct options *o, struct err *e)
+{
+    if (o->throughput == NULL && o->num_prompts >= 0)
+        return ERR(e, ERR_USAGE, "--num-prompts belongs to --throughput, which is not given");
+    if (o->throughput == NULL && o->bench_max_batch >= 0)
+        return ERR(e, ERR_USAGE, "--max-batch belongs to --throughput, which is not given (see --batch)");
+    if (o->n_gen == 0 && o->latency == NULL && o->batch != 1)
+        return ERR(e, ERR_USAGE, "--batch belongs to --n-gen and --latency, and neither is measured");
+    if (o->n_gen == 0 && o->n_depth != 0)
+        return ERR(e, ERR_USAGE, "--n-depth belongs to --n-gen, which is 0");
+    if (o->load_format == LOAD_DUMMY &&
+        (o->load_way != LOAD_WAY_AUTO || o->load_threads > 0 || o->load_slots > 0 || o->load_piece_bytes > 0))
+        return ERR(e, ERR_USAGE,
+                   "--load-way, --load-threads, --load-slots and --load-piece-bytes: nothing is loaded with "
+                   "--load-format dummy");
+    if (o->n_prompt != 0 || o->n_gen != 0 || o->latency != NULL || o->throughput != NULL)
+        return 0;
+    if (o->load_format == LOAD_DUMMY)
+        return ERR(
+            e, ERR_USAGE,
+            "nothing to measure: nothing is loaded, --n-prompt and --n-gen are 0, --latency and --throughput are "
+            "not given");
+    if (o->profile)
+        return ERR(e, ERR_USAGE,
+                   "--profile belongs to --n-prompt, --n-gen, --latency and --throughput, and none is measured");
+    if (o->repetitions >= 0 || o->warmup >= 0)
+        return ERR(e, ERR_USAGE, "--repetitions and --warmup: nothing but loading is measured, which happens once");
+    return 0;
+}
+
+static int make_throughput(struct workload *k, const struct options *o, struct err *e)
+{
+    int32_t shape[2] = {0};
+    if (o->throughput == NULL)
+        return 0;
+    if (read_pair("--throughput", o->throughput, shape, e) != 0)
+        return -1;
+    int64_t n = o->num_prompts >= 0 ? o->num_prompts : DEFAULT_PROMPTS;
+    int64_t most = o->bench_max_batch >= 0 ? o->bench_max_batch : DEFAULT_MAX_BATCH;
+    if (o->bench_max_batch < 0 && most > o->max_batch_tokens)
+        most = o->max_batch_tokens;
+    if (most > o->max_batch_tokens)
+        return ERR(e, ERR_USAGE, "--max-batch-tokens %lld is less than --max-batch %lld: each sequence needs one token",
+                   (long long)o->max_batch_tokens, (long long)most);
+    *k = (struct workload){(int32_t)(most < n ? most : n), shape[0], shape[1] - 1, (int32_t)n};
+    return 0;
+}
+
+/* pp and tg as llama-bench has them, latency and throughput as vLLM's `bench latency` and `bench throughput`. */
+static int make_job(struct job *j, const struct options *o, struct err *e)
+{
+    int32_t batch = (int32_t)o->batch, shape[2] = {0};
+    if (check_unused(o, e) != 0 || make_throughput(&j->work[WORK_THROUGHPUT], o, e) != 0)
+        return -1;
+    if (o->latency != NULL && read_pair("--latency", o->latency, shape, e) != 0)
+        return -1;
+    if (o->max_batch_tokens < o->batch)
+        return ERR(e, ERR_USAGE, "--max-batch-tokens %lld is less than --batch %d: each sequence needs one token",
+                   (long long)o->max_batch_tokens, batch);
+    if (o->n_prompt > 0)
+        j->work[WORK_PP] = (struct workload){1, (int32_t)o->n_prompt, 0, 0};
+    if (o->n_gen > 0)
+        j->work[WORK_TG] = (struct workload){batch, (int32_t)o->n_depth, (int32_t)o->n_gen, 0};
+    if (o->latency != NULL)
+        j->work[WORK_LATENCY] = (struct workload){batch, shape[0], shape[1] - 1, 0};
+    j->repetitions = o->repetitions >= 0 ? (int32_t)o->repetitions : DEFAULT_REPETITIONS;
+    j->warmups = o->warmup >= 0 ? (int32_t)o->warmup : DEFAULT_WARMUPS;
+    j->profile = o->profile;
+    return 0;
+}
+
+/* Learned positions end; other models go on. */
+static int check_positions(const struct workload *work, const struct model_config *m, struct err *e)
+{
+    for (int i = 0; i < N_WORKLOADS && m->positions_end; i++)
+        if (work[i].n_seqs > 0 && (int64_t)work[i].n_prompt + work[i].n_steps > m->max_positions)
+            return ERR(e, ERR_USAGE, "a measurement of %d + %d tokens: the model has %d positions", work[i].n_prompt,
+                       work[i].n_steps, m->max_positions);
+    return 0;
+}
+
+static struct instance_setup make_setup(const struct options *o, const struct workload *work)
+{
+    int64_t len = 1;
+    int32_t seqs = 1;
+    for (int i = 0; i < N_WORKLOADS; i++) {
+        if (work[i].n_seqs > 0 && (int64_t)work[i].n_prompt + work[i].n_steps + 1 > len)
+            len = (int64_t)work[i].n_prompt + work[i].n_steps + 1;
+        seqs = work[i].n_seqs > seqs ? work[i].n_seqs : seqs;
+    }
+    struct instance_setup setup = {
+        .limits = {seqs, (int32_t)o->max_batch_tokens, (int32_t)len, seqs, 0},
+        .kv_bytes = o->kv_cache_bytes,
+        .kv_whole = work[WORK_THROUGHPUT].n_seqs == 0,
+        .threads = (int32_t)o->threads,
+        .progress = (int32_t)o->progress,
+        .device = (int32_t)o->device,
+        .step = (int32_t)o->step,
+        .with_bus = true,
+        .load = {(int32_t)o->load_way, (int32_t)o->load_threads, (int32_t)o->load_slots, o->load_piece_bytes},
+        .dummy = o->load_format == LOAD_DUMMY,
+        .dummy_seed = 1,
+        .step_timeout = o->step_timeout};
+    int64_t blocks = (int64_t)seqs * limits_blocks_per_slot(&setup.limits);
+    setup.limits.n_blocks = blocks < INT32_MAX ? (int32_t)blocks : INT32_MAX;
+    return setup;
+}
+
+/* All sequences of a batch run from its beginning; requests of --throughput wait for room. */
+static int check_room(const struct workload *work, const struct limits *l, struct err *e)
+{
+    for (int i = 0; i < WORK_THROUGHPUT; i++) {
+        int64_t needed = (int64_t)work[i].n_seqs * limits_blocks_per_slot(l);
+        if (l->n_blocks < needed)
+            return ERR(e, ERR_MEMORY, "KV cache: %d blocks fit, %lld are needed for %d sequences of %d tokens",
+                       l->n_blocks, (long long)needed, work[i].n_seqs, l->max_len);
+    }
+    return 0;
+}
+
+/* Rank 0. Negative where the system does not tell, or tells less than has passed since the command's start. */
+static double ready_after_exec(double started)
+{
+    double seconds = seconds_since_exec();
+    return seconds >= seconds_now() - started - 2 * CLOCK_TICK ? seconds : -1;
+}
+
+/* Of all devices so far; NAN: one is not known, or its power would have to be integrated, for which it is asked too rarely
+ * here. Collective. */
+static double joules_of_all(struct energy *mine, const struct world *w)
+{
+    double joules = energy_is_integral(mine) ? NAN : energy_joules(mine), sum = 0;
+    MPI_CHECK(MPI_Allreduce(&joules, &sum, 1, MPI_DOUBLE, MPI_SUM, w->comm));
+    return sum;
+}
+
+/* Everything that was asked for, then once more under the profile, so that its clocks are in nobody's way. */
+static void measure(struct engine *g, const struct job *j, const struct bench_traffic *traffic, struct figures *f,
+                    struct err *e)
+{
+    struct profile profile = {0};
+    struct energy energy;
+    energy_open(&energy, g->ops, g->q);
+    for (int i = 0; i < N_WORKLOADS; i++) {
+        struct samples *s = &f->samples[i];
+        if (j->work[i].n_seqs == 0)
+            continue;
+        workload_run(g, (enum workload_kind)i, &j->work[i], traffic, j->warmups, s, e);
+        double before = joules_of_all(&energy, g->world);
+        workload_run(g, (enum workload_kind)i, &j->work[i], traffic, j->repetitions, s, e);
+        f->joules[i] = joules_of_all(&energy, g->world) - before;
+    }
+    energy_close(&energy);
+    if (!j->profile)
+        return;
+    (void)profile_open(&profile, g, e);
+    fatal_agree(g->world, e);
+    for (int i = 0; i < N_WORKLOADS; i++)
+        if (j->work[i].n_seqs > 0)
+            bench_profile(&profile, (enum workload_kind)i, &j->work[i], traffic, j->repetitions, f->phases[i], e);
+    profile_close(&profile);
+}
+
+static int open_traffic(const struct bench_traffic *t, const struct workload *k, const struct instance *i,
+                        struct err *e)
+{
+    struct limits limits = i->engine.limits;
+    if (k->n_seqs == 0)
+        return 0;
+    limits.max_seqs = k->n_seqs;
+    return t->open(t->context, k->n_requests, k->n_prompt, k->n_steps + 1, &limits, i->network.config.vocab, e);
+}
+
+static void report(const struct options *o, const struct instance *i, const struct figures *f, struct err *e)
+{
+    if (o->json)
+        report_json(i->engine.world, i, f);
+    else
+        report_table(i->engine.world, i, f);
+    if (fflush(stdout) != 0 || ferror(stdout) != 0)
+        ERR(e, ERR_IO, "standard output: cannot write");
+}
+
+int bench_run(struct world *w, const struct options *o, const struct bench_traffic *traffic, struct err *e)
+{
+    struct model_config m = {0};
+    struct checkpoint c = {0};
+    struct instance instance;
+    struct job job = {0};
+    struct figures f = {0};
+    struct read_limit limit;
+    struct instance_setup setup = {0};
+    double started = seconds_now();
+    if (w->rank == 0 && make_job(&job, o, e) == 0 && open_model(o, &m, &c, e) == 0 &&
+        check_positions(job.work, &m, e) == 0)
+        setup = make_setup(o, job.work);
+    fatal_agree(w, e);
+    MPI_CHECK(MPI_Bcast(&job, sizeof job, MPI_BYTE, 0, w->comm));
+    instance_open(&instance, w, &m, &c, &setup, e);
+    f.ready_seconds = ready_after_exec(started);
+    if (w->rank == 0 && check_room(job.work, &setup.limits, e) == 0)
+        (void)open_traffic(traffic, &job.work[WORK_THROUGHPUT], &instance, e);
+    fatal_agree(w, e);
+    memcpy(f.work, job.work, sizeof f.work);
+    f.repetitions = job.repetitions;
+    f.warmups = job.warmups;
+    double mine = decode_bytes(&instance.network);
+    MPI_CHECK(MPI_Allreduce(&mine, &f.weight_bytes, 1, MPI_DOUBLE, MPI_SUM, w->comm));
+    read_limit_measure(&limit, w, instance.ops, &instance.q, STREAM_BYTES,
+                       instance.ops->async != NULL ? DEVICE_STREAM_BYTES : STREAM_BYTES, STREAM_PASSES, e);
+    f.read_rate = limit.together;
+    measure(&instance.engine, &job, traffic, &f, e);
+    if (w->rank == 0)
+        report(o, &instance, &f, e);
+    fatal_agree(w, e);
+    if (w->rank == 0)
+        traffic->close(traffic->context);
+    instance_close(&instance);
+    return 0;
+}

@@ -1,0 +1,79 @@
+/* commands/bench/traffic.c - see traffic.h. */
+#include "commands/bench/traffic.h"
+
+#include <stdlib.h>
+
+int traffic_open(void *context, int n_requests, int n_input, int n_output, const struct limits *l, int vocab,
+                 struct err *e)
+{
+    struct traffic *t = context;
+    t->n_requests = n_requests;
+    t->n_input = n_input;
+    t->rules = (struct request_rules){
+        .sampling = {.seed = 1, .temperature = 1, .top_p = 1, .repetition_penalty = 1},
+        .max_tokens = n_output,
+        .ignore_eos = true,
+    };
+    t->id = err_calloc(e, (size_t)n_input + (size_t)n_requests, sizeof *t->id, "random prompts");
+    t->request = err_calloc(e, (size_t)n_requests, sizeof *t->request, "requests");
+    if (t->id == NULL || t->request == NULL ||
+        scheduler_open(&t->scheduler, &(struct scheduler_setup){.limits = *l}, e) != 0)
+        return -1;
+    for (int i = 0; i < n_input + n_requests; i++) {
+        uint64_t x = (uint64_t)(i + 1) * 0x9e3779b97f4a7c15u;
+        t->id[i] = (int32_t)((x ^ x >> 32) % (uint64_t)vocab);
+    }
+    if (n_input + n_output > scheduler_max_len(&t->scheduler))
+        return ERR(e, ERR_MEMORY, "a request of %d + %d tokens: the KV cache holds %d", n_input, n_output,
+                   scheduler_max_len(&t->scheduler));
+    return 0;
+}
+
+/* What a request has taken for itself; its prompt is the traffic's. */
+static void release(struct request *r)
+{
+    r->prompt = (struct token_list){0};
+    request_close(r);
+}
+
+void traffic_close(void *context)
+{
+    struct traffic *t = context;
+    for (int i = 0; t->request != NULL && i < t->n_requests; i++)
+        release(&t->request[i]);
+    free(t->request);
+    free(t->id);
+    scheduler_close(&t->scheduler);
+    *t = (struct traffic){0};
+}
+
+int traffic_queue(void *context, struct err *e)
+{
+    struct traffic *t = context;
+    for (int i = 0; i < t->n_requests; i++) {
+        struct request *r = &t->request[i];
+        release(r);
+        *r = (struct request){.rules = &t->rules, .index = i};
+        r->prompt = (struct token_list){t->id + i, (size_t)t->n_input, (size_t)t->n_input};
+        if (scheduler_add(&t->scheduler, r, 0, e) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+bool traffic_busy(void *context)
+{
+    return scheduler_busy(&((struct traffic *)context)->scheduler);
+}
+
+int traffic_plan(void *context, struct plan *p, struct err *e)
+{
+    (void)e;
+    scheduler_plan(&((struct traffic *)context)->scheduler, p, 0);
+    return 0;
+}
+
+int traffic_accept(void *context, const struct step_result *result, struct err *e)
+{
+    return scheduler_accept(&((struct traffic *)context)->scheduler, result, 0, e);
+}

@@ -1,0 +1,33 @@
+/* commands/bench/traffic.h - requests of random tokens, all of one shape and queued at once, for the scheduler that serves
+ * real ones: what `bench --throughput` measures. No text is made, and nothing comes from a prefix cache: the same requests
+ * are queued again and again. Rank 0 only. */
+#ifndef BENCH_TRAFFIC_H
+#define BENCH_TRAFFIC_H
+
+#include "coordinator/schedule/scheduler.h"
+
+struct traffic {
+    int n_requests, n_input;
+    struct request_rules rules;
+    int32_t *id;             /* [n_input + n_requests]: the prompt of request i is n_input ids from i on */
+    struct request *request; /* [n_requests] */
+    struct scheduler scheduler;
+};
+
+/* Requests of n_input tokens in and n_output out, at most l->max_seqs of them at once. ERR_MEMORY if the KV cache does not
+ * hold even one. context: a zeroed struct traffic. */
+int traffic_open(void *context, int n_requests, int n_input, int n_output, const struct limits *l, int vocab,
+                 struct err *e);
+void traffic_close(void *context);
+
+/* All of them into the queue, once more. Nothing may be running. */
+int traffic_queue(void *context, struct err *e);
+
+/* Anything waiting or running? */
+bool traffic_busy(void *context);
+
+/* The two functions of struct loop_client, but without an end: a plan may stay empty. */
+int traffic_plan(void *context, struct plan *p, struct err *e);
+int traffic_accept(void *context, const struct step_result *result, struct err *e);
+
+#endif

@@ -1,0 +1,180 @@
+/* commands/bench/workload.c - see bench_workload.h. Random token ids throughout. PP and TG choose the likeliest token, as
+ * llama-bench samples nothing; LATENCY samples at temperature 1 and ignores the end of text, as vLLM does. */
+#include "commands/bench/workload.h"
+#include "base/clock.h"
+#include "rank/step/loop.h"
+
+#include <string.h>
+
+struct run {
+    enum workload_kind kind;
+    const struct workload *work;
+    const struct bench_traffic *traffic;
+    struct limits limits;
+    int vocab, repetition, repetitions;
+    bool begun;                          /* this repetition */
+    int64_t fed, done;                   /* its progress: prompt tokens, then decode steps; planned, and accepted */
+    int64_t planned[ENGINE_FLIGHTS + 1]; /* `fed` after each of the steps under way; -1: it feeds nothing */
+    double started, prompts_done;        /* prompts_done: 0 before */
+    struct samples *samples;
+};
+
+static int64_t prompt_tokens(const struct run *r)
+{
+    return (int64_t)r->work->n_seqs * r->work->n_prompt;
+}
+
+static void finish_repetition(struct run *r)
+{
+    struct samples *s = r->samples;
+    double now = seconds_now();
+    s->total[s->n] = now - r->started;
+    s->decode[s->n] = now - r->prompts_done;
+    s->n++;
+    r->repetition++;
+    r->begun = false;
+    r->fed = r->done = 0;
+    r->prompts_done = 0;
+}
+
+static void count_step(struct run *r, const struct plan *p)
+{
+    r->samples->n_steps += p->n_tokens > 0;
+    r->samples->most_seqs = p->n_seqs > r->samples->most_seqs ? p->n_seqs : r->samples->most_seqs;
+}
+
+static void start_all(const struct run *r, struct plan *p)
+{
+    int n_blocks = limits_blocks_per_slot(&r->limits);
+    for (int s = 0; s < r->work->n_seqs; s++) {
+        p->start[p->n_starts++] = (struct plan_start){.slot = s,
+                                                      .sampling = {.seed = (uint64_t)s,
+                                                                   .temperature = r->kind == WORK_LATENCY,
+                                                                   .top_p = 1,
+                                                                   .repetition_penalty = 1,
+                                                                   .prompt_len = r->work->n_prompt}};
+        for (int i = 0; i < n_blocks; i++)
+            p->block[p->n_blocks++] = (struct plan_block){s, i, s * n_blocks + i};
+    }
+}
+
+/* As much of the prompts as fits into a step. */
+static void feed_prompts(struct run *r, struct plan *p)
+{
+    int n_prompt = r->work->n_prompt;
+    while (r->fed < prompt_tokens(r) && p->n_tokens < r->limits.max_batch_tokens) {
+        int seq = (int)(r->fed / n_prompt), pos = (int)(r->fed % n_prompt), left = n_prompt - pos;
+        int room = r->limits.max_batch_tokens - p->n_tokens, n = left < room ? left : room, last = n == left;
+        p->seq[p->n_seqs++] = (struct plan_seq){seq, n, pos, n_prompt, last, last};
+        for (int i = 0; i < n; i++)
+            p->token[p->n_tokens++] = (int32_t)((r->fed + i) * 7919 % r->vocab);
+        r->fed += n;
+    }
+}
+
+/* A token more of every sequence: the one sampled last, or the first of all. */
+static void feed_decode(struct run *r, struct plan *p)
+{
+    int pos = r->work->n_prompt + (int)(r->fed - prompt_tokens(r));
+    for (int s = 0; s < r->work->n_seqs; s++) {
+        p->seq[p->n_seqs++] = (struct plan_seq){s, 1, pos, pos + 1, 1, 1};
+        p->token[p->n_tokens++] = pos == 0 ? s * 7919 % r->vocab : -1;
+    }
+    r->fed++;
+}
+
+/* The batch of PP, TG and LATENCY: the same steps in every repetition. */
+static void next_of_batch(struct run *r, struct plan *p)
+{
+    int64_t prompts = prompt_tokens(r);
+    int64_t *planned = &r->planned[p->step % (ENGINE_FLIGHTS + 1)];
+    bool begins = !r->begun, before_decode = r->kind == WORK_TG && r->fed == prompts && r->begun;
+    *planned = -1;
+    if (r->fed == prompts + r->work->n_steps || (before_decode && r->done < r->fed))
+        return; /* a clock waits for the results of what is under way */
+    if (before_decode || (begins && r->kind != WORK_TG))
+        r->started = seconds_now();
+    if (begins) {
+        start_all(r, p);
+        r->begun = true;
+    }
+    if (r->fed < prompts)
+        feed_prompts(r, p);
+    else if (!begins)
+        feed_decode(r, p);
+    *planned = r->fed;
+    count_step(r, p);
+}
+
+static void accept_of_batch(struct run *r, const struct step_result *result)
+{
+    int64_t fed = r->planned[result->step % (ENGINE_FLIGHTS + 1)], prompts = prompt_tokens(r);
+    if (fed < 0)
+        return;
+    r->done = fed;
+    if (fed >= prompts && r->prompts_done == 0)
+        r->prompts_done = seconds_now();
+    if (fed == prompts + r->work->n_steps)
+        finish_repetition(r);
+}
+
+static int next_of_traffic(struct run *r, struct plan *p, struct err *e)
+{
+    const struct bench_traffic *t = r->traffic;
+    if (!r->begun) {
+        if (t->queue(t->context, e) != 0)
+            return -1;
+        r->begun = true;
+        r->started = seconds_now();
+    }
+    if (t->plan(t->context, p, e) != 0)
+        return -1;
+    count_step(r, p);
+    return 0;
+}
+
+static int accept_of_traffic(struct run *r, const struct step_result *result, struct err *e)
+{
+    const struct bench_traffic *t = r->traffic;
+    if (t->accept(t->context, result, e) != 0)
+        return -1;
+    if (r->begun && !t->busy(t->context))
+        finish_repetition(r);
+    return 0;
+}
+
+static int next(void *context, struct plan *p, struct err *e)
+{
+    struct run *r = context;
+    if (r->repetition == r->repetitions)
+        p->kind = PLAN_STOP;
+    else if (r->kind == WORK_THROUGHPUT)
+        return next_of_traffic(r, p, e);
+    else
+        next_of_batch(r, p);
+    return 0;
+}
+
+static int accept_result(void *context, const struct step_result *result, struct err *e)
+{
+    struct run *r = context;
+    if (r->kind == WORK_THROUGHPUT)
+        return accept_of_traffic(r, result, e);
+    accept_of_batch(r, result);
+    return 0;
+}
+
+void workload_run(struct engine *g, enum workload_kind kind, const struct workload *work,
+                  const struct bench_traffic *traffic, int repetitions, struct samples *s, struct err *e)
+{
+    struct run r = {.kind = kind,
+                    .work = work,
+                    .traffic = traffic,
+                    .limits = g->limits,
+                    .vocab = g->network->config.vocab,
+                    .repetitions = repetitions,
+                    .samples = s};
+    const struct loop_client client = {.context = &r, .next = next, .accept = accept_result};
+    memset(s, 0, sizeof *s);
+    loop_run(g, &client, e);
+}

@@ -1,0 +1,35 @@
+/* commands/bench/workload.h - what bench measures, as clients of the loop: how often, and how long it took. */
+#ifndef BENCH_WORKLOAD_H
+#define BENCH_WORKLOAD_H
+
+#include "commands/bench/bench.h"
+#include "rank/step/engine.h"
+
+#define WORKLOAD_MAX_REPETITIONS 1000
+
+/* PP: prompts of n_prompt tokens, up to their first token. TG: n_steps tokens of each sequence, one by one, after a context
+ * of n_prompt tokens that is not timed; 0: from nothing. LATENCY: a whole batch, prompts and n_steps + 1 tokens each.
+ * THROUGHPUT: n_requests of n_prompt tokens in and n_steps + 1 out, all queued at once. */
+enum workload_kind { WORK_PP, WORK_TG, WORK_LATENCY, WORK_THROUGHPUT, N_WORKLOADS };
+
+/* Flat: broadcast. */
+struct workload {
+    int32_t n_seqs; /* at once; 0: this kind is not measured */
+    int32_t n_prompt, n_steps;
+    int32_t n_requests; /* THROUGHPUT */
+};
+
+/* Of rank 0, in seconds, one a repetition. */
+struct samples {
+    int n;
+    double total[WORKLOAD_MAX_REPETITIONS];
+    double decode[WORKLOAD_MAX_REPETITIONS]; /* LATENCY: of the total, what came after all first tokens */
+    uint64_t n_steps;                        /* with tokens, of all repetitions together */
+    int most_seqs;                           /* in one step */
+};
+
+/* Run a workload so often. `traffic` is open where it is wanted. Collective; *s counts on rank 0. */
+void workload_run(struct engine *g, enum workload_kind kind, const struct workload *work,
+                  const struct bench_traffic *traffic, int repetitions, struct samples *s, struct err *e);
+
+#endif

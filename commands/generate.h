@@ -1,0 +1,54 @@
+/* commands/generate.h - `lockstep generate` on rank 0: prompts in, text or JSON lines out, in input order. */
+#ifndef COMMANDS_GENERATE_H
+#define COMMANDS_GENERATE_H
+
+#include "base/opt.h"
+#include "commands/prompts.h"
+#include "coordinator/schedule/scheduler.h"
+#include "partition/model.h"
+#include "plan/rank_stats.h"
+
+#include <stdio.h>
+
+struct generate {
+    const struct options *o; /* borrowed */
+    struct tokenizer *tokenizer;
+    struct request_rules rules;
+    struct prompt_list prompts;
+    struct request *request; /* [n] */
+    int n, n_finished, n_failed, next_to_print;
+    int longest;         /* tokens of the longest request, prompt and output */
+    int rope_changes_at; /* see struct scheduler_setup */
+    uint64_t n_prompt_tokens, n_output_tokens;
+    struct scheduler scheduler;
+    FILE *out;       /* standard output, or the file of --output */
+    bool streams;    /* text goes out as it comes */
+    size_t streamed; /* bytes of the request's text printed so far */
+    struct progress progress;
+    double started, first_token;
+    struct err output_error;
+    char ranks[240]; /* what the ranks measured, in words */
+    double joules;   /* that all devices used for it; NAN: not known */
+    bool joules_integrated;
+};
+
+/* Read tokenizer, generation config and prompts; encode. g->longest tells how long sequences get. Rank 0, local. */
+int generate_open(struct generate *g, const struct options *o, const struct model_config *m, struct err *e);
+
+/* With the limits known: queue everything. */
+int generate_start(struct generate *g, const struct limits *l, struct err *e);
+
+/* The two functions of struct loop_client. */
+int generate_next(void *context, struct plan *plan, struct err *e);
+int generate_accept(void *context, const struct step_result *result, struct err *e);
+
+/* What the ranks measured so far. */
+void generate_report(void *context, const struct rank_report *report);
+
+/* Exit status of the run: 0, or ERR_REQUEST if a prompt failed. Closes the output, whose
+ * last errors go to *e, and logs the speed and what the ranks measured. */
+int generate_status(struct generate *g, struct err *e);
+
+void generate_close(struct generate *g);
+
+#endif

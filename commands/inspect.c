@@ -1,0 +1,144 @@
+/* commands/inspect.c - see inspect.h. */
+#include "commands/inspect.h"
+#include "base/json.h"
+#include "kernels/ops.h"
+#include "partition/checkpoint.h"
+#include "partition/weights.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One rank's line. */
+struct rank_share {
+    struct shard shard;
+    size_t weight_bytes, kv_bytes_per_token;
+};
+
+/* The type of keys and values: the CPU backend's is float, the GPUs' that of the weights. `auto` means CPU here: what
+ * this machine has says nothing of where the model is to run. */
+static enum dtype kv_type(const struct model_config *m, const struct options *o)
+{
+    return o->device == DEVICE_CUDA ? m->dtype : ops_cpu.act_type(m->dtype);
+}
+
+static int fill_share(struct rank_share *r, const struct model_config *m, const struct checkpoint *c, enum dtype kv,
+                      int rank, int n_ranks, struct err *e)
+{
+    struct weight_map map = {0};
+    shard_make(&r->shard, m, rank, n_ranks);
+    if (weight_map_build(&map, m, &r->shard, c, e) == 0)
+        r->weight_bytes = weight_map_bytes(&map);
+    r->kv_bytes_per_token =
+        2 * (size_t)m->n_layers * (size_t)range_length(r->shard.kv_heads) * (size_t)m->head_dim * dtype_bytes(kv);
+    weight_map_free(&map);
+    return e->code == ERR_NONE ? 0 : -1;
+}
+
+static uint64_t checkpoint_bytes(const struct checkpoint *c)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < c->n_tensors; i++)
+        bytes += c->tensor[i].bytes;
+    return bytes;
+}
+
+static json_t *json_range(struct range r)
+{
+    return json_pack("[i, i]", r.begin, r.end);
+}
+
+/* n: ranks of a group. */
+static int print_json(const struct model_config *m, const struct checkpoint *c, enum dtype kv,
+                      const struct rank_share *r, int n, int n_groups)
+{
+    json_t *ranks = json_array();
+    for (int i = 0; i < n; i++)
+        (void)json_array_append_new(
+            ranks, json_pack("{s:i, s:o, s:o, s:o, s:o, s:I, s:I}", "rank", i, "heads", json_range(r[i].shard.heads),
+                             "kv_heads", json_range(r[i].shard.kv_heads), "mlp_columns", json_range(r[i].shard.ffn),
+                             "vocabulary", json_range(r[i].shard.vocab), "weight_bytes", (json_int_t)r[i].weight_bytes,
+                             "kv_bytes_per_token", (json_int_t)r[i].kv_bytes_per_token));
+    json_t *root =
+        json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:i, s:I, s:i, s:o}", "model_type", m->model_type,
+                  "layers", m->n_layers, "hidden_size", m->hidden, "heads", m->n_heads, "kv_heads", m->n_kv_heads,
+                  "head_dim", m->head_dim, "mlp_columns", m->ffn, "vocabulary", m->vocab, "dtype", dtype_name(m->dtype),
+                  "kv_dtype", dtype_name(kv), "all_reduces_per_layer", m->parallel_residual ? 1 : 2, "checkpoint_bytes",
+                  (json_int_t)checkpoint_bytes(c), "groups", n_groups, "ranks", ranks);
+    int rc = json_print(root, stdout, JSON_INDENT(2));
+    (void)putchar('\n');
+    json_decref(root);
+    return rc;
+}
+
+static void print_table(const struct model_config *m, const struct checkpoint *c, enum dtype kv,
+                        const struct rank_share *r, int n, int n_groups)
+{
+    double mib = 1024.0 * 1024.0;
+    printf("%s: %d layers, hidden %d, %d heads / %d KV heads of %d, MLP %d, vocabulary %d, %s\n", m->model_type,
+           m->n_layers, m->hidden, m->n_heads, m->n_kv_heads, m->head_dim, m->ffn, m->vocab, dtype_name(m->dtype));
+    printf("checkpoint: %d tensors in %d file%s, %.1f MiB; keys and values in %s; %d all-reduce%s a layer\n\n",
+           c->n_tensors, c->n_files, c->n_files == 1 ? "" : "s", (double)checkpoint_bytes(c) / mib, dtype_name(kv),
+           m->parallel_residual ? 1 : 2, m->parallel_residual ? "" : "s");
+    if (n_groups > 1)
+        printf("%d groups of %d rank%s, each with all of the model; a group:\n\n", n_groups, n, n == 1 ? "" : "s");
+    printf("%5s  %13s  %13s  %15s  %17s  %12s  %12s\n", "rank", "heads", "KV heads", "MLP columns", "vocabulary",
+           "weights MiB", "KV B/token");
+    for (int i = 0; i < n; i++) {
+        const struct shard *s = &r[i].shard;
+        const struct range part[] = {s->heads, s->kv_heads, s->ffn, s->vocab};
+        static const int width[] = {13, 13, 15, 17};
+        printf("%5d", i);
+        for (int k = 0; k < 4; k++) {
+            char text[32] = "none";
+            if (range_length(part[k]) > 0)
+                (void)snprintf(text, sizeof text, "%d..%d", part[k].begin, part[k].end - 1);
+            printf("  %*s", width[k], text);
+        }
+        printf("  %12.1f  %12zu\n", (double)r[i].weight_bytes / mib, r[i].kv_bytes_per_token);
+    }
+}
+
+/* More ranks than key-value heads: the ranks beyond do no attention, and the job is no faster for them. */
+static void print_idle(const struct rank_share *r, int n)
+{
+    int n_idle = 0;
+    for (int i = 0; i < n; i++)
+        n_idle += range_length(r[i].shard.heads) == 0;
+    if (n_idle > 0)
+        printf("\n%d of %d ranks get%s no heads: there is no attention for %s to compute\n", n_idle, n,
+               n_idle == 1 ? "s" : "", n_idle == 1 ? "it" : "them");
+}
+
+static void print(const struct options *o, const struct model_config *m, const struct checkpoint *c,
+                  const struct rank_share *r)
+{
+    int n = options_group_size(o, (int)o->ranks), n_groups = (int)o->ranks / n;
+    if (o->json)
+        (void)print_json(m, c, kv_type(m, o), r, n, n_groups);
+    else
+        print_table(m, c, kv_type(m, o), r, n, n_groups);
+    if (!o->json)
+        print_idle(r, n);
+}
+
+int inspect_run(const struct options *o, struct err *e)
+{
+    struct model_config m;
+    struct checkpoint c = {0};
+    int n = options_group_size(o, (int)o->ranks);
+    struct rank_share *r = err_calloc(e, (size_t)n, sizeof *r, "shard table");
+    if (o->model == NULL)
+        ERR(e, ERR_USAGE, "inspect needs --model DIR");
+    if (e->code == ERR_NONE && options_check_groups(o, (int)o->ranks, e) == 0 &&
+        model_config_read(&m, o->model, e) == 0 && checkpoint_open(&c, o->model, e) == 0)
+        for (int i = 0; i < n && e->code == ERR_NONE; i++)
+            (void)fill_share(&r[i], &m, &c, kv_type(&m, o), i, n, e);
+    if (e->code == ERR_NONE)
+        print(o, &m, &c, r);
+    if (e->code == ERR_NONE && fflush(stdout) != 0)
+        ERR(e, ERR_IO, "standard output: cannot write");
+    checkpoint_close(&c);
+    free(r);
+    return e->code == ERR_NONE ? 0 : -1;
+}

@@ -1,0 +1,73 @@
+/* commands/preflight/report.h - what a preflight has found, the judgement of it, and both in words. Without MPI or a device:
+ * everything here works on rank 0's picture of all ranks. */
+#ifndef PREFLIGHT_REPORT_H
+#define PREFLIGHT_REPORT_H
+
+#include "rank/measure/nvml.h"
+#include "rank/world/places.h"
+
+#include <stdio.h>
+
+#define PREFLIGHT_MAX_SUMS     8
+#define PREFLIGHT_MAX_PROBLEMS 64
+
+/* One rank's. Flat: gathered. */
+struct preflight_rank {
+    struct place place;
+    int32_t n_cpus, n_threads;
+    double read_rate; /* bytes/s of its device's memory, all ranks at once */
+    double ping;      /* s, half the way to rank 0 and back; 0 on rank 0 */
+    struct nvml_state gpu;
+    double file_bytes, file_cold_bytes, file_seconds; /* read of the checkpoint; of it, not in the page cache before */
+};
+
+/* An all-reduce of so many bytes: seconds, by the slowest rank. */
+struct preflight_sum {
+    double bytes, seconds;
+};
+
+struct preflight {
+    int n_ranks;
+    const char *device;          /* "cpu", "cuda" */
+    const char *model;           /* folder that was read from; NULL: none */
+    struct preflight_rank *rank; /* [n_ranks] */
+    unsigned char *link;         /* [n_ranks, n_ranks] enum peer_link */
+    struct preflight_sum sum[PREFLIGHT_MAX_SUMS];
+    int n_sums;
+    double read_together; /* bytes/s */
+    double broadcast;     /* s, of 4 KiB to all ranks, until rank 0 has heard from all; 0: one rank */
+    double seconds;       /* that it all took */
+};
+
+/* What is asked of a node. */
+struct preflight_limits {
+    double read_share;    /* of the fastest rank's read rate */
+    double broadcast_us;  /* 0: no limit */
+    double file_rate;     /* bytes/s of a host; 0: no limit */
+    bool accept_throttle; /* clocks that are slowed by heat or power supply are only told */
+};
+
+/* Flat: broadcast. */
+struct preflight_problem {
+    int32_t rank;
+    int32_t refuses; /* else it is only told */
+    char text[240];
+};
+
+/* Bytes per second that the ranks of a host read of the checkpoint together. False when rank `first` is not the host's first
+ * one, or nothing was read there. */
+bool preflight_file_rate(const struct preflight *p, int first, double *rate);
+
+/* What is wrong; at most PREFLIGHT_MAX_PROBLEMS, those that refuse before others; the last one says how many there are besides.
+ * Returns how many. */
+int preflight_judge(const struct preflight *p, const struct preflight_limits *l, struct preflight_problem *problem);
+
+/* "rank 3 on node7: reads ..." */
+void preflight_say(char *text, size_t bytes, const struct preflight *p, const struct preflight_problem *problem);
+
+/* Everything, for people and for programs; and the essence in a line. */
+void preflight_table(FILE *out, const struct preflight *p, const struct preflight_problem *problem, int n_problems);
+void preflight_json(FILE *out, const struct preflight *p, const struct preflight_problem *problem, int n_problems);
+void preflight_line(char *text, size_t bytes, const struct preflight *p);
+
+#endif

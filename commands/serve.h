@@ -1,0 +1,26 @@
+/* commands/serve.h - `lockstep serve` on rank 0: the I/O thread with its socket (coordinator/server/server.h) and the main
+ * thread's part (commands/front.h). */
+#ifndef COMMANDS_SERVE_H
+#define COMMANDS_SERVE_H
+
+#include "commands/front.h"
+#include "coordinator/server/server.h"
+#include "partition/checkpoint.h"
+
+struct serve { /* zeroed at first */
+    struct front front;
+    struct server server;
+};
+
+/* Read tokenizer and chat template, open the socket: from now on clients hear that the model is being loaded. Rank 0.
+ * serve: the struct serve, as in all three. */
+int serve_open(void *serve, const struct options *o, const struct model_config *m, const struct checkpoint *c,
+               int n_ranks, struct err *e);
+
+/* The model is loaded. */
+int serve_start(void *serve, const struct limits *l, struct err *e);
+
+/* After the loop has ended: send what is left, end the threads. Returns the exit status; *e says if a group was lost meanwhile. */
+int serve_close(void *serve, struct err *e);
+
+#endif

@@ -1,0 +1,68 @@
+/* coordinator/metrics/exposition.c - see exposition.h. */
+#include "coordinator/metrics/exposition.h"
+#include "text/tokenizer/unicode.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static void put(struct exposition *x, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void put(struct exposition *x, const char *format, ...)
+{
+    char line[2400];
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    if (n > 0)
+        (void)text_append(x->out, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1, x->e);
+}
+
+void exposition_open(struct exposition *x, struct text_buffer *out, const char *prefix, struct err *e)
+{
+    *x = (struct exposition){.out = out, .e = e, .prefix = prefix};
+}
+
+void exposition_label(struct exposition *x, const char *name, const char *value)
+{
+    char valid[768], escaped[2 * sizeof valid];
+    size_t n = 0, used = strlen(x->labels);
+    valid[unicode_repair(valid, sizeof valid - 1, value, strlen(value))] = '\0';
+    for (const char *c = valid; *c != '\0'; c++) {
+        if (*c == '\\' || *c == '"' || *c == '\n')
+            escaped[n++] = '\\';
+        escaped[n++] = *c == '\n' ? 'n' : *c;
+    }
+    escaped[n] = '\0';
+    if (used + n + strlen(name) + 4 < sizeof x->labels) /* else it is left out, whole */
+        (void)snprintf(x->labels + used, sizeof x->labels - used, "%s%s=\"%s\"", used > 0 ? "," : "", name, escaped);
+}
+
+void exposition_head(struct exposition *x, const char *name, const char *type, const char *help)
+{
+    put(x, "# HELP %s%s %s\n# TYPE %s%s %s\n", x->prefix, name, help, x->prefix, name, type);
+}
+
+void exposition_sample(struct exposition *x, const char *name, const char *extra, double value)
+{
+    put(x, "%s%s{%s%s} %.17g\n", x->prefix, name, x->labels, extra, value);
+}
+
+void exposition_one(struct exposition *x, const char *name, const char *type, double value, const char *help)
+{
+    exposition_head(x, name, type, help);
+    exposition_sample(x, name, "", value);
+}
+
+void exposition_histogram(struct exposition *x, const char *name, const char *extra, const struct histogram *h)
+{
+    uint64_t below = 0;
+    for (int i = 0; i < h->buckets->n; i++) {
+        below += h->count[i];
+        put(x, "%s%s_bucket{%s%s,le=\"%.15g\"} %llu\n", x->prefix, name, x->labels, extra, h->buckets->bound[i],
+            (unsigned long long)below);
+    }
+    put(x, "%s%s_bucket{%s%s,le=\"+Inf\"} %llu\n", x->prefix, name, x->labels, extra, (unsigned long long)h->n);
+    put(x, "%s%s_sum{%s%s} %.17g\n", x->prefix, name, x->labels, extra, h->sum);
+    put(x, "%s%s_count{%s%s} %llu\n", x->prefix, name, x->labels, extra, (unsigned long long)h->n);
+}

@@ -1,0 +1,587 @@
+/* coordinator/net/transport.c - see transport.h. */
+#include "coordinator/net/transport.h"
+#include "base/clock.h"
+#include "base/endpoint.h"
+#include "base/log.h"
+#include "coordinator/net/listener.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BACKLOG           4096                /* connections not accepted yet: a whole job array may start at once */
+#define EVENTS            64                  /* of a turn */
+#define READ_BYTES        ((size_t)64 << 10)  /* of a client in a turn */
+#define SEND_BYTES        ((size_t)256 << 10) /* of a client that wait here; what is beyond is counted (clients.c) */
+#define PENDING_BYTES     ((size_t)1 << 30)   /* of messages that are not whole, of all clients */
+#define VECTORS           32
+#define SWEEP_SECONDS     0.25
+#define HANDSHAKE_SECONDS 30.0 /* as long as clients wait: on a busy machine a thousand begin at once */
+#define REST_SECONDS      0.1  /* of the listener, when no descriptor is left */
+#define SPARE_DESCRIPTORS 64   /* for everything else that this process opens */
+
+/* Bytes on their way out: the head of a frame and what follows it. */
+struct parcel {
+    struct parcel *next;
+    unsigned char *body; /* malloc'ed */
+    size_t n_body, done; /* done: bytes of head and body that are written */
+    unsigned char n_head;
+    unsigned char head[ZMTP_REPLY_HEAD];
+};
+
+struct channel {
+    int fd; /* -1: it has ended */
+    int n_lists;
+    uint64_t number;
+    struct zmtp zmtp;
+    size_t pending; /* its share of transport.pending */
+    double born, heard;
+    struct parcel *first, *last;
+    size_t queued; /* bytes of these */
+    bool ready, dirty, awaits_room, was_open;
+    struct channel *next_ready, *next_dirty, *next_gone;
+};
+
+int transport_context(struct transport *t, struct err *e)
+{
+    memset(t, 0, sizeof *t);
+    t->poll = t->listener = -1;
+    t->context = zmq_ctx_new();
+    if (t->context == NULL)
+        return ERR(e, ERR_IO, "ZeroMQ context: %s", zmq_strerror(errno));
+    return 0;
+}
+
+int transport_check(const char *endpoint, bool curve, bool insecure, struct err *e)
+{
+    if (endpoint_check(endpoint, true, "--endpoint", e) != 0)
+        return -1;
+    if (strlen(endpoint) >= TRANSPORT_ENDPOINT)
+        return ERR(e, ERR_USAGE, "--endpoint: %zu bytes, expected fewer than %d", strlen(endpoint), TRANSPORT_ENDPOINT);
+    bool ipc = listener_is_ipc(endpoint);
+    if (curve || insecure || endpoint_is_loopback(endpoint) || (ipc && endpoint[6] != '@'))
+        return 0;
+    return ERR(e, ERR_USAGE,
+               "--endpoint %.200s: %s could connect; expected --curve (or --insecure), or a loopback "
+               "address or ipc://PATH",
+               endpoint, ipc ? "every user of this host" : "other hosts");
+}
+
+/* ---- lists ---- */
+
+static void leave_list(struct channel *c)
+{
+    if (--c->n_lists == 0 && c->fd < 0)
+        free(c);
+}
+
+static void add_ready(struct transport *t, struct channel *c)
+{
+    if (c->ready)
+        return;
+    c->ready = true;
+    c->n_lists++;
+    c->next_ready = NULL;
+    if (t->ready_last != NULL)
+        t->ready_last->next_ready = c;
+    else
+        t->ready_first = c;
+    t->ready_last = c;
+}
+
+static void add_dirty(struct transport *t, struct channel *c)
+{
+    if (c->dirty)
+        return;
+    c->dirty = true;
+    c->n_lists++;
+    c->next_dirty = t->dirty;
+    t->dirty = c;
+}
+
+static struct channel *find(const struct transport *t, const struct peer *peer)
+{
+    struct channel *c = peer->fd >= 0 && peer->fd < t->n_fds ? t->by_fd[peer->fd] : NULL;
+    return c != NULL && c->number == peer->number ? c : NULL;
+}
+
+/* ---- a channel's life ---- */
+
+static void free_parcels(struct channel *c)
+{
+    for (struct parcel *p; (p = c->first) != NULL;) {
+        c->first = p->next;
+        free(p->body);
+        free(p);
+    }
+    c->last = NULL;
+    c->queued = 0;
+}
+
+/* What the client has sent and nobody read would make the kernel take back what it was sent last. */
+static void hang_up(int fd)
+{
+    char waste[4096];
+    (void)shutdown(fd, SHUT_WR);
+    for (int i = 0; i < 16 && recv(fd, waste, sizeof waste, MSG_DONTWAIT) > 0; i++)
+        continue;
+    (void)close(fd);
+}
+
+static void end_channel(struct transport *t, struct channel *c)
+{
+    if (c->fd < 0)
+        return;
+    c->was_open = c->zmtp.state == ZMTP_OPEN;
+    t->by_fd[c->fd] = NULL;
+    hang_up(c->fd);
+    c->fd = -1;
+    t->n_connections--;
+    t->pending -= c->pending;
+    free_parcels(c);
+    zmtp_close(&c->zmtp);
+    c->n_lists++;
+    c->next_gone = t->gone;
+    t->gone = c;
+}
+
+static int watch_room(const struct transport *t, struct channel *c, bool for_room)
+{
+    struct epoll_event what = {.events = EPOLLIN | EPOLLRDHUP | (for_room ? EPOLLOUT : 0), .data.fd = c->fd};
+    c->awaits_room = for_room;
+    return epoll_ctl(t->poll, EPOLL_CTL_MOD, c->fd, &what);
+}
+
+static struct parcel *add_parcel(struct channel *c, unsigned char *body, size_t bytes)
+{
+    struct parcel *p = malloc(sizeof *p);
+    if (p == NULL)
+        return NULL;
+    p->next = NULL;
+    p->body = body;
+    p->n_body = bytes;
+    p->done = p->n_head = 0;
+    if (c->last != NULL)
+        c->last->next = p;
+    else
+        c->first = p;
+    c->last = p;
+    c->queued += bytes;
+    return p;
+}
+
+/* Greeting, handshake, answers to heartbeats: in the order in which they were made, since sealed frames are numbered. */
+static int take_protocol_bytes(struct transport *t, struct channel *c)
+{
+    struct zmtp *z = &c->zmtp;
+    if (z->n_out == 0)
+        return 0;
+    if (add_parcel(c, z->out, z->n_out) == NULL)
+        return -1;
+    z->out = NULL;
+    z->n_out = z->out_capacity = 0;
+    add_dirty(t, c);
+    return 0;
+}
+
+static int keep_channel(struct transport *t, struct channel *c)
+{
+    struct epoll_event what = {.events = EPOLLIN | EPOLLRDHUP, .data.fd = c->fd};
+    if (c->fd >= t->n_fds) {
+        int n = 2 * c->fd + 64;
+        struct channel **more = realloc(t->by_fd, (size_t)n * sizeof(struct channel *));
+        if (more == NULL)
+            return -1;
+        memset(more + t->n_fds, 0, (size_t)(n - t->n_fds) * sizeof(struct channel *));
+        t->by_fd = more;
+        t->n_fds = n;
+    }
+    if (epoll_ctl(t->poll, EPOLL_CTL_ADD, c->fd, &what) != 0)
+        return -1;
+    t->by_fd[c->fd] = c;
+    t->n_connections++;
+    return 0;
+}
+
+/* A lost host is noticed by the kernel; a client that is stopped, by the heartbeats that it promised. */
+static void set_options(const struct transport *t, int fd)
+{
+    static const int options[][3] = {
+        {SOL_SOCKET, SO_KEEPALIVE, 1},   {IPPROTO_TCP, TCP_KEEPIDLE, 1}, /* s of silence, then */
+        {IPPROTO_TCP, TCP_KEEPCNT, 3},                                   /* probes, */
+        {IPPROTO_TCP, TCP_KEEPINTVL, 1}, {IPPROTO_TCP, TCP_NODELAY, 1},
+    };
+    for (size_t i = 0; i < sizeof options / sizeof options[0] && !t->is_ipc; i++)
+        (void)setsockopt(fd, options[i][0], options[i][1], &options[i][2], sizeof(int));
+}
+
+static void open_channel(struct transport *t, int fd)
+{
+    struct channel *c = calloc(1, sizeof *c);
+    if (c == NULL) {
+        (void)close(fd);
+        return;
+    }
+    c->fd = fd;
+    c->number = ++t->last_number;
+    c->born = c->heard = seconds_now();
+    set_options(t, fd);
+    zmtp_open(&c->zmtp, t->has_curve ? &t->keys : NULL, t->max_bytes);
+    if (keep_channel(t, c) != 0) {
+        (void)close(fd);
+        zmtp_close(&c->zmtp);
+        free(c);
+    } else if (take_protocol_bytes(t, c) != 0) {
+        end_channel(t, c);
+    }
+}
+
+/* ---- listening ---- */
+
+static void rest(struct transport *t, bool rests)
+{
+    struct epoll_event what = {.events = EPOLLIN, .data.fd = t->listener};
+    if (rests == (t->rests_until > 0))
+        return;
+    (void)epoll_ctl(t->poll, rests ? EPOLL_CTL_DEL : EPOLL_CTL_ADD, t->listener, &what);
+    t->rests_until = rests ? seconds_now() + REST_SECONDS : 0;
+}
+
+/* Clients beyond what descriptors allow wait in the kernel's queue until others leave. */
+static void accept_clients(struct transport *t)
+{
+    for (int i = 0; i < EVENTS; i++) {
+        int fd =
+            t->n_connections < t->max_connections ? accept4(t->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC) : -2;
+        if (fd >= 0) {
+            open_channel(t, fd);
+            continue;
+        }
+        if (fd == -2 || errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+            rest(t, true);
+        if (fd == -2 || (errno != EINTR && errno != ECONNABORTED))
+            return;
+    }
+}
+
+/* ---- reading ---- */
+
+static void read_channel(struct transport *t, struct channel *c, double now)
+{
+    static _Thread_local unsigned char buffer[READ_BYTES];
+    ssize_t n = recv(c->fd, buffer, sizeof buffer, MSG_DONTWAIT);
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+        end_channel(t, c);
+        return;
+    }
+    if (n < 0)
+        return;
+    c->heard = now;
+    bool good = zmtp_feed(&c->zmtp, buffer, (size_t)n) == 0;
+    good = take_protocol_bytes(t, c) == 0 && good;
+    t->pending -= c->pending;
+    c->pending = zmtp_pending(&c->zmtp);
+    t->pending += c->pending;
+    if (!good || t->pending > PENDING_BYTES) {
+        transport_flush(t); /* why it is refused */
+        end_channel(t, c);
+    } else if (c->zmtp.first != NULL) {
+        add_ready(t, c);
+    }
+}
+
+/* Whoever has messages here that were not taken is read on when they are. */
+static void serve(struct transport *t, const struct epoll_event *event, double now)
+{
+    struct channel *c = event->data.fd < t->n_fds ? t->by_fd[event->data.fd] : NULL;
+    if (c == NULL)
+        return;
+    if ((event->events & EPOLLOUT) != 0)
+        add_dirty(t, c);
+    if ((event->events & (EPOLLERR | EPOLLHUP | EPOLLRDHUP)) != 0)
+        end_channel(t, c);
+    else if ((event->events & EPOLLIN) != 0 && !c->ready)
+        read_channel(t, c, now);
+}
+
+/* Has nothing come for so long? What the kernel holds has come. */
+static bool is_silent(const struct channel *c, double now, double seconds)
+{
+    char byte;
+    return now - c->heard > seconds && recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0;
+}
+
+static void sweep(struct transport *t, double now)
+{
+    t->swept = now;
+    if (t->rests_until > 0 && now > t->rests_until)
+        rest(t, false);
+    for (int fd = 0; fd < t->n_fds; fd++) {
+        struct channel *c = t->by_fd[fd];
+        if (c == NULL)
+            continue;
+        bool late = c->zmtp.state != ZMTP_OPEN && now - c->born > HANDSHAKE_SECONDS;
+        if (late || (c->zmtp.ttl_ms > 0 && is_silent(c, now, 1e-3 * c->zmtp.ttl_ms)))
+            end_channel(t, c);
+    }
+}
+
+void transport_turn(struct transport *t)
+{
+    struct epoll_event event[EVENTS];
+    double now = seconds_now();
+    int n = epoll_wait(t->poll, event, EVENTS, 0);
+    for (int i = 0; i < n; i++)
+        if (event[i].data.fd == t->listener)
+            accept_clients(t);
+        else
+            serve(t, &event[i], now);
+    if (n < EVENTS && now - t->swept > SWEEP_SECONDS)
+        sweep(t, now);
+}
+
+double transport_due(const struct transport *t)
+{
+    return t->ready_first != NULL ? 0 : t->rests_until > 0 ? REST_SECONDS : 1;
+}
+
+static void free_body(void *data, void *hint)
+{
+    (void)hint;
+    free(data);
+}
+
+bool transport_receive(struct transport *t, struct incoming *to)
+{
+    struct channel *c;
+    struct zmtp_message *m = NULL;
+    while (m == NULL && (c = t->ready_first) != NULL) {
+        t->ready_first = c->next_ready;
+        if (t->ready_first == NULL)
+            t->ready_last = NULL;
+        c->ready = false;
+        m = c->fd >= 0 ? zmtp_take(&c->zmtp) : NULL;
+        if (m != NULL) {
+            *to = (struct incoming){.peer = {c->number, c->fd}, .delimiter = m->delimiter, .n_frames = m->n_frames};
+            if (c->zmtp.first != NULL)
+                add_ready(t, c);
+        }
+        leave_list(c);
+    }
+    if (m == NULL)
+        return false;
+    if (m->bytes == 0 || zmq_msg_init_data(&to->body, m->body, m->bytes, free_body, NULL) != 0)
+        (void)zmq_msg_init(&to->body);
+    else
+        m->body = NULL;
+    zmtp_message_free(m);
+    return true;
+}
+
+/* ---- writing ---- */
+
+static void pass_written(struct channel *c, size_t n)
+{
+    while (c->first != NULL) {
+        struct parcel *p = c->first;
+        size_t left = p->n_head + p->n_body - p->done, pass = n < left ? n : left;
+        p->done += pass;
+        n -= pass;
+        if (pass < left)
+            return;
+        c->first = p->next;
+        if (c->first == NULL)
+            c->last = NULL;
+        c->queued -= p->n_body;
+        free(p->body);
+        free(p);
+    }
+}
+
+static int list_vectors(const struct channel *c, struct iovec *v)
+{
+    int n = 0;
+    for (struct parcel *p = c->first; p != NULL && n + 2 <= VECTORS; p = p->next) {
+        size_t of_head = p->done < p->n_head ? p->done : p->n_head, of_body = p->done - of_head;
+        if (of_head < p->n_head)
+            v[n++] = (struct iovec){p->head + of_head, p->n_head - of_head};
+        if (of_body < p->n_body)
+            v[n++] = (struct iovec){p->body + of_body, p->n_body - of_body};
+    }
+    return n;
+}
+
+/* Returns whether the connection lives. */
+static bool write_channel(struct transport *t, struct channel *c)
+{
+    struct iovec vector[VECTORS];
+    while (c->first != NULL) {
+        struct msghdr m = {.msg_iov = vector, .msg_iovlen = (size_t)list_vectors(c, vector)};
+        ssize_t n = sendmsg(c->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return c->awaits_room || watch_room(t, c, true) == 0;
+        if (n < 0)
+            return false;
+        pass_written(c, (size_t)n);
+    }
+    return !c->awaits_room || watch_room(t, c, false) == 0;
+}
+
+void transport_flush(struct transport *t)
+{
+    for (struct channel *c; (c = t->dirty) != NULL; leave_list(c)) {
+        t->dirty = c->next_dirty;
+        c->dirty = false;
+        if (c->fd >= 0 && !write_channel(t, c))
+            end_channel(t, c);
+    }
+}
+
+enum sent transport_send(struct transport *t, const struct peer *peer, bool delimiter, char *text, size_t bytes)
+{
+    struct channel *c = find(t, peer);
+    unsigned char *body = NULL;
+    size_t n_body = 0;
+    if (c == NULL)
+        return SENT_GONE;
+    if (c->queued > SEND_BYTES)
+        return SENT_LATER;
+    struct parcel *p = take_protocol_bytes(t, c) == 0 ? add_parcel(c, NULL, 0) : NULL;
+    size_t n_head = p != NULL ? zmtp_reply(&c->zmtp, delimiter, text, bytes, p->head, &body, &n_body) : 0;
+    if (n_head == 0) { /* out of memory: a reply is not lost in silence */
+        end_channel(t, c);
+        return SENT_GONE;
+    }
+    if (body != (unsigned char *)text)
+        free(text);
+    p->n_head = (unsigned char)n_head;
+    p->body = body;
+    p->n_body = n_body;
+    c->queued += n_body;
+    add_dirty(t, c);
+    return SENT;
+}
+
+bool transport_connected(const struct transport *t, const struct peer *peer)
+{
+    return find(t, peer) != NULL;
+}
+
+void transport_disconnect(struct transport *t, const struct peer *peer)
+{
+    struct channel *c = find(t, peer);
+    if (c != NULL)
+        end_channel(t, c);
+}
+
+enum happening transport_happening(struct transport *t, struct peer *peer)
+{
+    struct channel *c = t->gone;
+    if (c == NULL)
+        return HAPPENING_NONE;
+    enum happening what = c->was_open ? HAPPENING_GONE : HAPPENING_REFUSED;
+    *peer = (struct peer){c->number, -1};
+    t->gone = c->next_gone;
+    leave_list(c);
+    return what;
+}
+
+/* ---- opening and closing ---- */
+
+static int most_connections(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur > INT32_MAX)
+        return INT32_MAX;
+    int most = (int)limit.rlim_cur - SPARE_DESCRIPTORS;
+    return most > 1 ? most : 1;
+}
+
+int transport_open(struct transport *t, const char *endpoint, int64_t max_bytes, const struct curve *curve,
+                   struct err *e)
+{
+    t->max_bytes = (size_t)max_bytes;
+    t->max_connections = most_connections();
+    t->has_curve = curve != NULL;
+    if (curve != NULL && curve_keys(curve, &t->keys, e) != 0)
+        return -1;
+    t->listener = listener_open(endpoint, BACKLOG, t->endpoint, sizeof t->endpoint, e);
+    if (t->listener < 0)
+        return -1;
+    t->is_ipc = listener_is_ipc(t->endpoint);
+    t->is_local = t->is_ipc || endpoint_is_loopback(t->endpoint);
+    t->poll = epoll_create1(EPOLL_CLOEXEC);
+    struct epoll_event what = {.events = EPOLLIN, .data.fd = t->listener};
+    if (t->poll < 0 || epoll_ctl(t->poll, EPOLL_CTL_ADD, t->listener, &what) != 0)
+        return ERR(e, ERR_IO, "--endpoint: epoll: %s", strerror(errno));
+    return 0;
+}
+
+void transport_unlink(const struct transport *t)
+{
+    if (t->is_ipc && t->endpoint[6] != '@')
+        (void)unlink(t->endpoint + 6);
+}
+
+static bool has_parcels(const struct transport *t)
+{
+    for (int fd = 0; fd < t->n_fds; fd++)
+        if (t->by_fd[fd] != NULL && t->by_fd[fd]->first != NULL)
+            return true;
+    return false;
+}
+
+static void linger(struct transport *t, double seconds)
+{
+    const struct timespec pause = {0, 1000000};
+    for (double until = seconds_now() + seconds; has_parcels(t) && seconds_now() < until;) {
+        for (int fd = 0; fd < t->n_fds; fd++)
+            if (t->by_fd[fd] != NULL && t->by_fd[fd]->first != NULL)
+                add_dirty(t, t->by_fd[fd]);
+        transport_flush(t);
+        if (has_parcels(t))
+            (void)nanosleep(&pause, NULL);
+    }
+}
+
+static void close_channels(struct transport *t)
+{
+    struct peer peer;
+    struct incoming m;
+    for (int fd = 0; fd < t->n_fds; fd++)
+        if (t->by_fd[fd] != NULL)
+            end_channel(t, t->by_fd[fd]);
+    transport_flush(t);
+    while (transport_receive(t, &m))
+        (void)zmq_msg_close(&m.body);
+    while (transport_happening(t, &peer) != HAPPENING_NONE)
+        continue;
+    free(t->by_fd);
+}
+
+void transport_close(struct transport *t, int linger_ms)
+{
+    if (t->listener >= 0) {
+        transport_unlink(t); /* as long as we listen it is ours */
+        (void)close(t->listener);
+        linger(t, 1e-3 * linger_ms);
+    }
+    close_channels(t);
+    if (t->poll >= 0)
+        (void)close(t->poll);
+    while (t->context != NULL && zmq_ctx_term(t->context) != 0 && errno == EINTR)
+        continue;
+    explicit_bzero(&t->keys, sizeof t->keys);
+    memset(t, 0, sizeof *t);
+    t->poll = t->listener = -1;
+}

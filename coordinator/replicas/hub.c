@@ -1,0 +1,311 @@
+/* coordinator/replicas/hub.c - see hub.h. */
+#include "coordinator/replicas/hub.h"
+#include "coordinator/replicas/order_code.h"
+#include "coordinator/replicas/report_code.h"
+#include "coordinator/tasks/mailbox.h"
+
+#include "base/clock.h"
+#include <errno.h>
+#include <search.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zmq.h>
+
+#define TURN_MESSAGES 64 /* of leaders, before orders have a turn again */
+
+enum poll_item { POLL_ROUTER, POLL_MONITOR, POLL_ZAP, POLL_MAILBOXES };
+
+static int compare_numbers(const void *a, const void *b)
+{
+    uint64_t x = ((const struct job *)a)->number, y = ((const struct job *)b)->number;
+    return x < y ? -1 : x > y;
+}
+
+/* For report_decode. group: the struct hub_group. */
+static struct job *find_job(void *group, uint64_t number, bool take)
+{
+    struct hub_group *g = group;
+    struct job key;
+    key.number = number;
+    struct job **found = tfind(&key, &g->jobs, compare_numbers), *j = found != NULL ? *found : NULL;
+    if (j != NULL && take)
+        (void)tdelete(j, &g->jobs, compare_numbers);
+    return j;
+}
+
+/* ---- a group that is lost ---- */
+
+/* In words, with its ranks. */
+static void fail(struct hub *h, int group, enum err_code code, const char *what)
+{
+    struct err e = {0};
+    const struct hub_group *g = &h->group[group];
+    int first = group * h->group_size, last = first + h->group_size - 1;
+    char ranks[60];
+    (void)snprintf(ranks, sizeof ranks, first < last ? "ranks %d-%d, led by rank %d" : "rank %d", first, last, first);
+    ERR(&e, code, "group %d of %d (%s on %s): %s", group, h->n_groups, ranks,
+        g->connected ? g->host : "an unknown host", what);
+    link_raise(&h->alarm, &e);
+}
+
+/* Whoever failed is to speak first: see LINK_PATIENCE. */
+static void lose(struct hub *h, int group, const char *why)
+{
+    struct hub_group *g = &h->group[group];
+    if (g->ended || g->lost >= 0)
+        return;
+    g->lost = 0;
+    (void)snprintf(g->why, sizeof g->why, "%s", why);
+}
+
+static void take_ends(struct hub *h)
+{
+    for (int fd; (fd = link_ended(h->monitor)) >= 0;)
+        for (int i = 1; i < h->n_groups; i++)
+            if (h->group[i].connected && h->group[i].fd == fd)
+                lose(h, i, "its connection has ended");
+}
+
+/* Nobody waits for the reports of a group that is not there. */
+static void post_end(struct hub_group *g)
+{
+    struct report *r = calloc(1, sizeof *r);
+    g->ended = true;
+    if (r == NULL)
+        return;
+    r->ended = true;
+    r->between_tokens.buckets = &buckets_token;
+    r->iteration.buckets = &buckets_iteration;
+    (void)mailbox_post(g->mailbox, r);
+}
+
+static void keep_time(struct hub *h)
+{
+    double passed = link_pulse_passed(&h->pulse);
+    bool due = link_pulse_due(&h->pulse);
+    for (int i = 1; i < h->n_groups; i++) {
+        struct hub_group *g = &h->group[i];
+        if (!g->connected || g->ended)
+            continue;
+        char id[16];
+        struct wire_out beat = {0};
+        (void)snprintf(id, sizeof id, "%d", i);
+        wire_put_u8(&beat, LINK_BEAT);
+        if (due)
+            (void)link_send(h->router, id, &beat); /* whom it does not reach is lost, and that is told by other means */
+        wire_free(&beat);
+        g->silent += passed;
+        g->lost += g->lost >= 0 ? passed : 0;
+        if (h->pulse.timeout > 0 && g->silent >= h->pulse.timeout && g->lost < 0) {
+            char why[80];
+            (void)snprintf(why, sizeof why, "no sign of life for %.4g s (--step-timeout)", h->pulse.timeout);
+            lose(h, i, why);
+        }
+        if (g->lost >= LINK_PATIENCE) {
+            fail(h, i, ERR_COMM, g->why);
+            post_end(g);
+        }
+    }
+}
+
+/* ---- messages ---- */
+
+static void greet(struct hub *h, int group, const struct wire_out *m, int fd)
+{
+    struct hub_group *g = &h->group[group];
+    struct wire_in in = {m->data, m->bytes, NULL};
+    struct wire_out out = {0};
+    char id[16];
+    (void)snprintf(id, sizeof id, "%d", group);
+    (void)wire_get_u8(&in);
+    size_t n = wire_get_count(&in, LINK_HOST_BYTES - 1, 1, "a host's name");
+    (void)wire_get(&in, g->host, n);
+    g->host[n] = '\0';
+    g->fd = fd;
+    g->connected = true;
+    wire_put_u8(&out, LINK_HELLO);
+    (void)link_send(h->router, id, &out);
+}
+
+static void take_report(struct hub *h, int group, const struct wire_out *m)
+{
+    struct hub_group *g = &h->group[group];
+    struct err e = {0};
+    const struct report_rules rules = {h->vocab, h->group_size, find_job, g};
+    struct report *r = report_decode(m->data, m->bytes, &rules, seconds_now(), &e);
+    if (r == NULL) {
+        fail(h, group, e.code, e.text);
+        return;
+    }
+    g->ended = g->ended || r->ended;
+    (void)mailbox_post(g->mailbox, r);
+}
+
+/* id: as the connection has it. */
+static void take_message(struct hub *h, const char *id, const struct wire_out *m, int fd)
+{
+    char *end = NULL;
+    long group = strtol(id, &end, 10);
+    if (end == id || *end != '\0' || group < 1 || group >= h->n_groups || m->bytes < 1)
+        return;
+    h->group[group].silent = 0;
+    if (m->failed)
+        fail(h, (int)group, ERR_MEMORY, "out of host memory for a report");
+    else if (*m->data == LINK_HELLO)
+        greet(h, (int)group, m, fd);
+    else if (*m->data != LINK_BEAT)
+        take_report(h, (int)group, m);
+}
+
+static void take_messages(struct hub *h)
+{
+    for (int i = 0; i < TURN_MESSAGES; i++) {
+        char id[16] = "";
+        struct wire_out m = {0};
+        int fd, n = zmq_recv(h->router, id, sizeof id - 1, ZMQ_DONTWAIT);
+        if (n < 0)
+            return;
+        id[n < (int)sizeof id ? n : 0] = '\0';
+        bool whole = link_receive(h->router, &m, &fd);
+        take_ends(h); /* before this is looked at: its descriptor may have been another connection's */
+        if (whole)
+            take_message(h, id, &m, fd);
+        wire_free(&m);
+    }
+}
+
+/* ---- orders ---- */
+
+static void pass_order(struct hub *h, int group, struct order *o)
+{
+    struct hub_group *g = &h->group[group];
+    struct wire_out w = {0};
+    char id[16];
+    (void)snprintf(id, sizeof id, "%d", group);
+    order_encode(&w, o, seconds_now());
+    if (o->kind == ORDER_SUBMIT && tsearch(o->job, &g->jobs, compare_numbers) == NULL)
+        w.failed = true;
+    bool lacks_memory = w.failed;
+    if (!link_send(h->router, id, &w) && lacks_memory)
+        fail(h, group, ERR_MEMORY, "out of host memory for an order");
+    free(o);
+}
+
+static void pass_orders(struct hub *h)
+{
+    struct order *o;
+    for (int i = 1; i < h->n_groups; i++)
+        while (h->group[i].connected && (o = mailbox_take(h->group[i].mailbox)) != NULL)
+            pass_order(h, i, o);
+}
+
+static bool all_ended(const struct hub *h)
+{
+    bool all = true;
+    for (int i = 1; i < h->n_groups; i++)
+        all = all && h->group[i].ended;
+    return all;
+}
+
+static void *run(void *context)
+{
+    struct hub *h = context;
+    zmq_pollitem_t *item = calloc((size_t)h->n_groups + POLL_MAILBOXES, sizeof *item);
+    while (item != NULL && !all_ended(h)) {
+        int n = POLL_MAILBOXES;
+        item[POLL_ROUTER] = (zmq_pollitem_t){.socket = h->router, .events = ZMQ_POLLIN};
+        item[POLL_MONITOR] = (zmq_pollitem_t){.socket = h->monitor, .events = ZMQ_POLLIN};
+        item[POLL_ZAP] = (zmq_pollitem_t){.socket = h->curve.zap, .events = ZMQ_POLLIN};
+        for (int i = 1; i < h->n_groups; i++)
+            if (h->group[i].connected)
+                item[n++] = (zmq_pollitem_t){.socket = h->group[i].mailbox, .events = ZMQ_POLLIN};
+        (void)zmq_poll(item, n, (long)(1e3 * h->pulse.interval));
+        curve_answer(&h->curve);
+        take_ends(h);
+        take_messages(h);
+        pass_orders(h);
+        keep_time(h);
+    }
+    free(item);
+    return NULL;
+}
+
+/* ---- opening and closing ---- */
+
+static int open_sockets(struct hub *h, struct link_card *card, bool local, struct err *e)
+{
+    const int yes = 1;
+    char endpoint[128] = "";
+    size_t bytes = sizeof endpoint;
+    h->context = zmq_ctx_new();
+    if (h->context == NULL)
+        return ERR(e, ERR_MEMORY, "no ZeroMQ context for the links between groups");
+    if (curve_open(&h->curve, h->context, NULL, e) != 0)
+        return -1;
+    h->router = zmq_socket(h->context, ZMQ_ROUTER);
+    if (h->router == NULL || zmq_setsockopt(h->router, ZMQ_ROUTER_MANDATORY, &yes, sizeof yes) != 0)
+        return ERR(e, ERR_IO, "ZeroMQ socket for the links between groups: %s", zmq_strerror(errno));
+    if (link_configure(h->router, e) != 0 || curve_apply(&h->curve, h->router, e) != 0 ||
+        link_monitor(h->context, h->router, "inproc://links", &h->monitor, e) != 0)
+        return -1;
+    if (zmq_bind(h->router, local ? "tcp://127.0.0.1:*" : "tcp://*:*") != 0 ||
+        zmq_getsockopt(h->router, ZMQ_LAST_ENDPOINT, endpoint, &bytes) != 0)
+        return ERR(e, ERR_IO, "the links between groups: no port: %s", zmq_strerror(errno));
+    card->port = (int32_t)atoi(strrchr(endpoint, ':') + 1);
+    (void)snprintf(card->server_key, sizeof card->server_key, "%s", h->curve.public_key);
+    (void)snprintf(card->public_key, sizeof card->public_key, "%s", h->curve.client_public);
+    (void)snprintf(card->secret_key, sizeof card->secret_key, "%s", h->curve.client_secret);
+    return link_addresses(card, local, e);
+}
+
+int hub_open(struct hub *h, const struct engines *engines, struct link_card *card, bool local, struct err *e)
+{
+    memset(h, 0, sizeof *h);
+    h->n_groups = card->n_groups;
+    h->group_size = card->group_size;
+    h->vocab = card->vocab;
+    h->group = err_calloc(e, (unsigned long)h->n_groups, sizeof *h->group, "groups");
+    if (h->group == NULL || open_sockets(h, card, local, e) != 0)
+        return -1;
+    for (int i = 1; i < h->n_groups; i++) {
+        h->group[i].mailbox = engines->engine[i].end[1];
+        h->group[i].lost = -1;
+    }
+    link_pulse_open(&h->pulse, card->timeout);
+    if (pthread_create(&h->thread, NULL, run, h) != 0)
+        return ERR(e, ERR_MEMORY, "cannot start a thread for the links between groups");
+    h->running = true;
+    return 0;
+}
+
+int hub_check(struct hub *h, struct err *e)
+{
+    return link_check(&h->alarm, e);
+}
+
+static void forget(void *job)
+{
+    (void)job; /* of a group that was lost: its client's, or its line's */
+}
+
+int hub_close(struct hub *h, struct err *e)
+{
+    if (h->running)
+        (void)pthread_join(h->thread, NULL);
+    for (int i = 1; h->group != NULL && i < h->n_groups; i++)
+        tdestroy(h->group[i].jobs, forget);
+    int status = link_check(&h->alarm, e);
+    if (h->router != NULL) {
+        (void)zmq_socket_monitor(h->router, NULL, 0);
+        (void)zmq_close(h->router);
+    }
+    if (h->monitor != NULL)
+        (void)zmq_close(h->monitor);
+    curve_close(&h->curve);
+    while (h->context != NULL && zmq_ctx_term(h->context) != 0 && errno == EINTR)
+        continue;
+    free(h->group);
+    memset(h, 0, sizeof *h);
+    return status;
+}

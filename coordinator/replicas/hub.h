@@ -1,0 +1,44 @@
+/* coordinator/replicas/hub.h - rank 0's end of the links: a thread between the mailboxes of the engines that run elsewhere and
+ * their leaders. Orders go out as bytes, reports come in; the jobs themselves stay here, and whoever posted them cannot tell
+ * such an engine from the one of this process. */
+#ifndef REPLICAS_HUB_H
+#define REPLICAS_HUB_H
+
+#include "coordinator/replicas/engines.h"
+#include "coordinator/replicas/link.h"
+
+#include <pthread.h>
+
+struct hub_group {
+    void *mailbox; /* borrowed: the engine's end[1] */
+    void *jobs;    /* of tsearch(3), by number: what the group has */
+    char host[LINK_HOST_BYTES];
+    bool connected, ended;
+    int fd;        /* of the connection */
+    double silent; /* s without a sign of life */
+    double lost;   /* s since it was lost; negative: it is not */
+    char why[80];
+};
+
+struct hub {
+    int n_groups, group_size, vocab;
+    struct hub_group *group; /* [n_groups], the first one is of no use */
+    void *context, *router, *monitor;
+    struct curve curve;
+    struct link_pulse pulse;
+    struct link_alarm alarm;
+    pthread_t thread;
+    bool running;
+};
+
+/* Bind, make the keys, start the thread. card: model, vocab, n_groups, group_size, timeout and what the schedulers need are set;
+ * the rest is filled in, for the leaders. local: they are all on this host. */
+int hub_open(struct hub *h, const struct engines *engines, struct link_card *card, bool local, struct err *e);
+
+/* Has a group failed? -1 and *e, for the main thread to end the job with. */
+int hub_check(struct hub *h, struct err *e);
+
+/* Waits for the thread, which ends when all groups have; -1 and *e if one was lost instead. Safe on a zeroed struct. */
+int hub_close(struct hub *h, struct err *e);
+
+#endif

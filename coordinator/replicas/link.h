@@ -1,0 +1,82 @@
+/* coordinator/replicas/link.h - the connection between rank 0 and the leader of another group: its address and keys, what both
+ * ends set on their sockets, and how either notices that the other one is gone. */
+#ifndef REPLICAS_LINK_H
+#define REPLICAS_LINK_H
+
+#include "coordinator/net/curve.h"
+#include "coordinator/replicas/wire.h"
+
+#include <limits.h>
+#include <stdatomic.h>
+
+#define LINK_ADDRESSES     8
+#define LINK_ADDRESS_BYTES 64
+#define LINK_HOST_BYTES    64
+
+/* Of a message on its way: a longer one goes in several frames. What a stranger's connection can take of rank 0's memory before
+ * it has shown its key is this, too. */
+#define LINK_FRAME_BYTES ((size_t)1 << 20)
+
+/* What rank 0 tells the leaders before there is a connection. Flat: main.c broadcasts it. */
+struct link_card {
+    char address[LINK_ADDRESSES]
+                [LINK_ADDRESS_BYTES]; /* "10.1.2.3", those of this host that others may reach; "": no more */
+    int32_t port;
+    char server_key[CURVE_TEXT], public_key[CURVE_TEXT], secret_key[CURVE_TEXT]; /* rank 0's; the leaders' pair */
+    int32_t n_groups, group_size, vocab;
+    int32_t prefix_caching, rope_changes_at; /* of struct scheduler_setup */
+    double timeout;                          /* s without a sign of life after which a process is given up; 0: never */
+    char model[PATH_MAX];
+};
+
+/* Numeric addresses of this host; only the loopback if `local`. */
+int link_addresses(struct link_card *card, bool local, struct err *e);
+
+/* "tcp://ADDRESS:PORT" of the first address at which somebody listens. */
+int link_find(const struct link_card *card, char *endpoint, size_t bytes, struct err *e);
+
+/* Options that both ends have: no bound on messages under way (rank 0 bounds the jobs) but on each frame's size, little time to
+ * show a key, TCP notices a lost host. */
+int link_configure(void *socket, struct err *e);
+
+/* A monitor of the socket's connections, at this in-process address. */
+int link_monitor(void *context, void *socket, const char *address, void **monitor, struct err *e);
+
+/* The descriptor of a connection that has ended; -1: none since the last call. */
+int link_ended(void *monitor);
+
+/* Send what has been written, and free it. id: for a ROUTER, NULL: none. false: nobody is there, or out of memory. */
+bool link_send(void *socket, const char *id, struct wire_out *w);
+
+/* Append the frames of a message, behind its id if there is one, that are there already; w->failed: out of memory, and the rest
+ * is gone. fd: of its connection. false: nothing has come. */
+bool link_receive(void *socket, struct wire_out *w, int *fd);
+
+/* Signs of life, of this end and of others. */
+struct link_pulse {
+    double timeout, interval; /* timeout 0: nobody is given up */
+    double looked, sent;
+};
+
+void link_pulse_open(struct link_pulse *p, double timeout);
+
+/* Seconds since the last call; less if this process was stopped meanwhile. */
+double link_pulse_passed(struct link_pulse *p);
+
+/* Is it time for a sign of life? */
+bool link_pulse_due(struct link_pulse *p);
+
+/* Why the job has to end: set by the link's thread, asked for by the main one. */
+struct link_alarm {
+    struct err err;
+    _Atomic bool raised;
+};
+
+void link_raise(struct link_alarm *a, const struct err *e);
+/* -1 and *e if it was raised. */
+int link_check(struct link_alarm *a, struct err *e);
+
+/* The other end seems to be lost. Whoever failed speaks for itself first, so this is held back. */
+#define LINK_PATIENCE 2.0 /* s */
+
+#endif

@@ -1,0 +1,323 @@
+/* coordinator/replicas/report_code.c - see report_code.h. */
+#include "coordinator/replicas/report_code.h"
+#include "coordinator/replicas/order_code.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_BYTES ((size_t)1 << 40) /* no bound but that of the message */
+
+/* A field more has to travel, too: see to it, then change the size. */
+_Static_assert(sizeof(struct report) == 776 && sizeof(struct piece) == 64 && sizeof(struct sampled) == 172,
+               "put_... and get_... know every field");
+
+/* ---- out ---- */
+
+static void put_text(struct wire_out *w, const char *text, size_t bytes)
+{
+    wire_put_array(w, text, bytes, 1);
+}
+
+/* n tokens, with the n_top likeliest beside each. */
+static void put_sampled(struct wire_out *w, const struct sampled *s, size_t n, int n_top)
+{
+    wire_put_u64(w, n);
+    for (size_t i = 0; i < n; i++) {
+        wire_put_i32(w, s[i].token);
+        wire_put_f32(w, s[i].logprob);
+        wire_put(w, s[i].top_id, (size_t)n_top * sizeof s[i].top_id[0]);
+        wire_put(w, s[i].top_logprob, (size_t)n_top * sizeof s[i].top_logprob[0]);
+    }
+}
+
+static void put_age(struct wire_out *w, double at, double now)
+{
+    wire_put_f64(w, at > 0 ? now - at : -1);
+}
+
+static void put_histogram(struct wire_out *w, const struct histogram *h)
+{
+    wire_put(w, h->count, sizeof h->count);
+    wire_put_u64(w, h->n);
+    wire_put_f64(w, h->sum);
+}
+
+static void put_numbers(struct wire_out *w, const struct report *r)
+{
+    wire_put(w, &r->stats, sizeof r->stats);
+    put_histogram(w, &r->between_tokens);
+    put_histogram(w, &r->iteration);
+    wire_put_u64(w, r->n_steps);
+    wire_put_f64(w, r->step_seconds);
+    wire_put_array(w, r->ranks, r->ranks != NULL ? (size_t)r->n_ranks : 0, sizeof *r->ranks);
+    wire_put_array(w, r->recent, r->ranks != NULL ? (size_t)r->n_ranks : 0, sizeof *r->recent);
+}
+
+static void put_piece(struct wire_out *w, const struct piece *p)
+{
+    wire_put_u64(w, p->job->number);
+    wire_put_i32(w, p->group);
+    wire_put_i32(w, p->choice);
+    put_text(w, p->text, p->bytes);
+    wire_put_array(w, p->id, p->n_ids, sizeof *p->id);
+    put_sampled(w, p->logprobs, p->logprobs != NULL ? p->n_ids : 0, p->job->rules[p->group].sampling.n_top);
+}
+
+/* A choice without a request: it never began. */
+static void put_choice(struct wire_out *w, const struct group *g, int c)
+{
+    const struct request *r = g->choice != NULL ? g->choice[c] : NULL;
+    wire_put_u8(w, r != NULL);
+    if (r == NULL)
+        return;
+    wire_put_i32(w, (int32_t)r->finish);
+    put_text(w, r->text.data, r->released);
+    wire_put_array(w, r->output.id, r->output.n, sizeof *r->output.id);
+    put_sampled(w, r->logprobs, g->rules->want_logprobs && r->logprobs != NULL ? r->output.n : 0,
+                g->rules->sampling.n_top);
+    wire_put_f32(w, g->score != NULL ? g->score[c] : 0);
+}
+
+static void put_group(struct wire_out *w, const struct group *g, double now)
+{
+    const double at[] = {g->times.arrived, g->times.scheduled, g->times.first_token, g->times.finished};
+    wire_put_i32(w, (int32_t)g->finish);
+    for (size_t i = 0; i < sizeof at / sizeof at[0]; i++)
+        put_age(w, at[i], now);
+    wire_put_i32(w, g->n_cached);
+    put_sampled(w, g->prompt_logprobs, g->prompt_logprobs != NULL ? g->prompt.n - 1 : 0,
+                g->rules->sampling.n_prompt_top);
+    for (int c = 0; c < g->search.n; c++)
+        put_choice(w, g, c);
+}
+
+static void put_done(struct wire_out *w, const struct job *j, double now)
+{
+    wire_put_u64(w, j->number);
+    wire_put_i32(w, j->error.code);
+    put_text(w, j->error.field, strlen(j->error.field));
+    put_text(w, j->error.message, strlen(j->error.message));
+    for (int i = 0; i < j->n_groups; i++)
+        put_group(w, &j->group[i], now);
+}
+
+void report_encode(struct wire_out *w, const struct report *r, double now)
+{
+    uint64_t n_pieces = 0, n_done = 0;
+    wire_put_u8(w, LINK_REPORT);
+    wire_put_u8(w, r->loaded);
+    wire_put_u8(w, r->ended);
+    wire_put_i32(w, r->max_len);
+    wire_put_i32(w, r->n_blocks);
+    wire_put_i32(w, r->max_seqs);
+    put_numbers(w, r);
+    for (const struct piece *p = r->first; p != NULL; p = p->next)
+        n_pieces++;
+    wire_put_u64(w, n_pieces);
+    for (const struct piece *p = r->first; p != NULL; p = p->next)
+        put_piece(w, p);
+    for (const struct job *j = r->done; j != NULL; j = j->engine_next)
+        n_done++;
+    wire_put_u64(w, n_done);
+    for (const struct job *j = r->done; j != NULL; j = j->engine_next)
+        put_done(w, j, now);
+}
+
+/* ---- in ---- */
+
+static int32_t get_id(struct wire_in *w, int vocab)
+{
+    return wire_get_i32(w, 0, vocab - 1, "a token");
+}
+
+static int32_t *get_tokens(struct wire_in *w, size_t *n, int vocab)
+{
+    int32_t *id = wire_get_array(w, n, MAX_BYTES, sizeof *id, "tokens");
+    for (size_t i = 0; i < *n; i++)
+        if (id[i] < 0 || id[i] >= vocab)
+            wire_fail(w, "a token");
+    return id;
+}
+
+/* Of what cannot be sampled it is minus infinity. */
+static float get_logprob(struct wire_in *w)
+{
+    float x = 0;
+    (void)wire_get(w, &x, sizeof x);
+    if (isnan(x))
+        wire_fail(w, "a log-probability");
+    return isnan(x) ? 0 : x;
+}
+
+/* Exactly `expected` or none (NULL). */
+static struct sampled *get_sampled(struct wire_in *w, size_t expected, int n_top, int vocab)
+{
+    size_t n = wire_get_count(w, MAX_BYTES, 8 + 8 * (size_t)n_top, "log-probabilities");
+    if (n != 0 && n != expected)
+        wire_fail(w, "the number of log-probabilities");
+    struct sampled *s = n > 0 && w->wrong == NULL ? calloc(n, sizeof *s) : NULL;
+    if (s == NULL && n > 0)
+        wire_fail(w, "host memory");
+    for (size_t i = 0; s != NULL && i < n; i++) {
+        s[i].token = get_id(w, vocab);
+        s[i].logprob = get_logprob(w);
+        for (int k = 0; k < n_top; k++)
+            s[i].top_id[k] = get_id(w, vocab);
+        for (int k = 0; k < n_top; k++)
+            s[i].top_logprob[k] = get_logprob(w);
+    }
+    return s;
+}
+
+static double get_time(struct wire_in *w, double now)
+{
+    double age = wire_get_f64(w);
+    return age >= 0 ? now - age : 0;
+}
+
+static void get_histogram(struct wire_in *w, struct histogram *h, const struct buckets *buckets)
+{
+    h->buckets = buckets;
+    (void)wire_get(w, h->count, sizeof h->count);
+    h->n = wire_get_u64(w);
+    h->sum = wire_get_f64(w);
+}
+
+static struct rank_stats *get_ranks(struct wire_in *w, size_t *n, int n_ranks)
+{
+    struct rank_stats *r = wire_get_array(w, n, (size_t)n_ranks, sizeof *r, "figures of ranks");
+    if (*n != 0 && *n != (size_t)n_ranks)
+        wire_fail(w, "figures of ranks");
+    for (size_t i = 0; i < *n; i++)
+        r[i].host[sizeof r[i].host - 1] = '\0';
+    if (*n > 0)
+        return r;
+    free(r);
+    return NULL;
+}
+
+static void get_numbers(struct wire_in *w, struct report *r, int n_ranks)
+{
+    size_t n = 0, n_recent = 0;
+    (void)wire_get(w, &r->stats, sizeof r->stats);
+    get_histogram(w, &r->between_tokens, &buckets_token);
+    get_histogram(w, &r->iteration, &buckets_iteration);
+    r->n_steps = wire_get_u64(w);
+    r->step_seconds = wire_get_f64(w);
+    r->ranks = get_ranks(w, &n, n_ranks);
+    r->recent = get_ranks(w, &n_recent, n_ranks);
+    if (n != n_recent)
+        wire_fail(w, "figures of ranks");
+    r->n_ranks = (int)n;
+}
+
+static void get_piece(struct wire_in *w, struct report *r, const struct report_rules *is)
+{
+    struct job *j = is->find(is->context, wire_get_u64(w), false);
+    struct piece *p = j != NULL ? calloc(1, sizeof *p) : NULL;
+    if (p == NULL) {
+        wire_fail(w, j == NULL ? "a piece of a job that is not there" : "host memory");
+        return;
+    }
+    p->job = j;
+    p->group = wire_get_i32(w, 0, j->n_groups - 1, "a piece's prompt");
+    p->choice = wire_get_i32(w, 0, j->n_choices - 1, "a piece's choice");
+    p->text = wire_get_array(w, &p->bytes, MAX_BYTES, 1, "a text");
+    p->id = get_tokens(w, &p->n_ids, is->vocab);
+    p->logprobs = get_sampled(w, p->n_ids, j->rules[p->group].sampling.n_top, is->vocab);
+    if (r->last != NULL)
+        r->last->next = p;
+    else
+        r->first = p;
+    r->last = p;
+}
+
+/* Into rank 0's request, which has never run. */
+static void get_choice(struct wire_in *w, struct group *g, int c, int vocab)
+{
+    if (!wire_get_bool(w)) {
+        g->choice[c] = NULL;
+        return;
+    }
+    struct request *r = g->choice[c];
+    r->finish = (enum finish_reason)wire_get_i32(w, FINISH_NONE, FINISH_ERROR, "how a choice ended");
+    r->text.data = wire_get_array(w, &r->text.bytes, MAX_BYTES, 1, "a text");
+    r->text.capacity = r->text.bytes;
+    r->released = r->text.bytes;
+    r->output.id = get_tokens(w, &r->output.n, vocab);
+    r->output.capacity = r->output.n;
+    r->logprobs = get_sampled(w, r->output.n, g->rules->sampling.n_top, vocab);
+    float score = get_logprob(w);
+    if (g->score != NULL)
+        g->score[c] = score;
+}
+
+static void get_group(struct wire_in *w, struct group *g, int vocab, double now)
+{
+    g->finish = (enum finish_reason)wire_get_i32(w, FINISH_NONE, FINISH_ERROR, "how a prompt ended");
+    g->times.arrived = get_time(w, now);
+    g->times.scheduled = get_time(w, now);
+    g->times.first_token = get_time(w, now);
+    g->times.finished = get_time(w, now);
+    g->n_cached = wire_get_i32(w, 0, (int32_t)g->prompt.n, "tokens from the cache");
+    g->prompt_logprobs = get_sampled(w, g->prompt.n - 1, g->rules->sampling.n_prompt_top, vocab);
+    for (int c = 0; c < g->search.n && w->wrong == NULL; c++)
+        get_choice(w, g, c, vocab);
+}
+
+static void get_short_text(struct wire_in *w, char *text, size_t bytes, const char *what)
+{
+    size_t n = wire_get_count(w, bytes - 1, 1, what);
+    (void)wire_get(w, text, n);
+    text[n] = '\0';
+}
+
+static void get_done(struct wire_in *w, struct report *r, const struct report_rules *is, double now)
+{
+    struct job *j = is->find(is->context, wire_get_u64(w), true);
+    if (j == NULL) {
+        wire_fail(w, "a job that is not there");
+        return;
+    }
+    j->engine_previous = NULL;
+    j->engine_next = r->done;
+    r->done = j;
+    j->error.code = wire_get_i32(w, 0, 599, "an error's code");
+    get_short_text(w, j->error.field, sizeof j->error.field, "an error's field");
+    get_short_text(w, j->error.message, sizeof j->error.message, "an error's text");
+    for (int i = 0; i < j->n_groups && w->wrong == NULL; i++)
+        get_group(w, &j->group[i], is->vocab, now);
+}
+
+static void get_report(struct wire_in *w, struct report *r, const struct report_rules *is, double now)
+{
+    if (wire_get_u8(w) != LINK_REPORT)
+        wire_fail(w, "what kind of message it is");
+    r->loaded = wire_get_bool(w);
+    r->ended = wire_get_bool(w);
+    r->max_len = wire_get_i32(w, 0, INT32_MAX, "the context's length");
+    r->n_blocks = wire_get_i32(w, 0, INT32_MAX, "the number of blocks");
+    r->max_seqs = wire_get_i32(w, 0, INT32_MAX, "the number of sequences");
+    get_numbers(w, r, is->n_ranks);
+    size_t n = wire_get_count(w, MAX_BYTES, 8, "the number of pieces");
+    for (size_t i = 0; i < n && w->wrong == NULL; i++)
+        get_piece(w, r, is);
+    n = wire_get_count(w, MAX_BYTES, 8, "the number of jobs");
+    for (size_t i = 0; i < n && w->wrong == NULL; i++)
+        get_done(w, r, is, now);
+}
+
+struct report *report_decode(const void *data, size_t bytes, const struct report_rules *rules, double now,
+                             struct err *e)
+{
+    struct wire_in w = {data, bytes, NULL};
+    struct report *r = err_calloc(e, 1, sizeof *r, "report");
+    if (r == NULL)
+        return NULL;
+    get_report(&w, r, rules, now);
+    if (wire_end(&w, "a report of a group", e) == 0)
+        return r;
+    steps_report_free(r);
+    return NULL;
+}

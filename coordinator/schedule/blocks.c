@@ -1,0 +1,137 @@
+/* coordinator/schedule/blocks.c - see blocks.h. */
+#include "coordinator/schedule/blocks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void append(struct blocks *b, int i)
+{
+    struct block *k = &b->block[i];
+    k->older = b->newest;
+    k->newer = -1;
+    *(b->newest >= 0 ? &b->block[b->newest].newer : &b->oldest) = i;
+    b->newest = i;
+    b->n_free++;
+}
+
+static void prepend(struct blocks *b, int i)
+{
+    struct block *k = &b->block[i];
+    k->newer = b->oldest;
+    k->older = -1;
+    *(b->oldest >= 0 ? &b->block[b->oldest].older : &b->newest) = i;
+    b->oldest = i;
+    b->n_free++;
+}
+
+static void unlink_free(struct blocks *b, int i)
+{
+    const struct block *k = &b->block[i];
+    *(k->older >= 0 ? &b->block[k->older].newer : &b->oldest) = k->newer;
+    *(k->newer >= 0 ? &b->block[k->newer].older : &b->newest) = k->older;
+    b->n_free--;
+}
+
+int blocks_open(struct blocks *b, int n, struct err *e)
+{
+    *b = (struct blocks){.n = n, .n_buckets = 64, .oldest = -1, .newest = -1};
+    while (b->n_buckets < n)
+        b->n_buckets *= 2;
+    b->block = err_calloc(e, (size_t)n, sizeof *b->block, "KV block list");
+    b->bucket = err_calloc(e, (size_t)b->n_buckets, sizeof *b->bucket, "KV block list");
+    if (b->block == NULL || b->bucket == NULL)
+        return -1;
+    memset(b->bucket, 0xff, (size_t)b->n_buckets * sizeof *b->bucket);
+    for (int i = 0; i < n; i++)
+        append(b, i);
+    return 0;
+}
+
+void blocks_close(struct blocks *b)
+{
+    free(b->block);
+    free(b->bucket);
+    *b = (struct blocks){0};
+}
+
+static int *bucket_of(const struct blocks *b, uint64_t before, const int32_t *token)
+{
+    uint64_t hash = before;
+    for (int i = 0; i < KV_BLOCK_TOKENS; i++) {
+        hash = (hash ^ (uint64_t)(uint32_t)token[i]) * 0x9e3779b97f4a7c15u;
+        hash ^= hash >> 29;
+    }
+    return &b->bucket[hash & (uint64_t)(b->n_buckets - 1)];
+}
+
+static bool is_same(const struct block *k, uint64_t before, const int32_t *token)
+{
+    return k->before == before && memcmp(k->token, token, sizeof k->token) == 0;
+}
+
+static void forget(struct blocks *b, int i)
+{
+    struct block *k = &b->block[i];
+    int *at = bucket_of(b, k->before, k->token);
+    while (*at != i)
+        at = &b->block[*at].next_in_bucket;
+    *at = k->next_in_bucket;
+    k->name = 0;
+}
+
+int blocks_take(struct blocks *b)
+{
+    int i = b->oldest;
+    if (i < 0)
+        return -1;
+    unlink_free(b, i);
+    if (b->block[i].name != 0)
+        forget(b, i);
+    b->block[i].n_holders = 1;
+    return i;
+}
+
+void blocks_hold(struct blocks *b, int block)
+{
+    if (b->block[block].n_holders++ == 0)
+        unlink_free(b, block);
+}
+
+void blocks_give_back(struct blocks *b, int block)
+{
+    if (--b->block[block].n_holders > 0)
+        return;
+    if (b->block[block].name != 0)
+        append(b, block);
+    else
+        prepend(b, block);
+}
+
+uint64_t blocks_name(struct blocks *b)
+{
+    return ++b->n_names;
+}
+
+int blocks_find(const struct blocks *b, uint64_t before, const int32_t *token, uint64_t step)
+{
+    int i = *bucket_of(b, before, token);
+    while (i >= 0 && !is_same(&b->block[i], before, token))
+        i = b->block[i].next_in_bucket;
+    return i >= 0 && b->block[i].step < step ? i : -1;
+}
+
+uint64_t blocks_share(struct blocks *b, int block, uint64_t before, const int32_t *token, uint64_t step)
+{
+    struct block *k = &b->block[block];
+    int *bucket = bucket_of(b, before, token);
+    for (int i = *bucket; i >= 0; i = b->block[i].next_in_bucket)
+        if (is_same(&b->block[i], before, token))
+            return b->block[i].name;
+    memcpy(k->token, token, sizeof k->token);
+    k->before = before;
+    k->step = step;
+    k->name = blocks_name(b);
+    k->next_in_bucket = *bucket;
+    *bucket = block;
+    return k->name;
+}

@@ -1,0 +1,118 @@
+/* coordinator/schedule/request.c - see request.h. */
+#include "coordinator/schedule/request.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *finish_name(enum finish_reason f)
+{
+    static const char *const name[FINISH_REASONS] = {"unfinished", "stop", "length", "cancelled", "timeout", "error"};
+    return name[f];
+}
+
+int request_rules_stop(struct request_rules *rules, const int32_t *id, int n)
+{
+    struct sampling *s = &rules->sampling;
+    int n_eos = s->n_eos;
+    if (n > REQUEST_MAX_STOP_IDS - SAMPLING_MAX_EOS || (s->min_tokens > 0 && n_eos + n > SAMPLING_MAX_EOS))
+        return -1;
+    for (int i = 0; i < n; i++) {
+        rules->stop_id[rules->n_stop_ids++] = id[i];
+        if (s->min_tokens > 0)
+            s->eos[s->n_eos++] = id[i];
+    }
+    for (int i = 0; i < n_eos && !rules->ignore_eos; i++)
+        rules->stop_id[rules->n_stop_ids++] = s->eos[i];
+    return 0;
+}
+
+int request_append(struct request *r, const struct sampled *s, struct err *e)
+{
+    struct token_list *out = &r->output;
+    if (out->n == out->capacity) {
+        size_t capacity = 2 * out->capacity + 64;
+        int32_t *id = realloc(out->id, capacity * sizeof *id);
+        if (id == NULL)
+            return ERR(e, ERR_MEMORY, "out of host memory: %zu tokens", capacity);
+        out->id = id;
+        out->capacity = capacity;
+        if (r->rules->want_logprobs) {
+            struct sampled *logprobs = realloc(r->logprobs, capacity * sizeof *logprobs);
+            if (logprobs == NULL)
+                return ERR(e, ERR_MEMORY, "out of host memory: %zu log-probabilities", capacity);
+            r->logprobs = logprobs;
+        }
+    }
+    out->id[out->n] = s->token;
+    if (r->rules->want_logprobs)
+        r->logprobs[out->n] = *s;
+    out->n++;
+    r->logprob_sum += s->logprob;
+    return 0;
+}
+
+static bool is_stop_id(const struct request_rules *rules, int32_t token)
+{
+    for (int i = 0; i < rules->n_stop_ids; i++)
+        if (rules->stop_id[i] == token)
+            return true;
+    return false;
+}
+
+/* Add a piece of text; true when a stop string ends it there. */
+static bool take_text(struct request *r, const char *piece, size_t bytes, bool may_stop, struct err *e)
+{
+    return stop_append(may_stop ? r->rules->stop : NULL, &r->stop, &r->text, &r->released, piece, bytes,
+                       r->rules->keep_stop, e);
+}
+
+int request_take(struct request *r, const struct tokenizer *t, const struct sampled *s, struct err *e)
+{
+    const struct request_rules *rules = r->rules;
+    const char *piece = NULL;
+    size_t bytes = 0;
+    if (t == NULL) {
+        r->finish = (int)r->output.n + 1 >= rules->max_tokens ? FINISH_LENGTH : FINISH_NONE;
+        return request_append(r, s, e);
+    }
+    if (r->detokenizer == NULL && detokenizer_open(&r->detokenizer, t, rules->skip_special, e) != 0)
+        return -1;
+    if (request_append(r, s, e) != 0)
+        return -1;
+    bool may_stop = (int)r->output.n >= rules->sampling.min_tokens;
+    bool stop_id = may_stop && is_stop_id(rules, s->token);
+    bool last = stop_id || (int)r->output.n >= rules->max_tokens;
+    /* A token that ends the text is not part of it, unless special tokens are shown. */
+    if ((!stop_id || !rules->skip_special) && detokenizer_push(r->detokenizer, s->token, &piece, &bytes, e) != 0)
+        return -1;
+    bool stopped = take_text(r, piece, bytes, may_stop, e);
+    if (!stopped && last && e->code == ERR_NONE) {
+        if (detokenizer_finish(r->detokenizer, &piece, &bytes, e) != 0)
+            return -1;
+        stopped = take_text(r, piece, bytes, may_stop, e);
+        r->released = r->text.bytes;
+    }
+    if (e->code != ERR_NONE)
+        return -1;
+    if (stop_id || stopped)
+        r->finish = FINISH_STOP;
+    else if (last)
+        r->finish = FINISH_LENGTH;
+    return 0;
+}
+
+void request_close(struct request *r)
+{
+    token_list_free(&r->prompt);
+    token_list_free(&r->output);
+    free(r->prompt_text);
+    free(r->logprobs);
+    free(r->prompt_logprobs);
+    text_free(&r->text);
+    detokenizer_close(&r->detokenizer);
+    free(r->block);
+    r->prompt_text = NULL;
+    r->logprobs = NULL;
+    r->prompt_logprobs = NULL;
+    r->block = NULL;
+}

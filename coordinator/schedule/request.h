@@ -1,0 +1,104 @@
+/* coordinator/schedule/request.h - one prompt on its way to text. Rank 0 only. */
+#ifndef SCHEDULE_REQUEST_H
+#define SCHEDULE_REQUEST_H
+
+#include "base/sampling.h"
+#include "text/stop.h"
+#include "text/tokenizer/tokenizer.h"
+
+enum finish_reason {
+    FINISH_NONE,
+    FINISH_STOP,
+    FINISH_LENGTH,
+    FINISH_CANCELLED,
+    FINISH_TIMEOUT,
+    FINISH_ERROR,
+    FINISH_REASONS /* their number */
+};
+
+#define REQUEST_MAX_STOP_IDS 64
+
+/* How text is made and ended. One for all requests of a run, or one for each. */
+struct request_rules {
+    struct sampling sampling; /* prompt_len is filled per request */
+    int max_tokens;
+    bool ignore_eos;
+    int n_stop_ids, stop_id[REQUEST_MAX_STOP_IDS]; /* end-of-text ids (unless ignored) and --stop-token-ids */
+    struct stop_strings *stop;                     /* NULL: none; whose it is, who made the rules says */
+    bool keep_stop, skip_special;
+    bool want_logprobs;
+    bool want_prompt_logprobs; /* of every token of the prompt but the first, with sampling.n_prompt_top beside each */
+};
+
+/* When what happened to a request, on the clock whose readings the scheduler is given; 0: not yet. */
+struct request_times {
+    double arrived, scheduled, first_token, finished; /* scheduled: its first tokens are in a plan */
+};
+
+/* Have these n ids end a sequence, and sampling.eos unless ignored; min_tokens then forbids all of them. Both fields are set
+ * before. -1: more than there is room for; beside the eos ids there is room for REQUEST_MAX_STOP_IDS - SAMPLING_MAX_EOS, under
+ * min_tokens for what SAMPLING_MAX_EOS leaves. */
+int request_rules_stop(struct request_rules *rules, const int32_t *id, int n);
+
+struct request {
+    const struct request_rules *rules; /* borrowed, until the request is closed */
+    int index;                         /* the caller's: place in the input, from 0 */
+    void *owner;                       /* the caller's */
+    int priority;                      /* lower runs first; among equals, who came first */
+    double deadline;                   /* on the same clock: ends as FINISH_TIMEOUT then; 0: never */
+    /* Its tokens are not taken as they come: after each one the sequence waits for scheduler_continue. For beam search. */
+    bool steered;
+    struct token_list prompt, output;
+    char *prompt_text;               /* owned; NULL when the prompt came as ids */
+    size_t prompt_bytes;             /* of prompt_text */
+    struct sampled *logprobs;        /* [output.n] if rules->want_logprobs */
+    struct sampled *prompt_logprobs; /* [prompt.n - 1] if rules->want_prompt_logprobs: of prompt tokens 1, 2, .. */
+    int n_scored;                    /* how many of these there are: all, before the output's first token */
+    double logprob_sum;              /* of the output's tokens */
+    struct text_buffer text;
+    size_t released; /* bytes of text that are final */
+    struct stop_state stop;
+    struct detokenizer *detokenizer;
+    enum finish_reason finish;
+    struct err error; /* FINISH_ERROR */
+
+    /* Begin of this request's chain of blocks; 0: what all share. See coordinator/schedule/blocks.h. */
+    uint64_t family;
+
+    /* The scheduler's; the caller reads. */
+    struct request_times times;
+    const struct sampled *newest; /* steered: the result that has just come; during on_progress only */
+    int n_cached;                 /* prompt tokens that came from the prefix cache when it first ran */
+    int n_preempted;              /* how often it had to give its blocks away */
+    uint64_t arrival;             /* order among equals */
+    enum request_state {
+        REQUEST_IDLE,
+        REQUEST_WAITING,
+        REQUEST_RUNNING,
+        REQUEST_PARKED /* steered and preempted; it waits for its owner, then for blocks */
+    } state;
+    int place;            /* index in the heap of waiting requests */
+    int slot;             /* while running */
+    int n_fed;            /* tokens of prompt and output whose keys and values exist or are planned */
+    int n_in_flight;      /* tokens whose sampling was planned and whose results were not seen yet */
+    int n_scores_planned; /* tokens of the prompt, from the second on, whose scores were */
+    int n_score_flights;  /* plans with some of these whose results were not seen yet */
+    bool in_slot;         /* the newest token was sampled in this slot: the device has it */
+    int n_blocks, *block; /* KV blocks held; room for the longest that the request may get */
+    int n_shared;         /* of these, the first ones that are in the prefix cache or equal to one there */
+    uint64_t chain;       /* name of the last of them, or family */
+};
+
+/* Take a token into the output: text, stop rules. Sets r->finish when the sequence is done. t NULL: no text is made, and
+ * only rules->max_tokens ends the sequence. Returns -1 and *e only when the host is out of memory. */
+int request_take(struct request *r, const struct tokenizer *t, const struct sampled *s, struct err *e);
+
+/* Append a token to the output, and nothing else. */
+int request_append(struct request *r, const struct sampled *s, struct err *e);
+
+void request_close(struct request *r);
+
+/* "stop", "length", "cancelled", "timeout", "error" */
+const char *finish_name(enum finish_reason f);
+
+#endif

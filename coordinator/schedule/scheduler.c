@@ -1,0 +1,282 @@
+/* coordinator/schedule/scheduler.c - how requests come, get their results and go: scheduler.h but for scheduler_plan. */
+#include "coordinator/schedule/scheduler_parts.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+int scheduler_open(struct scheduler *s, const struct scheduler_setup *setup, struct err *e)
+{
+    const struct limits *l = &setup->limits;
+    memset(s, 0, sizeof *s);
+    s->setup = *setup;
+    s->next_deadline = INFINITY;
+    if (l->max_batch_tokens < l->max_seqs)
+        return ERR(e, ERR_INTERNAL, "%d tokens a step, expected one for each of %d sequences at least",
+                   l->max_batch_tokens, l->max_seqs);
+    s->running = err_calloc(e, (size_t)l->max_seqs, sizeof(struct request *), "scheduler");
+    s->free_slot = err_calloc(e, (size_t)l->max_seqs, sizeof *s->free_slot, "scheduler");
+    for (int i = 0; i < SCHEDULER_FLIGHTS; i++) {
+        s->flight[i].request = err_calloc(e, (size_t)l->max_seqs, sizeof(struct request *), "scheduler");
+        s->flight[i].scores = err_calloc(e, (size_t)l->max_seqs, sizeof *s->flight[i].scores, "scheduler");
+    }
+    if (e->code != ERR_NONE || blocks_open(&s->blocks, l->n_blocks, e) != 0)
+        return -1;
+    for (int i = l->max_seqs - 1; i >= 0; i--)
+        s->free_slot[s->n_free_slots++] = i;
+    return 0;
+}
+
+void scheduler_close(struct scheduler *s)
+{
+    free(s->running);
+    free(s->waiting);
+    free(s->free_slot);
+    for (int i = 0; i < SCHEDULER_FLIGHTS; i++) {
+        free(s->flight[i].request);
+        free(s->flight[i].scores);
+    }
+    blocks_close(&s->blocks);
+    memset(s, 0, sizeof *s);
+}
+
+int scheduler_max_len(const struct scheduler *s)
+{
+    int64_t held = (int64_t)s->setup.limits.n_blocks * KV_BLOCK_TOKENS;
+    return held < s->setup.limits.max_len ? (int)held : s->setup.limits.max_len;
+}
+
+bool scheduler_busy(const struct scheduler *s)
+{
+    return s->n_waiting + s->n_running + s->n_parked > 0;
+}
+
+uint64_t scheduler_family(struct scheduler *s)
+{
+    return s->setup.prefix_caching ? 0 : blocks_name(&s->blocks);
+}
+
+struct scheduler_stats scheduler_stats(const struct scheduler *s)
+{
+    struct scheduler_stats stats = s->stats;
+    stats.n_running = s->n_running;
+    stats.n_waiting = s->n_waiting;
+    stats.n_blocks = s->blocks.n;
+    stats.n_blocks_used = s->blocks.n - s->blocks.n_free;
+    return stats;
+}
+
+/* ---- requests come and go ---- */
+
+/* A place in the heap for everybody, so that nothing has to be allocated when one is preempted. */
+static int reserve_place(struct scheduler *s, struct err *e)
+{
+    int n = s->n_waiting + s->n_running + s->n_parked + 1;
+    if (n <= s->waiting_capacity)
+        return 0;
+    struct request **waiting = realloc(s->waiting, 2 * (size_t)n * sizeof(struct request *));
+    if (waiting == NULL)
+        return ERR(e, ERR_MEMORY, "out of host memory: a queue of %d requests", 2 * n);
+    s->waiting = waiting;
+    s->waiting_capacity = 2 * n;
+    return 0;
+}
+
+/* Memory for scores, if they are wanted. What max_seqs leaves of the rows of logits is theirs. */
+static int reserve_scores(const struct scheduler *s, struct request *r, struct err *e)
+{
+    const struct limits *l = &s->setup.limits;
+    if (!r->rules->want_prompt_logprobs)
+        return 0;
+    if (l->max_logit_rows <= l->max_seqs)
+        return ERR(e, ERR_INTERNAL, "%d rows of logits for %d sequences: none is left to score prompts with",
+                   l->max_logit_rows, l->max_seqs);
+    r->prompt_logprobs = err_calloc(e, r->prompt.n - 1, sizeof *r->prompt_logprobs, "prompt logprobs");
+    return r->prompt_logprobs != NULL ? 0 : -1;
+}
+
+static int enqueue(struct scheduler *s, struct request *r, double now, struct err *e)
+{
+    s->now = now;
+    r->slot = -1;
+    if (reserve_place(s, e) != 0)
+        return -1;
+    r->block =
+        err_calloc(e, (size_t)blocks_for((int)r->prompt.n + r->rules->max_tokens), sizeof *r->block, "KV block list");
+    if (r->block == NULL)
+        return -1;
+    r->times.arrived = now;
+    order_wait(s, r);
+    return 0;
+}
+
+int scheduler_add(struct scheduler *s, struct request *r, double now, struct err *e)
+{
+    if (s->setup.max_waiting > 0 && s->n_waiting >= s->setup.max_waiting)
+        return SCHEDULER_FULL;
+    r->arrival = s->n_arrived++;
+    return reserve_scores(s, r, e) == 0 ? enqueue(s, r, now, e) : -1;
+}
+
+int scheduler_fork(struct scheduler *s, struct request *child, const struct request *parent, double now, struct err *e)
+{
+    child->arrival = parent->arrival;
+    child->n_scores_planned = (int)child->prompt.n; /* they are its parent's */
+    return enqueue(s, child, now, e);
+}
+
+static void leave(struct scheduler *s, struct request *r)
+{
+    if (r->state == REQUEST_RUNNING)
+        order_stop(s, r);
+    else if (r->state == REQUEST_WAITING)
+        order_leave_line(s, r);
+    else if (r->state == REQUEST_PARKED)
+        s->n_parked--;
+    r->state = REQUEST_IDLE;
+}
+
+void scheduler_note_finish(struct scheduler *s, enum finish_reason why)
+{
+    s->stats.n_finished[why]++;
+}
+
+static void end(struct scheduler *s, struct request *r)
+{
+    leave(s, r);
+    r->times.finished = s->now;
+    if (!r->steered)
+        scheduler_note_finish(s, r->finish);
+}
+
+static void release_if_done(struct scheduler *s, struct request *r)
+{
+    if (r->finish != FINISH_NONE && r->n_in_flight == 0 && r->n_score_flights == 0 && s->setup.on_release != NULL)
+        s->setup.on_release(s->setup.context, r);
+}
+
+static void tell_progress(struct scheduler *s, struct request *r)
+{
+    const struct request *outer = s->in_event;
+    s->in_event = r;
+    if (s->setup.on_progress != NULL)
+        s->setup.on_progress(s->setup.context, r);
+    s->in_event = outer;
+    release_if_done(s, r);
+}
+
+void scheduler_cancel(struct scheduler *s, struct request *r, enum finish_reason why, double now)
+{
+    if (r->finish != FINISH_NONE)
+        return;
+    s->now = now;
+    r->finish = why;
+    end(s, r);
+    if (r != s->in_event) /* else tell_progress does */
+        release_if_done(s, r);
+}
+
+/* The first one of a list whose time is over, or NULL; the earliest deadline of the others goes to s. */
+static struct request *find_late(struct scheduler *s, struct request **list, int n, double now)
+{
+    for (int i = 0; i < n; i++) {
+        if (list[i]->deadline <= 0)
+            continue;
+        if (list[i]->deadline <= now)
+            return list[i];
+        s->next_deadline = fmin(s->next_deadline, list[i]->deadline);
+    }
+    return NULL;
+}
+
+void scheduler_expire(struct scheduler *s, double now)
+{
+    while (now >= s->next_deadline) {
+        s->next_deadline = INFINITY;
+        struct request *r = find_late(s, s->running, s->n_running, now);
+        r = r != NULL ? r : find_late(s, s->waiting, s->n_waiting, now);
+        if (r == NULL)
+            return;
+        s->next_deadline = now; /* there may be more */
+        r->finish = FINISH_TIMEOUT;
+        end(s, r);
+        tell_progress(s, r);
+    }
+}
+
+/* ---- results ---- */
+
+static int take(struct scheduler *s, struct request *r, const struct sampled *sampled, struct err *e)
+{
+    if (r->output.n == 0) {
+        r->times.first_token = s->now;
+        s->stats.n_prompt_tokens += r->prompt.n;
+        s->stats.n_prompt_cached += (uint64_t)r->n_cached;
+    }
+    s->stats.n_output_tokens++;
+    if (r->steered) {
+        r->newest = sampled;
+        tell_progress(s, r);
+        return 0;
+    }
+    if (request_take(r, s->setup.tokenizer, sampled, e) != 0)
+        return -1;
+    if (r->state == REQUEST_RUNNING)
+        prefix_share(s, r);
+    if (r->finish != FINISH_NONE)
+        end(s, r);
+    tell_progress(s, r);
+    return 0;
+}
+
+/* The scores of a step, to the requests that are still there. */
+static int take_scores(struct scheduler *s, const struct flight *f, const struct step_result *result, struct err *e)
+{
+    int at = 0;
+    for (int i = 0; i < f->n_scores; i++) {
+        const struct scores *got = &f->scores[i];
+        if (got->n > result->n_scored - at)
+            return ERR(e, ERR_INTERNAL, "results of step %llu: %d scores, expected more",
+                       (unsigned long long)result->step, result->n_scored);
+        if (got->request->finish == FINISH_NONE) {
+            memcpy(got->request->prompt_logprobs + got->first, result->scored + at,
+                   (size_t)got->n * sizeof *result->scored);
+            got->request->n_scored += got->n;
+        }
+        at += got->n;
+        got->request->n_score_flights--;
+        release_if_done(s, got->request);
+    }
+    return 0;
+}
+
+int scheduler_accept(struct scheduler *s, const struct step_result *result, double now, struct err *e)
+{
+    struct flight *f = &s->flight[result->step % SCHEDULER_FLIGHTS];
+    if (f->step != result->step || f->n != result->n_sampled)
+        return ERR(e, ERR_INTERNAL, "results of step %llu: %d tokens, expected %d of step %llu",
+                   (unsigned long long)result->step, result->n_sampled, f->n, (unsigned long long)f->step);
+    s->now = now;
+    if (take_scores(s, f, result, e) != 0)
+        return -1;
+    for (int i = 0; i < f->n; i++) {
+        struct request *r = f->request[i];
+        r->n_in_flight--;
+        if (r->finish != FINISH_NONE)
+            release_if_done(s, r); /* it ended in an earlier step: this token was sampled for nothing */
+        else if (take(s, r, &result->sampled[i], e) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+int scheduler_continue(struct scheduler *s, struct request *r, const struct sampled *token, struct err *e)
+{
+    if (request_append(r, token, e) != 0)
+        return -1;
+    if (r->state == REQUEST_PARKED) {
+        s->n_parked--;
+        order_wait(s, r);
+    }
+    return 0;
+}

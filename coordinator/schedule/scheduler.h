@@ -1,0 +1,121 @@
+/* coordinator/schedule/scheduler.h - which sequences run in which step.
+ *
+ * Order: by `priority`, the lower value first, and among equals who came first. Priorities are strict: what has a higher value
+ * waits as long as lower ones fill the engine. Among equals nobody is overtaken.
+ * A step carries one token of each running sequence and, in what is left of max_batch_tokens, chunks of prompts.
+ * Memory: a sequence starts when there are KV blocks for what is to be fed, and gets further ones as it grows. When there
+ * are none the last running one in the order gives its blocks away, waits, and is fed again later: prompt and output.
+ * Full blocks of a prompt or output are found again by any sequence that begins with the same tokens (coordinator/schedule/blocks.h).
+ * A prompt whose tokens are scored (rules.want_prompt_logprobs) is fed in chunks of as many tokens as max_logit_rows has
+ * rows beside max_seqs, and takes from the prefix cache no token that is not scored yet.
+ *
+ * A pure module: no clock, no socket, no device. Times are the caller's, in seconds on any clock that does not go back.
+ * Rank 0 only, one thread. Nothing is allocated but in scheduler_open, scheduler_add and scheduler_fork,
+ * and by outputs that grow. */
+#ifndef SCHEDULE_SCHEDULER_H
+#define SCHEDULE_SCHEDULER_H
+
+#include "coordinator/schedule/blocks.h"
+#include "coordinator/schedule/request.h"
+#include "plan/plan.h"
+
+#define SCHEDULER_FLIGHTS 2 /* plans whose results may be outstanding */
+#define SCHEDULER_FULL    1 /* scheduler_add: the queue has no place */
+
+struct scheduler_setup {
+    struct limits limits; /* max_batch_tokens >= max_seqs, so that every running sequence moves in every step */
+    const struct tokenizer *tokenizer; /* borrowed; NULL: requests get no text */
+    bool prefix_caching;
+    int max_waiting;     /* requests that scheduler_add lets wait; 0: any number */
+    int rope_changes_at; /* longest sequence whose rotation does not depend on its length; 0: it never does. Blocks of
+                             longer ones are not shared */
+    /* After every token, and when a request ends otherwise; r->finish says whether that was all. May be NULL. */
+    void (*on_progress)(void *context, struct request *r);
+    /* The scheduler has let go of a finished request: its memory may be given back, not before. Always after its last
+     * on_progress, often within the same call. May be NULL. Both may call scheduler_add, _cancel, _continue and _fork. */
+    void (*on_release)(void *context, struct request *r);
+    void *context;
+};
+
+struct scheduler_stats {
+    int n_running, n_waiting;    /* now */
+    int n_blocks, n_blocks_used; /* used: held by sequences; what is only kept for reuse counts as free */
+    uint64_t n_preemptions;      /* from here on: since the start */
+    uint64_t prefix_queries;     /* tokens of requests that started, and were looked up in the prefix cache */
+    uint64_t prefix_hits;        /* of these, found; preempted ones that start again are not counted, as in vLLM */
+    uint64_t n_prompt_tokens;    /* of requests that got their first token */
+    uint64_t n_prompt_cached;    /* of these tokens, found in the prefix cache */
+    uint64_t n_output_tokens;
+    uint64_t n_finished[FINISH_REASONS]; /* requests */
+};
+
+struct scheduler {
+    struct scheduler_setup setup;
+    struct request **running; /* [n_running] in their order */
+    int n_running;
+    struct request **waiting; /* [n_waiting] a heap, the next one first */
+    int n_waiting, waiting_capacity;
+    int n_parked;                 /* neither running nor waiting, see REQUEST_PARKED */
+    int *free_slot, n_free_slots; /* stack */
+    struct blocks blocks;
+    struct flight { /* who is sampled in an outstanding plan */
+        uint64_t step;
+        int n;
+        struct request **request; /* [n], capacity max_seqs */
+        int n_scores;
+        struct scores { /* whose prompt is scored there: entries [first, first + n) of prompt_logprobs */
+            struct request *request;
+            int first, n;
+        } * scores; /* [n_scores], capacity max_seqs */
+    } flight[SCHEDULER_FLIGHTS];
+    int score_rows; /* rows of logits that the plan which is being made has left for scores */
+    uint64_t n_plans, n_arrived;
+    double now;                     /* the time last told */
+    double next_deadline;           /* no request has an earlier one */
+    struct request *blocked;        /* the next one did not fit; it is looked at again when */
+    int blocked_until;              /* so many blocks are free */
+    const struct request *in_event; /* on_progress is running for it */
+    struct scheduler_stats stats;
+};
+
+int scheduler_open(struct scheduler *s, const struct scheduler_setup *setup, struct err *e);
+void scheduler_close(struct scheduler *s);
+
+/* Longest sequence (prompt and output) that can ever run under the limits. */
+int scheduler_max_len(const struct scheduler *s);
+
+/* Queue a request; borrowed until on_release. The caller has set rules, prompt, priority, deadline, steered, index and owner,
+ * the rest is zero. Prompt (not empty) and max_tokens must fit scheduler_max_len. Returns 0, SCHEDULER_FULL (nothing
+ * was taken), or -1 and *e. */
+int scheduler_add(struct scheduler *s, struct request *r, double now, struct err *e);
+
+/* End a request now as FINISH_CANCELLED, or as another reason; nothing happens if it has ended. Its blocks are free at once
+ * if it waits; if it runs they are free for the next plan. on_progress is not called for it, on_release is. */
+void scheduler_cancel(struct scheduler *s, struct request *r, enum finish_reason why, double now);
+
+/* Anything waiting or running? */
+bool scheduler_busy(const struct scheduler *s);
+
+/* Fill a reset plan with the next step. It may have no sequences. Ends requests whose deadline has passed. */
+void scheduler_plan(struct scheduler *s, struct plan *p, double now);
+
+/* Take the results of the oldest outstanding plan. */
+int scheduler_accept(struct scheduler *s, const struct step_result *result, double now, struct err *e);
+
+/* The next token of a steered request whose newest result was seen: the sequence goes on with it. */
+int scheduler_continue(struct scheduler *s, struct request *r, const struct sampled *token, struct err *e);
+
+/* Queue `child`, to which the caller has given all of the parent's tokens, prompt and output, or fewer, and its family. It has
+ * the parent's place in the order and does not count against max_waiting; otherwise as scheduler_add. */
+int scheduler_fork(struct scheduler *s, struct request *child, const struct request *parent, double now, struct err *e);
+
+/* A family for requests that find each other's blocks whether prefix_caching is on or not: 0 if it is on. */
+uint64_t scheduler_family(struct scheduler *s);
+
+/* Count a request that the caller made of steered ones, which are not counted themselves. */
+void scheduler_note_finish(struct scheduler *s, enum finish_reason why);
+
+/* A picture of now. */
+struct scheduler_stats scheduler_stats(const struct scheduler *s);
+
+#endif

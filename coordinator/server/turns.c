@@ -1,0 +1,87 @@
+/* coordinator/server/turns.c - see turns.h. */
+#include "coordinator/server/turns.h"
+
+static void join_ring(struct turns *t, struct client *c)
+{
+    struct client_turn *mine = &c->turn[t->kind];
+    if (t->next == NULL) {
+        t->next = mine->next = mine->previous = c;
+        return;
+    }
+    struct client *after = t->next, *before = after->turn[t->kind].previous; /* last in turn */
+    mine->next = after;
+    mine->previous = before;
+    before->turn[t->kind].next = c;
+    after->turn[t->kind].previous = c;
+}
+
+static void leave_ring(struct turns *t, struct client *c)
+{
+    struct client_turn *mine = &c->turn[t->kind];
+    if (mine->next == c)
+        t->next = NULL;
+    else if (t->next == c)
+        t->next = mine->next;
+    mine->next->turn[t->kind].previous = mine->previous;
+    mine->previous->turn[t->kind].next = mine->next;
+    mine->next = mine->previous = NULL;
+}
+
+static int urgency(const struct turns *t, const struct job *j)
+{
+    return t->kind == TURN_ENGINE ? j->message.generate.priority : 0;
+}
+
+void turns_put(struct turns *t, struct job *j)
+{
+    struct client_turn *mine = &j->client->turn[t->kind];
+    if (mine->first == NULL)
+        join_ring(t, j->client);
+    struct job *after = mine->last; /* behind this one */
+    while (after != NULL && urgency(t, after) > urgency(t, j))
+        after = after->turn_previous;
+    j->turn_previous = after;
+    j->turn_next = after != NULL ? after->turn_next : mine->first;
+    *(after != NULL ? &after->turn_next : &mine->first) = j;
+    *(j->turn_next != NULL ? &j->turn_next->turn_previous : &mine->last) = j;
+    j->waits = true;
+    mine->n_sequences += j->n_sequences;
+    t->n_sequences += j->n_sequences;
+    t->n++;
+}
+
+void turns_remove(struct turns *t, struct job *j)
+{
+    struct client_turn *mine = &j->client->turn[t->kind];
+    *(j->turn_previous != NULL ? &j->turn_previous->turn_next : &mine->first) = j->turn_next;
+    *(j->turn_next != NULL ? &j->turn_next->turn_previous : &mine->last) = j->turn_previous;
+    j->turn_previous = j->turn_next = NULL;
+    j->waits = false;
+    mine->n_sequences -= j->n_sequences;
+    t->n_sequences -= j->n_sequences;
+    t->n--;
+    if (mine->first == NULL)
+        leave_ring(t, j->client);
+}
+
+struct job *turns_take(struct turns *t)
+{
+    struct client *c = t->next;
+    if (c == NULL)
+        return NULL;
+    struct job *j = c->turn[t->kind].first;
+    t->next = c->turn[t->kind].next;
+    turns_remove(t, j);
+    return j;
+}
+
+struct job *turns_heaviest(const struct turns *t, int most)
+{
+    struct client *c = t->next, *heaviest = NULL;
+    for (int i = 0; c != NULL && (i == 0 || c != t->next); i++, c = c->turn[t->kind].next)
+        if (c->turn[t->kind].n_sequences > most) {
+            heaviest = c;
+            most = c->turn[t->kind].n_sequences;
+        }
+    return heaviest != NULL ? heaviest->turn[t->kind].last : NULL;
+}

@@ -1,0 +1,14 @@
+/* coordinator/tasks/encode.h - a checked prompt or chat -> token ids. */
+#ifndef TASKS_ENCODE_H
+#define TASKS_ENCODE_H
+
+#include "protocol/protocol.h"
+#include "text/chat.h"
+
+/* Token ids of prompt i (0 for a chat), appended to *out: text, ids or rendered chat. bos (or -1) stands in for a text that has no
+ * token. chat NULL: this checkpoint has no chat template that we know. Slow for long texts. Any thread. */
+int encode_request(const struct protocol_generate *g, int i, const struct tokenizer *t,
+                   const struct chat_template *chat, int vocab, int32_t bos, struct token_list *out,
+                   struct protocol_error *error);
+
+#endif

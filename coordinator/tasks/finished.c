@@ -1,0 +1,171 @@
+/* coordinator/tasks/finished.c - see finished.h. */
+#include "coordinator/tasks/finished.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The text of prompt i, for echo; malloc'ed. */
+static char *prompt_text(const struct job *j, const struct tokenizer *t, int i, size_t *bytes)
+{
+    const struct protocol_generate *g = &j->message.generate;
+    struct err e = {0};
+    char *text = NULL;
+    if (g->prompt != NULL && g->prompt[i].text != NULL) {
+        *bytes = g->prompt[i].bytes;
+        text = malloc(*bytes + 1);
+        if (text != NULL)
+            memcpy(text, g->prompt[i].text, *bytes + 1);
+        return text;
+    }
+    const struct token_list *ids = &j->group[i].prompt;
+    if (tokenizer_decode(t, ids->id, ids->n, g->rules.skip_special, &text, bytes, &e) != 0)
+        return NULL;
+    return text;
+}
+
+char *finished_with_prompt(const struct job *j, const struct tokenizer *t, int i, const char *output, size_t *bytes)
+{
+    size_t before = 0;
+    char *text = prompt_text(j, t, i, &before), *both = text != NULL ? realloc(text, before + *bytes + 1) : NULL;
+    if (both == NULL) {
+        free(text);
+        return NULL;
+    }
+    memcpy(both + before, output, *bytes);
+    *bytes += before;
+    both[*bytes] = '\0';
+    return both;
+}
+
+/* Over all groups: the first of each. 0: never. */
+static struct request_times times_of(const struct job *j)
+{
+    struct request_times t = {0};
+    for (int i = 0; i < j->n_groups; i++) {
+        const struct request_times *one = &j->group[i].times;
+        const double at[3] = {one->arrived, one->scheduled, one->first_token};
+        double *const to[3] = {&t.arrived, &t.scheduled, &t.first_token};
+        for (int k = 0; k < 3; k++)
+            if (at[k] > 0 && (*to[k] == 0 || at[k] < *to[k]))
+                *to[k] = at[k];
+        t.finished = one->finished > t.finished ? one->finished : t.finished;
+    }
+    return t;
+}
+
+static struct time_split split_time(const struct job *j, const struct request_times *t, double now)
+{
+    struct time_split split = {.total = now - j->arrived};
+    double end = t->finished > 0 ? t->finished : now;
+    double queued_to = t->scheduled > 0 ? t->scheduled : end;
+    if (t->arrived > 0)
+        split.queue = queued_to - t->arrived;
+    if (t->scheduled > 0)
+        split.prefill = (t->first_token > 0 ? t->first_token : end) - t->scheduled;
+    if (t->first_token > 0)
+        split.decode = end - t->first_token;
+    split.overhead = split.total - split.queue - split.prefill - split.decode;
+    return split;
+}
+
+void finished_judge(struct job *j)
+{
+    for (int i = 0; i < j->n_groups && j->error.code == 0; i++) {
+        enum finish_reason finish = j->group[i].finish;
+        if (finish == FINISH_TIMEOUT)
+            (void)protocol_fail(&j->error, PROTOCOL_TIMEOUT, "timeout_ms", "%lld ms have passed",
+                                (long long)j->message.generate.timeout_ms);
+        else if (finish == FINISH_CANCELLED)
+            (void)protocol_fail(&j->error, PROTOCOL_CANCELLED, "", "cancelled");
+        else if (finish != FINISH_STOP && finish != FINISH_LENGTH)
+            (void)protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "the request failed in the engine");
+    }
+}
+
+/* Returns the text if it was made for this (echo); it is freed after the reply. */
+static char *fill_choice(const struct job *j, const struct tokenizer *t, int i, int c, struct reply_choice *choice)
+{
+    const struct protocol_generate *g = &j->message.generate;
+    const struct request *r = j->group[i].choice != NULL ? j->group[i].choice[c] : NULL;
+    *choice = (struct reply_choice){.index = i * j->n_choices + c, .text = "", .finish = j->group[i].finish};
+    if (r == NULL)
+        return NULL;
+    choice->finish = r->finish;
+    choice->text = r->text.data != NULL ? r->text.data : "";
+    choice->bytes = r->released;
+    choice->token_id = r->output.id;
+    choice->n_tokens = r->output.n;
+    choice->logprobs = g->rules.want_logprobs ? r->logprobs : NULL;
+    choice->n_top = g->rules.sampling.n_top;
+    const struct group *group = &j->group[i];
+    choice->has_score = group->score != NULL;
+    choice->score = choice->has_score ? group->score[c] : 0;
+    choice->prompt_logprobs = group->prompt_logprobs;
+    choice->prompt_id = group->prompt.id;
+    choice->n_prompt = group->prompt.n;
+    choice->n_prompt_top = g->rules.sampling.n_prompt_top;
+    char *both = g->echo && !g->stream ? finished_with_prompt(j, t, i, choice->text, &choice->bytes) : NULL;
+    if (both != NULL)
+        choice->text = both;
+    return both;
+}
+
+static struct reply_usage usage_of(const struct job *j)
+{
+    struct reply_usage u = {0, 0, 0};
+    for (int i = 0; i < j->n_groups; i++) {
+        const struct group *g = &j->group[i];
+        u.prompt_tokens += (int64_t)g->prompt.n;
+        u.cached_tokens += g->n_cached;
+        for (int c = 0; c < j->n_choices && g->choice != NULL && g->choice[c] != NULL; c++)
+            u.completion_tokens += (int64_t)g->choice[c]->output.n;
+    }
+    return u;
+}
+
+void finished_measure(struct finished *f, const struct job *j, double now)
+{
+    *f = (struct finished){.times = times_of(j)};
+    f->split = split_time(j, &f->times, now);
+    f->usage = usage_of(j);
+    f->timing = (struct reply_timing){1e3 * f->split.queue, 1e3 * f->split.prefill, 1e3 * f->split.decode,
+                                      1e3 * f->split.total};
+}
+
+int finished_choices(struct finished *f, const struct job *j, const struct tokenizer *t)
+{
+    size_t n = (size_t)j->n_groups * (size_t)j->n_choices;
+    f->choice = calloc(n + 1, sizeof *f->choice);
+    f->made = calloc(n + 1, sizeof *f->made);
+    if (f->choice == NULL || f->made == NULL)
+        return -1;
+    f->n_choices = (int)n;
+    for (int i = 0; i < f->n_choices; i++)
+        f->made[i] = fill_choice(j, t, i / j->n_choices, i % j->n_choices, &f->choice[i]);
+    return 0;
+}
+
+char *finished_reply(struct finished *f, struct job *j, const struct tokenizer *t, const char *model, size_t *bytes)
+{
+    if (finished_choices(f, j, t) != 0)
+        return NULL;
+    const struct reply reply = {.request_id = j->request_id[0] != '\0' ? j->request_id : NULL,
+                                .model = model,
+                                .tokenizer = t,
+                                .n_choices = f->n_choices,
+                                .choice = f->choice,
+                                .usage = &f->usage,
+                                .timing = &f->timing,
+                                .error = &j->error,
+                                .seed = j->seed};
+    return j->message.generate.stream ? reply_final(&reply, j->n_events++, bytes) : reply_generate(&reply, bytes);
+}
+
+void finished_close(struct finished *f)
+{
+    for (int i = 0; i < f->n_choices; i++)
+        free(f->made[i]);
+    free(f->made);
+    free(f->choice);
+    *f = (struct finished){0};
+}

@@ -1,0 +1,180 @@
+/* coordinator/tasks/job.c - see job.h. */
+#include "coordinator/tasks/job.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct job *job_open(uint64_t number, zmq_msg_t *body, bool delimiter, double now)
+{
+    struct job *j = calloc(1, sizeof *j);
+    if (j == NULL) {
+        if (body != NULL)
+            (void)zmq_msg_close(body);
+        return NULL;
+    }
+    j->number = number;
+    j->arrived = now;
+    j->delimiter = delimiter;
+    (void)zmq_msg_init(&j->body);
+    if (body != NULL) {
+        j->message_bytes = zmq_msg_size(body);
+        (void)zmq_msg_move(&j->body, body);
+    }
+    return j;
+}
+
+void job_close(struct job *j)
+{
+    if (j == NULL)
+        return;
+    for (int i = 0; i < j->n_groups; i++)
+        group_close(&j->group[i]);
+    for (int i = 0; i < j->n_ids; i++)
+        token_list_free(&j->ids[i]);
+    free(j->ids);
+    free(j->group);
+    free(j->rules);
+    free(j->progress);
+    free(j->echoed);
+    free(j->reply);
+    if (j->parsed)
+        protocol_message_close(&j->message);
+    (void)zmq_msg_close(&j->body);
+    free(j);
+}
+
+void job_parse(struct job *j, const struct protocol_model *model)
+{
+    (void)protocol_parse(&j->message, zmq_msg_data(&j->body), zmq_msg_size(&j->body), model, !j->delimiter, &j->error);
+    j->parsed = true;
+    (void)zmq_msg_close(&j->body);
+    (void)zmq_msg_init(&j->body);
+    if (j->message.request_id != NULL)
+        (void)snprintf(j->request_id, sizeof j->request_id, "%s", j->message.request_id);
+}
+
+/* What one prompt may get: all of max_tokens must fit beside it. */
+static int fit(struct job *j, int i, int max_len)
+{
+    int64_t n = (int64_t)j->ids[i].n;
+    struct request_rules *rules = &j->rules[i];
+    char field[64] = "prompt";
+    if (j->message.generate.n_turns > 0)
+        (void)snprintf(field, sizeof field, "messages");
+    else if (j->n_ids > 1)
+        (void)snprintf(field, sizeof field, "prompt[%d]", i);
+    if (n < 1)
+        return protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, field, "no tokens, expected at least one");
+    if (n >= max_len)
+        return protocol_fail(&j->error, PROTOCOL_TOO_LARGE, field,
+                             "%lld tokens, expected fewer than %d, which prompt and output have together", (long long)n,
+                             max_len);
+    if (rules->max_tokens == PROTOCOL_FILL)
+        rules->max_tokens = (int)(max_len - n);
+    if (n + rules->max_tokens > max_len)
+        return protocol_fail(&j->error, PROTOCOL_TOO_LARGE, "max_tokens",
+                             "%lld prompt tokens + %d = %lld, expected at most %d together", (long long)n,
+                             rules->max_tokens, (long long)(n + rules->max_tokens), max_len);
+    return 0;
+}
+
+static int open_group(struct job *j, int i)
+{
+    const struct protocol_generate *g = &j->message.generate;
+    struct group *group = &j->group[i];
+    struct err e = {0};
+    const char *field = "";
+    if (search_check(&g->search, &j->rules[i], &field, &e) != 0)
+        return protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, field, "%s", e.text);
+    if (group_open(group, &g->search, &j->rules[i], &j->ids[i], &e) != 0)
+        return protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "%s", e.text);
+    j->n_groups++;
+    group->owner = j;
+    group->priority = g->priority;
+    group->deadline = g->timeout_ms > 0 ? j->arrived + 1e-3 * (double)g->timeout_ms : 0;
+    return 0;
+}
+
+/* Bytes of JSON that a token takes: its id and some text, and for each of its log-probabilities an id and a number. */
+#define TOKEN_BYTES   16
+#define LOGPROB_BYTES 64
+
+/* A stream's tokens come in small events, but the scores of its prompts in its last one. */
+static int bound_reply(struct job *j, int64_t max_reply)
+{
+    const struct protocol_generate *g = &j->message.generate;
+    const struct request_rules *rules = &g->rules;
+    int64_t sequences = g->search.num_beams > g->search.n ? g->search.num_beams : g->search.n, scores = 0, tokens = 0;
+    sequences = g->search.best_of > sequences ? g->search.best_of : sequences;
+    for (int i = 0; i < j->n_ids; i++) {
+        scores += rules->want_prompt_logprobs ? (int64_t)j->ids[i].n : 0;
+        tokens += g->search.n * (int64_t)j->rules[i].max_tokens;
+        j->result_bytes += (size_t)(sequences * j->rules[i].max_tokens) *
+                           (TOKEN_BYTES + (rules->want_logprobs ? sizeof(struct sampled) : 0));
+    }
+    j->result_bytes += (size_t)scores * sizeof(struct sampled);
+    int64_t of_scores = scores * (1 + rules->sampling.n_prompt_top) * LOGPROB_BYTES;
+    int64_t each = TOKEN_BYTES + (rules->want_logprobs ? (1 + rules->sampling.n_top) * LOGPROB_BYTES : 0);
+    int64_t bytes = of_scores + (g->stream ? 0 : tokens * each);
+    if (bytes <= max_reply)
+        return 0;
+    const char *field = of_scores * 2 > bytes ? "prompt_logprobs" : rules->want_logprobs ? "logprobs" : "max_tokens";
+    return protocol_fail(&j->error, PROTOCOL_TOO_LARGE, field,
+                         "the reply may take %lld bytes (%lld scored prompt tokens x %d log-probabilities, %lld tokens "
+                         "x %d), expected at most %lld (--max-reply-bytes)",
+                         (long long)bytes, (long long)scores, scores > 0 ? 1 + rules->sampling.n_prompt_top : 0,
+                         (long long)(g->stream ? 0 : tokens), rules->want_logprobs ? 1 + rules->sampling.n_top : 0,
+                         (long long)max_reply);
+}
+
+int job_prepare(struct job *j, int max_len, int64_t max_reply, uint64_t seed)
+{
+    const struct protocol_generate *g = &j->message.generate;
+    size_t n = (size_t)j->n_ids, choices = n * (size_t)g->search.n;
+    j->seed = g->has_seed ? g->rules.sampling.seed : seed;
+    j->n_choices = g->search.n;
+    j->rules = calloc(n, sizeof *j->rules);
+    j->group = calloc(n, sizeof *j->group);
+    j->progress = calloc(choices, sizeof *j->progress);
+    j->echoed = calloc(choices, sizeof *j->echoed);
+    if (j->rules == NULL || j->group == NULL || j->progress == NULL || j->echoed == NULL)
+        return protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "out of host memory");
+    for (int i = 0; i < j->n_ids; i++) {
+        j->rules[i] = g->rules;
+        j->rules[i].sampling.seed = j->seed;
+        if (fit(j, i, max_len) != 0)
+            return -1;
+    }
+    if (bound_reply(j, max_reply) != 0)
+        return -1;
+    for (int i = 0; i < j->n_ids; i++)
+        if (open_group(j, i) != 0)
+            return -1;
+    return 0;
+}
+
+size_t job_reply_bytes(const struct job *j)
+{
+    const struct protocol_generate *g = &j->message.generate;
+    size_t bytes = 0, each = TOKEN_BYTES;
+    if (g->rules.want_logprobs)
+        each += (size_t)(1 + g->rules.sampling.n_top) * LOGPROB_BYTES;
+    for (int i = 0; i < j->n_groups; i++) {
+        const struct group *group = &j->group[i];
+        if (group->prompt_logprobs != NULL)
+            bytes += group->prompt.n * (size_t)(1 + g->rules.sampling.n_prompt_top) * LOGPROB_BYTES;
+        for (int c = 0; c < j->n_choices && !g->stream && group->choice != NULL && group->choice[c] != NULL; c++)
+            bytes += group->choice[c]->output.n * each;
+    }
+    return bytes;
+}
+
+void piece_free(struct piece *p)
+{
+    if (p == NULL)
+        return;
+    free(p->text);
+    free(p->id);
+    free(p->logprobs);
+    free(p);
+}

@@ -1,0 +1,25 @@
+/* coordinator/tasks/mailbox.h - two threads that hand each other pointers, over a pair of in-process ZeroMQ sockets: no
+ * locks, and an end can be polled beside other sockets. What a pointer points to belongs to the thread that took it. */
+#ifndef TASKS_MAILBOX_H
+#define TASKS_MAILBOX_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+
+/* Both ends; each then belongs to one thread. name: of the pair, once in a context. */
+int mailbox_open(void *zmq_context, const char *name, void *end[2], struct err *e);
+
+/* Safe on NULL; what was not taken is lost. */
+void mailbox_close(void **end);
+
+/* Never blocks: the number of messages under way is bounded by who posts. false: the context is being closed. */
+bool mailbox_post(void *end, void *message);
+
+/* The next message, NULL when there is none. */
+void *mailbox_take(void *end);
+
+/* Wait until there is one, up to so many milliseconds (-1: for ever). false: there is none yet. */
+bool mailbox_wait(void *end, long milliseconds);
+
+#endif

@@ -1,0 +1,306 @@
+/* coordinator/tasks/steps.c - see steps.h. */
+#include "coordinator/tasks/steps.h"
+#include "base/clock.h"
+#include "coordinator/tasks/mailbox.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define IDLE_MS        100 /* until the ranks' signals have a turn */
+#define REPORT_SECONDS 0.1 /* numbers go out this often while nothing else is to be told */
+
+static int new_report(struct steps *s, struct err *e)
+{
+    s->report = err_calloc(e, 1, sizeof *s->report, "report");
+    return s->report != NULL ? 0 : -1;
+}
+
+/* Send what there is to tell; numbers alone only now and then, or when `all`. */
+static int post(struct steps *s, bool all, struct err *e)
+{
+    struct report *r = s->report;
+    double now = seconds_now();
+    if (r->first == NULL && r->done == NULL && r->wish == WISH_NONE && !r->loaded && !r->ended && !all &&
+        now - s->reported < REPORT_SECONDS)
+        return 0;
+    s->reported = now;
+    r->stats = scheduler_stats(&s->scheduler);
+    r->between_tokens.buckets = &buckets_token;
+    r->iteration.buckets = &buckets_iteration;
+    histogram_move(&r->between_tokens, &s->between_tokens);
+    histogram_move(&r->iteration, &s->iteration);
+    r->n_steps = s->n_steps;
+    r->step_seconds = s->step_seconds;
+    (void)mailbox_post(s->mailbox, r);
+    return new_report(s, e);
+}
+
+static void *copy(const void *from, size_t bytes)
+{
+    void *to = malloc(bytes > 0 ? bytes : 1);
+    if (to != NULL && bytes > 0)
+        memcpy(to, from, bytes);
+    return to;
+}
+
+/* What choice c of the group has got since the last time. Out of memory: it comes with the next piece. */
+static void add_piece(struct steps *s, struct job *j, struct group *g, int c)
+{
+    const struct request *r = g->choice[c];
+    int group = (int)(g - j->group);
+    struct choice_progress *sent = &j->progress[group * j->n_choices + c];
+    size_t bytes = r->released - sent->text_sent, n = r->output.n - sent->tokens_sent;
+    struct piece *p = n > 0 || bytes > 0 ? calloc(1, sizeof *p) : NULL;
+    if (p == NULL)
+        return;
+    *p = (struct piece){.job = j, .group = group, .choice = c, .bytes = bytes, .n_ids = n};
+    p->text = copy(r->text.data != NULL ? r->text.data + sent->text_sent : "", bytes);
+    p->id = copy(r->output.id + sent->tokens_sent, n * sizeof *p->id);
+    if (r->logprobs != NULL)
+        p->logprobs = copy(r->logprobs + sent->tokens_sent, n * sizeof *p->logprobs);
+    if (p->text == NULL || p->id == NULL || (r->logprobs != NULL && p->logprobs == NULL)) {
+        piece_free(p);
+        return;
+    }
+    if (s->report->last != NULL)
+        s->report->last->next = p;
+    else
+        s->report->first = p;
+    s->report->last = p;
+    sent->text_sent = r->released;
+    sent->tokens_sent = r->output.n;
+}
+
+static void on_choice(void *context, struct group *g, int c)
+{
+    struct steps *s = context;
+    struct job *j = g->owner;
+    struct choice_progress *progress = &j->progress[(g - j->group) * j->n_choices + c];
+    double now = seconds_now();
+    if (progress->last_token > 0)
+        histogram_add(&s->between_tokens, now - progress->last_token);
+    progress->last_token = now;
+    if (j->message.generate.stream)
+        add_piece(s, j, g, c);
+}
+
+static void on_finish(void *context, struct group *g)
+{
+    (void)context;
+    (void)g;
+}
+
+static void unlink_job(struct steps *s, struct job *j)
+{
+    if (j->engine_previous != NULL)
+        j->engine_previous->engine_next = j->engine_next;
+    else
+        s->jobs = j->engine_next;
+    if (j->engine_next != NULL)
+        j->engine_next->engine_previous = j->engine_previous;
+}
+
+static void give_back(struct steps *s, struct job *j)
+{
+    unlink_job(s, j);
+    j->engine_next = s->report->done;
+    s->report->done = j;
+}
+
+static void on_release(void *context, struct group *g)
+{
+    struct job *j = g->owner;
+    if (--j->n_open == 0)
+        give_back(context, j);
+}
+
+/* Of what a step still computes the scheduler lets go when that is done: the job comes back then. */
+static void end_job(struct steps *s, struct job *j, enum finish_reason why, double now)
+{
+    j->n_open++; /* it stays until the last group is done with */
+    for (int i = 0; i < j->n_groups; i++)
+        group_cancel(&j->group[i], why, now);
+    if (--j->n_open == 0)
+        give_back(s, j);
+}
+
+int steps_open(struct steps *s, void *mailbox, const struct scheduler_setup *setup, struct err *e)
+{
+    memset(s, 0, sizeof *s);
+    s->events = (struct group_events){on_choice, on_finish, on_release, s};
+    s->between_tokens.buckets = &buckets_token;
+    s->iteration.buckets = &buckets_iteration;
+    struct scheduler_setup mine = *setup;
+    mine.on_progress = group_on_progress;
+    mine.on_release = group_on_release;
+    mine.context = &s->events;
+    if (new_report(s, e) != 0 || scheduler_open(&s->scheduler, &mine, e) != 0)
+        return -1;
+    s->mailbox = mailbox;
+    s->report->loaded = true;
+    s->report->max_len = scheduler_max_len(&s->scheduler);
+    s->report->n_blocks = setup->limits.n_blocks;
+    s->report->max_seqs = setup->limits.max_seqs;
+    return post(s, true, e);
+}
+
+void steps_close(struct steps *s)
+{
+    struct err e = {0};
+    if (s->mailbox != NULL && s->report != NULL) {
+        for (struct job *j; (j = s->jobs) != NULL;) {
+            end_job(s, j, FINISH_CANCELLED, seconds_now());
+            if (s->jobs == j) /* no step is under way, so this does not happen; but it must end */
+                give_back(s, j);
+        }
+        s->report->ended = true;
+        (void)post(s, true, &e);
+    }
+    steps_report_free(s->report);
+    scheduler_close(&s->scheduler);
+    memset(s, 0, sizeof *s);
+}
+
+static void submit(struct steps *s, struct job *j, double now)
+{
+    struct err e = {0};
+    j->engine_previous = NULL;
+    j->engine_next = s->jobs;
+    if (s->jobs != NULL)
+        s->jobs->engine_previous = j;
+    s->jobs = j;
+    j->n_open = 1; /* ours, so that it stays while its groups are queued */
+    for (int i = 0; i < j->n_groups && e.code == ERR_NONE; i++)
+        if (group_submit(&j->group[i], &s->scheduler, now, &e) == 0)
+            j->n_open++;
+    if (e.code != ERR_NONE) {
+        (void)protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "%s", e.text);
+        for (int i = 0; i < j->n_groups; i++)
+            group_cancel(&j->group[i], FINISH_ERROR, now);
+    }
+    if (--j->n_open == 0)
+        give_back(s, j);
+}
+
+static void cancel(struct steps *s, uint64_t number, enum finish_reason why, double now)
+{
+    struct job *j = s->jobs;
+    while (j != NULL && j->number != number)
+        j = j->engine_next;
+    if (j != NULL) /* else it has ended meanwhile */
+        end_job(s, j, why, now);
+}
+
+static bool has_begun(const struct job *j)
+{
+    for (int i = 0; i < j->n_groups; i++)
+        if (group_begun(&j->group[i]))
+            return true;
+    return false;
+}
+
+static void withdraw(struct steps *s, uint64_t number, double now)
+{
+    for (struct job *j = s->jobs, *next; j != NULL; j = next) {
+        next = j->engine_next;
+        if ((number == 0 || j->number == number) && !has_begun(j))
+            end_job(s, j, FINISH_CANCELLED, now);
+    }
+}
+
+static void take_orders(struct steps *s)
+{
+    struct order *c;
+    while ((c = mailbox_take(s->mailbox)) != NULL) {
+        if (c->kind == ORDER_SUBMIT)
+            submit(s, c->job, c->job->queued > 0 ? c->job->queued : seconds_now());
+        else if (c->kind == ORDER_CANCEL)
+            cancel(s, c->number, c->why, seconds_now());
+        else if (c->kind == ORDER_WITHDRAW)
+            withdraw(s, c->number, seconds_now());
+        else
+            s->stopping = true;
+        free(c);
+    }
+}
+
+static void note_plan(struct steps *s, const struct plan *plan)
+{
+    double *submitted = &s->submitted[plan->step % SCHEDULER_FLIGHTS];
+    *submitted = 0;
+    if (plan->n_seqs == 0)
+        return;
+    s->n_outstanding++;
+    *submitted = seconds_now();
+    histogram_add(&s->iteration, plan->n_tokens);
+}
+
+static void free_ranks(struct report *r)
+{
+    free(r->ranks);
+    free(r->recent);
+    r->ranks = r->recent = NULL;
+}
+
+void steps_ranks(struct steps *s, const struct rank_report *report)
+{
+    struct report *r = s->report;
+    if (r == NULL)
+        return;
+    size_t bytes = (size_t)report->n_ranks * sizeof *r->ranks;
+    free_ranks(r);
+    r->ranks = copy(report->total, bytes);
+    r->recent = copy(report->recent, bytes);
+    r->n_ranks = report->n_ranks;
+    if (r->ranks == NULL || r->recent == NULL)
+        free_ranks(r);
+}
+
+void steps_signal(struct steps *s, enum signal_wish wish)
+{
+    if (s->report != NULL && wish > s->report->wish)
+        s->report->wish = wish;
+}
+
+int steps_next(struct steps *s, struct plan *plan, struct err *e)
+{
+    take_orders(s);
+    if (s->stopping) {
+        plan->kind = PLAN_STOP;
+        return post(s, true, e);
+    }
+    scheduler_plan(&s->scheduler, plan, seconds_now()); /* also an empty one: its results come back to the scheduler */
+    note_plan(s, plan);
+    bool idle = plan->n_seqs == 0 && s->n_outstanding == 0;
+    if (post(s, idle && !s->idle, e) != 0)
+        return -1;
+    s->idle = idle;
+    if (!idle) /* an empty plan has the results of the one before it taken */
+        return 0;
+    (void)mailbox_wait(s->mailbox, scheduler_busy(&s->scheduler) ? 1 : IDLE_MS);
+    return STEPS_IDLE;
+}
+
+int steps_accept(struct steps *s, const struct step_result *result, struct err *e)
+{
+    double now = seconds_now(), submitted = s->submitted[result->step % SCHEDULER_FLIGHTS];
+    if (submitted > 0) {
+        s->n_outstanding--;
+        s->n_steps++;
+        s->step_seconds += now - submitted;
+    }
+    if (scheduler_accept(&s->scheduler, result, now, e) != 0)
+        return -1;
+    return post(s, false, e);
+}
+
+void steps_report_free(struct report *r)
+{
+    for (struct piece *p = r != NULL ? r->first : NULL, *next; p != NULL; p = next) {
+        next = p->next;
+        piece_free(p);
+    }
+    if (r != NULL)
+        free_ranks(r);
+    free(r);
+}

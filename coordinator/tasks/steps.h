@@ -1,0 +1,75 @@
+/* coordinator/tasks/steps.h - the main thread's part: jobs come in by a mailbox, plans go to the ranks, pieces of text
+ * and finished jobs go back to the I/O thread, a server's or a batch's. Between steps it sleeps as long as there is nothing to do. */
+#ifndef TASKS_STEPS_H
+#define TASKS_STEPS_H
+
+#include "base/signals.h"
+#include "coordinator/tasks/histogram.h"
+#include "coordinator/tasks/job.h"
+#include "plan/plan.h"
+#include "plan/rank_stats.h"
+
+/* I/O thread to main thread; the main thread frees it. */
+struct order {
+    enum order_kind {
+        ORDER_SUBMIT,
+        ORDER_CANCEL,
+        ORDER_WITHDRAW, /* the same as FINISH_CANCELLED, unless a part of it has been in a step */
+        ORDER_STOP
+    } kind;
+    struct job *job;        /* SUBMIT: the main thread's from now on */
+    uint64_t number;        /* CANCEL, WITHDRAW: of a job that may have ended meanwhile; WITHDRAW 0: of all */
+    enum finish_reason why; /* CANCEL */
+};
+
+/* Main thread to I/O thread, which frees it (steps_report_free). */
+struct report {
+    bool loaded;                /* the first one: the model is there, max_len is set */
+    enum signal_wish wish;      /* a signal that another rank has got */
+    bool ended;                 /* the last one: the main thread takes no more orders */
+    int max_len;                /* tokens of prompt and output together, at most */
+    int n_blocks, max_seqs;     /* of the KV cache; sequences that run at once */
+    struct piece *first, *last; /* of streams, in order */
+    struct job *done;           /* finished, linked by engine_next; with all that was generated */
+    struct scheduler_stats stats;
+    struct histogram between_tokens, iteration; /* since the last report: seconds; tokens of a step */
+    uint64_t n_steps;                           /* so far */
+    double step_seconds;                        /* of these, submitted to taken */
+    struct rank_stats *ranks, *recent; /* [n_ranks] of the group, since the start and of late; owned. NULL: as before */
+    int n_ranks;
+};
+
+struct steps {
+    void *mailbox; /* borrowed: the main thread's end */
+    struct scheduler scheduler;
+    struct group_events events;
+    struct job *jobs;      /* under way, linked by engine_previous and engine_next */
+    struct report *report; /* being filled; NULL: out of memory */
+    double reported;       /* when the last one went */
+    bool stopping, idle;
+    int n_outstanding; /* plans with sequences, results not taken */
+    struct histogram between_tokens, iteration;
+    uint64_t n_steps;
+    double step_seconds, submitted[SCHEDULER_FLIGHTS]; /* when, by step % SCHEDULER_FLIGHTS; 0: an empty plan */
+};
+
+/* After the model is loaded; tells the I/O thread so. setup: its callbacks are filled in here. */
+int steps_open(struct steps *s, void *mailbox, const struct scheduler_setup *setup, struct err *e);
+
+/* No step is under way. What is open comes back to the I/O thread unfinished, in the last report. Safe on zeroed *s. */
+void steps_close(struct steps *s);
+
+/* What all ranks measured, for the next report. */
+void steps_ranks(struct steps *s, const struct rank_report *report);
+
+/* A signal that another rank has got: for the I/O thread, as if this one had. */
+void steps_signal(struct steps *s, enum signal_wish wish);
+
+/* The two functions of struct loop_client. STEPS_IDLE: nothing to do for some time, ask again. */
+#define STEPS_IDLE 1
+int steps_next(struct steps *s, struct plan *plan, struct err *e);
+int steps_accept(struct steps *s, const struct step_result *result, struct err *e);
+
+void steps_report_free(struct report *r);
+
+#endif

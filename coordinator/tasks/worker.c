@@ -1,0 +1,134 @@
+/* coordinator/tasks/worker.c - see worker.h. */
+#include "coordinator/tasks/worker.h"
+#include "base/clock.h"
+#include "coordinator/tasks/encode.h"
+#include "coordinator/tasks/finished.h"
+#include "coordinator/tasks/mailbox.h"
+#include "protocol/reply.h"
+
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TRIM_BYTES ((size_t)1 << 20)
+
+static int encode(struct job *j, const struct worker_setup *s)
+{
+    const struct protocol_generate *g = &j->message.generate;
+    int n = g->prompt != NULL ? g->n_prompts : 1;
+    j->ids = calloc((size_t)n, sizeof *j->ids);
+    if (j->ids == NULL)
+        return protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "out of host memory");
+    for (j->n_ids = 0; j->n_ids < n;) {
+        struct token_list *ids = &j->ids[j->n_ids];
+        if (encode_request(g, j->n_ids++, s->tokenizer, s->chat, s->model->vocab, s->bos, ids, &j->error) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static void detokenize(struct job *j, const struct worker_setup *s)
+{
+    const struct protocol_message *m = &j->message;
+    struct err e = {0};
+    char *text = NULL;
+    size_t bytes = 0;
+    if (tokenizer_decode(s->tokenizer, m->ids.id, m->ids.n, m->skip_special_tokens, &text, &bytes, &e) != 0)
+        (void)protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "%s", e.text);
+    else
+        j->reply = reply_detokenize(m->request_id, text, bytes, &j->reply_bytes);
+    free(text);
+}
+
+static void tokenize(struct job *j, const struct worker_setup *s)
+{
+    const struct protocol_message *m = &j->message;
+    if (encode(j, s) == 0)
+        j->reply = reply_tokenize(m->request_id, j->ids[0].id, j->ids[0].n, s->tokenizer,
+                                  m->generate.return_token_strings, j->max_len, &j->reply_bytes);
+}
+
+/* The reply tells the context's length: nothing is done before it is known. */
+static void work_on_tokens(struct job *j, const struct worker_setup *s)
+{
+    if (j->max_len == 0)
+        return;
+    if (j->message.op == PROTOCOL_TOKENIZE)
+        tokenize(j, s);
+    else
+        detokenize(j, s);
+    if (j->reply == NULL && j->error.code == 0)
+        (void)protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "out of host memory");
+}
+
+static void write_reply(struct job *j, const struct worker_setup *s)
+{
+    struct finished f;
+    finished_measure(&f, j, seconds_now());
+    finished_judge(j);
+    j->reply = finished_reply(&f, j, s->tokenizer, s->model->name, &j->reply_bytes);
+    finished_close(&f);
+}
+
+static void work(struct job *j, const struct worker_setup *s)
+{
+    if (j->writes) {
+        write_reply(j, s);
+        return;
+    }
+    if (!j->parsed)
+        job_parse(j, s->model);
+    if (j->error.code != 0)
+        return;
+    if (j->message.op == PROTOCOL_GENERATE)
+        (void)encode(j, s);
+    else if (j->message.op == PROTOCOL_TOKENIZE || j->message.op == PROTOCOL_DETOKENIZE)
+        work_on_tokens(j, s);
+}
+
+/* Megabytes of JSON are made of many small pieces of memory: they go back to the system now. */
+static void work_and_tidy(struct job *j, const struct worker_setup *s)
+{
+    work(j, s);
+    if (j->reply_bytes > TRIM_BYTES || j->message_bytes > TRIM_BYTES)
+        (void)malloc_trim(0);
+}
+
+/* A message that is the worker itself ends it. */
+static void *run(void *context)
+{
+    struct worker *w = context;
+    for (;;) {
+        (void)mailbox_wait(w->end[1], -1);
+        void *message = mailbox_take(w->end[1]);
+        if (message == w)
+            return NULL;
+        if (message == NULL)
+            continue;
+        if (!atomic_load(&w->stopping) && !atomic_load(&((struct job *)message)->abandoned))
+            work_and_tidy(message, &w->setup);
+        (void)mailbox_post(w->end[1], message);
+    }
+}
+
+int worker_open(struct worker *w, void *zmq_context, const char *name, const struct worker_setup *setup, struct err *e)
+{
+    memset(w, 0, sizeof *w);
+    w->setup = *setup;
+    if (mailbox_open(zmq_context, name, w->end, e) != 0)
+        return -1;
+    if (pthread_create(&w->thread, NULL, run, w) != 0)
+        return ERR(e, ERR_MEMORY, "cannot start a thread: %s", name);
+    w->running = true;
+    return 0;
+}
+
+void worker_close(struct worker *w)
+{
+    atomic_store(&w->stopping, true);
+    if (w->running && mailbox_post(w->end[0], w))
+        (void)pthread_join(w->thread, NULL);
+    w->running = false;
+    for (int i = 0; i < 2; i++)
+        mailbox_close(&w->end[i]);
+}

@@ -1,0 +1,33 @@
+/* coordinator/tasks/worker.h - a thread that does what may take long with one message: parsing megabytes, text to tokens,
+ * and the replies that are tokens or their text.
+ * Jobs come in by a mailbox and go back the same way, in order. */
+#ifndef TASKS_WORKER_H
+#define TASKS_WORKER_H
+
+#include "coordinator/tasks/job.h"
+#include "text/chat.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct worker_setup { /* all borrowed, constant */
+    const struct protocol_model *model;
+    const struct tokenizer *tokenizer;
+    const struct chat_template *chat; /* NULL: none */
+    int32_t bos;                      /* -1: none */
+};
+
+struct worker {
+    struct worker_setup setup;
+    void *end[2]; /* of the mailbox: who gives jobs, and the thread */
+    pthread_t thread;
+    bool running;
+    atomic_bool stopping; /* jobs come back as they are */
+};
+
+int worker_open(struct worker *w, void *zmq_context, const char *name, const struct worker_setup *setup, struct err *e);
+
+/* Ends the thread after the job that it is at: those behind it are not worked on any more. What lies in the mailbox is lost with its memory. */
+void worker_close(struct worker *w);
+
+#endif

@@ -1,0 +1,316 @@
+/* kernels/cuda/attention/attention.cu - attention over the paged cache. 16-bit heads of a multiple of 8: attention_many.cuh for
+ * tokens that stand alone, attention_prefill.cuh for those with neighbours of their own sequence; which is which is seen
+ * on the device, but for tokens of which the batch says so. A few tokens (EVERY_TOKEN_ALONE) all count as standing alone and
+ * go through attention_decode.cuh, so that a result has the same bits whatever else is in such a batch. Float, and other
+ * heads: a plain kernel. */
+#include "kernels/cuda/attention/attention_many.cuh"
+#include "kernels/cuda/attention/attention_prefill.cuh"
+
+#include <stdlib.h>
+
+#define EVERY_TOKEN_ALONE 16
+#define PARTIAL_BYTES     ((size_t)64 << 20) /* of sums that wait for the last block of an item */
+#define MAX_ITEMS         ((size_t)1 << 16)  /* whose keys may be divided */
+
+/* cuda_state.attention */
+struct attention_state {
+    float *partial;                    /* PARTIAL_BYTES */
+    unsigned *n_arrived;               /* [MAX_ITEMS] zeros between launches */
+    bool launches_early, tensor_cores; /* what the device is capable of: for the latter, enough shared memory */
+};
+
+/* The warps' sums become the result. */
+template <typename T, int N>
+__device__ static inline void plain_finish(const attention_args<T> &a, int t, int head, float best, float sum,
+                                           const float (&out)[N])
+{
+    __shared__ float best_of[ATTENTION_WARPS], sum_of[ATTENTION_WARPS], out_of[ATTENTION_WARPS][32 * N];
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, dim = a.heads.head_dim;
+    if (lane == 0) {
+        best_of[warp] = best;
+        sum_of[warp] = sum;
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        out_of[warp][lane + 32 * i] = out[i];
+    __syncthreads();
+    float all_best = -INFINITY, all_sum = 0, scale[ATTENTION_WARPS];
+    for (int v = 0; v < ATTENTION_WARPS; v++)
+        all_best = fmaxf(all_best, best_of[v]);
+#pragma unroll
+    for (int v = 0; v < ATTENTION_WARPS; v++) {
+        scale[v] = best_of[v] == -INFINITY ? 0.0f : expf(best_of[v] - all_best);
+        all_sum = fmaf(sum_of[v], scale[v], all_sum);
+    }
+    for (int d = threadIdx.x; d < dim; d += ATTENTION_WARPS * 32) {
+        float s = 0;
+#pragma unroll
+        for (int v = 0; v < ATTENTION_WARPS; v++)
+            s = fmaf(out_of[v][d], scale[v], s);
+        a.out[((size_t)t * a.heads.n_heads + head) * dim + d] =
+            from_float<T>(all_sum == 0 ? 0.0f : s / all_sum); /* NaN stays */
+    }
+}
+
+/* One query head of one token by one block: the warps take keys in turn, PLAIN_KEYS at a time; lanes hold elements
+ * lane, lane + 32, .. of the head, N of them. What lies outside is read from inside and counts nothing, so that loads wait
+ * for no test. grid: n_tokens, n_heads */
+#define PLAIN_KEYS 4
+template <typename T, int N>
+__global__ void __launch_bounds__(ATTENTION_WARPS * 32) attention_plain(attention_args<T> a)
+{
+    int t = (int)blockIdx.x, head = (int)blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int dim = a.heads.head_dim, kv = (a.heads.first_head + head) / a.heads.group - a.heads.first_kv_head;
+    attention_range seen = visible(a, a.slot[t], a.pos[t]);
+    const int32_t *table = a.block_table + (ptrdiff_t)a.slot[t] * a.blocks_per_slot;
+    const T *query = query_row(a, t, head);
+    float slope = a.heads.alibi_slopes ? a.heads.alibi_slopes[head] : 0.0f, best = -INFINITY, sum = 0;
+    float q[N], out[N];
+    int element[N];
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        element[i] = min(lane + 32 * i, dim - 1);
+        q[i] = lane + 32 * i < dim ? to_float(query[element[i]]) : 0.0f;
+        out[i] = 0;
+    }
+    for (int key0 = seen.first / PLAIN_KEYS * PLAIN_KEYS + warp * PLAIN_KEYS; key0 <= seen.last;
+         key0 += ATTENTION_WARPS * PLAIN_KEYS) {
+        int id = table[key0 / KV_BLOCK_TOKENS];
+        if (id < 0)
+            continue;
+        size_t block = ((size_t)id * a.heads.n_kv_heads + kv) * KV_BLOCK_TOKENS * dim;
+        float score[PLAIN_KEYS], k[PLAIN_KEYS][N], v[PLAIN_KEYS][N], top = best;
+#pragma unroll
+        for (int j = 0; j < PLAIN_KEYS; j++)
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                int row = min(max(key0 + j, seen.first), seen.last) % KV_BLOCK_TOKENS;
+                k[j][i] = to_float(a.k_cache[block + row * dim + element[i]]);
+                v[j][i] = to_float(a.v_cache[block + row * dim + element[i]]);
+            }
+#pragma unroll
+        for (int j = 0; j < PLAIN_KEYS; j++) {
+            float s = 0;
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                s = fmaf(q[i], k[j][i], s);
+            s = warp_sum(s);
+            bool wanted = key0 + j >= seen.first && key0 + j <= seen.last;
+            score[j] = wanted ? fmaf(a.heads.scale, s, slope * (float)(key0 + j - seen.last)) : -INFINITY;
+            top = fmaxf(top, score[j]);
+        }
+        float keep = expf(best - top);
+        sum *= keep;
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            out[i] *= keep;
+#pragma unroll
+        for (int j = 0; j < PLAIN_KEYS; j++) {
+            float weight = expf(score[j] - top);
+            sum += weight;
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                out[i] = fmaf(weight, v[j][i], out[i]);
+        }
+        best = top;
+    }
+    plain_finish<T, N>(a, t, head, best, sum, out);
+}
+
+/* f(type, width) with the narrowest kernel that the head fits in. */
+template <int HD>
+struct width {
+    static const int value = HD;
+};
+
+template <typename F>
+static void with_width(int dim, F f)
+{
+    if (dim <= 64)
+        f(width<64>());
+    else if (dim <= 80)
+        f(width<80>());
+    else if (dim <= 96)
+        f(width<96>());
+    else if (dim <= 128)
+        f(width<128>());
+    else
+        f(width<256>());
+}
+
+/* Items of a token. */
+static size_t items_of(const struct heads *h)
+{
+    return (size_t)h->n_kv_heads * (size_t)((h->group + DECODE_ROWS - 1) / DECODE_ROWS);
+}
+
+/* Items of n_tokens tokens have up to max_parts parts where there is memory for their sums, and else one. */
+template <typename T>
+static void divide_items(attention_args<T> *a, const struct attention_state *s, int n_tokens, int max_parts, int width)
+{
+    size_t n_items = (size_t)n_tokens * items_of(&a->heads);
+    a->head_parts = (a->heads.group + DECODE_ROWS - 1) / DECODE_ROWS;
+    a->rows_per_item = a->heads.group < DECODE_ROWS ? a->heads.group : DECODE_ROWS;
+    size_t n_rows = n_items * (size_t)max_parts * (size_t)a->rows_per_item;
+    bool fits = n_items <= MAX_ITEMS && n_rows * (size_t)(width + 2) * sizeof(float) <= PARTIAL_BYTES;
+    a->max_parts = fits ? max_parts : 1;
+    a->partial = s->partial;
+    a->partial_sums = (float2 *)(s->partial + (fits ? n_rows * (size_t)width : 0));
+    a->n_arrived = s->n_arrived;
+}
+
+template <typename T, int HD>
+static void decode(struct queue *q, attention_args<T> a)
+{
+    const struct attention_state *s = (const struct attention_state *)cuda_state(q)->attention;
+    divide_items(&a, s, a.n_tokens, DECODE_MAX_PARTS, HD);
+    dim3 grid((unsigned)a.max_parts, (unsigned)items_of(&a.heads), (unsigned)a.n_tokens);
+    launch_early(q, s->launches_early, attention_decode<T, HD>, grid, ATTENTION_WARPS * 32,
+                 sizeof(decode_shared<T, HD>), a);
+}
+
+template <typename T, int HD>
+static void decode_many(struct queue *q, attention_args<T> a)
+{
+    using warp = many_warp<T, HD>;
+    const struct attention_state *s = (const struct attention_state *)cuda_state(q)->attention;
+    int most = (a.blocks_per_slot + MANY_PART_BLOCKS - 1) / MANY_PART_BLOCKS; /* parts that a sequence may have */
+    divide_items(&a, s, a.n_alone, most < 1 ? 1 : most < MANY_PARTS ? most : MANY_PARTS, HD);
+    size_t n_groups = (size_t)(a.n_tokens - a.n_alone + MANY_GROUP - 1) / MANY_GROUP;
+    size_t n_warps = ((size_t)a.n_alone * (size_t)a.max_parts + n_groups) * items_of(&a.heads);
+    launch_early(q, s->launches_early, attention_many<T, HD>,
+                 dim3((unsigned)((n_warps + warp::WARPS - 1) / warp::WARPS)), warp::WARPS * 32,
+                 sizeof(warp) * warp::WARPS, a);
+}
+
+template <typename T, int HD>
+static void prefill(struct queue *q, const attention_args<T> &a)
+{
+    dim3 grid((unsigned)(a.n_tokens - a.n_alone + PREFILL_TOKENS - 1) / PREFILL_TOKENS, (unsigned)a.heads.n_heads);
+    attention_prefill<T, HD><<<grid, ATTENTION_WARPS * 32, sizeof(prefill_shared<T, HD>), cuda_stream(q)>>>(a);
+    CUDA_TRY(q, cudaGetLastError());
+}
+
+template <typename T>
+static void plain(struct queue *q, const attention_args<T> &a)
+{
+    dim3 grid((unsigned)a.n_tokens, (unsigned)a.heads.n_heads);
+    int threads = ATTENTION_WARPS * 32;
+    if (a.heads.head_dim <= 32)
+        attention_plain<T, 1><<<grid, threads, 0, cuda_stream(q)>>>(a);
+    else if (a.heads.head_dim <= 64)
+        attention_plain<T, 2><<<grid, threads, 0, cuda_stream(q)>>>(a);
+    else if (a.heads.head_dim <= 128)
+        attention_plain<T, 4><<<grid, threads, 0, cuda_stream(q)>>>(a);
+    else
+        attention_plain<T, CUDA_MAX_HEAD_DIM / 32><<<grid, threads, 0, cuda_stream(q)>>>(a);
+    CUDA_TRY(q, cudaGetLastError());
+}
+
+static bool on_tensor_cores(struct queue *, const attention_args<float> &)
+{
+    return false;
+}
+
+template <typename T>
+static bool on_tensor_cores(struct queue *q, const attention_args<T> &a)
+{
+    const struct attention_state *s = (const struct attention_state *)cuda_state(q)->attention;
+    if (!s->tensor_cores || a.heads.head_dim % 8 != 0 ||
+        ((uintptr_t)a.k_cache | (uintptr_t)a.v_cache | (uintptr_t)a.qkv) % 16 != 0 || (uintptr_t)a.out % 4 != 0)
+        return false;
+    with_width(a.heads.head_dim, [&](auto w) {
+        const int HD = decltype(w)::value;
+        if (a.n_tokens <= EVERY_TOKEN_ALONE) {
+            decode<T, HD>(q, a);
+            return;
+        }
+        decode_many<T, HD>(q, a);
+        if (a.n_alone < a.n_tokens)
+            prefill<T, HD>(q, a);
+    });
+    return true;
+}
+
+extern "C" void cuda_attention(struct queue *q, void *out, const void *qkv, const void *k_cache, const void *v_cache,
+                               const struct heads *heads, const struct batch *batch)
+{
+    nvtx_range range("attention");
+    if (batch->n_tokens < 1 || heads->n_heads < 1 || heads->head_dim < 1)
+        return;
+    if (heads->head_dim > CUDA_MAX_HEAD_DIM) {
+        ERR(&q->err, ERR_UNSUPPORTED, "attention heads of %d, at most %d on CUDA", heads->head_dim, CUDA_MAX_HEAD_DIM);
+        return;
+    }
+    with_type(q->act, [&](auto act) {
+        using T = decltype(act);
+        attention_args<T> a = {};
+        a.out = (T *)out;
+        a.qkv = (const T *)qkv;
+        a.k_cache = (const T *)k_cache;
+        a.v_cache = (const T *)v_cache;
+        a.heads = *heads;
+        a.slot = batch->slot;
+        a.pos = batch->pos;
+        a.block_table = batch->block_table;
+        a.n_tokens = batch->n_tokens;
+        a.n_alone = batch->n_alone;
+        a.blocks_per_slot = batch->blocks_per_slot;
+        if (on_tensor_cores(q, a))
+            return;
+        plain(q, a);
+    });
+}
+
+template <typename T, int HD>
+static cudaError_t allow_shared(void)
+{
+    cudaError_t rc = cudaFuncSetAttribute((const void *)attention_decode<T, HD>,
+                                          cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(decode_shared<T, HD>));
+    if (rc == cudaSuccess)
+        rc = cudaFuncSetAttribute((const void *)attention_many<T, HD>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  sizeof(many_warp<T, HD>) * many_warp<T, HD>::WARPS);
+    if (rc == cudaSuccess)
+        rc = cudaFuncSetAttribute((const void *)attention_prefill<T, HD>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  sizeof(prefill_shared<T, HD>));
+    return rc;
+}
+
+extern "C" int cuda_attention_open(struct queue *q, struct err *e)
+{
+    struct attention_state *s = (struct attention_state *)calloc(1, sizeof *s);
+    if (!s)
+        return ERR(e, ERR_MEMORY, "cannot allocate %zu bytes of host memory", sizeof *s);
+    cuda_state(q)->attention = s;
+    int shared_bytes = 0, device = cuda_state(q)->device;
+    cudaError_t rc = cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    s->launches_early = cuda_state(q)->launches_early;
+    s->tensor_cores = (size_t)shared_bytes >= sizeof(decode_shared<__half, CUDA_MAX_HEAD_DIM>) &&
+                      (size_t)shared_bytes >= sizeof(prefill_shared<__half, CUDA_MAX_HEAD_DIM>);
+    if (rc == cudaSuccess)
+        rc = cudaMalloc(&s->partial, PARTIAL_BYTES);
+    if (rc == cudaSuccess)
+        rc = cudaMalloc(&s->n_arrived, MAX_ITEMS * sizeof *s->n_arrived);
+    if (rc == cudaSuccess)
+        rc = cudaMemsetAsync(s->n_arrived, 0, MAX_ITEMS * sizeof *s->n_arrived, cuda_stream(q));
+    const int dims[] = {64, 80, 96, 128, 256};
+    for (int dim : dims)
+        with_width(dim, [&](auto w) {
+            if (rc == cudaSuccess && s->tensor_cores)
+                rc = allow_shared<__half, decltype(w)::value>();
+            if (rc == cudaSuccess && s->tensor_cores)
+                rc = allow_shared<__nv_bfloat16, decltype(w)::value>();
+        });
+    return rc == cudaSuccess ? 0 : ERR(e, ERR_DEVICE, "attention: %s", cudaGetErrorString(rc));
+}
+
+extern "C" void cuda_attention_close(struct queue *q)
+{
+    struct attention_state *s = cuda_state(q) ? (struct attention_state *)cuda_state(q)->attention : NULL;
+    if (!s)
+        return;
+    (void)cudaFree(s->partial);
+    (void)cudaFree(s->n_arrived);
+    free(s);
+    cuda_state(q)->attention = NULL;
+}

@@ -1,0 +1,268 @@
+/* kernels/cuda/attention/attention_decode.cuh - attention of a few single tokens. An item is one token and up to 16 query heads that
+ * read the same KV head. Its keys are divided among blocks, in a way that depends on their number only, and among a
+ * block's warps; the last block to finish adds the parts in order. */
+#ifndef ATTENTION_ATTENTION_DECODE_CUH
+#define ATTENTION_ATTENTION_DECODE_CUH
+
+#include "kernels/cuda/attention/attention_tile.cuh"
+
+#define DECODE_ROWS       16
+#define DECODE_MAX_PARTS  32                    /* of an item's keys: a lane for each when they are added */
+#define DECODE_MIN_BLOCKS (2 * ATTENTION_WARPS) /* of the cache in a part */
+
+/* One warp's keys and values, twice. */
+template <typename T, int HD>
+struct decode_warp {
+    T k[2][KV_BLOCK_TOKENS * attention_tile<HD>::pitch], v[2][KV_BLOCK_TOKENS * attention_tile<HD>::pitch];
+};
+
+template <typename T, int HD>
+struct decode_shared {
+    union {
+        decode_warp<T, HD> warp[ATTENTION_WARPS];
+        float out[ATTENTION_WARPS][DECODE_ROWS][HD];
+    };
+    uint4 query[attention_query<T, HD>::shared_bytes / 16 + 1]; /* the same for all warps */
+    float2 sums[ATTENTION_WARPS][DECODE_ROWS];                  /* best, sum */
+    float share[DECODE_ROWS][DECODE_MAX_PARTS];
+    bool is_last;
+};
+
+/* An item and the blocks [begin, end) of its sequence that this block reads. */
+struct decode_item {
+    int t, kv, head0, n_rows; /* query heads [head0, head0 + n_rows) */
+    int index, part, n_parts;
+    int begin, end;
+    attention_range seen;
+    const int32_t *table;
+};
+
+/* A warp's sums over an item: nothing yet; which keys its rows see, and how they are biased. row: the lane's first. */
+template <typename T, int HD>
+__device__ static inline void begin_sums(attention_sums<T, HD> &sums, const attention_args<T> &a, const decode_item &m,
+                                         int row)
+{
+    sums.clear();
+    for (int i = 0; i < 2; i++) {
+        sums.first[i] = m.seen.first;
+        sums.last[i] = m.seen.last;
+        sums.slope[i] = a.heads.alibi_slopes && row + i * 8 < m.n_rows
+                            ? a.heads.alibi_slopes[m.head0 + row + i * 8] * ATTENTION_LOG2_E
+                            : 0.0f;
+    }
+}
+
+/* All keys of [begin, end), the warps taking blocks in turn. */
+template <typename T, int HD>
+__device__ static inline void attend_item(decode_shared<T, HD> *sh, attention_sums<T, HD> &sums,
+                                          const attention_args<T> &a, const decode_item &m)
+{
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = lane / 4;
+    attention_query<T, HD> query;
+    query.shared = sh->query + lane;
+    if (query.in_registers || warp == 0)
+        query.load(row < m.n_rows ? query_row(a, m.t, m.head0 + row) : NULL,
+                   row + 8 < m.n_rows ? query_row(a, m.t, m.head0 + row + 8) : NULL, a.heads.head_dim);
+    if (!query.in_registers)
+        __syncthreads();
+    begin_sums(sums, a, m, row);
+    decode_warp<T, HD> *w = &sh->warp[warp];
+    int ids = -1, next = -1, stage = 0, first = m.begin + warp; /* ids: a lane's entry of the table */
+    for (int b = first, i = 0; b - ATTENTION_WARPS < m.end; b += ATTENTION_WARPS, i++, stage ^= 1) {
+        if (i % 32 == 0)
+            ids = b + lane * ATTENTION_WARPS < m.end ? m.table[b + lane * ATTENTION_WARPS] : -1;
+        int id = next;
+        next = __shfl_sync(0xffffffffu, ids, i % 32);
+        if (b < m.end) { /* fetch this one, work on the one before */
+            copy_block<T, HD>(w->k[stage], a.k_cache, a, next, m.kv, b * KV_BLOCK_TOKENS, m.seen);
+            copy_block<T, HD>(w->v[stage], a.v_cache, a, next, m.kv, b * KV_BLOCK_TOKENS, m.seen);
+        }
+        async_commit();
+        if (b == first)
+            continue;
+        async_wait<1>();
+        __syncwarp();
+        int key0 = (b - ATTENTION_WARPS) * KV_BLOCK_TOKENS;
+        bool whole = key0 >= m.seen.first && key0 + KV_BLOCK_TOKENS - 1 <= m.seen.last;
+        if (id >= 0)
+            sums.template attend<1>(query, w->k[stage ^ 1], w->v[stage ^ 1], key0, !whole, 1,
+                                    a.heads.scale * ATTENTION_LOG2_E);
+        __syncwarp();
+    }
+    async_wait<0>();
+    sums.finish();
+}
+
+/* The sums of the block's warps as one: sh->out[0], and sh->sums[0] relative to the best of all. */
+template <typename T, int HD>
+__device__ static inline void add_warps(decode_shared<T, HD> *sh, const attention_sums<T, HD> &sums, int n_rows)
+{
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        if (lane % 4 == 0)
+            sh->sums[warp][lane / 4 + i * 8] = make_float2(sums.best[i], sums.sum[i]);
+    __syncthreads(); /* also: nobody reads keys any more */
+    float2 mine[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        int row = lane / 4 + i * 8;
+        float best = -INFINITY, sum = 0, keep = 0;
+        for (int v = 0; v < ATTENTION_WARPS; v++)
+            best = fmaxf(best, sh->sums[v][row].x);
+        for (int v = 0; v < ATTENTION_WARPS; v++) {
+            float2 part = sh->sums[v][row];
+            float scale = part.x == -INFINITY ? 0.0f : exp2f(part.x - best);
+            sum = fmaf(part.y, scale, sum);
+            keep = v == warp ? scale : keep;
+        }
+        mine[i] = make_float2(best, sum);
+        if (row < n_rows)
+#pragma unroll
+            for (int j = 0; j < HD / 8; j++)
+                *(float2 *)&sh->out[warp][row][j * 8 + lane % 4 * 2] =
+                    make_float2(sums.out[j][2 * i] * keep, sums.out[j][2 * i + 1] * keep);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        if (warp == 0 && lane % 4 == 0)
+            sh->sums[0][lane / 4 + i * 8] = mine[i];
+    for (int i = threadIdx.x; i < n_rows * HD; i += ATTENTION_WARPS * 32) {
+        float s = 0;
+        for (int v = 0; v < ATTENTION_WARPS; v++)
+            s += (&sh->out[v][0][0])[i];
+        (&sh->out[0][0][0])[i] = s;
+    }
+    __syncthreads();
+}
+
+/* Leave this block's part for the last one; true in the block that is the last. */
+template <typename T, int HD>
+__device__ static inline bool hand_in(decode_shared<T, HD> *sh, const attention_args<T> &a, const decode_item &m)
+{
+    size_t at = ((size_t)m.index * a.max_parts + m.part) * a.rows_per_item;
+    for (int i = threadIdx.x; i < m.n_rows * HD; i += ATTENTION_WARPS * 32)
+        a.partial[at * HD + i] = (&sh->out[0][0][0])[i];
+    if (threadIdx.x < m.n_rows)
+        a.partial_sums[at + threadIdx.x] = sh->sums[0][threadIdx.x];
+    __syncthreads();
+    if (threadIdx.x == 0) { /* for all: fences and barriers order what the others did, too */
+        __threadfence();
+        sh->is_last = atomicAdd(&a.n_arrived[m.index], 1u) == (unsigned)m.n_parts - 1;
+        __threadfence();
+    }
+    __syncthreads();
+    return sh->is_last;
+}
+
+/* out = the parts' sums in order, each scaled to the best of all, over the sum of the weights. */
+template <typename T, int HD>
+__device__ static inline void add_parts(decode_shared<T, HD> *sh, const attention_args<T> &a, const decode_item &m)
+{
+    int lane = threadIdx.x % 32;
+    size_t at = (size_t)m.index * a.max_parts * a.rows_per_item;
+    for (int row = threadIdx.x / 32; row < m.n_rows; row += ATTENTION_WARPS) {
+        float2 part = make_float2(-INFINITY, 0);
+        if (lane < m.n_parts)
+            part = __ldcg(&a.partial_sums[at + (size_t)lane * a.rows_per_item + row]);
+        float best = part.x;
+        for (int d = 16; d > 0; d /= 2)
+            best = fmaxf(best, __shfl_xor_sync(0xffffffffu, best, d));
+        float scale = part.x == -INFINITY ? 0.0f : exp2f(part.x - best), sum = warp_sum(part.y * scale);
+        sh->share[row][lane] = sum > 0 ? scale / sum : 0.0f;
+    }
+    if (threadIdx.x == 0)
+        a.n_arrived[m.index] = 0; /* for the next launch */
+    __syncthreads();
+    for (int i = threadIdx.x; i < m.n_rows * HD / 4; i += ATTENTION_WARPS * 32) {
+        int row = i * 4 / HD, column = i * 4 % HD;
+        if (column >= a.heads.head_dim)
+            continue;
+        const float4 *part = (const float4 *)(a.partial + at * HD) + i;
+        size_t pitch = (size_t)a.rows_per_item * HD / 4;
+        float s[4] = {0};
+#pragma unroll 8
+        for (int p = 0; p < m.n_parts; p++) {
+            float4 x = __ldcg(part + p * pitch);
+            float share = sh->share[row][p];
+            s[0] = fmaf(x.x, share, s[0]);
+            s[1] = fmaf(x.y, share, s[1]);
+            s[2] = fmaf(x.z, share, s[2]);
+            s[3] = fmaf(x.w, share, s[3]);
+        }
+        T *out = a.out + ((size_t)m.t * a.heads.n_heads + m.head0 + row) * a.heads.head_dim + column;
+        ((uint32_t *)out)[0] = tensor_pack<T>(s[0], s[1]);
+        ((uint32_t *)out)[1] = tensor_pack<T>(s[2], s[3]);
+    }
+}
+
+/* The whole item by this block alone. */
+template <typename T, int HD>
+__device__ static inline void store_item(decode_shared<T, HD> *sh, const attention_args<T> &a, const decode_item &m)
+{
+    for (int i = threadIdx.x; i < m.n_rows * HD; i += ATTENTION_WARPS * 32) {
+        int row = i / HD, column = i % HD;
+        float sum = sh->sums[0][row].y;
+        if (column < a.heads.head_dim)
+            a.out[((size_t)m.t * a.heads.n_heads + m.head0 + row) * a.heads.head_dim + column] =
+                from_float<T>(sum == 0 ? 0.0f : sh->out[0][row][column] / sum); /* NaN stays */
+    }
+}
+
+/* Item number `which` of token t, with all keys that it sees; n_rows <= 0: none, as ranks have parts of groups. */
+template <typename T>
+__device__ static inline decode_item find_item(const attention_args<T> &a, int t, int which)
+{
+    decode_item m;
+    int slot = a.slot[t];
+    m.t = t;
+    m.kv = which / a.head_parts;
+    int begin = (a.heads.first_kv_head + m.kv) * a.heads.group - a.heads.first_head;
+    int end = min(begin + a.heads.group, a.heads.n_heads);
+    m.head0 = max(begin, 0) + which % a.head_parts * DECODE_ROWS;
+    m.n_rows = min(DECODE_ROWS, end - m.head0);
+    m.index = t * a.heads.n_kv_heads * a.head_parts + which;
+    m.seen = visible(a, slot, a.pos[t]);
+    m.table = a.block_table + (ptrdiff_t)slot * a.blocks_per_slot;
+    m.begin = m.seen.first / KV_BLOCK_TOKENS;
+    m.end = m.seen.last < m.seen.first ? m.begin : m.seen.last / KV_BLOCK_TOKENS + 1;
+    m.part = 0;
+    m.n_parts = 1;
+    return m;
+}
+
+/* Only part number `part` of parts of `length` blocks; false: there are not so many. */
+__device__ static inline bool take_part(decode_item *m, int part, int length)
+{
+    m->part = part;
+    m->n_parts = max(1, (m->end - m->begin + length - 1) / length);
+    m->begin += part * length;
+    m->end = min(m->end, m->begin + length);
+    return part < m->n_parts;
+}
+
+/* grid: parts of the keys, items of a token, tokens */
+template <typename T, int HD>
+__global__ void __launch_bounds__(ATTENTION_WARPS * 32, HD <= 128 ? 3 : 1) attention_decode(attention_args<T> a)
+{
+    extern __shared__ uint4 shared[];
+    decode_shared<T, HD> *sh = (decode_shared<T, HD> *)shared;
+    let_next_begin();
+    decode_item m = find_item(a, (int)blockIdx.z, (int)blockIdx.y);
+    int length = (m.end - m.begin + a.max_parts - 1) / a.max_parts;
+    length = max(DECODE_MIN_BLOCKS, (length + ATTENTION_WARPS - 1) / ATTENTION_WARPS * ATTENTION_WARPS);
+    bool wanted = take_part(&m, (int)blockIdx.x, length) && m.n_rows > 0;
+    wait_for_previous(); /* all blocks: so that "this kernel is done" implies "those before it are" */
+    if (!wanted)
+        return;
+    attention_sums<T, HD> sums;
+    attend_item(sh, sums, a, m);
+    add_warps(sh, sums, m.n_rows);
+    if (m.n_parts == 1)
+        store_item(sh, a, m);
+    else if (hand_in(sh, a, m))
+        add_parts(sh, a, m);
+}
+
+#endif

@@ -1,0 +1,198 @@
+/* kernels/cuda/attention/attention_many.cuh - attention of single tokens in large batches. A warp takes an item (see
+ * attention_decode.cuh), or a part of its keys if they are very many, and goes through it without another warp's help: no
+ * barrier, a ring of copies of its own. Parts depend on the number of keys only, unless there are so many items that none is divided;
+ * the last warp to finish adds them. */
+#ifndef ATTENTION_ATTENTION_MANY_CUH
+#define ATTENTION_ATTENTION_MANY_CUH
+
+#include "kernels/cuda/attention/attention_decode.cuh"
+
+#define MANY_PARTS       8
+#define MANY_PART_BLOCKS 16 /* of the cache in a part, at least */
+#define MANY_GROUP       16 /* tokens that a warp looks through where nobody knows which ones are alone */
+
+/* What a warp has of shared memory: BLOCKS of the cache, worked on at a time, twice. WARPS: of a block of the grid. */
+template <typename T, int HD>
+struct many_warp {
+    static const int BLOCKS = HD <= 128 ? 2 : 1, WARPS = 2, BLOCK = KV_BLOCK_TOKENS * attention_tile<HD>::pitch;
+    T k[2][BLOCKS * BLOCK], v[2][BLOCKS * BLOCK];
+    uint4 query[attention_query<T, HD>::shared_bytes / 16 + 1];
+};
+
+template <typename T, int HD>
+__device__ static inline void load_item(attention_query<T, HD> &query, attention_sums<T, HD> &sums,
+                                        const attention_args<T> &a, const decode_item &m)
+{
+    int row = threadIdx.x % 32 / 4;
+    query.load(row < m.n_rows ? query_row(a, m.t, m.head0 + row) : NULL,
+               row + 8 < m.n_rows ? query_row(a, m.t, m.head0 + row + 8) : NULL, a.heads.head_dim);
+    begin_sums(sums, a, m, row);
+}
+
+/* All keys of [begin, end). */
+template <typename T, int HD>
+__device__ static inline void attend_alone(many_warp<T, HD> *w, attention_sums<T, HD> &sums, const attention_args<T> &a,
+                                           const decode_item &m)
+{
+    const int BLOCKS = many_warp<T, HD>::BLOCKS, BLOCK = many_warp<T, HD>::BLOCK, STEP = BLOCKS * KV_BLOCK_TOKENS;
+    int lane = threadIdx.x % 32, ids = -1, stage = 0; /* ids: a lane's entry of the table */
+    attention_query<T, HD> query;
+    query.shared = w->query + lane;
+    /* From block b on; returns a bit for every one that is there. */
+    auto fetch = [&](int b, int into) {
+        unsigned there = 0;
+        if ((b - m.begin) % 32 == 0)
+            ids = b + lane < m.end ? m.table[b + lane] : -1;
+#pragma unroll
+        for (int i = 0; i < BLOCKS; i++) {
+            int id = __shfl_sync(0xffffffffu, ids, (b - m.begin + i) % 32), pos = (b + i) * KV_BLOCK_TOKENS;
+            copy_block<T, HD>(w->k[into] + i * BLOCK, a.k_cache, a, id, m.kv, pos, m.seen);
+            copy_block<T, HD>(w->v[into] + i * BLOCK, a.v_cache, a, id, m.kv, pos, m.seen);
+            there |= (unsigned)(id >= 0) << i;
+        }
+        return there;
+    };
+    unsigned present = m.begin < m.end ? fetch(m.begin, 0) : 0, next = 0;
+    async_commit();
+    load_item(query, sums, a, m);
+    for (int b = m.begin; b < m.end; b += BLOCKS, stage ^= 1, present = next) {
+        if (b + BLOCKS < m.end)
+            next = fetch(b + BLOCKS, stage ^ 1);
+        async_commit();
+        async_wait<1>();
+        __syncwarp();
+        int key0 = b * KV_BLOCK_TOKENS;
+        bool whole = key0 >= m.seen.first && key0 + STEP - 1 <= m.seen.last && present == (1u << BLOCKS) - 1;
+        sums.template attend<BLOCKS>(query, w->k[stage], w->v[stage], key0, !whole, present,
+                                     a.heads.scale * ATTENTION_LOG2_E);
+        __syncwarp(); /* the place may be filled anew */
+    }
+    async_wait<0>();
+    sums.finish();
+}
+
+/* Leave this warp's part for the last one; true in the warp that is the last. */
+template <typename T, int HD>
+__device__ static inline bool hand_in_alone(const attention_sums<T, HD> &sums, const attention_args<T> &a,
+                                            const decode_item &m)
+{
+    int lane = threadIdx.x % 32;
+    size_t at = ((size_t)m.index * a.max_parts + m.part) * a.rows_per_item;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        int row = lane / 4 + i * 8;
+        if (row >= m.n_rows)
+            continue;
+#pragma unroll
+        for (int j = 0; j < HD / 8; j++)
+            *(float2 *)&a.partial[(at + row) * HD + j * 8 + lane % 4 * 2] =
+                make_float2(sums.out[j][2 * i], sums.out[j][2 * i + 1]);
+        if (lane % 4 == 0)
+            a.partial_sums[at + row] = make_float2(sums.best[i], sums.sum[i]);
+    }
+    __syncwarp();
+    unsigned n_before = 0;
+    if (lane == 0) { /* for all: fences and barriers order what the others did, too */
+        __threadfence();
+        n_before = atomicAdd(&a.n_arrived[m.index], 1u);
+        __threadfence();
+        if (n_before == (unsigned)m.n_parts - 1)
+            a.n_arrived[m.index] = 0; /* for the next launch */
+    }
+    __syncwarp();
+    return __shfl_sync(0xffffffffu, n_before, 0) == (unsigned)m.n_parts - 1;
+}
+
+/* The sums of all parts, added in order. */
+template <typename T, int HD>
+__device__ static inline void add_parts_alone(attention_sums<T, HD> &sums, const attention_args<T> &a,
+                                              const decode_item &m)
+{
+    int lane = threadIdx.x % 32;
+    size_t at = (size_t)m.index * a.max_parts * a.rows_per_item;
+    sums.clear();
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        int row = lane / 4 + i * 8;
+        if (row >= m.n_rows)
+            continue;
+        for (int p = 0; p < m.n_parts; p++)
+            sums.best[i] = fmaxf(sums.best[i], __ldcg(&a.partial_sums[at + p * a.rows_per_item + row]).x);
+        for (int p = 0; p < m.n_parts; p++) {
+            size_t from = at + p * a.rows_per_item + row;
+            float2 part = __ldcg(&a.partial_sums[from]);
+            float scale = part.x == -INFINITY ? 0.0f : exp2f(part.x - sums.best[i]);
+            sums.sum[i] = fmaf(part.y, scale, sums.sum[i]);
+#pragma unroll
+            for (int j = 0; j < HD / 8; j++) {
+                float2 x = __ldcg((const float2 *)&a.partial[from * HD + j * 8 + lane % 4 * 2]);
+                sums.out[j][2 * i] = fmaf(x.x, scale, sums.out[j][2 * i]);
+                sums.out[j][2 * i + 1] = fmaf(x.y, scale, sums.out[j][2 * i + 1]);
+            }
+        }
+    }
+}
+
+template <typename T, int HD>
+__device__ static inline void store_alone(const attention_sums<T, HD> &sums, const attention_args<T> &a,
+                                          const decode_item &m)
+{
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        int row = threadIdx.x % 32 / 4 + i * 8;
+        if (row >= m.n_rows)
+            continue;
+        sums.store(i, a.out + ((size_t)m.t * a.heads.n_heads + m.head0 + row) * a.heads.head_dim, a.heads.head_dim);
+    }
+}
+
+template <typename T, int HD>
+__device__ static inline void run_item(many_warp<T, HD> *w, const attention_args<T> &a, const decode_item &m)
+{
+    attention_sums<T, HD> sums;
+    attend_alone(w, sums, a, m);
+    if (m.n_parts > 1) {
+        if (!hand_in_alone(sums, a, m))
+            return;
+        add_parts_alone(sums, a, m);
+    }
+    store_alone(sums, a, m);
+}
+
+/* Has token t no neighbour of its own sequence? */
+template <typename T>
+__device__ static inline bool is_alone(const attention_args<T> &a, int t)
+{
+    int slot = a.slot[t];
+    return !(t > 0 && a.slot[t - 1] == slot) && !(t + 1 < a.n_tokens && a.slot[t + 1] == slot);
+}
+
+/* A warp's number: first [n_alone][max_parts][items of a token], then [groups of the other tokens][items]. */
+template <typename T, int HD>
+__global__ void __launch_bounds__(many_warp<T, HD>::WARPS * 32, HD <= 128 ? 3 : 2) attention_many(attention_args<T> a)
+{
+    extern __shared__ uint4 shared[];
+    int n_items = a.heads.n_kv_heads * a.head_parts, warp = (int)threadIdx.x / 32, lane = threadIdx.x % 32;
+    int unit = (int)blockIdx.x * many_warp<T, HD>::WARPS + warp;
+    many_warp<T, HD> *w = (many_warp<T, HD> *)shared + warp;
+    int which = unit % n_items, part = unit / n_items % a.max_parts, t = unit / n_items / a.max_parts;
+    bool known = t < a.n_alone, waited = false;
+    int group = unit / n_items - a.n_alone * a.max_parts, first = known ? t : a.n_alone + group * MANY_GROUP;
+    let_next_begin();
+    bool mine = known ? lane == 0 : lane < MANY_GROUP && first + lane < a.n_tokens && is_alone(a, first + lane);
+    for (unsigned left = __ballot_sync(0xffffffffu, mine); left != 0; left &= left - 1) {
+        decode_item m = find_item(a, first + __ffs((int)left) - 1, which);
+        int length = (m.end - m.begin + a.max_parts - 1) / a.max_parts;
+        length = max(MANY_PART_BLOCKS, (length + 1) / 2 * 2);
+        if (m.n_rows <= 0 || (known && !take_part(&m, part, length)))
+            continue;
+        if (!waited)
+            wait_for_previous();
+        waited = true;
+        run_item(w, a, m);
+    }
+    if (!waited)
+        wait_for_previous(); /* so that "this kernel is done" implies "those before it are" */
+}
+
+#endif

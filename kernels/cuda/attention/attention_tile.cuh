@@ -1,0 +1,265 @@
+/* kernels/cuda/attention/attention_tile.cuh - 16 queries of one warp against blocks of the cache, on the tensor cores. Scores are
+ * kept in units of log 2; softmax runs along, so no score leaves the registers. HD: head_dim, or the next width that
+ * there is code for; what lies beyond head_dim is zeros. */
+#ifndef ATTENTION_ATTENTION_TILE_CUH
+#define ATTENTION_ATTENTION_TILE_CUH
+
+#include "kernels/cuda/tensor.cuh"
+
+#define ATTENTION_WARPS  4
+#define ATTENTION_LOG2_E 1.4426950408889634f
+
+template <typename T>
+struct attention_args {
+    T *out;
+    const T *qkv, *k_cache, *v_cache;
+    struct heads heads;
+    const int32_t *slot, *pos, *block_table;
+    int n_tokens, blocks_per_slot;
+    int n_alone; /* the first so many tokens are the only ones of their sequence */
+    /* of single tokens, see attention_decode.cuh */
+    int head_parts, rows_per_item; /* items for a KV head, and query heads of each at most */
+    int max_parts;                 /* of an item's keys */
+    float *partial;                /* [items][max_parts][rows_per_item][HD] sums that wait for the last part */
+    float2 *partial_sums;          /* [items][max_parts][rows_per_item] best score, sum of weights */
+    unsigned *n_arrived;           /* [items] zeros between launches */
+};
+
+/* The positions [first, last] that token t sees; last < first: none. */
+struct attention_range {
+    int first, last;
+};
+
+template <typename T>
+__device__ static inline attention_range visible(const attention_args<T> &a, int slot, int pos)
+{
+    bool valid = slot >= 0 && pos >= 0 && pos / KV_BLOCK_TOKENS < a.blocks_per_slot; /* else a plan unchecked */
+    int window = a.heads.window;
+    return {window > 0 && pos >= window ? pos - window + 1 : 0, valid ? pos : -1};
+}
+
+template <typename T>
+__device__ static inline const T *query_row(const attention_args<T> &a, int t, int head)
+{
+    const struct heads &h = a.heads;
+    return a.qkv + ((size_t)t * (h.n_heads + 2 * h.n_kv_heads) + head) * h.head_dim;
+}
+
+/* Elements from one row of a block in shared memory to the next: an odd number of 16-byte units, against conflicts. */
+template <int HD>
+struct attention_tile {
+    static const int pitch = HD + 8;
+};
+
+/* One warp starts the copy of the keys or values of cache block `id` (< 0: zeros), zeros for positions that nobody sees.
+ * to: [16][pitch]; pos: of the block's first row. A whole block of heads without padding needs no test of each piece. */
+template <typename T, int HD>
+__device__ static inline void copy_block(T *to, const T *cache, const attention_args<T> &a, int id, int kv, int pos,
+                                         attention_range seen)
+{
+    const int PIECES = HD / 8, N = KV_BLOCK_TOKENS * PIECES / 32, PITCH = attention_tile<HD>::pitch;
+    int dim = a.heads.head_dim, lane = threadIdx.x % 32;
+    const T *from = cache + ((size_t)(id < 0 ? 0 : id) * a.heads.n_kv_heads + kv) * KV_BLOCK_TOKENS * dim;
+    if (dim == HD && id >= 0 && pos >= seen.first && pos + KV_BLOCK_TOKENS - 1 <= seen.last) {
+        const int ROWS = 32 % PIECES == 0 ? 32 / PIECES : 0; /* that a warp copies at once, if they are whole ones */
+        uint32_t into = (uint32_t)__cvta_generic_to_shared(to + lane / PIECES * PITCH + lane % PIECES * 8);
+        from += lane * 8;
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            int piece = lane + i * 32, at = piece / PIECES * PITCH + piece % PIECES * 8;
+            async_copy(ROWS > 0 ? into + i * ROWS * PITCH * (int)sizeof(T)
+                                : (uint32_t)__cvta_generic_to_shared(to + at),
+                       from + i * 256);
+        }
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        int row = (lane + i * 32) / PIECES, column = (lane + i * 32) % PIECES * 8;
+        bool wanted = id >= 0 && column < dim && pos + row >= seen.first && pos + row <= seen.last;
+        async_copy(to + row * PITCH + column, wanted ? from + row * dim + column : cache, wanted);
+    }
+}
+
+/* 16 queries as operand a of the products, in registers or, for wide heads, in the lane's own shared memory. */
+template <typename T, int HD>
+struct attention_query {
+    static const bool in_registers = HD <= 128;
+    static const int shared_bytes = in_registers ? 0 : HD / 16 * 32 * 16; /* of a warp */
+    uint4 kept[in_registers ? HD / 16 : 1];
+    uint4 *shared;
+
+    __device__ static uint32_t pair(const T *row, int column, int dim)
+    {
+        return row && column < dim ? *(const uint32_t *)(row + column) : 0;
+    }
+    /* low, high: rows g and g + 8, NULL: zeros */
+    __device__ void load(const T *low, const T *high, int dim)
+    {
+        int c = threadIdx.x % 4 * 2;
+#pragma unroll
+        for (int i = 0; i < HD / 16; i++) {
+            uint4 x = make_uint4(pair(low, i * 16 + c, dim), pair(high, i * 16 + c, dim),
+                                 pair(low, i * 16 + c + 8, dim), pair(high, i * 16 + c + 8, dim));
+            if (in_registers)
+                kept[in_registers ? i : 0] = x;
+            else
+                shared[i * 32] = x;
+        }
+    }
+    __device__ uint4 get(int i) const
+    {
+        return in_registers ? kept[in_registers ? i : 0] : shared[i * 32];
+    }
+};
+
+/* The sums of 16 queries so far; a lane holds parts of rows g = lane / 4 and g + 8. */
+template <typename T, int HD>
+struct attention_sums {
+    float out[HD / 8][4];
+    float best[2], sum[2]; /* sum: over this lane's keys only, until finish() */
+    int first[2], last[2]; /* keys that the rows see */
+    float slope[2];        /* times log2 e */
+
+    __device__ void clear()
+    {
+#pragma unroll
+        for (int j = 0; j < HD / 8; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                out[j][i] = 0;
+        for (int i = 0; i < 2; i++) {
+            best[i] = -INFINITY;
+            sum[i] = 0;
+        }
+    }
+
+    /* This lane's elements of the result of its row i, after finish(). */
+    __device__ void store(int i, T *to, int head_dim) const
+    {
+        float share = sum[i] > 0 ? 1 / sum[i] : 0.0f;
+#pragma unroll
+        for (int j = 0; j < HD / 8; j++) {
+            int column = j * 8 + threadIdx.x % 4 * 2;
+            if (column < head_dim)
+                *(uint32_t *)(to + column) = tensor_pack<T>(out[j][2 * i] * share, out[j][2 * i + 1] * share);
+        }
+    }
+
+    /* Products to scores: scaled, biased, masked. present: a bit for every block. The bias counts from the last key that
+     * the row sees, which the softmax does not notice: near it scores are small and exact. */
+    template <int BLOCKS>
+    __device__ void score(float (&s)[2 * BLOCKS][4], int key0, bool masked, unsigned present, float scale) const
+    {
+        int key = key0 + threadIdx.x % 4 * 2;
+#pragma unroll
+        for (int j = 0; j < 2 * BLOCKS; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                s[j][i] *= scale;
+        if (slope[0] != 0 || slope[1] != 0)
+#pragma unroll
+            for (int j = 0; j < 2 * BLOCKS; j++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    s[j][i] = fmaf(slope[i / 2], (float)(key + j * 8 + i % 2 - last[i / 2]), s[j][i]);
+        if (masked)
+#pragma unroll
+            for (int j = 0; j < 2 * BLOCKS; j++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) { /* no branches: bits instead of truths */
+                    int at = key + j * 8 + i % 2;
+                    bool hidden = (at < first[i / 2]) | (at > last[i / 2]) | !(present >> (j / 2) & 1);
+                    s[j][i] = hidden ? -INFINITY : s[j][i];
+                }
+    }
+
+    /* Scores to weights, and the sums so far to the new best. */
+    template <int BLOCKS>
+    __device__ void weigh(float (&s)[2 * BLOCKS][4])
+    {
+        float top[2] = {best[0], best[1]}, base[2], keep[2];
+#pragma unroll
+        for (int j = 0; j < 2 * BLOCKS; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                top[i / 2] = fmaxf(top[i / 2], s[j][i]);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            top[i] = fmaxf(top[i], __shfl_xor_sync(0xffffffffu, top[i], 1));
+            top[i] = fmaxf(top[i], __shfl_xor_sync(0xffffffffu, top[i], 2));
+            base[i] = top[i] == -INFINITY ? 0.0f : top[i];
+            keep[i] = fast_exp2(best[i] - base[i]);
+            best[i] = top[i];
+            sum[i] *= keep[i];
+        }
+#pragma unroll
+        for (int j = 0; j < 2 * BLOCKS; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                s[j][i] = fast_exp2(s[j][i] - base[i / 2]);
+                sum[i / 2] += s[j][i];
+            }
+        if (__all_sync(0xffffffffu, keep[0] == 1 && keep[1] == 1))
+            return;
+#pragma unroll
+        for (int j = 0; j < HD / 8; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                out[j][i] *= keep[i / 2];
+    }
+
+    /* k, v: BLOCKS blocks one after the other, [16 BLOCKS][pitch]; key0: position of the first key */
+    template <int BLOCKS>
+    __device__ void attend(const attention_query<T, HD> &query, const T *k, const T *v, int key0, bool masked,
+                           unsigned present, float scale)
+    {
+        const int PITCH = attention_tile<HD>::pitch;
+        int lane = threadIdx.x % 32;
+        float s[2 * BLOCKS][4];
+#pragma unroll
+        for (int j = 0; j < 2 * BLOCKS; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                s[j][i] = 0;
+        const T *k_lane = k + (lane / 16 * 8 + lane % 8) * PITCH + lane / 8 % 2 * 8;
+#pragma unroll
+        for (int c = 0; c < HD / 16; c++) {
+            uint4 q = query.get(c);
+#pragma unroll
+            for (int b = 0; b < BLOCKS; b++) {
+                uint32_t r[4];
+                tensor_load(r, k_lane + b * 16 * PITCH + c * 16);
+                tensor_mma<T>(s[2 * b], q.x, q.y, q.z, q.w, r[0], r[1]);
+                tensor_mma<T>(s[2 * b + 1], q.x, q.y, q.z, q.w, r[2], r[3]);
+            }
+        }
+        score<BLOCKS>(s, key0, masked, present, scale);
+        weigh<BLOCKS>(s);
+        const T *v_lane = v + lane % 16 * PITCH + lane / 16 * 8;
+#pragma unroll
+        for (int b = 0; b < BLOCKS; b++) {
+            uint32_t p0 = tensor_pack<T>(s[2 * b][0], s[2 * b][1]), p1 = tensor_pack<T>(s[2 * b][2], s[2 * b][3]);
+            uint32_t p2 = tensor_pack<T>(s[2 * b + 1][0], s[2 * b + 1][1]);
+            uint32_t p3 = tensor_pack<T>(s[2 * b + 1][2], s[2 * b + 1][3]);
+#pragma unroll
+            for (int c = 0; c < HD / 16; c++) {
+                uint32_t r[4];
+                tensor_load_transposed(r, v_lane + b * 16 * PITCH + c * 16);
+                tensor_mma<T>(out[2 * c], p0, p1, p2, p3, r[0], r[1]);
+                tensor_mma<T>(out[2 * c + 1], p0, p1, p2, p3, r[2], r[3]);
+            }
+        }
+    }
+
+    /* The rows' sums over all lanes. */
+    __device__ void finish()
+    {
+        for (int i = 0; i < 2; i++) {
+            sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], 1);
+            sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], 2);
+        }
+    }
+};
+
+#endif

@@ -1,0 +1,145 @@
+/* kernels/cuda/peer/peer.cuh - how kernels on the GPUs of a host hand each other parts of results, by writing into each
+ * other's memory.
+ *
+ * Every GPU has a region for the others to write to, which between kernels holds holes and nothing else: words of 32
+ * bits that no part contains. Who needs a part reads its place until there is no hole in it, and then makes holes of it
+ * again. So what arrives says so by itself, in no more bytes than it has, and nothing has to be ordered: no fences, no
+ * barriers, no flags.
+ *
+ * The region has two halves, which such kernels take in turns. That suffices if in every one of them every rank has to
+ * wait, directly or not, for a part of every other one: who writes to a half again has, in the kernel between, waited
+ * for a part of whom it writes to, and that one began this kernel when the one before was over and its half full of
+ * holes. Whose turn it is is kept on the device, a word a block, so that the kernels may be replayed in graphs.
+ *
+ * Blocks wait for those of other GPUs, so all of a kernel's must be on their device at once: there are few of them, and
+ * none that could keep them out waits for anything. All ranks have as many. */
+#ifndef PEER_PEER_CUH
+#define PEER_PEER_CUH
+
+#include "kernels/cuda/device.cuh"
+
+#include "kernels/peer.h"
+
+#define PEER_HALF_BYTES (((size_t)16 << 20) + 4096)
+#define PEER_MAX_BLOCKS 96 /* of a kernel, all of which must be on the device at once */
+
+/* An element of each type that is no number: two of 16 bits, or one of 32. A part's own become others that are none
+ * either. */
+#define HOLE     0xffffffffu
+#define NOT_HOLE 0x7fff7fffu
+
+struct peer_args {
+    uint4 *region[PEER_MAX_RANKS]; /* each rank's: [2][PEER_HALF_BYTES / 16] */
+    uint32_t *turn;                /* [PEER_MAX_BLOCKS] 0 or 1: the half that the next kernel takes, the same in all */
+    int rank, n_ranks;
+};
+
+/* After how many looks at a part a kernel gives up, and the host memory where the host looks when a launch has failed
+ * (memory.cu). */
+static __constant__ struct {
+    struct cuda_vain *vain;
+    uint32_t looks;
+} peer_patience;
+
+__device__ static inline uint4 peer_load(const uint4 *from)
+{
+    uint4 v;
+    asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(from)
+                 : "memory");
+    return v;
+}
+
+__device__ static inline void peer_store(uint4 *to, const uint4 &v)
+{
+    asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z),
+                 "r"(v.w)
+                 : "memory");
+}
+
+__device__ static inline bool has_hole(const uint4 &v)
+{
+    return v.x == HOLE || v.y == HOLE || v.z == HOLE || v.w == HOLE;
+}
+
+__device__ static inline uint4 no_holes(uint4 v)
+{
+    v.x = v.x == HOLE ? NOT_HOLE : v.x;
+    v.y = v.y == HOLE ? NOT_HOLE : v.y;
+    v.z = v.z == HOLE ? NOT_HOLE : v.z;
+    v.w = v.w == HOLE ? NOT_HOLE : v.w;
+    return v;
+}
+
+/* A part to another rank's region. */
+__device__ static inline void peer_send(uint4 *to, const uint4 &v)
+{
+    peer_store(to, no_holes(v));
+}
+
+/* The end: rank `from` wrote nothing. See cuda_vain. */
+__device__ static inline void peer_give_up(int from)
+{
+    volatile unsigned long long *to = peer_patience.vain->for_sum;
+    to[1] = (unsigned long long)from << 32 | blockIdx.x;
+    to[0] = 1;
+    __threadfence_system();
+    __trap();
+    __builtin_unreachable(); /* the compiler takes a trap for something that returns */
+}
+
+/* v[r] = what lies at at(r), once it is there, then holes again; at(r) NULL: v[r] stays. All loads are under way at
+ * once. */
+template <int R, typename AT>
+__device__ static inline void peer_await(uint4 (&v)[R], AT at)
+{
+#pragma unroll
+    for (int r = 0; r < R; r++)
+        if (at(r) != nullptr)
+            v[r] = peer_load(at(r));
+    unsigned looks = 0;
+    int late = 0;
+    for (bool again = true; again;) {
+        again = false;
+#pragma unroll
+        for (int r = 0; r < R; r++)
+            if (at(r) != nullptr && has_hole(v[r])) {
+                again = true;
+                late = r;
+                v[r] = peer_load(at(r));
+            }
+        if (++looks == peer_patience.looks)
+            peer_give_up(late);
+    }
+#pragma unroll
+    for (int r = 0; r < R; r++)
+        if (at(r) != nullptr)
+            peer_store(at(r), make_uint4(HOLE, HOLE, HOLE, HOLE));
+}
+
+/* The half of the regions that this kernel has, in vectors from their begin. */
+__device__ static inline unsigned peer_begin(const peer_args &a)
+{
+    return *(volatile const uint32_t *)&a.turn[blockIdx.x] * (unsigned)(PEER_HALF_BYTES / 16);
+}
+
+/* Each block writes its own word, and those of blocks that this kernel does not have. */
+__device__ static inline void peer_end(const peer_args &a, unsigned half)
+{
+    __syncthreads(); /* all have read it */
+    for (unsigned i = blockIdx.x + threadIdx.x * gridDim.x; i < PEER_MAX_BLOCKS; i += blockDim.x * gridDim.x)
+        a.turn[i] = half == 0;
+}
+
+/* A part to everybody, at the same place of the regions. R: at least n_ranks, here and below. */
+template <int R>
+__device__ static inline void peer_send_to_all(const peer_args &a, unsigned to, const uint4 &v)
+{
+#pragma unroll
+    for (int r = 0; r < R; r++)
+        if (r < a.n_ranks && r != a.rank)
+            peer_send(a.region[r] + to, v);
+}
+
+#endif

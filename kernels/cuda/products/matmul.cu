@@ -1,0 +1,314 @@
+/* kernels/cuda/products/matmul.cu - the matrix product. Up to STREAM_MAX_TOKENS tokens: matmul_stream.cuh, at the speed of memory
+ * and with the same bits whatever else is in the batch. More: cuBLASLt, whose choice for a shape is asked once and kept.
+ * Weights are read before the kernel that precedes the product is done: what writes them must have been waited for.
+ * What neither can do - other types than the activations', rows of weights that are not multiples of 16 bytes - a plain
+ * kernel does. */
+#include "kernels/cuda/products/matmul_stream.cuh"
+
+#include <cublasLt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WORKSPACE_BYTES ((size_t)32 << 20)
+#define PLANS           1024 /* products that are remembered, a power of two */
+
+/* What cuBLASLt's choice depends on. Compared as bytes: no padding. */
+struct shape {
+    int32_t rows, cols, n_tokens, type;
+    int32_t bias, accumulate;
+    uint32_t alignment[4]; /* of w, x, out, bias */
+};
+
+struct plan {
+    struct shape shape; /* rows == 0: unused */
+    bool usable;
+    cublasLtMatmulAlgo_t algo;
+};
+
+/* cuda_state.matmul */
+struct matmul_state {
+    cublasLtHandle_t lt;
+    void *workspace;
+    bool launches_early, streams; /* what the device is capable of */
+    struct plan plan[PLANS];
+};
+
+/* The stream kernel with room for NT tokens and tiles of 8 R rows. */
+template <typename T, int NT, int R>
+struct stream_variant {
+    static const int P = R > 2 ? 1 : 2;
+    static const size_t shared_bytes = stream_shared_bytes<T, NT, R>();
+
+    static cudaError_t prepare()
+    {
+        return cudaFuncSetAttribute((const void *)stream_matmul<T, NT, R, P>,
+                                    cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
+    }
+    static void launch(struct queue *q, const stream_args<T> &a)
+    {
+        int n_tiles = (a.rows + 8 * R - 1) / (8 * R), n_blocks = cuda_state(q)->n_multiprocessors;
+        const struct matmul_state *m = (const struct matmul_state *)cuda_state(q)->matmul;
+        launch_early(q, m->launches_early, stream_matmul<T, NT, R, P>,
+                     dim3((unsigned)(n_tiles < n_blocks ? n_tiles : n_blocks)), stream_shape<T>::WARPS * 32,
+                     shared_bytes, a);
+    }
+};
+
+/* f(variant) for every kernel that cuda_matmul may launch. */
+template <typename F>
+static void each_variant(F f)
+{
+    f(stream_variant<__half, 8, 2>()), f(stream_variant<__half, 16, 2>()), f(stream_variant<__half, 16, 4>());
+    f(stream_variant<__nv_bfloat16, 8, 2>()), f(stream_variant<__nv_bfloat16, 16, 2>());
+    f(stream_variant<__nv_bfloat16, 16, 4>());
+    f(stream_variant<float, 1, 2>()), f(stream_variant<float, 4, 2>()), f(stream_variant<float, 8, 2>());
+}
+
+/* More rows in a tile share a load of x, which counts when there are many tokens. */
+template <typename T>
+static void stream_16bit(struct queue *q, const stream_args<T> &a)
+{
+    if (a.n_tokens > 12)
+        stream_variant<T, 16, 4>::launch(q, a);
+    else if (a.n_tokens > 8)
+        stream_variant<T, 16, 2>::launch(q, a);
+    else
+        stream_variant<T, 8, 2>::launch(q, a);
+}
+
+static void stream(struct queue *q, const stream_args<__half> &a)
+{
+    stream_16bit(q, a);
+}
+
+static void stream(struct queue *q, const stream_args<__nv_bfloat16> &a)
+{
+    stream_16bit(q, a);
+}
+
+static void stream(struct queue *q, const stream_args<float> &all)
+{
+    for (int t = 0; t < all.n_tokens; t += 8) {
+        stream_args<float> a = all;
+        a.x += (size_t)t * a.cols;
+        a.out += (size_t)t * a.rows;
+        a.n_tokens = all.n_tokens - t < 8 ? all.n_tokens - t : 8;
+        if (a.n_tokens > 4)
+            stream_variant<float, 8, 2>::launch(q, a);
+        else if (a.n_tokens > 1)
+            stream_variant<float, 4, 2>::launch(q, a);
+        else
+            stream_variant<float, 1, 2>::launch(q, a);
+    }
+}
+
+#define PLAIN_TOKENS 8
+#define PLAIN_WARPS  8
+
+/* A warp computes one row for up to PLAIN_TOKENS tokens. grid: rows / PLAIN_WARPS, tokens / PLAIN_TOKENS */
+template <typename T, typename W>
+__global__ void plain_matmul(T *out, const T *x, const W *w, const void *bias, enum dtype bias_type, int n_tokens,
+                             int rows, int cols, bool accumulate)
+{
+    int row = (int)(blockIdx.x * PLAIN_WARPS + threadIdx.x / 32), lane = threadIdx.x % 32;
+    int t0 = (int)blockIdx.y * PLAIN_TOKENS;
+    if (row >= rows)
+        return;
+    float sum[PLAIN_TOKENS] = {0};
+    for (int k = lane; k < cols; k += 32) {
+        float weight = to_float(w[(size_t)row * cols + k]);
+#pragma unroll
+        for (int t = 0; t < PLAIN_TOKENS; t++)
+            if (t0 + t < n_tokens)
+                sum[t] = fmaf(weight, to_float(x[(size_t)(t0 + t) * cols + k]), sum[t]);
+    }
+#pragma unroll
+    for (int t = 0; t < PLAIN_TOKENS; t++) {
+        float s = warp_sum(sum[t]) + weight_at(bias, bias_type, row, 0.0f);
+        if (lane != 0 || t0 + t >= n_tokens)
+            continue;
+        T *to = out + (size_t)(t0 + t) * rows + row;
+        *to = from_float<T>(accumulate ? s + to_float(*to) : s);
+    }
+}
+
+static void plain(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                  int n_tokens, bool accumulate)
+{
+    dim3 grid((unsigned)(w->rows + PLAIN_WARPS - 1) / PLAIN_WARPS,
+              (unsigned)(n_tokens + PLAIN_TOKENS - 1) / PLAIN_TOKENS);
+    with_type(q->act, [&](auto act) {
+        with_type(w->type, [&](auto type) {
+            using T = decltype(act);
+            using W = decltype(type);
+            plain_matmul<<<grid, PLAIN_WARPS * 32, 0, cuda_stream(q)>>>(
+                (T *)out, (const T *)x, (const W *)w->data, bias ? bias->data : NULL, bias ? bias->type : DTYPE_F32,
+                n_tokens, w->rows, w->cols, accumulate);
+        });
+    });
+    CUDA_TRY(q, cudaGetLastError());
+}
+
+static cudaDataType_t lt_type(int type)
+{
+    return type == DTYPE_F32 ? CUDA_R_32F : type == DTYPE_F16 ? CUDA_R_16F : CUDA_R_16BF;
+}
+
+static uint32_t alignment(const void *p)
+{
+    uint32_t a = 256;
+    while ((uintptr_t)p % a != 0)
+        a /= 2;
+    return a;
+}
+
+/* cuBLASLt stores columns: out^T [rows, n_tokens] = w [rows, cols] x^T [cols, n_tokens], where w is kept transposed. */
+struct lt_product {
+    cublasLtMatmulDescOpaque_t desc;
+    cublasLtMatrixLayoutOpaque_t w, x, out;
+};
+
+static cublasStatus_t describe(struct lt_product *p, const struct shape *s, const void *bias)
+{
+    cublasOperation_t transposed = CUBLAS_OP_T;
+    cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    cudaDataType_t type = lt_type(s->type);
+    cublasStatus_t rc = cublasLtMatmulDescInit(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    if (rc == CUBLAS_STATUS_SUCCESS)
+        rc = cublasLtMatmulDescSetAttribute(&p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed);
+    if (rc == CUBLAS_STATUS_SUCCESS && s->bias)
+        rc = cublasLtMatmulDescSetAttribute(&p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    if (rc == CUBLAS_STATUS_SUCCESS && s->bias)
+        rc = cublasLtMatmulDescSetAttribute(&p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+    if (rc == CUBLAS_STATUS_SUCCESS)
+        rc = cublasLtMatrixLayoutInit(&p->w, type, (uint64_t)s->cols, (uint64_t)s->rows, s->cols);
+    if (rc == CUBLAS_STATUS_SUCCESS)
+        rc = cublasLtMatrixLayoutInit(&p->x, type, (uint64_t)s->cols, (uint64_t)s->n_tokens, s->cols);
+    if (rc == CUBLAS_STATUS_SUCCESS)
+        rc = cublasLtMatrixLayoutInit(&p->out, type, (uint64_t)s->rows, (uint64_t)s->n_tokens, s->rows);
+    return rc;
+}
+
+/* Ask for the best algorithm. Sums over parts of the columns may only meet in float. */
+static bool ask(struct matmul_state *m, struct lt_product *p, const struct shape *s, cublasLtMatmulAlgo_t *algo)
+{
+    static const cublasLtMatmulPreferenceAttributes_t of[4] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    cublasLtMatmulPreferenceOpaque_t preference;
+    uint64_t workspace = WORKSPACE_BYTES;
+    uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    cublasStatus_t rc = cublasLtMatmulPreferenceInit(&preference);
+    if (rc == CUBLAS_STATUS_SUCCESS)
+        rc = cublasLtMatmulPreferenceSetAttribute(&preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
+                                                  sizeof workspace);
+    if (rc == CUBLAS_STATUS_SUCCESS)
+        rc = cublasLtMatmulPreferenceSetAttribute(&preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reduction,
+                                                  sizeof reduction);
+    for (int i = 0; i < 4 && rc == CUBLAS_STATUS_SUCCESS; i++)
+        rc = cublasLtMatmulPreferenceSetAttribute(&preference, of[i], &s->alignment[i < 3 ? i : 2],
+                                                  sizeof s->alignment[0]);
+    cublasLtMatmulHeuristicResult_t best;
+    int n = 0;
+    if (rc == CUBLAS_STATUS_SUCCESS)
+        rc = cublasLtMatmulAlgoGetHeuristic(m->lt, &p->desc, &p->w, &p->x, &p->out, &p->out, &preference, 1, &best, &n);
+    if (rc != CUBLAS_STATUS_SUCCESS || n < 1 || best.state != CUBLAS_STATUS_SUCCESS)
+        return false;
+    *algo = best.algo;
+    return true;
+}
+
+/* The remembered plan for the shape; another shape's is forgotten if it is in the way. */
+static struct plan *find_plan(struct matmul_state *m, struct lt_product *p, const struct shape *s)
+{
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    for (size_t i = 0; i < sizeof *s; i++)
+        hash = (hash ^ ((const unsigned char *)s)[i]) * 1099511628211u;
+    struct plan *plan = &m->plan[(hash ^ hash >> 32) % PLANS];
+    if (memcmp(&plan->shape, s, sizeof *s) != 0) {
+        plan->shape = *s;
+        plan->usable = ask(m, p, s, &plan->algo);
+    }
+    return plan;
+}
+
+/* Returns false if cuBLASLt has nothing for the shape. */
+static bool library(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                    int n_tokens, bool accumulate)
+{
+    struct matmul_state *m = (struct matmul_state *)cuda_state(q)->matmul;
+    const void *b = bias ? bias->data : NULL;
+    struct shape s = {w->rows, w->cols, n_tokens, w->type, bias != NULL, accumulate, {0}};
+    const void *pointer[4] = {w->data, x, out, b};
+    for (int i = 0; i < 4; i++)
+        s.alignment[i] = alignment(pointer[i]);
+    struct lt_product p;
+    if (describe(&p, &s, b) != CUBLAS_STATUS_SUCCESS)
+        return false;
+    const struct plan *plan = find_plan(m, &p, &s);
+    if (!plan->usable)
+        return false;
+    float alpha = 1, beta = accumulate ? 1.0f : 0.0f;
+    cublasStatus_t rc = cublasLtMatmul(m->lt, &p.desc, &alpha, w->data, &p.w, x, &p.x, &beta, out, &p.out, out, &p.out,
+                                       &plan->algo, m->workspace, WORKSPACE_BYTES, cuda_stream(q));
+    if (rc != CUBLAS_STATUS_SUCCESS)
+        ERR(&q->err, ERR_DEVICE, "cublasLtMatmul [%d, %d] of %d tokens: %s", w->rows, w->cols, n_tokens,
+            cublasLtGetStatusString(rc));
+    return true;
+}
+
+extern "C" int cuda_matmul_open(struct queue *q, struct err *e)
+{
+    struct matmul_state *m = (struct matmul_state *)calloc(1, sizeof *m);
+    if (!m)
+        return ERR(e, ERR_MEMORY, "cannot allocate %zu bytes of host memory", sizeof *m);
+    cuda_state(q)->matmul = m;
+    cublasStatus_t rc = cublasLtCreate(&m->lt);
+    if (rc != CUBLAS_STATUS_SUCCESS)
+        return ERR(e, ERR_DEVICE, "cublasLtCreate: %s", cublasLtGetStatusString(rc));
+    cudaError_t failed = cudaMalloc(&m->workspace, WORKSPACE_BYTES);
+    int shared_bytes = 0, device = cuda_state(q)->device;
+    if (failed == cudaSuccess)
+        failed = cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    m->launches_early = cuda_state(q)->launches_early;
+    m->streams = true;
+    each_variant([&](auto variant) { m->streams = m->streams && variant.shared_bytes <= (size_t)shared_bytes; });
+    each_variant([&](auto variant) {
+        if (failed == cudaSuccess && m->streams)
+            failed = variant.prepare();
+    });
+    return failed == cudaSuccess ? 0 : ERR(e, ERR_DEVICE, "matrix product: %s", cudaGetErrorString(failed));
+}
+
+extern "C" void cuda_matmul_close(struct queue *q)
+{
+    struct matmul_state *m = cuda_state(q) ? (struct matmul_state *)cuda_state(q)->matmul : NULL;
+    if (!m)
+        return;
+    (void)cudaFree(m->workspace);
+    if (m->lt)
+        (void)cublasLtDestroy(m->lt);
+    free(m);
+    cuda_state(q)->matmul = NULL;
+}
+
+extern "C" void cuda_matmul(struct queue *q, void *out, const void *x, const struct weight *w,
+                            const struct weight *bias, int n_tokens, bool accumulate)
+{
+    nvtx_range range("matmul");
+    if (n_tokens < 1 || w->rows < 1)
+        return;
+    bool one_type = w->cols > 0 && w->type == q->act && (!bias || bias->type == q->act);
+    bool whole = (size_t)w->cols * dtype_bytes(w->type) % 16 == 0 && ((uintptr_t)w->data | (uintptr_t)x) % 16 == 0;
+    bool few = n_tokens <= STREAM_MAX_TOKENS, streams = ((struct matmul_state *)cuda_state(q)->matmul)->streams;
+    if (one_type && few && whole && streams) {
+        with_type(q->act, [&](auto act) {
+            using T = decltype(act);
+            stream(q, stream_args<T>{(T *)out, (const T *)x, (const T *)w->data, bias ? (const T *)bias->data : NULL,
+                                     n_tokens, w->rows, w->cols, accumulate});
+        });
+        return;
+    }
+    if (!one_type || (few && streams) || !library(q, out, x, w, bias, n_tokens, accumulate))
+        plain(q, out, x, w, bias, n_tokens, accumulate);
+}

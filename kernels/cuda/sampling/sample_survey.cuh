@@ -1,0 +1,158 @@
+/* kernels/cuda/sampling/sample_survey.cuh - a row of logits looked through: its best ones, and the sum of all exponentials. By one block, or by
+ * a cluster of blocks that share the row out. */
+#ifndef SAMPLING_SAMPLE_SURVEY_CUH
+#define SAMPLING_SAMPLE_SURVEY_CUH
+
+#include "kernels/cuda/device.cuh"
+
+#include <cooperative_groups.h>
+#include <float.h>
+#include <math.h>
+
+#define SAMPLE_THREADS 1024 /* of a block */
+#define SAMPLE_WARPS   32
+
+/* The largest number and the lowest id that has it; NaN is never the largest. */
+struct best {
+    float x;
+    int id;
+};
+
+__device__ static struct best better(struct best a, struct best b)
+{
+    if (a.id < 0 || b.id < 0)
+        return a.id < 0 ? b : a;
+    if (isnan(a.x) != isnan(b.x))
+        return isnan(a.x) ? b : a;
+    if (a.x < b.x || (!(a.x > b.x) && b.id < a.id))
+        return b;
+    return a;
+}
+
+__device__ static struct best block_best(struct best a)
+{
+    __shared__ struct best part[SAMPLE_WARPS];
+    for (int round = 0; round < 2; round++) {
+        for (int d = 16; d > 0; d /= 2) {
+            struct best other = {__shfl_xor_sync(0xffffffffu, a.x, d), __shfl_xor_sync(0xffffffffu, a.id, d)};
+            a = better(a, other);
+        }
+        if (round == 1)
+            break;
+        if (threadIdx.x % 32 == 0)
+            part[threadIdx.x / 32] = a;
+        __syncthreads();
+        a = part[threadIdx.x % 32];
+    }
+    __syncthreads();
+    return a;
+}
+
+__device__ static struct best argmax(const float *x, int n)
+{
+    struct best a = {0, -1};
+    for (int i = threadIdx.x; i < n; i += SAMPLE_THREADS)
+        a = better(a, best{x[i], i});
+    a = block_best(a);
+    return a.id < 0 ? best{0, 0} : a;
+}
+
+/* N more numbers, of ids from `first` on: *best and *sum, which is relative to it, take them in. */
+template <typename T, int N>
+__device__ static void take_in(struct best *best, float *sum, const vec<T, N> &v, int first)
+{
+    struct best top = *best;
+    for (int k = 0; k < N; k++) {
+        float f = to_float(v.e[k]);
+        if (f > top.x || (f == top.x && top.id < 0))
+            top = {f, first + k};
+    }
+    float more = 0;
+    for (int k = 0; k < N; k++)
+        more += expf(to_float(v.e[k]) - top.x);
+    *sum = *sum * expf(best->x - top.x) + more;
+    *best = top;
+}
+
+/* A block's share of a row: its best logit, id -1 if it has none above -inf, and the sum of exponentials relative to that. */
+struct share {
+    struct best best;
+    double sum;
+};
+
+/* The share of block `part` of C. One pass; a thread's sum is relative to the best that it has seen. The exponentials are
+ * float: only a reported log-probability depends on them. */
+template <typename T, int N, int C>
+__device__ static struct share survey(const T *x, int n, int part)
+{
+    const int AHEAD = 4, STEP = C * SAMPLE_THREADS * N; /* AHEAD: loads under way */
+    struct best a = {-FLT_MAX, -1};                     /* of none: so that the differences below stay finite */
+    float sum = 0;
+    for (int i = (part * SAMPLE_THREADS + (int)threadIdx.x) * N; i < n; i += AHEAD * STEP) {
+        vec<T, N> v[AHEAD];
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++)
+            if (i + j * STEP < n)
+                v[j] = *(const vec<T, N> *)(x + i + j * STEP);
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++)
+            if (i + j * STEP < n)
+                take_in<T, N>(&a, &sum, v[j], i + j * STEP);
+    }
+    struct best top = block_best(a);
+    return share{top, block_sum((double)(sum * expf(a.x - top.x)))};
+}
+
+/* The best logit, and log sum exp of all: not finite when one of them is NaN or +inf, or when all are -inf. The blocks of a
+ * cluster share the row; only the first one, to which the others hand their shares, comes to know: id -1 for the others. */
+template <typename T, int C>
+__device__ static struct best survey_row(const T *logits, int vocab, double *norm)
+{
+    int part = C > 1 ? (int)blockIdx.x % C : 0;
+    bool wide = vocab % (16 / sizeof(T)) == 0 && (size_t)logits % 16 == 0;
+    struct share row = wide ? survey<T, 16 / sizeof(T), C>(logits, vocab, part) : survey<T, 1, C>(logits, vocab, part);
+#if __CUDA_ARCH__ >= 900
+    if constexpr (C > 1) {
+        __shared__ struct share all[C];
+        cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
+        cluster.sync(); /* all have begun */
+        if (threadIdx.x == 0)
+            *cluster.map_shared_rank(&all[part], 0) = row;
+        cluster.sync();
+        if (part > 0)
+            return best{0, -1};
+        row = all[0];
+        for (int k = 1; k < C; k++) {
+            struct best top = better(row.best, all[k].best);
+            row.sum = row.sum * exp((double)row.best.x - top.x) + all[k].sum * exp((double)all[k].best.x - top.x);
+            row.best = top;
+        }
+    }
+#endif
+    if (row.best.id < 0)
+        row.best = best{0, 0};
+    *norm = row.best.x + log(row.sum);
+    return row.best;
+}
+
+/* The n_top best logits, best first: each is the best of those that come after the one before. */
+template <typename T>
+__device__ static void best_tokens(struct sampled *out, const T *logits, int vocab, int n_top, double norm)
+{
+    struct best last = {INFINITY, -1};
+    for (int k = 0; k < n_top; k++) {
+        struct best a = {0, -1};
+        for (int i = threadIdx.x; i < vocab && k < vocab; i += SAMPLE_THREADS) {
+            float x = to_float(logits[i]);
+            if (k == 0 || x < last.x || (x == last.x && i > last.id))
+                a = better(a, best{x, i});
+        }
+        last = block_best(a);
+        if (threadIdx.x == 0) {
+            out->top_id[k] = k < vocab ? last.id : -1; /* a vocabulary smaller than n_top */
+            out->top_logprob[k] = k < vocab ? (float)(last.x - norm) : -INFINITY;
+        }
+    }
+}
+
+#endif

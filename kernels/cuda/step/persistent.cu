@@ -1,0 +1,367 @@
+/* kernels/cuda/step/persistent.cu - the host's side of the persistent kernel: which models it can run, its tables and memory, the
+ * memory that ranks share, its launch. */
+#include "kernels/cuda/attention/attention_tile.cuh"
+#include "kernels/cuda/step/persistent_host.cuh"
+#include "kernels/cuda/step/persistent_kernel.cuh"
+#include "kernels/cuda/step/persistent_maps.cuh"
+
+#define MAX_HIDDEN (NORM_UNITS * UNIT_COLUMNS * CHAIN_THREADS) /* what the norms keep in registers */
+#define MAX_LAYERS 256
+#define WIDE_FROM  4 /* tokens that the wide kernel is good for, if there is one: measured, see docs/performance.md */
+
+/* Longer than the default deadline of a step, which says more (rank/watch/watch.h): on an H200 some 6 minutes, and some 9. */
+#define PATIENCE     1000000000u
+#define PATIENCE_OWN 4000000000u
+
+static bool fits_type(const struct queue *q, const struct weight *w)
+{
+    return w == nullptr || w->type == q->act;
+}
+
+static const char *refuse_layer(struct queue *q, const struct decode_layer *l)
+{
+    const struct weight *const all[] = {l->attn_norm, l->attn_norm_bias, l->mlp_norm, l->mlp_norm_bias, l->qkv,
+                                        l->qkv_bias,  l->q_norm,         l->k_norm,   l->out,           l->out_bias,
+                                        l->mlp_in,    l->mlp_in_bias,    l->mlp_out,  l->mlp_out_bias};
+    for (const struct weight *w : all)
+        if (!fits_type(q, w))
+            return "weights of more than one type";
+    const struct weight *const products[] = {l->qkv, l->out, l->mlp_in, l->mlp_out};
+    for (const struct weight *w : products)
+        if (w->rows < 2 || w->cols < 8 || w->cols % 8 != 0 || (uintptr_t)w->data % 16 != 0)
+            return "rows of weights that are not multiples of 16 bytes";
+    const struct heads *h = &l->heads;
+    if (h->head_dim != 64 && h->head_dim != 128 && h->head_dim != 256)
+        return "heads that have neither 64, 128 nor 256 elements";
+    return h->alibi_slopes != nullptr ? "ALiBi" : nullptr;
+}
+
+extern "C" const char *cuda_persistent_refusal(struct queue *q, const struct decode_model *m)
+{
+    int major = 0, cooperative = 0, device = cuda_state(q)->device;
+    CUDA_TRY(q, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+    CUDA_TRY(q, cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, device));
+    if (major < 9 || !cooperative)
+        return "a GPU older than compute capability 9.0";
+    if (q->act == DTYPE_F32)
+        return "32-bit weights";
+    if (m->n_ranks > PERSISTENT_MAX_RANKS)
+        return "more than 8 ranks";
+    if (m->hidden > MAX_HIDDEN || m->hidden % 8 != 0 || m->ffn % 8 != 0)
+        return "a hidden size above 8192 or sizes that are not multiples of 8";
+    if (m->n_layers < 1 || m->n_layers > MAX_LAYERS)
+        return "more than 256 layers";
+    if (m->rope != nullptr && m->rope->dims % 8 != 0)
+        return "a rotation whose number of elements is no multiple of 8";
+    if (!fits_type(q, m->embed) || !fits_type(q, m->position) || !fits_type(q, m->final_norm) ||
+        !fits_type(q, m->head) || !fits_type(q, m->final_norm_bias) || !fits_type(q, m->head_bias))
+        return "weights of more than one type";
+    if (m->head->rows < 1 || (uintptr_t)m->head->data % 16 != 0)
+        return "a rank without vocabulary";
+    for (int l = 0; l < m->n_layers; l++) {
+        const char *why = refuse_layer(q, &m->layer[l]);
+        if (why != nullptr)
+            return why;
+    }
+    return nullptr;
+}
+
+static const void *data_of(const struct weight *w)
+{
+    return w != nullptr ? w->data : nullptr;
+}
+
+/* The products of a layer in the order in which they run. */
+static void make_products(struct chain_args *a, const struct decode_model *m)
+{
+    const struct decode_layer *l = &m->layer[0];
+    int width = l->out->cols;
+    const int rows = CHAIN_ROWS, pieces = CHAIN_WARPS, own = m->parallel ? 1 : 0;
+    struct chain_product qkv = {l->qkv->rows, m->hidden, INPUT_NORMED, OUTPUT_QKV, 0, false, 1, rows, pieces, 0};
+    struct chain_product out = {m->hidden, width, INPUT_ATTENDED, OUTPUT_SUM, 0, false, own, rows, pieces, 0};
+    struct chain_product in = {
+        m->ffn, m->hidden, INPUT_NORMED, OUTPUT_ACTIVATED, 1, m->gated, own, m->gated ? CHAIN_GROUP : rows, pieces, 0};
+    struct chain_product down = {
+        m->hidden, m->ffn, INPUT_ACTIVATED, m->parallel ? OUTPUT_KEPT : OUTPUT_SUM, 0, false, 1, rows, pieces, 0};
+    struct chain_product head = {m->head->rows, m->hidden, INPUT_NORMED, OUTPUT_LOGITS, 0, false, 1, rows, pieces, 0};
+    if (m->parallel && m->shared_norm) {
+        in.input = INPUT_SAME;
+        in.norm = qkv.norm;
+    }
+    a->product[0] = qkv;
+    a->product[1] = m->parallel ? in : out;
+    a->product[2] = m->parallel ? down : in;
+    a->product[3] = m->parallel ? out : down;
+    a->product[CHAIN_HEAD] = head;
+    a->attention_before = m->parallel ? 2 : 1;
+}
+
+static void fill_layer(struct chain_layer *to, const struct decode_model *m, const struct decode_layer *l)
+{
+    const struct weight *const bias[2][4] = {{l->qkv_bias, l->out_bias, l->mlp_in_bias, l->mlp_out_bias},
+                                             {l->qkv_bias, l->mlp_in_bias, l->mlp_out_bias, l->out_bias}};
+    for (int k = 0; k < CHAIN_PRODUCTS; k++)
+        to->bias[k] = data_of(bias[m->parallel][k]);
+    to->norm[0] = data_of(l->attn_norm);
+    to->norm_bias[0] = data_of(l->attn_norm_bias);
+    to->norm[1] = data_of(l->mlp_norm);
+    to->norm_bias[1] = data_of(l->mlp_norm_bias);
+    to->q_norm = data_of(l->q_norm);
+    to->k_norm = data_of(l->k_norm);
+    to->k_cache = l->k_cache;
+    to->v_cache = l->v_cache;
+    to->scale = l->heads.scale * ATTENTION_LOG2_E;
+    to->window = l->heads.window;
+}
+
+static void open_layers(struct queue *q, struct persistent *p, const struct decode_model *m)
+{
+    size_t n = (size_t)m->n_layers + 1;
+    struct chain_layer *host = (struct chain_layer *)err_calloc(&q->err, n, sizeof *host, "layer table");
+    p->layers = (struct chain_layer *)cuda_alloc(q, n * sizeof *host);
+    if (host != nullptr && p->layers != nullptr) {
+        for (int l = 0; l < m->n_layers; l++)
+            fill_layer(&host[l], m, &m->layer[l]);
+        host[m->n_layers].bias[0] = data_of(m->head_bias);
+        host[m->n_layers].norm[0] = data_of(m->final_norm);
+        host[m->n_layers].norm_bias[0] = data_of(m->final_norm_bias);
+        cuda_upload(q, p->layers, n * sizeof *host, host, n * sizeof *host, n * sizeof *host, 1);
+        cuda_wait(q);
+    }
+    p->args.layers = p->layers;
+    free(host);
+}
+
+static void open_maps(struct queue *q, struct persistent *p, const struct decode_model *m)
+{
+    p->maps = upload_maps(q, ((size_t)m->n_layers * CHAIN_PRODUCTS + 1) * BOX_SIZES, [&](CUtensorMap *to, auto encode) {
+        each_product(m, [&](const struct weight *w, int) {
+            for (int i = 1; i <= BOX_SIZES; i++)
+                make_map(q, to++, encode, boxed_weight(w), 2 * i, CHAIN_WARPS);
+        });
+    });
+    p->args.maps = p->maps;
+}
+
+/* One allocation holds the words that this device keeps to itself, another the sums that the others write. */
+static void open_words(struct queue *q, struct persistent *p, const struct decode_model *m)
+{
+    struct chain_args *a = &p->args;
+    size_t tokens = PERSISTENT_MAX_TOKENS, hidden = m->hidden, qkv = m->layer[0].qkv->rows,
+           width = m->layer[0].out->cols;
+    size_t parts = (size_t)cuda_state(q)->n_multiprocessors +
+                   tokens * (size_t)(a->n_kv_heads * attend_head_parts(a->group, a->head_dim));
+    size_t n[] = {tokens * hidden / 2,     tokens * hidden / 2,         tokens * qkv / 2,
+                  tokens * width / 2,      tokens * (size_t)m->ffn / 2, parts * ATTEND_HEADS * (size_t)a->head_dim,
+                  parts * ATTEND_HEADS * 2};
+    unsigned long long **const to[] = {&a->x[0],      &a->x[1],  &a->qkv,      &a->attended,
+                                       &a->activated, &a->parts, &a->part_sums};
+    size_t all = 0;
+    for (size_t &words : n) {
+        words = (words + 31) / 32 * 32;
+        all += words;
+    }
+    p->words = (unsigned long long *)cuda_alloc(q, all * sizeof *p->words);
+    a->sum[m->rank] = (unsigned long long *)cuda_alloc(q, 2 * (size_t)m->n_ranks * tokens * hidden * sizeof *p->words);
+    unsigned long long *at = p->words;
+    for (size_t i = 0; i < sizeof n / sizeof n[0]; at += n[i++])
+        *to[i] = at;
+}
+
+/* Every block counts its steps from 1: an epoch of 0 is what fresh memory has. */
+static void open_steps(struct queue *q, struct persistent *p)
+{
+    uint32_t one[1024];
+    size_t n = cuda_state(q)->n_multiprocessors, bytes = n * sizeof one[0];
+    for (uint32_t &x : one)
+        x = 1;
+    p->step = (uint32_t *)cuda_alloc(q, bytes);
+    p->args.step = p->step;
+    if (n > sizeof one / sizeof one[0])
+        ERR(&q->err, ERR_UNSUPPORTED, "a GPU of %zu multiprocessors", n);
+    else if (p->step != nullptr)
+        cuda_upload(q, p->step, bytes, one, bytes, bytes, 1);
+    cuda_wait(q);
+}
+
+/* Where things lie in shared memory in a step of n tokens, with a ring of so many slots. */
+static struct chain_layout make_layout(const struct persistent *p, int n_blocks, int slots, int n_tokens)
+{
+    const struct chain_args *a = &p->args;
+    struct chain_layout l = {};
+    int input = attend_scratch_bytes(a->head_dim), at = slots * RING_SLOT_BYTES;
+    for (int k = 0; k <= CHAIN_PRODUCTS; k++)
+        for (int b = 0; b < (k == 1 ? n_blocks - n_blocks / 4 : n_blocks); b++) { /* k == 1: see chain_open_step */
+            struct chain_share s = chain_make_share(a->product[k], b, k == 1 ? n_blocks - n_blocks / 4 : n_blocks);
+            int bytes = s.n_steps * CHAIN_WARPS * n_tokens * 64 * 2, n = s.end - s.begin;
+            input = max(input, bytes);
+            l.bias_rows = max(l.bias_rows, (a->product[k].gated ? 2 * n : n) + 2);
+            l.x_rows = k == CHAIN_PRODUCTS - 1 ? max(l.x_rows, n) : l.x_rows;
+        }
+    int *const offset[] = {&l.input,  &l.partial, &l.stats,  &l.bias,   &l.residual, &l.kept, &l.cos_sin,
+                           &l.layers, &l.tokens,  &l.shares, &l.attend, &l.barriers, &l.hold, &l.bytes};
+    const int size[] = {input,
+                        2 * CHAIN_WARPS * n_tokens * CHAIN_ROWS * 4,
+                        n_tokens * CHAIN_WARPS * 16,
+                        2 * l.bias_rows * 4,
+                        n_tokens * l.x_rows * 4,
+                        n_tokens * l.x_rows * 4,
+                        n_tokens * a->rope_dims * 4,
+                        (a->n_layers + 1) * (int)sizeof(struct chain_layer),
+                        3 * n_tokens * 4,
+                        (CHAIN_PRODUCTS + 1) * (int)sizeof(struct chain_share),
+                        (int)sizeof(struct attend_plan),
+                        2 * slots * 8,
+                        (int)sizeof(int)};
+    place_shared(offset, size, at);
+    return l;
+}
+
+/* f(slots as a constant) for the deepest ring that leaves room for n tokens; false: there is none. */
+template <typename F>
+static bool with_ring(const struct persistent *p, int n_blocks, int n_tokens, F f)
+{
+    if (make_layout(p, n_blocks, 5, n_tokens).bytes <= p->max_shared)
+        f(std::integral_constant<int, 5>());
+    else if (make_layout(p, n_blocks, 3, n_tokens).bytes <= p->max_shared)
+        f(std::integral_constant<int, 3>());
+    else if (make_layout(p, n_blocks, 2, n_tokens).bytes <= p->max_shared)
+        f(std::integral_constant<int, 2>());
+    else
+        return false;
+    return true;
+}
+
+template <typename T>
+static void prepare(struct queue *q, const struct persistent *p)
+{
+    const void *const kernels[] = {(const void *)persistent_kernel<T, 5>, (const void *)persistent_kernel<T, 3>,
+                                   (const void *)persistent_kernel<T, 2>};
+    for (const void *kernel : kernels)
+        CUDA_TRY(q, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, p->max_shared));
+}
+
+extern "C" void cuda_persistent_patience(struct queue *q, uint32_t for_others, uint32_t for_own)
+{
+    const decltype(word_patience) patience = {cuda_state(q)->vain, for_others, for_own};
+    CUDA_TRY(q, cudaMemcpyToSymbol(word_patience, &patience, sizeof patience));
+    wide_patience(q, for_others, for_own);
+}
+
+extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model *m)
+{
+    struct persistent *p = (struct persistent *)err_calloc(&q->err, 1, sizeof *p, "persistent step");
+    if (p == nullptr)
+        return nullptr;
+    const struct heads *h = &m->layer[0].heads;
+    struct chain_args *a = &p->args;
+    make_products(a, m);
+    a->n_layers = m->n_layers;
+    a->hidden = m->hidden;
+    a->n_heads = h->n_heads;
+    a->n_kv_heads = h->n_kv_heads;
+    a->head_dim = h->head_dim;
+    a->first_head = h->first_head;
+    a->first_kv_head = h->first_kv_head;
+    a->group = h->group;
+    a->rope_dims = m->rope != nullptr ? m->rope->dims : 0;
+    a->rope_half = m->rope != nullptr && m->rope->layout == ROPE_HALF;
+    a->norm = m->norm;
+    a->eps = m->norm_eps;
+    a->inverse_hidden = 1.0f / (float)m->hidden;
+    a->activation = m->activation;
+    a->embed = data_of(m->embed);
+    a->position = data_of(m->position);
+    a->first_id = m->first_id;
+    a->embed_rows = m->embed->rows;
+    a->position_rows = m->position != nullptr ? m->position->rows : 0;
+    a->position_offset = m->position_offset;
+    a->rank = m->rank;
+    a->n_ranks = m->n_ranks;
+    int limit = 0, n_blocks = cuda_state(q)->n_multiprocessors;
+    CUDA_TRY(q, cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, cuda_state(q)->device));
+    p->max_shared = limit;
+    while (p->max_tokens < NARROW_TOKENS && with_ring(p, n_blocks, p->max_tokens + 1, [](auto) {}))
+        p->max_tokens++;
+    open_layers(q, p, m);
+    open_maps(q, p, m);
+    open_words(q, p, m);
+    open_steps(q, p);
+    wide_open(q, p, m);
+    cuda_state(q)->vain->n_layers = m->n_layers;
+    cuda_persistent_patience(q, PATIENCE, PATIENCE_OWN);
+    with_type(q->act, [&](auto t) {
+        using T = decltype(t);
+        if constexpr (sizeof(T) == 2)
+            prepare<T>(q, p);
+    });
+    return p;
+}
+
+extern "C" void cuda_persistent_close(struct queue *q, void *opened)
+{
+    struct persistent *p = (struct persistent *)opened;
+    if (p == nullptr)
+        return;
+    wide_close(q, p);
+    cuda_free(q, p->layers);
+    cuda_free(q, p->maps);
+    cuda_free(q, p->words);
+    cuda_free(q, p->args.sum[p->args.rank]);
+    cuda_free(q, p->step);
+    free(p);
+}
+
+extern "C" int cuda_persistent_max_tokens(const void *opened)
+{
+    const struct persistent *p = (const struct persistent *)opened;
+    return p->has_wide ? PERSISTENT_MAX_TOKENS : p->max_tokens;
+}
+
+extern "C" uint32_t *cuda_persistent_steps(struct queue *q, void *p, int *n_blocks)
+{
+    *n_blocks = cuda_state(q)->n_multiprocessors;
+    return ((struct persistent *)p)->step;
+}
+
+extern "C" void *cuda_persistent_memory(void *opened)
+{
+    const struct persistent *p = (const struct persistent *)opened;
+    return p->args.sum[p->args.rank];
+}
+
+extern "C" void cuda_persistent_attach(void *opened, void *const *memory)
+{
+    struct persistent *p = (struct persistent *)opened;
+    for (int r = 0; r < p->args.n_ranks; r++)
+        p->args.sum[r] = p->wide.sum[r] = (unsigned long long *)memory[r];
+}
+
+extern "C" void cuda_persistent_run(struct queue *q, void *opened, void *logits, const struct batch *batch,
+                                    const float *cos_sin)
+{
+    const struct persistent *p = (const struct persistent *)opened;
+    bool wide = p->has_wide && (batch->n_tokens >= WIDE_FROM || batch->n_tokens > p->max_tokens);
+    struct chain_args a = wide ? p->wide : p->args;
+    a.n_tokens = batch->n_tokens;
+    a.token = batch->token;
+    a.slot = batch->slot;
+    a.pos = batch->pos;
+    a.block_table = batch->block_table;
+    a.blocks_per_slot = batch->blocks_per_slot;
+    a.cos_sin = cos_sin;
+    a.logits = logits;
+    int n_blocks = cuda_state(q)->n_multiprocessors;
+    if (wide) {
+        wide_run(q, &a);
+        return;
+    }
+    with_type(q->act, [&](auto t) {
+        using T = decltype(t);
+        if constexpr (sizeof(T) == 2)
+            with_ring(p, n_blocks, a.n_tokens, [&](auto slots) {
+                a.at = make_layout(p, n_blocks, slots, a.n_tokens);
+                launch_chain(q, persistent_kernel<T, slots>, a);
+            });
+    });
+}

@@ -1,0 +1,282 @@
+/* kernels/cuda/step/persistent_attention.cuh - attention within the persistent kernel, item by item (persistent_attention_item.cuh): the
+ * queries, and the token's own key and value to the cache; the warps take groups of keys in turn (persistent_attention_sums.cuh); their
+ * sums become the item's result. A long sequence is divided among up to CHAIN_PARTS blocks, in a way that depends on their number
+ * only; its parts exchange their sums as words, and each adds its share of the result. */
+#ifndef STEP_PERSISTENT_ATTENTION_CUH
+#define STEP_PERSISTENT_ATTENTION_CUH
+
+#include "kernels/cuda/step/persistent_attention_sums.cuh"
+
+/* Four neighbouring elements d .. of a head, rotated. x: the head [HD], in shared memory; cos_sin: the token's. The rotation has
+ * multiples of 8 elements, so that a pair's other four are neighbours, too. */
+__device__ static inline float4 attend_rotate(const chain_args &a, const float *cos_sin, const float *x, float4 e,
+                                              int d)
+{
+    int pairs = a.rope_dims / 2;
+    const float *sine = cos_sin + pairs;
+    if (d >= a.rope_dims)
+        return e;
+    if (!a.rope_half) {
+        float2 c = *(const float2 *)(cos_sin + d / 2), s = *(const float2 *)(sine + d / 2);
+        return make_float4(e.x * c.x - e.y * s.x, e.y * c.x + e.x * s.x, e.z * c.y - e.w * s.y, e.w * c.y + e.z * s.y);
+    }
+    bool low = d < pairs;
+    int j = low ? d : d - pairs;
+    float4 c = *(const float4 *)(cos_sin + j), s = *(const float4 *)(sine + j);
+    float4 other = *(const float4 *)(x + (low ? d + pairs : j));
+    float sign = low ? -1.0f : 1.0f;
+    return make_float4(e.x * c.x + sign * (other.x * s.x), e.y * c.y + sign * (other.y * s.y),
+                       e.z * c.z + sign * (other.z * s.z), e.w * c.w + sign * (other.w * s.w));
+}
+
+/* One warp: a head's words, their norm and rotation, by way of `x` (float [HD], shared). which: 0 q, 1 k, 2 v. to: NULL: nowhere.
+ * Of every 8 elements of a query the middle pairs change places, as score_keys has them. */
+template <typename T, int HD>
+__device__ static inline void attend_vector(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
+                                            const attend_item &m, int head, int which, float *x, T *to, uint32_t epoch)
+{
+    const int N = HD > 128 ? HD / 128 : 1;
+    int lane = threadIdx.x % 32;
+    const T *norm = (const T *)(which == 0 ? layer.q_norm : which == 1 ? layer.k_norm : nullptr);
+    uint2 scale[N];
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        if (norm != nullptr && (lane + i * 32) * 4 < HD)
+            scale[i] = *(const uint2 *)(norm + (lane + i * 32) * 4);
+    size_t row = ((size_t)a.n_heads + 2 * (size_t)a.n_kv_heads) * HD;
+    const unsigned long long *words = a.qkv + ((size_t)m.t * row + (size_t)head * HD) / 2;
+    ulonglong2 v[N];
+    word_await(
+        v, [&](int i) { return (lane + i * 32) * 4 < HD; }, [&](int i) { return words + (lane + i * 32) * 2; }, epoch);
+    float4 e[N];
+    float square = 0;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        float2 low = tensor_unpack<T>((uint32_t)v[i].x), high = tensor_unpack<T>((uint32_t)v[i].y);
+        e[i] = make_float4(low.x, low.y, high.x, high.y);
+        square += e[i].x * e[i].x + e[i].y * e[i].y + e[i].z * e[i].z + e[i].w * e[i].w;
+    }
+    if (norm != nullptr) {
+        float inverse = rsqrtf(warp_sum(square) / HD + a.eps);
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            float2 low = tensor_unpack<T>(scale[i].x), high = tensor_unpack<T>(scale[i].y);
+            e[i] = make_float4(low.x * rounded<T>(e[i].x * inverse), low.y * rounded<T>(e[i].y * inverse),
+                               high.x * rounded<T>(e[i].z * inverse), high.y * rounded<T>(e[i].w * inverse));
+        }
+    }
+    if (which < 2 && a.rope_dims > 0) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            if ((lane + i * 32) * 4 < HD)
+                *(float4 *)(x + (lane + i * 32) * 4) = e[i];
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            e[i] = attend_rotate(a, sh.at<float>(a.at.cos_sin) + m.t * a.rope_dims, x, e[i], (lane + i * 32) * 4);
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        int d = (lane + i * 32) * 4;
+        if (to == nullptr || d >= HD)
+            continue;
+        uint2 bits = make_uint2(tensor_pack<T>(e[i].x, e[i].y), tensor_pack<T>(e[i].z, e[i].w));
+        if (which > 0) {
+            *(uint2 *)(to + d) = bits;
+        } else {
+            uint32_t *pair = (uint32_t *)(to + d / 8 * 8) + d / 4 % 2;
+            pair[0] = bits.x;
+            pair[2] = bits.y;
+        }
+    }
+}
+
+/* Queries to the scratch; the token's own key and value to the cache, by every block that is going to read them. */
+template <typename T, int HD>
+__device__ static inline void attend_inputs(attend_scratch<T, HD> *s, const chain_args &a, const chain_shared &sh,
+                                            const chain_layer &layer, const attend_item &m, uint32_t epoch)
+{
+    int warp = threadIdx.x / 32, extra = warp - m.n_rows;
+    if (warp < m.n_rows) {
+        attend_vector<T, HD>(a, sh, layer, m, m.head0 + warp, 0, s->vector[warp], s->query[warp], epoch);
+    } else if (extra < 2 && m.part == m.n_parts - 1) {
+        int block = m.last >= m.first ? m.table[m.pos / KV_BLOCK_TOKENS] : -1;
+        T *to = nullptr;
+        if (block >= 0)
+            to = (T *)(extra == 0 ? layer.k_cache : layer.v_cache) +
+                 (((size_t)block * a.n_kv_heads + m.kv) * KV_BLOCK_TOKENS + m.pos % KV_BLOCK_TOKENS) * HD;
+        attend_vector<T, HD>(a, sh, layer, m, a.n_heads + extra * a.n_kv_heads + m.kv, 1 + extra, s->vector[warp], to,
+                             epoch);
+    }
+}
+
+/* The keys and values of this warp's first groups, on their way to L2 before the queries are there. */
+template <int HD>
+__device__ static inline void attend_prefetch(const chain_args &a, const chain_layer &layer, const attend_item &m,
+                                              int ids)
+{
+    const int LINES = ATTEND_KEYS * HD * 2 / 128;
+    for (int i = 0; i < 2; i++) {
+        int block = __shfl_sync(0xffffffffu, ids, i);
+        if (block < 0)
+            continue;
+        size_t at = m.group_at(a, block, m.begin + threadIdx.x / 32 + i * CHAIN_WARPS) * 2;
+        for (int l = threadIdx.x % 32; l < 2 * LINES; l += 32) {
+            const char *cache = (const char *)(l < LINES ? layer.k_cache : layer.v_cache);
+            asm volatile("prefetch.global.L2 [%0];" ::"l"(cache + at + l % LINES * 128));
+        }
+    }
+}
+
+/* Two neighbouring elements of the result, of this item's head `row`. */
+template <typename T, bool WIDE>
+__device__ static inline void attend_result(const chain_args &a, const attend_item &m, int row, int d, float x, float y,
+                                            uint32_t epoch)
+{
+    size_t at = ((size_t)m.t * a.n_heads + m.head0 + row) * a.head_dim + d;
+    if (WIDE)
+        wide_store<T>(a, VECTOR_ATTENDED, at, x, y);
+    else
+        word_publish(a.attended + at / 2, word_pair<T>(x, y, epoch));
+}
+
+/* The warps' sums become the item's result, or the part's words. A warp has pairs of elements of one head; its lanes know
+ * one warp's share of the head each, what that weighs in the whole, and tell each other. */
+template <typename T, bool WIDE, int HD>
+__device__ static inline void attend_finish(attend_scratch<T, HD> *s, const chain_args &a, const attend_item &m,
+                                            uint32_t epoch)
+{
+    static_assert(HD % 64 == 0 && CHAIN_WARPS == 16, "a warp's pairs belong to one head; half a warp knows all warps");
+    static_assert(attend_heads(HD) * HD / 2 <= CHAIN_THREADS, "a pair a thread");
+    int row = threadIdx.x / (HD / 2), d = threadIdx.x % (HD / 2) * 2;
+    if (row >= m.n_rows)
+        return;
+    float2 part = s->sums[threadIdx.x % CHAIN_WARPS][row];
+    float best = part.x, out[2] = {0, 0};
+#pragma unroll
+    for (int k = CHAIN_WARPS / 2; k > 0; k /= 2)
+        best = fmaxf(best, __shfl_xor_sync(0xffffffffu, best, k));
+    /* A warp without groups has stored numbers that change nothing, so all are read at once. */
+    float scale = part.x == -INFINITY ? 0.0f : fast_exp2(part.x - best), sum = part.y * scale;
+#pragma unroll
+    for (int k = CHAIN_WARPS / 2; k > 0; k /= 2)
+        sum += __shfl_xor_sync(0xffffffffu, sum, k);
+#pragma unroll
+    for (int v = 0; v < CHAIN_WARPS; v++) {
+        float2 x = *(const float2 *)&s->out[v][row][d];
+        float weight = __shfl_sync(0xffffffffu, scale, v);
+        out[0] = fmaf(x.x, weight, out[0]);
+        out[1] = fmaf(x.y, weight, out[1]);
+    }
+    if (m.n_parts > 1) {
+        size_t at = (size_t)m.index * ATTEND_HEADS + row;
+        word_publish2<false>(a.parts + at * HD + d, word_float(out[0], epoch), word_float(out[1], epoch));
+        if (d == 0)
+            word_publish2<false>(a.part_sums + at * 2, word_float(best, epoch), word_float(sum, epoch));
+    } else {
+        float inverse = sum > 0 ? 1.0f / sum : 0.0f;
+        attend_result<T, WIDE>(a, m, row, d, out[0] * inverse, out[1] * inverse, epoch);
+    }
+}
+
+/* This part's share of the result, out of all parts' words; 16 lanes for a pair of elements, a lane for a part. */
+template <typename T, bool WIDE, int HD>
+__device__ static inline void attend_join(const chain_args &a, const attend_item &m, uint32_t epoch)
+{
+    int pairs = m.n_rows * HD / 2, share = (pairs + m.n_parts - 1) / m.n_parts;
+    int begin = m.part * share, end = min(begin + share, pairs), lane = threadIdx.x % CHAIN_PARTS;
+    for (int first = begin + threadIdx.x / 32 * 2; first < end; first += CHAIN_WARPS * 2) {
+        int i = first + threadIdx.x % 32 / CHAIN_PARTS, row = i / (HD / 2), d = i % (HD / 2) * 2;
+        bool mine = i < end && lane < m.n_parts;
+        size_t at = (size_t)(m.index - m.part + lane) * ATTEND_HEADS + row;
+        ulonglong2 v[2];
+        word_await(
+            v, [&](int) { return mine; }, [&](int k) { return k == 0 ? a.parts + at * HD + d : a.part_sums + at * 2; },
+            epoch);
+        float best = mine ? word_value(v[1].x) : -INFINITY, top = best;
+#pragma unroll
+        for (int k = CHAIN_PARTS / 2; k > 0; k /= 2)
+            top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, k));
+        float scale = best == -INFINITY ? 0.0f : fast_exp2(best - top);
+        float sum = word_value(v[1].y) * scale, x = word_value(v[0].x) * scale, y = word_value(v[0].y) * scale;
+#pragma unroll
+        for (int k = CHAIN_PARTS / 2; k > 0; k /= 2) {
+            sum += __shfl_xor_sync(0xffffffffu, sum, k);
+            x += __shfl_xor_sync(0xffffffffu, x, k);
+            y += __shfl_xor_sync(0xffffffffu, y, k);
+        }
+        float inverse = sum > 0 ? 1.0f / sum : 0.0f;
+        if (mine && lane == 0)
+            attend_result<T, WIDE>(a, m, row, d, x * inverse, y * inverse, epoch);
+    }
+}
+
+template <typename T, bool WIDE, int HD>
+__device__ static inline void attend_part(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
+                                          const attend_item &m, uint32_t epoch)
+{
+    attend_scratch<T, HD> *s = sh.at<attend_scratch<T, HD>>(a.at.input);
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, ids = m.group_block(lane);
+    attend_prefetch<HD>(a, layer, m, ids);
+    attend_inputs<T, HD>(s, a, sh, layer, m, epoch);
+    chain_sync();
+    attend_sums<T, HD> sums;
+    sums.clear();
+    for (int group = m.begin + warp, i = 0; group < m.end; group += CHAIN_WARPS, i++) {
+        if (i > 0 && i % 32 == 0)
+            ids = m.group_block(i + lane);
+        int block = __shfl_sync(0xffffffffu, ids, i % 32);
+        if (block < 0)
+            continue;
+        size_t at = m.group_at(a, block, group);
+        sums.add(s, (const T *)layer.k_cache + at, (const T *)layer.v_cache + at, m, group * ATTEND_KEYS, layer.scale,
+                 i == 0);
+    }
+    sums.store(s, m.n_rows);
+    chain_sync();
+    attend_finish<T, WIDE, HD>(s, a, m, epoch);
+    if (m.n_parts > 1)
+        attend_join<T, WIDE, HD>(a, m, epoch);
+    chain_sync(); /* the scratch is the next input's place */
+}
+
+/* Where no sequence is divided, and items are few: the blocks that have none, numbered; -1: this one has. n_free: how many
+ * there are; 0: it is otherwise. */
+__device__ static inline int attend_free(const chain_args &a, const chain_shared &sh, int *n_free)
+{
+    int n_items = a.n_tokens * a.n_kv_heads * attend_head_parts(a.group, a.head_dim), n = (int)gridDim.x;
+    int parts = attend_parts(n_items, n), block = (int)blockIdx.x;
+    const int *pos = sh.at<int>(a.at.tokens) + 2 * a.n_tokens;
+    bool whole = n_items <= n / 4;
+    for (int t = 0; t < a.n_tokens; t++)
+        whole = whole && pos[t] / ATTEND_KEYS < MIN_GROUPS;
+    *n_free = whole ? n - n_items : 0;
+    bool busy = block % parts == 0 && block / parts < n_items;
+    return busy ? -1 : block - min((block + parts - 1) / parts, n_items);
+}
+
+/* All that this block has to do for a layer's attention. */
+template <typename T, bool WIDE>
+__device__ static inline void chain_attention(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
+                                              uint32_t epoch)
+{
+    const attend_plan &plan = *sh.at<attend_plan>(a.at.attend);
+#pragma unroll 1
+    for (int i = (int)blockIdx.x; i < plan.n; i += (int)gridDim.x) {
+        attend_item m;
+        if (i == (int)blockIdx.x)
+            *(attend_place *)&m = plan.first;
+        else
+            m.locate(a, sh, i, plan.max_parts);
+        if (!m.open(a, layer, i, plan.max_parts))
+            continue;
+        if (a.head_dim == 64)
+            attend_part<T, WIDE, 64>(a, sh, layer, m, epoch);
+        else if (a.head_dim == 128)
+            attend_part<T, WIDE, 128>(a, sh, layer, m, epoch);
+        else
+            attend_part<T, WIDE, 256>(a, sh, layer, m, epoch);
+    }
+}
+
+#endif

@@ -1,0 +1,129 @@
+/* kernels/cuda/step/persistent_attention_item.cuh - what the persistent kernel's attention is divided into: an item is one token and one
+ * KV head with some of the query heads that read it; a long sequence's keys are divided among several blocks, its parts. And
+ * an item's scratch in shared memory. */
+#ifndef STEP_PERSISTENT_ATTENTION_ITEM_CUH
+#define STEP_PERSISTENT_ATTENTION_ITEM_CUH
+
+#include "kernels/cuda/step/persistent_results.cuh"
+
+#define ATTEND_KEYS  8                 /* of a group */
+#define ATTEND_HEADS 8                 /* query heads of an item at most: rows of the tensor cores' result */
+#define PART_GROUPS  CHAIN_WARPS       /* one for every warp */
+#define MIN_GROUPS   (2 * CHAIN_WARPS) /* of a sequence that is divided: less is not worth the hand-over between parts */
+
+/* Query heads of an item at most, if heads have so many elements: registers set the limit. */
+__host__ __device__ constexpr int attend_heads(int head_dim)
+{
+    return head_dim > 128 ? 2 : head_dim > 64 ? 4 : ATTEND_HEADS;
+}
+
+/* Items that a KV head's query heads are divided into. */
+__host__ __device__ static inline int attend_head_parts(int group, int head_dim)
+{
+    return (group + attend_heads(head_dim) - 1) / attend_heads(head_dim);
+}
+
+/* Parts that every item may be divided into. */
+__host__ __device__ static inline int attend_parts(int n_items, int n_blocks)
+{
+    int parts = n_items > 0 ? n_blocks / n_items : 1;
+    return parts < 1 ? 1 : parts < CHAIN_PARTS ? parts : CHAIN_PARTS;
+}
+
+/* Scratch in shared memory; HD: head_dim. */
+template <typename T, int HD>
+struct attend_scratch {
+    static const int PITCH = HD + 32; /* so that rows that are read together lie in different banks */
+    float vector[ATTEND_HEADS + 2][HD];
+    T query[ATTEND_HEADS][PITCH];
+    float2 sums[CHAIN_WARPS][ATTEND_HEADS]; /* best score, sum of weights */
+    float out[CHAIN_WARPS][attend_heads(HD)][HD];
+};
+
+/* Bytes of the scratch, the same for both types of 16 bits. */
+static inline int attend_scratch_bytes(int head_dim)
+{
+    return head_dim == 64    ? (int)sizeof(attend_scratch<__half, 64>)
+           : head_dim == 128 ? (int)sizeof(attend_scratch<__half, 128>)
+                             : (int)sizeof(attend_scratch<__half, 256>);
+}
+
+/* Which token, heads and part item i is. The same in all layers of a step; many divisions, so a block's first one is kept. */
+struct attend_place {
+    int t, kv, head0, n_rows; /* query heads [head0, head0 + n_rows) */
+    int part, slot, pos;
+
+    __device__ void locate(const chain_args &a, const chain_shared &sh, int i, int max_parts)
+    {
+        const int *tokens = sh.at<int>(a.at.tokens);
+        int head_parts = attend_head_parts(a.group, a.head_dim), heads = attend_heads(a.head_dim);
+        part = i % max_parts;
+        i /= max_parts;
+        t = i / head_parts / a.n_kv_heads;
+        kv = i / head_parts % a.n_kv_heads;
+        int from = (a.first_kv_head + kv) * a.group - a.first_head;
+        head0 = max(from, 0) + i % head_parts * heads;
+        n_rows = min(head0 + heads, min(from + a.group, a.n_heads)) - head0;
+        slot = tokens[a.n_tokens + t];
+        pos = tokens[2 * a.n_tokens + t];
+    }
+};
+
+/* What a step's attention is divided into, in shared memory. */
+struct attend_plan {
+    int n, max_parts;   /* items times parts; parts of each */
+    attend_place first; /* this block's, if it has any */
+
+    __device__ void make(const chain_args &a, const chain_shared &sh)
+    {
+        int n_items = a.n_tokens * a.n_kv_heads * attend_head_parts(a.group, a.head_dim);
+        max_parts = attend_parts(n_items, (int)gridDim.x);
+        n = n_items * max_parts;
+        if ((int)blockIdx.x < n)
+            first.locate(a, sh, (int)blockIdx.x, max_parts);
+    }
+};
+
+/* An item's part: groups [begin, end) of 8 keys. */
+struct attend_item : attend_place {
+    int index, n_parts; /* index: of the part among all, where its words lie */
+    int first, last;    /* positions seen; last < first: none */
+    int begin, end;
+    const int32_t *table;
+
+    /* false: there is nothing to do */
+    __device__ bool open(const chain_args &a, const chain_layer &layer, int i, int max_parts)
+    {
+        index = i;
+        bool valid = slot >= 0 && pos >= 0 && pos / KV_BLOCK_TOKENS < a.blocks_per_slot;
+        first = layer.window > 0 && pos >= layer.window ? pos - layer.window + 1 : 0;
+        last = valid ? pos : -1;
+        table = a.block_table + (ptrdiff_t)slot * a.blocks_per_slot;
+        begin = valid ? first / ATTEND_KEYS : 0;
+        end = valid ? last / ATTEND_KEYS + 1 : 0;
+        int n = end - begin;
+        n_parts = 1;
+        if (n > MIN_GROUPS) {
+            n_parts = min(max_parts, (n + PART_GROUPS - 1) / PART_GROUPS);
+            int length = (n + n_parts - 1) / n_parts;
+            begin += part * length;
+            end = min(begin + length, end);
+        }
+        return part < n_parts && n_rows > 0;
+    }
+    /* The block of the cache that has a group of this warp; -1: none. Lane i knows that of the warp's group i. */
+    __device__ int group_block(int i) const
+    {
+        int group = begin + threadIdx.x / 32 + i * CHAIN_WARPS;
+        return group < end ? table[group / (KV_BLOCK_TOKENS / ATTEND_KEYS)] : -1;
+    }
+    /* Elements from the cache's start to the group's first key. */
+    __device__ size_t group_at(const chain_args &a, int block, int group) const
+    {
+        return (((size_t)block * a.n_kv_heads + kv) * KV_BLOCK_TOKENS +
+                group % (KV_BLOCK_TOKENS / ATTEND_KEYS) * ATTEND_KEYS) *
+               a.head_dim;
+    }
+};
+
+#endif

@@ -1,0 +1,201 @@
+/* kernels/cuda/step/persistent_chain.cuh - what the parts of the persistent kernel share: its arguments, how the products of a
+ * layer follow each other, how a block's share of each is cut, and where things lie in shared memory.
+ *
+ * A block owns the same rows of a product in every step, all columns of them; its warps share out the columns. What a
+ * product needs arrives as words (words.cuh) from all blocks, what it makes leaves as words: there is no barrier over the
+ * grid. (The wide kernel has vectors with an epoch a block instead of most words; the rest of this holds there, too.) Every kind
+ * of vector has one buffer of words, used once a layer. That suffices: who writes layer l + 1's has, over
+ * the chain of what needs what, waited for all who read layer l's.
+ *
+ * Limits: 16-bit weights and activations of one type, rows of weights that are multiples of 16 bytes. */
+#ifndef STEP_PERSISTENT_CHAIN_CUH
+#define STEP_PERSISTENT_CHAIN_CUH
+
+#include "kernels/cuda/words.cuh"
+
+#include "kernels/persistent.h"
+#include <cuda.h>
+
+#define CHAIN_WARPS    16
+#define CHAIN_THREADS  (CHAIN_WARPS * 32) /* without those that ask for weights */
+#define CHAIN_PRODUCTS 4                  /* of a layer */
+#define CHAIN_HEAD     4                  /* the product after the last layer */
+#define CHAIN_GROUP    8                  /* rows of weights that the tensor cores take at once */
+#define CHAIN_ROWS     16                 /* of weights in a tile: two groups; the second of a gated product is of up */
+#define CHAIN_PARTS    16                 /* of a sequence's keys at most */
+
+/* One thread asks for weights. Its warp has idle ones beside it, since only four together can give registers away. */
+#define STREAM_THREADS   128
+#define STREAM_REGISTERS 32
+#define CHAIN_REGISTERS  112
+#define BLOCK_REGISTERS  96 /* what a block of so many threads is given at its start, the most that fit, in eights */
+static_assert(CHAIN_THREADS * CHAIN_REGISTERS + STREAM_THREADS * STREAM_REGISTERS <=
+                  (CHAIN_THREADS + STREAM_THREADS) * BLOCK_REGISTERS,
+              "who takes more registers than are given waits for ever");
+
+#define STEP_COLUMNS    64 /* of a warp: 128 bytes of every row */
+#define RING_SLOT_BYTES (CHAIN_WARPS * CHAIN_ROWS * 128)
+#define BOX_SIZES       (CHAIN_ROWS / 2) /* rows of weights are copied in boxes of 2, 4, ... 16: a tile's in one */
+
+#define NARROW_TOKENS 8   /* of a narrow step at most */
+#define WIDE_ROWS     128 /* of weights in a wide step's tile at most */
+#define WIDE_BOXES    3 /* heights of a wide step's boxes: all tiles but the last, the last of larger and smaller shares */
+#define WIDE_BLOCKS   160 /* of a wide step at most */
+
+enum chain_input { INPUT_NORMED, INPUT_SAME /* as the product before */, INPUT_ATTENDED, INPUT_ACTIVATED };
+/* What a wide step hands over as it is, and not as words. */
+enum chain_vector { VECTOR_AFTER_ATTENTION, VECTOR_AFTER_MLP, VECTOR_ATTENDED, VECTOR_ACTIVATED, CHAIN_VECTORS };
+enum chain_output {
+    OUTPUT_QKV,
+    OUTPUT_ACTIVATED,
+    OUTPUT_KEPT /* to be added to the next sum */,
+    OUTPUT_SUM,
+    OUTPUT_LOGITS
+};
+
+struct chain_product {
+    int rows, cols; /* rows: of the result; a gated product has twice as many rows of weights */
+    enum chain_input input;
+    enum chain_output output;
+    int norm; /* INPUT_NORMED: which of the layer's */
+    bool gated;
+    int x;                 /* INPUT_NORMED: the residual stream that is read; OUTPUT_SUM: that is written */
+    int tile_rows, pieces; /* results of a tile; pieces of STEP_COLUMNS columns of a step */
+    int last_rows;         /* wide: those of the larger shares' last tile */
+};
+
+/* Pointers of one layer, biases in order of execution. Entry n_layers: the head and the final norm, at index 0. */
+struct chain_layer {
+    const void *bias[CHAIN_PRODUCTS];
+    const void *norm[2], *norm_bias[2];
+    const void *q_norm, *k_norm;
+    void *k_cache, *v_cache;
+    float scale; /* of q.k, times log2 e */
+    int window;
+};
+
+/* Byte offsets in shared memory. */
+struct chain_layout {
+    int input;    /* activations of the current product, see chain_input_at; or the attention's scratch */
+    int partial;  /* float [2][CHAIN_WARPS][n_tokens][CHAIN_ROWS] */
+    int stats;    /* float4 [n_tokens][CHAIN_WARPS] */
+    int bias;     /* float [2][bias_rows] */
+    int residual; /* float [n_tokens][x_rows] of the block's rows of the residual stream */
+    int kept;     /* the same of OUTPUT_KEPT */
+    int cos_sin;  /* float [n_tokens][rope dims] */
+    int layers;   /* chain_layer [n_layers + 1] */
+    int shares;   /* chain_share [CHAIN_PRODUCTS + 1] */
+    int attend;   /* attend_plan */
+    int barriers; /* of the ring, [2][slots] */
+    int hold;     /* int: not 0 while no copies to shared memory are to be asked for */
+    int tokens;   /* int [3][n_tokens]: id, slot, pos */
+    int scale;    /* wide: float [x_rows] weights of the norm that the residual stream goes through next */
+    int bytes;
+    int bias_rows, x_rows;
+};
+
+/* What a wide step has instead of words, see persistent_wide.cuh. */
+struct chain_wide {
+    const CUtensorMap *inputs;   /* device [2][CHAIN_PRODUCTS + 1]: of 8 and of 16 tokens */
+    void *vector[CHAIN_VECTORS]; /* device [PERSISTENT_MAX_TOKENS][columns] */
+    float *squares;  /* device [2][PERSISTENT_MAX_TOKENS][WIDE_BLOCKS]: sums over a block's rows of x[0], x[1] */
+    uint32_t *ready; /* device [CHAIN_VECTORS][blocks]: the last epoch whose part a block has left there */
+};
+
+struct chain_args {
+    struct chain_product product[CHAIN_PRODUCTS + 1];
+    struct chain_layout at;
+    const struct chain_layer *layers; /* device [n_layers + 1] */
+    const CUtensorMap
+        *maps; /* device [n_layers * CHAIN_PRODUCTS + 1][BOX_SIZES; wide: WIDE_BOXES], in order of execution */
+    int n_layers, hidden, attention_before; /* which product of a layer */
+    int n_heads, n_kv_heads, head_dim, first_head, first_kv_head, group;
+    int rope_dims;
+    bool rope_half;
+    enum norm_kind norm;
+    float eps, inverse_hidden; /* inverse_hidden: 1 / hidden */
+    enum activation activation;
+    const void *embed, *position;
+    int first_id, embed_rows, position_rows, position_offset;
+    int rank, n_ranks;
+    uint32_t *step; /* [grid] of each block's own, from 1 */
+    /* words */
+    unsigned long long *x[2];      /* [PERSISTENT_MAX_TOKENS][hidden / 2] after attention, after the MLP */
+    unsigned long long *qkv;       /* [..][qkv rows / 2] */
+    unsigned long long *attended;  /* [..][n_heads head_dim / 2] */
+    unsigned long long *activated; /* [..][ffn / 2] */
+    unsigned long long *parts;     /* [items * parts][8][head_dim] floats, see persistent_attention.cuh */
+    unsigned long long *part_sums; /* [items * parts][8][2] */
+    unsigned long long *sum[PERSISTENT_MAX_RANKS]; /* in each rank's memory: floats [2][n_ranks][..][hidden] */
+    struct chain_wide wide;
+    /* of the step */
+    int n_tokens;
+    const int32_t *token, *slot, *pos, *block_table;
+    int blocks_per_slot;
+    const float *cos_sin;
+    void *logits;
+};
+
+/* What a block has of a product: results [begin, end), in n_tiles tiles, each of n_steps. In a narrow step a warp multiplies
+ * STEP_COLUMNS columns of a step by itself, as two pieces of 32. */
+struct chain_share {
+    int begin, end, n_tiles, n_steps, tile_rows;
+};
+
+/* Which of a layer's products, or the head, is the product of that number, counted through all layers. */
+__device__ static inline int chain_index(const chain_args &a, int product)
+{
+    return product == a.n_layers * CHAIN_PRODUCTS ? CHAIN_HEAD : product % CHAIN_PRODUCTS;
+}
+
+/* Rows of weights that a tile has (of each half where it is gated), as copies bring them: an even number. */
+__device__ static inline int chain_tile_rows(const chain_share &s, int tile)
+{
+    return min((s.end - s.begin - tile * s.tile_rows + 1) / 2 * 2, s.tile_rows);
+}
+
+/* All threads but those of the warps of which one asks for weights. */
+__device__ static inline void chain_sync(void)
+{
+    asm volatile("bar.sync 1, %0;" ::"n"(CHAIN_THREADS) : "memory");
+}
+
+/* Pairs of results are dealt out, as evenly as they go: a word has two. block: < 0 has nothing. */
+__host__ __device__ static inline chain_share chain_make_share(const chain_product &p, int block, int n_blocks)
+{
+    chain_share s = {};
+    if (block < 0)
+        return s;
+    long long pairs = (p.rows + 1) / 2;
+    s.begin = (int)(pairs * block / n_blocks) * 2;
+    s.end = min((int)(pairs * (block + 1) / n_blocks) * 2, p.rows);
+    s.tile_rows = p.tile_rows;
+    s.n_tiles = s.end > s.begin ? (s.end - s.begin + s.tile_rows - 1) / s.tile_rows : 0;
+    s.n_steps = (p.cols + p.pieces * STEP_COLUMNS - 1) / (p.pieces * STEP_COLUMNS);
+    return s;
+}
+
+/* First column of a warp's piece, two of them a step. */
+__device__ static inline int chain_column(int warp, int piece)
+{
+    return piece / 2 * (CHAIN_WARPS * 64) + warp * 64 + piece % 2 * 32;
+}
+
+/* A block's view of its shared memory, the same for all threads. */
+struct chain_shared {
+    char *base;
+    chain_share *share; /* [CHAIN_PRODUCTS + 1] */
+    template <typename T>
+    __device__ T *at(int offset) const
+    {
+        return (T *)(base + offset);
+    }
+};
+
+/* Where a product's input has a token's share of a warp's piece, in elements: [CHAIN_WARPS][2 n_steps][n_tokens][32]. */
+__device__ static inline int chain_input_at(int warp, int n_steps, int piece, int n_tokens, int t)
+{
+    return ((warp * 2 * n_steps + piece) * n_tokens + t) * 32;
+}
+
+#endif

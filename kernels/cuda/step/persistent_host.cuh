@@ -1,0 +1,56 @@
+/* kernels/cuda/step/persistent_host.cuh - what the host's sides of the narrow and of the wide persistent kernel share. */
+#ifndef STEP_PERSISTENT_HOST_CUH
+#define STEP_PERSISTENT_HOST_CUH
+
+#include "kernels/cuda/step/persistent_chain.cuh"
+
+/* What cuda_persistent_open makes. */
+struct persistent {
+    struct chain_args args, wide; /* but for the step's */
+    int max_tokens, max_shared;   /* max_tokens: of the narrow kernel */
+    bool has_wide;
+    struct chain_layer *layers;
+    CUtensorMap *maps, *wide_maps, *input_maps;
+    unsigned long long *words;
+    unsigned char *wide_memory;
+    uint32_t *step;
+};
+
+/* The wide kernel, for a model that the narrow one can run: has_wide, if it can, too. After all but this of p has been opened. */
+void wide_open(struct queue *q, struct persistent *p, const struct decode_model *m);
+void wide_close(struct queue *q, struct persistent *p);
+void wide_patience(struct queue *q, uint32_t for_others, uint32_t for_own);
+/* a: persistent.wide with the step's arguments. Enqueued. */
+void wide_run(struct queue *q, struct chain_args *a);
+
+/* Parts of shared memory of these sizes, one after the other from `at` on: *offset[i] = where, the last one: the end. */
+template <size_t N>
+static inline void place_shared(int *const (&offset)[N], const int (&size)[N - 1], int at)
+{
+    for (size_t i = 0; i < N - 1; i++) {
+        *offset[i] = at;
+        at += (size[i] + 127) / 128 * 128;
+    }
+    *offset[N - 1] = at;
+}
+
+/* All blocks wait for each other, so all must be resident: a cooperative launch promises it. It begins while the kernels
+ * before it end, where the device can. */
+static inline void launch_chain(struct queue *q, void (*kernel)(struct chain_args), const struct chain_args &a)
+{
+    cudaLaunchAttribute attribute[2] = {};
+    attribute[0].id = cudaLaunchAttributeCooperative;
+    attribute[0].val.cooperative = 1;
+    attribute[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute[1].val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)cuda_state(q)->n_multiprocessors);
+    config.blockDim = dim3(CHAIN_THREADS + STREAM_THREADS);
+    config.dynamicSmemBytes = (size_t)a.at.bytes;
+    config.stream = cuda_stream(q);
+    config.attrs = attribute;
+    config.numAttrs = cuda_state(q)->launches_early ? 2 : 1;
+    CUDA_TRY(q, cudaLaunchKernelEx(&config, kernel, a));
+}
+
+#endif

@@ -1,0 +1,279 @@
+/* kernels/cuda/step/persistent_input.cuh - a product's activations, from words to shared memory. A warp waits only for the
+ * columns that it multiplies; the norms' statistics need a barrier of the block for every group of tokens that is awaited at once.
+ *
+ * All warps do this at once, so that every instruction after a wait takes four clocks: what can be known before is
+ * found before, values stay in registers, and what differs from model to model is known to the compiler. */
+#ifndef STEP_PERSISTENT_INPUT_CUH
+#define STEP_PERSISTENT_INPUT_CUH
+
+#include "kernels/cuda/step/persistent_chain.cuh"
+
+#define UNIT_COLUMNS  4                      /* of a unit: two words, 8 bytes in shared memory */
+#define UNIT_STRIDE   (2 * CHAIN_WARPS * 64) /* columns from a lane's unit to its next one, two steps further */
+#define UNITS_AT_ONCE 8                      /* a lane waits for so many at most, of one token or several */
+#define NORM_UNITS    4                      /* of a lane, which a norm keeps in registers: 8192 columns */
+
+/* A lane's units of a warp's columns: unit i is part lane % 8 of piece lane / 8 + 4 i. */
+template <typename T>
+struct input_units {
+    int n;               /* of the warp's lane that has most */
+    int n_places;        /* of this lane: units within the product's steps */
+    int column, columns; /* unit 0's first one; of the matrix */
+    int stride;          /* elements from a unit's place to the next unit's */
+    T *place;            /* unit 0's of token 0 */
+
+    __device__ input_units(const chain_args &a, const chain_shared &sh, const chain_share &s, int n_columns)
+        : n((s.n_steps + 1) / 2), columns(n_columns), stride(4 * a.n_tokens * 32)
+    {
+        int warp = threadIdx.x / 32, lane = threadIdx.x % 32, piece = lane / 8, part = lane % 8;
+        column = chain_column(warp, piece) + part * UNIT_COLUMNS;
+        n_places = (s.n_steps * 16 - lane + 31) / 32;
+        place =
+            sh.at<T>(a.at.input) + chain_input_at(warp, s.n_steps, piece, a.n_tokens, 0) + part / 2 * 8 + part % 2 * 2;
+    }
+    /* Leave the first n behind. */
+    __device__ void skip(int units)
+    {
+        n -= units;
+        n_places -= units;
+        column += units * UNIT_STRIDE;
+        place += units * stride;
+    }
+    __device__ bool has(int i) const
+    {
+        return column + i * UNIT_STRIDE < columns;
+    }
+    /* Of every 8 columns the middle pairs change places, as chain_tile has them. */
+    __device__ void store(int i, int t, uint2 bits) const
+    {
+        uint32_t *to = (uint32_t *)(place + i * stride + t * 32);
+        if (i < n_places) {
+            to[0] = bits.x;
+            to[2] = bits.y;
+        }
+    }
+};
+
+/* The bits of N units of each of G tokens from token t on, once they are there; zeros for those outside. words: [n_tokens]
+ * [columns / 2] */
+template <typename T, int N, int G>
+__device__ static inline void input_await(const chain_args &a, const input_units<T> &units,
+                                          const unsigned long long *words, int t, uint32_t epoch, uint2 (&bits)[G][N])
+{
+    const unsigned long long *first = words + ((size_t)t * units.columns + units.column) / 2;
+    int row = units.columns / 2;
+    auto lane0 = (unsigned long long)__shfl_sync(0xffffffffu, (unsigned long long)(units.has(0) ? first : nullptr), 0);
+    ulonglong2 v[G * N];
+    word_await(
+        v, [&](int j) { return units.has(j % N) && (G == 1 || t + j / N < a.n_tokens); },
+        [&](int j) { return first + j / N * row + j % N * (UNIT_STRIDE / 2); }, epoch,
+        (const unsigned long long *)lane0);
+#pragma unroll
+    for (int j = 0; j < G * N; j++)
+        bits[j / N][j % N] = make_uint2((uint32_t)v[j].x, (uint32_t)v[j].y);
+}
+
+/* N units as they are. */
+template <typename T, int N, int G>
+__device__ static inline void input_plain(const chain_args &a, const input_units<T> &units,
+                                          const unsigned long long *words, uint32_t epoch)
+{
+#pragma unroll 1
+    for (int t = 0; t < a.n_tokens; t += G) {
+        uint2 bits[G][N];
+        input_await<T, N, G>(a, units, words, t, epoch, bits);
+#pragma unroll
+        for (int g = 0; g < G; g++)
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                if (G == 1 || t + g < a.n_tokens)
+                    units.store(i, t + g, bits[g][i]);
+    }
+}
+
+/* The weights of a norm at a lane's N units, fetched before there is anything to wait for. LayerNorm has a bias. */
+template <typename T, norm_kind KIND, int N>
+struct norm_weights {
+    uint2 w[N], b[N];
+
+    /* value: of an element where the model has none. Outside: zeros, for which weights of zero wait. */
+    __device__ static uint2 fetch(const void *from, int column, bool inside, float value)
+    {
+        if (from != nullptr && inside)
+            return *(const uint2 *)((const T *)from + column);
+        uint32_t pair = inside ? tensor_pack<T>(value, value) : 0;
+        return make_uint2(pair, pair);
+    }
+    __device__ norm_weights(const input_units<T> &units, const void *weight, const void *bias)
+    {
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            int c = units.column + i * UNIT_STRIDE;
+            w[i] = fetch(weight, c, units.has(i), 1);
+            if (KIND == NORM_LAYER)
+                b[i] = fetch(bias, c, units.has(i), 0);
+        }
+    }
+    /* Two elements. whole: mean and 1 / deviation. */
+    __device__ static uint32_t apply(float2 whole, uint32_t x, uint32_t w, uint32_t b)
+    {
+        float2 e = tensor_unpack<T>(x);
+        if (KIND == NORM_RMS)
+            return tensor_multiply<T>(w, tensor_pack<T>(e.x * whole.y, e.y * whole.y));
+        float2 scale = tensor_unpack<T>(w), shift = tensor_unpack<T>(b);
+        return tensor_pack<T>((e.x - whole.x) * whole.y * scale.x + shift.x,
+                              (e.y - whole.x) * whole.y * scale.y + shift.y);
+    }
+    __device__ uint2 apply(float2 whole, int i, uint2 x) const
+    {
+        return make_uint2(apply(whole, x.x, w[i].x, b[i].x), apply(whole, x.y, w[i].y, b[i].y));
+    }
+};
+
+/* How many columns a warp has, as a number and its inverse; and how many units the lane. */
+struct norm_columns {
+    int n_mine;
+    float n, inverse;
+
+    template <typename T>
+    __device__ norm_columns(const input_units<T> &units)
+        : n_mine(max(0, (units.columns - units.column + UNIT_STRIDE - 1) / UNIT_STRIDE))
+    {
+        n = (float)(warp_sum(n_mine) * UNIT_COLUMNS);
+        inverse = n > 0 ? 1.0f / n : 0.0f;
+    }
+};
+
+/* A warp's share of a token's statistics: sum, squares (around the warp's own mean, for LayerNorm), columns, mean. */
+template <typename T, norm_kind KIND, int N>
+__device__ static inline float4 norm_partial(const uint2 (&bits)[N], const norm_columns &columns)
+{
+    float2 x[2 * N];
+    float sum = 0, square = 0, mean = 0;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        x[2 * i] = tensor_unpack<T>(bits[i].x);
+        x[2 * i + 1] = tensor_unpack<T>(bits[i].y);
+    }
+    if (KIND == NORM_LAYER) {
+#pragma unroll
+        for (int i = 0; i < 2 * N; i++)
+            sum += x[i].x + x[i].y;
+        sum = warp_sum(sum);
+        mean = sum * columns.inverse;
+    }
+#pragma unroll
+    for (int i = 0; i < 2 * N; i++)
+        if (KIND == NORM_RMS || i / 2 < columns.n_mine) { /* zeros outside add nothing to squares around 0 */
+            float d0 = x[i].x - mean, d1 = x[i].y - mean;
+            square += d0 * d0 + d1 * d1;
+        }
+    return make_float4(sum, warp_sum(square), columns.n, mean);
+}
+
+/* Over the 16 lanes of each half of a warp. */
+__device__ static inline float norm_sum(float x)
+{
+#pragma unroll
+    for (int d = CHAIN_WARPS / 2; d > 0; d /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, d);
+    return x;
+}
+
+/* Mean and 1 / deviation out of the warps' shares, one for each lane: one after the other they took longer than the rest of
+ * an input. */
+template <norm_kind KIND>
+__device__ static inline float2 norm_whole(const float4 *part, float inverse_hidden, float eps)
+{
+    const float4 *mine = part + threadIdx.x % CHAIN_WARPS;
+    if (KIND == NORM_RMS)
+        return make_float2(0, rsqrtf(norm_sum(mine->y) * inverse_hidden + eps));
+    float4 p = *mine;
+    float mean = norm_sum(p.x) * inverse_hidden, away = p.w - mean;
+    return make_float2(mean, rsqrtf(norm_sum(p.y + p.z * away * away) * inverse_hidden + eps));
+}
+
+/* The residual stream, normed. words: [n_tokens][hidden / 2]. All threads of the block must come here. */
+template <typename T, norm_kind KIND, int N, int G>
+__device__ static inline void input_normed(const chain_args &a, const chain_shared &sh, const input_units<T> &units,
+                                           const unsigned long long *words, uint32_t epoch, const void *weight,
+                                           const void *bias)
+{
+    const norm_weights<T, KIND, N> norm(units, weight, bias);
+    const norm_columns columns(units);
+    float4 *stats = sh.at<float4>(a.at.stats);
+#pragma unroll 1
+    for (int t = 0; t < a.n_tokens; t += G) {
+        uint2 bits[G][N];
+        input_await<T, N, G>(a, units, words, t, epoch, bits);
+#pragma unroll
+        for (int g = 0; g < G; g++) {
+            float4 part = norm_partial<T, KIND, N>(bits[g], columns);
+            if (threadIdx.x % 32 == 0 && (G == 1 || t + g < a.n_tokens))
+                stats[(t + g) * CHAIN_WARPS + threadIdx.x / 32] = part;
+        }
+        chain_sync();
+#pragma unroll
+        for (int g = 0; g < G; g++) {
+            if (G > 1 && t + g >= a.n_tokens)
+                break;
+            float2 whole = norm_whole<KIND>(stats + (t + g) * CHAIN_WARPS, a.inverse_hidden, a.eps);
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                units.store(i, t + g, norm.apply(whole, i, bits[g][i]));
+        }
+    }
+}
+
+template <typename T, norm_kind KIND, int N>
+__device__ static inline void input_normed_units(const chain_args &a, const chain_shared &sh,
+                                                 const input_units<T> &units, const unsigned long long *words,
+                                                 uint32_t epoch, const void *weight, const void *bias)
+{
+    const int TOKENS = N == NORM_UNITS ? 1 : UNITS_AT_ONCE / N; /* registers set the limit */
+    if (TOKENS == 1 || a.n_tokens == 1)
+        input_normed<T, KIND, N, 1>(a, sh, units, words, epoch, weight, bias);
+    else
+        input_normed<T, KIND, N, TOKENS>(a, sh, units, words, epoch, weight, bias);
+}
+
+template <typename T, norm_kind KIND>
+__device__ static inline void input_normed_any(const chain_args &a, const chain_shared &sh, const input_units<T> &units,
+                                               const unsigned long long *words, uint32_t epoch, const void *weight,
+                                               const void *bias)
+{
+    static_assert(NORM_UNITS == 4, "one of these");
+    if (units.n <= 2)
+        input_normed_units<T, KIND, 2>(a, sh, units, words, epoch, weight, bias);
+    else if (units.n == 3)
+        input_normed_units<T, KIND, 3>(a, sh, units, words, epoch, weight, bias);
+    else
+        input_normed_units<T, KIND, 4>(a, sh, units, words, epoch, weight, bias);
+}
+
+template <typename T, int N>
+__device__ static inline void input_plain_units(const chain_args &a, const input_units<T> &units,
+                                                const unsigned long long *words, uint32_t epoch)
+{
+    if (N == UNITS_AT_ONCE || a.n_tokens == 1)
+        input_plain<T, N, 1>(a, units, words, epoch);
+    else
+        input_plain<T, N, UNITS_AT_ONCE / N>(a, units, words, epoch);
+}
+
+template <typename T>
+__device__ static inline void input_plain_any(const chain_args &a, input_units<T> units,
+                                              const unsigned long long *words, uint32_t epoch)
+{
+#pragma unroll 1
+    for (; units.n > 4; units.skip(UNITS_AT_ONCE))
+        input_plain_units<T, UNITS_AT_ONCE>(a, units, words, epoch);
+    if (units.n > 2)
+        input_plain_units<T, 4>(a, units, words, epoch);
+    else if (units.n == 2)
+        input_plain_units<T, 2>(a, units, words, epoch);
+    else if (units.n == 1)
+        input_plain_units<T, 1>(a, units, words, epoch);
+}
+
+#endif

@@ -1,0 +1,232 @@
+/* kernels/cuda/step/persistent_kernel.cuh - the persistent kernel: one block a multiprocessor goes through all products of a
+ * decode step. This is the narrow one, for few tokens (persistent_wide.cuh: for more). See persistent_chain.cuh for the idea, the
+ * other persistent_*.cuh for the parts. */
+#ifndef STEP_PERSISTENT_KERNEL_CUH
+#define STEP_PERSISTENT_KERNEL_CUH
+
+#include "kernels/cuda/step/persistent_attention.cuh"
+#include "kernels/cuda/step/persistent_input.cuh"
+#include "kernels/cuda/step/persistent_results.cuh"
+#include "kernels/cuda/step/persistent_stream.cuh"
+
+#define FINISH_LANES 8                   /* a pair of rows each: all of a tile */
+#define FINISH_PARTS (32 / FINISH_LANES) /* of the warps' sums; the lanes of a pair then know the same */
+
+/* What the lanes of equal `pair` have summed up, for all of them. */
+__device__ static inline float chain_join(float x)
+{
+#pragma unroll
+    for (int d = FINISH_LANES; d < 32; d *= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, d);
+    return x;
+}
+
+/* The warps' sums of one tile, with the bias; a warp has a token, they take turns: `turn` is the first one. Each lane adds the
+ * sums of a part of the warps in one pair of rows. partial: [CHAIN_WARPS][n_tokens][CHAIN_ROWS] */
+template <typename T>
+__device__ static inline void chain_finish_tile(const chain_args &a, const chain_shared &sh, const chain_product &p,
+                                                const chain_share &share, int tile, int turn, const float *partial,
+                                                const float *bias, uint32_t epoch)
+{
+    const int WARPS = CHAIN_WARPS / FINISH_PARTS, UP = CHAIN_GROUP / 2; /* a gated tile's second half */
+    int t = (threadIdx.x / 32 + CHAIN_WARPS - turn) % CHAIN_WARPS, pair = threadIdx.x % FINISH_LANES,
+        part = threadIdx.x % 32 / FINISH_LANES;
+    if (t >= a.n_tokens)
+        return;
+    bool is_up = p.gated && pair >= UP;
+    int local = tile * share.tile_rows + (is_up ? pair - UP : pair) * 2, row = share.begin + local;
+    float2 s = make_float2(0, 0);
+    const float *from = partial + (part * WARPS * a.n_tokens + t) * CHAIN_ROWS + pair * 2;
+#pragma unroll
+    for (int v = 0; v < WARPS; v++) {
+        float2 x = *(const float2 *)(from + v * a.n_tokens * CHAIN_ROWS);
+        s.x += x.x;
+        s.y += x.y;
+    }
+    s = make_float2(chain_join(s.x), chain_join(s.y));
+    if (bias != nullptr && row < share.end) {
+        const float *b = bias + (is_up ? share.end - share.begin : 0) + local;
+        s.x += b[0];
+        s.y += b[1];
+    }
+    if (p.output == OUTPUT_ACTIVATED) { /* of two lanes each has one of the pair */
+        float x = rounded<T>(part % 2 == 0 ? s.x : s.y), up = __shfl_down_sync(0xffffffffu, x, UP);
+        x = activation(a.activation, x) * (p.gated ? up : 1.0f);
+        float y = __shfl_xor_sync(0xffffffffu, x, FINISH_LANES);
+        s = part % 2 == 0 ? make_float2(x, y) : make_float2(y, x);
+    }
+    if (row < share.end && !is_up)
+        chain_result<T, false>(a, sh, p, t, row, s.x, s.y, part, FINISH_PARTS, epoch);
+}
+
+/* Element i of a block's share of a bias: gated ones are the gate's, then those of up. As it is: made a float here it would
+ * be waited for here. */
+template <typename T>
+__device__ static inline T chain_bias(const chain_product &p, const chain_share &share, const void *bias, int i)
+{
+    int n = share.end - share.begin, row = i < n ? share.begin + i : p.rows + share.begin + i - n;
+    return ((const T *)bias)[row];
+}
+
+template <typename T>
+__device__ static inline void chain_input(const chain_args &a, const chain_shared &sh, const chain_product &p,
+                                          const chain_share &share, const chain_layer &layer, uint32_t epoch)
+{
+    input_units<T> units(a, sh, share, p.cols);
+    if (p.input == INPUT_ATTENDED || p.input == INPUT_ACTIVATED) {
+        input_plain_any<T>(a, units, p.input == INPUT_ATTENDED ? a.attended : a.activated, epoch);
+    } else {
+        const void *weight = layer.norm[p.norm], *bias = layer.norm_bias[p.norm];
+        uint32_t since = p.x == 1 ? epoch - 1 : epoch; /* what the layer before left is its epoch's */
+        if (a.norm == NORM_RMS)
+            input_normed_any<T, NORM_RMS>(a, sh, units, a.x[p.x], since, weight, bias);
+        else
+            input_normed_any<T, NORM_LAYER>(a, sh, units, a.x[p.x], since, weight, bias);
+    }
+    __syncwarp();
+}
+
+/* The sum over the ranks. Until the first token's words are there weights come no nearer than L2: the other ranks' words would
+ * queue behind them. */
+template <typename T>
+__device__ static inline void chain_sum_ranks(const chain_args &a, const chain_shared &sh, int x, uint32_t epoch)
+{
+    volatile int *hold = sh.at<volatile int>(a.at.hold);
+    if (threadIdx.x == 0)
+        *hold = 1;
+    chain_reduce<T, false>(a, sh, x, false, epoch);
+    if (threadIdx.x == 0)
+        *hold = 0;
+}
+
+/* How many tiles the block has finished, for the choice of buffers and of the warps that finish a tile; and products. */
+struct chain_count {
+    int tiles, products;
+};
+
+/* One product of one layer: this block's share of it. */
+template <typename T, int SLOTS>
+__device__ __forceinline__ static void chain_step(weight_ring<SLOTS> &ring, const chain_args &a, const chain_shared &sh,
+                                                  int k, const chain_layer &layer, chain_count &count, uint32_t epoch)
+{
+    const chain_product &p = a.product[k];
+    const chain_share share = sh.share[k];
+    if (share.n_tiles == 0)
+        return;
+    const void *weights = layer.bias[k % CHAIN_PRODUCTS];
+    int n_bias = weights == nullptr ? 0 : (share.end - share.begin) * (p.gated ? 2 : 1);
+    float *bias = sh.at<float>(a.at.bias) + count.products++ % 2 * a.at.bias_rows;
+    T mine = {};
+    if ((int)threadIdx.x < n_bias)
+        mine = chain_bias<T>(p, share, weights, threadIdx.x);
+    /* A block without a share of the product before has not read its input: and must have waited for it, too, before it
+     * makes anything of this layer's. */
+    if (p.input != INPUT_SAME || sh.share[k - 1].n_tiles == 0)
+        chain_input<T>(a, sh, p, share, layer, epoch);
+    if ((int)threadIdx.x < n_bias) /* seen by all after the tile's barrier */
+        bias[threadIdx.x] = to_float(mine);
+#pragma unroll 1
+    for (int i = threadIdx.x + CHAIN_THREADS; i < n_bias; i += CHAIN_THREADS)
+        bias[i] = to_float(chain_bias<T>(p, share, weights, i));
+    for (int tile = 0; tile < share.n_tiles; tile++, count.tiles++) {
+        int size = CHAIN_WARPS * a.n_tokens * CHAIN_ROWS;
+        float *partial = sh.at<float>(a.at.partial) + count.tiles % 2 * size;
+        chain_tile<T>(ring, a, sh, share.n_steps, chain_tile_rows(share, tile), p.gated, partial);
+        chain_sync(); /* one a tile suffices: the next tile's sums go to the other buffer */
+        chain_finish_tile<T>(a, sh, p, share, tile, count.tiles % CHAIN_WARPS, partial, n_bias > 0 ? bias : nullptr,
+                             epoch);
+    }
+    if (p.output == OUTPUT_SUM && a.n_ranks > 1)
+        chain_sum_ranks<T>(a, sh, p.x, epoch);
+}
+
+/* By all threads of the block: what is the same in every step, into shared memory. */
+__device__ static inline void chain_open_tables(const chain_args &a, const chain_shared &sh)
+{
+    int n_words = (a.n_layers + 1) * (int)(sizeof(chain_layer) / 4);
+    for (int i = threadIdx.x; i < n_words; i += CHAIN_THREADS + STREAM_THREADS)
+        sh.at<uint32_t>(a.at.layers)[i] = ((const uint32_t *)a.layers)[i];
+    if (threadIdx.x <= CHAIN_PRODUCTS)
+        sh.share[threadIdx.x] = chain_make_share(a.product[threadIdx.x], (int)blockIdx.x, (int)gridDim.x);
+}
+
+/* The step's tokens, and what follows from them. By the threads that chain_sync knows. */
+__device__ static inline void chain_open_step(const chain_args &a, const chain_shared &sh)
+{
+    if ((int)threadIdx.x < a.n_tokens) {
+        int *tokens = sh.at<int>(a.at.tokens) + threadIdx.x;
+        tokens[0] = a.token[threadIdx.x];
+        tokens[a.n_tokens] = a.slot[threadIdx.x];
+        tokens[2 * a.n_tokens] = a.pos[threadIdx.x];
+    }
+    for (int i = threadIdx.x; i < a.n_tokens * a.rope_dims; i += CHAIN_THREADS)
+        sh.at<float>(a.at.cos_sin)[i] = a.cos_sin[i];
+    chain_sync();
+    if (threadIdx.x == 0)
+        sh.at<attend_plan>(a.at.attend)->make(a, sh);
+    /* In a parallel layer attention runs beside the MLP, whose first product is for those blocks that have none of it. */
+    int n_free, number = attend_free(a, sh, &n_free);
+    if (threadIdx.x == 1 && a.attention_before == 2 && n_free > 0)
+        sh.share[1] = chain_make_share(a.product[1], number, n_free);
+    chain_sync();
+}
+
+/* Where a block's shares depend on the step's tokens, those who compute say that they are known, and who asks for weights waits for
+ * that. */
+__device__ static inline void chain_tell_shares(const chain_args &a)
+{
+    if (a.attention_before == 2)
+        asm volatile("bar.arrive 2, %0;" ::"n"(CHAIN_THREADS + STREAM_THREADS) : "memory");
+}
+
+__device__ static inline void chain_await_shares(const chain_args &a)
+{
+    if (a.attention_before == 2)
+        asm volatile("bar.sync 2, %0;" ::"n"(CHAIN_THREADS + STREAM_THREADS) : "memory");
+}
+
+/* grid: one block a multiprocessor, all of them resident. SLOTS: of the ring. */
+template <typename T, int SLOTS>
+__global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
+    persistent_kernel(const __grid_constant__ chain_args a)
+{
+    extern __shared__ __align__(1024) char shared[]; /* as the boxes of weights demand */
+    const chain_shared sh = {shared, (chain_share *)(shared + a.at.shares)};
+    weight_ring<SLOTS> ring(a, sh);
+    chain_count count = {0, 0};
+    if (threadIdx.x == 0) {
+        ring.open();
+        *sh.at<int>(a.at.hold) = 0;
+    }
+    chain_open_tables(a, sh);
+    __syncthreads();
+    /* Weights are on their way while the kernels before this one end, since nobody writes them; in parallel layers only once
+     * the step's tokens are known. */
+    if (threadIdx.x >= CHAIN_THREADS) {
+        give_registers<STREAM_REGISTERS>();
+        chain_await_shares(a);
+        if (threadIdx.x == CHAIN_THREADS)
+            stream_weights<SLOTS, false>(a, sh);
+        return;
+    }
+    take_registers<CHAIN_REGISTERS>();
+    wait_for_previous();
+    uint32_t step = a.step[blockIdx.x], epoch = step * (uint32_t)(a.n_layers + 1);
+    chain_open_step(a, sh);
+    chain_tell_shares(a);
+    chain_embed<T, false>(a, sh, epoch);
+    for (int product = 0; product <= a.n_layers * CHAIN_PRODUCTS; product++) {
+        int k = chain_index(a, product);
+        const chain_layer &layer = sh.at<chain_layer>(a.at.layers)[product / CHAIN_PRODUCTS];
+        epoch += product % CHAIN_PRODUCTS == 0;
+        if (k == CHAIN_HEAD && a.n_ranks == 1) /* else NCCL may gather the logits */
+            let_next_begin();
+        if (k == a.attention_before)
+            chain_attention<T, false>(a, sh, layer, epoch);
+        chain_step<T>(ring, a, sh, k, layer, count, epoch);
+    }
+    if (threadIdx.x == 0)
+        a.step[blockIdx.x] = step + 1;
+}
+
+#endif

@@ -1,0 +1,91 @@
+/* kernels/cuda/step/persistent_maps.cuh - the tensor maps by which the persistent kernels' copies know the matrices. Host only. */
+#ifndef STEP_PERSISTENT_MAPS_CUH
+#define STEP_PERSISTENT_MAPS_CUH
+
+#include "kernels/cuda/step/persistent_chain.cuh"
+
+#include <cudaTypedefs.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A matrix that copies take boxes of. */
+struct boxed {
+    void *data;
+    enum dtype type;
+    int rows, cols;
+};
+
+/* How copies see a matrix, in boxes of so many rows and pieces: as pieces of STEP_COLUMNS columns, [pieces][rows][..], or,
+ * where there would be part of a piece, as it is. See stream_rows. */
+static inline void make_map(struct queue *q, CUtensorMap *to, PFN_cuTensorMapEncodeTiled_v12000 encode, struct boxed w,
+                            int rows, int n_pieces)
+{
+    CUtensorMap map; /* lies as the encoder demands */
+    bool pieces = w.cols % STEP_COLUMNS == 0;
+    const cuuint64_t size[] = {(cuuint64_t)(pieces ? STEP_COLUMNS : w.cols), (cuuint64_t)w.rows,
+                               (cuuint64_t)(pieces ? w.cols / STEP_COLUMNS : 1)};
+    const cuuint64_t pitch[] = {(cuuint64_t)w.cols * 2, STEP_COLUMNS * 2};
+    const cuuint32_t box[] = {STEP_COLUMNS, (cuuint32_t)rows, (cuuint32_t)(pieces ? n_pieces : 1)},
+                     stride[] = {1, 1, 1};
+    CUresult result =
+        encode(&map, w.type == DTYPE_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3,
+               w.data, size, pitch, box, stride, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+               CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (result != CUDA_SUCCESS)
+        ERR(&q->err, ERR_INTERNAL, "cuTensorMapEncodeTiled of a matrix of %d x %d: error %d", w.rows, w.cols,
+            (int)result);
+    memcpy((void *)to, &map, sizeof map);
+}
+
+static inline struct boxed boxed_weight(const struct weight *w)
+{
+    return {w->data, w->type, w->rows, w->cols};
+}
+
+static inline PFN_cuTensorMapEncodeTiled_v12000 find_encoder(struct queue *q)
+{
+    PFN_cuTensorMapEncodeTiled_v12000 encode = nullptr;
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+    CUDA_TRY(q, cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&encode, 12000, cudaEnableDefault,
+                                                 &found));
+#else
+    CUDA_TRY(q, cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", (void **)&encode, cudaEnableDefault, &found));
+#endif
+    if (found != cudaDriverEntryPointSuccess || encode == nullptr)
+        ERR(&q->err, ERR_UNSUPPORTED, "the driver has no cuTensorMapEncodeTiled");
+    return encode;
+}
+
+/* n maps, which fill(host, encode) makes, on the device. */
+template <typename F>
+static inline CUtensorMap *upload_maps(struct queue *q, size_t n, F fill)
+{
+    size_t bytes = n * sizeof(CUtensorMap);
+    CUtensorMap *host = (CUtensorMap *)err_calloc(&q->err, n, sizeof *host, "tensor maps");
+    CUtensorMap *maps = (CUtensorMap *)cuda_alloc(q, bytes);
+    PFN_cuTensorMapEncodeTiled_v12000 encode = find_encoder(q);
+    if (host != nullptr && maps != nullptr && encode != nullptr) {
+        fill(host, encode);
+        cuda_upload(q, maps, bytes, host, bytes, bytes, 1);
+        cuda_wait(q);
+    }
+    free(host);
+    return maps;
+}
+
+/* f(weights, k) for every product in order of execution. */
+template <typename F>
+static inline void each_product(const struct decode_model *m, F f)
+{
+    for (int l = 0; l < m->n_layers; l++) {
+        const struct decode_layer *d = &m->layer[l];
+        const struct weight *const w[2][CHAIN_PRODUCTS] = {{d->qkv, d->out, d->mlp_in, d->mlp_out},
+                                                           {d->qkv, d->mlp_in, d->mlp_out, d->out}};
+        for (int k = 0; k < CHAIN_PRODUCTS; k++)
+            f(w[m->parallel][k], k);
+    }
+    f(m->head, CHAIN_HEAD);
+}
+
+#endif

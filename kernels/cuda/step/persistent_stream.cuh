@@ -1,0 +1,297 @@
+/* kernels/cuda/step/persistent_stream.cuh - the weights' way through the persistent kernel: one warp of a block does nothing
+ * but ask for weights, a ring of copies to shared memory ahead of the others, through all products of all layers
+ * without a pause, also while they wait for activations.
+ *
+ * The copies are the tensor memory accelerator's, asked for by one thread, one large box a step (two of a gated product, one
+ * for every warp where columns are no multiple of 64): where every warp asked for its own, the asking took longer than the
+ * memory. Few are under way at once: the words that blocks wait for queue behind all weights asked for before them, so
+ * weights beyond what keeps the memory busy are asked for too early.
+ * While the ring is full, or copies are held back (chain_sum_ranks), the memory would rest: then a few of the next slots are asked
+ * for into L2, one after the other, which tells nobody when they have come; their copies later come from there. */
+#ifndef STEP_PERSISTENT_STREAM_CUH
+#define STEP_PERSISTENT_STREAM_CUH
+
+#include "kernels/cuda/bulk_copy.cuh"
+#include "kernels/cuda/step/persistent_chain.cuh"
+
+#define STREAM_UNDER_WAY 32   /* rows of 2 KiB at once: two full slots of 32 KiB, 8 MiB of a whole H200 */
+#define WIDE_UNDER_WAY   64   /* the same of a wide step */
+#define STREAM_AHEAD     6    /* slots that are asked for into L2 beyond a full ring, 25 MiB of a whole H200 */
+#define WIDE_AHEAD       3    /* the same of a wide step */
+#define STREAM_PACE      1750 /* clocks between two of them: what the memory needs for one of every block */
+
+/* A slot of the ring holds a step's weights: up to CHAIN_ROWS rows of CHAIN_WARPS times STEP_COLUMNS columns, as one box,
+ * [CHAIN_WARPS][rows][STEP_COLUMNS]; of a gated product gate's first, that of up from the middle on. (What a wide step's
+ * has: persistent_wide.cuh.) Its 128-byte rows have their 16-byte parts exchanged by the row's place in 1024 bytes. */
+template <int SLOTS>
+struct weight_ring {
+    uint32_t full;   /* barriers [2][SLOTS]: the weights have come; all warps have read them */
+    int slot, round; /* the next one; odd and even rounds */
+
+    __device__ weight_ring(const chain_args &a, const chain_shared &sh)
+        : full(shared_address(sh.base + a.at.barriers)), slot(0), round(0)
+    {
+    }
+    /* The next slot's barriers: its weights have come; all warps have read what was there. */
+    __device__ uint32_t filled() const
+    {
+        return full + slot * 8;
+    }
+    __device__ uint32_t emptied() const
+    {
+        return full + (SLOTS + slot) * 8;
+    }
+    /* One thread; before all others begin. */
+    __device__ void open() const
+    {
+        for (int i = 0; i < SLOTS; i++) {
+            barrier_open(full + i * 8, 1);
+            barrier_open(full + (SLOTS + i) * 8, CHAIN_WARPS);
+        }
+        barriers_opened();
+    }
+    /* The copy asked for `back` copies ago, at most SLOTS, has arrived. */
+    __device__ void wait_arrived(int back) const
+    {
+        bool wrapped = slot < back;
+        barrier_wait(full + (wrapped ? slot + SLOTS - back : slot - back) * 8, round ^ wrapped);
+    }
+    __device__ __forceinline__ void advance()
+    {
+        if (++slot == SLOTS) {
+            slot = 0;
+            round ^= 1;
+        }
+    }
+};
+
+/* The copies that have not been seen to arrive. */
+struct stream_copies {
+    unsigned long long rows_of = 0; /* a byte each, the latest one lowest */
+    int n = 0, rows = 0;
+
+    template <int MOST, int SLOTS>
+    __device__ void wait_for_room(const weight_ring<SLOTS> &ring, int more)
+    {
+        static_assert(SLOTS <= 8, "a byte each");
+#pragma unroll 1
+        while (n == SLOTS || (n > 0 && rows + more > MOST)) {
+            ring.wait_arrived(n--);
+            rows -= (int)(rows_of >> n * 8 & 255);
+        }
+        rows_of = rows_of << 8 | (unsigned)more;
+        rows += more;
+        n++;
+    }
+};
+
+/* One step of one tile: what a slot holds. */
+struct stream_cursor {
+    int product, tile, step;
+    int k, row, n; /* which product of the layer; rows of weights [row, row + n), n even */
+
+    /* At the beginning of that product, or of the next one that this block has a share of. */
+    __device__ void open(const chain_args &a, const chain_shared &sh, int first)
+    {
+        product = first;
+        k = chain_index(a, product);
+        while (sh.share[k].n_tiles == 0 && !done(a)) {
+            product++;
+            k = done(a) ? 0 : chain_index(a, product);
+        }
+        tile = step = 0;
+        enter(sh);
+    }
+    __device__ bool done(const chain_args &a) const
+    {
+        return product > a.n_layers * CHAIN_PRODUCTS;
+    }
+    __device__ void enter(const chain_shared &sh)
+    {
+        row = sh.share[k].begin + tile * sh.share[k].tile_rows;
+        n = chain_tile_rows(sh.share[k], tile);
+    }
+    __device__ void next(const chain_args &a, const chain_shared &sh)
+    {
+        if (++step < sh.share[k].n_steps)
+            return;
+        step = 0;
+        if (++tile < sh.share[k].n_tiles)
+            enter(sh);
+        else
+            open(a, sh, product + 1);
+    }
+};
+
+/* Of a step; the narrow kernel's are known to the compiler. */
+template <bool WIDE>
+__device__ static inline int stream_pieces(const chain_product &p)
+{
+    return WIDE ? p.pieces : CHAIN_WARPS;
+}
+
+/* The map for boxes of n rows of a matrix. product: counted through all layers; p: what it is. */
+template <bool WIDE>
+__device__ static inline const CUtensorMap *stream_map(const chain_args &a, int product, const chain_product &p, int n)
+{
+    if (!WIDE)
+        return a.maps + product * BOX_SIZES + n / 2 - 1;
+    int height = n == p.last_rows ? 1 : 2;
+    return a.maps + product * WIDE_BOXES + (n == p.tile_rows ? 0 : height);
+}
+
+/* f(into, map, x, y, z) for the box of a step's columns of n rows from row `first` on; n: even. Where columns are no multiple
+ * of STEP_COLUMNS every warp's have a box of their own. */
+template <bool WIDE, typename F>
+__device__ static inline void stream_rows(const CUtensorMap *map, const chain_product &p, uint32_t into, int step,
+                                          int first, int n, F f)
+{
+    bool whole = WIDE || p.cols % STEP_COLUMNS == 0;
+    if (whole)
+        f(into, map, 0, first, step * stream_pieces<WIDE>(p));
+#pragma unroll 1
+    for (int v = whole ? CHAIN_WARPS : 0; v < CHAIN_WARPS; v++)
+        f(into + v * n * 128, map, (step * CHAIN_WARPS + v) * STEP_COLUMNS, first, 0);
+}
+
+/* The same for all that a slot is going to hold. */
+template <bool WIDE, typename F>
+__device__ static inline void stream_slot(const chain_args &a, const stream_cursor &c, uint32_t into, F f)
+{
+    const chain_product &p = a.product[c.k];
+    const CUtensorMap *map = stream_map<WIDE>(a, c.product, p, c.n);
+    stream_rows<WIDE>(map, p, into, c.step, c.row, c.n, f);
+    if (p.gated)
+        stream_rows<WIDE>(map, p, into + (WIDE ? c.n * p.pieces * 128 : RING_SLOT_BYTES / 2), c.step, p.rows + c.row,
+                          c.n, f);
+}
+
+/* The maps of a product's first and last tile are going to be read. */
+template <bool WIDE>
+__device__ static inline void stream_announce(const chain_args &a, const chain_shared &sh, int product)
+{
+    int k = chain_index(a, product);
+    const chain_share &share = sh.share[k];
+    if (share.n_tiles == 0)
+        return;
+    box_map_prefetch(stream_map<WIDE>(a, product, a.product[k], chain_tile_rows(share, 0)));
+    box_map_prefetch(stream_map<WIDE>(a, product, a.product[k], chain_tile_rows(share, share.n_tiles - 1)));
+}
+
+/* The narrow kernel wants no copies now (chain_sum_ranks). */
+template <bool WIDE>
+__device__ static inline bool stream_held(const chain_args &a, const chain_shared &sh)
+{
+    return !WIDE && *sh.at<volatile int>(a.at.hold) != 0;
+}
+
+/* All of this block's weights, one slot after the other as they become free and few are under way. One thread. */
+template <int SLOTS, bool WIDE>
+__device__ static inline void stream_weights(const chain_args &a, const chain_shared &sh)
+{
+    weight_ring<SLOTS> ring(a, sh);
+    stream_cursor now, later;
+    stream_copies copies;
+    int n_ahead = 0; /* later: so many slots after now */
+    now.open(a, sh, 0);
+    later = now;
+    while (!now.done(a)) {
+        int rows = (a.product[now.k].gated ? 2 : 1) * now.n, lines = rows * stream_pieces<WIDE>(a.product[now.k]);
+        uint32_t barrier = ring.filled();
+        if (now.tile + now.step == 0 && now.product < a.n_layers * CHAIN_PRODUCTS)
+            stream_announce<WIDE>(a, sh, now.product + 1);
+        if (WIDE)
+            copies.wait_for_room<WIDE_UNDER_WAY>(ring, (lines + CHAIN_WARPS - 1) / CHAIN_WARPS);
+        else
+            copies.wait_for_room<STREAM_UNDER_WAY>(ring, rows);
+        uint32_t since = (uint32_t)clock64();
+        while (stream_held<WIDE>(a, sh) || !barrier_ended(ring.emptied(), ring.round ^ 1))
+            if (n_ahead < (WIDE ? WIDE_AHEAD : STREAM_AHEAD) && (uint32_t)clock64() - since >= STREAM_PACE &&
+                !later.done(a)) {
+                stream_slot<WIDE>(a, later, 0, [](uint32_t, const CUtensorMap *map, int x, int y, int z) {
+                    box_prefetch(map, x, y, z);
+                });
+                since += STREAM_PACE;
+                later.next(a, sh);
+                n_ahead++;
+            }
+        barrier_expect(barrier, lines * 128);
+        stream_slot<WIDE>(
+            a, now, shared_address(sh.base) + ring.slot * RING_SLOT_BYTES,
+            [=](uint32_t into, const CUtensorMap *map, int x, int y, int z) { box_copy(into, map, x, y, z, barrier); });
+        now.next(a, sh);
+        if (n_ahead > 0)
+            n_ahead--;
+        else
+            later = now;
+        ring.advance();
+    }
+}
+
+/* Where in a slot, or in its half, a warp finds row r of n: bytes to the part that belongs to the lane. Rows that were
+ * not asked for: anywhere. */
+__device__ static inline int weight_at(int n, int r)
+{
+    int row = (int)threadIdx.x / 32 * n + r, part = threadIdx.x % 4;
+    return row * 128 + (part ^ row % 8) * 16;
+}
+
+/* Which row of a group of 8 the lanes of a group of 4 read: those that read at once must meet different banks. */
+__device__ static inline int weight_row(int group)
+{
+    return group / 2 + group % 2 * 4;
+}
+
+/* One tile's products over this warp's columns, for up to 8 tokens: to the warp's part of `partial`. n: rows of weights
+ * in the tile, of each half where it is gated.
+ *
+ * The middle pairs of a lane's 8 columns have changed places (input_units::store), so that its four registers are one operand as
+ * they come: its upper rows are columns 0 to 3, the lower ones 4 to 7. `first` is the product with the weights' columns 0 to 3,
+ * right in its upper rows; `second` that with 4 to 7, right in its lower ones. The other halves are nobody's. */
+template <typename T, int SLOTS>
+__device__ __forceinline__ static void chain_tile(weight_ring<SLOTS> &ring, const chain_args &a, const chain_shared &sh,
+                                                  int n_steps, int n, bool gated, float *partial)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, t = lane / 4, row = weight_row(t);
+    float first[2][4] = {}, second[2][4] = {};
+    bool mine = t < a.n_tokens; /* other lanes' rows of the result are nobody's */
+    const T *input = sh.at<T>(a.at.input) + chain_input_at(warp, n_steps, 0, a.n_tokens, mine ? t : 0) + lane % 4 * 8;
+    uint4 x[2] = {}; /* zeros for nobody's rows: multiplying others would cost power, and so speed */
+    int at[2] = {weight_at(n, row), gated ? RING_SLOT_BYTES / 2 + weight_at(n, row) : weight_at(n, row + 8)};
+    for (int step = 0; step < n_steps; step++) {
+        uint4 w[2][2];
+        const char *weights = sh.base + ring.slot * RING_SLOT_BYTES;
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            if (mine)
+                x[i] = *(const uint4 *)(input + i * a.n_tokens * 32);
+        barrier_wait(ring.filled(), ring.round);
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                w[r][i] = *(const uint4 *)(weights + (at[r] ^ i * 64)); /* the second 4 parts */
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                tensor_mma<T>(first[r], x[i].x, x[i].y, x[i].z, x[i].w, w[r][i].x, w[r][i].y);
+                tensor_mma<T>(second[r], x[i].x, x[i].y, x[i].z, x[i].w, w[r][i].z, w[r][i].w);
+            }
+        __syncwarp();
+        if (lane == 0)
+            barrier_arrive(ring.emptied());
+        ring.advance();
+        input += 2 * a.n_tokens * 32;
+    }
+    if (!mine)
+        return;
+    float *to = partial + (warp * a.n_tokens + t) * CHAIN_ROWS;
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            to[r * CHAIN_GROUP + weight_row(lane % 4 * 2 + i)] = first[r][i] + second[r][i + 2];
+}
+
+#endif

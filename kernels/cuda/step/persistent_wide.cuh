@@ -1,0 +1,383 @@
+/* kernels/cuda/step/persistent_wide.cuh - the persistent kernel for more tokens than the narrow one (persistent_kernel.cuh) is good
+ * for: up to 16, of models with RMSNorm in bf16.
+ *
+ * Words cost every block a load for every two activations, and a narrow block keeps all activations of a product. Here they
+ * pass between blocks as plain vectors; who has left its part of one says so with the epoch (`ready`), and who needs the vector
+ * waits for all blocks' epochs. Then the tensor memory accelerator brings it, beside the weights that it is to be multiplied with:
+ * a slot of the ring has the same columns of up to WIDE_ROWS rows of weights and of 8 or 16 tokens. (Words are left for what
+ * few blocks read: queries, keys and values, parts of sequences, sums over the ranks.)
+ *
+ * Nobody has a whole vector to norm. So the residual stream is handed over multiplied with the norm's weights, together with the
+ * sum of squares of every block's rows, and a product's results are divided by the root of their mean. In f16 the unnormed
+ * numbers might overflow. */
+#ifndef STEP_PERSISTENT_WIDE_CUH
+#define STEP_PERSISTENT_WIDE_CUH
+
+#include "kernels/cuda/step/persistent_kernel.cuh"
+
+#define WIDE_INPUT_WARP (CHAIN_WARPS + 1) /* asks for activations; the one before it for weights */
+#define WIDE_POLLS      (WIDE_BLOCKS / 32)
+#define WIDE_POLL_READS 8 /* of a word that take as long as a look at all blocks */
+#define WIDE_GROUPS     4 /* of warps that have slots in turn */
+
+/* Where shared memory begins, behind what CUDA keeps for itself: as a constant it takes no register, and the kernel spills none.
+ * (The narrow one was slower that way.) persistent_wide.cu asks the device whether that is so. */
+#define WIDE_SHARED_BEGIN 1024
+
+/* The narrow kernel's would have the copying warps spill theirs, and that costs more here than anything else did. */
+#define WIDE_STREAM_REGISTERS 64
+#define WIDE_CHAIN_REGISTERS  104
+static_assert(CHAIN_THREADS * WIDE_CHAIN_REGISTERS + STREAM_THREADS * WIDE_STREAM_REGISTERS <=
+                  (CHAIN_THREADS + STREAM_THREADS) * BLOCK_REGISTERS,
+              "who takes more registers than are given waits for ever");
+
+/* A slot: weights [pieces][rows][STEP_COLUMNS], up's after gate's; at its end activations [pieces][8 or 16][STEP_COLUMNS]. */
+template <int SLOTS>
+struct wide_ring : weight_ring<SLOTS> {
+    using weight_ring<SLOTS>::weight_ring;
+
+    /* The activations of the next slot have come. */
+    __device__ uint32_t arrived() const
+    {
+        return this->full + (2 * SLOTS + this->slot) * 8;
+    }
+    __device__ void open() const
+    {
+        for (int i = 0; i < SLOTS; i++)
+            barrier_open(this->full + (2 * SLOTS + i) * 8, 1);
+        weight_ring<SLOTS>::open();
+    }
+};
+
+/* Rows of a box of activations. */
+__device__ static inline int wide_box_tokens(const chain_args &a)
+{
+    return a.n_tokens > 8 ? 16 : 8;
+}
+
+/* All threads of the block have done their part of a vector. */
+__device__ static inline void wide_ready(const chain_args &a, int vector, uint32_t epoch)
+{
+    chain_sync();
+    if (threadIdx.x == 0)
+        asm volatile("fence.acq_rel.gpu; st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(a.wide.ready + vector * gridDim.x +
+                                                                                    blockIdx.x),
+                     "r"(epoch)
+                     : "memory");
+}
+
+/* Until all blocks have. One warp. Who has no share of what lies between is up to n_layers ahead of us, and no further: what is beyond
+ * that is from a wide step long ago, between which and this one there may have been any number of narrow ones. */
+__device__ static inline void wide_await(const chain_args &a, int vector, uint32_t epoch)
+{
+    const uint32_t *ready = a.wide.ready + vector * gridDim.x;
+    unsigned rounds = 0;
+    for (bool again = true; again;) {
+        uint32_t at[WIDE_POLLS];
+#pragma unroll
+        for (int i = 0; i < WIDE_POLLS; i++) {
+            at[i] = epoch;
+            int block = (int)threadIdx.x % 32 + i * 32;
+            if (block < (int)gridDim.x)
+                asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(at[i]) : "l"(ready + block) : "memory");
+        }
+        again = false;
+#pragma unroll
+        for (int i = 0; i < WIDE_POLLS; i++)
+            again |= at[i] - epoch > (uint32_t)a.n_layers;
+        again = __any_sync(0xffffffffu, again);
+        if ((rounds += WIDE_POLL_READS) >= word_patience.for_own)
+            word_give_up<false>(0, epoch);
+    }
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+    __syncwarp();
+}
+
+/* A product's activations, to the slots that have its weights. One thread. */
+template <int SLOTS>
+__device__ static inline void wide_copy_inputs(wide_ring<SLOTS> &ring, const chain_args &a, const chain_shared &sh,
+                                               int k)
+{
+    int tokens = wide_box_tokens(a), bytes = a.product[k].pieces * tokens * 128;
+    const CUtensorMap *map = a.wide.inputs + (tokens > 8 ? CHAIN_PRODUCTS + 1 : 0) + k;
+    copies_see_writes();
+    for (int tile = 0; tile < sh.share[k].n_tiles; tile++)
+        for (int step = 0; step < sh.share[k].n_steps; step++) {
+            barrier_wait(ring.emptied(), ring.round ^ 1);
+            barrier_expect(ring.arrived(), bytes);
+            box_copy_shared(shared_address(sh.base) + (ring.slot + 1) * RING_SLOT_BYTES - bytes, map, 0, 0,
+                            step * a.product[k].pieces, ring.arrived());
+            ring.advance();
+        }
+}
+
+/* The same of all products. One warp; epoch: of the embedding. */
+template <int SLOTS>
+__device__ static inline void wide_inputs(const chain_args &a, const chain_shared &sh, uint32_t epoch)
+{
+    wide_ring<SLOTS> ring(a, sh);
+    for (int product = 0; product <= a.n_layers * CHAIN_PRODUCTS; product++) {
+        int k = chain_index(a, product);
+        const chain_product &p = a.product[k];
+        epoch += product % CHAIN_PRODUCTS == 0;
+        if (sh.share[k].n_tiles == 0)
+            continue;
+        if (p.input == INPUT_NORMED)
+            wide_await(a, p.x, p.x == VECTOR_AFTER_MLP ? epoch - 1 : epoch); /* the layer before left the former */
+        else
+            wide_await(a, p.input == INPUT_ATTENDED ? VECTOR_ATTENDED : VECTOR_ACTIVATED, epoch);
+        if (threadIdx.x % 32 == 0)
+            wide_copy_inputs<SLOTS>(ring, a, sh, k);
+        __syncwarp();
+    }
+}
+
+/* How the warps share a tile: 16 rows of weights each; as many warps as that takes are a group, and groups have slots in turn.
+ * Where warps are left, a group is several times as many, `parts`, who share out the halves of a slot's pieces. */
+struct wide_tile {
+    int height; /* rows of the boxes */
+    int n_sixteens, groups, parts, pitch;
+    int sixteen, part, group; /* this warp's; group >= groups: it has nothing */
+
+    __device__ wide_tile(const chain_product &p, const chain_share &share, int tile)
+    {
+        height = chain_tile_rows(share, tile);
+        n_sixteens = p.gated ? (height + 7) / 8 : (height + 15) / 16;
+        int split = CHAIN_WARPS / n_sixteens, i = (int)threadIdx.x / 32 / n_sixteens;
+        groups = min(split, WIDE_GROUPS);
+        parts = split / groups;
+        pitch = n_sixteens * 16 + 4; /* so that lanes write to different banks */
+        sixteen = (int)threadIdx.x / 32 % n_sixteens;
+        part = i % parts;
+        group = i / parts;
+    }
+    /* Where `partial` has the sums for a token of part `which` of all groups' parts; of a gated tile 8 rows of gate and 8 of up
+     * take turns. */
+    __device__ int at(int which, int t) const
+    {
+        return (which * PERSISTENT_MAX_TOKENS + t) * pitch;
+    }
+};
+
+/* This warp's part of a slot: 16 rows of weights times tokens 0 to 7 and, SECOND, 8 to 15. Rows beyond the tile's are
+ * somebody else's, and so are their sums. */
+template <typename T, bool SECOND>
+__device__ static inline void wide_multiply(float (&sum)[2][4], const wide_tile &tile, const chain_product &p,
+                                            const char *weights, const char *inputs)
+{
+    const int TOKENS = SECOND ? 16 : 8;
+    int lane = threadIdx.x % 32, line = tile.sixteen * 16 + lane % 16;
+    if (p.gated)
+        line = tile.sixteen * 8 + lane % 8 + (lane & 8 ? tile.height * p.pieces : 0);
+#pragma unroll 1
+    for (int i = tile.part; i < 2 * p.pieces; i += tile.parts) {
+        int from = line + i / 2 * tile.height, half = i % 2 * 4;
+        const char *in = inputs + (i / 2 * TOKENS + lane % 8) * 128 + ((half + lane / 8) ^ lane % 8) * 16;
+        uint32_t w[2][4], x[2][4];
+        tensor_load(x[0], in);
+        if (SECOND)
+            tensor_load(x[1], in + 8 * 128);
+#pragma unroll
+        for (int j = 0; j < 2; j++)
+            tensor_load(w[j], weights + from * 128 + ((half + 2 * j + lane / 16) ^ from % 8) * 16);
+#pragma unroll
+        for (int j = 0; j < 2; j++)
+#pragma unroll
+            for (int h = 0; h < (SECOND ? 2 : 1); h++)
+                tensor_mma<T>(sum[h], w[j][0], w[j][1], w[j][2], w[j][3], x[h][2 * j], x[h][2 * j + 1]);
+    }
+}
+
+/* One tile's products, all steps, to the warp's part of `partial`. A warp knows only its own slots: before it can tell by the
+ * parity of a phase whether the weights are there, those of the round before must have been read. */
+template <typename T, bool SECOND, int SLOTS>
+__device__ static inline void wide_products(wide_ring<SLOTS> &ring, const chain_shared &sh, const wide_tile &tile,
+                                            const chain_product &p, int n_steps, float *partial)
+{
+    static_assert(WIDE_GROUPS <= SLOTS,
+                  "a slot's round before the last is over when this warp has read its own before it");
+    const int INPUT_BYTES = p.pieces * (SECOND ? 16 : 8) * 128;
+    bool works = tile.group < tile.groups;
+    int arrivals = tile.sixteen + tile.part == 0 ? CHAIN_WARPS + 1 - tile.n_sixteens * tile.parts : 1, turn = 0;
+    float sum[2][4] = {};
+    for (int step = 0; step < n_steps; step++) {
+        if (turn == tile.group) {
+            const char *slot = sh.base + ring.slot * RING_SLOT_BYTES;
+            barrier_wait(ring.emptied(), ring.round ^ 1);
+            barrier_wait(ring.filled(), ring.round);
+            barrier_wait(ring.arrived(), ring.round);
+            wide_multiply<T, SECOND>(sum, tile, p, slot, slot + RING_SLOT_BYTES - INPUT_BYTES);
+            __syncwarp();
+            if (threadIdx.x % 32 == 0)
+                barrier_arrive(ring.emptied(), arrivals);
+        }
+        turn = turn + 1 == tile.groups ? 0 : turn + 1;
+        ring.advance();
+    }
+    chain_sync(); /* all have read the sums before */
+    int g = threadIdx.x % 32 / 4, p2 = threadIdx.x % 4 * 2, which = tile.group * tile.parts + tile.part;
+    if (works)
+#pragma unroll
+        for (int h = 0; h < (SECOND ? 2 : 1); h++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                partial[tile.at(which, h * 8 + p2 + i % 2) + tile.sixteen * 16 + g + i / 2 * 8] = sum[h][i];
+    chain_sync();
+}
+
+/* 1 / deviation of the residual stream of this warp's token. */
+__device__ static inline float wide_inverse(const chain_args &a, int x)
+{
+    const float *from = a.wide.squares + (x * PERSISTENT_MAX_TOKENS + threadIdx.x / 32) * WIDE_BLOCKS;
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < WIDE_BLOCKS; i += 32)
+        sum += __ldcg(from + threadIdx.x % 32 + i); /* zeros of blocks that there are not */
+    return rsqrtf(warp_sum(sum) * a.inverse_hidden + a.eps);
+}
+
+/* The sums of one tile to where they go; a warp has a token. scale: of all sums; bias: float [share], NULL: none. */
+template <typename T>
+__device__ static inline float wide_finish(const chain_args &a, const chain_shared &sh, const chain_product &p,
+                                           const chain_share &share, const wide_tile &tile, int begin,
+                                           const float *partial, const float *bias, float scale, uint32_t epoch)
+{
+    int t = threadIdx.x / 32;
+    float squares = 0;
+    for (int local = threadIdx.x % 32 * 2; t < a.n_tokens && local < tile.height; local += 64) {
+        int at = p.gated ? local / 8 * 16 + local % 8 : local, row = begin + local;
+        float2 s = make_float2(0, 0), up = s;
+#pragma unroll 1
+        for (int v = 0; v < tile.groups * tile.parts; v++) {
+            const float *from = partial + tile.at(v, t) + at;
+            s.x += from[0];
+            s.y += from[1];
+            if (p.gated) {
+                up.x += from[8];
+                up.y += from[9];
+            }
+        }
+        if (row >= share.end)
+            continue;
+        s = make_float2(s.x * scale, s.y * scale);
+        up = make_float2(up.x * scale, up.y * scale);
+        if (bias != nullptr) {
+            const float *b = bias + row - share.begin, *c = b + share.end - share.begin;
+            s = make_float2(s.x + b[0], s.y + b[1]);
+            if (p.gated)
+                up = make_float2(up.x + c[0], up.y + c[1]);
+        }
+        if (p.output == OUTPUT_ACTIVATED) {
+            s.x = activation(a.activation, rounded<T>(s.x)) * (p.gated ? rounded<T>(up.x) : 1.0f);
+            s.y = activation(a.activation, rounded<T>(s.y)) * (p.gated ? rounded<T>(up.y) : 1.0f);
+        }
+        squares += chain_result<T, true>(a, sh, p, t, row, s.x, s.y, 0, 1, epoch);
+    }
+    return squares;
+}
+
+/* The weights of the norm that comes after a sum, of this block's rows. */
+template <typename T>
+__device__ static inline void wide_fetch_scale(const chain_args &a, const chain_shared &sh, const void *norm)
+{
+    const chain_share &share = sh.share[CHAIN_PRODUCTS - 1];
+    for (int i = threadIdx.x; i < share.end - share.begin; i += CHAIN_THREADS)
+        sh.at<float>(a.at.scale)[i] = to_float(((const T *)norm)[share.begin + i]);
+}
+
+/* The residual stream is there, of this block's rows. squares: this lane's of its warp's token. */
+__device__ static inline void wide_ready_x(const chain_args &a, int x, float squares, uint32_t epoch)
+{
+    int t = threadIdx.x / 32;
+    squares = warp_sum(squares);
+    if (threadIdx.x % 32 == 0 && t < a.n_tokens)
+        a.wide.squares[(x * PERSISTENT_MAX_TOKENS + t) * WIDE_BLOCKS + blockIdx.x] = squares;
+    wide_ready(a, x, epoch);
+}
+
+/* One product of one layer: this block's share of it. layer[1]: the next one. */
+template <typename T, int SLOTS>
+__device__ static inline void wide_step(wide_ring<SLOTS> &ring, const chain_args &a, const chain_shared &sh,
+                                        int product, const chain_layer *layer, uint32_t epoch)
+{
+    const int k = chain_index(a, product);
+    const chain_product &p = a.product[k];
+    const chain_share share = sh.share[k];
+    const void *weights = layer->bias[k % CHAIN_PRODUCTS];
+    float *bias = weights == nullptr || share.n_tiles == 0 ? nullptr : sh.at<float>(a.at.bias);
+    float *partial = sh.at<float>(a.at.partial), squares = 0, scale = 1;
+    if (bias != nullptr)
+        for (int i = threadIdx.x; i < (share.end - share.begin) * (p.gated ? 2 : 1); i += CHAIN_THREADS)
+            bias[i] = to_float(chain_bias<T>(p, share, weights, i)); /* the last product's are not read any more */
+    if (p.output == OUTPUT_SUM)
+        wide_fetch_scale<T>(a, sh, p.x == VECTOR_AFTER_MLP ? layer[1].norm[0] : layer->norm[1]);
+    for (int i = 0; i < share.n_tiles; i++) {
+        const wide_tile tile(p, share, i);
+        if (a.n_tokens > 8)
+            wide_products<T, true>(ring, sh, tile, p, share.n_steps, partial);
+        else
+            wide_products<T, false>(ring, sh, tile, p, share.n_steps, partial);
+        if (i == 0 && p.input == INPUT_NORMED)
+            scale = wide_inverse(a, p.x); /* what has been multiplied was handed over, and with it the squares */
+        squares +=
+            wide_finish<T>(a, sh, p, share, tile, share.begin + i * share.tile_rows, partial, bias, scale, epoch);
+    }
+    if (p.output == OUTPUT_SUM) {
+        if (a.n_ranks > 1)
+            squares = chain_reduce<T, true>(a, sh, p.x, false, epoch);
+        wide_ready_x(a, p.x, squares, epoch);
+    } else if (p.output == OUTPUT_ACTIVATED) {
+        wide_ready(a, VECTOR_ACTIVATED, epoch);
+    } else {
+        chain_sync(); /* attention has its scratch where the sums are */
+    }
+}
+
+/* As persistent_kernel. */
+template <typename T, int SLOTS>
+__global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
+    persistent_wide_kernel(const __grid_constant__ chain_args a)
+{
+    char *shared = (char *)__cvta_shared_to_generic(WIDE_SHARED_BEGIN);
+    const chain_shared sh = {shared, (chain_share *)(shared + a.at.shares)};
+    wide_ring<SLOTS> ring(a, sh);
+    int warp = threadIdx.x / 32;
+    if (threadIdx.x == 0)
+        ring.open();
+    chain_open_tables(a, sh);
+    __syncthreads();
+    if (warp >= CHAIN_WARPS) {
+        give_registers<WIDE_STREAM_REGISTERS>();
+        if (threadIdx.x == CHAIN_THREADS)
+            stream_weights<SLOTS, true>(a, sh);
+        if (warp == WIDE_INPUT_WARP) {
+            wait_for_previous();
+            wide_inputs<SLOTS>(a, sh, a.step[blockIdx.x] * (uint32_t)(a.n_layers + 1));
+        }
+        return;
+    }
+    take_registers<WIDE_CHAIN_REGISTERS>();
+    wait_for_previous();
+    uint32_t step = a.step[blockIdx.x], epoch = step * (uint32_t)(a.n_layers + 1);
+    const chain_layer *layers = sh.at<chain_layer>(a.at.layers);
+    chain_open_step(a, sh);
+    wide_fetch_scale<T>(a, sh, layers[0].norm[0]);
+    chain_sync();
+    wide_ready_x(a, VECTOR_AFTER_MLP, chain_embed<T, true>(a, sh, epoch), epoch);
+    for (int product = 0; product <= a.n_layers * CHAIN_PRODUCTS; product++) {
+        int k = chain_index(a, product);
+        const chain_layer *layer = layers + product / CHAIN_PRODUCTS;
+        epoch += product % CHAIN_PRODUCTS == 0;
+        if (k == CHAIN_HEAD && a.n_ranks == 1) /* else NCCL may gather the logits */
+            let_next_begin();
+        if (k == a.attention_before) {
+            chain_attention<T, true>(a, sh, *layer, epoch);
+            wide_ready(a, VECTOR_ATTENDED, epoch);
+        }
+        wide_step<T>(ring, a, sh, product, layer, epoch);
+    }
+    if (threadIdx.x == 0)
+        a.step[blockIdx.x] = step + 1;
+}
+
+#endif

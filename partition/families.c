@@ -1,0 +1,30 @@
+/* partition/families.c - the table of families: a new one is one line in `all` and its name in family_names. */
+#include "partition/families.h"
+
+#include <string.h>
+
+static const struct family *const all[] = {&family_gpt2,    &family_gptj,  &family_gpt_neox,
+                                           &family_opt,     &family_bloom, &family_llama,
+                                           &family_mistral, &family_qwen2, &family_qwen3};
+#define N_FAMILIES (sizeof all / sizeof all[0])
+
+const struct family *family_find(const char *model_type)
+{
+    for (size_t i = 0; i < N_FAMILIES; i++)
+        if (strcmp(all[i]->model_type, model_type) == 0)
+            return all[i];
+    return NULL;
+}
+
+const struct family *family_of_architecture(const char *architecture)
+{
+    for (size_t i = 0; i < N_FAMILIES; i++)
+        if (strncmp(all[i]->architecture, architecture, strlen(all[i]->architecture)) == 0)
+            return all[i];
+    return NULL;
+}
+
+const char *family_names(void)
+{
+    return "gpt2, gptj, gpt_neox, opt, bloom, llama, mistral, qwen2, qwen3";
+}

@@ -1,0 +1,32 @@
+/* partition/families.h - the table of model families. A new family is one file here and one line in families.c.
+ *
+ * A family says two things: how its config.json reads, and where each role's weights lie in its checkpoints. */
+#ifndef PARTITION_FAMILIES_H
+#define PARTITION_FAMILIES_H
+
+#include "partition/config.h"
+#include "partition/model.h"
+#include "partition/weights.h"
+
+struct family {
+    const char *model_type; /* of config.json */
+    const char
+        *architecture;  /* architectures[0] prefix that implies it when model_type is missing, e.g. "GPT2LMHead" */
+    const char *prefix; /* base_model_prefix with its dot, present or absent in a file as a whole */
+    void (*config)(struct model_config *m, const struct config *c); /* failures go to c->e */
+    const struct weight_source *source; /* ends with name == NULL; names without the prefix */
+    const char *const *outside_prefix;  /* names that never carry the prefix ("lm_head.weight"); NULL-terminated */
+    const char *const *ignored;         /* name suffixes that are buffers, not weights; NULL-terminated */
+};
+
+/* NULL when unknown. */
+const struct family *family_find(const char *model_type);
+const struct family *family_of_architecture(const char *architecture);
+
+/* "gpt2, gptj, ...": for messages. */
+const char *family_names(void);
+
+extern const struct family family_gpt2, family_gptj, family_gpt_neox, family_opt, family_bloom, family_llama,
+    family_mistral, family_qwen2, family_qwen3;
+
+#endif

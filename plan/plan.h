@@ -1,0 +1,104 @@
+/* plan/plan.h - one step of work, decided on rank 0, identical on every rank. The interface between coordinator/ and
+ * rank/: the coordinator fills it, the ranks execute it and decide nothing. */
+#ifndef PLAN_PLAN_H
+#define PLAN_PLAN_H
+
+#include "base/err.h"
+#include "base/sampling.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum plan_kind { PLAN_STEP = 1, PLAN_STOP };
+
+/* What memory was taken for; the bounds of every plan. Flat: broadcast once at start. */
+struct limits {
+    int32_t max_seqs;         /* slots: sequences that run at once */
+    int32_t max_batch_tokens; /* tokens of one step, prefill and decode together */
+    int32_t max_len;          /* tokens of one sequence, prompt and output */
+    int32_t max_logit_rows;   /* rows of logits of one step */
+    int32_t n_blocks;         /* KV blocks of KV_BLOCK_TOKENS tokens */
+};
+
+static inline int limits_blocks_per_slot(const struct limits *l)
+{
+    return (l->max_len + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
+}
+
+/* A sequence's share of the step: its next n_tokens tokens, at positions pos .. pos + n_tokens - 1. */
+struct plan_seq {
+    int32_t slot, n_tokens, pos;
+    int32_t rope_len; /* prompt's length; this or a token's position + 1, if that is more, chooses its rotation */
+    int32_t n_logits; /* logits of the last n_logits tokens are computed; 0: none */
+    int32_t sample;   /* 1: a token is sampled from the last row of logits; 0: not */
+};
+
+/* Scoring (prompt_logprobs): each of the first n_scored of the rows of logits of sequence number seq of the plan says how
+ * likely it makes the token that follows it in the prompt, and which sampling.n_prompt_top are likeliest. That token is the
+ * sequence's next one in the plan; after its last one it is `next` (-1 when that row is not scored).
+ *
+ * So a chunk [pos, pos + n) of a prompt of P tokens has n_logits = n and {seq, min(n, P - 1 - pos), prompt[pos + n] or -1}.
+ * Each token costs a row: n is at most what limits.max_logit_rows leaves. What comes from the prefix cache is not fed and
+ * so not scored: a request that wants scores takes nothing from there, until it has them (it may when it is recomputed). */
+struct plan_score {
+    int32_t seq, n_scored, next;
+};
+
+/* A slot gets a new sequence. Its first n_history tokens are not fed, since their keys and values are in blocks that it shares,
+ * but are given nevertheless: for penalties, which look at the tokens of the slot. 0 where nothing looks at them. */
+struct plan_start {
+    int32_t slot, n_history;
+    struct sampling sampling;
+};
+
+/* block_table[slot][index] = block */
+struct plan_block {
+    int32_t slot, index, block;
+};
+
+struct plan {
+    uint64_t step;
+    int32_t kind; /* enum plan_kind */
+    int32_t
+        report; /* 1: what the ranks measured goes to rank 0 after this step (rank/measure/meter.h, which sets it); 0: not */
+    int32_t n_seqs, n_tokens, n_starts, n_blocks, n_scores, n_history;
+    struct plan_seq *seq;     /* [n_seqs], capacity max_seqs */
+    struct plan_start *start; /* [n_starts], capacity max_seqs */
+    struct plan_block *block; /* [n_blocks], capacity max_seqs * blocks per slot */
+    struct plan_score *score; /* [n_scores] in ascending order of seq, capacity max_seqs */
+    int32_t *history;         /* [n_history] of all starts, in their order; capacity max_len */
+    int32_t *token;           /* [n_tokens] ids to feed in order of seq; -1: the token sampled last in the slot */
+    struct limits limits;
+    unsigned char *message; /* packed form, as broadcast */
+    size_t message_capacity;
+};
+
+/* What the host reads of a step. */
+struct step_result {
+    uint64_t step;
+    int n_sampled;                 /* sequences of the plan with sample == 1, in the plan's order */
+    const struct sampled *sampled; /* [n_sampled]; valid until the next step is submitted */
+    int n_rows;
+    const void *logits; /* device [n_rows, vocab]: the sampled rows, the scored ones, the others that were asked for */
+    int n_scored;       /* tokens scored: sequences in the plan's order, tokens in theirs */
+    const struct sampled *scored; /* [n_scored] .token: the one that was scored; valid as long as the sampled ones */
+};
+
+/* Takes memory for the largest plan. */
+int plan_open(struct plan *p, const struct limits *l, struct err *e);
+void plan_close(struct plan *p);
+
+/* Empty the plan for the next step. */
+void plan_reset(struct plan *p, uint64_t step);
+
+/* Flat bytes in p->message; returns their number. */
+size_t plan_pack(struct plan *p);
+
+/* The reverse, from p->message; checks magic, version, sizes and every index against the limits. `vocab` bounds ids. */
+int plan_unpack(struct plan *p, size_t bytes, int vocab, struct err *e);
+
+/* Bytes that a packed plan claims to have, from its first PLAN_HEADER_BYTES bytes. */
+#define PLAN_HEADER_BYTES 64
+size_t plan_message_bytes(const unsigned char *message);
+
+#endif

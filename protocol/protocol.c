@@ -1,0 +1,178 @@
+/* protocol/protocol.c - see protocol.h. The message as a whole; prompts and rules have files of their own. */
+#include "protocol/protocol_parts.h"
+#include "text/tokenizer/unicode.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_DEPTH 64
+
+static const char *const op_name[] = {"generate", "cancel",     "health", "metrics", "models",
+                                      "tokenize", "detokenize", "drain",  "shutdown"};
+#define N_OPS (sizeof op_name / sizeof op_name[0])
+
+const char *protocol_op_name(enum protocol_op op)
+{
+    return op_name[op];
+}
+
+/* Text of clients in our own words: one line, and no half of a character where it was cut. */
+static void make_plain(char *text)
+{
+    size_t n = strlen(text);
+    for (size_t at = 0; (at += unicode_invalid_at(text + at, n - at)) < n;)
+        text[at] = '?';
+    for (char *c = text; *c != '\0'; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            *c = '?';
+}
+
+int protocol_fail(struct protocol_error *error, enum protocol_code code, const char *field, const char *format, ...)
+{
+    va_list list;
+    if (error->code != 0)
+        return -1;
+    error->code = code;
+    (void)snprintf(error->field, sizeof error->field, "%s", field);
+    va_start(list, format);
+    (void)vsnprintf(error->message, sizeof error->message, format, list);
+    va_end(list);
+    make_plain(error->field);
+    make_plain(error->message);
+    return -1;
+}
+
+json_t *protocol_json(const char *json, size_t bytes, const char *what, struct protocol_error *error)
+{
+    static const struct json_limits limits = {MAX_DEPTH, PROTOCOL_MAX_VALUES, PROTOCOL_MAX_LISTS, PROTOCOL_MAX_MEMBERS};
+    struct json_failure failure;
+    struct err e = {0};
+    json_t *root = json_parse_limited(json, bytes, what, &limits, &failure, &e);
+    if (root == NULL)
+        protocol_fail(error, failure.too_large ? PROTOCOL_TOO_LARGE : PROTOCOL_BAD_REQUEST, failure.key, "%s", e.text);
+    else if (!json_is_object(root))
+        protocol_fail(error, PROTOCOL_BAD_REQUEST, "", "found %s, expected an object", json_type_name(root));
+    if (error->code == 0)
+        return root;
+    json_decref(root);
+    return NULL;
+}
+
+static int read_op(struct protocol_message *m, struct protocol_error *error)
+{
+    const json_t *op = json_object_get(m->root, "op");
+    if (op == NULL || json_is_null(op))
+        return 0;
+    if (!json_is_string(op))
+        return protocol_fail(error, PROTOCOL_BAD_REQUEST, "op", "found %s, expected a string", json_type_name(op));
+    for (size_t i = 0; i < N_OPS; i++)
+        if (strcmp(op_name[i], json_string_value(op)) == 0) {
+            m->op = (enum protocol_op)i;
+            return 0;
+        }
+    return protocol_fail(error, PROTOCOL_BAD_REQUEST, "op",
+                         "found \"%.40s\", expected generate, cancel, health, metrics, models, tokenize, detokenize, "
+                         "drain or shutdown",
+                         json_string_value(op));
+}
+
+/* So that whatever is wrong otherwise, the reply can say to what it belongs. Judged later. */
+static void find_request_id(struct protocol_message *m)
+{
+    const json_t *id = json_object_get(m->root, "request_id");
+    if (id == NULL)
+        id = json_object_get(m->root, "rid");
+    if (json_is_string(id) && json_string_length(id) >= 1 && json_string_length(id) <= PROTOCOL_MAX_ID_BYTES &&
+        strlen(json_string_value(id)) == json_string_length(id))
+        m->request_id = json_string_value(id);
+}
+
+static int check_common(struct protocol_message *m, const struct fields *f, const struct protocol_model *model,
+                        struct protocol_error *error)
+{
+    const json_t *id = f->value[FIELD_REQUEST_ID], *name = f->value[FIELD_MODEL];
+    (void)fields_int(f, FIELD_PROTOCOL, PROTOCOL_VERSION, PROTOCOL_VERSION, PROTOCOL_VERSION, error);
+    if (id != NULL && m->request_id == NULL)
+        return fields_fail(f, FIELD_REQUEST_ID, -1, error, "found %s, expected a string of 1 to %d bytes without NUL",
+                           json_type_name(id), PROTOCOL_MAX_ID_BYTES);
+    if (id == NULL && m->op == PROTOCOL_CANCEL)
+        return fields_fail(f, FIELD_REQUEST_ID, -1, error, "missing: which request is to end?");
+    if (name != NULL && !json_is_string(name))
+        return fields_fail(f, FIELD_MODEL, -1, error, "found %s, expected a string", json_type_name(name));
+    if (name != NULL && strcmp(json_string_value(name), model->name) != 0 &&
+        (model->path == NULL || strcmp(json_string_value(name), model->path) != 0))
+        return protocol_fail(error, PROTOCOL_NOT_FOUND, "model", "found \"%.80s\", this server has \"%.80s\"",
+                             json_string_value(name), model->name);
+    return error->code == 0 ? 0 : -1;
+}
+
+static int read_detokenize(struct protocol_message *m, const struct fields *f, const struct protocol_model *model,
+                           struct protocol_error *error)
+{
+    if (f->value[FIELD_TOKEN_IDS] == NULL)
+        return fields_fail(f, FIELD_TOKEN_IDS, -1, error, "missing: expected a list of token ids");
+    m->skip_special_tokens = fields_bool(f, FIELD_SKIP_SPECIAL_TOKENS, false, error);
+    return fields_ids(f, FIELD_TOKEN_IDS, false, PROTOCOL_MAX_VALUES, model->vocab, &m->ids, error);
+}
+
+int protocol_parse_generate(struct protocol_message *m, json_t *object, const json_t *defaults,
+                            const struct protocol_model *model, struct protocol_error *error)
+{
+    static const enum field_id of_servers[] = {FIELD_OP, FIELD_PROTOCOL, FIELD_REQUEST_ID};
+    struct fields f;
+    *m = (struct protocol_message){.op = PROTOCOL_GENERATE, .root = json_incref(object)};
+    if (fields_collect(&f, m->root, m->op, error) != 0)
+        return -1;
+    for (int i = 0; i < 3; i++)
+        if (f.value[of_servers[i]] != NULL)
+            return fields_fail(&f, of_servers[i], -1, error, "only messages to a server have it");
+    if (check_common(m, &f, model, error) != 0)
+        return -1;
+    fields_default(&f, defaults);
+    if (protocol_read_rules(m, &f, model, true, error) == 0)
+        (void)protocol_read_prompt(m, &f, model->vocab, true, error);
+    if (m->generate.stream)
+        (void)fields_fail(&f, FIELD_STREAM, -1, error, "a batch has whole results only: leave it out, or false");
+    return error->code == 0 ? 0 : -1;
+}
+
+int protocol_parse(struct protocol_message *m, const char *json, size_t bytes, const struct protocol_model *model,
+                   bool may_stream, struct protocol_error *error)
+{
+    struct fields f;
+    *m = (struct protocol_message){.op = PROTOCOL_GENERATE};
+    *error = (struct protocol_error){0};
+    m->root = protocol_json(json, bytes, "message", error);
+    if (m->root == NULL)
+        return -1;
+    find_request_id(m);
+    if (read_op(m, error) != 0 || fields_collect(&f, m->root, m->op, error) != 0 ||
+        check_common(m, &f, model, error) != 0)
+        return -1;
+    if (m->op == PROTOCOL_GENERATE) {
+        if (protocol_read_rules(m, &f, model, may_stream, error) == 0)
+            (void)protocol_read_prompt(m, &f, model->vocab, true, error);
+    } else if (m->op == PROTOCOL_TOKENIZE) {
+        m->generate.may_be_empty = true;
+        m->generate.return_token_strings = fields_bool(&f, FIELD_RETURN_TOKEN_STRS, false, error);
+        (void)protocol_read_prompt(m, &f, model->vocab, false, error);
+    } else if (m->op == PROTOCOL_DETOKENIZE) {
+        (void)read_detokenize(m, &f, model, error);
+    }
+    return error->code == 0 ? 0 : -1;
+}
+
+void protocol_message_close(struct protocol_message *m)
+{
+    struct protocol_generate *g = &m->generate;
+    for (int i = 0; g->prompt != NULL && i < g->n_prompts; i++)
+        free(g->prompt[i].id);
+    free(g->prompt);
+    free(g->turn);
+    stop_close(m->stop);
+    token_list_free(&m->ids);
+    json_decref(m->root);
+    *m = (struct protocol_message){0};
+}

@@ -1,0 +1,123 @@
+/* protocol/protocol.h - what clients send: a JSON message -> a checked struct, or an error that names the field.
+ *
+ * docs/protocol.md is the specification. Pure functions: no socket, no global state; any number of threads
+ * may parse and encode at the same time. Parsing takes some 20 ns a byte (0.3 s for 16 MiB): leave large messages to a
+ * worker thread. */
+#ifndef PROTOCOL_PROTOCOL_H
+#define PROTOCOL_PROTOCOL_H
+
+#include "coordinator/schedule/group.h"
+
+#define PROTOCOL_VERSION       1
+#define PROTOCOL_MAX_ID_BYTES  128       /* of a request_id */
+#define PROTOCOL_MAX_VALUES    (2 << 20) /* numbers, strings, ... in one message */
+#define PROTOCOL_MAX_LISTS     (1 << 16) /* arrays and objects in one message */
+#define PROTOCOL_MAX_MEMBERS   (1 << 17) /* members of its objects */
+#define PROTOCOL_MAX_SEQUENCES 4096      /* prompts x candidates (or beams) of one message */
+#define PROTOCOL_MAX_TOKENS    (1 << 24)
+#define PROTOCOL_FILL          (-1) /* max_tokens: as many as fit into the context */
+
+enum protocol_code { /* as HTTP has them */
+                     PROTOCOL_OK = 200,
+                     PROTOCOL_BAD_REQUEST = 400,
+                     PROTOCOL_NOT_FOUND = 404, /* cancel: no such request; another model */
+                     PROTOCOL_TIMEOUT = 408,   /* timeout_ms has passed */
+                     PROTOCOL_TOO_LARGE = 413, /* the message, or prompt + max_tokens against the context */
+                     PROTOCOL_BUSY = 429,      /* the queue is full: retry_after_ms */
+                     PROTOCOL_CANCELLED = 499, /* by op cancel, or its client does not read */
+                     PROTOCOL_INTERNAL = 500,
+                     PROTOCOL_UNAVAILABLE = 503 /* loading, draining, shutting down */
+};
+
+struct protocol_error {
+    int code;       /* enum protocol_code; 0: nothing has failed */
+    char field[64]; /* as the client wrote it: "parameters.top_k", "prompt[3]"; "": none is to blame */
+    char message[ERR_TEXT_BYTES];
+    int retry_after_ms; /* with PROTOCOL_BUSY and PROTOCOL_UNAVAILABLE; 0: none */
+};
+
+/* Record a failure; the first wins. Control characters become '?'. Returns -1. */
+int protocol_fail(struct protocol_error *error, enum protocol_code code, const char *field, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+enum protocol_op {
+    PROTOCOL_GENERATE,
+    PROTOCOL_CANCEL, /* request_id is the request to end */
+    PROTOCOL_HEALTH,
+    PROTOCOL_METRICS,
+    PROTOCOL_MODELS,
+    PROTOCOL_TOKENIZE,
+    PROTOCOL_DETOKENIZE,
+    PROTOCOL_DRAIN,
+    PROTOCOL_SHUTDOWN
+};
+
+const char *protocol_op_name(enum protocol_op op);
+
+/* What is checked against. Constant while the server runs. */
+struct protocol_model {
+    const char *name; /* the only "model" that is there */
+    const char *path; /* it may be called so, too; NULL: it may not */
+    int vocab;        /* token ids are below */
+    int n_eos;
+    int32_t eos[SAMPLING_MAX_EOS]; /* ids that end a text */
+};
+
+struct protocol_prompt { /* a text, or ids */
+    const char *text;    /* [bytes], NUL-terminated; may hold NULs; NULL: ids */
+    size_t bytes;
+    int32_t *id; /* [n_ids] */
+    size_t n_ids;
+};
+
+struct protocol_turn { /* of a chat */
+    const char *role;  /* "system", "user", "assistant", ...: the template judges it */
+    const char *content;
+    size_t bytes;
+};
+
+/* `generate`; of it, `tokenize` has the prompt and how to encode it. */
+struct protocol_generate {
+    int n_prompts;                  /* 1 for a chat */
+    struct protocol_prompt *prompt; /* [n_prompts]; NULL: a chat */
+    int n_turns;
+    struct protocol_turn *turn; /* [n_turns] "messages" */
+    bool add_special_tokens;    /* bos and eos as the tokenizer's template has them */
+    bool parse_special;         /* special tokens written out in prompts and contents become such tokens */
+    bool add_generation_prompt; /* chat: open the assistant's turn */
+
+    struct request_rules rules; /* max_tokens may be PROTOCOL_FILL; sampling.prompt_len is 0 */
+    bool has_seed;              /* else rules.sampling.seed is 0 and the server chooses */
+    bool stream, echo;
+    struct search search;      /* per prompt; choices[] has n_prompts x search.n */
+    int priority;              /* lower first */
+    int64_t timeout_ms;        /* from arrival to the last token; 0: none */
+    bool return_token_strings; /* tokenize */
+    bool may_be_empty;         /* tokenize: a text of no tokens is no error */
+};
+
+struct protocol_message {
+    enum protocol_op op;
+    const char *request_id;            /* NULL: none was given */
+    struct protocol_generate generate; /* PROTOCOL_GENERATE, PROTOCOL_TOKENIZE */
+    struct token_list ids;             /* PROTOCOL_DETOKENIZE */
+    bool skip_special_tokens;          /* PROTOCOL_DETOKENIZE */
+    struct json_t *root;               /* what the texts are borrowed from */
+    struct stop_strings *stop;         /* what generate.rules.stop borrows */
+};
+
+/* Check a whole message. may_stream: false where the client can take one reply only. On failure -1 and *error; op and
+ * request_id are set as far as they could be read. Close the message in both cases, when it has been answered. */
+int protocol_parse(struct protocol_message *m, const char *json, size_t bytes, const struct protocol_model *model,
+                   bool may_stream, struct protocol_error *error);
+void protocol_message_close(struct protocol_message *m);
+
+/* The two halves of this for who finds a generate within something else (a line of a batch). The text as an object within
+ * the limits above, which the caller decrefs; NULL on failure. */
+struct json_t *protocol_json(const char *json, size_t bytes, const char *what, struct protocol_error *error);
+/* Check the object, which the message refers to from now on. defaults: an object of values, by canonical name, for fields
+ * that it does not have; NULL: none. It may not stream. *error is empty before; close the message in any case. */
+int protocol_parse_generate(struct protocol_message *m, struct json_t *object, const struct json_t *defaults,
+                            const struct protocol_model *model, struct protocol_error *error);
+
+#endif

@@ -1,0 +1,218 @@
+/* protocol/reply.c - see reply.h. */
+#include "protocol/reply.h"
+#include "protocol/reply_parts.h"
+
+#include <math.h>
+
+/* {"status", "request_id"} */
+static json_t *begin(const char *status, const char *request_id, bool *good)
+{
+    json_t *root = json_object();
+    reply_put(root, "status", json_string(status), good);
+    if (request_id != NULL)
+        reply_put(root, "request_id", reply_text(request_id), good);
+    return root;
+}
+
+static json_t *begin_ok(enum protocol_op op, const char *request_id, bool *good)
+{
+    json_t *root = begin("ok", request_id, good);
+    reply_put(root, "op", json_string(protocol_op_name(op)), good);
+    return root;
+}
+
+static void put_error(json_t *root, const struct protocol_error *error, bool *good)
+{
+    json_t *what = json_object();
+    reply_put(root, "code", json_integer(error->code), good);
+    reply_put(what, "field", reply_text(error->field), good);
+    reply_put(what, "message", reply_text(error->message), good);
+    reply_put(root, "error", what, good);
+    if (error->retry_after_ms > 0)
+        reply_put(root, "retry_after_ms", json_integer(error->retry_after_ms), good);
+}
+
+static void put_logprobs(json_t *object, const struct tokenizer *t, const struct reply_choice *c, bool *good)
+{
+    if (c->logprobs == NULL)
+        return;
+    json_t *logprobs = json_object();
+    reply_put(logprobs, "content", reply_logprobs(t, c->logprobs, c->n_tokens, c->n_top, false, good), good);
+    reply_put(object, "logprobs", logprobs, good);
+}
+
+/* ---------------------------------------------------------------- generate */
+
+static json_t *choice_of(const struct reply *r, const struct reply_choice *c, bool with_text, bool at_end, bool *good)
+{
+    json_t *object = json_object();
+    reply_put(object, "index", json_integer(c->index), good);
+    if (with_text) {
+        reply_put(object, "text", reply_string(c->text, c->bytes), good);
+        reply_put(object, "token_ids", reply_ids(c->token_id, c->n_tokens, good), good);
+        put_logprobs(object, r->tokenizer, c, good);
+    }
+    if (at_end)
+        reply_put_prompt_logprobs(object, r->tokenizer, c, good);
+    reply_put(object, "finish_reason", c->finish == FINISH_NONE ? json_null() : json_string(finish_name(c->finish)),
+              good);
+    if (at_end && c->has_score)
+        reply_put(object, "score", json_logprob(c->score), good);
+    return object;
+}
+
+static void put_choices(json_t *root, const struct reply *r, bool with_text, bool at_end, bool *good)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < r->n_choices; i++)
+        reply_append(list, choice_of(r, &r->choice[i], with_text, at_end, good), good);
+    reply_put(root, "choices", list, good);
+}
+
+static json_t *begin_generate(const struct reply *r, bool *good)
+{
+    bool failed = r->error != NULL && r->error->code != 0;
+    json_t *root = begin(failed ? "error" : "ok", r->request_id, good);
+    if (failed)
+        put_error(root, r->error, good);
+    return root;
+}
+
+static json_t *begin_event(const struct reply *r, const char *event, uint64_t seq, bool *good)
+{
+    json_t *root = begin_generate(r, good);
+    reply_put(root, "event", json_string(event), good);
+    reply_put(root, "seq", json_integer((json_int_t)seq), good);
+    return root;
+}
+
+static void put_end(json_t *root, const struct reply *r, bool with_text, bool *good)
+{
+    if (r->model != NULL)
+        reply_put(root, "model", reply_text(r->model), good);
+    put_choices(root, r, with_text, true, good);
+    if (r->usage != NULL)
+        reply_put_usage(root, r->usage, good);
+    if (r->timing != NULL)
+        reply_put_timing(root, r->timing, good);
+    reply_put(root, "seed", json_integer((json_int_t)r->seed), good);
+}
+
+char *reply_generate(const struct reply *r, size_t *bytes)
+{
+    bool good = true;
+    json_t *root = begin_generate(r, &good);
+    put_end(root, r, true, &good);
+    return reply_dump(root, good, bytes);
+}
+
+char *reply_tokens(const struct reply *r, uint64_t seq, size_t *bytes)
+{
+    bool good = true;
+    json_t *root = begin_event(r, "tokens", seq, &good);
+    put_choices(root, r, true, false, &good);
+    return reply_dump(root, good, bytes);
+}
+
+char *reply_final(const struct reply *r, uint64_t seq, size_t *bytes)
+{
+    bool good = true;
+    json_t *root = begin_event(r, "final", seq, &good);
+    put_end(root, r, false, &good);
+    return reply_dump(root, good, bytes);
+}
+
+/* ---------------------------------------------------------------- the other operations */
+
+char *reply_error(const char *request_id, const struct protocol_error *error, size_t *bytes)
+{
+    bool good = true;
+    json_t *root = begin("error", request_id, &good);
+    put_error(root, error, &good);
+    return reply_dump(root, good, bytes);
+}
+
+char *reply_cancel(const char *request_id, size_t *bytes)
+{
+    bool good = true;
+    return reply_dump(begin_ok(PROTOCOL_CANCEL, request_id, &good), good, bytes);
+}
+
+char *reply_health(const char *request_id, const struct reply_health *h, size_t *bytes)
+{
+    bool good = true;
+    json_t *root = begin_ok(PROTOCOL_HEALTH, request_id, &good);
+    reply_put(root, "protocol", json_integer(PROTOCOL_VERSION), &good);
+    reply_put(root, "state", reply_text(h->state), &good);
+    reply_put(root, "model", reply_text(h->model), &good);
+    reply_put(root, "ranks", json_integer(h->ranks), &good);
+    reply_put(root, "groups", json_integer(h->groups), &good);
+    reply_put(root, "running", json_integer(h->running), &good);
+    reply_put(root, "waiting", json_integer(h->waiting), &good);
+    reply_put(root, "kv_usage", json_real(isfinite(h->kv_usage) ? h->kv_usage : 0), &good);
+    reply_put(root, "uptime_s", json_real(isfinite(h->uptime_s) ? h->uptime_s : 0), &good);
+    return reply_dump(root, good, bytes);
+}
+
+char *reply_metrics(const char *request_id, const char *text, size_t text_bytes, size_t *bytes)
+{
+    bool good = true;
+    json_t *root = begin_ok(PROTOCOL_METRICS, request_id, &good);
+    reply_put(root, "content_type", json_string("text/plain; version=0.0.4"), &good);
+    reply_put(root, "text", reply_string(text, text_bytes), &good);
+    return reply_dump(root, good, bytes);
+}
+
+char *reply_models(const char *request_id, const struct reply_model *m, size_t *bytes)
+{
+    bool good = true;
+    json_t *root = begin_ok(PROTOCOL_MODELS, request_id, &good), *model = json_object(), *list = json_array();
+    reply_put(model, "id", reply_text(m->name), &good);
+    reply_put(model, "family", reply_text(m->family), &good);
+    reply_put(model, "dtype", reply_text(m->dtype), &good);
+    reply_put(model, "ranks", json_integer(m->ranks), &good);
+    reply_put(model, "groups", json_integer(m->groups), &good);
+    reply_put(model, "vocab_size", json_integer(m->vocab), &good);
+    reply_put(model, "max_model_len", json_integer(m->max_model_len), &good);
+    reply_put(model, "chat_template", m->chat_template != NULL ? reply_text(m->chat_template) : json_null(), &good);
+    reply_append(list, model, &good);
+    reply_put(root, "protocol", json_integer(PROTOCOL_VERSION), &good);
+    reply_put(root, "max_message_bytes", json_integer(m->max_message_bytes), &good);
+    reply_put(root, "models", list, &good);
+    return reply_dump(root, good, bytes);
+}
+
+char *reply_tokenize(const char *request_id, const int32_t *id, size_t n, const struct tokenizer *t, bool strings,
+                     int max_model_len, size_t *bytes)
+{
+    bool good = true;
+    json_t *root = begin_ok(PROTOCOL_TOKENIZE, request_id, &good);
+    reply_put(root, "count", json_integer((json_int_t)n), &good);
+    reply_put(root, "max_model_len", json_integer(max_model_len), &good);
+    reply_put(root, "token_ids", reply_ids(id, n, &good), &good);
+    json_t *list = strings ? json_array() : NULL;
+    for (size_t i = 0; strings && i < n; i++) {
+        size_t length = 0;
+        const char *text = tokenizer_token_text(t, id[i], &length);
+        reply_append(list, text != NULL ? reply_string(text, length) : json_null(), &good);
+    }
+    if (strings)
+        reply_put(root, "token_strs", list, &good);
+    return reply_dump(root, good, bytes);
+}
+
+char *reply_detokenize(const char *request_id, const char *text, size_t text_bytes, size_t *bytes)
+{
+    bool good = true;
+    json_t *root = begin_ok(PROTOCOL_DETOKENIZE, request_id, &good);
+    reply_put(root, "text", reply_string(text, text_bytes), &good);
+    return reply_dump(root, good, bytes);
+}
+
+char *reply_state(const char *request_id, enum protocol_op op, const char *state, size_t *bytes)
+{
+    bool good = true;
+    json_t *root = begin_ok(op, request_id, &good);
+    reply_put(root, "state", reply_text(state), &good);
+    return reply_dump(root, good, bytes);
+}

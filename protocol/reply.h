@@ -1,0 +1,88 @@
+/* protocol/reply.h - replies and stream events as JSON text, from plain structs. docs/protocol.md shows each.
+ *
+ * Every function returns malloc'ed, NUL-terminated UTF-8, *bytes long without that NUL, which the caller frees; NULL
+ * when the host is out of memory. Text that is not valid UTF-8 (we make none) is written with U+FFFD in its place.
+ * request_id may be NULL everywhere: left out. */
+#ifndef PROTOCOL_REPLY_H
+#define PROTOCOL_REPLY_H
+
+#include "protocol/protocol.h"
+
+struct reply_choice {
+    int index;        /* prompt x n + candidate */
+    const char *text; /* what is final and has not been sent yet, or all; with echo after the prompt's text */
+    size_t bytes;
+    const int32_t *token_id; /* [n_tokens] */
+    size_t n_tokens;
+    enum finish_reason finish;             /* FINISH_NONE: null */
+    const struct sampled *logprobs;        /* [n_tokens]; NULL: not wanted */
+    int n_top;                             /* of each */
+    const int32_t *prompt_id;              /* [n_prompt] */
+    const struct sampled *prompt_logprobs; /* [n_prompt - 1], of tokens 1, 2, ..; NULL: not wanted */
+    size_t n_prompt;
+    int n_prompt_top; /* of each */
+    bool has_score;   /* beam search */
+    double score;
+};
+
+struct reply_usage {
+    int64_t prompt_tokens, cached_tokens, completion_tokens; /* cached: of the prompt's, found in the prefix cache */
+};
+
+struct reply_timing { /* milliseconds: waiting, prompt, tokens after the first, from arrival to this reply */
+    double queue, prefill, decode, total;
+};
+
+struct reply {
+    const char *request_id, *model;
+    const struct tokenizer *tokenizer; /* texts of tokens in logprobs */
+    int n_choices;
+    const struct reply_choice *choice;  /* [n_choices] */
+    const struct reply_usage *usage;    /* NULL: left out */
+    const struct reply_timing *timing;  /* NULL: left out */
+    const struct protocol_error *error; /* NULL or code 0: all is well */
+    uint64_t seed;                      /* that was used */
+    bool echo;                          /* texts begin with the prompt's */
+};
+
+/* The one reply to a generate that does not stream. With an error: what there is of choices beside it. */
+char *reply_generate(const struct reply *r, size_t *bytes);
+/* Events of a stream, counted by seq from 0: tokens as they come, then the final one, which has no text. */
+char *reply_tokens(const struct reply *r, uint64_t seq, size_t *bytes);
+char *reply_final(const struct reply *r, uint64_t seq, size_t *bytes);
+
+/* What was refused before it ran, whatever the op. */
+char *reply_error(const char *request_id, const struct protocol_error *error, size_t *bytes);
+
+char *reply_cancel(const char *request_id, size_t *bytes);
+
+struct reply_health {
+    const char *state; /* "loading", "ready", "draining" */
+    const char *model;
+    int ranks, groups;
+    int64_t running, waiting; /* requests */
+    double kv_usage;          /* share of KV blocks in use, 0..1 */
+    double uptime_s;
+};
+char *reply_health(const char *request_id, const struct reply_health *h, size_t *bytes);
+
+/* text: Prometheus exposition format. */
+char *reply_metrics(const char *request_id, const char *text, size_t text_bytes, size_t *bytes);
+
+struct reply_model {
+    const char *name, *family, *dtype;
+    int ranks, groups, vocab, max_model_len;
+    const char *chat_template; /* its name; NULL: none that we know */
+    int64_t max_message_bytes;
+};
+char *reply_models(const char *request_id, const struct reply_model *m, size_t *bytes);
+
+/* strings: with the tokens' texts as the vocabulary has them. */
+char *reply_tokenize(const char *request_id, const int32_t *id, size_t n, const struct tokenizer *t, bool strings,
+                     int max_model_len, size_t *bytes);
+char *reply_detokenize(const char *request_id, const char *text, size_t text_bytes, size_t *bytes);
+
+/* drain, shutdown: accepted. state: "draining", "stopping" */
+char *reply_state(const char *request_id, enum protocol_op op, const char *state, size_t *bytes);
+
+#endif

@@ -1,0 +1,113 @@
+/* protocol/reply_openai.c - bodies of the OpenAI API, for the result lines of batches. See reply_parts.h. */
+#include "protocol/reply_parts.h"
+
+/* Characters, not bytes: `text_offset` counts these. */
+static json_int_t characters(const char *text)
+{
+    json_int_t n = 0;
+    for (; text != NULL && *text != '\0'; text++)
+        n += ((unsigned char)*text & 0xc0) != 0x80;
+    return n;
+}
+
+/* {token: logprob} of the likeliest; null when none were asked for. */
+static json_t *likeliest(const struct tokenizer *t, const struct sampled *s, int n_top, bool *good)
+{
+    json_t *object = n_top > 0 ? json_object() : json_null();
+    for (int k = n_top - 1; k >= 0; k--) { /* of two tokens with one text the likelier one stays */
+        json_t *text = reply_token_text(t, s->top_id[k]);
+        reply_put(object, json_is_string(text) ? json_string_value(text) : "", json_logprob((double)s->top_logprob[k]),
+                  good);
+        json_decref(text);
+    }
+    return object;
+}
+
+struct legacy {
+    json_t *tokens, *logprobs, *top, *offsets;
+    json_int_t offset;
+};
+
+static void add_token(struct legacy *l, const struct tokenizer *t, int32_t id, const struct sampled *s, int n_top,
+                      bool *good)
+{
+    json_t *text = reply_token_text(t, id);
+    reply_append(l->offsets, json_integer(l->offset), good);
+    l->offset += characters(json_string_value(text));
+    reply_append(l->tokens, text, good);
+    reply_append(l->logprobs, s != NULL ? json_logprob((double)s->logprob) : json_null(), good);
+    reply_append(l->top, s != NULL ? likeliest(t, s, n_top, good) : json_null(), good);
+}
+
+/* Of completions; with echo the prompt's tokens come first, the very first without a probability. */
+static json_t *legacy_logprobs(const struct tokenizer *t, const struct reply_choice *c, bool echo, bool *good)
+{
+    struct legacy l = {json_array(), json_array(), json_array(), json_array(), 0};
+    json_t *object = json_object();
+    for (size_t i = 0; echo && c->prompt_logprobs != NULL && i < c->n_prompt; i++)
+        add_token(&l, t, c->prompt_id[i], i > 0 ? &c->prompt_logprobs[i - 1] : NULL, c->n_prompt_top, good);
+    for (size_t i = 0; i < c->n_tokens; i++)
+        add_token(&l, t, c->token_id[i], &c->logprobs[i], c->n_top, good);
+    reply_put(object, "text_offset", l.offsets, good);
+    reply_put(object, "token_logprobs", l.logprobs, good);
+    reply_put(object, "tokens", l.tokens, good);
+    reply_put(object, "top_logprobs", l.top, good);
+    return object;
+}
+
+static json_t *chat_logprobs(const struct tokenizer *t, const struct reply_choice *c, bool *good)
+{
+    json_t *object = json_object();
+    reply_put(object, "content", reply_logprobs(t, c->logprobs, c->n_tokens, c->n_top, false, good), good);
+    return object;
+}
+
+static json_t *choice_of(const struct reply *r, const struct reply_choice *c, bool chat, bool *good)
+{
+    json_t *object = json_object(), *message = chat ? json_object() : NULL;
+    reply_put(object, "index", json_integer(c->index), good);
+    if (chat) {
+        reply_put(message, "role", json_string("assistant"), good);
+        reply_put(message, "content", reply_string(c->text, c->bytes), good);
+        reply_put(object, "message", message, good);
+    } else {
+        reply_put(object, "text", reply_string(c->text, c->bytes), good);
+    }
+    json_t *logprobs = c->logprobs == NULL ? json_null()
+                       : chat              ? chat_logprobs(r->tokenizer, c, good)
+                                           : legacy_logprobs(r->tokenizer, c, r->echo, good);
+    reply_put(object, "logprobs", logprobs, good);
+    if (!r->echo)
+        reply_put_prompt_logprobs(object, r->tokenizer, c, good);
+    reply_put(object, "finish_reason", json_string(finish_name(c->finish)), good);
+    if (c->has_score)
+        reply_put(object, "score", json_logprob(c->score), good);
+    return object;
+}
+
+static json_t *usage_of(const struct reply_usage *u, bool *good)
+{
+    json_t *usage = json_object(), *details = json_object();
+    reply_put(usage, "prompt_tokens", json_integer(u->prompt_tokens), good);
+    reply_put(usage, "completion_tokens", json_integer(u->completion_tokens), good);
+    reply_put(usage, "total_tokens", json_integer(u->prompt_tokens + u->completion_tokens), good);
+    reply_put(details, "cached_tokens", json_integer(u->cached_tokens), good);
+    reply_put(usage, "prompt_tokens_details", details, good);
+    return usage;
+}
+
+json_t *reply_openai_body(const struct reply *r, bool chat, const char *id, int64_t created, bool *good)
+{
+    json_t *body = json_object(), *choices = json_array();
+    for (int i = 0; i < r->n_choices; i++)
+        reply_append(choices, choice_of(r, &r->choice[i], chat, good), good);
+    reply_put(body, "id", reply_text(id), good);
+    reply_put(body, "object", json_string(chat ? "chat.completion" : "text_completion"), good);
+    reply_put(body, "created", json_integer(created), good);
+    reply_put(body, "model", reply_text(r->model), good);
+    reply_put(body, "choices", choices, good);
+    reply_put(body, "usage", usage_of(r->usage, good), good);
+    reply_put_timing(body, r->timing, good);
+    reply_put(body, "seed", json_integer((json_int_t)r->seed), good);
+    return body;
+}

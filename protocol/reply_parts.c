@@ -1,0 +1,133 @@
+/* protocol/reply_parts.c - see reply_parts.h. */
+#include "protocol/reply_parts.h"
+#include "text/tokenizer/unicode.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Floats come back the same from 9 digits. */
+#define DUMP_FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(9))
+
+void reply_put(json_t *object, const char *key, json_t *value, bool *good)
+{
+    if (json_object_set_new(object, key, value) != 0)
+        *good = false;
+}
+
+void reply_append(json_t *list, json_t *value, bool *good)
+{
+    if (json_array_append_new(list, value) != 0)
+        *good = false;
+}
+
+char *reply_dump(json_t *root, bool good, size_t *bytes)
+{
+    char *text = good ? json_dumps(root, DUMP_FLAGS) : NULL;
+    json_decref(root);
+    *bytes = text != NULL ? strlen(text) : 0;
+    return text;
+}
+
+static json_t *repaired(const char *text, size_t bytes)
+{
+    char *valid = malloc(3 * bytes + 1);
+    json_t *value = valid != NULL ? json_stringn(valid, unicode_repair(valid, 3 * bytes, text, bytes)) : NULL;
+    free(valid);
+    return value;
+}
+
+json_t *reply_string(const char *text, size_t bytes)
+{
+    if (text == NULL)
+        return json_string("");
+    return unicode_invalid_at(text, bytes) == bytes ? json_stringn_nocheck(text, bytes) : repaired(text, bytes);
+}
+
+json_t *reply_text(const char *text)
+{
+    return reply_string(text, strlen(text));
+}
+
+json_t *reply_ids(const int32_t *id, size_t n, bool *good)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++)
+        reply_append(list, json_integer(id[i]), good);
+    return list;
+}
+
+json_t *reply_token_text(const struct tokenizer *t, int32_t id)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    struct err e = {0};
+    if (t == NULL || tokenizer_decode(t, &id, 1, false, &text, &bytes, &e) != 0)
+        return t == NULL ? json_null() : NULL;
+    json_t *value = reply_string(text, bytes);
+    free(text);
+    return value;
+}
+
+static json_t *token_entry(const struct tokenizer *t, int32_t id, double logprob, bool *good)
+{
+    json_t *entry = json_object();
+    reply_put(entry, "token_id", json_integer(id), good);
+    reply_put(entry, "token", reply_token_text(t, id), good);
+    reply_put(entry, "logprob", json_logprob(logprob), good);
+    return entry;
+}
+
+static json_t *logprob_entry(const struct tokenizer *t, const struct sampled *s, int n_top, bool *good)
+{
+    json_t *entry = token_entry(t, s->token, (double)s->logprob, good), *top = json_array();
+    for (int k = 0; k < n_top; k++)
+        reply_append(top, token_entry(t, s->top_id[k], (double)s->top_logprob[k], good), good);
+    reply_put(entry, "top_logprobs", top, good);
+    return entry;
+}
+
+json_t *reply_logprobs(const struct tokenizer *t, const struct sampled *s, size_t n, int n_top, bool first_is_null,
+                       bool *good)
+{
+    json_t *list = json_array();
+    if (first_is_null)
+        reply_append(list, json_null(), good);
+    for (size_t i = 0; i < n; i++)
+        reply_append(list, logprob_entry(t, &s[i], n_top, good), good);
+    return list;
+}
+
+void reply_put_prompt_logprobs(json_t *object, const struct tokenizer *t, const struct reply_choice *c, bool *good)
+{
+    if (c->prompt_logprobs == NULL || c->n_prompt == 0)
+        return;
+    reply_put(object, "prompt_token_ids", reply_ids(c->prompt_id, c->n_prompt, good), good);
+    reply_put(object, "prompt_logprobs",
+              reply_logprobs(t, c->prompt_logprobs, c->n_prompt - 1, c->n_prompt_top, true, good), good);
+}
+
+void reply_put_usage(json_t *root, const struct reply_usage *u, bool *good)
+{
+    json_t *usage = json_object();
+    reply_put(usage, "prompt_tokens", json_integer(u->prompt_tokens), good);
+    reply_put(usage, "cached_tokens", json_integer(u->cached_tokens), good);
+    reply_put(usage, "completion_tokens", json_integer(u->completion_tokens), good);
+    reply_put(usage, "total_tokens", json_integer(u->prompt_tokens + u->completion_tokens), good);
+    reply_put(root, "usage", usage, good);
+}
+
+static json_t *milliseconds(double x)
+{
+    return json_real(isfinite(x) ? round(x * 1e3) / 1e3 : 0);
+}
+
+void reply_put_timing(json_t *root, const struct reply_timing *t, bool *good)
+{
+    json_t *timing = json_object();
+    reply_put(timing, "queue_ms", milliseconds(t->queue), good);
+    reply_put(timing, "prefill_ms", milliseconds(t->prefill), good);
+    reply_put(timing, "decode_ms", milliseconds(t->decode), good);
+    reply_put(timing, "total_ms", milliseconds(t->total), good);
+    reply_put(root, "timing", timing, good);
+}

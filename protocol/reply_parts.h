@@ -1,0 +1,37 @@
+/* protocol/reply_parts.h - what replies are put together from; for coordinator/reply*.c, batch/result.c and server/access_log.c.
+ * Values may be NULL when memory is out; what is lost then shows in *good, and reply_dump gives NULL. */
+#ifndef PROTOCOL_REPLY_PARTS_H
+#define PROTOCOL_REPLY_PARTS_H
+
+#include "base/json.h"
+#include "protocol/reply.h"
+
+/* Both take the value over. */
+void reply_put(json_t *object, const char *key, json_t *value, bool *good);
+void reply_append(json_t *list, json_t *value, bool *good);
+
+/* The JSON text, malloc'ed, *bytes long. Frees root. */
+char *reply_dump(json_t *root, bool good, size_t *bytes);
+
+/* Bytes that are no UTF-8 become U+FFFD. text NULL: "". */
+json_t *reply_string(const char *text, size_t bytes);
+json_t *reply_text(const char *text);
+json_t *reply_ids(const int32_t *id, size_t n, bool *good);
+
+/* What a token alone decodes to; t NULL: null. */
+json_t *reply_token_text(const struct tokenizer *t, int32_t id);
+
+/* [{"token_id", "token", "logprob", "top_logprobs": [..]}], after a null for a token that has none. */
+json_t *reply_logprobs(const struct tokenizer *t, const struct sampled *s, size_t n, int n_top, bool first_is_null,
+                       bool *good);
+/* "prompt_token_ids" and "prompt_logprobs", if they are wanted. */
+void reply_put_prompt_logprobs(json_t *object, const struct tokenizer *t, const struct reply_choice *c, bool *good);
+
+void reply_put_usage(json_t *root, const struct reply_usage *u, bool *good);
+void reply_put_timing(json_t *root, const struct reply_timing *t, bool *good);
+
+/* reply_openai.c: the body of a completion (chat: a chat completion) as the OpenAI API has it; id: "cmpl-..". With "timing"
+ * and "seed" beside it. */
+json_t *reply_openai_body(const struct reply *r, bool chat, const char *id, int64_t created, bool *good);
+
+#endif

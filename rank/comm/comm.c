@@ -1,0 +1,71 @@
+/* rank/comm/comm.c - what is counted and told to observers around the transport's collectives. */
+#include "rank/comm/comm.h"
+#include "rank/observe/observer.h"
+
+int comm_open(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q, size_t max_count,
+              struct err *e)
+{
+#ifdef LOCKSTEP_CUDA
+    if (ops == &ops_cuda) {
+        if (comm_open_nccl(c, w, e) != 0)
+            return -1;
+        if (w->n_ranks > 1)
+            comm_open_peer(c, w, ops, q);
+        return 0;
+    }
+#endif
+    (void)ops;
+    (void)q;
+    return comm_open_mpi(c, w, max_count, e);
+}
+
+static void begin_collective(struct comm *c, enum collective kind)
+{
+    observers_tell(c->observers, collective, kind);
+}
+
+static void end_collective(struct comm *c)
+{
+    observers_tell(c->observers, activity, RANK_WORKS);
+}
+
+void comm_all_reduce(struct comm *c, struct queue *q, void *data, size_t n)
+{
+    c->n_all_reduces++;
+    if (c->n_ranks == 1 || n == 0) {
+        end_collective(c); /* a rank that is alone makes progress, too */
+        return;
+    }
+    begin_collective(c, COLLECTIVE_ALL_REDUCE);
+    c->ops->all_reduce(c, q, data, n);
+    end_collective(c);
+}
+
+void comm_all_gather(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n)
+{
+    begin_collective(c, COLLECTIVE_ALL_GATHER);
+    c->ops->all_gather(c, q, out, in, n);
+    end_collective(c);
+}
+
+bool comm_all_gather_columns(struct comm *c, struct queue *q, void *out, const void *in, const int *begin, int n_rows)
+{
+    if (c->ops->takes_columns == NULL || !c->ops->takes_columns(c, q, begin, n_rows))
+        return false;
+    begin_collective(c, COLLECTIVE_ALL_GATHER);
+    c->ops->all_gather_columns(c, q, out, in, begin, n_rows);
+    end_collective(c);
+    return true;
+}
+
+int comm_check(struct comm *c, struct err *e)
+{
+    return c->ops != NULL && c->ops->check != NULL ? c->ops->check(c, e) : 0;
+}
+
+void comm_close(struct comm *c)
+{
+    if (c->ops != NULL)
+        c->ops->close(c);
+    c->ops = NULL;
+}

@@ -1,0 +1,130 @@
+/* rank/comm/comm_peer.c - sums and the gathering of columns over memory that the devices of a host share (kernels/peer.h),
+ * before another transport, which is left what these do not take. */
+#include "base/log.h"
+#include "rank/comm/comm.h"
+#include "rank/comm/peers.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct comm_peer {
+    struct comm inner; /* the transport behind */
+    const struct world *world;
+    const struct ops *ops;
+    struct queue *q;
+    struct peers peers;
+    void *peer; /* of ops->peer */
+};
+
+static void all_reduce(struct comm *c, struct queue *q, void *data, size_t n)
+{
+    struct comm_peer *p = c->impl;
+    p->ops->peer->sum(q, p->peer, data, n);
+}
+
+static void all_gather(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n)
+{
+    struct comm_peer *p = c->impl;
+    p->inner.ops->all_gather(&p->inner, q, out, in, n);
+}
+
+static bool takes_columns(const struct comm *c, const struct queue *q, const int *begin, int n_rows)
+{
+    const struct comm_peer *p = c->impl;
+    return p->ops->peer->takes_columns(q, p->peer, begin, n_rows);
+}
+
+static void all_gather_columns(struct comm *c, struct queue *q, void *out, const void *in, const int *begin, int n_rows)
+{
+    struct comm_peer *p = c->impl;
+    p->ops->peer->gather_columns(q, p->peer, out, in, begin, n_rows);
+}
+
+static int check(struct comm *c, struct err *e)
+{
+    struct comm_peer *p = c->impl;
+    return comm_check(&p->inner, e);
+}
+
+static void comm_peer_close(struct comm *c)
+{
+    struct comm_peer *p = c->impl;
+    peers_close(&p->peers, p->world, p->ops, p->q);
+    p->ops->peer->close(p->q, p->peer);
+    comm_close(&p->inner);
+    free(p);
+    c->impl = NULL;
+}
+
+static const struct comm_ops comm_peer_ops = {
+    .name = "peer",
+    .all_reduce = all_reduce,
+    .all_gather = all_gather,
+    .takes_columns = takes_columns,
+    .all_gather_columns = all_gather_columns,
+    .check = check,
+    .close = comm_peer_close,
+};
+
+/* NULL, or why not. */
+static const char *open_memory(struct comm_peer *p)
+{
+    const struct peer_ops *peer = p->ops->peer;
+    const struct world *w = p->world;
+    if (!w->on_one_host)
+        return "ranks on more than one host";
+    const char *why = peers_agree(peer == NULL ? "this backend" : peer->refusal(p->q, w->n_ranks), w);
+    if (why != NULL)
+        return why;
+    p->peer = peer->open(p->q, w->rank, w->n_ranks);
+    why = peers_agree(p->peer != NULL ? NULL : "too little memory", w);
+    if (why == NULL)
+        why = peers_open(&p->peers, peer->memory(p->peer), w, p->ops, p->q);
+    if (why == NULL)
+        peer->attach(p->peer, p->peers.memory);
+    else
+        peer->close(p->q, p->peer);
+    return why;
+}
+
+static const char *open_peer(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q)
+{
+    struct err e = {0};
+    struct comm_peer *p = err_calloc(&e, 1, sizeof *p, "peer memory");
+    const char *why = peers_agree(p != NULL ? NULL : "too little memory", w);
+    if (why == NULL) {
+        *p = (struct comm_peer){.inner = *c, .world = w, .ops = ops, .q = q};
+        why = open_memory(p);
+    }
+    if (why != NULL) {
+        free(p);
+        return why;
+    }
+    c->ops = &comm_peer_ops;
+    c->impl = p;
+    return NULL;
+}
+
+/* Rank 0 does; a warning where the way is a slow one. */
+static void say(const struct comm *c, const struct world *w, bool wanted, const char *why)
+{
+    if (wanted && why == NULL)
+        log_info("%s; sums within the host over the GPUs' own memory", c->name);
+    else if (!wanted)
+        log_warn(
+            "%s: P2P is switched off (NCCL_P2P_DISABLE, NCCL_P2P_LEVEL): sums within a host go through host memory",
+            c->name);
+    else if (w->gpus_apart)
+        log_warn("%s: GPUs without P2P: sums within a host go through host memory", c->name);
+    else if (!w->on_one_host)
+        log_info("%s: no sums over the GPUs' own memory across hosts", c->name);
+    else
+        log_warn("%s: no sums over the GPUs' own memory (%s), they take a slower way", c->name, why);
+}
+
+void comm_open_peer(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q)
+{
+    bool wanted = peers_wanted(w);
+    const char *why = wanted ? open_peer(c, w, ops, q) : NULL;
+    say(c, w, wanted, why);
+}

@@ -1,0 +1,97 @@
+/* rank/instance/fit.c - see fit.h. */
+#include "rank/instance/fit.h"
+#include "rank/step/engine.h"
+#include "rank/world/fatal.h"
+
+#include <limits.h>
+#include <stdlib.h>
+
+#define GIB (1024.0 * 1024.0 * 1024.0)
+
+/* Bytes of every role on this rank, in the checkpoint's types. A config that contradicts the checkpoint fails here, by
+ * the tensor's name, before its sizes are called too large for this machine. */
+static size_t expected_bytes(const struct model_config *m, const struct shard *s, const struct checkpoint *c,
+                             struct err *e)
+{
+    struct weight_map map = {0};
+    size_t bytes = weight_map_build(&map, m, s, c, e) == 0 ? weight_map_bytes(&map) : 0;
+    weight_map_free(&map);
+    return bytes;
+}
+
+static size_t working_bytes(const struct model_config *m, const struct shard *s, const struct limits *l,
+                            const struct ops *ops, enum dtype act, struct err *e)
+{
+    struct network *n = err_calloc(e, 1, sizeof *n, "network");
+    if (n == NULL)
+        return 0;
+    n->config = *m;
+    n->shard = *s;
+    size_t bytes = engine_bytes(n, l, s->n_ranks, ops, act, e);
+    free(n);
+    return bytes;
+}
+
+/* Blocks that are taken for certain: what was asked for, as far as a given size holds it; one where the size is ours. */
+static size_t least_blocks(const struct limits *l, size_t block, int64_t kv_bytes)
+{
+    size_t held = block > 0 && kv_bytes >= 0 ? (size_t)kv_bytes / block : 1;
+    return held < (size_t)l->n_blocks ? held : (size_t)l->n_blocks;
+}
+
+int fit_judge(const struct fit *f, bool host, struct err *e)
+{
+    size_t all = f->weights + f->working + f->kv_least;
+    if (f->available == 0 || all <= f->available)
+        return 0;
+    return ERR(e, ERR_MEMORY,
+               "needed on this %s: %.2f GiB = %.2f of weights + %.2f of working memory + %.2f for keys and values "
+               "(%.2f wanted); %.2f GiB are free: use more %s, a smaller model, or a smaller --max-batch-tokens",
+               host ? "host" : "device", (double)all / GIB, (double)f->weights / GIB, (double)f->working / GIB,
+               (double)f->kv_least / GIB, (double)f->kv_wanted / GIB, (double)f->available / GIB,
+               host ? "nodes" : "ranks");
+}
+
+int fit_heads(const struct model_config *m, const struct ops *ops, struct err *e)
+{
+    if (ops->max_head_dim == 0 || m->head_dim <= ops->max_head_dim)
+        return 0;
+    return ERR(e, ERR_UNSUPPORTED, "head_dim %d: attention on %s takes up to %d elements a head (--device cpu: any)",
+               m->head_dim, ops->name, ops->max_head_dim);
+}
+
+int fit_check(const struct model_config *m, const struct shard *s, const struct checkpoint *c, const struct limits *l,
+              const struct world *w, const struct ops *ops, struct queue *q, int64_t kv_bytes, struct err *e)
+{
+    size_t block = network_kv_block_bytes(m, s, q->act);
+    unsigned long long mine[4] = {expected_bytes(m, s, c, e), working_bytes(m, s, l, ops, q->act, e),
+                                  least_blocks(l, block, kv_bytes) * block, (size_t)l->n_blocks * block};
+    unsigned long long all[4] = {mine[0], mine[1], mine[2], mine[3]};
+    if (ops->shares_host_memory)
+        MPI_CHECK(MPI_Allreduce(mine, all, 4, MPI_UNSIGNED_LONG_LONG, MPI_SUM, w->node));
+    const struct fit f = {all[0], all[1], all[2], all[3], ops->free_memory(q)};
+    if (fit_heads(m, ops, e) == 0)
+        (void)fit_judge(&f, ops->shares_host_memory, e);
+    return e->code == ERR_NONE ? 0 : -1;
+}
+
+int fit_kv(struct limits *l, const struct model_config *m, const struct shard *s, const struct world *w,
+           const struct ops *ops, struct queue *q, int64_t kv_bytes, struct err *e)
+{
+    size_t block = network_kv_block_bytes(m, s, q->act);
+    size_t working = working_bytes(m, s, l, ops, q->act, e);
+    size_t available = (size_t)kv_bytes;
+    if (kv_bytes < 0) {
+        size_t share = ops->free_memory(q) / (ops->shares_host_memory ? (size_t)w->n_node_ranks : 1);
+        size_t rest = share > working ? share - working : 0;
+        available = rest < share / 2 ? rest : share / 2;
+    }
+    size_t blocks = block > 0 ? available / block : INT_MAX;
+    int mine = blocks < (size_t)l->n_blocks ? (int)blocks : l->n_blocks, all = mine;
+    MPI_CHECK(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, w->comm));
+    l->n_blocks = all;
+    if (all < 1 && mine < 1)
+        return ERR(e, ERR_MEMORY, "KV cache: 16 tokens need %zu bytes on this rank, %zu are available%s", block,
+                   available, kv_bytes >= 0 ? " (--kv-cache-memory-bytes)" : "");
+    return e->code == ERR_NONE ? 0 : -1;
+}

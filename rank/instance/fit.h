@@ -1,0 +1,34 @@
+/* rank/instance/fit.h - does it fit? Said before loading, with the numbers. */
+#ifndef INSTANCE_FIT_H
+#define INSTANCE_FIT_H
+
+#include "plan/plan.h"
+#include "rank/model/network.h"
+#include "rank/world/world.h"
+
+/* What a rank, or all ranks that share a host's memory, will ask for. */
+struct fit {
+    size_t weights, working; /* working: see engine_bytes */
+    size_t kv_least;         /* one block of 16 tokens; with kv_bytes >= 0 what is certain to be taken */
+    size_t kv_wanted;        /* all that the limits ask for */
+    size_t available;
+};
+
+/* Refuse a run that cannot be, for its heads, or cannot fit: weights, working memory and the least of keys and values against what is free. c: NULL when
+ * weights are not read. kv_bytes: as in fit_kv. Collective over the node. */
+int fit_check(const struct model_config *m, const struct shard *s, const struct checkpoint *c, const struct limits *l,
+              const struct world *w, const struct ops *ops, struct queue *q, int64_t kv_bytes, struct err *e);
+
+/* Refuse heads that the device's attention does not take. */
+int fit_heads(const struct model_config *m, const struct ops *ops, struct err *e);
+
+/* The line of a refusal, or nothing when it fits. */
+int fit_judge(const struct fit *f, bool host, struct err *e);
+
+/* Reduce l->n_blocks (in: wanted; out: equal on all ranks) to what kv_bytes of every rank hold, or, with kv_bytes < 0, to
+ * half of a rank's share of the free memory, less where the working memory needs more than the other half. Fails when not
+ * even one sequence of 16 tokens fits. Collective. */
+int fit_kv(struct limits *l, const struct model_config *m, const struct shard *s, const struct world *w,
+           const struct ops *ops, struct queue *q, int64_t kv_bytes, struct err *e);
+
+#endif

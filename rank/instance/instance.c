@@ -1,0 +1,132 @@
+/* rank/instance/instance.c - see instance.h. Every phase ends in an agreement of all ranks. */
+#include "rank/instance/instance.h"
+#include "base/log.h"
+#include "rank/instance/fit.h"
+#include "rank/watch/watch.h"
+#include "rank/world/cores.h"
+#include "rank/world/device.h"
+#include "rank/world/fatal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MIB             (1024.0 * 1024.0)
+#define GPU_THREADS     2 /* of a rank with a GPU: one that enqueues, and NCCL's */
+#define HOST_LINE_BYTES 160
+
+static void say_weights(const struct instance *i, bool dummy, int rank)
+{
+    const struct load_report *r = &i->load;
+    double mine = (double)weight_map_bytes(&i->network.map) / MIB;
+    if (dummy) {
+        log_info("weights: noise, %.1f MiB on rank %d", mine, rank);
+        return;
+    }
+    log_info("weights: %.1f MiB on rank %d; all ranks read %.1f MiB in %.3f s, %.0f MiB/s", mine, rank,
+             r->bytes_read / MIB, r->seconds, r->bytes_read / MIB / (r->seconds > 0 ? r->seconds : 1));
+    if (r->bus_rate > 0)
+        log_info(
+            "weights: %.1f GB/s on the slowest device, %.0f %% of the %.1f GB/s that pinned memory reaches with all "
+            "ranks at once",
+            r->device_rate / 1e9, 100 * r->bus_share, r->bus_rate / 1e9);
+    log_info("host memory: at most %.1f MiB resident in any rank", r->peak_host_bytes / MIB);
+}
+
+/* A line a host where there are several, and what held the ranks up. Collective. */
+static void say_loading(const struct instance *i, const struct load_stats *stats, struct world *w, struct err *e)
+{
+    const struct load_report *r = &i->load;
+    char *line = NULL;
+    int n = load_hosts(&line, HOST_LINE_BYTES, stats, w, e);
+    for (int k = 0; k < n && n > 1; k++)
+        log_note("weights: %s", line + (size_t)k * HOST_LINE_BYTES);
+    free(line);
+    log_info(
+        "loading, mean of a rank: window %.3f s, waiting for reads %.3f, the device %.3f, other ranks %.3f, placing "
+        "%.3f; ranks read %s, %d threads into %d slots",
+        r->part[LOAD_WINDOW], r->part[LOAD_READING], r->part[LOAD_DEVICE], r->part[LOAD_RANKS], r->part[LOAD_PLACING],
+        load_way_name(r), r->setup.n_threads, r->setup.n_slots);
+}
+
+static void say_memory(const struct instance *i, const struct limits *l, int rank)
+{
+    size_t block = network_kv_block_bytes(&i->network.config, &i->network.shard, i->q.act);
+    log_info("KV cache: %d blocks of %d tokens, %.1f MiB on rank %d; %d sequences of up to %d tokens, %d tokens a step",
+             l->n_blocks, KV_BLOCK_TOKENS, (double)block * l->n_blocks / MIB, rank, l->max_seqs, l->max_len,
+             l->max_batch_tokens);
+}
+
+static int ask_transport(void *comm, struct err *e)
+{
+    return comm_check(comm, e);
+}
+
+/* Before anything is loaded: a rank that is killed meanwhile is named. */
+static int open_watch(struct instance *i, double timeout, struct err *e)
+{
+    char device[64] = "cpu", model[64];
+    if (!i->ops->shares_host_memory)
+        i->ops->async->identify(&i->q, device, model, sizeof device);
+    const struct watch_question question = {ask_transport, &i->engine.comm};
+    return watch_open(&i->watch, &i->group, device, question, timeout, e);
+}
+
+void instance_open(struct instance *i, struct world *w, struct model_config *m, struct checkpoint *c,
+                   struct instance_setup *setup, struct err *e)
+{
+    struct shard shard;
+    memset(i, 0, sizeof *i);
+    MPI_CHECK(MPI_Bcast(setup, sizeof *setup, MPI_BYTE, 0, w->comm));
+    (void)load_share_headers(m, c, w, e);
+    (void)device_open(&i->ops, &i->q, (enum device_choice)setup->device, m->dtype,
+                      setup->threads > 0 ? setup->threads : w->n_threads, w, e);
+    fatal_agree(w, e);
+    world_split(w, setup->group_size, &i->group);
+    cores_check(w, i->ops->shares_host_memory ? i->q.n_threads : GPU_THREADS, w->rank == 0 ? setup->host_threads : 0);
+    (void)open_watch(i, setup->step_timeout, e);
+    fatal_agree(w, e);
+    shard_make(&shard, m, i->group.rank, i->group.n_ranks);
+    (void)fit_check(m, &shard, setup->dummy ? NULL : c, &setup->limits, w, i->ops, &i->q,
+                    setup->kv_whole != 0 && setup->kv_bytes < 0 ? INT64_MAX : setup->kv_bytes, e);
+    fatal_agree(w, e);
+    (void)network_open(&i->network, m, &shard, setup->dummy ? NULL : c, i->ops, &i->q, e);
+    fatal_agree(w, e);
+    struct load_stats stats = {0};
+    ops_range_begin(i->ops, "load", (int64_t)weight_map_bytes(&i->network.map));
+    if (setup->dummy)
+        load_dummy(&i->network, i->ops, &i->q, setup->dummy_seed);
+    else
+        (void)load_weights(&i->network, c, w, i->ops, &i->q, &setup->load, (enum progress_mode)setup->progress,
+                           setup->with_bus != 0, &stats, e);
+    ops_range_end(i->ops);
+    fatal_agree(w, e);
+    checkpoint_close(c);
+    load_report(&i->network, &stats, w, &i->load);
+    i->load.setup = setup->load;
+    say_weights(i, setup->dummy != 0, w->rank);
+    if (!setup->dummy)
+        say_loading(i, &stats, w, e);
+    (void)fit_kv(&setup->limits, m, &shard, w, i->ops, &i->q, setup->kv_bytes, e);
+    fatal_agree(w, e);
+    (void)network_open_kv(&i->network, setup->limits.n_blocks, i->ops, &i->q, e);
+    fatal_agree(w, e);
+    (void)engine_open(&i->engine, &i->group, &i->network, &setup->limits, i->ops, &i->q, (enum step_choice)setup->step,
+                      e);
+    fatal_agree(w, e);
+    observers_add(&i->engine.observers, watch_observer(i->watch));
+    say_memory(i, &setup->limits, w->rank);
+}
+
+void instance_close(struct instance *i)
+{
+    if (i->ops == NULL)
+        return;
+    if (i->watch != NULL)
+        observers_remove(&i->engine.observers, watch_observer(i->watch));
+    watch_close(&i->watch);
+    engine_close(&i->engine);
+    network_close(&i->network, i->ops, &i->q);
+    i->ops->close(&i->q);
+    world_join(&i->group);
+    memset(i, 0, sizeof *i);
+}

@@ -1,0 +1,43 @@
+/* rank/instance/instance.h - a model ready to run on this rank: weights, KV cache, working memory, in the order they are taken. */
+#ifndef INSTANCE_INSTANCE_H
+#define INSTANCE_INSTANCE_H
+
+#include "base/progress.h"
+#include "rank/load/load.h"
+#include "rank/step/engine.h"
+
+/* Equal on all ranks. Flat: rank 0 broadcasts it. */
+struct instance_setup {
+    struct limits limits; /* n_blocks: wanted; instance_open reduces it to what fits */
+    int64_t kv_bytes;     /* of a rank; -1: half of what is free */
+    int32_t kv_whole;     /* fewer blocks than wanted will not do: known before loading */
+    int32_t threads;      /* of a rank; -1: its share of the cores */
+    int32_t host_threads; /* of rank 0, beside them: sockets or files, tokenizing */
+    int32_t progress;     /* enum progress_mode */
+    int32_t group_size;   /* ranks that share a model; 0: all. It divides their number */
+    int32_t dummy;        /* weights are noise, there is no checkpoint */
+    int32_t device;       /* enum device_choice */
+    int32_t step;         /* enum step_choice */
+    int32_t with_bus;     /* measure the way to the device before loading */
+    struct load_setup load;
+    uint64_t dummy_seed;
+    double step_timeout; /* s; 0: steps have no deadline */
+};
+
+struct instance {
+    struct world group; /* the ranks that this one computes with */
+    const struct ops *ops;
+    struct queue q;
+    struct network network;
+    struct engine engine;
+    struct load_report load;
+    struct watch *watch; /* NULL: steps have no deadline */
+};
+
+/* Collective over the job; every group loads the model. Rank 0 has *m and (unless dummy) *c; they are shared with all ranks, and c is closed. A failure on any rank
+ * ends the job with one line. The instance must stay where it is while it is open. */
+void instance_open(struct instance *i, struct world *w, struct model_config *m, struct checkpoint *c,
+                   struct instance_setup *setup, struct err *e);
+void instance_close(struct instance *i);
+
+#endif

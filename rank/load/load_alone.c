@@ -1,0 +1,173 @@
+/* rank/load/load_alone.c - see load_alone.h, partition/read_plan.h for the blocks.
+ *
+ * Every thread has slots of its own, which stay in the caches of its core: it takes the next block, reads it into one of them
+ * and says that it is full. The main thread has the device copy full slots in whatever order they come, a group after the
+ * other, and gives the slots of a group back when the one after it has been enqueued. So no thread waits for a slower one: where
+ * 60 threads share a machine, waiting for the blocks in order costs a quarter (docs/performance.md). */
+#include "rank/load/load_alone.h"
+#include "rank/load/block_file.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#define GROUP_BYTES ((size_t)4 << 20)
+
+static unsigned char *slot_memory(const struct alone *a, int slot)
+{
+    return a->memory + (size_t)slot * a->slot_bytes;
+}
+
+static void fail(struct alone *a, const struct err *e)
+{
+    (void)pthread_mutex_lock(&a->lock);
+    if (a->err.code == ERR_NONE)
+        ERR(&a->err, e->code, "%s", e->text);
+    (void)pthread_mutex_unlock(&a->lock);
+    atomic_store(&a->stop, true);
+}
+
+/* False: another thread has failed, or another rank. */
+static bool wait_for_room(const struct alone *a, int slot)
+{
+    double since = 0;
+    while (atomic_load_explicit(&a->full[slot], memory_order_acquire) != 0) {
+        if (atomic_load(&a->stop))
+            return false;
+        loader_pause(a->l, &since);
+    }
+    return true;
+}
+
+static void *work(void *context)
+{
+    const struct alone_thread *t = context;
+    struct alone *a = t->a;
+    const struct read_plan *plan = a->l->plan;
+    struct block_file file;
+    int slot = t->i;
+    block_file_init(&file, a->l->c);
+    for (int k = atomic_fetch_add(&a->next, 1); k < plan->n_blocks && !atomic_load(&a->stop);
+         k = atomic_fetch_add(&a->next, 1)) {
+        int b = (k + a->first) % plan->n_blocks;
+        struct err e = {0};
+        if (!wait_for_room(a, slot))
+            break;
+        if (block_file_read(&file, &plan->block[b], 0, plan->block[b].bytes, slot_memory(a, slot), &e) != 0) {
+            fail(a, &e);
+            break;
+        }
+        atomic_store_explicit(&a->full[slot], 1 + b, memory_order_release);
+        slot = slot + a->n_threads < a->n_slots ? slot + a->n_threads : t->i;
+    }
+    block_file_close(&file);
+    return NULL;
+}
+
+/* Wait until a group is on the device; its slots are their threads' again. */
+static void give_back(struct alone *a, struct group *g, int mark)
+{
+    if (g->n > 0 && a->l->ops->async != NULL)
+        a->l->ops->async->wait_mark(a->l->q, mark);
+    for (int i = 0; i < g->n; i++) {
+        a->taken[g->slot[i]] = false;
+        atomic_store_explicit(&a->full[g->slot[i]], 0, memory_order_release);
+    }
+    g->n = 0;
+}
+
+/* Have what is full copied, in turn, so that every thread gets its slots back. Returns the bytes. */
+static size_t take(struct alone *a, struct group *g)
+{
+    struct loader *l = a->l;
+    size_t bytes = 0;
+    for (int i = 0; i < a->n_slots && bytes < GROUP_BYTES; i++) {
+        int slot = a->at, full = atomic_load_explicit(&a->full[slot], memory_order_acquire);
+        a->at = (a->at + 1) % a->n_slots;
+        if (full == 0 || a->taken[slot])
+            continue;
+        a->taken[slot] = true;
+        g->slot[g->n++] = slot;
+        bytes += l->plan->block[full - 1].bytes;
+        read_plan_scatter(l->plan, &l->network->map, l->c, full - 1, slot_memory(a, slot), loader_place, l);
+    }
+    return bytes;
+}
+
+/* Until everything is on its way, or a thread has failed, or another rank. */
+static void copy_all(struct alone *a)
+{
+    struct loader *l = a->l;
+    uint64_t done = 0;
+    double since = 0;
+    size_t bytes = 0;
+    for (int mark = 0; done < l->plan->bytes && !atomic_load(&a->stop) && !loader_failed(l); mark ^= 1) {
+        struct group *g = &a->group[mark];
+        give_back(a, g, mark);
+        loader_spent(l, bytes >= GROUP_BYTES ? LOAD_DEVICE : LOAD_READING); /* after less the device has soon done */
+        bytes = take(a, g);
+        if (bytes == 0) {
+            loader_pause(l, &since);
+            continue;
+        }
+        if (l->ops->async != NULL)
+            l->ops->async->mark(l->q, mark);
+        loader_spent(l, LOAD_PLACING);
+        since = 0;
+        done += bytes;
+        progress_update(&l->progress, done, NULL);
+    }
+    l->stats->bytes_read = done;
+    if (atomic_load(&a->stop))
+        loader_tell_failure(l);
+    if (loader_failed(l))
+        atomic_store(&a->stop, true);
+}
+
+int alone_open(struct alone *a, struct loader *l, const struct world *w, struct err *e)
+{
+    const struct load_setup *s = l->setup;
+    *a = (struct alone){.l = l, .slot_bytes = (l->plan->max_block_bytes + 4095) / 4096 * 4096, .n_slots = s->n_slots};
+    a->n_threads = s->n_threads < s->n_slots ? s->n_threads : s->n_slots;
+    a->first = (int)((int64_t)l->plan->n_blocks * w->node_rank / w->n_node_ranks); /* not all ranks at the same place */
+    (void)pthread_mutex_init(&a->lock, NULL);
+    size_t bytes = (size_t)a->n_slots * a->slot_bytes;
+    a->memory = aligned_alloc(4096, bytes > 0 ? bytes : 4096);
+    if (a->memory == NULL)
+        return ERR(e, ERR_MEMORY, "out of host memory for %zu bytes to load through", bytes);
+    if (l->ops->async != NULL) {
+        loader_touch(l, a->memory, bytes);
+        a->registered = loader_pin(l, a->memory, bytes);
+    }
+    return 0;
+}
+
+void alone_run(struct alone *a, struct err *e)
+{
+    int started = 0;
+    for (bool more = true; more && started < a->n_threads; started += more) {
+        struct alone_thread *t = &a->thread[started];
+        *t = (struct alone_thread){.a = a, .i = started};
+        more = pthread_create(&t->thread, NULL, work, t) == 0;
+    }
+    a->l->setup->n_threads = started;
+    if (started > 0) { /* fewer threads than wanted will do, none will not */
+        copy_all(a);
+    } else {
+        ERR(e, ERR_MEMORY, "cannot start a thread that reads the checkpoint");
+        loader_tell_failure(a->l);
+    }
+    for (int i = 0; i < started; i++)
+        (void)pthread_join(a->thread[i].thread, NULL);
+    a->l->ops->wait(a->l->q);
+    loader_spent(a->l, LOAD_DEVICE);
+    if (a->err.code != ERR_NONE)
+        ERR(e, a->err.code, "%s", a->err.text);
+}
+
+void alone_close(struct alone *a)
+{
+    if (a->registered)
+        a->l->ops->async->host_unregister(a->l->q, a->memory);
+    free(a->memory);
+    (void)pthread_mutex_destroy(&a->lock);
+}

@@ -1,0 +1,90 @@
+/* rank/load/loader.c - see loader.h. */
+#include "rank/load/loader.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "rank/world/fatal.h"
+
+#include <time.h>
+
+#define TAG 18 /* of a message that a rank could not read; rank/watch/notice.c has 17 */
+
+void loader_listen(struct loader *l, const struct world *w)
+{
+    l->world = w;
+    l->failed_rank = -1;
+    l->listening = MPI_REQUEST_NULL;
+    if (w->n_job_ranks > 1)
+        MPI_CHECK(MPI_Irecv(&l->failed_rank, 1, MPI_INT, MPI_ANY_SOURCE, TAG, w->job, &l->listening));
+}
+
+void loader_tell_failure(struct loader *l)
+{
+    const struct world *w = l->world;
+    loader_deaf(l);
+    l->failed_rank = w->job_rank;
+    for (int r = 0; r < w->n_job_ranks; r++) /* four bytes, which MPI keeps until they are asked for */
+        if (r != w->job_rank)
+            MPI_CHECK(MPI_Send(&l->failed_rank, 1, MPI_INT, r, TAG, w->job));
+}
+
+bool loader_failed(struct loader *l)
+{
+    int came = 0;
+    if (l->listening != MPI_REQUEST_NULL)
+        MPI_CHECK(MPI_Test(&l->listening, &came, MPI_STATUS_IGNORE));
+    return l->failed_rank >= 0;
+}
+
+void loader_deaf(struct loader *l)
+{
+    if (l->listening == MPI_REQUEST_NULL)
+        return;
+    MPI_CHECK(MPI_Cancel(&l->listening));
+    MPI_CHECK(MPI_Wait(&l->listening, MPI_STATUS_IGNORE));
+}
+
+void loader_spent(struct loader *l, enum load_part part)
+{
+    double now = seconds_now();
+    l->stats->part[part] += now - l->since;
+    l->since = now;
+}
+
+void loader_place(void *context, int slot, int64_t dst_row, int64_t dst_col, const void *src, int64_t src_ld,
+                  int64_t rows, int64_t cols, bool transpose)
+{
+    struct loader *l = context;
+    const struct weight *w = &l->network->weight[slot];
+    size_t size = dtype_bytes(w->type), ld = (size_t)w->cols;
+    char *dst = (char *)w->data + ((size_t)dst_row * ld + (size_t)dst_col) * size;
+    if (transpose)
+        l->ops->upload_transposed(l->q, dst, ld, src, (size_t)src_ld, (size_t)rows, (size_t)cols, w->type);
+    else
+        l->ops->upload(l->q, dst, ld * size, src, (size_t)src_ld * size, (size_t)cols * size, (size_t)rows);
+}
+
+void loader_touch(const struct loader *l, unsigned char *memory, size_t bytes)
+{
+#pragma omp parallel for num_threads(l->q->n_threads) schedule(static)
+    for (size_t at = 0; at < bytes; at += 4096)
+        memory[at] = 0;
+}
+
+bool loader_pin(const struct loader *l, unsigned char *memory, size_t bytes)
+{
+    bool pinned = memory != NULL && l->ops->async->host_register(l->q, memory, bytes);
+    if (!pinned)
+        log_warn("the memory that weights are copied from cannot be pinned: loading is slower");
+    return pinned;
+}
+
+void loader_pause(const struct loader *l, double *since)
+{
+    const struct timespec nap = {0, 50000};
+    if (*since == 0)
+        *since = seconds_now();
+    if (l->spin == 0 || seconds_now() > *since + l->spin)
+        (void)nanosleep(&nap, NULL);
+    else
+        relax();
+}

@@ -1,0 +1,52 @@
+/* rank/load/loader.h - what rank/load/load.c and its two ways of reading (rank/load/load_together.c, rank/load/load_alone.c) share. */
+#ifndef LOAD_LOADER_H
+#define LOAD_LOADER_H
+
+#include "rank/load/load.h"
+
+struct loader {
+    const struct checkpoint *c; /* borrowed, as all that follow are */
+    struct read_plan *plan;
+    struct network *network;
+    const struct ops *ops;
+    struct queue *q;
+    struct load_setup *setup; /* filled in */
+    struct load_stats *stats;
+    struct progress progress;
+    enum progress_mode shown; /* by rank 0 */
+    bool with_bus;            /* the way to the device is measured first */
+    double spin;              /* s to look for what is awaited before sleeping */
+    double started, since;    /* when loading began, and the part of the time that is under way */
+    const struct world *world;
+    MPI_Request listening; /* for the rank that could not read; MPI_REQUEST_NULL: alone, or it was heard of */
+    int failed_rank;       /* of the job; -1: none, as far as is known here */
+};
+
+/* From here to loader_deaf this rank hears of another one's failure to read, of any host, so that it does not go on for nothing.
+ * The main thread's, as the next three. */
+void loader_listen(struct loader *l, const struct world *w);
+/* This rank has failed: all others are to hear of it. */
+void loader_tell_failure(struct loader *l);
+/* Has a rank failed, this or another one? */
+bool loader_failed(struct loader *l);
+void loader_deaf(struct loader *l);
+
+/* What has passed since the last call belongs to this part. */
+void loader_spent(struct loader *l, enum load_part part);
+
+/* A read_sink whose context is the loader: puts a rectangle into its weight, or tells the device to. */
+void loader_place(void *context, int slot, int64_t dst_row, int64_t dst_col, const void *src, int64_t src_ld,
+                  int64_t rows, int64_t cols, bool transpose);
+
+/* Where a device copies from memory that is not in use yet. Its driver would take new pages one by one while it pins them;
+ * all threads at once are quicker, and the pages then lie near the cores that read into them. */
+void loader_touch(const struct loader *l, unsigned char *memory, size_t bytes);
+
+/* Pin it; a refusal is warned of. Returns whether it is pinned. */
+bool loader_pin(const struct loader *l, unsigned char *memory, size_t bytes);
+
+/* A moment of waiting that began at *since (0 at first: set here): looking all the time at first, where cores have nothing else
+ * to do, then in naps. */
+void loader_pause(const struct loader *l, double *since);
+
+#endif

@@ -1,0 +1,33 @@
+/* rank/measure/energy.h - the energy that this rank's device has used since it was opened here. Local. */
+#ifndef MEASURE_ENERGY_H
+#define MEASURE_ENERGY_H
+
+#include "kernels/ops.h"
+#include "rank/measure/nvml.h"
+
+#include <stdbool.h>
+
+struct energy {
+    struct nvml nvml;
+    int64_t first;    /* the card's counter at the start, mJ; -1: it has none */
+    double joules;    /* where power is integrated instead: until `at`, */
+    double at, watts; /* s; and the power then */
+    bool known;
+};
+
+/* Begin to count for the queue's device. A CPU, a machine without NVML, and a slice of a card (MIG), whose energy nobody tells
+ * apart, are no failure: then nothing is known. */
+void energy_open(struct energy *g, const struct ops *ops, struct queue *q);
+void energy_close(struct energy *g);
+
+/* The same for a library and a GPU of it by name. */
+void energy_open_gpu(struct energy *g, const char *library, const char *pci_id);
+
+/* Joules so far; NAN: not known. Where the GPU has no counter, its power is integrated between the calls, by the trapezium
+ * rule: good to a few per cent when it is called every second or so. */
+double energy_joules(struct energy *g);
+
+/* Is that figure such an integral? */
+bool energy_is_integral(const struct energy *g);
+
+#endif

@@ -1,0 +1,58 @@
+/* rank/measure/meter.h - how long steps and the collectives within them take on this rank, and the way of these figures to rank 0
+ * (plan/rank_stats.h). Nothing waits for it: the plan says after which step all ranks send theirs, by a gather that is
+ * completed later, and a step that is still being gathered delays no other. */
+#ifndef MEASURE_METER_H
+#define MEASURE_METER_H
+
+#include "plan/rank_stats.h"
+#include "rank/measure/energy.h"
+#include "rank/step/engine.h"
+
+#define METER_INTERVAL 1.0 /* s between reports: what a GPU's stamps and the gather cost is then far below 1 % */
+
+enum meter_part { METER_COMPUTE, METER_ALL_REDUCE, METER_ALL_GATHER, METER_PARTS };
+
+struct meter {
+    struct observer observer;
+    struct engine *engine;         /* borrowed */
+    const struct async_ops *async; /* the device's clocks; NULL: the host's */
+    double interval;
+    struct rank_stats stats; /* of this rank, so far */
+    struct energy energy;
+
+    struct meter_flight {         /* a step under way */
+        bool works, timed, parts; /* has tokens; is timed; so are its collectives */
+        bool report;              /* all ranks' figures go to rank 0 after it */
+        double seconds[METER_PARTS];
+        double since; /* host's clock: of the part that is under way, */
+        enum meter_part now;
+        int n;               /* device's clock: stamps, */
+        unsigned char *part; /* [max_stamps] and the part that follows each */
+    } flight[ENGINE_FLIGHTS];
+    int which; /* flight that is being enqueued */
+    bool in_collective;
+    bool open; /* a timed step is being enqueued */
+    int max_stamps;
+    double *between; /* [max_stamps] */
+
+    /* The way to rank 0. */
+    bool pending; /* a step with a report has passed */
+    MPI_Request request;
+    struct rank_stats sent;            /* the gather's source */
+    struct rank_stats *gathered;       /* [n_ranks] rank 0: as they arrive */
+    struct rank_stats *total, *recent; /* [n_ranks] rank 0 */
+    double last_report, last_parts;    /* rank 0: when one was asked for; the same for one with parts */
+    void (*report)(void *, const struct rank_report *); /* rank 0 */
+    void *context;
+};
+
+/* Measure the engine's steps from now on: every `interval` seconds rank 0 asks in a plan for all ranks' figures, which a gather brings
+ * it. Rank 0 ends the job, in the rank's name, when a rank's tokens differ from the others': all ranks sample the same, or their keys
+ * and values are no longer of one text. report (rank 0, may be NULL) is called between steps about every `interval`
+ * seconds while there are steps, and at the end of loop_run; what it gets is valid during the call. No step may be under
+ * way, and no profile open. Collective; returns -1 and *e. */
+int meter_open(struct meter *m, struct engine *g, double interval,
+               void (*report)(void *context, const struct rank_report *r), void *context, struct err *e);
+void meter_close(struct meter *m);
+
+#endif

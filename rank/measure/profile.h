@@ -1,0 +1,57 @@
+/* rank/measure/profile.h - how long each kind of work of a step takes on this rank's device. The profile stands between the engine
+ * and its operations: each says to which phase it belongs, and where the phase changes a clock is put into the queue (also
+ * into graphs: a replayed step is timed as it runs). Without a profile nothing of this is in the way.
+ *
+ * The clocks keep neighbouring kernels from overlapping, so a profiled step is a little longer than others. */
+#ifndef MEASURE_PROFILE_H
+#define MEASURE_PROFILE_H
+
+#include "rank/step/engine.h"
+
+enum profile_phase {
+    PHASE_MATMUL,
+    PHASE_ATTENTION, /* with the rotation, and keys and values on their way into the cache */
+    PHASE_ALL_REDUCE,
+    PHASE_ALL_GATHER, /* of the logits, until they are in order: decode graphs of all sizes have the same phases */
+    PHASE_SAMPLING,
+    PHASE_OTHER, /* norms, activations, embedding, rows */
+    N_PHASES
+};
+
+struct profile_sums {
+    double seconds[N_PHASES];
+    uint64_t n_steps;
+};
+
+struct profile {
+    struct observer observer;
+    struct engine *engine; /* borrowed */
+    const struct ops *inner;
+    struct ops ops; /* the same, but each operation of a step passes through here */
+    const struct comm_ops *inner_comm;
+    struct comm_ops comm_ops;
+
+    int max_stamps;
+    struct profile_trace { /* the phases of a step, in order; all steps of a kind of work have the same */
+        int n;             /* clocks: the last one is the step's end */
+        unsigned char *phase;
+    } trace[ENGINE_FLIGHTS][N_STEP_KINDS];
+    double *at[ENGINE_FLIGHTS];          /* [max_stamps] seconds_now() where operations are done when they return */
+    double *between;                     /* [max_stamps] */
+    enum step_kind kind[ENGINE_FLIGHTS]; /* of the steps under way */
+    int flight;                          /* of the step that is being enqueued */
+    struct profile_sums sums[N_STEP_KINDS];
+};
+
+/* Take the clocks and stand between the engine and its operations, until profile_close: no step may be under way at
+ * either. All ranks do this alike, since graphs are recorded anew. Returns -1 and *e. Local. */
+int profile_open(struct profile *p, struct engine *g, struct err *e);
+void profile_close(struct profile *p);
+
+/* Forget the sums so far. */
+void profile_reset(struct profile *p);
+
+/* "matrix products" */
+const char *profile_phase_name(enum profile_phase phase);
+
+#endif

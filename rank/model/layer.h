@@ -1,0 +1,33 @@
+/* rank/model/layer.h - one transformer layer on one rank: the order of operations and the all-reduces. */
+#ifndef MODEL_LAYER_H
+#define MODEL_LAYER_H
+
+#include "rank/comm/comm.h"
+#include "rank/model/network.h"
+
+/* Device buffers of a step, of the queue's activation type, for up to max_batch_tokens rows. */
+struct activations {
+    void *x;         /* [tokens, hidden] the residual stream, whole on every rank */
+    void *normed;    /* [tokens, hidden] */
+    void *qkv;       /* [tokens, (n_heads_local + 2 n_kv_local) head_dim] */
+    void *attended;  /* [tokens, n_heads_local head_dim] */
+    void *mlp;       /* [tokens, (gated ? 2 : 1) ffn_local] */
+    void *activated; /* [tokens, ffn_local] */
+    void *partial;   /* [tokens, hidden] this rank's share of a sum, then the sum */
+    float *cos_sin;  /* [tokens, rope dims] */
+};
+
+struct layer_run {
+    const struct network *network;
+    const struct ops *ops;
+    struct queue *q;
+    struct comm *comm;
+    struct activations *act;
+    const struct batch *batch;
+};
+
+/* Run layer `layer` on act->x. `pending` is a reduced sum [tokens, hidden] that is still to be added to x, or NULL; so is
+ * the result: the next norm adds it, which saves a pass over memory. Enqueued; collective over comm. */
+const void *layer_forward(const struct layer_run *r, int layer, const void *pending);
+
+#endif

@@ -1,0 +1,117 @@
+/* rank/model/network.c - see network.h. */
+#include "rank/model/network.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int open_alibi(struct network *n, const struct ops *ops, struct queue *q, struct err *e)
+{
+    int n_heads = range_length(n->shard.heads);
+    if (n->config.position != POSITION_ALIBI || n_heads == 0)
+        return 0;
+    float *slopes = err_calloc(e, (size_t)n_heads, sizeof *slopes, "ALiBi slopes");
+    n->alibi_slopes = ops->alloc(q, (size_t)n_heads * sizeof *slopes);
+    if (slopes == NULL || n->alibi_slopes == NULL) {
+        free(slopes);
+        return ERR(e, ERR_MEMORY, "%s", q->err.text);
+    }
+    for (int h = 0; h < n_heads; h++)
+        slopes[h] = model_alibi_slope(n->shard.heads.begin + h, n->config.n_heads);
+    size_t bytes = (size_t)n_heads * sizeof *slopes;
+    ops->upload(q, n->alibi_slopes, bytes, slopes, bytes, bytes, 1);
+    ops->wait(q);
+    free(slopes);
+    return 0;
+}
+
+static int open_weights(struct network *n, const struct ops *ops, struct queue *q, struct err *e)
+{
+    for (int i = 0; i < n->map.n_slots; i++) {
+        const struct weight_slot *slot = &n->map.slot[i];
+        struct weight *w = &n->weight[i];
+        size_t bytes = weight_slot_bytes(slot);
+        *w = (struct weight){NULL, slot->type, slot->rows, slot->cols};
+        if (bytes > 0 && (w->data = ops->alloc(q, bytes)) == NULL)
+            return ERR(e, ERR_MEMORY, "weights need %zu bytes in all; layer %d, %s: %s", weight_map_bytes(&n->map),
+                       slot->layer, weight_name(slot->id), q->err.text);
+        if (slot->rows == 1 && slot->cols == 0)
+            continue; /* a bias that another rank adds: to the layer it is as if the model had none */
+        if (slot->layer < 0)
+            n->once[slot->id] = w;
+        else
+            n->layer[slot->layer][slot->id] = w;
+    }
+    return 0;
+}
+
+int network_open(struct network *n, const struct model_config *m, const struct shard *s, const struct checkpoint *c,
+                 const struct ops *ops, struct queue *q, struct err *e)
+{
+    memset(n, 0, sizeof *n);
+    n->config = *m;
+    n->shard = *s;
+    if (weight_map_build(&n->map, m, s, c, e) != 0)
+        return -1;
+    n->weight = err_calloc(e, (size_t)n->map.n_slots, sizeof *n->weight, "weight table");
+    n->layer = err_calloc(e, (size_t)m->n_layers, sizeof *n->layer, "layer table");
+    if (n->weight == NULL || n->layer == NULL || open_weights(n, ops, q, e) != 0)
+        return -1;
+    return open_alibi(n, ops, q, e);
+}
+
+size_t network_kv_block_bytes(const struct model_config *m, const struct shard *s, enum dtype act)
+{
+    return 2 * (size_t)m->n_layers * (size_t)range_length(s->kv_heads) * KV_BLOCK_TOKENS * (size_t)m->head_dim *
+           dtype_bytes(act);
+}
+
+int network_open_kv(struct network *n, int n_blocks, const struct ops *ops, struct queue *q, struct err *e)
+{
+    size_t layers = (size_t)n->config.n_layers;
+    size_t bytes = network_kv_block_bytes(&n->config, &n->shard, q->act) / layers / 2 * (size_t)n_blocks;
+    n->k_cache = err_calloc(e, layers, sizeof *n->k_cache, "KV table");
+    n->v_cache = err_calloc(e, layers, sizeof *n->v_cache, "KV table");
+    if (n->k_cache == NULL || n->v_cache == NULL)
+        return -1;
+    for (size_t i = 0; i < layers && bytes > 0; i++) {
+        n->k_cache[i] = ops->alloc(q, bytes);
+        n->v_cache[i] = ops->alloc(q, bytes);
+        if (n->k_cache[i] == NULL || n->v_cache[i] == NULL)
+            return ERR(e, ERR_MEMORY, "KV cache needs %zu bytes for %d blocks of %d tokens: %s", 2 * layers * bytes,
+                       n_blocks, KV_BLOCK_TOKENS, q->err.text);
+    }
+    return 0;
+}
+
+void network_close(struct network *n, const struct ops *ops, struct queue *q)
+{
+    for (int i = 0; n->weight != NULL && i < n->map.n_slots; i++)
+        ops->free(q, n->weight[i].data);
+    for (int i = 0; n->v_cache != NULL && i < n->config.n_layers; i++) {
+        ops->free(q, n->k_cache[i]);
+        ops->free(q, n->v_cache[i]);
+    }
+    ops->free(q, n->alibi_slopes);
+    free(n->k_cache);
+    free(n->v_cache);
+    free(n->weight);
+    free(n->layer);
+    weight_map_free(&n->map);
+    memset(n, 0, sizeof *n);
+}
+
+struct heads network_heads(const struct network *n, int layer)
+{
+    const struct model_config *m = &n->config;
+    return (struct heads){
+        .n_heads = range_length(n->shard.heads),
+        .n_kv_heads = range_length(n->shard.kv_heads),
+        .head_dim = m->head_dim,
+        .first_head = n->shard.heads.begin,
+        .first_kv_head = n->shard.kv_heads.begin,
+        .group = m->n_heads / m->n_kv_heads,
+        .scale = model_attention_scale(m, layer),
+        .window = m->window[layer],
+        .alibi_slopes = n->alibi_slopes,
+    };
+}

@@ -1,0 +1,35 @@
+/* rank/model/network.h - one rank's share of a model on its device: config, shard, weights by role, KV cache. */
+#ifndef MODEL_NETWORK_H
+#define MODEL_NETWORK_H
+
+#include "kernels/ops.h"
+#include "partition/weights.h"
+
+struct network {
+    struct model_config config;
+    struct shard shard;
+    struct weight_map map;
+    struct weight *weight;                       /* [map.n_slots] on the device */
+    const struct weight *once[WEIGHT_COUNT];     /* roles of the model itself; NULL: the config has none */
+    const struct weight *(*layer)[WEIGHT_COUNT]; /* [n_layers] roles of each layer */
+    float *alibi_slopes;                         /* device [n_heads_local], or NULL */
+    void **k_cache, **v_cache;                   /* [n_layers] [n_blocks, n_kv_local, KV_BLOCK_TOKENS, head_dim] */
+};
+
+/* Take device memory for every weight of the rank (contents undefined until loaded) and resolve the roles. c may be
+ * NULL: a run without a checkpoint. The network keeps nothing of c. Local. */
+int network_open(struct network *n, const struct model_config *m, const struct shard *s, const struct checkpoint *c,
+                 const struct ops *ops, struct queue *q, struct err *e);
+
+/* Take device memory for n_blocks KV blocks in every layer. Local. */
+int network_open_kv(struct network *n, int n_blocks, const struct ops *ops, struct queue *q, struct err *e);
+
+void network_close(struct network *n, const struct ops *ops, struct queue *q);
+
+/* Bytes of one KV block over all layers on a rank with this shard. */
+size_t network_kv_block_bytes(const struct model_config *m, const struct shard *s, enum dtype act);
+
+/* The heads of a layer as the operations want them. */
+struct heads network_heads(const struct network *n, int layer);
+
+#endif

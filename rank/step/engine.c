@@ -1,0 +1,225 @@
+/* rank/step/engine.c - see engine.h: taking and giving back the working memory. rank/step/step.c executes. */
+#include "rank/step/engine.h"
+#include "base/log.h"
+#include "rank/step/graphs.h"
+#include "rank/world/fatal.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void *take(struct engine *g, size_t n, size_t size)
+{
+    return n > 0 ? g->ops->alloc(g->q, n * size) : NULL;
+}
+
+/* Host memory that the device copies from and to. */
+static void *take_host(struct engine *g, size_t n, size_t size, struct err *e)
+{
+    if (g->ops->async != NULL)
+        return g->ops->async->host_alloc(g->q, n * size);
+    return err_calloc(e, n, size, "step arrays");
+}
+
+static void free_host(struct engine *g, void *p)
+{
+    if (g->ops->async != NULL)
+        g->ops->async->host_free(g->q, p);
+    else
+        free(p);
+}
+
+static void open_activations(struct engine *g)
+{
+    const struct model_config *m = &g->network->config;
+    const struct shard *s = &g->network->shard;
+    struct activations *a = &g->act;
+    size_t tokens = (size_t)g->limits.max_batch_tokens, size = dtype_bytes(g->q->act);
+    size_t heads = (size_t)range_length(s->heads), kv = (size_t)range_length(s->kv_heads);
+    size_t dim = (size_t)m->head_dim, hidden = (size_t)m->hidden, ffn = (size_t)range_length(s->ffn);
+    a->x = take(g, tokens * hidden, size);
+    a->normed = take(g, tokens * hidden, size);
+    a->qkv = take(g, tokens * (heads + 2 * kv) * dim, size);
+    a->attended = take(g, tokens * heads * dim, size);
+    a->mlp = take(g, tokens * ffn * (m->gated_mlp ? 2 : 1), size);
+    a->activated = take(g, tokens * ffn, size);
+    a->partial = take(g, tokens * hidden, size);
+    if (m->position == POSITION_ROPE)
+        a->cos_sin = take(g, tokens * (size_t)m->rope.dims, sizeof(float));
+}
+
+/* The arrays of `t` inside one allocation. */
+static void place_ints(struct step_ints *t, int32_t *base, size_t pitch)
+{
+    int32_t **const array[STEP_ARRAYS + 1] = {&t->planned,  &t->slot,    &t->pos,       &t->rope_len, &t->row,
+                                              &t->row_slot, &t->row_len, &t->row_token, &t->token};
+    for (size_t i = 0; base != NULL && i < sizeof array / sizeof array[0]; i++)
+        *array[i] = base + i * pitch;
+}
+
+static void open_ints(struct engine *g, struct err *e)
+{
+    const struct limits *l = &g->limits;
+    g->ints_pitch = (size_t)(l->max_batch_tokens > l->max_logit_rows ? l->max_batch_tokens : l->max_logit_rows);
+    size_t n = (STEP_ARRAYS + 1) * g->ints_pitch, n_blocks = (size_t)l->max_seqs * (size_t)limits_blocks_per_slot(l);
+    g->ints_dev = take(g, n, sizeof *g->ints_dev);
+    for (int i = 0; i < ENGINE_FLIGHTS; i++) {
+        g->flight[i].ints = take_host(g, n, sizeof *g->ints_dev, e);
+        place_ints(&g->flight[i].host, g->flight[i].ints, g->ints_pitch);
+        g->flight[i].blocks = take_host(g, n_blocks, sizeof *g->block_table, e);
+        g->flight[i].params = take_host(g, (size_t)l->max_seqs, sizeof *g->flight[i].params, e);
+        g->flight[i].history = take_host(g, (size_t)l->max_len, sizeof *g->flight[i].history, e);
+        g->flight[i].sampled = take_host(g, (size_t)l->max_logit_rows, sizeof *g->sampled_dev, e);
+    }
+    place_ints(&g->dev, g->ints_dev, g->ints_pitch);
+    g->block_table = take(g, n_blocks, sizeof *g->block_table);
+}
+
+static void open_logits(struct engine *g, struct err *e)
+{
+    const struct model_config *m = &g->network->config;
+    size_t rows = (size_t)g->limits.max_logit_rows, tokens = (size_t)g->limits.max_batch_tokens;
+    size_t size = dtype_bytes(g->q->act), vocab = (size_t)m->vocab;
+    int n_ranks = g->comm.n_ranks;
+    g->rows = take(g, rows * (size_t)m->hidden, size);
+    if (m->embed_dim != m->hidden)
+        g->projected = take(g, (rows > tokens ? rows : tokens) * (size_t)m->embed_dim, size);
+    g->logits_local = take(g, rows * (size_t)(n_ranks > 1 ? range_length(g->network->shard.vocab) : m->vocab), size);
+    g->logits_parts = n_ranks > 1 ? take(g, rows * vocab, size) : g->logits_local;
+    g->logits = n_ranks > 1 ? take(g, rows * vocab, size) : g->logits_local;
+    g->gather_n = err_calloc(e, (size_t)n_ranks, sizeof *g->gather_n, "logits table");
+    g->vocab_begin = err_calloc(e, (size_t)n_ranks + 1, sizeof *g->vocab_begin, "logits table");
+    for (int r = 0; g->vocab_begin != NULL && r < n_ranks; r++) {
+        struct shard s;
+        shard_make(&s, m, r, n_ranks);
+        g->vocab_begin[r] = s.vocab.begin;
+        g->vocab_begin[r + 1] = s.vocab.end;
+    }
+    g->sampled_dev = take(g, rows, sizeof *g->sampled_dev);
+}
+
+static void open_sampler(struct engine *g)
+{
+    const struct limits *l = &g->limits;
+    struct sampler *s = &g->sampler;
+    s->n_slots = l->max_seqs;
+    s->max_len = l->max_len;
+    s->vocab = g->network->config.vocab;
+    s->history = take(g, (size_t)l->max_seqs * (size_t)l->max_len, sizeof *s->history);
+    s->last_token = take(g, (size_t)l->max_seqs, sizeof *s->last_token);
+    s->params = take(g, (size_t)l->max_seqs, sizeof *s->params);
+    /* A sequence is sampled from one row at most. */
+    int rows = l->max_logit_rows < l->max_seqs ? l->max_logit_rows : l->max_seqs;
+    s->scratch = take(g, (size_t)rows, g->ops->sample_scratch_bytes(s->vocab));
+}
+
+static void take_all(struct engine *g, struct err *e)
+{
+    open_activations(g);
+    open_ints(g, e);
+    open_logits(g, e);
+    open_sampler(g);
+}
+
+/* Stand in for ops->alloc: the queue's impl points to a sum. */
+static void *add_up(struct queue *q, size_t bytes)
+{
+    *(size_t *)q->impl += (bytes + 511) / 512 * 512;
+    return NULL;
+}
+
+static void *no_host_memory(struct queue *q, size_t bytes)
+{
+    (void)q;
+    (void)bytes;
+    return NULL;
+}
+
+size_t engine_bytes(struct network *n, const struct limits *l, int n_ranks, const struct ops *ops, enum dtype act,
+                    struct err *e)
+{
+    const struct async_ops nothing = {.host_alloc = no_host_memory};
+    struct ops counting = *ops;
+    size_t sum = 0;
+    struct queue q = {.act = act, .impl = &sum};
+    struct engine g = {.network = n, .ops = &counting, .q = &q, .comm.n_ranks = n_ranks, .limits = *l};
+    counting.alloc = add_up;
+    counting.async = &nothing;
+    take_all(&g, e);
+    free(g.gather_n);
+    free(g.vocab_begin);
+    return sum;
+}
+
+int engine_open(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
+                struct queue *q, enum step_choice choice, struct err *e)
+{
+    memset(g, 0, sizeof *g);
+    g->world = w;
+    g->network = n;
+    g->ops = ops;
+    g->q = q;
+    g->limits = *l;
+    /* The largest sum of a step: the residual stream, or an embedding that is wider. */
+    int widest = n->config.embed_dim > n->config.hidden ? n->config.embed_dim : n->config.hidden;
+    if (comm_open(&g->comm, w, ops, q, (size_t)l->max_batch_tokens * (size_t)widest, e) != 0)
+        return -1;
+    g->comm.observers = &g->observers;
+    if (ops->async == NULL && w->n_ranks > 1 && (int64_t)l->max_logit_rows * n->config.vocab > INT_MAX)
+        return ERR(e, ERR_UNSUPPORTED, "%d rows of %d logits exceed MPI's int counts: lower --max-batch",
+                   l->max_logit_rows, n->config.vocab);
+    take_all(g, e);
+    if (q->err.code != ERR_NONE)
+        ERR(e, q->err.code, "working memory for %d tokens a step, %d sequences of %d tokens: %s", l->max_batch_tokens,
+            l->max_seqs, l->max_len, q->err.text);
+    fatal_agree(w, e);
+    if (choice != STEP_SEPARATE)
+        (void)persistent_open(&g->persistent, n, w, ops, q, e);
+    if (choice == STEP_PERSISTENT && g->persistent.step == NULL)
+        ERR(e, ERR_UNSUPPORTED, "--step persistent: not with %s", g->persistent.why_not);
+    fatal_agree(w, e);
+    if (choice == STEP_AUTO && ops->persistent != NULL && g->persistent.step == NULL)
+        log_info("no persistent decode step: it does not work with %s", g->persistent.why_not);
+    return graphs_open(g, choice, e);
+}
+
+void engine_close(struct engine *g)
+{
+    if (g->ops == NULL)
+        return;
+    graphs_close(g);
+    persistent_close(&g->persistent, g->world, g->ops, g->q);
+    void *const device[] = {g->act.x,
+                            g->act.normed,
+                            g->act.qkv,
+                            g->act.attended,
+                            g->act.mlp,
+                            g->act.activated,
+                            g->act.partial,
+                            g->act.cos_sin,
+                            g->ints_dev,
+                            g->block_table,
+                            g->rows,
+                            g->projected,
+                            g->logits_local,
+                            g->logits_parts != g->logits_local ? g->logits_parts : NULL,
+                            g->logits != g->logits_local ? g->logits : NULL,
+                            g->sampled_dev,
+                            g->sampler.history,
+                            g->sampler.last_token,
+                            g->sampler.params,
+                            g->sampler.scratch};
+    for (size_t i = 0; i < sizeof device / sizeof device[0]; i++)
+        g->ops->free(g->q, device[i]);
+    for (int i = 0; i < ENGINE_FLIGHTS; i++) {
+        free_host(g, g->flight[i].ints);
+        free_host(g, g->flight[i].blocks);
+        free_host(g, g->flight[i].params);
+        free_host(g, g->flight[i].history);
+        free_host(g, g->flight[i].sampled);
+    }
+    free(g->gather_n);
+    free(g->vocab_begin);
+    comm_close(&g->comm);
+    memset(g, 0, sizeof *g);
+}

@@ -1,0 +1,100 @@
+/* rank/step/engine.h - a rank's working memory and the execution of plans. All memory is taken in engine_open; a step neither
+ * allocates nor decides anything. */
+#ifndef STEP_ENGINE_H
+#define STEP_ENGINE_H
+
+#include "base/opt.h"
+#include "plan/plan.h"
+#include "rank/comm/comm.h"
+#include "rank/model/layer.h"
+#include "rank/model/network.h"
+#include "rank/observe/observer.h"
+#include "rank/step/persistent.h"
+#include "rank/world/world.h"
+
+#define ENGINE_FLIGHTS 2 /* steps that may be under way on the device at once */
+#define STEP_ARRAYS    8 /* of struct step_ints, that the host fills */
+
+/* A decode step of so many tokens, recorded once for each flight. */
+struct decode_graph {
+    int n_tokens;
+    bool persistent;                             /* in which of the two ways */
+    double separate_seconds, persistent_seconds; /* of a step on the slowest rank, measured at start; 0: it was not */
+    void *graph[ENGINE_FLIGHTS]; /* with the memory of that flight; NULL: not yet, of a profile's only */
+    int n_runs[ENGINE_FLIGHTS];  /* without the graph */
+    uint64_t n_all_reduces;
+};
+
+struct engine {
+    struct world *world;     /* borrowed */
+    struct network *network; /* borrowed */
+    const struct ops *ops;
+    struct queue *q; /* borrowed */
+    struct comm comm;
+    struct limits limits;
+    struct activations act;
+    struct sampler sampler;
+
+    size_t ints_pitch; /* entries of every index array: max_batch_tokens or max_logit_rows */
+    int32_t *ints_dev; /* [STEP_ARRAYS + 1][ints_pitch]; the members of `dev` point into it */
+    struct step_ints {
+        int32_t *planned, *slot, *pos, *rope_len; /* of a token */
+        int32_t *row, *row_slot, *row_len;        /* of a row of logits */
+        int32_t *row_token;                       /* of a row that is scored: against this one */
+        int32_t *token;                           /* filled by ops->feed; device only */
+    } dev;
+    struct
+        step_flight { /* the host's side of a step that is under way: pinned memory where the device has a use for it */
+        int32_t *ints; /* as ints_dev, without token; `host` points into it */
+        struct step_ints host;
+        int32_t *blocks;         /* [max_seqs * blocks per slot] on their way to the block table */
+        struct sampling *params; /* [max_seqs] of sequences that begin, */
+        int32_t *history;        /* [max_len] and their tokens, on their way to the sampler */
+        struct sampled *sampled; /* [max_logit_rows] the sampled ones, then the scored ones */
+        uint64_t step;
+        int n_rows, n_sampled, n_scored;
+    } flight[ENGINE_FLIGHTS];
+    struct persistent persistent;
+    /* [2][n_decode] ascending; NULL: the device has no graphs. The second row has the clocks of a profile. */
+    struct decode_graph *decode;
+    int n_decode;
+    int32_t *block_table; /* device [max_seqs, blocks per slot] */
+    void *rows;           /* device [max_logit_rows, hidden], and projected */
+    void *projected;      /* device [max_batch_tokens or max_logit_rows, embed_dim], if it differs */
+    void *logits_local, *logits_parts, *logits; /* device; the same memory on one rank */
+    size_t *gather_n;                           /* [n_ranks] elements of each rank's logits */
+    int *vocab_begin;                           /* [n_ranks + 1] */
+    struct sampled *sampled_dev;                /* [max_logit_rows], as the flights' */
+
+    struct observers observers;
+    bool profiled; /* a profile times single operations: every step runs as separate ones */
+
+    uint64_t n_steps, n_taken; /* steps submitted, and those whose results were taken */
+};
+
+/* Take all working memory for these limits, open the collectives (peer memory and NCCL on GPUs), record decode steps. The engine keeps
+ * references to w, n, ops and q. choice: of the two ways to run a decode step. Collective. */
+int engine_open(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
+                struct queue *q, enum step_choice choice, struct err *e);
+/* Collective. */
+void engine_close(struct engine *g);
+
+/* Device memory that engine_open would take, but for the communicator's own, that of recorded steps and the persistent step's words (a
+ * few MiB). n: config and shard are set. Local. */
+size_t engine_bytes(struct network *n, const struct limits *l, int n_ranks, const struct ops *ops, enum dtype act,
+                    struct err *e);
+
+/* How many steps may be submitted before the first one's results are taken: 1 where a step is done at once. */
+int engine_flights(const struct engine *g);
+
+/* Start one PLAN_STEP; it may still be under way afterwards. The plan may be reused. Collective. */
+void engine_submit(struct engine *g, const struct plan *p);
+
+/* Wait for the oldest step under way. result->logits are its logits only when no other step was submitted since. A failure
+ * ends the job (see rank/world/fatal.h). */
+void engine_take(struct engine *g, struct step_result *result);
+
+/* Both. */
+void engine_step(struct engine *g, const struct plan *p, struct step_result *result);
+
+#endif

@@ -1,0 +1,195 @@
+/* rank/step/graphs.c - see graphs.h. */
+#include "rank/step/graphs.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "rank/step/step.h"
+#include "rank/world/fatal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MAX_SIZE 256 /* sequences; larger batches run without a graph, their launches hide behind the work */
+#define N_WARM   2
+#define N_TIMED  4
+
+/* All sizes up to 8, then four to each doubling, so that at most a fifth of a batch is empty; and `most` itself. */
+static int next_size(int size, int most)
+{
+    int step = 1;
+    while (step * 8 <= size)
+        step *= 2;
+    return size + step < most || size >= most ? size + step : most;
+}
+
+static int largest(const struct engine *g)
+{
+    const struct limits *l = &g->limits;
+    int most = l->max_seqs < l->max_batch_tokens ? l->max_seqs : l->max_batch_tokens;
+    most = most < l->max_logit_rows ? most : l->max_logit_rows;
+    return most < MAX_SIZE ? most : MAX_SIZE;
+}
+
+static struct step_shape shape_of(int n_tokens)
+{
+    return (struct step_shape){n_tokens, n_tokens, n_tokens, n_tokens, 0};
+}
+
+void graphs_record(struct engine *g, struct decode_graph *to, int flight)
+{
+    uint64_t before = g->comm.n_all_reduces;
+    const struct step_shape shape = shape_of(to->n_tokens);
+    g->ops->async->begin_capture(g->q);
+    step_execute(g, &g->flight[flight], &shape, to->persistent);
+    to->graph[flight] = g->ops->async->end_capture(g->q);
+    to->n_all_reduces = g->comm.n_all_reduces - before;
+    g->comm.n_all_reduces = before;
+}
+
+/* Until the device is idle. Its error ends the job at once: other ranks' devices may wait for it, and their hosts for those. */
+static void settle(const struct engine *g)
+{
+    struct err e = {0};
+    g->ops->wait(g->q);
+    if (g->q->err.code == ERR_NONE)
+        return;
+    ERR(&e, g->q->err.code, "decode graphs: %s", g->q->err.text);
+    fatal(&e);
+}
+
+/* Seconds of a step on the slowest rank: all ranks get the same number, and so choose alike. */
+static double time_graph(struct engine *g, void *graph)
+{
+    double started = 0, mine, slowest = 0;
+    for (int i = 0; i < N_WARM + N_TIMED; i++) {
+        if (i == N_WARM) {
+            settle(g);
+            started = seconds_now();
+        }
+        g->ops->async->launch_graph(g->q, graph);
+    }
+    settle(g);
+    mine = (seconds_now() - started) / N_TIMED;
+    MPI_CHECK(MPI_Allreduce(&mine, &slowest, 1, MPI_DOUBLE, MPI_MAX, g->world->comm));
+    return slowest;
+}
+
+/* Both ways are there, for the first flight: the faster one stays, or the one that was asked for. */
+static void choose(struct engine *g, struct decode_graph *kept, struct decode_graph *other, enum step_choice choice)
+{
+    double separate = time_graph(g, kept->graph[0]), persistent = time_graph(g, other->graph[0]);
+    log_info("decode step of %d sequence%s: separate operations %.3f ms, persistent %.3f ms", kept->n_tokens,
+             kept->n_tokens == 1 ? "" : "s", 1e3 * separate, 1e3 * persistent);
+    bool take = choice == STEP_PERSISTENT || persistent < separate;
+    struct decode_graph loser = take ? *kept : *other;
+    if (take)
+        *kept = *other;
+    kept->separate_seconds = separate;
+    kept->persistent_seconds = persistent;
+    *other = (struct decode_graph){0};
+    g->ops->async->free_graph(g->q, loser.graph[0]);
+}
+
+static void say_ways(const struct engine *g)
+{
+    char text[240];
+    graphs_summary(text, sizeof text, g->decode, g->n_decode);
+    log_note("%s", text);
+}
+
+int graphs_open(struct engine *g, enum step_choice choice, struct err *e)
+{
+    int most = largest(g), n_persistent = choice == STEP_SEPARATE ? 0 : g->persistent.max_tokens;
+    struct decode_graph persistent[PERSISTENT_MAX_TOKENS + 1] = {0};
+    uint64_t n_all_reduces = g->comm.n_all_reduces;
+    if (g->ops->async == NULL || most < 1)
+        return 0;
+    for (int n = 1; n <= most; n = next_size(n, most))
+        g->n_decode++;
+    g->decode = err_calloc(e, 2 * (size_t)g->n_decode, sizeof *g->decode, "graph table");
+    fatal_agree(g->world, e);
+    for (int n = 1; n <= most; n = next_size(n, most)) { /* libraries prepare themselves in a first run */
+        const struct step_shape shape = shape_of(n);
+        step_fill_empty(g, n);
+        step_execute(g, &g->flight[0], &shape, false);
+        if (n <= n_persistent)
+            step_execute(g, &g->flight[0], &shape, true);
+        settle(g);
+    }
+    for (int n = 1, i = 0; n <= most; n = next_size(n, most), i++) {
+        g->decode[i].n_tokens = g->decode[g->n_decode + i].n_tokens = n;
+        graphs_record(g, &g->decode[i], 0);
+        if (n <= n_persistent) {
+            persistent[n] = (struct decode_graph){.n_tokens = n, .persistent = true};
+            graphs_record(g, &persistent[n], 0);
+        }
+    }
+    settle(g);
+    for (int i = 0; i < g->n_decode && g->decode[i].n_tokens <= n_persistent; i++) {
+        step_fill_empty(g, g->decode[i].n_tokens);
+        choose(g, &g->decode[i], &persistent[g->decode[i].n_tokens], choice);
+    }
+    settle(g);
+    for (int i = 0; i < g->n_decode; i++)
+        for (int flight = 1; flight < ENGINE_FLIGHTS; flight++)
+            graphs_record(g, &g->decode[i], flight);
+    settle(g);
+    say_ways(g);
+    g->comm.n_all_reduces = n_all_reduces; /* what was done in here is no step of anybody's */
+    return 0;
+}
+
+/* The end of the run of equal ways that begins at i. */
+static int end_of_run(const struct decode_graph *decode, int n, int i)
+{
+    int end = i + 1;
+    while (end < n && decode[end].persistent == decode[i].persistent)
+        end++;
+    return end;
+}
+
+void graphs_summary(char *text, size_t bytes, const struct decode_graph *decode, int n)
+{
+    size_t used = (size_t)snprintf(text, bytes, "decode steps: ");
+    for (int i = 0, end; i < n && used < bytes; i = end) {
+        end = end_of_run(decode, n, i);
+        int first = i > 0 ? decode[i - 1].n_tokens + 1 : 1, last = decode[end - 1].n_tokens;
+        const char *way = decode[i].persistent ? "one persistent operation" : "separate operations";
+        used += (size_t)snprintf(text + used, bytes - used, i > 0 ? ", %s" : "%s", way);
+        if (used < bytes)
+            used +=
+                (size_t)snprintf(text + used, bytes - used, first == last ? " for %d" : " for %d to %d", first, last);
+    }
+    if (used < bytes)
+        (void)snprintf(text + used, bytes - used, n > 0 && decode[n - 1].n_tokens == 1 ? " sequence" : " sequences");
+}
+
+static void free_graphs(struct engine *g, int begin, int end)
+{
+    for (int i = begin; g->decode != NULL && i < end; i++)
+        for (int flight = 0; flight < ENGINE_FLIGHTS; flight++) {
+            g->ops->async->free_graph(g->q, g->decode[i].graph[flight]);
+            g->decode[i].graph[flight] = NULL;
+            g->decode[i].n_runs[flight] = 0;
+        }
+}
+
+void graphs_drop_profiled(struct engine *g)
+{
+    free_graphs(g, g->n_decode, 2 * g->n_decode);
+}
+
+void graphs_close(struct engine *g)
+{
+    free_graphs(g, 0, 2 * g->n_decode);
+    free(g->decode);
+    g->decode = NULL;
+    g->n_decode = 0;
+}
+
+struct decode_graph *graphs_find(const struct engine *g, int n_seqs, bool profiled)
+{
+    for (int i = 0; g->decode != NULL && i < g->n_decode; i++)
+        if (g->decode[i].n_tokens >= n_seqs)
+            return &g->decode[(profiled ? g->n_decode : 0) + i];
+    return NULL;
+}

@@ -1,0 +1,29 @@
+/* rank/step/loop.h - rank 0's plans go out, every rank executes them, the tokens come back to rank 0. */
+#ifndef STEP_LOOP_H
+#define STEP_LOOP_H
+
+#include "base/signals.h"
+#include "rank/step/engine.h"
+
+#define LOOP_IDLE 1
+
+/* What rank 0 plugs in: the coordinator, seen as functions. */
+struct loop_client {
+    void *context;
+    /* Fill the (reset) plan: a step, or PLAN_STOP when all work is done. On a device this comes before the step before it
+     * was accepted; a plan without sequences waits for that. Returns -1 and *e to end the job, or LOOP_IDLE: there is
+     * nothing to do and no step under way, and it has waited for a while. It is called again then, with the same plan. */
+    int (*next)(void *context, struct plan *plan, struct err *e);
+    /* Take a step's tokens. */
+    int (*accept)(void *context, const struct step_result *result, struct err *e);
+    /* Another rank has got a signal (rank/watch/notice.h). NULL: it does not matter. */
+    void (*signal)(void *context, enum signal_wish wish);
+};
+
+/* Run until PLAN_STOP. Collective; `client` is used on rank 0 only. Waiting ranks sleep. Failures end the job. */
+void loop_run(struct engine *g, const struct loop_client *client, struct err *e);
+
+/* One plan from rank 0 to everybody, waiting without burning a core; on the other ranks *p is unpacked. Collective. */
+void loop_share(struct plan *p, const struct world *w, int vocab);
+
+#endif

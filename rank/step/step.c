@@ -1,0 +1,352 @@
+/* rank/step/step.c - the execution of one plan: index arrays, embedding, layers, logits, sampling. */
+#include "rank/step/step.h"
+#include "rank/step/graphs.h"
+#include "rank/world/fatal.h"
+
+#include <string.h>
+
+static void upload(struct engine *g, void *dst, const void *src, size_t bytes)
+{
+    if (bytes > 0)
+        g->ops->upload(g->q, dst, bytes, src, bytes, bytes, 1);
+}
+
+/* Neighbouring entries of the table travel in one copy: a new sequence's blocks come in order. */
+static void update_block_table(struct engine *g, struct step_flight *f, const struct plan *p)
+{
+    size_t width = (size_t)limits_blocks_per_slot(&g->limits);
+    for (int i = 0; i < p->n_blocks; i++)
+        f->blocks[i] = p->block[i].block;
+    for (int i = 0, n; i < p->n_blocks; i += n) {
+        const struct plan_block *first = &p->block[i];
+        for (n = 1; i + n < p->n_blocks && first[n].slot == first->slot && first[n].index == first->index + n;)
+            n++;
+        upload(g, g->block_table + (size_t)first->slot * width + (size_t)first->index, f->blocks + i,
+               (size_t)n * sizeof *f->blocks);
+    }
+}
+
+/* From the flight's memory, not the plan's: a copy from memory that is not pinned waits for the step before. */
+static void start_sequences(struct engine *g, struct step_flight *f, const struct plan *p)
+{
+    const int32_t *history = f->history;
+    memcpy(f->history, p->history, (size_t)p->n_history * sizeof *p->history);
+    for (int i = 0; i < p->n_starts; i++) {
+        const struct plan_start *s = &p->start[i];
+        f->params[i] = s->sampling;
+        upload(g, &g->sampler.params[s->slot], &f->params[i], sizeof f->params[i]);
+        upload(g, g->sampler.history + (size_t)s->slot * (size_t)g->sampler.max_len, history,
+               (size_t)s->n_history * sizeof *history);
+        history += s->n_history;
+    }
+}
+
+static void add_row(struct step_ints *host, int *n, int token, const struct plan_seq *s, int index_in_seq)
+{
+    host->row[*n] = token;
+    host->row_slot[*n] = s->slot;
+    host->row_len[*n] = s->pos + index_in_seq + 1;
+    host->row_token[*n] = 0;
+    (*n)++;
+}
+
+/* Rows [begin, end) of a sequence whose first token is the plan's token `first`. */
+static void add_rows(struct step_ints *host, int *n, const struct plan_seq *s, int first, int begin, int end)
+{
+    for (int j = begin; j < end; j++)
+        add_row(host, n, first + j, s, j);
+}
+
+static void add_scored(struct step_ints *host, int *n, const struct plan *p, const struct plan_score *score, int first)
+{
+    const struct plan_seq *s = &p->seq[score->seq];
+    int begin = s->n_tokens - s->n_logits, row = *n;
+    add_rows(host, n, s, first, begin, begin + score->n_scored);
+    for (int j = begin; row < *n; row++, j++)
+        host->row_token[row] = j + 1 < s->n_tokens ? p->token[first + j + 1] : score->next;
+}
+
+/* Rows of logits: first those that are sampled from, then those that are scored, then the others. */
+static void list_rows(struct step_flight *f, const struct plan *p)
+{
+    int n = 0;
+    for (int i = 0, first = 0; i < p->n_seqs; first += p->seq[i].n_tokens, i++)
+        if (p->seq[i].sample != 0)
+            add_row(&f->host, &n, first + p->seq[i].n_tokens - 1, &p->seq[i], p->seq[i].n_tokens - 1);
+    f->n_sampled = n;
+    for (int k = 0, i = 0, first = 0; k < p->n_scores; k++) {
+        for (; i < p->score[k].seq; i++)
+            first += p->seq[i].n_tokens;
+        add_scored(&f->host, &n, p, &p->score[k], first);
+    }
+    f->n_scored = n - f->n_sampled;
+    for (int i = 0, k = 0, first = 0; i < p->n_seqs; first += p->seq[i].n_tokens, i++) {
+        const struct plan_seq *s = &p->seq[i];
+        int n_scored = k < p->n_scores && p->score[k].seq == i ? p->score[k++].n_scored : 0;
+        add_rows(&f->host, &n, s, first, s->n_tokens - s->n_logits + n_scored, s->n_tokens - s->sample);
+    }
+    f->n_rows = n;
+}
+
+/* Tokens [begin, end) that belong to no sequence, a row of logits each. */
+static void fill_empty(struct step_ints *host, int begin, int end)
+{
+    for (int t = begin; t < end; t++) {
+        host->planned[t] = host->row_token[t] = 0;
+        host->slot[t] = host->row_slot[t] = -1;
+        host->pos[t] = 0;
+        host->rope_len[t] = host->row_len[t] = 1;
+        host->row[t] = t;
+    }
+}
+
+/* The first n entries of all index arrays, in one copy. */
+static void upload_ints(struct engine *g, const struct step_flight *f, int n)
+{
+    size_t pitch = g->ints_pitch * sizeof *f->ints;
+    g->ops->upload(g->q, g->ints_dev, pitch, f->ints, pitch, (size_t)n * sizeof *f->ints, STEP_ARRAYS);
+}
+
+void step_fill_empty(struct engine *g, int n)
+{
+    for (int i = 0; i < ENGINE_FLIGHTS; i++)
+        fill_empty(&g->flight[i].host, 0, n);
+}
+
+/* The plan's arrays in the flight's memory, what lasts for more than a step on the device; graph: that will run the step, or
+ * NULL. */
+static void prepare(struct engine *g, struct step_flight *f, const struct plan *p, const struct decode_graph *graph)
+{
+    struct step_ints *host = &f->host;
+    for (int i = 0, t = 0; i < p->n_seqs; i++) {
+        const struct plan_seq *s = &p->seq[i];
+        for (int j = 0; j < s->n_tokens; j++, t++) {
+            host->planned[t] = p->token[t];
+            host->slot[t] = s->slot;
+            host->pos[t] = s->pos + j;
+            host->rope_len[t] = s->rope_len > s->pos + j ? s->rope_len : s->pos + j + 1;
+        }
+    }
+    if (graph != NULL)
+        fill_empty(host, p->n_tokens, graph->n_tokens);
+    f->step = p->step;
+    update_block_table(g, f, p);
+    start_sequences(g, f, p);
+}
+
+/* act.x = the embedded tokens, with learned positions and the embedding norm where the model has them. */
+static void embed(struct engine *g, const struct batch *b)
+{
+    const struct network *n = g->network;
+    const struct model_config *m = &n->config;
+    void *wide = m->embed_dim != m->hidden ? g->projected : g->act.x;
+    g->ops->embed(g->q, wide, b->token, n->once[WEIGHT_EMBED], n->shard.vocab.begin, b->n_tokens);
+    comm_all_reduce(&g->comm, g->q, wide, (size_t)b->n_tokens * (size_t)m->embed_dim);
+    if (wide != g->act.x)
+        g->ops->matmul(g->q, g->act.x, wide, n->once[WEIGHT_PROJECT_IN], NULL, b->n_tokens, false);
+    if (m->position == POSITION_LEARNED)
+        g->ops->add_position(g->q, g->act.x, n->once[WEIGHT_POSITION], b->pos, m->position_offset, b->n_tokens);
+    if (m->embed_norm)
+        g->ops->norm(g->q, g->act.x, g->act.x, NULL, m->norm, n->once[WEIGHT_EMBED_NORM],
+                     n->once[WEIGHT_EMBED_NORM_BIAS], b->n_tokens, m->hidden, m->norm_eps);
+    if (m->position == POSITION_ROPE)
+        g->ops->rope_table(g->q, g->act.cos_sin, &m->rope, b->pos, b->rope_len, b->n_tokens);
+}
+
+static void finish(struct engine *g, const struct batch *b, const void *pending)
+{
+    const struct network *n = g->network;
+    const struct model_config *m = &n->config;
+    if (m->final_norm)
+        g->ops->norm(g->q, g->act.x, g->act.x, pending, m->norm, n->once[WEIGHT_FINAL_NORM],
+                     n->once[WEIGHT_FINAL_NORM_BIAS], b->n_tokens, m->hidden, m->norm_eps);
+    else if (pending != NULL)
+        g->ops->add(g->q, g->act.x, pending, (size_t)b->n_tokens * (size_t)m->hidden);
+}
+
+/* g->logits_local = [n_rows, this rank's vocabulary] */
+static void compute_logits(struct engine *g, int n_rows)
+{
+    const struct network *n = g->network;
+    const struct model_config *m = &n->config;
+    const struct weight *head = n->once[m->tied_head ? WEIGHT_EMBED : WEIGHT_HEAD];
+    void *in = g->rows;
+    g->ops->gather_rows(g->q, g->rows, g->act.x, g->dev.row, n_rows, m->hidden);
+    if (m->embed_dim != m->hidden) {
+        in = g->projected;
+        g->ops->matmul(g->q, in, g->rows, n->once[WEIGHT_PROJECT_OUT], NULL, n_rows, false);
+    }
+    g->ops->matmul(g->q, g->logits_local, in, head, n->once[WEIGHT_HEAD_BIAS], n_rows, false);
+}
+
+/* g->logits = [n_rows, vocab], whole on every rank. */
+static void gather_logits(struct engine *g, int n_rows)
+{
+    if (g->comm.n_ranks == 1 ||
+        comm_all_gather_columns(&g->comm, g->q, g->logits, g->logits_local, g->vocab_begin, n_rows))
+        return;
+    for (int r = 0; r < g->comm.n_ranks; r++)
+        g->gather_n[r] = (size_t)n_rows * (size_t)(g->vocab_begin[r + 1] - g->vocab_begin[r]);
+    comm_all_gather(&g->comm, g->q, g->logits_parts, g->logits_local, g->gather_n);
+    g->ops->join_columns(g->q, g->logits, g->logits_parts, g->vocab_begin, g->comm.n_ranks, n_rows);
+}
+
+/* Embedding, layers, and the last norm where it is wanted. */
+static void run_layers(struct engine *g, const struct batch *batch, bool wants_logits)
+{
+    const struct layer_run run = {g->network, g->ops, g->q, &g->comm, &g->act, batch};
+    const void *pending = NULL;
+    embed(g, batch);
+    for (int layer = 0; layer < g->network->config.n_layers; layer++) {
+        ops_range_begin(g->ops, "layer", layer);
+        pending = layer_forward(&run, layer, pending);
+        ops_range_end(g->ops);
+    }
+    if (wants_logits)
+        finish(g, batch, pending);
+}
+
+/* The same and this rank's logits, as one operation. */
+static void run_persistent(struct engine *g, const struct batch *batch)
+{
+    const struct model_config *m = &g->network->config;
+    if (m->position == POSITION_ROPE)
+        g->ops->rope_table(g->q, g->act.cos_sin, &m->rope, batch->pos, batch->rope_len, batch->n_tokens);
+    g->ops->persistent->run(g->q, g->persistent.step, g->logits_local, batch, g->act.cos_sin);
+}
+
+/* After the sampled rows: those that are scored. */
+static void score(struct engine *g, int n_sampled, int n_scored)
+{
+    size_t row_bytes = (size_t)g->network->config.vocab * dtype_bytes(g->q->act), first = (size_t)n_sampled;
+    g->ops->score(g->q, g->sampled_dev + first, (const char *)g->logits + first * row_bytes, g->dev.row_slot + first,
+                  g->dev.row_token + first, &g->sampler, n_scored);
+}
+
+/* From the index arrays on the device to the sampled tokens there. */
+static void compute(struct engine *g, const struct step_shape *shape, bool persistent)
+{
+    int n_tokens = shape->n_tokens, n_rows = shape->n_rows;
+    const struct batch batch = {
+        .n_tokens = n_tokens,
+        .n_alone = shape->n_alone,
+        .token = g->dev.token,
+        .slot = g->dev.slot,
+        .pos = g->dev.pos,
+        .rope_len = g->dev.rope_len,
+        .block_table = g->block_table,
+        .blocks_per_slot = limits_blocks_per_slot(&g->limits),
+    };
+    g->ops->feed(g->q, g->dev.token, g->dev.planned, g->dev.slot, g->dev.pos, &g->sampler, n_tokens);
+    if (persistent)
+        run_persistent(g, &batch);
+    else if (n_tokens > 0)
+        run_layers(g, &batch, n_rows > 0);
+    if (n_rows > 0 && !persistent)
+        compute_logits(g, n_rows);
+    if (n_rows > 0)
+        gather_logits(g, n_rows);
+    if (shape->n_sampled > 0)
+        g->ops->sample(g->q, g->sampled_dev, g->logits, g->dev.row_slot, g->dev.row_len, &g->sampler, shape->n_sampled);
+    if (shape->n_scored > 0)
+        score(g, shape->n_sampled, shape->n_scored);
+}
+
+void step_execute(struct engine *g, const struct step_flight *f, const struct step_shape *shape, bool persistent)
+{
+    int n_results = shape->n_sampled + shape->n_scored;
+    upload_ints(g, f, shape->n_tokens > shape->n_rows ? shape->n_tokens : shape->n_rows);
+    observers_tell(&g->observers, operations, true);
+    compute(g, shape, persistent);
+    observers_tell(&g->observers, operations, false);
+    if (n_results > 0)
+        g->ops->download(g->q, f->sampled, g->sampled_dev, (size_t)n_results * sizeof *f->sampled);
+}
+
+/* Each sequence feeds one token and gets one. */
+static bool is_decode(const struct step_flight *f, const struct plan *p)
+{
+    return p->n_seqs > 0 && p->n_tokens == p->n_seqs && f->n_sampled == p->n_seqs && f->n_rows == p->n_seqs;
+}
+
+/* Sequences at the beginning of the plan that feed one token each. */
+static int count_alone(const struct plan *p)
+{
+    int n = 0;
+    while (n < p->n_seqs && p->seq[n].n_tokens == 1)
+        n++;
+    return n;
+}
+
+/* With a profile, a size's first step of each flight goes without a graph, and its second one is recorded. */
+static void run(struct engine *g, int which, const struct plan *p, struct decode_graph *graph)
+{
+    const struct step_flight *f = &g->flight[which];
+    if (graph != NULL && graph->graph[which] == NULL && graph->n_runs[which]++ > 0)
+        graphs_record(g, graph, which);
+    if (graph == NULL || graph->graph[which] == NULL) {
+        const struct step_shape shape = {p->n_tokens, count_alone(p), f->n_rows, f->n_sampled, f->n_scored};
+        step_execute(g, f, &shape, false);
+        return;
+    }
+    g->ops->async->launch_graph(g->q, graph->graph[which]);
+    g->comm.n_all_reduces += graph->n_all_reduces;
+}
+
+int engine_flights(const struct engine *g)
+{
+    return g->ops->async != NULL ? ENGINE_FLIGHTS : 1;
+}
+
+void engine_submit(struct engine *g, const struct plan *p)
+{
+    int which = (int)(g->n_steps % ENGINE_FLIGHTS);
+    struct step_flight *f = &g->flight[which];
+    list_rows(f, p);
+    bool decode = is_decode(f, p);
+    struct decode_graph *graph = decode ? graphs_find(g, p->n_seqs, g->profiled) : NULL;
+    const struct observed_step observed = {
+        .plan = p,
+        .flight = which,
+        .kind = decode            ? STEP_DECODE
+                : p->n_tokens > 0 ? STEP_PREFILL
+                                  : STEP_EMPTY,
+        .graph = graph != NULL,
+    };
+    ops_range_begin(g->ops, decode ? "decode" : "prefill", p->n_tokens);
+    prepare(g, f, p, graph);
+    observers_tell(&g->observers, submit, &observed);
+    run(g, which, p, graph);
+    observers_tell(&g->observers, submitted);
+    if (g->ops->async != NULL)
+        g->ops->async->mark(g->q, which);
+    ops_range_end(g->ops);
+    g->n_steps++;
+}
+
+void engine_take(struct engine *g, struct step_result *result)
+{
+    int which = (int)(g->n_taken % ENGINE_FLIGHTS);
+    const struct step_flight *f = &g->flight[which];
+    if (g->ops->async != NULL)
+        g->ops->async->wait_mark(g->q, which);
+    else
+        g->ops->wait(g->q);
+    observers_tell(&g->observers, finished, which);
+    if (g->q->err.code != ERR_NONE)
+        fatal(&g->q->err);
+    *result = (struct step_result){.step = f->step,
+                                   .n_sampled = f->n_sampled,
+                                   .sampled = f->sampled,
+                                   .n_rows = f->n_rows,
+                                   .logits = g->logits,
+                                   .n_scored = f->n_scored,
+                                   .scored = f->sampled + f->n_sampled};
+    g->n_taken++;
+}
+
+void engine_step(struct engine *g, const struct plan *p, struct step_result *result)
+{
+    engine_submit(g, p);
+    engine_take(g, result);
+}

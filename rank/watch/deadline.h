@@ -1,0 +1,56 @@
+/* rank/watch/deadline.h - a time limit for what ranks do together outside of the loop (rank/watch/watch.h has that of steps): a thread that
+ * ends the job when a part of the work does not come to its end, and names who it was, as far as this host can see: a rank
+ * without a sign of life, or else one that has not come as far as the others. */
+#ifndef WATCH_DEADLINE_H
+#define WATCH_DEADLINE_H
+
+#include "rank/world/world.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+/* A rank, as the others of its host see it: in shared memory, written by that rank alone, but for `spoken`. */
+struct deadline_mark {
+    _Atomic int32_t rank, part, beats;
+    _Atomic int32_t spoken; /* in the first one: somebody of this host is ending the job */
+};
+
+/* The same, as one rank has seen it. */
+struct deadline_view {
+    int rank, part;
+    double silent; /* s without a beat */
+};
+
+struct deadline {
+    const char *what, *const *part; /* borrowed: names for messages */
+    double seconds;
+    int n, self; /* ranks of this host, and which of them this one is */
+    bool other_hosts;
+    MPI_Win window;
+    struct deadline_mark *mark; /* [n] */
+    struct deadline_view *view; /* [n] the thread's */
+    int32_t *seen;              /* [n] the thread's: beats */
+    pthread_t thread;
+    bool running;
+    pthread_mutex_t lock; /* of all that follows */
+    pthread_cond_t wake;
+    double
+        left; /* s, for the part that is under way, less the time in which this process was stopped; INFINITY: none is */
+    bool closing;
+};
+
+/* One at a time, and no watch beside it. what: stands in front of the message, which names part[i]; every part has so many seconds. Collective; returns -1 and *e. The
+ * struct must stay where it is. */
+int deadline_open(struct deadline *d, const struct world *w, const char *what, const char *const *part, double seconds,
+                  struct err *e);
+/* Collective. */
+void deadline_close(struct deadline *d);
+
+/* This rank begins part i. */
+void deadline_part(struct deadline *d, int i);
+
+/* Who of view[n] is at fault when rank `self` of them has run out of time; `self`: nobody else is seen to be. Pure. */
+int deadline_judge(const struct deadline_view *view, int n, int self, double seconds);
+
+#endif

@@ -1,0 +1,57 @@
+/* rank/watch/lifeline.h - a connection from every rank's watch thread to rank 0's, beside MPI, which tells of neither a dead process
+ * nor a lost host by itself. The kernel closes the connections of a process that ends, however it ended, and gives up one to a
+ * host that has not answered for LIFELINE_LOST_SECONDS: a stopped process still answers, a cut link of some seconds is mended
+ * by TCP. Ranks of rank 0's host use a Unix socket; a TCP port is open only in jobs of several hosts. Some times a second a
+ * rank tells rank 0 where it is, and hears the same of rank 0.
+ *
+ * One thread serves a lifeline; lifeline_wake and lifeline_leave may come from others. */
+#ifndef WATCH_LIFELINE_H
+#define WATCH_LIFELINE_H
+
+#include "rank/world/world.h"
+
+#include <stdint.h>
+
+#define LIFELINE_LOST_SECONDS 7
+
+struct lifeline;
+
+/* Where a rank is, as rank/watch/watch.h means it. */
+struct lifeline_state {
+    int32_t activity, last; /* enum rank_activity, enum collective */
+    uint64_t step, last_step;
+    uint32_t n_last;
+};
+
+enum lifeline_event {
+    LIFELINE_TIME,  /* the time is over */
+    LIFELINE_WOKEN, /* lifeline_wake was called */
+    LIFELINE_ENDED, /* the process of *rank has ended */
+    LIFELINE_LOST   /* the host of *rank does not answer */
+};
+
+/* Connect. state: tells where this rank is, called by the serving thread. A rank that cannot reach rank 0 is warned of and
+ * goes without. w: the rank's group; collective over the job; returns -1 and *e. */
+int lifeline_open(struct lifeline **l, const struct world *w, void (*state)(void *context, struct lifeline_state *),
+                  void *context, struct err *e);
+
+/* Serve the connections up to `seconds`, or until something has happened. Each rank is reported once. Rank 0 hears of all
+ * ranks, the others of rank 0. */
+enum lifeline_event lifeline_wait(struct lifeline *l, double seconds, int *rank);
+
+/* What that rank told last; false: nothing yet. */
+bool lifeline_heard(const struct lifeline *l, int rank, struct lifeline_state *state);
+
+/* Has that rank said that it is leaving? */
+bool lifeline_left(const struct lifeline *l, int rank);
+
+/* End lifeline_wait, now or when it is called next. Of any thread. */
+void lifeline_wake(struct lifeline *l);
+
+/* Tell the others that this process ends for a reason of which somebody knows. Of any thread, and of signal handlers. */
+void lifeline_leave(const struct lifeline *l);
+
+/* Accepts NULL. Local; the others take it for the end of the process unless they have stopped to serve. */
+void lifeline_close(struct lifeline **l);
+
+#endif

@@ -1,0 +1,497 @@
+/* rank/watch/watch.c - see watch.h. */
+#include "rank/watch/watch.h"
+#include "base/clock.h"
+#include "base/opt.h"
+#include "rank/watch/lifeline.h"
+#include "rank/world/fatal.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TICKS_OF_TIMEOUT 10   /* looks during a deadline, */
+#define LONGEST_TICK     1.0  /* s; but at least one a second, */
+#define SHORTEST_TICK    0.02 /* s; and not more than 50 */
+#define PATIENCE         2.0  /* s that the host of the culprit gets to speak first */
+#define LEAVE            5.0  /* s in which a rank that said why it leaves, or its launcher, ends the job */
+
+#define LAUNCHER 5.0 /* s in which mpirun ends the job when a host is lost */
+
+/* A rank, as the others of its host see it. Written by that rank alone, but for `spoken`. */
+struct watch_slot {
+    _Atomic int32_t rank, leader, activity, last; /* last: enum collective, the n_last-th of its kind in last_step */
+    _Atomic uint64_t step, progress, beats, last_step;
+    _Atomic uint32_t n_last;
+    _Atomic int32_t spoken; /* in the first slot: somebody of this host is ending the job */
+    char pad[64 - 4 * 6 - 8 * 4];
+};
+_Static_assert(sizeof(struct watch_slot) == 64, "a cache line of its own");
+
+/* Who a rank is, for messages. Flat: gathered. */
+struct watch_place {
+    char host[64], device[72];
+    int32_t slot; /* its index among the ranks of its host */
+    int32_t node; /* the lowest rank of its host */
+};
+
+struct watch {
+    struct observer observer;
+    struct watch_question question;
+    bool is_alone; /* no other rank works on its steps */
+    struct lifeline *line;
+    struct watch_place *place; /* [n_ranks] */
+    int rank, deputy;          /* deputy: speaks when rank 0 cannot */
+    double timeout, tick;
+    int n, self; /* ranks of this host, and which of them this one is */
+    bool other_hosts;
+    MPI_Comm all; /* borrowed: all ranks */
+    MPI_Win window;
+    struct watch_slot *slot; /* [n] */
+    struct watch_view *view; /* [n] the thread's */
+    struct seen {
+        uint64_t progress, beats;
+    } * seen; /* [n] the thread's */
+    pthread_t thread;
+    bool running;
+    atomic_bool closing;
+};
+
+/* For signal handlers and for rank/world/fatal.c, which have no other way to it. */
+static _Atomic(struct watch *) current;
+
+static void begin_activity(struct observer *o, enum rank_activity activity)
+{
+    struct watch *w = (struct watch *)o;
+    struct watch_slot *mine = &w->slot[w->self];
+    atomic_store_explicit(&mine->activity, (int32_t)activity, memory_order_relaxed);
+    atomic_fetch_add_explicit(&mine->progress, 1, memory_order_release);
+}
+
+static void begin_step(struct observer *o, enum rank_activity activity, uint64_t step)
+{
+    struct watch *w = (struct watch *)o;
+    atomic_store_explicit(&w->slot[w->self].step, step, memory_order_relaxed);
+    begin_activity(o, activity);
+}
+
+static void begin_collective(struct observer *o, enum collective kind)
+{
+    struct watch *w = (struct watch *)o;
+    struct watch_slot *mine = &w->slot[w->self];
+    uint64_t step = atomic_load_explicit(&mine->step, memory_order_relaxed);
+    bool more = atomic_load_explicit(&mine->last_step, memory_order_relaxed) == step &&
+                atomic_load_explicit(&mine->last, memory_order_relaxed) == (int32_t)kind;
+    uint32_t n = more ? atomic_load_explicit(&mine->n_last, memory_order_relaxed) : 0;
+    atomic_store_explicit(&mine->last_step, step, memory_order_relaxed);
+    atomic_store_explicit(&mine->last, (int32_t)kind, memory_order_relaxed);
+    atomic_store_explicit(&mine->n_last, n + 1, memory_order_relaxed);
+    begin_activity(o, kind == COLLECTIVE_PLAN ? RANK_AWAITS_PLAN : RANK_IN_COLLECTIVE);
+}
+
+static const struct observer_hooks hooks = {
+    .activity = begin_activity,
+    .collective = begin_collective,
+    .next_step = begin_step,
+};
+
+struct observer *watch_observer(struct watch *w)
+{
+    return w != NULL ? &w->observer : NULL;
+}
+
+/* ---- judging ---- */
+
+/* Has this rank a deadline, and has it passed? */
+static bool is_late(const struct watch_view *view, int n, int self, double timeout)
+{
+    const struct watch_view *me = &view[self];
+    if (me->activity == RANK_OUTSIDE || me->activity == RANK_COORDINATES || me->stalled < timeout)
+        return false;
+    if (me->activity != RANK_AWAITS_PLAN || me->rank == me->leader)
+        return true;
+    for (int i = 0; i < n;
+         i++) /* it may take its time, but it must be alive; unseen, it is for its own host to judge */
+        if (view[i].rank == me->leader)
+            return view[i].silent >= timeout;
+    return false;
+}
+
+int watch_judge(const struct watch_view *view, int n, int self, double timeout)
+{
+    int most_silent = self;
+    if (!is_late(view, n, self, timeout))
+        return -1;
+    for (int i = 0; i < n; i++)
+        if (i != self && view[i].leader == view[self].leader && view[i].silent > view[most_silent].silent)
+            most_silent = i;
+    if (view[most_silent].silent >= timeout / 2)
+        return most_silent;
+    for (int i = 0; i < n; i++) /* who still works while others wait for it */
+        if (view[i].leader == view[self].leader && view[i].activity == RANK_WORKS && view[i].stalled >= timeout / 2)
+            return i;
+    return self;
+}
+
+static const char *activity_words(enum rank_activity activity)
+{
+    static const char *const words[] = {"outside of steps", "between steps",           "waiting for the plan",
+                                        "computing",        "waiting in a collective", "waiting for the device"};
+    return activity >= 0 && (size_t)activity < sizeof words / sizeof words[0] ? words[activity] : "?";
+}
+
+static void say_last(char *text, size_t bytes, const struct lifeline_state *s)
+{
+    static const char *const words[] = {"none yet", "the plan's broadcast", "all-reduce", "all-gather"};
+    const char *word = s->last >= 0 && (size_t)s->last < sizeof words / sizeof words[0] ? words[s->last] : "?";
+    if (s->last == COLLECTIVE_NONE)
+        (void)snprintf(text, bytes, "%s", word);
+    else if (s->last == COLLECTIVE_PLAN)
+        (void)snprintf(text, bytes, "%s of step %llu", word, (unsigned long long)s->last_step);
+    else
+        (void)snprintf(text, bytes, "%s %u of step %llu", word, s->n_last, (unsigned long long)s->last_step);
+}
+
+void watch_say_gone(char *text, size_t bytes, bool lost, const struct lifeline_state *state, const char *device)
+{
+    char what[100], where[60] = "where it was is not known", last[80];
+    if (lost)
+        (void)snprintf(what, sizeof what, "its host has not answered for %d s (lost, or the network is cut)",
+                       LIFELINE_LOST_SECONDS);
+    else
+        (void)snprintf(what, sizeof what, "its process ended without a word (killed? out of memory?)");
+    if (state != NULL && state->activity == RANK_OUTSIDE)
+        (void)snprintf(where, sizeof where, "%s", activity_words(RANK_OUTSIDE));
+    else if (state != NULL)
+        (void)snprintf(where, sizeof where, "step %llu, %s", (unsigned long long)state->step,
+                       activity_words((enum rank_activity)state->activity));
+    if (state != NULL)
+        say_last(last, sizeof last, state);
+    (void)snprintf(text, bytes, "%s: %s%s%s; device %s", what, where, state != NULL ? "; last collective: " : "",
+                   state != NULL ? last : "", device);
+}
+
+void watch_say(char *text, size_t bytes, const struct watch_view *culprit, bool is_self, double timeout)
+{
+    char what[160];
+    if (culprit->silent >= timeout / 2)
+        (void)snprintf(what, sizeof what, "no sign of life for %.0f s, it was %s", culprit->silent,
+                       activity_words(culprit->activity));
+    else if (is_self && culprit->activity != RANK_WORKS)
+        (void)snprintf(what, sizeof what, "%s, and no rank of this host is seen to be at fault",
+                       activity_words(culprit->activity));
+    else
+        (void)snprintf(what, sizeof what, "still %s", activity_words(culprit->activity));
+    (void)snprintf(text, bytes, "step %llu has made no progress for %.4g s (--step-timeout): %s",
+                   (unsigned long long)culprit->step, timeout, what);
+}
+
+/* ---- the thread ---- */
+
+static void read_slot(const struct watch_slot *slot, struct lifeline_state *s)
+{
+    s->activity = atomic_load_explicit(&slot->activity, memory_order_relaxed);
+    s->step = atomic_load_explicit(&slot->step, memory_order_relaxed);
+    s->last = atomic_load_explicit(&slot->last, memory_order_relaxed);
+    s->n_last = atomic_load_explicit(&slot->n_last, memory_order_relaxed);
+    s->last_step = atomic_load_explicit(&slot->last_step, memory_order_relaxed);
+}
+
+static void tell_state(void *context, struct lifeline_state *s)
+{
+    const struct watch *w = context;
+    read_slot(&w->slot[w->self], s);
+}
+
+/* Serve the lifeline and do nothing else. False: the watch is being closed. */
+static bool rest(struct watch *w, double seconds)
+{
+    int rank;
+    double end = seconds_now() + seconds;
+    for (double now = seconds_now(); now < end && !atomic_load(&w->closing); now = seconds_now())
+        (void)lifeline_wait(w->line, end - now, &rank);
+    return !atomic_load(&w->closing);
+}
+
+/* `passed`: seconds since the look before. */
+static void look(struct watch *w, double passed)
+{
+    atomic_fetch_add(&w->slot[w->self].beats, 1);
+    for (int i = 0; i < w->n; i++) {
+        struct watch_slot *slot = &w->slot[i];
+        struct watch_view *view = &w->view[i];
+        uint64_t progress = atomic_load_explicit(&slot->progress, memory_order_acquire),
+                 beats = atomic_load(&slot->beats);
+        view->rank = atomic_load(&slot->rank);
+        view->leader = atomic_load(&slot->leader);
+        view->activity = (enum rank_activity)atomic_load_explicit(&slot->activity, memory_order_relaxed);
+        view->step = atomic_load_explicit(&slot->step, memory_order_relaxed);
+        view->stalled = progress == w->seen[i].progress ? view->stalled + passed : 0;
+        view->silent = beats == w->seen[i].beats ? view->silent + passed : 0;
+        w->seen[i] = (struct seen){progress, beats};
+    }
+}
+
+/* Is this rank the first of its host to speak? */
+static bool is_first(struct watch *w)
+{
+    return atomic_exchange(&w->slot[0].spoken, 1) == 0;
+}
+
+/* The first of this host to come here speaks and ends the job; the others wait for that, but not for ever. */
+static _Noreturn void end_job(struct watch *w, int culprit, double launcher, const struct err *e)
+{
+    lifeline_leave(w->line);
+    bool first = is_first(w);
+    if (!first)
+        (void)rest(w, 2 * PATIENCE);
+    fatal_for(culprit, w->place[culprit].host, launcher, !first, e);
+}
+
+static void end_late_job(struct watch *w, int culprit)
+{
+    struct err e = {0};
+    char text[300];
+    const struct watch_view *view = &w->view[culprit];
+    bool is_self = culprit == w->self;
+    /* Whoever is to blame is on another host: that one knows more. */
+    if (is_self && view->activity != RANK_WORKS && w->other_hosts && !rest(w, PATIENCE))
+        return;
+    watch_say(text, sizeof text, view, is_self, w->timeout);
+    ERR(&e, w->is_alone && view->activity == RANK_AWAITS_DEVICE ? ERR_DEVICE : ERR_COMM, "%s", text);
+    end_job(w, view->rank, 0, &e);
+}
+
+static void end_failed_job(struct watch *w, const struct err *e)
+{
+    if (!rest(w, PATIENCE)) /* a failure elsewhere: its origin speaks first */
+        return;
+    end_job(w, w->rank, 0, e);
+}
+
+/* Seconds that mpirun has to end the job when a host is lost. MPI_Abort would leave that of Open MPI 4.1 waiting for the lost
+ * host's daemon for ever, while with the keepalive settings of docs/cluster.md it notices by itself and ends what it still
+ * reaches. srun has no such daemons. */
+static double launcher_time(bool lost)
+{
+    return lost && options_environment("OMPI_COMM_WORLD_RANK") != NULL ? LAUNCHER : 0;
+}
+
+/* How long others have to speak first. A rank that leaves for a reason has spoken itself, or its launcher knows. Whoever has
+ * lost rank 0's host may be on the wrong side of a cut: the daemon there only notices while we do not write to it. Of
+ * several hosts the first ones speak first. */
+static double patience(const struct watch *w, int gone, bool lost)
+{
+    if (lifeline_left(w->line, gone))
+        return LEAVE;
+    if (w->rank == 0 || (w->rank == w->deputy && !lost))
+        return 0;
+    int hosts_before = 0;
+    for (int r = 0; r < w->place[w->rank].node; r++)
+        hosts_before += w->place[r].node == r;
+    return (lost ? launcher_time(lost) : PATIENCE) + (hosts_before < 5 ? hosts_before : 5);
+}
+
+static void end_broken_job(struct watch *w, int gone, bool lost)
+{
+    struct err e = {0};
+    char text[360];
+    struct lifeline_state state;
+    const struct watch_place *place = &w->place[gone];
+    bool known = lifeline_heard(w->line, gone, &state);
+    if (place->node == w->place[w->rank].node) { /* our own host's: to be seen */
+        read_slot(&w->slot[place->slot], &state);
+        known = true;
+    }
+    watch_say_gone(text, sizeof text, lost, known ? &state : NULL, place->device);
+    if (!rest(w, patience(w, gone, lost)))
+        return;
+    ERR(&e, ERR_COMM, "%s", text);
+    end_job(w, gone, w->rank == 0 ? launcher_time(lost) : 0, &e);
+}
+
+/* Deadlines, once a tick. */
+static void judge(struct watch *w, double passed)
+{
+    struct err e = {0};
+    look(w, passed < 3 * w->tick ? passed : 3 * w->tick); /* more: all of the job was stopped */
+    if (w->view[w->self].activity == RANK_OUTSIDE)
+        return;
+    int culprit = w->timeout > 0 ? watch_judge(w->view, w->n, w->self, w->timeout) : -1;
+    if (culprit >= 0)
+        end_late_job(w, culprit);
+    else if (w->question.ask(w->question.context, &e) != 0)
+        end_failed_job(w, &e);
+}
+
+static void *look_on(void *context)
+{
+    struct watch *w = context;
+    int gone;
+    double before = seconds_now();
+    while (!atomic_load(&w->closing)) {
+        double now = seconds_now(), passed = now - before;
+        if (passed >= w->tick) {
+            before = now;
+            judge(w, passed);
+            continue;
+        }
+        enum lifeline_event event = lifeline_wait(w->line, w->tick - passed, &gone);
+        if (event == LIFELINE_ENDED || event == LIFELINE_LOST)
+            end_broken_job(w, gone, event == LIFELINE_LOST);
+    }
+    return NULL;
+}
+
+/* ---- what ends this process, told to the others ---- */
+
+static void stop_thread(struct watch *w)
+{
+    atomic_store(&w->closing, true);
+    lifeline_wake(w->line);
+    if (w->running)
+        (void)pthread_join(w->thread, NULL);
+    w->running = false;
+}
+
+/* rank/world/fatal.c ends this process: is this rank the first of its host to speak? */
+static bool leave(bool all)
+{
+    struct watch *w = atomic_load(&current);
+    if (w == NULL)
+        return true;
+    lifeline_leave(w->line);
+    if (all)
+        stop_thread(w); /* MPI_Finalize takes the slots away */
+    return is_first(w);
+}
+
+/* A launcher or a person ends this process: the others need not wonder. */
+static void leave_by_signal(int number)
+{
+    struct watch *w = atomic_load(&current);
+    if (w != NULL)
+        lifeline_leave(w->line);
+    (void)signal(number, SIG_DFL);
+    (void)raise(number);
+}
+
+/* The signals that would end this process by default; a server has handlers of its own. */
+static void catch_signals(bool begin)
+{
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        struct sigaction now;
+        if (sigaction(numbers[i], NULL, &now) == 0 && now.sa_handler == (begin ? SIG_DFL : leave_by_signal))
+            (void)signal(numbers[i], begin ? leave_by_signal : SIG_DFL);
+    }
+}
+
+/* ---- opening and closing ---- */
+
+static void open_slots(struct watch *w, const struct world *world)
+{
+    MPI_Aint bytes = (MPI_Aint)(world->node_rank == 0 ? (size_t)w->n * sizeof *w->slot : 0);
+    int unit = 0;
+    void *own = NULL;
+    MPI_CHECK(MPI_Win_allocate_shared(bytes, 1, MPI_INFO_NULL, world->node, &own, &w->window));
+    MPI_CHECK(MPI_Win_lock_all(MPI_MODE_NOCHECK, w->window));
+    MPI_CHECK(MPI_Win_shared_query(w->window, 0, &bytes, &unit, (void *)&w->slot));
+    memset(&w->slot[w->self], 0, sizeof *w->slot);
+    atomic_store(&w->slot[w->self].rank, world->job_rank);
+    atomic_store(&w->slot[w->self].leader, world->job_rank - world->rank);
+    MPI_CHECK(MPI_Barrier(world->node));
+}
+
+/* Signals are the main thread's. */
+static int start_thread(struct watch *w)
+{
+    sigset_t all, before;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(&w->thread, NULL, look_on, w);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc;
+}
+
+/* Who is where; and who speaks when rank 0 cannot. */
+static void share_places(struct watch *w, const struct world *world, const char *device)
+{
+    struct watch_place *mine = &w->place[world->job_rank];
+    int node = world->job_rank;
+    MPI_CHECK(MPI_Bcast(&node, 1, MPI_INT, 0, world->node));
+    (void)snprintf(mine->host, sizeof mine->host, "%s", world->host);
+    (void)snprintf(mine->device, sizeof mine->device, "%s", device);
+    mine->slot = world->node_rank;
+    mine->node = node;
+    MPI_CHECK(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, w->place, sizeof *mine, MPI_BYTE, world->job));
+    w->deputy = 1;
+    for (int r = world->n_job_ranks - 1; r > 0; r--)
+        if (w->place[r].node == 0)
+            w->deputy = r;
+}
+
+static void allocate(struct watch **watch, const struct world *world, struct err *e)
+{
+    struct watch *w = err_calloc(e, 1, sizeof *w, "watch");
+    if (w != NULL) {
+        w->view = err_calloc(e, (size_t)world->n_node_ranks, sizeof *w->view, "watch");
+        w->seen = err_calloc(e, (size_t)world->n_node_ranks, sizeof *w->seen, "watch");
+        w->place = err_calloc(e, (size_t)world->n_job_ranks, sizeof *w->place, "watch");
+    }
+    *watch = w;
+}
+
+int watch_open(struct watch **watch, const struct world *world, const char *device, struct watch_question question,
+               double timeout, struct err *e)
+{
+    struct watch *w;
+    *watch = NULL;
+    allocate(&w, world, e);
+    fatal_agree((struct world *)world, e);
+    w->observer.hooks = &hooks;
+    w->question = question;
+    w->is_alone = world->n_ranks == 1;
+    w->timeout = timeout;
+    w->tick = timeout > 0 ? timeout / TICKS_OF_TIMEOUT : LONGEST_TICK;
+    w->tick = w->tick > LONGEST_TICK ? LONGEST_TICK : w->tick < SHORTEST_TICK ? SHORTEST_TICK : w->tick;
+    w->all = world->job;
+    w->rank = world->job_rank;
+    w->n = world->n_node_ranks;
+    w->self = world->node_rank;
+    w->other_hosts = !world->on_one_host;
+    share_places(w, world, device);
+    open_slots(w, world);
+    (void)lifeline_open(&w->line, world, tell_state, w, e);
+    *watch = w;
+    w->running = start_thread(w) == 0;
+    if (!w->running)
+        return ERR(e, ERR_MEMORY, "no thread that watches the other ranks can be started");
+    atomic_store(&current, w);
+    fatal_herald(leave);
+    catch_signals(true);
+    return 0;
+}
+
+/* Nobody looks on any more when the first lifeline is closed. */
+void watch_close(struct watch **watch)
+{
+    struct watch *w = *watch;
+    if (w == NULL)
+        return;
+    catch_signals(false);
+    fatal_herald(NULL);
+    atomic_store(&current, NULL);
+    stop_thread(w);
+    MPI_CHECK(MPI_Win_unlock_all(w->window));
+    MPI_CHECK(MPI_Win_free(&w->window));
+    MPI_CHECK(MPI_Barrier(w->all));
+    lifeline_close(&w->line);
+    free(w->view);
+    free(w->seen);
+    free(w->place);
+    free(w);
+    *watch = NULL;
+}

@@ -1,0 +1,192 @@
+/* rank/world/fatal.c - see fatal.h. */
+#include "rank/world/fatal.h"
+#include "base/log.h"
+#include "base/signals.h"
+#include "rank/world/world.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static struct {
+    int rank, n_ranks; /* of the job */
+    char host[64];
+    bool leads;
+} self = {0, 0, "localhost", true};
+
+static _Atomic(bool (*)(bool)) herald_set;
+
+void fatal_herald(bool (*herald)(bool all))
+{
+    herald_set = herald;
+}
+
+static struct {
+    void (*say)(void *context);
+    void *context;
+} farewell;
+
+void fatal_farewell(void (*say)(void *context), void *context)
+{
+    farewell.say = say;
+    farewell.context = context;
+}
+
+static void say_farewell(void)
+{
+    if (farewell.say != NULL)
+        farewell.say(farewell.context);
+}
+
+static bool herald(bool all)
+{
+    bool (*call)(bool) = herald_set;
+    return call == NULL || call(all);
+}
+
+void fatal_identify(int rank, int n_ranks, const char *host, bool leads)
+{
+    self.leads = leads;
+    self.rank = rank;
+    self.n_ranks = n_ranks;
+    (void)snprintf(self.host, sizeof self.host, "%s", host);
+}
+
+/* One write(2), so that lines of several processes never mix. */
+static void speak_for(int rank, const char *host, const struct err *e, int n_ranks)
+{
+    char line[ERR_TEXT_BYTES + 160];
+    int n = n_ranks > 1
+                ? snprintf(line, sizeof line, "lockstep: fatal: rank %d/%d on %s: %s\n", rank, n_ranks, host, e->text)
+                : snprintf(line, sizeof line, "lockstep: fatal: %s\n", e->text);
+    size_t bytes = n < (int)sizeof line ? (size_t)n : sizeof line - 1;
+    log_fatal(e->text);
+    for (size_t done = 0; done < bytes;) {
+        ssize_t wrote = write(STDERR_FILENO, line + done, bytes - done);
+        if (wrote <= 0)
+            return;
+        done += (size_t)wrote;
+    }
+}
+
+static void speak(const struct err *e, int n_ranks)
+{
+    speak_for(self.rank, self.host, e, n_ranks);
+}
+
+static volatile sig_atomic_t end_code;
+
+static void leave_at_once(int signal_number)
+{
+    (void)signal_number;
+    _exit(end_code);
+}
+
+/* All is said and agreed: whatever happens in MPI_Finalize, the status stays the documented one, and the line the only one
+ * (what used to happen there: world.c, let_mpi_settle). */
+static void hold_end(int code)
+{
+    static const int fatal_signals[] = {SIGSEGV, SIGBUS, SIGABRT};
+    int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (nowhere >= 0)
+        (void)dup2(nowhere, STDERR_FILENO);
+    end_code = code;
+    for (size_t i = 0; i < sizeof fatal_signals / sizeof fatal_signals[0]; i++)
+        (void)signal(fatal_signals[i], leave_at_once);
+}
+
+void fatal_agree(struct world *w, const struct err *e)
+{
+    int n = w->n_job_ranks, mine = e->code != ERR_NONE ? w->job_rank : n, lowest = n, code = e->code;
+    MPI_CHECK(MPI_Allreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, w->job));
+    if (lowest == n)
+        return;
+    MPI_CHECK(MPI_Bcast(&code, 1, MPI_INT, lowest, w->job));
+    (void)herald(true);
+    if (lowest == w->job_rank)
+        speak(e, n);
+    say_farewell();
+    (void)fflush(NULL);
+    hold_end(code);
+    world_close(w);
+    /* No destructors: exit() runs much that is not ours. */
+    _exit(code);
+}
+
+/* A server's clients are told, by a thread that is not concerned (coordinator/server/io.c), before all is cut off. */
+static void tell_clients(void)
+{
+    const struct timespec pause = {0, 250000000};
+    if (self.rank != 0 || signals_fd() < 0)
+        return;
+    signals_fail();
+    (void)nanosleep(&pause, NULL);
+}
+
+/* A single rank has nobody to end, and MPI_Abort without mpirun -q prints lines of its own. */
+static _Noreturn void end_job(int code)
+{
+    if (self.n_ranks > 1)
+        (void)MPI_Abort(MPI_COMM_WORLD, code);
+    _exit(code);
+}
+
+_Noreturn void fatal(const struct err *e)
+{
+    /* What every rank of a group sees at once (NaN logits, say) is said by its first one, whose MPI_Abort ends the others in
+     * this pause. */
+    const struct timespec pause = {1, 500000000};
+    if (!self.leads)
+        (void)nanosleep(&pause, NULL);
+    const struct timespec others = {5, 0};
+    if (!herald(false)) /* somebody has spoken, and is about to end this process, too */
+        (void)nanosleep(&others, NULL);
+    speak(e, self.n_ranks);
+    tell_clients();
+    say_farewell();
+    end_job(e->code);
+}
+
+/* The main thread may be anywhere within MPI. MPI_Abort talks to the launcher only and takes no part in what that thread
+ * does; should it hang all the same, the alarm ends this process, and the launcher then the others. */
+_Noreturn void fatal_for(int rank, const char *host, double launcher, bool said, const struct err *e)
+{
+    const struct timespec pause = {(time_t)launcher, 0};
+    if (!said)
+        speak_for(rank, host != NULL ? host : self.host, e, self.n_ranks);
+    tell_clients();
+    (void)nanosleep(&pause, NULL);
+    (void)signal(SIGALRM, SIG_DFL);
+    (void)alarm(2);
+    end_job(e->code);
+}
+
+_Noreturn void fatal_of(int rank, const char *host, const struct err *e)
+{
+    bool said = !herald(false);
+    fatal_for(rank, host, 0, said, e);
+}
+
+_Noreturn void fatal_mpi(const char *call, int rc, const char *file, int line)
+{
+    struct err e = {0};
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    (void)MPI_Error_string(rc, text, &length);
+    ERR(&e, ERR_COMM, "%s:%d: %.200s: %.200s", file, line, call, text);
+    /* It may be that a rank has gone, of which the watch (rank/watch/watch.c) knows more. */
+    const struct timespec pause = {0, 500000000};
+    if (self.leads)
+        (void)nanosleep(&pause, NULL);
+    fatal(&e);
+}
+
+int fatal_local(const struct err *e)
+{
+    speak(e, 1);
+    return e->code;
+}

@@ -1,0 +1,51 @@
+/* rank/world/fatal.h - the only place that ends the job. One line on standard error, one documented exit status. */
+#ifndef WORLD_FATAL_H
+#define WORLD_FATAL_H
+
+#include "base/err.h"
+
+#include <mpi.h>
+#include <stdbool.h>
+
+struct world;
+
+/* Remember who speaks: a rank of the job. leads: what all ranks of its group see is said by this one. Called by rank/world/world.c. */
+void fatal_identify(int rank, int n_ranks, const char *host, bool leads);
+
+/* The end of a start-up phase. Collective over all ranks of the job, whether w is its world or a group's: when no rank has
+ * failed, returns. Else the lowest failing rank prints its line, and all ranks leave through MPI_Finalize with its code. */
+void fatal_agree(struct world *w, const struct err *e);
+
+/* Called on this rank when fatal_agree or its own fatal ends the job, after the line. NULL: nothing. */
+void fatal_farewell(void (*say)(void *context), void *context);
+
+/* A failure within a step or in MPI: print the line, then MPI_Abort with the code. Local; never returns. */
+_Noreturn void fatal(const struct err *e);
+
+/* A failure of `rank`, this one or another, on `host` (NULL: this one), as a thread beside the main one sees it (rank/watch/watch.c): the same,
+ * without regard to where the main thread is. launcher: seconds that the launcher has to end the job by itself. said: another
+ * rank has printed the line. */
+_Noreturn void fatal_for(int rank, const char *host, double launcher, bool said, const struct err *e);
+
+/* The same of the main thread. */
+_Noreturn void fatal_of(int rank, const char *host, const struct err *e);
+
+/* Called before this process ends for a reason that is said, to tell the other ranks so. all: every rank is about to leave
+ * through MPI_Finalize, which unmaps memory that a thread may look into: that is stopped. Returns whether this rank is the
+ * first of its host to speak: the others leave it to that one. NULL: nobody is told. */
+void fatal_herald(bool (*herald)(bool all));
+
+/* The same for an MPI call that returned an error. */
+_Noreturn void fatal_mpi(const char *call, int rc, const char *file, int line);
+
+/* For programs without MPI (inspect, --help): print the line and return the exit status. */
+int fatal_local(const struct err *e);
+
+#define MPI_CHECK(call)                                \
+    do {                                               \
+        int rc_ = (call);                              \
+        if (rc_ != MPI_SUCCESS)                        \
+            fatal_mpi(#call, rc_, __FILE__, __LINE__); \
+    } while (0)
+
+#endif

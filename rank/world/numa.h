@@ -1,0 +1,21 @@
+/* rank/world/numa.h - which NUMA nodes cores and PCI devices belong to, as the kernel's files under /sys say. */
+#ifndef WORLD_NUMA_H
+#define WORLD_NUMA_H
+
+#include <sched.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define NUMA_MAX_NODES 64
+
+/* The node of a device, e.g. "0000:1A:00.0"; what follows a '/' is passed over. sysfs: "/sys". -1: none is said (a virtual
+ * machine, one socket) or the device is not there. */
+int numa_of_device(const char *sysfs, const char *pci_id);
+
+/* The nodes that have any of these cores, bit i for node i; 0: nothing is said. */
+uint64_t numa_of_cpus(const char *sysfs, const cpu_set_t *cpus);
+
+/* The cores of "0-3,8,10-11"; nothing is an empty set. Returns false, and an empty set, for anything else. */
+bool numa_parse_cpulist(const char *text, cpu_set_t *cpus);
+
+#endif

@@ -1,0 +1,42 @@
+/* rank/world/world.h - the ranks of the job: MPI, the node's ranks, and the cores that this rank may use; and their groups.
+ *
+ * A group is as many ranks, one after the other, as share one model. The job as a whole is a struct world, and so is each rank's
+ * group: what computes together (engine, communicator, loop) is given the group's, what concerns all (devices, loading, memory
+ * of a node, failures) the job's. */
+#ifndef WORLD_WORLD_H
+#define WORLD_WORLD_H
+
+#include "base/err.h"
+
+#include <mpi.h>
+#include <stdbool.h>
+
+struct world {
+    MPI_Comm comm; /* all ranks of the job, or of the group */
+    int rank, n_ranks;
+    MPI_Comm job; /* all ranks of the job; equal to comm in the job's own world */
+    int job_rank, n_job_ranks;
+    int group, n_groups; /* which one this is; 0 of 1 in the job's own world */
+    bool on_one_host;    /* all ranks of comm */
+    MPI_Comm node;       /* the ranks of the job that share this node's memory */
+    int node_rank, n_node_ranks;
+    int n_cpus;     /* cores of this rank's affinity mask */
+    int n_threads;  /* the share of these cores that is this rank's when node mates have them too; >= 1 */
+    int n_restless; /* ranks where a thread of MPI was still at work a second after MPI_Init (world.c, let_mpi_settle) */
+    char host[64];
+    int device;      /* this rank's, among those that it sees; -1: it computes on the CPU, or none is open yet */
+    bool told;       /* who computes where has been shown, or is going to be */
+    bool gpus_apart; /* found by device_open: two ranks' GPUs in one host do not reach each other's memory */
+};
+
+/* MPI_Init (FUNNELED) and its threads at rest, errors returned instead of fatal, node communicator, host name, cores. Collective,
+ * for the first thread of each process. */
+int world_open(struct world *w, int *argc, char ***argv, struct err *e);
+void world_close(struct world *w);
+
+/* The group of this rank when `size` of the job's ranks share a model; size divides their number, and 0 stands for it. Equal on
+ * all ranks; collective over the job. What only device_open finds out is found before. */
+void world_split(const struct world *w, int size, struct world *group);
+void world_join(struct world *group);
+
+#endif

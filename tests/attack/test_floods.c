@@ -1,0 +1,284 @@
+/* tests/attack/test_floods.c - clients that want all of the server for themselves: ten thousand requests at once, replies of tens of
+ * megabytes for a small message, megabytes of work whose client has left, urgency that nobody gave them, prompts hidden from the log.
+ * An honest client asks beside them and must be answered, in time. Memory goes back to where it was. */
+#include "base/clock.h"
+#include "tests/support/cases.h"
+#include "tests/support/files.h"
+#include "tests/support/serving.h"
+#include "tests/support/talk.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zmq.h>
+
+#define FLOOD   10000
+#define HONEST  10
+#define SECONDS 60.0
+#define SLACK   ((double)(96 << 20))
+
+static struct serving s;
+
+static void open_greedy(struct talk *t)
+{
+    const int unlimited = 0;
+    talk_open(t, ZMQ_DEALER, s.endpoint, NULL, NULL);
+    (void)zmq_setsockopt(t->socket, ZMQ_RCVHWM, &unlimited, sizeof unlimited);
+    (void)zmq_setsockopt(t->socket, ZMQ_SNDHWM, &unlimited, sizeof unlimited);
+    (void)zmq_disconnect(t->socket, s.endpoint); /* limits hold for connections made later */
+    (void)zmq_connect(t->socket, s.endpoint);
+}
+
+/* Requests of an honest client, one after the other. Returns the longest wait; *good: those that were answered well. */
+static double ask_honestly(int n, int *good)
+{
+    double longest = 0;
+    *good = 0;
+    for (int i = 0; i < n; i++) {
+        double asked = seconds_now();
+        json_t *m = talk_ask(s.endpoint, "{\"prompt\": \"Once upon a time\", \"max_tokens\": 4, \"temperature\": 0}");
+        double waited = seconds_now() - asked;
+        *good += strcmp(talk_text(m, "status"), "ok") == 0 && talk_number(m, "usage/completion_tokens") == 4;
+        longest = waited > longest ? waited : longest;
+        json_decref(m);
+    }
+    return longest;
+}
+
+/* What one client may do to the others by asking for much. */
+static void flood(void)
+{
+    struct talk greedy[2];
+    int good = 0, n_ok = 0, n_busy = 0, n_other = 0;
+    case_begin("%d requests of one client leave the others theirs", FLOOD);
+    for (int g = 0; g < 2; g++)
+        open_greedy(&greedy[g]);
+    for (int i = 0; i < FLOOD; i++)
+        talk_say(&greedy[0],
+                 "{\"prompt\": \"Long ago\", \"max_tokens\": 40, \"ignore_eos\": true, \"request_id\": \"%d\"}", i);
+    for (int i = 0; i < 200; i++) /* and one of sixty-four each */
+        talk_say(&greedy[1], "{\"prompt\": \"Long ago\", \"max_tokens\": 40, \"n\": 64, \"ignore_eos\": true}");
+    double longest = ask_honestly(HONEST, &good);
+    case_check(good == HONEST, "%d of %d honest requests were answered", good, HONEST);
+    case_check(process_in_time(longest, 5), "an honest request took %.1f s", longest);
+    json_t *m = NULL;
+    for (int i = 0; i < FLOOD && (m = talk_hear(&greedy[0], SECONDS)) != NULL; i++, json_decref(m)) {
+        n_ok += strcmp(talk_text(m, "status"), "ok") == 0;
+        n_busy += talk_number(m, "code") == 429;
+        n_other += strcmp(talk_text(m, "status"), "ok") != 0 && talk_number(m, "code") != 429;
+    }
+    case_check(n_ok + n_busy == FLOOD && n_ok > 0 && n_other == 0, "the flood: %d done, %d refused, %d else", n_ok,
+               n_busy, n_other);
+    printf(
+        "# flood of %d: %d of %d honest requests answered, the longest in %.2f s; of the flood %d done, %d refused\n",
+        FLOOD, good, HONEST, longest, n_ok, n_busy);
+    for (int g = 0; g < 2; g++)
+        talk_close(&greedy[g]);
+    case_check(serving_await(&s, "kv_blocks_used", 0, SECONDS), "blocks are left");
+    case_end();
+}
+
+static void limit_of_a_client(void)
+{
+    struct talk t;
+    int n_busy = 0;
+    case_begin("--max-queue-per-client, --max-priority: refused by name");
+    open_greedy(&t);
+    for (int i = 0; i < 100; i++)
+        talk_say(&t, "{\"prompt\": \"Long ago\", \"max_tokens\": 60, \"ignore_eos\": true}");
+    json_t *m = NULL;
+    for (int i = 0; i < 100 && (m = talk_hear(&t, SECONDS)) != NULL; i++, json_decref(m))
+        n_busy +=
+            talk_number(m, "code") == 429 && strstr(talk_text(m, "error/message"), "--max-queue-per-client") != NULL;
+    case_check(n_busy > 50, "%d of 100 were refused", n_busy);
+    m = talk_ask(s.endpoint, "{\"prompt\": \"x\", \"priority\": -1}");
+    case_check(talk_number(m, "code") == 400 && strcmp(talk_text(m, "error/field"), "priority") == 0 &&
+                   strstr(talk_text(m, "error/message"), "--max-priority") != NULL,
+               "priority -1: %s", talk_text(m, "error/message"));
+    json_decref(m);
+    talk_close(&t);
+    case_end();
+}
+
+static char *make_prompt(size_t words)
+{
+    char *text = malloc(words * 2 + 1);
+    for (size_t i = 0; i < words; i++)
+        memcpy(text + 2 * i, " a", 3);
+    return text;
+}
+
+/* A message of kilobytes, a reply of megabytes. */
+static void oversized(void)
+{
+    int good = 0;
+    case_begin("replies that would be too large are refused with the numbers, large ones hold nobody up");
+    struct talk t;
+    open_greedy(&t);
+    double before = 0;
+    static const char *const large[] = {
+        "\"prompt_logprobs\": 20, \"max_tokens\": 1",
+        "\"logprobs\": 20, \"n\": 64, \"max_tokens\": 400, \"ignore_eos\": true",
+        "\"logprobs\": 20, \"n\": 1, \"best_of\": 64, \"max_tokens\": 400, \"prompt_logprobs\": 20"};
+    static const char *const field[] = {"prompt_logprobs", "logprobs", "prompt_logprobs"};
+    char *words = make_prompt(500), *list = malloc(64 * 1100);
+    size_t at = 0;
+    for (int i = 0; i < 60; i++)
+        at += (size_t)sprintf(list + at, "%s\"%s\"", i > 0 ? ", " : "", words);
+    for (int i = 0; i < 3; i++) {
+        talk_say(&t, "{\"prompt\": [%s], %s}", list, large[i]);
+        json_t *m = talk_hear(&t, SECONDS);
+        case_check(talk_number(m, "code") == 413 && strcmp(talk_text(m, "error/field"), field[i]) == 0 &&
+                       strstr(talk_text(m, "error/message"), "--max-reply-bytes") != NULL,
+                   "%s: %g %s: %s", large[i], talk_number(m, "code"), talk_text(m, "error/field"),
+                   talk_text(m, "error/message"));
+        json_decref(m);
+    }
+    size_t bytes = 0;
+    double longest = 0;
+    for (int round = 0; round < 2; round++) { /* the first one touches the KV cache, whose memory stays */
+        before = serving_resident(&s, 0);
+        for (int i = 0; i < 4; i++) /* within the limit, about 8 MB each */
+            talk_say(&t, "{\"prompt\": \"%s\", \"n\": 16, \"logprobs\": 20, \"max_tokens\": 400, \"ignore_eos\": true}",
+                     words);
+        longest = ask_honestly(HONEST, &good);
+        for (int i = 0; i < 4; i++) {
+            json_t *m = talk_hear(&t, SECONDS);
+            char *text = m != NULL ? json_dumps(m, JSON_COMPACT) : NULL;
+            bytes += text != NULL ? strlen(text) : 0;
+            case_check(strcmp(talk_text(m, "status"), "ok") == 0, "%s", talk_text(m, "error/message"));
+            free(text);
+            json_decref(m);
+        }
+    }
+    case_check(good == HONEST, "%d of %d honest requests were answered", good, HONEST);
+    talk_close(&t);
+    case_check(serving_await(&s, "open_requests", 1, SECONDS), "requests are left");
+    double grown = serving_resident(&s, 0) - before;
+    printf("# replies of %zu bytes: honest requests took %.2f s at most; rank 0 grew by %.1f MiB\n", bytes, longest,
+           grown / (1 << 20));
+    case_check(grown < SLACK || process_sanitized(), "rank 0 grew by %.1f MiB", grown / (1 << 20));
+    free(words);
+    free(list);
+    case_end();
+}
+
+/* Work whose client has left: nobody does it. */
+static void gone_clients(void)
+{
+    int good = 0;
+    case_begin("what clients that have left had asked for holds nobody up");
+    double before = serving_resident(&s, 0);
+    char *words = make_prompt(4 << 20);
+    for (int i = 0; i < 20; i++) {
+        struct talk t;
+        open_greedy(&t);
+        for (int k = 0; k < 8; k++)
+            talk_say(&t, "{\"op\": \"tokenize\", \"prompt\": \"%s\"}", words);
+        json_decref(talk_hear(&t, 0.05));
+        talk_close(&t);
+    }
+    double begun = seconds_now(), longest = ask_honestly(HONEST, &good);
+    char *large = make_prompt(100 << 10); /* through the worker for large messages, behind all that */
+    struct talk t;
+    open_greedy(&t);
+    talk_say(&t, "{\"op\": \"tokenize\", \"prompt\": \"%s\"}", large);
+    json_t *m = talk_hear(&t, SECONDS);
+    double seconds = seconds_now() - begun;
+    case_check(talk_number(m, "count") > 1000, "a large message is not answered: %s", talk_text(m, "error/message"));
+    json_decref(m);
+    talk_close(&t);
+    case_check(good == HONEST, "%d of %d honest requests were answered", good, HONEST);
+    case_check(process_in_time(seconds, 10), "%.1f s until a large message was answered", seconds);
+    case_check(serving_await(&s, "open_requests", 1, SECONDS), "requests are left");
+    double grown = serving_resident(&s, 0) - before;
+    printf("# 160 messages of 8 MB from clients that left: honest requests took %.2f s at most, a large message %.2f "
+           "s; rank 0 "
+           "grew by %.1f MiB\n",
+           longest, seconds, grown / (1 << 20));
+    case_check(grown < SLACK || process_sanitized(), "rank 0 grew by %.1f MiB", grown / (1 << 20));
+    free(words);
+    free(large);
+    case_end();
+}
+
+static void stop_texts(void)
+{
+    case_begin("stop texts: 16 of 1,024 bytes, no more");
+    char text[1100];
+    memset(text, 'a', sizeof text);
+    text[1025] = '\0';
+    struct talk t;
+    open_greedy(&t);
+    talk_say(&t, "{\"prompt\": \"x\", \"stop\": [\"y\", \"%s\"]}", text);
+    json_t *m = talk_hear(&t, SECONDS);
+    case_check(talk_number(m, "code") == 400 && strcmp(talk_text(m, "error/field"), "stop[1]") == 0 &&
+                   strstr(talk_text(m, "error/message"), "1025 bytes, expected at most 1024") != NULL,
+               "%s: %s", talk_text(m, "error/field"), talk_text(m, "error/message"));
+    json_decref(m);
+    talk_close(&t);
+    case_end();
+}
+
+/* Every character length, across the place where the log cuts. */
+static void hidden_prompts(const char *folder, const char *log)
+{
+    static const char *const characters[] = {"a", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x90\xb8"};
+    static char text[4200], line[4300];
+    int n = 0;
+    size_t bytes = 0;
+    case_begin("no prompt is hidden from the access log by a character across the cut");
+    for (int c = 0; c < 4; c++)
+        for (int before = 4090; before <= 4096; before++, n++) {
+            memset(text, 'x', sizeof text);
+            (void)snprintf(text, sizeof text, "hidden-%02d", n);
+            text[9] = 'x';
+            (void)snprintf(text + before, sizeof text - (size_t)before, "%s tail", characters[c]);
+            (void)snprintf(line, sizeof line, "{\"prompt\": \"%s\", \"max_tokens\": 1}", text);
+            struct talk t;
+            open_greedy(&t);
+            talk_say(&t, "%s", line);
+            json_decref(talk_hear(&t, SECONDS));
+            talk_close(&t);
+        }
+    (void)serving_stop(&s);
+    char *all = files_read(folder, log, &bytes);
+    int found = 0;
+    for (int i = 0; i < n; i++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "hidden-%02d", i);
+        found += all != NULL && strstr(all, name) != NULL;
+    }
+    printf("# %d prompts of 4 KiB, %d in the log\n", n, found);
+    case_check(found == n, "%d of %d are in the log", found, n);
+    free(all);
+    case_end();
+}
+
+int main(void)
+{
+    char folder[256], log[300];
+    files_make_dir(folder);
+    (void)snprintf(log, sizeof log, "%s/log", folder);
+    case_begin("serve");
+    bool started = serving_start(&s, 1, NULL,
+                                 (const char *[]){"--max-reply-bytes", "16M", "--kv-cache-memory-bytes", "128M", NULL});
+    case_check(started, "no server");
+    case_end();
+    if (started) {
+        flood();
+        oversized();
+        gone_clients();
+        stop_texts();
+        (void)serving_stop(&s);
+    }
+    started = serving_start(&s, 2, NULL,
+                            (const char *[]){"--max-queue-per-client", "8", "--max-batch", "4", "--access-log", log,
+                                             "--access-log-prompts", NULL});
+    if (started) {
+        limit_of_a_client();
+        hidden_prompts(folder, "log");
+    }
+    files_remove_dir(folder);
+    return cases_done();
+}

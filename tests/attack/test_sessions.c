@@ -1,0 +1,224 @@
+/* tests/attack/test_sessions.c - whole sessions at random: hostile clients of several kinds, for SESSION_SECONDS (15), beside one honest
+ * client whose answers must stay right and in time. At the end nothing is held, and memory is where it was. SESSION_SEED: 1. */
+#include "base/clock.h"
+#include "tests/support/cases.h"
+#include "tests/support/serving.h"
+#include "tests/support/talk.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#define MAX_HONEST 100000
+#define SLACK      ((double)(96 << 20))
+#define TELLS      50 /* messages of a session, at most */
+
+static struct serving s;
+static atomic_bool over;
+
+struct hostile {
+    pthread_t thread;
+    void (*session)(struct hostile *h);
+    const char *name;
+    uint64_t random;
+    long n_sessions;
+};
+
+static unsigned below(struct hostile *h, unsigned n)
+{
+    uint64_t x = h->random += 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return (unsigned)((x ^ x >> 31) % n);
+}
+
+static int connect_raw(void)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    to.sin_port = htons((uint16_t)atoi(strrchr(s.endpoint, ':') + 1));
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof to) != 0) {
+        (void)close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* Bytes: a good beginning that breaks off or goes wrong somewhere, whole or in pieces. */
+static void send_bytes(struct hostile *h)
+{
+    static const unsigned char good[] = {0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 3, 1, 'N', 'U', 'L', 'L'};
+    static const unsigned char ready[] = {4,   28,  5,   'R', 'E', 'A', 'D', 'Y', 11, 'S', 'o', 'c', 'k', 'e', 't',
+                                          '-', 'T', 'y', 'p', 'e', 0,   0,   0,   6,  'D', 'E', 'A', 'L', 'E', 'R'};
+    unsigned char bytes[2048] = {0};
+    size_t n = 64 + sizeof ready;
+    int fd = connect_raw();
+    if (fd < 0)
+        return;
+    memcpy(bytes, good, sizeof good);
+    memcpy(bytes + 64, ready, sizeof ready);
+    for (unsigned i = 0, frames = below(h, 8); i < frames && n + 200 < sizeof bytes; i++) {
+        bytes[n++] = (unsigned char)below(h, 8);
+        bytes[n] = (unsigned char)below(h, 120);
+        for (unsigned char k = bytes[n++]; k > 0; k--)
+            bytes[n++] = (unsigned char)below(h, 256);
+    }
+    for (unsigned i = below(h, 4); i > 0; i--)
+        bytes[below(h, (unsigned)n)] = (unsigned char)below(h, 256);
+    n = below(h, 3) == 0 ? below(h, (unsigned)n) : n;
+    for (size_t at = 0, piece; at < n; at += piece) {
+        piece = 1 + below(h, 200);
+        piece = piece < n - at ? piece : n - at;
+        if (send(fd, bytes + at, piece, MSG_NOSIGNAL) < 0)
+            break;
+    }
+    if (below(h, 2) == 0)
+        usleep(1000 * below(h, 30));
+    (void)close(fd);
+}
+
+static void say_random(struct hostile *h, struct talk *t)
+{
+    static const char *const messages[] = {
+        "{\"prompt\": \"Long ago\", \"max_tokens\": %u, \"ignore_eos\": true, \"stream\": true, \"request_id\": "
+        "\"r%u\"}",
+        "{\"prompt\": \"Long ago\", \"max_tokens\": %u, \"n\": 8, \"logprobs\": 20, \"request_id\": \"r%u\"}",
+        "{\"op\": \"cancel\", \"seed\": %u, \"request_id\": \"r%u\"}",
+        "{\"op\": \"cancel\", \"request_id\": \"honest\"}",
+        "{\"op\": \"tokenize\", \"prompt\": \"%u %u\"}",
+        "{\"op\": \"metrics\"}",
+        "{\"prompt\": [[1, 2, %u], [3]], \"max_tokens\": %u, \"num_beams\": 4}",
+        "{\"prompt\": \"x\", \"priority\": -%u, \"timeout_ms\": %u}",
+        "{\"prompt\": \"x\", \"max_tokens\": %u, \"timeout_ms\": %u}",
+        "{\"op\": \"shutdown\"}",
+        "{\"prompt\": \"%u",
+        "[[[[[[%u",
+    };
+    unsigned which = below(h, sizeof messages / sizeof messages[0]);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    talk_say(t, messages[which], 1 + below(h, 200), below(h, 40));
+#pragma GCC diagnostic pop
+}
+
+/* Messages, some of them good; answers are read, or not; then it leaves, in the middle of everything. */
+static void send_messages(struct hostile *h)
+{
+    struct talk t;
+    static const char *const ids[] = {NULL, "honest", "x"};
+    talk_open(&t, ZMQ_DEALER, s.endpoint, ids[below(h, 3)], NULL);
+    bool reads = below(h, 2) == 0;
+    for (unsigned i = below(h, TELLS); i > 0 && !atomic_load(&over); i--) {
+        say_random(h, &t);
+        if (reads)
+            json_decref(talk_hear(&t, 0.002));
+    }
+    talk_close(&t);
+}
+
+/* Frames in any number, and a large message now and then. */
+static void send_frames(struct hostile *h)
+{
+    struct talk t;
+    size_t bytes = below(h, 4) == 0 ? 1u << (10 + below(h, 11)) : below(h, 300);
+    char *text = malloc(bytes + 1);
+    memset(text, ' ', bytes + 1);
+    talk_open(&t, ZMQ_DEALER, s.endpoint, NULL, NULL);
+    for (unsigned i = below(h, 6); i > 0; i--)
+        talk_send(&t, text, bytes, below(h, 2) == 0);
+    json_decref(talk_hear(&t, 0.001 * below(h, 20)));
+    talk_close(&t);
+    free(text);
+}
+
+static void *attack(void *context)
+{
+    struct hostile *h = context;
+    for (; !atomic_load(&over); h->n_sessions++)
+        h->session(h);
+    return NULL;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static json_t *ask(void)
+{
+    return talk_ask(s.endpoint,
+                    "{\"prompt\": \"Once upon a time\", \"max_tokens\": 12, \"temperature\": 0, \"request_id\": "
+                    "\"honest\"}");
+}
+
+static void besiege(int ranks, double seconds, uint64_t seed)
+{
+    static double waited[MAX_HONEST];
+    struct hostile hostile[] = {{.session = send_bytes, .name = "of bytes"},
+                                {.session = send_messages, .name = "of messages"},
+                                {.session = send_messages, .name = "of messages"},
+                                {.session = send_frames, .name = "of frames"}};
+    enum { N = sizeof hostile / sizeof hostile[0] };
+    int n = 0, n_right = 0;
+    json_t *first = ask();
+    char *text = strdup(talk_text(first, "choices/0/text"));
+    json_decref(first);
+    atomic_store(&over, false);
+    for (int i = 0; i < N; i++) {
+        hostile[i].random = seed * 1000 + (uint64_t)i;
+        (void)pthread_create(&hostile[i].thread, NULL, attack, &hostile[i]);
+    }
+    double resident = 0, until = seconds_now() + seconds;
+    while (seconds_now() < until && n < MAX_HONEST) {
+        double asked = seconds_now();
+        json_t *m = ask();
+        waited[n++] = seconds_now() - asked;
+        n_right += strcmp(talk_text(m, "choices/0/text"), text) == 0;
+        json_decref(m);
+        if (resident == 0 && seconds_now() > until - 0.7 * seconds) /* everything has been used once */
+            resident = serving_resident(&s, 0);
+    }
+    atomic_store(&over, true);
+    for (int i = 0; i < N; i++)
+        (void)pthread_join(hostile[i].thread, NULL);
+    qsort(waited, (size_t)n, sizeof *waited, compare);
+    printf("# %d ranks, %.0f s: %d honest requests, %d right, median %.1f ms, 99 %% %.1f ms, longest %.1f ms;", ranks,
+           seconds, n, n_right, 1e3 * waited[n / 2], 1e3 * waited[n * 99 / 100], 1e3 * waited[n - 1]);
+    for (int i = 0; i < N; i++)
+        printf(" %ld sessions %s%s", hostile[i].n_sessions, hostile[i].name, i + 1 < N ? "," : "\n");
+    case_check(n > 0 && n_right == n, "%d of %d honest answers are right", n_right, n);
+    case_check(process_in_time(waited[n * 99 / 100], 3), "99 %% within %.2f s", waited[n * 99 / 100]);
+    case_check(serving_await(&s, "open_requests", 1, 60), "requests are left");
+    case_check(serving_await(&s, "kv_blocks_used", 0, 60), "blocks are left");
+    double grown = serving_resident(&s, 0) - resident;
+    printf("# rank 0 grew by %.1f MiB\n", grown / (1 << 20));
+    case_check(grown < SLACK || process_sanitized(), "rank 0 grew by %.1f MiB", grown / (1 << 20));
+    free(text);
+}
+
+int main(void)
+{
+    const char *given = getenv("SESSION_SECONDS"), *seed = getenv("SESSION_SEED");
+    double seconds = given != NULL && atof(given) > 0 ? atof(given) : 15;
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        case_begin("%d ranks: an honest client among hostile ones for %.0f s", ranks, seconds);
+        if (case_check(serving_start(&s, ranks, NULL, (const char *[]){"--kv-cache-memory-bytes", "64M", NULL}),
+                       "no server")) {
+            besiege(ranks, seconds, seed != NULL ? (uint64_t)atoll(seed) : 1);
+            process_watch(&s.p, 0.01, (size_t)-1);
+            case_check(!s.p.ended, "the server ended with status %d: %s", s.p.status, s.p.text[PROCESS_ERR]);
+            int status = serving_stop(&s);
+            case_check(status == 0, "status %d: %s", status, s.p.text[PROCESS_ERR]);
+        }
+        case_end();
+    }
+    return cases_done();
+}

@@ -1,0 +1,29 @@
+/* text/tokenizer/internal.h - what a struct tokenizer is made of; for this folder only. */
+#ifndef TOKENIZER_INTERNAL_H
+#define TOKENIZER_INTERNAL_H
+
+#include "text/tokenizer/added.h"
+#include "text/tokenizer/bpe.h"
+#include "text/tokenizer/detokenize.h"
+#include "text/tokenizer/normalize.h"
+#include "text/tokenizer/pretokenize.h"
+#include "text/tokenizer/template.h"
+#include "text/tokenizer/tokenizer.h"
+
+struct tokenizer { /* zeroed = closed */
+    struct added added;
+    struct normalizer normalizer;
+    struct pretokenizer pretokenizer;
+    struct bpe bpe;
+    struct template template;
+    struct decoder decoder;
+    bool clean_up;
+};
+
+struct detokenizer {
+    const struct tokenizer *t; /* borrowed, outlived by it */
+    bool skip_special;
+    struct decoder_run run;
+};
+
+#endif

@@ -1,0 +1,85 @@
+/* text/tokenizer/tokenizer.h - text to token ids and back, as the checkpoint's own tokenizer.json says.
+ *
+ * Covers byte-pair encoding, byte-level (GPT-2, Llama-3, Qwen, ...) and SentencePiece-style (Llama-2, Mistral, Gemma).
+ * What is not implemented is refused by name when the tokenizer is opened, never while it runs.
+ * A struct tokenizer is constant once open: any number of threads may encode and decode with it at the same time. */
+#ifndef TOKENIZER_TOKENIZER_H
+#define TOKENIZER_TOKENIZER_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TOKENIZER_MAX_TEXT_BYTES ((size_t)1 << 28) /* longest text that tokenizer_encode accepts */
+
+struct tokenizer;
+struct detokenizer;
+
+struct token_list { /* zeroed = empty */
+    int32_t *id;    /* [n] */
+    size_t n, capacity;
+};
+
+void token_list_free(struct token_list *list);
+
+/* Read model_dir/tokenizer.json, or else vocab.json + merges.txt (GPT-2 byte-level), and tokenizer_config.json beside
+ * it (add_bos_token, add_eos_token, add_prefix_space, clean_up_tokenization_spaces). ERR_INPUT: malformed;
+ * ERR_UNSUPPORTED: well formed, but a part is not implemented (the message names it); ERR_IO: unreadable or absent. */
+int tokenizer_open(struct tokenizer **t, const char *model_dir, struct err *e);
+
+/* The same from the text of a tokenizer.json in memory; `what` names it in messages. */
+int tokenizer_open_memory(struct tokenizer **t, const char *json, size_t bytes, const char *what, struct err *e);
+
+/* Safe on NULL and on *t == NULL; sets *t to NULL. */
+void tokenizer_close(struct tokenizer **t);
+
+enum tokenizer_flag {
+    TOKENIZER_ADD_SPECIAL = 1, /* apply the post-processor's template (bos, eos) */
+    TOKENIZER_PLAIN = 2        /* special tokens written out in the text are ordinary text (no prompt injection) */
+};
+
+/* Append the ids of text[0, bytes) to *out (NULs are text like any other). flags: enum tokenizer_flag, or'ed. Invalid
+ * UTF-8 is ERR_INPUT with the byte offset; on failure *out keeps what it had. */
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, unsigned flags, struct token_list *out,
+                     struct err *e);
+
+struct text_part {
+    const char *text;
+    size_t bytes;
+    bool plain; /* special tokens written out in it are ordinary text, also those that it begins or ends */
+};
+
+/* The same for the parts joined to one text: words may go across their borders. flags: without TOKENIZER_PLAIN.
+ * ERR_UNSUPPORTED: a part that is not plain has a special token that this tokenizer finds only after it has changed the
+ * text, and another part is plain: the two could no longer be told apart. */
+int tokenizer_encode_parts(const struct tokenizer *t, const struct text_part *part, size_t n, unsigned flags,
+                           struct token_list *out, struct err *e);
+
+/* The text of ids[0, n): *text is malloc'ed, NUL-terminated, *bytes long without that NUL, and the caller frees it. Ids
+ * outside the vocabulary decode to nothing. Applies clean_up_tokenization_spaces if the configuration asks for it. */
+int tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, bool skip_special, char **text,
+                     size_t *bytes, struct err *e);
+
+/* Streaming: the pieces pushed and the finish, concatenated, equal tokenizer_decode of the whole, except that a run of
+ * <0xNN> tokens that breaks off after valid characters keeps those, and that clean_up is never applied. */
+int detokenizer_open(struct detokenizer **d, const struct tokenizer *t, bool skip_special, struct err *e);
+/* *text, *bytes: what became final with this id; whole UTF-8 characters, perhaps none; borrowed until the next call. */
+int detokenizer_push(struct detokenizer *d, int32_t id, const char **text, size_t *bytes, struct err *e);
+/* *text, *bytes: what was held back. Afterwards the detokenizer is as new and may be used for another sequence. */
+int detokenizer_finish(struct detokenizer *d, const char **text, size_t *bytes, struct err *e);
+void detokenizer_close(struct detokenizer **d);
+
+/* Highest id + 1, added tokens included. */
+int32_t tokenizer_vocab_size(const struct tokenizer *t);
+/* The id of a token by its exact content (as in the file: byte-level tokens are in the printable alphabet), or -1. */
+int32_t tokenizer_find(const struct tokenizer *t, const char *content, size_t bytes);
+/* The content of a token, borrowed, NOT NUL-terminated; NULL if no token has this id. */
+const char *tokenizer_token_text(const struct tokenizer *t, int32_t id, size_t *bytes);
+bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
+/* Whether tokenizer_decode applies clean_up_tokenization_spaces, and to override it before the first use. */
+bool tokenizer_cleans_up(const struct tokenizer *t);
+void tokenizer_set_clean_up(struct tokenizer *t, bool clean_up);
+
+#endif
