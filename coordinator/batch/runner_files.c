@@ -198,7 +198,10 @@ static int check_output(const struct runner *r, struct err *e)
                                                {"--metrics-file", r->setup.outlets.metrics_file}};
     if (apart_check(file, APART_MAX, &r->inputs, e) != 0)
         return -1;
-    for (int i = 2; i < APART_MAX; i++)
+    struct err unused = {0};
+    bool opens =
+        !is_file || exists || files_check_replaceable(o->output, "--output", &unused) == 0; /* else it is said so */
+    for (int i = 2; i < APART_MAX && opens; i++)
         if (file[i].path != NULL && strcmp(file[i].path, "-") != 0 &&
             files_check_replaceable(file[i].path, file[i].option, e) != 0)
             return -1;

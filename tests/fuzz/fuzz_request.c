@@ -90,9 +90,9 @@ static void check_rules(const struct protocol_generate *g)
     check_ids(s->bias_id, (size_t)s->n_bias);
     check_ids(s->eos, (size_t)s->n_eos);
     check(r->n_stop_ids >= 0 && r->n_stop_ids <= REQUEST_MAX_STOP_IDS);
-    check(r->stop.n >= 0 && r->stop.n <= PROTOCOL_MAX_STOP);
-    for (int i = 0; i < r->stop.n; i++)
-        check(r->stop.text[i][0] != '\0');
+    check(r->stop == NULL || (r->stop->n >= 1 && r->stop->n <= STOP_MAX_STRINGS));
+    for (int i = 0; r->stop != NULL && i < r->stop->n; i++)
+        check(r->stop->string[i].bytes > 0 && r->stop->string[i].bytes <= STOP_MAX_BYTES);
     int each = g->search.num_beams > 1 ? g->search.num_beams : g->search.n;
     check(g->search.n >= 1 && g->search.num_beams >= 1 && g->search.num_beams <= BEAM_MAX);
     check((int64_t)g->n_prompts * each <= PROTOCOL_MAX_SEQUENCES);
