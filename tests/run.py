@@ -5,7 +5,7 @@ cannot run here ("ok 1 - name # SKIP reason") counts as skipped. The output of e
 
 A test declares its load, the number of cores that it keeps busy; tests run at once while their loads fit on this machine's
 cores. The longest start first: by the durations of the run before (BUILD/test-logs/durations.json), else as declared here.
-A test that measures the machine runs alone, after all others.
+Nothing runs alone: a limit of a test holds on a busy machine too.
 """
 import collections
 import glob
@@ -21,16 +21,15 @@ import time
 # Tests that do little but wait: for a timeout, for a client that does not come, for a nap of a rank.
 WAITING = {"fail/test_step_timeout", "fail/test_failures", "e2e/test_batch_refused", "e2e/test_serve_network",
            "e2e/test_serve_ranks", "unit/test_lifeline_connect"}
-# Tests that compare times with each other or with the machine's speed.
-ALONE = {"unit/test_protocol_speed"}
 # What takes longer than its suite's others, where no run before tells: seconds on two cores.
 LONG = {"e2e/test_bench": 70, "e2e/test_serve_end": 45, "fail/test_failures": 45, "fail/test_step_timeout": 45,
         "unit/test_tokenizer": 25}
 # `make test`: one end-to-end program a command.
-QUICK_E2E = {"e2e/test_tokens", "e2e/test_client", "e2e/test_preflight"}
+QUICK_E2E = {"e2e/test_batch", "e2e/test_bench", "e2e/test_client", "e2e/test_preflight", "e2e/test_prompts", "e2e/test_serve",
+             "e2e/test_tokens"}
 
-Test = collections.namedtuple("Test", "name command limit load seconds alone env lock figures",
-                              defaults=(1.0, 10, False, {}, None, None))
+# seconds: how long it probably takes; lock: tests of the same one never run at once; figures: the lines to show in the end.
+Test = collections.namedtuple("Test", "name command limit load seconds env lock figures", defaults=(1.0, 10, {}, None, None))
 
 
 def mpirun(ranks, *command):
@@ -48,7 +47,7 @@ class Plan:
             more["seconds"] = LONG[name]
         if name in WAITING:
             more["load"] = 0.25
-        self.tests.append(Test(name, command, limit, alone=name in ALONE, **more))
+        self.tests.append(Test(name, command, limit, **more))
 
     def add_ranks(self, name, ranks, command, limit, **more):
         """A program under mpirun: every rank keeps a core busy."""
@@ -92,7 +91,7 @@ class Plan:
         self.parity((1, 2))
         for name, path in self.programs("e2e"):
             if name in QUICK_E2E:
-                self.add(name, [path], 300)
+                self.add(name, [path], 600, load=0.5)
 
     def cluster(self):
         """Two hosts, and a real Slurm: they share the machine's network, so one at a time."""
@@ -174,11 +173,10 @@ class Runner:
         return self.durations.get(test.name, test.seconds)
 
     def fits(self, test):
-        """A test that is larger than the machine runs when nothing else does."""
         beside = [t for t, *_ in self.running.values()]
         if any(t.lock is not None and t.lock == test.lock for t in beside):
             return False
-        return not beside or not test.alone and sum(t.load for t in beside) + test.load <= self.cores
+        return not beside or sum(t.load for t in beside) + test.load <= self.cores
 
     def start(self, test):
         with open(self.log_of(test), "wb") as log:
@@ -232,10 +230,10 @@ class Runner:
         sys.stdout.flush()
 
     def run(self, tests):
-        waiting = sorted(tests, key=lambda t: (t.alone, -self.expected(t)))
+        waiting = sorted(tests, key=self.expected, reverse=True)
         while waiting or self.running:
             for test in list(waiting):
-                if (not test.alone or all(t.alone for t in waiting)) and self.fits(test):
+                if self.fits(test):
                     waiting.remove(test)
                     self.start(test)
             self.wait()
