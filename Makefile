@@ -83,7 +83,7 @@ FUZZ_OBJ   := $(patsubst %,build/fuzz/%.o,$(filter $(addsuffix /%,$(FUZZ_ROOMS))
 FUZZ_LIB   := build/fuzz/liblockstep.a
 FUZZ_BIN   := $(patsubst tests/fuzz/%.c,build/cpu/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
-.PHONY: FORCE all client help demo deps deps-check deps-cluster tests preload fuzzers test check soak soak-batch bench-cpu sbom check-reproducible check-layers format check-format tidy clean check-gpu bundle compile-cuda
+.PHONY: FORCE pages install uninstall dist all client help demo deps deps-check deps-cluster tests preload fuzzers test check soak soak-batch bench-cpu sbom check-reproducible check-layers format check-format tidy clean check-gpu bundle compile-cuda
 all: $(PROGRAM) $(CLIENT)
 client: $(CLIENT)
 
@@ -93,10 +93,12 @@ help:
 	@echo "make demo          install what is missing, build, tell a story on two ranks"
 	@echo "make test          install what is missing, build, run what an edit most likely breaks (2 minutes on 2 cores)"
 	@echo "make check         install what is missing, build, run every test (some 30 minutes on 2 cores)"
+	@echo "make install       PREFIX=/usr/local DESTDIR=: programs, man pages, completions, documents; make uninstall"
+	@echo "make dist          build/lockstep-$(VERSION).tar.gz, the committed sources"
 	@echo "make deps          install what building needs; deps-check: and testing; deps-cluster: and a Slurm to test against"
 	@echo "make bench-cpu     decode speed of a 1-billion-parameter model beside the read bandwidth"
 	@echo "make CUDA=1        build build/cuda/lockstep, the GPU backend beside the CPU's (ARCH='80 90a')"
-	@echo "make check-gpu     test it on the GPUs of this machine (CHECK='ops parity': parts of it); make CUDA=1 bundle: a tarball"
+	@echo "make check-gpu     test it on the GPUs of this machine (CHECK='ops parity': parts of it); make CUDA=1 bundle: tarballs"
 	@echo "make soak          long runs, some 10 minutes: 1000 clients, 100000 hostile messages, mixed batches; prints figures"
 	@echo "make soak-batch    100 runs of a batch of 2000 prompts ended at random moments and resumed: nothing lost, nothing twice"
 	@echo "make tests         build the tests only; tests/run.sh build/cpu unit runs one suite"
@@ -104,6 +106,50 @@ help:
 	@echo "make check-layers format tidy clean"
 	@echo "settings: SAN=1 (sanitizers, build/cpu-san)  V=1 (show commands)  WERROR=1  DEPS=0 (install nothing)  FUZZ_SECONDS=60"
 	@echo "          CC CFLAGS CPPFLAGS LDFLAGS PKG_CONFIG: as everywhere; yours stand behind the project's own"
+
+# Man pages and completions, from the tables of options.
+PAGES := $(BUILD)/pages
+$(BUILD)/tools/pages: $(BUILD)/tools/pages.c.o $(ARCHIVE)
+	@echo "  LINK $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(PIE_LINK) $(LDFLAGS) -o $@ $^ $(LIBS)
+$(PAGES)/made: $(BUILD)/tools/pages
+	@rm -rf $(PAGES) && mkdir -p $(PAGES)
+	@echo "  MAN  $(PAGES)"
+	$(Q)$< $(PAGES) && touch $@
+pages: $(PAGES)/made
+
+# Programs, man pages, completions, documents, the demo model and job scripts, below DESTDIR and PREFIX.
+PREFIX  ?= /usr/local
+BINDIR  ?= $(PREFIX)/bin
+MANDIR  ?= $(PREFIX)/share/man
+DOCDIR  ?= $(PREFIX)/share/doc/lockstep
+DATADIR ?= $(PREFIX)/share/lockstep
+COMPLETIONDIR ?= $(PREFIX)/share/bash-completion/completions
+INSTALL ?= install
+PROGRAMS := lockstep lockstep-client
+install: all pages
+	$(INSTALL) -d $(addprefix $(DESTDIR),$(BINDIR) $(MANDIR)/man1 $(COMPLETIONDIR) $(DOCDIR) $(DATADIR)/slurm $(DATADIR)/lockstep-stories)
+	$(INSTALL) -m 755 $(PROGRAM) $(CLIENT) $(DESTDIR)$(BINDIR)
+	$(INSTALL) -m 644 $(PAGES)/*.1 $(DESTDIR)$(MANDIR)/man1
+	for p in $(PROGRAMS); do $(INSTALL) -m 644 $(PAGES)/$$p.bash $(DESTDIR)$(COMPLETIONDIR)/$$p || exit 1; done
+	$(INSTALL) -m 644 LICENSE $(wildcard *.md docs/*.md) $(DESTDIR)$(DOCDIR)
+	$(INSTALL) -m 644 scripts/slurm/*.sbatch $(DESTDIR)$(DATADIR)/slurm
+	$(INSTALL) -m 644 demo/lockstep-stories/* $(DESTDIR)$(DATADIR)/lockstep-stories
+
+# What install puts there, and the folders that are the program's own.
+uninstall:
+	rm -f $(PROGRAMS:%=$(DESTDIR)$(BINDIR)/%) $(PROGRAMS:%=$(DESTDIR)$(COMPLETIONDIR)/%)
+	rm -f $(DESTDIR)$(MANDIR)/man1/lockstep.1 $(DESTDIR)$(MANDIR)/man1/lockstep-*.1
+	rm -rf $(DESTDIR)$(DOCDIR) $(DESTDIR)$(DATADIR)
+
+# The committed sources as a tarball that builds by itself.
+DIST := build/lockstep-$(VERSION).tar.gz
+dist:
+	@mkdir -p build
+	@git rev-parse --verify -q HEAD >/dev/null || { echo "dist: needs a git checkout" >&2; exit 1; }
+	@git diff --quiet HEAD || echo "dist: what is changed and not committed is left out" >&2
+	@git archive --prefix=lockstep-$(VERSION)/ -o $(DIST) HEAD
+	@ls -l $(DIST)
 
 deps:
 	@scripts/install-deps.sh build
@@ -225,9 +271,10 @@ check-gpu:
 	@$(MAKE) --no-print-directory CUDA=1 all tests
 	@scripts/check-gpu.sh build/cuda
 
-# One tarball with the program, the tests and what they need, for machines without a package registry.
-bundle: all preload $(filter $(BUILD)/tests/ops/% $(BUILD)/tests/parity/% $(BUILD)/tests/gpu/% $(BUILD)/tests/soak/% $(BUILD)/tests/e2e/test_serve,$(TEST_BIN))
-	@scripts/bundle.sh $(BUILD)
+# Tarballs for machines without a package registry: one for users, one with the tests.
+BUNDLED := $(filter $(BUILD)/tests/ops/% $(BUILD)/tests/parity/% $(BUILD)/tests/gpu/% $(BUILD)/tests/soak/% $(BUILD)/tests/e2e/test_serve,$(TEST_BIN)) $(PRELOAD)
+bundle: all pages $(BUNDLED)
+	@scripts/bundle.sh $(BUILD) $(BUNDLED)
 
 bench-cpu: deps
 	@$(SUBMAKE) all
@@ -245,7 +292,7 @@ check-reproducible:
 check-layers:
 	@scripts/check-layers.sh
 
-STYLED = $(shell find main.c $(ROOMS) tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh')
+STYLED = $(shell find main.c tools $(ROOMS) tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh')
 format:
 	clang-format -i $(STYLED)
 # Other versions of clang-format break some lines elsewhere: only 14 (Debian 12) judges.

@@ -1,41 +1,73 @@
 #!/bin/sh
-# One tarball for machines without a package registry: program, what scripts/check-gpu.sh runs, their data, and the shared
-# libraries that are neither the system's nor CUDA's (MPI, CUDA and NCCL are the machine's).
-# Usage: scripts/bundle.sh BUILD_DIR; makes BUILD_DIR/bundle and BUILD_DIR/bundle.tar.gz. There: ./run.sh lockstep ..., ./run.sh check.
+# Tarballs for machines without a package registry: BUILD_DIR/lockstep-VERSION-bundle.tar.gz, for users, has the programs, man
+# pages, the demo model, scripts, and the shared libraries that are neither the system's nor CUDA's (MPI, CUDA and NCCL are
+# the machine's); lockstep-VERSION-tests.tar.gz, for testers, has what scripts/check-gpu.sh runs besides.
+# Usage: scripts/bundle.sh BUILD_DIR FILE...: test programs and what they preload, which were built. Unpacked:
+# ./run.sh lockstep ..., and for testers ./run.sh check.
 set -eu
 build=$1
-out=$build/bundle
-rm -rf "$out"
-mkdir -p "$out/bin/tests/ops" "$out/bin/tests/parity" "$out/bin/tests/gpu" "$out/bin/tests/soak" \
-    "$out/bin/tests/e2e" "$out/lib" "$out/tests/parity" "$out/scripts" "$out/demo"
-cp "$build/lockstep" "$build/lockstep-client" "$out/bin/"
-for source in tests/ops/test_*.c tests/gpu/test_*.c tests/parity/test_parity.c tests/e2e/test_serve.c tests/soak/test_soak.c; do
-    test=${source%.c}
-    cp "$build/$test" "$out/bin/$test"
-done
-cp "$build/tests/fail_nccl.so" "$build/tests/fail_graph.so" "$build/tests/share_gpus.so" "$out/bin/tests/"
-find "$out/bin" -type f -exec strip --strip-debug {} +
-cp -r tests/parity/fixtures "$out/tests/parity/"
-cp -r demo/lockstep-stories "$out/demo/"
-cp -r scripts/check-gpu.sh scripts/bench-gpu.sh scripts/bench-loading.sh scripts/make-dummy-checkpoint.py scripts/configs "$out/scripts/"
-libraries() { # FILE...: the paths of the shared libraries that they need, also through others
-    ldd "$@" | sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p' | sort -u
+shift
+name=lockstep-$(cat VERSION)
+
+# The shared libraries that programs need, also through others: "libzmq.so.5 /path/of/it", those of the system's packages left
+# out, and with them what an MPI or CUDA brings.
+libraries() { # FILE...
+    ldd "$@" | sed -n 's/^[[:space:]]*\([^ ]*\) => \(\/[^ ]*\) .*/\1 \2/p' | sort -u
 }
-ours=$(libraries "$out"/bin/lockstep "$out"/bin/tests/*/test_* |
-    grep -E '/lib(jansson|pcre2-8|utf8proc|cmocka|gomp|cudart|zmq)\.')
-# libzmq is the one that brings more: all but what the C and C++ compilers' own packages have everywhere.
-theirs=$(libraries $(echo "$ours" | grep zmq) | grep -vE '/lib(c|m|dl|rt|pthread|resolv|gcc_s|stdc\+\+)\.')
-for library in $ours $theirs; do cp -L "$library" "$out/lib/"; done
-cat >"$out/run.sh" <<'END'
+foreign='^lib(c|m|dl|rt|pthread|resolv|gcc_s|stdc\+\+|mpi|open-rte|open-pal|prrte|pmix|cuda|cublas|cublasLt|nccl|nvidia-ml)\.'
+needed() { # FILE...: the names that they themselves ask for
+    for file; do objdump -p "$file" | sed -n 's/^ *NEEDED *//p'; done | sort -u | grep -vE "$foreign"
+}
+# Libraries that programs ask for, and what these bring; Open MPI's own libraries are found by none of the two.
+copy_libraries() { # FOLDER FILE...
+    folder=$1
+    shift
+    direct=$(for wanted in $(needed "$@"); do libraries "$@" | awk -v n="$wanted" '$1 == n { print $2 }'; done)
+    brought=$(libraries $direct | awk '{ print $1, $2 }' | grep -vE "$foreign" | cut -d' ' -f2)
+    for library in $direct $brought; do cp -L "$library" "$folder/"; done
+}
+
+# Everything that both have, to FOLDER.
+fill() {
+    rm -rf "$1"
+    mkdir -p "$1/bin" "$1/lib" "$1/scripts" "$1/demo" "$1/man/man1"
+    cp "$build/lockstep" "$build/lockstep-client" "$1/bin/"
+    cp "$build"/pages/*.1 "$1/man/man1/"
+    cp -r demo/lockstep-stories "$1/demo/"
+    cp -r scripts/slurm scripts/bench-gpu.sh scripts/bench-loading.sh scripts/make-dummy-checkpoint.py scripts/configs "$1/scripts/"
+    cp LICENSE README.md "$1/"
+    cat >"$1/run.sh" <<'END'
 #!/bin/sh
 # ./run.sh lockstep ARGUMENTS, ./run.sh check, or any other command with the libraries found. Under mpirun too.
 here=$(cd "$(dirname "$0")" && pwd)
 export LD_LIBRARY_PATH="$here/lib:/usr/local/cuda/lib64:/usr/local/cuda/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" PATH="$here/bin:$PATH"
 case ${1:-} in
-check) cd "$here" && exec scripts/check-gpu.sh bin ;;
+check) [ -d "$here/bin/tests" ] || { echo "run.sh: the tests are in the bundle for testers" >&2; exit 2; }
+   cd "$here" && exec scripts/check-gpu.sh bin ;;
 *) exec "$@" ;;
 esac
 END
-chmod +x "$out/run.sh"
-tar -C "$build" -czf "$build/bundle.tar.gz" bundle
-du -sh "$out" "$build/bundle.tar.gz"
+    chmod +x "$1/run.sh"
+}
+
+pack() { # FOLDER
+    find "$1/bin" -type f -exec strip --strip-debug {} +
+    tar -C "$build" -czf "$1.tar.gz" "${1##*/}"
+    du -sh "$1" "$1.tar.gz"
+}
+
+users=$build/$name-bundle testers=$build/$name-tests
+fill "$users"
+copy_libraries "$users/lib" "$users"/bin/*
+pack "$users"
+
+fill "$testers"
+for file; do
+    mkdir -p "$testers/bin/$(dirname "${file#"$build/"}")"
+    cp "$file" "$testers/bin/${file#"$build/"}"
+done
+mkdir -p "$testers/tests/parity"
+cp -r tests/parity/fixtures "$testers/tests/parity/"
+cp scripts/check-gpu.sh "$testers/scripts/"
+copy_libraries "$testers/lib" "$testers"/bin/lockstep* "$testers"/bin/tests/*/test_*
+pack "$testers"
