@@ -52,9 +52,11 @@ ifeq ($(CUDA),1)
 # The GPU backend beside the CPU's, in one program. ARCH: compute capabilities, those of the GPUs here or else these.
 CUDA_HOME ?= /usr/local/cuda
 NVCC      ?= $(CUDA_HOME)/bin/nvcc
-ARCH      ?= $(or $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | sort -u | sed 's/^90$$/90a/'),80 90a)
+ifndef ARCH
+ARCH      := $(or $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | sort -u | sed 's/^90$$/90a/'),80 90a)
+endif
 CUDA_CPPFLAGS := -DLOCKSTEP_CUDA -isystem $(CUDA_HOME)/include
-NVCCFLAGS  = -std=c++17 -O3 -g -lineinfo -Xcompiler=-Wall,-Wextra,-fPIE,$(subst $(space),$(comma),$(strip $(HARDEN))) $(if $(filter 1,$(WERROR)),--Werror=all-warnings) -I. -DLOCKSTEP_CUDA \
+NVCCFLAGS := -std=c++17 -O3 -g -lineinfo -Xcompiler=-Wall,-Wextra,-fPIE,$(subst $(space),$(comma),$(strip $(HARDEN))) $(if $(filter 1,$(WERROR)),--Werror=all-warnings) -I. -DLOCKSTEP_CUDA \
              $(foreach arch,$(ARCH),-gencode=arch=compute_$(arch),code=sm_$(arch))
 LIB_SRC   += $(sort $(shell find kernels/cuda -name '*.c' -o -name '*.cu'))
 CUDA_LIBS := -L$(CUDA_HOME)/lib64 -L$(CUDA_HOME)/lib -lcublasLt -lcublas -lnccl -lcudart -lstdc++
@@ -76,13 +78,15 @@ endif
 TEST_BIN := $(TEST_SRC:%.c=$(BUILD)/%)
 TEST_LIB := $(patsubst %,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 
-# Fuzzers: the parsers of outside input, which need neither MPI nor a device, compiled by clang as a whole.
-FUZZ_SRC := $(filter base/% partition/% text/% protocol/% coordinator/schedule/%,$(ROOM_SRC)) \
-              $(addprefix coordinator/tasks/,encode.c job.c steps.c mailbox.c histogram.c) \
-              $(addprefix coordinator/replicas/,wire.c order_code.c report_code.c) $(addprefix coordinator/net/,zmtp.c zmtp_curve.c)
-FUZZ_BIN := $(patsubst tests/fuzz/%.c,build/cpu/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+# Fuzzers: the parsers of outside input, which need neither MPI nor a device. Their library is compiled once, by clang, and
+# archived; a target tests/fuzz/fuzz_*.c is linked with what it needs of it.
+FUZZ_ROOMS := base partition plan text protocol coordinator
+FUZZ_CC    := clang -std=c17 -O1 -g -MMD -MP -fno-sanitize-recover=all
+FUZZ_OBJ   := $(patsubst %,build/fuzz/%.o,$(filter $(addsuffix /%,$(FUZZ_ROOMS)),$(ROOM_SRC)))
+FUZZ_LIB   := build/fuzz/liblockstep.a
+FUZZ_BIN   := $(patsubst tests/fuzz/%.c,build/cpu/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
-.PHONY: FORCE pages install uninstall dist all client help demo deps deps-check deps-cluster tests preload fuzzers check soak soak-batch bench-cpu sbom check-reproducible check-layers format check-format tidy clean check-gpu bundle compile-cuda
+.PHONY: FORCE pages install uninstall dist all client help demo deps deps-check deps-cluster tests preload fuzzers test check soak soak-batch bench-cpu sbom check-reproducible check-layers format check-format tidy clean check-gpu bundle compile-cuda
 all: $(PROGRAM) $(CLIENT)
 client: $(CLIENT)
 
@@ -90,6 +94,7 @@ help:
 	@echo "make [all]         build $(PROGRAM)"
 	@echo "make client        build $(CLIENT) alone: no MPI needed, gcc, libzmq and jansson do"
 	@echo "make demo          install what is missing, build, tell a story on two ranks"
+	@echo "make test          install what is missing, build, run what an edit most likely breaks (2 minutes on 2 cores)"
 	@echo "make check         install what is missing, build, run every test (some 30 minutes on 2 cores)"
 	@echo "make install       PREFIX=/usr/local DESTDIR=: programs, man pages, completions, documents; make uninstall"
 	@echo "make dist          build/lockstep-$(VERSION).tar.gz, the committed sources"
@@ -229,11 +234,22 @@ $(PRELOAD): $(BUILD)/flags
 tests: $(TEST_BIN) preload
 
 fuzzers: $(FUZZ_BIN)
-build/cpu/fuzz/%: tests/fuzz/%.c $(FUZZ_SRC) $(shell find base partition text protocol coordinator -name '*.h')
+$(FUZZ_OBJ): build/fuzz/%.o: %
 	@mkdir -p $(@D)
-	@echo "  FUZZ $@"
-	$(Q)clang -std=c17 -O1 -g $(ALL_CPPFLAGS) -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -o $@ \
-	  $< $(FUZZ_SRC) $(LIBS)
+	@echo "  FUZZ $<"
+	$(Q)$(FUZZ_CC) $(ALL_CPPFLAGS) -fsanitize=fuzzer-no-link,address,undefined -c -o $@ $<
+$(FUZZ_LIB): $(FUZZ_OBJ)
+	@rm -f $@
+	$(Q)ar rcs $@ $^
+build/cpu/fuzz/%: tests/fuzz/%.c $(FUZZ_LIB)
+	@mkdir -p $(@D)
+	@echo "  LINK $@"
+	$(Q)$(FUZZ_CC) $(ALL_CPPFLAGS) -MF $@.d -fsanitize=fuzzer,address,undefined -o $@ $< $(FUZZ_LIB) $(LIBS)
+
+# For every edit: units, operations, parity and ranks on 1 and 2 ranks, an end-to-end program a command.
+test: deps-check
+	@$(SUBMAKE) all tests
+	@tests/run.sh build/cpu quick
 
 check: deps-check
 	@$(SUBMAKE) check-layers check-format

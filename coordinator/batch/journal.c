@@ -80,24 +80,95 @@ int journal_open(struct journal *j, const char *path, double patience, struct er
     double until = seconds_now() + patience;
     int rc;
     *j = (struct journal){.path = path, .fd = -1};
+    if ((j->prefix = prefix_open(e)) == NULL)
+        return -1;
     while ((rc = open_locked(j, until, e)) == 1) {
-        journal_close(j);
+        (void)close(j->fd);
+        j->fd = -1;
         if (seconds_now() > until)
             return ERR(e, ERR_IO, "--output %.200s: another batch is replacing it", path);
     }
     return rc;
 }
 
+/* Of the whole file. NULL: errno. */
+static struct prefix *hash_of(int fd)
+{
+    struct err e = {0};
+    struct prefix *p = prefix_open(&e);
+    char *block = malloc(BLOCK_BYTES);
+    ssize_t got = p != NULL && block != NULL ? 1 : -1;
+    int why = ENOMEM;
+    while (got > 0 || (got < 0 && why == EINTR)) {
+        got = pread(fd, block, BLOCK_BYTES, (off_t)prefix_bytes(p));
+        why = errno;
+        if (got > 0)
+            prefix_add(p, block, (size_t)got);
+    }
+    free(block);
+    if (got == 0)
+        return p;
+    prefix_close(p);
+    errno = why;
+    return NULL;
+}
+
 int journal_replace(struct journal *j, const char *temporary, const char *target, int fd)
 {
-    struct stat st;
-    (void)flock(fd, LOCK_EX | LOCK_NB); /* ours alone so far; a file system without locks was warned of */
-    if (fstat(fd, &st) != 0 || rename(temporary, target) != 0)
+    struct prefix *prefix = hash_of(fd);
+    if (prefix == NULL)
         return -1;
+    (void)flock(fd, LOCK_EX | LOCK_NB); /* ours alone so far; a file system without locks was warned of */
+    if (rename(temporary, target) != 0) {
+        int why = errno;
+        prefix_close(prefix);
+        errno = why;
+        return -1;
+    }
     (void)close(j->fd);
+    prefix_close(j->prefix);
     j->fd = fd;
-    j->bytes = st.st_size;
+    j->prefix = prefix;
+    j->bytes = prefix_bytes(prefix);
     j->unsynced = 0;
+    journal_forget(j);
+    return 0;
+}
+
+void journal_forget(struct journal *j)
+{
+    json_decref(j->synced);
+    j->synced = NULL;
+}
+
+int journal_refuse_other(const struct journal *j, const char *begin, struct err *e)
+{
+    char there[32] = "";
+    size_t n = strlen(begin) < sizeof there ? strlen(begin) : sizeof there;
+    ssize_t got = pread(j->fd, there, n, 0);
+    if (got < 0)
+        return ERR(e, ERR_IO, "--output %.200s: cannot read what is there: %s", j->path, strerror(errno));
+    if (memcmp(there, begin, (size_t)got) == 0 || memchr(there, '\0', (size_t)got) != NULL)
+        return 0;
+    return ERR(e, ERR_INPUT, "--output %.200s: it is no result file: line 1 is not a result of a batch", j->path);
+}
+
+int journal_check(struct journal *j, const json_t *was, struct err *e)
+{
+    struct prefix_change c;
+    int64_t bytes = json_integer_value(json_object_get(was, "bytes"));
+    j->intact = 0;
+    if (!json_is_object(was) || j->bytes < bytes)
+        return 0;
+    if (prefix_check(was, j->fd, j->path, &c, e) != 0)
+        return -1;
+    if (c.to != 0)
+        return ERR(
+            e, ERR_INPUT,
+            "--output %.120s: bytes %lld to %lld, lines %lld to %lld, are not what was written: restore them, or "
+            "take them out and give --force, which runs again what is missing",
+            j->path, (long long)c.from, (long long)c.to, (long long)c.first_line, (long long)c.last_line);
+    j->intact = bytes;
     return 0;
 }
 
@@ -110,10 +181,10 @@ struct recovery {
     int64_t offset; /* of the buffer's first byte, which begins a line */
 };
 
-/* What was not known to be on disk may have holes that still look like a line from outside. */
+/* What nobody vouches for may have holes, or damage, and still look like a line from outside. */
 static bool is_whole(const struct recovery *r, const char *line, size_t bytes, int64_t offset)
 {
-    if (offset < r->trusted && r->trusted != JOURNAL_FOREIGN)
+    if (offset < r->j->intact)
         return true;
     json_t *value = json_loadb(line, bytes, JSON_ALLOW_NUL, NULL);
     json_decref(value);
@@ -146,6 +217,8 @@ static int take_lines(struct recovery *r, struct err *e)
             return -1;
         if (!ours && (offset < r->trusted || !has_hole(line, bytes)))
             return refuse(r, e);
+        if (ours)
+            prefix_add(r->j->prefix, line, bytes + 1);
         r->n_lines++;
         begin += ours ? bytes + 1 : 0;
         rc = !ours;
@@ -276,6 +349,8 @@ int journal_append(struct journal *j, const char *line, size_t bytes, double now
 {
     if ((j->is_file ? write_all(j, line, bytes, e) : queue(j, line, bytes, e)) != 0)
         return -1;
+    if (j->is_file)
+        prefix_add(j->prefix, line, bytes);
     if (j->unsynced == 0)
         j->unsynced_at = now;
     j->bytes += (int64_t)bytes;
@@ -291,6 +366,10 @@ int journal_sync(struct journal *j, struct err *e)
         j->sync_failed = true;
         return ERR(e, ERR_IO, "%.200s: cannot be synced: %s", name_of(j), strerror(errno));
     }
+    if (j->is_file && (j->unsynced > 0 || j->synced == NULL)) {
+        journal_forget(j);
+        j->synced = prefix_json(j->prefix); /* NULL without memory: the next run parses every line */
+    }
     j->unsynced = 0;
     return 0;
 }
@@ -300,6 +379,9 @@ void journal_close(struct journal *j)
     if (j->fd >= 0)
         (void)close(j->fd);
     j->fd = -1;
+    prefix_close(j->prefix);
+    j->prefix = NULL;
+    journal_forget(j);
     free(j->pending);
     j->pending = NULL;
     j->n_pending = j->capacity = 0;

@@ -2,7 +2,7 @@
 #ifndef BATCH_JOURNAL_H
 #define BATCH_JOURNAL_H
 
-#include "base/err.h"
+#include "coordinator/batch/prefix.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,6 +17,12 @@ struct journal {
     double unsynced_at; /* seconds_now() when the first of them was written; 0: before this run */
     bool sync_failed;   /* for good: what is not synced may be lost */
 
+    /* A regular file only. */
+    struct prefix *prefix; /* of its whole lines; owned */
+    json_t *
+        synced; /* prefix_json of what the last sync has put on disk; owned, NULL: none since it was opened or replaced */
+    int64_t intact; /* so many bytes are what an earlier run wrote */
+
     /* No regular file: what nobody has taken yet, so that a reader who stalls stops nobody but himself. */
     char *pending; /* [capacity] */
     size_t capacity, n_pending;
@@ -25,6 +31,13 @@ struct journal {
 /* Open or create, and lock: a second batch on the same output is refused, after waiting so many seconds for its end: one that was
  * killed may need some. */
 int journal_open(struct journal *j, const char *path, double patience, struct err *e);
+
+/* Refuse a file that begins otherwise than every line of ours: it is somebody else's. A file of zeros may be what a crash has left. */
+int journal_refuse_other(const struct journal *j, const char *begin, struct err *e);
+
+/* Are the bytes still those that an earlier run has recorded (was: journal.synced of then; NULL: not known)? Sets intact. A file that
+ * has become shorter is no failure: results that are gone run again. Damage is ERR_INPUT and named by bytes and lines. */
+int journal_check(struct journal *j, const json_t *was, struct err *e);
 
 #define JOURNAL_FOREIGN INT64_MAX /* trusted: nothing is known of the file, which may be another's */
 
@@ -35,7 +48,7 @@ struct journal_reader {
     void *context;
 };
 
-/* What is in it. The first `trusted` bytes are known to be on disk; lines behind them have to be JSON, too. Cut off is only what
+/* What is in it. Lines behind journal.intact have to be JSON, too. The first `trusted` bytes were known to be on disk. Cut off is only what
  * a crash leaves: a line that was begun, and behind `trusted` all from the first line on that has a hole (zeros). Any other line
  * that is not ours is a mistake, and *e: nothing is changed. *cut: bytes that were cut off. */
 int journal_recover(struct journal *j, int64_t trusted, const struct journal_reader *reader, int64_t *cut,
@@ -51,8 +64,11 @@ int journal_flush(struct journal *j, struct err *e);
 /* Lines that were appended and are not written as a whole. */
 int64_t journal_pending_lines(const struct journal *j);
 
-/* Whatever was appended is on disk when this returns. */
+/* Whatever was appended is on disk when this returns, and journal.synced says what that is. */
 int journal_sync(struct journal *j, struct err *e);
+
+/* The file is about to be replaced: journal.synced does not describe it any more, until the next sync. */
+void journal_forget(struct journal *j);
 
 /* Put the synced file `temporary`, of which fd (taken over on success) is, in the place of `target`, where the journal's own path
  * leads. Locked before it is there: who waits for the journal finds it in use until journal_close. -1: errno says why not. */

@@ -94,6 +94,19 @@ int64_t manifest_synced(const struct manifest *m)
     return json_integer_value(json_object_get(m->previous, "synced_bytes"));
 }
 
+const json_t *manifest_output(const struct manifest *m)
+{
+    return json_object_get(m->previous, "synced");
+}
+
+int manifest_forget_output(struct manifest *m, struct err *e)
+{
+    if (manifest_output(m) == NULL)
+        return 0;
+    (void)json_object_del(m->previous, "synced");
+    return files_replace_json_synced(m->path, m->previous, 0644, e);
+}
+
 int manifest_write(struct manifest *m, json_t *rest, struct err *e)
 {
     json_t *all = json_object();

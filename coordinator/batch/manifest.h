@@ -29,6 +29,12 @@ double manifest_real(const struct manifest *m, const char *key);
 /* Bytes of the output that are known to be on disk. */
 int64_t manifest_synced(const struct manifest *m);
 
+/* What was on disk of the output, as journal_check takes it; borrowed. NULL: not known. */
+const json_t *manifest_output(const struct manifest *m);
+
+/* The output of the earlier run is about to be replaced: its manifest says no more what is in it, on disk when this returns. */
+int manifest_forget_output(struct manifest *m, struct err *e);
+
 /* Write it: the identity and `rest` (taken over; NULL: out of memory), on disk when this returns. */
 int manifest_write(struct manifest *m, json_t *rest, struct err *e);
 

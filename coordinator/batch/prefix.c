@@ -36,11 +36,11 @@ static XXH128_hash_t hash_of(const struct prefix *p)
 
 struct prefix *prefix_open(struct err *e)
 {
-    struct prefix *p = err_calloc(e, 1, size_with(MOST_MARKS), "an input's hash");
+    struct prefix *p = err_calloc(e, 1, size_with(MOST_MARKS), "a file's hash");
     XXH3_state_t *state = p != NULL ? XXH3_createState() : NULL;
     if (state == NULL) {
         free(p);
-        ERR(e, ERR_MEMORY, "out of host memory: an input's hash"); /* the first failure wins */
+        ERR(e, ERR_MEMORY, "out of host memory: a file's hash"); /* the first failure wins */
         return NULL;
     }
     (void)XXH3_128bits_reset(state);
@@ -174,14 +174,14 @@ int prefix_check(const json_t *was, int fd, const char *name, struct prefix_chan
     if (bytes < 0 || stride < FIRST_STRIDE || (size_t)(bytes / stride) != json_array_size(marks))
         return ERR(e, ERR_INPUT, "the manifest's hash of %.200s makes no sense", name);
     c.now = prefix_open(e);
-    c.block = err_calloc(e, BLOCK_BYTES, 1, "reading an input again");
+    c.block = err_calloc(e, BLOCK_BYTES, 1, "reading a file again");
     if (e->code == ERR_NONE) {
         for (size_t i = 0; rc == 0 && change->to == 0 && i < json_array_size(marks); i++)
             rc = compare_at(&c, (int64_t)(i + 1) * stride, json_array_get(marks, i), change);
         if (rc == 0 && change->to == 0 && bytes > 0)
             rc = compare_at(&c, bytes, json_object_get(was, "hash"), change);
         if (rc != 0)
-            ERR(e, ERR_IO, "--input %.200s: cannot read: %s", name, strerror(errno));
+            ERR(e, ERR_IO, "%.200s: cannot read it again: %s", name, strerror(errno));
     }
     free(c.block);
     prefix_close(c.now);

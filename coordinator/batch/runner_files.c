@@ -116,16 +116,23 @@ static json_t *work_of(const struct runner *r)
                      manifest_real(&r->manifest, "seconds") + seconds_now() - p->started);
 }
 
+/* What lies on disk of the output, for journal_check; null: nobody knows. */
+static json_t *synced_of(const struct journal *j)
+{
+    return j->synced != NULL ? json_incref(j->synced) : json_null();
+}
+
 static int write_manifest(struct runner *r, const char *state, struct err *e)
 {
     json_t *work = work_of(r),
-           *rest = json_pack("{s:s, s:s, s:o, s:o, s:i, s:i, s:o, s:b, s:o, s:o, s:I, s:I, s:o}", "state", state,
+           *rest = json_pack("{s:s, s:s, s:o, s:o, s:i, s:i, s:o, s:b, s:o, s:o, s:I, s:I, s:o, s:o}", "state", state,
                              "build", LOCKSTEP_VERSION, "name", reply_text(r->setup.model.name), "path",
                              reply_text(r->setup.o->model), "ranks", r->setup.n_ranks, "groups", r->setup.n_groups,
                              "inputs", recorded_inputs(&r->inputs), "lines_without_id", r->nameless, "max_model_len",
                              r->max_len > 0 ? json_integer(r->max_len) : json_null(), "counts", counts_of(&r->progress),
                              "runs", (json_int_t)(manifest_real(&r->manifest, "runs") + 1), "synced_bytes",
-                             (json_int_t)(r->journal.bytes - r->journal.unsynced), "updated", now_as_text());
+                             (json_int_t)(r->journal.bytes - r->journal.unsynced), "synced", synced_of(&r->journal),
+                             "updated", now_as_text());
     if (rest != NULL && (work == NULL || json_object_update(rest, work) != 0)) {
         json_decref(rest);
         rest = NULL;
@@ -148,8 +155,16 @@ static bool take_result(void *context, const char *line, size_t bytes, int64_t o
     struct id_entry *entry = ids_get(&r->ids, id, e);
     if (entry == NULL)
         return false;
+    if (entry->offset >= 0 && !r->setup.o->force) {
+        (void)ERR(
+            e, ERR_INPUT,
+            "--output %.120s: id \"%.100s\" has two results, at byte %lld and at byte %lld: take one of them out; "
+            "--force goes on all the same",
+            r->setup.o->output, id, (long long)entry->offset, (long long)offset);
+        return false;
+    }
+    r->progress.n_results_before += entry->offset < 0;
     entry->offset = offset;
-    r->progress.n_results_before++;
     r->progress.n_failed_before += failed;
     return true;
 }
@@ -160,6 +175,8 @@ static int forget_failed(struct runner *r, struct err *e)
     struct batch_progress *p = &r->progress;
     log_note("%lld of these are errors: they are taken out, and run again", (long long)p->n_failed_before);
     p->n_failed_before = 0;
+    if (manifest_forget_output(&r->manifest, e) != 0)
+        return -1;
     return retry_take_out(&r->journal, &r->ids, &p->n_results_before, e);
 }
 
@@ -168,6 +185,8 @@ static int find_results(struct runner *r, struct err *e)
     const struct options *o = r->setup.o;
     const struct journal_reader reader = {RESULT_BEGIN, take_result, r};
     int64_t cut = 0;
+    if (journal_refuse_other(&r->journal, RESULT_BEGIN, e) != 0)
+        return -1;
     if (!o->force && manifest_check(&r->manifest, o->output, e) != 0)
         return -1;
     r->nameless = json_is_true(json_object_get(r->manifest.previous, "lines_without_id"));
@@ -175,11 +194,17 @@ static int find_results(struct runner *r, struct err *e)
     if (!o->force && r->nameless &&
         recorded_check(json_object_get(r->manifest.previous, "inputs"), &r->inputs, o->output, e) != 0)
         return -1;
+    if (!o->force && journal_check(&r->journal, manifest_output(&r->manifest), e) != 0)
+        return -1;
     int64_t trusted = r->manifest.previous != NULL ? manifest_synced(&r->manifest) : JOURNAL_FOREIGN;
+    int64_t gone = r->manifest.previous != NULL ? trusted - r->journal.bytes : 0;
     if (journal_recover(&r->journal, trusted, &reader, &cut, e) != 0)
         return -1;
     log_note("going on with %s: %lld results are there%s", o->output, (long long)r->progress.n_results_before,
              cut > 0 ? "; an unfinished line was cut off" : "");
+    if (gone > 0)
+        log_warn("--output %.200s: %lld bytes at its end are gone that were on disk: what was there runs again",
+                 o->output, (long long)gone);
     return o->retry_failed && r->progress.n_failed_before > 0 ? forget_failed(r, e) : 0;
 }
 
@@ -237,7 +262,9 @@ int runner_files_open(struct runner *r, struct err *e)
 
 int runner_files_start(struct runner *r, struct err *e)
 {
-    return r->has_manifest ? write_manifest(r, "running", e) : 0;
+    if (!r->has_manifest)
+        return 0;
+    return journal_sync(&r->journal, e) == 0 ? write_manifest(r, "running", e) : -1;
 }
 
 void runner_files_place(struct runner *r, const struct line *l, struct err *e)
@@ -313,6 +340,17 @@ static void lose_pending(struct runner *r)
             r->setup.o->output, (long long)n, r->ending.cause);
 }
 
+/* From its beginning to its end the manifest does not say what is in the output, so that whatever ends the program leaves the two in
+ * agreement. */
+static void put_in_order(struct runner *r, struct err *e)
+{
+    journal_forget(&r->journal);
+    if (write_manifest(r, "running", e) != 0)
+        return;
+    if (ordered_rewrite(&r->journal, &r->ids, e) == 0)
+        (void)journal_sync(&r->journal, e);
+}
+
 void runner_files_close(struct runner *r)
 {
     lose_pending(r);
@@ -322,7 +360,7 @@ void runner_files_close(struct runner *r)
     if (r->journal.fd >= 0)
         (void)journal_sync(&r->journal, e);
     if (complete && r->setup.o->ordered && e->code == ERR_NONE)
-        (void)ordered_rewrite(&r->journal, &r->ids, e);
+        put_in_order(r, e);
     if (r->has_manifest && r->running)
         (void)write_manifest(r, e->code != ERR_NONE ? "failed" : complete ? "finished" : "unfinished", e);
     journal_close(&r->journal);

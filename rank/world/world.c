@@ -1,5 +1,6 @@
 /* rank/world/world.c - see world.h. */
 #include "rank/world/world.h"
+#include "base/clock.h"
 #include "rank/world/fatal.h"
 
 #include <dirent.h>
@@ -11,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SETTLE_MS 1000 /* the longest wait for the threads of MPI after MPI_Init */
+#define SETTLE_SECONDS 1.0 /* the longest wait for the threads of MPI after MPI_Init */
 
 /* Open MPI binds ranks to cores or leaves them free, depending on their number and on the launcher's options, so masks
  * may be disjoint, equal or anything between. A core that k ranks of the node share counts 1/k for each. */
@@ -70,7 +71,7 @@ static bool let_mpi_settle(void)
 {
     const struct timespec pause = {0, 1000000};
     int quiet = 0;
-    for (int looks = 0; quiet < 2 && looks < SETTLE_MS; looks++) {
+    for (double until = seconds_now() + SETTLE_SECONDS; quiet < 2 && seconds_now() < until;) {
         (void)nanosleep(&pause, NULL);
         quiet = others_asleep() ? quiet + 1 : 0;
     }

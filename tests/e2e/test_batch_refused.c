@@ -56,6 +56,7 @@ static void files(void)
 {
     files_write_text(dir, "foreign.out", "some notes\nof somebody\n");
     files_write_text(dir, "note.out", "a note");
+    files_write_text(dir, "alone.out", "{\"id\":\"r1\",\"text\":\" upon\",\"finish_reason\":\"length\"}\n");
     files_write_text(dir, "other.jsonl", "{\"prompt\":\"Once\",\"max_tokens\":9,\"id\":\"1\"}\n");
     REFUSED("--resume never", 2, "there is a file", "--input", "@grow.jsonl", "--output", "@grow.out", "--plain",
             "--resume", "never");
@@ -70,13 +71,20 @@ static void files(void)
     REFUSED("another batch's output as an input", 2, "a batch's output", "--input", "@grow.out", "--output",
             "@new.out");
     REFUSED("results without a manifest", 3, "that says what made them", "--input", "@grow.jsonl", "--output",
+            "@alone.out");
+    REFUSED("requests as an output", 3, "no result file: line 1 is not a result", "--input", "@grow.jsonl", "--output",
             "@other.jsonl");
+    REFUSED("a text as an output", 3, "no result file: line 1 is not a result", "--input", "@grow.jsonl", "--output",
+            "@foreign.out");
+    REFUSED("a text of one line as an output", 3, "no result file: line 1 is not a result", "--input", "@grow.jsonl",
+            "--output", "@note.out");
     REFUSED("a foreign file, in spite of --force", 3, "line 1 is not a result of a batch", "--input", "@grow.jsonl",
             "--output", "@foreign.out", "--force");
     REFUSED("a foreign line, in spite of --force", 3, "line 1 is not a result of a batch", "--input", "@grow.jsonl",
             "--output", "@note.out", "--force");
     REFUSED("no such input", 5, "no file of this name", "--input", "@gone-*.jsonl", "--output", "@new.out");
-    REFUSED("an output that cannot be made", 5, "cannot open", "--input", "@grow.jsonl", "--output", "@no/such/out");
+    REFUSED("an output that cannot be made", 5, "cannot write into its folder", "--input", "@grow.jsonl", "--output",
+            "@no/such/out");
 }
 
 static void options(void)

@@ -85,7 +85,6 @@ static void recovered(void **state)
     RECOVERED("[1]\n[22]\n", 9, "0:[1] 4:[22] ", 0);
     RECOVERED("[1]\n[22]\n[al", 0, "0:[1] 4:[22] ", 3);
     RECOVERED("[al", 0, "", 3);
-    RECOVERED("not JSON\n[22]\n", 13, "0:not JSON 9:[22] ", 0); /* who trusts does not parse */
     /* after a power failure: all from the hole on, whatever is behind it */
     RECOVERED("[1]\n\0\0\n[3]\n", 4, "0:[1] ", 7);
     RECOVERED("[1]\n[\0\0]\n[3]\n", 4, "0:[1] ", 9);
@@ -97,6 +96,56 @@ static void recovered(void **state)
     KEPT("some notes\nof somebody\n", 0, "line 1 is not a result");
     KEPT("a note", 0, "line 1 is not a result");
     KEPT("[1]\n[2\n", 4, "line 2 is not a result");
+    /* damage of what was on disk: a quote, half a character, a newline that is gone */
+    KEPT("[1]\n[2\"]\n[3]\n", 13, "line 2 is not a result");
+    KEPT("[1]\n[\"\xff\"]\n[3]\n", 14, "line 2 is not a result");
+    KEPT("[1]\n[2][3]\n", 11, "line 2 is not a result");
+}
+
+/* What one run has put on disk is known to the next: each byte of it counts, and who vouches for all does not parse. */
+static void checked(void **state)
+{
+    (void)state;
+    static const char text[] = "[1]\n[22]\n[333]\n";
+    struct journal j;
+    struct err e = {0};
+    struct heard h = {""};
+    int64_t cut;
+    (void)unlink(folder_path("journal"));
+    assert_int_equal(journal_open(&j, folder_path("journal"), 0, &e), 0);
+    assert_int_equal(journal_append(&j, text, sizeof text - 1, 1, &e), 0);
+    assert_null(j.synced);
+    assert_int_equal(journal_sync(&j, &e), 0);
+    json_t *was = json_incref(j.synced);
+    assert_int_equal(journal_append(&j, "[4]\n", 4, 1, &e), 0);
+    assert_true(json_equal(was, j.synced)); /* of what was synced */
+    journal_close(&j);
+    assert_int_equal(journal_open(&j, folder_path("journal"), 0, &e), 0);
+    assert_int_equal(journal_check(&j, was, &e), 0);
+    assert_int_equal(j.intact, sizeof text - 1);
+    assert_int_equal(journal_recover(&j, (int64_t)sizeof text - 1, READER(&h), &cut, &e), 0);
+    assert_int_equal(journal_sync(&j, &e), 0);
+    json_t *all = json_incref(j.synced);
+    journal_close(&j);
+    for (size_t i = 0; i < sizeof text - 1; i++) { /* that it is JSON still is no help */
+        char damaged[sizeof text + 4] = "[1]\n[22]\n[333]\n[4]\n";
+        damaged[i] ^= 1;
+        files_write(folder, "journal", damaged, sizeof text + 3);
+        e = (struct err){0};
+        assert_int_equal(journal_open(&j, folder_path("journal"), 0, &e), 0);
+        assert_int_equal(journal_check(&j, was, &e), -1);
+        EXPECT_PARTS(&e, ERR_INPUT, "lines 1 to", "--force");
+        journal_close(&j);
+    }
+    files_write(folder, "journal", text,
+                sizeof text - 1); /* shorter: what is gone runs again, what is there is parsed */
+    e = (struct err){0};
+    assert_int_equal(journal_open(&j, folder_path("journal"), 0, &e), 0);
+    assert_int_equal(journal_check(&j, all, &e), 0);
+    assert_int_equal(j.intact, 0);
+    journal_close(&j);
+    json_decref(was);
+    json_decref(all);
 }
 
 /* --force on a file of which nothing is known. */
@@ -290,8 +339,9 @@ static void stalled_reader(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        FOLDER_TEST(recovered),   FOLDER_TEST(recovered_foreign), FOLDER_TEST(recovered_long), FOLDER_TEST(one_writer),
-        FOLDER_TEST(full_device), FOLDER_TEST(stalled_reader),    FOLDER_TEST(replaced),       FOLDER_TEST(failed_sync),
+        FOLDER_TEST(recovered),      FOLDER_TEST(checked),    FOLDER_TEST(recovered_foreign),
+        FOLDER_TEST(recovered_long), FOLDER_TEST(one_writer), FOLDER_TEST(full_device),
+        FOLDER_TEST(stalled_reader), FOLDER_TEST(replaced),   FOLDER_TEST(failed_sync),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,296 @@
+"""tests/run.py - runs the tests of the named suites side by side, and counts. tests/run.sh sets their environment and starts it.
+
+Every test is a program that prints TAP ("ok 3 - name"). One that crashes or times out counts as a failure of its own; one that
+cannot run here ("ok 1 - name # SKIP reason") counts as skipped. The output of each is kept whole in BUILD/test-logs.
+
+A test declares its load, the number of cores that it keeps busy; tests run at once while their loads fit on this machine's
+cores. The longest start first: by the durations of the run before (BUILD/test-logs/durations.json), else as declared here.
+Nothing runs alone: a limit of a test holds on a busy machine too.
+"""
+import collections
+import glob
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+# Tests that do little but wait: for a timeout, for a client that does not come, for a nap of a rank.
+WAITING = {"fail/test_step_timeout", "fail/test_failures", "e2e/test_batch_refused", "e2e/test_serve_network",
+           "e2e/test_serve_ranks", "unit/test_lifeline_connect"}
+# What takes longer than its suite's others, where no run before tells: seconds on two cores.
+LONG = {"e2e/test_bench": 70, "e2e/test_serve_end": 45, "fail/test_failures": 45, "fail/test_step_timeout": 45,
+        "unit/test_tokenizer": 25}
+# `make test`: one end-to-end program a command.
+QUICK_E2E = {"e2e/test_batch", "e2e/test_bench", "e2e/test_client", "e2e/test_preflight", "e2e/test_prompts", "e2e/test_serve",
+             "e2e/test_tokens"}
+
+# seconds: how long it probably takes; lock: tests of the same one never run at once; figures: the lines to show in the end.
+Test = collections.namedtuple("Test", "name command limit load seconds env lock figures", defaults=(1.0, 10, {}, None, None))
+
+
+def mpirun(ranks, *command):
+    return ["mpirun", "-q", "-n", str(ranks), *command]
+
+
+class Plan:
+    """The tests of a list of suites; every suite is a method of the same name."""
+
+    def __init__(self, build, cores):
+        self.build, self.cores, self.tests = build, cores, []
+
+    def add(self, name, command, limit, **more):
+        if name in LONG:
+            more["seconds"] = LONG[name]
+        if name in WAITING:
+            more["load"] = 0.25
+        self.tests.append(Test(name, command, limit, **more))
+
+    def add_ranks(self, name, ranks, command, limit, **more):
+        """A program under mpirun: every rank keeps a core busy."""
+        self.add(f"{name} on {ranks} ranks", mpirun(ranks, command), limit, load=min(ranks, self.cores), **more)
+
+    def programs(self, kind, build=None):
+        """(name, path) of every program that is built from tests/KIND."""
+        for source in sorted(glob.glob(f"tests/{kind}/test_*.c")):
+            stem = source[len("tests/"):-len(".c")]
+            yield stem, os.path.join(build or self.build, "tests", stem)
+
+    def each(self, kind, limit, prefix="", build=None, **more):
+        for name, path in self.programs(kind, build):
+            self.add(prefix + name, [path], limit, **more)
+
+    def unit(self):
+        self.each("unit", 300, seconds=2)
+        self.each("ops", 300)
+
+    def spmd(self, ranks=(1, 2, 3, 4)):
+        for name, path in self.programs("spmd"):
+            for n in ranks:
+                self.add_ranks(name, n, path, 240)
+
+    def parity(self, ranks=(1, 2, 3, 4, 5, 8)):
+        for n in ranks:
+            self.add_ranks("parity", n, f"{self.build}/tests/parity/test_parity", 600, seconds=20 * n)
+
+    def fail(self):
+        self.each("fail", 600, seconds=30, load=0.5)
+
+    def e2e(self):
+        self.each("e2e", 600, seconds=30, load=0.5)
+
+    def attack(self):
+        self.each("attack", 600, seconds=30, load=0.5)
+
+    def quick(self):
+        self.unit()
+        self.spmd((1, 2))
+        self.parity((1, 2))
+        for name, path in self.programs("e2e"):
+            if name in QUICK_E2E:
+                self.add(name, [path], 600, load=0.5)
+
+    def door(self):
+        """What a newcomer does before the first run: packages, installing, pages, documents."""
+        for script in sorted(glob.glob("tests/door/test_*.sh")):
+            self.add(f"door/{os.path.basename(script)[:-len('.sh')]}", [script], 600, seconds=30, load=0.5)
+
+    def cluster(self):
+        """Two hosts, and a real Slurm: they share the machine's network, so one at a time."""
+        for script in sorted(glob.glob("tests/cluster/test_*.sh")):
+            name = os.path.basename(script)[:-len(".sh")]
+            self.add(f"cluster/{name}", [script], 480, lock="cluster", seconds=60, figures="# .*status ")
+
+    def soak(self):
+        """The GPUs' long checks, short and on the CPU, and a batch that is ended and resumed a few times."""
+        soak = f"{self.build}/tests/soak"
+        for n in (1, 2):
+            self.add_ranks("soak", n, f"{soak}/test_soak", 240, env={"SOAK_SECONDS": "4"})
+        self.add("the same tokens on 2 ranks", [f"{self.build}/tests/gpu/test_same_tokens", "cpu", "2"], 600, seconds=30)
+        for n in (1, 3):
+            self.add_ranks("soak/test_loading", n, f"{soak}/test_loading", 120)
+        for name, limit, env in (("test_serve_load", 480, {"SOAK_SECONDS": "4"}),
+                                 ("test_serve_hostile", 360, {"SERVE_MESSAGES": "3000"}),
+                                 ("test_batch_kill", 480, {"BATCH_KILLS": "6", "BATCH_PROMPTS": "200"})):
+            self.add(f"soak/{name}", [f"{soak}/{name}"], limit, env=env, seconds=40)
+
+    def soak_batch(self):
+        """make soak-batch: a hundred times, with its figures."""
+        self.add("soak/test_batch_kill", [f"{self.build}/tests/soak/test_batch_kill"], 3700, figures="# ",
+                 env={"BATCH_KILLS": os.environ.get("BATCH_KILLS", "100"),
+                      "BATCH_PROMPTS": os.environ.get("BATCH_PROMPTS", "2000")})
+
+    def long(self):
+        """make soak: what takes minutes, with its figures; each by itself."""
+        soak, load = f"{self.build}/tests/soak", self.cores
+        seconds = {"SOAK_SECONDS": os.environ.get("SOAK_SECONDS", "120")}
+        messages = {"SERVE_MESSAGES": os.environ.get("SERVE_MESSAGES", "100000")}
+        for n in (1, 2):
+            self.add(f"soak on {n} ranks", mpirun(n, f"{soak}/test_soak"), 400, env=seconds, load=load, figures="# ")
+        self.add("soak/test_serve_load", [f"{soak}/test_serve_load"], 900, env=seconds, load=load, figures="# ")
+        self.add("soak/test_serve_hostile", [f"{soak}/test_serve_hostile"], 1800, env=messages, load=load, figures="# ")
+
+    def sanitizers(self):
+        # Open MPI itself leaks at exit; everything else is fatal.
+        env = {"ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0", "UBSAN_OPTIONS": "print_stacktrace=1",
+               "LOCKSTEP_SANITIZED": "1"}
+        san = self.build + "-san"
+        for kind in ("unit", "ops"):
+            self.each(kind, 900, "sanitized ", san, env=env)
+        for name, path in self.programs("spmd", san):
+            self.add_ranks("sanitized " + name, 2, path, 600, env=env)
+        self.add_ranks("sanitized parity", 2, f"{san}/tests/parity/test_parity", 900, env=env, seconds=120)
+
+    def fuzz(self):
+        seconds = int(os.environ.get("FUZZ_SECONDS", "60"))
+        for source in sorted(glob.glob("tests/fuzz/fuzz_*.c")):
+            name = os.path.basename(source)[:-len(".c")]
+            self.add(f"fuzz/{name}", ["tests/fuzz/run.sh", self.build, name, str(seconds)], 2 * seconds + 120,
+                     seconds=seconds)
+
+    def all(self):
+        for suite in ("unit", "spmd", "parity", "fail", "e2e", "attack", "door", "cluster", "soak", "sanitizers",
+                      "fuzz"):
+            getattr(self, suite)()
+
+
+SUITES = ("all", "quick", "unit", "spmd", "parity", "fail", "e2e", "attack", "door", "cluster", "soak", "sanitizers", "fuzz",
+          "long",
+          "soak-batch")
+
+
+class Runner:
+    def __init__(self, build, cores):
+        self.cores, self.running, self.durations, self.results = cores, {}, {}, []
+        self.count = collections.Counter()
+        self.logs = os.path.join(build, "test-logs")
+        self.memory = os.path.join(self.logs, "durations.json")
+        os.makedirs(self.logs, exist_ok=True)
+        if os.path.exists(self.memory):
+            with open(self.memory) as f:
+                self.durations = json.load(f)
+
+    def log_of(self, test):
+        return os.path.join(self.logs, re.sub(r"[/ ]", "-", test.name) + ".log")
+
+    def expected(self, test):
+        return self.durations.get(test.name, test.seconds)
+
+    def fits(self, test):
+        beside = [t for t, *_ in self.running.values()]
+        if any(t.lock is not None and t.lock == test.lock for t in beside):
+            return False
+        return not beside or sum(t.load for t in beside) + test.load <= self.cores
+
+    def start(self, test):
+        with open(self.log_of(test), "wb") as log:
+            p = subprocess.Popen(["timeout", "-k", "5", str(test.limit), *test.command], stdin=subprocess.DEVNULL,
+                                 stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **test.env})
+        self.running[p.pid] = (test, time.monotonic(), p)
+
+    def wait(self):
+        pid, status, usage = os.wait4(-1, 0)
+        if pid in self.running:
+            test, started, p = self.running.pop(pid)
+            p.returncode = os.waitstatus_to_exitcode(status)
+            self.judge(test, p.returncode, time.monotonic() - started, usage)
+
+    def judge(self, test, status, seconds, usage):
+        with open(self.log_of(test), errors="replace") as f:
+            lines = f.read().splitlines()
+        skip = next((m[1] for m in (re.match(r"ok 1 - .*# SKIP (.*)", line) for line in lines) if m), None)
+        if skip is not None:
+            self.count["skipped"] += 1
+            print(f"SKIPPED {test.name}: {skip}", flush=True)
+            return
+        good = sum(line.startswith("ok ") for line in lines)
+        bad = sum(line.startswith("not ok ") for line in lines)
+        verdict = None
+        if status != 0 and bad == 0:
+            verdict = f"not ok - {test.name} ended with status {status}"
+        elif status == 0 and good == 0:
+            verdict = f"not ok - {test.name} ran no test"
+        if verdict is not None:
+            bad += 1
+            lines.append(verdict)
+            with open(self.log_of(test), "a") as f:
+                f.write(verdict + "\n")
+        self.count["passed"] += good
+        self.count["failed"] += bad
+        cpu = usage.ru_utime + usage.ru_stime
+        self.durations[test.name] = round(seconds, 1)
+        self.results.append((seconds, cpu, test))
+        if bad == 0:
+            print(f"ok   {test.name} ({good} tests, {seconds:.0f} s)", flush=True)
+        else:
+            print(f"FAIL {test.name} ({good} passed, {bad} failed, status {status}, {seconds:.0f} s): {self.log_of(test)}")
+            self.show_failures(lines)
+
+    @staticmethod
+    def show_failures(lines):
+        shown = {k for i, line in enumerate(lines) if line.startswith("not ok ") for k in range(max(0, i - 6), i + 1)}
+        for k in sorted(shown | set(range(max(0, len(lines) - 5), len(lines))))[-45:]:
+            print(f"  {k + 1}: {lines[k]}")
+        sys.stdout.flush()
+
+    def run(self, tests):
+        waiting = sorted(tests, key=self.expected, reverse=True)
+        while waiting or self.running:
+            for test in list(waiting):
+                if self.fits(test):
+                    waiting.remove(test)
+                    self.start(test)
+            self.wait()
+
+    def stop(self):
+        for pid in self.running:
+            os.kill(pid, signal.SIGTERM)
+        while self.running:
+            pid, _, _ = os.wait4(-1, 0)
+            self.running.pop(pid, None)
+
+    def report(self, wall):
+        for _, _, test in self.results:
+            if test.figures is not None:
+                with open(self.log_of(test), errors="replace") as f:
+                    print("".join(line for line in f if re.match(test.figures, line)), end="")
+        print("\nThe slowest:")
+        for seconds, cpu, test in sorted(self.results, key=lambda r: -r[0])[:10]:
+            print(f"{seconds:6.0f} s, {cpu:6.0f} s of processor time: {test.name}")
+        print(f"{wall:6.0f} s, {sum(cpu for _, cpu, _ in self.results):6.0f} s of processor time: all, on {self.cores} cores\n")
+        with open(self.memory + ".new", "w") as f:
+            json.dump(self.durations, f, indent=1)
+        os.replace(self.memory + ".new", self.memory)
+        if self.count["skipped"] != 0:
+            print(f"{self.count['skipped']} SKIPPED")
+        print(f"{self.count['passed']} passed, {self.count['failed']} failed")
+        return self.count["failed"] == 0 and self.count["passed"] > 0
+
+
+def end(number, _):
+    raise KeyboardInterrupt(number)
+
+
+def main():
+    build, suites = sys.argv[1], sys.argv[2:] or ["all"]
+    unknown = [s for s in suites if s not in SUITES]
+    if unknown:
+        sys.exit(f"tests/run.sh: no suite {shlex.quote(unknown[0])}; there are: {' '.join(SUITES)}")
+    cores = len(os.sched_getaffinity(0))
+    plan, runner, started = Plan(build, cores), Runner(build, cores), time.monotonic()
+    for suite in suites:
+        getattr(plan, suite.replace("-", "_"))()
+    signal.signal(signal.SIGTERM, end)
+    try:
+        runner.run(list({test.name: test for test in plan.tests}.values()))
+    except KeyboardInterrupt:
+        runner.stop()
+        return 130
+    return 0 if runner.report(time.monotonic() - started) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
