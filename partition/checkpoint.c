@@ -247,6 +247,26 @@ static bool ends_with(const char *name, const char *end)
     return n >= m && strcmp(name + n - m, end) == 0;
 }
 
+/* Whether a path that is not there reads like the name of a repository of the Hugging Face Hub: "meta-llama/Llama-3.2-1B". */
+static bool is_repository(const char *path)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+    size_t owner = strspn(path, letters), name = path[owner] == '/' ? strspn(path + owner + 1, letters) : 0;
+    return owner > 0 && name > 0 && path[owner + 1 + name] == '\0' && path[0] != '.' && path[owner + 1] != '.';
+}
+
+static int refuse_folder(const char *model_dir, int error, struct err *e)
+{
+    const char *path = checkpoint_short_path(model_dir);
+    if (error == ENOENT && is_repository(model_dir) && strlen(model_dir) < 100)
+        return ERR(
+            e, ERR_IO,
+            "%s: no such folder. If it is a repository of the Hugging Face Hub, download it first: hf download %s "
+            "--local-dir %s",
+            path, model_dir, strchr(model_dir, '/') + 1);
+    return ERR(e, ERR_IO, "%s: cannot open the folder: %s", path, strerror(error));
+}
+
 int checkpoint_refuse_formats(const char *model_dir, struct err *e)
 {
     static const struct {
@@ -265,7 +285,7 @@ int checkpoint_refuse_formats(const char *model_dir, struct err *e)
     };
     DIR *dir = opendir(model_dir);
     if (dir == NULL)
-        return ERR(e, ERR_IO, "%s: cannot open the folder: %s", checkpoint_short_path(model_dir), strerror(errno));
+        return refuse_folder(model_dir, errno, e);
     size_t n = sizeof table / sizeof table[0], best = n;
     char name[NAME_MAX + 1] = "";
     bool loose = false;
