@@ -130,13 +130,14 @@ DATADIR ?= $(PREFIX)/share/lockstep
 COMPLETIONDIR ?= $(PREFIX)/share/bash-completion/completions
 INSTALL ?= install
 PROGRAMS := lockstep lockstep-client
+JOB_SCRIPTS := scripts/slurm scripts/pbs scripts/flux
 install: all pages
-	$(INSTALL) -d $(addprefix $(DESTDIR),$(BINDIR) $(MANDIR)/man1 $(COMPLETIONDIR) $(DOCDIR) $(DATADIR)/slurm $(DATADIR)/lockstep-stories)
+	$(INSTALL) -d $(addprefix $(DESTDIR),$(BINDIR) $(MANDIR)/man1 $(COMPLETIONDIR) $(DOCDIR) $(JOB_SCRIPTS:scripts/%=$(DATADIR)/%) $(DATADIR)/lockstep-stories)
 	$(INSTALL) -m 755 $(PROGRAM) $(CLIENT) $(DESTDIR)$(BINDIR)
 	$(INSTALL) -m 644 $(PAGES)/*.1 $(DESTDIR)$(MANDIR)/man1
 	for p in $(PROGRAMS); do $(INSTALL) -m 644 $(PAGES)/$$p.bash $(DESTDIR)$(COMPLETIONDIR)/$$p || exit 1; done
 	$(INSTALL) -m 644 LICENSE $(wildcard *.md docs/*.md) $(DESTDIR)$(DOCDIR)
-	$(INSTALL) -m 644 scripts/slurm/*.sbatch $(DESTDIR)$(DATADIR)/slurm
+	for d in $(JOB_SCRIPTS); do $(INSTALL) -m 644 $$d/* $(DESTDIR)$(DATADIR)/$${d#scripts/} || exit 1; done
 	$(INSTALL) -m 644 demo/lockstep-stories/* $(DESTDIR)$(DATADIR)/lockstep-stories
 
 # What install puts there, and the folders that are the program's own.
