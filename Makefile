@@ -10,7 +10,9 @@ SUBMAKE = $(MAKE) --no-print-directory -j$(shell nproc)
 Q     := $(if $(filter 1,$(V)),,@)
 VERSION := $(shell cat VERSION)
 
-CC       := mpicc
+# MPICC compiles and links the program, HOST_CC the client.
+MPICC    ?= mpicc
+CC       := $(MPICC)
 HOST_CC  ?= gcc
 WARN     := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes -Wvla $(if $(filter 1,$(WERROR)),-Werror)
 SANFLAGS := $(if $(filter 1,$(SAN)),-fsanitize=address$(comma)undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
@@ -108,7 +110,7 @@ help:
 	@echo "make sbom          what the programs are linked with, CycloneDX JSON; make check-reproducible: two builds, the same bytes"
 	@echo "make check-layers format tidy clean"
 	@echo "settings: SAN=1 (sanitizers, build/cpu-san)  V=1 (show commands)  WERROR=1  DEPS=0 (install nothing)  FUZZ_SECONDS=60"
-	@echo "          CC CFLAGS CPPFLAGS LDFLAGS PKG_CONFIG: as everywhere; yours stand behind the project's own"
+	@echo "          MPICC HOST_CC CFLAGS CPPFLAGS LDFLAGS PKG_CONFIG: as everywhere; yours stand behind the project's own"
 
 # Man pages and completions, from the tables of options.
 PAGES := $(BUILD)/pages

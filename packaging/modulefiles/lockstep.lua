@@ -10,5 +10,4 @@ whatis("Description: tensor-parallel runtime for large language models")
 -- depends_on("openmpi/4.1")
 
 prepend_path("PATH", pathJoin(prefix, "bin"))
-prepend_path("MANPATH", pathJoin(prefix, "share/man"))
 prepend_path("XDG_DATA_DIRS", pathJoin(prefix, "share"))

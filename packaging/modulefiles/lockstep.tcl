@@ -11,5 +11,4 @@ module-whatis "Lockstep 0.2.0: tensor-parallel runtime for large language models
 # prereq openmpi/4.1
 
 prepend-path PATH          $prefix/bin
-prepend-path MANPATH       $prefix/share/man
 prepend-path XDG_DATA_DIRS $prefix/share

@@ -42,7 +42,7 @@ class Lockstep(MakefilePackage, CudaPackage):
     @property
     def settings(self):
         settings = [
-            f"CC={self.spec['mpi'].mpicc}",
+            f"MPICC={self.spec['mpi'].mpicc}",
             f"HOST_CC={spack_cc}",
             f"PREFIX={self.prefix}",
             "EDIT=1" if "+edit" in self.spec else "EDIT=0",

@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""The README's pictures, as SVG, without any library.
+
+    scripts/pictures.py decode > docs/pictures/decode.svg             from the figures recorded in docs/performance.md
+    lockstep-client top --once ... | scripts/pictures.py terminal "lockstep-client top" > docs/pictures/top.svg
+"""
+import os
+import re
+import sys
+from html import escape
+
+LOG = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "docs", "performance.md")
+FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace"
+
+
+def recorded():
+    """Llama-3-8B, bf16, 128 tokens one by one on one H200: ours, newest first in the log, and the peers' beside it."""
+    with open(LOG) as f:
+        text = f.read()
+    ours = re.search(r"Llama-3-8B, tg128, median of 5, three times: \*\*([\d.]+)", text)
+    peers = re.search(r"\| Llama-3-8B bf16, tg128, 1 GPU[^\n]*\| gpt-fast (\d+), llama\.cpp (\d+), compiled transformers (\d+) \|", text)
+    if not ours or not peers:
+        sys.exit("pictures: docs/performance.md has no such figures any more")
+    names = ("Lockstep", "gpt-fast", "llama.cpp", "transformers, compiled")
+    return list(zip(names, (float(x) for x in (ours.group(1),) + peers.groups())))
+
+
+def begin(width, height, title):
+    return [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">',
+            f"<title>{escape(title)}</title>"]
+
+
+def decode():
+    bars = recorded()
+    title = "Llama-3-8B in bf16, one sequence on one H200: tokens/s"
+    out = begin(640, 60 + 36 * len(bars), title)
+    out.append(f'<rect width="100%" height="100%" rx="8" fill="#fff"/>')
+    out.append(f'<text x="16" y="30" font-family="sans-serif" font-size="15" font-weight="bold" fill="#222">{title}</text>')
+    for i, (name, value) in enumerate(bars):
+        y, width = 48 + 36 * i, 380 * value / bars[0][1]
+        out.append(f'<text x="176" y="{y + 18}" text-anchor="end" font-family="sans-serif" font-size="14" fill="#222">{name}</text>')
+        out.append(f'<rect x="184" y="{y}" width="{width:.0f}" height="26" fill="{"#2563a8" if i == 0 else "#b9c4d0"}"/>')
+        out.append(f'<text x="{192 + width:.0f}" y="{y + 18}" font-family="sans-serif" font-size="14" fill="#222">{value:.0f}</text>')
+    return out + ["</svg>"]
+
+
+def terminal(title, lines):
+    width, height = 32 + 8.43 * max(map(len, lines)), 58 + 19 * len(lines)
+    out = begin(round(width), round(height), title)
+    out.append('<rect width="100%" height="100%" rx="8" fill="#16181d"/>')
+    out += [f'<circle cx="{20 + 18 * i}" cy="18" r="6" fill="{c}"/>' for i, c in enumerate(("#e0605a", "#dfb04a", "#62b457"))]
+    for i, line in enumerate(lines):
+        out.append(f'<text x="16" y="{52 + 19 * i}" font-family="{FONT}" font-size="14" fill="#d6dae0" xml:space="preserve">'
+                   f"{escape(line)}</text>")
+    return out + ["</svg>"]
+
+
+if sys.argv[1:] == ["decode"]:
+    print("\n".join(decode()))
+elif len(sys.argv) == 3 and sys.argv[1] == "terminal":
+    print("\n".join(terminal(sys.argv[2], [line.rstrip("\n") for line in sys.stdin])))
+else:
+    sys.exit(__doc__)
