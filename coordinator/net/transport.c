@@ -274,6 +274,20 @@ static void accept_clients(struct transport *t)
 
 /* ---- reading ---- */
 
+/* Messages that are not whole take too much together: whoever has begun the largest one ends. */
+static void bound_pending(struct transport *t)
+{
+    while (t->pending > PENDING_BYTES) {
+        struct channel *largest = NULL;
+        for (int fd = 0; fd < t->n_fds; fd++)
+            if (t->by_fd[fd] != NULL && (largest == NULL || t->by_fd[fd]->pending > largest->pending))
+                largest = t->by_fd[fd];
+        if (largest == NULL)
+            return;
+        end_channel(t, largest);
+    }
+}
+
 static void read_channel(struct transport *t, struct channel *c, double now)
 {
     static _Thread_local unsigned char buffer[READ_BYTES];
@@ -290,12 +304,13 @@ static void read_channel(struct transport *t, struct channel *c, double now)
     t->pending -= c->pending;
     c->pending = zmtp_pending(&c->zmtp);
     t->pending += c->pending;
-    if (!good || t->pending > PENDING_BYTES) {
+    if (!good) {
         transport_flush(t); /* why it is refused */
         end_channel(t, c);
     } else if (c->zmtp.first != NULL) {
         add_ready(t, c);
     }
+    bound_pending(t);
 }
 
 /* Whoever has messages here that were not taken is read on when they are. */
