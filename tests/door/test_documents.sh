@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# tests/door/test_documents.sh - messages that documents quote stand in the source; files that they name are there; pictures are those of
+# the recorded figures; every package that is installed is in docs/install.md.
+. "$(dirname "$0")/../cluster/cluster.sh"
+make_folder
+cd "$root" || exit 1
+log=$(tests/door/quotes.py docs/troubleshooting.md docs/cluster.md)
+check "quoted messages stand in the source" "$log" [ $? = 0 ]
+printf '| what you see | x |\n|---|---|\n| `frobnicated 3 ranks` | x |\n' >"$dir/bad.md"
+tests/door/quotes.py "$dir/bad.md" >/dev/null
+check "one that does not is found" "status $?" [ $? != 0 ]
+missing=
+for document in README.md CONTRIBUTING.md docs/*.md; do
+    for link in $(grep -oE '\]\([^)#:]+' "$document" | cut -c3-); do
+        [ -e "$(dirname "$document")/$link" ] || missing="$missing $document:$link"
+    done
+done
+check "links lead to files" "missing:$missing" [ -z "$missing" ]
+missing=
+for name in $(cat README.md CONTRIBUTING.md docs/install.md docs/gpu.md docs/troubleshooting.md | grep -oE '`(docs|scripts|packaging|demo|tests)/[A-Za-z0-9_./-]+`' | tr -d '`' | sort -u); do
+    [ -e "$name" ] || missing="$missing $name"
+done
+check "files that are named are there" "missing:$missing" [ -z "$missing" ]
+scripts/pictures.py decode >"$dir/decode.svg"
+check "the picture has the recorded figures" "scripts/pictures.py decode > docs/pictures/decode.svg" cmp -s "$dir/decode.svg" docs/pictures/decode.svg
+missing=
+for package in $(sed -nE '/^    build \| check\)/,/;;/s/^ +\??[a-z]+:[^ ]+ +([^ ]+) .*/\1/p' scripts/install-deps.sh); do
+    grep -q "[\` ]$package[\` ]" docs/install.md || missing="$missing $package"
+done
+check "packages are in docs/install.md" "missing:$missing" [ -z "$missing" ]
+done_testing
