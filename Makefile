@@ -65,7 +65,9 @@ TEST_LIB := $(patsubst %,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 # Fuzzers: the parsers of outside input, which need neither MPI nor a device, compiled by clang as a whole.
 FUZZ_SRC := $(filter base/% partition/% text/% protocol/% coordinator/schedule/%,$(ROOM_SRC)) \
               $(addprefix coordinator/tasks/,encode.c job.c steps.c mailbox.c histogram.c) \
-              $(addprefix coordinator/replicas/,wire.c order_code.c report_code.c) $(addprefix coordinator/net/,zmtp.c zmtp_curve.c)
+              $(addprefix coordinator/replicas/,wire.c order_code.c report_code.c) $(addprefix coordinator/net/,zmtp.c zmtp_curve.c) \
+              coordinator/tasks/finished.c commands/generation.c \
+              $(addprefix coordinator/batch/,ids.c input.c journal.c line.c manifest.c prefix.c recorded.c result.c)
 FUZZ_BIN := $(patsubst tests/fuzz/%.c,build/cpu/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
 .PHONY: all client help demo deps deps-check tests preload fuzzers check soak soak-batch bench-cpu sbom check-reproducible check-layers format check-format tidy clean check-gpu bundle compile-cuda
@@ -147,7 +149,7 @@ $(PRELOAD):
 tests: $(TEST_BIN) preload
 
 fuzzers: $(FUZZ_BIN)
-build/cpu/fuzz/%: tests/fuzz/%.c $(FUZZ_SRC) $(shell find base partition text protocol coordinator -name '*.h')
+build/cpu/fuzz/%: tests/fuzz/%.c $(FUZZ_SRC) $(shell find base partition text protocol coordinator tests/fuzz -name '*.h')
 	@mkdir -p $(@D)
 	@echo "  FUZZ $@"
 	$(Q)clang -std=c17 -O1 -g $(CPPFLAGS) -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -o $@ \
