@@ -4,12 +4,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
 static int channel[2] = {-1, -1}; /* a handler has no other way to its data */
 
 static volatile sig_atomic_t pending;
+
+static atomic_flag failed = ATOMIC_FLAG_INIT;
+static struct err failure;
 
 static void note(int number)
 {
@@ -38,12 +42,14 @@ static enum signal_wish wish_of(int number)
 
 int signals_open(bool journal, struct err *e)
 {
-    static const int numbers[] = {SIGUSR1, SIGTERM, SIGINT, SIGUSR2, SIGCONT}; /* the last two for a journal */
+    static const int numbers[] = {SIGUSR1, SIGTERM, SIGINT, SIGHUP, SIGUSR2, SIGCONT}; /* the last two for a journal */
     size_t n = sizeof numbers / sizeof numbers[0] - (journal ? 0 : 2);
     if (pipe2(channel, O_CLOEXEC | O_NONBLOCK) != 0)
         return ERR(e, ERR_IO, "a pipe for signals: %s", strerror(errno));
     for (size_t i = 0; i < n; i++) {
-        struct sigaction action = {.sa_handler = note, .sa_flags = SA_RESTART};
+        struct sigaction action = {.sa_handler = note, .sa_flags = SA_RESTART}, before;
+        if (numbers[i] == SIGHUP && sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler == SIG_IGN)
+            continue;
         if (sigaction(numbers[i], &action, NULL) != 0)
             return ERR(e, ERR_IO, "a handler for signal %d: %s", numbers[i], strerror(errno));
     }
@@ -55,10 +61,17 @@ int signals_fd(void)
     return channel[0];
 }
 
-void signals_fail(void)
+void signals_fail(const struct err *e)
 {
-    if (channel[1] >= 0)
-        note(0);
+    if (channel[1] < 0 || atomic_flag_test_and_set(&failed))
+        return;
+    failure = *e;
+    note(0); /* through the pipe, and so after the failure */
+}
+
+const struct err *signals_failure(void)
+{
+    return &failure;
 }
 
 bool signals_pending(void)

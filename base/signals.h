@@ -12,19 +12,22 @@ enum signal_wish { /* the stronger ones later */
                    WISH_SYNC,  /* SIGCONT: have everything on the disk; mpirun sends it a second before SIGTERM */
                    WISH_TELL,  /* SIGUSR2: the same, and say how far the job is */
                    WISH_DRAIN, /* SIGUSR1: finish what is open, accept nothing new */
-                   WISH_END,   /* SIGTERM, SIGINT: end now */
+                   WISH_END,   /* SIGTERM, SIGINT, SIGHUP: end now */
                    WISH_FAIL   /* no signal: the job is about to be ended by a failure (signals_fail) */
 };
 
-/* Take SIGUSR1, SIGTERM and SIGINT from now on, and if `journal`, SIGUSR2 and SIGCONT, which mean something to a job that keeps
+/* Take SIGUSR1, SIGTERM, SIGINT and SIGHUP (unless it is ignored, as nohup has it) from now on, and if `journal`, SIGUSR2 and SIGCONT, which mean something to a job that keeps
  * one. Before MPI_Init: mpirun passes them on at any time. */
 int signals_open(bool journal, struct err *e);
 
 /* A descriptor that is readable once a signal has come; -1 before signals_open. Of any thread. */
 int signals_fd(void);
 
-/* Note that the job fails, for who reads signals_fd to say so to others. Of any thread. */
-void signals_fail(void);
+/* Note that the job fails of this, for who reads signals_fd to say so to others. Of any thread; the first failure counts. */
+void signals_fail(const struct err *e);
+
+/* What the job fails of, once WISH_FAIL was taken. */
+const struct err *signals_failure(void);
 
 /* Has a signal come that signals_take has not told? Cheap. */
 bool signals_pending(void);

@@ -179,8 +179,8 @@ int batch_close(void *batch, struct err *e)
     return outcome.status;
 }
 
-void batch_give_up(void *batch)
+void batch_give_up(void *batch, const struct err *why)
 {
     struct batch_run *b = batch;
-    runner_give_up(&b->runner);
+    runner_give_up(&b->runner, why);
 }

@@ -31,7 +31,7 @@ int batch_start(void *batch, const struct limits *l, struct err *e);
  * in *e. */
 int batch_close(void *batch, struct err *e);
 
-/* The job is about to be ended by a failure at its start, of any rank. */
-void batch_give_up(void *batch);
+/* The job is about to be ended by this failure at its start, of any rank. */
+void batch_give_up(void *batch, const struct err *why);
 
 #endif

@@ -367,10 +367,10 @@ int runner_start(struct runner *r, int max_seqs, struct err *e)
     return 0;
 }
 
-void runner_give_up(struct runner *r)
+void runner_give_up(struct runner *r, const struct err *why)
 {
     if (r->context != NULL && !r->running && r->started_epoch > 0)
-        runner_show_failure(r);
+        runner_show_failure(r, why);
 }
 
 struct runner_outcome runner_close(struct runner *r, struct err *e)

@@ -112,7 +112,7 @@ int runner_open(struct runner *r, const struct runner_setup *setup, struct err *
 int runner_start(struct runner *r, int max_seqs, struct err *e);
 
 /* The start is given up, here or on another rank: the status file says so. Nothing after a runner_close. */
-void runner_give_up(struct runner *r);
+void runner_give_up(struct runner *r, const struct err *why);
 
 struct runner_outcome {
     int status;       /* exit status */
@@ -162,7 +162,7 @@ void runner_learn(struct runner *r, const struct line *l);
 void runner_show_start(struct runner *r); /* the model is being loaded */
 void runner_show(struct runner *r, double now);
 void runner_tell(struct runner *r, double now); /* somebody asked */
-void runner_show_failure(struct runner *r);
+void runner_show_failure(struct runner *r, const struct err *why);
 /* The thread has ended, and so has the run with this exit status. */
 void runner_show_end(struct runner *r, int status);
 

@@ -72,7 +72,7 @@ void runner_signal(struct runner *r, enum signal_wish wish, bool own)
         runner_tell(r, now);
     if (wish == WISH_FAIL && !r->broken) { /* the process has a moment left; the launcher's signals follow */
         r->broken = true;
-        runner_show_failure(r);
+        runner_show_failure(r, signals_failure());
     }
     if (r->broken)
         return;

@@ -25,7 +25,7 @@ static struct status picture(struct runner *r, enum status_state state, double n
     const struct scheduler_stats stats = engines_stats(&r->engines);
     const struct speed_counts counts = counts_of(p, &stats);
     double total = status_total(p->n_read, p->at_end, p->input_bytes, p->input_bytes_read);
-    const char *cause = r->ending.cause;
+    const char *cause = r->failure.code != ERR_NONE ? r->failure.text : r->ending.cause;
     if (state == STATUS_ENDED && cause[0] == '\0' && p->n_left > 0) /* they did not fit */
         cause = r->setup.ending.walltime.source;
     if (p->loaded > 0)
@@ -94,10 +94,12 @@ void runner_tell(struct runner *r, double now)
     outlets_tell(&r->outlets, &s, &r->metrics, now);
 }
 
-void runner_show_failure(struct runner *r)
+void runner_show_failure(struct runner *r, const struct err *why)
 {
     double now = seconds_now();
     struct status s = picture(r, STATUS_FAILED, now);
+    s.cause = why->text;
+    s.exit_status = (int)why->code;
     outlets_fail(&r->outlets, &s, now);
 }
 

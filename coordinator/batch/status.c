@@ -175,7 +175,7 @@ json_t *status_json(const struct status *s)
     double eta = status_eta(s);
     json_t *object = json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:s, s:o, s:o, s:o, s:f}", "state",
                                state_names[s->state], "cause", text_or_null(s->cause), "exit_status",
-                               s->state == STATUS_ENDED ? json_integer(s->exit_status) : json_null(), "model",
+                               s->state >= STATUS_ENDED ? json_integer(s->exit_status) : json_null(), "model",
                                reply_text(s->model), "output", reply_text(s->output), "host", reply_text(s->host),
                                "pid", (int)getpid(), "ranks", s->n_ranks, "groups", s->n_groups, "version",
                                LOCKSTEP_VERSION, "slurm_job_id", text_or_null(s->job), "started", moment(s->started),

@@ -13,8 +13,8 @@ enum status_state { STATUS_LOADING, STATUS_RUNNING, STATUS_DRAINING, STATUS_ENDE
 
 struct status { /* strings are borrowed */
     enum status_state state;
-    const char *cause; /* why it drains, or ended before all was done; "" */
-    int exit_status; /* STATUS_ENDED; STATUS_FAILED: a rank, a device or MPI has failed, the launcher knows with what */
+    const char *cause; /* why it drains, has failed, or ended before all was done; "" */
+    int exit_status;   /* STATUS_ENDED, STATUS_FAILED */
 
     const char *model, *output, *host, *job; /* job: of Slurm, NULL: none */
     int n_ranks, n_groups;

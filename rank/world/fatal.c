@@ -26,20 +26,20 @@ void fatal_herald(bool (*herald)(bool all))
 }
 
 static struct {
-    void (*say)(void *context);
+    void (*say)(void *context, const struct err *why);
     void *context;
 } farewell;
 
-void fatal_farewell(void (*say)(void *context), void *context)
+void fatal_farewell(void (*say)(void *context, const struct err *why), void *context)
 {
     farewell.say = say;
     farewell.context = context;
 }
 
-static void say_farewell(void)
+static void say_farewell(const struct err *why)
 {
     if (farewell.say != NULL)
-        farewell.say(farewell.context);
+        farewell.say(farewell.context, why);
 }
 
 static bool herald(bool all)
@@ -54,6 +54,15 @@ void fatal_identify(int rank, int n_ranks, const char *host, bool leads)
     self.rank = rank;
     self.n_ranks = n_ranks;
     (void)snprintf(self.host, sizeof self.host, "%s", host);
+}
+
+/* The failure with the rank that it is of, where there are several: for those who do not read its line. */
+static struct err named(int rank, const char *host, const struct err *e)
+{
+    struct err why = *e;
+    if (self.n_ranks > 1)
+        (void)snprintf(why.text, sizeof why.text, "rank %d/%d on %s: %.380s", rank, self.n_ranks, host, e->text);
+    return why;
 }
 
 /* One write(2), so that lines of several processes never mix. */
@@ -101,29 +110,30 @@ static void hold_end(int code)
 
 void fatal_agree(struct world *w, const struct err *e)
 {
-    int n = w->n_job_ranks, mine = e->code != ERR_NONE ? w->job_rank : n, lowest = n, code = e->code;
+    int n = w->n_job_ranks, mine = e->code != ERR_NONE ? w->job_rank : n, lowest = n;
     MPI_CHECK(MPI_Allreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, w->job));
     if (lowest == n)
         return;
-    MPI_CHECK(MPI_Bcast(&code, 1, MPI_INT, lowest, w->job));
+    struct err why = named(w->job_rank, self.host, e);
+    MPI_CHECK(MPI_Bcast(&why, sizeof why, MPI_BYTE, lowest, w->job));
     (void)herald(true);
     if (lowest == w->job_rank)
         speak(e, n);
-    say_farewell();
+    say_farewell(&why);
     (void)fflush(NULL);
-    hold_end(code);
+    hold_end((int)why.code);
     world_close(w);
     /* No destructors: exit() runs much that is not ours. */
-    _exit(code);
+    _exit((int)why.code);
 }
 
-/* A server's clients are told, by a thread that is not concerned (coordinator/server/io.c), before all is cut off. */
-static void tell_clients(void)
+/* A server's clients are told, or a batch's status file, by a thread that is not concerned, before all is cut off. */
+static void tell_others(const struct err *why)
 {
     const struct timespec pause = {0, 250000000};
     if (self.rank != 0 || signals_fd() < 0)
         return;
-    signals_fail();
+    signals_fail(why);
     (void)nanosleep(&pause, NULL);
 }
 
@@ -145,9 +155,10 @@ _Noreturn void fatal(const struct err *e)
     const struct timespec others = {5, 0};
     if (!herald(false)) /* somebody has spoken, and is about to end this process, too */
         (void)nanosleep(&others, NULL);
+    const struct err why = named(self.rank, self.host, e);
     speak(e, self.n_ranks);
-    tell_clients();
-    say_farewell();
+    tell_others(&why);
+    say_farewell(&why);
     end_job(e->code);
 }
 
@@ -156,9 +167,11 @@ _Noreturn void fatal(const struct err *e)
 _Noreturn void fatal_for(int rank, const char *host, double launcher, bool said, const struct err *e)
 {
     const struct timespec pause = {(time_t)launcher, 0};
+    const char *where = host != NULL ? host : self.host;
+    const struct err why = named(rank, where, e);
     if (!said)
-        speak_for(rank, host != NULL ? host : self.host, e, self.n_ranks);
-    tell_clients();
+        speak_for(rank, where, e, self.n_ranks);
+    tell_others(&why);
     (void)nanosleep(&pause, NULL);
     (void)signal(SIGALRM, SIG_DFL);
     (void)alarm(2);

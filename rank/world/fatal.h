@@ -16,8 +16,8 @@ void fatal_identify(int rank, int n_ranks, const char *host, bool leads);
  * failed, returns. Else the lowest failing rank prints its line, and all ranks leave through MPI_Finalize with its code. */
 void fatal_agree(struct world *w, const struct err *e);
 
-/* Called on this rank when fatal_agree or its own fatal ends the job, after the line. NULL: nothing. */
-void fatal_farewell(void (*say)(void *context), void *context);
+/* Called on this rank when fatal_agree or its own fatal ends the job, after the line, with what the job ends of. NULL: nothing. */
+void fatal_farewell(void (*say)(void *context, const struct err *why), void *context);
 
 /* A failure within a step or in MPI: print the line, then MPI_Abort with the code. Local; never returns. */
 _Noreturn void fatal(const struct err *e);

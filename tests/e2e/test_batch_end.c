@@ -249,6 +249,8 @@ int main(void)
     /* Rank 0's options count, and signals anywhere. */
     signalled(SIGUSR1, "USR1", 1, 75, "LOCKSTEP_MAX_MODEL_LEN=nonsense");
     signalled(SIGTERM, "TERM", 1, 75, NULL);
+    signalled(SIGHUP, "HUP", 0, 75, NULL);
+    signalled(SIGHUP, "HUP", 1, 75, NULL);
     signalled(SIGTERM, "TERM", -1, 1, NULL); /* mpirun's own: its ranks end with 75 before it kills them */
     tell();
     stalled_reader();

@@ -279,19 +279,26 @@ static void bar(void)
     case_end();
 }
 
-/* A rank that is stopped ends the job; whoever reads the status file learns that it does not run any more. */
-static void failure(void)
+/* A rank that is stopped, or killed, ends the job; whoever reads the status file learns that it does not run any more, what it ended
+ * of, and with which status. */
+static void failure(int number, const char *name)
 {
     struct process p;
+    char output[40], status[60];
     const char *const more[] = {"--step-timeout", "2", NULL};
-    case_begin("a failure: results are on disk, and the status file says so");
-    start(&p, "many.jsonl", "failed.jsonl", NULL, false, more);
-    await_results(&p, "failed.jsonl");
-    (void)kill(process_of_rank(&p, 1), SIGSTOP);
+    (void)snprintf(output, sizeof output, "%s.jsonl", name);
+    (void)snprintf(status, sizeof status, "%s.status.json", output);
+    case_begin("a rank that is %s: results are on disk, and the status file says why and with what it ended", name);
+    start(&p, "many.jsonl", output, NULL, false, more);
+    await_results(&p, output);
+    (void)kill(process_of_rank(&p, 1), number);
     process_wait(&p);
-    case_check(p.status == 8 && file_has("failed.jsonl.status.json", "\"state\": \"failed\""), "status %d: %s",
-               p.status, p.text[PROCESS_ERR]);
-    case_check(file_has("failed.jsonl.status.json", "\"unsynced_bytes\": 0"), "results are unsynced");
+    int ends = number == SIGKILL ? 128 + SIGKILL : 8; /* mpirun says what killed a rank */
+    case_check(p.status == ends && file_has(status, "\"state\": \"failed\""), "status %d: %s", p.status,
+               p.text[PROCESS_ERR]);
+    case_check(file_has(status, "\"exit_status\": 8") && file_has(status, "\"cause\": \"rank 1/"),
+               "the status file says neither cause nor exit status: %s", p.text[PROCESS_ERR]);
+    case_check(file_has(status, "\"unsynced_bytes\": 0"), "results are unsynced");
     process_free(&p);
     case_end();
 }
@@ -307,7 +314,8 @@ int main(void)
     bar();
     slurm();
     shares();
-    failure();
+    failure(SIGSTOP, "stopped");
+    failure(SIGKILL, "killed");
     files_remove_dir(dir);
     return cases_done();
 }

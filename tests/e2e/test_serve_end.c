@@ -66,12 +66,12 @@ static int count_last(struct talk *t, int n, int code, double *last)
     return good;
 }
 
-/* The ranks get SIGTERM as mpirun hands it on; what it leaves them is a second. */
-static void terminate(int ranks)
+/* The ranks get SIGTERM as mpirun hands it on; what it leaves them is a second. SIGHUP, of a terminal that closes, is no different. */
+static void terminate(int ranks, int number, const char *name)
 {
     struct talk t;
     double last = 0;
-    case_begin("SIGTERM: open requests are answered within a second, on %d ranks", ranks);
+    case_begin("%s: open requests are answered within a second, on %d ranks", name, ranks);
     if (!start(ranks, NULL, NULL)) {
         case_end();
         return;
@@ -79,7 +79,7 @@ static void terminate(int ranks)
     keep_busy(&t, 6);
     double began = seconds_now();
     for (int r = 0; r < ranks; r++)
-        (void)kill(process_of_rank(&s.p, r), SIGTERM);
+        (void)kill(process_of_rank(&s.p, r), number);
     int answered = count_last(&t, 6, 503, &last);
     case_check(answered == 6, "%d of 6 were answered with 503", answered);
     case_check(process_in_time(last - began, 1), "the last one after %.3f s", last - began);
@@ -543,8 +543,10 @@ static void files(bool with_prompts)
 
 int main(void)
 {
-    for (int ranks = 1; ranks <= 3; ranks++)
-        terminate(ranks);
+    for (int ranks = 1; ranks <= 3; ranks++) {
+        terminate(ranks, SIGTERM, "SIGTERM");
+        terminate(ranks, SIGHUP, "SIGHUP");
+    }
     terminate_launcher();
     terminate_slowly();
     drain(1, true);

@@ -408,8 +408,14 @@ static void signal_wishes(void **state)
     assert_int_equal(signals_take(), WISH_NONE);
     assert_false(signals_pending());
     (void)raise(SIGINT);
-    signals_fail();
+    const struct err first = {ERR_DEVICE, "the device is gone"}, second = {ERR_COMM, "so is the rank"};
+    signals_fail(&first);
+    signals_fail(&second);
     assert_int_equal(signals_take(), WISH_FAIL);
+    assert_int_equal(signals_failure()->code, ERR_DEVICE);
+    assert_string_equal(signals_failure()->text, "the device is gone");
+    (void)raise(SIGHUP);
+    assert_int_equal(signals_take(), WISH_END);
     (void)raise(SIGCONT);
     assert_int_equal(signals_take(), WISH_SYNC);
     (void)raise(SIGUSR2);

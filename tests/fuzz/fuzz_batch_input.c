@@ -1,0 +1,42 @@
+/* tests/fuzz/fuzz_batch_input.c - libFuzzer target for a batch's input: its lines, and the requests in them. Each line becomes a request
+ * or an error with a message; each has an id that fits; bytes and lines are counted right. */
+#include "coordinator/batch/line.h"
+#include "tests/fuzz/scratch.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check_line(const struct input_line *from, const struct line_rules *rules)
+{
+    struct line *l = line_open(from, "in.jsonl", rules, (uint64_t)from->number, 1);
+    scratch_check(l != NULL && l->id != NULL && l->id[0] != '\0' && strlen(l->id) <= LINE_MAX_ID_BYTES + 32);
+    if (l->job->error.code != 0)
+        scratch_check(l->job->error.message[0] != '\0');
+    (void)line_seed(7, l->id);
+    line_name_field(l);
+    line_close(l);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const struct protocol_model model = {.name = "m", .vocab = 100};
+    struct inputs in;
+    struct input_line line;
+    struct err e = {0};
+    int64_t number = 0, end = 0;
+    scratch_write("in.jsonl", data, size);
+    const char *path = scratch_path("in.jsonl");
+    json_t *defaults = json_pack("{s:i}", "max_tokens", 5);
+    const struct line_rules rules = {&model, defaults};
+    scratch_check(inputs_open(&in, &path, 1, &e) == 0 && in.bytes == (int64_t)size);
+    for (enum input_got got; (got = inputs_next(&in, &line, &e)) != INPUT_END;) {
+        scratch_check(got == INPUT_LINE && line.number > number && line.index == line.number - 1 && line.end > end);
+        scratch_check(line.text == NULL || memchr(line.text, '\n', line.bytes) == NULL);
+        number = line.number;
+        end = line.end;
+        check_line(&line, &rules);
+    }
+    scratch_check(in.bytes_read == (int64_t)size && end <= (int64_t)size + 1);
+    inputs_close(&in);
+    json_decref(defaults);
+    return 0;
+}
