@@ -22,7 +22,7 @@ OPTIMISE := -O2
 # What makes a memory error harder to exploit. Fortified functions need an optimiser and get in a sanitizer's way; the
 # protection of jumps is x86's. tests/unit/test_hardening.c reads the programs.
 OPTIMISED := $(filter-out -O0,$(lastword $(filter -O%,$(OPTIMISE) $(CFLAGS))))
-HARDEN    := -fstack-protector-strong $(if $(filter x86_64-%,$(shell $(HOST_CC) -dumpmachine)),-fcf-protection) \
+HARDEN    := -fstack-protector-strong $(if $(filter x86_64-%,$(shell $(HOST_CC) -dumpmachine 2>/dev/null)),-fcf-protection) \
              $(if $(OPTIMISED),$(if $(filter 1,$(SAN)),,-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2))
 PIE_LINK  := -pie -Wl,-z,relro,-z,now
 # The same bytes wherever the sources lie: no folder in the debug information (make check-reproducible).
