@@ -21,7 +21,8 @@
 
 static struct serving s;
 
-static void make_model(char *dir)
+/* The demo with or without a template. */
+static void make_model(char *dir, bool with_template)
 {
     static const char *const names[] = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"};
     static const char config[] =
@@ -30,7 +31,8 @@ static void make_model(char *dir)
     files_make_dir(dir);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         files_copy(models_demo(), dir, names[i]);
-    files_write(dir, "tokenizer_config.json", config, sizeof config - 1);
+    if (with_template)
+        files_write(dir, "tokenizer_config.json", config, sizeof config - 1);
 }
 
 static char *ids_at(const json_t *o)
@@ -134,10 +136,27 @@ static void by_client(void)
     case_end();
 }
 
+static void without_template(void)
+{
+    char dir[256];
+    make_model(dir, false);
+    case_begin("a chat without a template is refused");
+    if (case_check(serving_start(&s, 1, NULL, (const char *[]){"--model", dir, NULL}), "it does not start")) {
+        json_t *chat = talk_ask(s.endpoint, "{\"messages\": [" TURNS "], " REST "}");
+        case_check(talk_number(chat, "code") == 400 &&
+                       strstr(talk_text(chat, "error/message"), "knows no chat template") != NULL,
+                   "found \"%s\"", talk_text(chat, "error/message"));
+        json_decref(chat);
+        (void)serving_stop(&s);
+    }
+    case_end();
+    files_remove_dir(dir);
+}
+
 int main(void)
 {
     char dir[256];
-    make_model(dir);
+    make_model(dir, true);
     for (int ranks = 1; ranks <= 2; ranks++) {
         if (!serving_start(&s, ranks, NULL, (const char *[]){"--model", dir, NULL})) {
             case_begin("serve on %d ranks", ranks);
@@ -152,5 +171,6 @@ int main(void)
         (void)serving_stop(&s);
     }
     files_remove_dir(dir);
+    without_template();
     return cases_done();
 }
