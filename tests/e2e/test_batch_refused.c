@@ -83,8 +83,7 @@ static void files(void)
     REFUSED("a foreign line, in spite of --force", 3, "line 1 is not a result of a batch", "--input", "@grow.jsonl",
             "--output", "@note.out", "--force");
     REFUSED("no such input", 5, "no file of this name", "--input", "@gone-*.jsonl", "--output", "@new.out");
-    REFUSED("an output that cannot be made", 5, "cannot write into its folder", "--input", "@grow.jsonl", "--output",
-            "@no/such/out");
+    REFUSED("an output that cannot be made", 5, "cannot open", "--input", "@grow.jsonl", "--output", "@no/such/out");
 }
 
 static void options(void)

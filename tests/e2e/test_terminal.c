@@ -187,26 +187,37 @@ static const char *const bench_options[] = {"model",
                                             "progress",
                                             NULL};
 
+/* The next option that is listed behind `at`, "  --name" or "  -n, --name": its name; NULL: none. */
+static const char *next_option(const char *at)
+{
+    while ((at = strstr(at, "\n  -")) != NULL) {
+        at += strlen("\n  ");
+        if (at[0] == '-' && at[1] != '-' && strncmp(at + 2, ", ", 2) == 0)
+            at += strlen("-n, ");
+        if (strncmp(at, "--", 2) == 0)
+            return at + 2;
+    }
+    return NULL;
+}
+
 static void help(const char *command, const char *const *options)
 {
     struct process_setup setup = {.ranks = 0};
     struct process p, q;
-    int n = 0;
+    int n = 0, listed = 0;
     case_begin("lockstep %s --help", command);
     process_run(&p, &setup, (const char *[]){command, "--help", NULL});
     process_run(&q, &setup, (const char *[]){"help", command, NULL});
     case_check(p.status == 0 && p.bytes[PROCESS_ERR] == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
     case_check(strcmp(p.text[PROCESS_OUT], q.text[PROCESS_OUT]) == 0, "lockstep help %s says otherwise", command);
     for (; options[n] != NULL; n++) {
-        char start[64];
-        (void)snprintf(start, sizeof start, "\n  --%s", options[n]);
-        const char *at = strstr(p.text[PROCESS_OUT], start);
-        while (at != NULL && at[strlen(start)] != ' ' && at[strlen(start)] != '\n')
-            at = strstr(at + 1, start);
+        const char *at = p.text[PROCESS_OUT];
+        while ((at = next_option(at)) != NULL &&
+               (strcspn(at, " \n") != strlen(options[n]) || strncmp(at, options[n], strlen(options[n])) != 0))
+            continue;
         case_check(at != NULL, "--%s is not there", options[n]);
     }
-    int listed = 0;
-    for (const char *at = p.text[PROCESS_OUT]; (at = strstr(at, "\n  --")) != NULL; at++)
+    for (const char *at = p.text[PROCESS_OUT]; (at = next_option(at)) != NULL;)
         listed++;
     case_check(listed == n, "%d options are listed, this test knows %d", listed, n);
     case_end();
