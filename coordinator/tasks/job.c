@@ -99,32 +99,82 @@ static int open_group(struct job *j, int i)
 #define TOKEN_BYTES   16
 #define LOGPROB_BYTES 64
 
-/* A stream's tokens come in small events, but the scores of its prompts in its last one. */
-static int bound_reply(struct job *j, int64_t max_reply)
+/* What a reply may have at most. */
+struct demand {
+    int64_t scores, tokens;                /* scored tokens of prompts; generated ones that are not streamed */
+    int64_t of_scores, of_tokens, of_echo; /* bytes of JSON */
+};
+
+int64_t job_text_bytes(const char *text, size_t bytes)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        unsigned char c = (unsigned char)text[i];
+        n += c < 0x20 ? 6 : c == '"' || c == '\\' ? 2 : 1;
+    }
+    return n;
+}
+
+/* Every choice repeats the prompt, and its scores. */
+static void add_prompt(struct demand *d, const struct job *j, int i)
 {
     const struct protocol_generate *g = &j->message.generate;
-    const struct request_rules *rules = &g->rules;
-    int64_t sequences = g->search.num_beams > g->search.n ? g->search.num_beams : g->search.n, scores = 0, tokens = 0;
+    int64_t n = g->search.n, n_prompt = (int64_t)j->ids[i].n;
+    if (g->rules.want_prompt_logprobs)
+        d->scores += n * n_prompt;
+    if (!g->stream)
+        d->tokens += n * j->rules[i].max_tokens;
+    if (g->echo && g->prompt != NULL && g->prompt[i].text != NULL)
+        d->of_echo += n * job_text_bytes(g->prompt[i].text, g->prompt[i].bytes);
+    else if (g->echo)
+        d->of_echo += n * n_prompt * TOKEN_BYTES;
+}
+
+/* A stream's tokens come in small events, but the scores of its prompts in its last one. */
+static struct demand demand_of(const struct job *j)
+{
+    const struct request_rules *rules = &j->message.generate.rules;
+    struct demand d = {0};
+    for (int i = 0; i < j->n_ids; i++)
+        add_prompt(&d, j, i);
+    d.of_scores = d.scores * (1 + rules->sampling.n_prompt_top) * LOGPROB_BYTES;
+    d.of_tokens = d.tokens * (TOKEN_BYTES + (rules->want_logprobs ? (1 + rules->sampling.n_top) * LOGPROB_BYTES : 0));
+    return d;
+}
+
+/* What is held for it until it is written: also candidates that are not among the best, and a prompt's scores once. */
+static size_t result_bytes(const struct job *j)
+{
+    const struct protocol_generate *g = &j->message.generate;
+    int64_t sequences = g->search.num_beams > g->search.n ? g->search.num_beams : g->search.n, bytes = 0;
     sequences = g->search.best_of > sequences ? g->search.best_of : sequences;
     for (int i = 0; i < j->n_ids; i++) {
-        scores += rules->want_prompt_logprobs ? (int64_t)j->ids[i].n : 0;
-        tokens += g->search.n * (int64_t)j->rules[i].max_tokens;
-        j->result_bytes += (size_t)(sequences * j->rules[i].max_tokens) *
-                           (TOKEN_BYTES + (rules->want_logprobs ? sizeof(struct sampled) : 0));
+        bytes += sequences * j->rules[i].max_tokens *
+                 (TOKEN_BYTES + (g->rules.want_logprobs ? (int64_t)sizeof(struct sampled) : 0));
+        if (g->rules.want_prompt_logprobs)
+            bytes += (int64_t)(j->ids[i].n * sizeof(struct sampled));
     }
-    j->result_bytes += (size_t)scores * sizeof(struct sampled);
-    int64_t of_scores = scores * (1 + rules->sampling.n_prompt_top) * LOGPROB_BYTES;
-    int64_t each = TOKEN_BYTES + (rules->want_logprobs ? (1 + rules->sampling.n_top) * LOGPROB_BYTES : 0);
-    int64_t bytes = of_scores + (g->stream ? 0 : tokens * each);
+    return (size_t)bytes;
+}
+
+static int bound_reply(struct job *j, int64_t max_reply)
+{
+    const struct request_rules *rules = &j->message.generate.rules;
+    const struct demand d = demand_of(j);
+    int64_t bytes = d.of_scores + d.of_tokens + d.of_echo;
+    j->result_bytes = result_bytes(j);
     if (bytes <= max_reply)
         return 0;
-    const char *field = of_scores * 2 > bytes ? "prompt_logprobs" : rules->want_logprobs ? "logprobs" : "max_tokens";
+    const char *field = d.of_scores >= d.of_tokens && d.of_scores >= d.of_echo ? "prompt_logprobs"
+                        : d.of_echo >= d.of_tokens                             ? "echo"
+                        : rules->want_logprobs                                 ? "logprobs"
+                                                                               : "max_tokens";
     return protocol_fail(&j->error, PROTOCOL_TOO_LARGE, field,
                          "the reply may take %lld bytes (%lld scored prompt tokens x %d log-probabilities, %lld tokens "
-                         "x %d), expected at most %lld (--max-reply-bytes)",
-                         (long long)bytes, (long long)scores, scores > 0 ? 1 + rules->sampling.n_prompt_top : 0,
-                         (long long)(g->stream ? 0 : tokens), rules->want_logprobs ? 1 + rules->sampling.n_top : 0,
-                         (long long)max_reply);
+                         "x %d, %lld bytes of prompts), expected at most %lld (--max-reply-bytes)",
+                         (long long)bytes, (long long)d.scores, d.scores > 0 ? 1 + rules->sampling.n_prompt_top : 0,
+                         (long long)d.tokens, rules->want_logprobs ? 1 + rules->sampling.n_top : 0,
+                         (long long)d.of_echo, (long long)max_reply);
 }
 
 int job_prepare(struct job *j, int max_len, int64_t max_reply, uint64_t seed)
@@ -162,9 +212,12 @@ size_t job_reply_bytes(const struct job *j)
     for (int i = 0; i < j->n_groups; i++) {
         const struct group *group = &j->group[i];
         if (group->prompt_logprobs != NULL)
-            bytes += group->prompt.n * (size_t)(1 + g->rules.sampling.n_prompt_top) * LOGPROB_BYTES;
+            bytes +=
+                (size_t)j->n_choices * group->prompt.n * (size_t)(1 + g->rules.sampling.n_prompt_top) * LOGPROB_BYTES;
         for (int c = 0; c < j->n_choices && !g->stream && group->choice != NULL && group->choice[c] != NULL; c++)
             bytes += group->choice[c]->output.n * each;
+        if (g->echo && !g->stream && g->prompt != NULL)
+            bytes += (size_t)j->n_choices * (g->prompt[i].bytes + group->prompt.n);
     }
     return bytes;
 }

@@ -84,6 +84,9 @@ int job_prepare(struct job *j, int max_len, int64_t max_reply, uint64_t seed);
 /* About how many bytes the reply of a job that has been generated will have; a stream's last event. */
 size_t job_reply_bytes(const struct job *j);
 
+/* What a text takes as a JSON string, without its quotes. */
+int64_t job_text_bytes(const char *text, size_t bytes);
+
 /* Main thread to I/O thread: a choice of a stream has grown. */
 struct piece {
     struct job *job;

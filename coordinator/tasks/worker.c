@@ -27,12 +27,44 @@ static int encode(struct job *j, const struct worker_setup *s)
     return 0;
 }
 
+/* What a list of ids takes as JSON, and the texts of these tokens. */
+static int64_t ids_bytes(const struct token_list *ids)
+{
+    int64_t sum = 2;
+    for (size_t i = 0; i < ids->n; i++, sum += 2)
+        for (int32_t rest = ids->id[i]; rest > 9; rest /= 10)
+            sum++;
+    return sum;
+}
+
+static int64_t texts_bytes(const struct token_list *ids, const struct tokenizer *t)
+{
+    int64_t sum = 0;
+    for (size_t i = 0; i < ids->n; i++) {
+        size_t bytes = 0;
+        const char *text = tokenizer_token_text(t, ids->id[i], &bytes);
+        sum += 3 + (text != NULL ? job_text_bytes(text, bytes) : 0);
+    }
+    return sum;
+}
+
+static int check_reply(struct job *j, const char *field, size_t n, int64_t bytes, int64_t most)
+{
+    if (bytes <= most)
+        return 0;
+    return protocol_fail(&j->error, PROTOCOL_TOO_LARGE, field,
+                         "the reply may take %lld bytes (%zu tokens), expected at most %lld (--max-reply-bytes)",
+                         (long long)bytes, n, (long long)most);
+}
+
 static void detokenize(struct job *j, const struct worker_setup *s)
 {
     const struct protocol_message *m = &j->message;
     struct err e = {0};
     char *text = NULL;
     size_t bytes = 0;
+    if (check_reply(j, "token_ids", m->ids.n, texts_bytes(&m->ids, s->tokenizer), s->max_reply) != 0)
+        return;
     if (tokenizer_decode(s->tokenizer, m->ids.id, m->ids.n, m->skip_special_tokens, &text, &bytes, &e) != 0)
         (void)protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "%s", e.text);
     else
@@ -43,7 +75,11 @@ static void detokenize(struct job *j, const struct worker_setup *s)
 static void tokenize(struct job *j, const struct worker_setup *s)
 {
     const struct protocol_message *m = &j->message;
-    if (encode(j, s) == 0)
+    if (encode(j, s) != 0)
+        return;
+    const struct token_list *ids = &j->ids[0];
+    int64_t bytes = ids_bytes(ids) + (m->generate.return_token_strings ? texts_bytes(ids, s->tokenizer) : 0);
+    if (check_reply(j, m->generate.n_turns > 0 ? "messages" : "prompt", ids->n, bytes, s->max_reply) == 0)
         j->reply = reply_tokenize(m->request_id, j->ids[0].id, j->ids[0].n, s->tokenizer,
                                   m->generate.return_token_strings, j->max_len, &j->reply_bytes);
 }

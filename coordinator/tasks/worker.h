@@ -15,6 +15,7 @@ struct worker_setup { /* all borrowed, constant */
     const struct tokenizer *tokenizer;
     const struct chat_template *chat; /* NULL: none */
     int32_t bos;                      /* -1: none */
+    int64_t max_reply;                /* bytes of a reply that is tokens or their texts */
 };
 
 struct worker {
