@@ -19,7 +19,8 @@ struct serving {
 bool serving_start(struct serving *s, int ranks, const char *endpoint, const char *const *more);
 
 /* The same with the model in this folder. */
-bool serving_start_model(struct serving *s, const char *model, int ranks, const char *endpoint, const char *const *more);
+bool serving_start_model(struct serving *s, const char *model, int ranks, const char *endpoint,
+                         const char *const *more);
 
 /* Tells rank 0 to drain if it still runs; waits for its end; returns its exit status, -1 when it had to be killed. */
 int serving_stop(struct serving *s);
