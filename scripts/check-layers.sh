@@ -7,12 +7,12 @@ bad=0
 
 scripts/rooms.py check || bad=1
 
-# Only rank/world/fatal.c ends the job; only the option table reads the environment.
+# Only rank/world/fatal.c ends the job; only base/environment.c and the option tables read the environment.
 hits=$(grep -rnE '\b(exit|abort|_exit|MPI_Abort)\(' base partition kernels plan rank text protocol coordinator commands client --include='*.c' |
     grep -vE '^rank/world/fatal\.c:|^[^:]*:[0-9]*: *(/\*|\*)')
 [ -n "$hits" ] && { echo "check-layers: only rank/world/fatal.c may end the process:"; echo "$hits"; bad=1; }
-hits=$(grep -rn '\bgetenv(' base partition kernels plan rank text protocol coordinator commands client main.c --include='*.c' | grep -vE '^base/opt(_table)?\.c:')
-[ -n "$hits" ] && { echo "check-layers: only base/opt.c and opt_table.c may read the environment:"; echo "$hits"; bad=1; }
+hits=$(grep -rn '\bgetenv(' base partition kernels plan rank text protocol coordinator commands client main.c --include='*.c' | grep -vE '^base/(environment|opt_table)\.c:')
+[ -n "$hits" ] && { echo "check-layers: only base/environment.c and opt_table.c may read the environment:"; echo "$hits"; bad=1; }
 
 # A step's operations have a phase each (kernels/op_list.h); so have the collectives.
 for op in $(sed -n '/^struct comm_ops {/,/^};/s/^ .*(\*\([a-z_]*\))(.*/\1/p' rank/comm/comm.h | grep -vE '^(check|close|takes_.*)$'); do
