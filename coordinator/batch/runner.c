@@ -152,8 +152,8 @@ static void prepared(struct runner *r, struct line *l)
         runner_fail(r, &e);
     if (r->state >= RUNNER_DRAINING) {
         leave(r, l);
-    } else if (j->error.code != 0 || job_prepare(j, engines_max_len(&r->engines), r->setup.o->max_reply_bytes,
-                                                 line_seed((uint64_t)r->setup.o->seed, l->id)) != 0) {
+    } else if (j->error.code != 0 || job_prepare(j, engines_max_len(&r->engines), r->setup.o->service.max_reply_bytes,
+                                                 line_seed((uint64_t)r->setup.o->sampling.seed, l->id)) != 0) {
         line_name_field(l);
         append(r, l);
     } else {
@@ -333,7 +333,7 @@ static void *run(void *context)
 int runner_open(struct runner *r, const struct runner_setup *setup, struct err *e)
 {
     const struct worker_setup work = {&r->setup.model, setup->tokenizer, setup->chat, setup->bos,
-                                      setup->o->max_reply_bytes};
+                                      setup->o->service.max_reply_bytes};
     memset(r, 0, sizeof *r);
     r->setup = *setup;
     r->journal.fd = r->inputs.fd = -1;
@@ -346,8 +346,8 @@ int runner_open(struct runner *r, const struct runner_setup *setup, struct err *
     r->rules = (struct line_rules){&r->setup.model, r->defaults};
     r->style = (struct result_style){setup->o->plain, r->setup.model.name, setup->tokenizer};
     if (engines_open(&r->engines, r->context, setup->n_groups, setup->n_ranks, e) != 0 ||
-        metrics_open(&r->metrics, METRICS_LOCKSTEP, r->setup.model.name, &r->engines, !setup->o->no_prefix_caching,
-                     e) != 0)
+        metrics_open(&r->metrics, METRICS_LOCKSTEP, r->setup.model.name, &r->engines,
+                     !setup->o->service.run.no_prefix_caching, e) != 0)
         return -1;
     ending_open(&r->ending, &setup->ending);
     pace_open(&r->pace);
@@ -357,7 +357,7 @@ int runner_open(struct runner *r, const struct runner_setup *setup, struct err *
 
 int runner_start(struct runner *r, int max_seqs, struct err *e)
 {
-    const struct options *o = r->setup.o;
+    const struct batch_options *o = r->setup.o;
     r->window = o->max_inflight > 0 ? (int)o->max_inflight : WINDOW_PER_SEQUENCE * max_seqs * r->engines.n;
     r->progress.started = seconds_now();
     if (runner_files_start(r, e) != 0)

@@ -6,7 +6,7 @@
 #ifndef BATCH_RUNNER_H
 #define BATCH_RUNNER_H
 
-#include "base/opt.h"
+#include "coordinator/batch/batch_options.h"
 #include "coordinator/batch/ending.h"
 #include "coordinator/batch/ids.h"
 #include "coordinator/batch/journal.h"
@@ -22,7 +22,7 @@
 #include <pthread.h>
 
 struct runner_setup { /* constant; what it points to is borrowed */
-    const struct options *o;
+    const struct batch_options *o;
     struct protocol_model model;
     const struct checkpoint *checkpoint;
     const struct tokenizer *tokenizer;
