@@ -10,19 +10,6 @@
 #include "coordinator/schedule/beam.h"
 #include "coordinator/schedule/scheduler.h"
 
-#define GROUP_MAX_CHOICES 128 /* n and best_of */
-
-struct search {
-    int n;         /* choices wanted */
-    int best_of;   /* sequences sampled: the n of them with the best mean log-probability a token are the choices; 0: n.
-                      Sequence i samples with seed + i */
-    int num_beams; /* 1: no beam search; else at least n */
-    struct beam_rules beam;
-};
-
-/* Is this possible with these rules? If not, *field names the field that is at fault. */
-int search_check(const struct search *how, const struct request_rules *rules, const char **field, struct err *e);
-
 struct group {
     void *owner;                       /* the caller's */
     const struct request_rules *rules; /* borrowed until group_close */
