@@ -44,7 +44,7 @@ int front_next(void *context, struct plan *plan, struct err *e)
     struct front *f = context;
     if (hub_check(&f->hub, e) != 0)
         return -1;
-    return steps_next(&f->steps, plan, e); /* STEPS_IDLE is LOOP_IDLE, which we may not know */
+    return steps_next(&f->steps, plan, e);
 }
 
 int front_accept(void *context, const struct step_result *result, struct err *e)
