@@ -4,7 +4,6 @@
 #include "base/signals.h"
 #include "commands/batch.h"
 #include "commands/bench/bench.h"
-#include "commands/bench/traffic.h"
 #include "commands/generate.h"
 #include "commands/inspect.h"
 #include "commands/options.h"
@@ -226,14 +225,6 @@ static int run_batch(struct world *w, const struct batch_options *o, struct err 
     return status;
 }
 
-static int run_bench(struct world *w, const struct bench_options *o, struct err *e)
-{
-    struct traffic t = {0};
-    const struct bench_traffic traffic = {&t,           traffic_open, traffic_close, traffic_queue,
-                                          traffic_busy, traffic_plan, traffic_accept};
-    return bench_run(w, o, &traffic, e);
-}
-
 /* Which of the processes that a launcher has started this is, by the launcher's own variables; 0: the first, or the only one. */
 static int launched_as(void)
 {
@@ -307,7 +298,7 @@ int main(int argc, char **argv)
                  : command == COMMAND_SERVE     ? run_serve(&w, &o.serve, &e)
                  : command == COMMAND_BATCH     ? run_batch(&w, &o.batch, &e)
                  : command == COMMAND_PREFLIGHT ? preflight_run(&w, &o.preflight, &e)
-                                                : run_bench(&w, &o.bench, &e);
+                                                : bench_run(&w, &o.bench, &e);
     world_close(&w);
     return status;
 }

@@ -219,8 +219,7 @@ static double joules_of_all(struct energy *mine, const struct world *w)
 }
 
 /* Everything that was asked for, then once more under the profile, so that its clocks are in nobody's way. */
-static void measure(struct engine *g, const struct job *j, const struct bench_traffic *traffic, struct figures *f,
-                    struct err *e)
+static void measure(struct engine *g, const struct job *j, struct traffic *traffic, struct figures *f, struct err *e)
 {
     struct profile profile = {0};
     struct energy energy;
@@ -245,14 +244,13 @@ static void measure(struct engine *g, const struct job *j, const struct bench_tr
     profile_close(&profile);
 }
 
-static int open_traffic(const struct bench_traffic *t, const struct workload *k, const struct instance *i,
-                        struct err *e)
+static int open_traffic(struct traffic *t, const struct workload *k, const struct instance *i, struct err *e)
 {
     struct limits limits = i->engine.limits;
     if (k->n_seqs == 0)
         return 0;
     limits.max_seqs = k->n_seqs;
-    return t->open(t->context, k->n_requests, k->n_prompt, k->n_steps + 1, &limits, i->network.config.vocab, e);
+    return traffic_open(t, k->n_requests, k->n_prompt, k->n_steps + 1, &limits, i->network.config.vocab, e);
 }
 
 static void report(const struct bench_options *o, const struct instance *i, const struct figures *f, struct err *e)
@@ -265,8 +263,9 @@ static void report(const struct bench_options *o, const struct instance *i, cons
         ERR(e, ERR_IO, "standard output: cannot write");
 }
 
-int bench_run(struct world *w, const struct bench_options *o, const struct bench_traffic *traffic, struct err *e)
+int bench_run(struct world *w, const struct bench_options *o, struct err *e)
 {
+    struct traffic traffic = {0};
     struct model_config m = {0};
     struct checkpoint c = {0};
     struct instance instance;
@@ -283,7 +282,7 @@ int bench_run(struct world *w, const struct bench_options *o, const struct bench
     instance_open(&instance, w, &m, &c, &setup, e);
     f.ready_seconds = ready_after_exec(started);
     if (w->rank == 0 && check_room(job.work, &setup.limits, e) == 0)
-        (void)open_traffic(traffic, &job.work[WORK_THROUGHPUT], &instance, e);
+        (void)open_traffic(&traffic, &job.work[WORK_THROUGHPUT], &instance, e);
     fatal_agree(w, e);
     memcpy(f.work, job.work, sizeof f.work);
     f.repetitions = job.repetitions;
@@ -293,12 +292,11 @@ int bench_run(struct world *w, const struct bench_options *o, const struct bench
     read_limit_measure(&limit, w, instance.ops, &instance.q, STREAM_BYTES,
                        instance.ops->async != NULL ? DEVICE_STREAM_BYTES : STREAM_BYTES, STREAM_PASSES, e);
     f.read_rate = limit.together;
-    measure(&instance.engine, &job, traffic, &f, e);
+    measure(&instance.engine, &job, &traffic, &f, e);
     if (w->rank == 0)
         report(o, &instance, &f, e);
     fatal_agree(w, e);
-    if (w->rank == 0)
-        traffic->close(traffic->context);
+    traffic_close(&traffic);
     instance_close(&instance);
     return 0;
 }
