@@ -2,13 +2,12 @@
  * there is a checkpoint. */
 #include "commands/bench/bench.h"
 #include "base/clock.h"
-#include "base/json.h"
 #include "commands/bench/profile.h"
 #include "commands/bench/report.h"
+#include "commands/start/start.h"
 #include "rank/instance/instance.h"
 #include "rank/measure/energy.h"
 #include "rank/measure/read_limit.h"
-#include "rank/world/device.h"
 #include "rank/world/fatal.h"
 
 #include <limits.h>
@@ -33,23 +32,13 @@ struct job {
     int32_t repetitions, warmups, profile;
 };
 
-static int open_model(const struct bench_options *o, struct model_config *m, struct checkpoint *c, struct err *e)
+static int open_given(const struct bench_options *o, struct model_config *m, struct checkpoint *c, struct err *e)
 {
-    bool dummy = o->run.load_format == LOAD_DUMMY;
-    size_t bytes = 0;
-    if (device_check((enum device_choice)o->run.device, e) != 0)
-        return -1;
     if ((o->run.model != NULL) == (o->config != NULL))
         return ERR(e, ERR_USAGE, "bench needs one of --model DIR and --config FILE");
-    if (o->config != NULL && !dummy)
+    if (o->config != NULL && o->run.load_format != LOAD_DUMMY)
         return ERR(e, ERR_USAGE, "--config has no weights: add --load-format dummy");
-    if (o->run.model != NULL)
-        return model_config_read(m, o->run.model, e) == 0 && !dummy ? checkpoint_open(c, o->run.model, e)
-                                                                    : -(e->code != ERR_NONE);
-    char *text = file_read(o->config, (size_t)4 << 20, &bytes, e);
-    int rc = text == NULL ? -1 : model_config_parse(m, text, bytes, o->config, e);
-    free(text);
-    return rc;
+    return start_open_model(&o->run, o->config, m, c, e);
 }
 
 /* Weights that a decode step reads whole: all but the embedding table, of which one row is read (unless it is also the
@@ -163,7 +152,7 @@ static int check_positions(const struct workload *work, const struct model_confi
     return 0;
 }
 
-static struct instance_setup make_setup(const struct bench_options *o, const struct workload *work)
+static struct instance_setup setup_of(const struct bench_options *o, const struct workload *work)
 {
     int64_t len = 1;
     int32_t seqs = 1;
@@ -172,21 +161,10 @@ static struct instance_setup make_setup(const struct bench_options *o, const str
             len = (int64_t)work[i].n_prompt + work[i].n_steps + 1;
         seqs = work[i].n_seqs > seqs ? work[i].n_seqs : seqs;
     }
-    struct instance_setup setup = {.limits = {seqs, (int32_t)o->run.max_batch_tokens, (int32_t)len, seqs, 0},
-                                   .kv_bytes = o->run.kv_cache_bytes,
-                                   .kv_whole = work[WORK_THROUGHPUT].n_seqs == 0,
-                                   .threads = (int32_t)o->run.threads,
-                                   .progress = (int32_t)o->run.progress,
-                                   .device = (int32_t)o->run.device,
-                                   .step = (int32_t)o->run.step,
-                                   .with_bus = true,
-                                   .load = {(int32_t)o->run.load_way, (int32_t)o->run.load_threads,
-                                            (int32_t)o->run.load_slots, o->run.load_piece_bytes},
-                                   .dummy = o->run.load_format == LOAD_DUMMY,
-                                   .dummy_seed = 1,
-                                   .step_timeout = o->run.step_timeout};
-    int64_t blocks = (int64_t)seqs * limits_blocks_per_slot(&setup.limits);
-    setup.limits.n_blocks = blocks < INT32_MAX ? (int32_t)blocks : INT32_MAX;
+    struct instance_setup setup = start_setup(&o->run, seqs, (int)len, false);
+    setup.kv_whole = work[WORK_THROUGHPUT].n_seqs == 0;
+    setup.with_bus = true;
+    setup.dummy_seed = 1;
     return setup;
 }
 
@@ -274,9 +252,9 @@ int bench_run(struct world *w, const struct bench_options *o, struct err *e)
     struct read_limit limit;
     struct instance_setup setup = {0};
     double started = seconds_now();
-    if (w->rank == 0 && make_job(&job, o, e) == 0 && open_model(o, &m, &c, e) == 0 &&
+    if (w->rank == 0 && make_job(&job, o, e) == 0 && open_given(o, &m, &c, e) == 0 &&
         check_positions(job.work, &m, e) == 0)
-        setup = make_setup(o, job.work);
+        setup = setup_of(o, job.work);
     fatal_agree(w, e);
     MPI_CHECK(MPI_Bcast(&job, sizeof job, MPI_BYTE, 0, w->comm));
     instance_open(&instance, w, &m, &c, &setup, e);
