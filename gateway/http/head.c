@@ -64,13 +64,13 @@ static int hex_digit(char c)
 static int decode(char *path)
 {
     char *to = path;
-    for (char *from = path; *from != '\0'; from++) {
-        int high = *from == '%' ? hex_digit(from[1]) : 0;
-        int low = *from == '%' && high >= 0 ? hex_digit(from[2]) : 0;
-        if (high < 0 || low < 0 || (*from == '%' && high == 0 && low == 0))
+    for (const char *from = path; *from != '\0'; from++) {
+        bool coded = *from == '%';
+        int high = coded ? hex_digit(from[1]) : 0, low = coded && high >= 0 ? hex_digit(from[2]) : 0;
+        if (high < 0 || low < 0 || (coded && high + low == 0))
             return -1;
-        *to++ = *from == '%' ? (char)(16 * high + low) : *from;
-        from += *from == '%' ? 2 : 0;
+        *to++ = coded ? (char)(16 * high + low) : *from;
+        from += coded ? 2 : 0;
     }
     *to = '\0';
     return 0;
