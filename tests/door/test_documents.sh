@@ -10,7 +10,7 @@ printf '| what you see | x |\n|---|---|\n| `frobnicated 3 ranks` | x |\n' >"$dir
 tests/door/quotes.py "$dir/bad.md" >/dev/null
 check "one that does not is found" "status $?" [ $? != 0 ]
 missing=
-for document in README.md CONTRIBUTING.md docs/*.md; do
+for document in README.md CONTRIBUTING.md SECURITY.md docs/*.md docs/*/*.md; do
     for link in $(grep -oE '\]\([^)#:]+' "$document" | cut -c3-); do
         [ -e "$(dirname "$document")/$link" ] || missing="$missing $document:$link"
     done
