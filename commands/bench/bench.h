@@ -3,7 +3,7 @@
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
 
-#include "base/opt.h"
+#include "commands/bench/bench_options.h"
 #include "plan/plan.h"
 #include "rank/world/world.h"
 
@@ -24,6 +24,6 @@ struct bench_traffic {
 };
 
 /* Run the whole command. Collective; prints on rank 0. Returns the exit status. */
-int bench_run(struct world *w, const struct options *o, const struct bench_traffic *traffic, struct err *e);
+int bench_run(struct world *w, const struct bench_options *o, const struct bench_traffic *traffic, struct err *e);
 
 #endif
