@@ -9,10 +9,10 @@
 #include <string.h>
 
 #define PROMPT "> "
-#define HELP                                                           \
-    "/reset        forget what was said\n"                             \
-    "/system TEXT  the system's turn from now on; without TEXT none\n" \
-    "/quit, ^D     end\n"                                              \
+#define HELP                                                        \
+    "/reset        clear the conversation\n"                        \
+    "/system TEXT  set the system prompt; without TEXT remove it\n" \
+    "/quit, ^D     end\n"                                           \
     "^C            end an answer, or clear the line\n"
 
 struct chat {

@@ -82,7 +82,7 @@ static int find_server(struct connection *c, struct keys *k, const struct connec
                        struct err *e)
 {
     if (s->endpoint == NULL && s->rendezvous == NULL)
-        return ERR(e, ERR_USAGE, "where is the server? --endpoint E or --rendezvous FILE");
+        return ERR(e, ERR_USAGE, "no server named: use --endpoint E or --rendezvous FILE");
     if (s->rendezvous != NULL && use_rendezvous(c, k, s, until, e) != 0)
         return -1;
     if (s->client_key != NULL && read_key_file(k, s->client_key, e) != 0)
@@ -102,7 +102,7 @@ static int set_option(struct connection *c, int option, const void *value, size_
 {
     return zmq_setsockopt(c->socket, option, value, bytes) == 0
                ? 0
-               : ERR(e, ERR_COMM, "ZeroMQ does not take %s: %s", name, zmq_strerror(errno));
+               : ERR(e, ERR_COMM, "ZeroMQ rejects %s: %s", name, zmq_strerror(errno));
 }
 
 static int set_number(struct connection *c, int option, int value, const char *name, struct err *e)
@@ -163,7 +163,7 @@ static bool read_event(struct connection *c)
     c->gone = c->gone || (c->up && event == ZMQ_EVENT_DISCONNECTED);
     c->up = c->up || event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
     if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH)
-        c->handshake = "the server does not know our key";
+        c->handshake = "the server does not accept this key";
     else if (event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL || event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL)
         c->handshake = "the handshake failed: one side wants CURVE, or has another key";
     return true;
@@ -179,7 +179,7 @@ static int await_server(struct connection *c, double until, double seconds, bool
             return ERR(e, ERR_COMM, "%s: %s", c->endpoint, c->handshake);
         if (left <= 0)
             return ERR(e, ERR_COMM, "%s: no server answers within %g s%s", c->endpoint, seconds,
-                       curve ? " (or it does not know our key)" : " (or it wants CURVE: --curve-key)");
+                       curve ? " (or it does not accept this key)" : " (or it wants CURVE: --curve-key)");
         if (zmq_poll(&item, 1, (long)(left * 1000) + 1) < 0 && errno == EINTR)
             return ERR(e, ERR_COMM, "%s: interrupted while connecting", c->endpoint);
         while (read_event(c))
@@ -219,7 +219,7 @@ int connection_send(struct connection *c, const json_t *message, struct err *e)
     int sent = zmq_send(c->socket, text, bytes, 0);
     free(text);
     if (sent < 0)
-        return ERR(e, ERR_COMM, "%s: the server takes nothing: %s", c->endpoint, zmq_strerror(errno));
+        return ERR(e, ERR_COMM, "%s: the server accepts no messages: %s", c->endpoint, zmq_strerror(errno));
     c->largest = bytes > c->largest ? bytes : c->largest;
     return 0;
 }
@@ -227,8 +227,10 @@ int connection_send(struct connection *c, const json_t *message, struct err *e)
 static int server_gone(const struct connection *c, struct err *e)
 {
     if (c->largest >= LARGE_BYTES)
-        return ERR(e, ERR_COMM, "%s: the server has hung up; a message of %zu bytes may exceed its --max-message-bytes",
-                   c->endpoint, c->largest);
+        return ERR(
+            e, ERR_COMM,
+            "%s: the server has closed the connection; a message of %zu bytes may exceed its --max-message-bytes",
+            c->endpoint, c->largest);
     return ERR(e, ERR_COMM, "%s: the server is gone", c->endpoint);
 }
 

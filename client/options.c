@@ -386,7 +386,7 @@ static size_t find_command(const char *word)
 static int check_slip(const char *word, struct err *e)
 {
     if (word != NULL && (strcmp(word, "help") == 0 || strcmp(word, "version") == 0))
-        return ERR(e, ERR_USAGE, "no command \"%s\", did you mean --%s? A prompt of this word goes behind --", word,
+        return ERR(e, ERR_USAGE, "no command \"%s\", did you mean --%s? To use it as a prompt, put it after --", word,
                    word);
     const char *best = NULL;
     int least = word != NULL ? nearest_limit(word) + 1 : 0;
@@ -400,9 +400,10 @@ static int check_slip(const char *word, struct err *e)
     if (best == NULL)
         return 0;
     if (strcmp(word, best) == 0)
-        return ERR(e, ERR_USAGE, "the command comes first: lockstep-client %s ... A prompt of this word goes behind --",
-                   best);
-    return ERR(e, ERR_USAGE, "no command \"%.40s\", did you mean %s? A prompt of this word goes behind --", word, best);
+        return ERR(e, ERR_USAGE,
+                   "the command comes first: lockstep-client %s ... To use it as a prompt, put it after --", best);
+    return ERR(e, ERR_USAGE, "no command \"%.40s\", did you mean %s? To use it as a prompt, put it after --", word,
+               best);
 }
 
 /* Options that nothing would look at. */
@@ -418,7 +419,7 @@ static int check_unused(const struct client_options *o, struct err *e)
         return ERR(e, ERR_USAGE,
                    "--random-input-len, --random-output-len and --random-range-ratio: lengths are those of --dataset");
     if (o->ignore_eos && o->dataset == NULL)
-        return ERR(e, ERR_USAGE, "--ignore-eos belongs to --dataset, without which it is always so");
+        return ERR(e, ERR_USAGE, "--ignore-eos needs --dataset; without it end-of-text tokens are always ignored");
     return 0;
 }
 

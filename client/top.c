@@ -22,7 +22,7 @@ static int read_metrics(struct connection *c, struct samples *m, struct err *e)
     const char *text = json_string_value(json_object_get(reply, "text"));
     int status = reply == NULL  ? -1
                  : text != NULL ? samples_read(m, text, e)
-                                : ERR(e, ERR_COMM, "%s: metrics tells no text", c->endpoint);
+                                : ERR(e, ERR_COMM, "%s: the reply to metrics has no text", c->endpoint);
     m->at = seconds_now();
     json_decref(reply);
     return status;

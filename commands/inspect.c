@@ -77,7 +77,7 @@ static void print_table(const struct model_config *m, const struct checkpoint *c
     double mib = 1024.0 * 1024.0;
     printf("%s: %d layers, hidden %d, %d heads / %d KV heads of %d, MLP %d, vocabulary %d, %s\n", m->model_type,
            m->n_layers, m->hidden, m->n_heads, m->n_kv_heads, m->head_dim, m->ffn, m->vocab, dtype_name(m->dtype));
-    printf("checkpoint: %d tensors in %d file%s, %.1f MiB; keys and values in %s; %d all-reduce%s a layer\n\n",
+    printf("checkpoint: %d tensors in %d file%s, %.1f MiB; keys and values in %s; %d all-reduce%s per layer\n\n",
            c->n_tensors, c->n_files, c->n_files == 1 ? "" : "s", (double)checkpoint_bytes(c) / mib, dtype_name(kv),
            m->parallel_residual ? 1 : 2, m->parallel_residual ? "" : "s");
     if (n_groups > 1)

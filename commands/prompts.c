@@ -148,7 +148,7 @@ static int read_lines(struct prompt_list *list, FILE *f, const char *path, int v
         ERR(e, ERR_IO, "%s: cannot read: %s", path, strerror(errno));
     free(line);
     if (e->code == ERR_NONE && list->n == 0)
-        ERR(e, ERR_INPUT, "%s: no prompt in it, expected a prompt a line", path);
+        ERR(e, ERR_INPUT, "%s: no prompt, expected one prompt per line", path);
     return e->code == ERR_NONE ? 0 : -1;
 }
 

@@ -154,7 +154,7 @@ void preflight_table(FILE *out, const struct preflight *p, const struct prefligh
         (void)fprintf(out, "all-reduce %10.0f bytes  %9.1f us  %8.2f GB/s (bus)\n", p->sum[i].bytes,
                       1e6 * p->sum[i].seconds, bus_rate(p, &p->sum[i]) / 1e9);
     if (p->n_ranks > 1)
-        (void)fprintf(out, "broadcast of 4 KiB to all, until rank 0 has heard from all: %.1f us\n", 1e6 * p->broadcast);
+        (void)fprintf(out, "broadcast of 4 KiB to all, until all have answered rank 0: %.1f us\n", 1e6 * p->broadcast);
     print_files(out, p);
     for (int i = 0; i < n_problems; i++) {
         preflight_say(text, sizeof text, p, &problem[i]);

@@ -159,7 +159,7 @@ static bool window_fits(const struct loader *l, const struct world *w, char *why
     double needed = (double)w->n_node_ranks * (double)slots * (double)l->plan->max_block_bytes, room = needed;
     if (statvfs(SHARED_MEMORY, &shm) == 0)
         room = (double)shm.f_bavail * (double)shm.f_frsize - SHARED_SPARE;
-    (void)snprintf(why, bytes, "%s has %.0f MiB left on %s, and reading together takes %.0f (docker run --shm-size 1g)",
+    (void)snprintf(why, bytes, "%s has %.0f MiB left on %s, and reading together needs %.0f (docker run --shm-size 1g)",
                    SHARED_MEMORY, room > 0 ? room / MIB : 0, w->host, needed / MIB);
     int mine = room >= needed, all = 0;
     MPI_CHECK(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, w->node));

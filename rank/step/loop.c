@@ -87,8 +87,8 @@ static void take(struct engine *g, const struct loop_client *client, struct err 
 static _Noreturn void fail_apart(uint64_t found, uint64_t expected)
 {
     struct err e = {0};
-    ERR(&e, ERR_INTERNAL, "the plan of step %llu came where this rank expects that of step %llu",
-        (unsigned long long)found, (unsigned long long)expected);
+    ERR(&e, ERR_INTERNAL, "received the plan of step %llu, expected that of step %llu", (unsigned long long)found,
+        (unsigned long long)expected);
     fatal(&e);
 }
 

@@ -184,10 +184,9 @@ static void say_unreached(const struct lifeline *l, const struct world *w, const
         }
     lifeline_addresses(addresses, sizeof addresses, i);
     if (n > 0)
-        log_warn(
-            "%d rank%s, rank %d first, cannot reach rank 0 at %s: that one of them or its host is lost is noticed by "
-            "the launcher and --step-timeout only",
-            n, n == 1 ? "" : "s", first, addresses);
+        log_warn("%d rank%s, rank %d first, cannot reach rank 0 at %s: only the launcher and --step-timeout can detect "
+                 "their loss",
+                 n, n == 1 ? "" : "s", first, addresses);
 }
 
 static void connect_star(struct lifeline *l, const struct world *w, int *reached, int *fds)

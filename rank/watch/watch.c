@@ -156,7 +156,7 @@ static void say_last(char *text, size_t bytes, const struct lifeline_state *s)
 
 void watch_say_gone(char *text, size_t bytes, bool lost, const struct lifeline_state *state, const char *device)
 {
-    char what[100], where[60] = "where it was is not known", last[80];
+    char what[100], where[60] = "its last state is not known", last[80];
     if (lost)
         (void)snprintf(what, sizeof what, "its host has not answered for %d s (lost, or the network is cut)",
                        LIFELINE_LOST_SECONDS);
@@ -180,7 +180,7 @@ void watch_say(char *text, size_t bytes, const struct watch_view *culprit, bool 
         (void)snprintf(what, sizeof what, "no sign of life for %.0f s, it was %s", culprit->silent,
                        activity_words(culprit->activity));
     else if (is_self && culprit->activity != RANK_WORKS)
-        (void)snprintf(what, sizeof what, "%s, and no rank of this host is seen to be at fault",
+        (void)snprintf(what, sizeof what, "%s, and no rank of this host appears to be at fault",
                        activity_words(culprit->activity));
     else
         (void)snprintf(what, sizeof what, "still %s", activity_words(culprit->activity));
@@ -468,7 +468,7 @@ int watch_open(struct watch **watch, const struct world *world, const char *devi
     *watch = w;
     w->running = start_thread(w) == 0;
     if (!w->running)
-        return ERR(e, ERR_MEMORY, "no thread that watches the other ranks can be started");
+        return ERR(e, ERR_MEMORY, "cannot start the thread that watches the other ranks");
     atomic_store(&current, w);
     fatal_herald(leave);
     catch_signals(true);

@@ -47,7 +47,7 @@ static void say_settled(int without, bool any, const struct world *w)
     char note[128];
     visible_note(note, sizeof note);
     if (accelerator != NULL && (any || note[0] != '\0'))
-        log_warn("computing on the CPU: rank %d of %d sees no GPU%s; --device cpu if that is meant", without,
+        log_warn("computing on the CPU: rank %d of %d sees no GPU%s; use --device cpu if this is intended", without,
                  w->n_ranks, without == 0 ? note : "");
 }
 

@@ -60,7 +60,8 @@ int places_choose(int n_visible, int node_rank, int n_node_ranks, const char *ho
         return node_rank;
     if (n_visible == 1)
         return 0;
-    return ERR(e, ERR_DEVICE, "%d ranks on this host, but %d GPUs are visible%s: start one rank a GPU, or --device cpu",
+    return ERR(e, ERR_DEVICE,
+               "%d ranks on this host, but %d GPUs are visible%s: start one rank per GPU, or --device cpu",
                n_node_ranks, n_visible, note);
 }
 
@@ -69,7 +70,7 @@ static const char *advice(const struct place *p)
 {
     return strncmp(p->visible, "MIG-", 4) == 0 && strchr(p->visible, ',') != NULL
                ? "a process sees the first of several slices (MIG) only: give each rank one of them, or --device cpu"
-               : "start one rank a GPU, or --device cpu";
+               : "start one rank per GPU, or --device cpu";
 }
 
 int places_check(const struct place *place, int n, struct err *e)
@@ -85,8 +86,8 @@ int places_check(const struct place *place, int n, struct err *e)
                     "ranks %d and %d have the same GPU %s of %s, CUDA_VISIBLE_DEVICES being \"%s\" and \"%s\": %s", a,
                     b, p->id, p->host, p->visible, place[b].visible, advice(p));
             return ERR(e, ERR_DEVICE,
-                       "ranks %d and %d have the same GPU %s of %s: start one rank a GPU, or --device cpu", a, b, p->id,
-                       p->host);
+                       "ranks %d and %d have the same GPU %s of %s: start one rank per GPU, or --device cpu", a, b,
+                       p->id, p->host);
         }
     return 0;
 }

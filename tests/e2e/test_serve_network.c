@@ -57,8 +57,8 @@ static void endpoints(void)
     check_refused("tcp://127.0.0.1:*", "--curve", NULL, 2, "--curve needs --rendezvous");
     check_refused("tcp://127.0.0.1:*", "--access-log-prompts", NULL, 2, "needs --access-log");
     check_refused("tcp://127.0.0.1:*", "--curve", "--insecure", 2, "--insecure and --curve");
-    check_refused("tcp://127.0.0.1:*", "--curve", "--rendezvous=\xff", 2, "a path that is no UTF-8");
-    check_refused("ipc://\xff", "--rendezvous=file", NULL, 2, "a path that is no UTF-8");
+    check_refused("tcp://127.0.0.1:*", "--curve", "--rendezvous=\xff", 2, "a path that is not UTF-8");
+    check_refused("ipc://\xff", "--rendezvous=file", NULL, 2, "a path that is not UTF-8");
     case_end();
     case_begin("a list of clients with a bad key is refused");
     struct process_setup setup = {.ranks = 1};

@@ -247,8 +247,8 @@ static void check_companies(struct world *w, const char *fixture, const struct r
         const struct shape *s = &shape[k];
         run_shape(&run, w, fixture, s);
         char name[120];
-        (void)snprintf(name, sizeof name, "%s, %d ranks, %d tokens a step, %d at once, %d blocks", fixture, w->n_ranks,
-                       s->max_batch_tokens, s->max_seqs, s->n_blocks);
+        (void)snprintf(name, sizeof name, "%s, %d ranks, %d tokens per step, %d at once, %d blocks", fixture,
+                       w->n_ranks, s->max_batch_tokens, s->max_seqs, s->n_blocks);
         bool me = w->rank == 0;
         tap_all(!me || same_tokens(&run, alone), "other tokens", "%s: tokens as alone", name);
         tap_all(!me || same_logits(&run, alone), "other bits", "%s: logits as alone", name);

@@ -153,7 +153,7 @@ static void recovered_foreign(void **state)
 {
     (void)state;
     RECOVERED("", JOURNAL_FOREIGN, "", 0);
-    KEPT("[al", JOURNAL_FOREIGN, "no result of a batch");
+    KEPT("[al", JOURNAL_FOREIGN, "not contain results of a batch");
     KEPT("a note", JOURNAL_FOREIGN, "line 1 is not a result");
     KEPT("[1]\na note", JOURNAL_FOREIGN, "line 2 is not a result");
     KEPT("[1]\n!\n", JOURNAL_FOREIGN, "line 2 is not a result");

@@ -110,10 +110,10 @@ static void bad_datasets(void **state)
     static const struct {
         const char *text, *words;
     } table[] = {
-        {"", "no prompt, expected a JSON object a line"},
+        {"", "no prompt, expected one JSON object per line"},
         {"{\"prompt\": \"a\", \"output_len\": 2}\n{", "set.jsonl: line 2: not valid JSON"},
         {"{\"prompt\": 3, \"output_len\": 2}", "line 1: \"prompt\" is an integer"},
-        {"{\"prompt\": \"a\"}", "line 1: \"output_len\" is nothing"},
+        {"{\"prompt\": \"a\"}", "line 1: \"output_len\" is missing"},
         {"{\"prompt\": \"a\", \"output_len\": 0}", "\"output_len\" is 0, expected an integer in [1, "},
         {"[]", "\"prompt\" is nothing"},
     };

@@ -228,7 +228,7 @@ static void refuses_limits_that_starve(void **state)
     struct scheduler s;
     struct err e = {0};
     assert_int_equal(scheduler_open(&s, &setup, &e), -1);
-    EXPECT_PARTS(&e, ERR_INTERNAL, "7 tokens a step", "8 sequences");
+    EXPECT_PARTS(&e, ERR_INTERNAL, "7 tokens per step", "8 sequences");
     scheduler_close(&s);
 }
 

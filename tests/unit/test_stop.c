@@ -190,7 +190,7 @@ static void long_strings(void **state)
         text_free(&t[i].text);
     }
     stop_close(s);
-    print_message("# %d stop strings of %d bytes, %d sequences: %.3f ms a step, at worst %.3f ms\n", STRINGS,
+    print_message("# %d stop strings of %d bytes, %d sequences: %.3f ms per step, at worst %.3f ms\n", STRINGS,
                   STOP_MAX_BYTES, SEQUENCES, 1e3 * sum / STEPS, 1e3 * worst);
     assert_true(process_sanitized() || 1e3 * sum / STEPS < 0.5);
 }

@@ -123,7 +123,7 @@ static void words(void **unused)
     v.activity = RANK_AWAITS_DEVICE;
     watch_say(text, sizeof text, &v, true, TIMEOUT);
     assert_string_equal(text, "step 57 has made no progress for 10 s (--step-timeout): waiting for the device, and no "
-                              "rank of this host is seen to be at fault");
+                              "rank of this host appears to be at fault");
 }
 
 static void gone(void **unused)
@@ -143,7 +143,7 @@ static void gone(void **unused)
     watch_say_gone(text, sizeof text, true, &at, "cpu");
     assert_non_null(strstr(text, "outside of steps; last collective: none yet; device cpu"));
     watch_say_gone(text, sizeof text, true, NULL, "cpu");
-    assert_non_null(strstr(text, "where it was is not known; device cpu"));
+    assert_non_null(strstr(text, "its last state is not known; device cpu"));
     at = (struct lifeline_state){.activity = 4711, .last = -3}; /* came over a network */
     watch_say_gone(text, sizeof text, true, &at, "cpu");
     assert_non_null(strstr(text, "?"));
