@@ -27,9 +27,9 @@
 
 /* Tokens of prompts that one step may score: a row of logits each, beside those that are sampled from. */
 #define SCORE_ROWS   256
-#define GPU_TOKENS   2048 /* of a step, unless told otherwise: as many as keep the matrix units busy, */
+#define GPU_TOKENS   2048 /* of a step, by default: as many as keep the matrix units busy, */
 #define CPU_TOKENS   512  /* and as few as let other sequences go on meanwhile */
-#define SERVE_BATCH  256  /* sequences that a server runs at once unless told otherwise */
+#define SERVE_BATCH  256  /* sequences that a server runs at once by default */
 #define HOST_THREADS 3    /* of serve and batch: one for sockets or files, two that tokenize */
 #define SERVE_LENGTH 2048 /* and their length when the model has no bound */
 
@@ -63,7 +63,7 @@ static struct instance_setup make_setup(const struct run_options *o, const struc
     return setup;
 }
 
-/* What generate and serve need to know before anything large is opened. */
+/* Limits that generate and serve need before anything large is opened. */
 static int open_model(const struct run_options *o, const char *command, struct model_config *m, struct checkpoint *c,
                       struct err *e)
 {
@@ -152,7 +152,7 @@ static void link_groups(struct world *w, const struct instance *i, const struct 
     fatal_agree(w, e);
 }
 
-/* What is not known of requests that have not come yet. */
+/* Assumptions about requests that have not come yet. */
 static struct instance_setup make_service_setup(const struct run_options *o, const struct model_config *m)
 {
     struct run_options mine = *o;
@@ -234,7 +234,8 @@ static int run_bench(struct world *w, const struct bench_options *o, struct err 
     return bench_run(w, o, &traffic, e);
 }
 
-/* Which of the processes that a launcher has started this is, by the launcher's own variables; 0: the first, or the only one. */
+/* The number of this process among those that the launcher has started, by the launcher's own variables; 0: the first,
+ * or the only one. */
 static int launched_as(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
@@ -244,7 +245,7 @@ static int launched_as(void)
     return 0;
 }
 
-/* Commands that need no ranks: every process comes to the same, and the first one says it. */
+/* Commands that need no ranks: every process gets the same result, and the first one prints it. */
 static int run_alone(const struct options *o)
 {
     struct err e = {0};

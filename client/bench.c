@@ -47,7 +47,7 @@ static int send_wish(struct bench *b, int64_t i, const char *prefix, struct err 
     return status;
 }
 
-/* Which request a message is about; -1: none of ours. */
+/* The request that a message belongs to; -1: none of this client. */
 static int64_t number_of(const struct bench *b, const json_t *message)
 {
     const char *name = json_string_value(json_object_get(message, "request_id"));

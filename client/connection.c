@@ -57,7 +57,8 @@ static int read_key_file(struct keys *k, const char *path, struct err *e)
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-/* Of a rendezvous file: the endpoint; the server's key; the file with the keys of the job's clients, if we have none. */
+/* From a rendezvous file: the endpoint, the server's key, and the file with the keys of the job's clients if no keys
+ * were given. */
 static int use_rendezvous(struct connection *c, struct keys *k, const struct connection_setup *s, double until,
                           struct err *e)
 {
@@ -123,10 +124,10 @@ static int set_keys(struct connection *c, const struct keys *k, struct err *e)
                : -1;
 }
 
-/* A dead server is noticed (HEARTBEAT), and so are we by it (HEARTBEAT_TTL), closing ends (LINGER); what arrives is bounded by
- * who reads it, as a bench may have thousands of requests open. No ZMQ_IMMEDIATE: with it libzmq throws away what the server
- * said just before it hung up (seen: the reply to `shutdown`, one time in ten), and nothing is sent before the handshake
- * anyway. */
+/* HEARTBEAT detects a dead server, HEARTBEAT_TTL lets the server detect a dead client, and LINGER makes closing end.
+ * Received messages are limited by their reader, since a bench may have thousands of requests open. No ZMQ_IMMEDIATE:
+ * with it libzmq discards the server's last messages before it closes the connection (observed: the reply to
+ * `shutdown`, one time in ten), and nothing is sent before the handshake anyway. */
 static int open_socket(struct connection *c, const struct keys *k, struct err *e)
 {
     c->context = zmq_ctx_new();
@@ -150,7 +151,7 @@ static int open_socket(struct connection *c, const struct keys *k, struct err *e
     return 0;
 }
 
-/* What the monitor has to say, if anything. true: an event was read. */
+/* Read one event of the monitor, if there is one. true: an event was read. */
 static bool read_event(struct connection *c)
 {
     uint8_t frame[6]; /* event: 16 bits; value: 32 bits */
@@ -261,7 +262,7 @@ json_t *connection_receive(struct connection *c, double seconds, struct err *e)
         json_t *message = take_message(c, e);
         if (message != NULL || e->code != ERR_NONE)
             return message;
-        if (c->gone) { /* what it said before it went was taken above */
+        if (c->gone) { /* its messages before the end were taken above */
             (void)server_gone(c, e);
             return NULL;
         }

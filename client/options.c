@@ -382,7 +382,7 @@ static size_t find_command(const char *word)
     return i;
 }
 
-/* A bare word that is nearly a command, or is one but not the first word, is no prompt. */
+/* A word that resembles a command, or a command that is not the first word, is not a prompt. */
 static int check_slip(const char *word, struct err *e)
 {
     if (word != NULL && (strcmp(word, "help") == 0 || strcmp(word, "version") == 0))
@@ -423,7 +423,7 @@ static int check_unused(const struct client_options *o, struct err *e)
     return 0;
 }
 
-/* What the words and options come to, together. */
+/* Check the words and options together. */
 static int check(struct client_options *o, const char *argument, struct err *e)
 {
     bool has_ids = o->command == CLIENT_GENERATE && json_object_get(o->request, "prompt") != NULL;

@@ -85,7 +85,7 @@ static void print_histogram(const struct samples *now, const struct samples *bef
            quantile(p99, now, before, name, 0.99));
 }
 
-/* Growth of a rank's counter; NAN: it is not told. */
+/* Growth of a rank's counter; NAN: it is missing. */
 static double growth(const struct samples *now, const struct samples *before, const char *name, const char *rank)
 {
     double then = samples_sum(before, name, "rank", rank);

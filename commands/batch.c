@@ -54,7 +54,7 @@ static bool is_file(const char *output)
     return strcmp(output, "-") != 0 && (stat(output, &st) != 0 || S_ISREG(st.st_mode));
 }
 
-/* What is no file is neither synced nor gone on with. */
+/* An output that is not a file is neither synced nor resumed. */
 static int check_output(const struct batch_options *o, struct err *e)
 {
     const char *option = o->ordered             ? "--ordered"
@@ -67,7 +67,7 @@ static int check_output(const struct batch_options *o, struct err *e)
     return 0;
 }
 
-/* Which lines are this job's, and its files' names. */
+/* This job's share of the lines, and the names of its files. */
 static int take_share(struct batch_run *b, struct share *share, struct err *e)
 {
     const struct share_array array = {

@@ -15,8 +15,8 @@ struct rank_share {
     size_t weight_bytes, kv_bytes_per_token;
 };
 
-/* The type of keys and values: the CPU backend's is float, the GPUs' that of the weights. `auto` means CPU here: what
- * this machine has says nothing of where the model is to run. */
+/* The type of keys and values: the CPU backend's is float, the GPUs' that of the weights. `auto` means CPU here, since
+ * the devices of this machine do not determine where the model will run. */
 static enum dtype kv_type(const struct model_config *m, const struct inspect_options *o)
 {
     return o->run.device == DEVICE_CUDA ? m->dtype : ops_cpu.act_type(m->dtype);
@@ -99,7 +99,7 @@ static void print_table(const struct model_config *m, const struct checkpoint *c
     }
 }
 
-/* More ranks than key-value heads: the ranks beyond do no attention, and the job is no faster for them. */
+/* More ranks than key-value heads: the surplus ranks compute no attention, and do not make the job faster. */
 static void print_idle(const struct rank_share *r, int n)
 {
     int n_idle = 0;

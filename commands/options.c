@@ -111,7 +111,7 @@ struct run_options *options_run(struct options *o)
     return &o->generate.run;
 }
 
-/* N_COMMANDS: there is none of this name. */
+/* N_COMMANDS: no command has this name. */
 static size_t find_command(const char *word)
 {
     size_t i = 0;

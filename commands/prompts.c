@@ -89,8 +89,8 @@ static bool is_json_lines(const char *path, const char *line)
     return line[0] == '{' && line[1 + strspn(line + 1, " \t")] == '"';
 }
 
-/* The next line without its end in *line (NUL-terminated, grown as needed): its length, or -1 at the end of the file and
- * on failure. Reads no more than MAX_LINE_BYTES of it. */
+/* The next line without its end in *line (NUL-terminated, grown as needed): its length, or -1 at the end of the file
+ * and on failure. Reads at most MAX_LINE_BYTES of it. */
 static ssize_t next_line(FILE *f, char **line, size_t *capacity, const char *what, struct err *e)
 {
     size_t n = 0;

@@ -7,8 +7,8 @@
 #include "plan/plan.h"
 #include "rank/world/world.h"
 
-/* What main plugs in for --throughput: requests and the scheduler that serves them, which this folder does not know. All
- * functions return -1 and *e on failure. Used on rank 0 only. */
+/* The functions that main supplies for --throughput: requests and the scheduler that serves them, which this folder
+ * does not know. All functions return -1 and *e on failure. Used on rank 0 only. */
 struct bench_traffic {
     void *context;
     /* n_requests of n_input random tokens that get n_output tokens each, under these limits. close may always follow. */

@@ -12,7 +12,7 @@
 static const int percentile[] = {10, 25, 50, 75, 90, 99};
 #define N_PERCENTILES (sizeof percentile / sizeof percentile[0])
 
-/* Of n samples, in their unit. */
+/* Statistics of n samples, in their unit. */
 struct spread {
     int n;
     double median, lowest, highest, mean, deviation; /* deviation: of a sample, 0 for one */
@@ -67,7 +67,7 @@ static struct spread rates_of(const struct figures *f, enum workload_kind kind, 
     return spread_of(rate, s->n);
 }
 
-/* Of the latency's time, up to the last first token, and from there. */
+/* The parts of the latency: up to the last first token, and from there. */
 static struct spread prompts_of(const struct figures *f)
 {
     double seconds[WORKLOAD_MAX_REPETITIONS];

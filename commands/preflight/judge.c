@@ -1,4 +1,4 @@
-/* commands/preflight/judge.c - what is wrong with whom: see preflight_report.h. */
+/* commands/preflight/judge.c - the judgement of a preflight: see report.h. */
 #include "commands/preflight/report.h"
 
 #include <stdarg.h>
@@ -9,7 +9,7 @@ struct verdict {
     int n, n_left_out;
 };
 
-/* Where the next one goes. What is only told makes room for what refuses; NULL: none is left. */
+/* The place of the next problem. One that is only reported gives way to one that refuses; NULL: no place is left. */
 static struct preflight_problem *place(struct verdict *v, bool refuses)
 {
     if (v->n < PREFLIGHT_MAX_PROBLEMS)
@@ -47,7 +47,8 @@ static bool first_of_host(const struct preflight *p, int rank)
     return first == rank;
 }
 
-/* What a rank is judged by: its GPU's, or on CPUs, whose memory the ranks of a host share, their mean. */
+/* The read rate by which a rank is judged: its GPU's, or on CPUs the mean of the host's ranks, since they share its
+ * memory. */
 static double read_rate(const struct preflight *p, int rank)
 {
     double sum = 0;
@@ -95,7 +96,7 @@ static void judge_gpu(struct verdict *v, const struct preflight *p, const struct
             (long long)s->uncorrected_errors);
 }
 
-/* To whom the way is longest. */
+/* The rank with the longest ping. */
 static void judge_broadcast(struct verdict *v, const struct preflight *p, const struct preflight_limits *l)
 {
     int far = 0;
@@ -126,7 +127,7 @@ bool preflight_file_rate(const struct preflight *p, int first, double *rate)
         if (!same_host(p, r, first))
             continue;
         if (r < first)
-            return false; /* told with the host's first rank */
+            return false; /* reported with the host's first rank */
         bytes += p->rank[r].file_bytes;
         seconds = p->rank[r].file_seconds > seconds ? p->rank[r].file_seconds : seconds;
     }
