@@ -22,7 +22,7 @@ static void stamp(struct meter *m, enum meter_part part)
     f->n++;
 }
 
-/* What follows belongs to this part of the step. */
+/* Begins this part of the step. */
 static void change(struct meter *m, enum meter_part part)
 {
     struct meter_flight *f = &m->flight[m->which];

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What no backend's whole step has, as the end of a sentence; NULL: nothing. */
+/* The property of the model that no backend's persistent step supports, as the end of a sentence; NULL: none. */
 static const char *refuse_network(const struct network *n, const struct world *w)
 {
     const struct model_config *m = &n->config;

@@ -35,7 +35,8 @@ struct lifeline {
     struct pollfd *poll; /* [n_peers + 1] the thread's; the last one is `wake` */
 };
 
-/* One send of a whole message: it never mixes with one of another thread. Full: the peer is stopped, and hears it later. */
+/* One send of a whole message: it never mixes with one of another thread. If the socket is full, the peer is stopped
+ * and gets the message later. */
 static void send_message(const struct lifeline *l, const struct peer *p, enum lifeline_kind kind,
                          const struct lifeline_state *state)
 {
@@ -167,7 +168,7 @@ void lifeline_leave(const struct lifeline *l)
 
 /* ---- opening and closing ---- */
 
-/* Every rank hears who could not connect; rank 0 says so. */
+/* Every rank learns which ranks could not connect; rank 0 prints the warning. */
 static void say_unreached(const struct lifeline *l, const struct world *w, const struct lifeline_invitation *i,
                           const int *reached)
 {

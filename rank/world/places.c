@@ -8,7 +8,7 @@
 
 static const char *const link_name[PEER_KINDS] = {"unknown", "none", "PCIe", "NVLink"};
 
-/* Text of a fixed size to which more is added; what does not fit is cut off. */
+/* A text buffer of fixed size; appended text that does not fit is cut off. */
 struct line {
     char *text;
     size_t bytes, n;
@@ -65,7 +65,7 @@ int places_choose(int n_visible, int node_rank, int n_node_ranks, const char *ho
                n_node_ranks, n_visible, note);
 }
 
-/* What two ranks with the same device may do about it. Of a list of slices CUDA shows a process the first one only. */
+/* Advice for two ranks with the same device. CUDA shows a process only the first one of a list of slices. */
 static const char *advice(const struct place *p)
 {
     return strncmp(p->visible, "MIG-", 4) == 0 && strchr(p->visible, ',') != NULL
