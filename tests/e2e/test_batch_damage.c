@@ -23,7 +23,7 @@ static const char *line_begin(const char *text, int n)
     return text;
 }
 
-/* What may happen to a text, in place: `at` is where line 5 begins. Returns how many bytes there are then. */
+/* Damages a text in place: `at` is the beginning of line 5. Returns its new number of bytes. */
 static size_t quote(char *text, size_t bytes, size_t at)
 {
     *strchr(strstr(text + at, "\"text\":\"") + 8, ' ') = '"';
@@ -152,7 +152,7 @@ static void shorter(const char *name, size_t bytes)
     case_end();
 }
 
-/* What is damaged is taken out, and --force runs it again. */
+/* Damaged lines are removed, and --force runs them again. */
 static void repaired(void)
 {
     struct process p;

@@ -1,5 +1,5 @@
-/* tests/e2e/test_batch_operators.c - what is seen of a batch from outside while it runs, and how tasks of a job array share an
- * input; Slurm is a stand-in here that writes down what it is asked. */
+/* tests/e2e/test_batch_operators.c - the status of a running batch as others see it, and how tasks of a job array
+ * share an input; a stand-in for Slurm records its commands. */
 #include "base/clock.h"
 #include "tests/support/batching.h"
 #include "tests/support/cases.h"

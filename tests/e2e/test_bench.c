@@ -224,7 +224,7 @@ static void loads(const char *family, const char *config, double bytes)
     files_remove_dir(dir);
 }
 
-/* What is said, and what is not. `wanted` and `unwanted` end with NULL. */
+/* Texts that the output has, and texts that it must not have. `wanted` and `unwanted` end with NULL. */
 static void table(const char *what, const char *const *arguments, const char *const *wanted,
                   const char *const *unwanted)
 {

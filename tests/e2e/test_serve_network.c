@@ -1,5 +1,5 @@
-/* tests/e2e/test_serve_network.c - who may talk to `lockstep serve`: endpoints that are refused, CURVE with its keys and list
- * of clients, messages that are too large or cut into other frames. */
+/* tests/e2e/test_serve_network.c - access to `lockstep serve`: refused endpoints, CURVE with its keys and list of
+ * clients, messages that are too large or split into other frames. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"

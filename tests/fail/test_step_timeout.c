@@ -80,7 +80,7 @@ static void a_pause(const char *timeout, unsigned milliseconds)
         (void)kill(pid, SIGSTOP);
     (void)usleep(1000 * milliseconds);
     (void)kill(pid, SIGCONT);
-    process_watch(&p, 0.2, 0); /* what had been written before */
+    process_watch(&p, 0.2, 0); /* the text that was written before */
     size_t before = p.bytes[PROCESS_OUT];
     process_watch(&p, 20, before + 100);
     case_check(p.bytes[PROCESS_OUT] >= before + 100 && strstr(p.text[PROCESS_ERR], "fatal") == NULL,
@@ -119,7 +119,7 @@ static void other_sample(struct queue *q, struct sampled *out, const void *logit
         out[0].token ^= 1;
 }
 
-/* What NCCL's own threads find out, they say when they are asked; the second time here. */
+/* NCCL's own threads report an error when they are polled; here at the second time. */
 static int broken_check(struct comm *c, struct err *e)
 {
     static int n;

@@ -49,7 +49,7 @@ static void input_lines(void **state)
     expect_lines((const char *[]){folder_path("a?")}, 1, "a*:1/0:star|a2:1/3:x|");
 }
 
-/* Of another share, say: with its manifest, or locked before it has one. */
+/* The output of another share, for example: with its manifest, or locked before it has one. */
 static void input_outputs(void **state)
 {
     (void)state;

@@ -28,7 +28,7 @@ static void expect_recorded(const json_t *was, const char *name, const char *cha
     inputs_close(&in);
 }
 
-/* What is known of it when so many lines were read. */
+/* The record of it after this many lines were read. */
 static json_t *record(const char *name, int lines)
 {
     struct inputs in;
@@ -135,7 +135,7 @@ static void recorded_large(void **state)
     free(text);
 }
 
-/* What was not read may change. */
+/* Parts that were not read may change. */
 static void recorded_part(void **state)
 {
     (void)state;

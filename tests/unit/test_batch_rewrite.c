@@ -102,7 +102,7 @@ static void errors_taken_out(void **state)
     assert_int_not_equal(access(folder_path("out.rewrite.tmp"), F_OK), 0);
 }
 
-/* What a run has left that was killed while it wrote is in nobody's way; what cannot be written leaves all as it was. */
+/* The remains of a run that was killed while it wrote do no harm; a failed write leaves everything unchanged. */
 static void rewriting_fails(void **state)
 {
     (void)state;

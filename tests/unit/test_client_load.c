@@ -1,4 +1,4 @@
-/* tests/unit/test_client_load.c - what a bench asks for: lengths, ids, arrivals; datasets, good and bad. */
+/* tests/unit/test_client_load.c - the requests of a bench: lengths, ids, arrivals; datasets, good and bad. */
 #include "client/bench_load.h"
 #include "tests/support/files.h"
 #include "tests/unit/unit.h"

@@ -1,5 +1,6 @@
-/* tests/unit/test_preflight.c - commands/preflight/judge.c and preflight_report.c on figures of paper: who is refused and for what,
- * and that the table and the JSON say it; rank/measure/file_rate.c on files of its own; whom rank/watch/deadline.c blames. */
+/* tests/unit/test_preflight.c - commands/preflight/judge.c and preflight_report.c on invented figures: which ranks are
+ * refused and why, in the table and the JSON; rank/measure/file_rate.c on files of its own; the rank that
+ * rank/watch/deadline.c blames. */
 #include "tests/unit/unit.h"
 
 #include "commands/preflight/report.h"
@@ -157,7 +158,7 @@ static void too_many_problems(void **state)
     assert_non_null(strstr(problem[PREFLIGHT_MAX_PROBLEMS - 1].text, " (and 137 more)"));
 }
 
-/* What a FILE function printed; the caller frees. */
+/* The output of a FILE function; the caller frees. */
 static char *printed(void (*print)(FILE *, const struct preflight *, const struct preflight_problem *, int),
                      const struct preflight *p, const struct preflight_problem *problem, int n)
 {

@@ -1,5 +1,5 @@
-/* tests/unit/test_scheduler_rules.c - coordinator/schedule/scheduler.c, rule by rule: who runs, who gives way, who is next, when it ends,
- * and what is refused. */
+/* tests/unit/test_scheduler_rules.c - coordinator/schedule/scheduler.c, rule by rule: which sequences run, are
+ * preempted, come next, when they end, and which requests are refused. */
 #include "tests/unit/unit.h"
 
 #include "tests/support/schedule.h"

@@ -62,7 +62,7 @@ static void by_hand(void **state)
     CASE("xyz", false, true, "x", 1, "z", "yz");  /* leftmost */
     CASE("xyz", true, true, "xyz", 3, "y", "yz"); /* longest of those that begin there */
     CASE("xyz", true, true, "xyz", 3, "yz", "y");
-    CASE("x|y", true, true, "xy", 2, "yz", "y"); /* what is complete counts, not what might become longer */
+    CASE("x|y", true, true, "xy", 2, "yz", "y"); /* a complete match counts, not one that might become longer */
 }
 
 static void by_hand_more(void **state)

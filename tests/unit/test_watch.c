@@ -94,7 +94,7 @@ static void groups_do_not_wait_for_each_other(void **unused)
     assert_int_equal(watch_judge(v, 4, 0, TIMEOUT), -1);
     assert_int_equal(watch_judge(v, 4, 1, TIMEOUT), -1);
     assert_int_equal(watch_judge(v, 4, 2, TIMEOUT), 3);
-    /* What is late in the first group is not for the second to answer. */
+    /* The second group is not blamed for a delay in the first. */
     v[0] = (struct watch_view){0, RANK_WORKS, 9, 11, 0, 0};
     v[1] = (struct watch_view){1, RANK_IN_COLLECTIVE, 9, 11, 0, 0};
     assert_int_equal(watch_judge(v, 4, 1, TIMEOUT), 0);
