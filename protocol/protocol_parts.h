@@ -4,7 +4,7 @@
 
 #include "protocol/protocol_fields.h"
 
-/* What is to be continued: prompts or turns, and how to encode them. Token ids are copied and their JSON is given up;
+/* The input to continue: prompts or turns, and how to encode them. Token ids are copied and their JSON is given up;
  * texts stay in m->root. `many`: more than one prompt, and ids, are allowed. */
 int protocol_read_prompt(struct protocol_message *m, const struct fields *f, int vocab, bool many,
                          struct protocol_error *error);
