@@ -197,7 +197,7 @@ static void next_file(struct inputs *in)
     in->ended = in->skipping = false;
 }
 
-/* What is in the buffer up to a line's end, or up to the file's. false: a line's end has not come yet. */
+/* The buffer's contents up to a line's end, or up to the file's. false: no line end yet. */
 static bool take(struct inputs *in, struct input_line *line)
 {
     char *from = in->buffer + in->begin;

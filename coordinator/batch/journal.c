@@ -181,7 +181,7 @@ struct recovery {
     int64_t offset; /* of the buffer's first byte, which begins a line */
 };
 
-/* What nobody vouches for may have holes, or damage, and still look like a line from outside. */
+/* Data that no hash covers may have holes or damage and still look like a line. */
 static bool is_whole(const struct recovery *r, const char *line, size_t bytes, int64_t offset)
 {
     if (offset < r->j->intact)

@@ -80,7 +80,7 @@ void runner_signal(struct runner *r, enum signal_wish wish, bool own)
     obey(r, now);
 }
 
-/* Of the largest of its prompts, which run at once. */
+/* The largest of its prompts counts, since they run at once. */
 static double need_of(struct runner *r, const struct job *j)
 {
     double need = 0;

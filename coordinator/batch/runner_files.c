@@ -1,4 +1,5 @@
-/* coordinator/batch/runner_files.c - what a run opens, what it finds of an earlier one, and what it leaves. See runner.h. */
+/* coordinator/batch/runner_files.c - the files that a run opens, those of an earlier run, and those that it leaves.
+ * See runner.h. */
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/log.h"
@@ -53,13 +54,13 @@ static json_t *defaults_of(const struct sampling_options *o)
     return all;
 }
 
-/* Which part of the input: "2/8", or null for all of it. */
+/* The part of the input: "2/8", or null for all of it. */
 static json_t *shard_of(const struct share *s)
 {
     return s->count > 1 ? json_sprintf("%lld/%lld", (long long)s->index, (long long)s->count) : json_null();
 }
 
-/* What decides over the text of results. NULL and *e on failure. */
+/* The settings that determine the text of results. NULL and *e on failure. */
 static json_t *identity_of(const struct runner *r, struct err *e)
 {
     const struct chat_template *chat = r->setup.chat;
@@ -84,7 +85,7 @@ static json_t *now_as_text(void)
     return json_string(text);
 }
 
-/* Of all runs on this output together; null where one of them did not measure it. tokens: that all of them computed. */
+/* The sum over all runs on this output; null if one of them did not measure it. tokens: computed by all of them. */
 static json_t *energy_of(const struct runner *r, double tokens)
 {
     const json_t *before = json_object_get(json_object_get(r->manifest.previous, "energy"), "joules");
@@ -116,7 +117,7 @@ static json_t *work_of(const struct runner *r)
                      manifest_real(&r->manifest, "seconds") + seconds_now() - p->started);
 }
 
-/* What lies on disk of the output, for journal_check; null: nobody knows. */
+/* The part of the output that is on disk, for journal_check; null: unknown. */
 static json_t *synced_of(const struct journal *j)
 {
     return j->synced != NULL ? json_incref(j->synced) : json_null();
