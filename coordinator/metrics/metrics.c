@@ -183,7 +183,7 @@ static void write_cache(struct exposition *x, const struct metrics *m)
     }
 }
 
-/* Of several samples an engine: {by="..."}. */
+/* For several samples per engine: {by="..."}. */
 static void of_kind(struct exposition *x, const struct metrics *m, const char *name, const char *by, const char *kind,
                     double (*value)(const struct metrics *m, int i))
 {
