@@ -69,7 +69,7 @@ int transport_open(struct transport *t, const char *endpoint, int64_t max_bytes,
 /* A Unix socket's path is taken away; who is connected stays so. */
 void transport_unlink(const struct transport *t);
 
-/* Unsent messages get `seconds`; then all connections end, and the context with them. All other sockets are closed
+/* Unsent messages get linger_ms; then all connections end, and the context with them. All other sockets are closed
  * before. */
 void transport_close(struct transport *t, int linger_ms);
 

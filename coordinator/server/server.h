@@ -81,7 +81,7 @@ void server_receive(struct server *s, struct incoming *m);
 void server_returned(struct server *s, struct job *j, int worker);
 /* Starts jobs that wait for their turn, as far as workers and engines have room. */
 void server_feed(struct server *s);
-/* Those whose time limit has passed while they waited for an engine. */
+/* Ends jobs whose time limit has passed while they waited for an engine. */
 void server_check_times(struct server *s);
 void server_report(struct server *s, struct report *r, int engine);
 void server_client_left(void *server, struct client *c);

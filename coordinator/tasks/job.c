@@ -99,7 +99,7 @@ static int open_group(struct job *j, int i)
 #define TOKEN_BYTES   16
 #define LOGPROB_BYTES 64
 
-/* The maximum size of a reply. */
+/* The parts of a reply's maximum size. */
 struct demand {
     int64_t scores, tokens;                /* scored tokens of prompts; generated ones that are not streamed */
     int64_t of_scores, of_tokens, of_echo; /* bytes of JSON */
