@@ -4,15 +4,14 @@
 #include "base/signals.h"
 #include "commands/batch.h"
 #include "commands/bench/bench.h"
-#include "commands/bench/traffic.h"
 #include "commands/generate.h"
 #include "commands/inspect.h"
 #include "commands/options.h"
 #include "commands/preflight/preflight.h"
 #include "commands/serve.h"
+#include "commands/start/start.h"
 #include "commands/thread_cores.h"
 #include "coordinator/replicas/leader.h"
-#include "rank/instance/instance.h"
 #include "rank/measure/meter.h"
 #include "rank/step/loop.h"
 #include "rank/world/device.h"
@@ -25,68 +24,36 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-/* Tokens of prompts that one step may score: a row of logits each, beside those that are sampled from. */
-#define SCORE_ROWS   256
 #define GPU_TOKENS   2048 /* of a step, by default: as many as keep the matrix units busy, */
 #define CPU_TOKENS   512  /* and as few as let other sequences go on meanwhile */
 #define SERVE_BATCH  256  /* sequences that a server runs at once by default */
 #define HOST_THREADS 3    /* of serve and batch: one for sockets or files, two that tokenize */
 #define SERVE_LENGTH 2048 /* and their length when the model has no bound */
 
-/* Rank 0: from options to what every rank must know. scores: prompts may be scored. */
-static struct instance_setup make_setup(const struct run_options *o, const struct model_config *m, int longest,
-                                        int n_seqs, bool scores)
+/* Sequences and their length, as far as options and the model allow them. Rank 0. */
+static struct instance_setup setup_of(const struct run_options *o, const struct model_config *m, int longest,
+                                      int n_seqs, bool scores)
 {
-    struct instance_setup setup = {
-        .kv_bytes = o->kv_cache_bytes,
-        .threads = (int32_t)o->threads,
-        .group_size = o->tensor_parallel > 0 ? (int32_t)o->tensor_parallel : 0,
-        .step = (int32_t)o->step,
-        .progress = (int32_t)o->progress,
-        .device = (int32_t)o->device,
-        .with_bus = o->verbose,
-        .load = {(int32_t)o->load_way, (int32_t)o->load_threads, (int32_t)o->load_slots, o->load_piece_bytes},
-        .step_timeout = o->step_timeout};
-    struct limits *l = &setup.limits;
-    int64_t len = o->max_model_len > 0 ? o->max_model_len : longest;
+    int64_t len = o->max_model_len > 0 ? o->max_model_len : longest,
+            seqs = n_seqs < o->max_batch ? n_seqs : o->max_batch;
     if (m->positions_end && len > m->max_positions)
         len = m->max_positions;
-    l->max_seqs = n_seqs < o->max_batch ? n_seqs : (int32_t)o->max_batch;
-    l->max_seqs = l->max_seqs > 0 ? l->max_seqs : 1;
-    l->max_batch_tokens = (int32_t)o->max_batch_tokens;
-    l->max_len = len > 0 ? (int32_t)len : 1;
-    l->max_logit_rows = l->max_seqs;
-    if (scores)
-        l->max_logit_rows += l->max_batch_tokens < SCORE_ROWS ? l->max_batch_tokens : SCORE_ROWS;
-    int64_t blocks = (int64_t)l->max_seqs * limits_blocks_per_slot(l);
-    l->n_blocks = blocks < INT32_MAX ? (int32_t)blocks : INT32_MAX;
-    return setup;
+    return start_setup(o, seqs > 0 ? (int)seqs : 1, len > 0 ? (int)len : 1, scores);
 }
 
-/* Limits that generate and serve need before anything large is opened. */
-static int open_model(const struct run_options *o, const char *command, struct model_config *m, struct checkpoint *c,
-                      struct err *e)
+/* Rank 0, of a command that needs a whole model folder. */
+static int open_model_folder(const struct run_options *o, const char *command, struct model_config *m,
+                             struct checkpoint *c, struct err *e)
 {
     if (o->model == NULL)
         return ERR(e, ERR_USAGE, "%s needs --model DIR", command);
-    if (device_check((enum device_choice)o->device, e) != 0)
-        return -1;
-    if (o->max_batch_tokens < o->max_batch)
-        return ERR(e, ERR_USAGE,
-                   "--max-batch-tokens %lld is less than --max-batch %lld: each running sequence needs one token",
-                   (long long)o->max_batch_tokens, (long long)o->max_batch);
-    if (model_config_read(m, o->model, e) != 0)
-        return -1;
-    if (o->max_model_len > model_context(m))
-        return ERR(e, ERR_USAGE, "--max-model-len %lld: the model has %d positions", (long long)o->max_model_len,
-                   model_context(m));
-    return checkpoint_open(c, o->model, e);
+    return start_open_model(o, NULL, m, c, e);
 }
 
 static int open_generate(struct generate *g, const struct generate_options *o, struct model_config *m,
                          struct checkpoint *c, struct err *e)
 {
-    return open_model(&o->run, "generate", m, c, e) == 0 ? generate_open(g, o, m, e) : -1;
+    return open_model_folder(&o->run, "generate", m, c, e) == 0 ? generate_open(g, o, m, e) : -1;
 }
 
 static int run_generate(struct world *w, const struct generate_options *o, struct err *e)
@@ -100,7 +67,7 @@ static int run_generate(struct world *w, const struct generate_options *o, struc
     const struct loop_client client = {.context = &g, .next = generate_next, .accept = generate_accept};
     int status = 0;
     if (w->rank == 0 && open_generate(&g, o, &m, &c, e) == 0)
-        setup = make_setup(&o->run, &m, g.longest, g.n, o->prompt_logprobs >= 0);
+        setup = setup_of(&o->run, &m, g.longest, g.n, o->prompt_logprobs >= 0);
     fatal_agree(w, e);
     instance_open(&instance, w, &m, &c, &setup, e);
     if (w->rank == 0)
@@ -158,7 +125,7 @@ static struct instance_setup make_service_setup(const struct run_options *o, con
     struct run_options mine = *o;
     if (mine.max_batch < 0)
         mine.max_batch = o->max_batch_tokens < SERVE_BATCH ? o->max_batch_tokens : SERVE_BATCH;
-    return make_setup(&mine, m, m->max_positions > 0 ? m->max_positions : SERVE_LENGTH, INT32_MAX, true);
+    return setup_of(&mine, m, m->max_positions > 0 ? m->max_positions : SERVE_LENGTH, INT32_MAX, true);
 }
 
 static int run_service(struct world *w, const struct service *s, struct err *e)
@@ -174,7 +141,7 @@ static int run_service(struct world *w, const struct service *s, struct err *e)
         .context = s->front, .next = front_next, .accept = front_accept, .signal = front_signal};
     const struct loop_client others = {.context = &leader, .next = leader_next, .accept = leader_accept};
     int status = 0;
-    if (w->rank == 0 && open_model(s->run, s->name, &m, &c, e) == 0) {
+    if (w->rank == 0 && open_model_folder(s->run, s->name, &m, &c, e) == 0) {
         cores_widen(&cores);
         if (s->open(s->context, s->options, &m, &c, w->n_ranks, e) == 0)
             setup = make_service_setup(s->run, &m);
@@ -224,14 +191,6 @@ static int run_batch(struct world *w, const struct batch_options *o, struct err 
     int status = run_service(w, &s, e);
     fatal_farewell(NULL, NULL);
     return status;
-}
-
-static int run_bench(struct world *w, const struct bench_options *o, struct err *e)
-{
-    struct traffic t = {0};
-    const struct bench_traffic traffic = {&t,           traffic_open, traffic_close, traffic_queue,
-                                          traffic_busy, traffic_plan, traffic_accept};
-    return bench_run(w, o, &traffic, e);
 }
 
 /* The number of this process among those that the launcher has started, by the launcher's own variables; 0: the first,
@@ -308,7 +267,7 @@ int main(int argc, char **argv)
                  : command == COMMAND_SERVE     ? run_serve(&w, &o.serve, &e)
                  : command == COMMAND_BATCH     ? run_batch(&w, &o.batch, &e)
                  : command == COMMAND_PREFLIGHT ? preflight_run(&w, &o.preflight, &e)
-                                                : run_bench(&w, &o.bench, &e);
+                                                : bench_run(&w, &o.bench, &e);
     world_close(&w);
     return status;
 }

@@ -1,8 +1,8 @@
 /* commands/front.c - see front.h. */
 #include "commands/front.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "commands/generation.h"
-#include "text/tokenizer/unicode.h"
 
 #include <string.h>
 
@@ -17,7 +17,7 @@ int front_open(struct front *f, const struct service_options *o, const struct mo
     f->n_ranks = n_ranks;
     f->n_groups = n_ranks / run_group_size(&o->run, n_ranks);
     service_model_name(o, name, sizeof name);
-    f->name[unicode_repair(f->name, sizeof f->name - 1, name, strlen(name))] = '\0';
+    f->name[utf8_repair(f->name, sizeof f->name - 1, name, strlen(name))] = '\0';
     f->model = (struct protocol_model){.name = f->name, .vocab = m->vocab};
     if (generation_ids(&ids, &f->bos, o->run.model, m->vocab, e) != 0 ||
         tokenizer_open(&f->tokenizer, o->run.model, e) != 0 ||
@@ -44,7 +44,7 @@ int front_next(void *context, struct plan *plan, struct err *e)
     struct front *f = context;
     if (hub_check(&f->hub, e) != 0)
         return -1;
-    return steps_next(&f->steps, plan, e); /* STEPS_IDLE is LOOP_IDLE, which we may not know */
+    return steps_next(&f->steps, plan, e);
 }
 
 int front_accept(void *context, const struct step_result *result, struct err *e)

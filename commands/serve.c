@@ -2,13 +2,13 @@
 #include "commands/serve.h"
 #include "base/dtype.h"
 #include "base/files.h"
-#include "text/tokenizer/unicode.h"
+#include "base/utf8.h"
 
 #include <string.h>
 
 static bool is_utf8(const char *text)
 {
-    return unicode_invalid_at(text, strlen(text)) == strlen(text);
+    return utf8_invalid_at(text, strlen(text)) == strlen(text);
 }
 
 static int check_options(const struct serve_options *o, struct err *e)

@@ -2,13 +2,12 @@
  * there is a checkpoint. */
 #include "commands/bench/bench.h"
 #include "base/clock.h"
-#include "base/json.h"
 #include "commands/bench/profile.h"
 #include "commands/bench/report.h"
+#include "commands/start/start.h"
 #include "rank/instance/instance.h"
 #include "rank/measure/energy.h"
 #include "rank/measure/read_limit.h"
-#include "rank/world/device.h"
 #include "rank/world/fatal.h"
 
 #include <limits.h>
@@ -33,23 +32,13 @@ struct job {
     int32_t repetitions, warmups, profile;
 };
 
-static int open_model(const struct bench_options *o, struct model_config *m, struct checkpoint *c, struct err *e)
+static int open_given(const struct bench_options *o, struct model_config *m, struct checkpoint *c, struct err *e)
 {
-    bool dummy = o->run.load_format == LOAD_DUMMY;
-    size_t bytes = 0;
-    if (device_check((enum device_choice)o->run.device, e) != 0)
-        return -1;
     if ((o->run.model != NULL) == (o->config != NULL))
         return ERR(e, ERR_USAGE, "bench needs one of --model DIR and --config FILE");
-    if (o->config != NULL && !dummy)
+    if (o->config != NULL && o->run.load_format != LOAD_DUMMY)
         return ERR(e, ERR_USAGE, "--config has no weights: add --load-format dummy");
-    if (o->run.model != NULL)
-        return model_config_read(m, o->run.model, e) == 0 && !dummy ? checkpoint_open(c, o->run.model, e)
-                                                                    : -(e->code != ERR_NONE);
-    char *text = file_read(o->config, (size_t)4 << 20, &bytes, e);
-    int rc = text == NULL ? -1 : model_config_parse(m, text, bytes, o->config, e);
-    free(text);
-    return rc;
+    return start_open_model(&o->run, o->config, m, c, e);
 }
 
 /* The weights that a decode step reads: all except learned positions and the embedding table, of which it reads one
@@ -163,7 +152,7 @@ static int check_positions(const struct workload *work, const struct model_confi
     return 0;
 }
 
-static struct instance_setup make_setup(const struct bench_options *o, const struct workload *work)
+static struct instance_setup setup_of(const struct bench_options *o, const struct workload *work)
 {
     int64_t len = 1;
     int32_t seqs = 1;
@@ -172,21 +161,10 @@ static struct instance_setup make_setup(const struct bench_options *o, const str
             len = (int64_t)work[i].n_prompt + work[i].n_steps + 1;
         seqs = work[i].n_seqs > seqs ? work[i].n_seqs : seqs;
     }
-    struct instance_setup setup = {.limits = {seqs, (int32_t)o->run.max_batch_tokens, (int32_t)len, seqs, 0},
-                                   .kv_bytes = o->run.kv_cache_bytes,
-                                   .kv_whole = work[WORK_THROUGHPUT].n_seqs == 0,
-                                   .threads = (int32_t)o->run.threads,
-                                   .progress = (int32_t)o->run.progress,
-                                   .device = (int32_t)o->run.device,
-                                   .step = (int32_t)o->run.step,
-                                   .with_bus = true,
-                                   .load = {(int32_t)o->run.load_way, (int32_t)o->run.load_threads,
-                                            (int32_t)o->run.load_slots, o->run.load_piece_bytes},
-                                   .dummy = o->run.load_format == LOAD_DUMMY,
-                                   .dummy_seed = 1,
-                                   .step_timeout = o->run.step_timeout};
-    int64_t blocks = (int64_t)seqs * limits_blocks_per_slot(&setup.limits);
-    setup.limits.n_blocks = blocks < INT32_MAX ? (int32_t)blocks : INT32_MAX;
+    struct instance_setup setup = start_setup(&o->run, seqs, (int)len, false);
+    setup.kv_whole = work[WORK_THROUGHPUT].n_seqs == 0;
+    setup.with_bus = true;
+    setup.dummy_seed = 1;
     return setup;
 }
 
@@ -219,8 +197,7 @@ static double joules_of_all(struct energy *mine, const struct world *w)
 }
 
 /* Everything that was asked for, then once more under the profile, so that its clocks are in nobody's way. */
-static void measure(struct engine *g, const struct job *j, const struct bench_traffic *traffic, struct figures *f,
-                    struct err *e)
+static void measure(struct engine *g, const struct job *j, struct traffic *traffic, struct figures *f, struct err *e)
 {
     struct profile profile = {0};
     struct energy energy;
@@ -245,14 +222,13 @@ static void measure(struct engine *g, const struct job *j, const struct bench_tr
     profile_close(&profile);
 }
 
-static int open_traffic(const struct bench_traffic *t, const struct workload *k, const struct instance *i,
-                        struct err *e)
+static int open_traffic(struct traffic *t, const struct workload *k, const struct instance *i, struct err *e)
 {
     struct limits limits = i->engine.limits;
     if (k->n_seqs == 0)
         return 0;
     limits.max_seqs = k->n_seqs;
-    return t->open(t->context, k->n_requests, k->n_prompt, k->n_steps + 1, &limits, i->network.config.vocab, e);
+    return traffic_open(t, k->n_requests, k->n_prompt, k->n_steps + 1, &limits, i->network.config.vocab, e);
 }
 
 static void report(const struct bench_options *o, const struct instance *i, const struct figures *f, struct err *e)
@@ -265,8 +241,9 @@ static void report(const struct bench_options *o, const struct instance *i, cons
         ERR(e, ERR_IO, "standard output: cannot write");
 }
 
-int bench_run(struct world *w, const struct bench_options *o, const struct bench_traffic *traffic, struct err *e)
+int bench_run(struct world *w, const struct bench_options *o, struct err *e)
 {
+    struct traffic traffic = {0};
     struct model_config m = {0};
     struct checkpoint c = {0};
     struct instance instance;
@@ -275,15 +252,15 @@ int bench_run(struct world *w, const struct bench_options *o, const struct bench
     struct read_limit limit;
     struct instance_setup setup = {0};
     double started = seconds_now();
-    if (w->rank == 0 && make_job(&job, o, e) == 0 && open_model(o, &m, &c, e) == 0 &&
+    if (w->rank == 0 && make_job(&job, o, e) == 0 && open_given(o, &m, &c, e) == 0 &&
         check_positions(job.work, &m, e) == 0)
-        setup = make_setup(o, job.work);
+        setup = setup_of(o, job.work);
     fatal_agree(w, e);
     MPI_CHECK(MPI_Bcast(&job, sizeof job, MPI_BYTE, 0, w->comm));
     instance_open(&instance, w, &m, &c, &setup, e);
     f.ready_seconds = ready_after_exec(started);
     if (w->rank == 0 && check_room(job.work, &setup.limits, e) == 0)
-        (void)open_traffic(traffic, &job.work[WORK_THROUGHPUT], &instance, e);
+        (void)open_traffic(&traffic, &job.work[WORK_THROUGHPUT], &instance, e);
     fatal_agree(w, e);
     memcpy(f.work, job.work, sizeof f.work);
     f.repetitions = job.repetitions;
@@ -293,12 +270,11 @@ int bench_run(struct world *w, const struct bench_options *o, const struct bench
     read_limit_measure(&limit, w, instance.ops, &instance.q, STREAM_BYTES,
                        instance.ops->async != NULL ? DEVICE_STREAM_BYTES : STREAM_BYTES, STREAM_PASSES, e);
     f.read_rate = limit.together;
-    measure(&instance.engine, &job, traffic, &f, e);
+    measure(&instance.engine, &job, &traffic, &f, e);
     if (w->rank == 0)
         report(o, &instance, &f, e);
     fatal_agree(w, e);
-    if (w->rank == 0)
-        traffic->close(traffic->context);
+    traffic_close(&traffic);
     instance_close(&instance);
     return 0;
 }

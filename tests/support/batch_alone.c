@@ -46,7 +46,7 @@ bool batch_alone_turn(struct batch_alone *a)
     struct err e = {0};
     plan_reset(&a->plan, a->n_steps);
     int rc = front_next(&a->batch.front, &a->plan, &e);
-    if (rc == STEPS_IDLE)
+    if (rc == PLAN_IDLE)
         return true;
     assert_int_equal(rc, 0);
     if (a->plan.kind == PLAN_STOP)

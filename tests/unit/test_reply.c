@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "protocol/reply.h"
+#include "text/tokenizer/tokenizer.h"
 
 #include <math.h>
 #include <stdlib.h>
