@@ -1,5 +1,5 @@
-/* base/signals.h - signals that ask a job to end, to drain or to show how far it is, noted until somebody looks. Every rank
- * takes them, because the launcher passes them on to all and a rank without a handler would die of one. */
+/* base/signals.h - signals that ask a job to end, to drain or to show how far it is, recorded until they are polled.
+ * Every rank handles them, because the launcher forwards them to all and a rank without a handler would die of one. */
 #ifndef BASE_SIGNALS_H
 #define BASE_SIGNALS_H
 

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define ASK_SECONDS    30.0
-#define TOLD_FAILURES  5   /* so many are shown */
+#define TOLD_FAILURES  5   /* number of errors that are printed */
 #define NOBODY_SECONDS 1.0 /* how long a wait is at most before the next look at arrivals */
 
 struct bench {

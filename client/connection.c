@@ -246,7 +246,7 @@ void connection_close(struct connection *c)
 int connection_send_text(struct connection *c, const char *text, size_t bytes, struct err *e)
 {
     if (zmq_send(c->socket, text, bytes, 0) < 0)
-        return ERR(e, ERR_COMM, "%s: the server takes nothing: %s", c->endpoint, zmq_strerror(errno));
+        return ERR(e, ERR_COMM, "%s: the server accepts no messages: %s", c->endpoint, zmq_strerror(errno));
     c->largest = bytes > c->largest ? bytes : c->largest;
     return 0;
 }

@@ -14,7 +14,7 @@ struct phases {
     double wall;                                                /* of rank 0; 0: there was no such work */
 };
 
-/* Of a workload's prompts, its decode steps, and (THROUGHPUT) steps that are both. */
+/* The kinds of units: a workload's prompts, its decode steps, and (THROUGHPUT) steps that are both. */
 enum phase_part { PART_PROMPTS, PART_DECODE, PART_MIXED, N_PARTS };
 
 struct figures {

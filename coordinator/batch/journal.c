@@ -229,7 +229,7 @@ static int take_lines(struct recovery *r, struct err *e)
     return rc;
 }
 
-/* Is what stands behind the last newline a line of ours that was not finished? */
+/* Whether the text after the last newline is an unfinished result. */
 static int check_tail(const struct recovery *r, struct err *e)
 {
     size_t n = strlen(r->reader->begin);

@@ -110,7 +110,7 @@ struct runner {
 /* Check and open all files, read back what an earlier run has finished. */
 int runner_open(struct runner *r, const struct runner_setup *setup, struct err *e);
 
-/* The model is loaded and runs so many sequences at once: write the manifest, start the thread. */
+/* The model is loaded and runs this many sequences at once: write the manifest, start the thread. */
 int runner_start(struct runner *r, int max_seqs, struct err *e);
 
 /* The start is given up, here or on another rank: the status file says so. Nothing after a runner_close. */

@@ -96,7 +96,7 @@ bool runner_fits(struct runner *r, const struct line *l)
         r->n_misfits = 0;
         return true;
     }
-    if (++r->n_misfits >= r->window) /* so many in a row: what is further behind need not be read */
+    if (++r->n_misfits >= r->window) /* number of consecutive misfits after which reading stops */
         ending_nothing_fits(&r->ending);
     return false;
 }

@@ -306,7 +306,7 @@ void runner_files_sync(struct runner *r)
         return;
     if (journal_sync(&r->journal, &e) != 0)
         runner_fail(r, &e);
-    else if (r->manifest_bytes == 0) /* from now on it says that there is something of ours */
+    else if (r->manifest_bytes == 0) /* from now on it reports results of this run */
         r->manifest_due = 0;
     ending_learn(&r->ending, seconds_now() - began, r->pace.step);
 }

@@ -274,7 +274,7 @@ static void accept_clients(struct transport *t)
 
 /* ---- reading ---- */
 
-/* Messages that are not whole take too much together: whoever has begun the largest one ends. */
+/* Incomplete messages take too much memory together: the connection with the largest one ends. */
 static void bound_pending(struct transport *t)
 {
     while (t->pending > PENDING_BYTES) {

@@ -90,7 +90,7 @@ void transport_flush(struct transport *t);
 /* Is the connection that a message came over still there? */
 bool transport_connected(const struct transport *t, const struct peer *peer);
 
-/* Close this connection. The client notices, connects anew, and is a new client. */
+/* Close this connection. The client notices, reconnects, and is a new client. */
 void transport_disconnect(struct transport *t, const struct peer *peer);
 
 /* Events of connections; HAPPENING_GONE: *peer's has ended; HAPPENING_REFUSED: one ended before it was a client. */

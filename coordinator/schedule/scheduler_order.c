@@ -155,7 +155,7 @@ static bool has_turn_before(const struct request *a, const struct request *b)
     return a->rank < b->rank;
 }
 
-/* Where there is one client only, they are in this order already. */
+/* With a single client they are in this order already. */
 void order_turns(struct scheduler *s)
 {
     for (int i = 0; i < s->n_queues; i++)

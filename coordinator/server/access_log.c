@@ -18,8 +18,8 @@
     ((size_t)128 << 10) /* of all prompts of a message: escaped they are still far less than may wait */
 #define ID_BYTES 8      /* that a token id counts */
 
-/* Opened so that nothing waits, also not for somebody who reads a pipe. With prompts in it a file, or a
- * pipe, is its owner's alone. */
+/* Opened without blocking, also on a pipe without a reader. A file or pipe with prompts is accessible to its owner
+ * only. */
 static int open_file(const char *path, bool with_prompts, struct err *e)
 {
     struct stat s;

@@ -126,8 +126,8 @@ static int waiting_of(const struct client *c)
     return c->turn[TURN_TEXTS].n_sequences + c->turn[TURN_ENGINE].n_sequences;
 }
 
-/* The queue is full. Whoever has most in it gives way to a client that has less: the newest of its requests that wait are refused, as
- * they would have been had the others come first. */
+/* The queue is full. The client with the most in it gives way to one that has less: its newest waiting requests are
+ * refused, as if the others had come first. */
 static bool make_room(struct server *s, const struct client *c, int n, int places)
 {
     while (s->n_sequences > 0 && s->n_sequences + n > places) {

@@ -48,7 +48,7 @@ struct job {
     int n_open;                       /* groups that the scheduler refers to; the main thread's */
     struct job *engine_previous, *engine_next;
 
-    /* The I/O thread's; it alone looks at them, whoever owns the job. */
+    /* The I/O thread's; it alone accesses them, whichever thread owns the job. */
     struct client *client; /* NULL: gone, nothing is to be sent */
     struct job *previous, *next;
     struct protocol_error verdict; /* why it was cancelled; becomes its error when it is back */

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What the rank is doing. */
+/* The activity of the rank. */
 enum rank_activity {
     RANK_OUTSIDE,       /* not in the loop: loading, for instance */
     RANK_COORDINATES,   /* rank 0, between two steps: it may wait for work */

@@ -13,7 +13,7 @@
 /* A rank, as the others of its host see it: in shared memory, written by that rank alone, but for `spoken`. */
 struct deadline_mark {
     _Atomic int32_t rank, part, beats;
-    _Atomic int32_t spoken; /* in the first one: somebody of this host is ending the job */
+    _Atomic int32_t spoken; /* in the first one: a rank of this host is ending the job */
 };
 
 /* The same, as one rank has seen it. */

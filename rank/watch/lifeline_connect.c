@@ -17,9 +17,8 @@
 #include <unistd.h>
 
 #define CONNECT_SECONDS 5.0
-#define MAX_PENDING \
-    64 /* connections that have not identified themselves; above this the one silent longest is closed */
-#define SILENT_SECONDS 0.2 /* that each has at least */
+#define MAX_PENDING     64  /* unidentified connections; above this the one silent longest is closed */
+#define SILENT_SECONDS  0.2 /* that each has at least */
 
 /* An abstract name: no file is left by a process that is killed. */
 static socklen_t unix_address(struct sockaddr_un *a, uint64_t name)

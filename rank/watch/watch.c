@@ -25,7 +25,7 @@ struct watch_slot {
     _Atomic int32_t rank, leader, activity, last; /* last: enum collective, the n_last-th of its kind in last_step */
     _Atomic uint64_t step, progress, beats, last_step;
     _Atomic uint32_t n_last;
-    _Atomic int32_t spoken; /* in the first slot: somebody of this host is ending the job */
+    _Atomic int32_t spoken; /* in the first slot: a rank of this host is ending the job */
     char pad[64 - 4 * 6 - 8 * 4];
 };
 _Static_assert(sizeof(struct watch_slot) == 64, "a cache line of its own");

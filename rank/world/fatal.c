@@ -142,7 +142,7 @@ _Noreturn void fatal(const struct err *e)
     if (!self.leads)
         (void)nanosleep(&pause, NULL);
     const struct timespec others = {5, 0};
-    if (!herald(false)) /* somebody has spoken, and is about to end this process, too */
+    if (!herald(false)) /* another rank has spoken, and is about to end this process, too */
         (void)nanosleep(&others, NULL);
     const struct err why = agree_named(self.rank, self.n_ranks, self.host, e);
     speak(e, self.n_ranks);

@@ -149,7 +149,7 @@ static void thieves(const char *where)
     case_end();
 }
 
-/* libzmq's own assertion: it gives an id that somebody holds already. */
+/* libzmq's own assertion: it assigns an id that another connection holds. */
 static void held_ids(const char *where)
 {
     static void *holder[GUESSES], *ordinary[GUESSES];

@@ -279,8 +279,8 @@ static void bar(void)
     case_end();
 }
 
-/* A rank that is stopped, or killed, ends the job; whoever reads the status file learns that it does not run any more, what it ended
- * of, and with which status. */
+/* A rank that is stopped, or killed, ends the job; the status file then says that it no longer runs, why it ended, and
+ * with which status. */
 static void failure(int number, const char *name)
 {
     struct process p;

@@ -71,8 +71,8 @@ static void check_throughput(const json_t *t)
     case_check(ratio > 9.999 && ratio < 10.001, "%g tokens a request", ratio);
 }
 
-/* Every phase that there is on so many ranks took time, and they are not far from the wall time together: rank 0's, which
- * may be ahead of the others when a run ends. */
+/* Every phase that there is on this many ranks took time, and they are not far from the wall time together: rank 0's,
+ * which may be ahead of the others when a run ends. */
 static void check_phases(const json_t *parts, const char *part, int ranks)
 {
     json_t *p = json_object_get(parts, part), *value;

@@ -15,7 +15,7 @@
 
 static char folder[256];
 
-/* Until the server has so many messages. */
+/* Until the server has this many messages. */
 static void await_messages(struct process *p, const struct fake_server *s, int n)
 {
     for (double started = seconds_now(); s->n_received < n && !p->ended && seconds_now() - started < CLIENT_SECONDS;)

@@ -145,7 +145,8 @@ static bool begin_two(struct talk *t, int n_tokens)
     return case_check(both, "they do not run in both groups");
 }
 
-/* Read events until so many requests have had their last one; returns how many of those had this code (200: no error). */
+/* Read events until this many requests have had their last one; returns how many of those had this code (200: no
+ * error). */
 static int hear_last(struct talk *t, int n, int code)
 {
     int good = 0;

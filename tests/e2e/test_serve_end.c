@@ -44,7 +44,7 @@ static unsigned mode_of(const char *path)
 /* Tokens of a reply: it ends by itself soon, or not while a test runs. */
 enum { FINITE = 300, ENDLESS = 100000 };
 
-/* Wait until the server has taken so many requests of a connection that asks for nothing else. */
+/* Wait until the server has taken this many requests of a connection that asks for nothing else. */
 static void await_taken(int n)
 {
     double taken = 0;

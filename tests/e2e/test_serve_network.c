@@ -168,7 +168,7 @@ static void too_large(void)
     reply = talk_hear(&t, 1);
     case_check(reply == NULL, "a message above the limit is answered");
     json_decref(reply);
-    talk_say(&t, "{\"op\": \"models\"}"); /* the socket has connected anew by itself */
+    talk_say(&t, "{\"op\": \"models\"}"); /* the socket has reconnected by itself */
     reply = talk_hear(&t, 20);
     case_check(talk_number(reply, "max_message_bytes") == LIMIT, "the limit is told as %g",
                talk_number(reply, "max_message_bytes"));

@@ -137,7 +137,7 @@ static double difference(const struct run *r, bool wide)
     return worst;
 }
 
-/* How far x is from log_softmax(logits)[id]; infinite when it is no number. */
+/* How far x is from log_softmax(logits)[id]; infinite if it is not a number. */
 static double beside(double x, const float *logits, int vocab, int id)
 {
     double max = logits[0], sum = 0;

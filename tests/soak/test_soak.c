@@ -29,7 +29,7 @@
 #define LEAST_CYCLES   (3 * N_SHAPES)
 #define DEVICE_SLACK   ((size_t)4 << 20) /* memory that the driver keeps for itself */
 #define HOST_SLACK     ((size_t)32 << 20)
-#define SETTLED_PASSES 2 /* after so many passes over all programs an instance takes no more memory */
+#define SETTLED_PASSES 2 /* after this many passes over all programs an instance takes no more memory */
 
 /* How an instance is cut. Blocks for about half of what may run, so that requests wait. */
 static const struct shape {

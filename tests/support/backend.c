@@ -165,7 +165,7 @@ static void rope_table(struct queue *q, float *cos_sin, const struct rope *rope,
     finish(q);
 }
 
-/* Of a KV cache only the rows of the step's tokens may change; tokens that no plan would have write nothing. */
+/* Of a KV cache only the rows of the step's tokens may change; tokens that no plan could contain write nothing. */
 static void *cache(const char *name, const void *data, const struct heads *h, const struct batch *b, bool stored)
 {
     size_t row = (size_t)h->head_dim, n = (size_t)backend_n_blocks * KV_BLOCK_TOKENS * (size_t)h->n_kv_heads * row;

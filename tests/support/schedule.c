@@ -229,7 +229,7 @@ static void check_starts(struct schedule *run, const struct plan *p)
     }
 }
 
-/* Every token goes in once, in order, at its position, and never into a block that somebody else may read. */
+/* Every token goes in once, in order, at its position, and never into a block that another sequence may read. */
 static void check_sequences(struct schedule *run, const struct plan *p)
 {
     const int32_t *token = p->token;
@@ -284,8 +284,8 @@ void schedule_check_memory(struct schedule *run)
     assert_int_equal(in_list, n_free);
 }
 
-/* Nobody starves: every running sequence that could feed something does, unless the budget is used up; what decodes always
- * does; and no slot, budget and memory are left while somebody waits who could use them. */
+/* No starvation: every running sequence that could feed tokens does, unless the budget is used up; decoding sequences
+ * always do; and no slot, budget and memory are left while a request waits that could use them. */
 static void check_progress(struct schedule *run, const struct plan *p, uint64_t n_preempted)
 {
     struct scheduler *s = &run->s;

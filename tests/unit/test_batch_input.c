@@ -1,4 +1,5 @@
-/* tests/unit/test_batch_input.c - coordinator/batch/input.c: the lines of files, patterns and pipes, and what is no input. */
+/* tests/unit/test_batch_input.c - coordinator/batch/input.c: the lines of files, patterns and pipes, and files that
+ * are not inputs. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/batch/input.h"

@@ -244,7 +244,7 @@ static void *wait_for_journal(void *context)
     return NULL;
 }
 
-/* Has this process the file open so many times? */
+/* Has this process the file open this many times? */
 static bool opened(const char *path, int times)
 {
     char found[600], name[64];

@@ -157,7 +157,7 @@ static void expect_id_back(const char *id_json, const char *id)
         assert_string_equal(back, id);
         assert_non_null(strstr(line, "in.jsonl: line 3: prompt: found an integer"));
         for (size_t cut = 0; cut + 1 < bytes;
-             cut++) /* torn lines are no results, and nothing is read beyond their end */
+             cut++) /* torn lines are not results, and nothing is read beyond their end */
             if (cut != bytes - 1) {
                 char *part = malloc(cut + 1);
                 memcpy(part, line, cut);

@@ -1,5 +1,5 @@
-/* tests/unit/test_batch_rewrite.c - coordinator/batch/rewrite.c: an output anew in the order of the input (ordered.c), or without
- * its errors (retry.c). */
+/* tests/unit/test_batch_rewrite.c - coordinator/batch/rewrite.c: an output rewritten in the order of the input
+ * (ordered.c), or without its errors (retry.c). */
 #include "tests/unit/unit.h"
 
 #include "coordinator/batch/ids.h"

@@ -496,7 +496,7 @@ static void signals(void **state)
     (void)zmq_ctx_term(context);
 }
 
-/* A host's addresses, and the one at which somebody listens. */
+/* A host's addresses, and the one with a listener. */
 static void addresses(void **state)
 {
     (void)state;

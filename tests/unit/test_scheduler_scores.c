@@ -16,7 +16,7 @@ struct shape {
     struct limits limits;
     bool prefix_caching;
     int n_flights;  /* plans under way at once */
-    int cancel_one; /* one in so many steps cancels a request; 0: none */
+    int cancel_one; /* one in this many steps cancels a request; 0: none */
 };
 
 struct run {

@@ -75,7 +75,7 @@ static void waiting_for_a_plan(void **unused)
     assert_int_equal(watch_judge(v, 3, 0, TIMEOUT), 1);
     assert_int_equal(watch_judge(v, 3, 2, TIMEOUT), 1);
     v[1].silent = 0;
-    v[1].activity = RANK_AWAITS_PLAN; /* it shares the plan, and somebody does not take it */
+    v[1].activity = RANK_AWAITS_PLAN; /* it shares the plan, and one rank does not take it */
     v[2].silent = 10;
     assert_int_equal(watch_judge(v, 3, 0, TIMEOUT), -1); /* rank 0 says so */
     assert_int_equal(watch_judge(v, 3, 1, TIMEOUT), 2);
