@@ -3,6 +3,8 @@
 #ifndef BASE_FORMULA_H
 #define BASE_FORMULA_H
 
+#include <stdbool.h>
+
 enum norm_kind {
     NORM_LAYER, /* (x - mean) / sqrt(var + eps) * w + b, biased variance */
     NORM_RMS    /* w * round(x / sqrt(mean x^2 + eps)): rounded to the activation type before the weight */
@@ -26,6 +28,15 @@ enum rope_growth {
     ROPE_FIXED,   /* nothing changes */
     ROPE_DYNAMIC, /* NTK: the base grows with the length n: theta * (factor n / long_from - (factor-1))^(dims/(dims-2)) */
     ROPE_LONG     /* inv_freq_long replaces inv_freq */
+};
+
+#define ROUTING_MAX_EXPERTS 1024
+
+/* Which experts of a mixture take a token, and by how much their results count: those of the largest logits, each by its
+ * share of a softmax over the logits of all experts. */
+struct routing {
+    int n_experts, n_chosen; /* 1 <= n_chosen <= n_experts <= ROUTING_MAX_EXPERTS */
+    bool normalised;         /* the shares of the chosen ones are scaled so that they add up to 1 */
 };
 
 #define ROPE_MAX_PAIRS 256

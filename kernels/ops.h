@@ -60,6 +60,17 @@ struct heads {
     const float *alibi_slopes;            /* [n_heads] device memory: score += slope * k; NULL: none */
 };
 
+/* Which experts take a step's tokens. Token t and its i-th expert are pair t * n_chosen + i. Device memory. */
+struct routes {
+    float *logits;   /* [n_tokens, n_experts] */
+    int32_t *expert; /* [n_tokens, n_chosen] the chosen ones, the likeliest first */
+    float *share;    /* [n_tokens, n_chosen] what the expert's result counts */
+    int32_t *begin;  /* [n_experts + 1] where each expert's pairs begin in `pair` */
+    int32_t *pair;   /* [n_tokens n_chosen] the pairs by expert, those of one expert by token */
+};
+
+enum expert_rows { X_TOKENS, X_PAIRS };
+
 /* What the device keeps per slot between steps. */
 struct sampler {
     int n_slots, max_len, vocab; /* vocab: of the whole model */
@@ -196,6 +207,23 @@ struct ops {
      * out[t][c] = act(x). out: [n_tokens, cols], may alias x only when not gated. */
     void (*activate)(struct queue *q, void *out, const void *x, enum activation kind, bool gated, int n_tokens,
                      int cols);
+
+    /* Fill *r: for each token the n_chosen experts e of the largest logits[t][e] = x[t] . router[e], of equal ones the
+     * lower e, and their shares, in float throughout. x: [n_tokens, router->cols]. A token's routes do not depend on what
+     * else is in the batch. */
+    void (*route)(struct queue *q, const struct routes *r, const void *x, const struct weight *router,
+                  const struct routing *how, int n_tokens);
+    /* out[p] = x[row of p] w_e^T for every pair p of a token and the expert e. w: [n_experts, rows, cols] as one matrix of
+     * n_experts rows rows. x_rows: X_TOKENS x is [n_tokens, cols], X_PAIRS it is [n_tokens n_chosen, cols]; out: [n_tokens
+     * n_chosen, rows]. Only the chosen experts are read. Otherwise as matmul. */
+    void (*matmul_experts)(struct queue *q, void *out, const void *x, const struct weight *w, const struct routes *r,
+                           const struct routing *how, enum expert_rows x_rows, int n_tokens);
+    /* out[t] (+)= sum_i share[t][i] y[t n_chosen + i], in the order of i. y: [n_tokens n_chosen, dim], out: [n_tokens,
+     * dim] */
+    void (*combine)(struct queue *q, void *out, const void *y, const struct routes *r, const struct routing *how,
+                    int n_tokens, int dim, bool accumulate);
+    /* x[t] *= sigmoid(in[t] . w). x: [n_tokens, dim], in: [n_tokens, w->cols], w: [1, cols] */
+    void (*gate)(struct queue *q, void *x, const void *in, const struct weight *w, int n_tokens, int dim);
 
     /* out[i] = x[row[i]]. x: [.., dim], out: [n_rows, dim]; row: device memory. */
     void (*gather_rows)(struct queue *q, void *out, const void *x, const int32_t *row, int n_rows, int dim);

@@ -40,6 +40,16 @@ void cpu_attention(struct queue *q, void *out, const void *qkv, const void *k_ca
                    const struct heads *heads, const struct batch *batch);
 void cpu_activate(struct queue *q, void *out, const void *x, enum activation kind, bool gated, int n_tokens, int cols);
 
+void cpu_route(struct queue *q, const struct routes *r, const void *x, const struct weight *router,
+               const struct routing *how, int n_tokens);
+/* One token's part of it: the best n_chosen of logits [n_experts] and their shares. */
+void cpu_choose_experts(int32_t *expert, float *share, const float *logits, const struct routing *how);
+void cpu_matmul_experts(struct queue *q, void *out, const void *x, const struct weight *w, const struct routes *r,
+                        const struct routing *how, enum expert_rows x_rows, int n_tokens);
+void cpu_combine(struct queue *q, void *out, const void *y, const struct routes *r, const struct routing *how,
+                 int n_tokens, int dim, bool accumulate);
+void cpu_gate(struct queue *q, void *x, const void *in, const struct weight *w, int n_tokens, int dim);
+
 void cpu_sample(struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
                 const int32_t *row_len, const struct sampler *s, int n_rows);
 size_t cpu_sample_scratch_bytes(int vocab);

@@ -116,6 +116,14 @@ void cuda_attention(struct queue *q, void *out, const void *qkv, const void *k_c
                     const struct heads *heads, const struct batch *batch);
 void cuda_activate(struct queue *q, void *out, const void *x, enum activation kind, bool gated, int n_tokens, int cols);
 
+void cuda_route(struct queue *q, const struct routes *r, const void *x, const struct weight *router,
+                const struct routing *how, int n_tokens);
+void cuda_matmul_experts(struct queue *q, void *out, const void *x, const struct weight *w, const struct routes *r,
+                         const struct routing *how, enum expert_rows x_rows, int n_tokens);
+void cuda_combine(struct queue *q, void *out, const void *y, const struct routes *r, const struct routing *how,
+                  int n_tokens, int dim, bool accumulate);
+void cuda_gate(struct queue *q, void *x, const void *in, const struct weight *w, int n_tokens, int dim);
+
 void cuda_sample(struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
                  const int32_t *row_len, const struct sampler *s, int n_rows);
 size_t cuda_sample_scratch_bytes(int vocab);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Clocks of a step: no operation needs more than one, and layer.c and step.c have no more operations than these. */
-#define LAYER_STAMPS 12
+#define LAYER_STAMPS 16
 #define STEP_STAMPS  24
 
 const char *profile_phase_name(enum profile_phase phase)
@@ -78,6 +78,15 @@ WRAP(PHASE_ATTENTION, attention, (struct queue *q, void *out, const void *qkv, c
      (q, out, qkv, k_cache, v_cache, heads, batch))
 WRAP(PHASE_OTHER, activate, (struct queue *q, void *out, const void *x, enum activation kind, bool gated,
      int n_tokens, int cols), (q, out, x, kind, gated, n_tokens, cols))
+WRAP(PHASE_OTHER, route, (struct queue *q, const struct routes *r, const void *x, const struct weight *router,
+     const struct routing *how, int n_tokens), (q, r, x, router, how, n_tokens))
+WRAP(PHASE_MATMUL, matmul_experts, (struct queue *q, void *out, const void *x, const struct weight *w,
+     const struct routes *r, const struct routing *how, enum expert_rows x_rows, int n_tokens),
+     (q, out, x, w, r, how, x_rows, n_tokens))
+WRAP(PHASE_OTHER, combine, (struct queue *q, void *out, const void *y, const struct routes *r,
+     const struct routing *how, int n_tokens, int dim, bool accumulate), (q, out, y, r, how, n_tokens, dim, accumulate))
+WRAP(PHASE_OTHER, gate, (struct queue *q, void *x, const void *in, const struct weight *w, int n_tokens, int dim),
+     (q, x, in, w, n_tokens, dim))
 WRAP(PHASE_OTHER, gather_rows, (struct queue *q, void *out, const void *x, const int32_t *row, int n_rows, int dim),
      (q, out, x, row, n_rows, dim))
 WRAP(PHASE_ALL_GATHER, join_columns, (struct queue *q, void *out, const void *in, const int *begin, int n_ranks,
@@ -107,6 +116,10 @@ static void wrap(struct profile *p)
     o->qkv_store = qkv_store;
     o->attention = attention;
     o->activate = activate;
+    o->route = route;
+    o->matmul_experts = matmul_experts;
+    o->combine = combine;
+    o->gate = gate;
     o->gather_rows = gather_rows;
     o->join_columns = join_columns;
     o->sample = sample;

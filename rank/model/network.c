@@ -111,7 +111,7 @@ struct heads network_heads(const struct network *n, int layer)
         .first_kv_head = n->shard.kv_heads.begin,
         .group = m->n_heads / m->n_kv_heads,
         .scale = model_attention_scale(m, layer),
-        .window = m->window[layer],
+        .window = m->layer[layer].window,
         .alibi_slopes = n->alibi_slopes,
     };
 }

@@ -241,6 +241,61 @@ static void activate(struct queue *q, void *out, const void *x, enum activation 
     finish(q);
 }
 
+/* All of it made by route, read by the others. */
+static struct routes routes(const struct routes *r, const struct routing *how, int n_tokens, enum argument_use use)
+{
+    size_t n = (size_t)n_tokens, experts = (size_t)how->n_experts, pairs = n * (size_t)how->n_chosen;
+    return (struct routes){
+        .logits = argument_data(argument("logits", r->logits, n * experts, sizeof *r->logits, use)),
+        .expert = argument_data(argument("experts", r->expert, pairs, sizeof *r->expert, use)),
+        .share = argument_data(argument("shares", r->share, pairs, sizeof *r->share, use)),
+        .begin = argument_data(argument("beginnings", r->begin, experts + 1, sizeof *r->begin, use)),
+        .pair = argument_data(argument("pairs", r->pair, pairs, sizeof *r->pair, use)),
+    };
+}
+
+static void route(struct queue *q, const struct routes *r, const void *x, const struct weight *router,
+                  const struct routing *how, int n_tokens)
+{
+    struct weight w;
+    struct routes d = routes(r, how, n_tokens, ARGUMENT_MADE);
+    table->route(on(q), &d, act("x", x, (size_t)n_tokens * (size_t)router->cols, ARGUMENT_READ),
+                 weight("router", &w, router), how, n_tokens);
+    finish(q);
+}
+
+static void matmul_experts(struct queue *q, void *out, const void *x, const struct weight *w, const struct routes *r,
+                           const struct routing *how, enum expert_rows x_rows, int n_tokens)
+{
+    struct weight dw;
+    struct routes d = routes(r, how, n_tokens, ARGUMENT_READ);
+    size_t pairs = (size_t)n_tokens * (size_t)how->n_chosen, n = x_rows == X_PAIRS ? pairs : (size_t)n_tokens;
+    void *dout = act("result", out, pairs * (size_t)(w->rows / how->n_experts), ARGUMENT_MADE);
+    table->matmul_experts(on(q), dout, act("x", x, n * (size_t)w->cols, ARGUMENT_READ), weight("weights", &dw, w), &d,
+                          how, x_rows, n_tokens);
+    finish(q);
+}
+
+static void combine(struct queue *q, void *out, const void *y, const struct routes *r, const struct routing *how,
+                    int n_tokens, int dim, bool accumulate)
+{
+    struct routes d = routes(r, how, n_tokens, ARGUMENT_READ);
+    size_t n = (size_t)n_tokens * (size_t)dim;
+    void *dout = act("result", out, n, accumulate ? ARGUMENT_CHANGED : ARGUMENT_MADE);
+    table->combine(on(q), dout, act("y", y, n * (size_t)how->n_chosen, ARGUMENT_READ), &d, how, n_tokens, dim,
+                   accumulate);
+    finish(q);
+}
+
+static void gate(struct queue *q, void *x, const void *in, const struct weight *w, int n_tokens, int dim)
+{
+    struct weight dw;
+    size_t n = (size_t)n_tokens;
+    void *dx = act("x", x, n * (size_t)dim, ARGUMENT_CHANGED);
+    table->gate(on(q), dx, act("in", in, n * (size_t)w->cols, ARGUMENT_READ), weight("weights", &dw, w), n_tokens, dim);
+    finish(q);
+}
+
 static void gather_rows(struct queue *q, void *out, const void *x, const int32_t *row, int n_rows, int dim)
 {
     int last = -1;
@@ -319,6 +374,10 @@ static const struct ops shell = {
     .qkv_store = qkv_store,
     .attention = attention,
     .activate = activate,
+    .route = route,
+    .matmul_experts = matmul_experts,
+    .combine = combine,
+    .gate = gate,
     .gather_rows = gather_rows,
     .join_columns = join_columns,
     .sample = sample,

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-static struct model_config m, other; /* 4 KB of windows each: not on the stack */
+static struct model_config m, other; /* its layers take kilobytes each: not on the stack */
 
 static void parse(struct model_config *to, const char *text)
 {
@@ -104,9 +104,9 @@ static void defaults_of_neox_opt_bloom(void **state)
           "\"layer_norm_elementwise_affine\":false}");
     assert_int_equal(m.embed_dim, 512);
     assert_true(m.post_norm && !m.final_norm && !m.qkv_bias && !m.mlp_bias && !m.norm_affine);
-    assert_true(weight_exists(&m, WEIGHT_PROJECT_IN) && weight_exists(&m, WEIGHT_PROJECT_OUT));
-    assert_false(weight_exists(&m, WEIGHT_ATTN_NORM) || weight_exists(&m, WEIGHT_FINAL_NORM) ||
-                 weight_exists(&m, WEIGHT_HEAD));
+    assert_true(weight_exists(&m, WEIGHT_PROJECT_IN, -1) && weight_exists(&m, WEIGHT_PROJECT_OUT, -1));
+    assert_false(weight_exists(&m, WEIGHT_ATTN_NORM, 0) || weight_exists(&m, WEIGHT_FINAL_NORM, -1) ||
+                 weight_exists(&m, WEIGHT_HEAD, -1));
     parse(&m, "{\"model_type\":\"opt\",\"_remove_final_layer_norm\":true}");
     assert_false(m.final_norm);
     parse(&m, "{\"model_type\":\"bloom\",\"apply_residual_connection_post_layernorm\":true,\"seq_length\":5}");
@@ -125,27 +125,27 @@ static void defaults_of_llama_and_kin(void **state)
     assert_int_equal(m.dtype, DTYPE_BF16);
     assert_int_equal(m.norm, NORM_RMS);
     assert_true(m.norm_eps == 1e-6f && m.gated_mlp && !m.tied_head && !m.qkv_bias && !m.norm_bias && !m.mlp_bias);
-    assert_int_equal(m.window[0], 0);
+    assert_int_equal(m.layer[0].window, 0);
     parse(&m, "{\"model_type\":\"mistral\"}");
     assert_int_equal(m.n_kv_heads, 8);
-    assert_int_equal(m.window[0], 4096);
-    assert_int_equal(m.window[31], 4096);
-    assert_int_equal(m.window[32], 0);
+    assert_int_equal(m.layer[0].window, 4096);
+    assert_int_equal(m.layer[31].window, 4096);
+    assert_int_equal(m.layer[32].window, 0);
     parse(&m, "{\"model_type\":\"mistral\",\"sliding_window\":null,\"head_dim\":160,\"num_key_value_heads\":null}");
-    assert_int_equal(m.window[0], 0);
+    assert_int_equal(m.layer[0].window, 0);
     assert_int_equal(m.head_dim, 160);
     assert_int_equal(m.n_kv_heads, 32);
     parse(&m, "{\"model_type\":\"qwen2\",\"sliding_window\":100}");
-    assert_int_equal(m.window[31], 0);
+    assert_int_equal(m.layer[31].window, 0);
     assert_true(m.qkv_bias && !m.out_bias);
     parse(&m, "{\"model_type\":\"qwen2\",\"sliding_window\":100,\"use_sliding_window\":true}");
-    assert_int_equal(m.window[27], 0);
-    assert_int_equal(m.window[28], 100);
+    assert_int_equal(m.layer[27].window, 0);
+    assert_int_equal(m.layer[28].window, 100);
     parse(&m, "{\"model_type\":\"qwen3\",\"sliding_window\":9,\"num_hidden_layers\":3,\"layer_types\":["
               "\"sliding_attention\",\"full_attention\",\"sliding_attention\"]}");
-    assert_int_equal(m.window[0], 9);
-    assert_int_equal(m.window[1], 0);
-    assert_int_equal(m.window[2], 9);
+    assert_int_equal(m.layer[0].window, 9);
+    assert_int_equal(m.layer[1].window, 0);
+    assert_int_equal(m.layer[2].window, 9);
     assert_int_equal(m.head_dim, 128);
     assert_true(m.qk_norm && !m.qkv_bias);
     parse(&m, "{\"model_type\":\"qwen3\",\"hidden_size\":1024,\"num_attention_heads\":16,"
@@ -154,6 +154,41 @@ static void defaults_of_llama_and_kin(void **state)
     assert_true(m.qkv_bias && m.out_bias && m.attention_scale == (float)(1 / sqrt(128)));
 }
 
+static void experts(void **state)
+{
+    (void)state;
+    parse(&m, "{\"architectures\":[\"Qwen3MoeForCausalLM\"]}");
+    assert_true(m.experts.routing.n_experts == 128 && m.experts.routing.n_chosen == 8 && m.experts.ffn == 768);
+    assert_true(!m.experts.routing.normalised && m.experts.shared_ffn == 0 && m.qk_norm && !m.qkv_bias);
+    assert_true(m.layer[0].experts && m.layer[23].experts && !m.layer[24].experts && m.layer[0].window == 0);
+    assert_int_equal(m.head_dim, 64); /* hidden / heads: the class has no default of its own */
+    parse(&m,
+          "{\"model_type\":\"qwen3_moe\",\"decoder_sparse_step\":2,\"mlp_only_layers\":[3,99,-1],\"num_experts\":60,"
+          "\"norm_topk_prob\":true,\"use_sliding_window\":true,\"sliding_window\":77,\"num_hidden_layers\":5}");
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(m.layer[i].experts, i == 1);
+        assert_int_equal(m.layer[i].window, 77);
+    }
+    assert_true(m.experts.routing.normalised && m.experts.routing.n_experts == 60);
+    assert_true(weight_exists(&m, WEIGHT_ROUTER, 1) && !weight_exists(&m, WEIGHT_MLP_IN, 1));
+    assert_true(weight_exists(&m, WEIGHT_MLP_OUT, 0) && !weight_exists(&m, WEIGHT_EXPERTS_OUT, 0));
+    parse(&m, "{\"model_type\":\"qwen3_moe\",\"num_local_experts\":0}");
+    assert_false(m.layer[0].experts);
+    parse(&m, "{\"model_type\":\"qwen2_moe\",\"use_sliding_window\":true,\"max_window_layers\":3}");
+    assert_true(m.experts.routing.n_experts == 60 && m.experts.routing.n_chosen == 4 && m.experts.ffn == 1408);
+    assert_true(m.experts.shared_ffn == 5632 && m.experts.shared_gate && m.qkv_bias && !m.out_bias);
+    assert_true(m.layer[0].window == 4096 && m.layer[1].window == 0 && m.layer[2].window == 4096 &&
+                m.layer[4].window == 0);
+    assert_true(weight_exists(&m, WEIGHT_SHARED_GATE, 5) && weight_exists(&m, WEIGHT_SHARED_IN, 5));
+    parse(&m, "{\"model_type\":\"mixtral\"}");
+    assert_true(m.experts.routing.n_experts == 8 && m.experts.routing.n_chosen == 2 && m.experts.ffn == 14336);
+    assert_true(m.experts.routing.normalised && m.layer[31].experts && m.layer[0].window == 0);
+    assert_true(m.norm_eps == 1e-5f && fabsf(m.rope.inv_freq[1] - powf(1e6f, -2.0f / 128)) < 1e-6f);
+    parse(&m, "{\"model_type\":\"mixtral\",\"sliding_window\":4096}");
+    assert_int_equal(m.layer[31].window, 4096);
+}
+
+#define MIXTRAL "{\"model_type\":\"mixtral\","
 #define LLAMA   "{\"model_type\":\"llama\","
 #define BIG     "999999999999"
 #define SCALING LLAMA "\"rope_scaling\":"
@@ -171,11 +206,18 @@ static void refused(void **state)
         {"{\"model_type\":\"gpt2\",\"model_type\":\"opt\"}", ERR_INPUT, "duplicate|model_type"},
         {"{}", ERR_INPUT, "model_type|gpt2|qwen3"},
         {"{\"model_type\":3}", ERR_INPUT, "model_type|an integer|a string"},
-        {"{\"model_type\":\"mixtral\"}", ERR_UNSUPPORTED, "model_type|mixtral|gpt2, gptj|qwen3"},
-        {"{\"model_type\":\"qwen3_moe\"}", ERR_UNSUPPORTED, "model_type|qwen3_moe|expected one of"},
+        {"{\"model_type\":\"mamba\"}", ERR_UNSUPPORTED, "model_type|mamba|gpt2, gptj|qwen3"},
+        {"{\"model_type\":\"qwen3_next\"}", ERR_UNSUPPORTED, "model_type|qwen3_next|expected one of"},
+        {MIXTRAL "\"num_local_experts\":0}", ERR_INPUT, "num_local_experts|0|[1, 1024]"},
+        {MIXTRAL "\"num_local_experts\":1025}", ERR_INPUT, "num_local_experts|1025|[1, 1024]"},
+        {MIXTRAL "\"num_experts_per_tok\":9}", ERR_INPUT, "num_experts_per_tok|9|8 experts"},
+        {MIXTRAL "\"num_local_experts\":1024,\"intermediate_size\":4194304}", ERR_UNSUPPORTED, "1024 experts|4194304"},
+        {"{\"model_type\":\"qwen3_moe\",\"mlp_only_layers\":3}", ERR_INPUT, "mlp_only_layers|an integer|an array"},
+        {"{\"model_type\":\"qwen3_moe\",\"mlp_only_layers\":[1,\"a\"]}", ERR_INPUT, "mlp_only_layers|[1]|a string"},
+        {"{\"model_type\":\"qwen3_moe\",\"decoder_sparse_step\":0}", ERR_INPUT, "decoder_sparse_step|0|[1, 1024]"},
         {"{\"model_type\":\"llava\",\"text_config\":{\"model_type\":\"llama\"}}", ERR_UNSUPPORTED,
          "model_type|llava|text_config"},
-        {"{\"architectures\":[\"Qwen2MoeForCausalLM\"]}", ERR_UNSUPPORTED, "architectures|Qwen2MoeForCausalLM"},
+        {"{\"architectures\":[\"Qwen2VLForCausalLM\"]}", ERR_UNSUPPORTED, "architectures|Qwen2VLForCausalLM"},
         {LLAMA "\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4}}", ERR_UNSUPPORTED,
          "quantization_config|gptq|unquantised repository"},
         {LLAMA "\"quantization\":{\"bits\":4}}", ERR_UNSUPPORTED, "quantization|unquantised repository"},
@@ -337,7 +379,7 @@ static void family_list(void **state)
         assert_string_equal(family_find(name)->model_type, name);
         assert_true(strlen(name) < sizeof m.model_type);
     }
-    assert_int_equal(n, 9);
+    assert_int_equal(n, 12);
     assert_null(family_find("bert"));
     assert_ptr_equal(family_of_architecture("GPTNeoXForCausalLM"), &family_gpt_neox);
     assert_null(family_of_architecture("GPTNeoForCausalLM"));
@@ -350,6 +392,7 @@ int main(void)
         cmocka_unit_test(defaults_of_gpt2_and_gptj),
         cmocka_unit_test(defaults_of_neox_opt_bloom),
         cmocka_unit_test(defaults_of_llama_and_kin),
+        cmocka_unit_test(experts),
         cmocka_unit_test(refused),
         cmocka_unit_test(long_strings),
         cmocka_unit_test(folders),
