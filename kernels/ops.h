@@ -58,6 +58,9 @@ struct heads {
     float scale;                          /* of q.k */
     int window;                           /* keys k with pos-window < k <= pos are seen; 0: all k <= pos */
     const float *alibi_slopes;            /* [n_heads] device memory: score += slope * k; NULL: none */
+    const void
+        *sinks; /* [n_heads] device memory: one score more for the softmax, of a key without a value; NULL: none */
+    enum dtype sinks_type;
 };
 
 /* Which experts take a step's tokens. Token t and its i-th expert are pair t * n_chosen + i. Device memory. */
@@ -198,26 +201,26 @@ struct ops {
     void (*qkv_store)(struct queue *q, void *qkv, void *k_cache, void *v_cache, const struct heads *heads,
                       const struct batch *batch, const struct rope *rope, const float *cos_sin,
                       const struct weight *q_norm, const struct weight *k_norm, float eps);
-    /* out[t][h] = sum_k softmax_k(scale q.k + slope k) v over the cached positions of slot[t] that pos[t] may see.
+    /* out[t][h] = sum_k softmax_k(scale q.k + slope k) v over the cached positions of slot[t] that pos[t] may see, and the sink.
      * qkv as above; out: [n_tokens, n_heads head_dim]. Softmax in float. */
     void (*attention)(struct queue *q, void *out, const void *qkv, const void *k_cache, const void *v_cache,
                       const struct heads *heads, const struct batch *batch);
 
-    /* gated: x is [n_tokens, 2 cols] = gate then up, out[t][c] = act(gate) * up; else x is [n_tokens, cols],
-     * out[t][c] = act(x). out: [n_tokens, cols], may alias x only when not gated. */
+    /* gated: x is [n_tokens, 2 cols] = gate then up (ACTIVATION_SWIGLU: gate 0, up 0, gate 1, ..), out[t][c] = act(gate) * up;
+     * else x is [n_tokens, cols], out[t][c] = act(x). out: [n_tokens, cols], may alias x only when not gated. */
     void (*activate)(struct queue *q, void *out, const void *x, enum activation kind, bool gated, int n_tokens,
                      int cols);
 
-    /* Fill *r: for each token the n_chosen experts e of the largest logits[t][e] = x[t] . router[e], of equal ones the
-     * lower e, and their shares, in float throughout. x: [n_tokens, router->cols]. A token's routes do not depend on what
-     * else is in the batch. */
+    /* Fill *r: for each token the n_chosen experts e of the largest logits[t][e] = x[t] . router[e] (+ bias[e]), of equal
+     * ones the lower e, and their shares, in float throughout. x: [n_tokens, router->cols]. A token's routes do not depend
+     * on what else is in the batch. */
     void (*route)(struct queue *q, const struct routes *r, const void *x, const struct weight *router,
-                  const struct routing *how, int n_tokens);
-    /* out[p] = x[row of p] w_e^T for every pair p of a token and the expert e. w: [n_experts, rows, cols] as one matrix of
-     * n_experts rows rows. x_rows: X_TOKENS x is [n_tokens, cols], X_PAIRS it is [n_tokens n_chosen, cols]; out: [n_tokens
+                  const struct weight *bias, const struct routing *how, int n_tokens);
+    /* out[p] = x[row of p] w_e^T (+ bias[e]) for every pair p of a token and the expert e. w: [n_experts, rows, cols] as one
+     * matrix of n_experts rows rows; bias: NULL or [n_experts, rows]. x_rows: X_TOKENS x is [n_tokens, cols], X_PAIRS it is [n_tokens n_chosen, cols]; out: [n_tokens
      * n_chosen, rows]. Only the chosen experts are read. Otherwise as matmul. */
-    void (*matmul_experts)(struct queue *q, void *out, const void *x, const struct weight *w, const struct routes *r,
-                           const struct routing *how, enum expert_rows x_rows, int n_tokens);
+    void (*matmul_experts)(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                           const struct routes *r, const struct routing *how, enum expert_rows x_rows, int n_tokens);
     /* out[t] (+)= sum_i share[t][i] y[t n_chosen + i], in the order of i. y: [n_tokens n_chosen, dim], out: [n_tokens,
      * dim] */
     void (*combine)(struct queue *q, void *out, const void *y, const struct routes *r, const struct routing *how,

@@ -28,6 +28,7 @@ struct model_experts {
     struct routing routing; /* n_experts 0: no layer has a mixture */
     int ffn;                /* columns of one expert */
     int shared_ffn;         /* columns of the expert that takes every token beside the chosen ones; 0: there is none */
+    bool biases;            /* of the router and of the experts' matrices (gpt-oss) */
     bool shared_gate;       /* what that one says is multiplied by sigmoid(x . w) (Qwen2-MoE) */
 };
 
@@ -56,6 +57,8 @@ struct model_config {
     bool final_norm;
     bool norm_affine; /* norms have weight (and bias if NORM_LAYER); false: neither (OPT's elementwise_affine) */
     bool qk_norm;     /* RMS norm of every q and k head before the rotation (Qwen3) */
+
+    bool sinks; /* every head has one score more, of a key without a value (gpt-oss) */
 
     bool qkv_bias, out_bias, mlp_bias, head_bias, norm_bias;
     bool tied_head; /* logits use the embedding table */

@@ -20,6 +20,7 @@ const struct role roles[WEIGHT_COUNT] = {
     [WEIGHT_K_NORM] = {"k_norm", AXIS_HEAD_DIM, AXIS_ONE},
     [WEIGHT_OUT] = {"out", AXIS_HIDDEN, AXIS_HEADS},
     [WEIGHT_OUT_BIAS] = {"out_bias", AXIS_HIDDEN_ONCE, AXIS_ONE},
+    [WEIGHT_SINKS] = {"sinks", AXIS_HEAD_NUMBERS, AXIS_ONE},
     [WEIGHT_MLP_NORM] = {"mlp_norm", AXIS_HIDDEN, AXIS_ONE},
     [WEIGHT_MLP_NORM_BIAS] = {"mlp_norm_bias", AXIS_HIDDEN, AXIS_ONE},
     [WEIGHT_MLP_IN] = {"mlp_in", AXIS_MLP_IN, AXIS_HIDDEN},
@@ -27,8 +28,11 @@ const struct role roles[WEIGHT_COUNT] = {
     [WEIGHT_MLP_OUT] = {"mlp_out", AXIS_HIDDEN, AXIS_FFN},
     [WEIGHT_MLP_OUT_BIAS] = {"mlp_out_bias", AXIS_HIDDEN_ONCE, AXIS_ONE},
     [WEIGHT_ROUTER] = {"router", AXIS_EXPERTS, AXIS_HIDDEN},
+    [WEIGHT_ROUTER_BIAS] = {"router_bias", AXIS_EXPERTS, AXIS_ONE},
     [WEIGHT_EXPERTS_IN] = {"experts_in", AXIS_EXPERTS_IN, AXIS_HIDDEN},
+    [WEIGHT_EXPERTS_IN_BIAS] = {"experts_in_bias", AXIS_EXPERTS, AXIS_EXPERT_PAIRS},
     [WEIGHT_EXPERTS_OUT] = {"experts_out", AXIS_EXPERTS_HIDDEN, AXIS_EXPERT_FFN},
+    [WEIGHT_EXPERTS_OUT_BIAS] = {"experts_out_bias", AXIS_EXPERTS_ONCE, AXIS_HIDDEN},
     [WEIGHT_SHARED_IN] = {"shared_in", AXIS_SHARED_IN, AXIS_HIDDEN},
     [WEIGHT_SHARED_OUT] = {"shared_out", AXIS_HIDDEN, AXIS_SHARED_FFN},
     [WEIGHT_SHARED_GATE] = {"shared_gate", AXIS_SINGLE, AXIS_HIDDEN},
@@ -86,6 +90,12 @@ bool weight_exists(const struct model_config *m, enum weight_id id, int layer)
     case WEIGHT_EXPERTS_IN:
     case WEIGHT_EXPERTS_OUT:
         return experts;
+    case WEIGHT_ROUTER_BIAS:
+    case WEIGHT_EXPERTS_IN_BIAS:
+    case WEIGHT_EXPERTS_OUT_BIAS:
+        return experts && m->experts.biases;
+    case WEIGHT_SINKS:
+        return m->sinks;
     case WEIGHT_SHARED_IN:
     case WEIGHT_SHARED_OUT:
         return shared;
@@ -130,8 +140,14 @@ int64_t role_axis_length(const struct model_config *m, const struct shard *s, en
         return experts;
     case AXIS_EXPERTS_IN:
         return experts * 2 * expert_ffn;
+    case AXIS_EXPERTS_ONCE:
+        return s->rank == 0 ? experts : 0;
     case AXIS_EXPERT_FFN:
         return expert_ffn;
+    case AXIS_EXPERT_PAIRS:
+        return 2 * expert_ffn;
+    case AXIS_HEAD_NUMBERS:
+        return heads;
     case AXIS_EXPERTS_HIDDEN:
         return experts * m->hidden;
     case AXIS_SHARED_IN:

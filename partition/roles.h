@@ -19,8 +19,11 @@ enum axis {
     AXIS_FFN,
     AXIS_MLP_IN, /* ffn, or twice that if gated */
     AXIS_EXPERTS,
-    AXIS_EXPERTS_IN, /* experts x 2 x expert_ffn */
+    AXIS_EXPERTS_IN,   /* experts x 2 x expert_ffn */
+    AXIS_EXPERTS_ONCE, /* rank 0 only */
     AXIS_EXPERT_FFN,
+    AXIS_EXPERT_PAIRS, /* 2 x expert_ffn, in pairs */
+    AXIS_HEAD_NUMBERS,
     AXIS_EXPERTS_HIDDEN, /* experts x hidden */
     AXIS_SHARED_IN,      /* 2 x shared_ffn */
     AXIS_SHARED_FFN

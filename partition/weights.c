@@ -18,8 +18,9 @@ struct builder {
     const struct checkpoint *c;
     const struct family *family;
     bool with_prefix;
-    int form;        /* which of the sources with a form are the checkpoint's */
-    size_t capacity; /* of map->slice */
+    int64_t first_row; /* where in its tensor, as that is stored, the matrix begins that is sliced */
+    int form;          /* which of the sources with a form are the checkpoint's */
+    size_t capacity;   /* of map->slice */
     struct err *e;
 };
 
@@ -119,6 +120,49 @@ static int find_tensor(const struct builder *b, const struct weight_source *sour
     return tensor;
 }
 
+/* ---- shapes ---- */
+
+/* Out features of a source's whole matrix, of one expert where it is of experts. */
+static int64_t source_out(const struct builder *b, const struct weight_source *source)
+{
+    int64_t d = b->m->head_dim, out = role_axis_length(b->m, &b->whole, roles[source->id].out);
+    if (is_of_experts(source->id))
+        out /= b->m->experts.routing.n_experts;
+    switch (source->part) {
+    case PART_Q:
+        return b->m->n_heads * d;
+    case PART_K:
+    case PART_V:
+        return b->m->n_kv_heads * d;
+    case PART_GATE:
+    case PART_UP:
+        return out / 2;
+    case PART_QKV_PER_HEAD: /* as many KV heads as heads: the families with it know no other */
+    case PART_QKV_BLOCKS:
+    case PART_GATE_UP:
+    case PART_PAIRS:
+    case PART_WHOLE:
+        break;
+    }
+    return out;
+}
+
+/* The shape that a source's tensor must have; returns the number of dimensions. */
+static int source_shape(const struct builder *b, const struct weight_source *source, int64_t shape[3])
+{
+    int n = 0;
+    int64_t out = source_out(b, source), in = role_axis_length(b->m, &b->whole, roles[source->id].in);
+    if (is_of_experts(source->id) && !names_expert(source))
+        shape[n++] = b->m->experts.routing.n_experts;
+    if (roles[source->id].in == AXIS_ONE) {
+        shape[n++] = out;
+    } else {
+        shape[n++] = source->in_out ? in : out;
+        shape[n++] = source->in_out ? out : in;
+    }
+    return n;
+}
+
 /* ---- slices ---- */
 
 /* This rank's first input. */
@@ -131,6 +175,8 @@ static int64_t first_input(const struct builder *b, enum axis axis)
         return b->s->ffn.begin;
     case AXIS_EXPERT_FFN:
         return b->s->expert_ffn.begin;
+    case AXIS_EXPERT_PAIRS:
+        return 2 * (int64_t)b->s->expert_ffn.begin;
     case AXIS_SHARED_FFN:
         return b->s->shared_ffn.begin;
     default:
@@ -161,10 +207,12 @@ static void add_slice(struct builder *b, const struct weight_source *source, int
     if (in_axis == AXIS_ONE) {
         slice->col = from, slice->rows = 1, slice->cols = count, slice->dst_col = to;
     } else if (source->in_out) {
-        slice->row = in_from, slice->col = from, slice->rows = in, slice->cols = count, slice->dst_row = to;
+        slice->row = b->first_row + in_from, slice->col = from, slice->rows = in, slice->cols = count;
+        slice->dst_row = to;
         slice->transpose = true;
     } else {
-        slice->row = from, slice->col = in_from, slice->rows = count, slice->cols = in, slice->dst_row = to;
+        slice->row = b->first_row + from, slice->col = in_from, slice->rows = count, slice->cols = in,
+        slice->dst_row = to;
     }
 }
 
@@ -198,31 +246,44 @@ static void slice_qkv(struct builder *b, const struct weight_source *source, int
     case PART_GATE:
     case PART_UP:
     case PART_GATE_UP:
+    case PART_PAIRS:
         ERR(b->e, ERR_INTERNAL, "family %s: no such part of %s", b->family->model_type, weight_name(source->id));
     }
 }
 
-/* The rank's columns of an MLP that is `width` wide: gate rows, up rows or both (what is not gated has one kind). The
- * MLP begins at row `from` of the source and goes to row `to` of the slot. */
-static void slice_mlp(struct builder *b, const struct weight_source *source, int tensor, int64_t from, int64_t to,
+/* The rank's columns of an MLP that is `width` wide: gate rows, up rows or both (what is not gated has one kind), from row
+ * `to` of the slot on. */
+static void slice_mlp(struct builder *b, const struct weight_source *source, int tensor, int64_t to,
                       struct range columns, int width)
 {
-    int64_t n = range_length(columns);
-    add_slice(b, source, tensor, from + columns.begin, source->part == PART_UP ? to + n : to, n);
+    int64_t n = range_length(columns), begin = columns.begin;
+    if (source->part == PART_PAIRS) {
+        add_slice(b, source, tensor, 2 * begin, to, 2 * n);
+        return;
+    }
+    add_slice(b, source, tensor, begin, source->part == PART_UP ? to + n : to, n);
     if (source->part == PART_GATE_UP)
-        add_slice(b, source, tensor, from + width + columns.begin, to + n, n);
+        add_slice(b, source, tensor, width + begin, to + n, n);
 }
 
 /* One expert of a tensor that holds this one only, or all of them one below the other. */
 static void slice_expert(struct builder *b, const struct weight_source *source, int tensor, int expert)
 {
-    int width = b->m->experts.ffn, among = names_expert(source) ? 0 : expert;
-    int64_t hidden = b->m->hidden;
+    int64_t hidden = b->m->hidden, columns = range_length(b->s->expert_ffn);
+    int64_t shape[3];
+    if (source_shape(b, source, shape) == 3)
+        b->first_row = expert * shape[1];
     if (source->id == WEIGHT_EXPERTS_IN)
-        slice_mlp(b, source, tensor, (int64_t)among * 2 * width, (int64_t)expert * 2 * range_length(b->s->expert_ffn),
-                  b->s->expert_ffn, width);
+        slice_mlp(b, source, tensor, expert * 2 * columns, b->s->expert_ffn, b->m->experts.ffn);
     else
-        add_slice(b, source, tensor, among * hidden, expert * hidden, hidden);
+        add_slice(b, source, tensor, 0, expert * hidden, hidden);
+    b->first_row = 0;
+}
+
+/* This rank's first output, of what is in one piece. */
+static int64_t first_output(const struct builder *b, enum axis axis)
+{
+    return axis == AXIS_VOCAB ? b->s->vocab.begin : axis == AXIS_HEAD_NUMBERS ? b->s->heads.begin : 0;
 }
 
 static void slice_source(struct builder *b, const struct weight_source *source, int tensor)
@@ -231,54 +292,14 @@ static void slice_source(struct builder *b, const struct weight_source *source, 
     if (out == AXIS_QKV)
         slice_qkv(b, source, tensor);
     else if (out == AXIS_MLP_IN)
-        slice_mlp(b, source, tensor, 0, 0, b->s->ffn, b->m->ffn);
+        slice_mlp(b, source, tensor, 0, b->s->ffn, b->m->ffn);
     else if (out == AXIS_SHARED_IN)
-        slice_mlp(b, source, tensor, 0, 0, b->s->shared_ffn, b->m->experts.shared_ffn);
+        slice_mlp(b, source, tensor, 0, b->s->shared_ffn, b->m->experts.shared_ffn);
     else
-        add_slice(b, source, tensor, out == AXIS_VOCAB ? b->s->vocab.begin : 0, 0, role_axis_length(b->m, b->s, out));
+        add_slice(b, source, tensor, first_output(b, out), 0, role_axis_length(b->m, b->s, out));
 }
 
 /* ---- checks ---- */
-
-/* Out features of a source's whole matrix, of one expert where it is of experts. */
-static int64_t source_out(const struct builder *b, const struct weight_source *source)
-{
-    int64_t d = b->m->head_dim, out = role_axis_length(b->m, &b->whole, roles[source->id].out);
-    if (is_of_experts(source->id))
-        out /= b->m->experts.routing.n_experts;
-    switch (source->part) {
-    case PART_Q:
-        return b->m->n_heads * d;
-    case PART_K:
-    case PART_V:
-        return b->m->n_kv_heads * d;
-    case PART_GATE:
-    case PART_UP:
-        return out / 2;
-    case PART_QKV_PER_HEAD: /* as many KV heads as heads: the families with it know no other */
-    case PART_QKV_BLOCKS:
-    case PART_GATE_UP:
-    case PART_WHOLE:
-        break;
-    }
-    return out;
-}
-
-/* The shape that a source's tensor must have; returns the number of dimensions. */
-static int source_shape(const struct builder *b, const struct weight_source *source, int64_t shape[3])
-{
-    int n = 0;
-    int64_t out = source_out(b, source), in = role_axis_length(b->m, &b->whole, roles[source->id].in);
-    if (is_of_experts(source->id) && !names_expert(source))
-        shape[n++] = b->m->experts.routing.n_experts;
-    if (roles[source->id].in == AXIS_ONE) {
-        shape[n++] = out;
-    } else {
-        shape[n++] = source->in_out ? in : out;
-        shape[n++] = source->in_out ? out : in;
-    }
-    return n;
-}
 
 static void format_shape(char *to, size_t bytes, const int64_t *shape, int n)
 {

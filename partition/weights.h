@@ -7,10 +7,10 @@
  *   OUT     [hidden, n_heads_local head_dim]                     partial sums
  *   MLP_IN  [(gated ? 2 : 1) ffn_local, hidden]                  gate rows, then up rows
  *   MLP_OUT [hidden, ffn_local]                                  partial sums
- *   EXPERTS_IN  [n_experts, 2 expert_ffn_local, hidden]      of each expert gate rows, then up rows
+ *   EXPERTS_IN  [n_experts, 2 expert_ffn_local, hidden]      of each expert gate rows, then up rows (or in pairs)
  *   EXPERTS_OUT [n_experts, hidden, expert_ffn_local]        partial sums of each
  *   EMBED   [vocab_local, embed_dim],  HEAD [vocab_local, embed_dim]
- *   the rest mirrored. Biases of OUT and MLP_OUT exist on rank 0 only, since they are added to a partial sum. */
+ *   the rest mirrored. Biases of OUT, MLP_OUT and EXPERTS_OUT exist on rank 0 only: they are added to a partial sum. */
 #ifndef PARTITION_WEIGHTS_H
 #define PARTITION_WEIGHTS_H
 
@@ -39,6 +39,7 @@ enum weight_id {
     WEIGHT_K_NORM,
     WEIGHT_OUT,
     WEIGHT_OUT_BIAS,
+    WEIGHT_SINKS,
     WEIGHT_MLP_NORM,
     WEIGHT_MLP_NORM_BIAS,
     WEIGHT_MLP_IN,
@@ -46,8 +47,11 @@ enum weight_id {
     WEIGHT_MLP_OUT,
     WEIGHT_MLP_OUT_BIAS,
     WEIGHT_ROUTER,
+    WEIGHT_ROUTER_BIAS,
     WEIGHT_EXPERTS_IN,
+    WEIGHT_EXPERTS_IN_BIAS,
     WEIGHT_EXPERTS_OUT,
+    WEIGHT_EXPERTS_OUT_BIAS,
     WEIGHT_SHARED_IN,
     WEIGHT_SHARED_OUT,
     WEIGHT_SHARED_GATE,
@@ -65,7 +69,8 @@ enum weight_part {
     PART_QKV_PER_HEAD, /* q, k, v of head 0, q, k, v of head 1, ... (GPT-NeoX, BLOOM) */
     PART_GATE,
     PART_UP,
-    PART_GATE_UP /* all gate rows, then all up rows */
+    PART_GATE_UP, /* all gate rows, then all up rows */
+    PART_PAIRS    /* gate row 0, up row 0, gate row 1, .., and so on the rank (ACTIVATION_SWIGLU) */
 };
 
 /* One line of a family's table: where a role comes from. Roles that the config switches off are skipped. */

@@ -41,11 +41,11 @@ void cpu_attention(struct queue *q, void *out, const void *qkv, const void *k_ca
 void cpu_activate(struct queue *q, void *out, const void *x, enum activation kind, bool gated, int n_tokens, int cols);
 
 void cpu_route(struct queue *q, const struct routes *r, const void *x, const struct weight *router,
-               const struct routing *how, int n_tokens);
+               const struct weight *bias, const struct routing *how, int n_tokens);
 /* One token's part of it: the best n_chosen of logits [n_experts] and their shares. */
 void cpu_choose_experts(int32_t *expert, float *share, const float *logits, const struct routing *how);
-void cpu_matmul_experts(struct queue *q, void *out, const void *x, const struct weight *w, const struct routes *r,
-                        const struct routing *how, enum expert_rows x_rows, int n_tokens);
+void cpu_matmul_experts(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                        const struct routes *r, const struct routing *how, enum expert_rows x_rows, int n_tokens);
 void cpu_combine(struct queue *q, void *out, const void *y, const struct routes *r, const struct routing *how,
                  int n_tokens, int dim, bool accumulate);
 void cpu_gate(struct queue *q, void *x, const void *in, const struct weight *w, int n_tokens, int dim);

@@ -58,9 +58,9 @@ static void group(const struct routes *r, const struct routing *how, int n_pairs
 }
 
 void cpu_route(struct queue *q, const struct routes *r, const void *x, const struct weight *router,
-               const struct routing *how, int n_tokens)
+               const struct weight *bias, const struct routing *how, int n_tokens)
 {
-    cpu_matmul(q, r->logits, x, router, NULL, n_tokens, false);
+    cpu_matmul(q, r->logits, x, router, bias, n_tokens, false);
 #pragma omp parallel for num_threads(cpu_threads(q, (size_t)n_tokens * how->n_experts * how->n_chosen)) schedule(static)
     for (int t = 0; t < n_tokens; t++)
         cpu_choose_experts(r->expert + (size_t)t * how->n_chosen, r->share + (size_t)t * how->n_chosen,

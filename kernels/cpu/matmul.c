@@ -18,6 +18,7 @@ struct product {
     const float *x;
     const void *w;
     const struct weight *bias;
+    size_t first_bias; /* which belongs to the first row */
     enum dtype type;
     int n_tokens, rows, cols;
     bool accumulate;
@@ -97,8 +98,8 @@ void cpu_matmul(struct queue *q, void *out, const void *x, const struct weight *
     }
 }
 
-void cpu_matmul_experts(struct queue *q, void *out, const void *x, const struct weight *w, const struct routes *r,
-                        const struct routing *how, enum expert_rows x_rows, int n_tokens)
+void cpu_matmul_experts(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                        const struct routes *r, const struct routing *how, enum expert_rows x_rows, int n_tokens)
 {
     int rows = w->rows / how->n_experts, n_row_blocks = (rows + ROWS - 1) / ROWS, n_pairs = n_tokens * how->n_chosen;
     size_t expert_bytes = (size_t)rows * (size_t)w->cols * dtype_bytes(w->type);
@@ -110,6 +111,8 @@ void cpu_matmul_experts(struct queue *q, void *out, const void *x, const struct 
         const struct product m = {.out = out,
                                   .x = x,
                                   .w = (const char *)w->data + (size_t)e * expert_bytes,
+                                  .bias = bias,
+                                  .first_bias = (size_t)e * (size_t)rows,
                                   .type = w->type,
                                   .n_tokens = n,
                                   .rows = rows,

@@ -154,7 +154,7 @@ static void FN(finish)(const struct product *m, const float *sum, int t0, int n_
         for (int r = 0; r < n_r; r++) {
             float value = y[t * TILE_R + r];
             if (m->bias)
-                value += dtype_load(m->bias->data, m->bias->type, (size_t)(r0 + r));
+                value += dtype_load(m->bias->data, m->bias->type, m->first_bias + (size_t)(r0 + r));
             out[r] = m->accumulate ? out[r] + value : value;
         }
     }

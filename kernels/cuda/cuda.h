@@ -117,9 +117,9 @@ void cuda_attention(struct queue *q, void *out, const void *qkv, const void *k_c
 void cuda_activate(struct queue *q, void *out, const void *x, enum activation kind, bool gated, int n_tokens, int cols);
 
 void cuda_route(struct queue *q, const struct routes *r, const void *x, const struct weight *router,
-                const struct routing *how, int n_tokens);
-void cuda_matmul_experts(struct queue *q, void *out, const void *x, const struct weight *w, const struct routes *r,
-                         const struct routing *how, enum expert_rows x_rows, int n_tokens);
+                const struct weight *bias, const struct routing *how, int n_tokens);
+void cuda_matmul_experts(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                         const struct routes *r, const struct routing *how, enum expert_rows x_rows, int n_tokens);
 void cuda_combine(struct queue *q, void *out, const void *y, const struct routes *r, const struct routing *how,
                   int n_tokens, int dim, bool accumulate);
 void cuda_gate(struct queue *q, void *x, const void *in, const struct weight *w, int n_tokens, int dim);

@@ -56,6 +56,15 @@ void llama_read_windows(struct model_config *m, const struct config *c, int wind
     }
 }
 
+void llama_read_routing(struct model_config *m, const struct config *c, int n, int least, int n_chosen, bool normalised)
+{
+    m->experts.routing = (struct routing){
+        .n_experts = config_int(c, "num_experts|num_local_experts", n, least, CONFIG_MAX_EXPERTS),
+        .n_chosen = config_int(c, "num_experts_per_tok", n_chosen, 1, CONFIG_MAX_EXPERTS),
+        .normalised = normalised,
+    };
+}
+
 static void config_llama(struct model_config *m, const struct config *c)
 {
     static const struct model_config missing = {

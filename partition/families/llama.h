@@ -13,6 +13,10 @@ void llama_read(struct model_config *m, const struct config *c, const struct mod
  * `window`. */
 void llama_read_windows(struct model_config *m, const struct config *c, int window, int first);
 
+/* m->experts.routing: `n_chosen` of `n` experts, by class default; `least`: how few may be. */
+void llama_read_routing(struct model_config *m, const struct config *c, int n, int least, int n_chosen,
+                        bool normalised);
+
 /* The window of Qwen's families: 0 unless "use_sliding_window". */
 int qwen_window(const struct config *c);
 

@@ -1,17 +1,6 @@
 /* partition/families/moe.c - Llama's kin with mixtures of experts: Mixtral, Qwen2-MoE and Qwen3-MoE. */
 #include "partition/families/llama.h"
 
-/* `n_chosen` of `n` experts, by class default; `least`: how few may be. */
-static void read_routing(struct model_config *m, const struct config *c, int n, int least, int n_chosen,
-                         bool normalised)
-{
-    m->experts.routing = (struct routing){
-        .n_experts = config_int(c, "num_experts|num_local_experts", n, least, CONFIG_MAX_EXPERTS),
-        .n_chosen = config_int(c, "num_experts_per_tok", n_chosen, 1, CONFIG_MAX_EXPERTS),
-        .normalised = normalised,
-    };
-}
-
 /* A mixture in every "decoder_sparse_step"th layer, but for those that "mlp_only_layers" lists. */
 static void read_qwen_layers(struct model_config *m, const struct config *c)
 {
@@ -34,7 +23,7 @@ static void config_mixtral(struct model_config *m, const struct config *c)
                                                 .norm_eps = 1e-5f,
                                                 .rope.theta = 1e6f};
     llama_read(m, c, &missing);
-    read_routing(m, c, 8, 1, 2, true);
+    llama_read_routing(m, c, 8, 1, 2, true);
     m->experts.ffn = m->ffn;
     for (int i = 0, window = config_int(c, "sliding_window", 0, 1, CONFIG_MAX_POSITIONS); i < m->n_layers; i++)
         m->layer[i] = (struct model_layer){.window = window, .experts = true};
@@ -51,7 +40,7 @@ static void config_qwen2_moe(struct model_config *m, const struct config *c)
                                                 .max_positions = 32768};
     llama_read(m, c, &missing);
     m->qkv_bias = config_bool(c, "qkv_bias", true);
-    read_routing(m, c, 60, 0, 4, config_bool(c, "norm_topk_prob", false));
+    llama_read_routing(m, c, 60, 0, 4, config_bool(c, "norm_topk_prob", false));
     m->experts.ffn = config_int(c, "moe_intermediate_size", 1408, 1, CONFIG_MAX_FFN);
     m->experts.shared_ffn = config_int(c, "shared_expert_intermediate_size", 5632, 1, CONFIG_MAX_FFN);
     m->experts.shared_gate = true;
@@ -74,7 +63,7 @@ static void config_qwen3_moe(struct model_config *m, const struct config *c)
     llama_read(m, c, &missing);
     m->qk_norm = true;
     m->qkv_bias = m->out_bias = config_bool(c, "attention_bias", false);
-    read_routing(m, c, 128, 0, 8, config_bool(c, "norm_topk_prob", false));
+    llama_read_routing(m, c, 128, 0, 8, config_bool(c, "norm_topk_prob", false));
     m->experts.ffn = config_int(c, "moe_intermediate_size", 768, 1, CONFIG_MAX_FFN);
     read_qwen_layers(m, c);
     for (int i = 0, window = qwen_window(c); i < m->n_layers; i++)

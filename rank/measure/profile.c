@@ -79,10 +79,10 @@ WRAP(PHASE_ATTENTION, attention, (struct queue *q, void *out, const void *qkv, c
 WRAP(PHASE_OTHER, activate, (struct queue *q, void *out, const void *x, enum activation kind, bool gated,
      int n_tokens, int cols), (q, out, x, kind, gated, n_tokens, cols))
 WRAP(PHASE_OTHER, route, (struct queue *q, const struct routes *r, const void *x, const struct weight *router,
-     const struct routing *how, int n_tokens), (q, r, x, router, how, n_tokens))
+     const struct weight *bias, const struct routing *how, int n_tokens), (q, r, x, router, bias, how, n_tokens))
 WRAP(PHASE_MATMUL, matmul_experts, (struct queue *q, void *out, const void *x, const struct weight *w,
-     const struct routes *r, const struct routing *how, enum expert_rows x_rows, int n_tokens),
-     (q, out, x, w, r, how, x_rows, n_tokens))
+     const struct weight *bias, const struct routes *r, const struct routing *how, enum expert_rows x_rows, int n_tokens),
+     (q, out, x, w, bias, r, how, x_rows, n_tokens))
 WRAP(PHASE_OTHER, combine, (struct queue *q, void *out, const void *y, const struct routes *r,
      const struct routing *how, int n_tokens, int dim, bool accumulate), (q, out, y, r, how, n_tokens, dim, accumulate))
 WRAP(PHASE_OTHER, gate, (struct queue *q, void *x, const void *in, const struct weight *w, int n_tokens, int dim),

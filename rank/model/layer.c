@@ -52,10 +52,12 @@ static void chosen(const struct layer_run *r, int layer, const void *in, bool ac
     const struct weight *const *w = r->network->layer[layer];
     struct activations *a = r->act;
     int n = r->batch->n_tokens, columns = range_length(r->network->shard.expert_ffn);
-    r->ops->route(r->q, &a->routes, in, w[WEIGHT_ROUTER], how, n);
-    r->ops->matmul_experts(r->q, a->mlp, in, w[WEIGHT_EXPERTS_IN], &a->routes, how, X_TOKENS, n);
+    r->ops->route(r->q, &a->routes, in, w[WEIGHT_ROUTER], w[WEIGHT_ROUTER_BIAS], how, n);
+    r->ops->matmul_experts(r->q, a->mlp, in, w[WEIGHT_EXPERTS_IN], w[WEIGHT_EXPERTS_IN_BIAS], &a->routes, how, X_TOKENS,
+                           n);
     r->ops->activate(r->q, a->activated, a->mlp, m->activation, true, n * how->n_chosen, columns);
-    r->ops->matmul_experts(r->q, a->said, a->activated, w[WEIGHT_EXPERTS_OUT], &a->routes, how, X_PAIRS, n);
+    r->ops->matmul_experts(r->q, a->said, a->activated, w[WEIGHT_EXPERTS_OUT], w[WEIGHT_EXPERTS_OUT_BIAS], &a->routes,
+                           how, X_PAIRS, n);
     r->ops->combine(r->q, a->partial, a->said, &a->routes, how, n, m->hidden, accumulate);
 }
 

@@ -36,7 +36,7 @@ static void route_by(struct choice *c, const float *logits)
     struct weight w = {zeroed((size_t)c->how.n_experts, sizeof(float)), DTYPE_F32, c->how.n_experts, 1};
     float one = 1;
     memcpy(w.data, logits, (size_t)c->how.n_experts * sizeof(float));
-    ops->route(&q, &c->r, &one, &w, &c->how, 1);
+    ops->route(&q, &c->r, &one, &w, NULL, &c->how, 1);
     assert_int_equal(q.err.code, ERR_NONE);
     free(w.data);
 }
@@ -109,18 +109,21 @@ static void check_routes(int n_tokens, int n_experts, int n_chosen, int cols)
     struct queue q = test_queue(2);
     struct choice c = choice_open(n_tokens, n_experts, n_chosen, n_tokens % 2);
     struct weight w = random_weight(DTYPE_BF16, n_experts, cols, &state, 1);
+    struct weight bias = random_weight(DTYPE_F32, 1, n_experts, &state, 1);
     float *x = zeroed((size_t)n_tokens * (size_t)cols, sizeof *x);
+    for (int e = 0; e < n_experts; e++)
+        dtype_store(bias.data, bias.type, (size_t)e, (float)(e % 3));
     for (int i = 0; i < n_experts * cols; i++)
         dtype_store(w.data, w.type, (size_t)i, (float)(random_int(&state, 3) - 1));
     for (int i = 0; i < n_tokens * cols; i++)
         x[i] = (float)(random_int(&state, 3) - 1);
-    ops->route(&q, &c.r, x, &w, &c.how, n_tokens);
+    ops->route(&q, &c.r, x, &w, n_experts % 2 ? &bias : NULL, &c.how, n_tokens);
     int32_t *count = zeroed((size_t)n_experts, sizeof *count);
     for (int t = 0; t < n_tokens; t++) {
         const float *logits = c.r.logits + (size_t)t * n_experts;
         const int32_t *expert = c.r.expert + (size_t)t * n_chosen;
         for (int e = 0; e < n_experts; e++) {
-            double want = 0;
+            double want = n_experts % 2 ? weight_at(&bias, 0, e) : 0;
             int better = 0, at = -1;
             for (int k = 0; k < cols; k++)
                 want += (double)x[t * cols + k] * weight_at(&w, e, k);
@@ -145,6 +148,7 @@ static void check_routes(int n_tokens, int n_experts, int n_chosen, int cols)
     free(count);
     free(x);
     free(w.data);
+    free(bias.data);
     choice_close(&c);
 }
 
@@ -190,8 +194,10 @@ static void check_product(enum dtype type, int n_tokens, int rows, int cols, enu
         return;
     uint64_t state = 1 + (uint64_t)n_tokens * 1000003 + (uint64_t)rows * 1009 + (uint64_t)cols;
     struct queue q = test_queue(1 + rows % 2);
+    bool with_bias = (n_tokens + rows) % 2;
     struct choice c = random_choice(n_tokens, EXPERTS, CHOSEN, &state);
     struct weight w = random_weight(type, EXPERTS * rows, cols, &state, 1);
+    struct weight bias = random_weight(type, EXPERTS, rows, &state, 1);
     for (int i = 0; i < rows * cols; i++) /* who is not chosen is not read */
         dtype_store(w.data, type, (size_t)(rows * cols + i), NAN);
     int n_pairs = n_tokens * CHOSEN, share = x_rows == X_TOKENS ? CHOSEN : 1;
@@ -199,11 +205,13 @@ static void check_product(enum dtype type, int n_tokens, int rows, int cols, enu
     double *want = zeroed(out.n, sizeof *want);
     random_fill(x.data, x.n, &state, 1);
     for (int p = 0; p < n_pairs; p++)
-        for (int o = 0; o < rows; o++)
+        for (int o = 0; o < rows; o++) {
+            want[(size_t)p * rows + o] = with_bias ? weight_at(&bias, c.r.expert[p], o) : 0;
             for (int i = 0; i < cols; i++)
                 want[(size_t)p * rows + o] +=
                     (double)x.data[(size_t)(p / share) * cols + i] * weight_at(&w, c.r.expert[p] * rows + o, i);
-    ops->matmul_experts(&q, out.data, x.data, &w, &c.r, &c.how, x_rows, n_tokens);
+        }
+    ops->matmul_experts(&q, out.data, x.data, &w, with_bias ? &bias : NULL, &c.r, &c.how, x_rows, n_tokens);
     char what[120];
     snprintf(what, sizeof what, "%s experts of [%d,%d], %d tokens, x %d", dtype_name(type), rows, cols, n_tokens,
              (int)x_rows);
@@ -211,6 +219,7 @@ static void check_product(enum dtype type, int n_tokens, int rows, int cols, enu
     assert_int_equal(q.err.code, ERR_NONE);
     free(want);
     free(w.data);
+    free(bias.data);
     choice_close(&c);
     guarded_close(&x);
     guarded_close(&out);
@@ -240,11 +249,11 @@ static void test_invariance(void **unused)
         struct choice all = choice_open(TOKENS, EXPERTS, CHOSEN, true), one = choice_open(1, EXPERTS, CHOSEN, true);
         float x[TOKENS * COLS], out[TOKENS * CHOSEN * ROWS], alone[CHOSEN * ROWS];
         random_fill(x, TOKENS * COLS, &state, 1);
-        ops->route(&q, &all.r, x, &router, &all.how, TOKENS);
-        ops->matmul_experts(&q, out, x, &w, &all.r, &all.how, X_TOKENS, TOKENS);
+        ops->route(&q, &all.r, x, &router, NULL, &all.how, TOKENS);
+        ops->matmul_experts(&q, out, x, &w, NULL, &all.r, &all.how, X_TOKENS, TOKENS);
         for (int t = 0; t < TOKENS; t++) {
-            ops->route(&q, &one.r, x + t * COLS, &router, &one.how, 1);
-            ops->matmul_experts(&q, alone, x + t * COLS, &w, &one.r, &one.how, X_TOKENS, 1);
+            ops->route(&q, &one.r, x + t * COLS, &router, NULL, &one.how, 1);
+            ops->matmul_experts(&q, alone, x + t * COLS, &w, NULL, &one.r, &one.how, X_TOKENS, 1);
             assert_memory_equal(one.r.logits, all.r.logits + t * EXPERTS, EXPERTS * sizeof(float));
             assert_memory_equal(one.r.expert, all.r.expert + t * CHOSEN, CHOSEN * sizeof(int32_t));
             assert_memory_equal(one.r.share, all.r.share + t * CHOSEN, CHOSEN * sizeof(float));

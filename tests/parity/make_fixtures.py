@@ -62,7 +62,8 @@ def case(name, family, prompt, cfg, dtype="f32", **opt):
     scaling); noprefix = names without the base model prefix; buffers = add mask buffers as old files have;
     rename/drop/extra = config.json keys; drop_rope = keys left out of rope_scaling; others = how many further sequences; top_original = the original
     length beside rope_scaling, not in it; together = all experts of a layer as one tensor, as transformers 5 has them in
-    memory; head = write the tied head too; sharp = gain of the final norm;
+    memory; head = write the tied head too; loud = gain of gpt-oss' experts,
+    so that they clamp; sharp = gain of the final norm;
     alt = config changes that must be seen in the logits; cachediff = the cached run is not the uncached function."""
     CASES.append((name, family, prompt, full(family, dict(dict(L=2), **cfg)), dtype, opt))
 
@@ -196,6 +197,15 @@ case("qwen2moe-3-together-nobias", "qwen2_moe", 15, dict(V=101, H=28, A=7, K=1, 
      **experts(3, 3, 11, norm_topk_prob=True)), together=True, alt=[dict(num_experts_per_tok=2)])
 case("qwen2moe-bf16", "qwen2_moe", 14, dict(V=103, H=28, A=7, K=7, F=41, L=1, shared_expert_intermediate_size=26, tie=True,
      **experts(5, 2, 16)), "bf16")
+OSS = dict(factor=4.0, beta_fast=8.0, beta_slow=2.0, truncate=False, original_max_position_embeddings=32)
+case("gptoss-5", "gpt_oss", 17, dict(V=97, H=26, A=6, K=2, D=16, F=13, L=3, sliding_window=7, num_local_experts=5, num_experts_per_tok=2,
+     **rope("yarn", 1000.0, **OSS)), loud=4, alt=[dict(swiglu_limit=1e9), dict(swiglu_alpha=1.0), dict(sliding_window=8),
+     dict(num_experts_per_tok=3), rope("yarn", 1000.0, **dict(OSS, truncate=True)), rope(theta=1000.0)])
+case("gptoss-3-types-nobias", "gpt_oss", 15, dict(V=101, H=24, A=5, K=1, D=10, F=19, attention_bias=False, sliding_window=9, tie=True,
+     layer_types=["full_attention", "sliding_attention"], num_local_experts=3, num_experts_per_tok=1, **rope("yarn", 1000.0, **OSS)),
+     alt=[dict(layer_types=None), dict(num_experts_per_tok=2)])
+case("gptoss-bf16", "gpt_oss", 16, dict(V=103, H=28, A=7, K=7, D=6, F=16, L=1, num_local_experts=4, num_experts_per_tok=2), "bf16",
+     drop=["rope_parameters"])
 
 # 16-bit models that the GPU backend's persistent step takes: heads of 64 or 128 elements; as small as that allows
 BIG, WIDE = dict(V=203, H=64, F=192), dict(V=131, H=128, A=2, F=128, P=64)
@@ -216,7 +226,7 @@ def new_model(family, cfg):  # transformers changes rope dictionaries in place: 
 
 EXPERTS = dict(experts_implementation="eager")  # its grouped products want rows that are multiples of 16 bytes
 
-def randomise(model, seed, dtype, sharp):
+def randomise(model, seed, dtype, sharp, loud=1.0):
     """Every parameter gets values that matter: no zero bias, no norm of ones; then rounded to the file's dtype.
     A tied model gets random signs in its final norm, or it would mostly repeat the token it has just read."""
     gen, tied = torch.Generator().manual_seed(seed), model.config.tie_word_embeddings
@@ -236,7 +246,7 @@ def randomise(model, seed, dtype, sharp):
                     x = x * (2.5 / p.shape[1] ** 0.5)
                 else:
                     x = x * (gain / p.shape[0 if type(mod).__name__ == "Conv1D" else -1] ** 0.5)
-                p.copy_(x.to(dtype).float())
+                p.copy_((x * (loud if leaf == "gate_up_proj" else 1.0)).to(dtype).float())
         model.tie_weights()
     return model
 
@@ -345,7 +355,7 @@ def build(name, family, plen, cfg, dtype, opt, out):
     V, folder = cfg["vocab_size"], out / name
     for attempt in range(400):  # a seed whose greedy path is clear and not a dull repetition
         seed = zlib.crc32(f"{name}:{attempt}".encode())
-        model = randomise(new_model(family, cfg), seed, DTYPES[dtype], opt.get("sharp", 1.0))
+        model = randomise(new_model(family, cfg), seed, DTYPES[dtype], opt.get("sharp", 1.0), opt.get("loud", 1.0))
         prompt = torch.randint(0, V, (plen,), generator=torch.Generator().manual_seed(seed + 1))
         prompt[1], prompt[2] = V - 1, 0  # both ends of a vocabulary split over ranks
         tokens, logits = run(model, prompt)

@@ -225,6 +225,8 @@ static void attention(struct queue *q, void *out, const void *qkv, const void *k
     size_t n = (size_t)b->n_tokens;
     h.alibi_slopes = argument_data(
         argument("slopes", heads->alibi_slopes, (size_t)h.n_heads, sizeof *h.alibi_slopes, ARGUMENT_READ));
+    h.sinks = argument_data(
+        argument("sinks", heads->sinks, (size_t)h.n_heads, dtype_bytes(heads->sinks_type), ARGUMENT_READ));
     table->attention(on(q), act("result", out, n * (size_t)(h.n_heads * h.head_dim), ARGUMENT_MADE),
                      act("qkv", qkv, n * qkv_row(&h), ARGUMENT_READ), cache("k cache", k_cache, &h, b, false),
                      cache("v cache", v_cache, &h, b, false), &h, &db);
@@ -255,24 +257,24 @@ static struct routes routes(const struct routes *r, const struct routing *how, i
 }
 
 static void route(struct queue *q, const struct routes *r, const void *x, const struct weight *router,
-                  const struct routing *how, int n_tokens)
+                  const struct weight *bias, const struct routing *how, int n_tokens)
 {
-    struct weight w;
+    struct weight w, db;
     struct routes d = routes(r, how, n_tokens, ARGUMENT_MADE);
     table->route(on(q), &d, act("x", x, (size_t)n_tokens * (size_t)router->cols, ARGUMENT_READ),
-                 weight("router", &w, router), how, n_tokens);
+                 weight("router", &w, router), weight("bias", &db, bias), how, n_tokens);
     finish(q);
 }
 
-static void matmul_experts(struct queue *q, void *out, const void *x, const struct weight *w, const struct routes *r,
-                           const struct routing *how, enum expert_rows x_rows, int n_tokens)
+static void matmul_experts(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                           const struct routes *r, const struct routing *how, enum expert_rows x_rows, int n_tokens)
 {
-    struct weight dw;
+    struct weight dw, db;
     struct routes d = routes(r, how, n_tokens, ARGUMENT_READ);
     size_t pairs = (size_t)n_tokens * (size_t)how->n_chosen, n = x_rows == X_PAIRS ? pairs : (size_t)n_tokens;
     void *dout = act("result", out, pairs * (size_t)(w->rows / how->n_experts), ARGUMENT_MADE);
-    table->matmul_experts(on(q), dout, act("x", x, n * (size_t)w->cols, ARGUMENT_READ), weight("weights", &dw, w), &d,
-                          how, x_rows, n_tokens);
+    table->matmul_experts(on(q), dout, act("x", x, n * (size_t)w->cols, ARGUMENT_READ), weight("weights", &dw, w),
+                          weight("bias", &db, bias), &d, how, x_rows, n_tokens);
     finish(q);
 }
 

@@ -7,7 +7,7 @@
 
 /* What a tensor holds: w the whole role; q, k, v; B three blocks; P three a head; g, u gate and up. Its size in letters:
  * V E P(ositions) H D Q(ueries) K(eys) T(hree of them) F, X (experts), M (columns of one), N (twice that), S(hared), 1; 0
- * rows: a vector. Part A: all experts of gate and up, or of down, one below the other, as three dimensions; a second %d:
+ * rows: a vector; h heads. Part I: as A, gate and up in turns. Part A: all experts of gate and up, or of down, one below the other, as three dimensions; a second %d:
  * one of them. */
 struct line {
     enum weight_id id;
@@ -173,6 +173,17 @@ static const struct line mixtral[] = {
     {0},
 };
 
+static const struct line gpt_oss[] = {
+    {WEIGHT_SINKS, 'w', "layers.%d.self_attn.sinks", '0', 'h', false},
+    {WEIGHT_ROUTER, 'w', "layers.%d.mlp.router.weight", 'X', 'H', false},
+    {WEIGHT_ROUTER_BIAS, 'w', "layers.%d.mlp.router.bias", '0', 'X', false},
+    {WEIGHT_EXPERTS_IN, 'I', "layers.%d.mlp.experts.gate_up_proj", 'H', 'N', true},
+    {WEIGHT_EXPERTS_IN_BIAS, 'w', "layers.%d.mlp.experts.gate_up_proj_bias", 'X', 'N', false},
+    {WEIGHT_EXPERTS_OUT, 'A', "layers.%d.mlp.experts.down_proj", 'M', 'H', true},
+    {WEIGHT_EXPERTS_OUT_BIAS, 'w', "layers.%d.mlp.experts.down_proj_bias", 'X', 'H', false},
+    {0},
+};
+
 static const struct fixture fixtures[] = {
     {"{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":20,\"n_head\":5,\"n_inner\":37,\"vocab_size\":53,"
      "\"n_positions\":11}",
@@ -218,6 +229,10 @@ static const struct fixture fixtures[] = {
     {"{\"model_type\":\"mixtral\",\"num_hidden_layers\":2,\"hidden_size\":12,\"num_attention_heads\":3,"
      "\"num_key_value_heads\":1,\"intermediate_size\":70,\"vocab_size\":40,\"num_local_experts\":3}",
      "model.", llama, "lm_head.weight", mixtral},
+    {"{\"model_type\":\"gpt_oss\",\"num_hidden_layers\":2,\"hidden_size\":14,\"num_attention_heads\":5,\"head_dim\":4,"
+     "\"num_key_value_heads\":1,\"intermediate_size\":11,\"vocab_size\":40,\"num_local_experts\":3,"
+     "\"num_experts_per_tok\":2,\"tie_word_embeddings\":true}",
+     "model.", llama, NULL, gpt_oss},
 };
 
 #endif

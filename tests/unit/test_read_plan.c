@@ -21,6 +21,8 @@ static bool present(const struct line *l, int layer)
         return strcmp(m.model_type, "qwen2_moe") == 0;
     if (l->id == WEIGHT_Q_NORM || l->id == WEIGHT_K_NORM)
         return strncmp(m.model_type, "qwen3", 5) == 0;
+    if (strcmp(m.model_type, "gpt_oss") == 0)
+        return true;
     if (strncmp(m.model_type, "qwen2", 5) == 0)
         return l->id != WEIGHT_OUT_BIAS && l->id != WEIGHT_MLP_IN_BIAS && l->id != WEIGHT_MLP_OUT_BIAS;
     if (l->id == WEIGHT_QKV_BIAS || l->id == WEIGHT_OUT_BIAS || l->id == WEIGHT_MLP_IN_BIAS ||
@@ -61,6 +63,8 @@ static int64_t dimension(char letter)
         return m.experts.shared_ffn;
     case '1':
         return 1;
+    case 'h':
+        return m.n_heads;
     default:
         return 0;
     }
@@ -96,7 +100,7 @@ static void add_spec(const struct line *l, const char *prefix, const char *name,
     t->element = (int)dtype_bytes(type);
     t->rows = dimension(l->rows);
     t->cols = dimension(l->cols);
-    t->matrices = l->part == 'A' ? m.experts.routing.n_experts : 0;
+    t->matrices = l->part == 'A' || l->part == 'I' ? m.experts.routing.n_experts : 0;
     spec_fill(t, random);
     written.line[written.n] = l;
     written.expert[written.n] = expert;
@@ -166,9 +170,15 @@ static const struct tensor_spec *source_of(const struct weight_slot *slot, const
         break;
     case WEIGHT_EXPERTS_IN:
         expert = out / (2 * n_expert);
-        of_two = out / n_expert % 2;
-        want = of_two == 0 ? 'g' : 'u';
-        out = out % n_expert + s->expert_ffn.begin;
+        of_two = m.sinks ? 0 : out / n_expert % 2;
+        want = m.sinks ? 'I' : of_two == 0 ? 'g' : 'u';
+        out = m.sinks ? out % (2 * n_expert) + 2 * s->expert_ffn.begin : out % n_expert + s->expert_ffn.begin;
+        break;
+    case WEIGHT_EXPERTS_IN_BIAS:
+        in += 2 * s->expert_ffn.begin;
+        break;
+    case WEIGHT_SINKS:
+        out += s->heads.begin;
         break;
     case WEIGHT_EXPERTS_OUT:
         expert = out / m.hidden;
@@ -194,7 +204,9 @@ static const struct tensor_spec *source_of(const struct weight_slot *slot, const
         if (l->id != slot->id || written.layer[i] != slot->layer ||
             !(l->part == want || l->part == 'A' || l->part == 'B' || l->part == 'P'))
             continue;
-        if (l->part == 'A')
+        if ((l->part == 'A' || l->part == 'I') && l->in_out)
+            in += expert * t->rows;
+        else if (l->part == 'A')
             out += expert * t->rows + of_two * m.experts.ffn;
         else if (written.expert[i] != expert)
             continue;
@@ -251,7 +263,10 @@ static void compare(const struct shard *s)
     for (int i = 0; i < map->n_slots; i++) {
         const struct weight_slot *slot = &map->slot[i];
         size_t size = dtype_bytes(slot->type);
-        bool vector = strstr(weight_name(slot->id), "norm") != NULL || strstr(weight_name(slot->id), "bias") != NULL;
+        bool matrix = slot->id == WEIGHT_EXPERTS_IN_BIAS || slot->id == WEIGHT_EXPERTS_OUT_BIAS;
+        bool vector = strstr(weight_name(slot->id), "norm") != NULL || strstr(weight_name(slot->id), "bias") != NULL ||
+                      slot->id == WEIGHT_SINKS;
+        vector = vector && !matrix;
         for (int64_t row = 0; row < slot->rows; row++)
             for (int64_t col = 0; col < slot->cols; col++) {
                 int64_t element = 0;

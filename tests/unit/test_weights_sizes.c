@@ -73,6 +73,8 @@ static const struct size sizes[] = {
      ",\"num_experts\":64,\"num_experts_per_tok\":8,\"moe_intermediate_size\":2560,"
      "\"shared_expert_intermediate_size\":20480",
      57408658944},
+    {"gpt-oss-20b", "gpt_oss", 24, 2880, 64, 8, 2880, 201088, 131072, ",\"num_local_experts\":32", 20914757184},
+    {"gpt-oss-120b", "gpt_oss", 36, 2880, 64, 8, 2880, 201088, 131072, "", 116829156672},
 };
 
 /* The config in each family's own spelling; the keys that the row leaves at 0 are left out. */
@@ -151,7 +153,8 @@ static void shares_add_up(void **state)
                                id == WEIGHT_QKV_BIAS || id == WEIGHT_OUT || id == WEIGHT_OUT_BIAS ||
                                id == WEIGHT_MLP_IN || id == WEIGHT_MLP_IN_BIAS || id == WEIGHT_MLP_OUT ||
                                id == WEIGHT_MLP_OUT_BIAS || id == WEIGHT_EXPERTS_IN || id == WEIGHT_EXPERTS_OUT ||
-                               id == WEIGHT_SHARED_IN || id == WEIGHT_SHARED_OUT;
+                               id == WEIGHT_SHARED_IN || id == WEIGHT_SHARED_OUT || id == WEIGHT_EXPERTS_IN_BIAS ||
+                               id == WEIGHT_EXPERTS_OUT_BIAS || id == WEIGHT_SINKS;
                     if (cut || rank == 0)
                         total += (int64_t)map.slot[j].rows * map.slot[j].cols;
                 }

@@ -12,7 +12,8 @@
 
 /* logits[t][e], a warp for each e and DOT_TOKENS tokens. grid: experts / WARPS, tokens / DOT_TOKENS */
 template <typename T, typename W, int N>
-__global__ void route_logits(float *logits, const T *x, const W *w, int n_tokens, int n_experts, int cols)
+__global__ void route_logits(float *logits, const T *x, const W *w, const void *bias, enum dtype bias_type,
+                             int n_tokens, int n_experts, int cols)
 {
     after_previous();
     int e = (int)(blockIdx.x * WARPS + threadIdx.x / 32), t0 = (int)blockIdx.y * DOT_TOKENS;
@@ -25,7 +26,7 @@ __global__ void route_logits(float *logits, const T *x, const W *w, int n_tokens
     row_dots<T, W, N>(sum, row, w + (size_t)e * cols, cols);
     for (int t = 0; t < DOT_TOKENS; t++)
         if (threadIdx.x % 32 == 0 && t0 + t < n_tokens)
-            logits[(size_t)(t0 + t) * n_experts + e] = sum[t];
+            logits[(size_t)(t0 + t) * n_experts + e] = sum[t] + weight_at(bias, bias_type, e, 0.0f);
 }
 
 /* What is not a number is chosen last. */
@@ -122,7 +123,7 @@ __global__ void route_group(struct routes r, struct routing how, int n_pairs)
 }
 
 extern "C" void cuda_route(struct queue *q, const struct routes *r, const void *x, const struct weight *router,
-                           const struct routing *how, int n_tokens)
+                           const struct weight *bias, const struct routing *how, int n_tokens)
 {
     nvtx_range range("route");
     if (n_tokens < 1)
@@ -132,7 +133,8 @@ extern "C" void cuda_route(struct queue *q, const struct routes *r, const void *
         using T = decltype(t);
         using W = decltype(v);
         launch(q, route_logits<T, W, decltype(n)::value>, grid, dim3(WARPS * 32), 0, r->logits, (const T *)x,
-               (const W *)router->data, n_tokens, how->n_experts, router->cols);
+               (const W *)router->data, bias ? (const void *)bias->data : NULL, bias ? bias->type : DTYPE_F32, n_tokens,
+               how->n_experts, router->cols);
     });
     launch(q, route_choose, dim3((unsigned)(n_tokens + WARPS - 1) / WARPS), dim3(WARPS * 32), 0, *r, *how, n_tokens);
     launch(q, route_group, dim3((unsigned)how->n_experts), dim3(GROUP_THREADS), 0, *r, *how, n_tokens * how->n_chosen);
@@ -144,11 +146,20 @@ template <typename T, typename W>
 struct expert_args {
     T *out;
     const T *x;
-    const W *w; /* [n_experts, rows, cols] */
+    const W *w;       /* [n_experts, rows, cols] */
+    const void *bias; /* [n_experts, rows]; NULL: none */
+    enum dtype bias_type;
     const int32_t *begin, *pair;
     int rows, cols;
     int pairs_a_row; /* that share a row of x */
 };
+
+/* Of the block's expert. */
+template <typename T, typename W>
+__device__ static inline float bias_of(const expert_args<T, W> &a, int row)
+{
+    return weight_at(a.bias, a.bias_type, (int)blockIdx.y * a.rows + row, 0.0f);
+}
 
 /* A warp a row of one expert, for all of its tokens. grid: rows / WARPS, experts */
 template <typename T, typename W, int N>
@@ -167,7 +178,7 @@ __global__ void experts_rows(expert_args<T, W> a)
         row_dots<T, W, N>(sum, x, w, a.cols);
         for (int t = 0; t < DOT_TOKENS; t++)
             if (threadIdx.x % 32 == 0 && p0 + t < end)
-                a.out[(size_t)a.pair[p0 + t] * a.rows + row] = from_float<T>(sum[t]);
+                a.out[(size_t)a.pair[p0 + t] * a.rows + row] = from_float<T>(sum[t] + bias_of(a, row));
     }
 }
 
@@ -232,7 +243,7 @@ __device__ static inline void tile_store(const expert_args<T, T> &a, const float
             for (int c = 0; c < 4; c++) {
                 int p = t0 + i * 16 + c / 2 * 8, row = r0 + j * 8 + c % 2;
                 if (p < end && row < a.rows)
-                    a.out[(size_t)a.pair[p] * a.rows + row] = from_float<T>(sum[i][j][c]);
+                    a.out[(size_t)a.pair[p] * a.rows + row] = from_float<T>(sum[i][j][c] + bias_of(a, row));
             }
 }
 
@@ -276,8 +287,8 @@ static void tiles(struct queue *q, const expert_args<T, T> &a, int n_experts)
 #define FEW_TOKENS 16 /* up to which a result has the same bits whatever else is in the batch */
 
 extern "C" void cuda_matmul_experts(struct queue *q, void *out, const void *x, const struct weight *w,
-                                    const struct routes *r, const struct routing *how, enum expert_rows x_rows,
-                                    int n_tokens)
+                                    const struct weight *bias, const struct routes *r, const struct routing *how,
+                                    enum expert_rows x_rows, int n_tokens)
 {
     nvtx_range range("matmul_experts");
     int rows = w->rows / how->n_experts, pairs_a_row = x_rows == X_TOKENS ? how->n_chosen : 1;
@@ -287,8 +298,16 @@ extern "C" void cuda_matmul_experts(struct queue *q, void *out, const void *x, c
     with_dots(q->act, w->type, w->cols, x, w->data, [&](auto t, auto v, auto n) {
         using T = decltype(t);
         using W = decltype(v);
-        const expert_args<T, W> a = {(T *)out, (const T *)x, (const W *)w->data, r->begin, r->pair,
-                                     rows,     w->cols,      pairs_a_row};
+        const expert_args<T, W> a = {(T *)out,
+                                     (const T *)x,
+                                     (const W *)w->data,
+                                     bias ? (const void *)bias->data : NULL,
+                                     bias ? bias->type : DTYPE_F32,
+                                     r->begin,
+                                     r->pair,
+                                     rows,
+                                     w->cols,
+                                     pairs_a_row};
         if constexpr (std::is_same<T, W>::value && sizeof(T) == 2 && decltype(n)::value == 8) {
             if (n_tokens > FEW_TOKENS && w->cols > 0) {
                 tiles<T>(q, a, how->n_experts);
