@@ -19,8 +19,9 @@ enum position_kind {
 
 /* What a layer may have that another one has not. */
 struct model_layer {
-    int window;   /* sliding window in tokens; 0: full attention */
-    bool experts; /* its MLP is a mixture of experts, else one that all tokens go through */
+    int window;     /* sliding window in tokens; 0: full attention */
+    bool unrotated; /* no rotation, though the model has one */
+    bool experts;   /* its MLP is a mixture of experts, else one that all tokens go through */
 };
 
 /* The mixtures of experts, all of one size. Every expert is a gated MLP. */

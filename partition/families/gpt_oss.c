@@ -1,22 +1,19 @@
 /* partition/families/gpt_oss.c - gpt-oss: experts with biases and a clamped activation, attention sinks, a window in every
  * second layer, YaRN. Experts are stored [in, out], all of a layer as one tensor. */
 #include "partition/families/llama.h"
-#include "partition/rope.h"
 
-/* The rotation is YaRN's with the numbers of the released models unless the config has one. */
-static void read_rope(struct model_config *m, const struct config *c)
+/* The same config with the released models' YaRN where it says nothing of the rotation; the caller gives json back. */
+static struct config with_rope(const struct config *c)
 {
-    static const struct rope_keys keys = {"rope_theta", 150000, "partial_rotary_factor", 1};
-    json_t *json = json_copy((json_t *)c->json);
     struct config filled = *c;
-    filled.json = json;
+    json_t *json = json_copy((json_t *)c->json);
     if (!config_has(c, "rope_parameters") && !config_has(c, "rope_scaling"))
         (void)json_object_set_new(json, "rope_scaling",
                                   json_pack("{s:s, s:f, s:f, s:f, s:b, s:i}", "rope_type", "yarn", "factor", 32.0,
                                             "beta_fast", 32.0, "beta_slow", 1.0, "truncate", 0,
                                             "original_max_position_embeddings", 4096));
-    rope_read(m, &filled, &keys);
-    json_decref(json);
+    filled.json = json;
+    return filled;
 }
 
 /* The one formula that there is. */
@@ -45,8 +42,10 @@ static void config(struct model_config *m, const struct config *c)
                                                 .ffn = 2880,
                                                 .max_positions = 131072,
                                                 .norm_eps = 1e-5f};
-    llama_read(m, c, &missing);
-    read_rope(m, c);
+    static const struct rope_keys rope = {"rope_theta", 150000, "partial_rotary_factor", 1, false};
+    struct config filled = with_rope(c);
+    llama_read(m, &filled, &missing, &rope);
+    json_decref((json_t *)filled.json);
     check_swiglu(c);
     m->norm = NORM_RMS_ONCE;
     m->activation = ACTIVATION_SWIGLU;

@@ -6,10 +6,11 @@
 #include <math.h>
 #include <string.h>
 
-void llama_read(struct model_config *m, const struct config *c, const struct model_config *missing)
+const struct rope_keys llama_rope = {"rope_theta", 10000, "partial_rotary_factor", 1, false};
+
+void llama_read(struct model_config *m, const struct config *c, const struct model_config *missing,
+                const struct rope_keys *rope)
 {
-    double theta = missing->rope.theta > 0 ? missing->rope.theta : 10000;
-    const struct rope_keys rope = {"rope_theta", theta, "partial_rotary_factor", 1};
     config_sizes(m, c, missing);
     int kv_heads = missing->n_kv_heads;
     if (kv_heads == 0 || config_is_null(c, "num_key_value_heads"))
@@ -29,7 +30,7 @@ void llama_read(struct model_config *m, const struct config *c, const struct mod
     m->tied_head = config_bool(c, "tie_word_embeddings", false);
     m->position = POSITION_ROPE;
     m->attention_scale = (float)(1 / sqrt(m->head_dim));
-    rope_read(m, c, &rope);
+    rope_read(m, c, rope);
 }
 
 void llama_read_windows(struct model_config *m, const struct config *c, int window, int first)
@@ -69,7 +70,7 @@ static void config_llama(struct model_config *m, const struct config *c)
 {
     static const struct model_config missing = {
         .n_layers = 32, .hidden = 4096, .n_heads = 32, .vocab = 32000, .ffn = 11008, .max_positions = 2048};
-    llama_read(m, c, &missing);
+    llama_read(m, c, &missing, &llama_rope);
     m->qkv_bias = m->out_bias = config_bool(c, "attention_bias", false);
     m->mlp_bias = config_bool(c, "mlp_bias", false);
 }
@@ -83,7 +84,7 @@ static void config_mistral(struct model_config *m, const struct config *c)
                                                 .vocab = 32000,
                                                 .ffn = 14336,
                                                 .max_positions = 131072};
-    llama_read(m, c, &missing);
+    llama_read(m, c, &missing, &llama_rope);
     int window = config_is_null(c, "sliding_window") ? 0 : 4096; /* null disables, absence does not */
     llama_read_windows(m, c, config_int(c, "sliding_window", window, 1, CONFIG_MAX_POSITIONS), 0);
 }
@@ -111,7 +112,7 @@ static void config_qwen2(struct model_config *m, const struct config *c)
                                                 .vocab = 151936,
                                                 .ffn = 22016,
                                                 .max_positions = 32768};
-    llama_read(m, c, &missing);
+    llama_read(m, c, &missing, &llama_rope);
     m->qkv_bias = true;
     read_qwen_windows(m, c);
 }
@@ -126,7 +127,7 @@ static void config_qwen3(struct model_config *m, const struct config *c)
                                                 .vocab = 151936,
                                                 .ffn = 22016,
                                                 .max_positions = 32768};
-    llama_read(m, c, &missing);
+    llama_read(m, c, &missing, &llama_rope);
     m->qk_norm = true;
     m->qkv_bias = m->out_bias = config_bool(c, "attention_bias", false);
     read_qwen_windows(m, c);
@@ -137,8 +138,10 @@ enum { EXPERTS_APART = 1, EXPERTS_MIXTRAL, EXPERTS_TOGETHER }; /* forms */
 const struct weight_source llama_source[] = {
     {WEIGHT_EMBED, PART_WHOLE, "embed_tokens.weight", false, 0},
     {WEIGHT_FINAL_NORM, PART_WHOLE, "norm.weight", false, 0},
+    {WEIGHT_FINAL_NORM_BIAS, PART_WHOLE, "norm.bias", false, 0},
     {WEIGHT_HEAD, PART_WHOLE, "lm_head.weight", false, 0},
     {WEIGHT_ATTN_NORM, PART_WHOLE, "layers.%d.input_layernorm.weight", false, 0},
+    {WEIGHT_ATTN_NORM_BIAS, PART_WHOLE, "layers.%d.input_layernorm.bias", false, 0},
     {WEIGHT_QKV, PART_Q, "layers.%d.self_attn.q_proj.weight", false, 0},
     {WEIGHT_QKV, PART_K, "layers.%d.self_attn.k_proj.weight", false, 0},
     {WEIGHT_QKV, PART_V, "layers.%d.self_attn.v_proj.weight", false, 0},
@@ -150,6 +153,7 @@ const struct weight_source llama_source[] = {
     {WEIGHT_OUT, PART_WHOLE, "layers.%d.self_attn.o_proj.weight", false, 0},
     {WEIGHT_OUT_BIAS, PART_WHOLE, "layers.%d.self_attn.o_proj.bias", false, 0},
     {WEIGHT_MLP_NORM, PART_WHOLE, "layers.%d.post_attention_layernorm.weight", false, 0},
+    {WEIGHT_MLP_NORM_BIAS, PART_WHOLE, "layers.%d.post_attention_layernorm.bias", false, 0},
     {WEIGHT_MLP_IN, PART_GATE, "layers.%d.mlp.gate_proj.weight", false, 0},
     {WEIGHT_MLP_IN, PART_UP, "layers.%d.mlp.up_proj.weight", false, 0},
     {WEIGHT_MLP_IN_BIAS, PART_GATE, "layers.%d.mlp.gate_proj.bias", false, 0},
@@ -182,6 +186,8 @@ const struct family family_llama = {"llama",      "LlamaFor",    "model.",     c
                                     llama_source, llama_outside, llama_ignored};
 const struct family family_mistral = {"mistral",    "MistralFor",  "model.",     config_mistral,
                                       llama_source, llama_outside, llama_ignored};
+const struct family family_ministral = {"ministral",  "MinistralFor", "model.",     config_mistral,
+                                        llama_source, llama_outside,  llama_ignored};
 const struct family family_qwen2 = {"qwen2",      "Qwen2For",    "model.",     config_qwen2,
                                     llama_source, llama_outside, llama_ignored};
 const struct family family_qwen3 = {"qwen3",      "Qwen3For",    "model.",     config_qwen3,

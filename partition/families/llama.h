@@ -3,11 +3,16 @@
 #define PARTITION_FAMILIES_LLAMA_H
 
 #include "partition/families.h"
+#include "partition/rope.h"
 
 /* Fill in what all kin read alike: sizes, RMS norms, gated SiLU MLP, half-split rope, grouped KV heads. Biases, windows,
  * norms of q and k, and experts are each family's own. `missing` holds the class defaults; those that are 0 there mean:
- * n_kv_heads as many as heads, head_dim hidden / n_heads, norm_eps 1e-6, rope.theta 10000. */
-void llama_read(struct model_config *m, const struct config *c, const struct model_config *missing);
+ * n_kv_heads as many as heads, head_dim hidden / n_heads, norm_eps 1e-6. */
+void llama_read(struct model_config *m, const struct config *c, const struct model_config *missing,
+                const struct rope_keys *rope);
+
+/* "rope_theta", 10000 where it is missing, all of a head. */
+extern const struct rope_keys llama_rope;
 
 /* The layers that "layer_types" calls sliding have the "sliding_window"; without the key those from `first` on have
  * `window`. */

@@ -20,9 +20,9 @@ static void config_mixtral(struct model_config *m, const struct config *c)
                                                 .vocab = 32000,
                                                 .ffn = 14336,
                                                 .max_positions = 131072,
-                                                .norm_eps = 1e-5f,
-                                                .rope.theta = 1e6f};
-    llama_read(m, c, &missing);
+                                                .norm_eps = 1e-5f};
+    static const struct rope_keys rope = {"rope_theta", 1e6, "partial_rotary_factor", 1, false};
+    llama_read(m, c, &missing, &rope);
     llama_read_routing(m, c, 8, 1, 2, true);
     m->experts.ffn = m->ffn;
     for (int i = 0, window = config_int(c, "sliding_window", 0, 1, CONFIG_MAX_POSITIONS); i < m->n_layers; i++)
@@ -38,7 +38,7 @@ static void config_qwen2_moe(struct model_config *m, const struct config *c)
                                                 .vocab = 151936,
                                                 .ffn = 5632,
                                                 .max_positions = 32768};
-    llama_read(m, c, &missing);
+    llama_read(m, c, &missing, &llama_rope);
     m->qkv_bias = config_bool(c, "qkv_bias", true);
     llama_read_routing(m, c, 60, 0, 4, config_bool(c, "norm_topk_prob", false));
     m->experts.ffn = config_int(c, "moe_intermediate_size", 1408, 1, CONFIG_MAX_FFN);
@@ -60,7 +60,7 @@ static void config_qwen3_moe(struct model_config *m, const struct config *c)
                                                 .vocab = 151936,
                                                 .ffn = 6144,
                                                 .max_positions = 32768};
-    llama_read(m, c, &missing);
+    llama_read(m, c, &missing, &llama_rope);
     m->qk_norm = true;
     m->qkv_bias = m->out_bias = config_bool(c, "attention_bias", false);
     llama_read_routing(m, c, 128, 0, 8, config_bool(c, "norm_topk_prob", false));

@@ -26,8 +26,9 @@ static void attention(const struct layer_run *r, int layer, const void *in)
     void *k_cache = r->network->k_cache[layer], *v_cache = r->network->v_cache[layer];
     int n = r->batch->n_tokens;
     r->ops->matmul(r->q, a->qkv, in, w[WEIGHT_QKV], w[WEIGHT_QKV_BIAS], n, false);
-    r->ops->qkv_store(r->q, a->qkv, k_cache, v_cache, &heads, r->batch, m->position == POSITION_ROPE ? &m->rope : NULL,
-                      a->cos_sin, w[WEIGHT_Q_NORM], w[WEIGHT_K_NORM], m->norm_eps);
+    bool rotates = m->position == POSITION_ROPE && !m->layer[layer].unrotated;
+    r->ops->qkv_store(r->q, a->qkv, k_cache, v_cache, &heads, r->batch, rotates ? &m->rope : NULL, a->cos_sin,
+                      w[WEIGHT_Q_NORM], w[WEIGHT_K_NORM], m->norm_eps);
     r->ops->attention(r->q, a->attended, a->qkv, k_cache, v_cache, &heads, r->batch);
     r->ops->matmul(r->q, a->partial, a->attended, w[WEIGHT_OUT], w[WEIGHT_OUT_BIAS], n, false);
 }

@@ -18,6 +18,9 @@ static const char *refuse_network(const struct network *n, const struct world *w
         return "ALiBi";
     if (m->experts.routing.n_experts > 0)
         return "mixtures of experts";
+    for (int i = 0; i < m->n_layers; i++)
+        if (m->layer[i].unrotated)
+            return "layers that do not rotate";
     if (m->norm == NORM_RMS_ONCE)
         return "norms that are rounded after their weight";
     if (!w->on_one_host)

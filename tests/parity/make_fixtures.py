@@ -207,6 +207,28 @@ case("gptoss-3-types-nobias", "gpt_oss", 15, dict(V=101, H=24, A=5, K=1, D=10, F
 case("gptoss-bf16", "gpt_oss", 16, dict(V=103, H=28, A=7, K=7, D=6, F=16, L=1, num_local_experts=4, num_experts_per_tok=2), "bf16",
      drop=["rope_parameters"])
 
+# kin of Llama's: fused tensors, LayerNorm, partial and interleaved rotations, layers that do not rotate
+LONG3 = dict(short_factor=[1.0, 1.1, 1.4], long_factor=[1.5, 3.0, 6.0], original_max_position_embeddings=24, partial_rotary_factor=0.75)
+case("phi3-longrope", "phi3", 31, dict(V=101, H=24, A=3, K=1, F=41, P=96, original_max_position_embeddings=24, **rope("longrope", **LONG3)),
+     alt=[rope("longrope", **dict(LONG3, long_factor=LONG3["short_factor"])), rope()])
+case("phi3-window-tied-bf16", "phi3", 17, dict(V=103, H=28, A=7, F=53, sliding_window=9, tie=True), "bf16", v4=True,
+     drop=["num_key_value_heads", "rope_theta"], alt=[dict(sliding_window=None)])
+case("glm-5", "glm", 17, dict(V=97, H=26, A=5, K=1, D=8, F=41, eps=1e-2, **part(0.5)), alt=[part(1.0), dict(eps=1e-6)])
+case("glm-nobias-f16", "glm", 14, dict(V=101, H=28, A=7, K=7, D=12, F=53, attention_bias=False, tie=True), "f16", v4=True)
+case("starcoder2-window", "starcoder2", 19, dict(V=97, H=24, A=6, K=2, F=41, sliding_window=8, norm_epsilon=1e-2), v4=True,
+     alt=[dict(sliding_window=None), dict(norm_epsilon=1e-5)])
+case("starcoder2-nobias-bf16", "starcoder2", 15, dict(V=103, H=28, A=7, K=1, F=53, use_bias=False, tie=False, act="gelu"), "bf16")
+case("stablelm-bias", "stablelm", 17, dict(V=97, H=40, A=5, K=1, F=29, use_qkv_bias=True, layer_norm_eps=1e-2, **part(0.25)), v4=True,
+     alt=[part(0.5), dict(layer_norm_eps=1e-5), dict(use_parallel_residual=True)])
+case("stablelm-parallel-f16", "stablelm", 14, dict(V=101, H=28, A=7, K=7, F=53, use_parallel_residual=True, tie=True, **part(1.0)), "f16")
+case("smollm3-4", "smollm3", 16, dict(V=97, H=24, A=6, K=2, F=41, L=4), v4=True, drop=["rope_theta", "no_rope_layers", "head_dim"],
+     alt=[dict(no_rope_layers=[1, 1, 1, 1]), dict(no_rope_layers=[0, 1, 1, 0])])
+case("smollm3-listed-window-bf16", "smollm3", 18, dict(V=103, H=28, A=7, K=1, F=53, no_rope_layers=[0, 1], tie=False, **WINDOW), "bf16",
+     alt=[dict(no_rope_layers=[1, 0]), dict(use_sliding_window=False)])
+case("ministral-types", "ministral", 19, dict(V=97, H=24, A=6, K=2, D=10, F=41, sliding_window=9, layer_types=TYPES[:2]),
+     alt=[dict(layer_types=TYPES[1:])])
+case("ministral-f16", "ministral", 15, dict(V=101, H=28, A=7, K=1, D=6, F=53, sliding_window=8, tie=True), "f16", v4=True)
+
 # 16-bit models that the GPU backend's persistent step takes: heads of 64 or 128 elements; as small as that allows
 BIG, WIDE = dict(V=203, H=64, F=192), dict(V=131, H=128, A=2, F=128, P=64)
 case("llama-heads64-bf16", "llama", 21, dict(BIG, A=4, K=2, D=64, **rope(theta=500000.0)), "bf16", others=3)
@@ -315,7 +337,7 @@ def write_folder(model, folder, family, dtype, opt):
             kind, theta, pct = rp.pop("rope_type"), rp.pop("rope_theta"), rp.pop("partial_rotary_factor", None)
             cfg["rotary_emb_base" if family == "gpt_neox" else "rope_theta"] = theta
             if pct is not None:
-                cfg["rotary_pct"] = pct
+                cfg["rotary_pct" if family == "gpt_neox" else "partial_rotary_factor"] = pct
             for key in opt.get("drop_rope", []):
                 rp.pop(key)
             if opt.get("top_original"):

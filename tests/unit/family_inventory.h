@@ -7,7 +7,7 @@
 
 /* What a tensor holds: w the whole role; q, k, v; B three blocks; P three a head; g, u gate and up. Its size in letters:
  * V E P(ositions) H D Q(ueries) K(eys) T(hree of them) F, X (experts), M (columns of one), N (twice that), S(hared), 1; 0
- * rows: a vector; h heads. Part I: as A, gate and up in turns. Part A: all experts of gate and up, or of down, one below the other, as three dimensions; a second %d:
+ * rows: a vector; h heads; G twice F. Part G: gate, then up. Part I: as A, gate and up in turns. Part A: all experts of gate and up, or of down, one below the other, as three dimensions; a second %d:
  * one of them. */
 struct line {
     enum weight_id id;
@@ -184,6 +184,18 @@ static const struct line gpt_oss[] = {
     {0},
 };
 
+static const struct line phi3[] = {
+    {WEIGHT_EMBED, 'w', "embed_tokens.weight", 'V', 'H', false},
+    {WEIGHT_FINAL_NORM, 'w', "norm.weight", '0', 'H', false},
+    {WEIGHT_ATTN_NORM, 'w', "layers.%d.input_layernorm.weight", '0', 'H', false},
+    {WEIGHT_QKV, 'B', "layers.%d.self_attn.qkv_proj.weight", 'T', 'H', false},
+    {WEIGHT_OUT, 'w', "layers.%d.self_attn.o_proj.weight", 'H', 'Q', false},
+    {WEIGHT_MLP_NORM, 'w', "layers.%d.post_attention_layernorm.weight", '0', 'H', false},
+    {WEIGHT_MLP_IN, 'G', "layers.%d.mlp.gate_up_proj.weight", 'G', 'H', false},
+    {WEIGHT_MLP_OUT, 'w', "layers.%d.mlp.down_proj.weight", 'H', 'F', false},
+    {0},
+};
+
 static const struct fixture fixtures[] = {
     {"{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":20,\"n_head\":5,\"n_inner\":37,\"vocab_size\":53,"
      "\"n_positions\":11}",
@@ -233,6 +245,9 @@ static const struct fixture fixtures[] = {
      "\"num_key_value_heads\":1,\"intermediate_size\":11,\"vocab_size\":40,\"num_local_experts\":3,"
      "\"num_experts_per_tok\":2,\"tie_word_embeddings\":true}",
      "model.", llama, NULL, gpt_oss},
+    {"{\"model_type\":\"phi3\",\"num_hidden_layers\":2,\"hidden_size\":20,\"num_attention_heads\":10,"
+     "\"num_key_value_heads\":2,\"intermediate_size\":45,\"vocab_size\":40}",
+     "model.", phi3, "lm_head.weight", NULL},
 };
 
 #endif

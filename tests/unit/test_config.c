@@ -154,6 +154,45 @@ static void defaults_of_llama_and_kin(void **state)
     assert_true(m.qkv_bias && m.out_bias && m.attention_scale == (float)(1 / sqrt(128)));
 }
 
+static void defaults_of_further_kin(void **state)
+{
+    (void)state;
+    parse(&m, "{\"model_type\":\"phi3\"}");
+    assert_true(m.n_kv_heads == 32 && m.norm_eps == 1e-5f && m.layer[0].window == 0 && m.rope.dims == 96);
+    parse(&m, "{\"model_type\":\"phi3\",\"sliding_window\":2047,\"partial_rotary_factor\":0.75}");
+    assert_true(m.layer[31].window == 2047 && m.rope.dims == 72);
+    parse(&m, "{\"model_type\":\"glm\"}");
+    assert_true(m.rope.layout == ROPE_INTERLEAVED && m.rope.dims == 64 && m.head_dim == 128 && m.n_kv_heads == 2);
+    assert_true(m.norm_eps == 1.5625e-7f && m.qkv_bias && !m.out_bias);
+    parse(&m, "{\"model_type\":\"starcoder2\"}");
+    assert_true(m.norm == NORM_LAYER && m.norm_bias && m.norm_eps == 1e-5f && !m.gated_mlp && m.tied_head);
+    assert_true(m.qkv_bias && m.out_bias && m.mlp_bias && m.activation == ACTIVATION_GELU_TANH);
+    parse(&m, "{\"model_type\":\"stablelm\"}");
+    assert_true(m.norm == NORM_LAYER && m.norm_bias && m.gated_mlp && m.rope.dims == 20 && !m.qkv_bias);
+    assert_true(!m.parallel_residual && !m.tied_head);
+    parse(&m, "{\"model_type\":\"stablelm\",\"use_parallel_residual\":true}");
+    assert_true(m.parallel_residual && m.shared_norm && !weight_exists(&m, WEIGHT_MLP_NORM, 0));
+    parse(&m, "{\"model_type\":\"smollm3\",\"sliding_window\":99}");
+    assert_true(m.tied_head && m.n_kv_heads == 4 && fabsf(m.rope.inv_freq[1] - powf(2e6f, -2.0f / 128)) < 1e-6f);
+    for (int i = 0; i < m.n_layers; i++)
+        assert_true(m.layer[i].unrotated == (i % 4 == 3) && m.layer[i].window == 0);
+    parse(&m, "{\"model_type\":\"smollm3\",\"num_hidden_layers\":2,\"no_rope_layers\":[0,1],\"sliding_window\":99,"
+              "\"use_sliding_window\":true}");
+    assert_true(m.layer[0].unrotated && m.layer[0].window == 99 && !m.layer[1].unrotated && m.layer[1].window == 0);
+    parse(&m, "{\"model_type\":\"ministral\",\"num_hidden_layers\":2,\"sliding_window\":9,"
+              "\"layer_types\":[\"full_attention\",\"sliding_attention\"]}");
+    assert_true(m.layer[0].window == 0 && m.layer[1].window == 9);
+    static const char *const longrope =
+        "{\"model_type\":\"phi3\",\"hidden_size\":12,\"num_attention_heads\":2,"
+        "\"rope_scaling\":{\"type\":\"%s\",\"short_factor\":[1,2,3],\"long_factor\":[4,5,6]}}";
+    char text[300];
+    (void)snprintf(text, sizeof text, longrope, "yarn"); /* as the first Phi-3 called it */
+    parse(&m, text);
+    (void)snprintf(text, sizeof text, longrope, "longrope");
+    parse(&other, text);
+    assert_true(m.rope.growth == ROPE_LONG && memcmp(&m, &other, sizeof m) == 0);
+}
+
 static void experts(void **state)
 {
     (void)state;
@@ -221,6 +260,8 @@ static void refused(void **state)
         {MIXTRAL "\"num_local_experts\":1025}", ERR_INPUT, "num_local_experts|1025|[1, 1024]"},
         {MIXTRAL "\"num_experts_per_tok\":9}", ERR_INPUT, "num_experts_per_tok|9|8 experts"},
         {MIXTRAL "\"num_local_experts\":1024,\"intermediate_size\":4194304}", ERR_UNSUPPORTED, "1024 experts|4194304"},
+        {"{\"model_type\":\"stablelm\",\"qk_layernorm\":true}", ERR_UNSUPPORTED, "qk_layernorm"},
+        {"{\"model_type\":\"smollm3\",\"no_rope_layers\":[1]}", ERR_INPUT, "no_rope_layers|of 1|36"},
         {"{\"model_type\":\"gpt_oss\",\"swiglu_limit\":5}", ERR_UNSUPPORTED, "swiglu_limit|5|7"},
         {"{\"model_type\":\"gpt_oss\",\"quantization_config\":{\"quant_method\":\"mxfp4\"}}", ERR_UNSUPPORTED, "mxfp4"},
         {"{\"model_type\":\"qwen3_moe\",\"mlp_only_layers\":3}", ERR_INPUT, "mlp_only_layers|an integer|an array"},
@@ -390,7 +431,7 @@ static void family_list(void **state)
         assert_string_equal(family_find(name)->model_type, name);
         assert_true(strlen(name) < sizeof m.model_type);
     }
-    assert_int_equal(n, 13);
+    assert_int_equal(n, 19);
     assert_null(family_find("bert"));
     assert_ptr_equal(family_of_architecture("GPTNeoXForCausalLM"), &family_gpt_neox);
     assert_null(family_of_architecture("GPTNeoForCausalLM"));
@@ -403,6 +444,7 @@ int main(void)
         cmocka_unit_test(defaults_of_gpt2_and_gptj),
         cmocka_unit_test(defaults_of_neox_opt_bloom),
         cmocka_unit_test(defaults_of_llama_and_kin),
+        cmocka_unit_test(defaults_of_further_kin),
         cmocka_unit_test(experts),
         cmocka_unit_test(refused),
         cmocka_unit_test(long_strings),

@@ -65,6 +65,8 @@ static int64_t dimension(char letter)
         return 1;
     case 'h':
         return m.n_heads;
+    case 'G':
+        return 2 * (int64_t)m.ffn;
     default:
         return 0;
     }
@@ -202,7 +204,7 @@ static const struct tensor_spec *source_of(const struct weight_slot *slot, const
         const struct line *l = written.line[i];
         const struct tensor_spec *t = &written.spec[i];
         if (l->id != slot->id || written.layer[i] != slot->layer ||
-            !(l->part == want || l->part == 'A' || l->part == 'B' || l->part == 'P'))
+            !(l->part == want || l->part == 'A' || l->part == 'B' || l->part == 'G' || l->part == 'P'))
             continue;
         if ((l->part == 'A' || l->part == 'I') && l->in_out)
             in += expert * t->rows;
@@ -211,7 +213,9 @@ static const struct tensor_spec *source_of(const struct weight_slot *slot, const
         else if (written.expert[i] != expert)
             continue;
         if (l->part == 'B')
-            out += which * (int64_t)m.n_heads * d;
+            out += (which > 0) * (int64_t)m.n_heads * d + (which > 1) * (int64_t)m.n_kv_heads * d;
+        else if (l->part == 'G' && want == 'u')
+            out += m.ffn;
         else if (l->part == 'P')
             out = out / d * 3 * d + which * d + out % d;
         *element = l->in_out ? in * t->cols + out : (t->rows > 0 ? out * t->cols + in : out);
