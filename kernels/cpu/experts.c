@@ -27,7 +27,8 @@ static void choose(int32_t *expert, const float *logits, const struct routing *h
     }
 }
 
-void cpu_choose_experts(int32_t *expert, float *share, const float *logits, const struct routing *how)
+/* One token's part: the best n_chosen of logits [n_experts] and their shares. */
+static void choose_experts(int32_t *expert, float *share, const float *logits, const struct routing *how)
 {
     choose(expert, logits, how);
     float max = logits[expert[0]];
@@ -63,8 +64,8 @@ void cpu_route(struct queue *q, const struct routes *r, const void *x, const str
     cpu_matmul(q, r->logits, x, router, bias, n_tokens, false);
 #pragma omp parallel for num_threads(cpu_threads(q, (size_t)n_tokens * how->n_experts * how->n_chosen)) schedule(static)
     for (int t = 0; t < n_tokens; t++)
-        cpu_choose_experts(r->expert + (size_t)t * how->n_chosen, r->share + (size_t)t * how->n_chosen,
-                           r->logits + (size_t)t * how->n_experts, how);
+        choose_experts(r->expert + (size_t)t * how->n_chosen, r->share + (size_t)t * how->n_chosen,
+                       r->logits + (size_t)t * how->n_experts, how);
     group(r, how, n_tokens * how->n_chosen);
 }
 
