@@ -66,6 +66,22 @@ static void read_dtype(struct model_config *m, const struct config *c)
             name);
 }
 
+/* The matrices of a layer's experts are one array with an int's number of rows. */
+static void check_experts(const struct model_config *m, const struct config *c)
+{
+    const struct routing *r = &m->experts.routing;
+    int64_t widest = 2 * (int64_t)m->experts.ffn > m->hidden ? 2 * (int64_t)m->experts.ffn : m->hidden;
+    if (r->n_experts == 0)
+        return;
+    if (r->n_chosen > r->n_experts)
+        ERR(c->e, ERR_INPUT, "%s: \"num_experts_per_tok\" is %d, expected at most the %d experts of a layer", c->what,
+            r->n_chosen, r->n_experts);
+    if (r->n_experts * widest > INT_MAX)
+        ERR(c->e, ERR_UNSUPPORTED,
+            "%s: %d experts of %d columns, hidden size %d: expected fewer than 2^31 rows a layer", c->what,
+            r->n_experts, m->experts.ffn, m->hidden);
+}
+
 /* Checks of combinations of keys that are valid individually. */
 static void check_sizes(const struct model_config *m, const struct config *c)
 {
@@ -79,6 +95,7 @@ static void check_sizes(const struct model_config *m, const struct config *c)
             m->head_dim, m->hidden, m->n_heads, CONFIG_MAX_HEAD_DIM);
     if (m->ffn < 1 || m->ffn > CONFIG_MAX_FFN)
         ERR(c->e, ERR_INPUT, "%s: the MLP is %d wide, expected [1, %d]", c->what, m->ffn, CONFIG_MAX_FFN);
+    check_experts(m, c);
 }
 
 int model_context(const struct model_config *m)

@@ -41,19 +41,6 @@ static int open_given(const struct bench_options *o, struct model_config *m, str
     return start_open_model(&o->run, o->config, m, c, e);
 }
 
-/* The weights that a decode step reads: all except learned positions and the embedding table, of which it reads one
- * row (unless it is also the head). */
-static double decode_bytes(const struct network *n)
-{
-    double bytes = 0;
-    for (int i = 0; i < n->map.n_slots; i++) {
-        const struct weight_slot *slot = &n->map.slot[i];
-        bool row_only = (slot->id == WEIGHT_EMBED && !n->config.tied_head) || slot->id == WEIGHT_POSITION;
-        bytes += row_only ? 0 : (double)weight_slot_bytes(slot);
-    }
-    return bytes;
-}
-
 /* "IN:OUT": two whole numbers from 1 on, and nothing else. */
 static int read_pair(const char *option, const char *text, int32_t pair[2], struct err *e)
 {
@@ -231,6 +218,16 @@ static int open_traffic(struct traffic *t, const struct workload *k, const struc
     return traffic_open(t, k->n_requests, k->n_prompt, k->n_steps + 1, &limits, i->network.config.vocab, e);
 }
 
+/* Of a decode step of what is measured; all that generate have the same batch, but for --throughput's largest. */
+static int step_sequences(const struct job *j)
+{
+    static const enum workload_kind order[] = {WORK_TG, WORK_LATENCY, WORK_THROUGHPUT};
+    for (size_t i = 0; i < sizeof order / sizeof order[0]; i++)
+        if (j->work[order[i]].n_seqs > 0)
+            return j->work[order[i]].n_seqs;
+    return 1;
+}
+
 static void report(const struct bench_options *o, const struct instance *i, const struct figures *f, struct err *e)
 {
     if (o->run.json)
@@ -265,7 +262,7 @@ int bench_run(struct world *w, const struct bench_options *o, struct err *e)
     memcpy(f.work, job.work, sizeof f.work);
     f.repetitions = job.repetitions;
     f.warmups = job.warmups;
-    double mine = decode_bytes(&instance.network);
+    double mine = weight_map_step_bytes(&instance.network.map, &instance.network.config, step_sequences(&job));
     MPI_CHECK(MPI_Allreduce(&mine, &f.weight_bytes, 1, MPI_DOUBLE, MPI_SUM, w->comm));
     read_limit_measure(&limit, w, instance.ops, &instance.q, STREAM_BYTES,
                        instance.ops->async != NULL ? DEVICE_STREAM_BYTES : STREAM_BYTES, STREAM_PASSES, e);

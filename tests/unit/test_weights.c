@@ -12,19 +12,19 @@
 #define TIED   CONFIG "true}"
 
 static const struct tensor_spec inventory[] = {
-    {"model.embed_tokens.weight", "F32", 10, 8, 4, NULL, 0},
-    {"model.layers.0.input_layernorm.weight", "F32", 0, 8, 4, NULL, 0},
-    {"model.layers.0.self_attn.q_proj.weight", "BF16", 8, 8, 2, NULL, 0},
-    {"model.layers.0.self_attn.k_proj.weight", "BF16", 8, 8, 2, NULL, 0},
-    {"model.layers.0.self_attn.v_proj.weight", "BF16", 8, 8, 2, NULL, 0},
-    {"model.layers.0.self_attn.o_proj.weight", "F16", 8, 8, 2, NULL, 0},
-    {"model.layers.0.self_attn.rotary_emb.inv_freq", "F32", 0, 2, 4, NULL, 0},
-    {"model.layers.0.post_attention_layernorm.weight", "BF16", 0, 8, 2, NULL, 0},
-    {"model.layers.0.mlp.gate_proj.weight", "BF16", 12, 8, 2, NULL, 0},
-    {"model.layers.0.mlp.up_proj.weight", "BF16", 12, 8, 2, NULL, 0},
-    {"model.layers.0.mlp.down_proj.weight", "BF16", 8, 12, 2, NULL, 0},
-    {"model.norm.weight", "F32", 0, 8, 4, NULL, 0},
-    {"lm_head.weight", "BF16", 10, 8, 2, NULL, 0},
+    {"model.embed_tokens.weight", "F32", 10, 8, 4, NULL, 0, 0},
+    {"model.layers.0.input_layernorm.weight", "F32", 0, 8, 4, NULL, 0, 0},
+    {"model.layers.0.self_attn.q_proj.weight", "BF16", 8, 8, 2, NULL, 0, 0},
+    {"model.layers.0.self_attn.k_proj.weight", "BF16", 8, 8, 2, NULL, 0, 0},
+    {"model.layers.0.self_attn.v_proj.weight", "BF16", 8, 8, 2, NULL, 0, 0},
+    {"model.layers.0.self_attn.o_proj.weight", "F16", 8, 8, 2, NULL, 0, 0},
+    {"model.layers.0.self_attn.rotary_emb.inv_freq", "F32", 0, 2, 4, NULL, 0, 0},
+    {"model.layers.0.post_attention_layernorm.weight", "BF16", 0, 8, 2, NULL, 0, 0},
+    {"model.layers.0.mlp.gate_proj.weight", "BF16", 12, 8, 2, NULL, 0, 0},
+    {"model.layers.0.mlp.up_proj.weight", "BF16", 12, 8, 2, NULL, 0, 0},
+    {"model.layers.0.mlp.down_proj.weight", "BF16", 8, 12, 2, NULL, 0, 0},
+    {"model.norm.weight", "F32", 0, 8, 4, NULL, 0, 0},
+    {"lm_head.weight", "BF16", 10, 8, 2, NULL, 0, 0},
 };
 #define N ((int)(sizeof inventory / sizeof inventory[0]))
 
@@ -136,7 +136,7 @@ static void tied_heads(void **state)
     (void)state;
     attempt(&a, TIED, inventory, N); /* the file's own head is ignored, silently */
     assert_int_equal(a.rc, 0);
-    assert_false(weight_exists(&m, WEIGHT_HEAD));
+    assert_false(weight_exists(&m, WEIGHT_HEAD, -1));
     assert_int_equal(weight_map_find(&a.map, WEIGHT_HEAD, -1), -1);
     assert_string_equal(source_name(&a, WEIGHT_EMBED), "model.embed_tokens.weight");
     assert_int_equal(weight_unknown(&a.map, &m, &a.c, names, sizeof names), 0);
@@ -184,20 +184,20 @@ static void bad_tensors(void **state)
         enum err_code code;
         const char *needles;
     } table[] = {
-        {{"model.embed_tokens.weight", "F32", 11, 8, 4, NULL, 0}, ERR_INPUT, "[11, 8]|[10, 8]"},
-        {{"model.embed_tokens.weight", "F32", 10, 9, 4, NULL, 0}, ERR_INPUT, "[10, 9]|[10, 8]"},
-        {{"model.embed_tokens.weight", "F32", 0, 80, 4, NULL, 0}, ERR_INPUT, "[80]|[10, 8]"},
-        {{"model.norm.weight", "F32", 1, 8, 4, NULL, 0}, ERR_INPUT, "[1, 8]|[8]"},
-        {{"model.layers.0.self_attn.k_proj.weight", "BF16", 4, 8, 2, NULL, 0}, ERR_INPUT, "[4, 8]|[8, 8]"},
-        {{"model.layers.0.mlp.gate_proj.weight", "BF16", 8, 12, 2, NULL, 0}, ERR_INPUT, "[8, 12]|[12, 8]"},
-        {{"model.layers.0.mlp.down_proj.weight", "BF16", 12, 8, 2, NULL, 0}, ERR_INPUT, "[12, 8]|[8, 12]"},
-        {{"lm_head.weight", "BF16", 9, 8, 2, NULL, 0}, ERR_INPUT, "[9, 8]|[10, 8]"},
-        {{"model.norm.weight", "I64", 0, 8, 8, NULL, 0}, ERR_UNSUPPORTED, "I64|F32, F16 or BF16"},
-        {{"model.norm.weight", "F64", 0, 8, 8, NULL, 0}, ERR_UNSUPPORTED, "F64, expected F32, F16 or BF16"},
-        {{"model.layers.0.mlp.down_proj.weight", "F8_E4M3", 8, 12, 1, NULL, 0},
+        {{"model.embed_tokens.weight", "F32", 11, 8, 4, NULL, 0, 0}, ERR_INPUT, "[11, 8]|[10, 8]"},
+        {{"model.embed_tokens.weight", "F32", 10, 9, 4, NULL, 0, 0}, ERR_INPUT, "[10, 9]|[10, 8]"},
+        {{"model.embed_tokens.weight", "F32", 0, 80, 4, NULL, 0, 0}, ERR_INPUT, "[80]|[10, 8]"},
+        {{"model.norm.weight", "F32", 1, 8, 4, NULL, 0, 0}, ERR_INPUT, "[1, 8]|[8]"},
+        {{"model.layers.0.self_attn.k_proj.weight", "BF16", 4, 8, 2, NULL, 0, 0}, ERR_INPUT, "[4, 8]|[8, 8]"},
+        {{"model.layers.0.mlp.gate_proj.weight", "BF16", 8, 12, 2, NULL, 0, 0}, ERR_INPUT, "[8, 12]|[12, 8]"},
+        {{"model.layers.0.mlp.down_proj.weight", "BF16", 12, 8, 2, NULL, 0, 0}, ERR_INPUT, "[12, 8]|[8, 12]"},
+        {{"lm_head.weight", "BF16", 9, 8, 2, NULL, 0, 0}, ERR_INPUT, "[9, 8]|[10, 8]"},
+        {{"model.norm.weight", "I64", 0, 8, 8, NULL, 0, 0}, ERR_UNSUPPORTED, "I64|F32, F16 or BF16"},
+        {{"model.norm.weight", "F64", 0, 8, 8, NULL, 0, 0}, ERR_UNSUPPORTED, "F64, expected F32, F16 or BF16"},
+        {{"model.layers.0.mlp.down_proj.weight", "F8_E4M3", 8, 12, 1, NULL, 0, 0},
          ERR_UNSUPPORTED,
          "F8_E4M3 (quantised)|F32, F16 or BF16"},
-        {{"model.layers.0.mlp.up_proj.weight", "F32", 12, 8, 4, NULL, 0}, ERR_UNSUPPORTED, "F32|BF16|mlp_in"},
+        {{"model.layers.0.mlp.up_proj.weight", "F32", 12, 8, 4, NULL, 0, 0}, ERR_UNSUPPORTED, "F32|BF16|mlp_in"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
@@ -223,8 +223,8 @@ static void strangers(void **state)
     char names[64];
     (void)state;
     int n = copy_without(spec, NULL);
-    spec[n++] = (struct tensor_spec){"model.layers.0.self_attn.q_proj.bias", "I64", 0, 8, 8, NULL, 0};
-    spec[n++] = (struct tensor_spec){"zebra", "U8", 3, 3, 1, NULL, 0};
+    spec[n++] = (struct tensor_spec){"model.layers.0.self_attn.q_proj.bias", "I64", 0, 8, 8, NULL, 0, 0};
+    spec[n++] = (struct tensor_spec){"zebra", "U8", 3, 3, 1, NULL, 0, 0};
     attempt(&a, UNTIED, spec, n); /* not needed, so their types do not matter */
     assert_int_equal(a.rc, 0);
     assert_int_equal(weight_unknown(&a.map, &m, &a.c, names, sizeof names), 2);
