@@ -80,8 +80,7 @@ static void check_experts(const struct model_config *m, const struct config *c)
                             r->n_kept > r->n_groups || r->n_kept * (r->n_experts / r->n_groups) < r->n_chosen))
         ERR(c->e, ERR_INPUT,
             "%s: \"n_group\" is %d, \"topk_group\" %d: expected equal groups of the %d experts, two in each at least, "
-            "and "
-            "%d experts in those that are kept",
+            "and %d experts in those that are kept",
             c->what, r->n_groups, r->n_kept, r->n_experts, r->n_chosen);
     if (r->n_experts * widest > INT_MAX)
         ERR(c->e, ERR_UNSUPPORTED,
@@ -89,7 +88,7 @@ static void check_experts(const struct model_config *m, const struct config *c)
             r->n_experts, m->experts.ffn, m->hidden);
 }
 
-/* What no single key can break but two together can. */
+/* Checks of combinations of keys that are valid individually. */
 static void check_sizes(const struct model_config *m, const struct config *c)
 {
     if (c->e->code != ERR_NONE)

@@ -12,7 +12,7 @@
 
 static struct model_config m; /* its layers take kilobytes: not on the stack */
 
-/* Which of the optional lines of Llama and its kin a layer has. */
+/* The optional lines of Llama and its kin that a layer has. */
 static bool present(const struct line *l, int layer)
 {
     if (l->id >= WEIGHT_MLP_IN && l->id <= WEIGHT_MLP_OUT_BIAS && layer >= 0 && m.layer[layer].experts)
@@ -138,7 +138,7 @@ static void write_inventory(const struct fixture *f, uint64_t *random)
         add_spec(&head_bias_line, "", "lm_head.bias", -1, 0, DTYPE_F32, random);
 }
 
-/* Where element (out, in) of a role on a rank lies: its tensor, and the element's number in it. */
+/* The place of element (out, in) of a rank's role: its tensor, and the element's number in it. */
 static const struct tensor_spec *source_of(const struct weight_slot *slot, const struct shard *s, int64_t out,
                                            int64_t in, int64_t *element)
 {
