@@ -18,7 +18,7 @@ struct rank_share {
     double step_bytes[N_STEPS];
 };
 
-/* Decode steps of this many sequences are shown. */
+/* The numbers of sequences whose decode steps are reported. */
 static const int step_sequences[N_STEPS] = {1, 8, 64};
 
 /* The type of keys and values: the CPU backend's is float, the GPUs' that of the weights. `auto` means CPU here, since

@@ -101,9 +101,9 @@ STEP(OTHER, activate, (struct queue *q, void *out, const void *x, enum activatio
                        int cols),
      (q, out, x, kind, gated, n_tokens, cols))
 
-/* Fill *r: for each token the n_chosen experts e of the largest logits[t][e] = x[t] . router[e] (+ bias[e]), of equal ones
- * the lower e, and their shares, in float throughout. x: [n_tokens, router->cols]. A token's routes do not depend on what
- * else is in the batch. */
+/* Fill *r: for each token the experts that `how` chooses by logits[t][e] = x[t] . router[e], of equal ones the lower e, and
+ * their shares, in float throughout. x: [n_tokens, router->cols]; bias: NULL or [1, n_experts], of which struct routing
+ * says what it changes. A token's routes do not depend on what else is in the batch. */
 STEP(OTHER, route, (struct queue *q, const struct routes *r, const void *x, const struct weight *router,
                     const struct weight *bias, const struct routing *how, int n_tokens),
      (q, r, x, router, bias, how, n_tokens))

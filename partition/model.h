@@ -30,8 +30,9 @@ struct model_experts {
     struct routing routing; /* n_experts 0: no layer has a mixture */
     int ffn;                /* columns of one expert */
     int shared_ffn;         /* columns of the expert that takes every token beside the chosen ones; 0: there is none */
-    bool biases;            /* of the router and of the experts' matrices (gpt-oss) */
-    bool shared_gate;       /* what that one says is multiplied by sigmoid(x . w) (Qwen2-MoE) */
+    bool router_bias;
+    bool biases;      /* of the experts' matrices (gpt-oss) */
+    bool shared_gate; /* what that one says is multiplied by sigmoid(x . w) (Qwen2-MoE) */
 };
 
 /* Whole-model sizes; flat: rank 0 reads it and broadcasts it as it is. */

@@ -91,6 +91,7 @@ bool weight_exists(const struct model_config *m, enum weight_id id, int layer)
     case WEIGHT_EXPERTS_OUT:
         return experts;
     case WEIGHT_ROUTER_BIAS:
+        return experts && m->experts.router_bias;
     case WEIGHT_EXPERTS_IN_BIAS:
     case WEIGHT_EXPERTS_OUT_BIAS:
         return experts && m->experts.biases;

@@ -4,19 +4,55 @@
 
 #include <math.h>
 
-/* What is not a number is chosen last. */
-static float rank_of(float logit)
+static float sigmoid(float x)
 {
-    return isnan(logit) ? -INFINITY : logit;
+    return 1.0f / (1.0f + expf(-x));
 }
 
-/* A new one goes behind those that are as good: of equal logits the lower number wins. */
-static void choose(int32_t *expert, const float *logits, const struct routing *how)
+/* Experts of groups that are left out are chosen last. Of equal groups the lower number is kept. */
+static void leave_groups_out(float *key, const struct routing *how)
+{
+    float score[ROUTING_MAX_GROUPS];
+    int size = how->n_experts / how->n_groups;
+    for (int g = 0; g < how->n_groups; g++) {
+        float best[2] = {-INFINITY, -INFINITY};
+        for (int e = g * size; e < (g + 1) * size; e++)
+            if (key[e] > best[0]) {
+                best[1] = best[0];
+                best[0] = key[e];
+            } else if (key[e] > best[1]) {
+                best[1] = key[e];
+            }
+        score[g] = best[0] + best[1];
+    }
+    for (int g = 0; g < how->n_groups; g++) {
+        int n_better = 0;
+        for (int other = 0; other < how->n_groups; other++)
+            n_better += score[other] > score[g] || (score[other] == score[g] && other < g);
+        for (int e = g * size; e < (g + 1) * size && n_better >= how->n_kept; e++)
+            key[e] = -INFINITY;
+    }
+}
+
+/* What experts are chosen by. What is not a number comes last. */
+static void make_keys(float *key, const float *logits, const struct weight *bias, const struct routing *how)
+{
+    for (int e = 0; e < how->n_experts; e++) {
+        float correction = how->sigmoid && bias ? dtype_load(bias->data, bias->type, (size_t)e) : 0;
+        key[e] = how->sigmoid ? sigmoid(logits[e]) + correction : logits[e];
+        key[e] = isnan(key[e]) ? -INFINITY : key[e];
+    }
+    if (how->n_groups > 1)
+        leave_groups_out(key, how);
+}
+
+/* A new one goes behind those that are as good: of equal keys the lower number wins. */
+static void choose(int32_t *expert, const float *key, const struct routing *how)
 {
     int n = 0;
     for (int e = 0; e < how->n_experts; e++) {
         int at = n;
-        while (at > 0 && rank_of(logits[e]) > rank_of(logits[expert[at - 1]]))
+        while (at > 0 && key[e] > key[expert[at - 1]])
             at--;
         if (at == how->n_chosen)
             continue;
@@ -27,20 +63,31 @@ static void choose(int32_t *expert, const float *logits, const struct routing *h
     }
 }
 
-/* One token's part: the best n_chosen of logits [n_experts] and their shares. */
-static void choose_experts(int32_t *expert, float *share, const float *logits, const struct routing *how)
+/* Of the chosen ones. */
+static void make_shares(float *share, const int32_t *expert, const float *logits, const struct routing *how)
 {
-    choose(expert, logits, how);
-    float max = logits[expert[0]];
+    float max = -INFINITY;
     double all = 0, chosen = 0;
     for (int e = 0; e < how->n_experts; e++)
-        all += expf(logits[e] - max);
+        max = logits[e] > max ? logits[e] : max;
+    for (int e = 0; e < how->n_experts; e++)
+        all += how->sigmoid ? logits[e] : expf(logits[e] - max);
     for (int i = 0; i < how->n_chosen; i++)
-        chosen += share[i] = expf(logits[expert[i]] - max);
+        chosen += share[i] = how->sigmoid ? sigmoid(logits[expert[i]]) : expf(logits[expert[i]] - max);
     /* A logit that is no number makes `all` none, and so every share, chosen or not: it must show. */
-    double whole = how->normalised ? chosen + 0 * all : all;
+    double whole = how->normalised ? chosen + 1e-20 : how->sigmoid ? 1 : all;
     for (int i = 0; i < how->n_chosen; i++)
-        share[i] = (float)(share[i] / whole);
+        share[i] = isnan(all) ? NAN : how->scale * (float)(share[i] / whole);
+}
+
+/* One token's part: the best n_chosen of logits [n_experts] and their shares. */
+static void choose_experts(int32_t *expert, float *share, const float *logits, const struct weight *bias,
+                           const struct routing *how)
+{
+    float key[ROUTING_MAX_EXPERTS];
+    make_keys(key, logits, bias, how);
+    choose(expert, key, how);
+    make_shares(share, expert, logits, how);
 }
 
 /* Pairs by expert: counted, placed one after the other, in order of the tokens. */
@@ -61,11 +108,11 @@ static void group(const struct routes *r, const struct routing *how, int n_pairs
 void cpu_route(struct queue *q, const struct routes *r, const void *x, const struct weight *router,
                const struct weight *bias, const struct routing *how, int n_tokens)
 {
-    cpu_matmul(q, r->logits, x, router, bias, n_tokens, false);
+    cpu_matmul(q, r->logits, x, router, how->sigmoid ? NULL : bias, n_tokens, false);
 #pragma omp parallel for num_threads(cpu_threads(q, (size_t)n_tokens * how->n_experts * how->n_chosen)) schedule(static)
     for (int t = 0; t < n_tokens; t++)
         choose_experts(r->expert + (size_t)t * how->n_chosen, r->share + (size_t)t * how->n_chosen,
-                       r->logits + (size_t)t * how->n_experts, how);
+                       r->logits + (size_t)t * how->n_experts, bias, how);
     group(r, how, n_tokens * how->n_chosen);
 }
 
@@ -94,7 +141,7 @@ void cpu_gate(struct queue *q, void *x, const void *in, const struct weight *w, 
         double sum = 0;
         for (int c = 0; c < w->cols; c++)
             sum += (double)from[c] * dtype_load(w->data, w->type, (size_t)c);
-        float factor = 1.0f / (1.0f + expf(-(float)sum));
+        float factor = sigmoid((float)sum);
         for (int c = 0; c < dim; c++)
             ((float *)x)[(size_t)t * dim + c] *= factor;
     }

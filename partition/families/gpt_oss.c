@@ -50,7 +50,7 @@ static void config(struct model_config *m, const struct config *c)
     m->norm = NORM_RMS_ONCE;
     m->activation = ACTIVATION_SWIGLU;
     m->qkv_bias = m->out_bias = config_bool(c, "attention_bias", true);
-    m->sinks = m->experts.biases = true;
+    m->sinks = m->experts.router_bias = m->experts.biases = true;
     llama_read_routing(m, c, 128, 1, 4, true);
     m->experts.ffn = m->ffn;
     int window =

@@ -63,6 +63,7 @@ void llama_read_routing(struct model_config *m, const struct config *c, int n, i
         .n_experts = config_int(c, "num_experts|num_local_experts", n, least, CONFIG_MAX_EXPERTS),
         .n_chosen = config_int(c, "num_experts_per_tok", n_chosen, 1, CONFIG_MAX_EXPERTS),
         .normalised = normalised,
+        .scale = 1,
     };
 }
 

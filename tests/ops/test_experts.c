@@ -11,7 +11,7 @@ struct choice {
 static struct choice choice_open(int n_tokens, int n_experts, int n_chosen, bool normalised)
 {
     size_t n = (size_t)n_tokens, pairs = n * (size_t)n_chosen;
-    return (struct choice){.how = {n_experts, n_chosen, normalised},
+    return (struct choice){.how = {.n_experts = n_experts, .n_chosen = n_chosen, .normalised = normalised, .scale = 1},
                            .n_tokens = n_tokens,
                            .r = {.logits = zeroed(n * (size_t)n_experts, sizeof(float)),
                                  .expert = zeroed(pairs, sizeof(int32_t)),
@@ -30,15 +30,21 @@ static void choice_close(struct choice *c)
 }
 
 /* A router of one input says its weights: x is 1. */
-static void route_by(struct choice *c, const float *logits)
+static void route_biased(struct choice *c, const float *logits, const float *bias)
 {
     struct queue q = test_queue(1);
+    struct weight b = {(void *)bias, DTYPE_F32, 1, c->how.n_experts};
     struct weight w = {zeroed((size_t)c->how.n_experts, sizeof(float)), DTYPE_F32, c->how.n_experts, 1};
     float one = 1;
     memcpy(w.data, logits, (size_t)c->how.n_experts * sizeof(float));
-    ops->route(&q, &c->r, &one, &w, NULL, &c->how, 1);
+    ops->route(&q, &c->r, &one, &w, bias != NULL ? &b : NULL, &c->how, 1);
     assert_int_equal(q.err.code, ERR_NONE);
     free(w.data);
+}
+
+static void route_by(struct choice *c, const float *logits)
+{
+    route_biased(c, logits, NULL);
 }
 
 static void test_ties(void **unused)
@@ -82,6 +88,87 @@ static void test_shares(void **unused)
     route_by(&one, (float[]){-300, 5000, 4999, 80});
     assert_true(one.r.expert[0] == 1 && one.r.share[0] == 1);
     choice_close(&one);
+}
+
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+/* The correction chooses and does not count; of negative corrected scores, too, none of a group that is left out is chosen. */
+static void test_sigmoids(void **unused)
+{
+    (void)unused;
+    static const float logits[6] = {3, 2, 1, 0, -1, -2}, bias[6] = {-3, -3, -2, -2, -1.5f, -1.5f};
+    for (int normalised = 0; normalised < 2; normalised++) {
+        struct choice c = choice_open(1, 6, 3, normalised);
+        c.how.sigmoid = true;
+        c.how.scale = 2.5f;
+        route_biased(&c, logits, bias);
+        const int best[3] = {4, 2, 5}; /* -1.23, -1.27, -1.38; then -1.5 */
+        assert_memory_equal(c.r.expert, best, sizeof best);
+        double sum = sigmoid(-1) + sigmoid(1) + sigmoid(-2), whole = normalised ? sum : 1;
+        for (int i = 0; i < 3; i++)
+            assert_true(fabs(c.r.share[i] - 2.5 * sigmoid(logits[best[i]]) / whole) < 1e-6);
+        c.how.n_groups = 3; /* -4.17, -2.77, -2.61 */
+        c.how.n_kept = 1;
+        c.how.n_chosen = 2;
+        route_biased(&c, logits, bias);
+        assert_true(c.r.expert[0] == 4 && c.r.expert[1] == 5);
+        choice_close(&c);
+    }
+}
+
+/* The group's two best together. */
+static double group_score(const double *key, int g, int size)
+{
+    double best = -INFINITY, second = -INFINITY;
+    for (int e = g * size; e < (g + 1) * size; e++) {
+        second = fmax(second, fmin(best, key[e]));
+        best = fmax(best, key[e]);
+    }
+    return best + second;
+}
+
+/* Of equal scores, so that the correction decides, and ties of experts and groups are many. */
+static void check_groups(int n_groups, int size, int n_kept, int n_chosen)
+{
+    enum { MOST = 256 };
+    uint64_t state = 1 + (uint64_t)(n_groups * 1000 + size * 100 + n_kept * 10 + n_chosen);
+    int n = n_groups * size;
+    float logits[MOST] = {0}, bias[MOST];
+    double key[MOST];
+    for (int e = 0; e < n; e++) {
+        bias[e] = (float)(random_int(&state, 9) - 6);
+        key[e] = 0.5 + bias[e];
+    }
+    struct choice c = choice_open(1, n, n_chosen, true);
+    c.how.sigmoid = true;
+    c.how.n_groups = n_groups;
+    c.how.n_kept = n_kept;
+    route_biased(&c, logits, bias);
+    for (int e = 0; e < n; e++) {
+        int n_before = 0, at = -1, g = e / size, better_groups = 0;
+        double score = group_score(key, g, size);
+        for (int o = 0; o < n_groups; o++)
+            better_groups += group_score(key, o, size) > score || (group_score(key, o, size) == score && o < g);
+        for (int i = 0; i < n_chosen; i++) {
+            int o = c.r.expert[i];
+            at = o == e ? i : at;
+            n_before += key[o] > key[e] || (key[o] == key[e] && o < e);
+        }
+        assert_int_equal(at, better_groups < n_kept && n_before < n_chosen ? n_before : -1);
+    }
+    choice_close(&c);
+}
+
+static void test_groups(void **unused)
+{
+    (void)unused;
+    static const int groups[][4] = {{2, 2, 1, 2}, {4, 2, 2, 3},   {8, 32, 4, 8},
+                                    {5, 7, 3, 6}, {32, 8, 9, 20}, {3, 33, 2, 5}};
+    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++)
+        check_groups(groups[i][0], groups[i][1], groups[i][2], groups[i][3]);
 }
 
 /* A logit that is no number is seen, wherever it is: numbers come first, and the shares are none. */
@@ -340,6 +427,8 @@ int main(void)
         cmocka_unit_test(test_products),
         cmocka_unit_test(test_invariance),
         cmocka_unit_test(test_combine_and_gate),
+        cmocka_unit_test(test_sigmoids),
+        cmocka_unit_test(test_groups),
     };
     return run_everywhere(tests, sizeof tests / sizeof tests[0]);
 }

@@ -206,6 +206,13 @@ case("gptoss-3-types-nobias", "gpt_oss", 15, dict(V=101, H=24, A=5, K=1, D=10, F
      alt=[dict(layer_types=None), dict(num_experts_per_tok=2)])
 case("gptoss-bf16", "gpt_oss", 16, dict(V=103, H=28, A=7, K=7, D=6, F=16, L=1, num_local_experts=4, num_experts_per_tok=2), "bf16",
      drop=["rope_parameters"])
+GLM = dict(hidden_act="silu", n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=13)
+case("glm4moe-groups", "glm4_moe", 14, dict(GLM, V=97, H=26, A=6, K=2, D=8, F=41, n_routed_experts=8, n_group=4, topk_group=2, use_qk_norm=True,
+     routed_scaling_factor=1.5, norm_topk_prob=False), alt=[dict(n_group=1, topk_group=1), dict(topk_group=3), dict(norm_topk_prob=True),
+     dict(routed_scaling_factor=1.0)])
+case("glm4moe-bias-two-shared-together", "glm4_moe", 15, dict(GLM, V=101, H=24, A=5, K=1, D=10, F=37, L=3, attention_bias=True, n_shared_experts=2,
+     first_k_dense_replace=2, **part(0.4)), together=True, alt=[dict(num_experts_per_tok=1), dict(norm_topk_prob=False), part(1.0)])
+case("glm4moe-bf16", "glm4_moe", 14, dict(GLM, V=103, H=28, A=7, K=7, D=8, F=53, tie=True), "bf16")
 
 # kin of Llama's: fused tensors, LayerNorm, partial and interleaved rotations, layers that do not rotate
 LONG3 = dict(short_factor=[1.0, 1.1, 1.4], long_factor=[1.5, 3.0, 6.0], original_max_position_embeddings=24, partial_rotary_factor=0.75)
@@ -269,6 +276,9 @@ def randomise(model, seed, dtype, sharp, loud=1.0):
                 else:
                     x = x * (gain / p.shape[0 if type(mod).__name__ == "Conv1D" else -1] ** 0.5)
                 p.copy_((x * (loud if leaf == "gate_up_proj" else 1.0)).to(dtype).float())
+            for leaf, p in mod.named_buffers(recurse=False):
+                if leaf == "e_score_correction_bias":
+                    p.copy_((torch.randn(p.shape, generator=gen) * 0.3).to(dtype).float())
         model.tie_weights()
     return model
 
@@ -288,13 +298,25 @@ def run(model, prompt, forced=None):
 def uncached(model, prompt, tokens):
     return model(input_ids=torch.cat([prompt, tokens[:-1]])[None], use_cache=False).logits[0].float()
 
+def logits_of(router, x):
+    return torch.nn.functional.linear(x, router.weight, getattr(router, "bias", None))
+
 @torch.no_grad()
 def router_margin(model, sequence):
     """Least distance between the logits of the last chosen expert and the first one left out, over tokens and layers."""
     margins = [float("inf")]
     def look(router, args):
         x = args[0].reshape(-1, args[0].shape[-1])
-        logits = torch.nn.functional.linear(x, router.weight, getattr(router, "bias", None)).sort(-1, descending=True).values
+        logits = logits_of(router, x).sort(-1, descending=True).values
+        if hasattr(router, "e_score_correction_bias"):  # sigmoids, a quarter as steep as logits, corrected, of the best groups
+            logits = 4 * (logits_of(router, x).sigmoid() + router.e_score_correction_bias)
+            if router.num_group > 1:
+                groups = logits.view(len(logits), router.num_group, -1).topk(2).values.sum(-1)
+                best = groups.sort(-1, descending=True).values
+                margins.append(float((best[:, router.topk_group - 1] - best[:, router.topk_group]).min()))
+                left = (groups < best[:, router.topk_group - 1 : router.topk_group]).repeat_interleave(logits.shape[-1] // router.num_group, 1)
+                logits = logits.masked_fill(left, float("-inf"))
+            logits = logits.sort(-1, descending=True).values
         if router.top_k < logits.shape[-1]:
             margins.append(float((logits[:, router.top_k - 1] - logits[:, router.top_k]).min()))
     hooks = [m.register_forward_pre_hook(look) for m in model.modules() if hasattr(m, "top_k") and hasattr(m, "weight")]

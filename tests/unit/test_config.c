@@ -225,17 +225,23 @@ static void experts(void **state)
     assert_true(m.norm_eps == 1e-5f && fabsf(m.rope.inv_freq[1] - powf(1e6f, -2.0f / 128)) < 1e-6f);
     parse(&m, "{\"model_type\":\"mixtral\",\"sliding_window\":4096}");
     assert_int_equal(m.layer[31].window, 4096);
+    parse(&m, "{\"model_type\":\"glm4_moe\",\"n_shared_experts\":2,\"first_k_dense_replace\":3,\"head_dim\":128}");
+    assert_true(m.experts.routing.sigmoid && m.experts.routing.normalised && m.experts.routing.scale == 1);
+    assert_true(m.experts.shared_ffn == 2816 && !m.experts.shared_gate && m.experts.router_bias && !m.experts.biases);
+    assert_true(!m.layer[2].experts && m.layer[3].experts && m.rope.dims == 64 && !m.qk_norm && !m.out_bias);
     parse(&m, "{\"model_type\":\"gpt_oss\"}");
     parse(&other,
           "{\"model_type\":\"gpt_oss\",\"rope_theta\":150000,\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":32.0,"
           "\"beta_fast\":32.0,\"beta_slow\":1.0,\"truncate\":false,\"original_max_position_embeddings\":4096}}");
     assert_memory_equal(&m, &other, sizeof m);
-    assert_true(m.sinks && m.experts.biases && m.qkv_bias && m.out_bias && m.experts.routing.normalised);
+    assert_true(m.sinks && m.experts.biases && m.experts.router_bias && m.qkv_bias && m.out_bias &&
+                m.experts.routing.normalised);
     assert_true(m.norm == NORM_RMS_ONCE && m.activation == ACTIVATION_SWIGLU && m.head_dim == 64 && m.n_layers == 36);
     assert_true(m.layer[0].window == 128 && m.layer[1].window == 0 && m.layer[35].experts);
     assert_true(fabsf(m.rope.attention_scaling - 1.3465736f) < 1e-6f);
 }
 
+#define GLM     "{\"model_type\":\"glm4_moe\",\"head_dim\":128,"
 #define MIXTRAL "{\"model_type\":\"mixtral\","
 #define LLAMA   "{\"model_type\":\"llama\","
 #define BIG     "999999999999"
@@ -262,6 +268,10 @@ static void refused(void **state)
         {MIXTRAL "\"num_local_experts\":1024,\"intermediate_size\":4194304}", ERR_UNSUPPORTED, "1024 experts|4194304"},
         {"{\"model_type\":\"stablelm\",\"qk_layernorm\":true}", ERR_UNSUPPORTED, "qk_layernorm"},
         {"{\"model_type\":\"smollm3\",\"no_rope_layers\":[1]}", ERR_INPUT, "no_rope_layers|of 1|36"},
+        {GLM "\"n_group\":3}", ERR_INPUT, "n_group|is 3|128 experts"},
+        {GLM "\"n_group\":128}", ERR_INPUT, "n_group|128|[1, 32]"},
+        {GLM "\"n_group\":8,\"topk_group\":9}", ERR_INPUT, "topk_group|9"},
+        {GLM "\"n_group\":32,\"topk_group\":1}", ERR_INPUT, "topk_group|1|8 experts"},
         {"{\"model_type\":\"gpt_oss\",\"swiglu_limit\":5}", ERR_UNSUPPORTED, "swiglu_limit|5|7"},
         {"{\"model_type\":\"gpt_oss\",\"quantization_config\":{\"quant_method\":\"mxfp4\"}}", ERR_UNSUPPORTED, "mxfp4"},
         {"{\"model_type\":\"qwen3_moe\",\"mlp_only_layers\":3}", ERR_INPUT, "mlp_only_layers|an integer|an array"},
@@ -431,7 +441,7 @@ static void family_list(void **state)
         assert_string_equal(family_find(name)->model_type, name);
         assert_true(strlen(name) < sizeof m.model_type);
     }
-    assert_int_equal(n, 19);
+    assert_int_equal(n, 20);
     assert_null(family_find("bert"));
     assert_ptr_equal(family_of_architecture("GPTNeoXForCausalLM"), &family_gpt_neox);
     assert_null(family_of_architecture("GPTNeoForCausalLM"));

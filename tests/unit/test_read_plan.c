@@ -12,7 +12,7 @@
 
 static struct model_config m; /* its layers take kilobytes: not on the stack */
 
-/* Which of the optional lines of Llama and its kin a layer has. */
+/* The optional lines of Llama and its kin that a layer has. */
 static bool present(const struct line *l, int layer)
 {
     if (l->id >= WEIGHT_MLP_IN && l->id <= WEIGHT_MLP_OUT_BIAS && layer >= 0 && m.layer[layer].experts)

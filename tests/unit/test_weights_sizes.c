@@ -84,6 +84,13 @@ static const struct size sizes[] = {
      15957889024},
     {"stablelm-3b-4e1t", "stablelm", 32, 2560, 32, 32, 6912, 50304, 4096, "", 2795443200},
     {"smollm3-3b", "smollm3", 36, 2048, 16, 4, 11008, 128256, 65536, "", 3075098624},
+    /* with 128 and 160 corrections a layer, which are buffers and in no published count */
+    {"glm-4.5-air", "glm4_moe", 46, 4096, 96, 8, 10944, 151552, 131072, ",\"head_dim\":128,\"attention_bias\":true",
+     106852245504 + 45 * 128},
+    {"glm-4.5", "glm4_moe", 92, 5120, 96, 8, 12288, 151552, 131072,
+     ",\"head_dim\":128,\"attention_bias\":true,\"use_qk_norm\":true,\"n_routed_experts\":160,"
+     "\"moe_intermediate_size\":1536,\"first_k_dense_replace\":3",
+     352797814784 + 89 * 160},
     {"gpt-oss-20b", "gpt_oss", 24, 2880, 64, 8, 2880, 201088, 131072, ",\"num_local_experts\":32", 20914757184},
     {"gpt-oss-120b", "gpt_oss", 36, 2880, 64, 8, 2880, 201088, 131072, "", 116829156672},
 };

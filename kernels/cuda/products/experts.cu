@@ -29,63 +29,109 @@ __global__ void route_logits(float *logits, const T *x, const W *w, const void *
             logits[(size_t)(t0 + t) * n_experts + e] = sum[t] + weight_at(bias, bias_type, e, 0.0f);
 }
 
-/* What is not a number is chosen last. */
-__device__ static inline float rank_of(float logit)
+__device__ static inline float sigmoid(float x)
 {
-    return isnan(logit) ? -INFINITY : logit;
+    return 1.0f / (1.0f + expf(-x));
 }
 
-/* The best expert of the warp that is not taken yet, of equal ones the lower; bit j of `taken` is expert lane + 32 j. */
-__device__ static inline int best_expert(const float *logits, int n_experts, uint32_t taken)
+/* One token's logits, and what chooses among them. */
+struct choice {
+    const float *logits;
+    const void *bias; /* of the choice alone; NULL: none */
+    enum dtype bias_type;
+    struct routing how;
+    uint32_t groups; /* that are not left out, a bit each */
+    uint32_t taken;  /* of the lane's experts: bit j is expert lane + 32 j */
+};
+
+/* What an expert is chosen by; what is not a number, and what is of a group that is left out, comes last. */
+__device__ static inline float choice_key(const choice &c, int e)
 {
-    float best = 0;
-    int at = n_experts;
-    for (int j = 0, e = threadIdx.x % 32; e < n_experts; j++, e += 32)
-        if (!(taken >> j & 1) && (at == n_experts || rank_of(logits[e]) > best)) {
-            best = rank_of(logits[e]);
-            at = e;
-        }
+    float key = c.how.sigmoid ? sigmoid(c.logits[e]) + weight_at(c.bias, c.bias_type, e, 0.0f) : c.logits[e];
+    bool in = c.how.n_groups < 2 || (c.groups >> (e / (c.how.n_experts / c.how.n_groups)) & 1);
+    return isnan(key) || !in ? -INFINITY : key;
+}
+
+/* The better one of each lane's candidate and its neighbours', n: none. */
+__device__ static inline int best_of_warp(float key, int at, int n)
+{
     for (int d = 16; d > 0; d /= 2) {
-        float other = __shfl_xor_sync(0xffffffffu, best, d);
+        float other = __shfl_xor_sync(0xffffffffu, key, d);
         int other_at = __shfl_xor_sync(0xffffffffu, at, d);
-        bool theirs = other_at < n_experts && (at == n_experts || other > best || (other == best && other_at < at));
-        best = theirs ? other : best;
+        bool theirs = other_at < n && (at == n || other > key || (other == key && other_at < at));
+        key = theirs ? other : key;
         at = theirs ? other_at : at;
     }
     return at;
 }
 
+/* The best expert that is not taken yet, of equal ones the lower; it is taken now. */
+__device__ static inline int take_best(choice &c)
+{
+    float best = 0;
+    int n = c.how.n_experts, at = n;
+    for (int j = 0, e = threadIdx.x % 32; e < n; j++, e += 32)
+        if (!(c.taken >> j & 1) && (at == n || choice_key(c, e) > best)) {
+            best = choice_key(c, e);
+            at = e;
+        }
+    at = best_of_warp(best, at, n);
+    if (at % 32 == (int)threadIdx.x % 32)
+        c.taken |= 1u << at / 32;
+    return at;
+}
+
+/* The n_kept best groups, by their two best experts. Lane g has group g's score. */
+__device__ static inline void keep_groups(choice &c)
+{
+    int lane = threadIdx.x % 32, n = c.how.n_groups;
+    float score = -INFINITY;
+    uint32_t kept = 0;
+    for (int g = 0; g < n; g++) {
+        c.groups = 1u << g;
+        c.taken = 0;
+        float first = choice_key(c, take_best(c)), both = first + choice_key(c, take_best(c));
+        score = lane == g ? both : score;
+    }
+    for (int i = 0; i < c.how.n_kept; i++)
+        kept |= 1u << best_of_warp(score, lane < n && !(kept >> lane & 1) ? lane : n, n);
+    c.groups = kept;
+    c.taken = 0;
+}
+
 /* A warp a token. grid: tokens / WARPS */
-__global__ void route_choose(struct routes r, struct routing how, int n_tokens)
+__global__ void route_choose(struct routes r, const void *bias, enum dtype bias_type, struct routing how, int n_tokens)
 {
     after_previous();
     int t = (int)(blockIdx.x * WARPS + threadIdx.x / 32), lane = threadIdx.x % 32;
     if (t >= n_tokens)
         return;
-    const float *logits = r.logits + (size_t)t * how.n_experts;
+    choice c = {r.logits + (size_t)t * how.n_experts, bias, bias_type, how, 0, 0};
     int32_t *expert = r.expert + (size_t)t * how.n_chosen;
-    float *share = r.share + (size_t)t * how.n_chosen, max = 0, chosen = 0, all = 0;
-    uint32_t taken = 0;
+    float *share = r.share + (size_t)t * how.n_chosen, max = -INFINITY, chosen = 0, all = 0;
+    for (int e = lane; e < how.n_experts; e += 32)
+        max = fmaxf(max, c.logits[e]);
+    for (int d = 16; d > 0; d /= 2)
+        max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, d));
+    for (int e = lane; e < how.n_experts; e += 32)
+        all += how.sigmoid ? c.logits[e] : expf(c.logits[e] - max);
+    all = warp_sum(all);
+    if (how.n_groups > 1)
+        keep_groups(c);
     for (int i = 0; i < how.n_chosen; i++) {
-        int e = best_expert(logits, how.n_experts, taken);
-        if (e % 32 == lane)
-            taken |= 1u << e / 32;
-        max = i == 0 ? logits[e] : max;
-        float part = expf(logits[e] - max);
+        int e = take_best(c);
+        float part = how.sigmoid ? sigmoid(c.logits[e]) : expf(c.logits[e] - max);
         chosen += part;
         if (lane == 0) {
             expert[i] = e;
             share[i] = part;
         }
     }
-    for (int e = lane; e < how.n_experts; e += 32)
-        all += expf(logits[e] - max);
-    all = warp_sum(all);
     /* A logit that is no number makes `all` none, and so every share, chosen or not: it must show. */
-    float whole = how.normalised ? chosen + 0 * all : all;
+    float whole = how.normalised ? chosen + 1e-20f : how.sigmoid ? 1.0f : all;
     __syncwarp();
     for (int i = lane; i < how.n_chosen; i += 32)
-        share[i] /= whole;
+        share[i] = isnan(all) ? all : how.scale * (share[i] / whole);
 }
 
 #define GROUP_THREADS 256
@@ -128,15 +174,17 @@ extern "C" void cuda_route(struct queue *q, const struct routes *r, const void *
     nvtx_range range("route");
     if (n_tokens < 1)
         return;
+    const void *data = bias ? bias->data : NULL, *of_logits = how->sigmoid ? NULL : data;
+    enum dtype type = bias ? bias->type : DTYPE_F32;
     dim3 grid((unsigned)(how->n_experts + WARPS - 1) / WARPS, (unsigned)(n_tokens + DOT_TOKENS - 1) / DOT_TOKENS);
     with_dots(q->act, router->type, router->cols, x, router->data, [&](auto t, auto v, auto n) {
         using T = decltype(t);
         using W = decltype(v);
         launch(q, route_logits<T, W, decltype(n)::value>, grid, dim3(WARPS * 32), 0, r->logits, (const T *)x,
-               (const W *)router->data, bias ? (const void *)bias->data : NULL, bias ? bias->type : DTYPE_F32, n_tokens,
-               how->n_experts, router->cols);
+               (const W *)router->data, of_logits, type, n_tokens, how->n_experts, router->cols);
     });
-    launch(q, route_choose, dim3((unsigned)(n_tokens + WARPS - 1) / WARPS), dim3(WARPS * 32), 0, *r, *how, n_tokens);
+    launch(q, route_choose, dim3((unsigned)(n_tokens + WARPS - 1) / WARPS), dim3(WARPS * 32), 0, *r,
+           how->sigmoid ? data : NULL, type, *how, n_tokens);
     launch(q, route_group, dim3((unsigned)how->n_experts), dim3(GROUP_THREADS), 0, *r, *how, n_tokens * how->n_chosen);
 }
 
