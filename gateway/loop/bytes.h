@@ -19,7 +19,7 @@ static inline size_t bytes_count(const struct bytes *b)
 
 static inline char *bytes_start(const struct bytes *b)
 {
-    return b->data + b->from;
+    return b->data != NULL ? b->data + b->from : NULL;
 }
 
 /* Room for n more bytes behind `to`; NULL (and failed): out of memory. bytes_grow counts what was put there. */
