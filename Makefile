@@ -90,7 +90,7 @@ TEST_LIB := $(patsubst %,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 # archived; a target tests/fuzz/fuzz_*.c is linked with what it needs of it.
 FUZZ_ROOMS := base partition plan text protocol coordinator client gateway
 FUZZ_CC    := clang -std=c17 -O1 -g -MMD -MP -fno-sanitize-recover=all
-FUZZ_OBJ   := $(patsubst %,build/fuzz/%.o,$(filter-out $(CLIENT_MAIN) $(GATEWAY_MAIN),$(filter $(addsuffix /%,$(FUZZ_ROOMS)) commands/generation.c,$(ROOM_SRC))))
+FUZZ_OBJ   := $(patsubst %,build/fuzz/%.o,$(filter-out $(CLIENT_MAIN) $(GATEWAY_MAIN),$(filter $(addsuffix /%,$(FUZZ_ROOMS)) commands/generation.c commands/%options.c,$(ROOM_SRC))))
 FUZZ_LIB   := build/fuzz/liblockstep.a
 FUZZ_BIN   := $(patsubst tests/fuzz/%.c,build/cpu/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 

@@ -32,56 +32,55 @@ static int add_listen(void *record, const struct opt *o, const char *text, struc
 }
 
 #define AT(member) offsetof(struct gateway_options, member)
-#define MANY(name, argument, call, help)                               \
-    {                                                                  \
-        name, argument, OPT_CALL, 0, ONLY, 0, 0, 0, NULL, help, (call) \
+#define MANY(name, argument, call, help)                         \
+    {                                                            \
+        name, argument, OPT_CALL, 0, 0, 0, 0, NULL, help, (call) \
     }
-#define BYTES(name, member, low, high, missing, help)                                              \
-    {                                                                                              \
-        name, "BYTES", OPT_BYTES, AT(member), ONLY, low, (double)(high), missing, NULL, help, NULL \
+#define BYTES(name, member, low, high, missing, help)                                        \
+    {                                                                                        \
+        name, "BYTES", OPT_BYTES, AT(member), low, (double)(high), missing, NULL, help, NULL \
     }
 
-static const struct opt rows[] = {
+static const struct opt row[] = {
     MANY("backend", "FILE|DIR|E", add_backend,
          "where jobs are: a rendezvous file (it is waited for), a folder in which jobs drop theirs (*.json), or an "
          "endpoint tcp://HOST:PORT, ipc:///PATH; may be given up to 64 times"),
-    TEXT("curve-key", "FILE", client_key, ONLY,
+    TEXT("curve-key", "FILE", client_key,
          "our keys for CURVE: JSON with client_public_key, client_secret_key and server_public_key (default: the file "
          "that a rendezvous file names)"),
     MANY("listen", "WHERE", add_listen,
          "HOST:PORT, or unix:PATH; may be given up to 8 times (default 127.0.0.1:8080; all addresses are :PORT)"),
-    TEXT("api-keys", "FILE", api_keys, ONLY,
+    TEXT("api-keys", "FILE", api_keys,
          "keys that clients need, one a line, in a file of mode 0600 (default: none is needed)"),
-    FLAG("open-metrics", open_metrics, ONLY, "/metrics needs no key"),
-    TEXT("allow-origin", "ORIGIN", allow_origin, ONLY,
+    FLAG("open-metrics", open_metrics, "/metrics needs no key"),
+    TEXT("allow-origin", "ORIGIN", allow_origin,
          "pages of this origin, or of all with *, may ask from a browser (default: none)"),
-    TEXT("access-log", "FILE", access_log, ONLY,
-         "a line of JSON for every request, without texts; - is standard output"),
+    TEXT("access-log", "FILE", access_log, "a line of JSON for every request, without texts; - is standard output"),
     BYTES("max-body", max_body, 1 << 10, 1LL << 30, 16 << 20, "of a request (default 16M)"),
     BYTES("max-client-backlog", max_backlog, 1 << 10, 1LL << 30, 4 << 20,
           "of a stream that its client does not read; beyond, it is cancelled (default 4M)"),
     BYTES("max-buffered", max_buffered, 1 << 20, 1LL << 40, 1 << 30,
           "of all requests together that are in memory; beyond, 503 (default 1G)"),
-    INTEGER("max-connections", max_connections, ONLY, 1, 1 << 20, 10000,
+    INTEGER("max-connections", max_connections, 1, 1 << 20, 10000,
             "of clients; others wait to be accepted (default 10000)"),
-    REAL("head-timeout", head_seconds, ONLY, 0.1, 3600, 10, "seconds for a request's head (default 10)"),
-    REAL("body-timeout", body_seconds, ONLY, 0.1, 3600, 60, "seconds for a request's body (default 60)"),
-    REAL("idle-timeout", idle_seconds, ONLY, 0.1, 86400, 75,
+    REAL("head-timeout", head_seconds, 0.1, 3600, 10, "seconds for a request's head (default 10)"),
+    REAL("body-timeout", body_seconds, 0.1, 3600, 60, "seconds for a request's body (default 60)"),
+    REAL("idle-timeout", idle_seconds, 0.1, 86400, 75,
          "seconds between two requests, or without a byte taken of an answer (default 75)"),
-    REAL("comment-interval", comment_seconds, ONLY, 0.1, 3600, 10,
+    REAL("comment-interval", comment_seconds, 0.1, 3600, 10,
          "seconds without a token after which a stream gets a comment (default 10)"),
-    REAL("grace", grace_seconds, ONLY, 0, 86400, 30,
+    REAL("grace", grace_seconds, 0, 86400, 30,
          "seconds that answers have to end in after SIGTERM; a second signal ends at once (default 30)"),
 };
 
-static const struct opt_letter letters[] = {{'b', "backend", ONLY}, {'l', "listen", ONLY}};
+static const struct opt_rows rows = OPT_ROWS(row);
 
-static const struct opt_table table = {"lockstep-gateway",
-                                       "LOCKSTEP_GATEWAY_",
-                                       rows,
-                                       sizeof rows / sizeof rows[0],
-                                       letters,
-                                       sizeof letters / sizeof letters[0]};
+static const struct opt_part part = {&rows, 0, ONLY};
+
+static const struct opt_letter letters[] = {{'b', "backend"}, {'l', "listen"}};
+
+static const struct opt_table table = {
+    "lockstep-gateway", "LOCKSTEP_GATEWAY_", &part, 1, letters, sizeof letters / sizeof letters[0]};
 
 static const struct opt_status statuses[] = {
     {ERR_NONE, "ended by a signal"},

@@ -1,9 +1,9 @@
 /* tools/pages.c - man pages and bash completions, made from the tables that the programs read their command lines by.
  * Usage: pages FOLDER; writes lockstep.1, lockstep-COMMAND.1, lockstep-client.1, lockstep-client-COMMAND.1, lockstep-gateway.1 and
  * the completions lockstep.bash, lockstep-client.bash and lockstep-gateway.bash into it. */
-#include "base/opt.h"
 #include "base/opt_table.h"
 #include "client/options.h"
+#include "commands/options.h"
 #include "gateway/options.h"
 
 #include <ctype.h>
@@ -58,9 +58,9 @@ static void put_title(const char *name)
     (void)fprintf(page, " 1 \"\" \"Lockstep %s\" \"Lockstep\"\n", LOCKSTEP_VERSION);
 }
 
-static void put_option(const struct opt_book *b, const struct opt *o, int command)
+static void put_option(const struct opt_book *b, const struct opt *o)
 {
-    char letter = opt_letter_of(b->table, o, command);
+    char letter = opt_letter_of(b->table, o);
     (void)fputs(".TP\n", page);
     if (letter != '\0')
         (void)fprintf(page, "\\fB\\-%c\\fR, ", letter);
@@ -111,9 +111,8 @@ static void put_see_also(const struct opt_book *b)
 static void put_options(const struct opt_book *b, const struct opt_command *c)
 {
     put_section("OPTIONS");
-    for (size_t i = 0; i < b->table->n; i++)
-        if ((b->table->row[i].commands & c->command) != 0)
-            put_option(b, &b->table->row[i], c->command);
+    for (struct opt_cursor at = {0}; opt_next(b->table, c->command, &at);)
+        put_option(b, at.row);
 }
 
 static void put_commands(const struct opt_book *b)
@@ -182,15 +181,14 @@ static void put_values(const struct opt *o)
 static void put_completion(const struct opt_book *b, const struct opt_command *c)
 {
     (void)fprintf(page, "    %s)\n        options='--help", is_single(b) ? "*" : c->name);
-    for (size_t i = 0; i < b->table->n; i++)
-        if ((b->table->row[i].commands & c->command) != 0)
-            (void)fprintf(page, " --%s", b->table->row[i].name);
+    for (struct opt_cursor at = {0}; opt_next(b->table, c->command, &at);)
+        (void)fprintf(page, " --%s", at.row->name);
     (void)fputs("'\n        case $option in\n", page);
-    for (size_t i = 0; i < b->table->n; i++) {
-        const struct opt *o = &b->table->row[i];
-        if ((o->commands & c->command) == 0 || o->argument == NULL)
+    for (struct opt_cursor at = {0}; opt_next(b->table, c->command, &at);) {
+        const struct opt *o = at.row;
+        if (o->argument == NULL)
             continue;
-        char letter = opt_letter_of(b->table, o, c->command);
+        char letter = opt_letter_of(b->table, o);
         (void)fprintf(page, "        --%s", o->name);
         if (letter != '\0')
             (void)fprintf(page, " | -%c", letter);
