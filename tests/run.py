@@ -114,6 +114,7 @@ class Plan:
             self.add_ranks("soak/test_loading", n, f"{soak}/test_loading", 120)
         for name, limit, env in (("test_serve_load", 480, {"SOAK_SECONDS": "4"}),
                                  ("test_serve_hostile", 360, {"SERVE_MESSAGES": "3000"}),
+                                 ("test_gateway_load", 300, {}),
                                  ("test_batch_kill", 480, {"BATCH_KILLS": "6", "BATCH_PROMPTS": "200"})):
             self.add(f"soak/{name}", [f"{soak}/{name}"], limit, env=env, seconds=40)
 
@@ -132,6 +133,7 @@ class Plan:
             self.add(f"soak on {n} ranks", mpirun(n, f"{soak}/test_soak"), 400, env=seconds, load=load, figures="# ")
         self.add("soak/test_serve_load", [f"{soak}/test_serve_load"], 900, env=seconds, load=load, figures="# ")
         self.add("soak/test_serve_hostile", [f"{soak}/test_serve_hostile"], 1800, env=messages, load=load, figures="# ")
+        self.add("soak/test_gateway_load", [f"{soak}/test_gateway_load"], 600, load=load, figures="# ")
 
     def sanitizers(self):
         # Open MPI itself leaks at exit; everything else is fatal.
