@@ -43,6 +43,7 @@ struct backend {
     int n_calls;
     double tokens;       /* that its calls may still cost */
     double asked, heard; /* its health: when */
+    double asked_models;
 };
 
 struct pool {

@@ -409,6 +409,33 @@ static void folder(void)
     files_remove_dir(dir);
 }
 
+/* A server with keys: the rendezvous file names the file of ours. */
+static void curve(void)
+{
+    char dir[256], keys_path[300], rendezvous[300], text[900];
+    struct web_answer a;
+    files_make_dir(dir);
+    fake = (struct fake_server){.state = "ready", .curve = true};
+    fake_server_start(&fake, "tcp://127.0.0.1:*");
+    (void)snprintf(keys_path, sizeof keys_path, "%s/keys", dir);
+    (void)snprintf(rendezvous, sizeof rendezvous, "%s/r.json", dir);
+    (void)snprintf(text, sizeof text, "{\"client_public_key\": \"%s\", \"client_secret_key\": \"%s\"}",
+                   fake.client_public, fake.client_secret);
+    files_write_text(dir, "keys", text);
+    (void)snprintf(text, sizeof text, "{\"endpoint\": \"%s\", \"public_key\": \"%s\", \"client_keys\": \"%s\"}",
+                   fake.endpoint, fake.public_key, keys_path);
+    files_write_text(dir, "r.json", text);
+    case_begin("a backend with CURVE, by its rendezvous file");
+    web_start(&gate, true, WORDS("--backend", rendezvous));
+    web_ask(&gate, "POST", "/v1/completions", "", "{\"prompt\":\"a\",\"max_tokens\":1}", &a);
+    check_answer(&a, 200, "\"text\":\"w0\"");
+    web_free(&a);
+    case_check(web_stop(&gate) == 0, "its status is not 0");
+    case_end();
+    stop_fake(&fake);
+    files_remove_dir(dir);
+}
+
 /* One of two vanishes: what had said nothing is asked of the other. */
 static void vanishes(void)
 {
@@ -500,6 +527,7 @@ int main(void)
     keys();
     stop_fake(&fake);
     folder();
+    curve();
     vanishes();
     graceful();
     options();
