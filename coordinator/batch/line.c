@@ -45,7 +45,7 @@ static void take_id(struct line *l, const json_t *object, const char *key, struc
     l->id_is_number = json_is_integer(id);
 }
 
-/* Which API the line speaks of: that of chats or not. */
+/* The API of the line: chats or not. */
 static int check_url(struct line *l, const json_t *object, struct protocol_error *error)
 {
     const json_t *url = json_object_get(object, "url"), *method = json_object_get(object, "method");
@@ -143,8 +143,8 @@ static void parse(struct line *l, const struct input_line *from, const struct li
     json_decref(object);
 }
 
-/* So long a name that ids of its lines would be too long is known by its end. In UTF-8 whatever the name is in, so that it is
- * the same when it is read from a result. */
+/* A name so long that ids of its lines would be too long is identified by its end. In UTF-8 whatever the name is in,
+ * so that it is the same when it is read from a result. */
 static char *made_id(const char *file_name, int64_t number)
 {
     char text[LINE_MAX_ID_BYTES + 1];

@@ -12,7 +12,7 @@
 #define WINDOW_PER_SEQUENCE 4
 #define MAX_OPEN_BYTES      ((size_t)256 << 20) /* of lines under way; one line may be larger alone */
 #define SPARE_PART          4  /* of the sequences that an engine runs: what it may have beyond them, but */
-#define LEAST_SPARE         8  /* at least so many */
+#define LEAST_SPARE         8  /* at least this many */
 #define TURN_LINES          64 /* read before results have a turn again */
 #define MAX_TOLD            5  /* bad lines that are shown one by one */
 
@@ -297,7 +297,7 @@ static bool read_lines(struct runner *r)
     return false;
 }
 
-/* What nobody has taken yet of an output that is a pipe. */
+/* The bytes in an output pipe that nobody has read yet. */
 static void write_pending(struct runner *r)
 {
     struct err e = {0};
