@@ -138,7 +138,7 @@ void exchange_ask(struct exchange *x, const struct exchange_question *asked)
 
 /* ---------------------------------------------------------------- answering */
 
-static bool origin_fits(const struct exchange *x, const char *origin)
+bool exchange_origin_fits(const struct exchange *x, const char *origin)
 {
     const char *allowed = x->gateway->allow_origin;
     return allowed != NULL && origin != NULL && (strcmp(allowed, "*") == 0 || strcmp(allowed, origin) == 0);
@@ -148,7 +148,7 @@ static bool origin_fits(const struct exchange *x, const char *origin)
 static void put_fields(const struct exchange *x, struct bytes *b)
 {
     bytes_format(b, "x-request-id: %s\r\n", x->id);
-    if (origin_fits(x, exchange_header(x, "origin")))
+    if (exchange_origin_fits(x, exchange_header(x, "origin")))
         bytes_format(b, "Access-Control-Allow-Origin: %s\r\nVary: Origin\r\n", x->gateway->allow_origin);
 }
 

@@ -31,6 +31,9 @@ struct exchange {
 
 const char *exchange_header(const struct exchange *x, const char *lower_case_name);
 
+/* Is it the origin of --allow-origin? NULL is none. */
+bool exchange_origin_fits(const struct exchange *x, const char *origin);
+
 /* The body, and its length; it is not NUL-terminated. */
 const char *exchange_body(const struct exchange *x, size_t *bytes);
 
