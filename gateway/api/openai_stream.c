@@ -1,4 +1,5 @@
-/* gateway/api/openai_stream.c - answers as server-sent events. Chunks are written by hand: they are what the gateway does most. */
+/* gateway/api/openai_stream.c - answers as server-sent events. Chunks are written by hand: they are what the
+ * gateway does most. */
 #include "base/json.h"
 #include "gateway/api/openai_parts.h"
 

@@ -1,5 +1,5 @@
-/* gateway/backend/pool.c - see pool.h. Files are looked at four times a second rather than watched: inotify sees nothing of what
- * other machines do on a shared file system, where jobs write theirs. */
+/* gateway/backend/pool.c - see pool.h. Files are looked at four times a second rather than watched: inotify sees
+ * nothing of what other machines do on a shared file system, where jobs write theirs. */
 #include "gateway/backend/pool.h"
 #include "base/log.h"
 #include "gateway/backend/pool_parts.h"
@@ -179,7 +179,8 @@ static struct backend *add_backend(struct pool *p, const char *name, bool is_fil
     return b;
 }
 
-/* It hung up, or says nothing any more: what it was asked fails or is asked elsewhere, and a new connection is tried. */
+/* It hung up, or says nothing any more: what it was asked fails or is asked elsewhere, and a new connection is
+ * tried. */
 static void lose_backend(struct backend *b, const char *why)
 {
     struct pool *p = b->pool;

@@ -1,5 +1,5 @@
-/* gateway/exchange/exchange.h - one request and its answer, as the APIs (gateway/api/) see it: what was sent, asking backends,
- * answering whole or by events, failing. An API is a file with functions for struct route. */
+/* gateway/exchange/exchange.h - one request and its answer, as the APIs (gateway/api/) see it: what was sent,
+ * asking backends, answering whole or by events, failing. An API is a file with functions for struct route. */
 #ifndef EXCHANGE_EXCHANGE_H
 #define EXCHANGE_EXCHANGE_H
 
@@ -62,18 +62,18 @@ bool exchange_is_good(const json_t *reply);
 void exchange_answer(struct exchange *x, int status, const char *type, const char *body, size_t bytes);
 void exchange_answer_json(struct exchange *x, int status, json_t *body); /* decrefs it */
 void exchange_fail(struct exchange *x, const struct fault *f);
-/* What an error of a backend says. Within a stream of events it is one more event, and the end; a stream of something else has to
- * tell of it by itself (has_begun). */
+/* What an error of a backend says. Within a stream of events it is one more event, and the end; a stream of
+ * something else has to tell of it by itself (has_begun). */
 void exchange_fail_reply(struct exchange *x, const json_t *reply);
 
 /* ---- answering in pieces */
 
-/* The answer is to be a stream of server-sent events: comments are sent while the client waits (after the first ten seconds the
- * head is, too). Before asking. */
+/* The answer is to be a stream of server-sent events: comments are sent while the client waits (after the first ten
+ * seconds the head is, too). Before asking. */
 void exchange_will_stream(struct exchange *x);
 
-/* One line of JSON: open, append to what is returned, close. The head is written before the first. name: "event: NAME" goes
- * before it; NULL: none. */
+/* One line of JSON: open, append to what is returned, close. The head is written before the first. name: "event:
+ * NAME" goes before it; NULL: none. */
 struct bytes *exchange_open_event(struct exchange *x, const char *name);
 void exchange_close_event(struct exchange *x);
 void exchange_event_json(struct exchange *x, const char *name, json_t *event); /* decrefs it */

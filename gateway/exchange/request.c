@@ -103,8 +103,8 @@ static void answer_preflight(struct exchange *x)
     bytes_free(&fields);
 }
 
-/* Does a browser ask for a page that is neither ours nor of --allow-origin? It may not even have work done whose answer it cannot
- * read. */
+/* Does a browser ask for a page that is neither ours nor of --allow-origin? It may not even have work done whose
+ * answer it cannot read. */
 static bool is_foreign(const struct exchange *x)
 {
     const char *origin = exchange_header(x, "origin"), *host = exchange_header(x, "host");

@@ -1,5 +1,5 @@
-/* gateway/loop/bytes.h - bytes that are appended at the end and taken from the front. Running out of memory is noted, not
- * reported at every append: whoever sends the bytes looks once. */
+/* gateway/loop/bytes.h - bytes that are appended at the end and taken from the front. Running out of memory is
+ * noted, not reported at every append: whoever sends the bytes looks once. */
 #ifndef LOOP_BYTES_H
 #define LOOP_BYTES_H
 

@@ -1,5 +1,5 @@
-/* tests/e2e/test_gateway.c - lockstep-gateway in front of fake servers: what becomes of a request, of an answer, of errors, of
- * clients that leave and of backends that come and go. */
+/* tests/e2e/test_gateway.c - lockstep-gateway in front of fake servers: what becomes of a request, of an answer, of
+ * errors, of clients that leave and of backends that come and go. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/fake_server.h"

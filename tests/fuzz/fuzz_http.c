@@ -1,5 +1,5 @@
-/* tests/fuzz/fuzz_http.c - bytes that a client may send to the gateway: a head and a body, in pieces of a size that the input
- * chooses. In whatever pieces they come, they mean the same. */
+/* tests/fuzz/fuzz_http.c - bytes that a client may send to the gateway: a head and a body, in pieces of a size that
+ * the input chooses. In whatever pieces they come, they mean the same. */
 #include "gateway/http/body.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* tests/fuzz/fuzz_openai.c - JSON that a client, or a backend, may send to the gateway: what it becomes is again JSON. */
+/* tests/fuzz/fuzz_openai.c - JSON that a client, or a backend, may send to the gateway: what it becomes is again
+ * JSON. */
 #include "base/json.h"
 #include "gateway/api/openai.h"
 #include "gateway/api/samples.h"

@@ -1,8 +1,9 @@
-/* tests/soak/test_gateway_load.c - what lockstep-gateway costs, in front of a server that makes no text: time added to the first
- * token beside a raw ZeroMQ client, taken in turns; events for a second of its CPU; memory of a stream that waits.
+/* tests/soak/test_gateway_load.c - what lockstep-gateway costs, in front of a server that makes no text: time added to
+ * the first token beside a raw ZeroMQ client, taken in turns; events for a second of its CPU; memory of a stream that
+ * waits.
  *
- * GATEWAY_STREAMS, GATEWAY_TOKENS in the environment: streams at once, tokens of each; 256, 200 if not set. GATEWAY_ENDPOINT:
- * a server that runs, in place of the one that makes no text. */
+ * GATEWAY_STREAMS, GATEWAY_TOKENS in the environment: streams at once, tokens of each; 256, 200 if not set.
+ * GATEWAY_ENDPOINT: a server that runs, in place of the one that makes no text. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/fake_server.h"
