@@ -25,8 +25,8 @@ WAITING = {"fail/test_step_timeout", "fail/test_failures", "e2e/test_batch_refus
 LONG = {"e2e/test_bench": 70, "e2e/test_serve_end": 45, "fail/test_failures": 45, "fail/test_step_timeout": 45,
         "unit/test_tokenizer": 25}
 # `make test`: one end-to-end program a command.
-QUICK_E2E = {"e2e/test_batch", "e2e/test_bench", "e2e/test_client", "e2e/test_gateway", "e2e/test_preflight", "e2e/test_prompts", "e2e/test_serve",
-             "e2e/test_tokens"}
+QUICK_E2E = {"e2e/test_batch", "e2e/test_bench", "e2e/test_client", "e2e/test_gateway", "e2e/test_preflight",
+             "e2e/test_prompts", "e2e/test_serve", "e2e/test_tokens"}
 
 # seconds: how long it probably takes; lock: tests of the same one never run at once; figures: the lines to show in the end.
 Test = collections.namedtuple("Test", "name command limit load seconds env lock figures", defaults=(1.0, 10, {}, None, None))
