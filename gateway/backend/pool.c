@@ -185,7 +185,7 @@ static void lose_backend(struct backend *b, const char *why)
 {
     struct pool *p = b->pool;
     struct err e = {0};
-    log_warn("backend %s: %s", b->name, why);
+    (b->first != NULL ? log_warn : log_note)("backend %s: %s", b->name, why);
     p->n_lost++;
     b->connection.gone = true; /* so that it is not chosen */
     while (b->first != NULL)
