@@ -102,12 +102,11 @@ static void logprobs(void **state)
            "b\",\"logprob\":-2.5,\"top_logprobs\":[{\"token_id\":3,\"token\":\"<s>\",\"logprob\":"
            "-0.25},{\"token_id\":1,\"token\":\" b\",\"logprob\":-2.5}]}]},\"finish_reason\":null}],\"seed\":0}");
     choice = (struct reply_choice){.prompt_id = prompt, .n_prompt = 3, .prompt_logprobs = sampled, .n_prompt_top = 0};
-    expect(
-        reply_generate(&r, &n), &n,
-        "{\"status\":\"ok\",\"choices\":[{\"index\":0,\"text\":\"\",\"token_ids\":[],\"prompt_token_ids\":[3,0,1],"
-        "\"prompt_first_token\":\"<s>\","
-        "\"prompt_logprobs\":[null,{\"token_id\":0,\"token\":\"a\",\"logprob\":-0.100000001,\"top_logprobs\":[]},"
-        "{\"token_id\":1,\"token\":\" b\",\"logprob\":-2.5,\"top_logprobs\":[]}],\"finish_reason\":null}],\"seed\":0}");
+    expect(reply_generate(&r, &n), &n,
+           "{\"status\":\"ok\",\"choices\":[{\"index\":0,\"text\":\"\",\"token_ids\":[],\"prompt_token_ids\":[3,0,1],"
+           "\"prompt_logprobs\":[null,{\"token_id\":0,\"token\":\"a\",\"logprob\":-0.100000001,\"top_logprobs\":[]},"
+           "{\"token_id\":1,\"token\":\" b\",\"logprob\":-2.5,\"top_logprobs\":[]}],"
+           "\"prompt_first_token\":\"<s>\",\"finish_reason\":null}],\"seed\":0}");
 }
 
 static void events(void **state)
