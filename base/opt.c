@@ -238,6 +238,10 @@ static const struct opt table[] = {
      "replies that may wait for a client that does not read; beyond, its streams are cancelled and other replies "
      "become short errors, beyond twice that it is disconnected (default 4M)",
      NULL},
+    INTEGER(
+        "max-connections", max_connections, SERVE, 0, 1 << 20, 0,
+        "connections at once; further ones are closed at once, and counted (default 0: the limit of open files less "
+        "64, beyond which clients wait)"),
     INTEGER("max-queue", max_queue, SERVE, 0, 1 << 20, 2048,
             "sequences that may wait beside those that run; beyond, requests are refused with 429, those of the client "
             "that has the most first (default 2048)"),

@@ -62,8 +62,8 @@ struct options {
 
     /* serve */
     const char *endpoint, *curve_clients, *rendezvous, *served_name, *chat_template, *metrics_file, *access_log;
-    int64_t serve_max_batch, max_queue, max_queue_per_client, max_priority, max_reply_bytes, max_message_bytes,
-        max_client_backlog, drain_seconds, end_seconds, metrics_names;
+    int64_t serve_max_batch, max_connections, max_queue, max_queue_per_client, max_priority, max_reply_bytes,
+        max_message_bytes, max_client_backlog, drain_seconds, end_seconds, metrics_names;
     bool insecure, curve, access_log_prompts;
 
     /* batch */

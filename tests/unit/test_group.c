@@ -119,7 +119,7 @@ struct run {
     struct group group[MAX_GROUPS];
     struct request_rules rules[MAX_GROUPS];
     struct token_list prompt[MAX_GROUPS]; /* a copy */
-    int n_clients; /* whose the groups are, at random */
+    int n_clients;                        /* whose the groups are, at random */
     int n, n_finished, n_released, n_steps, n_choice_events;
     struct step_result queue[SCHEDULER_FLIGHTS];
     int n_queued;
