@@ -295,10 +295,9 @@ void server_cancel(struct server *s, struct job *j, enum finish_reason why)
         refuse(s, j);
         return;
     }
-    if (!j->in_engine)
+    if (!j->in_engine || j->cancel_step > 0) /* it has been told: a flood of cancels is one order */
         return;
-    if (j->cancel_step == 0)
-        j->cancel_step = 1 + s->engines.engine[j->engine].n_steps;
+    j->cancel_step = 1 + s->engines.engine[j->engine].n_steps;
     engines_cancel(&s->engines, j, why);
 }
 
