@@ -10,7 +10,7 @@
 
 struct reply_choice {
     int index;        /* prompt x n + candidate */
-    const char *text; /* what is final and has not been sent yet, or all; with echo after the prompt's text */
+    const char *text; /* final text that has not been sent yet, or all; with echo after the prompt's text */
     size_t bytes;
     const char *before; /* [n_before] of an event: what the text begins with, from reply_characters; NULL: nothing */
     size_t n_before;
@@ -56,7 +56,7 @@ char *reply_final(const struct reply *r, uint64_t seq, size_t *bytes);
 /* A text as it stands in a JSON string, without its quotes. */
 char *reply_characters(const char *text, size_t text_bytes, size_t *bytes);
 
-/* What was refused before it ran, whatever the op. */
+/* The reply to a message that was refused before it ran, with any op. */
 char *reply_error(const char *request_id, const struct protocol_error *error, size_t *bytes);
 
 char *reply_cancel(const char *request_id, size_t *bytes);

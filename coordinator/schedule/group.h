@@ -10,19 +10,6 @@
 #include "coordinator/schedule/beam.h"
 #include "coordinator/schedule/scheduler.h"
 
-#define GROUP_MAX_CHOICES 128 /* n and best_of */
-
-struct search {
-    int n;         /* choices wanted */
-    int best_of;   /* sequences sampled: the n of them with the best mean log-probability a token are the choices; 0: n.
-                      Sequence i samples with seed + i */
-    int num_beams; /* 1: no beam search; else at least n */
-    struct beam_rules beam;
-};
-
-/* Is this possible with these rules? If not, *field names the field that is at fault. */
-int search_check(const struct search *how, const struct request_rules *rules, const char **field, struct err *e);
-
 struct group {
     void *owner;                       /* the caller's */
     const struct request_rules *rules; /* borrowed until group_close */
@@ -49,7 +36,7 @@ struct group {
     int n_awaited;                 /* beams whose result of this round has not come */
     bool started;                  /* all members that are to run have been queued */
     bool silent;                   /* group_cancel ended it */
-    int n_calls;                   /* of ours that are under way: on_release waits for their end */
+    int n_calls;                   /* own requests under way: on_release waits for their end */
     struct request_rules *variant; /* [n_members] rules with the member's seed; one for all beams */
     struct request *result;        /* [n] choices of a beam search */
     struct beam_search beam;

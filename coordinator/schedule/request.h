@@ -2,43 +2,14 @@
 #ifndef SCHEDULE_REQUEST_H
 #define SCHEDULE_REQUEST_H
 
-#include "base/sampling.h"
+#include "protocol/rules.h"
 #include "text/stop.h"
 #include "text/tokenizer/tokenizer.h"
-
-enum finish_reason {
-    FINISH_NONE,
-    FINISH_STOP,
-    FINISH_LENGTH,
-    FINISH_CANCELLED,
-    FINISH_TIMEOUT,
-    FINISH_ERROR,
-    FINISH_REASONS /* their number */
-};
-
-#define REQUEST_MAX_STOP_IDS 64
-
-/* How text is made and ended. One for all requests of a run, or one for each. */
-struct request_rules {
-    struct sampling sampling; /* prompt_len is filled per request */
-    int max_tokens;
-    bool ignore_eos;
-    int n_stop_ids, stop_id[REQUEST_MAX_STOP_IDS]; /* end-of-text ids (unless ignored) and --stop-token-ids */
-    struct stop_strings *stop;                     /* NULL: none; whose it is, who made the rules says */
-    bool keep_stop, skip_special;
-    bool want_logprobs;
-    bool want_prompt_logprobs; /* of every token of the prompt but the first, with sampling.n_prompt_top beside each */
-};
 
 /* When what happened to a request, on the clock whose readings the scheduler is given; 0: not yet. */
 struct request_times {
     double arrived, scheduled, first_token, finished; /* scheduled: its first tokens are in a plan */
 };
-
-/* Have these n ids end a sequence, and sampling.eos unless ignored; min_tokens then forbids all of them. Both fields are set
- * before. -1: more than there is room for; beside the eos ids there is room for REQUEST_MAX_STOP_IDS - SAMPLING_MAX_EOS, under
- * min_tokens for what SAMPLING_MAX_EOS leaves. */
-int request_rules_stop(struct request_rules *rules, const int32_t *id, int n);
 
 struct request {
     const struct request_rules *rules; /* borrowed, until the request is closed */
@@ -101,8 +72,5 @@ int request_take(struct request *r, const struct tokenizer *t, const struct samp
 int request_append(struct request *r, const struct sampled *s, struct err *e);
 
 void request_close(struct request *r);
-
-/* "stop", "length", "cancelled", "timeout", "error" */
-const char *finish_name(enum finish_reason f);
 
 #endif
