@@ -166,7 +166,7 @@ static void beside_a_greedy_client(void)
     talk_open(&t, ZMQ_DEALER, s.endpoint, NULL, NULL);
     for (int i = 0; i < REQUESTS; i++)
         talk_send(&t, message, strlen(message), false);
-    for (double until = seconds_now() + 60; serving_metric(&s, "num_requests_running") < 8 && seconds_now() < until;)
+    for (double until = seconds_now() + 60; serving_metric(&s, "num_requests_waiting") < 50 && seconds_now() < until;)
         (void)nanosleep(&(struct timespec){0, 1000000}, NULL);
     double before = serving_metric(&s, "engine_steps_total");
     for (int i = 0; i < ASKED; i++) {
