@@ -4,6 +4,7 @@
 #include "text/tokenizer/tokenizer.h"
 
 #include <math.h>
+#include <string.h>
 
 /* {"status", "request_id"} */
 static json_t *begin(const char *status, const char *request_id, bool *good)
@@ -109,12 +110,40 @@ char *reply_generate(const struct reply *r, size_t *bytes)
     return reply_dump(root, good, bytes);
 }
 
+/* Megabytes that were written before go into the event as they are. Within a string the key's quotes would have a backslash. */
+static char *insert_before(char *event, const struct reply_choice *c, size_t *bytes)
+{
+    static const char key[] = "\"text\":\"";
+    size_t at = (size_t)(strstr(event, key) - event) + sizeof key - 1, after = *bytes - at;
+    char *both = realloc(event, *bytes + c->n_before + 1);
+    if (both == NULL) {
+        free(event);
+        return NULL;
+    }
+    memmove(both + at + c->n_before, both + at, after + 1);
+    memcpy(both + at, c->before, c->n_before);
+    *bytes += c->n_before;
+    return both;
+}
+
 char *reply_tokens(const struct reply *r, uint64_t seq, size_t *bytes)
 {
     bool good = true;
     json_t *root = begin_event(r, "tokens", seq, &good);
     put_choices(root, r, true, false, &good);
-    return reply_dump(root, good, bytes);
+    char *text = reply_dump(root, good, bytes);
+    return text != NULL && r->choice->before != NULL ? insert_before(text, r->choice, bytes) : text;
+}
+
+char *reply_characters(const char *text, size_t text_bytes, size_t *bytes)
+{
+    char *quoted = reply_dump(reply_string(text, text_bytes), true, bytes);
+    if (quoted == NULL)
+        return NULL;
+    *bytes -= 2;
+    memmove(quoted, quoted + 1, *bytes);
+    quoted[*bytes] = '\0';
+    return quoted;
 }
 
 char *reply_final(const struct reply *r, uint64_t seq, size_t *bytes)

@@ -24,7 +24,7 @@ void reply_append(json_t *list, json_t *value, bool *good)
 
 char *reply_dump(json_t *root, bool good, size_t *bytes)
 {
-    char *text = good ? json_dumps(root, DUMP_FLAGS) : NULL;
+    char *text = good ? json_dumps(root, DUMP_FLAGS | JSON_ENCODE_ANY) : NULL;
     json_decref(root);
     *bytes = text != NULL ? strlen(text) : 0;
     return text;

@@ -68,15 +68,16 @@ static void one_reply(void)
     talk_close(&t);
 }
 
-static void stream(void)
+static void stream(const char *what)
 {
     struct talk t;
-    char whole[4000] = "";
+    char whole[4000] = "", message[300];
     int n = 0, finals = 0;
-    json_t *alone = talk_ask(s.endpoint, "{\"prompt\": \"The little fox\", \"max_tokens\": 30, \"temperature\": 0}");
-    case_begin("a DEALER client gets a stream of the same text, on %d ranks", s.ranks);
+    (void)snprintf(message, sizeof message, "{%s, \"max_tokens\": 30, \"temperature\": 0}", what);
+    json_t *alone = talk_ask(s.endpoint, message);
+    case_begin("a DEALER client gets a stream of the same text, on %d ranks: %s", s.ranks, what);
     talk_open(&t, ZMQ_DEALER, s.endpoint, NULL, NULL);
-    talk_say(&t, "{\"prompt\": \"The little fox\", \"max_tokens\": 30, \"temperature\": 0, \"stream\": true}");
+    talk_say(&t, "{%s, \"max_tokens\": 30, \"temperature\": 0, \"stream\": true}", what);
     while (finals == 0) {
         json_t *event = talk_hear(&t, 30);
         if (!case_check(event != NULL, "no event %d", n))
@@ -399,7 +400,9 @@ int main(int argc, char **argv)
             continue;
         }
         one_reply();
-        stream();
+        stream("\"prompt\": \"The little fox\"");
+        stream("\"prompt\": \"The \\\"little\\\" fox\\n\", \"echo\": true");
+        stream("\"prompt\": [0, 379, 380, 259, 347], \"echo\": true");
         busy_batch();
         several();
         cancel();
