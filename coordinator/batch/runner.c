@@ -107,6 +107,7 @@ static void engage(struct runner *r, struct line *l, int engine)
     if (l->next != NULL)
         l->next->previous = l;
     r->engaged = l;
+    runner_begin(r, l);
     engines_submit(&r->engines, l->job, engine);
 }
 
@@ -130,11 +131,14 @@ void runner_hand_out(struct runner *r)
         if (r->state < RUNNER_DRAINING &&
             (engine = engines_choose(&r->engines, spare > LEAST_SPARE ? spare : LEAST_SPARE)) < 0)
             return;
+        bool fits = r->state < RUNNER_DRAINING && runner_fits(r, l);
+        if (fits && !runner_allows(r, l))
+            return;
         r->ready = l->next;
         r->last_ready = r->ready != NULL ? r->last_ready : NULL;
         l->next = NULL;
         r->n_ready--;
-        if (r->state < RUNNER_DRAINING && runner_fits(r, l))
+        if (fits)
             engage(r, l, engine);
         else
             leave(r, l);
@@ -176,12 +180,11 @@ static void returned(struct runner *r, struct line *l)
         cancelled = cancelled || j->group[i].finish == FINISH_CANCELLED;
     finished_judge(j);
     line_name_field(l);
-    if (cancelled) {
+    runner_learn(r, l, !cancelled);
+    if (cancelled)
         leave(r, l);
-    } else {
-        runner_learn(r, l);
+    else
         append(r, l);
-    }
 }
 
 /* Steps of no more tokens than there are sequences. */
@@ -194,9 +197,7 @@ static bool fed_no_prompts(const struct report *report)
 static void take_report(struct runner *r, struct report *report, int engine)
 {
     struct err e = {0};
-    double step_seconds = 0;
-    uint64_t n_steps = engines_steps(&r->engines, &step_seconds);
-    pace_steps(&r->pace, n_steps, step_seconds, fed_no_prompts(report));
+    runner_note_steps(r, fed_no_prompts(report));
     metrics_take(&r->metrics, report, engine);
     for (struct job *j = report->done, *next; j != NULL; j = next) {
         next = j->engine_next;
@@ -351,6 +352,7 @@ int runner_open(struct runner *r, const struct runner_setup *setup, struct err *
         return -1;
     ending_open(&r->ending, &setup->ending);
     pace_open(&r->pace);
+    ramp_open(&r->ramp, setup->n_groups);
     runner_show_start(r);
     return worker_open(&r->worker, r->context, "texts", &work, e);
 }
