@@ -1,5 +1,6 @@
 /* base/json.c - see json.h. */
 #include "base/json.h"
+#include "base/bom.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -265,10 +266,23 @@ out:
     return text;
 }
 
+char *file_read_text(const char *path, size_t max_bytes, size_t *bytes, struct err *e)
+{
+    char *text = file_read(path, max_bytes, bytes, e);
+    int mark = text != NULL ? bom_bytes(text, *bytes, path, e) : -1;
+    if (mark < 0) {
+        free(text);
+        return NULL;
+    }
+    *bytes -= (size_t)mark;
+    memmove(text, text + mark, *bytes + 1);
+    return text;
+}
+
 json_t *json_read_model_file(const char *path, size_t max_bytes, struct err *e)
 {
     size_t bytes = 0;
-    char *text = file_read(path, max_bytes, &bytes, e);
+    char *text = file_read_text(path, max_bytes, &bytes, e);
     if (text == NULL)
         return NULL;
     json_t *root = json_parse_model(text, bytes, path, e);
@@ -279,7 +293,7 @@ json_t *json_read_model_file(const char *path, size_t max_bytes, struct err *e)
 json_t *json_read_file(const char *path, size_t max_bytes, struct err *e)
 {
     size_t bytes = 0;
-    char *text = file_read(path, max_bytes, &bytes, e);
+    char *text = file_read_text(path, max_bytes, &bytes, e);
     if (text == NULL)
         return NULL;
     json_t *root = json_parse(text, bytes, path, e);

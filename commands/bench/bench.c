@@ -46,7 +46,7 @@ static int open_model(const struct options *o, struct model_config *m, struct ch
     if (o->model != NULL)
         return model_config_read(m, o->model, e) == 0 && !dummy ? checkpoint_open(c, o->model, e)
                                                                 : -(e->code != ERR_NONE);
-    char *text = file_read(o->config, (size_t)4 << 20, &bytes, e);
+    char *text = file_read_text(o->config, (size_t)4 << 20, &bytes, e);
     int rc = text == NULL ? -1 : model_config_parse(m, text, bytes, o->config, e);
     free(text);
     return rc;
