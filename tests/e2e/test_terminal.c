@@ -4,6 +4,7 @@
 #include "tests/support/models.h"
 #include "tests/support/process.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +67,26 @@ static void views(void)
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
         check_view(&table[i]);
+}
+
+/* ^C: what has streamed ends with its line, and the status is that of the signal; mpirun's own is 1 or 130. */
+static void interrupted(int ranks)
+{
+    struct process_setup setup = {.ranks = ranks, .terminal = {true, true}};
+    struct process p;
+    case_begin("^C while text streams%s: the line is ended", ranks > 0 ? ", under mpirun" : "");
+    process_start(&p, &setup,
+                  (const char *[]){"generate", "--model", models_demo(), "--prompt", "Once upon a time", "--ignore-eos",
+                                   "--max-tokens", "500", "--threads", "1", "--progress", "auto", NULL});
+    process_watch(&p, 60, 20);
+    case_check(!p.ended && kill(p.pid, SIGINT) == 0, "it ended before: status %d", p.status);
+    process_wait(&p);
+    const char *out = p.text[PROCESS_OUT];
+    case_check(ranks > 0 ? p.status != 0 : p.status == 128 + SIGINT, "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    case_check(strncmp(out, "Once upon a time", 16) == 0 && out[p.bytes[PROCESS_OUT] - 1] == '\n', "%s", out);
+    case_check(p.bytes[PROCESS_OUT] < 2 || out[p.bytes[PROCESS_OUT] - 2] != '\n', "an empty line: %s", out);
+    case_end();
+    process_free(&p);
 }
 
 static int ascending(const void *a, const void *b)
@@ -258,6 +279,8 @@ int main(void)
     first_token(1);
     first_token(2);
     views();
+    interrupted(0);
+    interrupted(2);
     overview();
     help("generate", generate_options);
     help("inspect", inspect_options);
