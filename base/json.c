@@ -1,6 +1,7 @@
 /* base/json.c - see json.h. */
 #include "base/json.h"
 #include "base/bom.h"
+#include "base/number.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -172,24 +173,18 @@ json_t *json_parse(const char *text, size_t bytes, const char *what, struct err 
 /* The fewest digits that read back as the same number, still a real one, in the place of `bytes` that do. */
 static size_t shorten(char *number, size_t bytes)
 {
-    char text[40], kept[40];
+    char text[NUMBER_BYTES + 2], kept[40];
     if (bytes >= sizeof kept)
         return bytes;
     memcpy(kept, number, bytes);
     kept[bytes] = '\0';
-    double x = strtod(kept, NULL);
-    for (int digits = 1; digits <= 17; digits++) {
-        int n = snprintf(text, sizeof text - 2, "%.*g", digits, x);
-        if (strtod(text, NULL) != x)
-            continue;
-        if (strpbrk(text, ".e") == NULL)
-            n += snprintf(text + n, 3, ".0");
-        if ((size_t)n > bytes)
-            break;
-        memcpy(number, text, (size_t)n);
-        return (size_t)n;
-    }
-    return bytes;
+    size_t n = (size_t)number_text(text, strtod(kept, NULL));
+    if (strpbrk(text, ".e") == NULL)
+        n += (size_t)snprintf(text + n, 3, ".0");
+    if (n > bytes)
+        return bytes;
+    memcpy(number, text, n);
+    return n;
 }
 
 /* One string, or one run of other characters, from text[i]: where it ends. */
@@ -307,9 +302,9 @@ static const json_t *member(const json_t *object, const char *key)
     return value == NULL || json_is_null(value) ? NULL : value;
 }
 
-json_t *json_logprob(double x)
+json_t *json_logprob(float x)
 {
-    return json_real(isfinite(x) ? x : -9999.0);
+    return json_real(isfinite(x) ? number_of_float(x) : -9999.0);
 }
 
 bool json_to_int(const json_t *value, int64_t *n)

@@ -64,8 +64,9 @@ const char *json_get_string(const json_t *object, const char *key, const char *m
 char *json_text(const json_t *value, size_t flags);
 int json_print(const json_t *value, FILE *f, size_t flags);
 
-/* A log-probability as a value: JSON has no infinities, so that of a forbidden token is -9999, as vLLM writes it. */
-json_t *json_logprob(double x);
+/* A log-probability as a value: JSON has no infinities, so that of a forbidden token is -9999, as vLLM writes it. No digits
+ * beyond those that a float has. */
+json_t *json_logprob(float x);
 
 /* Whether the value is a JSON integer, or a real without fraction, and which. */
 bool json_to_int(const json_t *value, int64_t *n);
