@@ -9,7 +9,7 @@
 struct run {
     enum workload_kind kind;
     const struct workload *work;
-    const struct bench_traffic *traffic;
+    struct bench_rig *rig;
     struct limits limits;
     int vocab, repetition, repetitions;
     bool begun;                          /* this repetition */
@@ -26,6 +26,7 @@ static int64_t prompt_tokens(const struct run *r)
 
 static void finish_repetition(struct run *r)
 {
+    static const char *const name[N_WORKLOADS] = {"prompts", "tokens", "latency", "throughput"};
     struct samples *s = r->samples;
     double now = seconds_now();
     s->total[s->n] = now - r->started;
@@ -35,6 +36,7 @@ static void finish_repetition(struct run *r)
     r->begun = false;
     r->fed = r->done = 0;
     r->prompts_done = 0;
+    progress_update(&r->rig->bar, ++r->rig->n_done, name[r->kind]);
 }
 
 static void count_step(struct run *r, const struct plan *p)
@@ -120,7 +122,7 @@ static void accept_of_batch(struct run *r, const struct step_result *result)
 
 static int next_of_traffic(struct run *r, struct plan *p, struct err *e)
 {
-    const struct bench_traffic *t = r->traffic;
+    const struct bench_traffic *t = r->rig->traffic;
     if (!r->begun) {
         if (t->queue(t->context, e) != 0)
             return -1;
@@ -135,7 +137,7 @@ static int next_of_traffic(struct run *r, struct plan *p, struct err *e)
 
 static int accept_of_traffic(struct run *r, const struct step_result *result, struct err *e)
 {
-    const struct bench_traffic *t = r->traffic;
+    const struct bench_traffic *t = r->rig->traffic;
     if (t->accept(t->context, result, e) != 0)
         return -1;
     if (r->begun && !t->busy(t->context))
@@ -164,17 +166,17 @@ static int accept_result(void *context, const struct step_result *result, struct
     return 0;
 }
 
-void workload_run(struct engine *g, enum workload_kind kind, const struct workload *work,
-                  const struct bench_traffic *traffic, int repetitions, struct samples *s, struct err *e)
+void workload_run(struct bench_rig *rig, enum workload_kind kind, const struct workload *work, int repetitions,
+                  struct samples *s, struct err *e)
 {
     struct run r = {.kind = kind,
                     .work = work,
-                    .traffic = traffic,
-                    .limits = g->limits,
-                    .vocab = g->network->config.vocab,
+                    .rig = rig,
+                    .limits = rig->engine->limits,
+                    .vocab = rig->engine->network->config.vocab,
                     .repetitions = repetitions,
                     .samples = s};
     const struct loop_client client = {.context = &r, .next = next, .accept = accept_result};
     memset(s, 0, sizeof *s);
-    loop_run(g, &client, e);
+    loop_run(rig->engine, &client, e);
 }

@@ -69,6 +69,26 @@ static void views(void)
         check_view(&table[i]);
 }
 
+/* Runs of a measurement, between which the bar is drawn. */
+static void bench_view(const char *progress, bool terminal, bool bar)
+{
+    struct process_setup setup = {.ranks = 2, .terminal = {true, terminal}};
+    struct process p;
+    case_begin("bench --progress %s, standard error %s", progress, terminal ? "on a terminal" : "in a pipe");
+    process_run(&p, &setup,
+                (const char *[]){"bench", "--model", models_demo(), "--n-prompt", "8", "--n-gen", "4", "--repetitions",
+                                 "2", "--threads", "1", "--progress", progress, NULL});
+    const char *err = p.text[PROCESS_ERR], *last = strrchr(err, '\r');
+    case_check(p.status == 0, "status %d: %s", p.status, err);
+    case_check((strstr(err, "measuring [") != NULL) == bar, "standard error: %s", err);
+    case_check(!bar || strstr(err, "100%  6 runs of 6 runs") != NULL, "standard error: %s", err);
+    case_check(bar ? last != NULL && strcmp(last, "\r\x1b[K") == 0 : p.bytes[PROCESS_ERR] == 0, "standard error: %s",
+               err);
+    case_check(strstr(p.text[PROCESS_OUT], "\x1b[K") == NULL, "a bar on standard output: %s", p.text[PROCESS_OUT]);
+    case_end();
+    process_free(&p);
+}
+
 /* ^C: what has streamed ends with its line, and the status is that of the signal; mpirun's own is 1 or 130. */
 static void interrupted(int ranks)
 {
@@ -279,6 +299,10 @@ int main(void)
     first_token(1);
     first_token(2);
     views();
+    bench_view("auto", true, true);
+    bench_view("auto", false, false);
+    bench_view("always", false, true);
+    bench_view("never", true, false);
     interrupted(0);
     interrupted(2);
     overview();
