@@ -236,8 +236,9 @@ static int load_config(struct tokenizer *t, const char *path, bool plain_files, 
     struct pretokenizer *p = &t->pretokenizer;
     if (json_is_boolean(space) && p->top_level_type && p->n == 1 && p->step->kind == PRETOKENIZE_BYTE_LEVEL)
         p->step->add_prefix_space = json_boolean_value(space);
-    t->clean_up = json_is_true(json_object_get(config, "clean_up_tokenization_spaces"));
     int rc = apply_bos_eos(t, &l, config, plain_files);
+    if (rc == 0 && json_is_true(json_object_get(config, "clean_up_tokenization_spaces")))
+        rc = decoder_clean_up(&t->decoder, e);
     json_decref(config);
     return rc;
 }
