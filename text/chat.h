@@ -6,14 +6,17 @@
 #ifndef TEXT_CHAT_H
 #define TEXT_CHAT_H
 
-#include "protocol/protocol.h"
+#include "base/protocol_types.h"
+
+#include <stdbool.h>
+#include <stdint.h>
 
 struct chat_template;
 
 /* Find the template of a checkpoint: chat_template.jinja, else tokenizer_config.json's chat_template (the one named
- * "default" of several), with bos_token and eos_token. name: take this one of ours instead; NULL: recognise it. *chat
- * stays NULL without an error when there is none or it is not known; then *why (200 bytes suffice) says so in one line.
- * -1: a file is malformed or cannot be read, or we have no such name. */
+ * "default" of several), with bos_token and eos_token. name: use this known template instead; NULL: recognise it.
+ * *chat stays NULL without an error when there is none or it is not known; then *why (200 bytes suffice) says so in
+ * one line. -1: a file is malformed or cannot be read, or we have no such name. */
 int chat_template_open(struct chat_template **chat, const char *model_dir, const char *name, char *why,
                        size_t why_bytes, struct err *e);
 void chat_template_close(struct chat_template **chat); /* safe on *chat == NULL, which it becomes */
@@ -23,7 +26,7 @@ const char *chat_template_name(const struct chat_template *chat);
 
 /* By which a template is recognised: FNV-1a of its text, but for a line feed at its end. */
 uint64_t chat_template_digest(const char *text, size_t bytes);
-/* The name of ours with this digest, or NULL. */
+/* The name of the known template with this digest, or NULL. */
 const char *chat_template_recognise(uint64_t digest);
 
 struct chat_piece {

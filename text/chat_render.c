@@ -38,7 +38,7 @@ static void add(struct render *r, const char *text, size_t bytes, bool control)
     t->piece[t->n++] = (struct chat_piece){text, bytes, control};
 }
 
-/* Of the template; NULL: nothing. */
+/* A piece of the template; NULL: nothing. */
 static void control(struct render *r, const char *text)
 {
     if (text != NULL)
@@ -67,7 +67,7 @@ static struct span_of_text strip_left(struct span_of_text s)
 {
     int32_t cp;
     while (s.bytes > 0) {
-        size_t length = (size_t)unicode_next(s.text, &cp);
+        size_t length = (size_t)utf8_next(s.text, &cp);
         if (!is_blank(cp))
             break;
         s.text += length;
@@ -83,7 +83,7 @@ static struct span_of_text strip_right(struct span_of_text s)
         size_t at = s.bytes - 1;
         while (at > 0 && ((unsigned char)s.text[at] & 0xc0) == 0x80)
             at--;
-        (void)unicode_next(s.text + at, &cp);
+        (void)utf8_next(s.text + at, &cp);
         if (!is_blank(cp))
             break;
         s.bytes = at;
@@ -254,7 +254,7 @@ static int render_turns(struct render *r)
     return 0;
 }
 
-/* What the user says; system not NULL: behind what the system does. */
+/* The user's text; system not NULL: after the system's text. */
 static void inst_user(struct render *r, const struct protocol_turn *system, const struct protocol_turn *user)
 {
     const struct chat_inst *inst = &r->chat->format->inst;

@@ -122,25 +122,22 @@ static void accept_of_batch(struct run *r, const struct step_result *result)
 
 static int next_of_traffic(struct run *r, struct plan *p, struct err *e)
 {
-    const struct bench_traffic *t = r->rig->traffic;
     if (!r->begun) {
-        if (t->queue(t->context, e) != 0)
+        if (traffic_queue(r->rig->traffic, e) != 0)
             return -1;
         r->begun = true;
         r->started = seconds_now();
     }
-    if (t->plan(t->context, p, e) != 0)
-        return -1;
+    traffic_plan(r->rig->traffic, p);
     count_step(r, p);
     return 0;
 }
 
 static int accept_of_traffic(struct run *r, const struct step_result *result, struct err *e)
 {
-    const struct bench_traffic *t = r->rig->traffic;
-    if (t->accept(t->context, result, e) != 0)
+    if (traffic_accept(r->rig->traffic, result, e) != 0)
         return -1;
-    if (r->begun && !t->busy(t->context))
+    if (r->begun && !traffic_busy(r->rig->traffic))
         finish_repetition(r);
     return 0;
 }

@@ -6,7 +6,7 @@
 #ifndef BATCH_RUNNER_H
 #define BATCH_RUNNER_H
 
-#include "base/opt.h"
+#include "coordinator/batch/batch_options.h"
 #include "coordinator/batch/ending.h"
 #include "coordinator/batch/ids.h"
 #include "coordinator/batch/journal.h"
@@ -23,7 +23,7 @@
 #include <pthread.h>
 
 struct runner_setup { /* constant; what it points to is borrowed */
-    const struct options *o;
+    const struct batch_options *o;
     struct protocol_model model;
     const struct checkpoint *checkpoint;
     const struct tokenizer *tokenizer;
@@ -64,7 +64,7 @@ struct runner {
     void *context;          /* of ZeroMQ: mailboxes */
     struct worker worker;   /* texts to tokens */
     struct engines engines; /* one a group */
-    zmq_pollitem_t *poll;   /* what the thread waits for; owned */
+    zmq_pollitem_t *poll;   /* descriptors that the thread waits for; owned */
     pthread_t thread;
     bool running;
 
@@ -110,7 +110,7 @@ struct runner {
 /* Check and open all files, read back what an earlier run has finished. */
 int runner_open(struct runner *r, const struct runner_setup *setup, struct err *e);
 
-/* The model is loaded and runs so many sequences at once: write the manifest, start the thread. */
+/* The model is loaded and runs this many sequences at once: write the manifest, start the thread. */
 int runner_start(struct runner *r, int max_seqs, struct err *e);
 
 /* The start is given up, here or on another rank: the status file says so. Nothing after a runner_close. */
@@ -151,7 +151,7 @@ void runner_stop(struct runner *r); /* now: what is under way is left to the nex
 void runner_fail(struct runner *r, const struct err *e);
 /* A signal that this process has got, or (own: false) another rank, which may be the same one once more. */
 void runner_signal(struct runner *r, enum signal_wish wish, bool own);
-/* What time has brought: to be called often. Returns milliseconds until it has to be called again at the latest. */
+/* Handles everything that is due: to be called often. Returns the milliseconds until the next call at the latest. */
 long runner_keep_time(struct runner *r);
 /* After its end. */
 int runner_status(const struct runner *r);

@@ -34,7 +34,7 @@ static void drain(struct runner *r, double now)
     runner_hand_out(r);
     outlets_soon(&r->outlets);
     outlets_clear(&r->outlets);
-    log_note("draining (%s): what has begun has %s", r->ending.cause, walltime_say(left, r->ending.until - now));
+    log_note("draining (%s): running requests have %s", r->ending.cause, walltime_say(left, r->ending.until - now));
 }
 
 /* Results are safe first: the launcher may kill within the second. */
@@ -46,7 +46,7 @@ static void cut(struct runner *r)
     outlets_soon(&r->outlets);
     if (r->progress.n_open > 0 || !r->progress.at_end) {
         outlets_clear(&r->outlets);
-        log_note("ending (%s): %lld requests under way are left to the next run", r->ending.cause,
+        log_note("ending (%s): %lld running requests are left to the next run", r->ending.cause,
                  (long long)r->progress.n_open);
     }
     runner_stop(r);
@@ -80,7 +80,7 @@ void runner_signal(struct runner *r, enum signal_wish wish, bool own)
     obey(r, now);
 }
 
-/* Of the largest of its prompts, which run at once. */
+/* The largest of its prompts counts, since they run at once. */
 static double need_of(struct runner *r, const struct job *j)
 {
     double need = 0;
@@ -96,7 +96,7 @@ bool runner_fits(struct runner *r, const struct line *l)
         r->n_misfits = 0;
         return true;
     }
-    if (++r->n_misfits >= r->window) /* so many in a row: what is further behind need not be read */
+    if (++r->n_misfits >= r->window) /* number of consecutive misfits after which reading stops */
         ending_nothing_fits(&r->ending);
     return false;
 }

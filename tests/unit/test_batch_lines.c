@@ -117,7 +117,7 @@ static void defaults(void **state)
     r = &l->job->message.generate.rules;
     assert_true(r->sampling.temperature == 0 && r->max_tokens == 3 && !r->ignore_eos);
     line_close(l);
-    /* who says that nothing is sampled is not contradicted by a default */
+    /* a default does not contradict a line that turns sampling off */
     l = parse("{\"prompt\":\"a\",\"do_sample\":false}", values);
     assert_int_equal(l->job->error.code, 0);
     assert_true(l->job->message.generate.rules.sampling.temperature == 0);
@@ -157,7 +157,7 @@ static void expect_id_back(const char *id_json, const char *id)
         assert_string_equal(back, id);
         assert_non_null(strstr(line, "in.jsonl: line 3: prompt: found an integer"));
         for (size_t cut = 0; cut + 1 < bytes;
-             cut++) /* torn lines are no results, and nothing is read beyond their end */
+             cut++) /* torn lines are not results, and nothing is read beyond their end */
             if (cut != bytes - 1) {
                 char *part = malloc(cut + 1);
                 memcpy(part, line, cut);

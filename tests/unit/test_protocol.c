@@ -129,7 +129,7 @@ static void refuses_chats(void **state)
         "add_special_tokens", "chats have the special tokens of their template");
 }
 
-/* ---------------------------------------------------------------- what is not a field of ours */
+/* ---------------------------------------------------------------- unknown fields */
 
 static void refuses_unknown_fields(void **state)
 {

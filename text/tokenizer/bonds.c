@@ -1,7 +1,7 @@
 /* text/tokenizer/bonds.c - see bonds.h. */
 #include "text/tokenizer/bonds.h"
 
-#include "text/tokenizer/unicode.h"
+#include "base/utf8.h"
 
 #include <stdlib.h>
 
@@ -14,8 +14,8 @@ static uint64_t pair_of(const char *left, size_t n_left, const char *right)
     int32_t last, first;
     while (at > 0 && ((unsigned char)left[at] & 0xc0) == 0x80)
         at--;
-    (void)unicode_next(left + at, &last);
-    (void)unicode_next(right, &first);
+    (void)utf8_next(left + at, &last);
+    (void)utf8_next(right, &first);
     return (uint64_t)(uint32_t)(last + 1) << 32 | (uint32_t)(first + 1);
 }
 
