@@ -149,7 +149,7 @@ int model_config_read(struct model_config *m, const char *model_dir, struct err 
     } else if (!S_ISREG(info.st_mode)) {
         return ERR(e, ERR_INPUT, "%s: not a regular file", checkpoint_short_path(path));
     }
-    char *text = file_read(path, CONFIG_MAX_BYTES, &bytes, e);
+    char *text = file_read_text(path, CONFIG_MAX_BYTES, &bytes, e);
     if (text == NULL)
         return -1;
     int rc = model_config_parse(m, text, bytes, checkpoint_short_path(path), e);

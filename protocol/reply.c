@@ -61,7 +61,7 @@ static json_t *choice_of(const struct reply *r, const struct reply_choice *c, bo
     reply_put(object, "finish_reason", c->finish == FINISH_NONE ? json_null() : json_string(finish_name(c->finish)),
               good);
     if (at_end && c->has_score)
-        reply_put(object, "score", json_logprob(c->score), good);
+        reply_put(object, "score", json_logprob((float)c->score), good);
     return object;
 }
 

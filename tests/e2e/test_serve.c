@@ -315,6 +315,10 @@ static void tokens_and_texts(void)
 {
     char request[2000];
     case_begin("tokenize and detokenize are each other's reverse");
+    json_t *none = talk_ask(s.endpoint, "{\"op\": \"tokenize\", \"prompt\": \"\", \"add_special_tokens\": false}");
+    case_check(strcmp(talk_text(none, "status"), "ok") == 0 && talk_number(none, "count") == 0,
+               "an empty text: status %s, %g tokens", talk_text(none, "status"), talk_number(none, "count"));
+    json_decref(none);
     json_t *there = talk_ask(s.endpoint, "{\"op\": \"tokenize\", \"prompt\": \"The little fox\"}");
     char *ids = json_dumps(json_object_get(there, "token_ids"), JSON_COMPACT);
     (void)snprintf(request, sizeof request,

@@ -96,15 +96,15 @@ static void logprobs(void **state)
     struct reply r = {.tokenizer = tokenizer, .n_choices = 1, .choice = &choice};
     expect(reply_generate(&r, &n), &n,
            "{\"status\":\"ok\",\"choices\":[{\"index\":0,\"text\":\"\",\"token_ids\":[0,1],\"logprobs\":{\"content\":["
-           "{\"token_id\":0,\"token\":\"a\",\"logprob\":-0.100000001,\"top_logprobs\":[{\"token_id\":0,\"token\":\"a\","
-           "\"logprob\":-0.100000001},{\"token_id\":2,\"token\":\"\xef\xbf\xbd\",\"logprob\":-9999.0}]},"
+           "{\"token_id\":0,\"token\":\"a\",\"logprob\":-0.1,\"top_logprobs\":[{\"token_id\":0,\"token\":\"a\","
+           "\"logprob\":-0.1},{\"token_id\":2,\"token\":\"\xef\xbf\xbd\",\"logprob\":-9999.0}]},"
            "{\"token_id\":1,\"token\":\" "
            "b\",\"logprob\":-2.5,\"top_logprobs\":[{\"token_id\":3,\"token\":\"<s>\",\"logprob\":"
            "-0.25},{\"token_id\":1,\"token\":\" b\",\"logprob\":-2.5}]}]},\"finish_reason\":null}],\"seed\":0}");
     choice = (struct reply_choice){.prompt_id = prompt, .n_prompt = 3, .prompt_logprobs = sampled, .n_prompt_top = 0};
     expect(reply_generate(&r, &n), &n,
            "{\"status\":\"ok\",\"choices\":[{\"index\":0,\"text\":\"\",\"token_ids\":[],\"prompt_token_ids\":[3,0,1],"
-           "\"prompt_logprobs\":[null,{\"token_id\":0,\"token\":\"a\",\"logprob\":-0.100000001,\"top_logprobs\":[]},"
+           "\"prompt_logprobs\":[null,{\"token_id\":0,\"token\":\"a\",\"logprob\":-0.1,\"top_logprobs\":[]},"
            "{\"token_id\":1,\"token\":\" b\",\"logprob\":-2.5,\"top_logprobs\":[]}],"
            "\"prompt_first_token\":\"<s>\",\"finish_reason\":null}],\"seed\":0}");
 }
@@ -155,7 +155,7 @@ static void events(void **state)
     expect(reply_tokens(&r, 0, &n), &n,
            "{\"status\":\"ok\",\"request_id\":\"x\",\"event\":\"tokens\",\"seq\":0,\"choices\":[{\"index\":3,\"text\":"
            "\"a\","
-           "\"token_ids\":[0],\"logprobs\":{\"content\":[{\"token_id\":0,\"token\":\"a\",\"logprob\":-0.100000001,"
+           "\"token_ids\":[0],\"logprobs\":{\"content\":[{\"token_id\":0,\"token\":\"a\",\"logprob\":-0.1,"
            "\"top_logprobs\":[]}]},\"finish_reason\":\"cancelled\"}]}");
     r.error = &error;
     expect(
