@@ -42,6 +42,7 @@ static void init_member(struct group *g, struct request *m, const struct request
 {
     *m = (struct request){.rules = rules,
                           .owner = g,
+                          .client = g->client,
                           .priority = g->priority,
                           .deadline = g->deadline,
                           .steered = has_beams(g),

@@ -15,6 +15,7 @@ struct group {
     const struct request_rules *rules; /* borrowed until group_close */
     struct search search;
     struct token_list prompt; /* owned */
+    uint64_t client;          /* as struct request has these three */
     int priority;
     double deadline;
     enum finish_reason
@@ -57,7 +58,7 @@ struct group_events {
 int group_open(struct group *g, const struct search *how, const struct request_rules *rules, struct token_list *prompt,
                struct err *e);
 
-/* Queue it; owner, priority and deadline are set. Prompt and max_tokens fit scheduler_max_len. Returns 0, SCHEDULER_FULL,
+/* Queue it; owner, client, priority and deadline are set. Prompt and max_tokens fit scheduler_max_len. Returns 0, SCHEDULER_FULL,
  * or -1 and *e; only after 0 there are events. */
 int group_submit(struct group *g, struct scheduler *s, double now, struct err *e);
 

@@ -15,7 +15,8 @@ struct request {
     const struct request_rules *rules; /* borrowed, until the request is closed */
     int index;                         /* the caller's: place in the input, from 0 */
     void *owner;                       /* the caller's */
-    int priority;                      /* lower runs first; among equals, who came first */
+    uint64_t client;                   /* whose it is: clients take turns. 0: the caller has one only */
+    int priority;                      /* lower runs first; among equals, whose turn it is */
     double deadline;                   /* on the same clock: ends as FINISH_TIMEOUT then; 0: never */
     /* Its tokens are not taken as they come: after each one the sequence waits for scheduler_continue. For beam search. */
     bool steered;
@@ -41,14 +42,17 @@ struct request {
     const struct sampled *newest; /* steered: the result that has just come; during on_progress only */
     int n_cached;                 /* prompt tokens that came from the prefix cache when it first ran */
     int n_preempted;              /* how often it had to give its blocks away */
-    uint64_t arrival;             /* order among equals */
+    uint64_t arrival;             /* order among those of one client */
+    struct client_queue *queue;   /* its client's, from scheduler_add to its end */
+    int rank;                     /* how many of its client's running sequences go before it; as of the last plan */
+    int n_begun_with;             /* tokens that were known when it last began to run */
     enum request_state {
         REQUEST_IDLE,
         REQUEST_WAITING,
         REQUEST_RUNNING,
         REQUEST_PARKED /* steered and preempted; it waits for its owner, then for blocks */
     } state;
-    int place;            /* index in the heap of waiting requests */
+    int place;            /* index in its queue's heap of waiting requests */
     int slot;             /* while running */
     int n_fed;            /* tokens of prompt and output whose keys and values exist or are planned */
     int n_in_flight;      /* tokens whose sampling was planned and whose results were not seen yet */
