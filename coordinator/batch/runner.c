@@ -18,7 +18,7 @@
 
 enum poll_item { POLL_SIGNAL, POLL_WORKER, POLL_ENGINES /* then input and output, when they are waited for */ };
 
-void runner_order_withdraw(struct runner *r, const struct job *j)
+void runner_order_withdraw(struct runner *r, const struct task *j)
 {
     engines_withdraw(&r->engines, j);
 }
@@ -61,7 +61,7 @@ static void leave(struct runner *r, struct line *l)
 static void note_result(struct runner *r, const struct line *l, const struct result_count *count, int64_t offset,
                         struct err *e)
 {
-    const struct protocol_error *error = &l->job->error;
+    const struct protocol_error *error = &l->task->error;
     struct id_entry *entry = ids_get(&r->files.ids, l->id, e);
     if (entry != NULL)
         entry->offset = offset;
@@ -108,7 +108,7 @@ static void engage(struct runner *r, struct line *l, int engine)
         l->next->previous = l;
     r->lines.engaged = l;
     runner_begin(r, l);
-    engines_submit(&r->engines, l->job, engine);
+    engines_submit(&r->engines, l->task, engine);
 }
 
 static void disengage(struct runner *r, struct line *l)
@@ -148,7 +148,7 @@ void runner_hand_out(struct runner *r)
 /* A line that is tokenized, or was refused before. */
 static void prepared(struct runner *r, struct line *l)
 {
-    struct job *j = l->job;
+    struct task *j = l->task;
     struct err e = {0};
     if (r->state < RUNNER_DRAINING && j->error.code == 0 && j->message.generate.rules.max_tokens == PROTOCOL_FILL)
         runner_files_filled(r, &e);
@@ -156,8 +156,8 @@ static void prepared(struct runner *r, struct line *l)
         runner_fail(r, &e);
     if (r->state >= RUNNER_DRAINING) {
         leave(r, l);
-    } else if (j->error.code != 0 || job_prepare(j, engines_max_len(&r->engines), r->setup.o->service.max_reply_bytes,
-                                                 line_seed((uint64_t)r->setup.o->sampling.seed, l->id)) != 0) {
+    } else if (j->error.code != 0 || task_prepare(j, engines_max_len(&r->engines), r->setup.o->service.max_reply_bytes,
+                                                  line_seed((uint64_t)r->setup.o->sampling.seed, l->id)) != 0) {
         line_name_field(l);
         append(r, l);
     } else {
@@ -170,10 +170,10 @@ static void prepared(struct runner *r, struct line *l)
     }
 }
 
-/* A job that the engine has given back. Nobody but us cancels: such a one was told to stop. */
+/* A task that the engine has given back. Nobody but us cancels: such a one was told to stop. */
 static void returned(struct runner *r, struct line *l)
 {
-    struct job *j = l->job;
+    struct task *j = l->task;
     bool cancelled = false;
     disengage(r, l);
     for (int i = 0; i < j->n_groups; i++)
@@ -199,8 +199,8 @@ static void take_report(struct runner *r, struct report *report, int engine)
     struct err e = {0};
     runner_note_steps(r, fed_no_prompts(report));
     metrics_take(&r->metrics, report, engine);
-    for (struct job *j = report->done, *next; j != NULL; j = next) {
-        next = j->engine_next;
+    for (struct task *j = report->done, *next; j != NULL; j = next) {
+        next = j->work.next;
         returned(r, j->owner);
     }
     if (r->state == RUNNER_LOADING && engines_loaded(&r->engines)) {
@@ -220,7 +220,7 @@ static void take_report(struct runner *r, struct report *report, int engine)
 static void take_mail(struct runner *r)
 {
     struct report *report;
-    struct job *j;
+    struct task *j;
     int engine = 0;
     while ((j = mailbox_take(r->worker.end[0])) != NULL)
         prepared(r, j->owner);
@@ -272,10 +272,10 @@ static void admit(struct runner *r, const struct input_line *from, struct err *e
     r->lines.open_bytes += l->bytes;
     if (!is_wanted(r, l, e))
         finish(r, l);
-    else if (l->job->error.code != 0)
+    else if (l->task->error.code != 0)
         append(r, l);
     else
-        (void)mailbox_post(r->worker.end[0], l->job);
+        (void)mailbox_post(r->worker.end[0], l->task);
 }
 
 /* Returns whether the input has to be waited for. */

@@ -160,7 +160,7 @@ void runner_files_sync(struct runner *r);             /* whatever was appended i
 void runner_files_keep(struct runner *r, double now); /* sync what is due */
 void runner_files_close(struct runner *r);            /* failures go to r->end.failure */
 
-void runner_order_withdraw(struct runner *r, const struct job *j); /* NULL: all that have not begun */
+void runner_order_withdraw(struct runner *r, const struct task *j); /* NULL: all that have not begun */
 
 /* runner.c: give engines what is ready, as far as they have room. */
 void runner_hand_out(struct runner *r);

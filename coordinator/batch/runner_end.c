@@ -82,7 +82,7 @@ void runner_signal(struct runner *r, enum signal_wish wish, bool own)
 }
 
 /* Of the largest of its prompts, which run at once. */
-static double need_of(struct runner *r, const struct job *j)
+static double need_of(struct runner *r, const struct task *j)
 {
     double need = 0;
     for (int i = 0; i < j->n_groups; i++)
@@ -93,7 +93,7 @@ static double need_of(struct runner *r, const struct job *j)
 bool runner_fits(struct runner *r, const struct line *l)
 {
     double now = seconds_now();
-    if (isinf(ending_limit(&r->end.ending)) || ending_fits(&r->end.ending, need_of(r, l->job), now)) {
+    if (isinf(ending_limit(&r->end.ending)) || ending_fits(&r->end.ending, need_of(r, l->task), now)) {
         r->end.n_misfits = 0;
         return true;
     }
@@ -102,7 +102,7 @@ bool runner_fits(struct runner *r, const struct line *l)
     return false;
 }
 
-static struct ramp_work work_of(const struct job *j)
+static struct ramp_work work_of(const struct task *j)
 {
     struct ramp_work work = {0};
     for (int i = 0; i < j->n_groups; i++) {
@@ -115,7 +115,7 @@ static struct ramp_work work_of(const struct job *j)
 }
 
 /* Output tokens that it got. Beams are as long as their best one, about. */
-static double made_of(const struct job *j)
+static double made_of(const struct task *j)
 {
     double n = 0;
     for (int i = 0; i < j->n_groups; i++) {
@@ -130,14 +130,14 @@ static double made_of(const struct job *j)
 
 bool runner_allows(struct runner *r, const struct line *l)
 {
-    const struct ramp_work work = work_of(l->job);
+    const struct ramp_work work = work_of(l->task);
     double limit = ending_limit(&r->end.ending);
     return isinf(limit) || ramp_allows(&r->end.ramp, &work, pace_share(&r->end.pace), limit - seconds_now());
 }
 
 void runner_begin(struct runner *r, const struct line *l)
 {
-    const struct ramp_work work = work_of(l->job);
+    const struct ramp_work work = work_of(l->task);
     ramp_begin(&r->end.ramp, &work);
 }
 
@@ -160,13 +160,13 @@ static void withdraw_misfits(struct runner *r, double now)
         return;
     r->end.withdraw_due = now + WITHDRAW_SECONDS;
     for (struct line *l = r->lines.engaged; l != NULL; l = l->next)
-        if (!l->withdrawn && !ending_fits(&r->end.ending, need_of(r, l->job), now)) {
+        if (!l->withdrawn && !ending_fits(&r->end.ending, need_of(r, l->task), now)) {
             l->withdrawn = true;
-            runner_order_withdraw(r, l->job);
+            runner_order_withdraw(r, l->task);
         }
 }
 
-static void learn_pace(struct runner *r, const struct job *j)
+static void learn_pace(struct runner *r, const struct task *j)
 {
     for (int i = 0; i < j->n_groups; i++) {
         const struct group *g = &j->group[i];
@@ -183,10 +183,10 @@ static void learn_pace(struct runner *r, const struct job *j)
 
 void runner_learn(struct runner *r, const struct line *l, bool finished)
 {
-    const struct ramp_work work = work_of(l->job);
-    ramp_end(&r->end.ramp, &work, made_of(l->job));
+    const struct ramp_work work = work_of(l->task);
+    ramp_end(&r->end.ramp, &work, made_of(l->task));
     if (finished)
-        learn_pace(r, l->job);
+        learn_pace(r, l->task);
 }
 
 long runner_keep_time(struct runner *r)
