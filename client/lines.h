@@ -10,8 +10,8 @@
 /* Is somebody there, on standard input and standard output? */
 bool lines_at_terminal(void);
 
-/* The next line without its newline, which the caller frees; the prompt is shown at a terminal only. NULL: the end of the input, *e, or
- * an interrupt, which interrupt_take() tells. */
+/* The next line without its newline, which the caller frees; the prompt is shown at a terminal only. NULL: the end of
+ * the input, *e, or an interrupt, which interrupt_take() returns. */
 char *lines_read(const char *prompt, struct err *e);
 
 #endif

@@ -317,7 +317,7 @@ int generate_status(struct generate *g, struct err *e)
     if (g->ranks[0] != '\0')
         log_info("%s", g->ranks);
     if (!isnan(g->joules) && g->n_output_tokens > 0)
-        log_info("energy: %.1f J on all devices, %.3f J an output token%s", g->joules,
+        log_info("energy: %.1f J on all devices, %.3f J per output token%s", g->joules,
                  g->joules / (double)g->n_output_tokens, g->joules_integrated ? ", integrated from their power" : "");
     const struct scheduler_stats stats = scheduler_stats(&g->scheduler);
     log_info("%llu sequences preempted; %llu of %llu prompt tokens found in the prefix cache",

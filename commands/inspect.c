@@ -15,8 +15,8 @@ struct rank_share {
     size_t weight_bytes, kv_bytes_per_token;
 };
 
-/* The type of keys and values: the CPU backend's is float, the GPUs' that of the weights. `auto` means CPU here: what
- * this machine has says nothing of where the model is to run. */
+/* The type of keys and values: the CPU backend's is float, the GPUs' that of the weights. `auto` means CPU here, since
+ * the devices of this machine do not determine where the model will run. */
 static enum dtype kv_type(const struct model_config *m, const struct inspect_options *o)
 {
     return o->run.device == DEVICE_CUDA ? m->dtype : ops_cpu.act_type(m->dtype);
@@ -77,7 +77,7 @@ static void print_table(const struct model_config *m, const struct checkpoint *c
     double mib = 1024.0 * 1024.0;
     printf("%s: %d layers, hidden %d, %d heads / %d KV heads of %d, MLP %d, vocabulary %d, %s\n", m->model_type,
            m->n_layers, m->hidden, m->n_heads, m->n_kv_heads, m->head_dim, m->ffn, m->vocab, dtype_name(m->dtype));
-    printf("checkpoint: %d tensors in %d file%s, %.1f MiB; keys and values in %s; %d all-reduce%s a layer\n\n",
+    printf("checkpoint: %d tensors in %d file%s, %.1f MiB; keys and values in %s; %d all-reduce%s per layer\n\n",
            c->n_tensors, c->n_files, c->n_files == 1 ? "" : "s", (double)checkpoint_bytes(c) / mib, dtype_name(kv),
            m->parallel_residual ? 1 : 2, m->parallel_residual ? "" : "s");
     if (n_groups > 1)
@@ -99,7 +99,7 @@ static void print_table(const struct model_config *m, const struct checkpoint *c
     }
 }
 
-/* More ranks than key-value heads: the ranks beyond do no attention, and the job is no faster for them. */
+/* More ranks than key-value heads: the surplus ranks compute no attention, and do not make the job faster. */
 static void print_idle(const struct rank_share *r, int n)
 {
     int n_idle = 0;

@@ -89,8 +89,8 @@ static bool is_json_lines(const char *path, const char *line)
     return line[0] == '{' && line[1 + strspn(line + 1, " \t")] == '"';
 }
 
-/* The next line without its end in *line (NUL-terminated, grown as needed): its length, or -1 at the end of the file and
- * on failure. Reads no more than MAX_LINE_BYTES of it. */
+/* The next line without its end in *line (NUL-terminated, grown as needed): its length, or -1 at the end of the file
+ * and on failure. Reads at most MAX_LINE_BYTES of it. */
 static ssize_t next_line(FILE *f, char **line, size_t *capacity, const char *what, struct err *e)
 {
     size_t n = 0;
@@ -148,7 +148,7 @@ static int read_lines(struct prompt_list *list, FILE *f, const char *path, int v
         ERR(e, ERR_IO, "%s: cannot read: %s", path, strerror(errno));
     free(line);
     if (e->code == ERR_NONE && list->n == 0)
-        ERR(e, ERR_INPUT, "%s: no prompt in it, expected a prompt a line", path);
+        ERR(e, ERR_INPUT, "%s: no prompt, expected one prompt per line", path);
     return e->code == ERR_NONE ? 0 : -1;
 }
 

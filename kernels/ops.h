@@ -21,7 +21,7 @@ extern "C" {
 #include "base/formula.h"
 #include "base/sampling.h"
 
-/* Where operations run, in order. */
+/* The queue in which operations run in order. */
 struct queue {
     void *stream;   /* cudaStream_t; NULL on the CPU */
     enum dtype act; /* type of all activations and of the KV cache; DTYPE_F32 on the CPU */
@@ -60,7 +60,7 @@ struct heads {
     const float *alibi_slopes;            /* [n_heads] device memory: score += slope * k; NULL: none */
 };
 
-/* What the device keeps per slot between steps. */
+/* The state that the device keeps per slot between steps. */
 struct sampler {
     int n_slots, max_len, vocab; /* vocab: of the whole model */
     int32_t *history;            /* [n_slots, max_len] every token fed so far, by position */
@@ -72,7 +72,7 @@ struct sampler {
 /* How a device reaches the memory of another one of its host. */
 enum peer_link { PEER_UNKNOWN, PEER_NONE, PEER_PCIE, PEER_NVLINK, PEER_KINDS };
 
-/* What a device adds whose operations go on after they return. */
+/* Additional functions of a device whose operations continue after they return. */
 struct async_ops {
     /* A name that no other device of the host has, and what it is: "0000:1a:00.0", "NVIDIA H200". */
     void (*identify)(struct queue *q, char *id, char *model, size_t bytes);

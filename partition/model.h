@@ -1,4 +1,5 @@
-/* partition/model.h - what a model is, in numbers and switches. It knows no family: partition/families/ translates. */
+/* partition/model.h - a model, described by numbers and switches, independent of its family: partition/families/
+ * translates. */
 #ifndef PARTITION_MODEL_H
 #define PARTITION_MODEL_H
 

@@ -1,4 +1,4 @@
-/* protocol/protocol.h - what clients send: a JSON message -> a checked struct, or an error that names the field.
+/* protocol/protocol.h - messages of clients: JSON -> a checked struct, or an error that names the field.
  *
  * docs/protocol.md is the specification. Pure functions: no socket, no global state; any number of threads
  * may parse and encode at the same time. Parsing takes some 20 ns a byte (0.3 s for 16 MiB): leave large messages to a
@@ -33,7 +33,7 @@ enum protocol_op {
 
 const char *protocol_op_name(enum protocol_op op);
 
-/* What is checked against. Constant while the server runs. */
+/* The limits for the checks. Constant while the server runs. */
 struct protocol_model {
     const char *name; /* the only "model" that is there */
     const char *path; /* it may be called so, too; NULL: it may not */
@@ -75,7 +75,7 @@ struct protocol_message {
     struct protocol_generate generate; /* PROTOCOL_GENERATE, PROTOCOL_TOKENIZE */
     struct token_list ids;             /* PROTOCOL_DETOKENIZE */
     bool skip_special_tokens;          /* PROTOCOL_DETOKENIZE */
-    struct json_t *root;               /* what the texts are borrowed from */
+    struct json_t *root;               /* owner of the borrowed texts */
     struct stop_strings *stop;         /* what generate.rules.stop borrows */
 };
 

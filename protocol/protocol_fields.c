@@ -97,7 +97,7 @@ static const struct row {
 };
 #define N_ROWS (sizeof rows / sizeof rows[0])
 
-/* What other servers have and we do not. The value that asks for nothing is accepted: it changes nothing. */
+/* Fields of other servers that are not implemented. The value without effect is accepted. */
 static const struct refused {
     const char *name;
     enum { NEVER, NUMBER, IS_FALSE, IS_TRUE } neutral;

@@ -104,6 +104,7 @@ void reply_put_prompt_logprobs(json_t *object, const struct tokenizer *t, const 
     if (c->prompt_logprobs == NULL || c->n_prompt == 0)
         return;
     reply_put(object, "prompt_token_ids", reply_ids(c->prompt_id, c->n_prompt, good), good);
+    reply_put(object, "prompt_first_token", reply_token_text(t, c->prompt_id[0]), good);
     reply_put(object, "prompt_logprobs",
               reply_logprobs(t, c->prompt_logprobs, c->n_prompt - 1, c->n_prompt_top, true, good), good);
 }

@@ -32,7 +32,7 @@ struct chat_format {
     enum chat_kind kind;
     bool bos;                   /* the begin-of-text token first */
     bool trim;                  /* no white space around what the turns say */
-    bool forgets;               /* what the assistant thought, up to </think>, never stays */
+    bool forgets;               /* the assistant's thoughts, up to </think>, are always removed */
     bool system_first;          /* the template brings the system's words to the front: no other turn is the system's */
     const char *default_system; /* stands first where the first turn is not the system's */
     const char *preface, *date; /* the system always speaks: preface, date (NULL: today), then */

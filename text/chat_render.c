@@ -38,7 +38,7 @@ static void add(struct render *r, const char *text, size_t bytes, bool control)
     t->piece[t->n++] = (struct chat_piece){text, bytes, control};
 }
 
-/* Of the template; NULL: nothing. */
+/* A piece of the template; NULL: nothing. */
 static void control(struct render *r, const char *text)
 {
     if (text != NULL)
@@ -254,7 +254,7 @@ static int render_turns(struct render *r)
     return 0;
 }
 
-/* What the user says; system not NULL: behind what the system does. */
+/* The user's text; system not NULL: after the system's text. */
 static void inst_user(struct render *r, const struct protocol_turn *system, const struct protocol_turn *user)
 {
     const struct chat_inst *inst = &r->chat->format->inst;

@@ -26,7 +26,7 @@
 #define DEFAULT_MAX_BATCH   256
 #define CLOCK_TICK          0.01 /* s, of seconds_since_exec */
 
-/* What is to be done, equal on all ranks. Flat: rank 0 broadcasts it. */
+/* The measurements, equal on all ranks. Flat: rank 0 broadcasts it. */
 struct job {
     struct workload work[N_WORKLOADS];
     int32_t repetitions, warmups, profile;
@@ -41,8 +41,8 @@ static int open_given(const struct bench_options *o, struct model_config *m, str
     return start_open_model(&o->run, o->config, m, c, e);
 }
 
-/* Weights that a decode step reads whole: all but the embedding table, of which one row is read (unless it is also the
- * head) and learned positions. */
+/* The weights that a decode step reads: all except learned positions and the embedding table, of which it reads one
+ * row (unless it is also the head). */
 static double decode_bytes(const struct network *n)
 {
     double bytes = 0;
@@ -180,15 +180,15 @@ static int check_room(const struct workload *work, const struct limits *l, struc
     return 0;
 }
 
-/* Rank 0. Negative where the system does not tell, or tells less than has passed since the command's start. */
+/* Rank 0. Negative if the system does not report it, or reports less than the time since the command's start. */
 static double ready_after_exec(double started)
 {
     double seconds = seconds_since_exec();
     return seconds >= seconds_now() - started - 2 * CLOCK_TICK ? seconds : -1;
 }
 
-/* Of all devices so far; NAN: one is not known, or its power would have to be integrated, for which it is asked too rarely
- * here. Collective. */
+/* The energy of all devices so far; NAN: that of a device is unknown, or would have to be integrated from its power,
+ * which is read too rarely here. Collective. */
 static double joules_of_all(struct energy *mine, const struct world *w)
 {
     double joules = energy_is_integral(mine) ? NAN : energy_joules(mine), sum = 0;

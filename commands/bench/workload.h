@@ -1,4 +1,4 @@
-/* commands/bench/workload.h - what bench measures, as clients of the loop: how often, and how long it took. */
+/* commands/bench/workload.h - the measurements of bench, as clients of the loop: repetitions and times. */
 #ifndef BENCH_WORKLOAD_H
 #define BENCH_WORKLOAD_H
 
@@ -19,7 +19,7 @@ struct workload {
     int32_t n_requests; /* THROUGHPUT */
 };
 
-/* Of rank 0, in seconds, one a repetition. */
+/* On rank 0: seconds of each repetition. */
 struct samples {
     int n;
     double total[WORKLOAD_MAX_REPETITIONS];

@@ -14,8 +14,8 @@
 struct input_file {
     char *path; /* as given or found by a pattern; "-": standard input */
     struct stat stat;
-    struct prefix *prefix;        /* what was read of it; NULL: nothing */
-    const struct json_t *earlier; /* what earlier runs have read of it, and it is still so; NULL: not known. Borrowed */
+    struct prefix *prefix;        /* the hash of the part that was read; NULL: nothing was */
+    const struct json_t *earlier; /* the part that earlier runs have read, still unchanged; NULL: unknown. Borrowed */
 };
 
 struct inputs {
@@ -23,7 +23,7 @@ struct inputs {
     int n;
     int64_t bytes, bytes_read; /* of all files; 0 where standard input or a pipe is among them */
 
-    /* Where reading is. */
+    /* The position of reading. */
     int at;         /* file */
     int fd;         /* of it, -1: not opened yet; to poll after INPUT_WAIT */
     int64_t number; /* of the last line, from 1 */

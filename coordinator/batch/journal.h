@@ -74,7 +74,7 @@ void journal_forget(struct journal *j);
  * leads. Locked before it is there: who waits for the journal finds it in use until journal_close. -1: errno says why not. */
 int journal_replace(struct journal *j, const char *temporary, const char *target, int fd);
 
-/* What is pending is lost. Safe on a struct whose fd is -1. */
+/* Pending lines are lost. Safe on a struct whose fd is -1. */
 void journal_close(struct journal *j);
 
 #endif

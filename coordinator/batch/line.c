@@ -45,7 +45,7 @@ static void take_id(struct line *l, const json_t *object, const char *key, struc
     l->id_is_number = json_is_integer(id);
 }
 
-/* Which API the line speaks of: that of chats or not. */
+/* The API of the line: chats or not. */
 static int check_url(struct line *l, const json_t *object, struct protocol_error *error)
 {
     const json_t *url = json_object_get(object, "url"), *method = json_object_get(object, "method");

@@ -12,7 +12,7 @@
 
 #define PACE_RECENT 256 /* requests that are looked back upon */
 
-/* What is known of a request that has finished. */
+/* The figures of a finished request. */
 struct pace_sample {
     double prefill; /* from its first step to its first token */
     double decode;  /* from there to its last token */

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a line asks of an engine. */
+/* The demand of a line on an engine. */
 struct ramp_work {
     double n_prompt, n_output; /* tokens: of its prompts; that all its sequences may get */
 };
@@ -31,7 +31,7 @@ struct ramp {
 
 void ramp_open(struct ramp *r, int n_engines);
 
-/* What the engines have done by now. */
+/* The work that the engines have done so far. */
 void ramp_learn(struct ramp *r, const struct ramp_counts *now);
 
 /* May this line begin beside those under way? share: of n_output that sequences are expected to use; left: until all has to be

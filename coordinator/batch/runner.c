@@ -299,7 +299,7 @@ static bool read_lines(struct runner *r)
     return false;
 }
 
-/* What nobody has taken yet of an output that is a pipe. */
+/* The bytes in an output pipe that nobody has read yet. */
 static void write_pending(struct runner *r)
 {
     struct err e = {0};

@@ -112,7 +112,7 @@ struct runner {
     void *context;          /* of ZeroMQ: mailboxes */
     struct worker worker;   /* texts to tokens */
     struct engines engines; /* one a group */
-    zmq_pollitem_t *poll;   /* what the thread waits for; owned */
+    zmq_pollitem_t *poll;   /* descriptors that the thread waits for; owned */
     pthread_t thread;
     bool running;
 
@@ -170,7 +170,7 @@ void runner_stop(struct runner *r); /* now: what is under way is left to the nex
 void runner_fail(struct runner *r, const struct err *e);
 /* A signal that this process has got, or (own: false) another rank, which may be the same one once more. */
 void runner_signal(struct runner *r, enum signal_wish wish, bool own);
-/* What time has brought: to be called often. Returns milliseconds until it has to be called again at the latest. */
+/* Handles everything that is due: to be called often. Returns the milliseconds until the next call at the latest. */
 long runner_keep_time(struct runner *r);
 /* After its end. */
 int runner_status(const struct runner *r);

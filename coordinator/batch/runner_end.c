@@ -34,7 +34,7 @@ static void drain(struct runner *r, double now)
     runner_hand_out(r);
     outlets_soon(&r->view.outlets);
     outlets_clear(&r->view.outlets);
-    log_note("draining (%s): what has begun has %s", r->end.ending.cause,
+    log_note("draining (%s): running requests have %s", r->end.ending.cause,
              walltime_say(left, r->end.ending.until - now));
 }
 
@@ -47,7 +47,7 @@ static void cut(struct runner *r)
     outlets_soon(&r->view.outlets);
     if (r->progress.n_open > 0 || !r->progress.at_end) {
         outlets_clear(&r->view.outlets);
-        log_note("ending (%s): %lld requests under way are left to the next run", r->end.ending.cause,
+        log_note("ending (%s): %lld running requests are left to the next run", r->end.ending.cause,
                  (long long)r->progress.n_open);
     }
     runner_stop(r);
@@ -81,7 +81,7 @@ void runner_signal(struct runner *r, enum signal_wish wish, bool own)
     obey(r, now);
 }
 
-/* Of the largest of its prompts, which run at once. */
+/* The largest of its prompts counts, since they run at once. */
 static double need_of(struct runner *r, const struct task *j)
 {
     double need = 0;

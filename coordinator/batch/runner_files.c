@@ -1,4 +1,5 @@
-/* coordinator/batch/runner_files.c - what a run opens, what it finds of an earlier one, and what it leaves. See runner.h. */
+/* coordinator/batch/runner_files.c - the files that a run opens, those of an earlier run, and those that it leaves.
+ * See runner.h. */
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/log.h"
@@ -53,13 +54,13 @@ static json_t *defaults_of(const struct sampling_options *o)
     return all;
 }
 
-/* Which part of the input: "2/8", or null for all of it. */
+/* The part of the input: "2/8", or null for all of it. */
 static json_t *shard_of(const struct share *s)
 {
     return s->count > 1 ? json_sprintf("%lld/%lld", (long long)s->index, (long long)s->count) : json_null();
 }
 
-/* What decides over the text of results. NULL and *e on failure. */
+/* The settings that determine the text of results. NULL and *e on failure. */
 static json_t *identity_of(const struct runner *r, struct err *e)
 {
     const struct chat_template *chat = r->setup.chat;
@@ -84,7 +85,7 @@ static json_t *now_as_text(void)
     return json_string(text);
 }
 
-/* Of all runs on this output together; null where one of them did not measure it. tokens: that all of them computed. */
+/* The sum over all runs on this output; null if one of them did not measure it. tokens: computed by all of them. */
 static json_t *energy_of(const struct runner *r, double tokens)
 {
     const json_t *before = json_object_get(json_object_get(r->files.manifest.previous, "energy"), "joules");
@@ -116,7 +117,7 @@ static json_t *work_of(const struct runner *r)
                      manifest_real(&r->files.manifest, "seconds") + seconds_now() - p->started);
 }
 
-/* What lies on disk of the output, for journal_check; null: nobody knows. */
+/* The part of the output that is on disk, for journal_check; null: unknown. */
 static json_t *synced_of(const struct journal *j)
 {
     return j->synced != NULL ? json_incref(j->synced) : json_null();
@@ -157,11 +158,10 @@ static bool take_result(void *context, const char *line, size_t bytes, int64_t o
     if (entry == NULL)
         return false;
     if (entry->offset >= 0 && !r->setup.o->force) {
-        (void)ERR(
-            e, ERR_INPUT,
-            "--output %.120s: id \"%.100s\" has two results, at byte %lld and at byte %lld: take one of them out; "
-            "--force goes on all the same",
-            r->setup.o->output, id, (long long)entry->offset, (long long)offset);
+        (void)ERR(e, ERR_INPUT,
+                  "--output %.120s: id \"%.100s\" has two results, at byte %lld and at byte %lld: remove one of them, "
+                  "or use --force to continue all the same",
+                  r->setup.o->output, id, (long long)entry->offset, (long long)offset);
         return false;
     }
     r->progress.n_results_before += entry->offset < 0;
@@ -174,7 +174,7 @@ static bool take_result(void *context, const char *line, size_t bytes, int64_t o
 static int forget_failed(struct runner *r, struct err *e)
 {
     struct batch_progress *p = &r->progress;
-    log_note("%lld of these are errors: they are taken out, and run again", (long long)p->n_failed_before);
+    log_note("%lld of these are errors: they are removed, and their lines run again", (long long)p->n_failed_before);
     p->n_failed_before = 0;
     if (manifest_forget_output(&r->files.manifest, e) != 0)
         return -1;
@@ -201,10 +201,10 @@ static int find_results(struct runner *r, struct err *e)
     int64_t gone = r->files.manifest.previous != NULL ? trusted - r->files.journal.bytes : 0;
     if (journal_recover(&r->files.journal, trusted, &reader, &cut, e) != 0)
         return -1;
-    log_note("going on with %s: %lld results are there%s", o->output, (long long)r->progress.n_results_before,
-             cut > 0 ? "; an unfinished line was cut off" : "");
+    log_note("continuing %s, which has %lld results%s", o->output, (long long)r->progress.n_results_before,
+             cut > 0 ? "; a partial line was removed" : "");
     if (gone > 0)
-        log_warn("--output %.200s: %lld bytes at its end are gone that were on disk: what was there runs again",
+        log_warn("--output %.200s: %lld bytes that were on disk are missing at its end: their lines run again",
                  o->output, (long long)gone);
     return o->retry_failed && r->progress.n_failed_before > 0 ? forget_failed(r, e) : 0;
 }
@@ -232,7 +232,7 @@ static int check_output(const struct runner *r, struct err *e)
             files_check_replaceable(file[i].path, file[i].option, e) != 0)
             return -1;
     if (o->resume == RESUME_ALWAYS && (!is_file || !exists))
-        return ERR(e, ERR_USAGE, "--resume always: there is no file %.200s to go on with", o->output);
+        return ERR(e, ERR_USAGE, "--resume always: there is no file %.200s to continue", o->output);
     return 0;
 }
 
@@ -250,7 +250,7 @@ int runner_files_open(struct runner *r, struct err *e)
     if (!r->files.has_manifest)
         return 0;
     if (o->resume == RESUME_NEVER && r->files.journal.bytes > 0) /* a start that failed may have left an empty one */
-        return ERR(e, ERR_USAGE, "--resume never: there is a file %.200s already", o->output);
+        return ERR(e, ERR_USAGE, "--resume never: the file %.200s exists", o->output);
     json_t *identity = identity_of(r, e);
     if (identity == NULL || manifest_open(&r->files.manifest, o->output, identity, e) != 0)
         return -1;
@@ -290,10 +290,11 @@ int runner_files_check_len(struct runner *r, struct err *e)
 {
     int now = engines_max_len(&r->engines);
     if (r->files.max_len > 0 && r->files.max_len != now && !r->setup.o->force)
-        return ERR(e, ERR_INPUT,
-                   "--output %.120s was begun with prompt and output of up to %d tokens together, which is what lines "
-                   "without max_tokens may take, this run has %d: see --max-model-len; --force goes on all the same",
-                   r->setup.o->output, r->files.max_len, now);
+        return ERR(
+            e, ERR_INPUT,
+            "--output %.120s was begun with prompt and output of up to %d tokens together, which is what lines without "
+            "max_tokens may take, this run has %d: see --max-model-len, or use --force to continue all the same",
+            r->setup.o->output, r->files.max_len, now);
     r->files.max_len = r->files.max_len > 0 ? now : 0;
     return 0;
 }
@@ -337,8 +338,8 @@ static void lose_pending(struct runner *r)
     r->progress.n_left += n;
     if (n > 0)
         ERR(e, ERR_IO,
-            "--output %.200s: %lld results were not read by anybody before the end (%s); a pipe cannot be gone on "
-            "with: the next run begins anew",
+            "--output %.200s: %lld results were not read by anybody before the end (%s); a pipe cannot be resumed: the "
+            "next run starts from the beginning",
             r->setup.o->output, (long long)n, r->end.ending.cause);
 }
 

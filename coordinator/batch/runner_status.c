@@ -104,7 +104,7 @@ void runner_show_failure(struct runner *r, const struct err *why)
     outlets_fail(&r->view.outlets, &s, now);
 }
 
-/* Of the whole run, and of what is in the output. */
+/* Figures of the whole run, and of the output. */
 static struct speed_counts mean_speed(const struct runner *r, double now)
 {
     const struct batch_progress *p = &r->progress;

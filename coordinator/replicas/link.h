@@ -13,11 +13,11 @@
 #define LINK_ADDRESS_BYTES 64
 #define LINK_HOST_BYTES    64
 
-/* Of a message on its way: a longer one goes in several frames. What a stranger's connection can take of rank 0's memory before
- * it has shown its key is this, too. */
+/* The size of a frame: a longer message is sent in several frames. It also limits the memory that a connection can use
+ * on rank 0 before it has shown its key. */
 #define LINK_FRAME_BYTES ((size_t)1 << 20)
 
-/* What rank 0 tells the leaders before there is a connection. Flat: main.c broadcasts it. */
+/* Rank 0's message to the leaders before they connect. Flat: main.c broadcasts it. */
 struct link_card {
     char address[LINK_ADDRESSES]
                 [LINK_ADDRESS_BYTES]; /* "10.1.2.3", those of this host that others may reach; "": no more */

@@ -1,4 +1,4 @@
-/* coordinator/schedule/scheduler_parts.h - what coordinator/scheduler*.c share; for them only. */
+/* coordinator/schedule/scheduler_parts.h - shared by scheduler*.c; for them only. */
 #ifndef SCHEDULE_SCHEDULER_PARTS_H
 #define SCHEDULE_SCHEDULER_PARTS_H
 

@@ -107,7 +107,8 @@ static size_t add_prompt(json_t *list, const struct protocol_prompt *p, size_t r
     return bytes;
 }
 
-/* What is left out shows: n_prompts counts them all, prompt_lengths has the whole length (bytes, or ids) of each that is here. */
+/* A truncation is visible: n_prompts counts all prompts, prompt_lengths has the full length (bytes, or ids) of each
+ * that is here. */
 static void add_prompts(json_t *o, const struct protocol_generate *g)
 {
     json_t *list = json_array(), *lengths = json_array();

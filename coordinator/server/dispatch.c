@@ -1,4 +1,5 @@
-/* coordinator/server/dispatch.c - what each message leads to, from its first byte to the end of its task. See server.h. */
+/* coordinator/server/dispatch.c - the handling of each message, from its first byte to the end of its task. See
+ * server.h. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "coordinator/server/rendezvous.h"
@@ -33,7 +34,7 @@ static struct task *find_name(struct server *s, uint64_t asker, const char *name
     return found != NULL ? *(struct task **)found : NULL;
 }
 
-/* What one client is told must not tell it what others are: names and seeds follow from nothing. */
+/* A client's replies must not reveal those of others: names and seeds are random. */
 static uint64_t random_number(void)
 {
     uint64_t x = 0;

@@ -119,7 +119,7 @@ static void set_gauges(struct server *s)
     s->metrics.n_lost_log_lines = access_log_lost(&s->log);
 }
 
-/* What time has brought. */
+/* Handles everything that is due. */
 static void keep_time(struct server *s)
 {
     double now = seconds_now();

@@ -47,7 +47,7 @@ struct server {
     bool has_curve;
     struct worker worker[2]; /* for texts of small messages; for large messages */
     struct engines engines;  /* one a group */
-    zmq_pollitem_t *poll;    /* what the thread waits for; owned */
+    zmq_pollitem_t *poll;    /* descriptors that the thread waits for; owned */
     pthread_t thread;
     bool running;
 
@@ -79,9 +79,9 @@ int server_close(struct server *s);
 /* dispatch.c */
 void server_receive(struct server *s, struct incoming *m);
 void server_returned(struct server *s, struct task *j, int worker);
-/* What waits for its turn, as far as workers and engines have room. */
+/* Starts tasks that wait for their turn, as far as workers and engines have room. */
 void server_feed(struct server *s);
-/* Those whose time limit has passed while they waited for an engine. */
+/* Ends tasks whose time limit has passed while they waited for an engine. */
 void server_check_times(struct server *s);
 void server_report(struct server *s, struct report *r, int engine);
 void server_client_left(void *server, struct client *c);

@@ -43,7 +43,7 @@ static void *copy(const void *from, size_t bytes)
     return to;
 }
 
-/* What choice c of the group has got since the last time. Out of memory: it comes with the next piece. */
+/* The new output of choice c of the group since the last call. Out of memory: it comes with the next piece. */
 static void add_piece(struct steps *s, struct task *j, struct group *g, int c)
 {
     const struct request *r = g->choice[c];
@@ -114,7 +114,7 @@ static void on_release(void *context, struct group *g)
         give_back(context, j);
 }
 
-/* Of what a step still computes the scheduler lets go when that is done: the task comes back then. */
+/* The scheduler releases sequences of a running step when that step is done: the task comes back then. */
 static void end_job(struct steps *s, struct task *j, enum finish_reason why, double now)
 {
     j->work.n_open++; /* it stays until the last group is done with */

@@ -12,13 +12,13 @@
 
 struct client;
 
-/* What the main thread keeps of a choice while it is made. */
+/* The main thread's state of a choice while it is generated. */
 struct choice_progress {
     size_t text_sent, tokens_sent; /* handed to the I/O thread in pieces */
     double last_token;             /* when; 0: none yet */
 };
 
-/* What the I/O thread notes of a task; it alone looks at it, whoever owns the task. */
+/* The I/O thread's notes on a task, which no other thread reads, whoever owns the task. */
 struct ticket {
     uint64_t asker; /* a server's: number of the connection that asked. Names of requests are each connection's own */
     struct client *client; /* NULL: gone, nothing is to be sent */
@@ -40,7 +40,7 @@ struct ticket {
     uint64_t n_events; /* of a stream */
 };
 
-/* What the main thread notes of a task while it generates. */
+/* The main thread's notes on a task while it generates. */
 struct work {
     struct choice_progress *progress; /* [n_groups * n_choices] */
     int n_open;                       /* groups that the scheduler refers to */
@@ -93,7 +93,7 @@ int task_prepare(struct task *j, int max_len, int64_t max_reply, uint64_t seed);
 /* About how many bytes the reply of a task that has been generated will have; a stream's last event. */
 size_t task_reply_bytes(const struct task *j);
 
-/* What a text takes as a JSON string, without its quotes. */
+/* The bytes of a text as a JSON string, without its quotes. */
 int64_t task_text_bytes(const char *text, size_t bytes);
 
 /* Main thread to I/O thread: a choice of a stream has grown. */

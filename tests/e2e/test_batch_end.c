@@ -74,7 +74,7 @@ static const char *status_of(const char *output, const char *group, const char *
     return text;
 }
 
-/* What stands in the output is whole and right; and the next run makes it complete. */
+/* The lines in the output are complete and correct, and the next run adds the missing ones. */
 static void check_and_resume(const char *output)
 {
     struct batch_results r;

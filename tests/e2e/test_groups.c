@@ -370,7 +370,7 @@ static void batches(void)
     json_decref(want);
 }
 
-/* What a rank of a group holds is what a rank of as many ranks without groups does. */
+/* A rank of a group holds the same as a rank of that many ranks without groups. */
 static void inspected(void)
 {
     struct process_setup setup = {.ranks = 0};

@@ -198,7 +198,8 @@ static void drain(int ranks, bool by_message)
     (void)serving_stop(&s);
 }
 
-/* What is still at the tokenizer when a drain begins was admitted: texts before it keep that busy meanwhile. */
+/* Requests that are still at the tokenizer when a drain begins have been admitted; texts before them keep it busy
+ * meanwhile. */
 static void drain_at_tokenizer(void)
 {
     enum { BYTES = 60000, N_TEXTS = 30 };

@@ -1,5 +1,5 @@
-/* tests/e2e/test_terminal.c - what a person sees: bars and text as it comes on a terminal, neither in a pipe; the time
- * to the first token; help and version. */
+/* tests/e2e/test_terminal.c - output for a person: progress bars and streamed text on a terminal, neither in a pipe;
+ * the time to the first token; help and version. */
 #include "tests/support/cases.h"
 #include "tests/support/models.h"
 #include "tests/support/process.h"

@@ -178,7 +178,7 @@ static void test_read_stream(void **unused)
 }
 
 #ifdef LOCKSTEP_CUDA
-/* What is recorded is done at every launch, not when it is recorded; marks pass in order. */
+/* Recorded work is done at every launch, not while it is recorded; marks pass in order. */
 static void test_graph(void **unused)
 {
     (void)unused;

@@ -29,7 +29,7 @@ struct expected {
     const float *logits;            /* [n_prompt + N_NEW - 1, vocab] */
 };
 
-/* What one run of a case collects. */
+/* The results of one run of a case. */
 struct run {
     const struct expected *x;
     struct instance *instance;

@@ -60,7 +60,7 @@ static const char *const good[] = {
     "\"frequency_penalty\": 1, \"priority\": 5, \"timeout_ms\": 60000, \"stop_token_ids\": [3], \"ignore_eos\": true}",
 };
 
-/* What a value may be replaced by. */
+/* Replacements for a value. */
 static const char *const values[] = {
     "null",
     "true",

@@ -50,7 +50,7 @@ struct queue test_queue(int n_threads)
     return (struct queue){.act = queue.act, .n_threads = n_threads};
 }
 
-/* Where the operation runs: a device has one queue, on the CPU the test's says how many threads there are. */
+/* The queue of the operation: a device has one; on the CPU the test's own sets the number of threads. */
 static struct queue *on(struct queue *q)
 {
     return backend_is_device() ? &queue : q;

@@ -117,7 +117,7 @@ static void defaults(void **state)
     r = &l->task->message.generate.rules;
     assert_true(r->sampling.temperature == 0 && r->max_tokens == 3 && !r->ignore_eos);
     line_close(l);
-    /* who says that nothing is sampled is not contradicted by a default */
+    /* a default does not contradict a line that turns sampling off */
     l = parse("{\"prompt\":\"a\",\"do_sample\":false}", values);
     assert_int_equal(l->task->error.code, 0);
     assert_true(l->task->message.generate.rules.sampling.temperature == 0);

@@ -259,7 +259,7 @@ static int compare_ids(const struct chat_template *chat, const char *vocabulary,
     return 1;
 }
 
-/* Where no user writes control tokens, the ids are those of the whole text, also across the borders of pieces. */
+/* If no user writes control tokens, the ids are those of the whole text, also across the borders of pieces. */
 static void encodes_as_the_library(void **state)
 {
     (void)state;

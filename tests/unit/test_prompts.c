@@ -175,8 +175,8 @@ static void bad_files(void **state)
         (void)snprintf(said, sizeof said, ": line 3: %s", cases[i].said);
         bad("p.jsonl", text, cases[i].code, said);
     }
-    bad("p.txt", "", ERR_INPUT, ": no prompt in it, expected a prompt a line");
-    bad("p.jsonl", "\n\r\n\n", ERR_INPUT, ": no prompt in it");
+    bad("p.txt", "", ERR_INPUT, ": no prompt, expected one prompt per line");
+    bad("p.jsonl", "\n\r\n\n", ERR_INPUT, ": no prompt, expected one");
     struct prompt_list list;
     struct err e = {0};
     struct generate_options o = {.prompts = "/nonexistent/file"};

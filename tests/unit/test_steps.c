@@ -111,7 +111,7 @@ static void submit(struct bench *b, uint64_t number)
     post(b, (struct order){.kind = ORDER_SUBMIT, .task = j});
 }
 
-/* What came back: all tokens of the paper, or, if it was cancelled, the first ones. */
+/* The output: all expected tokens, or, if it was cancelled, the first ones. */
 static void check_task(const struct task *j, bool cancelled)
 {
     const struct group *g = &j->group[0];
@@ -179,7 +179,7 @@ static bool has_come(const struct bench *b, uint64_t number)
     return b->back[number] != NULL;
 }
 
-/* Of six tasks four run (max_seqs) and two wait: only these two can be taken back. */
+/* Four of six tasks run (max_seqs) and two wait: only these two can be withdrawn. */
 static void withdraws_what_has_not_begun(void **state)
 {
     (void)state;

@@ -17,7 +17,7 @@ struct pattern {
     size_t literal_bytes;
 };
 
-/* What matching needs besides the pattern: one per thread of control. Zeroed = not open. */
+/* The state of matching besides the pattern: one per thread of control. Zeroed = not open. */
 struct matcher {
     pcre2_match_data *data;
     pcre2_match_context *context;

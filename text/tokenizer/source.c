@@ -105,7 +105,7 @@ static char *replace_nul(struct source *l, const char *json, size_t bytes, size_
         } else if (bytes - i >= 12 && strncasecmp(json + i, "\\udbff\\udfff", 12) == 0) {
             has_stand_in = true;
         }
-        i++; /* what is escaped is not an escape itself */
+        i++; /* an escaped character is not an escape itself */
     }
     buffer_add(&out, json + done, bytes - done);
     buffer_add(&out, "", 1);

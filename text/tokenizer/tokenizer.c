@@ -43,7 +43,7 @@ int tokenizer_open_memory(struct tokenizer **t, const char *json, size_t bytes, 
     return -1;
 }
 
-/* What one call of tokenizer_encode works with; zeroed = empty. */
+/* The working memory of one call of tokenizer_encode; zeroed = empty. */
 struct scratch {
     struct pieces a, b;
     struct pretokenize_scratch split;

@@ -1,7 +1,7 @@
-/* coordinator/server/log_writer.h - lines for a file or pipe, written by a thread of its own: who has a line never waits, neither
+/* base/log_writer.h - lines for a file or pipe, written by a thread of its own: who has a line never waits, neither
  * for a slow disk nor for a pipe that nobody reads. What waits is bounded; lines beyond that are lost, counted, and said once. */
-#ifndef SERVER_LOG_WRITER_H
-#define SERVER_LOG_WRITER_H
+#ifndef BASE_LOG_WRITER_H
+#define BASE_LOG_WRITER_H
 
 #include "base/err.h"
 
@@ -20,8 +20,8 @@ void log_writer_put(struct log_writer *w, char *text, size_t bytes);
 
 uint64_t log_writer_lost(struct log_writer *w);
 
-/* What waits has a second; a thread that does not come back from the disk even then is left alone. Safe on *w == NULL, which
- * it becomes. */
+/* Waiting lines have a second; a thread that is still blocked by the disk then is left alone. Safe on *w == NULL,
+ * which it becomes. */
 void log_writer_close(struct log_writer **w);
 
 #endif

@@ -1,6 +1,6 @@
-/* coordinator/server/log_writer.c - see log_writer.h. One lock, held for as long as it takes to link a line. No mailbox: a
+/* base/log_writer.c - see log_writer.h. One lock, held for as long as it takes to link a line. No mailbox: a
  * context of ZeroMQ waits for all its sockets to be closed, and this thread may be stuck. */
-#include "coordinator/server/log_writer.h"
+#include "base/log_writer.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -156,7 +156,7 @@ void log_writer_put(struct log_writer *w, char *text, size_t bytes)
         w->bytes += bytes;
         (void)pthread_cond_signal(&w->come);
     } else {
-        lose(w, room ? "out of host memory" : "they come faster than they are taken");
+        lose(w, room ? "out of host memory" : "they arrive faster than they are written");
     }
     (void)pthread_mutex_unlock(&w->lock);
     if (l == NULL || !room) {
