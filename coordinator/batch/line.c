@@ -97,7 +97,7 @@ static json_t *find_body(struct line *l, json_t *object, struct protocol_error *
 
 void line_name_field(struct line *l)
 {
-    struct protocol_error *error = &l->job->error;
+    struct protocol_error *error = &l->task->error;
     char field[sizeof error->field];
     if (!l->in_body || error->code == 0 || error->field[0] == '\0')
         return;
@@ -107,7 +107,7 @@ void line_name_field(struct line *l)
 
 static void parse_openai(struct line *l, json_t *object, const struct line_rules *rules)
 {
-    struct job *j = l->job;
+    struct task *j = l->task;
     take_id(l, object, "custom_id", &j->error);
     json_t *body = j->error.code == 0 ? find_body(l, object, &j->error) : NULL;
     if (body == NULL)
@@ -119,7 +119,7 @@ static void parse_openai(struct line *l, json_t *object, const struct line_rules
 
 static void parse_plain(struct line *l, json_t *object, const struct line_rules *rules)
 {
-    struct job *j = l->job;
+    struct task *j = l->task;
     take_id(l, object, "id", &j->error);
     (void)json_object_del(object, "id");
     if (j->error.code == 0)
@@ -129,7 +129,7 @@ static void parse_plain(struct line *l, json_t *object, const struct line_rules 
 
 static void parse(struct line *l, const struct input_line *from, const struct line_rules *rules)
 {
-    struct job *j = l->job;
+    struct task *j = l->task;
     if (from->text == NULL) {
         (void)protocol_fail(&j->error, PROTOCOL_TOO_LARGE, "", "the line has more than %zu bytes",
                             INPUT_MAX_LINE_BYTES);
@@ -160,16 +160,16 @@ struct line *line_open(const struct input_line *from, const char *file_name, con
                        uint64_t number, double now)
 {
     struct line *l = calloc(1, sizeof *l);
-    struct job *j = l != NULL ? job_open(number, NULL, false, now) : NULL;
+    struct task *j = l != NULL ? task_open(number, NULL, false, now) : NULL;
     char *id = made_id(file_name, from->number);
     if (j == NULL || id == NULL) {
-        job_close(j);
+        task_close(j);
         free(id);
         free(l);
         return NULL;
     }
     *l = (struct line){
-        .job = j, .file = from->file, .number = from->number, .end = from->end, .bytes = from->bytes, .id = id};
+        .task = j, .file = from->file, .number = from->number, .end = from->end, .bytes = from->bytes, .id = id};
     j->owner = l;
     j->parsed = true;
     parse(l, from, rules);
@@ -180,7 +180,7 @@ void line_close(struct line *l)
 {
     if (l == NULL)
         return;
-    job_close(l->job);
+    task_close(l->task);
     free(l->id);
     free(l);
 }

@@ -401,7 +401,7 @@ static void write_server(struct exposition *x, const struct metrics *m)
     exposition_one(x, "received_bytes_total", "counter", (double)m->bytes_received, "Of messages.");
     exposition_one(x, "sent_bytes_total", "counter", (double)m->bytes_sent, "Of replies.");
     exposition_one(x, "clients", "gauge", m->n_clients, "Connections that have sent something.");
-    exposition_one(x, "open_requests", "gauge", m->n_open_jobs, "Messages under way, in whatever stage.");
+    exposition_one(x, "open_requests", "gauge", m->n_open_tasks, "Messages under way, in whatever stage.");
     exposition_one(x, "client_backlog_bytes", "gauge", (double)m->backlog,
                    "Replies that wait for their clients to read.");
     exposition_one(x, "ranks", "gauge", m->engines->n_ranks, "Ranks of the job.");

@@ -41,7 +41,7 @@ struct metrics {
     uint64_t n_bad_messages, n_refused_connections, n_turned_away, n_slow_clients, n_cut_clients, n_lost_clients,
         n_lost_log_lines;
     uint64_t bytes_received, bytes_sent;
-    int n_clients, n_open_jobs;
+    int n_clients, n_open_tasks;
     int n_unassigned; /* sequences that wait for an engine */
     size_t backlog;
     bool draining;

@@ -1,5 +1,5 @@
 /* coordinator/replicas/engines.h - the engines of a job, one a group, as the thread of rank 0 that hands out work (the server's
- * I/O thread, the batch thread) sees them: to whom the next job goes, what each has under way, what each last said. */
+ * I/O thread, the batch thread) sees them: to whom the next task goes, what each has under way, what each last said. */
 #ifndef REPLICAS_ENGINES_H
 #define REPLICAS_ENGINES_H
 
@@ -16,7 +16,7 @@ struct engines {
         void *end[2]; /* mailbox: of orders and reports; end[1] is the main thread's for engine 0, else the hub's */
         struct engine_load load;
         bool loaded, ended;
-        int64_t n_done;                  /* jobs that it has given back */
+        int64_t n_done;                  /* tasks that it has given back */
         int max_len, n_blocks, max_seqs; /* as in struct report; 0: it is not loaded yet */
         struct scheduler_stats stats;    /* its last word */
         uint64_t n_steps;
@@ -35,14 +35,14 @@ void engines_close(struct engines *e);
  * have as many as they may. */
 int engines_choose(const struct engines *e, int spare);
 
-/* Hand a job that is prepared to the engine. */
-void engines_submit(struct engines *e, struct job *j, int engine);
+/* Hand a task that is prepared to the engine. */
+void engines_submit(struct engines *e, struct task *j, int engine);
 
-/* End a job that an engine has. */
-void engines_cancel(struct engines *e, const struct job *j, enum finish_reason why);
+/* End a task that an engine has. */
+void engines_cancel(struct engines *e, const struct task *j, enum finish_reason why);
 
-/* End it as FINISH_CANCELLED unless it has begun; j NULL: all such jobs of all engines. */
-void engines_withdraw(struct engines *e, const struct job *j);
+/* End it as FINISH_CANCELLED unless it has begun; j NULL: all such tasks of all engines. */
+void engines_withdraw(struct engines *e, const struct task *j);
 
 /* Tell all to stop. */
 void engines_stop(struct engines *e);

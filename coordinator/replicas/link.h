@@ -35,7 +35,7 @@ int link_addresses(struct link_card *card, bool local, struct err *e);
 /* "tcp://ADDRESS:PORT" of the first address with a listener. */
 int link_find(const struct link_card *card, char *endpoint, size_t bytes, struct err *e);
 
-/* Options that both ends have: no bound on messages under way (rank 0 bounds the jobs) but on each frame's size, little time to
+/* Options that both ends have: no bound on messages under way (rank 0 bounds the tasks) but on each frame's size, little time to
  * show a key, TCP notices a lost host. */
 int link_configure(void *socket, struct err *e);
 

@@ -68,7 +68,7 @@ static json_t *client_name(const struct peer *p)
     return json_string(text);
 }
 
-static void add_generate(json_t *o, const struct job *j, const struct outcome *out)
+static void add_generate(json_t *o, const struct task *j, const struct outcome *out)
 {
     const struct protocol_generate *g = &j->message.generate;
     (void)json_object_set_new(o, "stream", json_boolean(g->stream));
@@ -137,7 +137,7 @@ static void time_now(char *text, size_t bytes)
     (void)snprintf(text, bytes, "%s.%03ldZ", day, now.tv_nsec / 1000000);
 }
 
-void access_log_write(struct access_log *l, const struct job *j, const struct outcome *out)
+void access_log_write(struct access_log *l, const struct task *j, const struct outcome *out)
 {
     char now[48];
     if (l->writer == NULL)
@@ -145,8 +145,8 @@ void access_log_write(struct access_log *l, const struct job *j, const struct ou
     time_now(now, sizeof now);
     json_t *o = json_object();
     (void)json_object_set_new(o, "time", json_string(now));
-    if (j->client != NULL)
-        (void)json_object_set_new(o, "client", client_name(&j->client->peer));
+    if (j->ticket.client != NULL)
+        (void)json_object_set_new(o, "client", client_name(&j->ticket.client->peer));
     (void)json_object_set_new(o, "op", json_string(protocol_op_name(j->message.op)));
     if (j->request_id[0] != '\0')
         (void)json_object_set_new(o, "request_id", json_string(j->request_id));

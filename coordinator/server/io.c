@@ -74,9 +74,9 @@ static void take_happenings(struct server *s)
     }
 }
 
-static void take_jobs(struct server *s)
+static void take_tasks(struct server *s)
 {
-    struct job *j;
+    struct task *j;
     struct report *r;
     int engine = 0;
     for (int i = 0; i < 2; i++)
@@ -123,7 +123,7 @@ static void write_file(struct server *s)
 static void set_gauges(struct server *s)
 {
     s->metrics.n_clients = s->clients.n;
-    s->metrics.n_open_jobs = s->n_open;
+    s->metrics.n_open_tasks = s->n_open;
     s->metrics.n_unassigned = s->turns[TURN_ENGINE].n_sequences;
     s->metrics.backlog = s->clients.backlog;
     s->metrics.draining = s->state >= SERVER_DRAINING;
@@ -184,7 +184,7 @@ static void *run(void *context)
             server_signal(s, signals_take(), true);
         transport_turn(&s->transport);
         take_happenings(s);
-        take_jobs(s);
+        take_tasks(s);
         set_gauges(s);
         take_messages(s);
         server_feed(s);

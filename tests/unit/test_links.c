@@ -119,9 +119,9 @@ static void start_lead(struct lead *l, struct rank0 *r, bool local, const struct
 }
 
 /* One prompt of three tokens, n of output; no text, as far as nobody reads it. */
-static struct job *make_job(uint64_t number, int n)
+static struct task *make_task(uint64_t number, int n)
 {
-    struct job *j = job_open(number, NULL, false, seconds_now());
+    struct task *j = task_open(number, NULL, false, seconds_now());
     struct request_rules *r = &j->message.generate.rules;
     struct token_list prompt = {calloc(3, sizeof(int32_t)), 3, 3};
     struct err e = {0};
@@ -133,7 +133,7 @@ static struct job *make_job(uint64_t number, int n)
     j->n_choices = 1;
     j->rules = calloc(1, sizeof *j->rules);
     j->group = calloc(1, sizeof *j->group);
-    j->progress = calloc(1, sizeof *j->progress);
+    j->work.progress = calloc(1, sizeof *j->work.progress);
     j->rules[0] = *r;
     assert_int_equal(group_open(&j->group[0], &j->message.generate.search, &j->rules[0], &prompt, &e), 0);
     j->group[0].owner = j;
@@ -147,12 +147,12 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Median milliseconds from handing a job over to having it back, with one step between. */
+/* Median milliseconds from handing a task over to having it back, with one step between. */
 static double trip_ms(struct rank0 *r, int engine)
 {
     double took[N_TRIPS];
     for (int i = 0; i < N_TRIPS; i++) {
-        struct job *j = make_job((uint64_t)i + 1, 1), *back = NULL;
+        struct task *j = make_task((uint64_t)i + 1, 1), *back = NULL;
         double began = seconds_now();
         engines_submit(&r->engines, j, engine);
         while (back == NULL) {
@@ -168,7 +168,7 @@ static double trip_ms(struct rank0 *r, int engine)
         assert_int_equal(j->group[0].choice[0]->output.id[0], 300);
         assert_true(j->group[0].choice[0]->text.bytes > 0);
         assert_true(j->group[0].times.arrived >= j->arrived - 0.01);
-        job_close(j);
+        task_close(j);
     }
     qsort(took, N_TRIPS, sizeof *took, compare);
     return took[N_TRIPS / 2];
@@ -182,14 +182,14 @@ static void expect_loaded(struct rank0 *r, int engine)
     steps_report_free(report);
 }
 
-/* Everything comes back in the last reports, a job that was under way too. */
-static void stop(struct rank0 *r, struct job *open)
+/* Everything comes back in the last reports, a task that was under way too. */
+static void stop(struct rank0 *r, struct task *open)
 {
     int from = 0;
     engines_stop(&r->engines);
     for (double until = seconds_now() + PATIENT; !engines_ended(&r->engines) && seconds_now() < until;) {
         struct report *report = engines_take(&r->engines, &from);
-        for (struct job *j = report != NULL ? report->done : NULL; j != NULL; j = j->engine_next)
+        for (struct task *j = report != NULL ? report->done : NULL; j != NULL; j = j->work.next)
             open = j == open ? NULL : open;
         steps_report_free(report);
     }
@@ -211,14 +211,14 @@ static void trips(void **state)
     start_lead(&far, &r, false, NULL);
     expect_loaded(&r, 1);
     double here = trip_ms(&r, 0), there = trip_ms(&r, 1);
-    print_message("# a job with one step: %.3f ms in this process, %.3f ms over a link: the way is %.3f ms\n", here,
+    print_message("# a task with one step: %.3f ms in this process, %.3f ms over a link: the way is %.3f ms\n", here,
                   there, there - here);
     assert_true(there - here < 2 || process_sanitized()); /* both ways */
-    /* A cancelled job comes back with what there is; one that is open at the end, too. */
-    struct job *j = make_job(5000, 200), *open = make_job(5001, 200);
+    /* A cancelled task comes back with what there is; one that is open at the end, too. */
+    struct task *j = make_task(5000, 200), *open = make_task(5001, 200);
     engines_submit(&r.engines, j, 1);
     engines_cancel(&r.engines, j, FINISH_CANCELLED);
-    for (struct job *back = NULL; back == NULL;) {
+    for (struct task *back = NULL; back == NULL;) {
         struct report *report = hear(&r, 1);
         assert_non_null(report);
         back = report->done;
@@ -235,8 +235,8 @@ static void trips(void **state)
     assert_null(failed);
     close_rank0(&r, &e);
     expect_none(&e);
-    job_close(j);
-    job_close(open);
+    task_close(j);
+    task_close(open);
     tokenizer_close(&t);
 }
 

@@ -362,18 +362,18 @@ static void backlog(void **state)
     struct client *one = clients_find(&c, &peer);
     assert_ptr_equal(clients_find(&c, &peer), one);
     one->first = one->last = calloc(1, sizeof *one->first);
-    *one->first = (struct outgoing){.text = strdup("first"), .bytes = 5, .job = 1};
+    *one->first = (struct outgoing){.text = strdup("first"), .bytes = 5, .task = 1};
     one->backlog = c.backlog = 5;
     for (int i = 0; i < 6; i++)
         clients_send(&c, &t, one,
-                     (struct outgoing){.text = strdup("0123456789"), .bytes = 10, .job = 1 + i % 2, .tokens = i < 4});
+                     (struct outgoing){.text = strdup("0123456789"), .bytes = 10, .task = 1 + i % 2, .tokens = i < 4});
     assert_int_equal(one->backlog, 65);
-    clients_take_back(&c, one, 2); /* two events of job 2; its last reply stays */
+    clients_take_back(&c, one, 2); /* two events of task 2; its last reply stays */
     assert_int_equal(one->backlog, 45);
     assert_int_equal(c.backlog, 45);
     int n = 0, gone = 0;
     for (const struct outgoing *o = one->first; o != NULL; o = o->next, n++)
-        assert_true(o->job == 1 || !o->tokens);
+        assert_true(o->task == 1 || !o->tokens);
     assert_int_equal(n, 5);
     assert_int_equal(clients_cut(&c, &t, 45), 0);
     /* Another connection is another client, whatever its descriptor. */
@@ -399,7 +399,7 @@ static void cancels(void **state)
     (void)state;
     struct err e = {0};
     struct server s = {0};
-    struct job j = {.number = 7, .in_engine = true};
+    struct task j = {.number = 7, .ticket.in_engine = true};
     void *context = zmq_ctx_new();
     int n = 0;
     assert_int_equal(engines_open(&s.engines, context, 1, 1, &e), 0);

@@ -1,6 +1,6 @@
-/* tests/unit/test_job.c - coordinator/tasks/job.c: what a reply may have at most, reckoned before anything is computed; its parts, its
+/* tests/unit/test_task.c - coordinator/tasks/task.c: what a reply may have at most, reckoned before anything is computed; its parts, its
  * edges, and the largest numbers that a message can ask for. */
-#include "coordinator/tasks/job.h"
+#include "coordinator/tasks/task.h"
 #include "tests/unit/unit.h"
 
 #include <stdio.h>
@@ -39,9 +39,9 @@ static const struct ask asks[] = {
      "logprobs"},
 };
 
-static struct job *make(const struct ask *a, struct protocol_prompt *prompts)
+static struct task *make(const struct ask *a, struct protocol_prompt *prompts)
 {
-    struct job *j = job_open(1, NULL, false, 0);
+    struct task *j = task_open(1, NULL, false, 0);
     struct protocol_generate *g = &j->message.generate;
     g->rules = (struct request_rules){.max_tokens = a->max_tokens,
                                       .sampling = {.repetition_penalty = 1,
@@ -72,20 +72,20 @@ static void bounds(void **state)
     for (size_t i = 0; i < sizeof asks / sizeof asks[0]; i++) {
         const struct ask *a = &asks[i];
         char bytes[64];
-        struct job *j = make(a, prompts);
-        assert_int_equal(job_prepare(j, LONGEST, a->bytes - 1, 5), -1);
+        struct task *j = make(a, prompts);
+        assert_int_equal(task_prepare(j, LONGEST, a->bytes - 1, 5), -1);
         (void)snprintf(bytes, sizeof bytes, "may take %lld bytes", (long long)a->bytes);
         if (strstr(j->error.message, bytes) == NULL || strcmp(j->error.field, a->field) != 0)
             fail_msg("%zu: %s: %s, expected %s: %s", i, j->error.field, j->error.message, a->field, bytes);
         assert_int_equal(j->error.code, PROTOCOL_TOO_LARGE);
         assert_int_equal(j->n_groups, 0);
-        job_close(j);
+        task_close(j);
         if (a->n_prompts * a->n > 128)
             continue;
         j = make(a, prompts);
-        assert_int_equal(job_prepare(j, LONGEST, a->bytes, 5), 0);
+        assert_int_equal(task_prepare(j, LONGEST, a->bytes, 5), 0);
         assert_int_equal(j->n_groups, a->n_prompts);
-        job_close(j);
+        task_close(j);
     }
 }
 
@@ -95,15 +95,15 @@ static void holds(void **state)
     (void)state;
     static struct protocol_prompt prompts[4096];
     const struct ask few = {1, 10, 2, 50, 100, 20, -1, false, false, NULL, 0, ""};
-    struct job *j = make(&few, prompts);
-    assert_int_equal(job_prepare(j, LONGEST, INT64_MAX, 5), 0);
+    struct task *j = make(&few, prompts);
+    assert_int_equal(task_prepare(j, LONGEST, INT64_MAX, 5), 0);
     assert_int_equal(j->result_bytes, 50 * 100 * (TOKEN + sizeof(struct sampled)));
-    job_close(j);
+    task_close(j);
     const struct ask *most = &asks[sizeof asks / sizeof asks[0] - 1];
     j = make(most, prompts);
-    assert_int_equal(job_prepare(j, LONGEST, 1, 5), -1);
+    assert_int_equal(task_prepare(j, LONGEST, 1, 5), -1);
     assert_true(j->result_bytes > (size_t)most->max_tokens * 4096 * 128 * TOKEN && j->result_bytes < SIZE_MAX / 4);
-    job_close(j);
+    task_close(j);
 }
 
 int main(void)

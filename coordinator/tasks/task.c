@@ -1,12 +1,12 @@
-/* coordinator/tasks/job.c - see job.h. */
-#include "coordinator/tasks/job.h"
+/* coordinator/tasks/task.c - see task.h. */
+#include "coordinator/tasks/task.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct job *job_open(uint64_t number, zmq_msg_t *body, bool delimiter, double now)
+struct task *task_open(uint64_t number, zmq_msg_t *body, bool delimiter, double now)
 {
-    struct job *j = calloc(1, sizeof *j);
+    struct task *j = calloc(1, sizeof *j);
     if (j == NULL) {
         if (body != NULL)
             (void)zmq_msg_close(body);
@@ -23,7 +23,7 @@ struct job *job_open(uint64_t number, zmq_msg_t *body, bool delimiter, double no
     return j;
 }
 
-void job_close(struct job *j)
+void task_close(struct task *j)
 {
     if (j == NULL)
         return;
@@ -38,8 +38,8 @@ void job_close(struct job *j)
     free(j->ids);
     free(j->group);
     free(j->rules);
-    free(j->progress);
-    free(j->echoed);
+    free(j->work.progress);
+    free(j->ticket.echoed);
     free(j->reply);
     if (j->parsed)
         protocol_message_close(&j->message);
@@ -47,7 +47,7 @@ void job_close(struct job *j)
     free(j);
 }
 
-void job_parse(struct job *j, const struct protocol_model *model)
+void task_parse(struct task *j, const struct protocol_model *model)
 {
     (void)protocol_parse(&j->message, zmq_msg_data(&j->body), zmq_msg_size(&j->body), model, !j->delimiter, &j->error);
     j->parsed = true;
@@ -58,7 +58,7 @@ void job_parse(struct job *j, const struct protocol_model *model)
 }
 
 /* Checks one prompt: all of max_tokens must fit beside it. */
-static int fit(struct job *j, int i, int max_len)
+static int fit(struct task *j, int i, int max_len)
 {
     int64_t n = (int64_t)j->ids[i].n;
     struct request_rules *rules = &j->rules[i];
@@ -82,7 +82,7 @@ static int fit(struct job *j, int i, int max_len)
     return 0;
 }
 
-static int open_group(struct job *j, int i)
+static int open_group(struct task *j, int i)
 {
     const struct protocol_generate *g = &j->message.generate;
     struct group *group = &j->group[i];
@@ -110,7 +110,7 @@ struct demand {
     int64_t of_scores, of_tokens, of_echo; /* bytes of JSON */
 };
 
-int64_t job_text_bytes(const char *text, size_t bytes)
+int64_t task_text_bytes(const char *text, size_t bytes)
 {
     int64_t n = 0;
     for (size_t i = 0; i < bytes; i++) {
@@ -120,16 +120,16 @@ int64_t job_text_bytes(const char *text, size_t bytes)
     return n;
 }
 
-int64_t job_echo_bytes(const struct job *j, int i)
+int64_t task_echo_bytes(const struct task *j, int i)
 {
     const struct protocol_generate *g = &j->message.generate;
     if (g->prompt != NULL && g->prompt[i].text != NULL)
-        return job_text_bytes(g->prompt[i].text, g->prompt[i].bytes);
+        return task_text_bytes(g->prompt[i].text, g->prompt[i].bytes);
     return (int64_t)j->ids[i].n * TOKEN_BYTES;
 }
 
 /* Every choice repeats the prompt, and its scores. */
-static void add_prompt(struct demand *d, const struct job *j, int i)
+static void add_prompt(struct demand *d, const struct task *j, int i)
 {
     const struct protocol_generate *g = &j->message.generate;
     int64_t n = g->search.n, n_prompt = (int64_t)j->ids[i].n;
@@ -138,11 +138,11 @@ static void add_prompt(struct demand *d, const struct job *j, int i)
     if (!g->stream)
         d->tokens += n * j->rules[i].max_tokens;
     if (g->echo)
-        d->of_echo += n * job_echo_bytes(j, i);
+        d->of_echo += n * task_echo_bytes(j, i);
 }
 
 /* A stream's tokens come in small events, but the scores of its prompts in its last one. */
-static struct demand demand_of(const struct job *j)
+static struct demand demand_of(const struct task *j)
 {
     const struct request_rules *rules = &j->message.generate.rules;
     struct demand d = {0};
@@ -155,7 +155,7 @@ static struct demand demand_of(const struct job *j)
 
 /* The memory held for it until it is written: includes candidates that are not among the best, and a prompt's scores
  * once. */
-static size_t result_bytes(const struct job *j)
+static size_t result_bytes(const struct task *j)
 {
     const struct protocol_generate *g = &j->message.generate;
     int64_t sequences = g->search.num_beams > g->search.n ? g->search.num_beams : g->search.n, bytes = 0;
@@ -171,7 +171,7 @@ static size_t result_bytes(const struct job *j)
     return (size_t)bytes;
 }
 
-static int bound_reply(struct job *j, int64_t max_reply)
+static int bound_reply(struct task *j, int64_t max_reply)
 {
     const struct request_rules *rules = &j->message.generate.rules;
     const struct demand d = demand_of(j);
@@ -191,7 +191,7 @@ static int bound_reply(struct job *j, int64_t max_reply)
                          (long long)d.of_echo, (long long)max_reply);
 }
 
-int job_prepare(struct job *j, int max_len, int64_t max_reply, uint64_t seed)
+int task_prepare(struct task *j, int max_len, int64_t max_reply, uint64_t seed)
 {
     const struct protocol_generate *g = &j->message.generate;
     size_t n = (size_t)j->n_ids, choices = n * (size_t)g->search.n;
@@ -199,9 +199,9 @@ int job_prepare(struct job *j, int max_len, int64_t max_reply, uint64_t seed)
     j->n_choices = g->search.n;
     j->rules = calloc(n, sizeof *j->rules);
     j->group = calloc(n, sizeof *j->group);
-    j->progress = calloc(choices, sizeof *j->progress);
-    j->echoed = calloc(choices, sizeof *j->echoed);
-    if (j->rules == NULL || j->group == NULL || j->progress == NULL || j->echoed == NULL)
+    j->work.progress = calloc(choices, sizeof *j->work.progress);
+    j->ticket.echoed = calloc(choices, sizeof *j->ticket.echoed);
+    if (j->rules == NULL || j->group == NULL || j->work.progress == NULL || j->ticket.echoed == NULL)
         return protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "out of host memory");
     for (int i = 0; i < j->n_ids; i++) {
         j->rules[i] = g->rules;
@@ -217,7 +217,7 @@ int job_prepare(struct job *j, int max_len, int64_t max_reply, uint64_t seed)
     return 0;
 }
 
-size_t job_reply_bytes(const struct job *j)
+size_t task_reply_bytes(const struct task *j)
 {
     const struct protocol_generate *g = &j->message.generate;
     size_t bytes = 0, each = TOKEN_BYTES;
