@@ -21,7 +21,7 @@ enum rope_layout {
     ROPE_INTERLEAVED /* pairs (2j, 2j+1): GPT-J */
 };
 
-/* What the rotation does once a sequence is longer than `long_from` tokens. */
+/* How the rotation changes when a sequence is longer than `long_from` tokens. */
 enum rope_growth {
     ROPE_FIXED,   /* nothing changes */
     ROPE_DYNAMIC, /* NTK: the base grows with the length n: theta * (factor n / long_from - (factor-1))^(dims/(dims-2)) */

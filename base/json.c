@@ -234,7 +234,7 @@ char *file_read(const char *path, size_t max_bytes, size_t *bytes, struct err *e
     if (fd < 0) {
         int why = errno;
         bool nowhere = why == ENOENT && lstat(path, &info) == 0;
-        ERR(e, ERR_IO, "%s: cannot open: %s", path, nowhere ? "a link that leads nowhere" : strerror(why));
+        ERR(e, ERR_IO, "%s: cannot open: %s", path, nowhere ? "a dangling link" : strerror(why));
         return NULL;
     }
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {

@@ -25,8 +25,8 @@ struct json_limits {
     size_t members; /* of all objects: they take the most time */
 };
 
-/* The same within other limits; what exceeds them sets *too_large beside *e. On failure key (of key_bytes) names the
- * member of the outermost object in which the text goes wrong, "" if that cannot be said. */
+/* The same with other limits; a text that exceeds them also sets *too_large. On failure key (of key_bytes) names the
+ * member of the outermost object that contains the error, "" if it is unknown. */
 struct json_failure {
     bool too_large;
     char key[64];

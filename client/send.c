@@ -79,7 +79,7 @@ int send_file(struct connection *c, const struct client_options *o, struct err *
     while (s.open > 0 && e->code == ERR_NONE && !interrupt_came()) {
         json_t *reply = connection_receive(c, o->timeout > 0 ? heard + o->timeout - seconds_now() : -1, e);
         if (reply == NULL && e->code == ERR_NONE && !interrupt_came())
-            ERR(e, ERR_COMM, "%s: nothing for %g s, %ld requests open", c->endpoint, o->timeout, s.open);
+            ERR(e, ERR_COMM, "%s: no message for %g s, %ld requests open", c->endpoint, o->timeout, s.open);
         if (reply == NULL)
             continue;
         heard = seconds_now();

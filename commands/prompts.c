@@ -89,8 +89,8 @@ static bool is_json_lines(const char *path, const char *line)
     return line[0] == '{' && line[1 + strspn(line + 1, " \t")] == '"';
 }
 
-/* The next line without its end in *line (NUL-terminated, grown as needed): its length, or -1 at the end of the file and
- * on failure. Reads no more than MAX_LINE_BYTES of it. */
+/* The next line without its end in *line (NUL-terminated, grown as needed): its length, or -1 at the end of the file
+ * and on failure. Reads at most MAX_LINE_BYTES of it. */
 static ssize_t next_line(FILE *f, char **line, size_t *capacity, const char *what, struct err *e)
 {
     size_t n = 0;
@@ -148,7 +148,7 @@ static int read_lines(struct prompt_list *list, FILE *f, const char *path, int v
         ERR(e, ERR_IO, "%s: cannot read: %s", path, strerror(errno));
     free(line);
     if (e->code == ERR_NONE && list->n == 0)
-        ERR(e, ERR_INPUT, "%s: no prompt in it, expected a prompt a line", path);
+        ERR(e, ERR_INPUT, "%s: no prompt, expected one prompt per line", path);
     return e->code == ERR_NONE ? 0 : -1;
 }
 
@@ -183,7 +183,7 @@ static int read_ids(struct prompt_list *list, const char *text, int vocab, struc
     return n < 0 ? -1 : 0;
 }
 
-int prompts_read(struct prompt_list *list, const struct options *o, int vocab, struct err *e)
+int prompts_read(struct prompt_list *list, const struct generate_options *o, int vocab, struct err *e)
 {
     *list = (struct prompt_list){0};
     if ((o->prompt != NULL) + (o->prompts != NULL) + (o->prompt_ids != NULL) != 1)
@@ -195,7 +195,7 @@ int prompts_read(struct prompt_list *list, const struct options *o, int vocab, s
     return read_file(list, o->prompts, vocab, e);
 }
 
-int prompt_encode(struct prompt *p, const struct tokenizer *t, const struct options *o, int vocab, int32_t bos,
+int prompt_encode(struct prompt *p, const struct tokenizer *t, const struct generate_options *o, int vocab, int32_t bos,
                   struct err *e)
 {
     unsigned flags = (o->no_special ? 0 : TOKENIZER_ADD_SPECIAL) | (o->plain_text ? TOKENIZER_PLAIN : 0);

@@ -1,7 +1,7 @@
 /* commands/thread_cores.c - see cores.h. */
 #include "commands/thread_cores.h"
+#include "base/environment.h"
 #include "base/log.h"
-#include "base/opt.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -31,7 +31,7 @@ static bool binding_was_asked_for(void)
                                            "PRTE_MCA_hwloc_default_binding_policy",
                                            "PRTE_MCA_rmaps_default_mapping_policy"};
     for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
-        const char *policy = options_environment(policies[i]);
+        const char *policy = environment_value(policies[i]);
         if (policy != NULL && policy[0] != '\0')
             return true;
     }
@@ -42,7 +42,7 @@ void cores_widen(struct cores *c)
 {
     cpu_set_t launchers;
     memset(c, 0, sizeof *c);
-    if (options_environment("OMPI_COMM_WORLD_RANK") == NULL || binding_was_asked_for() || !launcher_is_parent() ||
+    if (environment_value("OMPI_COMM_WORLD_RANK") == NULL || binding_was_asked_for() || !launcher_is_parent() ||
         sched_getaffinity(0, sizeof c->own, &c->own) != 0 ||
         sched_getaffinity(getppid(), sizeof launchers, &launchers) != 0)
         return;
@@ -53,8 +53,8 @@ void cores_widen(struct cores *c)
     if (told)
         return;
     told = true;
-    log_info("mpirun has bound rank 0 to %d core%s; its threads beside the steps may use the launcher's %d",
-             CPU_COUNT(&c->own), CPU_COUNT(&c->own) == 1 ? "" : "s", CPU_COUNT(&launchers));
+    log_info("mpirun has bound rank 0 to %d core%s; its helper threads use the launcher's %d", CPU_COUNT(&c->own),
+             CPU_COUNT(&c->own) == 1 ? "" : "s", CPU_COUNT(&launchers));
 }
 
 void cores_restore(const struct cores *c)

@@ -1,4 +1,4 @@
-/* partition/config.h - what the families' config functions read config.json with. Only for partition/.
+/* partition/config.h - helpers by which the families' config functions read config.json. Only for partition/.
  *
  * A failure is recorded in c->e (the first one wins) and the default is returned, so a family reads all its keys in a
  * row and looks at c->e once. */

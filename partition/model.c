@@ -66,7 +66,7 @@ static void read_dtype(struct model_config *m, const struct config *c)
             name);
 }
 
-/* What no single key can break but two together can. */
+/* Checks of combinations of keys that are valid individually. */
 static void check_sizes(const struct model_config *m, const struct config *c)
 {
     if (c->e->code != ERR_NONE)

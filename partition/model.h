@@ -1,4 +1,5 @@
-/* partition/model.h - what a model is, in numbers and switches. It knows no family: partition/families/ translates. */
+/* partition/model.h - a model, described by numbers and switches, independent of its family: partition/families/
+ * translates. */
 #ifndef PARTITION_MODEL_H
 #define PARTITION_MODEL_H
 
@@ -23,7 +24,7 @@ struct model_config {
     int n_layers, hidden, n_heads, n_kv_heads, head_dim, ffn, vocab;
     int embed_dim;        /* width of the embedding table; != hidden needs WEIGHT_PROJECT_IN and _OUT (OPT-350m) */
     int max_positions;    /* of the config; 0: not bounded by anything (BLOOM) */
-    int scaled_positions; /* what linear, dynamic or YaRN scaling of the rope stretches them to; 0: nothing does */
+    int scaled_positions; /* their number with linear, dynamic or YaRN scaling of the rotation; 0: no scaling */
     bool positions_end;   /* beyond max_positions there is nothing: prompt + output must fit (learned tables, GPT-J) */
 
     enum dtype dtype; /* torch_dtype; what a run without weights (dummy) uses. Real weights keep their own type */

@@ -59,7 +59,7 @@ static int add_segment(struct builder *b, const struct read_segment *segment, si
     return 0;
 }
 
-/* Of a tensor; a vector is one row. */
+/* The rows of a tensor; a vector is one row. */
 static int64_t row_length(const struct tensor_info *t)
 {
     return t->n_dims > 0 ? t->shape[t->n_dims - 1] : 1;

@@ -4,7 +4,7 @@
 
 #include "partition/weights.h"
 
-/* What a dimension of a role counts. */
+/* The meaning of a role's dimension. */
 enum axis {
     AXIS_ONE, /* a vector has no second dimension */
     AXIS_HIDDEN,

@@ -9,7 +9,7 @@
 #define TWO_PI     6.283185307179586
 #define MAX_FACTOR 1e6
 
-/* What the scalings share. `p` is the dictionary rope_parameters or rope_scaling, whose json may be NULL. */
+/* The part that the scalings share. `p` is the dictionary rope_parameters or rope_scaling, whose json may be NULL. */
 struct scaling {
     struct config p;
     const struct config *top;

@@ -47,7 +47,7 @@ enum weight_id {
 };
 #define WEIGHT_FIRST_OF_LAYER WEIGHT_ATTN_NORM
 
-/* Which part of a role one checkpoint tensor holds. */
+/* The part of a role that one checkpoint tensor holds. */
 enum weight_part {
     PART_WHOLE,
     PART_Q,

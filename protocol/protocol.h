@@ -1,4 +1,4 @@
-/* protocol/protocol.h - what clients send: a JSON message -> a checked struct, or an error that names the field.
+/* protocol/protocol.h - messages of clients: JSON -> a checked struct, or an error that names the field.
  *
  * docs/protocol.md is the specification. Pure functions: no socket, no global state; any number of threads
  * may parse and encode at the same time. Parsing takes some 20 ns a byte (0.3 s for 16 MiB): leave large messages to a
@@ -6,7 +6,10 @@
 #ifndef PROTOCOL_PROTOCOL_H
 #define PROTOCOL_PROTOCOL_H
 
-#include "coordinator/schedule/group.h"
+#include "base/protocol_types.h"
+#include "base/token_list.h"
+#include "protocol/rules.h"
+#include "text/chat.h"
 
 #define PROTOCOL_VERSION       1
 #define PROTOCOL_MAX_ID_BYTES  128       /* of a request_id */
@@ -16,29 +19,6 @@
 #define PROTOCOL_MAX_SEQUENCES 4096      /* prompts x candidates (or beams) of one message */
 #define PROTOCOL_MAX_TOKENS    (1 << 24)
 #define PROTOCOL_FILL          (-1) /* max_tokens: as many as fit into the context */
-
-enum protocol_code { /* as HTTP has them */
-                     PROTOCOL_OK = 200,
-                     PROTOCOL_BAD_REQUEST = 400,
-                     PROTOCOL_NOT_FOUND = 404, /* cancel: no such request; another model */
-                     PROTOCOL_TIMEOUT = 408,   /* timeout_ms has passed */
-                     PROTOCOL_TOO_LARGE = 413, /* the message, or prompt + max_tokens against the context */
-                     PROTOCOL_BUSY = 429,      /* the queue is full: retry_after_ms */
-                     PROTOCOL_CANCELLED = 499, /* by op cancel, or its client does not read */
-                     PROTOCOL_INTERNAL = 500,
-                     PROTOCOL_UNAVAILABLE = 503 /* loading, draining, shutting down */
-};
-
-struct protocol_error {
-    int code;       /* enum protocol_code; 0: nothing has failed */
-    char field[64]; /* as the client wrote it: "parameters.top_k", "prompt[3]"; "": none is to blame */
-    char message[ERR_TEXT_BYTES];
-    int retry_after_ms; /* with PROTOCOL_BUSY and PROTOCOL_UNAVAILABLE; 0: none */
-};
-
-/* Record a failure; the first wins. Control characters become '?'. Returns -1. */
-int protocol_fail(struct protocol_error *error, enum protocol_code code, const char *field, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
 
 enum protocol_op {
     PROTOCOL_GENERATE,
@@ -54,7 +34,7 @@ enum protocol_op {
 
 const char *protocol_op_name(enum protocol_op op);
 
-/* What is checked against. Constant while the server runs. */
+/* The limits for the checks. Constant while the server runs. */
 struct protocol_model {
     const char *name; /* the only "model" that is there */
     const char *path; /* it may be called so, too; NULL: it may not */
@@ -70,21 +50,15 @@ struct protocol_prompt { /* a text, or ids */
     size_t n_ids;
 };
 
-struct protocol_turn { /* of a chat */
-    const char *role;  /* "system", "user", "assistant", ...: the template judges it */
-    const char *content;
-    size_t bytes;
-};
-
 /* `generate`; of it, `tokenize` has the prompt and how to encode it. */
 struct protocol_generate {
     int n_prompts;                  /* 1 for a chat */
     struct protocol_prompt *prompt; /* [n_prompts]; NULL: a chat */
     int n_turns;
     struct protocol_turn *turn; /* [n_turns] "messages" */
+    struct chat_request chat;   /* the same for the template, and what else it gets */
     bool add_special_tokens;    /* bos and eos as the tokenizer's template has them */
     bool parse_special;         /* special tokens written out in prompts and contents become such tokens */
-    bool add_generation_prompt; /* chat: open the assistant's turn */
 
     struct request_rules rules; /* max_tokens may be PROTOCOL_FILL; sampling.prompt_len is 0 */
     bool has_seed;              /* else rules.sampling.seed is 0 and the server chooses */
@@ -102,7 +76,7 @@ struct protocol_message {
     struct protocol_generate generate; /* PROTOCOL_GENERATE, PROTOCOL_TOKENIZE */
     struct token_list ids;             /* PROTOCOL_DETOKENIZE */
     bool skip_special_tokens;          /* PROTOCOL_DETOKENIZE */
-    struct json_t *root;               /* what the texts are borrowed from */
+    struct json_t *root;               /* owner of the borrowed texts */
     struct stop_strings *stop;         /* what generate.rules.stop borrows */
 };
 

@@ -10,7 +10,7 @@
 
 struct reply_choice {
     int index;        /* prompt x n + candidate */
-    const char *text; /* what is final and has not been sent yet, or all; with echo after the prompt's text */
+    const char *text; /* final text that has not been sent yet, or all; with echo after the prompt's text */
     size_t bytes;
     const int32_t *token_id; /* [n_tokens] */
     size_t n_tokens;
@@ -51,7 +51,7 @@ char *reply_generate(const struct reply *r, size_t *bytes);
 char *reply_tokens(const struct reply *r, uint64_t seq, size_t *bytes);
 char *reply_final(const struct reply *r, uint64_t seq, size_t *bytes);
 
-/* What was refused before it ran, whatever the op. */
+/* The reply to a message that was refused before it ran, with any op. */
 char *reply_error(const char *request_id, const struct protocol_error *error, size_t *bytes);
 
 char *reply_cancel(const char *request_id, size_t *bytes);

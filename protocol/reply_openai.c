@@ -39,7 +39,7 @@ static void add_token(struct legacy *l, const struct tokenizer *t, int32_t id, c
     reply_append(l->top, s != NULL ? likeliest(t, s, n_top, good) : json_null(), good);
 }
 
-/* Of completions; with echo the prompt's tokens come first, the very first without a probability. */
+/* Log-probabilities of completions; with echo the prompt's tokens come first, the very first without a probability. */
 static json_t *legacy_logprobs(const struct tokenizer *t, const struct reply_choice *c, bool echo, bool *good)
 {
     struct legacy l = {json_array(), json_array(), json_array(), json_array(), 0};

@@ -1,8 +1,8 @@
-/* commands/bench/workload.h - what bench measures, as clients of the loop: how often, and how long it took. */
+/* commands/bench/workload.h - the measurements of bench, as clients of the loop: repetitions and times. */
 #ifndef BENCH_WORKLOAD_H
 #define BENCH_WORKLOAD_H
 
-#include "commands/bench/bench.h"
+#include "commands/bench/traffic.h"
 #include "rank/step/engine.h"
 
 #define WORKLOAD_MAX_REPETITIONS 1000
@@ -19,7 +19,7 @@ struct workload {
     int32_t n_requests; /* THROUGHPUT */
 };
 
-/* Of rank 0, in seconds, one a repetition. */
+/* On rank 0: seconds of each repetition. */
 struct samples {
     int n;
     double total[WORKLOAD_MAX_REPETITIONS];
@@ -29,7 +29,7 @@ struct samples {
 };
 
 /* Run a workload so often. `traffic` is open where it is wanted. Collective; *s counts on rank 0. */
-void workload_run(struct engine *g, enum workload_kind kind, const struct workload *work,
-                  const struct bench_traffic *traffic, int repetitions, struct samples *s, struct err *e);
+void workload_run(struct engine *g, enum workload_kind kind, const struct workload *work, struct traffic *traffic,
+                  int repetitions, struct samples *s, struct err *e);
 
 #endif

@@ -1,7 +1,7 @@
 /* coordinator/batch/line.c - see line.h. */
 #include "coordinator/batch/line.h"
 #include "base/json.h"
-#include "text/tokenizer/unicode.h"
+#include "base/utf8.h"
 
 #include <sodium.h>
 #include <stdio.h>
@@ -45,7 +45,7 @@ static void take_id(struct line *l, const json_t *object, const char *key, struc
     l->id_is_number = json_is_integer(id);
 }
 
-/* Which API the line speaks of: that of chats or not. */
+/* The API of the line: chats or not. */
 static int check_url(struct line *l, const json_t *object, struct protocol_error *error)
 {
     const json_t *url = json_object_get(object, "url"), *method = json_object_get(object, "method");
@@ -143,15 +143,15 @@ static void parse(struct line *l, const struct input_line *from, const struct li
     json_decref(object);
 }
 
-/* So long a name that ids of its lines would be too long is known by its end. In UTF-8 whatever the name is in, so that it is
- * the same when it is read from a result. */
+/* A name so long that ids of its lines would be too long is identified by its end. In UTF-8 whatever the name is in,
+ * so that it is the same when it is read from a result. */
 static char *made_id(const char *file_name, int64_t number)
 {
     char text[LINE_MAX_ID_BYTES + 1];
     size_t n = strlen(file_name), most = LINE_MAX_ID_BYTES - 24;
     (void)snprintf(text, sizeof text, "%s:%lld", n > most ? file_name + n - most : file_name, (long long)number);
     n = strlen(text);
-    for (size_t at = 0; (at += unicode_invalid_at(text + at, n - at)) < n;)
+    for (size_t at = 0; (at += utf8_invalid_at(text + at, n - at)) < n;)
         text[at] = '?';
     return strdup(text);
 }

@@ -25,7 +25,7 @@ struct line {
     bool withdrawn; /* the engine was told to give it back unless it has begun */
 };
 
-struct line_rules { /* what all lines share; borrowed, constant */
+struct line_rules { /* shared by all lines; borrowed, constant */
     const struct protocol_model *model;
     const struct json_t *defaults; /* of fields that a line does not have, by canonical name */
 };

@@ -7,7 +7,7 @@
 
 #define QUANTILE 0.95
 #define FEW      8  /* fewer samples say nothing of the share of max_tokens that is used */
-#define BATCH    32 /* samples that come before the estimate is made anew: sorting takes some 50 us */
+#define BATCH    32 /* samples between two updates of the estimate: sorting takes some 50 us */
 
 void pace_open(struct pace *p)
 {
@@ -65,6 +65,13 @@ static void renew(struct pace *p)
                                          .per_token = quantile(p->per_token, p->n_per_token),
                                          .share = p->n_prefill >= FEW ? quantile(p->share, p->n_prefill) : 1};
     p->stale = false;
+}
+
+double pace_share(struct pace *p)
+{
+    if (p->stale)
+        renew(p);
+    return p->estimate.share;
 }
 
 double pace_need(struct pace *p, int64_t n_prompt, int64_t max_tokens)

@@ -12,7 +12,7 @@
 
 #define PACE_RECENT 256 /* requests that are looked back upon */
 
-/* What is known of a request that has finished. */
+/* The figures of a finished request. */
 struct pace_sample {
     double prefill; /* from its first step to its first token */
     double decode;  /* from there to its last token */
@@ -21,7 +21,7 @@ struct pace_sample {
 
 struct pace {
     double prefill[PACE_RECENT], prompt[PACE_RECENT], per_token[PACE_RECENT], share[PACE_RECENT]; /* rings */
-    uint64_t n_prefill, n_per_token; /* so many were put into the first two and the fourth, and into the third */
+    uint64_t n_prefill, n_per_token; /* numbers of values in the first two and the fourth, and in the third */
     double step;                     /* mean time of a step of late; 0: not known */
     double decode_step;              /* the shortest of those that fed no prompts; 0: not known */
     uint64_t n_steps;                /* of the last pace_steps */
@@ -40,6 +40,9 @@ void pace_learn(struct pace *p, const struct pace_sample *s);
  * such a step, which counts until requests have finished. Before there was one nothing is known: prompts are fed in steps that
  * take much longer, and a run that begins nothing for that reason would never get anywhere. */
 void pace_steps(struct pace *p, uint64_t n_steps, double step_seconds, bool decode);
+
+/* The share of their max_tokens that outputs are expected to use; 1 while little is known. */
+double pace_share(struct pace *p);
 
 /* Seconds from the start of a request to its last token; 0 while nothing is known. */
 double pace_need(struct pace *p, int64_t n_prompt, int64_t max_tokens);

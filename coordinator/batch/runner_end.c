@@ -34,7 +34,7 @@ static void drain(struct runner *r, double now)
     runner_hand_out(r);
     outlets_soon(&r->outlets);
     outlets_clear(&r->outlets);
-    log_note("draining (%s): what has begun has %s", r->ending.cause, walltime_say(left, r->ending.until - now));
+    log_note("draining (%s): running requests have %s", r->ending.cause, walltime_say(left, r->ending.until - now));
 }
 
 /* Results are safe first: the launcher may kill within the second. */
@@ -46,7 +46,7 @@ static void cut(struct runner *r)
     outlets_soon(&r->outlets);
     if (r->progress.n_open > 0 || !r->progress.at_end) {
         outlets_clear(&r->outlets);
-        log_note("ending (%s): %lld requests under way are left to the next run", r->ending.cause,
+        log_note("ending (%s): %lld running requests are left to the next run", r->ending.cause,
                  (long long)r->progress.n_open);
     }
     runner_stop(r);
@@ -80,7 +80,7 @@ void runner_signal(struct runner *r, enum signal_wish wish, bool own)
     obey(r, now);
 }
 
-/* Of the largest of its prompts, which run at once. */
+/* The largest of its prompts counts, since they run at once. */
 static double need_of(struct runner *r, const struct job *j)
 {
     double need = 0;
@@ -96,9 +96,59 @@ bool runner_fits(struct runner *r, const struct line *l)
         r->n_misfits = 0;
         return true;
     }
-    if (++r->n_misfits >= r->window) /* so many in a row: what is further behind need not be read */
+    if (++r->n_misfits >= r->window) /* number of consecutive misfits after which reading stops */
         ending_nothing_fits(&r->ending);
     return false;
+}
+
+static struct ramp_work work_of(const struct job *j)
+{
+    struct ramp_work work = {0};
+    for (int i = 0; i < j->n_groups; i++) {
+        const struct group *g = &j->group[i];
+        int n = g->search.num_beams > 1 ? g->search.num_beams : g->n_members;
+        work.n_prompt += (double)g->prompt.n;
+        work.n_output += (double)n * j->rules[i].max_tokens;
+    }
+    return work;
+}
+
+/* Output tokens that it got. Beams are as long as their best one, about. */
+static double made_of(const struct job *j)
+{
+    double n = 0;
+    for (int i = 0; i < j->n_groups; i++) {
+        const struct group *g = &j->group[i];
+        bool beams = g->search.num_beams > 1;
+        for (int k = 0; k < g->n_members && !beams; k++)
+            n += (double)g->member[k].output.n;
+        n += beams && g->choice != NULL ? (double)g->search.num_beams * (double)g->choice[0]->output.n : 0;
+    }
+    return n;
+}
+
+bool runner_allows(struct runner *r, const struct line *l)
+{
+    const struct ramp_work work = work_of(l->job);
+    double limit = ending_limit(&r->ending);
+    return isinf(limit) || ramp_allows(&r->ramp, &work, pace_share(&r->pace), limit - seconds_now());
+}
+
+void runner_begin(struct runner *r, const struct line *l)
+{
+    const struct ramp_work work = work_of(l->job);
+    ramp_begin(&r->ramp, &work);
+}
+
+void runner_note_steps(struct runner *r, bool decode)
+{
+    const struct scheduler_stats stats = engines_stats(&r->engines);
+    double seconds = 0;
+    uint64_t n_steps = engines_steps(&r->engines, &seconds);
+    const struct ramp_counts counts = {(double)(stats.n_prompt_tokens - stats.n_prompt_cached),
+                                       (double)stats.n_output_tokens, seconds / r->engines.n};
+    pace_steps(&r->pace, n_steps, seconds, decode);
+    ramp_learn(&r->ramp, &counts);
 }
 
 /* Lines wait in the engine for their turn, and meanwhile time passes. Those that have begun stay: they may be faster than it
@@ -115,9 +165,8 @@ static void withdraw_misfits(struct runner *r, double now)
         }
 }
 
-void runner_learn(struct runner *r, const struct line *l)
+static void learn_pace(struct runner *r, const struct job *j)
 {
-    const struct job *j = l->job;
     for (int i = 0; i < j->n_groups; i++) {
         const struct group *g = &j->group[i];
         const struct request_times *t = &g->times;
@@ -129,6 +178,14 @@ void runner_learn(struct runner *r, const struct line *l)
                                                    .n_output = (int64_t)g->choice[0]->output.n,
                                                    .max_tokens = j->rules[i].max_tokens});
     }
+}
+
+void runner_learn(struct runner *r, const struct line *l, bool finished)
+{
+    const struct ramp_work work = work_of(l->job);
+    ramp_end(&r->ramp, &work, made_of(l->job));
+    if (finished)
+        learn_pace(r, l->job);
 }
 
 long runner_keep_time(struct runner *r)

@@ -1,4 +1,5 @@
-/* coordinator/batch/runner_files.c - what a run opens, what it finds of an earlier one, and what it leaves. See runner.h. */
+/* coordinator/batch/runner_files.c - the files that a run opens, those of an earlier run, and those that it leaves.
+ * See runner.h. */
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/log.h"
@@ -24,7 +25,7 @@
 #define LOCK_SECONDS     10.0 /* an earlier batch may have so long to end */
 
 /* Values for fields that a line does not have, as options gave them. NULL: out of memory. */
-static json_t *defaults_of(const struct options *o)
+static json_t *defaults_of(const struct sampling_options *o)
 {
     const struct {
         const char *key;
@@ -53,13 +54,13 @@ static json_t *defaults_of(const struct options *o)
     return all;
 }
 
-/* Which part of the input: "2/8", or null for all of it. */
+/* The part of the input: "2/8", or null for all of it. */
 static json_t *shard_of(const struct share *s)
 {
     return s->count > 1 ? json_sprintf("%lld/%lld", (long long)s->index, (long long)s->count) : json_null();
 }
 
-/* What decides over the text of results. NULL and *e on failure. */
+/* The settings that determine the text of results. NULL and *e on failure. */
 static json_t *identity_of(const struct runner *r, struct err *e)
 {
     const struct chat_template *chat = r->setup.chat;
@@ -68,8 +69,8 @@ static json_t *identity_of(const struct runner *r, struct err *e)
         return NULL;
     json_t *identity =
         json_pack("{s:o, s:s, s:I, s:o, s:O, s:o}", "model", model, "format", r->setup.o->plain ? "plain" : "openai",
-                  "seed", (json_int_t)r->setup.o->seed, "shard", shard_of(&r->setup.share), "defaults", r->defaults,
-                  "chat_template", chat != NULL ? json_string(chat_template_name(chat)) : json_null());
+                  "seed", (json_int_t)r->setup.o->sampling.seed, "shard", shard_of(&r->setup.share), "defaults",
+                  r->defaults, "chat_template", chat != NULL ? json_string(chat_template_name(chat)) : json_null());
     if (identity == NULL)
         ERR(e, ERR_MEMORY, "out of host memory: manifest");
     return identity;
@@ -84,7 +85,7 @@ static json_t *now_as_text(void)
     return json_string(text);
 }
 
-/* Of all runs on this output together; null where one of them did not measure it. tokens: that all of them computed. */
+/* The sum over all runs on this output; null if one of them did not measure it. tokens: computed by all of them. */
 static json_t *energy_of(const struct runner *r, double tokens)
 {
     const json_t *before = json_object_get(json_object_get(r->manifest.previous, "energy"), "joules");
@@ -116,7 +117,7 @@ static json_t *work_of(const struct runner *r)
                      manifest_real(&r->manifest, "seconds") + seconds_now() - p->started);
 }
 
-/* What lies on disk of the output, for journal_check; null: nobody knows. */
+/* The part of the output that is on disk, for journal_check; null: unknown. */
 static json_t *synced_of(const struct journal *j)
 {
     return j->synced != NULL ? json_incref(j->synced) : json_null();
@@ -127,12 +128,12 @@ static int write_manifest(struct runner *r, const char *state, struct err *e)
     json_t *work = work_of(r),
            *rest = json_pack("{s:s, s:s, s:o, s:o, s:i, s:i, s:o, s:b, s:o, s:o, s:I, s:I, s:o, s:o}", "state", state,
                              "build", LOCKSTEP_VERSION, "name", reply_text(r->setup.model.name), "path",
-                             reply_text(r->setup.o->model), "ranks", r->setup.n_ranks, "groups", r->setup.n_groups,
-                             "inputs", recorded_inputs(&r->inputs), "lines_without_id", r->nameless, "max_model_len",
-                             r->max_len > 0 ? json_integer(r->max_len) : json_null(), "counts", counts_of(&r->progress),
-                             "runs", (json_int_t)(manifest_real(&r->manifest, "runs") + 1), "synced_bytes",
-                             (json_int_t)(r->journal.bytes - r->journal.unsynced), "synced", synced_of(&r->journal),
-                             "updated", now_as_text());
+                             reply_text(r->setup.o->service.run.model), "ranks", r->setup.n_ranks, "groups",
+                             r->setup.n_groups, "inputs", recorded_inputs(&r->inputs), "lines_without_id", r->nameless,
+                             "max_model_len", r->max_len > 0 ? json_integer(r->max_len) : json_null(), "counts",
+                             counts_of(&r->progress), "runs", (json_int_t)(manifest_real(&r->manifest, "runs") + 1),
+                             "synced_bytes", (json_int_t)(r->journal.bytes - r->journal.unsynced), "synced",
+                             synced_of(&r->journal), "updated", now_as_text());
     if (rest != NULL && (work == NULL || json_object_update(rest, work) != 0)) {
         json_decref(rest);
         rest = NULL;
@@ -156,11 +157,10 @@ static bool take_result(void *context, const char *line, size_t bytes, int64_t o
     if (entry == NULL)
         return false;
     if (entry->offset >= 0 && !r->setup.o->force) {
-        (void)ERR(
-            e, ERR_INPUT,
-            "--output %.120s: id \"%.100s\" has two results, at byte %lld and at byte %lld: take one of them out; "
-            "--force goes on all the same",
-            r->setup.o->output, id, (long long)entry->offset, (long long)offset);
+        (void)ERR(e, ERR_INPUT,
+                  "--output %.120s: id \"%.100s\" has two results, at byte %lld and at byte %lld: remove one of them, "
+                  "or use --force to continue all the same",
+                  r->setup.o->output, id, (long long)entry->offset, (long long)offset);
         return false;
     }
     r->progress.n_results_before += entry->offset < 0;
@@ -173,7 +173,7 @@ static bool take_result(void *context, const char *line, size_t bytes, int64_t o
 static int forget_failed(struct runner *r, struct err *e)
 {
     struct batch_progress *p = &r->progress;
-    log_note("%lld of these are errors: they are taken out, and run again", (long long)p->n_failed_before);
+    log_note("%lld of these are errors: they are removed, and their lines run again", (long long)p->n_failed_before);
     p->n_failed_before = 0;
     if (manifest_forget_output(&r->manifest, e) != 0)
         return -1;
@@ -182,7 +182,7 @@ static int forget_failed(struct runner *r, struct err *e)
 
 static int find_results(struct runner *r, struct err *e)
 {
-    const struct options *o = r->setup.o;
+    const struct batch_options *o = r->setup.o;
     const struct journal_reader reader = {RESULT_BEGIN, take_result, r};
     int64_t cut = 0;
     if (journal_refuse_other(&r->journal, RESULT_BEGIN, e) != 0)
@@ -200,10 +200,10 @@ static int find_results(struct runner *r, struct err *e)
     int64_t gone = r->manifest.previous != NULL ? trusted - r->journal.bytes : 0;
     if (journal_recover(&r->journal, trusted, &reader, &cut, e) != 0)
         return -1;
-    log_note("going on with %s: %lld results are there%s", o->output, (long long)r->progress.n_results_before,
-             cut > 0 ? "; an unfinished line was cut off" : "");
+    log_note("continuing %s, which has %lld results%s", o->output, (long long)r->progress.n_results_before,
+             cut > 0 ? "; a partial line was removed" : "");
     if (gone > 0)
-        log_warn("--output %.200s: %lld bytes at its end are gone that were on disk: what was there runs again",
+        log_warn("--output %.200s: %lld bytes that were on disk are missing at its end: their lines run again",
                  o->output, (long long)gone);
     return o->retry_failed && r->progress.n_failed_before > 0 ? forget_failed(r, e) : 0;
 }
@@ -211,7 +211,7 @@ static int find_results(struct runner *r, struct err *e)
 /* No file is written over another one, and there is an output where --resume needs one. */
 static int check_output(const struct runner *r, struct err *e)
 {
-    const struct options *o = r->setup.o;
+    const struct batch_options *o = r->setup.o;
     char manifest[PATH_MAX + sizeof MANIFEST_ENDING];
     struct stat st;
     bool standard = strcmp(o->output, "-") == 0, exists = !standard && stat(o->output, &st) == 0;
@@ -231,14 +231,14 @@ static int check_output(const struct runner *r, struct err *e)
             files_check_replaceable(file[i].path, file[i].option, e) != 0)
             return -1;
     if (o->resume == RESUME_ALWAYS && (!is_file || !exists))
-        return ERR(e, ERR_USAGE, "--resume always: there is no file %.200s to go on with", o->output);
+        return ERR(e, ERR_USAGE, "--resume always: there is no file %.200s to continue", o->output);
     return 0;
 }
 
 int runner_files_open(struct runner *r, struct err *e)
 {
-    const struct options *o = r->setup.o;
-    r->defaults = defaults_of(o);
+    const struct batch_options *o = r->setup.o;
+    r->defaults = defaults_of(&o->sampling);
     if (r->defaults == NULL)
         return ERR(e, ERR_MEMORY, "out of host memory: defaults");
     if (inputs_open(&r->inputs, o->input, (int)o->n_input, e) != 0 || check_output(r, e) != 0 ||
@@ -249,7 +249,7 @@ int runner_files_open(struct runner *r, struct err *e)
     if (!r->has_manifest)
         return 0;
     if (o->resume == RESUME_NEVER && r->journal.bytes > 0) /* a start that failed may have left an empty one */
-        return ERR(e, ERR_USAGE, "--resume never: there is a file %.200s already", o->output);
+        return ERR(e, ERR_USAGE, "--resume never: the file %.200s exists", o->output);
     json_t *identity = identity_of(r, e);
     if (identity == NULL || manifest_open(&r->manifest, o->output, identity, e) != 0)
         return -1;
@@ -288,10 +288,11 @@ int runner_files_check_len(struct runner *r, struct err *e)
 {
     int now = engines_max_len(&r->engines);
     if (r->max_len > 0 && r->max_len != now && !r->setup.o->force)
-        return ERR(e, ERR_INPUT,
-                   "--output %.120s was begun with prompt and output of up to %d tokens together, which is what lines "
-                   "without max_tokens may take, this run has %d: see --max-model-len; --force goes on all the same",
-                   r->setup.o->output, r->max_len, now);
+        return ERR(
+            e, ERR_INPUT,
+            "--output %.120s was begun with prompt and output of up to %d tokens together, which is what lines without "
+            "max_tokens may take, this run has %d: see --max-model-len, or use --force to continue all the same",
+            r->setup.o->output, r->max_len, now);
     r->max_len = r->max_len > 0 ? now : 0;
     return 0;
 }
@@ -305,7 +306,7 @@ void runner_files_sync(struct runner *r)
         return;
     if (journal_sync(&r->journal, &e) != 0)
         runner_fail(r, &e);
-    else if (r->manifest_bytes == 0) /* from now on it says that there is something of ours */
+    else if (r->manifest_bytes == 0) /* from now on it reports results of this run */
         r->manifest_due = 0;
     ending_learn(&r->ending, seconds_now() - began, r->pace.step);
 }
@@ -335,8 +336,8 @@ static void lose_pending(struct runner *r)
     r->progress.n_left += n;
     if (n > 0)
         ERR(e, ERR_IO,
-            "--output %.200s: %lld results were not read by anybody before the end (%s); a pipe cannot be gone on "
-            "with: the next run begins anew",
+            "--output %.200s: %lld results were not read by anybody before the end (%s); a pipe cannot be resumed: the "
+            "next run starts from the beginning",
             r->setup.o->output, (long long)n, r->ending.cause);
 }
 

@@ -183,7 +183,7 @@ static void write_cache(struct exposition *x, const struct metrics *m)
     }
 }
 
-/* Of several samples an engine: {by="..."}. */
+/* For several samples per engine: {by="..."}. */
 static void of_kind(struct exposition *x, const struct metrics *m, const char *name, const char *by, const char *kind,
                     double (*value)(const struct metrics *m, int i))
 {
@@ -231,7 +231,7 @@ void metrics_write_engines(struct exposition *x, const struct metrics *m)
 
 void metrics_write_steps(struct exposition *x, const struct metrics *m)
 {
-    of_engines(x, m, "kv_blocks", "gauge", kv_blocks, "KV blocks that there are.");
+    of_engines(x, m, "kv_blocks", "gauge", kv_blocks, "KV blocks in total.");
     of_engines(x, m, "kv_blocks_used", "gauge", kv_blocks_used, "KV blocks that sequences hold.");
     of_engines(x, m, "engine_steps_total", "counter", n_steps, "Steps with tokens.");
     of_engines(x, m, "engine_step_seconds_total", "counter", step_seconds, "Time from a step's plan to its results.");

@@ -126,7 +126,7 @@ static void free_parcels(struct channel *c)
     c->queued = 0;
 }
 
-/* What the client has sent and nobody read would make the kernel take back what it was sent last. */
+/* Unread data of the client would make the kernel discard the last data sent to it. */
 static void hang_up(int fd)
 {
     char waste[4096];
@@ -274,7 +274,7 @@ static void accept_clients(struct transport *t)
 
 /* ---- reading ---- */
 
-/* Messages that are not whole take too much together: whoever has begun the largest one ends. */
+/* Incomplete messages take too much memory together: the connection with the largest one ends. */
 static void bound_pending(struct transport *t)
 {
     while (t->pending > PENDING_BYTES) {
@@ -313,7 +313,7 @@ static void read_channel(struct transport *t, struct channel *c, double now)
     bound_pending(t);
 }
 
-/* Whoever has messages here that were not taken is read on when they are. */
+/* A connection with messages that were not taken is read again when they are. */
 static void serve(struct transport *t, const struct epoll_event *event, double now)
 {
     struct channel *c = event->data.fd < t->n_fds ? t->by_fd[event->data.fd] : NULL;

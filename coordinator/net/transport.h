@@ -38,7 +38,7 @@ struct transport {
     double swept, rests_until; /* rests_until: the listener takes nobody before; 0: it does not rest */
 };
 
-/* Who sent a message: a connection. Its number is never given again. */
+/* The sender of a message: a connection. Its number is never reused. */
 struct peer {
     uint64_t number; /* from 1 */
     int fd;
@@ -69,7 +69,7 @@ int transport_open(struct transport *t, const char *endpoint, int64_t max_bytes,
 /* A Unix socket's path is taken away; who is connected stays so. */
 void transport_unlink(const struct transport *t);
 
-/* What is still on its way out gets so long; then all connections end, and the context with them. All other sockets are closed
+/* Unsent messages get linger_ms; then all connections end, and the context with them. All other sockets are closed
  * before. */
 void transport_close(struct transport *t, int linger_ms);
 
@@ -90,10 +90,10 @@ void transport_flush(struct transport *t);
 /* Is the connection that a message came over still there? */
 bool transport_connected(const struct transport *t, const struct peer *peer);
 
-/* Close this connection. The client notices, connects anew, and is a new client. */
+/* Close this connection. The client notices, reconnects, and is a new client. */
 void transport_disconnect(struct transport *t, const struct peer *peer);
 
-/* What happened to connections; HAPPENING_GONE: *peer's has ended; HAPPENING_REFUSED: one ended before it was a client. */
+/* Events of connections; HAPPENING_GONE: *peer's has ended; HAPPENING_REFUSED: one ended before it was a client. */
 enum happening transport_happening(struct transport *t, struct peer *peer);
 
 #endif

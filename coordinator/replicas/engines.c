@@ -228,7 +228,7 @@ void engines_say(const struct engines *e)
                  (unsigned long long)e->engine[i].n_steps, e->engine[i].step_seconds);
 }
 
-/* Of an engine all of whose ranks know. */
+/* Considers only engines all of whose ranks know their figures. */
 int engines_slowest(const struct engines *e)
 {
     int size = e->n_ranks / e->n, slowest = -1;

@@ -5,7 +5,7 @@
 
 #include "coordinator/tasks/steps.h"
 
-struct engine_load { /* what was handed over and has not come back */
+struct engine_load { /* jobs that were handed over and have not come back */
     int n_sequences;
     int64_t n_tokens; /* prompts, and the most that their outputs may have */
 };
@@ -54,7 +54,7 @@ struct report *engines_take(struct engines *e, int *engine);
 bool engines_loaded(const struct engines *e);
 bool engines_ended(const struct engines *e);
 
-/* Of all together; max_len: what each can do. */
+/* The sum over all; max_len: that of each. */
 int engines_max_seqs(const struct engines *e);
 int engines_max_len(const struct engines *e);
 struct scheduler_stats engines_stats(const struct engines *e);

@@ -49,7 +49,7 @@ static void fail(struct hub *h, int group, enum err_code code, const char *what)
     link_raise(&h->alarm, &e);
 }
 
-/* Whoever failed is to speak first: see LINK_PATIENCE. */
+/* The failed process should speak first: see LINK_PATIENCE. */
 static void lose(struct hub *h, int group, const char *why)
 {
     struct hub_group *g = &h->group[group];

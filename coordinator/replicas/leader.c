@@ -47,7 +47,7 @@ static void take_messages(struct leader *l)
     }
 }
 
-/* What goes to rank 0 is of no use here any more; the jobs too, which rank 0 has its own of. */
+/* Messages to rank 0 are no longer needed here; neither are the jobs, of which rank 0 has its own copies. */
 static void pass_report(struct leader *l, struct report *r)
 {
     struct wire_out w = {0};

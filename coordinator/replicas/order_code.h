@@ -21,7 +21,7 @@ enum link_kind {
 /* now: the clock that the times in the job are read on. */
 void order_encode(struct wire_out *w, const struct order *o, double now);
 
-struct order_rules { /* what an order must fit */
+struct order_rules { /* limits for orders */
     int vocab, max_len;
 };
 

@@ -10,7 +10,7 @@
 /* now: the clock that times in the jobs are read on. */
 void report_encode(struct wire_out *w, const struct report *r, double now);
 
-struct report_rules { /* what a report must fit */
+struct report_rules { /* limits for reports */
     int vocab, n_ranks;
     /* The job of this number that the group has, or NULL; take: it is given back, and not found any more. */
     struct job *(*find)(void *context, uint64_t number, bool take);

@@ -18,8 +18,8 @@
     ((size_t)128 << 10) /* of all prompts of a message: escaped they are still far less than may wait */
 #define ID_BYTES 8      /* that a token id counts */
 
-/* Opened so that nothing waits, also not for somebody who reads a pipe. With prompts in it a file, or a
- * pipe, is its owner's alone. */
+/* Opened without blocking, also on a pipe without a reader. A file or pipe with prompts is accessible to its owner
+ * only. */
 static int open_file(const char *path, bool with_prompts, struct err *e)
 {
     struct stat s;
@@ -107,7 +107,8 @@ static size_t add_prompt(json_t *list, const struct protocol_prompt *p, size_t r
     return bytes;
 }
 
-/* What is left out shows: n_prompts counts them all, prompt_lengths has the whole length (bytes, or ids) of each that is here. */
+/* A truncation is visible: n_prompts counts all prompts, prompt_lengths has the full length (bytes, or ids) of each
+ * that is here. */
 static void add_prompts(json_t *o, const struct protocol_generate *g)
 {
     json_t *list = json_array(), *lengths = json_array();

@@ -1,5 +1,5 @@
-/* coordinator/server/clients.h - who is connected: the jobs of each, and replies that wait because it reads too slowly. The
- * I/O thread's. */
+/* coordinator/server/clients.h - connected clients: the jobs of each, and replies that wait because it reads too
+ * slowly. The I/O thread's. */
 #ifndef SERVER_CLIENTS_H
 #define SERVER_CLIENTS_H
 

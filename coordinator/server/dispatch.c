@@ -1,4 +1,5 @@
-/* coordinator/server/dispatch.c - what each message leads to, from its first byte to the end of its job. See server.h. */
+/* coordinator/server/dispatch.c - the handling of each message, from its first byte to the end of its job. See
+ * server.h. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "coordinator/server/rendezvous.h"
@@ -33,7 +34,7 @@ static struct job *find_name(struct server *s, uint64_t asker, const char *name)
     return found != NULL ? *(struct job **)found : NULL;
 }
 
-/* What one client is told must not tell it what others are: names and seeds follow from nothing. */
+/* A client's replies must not reveal those of others: names and seeds are random. */
 static uint64_t random_number(void)
 {
     uint64_t x = 0;
@@ -125,8 +126,8 @@ static int waiting_of(const struct client *c)
     return c->turn[TURN_TEXTS].n_sequences + c->turn[TURN_ENGINE].n_sequences;
 }
 
-/* The queue is full. Whoever has most in it gives way to a client that has less: the newest of its requests that wait are refused, as
- * they would have been had the others come first. */
+/* The queue is full. The client with the most in it gives way to one that has less: its newest waiting requests are
+ * refused, as if the others had come first. */
 static bool make_room(struct server *s, const struct client *c, int n, int places)
 {
     while (s->n_sequences > 0 && s->n_sequences + n > places) {
@@ -144,7 +145,7 @@ static bool make_room(struct server *s, const struct client *c, int n, int place
 
 static int check_limits(struct server *s, struct job *j, int n)
 {
-    const struct options *o = s->setup.o;
+    const struct serve_options *o = s->setup.o;
     int places = (int)o->max_queue + engines_max_seqs(&s->engines), waiting = waiting_of(j->client);
     if (j->message.generate.priority < o->max_priority)
         return protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "priority",
@@ -200,7 +201,7 @@ static int reserve_results(struct server *s, struct job *j)
 static void submit(struct server *s, struct job *j)
 {
     /* 53 bits: every JSON library keeps them. */
-    if (job_prepare(j, engines_max_len(&s->engines), s->setup.o->max_reply_bytes, random_number() >> 11) != 0)
+    if (job_prepare(j, engines_max_len(&s->engines), s->setup.o->service.max_reply_bytes, random_number() >> 11) != 0)
         j->result_bytes = 0;
     else
         (void)reserve_results(s, j);

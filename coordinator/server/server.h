@@ -5,11 +5,11 @@
 #define SERVER_SERVER_H
 
 #include "base/files.h"
-#include "base/opt.h"
 #include "base/signals.h"
 #include "coordinator/replicas/engines.h"
 #include "coordinator/server/access_log.h"
 #include "coordinator/server/clients.h"
+#include "coordinator/server/serve_options.h"
 #include "coordinator/server/turns.h"
 #include "coordinator/tasks/worker.h"
 #include "protocol/reply.h"
@@ -22,7 +22,7 @@
 #define MAX_OPEN_BYTES ((size_t)1 << 30) /* of messages under way together */
 
 struct server_setup { /* constant; what it points to is borrowed */
-    const struct options *o;
+    const struct serve_options *o;
     struct protocol_model model;
     const char *family, *dtype;
     const struct tokenizer *tokenizer;
@@ -47,7 +47,7 @@ struct server {
     bool has_curve;
     struct worker worker[2]; /* for texts of small messages; for large messages */
     struct engines engines;  /* one a group */
-    zmq_pollitem_t *poll;    /* what the thread waits for; owned */
+    zmq_pollitem_t *poll;    /* descriptors that the thread waits for; owned */
     pthread_t thread;
     bool running;
 
@@ -79,9 +79,9 @@ int server_close(struct server *s);
 /* dispatch.c */
 void server_receive(struct server *s, struct incoming *m);
 void server_returned(struct server *s, struct job *j, int worker);
-/* What waits for its turn, as far as workers and engines have room. */
+/* Starts jobs that wait for their turn, as far as workers and engines have room. */
 void server_feed(struct server *s);
-/* Those whose time limit has passed while they waited for an engine. */
+/* Ends jobs whose time limit has passed while they waited for an engine. */
 void server_check_times(struct server *s);
 void server_report(struct server *s, struct report *r, int engine);
 void server_client_left(void *server, struct client *c);

@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-enum turn_kind { TURN_TEXTS, TURN_LARGE, TURN_ENGINE, N_TURNS }; /* what is waited for: the two workers, an engine */
+enum turn_kind { TURN_TEXTS, TURN_LARGE, TURN_ENGINE, N_TURNS }; /* the resource: one of the two workers, an engine */
 
 struct turns {
     enum turn_kind kind;

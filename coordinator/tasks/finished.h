@@ -1,12 +1,12 @@
-/* coordinator/tasks/finished.h - what came of a job that the engine has given back, in the structs of protocol/reply.h: for
- * the replies of a server and the lines of a batch. */
+/* coordinator/tasks/finished.h - the results of a finished job, in the structs of protocol/reply.h: for the replies of
+ * a server and the lines of a batch. */
 #ifndef TASKS_FINISHED_H
 #define TASKS_FINISHED_H
 
 #include "coordinator/tasks/job.h"
 #include "protocol/reply.h"
 
-/* Where the time of a request went, in seconds. */
+/* The split of a request's time, in seconds. */
 struct time_split {
     double queue;    /* ready, but not in a step yet */
     double prefill;  /* first step to first token */

@@ -53,7 +53,7 @@ void job_parse(struct job *j, const struct protocol_model *model)
         (void)snprintf(j->request_id, sizeof j->request_id, "%s", j->message.request_id);
 }
 
-/* What one prompt may get: all of max_tokens must fit beside it. */
+/* Checks one prompt: all of max_tokens must fit beside it. */
 static int fit(struct job *j, int i, int max_len)
 {
     int64_t n = (int64_t)j->ids[i].n;
@@ -90,6 +90,7 @@ static int open_group(struct job *j, int i)
         return protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "%s", e.text);
     j->n_groups++;
     group->owner = j;
+    group->client = j->asker;
     group->priority = g->priority;
     group->deadline = g->timeout_ms > 0 ? j->arrived + 1e-3 * (double)g->timeout_ms : 0;
     return 0;
@@ -99,7 +100,7 @@ static int open_group(struct job *j, int i)
 #define TOKEN_BYTES   16
 #define LOGPROB_BYTES 64
 
-/* What a reply may have at most. */
+/* The parts of a reply's maximum size. */
 struct demand {
     int64_t scores, tokens;                /* scored tokens of prompts; generated ones that are not streamed */
     int64_t of_scores, of_tokens, of_echo; /* bytes of JSON */
@@ -142,7 +143,8 @@ static struct demand demand_of(const struct job *j)
     return d;
 }
 
-/* What is held for it until it is written: also candidates that are not among the best, and a prompt's scores once. */
+/* The memory held for it until it is written: includes candidates that are not among the best, and a prompt's scores
+ * once. */
 static size_t result_bytes(const struct job *j)
 {
     const struct protocol_generate *g = &j->message.generate;

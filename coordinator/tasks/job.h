@@ -12,7 +12,7 @@
 
 struct client;
 
-/* What the main thread keeps of a choice while it is made. */
+/* The main thread's state of a choice while it is generated. */
 struct choice_progress {
     size_t text_sent, tokens_sent; /* handed to the I/O thread in pieces */
     double last_token;             /* when; 0: none yet */
@@ -48,7 +48,7 @@ struct job {
     int n_open;                       /* groups that the scheduler refers to; the main thread's */
     struct job *engine_previous, *engine_next;
 
-    /* The I/O thread's; it alone looks at them, whoever owns the job. */
+    /* The I/O thread's; it alone accesses them, whichever thread owns the job. */
     struct client *client; /* NULL: gone, nothing is to be sent */
     struct job *previous, *next;
     struct protocol_error verdict; /* why it was cancelled; becomes its error when it is back */
@@ -84,7 +84,7 @@ int job_prepare(struct job *j, int max_len, int64_t max_reply, uint64_t seed);
 /* About how many bytes the reply of a job that has been generated will have; a stream's last event. */
 size_t job_reply_bytes(const struct job *j);
 
-/* What a text takes as a JSON string, without its quotes. */
+/* The bytes of a text as a JSON string, without its quotes. */
 int64_t job_text_bytes(const char *text, size_t bytes);
 
 /* Main thread to I/O thread: a choice of a stream has grown. */

@@ -43,7 +43,7 @@ static void *copy(const void *from, size_t bytes)
     return to;
 }
 
-/* What choice c of the group has got since the last time. Out of memory: it comes with the next piece. */
+/* The new output of choice c of the group since the last call. Out of memory: it comes with the next piece. */
 static void add_piece(struct steps *s, struct job *j, struct group *g, int c)
 {
     const struct request *r = g->choice[c];
@@ -114,7 +114,7 @@ static void on_release(void *context, struct group *g)
         give_back(context, j);
 }
 
-/* Of what a step still computes the scheduler lets go when that is done: the job comes back then. */
+/* The scheduler releases sequences of a running step when that step is done: the job comes back then. */
 static void end_job(struct steps *s, struct job *j, enum finish_reason why, double now)
 {
     j->n_open++; /* it stays until the last group is done with */
@@ -278,7 +278,7 @@ int steps_next(struct steps *s, struct plan *plan, struct err *e)
     if (!idle) /* an empty plan has the results of the one before it taken */
         return 0;
     (void)mailbox_wait(s->mailbox, scheduler_busy(&s->scheduler) ? 1 : IDLE_MS);
-    return STEPS_IDLE;
+    return PLAN_IDLE;
 }
 
 int steps_accept(struct steps *s, const struct step_result *result, struct err *e)

@@ -27,7 +27,7 @@ static int encode(struct job *j, const struct worker_setup *s)
     return 0;
 }
 
-/* What a list of ids takes as JSON, and the texts of these tokens. */
+/* The bytes of a list of ids as JSON, and of the texts of these tokens. */
 static int64_t ids_bytes(const struct token_list *ids)
 {
     int64_t sum = 2;

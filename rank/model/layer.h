@@ -7,7 +7,7 @@
 
 /* Device buffers of a step, of the queue's activation type, for up to max_batch_tokens rows. */
 struct activations {
-    void *x;         /* [tokens, hidden] the residual stream, whole on every rank */
+    void *x;         /* [tokens, hidden] the residual stream, complete on every rank */
     void *normed;    /* [tokens, hidden] */
     void *qkv;       /* [tokens, (n_heads_local + 2 n_kv_local) head_dim] */
     void *attended;  /* [tokens, n_heads_local head_dim] */

@@ -170,13 +170,13 @@ int engine_open(struct engine *g, struct world *w, struct network *n, const stru
                    l->max_logit_rows, n->config.vocab);
     take_all(g, e);
     if (q->err.code != ERR_NONE)
-        ERR(e, q->err.code, "working memory for %d tokens a step, %d sequences of %d tokens: %s", l->max_batch_tokens,
+        ERR(e, q->err.code, "working memory for %d tokens per step, %d sequences of %d tokens: %s", l->max_batch_tokens,
             l->max_seqs, l->max_len, q->err.text);
     fatal_agree(w, e);
     if (choice != STEP_SEPARATE)
         (void)persistent_open(&g->persistent, n, w, ops, q, e);
     if (choice == STEP_PERSISTENT && g->persistent.step == NULL)
-        ERR(e, ERR_UNSUPPORTED, "--step persistent: not with %s", g->persistent.why_not);
+        ERR(e, ERR_UNSUPPORTED, "--step persistent does not work with %s", g->persistent.why_not);
     fatal_agree(w, e);
     if (choice == STEP_AUTO && ops->persistent != NULL && g->persistent.step == NULL)
         log_info("no persistent decode step: it does not work with %s", g->persistent.why_not);

@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What no backend's whole step has, as the end of a sentence; NULL: nothing. */
+/* The property of the model that no backend's persistent step supports, as the end of a sentence; NULL: none. */
 static const char *refuse_network(const struct network *n, const struct world *w)
 {
     const struct model_config *m = &n->config;
     if (m->post_norm || m->residual_is_normed || m->embed_norm || !m->final_norm)
-        return "norms in other places than before attention, MLP and head";
+        return "norms elsewhere than before attention, MLP and head";
     if (m->embed_dim != m->hidden)
         return "an embedding of another width than the layers";
     if (m->position == POSITION_ALIBI)

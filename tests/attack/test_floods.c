@@ -45,7 +45,7 @@ static double ask_honestly(int n, int *good)
     return longest;
 }
 
-/* What one client may do to the others by asking for much. */
+/* Limits on the damage that a demanding client can do to the others. */
 static void flood(void)
 {
     struct talk greedy[2];

@@ -24,7 +24,7 @@
 static struct serving s;
 static struct honest h;
 
-/* {"prompt": [[5, 5, ..], ..], MORE}, n prompts of so many ids. */
+/* {"prompt": [[5, 5, ..], ..], MORE}, n prompts of this many ids. */
 static char *many_prompts(int n, int n_ids, const char *more)
 {
     size_t room = (size_t)n * ((size_t)n_ids * 2 + 4) + strlen(more) + 100, at = 0;
@@ -42,7 +42,7 @@ static char *many_prompts(int n, int n_ids, const char *more)
     return text;
 }
 
-/* {"op": OP, FIELD: "aa..", MORE} with so many bytes. */
+/* {"op": OP, FIELD: "aa..", MORE} with this many bytes. */
 static char *long_text(const char *field, char letter, size_t bytes, const char *more)
 {
     char *text = malloc(bytes + strlen(more) + 100);
@@ -107,7 +107,7 @@ struct answers {
     double bytes; /* of the longest */
 };
 
-/* Each client sends it so many times and reads the answers. */
+/* Each client sends it this many times and reads the answers. */
 static void ask_all(struct talk *t, int clients, int each, const char *message, struct answers *got)
 {
     for (int k = 0; k < clients * each; k++)

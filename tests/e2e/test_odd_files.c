@@ -129,7 +129,7 @@ static void model_files(void)
     case_end();
 }
 
-/* What every process could say is said once. */
+/* A message that every process could print is printed once. */
 static void said_once(void)
 {
     struct process p;

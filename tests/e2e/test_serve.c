@@ -26,7 +26,7 @@ static void ids_of(const json_t *reply, char *text, size_t bytes)
     free(dump);
 }
 
-/* What `lockstep generate` makes of a prompt, greedily. */
+/* The greedy output of `lockstep generate` for a prompt. */
 static void by_generate(const char *prompt, int n, char *text, size_t bytes)
 {
     struct process_setup setup = {.ranks = 1};

@@ -1,5 +1,5 @@
-/* tests/e2e/test_terminal.c - what a person sees: bars and text as it comes on a terminal, neither in a pipe; the time
- * to the first token; help and version. */
+/* tests/e2e/test_terminal.c - output for a person: progress bars and streamed text on a terminal, neither in a pipe;
+ * the time to the first token; help and version. */
 #include "tests/support/cases.h"
 #include "tests/support/models.h"
 #include "tests/support/process.h"
@@ -95,7 +95,7 @@ static void first_token(int ranks)
     case_end();
 }
 
-/* Every option of base/opt.c's table, by command. */
+/* Every option of commands/options.c's table, by command. */
 static const char *const generate_options[] = {"model",
                                                "prompt",
                                                "prompts",

@@ -3,7 +3,7 @@
  * Each case runs the prompt in chunks and then 32 greedy tokens, every one fed back on the device. Compared are: every
  * logit at every position, the score of every token of the prompt, every token, the bits of the last logits over all ranks, the number of all-reduces, and the
  * bytes read from the checkpoint. argv: nothing, or a part of the names of the cases to run, and "cpu" or "cuda". */
-#include "base/opt.h"
+#include "base/choices.h"
 #include "rank/instance/instance.h"
 #include "rank/step/loop.h"
 #include "rank/world/fatal.h"
@@ -29,7 +29,7 @@ struct expected {
     const float *logits;            /* [n_prompt + N_NEW - 1, vocab] */
 };
 
-/* What one run of a case collects. */
+/* The results of one run of a case. */
 struct run {
     const struct expected *x;
     struct instance *instance;
@@ -137,7 +137,7 @@ static double difference(const struct run *r, bool wide)
     return worst;
 }
 
-/* How far x is from log_softmax(logits)[id]; infinite when it is no number. */
+/* How far x is from log_softmax(logits)[id]; infinite if it is not a number. */
 static double beside(double x, const float *logits, int vocab, int id)
 {
     double max = logits[0], sum = 0;

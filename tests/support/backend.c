@@ -50,7 +50,7 @@ struct queue test_queue(int n_threads)
     return (struct queue){.act = queue.act, .n_threads = n_threads};
 }
 
-/* Where the operation runs: a device has one queue, on the CPU the test's says how many threads there are. */
+/* The queue of the operation: a device has one; on the CPU the test's own sets the number of threads. */
 static struct queue *on(struct queue *q)
 {
     return backend_is_device() ? &queue : q;
@@ -165,7 +165,7 @@ static void rope_table(struct queue *q, float *cos_sin, const struct rope *rope,
     finish(q);
 }
 
-/* Of a KV cache only the rows of the step's tokens may change; tokens that no plan would have write nothing. */
+/* Of a KV cache only the rows of the step's tokens may change; tokens that no plan could contain write nothing. */
 static void *cache(const char *name, const void *data, const struct heads *h, const struct batch *b, bool stored)
 {
     size_t row = (size_t)h->head_dim, n = (size_t)backend_n_blocks * KV_BLOCK_TOKENS * (size_t)h->n_kv_heads * row;
@@ -309,21 +309,9 @@ static size_t sample_scratch_bytes(int vocab)
 
 static const struct ops shell = {
     .name = "shell",
-    .feed = feed,
-    .embed = embed,
-    .add_position = add_position,
-    .add = add,
-    .norm = norm,
-    .matmul = matmul,
-    .rope_table = rope_table,
-    .qkv_store = qkv_store,
-    .attention = attention,
-    .activate = activate,
-    .gather_rows = gather_rows,
-    .join_columns = join_columns,
-    .sample = sample,
     .sample_scratch_bytes = sample_scratch_bytes,
-    .score = score,
+#define STEP(phase, name, parameters, arguments) .name = name,
+#include "kernels/op_list.h"
 };
 
 const struct ops *ops = &shell;

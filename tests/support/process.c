@@ -1,6 +1,7 @@
 /* tests/support/process.c - see process.h. */
 #include "tests/support/process.h"
 #include "base/clock.h"
+#include "tests/support/core_file.h"
 #include "tests/support/files.h"
 
 #include <dirent.h>
@@ -50,7 +51,7 @@ int process_count_lines(const char *text)
     return n;
 }
 
-/* What tests/run.sh exports, for a test that is started by hand. */
+/* The variables that tests/run.sh exports, for a test that is started by hand. */
 static void set_environment(void)
 {
     if (getuid() == 0) {
@@ -117,7 +118,7 @@ static int list_program(const char **argv, int n, const struct process_setup *s,
     return n;
 }
 
-/* mpirun's words for so many ranks. */
+/* mpirun's command line for this number of ranks. */
 static int list_ranks(const char **argv, int n, const struct process_setup *s, const char *ranks)
 {
     argv[n++] = "-n";
@@ -323,17 +324,6 @@ static void pump(void)
     }
 }
 
-static bool find_core(const char *path)
-{
-    bool found = false;
-    DIR *d = opendir(path);
-    for (struct dirent *entry; d != NULL && (entry = readdir(d)) != NULL;)
-        found = found || strncmp(entry->d_name, "core", 4) == 0;
-    if (d != NULL)
-        closedir(d);
-    return found;
-}
-
 void process_wait(struct process *p)
 {
     pid_t ignored;
@@ -352,7 +342,7 @@ void process_wait(struct process *p)
         if (p->text[k] == NULL)
             p->text[k] = calloc(1, 1);
     }
-    p->core = find_core(p->dir);
+    p->core = core_file_of_program(p->dir);
 }
 
 void process_run(struct process *p, const struct process_setup *s, const char *const *arguments)

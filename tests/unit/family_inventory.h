@@ -5,8 +5,8 @@
 
 #include "partition/weights.h"
 
-/* What a tensor holds: w the whole role; q, k, v; B three blocks; P three a head; g, u gate and up. Its size in letters:
- * V E P(ositions) H D Q(ueries) K(eys) T(hree of them) F; 0 rows: a vector. */
+/* The contents of a tensor: w the whole role; q, k, v; B three blocks; P three a head; g, u gate and up. Its size in
+ * letters: V E P(ositions) H D Q(ueries) K(eys) T(hree of them) F; 0 rows: a vector. */
 struct line {
     enum weight_id id;
     char part;

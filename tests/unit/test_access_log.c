@@ -59,7 +59,7 @@ static json_t *line_of_prompt(const char *text, size_t bytes)
     return line;
 }
 
-/* So many letters, a character, so many letters again: what is shown is the longest whole part of it. */
+/* Letters, one character, letters again: the log shows the longest part that ends with a whole character. */
 static void check_cut(const char *character, int before)
 {
     char text[2 * SHOWN];

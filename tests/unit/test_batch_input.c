@@ -1,4 +1,5 @@
-/* tests/unit/test_batch_input.c - coordinator/batch/input.c: the lines of files, patterns and pipes, and what is no input. */
+/* tests/unit/test_batch_input.c - coordinator/batch/input.c: the lines of files, patterns and pipes, and files that
+ * are not inputs. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/batch/input.h"
@@ -49,7 +50,7 @@ static void input_lines(void **state)
     expect_lines((const char *[]){folder_path("a?")}, 1, "a*:1/0:star|a2:1/3:x|");
 }
 
-/* Of another share, say: with its manifest, or locked before it has one. */
+/* The output of another share, for example: with its manifest, or locked before it has one. */
 static void input_outputs(void **state)
 {
     (void)state;
@@ -66,12 +67,12 @@ static void input_outputs(void **state)
     expect_lines((const char *[]){folder_path("*.x")}, 1, "a.x:1/0:one|c.x:1/1:three|");
     for (int i = 0; i < 2; i++) {
         assert_int_equal(inputs_open(&in, (const char *[]){folder_path(i == 0 ? "b.x" : "d.x")}, 1, &e), -1);
-        EXPECT_PARTS(&e, ERR_USAGE, i == 0 ? "/b.x" : "/d.x", "a batch's output");
+        EXPECT_PARTS(&e, ERR_USAGE, i == 0 ? "/b.x" : "/d.x", "the output of a batch");
         inputs_close(&in);
         e = (struct err){0};
     }
     assert_int_equal(inputs_open(&in, (const char *[]){folder_path("[bd].x")}, 1, &e), -1);
-    EXPECT_PARTS(&e, ERR_IO, "nothing but outputs");
+    EXPECT_PARTS(&e, ERR_IO, "only outputs of batches");
     inputs_close(&in);
     journal_close(&j);
     expect_lines((const char *[]){folder_path("d*")}, 1, "");
@@ -85,11 +86,11 @@ static void input_refused(void **state)
     files_write(folder, "a", "x\n", 2);
     assert_int_equal(symlink(folder_path("a"), folder_path("b")), 0);
     assert_int_equal(inputs_open(&in, (const char *[]){folder_path("gone")}, 1, &e), -1);
-    EXPECT_PARTS(&e, ERR_IO, "/gone", "no file of this name");
+    EXPECT_PARTS(&e, ERR_IO, "/gone", "no file has this name");
     inputs_close(&in);
     e = (struct err){0};
     assert_int_equal(inputs_open(&in, (const char *[]){folder_path("*.jsonl")}, 1, &e), -1);
-    EXPECT_PARTS(&e, ERR_IO, "*.jsonl", "none that it matches");
+    EXPECT_PARTS(&e, ERR_IO, "*.jsonl", "matches it");
     inputs_close(&in);
     e = (struct err){0};
     assert_int_equal(inputs_open(&in, (const char *[]){folder_path("a"), folder_path("b")}, 2, &e), -1);

@@ -61,7 +61,7 @@ static void bad_lines(void **state)
     expect_bad("{\"id\":\"x\",\"prompt\":\"a\",\"model\":\"other\"}", "x", "model", "other");
     expect_bad(LINE("{\"prompt\":\"a\",\"top_p\":3}"), "c", "body.top_p", "found 3");
     expect_bad(LINE("{\"prompt\":\"a\",\"stream\":true}"), "c", "body.stream", "whole results");
-    expect_bad(LINE("{\"prompt\":\"a\",\"tools\":[1]}"), "c", "body.tools", "not implemented");
+    expect_bad(LINE("{\"prompt\":\"a\",\"tools\":[1]}"), "c", "body.tools", "only chats");
     expect_bad(LINE("{" TURNS "}"), "c", "url", "expected \"prompt\"");
     expect_bad(CHAT("{\"prompt\":\"a\"}"), "c", "url", "expected \"messages\"");
     expect_bad(LINE("7"), "c", "body", "an integer");
@@ -117,7 +117,7 @@ static void defaults(void **state)
     r = &l->job->message.generate.rules;
     assert_true(r->sampling.temperature == 0 && r->max_tokens == 3 && !r->ignore_eos);
     line_close(l);
-    /* who says that nothing is sampled is not contradicted by a default */
+    /* a default does not contradict a line that turns sampling off */
     l = parse("{\"prompt\":\"a\",\"do_sample\":false}", values);
     assert_int_equal(l->job->error.code, 0);
     assert_true(l->job->message.generate.rules.sampling.temperature == 0);
@@ -157,7 +157,7 @@ static void expect_id_back(const char *id_json, const char *id)
         assert_string_equal(back, id);
         assert_non_null(strstr(line, "in.jsonl: line 3: prompt: found an integer"));
         for (size_t cut = 0; cut + 1 < bytes;
-             cut++) /* torn lines are no results, and nothing is read beyond their end */
+             cut++) /* torn lines are not results, and nothing is read beyond their end */
             if (cut != bytes - 1) {
                 char *part = malloc(cut + 1);
                 memcpy(part, line, cut);

@@ -1,5 +1,5 @@
-/* tests/unit/test_batch_status.c - coordinator/batch/status.c, speed.c and outlets.c: what is known is told, what is not is
- * absent, and files are whole whenever they are read. */
+/* tests/unit/test_batch_status.c - coordinator/batch/status.c, speed.c and outlets.c: known values are reported,
+ * unknown ones are absent, and files are complete whenever they are read. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/batch/outlets.h"
@@ -15,7 +15,7 @@
 
 #define MARK "\xef\xbf\xbd" /* U+FFFD */
 
-/* What nothing has been told of yet. */
+/* A status before the first report. */
 struct untold {
     void *context;
     struct engines engines;
@@ -191,7 +191,7 @@ static void as_metrics(void **unused)
     s.model = "models/\xc3\xa9t\xe9\xf0\x9f\"";
     assert_int_equal(status_metrics(&s, &u.metrics, &text, &e), 0);
     assert_non_null(strstr(text.data, "{model_name=\"models/\xc3\xa9t" MARK MARK MARK "\\\"\"}"));
-    assert_int_equal(unicode_invalid_at(text.data, text.bytes), text.bytes);
+    assert_int_equal(utf8_invalid_at(text.data, text.bytes), text.bytes);
     text_free(&text);
     untold_close(&u);
 }

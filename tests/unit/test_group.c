@@ -60,8 +60,8 @@ static void sort_candidates(struct text *list, int n)
     }
 }
 
-/* What transformers' _beam_search does for one prompt. best: [num_beams]; *n_rounds: how long it went on. Returns how
- * many are finished. */
+/* transformers' _beam_search for one prompt. best: [num_beams]; *n_rounds: its number of rounds. Returns the number of
+ * finished beams. */
 static int beams_of(const struct token_list *prompt, const struct request_rules *rules, const struct search *how,
                     struct text *best, int *n_rounds)
 {
@@ -188,7 +188,7 @@ static void on_release(void *context, struct group *g)
     struct run *run = context;
     run->n_released++;
     assert_true(g->times.finished > 0 || g->finish == FINISH_CANCELLED);
-    group_close(g); /* whoever still looks at it is found by the address sanitizer */
+    group_close(g); /* the address sanitizer detects a later access */
 }
 
 static void run_open(struct run *run, const struct limits *l, bool prefix_caching)

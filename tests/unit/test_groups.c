@@ -1,5 +1,5 @@
-/* tests/unit/test_groups.c - what groups tell each other: orders and reports as bytes and back, whole, cut off and damaged;
- * and to which engine a job goes. */
+/* tests/unit/test_groups.c - messages between groups: orders and reports as bytes and back, complete, truncated and
+ * damaged; and the choice of an engine for a job. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/replicas/engines.h"
@@ -216,7 +216,7 @@ static struct sampled make_sampled(int32_t token)
     return s;
 }
 
-/* What a leader's request has come to. */
+/* The result of a leader's request. */
 static void finish_choice(struct request *r, const struct request_rules *rules, const char *text)
 {
     struct err e = {0};
@@ -435,7 +435,7 @@ static void choice(void **state)
     assert_int_equal(e.engine[1].load.n_sequences, 0);
     assert_int_equal(e.engine[1].load.n_tokens, 0);
     assert_int_equal(engines_choose(&e, 0), 1);
-    /* Orders go to who has the job; withdrawing all and stopping go to all. */
+    /* Orders go to the engine that has the job; withdrawing all and stopping go to all engines. */
     engines_cancel(&e, job[2], FINISH_CANCELLED);
     engines_withdraw(&e, job[0]);
     engines_withdraw(&e, NULL);

@@ -6,7 +6,7 @@
 
 static char text[1 << 20];
 
-/* What readelf says of a program of this build. */
+/* The output of readelf for a program of this build. */
 static void read_elf(const char *flags, const char *program)
 {
     char command[600];

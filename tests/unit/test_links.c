@@ -54,7 +54,7 @@ static void close_rank0(struct rank0 *r, struct err *e)
     (void)zmq_ctx_term(r->context);
 }
 
-/* The next report of this engine; numbers that others send meanwhile are passed over. */
+/* The next report of this engine; numbers that others send meanwhile are skipped. */
 static struct report *hear(struct rank0 *r, int engine)
 {
     for (double until = seconds_now() + PATIENT; seconds_now() < until;) {
@@ -83,12 +83,12 @@ static void *lead(void *context)
     struct plan plan;
     struct err e = {0};
     int asked = plan_open(&plan, &limits, &e);
-    for (uint64_t step = 0; asked == 0 || asked == STEPS_IDLE; step++) {
+    for (uint64_t step = 0; asked == 0 || asked == PLAN_IDLE; step++) {
         struct sampled sampled[8];
         plan_reset(&plan, step);
         do
             asked = l->local ? steps_next(&l->steps, &plan, &e) : leader_next(&l->leader, &plan, &e);
-        while (asked == STEPS_IDLE);
+        while (asked == PLAN_IDLE);
         if (asked != 0 || plan.kind == PLAN_STOP)
             break;
         struct step_result result = {.step = step, .sampled = sampled};
@@ -286,7 +286,8 @@ static void close_raw(void *context, void *socket, void *monitor)
     (void)zmq_ctx_term(context);
 }
 
-/* Who has no key, but speaks ZMTP as far as to the length of a first frame: a greeting, and "a long command of so many bytes". */
+/* A peer without a key that speaks ZMTP up to the length of a first frame: a greeting, and "a long command of n
+ * bytes". */
 static int stranger(int port, uint64_t bytes)
 {
     unsigned char greeting[64] = {0xFF, [9] = 0x7F, [10] = 3, [12] = 'C', 'U', 'R', 'V', 'E'}, theirs[64];
@@ -333,7 +334,7 @@ static void keys(void **state)
     context = zmq_ctx_new();
     socket = connect_raw(context, &r.card, false, &monitor);
     assert_int_equal(next_event(monitor), ZMQ_EVENT_HANDSHAKE_SUCCEEDED);
-    /* What is no report ends the job, by name, and the thread. */
+    /* A message that is not a report ends the job, with the group's name, and the thread. */
     static const char hello[] = {LINK_HELLO, 4, 0, 0, 0, 0, 0, 0, 0, 'h', 'o', 's', 't'};
     char answer[4];
     assert_int_equal(zmq_send(socket, hello, sizeof hello, 0), sizeof hello);
@@ -404,7 +405,7 @@ static void lost(void **state)
     assert_int_equal(hub_check(&r.hub, &e), -1);
     EXPECT_PARTS(&e, ERR_COMM, "group 1 of 2 (ranks 2-3, led by rank 2 on host): its connection has ended");
     double took = seconds_now() - closed;
-    assert_true(took >= LINK_PATIENCE && took < LINK_PATIENCE + 5); /* whoever failed speaks first */
+    assert_true(took >= LINK_PATIENCE && took < LINK_PATIENCE + 5); /* the failed process speaks first */
     e = (struct err){0};
     close_rank0(&r, &e);
     assert_int_equal(e.code, ERR_COMM);
@@ -495,7 +496,7 @@ static void signals(void **state)
     (void)zmq_ctx_term(context);
 }
 
-/* A host's addresses, and the one at which somebody listens. */
+/* A host's addresses, and the one with a listener. */
 static void addresses(void **state)
 {
     (void)state;

@@ -3,6 +3,7 @@
 #include "tests/unit/trial.h"
 
 #include "base/json.h"
+#include "text/stop.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -11,7 +12,7 @@
 
 /* ---------------------------------------------------------------- one table of all fields of `generate` */
 
-/* Where a number of the parsed message is looked up. */
+/* The place of a number in the parsed message. */
 #define NUMBERS(X)                                                                          \
     X(max_tokens, g->rules.max_tokens)                                                      \
     X(min_tokens, g->rules.sampling.min_tokens)                                             \

@@ -12,7 +12,7 @@
 
 static struct model_config m; /* 4 KB of windows: not on the stack */
 
-/* Which of Llama's optional lines a config has. */
+/* The optional lines of Llama that a config has. */
 static bool present(const struct line *l)
 {
     if (l->id == WEIGHT_Q_NORM || l->id == WEIGHT_K_NORM)
@@ -102,7 +102,7 @@ static void write_inventory(const struct fixture *f, uint64_t *random)
         add_spec(&head_bias_line, "", "lm_head.bias", -1, DTYPE_F32, random);
 }
 
-/* Where element (out, in) of a role on a rank lies: its tensor, and the element's number in it. */
+/* The place of element (out, in) of a rank's role: its tensor, and the element's number in it. */
 static const struct tensor_spec *source_of(const struct weight_slot *slot, const struct shard *s, int64_t out,
                                            int64_t in, int64_t *element)
 {

@@ -16,7 +16,7 @@ struct shape {
     struct limits limits;
     bool prefix_caching;
     int n_flights;  /* plans under way at once */
-    int cancel_one; /* one in so many steps cancels a request; 0: none */
+    int cancel_one; /* one in this many steps cancels a request; 0: none */
 };
 
 struct run {
@@ -115,7 +115,7 @@ static void close_run(struct run *r)
     scheduler_close(&r->scheduler);
 }
 
-/* What a device makes of the plan that arrives there, as the ranks check it. */
+/* A device's results for the plan that arrives there, with the checks of the ranks. */
 static void execute(struct run *r, struct outcome *o)
 {
     struct err e = {0};
@@ -188,7 +188,7 @@ static void every_token_is_scored_once(void **unused)
             n_preemptions += stats.n_preemptions;
             n_hits += stats.prefix_hits;
         }
-    assert_true(n_preemptions > 20 && n_hits > 1000); /* what this test is about did happen */
+    assert_true(n_preemptions > 20 && n_hits > 1000); /* the case of this test did occur */
 }
 
 /* A second request with the same prompt finds nothing in the cache until it has its scores, an unscored one everything. */

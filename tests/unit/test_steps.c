@@ -66,8 +66,8 @@ static bool turn(struct bench *b)
     plan_reset(&b->plan, b->step);
     int next = steps_next(&b->steps, &b->plan, &e);
     assert_int_not_equal(next, -1);
-    if (next == STEPS_IDLE || b->plan.kind == PLAN_STOP) {
-        b->n_idle += next == STEPS_IDLE;
+    if (next == PLAN_IDLE || b->plan.kind == PLAN_STOP) {
+        b->n_idle += next == PLAN_IDLE;
         hear(b);
         return false;
     }
@@ -111,7 +111,7 @@ static void submit(struct bench *b, uint64_t number)
     post(b, (struct order){.kind = ORDER_SUBMIT, .job = j});
 }
 
-/* What came back: all tokens of the paper, or, if it was cancelled, the first ones. */
+/* The output: all expected tokens, or, if it was cancelled, the first ones. */
 static void check_job(const struct job *j, bool cancelled)
 {
     const struct group *g = &j->group[0];
@@ -179,7 +179,7 @@ static bool has_come(const struct bench *b, uint64_t number)
     return b->back[number] != NULL;
 }
 
-/* Of six jobs four run (max_seqs) and two wait: only these two can be taken back. */
+/* Four of six jobs run (max_seqs) and two wait: only these two can be withdrawn. */
 static void withdraws_what_has_not_begun(void **state)
 {
     (void)state;

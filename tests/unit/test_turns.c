@@ -1,5 +1,5 @@
-/* tests/unit/test_turns.c - whose job is next: by turns between clients, by priority and arrival within one; random schedules against a
- * list that is searched anew each time. */
+/* tests/unit/test_turns.c - the order of jobs: by turns between clients, by priority and arrival within one; random
+ * schedules against a list that is searched each time. */
 #include "coordinator/server/turns.h"
 #include "tests/unit/unit.h"
 
@@ -34,7 +34,7 @@ static void turns(void **state)
     static const int expected[] = {0, 10, 11, 1, 2};
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++)
         assert_ptr_equal(turns_take(&t), &job[expected[i]]);
-    make(&t, 12, 3, 0, 1); /* whoever comes later is next after the one whose turn it is */
+    make(&t, 12, 3, 0, 1); /* a later client is next after the one whose turn it is */
     assert_ptr_equal(turns_take(&t), &job[3]);
     assert_ptr_equal(turns_take(&t), &job[12]);
     assert_ptr_equal(turns_heaviest(&t, 5), &job[9]);
@@ -61,7 +61,7 @@ static void priorities(void **state)
         assert_ptr_equal(turns_take(&t), &job[expected[i]]);
 }
 
-/* No client is passed over more than once by any other while it waits, and nothing is lost. */
+/* No client is overtaken more than once by any other while it waits, and nothing is lost. */
 static void random_schedules(void **state)
 {
     (void)state;

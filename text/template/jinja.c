@@ -12,6 +12,7 @@
 struct jinja {
     struct work work; /* the tree lies there */
     const struct node *root;
+    const struct seen *read;
     char *name;
 };
 
@@ -26,7 +27,7 @@ int jinja_open(struct jinja **t, const char *name, const char *source, size_t by
     if (j->name == NULL)
         ERR(e, ERR_MEMORY, "out of host memory: chat template");
     else if (setjmp(j->work.escape) == 0)
-        j->root = parse(&j->work, source, bytes);
+        j->root = parse(&j->work, source, bytes, &j->read);
     if (e->code != ERR_NONE)
         jinja_close(t);
     return e->code == ERR_NONE ? 0 : -1;
@@ -40,6 +41,14 @@ void jinja_close(struct jinja **t)
     free((*t)->name);
     free(*t);
     *t = NULL;
+}
+
+bool jinja_reads(const struct jinja *t, const char *name)
+{
+    for (const struct seen *s = t->read; s != NULL; s = s->next)
+        if (text_is(s->name, name))
+            return true;
+    return false;
 }
 
 static void set_variables(struct machine *m, struct scope *s, const json_t *object, bool foreign)

@@ -13,6 +13,9 @@ struct jinja; /* constant once open: any number of threads may render it at the 
 int jinja_open(struct jinja **t, const char *name, const char *source, size_t bytes, struct err *e);
 void jinja_close(struct jinja **t); /* safe on *t == NULL, which it becomes */
 
+/* Whether a variable or function of this name stands anywhere in it. */
+bool jinja_reads(const struct jinja *t, const char *name);
+
 struct jinja_variables {
     const json_t *own;     /* an object: what the checkpoint says (bos_token, ...); NULL: none */
     const json_t *request; /* an object: what the client says; wins over `own`; NULL: none */

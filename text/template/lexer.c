@@ -1,7 +1,7 @@
 /* text/template/lexer.c - see lexer.h. */
 #include "text/template/lexer.h"
 
-#include "text/tokenizer/unicode.h"
+#include "base/utf8.h"
 
 #include <string.h>
 
@@ -330,7 +330,7 @@ static struct text normalise(struct work *w, const char *source, size_t bytes)
 
 const struct token *lex(struct work *w, const char *source, size_t bytes)
 {
-    size_t bad = unicode_invalid_at(source, bytes);
+    size_t bad = utf8_invalid_at(source, bytes);
     w->line = 1;
     for (size_t i = 0; bad < bytes && i < bad; i++)
         w->line += source[i] == '\n';

@@ -75,7 +75,14 @@ struct node {
     struct node *next; /* in a list */
 };
 
-/* The statements of the source. Fails with the template's name, the line, what was found and what is supported. */
-struct node *parse(struct work *w, const char *source, size_t bytes);
+struct seen { /* a name, somewhere in the template */
+    struct text name;
+    int line;
+    struct seen *next;
+};
+
+/* The statements of the source; *read: all names that it reads. Fails with the template's name, the line, what was found and
+ * what is supported. */
+struct node *parse(struct work *w, const char *source, size_t bytes, const struct seen **read);
 
 #endif

@@ -376,10 +376,11 @@ static void check_functions(struct parser *p)
     }
 }
 
-struct node *parse(struct work *w, const char *source, size_t bytes)
+struct node *parse(struct work *w, const char *source, size_t bytes, const struct seen **read)
 {
     struct parser p = {.w = w, .token = lex(w, source, bytes)};
     struct node *n = parse_body(&p, "");
     check_functions(&p);
+    *read = p.read;
     return n;
 }

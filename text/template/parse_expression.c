@@ -332,6 +332,7 @@ static struct node *parse_name(struct parser *p)
             return constant(p, words[i].kind == VALUE_NONE ? value_none() : value_bool(words[i].truth));
     struct node *n = new_node(p, NODE_NAME);
     n->name = name;
+    note(p, &p->read, name);
     p->token++;
     if (p->macro != NULL) {
         p->macro->takes_rest |= text_is(name, "varargs");

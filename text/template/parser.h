@@ -7,17 +7,11 @@
 
 #define PARSE_MAX_DEPTH 200 /* of the tree */
 
-struct seen { /* a name, somewhere in the template */
-    struct text name;
-    int line;
-    struct seen *next;
-};
-
 struct parser {
     struct work *w;
     const struct token *token; /* the next one */
     int depth, loops;
-    struct seen *assigned, *called;
+    struct seen *assigned, *called, *read;
     struct node *macro; /* being parsed; NULL: none */
 };
 

@@ -1,6 +1,7 @@
 /* text/template/text.c - see text.h. */
 #include "text/template/text.h"
 
+#include "base/utf8.h"
 #include "text/tokenizer/unicode.h"
 
 #include <string.h>
@@ -73,7 +74,7 @@ int32_t text_char(struct text t, size_t at)
 {
     int32_t cp = 0;
     int bad = 0;
-    (void)unicode_get(t.s + at, t.n - at, &cp, &bad);
+    (void)utf8_get(t.s + at, t.n - at, &cp, &bad);
     return cp;
 }
 
@@ -153,10 +154,10 @@ void build_string(struct builder *b, const char *string, bool foreign)
 void build_char(struct builder *b, int32_t cp, bool foreign)
 {
     char s[4];
-    build_bytes(b, s, unicode_put(s, cp), foreign);
+    build_bytes(b, s, utf8_put(s, cp), foreign);
 }
 
 struct text built(const struct builder *b)
 {
-    return (struct text){b->s, b->n, b->mark, b->foreign};
+    return (struct text){b->s != NULL ? b->s : "", b->n, b->mark, b->foreign};
 }

@@ -37,7 +37,7 @@ static int find_characters(const struct pretokenize_step *step, struct pretokeni
     size_t done = 0;
     for (size_t i = 0, length; i < bytes; i += length) {
         int32_t cp;
-        length = (size_t)unicode_next(text + i, &cp);
+        length = (size_t)utf8_next(text + i, &cp);
         if (!is_match(step, cp, text + i, length))
             continue;
         if (done < i && add_span(s, done, i, false, e) != 0)
@@ -157,7 +157,7 @@ static void rewrite_text(const struct pretokenize_step *step, const struct piece
     }
 }
 
-/* Text of every piece anew: map = each byte as its printable character (a ByteLevel that others follow). */
+/* Replaces the text of every piece: map = each byte as its printable character (a ByteLevel that others follow). */
 static int rewrite_pieces(const struct pretokenize_step *step, bool map, const struct pieces *in, struct pieces *out,
                           struct err *e)
 {

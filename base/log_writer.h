@@ -1,0 +1,27 @@
+/* base/log_writer.h - lines for a file or pipe, written by a thread of its own: who has a line never waits, neither
+ * for a slow disk nor for a pipe that nobody reads. What waits is bounded; lines beyond that are lost, counted, and said once. */
+#ifndef BASE_LOG_WRITER_H
+#define BASE_LOG_WRITER_H
+
+#include "base/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define LOG_WRITER_BYTES ((size_t)4 << 20) /* may wait */
+
+struct log_writer;
+
+/* Takes the descriptor over, also on failure. name: for messages; borrowed. */
+int log_writer_open(struct log_writer **w, int fd, const char *name, struct err *e);
+
+/* Takes the text over (malloc'ed), a line with its end. NULL is a lost line, too. */
+void log_writer_put(struct log_writer *w, char *text, size_t bytes);
+
+uint64_t log_writer_lost(struct log_writer *w);
+
+/* Waiting lines have a second; a thread that is still blocked by the disk then is left alone. Safe on *w == NULL,
+ * which it becomes. */
+void log_writer_close(struct log_writer **w);
+
+#endif

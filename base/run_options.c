@@ -1,0 +1,130 @@
+/* base/run_options.c - see run_options.h. */
+#include "base/run_options.h"
+#include "base/opt_rows.h"
+
+#define AT(member) offsetof(struct run_options, member)
+
+static const struct opt model_rows[] = {
+    TEXT("model", "DIR", model, "Hugging Face folder: config.json, *.safetensors, tokenizer.json"),
+    INTEGER("tensor-parallel", tensor_parallel, 1, 65536, -1,
+            "ranks that share one model (default: all). A smaller number makes groups, each with a whole model, for "
+            "`batch` and `serve`: rank 0 dispatches the requests, and limits apply to each group. It must divide the "
+            "number of ranks"),
+    INTEGER("tensor-parallel-size", tensor_parallel, 1, 65536, -1, "the same under vLLM's name"),
+};
+const struct opt_rows run_model_rows = OPT_ROWS(model_rows);
+
+static const struct opt device_rows[] = {
+    CHOICE("device", device, "auto|cpu|cuda",
+           "where to compute (default auto: GPUs if this build has them and every rank sees one; inspect: cpu)"),
+};
+const struct opt_rows run_device_rows = OPT_ROWS(device_rows);
+
+static const struct opt json_rows[] = {
+    FLAG("json", json, "print one JSON object instead of a table"),
+};
+const struct opt_rows run_json_rows = OPT_ROWS(json_rows);
+
+static const struct opt host_rows[] = {
+    REAL("min-read-share", min_read_share, 0, 1, -1,
+         "preflight: refuse a rank whose memory reads slower than this share of the fastest rank's (default 0.85)"),
+    REAL("max-broadcast-us", max_broadcast_us, 0, 1e9, -1,
+         "preflight: refuse if a broadcast of 4 KiB takes longer (median of 50) until rank 0 has an answer of every "
+         "rank; 0: no limit (default 1000)"),
+    {"min-file-rate", "BYTES", OPT_BYTES, AT(min_file_rate), 0, 1e15, -1, NULL,
+     "preflight: refuse a host that reads fewer bytes of --model per second; K, M, G, T are accepted (default 0: no "
+     "limit)",
+     NULL},
+    REAL("preflight-timeout", preflight_timeout, 1, 86400, -1,
+         "preflight: end the job if a part takes longer, with a line that names the rank that is behind (default 60)"),
+    FLAG("accept-throttling", accept_throttling,
+         "preflight: only report GPUs whose clocks are slowed by heat or their power supply"),
+    INTEGER("threads", threads, 1, 1024, -1, "CPU threads of a rank (default: its share of the cores that it may use)"),
+    FLAG("verbose", verbose, "report on standard error what was loaded, how fast, and how memory is used"),
+};
+const struct opt_rows run_host_rows = OPT_ROWS(host_rows);
+
+static const struct opt load_rows[] = {
+    CHOICE("load-way", load_way, "auto|together|alone",
+           "together: the ranks of a node read each byte of the checkpoint once, in large requests; alone: each rank "
+           "reads its own slices (default auto: alone if several GPUs share a model and its files are in memory)"),
+    INTEGER("load-threads", load_threads, 1, 64, 0,
+            "threads of a rank that read the checkpoint (default: 1 on CPUs, otherwise all but one of --threads, at "
+            "most 15)"),
+    INTEGER("load-slots", load_slots, 4, 64, 0,
+            "blocks in a rank's window; some are read while others are copied (default 4 of 8 MiB on CPUs, otherwise 8 "
+            "of 4 MiB; for ranks that read alone 2 per thread)"),
+    {"load-piece-bytes", "BYTES", OPT_BYTES, AT(load_piece_bytes), 4096, 1 << 30, 0, NULL,
+     "with --load-threads 2 or more, or --load-way alone: bytes that a thread reads at a time (default 512K; a single "
+     "thread reads whole blocks; for ranks that read alone, with any number of threads, 1M, at most 256M in all slots)",
+     NULL},
+    INTEGER("max-batch-tokens", max_batch_tokens, 1, 1 << 20, -1,
+            "tokens of one step, prefill and decode together; longer prompts are fed in chunks (default 2048 on GPUs, "
+            "512 on CPUs)"),
+    {"kv-cache-memory-bytes", "BYTES", OPT_BYTES, AT(kv_cache_bytes), 1 << 10, 1e18, -1, NULL,
+     "memory of a rank for keys and values; K, M, G, T are accepted (default: as much as needed, up to half of the "
+     "free memory)",
+     NULL},
+    FLAG("preflight", preflight,
+         "first check every rank's memory, sums, messages and files for a few seconds, and end with status 9 if a node "
+         "is unhealthy: see lockstep preflight --help"),
+    CHOICE("step", step, "auto|separate|persistent",
+           "how GPUs run decode steps: separate operations, or one persistent kernel for up to 16 sequences on one "
+           "host (default auto: the faster one, measured at start; persistent: refused where it does not work)"),
+    REAL("step-timeout", step_timeout, 0, 86400, 300,
+         "end the job if a step makes no progress for this many seconds because a rank is stopped, dead or stuck; 0: "
+         "no limit, except about 6 minutes within a persistent step on GPUs (default 300)"),
+    CHOICE("progress", progress, "auto|always|never",
+           "progress bars on standard error and streamed text (default auto: on a terminal)"),
+};
+const struct opt_rows run_load_rows = OPT_ROWS(load_rows);
+
+/* The opposite of the flag --no-enable-prefix-caching: of two that are given the last one counts. */
+static int enable_prefix_caching(void *record, const struct opt *row, const char *text, struct err *e)
+{
+    (void)row;
+    (void)text;
+    (void)e;
+    ((struct run_options *)record)->no_prefix_caching = false;
+    return 0;
+}
+
+static const struct opt prefix_rows[] = {
+    FLAG("no-enable-prefix-caching", no_prefix_caching,
+         "do not keep keys and values of prompts and outputs for sequences that begin with the same tokens"),
+    {"enable-prefix-caching", NULL, OPT_CALL, 0, 0, 0, 0, NULL, "keep them (default)", enable_prefix_caching},
+};
+const struct opt_rows run_prefix_rows = OPT_ROWS(prefix_rows);
+
+int run_group_size(const struct run_options *o, int n_ranks)
+{
+    return o->tensor_parallel > 0 ? (int)o->tensor_parallel : n_ranks;
+}
+
+int run_check_loading(const struct run_options *o, struct err *e)
+{
+    if (o->load_piece_bytes > 0 && o->load_threads < 2 && o->load_way != LOAD_ALONE)
+        return ERR(
+            e, ERR_USAGE,
+            "--load-piece-bytes needs --load-threads of 2 or more, or --load-way alone: one thread reads whole blocks");
+    return 0;
+}
+
+int run_check_groups(const struct run_options *o, int n_ranks, const char *alone, struct err *e)
+{
+    int size = run_group_size(o, n_ranks);
+    if (size > n_ranks)
+        return ERR(e, ERR_USAGE, "--tensor-parallel %d: there are only %d rank%s", size, n_ranks,
+                   n_ranks == 1 ? "" : "s");
+    if (n_ranks % size != 0)
+        return ERR(e, ERR_USAGE,
+                   "--tensor-parallel %d: %d ranks do not make whole groups of %d: %d would be left over; start %d or "
+                   "%d ranks",
+                   size, n_ranks, size, n_ranks % size, n_ranks - n_ranks % size, n_ranks - n_ranks % size + size);
+    if (size < n_ranks && alone != NULL)
+        return ERR(e, ERR_USAGE,
+                   "--tensor-parallel %d: %s runs one model on all %d ranks, expected %d or nothing; groups are for "
+                   "batch and serve",
+                   size, alone, n_ranks, n_ranks);
+    return 0;
+}
