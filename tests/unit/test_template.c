@@ -145,7 +145,7 @@ static void refuses_by_name(void **state)
     expect_refused("\n{{ x.nosuch(1) }}", ERR_UNSUPPORTED, "method \"nosuch\"");
     expect_refused("\n{% block x %}{% endblock %}", ERR_UNSUPPORTED, "statement \"block\"");
     expect_refused("\n{% for a in b recursive %}{% endfor %}", ERR_UNSUPPORTED, "recursive loop");
-    expect_refused("\n{{ f(*a) }}{% macro f() %}{% endmacro %}", ERR_INPUT, "\"*\"");
+    expect_refused("\n{{ f(**a) }}{% macro f() %}{% endmacro %}", ERR_INPUT, "\"**\"");
     expect_refused("\n{{ x | tojson(nosuch=1) }}", ERR_UNSUPPORTED, "argument \"nosuch\"");
     expect_refused("\n{{ x | map('nosuch') }}", ERR_UNSUPPORTED, "filter \"nosuch\"");
     expect_refused("\n{{ x | selectattr('a', 'nosuch') }}", ERR_UNSUPPORTED, "test \"nosuch\"");

@@ -67,20 +67,26 @@ static struct value evaluate_slice(struct machine *m, struct scope *s, const str
 
 void evaluate_arguments(struct machine *m, struct scope *s, const struct node *list, struct arguments *out)
 {
+    struct list plain = {0}, named = {0};
     int n = 0;
     for (const struct node *a = list; a != NULL; a = a->next)
-        n++;
-    *out = (struct arguments){.value = work_alloc(&m->work, (size_t)n, sizeof *out->value),
-                              .name = work_alloc(&m->work, (size_t)n, sizeof *out->name),
-                              .named = work_alloc(&m->work, (size_t)n, sizeof *out->named)};
+        n += a->kind == NODE_ARGUMENT;
+    *out = (struct arguments){.name = n > 0 ? work_alloc(&m->work, (size_t)n, sizeof *out->name) : NULL};
     for (const struct node *a = list; a != NULL; a = a->next) {
-        if (a->kind == NODE_ARGUMENT) {
-            out->name[out->n_named] = a->name;
-            out->named[out->n_named++] = evaluate(m, s, a->a);
-        } else {
-            out->value[out->n++] = evaluate(m, s, a);
-        }
+        struct value v = evaluate(m, s, a->kind == NODE_ARGUMENT || a->kind == NODE_SPREAD ? a->a : a);
+        struct list spread = a->kind == NODE_SPREAD ? value_iterate(m, v) : (struct list){0};
+        for (size_t i = 0; i < spread.n; i++)
+            list_add(&m->work, &plain, spread.item[i]);
+        if (a->kind == NODE_ARGUMENT)
+            out->name[out->n_named++] = a->name;
+        if (a->kind != NODE_SPREAD)
+            list_add(&m->work, a->kind == NODE_ARGUMENT ? &named : &plain, v);
     }
+    if (plain.n > RANGE_MAX)
+        machine_fail(m, "found %zu arguments, expected at most %d", plain.n, RANGE_MAX);
+    out->value = plain.item;
+    out->n = (int)plain.n;
+    out->named = named.item;
 }
 
 static struct value evaluate_call(struct machine *m, struct scope *s, const struct node *n)

@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RANGE_MAX 100000 /* as jinja2's sandbox has it */
-
 static struct value default_(struct machine *m, struct value v, const struct value *a)
 {
     bool missing = v.kind == VALUE_UNDEFINED || (argument_true(&a[1], false) && !value_true(v));

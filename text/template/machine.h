@@ -8,6 +8,7 @@
 #include <jansson.h>
 #include <time.h>
 
+#define RANGE_MAX          100000 /* items, as jinja2's sandbox has it */
 #define MACHINE_MAX_STEPS  10000000
 #define MACHINE_MAX_DEPTH  1000
 #define MACHINE_MAX_OUTPUT ((size_t)32 << 20)

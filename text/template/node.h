@@ -18,6 +18,7 @@ enum node_kind {
     NODE_FILTER,   /* a | builtin(b...); a NULL: of what a block renders to */
     NODE_TEST,     /* a is builtin(b...) */
     NODE_ARGUMENT, /* name=a, in a list of arguments */
+    NODE_SPREAD,   /* *a, in a list of arguments */
     NODE_NOT,
     NODE_NEGATIVE,
     NODE_POSITIVE,

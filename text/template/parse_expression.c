@@ -409,8 +409,8 @@ static struct node *parse_arguments(struct parser *p)
     struct node *first = NULL, **end = &first;
     bool named = false;
     for (int n = 0; !at_operator(p, ")"); n++) {
-        if (at_operator(p, "*") || at_operator(p, "**"))
-            unexpected(p, "an argument: arguments by * and ** are not supported");
+        if (at_operator(p, "**"))
+            unexpected(p, "an argument: arguments by ** are not supported");
         if (n == CALL_MAX_ARGUMENTS)
             unexpected(p, "at most 64 arguments");
         if (p->token->kind == TOKEN_NAME && p->token[1].kind == TOKEN_OPERATOR && text_is(p->token[1].text, "=")) {
@@ -419,6 +419,9 @@ static struct node *parse_arguments(struct parser *p)
             p->token += 2;
             (*end)->a = parse_expression(p);
             named = true;
+        } else if (skip_operator(p, "*")) {
+            *end = new_node(p, NODE_SPREAD);
+            (*end)->a = parse_expression(p);
         } else if (named) {
             unexpected(p, "an argument with a name, behind others that have one");
         } else {
@@ -475,6 +478,9 @@ static void check_arguments(struct parser *p, const struct builtin *b, const str
     int n = 0;
     if (b->parameters == NULL)
         return;
+    for (const struct node *a = list; a != NULL; a = a->next)
+        if (a->kind == NODE_SPREAD)
+            return; /* counted when it is called */
     for (const struct node *a = list; a != NULL; a = a->next, n++)
         if (a->kind == NODE_ARGUMENT && find_parameter(b, a->name) < 0)
             work_fail(p->w, ERR_UNSUPPORTED, "found the argument \"%.*s\" of the %s \"%s\", expected one of \"%s\"",
