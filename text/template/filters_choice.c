@@ -4,7 +4,8 @@
 static struct arguments behind(const struct arguments *given, int n)
 {
     struct arguments rest = *given;
-    rest.value += n;
+    if (n > 0)
+        rest.value += n;
     rest.n -= n;
     return rest;
 }

@@ -43,6 +43,7 @@ static struct value title(struct machine *m, struct value v, const struct value 
 static struct value trim(struct machine *m, struct value v, const struct value *a)
 {
     struct text t = subject_text(m, v), set = {0};
+    machine_step(m, 8 * t.n);
     if (a->kind == VALUE_ABSENT || a->kind == VALUE_NONE)
         return value_text(text_strip(t, NULL, true, true));
     set = argument_text(m, a, set);

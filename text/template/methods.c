@@ -46,7 +46,7 @@ static struct value title(struct machine *m, struct value v, const struct value 
 static struct value strip_ends(struct machine *m, struct value v, const struct value *a, bool left, bool right)
 {
     struct text set = {0};
-    machine_step(m, v.text.n);
+    machine_step(m, 8 * v.text.n);
     if (a->kind == VALUE_ABSENT || a->kind == VALUE_NONE)
         return value_text(text_strip(v.text, NULL, left, right));
     set = argument_text(m, a, set);
