@@ -67,7 +67,7 @@ static int read_wish(struct bench_wish *w, const char *line, size_t bytes, const
 static int read_dataset(struct bench_load *l, const char *path, struct err *e)
 {
     size_t bytes = 0;
-    char *text = file_read(path, DATASET_MAX_BYTES, &bytes, e);
+    char *text = file_read_text(path, DATASET_MAX_BYTES, &bytes, e);
     int64_t n = 0, number = 0;
     for (size_t at = 0; text != NULL && at < bytes && n < l->n && e->code == ERR_NONE; number++) {
         const char *end = memchr(text + at, '\n', bytes - at);

@@ -21,7 +21,7 @@ struct values {
 static int values_open(struct values *v, const char *path, struct err *e)
 {
     v->text =
-        strcmp(path, "-") == 0 ? ask_read_text(path, &v->bytes, e) : file_read(path, FILE_MAX_BYTES, &v->bytes, e);
+        strcmp(path, "-") == 0 ? ask_read_text(path, &v->bytes, e) : file_read_text(path, FILE_MAX_BYTES, &v->bytes, e);
     return v->text != NULL ? 0 : -1;
 }
 

@@ -1,5 +1,6 @@
 /* commands/prompts.c - see prompts.h. */
 #include "commands/prompts.h"
+#include "base/bom.h"
 #include "base/json.h"
 #include "commands/generation.h"
 
@@ -127,17 +128,19 @@ static int read_lines(struct prompt_list *list, FILE *f, const char *path, int v
         ssize_t got = next_line(f, &line, &capacity, what, e);
         if (got < 0)
             break;
-        size_t bytes = (size_t)got;
-        if (bytes == 0 || line == NULL)
+        int mark = number == 1 && line != NULL ? bom_bytes(line, (size_t)got, path, e) : 0;
+        if (mark < 0 || got == mark || line == NULL)
             continue;
+        const char *text = line + mark;
+        size_t bytes = (size_t)(got - mark);
         if (first)
-            json_lines = is_json_lines(path, line);
+            json_lines = is_json_lines(path, text);
         first = false;
         if (!json_lines) {
-            (void)add_text(list, line, bytes, number, e);
+            (void)add_text(list, text, bytes, number, e);
             continue;
         }
-        json_t *object = json_parse(line, bytes, what, e);
+        json_t *object = json_parse(text, bytes, what, e);
         if (object != NULL && !json_is_object(object))
             ERR(e, ERR_INPUT, "%s: %s, expected an object with \"prompt\"", what, json_type_name(object));
         else if (object != NULL)

@@ -58,7 +58,22 @@ struct heads {
     float scale;                          /* of q.k */
     int window;                           /* keys k with pos-window < k <= pos are seen; 0: all k <= pos */
     const float *alibi_slopes;            /* [n_heads] device memory: score += slope * k; NULL: none */
+    const void
+        *sinks; /* [n_heads] device memory: one score more for the softmax, of a key without a value; NULL: none */
+    enum dtype sinks_type;
 };
+
+/* Which experts take a step's tokens. Token t and its i-th expert are pair t * n_chosen + i. Device memory. */
+struct routes {
+    float *logits;   /* [n_tokens, n_experts] */
+    int32_t *expert; /* [n_tokens, n_chosen] the chosen ones, the likeliest first */
+    float *share;    /* [n_tokens, n_chosen] what the expert's result counts */
+    int32_t *begin;  /* [n_experts + 1] where each expert's pairs begin in `pair` */
+    int32_t *pair;   /* [n_tokens n_chosen] the pairs by expert, those of one expert by token */
+};
+
+/* Of x in products of experts: one for each token, or one for each pair. */
+enum expert_rows { X_TOKENS, X_PAIRS };
 
 /* The state that the device keeps per slot between steps. */
 struct sampler {

@@ -14,6 +14,7 @@
 #define CONFIG_MAX_FFN       (1 << 22)
 #define CONFIG_MAX_HEAD_DIM  1024
 #define CONFIG_MAX_POSITIONS (1 << 30)
+#define CONFIG_MAX_EXPERTS   ROUTING_MAX_EXPERTS
 
 /* One JSON object and its name in messages; all borrowed. */
 struct config {
@@ -31,6 +32,9 @@ double config_need_real(const struct config *c, const char *keys, double low, do
 
 bool config_bool(const struct config *c, const char *key, bool missing);
 enum activation config_activation(const struct config *c, const char *key, enum activation missing);
+
+/* listed[i], i < n_layers: layer i is in the array under `key`, which may be missing or null. */
+void config_list_layers(const struct config *c, const char *key, int n_layers, bool *listed);
 
 /* The key is there but null, which is not always the same as absent. */
 bool config_is_null(const struct config *c, const char *key);

@@ -23,7 +23,7 @@ struct figures {
     struct phases phases[N_WORKLOADS][N_PARTS];
     int repetitions, warmups;
     double read_rate;           /* bytes/s of all ranks */
-    double weight_bytes;        /* of all ranks: the bytes that one decode step reads */
+    double weight_bytes;        /* of all ranks: the bytes that one decode step reads, of experts on average */
     double joules[N_WORKLOADS]; /* of all devices, all repetitions; NAN: not known */
     double ready_seconds; /* from the start of rank 0's process to weights and memory in place; negative: unknown */
 };

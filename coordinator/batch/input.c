@@ -1,5 +1,6 @@
 /* coordinator/batch/input.c - see input.h. */
 #include "coordinator/batch/input.h"
+#include "base/bom.h"
 #include "base/json.h"
 #include "base/log.h"
 
@@ -222,10 +223,23 @@ static bool take(struct inputs *in, struct input_line *line)
     return true;
 }
 
+/* A file's first line may begin with a byte order mark. */
+static int drop_mark(const struct inputs *in, struct input_line *line, struct err *e)
+{
+    if (line->number != 1 || line->text == NULL)
+        return 0;
+    int mark = bom_bytes(line->text, line->bytes, inputs_name(in, line->file), e);
+    line->text += mark > 0 ? mark : 0;
+    line->bytes -= mark > 0 ? (size_t)mark : 0;
+    return mark < 0 ? -1 : 0;
+}
+
 enum input_got inputs_next(struct inputs *in, struct input_line *line, struct err *e)
 {
     while (in->at < in->n) {
         if ((in->end > in->begin || in->skipping) && take(in, line)) {
+            if (drop_mark(in, line, e) != 0)
+                return INPUT_FAILED;
             if (line->text != NULL && line->bytes == 0)
                 continue;
             return INPUT_LINE;

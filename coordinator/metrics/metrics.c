@@ -388,6 +388,8 @@ static void write_server(struct exposition *x, const struct metrics *m)
                    "Messages of another number of frames; ignored.");
     exposition_one(x, "refused_connections_total", "counter", (double)m->n_refused_connections,
                    "Handshakes that failed.");
+    exposition_one(x, "turned_away_connections_total", "counter", (double)m->n_turned_away,
+                   "Connections closed at once: --max-connections were there.");
     exposition_one(x, "lost_clients_total", "counter", (double)m->n_lost_clients,
                    "Clients that left with requests open.");
     exposition_one(x, "slow_clients_total", "counter", (double)m->n_slow_clients,

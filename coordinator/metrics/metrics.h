@@ -38,7 +38,8 @@ struct metrics {
     struct histogram cancel_steps;              /* from a cancellation until the engine has let go */
     uint64_t n_by_code[600];                    /* generates answered */
     uint64_t n_messages[PROTOCOL_SHUTDOWN + 1]; /* by op */
-    uint64_t n_bad_messages, n_refused_connections, n_slow_clients, n_cut_clients, n_lost_clients, n_lost_log_lines;
+    uint64_t n_bad_messages, n_refused_connections, n_turned_away, n_slow_clients, n_cut_clients, n_lost_clients,
+        n_lost_log_lines;
     uint64_t bytes_received, bytes_sent;
     int n_clients, n_open_jobs;
     int n_unassigned; /* sequences that wait for an engine */

@@ -24,11 +24,13 @@ struct transport {
     int listener;          /* -1: closed, or it rests because descriptors have run out */
     struct zmtp_keys keys; /* of CURVE */
     bool has_curve;
-    char endpoint[TRANSPORT_ENDPOINT]; /* as bound, with the port or path that was chosen */
-    bool is_ipc, is_local;             /* a Unix socket; not to be reached from another host */
-    size_t max_bytes;                  /* of a message */
-    size_t pending;                    /* bytes of messages that are not whole, of all connections */
-    int max_connections, n_connections;
+    char endpoint[TRANSPORT_ENDPOINT];  /* as bound, with the port or path that was chosen */
+    bool is_ipc, is_local;              /* a Unix socket; not to be reached from another host */
+    size_t max_bytes;                   /* of a message */
+    size_t pending;                     /* bytes of messages that are not whole, of all connections */
+    int max_connections, n_connections; /* max_connections: beyond, who comes is turned away */
+    int max_descriptors;                /* beyond, who comes waits */
+    uint64_t n_turned_away;
     struct channel **by_fd; /* [n_fds] */
     int n_fds;
     struct channel *ready_first, *ready_last; /* with whole messages: each gives one in its turn */
@@ -62,9 +64,10 @@ int transport_context(struct transport *t, struct err *e);
  * (of other hosts; an abstract ipc name) unless there is CURVE or `insecure`. */
 int transport_check(const char *endpoint, bool curve, bool insecure, struct err *e);
 
-/* Bind. A message of more than max_bytes ends its connection. curve (or NULL) is open already, and borrowed. */
-int transport_open(struct transport *t, const char *endpoint, int64_t max_bytes, const struct curve *curve,
-                   struct err *e);
+/* Bind. A message of more than max_bytes ends its connection, and so does coming when there are max_connections (0: any number).
+ * curve (or NULL) is open already, and borrowed. */
+int transport_open(struct transport *t, const char *endpoint, int64_t max_bytes, int64_t max_connections,
+                   const struct curve *curve, struct err *e);
 
 /* A Unix socket's path is taken away; who is connected stays so. */
 void transport_unlink(const struct transport *t);

@@ -159,7 +159,7 @@ void access_log_write(struct access_log *l, const struct job *j, const struct ou
         add_generate(o, j, out);
     if (l->with_prompts && j->parsed && j->message.op == PROTOCOL_GENERATE)
         add_prompts(o, &j->message.generate);
-    char *line = json_text(o, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    char *line = json_text(o, JSON_COMPACT);
     size_t bytes = line != NULL ? strlen(line) : 0;
     json_decref(o);
     if (line != NULL)

@@ -125,10 +125,9 @@ void answer_piece(struct server *s, const struct piece *p)
                                   .n_tokens = p->n_ids,
                                   .logprobs = p->logprobs,
                                   .n_top = g->rules.sampling.n_top};
-    char *both = NULL;
-    if (g->echo && !j->echoed[index]) {
-        both = finished_with_prompt(j, s->setup.tokenizer, p->group, p->text, &choice.bytes);
-        choice.text = both != NULL ? both : p->text;
+    if (j->echo != NULL && !j->echoed[index]) {
+        choice.before = j->echo[p->group].text;
+        choice.n_before = j->echo[p->group].bytes;
         j->echoed[index] = true;
     }
     const struct reply reply = {.request_id = id_of(j),
@@ -138,7 +137,6 @@ void answer_piece(struct server *s, const struct piece *p)
                                 .choice = &choice};
     size_t bytes = 0;
     char *text = reply_tokens(&reply, j->n_events++, &bytes);
-    free(both);
     send_text(s, j, text, bytes, true);
 }
 

@@ -196,6 +196,35 @@ static int reserve_results(struct server *s, struct job *j)
     return 0;
 }
 
+/* The job goes to an engine. */
+static void give_engine(struct server *s, struct job *j, int engine)
+{
+    s->n_at_engines += j->client->n_in_engines == 0;
+    j->client->n_in_engines += j->n_sequences;
+    engines_submit(&s->engines, j, engine);
+}
+
+/* Engines have so many sequences of the client no more. */
+static void take_from_engines(struct server *s, struct client *c, int n_sequences)
+{
+    s->n_at_engines -= n_sequences > 0 && n_sequences == c->n_in_engines;
+    c->n_in_engines -= n_sequences;
+}
+
+/* An engine has what it runs and a little more, so that no place in it is ever free; the rest waits here, where clients have their
+ * turns. */
+static int spare_places(const struct server *s)
+{
+    return engines_max_seqs(&s->engines) / (s->engines.n > 0 ? s->engines.n : 1) / SPARE_SHARE;
+}
+
+/* Have engines less than its share of this client? Then it does not wait until others have left: schedulers give it its turn. */
+static bool is_below_share(const struct server *s, const struct client *c)
+{
+    int places = engines_max_seqs(&s->engines), others = s->n_at_engines - (c->n_in_engines > 0);
+    return c->n_in_engines < places / (others + 1);
+}
+
 /* A job that was admitted, before a drain began perhaps: it is one of the open requests that may finish. Once the server stops
  * nothing comes here: what was open has its answer. */
 static void submit(struct server *s, struct job *j)
@@ -210,7 +239,10 @@ static void submit(struct server *s, struct job *j)
         return;
     }
     j->queued = seconds_now();
-    wait_turn(s, j, TURN_ENGINE);
+    if (j->client->turn[TURN_ENGINE].first == NULL && is_below_share(s, j->client))
+        give_engine(s, j, engines_choose(&s->engines, -1));
+    else
+        wait_turn(s, j, TURN_ENGINE);
 }
 
 static void feed_worker(struct server *s, int worker)
@@ -222,13 +254,11 @@ static void feed_worker(struct server *s, int worker)
     }
 }
 
-/* An engine has what it runs and a little more, so that no place in it is ever free; the rest waits here, where clients have their
- * turns. */
 static void feed_engines(struct server *s)
 {
-    int each = engines_max_seqs(&s->engines) / (s->engines.n > 0 ? s->engines.n : 1), engine;
-    while (s->turns[TURN_ENGINE].n > 0 && (engine = engines_choose(&s->engines, each / SPARE_SHARE)) >= 0)
-        engines_submit(&s->engines, turns_take(&s->turns[TURN_ENGINE]), engine);
+    int engine;
+    while (s->turns[TURN_ENGINE].n > 0 && (engine = engines_choose(&s->engines, spare_places(s))) >= 0)
+        give_engine(s, turns_take(&s->turns[TURN_ENGINE]), engine);
 }
 
 void server_feed(struct server *s)
@@ -266,10 +296,9 @@ void server_cancel(struct server *s, struct job *j, enum finish_reason why)
         refuse(s, j);
         return;
     }
-    if (!j->in_engine)
+    if (!j->in_engine || j->cancel_step > 0) /* it has been told: a flood of cancels is one order */
         return;
-    if (j->cancel_step == 0)
-        j->cancel_step = 1 + s->engines.engine[j->engine].n_steps;
+    j->cancel_step = 1 + s->engines.engine[j->engine].n_steps;
     engines_cancel(&s->engines, j, why);
 }
 
@@ -474,6 +503,8 @@ void server_report(struct server *s, struct report *r, int engine)
     }
     for (struct job *j = r->done, *next; j != NULL; j = next) {
         next = j->engine_next;
+        if (j->client != NULL)
+            take_from_engines(s, j->client, j->n_sequences);
         if (j->cancel_step > 0)
             histogram_add(&s->metrics.cancel_steps, (double)(1 + s->engines.engine[engine].n_steps - j->cancel_step));
         if (j->error.code == 0)
@@ -511,6 +542,7 @@ void server_client_left(void *server, struct client *c)
         client_remove_job(j);
         server_cancel(s, j, FINISH_CANCELLED);
     }
+    take_from_engines(s, c, c->n_in_engines); /* what is there still is nobody's */
     s->metrics.n_lost_clients += open;
 }
 

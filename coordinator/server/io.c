@@ -52,8 +52,19 @@ static void count_refused(struct server *s)
                               : "CURVE, which this server does not speak, or something that is not ZeroMQ");
 }
 
+/* Said at the first time only: clients come again, ten times a second. */
+static void count_turned_away(struct server *s)
+{
+    uint64_t n = s->transport.n_turned_away;
+    if (n > 0 && s->metrics.n_turned_away == 0)
+        log_warn("a connection was closed at once: %d are there already (--max-connections)",
+                 s->transport.n_connections);
+    s->metrics.n_turned_away = n;
+}
+
 static void take_happenings(struct server *s)
 {
+    count_turned_away(s);
     struct peer peer;
     for (enum happening h; (h = transport_happening(&s->transport, &peer)) != HAPPENING_NONE;) {
         if (h == HAPPENING_GONE)
@@ -197,7 +208,8 @@ static int open_sockets(struct server *s, struct err *e)
     s->has_curve = o->curve;
     if (o->curve && curve_open(&s->curve, NULL, o->curve_clients, e) != 0)
         return -1;
-    return transport_open(&s->transport, endpoint, o->max_message_bytes, o->curve ? &s->curve : NULL, e);
+    return transport_open(&s->transport, endpoint, o->max_message_bytes, o->max_connections,
+                          o->curve ? &s->curve : NULL, e);
 }
 
 /* Sockets and threads; libzmq makes its own with the first socket. */

@@ -22,6 +22,9 @@ static const struct opt rows[] = {
      "unread replies of a client; above this its streams are cancelled and other replies become short errors, above "
      "twice this it is disconnected (default 4M)",
      NULL},
+    INTEGER("max-connections", max_connections, 0, 1 << 20, 0,
+            "connections at once; further ones are closed at once and counted (default 0: the limit of open files less "
+            "64, above which clients wait)"),
     INTEGER("max-queue", max_queue, 0, 1 << 20, 2048,
             "waiting sequences beside the running ones; further requests are refused with 429, those of the client "
             "with the most first (default 2048)"),

@@ -60,6 +60,7 @@ struct server {
     int n_open, n_sequences; /* jobs; sequences of those that generate */
     size_t open_bytes;
     struct turns turns[N_TURNS];
+    int n_at_engines;     /* clients of which engines have something */
     int at_worker[2];     /* jobs that each has now */
     double times_checked; /* time limits of jobs that wait for an engine */
     int n_cut_short;      /* jobs answered with an error because the server ended */

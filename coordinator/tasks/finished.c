@@ -23,7 +23,8 @@ static char *prompt_text(const struct job *j, const struct tokenizer *t, int i, 
     return text;
 }
 
-char *finished_with_prompt(const struct job *j, const struct tokenizer *t, int i, const char *output, size_t *bytes)
+/* The text of prompt i before an output of *bytes bytes; malloc'ed, *bytes then covers both. NULL: out of memory. */
+static char *with_prompt(const struct job *j, const struct tokenizer *t, int i, const char *output, size_t *bytes)
 {
     size_t before = 0;
     char *text = prompt_text(j, t, i, &before), *both = text != NULL ? realloc(text, before + *bytes + 1) : NULL;
@@ -104,7 +105,7 @@ static char *fill_choice(const struct job *j, const struct tokenizer *t, int i, 
     choice->prompt_id = group->prompt.id;
     choice->n_prompt = group->prompt.n;
     choice->n_prompt_top = g->rules.sampling.n_prompt_top;
-    char *both = g->echo && !g->stream ? finished_with_prompt(j, t, i, choice->text, &choice->bytes) : NULL;
+    char *both = g->echo && !g->stream ? with_prompt(j, t, i, choice->text, &choice->bytes) : NULL;
     if (both != NULL)
         choice->text = both;
     return both;

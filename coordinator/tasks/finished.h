@@ -41,7 +41,4 @@ void finished_close(struct finished *f);
 /* The whole reply, or a stream's last event: malloc'ed; NULL: out of memory. Any thread that owns the job. */
 char *finished_reply(struct finished *f, struct job *j, const struct tokenizer *t, const char *model, size_t *bytes);
 
-/* The text of prompt i before an output of *bytes bytes; malloc'ed, *bytes then covers both. NULL: out of memory. */
-char *finished_with_prompt(const struct job *j, const struct tokenizer *t, int i, const char *output, size_t *bytes);
-
 #endif

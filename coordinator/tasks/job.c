@@ -29,8 +29,12 @@ void job_close(struct job *j)
         return;
     for (int i = 0; i < j->n_groups; i++)
         group_close(&j->group[i]);
-    for (int i = 0; i < j->n_ids; i++)
+    for (int i = 0; i < j->n_ids; i++) {
         token_list_free(&j->ids[i]);
+        if (j->echo != NULL)
+            free(j->echo[i].text);
+    }
+    free(j->echo);
     free(j->ids);
     free(j->group);
     free(j->rules);
@@ -116,6 +120,14 @@ int64_t job_text_bytes(const char *text, size_t bytes)
     return n;
 }
 
+int64_t job_echo_bytes(const struct job *j, int i)
+{
+    const struct protocol_generate *g = &j->message.generate;
+    if (g->prompt != NULL && g->prompt[i].text != NULL)
+        return job_text_bytes(g->prompt[i].text, g->prompt[i].bytes);
+    return (int64_t)j->ids[i].n * TOKEN_BYTES;
+}
+
 /* Every choice repeats the prompt, and its scores. */
 static void add_prompt(struct demand *d, const struct job *j, int i)
 {
@@ -125,10 +137,8 @@ static void add_prompt(struct demand *d, const struct job *j, int i)
         d->scores += n * n_prompt;
     if (!g->stream)
         d->tokens += n * j->rules[i].max_tokens;
-    if (g->echo && g->prompt != NULL && g->prompt[i].text != NULL)
-        d->of_echo += n * job_text_bytes(g->prompt[i].text, g->prompt[i].bytes);
-    else if (g->echo)
-        d->of_echo += n * n_prompt * TOKEN_BYTES;
+    if (g->echo)
+        d->of_echo += n * job_echo_bytes(j, i);
 }
 
 /* A stream's tokens come in small events, but the scores of its prompts in its last one. */
@@ -155,6 +165,8 @@ static size_t result_bytes(const struct job *j)
                  (TOKEN_BYTES + (g->rules.want_logprobs ? (int64_t)sizeof(struct sampled) : 0));
         if (g->rules.want_prompt_logprobs)
             bytes += (int64_t)(j->ids[i].n * sizeof(struct sampled));
+        if (j->echo != NULL)
+            bytes += (int64_t)j->echo[i].bytes;
     }
     return (size_t)bytes;
 }

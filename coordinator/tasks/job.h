@@ -18,6 +18,12 @@ struct choice_progress {
     double last_token;             /* when; 0: none yet */
 };
 
+/* A text as it stands in JSON. */
+struct characters {
+    char *text; /* malloc'ed */
+    size_t bytes;
+};
+
 struct job {
     uint64_t number; /* from 1; names the job to a thread that does not own it */
     uint64_t asker;  /* a server's: number of the connection that asked. Names of requests are each connection's own */
@@ -36,7 +42,8 @@ struct job {
     int n_ids;
     char *reply; /* whole, to tokenize and detokenize; malloc'ed */
     size_t reply_bytes;
-    int max_len; /* tells the worker: tokens of prompt and output together, 0: the model is being loaded */
+    struct characters *echo; /* [n_ids] of a stream with echo: what the first events of a prompt begin with */
+    int max_len;             /* tells the worker: tokens of prompt and output together, 0: the model is being loaded */
 
     /* generate */
     char request_id[PROTOCOL_MAX_ID_BYTES + 1];
@@ -83,6 +90,9 @@ int job_prepare(struct job *j, int max_len, int64_t max_reply, uint64_t seed);
 
 /* About how many bytes the reply of a job that has been generated will have; a stream's last event. */
 size_t job_reply_bytes(const struct job *j);
+
+/* What prompt i takes where it is repeated: about, if it came as ids. */
+int64_t job_echo_bytes(const struct job *j, int i);
 
 /* The bytes of a text as a JSON string, without its quotes. */
 int64_t job_text_bytes(const char *text, size_t bytes);

@@ -27,6 +27,47 @@ static int encode(struct job *j, const struct worker_setup *s)
     return 0;
 }
 
+static int write_prompt(struct job *j, int i, const struct worker_setup *s)
+{
+    const struct protocol_generate *g = &j->message.generate;
+    const char *text = g->prompt[i].text;
+    size_t bytes = g->prompt[i].bytes;
+    struct err e = {0};
+    char *made = NULL;
+    if (text == NULL) {
+        (void)tokenizer_decode(s->tokenizer, j->ids[i].id, j->ids[i].n, g->rules.skip_special, &made, &bytes, &e);
+        text = made;
+    }
+    if (text != NULL)
+        j->echo[i].text = reply_characters(text, bytes, &j->echo[i].bytes);
+    free(made);
+    if (j->echo[i].text == NULL)
+        return protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "%s",
+                             e.code != ERR_NONE ? e.text : "out of host memory");
+    return 0;
+}
+
+/* A stream's first events repeat the prompts, which may be megabytes: the I/O thread has no time to write them. Those that are too
+ * long are refused when the job is prepared. */
+static int write_echo(struct job *j, const struct worker_setup *s)
+{
+    const struct protocol_generate *g = &j->message.generate;
+    int64_t bytes = 0;
+    if (!g->stream || !g->echo || g->prompt == NULL)
+        return 0;
+    for (int i = 0; i < j->n_ids; i++)
+        bytes += job_echo_bytes(j, i);
+    if (bytes > s->max_reply)
+        return 0;
+    j->echo = calloc((size_t)j->n_ids, sizeof *j->echo);
+    if (j->echo == NULL)
+        return protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "out of host memory");
+    for (int i = 0; i < j->n_ids; i++)
+        if (write_prompt(j, i, s) != 0)
+            return -1;
+    return 0;
+}
+
 /* The bytes of a list of ids as JSON, and of the texts of these tokens. */
 static int64_t ids_bytes(const struct token_list *ids)
 {
@@ -117,7 +158,7 @@ static void work(struct job *j, const struct worker_setup *s)
     if (j->error.code != 0)
         return;
     if (j->message.op == PROTOCOL_GENERATE)
-        (void)encode(j, s);
+        (void)(encode(j, s) == 0 && write_echo(j, s) == 0);
     else if (j->message.op == PROTOCOL_TOKENIZE || j->message.op == PROTOCOL_DETOKENIZE)
         work_on_tokens(j, s);
 }

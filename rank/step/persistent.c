@@ -16,6 +16,13 @@ static const char *refuse_network(const struct network *n, const struct world *w
         return "an embedding of another width than the layers";
     if (m->position == POSITION_ALIBI)
         return "ALiBi";
+    if (m->experts.routing.n_experts > 0)
+        return "mixtures of experts";
+    for (int i = 0; i < m->n_layers; i++)
+        if (m->layer[i].unrotated)
+            return "layers that do not rotate";
+    if (m->norm == NORM_RMS_ONCE)
+        return "norms that are rounded after their weight";
     if (!w->on_one_host)
         return "ranks on more than one host";
     if (range_length(n->shard.heads) < 1 || range_length(n->shard.ffn) < 1 || range_length(n->shard.vocab) < 1)

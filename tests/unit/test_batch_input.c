@@ -50,6 +50,30 @@ static void input_lines(void **state)
     expect_lines((const char *[]){folder_path("a?")}, 1, "a*:1/0:star|a2:1/3:x|");
 }
 
+/* Where a file begins; its bytes count as they are. */
+static void input_marks(void **state)
+{
+    (void)state;
+    struct inputs in;
+    struct err e = {0};
+    struct input_line line;
+    files_write(folder, "m1",
+                "\xef\xbb\xbf"
+                "one\n\xef\xbb\xbf"
+                "two\n",
+                14);
+    files_write(folder, "m2", "\xef\xbb\xbf\nthree", 9);
+    expect_lines((const char *[]){folder_path("m?")}, 1,
+                 "m1:1/0:one|m1:2/1:\xef\xbb\xbf"
+                 "two|m2:2/3:three|");
+    files_write(folder, "wide", "\xff\xfe{\0}\0\n\0", 8);
+    const char *wide = folder_path("wide");
+    assert_int_equal(inputs_open(&in, &wide, 1, &e), 0);
+    assert_int_equal(inputs_next(&in, &line, &e), INPUT_FAILED);
+    EXPECT_PARTS(&e, ERR_INPUT, wide, ": a byte order mark of UTF-16, expected UTF-8");
+    inputs_close(&in);
+}
+
 /* The output of another share, for example: with its manifest, or locked before it has one. */
 static void input_outputs(void **state)
 {
@@ -158,7 +182,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         FOLDER_TEST(input_lines), FOLDER_TEST(input_refused), FOLDER_TEST(input_long_line),
-        FOLDER_TEST(input_pipe),  FOLDER_TEST(input_outputs),
+        FOLDER_TEST(input_pipe),  FOLDER_TEST(input_outputs), FOLDER_TEST(input_marks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,6 +44,7 @@ static void programs_are_hardened(void **state)
     (void)state;
     check("lockstep");
     check("lockstep-client");
+    check("lockstep-gateway");
 }
 
 /* The linker keeps the mark only if every object has it, those of nvcc and of the system's start files too. */

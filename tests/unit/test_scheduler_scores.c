@@ -89,7 +89,10 @@ static void open_run(struct run *r, const struct shape *shape, uint64_t seed)
         r->rules[i] = (struct request_rules){.max_tokens = 1 + below(r, MAX_LEN - 61),
                                              .sampling = {.top_p = 1, .repetition_penalty = 1},
                                              .want_prompt_logprobs = i == 0 || below(r, 3) > 0};
-        *q = (struct request){.rules = &r->rules[i], .index = i, .priority = below(r, 3)};
+        *q = (struct request){.rules = &r->rules[i],
+                              .index = i,
+                              .client = seed % 2 == 0 ? (uint64_t)below(r, 3) : 0,
+                              .priority = below(r, 3)};
         q->prompt.id = calloc((size_t)n, sizeof *q->prompt.id);
         q->prompt.n = q->prompt.capacity = (size_t)n;
         for (int k = 0; k < n; k++)

@@ -5,7 +5,7 @@
 #include "base/files.h"
 #include "base/signals.h"
 #include "coordinator/metrics/metrics.h"
-#include "coordinator/server/clients.h"
+#include "coordinator/server/server.h"
 #include "coordinator/tasks/mailbox.h"
 #include "tests/support/files.h"
 
@@ -393,6 +393,28 @@ static void backlog(void **state)
     clients_close(&c);
 }
 
+/* However often a request is cancelled, its engine hears so once. */
+static void cancels(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    struct server s = {0};
+    struct job j = {.number = 7, .in_engine = true};
+    void *context = zmq_ctx_new();
+    int n = 0;
+    assert_int_equal(engines_open(&s.engines, context, 1, 1, &e), 0);
+    for (int i = 0; i < 1000; i++)
+        server_cancel(&s, &j, FINISH_CANCELLED);
+    for (struct order *o; (o = mailbox_take(s.engines.engine[0].end[1])) != NULL; n++) {
+        assert_int_equal(o->kind, ORDER_CANCEL);
+        assert_int_equal(o->number, 7);
+        free(o);
+    }
+    assert_int_equal(n, 1);
+    engines_close(&s.engines);
+    assert_int_equal(zmq_ctx_term(context), 0);
+}
+
 static void signal_wishes(void **state)
 {
     (void)state;
@@ -429,9 +451,9 @@ static void signal_wishes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(endpoints),     cmocka_unit_test(whole_files), cmocka_unit_test(mailboxes),
-        cmocka_unit_test(histograms),    cmocka_unit_test(exposition),  cmocka_unit_test(backlog),
-        cmocka_unit_test(signal_wishes),
+        cmocka_unit_test(endpoints),  cmocka_unit_test(whole_files),   cmocka_unit_test(mailboxes),
+        cmocka_unit_test(histograms), cmocka_unit_test(exposition),    cmocka_unit_test(backlog),
+        cmocka_unit_test(cancels),    cmocka_unit_test(signal_wishes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

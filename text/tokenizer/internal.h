@@ -17,7 +17,6 @@ struct tokenizer { /* zeroed = closed */
     struct bpe bpe;
     struct template template;
     struct decoder decoder;
-    bool clean_up;
 };
 
 struct detokenizer {
