@@ -9,6 +9,7 @@
 #include "base/protocol_types.h"
 #include "base/token_list.h"
 #include "protocol/rules.h"
+#include "text/chat.h"
 
 #define PROTOCOL_VERSION       1
 #define PROTOCOL_MAX_ID_BYTES  128       /* of a request_id */
@@ -55,9 +56,9 @@ struct protocol_generate {
     struct protocol_prompt *prompt; /* [n_prompts]; NULL: a chat */
     int n_turns;
     struct protocol_turn *turn; /* [n_turns] "messages" */
+    struct chat_request chat;   /* the same for the template, and what else it gets */
     bool add_special_tokens;    /* bos and eos as the tokenizer's template has them */
     bool parse_special;         /* special tokens written out in prompts and contents become such tokens */
-    bool add_generation_prompt; /* chat: open the assistant's turn */
 
     struct request_rules rules; /* max_tokens may be PROTOCOL_FILL; sampling.prompt_len is 0 */
     bool has_seed;              /* else rules.sampling.seed is 0 and the server chooses */

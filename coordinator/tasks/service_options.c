@@ -19,8 +19,8 @@ static const struct opt rows[] = {
     INTEGER("max-batch", run.max_batch, 1, 4096, -1,
             "sequences that run at once, if the KV cache has room (default 256, at most --max-batch-tokens)"),
     TEXT("served-model-name", "NAME", served_name, "the model's name to clients (default: the folder's)"),
-    TEXT("chat-template", "NAME", chat_template,
-         "the chat format of the model, instead of the one recognised by its template; docs/protocol.md has the names"),
+    TEXT("chat-template", "NAME|FILE", chat_template,
+         "the chat template for all chats: one of the model's own by its name, or a Jinja file (default: the model's)"),
     {"max-reply-bytes", "BYTES", OPT_BYTES, AT(max_reply_bytes), 1 << 16, (int64_t)1 << 34, 32 << 20, NULL,
      "largest reply to a request, estimated from its tokens and log-probabilities before anything is computed; larger "
      "ones are refused with 413 (default 32M)",

@@ -61,7 +61,7 @@ static void bad_lines(void **state)
     expect_bad("{\"id\":\"x\",\"prompt\":\"a\",\"model\":\"other\"}", "x", "model", "other");
     expect_bad(LINE("{\"prompt\":\"a\",\"top_p\":3}"), "c", "body.top_p", "found 3");
     expect_bad(LINE("{\"prompt\":\"a\",\"stream\":true}"), "c", "body.stream", "whole results");
-    expect_bad(LINE("{\"prompt\":\"a\",\"tools\":[1]}"), "c", "body.tools", "not implemented");
+    expect_bad(LINE("{\"prompt\":\"a\",\"tools\":[1]}"), "c", "body.tools", "only chats");
     expect_bad(LINE("{" TURNS "}"), "c", "url", "expected \"prompt\"");
     expect_bad(CHAT("{\"prompt\":\"a\"}"), "c", "url", "expected \"messages\"");
     expect_bad(LINE("7"), "c", "body", "an integer");
