@@ -102,7 +102,7 @@ static void formats(int ranks)
     case_begin("batch: OpenAI lines, plain and bad ones on %d ranks", ranks);
     files_write_text(dir, "in.jsonl", mixed);
     batching_forget(dir, "out.jsonl");
-    BATCHING_RUN(&p, dir, ranks, NULL, "--input", "@in.jsonl", "--output", "@out.jsonl", "--chat-template", "chatml");
+    BATCHING_RUN(&p, dir, ranks, NULL, "--input", "@in.jsonl", "--output", "@out.jsonl");
     (void)snprintf(made, sizeof made, "%s/in.jsonl:5", dir);
     (void)snprintf(last, sizeof last, "%s/in.jsonl:8", dir);
     (void)snprintf(bad, sizeof bad, "%s/in.jsonl:9", dir);

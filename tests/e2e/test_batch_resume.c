@@ -169,16 +169,16 @@ static void context(void)
                      "{\"id\":\"bad\",\"prompt\":7}\n");
     for (int again = 0; again < 2; again++) {
         case_begin("batch: what fits, and a failure, %s", again ? "again" : "first");
-        BATCHING_RUN(&p, dir, 2, NULL, "--input", "@fill.jsonl", "--output", "@fill.out", "--plain", "--chat-template",
-                     "chatml", "--max-model-len", "48");
+        BATCHING_RUN(&p, dir, 2, NULL, "--input", "@fill.jsonl", "--output", "@fill.out", "--plain", "--max-model-len",
+                     "48");
         case_check(p.status == 1 && strstr(p.text[PROCESS_ERR], "2 of 2 requests (100 %), 1 failed") != NULL,
                    "status %d: %s", p.status, p.text[PROCESS_ERR]);
         process_free(&p);
         case_end();
     }
     case_begin("batch: another context's length is refused");
-    BATCHING_RUN(&p, dir, 2, NULL, "--input", "@fill.jsonl", "--output", "@fill.out", "--plain", "--chat-template",
-                 "chatml", "--max-model-len", "32");
+    BATCHING_RUN(&p, dir, 2, NULL, "--input", "@fill.jsonl", "--output", "@fill.out", "--plain", "--max-model-len",
+                 "32");
     case_check(p.status == 3 && strstr(p.text[PROCESS_ERR], "up to 48 tokens together") != NULL, "status %d: %s",
                p.status, p.text[PROCESS_ERR]);
     process_free(&p);

@@ -1,5 +1,7 @@
 /* tests/fuzz/fuzz_batch_input.c - libFuzzer target for a batch's input: its lines, and the requests in them. Each line becomes a request
- * or an error with a message; each has an id that fits; bytes and lines are counted right. */
+ * or an error with a message; each has an id that fits; bytes and lines are counted right. Only another encoding's byte order mark ends
+ * the reading. */
+#include "base/bom.h"
 #include "coordinator/batch/line.h"
 #include "tests/fuzz/scratch.h"
 
@@ -21,7 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const struct protocol_model model = {.name = "m", .vocab = 100};
     struct inputs in;
     struct input_line line;
-    struct err e = {0};
+    struct err e = {0}, again = {0};
     int64_t number = 0, end = 0;
     scratch_write("in.jsonl", data, size);
     const char *path = scratch_path("in.jsonl");
@@ -29,6 +31,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const struct line_rules rules = {&model, defaults};
     scratch_check(inputs_open(&in, &path, 1, &e) == 0 && in.bytes == (int64_t)size);
     for (enum input_got got; (got = inputs_next(&in, &line, &e)) != INPUT_END;) {
+        if (got == INPUT_FAILED) {
+            scratch_check(number == 0 && e.text[0] != '\0' && bom_bytes((const char *)data, size, "", &again) < 0);
+            goto out;
+        }
         scratch_check(got == INPUT_LINE && line.number > number && line.index == line.number - 1 && line.end > end);
         scratch_check(line.text == NULL || memchr(line.text, '\n', line.bytes) == NULL);
         number = line.number;
@@ -36,6 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_line(&line, &rules);
     }
     scratch_check(in.bytes_read == (int64_t)size && end <= (int64_t)size + 1);
+out:
     inputs_close(&in);
     json_decref(defaults);
     return 0;
