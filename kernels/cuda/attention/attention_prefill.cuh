@@ -1,6 +1,7 @@
-/* kernels/cuda/attention/attention_prefill.cuh - attention of tokens that have neighbours of their own sequence in the batch. A
- * block takes PREFILL_TOKENS neighbouring tokens and one head; the pieces of sequences among them come one after the
- * other, each against all the keys that it sees. Tokens without such neighbours are left to attention_many.cuh. */
+/* kernels/cuda/attention/attention_prefill.cuh - attention of tokens that have neighbours of their own sequence in the
+ * batch, where attention_prompts.cuh has no code for the device or the heads. A block takes PREFILL_TOKENS neighbouring
+ * tokens and one head; the pieces of sequences among them come one after the other, each against all the keys that it sees.
+ * Tokens without such neighbours are left to attention_many.cuh. */
 #ifndef ATTENTION_ATTENTION_PREFILL_CUH
 #define ATTENTION_ATTENTION_PREFILL_CUH
 
