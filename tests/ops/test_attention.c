@@ -193,9 +193,16 @@ static void test_attention_prompts(void **unused)
         for (int mode = 0; mode < 6; mode++) {
             if (left_out())
                 continue;
-            struct heads heads = {4, 1, dims[i], 0, 0, 4, 0, (const int[]){0, 1, 100, 128, 0, 60}[mode], NULL};
+            struct heads heads = {.n_heads = 4, .n_kv_heads = 1, .group = 4, .head_dim = dims[i]};
             if (mode >= 4) /* a rank's share of uneven groups */
-                heads = (struct heads){3, 2, dims[i], 3, 1, 2, 0, heads.window, slopes};
+                heads = (struct heads){.n_heads = 3,
+                                       .n_kv_heads = 2,
+                                       .head_dim = dims[i],
+                                       .first_head = 3,
+                                       .first_kv_head = 1,
+                                       .group = 2,
+                                       .alibi_slopes = slopes};
+            heads.window = (const int[]){0, 1, 100, 128, 0, 60}[mode];
             heads.scale = 1.0f / sqrtf((float)heads.head_dim);
             struct setup s;
             setup_sized(&s, heads, 4, 20, len, n_new);
@@ -210,10 +217,18 @@ static void test_attention_chunks(void **unused)
 {
     (void)unused;
     const int len[] = {150, 40}, n_new[] = {150, 40}, cut[] = {0, 17, 60, 133, 190};
-    const struct heads shapes[] = {{4, 2, 40, 0, 0, 2, 0.15f, 0, NULL},
-                                   {4, 1, 64, 0, 0, 4, 0.125f, 0, NULL},
-                                   {2, 2, 80, 0, 0, 1, 0.11f, 50, NULL},
-                                   {3, 2, 128, 3, 1, 2, 0.09f, 0, NULL}};
+    const struct heads shapes[] = {
+        {.n_heads = 4, .n_kv_heads = 2, .head_dim = 40, .group = 2, .scale = 0.15f},
+        {.n_heads = 4, .n_kv_heads = 1, .head_dim = 64, .group = 4, .scale = 0.125f},
+        {.n_heads = 2, .n_kv_heads = 2, .head_dim = 80, .group = 1, .scale = 0.11f, .window = 50},
+        {.n_heads = 2, .n_kv_heads = 1, .head_dim = 256, .group = 2, .scale = 0.06f},
+        {.n_heads = 3,
+         .n_kv_heads = 2,
+         .head_dim = 128,
+         .first_head = 3,
+         .first_kv_head = 1,
+         .group = 2,
+         .scale = 0.09f}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         struct setup s;
         struct queue q = test_queue(2);
