@@ -40,15 +40,20 @@ LIBS            = $(eval LIBS := $$(call package_flags,--libs,$$(PACKAGES)) $$(C
 # Lines of a chat are edited by libedit where it is there; EDIT=0: not.
 EDIT            ?= $(shell $(PKG_CONFIG) --exists libedit 2>/dev/null && echo 1)
 EDIT_PACKAGE    := $(if $(filter 1,$(EDIT)),libedit)
+GATEWAY_LIBS    = $(eval GATEWAY_LIBS := $$(call package_flags,--libs,$$(CLIENT_PACKAGES)) -lm)$(GATEWAY_LIBS)
 CLIENT_LIBS     = $(eval CLIENT_LIBS := $$(call package_flags,--libs,$$(CLIENT_PACKAGES) $$(EDIT_PACKAGE)) -lm)$(CLIENT_LIBS)
 
 # The folders of the program (docs/rooms.md); whatever lies in them is compiled.
-ROOMS    := base partition kernels plan rank text protocol coordinator commands client
+ROOMS    := base partition kernels plan rank text protocol coordinator commands client gateway
 ROOM_SRC := $(sort $(shell find $(ROOMS) -name '*.c'))
 # The client is a program of its own, without MPI; tests of its parts find them in the archive.
 CLIENT_MAIN := client/main.c
 CLIENT_SRC  := $(filter base/% client/%,$(ROOM_SRC))
-LIB_SRC     := $(filter-out kernels/cuda/% $(CLIENT_MAIN),$(ROOM_SRC))
+# The gateway, too; of the client it has the connection.
+GATEWAY_MAIN := gateway/main.c
+GATEWAY_SRC := $(filter base/% gateway/%,$(ROOM_SRC)) client/connection.c
+HOST_SRC    := $(sort $(CLIENT_SRC) $(GATEWAY_SRC))
+LIB_SRC     := $(filter-out kernels/cuda/% $(CLIENT_MAIN) $(GATEWAY_MAIN),$(ROOM_SRC))
 CUDA_ONLY := rank/comm/comm_nccl.c
 ifeq ($(CUDA),1)
 # The GPU backend beside the CPU's, in one program. ARCH: compute capabilities, those of the GPUs here or else these.
@@ -69,6 +74,7 @@ LIB_OBJ := $(LIB_SRC:%=$(BUILD)/%.o)
 ARCHIVE := $(BUILD)/liblockstep.a
 PROGRAM := $(BUILD)/lockstep
 CLIENT  := $(BUILD)/lockstep-client
+GATEWAY := $(BUILD)/lockstep-gateway
 
 # A test is tests/<kind>/test_*.c, found here and registered nowhere else.
 TEST_SRC := $(wildcard tests/unit/test_*.c tests/ops/test_*.c tests/spmd/test_*.c tests/parity/test_*.c \
@@ -82,19 +88,21 @@ TEST_LIB := $(patsubst %,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 
 # Fuzzers: the parsers of outside input, which need neither MPI nor a device. Their library is compiled once, by clang, and
 # archived; a target tests/fuzz/fuzz_*.c is linked with what it needs of it.
-FUZZ_ROOMS := base partition plan text protocol coordinator
+FUZZ_ROOMS := base partition plan text protocol coordinator client gateway
 FUZZ_CC    := clang -std=c17 -O1 -g -MMD -MP -fno-sanitize-recover=all
-FUZZ_OBJ   := $(patsubst %,build/fuzz/%.o,$(filter $(addsuffix /%,$(FUZZ_ROOMS)) commands/generation.c,$(ROOM_SRC)))
+FUZZ_OBJ   := $(patsubst %,build/fuzz/%.o,$(filter-out $(CLIENT_MAIN) $(GATEWAY_MAIN),$(filter $(addsuffix /%,$(FUZZ_ROOMS)) commands/generation.c commands/%options.c,$(ROOM_SRC))))
 FUZZ_LIB   := build/fuzz/liblockstep.a
 FUZZ_BIN   := $(patsubst tests/fuzz/%.c,build/cpu/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
-.PHONY: FORCE pages install uninstall dist all client help demo deps deps-check deps-cluster tests preload fuzzers test check soak soak-batch bench-cpu sbom check-reproducible check-layers format check-format tidy clean check-gpu bundle compile-cuda
-all: $(PROGRAM) $(CLIENT)
+.PHONY: FORCE pages install uninstall dist all client gateway help demo deps deps-check deps-cluster tests preload fuzzers test check soak soak-batch bench-cpu sbom check-reproducible check-layers format check-format tidy clean check-gpu bundle compile-cuda
+all: $(PROGRAM) $(CLIENT) $(GATEWAY)
 client: $(CLIENT)
+gateway: $(GATEWAY)
 
 help:
 	@echo "make [all]         build $(PROGRAM)"
 	@echo "make client        build $(CLIENT) alone: no MPI needed, gcc, libzmq and jansson do"
+	@echo "make gateway       build $(GATEWAY) alone: the same"
 	@echo "make demo          install what is missing, build, tell a story on two ranks"
 	@echo "make test          install what is missing, build, run what an edit most likely breaks (2 minutes on 2 cores)"
 	@echo "make check         install what is missing, build, run every test (some 30 minutes on 2 cores)"
@@ -131,11 +139,11 @@ DOCDIR  ?= $(PREFIX)/share/doc/lockstep
 DATADIR ?= $(PREFIX)/share/lockstep
 COMPLETIONDIR ?= $(PREFIX)/share/bash-completion/completions
 INSTALL ?= install
-PROGRAMS := lockstep lockstep-client
+PROGRAMS := lockstep lockstep-client lockstep-gateway
 JOB_SCRIPTS := scripts/slurm scripts/pbs scripts/flux
 install: all pages
 	$(INSTALL) -d $(addprefix $(DESTDIR),$(BINDIR) $(MANDIR)/man1 $(COMPLETIONDIR) $(DOCDIR) $(JOB_SCRIPTS:scripts/%=$(DATADIR)/%) $(DATADIR)/lockstep-stories)
-	$(INSTALL) -m 755 $(PROGRAM) $(CLIENT) $(DESTDIR)$(BINDIR)
+	$(INSTALL) -m 755 $(PROGRAM) $(CLIENT) $(GATEWAY) $(DESTDIR)$(BINDIR)
 	$(INSTALL) -m 644 $(PAGES)/*.1 $(DESTDIR)$(MANDIR)/man1
 	for p in $(PROGRAMS); do $(INSTALL) -m 644 $(PAGES)/$$p.bash $(DESTDIR)$(COMPLETIONDIR)/$$p || exit 1; done
 	$(INSTALL) -m 644 LICENSE $(wildcard *.md docs/*.md) $(DESTDIR)$(DOCDIR)
@@ -173,10 +181,13 @@ $(PROGRAM): $(BUILD)/main.c.o $(ARCHIVE)
 	$(Q)$(CC) $(ALL_CFLAGS) $(PIE_LINK) $(LDFLAGS) -o $@ $^ $(LIBS)
 
 # Compiled and linked without MPI's compiler: `make client` works on a login node that has none.
-$(CLIENT_SRC:%=$(BUILD)/%.o) $(CLIENT): CC := $(HOST_CC)
+$(HOST_SRC:%=$(BUILD)/%.o) $(CLIENT) $(GATEWAY): CC := $(HOST_CC)
 $(CLIENT): $(CLIENT_SRC:%=$(BUILD)/%.o)
 	@echo "  LINK $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(PIE_LINK) $(LDFLAGS) -o $@ $^ $(CLIENT_LIBS)
+$(GATEWAY): $(GATEWAY_SRC:%=$(BUILD)/%.o)
+	@echo "  LINK $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(PIE_LINK) $(LDFLAGS) -o $@ $^ $(GATEWAY_LIBS)
 
 $(ARCHIVE): $(LIB_OBJ)
 	@rm -f $@
@@ -200,8 +211,8 @@ $(BUILD)/found-client $(BUILD)/found-all:
 	@mkdir -p $(@D)
 	@$(PKG_CONFIG) --print-errors --exists $(PACKAGES) || { echo "Libraries are missing: \`make deps\` installs them on Debian and Ubuntu, docs/install.md has their names elsewhere" >&2; exit 1; }
 	@touch $@
-$(CLIENT_SRC:%=$(BUILD)/%.o): | $(BUILD)/found-client
-$(filter-out $(CLIENT_SRC:%=$(BUILD)/%.o),$(LIB_OBJ)) $(BUILD)/main.c.o: | $(BUILD)/found-all
+$(HOST_SRC:%=$(BUILD)/%.o): | $(BUILD)/found-client
+$(filter-out $(HOST_SRC:%=$(BUILD)/%.o),$(LIB_OBJ)) $(BUILD)/main.c.o: | $(BUILD)/found-all
 
 $(BUILD)/%.c.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
@@ -290,7 +301,7 @@ bench-cpu: deps
 
 # What the built programs are linked with, as CycloneDX JSON.
 sbom: all
-	@scripts/sbom.sh $(PROGRAM) $(CLIENT) >$(BUILD)/sbom.cdx.json
+	@scripts/sbom.sh $(PROGRAM) $(CLIENT) $(GATEWAY) >$(BUILD)/sbom.cdx.json
 	@echo "  SBOM $(BUILD)/sbom.cdx.json"
 
 # Two builds, in folders of different names at different times: the same bytes.

@@ -1,17 +1,17 @@
 /* main.c - options, subcommands: opens everything in order, closes in reverse. */
+#include "base/environment.h"
 #include "base/log.h"
-#include "base/opt.h"
 #include "base/signals.h"
 #include "commands/batch.h"
 #include "commands/bench/bench.h"
-#include "commands/bench/traffic.h"
 #include "commands/generate.h"
 #include "commands/inspect.h"
+#include "commands/options.h"
 #include "commands/preflight/preflight.h"
 #include "commands/serve.h"
+#include "commands/start/start.h"
 #include "commands/thread_cores.h"
 #include "coordinator/replicas/leader.h"
-#include "rank/instance/instance.h"
 #include "rank/measure/meter.h"
 #include "rank/step/loop.h"
 #include "rank/world/device.h"
@@ -24,70 +24,39 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-/* Tokens of prompts that one step may score: a row of logits each, beside those that are sampled from. */
-#define SCORE_ROWS   256
 #define GPU_TOKENS   2048 /* of a step, unless told otherwise: as many as keep the matrix units busy, */
 #define CPU_TOKENS   512  /* and as few as let other sequences go on meanwhile */
 #define SERVE_BATCH  256  /* sequences that a server runs at once unless told otherwise */
 #define HOST_THREADS 3    /* of serve and batch: one for sockets or files, two that tokenize */
 #define SERVE_LENGTH 2048 /* and their length when the model has no bound */
 
-/* Rank 0: from options to what every rank must know. */
-static struct instance_setup make_setup(const struct options *o, const struct model_config *m, int longest, int n_seqs)
+/* Sequences and their length, as far as options and the model allow them. Rank 0. */
+static struct instance_setup setup_of(const struct run_options *o, const struct model_config *m, int longest,
+                                      int n_seqs, bool scores)
 {
-    struct instance_setup setup = {
-        .kv_bytes = o->kv_cache_bytes,
-        .threads = (int32_t)o->threads,
-        .group_size = o->tensor_parallel > 0 ? (int32_t)o->tensor_parallel : 0,
-        .step = (int32_t)o->step,
-        .progress = (int32_t)o->progress,
-        .device = (int32_t)o->device,
-        .with_bus = o->verbose,
-        .load = {(int32_t)o->load_way, (int32_t)o->load_threads, (int32_t)o->load_slots, o->load_piece_bytes},
-        .step_timeout = o->step_timeout};
-    struct limits *l = &setup.limits;
-    int64_t len = o->max_model_len > 0 ? o->max_model_len : longest;
+    int64_t len = o->max_model_len > 0 ? o->max_model_len : longest,
+            seqs = n_seqs < o->max_batch ? n_seqs : o->max_batch;
     if (m->positions_end && len > m->max_positions)
         len = m->max_positions;
-    l->max_seqs = n_seqs < o->max_batch ? n_seqs : (int32_t)o->max_batch;
-    l->max_seqs = l->max_seqs > 0 ? l->max_seqs : 1;
-    l->max_batch_tokens = (int32_t)o->max_batch_tokens;
-    l->max_len = len > 0 ? (int32_t)len : 1;
-    l->max_logit_rows = l->max_seqs;
-    if (o->command != COMMAND_GENERATE || o->prompt_logprobs >= 0) /* what a server will be asked for is not known */
-        l->max_logit_rows += l->max_batch_tokens < SCORE_ROWS ? l->max_batch_tokens : SCORE_ROWS;
-    int64_t blocks = (int64_t)l->max_seqs * limits_blocks_per_slot(l);
-    l->n_blocks = blocks < INT32_MAX ? (int32_t)blocks : INT32_MAX;
-    return setup;
+    return start_setup(o, seqs > 0 ? (int)seqs : 1, len > 0 ? (int)len : 1, scores);
 }
 
-/* What generate and serve need to know before anything large is opened; max_batch: what the command's option is. */
-static int open_model(const struct options *o, const char *command, int64_t max_batch, struct model_config *m,
-                      struct checkpoint *c, struct err *e)
+/* Rank 0, of a command that needs a whole model folder. */
+static int open_model_folder(const struct run_options *o, const char *command, struct model_config *m,
+                             struct checkpoint *c, struct err *e)
 {
     if (o->model == NULL)
         return ERR(e, ERR_USAGE, "%s needs --model DIR", command);
-    if (device_check((enum device_choice)o->device, e) != 0)
-        return -1;
-    if (o->max_batch_tokens < max_batch)
-        return ERR(e, ERR_USAGE,
-                   "--max-batch-tokens %lld is less than --max-batch %lld: each running sequence needs one token",
-                   (long long)o->max_batch_tokens, (long long)max_batch);
-    if (model_config_read(m, o->model, e) != 0)
-        return -1;
-    if (o->max_model_len > model_context(m))
-        return ERR(e, ERR_USAGE, "--max-model-len %lld: the model has %d positions", (long long)o->max_model_len,
-                   model_context(m));
-    return checkpoint_open(c, o->model, e);
+    return start_open_model(o, NULL, m, c, e);
 }
 
-static int open_generate(struct generate *g, const struct options *o, struct model_config *m, struct checkpoint *c,
-                         struct err *e)
+static int open_generate(struct generate *g, const struct generate_options *o, struct model_config *m,
+                         struct checkpoint *c, struct err *e)
 {
-    return open_model(o, "generate", o->max_batch, m, c, e) == 0 ? generate_open(g, o, m, e) : -1;
+    return open_model_folder(&o->run, "generate", m, c, e) == 0 ? generate_open(g, o, m, e) : -1;
 }
 
-static int run_generate(struct world *w, const struct options *o, struct err *e)
+static int run_generate(struct world *w, const struct generate_options *o, struct err *e)
 {
     struct instance_setup setup = {0};
     struct model_config m = {0};
@@ -98,7 +67,7 @@ static int run_generate(struct world *w, const struct options *o, struct err *e)
     const struct loop_client client = {.context = &g, .next = generate_next, .accept = generate_accept};
     int status = 0;
     if (w->rank == 0 && open_generate(&g, o, &m, &c, e) == 0)
-        setup = make_setup(o, &m, g.longest, g.n);
+        setup = setup_of(&o->run, &m, g.longest, g.n, o->prompt_logprobs >= 0);
     fatal_agree(w, e);
     instance_open(&instance, w, &m, &c, &setup, e);
     if (w->rank == 0)
@@ -119,9 +88,11 @@ static int run_generate(struct world *w, const struct options *o, struct err *e)
 /* `serve` and `batch`: ranks in groups, and on rank 0 what requests come from. */
 struct service {
     const char *name;
+    const struct run_options *run;
+    const void *options; /* of open */
     struct front *front;
     void *context; /* of these three, which rank 0 alone calls */
-    int (*open)(void *context, const struct options *o, const struct model_config *m, const struct checkpoint *c,
+    int (*open)(void *context, const void *options, const struct model_config *m, const struct checkpoint *c,
                 int n_ranks, struct err *e);
     int (*start)(void *context, const struct limits *l, struct err *e);
     int (*close)(void *context, struct err *e);
@@ -136,9 +107,9 @@ static void link_groups(struct world *w, const struct instance *i, const struct 
     if (i->group.n_groups == 1)
         return;
     if (w->rank == 0) {
-        card.prefix_caching = !f->o->no_prefix_caching;
+        card.prefix_caching = !f->o->run.no_prefix_caching;
         card.rope_changes_at = f->rope_changes_at;
-        (void)snprintf(card.model, sizeof card.model, "%s", f->o->model);
+        (void)snprintf(card.model, sizeof card.model, "%s", f->o->run.model);
         (void)hub_open(&f->hub, f->engines, &card, w->on_one_host, e);
     }
     fatal_agree(w, e);
@@ -149,17 +120,15 @@ static void link_groups(struct world *w, const struct instance *i, const struct 
 }
 
 /* What is not known of requests that have not come yet. */
-static struct instance_setup make_service_setup(const struct options *o, const struct model_config *m)
+static struct instance_setup make_service_setup(const struct run_options *o, const struct model_config *m)
 {
-    struct options mine = *o;
-    mine.max_batch = o->serve_max_batch > 0              ? o->serve_max_batch
-                     : o->max_batch_tokens < SERVE_BATCH ? o->max_batch_tokens
-                                                         : SERVE_BATCH;
-    mine.prompt_logprobs = 0; /* any request may want them */
-    return make_setup(&mine, m, m->max_positions > 0 ? m->max_positions : SERVE_LENGTH, INT32_MAX);
+    struct run_options mine = *o;
+    if (mine.max_batch < 0)
+        mine.max_batch = o->max_batch_tokens < SERVE_BATCH ? o->max_batch_tokens : SERVE_BATCH;
+    return setup_of(&mine, m, m->max_positions > 0 ? m->max_positions : SERVE_LENGTH, INT32_MAX, true);
 }
 
-static int run_service(struct world *w, const struct options *o, const struct service *s, struct err *e)
+static int run_service(struct world *w, const struct service *s, struct err *e)
 {
     struct instance_setup setup = {0};
     struct model_config m = {0};
@@ -172,10 +141,10 @@ static int run_service(struct world *w, const struct options *o, const struct se
         .context = s->front, .next = front_next, .accept = front_accept, .signal = front_signal};
     const struct loop_client others = {.context = &leader, .next = leader_next, .accept = leader_accept};
     int status = 0;
-    if (w->rank == 0 && open_model(o, s->name, o->serve_max_batch, &m, &c, e) == 0) {
+    if (w->rank == 0 && open_model_folder(s->run, s->name, &m, &c, e) == 0) {
         cores_widen(&cores);
-        if (s->open(s->context, o, &m, &c, w->n_ranks, e) == 0)
-            setup = make_service_setup(o, &m);
+        if (s->open(s->context, s->options, &m, &c, w->n_ranks, e) == 0)
+            setup = make_service_setup(s->run, &m);
         setup.host_threads = cores.widened ? 0 : HOST_THREADS;
         cores_restore(&cores);
     }
@@ -207,29 +176,21 @@ static int run_service(struct world *w, const struct options *o, const struct se
     return status;
 }
 
-static int run_serve(struct world *w, const struct options *o, struct err *e)
+static int run_serve(struct world *w, const struct serve_options *o, struct err *e)
 {
     struct serve v = {0};
-    const struct service s = {"serve", &v.front, &v, serve_open, serve_start, serve_close};
-    return run_service(w, o, &s, e);
+    const struct service s = {"serve", &o->service.run, o, &v.front, &v, serve_open, serve_start, serve_close};
+    return run_service(w, &s, e);
 }
 
-static int run_batch(struct world *w, const struct options *o, struct err *e)
+static int run_batch(struct world *w, const struct batch_options *o, struct err *e)
 {
     struct batch_run b = {0};
-    const struct service s = {"batch", &b.front, &b, batch_open, batch_start, batch_close};
+    const struct service s = {"batch", &o->service.run, o, &b.front, &b, batch_open, batch_start, batch_close};
     fatal_farewell(batch_give_up, &b);
-    int status = run_service(w, o, &s, e);
+    int status = run_service(w, &s, e);
     fatal_farewell(NULL, NULL);
     return status;
-}
-
-static int run_bench(struct world *w, const struct options *o, struct err *e)
-{
-    struct traffic t = {0};
-    const struct bench_traffic traffic = {&t,           traffic_open, traffic_close, traffic_queue,
-                                          traffic_busy, traffic_plan, traffic_accept};
-    return bench_run(w, o, &traffic, e);
 }
 
 /* Which of the processes that a launcher has started this is, by the launcher's own variables; 0: the first, or the only one. */
@@ -237,8 +198,8 @@ static int launched_as(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (options_environment(names[i]) != NULL)
-            return atoi(options_environment(names[i]));
+        if (environment_value(names[i]) != NULL)
+            return atoi(environment_value(names[i]));
     return 0;
 }
 
@@ -253,7 +214,7 @@ static int run_alone(const struct options *o)
     else if (o->command == COMMAND_VERSION)
         printf("lockstep %s\n", LOCKSTEP_VERSION);
     else
-        (void)inspect_run(o, &e);
+        (void)inspect_run(&o->inspect, &e);
     if (e.code == ERR_NONE && (fflush(stdout) != 0 || ferror(stdout) != 0))
         ERR(&e, ERR_IO, "standard output: cannot write");
     return e.code != ERR_NONE ? fatal_local(&e) : 0;
@@ -264,7 +225,7 @@ int main(int argc, char **argv)
     struct err e = {0};
     struct options o;
     struct world w;
-    options_settle_openmp(argv);
+    environment_settle_openmp(argv);
     (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); /* nothing that we start may become more than we are */
     (void)signal(SIGPIPE, SIG_IGN);               /* a reader that leaves becomes a write error with a name, */
     (void)signal(SIGXFSZ, SIG_IGN);               /* and so does a limit on the size of files */
@@ -281,14 +242,17 @@ int main(int argc, char **argv)
         e = (struct err){0};
     if (e.code == ERR_NONE)
         e = signals;
-    if (w.rank == 0 && e.code == ERR_NONE && options_check_groups(&o, w.n_ranks, &e) == 0)
-        (void)options_check_loading(&o, &e);
+    struct run_options *run = options_run(&o);
+    bool grouped = o.command == COMMAND_SERVE || o.command == COMMAND_BATCH;
+    if (w.rank == 0 && e.code == ERR_NONE &&
+        run_check_groups(run, w.n_ranks, grouped ? NULL : command_name(o.command), &e) == 0)
+        (void)run_check_loading(run, &e);
     fatal_agree(&w, &e);
-    if (w.rank == 0 && o.max_batch_tokens < 0)
-        o.max_batch_tokens = device_is_gpu((enum device_choice)o.device) ? GPU_TOKENS : CPU_TOKENS;
+    if (w.rank == 0 && run->max_batch_tokens < 0)
+        run->max_batch_tokens = device_is_gpu((enum device_choice)run->device) ? GPU_TOKENS : CPU_TOKENS;
     int command = (int)o.command;
     MPI_CHECK(MPI_Bcast(&command, 1, MPI_INT, 0, w.comm));
-    log_open(w.rank == 0, o.verbose);
+    log_open(w.rank == 0, run->verbose);
     if (w.rank == 0)
         options_warn_unknown();
     if (w.n_restless > 0)
@@ -297,12 +261,12 @@ int main(int argc, char **argv)
     log_info("%d rank%s, %d on this node; rank 0 on %s with %d of %d cores", w.n_ranks, w.n_ranks == 1 ? "" : "s",
              w.n_node_ranks, w.host, w.n_threads, w.n_cpus);
     if (command != COMMAND_PREFLIGHT)
-        preflight_start(&w, &o, &e);
-    int status = command == COMMAND_GENERATE    ? run_generate(&w, &o, &e)
-                 : command == COMMAND_SERVE     ? run_serve(&w, &o, &e)
-                 : command == COMMAND_BATCH     ? run_batch(&w, &o, &e)
-                 : command == COMMAND_PREFLIGHT ? preflight_run(&w, &o, &e)
-                                                : run_bench(&w, &o, &e);
+        preflight_start(&w, run, &e);
+    int status = command == COMMAND_GENERATE    ? run_generate(&w, &o.generate, &e)
+                 : command == COMMAND_SERVE     ? run_serve(&w, &o.serve, &e)
+                 : command == COMMAND_BATCH     ? run_batch(&w, &o.batch, &e)
+                 : command == COMMAND_PREFLIGHT ? preflight_run(&w, &o.preflight, &e)
+                                                : bench_run(&w, &o.bench, &e);
     world_close(&w);
     return status;
 }

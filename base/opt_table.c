@@ -10,14 +10,31 @@
 #include <string.h>
 #include <unistd.h>
 
-/* NULL: the command has no such option. */
-static const struct opt *find(const struct opt_table *t, int command, const char *name, size_t length)
+#define ANY_COMMAND (~0)
+
+bool opt_next(const struct opt_table *t, int commands, struct opt_cursor *at)
 {
-    for (size_t i = 0; i < t->n; i++)
-        if ((t->row[i].commands & command) != 0 && strlen(t->row[i].name) == length &&
-            strncmp(t->row[i].name, name, length) == 0)
-            return &t->row[i];
-    return NULL;
+    for (; at->part < t->n_parts; at->part++, at->next = 0) {
+        const struct opt_part *part = &t->part[at->part];
+        if (at->next < part->rows->n && (part->commands & commands) != 0) {
+            at->row = &part->rows->row[at->next];
+            at->offset = part->offset;
+            at->index = at->n_passed + at->next++;
+            return true;
+        }
+        at->n_passed += part->rows->n;
+    }
+    return false;
+}
+
+/* false: the command has no such option. */
+static bool find(const struct opt_table *t, int command, const char *name, size_t length, struct opt_cursor *found)
+{
+    *found = (struct opt_cursor){0};
+    while (opt_next(t, command, found))
+        if (strlen(found->row->name) == length && strncmp(found->row->name, name, length) == 0)
+            return true;
+    return false;
 }
 
 static int out_of_range(const struct opt *o, const char *text, struct err *e)
@@ -71,9 +88,11 @@ static int set_choice(const struct opt *o, void *member, const char *text, struc
     return ERR(e, ERR_USAGE, "--%s: found \"%.80s\", expected %s", o->name, text, o->choices);
 }
 
-static int set(void *record, const struct opt *o, const char *text, struct err *e)
+/* all: the program's record. */
+static int set(void *all, const struct opt_cursor *at, const char *text, struct err *e)
 {
-    void *member = (char *)record + o->offset;
+    const struct opt *o = at->row;
+    void *record = (char *)all + at->offset, *member = (char *)record + o->offset;
     switch (o->type) {
     case OPT_STRING:
         *(const char **)member = text;
@@ -95,12 +114,12 @@ static int set(void *record, const struct opt *o, const char *text, struct err *
 
 void opt_defaults(const struct opt_table *t, void *record)
 {
-    for (size_t i = 0; i < t->n; i++) {
-        void *member = (char *)record + t->row[i].offset;
-        if (t->row[i].type == OPT_REAL)
-            *(double *)member = t->row[i].missing;
-        else if (t->row[i].type == OPT_INT || t->row[i].type == OPT_BYTES)
-            *(int64_t *)member = (int64_t)t->row[i].missing;
+    for (struct opt_cursor at = {0}; opt_next(t, ANY_COMMAND, &at);) {
+        void *member = (char *)record + at.offset + at.row->offset;
+        if (at.row->type == OPT_REAL)
+            *(double *)member = at.row->missing;
+        else if (at.row->type == OPT_INT || at.row->type == OPT_BYTES)
+            *(int64_t *)member = (int64_t)at.row->missing;
     }
 }
 
@@ -134,8 +153,8 @@ static void warn_of(const struct opt_table *t, const char *name)
 {
     char known[64], best[64] = "";
     int distance = nearest_limit(name) + 1;
-    for (size_t i = 0; i < t->n; i++) {
-        environment_name(known, sizeof known, t, &t->row[i]);
+    for (struct opt_cursor at = {0}; opt_next(t, ANY_COMMAND, &at);) {
+        environment_name(known, sizeof known, t, at.row);
         int changes = nearest_distance(name, known);
         if (changes == 0)
             return;
@@ -165,18 +184,18 @@ void opt_warn_unknown(const struct opt_table *t, const char *others)
 /* Only options of the command are looked at. */
 int opt_environment(const struct opt_table *t, void *record, int command, const bool *given, struct err *e)
 {
-    for (size_t i = 0; i < t->n; i++) {
-        const struct opt *o = &t->row[i];
+    for (struct opt_cursor at = {0}; opt_next(t, command, &at);) {
+        const struct opt *o = at.row;
         char name[64];
         environment_name(name, sizeof name, t, o);
         const char *value = getenv(name);
-        if (value == NULL || given[i] || (o->commands & command) == 0)
+        if (value == NULL || given[at.index])
             continue;
         if (!takes_value(o) && strcmp(value, "1") != 0 && strcmp(value, "0") != 0)
             return ERR(e, ERR_USAGE, "environment variable %s: found \"%.80s\", expected 0 or 1", name, value);
         if (!takes_value(o) && strcmp(value, "0") == 0)
             continue;
-        if (set(record, o, value, e) != 0) {
+        if (set(record, &at, value, e) != 0) {
             struct err found = *e;
             *e = (struct err){0};
             return ERR(e, found.code, "environment variable %s: %.400s", name, found.text);
@@ -200,7 +219,8 @@ static bool is_letter(const char *word)
 /* Whether "-model" was meant for --model. */
 static bool is_long_with_one_dash(const struct opt_table *t, int command, const char *word)
 {
-    return word[0] == '-' && word[1] != '-' && find(t, command, word + 1, strcspn(word + 1, "=")) != NULL;
+    struct opt_cursor found;
+    return word[0] == '-' && word[1] != '-' && find(t, command, word + 1, strcspn(word + 1, "="), &found);
 }
 
 static int add_word(const struct opt_table *t, int command, const char *command_name, struct opt_words *words,
@@ -221,28 +241,30 @@ static int add_word(const struct opt_table *t, int command, const char *command_
 }
 
 /* The environment must not undo it by another name of the same option. */
-static void note_given(const struct opt_table *t, const struct opt *o, bool *given)
+static void note_given(const struct opt_table *t, const struct opt_cursor *option, bool *given)
 {
-    for (size_t i = 0; i < t->n; i++)
-        if (&t->row[i] == o || (o->type != OPT_CALL && t->row[i].type == o->type && t->row[i].offset == o->offset))
-            given[i] = true;
+    size_t member = option->offset + option->row->offset;
+    for (struct opt_cursor at = {0}; opt_next(t, ANY_COMMAND, &at);)
+        if (at.index == option->index || (option->row->type != OPT_CALL && at.row->type == option->row->type &&
+                                          at.offset + at.row->offset == member))
+            given[at.index] = true;
 }
 
-char opt_letter_of(const struct opt_table *t, const struct opt *o, int command)
+char opt_letter_of(const struct opt_table *t, const struct opt *o)
 {
     for (size_t i = 0; i < t->n_letters; i++)
-        if ((t->letter[i].commands & o->commands & command) != 0 && strcmp(t->letter[i].name, o->name) == 0)
+        if (strcmp(t->letter[i].name, o->name) == 0)
             return t->letter[i].letter;
     return '\0';
 }
 
-/* The row that "-m" stands for; NULL: none. */
-static const struct opt *find_letter(const struct opt_table *t, int command, char letter)
+/* The row that "-m" stands for; false: none. */
+static bool find_letter(const struct opt_table *t, int command, char letter, struct opt_cursor *found)
 {
     for (size_t i = 0; i < t->n_letters; i++)
-        if (t->letter[i].letter == letter && (t->letter[i].commands & command) != 0)
-            return find(t, command, t->letter[i].name, strlen(t->letter[i].name));
-    return NULL;
+        if (t->letter[i].letter == letter && find(t, command, t->letter[i].name, strlen(t->letter[i].name), found))
+            return true;
+    return false;
 }
 
 static int no_such_option(const struct opt_table *t, int command, const char *command_name, const char *word,
@@ -252,12 +274,12 @@ static int no_such_option(const struct opt_table *t, int command, const char *co
     (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
     full_name(full, sizeof full, t, command_name);
     int least = is_letter(word) ? 0 : nearest_limit(name + 2) + 1;
-    for (size_t i = 0; i < t->n; i++) {
-        int changes = nearest_distance(name + 2, t->row[i].name);
-        if ((t->row[i].commands & command) == 0 || changes >= least)
+    for (struct opt_cursor at = {0}; opt_next(t, command, &at);) {
+        int changes = nearest_distance(name + 2, at.row->name);
+        if (changes >= least)
             continue;
         least = changes;
-        (void)snprintf(hint, sizeof hint, ": did you mean --%s?", t->row[i].name);
+        (void)snprintf(hint, sizeof hint, ": did you mean --%s?", at.row->name);
     }
     return ERR(e, ERR_USAGE, "%s has no option \"%.80s\"%s (see: %s --help)",
                *command_name != '\0' ? command_name : t->program, word, hint, full);
@@ -269,16 +291,16 @@ static int read_option(const struct opt_table *t, void *record, int command, con
 {
     bool letter = is_letter(argv[0]);
     const char *name = argv[0] + 2, *equals = strchr(name, '=');
-    const struct opt *o = letter ? find_letter(t, command, argv[0][1])
-                                 : find(t, command, name, equals != NULL ? (size_t)(equals - name) : strlen(name));
-    if (o == NULL)
+    struct opt_cursor at;
+    if (letter ? !find_letter(t, command, argv[0][1], &at) : !find(t, command, name, strcspn(name, "="), &at))
         return no_such_option(t, command, command_name, argv[0], e);
+    const struct opt *o = at.row;
     if (!takes_value(o) && equals != NULL)
         return ERR(e, ERR_USAGE, "--%s takes no value", o->name);
     if (takes_value(o) && equals == NULL && argc == 1)
         return ERR(e, ERR_USAGE, "--%s needs a value: %s", o->name, o->argument);
-    note_given(t, o, given);
-    if (set(record, o, !takes_value(o) ? "" : equals != NULL ? equals + 1 : argv[1], e) != 0)
+    note_given(t, &at, given);
+    if (set(record, &at, !takes_value(o) ? "" : equals != NULL ? equals + 1 : argv[1], e) != 0)
         return -1;
     return takes_value(o) && equals == NULL ? 2 : 1;
 }
@@ -329,11 +351,9 @@ void opt_print_wrapped(const char *text, int indent, int width)
 void opt_print(const struct opt_table *t, int command)
 {
     printf("\nOptions:\n");
-    for (size_t i = 0; i < t->n; i++) {
-        const struct opt *o = &t->row[i];
-        if ((o->commands & command) == 0)
-            continue;
-        char letter = opt_letter_of(t, o, command);
+    for (struct opt_cursor at = {0}; opt_next(t, command, &at);) {
+        const struct opt *o = at.row;
+        char letter = opt_letter_of(t, o);
         if (letter != '\0')
             printf("  -%c, ", letter);
         else

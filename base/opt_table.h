@@ -1,5 +1,7 @@
-/* base/opt_table.h - what every table of options has in common: reading argv and the environment by it, and its help. The
- * tables are base/opt.c's (lockstep) and client/options.c's (lockstep-client). */
+/* base/opt_table.h - the command line of a program, by tables: reading argv and the environment, help, man pages,
+ * completions. A record has its rows (base/opt_rows.h), a command a record; a program's table says which rows fill which
+ * record for which command, so that commands share records and rows: commands/options.c (lockstep), client/options.c
+ * (lockstep-client). */
 #ifndef BASE_OPT_TABLE_H
 #define BASE_OPT_TABLE_H
 
@@ -8,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define OPT_MAX_ROWS     160 /* of a table */
+#define OPT_MAX_ROWS     320 /* of a table, those of every part */
 #define OPT_MAX_COMMANDS 24
 
 enum opt_type { OPT_STRING, OPT_INT, OPT_BYTES, OPT_REAL, OPT_FLAG, OPT_CHOICE, OPT_CALL };
@@ -16,33 +18,55 @@ enum opt_type { OPT_STRING, OPT_INT, OPT_BYTES, OPT_REAL, OPT_FLAG, OPT_CHOICE, 
 struct opt {
     const char *name, *argument; /* --name ARGUMENT; NULL: it takes no value */
     enum opt_type type;
-    size_t offset; /* in the record: const char *, int64_t, int64_t, double, bool, int64_t; OPT_CALL: none */
-    int commands;  /* of those that have it, or'ed */
+    size_t offset; /* in the rows' record: const char *, int64_t, int64_t, double, bool, int64_t; OPT_CALL: none */
     double low, high, missing;
     const char *choices; /* OPT_CHOICE: "auto|cpu|cuda", the value is the index */
     const char *help;    /* with the default where there is one */
     int (*call)(void *record, const struct opt *o, const char *text, struct err *e); /* OPT_CALL */
 };
 
-/* -m for --model. */
+/* All rows of one record. */
+struct opt_rows {
+    const struct opt *row;
+    size_t n;
+};
+
+/* Rows that some commands have. */
+struct opt_part {
+    const struct opt_rows *rows;
+    size_t offset; /* of the rows' record in the program's */
+    int commands;  /* or'ed */
+};
+
+/* -m for --model, of commands that have --model. */
 struct opt_letter {
     char letter;
-    const char *name; /* of the row */
-    int commands;     /* that have it */
+    const char *name;
 };
 
 struct opt_table {
     const char *program; /* "lockstep" */
     const char *prefix;  /* "LOCKSTEP_": LOCKSTEP_MAX_TOKENS of the environment is --max-tokens */
-    const struct opt *row;
-    size_t n; /* <= OPT_MAX_ROWS */
+    const struct opt_part *part;
+    size_t n_parts; /* with OPT_MAX_ROWS rows at most */
     const struct opt_letter *letter;
     size_t n_letters;
 };
 
+/* A place in a table, zeroed before the first row. */
+struct opt_cursor {
+    const struct opt *row;
+    size_t offset; /* of the row's record in the program's */
+    size_t index;  /* of the row among those of all parts */
+    size_t part, next, n_passed;
+};
+
+/* The next row of any of these commands; false: there is none. */
+bool opt_next(const struct opt_table *t, int commands, struct opt_cursor *at);
+
 /* A subcommand, as help, man pages and completions show it. */
 struct opt_command {
-    int command; /* as in struct opt's commands */
+    int command; /* as in struct opt_part's commands */
     const char *name;
     char usage[160];
     const char *help;
@@ -75,8 +99,8 @@ struct opt_words {
 void opt_defaults(const struct opt_table *t, void *record);
 
 /* Options of argv[0..argc-1] for one command; command_name: of messages, "" when the program has but one. On failure *e
- * says which option, what was found and what is expected. given: [t->n], set where an option was given. *help: --help was
- * among them; nothing behind it is read. */
+ * says which option, what was found and what is expected. given: [OPT_MAX_ROWS], set where an option was given, by
+ * opt_cursor's index. *help: --help was among them; nothing behind it is read. */
 int opt_arguments(const struct opt_table *t, void *record, int command, const char *command_name, int argc, char **argv,
                   struct opt_words *words, bool *given, bool *help, struct err *e);
 
@@ -87,8 +111,8 @@ int opt_environment(const struct opt_table *t, void *record, int command, const 
  * program's, which are passed over; NULL: none. */
 void opt_warn_unknown(const struct opt_table *t, const char *others);
 
-/* The letter of a row for these commands; '\0': it has none. */
-char opt_letter_of(const struct opt_table *t, const struct opt *o, int command);
+/* The letter of a row; '\0': it has none. */
+char opt_letter_of(const struct opt_table *t, const struct opt *o);
 
 /* A page's list of options, to standard output. */
 void opt_print(const struct opt_table *t, int command);

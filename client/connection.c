@@ -182,8 +182,7 @@ static int await_server(struct connection *c, double until, double seconds, bool
                        curve ? " (or it does not know our key)" : " (or it wants CURVE: --curve-key)");
         if (zmq_poll(&item, 1, (long)(left * 1000) + 1) < 0 && errno == EINTR)
             return ERR(e, ERR_COMM, "%s: interrupted while connecting", c->endpoint);
-        while (read_event(c))
-            continue;
+        connection_look(c);
     }
     return 0;
 }
@@ -195,6 +194,39 @@ int connection_open(struct connection *c, const struct connection_setup *s, stru
     if (find_server(c, &k, s, until, e) != 0 || open_socket(c, &k, e) != 0)
         return -1;
     return await_server(c, until, s->seconds, k.secret[0] != '\0', e);
+}
+
+int connection_begin(struct connection *c, const struct connection_setup *s, struct err *e)
+{
+    struct keys k = {0};
+    return find_server(c, &k, s, 0, e) == 0 ? open_socket(c, &k, e) : -1;
+}
+
+static int descriptor(void *socket)
+{
+    int fd = -1;
+    size_t bytes = sizeof fd;
+    return zmq_getsockopt(socket, ZMQ_FD, &fd, &bytes) == 0 ? fd : -1;
+}
+
+void connection_descriptors(const struct connection *c, int *messages, int *state)
+{
+    *messages = descriptor(c->socket);
+    *state = descriptor(c->monitor);
+}
+
+void connection_look(struct connection *c)
+{
+    while (read_event(c))
+        continue;
+}
+
+void connection_drop(struct connection *c)
+{
+    const int none = 0;
+    if (c->socket != NULL)
+        (void)zmq_setsockopt(c->socket, ZMQ_LINGER, &none, sizeof none);
+    connection_close(c);
 }
 
 void connection_close(struct connection *c)
@@ -210,18 +242,22 @@ void connection_close(struct connection *c)
     *c = (struct connection){0};
 }
 
+int connection_send_text(struct connection *c, const char *text, size_t bytes, struct err *e)
+{
+    if (zmq_send(c->socket, text, bytes, 0) < 0)
+        return ERR(e, ERR_COMM, "%s: the server takes nothing: %s", c->endpoint, zmq_strerror(errno));
+    c->largest = bytes > c->largest ? bytes : c->largest;
+    return 0;
+}
+
 int connection_send(struct connection *c, const json_t *message, struct err *e)
 {
     char *text = json_text(message, JSON_COMPACT);
     if (text == NULL)
         return ERR(e, ERR_MEMORY, "out of host memory: a message");
-    size_t bytes = strlen(text);
-    int sent = zmq_send(c->socket, text, bytes, 0);
+    int sent = connection_send_text(c, text, strlen(text), e);
     free(text);
-    if (sent < 0)
-        return ERR(e, ERR_COMM, "%s: the server takes nothing: %s", c->endpoint, zmq_strerror(errno));
-    c->largest = bytes > c->largest ? bytes : c->largest;
-    return 0;
+    return sent;
 }
 
 static int server_gone(const struct connection *c, struct err *e)
@@ -233,7 +269,7 @@ static int server_gone(const struct connection *c, struct err *e)
 }
 
 /* The last frame that waits, if one does; an empty one in front of it is the delimiter of REQ sockets. */
-static json_t *take_message(struct connection *c, struct err *e)
+json_t *connection_take(struct connection *c, struct err *e)
 {
     json_t *root = NULL;
     zmq_msg_t frame;
@@ -256,7 +292,7 @@ json_t *connection_receive(struct connection *c, double seconds, struct err *e)
     zmq_pollitem_t item[2] = {{.socket = c->socket, .events = ZMQ_POLLIN},
                               {.socket = c->monitor, .events = ZMQ_POLLIN}};
     for (;;) {
-        json_t *message = take_message(c, e);
+        json_t *message = connection_take(c, e);
         if (message != NULL || e->code != ERR_NONE)
             return message;
         if (c->gone) { /* what it said before it went was taken above */
@@ -266,7 +302,6 @@ json_t *connection_receive(struct connection *c, double seconds, struct err *e)
         double left = seconds < 0 ? 3600 : until - seconds_now();
         if (left <= 0 || zmq_poll(item, 2, (long)(left * 1000) + 1) < 0)
             return NULL;
-        while (read_event(c))
-            continue;
+        connection_look(c);
     }
 }

@@ -34,6 +34,26 @@ struct connection {
 int connection_open(struct connection *c, const struct connection_setup *setup, struct err *e);
 void connection_close(struct connection *c);
 
+/* The same for an event loop: nothing is waited for. A rendezvous file must be there; `up` and `gone` follow from
+ * connection_look. */
+int connection_begin(struct connection *c, const struct connection_setup *setup, struct err *e);
+
+/* Descriptors of ZeroMQ (ZMQ_FD) that become readable when connection_look or connection_take may have news. Both must be asked until
+ * they have none before anybody waits for a descriptor again. */
+void connection_descriptors(const struct connection *c, int *messages, int *state);
+
+/* Note what has become of the connection: up, gone, handshake. */
+void connection_look(struct connection *c);
+
+/* The next message that is there, which the caller decrefs. NULL with *e untouched: there is none. */
+json_t *connection_take(struct connection *c, struct err *e);
+
+/* connection_close, without waiting for messages that are still to be sent. */
+void connection_drop(struct connection *c);
+
+/* One message as it is. It never waits once the connection is up. */
+int connection_send_text(struct connection *c, const char *text, size_t bytes, struct err *e);
+
 /* One message, as compact JSON; the message stays the caller's. ERR_COMM: it cannot be taken within a second. */
 int connection_send(struct connection *c, const json_t *message, struct err *e);
 

@@ -180,109 +180,168 @@ static int put_field(void *record, const struct opt *o, const char *text, struct
 }
 
 #define AT(member) offsetof(struct client_options, member)
-#define FIELD(name, argument, call, commands, help)                        \
-    {                                                                      \
-        name, argument, OPT_CALL, 0, commands, 0, 0, 0, NULL, help, (call) \
+#define FIELD(name, argument, call, help)                        \
+    {                                                            \
+        name, argument, OPT_CALL, 0, 0, 0, 0, NULL, help, (call) \
     }
 
-static const struct opt rows[] = {
-    TEXT("endpoint", "E", connection.endpoint, ALL, "where the server listens: tcp://127.0.0.1:5555, ipc:///path"),
-    TEXT("rendezvous", "FILE", connection.rendezvous, ALL,
+static const struct opt common_row[] = {
+    TEXT("endpoint", "E", connection.endpoint, "where the server listens: tcp://127.0.0.1:5555, ipc:///path"),
+    TEXT("rendezvous", "FILE", connection.rendezvous,
          "the file that the server writes when it is ready; it is waited for, and tells endpoint and public key"),
-    TEXT("curve-key", "FILE", connection.client_key, ALL,
+    TEXT("curve-key", "FILE", connection.client_key,
          "our keys for CURVE: JSON with client_public_key, client_secret_key and server_public_key (default: the file "
          "that the rendezvous file names, which `serve --curve` writes beside it)"),
-    REAL("connect-timeout", connection.seconds, ALL, 0, 86400, 5, "seconds to wait for the server (default 5)"),
-    REAL("timeout", timeout, ALL, 0, 1e6, 0,
+    REAL("connect-timeout", connection.seconds, 0, 86400, 5, "seconds to wait for the server (default 5)"),
+    REAL("timeout", timeout, 0, 1e6, 0,
          "seconds to wait for an answer, then the request is cancelled (default 0: as long as the server is there)"),
-    FIELD("request-id", "ID", put_text, WORDY | CLIENT_OP, "name of the request"),
+};
+static const struct opt_rows common_rows = OPT_ROWS(common_row);
 
-    FLAG("chat", chat, WORDY, "the prompt is the user's turn of a chat, rendered by the checkpoint's template"),
-    TEXT("system", "TEXT", system, WORDY, "with --chat: the system's turn before it"),
-    TEXT("system", "TEXT", system, CHAT, "the system's turn before all others"),
-    TEXT("prompt", "TEXT", text, WORDY, "the prompt, in place of the word PROMPT or TEXT; - reads standard input"),
-    FIELD("prompt-ids", "IDS", put_prompt_ids, GENERATE, "the prompt as token ids: 1,2,3"),
-    FLAG("stream", stream, GENERATE, "print the text as it comes (default on a terminal)"),
-    FLAG("no-stream", no_stream, GENERATE, "print the text when it is complete"),
-    FLAG("json", json, GENERATE | CLIENT_TOKENIZE | CLIENT_DETOKENIZE,
-         "print the server's replies, one JSON object a line"),
-    FLAG("json", json, BENCH, "print one JSON object instead of a table"),
+static const struct opt id_row[] = {
+    FIELD("request-id", "ID", put_text, "name of the request"),
+};
+static const struct opt_rows id_rows = OPT_ROWS(id_row);
 
-    FIELD("model", "NAME", put_text, TEXTS, "refuse to be answered by another one"),
-    FIELD("max-tokens", "N", put_integer, TEXTS,
-          "tokens to generate at most; -1: what fits (default 16; in streams and chats -1)"),
-    FIELD("min-tokens", "N", put_integer, TEXTS, "no end before so many (default 0)"),
-    FIELD("temperature", "X", put_number, TEXTS, "0 is greedy (default 1)"),
-    FIELD("top-k", "N", put_integer, TEXTS, "keep the K likeliest tokens (default 0: all)"),
-    FIELD("top-p", "X", put_number, TEXTS, "keep the smallest set with this probability (default 1)"),
-    FIELD("min-p", "X", put_number, TEXTS, "drop tokens below this share of the likeliest one (default 0)"),
-    FIELD("seed", "N", put_integer, TEXTS, "the same seed gives the same text (default: chosen by the server)"),
-    FIELD("repetition-penalty", "X", put_number, TEXTS,
-          "divide positive and multiply negative logits of tokens seen before (default 1)"),
-    FIELD("presence-penalty", "X", put_number, TEXTS, "subtract from logits of tokens generated before (default 0)"),
-    FIELD("frequency-penalty", "X", put_number, TEXTS, "the same for every time that they were generated (default 0)"),
-    FIELD("logit-bias", "ID:BIAS,...", put_bias, TEXTS, "add to the logits of these tokens, e.g. 50256:-100"),
-    FIELD("stop", "TEXT", add_text, TEXTS, "end before this text; may be given up to 16 times"),
-    FIELD("stop-token-ids", "IDS", put_ids, TEXTS, "end after any of these tokens: 1,2,3"),
-    FIELD("eos-token-id", "IDS", put_ids, TEXTS, "the ids that end a text (default: the checkpoint's)"),
-    FIELD("ignore-eos", NULL, put_true, TEXTS, "go on after end-of-text tokens, up to --max-tokens"),
-    FIELD("include-stop-str-in-output", NULL, put_true, TEXTS, "keep the stop text in the output"),
-    FIELD("n", "N", put_integer, GENERATE, "candidates (default 1)"),
-    FIELD("best-of", "N", put_integer, GENERATE, "make so many, print the --n best (default --n)"),
-    FIELD("num-beams", "N", put_integer, GENERATE, "more than 1: beam search (default 1)"),
-    FIELD("use-beam-search", NULL, put_true, GENERATE, "beams as many as --best-of, or --n"),
-    FIELD("length-penalty", "X", put_number, GENERATE, "with beams (default 1)"),
-    FIELD("early-stopping", "true|false|never", put_choice, GENERATE, "with beams (default false)"),
-    FIELD("logprobs", "N", put_integer, GENERATE, "with --json: log-probabilities of the N likeliest tokens"),
-    FIELD("prompt-logprobs", "N", put_integer, GENERATE, "with --json: the same of the prompt's tokens"),
-    FIELD("echo", NULL, put_true, GENERATE, "the prompt's text before the output"),
-    FIELD("skip-special-tokens", "true|false", put_boolean, GENERATE | CLIENT_DETOKENIZE,
-          "leave special tokens out of the text (default true; detokenize: false)"),
-    FIELD("add-special-tokens", "true|false", put_boolean, WORDY, "bos and eos around a prompt (default true)"),
-    FIELD("parse-special", "true|false", put_boolean, WORDY,
+static const struct opt prompt_row[] = {
+    FLAG("chat", chat, "the prompt is the user's turn of a chat, rendered by the checkpoint's template"),
+    TEXT("system", "TEXT", system, "with --chat: the system's turn before it"),
+    TEXT("prompt", "TEXT", text, "the prompt, in place of the word PROMPT or TEXT; - reads standard input"),
+    FIELD("add-special-tokens", "true|false", put_boolean, "bos and eos around a prompt (default true)"),
+    FIELD("parse-special", "true|false", put_boolean,
           "special tokens written out in a text become such tokens (default true; chats: false)"),
-    FIELD("add-generation-prompt", "true|false", put_boolean, WORDY, "with --chat (default true)"),
-    FIELD("return-token-strs", NULL, put_true, CLIENT_TOKENIZE, "with --json: the tokens as texts, too"),
-    FIELD("priority", "N", put_integer, TEXTS, "lower goes first (default 0)"),
-    FIELD("timeout-ms", "N", put_integer, TEXTS, "the server ends the request after so long (default: never)"),
-    FIELD("field", "NAME=JSON", put_field, WORDY | CLIENT_DETOKENIZE | CLIENT_OP | BENCH | CHAT,
-          "any other field of the protocol; may be repeated"),
+    FIELD("add-generation-prompt", "true|false", put_boolean, "with --chat (default true)"),
+};
+static const struct opt_rows prompt_rows = OPT_ROWS(prompt_row);
 
-    TEXT("file", "FILE", text, CLIENT_SEND,
-         "the requests: JSON lines, or one JSON text over many lines; - reads them from standard input"),
-    INTEGER("max-concurrency", max_concurrency, CLIENT_SEND, 1, 1 << 20, 16, "requests open at once (default 16)"),
-    INTEGER("num-prompts", num_prompts, BENCH, 1, 1 << 24, 1000, "requests (default 1000)"),
-    REAL("request-rate", request_rate, BENCH, 1e-6, INFINITY, INFINITY,
+static const struct opt chat_row[] = {
+    TEXT("system", "TEXT", system, "the system's turn before all others"),
+};
+static const struct opt_rows chat_rows = OPT_ROWS(chat_row);
+
+static const struct opt generate_row[] = {
+    FIELD("prompt-ids", "IDS", put_prompt_ids, "the prompt as token ids: 1,2,3"),
+    FLAG("stream", stream, "print the text as it comes (default on a terminal)"),
+    FLAG("no-stream", no_stream, "print the text when it is complete"),
+    FIELD("n", "N", put_integer, "candidates (default 1)"),
+    FIELD("best-of", "N", put_integer, "make so many, print the --n best (default --n)"),
+    FIELD("num-beams", "N", put_integer, "more than 1: beam search (default 1)"),
+    FIELD("use-beam-search", NULL, put_true, "beams as many as --best-of, or --n"),
+    FIELD("length-penalty", "X", put_number, "with beams (default 1)"),
+    FIELD("early-stopping", "true|false|never", put_choice, "with beams (default false)"),
+    FIELD("logprobs", "N", put_integer, "with --json: log-probabilities of the N likeliest tokens"),
+    FIELD("prompt-logprobs", "N", put_integer, "with --json: the same of the prompt's tokens"),
+    FIELD("echo", NULL, put_true, "the prompt's text before the output"),
+};
+static const struct opt_rows generate_rows = OPT_ROWS(generate_row);
+
+static const struct opt json_row[] = {
+    FLAG("json", json, "print the server's replies, one JSON object a line"),
+};
+static const struct opt_rows json_rows = OPT_ROWS(json_row);
+
+static const struct opt bench_row[] = {
+    FLAG("json", json, "print one JSON object instead of a table"),
+    INTEGER("num-prompts", num_prompts, 1, 1 << 24, 1000, "requests (default 1000)"),
+    REAL("request-rate", request_rate, 1e-6, INFINITY, INFINITY,
          "requests a second, arriving as a Poisson process (default inf: all at once)"),
-    INTEGER("max-concurrency", max_concurrency, BENCH, 0, 1 << 20, 0,
+    INTEGER("max-concurrency", max_concurrency, 0, 1 << 20, 0,
             "requests open at once, whatever the rate (default 0: not limited)"),
-    INTEGER("random-input-len", input_len, BENCH, 1, 1 << 24, 0, "tokens of a prompt, random ids (default 1024)"),
-    INTEGER("random-output-len", output_len, BENCH, 1, 1 << 24, 0,
+    INTEGER("random-input-len", input_len, 1, 1 << 24, 0, "tokens of a prompt, random ids (default 1024)"),
+    INTEGER("random-output-len", output_len, 1, 1 << 24, 0,
             "tokens of an output, exactly: end-of-text tokens are ignored (default 128)"),
-    REAL("random-range-ratio", range_ratio, BENCH, 0, 0.999, 0,
+    REAL("random-range-ratio", range_ratio, 0, 0.999, 0,
          "lengths are drawn between (1 - X) and (1 + X) times these (default 0: all the same)"),
-    TEXT("dataset", "FILE", dataset, BENCH,
+    TEXT("dataset", "FILE", dataset,
          "instead of random ids: JSON lines with \"prompt\" (a text, or token ids) and \"output_len\", in this order, "
          "from the start again when there are fewer than --num-prompts"),
-    FLAG("ignore-eos", ignore_eos, BENCH, "with --dataset: outputs have exactly their length"),
-    REAL("temperature", bench_temperature, BENCH, 0, 100, 0, "of all requests (default 0: greedy)"),
-    INTEGER("seed", seed, BENCH, 0, 9007199254740992.0, 0, "of ids, lengths and arrivals (default 0)"),
-    INTEGER("num-warmups", warmups, BENCH, 0, 1 << 20, 1, "requests before the measurement, one by one (default 1)"),
-    {"progress", "auto|always|never", OPT_CHOICE, AT(progress), BENCH, 0, 0, 0, "auto|always|never",
+    FLAG("ignore-eos", ignore_eos, "with --dataset: outputs have exactly their length"),
+    REAL("temperature", bench_temperature, 0, 100, 0, "of all requests (default 0: greedy)"),
+    INTEGER("seed", seed, 0, 9007199254740992.0, 0, "of ids, lengths and arrivals (default 0)"),
+    INTEGER("num-warmups", warmups, 0, 1 << 20, 1, "requests before the measurement, one by one (default 1)"),
+    {"progress", "auto|always|never", OPT_CHOICE, AT(progress), 0, 0, 0, "auto|always|never",
      "a bar on standard error (default auto: on a terminal)", NULL},
-    REAL("interval", interval, TOP, 0.1, 3600, 1, "seconds between two views (default 1)"),
-    FLAG("once", once, TOP, "print one view, of one interval, and end"),
+};
+static const struct opt_rows bench_rows = OPT_ROWS(bench_row);
+
+static const struct opt text_row[] = {
+    FIELD("model", "NAME", put_text, "refuse to be answered by another one"),
+    FIELD("max-tokens", "N", put_integer,
+          "tokens to generate at most; -1: what fits (default 16; in streams and chats -1)"),
+    FIELD("min-tokens", "N", put_integer, "no end before so many (default 0)"),
+    FIELD("temperature", "X", put_number, "0 is greedy (default 1)"),
+    FIELD("top-k", "N", put_integer, "keep the K likeliest tokens (default 0: all)"),
+    FIELD("top-p", "X", put_number, "keep the smallest set with this probability (default 1)"),
+    FIELD("min-p", "X", put_number, "drop tokens below this share of the likeliest one (default 0)"),
+    FIELD("seed", "N", put_integer, "the same seed gives the same text (default: chosen by the server)"),
+    FIELD("repetition-penalty", "X", put_number,
+          "divide positive and multiply negative logits of tokens seen before (default 1)"),
+    FIELD("presence-penalty", "X", put_number, "subtract from logits of tokens generated before (default 0)"),
+    FIELD("frequency-penalty", "X", put_number, "the same for every time that they were generated (default 0)"),
+    FIELD("logit-bias", "ID:BIAS,...", put_bias, "add to the logits of these tokens, e.g. 50256:-100"),
+    FIELD("stop", "TEXT", add_text, "end before this text; may be given up to 16 times"),
+    FIELD("stop-token-ids", "IDS", put_ids, "end after any of these tokens: 1,2,3"),
+    FIELD("eos-token-id", "IDS", put_ids, "the ids that end a text (default: the checkpoint's)"),
+    FIELD("ignore-eos", NULL, put_true, "go on after end-of-text tokens, up to --max-tokens"),
+    FIELD("include-stop-str-in-output", NULL, put_true, "keep the stop text in the output"),
+    FIELD("priority", "N", put_integer, "lower goes first (default 0)"),
+    FIELD("timeout-ms", "N", put_integer, "the server ends the request after so long (default: never)"),
+};
+static const struct opt_rows text_rows = OPT_ROWS(text_row);
+
+static const struct opt special_row[] = {
+    FIELD("skip-special-tokens", "true|false", put_boolean,
+          "leave special tokens out of the text (default true; detokenize: false)"),
+};
+static const struct opt_rows special_rows = OPT_ROWS(special_row);
+
+static const struct opt tokenize_row[] = {
+    FIELD("return-token-strs", NULL, put_true, "with --json: the tokens as texts, too"),
+};
+static const struct opt_rows tokenize_rows = OPT_ROWS(tokenize_row);
+
+static const struct opt field_row[] = {
+    FIELD("field", "NAME=JSON", put_field, "any other field of the protocol; may be repeated"),
+};
+static const struct opt_rows field_rows = OPT_ROWS(field_row);
+
+static const struct opt send_row[] = {
+    TEXT("file", "FILE", text,
+         "the requests: JSON lines, or one JSON text over many lines; - reads them from standard input"),
+    INTEGER("max-concurrency", max_concurrency, 1, 1 << 20, 16, "requests open at once (default 16)"),
+};
+static const struct opt_rows send_rows = OPT_ROWS(send_row);
+
+static const struct opt top_row[] = {
+    REAL("interval", interval, 0.1, 3600, 1, "seconds between two views (default 1)"),
+    FLAG("once", once, "print one view, of one interval, and end"),
+};
+static const struct opt_rows top_rows = OPT_ROWS(top_row);
+
+static const struct opt_part parts[] = {
+    {&common_rows, 0, ALL},
+    {&id_rows, 0, WORDY | CLIENT_OP},
+    {&prompt_rows, 0, WORDY},
+    {&chat_rows, 0, CHAT},
+    {&generate_rows, 0, GENERATE},
+    {&json_rows, 0, GENERATE | CLIENT_TOKENIZE | CLIENT_DETOKENIZE},
+    {&bench_rows, 0, BENCH},
+    {&text_rows, 0, TEXTS},
+    {&special_rows, 0, GENERATE | CLIENT_DETOKENIZE},
+    {&tokenize_rows, 0, CLIENT_TOKENIZE},
+    {&field_rows, 0, WORDY | CLIENT_DETOKENIZE | CLIENT_OP | BENCH | CHAT},
+    {&send_rows, 0, CLIENT_SEND},
+    {&top_rows, 0, TOP},
 };
 
 static const struct opt_letter letters[] = {
-    {'e', "endpoint", ALL}, {'r', "rendezvous", ALL},   {'m', "model", TEXTS},
-    {'p', "prompt", WORDY}, {'n', "max-tokens", TEXTS},
+    {'e', "endpoint"}, {'r', "rendezvous"}, {'m', "model"}, {'p', "prompt"}, {'n', "max-tokens"},
 };
 
 static const struct opt_table table = {"lockstep-client",
                                        "LOCKSTEP_CLIENT_",
-                                       rows,
-                                       sizeof rows / sizeof rows[0],
+                                       parts,
+                                       sizeof parts / sizeof parts[0],
                                        letters,
                                        sizeof letters / sizeof letters[0]};
 

@@ -1,6 +1,7 @@
 /* commands/batch.c - see batch.h. */
 #include "commands/batch.h"
 #include "base/clock.h"
+#include "base/environment.h"
 #include "base/log.h"
 
 #include <stdio.h>
@@ -13,7 +14,7 @@
 #define STATUS_SECONDS 60.0
 #define MAX_RESTARTS   20
 
-static int check_options(const struct options *o, struct err *e)
+static int check_options(const struct batch_options *o, struct err *e)
 {
     if (o->n_input == 0)
         return ERR(e, ERR_USAGE, "batch needs --input FILE");
@@ -21,14 +22,14 @@ static int check_options(const struct options *o, struct err *e)
         return ERR(e, ERR_USAGE, "batch needs --output FILE");
     if ((o->force || o->retry_failed) && o->resume == RESUME_NEVER)
         return ERR(e, ERR_USAGE, "--%s and --resume never: expected one of them", o->force ? "force" : "retry-failed");
-    if (o->status_seconds >= 0 && o->progress == PROGRESS_ALWAYS)
+    if (o->status_seconds >= 0 && o->service.run.progress == PROGRESS_ALWAYS)
         return ERR(e, ERR_USAGE, "--status-seconds and --progress always: a bar is shown instead of lines");
     if (o->max_restarts >= 0 && !o->requeue_self)
         return ERR(e, ERR_USAGE, "--max-restarts belongs to --requeue-self, which is not given");
     return 0;
 }
 
-static void set_defaults(struct options *o)
+static void set_defaults(struct batch_options *o)
 {
     o->sync_seconds = o->sync_seconds >= 0 ? o->sync_seconds : SYNC_SECONDS;
     o->status_seconds = o->status_seconds >= 0 ? o->status_seconds : STATUS_SECONDS;
@@ -54,7 +55,7 @@ static bool is_file(const char *output)
 }
 
 /* What is no file is neither synced nor gone on with. */
-static int check_output(const struct options *o, struct err *e)
+static int check_output(const struct batch_options *o, struct err *e)
 {
     const char *option = o->ordered             ? "--ordered"
                          : o->force             ? "--force"
@@ -70,14 +71,14 @@ static int check_output(const struct options *o, struct err *e)
 static int take_share(struct batch_run *b, struct share *share, struct err *e)
 {
     const struct share_array array = {
-        options_environment("SLURM_ARRAY_TASK_ID"), options_environment("SLURM_ARRAY_TASK_COUNT"),
-        options_environment("SLURM_ARRAY_TASK_MIN"), options_environment("SLURM_ARRAY_TASK_MAX"),
-        options_environment("SLURM_ARRAY_TASK_STEP")};
-    struct options *o = &b->o;
+        environment_value("SLURM_ARRAY_TASK_ID"), environment_value("SLURM_ARRAY_TASK_COUNT"),
+        environment_value("SLURM_ARRAY_TASK_MIN"), environment_value("SLURM_ARRAY_TASK_MAX"),
+        environment_value("SLURM_ARRAY_TASK_STEP")};
+    struct batch_options *o = &b->o;
     if (share_open(share, o->shard, (enum share_mode)o->array_shard, &array, o->output, e) != 0 ||
         name_file(&o->output, b->output, share, e) != 0 || name_file(&o->status_file, b->status_file, share, e) != 0 ||
-        name_file(&o->metrics_file, b->metrics_file, share, e) != 0 ||
-        name_file(&o->log_dir, b->log_dir, share, e) != 0)
+        name_file(&o->service.metrics_file, b->metrics_file, share, e) != 0 ||
+        name_file(&o->service.log_dir, b->log_dir, share, e) != 0)
         return -1;
     if (o->status_file == NULL && is_file(b->output)) {
         (void)snprintf(b->status_file, sizeof b->status_file, "%s%s", b->output, STATUS_ENDING);
@@ -86,7 +87,7 @@ static int take_share(struct batch_run *b, struct share *share, struct err *e)
     return 0;
 }
 
-static int find_limits(struct ending_setup *ending, const struct options *o, struct err *e)
+static int find_limits(struct ending_setup *ending, const struct batch_options *o, struct err *e)
 {
     struct timespec epoch;
     (void)clock_gettime(CLOCK_REALTIME, &epoch);
@@ -94,9 +95,9 @@ static int find_limits(struct ending_setup *ending, const struct options *o, str
                                      .epoch = (double)epoch.tv_sec + 1e-9 * (double)epoch.tv_nsec,
                                      .since_started = seconds_since_exec()};
     *ending = (struct ending_setup){.reserve = o->walltime_reserve,
-                                    .drain_seconds = (double)o->batch_drain_seconds,
-                                    .end_seconds = options_end_seconds(o)};
-    const char *job_end = options_environment("SLURM_JOB_END_TIME");
+                                    .drain_seconds = (double)o->drain_seconds,
+                                    .end_seconds = service_end_seconds(&o->service)};
+    const char *job_end = environment_value("SLURM_JOB_END_TIME");
     if (o->walltime_reserve >= 0 && o->max_walltime == NULL && job_end == NULL)
         return ERR(
             e, ERR_USAGE,
@@ -106,9 +107,9 @@ static int find_limits(struct ending_setup *ending, const struct options *o, str
 
 static int find_job(struct batch_run *b, struct err *e)
 {
-    const struct slurm_environment v = {options_environment("SLURM_JOB_ID"), options_environment("SLURM_ARRAY_JOB_ID"),
-                                        options_environment("SLURM_ARRAY_TASK_ID"),
-                                        options_environment("SLURM_RESTART_COUNT")};
+    const struct slurm_environment v = {environment_value("SLURM_JOB_ID"), environment_value("SLURM_ARRAY_JOB_ID"),
+                                        environment_value("SLURM_ARRAY_TASK_ID"),
+                                        environment_value("SLURM_RESTART_COUNT")};
     const char *option = b->o.requeue_self ? "--requeue-self" : "--slurm-comment";
     if (!b->o.requeue_self && !b->o.slurm_comment)
         return 0;
@@ -123,10 +124,10 @@ static int open_surroundings(struct batch_run *b, struct runner_setup *setup, st
         find_limits(&setup->ending, &b->o, e) != 0 || find_job(b, e) != 0)
         return -1;
     set_defaults(&b->o);
-    setup->outlets = (struct outlets_setup){.progress = (enum progress_mode)b->o.progress,
+    setup->outlets = (struct outlets_setup){.progress = (enum progress_mode)b->o.service.run.progress,
                                             .status_seconds = b->o.status_seconds,
                                             .status_file = b->o.status_file,
-                                            .metrics_file = b->o.metrics_file,
+                                            .metrics_file = b->o.service.metrics_file,
                                             .commented = b->o.slurm_comment ? &b->job : NULL};
     return 0;
 }
@@ -144,17 +145,17 @@ static void requeue(const struct batch_run *b, uint64_t n_new, bool told_to_end)
         log_note("job %s is queued again", b->job.id);
 }
 
-int batch_open(void *batch, const struct options *o, const struct model_config *m, const struct checkpoint *c,
-               int n_ranks, struct err *e)
+int batch_open(void *batch, const void *options, const struct model_config *m, const struct checkpoint *c, int n_ranks,
+               struct err *e)
 {
     struct batch_run *b = batch;
-    b->o = *o;
+    b->o = *(const struct batch_options *)options;
     struct runner_setup setup = {.o = &b->o, .checkpoint = c, .n_ranks = n_ranks};
-    if (open_surroundings(b, &setup, e) != 0 || front_open(&b->front, &b->o, m, n_ranks, e) != 0)
+    if (open_surroundings(b, &setup, e) != 0 || front_open(&b->front, &b->o.service, m, n_ranks, e) != 0)
         return -1;
     b->front.engines = &b->runner.engines;
     setup.model = b->front.model;
-    setup.model.path = o->model;
+    setup.model.path = b->o.service.run.model;
     setup.tokenizer = b->front.tokenizer;
     setup.chat = b->front.chat;
     setup.bos = b->front.bos;

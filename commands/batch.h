@@ -11,7 +11,7 @@
 
 struct batch_run { /* zeroed at first */
     struct front front;
-    struct options o; /* with names of files as they are for this task of a job array */
+    struct batch_options o; /* with names of files as they are for this task of a job array */
     char output[BATCH_PATH_BYTES], status_file[BATCH_PATH_BYTES + 16], metrics_file[BATCH_PATH_BYTES],
         log_dir[BATCH_PATH_BYTES];
     bool in_slurm;
@@ -20,9 +20,9 @@ struct batch_run { /* zeroed at first */
 };
 
 /* Read tokenizer and chat template, check and open all files: whatever is wrong shows before the model is loaded. Rank 0.
- * batch: the struct batch_run, as in all three. */
-int batch_open(void *batch, const struct options *o, const struct model_config *m, const struct checkpoint *c,
-               int n_ranks, struct err *e);
+ * batch: the struct batch_run, as in all three; options: struct batch_options. */
+int batch_open(void *batch, const void *options, const struct model_config *m, const struct checkpoint *c, int n_ranks,
+               struct err *e);
 
 /* The model is loaded. */
 int batch_start(void *batch, const struct limits *l, struct err *e);

@@ -1,12 +1,13 @@
 /* commands/front.c - see front.h. */
 #include "commands/front.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "commands/generation.h"
-#include "text/tokenizer/unicode.h"
 
 #include <string.h>
 
-int front_open(struct front *f, const struct options *o, const struct model_config *m, int n_ranks, struct err *e)
+int front_open(struct front *f, const struct service_options *o, const struct model_config *m, int n_ranks,
+               struct err *e)
 {
     struct request_rules ids = {0};
     char why[256] = "", name[sizeof f->name / 3];
@@ -14,12 +15,13 @@ int front_open(struct front *f, const struct options *o, const struct model_conf
     f->bos = -1;
     f->rope_changes_at = m->position == POSITION_ROPE && m->rope.growth != ROPE_FIXED ? m->rope.long_from : 0;
     f->n_ranks = n_ranks;
-    f->n_groups = n_ranks / options_group_size(o, n_ranks);
-    options_model_name(o, name, sizeof name);
-    f->name[unicode_repair(f->name, sizeof f->name - 1, name, strlen(name))] = '\0';
+    f->n_groups = n_ranks / run_group_size(&o->run, n_ranks);
+    service_model_name(o, name, sizeof name);
+    f->name[utf8_repair(f->name, sizeof f->name - 1, name, strlen(name))] = '\0';
     f->model = (struct protocol_model){.name = f->name, .vocab = m->vocab};
-    if (generation_ids(&ids, &f->bos, o->model, m->vocab, e) != 0 || tokenizer_open(&f->tokenizer, o->model, e) != 0 ||
-        chat_template_open(&f->chat, o->model, o->chat_template, why, sizeof why, e) != 0)
+    if (generation_ids(&ids, &f->bos, o->run.model, m->vocab, e) != 0 ||
+        tokenizer_open(&f->tokenizer, o->run.model, e) != 0 ||
+        chat_template_open(&f->chat, o->run.model, o->chat_template, why, sizeof why, e) != 0)
         return -1;
     if (f->chat == NULL)
         log_info("no chats: %s", why);
@@ -32,7 +34,7 @@ int front_start(struct front *f, const struct limits *l, struct err *e)
 {
     const struct scheduler_setup setup = {.limits = *l,
                                           .tokenizer = f->tokenizer,
-                                          .prefix_caching = !f->o->no_prefix_caching,
+                                          .prefix_caching = !f->o->run.no_prefix_caching,
                                           .rope_changes_at = f->rope_changes_at};
     return steps_open(&f->steps, f->engines->engine[0].end[1], &setup, e);
 }
@@ -42,7 +44,7 @@ int front_next(void *context, struct plan *plan, struct err *e)
     struct front *f = context;
     if (hub_check(&f->hub, e) != 0)
         return -1;
-    return steps_next(&f->steps, plan, e); /* STEPS_IDLE is LOOP_IDLE, which we may not know */
+    return steps_next(&f->steps, plan, e);
 }
 
 int front_accept(void *context, const struct step_result *result, struct err *e)

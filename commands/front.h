@@ -3,16 +3,16 @@
 #ifndef COMMANDS_FRONT_H
 #define COMMANDS_FRONT_H
 
-#include "base/opt.h"
 #include "coordinator/replicas/hub.h"
+#include "coordinator/tasks/service_options.h"
 #include "coordinator/tasks/steps.h"
 #include "partition/model.h"
 #include "plan/rank_stats.h"
 #include "text/chat.h"
 
 struct front {
-    const struct options *o; /* borrowed; as they are for this job */
-    char name[768];          /* of the model, in UTF-8 whatever its folder is called */
+    const struct service_options *o; /* borrowed; as they are for this job */
+    char name[768];                  /* of the model, in UTF-8 whatever its folder is called */
     struct tokenizer *tokenizer;
     struct chat_template *chat;  /* NULL: none that we know */
     struct protocol_model model; /* .name is `name` */
@@ -25,7 +25,8 @@ struct front {
 };
 
 /* Read tokenizer and chat template. Rank 0. *f is zeroed, or nothing but o is set in it. */
-int front_open(struct front *f, const struct options *o, const struct model_config *m, int n_ranks, struct err *e);
+int front_open(struct front *f, const struct service_options *o, const struct model_config *m, int n_ranks,
+               struct err *e);
 
 /* The model is loaded. */
 int front_start(struct front *f, const struct limits *l, struct err *e);

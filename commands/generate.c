@@ -29,9 +29,9 @@ static void prepare(struct generate *g, int i, const struct model_config *m, int
     if (r->error.code == ERR_NONE && length > model_context(m))
         ERR(&r->error, ERR_INPUT, "%zu prompt tokens + --max-tokens %d = %lld, the model has %d positions", r->prompt.n,
             g->rules.max_tokens, (long long)length, model_context(m));
-    if (r->error.code == ERR_NONE && g->o->max_model_len > 0 && length > g->o->max_model_len)
+    if (r->error.code == ERR_NONE && g->o->run.max_model_len > 0 && length > g->o->run.max_model_len)
         ERR(&r->error, ERR_INPUT, "%zu prompt tokens + --max-tokens %d = %lld, more than --max-model-len %lld",
-            r->prompt.n, g->rules.max_tokens, (long long)length, (long long)g->o->max_model_len);
+            r->prompt.n, g->rules.max_tokens, (long long)length, (long long)g->o->run.max_model_len);
     if (r->error.code == ERR_NONE && length > 1 << 28)
         ERR(&r->error, ERR_INPUT, "%lld tokens, at most %d are accepted", (long long)length, 1 << 28);
     if (r->error.code != ERR_NONE)
@@ -41,13 +41,13 @@ static void prepare(struct generate *g, int i, const struct model_config *m, int
 }
 
 /* Options that nothing would look at. */
-static int check_unused(const struct options *o, struct err *e)
+static int check_unused(const struct generate_options *o, struct err *e)
 {
-    if (o->logprobs >= 0 && !o->json)
+    if (o->logprobs >= 0 && !o->run.json)
         return ERR(e, ERR_USAGE, "--logprobs needs --json");
-    if (o->prompt_logprobs >= 0 && !o->json)
+    if (o->prompt_logprobs >= 0 && !o->run.json)
         return ERR(e, ERR_USAGE, "--prompt-logprobs needs --json");
-    if (o->no_echo && o->json)
+    if (o->no_echo && o->run.json)
         return ERR(e, ERR_USAGE, "--no-echo: --json never has the prompt in its texts");
     if (o->include_stop && o->n_stop == 0)
         return ERR(e, ERR_USAGE, "--include-stop-str-in-output belongs to --stop, which is not given");
@@ -57,7 +57,7 @@ static int check_unused(const struct options *o, struct err *e)
     return 0;
 }
 
-int generate_open(struct generate *g, const struct options *o, const struct model_config *m, struct err *e)
+int generate_open(struct generate *g, const struct generate_options *o, const struct model_config *m, struct err *e)
 {
     int32_t bos = -1;
     memset(g, 0, sizeof *g);
@@ -68,7 +68,7 @@ int generate_open(struct generate *g, const struct options *o, const struct mode
     if (check_unused(o, e) != 0)
         return -1;
     if (generation_rules(&g->rules, &bos, o, m->vocab, e) != 0 || prompts_read(&g->prompts, o, m->vocab, e) != 0 ||
-        tokenizer_open(&g->tokenizer, o->model, e) != 0)
+        tokenizer_open(&g->tokenizer, o->run.model, e) != 0)
         return -1;
     g->n = g->prompts.n;
     g->request = err_calloc(e, (size_t)g->n, sizeof *g->request, "requests");
@@ -79,8 +79,8 @@ int generate_open(struct generate *g, const struct options *o, const struct mode
     g->out = o->output != NULL ? fopen(o->output, "we") : stdout;
     if (g->out == NULL)
         return ERR(e, ERR_IO, "%s: cannot create: %s", o->output, strerror(errno));
-    g->streams = g->n == 1 && !o->json && o->output == NULL && o->progress != PROGRESS_NEVER &&
-                 (o->progress == PROGRESS_ALWAYS || terminal_behind(STDOUT_FILENO));
+    g->streams = g->n == 1 && !o->run.json && o->output == NULL && o->run.progress != PROGRESS_NEVER &&
+                 (o->run.progress == PROGRESS_ALWAYS || terminal_behind(STDOUT_FILENO));
     return 0;
 }
 
@@ -194,7 +194,7 @@ static void print_finished(struct generate *g)
         progress_clear(&g->progress);
         if (r->finish == FINISH_ERROR)
             print_error(g, r);
-        if (g->o->json)
+        if (g->o->run.json)
             print_json(g, r);
         else
             print_text(g, r);
@@ -228,7 +228,7 @@ int generate_start(struct generate *g, const struct limits *l, struct err *e)
     const struct scheduler_setup setup = {
         .limits = *l,
         .tokenizer = g->tokenizer,
-        .prefix_caching = !g->o->no_prefix_caching,
+        .prefix_caching = !g->o->run.no_prefix_caching,
         .rope_changes_at = g->rope_changes_at,
         .on_progress = on_progress,
         .context = g,
@@ -251,7 +251,7 @@ int generate_start(struct generate *g, const struct limits *l, struct err *e)
     if (g->streams)
         print_prompt(g, &g->request[0]);
     else
-        progress_open(&g->progress, (enum progress_mode)g->o->progress, "generating", "prompts", (uint64_t)g->n);
+        progress_open(&g->progress, (enum progress_mode)g->o->run.progress, "generating", "prompts", (uint64_t)g->n);
     print_finished(g);
     return 0;
 }

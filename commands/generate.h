@@ -2,7 +2,7 @@
 #ifndef COMMANDS_GENERATE_H
 #define COMMANDS_GENERATE_H
 
-#include "base/opt.h"
+#include "base/progress.h"
 #include "commands/prompts.h"
 #include "coordinator/schedule/scheduler.h"
 #include "partition/model.h"
@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 struct generate {
-    const struct options *o; /* borrowed */
+    const struct generate_options *o; /* borrowed */
     struct tokenizer *tokenizer;
     struct request_rules rules;
     struct prompt_list prompts;
@@ -33,7 +33,7 @@ struct generate {
 };
 
 /* Read tokenizer, generation config and prompts; encode. g->longest tells how long sequences get. Rank 0, local. */
-int generate_open(struct generate *g, const struct options *o, const struct model_config *m, struct err *e);
+int generate_open(struct generate *g, const struct generate_options *o, const struct model_config *m, struct err *e);
 
 /* With the limits known: queue everything. */
 int generate_start(struct generate *g, const struct limits *l, struct err *e);

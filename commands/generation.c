@@ -176,8 +176,8 @@ static int refuse_unsupported(const json_t *g, const char *what, struct err *e)
     return 0;
 }
 
-static int read_sampling(struct request_rules *rules, const struct options *o, const json_t *g, const char *what,
-                         struct err *e)
+static int read_sampling(struct request_rules *rules, const struct sampling_options *o, const json_t *g,
+                         const char *what, struct err *e)
 {
     struct sampling *s = &rules->sampling;
     bool sampled = g != NULL && json_get_bool(g, "do_sample", false, what, e);
@@ -211,7 +211,7 @@ static int read_sampling(struct request_rules *rules, const struct options *o, c
 }
 
 /* The ids after which a sequence ends: end-of-text unless ignored, and --stop-token-ids. */
-static int collect_stop_ids(struct request_rules *rules, const struct options *o, int vocab, struct err *e)
+static int collect_stop_ids(struct request_rules *rules, const struct generate_options *o, int vocab, struct err *e)
 {
     int32_t id[REQUEST_MAX_STOP_IDS - SAMPLING_MAX_EOS] = {0};
     int n = 0;
@@ -226,7 +226,7 @@ static int collect_stop_ids(struct request_rules *rules, const struct options *o
 }
 
 /* A stop text that is not UTF-8 could end the output within a character. */
-static int check_stop_texts(const struct options *o, struct err *e)
+static int check_stop_texts(const struct generate_options *o, struct err *e)
 {
     for (int i = 0; i < (int)o->n_stop; i++) {
         json_t *text = json_string(o->stop[i]); /* NULL: not valid UTF-8 */
@@ -248,13 +248,14 @@ void generation_rules_close(struct request_rules *rules)
     rules->stop = NULL;
 }
 
-int generation_rules(struct request_rules *rules, int32_t *bos, const struct options *o, int vocab, struct err *e)
+int generation_rules(struct request_rules *rules, int32_t *bos, const struct generate_options *o, int vocab,
+                     struct err *e)
 {
     char path[4200];
     memset(rules, 0, sizeof *rules);
     if (check_stop_texts(o, e) != 0)
         return -1;
-    rules->ignore_eos = o->ignore_eos;
+    rules->ignore_eos = o->sampling.ignore_eos;
     rules->stop = o->n_stop > 0 ? stop_open((int)o->n_stop, o->stop, e) : NULL;
     rules->keep_stop = o->include_stop;
     rules->skip_special = !o->keep_special;
@@ -262,11 +263,12 @@ int generation_rules(struct request_rules *rules, int32_t *bos, const struct opt
     rules->sampling.n_top = o->logprobs > 0 ? (int32_t)o->logprobs : 0;
     rules->want_prompt_logprobs = o->prompt_logprobs >= 0;
     rules->sampling.n_prompt_top = o->prompt_logprobs > 0 ? (int32_t)o->prompt_logprobs : 0;
-    json_t *g = read_optional(o->model, "generation_config.json", path, sizeof path, e);
+    json_t *g = read_optional(o->run.model, "generation_config.json", path, sizeof path, e);
     if (g != NULL && !json_is_object(g))
         ERR(e, ERR_INPUT, "%s: %s, expected an object", path, json_type_name(g));
     if (e->code == ERR_NONE && (g == NULL || refuse_unsupported(g, path, e) == 0) &&
-        read_special_ids(rules, bos, g, path, o->model, vocab, e) == 0 && read_sampling(rules, o, g, path, e) == 0)
+        read_special_ids(rules, bos, g, path, o->run.model, vocab, e) == 0 &&
+        read_sampling(rules, &o->sampling, g, path, e) == 0)
         (void)collect_stop_ids(rules, o, vocab, e);
     if (e->code == ERR_NONE && o->logit_bias != NULL)
         (void)parse_bias(&rules->sampling, o->logit_bias, vocab, e);

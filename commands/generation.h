@@ -2,12 +2,13 @@
 #ifndef COMMANDS_GENERATION_H
 #define COMMANDS_GENERATION_H
 
-#include "base/opt.h"
+#include "commands/generate_options.h"
 #include "coordinator/schedule/request.h"
 
 /* Fill the rules of a run. Reads MODEL/generation_config.json and, for ids that it lacks, config.json. `vocab` bounds
  * token ids. Strings are borrowed from *o. *bos is the begin-of-text id, or -1. */
-int generation_rules(struct request_rules *rules, int32_t *bos, const struct options *o, int vocab, struct err *e);
+int generation_rules(struct request_rules *rules, int32_t *bos, const struct generate_options *o, int vocab,
+                     struct err *e);
 
 /* Gives rules->stop back, which is the rules' own. Safe on zeroed rules. */
 void generation_rules_close(struct request_rules *rules);

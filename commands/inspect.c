@@ -17,9 +17,9 @@ struct rank_share {
 
 /* The type of keys and values: the CPU backend's is float, the GPUs' that of the weights. `auto` means CPU here: what
  * this machine has says nothing of where the model is to run. */
-static enum dtype kv_type(const struct model_config *m, const struct options *o)
+static enum dtype kv_type(const struct model_config *m, const struct inspect_options *o)
 {
-    return o->device == DEVICE_CUDA ? m->dtype : ops_cpu.act_type(m->dtype);
+    return o->run.device == DEVICE_CUDA ? m->dtype : ops_cpu.act_type(m->dtype);
 }
 
 static int fill_share(struct rank_share *r, const struct model_config *m, const struct checkpoint *c, enum dtype kv,
@@ -110,28 +110,28 @@ static void print_idle(const struct rank_share *r, int n)
                n_idle == 1 ? "s" : "", n_idle == 1 ? "it" : "them");
 }
 
-static void print(const struct options *o, const struct model_config *m, const struct checkpoint *c,
+static void print(const struct inspect_options *o, const struct model_config *m, const struct checkpoint *c,
                   const struct rank_share *r)
 {
-    int n = options_group_size(o, (int)o->ranks), n_groups = (int)o->ranks / n;
-    if (o->json)
+    int n = run_group_size(&o->run, (int)o->ranks), n_groups = (int)o->ranks / n;
+    if (o->run.json)
         (void)print_json(m, c, kv_type(m, o), r, n, n_groups);
     else
         print_table(m, c, kv_type(m, o), r, n, n_groups);
-    if (!o->json)
+    if (!o->run.json)
         print_idle(r, n);
 }
 
-int inspect_run(const struct options *o, struct err *e)
+int inspect_run(const struct inspect_options *o, struct err *e)
 {
     struct model_config m;
     struct checkpoint c = {0};
-    int n = options_group_size(o, (int)o->ranks);
+    int n = run_group_size(&o->run, (int)o->ranks);
     struct rank_share *r = err_calloc(e, (size_t)n, sizeof *r, "shard table");
-    if (o->model == NULL)
+    if (o->run.model == NULL)
         ERR(e, ERR_USAGE, "inspect needs --model DIR");
-    if (e->code == ERR_NONE && options_check_groups(o, (int)o->ranks, e) == 0 &&
-        model_config_read(&m, o->model, e) == 0 && checkpoint_open(&c, o->model, e) == 0)
+    if (e->code == ERR_NONE && run_check_groups(&o->run, (int)o->ranks, NULL, e) == 0 &&
+        model_config_read(&m, o->run.model, e) == 0 && checkpoint_open(&c, o->run.model, e) == 0)
         for (int i = 0; i < n && e->code == ERR_NONE; i++)
             (void)fill_share(&r[i], &m, &c, kv_type(&m, o), i, n, e);
     if (e->code == ERR_NONE)

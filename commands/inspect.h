@@ -2,9 +2,9 @@
 #ifndef COMMANDS_INSPECT_H
 #define COMMANDS_INSPECT_H
 
-#include "base/opt.h"
+#include "commands/options.h"
 
 /* Print the shard table to standard output, as text or JSON. Returns 0 or -1 with *e. */
-int inspect_run(const struct options *o, struct err *e);
+int inspect_run(const struct inspect_options *o, struct err *e);
 
 #endif

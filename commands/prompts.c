@@ -183,7 +183,7 @@ static int read_ids(struct prompt_list *list, const char *text, int vocab, struc
     return n < 0 ? -1 : 0;
 }
 
-int prompts_read(struct prompt_list *list, const struct options *o, int vocab, struct err *e)
+int prompts_read(struct prompt_list *list, const struct generate_options *o, int vocab, struct err *e)
 {
     *list = (struct prompt_list){0};
     if ((o->prompt != NULL) + (o->prompts != NULL) + (o->prompt_ids != NULL) != 1)
@@ -195,7 +195,7 @@ int prompts_read(struct prompt_list *list, const struct options *o, int vocab, s
     return read_file(list, o->prompts, vocab, e);
 }
 
-int prompt_encode(struct prompt *p, const struct tokenizer *t, const struct options *o, int vocab, int32_t bos,
+int prompt_encode(struct prompt *p, const struct tokenizer *t, const struct generate_options *o, int vocab, int32_t bos,
                   struct err *e)
 {
     unsigned flags = (o->no_special ? 0 : TOKENIZER_ADD_SPECIAL) | (o->plain_text ? TOKENIZER_PLAIN : 0);

@@ -2,7 +2,7 @@
 #ifndef COMMANDS_PROMPTS_H
 #define COMMANDS_PROMPTS_H
 
-#include "base/opt.h"
+#include "commands/generate_options.h"
 #include "text/tokenizer/tokenizer.h"
 
 struct prompt {
@@ -18,10 +18,10 @@ struct prompt_list {
 };
 
 /* Exactly one of --prompt, --prompts and --prompt-ids. vocab bounds ids. A malformed file ends the run, naming the line. */
-int prompts_read(struct prompt_list *list, const struct options *o, int vocab, struct err *e);
+int prompts_read(struct prompt_list *list, const struct generate_options *o, int vocab, struct err *e);
 
 /* Token ids of one prompt. bos (or -1) stands in for an empty prompt, as Hugging Face does. */
-int prompt_encode(struct prompt *p, const struct tokenizer *t, const struct options *o, int vocab, int32_t bos,
+int prompt_encode(struct prompt *p, const struct tokenizer *t, const struct generate_options *o, int vocab, int32_t bos,
                   struct err *e);
 
 void prompts_free(struct prompt_list *list);

@@ -2,16 +2,16 @@
 #include "commands/serve.h"
 #include "base/dtype.h"
 #include "base/files.h"
-#include "text/tokenizer/unicode.h"
+#include "base/utf8.h"
 
 #include <string.h>
 
 static bool is_utf8(const char *text)
 {
-    return unicode_invalid_at(text, strlen(text)) == strlen(text);
+    return utf8_invalid_at(text, strlen(text)) == strlen(text);
 }
 
-static int check_options(const struct options *o, struct err *e)
+static int check_options(const struct serve_options *o, struct err *e)
 {
     if (o->curve && o->insecure)
         return ERR(e, ERR_USAGE, "--insecure and --curve: expected one of them");
@@ -27,15 +27,16 @@ static int check_options(const struct options *o, struct err *e)
         return ERR(e, ERR_USAGE, "--access-log-prompts needs --access-log FILE");
     if (o->rendezvous != NULL && files_check_replaceable(o->rendezvous, "--rendezvous", e) != 0)
         return -1;
-    return o->metrics_file != NULL ? files_check_replaceable(o->metrics_file, "--metrics-file", e) : 0;
+    return o->service.metrics_file != NULL ? files_check_replaceable(o->service.metrics_file, "--metrics-file", e) : 0;
 }
 
-int serve_open(void *serve, const struct options *o, const struct model_config *m, const struct checkpoint *c,
-               int n_ranks, struct err *e)
+int serve_open(void *serve, const void *options, const struct model_config *m, const struct checkpoint *c, int n_ranks,
+               struct err *e)
 {
     struct serve *v = serve;
+    const struct serve_options *o = options;
     (void)c;
-    if (check_options(o, e) != 0 || front_open(&v->front, o, m, n_ranks, e) != 0)
+    if (check_options(o, e) != 0 || front_open(&v->front, &o->service, m, n_ranks, e) != 0)
         return -1;
     v->front.engines = &v->server.engines;
     const struct server_setup setup = {.o = o,
@@ -47,7 +48,7 @@ int serve_open(void *serve, const struct options *o, const struct model_config *
                                        .bos = v->front.bos,
                                        .n_ranks = n_ranks,
                                        .n_groups = v->front.n_groups,
-                                       .end_seconds = options_end_seconds(o)};
+                                       .end_seconds = service_end_seconds(&o->service)};
     return server_open(&v->server, &setup, e);
 }
 

@@ -13,9 +13,9 @@ struct serve { /* zeroed at first */
 };
 
 /* Read tokenizer and chat template, open the socket: from now on clients hear that the model is being loaded. Rank 0.
- * serve: the struct serve, as in all three. */
-int serve_open(void *serve, const struct options *o, const struct model_config *m, const struct checkpoint *c,
-               int n_ranks, struct err *e);
+ * serve: the struct serve, as in all three; options: struct serve_options. */
+int serve_open(void *serve, const void *options, const struct model_config *m, const struct checkpoint *c, int n_ranks,
+               struct err *e);
 
 /* The model is loaded. */
 int serve_start(void *serve, const struct limits *l, struct err *e);

@@ -1,7 +1,7 @@
 /* commands/thread_cores.c - see cores.h. */
 #include "commands/thread_cores.h"
+#include "base/environment.h"
 #include "base/log.h"
-#include "base/opt.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -31,7 +31,7 @@ static bool binding_was_asked_for(void)
                                            "PRTE_MCA_hwloc_default_binding_policy",
                                            "PRTE_MCA_rmaps_default_mapping_policy"};
     for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
-        const char *policy = options_environment(policies[i]);
+        const char *policy = environment_value(policies[i]);
         if (policy != NULL && policy[0] != '\0')
             return true;
     }
@@ -42,7 +42,7 @@ void cores_widen(struct cores *c)
 {
     cpu_set_t launchers;
     memset(c, 0, sizeof *c);
-    if (options_environment("OMPI_COMM_WORLD_RANK") == NULL || binding_was_asked_for() || !launcher_is_parent() ||
+    if (environment_value("OMPI_COMM_WORLD_RANK") == NULL || binding_was_asked_for() || !launcher_is_parent() ||
         sched_getaffinity(0, sizeof c->own, &c->own) != 0 ||
         sched_getaffinity(getppid(), sizeof launchers, &launchers) != 0)
         return;

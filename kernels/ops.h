@@ -1,6 +1,6 @@
-/* kernels/ops.h - the table of operations. kernels/cpu/ and kernels/cuda/ are twins behind it: the CPU twin is the
- * readable reference. An operation never allocates, never waits and never fails by itself: what goes wrong is recorded
- * in queue.err, later operations go on, and the step looks at it once.
+/* kernels/ops.h - the table of operations, which kernels/op_list.h lists. kernels/cpu/ and kernels/cuda/ are twins behind
+ * it: the CPU twin is the readable reference. An operation never allocates, never waits and never fails by itself: what
+ * goes wrong is recorded in queue.err, later operations go on, and the step looks at it once.
  *
  * Shapes are row-major. "act" is the queue's activation type: every `void *` activation below is an array of it.
  * Dimensions are this rank's share unless said; any of them may be 0 (a rank without heads or columns is legal). */
@@ -114,105 +114,17 @@ struct async_ops {
 struct peer_ops;
 struct persistent_ops;
 
+/* The operations themselves, and what each computes: kernels/op_list.h. */
 struct ops {
-    const char *name;                           /* "cpu", "cuda" */
-    const struct async_ops *async;              /* NULL: everything is done when an operation returns */
-    const struct peer_ops *peer;                /* memory that devices share, see kernels/peer.h; NULL: none */
-    const struct persistent_ops *persistent;    /* whole decode steps, see kernels/persistent.h; NULL: none */
-    enum dtype (*act_type)(enum dtype weights); /* the activation type for a checkpoint of this type */
-
-    /* Devices of this kind that the process may use; the CPU counts as one. 0: none. */
-    int (*n_devices)(void);
-    /* Make *q a queue on a device, 0 <= device < n_devices(), for a checkpoint of this type. n_threads: CPU threads that
-     * operations may use. Returns -1 and *e on failure. close accepts a zeroed queue. */
-    int (*open)(struct queue *q, int device, enum dtype weights, int n_threads, struct err *e);
-    void (*close)(struct queue *q);
-
-    /* Memory of the device. alloc: 256-byte aligned, zeroed, NULL (and queue.err) when there is none. These may wait. */
-    void *(*alloc)(struct queue *q, size_t bytes);
-    void (*free)(struct queue *q, void *p);
-    /* Bytes that could be allocated now. On the CPU the ranks of a node share them. */
-    size_t (*free_memory)(struct queue *q);
+    const char *name;                        /* "cpu", "cuda" */
+    const struct async_ops *async;           /* NULL: everything is done when an operation returns */
+    const struct peer_ops *peer;             /* memory that devices share, see kernels/peer.h; NULL: none */
+    const struct persistent_ops *persistent; /* whole decode steps, see kernels/persistent.h; NULL: none */
     bool shares_host_memory;
     int max_head_dim; /* elements of a head that attention takes at most; 0: any number */
-    /* Host to device, `rows` rows of `width` bytes, pitches in bytes. The source may be reused after ops->wait. Between
-     * async->begin_capture and end_capture, here and in download: the host's memory is of async->host_alloc; every launch of
-     * the graph reads or writes it, until the launch is over; addresses, pitches and widths are multiples of 4. */
-    void (*upload)(struct queue *q, void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width,
-                   size_t rows);
-    /* The same with a transposition: src is [rows, cols] with row pitch src_ld, dst becomes [cols, rows] with row pitch
-     * dst_ld; pitches and sizes in elements of the type. */
-    void (*upload_transposed)(struct queue *q, void *dst, size_t dst_ld, const void *src, size_t src_ld, size_t rows,
-                              size_t cols, enum dtype type);
-    void (*download)(struct queue *q, void *dst, const void *src, size_t bytes);
-    /* Fill with uniform noise in [-scale, scale] around `center`, the same for equal (seed, index). For benchmarks
-     * without a checkpoint. */
-    void (*fill_noise)(struct queue *q, struct weight *w, uint64_t seed, float center, float scale);
-    /* Xor of all 64-bit words of data (bytes: a multiple of 64): reads as fast as the machine can, the limit that decode
-     * is measured against. Waits. */
-    uint64_t (*read_stream)(struct queue *q, const void *data, size_t bytes);
-    void (*wait)(struct queue *q);
-
-    /* token[t] = planned[t] >= 0 ? planned[t] : s->last_token[slot[t]]; s->history[slot[t]][pos[t]] = token[t]. */
-    void (*feed)(struct queue *q, int32_t *token, const int32_t *planned, const int32_t *slot, const int32_t *pos,
-                 const struct sampler *s, int n_tokens);
-
-    /* out[t] = table[token[t] - first_id], or zeros for ids that another rank's rows hold. out: [n_tokens, table->cols] */
-    void (*embed)(struct queue *q, void *out, const int32_t *token, const struct weight *table, int first_id,
-                  int n_tokens);
-    /* x[t] += table[pos[t] + offset]. x: [n_tokens, table->cols] */
-    void (*add_position)(struct queue *q, void *x, const struct weight *table, const int32_t *pos, int offset,
-                         int n_tokens);
-    /* x += y, n elements. */
-    void (*add)(struct queue *q, void *x, const void *y, size_t n);
-    /* If add != NULL, first x += add. Then out[t] = norm(x[t]) over dim columns. out may alias x. w NULL: ones,
-     * b NULL: zeros. Weights may be read early, as matmul's. */
-    void (*norm)(struct queue *q, void *out, void *x, const void *add, enum norm_kind kind, const struct weight *w,
-                 const struct weight *b, int n_tokens, int dim, float eps);
-
-    /* out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]) (+ out[t][o] if accumulate). x: [n_tokens, w->cols],
-     * out: [n_tokens, w->rows]; bias NULL or [1, w->rows]. Without columns the sum is 0. A result does not depend on
-     * what else is in the batch (on GPUs: for up to 16 tokens). Weights may be read before the operation that precedes this
-     * one is done: between writing them and the first product or norm lies a wait. */
-    void (*matmul)(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
-                   int n_tokens, bool accumulate);
-
-    /* cos_sin[t] = { cos(angle_j) .., sin(angle_j) .. }, j < dims/2, times attention_scaling, where
-     * angle_j = pos[t] * inv_freq_j(rope_len[t]). float [n_tokens, dims] on every backend. */
-    void (*rope_table)(struct queue *q, float *cos_sin, const struct rope *rope, const int32_t *pos,
-                       const int32_t *rope_len, int n_tokens);
-    /* In place on qkv [n_tokens, (n_heads + 2 n_kv_heads) head_dim] = q heads, k heads, v heads: per-head RMS norm of q
-     * and k (q_norm, k_norm: [1, head_dim] or NULL), rotation (rope NULL: none), then k and v into the cache.
-     * k_cache, v_cache: [n_blocks, n_kv_heads, KV_BLOCK_TOKENS, head_dim] of act. */
-    void (*qkv_store)(struct queue *q, void *qkv, void *k_cache, void *v_cache, const struct heads *heads,
-                      const struct batch *batch, const struct rope *rope, const float *cos_sin,
-                      const struct weight *q_norm, const struct weight *k_norm, float eps);
-    /* out[t][h] = sum_k softmax_k(scale q.k + slope k) v over the cached positions of slot[t] that pos[t] may see.
-     * qkv as above; out: [n_tokens, n_heads head_dim]. Softmax in float. */
-    void (*attention)(struct queue *q, void *out, const void *qkv, const void *k_cache, const void *v_cache,
-                      const struct heads *heads, const struct batch *batch);
-
-    /* gated: x is [n_tokens, 2 cols] = gate then up, out[t][c] = act(gate) * up; else x is [n_tokens, cols],
-     * out[t][c] = act(x). out: [n_tokens, cols], may alias x only when not gated. */
-    void (*activate)(struct queue *q, void *out, const void *x, enum activation kind, bool gated, int n_tokens,
-                     int cols);
-
-    /* out[i] = x[row[i]]. x: [.., dim], out: [n_rows, dim]; row: device memory. */
-    void (*gather_rows)(struct queue *q, void *out, const void *x, const int32_t *row, int n_rows, int dim);
-    /* Column blocks of the ranks, one after the other, become rows: out[i][begin_r + c] = in_r[i][c] where in_r, at
-     * element offset n_rows * begin_r of `in`, is [n_rows, begin_{r+1} - begin_r]. begin: host [n_ranks + 1]. */
-    void (*join_columns)(struct queue *q, void *out, const void *in, const int *begin, int n_ranks, int n_rows);
-
-    /* For every row i < n_rows: logits[i] [s->vocab] (read only) choose the token after the row_len[i] tokens that the
-     * sequence in row_slot[i] has so far; stored in out[i] and s->last_token. Uniform numbers come from
-     * philox_uniform(seed, row_len[i]). */
-    void (*sample)(struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
-                   const int32_t *row_len, const struct sampler *s, int n_rows);
-    size_t (*sample_scratch_bytes)(int vocab);
-    /* For every row i < n_rows: how likely logits[i] [s->vocab] (read only) make row_token[i], and the best n_prompt_top of
-     * the sequence in row_slot[i]; into out[i]. Nothing of *s changes, its scratch is not needed. */
-    void (*score)(struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
-                  const int32_t *row_token, const struct sampler *s, int n_rows);
+#define DEVICE(result, name, parameters)         result(*name) parameters;
+#define STEP(phase, name, parameters, arguments) void(*name) parameters;
+#include "kernels/op_list.h"
 };
 
 /* async->range_begin and range_end where there are such. */

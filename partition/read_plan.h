@@ -4,7 +4,7 @@
  * into large blocks of whole rows. Block b is read by the node's rank b mod n, once, in one request; every rank of the
  * node then copies its slices out of it. So each byte is read once a node whatever the split, and always in large
  * requests: where nothing reads ahead, ranks that read their own small pieces take three times as long (measured,
- * docs/performance.md).
+ * docs/log/2026-11-22.md).
  *
  * For one rank: its slices one after the other, a block being some rows of one, of which only the slice's columns are
  * read. Nothing is shared, and a block is dense in memory; requests are as short as a slice's rows. For files in the

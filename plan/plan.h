@@ -56,6 +56,9 @@ struct plan_block {
     int32_t slot, index, block;
 };
 
+/* What whoever is asked for a plan returns when there is nothing to do yet: ask again. */
+#define PLAN_IDLE 1
+
 struct plan {
     uint64_t step;
     int32_t kind; /* enum plan_kind */

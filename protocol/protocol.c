@@ -1,8 +1,7 @@
 /* protocol/protocol.c - see protocol.h. The message as a whole; prompts and rules have files of their own. */
 #include "protocol/protocol_parts.h"
-#include "text/tokenizer/unicode.h"
+#include "text/stop.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,32 +15,6 @@ static const char *const op_name[] = {"generate", "cancel",     "health", "metri
 const char *protocol_op_name(enum protocol_op op)
 {
     return op_name[op];
-}
-
-/* Text of clients in our own words: one line, and no half of a character where it was cut. */
-static void make_plain(char *text)
-{
-    size_t n = strlen(text);
-    for (size_t at = 0; (at += unicode_invalid_at(text + at, n - at)) < n;)
-        text[at] = '?';
-    for (char *c = text; *c != '\0'; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            *c = '?';
-}
-
-int protocol_fail(struct protocol_error *error, enum protocol_code code, const char *field, const char *format, ...)
-{
-    va_list list;
-    if (error->code != 0)
-        return -1;
-    error->code = code;
-    (void)snprintf(error->field, sizeof error->field, "%s", field);
-    va_start(list, format);
-    (void)vsnprintf(error->message, sizeof error->message, format, list);
-    va_end(list);
-    make_plain(error->field);
-    make_plain(error->message);
-    return -1;
 }
 
 json_t *protocol_json(const char *json, size_t bytes, const char *what, struct protocol_error *error)

@@ -6,7 +6,9 @@
 #ifndef PROTOCOL_PROTOCOL_H
 #define PROTOCOL_PROTOCOL_H
 
-#include "coordinator/schedule/group.h"
+#include "base/protocol_types.h"
+#include "base/token_list.h"
+#include "protocol/rules.h"
 
 #define PROTOCOL_VERSION       1
 #define PROTOCOL_MAX_ID_BYTES  128       /* of a request_id */
@@ -16,29 +18,6 @@
 #define PROTOCOL_MAX_SEQUENCES 4096      /* prompts x candidates (or beams) of one message */
 #define PROTOCOL_MAX_TOKENS    (1 << 24)
 #define PROTOCOL_FILL          (-1) /* max_tokens: as many as fit into the context */
-
-enum protocol_code { /* as HTTP has them */
-                     PROTOCOL_OK = 200,
-                     PROTOCOL_BAD_REQUEST = 400,
-                     PROTOCOL_NOT_FOUND = 404, /* cancel: no such request; another model */
-                     PROTOCOL_TIMEOUT = 408,   /* timeout_ms has passed */
-                     PROTOCOL_TOO_LARGE = 413, /* the message, or prompt + max_tokens against the context */
-                     PROTOCOL_BUSY = 429,      /* the queue is full: retry_after_ms */
-                     PROTOCOL_CANCELLED = 499, /* by op cancel, or its client does not read */
-                     PROTOCOL_INTERNAL = 500,
-                     PROTOCOL_UNAVAILABLE = 503 /* loading, draining, shutting down */
-};
-
-struct protocol_error {
-    int code;       /* enum protocol_code; 0: nothing has failed */
-    char field[64]; /* as the client wrote it: "parameters.top_k", "prompt[3]"; "": none is to blame */
-    char message[ERR_TEXT_BYTES];
-    int retry_after_ms; /* with PROTOCOL_BUSY and PROTOCOL_UNAVAILABLE; 0: none */
-};
-
-/* Record a failure; the first wins. Control characters become '?'. Returns -1. */
-int protocol_fail(struct protocol_error *error, enum protocol_code code, const char *field, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
 
 enum protocol_op {
     PROTOCOL_GENERATE,
@@ -68,12 +47,6 @@ struct protocol_prompt { /* a text, or ids */
     size_t bytes;
     int32_t *id; /* [n_ids] */
     size_t n_ids;
-};
-
-struct protocol_turn { /* of a chat */
-    const char *role;  /* "system", "user", "assistant", ...: the template judges it */
-    const char *content;
-    size_t bytes;
 };
 
 /* `generate`; of it, `tokenize` has the prompt and how to encode it. */

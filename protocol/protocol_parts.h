@@ -1,4 +1,4 @@
-/* protocol/protocol_parts.h - the parts of protocol_parse; for coordinator/protocol*.c only. */
+/* protocol/protocol_parts.h - the parts of protocol_parse; for protocol/protocol*.c only. */
 #ifndef PROTOCOL_PROTOCOL_PARTS_H
 #define PROTOCOL_PROTOCOL_PARTS_H
 

@@ -1,4 +1,5 @@
 /* protocol/protocol_prompt.c - `prompt` and `messages` of a message, checked; no text is tokenized here. */
+#include "base/text_buffer.h"
 #include "protocol/protocol_parts.h"
 
 #include <stdio.h>

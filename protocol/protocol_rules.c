@@ -1,5 +1,6 @@
 /* protocol/protocol_rules.c - how a `generate` wants its text: sampling, ends, candidates, what is reported. */
 #include "protocol/protocol_parts.h"
+#include "text/stop.h"
 
 #include <errno.h>
 #include <stdlib.h>

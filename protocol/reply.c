@@ -1,6 +1,7 @@
 /* protocol/reply.c - see reply.h. */
 #include "protocol/reply.h"
 #include "protocol/reply_parts.h"
+#include "text/tokenizer/tokenizer.h"
 
 #include <math.h>
 

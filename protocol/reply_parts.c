@@ -1,6 +1,7 @@
 /* protocol/reply_parts.c - see reply_parts.h. */
 #include "protocol/reply_parts.h"
-#include "text/tokenizer/unicode.h"
+#include "base/utf8.h"
+#include "text/tokenizer/tokenizer.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -32,7 +33,7 @@ char *reply_dump(json_t *root, bool good, size_t *bytes)
 static json_t *repaired(const char *text, size_t bytes)
 {
     char *valid = malloc(3 * bytes + 1);
-    json_t *value = valid != NULL ? json_stringn(valid, unicode_repair(valid, 3 * bytes, text, bytes)) : NULL;
+    json_t *value = valid != NULL ? json_stringn(valid, utf8_repair(valid, 3 * bytes, text, bytes)) : NULL;
     free(valid);
     return value;
 }
@@ -41,7 +42,7 @@ json_t *reply_string(const char *text, size_t bytes)
 {
     if (text == NULL)
         return json_string("");
-    return unicode_invalid_at(text, bytes) == bytes ? json_stringn_nocheck(text, bytes) : repaired(text, bytes);
+    return utf8_invalid_at(text, bytes) == bytes ? json_stringn_nocheck(text, bytes) : repaired(text, bytes);
 }
 
 json_t *reply_text(const char *text)
@@ -103,6 +104,7 @@ void reply_put_prompt_logprobs(json_t *object, const struct tokenizer *t, const 
     if (c->prompt_logprobs == NULL || c->n_prompt == 0)
         return;
     reply_put(object, "prompt_token_ids", reply_ids(c->prompt_id, c->n_prompt, good), good);
+    reply_put(object, "prompt_first_token", reply_token_text(t, c->prompt_id[0]), good);
     reply_put(object, "prompt_logprobs",
               reply_logprobs(t, c->prompt_logprobs, c->n_prompt - 1, c->n_prompt_top, true, good), good);
 }

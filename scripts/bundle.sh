@@ -31,7 +31,7 @@ copy_libraries() { # FOLDER FILE...
 fill() {
     rm -rf "$1"
     mkdir -p "$1/bin" "$1/lib" "$1/scripts" "$1/demo" "$1/man/man1"
-    cp "$build/lockstep" "$build/lockstep-client" "$1/bin/"
+    cp "$build/lockstep" "$build/lockstep-client" "$build/lockstep-gateway" "$1/bin/"
     cp "$build"/pages/*.1 "$1/man/man1/"
     cp -r demo/lockstep-stories "$1/demo/"
     cp -r scripts/slurm scripts/bench-gpu.sh scripts/bench-loading.sh scripts/make-dummy-checkpoint.py scripts/configs "$1/scripts/"

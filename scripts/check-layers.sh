@@ -1,28 +1,22 @@
 #!/bin/sh
-# Who may include whom (scripts/rooms.py, by the table in docs/rooms.md); that every operation of kernels/ops.h is in the backends'
-# tables and has a phase in the profile; and what only one file may do.
+# Who may include whom (scripts/rooms.py, by the table in docs/rooms.md); that every collective of a step has a phase in the
+# profile; and what only one file may do.
 set -u
 cd "$(dirname "$0")/.."
 bad=0
 
 scripts/rooms.py check || bad=1
 
-# Only rank/world/fatal.c ends the job; only the option table reads the environment.
+# Only rank/world/fatal.c ends the job; only base/environment.c and the option tables read the environment.
 hits=$(grep -rnE '\b(exit|abort|_exit|MPI_Abort)\(' base partition kernels plan rank text protocol coordinator commands client --include='*.c' |
     grep -vE '^rank/world/fatal\.c:|^[^:]*:[0-9]*: *(/\*|\*)')
 [ -n "$hits" ] && { echo "check-layers: only rank/world/fatal.c may end the process:"; echo "$hits"; bad=1; }
-hits=$(grep -rn '\bgetenv(' base partition kernels plan rank text protocol coordinator commands client main.c --include='*.c' | grep -vE '^base/opt(_table)?\.c:')
-[ -n "$hits" ] && { echo "check-layers: only base/opt.c and opt_table.c may read the environment:"; echo "$hits"; bad=1; }
+hits=$(grep -rn '\bgetenv(' base partition kernels plan rank text protocol coordinator commands client main.c --include='*.c' | grep -vE '^base/(environment|opt_table)\.c:')
+[ -n "$hits" ] && { echo "check-layers: only base/environment.c and opt_table.c may read the environment:"; echo "$hits"; bad=1; }
 
-for op in $(sed -n '/^struct ops {/,/^};/s/^ .*(\*\([a-z_]*\))(.*/\1/p' kernels/ops.h); do
-    for table in kernels/cpu/ops_cpu.c kernels/cuda/ops_cuda.c; do
-        grep -q "\.$op = " $table || { echo "check-layers: op $op is not in $table"; bad=1; }
-    done
-done
-# Whatever a step is made of has a phase: the operations from `feed` on, and the collectives.
-for op in $(sed -n '/(\*feed)/,/^};/s/^ .*(\*\([a-z_]*\))(.*/\1/p' kernels/ops.h | grep -v scratch_bytes) \
-    $(sed -n '/^struct comm_ops {/,/^};/s/^ .*(\*\([a-z_]*\))(.*/\1/p' rank/comm/comm.h | grep -vE '^(check|close|takes_.*)$'); do
-    grep -qE "(o->|comm_ops\.)$op = $op;" rank/measure/profile.c || { echo "check-layers: $op has no phase in rank/measure/profile.c"; bad=1; }
+# A step's operations have a phase each (kernels/op_list.h); so have the collectives.
+for op in $(sed -n '/^struct comm_ops {/,/^};/s/^ .*(\*\([a-z_]*\))(.*/\1/p' rank/comm/comm.h | grep -vE '^(check|close|takes_.*)$'); do
+    grep -q "comm_ops\.$op = profiled_$op;" rank/measure/profile.c || { echo "check-layers: $op has no phase in rank/measure/profile.c"; bad=1; }
 done
 hits=$(grep -rnE '#include [<"](cuda|cublas|nccl)' base partition kernels plan rank text protocol coordinator commands client main.c tests |
     grep -vE '^kernels/cuda/|^rank/comm/comm_nccl\.c:|^tests/gpu/share_gpus\.c:')

@@ -12,7 +12,7 @@ for folder in first a-second-one-with-a-longer-name; do
     sleep 1
 done
 status=0
-for file in lockstep lockstep-client liblockstep.a; do
+for file in lockstep lockstep-client lockstep-gateway liblockstep.a; do
     if cmp "$work/first/build/cpu/$file" "$work/a-second-one-with-a-longer-name/build/cpu/$file"; then
         echo "check-reproducible: $file $(sha256sum <"$work/first/build/cpu/$file" | cut -c1-16) twice"
     else

@@ -37,6 +37,7 @@ needs() {
         fuzzer               libclang-rt-dev  compiler-rt
         command:clang-format clang-format     clang-tools-extra
         command:ps           procps           procps-ng
+        command:curl         curl             curl
         command:ip           iproute2         iproute"
         ;;
     cluster)

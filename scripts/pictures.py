@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The README's pictures, as SVG, without any library.
 
-    scripts/pictures.py decode > docs/pictures/decode.svg             from the figures recorded in docs/performance.md
+    scripts/pictures.py decode > docs/pictures/decode.svg             from the table in docs/performance.md
     lockstep-client top --once ... | scripts/pictures.py terminal "lockstep-client top" > docs/pictures/top.svg
 """
 import os
@@ -9,20 +9,19 @@ import re
 import sys
 from html import escape
 
-LOG = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "docs", "performance.md")
+PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "docs", "performance.md")
 FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace"
 
 
 def recorded():
-    """Llama-3-8B, bf16, 128 tokens one by one on one H200: ours, newest first in the log, and the peers' beside it."""
-    with open(LOG) as f:
+    """Tokens/s of Llama-3-8B in bf16 on one H200, ours and those of the peers: the first row of the page's table."""
+    with open(PAGE) as f:
         text = f.read()
-    ours = re.search(r"Llama-3-8B, tg128, median of 5, three times: \*\*([\d.]+)", text)
-    peers = re.search(r"\| Llama-3-8B bf16, tg128, 1 GPU[^\n]*\| gpt-fast (\d+), llama\.cpp (\d+), compiled transformers (\d+) \|", text)
-    if not ours or not peers:
-        sys.exit("pictures: docs/performance.md has no such figures any more")
-    names = ("Lockstep", "gpt-fast", "llama.cpp", "transformers, compiled")
-    return list(zip(names, (float(x) for x in (ours.group(1),) + peers.groups())))
+    row = re.search(r"\| Llama-3-8B bf16, tg128, tokens/s \| ([\d.]+) \|[^\n]*"
+                    r"\| gpt-fast (\d+)[^,|]*, llama\.cpp (\d+), compiled transformers (\d+) \|", text)
+    if not row:
+        sys.exit("pictures: docs/performance.md has no row \"Llama-3-8B bf16, tg128, tokens/s\" with the figures of all peers")
+    return list(zip(("Lockstep", "gpt-fast", "llama.cpp", "transformers, compiled"), map(float, row.groups())))
 
 
 def begin(width, height, title):

@@ -2,11 +2,12 @@
 """Who may include whom: the table in docs/rooms.md, held against the includes of every source file.
 
 usage: scripts/rooms.py [check | table]
-  check   fails on an include that the table does not allow, on a folder that is no room, on an allowed pair of rooms that
-          include each other, and on a table line that nothing needs
+  check   fails on an include that the table does not allow, on a folder that is no room, on rooms that include each other,
+          directly or by way of others, and on a table line that nothing needs
   table   prints which room includes which, with the number of includes
 """
 import collections
+import graphlib
 import os
 import re
 import sys
@@ -60,6 +61,18 @@ def includes(path):
             yield number, name, room_of(name)
 
 
+def find_ring(pairs):
+    """Rooms each of which includes the one before it, the first at the end again; empty: there are none."""
+    includes_of = collections.defaultdict(set)
+    for room, other in pairs:
+        includes_of[room].add(other)
+    try:
+        graphlib.TopologicalSorter(includes_of).prepare()
+    except graphlib.CycleError as error:
+        return error.args[1]
+    return []
+
+
 def main():
     how = sys.argv[1] if len(sys.argv) > 1 else "check"
     if how not in ("check", "table"):
@@ -76,7 +89,8 @@ def main():
             used[room, other] += 1
             if other not in table[room]:
                 wrong.append(f"{path}:{number}: {room}/ may not include {name} ({other}): see {PAGE}")
-    wrong += [f"{PAGE}: {a}/ and {b}/ include each other" for a, b in used if a < b and (b, a) in used]
+    ring = find_ring(used)
+    wrong += [f"{PAGE}: these include each other: {' <- '.join(ring)}"] if ring else []
     wrong += [f"{PAGE}: {a}/ does not include {b}" for a in table for b in sorted(table[a]) if (a, b) not in used]
     if how == "table":
         for (a, b), n in sorted(used.items()):

@@ -6,7 +6,10 @@
 #ifndef TEXT_CHAT_H
 #define TEXT_CHAT_H
 
-#include "protocol/protocol.h"
+#include "base/protocol_types.h"
+
+#include <stdbool.h>
+#include <stdint.h>
 
 struct chat_template;
 

@@ -67,7 +67,7 @@ static struct span_of_text strip_left(struct span_of_text s)
 {
     int32_t cp;
     while (s.bytes > 0) {
-        size_t length = (size_t)unicode_next(s.text, &cp);
+        size_t length = (size_t)utf8_next(s.text, &cp);
         if (!is_blank(cp))
             break;
         s.text += length;
@@ -83,7 +83,7 @@ static struct span_of_text strip_right(struct span_of_text s)
         size_t at = s.bytes - 1;
         while (at > 0 && ((unsigned char)s.text[at] & 0xc0) == 0x80)
             at--;
-        (void)unicode_next(s.text + at, &cp);
+        (void)utf8_next(s.text + at, &cp);
         if (!is_blank(cp))
             break;
         s.bytes = at;

@@ -2,7 +2,7 @@
 #ifndef TEXT_STOP_H
 #define TEXT_STOP_H
 
-#include "base/err.h"
+#include "base/text_buffer.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,14 +31,6 @@ void stop_close(struct stop_strings *s); /* safe on NULL */
 struct stop_state {
     uint16_t matched[STOP_MAX_STRINGS]; /* bytes of the string, with which the text ends */
 };
-
-struct text_buffer { /* zeroed = empty; the owner frees data */
-    char *data;      /* NUL-terminated once something is in it */
-    size_t bytes, capacity;
-};
-
-int text_append(struct text_buffer *t, const char *text, size_t bytes, struct err *e);
-void text_free(struct text_buffer *t);
 
 /* Append a piece to `text`, whose first *released bytes are final. Its cost is that of the piece alone, however long the strings and what
  * is held back are. Where s is NULL nothing is looked for, as the bytes so far never were by `state`. Afterwards either a stop string has been found: true is

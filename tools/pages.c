@@ -1,11 +1,13 @@
 /* tools/pages.c - man pages and bash completions, made from the tables that the programs read their command lines by.
- * Usage: pages FOLDER; writes lockstep.1, lockstep-COMMAND.1, lockstep-client.1, lockstep-client-COMMAND.1 and the completions
- * lockstep.bash and lockstep-client.bash into it. */
-#include "base/opt.h"
+ * Usage: pages FOLDER; writes lockstep.1, lockstep-COMMAND.1, lockstep-client.1, lockstep-client-COMMAND.1, lockstep-gateway.1 and
+ * the completions lockstep.bash, lockstep-client.bash and lockstep-gateway.bash into it. */
 #include "base/opt_table.h"
 #include "client/options.h"
+#include "commands/options.h"
+#include "gateway/options.h"
 
 #include <ctype.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,9 +58,9 @@ static void put_title(const char *name)
     (void)fprintf(page, " 1 \"\" \"Lockstep %s\" \"Lockstep\"\n", LOCKSTEP_VERSION);
 }
 
-static void put_option(const struct opt_book *b, const struct opt *o, int command)
+static void put_option(const struct opt_book *b, const struct opt *o)
 {
-    char letter = opt_letter_of(b->table, o, command);
+    char letter = opt_letter_of(b->table, o);
     (void)fputs(".TP\n", page);
     if (letter != '\0')
         (void)fprintf(page, "\\fB\\-%c\\fR, ", letter);
@@ -91,13 +93,35 @@ static void put_ends(const struct opt_book *b)
     put_statuses(b);
 }
 
+/* A program without commands has one, of no name. */
+static bool is_single(const struct opt_book *b)
+{
+    return b->n_commands == 1 && b->command[0].name[0] == '\0';
+}
+
 static void put_see_also(const struct opt_book *b)
 {
     put_section("SEE ALSO");
-    (void)fprintf(page, ".BR %s (1)", b->table->program);
-    for (size_t i = 0; i < b->n_commands; i++)
+    (void)fprintf(page, ".BR %s (1)", is_single(b) ? "lockstep" : b->table->program);
+    for (size_t i = 0; i < b->n_commands && !is_single(b); i++)
         (void)fprintf(page, ",\n.BR %s\\-%s (1)", b->table->program, b->command[i].name);
     (void)fputs("\n", page);
+}
+
+static void put_options(const struct opt_book *b, const struct opt_command *c)
+{
+    put_section("OPTIONS");
+    for (struct opt_cursor at = {0}; opt_next(b->table, c->command, &at);)
+        put_option(b, at.row);
+}
+
+static void put_commands(const struct opt_book *b)
+{
+    put_section("COMMANDS");
+    for (size_t i = 0; i < b->n_commands; i++) {
+        (void)fprintf(page, ".TP\n.B %s\n", b->command[i].name);
+        put_text(b->command[i].help);
+    }
 }
 
 static void write_overview(const struct opt_book *b, const char *folder)
@@ -114,11 +138,10 @@ static void write_overview(const struct opt_book *b, const char *folder)
         (void)fputs(i > 0 ? ".br\n" : "", page);
         put_text(b->command[i].usage);
     }
-    put_section("COMMANDS");
-    for (size_t i = 0; i < b->n_commands; i++) {
-        (void)fprintf(page, ".TP\n.B %s\n", b->command[i].name);
-        put_text(b->command[i].help);
-    }
+    if (is_single(b))
+        put_options(b, &b->command[0]);
+    else
+        put_commands(b);
     put_ends(b);
     put_see_also(b);
     close_page();
@@ -136,10 +159,7 @@ static void write_command(const struct opt_book *b, const struct opt_command *c,
     put_text(c->help);
     put_section("SYNOPSIS");
     put_text(c->usage);
-    put_section("OPTIONS");
-    for (size_t i = 0; i < b->table->n; i++)
-        if ((b->table->row[i].commands & c->command) != 0)
-            put_option(b, &b->table->row[i], c->command);
+    put_options(b, c);
     put_ends(b);
     put_see_also(b);
     close_page();
@@ -160,16 +180,15 @@ static void put_values(const struct opt *o)
 /* One command's options, and what those take that take something. */
 static void put_completion(const struct opt_book *b, const struct opt_command *c)
 {
-    (void)fprintf(page, "    %s)\n        options='--help", c->name);
-    for (size_t i = 0; i < b->table->n; i++)
-        if ((b->table->row[i].commands & c->command) != 0)
-            (void)fprintf(page, " --%s", b->table->row[i].name);
+    (void)fprintf(page, "    %s)\n        options='--help", is_single(b) ? "*" : c->name);
+    for (struct opt_cursor at = {0}; opt_next(b->table, c->command, &at);)
+        (void)fprintf(page, " --%s", at.row->name);
     (void)fputs("'\n        case $option in\n", page);
-    for (size_t i = 0; i < b->table->n; i++) {
-        const struct opt *o = &b->table->row[i];
-        if ((o->commands & c->command) == 0 || o->argument == NULL)
+    for (struct opt_cursor at = {0}; opt_next(b->table, c->command, &at);) {
+        const struct opt *o = at.row;
+        if (o->argument == NULL)
             continue;
-        char letter = opt_letter_of(b->table, o, c->command);
+        char letter = opt_letter_of(b->table, o);
         (void)fprintf(page, "        --%s", o->name);
         if (letter != '\0')
             (void)fprintf(page, " | -%c", letter);
@@ -195,7 +214,7 @@ static void write_completion(const struct opt_book *b, const char *folder, const
         (void)fprintf(page, "%s%s", i > 0 ? " " : "", b->command[i].name);
     (void)fputs(
         "'\n    COMPREPLY=()\n"
-        "    if [ \"$COMP_CWORD\" = 1 ]; then\n"
+        "    if [ \"$COMP_CWORD\" = 1 ] && [ -n \"$commands\" ]; then\n"
         "        COMPREPLY=($(compgen -W \"$commands --help --version\" -- \"$word\"))\n        return\n    fi\n"
         "    # --option=value: the shell splits at the sign.\n"
         "    [ \"$word\" = = ] && word=\n"
@@ -219,7 +238,7 @@ static void write_completion(const struct opt_book *b, const char *folder, const
 static void write_book(const struct opt_book *b, const char *folder, const char *function)
 {
     write_overview(b, folder);
-    for (size_t i = 0; i < b->n_commands; i++)
+    for (size_t i = 0; i < b->n_commands && !is_single(b); i++)
         write_command(b, &b->command[i], folder);
     write_completion(b, folder, function);
 }
@@ -235,5 +254,7 @@ int main(int argc, char **argv)
     write_book(&book, argv[1], "_lockstep");
     client_options_book(&book);
     write_book(&book, argv[1], "_lockstep_client");
+    gateway_options_book(&book);
+    write_book(&book, argv[1], "_lockstep_gateway");
     return 0;
 }

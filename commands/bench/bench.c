@@ -2,13 +2,12 @@
  * there is a checkpoint. */
 #include "commands/bench/bench.h"
 #include "base/clock.h"
-#include "base/json.h"
 #include "commands/bench/profile.h"
 #include "commands/bench/report.h"
+#include "commands/start/start.h"
 #include "rank/instance/instance.h"
 #include "rank/measure/energy.h"
 #include "rank/measure/read_limit.h"
-#include "rank/world/device.h"
 #include "rank/world/fatal.h"
 
 #include <limits.h>
@@ -33,23 +32,13 @@ struct job {
     int32_t repetitions, warmups, profile;
 };
 
-static int open_model(const struct options *o, struct model_config *m, struct checkpoint *c, struct err *e)
+static int open_given(const struct bench_options *o, struct model_config *m, struct checkpoint *c, struct err *e)
 {
-    bool dummy = o->load_format == LOAD_DUMMY;
-    size_t bytes = 0;
-    if (device_check((enum device_choice)o->device, e) != 0)
-        return -1;
-    if ((o->model != NULL) == (o->config != NULL))
+    if ((o->run.model != NULL) == (o->config != NULL))
         return ERR(e, ERR_USAGE, "bench needs one of --model DIR and --config FILE");
-    if (o->config != NULL && !dummy)
+    if (o->config != NULL && o->run.load_format != LOAD_DUMMY)
         return ERR(e, ERR_USAGE, "--config has no weights: add --load-format dummy");
-    if (o->model != NULL)
-        return model_config_read(m, o->model, e) == 0 && !dummy ? checkpoint_open(c, o->model, e)
-                                                                : -(e->code != ERR_NONE);
-    char *text = file_read(o->config, (size_t)4 << 20, &bytes, e);
-    int rc = text == NULL ? -1 : model_config_parse(m, text, bytes, o->config, e);
-    free(text);
-    return rc;
+    return start_open_model(&o->run, o->config, m, c, e);
 }
 
 /* Weights that a decode step reads whole: all but the embedding table, of which one row is read (unless it is also the
@@ -82,24 +71,24 @@ static int read_pair(const char *option, const char *text, int32_t pair[2], stru
 }
 
 /* Options that nothing of what is measured would look at. */
-static int check_unused(const struct options *o, struct err *e)
+static int check_unused(const struct bench_options *o, struct err *e)
 {
     if (o->throughput == NULL && o->num_prompts >= 0)
         return ERR(e, ERR_USAGE, "--num-prompts belongs to --throughput, which is not given");
-    if (o->throughput == NULL && o->bench_max_batch >= 0)
+    if (o->throughput == NULL && o->max_batch >= 0)
         return ERR(e, ERR_USAGE, "--max-batch belongs to --throughput, which is not given (see --batch)");
     if (o->n_gen == 0 && o->latency == NULL && o->batch != 1)
         return ERR(e, ERR_USAGE, "--batch belongs to --n-gen and --latency, and neither is measured");
     if (o->n_gen == 0 && o->n_depth != 0)
         return ERR(e, ERR_USAGE, "--n-depth belongs to --n-gen, which is 0");
-    if (o->load_format == LOAD_DUMMY &&
-        (o->load_way != LOAD_WAY_AUTO || o->load_threads > 0 || o->load_slots > 0 || o->load_piece_bytes > 0))
+    if (o->run.load_format == LOAD_DUMMY && (o->run.load_way != LOAD_WAY_AUTO || o->run.load_threads > 0 ||
+                                             o->run.load_slots > 0 || o->run.load_piece_bytes > 0))
         return ERR(e, ERR_USAGE,
                    "--load-way, --load-threads, --load-slots and --load-piece-bytes: nothing is loaded with "
                    "--load-format dummy");
     if (o->n_prompt != 0 || o->n_gen != 0 || o->latency != NULL || o->throughput != NULL)
         return 0;
-    if (o->load_format == LOAD_DUMMY)
+    if (o->run.load_format == LOAD_DUMMY)
         return ERR(
             e, ERR_USAGE,
             "nothing to measure: nothing is loaded, --n-prompt and --n-gen are 0, --latency and --throughput are "
@@ -112,7 +101,7 @@ static int check_unused(const struct options *o, struct err *e)
     return 0;
 }
 
-static int make_throughput(struct workload *k, const struct options *o, struct err *e)
+static int make_throughput(struct workload *k, const struct bench_options *o, struct err *e)
 {
     int32_t shape[2] = {0};
     if (o->throughput == NULL)
@@ -120,27 +109,27 @@ static int make_throughput(struct workload *k, const struct options *o, struct e
     if (read_pair("--throughput", o->throughput, shape, e) != 0)
         return -1;
     int64_t n = o->num_prompts >= 0 ? o->num_prompts : DEFAULT_PROMPTS;
-    int64_t most = o->bench_max_batch >= 0 ? o->bench_max_batch : DEFAULT_MAX_BATCH;
-    if (o->bench_max_batch < 0 && most > o->max_batch_tokens)
-        most = o->max_batch_tokens;
-    if (most > o->max_batch_tokens)
+    int64_t most = o->max_batch >= 0 ? o->max_batch : DEFAULT_MAX_BATCH;
+    if (o->max_batch < 0 && most > o->run.max_batch_tokens)
+        most = o->run.max_batch_tokens;
+    if (most > o->run.max_batch_tokens)
         return ERR(e, ERR_USAGE, "--max-batch-tokens %lld is less than --max-batch %lld: each sequence needs one token",
-                   (long long)o->max_batch_tokens, (long long)most);
+                   (long long)o->run.max_batch_tokens, (long long)most);
     *k = (struct workload){(int32_t)(most < n ? most : n), shape[0], shape[1] - 1, (int32_t)n};
     return 0;
 }
 
 /* pp and tg as llama-bench has them, latency and throughput as vLLM's `bench latency` and `bench throughput`. */
-static int make_job(struct job *j, const struct options *o, struct err *e)
+static int make_job(struct job *j, const struct bench_options *o, struct err *e)
 {
     int32_t batch = (int32_t)o->batch, shape[2] = {0};
     if (check_unused(o, e) != 0 || make_throughput(&j->work[WORK_THROUGHPUT], o, e) != 0)
         return -1;
     if (o->latency != NULL && read_pair("--latency", o->latency, shape, e) != 0)
         return -1;
-    if (o->max_batch_tokens < o->batch)
+    if (o->run.max_batch_tokens < o->batch)
         return ERR(e, ERR_USAGE, "--max-batch-tokens %lld is less than --batch %d: each sequence needs one token",
-                   (long long)o->max_batch_tokens, batch);
+                   (long long)o->run.max_batch_tokens, batch);
     if (o->n_prompt > 0)
         j->work[WORK_PP] = (struct workload){1, (int32_t)o->n_prompt, 0, 0};
     if (o->n_gen > 0)
@@ -163,7 +152,7 @@ static int check_positions(const struct workload *work, const struct model_confi
     return 0;
 }
 
-static struct instance_setup make_setup(const struct options *o, const struct workload *work)
+static struct instance_setup setup_of(const struct bench_options *o, const struct workload *work)
 {
     int64_t len = 1;
     int32_t seqs = 1;
@@ -172,21 +161,10 @@ static struct instance_setup make_setup(const struct options *o, const struct wo
             len = (int64_t)work[i].n_prompt + work[i].n_steps + 1;
         seqs = work[i].n_seqs > seqs ? work[i].n_seqs : seqs;
     }
-    struct instance_setup setup = {
-        .limits = {seqs, (int32_t)o->max_batch_tokens, (int32_t)len, seqs, 0},
-        .kv_bytes = o->kv_cache_bytes,
-        .kv_whole = work[WORK_THROUGHPUT].n_seqs == 0,
-        .threads = (int32_t)o->threads,
-        .progress = (int32_t)o->progress,
-        .device = (int32_t)o->device,
-        .step = (int32_t)o->step,
-        .with_bus = true,
-        .load = {(int32_t)o->load_way, (int32_t)o->load_threads, (int32_t)o->load_slots, o->load_piece_bytes},
-        .dummy = o->load_format == LOAD_DUMMY,
-        .dummy_seed = 1,
-        .step_timeout = o->step_timeout};
-    int64_t blocks = (int64_t)seqs * limits_blocks_per_slot(&setup.limits);
-    setup.limits.n_blocks = blocks < INT32_MAX ? (int32_t)blocks : INT32_MAX;
+    struct instance_setup setup = start_setup(&o->run, seqs, (int)len, false);
+    setup.kv_whole = work[WORK_THROUGHPUT].n_seqs == 0;
+    setup.with_bus = true;
+    setup.dummy_seed = 1;
     return setup;
 }
 
@@ -219,8 +197,7 @@ static double joules_of_all(struct energy *mine, const struct world *w)
 }
 
 /* Everything that was asked for, then once more under the profile, so that its clocks are in nobody's way. */
-static void measure(struct engine *g, const struct job *j, const struct bench_traffic *traffic, struct figures *f,
-                    struct err *e)
+static void measure(struct engine *g, const struct job *j, struct traffic *traffic, struct figures *f, struct err *e)
 {
     struct profile profile = {0};
     struct energy energy;
@@ -245,19 +222,18 @@ static void measure(struct engine *g, const struct job *j, const struct bench_tr
     profile_close(&profile);
 }
 
-static int open_traffic(const struct bench_traffic *t, const struct workload *k, const struct instance *i,
-                        struct err *e)
+static int open_traffic(struct traffic *t, const struct workload *k, const struct instance *i, struct err *e)
 {
     struct limits limits = i->engine.limits;
     if (k->n_seqs == 0)
         return 0;
     limits.max_seqs = k->n_seqs;
-    return t->open(t->context, k->n_requests, k->n_prompt, k->n_steps + 1, &limits, i->network.config.vocab, e);
+    return traffic_open(t, k->n_requests, k->n_prompt, k->n_steps + 1, &limits, i->network.config.vocab, e);
 }
 
-static void report(const struct options *o, const struct instance *i, const struct figures *f, struct err *e)
+static void report(const struct bench_options *o, const struct instance *i, const struct figures *f, struct err *e)
 {
-    if (o->json)
+    if (o->run.json)
         report_json(i->engine.world, i, f);
     else
         report_table(i->engine.world, i, f);
@@ -265,8 +241,9 @@ static void report(const struct options *o, const struct instance *i, const stru
         ERR(e, ERR_IO, "standard output: cannot write");
 }
 
-int bench_run(struct world *w, const struct options *o, const struct bench_traffic *traffic, struct err *e)
+int bench_run(struct world *w, const struct bench_options *o, struct err *e)
 {
+    struct traffic traffic = {0};
     struct model_config m = {0};
     struct checkpoint c = {0};
     struct instance instance;
@@ -275,15 +252,15 @@ int bench_run(struct world *w, const struct options *o, const struct bench_traff
     struct read_limit limit;
     struct instance_setup setup = {0};
     double started = seconds_now();
-    if (w->rank == 0 && make_job(&job, o, e) == 0 && open_model(o, &m, &c, e) == 0 &&
+    if (w->rank == 0 && make_job(&job, o, e) == 0 && open_given(o, &m, &c, e) == 0 &&
         check_positions(job.work, &m, e) == 0)
-        setup = make_setup(o, job.work);
+        setup = setup_of(o, job.work);
     fatal_agree(w, e);
     MPI_CHECK(MPI_Bcast(&job, sizeof job, MPI_BYTE, 0, w->comm));
     instance_open(&instance, w, &m, &c, &setup, e);
     f.ready_seconds = ready_after_exec(started);
     if (w->rank == 0 && check_room(job.work, &setup.limits, e) == 0)
-        (void)open_traffic(traffic, &job.work[WORK_THROUGHPUT], &instance, e);
+        (void)open_traffic(&traffic, &job.work[WORK_THROUGHPUT], &instance, e);
     fatal_agree(w, e);
     memcpy(f.work, job.work, sizeof f.work);
     f.repetitions = job.repetitions;
@@ -293,12 +270,11 @@ int bench_run(struct world *w, const struct options *o, const struct bench_traff
     read_limit_measure(&limit, w, instance.ops, &instance.q, STREAM_BYTES,
                        instance.ops->async != NULL ? DEVICE_STREAM_BYTES : STREAM_BYTES, STREAM_PASSES, e);
     f.read_rate = limit.together;
-    measure(&instance.engine, &job, traffic, &f, e);
+    measure(&instance.engine, &job, &traffic, &f, e);
     if (w->rank == 0)
         report(o, &instance, &f, e);
     fatal_agree(w, e);
-    if (w->rank == 0)
-        traffic->close(traffic->context);
+    traffic_close(&traffic);
     instance_close(&instance);
     return 0;
 }

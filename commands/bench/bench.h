@@ -3,27 +3,10 @@
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
 
-#include "base/opt.h"
-#include "plan/plan.h"
+#include "commands/bench/bench_options.h"
 #include "rank/world/world.h"
 
-/* What main plugs in for --throughput: requests and the scheduler that serves them, which this folder does not know. All
- * functions return -1 and *e on failure. Used on rank 0 only. */
-struct bench_traffic {
-    void *context;
-    /* n_requests of n_input random tokens that get n_output tokens each, under these limits. close may always follow. */
-    int (*open)(void *context, int n_requests, int n_input, int n_output, const struct limits *l, int vocab,
-                struct err *e);
-    void (*close)(void *context);
-    /* Queue all of them. Is one waiting or running? */
-    int (*queue)(void *context, struct err *e);
-    bool (*busy)(void *context);
-    /* The next step of them, which may be empty while results are outstanding; and a step's results. */
-    int (*plan)(void *context, struct plan *p, struct err *e);
-    int (*accept)(void *context, const struct step_result *result, struct err *e);
-};
-
 /* Run the whole command. Collective; prints on rank 0. Returns the exit status. */
-int bench_run(struct world *w, const struct options *o, const struct bench_traffic *traffic, struct err *e);
+int bench_run(struct world *w, const struct bench_options *o, struct err *e);
 
 #endif

@@ -27,8 +27,8 @@ static void share(const struct world *w, const struct profile_sums *sums, double
     out->wall = wall;
 }
 
-void bench_profile(struct profile *p, enum workload_kind kind, const struct workload *work,
-                   const struct bench_traffic *traffic, int repetitions, struct phases *phases, struct err *e)
+void bench_profile(struct profile *p, enum workload_kind kind, const struct workload *work, struct traffic *traffic,
+                   int repetitions, struct phases *phases, struct err *e)
 {
     const struct world *w = p->engine->world;
     struct samples s;

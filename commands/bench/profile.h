@@ -6,7 +6,7 @@
 
 /* Run the workload under the profile, which is open on all ranks, warmed up, and fill phases[N_PARTS] of those parts that
  * it has. Collective; the phases are of all ranks, their wall time counts on rank 0. */
-void bench_profile(struct profile *p, enum workload_kind kind, const struct workload *work,
-                   const struct bench_traffic *traffic, int repetitions, struct phases *phases, struct err *e);
+void bench_profile(struct profile *p, enum workload_kind kind, const struct workload *work, struct traffic *traffic,
+                   int repetitions, struct phases *phases, struct err *e);
 
 #endif

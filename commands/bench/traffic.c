@@ -3,10 +3,9 @@
 
 #include <stdlib.h>
 
-int traffic_open(void *context, int n_requests, int n_input, int n_output, const struct limits *l, int vocab,
+int traffic_open(struct traffic *t, int n_requests, int n_input, int n_output, const struct limits *l, int vocab,
                  struct err *e)
 {
-    struct traffic *t = context;
     t->n_requests = n_requests;
     t->n_input = n_input;
     t->rules = (struct request_rules){
@@ -36,9 +35,8 @@ static void release(struct request *r)
     request_close(r);
 }
 
-void traffic_close(void *context)
+void traffic_close(struct traffic *t)
 {
-    struct traffic *t = context;
     for (int i = 0; t->request != NULL && i < t->n_requests; i++)
         release(&t->request[i]);
     free(t->request);
@@ -47,9 +45,8 @@ void traffic_close(void *context)
     *t = (struct traffic){0};
 }
 
-int traffic_queue(void *context, struct err *e)
+int traffic_queue(struct traffic *t, struct err *e)
 {
-    struct traffic *t = context;
     for (int i = 0; i < t->n_requests; i++) {
         struct request *r = &t->request[i];
         release(r);
@@ -61,19 +58,17 @@ int traffic_queue(void *context, struct err *e)
     return 0;
 }
 
-bool traffic_busy(void *context)
+bool traffic_busy(const struct traffic *t)
 {
-    return scheduler_busy(&((struct traffic *)context)->scheduler);
+    return scheduler_busy(&t->scheduler);
 }
 
-int traffic_plan(void *context, struct plan *p, struct err *e)
+void traffic_plan(struct traffic *t, struct plan *p)
 {
-    (void)e;
-    scheduler_plan(&((struct traffic *)context)->scheduler, p, 0);
-    return 0;
+    scheduler_plan(&t->scheduler, p, 0);
 }
 
-int traffic_accept(void *context, const struct step_result *result, struct err *e)
+int traffic_accept(struct traffic *t, const struct step_result *result, struct err *e)
 {
-    return scheduler_accept(&((struct traffic *)context)->scheduler, result, 0, e);
+    return scheduler_accept(&t->scheduler, result, 0, e);
 }

@@ -15,19 +15,19 @@ struct traffic {
 };
 
 /* Requests of n_input tokens in and n_output out, at most l->max_seqs of them at once. ERR_MEMORY if the KV cache does not
- * hold even one. context: a zeroed struct traffic. */
-int traffic_open(void *context, int n_requests, int n_input, int n_output, const struct limits *l, int vocab,
+ * hold even one. *t is zeroed. */
+int traffic_open(struct traffic *t, int n_requests, int n_input, int n_output, const struct limits *l, int vocab,
                  struct err *e);
-void traffic_close(void *context);
+void traffic_close(struct traffic *t);
 
 /* All of them into the queue, once more. Nothing may be running. */
-int traffic_queue(void *context, struct err *e);
+int traffic_queue(struct traffic *t, struct err *e);
 
 /* Anything waiting or running? */
-bool traffic_busy(void *context);
+bool traffic_busy(const struct traffic *t);
 
-/* The two functions of struct loop_client, but without an end: a plan may stay empty. */
-int traffic_plan(void *context, struct plan *p, struct err *e);
-int traffic_accept(void *context, const struct step_result *result, struct err *e);
+/* The next step, which may be empty while results are outstanding; and a step's results. */
+void traffic_plan(struct traffic *t, struct plan *p);
+int traffic_accept(struct traffic *t, const struct step_result *result, struct err *e);
 
 #endif

@@ -9,7 +9,7 @@
 struct run {
     enum workload_kind kind;
     const struct workload *work;
-    const struct bench_traffic *traffic;
+    struct traffic *traffic;
     struct limits limits;
     int vocab, repetition, repetitions;
     bool begun;                          /* this repetition */
@@ -120,25 +120,22 @@ static void accept_of_batch(struct run *r, const struct step_result *result)
 
 static int next_of_traffic(struct run *r, struct plan *p, struct err *e)
 {
-    const struct bench_traffic *t = r->traffic;
     if (!r->begun) {
-        if (t->queue(t->context, e) != 0)
+        if (traffic_queue(r->traffic, e) != 0)
             return -1;
         r->begun = true;
         r->started = seconds_now();
     }
-    if (t->plan(t->context, p, e) != 0)
-        return -1;
+    traffic_plan(r->traffic, p);
     count_step(r, p);
     return 0;
 }
 
 static int accept_of_traffic(struct run *r, const struct step_result *result, struct err *e)
 {
-    const struct bench_traffic *t = r->traffic;
-    if (t->accept(t->context, result, e) != 0)
+    if (traffic_accept(r->traffic, result, e) != 0)
         return -1;
-    if (r->begun && !t->busy(t->context))
+    if (r->begun && !traffic_busy(r->traffic))
         finish_repetition(r);
     return 0;
 }
@@ -164,8 +161,8 @@ static int accept_result(void *context, const struct step_result *result, struct
     return 0;
 }
 
-void workload_run(struct engine *g, enum workload_kind kind, const struct workload *work,
-                  const struct bench_traffic *traffic, int repetitions, struct samples *s, struct err *e)
+void workload_run(struct engine *g, enum workload_kind kind, const struct workload *work, struct traffic *traffic,
+                  int repetitions, struct samples *s, struct err *e)
 {
     struct run r = {.kind = kind,
                     .work = work,

@@ -2,7 +2,7 @@
 #ifndef BENCH_WORKLOAD_H
 #define BENCH_WORKLOAD_H
 
-#include "commands/bench/bench.h"
+#include "commands/bench/traffic.h"
 #include "rank/step/engine.h"
 
 #define WORKLOAD_MAX_REPETITIONS 1000
@@ -29,7 +29,7 @@ struct samples {
 };
 
 /* Run a workload so often. `traffic` is open where it is wanted. Collective; *s counts on rank 0. */
-void workload_run(struct engine *g, enum workload_kind kind, const struct workload *work,
-                  const struct bench_traffic *traffic, int repetitions, struct samples *s, struct err *e);
+void workload_run(struct engine *g, enum workload_kind kind, const struct workload *work, struct traffic *traffic,
+                  int repetitions, struct samples *s, struct err *e);
 
 #endif

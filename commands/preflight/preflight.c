@@ -232,12 +232,12 @@ static void read_files(struct run *r, struct err *e)
 
 /* ---- all of it ---- */
 
-static int make_wishes(struct run *r, const struct options *o, struct err *e)
+static int make_wishes(struct run *r, const struct run_options *o, bool wanted, struct err *e)
 {
     struct wishes *s = &r->wishes;
     bool named = o->min_read_share >= 0 || o->max_broadcast_us >= 0 || o->min_file_rate >= 0 || o->accept_throttling ||
                  o->preflight_timeout >= 0;
-    s->wanted = o->command == COMMAND_PREFLIGHT || o->preflight;
+    s->wanted = wanted;
     if (!s->wanted && named)
         return ERR(e, ERR_USAGE,
                    "--min-read-share, --max-broadcast-us, --min-file-rate, --accept-throttling and --preflight-timeout "
@@ -328,13 +328,13 @@ static void run_close(struct run *r)
     free(r->found.link);
 }
 
-int preflight_run(struct world *w, const struct options *o, struct err *e)
+int preflight_run(struct world *w, const struct run_options *o, struct err *e)
 {
     struct run r = {.w = w};
     struct preflight_problem problem[PREFLIGHT_MAX_PROBLEMS];
     w->told = true; /* the table is in the report */
     if (w->rank == 0)
-        (void)make_wishes(&r, o, e);
+        (void)make_wishes(&r, o, true, e);
     fatal_agree(w, e);
     MPI_CHECK(MPI_Bcast(&r.wishes, sizeof r.wishes, MPI_BYTE, 0, w->comm));
     measure(&r, e);
@@ -350,13 +350,13 @@ int preflight_run(struct world *w, const struct options *o, struct err *e)
     return 0;
 }
 
-void preflight_start(struct world *w, const struct options *o, struct err *e)
+void preflight_start(struct world *w, const struct run_options *o, struct err *e)
 {
     struct run r = {.w = w};
     struct preflight_problem problem[PREFLIGHT_MAX_PROBLEMS];
     char text[400];
     if (w->rank == 0)
-        (void)make_wishes(&r, o, e);
+        (void)make_wishes(&r, o, o->preflight, e);
     fatal_agree(w, e);
     MPI_CHECK(MPI_Bcast(&r.wishes, sizeof r.wishes, MPI_BYTE, 0, w->comm));
     if (!r.wishes.wanted)

@@ -1,7 +1,7 @@
 /* coordinator/batch/line.c - see line.h. */
 #include "coordinator/batch/line.h"
 #include "base/json.h"
-#include "text/tokenizer/unicode.h"
+#include "base/utf8.h"
 
 #include <sodium.h>
 #include <stdio.h>
@@ -151,7 +151,7 @@ static char *made_id(const char *file_name, int64_t number)
     size_t n = strlen(file_name), most = LINE_MAX_ID_BYTES - 24;
     (void)snprintf(text, sizeof text, "%s:%lld", n > most ? file_name + n - most : file_name, (long long)number);
     n = strlen(text);
-    for (size_t at = 0; (at += unicode_invalid_at(text + at, n - at)) < n;)
+    for (size_t at = 0; (at += utf8_invalid_at(text + at, n - at)) < n;)
         text[at] = '?';
     return strdup(text);
 }

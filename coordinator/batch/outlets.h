@@ -4,7 +4,6 @@
 #ifndef BATCH_OUTLETS_H
 #define BATCH_OUTLETS_H
 
-#include "base/opt.h"
 #include "base/progress.h"
 #include "coordinator/batch/slurm.h"
 #include "coordinator/batch/status.h"

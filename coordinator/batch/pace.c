@@ -67,6 +67,13 @@ static void renew(struct pace *p)
     p->stale = false;
 }
 
+double pace_share(struct pace *p)
+{
+    if (p->stale)
+        renew(p);
+    return p->estimate.share;
+}
+
 double pace_need(struct pace *p, int64_t n_prompt, int64_t max_tokens)
 {
     if (p->stale)

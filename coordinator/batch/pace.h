@@ -41,6 +41,9 @@ void pace_learn(struct pace *p, const struct pace_sample *s);
  * take much longer, and a run that begins nothing for that reason would never get anywhere. */
 void pace_steps(struct pace *p, uint64_t n_steps, double step_seconds, bool decode);
 
+/* The share of their max_tokens that outputs are expected to use; 1 while little is known. */
+double pace_share(struct pace *p);
+
 /* Seconds from the start of a request to its last token; 0 while nothing is known. */
 double pace_need(struct pace *p, int64_t n_prompt, int64_t max_tokens);
 

@@ -107,6 +107,7 @@ static void engage(struct runner *r, struct line *l, int engine)
     if (l->next != NULL)
         l->next->previous = l;
     r->engaged = l;
+    runner_begin(r, l);
     engines_submit(&r->engines, l->job, engine);
 }
 
@@ -130,11 +131,14 @@ void runner_hand_out(struct runner *r)
         if (r->state < RUNNER_DRAINING &&
             (engine = engines_choose(&r->engines, spare > LEAST_SPARE ? spare : LEAST_SPARE)) < 0)
             return;
+        bool fits = r->state < RUNNER_DRAINING && runner_fits(r, l);
+        if (fits && !runner_allows(r, l))
+            return;
         r->ready = l->next;
         r->last_ready = r->ready != NULL ? r->last_ready : NULL;
         l->next = NULL;
         r->n_ready--;
-        if (r->state < RUNNER_DRAINING && runner_fits(r, l))
+        if (fits)
             engage(r, l, engine);
         else
             leave(r, l);
@@ -152,8 +156,8 @@ static void prepared(struct runner *r, struct line *l)
         runner_fail(r, &e);
     if (r->state >= RUNNER_DRAINING) {
         leave(r, l);
-    } else if (j->error.code != 0 || job_prepare(j, engines_max_len(&r->engines), r->setup.o->max_reply_bytes,
-                                                 line_seed((uint64_t)r->setup.o->seed, l->id)) != 0) {
+    } else if (j->error.code != 0 || job_prepare(j, engines_max_len(&r->engines), r->setup.o->service.max_reply_bytes,
+                                                 line_seed((uint64_t)r->setup.o->sampling.seed, l->id)) != 0) {
         line_name_field(l);
         append(r, l);
     } else {
@@ -176,12 +180,11 @@ static void returned(struct runner *r, struct line *l)
         cancelled = cancelled || j->group[i].finish == FINISH_CANCELLED;
     finished_judge(j);
     line_name_field(l);
-    if (cancelled) {
+    runner_learn(r, l, !cancelled);
+    if (cancelled)
         leave(r, l);
-    } else {
-        runner_learn(r, l);
+    else
         append(r, l);
-    }
 }
 
 /* Steps of no more tokens than there are sequences. */
@@ -194,9 +197,7 @@ static bool fed_no_prompts(const struct report *report)
 static void take_report(struct runner *r, struct report *report, int engine)
 {
     struct err e = {0};
-    double step_seconds = 0;
-    uint64_t n_steps = engines_steps(&r->engines, &step_seconds);
-    pace_steps(&r->pace, n_steps, step_seconds, fed_no_prompts(report));
+    runner_note_steps(r, fed_no_prompts(report));
     metrics_take(&r->metrics, report, engine);
     for (struct job *j = report->done, *next; j != NULL; j = next) {
         next = j->engine_next;
@@ -333,7 +334,7 @@ static void *run(void *context)
 int runner_open(struct runner *r, const struct runner_setup *setup, struct err *e)
 {
     const struct worker_setup work = {&r->setup.model, setup->tokenizer, setup->chat, setup->bos,
-                                      setup->o->max_reply_bytes};
+                                      setup->o->service.max_reply_bytes};
     memset(r, 0, sizeof *r);
     r->setup = *setup;
     r->journal.fd = r->inputs.fd = -1;
@@ -346,18 +347,19 @@ int runner_open(struct runner *r, const struct runner_setup *setup, struct err *
     r->rules = (struct line_rules){&r->setup.model, r->defaults};
     r->style = (struct result_style){setup->o->plain, r->setup.model.name, setup->tokenizer};
     if (engines_open(&r->engines, r->context, setup->n_groups, setup->n_ranks, e) != 0 ||
-        metrics_open(&r->metrics, METRICS_LOCKSTEP, r->setup.model.name, &r->engines, !setup->o->no_prefix_caching,
-                     e) != 0)
+        metrics_open(&r->metrics, METRICS_LOCKSTEP, r->setup.model.name, &r->engines,
+                     !setup->o->service.run.no_prefix_caching, e) != 0)
         return -1;
     ending_open(&r->ending, &setup->ending);
     pace_open(&r->pace);
+    ramp_open(&r->ramp, setup->n_groups);
     runner_show_start(r);
     return worker_open(&r->worker, r->context, "texts", &work, e);
 }
 
 int runner_start(struct runner *r, int max_seqs, struct err *e)
 {
-    const struct options *o = r->setup.o;
+    const struct batch_options *o = r->setup.o;
     r->window = o->max_inflight > 0 ? (int)o->max_inflight : WINDOW_PER_SEQUENCE * max_seqs * r->engines.n;
     r->progress.started = seconds_now();
     if (runner_files_start(r, e) != 0)

@@ -6,7 +6,7 @@
 #ifndef BATCH_RUNNER_H
 #define BATCH_RUNNER_H
 
-#include "base/opt.h"
+#include "coordinator/batch/batch_options.h"
 #include "coordinator/batch/ending.h"
 #include "coordinator/batch/ids.h"
 #include "coordinator/batch/journal.h"
@@ -14,6 +14,7 @@
 #include "coordinator/batch/manifest.h"
 #include "coordinator/batch/outlets.h"
 #include "coordinator/batch/pace.h"
+#include "coordinator/batch/ramp.h"
 #include "coordinator/batch/result.h"
 #include "coordinator/batch/share.h"
 #include "coordinator/metrics/metrics.h"
@@ -22,7 +23,7 @@
 #include <pthread.h>
 
 struct runner_setup { /* constant; what it points to is borrowed */
-    const struct options *o;
+    const struct batch_options *o;
     struct protocol_model model;
     const struct checkpoint *checkpoint;
     const struct tokenizer *tokenizer;
@@ -97,6 +98,7 @@ struct runner {
     bool broken; /* a failure of a rank, a device or MPI is about to end the job; it has been said */
     struct ending ending;
     struct pace pace;
+    struct ramp ramp;
     double withdraw_due; /* seconds_now(): when to look again for what does not fit any more */
     int n_misfits;       /* lines in a row that did not fit before the walltime */
     struct outlets outlets;
@@ -153,10 +155,15 @@ void runner_signal(struct runner *r, enum signal_wish wish, bool own);
 long runner_keep_time(struct runner *r);
 /* After its end. */
 int runner_status(const struct runner *r);
-/* May this line, tokenized and prepared, go to the engine? */
+/* Would this line, tokenized and prepared, end in time? */
 bool runner_fits(struct runner *r, const struct line *l);
-/* It has come back finished: how long it took is remembered. */
-void runner_learn(struct runner *r, const struct line *l);
+/* And all that is under way, with this line beside it? Else it has to wait. */
+bool runner_allows(struct runner *r, const struct line *l);
+/* It goes to an engine; it has come back, finished (how long it took is remembered) or not. */
+void runner_begin(struct runner *r, const struct line *l);
+void runner_learn(struct runner *r, const struct line *l, bool finished);
+/* An engine has reported; decode: its newest steps fed no prompts. */
+void runner_note_steps(struct runner *r, bool decode);
 
 /* runner_status.c: what operators see. */
 void runner_show_start(struct runner *r); /* the model is being loaded */

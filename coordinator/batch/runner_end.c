@@ -101,6 +101,56 @@ bool runner_fits(struct runner *r, const struct line *l)
     return false;
 }
 
+static struct ramp_work work_of(const struct job *j)
+{
+    struct ramp_work work = {0};
+    for (int i = 0; i < j->n_groups; i++) {
+        const struct group *g = &j->group[i];
+        int n = g->search.num_beams > 1 ? g->search.num_beams : g->n_members;
+        work.n_prompt += (double)g->prompt.n;
+        work.n_output += (double)n * j->rules[i].max_tokens;
+    }
+    return work;
+}
+
+/* Output tokens that it got. Beams are as long as their best one, about. */
+static double made_of(const struct job *j)
+{
+    double n = 0;
+    for (int i = 0; i < j->n_groups; i++) {
+        const struct group *g = &j->group[i];
+        bool beams = g->search.num_beams > 1;
+        for (int k = 0; k < g->n_members && !beams; k++)
+            n += (double)g->member[k].output.n;
+        n += beams && g->choice != NULL ? (double)g->search.num_beams * (double)g->choice[0]->output.n : 0;
+    }
+    return n;
+}
+
+bool runner_allows(struct runner *r, const struct line *l)
+{
+    const struct ramp_work work = work_of(l->job);
+    double limit = ending_limit(&r->ending);
+    return isinf(limit) || ramp_allows(&r->ramp, &work, pace_share(&r->pace), limit - seconds_now());
+}
+
+void runner_begin(struct runner *r, const struct line *l)
+{
+    const struct ramp_work work = work_of(l->job);
+    ramp_begin(&r->ramp, &work);
+}
+
+void runner_note_steps(struct runner *r, bool decode)
+{
+    const struct scheduler_stats stats = engines_stats(&r->engines);
+    double seconds = 0;
+    uint64_t n_steps = engines_steps(&r->engines, &seconds);
+    const struct ramp_counts counts = {(double)(stats.n_prompt_tokens - stats.n_prompt_cached),
+                                       (double)stats.n_output_tokens, seconds / r->engines.n};
+    pace_steps(&r->pace, n_steps, seconds, decode);
+    ramp_learn(&r->ramp, &counts);
+}
+
 /* Lines wait in the engine for their turn, and meanwhile time passes. Those that have begun stay: they may be faster than it
  * seems, and if not, they are cut at the limit. */
 static void withdraw_misfits(struct runner *r, double now)
@@ -115,9 +165,8 @@ static void withdraw_misfits(struct runner *r, double now)
         }
 }
 
-void runner_learn(struct runner *r, const struct line *l)
+static void learn_pace(struct runner *r, const struct job *j)
 {
-    const struct job *j = l->job;
     for (int i = 0; i < j->n_groups; i++) {
         const struct group *g = &j->group[i];
         const struct request_times *t = &g->times;
@@ -129,6 +178,14 @@ void runner_learn(struct runner *r, const struct line *l)
                                                    .n_output = (int64_t)g->choice[0]->output.n,
                                                    .max_tokens = j->rules[i].max_tokens});
     }
+}
+
+void runner_learn(struct runner *r, const struct line *l, bool finished)
+{
+    const struct ramp_work work = work_of(l->job);
+    ramp_end(&r->ramp, &work, made_of(l->job));
+    if (finished)
+        learn_pace(r, l->job);
 }
 
 long runner_keep_time(struct runner *r)

@@ -24,7 +24,7 @@
 #define LOCK_SECONDS     10.0 /* an earlier batch may have so long to end */
 
 /* Values for fields that a line does not have, as options gave them. NULL: out of memory. */
-static json_t *defaults_of(const struct options *o)
+static json_t *defaults_of(const struct sampling_options *o)
 {
     const struct {
         const char *key;
@@ -68,8 +68,8 @@ static json_t *identity_of(const struct runner *r, struct err *e)
         return NULL;
     json_t *identity =
         json_pack("{s:o, s:s, s:I, s:o, s:O, s:o}", "model", model, "format", r->setup.o->plain ? "plain" : "openai",
-                  "seed", (json_int_t)r->setup.o->seed, "shard", shard_of(&r->setup.share), "defaults", r->defaults,
-                  "chat_template", chat != NULL ? json_string(chat_template_name(chat)) : json_null());
+                  "seed", (json_int_t)r->setup.o->sampling.seed, "shard", shard_of(&r->setup.share), "defaults",
+                  r->defaults, "chat_template", chat != NULL ? json_string(chat_template_name(chat)) : json_null());
     if (identity == NULL)
         ERR(e, ERR_MEMORY, "out of host memory: manifest");
     return identity;
@@ -127,12 +127,12 @@ static int write_manifest(struct runner *r, const char *state, struct err *e)
     json_t *work = work_of(r),
            *rest = json_pack("{s:s, s:s, s:o, s:o, s:i, s:i, s:o, s:b, s:o, s:o, s:I, s:I, s:o, s:o}", "state", state,
                              "build", LOCKSTEP_VERSION, "name", reply_text(r->setup.model.name), "path",
-                             reply_text(r->setup.o->model), "ranks", r->setup.n_ranks, "groups", r->setup.n_groups,
-                             "inputs", recorded_inputs(&r->inputs), "lines_without_id", r->nameless, "max_model_len",
-                             r->max_len > 0 ? json_integer(r->max_len) : json_null(), "counts", counts_of(&r->progress),
-                             "runs", (json_int_t)(manifest_real(&r->manifest, "runs") + 1), "synced_bytes",
-                             (json_int_t)(r->journal.bytes - r->journal.unsynced), "synced", synced_of(&r->journal),
-                             "updated", now_as_text());
+                             reply_text(r->setup.o->service.run.model), "ranks", r->setup.n_ranks, "groups",
+                             r->setup.n_groups, "inputs", recorded_inputs(&r->inputs), "lines_without_id", r->nameless,
+                             "max_model_len", r->max_len > 0 ? json_integer(r->max_len) : json_null(), "counts",
+                             counts_of(&r->progress), "runs", (json_int_t)(manifest_real(&r->manifest, "runs") + 1),
+                             "synced_bytes", (json_int_t)(r->journal.bytes - r->journal.unsynced), "synced",
+                             synced_of(&r->journal), "updated", now_as_text());
     if (rest != NULL && (work == NULL || json_object_update(rest, work) != 0)) {
         json_decref(rest);
         rest = NULL;
@@ -182,7 +182,7 @@ static int forget_failed(struct runner *r, struct err *e)
 
 static int find_results(struct runner *r, struct err *e)
 {
-    const struct options *o = r->setup.o;
+    const struct batch_options *o = r->setup.o;
     const struct journal_reader reader = {RESULT_BEGIN, take_result, r};
     int64_t cut = 0;
     if (journal_refuse_other(&r->journal, RESULT_BEGIN, e) != 0)
@@ -211,7 +211,7 @@ static int find_results(struct runner *r, struct err *e)
 /* No file is written over another one, and there is an output where --resume needs one. */
 static int check_output(const struct runner *r, struct err *e)
 {
-    const struct options *o = r->setup.o;
+    const struct batch_options *o = r->setup.o;
     char manifest[PATH_MAX + sizeof MANIFEST_ENDING];
     struct stat st;
     bool standard = strcmp(o->output, "-") == 0, exists = !standard && stat(o->output, &st) == 0;
@@ -237,8 +237,8 @@ static int check_output(const struct runner *r, struct err *e)
 
 int runner_files_open(struct runner *r, struct err *e)
 {
-    const struct options *o = r->setup.o;
-    r->defaults = defaults_of(o);
+    const struct batch_options *o = r->setup.o;
+    r->defaults = defaults_of(&o->sampling);
     if (r->defaults == NULL)
         return ERR(e, ERR_MEMORY, "out of host memory: defaults");
     if (inputs_open(&r->inputs, o->input, (int)o->n_input, e) != 0 || check_output(r, e) != 0 ||

@@ -1,5 +1,6 @@
 /* coordinator/batch/runner_status.c - a picture of the run for those who look on (coordinator/batch/status.h). See runner.h. */
 #include "base/clock.h"
+#include "base/environment.h"
 #include "coordinator/batch/runner.h"
 
 #include <math.h>
@@ -35,7 +36,7 @@ static struct status picture(struct runner *r, enum status_state state, double n
                            .model = r->setup.model.name,
                            .output = r->setup.o->output,
                            .host = r->host,
-                           .job = options_environment("SLURM_JOB_ID"),
+                           .job = environment_value("SLURM_JOB_ID"),
                            .n_ranks = r->setup.n_ranks,
                            .n_groups = r->setup.n_groups,
                            .share = r->setup.share,

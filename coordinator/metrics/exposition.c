@@ -1,6 +1,6 @@
 /* coordinator/metrics/exposition.c - see exposition.h. */
 #include "coordinator/metrics/exposition.h"
-#include "text/tokenizer/unicode.h"
+#include "base/utf8.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ void exposition_label(struct exposition *x, const char *name, const char *value)
 {
     char valid[768], escaped[2 * sizeof valid];
     size_t n = 0, used = strlen(x->labels);
-    valid[unicode_repair(valid, sizeof valid - 1, value, strlen(value))] = '\0';
+    valid[utf8_repair(valid, sizeof valid - 1, value, strlen(value))] = '\0';
     for (const char *c = valid; *c != '\0'; c++) {
         if (*c == '\\' || *c == '"' || *c == '\n')
             escaped[n++] = '\\';

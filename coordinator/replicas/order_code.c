@@ -56,6 +56,7 @@ static void put_job(struct wire_out *w, const struct job *j, double now)
 {
     const struct group *first = &j->group[0];
     wire_put_u64(w, j->number);
+    wire_put_u64(w, j->asker);
     wire_put_f64(w, now - j->arrived);
     wire_put_u8(w, j->message.generate.stream);
     wire_put_i32(w, first->priority);
@@ -197,6 +198,7 @@ static void get_job(struct wire_in *w, struct job *j, const struct order_rules *
     struct protocol_generate *g = &j->message.generate;
     j->parsed = true; /* the message's texts are this job's to free */
     j->number = wire_get_u64(w);
+    j->asker = wire_get_u64(w);
     j->arrived = now - wire_get_f64(w);
     g->stream = wire_get_bool(w);
     g->priority = wire_get_i32(w, INT32_MIN, INT32_MAX, "priority");
@@ -222,6 +224,7 @@ static void get_job(struct wire_in *w, struct job *j, const struct order_rules *
         get_group(w, j, (int)i, is);
     for (int i = 0; i < j->n_groups; i++) {
         j->group[i].owner = j;
+        j->group[i].client = j->asker;
         j->group[i].priority = g->priority;
         j->group[i].deadline = bounded ? deadline : 0;
     }

@@ -7,19 +7,7 @@
 #ifndef SCHEDULE_BEAM_H
 #define SCHEDULE_BEAM_H
 
-#include "base/err.h"
-#include "base/sampling.h"
-
-#include <stdbool.h>
-
-#define BEAM_MAX (SAMPLING_MAX_TOP / 2)
-
-enum early_stopping { EARLY_STOPPING_FALSE, EARLY_STOPPING_TRUE, EARLY_STOPPING_NEVER };
-
-struct beam_rules {
-    double length_penalty; /* a finished hypothesis scores (sum of log-probabilities) / (tokens of output) ** this; 1 */
-    enum early_stopping early_stopping;
-};
+#include "protocol/rules.h"
 
 struct beam_setup {
     int num_beams, max_tokens, min_tokens; /* tokens of output; those that end one are forbidden before min_tokens */

@@ -10,24 +10,12 @@
 #include "coordinator/schedule/beam.h"
 #include "coordinator/schedule/scheduler.h"
 
-#define GROUP_MAX_CHOICES 128 /* n and best_of */
-
-struct search {
-    int n;         /* choices wanted */
-    int best_of;   /* sequences sampled: the n of them with the best mean log-probability a token are the choices; 0: n.
-                      Sequence i samples with seed + i */
-    int num_beams; /* 1: no beam search; else at least n */
-    struct beam_rules beam;
-};
-
-/* Is this possible with these rules? If not, *field names the field that is at fault. */
-int search_check(const struct search *how, const struct request_rules *rules, const char **field, struct err *e);
-
 struct group {
     void *owner;                       /* the caller's */
     const struct request_rules *rules; /* borrowed until group_close */
     struct search search;
     struct token_list prompt; /* owned */
+    uint64_t client;          /* as struct request has these three */
     int priority;
     double deadline;
     enum finish_reason
@@ -70,7 +58,7 @@ struct group_events {
 int group_open(struct group *g, const struct search *how, const struct request_rules *rules, struct token_list *prompt,
                struct err *e);
 
-/* Queue it; owner, priority and deadline are set. Prompt and max_tokens fit scheduler_max_len. Returns 0, SCHEDULER_FULL,
+/* Queue it; owner, client, priority and deadline are set. Prompt and max_tokens fit scheduler_max_len. Returns 0, SCHEDULER_FULL,
  * or -1 and *e; only after 0 there are events. */
 int group_submit(struct group *g, struct scheduler *s, double now, struct err *e);
 

@@ -4,28 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *finish_name(enum finish_reason f)
-{
-    static const char *const name[FINISH_REASONS] = {"unfinished", "stop", "length", "cancelled", "timeout", "error"};
-    return name[f];
-}
-
-int request_rules_stop(struct request_rules *rules, const int32_t *id, int n)
-{
-    struct sampling *s = &rules->sampling;
-    int n_eos = s->n_eos;
-    if (n > REQUEST_MAX_STOP_IDS - SAMPLING_MAX_EOS || (s->min_tokens > 0 && n_eos + n > SAMPLING_MAX_EOS))
-        return -1;
-    for (int i = 0; i < n; i++) {
-        rules->stop_id[rules->n_stop_ids++] = id[i];
-        if (s->min_tokens > 0)
-            s->eos[s->n_eos++] = id[i];
-    }
-    for (int i = 0; i < n_eos && !rules->ignore_eos; i++)
-        rules->stop_id[rules->n_stop_ids++] = s->eos[i];
-    return 0;
-}
-
 int request_append(struct request *r, const struct sampled *s, struct err *e)
 {
     struct token_list *out = &r->output;

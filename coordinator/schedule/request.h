@@ -2,49 +2,21 @@
 #ifndef SCHEDULE_REQUEST_H
 #define SCHEDULE_REQUEST_H
 
-#include "base/sampling.h"
+#include "protocol/rules.h"
 #include "text/stop.h"
 #include "text/tokenizer/tokenizer.h"
-
-enum finish_reason {
-    FINISH_NONE,
-    FINISH_STOP,
-    FINISH_LENGTH,
-    FINISH_CANCELLED,
-    FINISH_TIMEOUT,
-    FINISH_ERROR,
-    FINISH_REASONS /* their number */
-};
-
-#define REQUEST_MAX_STOP_IDS 64
-
-/* How text is made and ended. One for all requests of a run, or one for each. */
-struct request_rules {
-    struct sampling sampling; /* prompt_len is filled per request */
-    int max_tokens;
-    bool ignore_eos;
-    int n_stop_ids, stop_id[REQUEST_MAX_STOP_IDS]; /* end-of-text ids (unless ignored) and --stop-token-ids */
-    struct stop_strings *stop;                     /* NULL: none; whose it is, who made the rules says */
-    bool keep_stop, skip_special;
-    bool want_logprobs;
-    bool want_prompt_logprobs; /* of every token of the prompt but the first, with sampling.n_prompt_top beside each */
-};
 
 /* When what happened to a request, on the clock whose readings the scheduler is given; 0: not yet. */
 struct request_times {
     double arrived, scheduled, first_token, finished; /* scheduled: its first tokens are in a plan */
 };
 
-/* Have these n ids end a sequence, and sampling.eos unless ignored; min_tokens then forbids all of them. Both fields are set
- * before. -1: more than there is room for; beside the eos ids there is room for REQUEST_MAX_STOP_IDS - SAMPLING_MAX_EOS, under
- * min_tokens for what SAMPLING_MAX_EOS leaves. */
-int request_rules_stop(struct request_rules *rules, const int32_t *id, int n);
-
 struct request {
     const struct request_rules *rules; /* borrowed, until the request is closed */
     int index;                         /* the caller's: place in the input, from 0 */
     void *owner;                       /* the caller's */
-    int priority;                      /* lower runs first; among equals, who came first */
+    uint64_t client;                   /* whose it is: clients take turns. 0: the caller has one only */
+    int priority;                      /* lower runs first; among equals, whose turn it is */
     double deadline;                   /* on the same clock: ends as FINISH_TIMEOUT then; 0: never */
     /* Its tokens are not taken as they come: after each one the sequence waits for scheduler_continue. For beam search. */
     bool steered;
@@ -70,14 +42,17 @@ struct request {
     const struct sampled *newest; /* steered: the result that has just come; during on_progress only */
     int n_cached;                 /* prompt tokens that came from the prefix cache when it first ran */
     int n_preempted;              /* how often it had to give its blocks away */
-    uint64_t arrival;             /* order among equals */
+    uint64_t arrival;             /* order among those of one client */
+    struct client_queue *queue;   /* its client's, from scheduler_add to its end */
+    int rank;                     /* how many of its client's running sequences go before it; as of the last plan */
+    int n_begun_with;             /* tokens that were known when it last began to run */
     enum request_state {
         REQUEST_IDLE,
         REQUEST_WAITING,
         REQUEST_RUNNING,
         REQUEST_PARKED /* steered and preempted; it waits for its owner, then for blocks */
     } state;
-    int place;            /* index in the heap of waiting requests */
+    int place;            /* index in its queue's heap of waiting requests */
     int slot;             /* while running */
     int n_fed;            /* tokens of prompt and output whose keys and values exist or are planned */
     int n_in_flight;      /* tokens whose sampling was planned and whose results were not seen yet */
@@ -97,8 +72,5 @@ int request_take(struct request *r, const struct tokenizer *t, const struct samp
 int request_append(struct request *r, const struct sampled *s, struct err *e);
 
 void request_close(struct request *r);
-
-/* "stop", "length", "cancelled", "timeout", "error" */
-const char *finish_name(enum finish_reason f);
 
 #endif

@@ -15,6 +15,7 @@ int scheduler_open(struct scheduler *s, const struct scheduler_setup *setup, str
         return ERR(e, ERR_INTERNAL, "%d tokens a step, expected one for each of %d sequences at least",
                    l->max_batch_tokens, l->max_seqs);
     s->running = err_calloc(e, (size_t)l->max_seqs, sizeof(struct request *), "scheduler");
+    s->turn = err_calloc(e, (size_t)l->max_seqs, sizeof(struct request *), "scheduler");
     s->free_slot = err_calloc(e, (size_t)l->max_seqs, sizeof *s->free_slot, "scheduler");
     for (int i = 0; i < SCHEDULER_FLIGHTS; i++) {
         s->flight[i].request = err_calloc(e, (size_t)l->max_seqs, sizeof(struct request *), "scheduler");
@@ -30,7 +31,8 @@ int scheduler_open(struct scheduler *s, const struct scheduler_setup *setup, str
 void scheduler_close(struct scheduler *s)
 {
     free(s->running);
-    free(s->waiting);
+    free(s->turn);
+    order_close(s);
     free(s->free_slot);
     for (int i = 0; i < SCHEDULER_FLIGHTS; i++) {
         free(s->flight[i].request);
@@ -68,20 +70,6 @@ struct scheduler_stats scheduler_stats(const struct scheduler *s)
 
 /* ---- requests come and go ---- */
 
-/* A place in the heap for everybody, so that nothing has to be allocated when one is preempted. */
-static int reserve_place(struct scheduler *s, struct err *e)
-{
-    int n = s->n_waiting + s->n_running + s->n_parked + 1;
-    if (n <= s->waiting_capacity)
-        return 0;
-    struct request **waiting = realloc(s->waiting, 2 * (size_t)n * sizeof(struct request *));
-    if (waiting == NULL)
-        return ERR(e, ERR_MEMORY, "out of host memory: a queue of %d requests", 2 * n);
-    s->waiting = waiting;
-    s->waiting_capacity = 2 * n;
-    return 0;
-}
-
 /* Memory for scores, if they are wanted. What max_seqs leaves of the rows of logits is theirs. */
 static int reserve_scores(const struct scheduler *s, struct request *r, struct err *e)
 {
@@ -99,11 +87,9 @@ static int enqueue(struct scheduler *s, struct request *r, double now, struct er
 {
     s->now = now;
     r->slot = -1;
-    if (reserve_place(s, e) != 0)
-        return -1;
     r->block =
         err_calloc(e, (size_t)blocks_for((int)r->prompt.n + r->rules->max_tokens), sizeof *r->block, "KV block list");
-    if (r->block == NULL)
+    if (r->block == NULL || order_join(s, r, e) != 0)
         return -1;
     r->times.arrived = now;
     order_wait(s, r);
@@ -120,6 +106,7 @@ int scheduler_add(struct scheduler *s, struct request *r, double now, struct err
 
 int scheduler_fork(struct scheduler *s, struct request *child, const struct request *parent, double now, struct err *e)
 {
+    child->client = parent->client;
     child->arrival = parent->arrival;
     child->n_scores_planned = (int)child->prompt.n; /* they are its parent's */
     return enqueue(s, child, now, e);
@@ -130,10 +117,11 @@ static void leave(struct scheduler *s, struct request *r)
     if (r->state == REQUEST_RUNNING)
         order_stop(s, r);
     else if (r->state == REQUEST_WAITING)
-        order_leave_line(s, r);
+        order_leave_queue(s, r);
     else if (r->state == REQUEST_PARKED)
         s->n_parked--;
     r->state = REQUEST_IDLE;
+    order_leave(s, r);
 }
 
 void scheduler_note_finish(struct scheduler *s, enum finish_reason why)
@@ -194,7 +182,8 @@ void scheduler_expire(struct scheduler *s, double now)
     while (now >= s->next_deadline) {
         s->next_deadline = INFINITY;
         struct request *r = find_late(s, s->running, s->n_running, now);
-        r = r != NULL ? r : find_late(s, s->waiting, s->n_waiting, now);
+        for (int i = 0; i < s->n_queues; i++)
+            r = r != NULL ? r : find_late(s, s->queue[i]->waiting, s->queue[i]->n_waiting, now);
         if (r == NULL)
             return;
         s->next_deadline = now; /* there may be more */

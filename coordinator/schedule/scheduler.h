@@ -1,10 +1,14 @@
 /* coordinator/schedule/scheduler.h - which sequences run in which step.
  *
- * Order: by `priority`, the lower value first, and among equals who came first. Priorities are strict: what has a higher value
- * waits as long as lower ones fill the engine. Among equals nobody is overtaken.
- * A step carries one token of each running sequence and, in what is left of max_batch_tokens, chunks of prompts.
+ * Order: by `priority`, the lower value first; among equals clients take turns: everybody's first sequence goes before anybody's
+ * second one, and so on; then who came first. Priorities are strict: what has a higher value waits as long as lower ones fill
+ * the engine. Among equals of one client nobody is overtaken.
+ * A step carries one token of each running sequence and, in what is left of max_batch_tokens, chunks of prompts. Clients with
+ * prompts share that room, and the rows of logits for scores: a quarter is theirs however many there are.
  * Memory: a sequence starts when there are KV blocks for what is to be fed, and gets further ones as it grows. When there
  * are none the last running one in the order gives its blocks away, waits, and is fed again later: prompt and output.
+ * Where slots or blocks are taken when a client's turn comes, sequences of clients that run more than it then does give way,
+ * for one sequence a plan, and none again before it has grown by an eighth: what is fed anew stays a part of the work.
  * Full blocks of a prompt or output are found again by any sequence that begins with the same tokens (coordinator/schedule/blocks.h).
  * A prompt whose tokens are scored (rules.want_prompt_logprobs) is fed in chunks of as many tokens as max_logit_rows has
  * rows beside max_seqs, and takes from the prefix cache no token that is not scored yet.
@@ -21,6 +25,20 @@
 
 #define SCHEDULER_FLIGHTS 2 /* plans whose results may be outstanding */
 #define SCHEDULER_FULL    1 /* scheduler_add: the queue has no place */
+
+/* What a plan has for prompts: tokens, and rows of logits for scores. */
+enum scheduler_room { ROOM_TOKENS, ROOM_ROWS, N_ROOMS };
+
+/* The requests of one client. */
+struct client_queue {
+    uint64_t client;
+    struct request **waiting; /* [n_waiting] a heap, the next one first; capacity for all requests */
+    int n_waiting, capacity;
+    int n_requests, n_running; /* that have not ended; of these */
+    bool passed;               /* the next one cannot start in the plan that is being made, though others may */
+    int want[N_ROOMS];         /* of the plan that is being made */
+    int left[N_ROOMS];         /* of its part of that */
+};
 
 struct scheduler_setup {
     struct limits limits; /* max_batch_tokens >= max_seqs, so that every running sequence moves in every step */
@@ -51,10 +69,14 @@ struct scheduler_stats {
 
 struct scheduler {
     struct scheduler_setup setup;
-    struct request **running; /* [n_running] in their order */
+    struct request **running; /* [n_running] by priority and arrival */
     int n_running;
-    struct request **waiting; /* [n_waiting] a heap, the next one first */
-    int n_waiting, waiting_capacity;
+    struct request *
+        *turn; /* [n_turns] while a plan is made: those that run in their order; the last ones give way first */
+    int n_turns;
+    struct client_queue **queue; /* [n_queues] one for each client that has requests here */
+    int n_queues, queue_capacity;
+    int n_waiting;                /* in all queues */
     int n_parked;                 /* neither running nor waiting, see REQUEST_PARKED */
     int *free_slot, n_free_slots; /* stack */
     struct blocks blocks;
@@ -84,8 +106,8 @@ void scheduler_close(struct scheduler *s);
 /* Longest sequence (prompt and output) that can ever run under the limits. */
 int scheduler_max_len(const struct scheduler *s);
 
-/* Queue a request; borrowed until on_release. The caller has set rules, prompt, priority, deadline, steered, index and owner,
- * the rest is zero. Prompt (not empty) and max_tokens must fit scheduler_max_len. Returns 0, SCHEDULER_FULL (nothing
+/* Queue a request; borrowed until on_release. The caller has set rules, prompt, client, priority, deadline, steered, index and
+ * owner, the rest is zero. Prompt (not empty) and max_tokens must fit scheduler_max_len. Returns 0, SCHEDULER_FULL (nothing
  * was taken), or -1 and *e. */
 int scheduler_add(struct scheduler *s, struct request *r, double now, struct err *e);
 
@@ -106,7 +128,7 @@ int scheduler_accept(struct scheduler *s, const struct step_result *result, doub
 int scheduler_continue(struct scheduler *s, struct request *r, const struct sampled *token, struct err *e);
 
 /* Queue `child`, to which the caller has given all of the parent's tokens, prompt and output, or fewer, and its family. It has
- * the parent's place in the order and does not count against max_waiting; otherwise as scheduler_add. */
+ * the parent's client and arrival and does not count against max_waiting; otherwise as scheduler_add. */
 int scheduler_fork(struct scheduler *s, struct request *child, const struct request *parent, double now, struct err *e);
 
 /* A family for requests that find each other's blocks whether prefix_caching is on or not: 0 if it is on. */

@@ -1,34 +1,106 @@
-/* coordinator/schedule/scheduler_order.c - the line of those that wait and the list of those that run; see scheduler_parts.h. */
+/* coordinator/schedule/scheduler_order.c - the queues of those that wait and the list of those that run; see scheduler_parts.h. */
 #include "coordinator/schedule/scheduler_parts.h"
+
+#include <stdlib.h>
+
+/* ---- queues ---- */
+
+static struct client_queue *open_queue(struct scheduler *s, uint64_t client, struct err *e)
+{
+    if (s->n_queues == s->queue_capacity) {
+        int n = 2 * s->n_queues + 16;
+        struct client_queue **more = realloc(s->queue, (size_t)n * sizeof(struct client_queue *));
+        if (more == NULL) {
+            (void)ERR(e, ERR_MEMORY, "out of host memory: queues of %d clients", n);
+            return NULL;
+        }
+        s->queue = more;
+        s->queue_capacity = n;
+    }
+    struct client_queue *q = err_calloc(e, 1, sizeof *q, "a client's queue");
+    if (q == NULL)
+        return NULL;
+    q->client = client;
+    return s->queue[s->n_queues++] = q;
+}
+
+static void close_queue(struct scheduler *s, struct client_queue *q)
+{
+    int i = 0;
+    while (s->queue[i] != q)
+        i++;
+    s->queue[i] = s->queue[--s->n_queues];
+    free(q->waiting);
+    free(q);
+}
+
+int order_join(struct scheduler *s, struct request *r, struct err *e)
+{
+    struct client_queue *q = NULL;
+    for (int i = 0; i < s->n_queues && q == NULL; i++)
+        q = s->queue[i]->client == r->client ? s->queue[i] : NULL;
+    if (q == NULL && (q = open_queue(s, r->client, e)) == NULL)
+        return -1;
+    if (q->n_requests == q->capacity) {
+        int n = 2 * q->n_requests + 8;
+        struct request **waiting = realloc(q->waiting, (size_t)n * sizeof(struct request *));
+        if (waiting == NULL) {
+            if (q->n_requests == 0)
+                close_queue(s, q);
+            return ERR(e, ERR_MEMORY, "out of host memory: a queue of %d requests", n);
+        }
+        q->waiting = waiting;
+        q->capacity = n;
+    }
+    q->n_requests++;
+    r->queue = q;
+    return 0;
+}
+
+void order_leave(struct scheduler *s, struct request *r)
+{
+    if (--r->queue->n_requests == 0)
+        close_queue(s, r->queue);
+    r->queue = NULL;
+}
+
+void order_close(struct scheduler *s)
+{
+    while (s->n_queues > 0)
+        close_queue(s, s->queue[0]);
+    free(s->queue);
+}
+
+/* ---- those that wait ---- */
 
 bool order_before(const struct request *a, const struct request *b)
 {
     return a->priority != b->priority ? a->priority < b->priority : a->arrival < b->arrival;
 }
 
-static void heap_put(struct scheduler *s, int i, struct request *r)
+static void heap_put(struct client_queue *q, int i, struct request *r)
 {
-    s->waiting[i] = r;
+    q->waiting[i] = r;
     r->place = i;
 }
 
-static void heap_up(struct scheduler *s, int i, struct request *r)
+static void heap_up(struct client_queue *q, int i, struct request *r)
 {
-    for (; i > 0 && order_before(r, s->waiting[(i - 1) / 2]); i = (i - 1) / 2)
-        heap_put(s, i, s->waiting[(i - 1) / 2]);
-    heap_put(s, i, r);
+    for (; i > 0 && order_before(r, q->waiting[(i - 1) / 2]); i = (i - 1) / 2)
+        heap_put(q, i, q->waiting[(i - 1) / 2]);
+    heap_put(q, i, r);
 }
 
-static void heap_down(struct scheduler *s, int i, struct request *r)
+static void heap_down(struct client_queue *q, int i, struct request *r)
 {
-    for (int child = 2 * i + 1; child < s->n_waiting; i = child, child = 2 * i + 1) {
-        if (child + 1 < s->n_waiting && order_before(s->waiting[child + 1], s->waiting[child]))
+    for (int child = 2 * i + 1; child < q->n_waiting; i = child, child = 2 * i + 1) {
+        if (child + 1 < q->n_waiting && order_before(q->waiting[child + 1], q->waiting[child]))
             child++;
-        if (!order_before(s->waiting[child], r))
+        if (!order_before(q->waiting[child], r))
             break;
-        heap_put(s, i, s->waiting[child]);
+        heap_put(q, i, q->waiting[child]);
     }
-    heap_put(s, i, r);
+    heap_put(q, i, r);
 }
 
 void order_wait(struct scheduler *s, struct request *r)
@@ -36,20 +108,66 @@ void order_wait(struct scheduler *s, struct request *r)
     r->state = REQUEST_WAITING;
     if (r->deadline > 0 && r->deadline < s->next_deadline)
         s->next_deadline = r->deadline;
-    heap_up(s, s->n_waiting++, r);
+    s->n_waiting++;
+    heap_up(r->queue, r->queue->n_waiting++, r);
 }
 
-void order_leave_line(struct scheduler *s, struct request *r)
+void order_leave_queue(struct scheduler *s, struct request *r)
 {
+    struct client_queue *q = r->queue;
     int i = r->place;
-    struct request *last = s->waiting[--s->n_waiting];
+    struct request *last = q->waiting[--q->n_waiting];
+    s->n_waiting--;
     if (last != r) {
-        heap_down(s, i, last);
-        heap_up(s, last->place, last);
+        heap_down(q, i, last);
+        heap_up(q, last->place, last);
     }
     if (s->blocked == r)
         s->blocked = NULL;
     r->state = REQUEST_IDLE;
+}
+
+/* The one that would be its client's second sequence is behind all that would be first ones. */
+static bool starts_before(const struct request *a, const struct request *b)
+{
+    if (a->priority != b->priority || a->queue->n_running == b->queue->n_running)
+        return order_before(a, b);
+    return a->queue->n_running < b->queue->n_running;
+}
+
+struct request *order_next(const struct scheduler *s)
+{
+    struct request *next = NULL;
+    for (int i = 0; i < s->n_queues; i++) {
+        const struct client_queue *q = s->queue[i];
+        if (q->n_waiting > 0 && !q->passed && (next == NULL || starts_before(q->waiting[0], next)))
+            next = q->waiting[0];
+    }
+    return next;
+}
+
+/* ---- those that run ---- */
+
+static bool has_turn_before(const struct request *a, const struct request *b)
+{
+    if (a->priority != b->priority || a->rank == b->rank)
+        return order_before(a, b);
+    return a->rank < b->rank;
+}
+
+/* Where there is one client only, they are in this order already. */
+void order_turns(struct scheduler *s)
+{
+    for (int i = 0; i < s->n_queues; i++)
+        s->queue[i]->n_running = 0;
+    for (s->n_turns = 0; s->n_turns < s->n_running; s->n_turns++) {
+        struct request *r = s->running[s->n_turns];
+        int at = s->n_turns;
+        r->rank = r->queue->n_running++;
+        for (; at > 0 && has_turn_before(r, s->turn[at - 1]); at--)
+            s->turn[at] = s->turn[at - 1];
+        s->turn[at] = r;
+    }
 }
 
 /* Where r stands, or would stand, among the running. Requests of one group have the same arrival. */
@@ -74,6 +192,8 @@ void order_run(struct scheduler *s, struct request *r)
     memmove(&s->running[at + 1], &s->running[at], (size_t)(s->n_running - at) * sizeof(struct request *));
     s->running[at] = r;
     s->n_running++;
+    r->queue->n_running++;
+    r->n_begun_with = n_known(r);
     r->state = REQUEST_RUNNING;
 }
 
@@ -81,6 +201,7 @@ void order_stop(struct scheduler *s, struct request *r)
 {
     int at = place_among_running(s, r);
     s->n_running--;
+    r->queue->n_running--;
     memmove(&s->running[at], &s->running[at + 1], (size_t)(s->n_running - at) * sizeof(struct request *));
     s->free_slot[s->n_free_slots++] = r->slot;
     while (r->n_blocks > 0)

@@ -39,19 +39,59 @@ static inline int blocks_for(int n_tokens)
     return (n_tokens + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
 }
 
-/* ---- scheduler_order.c: the line of those that wait, a heap, and the list of those that run ---- */
+/* How many tokens the sequence could feed now. The last one that it may get is never fed, and what a steered one gets is
+ * not known before its owner says so. */
+static inline int n_feedable(const struct request *r)
+{
+    if (r->steered)
+        return n_known(r) - r->n_fed;
+    if ((int)r->output.n + r->n_in_flight >= r->rules->max_tokens)
+        return 0;
+    return n_known(r) + r->n_in_flight - r->n_fed;
+}
 
-/* Does a go before b? */
+/* ---- scheduler_order.c: the queues of those that wait, and the list of those that run ---- */
+
+/* The request joins its client's queue, with a place in the heap for all of them, so that nothing has to be allocated when one is
+ * preempted; and leaves it for ever. */
+int order_join(struct scheduler *s, struct request *r, struct err *e);
+void order_leave(struct scheduler *s, struct request *r);
+void order_close(struct scheduler *s);
+
+/* Of requests of one client: does a go before b? */
 bool order_before(const struct request *a, const struct request *b);
 
-/* Into the line, where scheduler.c has reserved a place; and out of it. */
+/* Whose turn it is to start: of the next ones of all queues but those that are passed. NULL: nobody waits there. */
+struct request *order_next(const struct scheduler *s);
+
+/* The running ones to s->turn. */
+void order_turns(struct scheduler *s);
+
+/* To those that wait, and away from them. */
 void order_wait(struct scheduler *s, struct request *r);
-void order_leave_line(struct scheduler *s, struct request *r);
+void order_leave_queue(struct scheduler *s, struct request *r);
 
 /* To those that run, with the slot and blocks that it has; and away from them: it gives both back. A plan that still carries
  * the sequence writes into its blocks before any later plan does, since steps run in order. */
 void order_run(struct scheduler *s, struct request *r);
 void order_stop(struct scheduler *s, struct request *r);
+
+/* ---- scheduler_turns.c: what clients leave each other ---- */
+
+/* Sequences of clients that run more than their share make room for the one whose turn it is to start, if it has none. */
+void turns_give_way(struct scheduler *s);
+
+/* Divide so many tokens and rows of logits among the queues that have use for them. */
+void turns_share(struct scheduler *s, int tokens, int rows);
+
+/* ---- scheduler_plan.c ---- */
+
+/* A running sequence makes room. A steered one that has nothing to feed comes back when its owner goes on. */
+void scheduler_preempt(struct scheduler *s, struct request *r);
+
+/* Hold all blocks for what is known of r; false: there are too few, beside some for those that run to grow into, and
+ * s->blocked_until says how many have to be free. */
+bool scheduler_reserve(struct scheduler *s, struct request *r);
 
 /* ---- scheduler_prefix.c: the prefix cache ---- */
 

@@ -1,17 +1,6 @@
 /* coordinator/schedule/scheduler_plan.c - which tokens of which sequences a step feeds: scheduler_plan of scheduler.h. */
 #include "coordinator/schedule/scheduler_parts.h"
 
-/* How many tokens the sequence could feed now. The last one that it may get is never fed, and what a steered one gets is
- * not known before its owner says so. */
-static int n_feedable(const struct request *r)
-{
-    if (r->steered)
-        return n_known(r) - r->n_fed;
-    if ((int)r->output.n + r->n_in_flight >= r->rules->max_tokens)
-        return 0;
-    return n_known(r) + r->n_in_flight - r->n_fed;
-}
-
 static void add_block(struct request *r, int block, struct plan *p)
 {
     p->block[p->n_blocks++] = (struct plan_block){r->slot, r->n_blocks, block};
@@ -21,7 +10,8 @@ static void add_block(struct request *r, int block, struct plan *p)
 /* Of the next n tokens of r, as many as there are rows of logits for. The row of a token scores the one after it. */
 static int n_scorable(const struct scheduler *s, const struct request *r, int n)
 {
-    int first = r->n_fed > r->n_scores_planned ? r->n_fed : r->n_scores_planned, end = first + s->score_rows;
+    int rows = r->queue->left[ROOM_ROWS] < s->score_rows ? r->queue->left[ROOM_ROWS] : s->score_rows;
+    int first = r->n_fed > r->n_scores_planned ? r->n_fed : r->n_scores_planned, end = first + rows;
     if (!wants_scores(r) || end >= (int)r->prompt.n - 1)
         return n;
     return n < end - r->n_fed ? n : end - r->n_fed;
@@ -41,6 +31,7 @@ static void add_scores(struct scheduler *s, struct request *r, struct plan *p)
     f->scores[f->n_scores++] = (struct scores){r, r->n_scores_planned, n};
     r->n_scores_planned = end;
     r->n_score_flights++;
+    r->queue->left[ROOM_ROWS] -= n;
     s->score_rows -= n;
 }
 
@@ -66,8 +57,7 @@ static void add_tokens(struct scheduler *s, struct request *r, int n, struct pla
     prefix_share(s, r);
 }
 
-/* A running sequence makes room. A steered one that has nothing to feed comes back when its owner goes on. */
-static void preempt(struct scheduler *s, struct request *r)
+void scheduler_preempt(struct scheduler *s, struct request *r)
 {
     bool parked = r->steered && n_feedable(r) == 0;
     order_stop(s, r);
@@ -88,7 +78,7 @@ static bool park_for(struct scheduler *s, const struct request *r)
     for (int i = s->n_running - 1; i >= 0 && !order_before(s->running[i], r); i--) {
         struct request *idle = s->running[i];
         if (idle->steered && n_feedable(idle) == 0 && idle->n_in_flight == 0) {
-            preempt(s, idle);
+            scheduler_preempt(s, idle);
             return true;
         }
     }
@@ -105,36 +95,39 @@ static bool grow(struct scheduler *s, struct request *r, int n, int *n_decodes, 
             add_block(r, block, p);
             continue;
         }
-        struct request *last = s->running[s->n_running - 1];
+        struct request *last = s->turn[--s->n_turns];
         *n_decodes -= n_feedable(last) == 1;
-        preempt(s, last);
+        scheduler_preempt(s, last);
         if (last == r)
             return false;
     }
     return true;
 }
 
-/* Those that run, in their order: a token each, and chunks that leave room for the tokens of those behind them. */
-static void plan_running(struct scheduler *s, struct plan *p)
+/* Of n tokens of a prompt, as many as there is room for and its client has left of that. */
+static int n_fitting(const struct scheduler *s, const struct request *r, int n, int room)
 {
-    int n_decodes = 0;
-    for (int i = 0; i < s->n_running; i++)
-        n_decodes += n_feedable(s->running[i]) == 1;
-    for (int i = 0; i < s->n_running; i++) {
-        struct request *r = s->running[i];
+    int left = r->queue->left[ROOM_TOKENS] < room ? r->queue->left[ROOM_TOKENS] : room;
+    return n_scorable(s, r, n < left ? n : left);
+}
+
+/* Those that run, in their order: a token each, and chunks that leave room for the tokens of those behind them. */
+static void plan_running(struct scheduler *s, int n_decodes, struct plan *p)
+{
+    for (int i = 0; i < s->n_turns; i++) {
+        struct request *r = s->turn[i];
         int n = n_feedable(r), room = s->setup.limits.max_batch_tokens - p->n_tokens - n_decodes;
-        if (n > 1)
-            n = n < room ? n : room;
-        n = n_scorable(s, r, n);
+        bool decodes = n == 1;
+        n = decodes ? n_scorable(s, r, n) : n_fitting(s, r, n, room);
         if (n <= 0 || !grow(s, r, n, &n_decodes, p))
             continue;
-        n_decodes -= n_feedable(r) == 1;
+        n_decodes -= decodes;
+        r->queue->left[ROOM_TOKENS] -= decodes ? 0 : n;
         add_tokens(s, r, n, p);
     }
 }
 
-/* Hold all blocks for what is known of r; false: there are too few, beside some for those that run to grow into. */
-static bool reserve(struct scheduler *s, struct request *r)
+bool scheduler_reserve(struct scheduler *s, struct request *r)
 {
     int n_free = s->blocks.n_free, spare = s->n_running > 0 ? s->blocks.n / 100 : 0;
     if (s->blocked == r && n_free < s->blocked_until && s->n_running > 0)
@@ -180,7 +173,7 @@ static void add_history(const struct request *r, struct plan *p)
 
 static void start(struct scheduler *s, struct request *r, struct plan *p)
 {
-    order_leave_line(s, r);
+    order_leave_queue(s, r);
     r->slot = s->free_slot[--s->n_free_slots];
     r->in_slot = false;
     r->n_fed = r->n_blocks * KV_BLOCK_TOKENS;
@@ -196,38 +189,73 @@ static void start(struct scheduler *s, struct request *r, struct plan *p)
     note_start(s, r);
 }
 
-/* The next ones in line, as long as they fit. One whose last token has not been seen yet cannot be fed. */
+/* One whose last token has not been seen yet cannot be fed. */
+static bool can_be_fed(const struct scheduler *s, const struct request *r)
+{
+    const int *left = r->queue->left;
+    return r->n_in_flight == 0 && left[ROOM_TOKENS] > 0 &&
+           !(wants_scores(r) && (left[ROOM_ROWS] <= 0 || s->score_rows == 0));
+}
+
+/* Those whose turn it is have no place; nor has anybody behind them, but sequences of one owner may wait for each other. */
+static bool park_for_any(struct scheduler *s)
+{
+    for (int i = 0; i < s->n_queues; i++)
+        if (s->queue[i]->n_waiting > 0 && !s->queue[i]->passed && park_for(s, s->queue[i]->waiting[0]))
+            return true;
+    return false;
+}
+
+/* The next ones in their queues, as long as they fit. */
 static void plan_waiting(struct scheduler *s, struct plan *p)
 {
-    while (s->n_waiting > 0) {
-        struct request *r = s->waiting[0];
-        int room = s->setup.limits.max_batch_tokens - p->n_tokens;
-        if (room <= 0 || r->n_in_flight > 0 || (wants_scores(r) && s->score_rows == 0))
-            return;
+    struct request *r;
+    for (int room; (r = order_next(s)) != NULL && (room = s->setup.limits.max_batch_tokens - p->n_tokens) > 0;) {
+        if (!can_be_fed(s, r)) {
+            r->queue->passed = true;
+            continue;
+        }
         if (needs_history(r) && p->n_history > 0 && p->n_history + n_known(r) > s->setup.limits.max_len)
             return; /* there is room for one in every plan */
-        if (s->n_free_slots == 0 || !reserve(s, r)) {
-            if (!park_for(s, r))
+        if (s->n_free_slots == 0 || !scheduler_reserve(s, r)) {
+            if (!park_for_any(s))
                 return;
             continue;
         }
         start(s, r, p);
-        int n = n_feedable(r);
-        add_tokens(s, r, n_scorable(s, r, n < room ? n : room), p);
+        int n = n_fitting(s, r, n_feedable(r), room);
+        r->queue->left[ROOM_TOKENS] -= n;
+        add_tokens(s, r, n, p);
     }
+}
+
+/* Nothing is in the plan yet: whoever gives way has no tokens in it. Returns how many sequences will feed one token. */
+static int begin_turns(struct scheduler *s)
+{
+    const struct limits *l = &s->setup.limits;
+    int n_decodes = 0;
+    for (int i = 0; i < s->n_queues; i++)
+        s->queue[i]->passed = false;
+    order_turns(s);
+    turns_give_way(s);
+    for (int i = 0; i < s->n_turns; i++)
+        n_decodes += n_feedable(s->turn[i]) == 1;
+    s->score_rows = l->max_logit_rows - l->max_seqs;
+    turns_share(s, l->max_batch_tokens - n_decodes, s->score_rows);
+    return n_decodes;
 }
 
 void scheduler_plan(struct scheduler *s, struct plan *p, double now)
 {
     struct flight *f = &s->flight[p->step % SCHEDULER_FLIGHTS];
-    uint64_t n_preemptions = s->stats.n_preemptions;
     f->step = p->step;
     f->n = f->n_scores = 0;
-    s->score_rows = s->setup.limits.max_logit_rows - s->setup.limits.max_seqs;
     s->n_plans++;
     s->now = now;
     scheduler_expire(s, now);
-    plan_running(s, p);
+    int n_decodes = begin_turns(s);
+    uint64_t n_preemptions = s->stats.n_preemptions;
+    plan_running(s, n_decodes, p);
     if (s->stats.n_preemptions == n_preemptions)
         plan_waiting(s, p);
 }

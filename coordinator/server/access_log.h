@@ -3,9 +3,9 @@
 #ifndef SERVER_ACCESS_LOG_H
 #define SERVER_ACCESS_LOG_H
 
+#include "base/log_writer.h"
 #include "coordinator/metrics/metrics.h"
 #include "coordinator/server/clients.h"
-#include "coordinator/server/log_writer.h"
 
 struct access_log {
     struct log_writer *writer; /* NULL: none is kept */

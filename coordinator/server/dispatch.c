@@ -144,7 +144,7 @@ static bool make_room(struct server *s, const struct client *c, int n, int place
 
 static int check_limits(struct server *s, struct job *j, int n)
 {
-    const struct options *o = s->setup.o;
+    const struct serve_options *o = s->setup.o;
     int places = (int)o->max_queue + engines_max_seqs(&s->engines), waiting = waiting_of(j->client);
     if (j->message.generate.priority < o->max_priority)
         return protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "priority",
@@ -200,7 +200,7 @@ static int reserve_results(struct server *s, struct job *j)
 static void submit(struct server *s, struct job *j)
 {
     /* 53 bits: every JSON library keeps them. */
-    if (job_prepare(j, engines_max_len(&s->engines), s->setup.o->max_reply_bytes, random_number() >> 11) != 0)
+    if (job_prepare(j, engines_max_len(&s->engines), s->setup.o->service.max_reply_bytes, random_number() >> 11) != 0)
         j->result_bytes = 0;
     else
         (void)reserve_results(s, j);

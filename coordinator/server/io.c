@@ -98,7 +98,7 @@ static void write_file(struct server *s)
 {
     struct text_buffer text = {0};
     struct err e = {0};
-    const char *path = s->setup.o->metrics_file;
+    const char *path = s->setup.o->service.metrics_file;
     s->file_due = seconds_now() + FILE_SECONDS;
     if (path != NULL && metrics_write(&s->metrics, &text, &e) == 0)
         (void)files_replace(path, text.data, text.bytes, 0644, &e);
@@ -123,7 +123,7 @@ static void set_gauges(struct server *s)
 static void keep_time(struct server *s)
 {
     double now = seconds_now();
-    if (s->setup.o->metrics_file != NULL && now >= s->file_due)
+    if (s->setup.o->service.metrics_file != NULL && now >= s->file_due)
         write_file(s);
     server_check_times(s);
     if (s->state != SERVER_DRAINING)
@@ -137,7 +137,7 @@ static void keep_time(struct server *s)
 static long poll_ms(const struct server *s)
 {
     double now = seconds_now(), wait = transport_due(&s->transport);
-    if (s->setup.o->metrics_file != NULL)
+    if (s->setup.o->service.metrics_file != NULL)
         wait = fmin(wait, s->file_due - now);
     if (s->state == SERVER_DRAINING)
         wait = fmin(wait, s->drain_until - now);
@@ -190,7 +190,7 @@ static void *run(void *context)
 
 static int open_sockets(struct server *s, struct err *e)
 {
-    const struct options *o = s->setup.o;
+    const struct serve_options *o = s->setup.o;
     const char *endpoint = o->endpoint != NULL ? o->endpoint : DEFAULT_ENDPOINT;
     if (transport_check(endpoint, o->curve, o->insecure, e) != 0 || transport_context(&s->transport, e) != 0)
         return -1;
@@ -205,13 +205,13 @@ static int open_threads(struct server *s, struct err *e)
 {
     const struct server_setup *setup = &s->setup;
     const struct worker_setup work = {&setup->model, setup->tokenizer, setup->chat, setup->bos,
-                                      setup->o->max_reply_bytes};
+                                      setup->o->service.max_reply_bytes};
     s->poll = err_calloc(e, POLL_ENGINES + (unsigned long)setup->n_groups + 1, sizeof *s->poll, "sockets");
     if (s->poll == NULL || access_log_open(&s->log, setup->o->access_log, setup->o->access_log_prompts, e) != 0 ||
         open_sockets(s, e) != 0 ||
         engines_open(&s->engines, s->transport.context, setup->n_groups, setup->n_ranks, e) != 0 ||
         metrics_open(&s->metrics, (enum metrics_names)setup->o->metrics_names, setup->model.name, &s->engines,
-                     !setup->o->no_prefix_caching, e) != 0 ||
+                     !setup->o->service.run.no_prefix_caching, e) != 0 ||
         worker_open(&s->worker[0], s->transport.context, "texts", &work, e) != 0 ||
         worker_open(&s->worker[1], s->transport.context, "large-messages", &work, e) != 0)
         return -1;
@@ -244,7 +244,7 @@ int server_close(struct server *s)
     if (s->transport.context == NULL)
         return 0;
     rendezvous_remove(s);
-    if (s->setup.o->metrics_file != NULL)
+    if (s->setup.o->service.metrics_file != NULL)
         write_file(s);
     clients_sweep(&s->clients, server_client_left, s);
     for (int i = 0; i < 2; i++)

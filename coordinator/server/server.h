@@ -5,11 +5,11 @@
 #define SERVER_SERVER_H
 
 #include "base/files.h"
-#include "base/opt.h"
 #include "base/signals.h"
 #include "coordinator/replicas/engines.h"
 #include "coordinator/server/access_log.h"
 #include "coordinator/server/clients.h"
+#include "coordinator/server/serve_options.h"
 #include "coordinator/server/turns.h"
 #include "coordinator/tasks/worker.h"
 #include "protocol/reply.h"
@@ -22,7 +22,7 @@
 #define MAX_OPEN_BYTES ((size_t)1 << 30) /* of messages under way together */
 
 struct server_setup { /* constant; what it points to is borrowed */
-    const struct options *o;
+    const struct serve_options *o;
     struct protocol_model model;
     const char *family, *dtype;
     const struct tokenizer *tokenizer;

@@ -4,6 +4,7 @@
 
 #include "protocol/protocol.h"
 #include "text/chat.h"
+#include "text/tokenizer/tokenizer.h"
 
 /* Token ids of prompt i (0 for a chat), appended to *out: text, ids or rendered chat. bos (or -1) stands in for a text that has no
  * token. chat NULL: this checkpoint has no chat template that we know. Slow for long texts. Any thread. */

@@ -90,6 +90,7 @@ static int open_group(struct job *j, int i)
         return protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "%s", e.text);
     j->n_groups++;
     group->owner = j;
+    group->client = j->asker;
     group->priority = g->priority;
     group->deadline = g->timeout_ms > 0 ? j->arrived + 1e-3 * (double)g->timeout_ms : 0;
     return 0;

@@ -278,7 +278,7 @@ int steps_next(struct steps *s, struct plan *plan, struct err *e)
     if (!idle) /* an empty plan has the results of the one before it taken */
         return 0;
     (void)mailbox_wait(s->mailbox, scheduler_busy(&s->scheduler) ? 1 : IDLE_MS);
-    return STEPS_IDLE;
+    return PLAN_IDLE;
 }
 
 int steps_accept(struct steps *s, const struct step_result *result, struct err *e)

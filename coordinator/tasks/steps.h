@@ -65,8 +65,7 @@ void steps_ranks(struct steps *s, const struct rank_report *report);
 /* A signal that another rank has got: for the I/O thread, as if this one had. */
 void steps_signal(struct steps *s, enum signal_wish wish);
 
-/* The two functions of struct loop_client. STEPS_IDLE: nothing to do for some time, ask again. */
-#define STEPS_IDLE 1
+/* The two functions of struct loop_client. PLAN_IDLE: nothing to do for some time, ask again. */
 int steps_next(struct steps *s, struct plan *plan, struct err *e);
 int steps_accept(struct steps *s, const struct step_result *result, struct err *e);
 

@@ -11,33 +11,33 @@
 #define TILE       32        /* edge of the square that upload_transposed turns at a time */
 #define LARGE_COPY (1 << 22) /* bytes from which a copy is shared by the threads */
 
-static enum dtype act_type(enum dtype weights)
+enum dtype cpu_act_type(enum dtype weights)
 {
     (void)weights;
     return DTYPE_F32;
 }
 
-static int n_devices(void)
+int cpu_n_devices(void)
 {
     return 1;
 }
 
-static int open_queue(struct queue *q, int device, enum dtype weights, int n_threads, struct err *e)
+int cpu_open(struct queue *q, int device, enum dtype weights, int n_threads, struct err *e)
 {
     (void)device;
     (void)e;
-    *q = (struct queue){.act = act_type(weights), .n_threads = n_threads};
+    *q = (struct queue){.act = cpu_act_type(weights), .n_threads = n_threads};
     return 0;
 }
 
-static void close_queue(struct queue *q)
+void cpu_close(struct queue *q)
 {
     (void)q;
 }
 
 /* calloc, because fresh pages are zero already: what is never used is never touched. The word before the aligned address
  * keeps calloc's. */
-static void *alloc(struct queue *q, size_t bytes)
+void *cpu_alloc(struct queue *q, size_t bytes)
 {
     size_t extra = ALIGNMENT + sizeof(void *);
     char *base = bytes <= SIZE_MAX - extra ? calloc(1, bytes + extra) : NULL;
@@ -55,7 +55,7 @@ static void *alloc(struct queue *q, size_t bytes)
     return p;
 }
 
-static void release(struct queue *q, void *p)
+void cpu_free(struct queue *q, void *p)
 {
     (void)q;
     if (!p)
@@ -66,7 +66,7 @@ static void release(struct queue *q, void *p)
 }
 
 /* MemAvailable of /proc/meminfo: what can be had without swapping; 0 if it cannot be read. */
-static size_t free_memory(struct queue *q)
+size_t cpu_free_memory(struct queue *q)
 {
     unsigned long long kib = 0;
     char line[128];
@@ -81,8 +81,8 @@ static size_t free_memory(struct queue *q)
     return (size_t)kib * 1024;
 }
 
-static void upload(struct queue *q, void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width,
-                   size_t rows)
+void cpu_upload(struct queue *q, void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width,
+                size_t rows)
 {
     if (width == 0 || rows == 0)
         return;
@@ -113,8 +113,8 @@ static void transpose_rows(char *dst, size_t dst_ld, const char *src, size_t src
     }
 }
 
-static void upload_transposed(struct queue *q, void *dst, size_t dst_ld, const void *src, size_t src_ld, size_t rows,
-                              size_t cols, enum dtype type)
+void cpu_upload_transposed(struct queue *q, void *dst, size_t dst_ld, const void *src, size_t src_ld, size_t rows,
+                           size_t cols, enum dtype type)
 {
     size_t n_bands = (rows + TILE - 1) / TILE, bytes = dtype_bytes(type);
     int n_threads = rows * cols * bytes >= LARGE_COPY ? q->n_threads : 1;
@@ -125,47 +125,22 @@ static void upload_transposed(struct queue *q, void *dst, size_t dst_ld, const v
     }
 }
 
-static void download(struct queue *q, void *dst, const void *src, size_t bytes)
+void cpu_download(struct queue *q, void *dst, const void *src, size_t bytes)
 {
     (void)q;
     if (bytes > 0)
         memcpy(dst, src, bytes);
 }
 
-static void wait(struct queue *q)
+void cpu_wait(struct queue *q)
 {
     (void)q; /* everything is done when a function returns */
 }
 
 const struct ops ops_cpu = {
     .name = "cpu",
-    .act_type = act_type,
-    .n_devices = n_devices,
-    .open = open_queue,
-    .close = close_queue,
-    .alloc = alloc,
-    .free = release,
-    .free_memory = free_memory,
     .shares_host_memory = true,
-    .upload = upload,
-    .upload_transposed = upload_transposed,
-    .download = download,
-    .fill_noise = cpu_fill_noise,
-    .read_stream = cpu_read_stream,
-    .wait = wait,
-    .feed = cpu_feed,
-    .embed = cpu_embed,
-    .add_position = cpu_add_position,
-    .add = cpu_add,
-    .norm = cpu_norm,
-    .matmul = cpu_matmul,
-    .rope_table = cpu_rope_table,
-    .qkv_store = cpu_qkv_store,
-    .attention = cpu_attention,
-    .activate = cpu_activate,
-    .gather_rows = cpu_gather_rows,
-    .join_columns = cpu_join_columns,
-    .sample = cpu_sample,
-    .sample_scratch_bytes = cpu_sample_scratch_bytes,
-    .score = cpu_score,
+#define DEVICE(result, name, parameters)         .name = cpu_##name,
+#define STEP(phase, name, parameters, arguments) .name = cpu_##name,
+#include "kernels/op_list.h"
 };

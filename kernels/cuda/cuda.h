@@ -1,4 +1,4 @@
-/* kernels/cuda/cuda.h - the operations of ops_cuda, one family a file, twins of kernels/cpu/; kernels/ops.h says what each
+/* kernels/cuda/cuda.h - the operations of ops_cuda, one family a file, twins of kernels/cpu/; kernels/op_list.h says what each
  * computes. Included by C and by CUDA files: nothing of CUDA itself here, see device.cuh. */
 #ifndef KERNELS_CUDA_CUDA_H
 #define KERNELS_CUDA_CUDA_H
@@ -56,19 +56,9 @@ void cuda_matmul_close(struct queue *q);
 int cuda_attention_open(struct queue *q, struct err *e);
 void cuda_attention_close(struct queue *q);
 
-/* memory.cu */
-int cuda_n_devices(void);
-int cuda_open(struct queue *q, int device, enum dtype weights, int n_threads, struct err *e);
-void cuda_close(struct queue *q);
-void *cuda_alloc(struct queue *q, size_t bytes);
-void cuda_free(struct queue *q, void *p);
-size_t cuda_free_memory(struct queue *q);
-void cuda_upload(struct queue *q, void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width,
-                 size_t rows);
-void cuda_upload_transposed(struct queue *q, void *dst, size_t dst_ld, const void *src, size_t src_ld, size_t rows,
-                            size_t cols, enum dtype type);
-void cuda_download(struct queue *q, void *dst, const void *src, size_t bytes);
-void cuda_wait(struct queue *q);
+#define DEVICE(result, name, parameters)         result cuda_##name parameters;
+#define STEP(phase, name, parameters, arguments) void cuda_##name parameters;
+#include "kernels/op_list.h"
 
 /* async.cu */
 void cuda_identify(struct queue *q, char *id, char *model, size_t bytes);
@@ -89,38 +79,6 @@ void cuda_stamp(struct queue *q, int set, int i);
 void cuda_read_stamps(struct queue *q, int set, int n, double *seconds);
 void cuda_range_begin(const char *name, int64_t number);
 void cuda_range_end(void);
-
-void cuda_fill_noise(struct queue *q, struct weight *w, uint64_t seed, float center, float scale);
-uint64_t cuda_read_stream(struct queue *q, const void *data, size_t bytes);
-
-void cuda_feed(struct queue *q, int32_t *token, const int32_t *planned, const int32_t *slot, const int32_t *pos,
-               const struct sampler *s, int n_tokens);
-void cuda_embed(struct queue *q, void *out, const int32_t *token, const struct weight *table, int first_id,
-                int n_tokens);
-void cuda_add_position(struct queue *q, void *x, const struct weight *table, const int32_t *pos, int offset,
-                       int n_tokens);
-void cuda_add(struct queue *q, void *x, const void *y, size_t n);
-void cuda_gather_rows(struct queue *q, void *out, const void *x, const int32_t *row, int n_rows, int dim);
-void cuda_join_columns(struct queue *q, void *out, const void *in, const int *begin, int n_ranks, int n_rows);
-
-void cuda_norm(struct queue *q, void *out, void *x, const void *add, enum norm_kind kind, const struct weight *w,
-               const struct weight *b, int n_tokens, int dim, float eps);
-void cuda_matmul(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
-                 int n_tokens, bool accumulate);
-void cuda_rope_table(struct queue *q, float *cos_sin, const struct rope *rope, const int32_t *pos,
-                     const int32_t *rope_len, int n_tokens);
-void cuda_qkv_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, const struct heads *heads,
-                    const struct batch *batch, const struct rope *rope, const float *cos_sin,
-                    const struct weight *q_norm, const struct weight *k_norm, float eps);
-void cuda_attention(struct queue *q, void *out, const void *qkv, const void *k_cache, const void *v_cache,
-                    const struct heads *heads, const struct batch *batch);
-void cuda_activate(struct queue *q, void *out, const void *x, enum activation kind, bool gated, int n_tokens, int cols);
-
-void cuda_sample(struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
-                 const int32_t *row_len, const struct sampler *s, int n_rows);
-size_t cuda_sample_scratch_bytes(int vocab);
-void cuda_score(struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
-                const int32_t *row_token, const struct sampler *s, int n_rows);
 
 /* peer_memory.cu and peer_sum.cu, as kernels/peer.h says */
 bool cuda_peer_share(struct queue *q, void *memory, unsigned char handle[PEER_HANDLE_BYTES]);

@@ -1,7 +1,7 @@
 /* kernels/cuda/ops_cuda.c - the table of the GPU's operations. */
 #include "kernels/cuda/cuda.h"
 
-static enum dtype act_type(enum dtype weights)
+enum dtype cuda_act_type(enum dtype weights)
 {
     return weights;
 }
@@ -56,34 +56,9 @@ const struct ops ops_cuda = {
     .async = &async,
     .peer = &peer,
     .persistent = &persistent,
-    .act_type = act_type,
-    .n_devices = cuda_n_devices,
-    .open = cuda_open,
-    .close = cuda_close,
-    .alloc = cuda_alloc,
-    .free = cuda_free,
-    .free_memory = cuda_free_memory,
     .shares_host_memory = false,
     .max_head_dim = CUDA_MAX_HEAD_DIM,
-    .upload = cuda_upload,
-    .upload_transposed = cuda_upload_transposed,
-    .download = cuda_download,
-    .fill_noise = cuda_fill_noise,
-    .read_stream = cuda_read_stream,
-    .wait = cuda_wait,
-    .feed = cuda_feed,
-    .embed = cuda_embed,
-    .add_position = cuda_add_position,
-    .add = cuda_add,
-    .norm = cuda_norm,
-    .matmul = cuda_matmul,
-    .rope_table = cuda_rope_table,
-    .qkv_store = cuda_qkv_store,
-    .attention = cuda_attention,
-    .activate = cuda_activate,
-    .gather_rows = cuda_gather_rows,
-    .join_columns = cuda_join_columns,
-    .sample = cuda_sample,
-    .sample_scratch_bytes = cuda_sample_scratch_bytes,
-    .score = cuda_score,
+#define DEVICE(result, name, parameters)         .name = cuda_##name,
+#define STEP(phase, name, parameters, arguments) .name = cuda_##name,
+#include "kernels/op_list.h"
 };

@@ -1,6 +1,6 @@
 /* rank/comm/peers.c - see peers.h. */
 #include "rank/comm/peers.h"
-#include "base/opt.h"
+#include "base/environment.h"
 #include "rank/world/fatal.h"
 
 #include <string.h>
@@ -16,7 +16,7 @@ const char *peers_agree(const char *why, const struct world *w)
 /* What NCCL is told holds here too. */
 bool peers_wanted(const struct world *w)
 {
-    const char *off = options_environment("NCCL_P2P_DISABLE"), *level = options_environment("NCCL_P2P_LEVEL");
+    const char *off = environment_value("NCCL_P2P_DISABLE"), *level = environment_value("NCCL_P2P_LEVEL");
     bool mine = (off == NULL || strcmp(off, "0") == 0) &&
                 (level == NULL || (strcasecmp(level, "LOC") != 0 && strcmp(level, "0") != 0));
     return peers_agree(mine ? NULL : "not wanted", w) == NULL;

@@ -3,7 +3,7 @@
 #ifndef LOAD_LOAD_H
 #define LOAD_LOAD_H
 
-#include "base/opt.h"
+#include "base/choices.h"
 #include "base/progress.h"
 #include "partition/checkpoint.h"
 #include "partition/read_plan.h"

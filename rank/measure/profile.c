@@ -43,78 +43,36 @@ static struct profile *enter(struct queue *q, enum profile_phase phase)
     return p;
 }
 
-#define WRAP(phase, name, parameters, arguments) \
-    static void name parameters                  \
-    {                                            \
-        enter(q, phase)->inner->name arguments;  \
+/* Wrappers: profiled_<name> of every operation of a step, and of the collectives. */
+#define STEP(phase, name, parameters, arguments)        \
+    static void profiled_##name parameters              \
+    {                                                   \
+        enter(q, PHASE_##phase)->inner->name arguments; \
     }
-#define WRAP_COMM(phase, name, parameters, arguments) \
-    static void name parameters                       \
-    {                                                 \
-        enter(q, phase)->inner_comm->name arguments;  \
-    }
+#include "kernels/op_list.h"
 
+#define COLLECTIVE(phase, name, parameters, arguments)       \
+    static void profiled_##name parameters                   \
+    {                                                        \
+        enter(q, PHASE_##phase)->inner_comm->name arguments; \
+    }
 /* clang-format off */
-WRAP(PHASE_OTHER, feed, (struct queue *q, int32_t *token, const int32_t *planned, const int32_t *slot,
-     const int32_t *pos, const struct sampler *s, int n_tokens), (q, token, planned, slot, pos, s, n_tokens))
-WRAP(PHASE_OTHER, embed, (struct queue *q, void *out, const int32_t *token, const struct weight *table, int first_id,
-     int n_tokens), (q, out, token, table, first_id, n_tokens))
-WRAP(PHASE_OTHER, add_position, (struct queue *q, void *x, const struct weight *table, const int32_t *pos, int offset,
-     int n_tokens), (q, x, table, pos, offset, n_tokens))
-WRAP(PHASE_OTHER, add, (struct queue *q, void *x, const void *y, size_t n), (q, x, y, n))
-WRAP(PHASE_OTHER, norm, (struct queue *q, void *out, void *x, const void *added, enum norm_kind kind,
-     const struct weight *w, const struct weight *b, int n_tokens, int dim, float eps),
-     (q, out, x, added, kind, w, b, n_tokens, dim, eps))
-WRAP(PHASE_MATMUL, matmul, (struct queue *q, void *out, const void *x, const struct weight *w,
-     const struct weight *bias, int n_tokens, bool accumulate), (q, out, x, w, bias, n_tokens, accumulate))
-WRAP(PHASE_ATTENTION, rope_table, (struct queue *q, float *cos_sin, const struct rope *rope, const int32_t *pos,
-     const int32_t *rope_len, int n_tokens), (q, cos_sin, rope, pos, rope_len, n_tokens))
-WRAP(PHASE_ATTENTION, qkv_store, (struct queue *q, void *qkv, void *k_cache, void *v_cache, const struct heads *heads,
-     const struct batch *batch, const struct rope *rope, const float *cos_sin, const struct weight *q_norm,
-     const struct weight *k_norm, float eps),
-     (q, qkv, k_cache, v_cache, heads, batch, rope, cos_sin, q_norm, k_norm, eps))
-WRAP(PHASE_ATTENTION, attention, (struct queue *q, void *out, const void *qkv, const void *k_cache,
-     const void *v_cache, const struct heads *heads, const struct batch *batch),
-     (q, out, qkv, k_cache, v_cache, heads, batch))
-WRAP(PHASE_OTHER, activate, (struct queue *q, void *out, const void *x, enum activation kind, bool gated,
-     int n_tokens, int cols), (q, out, x, kind, gated, n_tokens, cols))
-WRAP(PHASE_OTHER, gather_rows, (struct queue *q, void *out, const void *x, const int32_t *row, int n_rows, int dim),
-     (q, out, x, row, n_rows, dim))
-WRAP(PHASE_ALL_GATHER, join_columns, (struct queue *q, void *out, const void *in, const int *begin, int n_ranks,
-     int n_rows), (q, out, in, begin, n_ranks, n_rows))
-WRAP(PHASE_SAMPLING, sample, (struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
-     const int32_t *row_len, const struct sampler *s, int n_rows), (q, out, logits, row_slot, row_len, s, n_rows))
-WRAP(PHASE_SAMPLING, score, (struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
-     const int32_t *row_token, const struct sampler *s, int n_rows), (q, out, logits, row_slot, row_token, s, n_rows))
-WRAP_COMM(PHASE_ALL_REDUCE, all_reduce, (struct comm *c, struct queue *q, void *data, size_t n), (c, q, data, n))
-WRAP_COMM(PHASE_ALL_GATHER, all_gather, (struct comm *c, struct queue *q, void *out, const void *in, const size_t *n),
-          (c, q, out, in, n))
-WRAP_COMM(PHASE_ALL_GATHER, all_gather_columns, (struct comm *c, struct queue *q, void *out, const void *in,
-     const int *begin, int n_rows), (c, q, out, in, begin, n_rows))
+COLLECTIVE(ALL_REDUCE, all_reduce, (struct comm *c, struct queue *q, void *data, size_t n), (c, q, data, n))
+COLLECTIVE(ALL_GATHER, all_gather, (struct comm *c, struct queue *q, void *out, const void *in, const size_t *n),
+           (c, q, out, in, n))
+COLLECTIVE(ALL_GATHER, all_gather_columns, (struct comm *c, struct queue *q, void *out, const void *in,
+           const int *begin, int n_rows), (c, q, out, in, begin, n_rows))
 /* clang-format on */
 
 static void wrap(struct profile *p)
 {
-    struct ops *o = &p->ops;
     p->ops = *p->inner;
-    o->feed = feed;
-    o->embed = embed;
-    o->add_position = add_position;
-    o->add = add;
-    o->norm = norm;
-    o->matmul = matmul;
-    o->rope_table = rope_table;
-    o->qkv_store = qkv_store;
-    o->attention = attention;
-    o->activate = activate;
-    o->gather_rows = gather_rows;
-    o->join_columns = join_columns;
-    o->sample = sample;
-    o->score = score;
+#define STEP(phase, name, parameters, arguments) p->ops.name = profiled_##name;
+#include "kernels/op_list.h"
     p->comm_ops = *p->inner_comm;
-    p->comm_ops.all_reduce = all_reduce;
-    p->comm_ops.all_gather = all_gather;
-    p->comm_ops.all_gather_columns = all_gather_columns;
+    p->comm_ops.all_reduce = profiled_all_reduce;
+    p->comm_ops.all_gather = profiled_all_gather;
+    p->comm_ops.all_gather_columns = profiled_all_gather_columns;
 }
 
 static void begin_step(struct observer *o, const struct observed_step *step)

@@ -3,7 +3,7 @@
 #ifndef STEP_ENGINE_H
 #define STEP_ENGINE_H
 
-#include "base/opt.h"
+#include "base/choices.h"
 #include "plan/plan.h"
 #include "rank/comm/comm.h"
 #include "rank/model/layer.h"

@@ -3,7 +3,7 @@
 #ifndef STEP_GRAPHS_H
 #define STEP_GRAPHS_H
 
-#include "base/opt.h"
+#include "base/choices.h"
 #include "rank/step/engine.h"
 
 /* Run every size once, record it, and choose. Nothing that sequences need is touched. Does nothing without ops->async.

@@ -57,7 +57,7 @@ void loop_share(struct plan *p, const struct world *w, int vocab)
 static void ask(struct engine *g, struct plan *p, const struct loop_client *client, struct notice *notice,
                 struct err *e)
 {
-    for (int asked = LOOP_IDLE; asked == LOOP_IDLE;) {
+    for (int asked = PLAN_IDLE; asked == PLAN_IDLE;) {
         if (g->world->job_rank != 0)
             notice_tell(notice);
         enum signal_wish wish = g->world->job_rank == 0 ? notice_hear(notice) : WISH_NONE;
@@ -65,7 +65,7 @@ static void ask(struct engine *g, struct plan *p, const struct loop_client *clie
             client->signal(client->context, wish);
         observers_tell(&g->observers, idle);
         asked = client->next(client->context, p, e);
-        if (asked != 0 && asked != LOOP_IDLE)
+        if (asked != 0 && asked != PLAN_IDLE)
             fatal(e);
     }
 }

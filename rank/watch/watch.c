@@ -1,7 +1,7 @@
 /* rank/watch/watch.c - see watch.h. */
 #include "rank/watch/watch.h"
 #include "base/clock.h"
-#include "base/opt.h"
+#include "base/environment.h"
 #include "rank/watch/lifeline.h"
 #include "rank/world/fatal.h"
 
@@ -276,7 +276,7 @@ static void end_failed_job(struct watch *w, const struct err *e)
  * reaches. srun has no such daemons. */
 static double launcher_time(bool lost)
 {
-    return lost && options_environment("OMPI_COMM_WORLD_RANK") != NULL ? LAUNCHER : 0;
+    return lost && environment_value("OMPI_COMM_WORLD_RANK") != NULL ? LAUNCHER : 0;
 }
 
 /* How long others have to speak first. A rank that leaves for a reason has spoken itself, or its launcher knows. Whoever has

@@ -1,5 +1,6 @@
 /* rank/world/device.c - see device.h. */
 #include "rank/world/device.h"
+#include "base/environment.h"
 #include "base/log.h"
 #include "rank/world/fatal.h"
 #include "rank/world/numa.h"
@@ -24,7 +25,7 @@ static int visible_devices(void)
 /* Behind a count of GPUs in a message: what the batch system or the user let this rank see. */
 static void visible_note(char *text, size_t bytes)
 {
-    const char *value = options_environment("CUDA_VISIBLE_DEVICES");
+    const char *value = environment_value("CUDA_VISIBLE_DEVICES");
     text[0] = '\0';
     if (value != NULL)
         (void)snprintf(text, bytes, ", CUDA_VISIBLE_DEVICES is \"%.80s\"", value);
@@ -60,7 +61,7 @@ static int choose(const struct world *w, struct err *e)
 /* This rank's line, as far as it knows it by itself. opened: its device could be. */
 static void describe(struct place *p, const struct ops *ops, struct queue *q, const struct world *w, bool opened)
 {
-    const char *visible = options_environment("CUDA_VISIBLE_DEVICES");
+    const char *visible = environment_value("CUDA_VISIBLE_DEVICES");
     cpu_set_t cpus;
     memset(p, 0, sizeof *p);
     memcpy(p->host, w->host, sizeof p->host);

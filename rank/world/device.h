@@ -2,7 +2,7 @@
 #ifndef WORLD_DEVICE_H
 #define WORLD_DEVICE_H
 
-#include "base/opt.h"
+#include "base/choices.h"
 #include "kernels/ops.h"
 #include "rank/world/places.h"
 #include "rank/world/world.h"

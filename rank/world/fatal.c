@@ -2,7 +2,7 @@
 #include "rank/world/fatal.h"
 #include "base/log.h"
 #include "base/signals.h"
-#include "rank/world/world.h"
+#include "rank/world/agree.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -56,15 +56,6 @@ void fatal_identify(int rank, int n_ranks, const char *host, bool leads)
     (void)snprintf(self.host, sizeof self.host, "%s", host);
 }
 
-/* The failure with the rank that it is of, where there are several: for those who do not read its line. */
-static struct err named(int rank, const char *host, const struct err *e)
-{
-    struct err why = *e;
-    if (self.n_ranks > 1)
-        (void)snprintf(why.text, sizeof why.text, "rank %d/%d on %s: %.380s", rank, self.n_ranks, host, e->text);
-    return why;
-}
-
 /* One write(2), so that lines of several processes never mix. */
 static void speak_for(int rank, const char *host, const struct err *e, int n_ranks)
 {
@@ -110,15 +101,13 @@ static void hold_end(int code)
 
 void fatal_agree(struct world *w, const struct err *e)
 {
-    int n = w->n_job_ranks, mine = e->code != ERR_NONE ? w->job_rank : n, lowest = n;
-    MPI_CHECK(MPI_Allreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, w->job));
-    if (lowest == n)
+    struct err why = *e;
+    int lowest = agree(w, &why);
+    if (lowest < 0)
         return;
-    struct err why = named(w->job_rank, self.host, e);
-    MPI_CHECK(MPI_Bcast(&why, sizeof why, MPI_BYTE, lowest, w->job));
     (void)herald(true);
     if (lowest == w->job_rank)
-        speak(e, n);
+        speak(e, w->n_job_ranks);
     say_farewell(&why);
     (void)fflush(NULL);
     hold_end((int)why.code);
@@ -155,7 +144,7 @@ _Noreturn void fatal(const struct err *e)
     const struct timespec others = {5, 0};
     if (!herald(false)) /* somebody has spoken, and is about to end this process, too */
         (void)nanosleep(&others, NULL);
-    const struct err why = named(self.rank, self.host, e);
+    const struct err why = agree_named(self.rank, self.n_ranks, self.host, e);
     speak(e, self.n_ranks);
     tell_others(&why);
     say_farewell(&why);
@@ -168,7 +157,7 @@ _Noreturn void fatal_for(int rank, const char *host, double launcher, bool said,
 {
     const struct timespec pause = {(time_t)launcher, 0};
     const char *where = host != NULL ? host : self.host;
-    const struct err why = named(rank, where, e);
+    const struct err why = agree_named(rank, self.n_ranks, where, e);
     if (!said)
         speak_for(rank, where, e, self.n_ranks);
     tell_others(&why);

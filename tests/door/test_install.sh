@@ -9,7 +9,8 @@ files() { (cd "$dir/root" 2>/dev/null && find . ! -type d | sort); }
 
 log=$(make -s install DESTDIR="$dir/root" PREFIX=/opt/x 2>&1)
 check "make install" "$log" [ $? = 0 ]
-for file in bin/lockstep bin/lockstep-client share/man/man1/lockstep.1 share/man/man1/lockstep-serve.1 share/man/man1/lockstep-client.1 \
+for file in bin/lockstep bin/lockstep-client bin/lockstep-gateway share/man/man1/lockstep.1 share/man/man1/lockstep-serve.1 share/man/man1/lockstep-client.1 \
+    share/man/man1/lockstep-gateway.1 share/bash-completion/completions/lockstep-gateway \
     share/bash-completion/completions/lockstep share/bash-completion/completions/lockstep-client share/doc/lockstep/README.md \
     share/doc/lockstep/LICENSE share/doc/lockstep/serve.md share/lockstep/lockstep-stories/config.json share/lockstep/slurm/batch.sbatch; do
     check "installed: $file" "$(files)" [ -s "$dir/root/opt/x/$file" ]
@@ -55,6 +56,8 @@ offers "tests/door/test_install.sh" lockstep batch --input tests/door/test_inst
 offers "" lockstep generate --seed ""
 offers "tokenize top" lockstep-client to
 offers "true false" lockstep-client tokenize --parse-special ""
+offers "--max-body --max-buffered" lockstep-gateway --max-b
+offers "tests/door/test_install.sh" lockstep-gateway --listen :80 --api-keys tests/door/test_inst
 
 flags() { make -n V=1 -B "$@" build/cpu/kernels/cpu/matmul.c.o build/cpu/base/err.c.o 2>/dev/null | grep -E -- "-c -o"; }
 commands=$(flags CFLAGS=-O1 CPPFLAGS=-DMINE WERROR=0)

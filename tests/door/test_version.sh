@@ -3,7 +3,7 @@
 . "$(dirname "$0")/../cluster/cluster.sh"
 cd "$root" || exit 1
 version=$(cat VERSION)
-for program in lockstep lockstep-client; do
+for program in lockstep lockstep-client lockstep-gateway; do
     text=$("$(dirname "$lockstep")/$program" --version)
     check "$program --version" "$text" [ "$text" = "$program $version" ]
 done

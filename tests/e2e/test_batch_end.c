@@ -168,6 +168,31 @@ static void walltime(void)
     case_end();
 }
 
+/* Everything at once would take longer than the job may: each run has results all the same, and the next one goes on. */
+static void long_wave(void)
+{
+    const char *const more[] = {"--max-batch",        "2000", "--max-walltime", "0:06",
+                                "--walltime-reserve", "1",    "--ignore-eos",   NULL};
+    int before = 0;
+    case_begin("a first wave longer than the walltime: every run has results");
+    batching_prompts(dir, "in.jsonl", 2000, 60);
+    for (int i = 0; i < 2; i++) {
+        struct process p;
+        struct batch_results r;
+        start(&p, "wave.jsonl", more);
+        process_wait(&p);
+        batching_read(&r, dir, "wave.jsonl");
+        case_check(p.status == 75 && r.n > before && r.n_twice == 0, "status %d, %d results after %d: %s", p.status,
+                   r.n, before, p.text[PROCESS_ERR]);
+        printf("# run %d: %d results\n", i + 1, r.n - before);
+        before = r.n;
+        batching_free(&r);
+        process_free(&p);
+    }
+    batching_prompts(dir, "in.jsonl", N_PROMPTS, MAX_TOKENS);
+    case_end();
+}
+
 /* SLURM_JOB_END_TIME counts as well, the sooner one; a job that is over already does nothing, and loses nothing. */
 static void no_time_left(void)
 {
@@ -255,6 +280,7 @@ int main(void)
     tell();
     stalled_reader();
     walltime();
+    long_wave();
     no_time_left();
     batching_free(&wanted);
     files_remove_dir(dir);

@@ -22,6 +22,13 @@ static bool start(int ranks, const char *endpoint, const char *const *more)
     return case_check(serving_start(&s, ranks, endpoint, more), "the server does not start");
 }
 
+/* With a model whose context no reply fills while a test runs. */
+static bool start_endless(int ranks, const char *endpoint, const char *name, const char *value)
+{
+    const char *more[] = {"--kv-cache-memory-bytes", "2G", name, value, NULL};
+    return case_check(serving_start_model(&s, models_endless(), ranks, endpoint, more), "the server does not start");
+}
+
 static bool exists(const char *path)
 {
     struct stat st;
@@ -34,18 +41,27 @@ static unsigned mode_of(const char *path)
     return lstat(path, &st) == 0 ? st.st_mode & 07777 : 0;
 }
 
-/* Ask for n long replies, every second one a stream, and wait until all are in the engine. */
-static void keep_busy(struct talk *t, int n)
+/* Tokens of a reply: it ends by itself soon, or not while a test runs. */
+enum { FINITE = 300, ENDLESS = 100000 };
+
+/* Wait until the server has taken so many requests of a connection that asks for nothing else. */
+static void await_taken(int n)
+{
+    double taken = 0;
+    for (double until = seconds_now() + 20; taken < n && seconds_now() < until && !s.p.ended;)
+        taken = serving_metric_of(&s, "messages_total", "op", "generate");
+    case_check(taken == n, "%g of %d requests were taken: %s", taken, n,
+               s.p.text[PROCESS_ERR] != NULL ? s.p.text[PROCESS_ERR] : "");
+}
+
+/* Ask for n replies, every second one a stream, and wait until the server has taken all. */
+static void keep_busy(struct talk *t, int n, int n_tokens)
 {
     talk_open(t, ZMQ_DEALER, s.endpoint, NULL, NULL);
     for (int i = 0; i < n; i++)
-        talk_say(t, "{\"prompt\": \"Long ago\", \"max_tokens\": %d, \"ignore_eos\": true, \"stream\": %s}",
-                 process_sanitized() ? 100 : 900, i % 2 == 0 ? "true" : "false");
-    double running = 0;
-    for (double until = seconds_now() + 20; running < n && seconds_now() < until && !s.p.ended;)
-        running = serving_metric(&s, "num_requests_running");
-    case_check(running == n, "%g of %d requests run: %s", running, n,
-               s.p.text[PROCESS_ERR] != NULL ? s.p.text[PROCESS_ERR] : "");
+        talk_say(t, "{\"prompt\": \"Long ago\", \"max_tokens\": %d, \"ignore_eos\": true, \"stream\": %s}", n_tokens,
+                 i % 2 == 0 ? "true" : "false");
+    await_taken(n);
 }
 
 /* How many last replies come, and how many of them have the code (200: none). */
@@ -72,11 +88,11 @@ static void terminate(int ranks, int number, const char *name)
     struct talk t;
     double last = 0;
     case_begin("%s: open requests are answered within a second, on %d ranks", name, ranks);
-    if (!start(ranks, NULL, NULL)) {
+    if (!start_endless(ranks, NULL, NULL, NULL)) {
         case_end();
         return;
     }
-    keep_busy(&t, 6);
+    keep_busy(&t, 6, ENDLESS);
     double began = seconds_now();
     for (int r = 0; r < ranks; r++)
         (void)kill(process_of_rank(&s.p, r), number);
@@ -103,7 +119,7 @@ static void terminate_slowly(void)
     double last = 0;
     case_begin("SIGTERM with --end-seconds: what is open finishes, status 0");
     if (start(2, NULL, (const char *[]){"--end-seconds", "60", NULL})) {
-        keep_busy(&t, 3);
+        keep_busy(&t, 3, FINITE);
         for (int r = 0; r < 2; r++)
             (void)kill(process_of_rank(&s.p, r), SIGTERM);
         int answered = count_last(&t, 3, 200, &last);
@@ -123,8 +139,8 @@ static void terminate_launcher(void)
     struct talk t;
     double last = 0;
     case_begin("SIGTERM to mpirun: open requests are answered");
-    if (start(2, NULL, NULL)) {
-        keep_busy(&t, 4);
+    if (start_endless(2, NULL, NULL, NULL)) {
+        keep_busy(&t, 4, ENDLESS);
         (void)kill(s.p.pid, SIGTERM);
         int answered = count_last(&t, 4, 503, &last);
         case_check(answered == 4, "%d of 4 were answered with 503", answered);
@@ -136,33 +152,44 @@ static void terminate_launcher(void)
     case_end();
 }
 
+/* Wait until the server says that it drains. */
+static void await_draining(void)
+{
+    bool draining = false;
+    for (double until = seconds_now() + 10; !draining && seconds_now() < until && !s.p.ended;) {
+        json_t *o = talk_ask(s.endpoint, "{\"op\": \"health\"}");
+        draining = strcmp(talk_text(o, "state"), "draining") == 0;
+        json_decref(o);
+    }
+    case_check(draining, "it does not drain");
+}
+
+/* One reply is held open until everything else was seen: the server cannot end before. */
 static void drain(int ranks, bool by_message)
 {
     struct talk t;
     double last = 0;
     case_begin("%s: what is open finishes, nothing new begins, status 0, on %d ranks",
                by_message ? "op drain" : "SIGUSR1 to mpirun", ranks);
-    if (!start(ranks, by_message ? SERVING_IPC : NULL, NULL)) {
+    if (!start_endless(ranks, by_message ? SERVING_IPC : NULL, NULL, NULL)) {
         case_end();
         return;
     }
-    keep_busy(&t, 4);
+    keep_busy(&t, 4, FINITE);
+    talk_say(&t, "{\"prompt\": \"Long ago\", \"max_tokens\": %d, \"ignore_eos\": true, \"request_id\": \"held\"}",
+             ENDLESS);
+    await_taken(5);
     if (by_message)
         json_decref(talk_ask(s.endpoint, "{\"op\": \"drain\"}"));
     else
         (void)kill(s.p.pid, SIGUSR1);
-    for (double until = seconds_now() + 10; seconds_now() < until;) {
-        json_t *o = talk_ask(s.endpoint, "{\"op\": \"health\"}");
-        bool draining = strcmp(talk_text(o, "state"), "draining") == 0;
-        json_decref(o);
-        if (draining)
-            break;
-    }
+    await_draining();
     json_t *refused = talk_ask(s.endpoint, "{\"prompt\": \"x\"}");
     case_check(talk_number(refused, "code") == 503, "a new request: code %g", talk_number(refused, "code"));
     json_decref(refused);
     int done = count_last(&t, 4, 200, &last);
     case_check(done == 4, "%d of 4 finished", done);
+    talk_say(&t, "{\"op\": \"cancel\", \"request_id\": \"held\"}");
     s.p.limit = seconds_now() - s.p.started + 60;
     process_wait(&s.p);
     case_check(s.p.status == 0 && !s.p.timed_out, "status %d", s.p.status);
@@ -216,8 +243,8 @@ static void another_rank(int rank, int number, int status, bool busy)
     double last = 0;
     case_begin("signal %d to rank %d of 3 alone, which is %s: rank 0 hears of it", number, rank,
                busy ? "busy" : "idle");
-    if (start(3, NULL, NULL)) {
-        keep_busy(&t, busy ? 2 : 0);
+    if (start_endless(3, NULL, NULL, NULL)) {
+        keep_busy(&t, busy ? 2 : 0, number == SIGTERM ? ENDLESS : FINITE);
         (void)kill(process_of_rank(&s.p, rank), number);
         int answered = busy ? count_last(&t, 2, number == SIGTERM ? 503 : 200, &last) : 2;
         case_check(answered == 2, "%d of 2 were answered as expected", answered);
@@ -236,8 +263,8 @@ static void failure(void)
     struct talk t;
     double last = 0;
     case_begin("a failure of the engine: open requests are answered with 500");
-    if (start(2, NULL, (const char *[]){"--step-timeout", "2", NULL})) {
-        keep_busy(&t, 3);
+    if (start_endless(2, NULL, "--step-timeout", "2")) {
+        keep_busy(&t, 3, ENDLESS);
         (void)kill(process_of_rank(&s.p, 1), SIGSTOP);
         s.p.limit = seconds_now() - s.p.started + 60;
         int answered = count_last(&t, 3, 500, &last);
@@ -256,8 +283,8 @@ static void drain_too_long(void)
     struct talk t;
     double last = 0;
     case_begin("--drain-seconds is over: the rest is answered with 503, status 1");
-    if (start(2, NULL, (const char *[]){"--drain-seconds", "0", NULL})) {
-        keep_busy(&t, 4);
+    if (start_endless(2, NULL, "--drain-seconds", "0")) {
+        keep_busy(&t, 4, ENDLESS);
         (void)kill(s.p.pid, SIGUSR1);
         int answered = count_last(&t, 4, 503, &last);
         case_check(answered == 4, "%d of 4 were answered with 503", answered);

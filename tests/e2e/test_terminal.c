@@ -95,7 +95,7 @@ static void first_token(int ranks)
     case_end();
 }
 
-/* Every option of base/opt.c's table, by command. */
+/* Every option of commands/options.c's table, by command. */
 static const char *const generate_options[] = {"model",
                                                "prompt",
                                                "prompts",

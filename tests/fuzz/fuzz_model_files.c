@@ -1,8 +1,8 @@
 /* tests/fuzz/fuzz_model_files.c - libFuzzer target for the small files of a model's folder: the text is taken as tokenizer_config.json and as
  * generation_config.json, beside a tokenizer of five tokens. What is accepted gives ids within the vocabulary; what is refused is
  * named. */
-#include "base/opt.h"
 #include "commands/generation.h"
+#include "commands/options.h"
 #include "tests/fuzz/scratch.h"
 #include "text/chat.h"
 #include "text/tokenizer/tokenizer.h"
@@ -51,7 +51,7 @@ static void check_chat(void)
     chat_template_close(&chat);
 }
 
-static void check_rules(const struct options *o)
+static void check_rules(const struct generate_options *o)
 {
     struct request_rules rules = {0};
     int32_t bos = -1;
@@ -84,6 +84,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     check_tokenizer();
     check_chat();
-    check_rules(&o);
+    check_rules(&o.generate);
     return 0;
 }

@@ -35,7 +35,7 @@ static struct tokenizer *open_tokenizer(void)
     struct err e = {0};
     char piece[8];
     for (int byte = 0; byte < 256; byte++) {
-        piece[unicode_put(piece, unicode_byte_to_char(byte))] = '\0';
+        piece[utf8_put(piece, unicode_byte_to_char(byte))] = '\0';
         (void)json_object_set_new(vocab, piece, json_integer(byte));
     }
     for (int i = 0; i < 6; i++)

@@ -3,7 +3,7 @@
  * Each case runs the prompt in chunks and then 32 greedy tokens, every one fed back on the device. Compared are: every
  * logit at every position, the score of every token of the prompt, every token, the bits of the last logits over all ranks, the number of all-reduces, and the
  * bytes read from the checkpoint. argv: nothing, or a part of the names of the cases to run, and "cpu" or "cuda". */
-#include "base/opt.h"
+#include "base/choices.h"
 #include "rank/instance/instance.h"
 #include "rank/step/loop.h"
 #include "rank/world/fatal.h"

@@ -6,8 +6,8 @@
  * to be the faster one when an instance is opened: two ways that are equal but for rounding, so that there the tokens of
  * two instances may differ. In each half an instance of the demo model is opened, runs mixed batches for a twelfth of the
  * time, and is closed; the next one has another shape. */
+#include "base/choices.h"
 #include "base/clock.h"
-#include "base/opt.h"
 #include "coordinator/schedule/scheduler.h"
 #include "rank/instance/instance.h"
 #include "rank/step/loop.h"

@@ -309,21 +309,9 @@ static size_t sample_scratch_bytes(int vocab)
 
 static const struct ops shell = {
     .name = "shell",
-    .feed = feed,
-    .embed = embed,
-    .add_position = add_position,
-    .add = add,
-    .norm = norm,
-    .matmul = matmul,
-    .rope_table = rope_table,
-    .qkv_store = qkv_store,
-    .attention = attention,
-    .activate = activate,
-    .gather_rows = gather_rows,
-    .join_columns = join_columns,
-    .sample = sample,
     .sample_scratch_bytes = sample_scratch_bytes,
-    .score = score,
+#define STEP(phase, name, parameters, arguments) .name = name,
+#include "kernels/op_list.h"
 };
 
 const struct ops *ops = &shell;

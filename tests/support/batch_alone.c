@@ -34,10 +34,10 @@ void batch_alone_open(struct batch_alone *a, const char *dir, const char *output
     assert_non_null(a->sampled);
     for (int i = 0; i < n_seqs; i++)
         a->sampled[i].token = 300 + i;
-    assert_int_equal(model_config_read(&a->config, a->options.model, &e), 0);
-    assert_int_equal(checkpoint_open(&a->checkpoint, a->options.model, &e), 0);
+    assert_int_equal(model_config_read(&a->config, a->options.batch.service.run.model, &e), 0);
+    assert_int_equal(checkpoint_open(&a->checkpoint, a->options.batch.service.run.model, &e), 0);
     assert_int_equal(plan_open(&a->plan, &l, &e), 0);
-    assert_int_equal(batch_open(&a->batch, &a->options, &a->config, &a->checkpoint, 1, &e), 0);
+    assert_int_equal(batch_open(&a->batch, &a->options.batch, &a->config, &a->checkpoint, 1, &e), 0);
     assert_int_equal(batch_start(&a->batch, &l, &e), 0);
 }
 
@@ -46,7 +46,7 @@ bool batch_alone_turn(struct batch_alone *a)
     struct err e = {0};
     plan_reset(&a->plan, a->n_steps);
     int rc = front_next(&a->batch.front, &a->plan, &e);
-    if (rc == STEPS_IDLE)
+    if (rc == PLAN_IDLE)
         return true;
     assert_int_equal(rc, 0);
     if (a->plan.kind == PLAN_STOP)

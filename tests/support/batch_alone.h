@@ -4,6 +4,7 @@
 #define TESTS_SUPPORT_BATCH_ALONE_H
 
 #include "commands/batch.h"
+#include "commands/options.h"
 
 struct batch_alone {
     struct options options;

@@ -86,7 +86,7 @@ static void generate(struct fake_server *s, const struct peer *p, const json_t *
         (void)snprintf(s->waiting, sizeof s->waiting, "%s", id);
         memcpy(s->waiting_peer, p->id, sizeof s->waiting_peer);
         s->waiting_peer_bytes = p->bytes;
-    } else if (strcmp(prompt, "vanish") == 0) {
+    } else if (strcmp(prompt, "vanish") == 0 && !s->stays) {
         s->gone = true;
     } else if (strcmp(prompt, "part") == 0) {
         event(s, p, id, 0);
@@ -135,15 +135,16 @@ static void operate(struct fake_server *s, const struct peer *p, const json_t *m
         answer(s, p, json_pack("{s:s, s:s?, s:s}", "status", "ok", "request_id", id, "text", text));
     } else if (strcmp(op, "models") == 0) {
         answer(s, p,
-               json_pack("{s:s, s:s?, s:[{s:s, s:i}]}", "status", "ok", "request_id", id, "models", "id", "fake",
-                         "vocab_size", FAKE_VOCAB));
+               json_pack("{s:s, s:s?, s:[{s:s, s:i}]}", "status", "ok", "request_id", id, "models", "id",
+                         s->model != NULL ? s->model : "fake", "vocab_size", FAKE_VOCAB));
     } else if (strcmp(op, "tokenize") == 0) {
         answer(s, p,
                json_pack("{s:s, s:s?, s:[i,i], s:i}", "status", "ok", "request_id", id, "token_ids", 7, 8, "count", 2));
     } else if (strcmp(op, "detokenize") == 0) {
         answer(s, p, json_pack("{s:s, s:s?, s:s}", "status", "ok", "request_id", id, "text", "seven eight"));
     } else {
-        answer(s, p, json_pack("{s:s, s:s?, s:s}", "status", "ok", "request_id", id, "state", op));
+        const char *state = strcmp(op, "health") == 0 && s->state != NULL ? s->state : op;
+        answer(s, p, json_pack("{s:s, s:s?, s:s}", "status", "ok", "request_id", id, "state", state));
     }
 }
 

@@ -15,7 +15,10 @@
 
 struct fake_server {
     char endpoint[256];
-    bool curve; /* before the start: with keys, and one client's allowed */
+    const char *model;         /* before the start; NULL: "fake" */
+    const char *_Atomic state; /* of health; NULL: the word "health" */
+    bool stays;                /* "vanish" is answered as any other prompt */
+    bool curve;                /* before the start: with keys, and one client's allowed */
     char public_key[41], secret_key[41], client_public[41], client_secret[41];
     void *context, *router, *zap, *control[2];
     pthread_t thread;

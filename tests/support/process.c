@@ -1,6 +1,7 @@
 /* tests/support/process.c - see process.h. */
 #include "tests/support/process.h"
 #include "base/clock.h"
+#include "tests/support/core_file.h"
 #include "tests/support/files.h"
 
 #include <dirent.h>
@@ -323,17 +324,6 @@ static void pump(void)
     }
 }
 
-static bool find_core(const char *path)
-{
-    bool found = false;
-    DIR *d = opendir(path);
-    for (struct dirent *entry; d != NULL && (entry = readdir(d)) != NULL;)
-        found = found || strncmp(entry->d_name, "core", 4) == 0;
-    if (d != NULL)
-        closedir(d);
-    return found;
-}
-
 void process_wait(struct process *p)
 {
     pid_t ignored;
@@ -352,7 +342,7 @@ void process_wait(struct process *p)
         if (p->text[k] == NULL)
             p->text[k] = calloc(1, 1);
     }
-    p->core = find_core(p->dir);
+    p->core = core_file_of_program(p->dir);
 }
 
 void process_run(struct process *p, const struct process_setup *s, const char *const *arguments)

@@ -33,7 +33,7 @@ struct process {
     bool ended, timed_out, core;
     int n_left;    /* processes of the job that were alive a second after its end; they are killed */
     char mark[64]; /* in the environment of all of them */
-    char dir[256]; /* where it runs: a new folder, in which a core file would lie */
+    char dir[256]; /* where it runs: a new folder, in which a core file would lie (core: core_file.h) */
 };
 
 /* arguments: the program's, NULL at the end. */

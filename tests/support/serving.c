@@ -32,10 +32,14 @@ static bool read_rendezvous(struct serving *s)
 
 bool serving_start(struct serving *s, int ranks, const char *endpoint, const char *const *more)
 {
+    return serving_start_model(s, models_demo(), ranks, endpoint, more);
+}
+
+bool serving_start_model(struct serving *s, const char *model, int ranks, const char *endpoint, const char *const *more)
+{
     char socket[300];
-    const char *argument[16 + MAX_MORE] = {"serve",  "--model",      models_demo(), "--endpoint",
-                                           endpoint, "--rendezvous", s->rendezvous, "--threads",
-                                           "1",      "--progress",   "never"};
+    const char *argument[16 + MAX_MORE] = {"serve",       "--model",   model, "--endpoint", endpoint, "--rendezvous",
+                                           s->rendezvous, "--threads", "1",   "--progress", "never"};
     int n = 11;
     memset(s, 0, sizeof *s);
     s->ranks = ranks;

@@ -18,6 +18,10 @@ struct serving {
  * false: it did not come up; the reason is printed as a TAP comment, and serving_stop has been called. */
 bool serving_start(struct serving *s, int ranks, const char *endpoint, const char *const *more);
 
+/* The same with the model in this folder. */
+bool serving_start_model(struct serving *s, const char *model, int ranks, const char *endpoint,
+                         const char *const *more);
+
 /* Tells rank 0 to drain if it still runs; waits for its end; returns its exit status, -1 when it had to be killed. */
 int serving_stop(struct serving *s);
 

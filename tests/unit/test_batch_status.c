@@ -191,7 +191,7 @@ static void as_metrics(void **unused)
     s.model = "models/\xc3\xa9t\xe9\xf0\x9f\"";
     assert_int_equal(status_metrics(&s, &u.metrics, &text, &e), 0);
     assert_non_null(strstr(text.data, "{model_name=\"models/\xc3\xa9t" MARK MARK MARK "\\\"\"}"));
-    assert_int_equal(unicode_invalid_at(text.data, text.bytes), text.bytes);
+    assert_int_equal(utf8_invalid_at(text.data, text.bytes), text.bytes);
     text_free(&text);
     untold_close(&u);
 }

@@ -2,6 +2,7 @@
 #include "tests/unit/unit.h"
 
 #include "commands/generation.h"
+#include "commands/options.h"
 #include "tests/support/files.h"
 
 #include <stdio.h>
@@ -51,7 +52,7 @@ static int run(struct trial *t, const char *generation, const char *config, cons
     for (char *word = strtok(text, " "); word != NULL; word = strtok(NULL, " "))
         argv[argc++] = word;
     assert_int_equal(options_parse(&t->o, argc, argv, &t->e), 0);
-    int rc = generation_rules(&t->rules, &t->bos, &t->o, VOCAB, &t->e);
+    int rc = generation_rules(&t->rules, &t->bos, &t->o.generate, VOCAB, &t->e);
     assert_int_equal(rc, t->e.code == ERR_NONE ? 0 : -1);
     return rc;
 }
@@ -196,11 +197,11 @@ static void many_ids(void **state)
     good(&t, "{}", "{}", "");
     for (int i = 1; i < 300; i++)
         (void)sprintf(bias + strlen(bias), ",%d:1", i);
-    t.o.logit_bias = bias + strlen("--logit-bias ");
-    assert_int_equal(generation_rules(&t.rules, &t.bos, &t.o, VOCAB, &t.e), 0);
+    t.o.generate.logit_bias = bias + strlen("--logit-bias ");
+    assert_int_equal(generation_rules(&t.rules, &t.bos, &t.o.generate, VOCAB, &t.e), 0);
     assert_int_equal(t.rules.sampling.n_bias, 300);
     strcat(bias, ",300:1");
-    assert_int_equal(generation_rules(&t.rules, &t.bos, &t.o, VOCAB, &t.e), -1);
+    assert_int_equal(generation_rules(&t.rules, &t.bos, &t.o.generate, VOCAB, &t.e), -1);
     expect_text(&t.e, ERR_USAGE, "--logit-bias: more than 300 entries");
 }
 
@@ -302,8 +303,8 @@ static void lists_of_ids(void **state)
     for (size_t i = 0; i < sizeof bias / sizeof bias[0]; i++) {
         struct trial t;
         good(&t, NULL, NULL, "");
-        t.o.logit_bias = bias[i];
-        (void)generation_rules(&t.rules, &t.bos, &t.o, VOCAB, &t.e);
+        t.o.generate.logit_bias = bias[i];
+        (void)generation_rules(&t.rules, &t.bos, &t.o.generate, VOCAB, &t.e);
         EXPECT_PARTS(&t.e, ERR_USAGE, "--logit-bias: found \"", "expected ID:BIAS with ids in [0, 999]");
     }
 }

@@ -83,12 +83,12 @@ static void *lead(void *context)
     struct plan plan;
     struct err e = {0};
     int asked = plan_open(&plan, &limits, &e);
-    for (uint64_t step = 0; asked == 0 || asked == STEPS_IDLE; step++) {
+    for (uint64_t step = 0; asked == 0 || asked == PLAN_IDLE; step++) {
         struct sampled sampled[8];
         plan_reset(&plan, step);
         do
             asked = l->local ? steps_next(&l->steps, &plan, &e) : leader_next(&l->leader, &plan, &e);
-        while (asked == STEPS_IDLE);
+        while (asked == PLAN_IDLE);
         if (asked != 0 || plan.kind == PLAN_STOP)
             break;
         struct step_result result = {.step = step, .sampled = sampled};

@@ -1,9 +1,9 @@
-/* tests/unit/test_log_writer.c - coordinator/server/log_writer.c: who has a line never waits, what is written is whole and in
+/* tests/unit/test_log_writer.c - base/log_writer.c: who has a line never waits, what is written is whole and in
  * order, what is lost is counted. */
 #include "tests/unit/unit.h"
 
 #include "base/clock.h"
-#include "coordinator/server/log_writer.h"
+#include "base/log_writer.h"
 #include "tests/support/files.h"
 
 #include <fcntl.h>

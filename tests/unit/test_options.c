@@ -1,7 +1,8 @@
-/* tests/unit/test_options.c - base/opt.c: every option, where it may stand, and what is said when it is wrong. */
+/* tests/unit/test_options.c - commands/options.c: every option, where it may stand, and what is said when it is wrong. */
 #include "tests/unit/unit.h"
 
-#include "base/opt.h"
+#include "base/progress.h"
+#include "commands/options.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -66,41 +67,43 @@ static void defaults(void **state)
 {
     (void)state;
     struct options o = good("generate");
-    assert_null(o.model);
-    assert_null(o.prompt);
-    assert_true(isnan(o.temperature) && isnan(o.top_p) && isnan(o.min_p) && isnan(o.repetition_penalty) &&
-                isnan(o.presence_penalty) && isnan(o.frequency_penalty));
-    assert_int_equal(o.max_tokens, -1);
-    assert_int_equal(o.min_tokens, -1);
-    assert_int_equal(o.top_k, -2);
-    assert_int_equal(o.seed, 0);
-    assert_int_equal(o.logprobs, -1);
-    assert_int_equal(o.n_stop, 0);
-    assert_int_equal(o.max_batch, 16);
-    assert_int_equal(o.max_batch_tokens, -1); /* main.c knows the device */
-    assert_int_equal(o.max_model_len, -1);
-    assert_int_equal(o.kv_cache_bytes, -1);
-    assert_int_equal(o.threads, -1);
-    assert_int_equal(o.device, DEVICE_AUTO);
-    assert_int_equal(o.progress, PROGRESS_AUTO);
-    assert_false(o.json || o.ignore_eos || o.include_stop || o.no_echo || o.no_special || o.plain_text ||
-                 o.keep_special || o.verbose);
+    assert_null(o.generate.run.model);
+    assert_null(o.generate.prompt);
+    assert_true(isnan(o.generate.sampling.temperature) && isnan(o.generate.sampling.top_p) &&
+                isnan(o.generate.sampling.min_p) && isnan(o.generate.sampling.repetition_penalty) &&
+                isnan(o.generate.sampling.presence_penalty) && isnan(o.generate.sampling.frequency_penalty));
+    assert_int_equal(o.generate.sampling.max_tokens, -1);
+    assert_int_equal(o.generate.sampling.min_tokens, -1);
+    assert_int_equal(o.generate.sampling.top_k, -2);
+    assert_int_equal(o.generate.sampling.seed, 0);
+    assert_int_equal(o.generate.logprobs, -1);
+    assert_int_equal(o.generate.n_stop, 0);
+    assert_int_equal(o.generate.run.max_batch, 16);
+    assert_int_equal(o.generate.run.max_batch_tokens, -1); /* main.c knows the device */
+    assert_int_equal(o.generate.run.max_model_len, -1);
+    assert_int_equal(o.generate.run.kv_cache_bytes, -1);
+    assert_int_equal(o.generate.run.threads, -1);
+    assert_int_equal(o.generate.run.device, DEVICE_AUTO);
+    assert_int_equal(o.generate.run.progress, PROGRESS_AUTO);
+    assert_false(o.generate.run.json || o.generate.sampling.ignore_eos || o.generate.include_stop ||
+                 o.generate.no_echo || o.generate.no_special || o.generate.plain_text || o.generate.keep_special ||
+                 o.generate.run.verbose);
     o = good("bench");
-    assert_int_equal(o.n_prompt, 512);
-    assert_int_equal(o.n_gen, 128);
-    assert_int_equal(o.n_depth, 0);
-    assert_int_equal(o.batch, 1);
-    assert_int_equal(o.repetitions, -1);
-    assert_int_equal(o.warmup, -1);
-    assert_int_equal(o.num_prompts, -1);
-    assert_int_equal(o.bench_max_batch, -1);
-    assert_null(o.latency);
-    assert_null(o.throughput);
-    assert_false(o.profile);
-    assert_int_equal(o.load_format, LOAD_AUTO);
-    assert_int_equal(good("inspect").ranks, 1);
-    assert_false(good("generate").no_prefix_caching);
-    assert_false(good("generate --no-enable-prefix-caching --enable-prefix-caching").no_prefix_caching);
+    assert_int_equal(o.bench.n_prompt, 512);
+    assert_int_equal(o.bench.n_gen, 128);
+    assert_int_equal(o.bench.n_depth, 0);
+    assert_int_equal(o.bench.batch, 1);
+    assert_int_equal(o.bench.repetitions, -1);
+    assert_int_equal(o.bench.warmup, -1);
+    assert_int_equal(o.bench.num_prompts, -1);
+    assert_int_equal(o.bench.max_batch, -1);
+    assert_null(o.bench.latency);
+    assert_null(o.bench.throughput);
+    assert_false(o.bench.profile);
+    assert_int_equal(o.bench.run.load_format, LOAD_AUTO);
+    assert_int_equal(good("inspect").inspect.ranks, 1);
+    assert_false(good("generate").generate.run.no_prefix_caching);
+    assert_false(good("generate --no-enable-prefix-caching --enable-prefix-caching").generate.run.no_prefix_caching);
 }
 
 static void every_option_of_generate(void **state)
@@ -114,91 +117,93 @@ static void every_option_of_generate(void **state)
                             "--no-add-special-tokens --plain-text --keep-special-tokens --max-batch 8 "
                             "--max-batch-tokens 64 --max-model-len 1000 --kv-cache-memory-bytes 5000 --threads 3 "
                             "--device cpu --progress never --verbose --no-enable-prefix-caching");
-    assert_true(o.no_prefix_caching);
-    assert_string_equal(o.model, "dir");
-    assert_string_equal(o.prompt, "text");
-    assert_string_equal(o.prompts, "file");
-    assert_string_equal(o.prompt_ids, "1,2");
-    assert_int_equal(o.max_tokens, 17);
-    assert_int_equal(o.min_tokens, 3);
-    assert_true(o.temperature == 0.5 && o.top_p == 0.9 && o.min_p == 0.05 && o.repetition_penalty == 1.1 &&
-                o.presence_penalty == -0.5 && o.frequency_penalty == 0.25);
-    assert_int_equal(o.top_k, 40);
-    assert_string_equal(o.logit_bias, "5:-1");
-    assert_int_equal(o.seed, 9007199254740992);
-    assert_int_equal(o.n_stop, 2);
-    assert_string_equal(o.stop[0], "A");
-    assert_string_equal(o.stop[1], "B");
-    assert_string_equal(o.stop_token_ids, "3,4");
-    assert_true(o.include_stop && o.ignore_eos && o.json && o.no_echo && o.no_special && o.plain_text &&
-                o.keep_special && o.verbose);
-    assert_int_equal(o.logprobs, 20);
-    assert_int_equal(o.max_batch, 8);
-    assert_int_equal(o.max_batch_tokens, 64);
-    assert_int_equal(o.max_model_len, 1000);
-    assert_int_equal(o.kv_cache_bytes, 5000);
-    assert_int_equal(o.threads, 3);
-    assert_int_equal(o.device, DEVICE_CPU);
-    assert_int_equal(o.progress, PROGRESS_NEVER);
+    assert_true(o.generate.run.no_prefix_caching);
+    assert_string_equal(o.generate.run.model, "dir");
+    assert_string_equal(o.generate.prompt, "text");
+    assert_string_equal(o.generate.prompts, "file");
+    assert_string_equal(o.generate.prompt_ids, "1,2");
+    assert_int_equal(o.generate.sampling.max_tokens, 17);
+    assert_int_equal(o.generate.sampling.min_tokens, 3);
+    assert_true(o.generate.sampling.temperature == 0.5 && o.generate.sampling.top_p == 0.9 &&
+                o.generate.sampling.min_p == 0.05 && o.generate.sampling.repetition_penalty == 1.1 &&
+                o.generate.sampling.presence_penalty == -0.5 && o.generate.sampling.frequency_penalty == 0.25);
+    assert_int_equal(o.generate.sampling.top_k, 40);
+    assert_string_equal(o.generate.logit_bias, "5:-1");
+    assert_int_equal(o.generate.sampling.seed, 9007199254740992);
+    assert_int_equal(o.generate.n_stop, 2);
+    assert_string_equal(o.generate.stop[0], "A");
+    assert_string_equal(o.generate.stop[1], "B");
+    assert_string_equal(o.generate.stop_token_ids, "3,4");
+    assert_true(o.generate.include_stop && o.generate.sampling.ignore_eos && o.generate.run.json &&
+                o.generate.no_echo && o.generate.no_special && o.generate.plain_text && o.generate.keep_special &&
+                o.generate.run.verbose);
+    assert_int_equal(o.generate.logprobs, 20);
+    assert_int_equal(o.generate.run.max_batch, 8);
+    assert_int_equal(o.generate.run.max_batch_tokens, 64);
+    assert_int_equal(o.generate.run.max_model_len, 1000);
+    assert_int_equal(o.generate.run.kv_cache_bytes, 5000);
+    assert_int_equal(o.generate.run.threads, 3);
+    assert_int_equal(o.generate.run.device, DEVICE_CPU);
+    assert_int_equal(o.generate.run.progress, PROGRESS_NEVER);
 }
 
 static void every_option_of_the_others(void **state)
 {
     (void)state;
     struct options o = good("inspect --model m --ranks 3 --json");
-    assert_string_equal(o.model, "m");
-    assert_int_equal(o.ranks, 3);
-    assert_true(o.json);
+    assert_string_equal(o.inspect.run.model, "m");
+    assert_int_equal(o.inspect.ranks, 3);
+    assert_true(o.inspect.run.json);
     o = good(
         "bench --model m --config c --load-format dummy --n-prompt 0 --n-gen 7 --repetitions 2 "
         "--n-depth 3 --batch 4 --latency 1:2 --throughput 3:4 --num-prompts 100 --max-batch 5 --warmup 0 --profile "
         "--max-batch-tokens 9 --kv-cache-memory-bytes 1M --threads 1 --device cuda --progress always --json");
-    assert_string_equal(o.config, "c");
-    assert_int_equal(o.load_format, LOAD_DUMMY);
-    assert_int_equal(o.n_prompt, 0);
-    assert_int_equal(o.n_gen, 7);
-    assert_int_equal(o.n_depth, 3);
-    assert_int_equal(o.batch, 4);
-    assert_string_equal(o.latency, "1:2");
-    assert_string_equal(o.throughput, "3:4");
-    assert_int_equal(o.num_prompts, 100);
-    assert_int_equal(o.bench_max_batch, 5);
-    assert_int_equal(o.max_batch, 16); /* generate's option of the same name */
-    assert_int_equal(o.repetitions, 2);
-    assert_int_equal(o.warmup, 0);
-    assert_true(o.profile);
-    assert_int_equal(o.max_batch_tokens, 9);
-    assert_int_equal(o.device, DEVICE_CUDA);
-    assert_int_equal(o.progress, PROGRESS_ALWAYS);
+    assert_string_equal(o.bench.config, "c");
+    assert_int_equal(o.bench.run.load_format, LOAD_DUMMY);
+    assert_int_equal(o.bench.n_prompt, 0);
+    assert_int_equal(o.bench.n_gen, 7);
+    assert_int_equal(o.bench.n_depth, 3);
+    assert_int_equal(o.bench.batch, 4);
+    assert_string_equal(o.bench.latency, "1:2");
+    assert_string_equal(o.bench.throughput, "3:4");
+    assert_int_equal(o.bench.num_prompts, 100);
+    assert_int_equal(o.bench.max_batch, 5);
+    assert_int_equal(o.generate.run.max_batch, 16); /* generate's option of the same name */
+    assert_int_equal(o.bench.repetitions, 2);
+    assert_int_equal(o.bench.warmup, 0);
+    assert_true(o.bench.profile);
+    assert_int_equal(o.bench.run.max_batch_tokens, 9);
+    assert_int_equal(o.bench.run.device, DEVICE_CUDA);
+    assert_int_equal(o.bench.run.progress, PROGRESS_ALWAYS);
 }
 
 static void forms_of_values(void **state)
 {
     (void)state;
     struct options o = good("generate --model=a=b --prompt= --max-tokens=5 --max-tokens 6 --stop --json");
-    assert_string_equal(o.model, "a=b");
-    assert_string_equal(o.prompt, "");
-    assert_int_equal(o.max_tokens, 6); /* the last one counts */
-    assert_string_equal(o.stop[0], "--json");
-    assert_false(o.json);
-    assert_int_equal(good("generate --top-k -1").top_k, -1);
-    assert_int_equal(good("generate --device=cuda").device, DEVICE_CUDA);
+    assert_string_equal(o.generate.run.model, "a=b");
+    assert_string_equal(o.generate.prompt, "");
+    assert_int_equal(o.generate.sampling.max_tokens, 6); /* the last one counts */
+    assert_string_equal(o.generate.stop[0], "--json");
+    assert_false(o.generate.run.json);
+    assert_int_equal(good("generate --top-k -1").generate.sampling.top_k, -1);
+    assert_int_equal(good("generate --device=cuda").generate.run.device, DEVICE_CUDA);
 }
 
 static void letters(void **state)
 {
     (void)state;
     struct options o = good("generate -m dir -p text -n 5 -t 2 -o file -v");
-    assert_string_equal(o.model, "dir");
-    assert_string_equal(o.prompt, "text");
-    assert_string_equal(o.output, "file");
-    assert_int_equal(o.max_tokens, 5);
-    assert_int_equal(o.threads, 2);
-    assert_true(o.verbose);
-    assert_int_equal(good("bench -p 7").n_prompt, 7);
-    assert_int_equal(good("bench -n 7").n_gen, 7);
-    assert_int_equal(good("inspect -n 7").ranks, 7);
-    assert_string_equal(good("batch -i lines").input[0], "lines");
+    assert_string_equal(o.generate.run.model, "dir");
+    assert_string_equal(o.generate.prompt, "text");
+    assert_string_equal(o.generate.output, "file");
+    assert_int_equal(o.generate.sampling.max_tokens, 5);
+    assert_int_equal(o.generate.run.threads, 2);
+    assert_true(o.generate.run.verbose);
+    assert_int_equal(good("bench -p 7").bench.n_prompt, 7);
+    assert_int_equal(good("bench -n 7").bench.n_gen, 7);
+    assert_int_equal(good("inspect -n 7").inspect.ranks, 7);
+    assert_string_equal(good("batch -i lines").batch.input[0], "lines");
 }
 
 static void refusals(void **state)
@@ -276,7 +281,7 @@ static void loading(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct options o = good(cases[i].line);
         struct err e = {0};
-        assert_int_equal(options_check_loading(&o, &e), cases[i].fine ? 0 : -1);
+        assert_int_equal(run_check_loading(options_run(&o), &e), cases[i].fine ? 0 : -1);
         if (cases[i].fine)
             expect_none(&e);
         else
@@ -303,7 +308,7 @@ static void bytes(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char line[100];
         (void)snprintf(line, sizeof line, "generate --kv-cache-memory-bytes %s", cases[i].text);
-        assert_int_equal(good(line).kv_cache_bytes, cases[i].value);
+        assert_int_equal(good(line).generate.run.kv_cache_bytes, cases[i].value);
     }
     static const char *const wrong[] = {"1023",    "0K",  "1X",  "K",   "1Ki B",    "1KiBB",
                                         "1Bi",     "1 K", "-1K", "9e5", "1000000T", "99999999999999999999",
@@ -322,11 +327,11 @@ static void stop_list_is_bounded(void **state)
 {
     (void)state;
     char line[1000] = "generate";
-    for (int i = 0; i < OPT_MAX_STOP; i++)
+    for (int i = 0; i < GENERATE_MAX_STOP; i++)
         (void)sprintf(line + strlen(line), " --stop s%d", i);
     struct options o = good(line);
-    assert_int_equal(o.n_stop, OPT_MAX_STOP);
-    assert_string_equal(o.stop[15], "s15");
+    assert_int_equal(o.generate.n_stop, GENERATE_MAX_STOP);
+    assert_string_equal(o.generate.stop[15], "s15");
     strcat(line, " --stop s16");
     bad(line, "--stop: expected up to 16 texts, none empty");
 }
@@ -343,32 +348,32 @@ static void environment(void **state)
     setenv("LOCKSTEP_RANKS", "nonsense", 1); /* no option of generate */
     setenv("LOCKSTEP_DEVICE", "cuda", 1);
     struct options o = good("generate --device cpu");
-    assert_int_equal(o.max_tokens, 33);
-    assert_true(o.temperature == 0.25);
-    assert_true(o.no_echo && o.include_stop);
-    assert_false(o.json);
-    assert_int_equal(o.n_stop, 1);
-    assert_string_equal(o.stop[0], "END");
-    assert_int_equal(o.device, DEVICE_CPU);
+    assert_int_equal(o.generate.sampling.max_tokens, 33);
+    assert_true(o.generate.sampling.temperature == 0.25);
+    assert_true(o.generate.no_echo && o.generate.include_stop);
+    assert_false(o.generate.run.json);
+    assert_int_equal(o.generate.n_stop, 1);
+    assert_string_equal(o.generate.stop[0], "END");
+    assert_int_equal(o.generate.run.device, DEVICE_CPU);
     o = good("generate --max-tokens 5 --stop A --stop B --json");
-    assert_int_equal(o.max_tokens, 5);
-    assert_int_equal(o.n_stop, 2); /* the variable does not add to the list */
-    assert_true(o.json);
+    assert_int_equal(o.generate.sampling.max_tokens, 5);
+    assert_int_equal(o.generate.n_stop, 2); /* the variable does not add to the list */
+    assert_true(o.generate.run.json);
     setenv("LOCKSTEP_MAX_BATCH", "7", 1);
     o = good("bench");
-    assert_int_equal(o.bench_max_batch, 7);
-    assert_int_equal(o.max_batch, 16);
+    assert_int_equal(o.bench.max_batch, 7);
+    assert_int_equal(o.generate.run.max_batch, 16);
     o = good("generate");
-    assert_int_equal(o.bench_max_batch, -1);
-    assert_int_equal(o.max_batch, 7);
+    assert_int_equal(o.bench.max_batch, -1);
+    assert_int_equal(o.generate.run.max_batch, 7);
     bad("inspect",
         "environment variable LOCKSTEP_RANKS: --ranks: found \"nonsense\", expected an integer in [1, 65536]");
-    assert_int_equal(good("inspect --ranks 2").ranks, 2);
+    assert_int_equal(good("inspect --ranks 2").inspect.ranks, 2);
     setenv("LOCKSTEP_NO_ECHO", "yes", 1);
     bad("generate", "environment variable LOCKSTEP_NO_ECHO: found \"yes\", expected 0 or 1");
     setenv("LOCKSTEP_NO_ECHO", "", 1);
     bad("generate", "environment variable LOCKSTEP_NO_ECHO: found \"\", expected 0 or 1");
-    assert_true(good("generate --no-echo").no_echo);
+    assert_true(good("generate --no-echo").generate.no_echo);
     const char *const names[] = {"MAX_TOKENS", "TEMPERATURE", "NO_ECHO",  "JSON", "STOP", "INCLUDE_STOP_STR_IN_OUTPUT",
                                  "RANKS",      "DEVICE",      "MAX_BATCH"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {

@@ -31,7 +31,7 @@ static int close_all(void **state)
 
 static int read_bytes(struct prompt_list *list, const char *name, const char *text, size_t bytes, struct err *e)
 {
-    struct options o = {.prompts = path};
+    struct generate_options o = {.prompts = path};
     *e = (struct err){0};
     files_write(dir, name, text, bytes);
     (void)snprintf(path, sizeof path, "%s/%s", dir, name);
@@ -73,23 +73,24 @@ static void options(void **state)
     (void)state;
     struct prompt_list list;
     struct err e = {0};
-    struct options o = {.prompt = "two\nlines"};
+    struct generate_options o = {.prompt = "two\nlines"};
     assert_int_equal(prompts_read(&list, &o, VOCAB, &e), 0);
     assert_int_equal(list.n, 1);
     expect_prompt(&list, 0, "two\nlines", 0);
     prompts_free(&list);
-    o = (struct options){.prompt_ids = "3,0,31"};
+    o = (struct generate_options){.prompt_ids = "3,0,31"};
     assert_int_equal(prompts_read(&list, &o, VOCAB, &e), 0);
     assert_int_equal(list.n, 1);
     assert_null(list.prompt[0].text);
     assert_int_equal(list.prompt[0].ids.n, 3);
     assert_int_equal(list.prompt[0].ids.id[2], 31);
     prompts_free(&list);
-    o = (struct options){.prompt_ids = "3,32"};
+    o = (struct generate_options){.prompt_ids = "3,32"};
     assert_int_equal(prompts_read(&list, &o, VOCAB, &e), -1);
     expect_text(&e, ERR_USAGE, "--prompt-ids: found \"32\", expected token ids in [0, 31] with commas between");
     prompts_free(&list);
-    const struct options wrong[] = {{0}, {.prompt = "a", .prompts = "b"}, {.prompts = "a", .prompt_ids = "1"}};
+    const struct generate_options wrong[] = {
+        {.prompt = NULL}, {.prompt = "a", .prompts = "b"}, {.prompts = "a", .prompt_ids = "1"}};
     for (int i = 0; i < 3; i++) {
         e = (struct err){0};
         assert_int_equal(prompts_read(&list, &wrong[i], VOCAB, &e), -1);
@@ -178,7 +179,7 @@ static void bad_files(void **state)
     bad("p.jsonl", "\n\r\n\n", ERR_INPUT, ": no prompt in it");
     struct prompt_list list;
     struct err e = {0};
-    struct options o = {.prompts = "/nonexistent/file"};
+    struct generate_options o = {.prompts = "/nonexistent/file"};
     assert_int_equal(prompts_read(&list, &o, VOCAB, &e), -1);
     expect_text(&e, ERR_IO, "/nonexistent/file: cannot open: No such file or directory");
     prompts_free(&list);
@@ -192,7 +193,7 @@ static void bad_files(void **state)
 static void encoding(void **state)
 {
     (void)state;
-    struct options o = {0};
+    struct generate_options o = {0};
     struct err e = {0};
     struct prompt_list list = good("p.jsonl", "{\"prompt\": \"cab<eos>\"}\n{\"prompt\": \"\"}\n{\"prompt\": []}\n"
                                               "{\"prompt\": \"<eos>x\"}\n");

@@ -3,6 +3,7 @@
 #include "tests/unit/trial.h"
 
 #include "base/json.h"
+#include "text/stop.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "protocol/reply.h"
+#include "text/tokenizer/tokenizer.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -104,6 +105,7 @@ static void logprobs(void **state)
     expect(
         reply_generate(&r, &n), &n,
         "{\"status\":\"ok\",\"choices\":[{\"index\":0,\"text\":\"\",\"token_ids\":[],\"prompt_token_ids\":[3,0,1],"
+        "\"prompt_first_token\":\"<s>\","
         "\"prompt_logprobs\":[null,{\"token_id\":0,\"token\":\"a\",\"logprob\":-0.100000001,\"top_logprobs\":[]},"
         "{\"token_id\":1,\"token\":\" b\",\"logprob\":-2.5,\"top_logprobs\":[]}],\"finish_reason\":null}],\"seed\":0}");
 }

@@ -63,13 +63,14 @@ static int random_prompt(int32_t prompt[SCHEDULE_MAX_LEN], uint64_t *seed)
     return n;
 }
 
-static void random_arrival(struct schedule *run, uint64_t *seed)
+static void random_arrival(struct schedule *run, int n_clients, uint64_t *seed)
 {
     struct err e = {0};
     struct request_rules rules;
     int32_t prompt[SCHEDULE_MAX_LEN];
     random_rules(&rules, seed);
     struct request *r = schedule_make(run, &rules, prompt, random_prompt(prompt, seed));
+    r->client = random_below(seed, 3) == 0 ? (uint64_t)random_below(seed, n_clients) : 0;
     r->priority = random_below(seed, 4) == 0 ? random_below(seed, 5) - 2 : 0;
     r->deadline = random_below(seed, 6) == 0 ? run->now + 1 + random_below(seed, 60) : 0;
     assert_int_equal(scheduler_add(&run->s, r, run->now, &e), 0);
@@ -106,9 +107,10 @@ static void one_schedule(uint64_t *seed, int depth, bool prefix_caching, struct 
     struct schedule run;
     schedule_open(&run, &setup);
     int n = 1 + random_below(seed, SCHEDULE_MAX_REQUESTS), often = 1 + random_below(seed, 6);
+    int n_clients = random_below(seed, 2) == 0 ? 1 : 2 + random_below(seed, 4);
     while (run.n < n) {
         if (random_below(seed, often) == 0)
-            random_arrival(&run, seed);
+            random_arrival(&run, n_clients, seed);
         if (run.n > 0 && random_below(seed, 40) == 0)
             random_cancel(&run, seed);
         schedule_step(&run, depth);

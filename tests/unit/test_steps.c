@@ -66,8 +66,8 @@ static bool turn(struct bench *b)
     plan_reset(&b->plan, b->step);
     int next = steps_next(&b->steps, &b->plan, &e);
     assert_int_not_equal(next, -1);
-    if (next == STEPS_IDLE || b->plan.kind == PLAN_STOP) {
-        b->n_idle += next == STEPS_IDLE;
+    if (next == PLAN_IDLE || b->plan.kind == PLAN_STOP) {
+        b->n_idle += next == PLAN_IDLE;
         hear(b);
         return false;
     }

@@ -65,7 +65,7 @@ static void serve(struct traffic *t, struct device *d, const struct limits *l, i
     assert_int_equal(traffic_queue(t, &e), 0);
     while (traffic_busy(t) && step < MAX_STEPS) {
         plan_reset(&d->plan, step++);
-        assert_int_equal(traffic_plan(t, &d->plan, &e), 0);
+        traffic_plan(t, &d->plan);
         compute(d, l, n_input);
         if (step - taken == (uint64_t)flights)
             assert_int_equal(traffic_accept(t, &d->result[taken++ % 2], &e), 0);

@@ -209,12 +209,12 @@ static bool touches_word(const char *s, size_t n, size_t start, size_t stop)
         size_t i = start - 1;
         while (i > 0 && ((unsigned char)s[i] & 0xc0) == 0x80)
             i--;
-        (void)unicode_next(s + i, &cp);
+        (void)utf8_next(s + i, &cp);
         if (unicode_is_word(cp))
             return true;
     }
     if (stop < n) {
-        (void)unicode_next(s + stop, &cp);
+        (void)utf8_next(s + stop, &cp);
         return unicode_is_word(cp);
     }
     return false;
@@ -228,7 +228,7 @@ static size_t spaces_before(const char *s, size_t start, size_t limit)
         size_t i = start - 1;
         while (i > limit && ((unsigned char)s[i] & 0xc0) == 0x80)
             i--;
-        (void)unicode_next(s + i, &cp);
+        (void)utf8_next(s + i, &cp);
         if (!unicode_is_space(cp))
             break;
         start = i;
@@ -240,7 +240,7 @@ static size_t spaces_behind(const char *s, size_t n, size_t stop)
 {
     while (stop < n) {
         int32_t cp;
-        size_t length = (size_t)unicode_next(s + stop, &cp);
+        size_t length = (size_t)utf8_next(s + stop, &cp);
         if (!unicode_is_space(cp))
             break;
         stop += length;

@@ -63,10 +63,10 @@ static void split_symbols(const struct bpe *b, struct bpe_scratch *s, const char
         if (byte_level) {
             unsigned char byte = (unsigned char)word[i++];
             id = b->byte_char_id[byte];
-            length = id >= 0 ? 1 : unicode_put(mapped, unicode_byte_to_char(byte));
+            length = id >= 0 ? 1 : utf8_put(mapped, unicode_byte_to_char(byte));
             c = mapped;
         } else {
-            length = (size_t)unicode_next(c, &cp);
+            length = (size_t)utf8_next(c, &cp);
             i += length;
             id = vocab_find(&b->vocab, c, length);
         }

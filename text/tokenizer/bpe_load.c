@@ -115,7 +115,7 @@ static void find_byte_tokens(struct bpe *b)
 {
     for (int byte = 0; byte < 256; byte++) {
         char text[8];
-        b->byte_char_id[byte] = vocab_find(&b->vocab, text, unicode_put(text, unicode_byte_to_char(byte)));
+        b->byte_char_id[byte] = vocab_find(&b->vocab, text, utf8_put(text, unicode_byte_to_char(byte)));
         (void)snprintf(text, sizeof text, "<0x%02X>", (unsigned)byte);
         b->byte_hex_id[byte] = vocab_find(&b->vocab, text, 6);
     }

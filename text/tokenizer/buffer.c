@@ -54,7 +54,7 @@ void buffer_format(struct buffer *b, const char *format, ...)
 void buffer_char(struct buffer *b, int32_t cp)
 {
     char text[4];
-    buffer_add(b, text, unicode_put(text, cp));
+    buffer_add(b, text, utf8_put(text, cp));
 }
 
 void buffer_shift(struct buffer *b, size_t bytes)

@@ -19,7 +19,7 @@ static int feed_lossy(struct decoder_run *run, size_t i, bool end, struct err *e
     int rc = 0;
     while (rc == 0 && at < held->bytes) {
         int32_t cp;
-        int bad = 0, length = unicode_get(held->data + at, held->bytes - at, &cp, &bad);
+        int bad = 0, length = utf8_get(held->data + at, held->bytes - at, &cp, &bad);
         if (length > 0) {
             at += (size_t)length;
             continue;
@@ -46,7 +46,7 @@ static void add_token_bytes(struct buffer *to, const char *text, size_t bytes)
     size_t before = to->bytes;
     for (size_t i = 0; i < bytes;) {
         int32_t cp;
-        i += (size_t)unicode_next(text + i, &cp);
+        i += (size_t)utf8_next(text + i, &cp);
         int byte = unicode_char_to_byte(cp);
         if (byte < 0) {
             to->bytes = before;
@@ -79,7 +79,7 @@ static int end_run(struct decoder_run *run, size_t i, struct err *e)
     struct decoder_state *state = &run->state[i];
     size_t n = state->held.bytes;
     int rc = 0;
-    if (n > 0 && unicode_invalid_at(state->held.data, n) == n)
+    if (n > 0 && utf8_invalid_at(state->held.data, n) == n)
         rc = feed(run, i + 1, state->held.data, n, e);
     else
         for (size_t k = 0; rc == 0 && k < n; k++)
@@ -95,7 +95,7 @@ static int feed_run_early(struct decoder_run *run, size_t i, struct err *e)
     struct decoder_state *state = &run->state[i];
     int32_t cp;
     int bad = 0, rc = 0;
-    if (!state->flag && unicode_get(state->held.data, state->held.bytes, &cp, &bad) > 0) {
+    if (!state->flag && utf8_get(state->held.data, state->held.bytes, &cp, &bad) > 0) {
         rc = feed(run, i + 1, state->held.data, state->held.bytes, e);
         state->held.bytes = 0;
     } else if (state->flag || bad > 0) {
@@ -223,7 +223,7 @@ static int feed_metaspace(struct decoder_run *run, size_t i, const char *text, s
     state->held.bytes = 0;
     for (size_t at = 0; at < bytes;) {
         int32_t cp;
-        size_t length = (size_t)unicode_next(text + at, &cp);
+        size_t length = (size_t)utf8_next(text + at, &cp);
         if (length != w || memcmp(text + at, step->metaspace.replacement, w) != 0)
             buffer_add(&state->held, text + at, length);
         else if (!drop)

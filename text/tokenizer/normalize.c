@@ -116,7 +116,7 @@ static int compose_stretch(const char *text, size_t bytes, struct buffer *out, s
     for (size_t i = 0; i < bytes;) {
         int32_t c;
         int boundary = 0;
-        i += (size_t)unicode_next(text + i, &c);
+        i += (size_t)utf8_next(text + i, &c);
         utf8proc_ssize_t more = utf8proc_decompose_char(c, cp + n, (utf8proc_ssize_t)(room - n),
                                                         UTF8PROC_STABLE | UTF8PROC_COMPOSE, &boundary);
         if (more < 0 || (size_t)more > room - n) {
@@ -149,7 +149,7 @@ static int run_nfc(const char *text, size_t bytes, struct buffer *out, struct er
     size_t start = 0;
     for (i = 0; i < bytes;) {
         int32_t c;
-        size_t length = (size_t)unicode_next(text + i, &c);
+        size_t length = (size_t)utf8_next(text + i, &c);
         if (unicode_is_inert(c)) {
             if (compose_stretch(text + start, i - start, out, e) != 0)
                 return -1;

@@ -147,7 +147,7 @@ int pattern_next(const struct pattern *p, struct matcher *m, struct pattern_walk
             return 1;
         }
         int32_t cp;
-        walk->at += walk->at < walk->bytes ? (size_t)unicode_next(walk->text + walk->at, &cp) : 1;
+        walk->at += walk->at < walk->bytes ? (size_t)utf8_next(walk->text + walk->at, &cp) : 1;
     }
     return 0;
 }

@@ -159,7 +159,7 @@ static int read_literal(struct translation *t, bool in_class, int32_t *cp)
 {
     static const char letters[] = "nrtfvae", values[] = "\n\r\t\f\v\a\x1b";
     if (t->s[t->at] != '\\') {
-        t->at += (size_t)unicode_next(t->s + t->at, cp);
+        t->at += (size_t)utf8_next(t->s + t->at, cp);
         return 0;
     }
     t->at++;
@@ -192,7 +192,7 @@ static int read_literal(struct translation *t, bool in_class, int32_t *cp)
         part[sizeof part - 2] = (char)c;
         return refuse(t, part);
     }
-    t->at += (size_t)unicode_next(t->s + t->at, cp);
+    t->at += (size_t)utf8_next(t->s + t->at, cp);
     return 0;
 }
 

@@ -37,7 +37,7 @@ static int find_characters(const struct pretokenize_step *step, struct pretokeni
     size_t done = 0;
     for (size_t i = 0, length; i < bytes; i += length) {
         int32_t cp;
-        length = (size_t)unicode_next(text + i, &cp);
+        length = (size_t)utf8_next(text + i, &cp);
         if (!is_match(step, cp, text + i, length))
             continue;
         if (done < i && add_span(s, done, i, false, e) != 0)

@@ -50,7 +50,7 @@ int pretokenize_load_metaspace(struct pretokenize_step *step, const struct sourc
     char *text = source_member(l, part, "replacement", what, &step->replacement_bytes);
     if (text == NULL)
         return -1;
-    bool single = step->replacement_bytes > 0 && (size_t)unicode_next(text, &cp) == step->replacement_bytes;
+    bool single = step->replacement_bytes > 0 && (size_t)utf8_next(text, &cp) == step->replacement_bytes;
     if (single)
         memcpy(step->replacement, text, step->replacement_bytes);
     free(text);

@@ -167,8 +167,8 @@ static int load_vocab_merges(struct tokenizer *t, const char *vocab_path, const 
         root = parse(&vocab_source, vocab, bytes);
     if (root != NULL)
         merges = file_read(merges_path, SOURCE_MAX_BYTES, &merges_bytes, e);
-    if (merges != NULL && unicode_invalid_at(merges, merges_bytes) < merges_bytes)
-        ERR(e, ERR_INPUT, "%s: invalid UTF-8 at byte %zu", merges_path, unicode_invalid_at(merges, merges_bytes));
+    if (merges != NULL && utf8_invalid_at(merges, merges_bytes) < merges_bytes)
+        ERR(e, ERR_INPUT, "%s: invalid UTF-8 at byte %zu", merges_path, utf8_invalid_at(merges, merges_bytes));
     else if (merges != NULL &&
              bpe_load_files(&t->bpe, &vocab_source, root, &merges_source, merges, merges_bytes) == 0 &&
              pretokenize_load_gpt2(&t->pretokenizer, &vocab_source, false) == 0)

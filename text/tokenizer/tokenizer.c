@@ -7,12 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void token_list_free(struct token_list *list)
-{
-    free(list->id);
-    *list = (struct token_list){0};
-}
-
 void tokenizer_close(struct tokenizer **t)
 {
     if (t == NULL || *t == NULL)
@@ -169,7 +163,7 @@ static int check_parts(const struct tokenizer *t, const struct text_part *part, 
         if (bytes > TOKENIZER_MAX_TEXT_BYTES || (total += bytes) > TOKENIZER_MAX_TEXT_BYTES)
             return ERR(e, ERR_INPUT, "the text has %zu bytes, at most %zu are accepted", total > bytes ? total : bytes,
                        TOKENIZER_MAX_TEXT_BYTES);
-        size_t invalid = unicode_invalid_at(part[i].text, bytes);
+        size_t invalid = utf8_invalid_at(part[i].text, bytes);
         if (invalid < bytes)
             return ERR(e, ERR_INPUT, "the text is not valid UTF-8: byte 0x%02X at offset %zu",
                        (unsigned char)part[i].text[invalid], invalid);

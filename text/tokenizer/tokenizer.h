@@ -7,6 +7,7 @@
 #define TOKENIZER_TOKENIZER_H
 
 #include "base/err.h"
+#include "base/token_list.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,13 +17,6 @@
 
 struct tokenizer;
 struct detokenizer;
-
-struct token_list { /* zeroed = empty */
-    int32_t *id;    /* [n] */
-    size_t n, capacity;
-};
-
-void token_list_free(struct token_list *list);
 
 /* Read model_dir/tokenizer.json, or else vocab.json + merges.txt (GPT-2 byte-level), and tokenizer_config.json beside
  * it (add_bos_token, add_eos_token, add_prefix_space, clean_up_tokenization_spaces). ERR_INPUT: malformed;

@@ -222,7 +222,7 @@ void *cuda_peer_open(struct queue *q, int rank, int n_ranks)
     a->region[rank] = (uint4 *)cuda_alloc(q, 2 * PEER_HALF_BYTES);
     a->turn = (uint32_t *)cuda_alloc(q, PEER_MAX_BLOCKS * sizeof *a->turn);
     cuda_peer_patience(q, PATIENCE);
-    /* As measured on 2 and 4 H200s (docs/performance.md); beyond 4 what moves fewer bytes. */
+    /* As measured on 2 and 4 H200s (docs/log/2026-11-22.md); beyond 4 what moves fewer bytes. */
     p->one_step_bytes = n_ranks <= 2 ? 768 << 10 : n_ranks <= 4 ? 384 << 10 : 128 << 10;
     if (a->region[rank] == nullptr || a->turn == nullptr) {
         cuda_peer_close(q, p);

@@ -7,7 +7,7 @@
 
 #define MAX_HIDDEN (NORM_UNITS * UNIT_COLUMNS * CHAIN_THREADS) /* what the norms keep in registers */
 #define MAX_LAYERS 256
-#define WIDE_FROM  4 /* tokens that the wide kernel is good for, if there is one: measured, see docs/performance.md */
+#define WIDE_FROM  4 /* tokens that the wide kernel is good for, if there is one: measured, see docs/log/2026-11-22.md */
 
 /* Longer than the default deadline of a step, which says more (rank/watch/watch.h): on an H200 some 6 minutes, and some 9. */
 #define PATIENCE     1000000000u

@@ -1,6 +1,6 @@
-/* coordinator/server/log_writer.c - see log_writer.h. One lock, held for as long as it takes to link a line. No mailbox: a
+/* base/log_writer.c - see log_writer.h. One lock, held for as long as it takes to link a line. No mailbox: a
  * context of ZeroMQ waits for all its sockets to be closed, and this thread may be stuck. */
-#include "coordinator/server/log_writer.h"
+#include "base/log_writer.h"
 #include "base/clock.h"
 #include "base/log.h"
 

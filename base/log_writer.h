@@ -1,7 +1,7 @@
-/* coordinator/server/log_writer.h - lines for a file or pipe, written by a thread of its own: who has a line never waits, neither
+/* base/log_writer.h - lines for a file or pipe, written by a thread of its own: who has a line never waits, neither
  * for a slow disk nor for a pipe that nobody reads. What waits is bounded; lines beyond that are lost, counted, and said once. */
-#ifndef SERVER_LOG_WRITER_H
-#define SERVER_LOG_WRITER_H
+#ifndef BASE_LOG_WRITER_H
+#define BASE_LOG_WRITER_H
 
 #include "base/err.h"
 

@@ -1,0 +1,133 @@
+/* base/run_options.c - see run_options.h. */
+#include "base/run_options.h"
+#include "base/opt_rows.h"
+
+#define AT(member) offsetof(struct run_options, member)
+
+static const struct opt model_rows[] = {
+    TEXT("model", "DIR", model, "Hugging Face folder: config.json, *.safetensors, tokenizer.json"),
+    INTEGER("tensor-parallel", tensor_parallel, 1, 65536, -1,
+            "ranks that share one model (default: all). Fewer make several groups, each with a whole model of its own, "
+            "for `batch` and `serve`: rank 0 hands out the work, limits are those of a group. It must divide the "
+            "number of ranks"),
+    INTEGER("tensor-parallel-size", tensor_parallel, 1, 65536, -1, "the same, by vLLM's name"),
+};
+const struct opt_rows run_model_rows = OPT_ROWS(model_rows);
+
+static const struct opt device_rows[] = {
+    CHOICE("device", device, "auto|cpu|cuda",
+           "where to compute (default auto: GPUs if this build has them and every rank sees one; inspect: cpu)"),
+};
+const struct opt_rows run_device_rows = OPT_ROWS(device_rows);
+
+static const struct opt json_rows[] = {
+    FLAG("json", json, "print one JSON object instead of a table"),
+};
+const struct opt_rows run_json_rows = OPT_ROWS(json_rows);
+
+static const struct opt host_rows[] = {
+    REAL("min-read-share", min_read_share, 0, 1, -1,
+         "preflight: refuse a rank whose memory is read at less than this share of the fastest rank's (default 0.85)"),
+    REAL("max-broadcast-us", max_broadcast_us, 0, 1e9, -1,
+         "preflight: refuse when a broadcast of 4 KiB takes longer, median of 50, until rank 0 has heard from all; 0: "
+         "no limit (default 1000)"),
+    {"min-file-rate", "BYTES", OPT_BYTES, AT(min_file_rate), 0, 1e15, -1, NULL,
+     "preflight: refuse a host that reads less of --model a second; K, M, G, T are accepted (default 0: no limit)",
+     NULL},
+    REAL("preflight-timeout", preflight_timeout, 1, 86400, -1,
+         "preflight: end the job when a part of it takes longer, in the name of the rank that does not come along "
+         "(default 60)"),
+    FLAG("accept-throttling", accept_throttling,
+         "preflight: only tell of GPUs whose clocks are slowed by heat or their power supply"),
+    INTEGER("threads", threads, 1, 1024, -1, "CPU threads of a rank (default: its share of the cores that it may use)"),
+    FLAG("verbose", verbose, "say on standard error what was loaded, how fast, and where memory goes"),
+};
+const struct opt_rows run_host_rows = OPT_ROWS(host_rows);
+
+static const struct opt load_rows[] = {
+    CHOICE("load-way", load_way, "auto|together|alone",
+           "together: the ranks of a node read each byte of the checkpoint once, in large requests, for all of them; "
+           "alone: each rank reads what it holds (default auto: alone where several GPUs that share a model load files "
+           "that lie in memory)"),
+    INTEGER("load-threads", load_threads, 1, 64, 0,
+            "threads of a rank that read the checkpoint (default: one where CPUs compute, else all but one of "
+            "--threads, 15 at most)"),
+    INTEGER(
+        "load-slots", load_slots, 4, 64, 0,
+        "blocks in a rank's window, of which some are copied from while the others are read (default 4 of 8 MiB where "
+        "CPUs compute, else 8 of 4 MiB; where ranks read alone 2 for each thread)"),
+    {"load-piece-bytes", "BYTES", OPT_BYTES, AT(load_piece_bytes), 4096, 1 << 30, 0, NULL,
+     "with --load-threads 2 or more, or --load-way alone: what one of them reads at a time (default 512K; one alone "
+     "reads whole blocks; "
+     "where ranks read alone, by any number of threads, default 1M, all slots together 256M at most)",
+     NULL},
+    INTEGER("max-batch-tokens", max_batch_tokens, 1, 1 << 20, -1,
+            "tokens of one step, prefill and decode together; longer prompts go in chunks (default 2048 on GPUs, 512 "
+            "on CPUs)"),
+    {"kv-cache-memory-bytes", "BYTES", OPT_BYTES, AT(kv_cache_bytes), 1 << 10, 1e18, -1, NULL,
+     "memory of a rank for keys and values; K, M, G, T are accepted (default: what is needed, up to half of what is "
+     "free)",
+     NULL},
+    FLAG("preflight", preflight,
+         "first measure every rank's memory, sums, messages and files, in some seconds, and end with status 9 in the "
+         "name of a node that is not fit: see lockstep preflight --help"),
+    CHOICE("step", step, "auto|separate|persistent",
+           "how GPUs run decode steps: separate operations, or one persistent kernel for up to 16 sequences on one "
+           "host (default auto: the faster one, measured at start; persistent: refused where it does not work)"),
+    REAL("step-timeout", step_timeout, 0, 86400, 300,
+         "end the job when a step comes no further for so many seconds, since a rank is stopped, dead or stuck; 0: "
+         "wait for ever, but a GPU within a persistent step gives up after some 6 minutes (default 300)"),
+    CHOICE("progress", progress, "auto|always|never",
+           "bars on standard error and text as it comes (default auto: on a terminal)"),
+};
+const struct opt_rows run_load_rows = OPT_ROWS(load_rows);
+
+/* The opposite of the flag --no-enable-prefix-caching: of two that are given the last one counts. */
+static int enable_prefix_caching(void *record, const struct opt *row, const char *text, struct err *e)
+{
+    (void)row;
+    (void)text;
+    (void)e;
+    ((struct run_options *)record)->no_prefix_caching = false;
+    return 0;
+}
+
+static const struct opt prefix_rows[] = {
+    FLAG("no-enable-prefix-caching", no_prefix_caching,
+         "do not keep keys and values of prompts and outputs for sequences that begin with the same tokens"),
+    {"enable-prefix-caching", NULL, OPT_CALL, 0, 0, 0, 0, NULL, "keep them (default)", enable_prefix_caching},
+};
+const struct opt_rows run_prefix_rows = OPT_ROWS(prefix_rows);
+
+int run_group_size(const struct run_options *o, int n_ranks)
+{
+    return o->tensor_parallel > 0 ? (int)o->tensor_parallel : n_ranks;
+}
+
+int run_check_loading(const struct run_options *o, struct err *e)
+{
+    if (o->load_piece_bytes > 0 && o->load_threads < 2 && o->load_way != LOAD_ALONE)
+        return ERR(
+            e, ERR_USAGE,
+            "--load-piece-bytes needs --load-threads of 2 or more, or --load-way alone: one thread reads whole blocks");
+    return 0;
+}
+
+int run_check_groups(const struct run_options *o, int n_ranks, const char *alone, struct err *e)
+{
+    int size = run_group_size(o, n_ranks);
+    if (size > n_ranks)
+        return ERR(e, ERR_USAGE, "--tensor-parallel %d: there are only %d rank%s", size, n_ranks,
+                   n_ranks == 1 ? "" : "s");
+    if (n_ranks % size != 0)
+        return ERR(e, ERR_USAGE,
+                   "--tensor-parallel %d: %d ranks do not make whole groups of %d: %d would be left over; start %d or "
+                   "%d ranks",
+                   size, n_ranks, size, n_ranks % size, n_ranks - n_ranks % size, n_ranks - n_ranks % size + size);
+    if (size < n_ranks && alone != NULL)
+        return ERR(e, ERR_USAGE,
+                   "--tensor-parallel %d: %s runs one model on all %d ranks, expected %d or nothing; groups are for "
+                   "batch and serve",
+                   size, alone, n_ranks, n_ranks);
+    return 0;
+}

@@ -1,0 +1,49 @@
+/* base/run_options.h - options that several commands share, since they say where and how a model runs. Each command's record
+ * holds this one. */
+#ifndef BASE_RUN_OPTIONS_H
+#define BASE_RUN_OPTIONS_H
+
+#include "base/choices.h"
+#include "base/err.h"
+#include "base/opt_table.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Strings are borrowed from argv or the environment. Numbers that were not given are negative unless said. */
+struct run_options {
+    const char *model;
+    int64_t tensor_parallel; /* ranks that share a model; -1: all */
+    int64_t device, threads;
+    bool json, verbose;
+
+    int64_t max_batch, max_batch_tokens, max_model_len, kv_cache_bytes, step, progress;
+    double step_timeout;
+    bool no_prefix_caching;
+
+    int64_t load_format, load_way, load_threads, load_slots, load_piece_bytes; /* 0: not given */
+
+    bool preflight, accept_throttling;
+    double min_read_share, max_broadcast_us, preflight_timeout;
+    int64_t min_file_rate;
+};
+
+/* What a command may have of them. */
+extern const struct opt_rows run_model_rows;  /* --model, --tensor-parallel */
+extern const struct opt_rows run_device_rows; /* --device */
+extern const struct opt_rows run_json_rows;   /* --json, instead of a table */
+extern const struct opt_rows run_host_rows;   /* threads, and what a preflight accepts */
+extern const struct opt_rows run_load_rows;   /* commands that load a model on all ranks */
+extern const struct opt_rows run_prefix_rows; /* those that keep prefixes */
+
+/* Of n_ranks, how many share a model. */
+int run_group_size(const struct run_options *o, int n_ranks);
+
+/* Do the options cut so many ranks into whole groups? alone: the name of a command that runs one model on all ranks; NULL: it
+ * can use groups. */
+int run_check_groups(const struct run_options *o, int n_ranks, const char *alone, struct err *e);
+
+/* Do options of loading go together? */
+int run_check_loading(const struct run_options *o, struct err *e);
+
+#endif

@@ -1,0 +1,18 @@
+/* commands/bench/bench_options.h - options of `bench`. */
+#ifndef BENCH_BENCH_OPTIONS_H
+#define BENCH_BENCH_OPTIONS_H
+
+#include "base/run_options.h"
+
+/* Strings are borrowed from argv or the environment. */
+struct bench_options {
+    struct run_options run;
+    const char *config, *latency, *throughput;
+    int64_t n_prompt, n_gen, n_depth, batch;
+    int64_t repetitions, warmup, num_prompts, max_batch; /* -1: not given */
+    bool profile;
+};
+
+extern const struct opt_rows bench_rows;
+
+#endif

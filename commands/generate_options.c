@@ -1,0 +1,62 @@
+/* commands/generate_options.c - see generate_options.h. */
+#include "commands/generate_options.h"
+#include "base/opt_rows.h"
+
+#include <math.h>
+
+#define AT(member) offsetof(struct generate_options, member)
+
+static int add_stop(void *record, const struct opt *row, const char *text, struct err *e)
+{
+    struct generate_options *o = record;
+    if (o->n_stop == GENERATE_MAX_STOP || *text == '\0')
+        return ERR(e, ERR_USAGE, "--%s: expected up to %d texts, none empty", row->name, GENERATE_MAX_STOP);
+    o->stop[o->n_stop++] = text;
+    return 0;
+}
+
+static const struct opt rows[] = {
+    TEXT("prompt", "TEXT", prompt, "the prompt"),
+    TEXT("prompts", "FILE", prompts,
+         "many prompts: a text file with a prompt a line, or JSON lines with \"prompt\" (a string or a list of token "
+         "ids), empty lines passed over; - reads standard input"),
+    TEXT("prompt-ids", "IDS", prompt_ids, "the prompt as token ids: 1,2,3"),
+    INTEGER("max-tokens", sampling.max_tokens, 1, 1 << 24, -1,
+            "tokens to generate at most (default: max_new_tokens of generation_config.json, else 128)"),
+    INTEGER("min-tokens", sampling.min_tokens, 0, 1 << 24, -1,
+            "forbid the end-of-text tokens and ignore stop strings before this many (default 0)"),
+    REAL("temperature", sampling.temperature, 0, 100, NAN,
+         "0 is greedy (default: generation_config.json if it samples, else 0)"),
+    INTEGER("top-k", sampling.top_k, -1, 1 << 24, -2, "keep the K likeliest tokens; 0 or -1: all (default 0)"),
+    REAL("top-p", sampling.top_p, 0, 1, NAN, "keep the smallest set with this probability (default 1)"),
+    REAL("min-p", sampling.min_p, 0, 1, NAN, "drop tokens below this share of the likeliest one (default 0)"),
+    REAL("repetition-penalty", sampling.repetition_penalty, 0.01, 100, NAN,
+         "divide positive and multiply negative logits of tokens seen before (default 1)"),
+    REAL("presence-penalty", sampling.presence_penalty, -100, 100, NAN,
+         "subtract from logits of tokens generated before (default 0)"),
+    REAL("frequency-penalty", sampling.frequency_penalty, -100, 100, NAN,
+         "the same for every time that they were generated (default 0)"),
+    TEXT("logit-bias", "ID:BIAS,...", logit_bias, "add to the logits of these tokens, e.g. 50256:-100"),
+    INTEGER("seed", sampling.seed, 0, 9007199254740992.0, 0,
+            "the same seed gives the same text at every rank count and in every batch (default 0)"),
+    {"stop", "TEXT", OPT_CALL, 0, 0, 0, 0, NULL, "end before this text; may be given up to 16 times", add_stop},
+    TEXT("stop-token-ids", "IDS", stop_token_ids, "end after any of these tokens: 1,2,3"),
+    FLAG("include-stop-str-in-output", include_stop, "keep the stop text in the output"),
+    FLAG("ignore-eos", sampling.ignore_eos, "go on after end-of-text tokens, up to --max-tokens"),
+    INTEGER("logprobs", logprobs, 0, 20, -1, "with --json: log-probabilities of every token and of the K likeliest"),
+    INTEGER("prompt-logprobs", prompt_logprobs, 0, 20, -1,
+            "with --json: the same of every token of the prompt but the first, given those before it"),
+    TEXT("output", "FILE", output,
+         "write the results here instead of to standard output; a full disk then ends the run with status 5, while "
+         "mpirun swallows what it cannot write"),
+    FLAG("json", run.json, "print JSON: one object a prompt and line, in input order"),
+    FLAG("no-echo", no_echo, "print the generated text without its prompt"),
+    FLAG("no-add-special-tokens", no_special, "do not put the tokenizer's begin-of-text token in front"),
+    FLAG("plain-text", plain_text, "special tokens written out in a prompt are ordinary text"),
+    FLAG("keep-special-tokens", keep_special, "show special tokens in the text"),
+    INTEGER("max-batch", run.max_batch, 1, 4096, 16, "sequences that run at once (default 16)"),
+    INTEGER("max-model-len", run.max_model_len, 1, 1 << 28, -1,
+            "tokens of one sequence, prompt and output (default: what the prompts need)"),
+};
+
+const struct opt_rows generate_rows = OPT_ROWS(rows);

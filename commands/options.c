@@ -1,0 +1,231 @@
+/* commands/options.c - see options.h. */
+#include "commands/options.h"
+#include "base/nearest.h"
+#include "base/opt_rows.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#define AT(member) offsetof(struct inspect_options, member)
+static const struct opt inspect_row[] = {
+    INTEGER("ranks", ranks, 1, 65536, 1, "number of ranks to split for, all groups together (default 1)"),
+};
+static const struct opt_rows inspect_rows = OPT_ROWS(inspect_row);
+#undef AT
+
+#define AT(member) offsetof(struct run_options, member)
+static const struct opt preflight_row[] = {
+    TEXT("model", "DIR", model, "Hugging Face folder, whose weights' files are read at many places"),
+};
+static const struct opt_rows preflight_rows = OPT_ROWS(preflight_row);
+#undef AT
+
+#define IN(member) offsetof(struct options, member)
+static const struct opt_part parts[] = {
+    {&run_model_rows, IN(generate.run), COMMAND_GENERATE},    {&generate_rows, IN(generate), COMMAND_GENERATE},
+    {&run_load_rows, IN(generate.run), COMMAND_GENERATE},     {&run_prefix_rows, IN(generate.run), COMMAND_GENERATE},
+    {&run_host_rows, IN(generate.run), COMMAND_GENERATE},     {&run_device_rows, IN(generate.run), COMMAND_GENERATE},
+
+    {&run_model_rows, IN(serve.service.run), COMMAND_SERVE},  {&serve_rows, IN(serve), COMMAND_SERVE},
+    {&service_rows, IN(serve.service), COMMAND_SERVE},        {&run_load_rows, IN(serve.service.run), COMMAND_SERVE},
+    {&run_prefix_rows, IN(serve.service.run), COMMAND_SERVE}, {&run_host_rows, IN(serve.service.run), COMMAND_SERVE},
+    {&run_device_rows, IN(serve.service.run), COMMAND_SERVE},
+
+    {&run_model_rows, IN(batch.service.run), COMMAND_BATCH},  {&batch_rows, IN(batch), COMMAND_BATCH},
+    {&service_rows, IN(batch.service), COMMAND_BATCH},        {&run_load_rows, IN(batch.service.run), COMMAND_BATCH},
+    {&run_prefix_rows, IN(batch.service.run), COMMAND_BATCH}, {&run_host_rows, IN(batch.service.run), COMMAND_BATCH},
+    {&run_device_rows, IN(batch.service.run), COMMAND_BATCH},
+
+    {&run_model_rows, IN(bench.run), COMMAND_BENCH},          {&bench_rows, IN(bench), COMMAND_BENCH},
+    {&run_json_rows, IN(bench.run), COMMAND_BENCH},           {&run_load_rows, IN(bench.run), COMMAND_BENCH},
+    {&run_host_rows, IN(bench.run), COMMAND_BENCH},           {&run_device_rows, IN(bench.run), COMMAND_BENCH},
+
+    {&run_model_rows, IN(inspect.run), COMMAND_INSPECT},      {&inspect_rows, IN(inspect), COMMAND_INSPECT},
+    {&run_json_rows, IN(inspect.run), COMMAND_INSPECT},       {&run_device_rows, IN(inspect.run), COMMAND_INSPECT},
+
+    {&preflight_rows, IN(preflight), COMMAND_PREFLIGHT},      {&run_json_rows, IN(preflight), COMMAND_PREFLIGHT},
+    {&run_host_rows, IN(preflight), COMMAND_PREFLIGHT},       {&run_device_rows, IN(preflight), COMMAND_PREFLIGHT},
+};
+
+/* Those of llama.cpp, and of its llama-bench, where they mean the same; -n of mpirun. */
+static const struct opt_letter letters[] = {
+    {'m', "model"}, {'p', "prompt"},  {'n', "max-tokens"}, {'p', "n-prompt"}, {'n', "n-gen"},
+    {'n', "ranks"}, {'t', "threads"}, {'i', "input"},      {'o', "output"},   {'v', "verbose"},
+};
+
+static const struct opt_table options_table = {
+    "lockstep", "LOCKSTEP_", parts, sizeof parts / sizeof parts[0], letters, sizeof letters / sizeof letters[0]};
+
+static const struct opt_command commands[] = {
+    {COMMAND_GENERATE, "generate", "mpirun -n N lockstep generate --model DIR --prompt TEXT [options]",
+     "Generate text for one prompt or a file of prompts, all ranks working on every token."},
+    {COMMAND_SERVE, "serve", "mpirun -n N lockstep serve --model DIR [--endpoint ADDRESS] [options]",
+     "Answer requests over ZeroMQ until told to end: docs/protocol.md says how to ask, docs/serve.md how to run it."},
+    {COMMAND_BATCH, "batch", "mpirun -n N lockstep batch --model DIR --input FILE --output FILE [options]",
+     "Run files of requests, nothing lost and nothing twice: what was finished stays when a job ends early, the next "
+     "one goes on. docs/batch.md says what lines look like."},
+    {COMMAND_INSPECT, "inspect", "lockstep inspect --model DIR --ranks N [--json]",
+     "Show what every rank would hold: the shard table, bytes per rank, KV bytes per token. Reads headers only; runs "
+     "without mpirun."},
+    {COMMAND_BENCH, "bench", "mpirun -n N lockstep bench --model DIR | --config FILE --load-format dummy [options]",
+     "Measure prefill, decode, latency and throughput, next to the machine's read bandwidth in the same run."},
+    {COMMAND_PREFLIGHT, "preflight", "mpirun -n N lockstep preflight [--model DIR] [--json] [options]",
+     "Is every node fit? In some seconds: who computes where, P2P, sums over the ranks, memory, files, clocks and "
+     "memory errors of GPUs, messages. A node that is not ends it with status 9, in its name. docs/preflight.md "
+     "explains all of it."},
+    {COMMAND_VERSION, "version", "lockstep version", "Print the version."},
+    {COMMAND_HELP, "help", "lockstep help [COMMAND]", "Print this, or a command's options."},
+};
+
+#define N_COMMANDS (sizeof commands / sizeof commands[0])
+#define SUMMARY    "tensor-parallel text generation, one MPI rank per device"
+
+const char *command_name(enum command command)
+{
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (commands[i].command == (int)command)
+            return commands[i].name;
+    return "?";
+}
+
+struct run_options *options_run(struct options *o)
+{
+    switch (o->command) {
+    case COMMAND_SERVE:
+        return &o->serve.service.run;
+    case COMMAND_BATCH:
+        return &o->batch.service.run;
+    case COMMAND_BENCH:
+        return &o->bench.run;
+    case COMMAND_INSPECT:
+        return &o->inspect.run;
+    case COMMAND_PREFLIGHT:
+        return &o->preflight;
+    case COMMAND_GENERATE:
+    case COMMAND_HELP:
+    case COMMAND_VERSION:
+        break;
+    }
+    return &o->generate.run;
+}
+
+/* N_COMMANDS: there is none of this name. */
+static size_t find_command(const char *word)
+{
+    size_t i = 0;
+    while (i < N_COMMANDS && strcmp(commands[i].name, word) != 0)
+        i++;
+    return i;
+}
+
+static int no_such_command(const char *word, struct err *e)
+{
+    const char *best = NULL;
+    int least = nearest_limit(word) + 1;
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        int changes = nearest_distance(word, commands[i].name);
+        if (changes < least) {
+            least = changes;
+            best = commands[i].name;
+        }
+    }
+    if (best != NULL)
+        return ERR(e, ERR_USAGE, "no command \"%.80s\": did you mean %s? (see: lockstep --help)", word, best);
+    return ERR(e, ERR_USAGE,
+               "no command \"%.80s\": expected generate, batch, serve, inspect, bench, preflight, version or help",
+               word);
+}
+
+int options_parse(struct options *o, int argc, char **argv, struct err *e)
+{
+    bool given[OPT_MAX_ROWS] = {false}, help = false;
+    struct opt_words words = {0};
+    *o = (struct options){0};
+    opt_defaults(&options_table, o);
+    const char *word = argc > 1 ? argv[1] : "help";
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
+        word = "help";
+    if (strcmp(word, "--version") == 0)
+        word = "version";
+    size_t i = find_command(word);
+    if (i == N_COMMANDS)
+        return no_such_command(word, e);
+    o->command = (enum command)commands[i].command;
+    if (o->command == COMMAND_HELP) {
+        size_t k = argc > 2 ? find_command(argv[2]) : 0;
+        if (k == N_COMMANDS)
+            return no_such_command(argv[2], e);
+        o->help_for = argc > 2 ? (enum command)commands[k].command : COMMAND_HELP;
+        return 0;
+    }
+    if (opt_arguments(&options_table, o, (int)o->command, command_name(o->command), argc - 2, argv + 2, &words, given,
+                      &help, e) != 0)
+        return -1;
+    if (help) {
+        o->help_for = o->command;
+        o->command = COMMAND_HELP;
+        return 0;
+    }
+    return opt_environment(&options_table, o, (int)o->command, given, e);
+}
+
+void options_warn_unknown(void)
+{
+    opt_warn_unknown(&options_table, "LOCKSTEP_CLIENT_");
+}
+
+static const struct opt_status statuses[] = {
+    {ERR_NONE, "all done"},
+    {ERR_REQUEST, "finished, but some prompts or requests failed"},
+    {ERR_USAGE, "an option is unknown, missing or out of range"},
+    {ERR_INPUT, "a file or a prompt is malformed or contradicts another"},
+    {ERR_UNSUPPORTED, "well formed, but not implemented"},
+    {ERR_IO, "cannot open, read or write"},
+    {ERR_MEMORY, "too little memory"},
+    {ERR_DEVICE, "a device failed, or logits are not numbers"},
+    {ERR_COMM, "MPI failed"},
+    {ERR_PREFLIGHT, "a preflight found a node that is not fit"},
+    {ERR_RESUME, "told to end before all was done: start it again and it goes on"},
+    {ERR_INTERNAL, "a mistake of ours: please report it"},
+};
+
+#define N_STATUSES (sizeof statuses / sizeof statuses[0])
+
+static void print_overview(void)
+{
+    printf("lockstep %s - " SUMMARY "\n\nCommands:\n", LOCKSTEP_VERSION);
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        printf("  %s\n      ", commands[i].usage);
+        opt_print_wrapped(commands[i].help, 6, 100);
+    }
+    printf("\n`lockstep COMMAND --help` lists a command's options. Each option may also come from the environment:\n"
+           "--max-tokens from LOCKSTEP_MAX_TOKENS. `mpirun -q` leaves out mpirun's own words on a failure.\n\n"
+           "Exit status, the same on every rank:\n");
+    for (size_t i = 0; i < N_STATUSES; i++)
+        printf("  %3d  %s\n", statuses[i].code, statuses[i].meaning);
+}
+
+void options_help(enum command command)
+{
+    if (command == COMMAND_HELP) {
+        print_overview();
+        return;
+    }
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (commands[i].command == (int)command) {
+            printf("Usage: %s\n\n", commands[i].usage);
+            opt_print_wrapped(commands[i].help, 0, 100);
+        }
+    opt_print(&options_table, (int)command);
+}
+
+void options_book(struct opt_book *b)
+{
+    *b = (struct opt_book){.table = &options_table,
+                           .summary = SUMMARY,
+                           .n_commands = N_COMMANDS,
+                           .status = statuses,
+                           .n_statuses = N_STATUSES};
+    memcpy(b->command, commands, sizeof commands);
+}

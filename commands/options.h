@@ -1,0 +1,57 @@
+/* commands/options.h - the command line of lockstep: which commands there are, and which rows each of them has. The rows stand
+ * with the records that they fill: base/run_options.h and those of the commands. */
+#ifndef COMMANDS_OPTIONS_H
+#define COMMANDS_OPTIONS_H
+
+#include "commands/bench/bench_options.h"
+#include "commands/generate_options.h"
+#include "coordinator/batch/batch_options.h"
+#include "coordinator/server/serve_options.h"
+
+enum command {
+    COMMAND_HELP = 0,
+    COMMAND_GENERATE = 1,
+    COMMAND_INSPECT = 2,
+    COMMAND_BENCH = 4,
+    COMMAND_VERSION = 8,
+    COMMAND_SERVE = 16,
+    COMMAND_BATCH = 32,
+    COMMAND_PREFLIGHT = 64
+};
+
+struct inspect_options {
+    struct run_options run;
+    int64_t ranks;
+};
+
+struct options {
+    enum command command;
+    enum command help_for; /* with COMMAND_HELP: the subcommand, or COMMAND_HELP for the overview */
+    /* That of the command is filled, the others have their defaults. */
+    struct generate_options generate;
+    struct inspect_options inspect;
+    struct bench_options bench;
+    struct serve_options serve;
+    struct batch_options batch;
+    struct run_options preflight;
+};
+
+/* Options of argv[1..], then LOCKSTEP_<OPTION> of the environment, then defaults. On failure *e says which option, what
+ * was found and what is expected. */
+int options_parse(struct options *o, int argc, char **argv, struct err *e);
+
+/* What the command has of the options that several share; those of a command that has none are the defaults. */
+struct run_options *options_run(struct options *o);
+
+/* On rank 0: variables LOCKSTEP_* that name no option. */
+void options_warn_unknown(void);
+
+/* Print the overview (COMMAND_HELP) or one subcommand's page to standard output. */
+void options_help(enum command command);
+
+/* What man pages and completions are made from. */
+void options_book(struct opt_book *b);
+
+const char *command_name(enum command command);
+
+#endif

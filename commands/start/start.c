@@ -1,0 +1,62 @@
+/* commands/start/start.c - see start.h. */
+#include "commands/start/start.h"
+#include "base/json.h"
+#include "rank/world/device.h"
+
+#include <stdlib.h>
+
+#define MAX_CONFIG_BYTES ((size_t)4 << 20)
+
+/* Tokens of prompts that one step may score: a row of logits each, beside those that are sampled from. */
+#define SCORE_ROWS 256
+
+static int read_config(struct model_config *m, const char *path, struct err *e)
+{
+    size_t bytes = 0;
+    char *text = file_read(path, MAX_CONFIG_BYTES, &bytes, e);
+    int rc = text == NULL ? -1 : model_config_parse(m, text, bytes, path, e);
+    free(text);
+    return rc;
+}
+
+int start_open_model(const struct run_options *o, const char *config, struct model_config *m, struct checkpoint *c,
+                     struct err *e)
+{
+    if (device_check((enum device_choice)o->device, e) != 0)
+        return -1;
+    if (o->max_batch_tokens < o->max_batch)
+        return ERR(e, ERR_USAGE,
+                   "--max-batch-tokens %lld is less than --max-batch %lld: each running sequence needs one token",
+                   (long long)o->max_batch_tokens, (long long)o->max_batch);
+    if ((config != NULL ? read_config(m, config, e) : model_config_read(m, o->model, e)) != 0)
+        return -1;
+    if (o->max_model_len > model_context(m))
+        return ERR(e, ERR_USAGE, "--max-model-len %lld: the model has %d positions", (long long)o->max_model_len,
+                   model_context(m));
+    return o->load_format == LOAD_DUMMY ? 0 : checkpoint_open(c, o->model, e);
+}
+
+struct instance_setup start_setup(const struct run_options *o, int n_seqs, int n_tokens, bool scores)
+{
+    struct instance_setup setup = {
+        .limits = {.max_seqs = n_seqs,
+                   .max_batch_tokens = (int32_t)o->max_batch_tokens,
+                   .max_len = n_tokens,
+                   .max_logit_rows = n_seqs},
+        .kv_bytes = o->kv_cache_bytes,
+        .threads = (int32_t)o->threads,
+        .group_size = o->tensor_parallel > 0 ? (int32_t)o->tensor_parallel : 0,
+        .step = (int32_t)o->step,
+        .progress = (int32_t)o->progress,
+        .device = (int32_t)o->device,
+        .with_bus = o->verbose,
+        .load = {(int32_t)o->load_way, (int32_t)o->load_threads, (int32_t)o->load_slots, o->load_piece_bytes},
+        .dummy = o->load_format == LOAD_DUMMY,
+        .step_timeout = o->step_timeout};
+    struct limits *l = &setup.limits;
+    if (scores)
+        l->max_logit_rows += l->max_batch_tokens < SCORE_ROWS ? l->max_batch_tokens : SCORE_ROWS;
+    int64_t blocks = (int64_t)l->max_seqs * limits_blocks_per_slot(l);
+    l->n_blocks = blocks < INT32_MAX ? (int32_t)blocks : INT32_MAX;
+    return setup;
+}

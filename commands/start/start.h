@@ -1,0 +1,17 @@
+/* commands/start/start.h - from options to a model that can be opened: what rank 0 checks before anything large is read, and
+ * what it tells every rank. */
+#ifndef START_START_H
+#define START_START_H
+
+#include "base/run_options.h"
+#include "rank/instance/instance.h"
+
+/* Read the model's config, that of --model or else the file `config`, check what the options ask of it, and open the
+ * checkpoint unless its weights are random. max_batch that is not positive is not checked. Rank 0. */
+int start_open_model(const struct run_options *o, const char *config, struct model_config *m, struct checkpoint *c,
+                     struct err *e);
+
+/* What every rank must know, for at most n_seqs sequences of n_tokens at once. scores: prompts may be scored. Rank 0. */
+struct instance_setup start_setup(const struct run_options *o, int n_seqs, int n_tokens, bool scores);
+
+#endif

@@ -1,0 +1,53 @@
+/* coordinator/batch/ramp.c - see ramp.h. */
+#include "coordinator/batch/ramp.h"
+
+#include <math.h>
+
+/* Of the time that is left, the part that what is under way may need: a machine that becomes slower meanwhile must not cost all
+ * of it. Once lines come and go those under way are half done on average, and this is no bound any more. */
+#define PART 0.5
+
+void ramp_open(struct ramp *r, int n_engines)
+{
+    *r = (struct ramp){.n_engines = n_engines};
+}
+
+/* All time counts for the outputs, which is too much where prompts were fed, too: such a period can only lower the estimate. A
+ * prompt's token is taken to cost what the mean of all tokens does. */
+void ramp_learn(struct ramp *r, const struct ramp_counts *now)
+{
+    double n_prompt = now->n_prompt - r->before.n_prompt, n_output = now->n_output - r->before.n_output;
+    double seconds = now->seconds - r->before.seconds;
+    r->now = *now;
+    if (n_output <= 0 || seconds <= 0)
+        return;
+    double per_output = seconds / n_output;
+    r->per_output = n_prompt > 0 && r->per_output > 0 ? fmin(r->per_output, per_output) : per_output;
+    if (n_prompt > 0)
+        r->per_prompt = seconds / (n_prompt + n_output);
+    r->before = *now;
+}
+
+bool ramp_allows(const struct ramp *r, const struct ramp_work *w, double share, double left)
+{
+    if (r->n_open < r->n_engines)
+        return true;
+    double n_prompt = r->open.n_prompt + w->n_prompt;
+    double n_output = share * (r->open.n_output + w->n_output) - (r->now.n_output - r->n_ended);
+    return r->per_output > 0 && n_prompt * r->per_prompt + fmax(n_output, 0) * r->per_output <= PART * left;
+}
+
+void ramp_begin(struct ramp *r, const struct ramp_work *w)
+{
+    r->n_open++;
+    r->open.n_prompt += w->n_prompt;
+    r->open.n_output += w->n_output;
+}
+
+void ramp_end(struct ramp *r, const struct ramp_work *w, double n_output)
+{
+    r->n_open--;
+    r->open.n_prompt -= w->n_prompt;
+    r->open.n_output -= w->n_output;
+    r->n_ended += n_output;
+}

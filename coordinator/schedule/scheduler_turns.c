@@ -1,0 +1,132 @@
+/* coordinator/schedule/scheduler_turns.c - what clients leave each other: places, and room in a step. See scheduler_parts.h. */
+#include "coordinator/schedule/scheduler_parts.h"
+
+#define PARTS 4 /* of a step's room that are somebody's, however many clients there are: crumbs would serve nobody */
+#define WORTH 8 /* a sequence grows by this part of itself before it has to give way again */
+
+/* ---- places ---- */
+
+static bool has_grown(const struct request *r)
+{
+    return r->n_preempted == 0 || (int64_t)WORTH * (n_known(r) - r->n_begun_with) >= n_known(r);
+}
+
+/* Then both clients run as many as they would have had r come first: it never has to give its place back for that. */
+static bool may_give_way(const struct request *running, const struct request *r)
+{
+    return running->priority >= r->priority && running->rank > r->queue->n_running && has_grown(running);
+}
+
+static int n_held_alone(const struct scheduler *s, const struct request *r)
+{
+    int n = 0;
+    for (int i = 0; i < r->n_blocks; i++)
+        n += s->blocks.block[r->block[i]].n_holders == 1;
+    return n;
+}
+
+/* Blocks that are missing for r to start; 0: none. */
+static int n_missing(struct scheduler *s, struct request *r)
+{
+    if (!scheduler_reserve(s, r))
+        return s->blocked_until - s->blocks.n_free;
+    while (r->n_blocks > 0)
+        blocks_give_back(&s->blocks, r->block[--r->n_blocks]);
+    return 0;
+}
+
+/* How many of the last turns have to be looked at until those that may give way have a slot and the blocks; 0: all are too few. */
+static int n_to_ask(const struct scheduler *s, const struct request *r, int n_blocks)
+{
+    bool slot = s->n_free_slots > 0;
+    for (int i = s->n_turns - 1; i >= 0; i--) {
+        if (!may_give_way(s->turn[i], r))
+            continue;
+        slot = true;
+        n_blocks -= n_held_alone(s, s->turn[i]);
+        if (slot && n_blocks <= 0)
+            return s->n_turns - i;
+    }
+    return 0;
+}
+
+static bool anybody_may(const struct scheduler *s, const struct request *r)
+{
+    for (int i = s->n_turns - 1; i >= 0; i--)
+        if (may_give_way(s->turn[i], r))
+            return true;
+    return false;
+}
+
+void turns_give_way(struct scheduler *s)
+{
+    struct request *r = s->n_queues > 1 ? order_next(s) : NULL;
+    if (r == NULL || r->n_in_flight > 0 || !anybody_may(s, r))
+        return;
+    int missing = n_missing(s, r);
+    if (s->n_free_slots > 0 && missing <= 0)
+        return;
+    int first = s->n_turns - n_to_ask(s, r, missing);
+    for (int i = s->n_turns - 1; i >= first; i--)
+        if (may_give_way(s->turn[i], r))
+            scheduler_preempt(s, s->turn[i]);
+    order_turns(s);
+}
+
+/* ---- room in a step ---- */
+
+static void want(struct client_queue *q, const struct request *r, int n)
+{
+    q->want[ROOM_TOKENS] += n > 1 ? n : 0;
+    if (wants_scores(r))
+        q->want[ROOM_ROWS] += (int)r->prompt.n - 1 - r->n_scores_planned;
+}
+
+static void collect_wants(struct scheduler *s)
+{
+    for (int i = 0; i < s->n_queues; i++) {
+        struct client_queue *q = s->queue[i];
+        memset(q->want, 0, sizeof q->want);
+        for (int k = 0; k < q->n_waiting && k < s->n_free_slots; k++)
+            want(q, q->waiting[k], n_known(q->waiting[k]));
+    }
+    for (int i = 0; i < s->n_turns; i++)
+        want(s->turn[i]->queue, s->turn[i], n_feedable(s->turn[i]));
+}
+
+/* What all get if nobody gets more than `most`. */
+static int64_t sum_up_to(const struct scheduler *s, enum scheduler_room what, int most)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < s->n_queues; i++)
+        sum += s->queue[i]->want[what] < most ? s->queue[i]->want[what] : most;
+    return sum;
+}
+
+/* The most that each may get so that all have it; all there is when nobody has to do without. */
+static int part_of(const struct scheduler *s, enum scheduler_room what, int total)
+{
+    int low = (total + PARTS - 1) / PARTS, high = total;
+    if (s->n_queues == 1 || sum_up_to(s, what, INT32_MAX) <= total)
+        return total;
+    while (low < high) {
+        int middle = low + (high - low + 1) / 2;
+        if (sum_up_to(s, what, middle) <= total)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+void turns_share(struct scheduler *s, int tokens, int rows)
+{
+    const int total[N_ROOMS] = {tokens, rows};
+    if (s->n_queues > 1)
+        collect_wants(s);
+    for (int what = 0; what < N_ROOMS; what++) {
+        int part = part_of(s, (enum scheduler_room)what, total[what]);
+        for (int i = 0; i < s->n_queues; i++)
+            s->queue[i]->left[what] = part;
+    }
+}

@@ -1,0 +1,57 @@
+/* coordinator/tasks/service_options.c - see service_options.h. */
+#include "coordinator/tasks/service_options.h"
+#include "base/environment.h"
+#include "base/opt_rows.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define SRUN_END_SECONDS 20
+
+#define AT(member) offsetof(struct service_options, member)
+
+static const struct opt rows[] = {
+    TEXT("log-dir", "DIR", log_dir,
+         "every rank also writes what it has to say, as with --verbose, to DIR/rank-R.log, with time, host and rank"),
+    INTEGER("max-model-len", run.max_model_len, 1, 1 << 28, -1,
+            "tokens of one sequence, prompt and output (default: max_position_embeddings of the model, else 2048)"),
+    INTEGER("max-batch", run.max_batch, 1, 4096, -1,
+            "sequences that run at once, if the KV cache holds them (default 256, at most --max-batch-tokens)"),
+    TEXT("served-model-name", "NAME", served_name, "the model's name to clients (default: the folder's)"),
+    TEXT("chat-template", "NAME", chat_template,
+         "how chats are written for the model, instead of what its own template is recognised as; docs/protocol.md has "
+         "the names"),
+    {"max-reply-bytes", "BYTES", OPT_BYTES, AT(max_reply_bytes), 1 << 16, (int64_t)1 << 34, 32 << 20, NULL,
+     "largest reply that a request may bring, reckoned from its tokens and log-probabilities before anything is "
+     "computed; beyond, 413 (default 32M)",
+     NULL},
+    INTEGER("end-seconds", end_seconds, 0, 1 << 20, -1,
+            "the same after SIGTERM and SIGINT (default 0, since mpirun kills a second later; under srun 20)"),
+    TEXT("metrics-file", "FILE", metrics_file,
+         "replace this file every 5 s with the metrics, for node_exporter's textfile collector"),
+};
+
+const struct opt_rows service_rows = OPT_ROWS(rows);
+
+double service_end_seconds(const struct service_options *o)
+{
+    if (o->end_seconds >= 0)
+        return (double)o->end_seconds;
+    /* Open MPI's launcher sets the second variable, and only that. */
+    bool srun = environment_value("SLURM_STEP_ID") != NULL && environment_value("OMPI_COMM_WORLD_RANK") == NULL;
+    return srun ? SRUN_END_SECONDS : 0;
+}
+
+void service_model_name(const struct service_options *o, char *name, size_t bytes)
+{
+    const char *model = o->run.model, *end = model + strlen(model);
+    while (end > model + 1 && end[-1] == '/')
+        end--;
+    const char *begin = end;
+    while (begin > model && begin[-1] != '/')
+        begin--;
+    if (o->served_name != NULL)
+        (void)snprintf(name, bytes, "%s", o->served_name);
+    else
+        (void)snprintf(name, bytes, "%.*s", (int)(end - begin), begin);
+}

@@ -1,0 +1,202 @@
+/* gateway/api/openai.c - see openai.h: answers in one piece. */
+#include "gateway/api/openai.h"
+#include "base/json.h"
+#include "gateway/api/openai_parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct dialect openai_dialect = {"application/json", fault_write_openai};
+
+/* ---------------------------------------------------------------- models */
+
+static json_t *card_of(const struct exchange *x, const json_t *m)
+{
+    const json_t *most = json_object_get(m, "max_model_len");
+    const char *id = json_string_value(json_object_get(m, "id"));
+    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:n, s:O?}", "id", id, "object", "model", "created",
+                     (json_int_t)x->created, "owned_by", "lockstep", "root", id, "parent", "max_model_len", most);
+}
+
+/* The entry of a model, or of all that are served (model ""), each once. f: NULL when it was enough. */
+static void each_model(const struct exchange *x, void (*f)(const struct exchange *x, const json_t *m, void *to),
+                       void *to)
+{
+    for (const struct backend *b = x->gateway->pool.first; b != NULL; b = b->next) {
+        const json_t *m;
+        size_t i;
+        json_array_foreach(json_object_get(b->models, "models"), i, m)
+        {
+            if (backend_takes(b) && json_is_string(json_object_get(m, "id")))
+                f(x, m, to);
+        }
+    }
+}
+
+static void add_card(const struct exchange *x, const json_t *m, void *to)
+{
+    const json_t *other, *id = json_object_get(m, "id");
+    size_t i;
+    json_array_foreach((json_t *)to, i, other)
+    {
+        if (json_equal(json_object_get(other, "id"), id))
+            return;
+    }
+    (void)json_array_append_new(to, card_of(x, m));
+}
+
+void openai_models(struct exchange *x)
+{
+    json_t *list = json_array();
+    each_model(x, add_card, list);
+    exchange_answer_json(x, 200, json_pack("{s:s, s:o}", "object", "list", "data", list));
+}
+
+void openai_model(struct exchange *x)
+{
+    json_t *list = json_array(), *found = NULL, *card;
+    size_t i;
+    each_model(x, add_card, list);
+    json_array_foreach(list, i, card)
+    {
+        if (strcmp(json_string_value(json_object_get(card, "id")), x->tail[0]) == 0)
+            found = json_incref(card);
+    }
+    json_decref(list);
+    if (found != NULL) {
+        exchange_answer_json(x, 200, found);
+        return;
+    }
+    struct fault f = fault_make(404, "model", "the model \"%.200s\" is not served here", x->tail[0]);
+    f.code = "model_not_found";
+    exchange_fail(x, &f);
+}
+
+static void note_model(const struct exchange *x, const json_t *m, void *to)
+{
+    const char **only = to, *id = json_string_value(json_object_get(m, "id"));
+    (void)x;
+    *only = *only == NULL || strcmp(*only, id) == 0 ? id : "";
+}
+
+const char *openai_only_model(const struct exchange *x)
+{
+    const char *only = NULL;
+    each_model(x, note_model, &only);
+    return only != NULL ? only : "";
+}
+
+/* ---------------------------------------------------------------- answers */
+
+json_t *openai_usage(const json_t *reply)
+{
+    const json_t *usage = json_object_get(reply, "usage");
+    json_int_t prompt = json_integer_value(json_object_get(usage, "prompt_tokens"));
+    json_int_t completion = json_integer_value(json_object_get(usage, "completion_tokens"));
+    return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", prompt, "completion_tokens", completion,
+                     "total_tokens", prompt + completion, "prompt_tokens_details", "cached_tokens",
+                     json_integer_value(json_object_get(usage, "cached_tokens")));
+}
+
+static json_t *choice_of(const struct openai_answer *a, const json_t *c)
+{
+    int64_t offset = 0;
+    json_t *choice = json_pack("{s:O?}", "index", json_object_get(c, "index"));
+    json_t *text = json_object_get(c, "text"), *logprobs = openai_logprobs(c, &a->asked, &offset);
+    if (a->asked.chat)
+        (void)json_object_set_new(
+            choice, "message",
+            json_pack("{s:s, s:O?, s:n, s:[]}", "role", "assistant", "content", text, "refusal", "annotations"));
+    else
+        (void)json_object_set(choice, "text", text);
+    (void)json_object_set_new(choice, "logprobs", logprobs);
+    (void)json_object_set(choice, "finish_reason", json_object_get(c, "finish_reason"));
+    if (!a->asked.echo && json_object_get(c, "prompt_logprobs") != NULL)
+        (void)json_object_set(choice, "prompt_logprobs", json_object_get(c, "prompt_logprobs"));
+    return choice;
+}
+
+static void answer_whole(struct exchange *x, void *context, json_t *reply, bool last)
+{
+    const struct openai_answer *a = context;
+    const json_t *c;
+    json_t *choices = json_array();
+    size_t i;
+    (void)last; /* there is one reply */
+    if (!exchange_is_good(reply)) {
+        json_decref(choices);
+        exchange_fail_reply(x, reply);
+        return;
+    }
+    json_array_foreach(json_object_get(reply, "choices"), i, c)
+    {
+        (void)json_array_append_new(choices, choice_of(a, c));
+    }
+    exchange_answer_json(x, 200,
+                         json_pack("{s:s, s:s, s:I, s:s, s:o, s:o, s:s}", "id", a->id, "object",
+                                   a->asked.chat ? "chat.completion" : "text_completion", "created",
+                                   (json_int_t)x->created, "model", a->asked.model, "choices", choices, "usage",
+                                   openai_usage(reply), "system_fingerprint", "lockstep-" LOCKSTEP_VERSION));
+}
+
+static void drop_answer(void *state)
+{
+    struct openai_answer *a = state;
+    free(a->choice);
+    free(a);
+}
+
+void openai_generate(struct exchange *x, const struct openai_request *r, json_t *message)
+{
+    struct openai_answer *a = calloc(1, sizeof *a);
+    if (a == NULL) {
+        struct fault f = fault_make(500, "", "out of host memory: an answer");
+        json_decref(message);
+        exchange_fail(x, &f);
+        return;
+    }
+    a->asked = *r;
+    (void)snprintf(a->id, sizeof a->id, "%s-%s", r->chat ? "chatcmpl" : "cmpl", x->id);
+    x->state = a;
+    x->drop = drop_answer;
+    x->tally.is_generate = true;
+    if (r->stream)
+        exchange_will_stream(x);
+    const struct exchange_question q = {
+        .model = r->model, .message = message, .reply = r->stream ? openai_stream_reply : answer_whole, .context = a};
+    exchange_ask(x, &q);
+}
+
+/* ---------------------------------------------------------------- requests */
+
+/* other: the field that belongs to the other of the two. */
+static void start(struct exchange *x, bool chat, const char *needed, const char *other)
+{
+    struct openai_request r = {.chat = chat};
+    struct fault f = {0};
+    json_t *body = exchange_json(x), *message = NULL;
+    if (body == NULL)
+        return;
+    if (json_object_get(body, needed) == NULL)
+        f = fault_make(400, needed, "%s: missing", needed);
+    else if (json_object_get(body, other) != NULL)
+        f = fault_make(400, other, "%s: unknown field", other);
+    else
+        message = openai_translate(x, body, &r, &f);
+    json_decref(body);
+    if (message == NULL)
+        exchange_fail(x, &f);
+    else
+        openai_generate(x, &r, message);
+}
+
+void openai_completions(struct exchange *x)
+{
+    start(x, false, "prompt", "messages");
+}
+
+void openai_chat(struct exchange *x)
+{
+    start(x, true, "messages", "prompt");
+}

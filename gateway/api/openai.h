@@ -1,0 +1,33 @@
+/* gateway/api/openai.h - the OpenAI API: /v1/models, /v1/completions, /v1/chat/completions; and what other dialects of chats and
+ * completions can share with it. */
+#ifndef API_OPENAI_H
+#define API_OPENAI_H
+
+#include "gateway/exchange/exchange.h"
+
+extern const struct dialect openai_dialect;
+
+void openai_models(struct exchange *x);
+void openai_model(struct exchange *x);
+void openai_completions(struct exchange *x);
+void openai_chat(struct exchange *x);
+
+/* What a request for text asked for beside the message to the backend. */
+struct openai_request {
+    bool chat, stream, include_usage, echo;
+    bool ids_as_tokens;              /* "token_id:5" in place of texts */
+    char model[EXCHANGE_TAIL_BYTES]; /* for answers */
+};
+
+/* Of a request's body (docs/gateway.md) the backend's message, which the caller decrefs; what has no meaning here is left out.
+ * NULL: *f says what is refused. */
+json_t *openai_translate(struct exchange *x, const json_t *body, struct openai_request *r, struct fault *f);
+
+/* Of the reply's choices and usage those of OpenAI. New references; NULL: out of memory. */
+json_t *openai_usage(const json_t *reply);
+json_t *openai_logprobs(const json_t *choice, const struct openai_request *r, int64_t *offset);
+
+/* The model that is meant when none is named: the one that is served; "" when there are none or several. */
+const char *openai_only_model(const struct exchange *x);
+
+#endif

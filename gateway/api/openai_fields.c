@@ -1,0 +1,195 @@
+/* gateway/api/openai_fields.c - which fields of OpenAI's requests mean something here. What is not in the table goes to the
+ * backend under its name: the backend knows its own fields and refuses all others by name. */
+#include "base/json.h"
+#include "base/log.h"
+#include "gateway/api/openai.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum how {
+    MEANINGLESS, /* sent by ordinary clients, and nothing here: left out */
+    IF_EMPTY,    /* an empty list, object or text asks for nothing; the rest is the backend's */
+    OURS,        /* read below */
+    FORBIDDEN    /* the protocol's own, not a client's */
+};
+
+static const struct {
+    const char *name;
+    enum how how;
+} fields[] = {
+    {"user", MEANINGLESS},
+    {"metadata", MEANINGLESS},
+    {"store", MEANINGLESS},
+    {"service_tier", MEANINGLESS},
+    {"safety_identifier", MEANINGLESS},
+    {"prompt_cache_key", MEANINGLESS},
+    {"prompt_cache_retention", MEANINGLESS},
+    {"prompt_cache_options", MEANINGLESS},
+    {"verbosity", MEANINGLESS},
+    {"tools", IF_EMPTY},
+    {"functions", IF_EMPTY},
+    {"stop", IF_EMPTY},
+    {"logit_bias", IF_EMPTY},
+    {"suffix", IF_EMPTY},
+    {"response_format", OURS},
+    {"modalities", OURS},
+    {"parallel_tool_calls", OURS},
+    {"tool_choice", OURS},
+    {"stream", OURS},
+    {"stream_options", OURS},
+    {"model", OURS},
+    {"echo", OURS},
+    {"max_completion_tokens", OURS},
+    {"return_tokens_as_token_ids", OURS},
+    {"op", FORBIDDEN},
+    {"protocol", FORBIDDEN},
+    {"request_id", FORBIDDEN},
+    {"rid", FORBIDDEN},
+    {"inputs", FORBIDDEN},
+    {"text", FORBIDDEN},
+    {"text_input", FORBIDDEN},
+    {"input_ids", FORBIDDEN},
+    {"streaming", FORBIDDEN},
+};
+
+#define N_FIELDS (sizeof fields / sizeof fields[0])
+
+static size_t find_field(const char *name)
+{
+    size_t i = 0;
+    while (i < N_FIELDS && strcmp(fields[i].name, name) != 0)
+        i++;
+    return i;
+}
+
+static bool is_empty(const json_t *value)
+{
+    return (json_is_array(value) && json_array_size(value) == 0) ||
+           (json_is_object(value) && json_object_size(value) == 0) ||
+           (json_is_string(value) && json_string_length(value) == 0);
+}
+
+static int wrong(struct fault *f, const char *name, const json_t *found, const char *expected)
+{
+    *f = fault_make(400, name, "%s: found %s, expected %s", name, json_type_name(found), expected);
+    return -1;
+}
+
+static int read_bool(const json_t *body, const char *name, bool *to, struct fault *f)
+{
+    const json_t *value = json_object_get(body, name);
+    if (value == NULL || json_is_null(value))
+        return 0;
+    *to = json_is_true(value);
+    return json_is_boolean(value) ? 0 : wrong(f, name, value, "true or false");
+}
+
+static int read_stream_options(const json_t *body, struct openai_request *r, struct fault *f)
+{
+    json_t *options = json_object_get(body, "stream_options"), *value;
+    const char *key;
+    if (options == NULL || json_is_null(options))
+        return 0;
+    if (!json_is_object(options))
+        return wrong(f, "stream_options", options, "an object");
+    json_object_foreach(options, key, value)
+    {
+        bool asks = !json_is_null(value) && !json_is_false(value);
+        if (strcmp(key, "include_usage") == 0 || strcmp(key, "include_obfuscation") == 0 || !asks)
+            continue;
+        char name[96];
+        (void)snprintf(name, sizeof name, "stream_options.%.60s", key);
+        *f = fault_make(400, name, "%s: not implemented", name);
+        return -1;
+    }
+    return read_bool(options, "include_usage", &r->include_usage, f);
+}
+
+/* A text format is what everybody gets; others are the backend's to make or to refuse. */
+static bool is_plain_format(const json_t *value)
+{
+    const char *type = json_string_value(json_object_get(value, "type"));
+    return type != NULL && strcmp(type, "text") == 0 && json_object_size(value) == 1;
+}
+
+static bool is_text_alone(const json_t *value)
+{
+    const char *only = json_string_value(json_array_get(value, 0));
+    return json_array_size(value) == 1 && only != NULL && strcmp(only, "text") == 0;
+}
+
+/* Does a field that is read here also go to the backend? */
+static bool passes(const json_t *body, const char *name, const json_t *value)
+{
+    bool tools = json_array_size(json_object_get(body, "tools")) > 0;
+    if (strcmp(name, "response_format") == 0)
+        return !is_plain_format(value);
+    if (strcmp(name, "modalities") == 0)
+        return !is_text_alone(value);
+    if (strcmp(name, "parallel_tool_calls") == 0)
+        return tools;
+    if (strcmp(name, "tool_choice") == 0)
+        return tools || (json_is_string(value) && strcmp(json_string_value(value), "none") != 0 &&
+                         strcmp(json_string_value(value), "auto") != 0);
+    if (strcmp(name, "max_completion_tokens") == 0) /* some clients say the same twice */
+        return !json_equal(value, json_object_get(body, "max_tokens"));
+    return strcmp(name, "echo") == 0 || strcmp(name, "stream") == 0;
+}
+
+static int read_model(struct exchange *x, const json_t *body, struct openai_request *r, struct fault *f)
+{
+    const json_t *model = json_object_get(body, "model");
+    const char *name = json_is_string(model) ? json_string_value(model) : openai_only_model(x);
+    if (model != NULL && !json_is_null(model) && !json_is_string(model))
+        return wrong(f, "model", model, "a string");
+    if (strlen(name) >= sizeof r->model) {
+        *f = fault_make(404, "model", "no model has a name of %zu bytes", strlen(name));
+        f->code = "model_not_found";
+        return -1;
+    }
+    memcpy(r->model, name, strlen(name) + 1);
+    (void)snprintf(x->tally.model, sizeof x->tally.model, "%s", name);
+    return 0;
+}
+
+static int read_ours(struct exchange *x, const json_t *body, struct openai_request *r, struct fault *f)
+{
+    if (read_model(x, body, r, f) != 0 || read_stream_options(body, r, f) != 0 ||
+        read_bool(body, "stream", &r->stream, f) != 0 || read_bool(body, "echo", &r->echo, f) != 0 ||
+        read_bool(body, "return_tokens_as_token_ids", &r->ids_as_tokens, f) != 0)
+        return -1;
+    const json_t *logprobs = json_object_get(body, "logprobs");
+    if (r->echo && r->stream && logprobs != NULL && !json_is_null(logprobs)) {
+        *f = fault_make(400, "echo", "echo: not implemented beside both logprobs and stream");
+        return -1;
+    }
+    return 0;
+}
+
+json_t *openai_translate(struct exchange *x, const json_t *body, struct openai_request *r, struct fault *f)
+{
+    const char *key;
+    json_t *value, *message = json_object();
+    bool good = message != NULL && read_ours(x, body, r, f) == 0;
+    json_object_foreach((json_t *)body, key, value)
+    {
+        size_t i = find_field(key);
+        bool known = i < N_FIELDS;
+        if (!good || json_is_null(value) || (known && fields[i].how == MEANINGLESS))
+            continue;
+        if (known && fields[i].how == FORBIDDEN) {
+            *f = fault_make(400, key, "%s: unknown field", key);
+            good = false;
+        } else if (!known || (fields[i].how == IF_EMPTY && !is_empty(value)) ||
+                   (fields[i].how == OURS && passes(body, key, value))) {
+            good = json_object_set(message, key, value) == 0;
+        }
+    }
+    if (good)
+        return message;
+    json_decref(message);
+    if (f->status == 0)
+        *f = fault_make(500, "", "out of host memory: a request");
+    return NULL;
+}

@@ -1,0 +1,131 @@
+/* gateway/api/openai_logprobs.c - log-probabilities as OpenAI's two APIs have them, of those of docs/protocol.md. */
+#include "gateway/api/openai.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Characters, not bytes. */
+static int64_t characters(const char *text)
+{
+    int64_t n = 0;
+    for (; text != NULL && *text != '\0'; text++)
+        n += ((unsigned char)*text & 0xc0) != 0x80;
+    return n;
+}
+
+/* The text of a token, or "token_id:5". */
+static json_t *name_of(const json_t *entry, const struct openai_request *r)
+{
+    char text[40];
+    if (!r->ids_as_tokens)
+        return json_incref(json_object_get(entry, "token"));
+    (void)snprintf(text, sizeof text, "token_id:%lld",
+                   (long long)json_integer_value(json_object_get(entry, "token_id")));
+    return json_string(text);
+}
+
+/* ---------------------------------------------------------------- chats */
+
+/* What a token's text is made of; null for a part of a character, whose text is U+FFFD. */
+static json_t *bytes_of(const char *text)
+{
+    if (text == NULL || strstr(text, "\xef\xbf\xbd") != NULL)
+        return json_null();
+    json_t *list = json_array();
+    for (; *text != '\0'; text++)
+        (void)json_array_append_new(list, json_integer((unsigned char)*text));
+    return list;
+}
+
+static json_t *chat_entry(const json_t *entry, const struct openai_request *r)
+{
+    const char *text = json_string_value(json_object_get(entry, "token"));
+    return json_pack("{s:o, s:O?, s:o}", "token", name_of(entry, r), "logprob", json_object_get(entry, "logprob"),
+                     "bytes", bytes_of(text));
+}
+
+static json_t *chat_logprobs(const json_t *content, const struct openai_request *r)
+{
+    json_t *list = json_array();
+    const json_t *entry, *top;
+    size_t i, k;
+    json_array_foreach(content, i, entry)
+    {
+        json_t *one = chat_entry(entry, r), *best = json_array();
+        json_array_foreach(json_object_get(entry, "top_logprobs"), k, top)
+        {
+            (void)json_array_append_new(best, chat_entry(top, r));
+        }
+        (void)json_object_set_new(one, "top_logprobs", best);
+        (void)json_array_append_new(list, one);
+    }
+    return json_pack("{s:o, s:n}", "content", list, "refusal");
+}
+
+/* ---------------------------------------------------------------- completions */
+
+struct legacy {
+    json_t *tokens, *logprobs, *top, *offsets;
+    int64_t *offset;
+};
+
+/* {text: logprob} of the likeliest, and of the token itself. Of two tokens with one text the likelier one stays. */
+static json_t *likeliest(const json_t *entry, const struct openai_request *r)
+{
+    json_t *object = json_object(), *name = name_of(entry, r);
+    const json_t *list = json_object_get(entry, "top_logprobs");
+    (void)json_object_set(object, json_string_value(name), json_object_get(entry, "logprob"));
+    for (size_t k = json_array_size(list); k > 0; k--) {
+        const json_t *top = json_array_get(list, k - 1);
+        json_t *text = name_of(top, r);
+        (void)json_object_set(object, json_string_value(text), json_object_get(top, "logprob"));
+        json_decref(text);
+    }
+    json_decref(name);
+    return object;
+}
+
+/* entry: json null for the very first token of a prompt, whose text is `first`. */
+static void add_token(struct legacy *l, const json_t *entry, const char *first, const struct openai_request *r)
+{
+    bool known = json_is_object(entry);
+    const char *text = known ? json_string_value(json_object_get(entry, "token")) : first;
+    (void)json_array_append_new(l->tokens, known ? name_of(entry, r) : json_string(first));
+    (void)json_array_append_new(l->offsets, json_integer(*l->offset));
+    *l->offset += characters(text);
+    if (known)
+        (void)json_array_append(l->logprobs, json_object_get(entry, "logprob"));
+    else
+        (void)json_array_append_new(l->logprobs, json_null());
+    (void)json_array_append_new(l->top, known ? likeliest(entry, r) : json_null());
+}
+
+static json_t *legacy_logprobs(const json_t *choice, const json_t *content, const struct openai_request *r,
+                               int64_t *offset)
+{
+    struct legacy l = {json_array(), json_array(), json_array(), json_array(), offset};
+    const char *first = json_string_value(json_object_get(choice, "prompt_first_token"));
+    char id[40];
+    const json_t *entry;
+    size_t i;
+    (void)snprintf(id, sizeof id, "token_id:%lld",
+                   (long long)json_integer_value(json_array_get(json_object_get(choice, "prompt_token_ids"), 0)));
+    json_array_foreach(r->echo ? json_object_get(choice, "prompt_logprobs") : NULL, i, entry)
+    {
+        add_token(&l, entry, r->ids_as_tokens ? id : first != NULL ? first : "", r);
+    }
+    json_array_foreach(content, i, entry)
+    {
+        add_token(&l, entry, "", r);
+    }
+    return json_pack("{s:o, s:o, s:o, s:o}", "tokens", l.tokens, "token_logprobs", l.logprobs, "top_logprobs", l.top,
+                     "text_offset", l.offsets);
+}
+
+json_t *openai_logprobs(const json_t *choice, const struct openai_request *r, int64_t *offset)
+{
+    const json_t *content = json_object_get(json_object_get(choice, "logprobs"), "content");
+    if (content == NULL)
+        return json_null();
+    return r->chat ? chat_logprobs(content, r) : legacy_logprobs(choice, content, r, offset);
+}

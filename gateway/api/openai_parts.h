@@ -1,0 +1,26 @@
+/* gateway/api/openai_parts.h - between the files of the OpenAI API. */
+#ifndef API_OPENAI_PARTS_H
+#define API_OPENAI_PARTS_H
+
+#include "gateway/api/openai.h"
+
+struct openai_choice {
+    bool begun, ended;
+    int64_t offset; /* of the next token's text, in characters */
+};
+
+/* A request for text that is being answered; the exchange's state. */
+struct openai_answer {
+    struct openai_request asked;
+    char id[POOL_NAME_BYTES + 16];
+    struct openai_choice *choice; /* [n_choices], as far as they have shown themselves */
+    size_t n_choices;
+};
+
+/* Ask the backend, and answer as the request wants it. message is decref'ed. */
+void openai_generate(struct exchange *x, const struct openai_request *r, json_t *message);
+
+/* openai_stream.c: what an event, or the last reply, gives to the stream. */
+void openai_stream_reply(struct exchange *x, void *context, json_t *reply, bool last);
+
+#endif

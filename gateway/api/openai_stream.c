@@ -1,0 +1,144 @@
+/* gateway/api/openai_stream.c - answers as server-sent events. Chunks are written by hand: they are what the gateway does most. */
+#include "base/json.h"
+#include "gateway/api/openai_parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Choice number i, which is made if it has not shown itself before; NULL: nonsense, or out of memory. */
+static struct openai_choice *find_choice(struct openai_answer *a, const json_t *index)
+{
+    json_int_t i = json_is_integer(index) ? json_integer_value(index) : -1;
+    if (i < 0 || i >= 1 << 16)
+        return NULL;
+    if ((size_t)i >= a->n_choices) {
+        struct openai_choice *more = realloc(a->choice, ((size_t)i + 1) * sizeof *more);
+        if (more == NULL)
+            return NULL;
+        memset(more + a->n_choices, 0, ((size_t)i + 1 - a->n_choices) * sizeof *more);
+        a->choice = more;
+        a->n_choices = (size_t)i + 1;
+    }
+    return &a->choice[i];
+}
+
+/* What all chunks of the answer have in common, up to the choices. */
+static struct bytes *begin_chunk(struct exchange *x, const struct openai_answer *a)
+{
+    struct bytes *b = exchange_open_event(x);
+    bytes_text(b, "{\"id\":");
+    bytes_json_string(b, a->id, strlen(a->id));
+    bytes_format(b, ",\"object\":\"%s\",\"created\":%lld,\"model\":",
+                 a->asked.chat ? "chat.completion.chunk" : "text_completion", (long long)x->created);
+    bytes_json_string(b, a->asked.model, strlen(a->asked.model));
+    bytes_text(b, ",\"system_fingerprint\":\"lockstep-" LOCKSTEP_VERSION "\",\"choices\":[");
+    return b;
+}
+
+static void end_chunk(struct exchange *x, const struct openai_answer *a)
+{
+    bytes_text(&x->conn->out, a->asked.include_usage ? "],\"usage\":null}" : "]}");
+    exchange_close_event(x);
+}
+
+static void write_logprobs(struct bytes *b, const struct openai_answer *a, const json_t *c, int64_t *offset)
+{
+    if (json_object_get(c, "logprobs") == NULL) {
+        bytes_text(b, "null");
+        return;
+    }
+    json_t *value = openai_logprobs(c, &a->asked, offset);
+    char *text = json_text(value, JSON_COMPACT);
+    bytes_text(b, text != NULL ? text : "null");
+    free(text);
+    json_decref(value);
+}
+
+/* The first of a chat's choice: whose turn it is. */
+static void write_role(struct exchange *x, const struct openai_answer *a, size_t index)
+{
+    struct bytes *b = begin_chunk(x, a);
+    bytes_format(b,
+                 "{\"index\":%zu,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
+                 "\"finish_reason\":null}",
+                 index);
+    end_chunk(x, a);
+}
+
+static void write_text(struct exchange *x, const struct openai_answer *a, size_t index, const json_t *c,
+                       int64_t *offset)
+{
+    const json_t *text = json_object_get(c, "text");
+    const char *bytes = json_is_string(text) ? json_string_value(text) : "";
+    size_t n = json_is_string(text) ? json_string_length(text) : 0;
+    struct bytes *b = begin_chunk(x, a);
+    bytes_format(b, a->asked.chat ? "{\"index\":%zu,\"delta\":{\"content\":" : "{\"index\":%zu,\"text\":", index);
+    bytes_json_string(b, bytes, n);
+    bytes_text(b, a->asked.chat ? "},\"logprobs\":" : ",\"logprobs\":");
+    write_logprobs(b, a, c, offset);
+    bytes_text(b, ",\"finish_reason\":null}");
+    end_chunk(x, a);
+}
+
+static void write_finish(struct exchange *x, const struct openai_answer *a, size_t index, const char *why)
+{
+    struct bytes *b = begin_chunk(x, a);
+    bytes_format(b,
+                 a->asked.chat ? "{\"index\":%zu,\"delta\":{},\"logprobs\":null,\"finish_reason\":"
+                               : "{\"index\":%zu,\"text\":\"\",\"logprobs\":null,\"finish_reason\":",
+                 index);
+    bytes_json_string(b, why, strlen(why));
+    bytes_text(b, "}");
+    end_chunk(x, a);
+}
+
+static void write_choice(struct exchange *x, struct openai_answer *a, const json_t *c)
+{
+    struct openai_choice *choice = find_choice(a, json_object_get(c, "index"));
+    const char *finish = json_string_value(json_object_get(c, "finish_reason"));
+    if (choice == NULL || choice->ended)
+        return;
+    size_t index = (size_t)(choice - a->choice);
+    if (a->asked.chat && !choice->begun)
+        write_role(x, a, index);
+    choice->begun = true;
+    if (json_string_length(json_object_get(c, "text")) > 0 || json_object_get(c, "logprobs") != NULL)
+        write_text(x, a, index, c, &choice->offset);
+    if (finish == NULL)
+        return;
+    choice->ended = true;
+    write_finish(x, a, index, finish);
+}
+
+static void write_usage(struct exchange *x, const struct openai_answer *a, const json_t *reply)
+{
+    json_t *usage = openai_usage(reply);
+    char *text = json_text(usage, JSON_COMPACT);
+    struct bytes *b = begin_chunk(x, a);
+    bytes_text(b, "],\"usage\":");
+    bytes_text(b, text != NULL ? text : "null");
+    bytes_text(b, "}");
+    exchange_close_event(x);
+    free(text);
+    json_decref(usage);
+}
+
+void openai_stream_reply(struct exchange *x, void *context, json_t *reply, bool last)
+{
+    struct openai_answer *a = context;
+    const json_t *c;
+    size_t i;
+    if (!exchange_is_good(reply)) {
+        exchange_fail_reply(x, reply);
+        return;
+    }
+    json_array_foreach(json_object_get(reply, "choices"), i, c)
+    {
+        write_choice(x, a, c);
+    }
+    if (!last)
+        return;
+    if (a->asked.include_usage)
+        write_usage(x, a, reply);
+    exchange_end_events(x, "data: [DONE]\n\n");
+}

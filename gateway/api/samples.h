@@ -1,0 +1,21 @@
+/* gateway/api/samples.h - Prometheus texts of several backends as one: families together, each sample with its backend's name. */
+#ifndef API_SAMPLES_H
+#define API_SAMPLES_H
+
+#include "gateway/loop/bytes.h"
+
+struct samples_family {
+    struct samples_family *next;
+    struct bytes head, lines; /* # HELP and # TYPE; samples */
+    char name[128];
+};
+
+struct samples {
+    struct samples_family *first;
+};
+
+void samples_add(struct samples *s, const char *backend, const char *text);
+void samples_write(const struct samples *s, struct bytes *to);
+void samples_free(struct samples *s);
+
+#endif

@@ -1,0 +1,11 @@
+/* gateway/api/state.h - is it well, and how much does it do: /health, /ping, /version, /metrics. */
+#ifndef API_STATE_H
+#define API_STATE_H
+
+#include "gateway/exchange/exchange.h"
+
+void state_health(struct exchange *x);
+void state_version(struct exchange *x);
+void state_metrics(struct exchange *x);
+
+#endif

@@ -1,0 +1,10 @@
+/* gateway/api/tokens.h - /tokenize and /detokenize, as vLLM has them. */
+#ifndef API_TOKENS_H
+#define API_TOKENS_H
+
+#include "gateway/exchange/exchange.h"
+
+void tokens_tokenize(struct exchange *x);
+void tokens_detokenize(struct exchange *x);
+
+#endif

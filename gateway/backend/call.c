@@ -1,0 +1,243 @@
+/* gateway/backend/call.c - a question on its way: chosen backend, sent, answered, asked again elsewhere. See pool.h. */
+#include "base/json.h"
+#include "gateway/backend/pool_parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_TRIES 4
+
+static struct call **bucket_of(struct pool *p, uint64_t serial)
+{
+    return &p->bucket[serial & (POOL_BUCKETS - 1)];
+}
+
+/* The number at the end of "name.1f". */
+static uint64_t serial_of(const char *id)
+{
+    const char *dot = strrchr(id, '.');
+    return dot != NULL ? strtoull(dot + 1, NULL, 16) : 0;
+}
+
+struct call *call_find(struct pool *p, const char *id)
+{
+    uint64_t serial = serial_of(id);
+    struct call *c = *bucket_of(p, serial);
+    while (c != NULL && (c->serial != serial || strcmp(c->id, id) != 0))
+        c = c->in_bucket;
+    return c;
+}
+
+static void leave_backend(struct call *c)
+{
+    struct backend *b = c->backend;
+    if (b == NULL)
+        return;
+    if (c->previous != NULL)
+        c->previous->next = c->next;
+    else
+        b->first = c->next;
+    if (c->next != NULL)
+        c->next->previous = c->previous;
+    b->n_calls--;
+    b->tokens -= c->setup.tokens;
+    c->backend = NULL;
+    c->next = c->previous = NULL;
+}
+
+static void join_backend(struct call *c, struct backend *b)
+{
+    c->backend = b;
+    c->previous = NULL;
+    c->next = b->first;
+    if (b->first != NULL)
+        b->first->previous = c;
+    b->first = c;
+    b->n_calls++;
+    b->tokens += c->setup.tokens;
+}
+
+static void forget(struct pool *p, struct call *c)
+{
+    struct call **at = bucket_of(p, c->serial);
+    while (*at != NULL && *at != c)
+        at = &(*at)->in_bucket;
+    if (*at == c)
+        *at = c->in_bucket;
+    leave_backend(c);
+    free(c->text);
+    free(c->model);
+    free(c);
+}
+
+/* The call ends with this reply, which is decref'ed. */
+static void end(struct pool *p, struct call *c, json_t *reply)
+{
+    struct call_setup s = c->setup;
+    forget(p, c);
+    s.reply(s.context, reply, true);
+    json_decref(reply);
+}
+
+static json_t *failure(int code, const char *field, const char *message, int retry_ms)
+{
+    json_t *reply = json_pack("{s:s, s:i, s:{s:s, s:s}}", "status", "error", "code", code, "error", "field", field,
+                              "message", message);
+    if (retry_ms > 0)
+        (void)json_object_set_new(reply, "retry_after_ms", json_integer(retry_ms));
+    return reply;
+}
+
+/* The one with the least to do that has the model. `not`: not this one. */
+static struct backend *choose(const struct pool *p, const char *model, const struct backend * not )
+{
+    struct backend *best = NULL;
+    for (struct backend *b = p->first; b != NULL; b = b->next) {
+        if (b == not || !backend_takes(b) || backend_model(b, model) == NULL)
+            continue;
+        if (best == NULL || b->tokens < best->tokens || (b->tokens <= best->tokens && b->n_calls < best->n_calls))
+            best = b;
+    }
+    return best;
+}
+
+/* Of all backends that are ready: do they serve one model, and the same? */
+static bool is_only_model(const struct pool *p)
+{
+    const char *name = NULL;
+    for (const struct backend *b = p->first; b != NULL; b = b->next) {
+        const json_t *list = json_object_get(b->models, "models");
+        const char *first = json_string_value(json_object_get(json_array_get(list, 0), "id"));
+        if (!backend_takes(b))
+            continue;
+        if (json_array_size(list) != 1 || first == NULL || (name != NULL && strcmp(name, first) != 0))
+            return false;
+        name = first;
+    }
+    return true;
+}
+
+/* Why no backend can be chosen. */
+static json_t *no_backend(const struct pool *p, const char *model)
+{
+    char text[300];
+    if (pool_n_ready(p) == 0)
+        return failure(503, "", "no backend is ready", 1000);
+    (void)snprintf(text, sizeof text, "\"%.200s\" is not served here", model);
+    return failure(404, "model", text, 0);
+}
+
+/* Sent to a backend, or ended. true: it is on its way. */
+static bool dispatch(struct pool *p, struct call *c, struct backend *b)
+{
+    struct err e = {0};
+    if (b == NULL) {
+        end(p, c, no_backend(p, c->model));
+        return false;
+    }
+    if (c->bytes > b->max_message_bytes) {
+        end(p, c, failure(413, "", "the request is larger than the backend's --max-message-bytes", 0));
+        return false;
+    }
+    c->n_tries++;
+    join_backend(c, b);
+    if (connection_send_text(&b->connection, c->text, c->bytes, &e) == 0)
+        return true;
+    end(p, c, failure(502, "", e.text, 0));
+    return false;
+}
+
+static struct call *make(struct pool *p, const struct call_setup *s)
+{
+    struct call *c = calloc(1, sizeof *c);
+    if (c == NULL)
+        return NULL;
+    c->setup = *s;
+    c->setup.message = NULL;
+    c->is_fixed = s->backend != NULL;
+    c->model = strdup(s->model);
+    c->serial = ++p->serial;
+    (void)snprintf(c->id, sizeof c->id, "%.*s.%llx", POOL_NAME_BYTES, s->name, (unsigned long long)c->serial);
+    if (json_object_set_new(s->message, "request_id", json_string(c->id)) == 0)
+        c->text = json_text(s->message, JSON_COMPACT);
+    c->bytes = c->text != NULL ? strlen(c->text) : 0;
+    if (c->text != NULL && c->model != NULL)
+        return c;
+    free(c->model);
+    free(c->text);
+    free(c);
+    return NULL;
+}
+
+struct call *pool_ask(struct pool *p, const struct call_setup *s)
+{
+    struct call *c = NULL;
+    json_t *wrong = NULL;
+    if (s->model[0] == '\0' && s->backend == NULL && !is_only_model(p))
+        wrong = failure(400, "model", "missing: several models are served, expected the name of one", 0);
+    else if ((c = make(p, s)) == NULL)
+        wrong = failure(500, "", "out of host memory: a request", 0);
+    json_decref(s->message);
+    if (wrong != NULL) {
+        s->reply(s->context, wrong, true);
+        json_decref(wrong);
+        return NULL;
+    }
+    c->in_bucket = *bucket_of(p, c->serial);
+    *bucket_of(p, c->serial) = c;
+    return dispatch(p, c, s->backend != NULL ? s->backend : choose(p, s->model, NULL)) ? c : NULL;
+}
+
+void call_cancel(struct call *c)
+{
+    struct backend *b = c->backend;
+    struct err e = {0};
+    if (b != NULL && b->connection.up && !b->connection.gone) {
+        json_t *message = json_pack("{s:s, s:s}", "op", "cancel", "request_id", c->id);
+        (void)connection_send(&b->connection, message, &e);
+        json_decref(message);
+    }
+    forget(b->pool, c);
+}
+
+/* Asked elsewhere, if nothing of an answer has come yet and there is an elsewhere. */
+static bool ask_again(struct pool *p, struct call *c)
+{
+    struct backend *other =
+        c->text != NULL && !c->is_fixed && c->n_tries < MAX_TRIES ? choose(p, c->model, c->backend) : NULL;
+    if (other == NULL)
+        return false;
+    leave_backend(c);
+    p->n_retried++;
+    (void)dispatch(p, c, other);
+    return true;
+}
+
+/* An answer that another backend may spare the client: full, or not taking anything. */
+static bool is_refusal(const json_t *reply)
+{
+    json_int_t code = json_integer_value(json_object_get(reply, "code"));
+    return code == 503 || code == 429;
+}
+
+void call_reply(struct pool *p, struct call *c, json_t *reply)
+{
+    const char *event = json_string_value(json_object_get(reply, "event"));
+    bool last = event == NULL || strcmp(event, "final") == 0;
+    if (last && is_refusal(reply) && ask_again(p, c))
+        return;
+    if (last) {
+        end(p, c, json_incref(reply));
+        return;
+    }
+    free(c->text); /* something came: never asked again */
+    c->text = NULL;
+    c->setup.reply(c->setup.context, reply, false);
+}
+
+void call_lost(struct pool *p, struct call *c, const char *why)
+{
+    if (!ask_again(p, c))
+        end(p, c, failure(502, "", why, 0));
+}

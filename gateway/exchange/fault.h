@@ -1,0 +1,36 @@
+/* gateway/exchange/fault.h - what goes wrong with a request, before an API's dialect makes words of it. */
+#ifndef EXCHANGE_FAULT_H
+#define EXCHANGE_FAULT_H
+
+#include "gateway/loop/bytes.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct fault {
+    int status;              /* of HTTP */
+    const char *type, *code; /* OpenAI's: "invalid_request_error"; "model_not_found" or NULL */
+    char param[128];         /* the field that is to blame; "": none */
+    char message[512];
+    int64_t retry_ms;  /* come back then; 0: not said */
+    bool no_retry;     /* coming back is of no use */
+    const char *allow; /* 405: the methods that are there */
+};
+
+/* printf-like. type and code follow from the status. */
+struct fault fault_make(int status, const char *param, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* From a reply with "status": "error". */
+struct fault fault_of_reply(const json_t *reply);
+
+/* Lines of the head that a fault needs. */
+void fault_fields(const struct fault *f, struct bytes *to);
+
+/* Bytes that are no UTF-8 become '?'. */
+void fault_make_utf8(char *text);
+
+/* {"error": {"message", "type", "param", "code"}} */
+void fault_write_openai(const struct fault *f, struct bytes *to);
+
+#endif

@@ -1,0 +1,53 @@
+/* gateway/exchange/gateway.h - what the gateway is, for those who serve its requests. */
+#ifndef EXCHANGE_GATEWAY_H
+#define EXCHANGE_GATEWAY_H
+
+#include "gateway/backend/pool.h"
+#include "gateway/exchange/counters.h"
+#include "gateway/exchange/keys.h"
+#include "gateway/exchange/request_log.h"
+#include "gateway/http/server.h"
+#include "gateway/loop/loop.h"
+
+struct exchange;
+struct fault;
+
+/* How an API tells of failures. */
+struct dialect {
+    const char *type; /* of the content */
+    void (*write)(const struct fault *f, struct bytes *to);
+};
+
+/* A path that is served. "{}" in it stands for one character or more: the exchange's `tail`, at most two of them. */
+struct route {
+    const char *method, *path;
+    void (*start)(struct exchange *x);
+    const struct dialect *dialect;
+    enum { ROUTE_NEEDS_KEY, ROUTE_OPEN, ROUTE_METRICS } access;
+};
+
+struct gateway {
+    struct loop loop;
+    struct pool pool;
+    struct http_server server;
+    struct keys keys;
+    struct request_log log;
+    struct counters counters;
+    const struct route *routes; /* [n_routes], the first that fits counts */
+    size_t n_routes;
+    const char *allow_origin; /* "*" or one origin; NULL: none */
+    bool open_metrics;        /* /metrics without a key */
+    struct due_list comments; /* of streams: when something must be said */
+    uint64_t serial;
+    bool draining;
+};
+
+/* For struct http_handler; context is the gateway. */
+void gateway_request(void *context, struct http_conn *c);
+void gateway_over(void *context, struct http_conn *c, bool left);
+void gateway_refused(void *context, const struct http_refusal *r, struct bytes *to);
+
+/* For gateway->comments. */
+void gateway_comment(struct due *d);
+
+#endif

@@ -1,0 +1,151 @@
+/* gateway/exchange/request.c - a request that has come: its name, its route, whether it may. See gateway.h. */
+#include "base/clock.h"
+#include "gateway/exchange/exchange.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+/* Does the path fit the pattern? tail: what stands for each "{}". */
+static bool fits(const char *pattern, const char *path, char tail[][EXCHANGE_TAIL_BYTES])
+{
+    size_t plain = strcspn(pattern, "{");
+    if (strncmp(pattern, path, plain) != 0)
+        return false;
+    if (pattern[plain] == '\0')
+        return path[plain] == '\0';
+    const char *rest = pattern + plain + 2, *from = path + plain;
+    for (size_t n = strnlen(from, EXCHANGE_TAIL_BYTES - 1); n > 0; n--)
+        if (fits(rest, from + n, tail + 1)) {
+            memcpy(tail[0], from, n);
+            tail[0][n] = '\0';
+            return true;
+        }
+    return false;
+}
+
+/* A name that may stand in a head, a log line and a message. */
+static bool is_good_id(const char *id)
+{
+    size_t n = 0;
+    for (; id[n] != '\0'; n++)
+        if (!isgraph((unsigned char)id[n]))
+            return false;
+    return n > 0 && n <= POOL_NAME_BYTES;
+}
+
+static void name_request(struct exchange *x)
+{
+    const char *id = exchange_header(x, "x-request-id");
+    if (id != NULL && is_good_id(id))
+        (void)snprintf(x->id, sizeof x->id, "%s", id);
+    else
+        (void)snprintf(x->id, sizeof x->id, "req-%llx-%llx", (unsigned long long)x->created,
+                       (unsigned long long)++x->gateway->serial);
+}
+
+/* "GET" also serves HEAD. */
+static bool method_fits(const struct route *r, const char *method)
+{
+    return strcmp(r->method, method) == 0 || (strcmp(r->method, "GET") == 0 && strcmp(method, "HEAD") == 0);
+}
+
+/* The route of a request. allow: [bytes] the methods of routes that only the path fits. */
+static const struct route *find_route(struct exchange *x, char *allow, size_t bytes)
+{
+    const struct http_head *h = x->conn->head;
+    size_t used = 0;
+    for (size_t i = 0; i < x->gateway->n_routes; i++) {
+        const struct route *r = &x->gateway->routes[i];
+        if (!fits(r->path, h->path, x->tail))
+            continue;
+        if (method_fits(r, h->method))
+            return r;
+        if (strstr(allow, r->method) == NULL && used + 16 < bytes)
+            used += (size_t)snprintf(allow + used, bytes - used, "%s%s", used > 0 ? ", " : "", r->method);
+    }
+    return NULL;
+}
+
+static bool has_key(const struct exchange *x)
+{
+    const char *value = exchange_header(x, "authorization"), *other = exchange_header(x, "x-api-key");
+    if (value != NULL && strncasecmp(value, "Bearer ", 7) == 0)
+        return keys_have(&x->gateway->keys, value + 7 + strspn(value + 7, " "));
+    return other != NULL && keys_have(&x->gateway->keys, other);
+}
+
+static bool may(const struct exchange *x)
+{
+    if (x->gateway->keys.key == NULL || (x->route != NULL && x->route->access == ROUTE_OPEN))
+        return true;
+    if (x->route != NULL && x->route->access == ROUTE_METRICS && x->gateway->open_metrics)
+        return true;
+    return has_key(x);
+}
+
+/* A browser asks whether another page may: the origin's answer is in every head. */
+static void answer_preflight(struct exchange *x)
+{
+    struct bytes fields = {0};
+    const char *asked = exchange_header(x, "access-control-request-headers");
+    const char *origin = exchange_header(x, "origin"), *allowed = x->gateway->allow_origin;
+    if (strcmp(allowed, "*") == 0 || (origin != NULL && strcmp(allowed, origin) == 0))
+        bytes_format(&fields,
+                     "Access-Control-Allow-Origin: %s\r\nAccess-Control-Allow-Methods: GET, POST, PUT, DELETE\r\n"
+                     "Access-Control-Allow-Headers: %s\r\nAccess-Control-Max-Age: 86400\r\nVary: Origin\r\n",
+                     allowed, asked != NULL ? asked : "*");
+    bytes_append(&fields, "", 1);
+    http_answer(x->conn, 204, fields.failed ? "" : bytes_start(&fields), NULL, "", 0);
+    bytes_free(&fields);
+}
+
+static void serve(struct exchange *x)
+{
+    char allow[64] = "";
+    struct fault f = {0};
+    x->route = find_route(x, allow, sizeof allow);
+    if (strcmp(x->conn->head->method, "OPTIONS") == 0 && x->gateway->allow_origin != NULL) {
+        answer_preflight(x);
+        return;
+    }
+    if (!may(x)) {
+        f = fault_make(401, "", "no key, or not one of ours: expected \"Authorization: Bearer KEY\"");
+        f.code = "invalid_api_key";
+    } else if (x->route == NULL && allow[0] != '\0') {
+        f = fault_make(405, "", "%.40s is not served here, expected %s", x->conn->head->method, allow);
+        f.allow = allow;
+    } else if (x->route == NULL) {
+        f = fault_make(404, "", "no such path: %.40s %.200s", x->conn->head->method, x->conn->head->path);
+    }
+    if (f.status != 0)
+        exchange_fail(x, &f);
+    else
+        x->route->start(x);
+}
+
+void gateway_request(void *context, struct http_conn *c)
+{
+    struct gateway *g = context;
+    struct exchange *x = calloc(1, sizeof *x);
+    if (x == NULL) {
+        http_drop(c);
+        return;
+    }
+    *x = (struct exchange){.gateway = g, .conn = c, .created = (int64_t)time(NULL), .begun = seconds_now()};
+    x->tally = (struct tally){.first_token = -1, .queue = -1, .compute = -1, .upstream = -1};
+    c->user = x;
+    g->counters.running++;
+    name_request(x);
+    serve(x);
+}
+
+void gateway_refused(void *context, const struct http_refusal *r, struct bytes *to)
+{
+    (void)context;
+    struct fault f = fault_make(r->status, "", "%s", r->message);
+    fault_write_openai(&f, to);
+}

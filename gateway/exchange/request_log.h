@@ -1,0 +1,38 @@
+/* gateway/exchange/request_log.h - one JSON line a request: who asked for what, how it ended, where the time went. No texts. */
+#ifndef EXCHANGE_REQUEST_LOG_H
+#define EXCHANGE_REQUEST_LOG_H
+
+#include "base/err.h"
+#include "base/log_writer.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+
+/* What an exchange came to. Seconds; negative: not known. */
+struct tally {
+    int status;
+    bool left, is_generate; /* the client went away; it was asked for text */
+    char model[512];
+    int64_t prompt_tokens, completion_tokens;
+    double first_token, total;       /* from the whole request, to the first and last piece of the answer */
+    double queue, compute, upstream; /* of the backend: waiting, computing, both and its own overhead */
+    size_t bytes_in, bytes_out;
+};
+
+struct request_log {
+    struct log_writer *writer; /* NULL: none is kept */
+};
+
+/* path: "-" is standard output; NULL: no log. Appended to. */
+int request_log_open(struct request_log *l, const char *path, struct err *e);
+void request_log_close(struct request_log *l);
+
+struct request_line {
+    const char *client, *method, *path, *id;
+    const struct tally *tally;
+};
+
+/* Never waits. */
+void request_log_put(struct request_log *l, const struct request_line *line);
+
+#endif

@@ -1,0 +1,109 @@
+/* gateway/http/server.h - an HTTP/1.1 server on the loop: connections, requests one after the other, answers whole or in pieces,
+ * and who leaves, stalls or sends nonsense. It knows nothing of what is asked. */
+#ifndef HTTP_SERVER_H
+#define HTTP_SERVER_H
+
+#include "gateway/http/body.h"
+#include "gateway/http/head.h"
+#include "gateway/http/listen.h"
+#include "gateway/loop/bytes.h"
+#include "gateway/loop/loop.h"
+
+#define HTTP_MAX_LISTENERS 8
+
+struct http_conn;
+
+/* What the program above makes of requests. */
+struct http_handler {
+    void *context;
+    /* The whole request is there. It is answered now or later, with http_answer, or http_begin to http_end. */
+    void (*request)(void *context, struct http_conn *c);
+    /* The answer is complete (sent or on its way), or its client is gone (`left`): c must not be used any more. Once for each
+     * request that was told. */
+    void (*over)(void *context, struct http_conn *c, bool left);
+    /* A body of an answer to a request that is refused before anybody is told of it. To be appended to `to`. */
+    void (*refused)(void *context, const struct http_refusal *r, struct bytes *to);
+};
+
+struct http_setup {
+    size_t max_body;     /* bytes */
+    size_t max_backlog;  /* bytes of a stream that its client has not taken */
+    size_t max_buffered; /* bytes of all bodies together that are being received */
+    int max_connections;
+    double head_seconds, body_seconds, idle_seconds;
+};
+
+struct http_listener {
+    struct watch watch;
+    struct http_server *server;
+    char shown[HTTP_ADDRESS_BYTES];
+    const char *path; /* of a Unix socket */
+};
+
+struct http_server {
+    struct loop *loop;
+    struct http_setup setup;
+    struct http_handler handler;
+    struct http_listener listener[HTTP_MAX_LISTENERS];
+    int n_listeners, n_connections;
+    bool paused; /* nobody is accepted: there are no connections left */
+    size_t n_buffered;
+    struct http_conn *first, *dirty; /* all; those that have something to send */
+    struct due_list heads, bodies, idle, stalls, lingers;
+    char *scratch; /* what was just read */
+    struct loop_step flush;
+    bool closing;
+    long long n_accepted, n_refused, n_slow; /* connections; requests that were no HTTP; clients that did not read */
+};
+
+enum http_state { HTTP_READS_HEAD, HTTP_READS_BODY, HTTP_ANSWERS, HTTP_ENDS, HTTP_LINGERS };
+
+struct http_conn {
+    struct watch watch;
+    struct http_server *server;
+    struct http_conn *next, *previous, *next_dirty;
+    enum http_state state;
+    bool is_dirty, is_told; /* the handler has the request */
+    bool streams, chunked;  /* of the answer */
+    bool keep, bodiless;    /* HEAD */
+    bool blocked;           /* the socket takes nothing */
+    bool half;              /* the client has closed its side */
+    struct due due;
+    struct bytes in, out, content;
+    size_t scanned;
+    char *text; /* of the head */
+    struct http_head *head;
+    struct http_body body;
+    int status;       /* of the answer */
+    size_t bytes_out; /* of the answer's body */
+    size_t piece;     /* where the open piece begins in `out` */
+    char peer[64];    /* address */
+    void *user;       /* the handler's */
+};
+
+/* listen: [n] as http_listen takes them. */
+int http_server_open(struct http_server *s, struct loop *l, const struct http_setup *setup,
+                     const struct http_handler *handler, const char *const *listen, int n, struct err *e);
+
+/* Accept nobody, close what is idle; answers that are under way end their connections. */
+void http_server_drain(struct http_server *s);
+
+/* At once. */
+void http_server_close(struct http_server *s);
+
+/* The whole answer. fields: further lines of the head, each with CRLF; "". type: of the content; NULL: there is none. */
+void http_answer(struct http_conn *c, int status, const char *fields, const char *type, const char *body, size_t bytes);
+
+/* An answer in pieces. With HTTP/1.0 its end is the connection's. */
+void http_begin(struct http_conn *c, int status, const char *fields, const char *type);
+void http_write(struct http_conn *c, const char *bytes, size_t n);
+void http_end(struct http_conn *c);
+
+/* The same without copying: a piece is appended to http_out between http_open_piece and http_close_piece. */
+struct bytes *http_open_piece(struct http_conn *c);
+void http_close_piece(struct http_conn *c);
+
+/* Close the connection in the middle of its answer. */
+void http_drop(struct http_conn *c);
+
+#endif

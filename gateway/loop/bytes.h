@@ -1,0 +1,41 @@
+/* gateway/loop/bytes.h - bytes that are appended at the end and taken from the front. Running out of memory is noted, not
+ * reported at every append: whoever sends the bytes looks once. */
+#ifndef LOOP_BYTES_H
+#define LOOP_BYTES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct bytes {
+    char *data;
+    size_t from, to, capacity; /* data[from, to) is there */
+    bool failed;               /* out of host memory: something is missing */
+};
+
+static inline size_t bytes_count(const struct bytes *b)
+{
+    return b->to - b->from;
+}
+
+static inline char *bytes_start(const struct bytes *b)
+{
+    return b->data + b->from;
+}
+
+/* Room for n more bytes behind `to`; NULL (and failed): out of memory. bytes_grow counts what was put there. */
+char *bytes_reserve(struct bytes *b, size_t n);
+void bytes_grow(struct bytes *b, size_t n);
+
+void bytes_append(struct bytes *b, const char *bytes, size_t n);
+void bytes_text(struct bytes *b, const char *text);
+void bytes_format(struct bytes *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The text as a JSON string, quotes included. It must be UTF-8. */
+void bytes_json_string(struct bytes *b, const char *text, size_t bytes);
+
+/* The first n bytes are done with; an empty buffer gives back what is large. */
+void bytes_consume(struct bytes *b, size_t n);
+
+void bytes_free(struct bytes *b);
+
+#endif

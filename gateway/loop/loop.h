@@ -1,0 +1,69 @@
+/* gateway/loop/loop.h - the gateway's one event loop: descriptors under epoll, timeouts, and steps that run after every round of
+ * events. One thread. */
+#ifndef LOOP_LOOP_H
+#define LOOP_LOOP_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* A descriptor that is looked at. Part of a larger struct. */
+struct watch {
+    int fd;          /* -1: not watched */
+    uint32_t events; /* of epoll */
+    void (*ready)(struct watch *w, uint32_t events);
+};
+
+/* A moment that comes `seconds` after it was set, for all members of a list alike: so the list is in order by itself. */
+struct due {
+    struct due *next, *previous; /* NULL: not set */
+    double at;
+};
+
+struct due_list {
+    double seconds; /* 0: never */
+    void (*come)(struct due *d);
+    struct due end;
+    struct due_list *next;
+};
+
+/* Run after every round. true: there is more to do, do not sleep. */
+struct loop_step {
+    bool (*run)(struct loop_step *s);
+    struct loop_step *next;
+};
+
+struct loop {
+    int epoll;
+    double now; /* seconds_now, of this round */
+    struct due_list *lists;
+    struct loop_step *steps, **last_step;
+    void **buried; /* [n_buried], freed at the end of the round */
+    size_t n_buried, capacity;
+};
+
+int loop_open(struct loop *l, struct err *e);
+void loop_close(struct loop *l);
+
+int loop_watch(struct loop *l, struct watch *w, uint32_t events, struct err *e);
+void loop_change(struct loop *l, struct watch *w, uint32_t events);
+
+/* The descriptor stays open. w may be freed by loop_bury at once. */
+void loop_unwatch(struct loop *l, struct watch *w);
+
+/* Free it when nobody can look at it any more. */
+void loop_bury(struct loop *l, void *memory);
+
+void loop_add_list(struct loop *l, struct due_list *d);
+void loop_add_step(struct loop *l, struct loop_step *s);
+
+/* From now on; set anew if it was set. */
+void due_set(struct loop *l, struct due_list *list, struct due *d);
+void due_unset(struct due *d);
+
+/* Wait for something to happen, at most `seconds`, and see to it. */
+void loop_round(struct loop *l, double seconds);
+
+#endif

@@ -1,0 +1,131 @@
+/* gateway/options.c - see options.h. */
+#include "gateway/options.h"
+#include "base/opt_rows.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#define ONLY 1 /* there are no commands */
+
+/* A value of an option that may be given several times. */
+static int add(const char **list, int *n, int most, const struct opt *o, const char *text, struct err *e)
+{
+    if (*n == most)
+        return ERR(e, ERR_USAGE, "--%s: found more than %d, expected at most so many", o->name, most);
+    if (text[0] == '\0')
+        return ERR(e, ERR_USAGE, "--%s: found an empty text, expected %s", o->name, o->argument);
+    list[(*n)++] = text;
+    return 0;
+}
+
+static int add_backend(void *record, const struct opt *o, const char *text, struct err *e)
+{
+    struct gateway_options *g = record;
+    return add(g->backend, &g->n_backends, POOL_MAX_SOURCES, o, text, e);
+}
+
+static int add_listen(void *record, const struct opt *o, const char *text, struct err *e)
+{
+    struct gateway_options *g = record;
+    return add(g->listen, &g->n_listen, HTTP_MAX_LISTENERS, o, text, e);
+}
+
+#define AT(member) offsetof(struct gateway_options, member)
+#define MANY(name, argument, call, help)                         \
+    {                                                            \
+        name, argument, OPT_CALL, 0, 0, 0, 0, NULL, help, (call) \
+    }
+#define BYTES(name, member, low, high, missing, help)                                        \
+    {                                                                                        \
+        name, "BYTES", OPT_BYTES, AT(member), low, (double)(high), missing, NULL, help, NULL \
+    }
+
+static const struct opt rows[] = {
+    MANY("backend", "FILE|DIR|E", add_backend,
+         "where jobs are: a rendezvous file (it is waited for), a folder in which jobs drop theirs (*.json), or an "
+         "endpoint tcp://HOST:PORT, ipc:///PATH; may be given up to 64 times"),
+    TEXT("curve-key", "FILE", client_key,
+         "our keys for CURVE: JSON with client_public_key, client_secret_key and server_public_key (default: the file "
+         "that a rendezvous file names)"),
+    MANY("listen", "WHERE", add_listen,
+         "HOST:PORT, or unix:PATH; may be given up to 8 times (default 127.0.0.1:8080; all addresses are :PORT)"),
+    TEXT("api-keys", "FILE", api_keys,
+         "keys that clients need, one a line, in a file of mode 0600 (default: none is needed)"),
+    FLAG("open-metrics", open_metrics, "/metrics needs no key"),
+    TEXT("allow-origin", "ORIGIN", allow_origin,
+         "pages of this origin, or of all with *, may ask from a browser (default: none)"),
+    TEXT("access-log", "FILE", access_log, "a line of JSON for every request, without texts; - is standard output"),
+    BYTES("max-body", max_body, 1 << 10, 1LL << 30, 16 << 20, "of a request (default 16M)"),
+    BYTES("max-client-backlog", max_backlog, 1 << 10, 1LL << 30, 4 << 20,
+          "of a stream that its client does not read; beyond, it is cancelled (default 4M)"),
+    BYTES("max-buffered", max_buffered, 1 << 20, 1LL << 40, 1 << 30,
+          "of all requests together that are in memory; beyond, 503 (default 1G)"),
+    INTEGER("max-connections", max_connections, 1, 1 << 20, 10000,
+            "of clients; others wait to be accepted (default 10000)"),
+    REAL("head-timeout", head_seconds, 0.1, 3600, 10, "seconds for a request's head (default 10)"),
+    REAL("body-timeout", body_seconds, 0.1, 3600, 60, "seconds for a request's body (default 60)"),
+    REAL("idle-timeout", idle_seconds, 0.1, 86400, 75,
+         "seconds between two requests, or without a byte taken of an answer (default 75)"),
+    REAL("comment-interval", comment_seconds, 0.1, 3600, 10,
+         "seconds without a token after which a stream gets a comment (default 10)"),
+    REAL("grace", grace_seconds, 0, 86400, 30,
+         "seconds that answers have to end in after SIGTERM; a second signal ends at once (default 30)"),
+};
+
+static const struct opt_rows gateway_rows = OPT_ROWS(rows);
+static const struct opt_part part = {&gateway_rows, 0, ONLY};
+static const struct opt_letter letters[] = {{'b', "backend"}, {'l', "listen"}};
+
+static const struct opt_table table = {
+    "lockstep-gateway", "LOCKSTEP_GATEWAY_", &part, 1, letters, sizeof letters / sizeof letters[0]};
+
+static const struct opt_status statuses[] = {
+    {ERR_NONE, "ended by a signal"},
+    {ERR_USAGE, "an option is unknown, missing or out of range, or an address is taken"},
+    {ERR_INPUT, "a file is malformed"},
+    {ERR_IO, "cannot open a file or a socket"},
+    {ERR_MEMORY, "memory does not suffice"},
+};
+
+#define N_STATUSES (sizeof statuses / sizeof statuses[0])
+#define SUMMARY    "HTTP in front of `lockstep serve`: OpenAI's API and others"
+#define USAGE      "lockstep-gateway --backend FILE|DIR|E [--listen HOST:PORT] [options]"
+
+int gateway_options_parse(struct gateway_options *o, int argc, char **argv, struct err *e)
+{
+    bool given[OPT_MAX_ROWS] = {false};
+    struct opt_words words = {0};
+    *o = (struct gateway_options){.version = argc > 1 && strcmp(argv[1], "--version") == 0};
+    opt_defaults(&table, o);
+    if (o->version)
+        return 0;
+    if (opt_arguments(&table, o, ONLY, "", argc - 1, argv + 1, &words, given, &o->help, e) != 0)
+        return -1;
+    if (o->help)
+        return 0;
+    if (opt_environment(&table, o, ONLY, given, e) != 0)
+        return -1;
+    opt_warn_unknown(&table, NULL);
+    if (o->n_backends == 0)
+        return ERR(e, ERR_USAGE, "which jobs? --backend FILE, folder or endpoint (see: lockstep-gateway --help)");
+    if (o->n_listen == 0)
+        o->listen[o->n_listen++] = "127.0.0.1:8080";
+    return 0;
+}
+
+void gateway_options_help(void)
+{
+    printf("lockstep-gateway %s - " SUMMARY "\n\nUsage: " USAGE "\n\n", LOCKSTEP_VERSION);
+    opt_print(&table, ONLY);
+    printf("\nEach may also come from the environment: --api-keys from LOCKSTEP_GATEWAY_API_KEYS.\n\nExit status:\n");
+    for (size_t i = 0; i < N_STATUSES; i++)
+        printf("  %3d  %s\n", statuses[i].code, statuses[i].meaning);
+}
+
+void gateway_options_book(struct opt_book *b)
+{
+    *b = (struct opt_book){
+        .table = &table, .summary = SUMMARY, .n_commands = 1, .status = statuses, .n_statuses = N_STATUSES};
+    b->command[0] = (struct opt_command){.command = ONLY, .name = "", .usage = USAGE, .help = SUMMARY};
+}

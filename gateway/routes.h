@@ -1,0 +1,10 @@
+/* gateway/routes.h - every path that is served: the one table. */
+#ifndef GATEWAY_ROUTES_H
+#define GATEWAY_ROUTES_H
+
+#include "gateway/exchange/gateway.h"
+
+extern const struct route gateway_routes[];
+extern const size_t gateway_n_routes;
+
+#endif

@@ -1,0 +1,25 @@
+/* rank/world/agree.c - see agree.h. */
+#include "rank/world/agree.h"
+#include "rank/world/fatal.h"
+
+#include <stdio.h>
+
+struct err agree_named(int rank, int n_ranks, const char *host, const struct err *e)
+{
+    struct err why = *e;
+    if (n_ranks > 1)
+        (void)snprintf(why.text, sizeof why.text, "rank %d/%d on %s: %.380s", rank, n_ranks, host, e->text);
+    return why;
+}
+
+int agree(const struct world *w, struct err *e)
+{
+    int n = w->n_job_ranks, mine = e->code != ERR_NONE ? w->job_rank : n, lowest = n;
+    MPI_CHECK(MPI_Allreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, w->job));
+    if (lowest == n)
+        return -1;
+    struct err why = agree_named(w->job_rank, n, w->host, e);
+    MPI_CHECK(MPI_Bcast(&why, sizeof why, MPI_BYTE, lowest, w->job));
+    *e = why;
+    return lowest;
+}

@@ -1,0 +1,507 @@
+/* tests/e2e/test_gateway.c - lockstep-gateway in front of fake servers: what becomes of a request, of an answer, of errors, of
+ * clients that leave and of backends that come and go. */
+#include "base/clock.h"
+#include "tests/support/cases.h"
+#include "tests/support/fake_server.h"
+#include "tests/support/files.h"
+#include "tests/support/web.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define WORDS(...)        \
+    (const char *[])      \
+    {                     \
+        __VA_ARGS__, NULL \
+    }
+
+static struct fake_server fake, other;
+static struct web_gateway gate;
+
+static void start_fake(struct fake_server *s, const char *model)
+{
+    *s = (struct fake_server){.model = model, .state = "ready"};
+    fake_server_start(s, "tcp://127.0.0.1:*");
+}
+
+static void stop_fake(struct fake_server *s)
+{
+    fake_server_stop(s);
+    fake_server_free(s);
+}
+
+static void begin(const char *const *more)
+{
+    const char *all[40] = {"--backend", fake.endpoint};
+    int n = 2;
+    for (; *more != NULL && n < 39; more++)
+        all[n++] = *more;
+    web_start(&gate, true, all);
+}
+
+static void check_answer(const struct web_answer *a, int status, const char *part)
+{
+    case_check(a->status == status && strstr(a->body, part) != NULL, "%d %s, expected %d with %s", a->status, a->body,
+               status, part);
+}
+
+static void nap(double seconds)
+{
+    const struct timespec t = {0, (long)(seconds * 1e9)};
+    (void)nanosleep(&t, NULL);
+}
+
+/* The n-th message of an op (NULL: generate) from the end; waits for it. NULL: it does not come. Borrowed. */
+static const json_t *await_message(struct fake_server *s, const char *op, int from_end)
+{
+    for (double until = seconds_now() + WEB_SECONDS; seconds_now() < until; nap(0.01)) {
+        int left = from_end;
+        for (int i = s->n_received - 1; i >= 0; i--) {
+            const char *found = json_string_value(json_object_get(s->received[i], "op"));
+            bool same = op == NULL ? found == NULL : found != NULL && strcmp(found, op) == 0;
+            if (same && left-- == 0)
+                return s->received[i];
+        }
+    }
+    return NULL;
+}
+
+/* The last request as text, without its name. The caller frees. */
+static char *last_message(void)
+{
+    json_t *copy = json_copy((json_t *)await_message(&fake, NULL, 0));
+    (void)json_object_del(copy, "request_id");
+    char *text = json_dumps(copy, JSON_COMPACT);
+    json_decref(copy);
+    return text;
+}
+
+/* ---------------------------------------------------------------- requests and answers */
+
+/* What a body becomes on its way to the backend. */
+static void passed(const char *path, const char *body, const char *message)
+{
+    struct web_answer a;
+    case_begin("passed on: %s", body);
+    web_ask(&gate, "POST", path, "", body, &a);
+    case_check(a.status == 200, "%d %s", a.status, a.body);
+    char *text = last_message();
+    for (double until = seconds_now() + WEB_SECONDS; strcmp(text, message) != 0 && seconds_now() < until; nap(0.01)) {
+        free(text); /* the server answers before it shows what it got */
+        text = last_message();
+    }
+    case_check(strcmp(text, message) == 0, "%s, expected %s", text, message);
+    free(text);
+    web_free(&a);
+    case_end();
+}
+
+static void refused(const char *path, const char *body, int status, const char *part)
+{
+    struct web_answer a;
+    case_begin("refused: %s", body);
+    web_ask(&gate, "POST", path, "", body, &a);
+    check_answer(&a, status, part);
+    case_check(strstr(a.body, "{\"error\":{\"message\":") == a.body, "%s", a.body);
+    web_free(&a);
+    case_end();
+}
+
+static void requests(void)
+{
+    static const char completions[] = "/v1/completions", chat[] = "/v1/chat/completions";
+    passed(completions, "{\"prompt\":\"a\",\"max_tokens\":1}", "{\"prompt\":\"a\",\"max_tokens\":1}");
+    passed(
+        completions,
+        "{\"model\":\"fake\",\"prompt\":\"a\",\"max_tokens\":1,\"user\":\"u\",\"n\":null,\"stop\":[],\"suffix\":null,"
+        "\"logit_bias\":{},\"store\":true,\"stream_options\":{\"include_usage\":true},\"best_of\":1}",
+        "{\"prompt\":\"a\",\"max_tokens\":1,\"best_of\":1}");
+    passed(completions, "{\"prompt\":[1,2],\"max_tokens\":1,\"top_k\":5,\"stop\":[\"x\"],\"echo\":true}",
+           "{\"prompt\":[1,2],\"max_tokens\":1,\"top_k\":5,\"stop\":[\"x\"],\"echo\":true}");
+    passed(
+        chat,
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":1,\"max_completion_tokens\":1,\"tools\":["
+        "],"
+        "\"tool_choice\":\"auto\",\"response_format\":{\"type\":\"text\"},\"modalities\":[\"text\"],"
+        "\"parallel_tool_calls\":true,\"logprobs\":true,\"top_logprobs\":2}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":1,\"logprobs\":true,\"top_logprobs\":2}");
+    passed(
+        chat,
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":1,\"tools\":[{\"type\":\"function\"}],"
+        "\"tool_choice\":\"auto\",\"response_format\":{\"type\":\"json_object\"},\"chat_template_kwargs\":{\"a\":1}}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":1,\"tools\":[{\"type\":\"function\"}],"
+        "\"tool_choice\":\"auto\",\"response_format\":{\"type\":\"json_object\"},\"chat_template_kwargs\":{\"a\":1}}");
+    refused(completions, "{\"prompt\":\"refuse\"}", 400, "\"param\":\"prompt\",\"code\":null");
+    refused(completions, "{\"max_tokens\":3}", 400, "\"param\":\"prompt\"");
+    refused(completions, "{\"prompt\":\"a\",\"messages\":[]}", 400, "\"param\":\"messages\"");
+    refused(completions, "{\"prompt\":\"a\",\"op\":\"shutdown\"}", 400, "\"param\":\"op\"");
+    refused(completions, "{\"prompt\":\"a\",\"request_id\":\"x\"}", 400, "\"param\":\"request_id\"");
+    refused(completions, "{\"prompt\":\"a\",\"stream\":\"yes\"}", 400,
+            "stream: found a string, expected true or false");
+    refused(completions, "{\"prompt\":\"a\",\"stream_options\":{\"continuous_usage_stats\":true}}", 400,
+            "\"param\":\"stream_options.continuous_usage_stats\"");
+    refused(completions, "{\"prompt\":\"a\",\"model\":\"gpt\"}", 404,
+            "\"param\":\"model\",\"code\":\"model_not_found\"");
+    refused(completions, "{\"prompt\":\"a\",\"model\":7}", 400, "model: found an integer, expected a string");
+    refused(completions, "{\"prompt\":\"a\",", 400, "not valid JSON");
+    refused(completions, "[]", 400, "found an array, expected an object");
+    refused(completions, "", 400, "\"invalid_request_error\"");
+    refused("/v1/nothing", "{}", 404, "no such path: POST /v1/nothing");
+    refused("/v1/models", "{}", 405, "POST is not served here, expected GET");
+}
+
+static void answers(void)
+{
+    struct web_answer a;
+    case_begin("a completion");
+    web_ask(&gate, "POST", "/v1/completions", "X-Request-Id: mine\r\n", "{\"prompt\":\"a\",\"max_tokens\":3}", &a);
+    check_answer(
+        &a, 200,
+        "\"model\":\"fake\",\"choices\":[{\"index\":0,\"text\":\"w0 w1 w2\",\"logprobs\":null,\"finish_reason\":"
+        "\"length\"}],\"usage\":{\"prompt_tokens\":0,\"completion_tokens\":3,\"total_tokens\":3,");
+    case_check(strstr(a.head, "\r\nx-request-id: mine\r\n") != NULL, "%s", a.head);
+    case_check(strncmp(a.body, "{\"id\":\"cmpl-mine\",\"object\":\"text_completion\",\"created\":", 50) == 0, "%s",
+               a.body);
+    web_free(&a);
+    case_end();
+    case_begin("a chat");
+    web_ask(&gate, "POST", "/v1/chat/completions", "",
+            "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":2}", &a);
+    check_answer(&a, 200,
+                 "\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"w0 w1\",\"refusal\":null,"
+                 "\"annotations\":[]},\"logprobs\":null,\"finish_reason\":\"length\"}]");
+    web_free(&a);
+    case_end();
+    case_begin("models, one by its name, tokens");
+    web_ask(&gate, "GET", "/v1/models", "", "", &a);
+    check_answer(&a, 200, "{\"object\":\"list\",\"data\":[{\"id\":\"fake\",\"object\":\"model\",");
+    web_free(&a);
+    web_ask(&gate, "GET", "/v1/models/f%61ke", "", "", &a);
+    check_answer(&a, 200, "{\"id\":\"fake\",");
+    web_free(&a);
+    web_ask(&gate, "GET", "/v1/models/org/other", "", "", &a);
+    check_answer(&a, 404, "\"model_not_found\"");
+    web_free(&a);
+    web_ask(&gate, "POST", "/tokenize", "", "{\"prompt\":\"x\",\"model\":\"fake\"}", &a);
+    check_answer(&a, 200, "{\"count\":2,\"max_model_len\":null,\"tokens\":[7,8]");
+    web_free(&a);
+    web_ask(&gate, "POST", "/detokenize", "", "{\"tokens\":[7,8]}", &a);
+    check_answer(&a, 200, "{\"prompt\":\"seven eight\"}");
+    web_free(&a);
+    case_end();
+    case_begin("metrics of the backend, with its name, and the gateway's own");
+    web_ask(&gate, "GET", "/metrics", "", "", &a);
+    check_answer(&a, 200, "lockstep_num_requests_running{backend=\"tcp://127.0.0.1:");
+    check_answer(&a, 200, "lockstep_gateway_requests_total{route=\"/v1/models/{}\",end=\"4xx\"} 1\n");
+    web_free(&a);
+    case_end();
+}
+
+/* The body of a stream, as it is but for what differs from run to run. */
+static void streams(void)
+{
+    struct web_answer a;
+    static const char *const want[] = {
+        "\"choices\":[{\"index\":0,\"text\":\"w0\",\"logprobs\":null,\"finish_reason\":null}]}\n\n",
+        "\"choices\":[{\"index\":0,\"text\":\" w1\",\"logprobs\":null,\"finish_reason\":null}]}\n\n",
+        "{\"index\":0,\"text\":\"\",\"logprobs\":null,\"finish_reason\":\"length\"}]}\n\n"};
+    case_begin("a stream");
+    web_ask(&gate, "POST", "/v1/completions", "", "{\"prompt\":\"a\",\"max_tokens\":2,\"stream\":true}", &a);
+    const char *at = a.body;
+    for (int i = 0; i < 3 && at != NULL; i++)
+        at = strstr(at, want[i]);
+    case_check(a.status == 200 && at != NULL && strcmp(a.body + a.bytes - 14, "data: [DONE]\n\n") == 0, "%d %s",
+               a.status, a.body);
+    case_check(strstr(a.head, "Content-Type: text/event-stream; charset=utf-8\r\n") != NULL &&
+                   strstr(a.head, "X-Accel-Buffering: no\r\n") != NULL,
+               "%s", a.head);
+    case_check(strstr(a.body, "usage") == NULL, "%s", a.body);
+    web_free(&a);
+    case_end();
+    case_begin("a chat's stream with usage");
+    web_ask(&gate, "POST", "/v1/chat/completions", "",
+            "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":1,\"stream\":true,\"stream_options\":"
+            "{\"include_usage\":true}}",
+            &a);
+    check_answer(&a, 200,
+                 "{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":"
+                 "null}],\"usage\":null}\n\n");
+    check_answer(&a, 200, "{\"index\":0,\"delta\":{\"content\":\"w0\"},");
+    check_answer(&a, 200, "{\"index\":0,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"length\"}]");
+    check_answer(&a, 200, "\"choices\":[],\"usage\":{\"prompt_tokens\":0,\"completion_tokens\":1,");
+    web_free(&a);
+    case_end();
+    case_begin("a stream that fails ends with an error event");
+    web_ask(&gate, "POST", "/v1/completions", "", "{\"prompt\":\"part\",\"stream\":true}", &a);
+    check_answer(&a, 200,
+                 "data: {\"error\":{\"message\":\"shutting down\",\"type\":\"service_unavailable\",\"param\":null,"
+                 "\"code\":null}}\n\ndata: [DONE]\n\n");
+    web_free(&a);
+    case_end();
+    case_begin("a stream that is refused is an answer with a status");
+    web_ask(&gate, "POST", "/v1/completions", "", "{\"prompt\":\"refuse\",\"stream\":true}", &a);
+    check_answer(&a, 400, "\"param\":\"prompt\"");
+    web_free(&a);
+    case_end();
+}
+
+/* ---------------------------------------------------------------- clients that leave */
+
+static void leaves(bool stream)
+{
+    char body[100];
+    case_begin("a client that leaves is cancelled, %s", stream ? "streaming" : "waiting");
+    int before = fake.n_received;
+    int fd = web_connect(&gate);
+    (void)snprintf(body, sizeof body, "{\"prompt\":\"wait\",\"stream\":%s}", stream ? "true" : "false");
+    web_post(fd, "/v1/completions", "", body);
+    double until = seconds_now() + WEB_SECONDS;
+    while ((fake.waiting[0] == '\0' || fake.n_received == before) && seconds_now() < until)
+        nap(0.01);
+    (void)close(fd);
+    const json_t *message = await_message(&fake, "cancel", stream ? 0 : 0);
+    const char *id = json_string_value(json_object_get(message, "request_id"));
+    for (; (id == NULL || strcmp(id, fake.waiting) != 0) && seconds_now() < until; nap(0.01)) {
+        message = await_message(&fake, "cancel", 0);
+        id = json_string_value(json_object_get(message, "request_id"));
+    }
+    case_check(id != NULL && strcmp(id, fake.waiting) == 0, "\"%s\" is cancelled, expected \"%s\"", id, fake.waiting);
+    case_end();
+}
+
+static void comments(void)
+{
+    char all[4096] = "";
+    case_begin("comments while a stream waits");
+    int fd = web_connect(&gate);
+    web_post(fd, "/v1/completions", "", "{\"prompt\":\"wait\",\"stream\":true}");
+    case_check(web_await(fd, ": waiting\n\n", all, sizeof all) && strstr(all, "HTTP/1.1 200 OK\r\n") == all, "%s", all);
+    (void)close(fd);
+    case_end();
+}
+
+/* ---------------------------------------------------------------- keys, other origins */
+
+static void keys(void)
+{
+    struct web_answer a;
+    char dir[256], path[300], log[300];
+    files_make_dir(dir);
+    files_write_text(dir, "keys", "# two\none-key\n\ntwo-key\n");
+    (void)snprintf(path, sizeof path, "%s/keys", dir);
+    (void)snprintf(log, sizeof log, "%s/log", dir);
+    (void)chmod(path, 0600);
+    begin(WORDS("--api-keys", path, "--allow-origin", "https://a.example", "--access-log", log));
+    static const struct {
+        const char *what, *method, *path, *fields;
+        int status;
+        const char *head;
+    } asked[] = {
+        {"no key", "GET", "/v1/models", "", 401, "WWW-Authenticate: Bearer\r\n"},
+        {"a wrong key", "GET", "/v1/models", "Authorization: Bearer one-ke\r\n", 401, ""},
+        {"an empty key", "GET", "/v1/models", "Authorization: Bearer \r\n", 401, ""},
+        {"a key", "GET", "/v1/models", "Authorization: Bearer two-key\r\n", 200, ""},
+        {"a key as Anthropic's", "GET", "/v1/models", "x-api-key: one-key\r\n", 200, ""},
+        {"an unknown path without a key", "GET", "/x", "", 401, ""},
+        {"metrics without a key", "GET", "/metrics", "", 401, ""},
+        {"health without a key", "GET", "/health", "", 200, ""},
+        {"another origin", "GET", "/health", "Origin: https://b.example\r\n", 200, ""},
+        {"the origin", "GET", "/health", "Origin: https://a.example\r\n", 200,
+         "Access-Control-Allow-Origin: https://a.example\r\n"},
+        {"may I, says a browser", "OPTIONS", "/v1/models",
+         "Origin: https://a.example\r\nAccess-Control-Request-Headers: authorization\r\n", 204,
+         "Access-Control-Allow-Headers: authorization\r\n"},
+    };
+    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+        case_begin("%s", asked[i].what);
+        web_ask(&gate, asked[i].method, asked[i].path, asked[i].fields, "", &a);
+        case_check(a.status == asked[i].status && strstr(a.head, asked[i].head) != NULL, "%s", a.head);
+        if (asked[i].head[0] == '\0')
+            case_check(strstr(a.head, "Access-Control") == NULL, "%s", a.head);
+        web_free(&a);
+        case_end();
+    }
+    case_begin("the access log has a line for each, and ends with the gateway");
+    case_check(web_stop(&gate) == 0, "its status is not 0");
+    size_t bytes = 0;
+    char *text = files_read(dir, "log", &bytes);
+    case_check(process_count_lines(text) >= (int)(sizeof asked / sizeof asked[0]) &&
+                   strstr(text, "\"method\":\"GET\",\"path\":\"/x\",") != NULL && strstr(text, "two-key") == NULL,
+               "%s", text);
+    free(text);
+    case_end();
+    files_remove_dir(dir);
+}
+
+/* ---------------------------------------------------------------- several backends */
+
+static void drop_file(const char *dir, const char *name, const struct fake_server *s)
+{
+    char text[400], from[600], to[600];
+    (void)snprintf(text, sizeof text, "{\"endpoint\": \"%s\"}", s->endpoint);
+    files_write_text(dir, "new", text);
+    (void)snprintf(from, sizeof from, "%s/new", dir);
+    (void)snprintf(to, sizeof to, "%s/%s", dir, name);
+    (void)rename(from, to);
+}
+
+/* Asked until the status is as wanted; false: it never is. */
+static bool await_status(const char *body, int status)
+{
+    struct web_answer a = {0};
+    bool found = false;
+    for (double until = seconds_now() + WEB_SECONDS; !found && seconds_now() < until; nap(0.02)) {
+        web_ask(&gate, "POST", "/v1/completions", "", body, &a);
+        found = a.status == status;
+        web_free(&a);
+    }
+    return found;
+}
+
+static void folder(void)
+{
+    char dir[256];
+    static const char one[] = "{\"prompt\":\"a\",\"max_tokens\":1,\"model\":\"one\"}";
+    static const char two[] = "{\"prompt\":\"a\",\"max_tokens\":1,\"model\":\"two\"}";
+    static const char none[] = "{\"prompt\":\"a\",\"max_tokens\":1}";
+    struct web_answer a;
+    files_make_dir(dir);
+    start_fake(&fake, "one");
+    start_fake(&other, "two");
+    web_start(&gate, false, WORDS("--backend", dir));
+    case_begin("a folder without files: no backend");
+    web_ask(&gate, "POST", "/v1/completions", "", one, &a);
+    check_answer(&a, 503, "no backend is ready");
+    case_check(strstr(a.head, "\r\nRetry-After: 1\r\n") != NULL, "%s", a.head);
+    web_free(&a);
+    case_end();
+    case_begin("files that appear are used, by the name of the model");
+    drop_file(dir, "1.json", &fake);
+    case_check(await_status(one, 200), "the first file is not used");
+    case_check(await_status(none, 200), "the only model is not taken");
+    drop_file(dir, "2.json", &other);
+    case_check(await_status(two, 200), "the second file is not used");
+    case_check(await_status(none, 400), "one of two models is taken without a name");
+    case_end();
+    case_begin("a backend that drains gets nothing new");
+    other.state = "draining";
+    case_check(await_status(two, 503) || await_status(two, 404), "it still gets requests");
+    case_check(await_status(one, 200), "the other one gets none");
+    other.state = "ready";
+    case_check(await_status(two, 200), "it gets none any more");
+    case_end();
+    case_begin("a file that is gone ends a backend");
+    char path[600];
+    (void)snprintf(path, sizeof path, "%s/2.json", dir);
+    (void)unlink(path);
+    case_check(await_status(two, 404), "it still gets requests");
+    case_end();
+    case_begin("the gateway ends with status 0");
+    case_check(web_stop(&gate) == 0, "it does not");
+    case_end();
+    stop_fake(&fake);
+    stop_fake(&other);
+    files_remove_dir(dir);
+}
+
+/* One of two vanishes: what had said nothing is asked of the other. */
+static void vanishes(void)
+{
+    struct web_answer a;
+    start_fake(&fake, "fake");
+    web_start(&gate, true, WORDS("--backend", fake.endpoint));
+    case_begin("a backend that vanishes: 502, and the gateway goes on");
+    web_ask(&gate, "POST", "/v1/completions", "", "{\"prompt\":\"vanish\"}", &a);
+    check_answer(&a, 502, "the backend is gone");
+    web_free(&a);
+    web_ask(&gate, "GET", "/health", "", "", &a);
+    check_answer(&a, 503, "");
+    web_free(&a);
+    case_check(web_stop(&gate) == 0, "its status is not 0");
+    case_end();
+    stop_fake(&fake);
+    start_fake(&fake, "fake");
+    start_fake(&other, "fake");
+    web_start(&gate, true, WORDS("--backend", fake.endpoint, "--backend", other.endpoint));
+    case_begin("a request that one backend has dropped is asked of another");
+    other.stays = true;
+    for (int i = 0; i < 2; i++) { /* perhaps the one that stays was the first */
+        web_ask(&gate, "POST", "/v1/completions", "", "{\"prompt\":\"vanish\",\"max_tokens\":1}", &a);
+        check_answer(&a, 200, "\"text\":\"w0\"");
+        web_free(&a);
+    }
+    case_check(web_stop(&gate) == 0, "its status is not 0");
+    case_end();
+    stop_fake(&fake);
+    stop_fake(&other);
+}
+
+/* SIGTERM: what is open ends in its own time, nobody new comes. */
+static void graceful(void)
+{
+    char all[4096] = "";
+    start_fake(&fake, "fake");
+    begin(WORDS("--comment-interval", "0.1"));
+    case_begin("SIGTERM: a stream that is open ends by itself, an idle connection at once");
+    int idle = web_connect(&gate), fd = web_connect(&gate);
+    web_post(fd, "/v1/completions", "", "{\"prompt\":\"wait\",\"stream\":true}");
+    case_check(web_await(fd, ": waiting", all, sizeof all), "%s", all);
+    (void)kill(gate.p.pid, SIGTERM);
+    case_check(web_ends(idle, WEB_SECONDS), "the idle connection stays");
+    all[0] = '\0';
+    case_check(web_await(fd, ": waiting", all, sizeof all), "the stream has ended: %s", all);
+    (void)close(fd);
+    (void)close(idle);
+    case_check(web_stop(&gate) == 0, "its status is not 0");
+    case_end();
+    stop_fake(&fake);
+}
+
+static void options(void)
+{
+    const struct {
+        const char *const *words;
+        const char *text;
+    } bad[] = {
+        {WORDS("--listen", "127.0.0.1:0"), "which jobs? --backend FILE"},
+        {WORDS("--backend", "tcp://nowhere"), "--backend tcp://nowhere"},
+        {WORDS("--backend", "x", "--listen", "80"), "found \"80\", expected HOST:PORT or unix:PATH"},
+        {WORDS("--backend", "x", "--api-keys", "/dev/null/x"), "/dev/null/x"},
+        {WORDS("--backend", "x", "--max-body", "5"), "--max-body: found \"5\""},
+        {WORDS("--bakend", "x"), "--backend"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct process p;
+        case_begin("refused: %s", bad[i].text);
+        process_run(&p, &(struct process_setup){.program = "lockstep-gateway"}, bad[i].words);
+        case_check(p.status != 0 && strstr(p.text[PROCESS_ERR], bad[i].text) != NULL, "status %d: %s", p.status,
+                   p.text[PROCESS_ERR]);
+        process_free(&p);
+        case_end();
+    }
+}
+
+int main(void)
+{
+    start_fake(&fake, "fake");
+    begin(WORDS("--comment-interval", "0.1"));
+    requests();
+    answers();
+    streams();
+    leaves(true);
+    leaves(false);
+    comments();
+    (void)web_stop(&gate);
+    keys();
+    stop_fake(&fake);
+    folder();
+    vanishes();
+    graceful();
+    options();
+    return cases_done();
+}
