@@ -453,11 +453,10 @@ static void check_store(struct heads heads, const struct rope *rope, enum dtype 
 static void test_qkv_store(void **unused)
 {
     (void)unused;
-    const struct heads shapes[] = {{4, 4, 8, 0, 0, 1, 1, 0, NULL},
-                                   {8, 2, 18, 0, 0, 4, 1, 0, NULL},
-                                   {3, 2, 64, 3, 1, 2, 1, 0, NULL},
-                                   {0, 0, 16, 0, 0, 1, 1, 0, NULL},
-                                   {2, 1, 77, 0, 0, 2, 1, 0, NULL}};
+    const struct heads shapes[] = {{4, 4, 8, 0, 0, 1, 1, 0, NULL},  {8, 2, 18, 0, 0, 4, 1, 0, NULL},
+                                   {3, 2, 64, 3, 1, 2, 1, 0, NULL}, {0, 0, 16, 0, 0, 1, 1, 0, NULL},
+                                   {2, 1, 77, 0, 0, 2, 1, 0, NULL}, {9, 3, 128, 0, 0, 3, 1, 0, NULL},
+                                   {2, 1, 256, 0, 0, 2, 1, 0, NULL}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (int type = 0; type < DTYPE_COUNT; type++)
             for (int mode = 0; mode < 12; mode++) {
