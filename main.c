@@ -24,9 +24,9 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-#define GPU_TOKENS   2048 /* of a step, unless told otherwise: as many as keep the matrix units busy, */
+#define GPU_TOKENS   2048 /* of a step, by default: as many as keep the matrix units busy, */
 #define CPU_TOKENS   512  /* and as few as let other sequences go on meanwhile */
-#define SERVE_BATCH  256  /* sequences that a server runs at once unless told otherwise */
+#define SERVE_BATCH  256  /* sequences that a server runs at once by default */
 #define HOST_THREADS 3    /* of serve and batch: one for sockets or files, two that tokenize */
 #define SERVE_LENGTH 2048 /* and their length when the model has no bound */
 
@@ -119,7 +119,7 @@ static void link_groups(struct world *w, const struct instance *i, const struct 
     fatal_agree(w, e);
 }
 
-/* What is not known of requests that have not come yet. */
+/* Assumptions about requests that have not come yet. */
 static struct instance_setup make_service_setup(const struct run_options *o, const struct model_config *m)
 {
     struct run_options mine = *o;
@@ -193,7 +193,8 @@ static int run_batch(struct world *w, const struct batch_options *o, struct err 
     return status;
 }
 
-/* Which of the processes that a launcher has started this is, by the launcher's own variables; 0: the first, or the only one. */
+/* The number of this process among those that the launcher has started, by the launcher's own variables; 0: the first,
+ * or the only one. */
 static int launched_as(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
@@ -203,7 +204,7 @@ static int launched_as(void)
     return 0;
 }
 
-/* Commands that need no ranks: every process comes to the same, and the first one says it. */
+/* Commands that need no ranks: every process gets the same result, and the first one prints it. */
 static int run_alone(const struct options *o)
 {
     struct err e = {0};

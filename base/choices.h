@@ -1,10 +1,11 @@
-/* base/choices.h - what options let a user choose, and what ranks are told of it by number. */
+/* base/choices.h - choices that options offer, numbered, since ranks receive them as numbers. */
 #ifndef BASE_CHOICES_H
 #define BASE_CHOICES_H
 
 enum device_choice { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
 enum step_choice { STEP_AUTO, STEP_SEPARATE, STEP_PERSISTENT }; /* how decode steps run on a GPU */
-/* Who reads a checkpoint: a node's ranks each byte once, for all of them; or each rank what it holds. */
+/* How a checkpoint is read: the ranks of a node read each byte once, for all of them, or each rank reads its own
+ * slices. */
 enum load_way { LOAD_WAY_AUTO, LOAD_TOGETHER, LOAD_ALONE };
 enum load_format { LOAD_AUTO, LOAD_SAFETENSORS, LOAD_DUMMY };
 

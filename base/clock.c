@@ -7,7 +7,7 @@
 
 #define START_TIME_FIELD 22 /* of /proc/self/stat, in clock ticks since the machine started (proc(5)) */
 
-/* Ticks; 0: not told. The second field is the program's name in parentheses, which may hold blanks and parentheses. */
+/* Ticks; 0: unknown. The second field is the program's name in parentheses, which may hold blanks and parentheses. */
 static unsigned long long start_ticks(void)
 {
     char text[1024];

@@ -11,7 +11,7 @@
  * one to connect to. Failures are ERR_USAGE and begin with `what`. */
 int endpoint_check(const char *endpoint, bool to_bind, const char *what, struct err *e);
 
-/* Of an endpoint that endpoint_check took: do only processes of this host reach it by TCP? */
+/* Whether only processes of this host can reach this endpoint by TCP. endpoint_check has accepted it. */
 bool endpoint_is_loopback(const char *endpoint);
 
 #endif

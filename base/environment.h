@@ -1,4 +1,4 @@
-/* base/environment.h - variables of the environment that are not options of ours (those: base/opt_table.h). */
+/* base/environment.h - environment variables that are not options (base/opt_table.h reads those). */
 #ifndef BASE_ENVIRONMENT_H
 #define BASE_ENVIRONMENT_H
 

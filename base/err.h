@@ -13,9 +13,9 @@ enum err_code {
     ERR_MEMORY = 6,      /* host or device memory does not suffice */
     ERR_DEVICE = 7,      /* an accelerator failed */
     ERR_COMM = 8,        /* MPI or NCCL failed, or a rank is gone */
-    ERR_PREFLIGHT = 9,   /* a preflight found a node that is not fit */
-    ERR_INTERNAL = 70,   /* a mistake of ours: please report it */
-    ERR_RESUME = 75      /* not all was done before the job was told to end: start it again (EX_TEMPFAIL) */
+    ERR_PREFLIGHT = 9,   /* preflight found an unhealthy node */
+    ERR_INTERNAL = 70,   /* internal error: please report it */
+    ERR_RESUME = 75      /* the job was told to end before all was done: start it again (EX_TEMPFAIL) */
 };
 
 #define ERR_TEXT_BYTES 480

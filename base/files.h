@@ -1,4 +1,4 @@
-/* base/files.h - small files that others read while they change: replaced whole, never half written. */
+/* base/files.h - small files that others read while they change: replaced atomically, never partly written. */
 #ifndef BASE_FILES_H
 #define BASE_FILES_H
 
@@ -10,12 +10,12 @@
 #include <sys/types.h>
 #include <time.h>
 
-/* Does anything lie at this path? A link that leads nowhere does: who opens it learns what is wrong with it, so a file that somebody
+/* Whether anything exists at this path. A dangling link counts: opening it reports the error, so a file that a user
  * has put there is never taken for absent. */
 bool files_present(const char *path);
 
-/* May this path be replaced, now and later? What lies there is a regular file, or nothing in a folder that can be written to. A device
- * or pipe would be destroyed. option: "--metrics-file", for the message. */
+/* Whether this path may be replaced, now and later: it is a regular file, or absent in a writable folder. A device or
+ * pipe would be destroyed. option: "--metrics-file", for the message. */
 int files_check_replaceable(const char *path, const char *option, struct err *e);
 
 /* Write PATH.PID.tmp with this mode, then rename it to PATH, unless that is something else than a file. */
@@ -30,7 +30,7 @@ int files_replace_json_synced(const char *path, const json_t *object, mode_t mod
 /* A file was renamed or made in the folder of this path: that, too, is on disk when this returns. */
 int files_sync_folder(const char *path, struct err *e);
 
-/* Which file lies at a path: another one may take its place at any time. All zero: none that we know. */
+/* The identity of the file at a path, which may be replaced at any time. All zero: unknown. */
 struct file_mark {
     bool known;
     dev_t device;

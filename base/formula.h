@@ -3,29 +3,52 @@
 #ifndef BASE_FORMULA_H
 #define BASE_FORMULA_H
 
+#include <stdbool.h>
+
 enum norm_kind {
-    NORM_LAYER, /* (x - mean) / sqrt(var + eps) * w + b, biased variance */
-    NORM_RMS    /* w * round(x / sqrt(mean x^2 + eps)): rounded to the activation type before the weight */
+    NORM_LAYER,   /* (x - mean) / sqrt(var + eps) * w + b, biased variance */
+    NORM_RMS,     /* w * round(x / sqrt(mean x^2 + eps)): rounded to the activation type before the weight */
+    NORM_RMS_ONCE /* w * x / sqrt(mean x^2 + eps): rounded once */
 };
 
 enum activation {
     ACTIVATION_GELU,      /* x/2 (1 + erf(x / sqrt 2)) */
     ACTIVATION_GELU_TANH, /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
     ACTIVATION_RELU,
-    ACTIVATION_SILU,      /* x / (1 + exp(-x)) */
-    ACTIVATION_QUICK_GELU /* x / (1 + exp(-1.702 x)) */
+    ACTIVATION_SILU,       /* x / (1 + exp(-x)) */
+    ACTIVATION_QUICK_GELU, /* x / (1 + exp(-1.702 x)) */
+    ACTIVATION_SWIGLU /* always gated, gates and what they multiply alternating: (u + 1) quick_gelu(g), both clamped */
 };
+
+#define SWIGLU_LIMIT 7.0f /* g = min(gate, limit), u = clamp(up, -limit, limit) */
 
 enum rope_layout {
     ROPE_HALF,       /* pairs (j, j + dims/2): "rotate_half" */
     ROPE_INTERLEAVED /* pairs (2j, 2j+1): GPT-J */
 };
 
-/* What the rotation does once a sequence is longer than `long_from` tokens. */
+/* How the rotation changes when a sequence is longer than `long_from` tokens. */
 enum rope_growth {
     ROPE_FIXED,   /* nothing changes */
     ROPE_DYNAMIC, /* NTK: the base grows with the length n: theta * (factor n / long_from - (factor-1))^(dims/(dims-2)) */
     ROPE_LONG     /* inv_freq_long replaces inv_freq */
+};
+
+#define ROUTING_MAX_EXPERTS 1024
+
+#define ROUTING_MAX_GROUPS 32
+
+/* Which experts of a mixture take a token, and by how much their results count. An expert's score is its part of a softmax over
+ * the logits of all, or a sigmoid of its own logit. Those of the highest scores are chosen; a bias is part of the logit of a
+ * softmax, but corrects a sigmoid's score for the choice alone. With groups, experts [0, n_experts / n_groups) are the first
+ * one and so on; a group is as good as its two best experts together, and all others' than the n_kept best groups' are
+ * left out. A share is the score of a chosen expert, times scale. */
+struct routing {
+    int n_experts, n_chosen; /* 1 <= n_chosen <= n_experts <= ROUTING_MAX_EXPERTS */
+    int n_groups, n_kept;    /* n_groups 0 or 1: there are none */
+    bool sigmoid;
+    bool normalised; /* the scores of the chosen ones are divided by their sum */
+    float scale;
 };
 
 #define ROPE_MAX_PAIRS 256

@@ -1,5 +1,7 @@
 /* base/json.c - see json.h. */
 #include "base/json.h"
+#include "base/bom.h"
+#include "base/number.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -171,24 +173,18 @@ json_t *json_parse(const char *text, size_t bytes, const char *what, struct err 
 /* The fewest digits that read back as the same number, still a real one, in the place of `bytes` that do. */
 static size_t shorten(char *number, size_t bytes)
 {
-    char text[40], kept[40];
+    char text[NUMBER_BYTES + 2], kept[40];
     if (bytes >= sizeof kept)
         return bytes;
     memcpy(kept, number, bytes);
     kept[bytes] = '\0';
-    double x = strtod(kept, NULL);
-    for (int digits = 1; digits <= 17; digits++) {
-        int n = snprintf(text, sizeof text - 2, "%.*g", digits, x);
-        if (strtod(text, NULL) != x)
-            continue;
-        if (strpbrk(text, ".e") == NULL)
-            n += snprintf(text + n, 3, ".0");
-        if ((size_t)n > bytes)
-            break;
-        memcpy(number, text, (size_t)n);
-        return (size_t)n;
-    }
-    return bytes;
+    size_t n = (size_t)number_text(text, strtod(kept, NULL));
+    if (strpbrk(text, ".e") == NULL)
+        n += (size_t)snprintf(text + n, 3, ".0");
+    if (n > bytes)
+        return bytes;
+    memcpy(number, text, n);
+    return n;
 }
 
 /* One string, or one run of other characters, from text[i]: where it ends. */
@@ -234,7 +230,7 @@ char *file_read(const char *path, size_t max_bytes, size_t *bytes, struct err *e
     if (fd < 0) {
         int why = errno;
         bool nowhere = why == ENOENT && lstat(path, &info) == 0;
-        ERR(e, ERR_IO, "%s: cannot open: %s", path, nowhere ? "a link that leads nowhere" : strerror(why));
+        ERR(e, ERR_IO, "%s: cannot open: %s", path, nowhere ? "a dangling link" : strerror(why));
         return NULL;
     }
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
@@ -265,10 +261,23 @@ out:
     return text;
 }
 
+char *file_read_text(const char *path, size_t max_bytes, size_t *bytes, struct err *e)
+{
+    char *text = file_read(path, max_bytes, bytes, e);
+    int mark = text != NULL ? bom_bytes(text, *bytes, path, e) : -1;
+    if (mark < 0) {
+        free(text);
+        return NULL;
+    }
+    *bytes -= (size_t)mark;
+    memmove(text, text + mark, *bytes + 1);
+    return text;
+}
+
 json_t *json_read_model_file(const char *path, size_t max_bytes, struct err *e)
 {
     size_t bytes = 0;
-    char *text = file_read(path, max_bytes, &bytes, e);
+    char *text = file_read_text(path, max_bytes, &bytes, e);
     if (text == NULL)
         return NULL;
     json_t *root = json_parse_model(text, bytes, path, e);
@@ -279,7 +288,7 @@ json_t *json_read_model_file(const char *path, size_t max_bytes, struct err *e)
 json_t *json_read_file(const char *path, size_t max_bytes, struct err *e)
 {
     size_t bytes = 0;
-    char *text = file_read(path, max_bytes, &bytes, e);
+    char *text = file_read_text(path, max_bytes, &bytes, e);
     if (text == NULL)
         return NULL;
     json_t *root = json_parse(text, bytes, path, e);
@@ -293,9 +302,9 @@ static const json_t *member(const json_t *object, const char *key)
     return value == NULL || json_is_null(value) ? NULL : value;
 }
 
-json_t *json_logprob(double x)
+json_t *json_logprob(float x)
 {
-    return json_real(isfinite(x) ? x : -9999.0);
+    return json_real(isfinite(x) ? number_of_float(x) : -9999.0);
 }
 
 bool json_to_int(const json_t *value, int64_t *n)

@@ -25,8 +25,8 @@ struct json_limits {
     size_t members; /* of all objects: they take the most time */
 };
 
-/* The same within other limits; what exceeds them sets *too_large beside *e. On failure key (of key_bytes) names the
- * member of the outermost object in which the text goes wrong, "" if that cannot be said. */
+/* The same with other limits; a text that exceeds them also sets *too_large. On failure key (of key_bytes) names the
+ * member of the outermost object that contains the error, "" if it is unknown. */
 struct json_failure {
     bool too_large;
     char key[64];
@@ -34,7 +34,7 @@ struct json_failure {
 json_t *json_parse_limited(const char *text, size_t bytes, const char *what, const struct json_limits *limits,
                            struct json_failure *failure, struct err *e);
 
-/* The same for a file of at most max_bytes bytes. A missing file is ERR_IO. */
+/* The same for a file of at most max_bytes bytes, which may begin with a byte order mark. A missing file is ERR_IO. */
 json_t *json_read_file(const char *path, size_t max_bytes, struct err *e);
 
 /* The same for the files of a model's folder, in which transformers writes integers beyond 64 bits for "not known"
@@ -44,6 +44,9 @@ json_t *json_read_model_file(const char *path, size_t max_bytes, struct err *e);
 
 /* The whole file as bytes (NUL-terminated, the NUL not counted in *bytes); the caller frees. NULL on failure. */
 char *file_read(const char *path, size_t max_bytes, size_t *bytes, struct err *e);
+
+/* The same for a text, without the byte order mark of UTF-8; one of another encoding is refused (base/bom.h). */
+char *file_read_text(const char *path, size_t max_bytes, size_t *bytes, struct err *e);
 
 /* Member access. A missing or null member gives `missing`; a member of another type or outside [low, high] sets *e and
  * gives `missing` too. Integers are accepted as JSON integers or as reals without fraction. */
@@ -61,8 +64,9 @@ const char *json_get_string(const json_t *object, const char *key, const char *m
 char *json_text(const json_t *value, size_t flags);
 int json_print(const json_t *value, FILE *f, size_t flags);
 
-/* A log-probability as a value: JSON has no infinities, so that of a forbidden token is -9999, as vLLM writes it. */
-json_t *json_logprob(double x);
+/* A log-probability as a value: JSON has no infinities, so that of a forbidden token is -9999, as vLLM writes it. No digits
+ * beyond those that a float has. */
+json_t *json_logprob(float x);
 
 /* Whether the value is a JSON integer, or a real without fraction, and which. */
 bool json_to_int(const json_t *value, int64_t *n);

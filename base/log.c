@@ -37,7 +37,7 @@ int log_file(const char *path, const char *host, int rank, struct err *e)
     return 0;
 }
 
-/* line[0..n) and a newline, which takes the place of the last byte where there is no room. */
+/* line[0..n) and a newline, which replaces the last byte if there is no room. */
 static void put(int fd, char *line, size_t bytes, int n)
 {
     size_t end = n < (int)bytes - 1 ? (size_t)n : bytes - 2;
@@ -60,7 +60,7 @@ static void file_line(const char *level, const char *text)
     put(state.fd, line, sizeof line, n);
 }
 
-/* head: what stands between "lockstep: " and the text on standard error; shown: whether it is to be seen there. */
+/* head: printed between "lockstep: " and the text on standard error; shown: whether it is printed there. */
 static void say(const char *level, const char *head, bool shown, const char *format, va_list args)
 {
     char text[LINE_BYTES], line[LINE_BYTES];

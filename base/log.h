@@ -10,14 +10,14 @@
 /* Called once at start. `speaks`: this process prints (rank 0). */
 void log_open(bool speaks, bool verbose);
 
-/* From now on all lines are also appended to this file, whoever speaks: "2026-11-22T01:24:44.123Z HOST rank 3 warning: ...".
- * One write a line. */
+/* From now on all lines are also appended to this file, of every level: "2026-11-22T01:24:44.123Z HOST rank 3 warning:
+ * ...". One write per line. */
 int log_file(const char *path, const char *host, int rank, struct err *e);
 
 /* "lockstep: warning: ..." One write a line. */
 void log_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* "lockstep: ...": what everybody wants to know once. */
+/* "lockstep: ...": information that every user wants once. */
 void log_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* "lockstep: 1.234 s: ..." seconds since log_open. */

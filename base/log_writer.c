@@ -156,7 +156,7 @@ void log_writer_put(struct log_writer *w, char *text, size_t bytes)
         w->bytes += bytes;
         (void)pthread_cond_signal(&w->come);
     } else {
-        lose(w, room ? "out of host memory" : "they come faster than they are taken");
+        lose(w, room ? "out of host memory" : "they arrive faster than they are written");
     }
     (void)pthread_mutex_unlock(&w->lock);
     if (l == NULL || !room) {

@@ -20,8 +20,8 @@ void log_writer_put(struct log_writer *w, char *text, size_t bytes);
 
 uint64_t log_writer_lost(struct log_writer *w);
 
-/* What waits has a second; a thread that does not come back from the disk even then is left alone. Safe on *w == NULL, which
- * it becomes. */
+/* Waiting lines have a second; a thread that is still blocked by the disk then is left alone. Safe on *w == NULL,
+ * which it becomes. */
 void log_writer_close(struct log_writer **w);
 
 #endif

@@ -1,4 +1,4 @@
-/* base/nearest.h - what somebody probably meant: the word with the fewest changes. */
+/* base/nearest.h - the word that a user probably meant: the one with the fewest changes. */
 #ifndef BASE_NEAREST_H
 #define BASE_NEAREST_H
 

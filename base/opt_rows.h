@@ -1,5 +1,5 @@
-/* base/opt_rows.h - rows of an option table (struct opt), written short. Whoever includes this defines AT(member), a member's
- * offset in the record that the rows fill. */
+/* base/opt_rows.h - short notation for rows of an option table (struct opt). The including file defines AT(member), a
+ * member's offset in the record that the rows fill. */
 #ifndef BASE_OPT_ROWS_H
 #define BASE_OPT_ROWS_H
 

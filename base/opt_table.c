@@ -163,7 +163,7 @@ static void warn_of(const struct opt_table *t, const char *name)
             memcpy(best, known, sizeof best);
         }
     }
-    (void)fprintf(stderr, "%s: warning: environment variable %.80s is no option%s%s%s\n", t->program, name,
+    (void)fprintf(stderr, "%s: warning: environment variable %.80s is not an option%s%s%s\n", t->program, name,
                   best[0] != '\0' ? "; did you mean " : "", best, best[0] != '\0' ? "?" : "");
 }
 

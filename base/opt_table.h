@@ -77,7 +77,7 @@ struct opt_status {
     const char *meaning;
 };
 
-/* All there is to say of a program's command line. */
+/* The description of a program's command line. */
 struct opt_book {
     const struct opt_table *table;
     const char *summary; /* after the program's name: "talks to ..." */
@@ -87,28 +87,28 @@ struct opt_book {
     size_t n_statuses;
 };
 
-/* Words of the command line that are no options: "-", what follows "--", and what does not begin with "--" or is "-x" with a
- * letter x. */
+/* Words of the command line that are not options: "-", words after "--", and words that neither begin with "--" nor
+ * are "-x" with a letter x. */
 struct opt_words {
     const char **word; /* [capacity], borrowed from argv */
     int n, capacity;   /* 0: none is expected */
     int n_plain;       /* of them, behind "--" */
 };
 
-/* Numbers get their `missing`; everything else is left as it is. */
+/* Numbers get their `missing`; all other members stay unchanged. */
 void opt_defaults(const struct opt_table *t, void *record);
 
-/* Options of argv[0..argc-1] for one command; command_name: of messages, "" when the program has but one. On failure *e
- * says which option, what was found and what is expected. given: [OPT_MAX_ROWS], set where an option was given, by
- * opt_cursor's index. *help: --help was among them; nothing behind it is read. */
+/* Options of argv[0..argc-1] for one command; command_name: for messages, "" if the program has only one. On failure
+ * *e names the option, the value found and the expected one. given: [OPT_MAX_ROWS], set where an option was given, by
+ * opt_cursor's index. *help: --help was among them; nothing after it is read. */
 int opt_arguments(const struct opt_table *t, void *record, int command, const char *command_name, int argc, char **argv,
                   struct opt_words *words, bool *given, bool *help, struct err *e);
 
 /* Options of the environment that were not given. Flags are set by "1". Only options of the command. */
 int opt_environment(const struct opt_table *t, void *record, int command, const bool *given, struct err *e);
 
-/* Warn of variables of the environment with our prefix that name no option of any command. others: the prefix of another
- * program's, which are passed over; NULL: none. */
+/* Warn of environment variables with the table's prefix that name no option of any command. others: the prefix of
+ * another program's variables, which are skipped; NULL: none. */
 void opt_warn_unknown(const struct opt_table *t, const char *others);
 
 /* The letter of a row; '\0': it has none. */

@@ -2,6 +2,7 @@
 #include "base/progress.h"
 #include "base/clock.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -48,7 +49,7 @@ static void quantity(char *text, size_t bytes, double n, const char *unit)
     static const char *const prefix[] = {"", "Ki", "Mi", "Gi", "Ti"};
     int i = 0;
     if (strcmp(unit, "B") != 0) {
-        (void)snprintf(text, bytes, "%.0f %s", n, unit);
+        (void)snprintf(text, bytes, n < 10 && n != floor(n) ? "%.1f %s" : "%.0f %s", n, unit);
         return;
     }
     for (; n >= 1024 && i < 4; i++)

@@ -16,8 +16,8 @@ struct progress {
     double started, drawn; /* seconds, monotonic */
 };
 
-/* Is there a terminal behind this descriptor? Under mpirun, whose ranks write into a pseudo terminal or a pipe that
- * mpirun copies, it is mpirun's own descriptor that counts. */
+/* Whether there is a terminal behind this descriptor. Under mpirun, whose ranks write into a pseudo terminal or a pipe
+ * that mpirun copies, mpirun's own descriptor counts. */
 bool terminal_behind(int fd);
 
 void progress_open(struct progress *p, enum progress_mode mode, const char *what, const char *unit, uint64_t total);

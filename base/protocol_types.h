@@ -1,4 +1,4 @@
-/* base/protocol_types.h - what text/ and protocol/ both say of a request: the turns of a chat, and what is wrong with it. */
+/* base/protocol_types.h - types that text/ and protocol/ share: the turns of a chat, and the error of a request. */
 #ifndef BASE_PROTOCOL_TYPES_H
 #define BASE_PROTOCOL_TYPES_H
 

@@ -7,10 +7,10 @@
 static const struct opt model_rows[] = {
     TEXT("model", "DIR", model, "Hugging Face folder: config.json, *.safetensors, tokenizer.json"),
     INTEGER("tensor-parallel", tensor_parallel, 1, 65536, -1,
-            "ranks that share one model (default: all). Fewer make several groups, each with a whole model of its own, "
-            "for `batch` and `serve`: rank 0 hands out the work, limits are those of a group. It must divide the "
+            "ranks that share one model (default: all). A smaller number makes groups, each with a whole model, for "
+            "`batch` and `serve`: rank 0 dispatches the requests, and limits apply to each group. It must divide the "
             "number of ranks"),
-    INTEGER("tensor-parallel-size", tensor_parallel, 1, 65536, -1, "the same, by vLLM's name"),
+    INTEGER("tensor-parallel-size", tensor_parallel, 1, 65536, -1, "the same under vLLM's name"),
 };
 const struct opt_rows run_model_rows = OPT_ROWS(model_rows);
 
@@ -27,58 +27,55 @@ const struct opt_rows run_json_rows = OPT_ROWS(json_rows);
 
 static const struct opt host_rows[] = {
     REAL("min-read-share", min_read_share, 0, 1, -1,
-         "preflight: refuse a rank whose memory is read at less than this share of the fastest rank's (default 0.85)"),
+         "preflight: refuse a rank whose memory reads slower than this share of the fastest rank's (default 0.85)"),
     REAL("max-broadcast-us", max_broadcast_us, 0, 1e9, -1,
-         "preflight: refuse when a broadcast of 4 KiB takes longer, median of 50, until rank 0 has heard from all; 0: "
-         "no limit (default 1000)"),
+         "preflight: refuse if a broadcast of 4 KiB takes longer (median of 50) until rank 0 has an answer of every "
+         "rank; 0: no limit (default 1000)"),
     {"min-file-rate", "BYTES", OPT_BYTES, AT(min_file_rate), 0, 1e15, -1, NULL,
-     "preflight: refuse a host that reads less of --model a second; K, M, G, T are accepted (default 0: no limit)",
+     "preflight: refuse a host that reads fewer bytes of --model per second; K, M, G, T are accepted (default 0: no "
+     "limit)",
      NULL},
     REAL("preflight-timeout", preflight_timeout, 1, 86400, -1,
-         "preflight: end the job when a part of it takes longer, in the name of the rank that does not come along "
-         "(default 60)"),
+         "preflight: end the job if a part takes longer, with a line that names the rank that is behind (default 60)"),
     FLAG("accept-throttling", accept_throttling,
-         "preflight: only tell of GPUs whose clocks are slowed by heat or their power supply"),
+         "preflight: only report GPUs whose clocks are slowed by heat or their power supply"),
     INTEGER("threads", threads, 1, 1024, -1, "CPU threads of a rank (default: its share of the cores that it may use)"),
-    FLAG("verbose", verbose, "say on standard error what was loaded, how fast, and where memory goes"),
+    FLAG("verbose", verbose, "report on standard error what was loaded, how fast, and how memory is used"),
 };
 const struct opt_rows run_host_rows = OPT_ROWS(host_rows);
 
 static const struct opt load_rows[] = {
     CHOICE("load-way", load_way, "auto|together|alone",
-           "together: the ranks of a node read each byte of the checkpoint once, in large requests, for all of them; "
-           "alone: each rank reads what it holds (default auto: alone where several GPUs that share a model load files "
-           "that lie in memory)"),
+           "together: the ranks of a node read each byte of the checkpoint once, in large requests; alone: each rank "
+           "reads its own slices (default auto: alone if several GPUs share a model and its files are in memory)"),
     INTEGER("load-threads", load_threads, 1, 64, 0,
-            "threads of a rank that read the checkpoint (default: one where CPUs compute, else all but one of "
-            "--threads, 15 at most)"),
-    INTEGER(
-        "load-slots", load_slots, 4, 64, 0,
-        "blocks in a rank's window, of which some are copied from while the others are read (default 4 of 8 MiB where "
-        "CPUs compute, else 8 of 4 MiB; where ranks read alone 2 for each thread)"),
+            "threads of a rank that read the checkpoint (default: 1 on CPUs, otherwise all but one of --threads, at "
+            "most 15)"),
+    INTEGER("load-slots", load_slots, 4, 64, 0,
+            "blocks in a rank's window; some are read while others are copied (default 4 of 8 MiB on CPUs, otherwise 8 "
+            "of 4 MiB; for ranks that read alone 2 per thread)"),
     {"load-piece-bytes", "BYTES", OPT_BYTES, AT(load_piece_bytes), 4096, 1 << 30, 0, NULL,
-     "with --load-threads 2 or more, or --load-way alone: what one of them reads at a time (default 512K; one alone "
-     "reads whole blocks; "
-     "where ranks read alone, by any number of threads, default 1M, all slots together 256M at most)",
+     "with --load-threads 2 or more, or --load-way alone: bytes that a thread reads at a time (default 512K; a single "
+     "thread reads whole blocks; for ranks that read alone, with any number of threads, 1M, at most 256M in all slots)",
      NULL},
     INTEGER("max-batch-tokens", max_batch_tokens, 1, 1 << 20, -1,
-            "tokens of one step, prefill and decode together; longer prompts go in chunks (default 2048 on GPUs, 512 "
-            "on CPUs)"),
+            "tokens of one step, prefill and decode together; longer prompts are fed in chunks (default 2048 on GPUs, "
+            "512 on CPUs)"),
     {"kv-cache-memory-bytes", "BYTES", OPT_BYTES, AT(kv_cache_bytes), 1 << 10, 1e18, -1, NULL,
-     "memory of a rank for keys and values; K, M, G, T are accepted (default: what is needed, up to half of what is "
-     "free)",
+     "memory of a rank for keys and values; K, M, G, T are accepted (default: as much as needed, up to half of the "
+     "free memory)",
      NULL},
     FLAG("preflight", preflight,
-         "first measure every rank's memory, sums, messages and files, in some seconds, and end with status 9 in the "
-         "name of a node that is not fit: see lockstep preflight --help"),
+         "first check every rank's memory, sums, messages and files for a few seconds, and end with status 9 if a node "
+         "is unhealthy: see lockstep preflight --help"),
     CHOICE("step", step, "auto|separate|persistent",
            "how GPUs run decode steps: separate operations, or one persistent kernel for up to 16 sequences on one "
            "host (default auto: the faster one, measured at start; persistent: refused where it does not work)"),
     REAL("step-timeout", step_timeout, 0, 86400, 300,
-         "end the job when a step comes no further for so many seconds, since a rank is stopped, dead or stuck; 0: "
-         "wait for ever, but a GPU within a persistent step gives up after some 6 minutes (default 300)"),
+         "end the job if a step makes no progress for this many seconds because a rank is stopped, dead or stuck; 0: "
+         "no limit, except about 6 minutes within a persistent step on GPUs (default 300)"),
     CHOICE("progress", progress, "auto|always|never",
-           "bars on standard error and text as it comes (default auto: on a terminal)"),
+           "progress bars on standard error and streamed text (default auto: on a terminal)"),
 };
 const struct opt_rows run_load_rows = OPT_ROWS(load_rows);
 

@@ -28,7 +28,7 @@ struct run_options {
     int64_t min_file_rate;
 };
 
-/* What a command may have of them. */
+/* The subset that a command may have. */
 extern const struct opt_rows run_model_rows;  /* --model, --tensor-parallel */
 extern const struct opt_rows run_device_rows; /* --device */
 extern const struct opt_rows run_json_rows;   /* --json, instead of a table */
@@ -36,11 +36,11 @@ extern const struct opt_rows run_host_rows;   /* threads, and what a preflight a
 extern const struct opt_rows run_load_rows;   /* commands that load a model on all ranks */
 extern const struct opt_rows run_prefix_rows; /* those that keep prefixes */
 
-/* Of n_ranks, how many share a model. */
+/* The number of ranks that share a model, of n_ranks. */
 int run_group_size(const struct run_options *o, int n_ranks);
 
-/* Do the options cut so many ranks into whole groups? alone: the name of a command that runs one model on all ranks; NULL: it
- * can use groups. */
+/* Whether the options divide this number of ranks into whole groups. alone: the name of a command that runs one model
+ * on all ranks; NULL: it can use groups. */
 int run_check_groups(const struct run_options *o, int n_ranks, const char *alone, struct err *e);
 
 /* Do options of loading go together? */

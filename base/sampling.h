@@ -1,5 +1,6 @@
-/* base/sampling.h - how a token is chosen and what is told of it, and how many tokens a block of the KV cache has: what plans say
- * (plan/plan.h) and operations obey (kernels/). Neither folder includes the other for it; both include this. */
+/* base/sampling.h - how a token is chosen and what is reported about it, and the number of tokens in a block of the KV
+ * cache: fields of plans (plan/plan.h) that operations obey (kernels/). Neither folder includes the other for it; both
+ * include this. */
 #ifndef BASE_SAMPLING_H
 #define BASE_SAMPLING_H
 

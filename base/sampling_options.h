@@ -1,5 +1,5 @@
-/* base/sampling_options.h - how tokens are chosen, where a command line says it: `generate` and `batch`, each with rows of its
- * own, whose help and ranges differ. */
+/* base/sampling_options.h - sampling options of the command line: `generate` and `batch` have rows of their own, whose
+ * help and ranges differ. */
 #ifndef BASE_SAMPLING_OPTIONS_H
 #define BASE_SAMPLING_OPTIONS_H
 

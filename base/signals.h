@@ -1,5 +1,5 @@
-/* base/signals.h - signals that ask a job to end, to drain or to show how far it is, noted until somebody looks. Every rank
- * takes them, because the launcher passes them on to all and a rank without a handler would die of one. */
+/* base/signals.h - signals that ask a job to end, to drain or to show how far it is, recorded until they are polled.
+ * Every rank handles them, because the launcher forwards them to all and a rank without a handler would die of one. */
 #ifndef BASE_SIGNALS_H
 #define BASE_SIGNALS_H
 
@@ -20,16 +20,17 @@ enum signal_wish { /* the stronger ones later */
  * one. Before MPI_Init: mpirun passes them on at any time. */
 int signals_open(bool journal, struct err *e);
 
-/* A descriptor that is readable once a signal has come; -1 before signals_open. Of any thread. */
+/* A descriptor that becomes readable when a signal has come; -1 before signals_open. Any thread. */
 int signals_fd(void);
 
-/* Note that the job fails of this, for who reads signals_fd to say so to others. Of any thread; the first failure counts. */
+/* Record the failure of the job, for the thread that reads signals_fd and reports it to others. Any thread; the first
+ * failure counts. */
 void signals_fail(const struct err *e);
 
-/* What the job fails of, once WISH_FAIL was taken. */
+/* The failure of the job, after WISH_FAIL was taken. */
 const struct err *signals_failure(void);
 
-/* Has a signal come that signals_take has not told? Cheap. */
+/* Whether a signal has come that signals_take has not returned yet. Cheap. */
 bool signals_pending(void);
 
 /* The strongest wish that has come since the last call; empties the descriptor. One thread only. */

@@ -116,7 +116,7 @@ static bool streams(const struct client_options *o)
     return o->stream || (!o->no_stream && !o->json && n <= 1 && !beams && terminal_behind(STDOUT_FILENO));
 }
 
-/* What the options say, with a name of its own; the caller decrefs. NULL on failure. */
+/* The request of the options, with a name of its own; the caller decrefs. NULL on failure. */
 static json_t *begin_request(const struct client_options *o, const char *op, struct err *e)
 {
     json_t *request = json_copy(o->request);
@@ -235,7 +235,7 @@ static void print_event(struct asked *a, const json_t *reply)
     (void)fflush(stdout);
 }
 
-/* What the server says to the request or to its cancelling, which has no choices when it went well. */
+/* The server's answer to the request or to its cancelling; the latter has no choices if it succeeded. */
 static void take(struct asked *a, const json_t *reply, struct err *e)
 {
     if (!message_is_to(reply, a->name))

@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 /* Print the answer to standard output. ERR_REQUEST: the server's error; ERR_COMM: no answer. An interrupt cancels the
- * request and is no failure here: interrupt_came() tells. */
+ * request and is not a failure here: see interrupt_came(). */
 int ask(struct connection *c, const struct client_options *o, struct err *e);
 
 /* Stream the answer to a chat to standard output, and its text to copy as well. turns: [{"role", "content"}, ...]; the rest of the request

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define ASK_SECONDS    30.0
-#define TOLD_FAILURES  5   /* so many are shown */
+#define TOLD_FAILURES  5   /* number of errors that are printed */
 #define NOBODY_SECONDS 1.0 /* how long a wait is at most before the next look at arrivals */
 
 struct bench {
@@ -47,7 +47,7 @@ static int send_wish(struct bench *b, int64_t i, const char *prefix, struct err 
     return status;
 }
 
-/* Which request a message is about; -1: none of ours. */
+/* The request that a message belongs to; -1: none of this client. */
 static int64_t number_of(const struct bench *b, const json_t *message)
 {
     const char *name = json_string_value(json_object_get(message, "request_id"));
@@ -118,7 +118,7 @@ static int run_load(struct bench *b, double *seconds, struct err *e)
         if (message != NULL)
             (void)take(b, message, e);
         else if (e->code == ERR_NONE && b->n_open > 0 && b->o->timeout > 0 && seconds_now() - b->heard > b->o->timeout)
-            (void)ERR(e, ERR_COMM, "%s: nothing for %g s, %lld requests open", b->c->endpoint, b->o->timeout,
+            (void)ERR(e, ERR_COMM, "%s: no message for %g s, %lld requests open", b->c->endpoint, b->o->timeout,
                       (long long)b->n_open);
         json_decref(message);
         progress_update(&b->bar, (uint64_t)b->n_done, NULL);
@@ -157,7 +157,7 @@ static int ask_model(struct connection *c, char *name, int64_t *vocab, struct er
     *vocab = json_integer_value(json_object_get(model, "vocab_size"));
     (void)snprintf(name, 128, "%s", text != NULL ? text : "?");
     if (models != NULL && *vocab <= 0)
-        (void)ERR(e, ERR_COMM, "%s: models tells no vocab_size", c->endpoint);
+        (void)ERR(e, ERR_COMM, "%s: the reply to models has no vocab_size", c->endpoint);
     json_decref(models);
     return e->code == ERR_NONE ? 0 : -1;
 }

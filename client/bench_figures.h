@@ -1,4 +1,4 @@
-/* client/bench_figures.h - what the times of requests come to, by the definitions of vLLM's `bench serve`
+/* client/bench_figures.h - statistics of request times, by the definitions of vLLM's `bench serve`
  * (vllm/benchmarks/serve.py, calculate_metrics):
  *
  *   TTFT  from sending a request to its first event with tokens
@@ -41,10 +41,10 @@ struct bench_figures {
 /* Note an event. */
 int bench_times_add(struct bench_times *t, double now, struct err *e);
 
-/* seconds: of the whole measurement. ERR_MEMORY. */
+/* seconds: duration of the whole measurement. ERR_MEMORY. */
 int bench_figures(struct bench_figures *f, const struct bench_times *t, int64_t n, double seconds, struct err *e);
 
-/* Of ascending values; q in [0, 1]; 0 of none. */
+/* The quantile q in [0, 1] of ascending values; 0 if there are none. */
 double bench_percentile(const double *ascending, int64_t n, double q);
 
 #endif

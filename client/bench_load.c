@@ -56,7 +56,7 @@ static int read_wish(struct bench_wish *w, const char *line, size_t bytes, const
         (void)ERR(e, ERR_INPUT, "%s: \"prompt\" is %s, expected a string or a list of token ids", what,
                   json_type_name(prompt));
     if (e->code == ERR_NONE && json_object_get(object, "output_len") == NULL)
-        (void)ERR(e, ERR_INPUT, "%s: \"output_len\" is nothing, expected an integer", what);
+        (void)ERR(e, ERR_INPUT, "%s: \"output_len\" is missing, expected an integer", what);
     w->n_output = json_get_int(object, "output_len", 0, 1, DATASET_MAX_OUTPUT, what, e);
     w->prompt = e->code == ERR_NONE ? json_incref(prompt) : NULL;
     json_decref(object);
@@ -67,7 +67,7 @@ static int read_wish(struct bench_wish *w, const char *line, size_t bytes, const
 static int read_dataset(struct bench_load *l, const char *path, struct err *e)
 {
     size_t bytes = 0;
-    char *text = file_read(path, DATASET_MAX_BYTES, &bytes, e);
+    char *text = file_read_text(path, DATASET_MAX_BYTES, &bytes, e);
     int64_t n = 0, number = 0;
     for (size_t at = 0; text != NULL && at < bytes && n < l->n && e->code == ERR_NONE; number++) {
         const char *end = memchr(text + at, '\n', bytes - at);
@@ -80,7 +80,7 @@ static int read_dataset(struct bench_load *l, const char *path, struct err *e)
     }
     free(text);
     if (e->code == ERR_NONE && n == 0)
-        (void)ERR(e, ERR_INPUT, "%s: no prompt, expected a JSON object a line", path);
+        (void)ERR(e, ERR_INPUT, "%s: no prompt, expected one JSON object per line", path);
     for (int64_t i = n; i < l->n && e->code == ERR_NONE; i++)
         l->wish[i] = (struct bench_wish){json_incref(l->wish[i - n].prompt), l->wish[i - n].n_output, 0};
     return e->code == ERR_NONE ? 0 : -1;

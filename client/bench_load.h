@@ -1,4 +1,4 @@
-/* client/bench_load.h - what a bench asks for, and when: prompts, lengths, arrivals. The same options give the
+/* client/bench_load.h - the requests of a bench and their times: prompts, lengths, arrivals. The same options give the
  * same load. */
 #ifndef CLIENT_BENCH_LOAD_H
 #define CLIENT_BENCH_LOAD_H
@@ -6,7 +6,7 @@
 #include "client/options.h"
 
 struct bench_wish {
-    json_t *prompt; /* token ids, or a text; one reference of ours */
+    json_t *prompt; /* token ids, or a text; owned: one reference */
     int64_t n_output;
     double at; /* seconds after the start */
 };

@@ -9,17 +9,17 @@
 #include <string.h>
 
 #define PROMPT "> "
-#define HELP                                                           \
-    "/reset        forget what was said\n"                             \
-    "/system TEXT  the system's turn from now on; without TEXT none\n" \
-    "/quit, ^D     end\n"                                              \
+#define HELP                                                        \
+    "/reset        clear the conversation\n"                        \
+    "/system TEXT  set the system prompt; without TEXT remove it\n" \
+    "/quit, ^D     end\n"                                           \
     "^C            end an answer, or clear the line\n"
 
 struct chat {
     struct connection *c;
     const struct client_options *o;
     char *system;  /* NULL: none */
-    json_t *turns; /* what was said, without the system's turn */
+    json_t *turns; /* the conversation so far, without the system's turn */
     bool refused;  /* a turn was answered with an error */
 };
 
@@ -44,7 +44,7 @@ static json_t *list_turns(const struct chat *chat, struct err *e)
     return NULL;
 }
 
-/* Ask with all that was said; the answer's text, as far as it came, to f, which the caller reads. */
+/* Send the whole conversation; the answer's text, as far as it arrives, goes to f, which the caller reads. */
 static int ask_turns(const struct chat *chat, FILE *f, struct err *e)
 {
     json_t *turns = list_turns(chat, e);
@@ -54,7 +54,7 @@ static int ask_turns(const struct chat *chat, FILE *f, struct err *e)
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-/* What the server refuses is said, and the turn is taken back: the conversation goes on. */
+/* A refusal of the server is printed, and the turn is removed: the conversation continues. */
 static void take_back(struct chat *chat, struct err *e)
 {
     if (e->code == ERR_REQUEST || e->code == ERR_INPUT) {

@@ -57,7 +57,8 @@ static int read_key_file(struct keys *k, const char *path, struct err *e)
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-/* Of a rendezvous file: the endpoint; the server's key; the file with the keys of the job's clients, if we have none. */
+/* From a rendezvous file: the endpoint, the server's key, and the file with the keys of the job's clients if no keys
+ * were given. */
 static int use_rendezvous(struct connection *c, struct keys *k, const struct connection_setup *s, double until,
                           struct err *e)
 {
@@ -82,7 +83,7 @@ static int find_server(struct connection *c, struct keys *k, const struct connec
                        struct err *e)
 {
     if (s->endpoint == NULL && s->rendezvous == NULL)
-        return ERR(e, ERR_USAGE, "where is the server? --endpoint E or --rendezvous FILE");
+        return ERR(e, ERR_USAGE, "no server named: use --endpoint E or --rendezvous FILE");
     if (s->rendezvous != NULL && use_rendezvous(c, k, s, until, e) != 0)
         return -1;
     if (s->client_key != NULL && read_key_file(k, s->client_key, e) != 0)
@@ -102,7 +103,7 @@ static int set_option(struct connection *c, int option, const void *value, size_
 {
     return zmq_setsockopt(c->socket, option, value, bytes) == 0
                ? 0
-               : ERR(e, ERR_COMM, "ZeroMQ does not take %s: %s", name, zmq_strerror(errno));
+               : ERR(e, ERR_COMM, "ZeroMQ rejects %s: %s", name, zmq_strerror(errno));
 }
 
 static int set_number(struct connection *c, int option, int value, const char *name, struct err *e)
@@ -123,10 +124,10 @@ static int set_keys(struct connection *c, const struct keys *k, struct err *e)
                : -1;
 }
 
-/* A dead server is noticed (HEARTBEAT), and so are we by it (HEARTBEAT_TTL), closing ends (LINGER); what arrives is bounded by
- * who reads it, as a bench may have thousands of requests open. No ZMQ_IMMEDIATE: with it libzmq throws away what the server
- * said just before it hung up (seen: the reply to `shutdown`, one time in ten), and nothing is sent before the handshake
- * anyway. */
+/* HEARTBEAT detects a dead server, HEARTBEAT_TTL lets the server detect a dead client, and LINGER makes closing end.
+ * Received messages are limited by their reader, since a bench may have thousands of requests open. No ZMQ_IMMEDIATE:
+ * with it libzmq discards the server's last messages before it closes the connection (observed: the reply to
+ * `shutdown`, one time in ten), and nothing is sent before the handshake anyway. */
 static int open_socket(struct connection *c, const struct keys *k, struct err *e)
 {
     c->context = zmq_ctx_new();
@@ -150,7 +151,7 @@ static int open_socket(struct connection *c, const struct keys *k, struct err *e
     return 0;
 }
 
-/* What the monitor has to say, if anything. true: an event was read. */
+/* Read one event of the monitor, if there is one. true: an event was read. */
 static bool read_event(struct connection *c)
 {
     uint8_t frame[6]; /* event: 16 bits; value: 32 bits */
@@ -163,7 +164,7 @@ static bool read_event(struct connection *c)
     c->gone = c->gone || (c->up && event == ZMQ_EVENT_DISCONNECTED);
     c->up = c->up || event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
     if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH)
-        c->handshake = "the server does not know our key";
+        c->handshake = "the server does not accept this key";
     else if (event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL || event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL)
         c->handshake = "the handshake failed: one side wants CURVE, or has another key";
     return true;
@@ -179,7 +180,7 @@ static int await_server(struct connection *c, double until, double seconds, bool
             return ERR(e, ERR_COMM, "%s: %s", c->endpoint, c->handshake);
         if (left <= 0)
             return ERR(e, ERR_COMM, "%s: no server answers within %g s%s", c->endpoint, seconds,
-                       curve ? " (or it does not know our key)" : " (or it wants CURVE: --curve-key)");
+                       curve ? " (or it does not accept this key)" : " (or it wants CURVE: --curve-key)");
         if (zmq_poll(&item, 1, (long)(left * 1000) + 1) < 0 && errno == EINTR)
             return ERR(e, ERR_COMM, "%s: interrupted while connecting", c->endpoint);
         connection_look(c);
@@ -245,7 +246,7 @@ void connection_close(struct connection *c)
 int connection_send_text(struct connection *c, const char *text, size_t bytes, struct err *e)
 {
     if (zmq_send(c->socket, text, bytes, 0) < 0)
-        return ERR(e, ERR_COMM, "%s: the server takes nothing: %s", c->endpoint, zmq_strerror(errno));
+        return ERR(e, ERR_COMM, "%s: the server accepts no messages: %s", c->endpoint, zmq_strerror(errno));
     c->largest = bytes > c->largest ? bytes : c->largest;
     return 0;
 }
@@ -263,8 +264,10 @@ int connection_send(struct connection *c, const json_t *message, struct err *e)
 static int server_gone(const struct connection *c, struct err *e)
 {
     if (c->largest >= LARGE_BYTES)
-        return ERR(e, ERR_COMM, "%s: the server has hung up; a message of %zu bytes may exceed its --max-message-bytes",
-                   c->endpoint, c->largest);
+        return ERR(
+            e, ERR_COMM,
+            "%s: the server has closed the connection; a message of %zu bytes may exceed its --max-message-bytes",
+            c->endpoint, c->largest);
     return ERR(e, ERR_COMM, "%s: the server is gone", c->endpoint);
 }
 
@@ -295,7 +298,7 @@ json_t *connection_receive(struct connection *c, double seconds, struct err *e)
         json_t *message = connection_take(c, e);
         if (message != NULL || e->code != ERR_NONE)
             return message;
-        if (c->gone) { /* what it said before it went was taken above */
+        if (c->gone) { /* its messages before the end were taken above */
             (void)server_gone(c, e);
             return NULL;
         }

@@ -28,9 +28,9 @@ struct connection {
     size_t largest;        /* bytes of the largest message sent */
 };
 
-/* Connect, and wait until the server has answered the handshake. A rendezvous file that is not there yet is waited for as
- * long. ERR_COMM: nobody answers, or the keys are refused; ERR_INPUT, ERR_IO: a file. c: zeroed; connection_close it in
- * any case. */
+/* Connect, and wait until the server has answered the handshake. A rendezvous file that is not there yet is waited
+ * for as long. ERR_COMM: nobody answers, or the keys are refused; ERR_INPUT, ERR_IO: a file. c: zeroed;
+ * connection_close it in any case. */
 int connection_open(struct connection *c, const struct connection_setup *setup, struct err *e);
 void connection_close(struct connection *c);
 
@@ -38,8 +38,8 @@ void connection_close(struct connection *c);
  * connection_look. */
 int connection_begin(struct connection *c, const struct connection_setup *setup, struct err *e);
 
-/* Descriptors of ZeroMQ (ZMQ_FD) that become readable when connection_look or connection_take may have news. Both must be asked until
- * they have none before anybody waits for a descriptor again. */
+/* Descriptors of ZeroMQ (ZMQ_FD) that become readable when connection_look or connection_take may have news. Both
+ * must be asked until they have none before anybody waits for a descriptor again. */
 void connection_descriptors(const struct connection *c, int *messages, int *state);
 
 /* Note what has become of the connection: up, gone, handshake. */

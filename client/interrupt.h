@@ -1,4 +1,4 @@
-/* client/interrupt.h - ^C and SIGTERM as a question that is asked between messages. */
+/* client/interrupt.h - ^C and SIGTERM, polled between messages. */
 #ifndef CLIENT_INTERRUPT_H
 #define CLIENT_INTERRUPT_H
 

@@ -39,7 +39,7 @@ int message_check(const json_t *reply, struct err *e)
         (void)snprintf(retry, sizeof retry, " (try again in %lld ms)", (long long)json_integer_value(wait));
     return ERR(e, ERR_REQUEST, "error %lld: %.100s%s%.300s%s",
                (long long)json_integer_value(json_object_get(reply, "code")), field, *field != '\0' ? ": " : "",
-               *message != '\0' ? message : "the server does not say why", retry);
+               *message != '\0' ? message : "the server gives no reason", retry);
 }
 
 size_t message_n_choices(const json_t *reply)

@@ -1,5 +1,5 @@
-/* client/message.h - what a message from the server is. Its fields are those of docs/protocol.md; nothing about
- * them is taken for granted: what is missing or of another type counts as empty. */
+/* client/message.h - a message from the server. Its fields are those of docs/protocol.md, but none is taken for
+ * granted: a field that is missing or has another type counts as empty. */
 #ifndef CLIENT_MESSAGE_H
 #define CLIENT_MESSAGE_H
 
@@ -28,7 +28,7 @@ size_t message_n_choices(const json_t *reply);
 /* Tokens that came with a message, all choices together. */
 int64_t message_n_tokens(const json_t *reply);
 
-/* usage.prompt_tokens, usage.completion_tokens; -1: not told. */
+/* usage.prompt_tokens, usage.completion_tokens; -1: missing. */
 int64_t message_usage(const json_t *reply, const char *name);
 
 /* The whole message as a line of JSON. */

@@ -188,13 +188,13 @@ static int put_field(void *record, const struct opt *o, const char *text, struct
 static const struct opt common_row[] = {
     TEXT("endpoint", "E", connection.endpoint, "where the server listens: tcp://127.0.0.1:5555, ipc:///path"),
     TEXT("rendezvous", "FILE", connection.rendezvous,
-         "the file that the server writes when it is ready; it is waited for, and tells endpoint and public key"),
+         "the file that the server writes when it is ready; the client waits for it and reads endpoint and public key"),
     TEXT("curve-key", "FILE", connection.client_key,
-         "our keys for CURVE: JSON with client_public_key, client_secret_key and server_public_key (default: the file "
-         "that the rendezvous file names, which `serve --curve` writes beside it)"),
+         "client keys for CURVE: JSON with client_public_key, client_secret_key and server_public_key (default: the "
+         "file that `serve --curve` writes beside the rendezvous file)"),
     REAL("connect-timeout", connection.seconds, 0, 86400, 5, "seconds to wait for the server (default 5)"),
     REAL("timeout", timeout, 0, 1e6, 0,
-         "seconds to wait for an answer, then the request is cancelled (default 0: as long as the server is there)"),
+         "seconds to wait for an answer before the request is cancelled (default 0: while the server is there)"),
 };
 static const struct opt_rows common_rows = OPT_ROWS(common_row);
 
@@ -204,39 +204,39 @@ static const struct opt id_row[] = {
 static const struct opt_rows id_rows = OPT_ROWS(id_row);
 
 static const struct opt prompt_row[] = {
-    FLAG("chat", chat, "the prompt is the user's turn of a chat, rendered by the checkpoint's template"),
-    TEXT("system", "TEXT", system, "with --chat: the system's turn before it"),
-    TEXT("prompt", "TEXT", text, "the prompt, in place of the word PROMPT or TEXT; - reads standard input"),
+    FLAG("chat", chat, "send the prompt as the user's turn of a chat, rendered by the checkpoint's template"),
+    TEXT("system", "TEXT", system, "with --chat: the system prompt"),
+    TEXT("prompt", "TEXT", text, "the prompt, instead of the word PROMPT or TEXT; - reads standard input"),
     FIELD("add-special-tokens", "true|false", put_boolean, "bos and eos around a prompt (default true)"),
     FIELD("parse-special", "true|false", put_boolean,
-          "special tokens written out in a text become such tokens (default true; chats: false)"),
+          "special tokens that are spelled out in a text become tokens (default true; chats: false)"),
     FIELD("add-generation-prompt", "true|false", put_boolean, "with --chat (default true)"),
 };
 static const struct opt_rows prompt_rows = OPT_ROWS(prompt_row);
 
 static const struct opt chat_row[] = {
-    TEXT("system", "TEXT", system, "the system's turn before all others"),
+    TEXT("system", "TEXT", system, "the system prompt"),
 };
 static const struct opt_rows chat_rows = OPT_ROWS(chat_row);
 
 static const struct opt generate_row[] = {
     FIELD("prompt-ids", "IDS", put_prompt_ids, "the prompt as token ids: 1,2,3"),
-    FLAG("stream", stream, "print the text as it comes (default on a terminal)"),
+    FLAG("stream", stream, "stream the text (default on a terminal)"),
     FLAG("no-stream", no_stream, "print the text when it is complete"),
     FIELD("n", "N", put_integer, "candidates (default 1)"),
-    FIELD("best-of", "N", put_integer, "make so many, print the --n best (default --n)"),
+    FIELD("best-of", "N", put_integer, "number of candidates to generate; the --n best are printed (default --n)"),
     FIELD("num-beams", "N", put_integer, "more than 1: beam search (default 1)"),
-    FIELD("use-beam-search", NULL, put_true, "beams as many as --best-of, or --n"),
+    FIELD("use-beam-search", NULL, put_true, "as many beams as --best-of, or --n"),
     FIELD("length-penalty", "X", put_number, "with beams (default 1)"),
     FIELD("early-stopping", "true|false|never", put_choice, "with beams (default false)"),
     FIELD("logprobs", "N", put_integer, "with --json: log-probabilities of the N likeliest tokens"),
-    FIELD("prompt-logprobs", "N", put_integer, "with --json: the same of the prompt's tokens"),
-    FIELD("echo", NULL, put_true, "the prompt's text before the output"),
+    FIELD("prompt-logprobs", "N", put_integer, "with --json: the same for the prompt's tokens"),
+    FIELD("echo", NULL, put_true, "print the prompt before the output"),
 };
 static const struct opt_rows generate_rows = OPT_ROWS(generate_row);
 
 static const struct opt json_row[] = {
-    FLAG("json", json, "print the server's replies, one JSON object a line"),
+    FLAG("json", json, "print the server's replies, one JSON object per line"),
 };
 static const struct opt_rows json_rows = OPT_ROWS(json_row);
 
@@ -244,31 +244,31 @@ static const struct opt bench_row[] = {
     FLAG("json", json, "print one JSON object instead of a table"),
     INTEGER("num-prompts", num_prompts, 1, 1 << 24, 1000, "requests (default 1000)"),
     REAL("request-rate", request_rate, 1e-6, INFINITY, INFINITY,
-         "requests a second, arriving as a Poisson process (default inf: all at once)"),
+         "requests per second, arriving as a Poisson process (default inf: all at once)"),
     INTEGER("max-concurrency", max_concurrency, 0, 1 << 20, 0,
-            "requests open at once, whatever the rate (default 0: not limited)"),
+            "requests open at once, whatever the rate (default 0: no limit)"),
     INTEGER("random-input-len", input_len, 1, 1 << 24, 0, "tokens of a prompt, random ids (default 1024)"),
     INTEGER("random-output-len", output_len, 1, 1 << 24, 0,
             "tokens of an output, exactly: end-of-text tokens are ignored (default 128)"),
     REAL("random-range-ratio", range_ratio, 0, 0.999, 0,
-         "lengths are drawn between (1 - X) and (1 + X) times these (default 0: all the same)"),
+         "draw lengths between (1 - X) and (1 + X) times these (default 0: all the same)"),
     TEXT("dataset", "FILE", dataset,
          "instead of random ids: JSON lines with \"prompt\" (a text, or token ids) and \"output_len\", in this order, "
-         "from the start again when there are fewer than --num-prompts"),
+         "repeated if there are fewer than --num-prompts"),
     FLAG("ignore-eos", ignore_eos, "with --dataset: outputs have exactly their length"),
-    REAL("temperature", bench_temperature, 0, 100, 0, "of all requests (default 0: greedy)"),
-    INTEGER("seed", seed, 0, 9007199254740992.0, 0, "of ids, lengths and arrivals (default 0)"),
+    REAL("temperature", bench_temperature, 0, 100, 0, "temperature of all requests (default 0: greedy)"),
+    INTEGER("seed", seed, 0, 9007199254740992.0, 0, "seed of ids, lengths and arrivals (default 0)"),
     INTEGER("num-warmups", warmups, 0, 1 << 20, 1, "requests before the measurement, one by one (default 1)"),
     {"progress", "auto|always|never", OPT_CHOICE, AT(progress), 0, 0, 0, "auto|always|never",
-     "a bar on standard error (default auto: on a terminal)", NULL},
+     "progress bar on standard error (default auto: on a terminal)", NULL},
 };
 static const struct opt_rows bench_rows = OPT_ROWS(bench_row);
 
 static const struct opt text_row[] = {
-    FIELD("model", "NAME", put_text, "refuse to be answered by another one"),
+    FIELD("model", "NAME", put_text, "the model's name; the server refuses any other one"),
     FIELD("max-tokens", "N", put_integer,
-          "tokens to generate at most; -1: what fits (default 16; in streams and chats -1)"),
-    FIELD("min-tokens", "N", put_integer, "no end before so many (default 0)"),
+          "tokens to generate at most; -1: as many as fit (default 16; in streams and chats -1)"),
+    FIELD("min-tokens", "N", put_integer, "forbid the end before this many tokens (default 0)"),
     FIELD("temperature", "X", put_number, "0 is greedy (default 1)"),
     FIELD("top-k", "N", put_integer, "keep the K likeliest tokens (default 0: all)"),
     FIELD("top-p", "X", put_number, "keep the smallest set with this probability (default 1)"),
@@ -277,21 +277,21 @@ static const struct opt text_row[] = {
     FIELD("repetition-penalty", "X", put_number,
           "divide positive and multiply negative logits of tokens seen before (default 1)"),
     FIELD("presence-penalty", "X", put_number, "subtract from logits of tokens generated before (default 0)"),
-    FIELD("frequency-penalty", "X", put_number, "the same for every time that they were generated (default 0)"),
+    FIELD("frequency-penalty", "X", put_number, "the same for each time that they were generated (default 0)"),
     FIELD("logit-bias", "ID:BIAS,...", put_bias, "add to the logits of these tokens, e.g. 50256:-100"),
-    FIELD("stop", "TEXT", add_text, "end before this text; may be given up to 16 times"),
+    FIELD("stop", "TEXT", add_text, "end before this text; may be repeated up to 16 times"),
     FIELD("stop-token-ids", "IDS", put_ids, "end after any of these tokens: 1,2,3"),
     FIELD("eos-token-id", "IDS", put_ids, "the ids that end a text (default: the checkpoint's)"),
-    FIELD("ignore-eos", NULL, put_true, "go on after end-of-text tokens, up to --max-tokens"),
+    FIELD("ignore-eos", NULL, put_true, "continue after end-of-text tokens, up to --max-tokens"),
     FIELD("include-stop-str-in-output", NULL, put_true, "keep the stop text in the output"),
-    FIELD("priority", "N", put_integer, "lower goes first (default 0)"),
-    FIELD("timeout-ms", "N", put_integer, "the server ends the request after so long (default: never)"),
+    FIELD("priority", "N", put_integer, "lower values run first (default 0)"),
+    FIELD("timeout-ms", "N", put_integer, "milliseconds after which the server ends the request (default: never)"),
 };
 static const struct opt_rows text_rows = OPT_ROWS(text_row);
 
 static const struct opt special_row[] = {
     FIELD("skip-special-tokens", "true|false", put_boolean,
-          "leave special tokens out of the text (default true; detokenize: false)"),
+          "omit special tokens from the text (default true; detokenize: false)"),
 };
 static const struct opt_rows special_rows = OPT_ROWS(special_row);
 
@@ -314,7 +314,7 @@ static const struct opt_rows send_rows = OPT_ROWS(send_row);
 
 static const struct opt top_row[] = {
     REAL("interval", interval, 0.1, 3600, 1, "seconds between two views (default 1)"),
-    FLAG("once", once, "print one view, of one interval, and end"),
+    FLAG("once", once, "print one view, over one interval, and exit"),
 };
 static const struct opt_rows top_rows = OPT_ROWS(top_row);
 
@@ -351,24 +351,24 @@ static const struct {
     const char *argument, *help;
 } commands[] = {
     {"generate", CLIENT_GENERATE, "PROMPT|-",
-     "Text for a prompt; - reads it from standard input. The word generate may be left out. ^C cancels the request."},
+     "Generate text for a prompt; - reads it from standard input. The word generate may be omitted. ^C cancels the "
+     "request."},
     {"chat", CLIENT_CHAT, NULL,
-     "A conversation: every line is a turn, answers appear as they come. /reset, /system TEXT, /help; ^C ends an "
-     "answer, "
-     "^D the conversation."},
+     "A conversation: each line is a turn, answers are streamed. /reset, /system TEXT, /help; ^C stops an answer, ^D "
+     "ends the conversation."},
     {"send", CLIENT_SEND, "FILE|-",
-     "Raw requests, one JSON object a line, as docs/protocol.md has them; every message that comes back is printed as "
-     "a line, in the order in which it comes. --file FILE is the same."},
-    {"health", CLIENT_OP, NULL, "The server's state as JSON."},
-    {"models", CLIENT_OP, NULL, "The model and the server's limits as JSON."},
-    {"metrics", CLIENT_OP, NULL, "Metrics as Prometheus has them."},
-    {"tokenize", CLIENT_TOKENIZE, "TEXT|-", "The token ids of a text, or of a chat, separated by commas."},
-    {"detokenize", CLIENT_DETOKENIZE, "IDS", "The text of token ids: 1,2,3."},
-    {"drain", CLIENT_OP, NULL, "Have the server finish what it has, and end."},
+     "Send raw requests, one JSON object per line, as specified in docs/protocol.md, and print each received message "
+     "as one line, in the order of arrival. --file FILE is the same."},
+    {"health", CLIENT_OP, NULL, "Print the server's state as JSON."},
+    {"models", CLIENT_OP, NULL, "Print the model and the server's limits as JSON."},
+    {"metrics", CLIENT_OP, NULL, "Print the metrics in Prometheus' format."},
+    {"tokenize", CLIENT_TOKENIZE, "TEXT|-", "Print the token ids of a text, or of a chat, separated by commas."},
+    {"detokenize", CLIENT_DETOKENIZE, "IDS", "Print the text of token ids: 1,2,3."},
+    {"drain", CLIENT_OP, NULL, "Have the server finish its open requests and end; only over ipc:// or CURVE."},
     {"shutdown", CLIENT_OP, NULL, "Have the server end at once; only over ipc:// or CURVE."},
     {"bench", CLIENT_BENCH, NULL,
      "Measure time to first token, time per token, latency and throughput as vLLM's `bench serve` defines them."},
-    {"top", CLIENT_TOP, NULL, "What the server is doing, every second."},
+    {"top", CLIENT_TOP, NULL, "Show the server's activity, every second."},
 };
 
 #define N_COMMANDS (sizeof commands / sizeof commands[0])
@@ -382,11 +382,11 @@ static size_t find_command(const char *word)
     return i;
 }
 
-/* A bare word that is nearly a command, or is one but not the first word, is no prompt. */
+/* A word that resembles a command, or a command that is not the first word, is not a prompt. */
 static int check_slip(const char *word, struct err *e)
 {
     if (word != NULL && (strcmp(word, "help") == 0 || strcmp(word, "version") == 0))
-        return ERR(e, ERR_USAGE, "no command \"%s\", did you mean --%s? A prompt of this word goes behind --", word,
+        return ERR(e, ERR_USAGE, "no command \"%s\", did you mean --%s? To use it as a prompt, put it after --", word,
                    word);
     const char *best = NULL;
     int least = word != NULL ? nearest_limit(word) + 1 : 0;
@@ -400,9 +400,10 @@ static int check_slip(const char *word, struct err *e)
     if (best == NULL)
         return 0;
     if (strcmp(word, best) == 0)
-        return ERR(e, ERR_USAGE, "the command comes first: lockstep-client %s ... A prompt of this word goes behind --",
-                   best);
-    return ERR(e, ERR_USAGE, "no command \"%.40s\", did you mean %s? A prompt of this word goes behind --", word, best);
+        return ERR(e, ERR_USAGE,
+                   "the command comes first: lockstep-client %s ... To use it as a prompt, put it after --", best);
+    return ERR(e, ERR_USAGE, "no command \"%.40s\", did you mean %s? To use it as a prompt, put it after --", word,
+               best);
 }
 
 /* Options that nothing would look at. */
@@ -418,11 +419,11 @@ static int check_unused(const struct client_options *o, struct err *e)
         return ERR(e, ERR_USAGE,
                    "--random-input-len, --random-output-len and --random-range-ratio: lengths are those of --dataset");
     if (o->ignore_eos && o->dataset == NULL)
-        return ERR(e, ERR_USAGE, "--ignore-eos belongs to --dataset, without which it is always so");
+        return ERR(e, ERR_USAGE, "--ignore-eos needs --dataset; without it end-of-text tokens are always ignored");
     return 0;
 }
 
-/* What the words and options come to, together. */
+/* Check the words and options together. */
 static int check(struct client_options *o, const char *argument, struct err *e)
 {
     bool has_ids = o->command == CLIENT_GENERATE && json_object_get(o->request, "prompt") != NULL;
@@ -527,9 +528,8 @@ static void print_overview(void)
         printf("  %s\n      ", usage);
         opt_print_wrapped(commands[i].help, 6, 100);
     }
-    printf("\n`lockstep-client COMMAND --help` lists a command's options. Each may also come from the environment:\n"
-           "--endpoint from LOCKSTEP_CLIENT_ENDPOINT. Words behind -- are no options.\n\n"
-           "Exit status:\n");
+    printf("\n`lockstep-client COMMAND --help` lists the options of a command. Each can also be set in the "
+           "environment:\n--endpoint by LOCKSTEP_CLIENT_ENDPOINT. Words after -- are not options.\n\nExit status:\n");
     for (size_t i = 0; i < N_STATUSES; i++)
         printf("  %3d  %s\n", statuses[i].code, statuses[i].meaning);
 }

@@ -30,7 +30,7 @@ struct client_options {
     bool help, version;
     struct connection_setup connection;
     double timeout;   /* seconds for an answer; 0: as long as the server lives */
-    json_t *request;  /* owned: what the options say of the request */
+    json_t *request;  /* owned: the fields of the request that options set */
     const char *text; /* the prompt, text, ids or file named without an option; NULL: none */
 
     const char *system;
@@ -55,7 +55,7 @@ void client_options_close(struct client_options *o);
 void client_options_help(const struct client_options *o);
 
 struct opt_book;
-/* What man pages and completions are made from. */
+/* The data from which man pages and completions are made. */
 void client_options_book(struct opt_book *b);
 
 #endif

@@ -21,7 +21,7 @@ struct values {
 static int values_open(struct values *v, const char *path, struct err *e)
 {
     v->text =
-        strcmp(path, "-") == 0 ? ask_read_text(path, &v->bytes, e) : file_read(path, FILE_MAX_BYTES, &v->bytes, e);
+        strcmp(path, "-") == 0 ? ask_read_text(path, &v->bytes, e) : file_read_text(path, FILE_MAX_BYTES, &v->bytes, e);
     return v->text != NULL ? 0 : -1;
 }
 
@@ -79,7 +79,7 @@ int send_file(struct connection *c, const struct client_options *o, struct err *
     while (s.open > 0 && e->code == ERR_NONE && !interrupt_came()) {
         json_t *reply = connection_receive(c, o->timeout > 0 ? heard + o->timeout - seconds_now() : -1, e);
         if (reply == NULL && e->code == ERR_NONE && !interrupt_came())
-            ERR(e, ERR_COMM, "%s: nothing for %g s, %ld requests open", c->endpoint, o->timeout, s.open);
+            ERR(e, ERR_COMM, "%s: no message for %g s, %ld requests open", c->endpoint, o->timeout, s.open);
         if (reply == NULL)
             continue;
         heard = seconds_now();

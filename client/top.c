@@ -22,7 +22,7 @@ static int read_metrics(struct connection *c, struct samples *m, struct err *e)
     const char *text = json_string_value(json_object_get(reply, "text"));
     int status = reply == NULL  ? -1
                  : text != NULL ? samples_read(m, text, e)
-                                : ERR(e, ERR_COMM, "%s: metrics tells no text", c->endpoint);
+                                : ERR(e, ERR_COMM, "%s: the reply to metrics has no text", c->endpoint);
     m->at = seconds_now();
     json_decref(reply);
     return status;
@@ -85,7 +85,7 @@ static void print_histogram(const struct samples *now, const struct samples *bef
            quantile(p99, now, before, name, 0.99));
 }
 
-/* Growth of a rank's counter; NAN: it is not told. */
+/* Growth of a rank's counter; NAN: it is missing. */
 static double growth(const struct samples *now, const struct samples *before, const char *name, const char *rank)
 {
     double then = samples_sum(before, name, "rank", rank);

@@ -54,7 +54,7 @@ static bool is_file(const char *output)
     return strcmp(output, "-") != 0 && (stat(output, &st) != 0 || S_ISREG(st.st_mode));
 }
 
-/* What is no file is neither synced nor gone on with. */
+/* An output that is not a file is neither synced nor resumed. */
 static int check_output(const struct batch_options *o, struct err *e)
 {
     const char *option = o->ordered             ? "--ordered"
@@ -67,7 +67,7 @@ static int check_output(const struct batch_options *o, struct err *e)
     return 0;
 }
 
-/* Which lines are this job's, and its files' names. */
+/* This job's share of the lines, and the names of its files. */
 static int take_share(struct batch_run *b, struct share *share, struct err *e)
 {
     const struct share_array array = {
@@ -99,9 +99,8 @@ static int find_limits(struct ending_setup *ending, const struct batch_options *
                                     .end_seconds = service_end_seconds(&o->service)};
     const char *job_end = environment_value("SLURM_JOB_END_TIME");
     if (o->walltime_reserve >= 0 && o->max_walltime == NULL && job_end == NULL)
-        return ERR(
-            e, ERR_USAGE,
-            "--walltime-reserve belongs to a walltime, and neither --max-walltime nor SLURM_JOB_END_TIME says one");
+        return ERR(e, ERR_USAGE,
+                   "--walltime-reserve needs a walltime: neither --max-walltime nor SLURM_JOB_END_TIME is set");
     return walltime_open(&ending->walltime, o->max_walltime, job_end, &now, e);
 }
 
@@ -138,11 +137,11 @@ static void requeue(const struct batch_run *b, uint64_t n_new, bool told_to_end)
     struct err e = {0};
     const char *obstacle = slurm_requeue_obstacle(&b->job, b->o.max_restarts, n_new, told_to_end);
     if (obstacle != NULL)
-        log_warn("--requeue-self: job %s is not queued again: %s", b->job.id, obstacle);
+        log_warn("--requeue-self: job %s is not requeued: %s", b->job.id, obstacle);
     else if (slurm_requeue(&b->job, &e) != 0)
         log_warn("--requeue-self: %s", e.text);
     else
-        log_note("job %s is queued again", b->job.id);
+        log_note("job %s is requeued", b->job.id);
 }
 
 int batch_open(void *batch, const void *options, const struct model_config *m, const struct checkpoint *c, int n_ranks,

@@ -10,7 +10,7 @@ int front_open(struct front *f, const struct service_options *o, const struct mo
                struct err *e)
 {
     struct request_rules ids = {0};
-    char why[256] = "", name[sizeof f->name / 3];
+    char why[ERR_TEXT_BYTES] = "", name[sizeof f->name / 3];
     f->o = o;
     f->bos = -1;
     f->rope_changes_at = m->position == POSITION_ROPE && m->rope.growth != ROPE_FIXED ? m->rope.long_from : 0;

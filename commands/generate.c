@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/open_line.h"
 #include "commands/generation.h"
 #include "protocol/reply_parts.h"
 
@@ -93,6 +94,7 @@ static void write_out(struct generate *g, const char *text, size_t bytes)
 {
     if (g->output_error.code == ERR_NONE && (fwrite(text, 1, bytes, g->out) != bytes || fflush(g->out) != 0))
         ERR(&g->output_error, ERR_IO, "%s: cannot write: %s", output_name(g), strerror(errno));
+    open_line_note(text, bytes);
 }
 
 static json_t *json_ids(const struct token_list *ids)
@@ -248,10 +250,12 @@ int generate_start(struct generate *g, const struct limits *l, struct err *e)
         else if (scheduler_add(&g->scheduler, r, seconds_now(), e) != 0)
             return -1;
     }
-    if (g->streams)
+    if (g->streams) {
+        open_line_guard(STDOUT_FILENO);
         print_prompt(g, &g->request[0]);
-    else
+    } else {
         progress_open(&g->progress, (enum progress_mode)g->o->run.progress, "generating", "prompts", (uint64_t)g->n);
+    }
     print_finished(g);
     return 0;
 }
@@ -317,7 +321,7 @@ int generate_status(struct generate *g, struct err *e)
     if (g->ranks[0] != '\0')
         log_info("%s", g->ranks);
     if (!isnan(g->joules) && g->n_output_tokens > 0)
-        log_info("energy: %.1f J on all devices, %.3f J an output token%s", g->joules,
+        log_info("energy: %.1f J on all devices, %.3f J per output token%s", g->joules,
                  g->joules / (double)g->n_output_tokens, g->joules_integrated ? ", integrated from their power" : "");
     const struct scheduler_stats stats = scheduler_stats(&g->scheduler);
     log_info("%llu sequences preempted; %llu of %llu prompt tokens found in the prefix cache",

@@ -27,12 +27,13 @@ struct generate {
     struct progress progress;
     double started, first_token;
     struct err output_error;
-    char ranks[240]; /* what the ranks measured, in words */
+    char ranks[240]; /* the ranks' measurements, as text */
     double joules;   /* that all devices used for it; NAN: not known */
     bool joules_integrated;
 };
 
-/* Read tokenizer, generation config and prompts; encode. g->longest tells how long sequences get. Rank 0, local. */
+/* Read tokenizer, generation config and prompts; encode. g->longest is the length of the longest sequence. Rank 0,
+ * local. */
 int generate_open(struct generate *g, const struct generate_options *o, const struct model_config *m, struct err *e);
 
 /* With the limits known: queue everything. */
@@ -42,7 +43,7 @@ int generate_start(struct generate *g, const struct limits *l, struct err *e);
 int generate_next(void *context, struct plan *plan, struct err *e);
 int generate_accept(void *context, const struct step_result *result, struct err *e);
 
-/* What the ranks measured so far. */
+/* The ranks' measurements so far. */
 void generate_report(void *context, const struct rank_report *report);
 
 /* Exit status of the run: 0, or ERR_REQUEST if a prompt failed. Closes the output, whose

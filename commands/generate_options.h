@@ -10,7 +10,7 @@
 /* Strings are borrowed from argv or the environment. */
 struct generate_options {
     struct run_options run;
-    struct sampling_options sampling; /* what is not given may come from generation_config.json */
+    struct sampling_options sampling; /* missing values may come from generation_config.json */
     const char *prompt, *prompts, *prompt_ids, *output;
     const char *stop[GENERATE_MAX_STOP], *stop_token_ids, *logit_bias;
     int64_t n_stop, logprobs, prompt_logprobs; /* -1: not given */

@@ -73,7 +73,7 @@ static json_t *read_optional(const char *dir, const char *name, char *path, size
     return files_present(path) ? json_read_model_file(path, CONFIG_MAX_BYTES, e) : NULL;
 }
 
-/* eos_token_id: an integer or a list of them. Ids beyond the vocabulary cannot be generated and are passed over. */
+/* eos_token_id: an integer or a list of them. Ids beyond the vocabulary cannot be generated and are skipped. */
 static int read_eos(struct request_rules *rules, const json_t *config, int vocab, const char *what, struct err *e)
 {
     const json_t *eos = json_object_get(config, "eos_token_id");
@@ -131,7 +131,7 @@ static double chosen(double option, const json_t *g, const char *key, double mis
     return json_get_real(g, key, missing, low, high, what, e);
 }
 
-/* What generation_config.json may ask for and is not implemented must not be passed over in silence. */
+/* Settings of generation_config.json that are not implemented must not be ignored silently. */
 static int refuse_unsupported(const json_t *g, const char *what, struct err *e)
 {
     static const struct {

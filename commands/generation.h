@@ -13,7 +13,7 @@ int generation_rules(struct request_rules *rules, int32_t *bos, const struct gen
 /* Gives rules->stop back, which is the rules' own. Safe on zeroed rules. */
 void generation_rules_close(struct request_rules *rules);
 
-/* Of these files only what they say about ids: rules->sampling.eos and *bos. */
+/* From these files only the ids: rules->sampling.eos and *bos. */
 int generation_ids(struct request_rules *rules, int32_t *bos, const char *model_dir, int vocab, struct err *e);
 
 /* "1,2,3" to at most `capacity` ids in [0, vocab); returns the number or -1. `option` names it in messages. */

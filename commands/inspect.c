@@ -9,14 +9,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define N_STEPS 3
+
 /* One rank's line. */
 struct rank_share {
     struct shard shard;
     size_t weight_bytes, kv_bytes_per_token;
+    double step_bytes[N_STEPS];
 };
 
-/* The type of keys and values: the CPU backend's is float, the GPUs' that of the weights. `auto` means CPU here: what
- * this machine has says nothing of where the model is to run. */
+/* The numbers of sequences whose decode steps are reported. */
+static const int step_sequences[N_STEPS] = {1, 8, 64};
+
+/* The type of keys and values: the CPU backend's is float, the GPUs' that of the weights. `auto` means CPU here, since
+ * the devices of this machine do not determine where the model will run. */
 static enum dtype kv_type(const struct model_config *m, const struct inspect_options *o)
 {
     return o->run.device == DEVICE_CUDA ? m->dtype : ops_cpu.act_type(m->dtype);
@@ -29,6 +35,8 @@ static int fill_share(struct rank_share *r, const struct model_config *m, const 
     shard_make(&r->shard, m, rank, n_ranks);
     if (weight_map_build(&map, m, &r->shard, c, e) == 0)
         r->weight_bytes = weight_map_bytes(&map);
+    for (int i = 0; i < N_STEPS; i++)
+        r->step_bytes[i] = weight_map_step_bytes(&map, m, step_sequences[i]);
     r->kv_bytes_per_token =
         2 * (size_t)m->n_layers * (size_t)range_length(r->shard.kv_heads) * (size_t)m->head_dim * dtype_bytes(kv);
     weight_map_free(&map);
@@ -48,6 +56,27 @@ static json_t *json_range(struct range r)
     return json_pack("[i, i]", r.begin, r.end);
 }
 
+/* {"1": BYTES, ..}: of all ranks, by the sequences of a decode step. */
+static json_t *json_steps(const struct rank_share *r, int n)
+{
+    json_t *steps = json_object();
+    for (int i = 0; i < N_STEPS; i++) {
+        char name[16];
+        double bytes = 0;
+        for (int k = 0; k < n; k++)
+            bytes += r[k].step_bytes[i];
+        (void)snprintf(name, sizeof name, "%d", step_sequences[i]);
+        (void)json_object_set_new(steps, name, json_integer((json_int_t)bytes));
+    }
+    return steps;
+}
+
+static json_t *json_experts(const struct model_experts *x)
+{
+    return json_pack("{s:i, s:i, s:i, s:i}", "number", x->routing.n_experts, "chosen", x->routing.n_chosen, "columns",
+                     x->ffn, "shared_columns", x->shared_ffn);
+}
+
 /* n: ranks of a group. */
 static int print_json(const struct model_config *m, const struct checkpoint *c, enum dtype kv,
                       const struct rank_share *r, int n, int n_groups)
@@ -55,20 +84,54 @@ static int print_json(const struct model_config *m, const struct checkpoint *c, 
     json_t *ranks = json_array();
     for (int i = 0; i < n; i++)
         (void)json_array_append_new(
-            ranks, json_pack("{s:i, s:o, s:o, s:o, s:o, s:I, s:I}", "rank", i, "heads", json_range(r[i].shard.heads),
-                             "kv_heads", json_range(r[i].shard.kv_heads), "mlp_columns", json_range(r[i].shard.ffn),
+            ranks, json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:I, s:I}", "rank", i, "heads",
+                             json_range(r[i].shard.heads), "kv_heads", json_range(r[i].shard.kv_heads), "mlp_columns",
+                             json_range(r[i].shard.ffn), "expert_columns", json_range(r[i].shard.expert_ffn),
                              "vocabulary", json_range(r[i].shard.vocab), "weight_bytes", (json_int_t)r[i].weight_bytes,
                              "kv_bytes_per_token", (json_int_t)r[i].kv_bytes_per_token));
-    json_t *root =
-        json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:i, s:I, s:i, s:o}", "model_type", m->model_type,
-                  "layers", m->n_layers, "hidden_size", m->hidden, "heads", m->n_heads, "kv_heads", m->n_kv_heads,
-                  "head_dim", m->head_dim, "mlp_columns", m->ffn, "vocabulary", m->vocab, "dtype", dtype_name(m->dtype),
-                  "kv_dtype", dtype_name(kv), "all_reduces_per_layer", m->parallel_residual ? 1 : 2, "checkpoint_bytes",
-                  (json_int_t)checkpoint_bytes(c), "groups", n_groups, "ranks", ranks);
+    json_t *root = json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:i, s:I, s:o, s:o, s:i, s:o}",
+                             "model_type", m->model_type, "layers", m->n_layers, "hidden_size", m->hidden, "heads",
+                             m->n_heads, "kv_heads", m->n_kv_heads, "head_dim", m->head_dim, "mlp_columns", m->ffn,
+                             "vocabulary", m->vocab, "dtype", dtype_name(m->dtype), "kv_dtype", dtype_name(kv),
+                             "all_reduces_per_layer", m->parallel_residual ? 1 : 2, "checkpoint_bytes",
+                             (json_int_t)checkpoint_bytes(c), "experts", json_experts(&m->experts),
+                             "decode_step_weight_bytes", json_steps(r, n), "groups", n_groups, "ranks", ranks);
     int rc = json_print(root, stdout, JSON_INDENT(2));
     (void)putchar('\n');
     json_decref(root);
     return rc;
+}
+
+/* What a step reads where it does not read all. */
+static void print_experts(const struct model_config *m, const struct rank_share *r, int n)
+{
+    const struct model_experts *x = &m->experts;
+    int n_layers = 0;
+    for (int i = 0; i < m->n_layers; i++)
+        n_layers += m->layer[i].experts;
+    if (n_layers == 0)
+        return;
+    printf("experts in %d layer%s: %d of %d columns, %d for a token", n_layers, n_layers == 1 ? "" : "s",
+           x->routing.n_experts, x->ffn, x->routing.n_chosen);
+    if (x->shared_ffn > 0)
+        printf(", one of %d columns for all", x->shared_ffn);
+    printf("; weights read by a decode step of");
+    for (int i = 0; i < N_STEPS; i++) {
+        double bytes = 0;
+        for (int k = 0; k < n; k++)
+            bytes += r[k].step_bytes[i];
+        printf("%s %d sequence%s: %.1f MiB", i > 0 ? "," : "", step_sequences[i], step_sequences[i] == 1 ? "" : "s",
+               bytes / 1048576.0);
+    }
+    printf(" (where experts are chosen equally often)\n");
+}
+
+static void print_range(int width, struct range r)
+{
+    char text[32] = "none";
+    if (range_length(r) > 0)
+        (void)snprintf(text, sizeof text, "%d..%d", r.begin, r.end - 1);
+    printf("  %*s", width, text);
 }
 
 static void print_table(const struct model_config *m, const struct checkpoint *c, enum dtype kv,
@@ -77,29 +140,30 @@ static void print_table(const struct model_config *m, const struct checkpoint *c
     double mib = 1024.0 * 1024.0;
     printf("%s: %d layers, hidden %d, %d heads / %d KV heads of %d, MLP %d, vocabulary %d, %s\n", m->model_type,
            m->n_layers, m->hidden, m->n_heads, m->n_kv_heads, m->head_dim, m->ffn, m->vocab, dtype_name(m->dtype));
-    printf("checkpoint: %d tensors in %d file%s, %.1f MiB; keys and values in %s; %d all-reduce%s a layer\n\n",
+    printf("checkpoint: %d tensors in %d file%s, %.1f MiB; keys and values in %s; %d all-reduce%s per layer\n",
            c->n_tensors, c->n_files, c->n_files == 1 ? "" : "s", (double)checkpoint_bytes(c) / mib, dtype_name(kv),
            m->parallel_residual ? 1 : 2, m->parallel_residual ? "" : "s");
+    print_experts(m, r, n);
+    bool experts = m->experts.routing.n_experts > 0;
+    (void)putchar('\n');
     if (n_groups > 1)
         printf("%d groups of %d rank%s, each with all of the model; a group:\n\n", n_groups, n, n == 1 ? "" : "s");
-    printf("%5s  %13s  %13s  %15s  %17s  %12s  %12s\n", "rank", "heads", "KV heads", "MLP columns", "vocabulary",
-           "weights MiB", "KV B/token");
+    printf("%5s  %13s  %13s  %15s%s  %17s  %12s  %12s\n", "rank", "heads", "KV heads", "MLP columns",
+           experts ? "   expert columns" : "", "vocabulary", "weights MiB", "KV B/token");
     for (int i = 0; i < n; i++) {
         const struct shard *s = &r[i].shard;
-        const struct range part[] = {s->heads, s->kv_heads, s->ffn, s->vocab};
-        static const int width[] = {13, 13, 15, 17};
         printf("%5d", i);
-        for (int k = 0; k < 4; k++) {
-            char text[32] = "none";
-            if (range_length(part[k]) > 0)
-                (void)snprintf(text, sizeof text, "%d..%d", part[k].begin, part[k].end - 1);
-            printf("  %*s", width[k], text);
-        }
+        print_range(13, s->heads);
+        print_range(13, s->kv_heads);
+        print_range(15, s->ffn);
+        if (experts)
+            print_range(15, s->expert_ffn);
+        print_range(17, s->vocab);
         printf("  %12.1f  %12zu\n", (double)r[i].weight_bytes / mib, r[i].kv_bytes_per_token);
     }
 }
 
-/* More ranks than key-value heads: the ranks beyond do no attention, and the job is no faster for them. */
+/* More ranks than key-value heads: the surplus ranks compute no attention, and do not make the job faster. */
 static void print_idle(const struct rank_share *r, int n)
 {
     int n_idle = 0;

@@ -1,4 +1,4 @@
-/* commands/inspect.h - `lockstep inspect`: what every rank would hold, from config and headers alone. */
+/* commands/inspect.h - `lockstep inspect`: the share of every rank, from config and headers alone. */
 #ifndef COMMANDS_INSPECT_H
 #define COMMANDS_INSPECT_H
 

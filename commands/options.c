@@ -16,7 +16,7 @@ static const struct opt_rows inspect_rows = OPT_ROWS(inspect_row);
 
 #define AT(member) offsetof(struct run_options, member)
 static const struct opt preflight_row[] = {
-    TEXT("model", "DIR", model, "Hugging Face folder, whose weights' files are read at many places"),
+    TEXT("model", "DIR", model, "Hugging Face folder; its weight files are read in samples"),
 };
 static const struct opt_rows preflight_rows = OPT_ROWS(preflight_row);
 #undef AT
@@ -61,21 +61,22 @@ static const struct opt_command commands[] = {
     {COMMAND_GENERATE, "generate", "mpirun -n N lockstep generate --model DIR --prompt TEXT [options]",
      "Generate text for one prompt or a file of prompts, all ranks working on every token."},
     {COMMAND_SERVE, "serve", "mpirun -n N lockstep serve --model DIR [--endpoint ADDRESS] [options]",
-     "Answer requests over ZeroMQ until told to end: docs/protocol.md says how to ask, docs/serve.md how to run it."},
+     "Answer requests over ZeroMQ. docs/protocol.md specifies the messages, docs/serve.md explains how to run a "
+     "server."},
     {COMMAND_BATCH, "batch", "mpirun -n N lockstep batch --model DIR --input FILE --output FILE [options]",
-     "Run files of requests, nothing lost and nothing twice: what was finished stays when a job ends early, the next "
-     "one goes on. docs/batch.md says what lines look like."},
+     "Process files of requests. Finished results are kept when a job ends early, and the next run continues; nothing "
+     "is lost or done twice. docs/batch.md describes the lines."},
     {COMMAND_INSPECT, "inspect", "lockstep inspect --model DIR --ranks N [--json]",
-     "Show what every rank would hold: the shard table, bytes per rank, KV bytes per token. Reads headers only; runs "
+     "Show the share of every rank: the shard table, bytes per rank, KV bytes per token. Reads headers only; runs "
      "without mpirun."},
     {COMMAND_BENCH, "bench", "mpirun -n N lockstep bench --model DIR | --config FILE --load-format dummy [options]",
-     "Measure prefill, decode, latency and throughput, next to the machine's read bandwidth in the same run."},
+     "Measure prefill, decode, latency and throughput, compared with the machine's read bandwidth in the same run."},
     {COMMAND_PREFLIGHT, "preflight", "mpirun -n N lockstep preflight [--model DIR] [--json] [options]",
-     "Is every node fit? In some seconds: who computes where, P2P, sums over the ranks, memory, files, clocks and "
-     "memory errors of GPUs, messages. A node that is not ends it with status 9, in its name. docs/preflight.md "
-     "explains all of it."},
+     "Check every node within a few seconds: placement, P2P, sums over the ranks, memory, files, clocks and memory "
+     "errors of GPUs, messages. An unhealthy node ends the job with status 9 and a line that names it. See "
+     "docs/preflight.md."},
     {COMMAND_VERSION, "version", "lockstep version", "Print the version."},
-    {COMMAND_HELP, "help", "lockstep help [COMMAND]", "Print this, or a command's options."},
+    {COMMAND_HELP, "help", "lockstep help [COMMAND]", "Print this overview, or the options of a command."},
 };
 
 #define N_COMMANDS (sizeof commands / sizeof commands[0])
@@ -110,7 +111,7 @@ struct run_options *options_run(struct options *o)
     return &o->generate.run;
 }
 
-/* N_COMMANDS: there is none of this name. */
+/* N_COMMANDS: no command has this name. */
 static size_t find_command(const char *word)
 {
     size_t i = 0;
@@ -185,9 +186,9 @@ static const struct opt_status statuses[] = {
     {ERR_MEMORY, "too little memory"},
     {ERR_DEVICE, "a device failed, or logits are not numbers"},
     {ERR_COMM, "MPI failed"},
-    {ERR_PREFLIGHT, "a preflight found a node that is not fit"},
-    {ERR_RESUME, "told to end before all was done: start it again and it goes on"},
-    {ERR_INTERNAL, "a mistake of ours: please report it"},
+    {ERR_PREFLIGHT, "preflight found an unhealthy node"},
+    {ERR_RESUME, "told to end before all was done; the same command continues"},
+    {ERR_INTERNAL, "internal error: please report it"},
 };
 
 #define N_STATUSES (sizeof statuses / sizeof statuses[0])
@@ -199,9 +200,9 @@ static void print_overview(void)
         printf("  %s\n      ", commands[i].usage);
         opt_print_wrapped(commands[i].help, 6, 100);
     }
-    printf("\n`lockstep COMMAND --help` lists a command's options. Each option may also come from the environment:\n"
-           "--max-tokens from LOCKSTEP_MAX_TOKENS. `mpirun -q` leaves out mpirun's own words on a failure.\n\n"
-           "Exit status, the same on every rank:\n");
+    printf("\n`lockstep COMMAND --help` lists the options of a command. Each option can also be set in the "
+           "environment:\n--max-tokens by LOCKSTEP_MAX_TOKENS. `mpirun -q` omits mpirun's own messages after a "
+           "failure.\n\nExit status, the same on every rank:\n");
     for (size_t i = 0; i < N_STATUSES; i++)
         printf("  %3d  %s\n", statuses[i].code, statuses[i].meaning);
 }

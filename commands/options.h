@@ -36,11 +36,11 @@ struct options {
     struct run_options preflight;
 };
 
-/* Options of argv[1..], then LOCKSTEP_<OPTION> of the environment, then defaults. On failure *e says which option, what
- * was found and what is expected. */
+/* Options of argv[1..], then LOCKSTEP_<OPTION> of the environment, then defaults. On failure *e names the option, the
+ * value found and the expected one. */
 int options_parse(struct options *o, int argc, char **argv, struct err *e);
 
-/* What the command has of the options that several share; those of a command that has none are the defaults. */
+/* The command's record of shared options; a command without them gets the defaults. */
 struct run_options *options_run(struct options *o);
 
 /* On rank 0: variables LOCKSTEP_* that name no option. */
@@ -49,7 +49,7 @@ void options_warn_unknown(void);
 /* Print the overview (COMMAND_HELP) or one subcommand's page to standard output. */
 void options_help(enum command command);
 
-/* What man pages and completions are made from. */
+/* The data from which man pages and completions are made. */
 void options_book(struct opt_book *b);
 
 const char *command_name(enum command command);

@@ -1,5 +1,6 @@
 /* commands/prompts.c - see prompts.h. */
 #include "commands/prompts.h"
+#include "base/bom.h"
 #include "base/json.h"
 #include "commands/generation.h"
 
@@ -89,8 +90,8 @@ static bool is_json_lines(const char *path, const char *line)
     return line[0] == '{' && line[1 + strspn(line + 1, " \t")] == '"';
 }
 
-/* The next line without its end in *line (NUL-terminated, grown as needed): its length, or -1 at the end of the file and
- * on failure. Reads no more than MAX_LINE_BYTES of it. */
+/* The next line without its end in *line (NUL-terminated, grown as needed): its length, or -1 at the end of the file
+ * and on failure. Reads at most MAX_LINE_BYTES of it. */
 static ssize_t next_line(FILE *f, char **line, size_t *capacity, const char *what, struct err *e)
 {
     size_t n = 0;
@@ -127,17 +128,19 @@ static int read_lines(struct prompt_list *list, FILE *f, const char *path, int v
         ssize_t got = next_line(f, &line, &capacity, what, e);
         if (got < 0)
             break;
-        size_t bytes = (size_t)got;
-        if (bytes == 0 || line == NULL)
+        int mark = number == 1 && line != NULL ? bom_bytes(line, (size_t)got, path, e) : 0;
+        if (mark < 0 || got == mark || line == NULL)
             continue;
+        const char *text = line + mark;
+        size_t bytes = (size_t)(got - mark);
         if (first)
-            json_lines = is_json_lines(path, line);
+            json_lines = is_json_lines(path, text);
         first = false;
         if (!json_lines) {
-            (void)add_text(list, line, bytes, number, e);
+            (void)add_text(list, text, bytes, number, e);
             continue;
         }
-        json_t *object = json_parse(line, bytes, what, e);
+        json_t *object = json_parse(text, bytes, what, e);
         if (object != NULL && !json_is_object(object))
             ERR(e, ERR_INPUT, "%s: %s, expected an object with \"prompt\"", what, json_type_name(object));
         else if (object != NULL)
@@ -148,7 +151,7 @@ static int read_lines(struct prompt_list *list, FILE *f, const char *path, int v
         ERR(e, ERR_IO, "%s: cannot read: %s", path, strerror(errno));
     free(line);
     if (e->code == ERR_NONE && list->n == 0)
-        ERR(e, ERR_INPUT, "%s: no prompt in it, expected a prompt a line", path);
+        ERR(e, ERR_INPUT, "%s: no prompt, expected one prompt per line", path);
     return e->code == ERR_NONE ? 0 : -1;
 }
 

@@ -16,12 +16,13 @@ static int check_options(const struct serve_options *o, struct err *e)
     if (o->curve && o->insecure)
         return ERR(e, ERR_USAGE, "--insecure and --curve: expected one of them");
     if (o->curve && o->rendezvous == NULL)
-        return ERR(e, ERR_USAGE, "--curve needs --rendezvous FILE: clients learn the keys beside it");
+        return ERR(e, ERR_USAGE, "--curve needs --rendezvous FILE: clients find the keys beside it");
     if (o->curve_clients != NULL && !o->curve)
         return ERR(e, ERR_USAGE, "--curve-clients needs --curve");
     const char *name = o->curve ? o->rendezvous : NULL, *endpoint = o->rendezvous != NULL ? o->endpoint : NULL;
     if ((name != NULL && !is_utf8(name)) || (endpoint != NULL && !is_utf8(endpoint)))
-        return ERR(e, ERR_USAGE, "%s: found a path that is no UTF-8, which --rendezvous FILE, being JSON, cannot tell",
+        return ERR(e, ERR_USAGE,
+                   "%s: found a path that is not UTF-8, which the JSON of --rendezvous FILE cannot contain",
                    name != NULL && !is_utf8(name) ? "--rendezvous" : "--endpoint");
     if (o->access_log_prompts && o->access_log == NULL)
         return ERR(e, ERR_USAGE, "--access-log-prompts needs --access-log FILE");

@@ -53,8 +53,8 @@ void cores_widen(struct cores *c)
     if (told)
         return;
     told = true;
-    log_info("mpirun has bound rank 0 to %d core%s; its threads beside the steps may use the launcher's %d",
-             CPU_COUNT(&c->own), CPU_COUNT(&c->own) == 1 ? "" : "s", CPU_COUNT(&launchers));
+    log_info("mpirun has bound rank 0 to %d core%s; its helper threads use the launcher's %d", CPU_COUNT(&c->own),
+             CPU_COUNT(&c->own) == 1 ? "" : "s", CPU_COUNT(&launchers));
 }
 
 void cores_restore(const struct cores *c)

@@ -1,6 +1,6 @@
-/* commands/thread_cores.h - on which cores the threads of serve and batch run. mpirun binds each of one or two ranks to one core
- * unless it is told otherwise, and threads inherit that: who reads sockets or files would share the core on which rank 0
- * computes, while others idle. */
+/* commands/thread_cores.h - the cores on which the threads of serve and batch run. By default mpirun binds each of one
+ * or two ranks to one core, which threads inherit: threads that read sockets or files would share the core on which
+ * rank 0 computes, while other cores idle. */
 #ifndef COMMANDS_THREAD_CORES_H
 #define COMMANDS_THREAD_CORES_H
 

@@ -1,4 +1,5 @@
-/* gateway/main.c - lockstep-gateway: a program of its own, without MPI, that speaks HTTP to clients and ZeroMQ to jobs. */
+/* gateway/main.c - lockstep-gateway: a program of its own, without MPI, that speaks HTTP to clients and ZeroMQ to
+ * jobs. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/signals.h"

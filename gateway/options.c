@@ -41,7 +41,7 @@ static int add_listen(void *record, const struct opt *o, const char *text, struc
         name, "BYTES", OPT_BYTES, AT(member), low, (double)(high), missing, NULL, help, NULL \
     }
 
-static const struct opt rows[] = {
+static const struct opt row[] = {
     MANY("backend", "FILE|DIR|E", add_backend,
          "where jobs are: a rendezvous file (it is waited for), a folder in which jobs drop theirs (*.json), or an "
          "endpoint tcp://HOST:PORT, ipc:///PATH; may be given up to 64 times"),
@@ -73,8 +73,10 @@ static const struct opt rows[] = {
          "seconds that answers have to end in after SIGTERM; a second signal ends at once (default 30)"),
 };
 
-static const struct opt_rows gateway_rows = OPT_ROWS(rows);
-static const struct opt_part part = {&gateway_rows, 0, ONLY};
+static const struct opt_rows rows = OPT_ROWS(row);
+
+static const struct opt_part part = {&rows, 0, ONLY};
+
 static const struct opt_letter letters[] = {{'b', "backend"}, {'l', "listen"}};
 
 static const struct opt_table table = {

@@ -89,17 +89,37 @@ STEP(ATTENTION, qkv_store, (struct queue *q, void *qkv, void *k_cache, void *v_c
                             const struct batch *batch, const struct rope *rope, const float *cos_sin,
                             const struct weight *q_norm, const struct weight *k_norm, float eps),
      (q, qkv, k_cache, v_cache, heads, batch, rope, cos_sin, q_norm, k_norm, eps))
-/* out[t][h] = sum_k softmax_k(scale q.k + slope k) v over the cached positions of slot[t] that pos[t] may see.
+/* out[t][h] = sum_k softmax_k(scale q.k + slope k) v over the cached positions of slot[t] that pos[t] may see, and the sink.
  * qkv as above; out: [n_tokens, n_heads head_dim]. Softmax in float. */
 STEP(ATTENTION, attention, (struct queue *q, void *out, const void *qkv, const void *k_cache, const void *v_cache,
                             const struct heads *heads, const struct batch *batch),
      (q, out, qkv, k_cache, v_cache, heads, batch))
 
-/* gated: x is [n_tokens, 2 cols] = gate then up, out[t][c] = act(gate) * up; else x is [n_tokens, cols],
- * out[t][c] = act(x). out: [n_tokens, cols], may alias x only when not gated. */
+/* gated: x is [n_tokens, 2 cols] = gate then up (ACTIVATION_SWIGLU: gate 0, up 0, gate 1, ..), out[t][c] = act(gate) * up;
+ * else x is [n_tokens, cols], out[t][c] = act(x). out: [n_tokens, cols], may alias x only when not gated. */
 STEP(OTHER, activate, (struct queue *q, void *out, const void *x, enum activation kind, bool gated, int n_tokens,
                        int cols),
      (q, out, x, kind, gated, n_tokens, cols))
+
+/* Fill *r: for each token the experts that `how` chooses by logits[t][e] = x[t] . router[e], of equal ones the lower e, and
+ * their shares, in float throughout. x: [n_tokens, router->cols]; bias: NULL or [1, n_experts], of which struct routing
+ * says what it changes. A token's routes do not depend on what else is in the batch. */
+STEP(OTHER, route, (struct queue *q, const struct routes *r, const void *x, const struct weight *router,
+                    const struct weight *bias, const struct routing *how, int n_tokens),
+     (q, r, x, router, bias, how, n_tokens))
+/* out[p] = x[row of p] w_e^T (+ bias[e]) for every pair p of a token and the expert e. w: [n_experts, rows, cols] as one matrix
+ * of n_experts rows rows; bias: NULL or [n_experts, rows]; x: [n_tokens, cols] (X_TOKENS) or [n_tokens n_chosen, cols] (X_PAIRS);
+ * out: [n_tokens n_chosen, rows]. Only the chosen experts are read. Otherwise as matmul. */
+STEP(MATMUL, matmul_experts, (struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                              const struct routes *r, const struct routing *how, enum expert_rows x_rows, int n_tokens),
+     (q, out, x, w, bias, r, how, x_rows, n_tokens))
+/* out[t] (+)= sum_i share[t][i] y[t n_chosen + i], in the order of i. y: [n_tokens n_chosen, dim], out: [n_tokens, dim] */
+STEP(OTHER, combine, (struct queue *q, void *out, const void *y, const struct routes *r, const struct routing *how,
+                      int n_tokens, int dim, bool accumulate),
+     (q, out, y, r, how, n_tokens, dim, accumulate))
+/* x[t] *= sigmoid(in[t] . w). x: [n_tokens, dim], in: [n_tokens, w->cols], w: [1, cols] */
+STEP(OTHER, gate, (struct queue *q, void *x, const void *in, const struct weight *w, int n_tokens, int dim),
+     (q, x, in, w, n_tokens, dim))
 
 /* out[i] = x[row[i]]. x: [.., dim], out: [n_rows, dim]; row: device memory. */
 STEP(OTHER, gather_rows, (struct queue *q, void *out, const void *x, const int32_t *row, int n_rows, int dim),

@@ -21,13 +21,13 @@ extern "C" {
 #include "base/formula.h"
 #include "base/sampling.h"
 
-/* Where operations run, in order. */
+/* The queue in which operations run in order. */
 struct queue {
     void *stream;   /* cudaStream_t; NULL on the CPU */
     enum dtype act; /* type of all activations and of the KV cache; DTYPE_F32 on the CPU */
     int n_threads;  /* CPU threads that an operation may use, >= 1 */
-    void *impl;     /* what the backend keeps beside it; NULL on the CPU */
-    void *observer; /* of whoever wraps the operations (rank/measure/profile.c); no backend looks at it */
+    void *impl;     /* the backend's own data; NULL on the CPU */
+    void *observer; /* of a wrapper of the operations (rank/measure/profile.c); backends ignore it */
     struct err err; /* sticky: the first failure */
 };
 
@@ -41,11 +41,11 @@ struct weight {
 /* One step's ragged batch: token t belongs to the sequence in slot[t] and stands at pos[t]. Device memory. */
 struct batch {
     int n_tokens;
-    int n_alone;                /* the first so many are the only ones of their sequence; the others may be, too */
-    const int32_t *token;       /* [n_tokens] id to feed */
-    const int32_t *slot;        /* [n_tokens] */
-    const int32_t *pos;         /* [n_tokens] position in its sequence, from 0 */
-    const int32_t *rope_len;    /* [n_tokens] sequence length that chooses the rotation (see struct rope) */
+    int n_alone;             /* number of leading tokens that are the only ones of their sequence; others may be, too */
+    const int32_t *token;    /* [n_tokens] id to feed */
+    const int32_t *slot;     /* [n_tokens] */
+    const int32_t *pos;      /* [n_tokens] position in its sequence, from 0 */
+    const int32_t *rope_len; /* [n_tokens] sequence length that chooses the rotation (see struct rope) */
     const int32_t *block_table; /* [n_slots, blocks_per_slot] KV block of every 16 positions of a slot */
     int blocks_per_slot;
 };
@@ -58,9 +58,24 @@ struct heads {
     float scale;                          /* of q.k */
     int window;                           /* keys k with pos-window < k <= pos are seen; 0: all k <= pos */
     const float *alibi_slopes;            /* [n_heads] device memory: score += slope * k; NULL: none */
+    const void
+        *sinks; /* [n_heads] device memory: one score more for the softmax, of a key without a value; NULL: none */
+    enum dtype sinks_type;
 };
 
-/* What the device keeps per slot between steps. */
+/* Which experts take a step's tokens. Token t and its i-th expert are pair t * n_chosen + i. Device memory. */
+struct routes {
+    float *logits;   /* [n_tokens, n_experts] */
+    int32_t *expert; /* [n_tokens, n_chosen] the chosen ones, the likeliest first */
+    float *share;    /* [n_tokens, n_chosen] what the expert's result counts */
+    int32_t *begin;  /* [n_experts + 1] where each expert's pairs begin in `pair` */
+    int32_t *pair;   /* [n_tokens n_chosen] the pairs by expert, those of one expert by token */
+};
+
+/* Of x in products of experts: one for each token, or one for each pair. */
+enum expert_rows { X_TOKENS, X_PAIRS };
+
+/* The state that the device keeps per slot between steps. */
 struct sampler {
     int n_slots, max_len, vocab; /* vocab: of the whole model */
     int32_t *history;            /* [n_slots, max_len] every token fed so far, by position */
@@ -72,7 +87,7 @@ struct sampler {
 /* How a device reaches the memory of another one of its host. */
 enum peer_link { PEER_UNKNOWN, PEER_NONE, PEER_PCIE, PEER_NVLINK, PEER_KINDS };
 
-/* What a device adds whose operations go on after they return. */
+/* Additional functions of a device whose operations continue after they return. */
 struct async_ops {
     /* A name that no other device of the host has, and what it is: "0000:1a:00.0", "NVIDIA H200". */
     void (*identify)(struct queue *q, char *id, char *model, size_t bytes);
@@ -86,8 +101,8 @@ struct async_ops {
     bool (*host_register)(struct queue *q, void *p, size_t bytes);
     void (*host_unregister)(struct queue *q, void *p);
 
-    /* What is enqueued between the two is recorded instead of done: one graph, to be launched as often as wanted with the
-     * arguments that it was recorded with. NULL (and queue.err) on failure. */
+    /* Work that is enqueued between the two is recorded instead of done: one graph, which can be launched any number
+     * of times with the recorded arguments. NULL (and queue.err) on failure. */
     void (*begin_capture)(struct queue *q);
     void *(*end_capture)(struct queue *q);
     void (*launch_graph)(struct queue *q, void *graph);

@@ -16,9 +16,9 @@ extern "C" {
 #define PEER_HANDLE_BYTES 64
 
 struct peer_ops {
-    /* What another process of the host needs to reach this memory, of ops->alloc; and that memory in this process. What
-     * cannot be is false and NULL, without queue.err. disconnect comes before the owner frees the memory, and accepts
-     * NULL. */
+    /* The handle by which another process of the host reaches this memory of ops->alloc; and that memory in this
+     * process. If that is impossible, they return false and NULL, without queue.err. disconnect comes before the owner
+     * frees the memory, and accepts NULL. */
     bool (*share)(struct queue *q, void *memory, unsigned char handle[PEER_HANDLE_BYTES]);
     void *(*connect)(struct queue *q, const unsigned char handle[PEER_HANDLE_BYTES]);
     void (*disconnect)(struct queue *q, void *memory);

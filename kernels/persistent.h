@@ -54,8 +54,8 @@ struct persistent_ops {
     void *(*open)(struct queue *q, const struct decode_model *m);
     void (*close)(struct queue *q, void *p);
     int (*max_tokens)(const void *p);
-    /* What this device has for the others' to write their sums to, to be shared as kernels/peer.h says; and, before the first
-     * run, that of all ranks, [n_ranks]. */
+    /* The memory of this device to which the others write their sums, to be shared as kernels/peer.h describes; and,
+     * before the first run, that of all ranks, [n_ranks]. */
     void *(*memory)(void *p);
     void (*attach)(void *p, void *const *memory);
     /* logits: [n_tokens, vocab of this rank]. Every token belongs to another sequence. cos_sin: of ops->rope_table.

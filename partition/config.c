@@ -67,6 +67,24 @@ bool config_bool(const struct config *c, const char *key, bool missing)
     return json_get_bool(c->json, key, missing, c->what, c->e);
 }
 
+void config_list_layers(const struct config *c, const char *key, int n_layers, bool *listed)
+{
+    const json_t *array = json_object_get(c->json, key);
+    memset(listed, 0, (size_t)n_layers * sizeof *listed);
+    if (array == NULL || json_is_null(array))
+        return;
+    if (!json_is_array(array))
+        ERR(c->e, ERR_INPUT, "%s: \"%s\" is %s, expected an array of layers", c->what, key, json_type_name(array));
+    for (size_t i = 0; i < json_array_size(array); i++) {
+        const json_t *layer = json_array_get(array, i);
+        if (!json_is_integer(layer))
+            ERR(c->e, ERR_INPUT, "%s: \"%s\"[%zu] is %s, expected the number of a layer", c->what, key, i,
+                json_type_name(layer));
+        else if (json_integer_value(layer) >= 0 && json_integer_value(layer) < n_layers)
+            listed[json_integer_value(layer)] = true;
+    }
+}
+
 enum activation config_activation(const struct config *c, const char *key, enum activation missing)
 {
     static const struct {

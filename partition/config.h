@@ -1,4 +1,4 @@
-/* partition/config.h - what the families' config functions read config.json with. Only for partition/.
+/* partition/config.h - helpers by which the families' config functions read config.json. Only for partition/.
  *
  * A failure is recorded in c->e (the first one wins) and the default is returned, so a family reads all its keys in a
  * row and looks at c->e once. */
@@ -14,6 +14,7 @@
 #define CONFIG_MAX_FFN       (1 << 22)
 #define CONFIG_MAX_HEAD_DIM  1024
 #define CONFIG_MAX_POSITIONS (1 << 30)
+#define CONFIG_MAX_EXPERTS   ROUTING_MAX_EXPERTS
 
 /* One JSON object and its name in messages; all borrowed. */
 struct config {
@@ -31,6 +32,9 @@ double config_need_real(const struct config *c, const char *keys, double low, do
 
 bool config_bool(const struct config *c, const char *key, bool missing);
 enum activation config_activation(const struct config *c, const char *key, enum activation missing);
+
+/* listed[i], i < n_layers: layer i is in the array under `key`, which may be missing or null. */
+void config_list_layers(const struct config *c, const char *key, int n_layers, bool *listed);
 
 /* The key is there but null, which is not always the same as absent. */
 bool config_is_null(const struct config *c, const char *key);

@@ -3,9 +3,11 @@
 
 #include <string.h>
 
-static const struct family *const all[] = {&family_gpt2,    &family_gptj,  &family_gpt_neox,
-                                           &family_opt,     &family_bloom, &family_llama,
-                                           &family_mistral, &family_qwen2, &family_qwen3};
+static const struct family *const all[] = {&family_gpt2,       &family_gptj,      &family_gpt_neox,  &family_opt,
+                                           &family_bloom,      &family_llama,     &family_mistral,   &family_qwen2,
+                                           &family_qwen3,      &family_mixtral,   &family_qwen2_moe, &family_qwen3_moe,
+                                           &family_gpt_oss,    &family_ministral, &family_phi3,      &family_glm,
+                                           &family_starcoder2, &family_stablelm,  &family_smollm3,   &family_glm4_moe};
 #define N_FAMILIES (sizeof all / sizeof all[0])
 
 const struct family *family_find(const char *model_type)
@@ -26,5 +28,6 @@ const struct family *family_of_architecture(const char *architecture)
 
 const char *family_names(void)
 {
-    return "gpt2, gptj, gpt_neox, opt, bloom, llama, mistral, qwen2, qwen3";
+    return "gpt2, gptj, gpt_neox, opt, bloom, llama, mistral, qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe, gpt_oss, "
+           "ministral, phi3, glm, starcoder2, stablelm, smollm3, glm4_moe";
 }

@@ -27,6 +27,7 @@ const struct family *family_of_architecture(const char *architecture);
 const char *family_names(void);
 
 extern const struct family family_gpt2, family_gptj, family_gpt_neox, family_opt, family_bloom, family_llama,
-    family_mistral, family_qwen2, family_qwen3;
+    family_mistral, family_qwen2, family_qwen3, family_mixtral, family_qwen2_moe, family_qwen3_moe, family_gpt_oss,
+    family_ministral, family_phi3, family_glm, family_starcoder2, family_stablelm, family_smollm3, family_glm4_moe;
 
 #endif

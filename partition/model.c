@@ -66,7 +66,29 @@ static void read_dtype(struct model_config *m, const struct config *c)
             name);
 }
 
-/* What no single key can break but two together can. */
+/* The matrices of a layer's experts are one array with an int's number of rows. */
+static void check_experts(const struct model_config *m, const struct config *c)
+{
+    const struct routing *r = &m->experts.routing;
+    int64_t widest = 2 * (int64_t)m->experts.ffn > m->hidden ? 2 * (int64_t)m->experts.ffn : m->hidden;
+    if (r->n_experts == 0)
+        return;
+    if (r->n_chosen > r->n_experts)
+        ERR(c->e, ERR_INPUT, "%s: \"num_experts_per_tok\" is %d, expected at most the %d experts of a layer", c->what,
+            r->n_chosen, r->n_experts);
+    if (r->n_groups > 1 && (r->n_experts % r->n_groups != 0 || r->n_experts / r->n_groups < 2 ||
+                            r->n_kept > r->n_groups || r->n_kept * (r->n_experts / r->n_groups) < r->n_chosen))
+        ERR(c->e, ERR_INPUT,
+            "%s: \"n_group\" is %d, \"topk_group\" %d: expected equal groups of the %d experts, two in each at least, "
+            "and %d experts in those that are kept",
+            c->what, r->n_groups, r->n_kept, r->n_experts, r->n_chosen);
+    if (r->n_experts * widest > INT_MAX)
+        ERR(c->e, ERR_UNSUPPORTED,
+            "%s: %d experts of %d columns, hidden size %d: expected fewer than 2^31 rows a layer", c->what,
+            r->n_experts, m->experts.ffn, m->hidden);
+}
+
+/* Checks of combinations of keys that are valid individually. */
 static void check_sizes(const struct model_config *m, const struct config *c)
 {
     if (c->e->code != ERR_NONE)
@@ -79,6 +101,7 @@ static void check_sizes(const struct model_config *m, const struct config *c)
             m->head_dim, m->hidden, m->n_heads, CONFIG_MAX_HEAD_DIM);
     if (m->ffn < 1 || m->ffn > CONFIG_MAX_FFN)
         ERR(c->e, ERR_INPUT, "%s: the MLP is %d wide, expected [1, %d]", c->what, m->ffn, CONFIG_MAX_FFN);
+    check_experts(m, c);
 }
 
 int model_context(const struct model_config *m)
@@ -126,7 +149,7 @@ int model_config_read(struct model_config *m, const char *model_dir, struct err 
     } else if (!S_ISREG(info.st_mode)) {
         return ERR(e, ERR_INPUT, "%s: not a regular file", checkpoint_short_path(path));
     }
-    char *text = file_read(path, CONFIG_MAX_BYTES, &bytes, e);
+    char *text = file_read_text(path, CONFIG_MAX_BYTES, &bytes, e);
     if (text == NULL)
         return -1;
     int rc = model_config_parse(m, text, bytes, checkpoint_short_path(path), e);

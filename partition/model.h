@@ -1,4 +1,5 @@
-/* partition/model.h - what a model is, in numbers and switches. It knows no family: partition/families/ translates. */
+/* partition/model.h - a model, described by numbers and switches, independent of its family: partition/families/
+ * translates. */
 #ifndef PARTITION_MODEL_H
 #define PARTITION_MODEL_H
 
@@ -17,13 +18,30 @@ enum position_kind {
     POSITION_ALIBI
 };
 
+/* What a layer may have that another one has not. */
+struct model_layer {
+    int window;     /* sliding window in tokens; 0: full attention */
+    bool unrotated; /* no rotation, though the model has one */
+    bool experts;   /* its MLP is a mixture of experts, else one that all tokens go through */
+};
+
+/* The mixtures of experts, all of one size. Every expert is a gated MLP. */
+struct model_experts {
+    struct routing routing; /* n_experts 0: no layer has a mixture */
+    int ffn;                /* columns of one expert */
+    int shared_ffn;         /* columns of the expert that takes every token beside the chosen ones; 0: there is none */
+    bool router_bias;
+    bool biases;      /* of the experts' matrices (gpt-oss) */
+    bool shared_gate; /* what that one says is multiplied by sigmoid(x . w) (Qwen2-MoE) */
+};
+
 /* Whole-model sizes; flat: rank 0 reads it and broadcasts it as it is. */
 struct model_config {
     char model_type[32]; /* as in config.json; for messages and for choosing the family, not for arithmetic */
     int n_layers, hidden, n_heads, n_kv_heads, head_dim, ffn, vocab;
     int embed_dim;        /* width of the embedding table; != hidden needs WEIGHT_PROJECT_IN and _OUT (OPT-350m) */
     int max_positions;    /* of the config; 0: not bounded by anything (BLOOM) */
-    int scaled_positions; /* what linear, dynamic or YaRN scaling of the rope stretches them to; 0: nothing does */
+    int scaled_positions; /* their number with linear, dynamic or YaRN scaling of the rotation; 0: no scaling */
     bool positions_end;   /* beyond max_positions there is nothing: prompt + output must fit (learned tables, GPT-J) */
 
     enum dtype dtype; /* torch_dtype; what a run without weights (dummy) uses. Real weights keep their own type */
@@ -32,6 +50,7 @@ struct model_config {
     float norm_eps;
     enum activation activation;
     bool gated_mlp; /* down(act(gate x) * up x) */
+    struct model_experts experts;
 
     bool parallel_residual;  /* x + attn(norm x) + mlp(norm' x): one all-reduce a layer */
     bool shared_norm;        /* parallel residual with one norm for both (GPT-J) */
@@ -42,6 +61,8 @@ struct model_config {
     bool norm_affine; /* norms have weight (and bias if NORM_LAYER); false: neither (OPT's elementwise_affine) */
     bool qk_norm;     /* RMS norm of every q and k head before the rotation (Qwen3) */
 
+    bool sinks; /* every head has one score more, of a key without a value (gpt-oss) */
+
     bool qkv_bias, out_bias, mlp_bias, head_bias, norm_bias;
     bool tied_head; /* logits use the embedding table */
 
@@ -49,9 +70,9 @@ struct model_config {
     int position_offset; /* added to the position before the table is indexed (OPT: 2) */
     struct rope rope;    /* POSITION_ROPE */
 
-    float attention_scale;        /* of q.k in layer 0 */
-    bool scale_by_inverse_layer;  /* layer i: attention_scale / (i + 1) (GPT-2's scale_attn_by_inverse_layer_idx) */
-    int window[MODEL_MAX_LAYERS]; /* sliding window of each layer in tokens; 0: full attention */
+    float attention_scale;       /* of q.k in layer 0 */
+    bool scale_by_inverse_layer; /* layer i: attention_scale / (i + 1) (GPT-2's scale_attn_by_inverse_layer_idx) */
+    struct model_layer layer[MODEL_MAX_LAYERS];
 };
 
 /* Read MODEL_DIR/config.json. Missing keys mean the family's class defaults; contradictions, absurd sizes and

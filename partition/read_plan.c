@@ -59,23 +59,31 @@ static int add_segment(struct builder *b, const struct read_segment *segment, si
     return 0;
 }
 
-/* Of a tensor; a vector is one row. */
+/* The rows of a tensor; a vector is one row. */
 static int64_t row_length(const struct tensor_info *t)
 {
     return t->n_dims > 0 ? t->shape[t->n_dims - 1] : 1;
 }
 
+/* All dimensions but the last together. */
+static int64_t tensor_rows(const struct tensor_info *t)
+{
+    int64_t rows = 1;
+    for (int i = 0; i + 1 < t->n_dims; i++)
+        rows *= t->shape[i];
+    return rows;
+}
+
 static size_t element_bytes(const struct tensor_info *t)
 {
-    int64_t rows = t->n_dims == 2 ? t->shape[0] : 1;
-    return (size_t)(t->bytes / (uint64_t)(rows * row_length(t)));
+    return (size_t)(t->bytes / (uint64_t)(tensor_rows(t) * row_length(t)));
 }
 
 /* Append the rows of a tensor, to the last block while it has room. */
 static int add_tensor(struct builder *b, int tensor)
 {
     const struct tensor_info *t = &b->c->tensor[tensor];
-    int64_t rows = t->n_dims == 2 ? t->shape[0] : 1, row_elements = row_length(t);
+    int64_t rows = tensor_rows(t), row_elements = row_length(t);
     size_t row_bytes = t->bytes / (uint64_t)rows;
     for (int64_t row = 0; row < rows;) {
         uint64_t at = t->offset + (uint64_t)row * row_bytes;

@@ -20,12 +20,22 @@ const struct role roles[WEIGHT_COUNT] = {
     [WEIGHT_K_NORM] = {"k_norm", AXIS_HEAD_DIM, AXIS_ONE},
     [WEIGHT_OUT] = {"out", AXIS_HIDDEN, AXIS_HEADS},
     [WEIGHT_OUT_BIAS] = {"out_bias", AXIS_HIDDEN_ONCE, AXIS_ONE},
+    [WEIGHT_SINKS] = {"sinks", AXIS_HEAD_NUMBERS, AXIS_ONE},
     [WEIGHT_MLP_NORM] = {"mlp_norm", AXIS_HIDDEN, AXIS_ONE},
     [WEIGHT_MLP_NORM_BIAS] = {"mlp_norm_bias", AXIS_HIDDEN, AXIS_ONE},
     [WEIGHT_MLP_IN] = {"mlp_in", AXIS_MLP_IN, AXIS_HIDDEN},
     [WEIGHT_MLP_IN_BIAS] = {"mlp_in_bias", AXIS_MLP_IN, AXIS_ONE},
     [WEIGHT_MLP_OUT] = {"mlp_out", AXIS_HIDDEN, AXIS_FFN},
     [WEIGHT_MLP_OUT_BIAS] = {"mlp_out_bias", AXIS_HIDDEN_ONCE, AXIS_ONE},
+    [WEIGHT_ROUTER] = {"router", AXIS_EXPERTS, AXIS_HIDDEN},
+    [WEIGHT_ROUTER_BIAS] = {"router_bias", AXIS_EXPERTS, AXIS_ONE},
+    [WEIGHT_EXPERTS_IN] = {"experts_in", AXIS_EXPERTS_IN, AXIS_HIDDEN},
+    [WEIGHT_EXPERTS_IN_BIAS] = {"experts_in_bias", AXIS_EXPERTS, AXIS_EXPERT_PAIRS},
+    [WEIGHT_EXPERTS_OUT] = {"experts_out", AXIS_EXPERTS_HIDDEN, AXIS_EXPERT_FFN},
+    [WEIGHT_EXPERTS_OUT_BIAS] = {"experts_out_bias", AXIS_EXPERTS_ONCE, AXIS_HIDDEN},
+    [WEIGHT_SHARED_IN] = {"shared_in", AXIS_SHARED_IN, AXIS_HIDDEN},
+    [WEIGHT_SHARED_OUT] = {"shared_out", AXIS_HIDDEN, AXIS_SHARED_FFN},
+    [WEIGHT_SHARED_GATE] = {"shared_gate", AXIS_SINGLE, AXIS_HIDDEN},
 };
 
 const char *weight_name(enum weight_id id)
@@ -33,9 +43,10 @@ const char *weight_name(enum weight_id id)
     return roles[id].name;
 }
 
-bool weight_exists(const struct model_config *m, enum weight_id id)
+bool weight_exists(const struct model_config *m, enum weight_id id, int layer)
 {
     bool affine = m->norm_affine, bias = m->norm_affine && m->norm_bias;
+    bool experts = layer >= 0 && m->layer[layer].experts, shared = experts && m->experts.shared_ffn > 0;
     switch (id) {
     case WEIGHT_POSITION:
         return m->position == POSITION_LEARNED;
@@ -71,12 +82,29 @@ bool weight_exists(const struct model_config *m, enum weight_id id)
         return !m->shared_norm && bias;
     case WEIGHT_MLP_IN_BIAS:
     case WEIGHT_MLP_OUT_BIAS:
-        return m->mlp_bias;
+        return m->mlp_bias && !experts;
+    case WEIGHT_MLP_IN:
+    case WEIGHT_MLP_OUT:
+        return !experts;
+    case WEIGHT_ROUTER:
+    case WEIGHT_EXPERTS_IN:
+    case WEIGHT_EXPERTS_OUT:
+        return experts;
+    case WEIGHT_ROUTER_BIAS:
+        return experts && m->experts.router_bias;
+    case WEIGHT_EXPERTS_IN_BIAS:
+    case WEIGHT_EXPERTS_OUT_BIAS:
+        return experts && m->experts.biases;
+    case WEIGHT_SINKS:
+        return m->sinks;
+    case WEIGHT_SHARED_IN:
+    case WEIGHT_SHARED_OUT:
+        return shared;
+    case WEIGHT_SHARED_GATE:
+        return shared && m->experts.shared_gate;
     case WEIGHT_EMBED:
     case WEIGHT_QKV:
     case WEIGHT_OUT:
-    case WEIGHT_MLP_IN:
-    case WEIGHT_MLP_OUT:
         return true;
     case WEIGHT_COUNT:
         break;
@@ -87,6 +115,7 @@ bool weight_exists(const struct model_config *m, enum weight_id id)
 int64_t role_axis_length(const struct model_config *m, const struct shard *s, enum axis axis)
 {
     int64_t heads = range_length(s->heads), kv_heads = range_length(s->kv_heads), ffn = range_length(s->ffn);
+    int64_t experts = m->experts.routing.n_experts, expert_ffn = range_length(s->expert_ffn);
     switch (axis) {
     case AXIS_HIDDEN:
         return m->hidden;
@@ -108,6 +137,25 @@ int64_t role_axis_length(const struct model_config *m, const struct shard *s, en
         return ffn;
     case AXIS_MLP_IN:
         return m->gated_mlp ? 2 * ffn : ffn;
+    case AXIS_EXPERTS:
+        return experts;
+    case AXIS_EXPERTS_IN:
+        return experts * 2 * expert_ffn;
+    case AXIS_EXPERTS_ONCE:
+        return s->rank == 0 ? experts : 0;
+    case AXIS_EXPERT_FFN:
+        return expert_ffn;
+    case AXIS_EXPERT_PAIRS:
+        return 2 * expert_ffn;
+    case AXIS_HEAD_NUMBERS:
+        return heads;
+    case AXIS_EXPERTS_HIDDEN:
+        return experts * m->hidden;
+    case AXIS_SHARED_IN:
+        return 2 * (int64_t)range_length(s->shared_ffn);
+    case AXIS_SHARED_FFN:
+        return range_length(s->shared_ffn);
+    case AXIS_SINGLE:
     case AXIS_ONE:
         break;
     }

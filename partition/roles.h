@@ -4,9 +4,10 @@
 
 #include "partition/weights.h"
 
-/* What a dimension of a role counts. */
+/* The meaning of a role's dimension. */
 enum axis {
-    AXIS_ONE, /* a vector has no second dimension */
+    AXIS_ONE,    /* a vector has no second dimension */
+    AXIS_SINGLE, /* one row of a matrix */
     AXIS_HIDDEN,
     AXIS_HIDDEN_ONCE, /* rank 0 only: added to a partial sum */
     AXIS_EMBED,
@@ -16,7 +17,16 @@ enum axis {
     AXIS_QKV,
     AXIS_HEADS, /* n_heads x head_dim */
     AXIS_FFN,
-    AXIS_MLP_IN /* ffn, or twice that if gated */
+    AXIS_MLP_IN, /* ffn, or twice that if gated */
+    AXIS_EXPERTS,
+    AXIS_EXPERTS_IN,   /* experts x 2 x expert_ffn */
+    AXIS_EXPERTS_ONCE, /* rank 0 only */
+    AXIS_EXPERT_FFN,
+    AXIS_EXPERT_PAIRS, /* 2 x expert_ffn, in pairs */
+    AXIS_HEAD_NUMBERS,
+    AXIS_EXPERTS_HIDDEN, /* experts x hidden */
+    AXIS_SHARED_IN,      /* 2 x shared_ffn */
+    AXIS_SHARED_FFN
 };
 
 struct role {

@@ -9,7 +9,7 @@
 #define TWO_PI     6.283185307179586
 #define MAX_FACTOR 1e6
 
-/* What the scalings share. `p` is the dictionary rope_parameters or rope_scaling, whose json may be NULL. */
+/* The part that the scalings share. `p` is the dictionary rope_parameters or rope_scaling, whose json may be NULL. */
 struct scaling {
     struct config p;
     const struct config *top;
@@ -169,7 +169,7 @@ static void scale_longrope(struct rope *rope, const struct scaling *s)
 }
 
 /* NULL, with the failure in c->e, when the dictionary names no scaling that we know. */
-static void (*find_scaling(const struct config *p))(struct rope *, const struct scaling *)
+static void (*find_scaling(const struct config *p, const struct rope_keys *keys))(struct rope *, const struct scaling *)
 {
     static const struct {
         const char *name;
@@ -182,6 +182,8 @@ static void (*find_scaling(const struct config *p))(struct rope *, const struct 
     const char *type = json_get_string(p->json, "rope_type", NULL, p->what, p->e);
     if (type == NULL)
         type = json_get_string(p->json, "type", "default", p->what, p->e);
+    if (keys->yarn_is_longrope && strcmp(type, "yarn") == 0)
+        type = "longrope";
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
         if (strcmp(type, table[i].name) == 0)
             return table[i].scale;
@@ -236,7 +238,7 @@ void rope_read(struct model_config *m, const struct config *c, const struct rope
         return;
     }
     rope_plain(&m->rope, ROPE_HALF, dims, s.theta);
-    void (*scale)(struct rope *, const struct scaling *) = find_scaling(&s.p);
+    void (*scale)(struct rope *, const struct scaling *) = find_scaling(&s.p, keys);
     if (scale == NULL || c->e->code != ERR_NONE)
         return;
     scale(&m->rope, &s);

@@ -32,5 +32,7 @@ void shard_make(struct shard *s, const struct model_config *m, int rank, int n_r
     if (range_length(s->heads) > 0)
         s->kv_heads = (struct range){s->heads.begin / group, (s->heads.end - 1) / group + 1};
     s->ffn = shard_columns(m->ffn, rank, n_ranks);
+    s->expert_ffn = shard_columns(m->experts.ffn, rank, n_ranks);
+    s->shared_ffn = shard_columns(m->experts.shared_ffn, rank, n_ranks);
     s->vocab = shard_columns(m->vocab, rank, n_ranks);
 }

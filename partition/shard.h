@@ -11,10 +11,11 @@ struct range {
 
 struct shard {
     int rank, n_ranks;
-    struct range heads;    /* query heads */
-    struct range kv_heads; /* every KV head that these query heads read; ranks may share one */
-    struct range ffn;      /* columns of the MLP */
-    struct range vocab;    /* rows of the embedding and of the head */
+    struct range heads;                  /* query heads */
+    struct range kv_heads;               /* every KV head that these query heads read; ranks may share one */
+    struct range ffn;                    /* columns of the MLP */
+    struct range expert_ffn, shared_ffn; /* columns of every expert, and of the shared one */
+    struct range vocab;                  /* rows of the embedding and of the head */
 };
 
 static inline int range_length(struct range r)

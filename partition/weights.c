@@ -4,6 +4,7 @@
 #include "partition/families.h"
 #include "partition/roles.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,9 @@ struct builder {
     const struct checkpoint *c;
     const struct family *family;
     bool with_prefix;
-    size_t capacity; /* of map->slice */
+    int64_t first_row; /* where in its tensor, as that is stored, the matrix begins that is sliced */
+    int form;          /* which of the sources with a form are the checkpoint's */
+    size_t capacity;   /* of map->slice */
     struct err *e;
 };
 
@@ -31,16 +34,35 @@ static bool in_list(const char *const *list, const char *name)
     return false;
 }
 
-/* The name in the file of a source's name: prefix, and the layer in place of %d. */
-static void file_name(const struct family *family, bool with_prefix, const char *name, int layer, char *to,
+/* Where a source's tensor is looked for; expert 0 where its name has none. */
+struct where {
+    int layer, expert;
+};
+
+/* The name in the file of a source's name: prefix, the layer in place of the first %d, the expert in that of the second. */
+static void file_name(const struct family *family, bool with_prefix, const char *name, struct where at, char *to,
                       size_t bytes)
 {
     const char *prefix = with_prefix && !in_list(family->outside_prefix, name) ? family->prefix : "";
-    const char *percent = strstr(name, "%d");
-    if (percent == NULL)
-        (void)snprintf(to, bytes, "%s%s", prefix, name);
-    else
-        (void)snprintf(to, bytes, "%s%.*s%d%s", prefix, (int)(percent - name), name, layer, percent + 2);
+    size_t used = (size_t)snprintf(to, bytes, "%s", prefix);
+    int number = at.layer;
+    for (const char *percent; (percent = strstr(name, "%d")) != NULL && used < bytes; name = percent + 2) {
+        used += (size_t)snprintf(to + used, bytes - used, "%.*s%d", (int)(percent - name), name, number);
+        number = at.expert;
+    }
+    if (used < bytes)
+        (void)snprintf(to + used, bytes - used, "%s", name);
+}
+
+static bool names_expert(const struct weight_source *source)
+{
+    const char *layer = strstr(source->name, "%d");
+    return layer != NULL && strstr(layer + 2, "%d") != NULL;
+}
+
+static bool is_of_experts(enum weight_id id)
+{
+    return id == WEIGHT_EXPERTS_IN || id == WEIGHT_EXPERTS_OUT;
 }
 
 /* The prefix is there or not for all names: the first weight that is found either way decides. */
@@ -51,7 +73,7 @@ static bool find_prefix(const struct family *family, const struct checkpoint *c)
         if (in_list(family->outside_prefix, source->name))
             continue;
         for (int with = 1; with >= 0; with--) {
-            file_name(family, with != 0, source->name, 0, name, sizeof name);
+            file_name(family, with != 0, source->name, (struct where){0, 0}, name, sizeof name);
             if (checkpoint_find(c, name) >= 0)
                 return with != 0;
         }
@@ -59,10 +81,32 @@ static bool find_prefix(const struct family *family, const struct checkpoint *c)
     return true;
 }
 
-/* The tensor of a source, or -1. A tied table may be stored under the head's name only. */
-static int find_tensor(const struct builder *b, const struct weight_source *source, int layer, char *name, size_t bytes)
+static bool in_any_layer(const struct builder *b, const struct weight_source *source)
 {
-    file_name(b->family, b->with_prefix, source->name, layer, name, bytes);
+    for (int layer = 0; layer < b->m->n_layers; layer++) {
+        char name[128];
+        file_name(b->family, b->with_prefix, source->name, (struct where){layer, 0}, name, sizeof name);
+        if (checkpoint_find(b->c, name) >= 0)
+            return true;
+    }
+    return false;
+}
+
+/* The form whose first source is found; 1 where none is. */
+static int find_form(const struct builder *b)
+{
+    int last = 0;
+    for (const struct weight_source *source = b->family->source; source->name != NULL; last = source++->form)
+        if (source->form != last && source->form > 0 && in_any_layer(b, source))
+            return source->form;
+    return 1;
+}
+
+/* The tensor of a source, or -1. A tied table may be stored under the head's name only. */
+static int find_tensor(const struct builder *b, const struct weight_source *source, struct where at, char *name,
+                       size_t bytes)
+{
+    file_name(b->family, b->with_prefix, source->name, at, name, bytes);
     int tensor = checkpoint_find(b->c, name);
     if (tensor >= 0 || source->id != WEIGHT_EMBED || !b->m->tied_head)
         return tensor;
@@ -70,24 +114,82 @@ static int find_tensor(const struct builder *b, const struct weight_source *sour
         char other[128];
         if (head->id != WEIGHT_HEAD)
             continue;
-        file_name(b->family, b->with_prefix, head->name, layer, other, sizeof other);
+        file_name(b->family, b->with_prefix, head->name, at, other, sizeof other);
         tensor = checkpoint_find(b->c, other);
     }
     return tensor;
 }
 
+/* ---- shapes ---- */
+
+/* Out features of a source's whole matrix, of one expert where it is of experts. */
+static int64_t source_out(const struct builder *b, const struct weight_source *source)
+{
+    int64_t d = b->m->head_dim, out = role_axis_length(b->m, &b->whole, roles[source->id].out);
+    if (is_of_experts(source->id))
+        out /= b->m->experts.routing.n_experts;
+    switch (source->part) {
+    case PART_Q:
+        return b->m->n_heads * d;
+    case PART_K:
+    case PART_V:
+        return b->m->n_kv_heads * d;
+    case PART_GATE:
+    case PART_UP:
+        return out / 2;
+    case PART_QKV_PER_HEAD: /* as many KV heads as heads: the families with it know no other */
+    case PART_QKV_BLOCKS:
+    case PART_GATE_UP:
+    case PART_PAIRS:
+    case PART_WHOLE:
+        break;
+    }
+    return out;
+}
+
+/* The shape that a source's tensor must have; returns the number of dimensions. */
+static int source_shape(const struct builder *b, const struct weight_source *source, int64_t shape[3])
+{
+    int n = 0;
+    int64_t out = source_out(b, source), in = role_axis_length(b->m, &b->whole, roles[source->id].in);
+    if (is_of_experts(source->id) && !names_expert(source))
+        shape[n++] = b->m->experts.routing.n_experts;
+    if (roles[source->id].in == AXIS_ONE) {
+        shape[n++] = out;
+    } else {
+        shape[n++] = source->in_out ? in : out;
+        shape[n++] = source->in_out ? out : in;
+    }
+    return n;
+}
+
 /* ---- slices ---- */
+
+/* This rank's first input. */
+static int64_t first_input(const struct builder *b, enum axis axis)
+{
+    switch (axis) {
+    case AXIS_HEADS:
+        return (int64_t)b->s->heads.begin * b->m->head_dim;
+    case AXIS_FFN:
+        return b->s->ffn.begin;
+    case AXIS_EXPERT_FFN:
+        return b->s->expert_ffn.begin;
+    case AXIS_EXPERT_PAIRS:
+        return 2 * (int64_t)b->s->expert_ffn.begin;
+    case AXIS_SHARED_FFN:
+        return b->s->shared_ffn.begin;
+    default:
+        return 0;
+    }
+}
 
 /* `count` out features of the source, from `from` on, go to the slot's rows (or columns, of a vector) from `to` on. */
 static void add_slice(struct builder *b, const struct weight_source *source, int tensor, int64_t from, int64_t to,
                       int64_t count)
 {
     enum axis in_axis = roles[source->id].in;
-    int64_t in = role_axis_length(b->m, b->s, in_axis), in_from = 0;
-    if (in_axis == AXIS_HEADS)
-        in_from = (int64_t)b->s->heads.begin * b->m->head_dim;
-    else if (in_axis == AXIS_FFN)
-        in_from = b->s->ffn.begin;
+    int64_t in = role_axis_length(b->m, b->s, in_axis), in_from = first_input(b, in_axis);
     if (count == 0 || in == 0 || b->e->code != ERR_NONE)
         return;
     if ((size_t)b->map->n_slices == b->capacity) {
@@ -105,10 +207,12 @@ static void add_slice(struct builder *b, const struct weight_source *source, int
     if (in_axis == AXIS_ONE) {
         slice->col = from, slice->rows = 1, slice->cols = count, slice->dst_col = to;
     } else if (source->in_out) {
-        slice->row = in_from, slice->col = from, slice->rows = in, slice->cols = count, slice->dst_row = to;
+        slice->row = b->first_row + in_from, slice->col = from, slice->rows = in, slice->cols = count;
+        slice->dst_row = to;
         slice->transpose = true;
     } else {
-        slice->row = from, slice->col = in_from, slice->rows = count, slice->cols = in, slice->dst_row = to;
+        slice->row = b->first_row + from, slice->col = in_from, slice->rows = count, slice->cols = in,
+        slice->dst_row = to;
     }
 }
 
@@ -141,44 +245,61 @@ static void slice_qkv(struct builder *b, const struct weight_source *source, int
     case PART_WHOLE:
     case PART_GATE:
     case PART_UP:
+    case PART_GATE_UP:
+    case PART_PAIRS:
         ERR(b->e, ERR_INTERNAL, "family %s: no such part of %s", b->family->model_type, weight_name(source->id));
     }
 }
 
+/* The rank's columns of an MLP that is `width` wide: gate rows, up rows or both (what is not gated has one kind), from row
+ * `to` of the slot on. */
+static void slice_mlp(struct builder *b, const struct weight_source *source, int tensor, int64_t to,
+                      struct range columns, int width)
+{
+    int64_t n = range_length(columns), begin = columns.begin;
+    if (source->part == PART_PAIRS) {
+        add_slice(b, source, tensor, 2 * begin, to, 2 * n);
+        return;
+    }
+    add_slice(b, source, tensor, begin, source->part == PART_UP ? to + n : to, n);
+    if (source->part == PART_GATE_UP)
+        add_slice(b, source, tensor, width + begin, to + n, n);
+}
+
+/* One expert of a tensor that holds this one only, or all of them one below the other. */
+static void slice_expert(struct builder *b, const struct weight_source *source, int tensor, int expert)
+{
+    int64_t hidden = b->m->hidden, columns = range_length(b->s->expert_ffn);
+    int64_t shape[3];
+    if (source_shape(b, source, shape) == 3)
+        b->first_row = expert * shape[1];
+    if (source->id == WEIGHT_EXPERTS_IN)
+        slice_mlp(b, source, tensor, expert * 2 * columns, b->s->expert_ffn, b->m->experts.ffn);
+    else
+        add_slice(b, source, tensor, 0, expert * hidden, hidden);
+    b->first_row = 0;
+}
+
+/* This rank's first output, of what is in one piece. */
+static int64_t first_output(const struct builder *b, enum axis axis)
+{
+    return axis == AXIS_VOCAB ? b->s->vocab.begin : axis == AXIS_HEAD_NUMBERS ? b->s->heads.begin : 0;
+}
+
 static void slice_source(struct builder *b, const struct weight_source *source, int tensor)
 {
-    int64_t ffn = range_length(b->s->ffn);
     enum axis out = roles[source->id].out;
     if (out == AXIS_QKV)
         slice_qkv(b, source, tensor);
     else if (out == AXIS_MLP_IN)
-        add_slice(b, source, tensor, b->s->ffn.begin, source->part == PART_UP ? ffn : 0, ffn);
+        slice_mlp(b, source, tensor, 0, b->s->ffn, b->m->ffn);
+    else if (out == AXIS_SHARED_IN)
+        slice_mlp(b, source, tensor, 0, b->s->shared_ffn, b->m->experts.shared_ffn);
     else
-        add_slice(b, source, tensor, out == AXIS_VOCAB ? b->s->vocab.begin : 0, 0, role_axis_length(b->m, b->s, out));
+        add_slice(b, source, tensor, first_output(b, out), 0, role_axis_length(b->m, b->s, out));
 }
 
 /* ---- checks ---- */
-
-/* Out features of the whole tensor of a source. */
-static int64_t source_out(const struct builder *b, const struct weight_source *source)
-{
-    int64_t d = b->m->head_dim;
-    switch (source->part) {
-    case PART_Q:
-        return b->m->n_heads * d;
-    case PART_K:
-    case PART_V:
-        return b->m->n_kv_heads * d;
-    case PART_GATE:
-    case PART_UP:
-        return b->m->ffn;
-    case PART_QKV_PER_HEAD: /* as many KV heads as heads: the families with it know no other */
-    case PART_QKV_BLOCKS:
-    case PART_WHOLE:
-        break;
-    }
-    return role_axis_length(b->m, &b->whole, roles[source->id].out);
-}
 
 static void format_shape(char *to, size_t bytes, const int64_t *shape, int n)
 {
@@ -192,10 +313,9 @@ static void format_shape(char *to, size_t bytes, const int64_t *shape, int n)
 static int check_shape(const struct builder *b, const struct weight_source *source, const struct tensor_info *t,
                        const char *name)
 {
-    int64_t out = source_out(b, source), in = role_axis_length(b->m, &b->whole, roles[source->id].in);
-    int64_t want[2] = {source->in_out ? in : out, source->in_out ? out : in};
-    int n = roles[source->id].in == AXIS_ONE ? 1 : 2;
-    if (t->n_dims == n && t->shape[0] == want[0] && (n == 1 || t->shape[1] == want[1]))
+    int64_t want[3];
+    int n = source_shape(b, source, want);
+    if (t->n_dims == n && memcmp(t->shape, want, (size_t)n * sizeof *want) == 0)
         return 0;
     char found[120], expected[60];
     format_shape(found, sizeof found, t->shape, t->n_dims);
@@ -226,25 +346,49 @@ static int check_type(const struct builder *b, struct weight_slot *slot, const s
 
 /* ---- the map ---- */
 
+/* The source's tensor in its place, checked, or -1; first: of the slot. */
+static int take_tensor(struct builder *b, const struct weight_source *source, struct weight_slot *slot, int expert,
+                       bool first)
+{
+    char name[128];
+    int tensor = find_tensor(b, source, (struct where){slot->layer, expert}, name, sizeof name);
+    if (tensor < 0)
+        return ERR(b->e, ERR_INPUT,
+                   "%s: tensor \"%s\" is missing among the %d in the checkpoint; config.json (%s) needs it%s",
+                   checkpoint_short_path(b->c->dir), name, b->c->n_tensors, b->m->model_type,
+                   slot->id == WEIGHT_HEAD ? ", since \"tie_word_embeddings\" is false" : "");
+    const struct tensor_info *t = &b->c->tensor[tensor];
+    return check_shape(b, source, t, name) == 0 && check_type(b, slot, t, name, first) == 0 ? tensor : -1;
+}
+
+static int add_experts(struct builder *b, const struct weight_source *source, struct weight_slot *slot, bool first)
+{
+    for (int expert = 0; expert < b->m->experts.routing.n_experts; expert++) {
+        int tensor = take_tensor(b, source, slot, expert, first && expert == 0);
+        if (tensor < 0)
+            return -1;
+        slice_expert(b, source, tensor, expert);
+    }
+    return 0;
+}
+
 /* Fill the slices of the slot at map->n_slots. */
 static int add_sources(struct builder *b, struct weight_slot *slot)
 {
     bool first = true;
     for (const struct weight_source *source = b->family->source; source->name != NULL; source++) {
-        char name[128];
-        if (source->id != slot->id)
+        if (source->id != slot->id || (source->form > 0 && source->form != b->form))
             continue;
-        int tensor = find_tensor(b, source, slot->layer, name, sizeof name);
-        if (tensor < 0)
-            return ERR(b->e, ERR_INPUT,
-                       "%s: tensor \"%s\" is missing among the %d in the checkpoint; config.json (%s) needs it%s",
-                       checkpoint_short_path(b->c->dir), name, b->c->n_tensors, b->m->model_type,
-                       slot->id == WEIGHT_HEAD ? ", since \"tie_word_embeddings\" is false" : "");
-        const struct tensor_info *t = &b->c->tensor[tensor];
-        if (check_shape(b, source, t, name) != 0 || check_type(b, slot, t, name, first) != 0)
-            return -1;
+        if (is_of_experts(slot->id)) {
+            if (add_experts(b, source, slot, first) != 0)
+                return -1;
+        } else {
+            int tensor = take_tensor(b, source, slot, 0, first);
+            if (tensor < 0)
+                return -1;
+            slice_source(b, source, tensor);
+        }
         first = false;
-        slice_source(b, source, tensor);
     }
     if (first)
         return ERR(b->e, ERR_INTERNAL, "family %s names no source of %s", b->family->model_type, weight_name(slot->id));
@@ -282,6 +426,7 @@ int weight_map_build(struct weight_map *map, const struct model_config *m, const
         return ERR(e, ERR_INTERNAL, "no family \"%s\"", m->model_type);
     shard_make(&b.whole, m, 0, 1);
     b.with_prefix = c == NULL || find_prefix(b.family, c);
+    b.form = c != NULL && m->experts.routing.n_experts > 0 ? find_form(&b) : 1;
     size_t most = WEIGHT_FIRST_OF_LAYER + (size_t)m->n_layers * (WEIGHT_COUNT - WEIGHT_FIRST_OF_LAYER);
     map->slot = err_calloc(e, most, sizeof map->slot[0], "the weight map");
     if (map->slot == NULL)
@@ -290,7 +435,7 @@ int weight_map_build(struct weight_map *map, const struct model_config *m, const
         enum weight_id first = layer < 0 ? WEIGHT_EMBED : WEIGHT_FIRST_OF_LAYER;
         enum weight_id end = layer < 0 ? WEIGHT_FIRST_OF_LAYER : WEIGHT_COUNT;
         for (enum weight_id id = first; id < end; id++)
-            if (weight_exists(m, id) && add_slot(&b, id, layer) != 0) {
+            if (weight_exists(m, id, layer) && add_slot(&b, id, layer) != 0) {
                 weight_map_free(map);
                 return -1;
             }
@@ -333,6 +478,19 @@ size_t weight_map_bytes(const struct weight_map *map)
     size_t bytes = 0;
     for (int i = 0; i < map->n_slots; i++)
         bytes += weight_slot_bytes(&map->slot[i]);
+    return bytes;
+}
+
+double weight_map_step_bytes(const struct weight_map *map, const struct model_config *m, int n_sequences)
+{
+    const struct routing *how = &m->experts.routing;
+    double left_out = how->n_experts > 0 ? 1 - (double)how->n_chosen / how->n_experts : 0, bytes = 0;
+    for (int i = 0; i < map->n_slots; i++) {
+        const struct weight_slot *slot = &map->slot[i];
+        bool row_only = (slot->id == WEIGHT_EMBED && !m->tied_head) || slot->id == WEIGHT_POSITION;
+        double part = row_only ? 0 : is_of_experts(slot->id) ? 1 - pow(left_out, n_sequences) : 1;
+        bytes += part * (double)weight_slot_bytes(slot);
+    }
     return bytes;
 }
 

@@ -7,8 +7,10 @@
  *   OUT     [hidden, n_heads_local head_dim]                     partial sums
  *   MLP_IN  [(gated ? 2 : 1) ffn_local, hidden]                  gate rows, then up rows
  *   MLP_OUT [hidden, ffn_local]                                  partial sums
+ *   EXPERTS_IN  [n_experts, 2 expert_ffn_local, hidden]      of each expert gate rows, then up rows (or in pairs)
+ *   EXPERTS_OUT [n_experts, hidden, expert_ffn_local]        partial sums of each
  *   EMBED   [vocab_local, embed_dim],  HEAD [vocab_local, embed_dim]
- *   the rest mirrored. Biases of OUT and MLP_OUT exist on rank 0 only, since they are added to a partial sum. */
+ *   the rest mirrored. Biases of OUT, MLP_OUT and EXPERTS_OUT exist on rank 0 only: they are added to a partial sum. */
 #ifndef PARTITION_WEIGHTS_H
 #define PARTITION_WEIGHTS_H
 
@@ -37,17 +39,27 @@ enum weight_id {
     WEIGHT_K_NORM,
     WEIGHT_OUT,
     WEIGHT_OUT_BIAS,
+    WEIGHT_SINKS,
     WEIGHT_MLP_NORM,
     WEIGHT_MLP_NORM_BIAS,
     WEIGHT_MLP_IN,
     WEIGHT_MLP_IN_BIAS,
     WEIGHT_MLP_OUT,
     WEIGHT_MLP_OUT_BIAS,
+    WEIGHT_ROUTER,
+    WEIGHT_ROUTER_BIAS,
+    WEIGHT_EXPERTS_IN,
+    WEIGHT_EXPERTS_IN_BIAS,
+    WEIGHT_EXPERTS_OUT,
+    WEIGHT_EXPERTS_OUT_BIAS,
+    WEIGHT_SHARED_IN,
+    WEIGHT_SHARED_OUT,
+    WEIGHT_SHARED_GATE,
     WEIGHT_COUNT
 };
 #define WEIGHT_FIRST_OF_LAYER WEIGHT_ATTN_NORM
 
-/* Which part of a role one checkpoint tensor holds. */
+/* The part of a role that one checkpoint tensor holds. */
 enum weight_part {
     PART_WHOLE,
     PART_Q,
@@ -56,15 +68,18 @@ enum weight_part {
     PART_QKV_BLOCKS,   /* all q, all k, all v (GPT-2, Phi-3) */
     PART_QKV_PER_HEAD, /* q, k, v of head 0, q, k, v of head 1, ... (GPT-NeoX, BLOOM) */
     PART_GATE,
-    PART_UP
+    PART_UP,
+    PART_GATE_UP, /* all gate rows, then all up rows */
+    PART_PAIRS    /* gate row 0, up row 0, gate row 1, .., and so on the rank (ACTIVATION_SWIGLU) */
 };
 
 /* One line of a family's table: where a role comes from. Roles that the config switches off are skipped. */
 struct weight_source {
     enum weight_id id;
     enum weight_part part;
-    const char *name; /* without the prefix; %d stands for the layer */
+    const char *name; /* without the prefix; %d stands for the layer, a second %d for the expert */
     bool in_out;      /* stored [in, out] (GPT-2's Conv1D) */
+    int form; /* 0: in every checkpoint; 1, 2 ..: experts, stored in several ways; one is there, and its first line tells */
 };
 
 /* One array on one rank. */
@@ -92,8 +107,8 @@ struct weight_map {
     struct weight_slice *slice; /* sorted by tensor, then row */
 };
 
-/* Does the config have this role at all? */
-bool weight_exists(const struct model_config *m, enum weight_id id);
+/* Does the config have this role at all, in this layer? layer -1 for the model's own. */
+bool weight_exists(const struct model_config *m, enum weight_id id, int layer);
 
 /* Build the map of one rank. With c == NULL (a run without a checkpoint) slots have the config's dtype and there are no
  * slices. Checks name, shape and type of every tensor that is needed and names what is wrong. Local, not collective.
@@ -113,6 +128,10 @@ int weight_unknown(const struct weight_map *whole, const struct model_config *m,
 /* Bytes of one slot, and of all. */
 size_t weight_slot_bytes(const struct weight_slot *slot);
 size_t weight_map_bytes(const struct weight_map *map);
+
+/* Bytes of a rank's weights that a decode step of n_sequences reads: all but the tables that a token takes a row of; of the
+ * experts as many as that many tokens choose on average, if all are chosen equally often (if they are not: fewer). */
+double weight_map_step_bytes(const struct weight_map *map, const struct model_config *m, int n_sequences);
 
 /* "mlp_in", "attn_norm": for tables and messages. */
 const char *weight_name(enum weight_id id);

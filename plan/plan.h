@@ -11,7 +11,7 @@
 
 enum plan_kind { PLAN_STEP = 1, PLAN_STOP };
 
-/* What memory was taken for; the bounds of every plan. Flat: broadcast once at start. */
+/* The sizes for which memory was allocated; the bounds of every plan. Flat: broadcast once at start. */
 struct limits {
     int32_t max_seqs;         /* slots: sequences that run at once */
     int32_t max_batch_tokens; /* tokens of one step, prefill and decode together */
@@ -56,7 +56,7 @@ struct plan_block {
     int32_t slot, index, block;
 };
 
-/* What whoever is asked for a plan returns when there is nothing to do yet: ask again. */
+/* Returned instead of a plan when there is nothing to do yet: ask again. */
 #define PLAN_IDLE 1
 
 struct plan {
@@ -76,7 +76,7 @@ struct plan {
     size_t message_capacity;
 };
 
-/* What the host reads of a step. */
+/* The results of a step that the host reads. */
 struct step_result {
     uint64_t step;
     int n_sampled;                 /* sequences of the plan with sample == 1, in the plan's order */

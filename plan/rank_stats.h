@@ -1,5 +1,5 @@
-/* plan/rank_stats.h - what every rank measured of its steps, as it arrives on rank 0. Flat, without MPI: coordinator/ may
- * include this. A value that was not measured is absent: its number of steps is 0, its mean is NAN. */
+/* plan/rank_stats.h - every rank's measurements of its steps, as they arrive on rank 0. Flat, without MPI:
+ * coordinator/ may include this. A value that was not measured is absent: its number of steps is 0, its mean is NAN. */
 #ifndef PLAN_RANK_STATS_H
 #define PLAN_RANK_STATS_H
 
@@ -34,10 +34,10 @@ struct rank_report {
 /* Means over steps, in seconds; NAN: not measured. */
 double rank_stats_step(const struct rank_stats *s);
 double rank_stats_all_reduce(const struct rank_stats *s);
-/* What is neither in all-reduces nor in the all-gather: the rank's own work. */
+/* The time outside of all-reduces and the all-gather: the rank's own work. */
 double rank_stats_compute(const struct rank_stats *s);
 
-/* Of all ranks together; NAN: one does not know. */
+/* The sum over all ranks; NAN: one does not know its own. */
 double rank_stats_joules(const struct rank_stats *s, int n_ranks);
 
 /* The rank with the longest own work; -1 when there are fewer than two, or one does not know. */
@@ -50,7 +50,7 @@ void rank_stats_digest(struct rank_stats *s, int slot, int token);
  * nobody can tell which of them are wrong. -1: all agree. */
 int rank_stats_diverged(const struct rank_stats *s, int n_ranks, bool *known);
 
-/* What came between two pictures of the same rank. */
+/* The difference of two snapshots of the same rank. */
 struct rank_stats rank_stats_since(const struct rank_stats *now, const struct rank_stats *before);
 
 #endif

@@ -51,7 +51,7 @@ static int read_op(struct protocol_message *m, struct protocol_error *error)
                          json_string_value(op));
 }
 
-/* So that whatever is wrong otherwise, the reply can say to what it belongs. Judged later. */
+/* Read first, so that the reply to an invalid message can name its request. Checked later. */
 static void find_request_id(struct protocol_message *m)
 {
     const json_t *id = json_object_get(m->root, "request_id");

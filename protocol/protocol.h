@@ -1,4 +1,4 @@
-/* protocol/protocol.h - what clients send: a JSON message -> a checked struct, or an error that names the field.
+/* protocol/protocol.h - messages of clients: JSON -> a checked struct, or an error that names the field.
  *
  * docs/protocol.md is the specification. Pure functions: no socket, no global state; any number of threads
  * may parse and encode at the same time. Parsing takes some 20 ns a byte (0.3 s for 16 MiB): leave large messages to a
@@ -9,6 +9,7 @@
 #include "base/protocol_types.h"
 #include "base/token_list.h"
 #include "protocol/rules.h"
+#include "text/chat.h"
 
 #define PROTOCOL_VERSION       1
 #define PROTOCOL_MAX_ID_BYTES  128       /* of a request_id */
@@ -33,7 +34,7 @@ enum protocol_op {
 
 const char *protocol_op_name(enum protocol_op op);
 
-/* What is checked against. Constant while the server runs. */
+/* The limits for the checks. Constant while the server runs. */
 struct protocol_model {
     const char *name; /* the only "model" that is there */
     const char *path; /* it may be called so, too; NULL: it may not */
@@ -55,9 +56,9 @@ struct protocol_generate {
     struct protocol_prompt *prompt; /* [n_prompts]; NULL: a chat */
     int n_turns;
     struct protocol_turn *turn; /* [n_turns] "messages" */
+    struct chat_request chat;   /* the same for the template, and what else it gets */
     bool add_special_tokens;    /* bos and eos as the tokenizer's template has them */
     bool parse_special;         /* special tokens written out in prompts and contents become such tokens */
-    bool add_generation_prompt; /* chat: open the assistant's turn */
 
     struct request_rules rules; /* max_tokens may be PROTOCOL_FILL; sampling.prompt_len is 0 */
     bool has_seed;              /* else rules.sampling.seed is 0 and the server chooses */
@@ -75,7 +76,7 @@ struct protocol_message {
     struct protocol_generate generate; /* PROTOCOL_GENERATE, PROTOCOL_TOKENIZE */
     struct token_list ids;             /* PROTOCOL_DETOKENIZE */
     bool skip_special_tokens;          /* PROTOCOL_DETOKENIZE */
-    struct json_t *root;               /* what the texts are borrowed from */
+    struct json_t *root;               /* owner of the borrowed texts */
     struct stop_strings *stop;         /* what generate.rules.stop borrows */
 };
 

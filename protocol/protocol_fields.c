@@ -89,6 +89,9 @@ static const struct row {
     {"add_special_tokens", FIELD_ADD_SPECIAL_TOKENS, GEN | TOK, NESTED},
     {"parse_special", FIELD_PARSE_SPECIAL, GEN | TOK, NESTED},
     {"add_generation_prompt", FIELD_ADD_GENERATION_PROMPT, GEN | TOK, NESTED},
+    {"tools", FIELD_TOOLS, GEN | TOK, TOP},
+    {"documents", FIELD_DOCUMENTS, GEN | TOK, TOP},
+    {"chat_template_kwargs", FIELD_CHAT_TEMPLATE_KWARGS, GEN | TOK, TOP},
     {"priority", FIELD_PRIORITY, GEN, NESTED},
     {"timeout_ms", FIELD_TIMEOUT_MS, GEN, NESTED},
     {"token_ids", FIELD_TOKEN_IDS, DETOK, TOP},
@@ -97,7 +100,7 @@ static const struct row {
 };
 #define N_ROWS (sizeof rows / sizeof rows[0])
 
-/* What other servers have and we do not. The value that asks for nothing is accepted: it changes nothing. */
+/* Fields of other servers that are not implemented. The value without effect is accepted. */
 static const struct refused {
     const char *name;
     enum { NEVER, NUMBER, IS_FALSE, IS_TRUE } neutral;
@@ -170,13 +173,10 @@ static const struct refused {
     {"lora_path", NEVER, 0},
     {"lora_request", NEVER, 0},
     {"adapters", NEVER, 0},
-    {"tools", NEVER, 0},
     {"tool_choice", NEVER, 0},
     {"functions", NEVER, 0},
     {"function_call", NEVER, 0},
-    {"documents", NEVER, 0},
     {"chat_template", NEVER, 0},
-    {"chat_template_kwargs", NEVER, 0},
     {"reasoning_effort", NEVER, 0},
 };
 

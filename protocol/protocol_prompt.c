@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_VARIABLES 64 /* in chat_template_kwargs */
+
 static const char expected[] = "a string, a list of strings, a list of token ids or a list of those";
 
 static int out_of_memory(struct protocol_error *error)
@@ -131,21 +133,64 @@ static int join_parts(json_t *object, size_t turn, const json_t *list, struct pr
     return rc;
 }
 
+/* The arguments of a call, which clients send as JSON in a string, become the object that templates expect. */
+static int read_arguments(json_t *function, const char *name, struct protocol_error *error)
+{
+    const json_t *text = json_object_get(function, "arguments");
+    if (!json_is_string(text))
+        return 0;
+    json_t *object = protocol_json(json_string_value(text), json_string_length(text), name, error);
+    if (object == NULL)
+        return protocol_fail(error, PROTOCOL_BAD_REQUEST, name, "found a string, expected an object or one as JSON");
+    return json_object_set_new(function, "arguments", object) == 0 ? 0 : out_of_memory(error);
+}
+
+static int read_calls(json_t *object, size_t turn, struct protocol_error *error)
+{
+    char name[64];
+    size_t i;
+    json_t *call;
+    json_t *calls = json_object_get(object, "tool_calls");
+    if (!json_is_array(calls))
+        return turn_fail(error, turn, "tool_calls", calls, "a list of {\"function\": {\"name\", \"arguments\"}}");
+    json_array_foreach(calls, i, call)
+    {
+        json_t *function = json_object_get(call, "function");
+        (void)snprintf(name, sizeof name, "messages[%zu].tool_calls[%zu]", turn, i);
+        if (!json_is_object(function) || !json_is_string(json_object_get(function, "name")))
+            return protocol_fail(error, PROTOCOL_BAD_REQUEST, name,
+                                 "found %s, expected {\"function\": {\"name\", \"arguments\"}}", json_type_name(call));
+        if (read_arguments(function, name, error) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* What a turn may have beside its role and what is said; the template gets it as it is. */
+static int read_member(json_t *object, size_t turn, const char *key, const json_t *value, struct protocol_error *error)
+{
+    static const char *const texts[] = {"name", "tool_call_id", "reasoning_content"};
+    char name[96];
+    if (strcmp(key, "role") == 0 || strcmp(key, "content") == 0 || json_is_null(value))
+        return 0;
+    if (strcmp(key, "tool_calls") == 0)
+        return read_calls(object, turn, error);
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        if (strcmp(key, texts[i]) == 0)
+            return json_is_string(value) ? 0 : turn_fail(error, turn, key, value, "a string");
+    (void)snprintf(name, sizeof name, "messages[%zu].%.40s", turn, key);
+    return protocol_fail(error, PROTOCOL_BAD_REQUEST, name, "not implemented");
+}
+
 static int read_turn(struct protocol_turn *t, json_t *object, size_t i, struct protocol_error *error)
 {
-    char name[96];
     const char *key;
     json_t *value;
     const json_t *role = json_object_get(object, "role"), *content = json_object_get(object, "content");
+    bool calls = json_array_size(json_object_get(object, "tool_calls")) > 0;
     if (!json_is_object(object))
         return turn_fail(error, i, "", object, "an object with \"role\" and \"content\"");
-    json_object_foreach(object, key, value)
-    {
-        if (strcmp(key, "role") == 0 || strcmp(key, "content") == 0 || json_is_null(value))
-            continue;
-        (void)snprintf(name, sizeof name, "messages[%zu].%.40s", i, key);
-        return protocol_fail(error, PROTOCOL_BAD_REQUEST, name, "not implemented");
-    }
+    json_object_foreach(object, key, value) if (read_member(object, i, key, value, error) != 0) return -1;
     if (!json_is_string(role))
         return turn_fail(error, i, "role", role, "a string");
     if (json_is_array(content)) {
@@ -153,10 +198,41 @@ static int read_turn(struct protocol_turn *t, json_t *object, size_t i, struct p
             return -1;
         content = json_object_get(object, "content");
     }
-    if (!json_is_string(content))
+    if (!json_is_string(content) && !(calls && (content == NULL || json_is_null(content))))
         return turn_fail(error, i, "content", content, "a string or a list of text parts");
-    *t = (struct protocol_turn){json_string_value(role), json_string_value(content), json_string_length(content)};
+    bool said = json_is_string(content);
+    *t = (struct protocol_turn){json_string_value(role), said ? json_string_value(content) : "",
+                                said ? json_string_length(content) : 0};
     return 0;
+}
+
+/* A list of objects, or NULL if it was not given or is empty. */
+static const json_t *read_objects(const struct fields *f, enum field_id id, struct protocol_error *error)
+{
+    const json_t *list = f->value[id], *item;
+    size_t i;
+    if (list != NULL && !json_is_array(list))
+        (void)fields_fail(f, id, -1, error, "found %s, expected a list of objects", json_type_name(list));
+    json_array_foreach(list, i, item) if (!json_is_object(item))(void)
+        fields_fail(f, id, (long)i, error, "found %s, expected an object", json_type_name(item));
+    return json_array_size(list) > 0 ? list : NULL;
+}
+
+/* Variables of the template by name, but for those that are fields of their own. */
+static const json_t *read_variables(const struct fields *f, struct protocol_error *error)
+{
+    static const char *const taken[] = {"messages", "tools", "documents", "add_generation_prompt"};
+    const enum field_id id = FIELD_CHAT_TEMPLATE_KWARGS;
+    const json_t *object = f->value[id];
+    if (object == NULL)
+        return NULL;
+    if (!json_is_object(object) || json_object_size(object) > MAX_VARIABLES)
+        (void)fields_fail(f, id, -1, error, "found %s of %zu members, expected an object of at most %d",
+                          json_type_name(object), json_object_size(object), MAX_VARIABLES);
+    for (size_t i = 0; i < sizeof taken / sizeof taken[0]; i++)
+        if (json_object_get(object, taken[i]) != NULL)
+            (void)fields_fail(f, id, -1, error, "found \"%s\" in it, which is a field of the message", taken[i]);
+    return object;
 }
 
 static int read_turns(struct protocol_generate *g, const struct fields *f, struct protocol_error *error)
@@ -171,9 +247,23 @@ static int read_turns(struct protocol_generate *g, const struct fields *f, struc
         return out_of_memory(error);
     g->n_prompts = 1;
     g->n_turns = (int)n;
-    for (size_t i = 0; i < n; i++)
-        if (read_turn(&g->turn[i], json_array_get(list, i), i, error) != 0)
-            return -1;
+    g->chat.messages = list;
+    g->chat.tools = read_objects(f, FIELD_TOOLS, error);
+    g->chat.documents = read_objects(f, FIELD_DOCUMENTS, error);
+    g->chat.variables = read_variables(f, error);
+    for (size_t i = 0; i < n && error->code == 0; i++)
+        (void)read_turn(&g->turn[i], json_array_get(list, i), i, error);
+    return error->code == 0 ? 0 : -1;
+}
+
+/* Fields that only chats have. */
+static int check_chat_fields(const struct fields *f, struct protocol_error *error)
+{
+    static const enum field_id only[] = {FIELD_ADD_GENERATION_PROMPT, FIELD_TOOLS, FIELD_DOCUMENTS,
+                                         FIELD_CHAT_TEMPLATE_KWARGS};
+    for (size_t i = 0; i < sizeof only / sizeof only[0]; i++)
+        if (f->value[only[i]] != NULL)
+            return fields_fail(f, only[i], -1, error, "only chats (\"messages\") have it");
     return 0;
 }
 
@@ -187,13 +277,13 @@ int protocol_read_prompt(struct protocol_message *m, const struct fields *f, int
                            f->name[FIELD_PROMPT]);
     if (!chat && f->value[FIELD_PROMPT] == NULL)
         return fields_fail(f, FIELD_PROMPT, -1, error, "missing: expected \"prompt\" or \"messages\"");
-    if (!chat && f->value[FIELD_ADD_GENERATION_PROMPT] != NULL)
-        return fields_fail(f, FIELD_ADD_GENERATION_PROMPT, -1, error, "only chats (\"messages\") have it");
+    if (!chat && check_chat_fields(f, error) != 0)
+        return -1;
     if (chat && f->value[FIELD_ADD_SPECIAL_TOKENS] != NULL)
         return fields_fail(f, FIELD_ADD_SPECIAL_TOKENS, -1, error, "chats have the special tokens of their template");
     g->add_special_tokens = fields_bool(f, FIELD_ADD_SPECIAL_TOKENS, !chat, error);
     g->parse_special = fields_bool(f, FIELD_PARSE_SPECIAL, !chat, error);
-    g->add_generation_prompt = fields_bool(f, FIELD_ADD_GENERATION_PROMPT, chat, error);
+    g->chat.add_generation_prompt = fields_bool(f, FIELD_ADD_GENERATION_PROMPT, chat, error);
     if (error->code != 0)
         return -1;
     return chat ? read_turns(g, f, error) : read_prompts(m, f, vocab, many, error);

@@ -279,7 +279,7 @@ static void read_stream(struct protocol_generate *g, const struct fields *f, boo
                     "not implemented with best_of above n or beams: the best are known last");
 }
 
-/* What the search itself says about it, under the name that the client used. */
+/* The search's own rule for it, with the name that the client used. */
 static int check_search(const struct protocol_generate *g, const struct fields *f, struct protocol_error *error)
 {
     struct err e = {0};

@@ -4,6 +4,7 @@
 #include "text/tokenizer/tokenizer.h"
 
 #include <math.h>
+#include <string.h>
 
 /* {"status", "request_id"} */
 static json_t *begin(const char *status, const char *request_id, bool *good)
@@ -55,10 +56,12 @@ static json_t *choice_of(const struct reply *r, const struct reply_choice *c, bo
     }
     if (at_end)
         reply_put_prompt_logprobs(object, r->tokenizer, c, good);
+    if (at_end && c->prompt_logprobs != NULL && c->n_prompt > 0)
+        reply_put(object, "prompt_first_token", reply_token_text(r->tokenizer, c->prompt_id[0]), good);
     reply_put(object, "finish_reason", c->finish == FINISH_NONE ? json_null() : json_string(finish_name(c->finish)),
               good);
     if (at_end && c->has_score)
-        reply_put(object, "score", json_logprob(c->score), good);
+        reply_put(object, "score", json_logprob((float)c->score), good);
     return object;
 }
 
@@ -107,12 +110,40 @@ char *reply_generate(const struct reply *r, size_t *bytes)
     return reply_dump(root, good, bytes);
 }
 
+/* Megabytes that were written before go into the event as they are. Within a string the key's quotes would have a backslash. */
+static char *insert_before(char *event, const struct reply_choice *c, size_t *bytes)
+{
+    static const char key[] = "\"text\":\"";
+    size_t at = (size_t)(strstr(event, key) - event) + sizeof key - 1, after = *bytes - at;
+    char *both = realloc(event, *bytes + c->n_before + 1);
+    if (both == NULL) {
+        free(event);
+        return NULL;
+    }
+    memmove(both + at + c->n_before, both + at, after + 1);
+    memcpy(both + at, c->before, c->n_before);
+    *bytes += c->n_before;
+    return both;
+}
+
 char *reply_tokens(const struct reply *r, uint64_t seq, size_t *bytes)
 {
     bool good = true;
     json_t *root = begin_event(r, "tokens", seq, &good);
     put_choices(root, r, true, false, &good);
-    return reply_dump(root, good, bytes);
+    char *text = reply_dump(root, good, bytes);
+    return text != NULL && r->choice->before != NULL ? insert_before(text, r->choice, bytes) : text;
+}
+
+char *reply_characters(const char *text, size_t text_bytes, size_t *bytes)
+{
+    char *quoted = reply_dump(reply_string(text, text_bytes), true, bytes);
+    if (quoted == NULL)
+        return NULL;
+    *bytes -= 2;
+    memmove(quoted, quoted + 1, *bytes);
+    quoted[*bytes] = '\0';
+    return quoted;
 }
 
 char *reply_final(const struct reply *r, uint64_t seq, size_t *bytes)

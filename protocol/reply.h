@@ -10,8 +10,10 @@
 
 struct reply_choice {
     int index;        /* prompt x n + candidate */
-    const char *text; /* what is final and has not been sent yet, or all; with echo after the prompt's text */
+    const char *text; /* final text that has not been sent yet, or all; with echo after the prompt's text */
     size_t bytes;
+    const char *before; /* [n_before] of an event: what the text begins with, from reply_characters; NULL: nothing */
+    size_t n_before;
     const int32_t *token_id; /* [n_tokens] */
     size_t n_tokens;
     enum finish_reason finish;             /* FINISH_NONE: null */
@@ -48,10 +50,13 @@ struct reply {
 /* The one reply to a generate that does not stream. With an error: what there is of choices beside it. */
 char *reply_generate(const struct reply *r, size_t *bytes);
 /* Events of a stream, counted by seq from 0: tokens as they come, then the final one, which has no text. */
-char *reply_tokens(const struct reply *r, uint64_t seq, size_t *bytes);
+char *reply_tokens(const struct reply *r, uint64_t seq, size_t *bytes); /* of one choice */
 char *reply_final(const struct reply *r, uint64_t seq, size_t *bytes);
 
-/* What was refused before it ran, whatever the op. */
+/* A text as it stands in a JSON string, without its quotes. */
+char *reply_characters(const char *text, size_t text_bytes, size_t *bytes);
+
+/* The reply to a message that was refused before it ran, with any op. */
 char *reply_error(const char *request_id, const struct protocol_error *error, size_t *bytes);
 
 char *reply_cancel(const char *request_id, size_t *bytes);

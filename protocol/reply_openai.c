@@ -16,8 +16,7 @@ static json_t *likeliest(const struct tokenizer *t, const struct sampled *s, int
     json_t *object = n_top > 0 ? json_object() : json_null();
     for (int k = n_top - 1; k >= 0; k--) { /* of two tokens with one text the likelier one stays */
         json_t *text = reply_token_text(t, s->top_id[k]);
-        reply_put(object, json_is_string(text) ? json_string_value(text) : "", json_logprob((double)s->top_logprob[k]),
-                  good);
+        reply_put(object, json_is_string(text) ? json_string_value(text) : "", json_logprob(s->top_logprob[k]), good);
         json_decref(text);
     }
     return object;
@@ -35,11 +34,11 @@ static void add_token(struct legacy *l, const struct tokenizer *t, int32_t id, c
     reply_append(l->offsets, json_integer(l->offset), good);
     l->offset += characters(json_string_value(text));
     reply_append(l->tokens, text, good);
-    reply_append(l->logprobs, s != NULL ? json_logprob((double)s->logprob) : json_null(), good);
+    reply_append(l->logprobs, s != NULL ? json_logprob(s->logprob) : json_null(), good);
     reply_append(l->top, s != NULL ? likeliest(t, s, n_top, good) : json_null(), good);
 }
 
-/* Of completions; with echo the prompt's tokens come first, the very first without a probability. */
+/* Log-probabilities of completions; with echo the prompt's tokens come first, the very first without a probability. */
 static json_t *legacy_logprobs(const struct tokenizer *t, const struct reply_choice *c, bool echo, bool *good)
 {
     struct legacy l = {json_array(), json_array(), json_array(), json_array(), 0};
@@ -81,7 +80,7 @@ static json_t *choice_of(const struct reply *r, const struct reply_choice *c, bo
         reply_put_prompt_logprobs(object, r->tokenizer, c, good);
     reply_put(object, "finish_reason", json_string(finish_name(c->finish)), good);
     if (c->has_score)
-        reply_put(object, "score", json_logprob(c->score), good);
+        reply_put(object, "score", json_logprob((float)c->score), good);
     return object;
 }
 

@@ -7,9 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Floats come back the same from 9 digits. */
-#define DUMP_FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(9))
-
 void reply_put(json_t *object, const char *key, json_t *value, bool *good)
 {
     if (json_object_set_new(object, key, value) != 0)
@@ -24,7 +21,7 @@ void reply_append(json_t *list, json_t *value, bool *good)
 
 char *reply_dump(json_t *root, bool good, size_t *bytes)
 {
-    char *text = good ? json_dumps(root, DUMP_FLAGS) : NULL;
+    char *text = good ? json_text(root, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
     json_decref(root);
     *bytes = text != NULL ? strlen(text) : 0;
     return text;
@@ -70,7 +67,7 @@ json_t *reply_token_text(const struct tokenizer *t, int32_t id)
     return value;
 }
 
-static json_t *token_entry(const struct tokenizer *t, int32_t id, double logprob, bool *good)
+static json_t *token_entry(const struct tokenizer *t, int32_t id, float logprob, bool *good)
 {
     json_t *entry = json_object();
     reply_put(entry, "token_id", json_integer(id), good);
@@ -81,9 +78,9 @@ static json_t *token_entry(const struct tokenizer *t, int32_t id, double logprob
 
 static json_t *logprob_entry(const struct tokenizer *t, const struct sampled *s, int n_top, bool *good)
 {
-    json_t *entry = token_entry(t, s->token, (double)s->logprob, good), *top = json_array();
+    json_t *entry = token_entry(t, s->token, s->logprob, good), *top = json_array();
     for (int k = 0; k < n_top; k++)
-        reply_append(top, token_entry(t, s->top_id[k], (double)s->top_logprob[k], good), good);
+        reply_append(top, token_entry(t, s->top_id[k], s->top_logprob[k], good), good);
     reply_put(entry, "top_logprobs", top, good);
     return entry;
 }
@@ -104,7 +101,6 @@ void reply_put_prompt_logprobs(json_t *object, const struct tokenizer *t, const 
     if (c->prompt_logprobs == NULL || c->n_prompt == 0)
         return;
     reply_put(object, "prompt_token_ids", reply_ids(c->prompt_id, c->n_prompt, good), good);
-    reply_put(object, "prompt_first_token", reply_token_text(t, c->prompt_id[0]), good);
     reply_put(object, "prompt_logprobs",
               reply_logprobs(t, c->prompt_logprobs, c->n_prompt - 1, c->n_prompt_top, true, good), good);
 }

@@ -1,5 +1,6 @@
-/* protocol/reply_parts.h - what replies are put together from; for coordinator/reply*.c, batch/result.c and server/access_log.c.
- * Values may be NULL when memory is out; what is lost then shows in *good, and reply_dump gives NULL. */
+/* protocol/reply_parts.h - building blocks of replies; for coordinator/reply*.c, batch/result.c and
+ * server/access_log.c. Values may be NULL if memory is exhausted; *good then becomes false, and reply_dump returns
+ * NULL. */
 #ifndef PROTOCOL_REPLY_PARTS_H
 #define PROTOCOL_REPLY_PARTS_H
 
@@ -18,7 +19,7 @@ json_t *reply_string(const char *text, size_t bytes);
 json_t *reply_text(const char *text);
 json_t *reply_ids(const int32_t *id, size_t n, bool *good);
 
-/* What a token alone decodes to; t NULL: null. */
+/* The decoded text of a token alone; t NULL: null. */
 json_t *reply_token_text(const struct tokenizer *t, int32_t id);
 
 /* [{"token_id", "token", "logprob", "top_logprobs": [..]}], after a null for a token that has none. */

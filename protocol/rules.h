@@ -1,5 +1,5 @@
-/* protocol/rules.h - what a request asks of its text: how tokens are chosen, what ends it, how many choices there are, and how
- * it ended. The scheduler obeys it. */
+/* protocol/rules.h - a request's rules: how tokens are chosen, what ends the text, the number of choices, and how it
+ * ended. The scheduler obeys it. */
 #ifndef PROTOCOL_RULES_H
 #define PROTOCOL_RULES_H
 

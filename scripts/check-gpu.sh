@@ -156,7 +156,7 @@ check_start() {
         expect "what $n rank(s) measure" 0 'steps, [0-9.]+ ms each on rank 0 \([0-9]+ of them timed\)' $(story "$n")
         expect "scores of a prompt on $n" 0 '"prompt_logprobs":\[null,\{"token_id":379,"logprob":-0\.3[45]' \
             $(story "$n") --json --prompt-logprobs 2
-        expect "energy of a story on $n" 0 'energy: [0-9.]+ J on all devices, [0-9.]+ J an output token' $(story "$n")
+        expect "energy of a story on $n" 0 'energy: [0-9.]+ J on all devices, [0-9.]+ J per output token' $(story "$n")
         expect "preflight on $n" 0 '^fit$' mpirun -q -n "$n" "$build/lockstep" preflight --device cuda --accept-throttling \
             --model demo/lockstep-stories
         expect "preflight on $n, the GPU's state" 0 '"slowed_by": "' mpirun -q -n "$n" "$build/lockstep" preflight \

@@ -4,7 +4,7 @@
     scripts/make-dummy-checkpoint.py scripts/configs/llama-3-8b.json DIR [--shard-bytes 5000000000] [--jobs 16]
 
 DIR gets config.json, model-0000i-of-0000n.safetensors and the index, names and shapes as Hugging Face has them (Llama,
-GPT-J, OPT). The bytes are one block of 64 MiB over and over: every 16-bit number has a random sign and mantissa and an
+GPT-J, OPT, Qwen3-MoE, Mixtral, gpt-oss, Phi-3). The bytes are one block of 64 MiB over and over: every 16-bit number has a random sign and mantissa and an
 exponent around 2**-6. With --tokenizer it gets a tokenizer.json, too, so that `serve` and `batch` run on it: byte-level BPE of
 the config's vocabulary, whose merges make words of up to four letters. Needs nothing but Python's standard library. Put DIR
 on /dev/shm for files that are in memory.
@@ -71,7 +71,71 @@ def opt(c):
     yield from ((p + "final_layer_norm.weight", [h]), (p + "final_layer_norm.bias", [h]))
 
 
-FAMILY = {"llama": llama, "gptj": gptj, "opt": opt}
+def kin(c, fused=False, q_norms=False, biases=False, mlp=None):
+    """Llama's kin: mlp(prefix, h) yields what stands between the norms of two layers."""
+    h, f, v, heads = c["hidden_size"], c["intermediate_size"], c["vocab_size"], c["num_attention_heads"]
+    dim = c.get("head_dim") or h // heads
+    q, kv = heads * dim, c.get("num_key_value_heads", heads) * dim
+    yield "model.embed_tokens.weight", [v, h]
+    for i in range(c["num_hidden_layers"]):
+        p = f"model.layers.{i}."
+        yield p + "input_layernorm.weight", [h]
+        parts = [("qkv", q + 2 * kv, h)] if fused else [("q", q, h), ("k", kv, h), ("v", kv, h)]
+        for name, rows, cols in parts + [("o", h, q)]:
+            yield f"{p}self_attn.{name}_proj.weight", [rows, cols]
+            if biases:
+                yield f"{p}self_attn.{name}_proj.bias", [rows]
+        if q_norms:
+            yield from ((p + "self_attn.q_norm.weight", [dim]), (p + "self_attn.k_norm.weight", [dim]))
+        yield p + "post_attention_layernorm.weight", [h]
+        yield from mlp(p, h, f)
+    yield "model.norm.weight", [h]
+    if not c.get("tie_word_embeddings", False):
+        yield "lm_head.weight", [v, h]
+
+
+def qwen3_moe(c):
+    def mlp(p, h, _):
+        f = c["moe_intermediate_size"]
+        yield p + "mlp.gate.weight", [c["num_experts"], h]
+        for e in range(c["num_experts"]):
+            for name, rows, cols in (("gate", f, h), ("up", f, h), ("down", h, f)):
+                yield f"{p}mlp.experts.{e}.{name}_proj.weight", [rows, cols]
+
+    return kin(c, q_norms=True, mlp=mlp)
+
+
+def mixtral(c):
+    def mlp(p, h, f):
+        yield p + "block_sparse_moe.gate.weight", [c["num_local_experts"], h]
+        for e in range(c["num_local_experts"]):
+            for name, rows, cols in (("w1", f, h), ("w3", f, h), ("w2", h, f)):
+                yield f"{p}block_sparse_moe.experts.{e}.{name}.weight", [rows, cols]
+
+    return kin(c, mlp=mlp)
+
+
+def gpt_oss(c):
+    n = c["num_local_experts"]
+
+    def mlp(p, h, f):
+        yield p + "self_attn.sinks", [c["num_attention_heads"]]
+        yield from ((p + "mlp.router.weight", [n, h]), (p + "mlp.router.bias", [n]))
+        for name, rows, cols in (("gate_up", h, 2 * f), ("down", f, h)):
+            yield f"{p}mlp.experts.{name}_proj", [n, rows, cols]
+            yield f"{p}mlp.experts.{name}_proj_bias", [n, cols]
+
+    return kin(c, biases=True, mlp=mlp)
+
+
+def phi3(c):
+    def mlp(p, h, f):
+        yield from ((p + "mlp.gate_up_proj.weight", [2 * f, h]), (p + "mlp.down_proj.weight", [h, f]))
+
+    return kin(c, fused=True, mlp=mlp)
+
+
+FAMILY = {"llama": llama, "gptj": gptj, "opt": opt, "qwen3_moe": qwen3_moe, "mixtral": mixtral, "gpt_oss": gpt_oss, "phi3": phi3}
 
 
 def size(shape):

@@ -25,8 +25,8 @@ WAITING = {"fail/test_step_timeout", "fail/test_failures", "e2e/test_batch_refus
 LONG = {"e2e/test_bench": 70, "e2e/test_serve_end": 45, "fail/test_failures": 45, "fail/test_step_timeout": 45,
         "unit/test_tokenizer": 25}
 # `make test`: one end-to-end program a command.
-QUICK_E2E = {"e2e/test_batch", "e2e/test_bench", "e2e/test_client", "e2e/test_preflight", "e2e/test_prompts", "e2e/test_serve",
-             "e2e/test_tokens"}
+QUICK_E2E = {"e2e/test_batch", "e2e/test_bench", "e2e/test_client", "e2e/test_gateway", "e2e/test_preflight",
+             "e2e/test_prompts", "e2e/test_serve", "e2e/test_tokens"}
 
 # seconds: how long it probably takes; lock: tests of the same one never run at once; figures: the lines to show in the end.
 Test = collections.namedtuple("Test", "name command limit load seconds env lock figures", defaults=(1.0, 10, {}, None, None))
@@ -114,6 +114,7 @@ class Plan:
             self.add_ranks("soak/test_loading", n, f"{soak}/test_loading", 120)
         for name, limit, env in (("test_serve_load", 480, {"SOAK_SECONDS": "4"}),
                                  ("test_serve_hostile", 360, {"SERVE_MESSAGES": "3000"}),
+                                 ("test_gateway_load", 300, {}),
                                  ("test_batch_kill", 480, {"BATCH_KILLS": "6", "BATCH_PROMPTS": "200"})):
             self.add(f"soak/{name}", [f"{soak}/{name}"], limit, env=env, seconds=40)
 
@@ -132,6 +133,7 @@ class Plan:
             self.add(f"soak on {n} ranks", mpirun(n, f"{soak}/test_soak"), 400, env=seconds, load=load, figures="# ")
         self.add("soak/test_serve_load", [f"{soak}/test_serve_load"], 900, env=seconds, load=load, figures="# ")
         self.add("soak/test_serve_hostile", [f"{soak}/test_serve_hostile"], 1800, env=messages, load=load, figures="# ")
+        self.add("soak/test_gateway_load", [f"{soak}/test_gateway_load"], 600, load=load, figures="# ")
 
     def sanitizers(self):
         # Open MPI itself leaks at exit; everything else is fatal.

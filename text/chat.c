@@ -1,177 +1,133 @@
-/* text/chat.c - see chat.h. Which format a checkpoint has, and its files. */
+/* text/chat.c - see chat.h. Which template chats are rendered by, and rendering them. */
+#include "base/files.h"
 #include "text/chat_parts.h"
 
-#include "base/files.h"
-#include "base/json.h"
-
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#define TEMPLATE_MAX_BYTES ((size_t)1 << 20)
-#define CONFIG_MAX_BYTES   ((size_t)64 << 20)
-
-uint64_t chat_template_digest(const char *text, size_t bytes)
-{
-    uint64_t hash = 0xcbf29ce484222325u;
-    if (bytes > 0 && text[bytes - 1] == '\n') /* Jinja drops it */
-        bytes--;
-    for (size_t i = 0; i < bytes; i++)
-        hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3u;
-    return hash;
-}
-
-static const struct chat_format *find_digest(uint64_t digest)
-{
-    for (const struct chat_format *f = chat_formats; f->name != NULL; f++)
-        for (int i = 0; i < CHAT_MAX_DIGESTS && f->digest[i] != 0; i++)
-            if (f->digest[i] == digest)
-                return f;
-    return NULL;
-}
-
-const char *chat_template_recognise(uint64_t digest)
-{
-    const struct chat_format *f = find_digest(digest);
-    return f != NULL ? f->name : NULL;
-}
+#define CONFIG_MAX_BYTES ((size_t)64 << 20)
 
 const char *chat_template_name(const struct chat_template *chat)
 {
-    return chat->format->name;
+    return chat->name;
 }
 
-static void list_names(char *text, size_t bytes)
+static uint64_t digest(uint64_t hash, const struct chat_source *s)
 {
-    size_t n = 0;
-    for (const struct chat_format *f = chat_formats; f->name != NULL && n < bytes; f++)
-        n += (size_t)snprintf(text + n, bytes - n, "%s%s", n > 0 ? ", " : "", f->name);
+    for (size_t i = 0; i < s->bytes; i++)
+        hash = (hash ^ (unsigned char)s->text[i]) * 0x100000001b3u;
+    return hash;
 }
 
-static const struct chat_format *find_name(const char *name, struct err *e)
+/* The special tokens of tokenizer_config.json, strings or {"content": a string}, by their names. */
+static json_t *read_tokens(const json_t *config, const char *path, struct err *e)
 {
-    char all[300];
-    for (const struct chat_format *f = chat_formats; f->name != NULL; f++)
-        if (strcmp(f->name, name) == 0)
-            return f;
-    list_names(all, sizeof all);
-    ERR(e, ERR_USAGE, "--chat-template: found \"%.40s\", expected one of %s", name, all);
-    return NULL;
-}
-
-/* A token of tokenizer_config.json: a string or {"content": a string}; NULL: none. malloc'ed. */
-static char *read_token(const json_t *config, const char *key, const char *path, struct err *e)
-{
-    const json_t *value = json_object_get(config, key);
-    if (json_is_object(value))
-        value = json_object_get(value, "content");
-    if (value == NULL || json_is_null(value))
-        return NULL;
-    if (!json_is_string(value)) {
-        ERR(e, ERR_INPUT, "%s: \"%s\" is %s, expected a string", path, key, json_type_name(value));
-        return NULL;
+    static const char *const names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                        "pad_token", "cls_token", "mask_token"};
+    json_t *tokens = json_object();
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        json_t *value = json_object_get(config, names[i]);
+        if (json_is_object(value))
+            value = json_object_get(value, "content");
+        if (value == NULL || json_is_null(value))
+            continue;
+        if (!json_is_string(value))
+            ERR(e, ERR_INPUT, "%s: \"%s\" is %s, expected a string", path, names[i], json_type_name(value));
+        else if (json_object_set(tokens, names[i], value) != 0)
+            ERR(e, ERR_MEMORY, "out of host memory: %s", names[i]);
     }
-    char *text = strdup(json_string_value(value));
-    if (text == NULL)
-        ERR(e, ERR_MEMORY, "out of host memory: %s", key);
-    return text;
+    return tokens;
 }
 
-/* The template in tokenizer_config.json, or that named "default"; NULL: none. */
-static const json_t *config_template(const json_t *config, const char *path, struct err *e)
+static int parse_source(struct jinja **t, const struct chat_source *s, const char *model_dir, struct err *e)
 {
-    const json_t *value = json_object_get(config, "chat_template"), *item;
-    size_t i;
-    json_array_foreach(value, i, item)
-    {
-        const json_t *name = json_object_get(item, "name");
-        if (json_is_string(name) && strcmp(json_string_value(name), "default") == 0 &&
-            json_is_string(json_object_get(item, "template")))
-            return json_object_get(item, "template");
-    }
-    if (value == NULL || json_is_null(value) || json_is_array(value))
-        return NULL;
-    if (!json_is_string(value))
-        ERR(e, ERR_INPUT, "%s: \"chat_template\" is %s, expected a string or a list of {\"name\", \"template\"}", path,
-            json_type_name(value));
-    return json_is_string(value) ? value : NULL;
+    char name[4400];
+    (void)snprintf(name, sizeof name, "%.300s: chat template \"%s\"", model_dir, s->name);
+    return jinja_open(t, name, s->text, s->bytes, e);
 }
 
-/* Digest of the checkpoint's template; false: it has none. */
-static bool read_digest(const char *model_dir, const json_t *config, uint64_t *digest, struct err *e)
+/* The templates that are asked for: `which`, or "default" and, for chats with tools, "tool_use". */
+static int choose(struct chat_template *chat, const struct chat_sources *s, const char *model_dir, const char *which,
+                  struct err *e)
 {
-    char path[4200];
-    (void)snprintf(path, sizeof path, "%s/chat_template.jinja", model_dir);
-    if (files_present(path)) {
-        size_t bytes = 0;
-        char *text = file_read(path, TEMPLATE_MAX_BYTES, &bytes, e);
-        *digest = text != NULL ? chat_template_digest(text, bytes) : 0;
-        free(text);
-        return e->code == ERR_NONE;
-    }
-    (void)snprintf(path, sizeof path, "%s/tokenizer_config.json", model_dir);
-    const json_t *text = config_template(config, path, e);
-    if (text != NULL)
-        *digest = chat_template_digest(json_string_value(text), json_string_length(text));
-    return text != NULL;
-}
-
-static const struct chat_format *choose(const char *model_dir, const json_t *config, const char *name, char *why,
-                                        size_t why_bytes, struct err *e)
-{
-    uint64_t digest = 0;
-    if (name != NULL)
-        return find_name(name, e);
-    if (!read_digest(model_dir, config, &digest, e)) {
-        (void)snprintf(why, why_bytes, "the checkpoint has no chat template");
-        return NULL;
-    }
-    const struct chat_format *format = find_digest(digest);
-    if (format == NULL)
-        (void)snprintf(why, why_bytes, "the checkpoint's chat template (digest %016llx) is none of those built in",
-                       (unsigned long long)digest);
-    return format;
-}
-
-/* A format that ends turns by a token wants to know which. */
-static bool needs_eos(const struct chat_format *f)
-{
-    return f->kind == CHAT_INST || f->role[0].eos || f->role[1].eos;
-}
-
-static int fill(struct chat_template **chat, const struct chat_format *format, const json_t *config, const char *path,
-                struct err *e)
-{
-    *chat = err_calloc(e, 1, sizeof **chat, "chat template");
-    if (*chat == NULL)
+    const struct chat_source *usual = chat_sources_find(s, which != NULL ? which : "default");
+    const struct chat_source *tools = which == NULL ? chat_sources_find(s, "tool_use") : NULL;
+    uint64_t hash = digest(0xcbf29ce484222325u, usual);
+    if (parse_source(&chat->usual, usual, model_dir, e) != 0)
         return -1;
-    (*chat)->format = format;
-    (*chat)->bos = read_token(config, "bos_token", path, e);
-    (*chat)->eos = read_token(config, "eos_token", path, e);
-    bool needs_bos = format->bos || format->inst.bos_each;
-    if (e->code == ERR_NONE && ((needs_bos && (*chat)->bos == NULL) || (needs_eos(format) && (*chat)->eos == NULL)))
-        ERR(e, ERR_INPUT, "%s: no \"%s\", which the chat format %s has in it", path,
-            needs_bos && (*chat)->bos == NULL ? "bos_token" : "eos_token", format->name);
-    return e->code == ERR_NONE ? 0 : -1;
+    if (tools != NULL) {
+        hash = digest(hash, tools);
+        if (parse_source(&chat->with_tools, tools, model_dir, e) != 0)
+            return -1;
+    }
+    (void)snprintf(chat->name, sizeof chat->name, "%.40s-%016" PRIx64, usual->name, hash);
+    return 0;
 }
 
-int chat_template_open(struct chat_template **chat, const char *model_dir, const char *name, char *why,
+static bool is_file(const char *which)
+{
+    size_t n = strlen(which);
+    return strchr(which, '/') != NULL || (n > 6 && strcmp(which + n - 6, ".jinja") == 0);
+}
+
+static int not_there(const struct chat_sources *s, const char *which, struct err *e)
+{
+    char names[300] = "a file (*.jinja)";
+    for (int i = 0; i < s->n; i++)
+        (void)snprintf(names + strlen(names), sizeof names - strlen(names), ", %s", s->item[i].name);
+    return ERR(e, ERR_USAGE, "--chat-template: found \"%.80s\", expected %s", which, names);
+}
+
+/* Whether there is a template to render by; if not, *why or *e says so. */
+static bool find_sources(struct chat_sources *s, const char *model_dir, const json_t *config, const char **which,
+                         char *why, size_t why_bytes, struct err *e)
+{
+    if (*which != NULL && is_file(*which)) {
+        const char *path = *which;
+        *which = "file";
+        return chat_sources_file(s, path, "file", e) == 0;
+    }
+    if (chat_sources_read(s, model_dir, config, e) != 0)
+        return false;
+    if (*which != NULL && chat_sources_find(s, *which) == NULL)
+        return not_there(s, *which, e) == 0;
+    if (*which == NULL && chat_sources_find(s, "default") == NULL) {
+        (void)snprintf(why, why_bytes, "the checkpoint has no chat template");
+        return false;
+    }
+    return true;
+}
+
+int chat_template_open(struct chat_template **chat, const char *model_dir, const char *which, char *why,
                        size_t why_bytes, struct err *e)
 {
     char path[4200];
+    struct chat_sources sources = {0};
     json_t *config = NULL;
-    *chat = NULL;
-    if (why_bytes > 0)
-        why[0] = '\0';
+    bool asked = which != NULL;
+    *chat = err_calloc(e, 1, sizeof **chat, "chat template");
     (void)snprintf(path, sizeof path, "%s/tokenizer_config.json", model_dir);
+    (void)snprintf(why, why_bytes, "%s", "");
     if (files_present(path))
         config = json_read_model_file(path, CONFIG_MAX_BYTES, e);
     if (config != NULL && !json_is_object(config))
         ERR(e, ERR_INPUT, "%s: %s, expected an object", path, json_type_name(config));
-    const struct chat_format *format = e->code == ERR_NONE ? choose(model_dir, config, name, why, why_bytes, e) : NULL;
-    if (format != NULL && fill(chat, format, config, path, e) != 0)
-        chat_template_close(chat);
+    bool there = e->code == ERR_NONE && find_sources(&sources, model_dir, config, &which, why, why_bytes, e);
+    if (there)
+        (*chat)->tokens = read_tokens(config, path, e);
+    if (there && e->code == ERR_NONE && choose(*chat, &sources, model_dir, which, e) != 0 && !asked &&
+        e->code != ERR_MEMORY) {
+        (void)snprintf(why, why_bytes, "%s", e->text);
+        *e = (struct err){0};
+        there = false;
+    }
+    chat_sources_close(&sources);
     json_decref(config);
+    if (!there || e->code != ERR_NONE)
+        chat_template_close(chat);
     return e->code == ERR_NONE ? 0 : -1;
 }
 
@@ -179,8 +135,55 @@ void chat_template_close(struct chat_template **chat)
 {
     if (*chat == NULL)
         return;
-    free((*chat)->bos);
-    free((*chat)->eos);
+    jinja_close(&(*chat)->usual);
+    jinja_close(&(*chat)->with_tools);
+    json_decref((*chat)->tokens);
     free(*chat);
     *chat = NULL;
+}
+
+static void set(json_t *all, const char *name, const json_t *value, struct err *e)
+{
+    json_t *v = value != NULL ? json_incref((json_t *)value) : json_null();
+    if (json_object_set_new(all, name, v) != 0)
+        ERR(e, ERR_MEMORY, "out of host memory: %s", name);
+}
+
+/* As apply_chat_template has them: what is not given is none. */
+static json_t *variables_of(const struct chat_request *r, struct err *e)
+{
+    json_t *all = r->variables != NULL ? json_copy((json_t *)r->variables) : json_object();
+    set(all, "messages", r->messages, e);
+    set(all, "tools", r->tools, e);
+    set(all, "documents", r->documents, e);
+    if (json_object_set_new(all, "add_generation_prompt", json_boolean(r->add_generation_prompt)) != 0)
+        ERR(e, ERR_MEMORY, "out of host memory: chat");
+    return all;
+}
+
+/* A template that does not look at them would answer as if they had not been sent. */
+static int check_read(const struct jinja *t, const char *name, const json_t *given, struct protocol_error *error)
+{
+    if (given == NULL || jinja_reads(t, name))
+        return 0;
+    return protocol_fail(error, PROTOCOL_BAD_REQUEST, name, "the chat template of this model has no %s", name);
+}
+
+int chat_render(const struct chat_template *chat, const struct chat_request *request, struct jinja_text *out,
+                struct protocol_error *error)
+{
+    struct err e = {0};
+    const struct jinja *t = request->tools != NULL && chat->with_tools != NULL ? chat->with_tools : chat->usual;
+    if (check_read(t, "tools", request->tools, error) != 0 ||
+        check_read(t, "documents", request->documents, error) != 0)
+        return -1;
+    json_t *all = variables_of(request, &e);
+    struct jinja_variables variables = {.own = chat->tokens, .request = all, .now = time(NULL)};
+    if (e.code == ERR_NONE)
+        (void)jinja_render(t, &variables, out, &e);
+    json_decref(all);
+    if (e.code == ERR_NONE)
+        return 0;
+    return protocol_fail(error, e.code == ERR_INPUT ? PROTOCOL_BAD_REQUEST : PROTOCOL_INTERNAL, "messages", "%s",
+                         e.text);
 }

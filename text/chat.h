@@ -1,50 +1,41 @@
-/* text/chat.h - chat turns -> the text that a model was trained on, by built-in templates.
+/* text/chat.h - chats -> the text that a model was trained on, by the checkpoint's own template.
  *
- * The checkpoint's own template (Jinja) is recognised, never run: what we do not know exactly is refused, with a digest
- * by which it can be reported. A rendered chat is a list of pieces, so that what users wrote cannot become control
- * tokens. */
+ * Templates are Jinja, parsed when the model is opened (text/template/). A rendered chat is a list of pieces that tell the
+ * template's words from the client's, so that what users wrote cannot become control tokens. */
 #ifndef TEXT_CHAT_H
 #define TEXT_CHAT_H
 
+#include "base/json.h"
 #include "base/protocol_types.h"
+#include "text/template/jinja.h"
 
-#include <stdbool.h>
-#include <stdint.h>
+#define CHAT_MAX_TEMPLATES 16
 
-struct chat_template;
+struct chat_template; /* constant once open: any number of threads may render with it */
 
-/* Find the template of a checkpoint: chat_template.jinja, else tokenizer_config.json's chat_template (the one named
- * "default" of several), with bos_token and eos_token. name: take this one of ours instead; NULL: recognise it. *chat
- * stays NULL without an error when there is none or it is not known; then *why (200 bytes suffice) says so in one line.
- * -1: a file is malformed or cannot be read, or we have no such name. */
-int chat_template_open(struct chat_template **chat, const char *model_dir, const char *name, char *why,
+/* The templates of a checkpoint, with its special tokens: chat_template.jinja and additional_chat_templates/NAME.jinja, else
+ * chat_template of tokenizer_config.json (a string, or a list of {"name", "template"}). which: the name of one of them, or a file,
+ * to use for all chats; NULL: "default", and "tool_use" for chats with tools where it is there. *chat stays NULL without an
+ * error when there is none, or when which is NULL and the template has something in it that we do not have; then *why says so in
+ * one line. -1: a file is malformed or cannot be read; `which` is not there or cannot be used. */
+int chat_template_open(struct chat_template **chat, const char *model_dir, const char *which, char *why,
                        size_t why_bytes, struct err *e);
 void chat_template_close(struct chat_template **chat); /* safe on *chat == NULL, which it becomes */
 
-/* "chatml", "llama-3", ... */
+/* "default-008be9440142e81d": which it is, and the digest (FNV-1a) of the texts that chats are rendered by. */
 const char *chat_template_name(const struct chat_template *chat);
 
-/* By which a template is recognised: FNV-1a of its text, but for a line feed at its end. */
-uint64_t chat_template_digest(const char *text, size_t bytes);
-/* The name of ours with this digest, or NULL. */
-const char *chat_template_recognise(uint64_t digest);
-
-struct chat_piece {
-    const char *text; /* borrowed from the turns or the template */
-    size_t bytes;
-    bool control; /* of the template: special tokens written in it are such; else a user's words */
+struct chat_request {           /* borrowed; as the client sent it */
+    const json_t *messages;     /* a list of objects */
+    const json_t *tools;        /* a list; NULL: none */
+    const json_t *documents;    /* a list; NULL: none */
+    const json_t *variables;    /* an object: variables of the template beside these; NULL: none */
+    bool add_generation_prompt; /* open the assistant's turn */
 };
 
-struct chat_text { /* zeroed = empty; not to be copied, pieces may lie in it */
-    struct chat_piece *piece;
-    int n, capacity;
-    char date[16]; /* "01 Dec 2024" */
-};
-
-/* The pieces of a chat, which borrow from chat and turns. What the template does not allow (a role, an order of turns)
- * is PROTOCOL_BAD_REQUEST naming "messages[i]...". llama-3.2 has today's date in it: the one use of a clock. */
-int chat_render(const struct chat_template *chat, const struct protocol_turn *turn, int n, bool add_generation_prompt,
-                struct chat_text *out, struct protocol_error *error);
-void chat_text_free(struct chat_text *t);
+/* What the template refuses, and what it cannot deal with, is PROTOCOL_BAD_REQUEST with the template's own words where it has
+ * some. Its clock is the local time. Free *out by jinja_text_free. */
+int chat_render(const struct chat_template *chat, const struct chat_request *request, struct jinja_text *out,
+                struct protocol_error *error);
 
 #endif

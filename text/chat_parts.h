@@ -3,11 +3,29 @@
 #define TEXT_CHAT_PARTS_H
 
 #include "text/chat.h"
-#include "text/chat_format.h"
+
+struct chat_source { /* the text of a template */
+    char name[64];   /* "default", "tool_use", ... */
+    char *text;      /* owned */
+    size_t bytes;
+};
+
+struct chat_sources {
+    struct chat_source item[CHAT_MAX_TEMPLATES];
+    int n;
+};
 
 struct chat_template {
-    const struct chat_format *format;
-    char *bos, *eos; /* owned; NULL: the tokenizer has none */
+    struct jinja *usual, *with_tools; /* with_tools may be NULL: as usual */
+    json_t *tokens;                   /* {"bos_token": "<s>", ...} */
+    char name[64];
 };
+
+/* All templates of a checkpoint; config: its tokenizer_config.json, or NULL. Close in any case. */
+int chat_sources_read(struct chat_sources *s, const char *model_dir, const json_t *config, struct err *e);
+/* One from a file. */
+int chat_sources_file(struct chat_sources *s, const char *path, const char *name, struct err *e);
+const struct chat_source *chat_sources_find(const struct chat_sources *s, const char *name);
+void chat_sources_close(struct chat_sources *s);
 
 #endif

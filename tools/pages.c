@@ -35,7 +35,7 @@ static void close_page(void)
         die("pages: cannot write");
 }
 
-/* Text of a man page: what roff would take for its own is escaped; the line ends. */
+/* Text of a man page: characters special to roff are escaped; the line ends. */
 static void put_text(const char *text)
 {
     if (*text == '.' || *text == '\'')

@@ -26,7 +26,7 @@
 #define DEFAULT_MAX_BATCH   256
 #define CLOCK_TICK          0.01 /* s, of seconds_since_exec */
 
-/* What is to be done, equal on all ranks. Flat: rank 0 broadcasts it. */
+/* The measurements, equal on all ranks. Flat: rank 0 broadcasts it. */
 struct job {
     struct workload work[N_WORKLOADS];
     int32_t repetitions, warmups, profile;
@@ -39,19 +39,6 @@ static int open_given(const struct bench_options *o, struct model_config *m, str
     if (o->config != NULL && o->run.load_format != LOAD_DUMMY)
         return ERR(e, ERR_USAGE, "--config has no weights: add --load-format dummy");
     return start_open_model(&o->run, o->config, m, c, e);
-}
-
-/* Weights that a decode step reads whole: all but the embedding table, of which one row is read (unless it is also the
- * head) and learned positions. */
-static double decode_bytes(const struct network *n)
-{
-    double bytes = 0;
-    for (int i = 0; i < n->map.n_slots; i++) {
-        const struct weight_slot *slot = &n->map.slot[i];
-        bool row_only = (slot->id == WEIGHT_EMBED && !n->config.tied_head) || slot->id == WEIGHT_POSITION;
-        bytes += row_only ? 0 : (double)weight_slot_bytes(slot);
-    }
-    return bytes;
 }
 
 /* "IN:OUT": two whole numbers from 1 on, and nothing else. */
@@ -180,15 +167,15 @@ static int check_room(const struct workload *work, const struct limits *l, struc
     return 0;
 }
 
-/* Rank 0. Negative where the system does not tell, or tells less than has passed since the command's start. */
+/* Rank 0. Negative if the system does not report it, or reports less than the time since the command's start. */
 static double ready_after_exec(double started)
 {
     double seconds = seconds_since_exec();
     return seconds >= seconds_now() - started - 2 * CLOCK_TICK ? seconds : -1;
 }
 
-/* Of all devices so far; NAN: one is not known, or its power would have to be integrated, for which it is asked too rarely
- * here. Collective. */
+/* The energy of all devices so far; NAN: that of a device is unknown, or would have to be integrated from its power,
+ * which is read too rarely here. Collective. */
 static double joules_of_all(struct energy *mine, const struct world *w)
 {
     double joules = energy_is_integral(mine) ? NAN : energy_joules(mine), sum = 0;
@@ -196,9 +183,20 @@ static double joules_of_all(struct energy *mine, const struct world *w)
     return sum;
 }
 
-/* Everything that was asked for, then once more under the profile, so that its clocks are in nobody's way. */
-static void measure(struct engine *g, const struct job *j, struct traffic *traffic, struct figures *f, struct err *e)
+static uint64_t count_runs(const struct engine *g, const struct job *j)
 {
+    uint64_t n = 0;
+    for (int i = 0; i < N_WORKLOADS; i++)
+        if (j->work[i].n_seqs > 0)
+            n += (uint64_t)(j->warmups + j->repetitions) +
+                 (j->profile ? (uint64_t)bench_profile_runs(g, (enum workload_kind)i, j->repetitions) : 0);
+    return n;
+}
+
+/* Everything that was asked for, then once more under the profile, so that its clocks are in nobody's way. */
+static void measure(struct bench_rig *rig, const struct job *j, struct figures *f, struct err *e)
+{
+    struct engine *g = rig->engine;
     struct profile profile = {0};
     struct energy energy;
     energy_open(&energy, g->ops, g->q);
@@ -206,9 +204,9 @@ static void measure(struct engine *g, const struct job *j, struct traffic *traff
         struct samples *s = &f->samples[i];
         if (j->work[i].n_seqs == 0)
             continue;
-        workload_run(g, (enum workload_kind)i, &j->work[i], traffic, j->warmups, s, e);
+        workload_run(rig, (enum workload_kind)i, &j->work[i], j->warmups, s, e);
         double before = joules_of_all(&energy, g->world);
-        workload_run(g, (enum workload_kind)i, &j->work[i], traffic, j->repetitions, s, e);
+        workload_run(rig, (enum workload_kind)i, &j->work[i], j->repetitions, s, e);
         f->joules[i] = joules_of_all(&energy, g->world) - before;
     }
     energy_close(&energy);
@@ -218,7 +216,7 @@ static void measure(struct engine *g, const struct job *j, struct traffic *traff
     fatal_agree(g->world, e);
     for (int i = 0; i < N_WORKLOADS; i++)
         if (j->work[i].n_seqs > 0)
-            bench_profile(&profile, (enum workload_kind)i, &j->work[i], traffic, j->repetitions, f->phases[i], e);
+            bench_profile(&profile, rig, (enum workload_kind)i, &j->work[i], j->repetitions, f->phases[i], e);
     profile_close(&profile);
 }
 
@@ -229,6 +227,16 @@ static int open_traffic(struct traffic *t, const struct workload *k, const struc
         return 0;
     limits.max_seqs = k->n_seqs;
     return traffic_open(t, k->n_requests, k->n_prompt, k->n_steps + 1, &limits, i->network.config.vocab, e);
+}
+
+/* Of a decode step of what is measured; all that generate have the same batch, but for --throughput's largest. */
+static int step_sequences(const struct job *j)
+{
+    static const enum workload_kind order[] = {WORK_TG, WORK_LATENCY, WORK_THROUGHPUT};
+    for (size_t i = 0; i < sizeof order / sizeof order[0]; i++)
+        if (j->work[order[i]].n_seqs > 0)
+            return j->work[order[i]].n_seqs;
+    return 1;
 }
 
 static void report(const struct bench_options *o, const struct instance *i, const struct figures *f, struct err *e)
@@ -251,6 +259,7 @@ int bench_run(struct world *w, const struct bench_options *o, struct err *e)
     struct figures f = {0};
     struct read_limit limit;
     struct instance_setup setup = {0};
+    struct bench_rig rig = {.engine = &instance.engine, .traffic = &traffic};
     double started = seconds_now();
     if (w->rank == 0 && make_job(&job, o, e) == 0 && open_given(o, &m, &c, e) == 0 &&
         check_positions(job.work, &m, e) == 0)
@@ -265,12 +274,16 @@ int bench_run(struct world *w, const struct bench_options *o, struct err *e)
     memcpy(f.work, job.work, sizeof f.work);
     f.repetitions = job.repetitions;
     f.warmups = job.warmups;
-    double mine = decode_bytes(&instance.network);
+    double mine = weight_map_step_bytes(&instance.network.map, &instance.network.config, step_sequences(&job));
     MPI_CHECK(MPI_Allreduce(&mine, &f.weight_bytes, 1, MPI_DOUBLE, MPI_SUM, w->comm));
     read_limit_measure(&limit, w, instance.ops, &instance.q, STREAM_BYTES,
                        instance.ops->async != NULL ? DEVICE_STREAM_BYTES : STREAM_BYTES, STREAM_PASSES, e);
     f.read_rate = limit.together;
-    measure(&instance.engine, &job, &traffic, &f, e);
+    if (w->rank == 0)
+        progress_open(&rig.bar, (enum progress_mode)o->run.progress, "measuring", "runs", count_runs(rig.engine, &job));
+    progress_update(&rig.bar, 0, NULL);
+    measure(&rig, &job, &f, e);
+    progress_close(&rig.bar);
     if (w->rank == 0)
         report(o, &instance, &f, e);
     fatal_agree(w, e);

@@ -11,7 +11,7 @@ static const struct opt rows[] = {
     INTEGER("n-prompt", n_prompt, 0, 1 << 24, 512, "tokens of the prefill measurement (default 512; 0: none)"),
     INTEGER("n-gen", n_gen, 0, 1 << 24, 128, "tokens of the decode measurement (default 128; 0: none)"),
     INTEGER("n-depth", n_depth, 0, 1 << 24, 0,
-            "tokens of context before the decode measurement, not timed (default 0: it begins from nothing)"),
+            "tokens of context before the decode measurement, not timed (default 0: empty context)"),
     INTEGER("batch", batch, 1, 4096, 1, "sequences at once in the decode and latency measurements (default 1)"),
     TEXT("latency", "IN:OUT", latency,
          "also measure a whole batch of prompts of IN tokens that get OUT tokens each, sampled at temperature 1; "
@@ -21,13 +21,13 @@ static const struct opt rows[] = {
          "throughput` and trtllm-bench do"),
     INTEGER("num-prompts", num_prompts, 1, 100000, -1, "requests of --throughput (default 200)"),
     INTEGER("max-batch", max_batch, 1, 4096, -1,
-            "requests of --throughput that run at once, if the KV cache holds them (default 256, at most "
+            "requests of --throughput that run at once, if the KV cache has room (default 256, at most "
             "--max-batch-tokens)"),
     INTEGER("repetitions", repetitions, 1, 1000, -1, "measurements of each kind (default 5)"),
     INTEGER("warmup", warmup, 0, 1000, -1, "runs of each kind before its measurements (default 1)"),
     FLAG("profile", profile,
          "then run each kind again with clocks between its phases: matrix products, attention, sums over the ranks, "
-         "sampling, the rest, and what the host adds"),
+         "sampling, the rest, and the host's share"),
 };
 
 const struct opt_rows bench_rows = OPT_ROWS(rows);

@@ -27,19 +27,32 @@ static void share(const struct world *w, const struct profile_sums *sums, double
     out->wall = wall;
 }
 
-void bench_profile(struct profile *p, enum workload_kind kind, const struct workload *work, struct traffic *traffic,
+/* Every flight's graph is recorded when its step comes for the second time. The steps of a long run do for the rest. */
+static int warmups_of(const struct engine *g, enum workload_kind kind)
+{
+    return kind == WORK_THROUGHPUT ? 1 : 2 * engine_flights(g);
+}
+
+static int repetitions_of(enum workload_kind kind, int repetitions)
+{
+    return kind == WORK_THROUGHPUT ? 1 : repetitions;
+}
+
+int bench_profile_runs(const struct engine *g, enum workload_kind kind, int repetitions)
+{
+    return warmups_of(g, kind) + repetitions_of(kind, repetitions);
+}
+
+void bench_profile(struct profile *p, struct bench_rig *rig, enum workload_kind kind, const struct workload *work,
                    int repetitions, struct phases *phases, struct err *e)
 {
     const struct world *w = p->engine->world;
     struct samples s;
     double total = 0, decode = 0;
-    /* Every flight's graph is recorded when its step comes for the second time. The steps of a long run do for the rest. */
-    int warmups = kind == WORK_THROUGHPUT ? 1 : 2 * engine_flights(p->engine);
-    if (kind == WORK_THROUGHPUT)
-        repetitions = 1;
-    workload_run(p->engine, kind, work, traffic, warmups, &s, e);
+    repetitions = repetitions_of(kind, repetitions);
+    workload_run(rig, kind, work, warmups_of(rig->engine, kind), &s, e);
     profile_reset(p);
-    workload_run(p->engine, kind, work, traffic, repetitions, &s, e);
+    workload_run(rig, kind, work, repetitions, &s, e);
     for (int i = 0; i < s.n; i++) {
         total += s.total[i] / repetitions;
         decode += s.decode[i] / repetitions;

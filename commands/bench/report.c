@@ -12,7 +12,7 @@
 static const int percentile[] = {10, 25, 50, 75, 90, 99};
 #define N_PERCENTILES (sizeof percentile / sizeof percentile[0])
 
-/* Of n samples, in their unit. */
+/* Statistics of n samples, in their unit. */
 struct spread {
     int n;
     double median, lowest, highest, mean, deviation; /* deviation: of a sample, 0 for one */
@@ -67,7 +67,7 @@ static struct spread rates_of(const struct figures *f, enum workload_kind kind, 
     return spread_of(rate, s->n);
 }
 
-/* Of the latency's time, up to the last first token, and from there. */
+/* The parts of the latency: up to the last first token, and from there. */
 static struct spread prompts_of(const struct figures *f)
 {
     double seconds[WORKLOAD_MAX_REPETITIONS];
@@ -137,7 +137,7 @@ static void print_tg(const struct figures *f, const char *name)
     struct spread s = total_of(f, WORK_TG), rate = rates_of(f, WORK_TG, (double)k->n_seqs * k->n_steps);
     char note[160];
     (void)snprintf(note, sizeof note,
-                   "mean %.2f +- %.2f, %.3f ms a step, %.1f GB/s of weights, %.1f %% of the read limit", rate.mean,
+                   "mean %.2f +- %.2f, %.3f ms per step, %.1f GB/s of weights, %.1f %% of the read limit", rate.mean,
                    rate.deviation, 1e3 * s.median / k->n_steps, k->n_steps / s.median * f->weight_bytes / 1e9,
                    100 * read_share(f, k->n_steps, s.median));
     print_rate(name, &rate, note);
@@ -155,7 +155,7 @@ static void print_latency(const struct figures *f, const char *name)
             printf("p%d %.1f%s", percentile[i], 1e3 * s.at[i], i + 1 < N_PERCENTILES ? ", " : " ms\n");
     }
     if (k->n_steps > 0)
-        printf("  prompts %.1f ms, then %.3f ms a step, %.1f %% of the read limit\n", 1e3 * p.median,
+        printf("  prompts %.1f ms, then %.3f ms per step, %.1f %% of the read limit\n", 1e3 * p.median,
                1e3 * d.median / k->n_steps, 100 * read_share(f, k->n_steps, d.median));
 }
 
@@ -209,7 +209,7 @@ static void print_load(const struct load_report *r)
     if (r->bus_rate > 0)
         printf(", %.0f %% of the %.1f GB/s from pinned memory, all ranks at once", 100 * r->bus_share,
                r->bus_rate / 1e9);
-    printf("; at most %.2f GiB of host memory a rank\n", r->peak_host_bytes / (1 << 30));
+    printf("; at most %.2f GiB of host memory per rank\n", r->peak_host_bytes / (1 << 30));
 }
 
 static void print_head(const struct figures *f)
@@ -227,9 +227,10 @@ void report_table(const struct world *w, const struct instance *i, const struct 
     static void (*const print[N_WORKLOADS])(const struct figures *, const char *) = {print_pp, print_tg, print_latency,
                                                                                      print_throughput};
     char name[N_WORKLOADS][80];
-    printf("%s on %s, %.2f GB of %s weights, %d rank%s x %d thread%s", i->network.config.model_type, i->ops->name,
-           f->weight_bytes / 1e9, dtype_name(i->network.config.dtype), w->n_ranks, w->n_ranks == 1 ? "" : "s",
-           i->q.n_threads, i->q.n_threads == 1 ? "" : "s");
+    printf("%s on %s, %.2f GB of %s weights%s, %d rank%s x %d thread%s", i->network.config.model_type, i->ops->name,
+           f->weight_bytes / 1e9, dtype_name(i->network.config.dtype),
+           i->network.config.experts.routing.n_experts > 0 ? " a decode step, experts chosen equally often" : "",
+           w->n_ranks, w->n_ranks == 1 ? "" : "s", i->q.n_threads, i->q.n_threads == 1 ? "" : "s");
     if (f->ready_seconds >= 0)
         printf(", ready %.2f s after exec", f->ready_seconds);
     (void)putchar('\n');
@@ -241,7 +242,7 @@ void report_table(const struct world *w, const struct instance *i, const struct 
             continue;
         print[k](f, name[k]);
         if (!isnan(f->joules[k]))
-            printf("  %.3f J a token on all devices\n", f->joules[k] / tokens_of(f, (enum workload_kind)k));
+            printf("  %.3f J per token on all devices\n", f->joules[k] / tokens_of(f, (enum workload_kind)k));
     }
     printf("read limit %.1f GB/s, all ranks together, this run\n", f->read_rate / 1e9);
     for (int k = 0; k < N_WORKLOADS; k++)

@@ -8,13 +8,13 @@
 
 #include <jansson.h>
 
-/* Seconds of one unit of work: a whole prompt or batch of prompts, or a step. */
+/* Seconds for one unit of work: a whole prompt or batch of prompts, or a step. */
 struct phases {
     double mean[N_PHASES], lowest[N_PHASES], highest[N_PHASES]; /* over the ranks, of the device's time */
     double wall;                                                /* of rank 0; 0: there was no such work */
 };
 
-/* Of a workload's prompts, its decode steps, and (THROUGHPUT) steps that are both. */
+/* The kinds of units: a workload's prompts, its decode steps, and (THROUGHPUT) steps that are both. */
 enum phase_part { PART_PROMPTS, PART_DECODE, PART_MIXED, N_PARTS };
 
 struct figures {
@@ -23,7 +23,7 @@ struct figures {
     struct phases phases[N_WORKLOADS][N_PARTS];
     int repetitions, warmups;
     double read_rate;           /* bytes/s of all ranks */
-    double weight_bytes;        /* of all ranks: what one decode step reads */
+    double weight_bytes;        /* of all ranks: the bytes that one decode step reads, of experts on average */
     double joules[N_WORKLOADS]; /* of all devices, all repetitions; NAN: not known */
     double ready_seconds; /* from the start of rank 0's process to weights and memory in place; negative: unknown */
 };

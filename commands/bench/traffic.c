@@ -28,7 +28,7 @@ int traffic_open(struct traffic *t, int n_requests, int n_input, int n_output, c
     return 0;
 }
 
-/* What a request has taken for itself; its prompt is the traffic's. */
+/* Frees the request's own memory; its prompt belongs to the traffic. */
 static void release(struct request *r)
 {
     r->prompt = (struct token_list){0};

@@ -1,6 +1,6 @@
-/* commands/bench/traffic.h - requests of random tokens, all of one shape and queued at once, for the scheduler that serves
- * real ones: what `bench --throughput` measures. No text is made, and nothing comes from a prefix cache: the same requests
- * are queued again and again. Rank 0 only. */
+/* commands/bench/traffic.h - requests of random tokens, all of one shape and queued at once, for the scheduler that
+ * serves real requests; `bench --throughput` measures them. No text is made, and nothing comes from a prefix cache:
+ * the same requests are queued again and again. Rank 0 only. */
 #ifndef BENCH_TRAFFIC_H
 #define BENCH_TRAFFIC_H
 

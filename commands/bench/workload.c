@@ -9,7 +9,7 @@
 struct run {
     enum workload_kind kind;
     const struct workload *work;
-    struct traffic *traffic;
+    struct bench_rig *rig;
     struct limits limits;
     int vocab, repetition, repetitions;
     bool begun;                          /* this repetition */
@@ -26,6 +26,7 @@ static int64_t prompt_tokens(const struct run *r)
 
 static void finish_repetition(struct run *r)
 {
+    static const char *const name[N_WORKLOADS] = {"prompts", "tokens", "latency", "throughput"};
     struct samples *s = r->samples;
     double now = seconds_now();
     s->total[s->n] = now - r->started;
@@ -35,6 +36,7 @@ static void finish_repetition(struct run *r)
     r->begun = false;
     r->fed = r->done = 0;
     r->prompts_done = 0;
+    progress_update(&r->rig->bar, ++r->rig->n_done, name[r->kind]);
 }
 
 static void count_step(struct run *r, const struct plan *p)
@@ -121,21 +123,21 @@ static void accept_of_batch(struct run *r, const struct step_result *result)
 static int next_of_traffic(struct run *r, struct plan *p, struct err *e)
 {
     if (!r->begun) {
-        if (traffic_queue(r->traffic, e) != 0)
+        if (traffic_queue(r->rig->traffic, e) != 0)
             return -1;
         r->begun = true;
         r->started = seconds_now();
     }
-    traffic_plan(r->traffic, p);
+    traffic_plan(r->rig->traffic, p);
     count_step(r, p);
     return 0;
 }
 
 static int accept_of_traffic(struct run *r, const struct step_result *result, struct err *e)
 {
-    if (traffic_accept(r->traffic, result, e) != 0)
+    if (traffic_accept(r->rig->traffic, result, e) != 0)
         return -1;
-    if (r->begun && !traffic_busy(r->traffic))
+    if (r->begun && !traffic_busy(r->rig->traffic))
         finish_repetition(r);
     return 0;
 }
@@ -161,17 +163,17 @@ static int accept_result(void *context, const struct step_result *result, struct
     return 0;
 }
 
-void workload_run(struct engine *g, enum workload_kind kind, const struct workload *work, struct traffic *traffic,
-                  int repetitions, struct samples *s, struct err *e)
+void workload_run(struct bench_rig *rig, enum workload_kind kind, const struct workload *work, int repetitions,
+                  struct samples *s, struct err *e)
 {
     struct run r = {.kind = kind,
                     .work = work,
-                    .traffic = traffic,
-                    .limits = g->limits,
-                    .vocab = g->network->config.vocab,
+                    .rig = rig,
+                    .limits = rig->engine->limits,
+                    .vocab = rig->engine->network->config.vocab,
                     .repetitions = repetitions,
                     .samples = s};
     const struct loop_client client = {.context = &r, .next = next, .accept = accept_result};
     memset(s, 0, sizeof *s);
-    loop_run(g, &client, e);
+    loop_run(rig->engine, &client, e);
 }

@@ -1,7 +1,8 @@
-/* commands/bench/workload.h - what bench measures, as clients of the loop: how often, and how long it took. */
+/* commands/bench/workload.h - the measurements of bench, as clients of the loop: repetitions and times. */
 #ifndef BENCH_WORKLOAD_H
 #define BENCH_WORKLOAD_H
 
+#include "base/progress.h"
 #include "commands/bench/traffic.h"
 #include "rank/step/engine.h"
 
@@ -19,7 +20,7 @@ struct workload {
     int32_t n_requests; /* THROUGHPUT */
 };
 
-/* Of rank 0, in seconds, one a repetition. */
+/* On rank 0: seconds of each repetition. */
 struct samples {
     int n;
     double total[WORKLOAD_MAX_REPETITIONS];
@@ -28,8 +29,16 @@ struct samples {
     int most_seqs;                           /* in one step */
 };
 
-/* Run a workload so often. `traffic` is open where it is wanted. Collective; *s counts on rank 0. */
-void workload_run(struct engine *g, enum workload_kind kind, const struct workload *work, struct traffic *traffic,
-                  int repetitions, struct samples *s, struct err *e);
+/* What workloads are run with. */
+struct bench_rig {
+    struct engine *engine;
+    struct traffic *traffic; /* open where it is wanted */
+    struct progress bar;     /* of repetitions, drawn between them: not while a clock runs. Zeroed: none */
+    uint64_t n_done;         /* of these */
+};
+
+/* Run a workload this often. Collective; *s counts on rank 0. */
+void workload_run(struct bench_rig *rig, enum workload_kind kind, const struct workload *work, int repetitions,
+                  struct samples *s, struct err *e);
 
 #endif

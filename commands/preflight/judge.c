@@ -1,4 +1,4 @@
-/* commands/preflight/judge.c - what is wrong with whom: see preflight_report.h. */
+/* commands/preflight/judge.c - the judgement of a preflight: see report.h. */
 #include "commands/preflight/report.h"
 
 #include <stdarg.h>
@@ -9,7 +9,7 @@ struct verdict {
     int n, n_left_out;
 };
 
-/* Where the next one goes. What is only told makes room for what refuses; NULL: none is left. */
+/* The place of the next problem. One that is only reported gives way to one that refuses; NULL: no place is left. */
 static struct preflight_problem *place(struct verdict *v, bool refuses)
 {
     if (v->n < PREFLIGHT_MAX_PROBLEMS)
@@ -47,7 +47,8 @@ static bool first_of_host(const struct preflight *p, int rank)
     return first == rank;
 }
 
-/* What a rank is judged by: its GPU's, or on CPUs, whose memory the ranks of a host share, their mean. */
+/* The read rate by which a rank is judged: its GPU's, or on CPUs the mean of the host's ranks, since they share its
+ * memory. */
 static double read_rate(const struct preflight *p, int rank)
 {
     double sum = 0;
@@ -72,8 +73,7 @@ static void judge_read(struct verdict *v, const struct preflight *p, const struc
         if (read_rate(p, r) < l->read_share * most && (p->rank[r].place.id[0] != '\0' || first_of_host(p, r)))
             add(v, r, true,
                 "its memory is read at %.1f GB/s, %.0f %% of the %.1f GB/s of rank %d on %s: at least %.0f %% are "
-                "asked "
-                "(--min-read-share)",
+                "required (--min-read-share)",
                 read_rate(p, r) / 1e9, 100 * read_rate(p, r) / most, most / 1e9, best, p->rank[best].place.host,
                 100 * l->read_share);
 }
@@ -88,7 +88,7 @@ static void judge_gpu(struct verdict *v, const struct preflight *p, const struct
             why, s->sm_mhz, s->max_sm_mhz, s->celsius);
     }
     if (s->remap_failed == 1)
-        add(v, r, true, "a bad row of its GPU's memory could not be remapped: the GPU wants replacing");
+        add(v, r, true, "a bad row of its GPU's memory could not be remapped: the GPU should be replaced");
     if (s->remap_pending == 1)
         add(v, r, false, "a bad row of its GPU's memory is remapped at the next reset of the GPU");
     if (s->uncorrected_errors > 0)
@@ -96,7 +96,7 @@ static void judge_gpu(struct verdict *v, const struct preflight *p, const struct
             (long long)s->uncorrected_errors);
 }
 
-/* To whom the way is longest. */
+/* The rank with the longest ping. */
 static void judge_broadcast(struct verdict *v, const struct preflight *p, const struct preflight_limits *l)
 {
     int far = 0;
@@ -104,8 +104,8 @@ static void judge_broadcast(struct verdict *v, const struct preflight *p, const 
         far = p->rank[r].ping > p->rank[far].ping ? r : far;
     if (l->broadcast_us > 0 && 1e6 * p->broadcast > l->broadcast_us)
         add(v, far, true,
-            "a broadcast to all ranks takes %.0f us, at most %g are asked (--max-broadcast-us); the way to this rank "
-            "is the longest, %.0f us",
+            "a broadcast to all ranks takes %.0f us, at most %g are allowed (--max-broadcast-us); this rank has the "
+            "longest ping, %.0f us",
             1e6 * p->broadcast, l->broadcast_us, 1e6 * p->rank[far].ping);
 }
 
@@ -115,7 +115,7 @@ static void judge_files(struct verdict *v, const struct preflight *p, const stru
     for (int r = 0; r < p->n_ranks && l->file_rate > 0; r++) {
         double rate = 0;
         if (preflight_file_rate(p, r, &rate) && rate < l->file_rate)
-            add(v, r, true, "its host reads the checkpoint at %.2f GB/s, at least %.2f are asked (--min-file-rate)",
+            add(v, r, true, "its host reads the checkpoint at %.2f GB/s, at least %.2f are required (--min-file-rate)",
                 rate / 1e9, l->file_rate / 1e9);
     }
 }
@@ -127,7 +127,7 @@ bool preflight_file_rate(const struct preflight *p, int first, double *rate)
         if (!same_host(p, r, first))
             continue;
         if (r < first)
-            return false; /* told with the host's first rank */
+            return false; /* reported with the host's first rank */
         bytes += p->rank[r].file_bytes;
         seconds = p->rank[r].file_seconds > seconds ? p->rank[r].file_seconds : seconds;
     }

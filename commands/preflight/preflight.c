@@ -1,4 +1,4 @@
-/* commands/preflight/preflight.c - see preflight.h: what is measured, in order, on all ranks. */
+/* commands/preflight/preflight.c - see preflight.h. The measurements, in order, on all ranks. */
 #include "commands/preflight/preflight.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -26,12 +26,12 @@
 #define MAX_SUMS          200 /* but not more of them than these */
 #define BUSY_FILLS        200
 #define FILE_BYTES        (256.0 * (1 << 20)) /* of a rank, */
-#define FILE_SECONDS      1.5                 /* in at most so many, */
-#define FILE_THREADS      8                   /* by at most so many threads */
+#define FILE_SECONDS      1.5                 /* read for at most this many seconds, */
+#define FILE_THREADS      8                   /* by at most this many threads */
 #define MIN_READ_SHARE    0.85
 #define MAX_BROADCAST_US  1000.0
 
-/* What rank 0's options say. Flat: broadcast. */
+/* The options of rank 0. Flat: broadcast. */
 struct wishes {
     struct preflight_limits limits;
     int32_t device, threads, files; /* files: there is a checkpoint to read from */
@@ -267,7 +267,7 @@ static void measure(struct run *r, struct err *e)
     (void)deadline_open(&r->deadline, r->w, "preflight", part_name, r->wishes.timeout, e);
     fatal_agree(r->w, e);
     begin(r, OPENING);
-    /* 16-bit activations: what most checkpoints will have. */
+    /* 16-bit activations, as for most checkpoints. */
     (void)device_open(&r->ops, &r->q, (enum device_choice)r->wishes.device, DTYPE_BF16,
                       r->wishes.threads > 0 ? r->wishes.threads : r->w->n_threads, r->w, e);
     fatal_agree(r->w, e);

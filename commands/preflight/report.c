@@ -47,7 +47,7 @@ static double fastest(const struct preflight *p)
     return most;
 }
 
-/* Of an all-reduce: what each rank sends and receives, as NCCL's tests define it. */
+/* The bandwidth of an all-reduce: the bytes that each rank sends and receives, as NCCL's tests define it. */
 static double bus_rate(const struct preflight *p, const struct preflight_sum *s)
 {
     return s->bytes / s->seconds * 2 * (p->n_ranks - 1) / p->n_ranks;
@@ -108,7 +108,7 @@ static void print_ranks(FILE *out, const struct preflight *p)
     }
 }
 
-/* A matrix a host: between hosts there is no P2P. */
+/* One matrix per host: between hosts there is no P2P. */
 static void print_links(FILE *out, const struct preflight *p, int host)
 {
     (void)fprintf(out, "P2P on %s\n      ", p->rank[host].place.host);
@@ -154,7 +154,7 @@ void preflight_table(FILE *out, const struct preflight *p, const struct prefligh
         (void)fprintf(out, "all-reduce %10.0f bytes  %9.1f us  %8.2f GB/s (bus)\n", p->sum[i].bytes,
                       1e6 * p->sum[i].seconds, bus_rate(p, &p->sum[i]) / 1e9);
     if (p->n_ranks > 1)
-        (void)fprintf(out, "broadcast of 4 KiB to all, until rank 0 has heard from all: %.1f us\n", 1e6 * p->broadcast);
+        (void)fprintf(out, "broadcast of 4 KiB to all, until all have answered rank 0: %.1f us\n", 1e6 * p->broadcast);
     print_files(out, p);
     for (int i = 0; i < n_problems; i++) {
         preflight_say(text, sizeof text, p, &problem[i]);
@@ -164,7 +164,7 @@ void preflight_table(FILE *out, const struct preflight *p, const struct prefligh
     (void)fprintf(out, "%s\n", refuses ? "not fit: see UNFIT above" : "fit");
 }
 
-/* Smallest and largest sum, slowest and fastest memory: what differs from the last time is looked up in the table. */
+/* Smallest and largest sum, slowest and fastest memory; the table has the details. */
 void preflight_line(char *text, size_t bytes, const struct preflight *p)
 {
     double most = fastest(p), least = most, rate = 0;

@@ -1,5 +1,5 @@
-/* commands/preflight/report.h - what a preflight has found, the judgement of it, and both in words. Without MPI or a device:
- * everything here works on rank 0's picture of all ranks. */
+/* commands/preflight/report.h - the results of a preflight, their judgement, and both as text. Without MPI or a
+ * device: everything here works on rank 0's picture of all ranks. */
 #ifndef PREFLIGHT_REPORT_H
 #define PREFLIGHT_REPORT_H
 
@@ -21,7 +21,7 @@ struct preflight_rank {
     double file_bytes, file_cold_bytes, file_seconds; /* read of the checkpoint; of it, not in the page cache before */
 };
 
-/* An all-reduce of so many bytes: seconds, by the slowest rank. */
+/* An all-reduce of `bytes` bytes: seconds of the slowest rank. */
 struct preflight_sum {
     double bytes, seconds;
 };
@@ -39,18 +39,18 @@ struct preflight {
     double seconds;       /* that it all took */
 };
 
-/* What is asked of a node. */
+/* The requirements on a node. */
 struct preflight_limits {
     double read_share;    /* of the fastest rank's read rate */
     double broadcast_us;  /* 0: no limit */
     double file_rate;     /* bytes/s of a host; 0: no limit */
-    bool accept_throttle; /* clocks that are slowed by heat or power supply are only told */
+    bool accept_throttle; /* throttling by heat or power supply is only reported */
 };
 
 /* Flat: broadcast. */
 struct preflight_problem {
     int32_t rank;
-    int32_t refuses; /* else it is only told */
+    int32_t refuses; /* otherwise it is only reported */
     char text[240];
 };
 
@@ -58,8 +58,8 @@ struct preflight_problem {
  * one, or nothing was read there. */
 bool preflight_file_rate(const struct preflight *p, int first, double *rate);
 
-/* What is wrong; at most PREFLIGHT_MAX_PROBLEMS, those that refuse before others; the last one says how many there are besides.
- * Returns how many. */
+/* The problems, at most PREFLIGHT_MAX_PROBLEMS, those that refuse first; the last one gives the number of further
+ * ones. Returns their number. */
 int preflight_judge(const struct preflight *p, const struct preflight_limits *l, struct preflight_problem *problem);
 
 /* "rank 3 on node7: reads ..." */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where a path leads: to a file, or to a name where none is yet. */
+/* The target of a path: a file, or a name that does not exist yet. */
 struct place {
     bool used, exists;
     dev_t device;

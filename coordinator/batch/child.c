@@ -18,7 +18,7 @@ static int close_others(posix_spawn_file_actions_t *actions)
 {
 #if __GLIBC_PREREQ(2, 34)
     return posix_spawn_file_actions_addclosefrom_np(actions, STDERR_FILENO + 1);
-#else /* what is not marked O_CLOEXEC stays open */
+#else /* descriptors without O_CLOEXEC stay open */
     (void)actions;
     return 0;
 #endif

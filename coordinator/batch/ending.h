@@ -48,7 +48,7 @@ enum ending_state ending_turn(struct ending *g, double now);
 /* Nothing that is left fits any more: what runs may finish until the limit. */
 void ending_nothing_fits(struct ending *g);
 
-/* May a request that needs so many seconds start now? */
+/* Whether a request that needs this many seconds may start now. */
 bool ending_fits(const struct ending *g, double need, double now);
 
 /* Seconds that the end itself takes: learned from the slowest sync and step so far, unless --walltime-reserve says it. */

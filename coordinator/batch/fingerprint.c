@@ -12,7 +12,7 @@
 #define N_SAMPLES    16
 #define SAMPLE_BYTES 4096
 
-/* What texts become tokens by: whichever are there. */
+/* The files of the tokenizer, as far as they exist. */
 static const char *const tokenizer_files[] = {"tokenizer.json",      "vocab.json",
                                               "merges.txt",          "tokenizer_config.json",
                                               "chat_template.jinja", "special_tokens_map.json"};

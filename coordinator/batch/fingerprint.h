@@ -1,4 +1,5 @@
-/* coordinator/batch/fingerprint.h - what a model is, in hashes: to see whether an output was begun with the same one. */
+/* coordinator/batch/fingerprint.h - hashes that identify a model, to see whether an output was begun with the same
+ * one. */
 #ifndef BATCH_FINGERPRINT_H
 #define BATCH_FINGERPRINT_H
 

@@ -30,7 +30,7 @@ struct id_entry *ids_get(struct ids *t, const char *id, struct err *e);
 /* No id has a result in the output. */
 void ids_forget_results(struct ids *t);
 
-/* Where a line stands, as one number: in the order of the input. file < 2^20, line from 1 and < 2^44. */
+/* The position of a line as one number, in the order of the input. file < 2^20, line from 1 and < 2^44. */
 static inline uint64_t ids_place(int file, int64_t line)
 {
     return (uint64_t)file << 44 | (uint64_t)line;

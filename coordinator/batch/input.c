@@ -1,5 +1,6 @@
 /* coordinator/batch/input.c - see input.h. */
 #include "coordinator/batch/input.h"
+#include "base/bom.h"
 #include "base/json.h"
 #include "base/log.h"
 
@@ -89,7 +90,7 @@ static int add_named(struct inputs *in, const char *path, struct err *e)
 {
     struct stat st;
     if (strcmp(path, "-") != 0 && stat(path, &st) == 0 && is_output(path, &st))
-        return ERR(e, ERR_USAGE, "--input %.200s: a batch's output, expected lines of requests", path);
+        return ERR(e, ERR_USAGE, "--input %.200s: the output of a batch, expected lines of requests", path);
     return add(in, path, e);
 }
 
@@ -98,7 +99,7 @@ static int add_match(struct inputs *in, const char *path, const char *pattern, s
     struct stat st;
     if (stat(path, &st) != 0 || !is_output(path, &st))
         return add(in, path, e);
-    log_note("--input %.200s: %.200s is a batch's output, and passed over", pattern, path);
+    log_note("--input %.200s: %.200s is the output of a batch and is skipped", pattern, path);
     return 0;
 }
 
@@ -107,7 +108,7 @@ static int add_matches(struct inputs *in, const char *pattern, struct err *e)
     glob_t found = {0};
     int n_before = in->n, rc = glob(pattern, GLOB_ERR, NULL, &found);
     if (rc == GLOB_NOMATCH)
-        ERR(e, ERR_IO, "--input %.200s: no file of this name, and none that it matches", pattern);
+        ERR(e, ERR_IO, "--input %.200s: no file has this name or matches it", pattern);
     else if (rc != 0)
         ERR(e, ERR_IO, "--input %.200s: cannot be searched for: %s", pattern,
             rc == GLOB_NOSPACE ? "out of memory" : strerror(errno));
@@ -115,7 +116,7 @@ static int add_matches(struct inputs *in, const char *pattern, struct err *e)
         (void)add_match(in, found.gl_pathv[i], pattern, e);
     globfree(&found);
     if (e->code == ERR_NONE && in->n == n_before)
-        ERR(e, ERR_IO, "--input %.200s: it matches nothing but outputs of batches", pattern);
+        ERR(e, ERR_IO, "--input %.200s: it matches only outputs of batches", pattern);
     return e->code == ERR_NONE ? 0 : -1;
 }
 
@@ -197,7 +198,7 @@ static void next_file(struct inputs *in)
     in->ended = in->skipping = false;
 }
 
-/* What is in the buffer up to a line's end, or up to the file's. false: a line's end has not come yet. */
+/* The buffer's contents up to a line's end, or up to the file's. false: no line end yet. */
 static bool take(struct inputs *in, struct input_line *line)
 {
     char *from = in->buffer + in->begin;
@@ -222,10 +223,23 @@ static bool take(struct inputs *in, struct input_line *line)
     return true;
 }
 
+/* A file's first line may begin with a byte order mark. */
+static int drop_mark(const struct inputs *in, struct input_line *line, struct err *e)
+{
+    if (line->number != 1 || line->text == NULL)
+        return 0;
+    int mark = bom_bytes(line->text, line->bytes, inputs_name(in, line->file), e);
+    line->text += mark > 0 ? mark : 0;
+    line->bytes -= mark > 0 ? (size_t)mark : 0;
+    return mark < 0 ? -1 : 0;
+}
+
 enum input_got inputs_next(struct inputs *in, struct input_line *line, struct err *e)
 {
     while (in->at < in->n) {
         if ((in->end > in->begin || in->skipping) && take(in, line)) {
+            if (drop_mark(in, line, e) != 0)
+                return INPUT_FAILED;
             if (line->text != NULL && line->bytes == 0)
                 continue;
             return INPUT_LINE;

@@ -14,8 +14,8 @@
 struct input_file {
     char *path; /* as given or found by a pattern; "-": standard input */
     struct stat stat;
-    struct prefix *prefix;        /* what was read of it; NULL: nothing */
-    const struct json_t *earlier; /* what earlier runs have read of it, and it is still so; NULL: not known. Borrowed */
+    struct prefix *prefix;        /* the hash of the part that was read; NULL: nothing was */
+    const struct json_t *earlier; /* the part that earlier runs have read, still unchanged; NULL: unknown. Borrowed */
 };
 
 struct inputs {
@@ -23,7 +23,7 @@ struct inputs {
     int n;
     int64_t bytes, bytes_read; /* of all files; 0 where standard input or a pipe is among them */
 
-    /* Where reading is. */
+    /* The position of reading. */
     int at;         /* file */
     int fd;         /* of it, -1: not opened yet; to poll after INPUT_WAIT */
     int64_t number; /* of the last line, from 1 */
@@ -43,17 +43,17 @@ struct input_line {
     int64_t end;    /* bytes of the file up to its end, newline included */
 };
 
-/* Expand patterns (in the order of names) and see that every file can be opened. A name that exists is no pattern.
- * What a batch has written (OUTPUT.manifest.json is beside it) or is writing (it is locked) is passed over in patterns, and
- * refused by its name. */
+/* Expand patterns (in the order of names) and see that every file can be opened. A name that exists is not a pattern.
+ * Files that a batch has written (OUTPUT.manifest.json is beside them) or is writing (they are locked) are skipped in
+ * patterns, and refused by its name. */
 int inputs_open(struct inputs *in, const char *const *pattern, int n, struct err *e);
 
 /* The next line that is not empty. INPUT_WAIT: a pipe has none yet, poll in->fd. INPUT_FAILED: *e. */
 enum input_got { INPUT_LINE, INPUT_WAIT, INPUT_END, INPUT_FAILED };
 enum input_got inputs_next(struct inputs *in, struct input_line *line, struct err *e);
 
-/* How much was read, which is more than the lines that were given out: all of the files before the one that is named, and so many
- * bytes of it. */
+/* The amount that was read, which exceeds the returned lines: all of the files before the one that is named, and this
+ * many bytes of it. */
 int64_t inputs_read(const struct inputs *in, int *file);
 
 /* For messages and ids: the path, or "stdin". */

@@ -28,7 +28,8 @@ static int lock(struct journal *j, double until, struct err *e)
     const struct timespec pause = {0, 50000000};
     while (flock(j->fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK && errno != EINTR) {
-            log_warn("--output %.200s: cannot be locked (%s): start no second batch on it", j->path, strerror(errno));
+            log_warn("--output %.200s: cannot be locked (%s): do not start a second batch on it", j->path,
+                     strerror(errno));
             return 0;
         }
         if (seconds_now() > until)
@@ -150,7 +151,7 @@ int journal_refuse_other(const struct journal *j, const char *begin, struct err 
         return ERR(e, ERR_IO, "--output %.200s: cannot read what is there: %s", j->path, strerror(errno));
     if (memcmp(there, begin, (size_t)got) == 0 || memchr(there, '\0', (size_t)got) != NULL)
         return 0;
-    return ERR(e, ERR_INPUT, "--output %.200s: it is no result file: line 1 is not a result of a batch", j->path);
+    return ERR(e, ERR_INPUT, "--output %.200s: it is not a result file: line 1 is not a result of a batch", j->path);
 }
 
 int journal_check(struct journal *j, const json_t *was, struct err *e)
@@ -163,11 +164,10 @@ int journal_check(struct journal *j, const json_t *was, struct err *e)
     if (prefix_check(was, j->fd, j->path, &c, e) != 0)
         return -1;
     if (c.to != 0)
-        return ERR(
-            e, ERR_INPUT,
-            "--output %.120s: bytes %lld to %lld, lines %lld to %lld, are not what was written: restore them, or "
-            "take them out and give --force, which runs again what is missing",
-            j->path, (long long)c.from, (long long)c.to, (long long)c.first_line, (long long)c.last_line);
+        return ERR(e, ERR_INPUT,
+                   "--output %.120s: bytes %lld to %lld, lines %lld to %lld, have changed since they were written: "
+                   "restore them, or remove them and use --force, which runs the missing lines again",
+                   j->path, (long long)c.from, (long long)c.to, (long long)c.first_line, (long long)c.last_line);
     j->intact = bytes;
     return 0;
 }
@@ -181,7 +181,7 @@ struct recovery {
     int64_t offset; /* of the buffer's first byte, which begins a line */
 };
 
-/* What nobody vouches for may have holes, or damage, and still look like a line from outside. */
+/* Data that no hash covers may have holes or damage and still look like a line. */
 static bool is_whole(const struct recovery *r, const char *line, size_t bytes, int64_t offset)
 {
     if (offset < r->j->intact)
@@ -229,7 +229,7 @@ static int take_lines(struct recovery *r, struct err *e)
     return rc;
 }
 
-/* Is what stands behind the last newline a line of ours that was not finished? */
+/* Whether the text after the last newline is an unfinished result. */
 static int check_tail(const struct recovery *r, struct err *e)
 {
     size_t n = strlen(r->reader->begin);
@@ -274,9 +274,9 @@ int journal_recover(struct journal *j, int64_t trusted, const struct journal_rea
         return -1;
     *cut = j->bytes - r.offset;
     if (trusted == JOURNAL_FOREIGN && r.n_lines == 0 && *cut > 0)
-        return ERR(e, ERR_INPUT, "--output %.200s: what is in it is no result of a batch", j->path);
+        return ERR(e, ERR_INPUT, "--output %.200s: it does not contain results of a batch", j->path);
     if (*cut > 0 && ftruncate(j->fd, r.offset) != 0)
-        return ERR(e, ERR_IO, "--output %.200s: cannot cut off %lld bytes of an unfinished line: %s", j->path,
+        return ERR(e, ERR_IO, "--output %.200s: cannot remove %lld bytes of a partial line: %s", j->path,
                    (long long)*cut, strerror(errno));
     j->bytes = r.offset;
     j->unsynced = trusted == JOURNAL_FOREIGN ? j->bytes : trusted < j->bytes ? j->bytes - trusted : 0;
@@ -287,7 +287,7 @@ int journal_recover(struct journal *j, int64_t trusted, const struct journal_rea
 static int failed(struct journal *j, int why, struct err *e)
 {
     if (j->is_file && ftruncate(j->fd, j->bytes) != 0)
-        return ERR(e, ERR_IO, "%.200s: cannot write: %s; nor can the line that was begun be cut off: %s", name_of(j),
+        return ERR(e, ERR_IO, "%.200s: cannot write: %s; and the partial line cannot be removed: %s", name_of(j),
                    strerror(why), strerror(errno));
     return ERR(e, ERR_IO, "%.200s: cannot write: %s", name_of(j), strerror(why));
 }

@@ -21,18 +21,19 @@ struct journal {
     struct prefix *prefix; /* of its whole lines; owned */
     json_t *
         synced; /* prefix_json of what the last sync has put on disk; owned, NULL: none since it was opened or replaced */
-    int64_t intact; /* so many bytes are what an earlier run wrote */
+    int64_t intact; /* number of bytes that earlier runs wrote */
 
     /* No regular file: what nobody has taken yet, so that a reader who stalls stops nobody but himself. */
     char *pending; /* [capacity] */
     size_t capacity, n_pending;
 };
 
-/* Open or create, and lock: a second batch on the same output is refused, after waiting so many seconds for its end: one that was
- * killed may need some. */
+/* Open or create, and lock: a second batch on the same output is refused, after waiting this many seconds for its end:
+ * one that was killed may need some. */
 int journal_open(struct journal *j, const char *path, double patience, struct err *e);
 
-/* Refuse a file that begins otherwise than every line of ours: it is somebody else's. A file of zeros may be what a crash has left. */
+/* Refuse a file that does not begin as every result does: it is a foreign file. A file of zeros may be the remains of
+ * a crash. */
 int journal_refuse_other(const struct journal *j, const char *begin, struct err *e);
 
 /* Are the bytes still those that an earlier run has recorded (was: journal.synced of then; NULL: not known)? Sets intact. A file that
@@ -42,8 +43,8 @@ int journal_check(struct journal *j, const json_t *was, struct err *e);
 #define JOURNAL_FOREIGN INT64_MAX /* trusted: nothing is known of the file, which may be another's */
 
 struct journal_reader {
-    const char *begin; /* how every line of ours begins */
-    /* Called for every line (its newline left out) with where it begins. Is it one of ours? */
+    const char *begin; /* the beginning of every result */
+    /* Called for every line (its newline left out) with its offset. Returns whether it is a result. */
     bool (*on_line)(void *context, const char *line, size_t bytes, int64_t offset, struct err *e);
     void *context;
 };
@@ -74,7 +75,7 @@ void journal_forget(struct journal *j);
  * leads. Locked before it is there: who waits for the journal finds it in use until journal_close. -1: errno says why not. */
 int journal_replace(struct journal *j, const char *temporary, const char *target, int fd);
 
-/* What is pending is lost. Safe on a struct whose fd is -1. */
+/* Pending lines are lost. Safe on a struct whose fd is -1. */
 void journal_close(struct journal *j);
 
 #endif

@@ -45,7 +45,7 @@ static void take_id(struct line *l, const json_t *object, const char *key, struc
     l->id_is_number = json_is_integer(id);
 }
 
-/* Which API the line speaks of: that of chats or not. */
+/* The API of the line: chats or not. */
 static int check_url(struct line *l, const json_t *object, struct protocol_error *error)
 {
     const json_t *url = json_object_get(object, "url"), *method = json_object_get(object, "method");
@@ -97,7 +97,7 @@ static json_t *find_body(struct line *l, json_t *object, struct protocol_error *
 
 void line_name_field(struct line *l)
 {
-    struct protocol_error *error = &l->job->error;
+    struct protocol_error *error = &l->task->error;
     char field[sizeof error->field];
     if (!l->in_body || error->code == 0 || error->field[0] == '\0')
         return;
@@ -107,7 +107,7 @@ void line_name_field(struct line *l)
 
 static void parse_openai(struct line *l, json_t *object, const struct line_rules *rules)
 {
-    struct job *j = l->job;
+    struct task *j = l->task;
     take_id(l, object, "custom_id", &j->error);
     json_t *body = j->error.code == 0 ? find_body(l, object, &j->error) : NULL;
     if (body == NULL)
@@ -119,7 +119,7 @@ static void parse_openai(struct line *l, json_t *object, const struct line_rules
 
 static void parse_plain(struct line *l, json_t *object, const struct line_rules *rules)
 {
-    struct job *j = l->job;
+    struct task *j = l->task;
     take_id(l, object, "id", &j->error);
     (void)json_object_del(object, "id");
     if (j->error.code == 0)
@@ -129,7 +129,7 @@ static void parse_plain(struct line *l, json_t *object, const struct line_rules 
 
 static void parse(struct line *l, const struct input_line *from, const struct line_rules *rules)
 {
-    struct job *j = l->job;
+    struct task *j = l->task;
     if (from->text == NULL) {
         (void)protocol_fail(&j->error, PROTOCOL_TOO_LARGE, "", "the line has more than %zu bytes",
                             INPUT_MAX_LINE_BYTES);
@@ -143,8 +143,8 @@ static void parse(struct line *l, const struct input_line *from, const struct li
     json_decref(object);
 }
 
-/* So long a name that ids of its lines would be too long is known by its end. In UTF-8 whatever the name is in, so that it is
- * the same when it is read from a result. */
+/* A name so long that ids of its lines would be too long is identified by its end. In UTF-8 whatever the name is in,
+ * so that it is the same when it is read from a result. */
 static char *made_id(const char *file_name, int64_t number)
 {
     char text[LINE_MAX_ID_BYTES + 1];
@@ -160,16 +160,16 @@ struct line *line_open(const struct input_line *from, const char *file_name, con
                        uint64_t number, double now)
 {
     struct line *l = calloc(1, sizeof *l);
-    struct job *j = l != NULL ? job_open(number, NULL, false, now) : NULL;
+    struct task *j = l != NULL ? task_open(number, NULL, false, now) : NULL;
     char *id = made_id(file_name, from->number);
     if (j == NULL || id == NULL) {
-        job_close(j);
+        task_close(j);
         free(id);
         free(l);
         return NULL;
     }
     *l = (struct line){
-        .job = j, .file = from->file, .number = from->number, .end = from->end, .bytes = from->bytes, .id = id};
+        .task = j, .file = from->file, .number = from->number, .end = from->end, .bytes = from->bytes, .id = id};
     j->owner = l;
     j->parsed = true;
     parse(l, from, rules);
@@ -180,7 +180,7 @@ void line_close(struct line *l)
 {
     if (l == NULL)
         return;
-    job_close(l->job);
+    task_close(l->task);
     free(l->id);
     free(l);
 }

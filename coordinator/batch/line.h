@@ -1,16 +1,16 @@
-/* coordinator/batch/line.h - one line of the input: a job for the workers and the engine, and what its result belongs to.
+/* coordinator/batch/line.h - one line of the input: a task for the workers and the engine, and what its result belongs to.
  * Lines of the OpenAI batch API {"custom_id", "method", "url", "body"}, or plain objects: what docs/protocol.md calls a
  * generate, with "id". */
 #ifndef BATCH_LINE_H
 #define BATCH_LINE_H
 
 #include "coordinator/batch/input.h"
-#include "coordinator/tasks/job.h"
+#include "coordinator/tasks/task.h"
 
 #define LINE_MAX_ID_BYTES 512
 
 struct line {
-    struct job *job;     /* owned; its `owner` is the line */
+    struct task *task;   /* owned; its `owner` is the line */
     int file;            /* where it stands: of struct inputs */
     int64_t number, end; /* as in struct input_line */
     size_t bytes;        /* of its text, for bounds on what is under way */
@@ -25,12 +25,12 @@ struct line {
     bool withdrawn; /* the engine was told to give it back unless it has begun */
 };
 
-struct line_rules { /* what all lines share; borrowed, constant */
+struct line_rules { /* shared by all lines; borrowed, constant */
     const struct protocol_model *model;
     const struct json_t *defaults; /* of fields that a line does not have, by canonical name */
 };
 
-/* Never fails for what the line says: that is in job->error. file_name is for a line without an id. NULL: out of memory. */
+/* Never fails for what the line says: that is in task->error. file_name is for a line without an id. NULL: out of memory. */
 struct line *line_open(const struct input_line *from, const char *file_name, const struct line_rules *rules,
                        uint64_t number, double now);
 void line_close(struct line *l);

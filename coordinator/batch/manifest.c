@@ -38,8 +38,8 @@ static int differ(const char *output, const char *key, const json_t *was, const 
     char *old = was != NULL ? json_text(was, JSON_COMPACT | JSON_ENCODE_ANY) : NULL,
          *now = is != NULL ? json_text(is, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
     ERR(e, ERR_INPUT,
-        "--output %.120s was begun with %.60s %.70s, this run has %.70s: --force goes on all the same, another "
-        "--output begins anew",
+        "--output %.120s was begun with %.60s %.70s, this run has %.70s: use --force to continue all the same, or "
+        "another --output",
         output, key, old != NULL ? old : "not set", now != NULL ? now : "not set");
     free(old);
     free(now);
@@ -73,8 +73,8 @@ int manifest_check(const struct manifest *m, const char *output, struct err *e)
 {
     if (m->previous == NULL)
         return ERR(e, ERR_INPUT,
-                   "--output %.160s: there are results, but no %.160s that says what made them: --force goes on with "
-                   "them all the same",
+                   "--output %.160s: there are results, but no %.160s that records what made them: use --force to "
+                   "continue all the same",
                    output, m->path);
     return compare(output, "", m->previous, m->identity, e);
 }

@@ -29,7 +29,7 @@ double manifest_real(const struct manifest *m, const char *key);
 /* Bytes of the output that are known to be on disk. */
 int64_t manifest_synced(const struct manifest *m);
 
-/* What was on disk of the output, as journal_check takes it; borrowed. NULL: not known. */
+/* The part of the output that was on disk, for journal_check; borrowed. NULL: unknown. */
 const json_t *manifest_output(const struct manifest *m);
 
 /* The output of the earlier run is about to be replaced: its manifest says no more what is in it, on disk when this returns. */

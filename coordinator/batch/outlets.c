@@ -18,7 +18,7 @@ void outlets_open(struct outlets *out, const struct outlets_setup *setup, double
     out->setup = *setup;
     out->comment.job = setup->commented;
     progress_open(&out->bar, setup->progress, "batch", "requests", 0);
-    /* Whoever watches the bar needs no lines. */
+    /* A visible progress bar replaces the lines. */
     out->line_due = setup->status_seconds > 0 && !out->bar.shown ? now + setup->status_seconds : INFINITY;
 }
 

@@ -7,7 +7,7 @@
 
 #define QUANTILE 0.95
 #define FEW      8  /* fewer samples say nothing of the share of max_tokens that is used */
-#define BATCH    32 /* samples that come before the estimate is made anew: sorting takes some 50 us */
+#define BATCH    32 /* samples between two updates of the estimate: sorting takes some 50 us */
 
 void pace_open(struct pace *p)
 {

@@ -12,7 +12,7 @@
 
 #define PACE_RECENT 256 /* requests that are looked back upon */
 
-/* What is known of a request that has finished. */
+/* The figures of a finished request. */
 struct pace_sample {
     double prefill; /* from its first step to its first token */
     double decode;  /* from there to its last token */
@@ -21,7 +21,7 @@ struct pace_sample {
 
 struct pace {
     double prefill[PACE_RECENT], prompt[PACE_RECENT], per_token[PACE_RECENT], share[PACE_RECENT]; /* rings */
-    uint64_t n_prefill, n_per_token; /* so many were put into the first two and the fourth, and into the third */
+    uint64_t n_prefill, n_per_token; /* numbers of values in the first two and the fourth, and in the third */
     double step;                     /* mean time of a step of late; 0: not known */
     double decode_step;              /* the shortest of those that fed no prompts; 0: not known */
     uint64_t n_steps;                /* of the last pace_steps */

@@ -172,7 +172,7 @@ int prefix_check(const json_t *was, int fd, const char *name, struct prefix_chan
     int rc = 0;
     *change = (struct prefix_change){0};
     if (bytes < 0 || stride < FIRST_STRIDE || (size_t)(bytes / stride) != json_array_size(marks))
-        return ERR(e, ERR_INPUT, "the manifest's hash of %.200s makes no sense", name);
+        return ERR(e, ERR_INPUT, "the manifest's hash of %.200s is invalid", name);
     c.now = prefix_open(e);
     c.block = err_calloc(e, BLOCK_BYTES, 1, "reading a file again");
     if (e->code == ERR_NONE) {

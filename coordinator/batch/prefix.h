@@ -24,7 +24,7 @@ int64_t prefix_bytes(const struct prefix *p);
 /* {"bytes", "hash", "stride", "marks": [hash]}: the k-th mark, from 0, is at byte (k + 1) * stride. The caller decrefs. */
 json_t *prefix_json(const struct prefix *p);
 
-/* Where a file is not what it was: from the last mark before the change to the next one, in bytes from 0 and lines from 1. */
+/* The place of a change in a file: from the last mark before it to the next one, in bytes from 0 and lines from 1. */
 struct prefix_change {
     int64_t from, to, first_line, last_line; /* to: 0: there is no change; -1: the file is shorter */
 };

@@ -3,8 +3,8 @@
 
 #include <math.h>
 
-/* Of the time that is left, the part that what is under way may need: a machine that becomes slower meanwhile must not cost all
- * of it. Once lines come and go those under way are half done on average, and this is no bound any more. */
+/* The part of the remaining time that running requests may need: a machine that becomes slower meanwhile must not cost
+ * all of it. Once lines come and go, running ones are half done on average, and this is no longer a bound. */
 #define PART 0.5
 
 void ramp_open(struct ramp *r, int n_engines)

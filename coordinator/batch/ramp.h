@@ -1,5 +1,6 @@
-/* coordinator/batch/ramp.h - how much may be under way before the walltime: a run begins with one request for each engine, and
- * goes on to as many as would end in time at the speed that was measured until then. Pure; times in seconds.
+/* coordinator/batch/ramp.h - the number of requests that may run before the walltime: a run begins with one request for
+ * each engine, and goes on to as many as would end in time at the speed that was measured until then. Pure; times in
+ * seconds.
  *
  * Were everything begun at once, a first wave that is longer than the walltime would be cut whole, in every run anew. A token
  * costs less the more sequences there are in a step, so what is measured with few of them is a bound for many. Tokens are
@@ -10,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a line asks of an engine. */
+/* The demand of a line on an engine. */
 struct ramp_work {
     double n_prompt, n_output; /* tokens: of its prompts; that all its sequences may get */
 };
@@ -31,14 +32,14 @@ struct ramp {
 
 void ramp_open(struct ramp *r, int n_engines);
 
-/* What the engines have done by now. */
+/* The work that the engines have done so far. */
 void ramp_learn(struct ramp *r, const struct ramp_counts *now);
 
 /* May this line begin beside those under way? share: of n_output that sequences are expected to use; left: until all has to be
  * over. A line for each engine always may: whether it fits by itself is said by pace.h. */
 bool ramp_allows(const struct ramp *r, const struct ramp_work *w, double share, double left);
 
-/* It has begun; it is over, with so many output tokens. */
+/* It has begun; it is over, with this many output tokens. */
 void ramp_begin(struct ramp *r, const struct ramp_work *w);
 void ramp_end(struct ramp *r, const struct ramp_work *w, double n_output);
 

@@ -84,11 +84,11 @@ static int check_one(const json_t *was, struct inputs *in, const json_t *index, 
     if (json_is_null(read))
         return 0;
     if (f == NULL)
-        (void)snprintf(change, bytes, "is no input any more");
+        (void)snprintf(change, bytes, "is no longer an input");
     else if (read == NULL)
-        (void)snprintf(change, bytes, "is recorded in a way that this version does not know");
+        (void)snprintf(change, bytes, "is recorded in a format that this version does not know");
     else if (!json_is_object(read) || !S_ISREG(f->stat.st_mode))
-        (void)snprintf(change, bytes, "is no file that can be read again");
+        (void)snprintf(change, bytes, "is not a file that can be read again");
     else
         return compare(read, f, change, bytes, e);
     return 0;
@@ -104,15 +104,15 @@ int recorded_check(const json_t *was, struct inputs *in, const char *output, str
         return ERR(e, ERR_MEMORY, "out of host memory: names of inputs");
     json_array_foreach(was, i, one) all += bytes_of(json_object_get(one, "read"));
     if (all > SAID_BYTES)
-        log_note("reading %.1f GB of inputs again: are they what they were?", (double)all / 1e9);
+        log_note("reading %.1f GB of inputs again to check that they have not changed", (double)all / 1e9);
     json_array_foreach(was, i, one)
     {
         const char *path = json_string_value(json_object_get(one, "path"));
         char change[160] = "";
         if (check_one(one, in, index, change, sizeof change, e) == 0 && change[0] != '\0')
             ERR(e, ERR_INPUT,
-                "--output %.80s has results of lines without an id, which are known by their place, and the input "
-                "%.100s %s: --force goes on all the same, another --output begins anew",
+                "--output %.80s has results of lines without an id, which are identified by their position, and the "
+                "input %.100s %s: use --force to continue all the same, or another --output",
                 output, path != NULL ? path : "?", change);
         if (e->code != ERR_NONE)
             break;

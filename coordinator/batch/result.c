@@ -17,7 +17,7 @@ static json_t *id_of(const struct line *l)
 /* "prompts.jsonl: line 3: top_p: found 7, expected ..." */
 static json_t *say(const struct line *l, const char *file_name)
 {
-    const struct protocol_error *error = &l->job->error;
+    const struct protocol_error *error = &l->task->error;
     char text[sizeof error->message + sizeof error->field + 400];
     (void)snprintf(text, sizeof text, "%.300s: line %lld: %s%s%s", file_name, (long long)l->number, error->field,
                    error->field[0] != '\0' ? ": " : "", error->message);
@@ -26,7 +26,7 @@ static json_t *say(const struct line *l, const char *file_name)
 
 static json_t *error_of(const struct line *l, const char *file_name, bool *good)
 {
-    const struct protocol_error *error = &l->job->error;
+    const struct protocol_error *error = &l->task->error;
     json_t *object = json_object();
     reply_put(object, "code", json_integer(error->code), good);
     reply_put(object, "message", say(l, file_name), good);
@@ -40,12 +40,12 @@ static json_t *openai_line(const struct line *l, const char *file_name, const st
 {
     char name[64];
     unsigned long long hash = line_hash(0, l->id);
-    bool failed = l->job->error.code != 0;
+    bool failed = l->task->error.code != 0;
     json_t *root = json_object(), *response = json_object();
     (void)snprintf(name, sizeof name, "batch_req_%016llx", hash);
     reply_put(root, "id", json_string(name), good);
     reply_put(root, "custom_id", id_of(l), good);
-    reply_put(response, "status_code", json_integer(failed ? l->job->error.code : PROTOCOL_OK), good);
+    reply_put(response, "status_code", json_integer(failed ? l->task->error.code : PROTOCOL_OK), good);
     (void)snprintf(name, sizeof name, "req_%016llx", hash);
     reply_put(response, "request_id", json_string(name), good);
     (void)snprintf(name, sizeof name, "%s-%016llx", l->chat ? "chatcmpl" : "cmpl", hash);
@@ -71,7 +71,7 @@ static json_t *plain_line(const struct line *l, const char *file_name, const str
 {
     json_t *root = json_object(), *list = r->n_choices > 1 ? json_array() : NULL;
     reply_put(root, "id", id_of(l), good);
-    if (l->job->error.code != 0) {
+    if (l->task->error.code != 0) {
         reply_put(root, "error", error_of(l, file_name, good), good);
         return root;
     }
@@ -92,7 +92,7 @@ static json_t *plain_line(const struct line *l, const char *file_name, const str
 char *result_line(const struct line *l, const char *file_name, const struct result_style *s, double now, size_t *bytes,
                   struct result_count *count)
 {
-    const struct job *j = l->job;
+    const struct task *j = l->task;
     struct finished f;
     bool good = true;
     finished_measure(&f, j, now);

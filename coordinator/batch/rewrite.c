@@ -57,7 +57,7 @@ int rewrite_run(struct journal *j, const struct rewrite *w, struct err *e)
         rc = journal_replace(j, temporary, target, fd);
     if (rc == 0)
         return files_sync_folder(target, e);
-    ERR(e, ERR_IO, "%.200s: cannot be %s: %s; it is as it was", j->path, w->what, strerror(errno));
+    ERR(e, ERR_IO, "%.200s: cannot be %s: %s; it is unchanged", j->path, w->what, strerror(errno));
     (void)unlink(temporary);
     if (fd >= 0)
         (void)close(fd);

@@ -12,13 +12,13 @@
 #define WINDOW_PER_SEQUENCE 4
 #define MAX_OPEN_BYTES      ((size_t)256 << 20) /* of lines under way; one line may be larger alone */
 #define SPARE_PART          4  /* of the sequences that an engine runs: what it may have beyond them, but */
-#define LEAST_SPARE         8  /* at least so many */
+#define LEAST_SPARE         8  /* at least this many */
 #define TURN_LINES          64 /* read before results have a turn again */
 #define MAX_TOLD            5  /* bad lines that are shown one by one */
 
 enum poll_item { POLL_SIGNAL, POLL_WORKER, POLL_ENGINES /* then input and output, when they are waited for */ };
 
-void runner_order_withdraw(struct runner *r, const struct job *j)
+void runner_order_withdraw(struct runner *r, const struct task *j)
 {
     engines_withdraw(&r->engines, j);
 }
@@ -30,24 +30,24 @@ void runner_order_stop(struct runner *r)
 
 static const char *file_of(const struct runner *r, const struct line *l)
 {
-    return inputs_name(&r->inputs, l->file);
+    return inputs_name(&r->files.inputs, l->file);
 }
 
 /* Whatever is said of lines: the first few, then that there are more. */
 static bool may_tell(struct runner *r)
 {
-    if (r->n_told <= MAX_TOLD)
-        outlets_clear(&r->outlets);
-    if (r->n_told == MAX_TOLD)
+    if (r->lines.n_told <= MAX_TOLD)
+        outlets_clear(&r->view.outlets);
+    if (r->lines.n_told == MAX_TOLD)
         log_warn("more lines have errors: they are in the output, and counted at the end");
-    return r->n_told++ < MAX_TOLD;
+    return r->lines.n_told++ < MAX_TOLD;
 }
 
 /* The line's life is over. */
 static void finish(struct runner *r, struct line *l)
 {
     r->progress.n_open--;
-    r->open_bytes -= l->bytes;
+    r->lines.open_bytes -= l->bytes;
     line_close(l);
 }
 
@@ -61,8 +61,8 @@ static void leave(struct runner *r, struct line *l)
 static void note_result(struct runner *r, const struct line *l, const struct result_count *count, int64_t offset,
                         struct err *e)
 {
-    const struct protocol_error *error = &l->job->error;
-    struct id_entry *entry = ids_get(&r->ids, l->id, e);
+    const struct protocol_error *error = &l->task->error;
+    struct id_entry *entry = ids_get(&r->files.ids, l->id, e);
     if (entry != NULL)
         entry->offset = offset;
     r->progress.n_done++;
@@ -81,18 +81,18 @@ static void append(struct runner *r, struct line *l)
     struct err e = {0};
     struct result_count count;
     size_t bytes = 0;
-    int64_t offset = r->journal.bytes;
+    int64_t offset = r->files.journal.bytes;
     double now = seconds_now();
-    if (r->failure.code != ERR_NONE) {
+    if (r->end.failure.code != ERR_NONE) {
         leave(r, l);
         return;
     }
     if (l->nameless)
         runner_files_place(r, l, &e);
-    char *text = e.code == ERR_NONE ? result_line(l, file_of(r, l), &r->style, now, &bytes, &count) : NULL;
+    char *text = e.code == ERR_NONE ? result_line(l, file_of(r, l), &r->lines.style, now, &bytes, &count) : NULL;
     if (text == NULL)
         ERR(&e, ERR_MEMORY, "out of host memory: the result of %.200s", l->id); /* the first failure wins */
-    else if (journal_append(&r->journal, text, bytes, now, &e) == 0)
+    else if (journal_append(&r->files.journal, text, bytes, now, &e) == 0)
         note_result(r, l, &count, offset, &e);
     free(text);
     if (e.code != ERR_NONE)
@@ -103,12 +103,12 @@ static void append(struct runner *r, struct line *l)
 static void engage(struct runner *r, struct line *l, int engine)
 {
     l->previous = NULL;
-    l->next = r->engaged;
+    l->next = r->lines.engaged;
     if (l->next != NULL)
         l->next->previous = l;
-    r->engaged = l;
+    r->lines.engaged = l;
     runner_begin(r, l);
-    engines_submit(&r->engines, l->job, engine);
+    engines_submit(&r->engines, l->task, engine);
 }
 
 static void disengage(struct runner *r, struct line *l)
@@ -116,7 +116,7 @@ static void disengage(struct runner *r, struct line *l)
     if (l->previous != NULL)
         l->previous->next = l->next;
     else
-        r->engaged = l->next;
+        r->lines.engaged = l->next;
     if (l->next != NULL)
         l->next->previous = l->previous;
 }
@@ -126,18 +126,18 @@ static void disengage(struct runner *r, struct line *l)
 void runner_hand_out(struct runner *r)
 {
     int spare = engines_max_seqs(&r->engines) / r->engines.n / SPARE_PART, engine = 0;
-    while (r->ready != NULL) {
-        struct line *l = r->ready;
+    while (r->lines.ready != NULL) {
+        struct line *l = r->lines.ready;
         if (r->state < RUNNER_DRAINING &&
             (engine = engines_choose(&r->engines, spare > LEAST_SPARE ? spare : LEAST_SPARE)) < 0)
             return;
         bool fits = r->state < RUNNER_DRAINING && runner_fits(r, l);
         if (fits && !runner_allows(r, l))
             return;
-        r->ready = l->next;
-        r->last_ready = r->ready != NULL ? r->last_ready : NULL;
+        r->lines.ready = l->next;
+        r->lines.last_ready = r->lines.ready != NULL ? r->lines.last_ready : NULL;
         l->next = NULL;
-        r->n_ready--;
+        r->lines.n_ready--;
         if (fits)
             engage(r, l, engine);
         else
@@ -148,7 +148,7 @@ void runner_hand_out(struct runner *r)
 /* A line that is tokenized, or was refused before. */
 static void prepared(struct runner *r, struct line *l)
 {
-    struct job *j = l->job;
+    struct task *j = l->task;
     struct err e = {0};
     if (r->state < RUNNER_DRAINING && j->error.code == 0 && j->message.generate.rules.max_tokens == PROTOCOL_FILL)
         runner_files_filled(r, &e);
@@ -156,24 +156,24 @@ static void prepared(struct runner *r, struct line *l)
         runner_fail(r, &e);
     if (r->state >= RUNNER_DRAINING) {
         leave(r, l);
-    } else if (j->error.code != 0 || job_prepare(j, engines_max_len(&r->engines), r->setup.o->service.max_reply_bytes,
-                                                 line_seed((uint64_t)r->setup.o->sampling.seed, l->id)) != 0) {
+    } else if (j->error.code != 0 || task_prepare(j, engines_max_len(&r->engines), r->setup.o->service.max_reply_bytes,
+                                                  line_seed((uint64_t)r->setup.o->sampling.seed, l->id)) != 0) {
         line_name_field(l);
         append(r, l);
     } else {
-        if (r->last_ready != NULL)
-            r->last_ready->next = l;
+        if (r->lines.last_ready != NULL)
+            r->lines.last_ready->next = l;
         else
-            r->ready = l;
-        r->last_ready = l;
-        r->n_ready++;
+            r->lines.ready = l;
+        r->lines.last_ready = l;
+        r->lines.n_ready++;
     }
 }
 
-/* A job that the engine has given back. Nobody but us cancels: such a one was told to stop. */
+/* A task that the engine has given back. Nobody but us cancels: such a one was told to stop. */
 static void returned(struct runner *r, struct line *l)
 {
-    struct job *j = l->job;
+    struct task *j = l->task;
     bool cancelled = false;
     disengage(r, l);
     for (int i = 0; i < j->n_groups; i++)
@@ -199,8 +199,8 @@ static void take_report(struct runner *r, struct report *report, int engine)
     struct err e = {0};
     runner_note_steps(r, fed_no_prompts(report));
     metrics_take(&r->metrics, report, engine);
-    for (struct job *j = report->done, *next; j != NULL; j = next) {
-        next = j->engine_next;
+    for (struct task *j = report->done, *next; j != NULL; j = next) {
+        next = j->work.next;
         returned(r, j->owner);
     }
     if (r->state == RUNNER_LOADING && engines_loaded(&r->engines)) {
@@ -208,7 +208,7 @@ static void take_report(struct runner *r, struct report *report, int engine)
         r->progress.loaded = seconds_now();
         if (runner_files_check_len(r, &e) != 0)
             runner_fail(r, &e);
-        outlets_soon(&r->outlets);
+        outlets_soon(&r->view.outlets);
     }
     if (report->wish != WISH_NONE)
         runner_signal(r, report->wish, false);
@@ -220,7 +220,7 @@ static void take_report(struct runner *r, struct report *report, int engine)
 static void take_mail(struct runner *r)
 {
     struct report *report;
-    struct job *j;
+    struct task *j;
     int engine = 0;
     while ((j = mailbox_take(r->worker.end[0])) != NULL)
         prepared(r, j->owner);
@@ -231,21 +231,22 @@ static void take_mail(struct runner *r)
 
 static bool has_room(const struct runner *r)
 {
-    return r->state == RUNNER_RUNNING && !r->progress.at_end && r->progress.n_open < r->window &&
-           r->journal.n_pending == 0 && (r->progress.n_open == 0 || r->open_bytes < MAX_OPEN_BYTES);
+    return r->state == RUNNER_RUNNING && !r->progress.at_end && r->progress.n_open < r->lines.window &&
+           r->files.journal.n_pending == 0 && (r->progress.n_open == 0 || r->lines.open_bytes < MAX_OPEN_BYTES);
 }
 
 static void tell_duplicate(struct runner *r, const struct line *l, uint64_t place)
 {
     if (may_tell(r))
         log_warn("%.200s: line %lld: id \"%.100s\" is that of %.200s: line %lld; it is not run again", file_of(r, l),
-                 (long long)l->number, l->id, inputs_name(&r->inputs, ids_file(place)), (long long)ids_line(place));
+                 (long long)l->number, l->id, inputs_name(&r->files.inputs, ids_file(place)),
+                 (long long)ids_line(place));
 }
 
 /* Is it new, and to be run? */
 static bool is_wanted(struct runner *r, const struct line *l, struct err *e)
 {
-    struct id_entry *entry = ids_get(&r->ids, l->id, e);
+    struct id_entry *entry = ids_get(&r->files.ids, l->id, e);
     if (entry == NULL)
         return false;
     if (entry->place != 0) {
@@ -260,21 +261,21 @@ static bool is_wanted(struct runner *r, const struct line *l, struct err *e)
 
 static void admit(struct runner *r, const struct input_line *from, struct err *e)
 {
-    const char *file = inputs_name(&r->inputs, from->file);
-    struct line *l = line_open(from, file, &r->rules, ++r->last_number, seconds_now());
+    const char *file = inputs_name(&r->files.inputs, from->file);
+    struct line *l = line_open(from, file, &r->lines.rules, ++r->lines.last_number, seconds_now());
     if (l == NULL) {
         ERR(e, ERR_MEMORY, "out of host memory: line %lld of %.200s", (long long)from->number, file);
         return;
     }
     r->progress.n_read++;
     r->progress.n_open++;
-    r->open_bytes += l->bytes;
+    r->lines.open_bytes += l->bytes;
     if (!is_wanted(r, l, e))
         finish(r, l);
-    else if (l->job->error.code != 0)
+    else if (l->task->error.code != 0)
         append(r, l);
     else
-        (void)mailbox_post(r->worker.end[0], l->job);
+        (void)mailbox_post(r->worker.end[0], l->task);
 }
 
 /* Returns whether the input has to be waited for. */
@@ -283,8 +284,9 @@ static bool read_lines(struct runner *r)
     struct input_line line;
     struct err e = {0};
     for (int i = 0; i < TURN_LINES && has_room(r); i++) {
-        enum input_got got = inputs_next(&r->inputs, &line, &e);
-        r->progress.input_bytes_read = r->inputs.bytes_read - (int64_t)(r->inputs.end - r->inputs.begin);
+        enum input_got got = inputs_next(&r->files.inputs, &line, &e);
+        r->progress.input_bytes_read =
+            r->files.inputs.bytes_read - (int64_t)(r->files.inputs.end - r->files.inputs.begin);
         if (got == INPUT_WAIT)
             return true;
         if (got == INPUT_END)
@@ -297,11 +299,11 @@ static bool read_lines(struct runner *r)
     return false;
 }
 
-/* What nobody has taken yet of an output that is a pipe. */
+/* The bytes in an output pipe that nobody has read yet. */
 static void write_pending(struct runner *r)
 {
     struct err e = {0};
-    if (r->journal.n_pending > 0 && r->failure.code == ERR_NONE && journal_flush(&r->journal, &e) != 0)
+    if (r->files.journal.n_pending > 0 && r->end.failure.code == ERR_NONE && journal_flush(&r->files.journal, &e) != 0)
         runner_fail(r, &e);
 }
 
@@ -318,9 +320,9 @@ static void *run(void *context)
         long wait = runner_keep_time(r);
         int n = POLL_ENGINES + r->engines.n;
         if (waiting)
-            item[n++] = (zmq_pollitem_t){.fd = r->inputs.fd, .events = ZMQ_POLLIN};
-        if (r->journal.n_pending > 0 && r->failure.code == ERR_NONE)
-            item[n++] = (zmq_pollitem_t){.fd = r->journal.fd, .events = ZMQ_POLLOUT};
+            item[n++] = (zmq_pollitem_t){.fd = r->files.inputs.fd, .events = ZMQ_POLLIN};
+        if (r->files.journal.n_pending > 0 && r->end.failure.code == ERR_NONE)
+            item[n++] = (zmq_pollitem_t){.fd = r->files.journal.fd, .events = ZMQ_POLLOUT};
         (void)zmq_poll(item, n, has_room(r) && !waiting ? 0 : wait);
         if ((item[POLL_SIGNAL].revents & ZMQ_POLLIN) != 0)
             runner_signal(r, signals_take(), true);
@@ -337,22 +339,22 @@ int runner_open(struct runner *r, const struct runner_setup *setup, struct err *
                                       setup->o->service.max_reply_bytes};
     memset(r, 0, sizeof *r);
     r->setup = *setup;
-    r->journal.fd = r->inputs.fd = -1;
+    r->files.journal.fd = r->files.inputs.fd = -1;
     r->context = zmq_ctx_new();
     r->poll = err_calloc(e, POLL_ENGINES + (unsigned long)setup->n_groups + 2, sizeof *r->poll, "sockets");
     if (r->context == NULL || r->poll == NULL)
         return ERR(e, ERR_MEMORY, "no ZeroMQ context for the batch's mailboxes");
-    if (ids_open(&r->ids, e) != 0 || runner_files_open(r, e) != 0)
+    if (ids_open(&r->files.ids, e) != 0 || runner_files_open(r, e) != 0)
         return -1;
-    r->rules = (struct line_rules){&r->setup.model, r->defaults};
-    r->style = (struct result_style){setup->o->plain, r->setup.model.name, setup->tokenizer};
+    r->lines.rules = (struct line_rules){&r->setup.model, r->files.defaults};
+    r->lines.style = (struct result_style){setup->o->plain, r->setup.model.name, setup->tokenizer};
     if (engines_open(&r->engines, r->context, setup->n_groups, setup->n_ranks, e) != 0 ||
         metrics_open(&r->metrics, METRICS_LOCKSTEP, r->setup.model.name, &r->engines,
                      !setup->o->service.run.no_prefix_caching, e) != 0)
         return -1;
-    ending_open(&r->ending, &setup->ending);
-    pace_open(&r->pace);
-    ramp_open(&r->ramp, setup->n_groups);
+    ending_open(&r->end.ending, &setup->ending);
+    pace_open(&r->end.pace);
+    ramp_open(&r->end.ramp, setup->n_groups);
     runner_show_start(r);
     return worker_open(&r->worker, r->context, "texts", &work, e);
 }
@@ -360,7 +362,7 @@ int runner_open(struct runner *r, const struct runner_setup *setup, struct err *
 int runner_start(struct runner *r, int max_seqs, struct err *e)
 {
     const struct batch_options *o = r->setup.o;
-    r->window = o->max_inflight > 0 ? (int)o->max_inflight : WINDOW_PER_SEQUENCE * max_seqs * r->engines.n;
+    r->lines.window = o->max_inflight > 0 ? (int)o->max_inflight : WINDOW_PER_SEQUENCE * max_seqs * r->engines.n;
     r->progress.started = seconds_now();
     if (runner_files_start(r, e) != 0)
         return -1;
@@ -372,7 +374,7 @@ int runner_start(struct runner *r, int max_seqs, struct err *e)
 
 void runner_give_up(struct runner *r, const struct err *why)
 {
-    if (r->context != NULL && !r->running && r->started_epoch > 0)
+    if (r->context != NULL && !r->running && r->view.started_epoch > 0)
         runner_show_failure(r, why);
 }
 
@@ -385,13 +387,13 @@ struct runner_outcome runner_close(struct runner *r, struct err *e)
     worker_close(&r->worker);
     runner_files_close(r);
     if (e->code == ERR_NONE)
-        *e = r->failure;
+        *e = r->end.failure;
     /* Errors that are tried again in every run are no progress. */
     int64_t n_new = r->progress.n_done - (r->setup.o->retry_failed ? r->progress.n_failed : 0);
-    const struct runner_outcome outcome = {runner_status(r), n_new, r->ending.asked > 0};
+    const struct runner_outcome outcome = {runner_status(r), n_new, r->end.ending.asked > 0};
     if (r->running)
         runner_show_end(r, e->code != ERR_NONE ? (int)e->code : outcome.status);
-    ids_close(&r->ids);
+    ids_close(&r->files.ids);
     metrics_close(&r->metrics);
     engines_say(&r->engines);
     engines_close(&r->engines); /* their last words are in what was written until here */

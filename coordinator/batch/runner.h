@@ -59,17 +59,8 @@ struct batch_progress {
     int64_t n_results_before, n_failed_before;           /* found in the output at the start */
 };
 
-struct runner {
-    struct runner_setup setup;
-    void *context;          /* of ZeroMQ: mailboxes */
-    struct worker worker;   /* texts to tokens */
-    struct engines engines; /* one a group */
-    zmq_pollitem_t *poll;   /* what the thread waits for; owned */
-    pthread_t thread;
-    bool running;
-
-    /* The batch thread's from here on, once it runs. */
-    enum runner_state state;
+/* What is read and written, and what of it is on record: runner_files.c's. */
+struct runner_files {
     struct inputs inputs;
     struct ids ids;
     struct journal journal;
@@ -82,10 +73,12 @@ struct runner {
     bool nameless;          /* lines without an id have results, of this run or an earlier one */
     json_t *defaults;
     int max_len; /* tokens of prompt and output together, if lines without max_tokens were seen by this run or an earlier one; else 0 */
+};
+
+/* The lines under way: runner.c's. */
+struct runner_lines {
     struct line_rules rules;
     struct result_style style;
-    struct batch_progress progress;
-    struct metrics metrics; /* of the engine and all ranks; what a server counts beside it is not used */
     uint64_t last_number;
     int window;                      /* lines that may be under way */
     size_t open_bytes;               /* of their texts */
@@ -93,24 +86,50 @@ struct runner {
     int n_ready;
     struct line *engaged; /* in an engine, the newest first */
     int n_told;           /* errors of lines that were said on standard error */
-    struct err failure;   /* ends the run: output, input, memory */
+};
 
-    bool broken; /* a failure of a rank, a device or MPI is about to end the job; it has been said */
+/* When and why it ends: runner_end.c's. */
+struct runner_end {
+    struct err failure; /* ends the run: output, input, memory */
+    bool broken;        /* a failure of a rank, a device or MPI is about to end the job; it has been said */
     struct ending ending;
     struct pace pace;
     struct ramp ramp;
     double withdraw_due; /* seconds_now(): when to look again for what does not fit any more */
     int n_misfits;       /* lines in a row that did not fit before the walltime */
+};
+
+/* What is seen of it from outside: runner_status.c's. */
+struct runner_view {
     struct outlets outlets;
     struct speed speed;
     double started_epoch; /* seconds since 1970 */
     char host[64];
 };
 
+struct runner {
+    struct runner_setup setup;
+    void *context;          /* of ZeroMQ: mailboxes */
+    struct worker worker;   /* texts to tokens */
+    struct engines engines; /* one a group */
+    zmq_pollitem_t *poll;   /* descriptors that the thread waits for; owned */
+    pthread_t thread;
+    bool running;
+
+    /* The batch thread's from here on, once it runs. */
+    enum runner_state state;
+    struct batch_progress progress;
+    struct metrics metrics; /* of the engine and all ranks; what a server counts beside it is not used */
+    struct runner_files files;
+    struct runner_lines lines;
+    struct runner_end end;
+    struct runner_view view;
+};
+
 /* Check and open all files, read back what an earlier run has finished. */
 int runner_open(struct runner *r, const struct runner_setup *setup, struct err *e);
 
-/* The model is loaded and runs so many sequences at once: write the manifest, start the thread. */
+/* The model is loaded and runs this many sequences at once: write the manifest, start the thread. */
 int runner_start(struct runner *r, int max_seqs, struct err *e);
 
 /* The start is given up, here or on another rank: the status file says so. Nothing after a runner_close. */
@@ -139,9 +158,9 @@ void runner_files_filled(struct runner *r, struct err *e);
 int runner_files_check_len(struct runner *r, struct err *e);
 void runner_files_sync(struct runner *r);             /* whatever was appended is safe now */
 void runner_files_keep(struct runner *r, double now); /* sync what is due */
-void runner_files_close(struct runner *r);            /* failures go to r->failure */
+void runner_files_close(struct runner *r);            /* failures go to r->end.failure */
 
-void runner_order_withdraw(struct runner *r, const struct job *j); /* NULL: all that have not begun */
+void runner_order_withdraw(struct runner *r, const struct task *j); /* NULL: all that have not begun */
 
 /* runner.c: give engines what is ready, as far as they have room. */
 void runner_hand_out(struct runner *r);
@@ -151,7 +170,7 @@ void runner_stop(struct runner *r); /* now: what is under way is left to the nex
 void runner_fail(struct runner *r, const struct err *e);
 /* A signal that this process has got, or (own: false) another rank, which may be the same one once more. */
 void runner_signal(struct runner *r, enum signal_wish wish, bool own);
-/* What time has brought: to be called often. Returns milliseconds until it has to be called again at the latest. */
+/* Handles everything that is due: to be called often. Returns the milliseconds until the next call at the latest. */
 long runner_keep_time(struct runner *r);
 /* After its end. */
 int runner_status(const struct runner *r);

@@ -18,8 +18,8 @@ void runner_stop(struct runner *r)
 
 void runner_fail(struct runner *r, const struct err *e)
 {
-    if (r->failure.code == ERR_NONE)
-        r->failure = *e;
+    if (r->end.failure.code == ERR_NONE)
+        r->end.failure = *e;
     runner_stop(r);
 }
 
@@ -32,9 +32,10 @@ static void drain(struct runner *r, double now)
     r->state = RUNNER_DRAINING;
     runner_order_withdraw(r, NULL);
     runner_hand_out(r);
-    outlets_soon(&r->outlets);
-    outlets_clear(&r->outlets);
-    log_note("draining (%s): what has begun has %s", r->ending.cause, walltime_say(left, r->ending.until - now));
+    outlets_soon(&r->view.outlets);
+    outlets_clear(&r->view.outlets);
+    log_note("draining (%s): running requests have %s", r->end.ending.cause,
+             walltime_say(left, r->end.ending.until - now));
 }
 
 /* Results are safe first: the launcher may kill within the second. */
@@ -43,10 +44,10 @@ static void cut(struct runner *r)
     if (r->state >= RUNNER_STOPPING)
         return;
     runner_files_sync(r);
-    outlets_soon(&r->outlets);
+    outlets_soon(&r->view.outlets);
     if (r->progress.n_open > 0 || !r->progress.at_end) {
-        outlets_clear(&r->outlets);
-        log_note("ending (%s): %lld requests under way are left to the next run", r->ending.cause,
+        outlets_clear(&r->view.outlets);
+        log_note("ending (%s): %lld running requests are left to the next run", r->end.ending.cause,
                  (long long)r->progress.n_open);
     }
     runner_stop(r);
@@ -54,7 +55,7 @@ static void cut(struct runner *r)
 
 static void obey(struct runner *r, double now)
 {
-    enum ending_state state = ending_turn(&r->ending, now);
+    enum ending_state state = ending_turn(&r->end.ending, now);
     if (state == ENDING_DRAIN)
         drain(r, now);
     if (state == ENDING_CUT)
@@ -68,40 +69,40 @@ void runner_signal(struct runner *r, enum signal_wish wish, bool own)
         return;
     if (r->state < RUNNER_ENDED)
         runner_files_sync(r);
-    if (wish == WISH_TELL && !r->broken)
+    if (wish == WISH_TELL && !r->end.broken)
         runner_tell(r, now);
-    if (wish == WISH_FAIL && !r->broken) { /* the process has a moment left; the launcher's signals follow */
-        r->broken = true;
+    if (wish == WISH_FAIL && !r->end.broken) { /* the process has a moment left; the launcher's signals follow */
+        r->end.broken = true;
         runner_show_failure(r, signals_failure());
     }
-    if (r->broken)
+    if (r->end.broken)
         return;
-    ending_signal(&r->ending, wish, own, now);
+    ending_signal(&r->end.ending, wish, own, now);
     obey(r, now);
 }
 
-/* Of the largest of its prompts, which run at once. */
-static double need_of(struct runner *r, const struct job *j)
+/* The largest of its prompts counts, since they run at once. */
+static double need_of(struct runner *r, const struct task *j)
 {
     double need = 0;
     for (int i = 0; i < j->n_groups; i++)
-        need = fmax(need, pace_need(&r->pace, (int64_t)j->group[i].prompt.n, j->rules[i].max_tokens));
+        need = fmax(need, pace_need(&r->end.pace, (int64_t)j->group[i].prompt.n, j->rules[i].max_tokens));
     return need;
 }
 
 bool runner_fits(struct runner *r, const struct line *l)
 {
     double now = seconds_now();
-    if (isinf(ending_limit(&r->ending)) || ending_fits(&r->ending, need_of(r, l->job), now)) {
-        r->n_misfits = 0;
+    if (isinf(ending_limit(&r->end.ending)) || ending_fits(&r->end.ending, need_of(r, l->task), now)) {
+        r->end.n_misfits = 0;
         return true;
     }
-    if (++r->n_misfits >= r->window) /* so many in a row: what is further behind need not be read */
-        ending_nothing_fits(&r->ending);
+    if (++r->end.n_misfits >= r->lines.window) /* number of consecutive misfits after which reading stops */
+        ending_nothing_fits(&r->end.ending);
     return false;
 }
 
-static struct ramp_work work_of(const struct job *j)
+static struct ramp_work work_of(const struct task *j)
 {
     struct ramp_work work = {0};
     for (int i = 0; i < j->n_groups; i++) {
@@ -114,7 +115,7 @@ static struct ramp_work work_of(const struct job *j)
 }
 
 /* Output tokens that it got. Beams are as long as their best one, about. */
-static double made_of(const struct job *j)
+static double made_of(const struct task *j)
 {
     double n = 0;
     for (int i = 0; i < j->n_groups; i++) {
@@ -129,15 +130,15 @@ static double made_of(const struct job *j)
 
 bool runner_allows(struct runner *r, const struct line *l)
 {
-    const struct ramp_work work = work_of(l->job);
-    double limit = ending_limit(&r->ending);
-    return isinf(limit) || ramp_allows(&r->ramp, &work, pace_share(&r->pace), limit - seconds_now());
+    const struct ramp_work work = work_of(l->task);
+    double limit = ending_limit(&r->end.ending);
+    return isinf(limit) || ramp_allows(&r->end.ramp, &work, pace_share(&r->end.pace), limit - seconds_now());
 }
 
 void runner_begin(struct runner *r, const struct line *l)
 {
-    const struct ramp_work work = work_of(l->job);
-    ramp_begin(&r->ramp, &work);
+    const struct ramp_work work = work_of(l->task);
+    ramp_begin(&r->end.ramp, &work);
 }
 
 void runner_note_steps(struct runner *r, bool decode)
@@ -147,45 +148,45 @@ void runner_note_steps(struct runner *r, bool decode)
     uint64_t n_steps = engines_steps(&r->engines, &seconds);
     const struct ramp_counts counts = {(double)(stats.n_prompt_tokens - stats.n_prompt_cached),
                                        (double)stats.n_output_tokens, seconds / r->engines.n};
-    pace_steps(&r->pace, n_steps, seconds, decode);
-    ramp_learn(&r->ramp, &counts);
+    pace_steps(&r->end.pace, n_steps, seconds, decode);
+    ramp_learn(&r->end.ramp, &counts);
 }
 
 /* Lines wait in the engine for their turn, and meanwhile time passes. Those that have begun stay: they may be faster than it
  * seems, and if not, they are cut at the limit. */
 static void withdraw_misfits(struct runner *r, double now)
 {
-    if (isinf(ending_limit(&r->ending)) || now < r->withdraw_due || r->state != RUNNER_RUNNING)
+    if (isinf(ending_limit(&r->end.ending)) || now < r->end.withdraw_due || r->state != RUNNER_RUNNING)
         return;
-    r->withdraw_due = now + WITHDRAW_SECONDS;
-    for (struct line *l = r->engaged; l != NULL; l = l->next)
-        if (!l->withdrawn && !ending_fits(&r->ending, need_of(r, l->job), now)) {
+    r->end.withdraw_due = now + WITHDRAW_SECONDS;
+    for (struct line *l = r->lines.engaged; l != NULL; l = l->next)
+        if (!l->withdrawn && !ending_fits(&r->end.ending, need_of(r, l->task), now)) {
             l->withdrawn = true;
-            runner_order_withdraw(r, l->job);
+            runner_order_withdraw(r, l->task);
         }
 }
 
-static void learn_pace(struct runner *r, const struct job *j)
+static void learn_pace(struct runner *r, const struct task *j)
 {
     for (int i = 0; i < j->n_groups; i++) {
         const struct group *g = &j->group[i];
         const struct request_times *t = &g->times;
         if (j->error.code != 0 || g->choice == NULL || t->first_token <= 0 || t->finished < t->first_token)
             continue;
-        pace_learn(&r->pace, &(struct pace_sample){.prefill = t->first_token - t->scheduled,
-                                                   .decode = t->finished - t->first_token,
-                                                   .n_prompt = (int64_t)g->prompt.n,
-                                                   .n_output = (int64_t)g->choice[0]->output.n,
-                                                   .max_tokens = j->rules[i].max_tokens});
+        pace_learn(&r->end.pace, &(struct pace_sample){.prefill = t->first_token - t->scheduled,
+                                                       .decode = t->finished - t->first_token,
+                                                       .n_prompt = (int64_t)g->prompt.n,
+                                                       .n_output = (int64_t)g->choice[0]->output.n,
+                                                       .max_tokens = j->rules[i].max_tokens});
     }
 }
 
 void runner_learn(struct runner *r, const struct line *l, bool finished)
 {
-    const struct ramp_work work = work_of(l->job);
-    ramp_end(&r->ramp, &work, made_of(l->job));
+    const struct ramp_work work = work_of(l->task);
+    ramp_end(&r->end.ramp, &work, made_of(l->task));
     if (finished)
-        learn_pace(r, l->job);
+        learn_pace(r, l->task);
 }
 
 long runner_keep_time(struct runner *r)
@@ -197,14 +198,15 @@ long runner_keep_time(struct runner *r)
         obey(r, now);
     bool all_read = r->progress.at_end || r->state == RUNNER_DRAINING;
     if ((r->state == RUNNER_RUNNING || r->state == RUNNER_DRAINING) && all_read && r->progress.n_open == 0 &&
-        r->journal.n_pending == 0)
+        r->files.journal.n_pending == 0)
         runner_stop(r);
-    if (r->journal.unsynced > 0 && r->failure.code == ERR_NONE) /* after a failure nothing is synced any more */
-        wait = fmin(wait, r->journal.unsynced_at + r->setup.o->sync_seconds - now);
+    if (r->files.journal.unsynced > 0 &&
+        r->end.failure.code == ERR_NONE) /* after a failure nothing is synced any more */
+        wait = fmin(wait, r->files.journal.unsynced_at + r->setup.o->sync_seconds - now);
     if (r->state == RUNNER_RUNNING || r->state == RUNNER_DRAINING)
-        wait = fmin(wait, fmin(ending_limit(&r->ending), r->ending.until) - now);
-    if (!r->broken)
-        wait = fmin(wait, outlets_wait(&r->outlets, now));
+        wait = fmin(wait, fmin(ending_limit(&r->end.ending), r->end.ending.until) - now);
+    if (!r->end.broken)
+        wait = fmin(wait, outlets_wait(&r->view.outlets, now));
     return wait > 0 ? (long)(1e3 * wait) + 1 : 0;
 }
 

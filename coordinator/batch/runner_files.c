@@ -1,4 +1,5 @@
-/* coordinator/batch/runner_files.c - what a run opens, what it finds of an earlier one, and what it leaves. See runner.h. */
+/* coordinator/batch/runner_files.c - the files that a run opens, those of an earlier run, and those that it leaves.
+ * See runner.h. */
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/log.h"
@@ -53,23 +54,23 @@ static json_t *defaults_of(const struct sampling_options *o)
     return all;
 }
 
-/* Which part of the input: "2/8", or null for all of it. */
+/* The part of the input: "2/8", or null for all of it. */
 static json_t *shard_of(const struct share *s)
 {
     return s->count > 1 ? json_sprintf("%lld/%lld", (long long)s->index, (long long)s->count) : json_null();
 }
 
-/* What decides over the text of results. NULL and *e on failure. */
+/* The settings that determine the text of results. NULL and *e on failure. */
 static json_t *identity_of(const struct runner *r, struct err *e)
 {
     const struct chat_template *chat = r->setup.chat;
     json_t *model = fingerprint_model(r->setup.checkpoint, e);
     if (model == NULL)
         return NULL;
-    json_t *identity =
-        json_pack("{s:o, s:s, s:I, s:o, s:O, s:o}", "model", model, "format", r->setup.o->plain ? "plain" : "openai",
-                  "seed", (json_int_t)r->setup.o->sampling.seed, "shard", shard_of(&r->setup.share), "defaults",
-                  r->defaults, "chat_template", chat != NULL ? json_string(chat_template_name(chat)) : json_null());
+    json_t *identity = json_pack("{s:o, s:s, s:I, s:o, s:O, s:o}", "model", model, "format",
+                                 r->setup.o->plain ? "plain" : "openai", "seed", (json_int_t)r->setup.o->sampling.seed,
+                                 "shard", shard_of(&r->setup.share), "defaults", r->files.defaults, "chat_template",
+                                 chat != NULL ? json_string(chat_template_name(chat)) : json_null());
     if (identity == NULL)
         ERR(e, ERR_MEMORY, "out of host memory: manifest");
     return identity;
@@ -84,12 +85,12 @@ static json_t *now_as_text(void)
     return json_string(text);
 }
 
-/* Of all runs on this output together; null where one of them did not measure it. tokens: that all of them computed. */
+/* The sum over all runs on this output; null if one of them did not measure it. tokens: computed by all of them. */
 static json_t *energy_of(const struct runner *r, double tokens)
 {
-    const json_t *before = json_object_get(json_object_get(r->manifest.previous, "energy"), "joules");
+    const json_t *before = json_object_get(json_object_get(r->files.manifest.previous, "energy"), "joules");
     double joules = engines_joules(&r->engines);
-    if (r->manifest.previous != NULL)
+    if (r->files.manifest.previous != NULL)
         joules += json_is_number(before) ? json_number_value(before) : NAN;
     if (isnan(joules))
         return json_null();
@@ -108,15 +109,15 @@ static json_t *counts_of(const struct batch_progress *p)
 static json_t *work_of(const struct runner *r)
 {
     const struct batch_progress *p = &r->progress;
-    json_int_t prompt = manifest_number(&r->manifest, "tokens", "prompt") + p->prompt_tokens;
-    json_int_t cached = manifest_number(&r->manifest, "tokens", "cached") + p->cached_tokens;
-    json_int_t output = manifest_number(&r->manifest, "tokens", "output") + p->output_tokens;
+    json_int_t prompt = manifest_number(&r->files.manifest, "tokens", "prompt") + p->prompt_tokens;
+    json_int_t cached = manifest_number(&r->files.manifest, "tokens", "cached") + p->cached_tokens;
+    json_int_t output = manifest_number(&r->files.manifest, "tokens", "output") + p->output_tokens;
     return json_pack("{s:{s:I, s:I, s:I}, s:o, s:f}", "tokens", "prompt", prompt, "cached", cached, "output", output,
                      "energy", energy_of(r, (double)(prompt - cached + output)), "seconds",
-                     manifest_real(&r->manifest, "seconds") + seconds_now() - p->started);
+                     manifest_real(&r->files.manifest, "seconds") + seconds_now() - p->started);
 }
 
-/* What lies on disk of the output, for journal_check; null: nobody knows. */
+/* The part of the output that is on disk, for journal_check; null: unknown. */
 static json_t *synced_of(const struct journal *j)
 {
     return j->synced != NULL ? json_incref(j->synced) : json_null();
@@ -125,23 +126,24 @@ static json_t *synced_of(const struct journal *j)
 static int write_manifest(struct runner *r, const char *state, struct err *e)
 {
     json_t *work = work_of(r),
-           *rest = json_pack("{s:s, s:s, s:o, s:o, s:i, s:i, s:o, s:b, s:o, s:o, s:I, s:I, s:o, s:o}", "state", state,
-                             "build", LOCKSTEP_VERSION, "name", reply_text(r->setup.model.name), "path",
-                             reply_text(r->setup.o->service.run.model), "ranks", r->setup.n_ranks, "groups",
-                             r->setup.n_groups, "inputs", recorded_inputs(&r->inputs), "lines_without_id", r->nameless,
-                             "max_model_len", r->max_len > 0 ? json_integer(r->max_len) : json_null(), "counts",
-                             counts_of(&r->progress), "runs", (json_int_t)(manifest_real(&r->manifest, "runs") + 1),
-                             "synced_bytes", (json_int_t)(r->journal.bytes - r->journal.unsynced), "synced",
-                             synced_of(&r->journal), "updated", now_as_text());
+           *rest = json_pack(
+               "{s:s, s:s, s:o, s:o, s:i, s:i, s:o, s:b, s:o, s:o, s:I, s:I, s:o, s:o}", "state", state, "build",
+               LOCKSTEP_VERSION, "name", reply_text(r->setup.model.name), "path",
+               reply_text(r->setup.o->service.run.model), "ranks", r->setup.n_ranks, "groups", r->setup.n_groups,
+               "inputs", recorded_inputs(&r->files.inputs), "lines_without_id", r->files.nameless, "max_model_len",
+               r->files.max_len > 0 ? json_integer(r->files.max_len) : json_null(), "counts", counts_of(&r->progress),
+               "runs", (json_int_t)(manifest_real(&r->files.manifest, "runs") + 1), "synced_bytes",
+               (json_int_t)(r->files.journal.bytes - r->files.journal.unsynced), "synced", synced_of(&r->files.journal),
+               "updated", now_as_text());
     if (rest != NULL && (work == NULL || json_object_update(rest, work) != 0)) {
         json_decref(rest);
         rest = NULL;
     }
     json_decref(work);
-    r->manifest_due = seconds_now() + MANIFEST_SECONDS;
-    r->manifest_bytes = r->journal.bytes - r->journal.unsynced;
-    r->recorded_bytes = inputs_read(&r->inputs, &r->recorded_file);
-    return manifest_write(&r->manifest, rest, e);
+    r->files.manifest_due = seconds_now() + MANIFEST_SECONDS;
+    r->files.manifest_bytes = r->files.journal.bytes - r->files.journal.unsynced;
+    r->files.recorded_bytes = inputs_read(&r->files.inputs, &r->files.recorded_file);
+    return manifest_write(&r->files.manifest, rest, e);
 }
 
 /* A line of the output that was there before. */
@@ -152,15 +154,14 @@ static bool take_result(void *context, const char *line, size_t bytes, int64_t o
     bool failed = false;
     if (!result_read(line, bytes, id, &failed))
         return false;
-    struct id_entry *entry = ids_get(&r->ids, id, e);
+    struct id_entry *entry = ids_get(&r->files.ids, id, e);
     if (entry == NULL)
         return false;
     if (entry->offset >= 0 && !r->setup.o->force) {
-        (void)ERR(
-            e, ERR_INPUT,
-            "--output %.120s: id \"%.100s\" has two results, at byte %lld and at byte %lld: take one of them out; "
-            "--force goes on all the same",
-            r->setup.o->output, id, (long long)entry->offset, (long long)offset);
+        (void)ERR(e, ERR_INPUT,
+                  "--output %.120s: id \"%.100s\" has two results, at byte %lld and at byte %lld: remove one of them, "
+                  "or use --force to continue all the same",
+                  r->setup.o->output, id, (long long)entry->offset, (long long)offset);
         return false;
     }
     r->progress.n_results_before += entry->offset < 0;
@@ -173,11 +174,11 @@ static bool take_result(void *context, const char *line, size_t bytes, int64_t o
 static int forget_failed(struct runner *r, struct err *e)
 {
     struct batch_progress *p = &r->progress;
-    log_note("%lld of these are errors: they are taken out, and run again", (long long)p->n_failed_before);
+    log_note("%lld of these are errors: they are removed, and their lines run again", (long long)p->n_failed_before);
     p->n_failed_before = 0;
-    if (manifest_forget_output(&r->manifest, e) != 0)
+    if (manifest_forget_output(&r->files.manifest, e) != 0)
         return -1;
-    return retry_take_out(&r->journal, &r->ids, &p->n_results_before, e);
+    return retry_take_out(&r->files.journal, &r->files.ids, &p->n_results_before, e);
 }
 
 static int find_results(struct runner *r, struct err *e)
@@ -185,25 +186,25 @@ static int find_results(struct runner *r, struct err *e)
     const struct batch_options *o = r->setup.o;
     const struct journal_reader reader = {RESULT_BEGIN, take_result, r};
     int64_t cut = 0;
-    if (journal_refuse_other(&r->journal, RESULT_BEGIN, e) != 0)
+    if (journal_refuse_other(&r->files.journal, RESULT_BEGIN, e) != 0)
         return -1;
-    if (!o->force && manifest_check(&r->manifest, o->output, e) != 0)
+    if (!o->force && manifest_check(&r->files.manifest, o->output, e) != 0)
         return -1;
-    r->nameless = json_is_true(json_object_get(r->manifest.previous, "lines_without_id"));
-    r->max_len = (int)manifest_real(&r->manifest, "max_model_len");
-    if (!o->force && r->nameless &&
-        recorded_check(json_object_get(r->manifest.previous, "inputs"), &r->inputs, o->output, e) != 0)
+    r->files.nameless = json_is_true(json_object_get(r->files.manifest.previous, "lines_without_id"));
+    r->files.max_len = (int)manifest_real(&r->files.manifest, "max_model_len");
+    if (!o->force && r->files.nameless &&
+        recorded_check(json_object_get(r->files.manifest.previous, "inputs"), &r->files.inputs, o->output, e) != 0)
         return -1;
-    if (!o->force && journal_check(&r->journal, manifest_output(&r->manifest), e) != 0)
+    if (!o->force && journal_check(&r->files.journal, manifest_output(&r->files.manifest), e) != 0)
         return -1;
-    int64_t trusted = r->manifest.previous != NULL ? manifest_synced(&r->manifest) : JOURNAL_FOREIGN;
-    int64_t gone = r->manifest.previous != NULL ? trusted - r->journal.bytes : 0;
-    if (journal_recover(&r->journal, trusted, &reader, &cut, e) != 0)
+    int64_t trusted = r->files.manifest.previous != NULL ? manifest_synced(&r->files.manifest) : JOURNAL_FOREIGN;
+    int64_t gone = r->files.manifest.previous != NULL ? trusted - r->files.journal.bytes : 0;
+    if (journal_recover(&r->files.journal, trusted, &reader, &cut, e) != 0)
         return -1;
-    log_note("going on with %s: %lld results are there%s", o->output, (long long)r->progress.n_results_before,
-             cut > 0 ? "; an unfinished line was cut off" : "");
+    log_note("continuing %s, which has %lld results%s", o->output, (long long)r->progress.n_results_before,
+             cut > 0 ? "; a partial line was removed" : "");
     if (gone > 0)
-        log_warn("--output %.200s: %lld bytes at its end are gone that were on disk: what was there runs again",
+        log_warn("--output %.200s: %lld bytes that were on disk are missing at its end: their lines run again",
                  o->output, (long long)gone);
     return o->retry_failed && r->progress.n_failed_before > 0 ? forget_failed(r, e) : 0;
 }
@@ -221,7 +222,7 @@ static int check_output(const struct runner *r, struct err *e)
                                                {"the manifest", is_file ? manifest : NULL},
                                                {"--status-file", r->setup.outlets.status_file},
                                                {"--metrics-file", r->setup.outlets.metrics_file}};
-    if (apart_check(file, APART_MAX, &r->inputs, e) != 0)
+    if (apart_check(file, APART_MAX, &r->files.inputs, e) != 0)
         return -1;
     struct err unused = {0};
     bool opens =
@@ -231,68 +232,70 @@ static int check_output(const struct runner *r, struct err *e)
             files_check_replaceable(file[i].path, file[i].option, e) != 0)
             return -1;
     if (o->resume == RESUME_ALWAYS && (!is_file || !exists))
-        return ERR(e, ERR_USAGE, "--resume always: there is no file %.200s to go on with", o->output);
+        return ERR(e, ERR_USAGE, "--resume always: there is no file %.200s to continue", o->output);
     return 0;
 }
 
 int runner_files_open(struct runner *r, struct err *e)
 {
     const struct batch_options *o = r->setup.o;
-    r->defaults = defaults_of(&o->sampling);
-    if (r->defaults == NULL)
+    r->files.defaults = defaults_of(&o->sampling);
+    if (r->files.defaults == NULL)
         return ERR(e, ERR_MEMORY, "out of host memory: defaults");
-    if (inputs_open(&r->inputs, o->input, (int)o->n_input, e) != 0 || check_output(r, e) != 0 ||
-        journal_open(&r->journal, o->output, LOCK_SECONDS, e) != 0)
+    if (inputs_open(&r->files.inputs, o->input, (int)o->n_input, e) != 0 || check_output(r, e) != 0 ||
+        journal_open(&r->files.journal, o->output, LOCK_SECONDS, e) != 0)
         return -1;
-    r->progress.input_bytes = r->inputs.bytes;
-    r->has_manifest = r->journal.is_file;
-    if (!r->has_manifest)
+    r->progress.input_bytes = r->files.inputs.bytes;
+    r->files.has_manifest = r->files.journal.is_file;
+    if (!r->files.has_manifest)
         return 0;
-    if (o->resume == RESUME_NEVER && r->journal.bytes > 0) /* a start that failed may have left an empty one */
-        return ERR(e, ERR_USAGE, "--resume never: there is a file %.200s already", o->output);
+    if (o->resume == RESUME_NEVER && r->files.journal.bytes > 0) /* a start that failed may have left an empty one */
+        return ERR(e, ERR_USAGE, "--resume never: the file %.200s exists", o->output);
     json_t *identity = identity_of(r, e);
-    if (identity == NULL || manifest_open(&r->manifest, o->output, identity, e) != 0)
+    if (identity == NULL || manifest_open(&r->files.manifest, o->output, identity, e) != 0)
         return -1;
-    if (r->journal.bytes > 0)
+    if (r->files.journal.bytes > 0)
         return find_results(r, e);
-    json_decref(r->manifest.previous); /* of an output that is gone */
-    r->manifest.previous = NULL;
+    json_decref(r->files.manifest.previous); /* of an output that is gone */
+    r->files.manifest.previous = NULL;
     return 0;
 }
 
 int runner_files_start(struct runner *r, struct err *e)
 {
-    if (!r->has_manifest)
+    if (!r->files.has_manifest)
         return 0;
-    return journal_sync(&r->journal, e) == 0 ? write_manifest(r, "running", e) : -1;
+    return journal_sync(&r->files.journal, e) == 0 ? write_manifest(r, "running", e) : -1;
 }
 
 void runner_files_place(struct runner *r, const struct line *l, struct err *e)
 {
-    bool recorded = l->file < r->recorded_file || (l->file == r->recorded_file && l->end <= r->recorded_bytes);
-    recorded = recorded && r->nameless;
-    r->nameless = true;
-    if (!recorded && r->has_manifest)
+    bool recorded =
+        l->file < r->files.recorded_file || (l->file == r->files.recorded_file && l->end <= r->files.recorded_bytes);
+    recorded = recorded && r->files.nameless;
+    r->files.nameless = true;
+    if (!recorded && r->files.has_manifest)
         (void)write_manifest(r, "running", e);
 }
 
 void runner_files_filled(struct runner *r, struct err *e)
 {
-    bool known = r->max_len > 0;
-    r->max_len = engines_max_len(&r->engines);
-    if (!known && r->has_manifest)
+    bool known = r->files.max_len > 0;
+    r->files.max_len = engines_max_len(&r->engines);
+    if (!known && r->files.has_manifest)
         (void)write_manifest(r, "running", e);
 }
 
 int runner_files_check_len(struct runner *r, struct err *e)
 {
     int now = engines_max_len(&r->engines);
-    if (r->max_len > 0 && r->max_len != now && !r->setup.o->force)
-        return ERR(e, ERR_INPUT,
-                   "--output %.120s was begun with prompt and output of up to %d tokens together, which is what lines "
-                   "without max_tokens may take, this run has %d: see --max-model-len; --force goes on all the same",
-                   r->setup.o->output, r->max_len, now);
-    r->max_len = r->max_len > 0 ? now : 0;
+    if (r->files.max_len > 0 && r->files.max_len != now && !r->setup.o->force)
+        return ERR(
+            e, ERR_INPUT,
+            "--output %.120s was begun with prompt and output of up to %d tokens together, which is what lines without "
+            "max_tokens may take, this run has %d: see --max-model-len, or use --force to continue all the same",
+            r->setup.o->output, r->files.max_len, now);
+    r->files.max_len = r->files.max_len > 0 ? now : 0;
     return 0;
 }
 
@@ -301,24 +304,24 @@ void runner_files_sync(struct runner *r)
 {
     struct err e = {0};
     double began = seconds_now();
-    if (r->failure.code != ERR_NONE || r->journal.unsynced == 0)
+    if (r->end.failure.code != ERR_NONE || r->files.journal.unsynced == 0)
         return;
-    if (journal_sync(&r->journal, &e) != 0)
+    if (journal_sync(&r->files.journal, &e) != 0)
         runner_fail(r, &e);
-    else if (r->manifest_bytes == 0) /* from now on it says that there is something of ours */
-        r->manifest_due = 0;
-    ending_learn(&r->ending, seconds_now() - began, r->pace.step);
+    else if (r->files.manifest_bytes == 0) /* from now on it reports results of this run */
+        r->files.manifest_due = 0;
+    ending_learn(&r->end.ending, seconds_now() - began, r->end.pace.step);
 }
 
 void runner_files_keep(struct runner *r, double now)
 {
     struct err e = {0};
-    const struct journal *j = &r->journal;
+    const struct journal *j = &r->files.journal;
     if (j->unsynced >= SYNC_BYTES || now >= j->unsynced_at + r->setup.o->sync_seconds)
         runner_files_sync(r);
-    if (r->failure.code != ERR_NONE)
+    if (r->end.failure.code != ERR_NONE)
         return;
-    if (e.code == ERR_NONE && r->has_manifest && now >= r->manifest_due)
+    if (e.code == ERR_NONE && r->files.has_manifest && now >= r->files.manifest_due)
         (void)write_manifest(r, "running", &e);
     if (e.code != ERR_NONE)
         runner_fail(r, &e);
@@ -327,45 +330,45 @@ void runner_files_keep(struct runner *r, double now)
 /* Results that a stalled reader has not taken: nothing is left of them. */
 static void lose_pending(struct runner *r)
 {
-    struct err *e = &r->failure;
-    int64_t n = r->journal.n_pending > 0 && e->code == ERR_NONE && journal_flush(&r->journal, e) == 0
-                    ? journal_pending_lines(&r->journal)
+    struct err *e = &r->end.failure;
+    int64_t n = r->files.journal.n_pending > 0 && e->code == ERR_NONE && journal_flush(&r->files.journal, e) == 0
+                    ? journal_pending_lines(&r->files.journal)
                     : 0;
     r->progress.n_done -= n;
     r->progress.n_left += n;
     if (n > 0)
         ERR(e, ERR_IO,
-            "--output %.200s: %lld results were not read by anybody before the end (%s); a pipe cannot be gone on "
-            "with: the next run begins anew",
-            r->setup.o->output, (long long)n, r->ending.cause);
+            "--output %.200s: %lld results were not read by anybody before the end (%s); a pipe cannot be resumed: the "
+            "next run starts from the beginning",
+            r->setup.o->output, (long long)n, r->end.ending.cause);
 }
 
 /* From its beginning to its end the manifest does not say what is in the output, so that whatever ends the program leaves the two in
  * agreement. */
 static void put_in_order(struct runner *r, struct err *e)
 {
-    journal_forget(&r->journal);
+    journal_forget(&r->files.journal);
     if (write_manifest(r, "running", e) != 0)
         return;
-    if (ordered_rewrite(&r->journal, &r->ids, e) == 0)
-        (void)journal_sync(&r->journal, e);
+    if (ordered_rewrite(&r->files.journal, &r->files.ids, e) == 0)
+        (void)journal_sync(&r->files.journal, e);
 }
 
 void runner_files_close(struct runner *r)
 {
     lose_pending(r);
     int status = runner_status(r);
-    bool failed = r->failure.code != ERR_NONE, complete = !failed && r->running && status != ERR_RESUME;
-    struct err *e = &r->failure; /* the first failure wins */
-    if (r->journal.fd >= 0)
-        (void)journal_sync(&r->journal, e);
+    bool failed = r->end.failure.code != ERR_NONE, complete = !failed && r->running && status != ERR_RESUME;
+    struct err *e = &r->end.failure; /* the first failure wins */
+    if (r->files.journal.fd >= 0)
+        (void)journal_sync(&r->files.journal, e);
     if (complete && r->setup.o->ordered && e->code == ERR_NONE)
         put_in_order(r, e);
-    if (r->has_manifest && r->running)
+    if (r->files.has_manifest && r->running)
         (void)write_manifest(r, e->code != ERR_NONE ? "failed" : complete ? "finished" : "unfinished", e);
-    journal_close(&r->journal);
-    inputs_close(&r->inputs);
-    if (r->has_manifest)
-        manifest_close(&r->manifest);
-    json_decref(r->defaults);
+    journal_close(&r->files.journal);
+    inputs_close(&r->files.inputs);
+    if (r->files.has_manifest)
+        manifest_close(&r->files.manifest);
+    json_decref(r->files.defaults);
 }

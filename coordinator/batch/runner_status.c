@@ -26,21 +26,21 @@ static struct status picture(struct runner *r, enum status_state state, double n
     const struct scheduler_stats stats = engines_stats(&r->engines);
     const struct speed_counts counts = counts_of(p, &stats);
     double total = status_total(p->n_read, p->at_end, p->input_bytes, p->input_bytes_read);
-    const char *cause = r->failure.code != ERR_NONE ? r->failure.text : r->ending.cause;
+    const char *cause = r->end.failure.code != ERR_NONE ? r->end.failure.text : r->end.ending.cause;
     if (state == STATUS_ENDED && cause[0] == '\0' && p->n_left > 0) /* they did not fit */
         cause = r->setup.ending.walltime.source;
     if (p->loaded > 0)
-        speed_note(&r->speed, &counts, now);
+        speed_note(&r->view.speed, &counts, now);
     return (struct status){.state = state,
                            .cause = cause,
                            .model = r->setup.model.name,
                            .output = r->setup.o->output,
-                           .host = r->host,
+                           .host = r->view.host,
                            .job = environment_value("SLURM_JOB_ID"),
                            .n_ranks = r->setup.n_ranks,
                            .n_groups = r->setup.n_groups,
                            .share = r->setup.share,
-                           .started = r->started_epoch,
+                           .started = r->view.started_epoch,
                            .updated = epoch_now(),
                            .n_read = p->n_read,
                            .n_before = p->n_before,
@@ -50,18 +50,18 @@ static struct status picture(struct runner *r, enum status_state state, double n
                            .n_duplicates = p->n_duplicates,
                            .n_open = p->n_open,
                            .n_running = stats.n_running,
-                           .n_waiting = stats.n_waiting + r->n_ready,
+                           .n_waiting = stats.n_waiting + r->lines.n_ready,
                            .n_left = p->n_left,
                            .total = total,
                            .total_is_known = p->at_end,
                            .prompt_tokens = p->prompt_tokens,
                            .cached_tokens = p->cached_tokens,
                            .output_tokens = p->output_tokens,
-                           .speed = speed_of(&r->speed, &counts, now),
+                           .speed = speed_of(&r->view.speed, &counts, now),
                            .walltime_left = r->setup.ending.walltime.ends - now,
                            .walltime_source = r->setup.ending.walltime.source,
-                           .journal_bytes = r->journal.bytes,
-                           .unsynced_bytes = r->journal.unsynced,
+                           .journal_bytes = r->files.journal.bytes,
+                           .unsynced_bytes = r->files.journal.unsynced,
                            .joules = engines_joules(&r->engines)};
 }
 
@@ -73,26 +73,26 @@ static enum status_state state_of(const struct runner *r)
 void runner_show_start(struct runner *r)
 {
     double now = seconds_now(), since = seconds_since_exec();
-    r->started_epoch = epoch_now() - (since > 0 ? since : 0);
-    if (gethostname(r->host, sizeof r->host - 1) != 0)
-        r->host[0] = '\0';
-    outlets_open(&r->outlets, &r->setup.outlets, now);
+    r->view.started_epoch = epoch_now() - (since > 0 ? since : 0);
+    if (gethostname(r->view.host, sizeof r->view.host - 1) != 0)
+        r->view.host[0] = '\0';
+    outlets_open(&r->view.outlets, &r->setup.outlets, now);
     struct status s = picture(r, STATUS_LOADING, now);
-    outlets_show(&r->outlets, &s, &r->metrics, now);
+    outlets_show(&r->view.outlets, &s, &r->metrics, now);
 }
 
 void runner_show(struct runner *r, double now)
 {
-    if (r->state == RUNNER_ENDED || r->broken || outlets_wait(&r->outlets, now) > 0)
+    if (r->state == RUNNER_ENDED || r->end.broken || outlets_wait(&r->view.outlets, now) > 0)
         return;
     struct status s = picture(r, state_of(r), now);
-    outlets_show(&r->outlets, &s, &r->metrics, now);
+    outlets_show(&r->view.outlets, &s, &r->metrics, now);
 }
 
 void runner_tell(struct runner *r, double now)
 {
     struct status s = picture(r, state_of(r), now);
-    outlets_tell(&r->outlets, &s, &r->metrics, now);
+    outlets_tell(&r->view.outlets, &s, &r->metrics, now);
 }
 
 void runner_show_failure(struct runner *r, const struct err *why)
@@ -101,10 +101,10 @@ void runner_show_failure(struct runner *r, const struct err *why)
     struct status s = picture(r, STATUS_FAILED, now);
     s.cause = why->text;
     s.exit_status = (int)why->code;
-    outlets_fail(&r->outlets, &s, now);
+    outlets_fail(&r->view.outlets, &s, now);
 }
 
-/* Of the whole run, and of what is in the output. */
+/* Figures of the whole run, and of the output. */
 static struct speed_counts mean_speed(const struct runner *r, double now)
 {
     const struct batch_progress *p = &r->progress;
@@ -121,5 +121,5 @@ void runner_show_end(struct runner *r, int status)
     struct status s = picture(r, STATUS_ENDED, now);
     s.speed = mean_speed(r, now);
     s.exit_status = status;
-    outlets_close(&r->outlets, &s, now);
+    outlets_close(&r->view.outlets, &s, now);
 }

@@ -56,7 +56,7 @@ static int read_array(struct share *s, const struct share_array *a, struct err *
         max != min + (count - 1) * step)
         return ERR(e, ERR_USAGE,
                    "task %" PRId64 " of %" PRId64 " tasks %" PRId64 "..%" PRId64 " by %" PRId64
-                   ": a job array with gaps has no shares of its own; say --shard K/N",
+                   ": a job array with gaps has no shares of its own; use --shard K/N",
                    s->task, count, min, max, step);
     s->index = from_min / step;
     s->count = count;
@@ -84,23 +84,21 @@ int share_open(struct share *s, const char *option, enum share_mode mode, const 
     if (option != NULL)
         return read_option(s, option, e);
     if (array->task_id == NULL && (mode == SHARE_ON || place))
-        return ERR(e, ERR_USAGE, "%s: this is no task of a Slurm job array; say --shard K/N",
+        return ERR(e, ERR_USAGE, "%s: this is not a task of a Slurm job array; use --shard K/N",
                    mode == SHARE_ON ? "--array-shard on" : "--output with {task} or %a");
     bool alone = array->count != NULL && strcmp(array->count, "1") == 0; /* one task that is run again, most likely */
     if (mode == SHARE_AUTO && place && alone)
-        return ERR(
-            e, ERR_USAGE,
-            "a job array of one task, %.20s: which share of the input that is cannot be told; say --shard K/N, or "
-            "--array-shard on or off",
-            array->task_id);
+        return ERR(e, ERR_USAGE,
+                   "a job array of one task, %.20s: its share of the input is unknown; use --shard K/N, or "
+                   "--array-shard on or off",
+                   array->task_id);
     if (mode == SHARE_ON || (mode == SHARE_AUTO && place))
         return read_array(s, array, e);
     if (mode == SHARE_AUTO && array->task_id != NULL && !alone)
-        return ERR(
-            e, ERR_USAGE,
-            "task %.20s of a job array: say --array-shard off if this task has an input and an output of its own, or "
-            "write {task} into --output, and the tasks share the input by lines",
-            array->task_id);
+        return ERR(e, ERR_USAGE,
+                   "task %.20s of a job array: use --array-shard off if this task has an input and an output of its "
+                   "own, or write {task} into --output, and the tasks share the input by lines",
+                   array->task_id);
     return know_task(s, array, e);
 }
 

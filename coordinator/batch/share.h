@@ -15,14 +15,14 @@
 
 enum share_mode { SHARE_AUTO, SHARE_ON, SHARE_OFF }; /* --array-shard */
 
-/* What Slurm says, as text; NULL: not set. */
+/* Slurm's variables, as text; NULL: not set. */
 struct share_array {
     const char *task_id, *count, *min, *max, *step;
 };
 
 struct share {
     int64_t index, count; /* count 1: everything */
-    int64_t task;         /* what {task} stands for; -1: nothing */
+    int64_t task;         /* the value of {task}; -1: none */
 };
 
 /* option: --shard K/N, NULL: not given. output: of --output; what it asks for. On failure *e says what to do. */

@@ -24,7 +24,7 @@ int slurm_job_open(struct slurm_job *j, const struct slurm_environment *v, const
 {
     memset(j, 0, sizeof *j);
     if (v->job_id == NULL)
-        return ERR(e, ERR_USAGE, "%s: this is no Slurm job (SLURM_JOB_ID is not set)", option);
+        return ERR(e, ERR_USAGE, "%s: this is not a Slurm job (SLURM_JOB_ID is not set)", option);
     if (!is_number(v->job_id))
         return ERR(e, ERR_USAGE, "environment variable SLURM_JOB_ID: found \"%.80s\", expected a number", v->job_id);
     if (v->restart_count != NULL && !is_number(v->restart_count))

@@ -1,5 +1,5 @@
-/* coordinator/batch/slurm.h - what the job asks of Slurm about itself, by scontrol: to be queued again, and to show a comment.
- * Pure but for slurm_requeue and slurm_comment_*; variables of the environment come in as text. */
+/* coordinator/batch/slurm.h - the job's requests to Slurm, by scontrol: to requeue it, and to show a comment. Pure but
+ * for slurm_requeue and slurm_comment_*; variables of the environment come in as text. */
 #ifndef BATCH_SLURM_H
 #define BATCH_SLURM_H
 

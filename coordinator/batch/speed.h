@@ -19,7 +19,7 @@ struct speed {
     uint64_t n;
 };
 
-/* What is counted by now; zero it at first. Cheap, for as often as one likes. */
+/* The counts so far; zero it at first. Cheap enough to be called at any rate. */
 void speed_note(struct speed *s, const struct speed_counts *counts, double now);
 
 /* A second, from the oldest of the noted counts that is at most a minute old to these; NAN before there is a second to look

@@ -231,7 +231,7 @@ int status_metrics(const struct status *s, const struct metrics *m, struct text_
         exposition_label(&x, "slurm_job_id", s->job);
     write_counts(&x, s);
     one_if_known(&x, "batch_expected", "gauge", s->total,
-                 "Requests that there will be; an estimate until all are read.");
+                 "Expected number of requests; an estimate until all are read.");
     one_if_known(&x, "batch_requests_per_second", "gauge", s->speed.requests, "Over the last minute.");
     one_if_known(&x, "batch_prompt_tokens_per_second", "gauge", s->speed.prompt_tokens, "Over the last minute.");
     one_if_known(&x, "batch_output_tokens_per_second", "gauge", s->speed.output_tokens, "Over the last minute.");

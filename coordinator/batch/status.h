@@ -49,7 +49,7 @@ double status_joules_per_token(const struct status *s);
 
 /* "120 of about 500 requests (24 %), 3 failed, ..": without a newline. */
 void status_line(const struct status *s, char *text, size_t bytes);
-/* What stands behind a progress bar, which shows the counts itself. */
+/* The text after a progress bar, which shows the counts itself. */
 void status_note(const struct status *s, char *text, size_t bytes);
 /* For squeue: "done=120/500 failed=3 tok/s=1234 eta=1:02". */
 void status_comment(const struct status *s, char *text, size_t bytes);

@@ -7,7 +7,7 @@
 
 struct walltime {
     double ends;        /* on seconds_now()'s clock; INFINITY: nothing is known */
-    const char *source; /* who says so: an option's or a variable's name; "": nobody */
+    const char *source; /* the source: an option's or a variable's name; "": none */
 };
 
 /* One moment on three clocks, in seconds. */

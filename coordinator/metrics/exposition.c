@@ -1,5 +1,6 @@
 /* coordinator/metrics/exposition.c - see exposition.h. */
 #include "coordinator/metrics/exposition.h"
+#include "base/number.h"
 #include "base/utf8.h"
 
 #include <stdarg.h>
@@ -45,7 +46,9 @@ void exposition_head(struct exposition *x, const char *name, const char *type, c
 
 void exposition_sample(struct exposition *x, const char *name, const char *extra, double value)
 {
-    put(x, "%s%s{%s%s} %.17g\n", x->prefix, name, x->labels, extra, value);
+    char text[NUMBER_BYTES];
+    (void)number_text(text, value);
+    put(x, "%s%s{%s%s} %s\n", x->prefix, name, x->labels, extra, text);
 }
 
 void exposition_one(struct exposition *x, const char *name, const char *type, double value, const char *help)
@@ -56,13 +59,16 @@ void exposition_one(struct exposition *x, const char *name, const char *type, do
 
 void exposition_histogram(struct exposition *x, const char *name, const char *extra, const struct histogram *h)
 {
+    char text[NUMBER_BYTES];
     uint64_t below = 0;
     for (int i = 0; i < h->buckets->n; i++) {
         below += h->count[i];
-        put(x, "%s%s_bucket{%s%s,le=\"%.15g\"} %llu\n", x->prefix, name, x->labels, extra, h->buckets->bound[i],
+        (void)number_text(text, h->buckets->bound[i]);
+        put(x, "%s%s_bucket{%s%s,le=\"%s\"} %llu\n", x->prefix, name, x->labels, extra, text,
             (unsigned long long)below);
     }
     put(x, "%s%s_bucket{%s%s,le=\"+Inf\"} %llu\n", x->prefix, name, x->labels, extra, (unsigned long long)h->n);
-    put(x, "%s%s_sum{%s%s} %.17g\n", x->prefix, name, x->labels, extra, h->sum);
+    (void)number_text(text, h->sum);
+    put(x, "%s%s_sum{%s%s} %s\n", x->prefix, name, x->labels, extra, text);
     put(x, "%s%s_count{%s%s} %llu\n", x->prefix, name, x->labels, extra, (unsigned long long)h->n);
 }

@@ -183,7 +183,7 @@ static void write_cache(struct exposition *x, const struct metrics *m)
     }
 }
 
-/* Of several samples an engine: {by="..."}. */
+/* For several samples per engine: {by="..."}. */
 static void of_kind(struct exposition *x, const struct metrics *m, const char *name, const char *by, const char *kind,
                     double (*value)(const struct metrics *m, int i))
 {
@@ -231,7 +231,7 @@ void metrics_write_engines(struct exposition *x, const struct metrics *m)
 
 void metrics_write_steps(struct exposition *x, const struct metrics *m)
 {
-    of_engines(x, m, "kv_blocks", "gauge", kv_blocks, "KV blocks that there are.");
+    of_engines(x, m, "kv_blocks", "gauge", kv_blocks, "KV blocks in total.");
     of_engines(x, m, "kv_blocks_used", "gauge", kv_blocks_used, "KV blocks that sequences hold.");
     of_engines(x, m, "engine_steps_total", "counter", n_steps, "Steps with tokens.");
     of_engines(x, m, "engine_step_seconds_total", "counter", step_seconds, "Time from a step's plan to its results.");
@@ -388,6 +388,8 @@ static void write_server(struct exposition *x, const struct metrics *m)
                    "Messages of another number of frames; ignored.");
     exposition_one(x, "refused_connections_total", "counter", (double)m->n_refused_connections,
                    "Handshakes that failed.");
+    exposition_one(x, "turned_away_connections_total", "counter", (double)m->n_turned_away,
+                   "Connections closed at once: --max-connections were there.");
     exposition_one(x, "lost_clients_total", "counter", (double)m->n_lost_clients,
                    "Clients that left with requests open.");
     exposition_one(x, "slow_clients_total", "counter", (double)m->n_slow_clients,
@@ -399,7 +401,7 @@ static void write_server(struct exposition *x, const struct metrics *m)
     exposition_one(x, "received_bytes_total", "counter", (double)m->bytes_received, "Of messages.");
     exposition_one(x, "sent_bytes_total", "counter", (double)m->bytes_sent, "Of replies.");
     exposition_one(x, "clients", "gauge", m->n_clients, "Connections that have sent something.");
-    exposition_one(x, "open_requests", "gauge", m->n_open_jobs, "Messages under way, in whatever stage.");
+    exposition_one(x, "open_requests", "gauge", m->n_open_tasks, "Messages under way, in whatever stage.");
     exposition_one(x, "client_backlog_bytes", "gauge", (double)m->backlog,
                    "Replies that wait for their clients to read.");
     exposition_one(x, "ranks", "gauge", m->engines->n_ranks, "Ranks of the job.");

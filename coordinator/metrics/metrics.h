@@ -1,5 +1,5 @@
-/* coordinator/metrics/metrics.h - what a server, the engines and the ranks count, as Prometheus text. Names and buckets are vLLM's where the meaning
- * is, the split of a request's time is Triton's and SageMaker's. The I/O thread's. */
+/* coordinator/metrics/metrics.h - the counters of server, engines and ranks as Prometheus text. Names and buckets are
+ * vLLM's where the meaning is the same; the split of a request's time is Triton's and SageMaker's. The I/O thread's. */
 #ifndef METRICS_METRICS_H
 #define METRICS_METRICS_H
 
@@ -10,7 +10,7 @@
 /* lockstep_x{model_name=}; or, of what vLLM has too, vllm:x, and engine= among the labels. */
 enum metrics_names { METRICS_LOCKSTEP, METRICS_VLLM };
 
-/* What is known of a generate that has been answered. */
+/* The figures of a generate that has been answered. */
 struct outcome {
     int code; /* enum protocol_code */
     struct time_split time;
@@ -38,9 +38,10 @@ struct metrics {
     struct histogram cancel_steps;              /* from a cancellation until the engine has let go */
     uint64_t n_by_code[600];                    /* generates answered */
     uint64_t n_messages[PROTOCOL_SHUTDOWN + 1]; /* by op */
-    uint64_t n_bad_messages, n_refused_connections, n_slow_clients, n_cut_clients, n_lost_clients, n_lost_log_lines;
+    uint64_t n_bad_messages, n_refused_connections, n_turned_away, n_slow_clients, n_cut_clients, n_lost_clients,
+        n_lost_log_lines;
     uint64_t bytes_received, bytes_sent;
-    int n_clients, n_open_jobs;
+    int n_clients, n_open_tasks;
     int n_unassigned; /* sequences that wait for an engine */
     size_t backlog;
     bool draining;

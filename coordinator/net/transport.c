@@ -25,7 +25,7 @@
 #define VECTORS           32
 #define SWEEP_SECONDS     0.25
 #define HANDSHAKE_SECONDS 30.0 /* as long as clients wait: on a busy machine a thousand begin at once */
-#define REST_SECONDS      0.1  /* of the listener, when no descriptor is left */
+#define REST_SECONDS      0.1  /* of the listener, when it can take nobody */
 #define SPARE_DESCRIPTORS 64   /* for everything else that this process opens */
 
 /* Bytes on their way out: the head of a frame and what follows it. */
@@ -126,7 +126,7 @@ static void free_parcels(struct channel *c)
     c->queued = 0;
 }
 
-/* What the client has sent and nobody read would make the kernel take back what it was sent last. */
+/* Unread data of the client would make the kernel discard the last data sent to it. */
 static void hang_up(int fd)
 {
     char waste[4096];
@@ -255,26 +255,36 @@ static void rest(struct transport *t, bool rests)
     t->rests_until = rests ? seconds_now() + REST_SECONDS : 0;
 }
 
-/* Clients beyond what descriptors allow wait in the kernel's queue until others leave. */
+static void turn_away(struct transport *t, int fd)
+{
+    (void)close(fd);
+    t->n_turned_away++;
+}
+
+/* Clients beyond what descriptors allow wait in the kernel's queue until others leave; those beyond what the user allows hear at
+ * once, but no more than a turn's number of them before the listener rests: they come again. */
 static void accept_clients(struct transport *t)
 {
+    uint64_t n_turned_away = t->n_turned_away;
     for (int i = 0; i < EVENTS; i++) {
         int fd =
-            t->n_connections < t->max_connections ? accept4(t->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC) : -2;
+            t->n_connections < t->max_descriptors ? accept4(t->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC) : -2;
         if (fd >= 0) {
-            open_channel(t, fd);
+            (t->n_connections < t->max_connections ? open_channel : turn_away)(t, fd);
             continue;
         }
         if (fd == -2 || errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
             rest(t, true);
         if (fd == -2 || (errno != EINTR && errno != ECONNABORTED))
-            return;
+            break;
     }
+    if (t->n_turned_away != n_turned_away)
+        rest(t, true);
 }
 
 /* ---- reading ---- */
 
-/* Messages that are not whole take too much together: whoever has begun the largest one ends. */
+/* Incomplete messages take too much memory together: the connection with the largest one ends. */
 static void bound_pending(struct transport *t)
 {
     while (t->pending > PENDING_BYTES) {
@@ -313,7 +323,7 @@ static void read_channel(struct transport *t, struct channel *c, double now)
     bound_pending(t);
 }
 
-/* Whoever has messages here that were not taken is read on when they are. */
+/* A connection with messages that were not taken is read again when they are. */
 static void serve(struct transport *t, const struct epoll_event *event, double now)
 {
     struct channel *c = event->data.fd < t->n_fds ? t->by_fd[event->data.fd] : NULL;
@@ -513,7 +523,7 @@ enum happening transport_happening(struct transport *t, struct peer *peer)
 
 /* ---- opening and closing ---- */
 
-static int most_connections(void)
+static int most_descriptors(void)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur > INT32_MAX)
@@ -522,11 +532,12 @@ static int most_connections(void)
     return most > 1 ? most : 1;
 }
 
-int transport_open(struct transport *t, const char *endpoint, int64_t max_bytes, const struct curve *curve,
-                   struct err *e)
+int transport_open(struct transport *t, const char *endpoint, int64_t max_bytes, int64_t max_connections,
+                   const struct curve *curve, struct err *e)
 {
     t->max_bytes = (size_t)max_bytes;
-    t->max_connections = most_connections();
+    t->max_descriptors = most_descriptors();
+    t->max_connections = max_connections > 0 ? (int)max_connections : INT32_MAX;
     t->has_curve = curve != NULL;
     if (curve != NULL && curve_keys(curve, &t->keys, e) != 0)
         return -1;

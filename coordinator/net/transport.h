@@ -24,11 +24,13 @@ struct transport {
     int listener;          /* -1: closed, or it rests because descriptors have run out */
     struct zmtp_keys keys; /* of CURVE */
     bool has_curve;
-    char endpoint[TRANSPORT_ENDPOINT]; /* as bound, with the port or path that was chosen */
-    bool is_ipc, is_local;             /* a Unix socket; not to be reached from another host */
-    size_t max_bytes;                  /* of a message */
-    size_t pending;                    /* bytes of messages that are not whole, of all connections */
-    int max_connections, n_connections;
+    char endpoint[TRANSPORT_ENDPOINT];  /* as bound, with the port or path that was chosen */
+    bool is_ipc, is_local;              /* a Unix socket; not to be reached from another host */
+    size_t max_bytes;                   /* of a message */
+    size_t pending;                     /* bytes of messages that are not whole, of all connections */
+    int max_connections, n_connections; /* max_connections: beyond, who comes is turned away */
+    int max_descriptors;                /* beyond, who comes waits */
+    uint64_t n_turned_away;
     struct channel **by_fd; /* [n_fds] */
     int n_fds;
     struct channel *ready_first, *ready_last; /* with whole messages: each gives one in its turn */
@@ -38,7 +40,7 @@ struct transport {
     double swept, rests_until; /* rests_until: the listener takes nobody before; 0: it does not rest */
 };
 
-/* Who sent a message: a connection. Its number is never given again. */
+/* The sender of a message: a connection. Its number is never reused. */
 struct peer {
     uint64_t number; /* from 1 */
     int fd;
@@ -62,14 +64,15 @@ int transport_context(struct transport *t, struct err *e);
  * (of other hosts; an abstract ipc name) unless there is CURVE or `insecure`. */
 int transport_check(const char *endpoint, bool curve, bool insecure, struct err *e);
 
-/* Bind. A message of more than max_bytes ends its connection. curve (or NULL) is open already, and borrowed. */
-int transport_open(struct transport *t, const char *endpoint, int64_t max_bytes, const struct curve *curve,
-                   struct err *e);
+/* Bind. A message of more than max_bytes ends its connection, and so does coming when there are max_connections (0: any number).
+ * curve (or NULL) is open already, and borrowed. */
+int transport_open(struct transport *t, const char *endpoint, int64_t max_bytes, int64_t max_connections,
+                   const struct curve *curve, struct err *e);
 
 /* A Unix socket's path is taken away; who is connected stays so. */
 void transport_unlink(const struct transport *t);
 
-/* What is still on its way out gets so long; then all connections end, and the context with them. All other sockets are closed
+/* Unsent messages get linger_ms; then all connections end, and the context with them. All other sockets are closed
  * before. */
 void transport_close(struct transport *t, int linger_ms);
 
@@ -90,10 +93,10 @@ void transport_flush(struct transport *t);
 /* Is the connection that a message came over still there? */
 bool transport_connected(const struct transport *t, const struct peer *peer);
 
-/* Close this connection. The client notices, connects anew, and is a new client. */
+/* Close this connection. The client notices, reconnects, and is a new client. */
 void transport_disconnect(struct transport *t, const struct peer *peer);
 
-/* What happened to connections; HAPPENING_GONE: *peer's has ended; HAPPENING_REFUSED: one ended before it was a client. */
+/* Events of connections; HAPPENING_GONE: *peer's has ended; HAPPENING_REFUSED: one ended before it was a client. */
 enum happening transport_happening(struct transport *t, struct peer *peer);
 
 #endif

@@ -17,7 +17,7 @@
 #define ZMTP_MAX_FRAMES     64             /* of a message: more end the connection */
 #define ZMTP_HEAD_BYTES     9              /* of a frame, at most */
 
-/* What has arrived of a message: an empty frame before the body (REQ), the body, and how many other frames. */
+/* The received part of a message: an empty frame before the body (REQ), the body, and the number of other frames. */
 struct zmtp_message {
     char *body; /* malloc'ed; NULL when bytes is 0 */
     size_t bytes;

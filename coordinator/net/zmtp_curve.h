@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #define ZMTP_KEY_BYTES   32
-#define ZMTP_BOX_BYTES   33 /* what encryption adds to a frame: command name, nonce, authenticator, flags */
+#define ZMTP_BOX_BYTES   33 /* bytes that encryption adds to a frame: command name, nonce, authenticator, flags */
 #define ZMTP_COOKIE      96
 #define ZMTP_WELCOME     168
 #define ZMTP_READY_EXTRA 30 /* bytes of READY beside its metadata */
@@ -20,7 +20,7 @@ struct zmtp_keys {
 };
 
 struct zmtp_curve {
-    enum zmtp_curve_state { CURVE_HELLO, CURVE_INITIATE, CURVE_DONE } state; /* what is due from the client */
+    enum zmtp_curve_state { CURVE_HELLO, CURVE_INITIATE, CURVE_DONE } state; /* the client's next command */
     unsigned char client[ZMTP_KEY_BYTES];                                    /* its short-term key */
     unsigned char public_key[ZMTP_KEY_BYTES], secret_key[ZMTP_KEY_BYTES];    /* ours, of this connection */
     unsigned char shared[ZMTP_KEY_BYTES];

@@ -39,7 +39,7 @@ void engines_close(struct engines *e)
     memset(e, 0, sizeof *e);
 }
 
-static struct engine_load load_of(const struct job *j)
+static struct engine_load load_of(const struct task *j)
 {
     struct engine_load load = {0};
     for (int i = 0; i < j->n_groups; i++) {
@@ -78,26 +78,26 @@ static void give_order(struct engine_end *to, struct order what)
     }
 }
 
-void engines_submit(struct engines *e, struct job *j, int engine)
+void engines_submit(struct engines *e, struct task *j, int engine)
 {
     struct engine_end *to = &e->engine[engine];
     const struct engine_load load = load_of(j);
     to->load.n_sequences += load.n_sequences;
     to->load.n_tokens += load.n_tokens;
-    j->engine = engine;
-    j->submitted = j->in_engine = true;
-    give_order(to, (struct order){.kind = ORDER_SUBMIT, .job = j});
+    j->ticket.engine = engine;
+    j->ticket.submitted = j->ticket.in_engine = true;
+    give_order(to, (struct order){.kind = ORDER_SUBMIT, .task = j});
 }
 
-void engines_cancel(struct engines *e, const struct job *j, enum finish_reason why)
+void engines_cancel(struct engines *e, const struct task *j, enum finish_reason why)
 {
-    give_order(&e->engine[j->engine], (struct order){.kind = ORDER_CANCEL, .number = j->number, .why = why});
+    give_order(&e->engine[j->ticket.engine], (struct order){.kind = ORDER_CANCEL, .number = j->number, .why = why});
 }
 
-void engines_withdraw(struct engines *e, const struct job *j)
+void engines_withdraw(struct engines *e, const struct task *j)
 {
     for (int i = 0; i < e->n; i++)
-        if (j == NULL || j->engine == i)
+        if (j == NULL || j->ticket.engine == i)
             give_order(&e->engine[i], (struct order){.kind = ORDER_WITHDRAW, .number = j != NULL ? j->number : 0});
 }
 
@@ -129,11 +129,11 @@ static void note(struct engine_end *from, const struct report *r)
     from->step_seconds = r->step_seconds;
     from->loaded = from->loaded || r->loaded;
     from->ended = from->ended || r->ended;
-    for (struct job *j = r->done; j != NULL; j = j->engine_next) {
+    for (struct task *j = r->done; j != NULL; j = j->work.next) {
         const struct engine_load load = load_of(j);
         from->load.n_sequences -= load.n_sequences;
         from->load.n_tokens -= load.n_tokens;
-        j->in_engine = false;
+        j->ticket.in_engine = false;
         from->n_done++;
     }
 }
@@ -228,7 +228,7 @@ void engines_say(const struct engines *e)
                  (unsigned long long)e->engine[i].n_steps, e->engine[i].step_seconds);
 }
 
-/* Of an engine all of whose ranks know. */
+/* Considers only engines all of whose ranks know their figures. */
 int engines_slowest(const struct engines *e)
 {
     int size = e->n_ranks / e->n, slowest = -1;

@@ -1,11 +1,11 @@
 /* coordinator/replicas/engines.h - the engines of a job, one a group, as the thread of rank 0 that hands out work (the server's
- * I/O thread, the batch thread) sees them: to whom the next job goes, what each has under way, what each last said. */
+ * I/O thread, the batch thread) sees them: to whom the next task goes, what each has under way, what each last said. */
 #ifndef REPLICAS_ENGINES_H
 #define REPLICAS_ENGINES_H
 
 #include "coordinator/tasks/steps.h"
 
-struct engine_load { /* what was handed over and has not come back */
+struct engine_load { /* jobs that were handed over and have not come back */
     int n_sequences;
     int64_t n_tokens; /* prompts, and the most that their outputs may have */
 };
@@ -16,7 +16,7 @@ struct engines {
         void *end[2]; /* mailbox: of orders and reports; end[1] is the main thread's for engine 0, else the hub's */
         struct engine_load load;
         bool loaded, ended;
-        int64_t n_done;                  /* jobs that it has given back */
+        int64_t n_done;                  /* tasks that it has given back */
         int max_len, n_blocks, max_seqs; /* as in struct report; 0: it is not loaded yet */
         struct scheduler_stats stats;    /* its last word */
         uint64_t n_steps;
@@ -35,14 +35,14 @@ void engines_close(struct engines *e);
  * have as many as they may. */
 int engines_choose(const struct engines *e, int spare);
 
-/* Hand a job that is prepared to the engine. */
-void engines_submit(struct engines *e, struct job *j, int engine);
+/* Hand a task that is prepared to the engine. */
+void engines_submit(struct engines *e, struct task *j, int engine);
 
-/* End a job that an engine has. */
-void engines_cancel(struct engines *e, const struct job *j, enum finish_reason why);
+/* End a task that an engine has. */
+void engines_cancel(struct engines *e, const struct task *j, enum finish_reason why);
 
-/* End it as FINISH_CANCELLED unless it has begun; j NULL: all such jobs of all engines. */
-void engines_withdraw(struct engines *e, const struct job *j);
+/* End it as FINISH_CANCELLED unless it has begun; j NULL: all such tasks of all engines. */
+void engines_withdraw(struct engines *e, const struct task *j);
 
 /* Tell all to stop. */
 void engines_stop(struct engines *e);
@@ -54,7 +54,7 @@ struct report *engines_take(struct engines *e, int *engine);
 bool engines_loaded(const struct engines *e);
 bool engines_ended(const struct engines *e);
 
-/* Of all together; max_len: what each can do. */
+/* The sum over all; max_len: that of each. */
 int engines_max_seqs(const struct engines *e);
 int engines_max_len(const struct engines *e);
 struct scheduler_stats engines_stats(const struct engines *e);

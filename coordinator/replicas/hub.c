@@ -18,19 +18,19 @@ enum poll_item { POLL_ROUTER, POLL_MONITOR, POLL_ZAP, POLL_MAILBOXES };
 
 static int compare_numbers(const void *a, const void *b)
 {
-    uint64_t x = ((const struct job *)a)->number, y = ((const struct job *)b)->number;
+    uint64_t x = ((const struct task *)a)->number, y = ((const struct task *)b)->number;
     return x < y ? -1 : x > y;
 }
 
 /* For report_decode. group: the struct hub_group. */
-static struct job *find_job(void *group, uint64_t number, bool take)
+static struct task *find_job(void *group, uint64_t number, bool take)
 {
     struct hub_group *g = group;
-    struct job key;
+    struct task key;
     key.number = number;
-    struct job **found = tfind(&key, &g->jobs, compare_numbers), *j = found != NULL ? *found : NULL;
+    struct task **found = tfind(&key, &g->tasks, compare_numbers), *j = found != NULL ? *found : NULL;
     if (j != NULL && take)
-        (void)tdelete(j, &g->jobs, compare_numbers);
+        (void)tdelete(j, &g->tasks, compare_numbers);
     return j;
 }
 
@@ -49,7 +49,7 @@ static void fail(struct hub *h, int group, enum err_code code, const char *what)
     link_raise(&h->alarm, &e);
 }
 
-/* Whoever failed is to speak first: see LINK_PATIENCE. */
+/* The failed process should speak first: see LINK_PATIENCE. */
 static void lose(struct hub *h, int group, const char *why)
 {
     struct hub_group *g = &h->group[group];
@@ -184,7 +184,7 @@ static void pass_order(struct hub *h, int group, struct order *o)
     char id[16];
     (void)snprintf(id, sizeof id, "%d", group);
     order_encode(&w, o, seconds_now());
-    if (o->kind == ORDER_SUBMIT && tsearch(o->job, &g->jobs, compare_numbers) == NULL)
+    if (o->kind == ORDER_SUBMIT && tsearch(o->task, &g->tasks, compare_numbers) == NULL)
         w.failed = true;
     bool lacks_memory = w.failed;
     if (!link_send(h->router, id, &w) && lacks_memory)
@@ -284,9 +284,9 @@ int hub_check(struct hub *h, struct err *e)
     return link_check(&h->alarm, e);
 }
 
-static void forget(void *job)
+static void forget(void *task)
 {
-    (void)job; /* of a group that was lost: its client's, or its line's */
+    (void)task; /* of a group that was lost: its client's, or its line's */
 }
 
 int hub_close(struct hub *h, struct err *e)
@@ -294,7 +294,7 @@ int hub_close(struct hub *h, struct err *e)
     if (h->running)
         (void)pthread_join(h->thread, NULL);
     for (int i = 1; h->group != NULL && i < h->n_groups; i++)
-        tdestroy(h->group[i].jobs, forget);
+        tdestroy(h->group[i].tasks, forget);
     int status = link_check(&h->alarm, e);
     if (h->router != NULL) {
         (void)zmq_socket_monitor(h->router, NULL, 0);

@@ -1,5 +1,5 @@
 /* coordinator/replicas/hub.h - rank 0's end of the links: a thread between the mailboxes of the engines that run elsewhere and
- * their leaders. Orders go out as bytes, reports come in; the jobs themselves stay here, and whoever posted them cannot tell
+ * their leaders. Orders go out as bytes, reports come in; the tasks themselves stay here, and whoever posted them cannot tell
  * such an engine from the one of this process. */
 #ifndef REPLICAS_HUB_H
 #define REPLICAS_HUB_H
@@ -11,7 +11,7 @@
 
 struct hub_group {
     void *mailbox; /* borrowed: the engine's end[1] */
-    void *jobs;    /* of tsearch(3), by number: what the group has */
+    void *tasks;   /* of tsearch(3), by number: what the group has */
     char host[LINK_HOST_BYTES];
     bool connected, ended;
     int fd;        /* of the connection */

@@ -47,15 +47,15 @@ static void take_messages(struct leader *l)
     }
 }
 
-/* What goes to rank 0 is of no use here any more; the jobs too, which rank 0 has its own of. */
+/* Messages to rank 0 are no longer needed here; neither are the tasks, of which rank 0 has its own copies. */
 static void pass_report(struct leader *l, struct report *r)
 {
     struct wire_out w = {0};
     report_encode(&w, r, seconds_now());
     l->ended = r->ended;
-    for (struct job *j = r->done, *next; j != NULL; j = next) {
-        next = j->engine_next;
-        job_close(j);
+    for (struct task *j = r->done, *next; j != NULL; j = next) {
+        next = j->work.next;
+        task_close(j);
     }
     steps_report_free(r);
     bool lacks_memory = w.failed;

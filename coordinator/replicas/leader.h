@@ -1,6 +1,6 @@
-/* coordinator/replicas/leader.h - what the first rank of a group other than the first runs beside its ranks: the main thread's
- * scheduler (coordinator/tasks/steps.h), as on rank 0, and a thread that brings it rank 0's orders and takes its reports
- * there. */
+/* coordinator/replicas/leader.h - runs on the first rank of every further group: the main thread's scheduler
+ * (coordinator/tasks/steps.h), as on rank 0, and a thread that delivers rank 0's orders to it and its reports to rank
+ * 0. */
 #ifndef REPLICAS_LEADER_H
 #define REPLICAS_LEADER_H
 

@@ -15,7 +15,7 @@
 #include <zmq.h>
 
 #define KEEPALIVE_IDLE     3 /* s without a word, then a question every */
-#define KEEPALIVE_INTERVAL 2 /* s, and so many without an answer: the host is lost */
+#define KEEPALIVE_INTERVAL 2 /* s between probes, and the number of unanswered probes after which the host is lost */
 #define KEEPALIVE_COUNT    3
 #define MAX_RETRANSMIT_MS  10000 /* the same for what was sent and is not acknowledged */
 #define CONNECT_MS         2000  /* of each address that is tried */

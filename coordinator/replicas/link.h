@@ -13,11 +13,11 @@
 #define LINK_ADDRESS_BYTES 64
 #define LINK_HOST_BYTES    64
 
-/* Of a message on its way: a longer one goes in several frames. What a stranger's connection can take of rank 0's memory before
- * it has shown its key is this, too. */
+/* The size of a frame: a longer message is sent in several frames. It also limits the memory that a connection can use
+ * on rank 0 before it has shown its key. */
 #define LINK_FRAME_BYTES ((size_t)1 << 20)
 
-/* What rank 0 tells the leaders before there is a connection. Flat: main.c broadcasts it. */
+/* Rank 0's message to the leaders before they connect. Flat: main.c broadcasts it. */
 struct link_card {
     char address[LINK_ADDRESSES]
                 [LINK_ADDRESS_BYTES]; /* "10.1.2.3", those of this host that others may reach; "": no more */
@@ -32,10 +32,10 @@ struct link_card {
 /* Numeric addresses of this host; only the loopback if `local`. */
 int link_addresses(struct link_card *card, bool local, struct err *e);
 
-/* "tcp://ADDRESS:PORT" of the first address at which somebody listens. */
+/* "tcp://ADDRESS:PORT" of the first address with a listener. */
 int link_find(const struct link_card *card, char *endpoint, size_t bytes, struct err *e);
 
-/* Options that both ends have: no bound on messages under way (rank 0 bounds the jobs) but on each frame's size, little time to
+/* Options that both ends have: no bound on messages under way (rank 0 bounds the tasks) but on each frame's size, little time to
  * show a key, TCP notices a lost host. */
 int link_configure(void *socket, struct err *e);
 
@@ -76,7 +76,7 @@ void link_raise(struct link_alarm *a, const struct err *e);
 /* -1 and *e if it was raised. */
 int link_check(struct link_alarm *a, struct err *e);
 
-/* The other end seems to be lost. Whoever failed speaks for itself first, so this is held back. */
+/* The other end seems to be lost. The failed process speaks first, so this report is delayed. */
 #define LINK_PATIENCE 2.0 /* s */
 
 #endif

@@ -51,8 +51,8 @@ static void put_search(struct wire_out *w, const struct search *s)
     wire_put_i32(w, (int32_t)s->beam.early_stopping);
 }
 
-/* The rules of a job's prompts differ in max_tokens and seed only (job_prepare), its groups share priority and deadline. */
-static void put_job(struct wire_out *w, const struct job *j, double now)
+/* The rules of a task's prompts differ in max_tokens and seed only (task_prepare), its groups share priority and deadline. */
+static void put_task(struct wire_out *w, const struct task *j, double now)
 {
     const struct group *first = &j->group[0];
     wire_put_u64(w, j->number);
@@ -77,7 +77,7 @@ void order_encode(struct wire_out *w, const struct order *o, double now)
 {
     if (o->kind == ORDER_SUBMIT) {
         wire_put_u8(w, LINK_SUBMIT);
-        put_job(w, o->job, now);
+        put_task(w, o->task, now);
     } else if (o->kind == ORDER_CANCEL) {
         wire_put_u8(w, LINK_CANCEL);
         wire_put_u64(w, o->number);
@@ -166,8 +166,8 @@ static void get_search(struct wire_in *w, struct search *s)
         (enum early_stopping)wire_get_i32(w, EARLY_STOPPING_FALSE, EARLY_STOPPING_NEVER, "early_stopping");
 }
 
-/* Prompt i of the job becomes its group i. */
-static void get_group(struct wire_in *w, struct job *j, int i, const struct order_rules *is)
+/* Prompt i of the task becomes its group i. */
+static void get_group(struct wire_in *w, struct task *j, int i, const struct order_rules *is)
 {
     const struct protocol_generate *g = &j->message.generate;
     struct request_rules *rules = &j->rules[i];
@@ -193,10 +193,10 @@ static void get_group(struct wire_in *w, struct job *j, int i, const struct orde
     j->n_groups++;
 }
 
-static void get_job(struct wire_in *w, struct job *j, const struct order_rules *is, double now)
+static void get_task(struct wire_in *w, struct task *j, const struct order_rules *is, double now)
 {
     struct protocol_generate *g = &j->message.generate;
-    j->parsed = true; /* the message's texts are this job's to free */
+    j->parsed = true; /* the message's texts are this task's to free */
     j->number = wire_get_u64(w);
     j->asker = wire_get_u64(w);
     j->arrived = now - wire_get_f64(w);
@@ -215,8 +215,8 @@ static void get_job(struct wire_in *w, struct job *j, const struct order_rules *
     j->n_choices = g->search.n;
     j->rules = calloc(n, sizeof *j->rules);
     j->group = calloc(n, sizeof *j->group);
-    j->progress = calloc(n * (size_t)j->n_choices, sizeof *j->progress);
-    if (j->rules == NULL || j->group == NULL || j->progress == NULL) {
+    j->work.progress = calloc(n * (size_t)j->n_choices, sizeof *j->work.progress);
+    if (j->rules == NULL || j->group == NULL || j->work.progress == NULL) {
         wire_fail(w, "host memory");
         return;
     }
@@ -235,11 +235,11 @@ static void get_order(struct wire_in *w, struct order *o, const struct order_rul
     unsigned kind = wire_get_u8(w);
     if (kind == LINK_SUBMIT) {
         o->kind = ORDER_SUBMIT;
-        o->job = job_open(0, NULL, false, now);
-        if (o->job == NULL)
+        o->task = task_open(0, NULL, false, now);
+        if (o->task == NULL)
             wire_fail(w, "host memory");
         else
-            get_job(w, o->job, rules, now);
+            get_task(w, o->task, rules, now);
     } else if (kind == LINK_CANCEL) {
         o->kind = ORDER_CANCEL;
         o->number = wire_get_u64(w);
@@ -270,6 +270,6 @@ struct order *order_decode(const void *data, size_t bytes, const struct order_ru
 void order_free(struct order *o)
 {
     if (o != NULL)
-        job_close(o->job);
+        task_close(o->task);
     free(o);
 }

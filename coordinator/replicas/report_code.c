@@ -56,12 +56,12 @@ static void put_numbers(struct wire_out *w, const struct report *r)
 
 static void put_piece(struct wire_out *w, const struct piece *p)
 {
-    wire_put_u64(w, p->job->number);
+    wire_put_u64(w, p->task->number);
     wire_put_i32(w, p->group);
     wire_put_i32(w, p->choice);
     put_text(w, p->text, p->bytes);
     wire_put_array(w, p->id, p->n_ids, sizeof *p->id);
-    put_sampled(w, p->logprobs, p->logprobs != NULL ? p->n_ids : 0, p->job->rules[p->group].sampling.n_top);
+    put_sampled(w, p->logprobs, p->logprobs != NULL ? p->n_ids : 0, p->task->rules[p->group].sampling.n_top);
 }
 
 /* A choice without a request: it never began. */
@@ -92,7 +92,7 @@ static void put_group(struct wire_out *w, const struct group *g, double now)
         put_choice(w, g, c);
 }
 
-static void put_done(struct wire_out *w, const struct job *j, double now)
+static void put_done(struct wire_out *w, const struct task *j, double now)
 {
     wire_put_u64(w, j->number);
     wire_put_i32(w, j->error.code);
@@ -117,10 +117,10 @@ void report_encode(struct wire_out *w, const struct report *r, double now)
     wire_put_u64(w, n_pieces);
     for (const struct piece *p = r->first; p != NULL; p = p->next)
         put_piece(w, p);
-    for (const struct job *j = r->done; j != NULL; j = j->engine_next)
+    for (const struct task *j = r->done; j != NULL; j = j->work.next)
         n_done++;
     wire_put_u64(w, n_done);
-    for (const struct job *j = r->done; j != NULL; j = j->engine_next)
+    for (const struct task *j = r->done; j != NULL; j = j->work.next)
         put_done(w, j, now);
 }
 
@@ -140,7 +140,7 @@ static int32_t *get_tokens(struct wire_in *w, size_t *n, int vocab)
     return id;
 }
 
-/* Of what cannot be sampled it is minus infinity. */
+/* It is minus infinity for tokens that cannot be sampled. */
 static float get_logprob(struct wire_in *w)
 {
     float x = 0;
@@ -214,13 +214,13 @@ static void get_numbers(struct wire_in *w, struct report *r, int n_ranks)
 
 static void get_piece(struct wire_in *w, struct report *r, const struct report_rules *is)
 {
-    struct job *j = is->find(is->context, wire_get_u64(w), false);
+    struct task *j = is->find(is->context, wire_get_u64(w), false);
     struct piece *p = j != NULL ? calloc(1, sizeof *p) : NULL;
     if (p == NULL) {
-        wire_fail(w, j == NULL ? "a piece of a job that is not there" : "host memory");
+        wire_fail(w, j == NULL ? "a piece of a task that is not there" : "host memory");
         return;
     }
-    p->job = j;
+    p->task = j;
     p->group = wire_get_i32(w, 0, j->n_groups - 1, "a piece's prompt");
     p->choice = wire_get_i32(w, 0, j->n_choices - 1, "a piece's choice");
     p->text = wire_get_array(w, &p->bytes, MAX_BYTES, 1, "a text");
@@ -275,13 +275,13 @@ static void get_short_text(struct wire_in *w, char *text, size_t bytes, const ch
 
 static void get_done(struct wire_in *w, struct report *r, const struct report_rules *is, double now)
 {
-    struct job *j = is->find(is->context, wire_get_u64(w), true);
+    struct task *j = is->find(is->context, wire_get_u64(w), true);
     if (j == NULL) {
-        wire_fail(w, "a job that is not there");
+        wire_fail(w, "a task that is not there");
         return;
     }
-    j->engine_previous = NULL;
-    j->engine_next = r->done;
+    j->work.previous = NULL;
+    j->work.next = r->done;
     r->done = j;
     j->error.code = wire_get_i32(w, 0, 599, "an error's code");
     get_short_text(w, j->error.field, sizeof j->error.field, "an error's field");
@@ -303,7 +303,7 @@ static void get_report(struct wire_in *w, struct report *r, const struct report_
     size_t n = wire_get_count(w, MAX_BYTES, 8, "the number of pieces");
     for (size_t i = 0; i < n && w->wrong == NULL; i++)
         get_piece(w, r, is);
-    n = wire_get_count(w, MAX_BYTES, 8, "the number of jobs");
+    n = wire_get_count(w, MAX_BYTES, 8, "the number of tasks");
     for (size_t i = 0; i < n && w->wrong == NULL; i++)
         get_done(w, r, is, now);
 }

@@ -33,7 +33,7 @@ void wire_free(struct wire_out *w);
 struct wire_in {
     const unsigned char *at; /* borrowed */
     size_t left;
-    const char *wrong; /* what did not fit, the first time; NULL: all is well so far. Zeros are read from then on */
+    const char *wrong; /* the first item that did not fit; NULL: none so far. Zeros are read from then on */
 };
 
 /* Note that something does not fit. */

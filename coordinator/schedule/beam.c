@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What transformers gives a hypothesis that does not exist. */
+/* The score that transformers gives to a hypothesis that does not exist. */
 #define NO_SCORE (-1e9f)
 
 struct candidate {

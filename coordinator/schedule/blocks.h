@@ -1,4 +1,5 @@
-/* coordinator/schedule/blocks.h - who holds which KV blocks, and what is in those that nobody holds: the prefix cache.
+/* coordinator/schedule/blocks.h - the owners of KV blocks, and the contents of those without an owner: the prefix
+ * cache.
  *
  * A full block's keys and values follow from its own tokens and all before them. So a block in the cache has a name, a number
  * that is given once, and is found by the name of the block before it and its own tokens, all of them compared: by

@@ -36,7 +36,7 @@ struct group {
     int n_awaited;                 /* beams whose result of this round has not come */
     bool started;                  /* all members that are to run have been queued */
     bool silent;                   /* group_cancel ended it */
-    int n_calls;                   /* of ours that are under way: on_release waits for their end */
+    int n_calls;                   /* own requests under way: on_release waits for their end */
     struct request_rules *variant; /* [n_members] rules with the member's seed; one for all beams */
     struct request *result;        /* [n] choices of a beam search */
     struct beam_search beam;

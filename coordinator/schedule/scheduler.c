@@ -12,7 +12,7 @@ int scheduler_open(struct scheduler *s, const struct scheduler_setup *setup, str
     s->setup = *setup;
     s->next_deadline = INFINITY;
     if (l->max_batch_tokens < l->max_seqs)
-        return ERR(e, ERR_INTERNAL, "%d tokens a step, expected one for each of %d sequences at least",
+        return ERR(e, ERR_INTERNAL, "%d tokens per step, expected one for each of %d sequences at least",
                    l->max_batch_tokens, l->max_seqs);
     s->running = err_calloc(e, (size_t)l->max_seqs, sizeof(struct request *), "scheduler");
     s->turn = err_calloc(e, (size_t)l->max_seqs, sizeof(struct request *), "scheduler");

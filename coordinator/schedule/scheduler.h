@@ -26,7 +26,7 @@
 #define SCHEDULER_FLIGHTS 2 /* plans whose results may be outstanding */
 #define SCHEDULER_FULL    1 /* scheduler_add: the queue has no place */
 
-/* What a plan has for prompts: tokens, and rows of logits for scores. */
+/* The room of a plan for prompts: tokens, and rows of logits for scores. */
 enum scheduler_room { ROOM_TOKENS, ROOM_ROWS, N_ROOMS };
 
 /* The requests of one client. */
@@ -80,7 +80,7 @@ struct scheduler {
     int n_parked;                 /* neither running nor waiting, see REQUEST_PARKED */
     int *free_slot, n_free_slots; /* stack */
     struct blocks blocks;
-    struct flight { /* who is sampled in an outstanding plan */
+    struct flight { /* the sequences that an outstanding plan samples */
         uint64_t step;
         int n;
         struct request **request; /* [n], capacity max_seqs */
@@ -95,7 +95,7 @@ struct scheduler {
     double now;                     /* the time last told */
     double next_deadline;           /* no request has an earlier one */
     struct request *blocked;        /* the next one did not fit; it is looked at again when */
-    int blocked_until;              /* so many blocks are free */
+    int blocked_until;              /* this many blocks are free */
     const struct request *in_event; /* on_progress is running for it */
     struct scheduler_stats stats;
 };

@@ -155,7 +155,7 @@ static bool has_turn_before(const struct request *a, const struct request *b)
     return a->rank < b->rank;
 }
 
-/* Where there is one client only, they are in this order already. */
+/* With a single client they are in this order already. */
 void order_turns(struct scheduler *s)
 {
     for (int i = 0; i < s->n_queues; i++)
@@ -170,7 +170,7 @@ void order_turns(struct scheduler *s)
     }
 }
 
-/* Where r stands, or would stand, among the running. Requests of one group have the same arrival. */
+/* The position of r, present or future, among the running requests. Requests of one group have the same arrival. */
 static int place_among_running(const struct scheduler *s, const struct request *r)
 {
     int low = 0, high = s->n_running;

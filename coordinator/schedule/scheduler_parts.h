@@ -1,4 +1,4 @@
-/* coordinator/schedule/scheduler_parts.h - what coordinator/scheduler*.c share; for them only. */
+/* coordinator/schedule/scheduler_parts.h - shared by scheduler*.c; for them only. */
 #ifndef SCHEDULE_SCHEDULER_PARTS_H
 #define SCHEDULE_SCHEDULER_PARTS_H
 
@@ -33,7 +33,7 @@ static inline bool wants_scores(const struct request *r)
     return r->rules->want_prompt_logprobs && r->n_scores_planned + 1 < (int)r->prompt.n;
 }
 
-/* KV blocks that so many tokens fill. */
+/* KV blocks that this many tokens fill. */
 static inline int blocks_for(int n_tokens)
 {
     return (n_tokens + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
@@ -58,10 +58,11 @@ int order_join(struct scheduler *s, struct request *r, struct err *e);
 void order_leave(struct scheduler *s, struct request *r);
 void order_close(struct scheduler *s);
 
-/* Of requests of one client: does a go before b? */
+/* Whether a goes before b; both are of one client. */
 bool order_before(const struct request *a, const struct request *b);
 
-/* Whose turn it is to start: of the next ones of all queues but those that are passed. NULL: nobody waits there. */
+/* The request whose turn it is to start, among the next ones of all queues except those that are passed. NULL: none
+ * waits. */
 struct request *order_next(const struct scheduler *s);
 
 /* The running ones to s->turn. */
@@ -81,7 +82,7 @@ void order_stop(struct scheduler *s, struct request *r);
 /* Sequences of clients that run more than their share make room for the one whose turn it is to start, if it has none. */
 void turns_give_way(struct scheduler *s);
 
-/* Divide so many tokens and rows of logits among the queues that have use for them. */
+/* Divide this many tokens and rows of logits among the queues that need them. */
 void turns_share(struct scheduler *s, int tokens, int rows);
 
 /* ---- scheduler_plan.c ---- */

@@ -7,7 +7,7 @@ static void add_block(struct request *r, int block, struct plan *p)
     r->block[r->n_blocks++] = block;
 }
 
-/* Of the next n tokens of r, as many as there are rows of logits for. The row of a token scores the one after it. */
+/* The number of the next n tokens of r for which there are rows of logits. The row of a token scores the one after it. */
 static int n_scorable(const struct scheduler *s, const struct request *r, int n)
 {
     int rows = r->queue->left[ROOM_ROWS] < s->score_rows ? r->queue->left[ROOM_ROWS] : s->score_rows;
@@ -104,7 +104,7 @@ static bool grow(struct scheduler *s, struct request *r, int n, int *n_decodes, 
     return true;
 }
 
-/* Of n tokens of a prompt, as many as there is room for and its client has left of that. */
+/* The number of n tokens of a prompt for which there is room, in the step and in its client's part. */
 static int n_fitting(const struct scheduler *s, const struct request *r, int n, int room)
 {
     int left = r->queue->left[ROOM_TOKENS] < room ? r->queue->left[ROOM_TOKENS] : room;
@@ -229,7 +229,8 @@ static void plan_waiting(struct scheduler *s, struct plan *p)
     }
 }
 
-/* Nothing is in the plan yet: whoever gives way has no tokens in it. Returns how many sequences will feed one token. */
+/* The plan is still empty, so a preempted sequence has no tokens in it. Returns the number of sequences that will feed
+ * one token. */
 static int begin_turns(struct scheduler *s)
 {
     const struct limits *l = &s->setup.limits;

@@ -30,7 +30,7 @@ void prefix_share(struct scheduler *s, struct request *r)
 static int n_skippable(const struct scheduler *s, const struct request *r)
 {
     int n = n_known(r) - 1;                         /* the last one is fed: its logits are wanted */
-    if (wants_scores(r) && n > r->n_scores_planned) /* what is not fed has no logits */
+    if (wants_scores(r) && n > r->n_scores_planned) /* tokens that are not fed have no logits */
         n = r->n_scores_planned;
     int sharable = n_sharable(s, r);
     return n < sharable ? n : sharable;

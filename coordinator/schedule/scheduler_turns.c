@@ -1,7 +1,8 @@
-/* coordinator/schedule/scheduler_turns.c - what clients leave each other: places, and room in a step. See scheduler_parts.h. */
+/* coordinator/schedule/scheduler_turns.c - the division of places, and of room in a step, among clients. See
+ * scheduler_parts.h. */
 #include "coordinator/schedule/scheduler_parts.h"
 
-#define PARTS 4 /* of a step's room that are somebody's, however many clients there are: crumbs would serve nobody */
+#define PARTS 4 /* the smallest part of a step's room is 1 / PARTS: with smaller ones no client would get far */
 #define WORTH 8 /* a sequence grows by this part of itself before it has to give way again */
 
 /* ---- places ---- */
@@ -11,7 +12,7 @@ static bool has_grown(const struct request *r)
     return r->n_preempted == 0 || (int64_t)WORTH * (n_known(r) - r->n_begun_with) >= n_known(r);
 }
 
-/* Then both clients run as many as they would have had r come first: it never has to give its place back for that. */
+/* Afterwards both clients run as many as if r had come first, so r need not give its place back. */
 static bool may_give_way(const struct request *running, const struct request *r)
 {
     return running->priority >= r->priority && running->rank > r->queue->n_running && has_grown(running);
@@ -94,7 +95,7 @@ static void collect_wants(struct scheduler *s)
         want(s->turn[i]->queue, s->turn[i], n_feedable(s->turn[i]));
 }
 
-/* What all get if nobody gets more than `most`. */
+/* The sum over all clients if none gets more than `most`. */
 static int64_t sum_up_to(const struct scheduler *s, enum scheduler_room what, int most)
 {
     int64_t sum = 0;
@@ -103,7 +104,7 @@ static int64_t sum_up_to(const struct scheduler *s, enum scheduler_room what, in
     return sum;
 }
 
-/* The most that each may get so that all have it; all there is when nobody has to do without. */
+/* The largest part that all clients can get; the whole room if it suffices for all. */
 static int part_of(const struct scheduler *s, enum scheduler_room what, int total)
 {
     int low = (total + PARTS - 1) / PARTS, high = total;

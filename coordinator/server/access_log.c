@@ -18,8 +18,8 @@
     ((size_t)128 << 10) /* of all prompts of a message: escaped they are still far less than may wait */
 #define ID_BYTES 8      /* that a token id counts */
 
-/* Opened so that nothing waits, also not for somebody who reads a pipe. With prompts in it a file, or a
- * pipe, is its owner's alone. */
+/* Opened without blocking, also on a pipe without a reader. A file or pipe with prompts is accessible to its owner
+ * only. */
 static int open_file(const char *path, bool with_prompts, struct err *e)
 {
     struct stat s;
@@ -68,7 +68,7 @@ static json_t *client_name(const struct peer *p)
     return json_string(text);
 }
 
-static void add_generate(json_t *o, const struct job *j, const struct outcome *out)
+static void add_generate(json_t *o, const struct task *j, const struct outcome *out)
 {
     const struct protocol_generate *g = &j->message.generate;
     (void)json_object_set_new(o, "stream", json_boolean(g->stream));
@@ -107,7 +107,8 @@ static size_t add_prompt(json_t *list, const struct protocol_prompt *p, size_t r
     return bytes;
 }
 
-/* What is left out shows: n_prompts counts them all, prompt_lengths has the whole length (bytes, or ids) of each that is here. */
+/* A truncation is visible: n_prompts counts all prompts, prompt_lengths has the full length (bytes, or ids) of each
+ * that is here. */
 static void add_prompts(json_t *o, const struct protocol_generate *g)
 {
     json_t *list = json_array(), *lengths = json_array();
@@ -136,7 +137,7 @@ static void time_now(char *text, size_t bytes)
     (void)snprintf(text, bytes, "%s.%03ldZ", day, now.tv_nsec / 1000000);
 }
 
-void access_log_write(struct access_log *l, const struct job *j, const struct outcome *out)
+void access_log_write(struct access_log *l, const struct task *j, const struct outcome *out)
 {
     char now[48];
     if (l->writer == NULL)
@@ -144,8 +145,8 @@ void access_log_write(struct access_log *l, const struct job *j, const struct ou
     time_now(now, sizeof now);
     json_t *o = json_object();
     (void)json_object_set_new(o, "time", json_string(now));
-    if (j->client != NULL)
-        (void)json_object_set_new(o, "client", client_name(&j->client->peer));
+    if (j->ticket.client != NULL)
+        (void)json_object_set_new(o, "client", client_name(&j->ticket.client->peer));
     (void)json_object_set_new(o, "op", json_string(protocol_op_name(j->message.op)));
     if (j->request_id[0] != '\0')
         (void)json_object_set_new(o, "request_id", json_string(j->request_id));
@@ -158,7 +159,7 @@ void access_log_write(struct access_log *l, const struct job *j, const struct ou
         add_generate(o, j, out);
     if (l->with_prompts && j->parsed && j->message.op == PROTOCOL_GENERATE)
         add_prompts(o, &j->message.generate);
-    char *line = json_text(o, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    char *line = json_text(o, JSON_COMPACT);
     size_t bytes = line != NULL ? strlen(line) : 0;
     json_decref(o);
     if (line != NULL)

@@ -20,6 +20,6 @@ void access_log_close(struct access_log *l);
 uint64_t access_log_lost(const struct access_log *l);
 
 /* One line for a message that was answered. Never waits. */
-void access_log_write(struct access_log *l, const struct job *j, const struct outcome *o);
+void access_log_write(struct access_log *l, const struct task *j, const struct outcome *o);
 
 #endif

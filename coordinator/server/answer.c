@@ -1,4 +1,4 @@
-/* coordinator/server/answer.c - replies: what a job came to, in the structs of protocol/reply.h. See server.h. */
+/* coordinator/server/answer.c - replies: what a task came to, in the structs of protocol/reply.h. See server.h. */
 #include "base/clock.h"
 #include "coordinator/server/server.h"
 #include "coordinator/tasks/finished.h"
@@ -8,18 +8,18 @@
 
 #define SHORT_BYTES 1024 /* a reply of fewer bytes is sent to a client that reads too slowly, too */
 
-static const char *id_of(const struct job *j)
+static const char *id_of(const struct task *j)
 {
-    return !j->unread && j->request_id[0] != '\0' ? j->request_id : NULL;
+    return !j->ticket.unread && j->request_id[0] != '\0' ? j->request_id : NULL;
 }
 
 /* Out of memory for a reply: the client has to hear something. */
 static const char no_memory[] =
     "{\"status\":\"error\",\"code\":500,\"error\":{\"field\":null,\"message\":\"out of host memory\"}}";
 
-static void send_text(struct server *s, struct job *j, char *text, size_t bytes, bool tokens)
+static void send_text(struct server *s, struct task *j, char *text, size_t bytes, bool tokens)
 {
-    if (j->client == NULL) {
+    if (j->ticket.client == NULL) {
         free(text);
         return;
     }
@@ -28,44 +28,45 @@ static void send_text(struct server *s, struct job *j, char *text, size_t bytes,
         bytes = sizeof no_memory - 1;
     }
     s->metrics.bytes_sent += bytes;
-    clients_send(
-        &s->clients, &s->transport, j->client,
-        (struct outgoing){.text = text, .bytes = bytes, .delimiter = j->delimiter, .job = j->number, .tokens = tokens});
+    clients_send(&s->clients, &s->transport, j->ticket.client,
+                 (struct outgoing){
+                     .text = text, .bytes = bytes, .delimiter = j->delimiter, .task = j->number, .tokens = tokens});
 }
 
-/* A stream that has begun ends with a final event. The job may be the main thread's: its groups are not looked at. */
-static char *error_text(struct server *s, struct job *j, const struct protocol_error *error, size_t *bytes)
+/* A stream that has begun ends with a final event. The task may be the main thread's: its groups are not looked at. */
+static char *error_text(struct server *s, struct task *j, const struct protocol_error *error, size_t *bytes)
 {
     const struct reply reply = {.request_id = id_of(j), .model = s->setup.model.name, .error = error};
-    bool begun = j->submitted && j->message.generate.stream;
-    return begun ? reply_final(&reply, j->n_events++, bytes) : reply_error(id_of(j), error, bytes);
+    bool begun = j->ticket.submitted && j->message.generate.stream;
+    return begun ? reply_final(&reply, j->ticket.n_events++, bytes) : reply_error(id_of(j), error, bytes);
 }
 
 /* A reply that a slow client's backlog has no room for gives way to a short one that says so: none is lost in silence. */
-void answer_text(struct server *s, struct job *j, char *text, size_t bytes)
+void answer_text(struct server *s, struct task *j, char *text, size_t bytes)
 {
     struct protocol_error slow = {0};
-    if (!j->answered && j->client != NULL && bytes > SHORT_BYTES && server_too_slow(s, j->client, &slow)) {
+    if (!j->ticket.answered && j->ticket.client != NULL && bytes > SHORT_BYTES &&
+        server_too_slow(s, j->ticket.client, &slow)) {
         free(text);
         j->error = slow;
         s->metrics.n_slow_clients++;
         text = error_text(s, j, &slow, &bytes);
     }
-    if (j->answered)
+    if (j->ticket.answered)
         free(text);
     else
         send_text(s, j, text, bytes, false);
-    j->answered = true;
+    j->ticket.answered = true;
 }
 
-void answer_error(struct server *s, struct job *j, const struct protocol_error *error)
+void answer_error(struct server *s, struct task *j, const struct protocol_error *error)
 {
     size_t bytes = 0;
     char *text = error_text(s, j, error, &bytes);
     answer_text(s, j, text, bytes);
 }
 
-void answer_health(struct server *s, struct job *j)
+void answer_health(struct server *s, struct task *j)
 {
     const struct scheduler_stats stats = engines_stats(&s->engines);
     const struct reply_health h = {.state = s->state == SERVER_LOADING ? "loading"
@@ -83,7 +84,7 @@ void answer_health(struct server *s, struct job *j)
     answer_text(s, j, text, bytes);
 }
 
-void answer_metrics(struct server *s, struct job *j)
+void answer_metrics(struct server *s, struct task *j)
 {
     struct text_buffer text = {0};
     struct err e = {0};
@@ -94,7 +95,7 @@ void answer_metrics(struct server *s, struct job *j)
     text_free(&text);
 }
 
-void answer_models(struct server *s, struct job *j)
+void answer_models(struct server *s, struct task *j)
 {
     const struct server_setup *setup = &s->setup;
     const struct reply_model m = {.name = setup->model.name,
@@ -113,10 +114,10 @@ void answer_models(struct server *s, struct job *j)
 
 void answer_piece(struct server *s, const struct piece *p)
 {
-    struct job *j = p->job;
+    struct task *j = p->task;
     const struct protocol_generate *g = &j->message.generate;
     int index = p->group * j->n_choices + p->choice;
-    if (j->answered || j->client == NULL)
+    if (j->ticket.answered || j->ticket.client == NULL)
         return;
     struct reply_choice choice = {.index = index,
                                   .text = p->text,
@@ -125,11 +126,10 @@ void answer_piece(struct server *s, const struct piece *p)
                                   .n_tokens = p->n_ids,
                                   .logprobs = p->logprobs,
                                   .n_top = g->rules.sampling.n_top};
-    char *both = NULL;
-    if (g->echo && !j->echoed[index]) {
-        both = finished_with_prompt(j, s->setup.tokenizer, p->group, p->text, &choice.bytes);
-        choice.text = both != NULL ? both : p->text;
-        j->echoed[index] = true;
+    if (j->echo != NULL && !j->ticket.echoed[index]) {
+        choice.before = j->echo[p->group].text;
+        choice.n_before = j->echo[p->group].bytes;
+        j->ticket.echoed[index] = true;
     }
     const struct reply reply = {.request_id = id_of(j),
                                 .model = s->setup.model.name,
@@ -137,12 +137,11 @@ void answer_piece(struct server *s, const struct piece *p)
                                 .n_choices = 1,
                                 .choice = &choice};
     size_t bytes = 0;
-    char *text = reply_tokens(&reply, j->n_events++, &bytes);
-    free(both);
+    char *text = reply_tokens(&reply, j->ticket.n_events++, &bytes);
     send_text(s, j, text, bytes, true);
 }
 
-static int64_t longest_choice(const struct job *j)
+static int64_t longest_choice(const struct task *j)
 {
     size_t longest = 0;
     for (int i = 0; i < j->n_groups; i++)
@@ -151,7 +150,7 @@ static int64_t longest_choice(const struct job *j)
     return (int64_t)longest;
 }
 
-static void note_outcome(struct outcome *o, const struct job *j, const struct finished *f)
+static void note_outcome(struct outcome *o, const struct task *j, const struct finished *f)
 {
     int64_t choices = (int64_t)j->n_groups * j->n_choices;
     *o = (struct outcome){.code = j->error.code != 0 ? j->error.code : PROTOCOL_OK,
@@ -165,7 +164,7 @@ static void note_outcome(struct outcome *o, const struct job *j, const struct fi
         o->per_token = f->split.decode / (double)(o->n_output - 1);
 }
 
-void answer_generate(struct server *s, struct job *j, struct outcome *o)
+void answer_generate(struct server *s, struct task *j, struct outcome *o)
 {
     struct finished f;
     size_t bytes = 0;
@@ -174,7 +173,7 @@ void answer_generate(struct server *s, struct job *j, struct outcome *o)
     if (j->reply != NULL) { /* a worker has written it */
         answer_text(s, j, j->reply, j->reply_bytes);
         j->reply = NULL;
-    } else if (!j->answered && j->client != NULL) {
+    } else if (!j->ticket.answered && j->ticket.client != NULL) {
         char *text = finished_reply(&f, j, s->setup.tokenizer, s->setup.model.name, &bytes);
         answer_text(s, j, text, bytes);
     }

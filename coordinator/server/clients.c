@@ -122,7 +122,7 @@ int clients_cut(struct clients *c, struct transport *t, size_t most_bytes)
     return n;
 }
 
-void clients_take_back(struct clients *c, struct client *of, uint64_t job)
+void clients_take_back(struct clients *c, struct client *of, uint64_t task)
 {
     struct outgoing *kept = of->first;
     of->first = of->last = NULL;
@@ -130,7 +130,7 @@ void clients_take_back(struct clients *c, struct client *of, uint64_t job)
         struct outgoing *o = kept;
         kept = o->next;
         o->next = NULL;
-        if (o->tokens && o->job == job) {
+        if (o->tokens && o->task == task) {
             of->backlog -= o->bytes;
             c->backlog -= o->bytes;
             free(o->text);
@@ -183,25 +183,25 @@ void clients_close(struct clients *c)
     }
 }
 
-void client_add_job(struct client *c, struct job *j)
+void client_add_task(struct client *c, struct task *j)
 {
-    j->client = c;
-    j->previous = NULL;
-    j->next = c->jobs;
-    if (j->next != NULL)
-        j->next->previous = j;
-    c->jobs = j;
+    j->ticket.client = c;
+    j->ticket.previous = NULL;
+    j->ticket.next = c->tasks;
+    if (j->ticket.next != NULL)
+        j->ticket.next->ticket.previous = j;
+    c->tasks = j;
 }
 
-void client_remove_job(struct job *j)
+void client_remove_task(struct task *j)
 {
-    if (j->client == NULL)
+    if (j->ticket.client == NULL)
         return;
-    if (j->previous != NULL)
-        j->previous->next = j->next;
+    if (j->ticket.previous != NULL)
+        j->ticket.previous->ticket.next = j->ticket.next;
     else
-        j->client->jobs = j->next;
-    if (j->next != NULL)
-        j->next->previous = j->previous;
-    j->client = NULL;
+        j->ticket.client->tasks = j->ticket.next;
+    if (j->ticket.next != NULL)
+        j->ticket.next->ticket.previous = j->ticket.previous;
+    j->ticket.client = NULL;
 }

@@ -1,22 +1,22 @@
-/* coordinator/server/clients.h - who is connected: the jobs of each, and replies that wait because it reads too slowly. The
- * I/O thread's. */
+/* coordinator/server/clients.h - connected clients: the tasks of each, and replies that wait because it reads too
+ * slowly. The I/O thread's. */
 #ifndef SERVER_CLIENTS_H
 #define SERVER_CLIENTS_H
 
 #include "coordinator/net/transport.h"
-#include "coordinator/tasks/job.h"
+#include "coordinator/tasks/task.h"
 
 struct outgoing {
     char *text;
     size_t bytes;
     bool delimiter;
-    uint64_t job; /* number; tokens of a job that is cancelled are taken back */
-    bool tokens;  /* an event that may be taken back */
+    uint64_t task; /* number; tokens of a task that is cancelled are taken back */
+    bool tokens;   /* an event that may be taken back */
     struct outgoing *next;
 };
 
 struct client_turn { /* its part of a struct turns */
-    struct job *first, *last;
+    struct task *first, *last;
     struct client *next, *previous;
     int n_sequences;
 };
@@ -24,14 +24,15 @@ struct client_turn { /* its part of a struct turns */
 #define CLIENT_TURNS 3 /* enum turn_kind */
 
 struct client {
-    struct peer peer; /* first: it is what clients are found by */
-    bool gone;        /* to be forgotten by clients_sweep */
-    struct job *jobs; /* linked by previous and next */
-    int n_large;      /* jobs at the worker for large messages, not parsed yet: what follows waits behind them */
+    struct peer peer;   /* first: it is what clients are found by */
+    bool gone;          /* to be forgotten by clients_sweep */
+    struct task *tasks; /* linked by previous and next */
+    int n_large;        /* tasks at the worker for large messages, not parsed yet: what follows waits behind them */
     struct outgoing *first, *last;
     size_t backlog;    /* bytes of these */
     size_t open_bytes; /* of its messages under way, and of what their results may take */
     struct client_turn turn[CLIENT_TURNS];
+    int n_in_engines; /* sequences that engines have of it */
     struct client *previous, *next;
 };
 
@@ -62,15 +63,15 @@ void clients_flush(struct clients *c, struct transport *t);
  * were. */
 int clients_cut(struct clients *c, struct transport *t, size_t most_bytes);
 
-/* Take back the waiting token events of a job. */
-void clients_take_back(struct clients *c, struct client *of, uint64_t job);
+/* Take back the waiting token events of a task. */
+void clients_take_back(struct clients *c, struct client *of, uint64_t task);
 
-/* Forget those who are gone, after forget() was called for each; it takes their jobs. */
+/* Forget those who are gone, after forget() was called for each; it takes their tasks. */
 void clients_sweep(struct clients *c, void (*forget)(void *context, struct client *one), void *context);
 
 void clients_close(struct clients *c);
 
-void client_add_job(struct client *c, struct job *j);
-void client_remove_job(struct job *j);
+void client_add_task(struct client *c, struct task *j);
+void client_remove_task(struct task *j);
 
 #endif

@@ -1,4 +1,5 @@
-/* coordinator/server/dispatch.c - what each message leads to, from its first byte to the end of its job. See server.h. */
+/* coordinator/server/dispatch.c - the handling of each message, from its first byte to the end of its task. See
+ * server.h. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "coordinator/server/rendezvous.h"
@@ -12,28 +13,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define AT_WORKER     2    /* jobs: one in work and the next one */
+#define AT_WORKER     2    /* tasks: one in work and the next one */
 #define SPARE_SHARE   4    /* an engine has this part of its places once more in sequences that wait */
 #define CHECK_SECONDS 0.05 /* between two looks at time limits */
 
 static int compare_names(const void *a, const void *b)
 {
-    const struct job *x = a, *y = b;
+    const struct task *x = a, *y = b;
     if (x->asker != y->asker)
         return x->asker < y->asker ? -1 : 1;
     return strcmp(x->request_id, y->request_id);
 }
 
-/* The job of this connection that generates under this name, or NULL. */
-static struct job *find_name(struct server *s, uint64_t asker, const char *name)
+/* The task of this connection that generates under this name, or NULL. */
+static struct task *find_name(struct server *s, uint64_t asker, const char *name)
 {
-    struct job key = {.asker = asker};
+    struct task key = {.asker = asker};
     (void)snprintf(key.request_id, sizeof key.request_id, "%s", name);
     void *found = tfind(&key, &s->names, compare_names);
-    return found != NULL ? *(struct job **)found : NULL;
+    return found != NULL ? *(struct task **)found : NULL;
 }
 
-/* What one client is told must not tell it what others are: names and seeds follow from nothing. */
+/* A client's replies must not reveal those of others: names and seeds are random. */
 static uint64_t random_number(void)
 {
     uint64_t x = 0;
@@ -49,38 +50,38 @@ static int sequences_of(const struct protocol_generate *g)
     return each * (g->prompt != NULL ? g->n_prompts : 1);
 }
 
-static void give_bytes_back(struct server *s, struct job *j)
+static void give_bytes_back(struct server *s, struct task *j)
 {
     size_t bytes = j->message_bytes + j->result_bytes;
     s->open_bytes -= bytes;
-    if (j->client != NULL)
-        j->client->open_bytes -= bytes;
+    if (j->ticket.client != NULL)
+        j->ticket.client->open_bytes -= bytes;
 }
 
-void server_finish(struct server *s, struct job *j, const struct outcome *o)
+void server_finish(struct server *s, struct task *j, const struct outcome *o)
 {
     bool generates = j->parsed && j->message.op == PROTOCOL_GENERATE;
-    if (j->named)
+    if (j->ticket.named)
         (void)tdelete(j, &s->names, compare_names);
     if (generates)
-        metrics_count(&s->metrics, o, &j->message.generate, j->engine);
+        metrics_count(&s->metrics, o, &j->message.generate, j->ticket.engine);
     access_log_write(&s->log, j, o);
-    s->n_sequences -= j->n_sequences;
+    s->n_sequences -= j->ticket.n_sequences;
     s->n_open--;
     give_bytes_back(s, j);
-    client_remove_job(j);
-    job_close(j);
+    client_remove_task(j);
+    task_close(j);
 }
 
 /* Answered without the engine: by this code, or that of its error. */
-static void finish(struct server *s, struct job *j, int code)
+static void finish(struct server *s, struct task *j, int code)
 {
     const struct outcome o = {.code = j->error.code != 0 ? j->error.code : code,
                               .time.total = seconds_now() - j->arrived};
     server_finish(s, j, &o);
 }
 
-static void refuse(struct server *s, struct job *j)
+static void refuse(struct server *s, struct task *j)
 {
     answer_error(s, j, &j->error);
     finish(s, j, j->error.code);
@@ -125,27 +126,27 @@ static int waiting_of(const struct client *c)
     return c->turn[TURN_TEXTS].n_sequences + c->turn[TURN_ENGINE].n_sequences;
 }
 
-/* The queue is full. Whoever has most in it gives way to a client that has less: the newest of its requests that wait are refused, as
- * they would have been had the others come first. */
+/* The queue is full. The client with the most in it gives way to one that has less: its newest waiting requests are
+ * refused, as if the others had come first. */
 static bool make_room(struct server *s, const struct client *c, int n, int places)
 {
     while (s->n_sequences > 0 && s->n_sequences + n > places) {
         int mine = waiting_of(c) + n;
-        struct job *newest = turns_heaviest(&s->turns[TURN_ENGINE], mine);
+        struct task *newest = turns_heaviest(&s->turns[TURN_ENGINE], mine);
         newest = newest != NULL ? newest : turns_heaviest(&s->turns[TURN_TEXTS], mine);
-        if (newest == NULL || newest->client == c)
+        if (newest == NULL || newest->ticket.client == c)
             return false;
-        turns_remove(&s->turns[newest->waits_for], newest);
+        turns_remove(&s->turns[newest->ticket.waits_for], newest);
         (void)busy(s, &newest->error, "the queue is full, and this client has the most in it");
         refuse(s, newest);
     }
     return true;
 }
 
-static int check_limits(struct server *s, struct job *j, int n)
+static int check_limits(struct server *s, struct task *j, int n)
 {
     const struct serve_options *o = s->setup.o;
-    int places = (int)o->max_queue + engines_max_seqs(&s->engines), waiting = waiting_of(j->client);
+    int places = (int)o->max_queue + engines_max_seqs(&s->engines), waiting = waiting_of(j->ticket.client);
     if (j->message.generate.priority < o->max_priority)
         return protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "priority",
                              "%d, expected at least %lld (--max-priority; lower is more urgent)",
@@ -153,12 +154,12 @@ static int check_limits(struct server *s, struct job *j, int n)
     if (o->max_queue_per_client > 0 && waiting > 0 && waiting + n > o->max_queue_per_client)
         return busy(s, &j->error, "%d sequences of this client wait, and this request has %d (--max-queue-per-client)",
                     waiting, n);
-    if (!make_room(s, j->client, n, places))
+    if (!make_room(s, j->ticket.client, n, places))
         return busy(s, &j->error, "the queue is full: %d sequences, and this request has %d", s->n_sequences, n);
     return 0;
 }
 
-static int admit(struct server *s, struct job *j)
+static int admit(struct server *s, struct task *j)
 {
     int n = sequences_of(&j->message.generate);
     if (check_state(s, &j->error) != 0 || check_limits(s, j, n) != 0)
@@ -169,38 +170,67 @@ static int admit(struct server *s, struct job *j)
         return protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "request_id", "\"%s\" is in use", j->request_id);
     if (tsearch(j, &s->names, compare_names) == NULL)
         return protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "out of host memory");
-    j->named = true;
-    j->n_sequences = n;
+    j->ticket.named = true;
+    j->ticket.n_sequences = n;
     s->n_sequences += n;
     return 0;
 }
 
-static void wait_turn(struct server *s, struct job *j, enum turn_kind kind)
+static void wait_turn(struct server *s, struct task *j, enum turn_kind kind)
 {
-    j->waits_for = kind;
+    j->ticket.waits_for = kind;
     turns_put(&s->turns[kind], j);
 }
 
 /* Results count beside messages: one client may have half of what all may have. */
-static int reserve_results(struct server *s, struct job *j)
+static int reserve_results(struct server *s, struct task *j)
 {
     size_t bytes = j->result_bytes;
     j->result_bytes = 0;
-    if (s->open_bytes + bytes > MAX_OPEN_BYTES || j->client->open_bytes + bytes > MAX_OPEN_BYTES / 2)
+    if (s->open_bytes + bytes > MAX_OPEN_BYTES || j->ticket.client->open_bytes + bytes > MAX_OPEN_BYTES / 2)
         return busy(s, &j->error, "results of %zu bytes are possible, beside %zu bytes that are under way", bytes,
                     s->open_bytes);
     j->result_bytes = bytes;
     s->open_bytes += bytes;
-    j->client->open_bytes += bytes;
+    j->ticket.client->open_bytes += bytes;
     return 0;
 }
 
-/* A job that was admitted, before a drain began perhaps: it is one of the open requests that may finish. Once the server stops
+/* The task goes to an engine. */
+static void give_engine(struct server *s, struct task *j, int engine)
+{
+    s->n_at_engines += j->ticket.client->n_in_engines == 0;
+    j->ticket.client->n_in_engines += j->ticket.n_sequences;
+    engines_submit(&s->engines, j, engine);
+}
+
+/* Engines have so many sequences of the client no more. */
+static void take_from_engines(struct server *s, struct client *c, int n_sequences)
+{
+    s->n_at_engines -= n_sequences > 0 && n_sequences == c->n_in_engines;
+    c->n_in_engines -= n_sequences;
+}
+
+/* An engine has what it runs and a little more, so that no place in it is ever free; the rest waits here, where clients have their
+ * turns. */
+static int spare_places(const struct server *s)
+{
+    return engines_max_seqs(&s->engines) / (s->engines.n > 0 ? s->engines.n : 1) / SPARE_SHARE;
+}
+
+/* Have engines less than its share of this client? Then it does not wait until others have left: schedulers give it its turn. */
+static bool is_below_share(const struct server *s, const struct client *c)
+{
+    int places = engines_max_seqs(&s->engines), others = s->n_at_engines - (c->n_in_engines > 0);
+    return c->n_in_engines < places / (others + 1);
+}
+
+/* A task that was admitted, before a drain began perhaps: it is one of the open requests that may finish. Once the server stops
  * nothing comes here: what was open has its answer. */
-static void submit(struct server *s, struct job *j)
+static void submit(struct server *s, struct task *j)
 {
     /* 53 bits: every JSON library keeps them. */
-    if (job_prepare(j, engines_max_len(&s->engines), s->setup.o->service.max_reply_bytes, random_number() >> 11) != 0)
+    if (task_prepare(j, engines_max_len(&s->engines), s->setup.o->service.max_reply_bytes, random_number() >> 11) != 0)
         j->result_bytes = 0;
     else
         (void)reserve_results(s, j);
@@ -208,26 +238,27 @@ static void submit(struct server *s, struct job *j)
         refuse(s, j);
         return;
     }
-    j->queued = seconds_now();
-    wait_turn(s, j, TURN_ENGINE);
+    j->ticket.queued = seconds_now();
+    if (j->ticket.client->turn[TURN_ENGINE].first == NULL && is_below_share(s, j->ticket.client))
+        give_engine(s, j, engines_choose(&s->engines, -1));
+    else
+        wait_turn(s, j, TURN_ENGINE);
 }
 
 static void feed_worker(struct server *s, int worker)
 {
-    struct job *j;
+    struct task *j;
     while (s->at_worker[worker] < AT_WORKER && (j = turns_take(&s->turns[worker])) != NULL) {
         s->at_worker[worker]++;
         (void)mailbox_post(s->worker[worker].end[0], j);
     }
 }
 
-/* An engine has what it runs and a little more, so that no place in it is ever free; the rest waits here, where clients have their
- * turns. */
 static void feed_engines(struct server *s)
 {
-    int each = engines_max_seqs(&s->engines) / (s->engines.n > 0 ? s->engines.n : 1), engine;
-    while (s->turns[TURN_ENGINE].n > 0 && (engine = engines_choose(&s->engines, each / SPARE_SHARE)) >= 0)
-        engines_submit(&s->engines, turns_take(&s->turns[TURN_ENGINE]), engine);
+    int engine;
+    while (s->turns[TURN_ENGINE].n > 0 && (engine = engines_choose(&s->engines, spare_places(s))) >= 0)
+        give_engine(s, turns_take(&s->turns[TURN_ENGINE]), engine);
 }
 
 void server_feed(struct server *s)
@@ -246,9 +277,9 @@ void server_check_times(struct server *s)
         return;
     s->times_checked = now;
     for (struct client *c = s->clients.first; c != NULL; c = c->next)
-        for (struct job *j = c->turn[TURN_ENGINE].first, *next; j != NULL; j = next) {
+        for (struct task *j = c->turn[TURN_ENGINE].first, *next; j != NULL; j = next) {
             int64_t limit = j->message.generate.timeout_ms;
-            next = j->turn_next;
+            next = j->ticket.turn_next;
             if (limit == 0 || now - j->arrived < 1e-3 * (double)limit)
                 continue;
             turns_remove(t, j);
@@ -257,39 +288,38 @@ void server_check_times(struct server *s)
         }
 }
 
-void server_cancel(struct server *s, struct job *j, enum finish_reason why)
+void server_cancel(struct server *s, struct task *j, enum finish_reason why)
 {
-    if (j->waits && j->waits_for == TURN_ENGINE) {
+    if (j->ticket.waits && j->ticket.waits_for == TURN_ENGINE) {
         turns_remove(&s->turns[TURN_ENGINE], j);
-        j->error = j->verdict;
+        j->error = j->ticket.verdict;
         refuse(s, j);
         return;
     }
-    if (!j->in_engine)
+    if (!j->ticket.in_engine || j->ticket.cancel_step > 0) /* it has been told: a flood of cancels is one order */
         return;
-    if (j->cancel_step == 0)
-        j->cancel_step = 1 + s->engines.engine[j->engine].n_steps;
+    j->ticket.cancel_step = 1 + s->engines.engine[j->ticket.engine].n_steps;
     engines_cancel(&s->engines, j, why);
 }
 
 /* Nobody else's request: a stranger hears what it would hear of one that is not there. */
-static void cancel(struct server *s, struct job *j)
+static void cancel(struct server *s, struct task *j)
 {
-    struct job *target = j->message.request_id != NULL ? find_name(s, j->asker, j->message.request_id) : NULL;
+    struct task *target = j->message.request_id != NULL ? find_name(s, j->asker, j->message.request_id) : NULL;
     size_t bytes = 0;
     if (target == NULL) {
         (void)protocol_fail(&j->error, PROTOCOL_NOT_FOUND, "request_id", "no such request is open");
         refuse(s, j);
         return;
     }
-    (void)protocol_fail(&target->verdict, PROTOCOL_CANCELLED, "", "cancelled by a message");
+    (void)protocol_fail(&target->ticket.verdict, PROTOCOL_CANCELLED, "", "cancelled by a message");
     server_cancel(s, target, FINISH_CANCELLED);
     char *text = reply_cancel(j->message.request_id, &bytes);
     answer_text(s, j, text, bytes);
     finish(s, j, PROTOCOL_OK);
 }
 
-static void change_state(struct server *s, struct job *j, enum protocol_op op)
+static void change_state(struct server *s, struct task *j, enum protocol_op op)
 {
     size_t bytes = 0;
     if (!s->transport.is_ipc && !s->has_curve) { /* every user of the host may connect */
@@ -308,7 +338,7 @@ static void change_state(struct server *s, struct job *j, enum protocol_op op)
 }
 
 /* With what a worker has written: megabytes of JSON take seconds, which this thread has not. */
-static void answer_tokens(struct server *s, struct job *j)
+static void answer_tokens(struct server *s, struct task *j)
 {
     char *text = j->reply;
     j->reply = NULL;
@@ -316,17 +346,17 @@ static void answer_tokens(struct server *s, struct job *j)
     finish(s, j, PROTOCOL_OK);
 }
 
-static void give_work(struct server *s, struct job *j, int worker)
+static void give_work(struct server *s, struct task *j, int worker)
 {
     j->max_len = engines_max_len(&s->engines);
     wait_turn(s, j, worker == 0 ? TURN_TEXTS : TURN_LARGE);
 }
 
 /* A message that is parsed; a worker may have done its part already. */
-static void take(struct server *s, struct job *j, bool worked)
+static void take(struct server *s, struct task *j, bool worked)
 {
     s->metrics.n_messages[j->message.op]++;
-    if (j->error.code == 0 && j->message.op != PROTOCOL_CANCEL && server_too_slow(s, j->client, &j->error))
+    if (j->error.code == 0 && j->message.op != PROTOCOL_CANCEL && server_too_slow(s, j->ticket.client, &j->error))
         s->metrics.n_slow_clients++;
     if (j->error.code != 0) {
         refuse(s, j);
@@ -378,7 +408,7 @@ void server_receive(struct server *s, struct incoming *m)
 {
     size_t bytes = zmq_msg_size(&m->body);
     struct client *c = m->n_frames == 1 ? clients_find(&s->clients, &m->peer) : NULL;
-    struct job *j = c != NULL ? job_open(++s->last_number, &m->body, m->delimiter, seconds_now()) : NULL;
+    struct task *j = c != NULL ? task_open(++s->last_number, &m->body, m->delimiter, seconds_now()) : NULL;
     s->metrics.bytes_received += bytes;
     if (j == NULL) {
         s->metrics.n_bad_messages++;
@@ -386,7 +416,7 @@ void server_receive(struct server *s, struct incoming *m)
             (void)zmq_msg_close(&m->body);
         return;
     }
-    client_add_job(c, j);
+    client_add_task(c, j);
     j->asker = c->peer.number;
     s->n_open++;
     s->open_bytes += bytes;
@@ -396,36 +426,36 @@ void server_receive(struct server *s, struct incoming *m)
                    s->open_bytes - bytes, c->open_bytes - bytes);
         refuse(s, j);
     } else if (bytes > LARGE_BYTES || c->n_large > 0) { /* a client's messages are taken in their order */
-        j->unread = true;
+        j->ticket.unread = true;
         c->n_large++;
         give_work(s, j, 1);
     } else {
-        job_parse(j, &s->setup.model);
+        task_parse(j, &s->setup.model);
         take(s, j, false);
     }
 }
 
-static void finish_generate(struct server *s, struct job *j)
+static void finish_generate(struct server *s, struct task *j)
 {
     struct outcome o;
     answer_generate(s, j, &o);
     server_finish(s, j, &o);
 }
 
-void server_returned(struct server *s, struct job *j, int worker)
+void server_returned(struct server *s, struct task *j, int worker)
 {
-    bool was_unread = j->unread;
+    bool was_unread = j->ticket.unread;
     s->at_worker[worker]--;
-    if (j->writes) {
+    if (j->ticket.writes) {
         finish_generate(s, j);
         return;
     }
-    j->unread = false;
-    if (j->client != NULL && was_unread)
-        j->client->n_large--;
+    j->ticket.unread = false;
+    if (j->ticket.client != NULL && was_unread)
+        j->ticket.client->n_large--;
     if (j->error.code == 0)
-        j->error = j->verdict;
-    if (j->answered || j->client == NULL)
+        j->error = j->ticket.verdict;
+    if (j->ticket.answered || j->ticket.client == NULL)
         finish(s, j, PROTOCOL_CANCELLED);
     else if (was_unread)
         take(s, j, true);
@@ -447,38 +477,42 @@ bool server_too_slow(const struct server *s, const struct client *c, struct prot
 }
 
 /* A client that reads too slowly loses what it does not read of a stream, but for the last event. */
-static void bound_backlog(struct server *s, struct job *j)
+static void bound_backlog(struct server *s, struct task *j)
 {
-    if (j->client == NULL || j->verdict.code != 0 || !server_too_slow(s, j->client, &j->verdict))
+    if (j->ticket.client == NULL || j->ticket.verdict.code != 0 ||
+        !server_too_slow(s, j->ticket.client, &j->ticket.verdict))
         return;
     s->metrics.n_slow_clients++;
-    clients_take_back(&s->clients, j->client, j->number);
+    clients_take_back(&s->clients, j->ticket.client, j->number);
     server_cancel(s, j, FINISH_CANCELLED);
 }
 
 /* May its reply be so large that writing it takes this thread from all others? */
-static bool is_large(const struct job *j)
+static bool is_large(const struct task *j)
 {
-    return j->error.code == 0 && !j->answered && j->client != NULL && j->result_bytes > LARGE_BYTES &&
-           job_reply_bytes(j) > LARGE_BYTES;
+    return j->error.code == 0 && !j->ticket.answered && j->ticket.client != NULL && j->result_bytes > LARGE_BYTES &&
+           task_reply_bytes(j) > LARGE_BYTES;
 }
 
 void server_report(struct server *s, struct report *r, int engine)
 {
     metrics_take(&s->metrics, r, engine);
     for (const struct piece *p = r->first; p != NULL; p = p->next) {
-        if (p->job->verdict.code == 0)
+        if (p->task->ticket.verdict.code == 0)
             answer_piece(s, p);
-        bound_backlog(s, p->job);
+        bound_backlog(s, p->task);
     }
-    for (struct job *j = r->done, *next; j != NULL; j = next) {
-        next = j->engine_next;
-        if (j->cancel_step > 0)
-            histogram_add(&s->metrics.cancel_steps, (double)(1 + s->engines.engine[engine].n_steps - j->cancel_step));
+    for (struct task *j = r->done, *next; j != NULL; j = next) {
+        next = j->work.next;
+        if (j->ticket.client != NULL)
+            take_from_engines(s, j->ticket.client, j->ticket.n_sequences);
+        if (j->ticket.cancel_step > 0)
+            histogram_add(&s->metrics.cancel_steps,
+                          (double)(1 + s->engines.engine[engine].n_steps - j->ticket.cancel_step));
         if (j->error.code == 0)
-            j->error = j->verdict;
-        j->writes = is_large(j);
-        if (j->writes)
+            j->error = j->ticket.verdict;
+        j->ticket.writes = is_large(j);
+        if (j->ticket.writes)
             wait_turn(s, j, TURN_LARGE);
         else
             finish_generate(s, j);
@@ -497,19 +531,20 @@ void server_report(struct server *s, struct report *r, int engine)
 void server_client_left(void *server, struct client *c)
 {
     struct server *s = server;
-    bool open = c->jobs != NULL;
-    while (c->jobs != NULL) {
-        struct job *j = c->jobs;
-        (void)protocol_fail(&j->verdict, PROTOCOL_CANCELLED, "", "the client is gone");
-        if (j->waits) { /* with whatever it waits for nobody need begin */
-            turns_remove(&s->turns[j->waits_for], j);
+    bool open = c->tasks != NULL;
+    while (c->tasks != NULL) {
+        struct task *j = c->tasks;
+        (void)protocol_fail(&j->ticket.verdict, PROTOCOL_CANCELLED, "", "the client is gone");
+        if (j->ticket.waits) { /* with whatever it waits for nobody need begin */
+            turns_remove(&s->turns[j->ticket.waits_for], j);
             finish(s, j, PROTOCOL_CANCELLED);
             continue;
         }
         atomic_store(&j->abandoned, true);
-        client_remove_job(j);
+        client_remove_task(j);
         server_cancel(s, j, FINISH_CANCELLED);
     }
+    take_from_engines(s, c, c->n_in_engines); /* what is there still is nobody's */
     s->metrics.n_lost_clients += open;
 }
 
@@ -528,15 +563,15 @@ void server_stop(struct server *s, enum protocol_code code, const char *why)
         return;
     s->state = SERVER_STOPPING;
     for (struct client *c = s->clients.first; c != NULL; c = c->next)
-        for (struct job *j = c->jobs, *next; j != NULL; j = next) {
+        for (struct task *j = c->tasks, *next; j != NULL; j = next) {
             struct protocol_error error = {0};
-            next = j->next;
+            next = j->ticket.next;
             (void)protocol_fail(&error, code, "", "%s", why);
-            if (!j->answered && (j->unread || j->message.op == PROTOCOL_GENERATE))
+            if (!j->ticket.answered && (j->ticket.unread || j->message.op == PROTOCOL_GENERATE))
                 s->n_cut_short++;
             answer_error(s, j, &error);
-            if (j->waits) {
-                turns_remove(&s->turns[j->waits_for], j);
+            if (j->ticket.waits) {
+                turns_remove(&s->turns[j->ticket.waits_for], j);
                 finish(s, j, code);
             }
         }

@@ -52,8 +52,19 @@ static void count_refused(struct server *s)
                               : "CURVE, which this server does not speak, or something that is not ZeroMQ");
 }
 
+/* Said at the first time only: clients come again, ten times a second. */
+static void count_turned_away(struct server *s)
+{
+    uint64_t n = s->transport.n_turned_away;
+    if (n > 0 && s->metrics.n_turned_away == 0)
+        log_warn("a connection was closed at once: %d are there already (--max-connections)",
+                 s->transport.n_connections);
+    s->metrics.n_turned_away = n;
+}
+
 static void take_happenings(struct server *s)
 {
+    count_turned_away(s);
     struct peer peer;
     for (enum happening h; (h = transport_happening(&s->transport, &peer)) != HAPPENING_NONE;) {
         if (h == HAPPENING_GONE)
@@ -63,9 +74,9 @@ static void take_happenings(struct server *s)
     }
 }
 
-static void take_jobs(struct server *s)
+static void take_tasks(struct server *s)
 {
-    struct job *j;
+    struct task *j;
     struct report *r;
     int engine = 0;
     for (int i = 0; i < 2; i++)
@@ -112,14 +123,14 @@ static void write_file(struct server *s)
 static void set_gauges(struct server *s)
 {
     s->metrics.n_clients = s->clients.n;
-    s->metrics.n_open_jobs = s->n_open;
+    s->metrics.n_open_tasks = s->n_open;
     s->metrics.n_unassigned = s->turns[TURN_ENGINE].n_sequences;
     s->metrics.backlog = s->clients.backlog;
     s->metrics.draining = s->state >= SERVER_DRAINING;
     s->metrics.n_lost_log_lines = access_log_lost(&s->log);
 }
 
-/* What time has brought. */
+/* Handles everything that is due. */
 static void keep_time(struct server *s)
 {
     double now = seconds_now();
@@ -173,7 +184,7 @@ static void *run(void *context)
             server_signal(s, signals_take(), true);
         transport_turn(&s->transport);
         take_happenings(s);
-        take_jobs(s);
+        take_tasks(s);
         set_gauges(s);
         take_messages(s);
         server_feed(s);
@@ -197,7 +208,8 @@ static int open_sockets(struct server *s, struct err *e)
     s->has_curve = o->curve;
     if (o->curve && curve_open(&s->curve, NULL, o->curve_clients, e) != 0)
         return -1;
-    return transport_open(&s->transport, endpoint, o->max_message_bytes, o->curve ? &s->curve : NULL, e);
+    return transport_open(&s->transport, endpoint, o->max_message_bytes, o->max_connections,
+                          o->curve ? &s->curve : NULL, e);
 }
 
 /* Sockets and threads; libzmq makes its own with the first socket. */

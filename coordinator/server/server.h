@@ -47,7 +47,7 @@ struct server {
     bool has_curve;
     struct worker worker[2]; /* for texts of small messages; for large messages */
     struct engines engines;  /* one a group */
-    zmq_pollitem_t *poll;    /* what the thread waits for; owned */
+    zmq_pollitem_t *poll;    /* descriptors that the thread waits for; owned */
     pthread_t thread;
     bool running;
 
@@ -55,14 +55,15 @@ struct server {
     enum server_state state;
     double drain_until, end_asked, ended_at, file_due; /* end_asked: by SIGTERM or SIGINT, the first time; 0: not */
     struct clients clients;
-    void *names; /* of tsearch(3): jobs by connection and request_id */
+    void *names; /* of tsearch(3): tasks by connection and request_id */
     uint64_t last_number;
-    int n_open, n_sequences; /* jobs; sequences of those that generate */
+    int n_open, n_sequences; /* tasks; sequences of those that generate */
     size_t open_bytes;
     struct turns turns[N_TURNS];
-    int at_worker[2];     /* jobs that each has now */
-    double times_checked; /* time limits of jobs that wait for an engine */
-    int n_cut_short;      /* jobs answered with an error because the server ended */
+    int n_at_engines;     /* clients of which engines have something */
+    int at_worker[2];     /* tasks that each has now */
+    double times_checked; /* time limits of tasks that wait for an engine */
+    int n_cut_short;      /* tasks answered with an error because the server ended */
     struct metrics metrics;
     struct access_log log;
     struct err file_error;                       /* of --metrics-file: said once */
@@ -78,10 +79,10 @@ int server_close(struct server *s);
 
 /* dispatch.c */
 void server_receive(struct server *s, struct incoming *m);
-void server_returned(struct server *s, struct job *j, int worker);
-/* What waits for its turn, as far as workers and engines have room. */
+void server_returned(struct server *s, struct task *j, int worker);
+/* Starts tasks that wait for their turn, as far as workers and engines have room. */
 void server_feed(struct server *s);
-/* Those whose time limit has passed while they waited for an engine. */
+/* Ends tasks whose time limit has passed while they waited for an engine. */
 void server_check_times(struct server *s);
 void server_report(struct server *s, struct report *r, int engine);
 void server_client_left(void *server, struct client *c);
@@ -90,20 +91,20 @@ void server_drain(struct server *s, double seconds);
 void server_signal(struct server *s, enum signal_wish wish, bool own);
 /* Answer all that is open with this error; the main thread is told to stop. */
 void server_stop(struct server *s, enum protocol_code code, const char *why);
-/* The job's life is over: names and counts are given back. */
-void server_finish(struct server *s, struct job *j, const struct outcome *o);
-void server_cancel(struct server *s, struct job *j, enum finish_reason why);
+/* The task's life is over: names and counts are given back. */
+void server_finish(struct server *s, struct task *j, const struct outcome *o);
+void server_cancel(struct server *s, struct task *j, enum finish_reason why);
 /* Does more than --max-client-backlog wait for this client to read? *error says so. */
 bool server_too_slow(const struct server *s, const struct client *c, struct protocol_error *error);
 
-/* answer.c: each sends the one or last reply of a job, if its client is there; they take text over. */
-void answer_text(struct server *s, struct job *j, char *text, size_t bytes);
-void answer_error(struct server *s, struct job *j, const struct protocol_error *error);
-/* A job that the main thread has given back; what came of it is in *o. */
-void answer_generate(struct server *s, struct job *j, struct outcome *o);
+/* answer.c: each sends the one or last reply of a task, if its client is there; they take text over. */
+void answer_text(struct server *s, struct task *j, char *text, size_t bytes);
+void answer_error(struct server *s, struct task *j, const struct protocol_error *error);
+/* A task that the main thread has given back; what came of it is in *o. */
+void answer_generate(struct server *s, struct task *j, struct outcome *o);
 void answer_piece(struct server *s, const struct piece *p);
-void answer_health(struct server *s, struct job *j);
-void answer_metrics(struct server *s, struct job *j);
-void answer_models(struct server *s, struct job *j);
+void answer_health(struct server *s, struct task *j);
+void answer_metrics(struct server *s, struct task *j);
+void answer_models(struct server *s, struct task *j);
 
 #endif

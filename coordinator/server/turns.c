@@ -27,55 +27,56 @@ static void leave_ring(struct turns *t, struct client *c)
     mine->next = mine->previous = NULL;
 }
 
-static int urgency(const struct turns *t, const struct job *j)
+static int urgency(const struct turns *t, const struct task *j)
 {
     return t->kind == TURN_ENGINE ? j->message.generate.priority : 0;
 }
 
-void turns_put(struct turns *t, struct job *j)
+void turns_put(struct turns *t, struct task *j)
 {
-    struct client_turn *mine = &j->client->turn[t->kind];
+    struct client_turn *mine = &j->ticket.client->turn[t->kind];
     if (mine->first == NULL)
-        join_ring(t, j->client);
-    struct job *after = mine->last; /* behind this one */
+        join_ring(t, j->ticket.client);
+    struct task *after = mine->last; /* behind this one */
     while (after != NULL && urgency(t, after) > urgency(t, j))
-        after = after->turn_previous;
-    j->turn_previous = after;
-    j->turn_next = after != NULL ? after->turn_next : mine->first;
-    *(after != NULL ? &after->turn_next : &mine->first) = j;
-    *(j->turn_next != NULL ? &j->turn_next->turn_previous : &mine->last) = j;
-    j->waits = true;
-    mine->n_sequences += j->n_sequences;
-    t->n_sequences += j->n_sequences;
+        after = after->ticket.turn_previous;
+    j->ticket.turn_previous = after;
+    j->ticket.turn_next = after != NULL ? after->ticket.turn_next : mine->first;
+    *(after != NULL ? &after->ticket.turn_next : &mine->first) = j;
+    *(j->ticket.turn_next != NULL ? &j->ticket.turn_next->ticket.turn_previous : &mine->last) = j;
+    j->ticket.waits = true;
+    mine->n_sequences += j->ticket.n_sequences;
+    t->n_sequences += j->ticket.n_sequences;
     t->n++;
 }
 
-void turns_remove(struct turns *t, struct job *j)
+void turns_remove(struct turns *t, struct task *j)
 {
-    struct client_turn *mine = &j->client->turn[t->kind];
-    *(j->turn_previous != NULL ? &j->turn_previous->turn_next : &mine->first) = j->turn_next;
-    *(j->turn_next != NULL ? &j->turn_next->turn_previous : &mine->last) = j->turn_previous;
-    j->turn_previous = j->turn_next = NULL;
-    j->waits = false;
-    mine->n_sequences -= j->n_sequences;
-    t->n_sequences -= j->n_sequences;
+    struct client_turn *mine = &j->ticket.client->turn[t->kind];
+    *(j->ticket.turn_previous != NULL ? &j->ticket.turn_previous->ticket.turn_next : &mine->first) =
+        j->ticket.turn_next;
+    *(j->ticket.turn_next != NULL ? &j->ticket.turn_next->ticket.turn_previous : &mine->last) = j->ticket.turn_previous;
+    j->ticket.turn_previous = j->ticket.turn_next = NULL;
+    j->ticket.waits = false;
+    mine->n_sequences -= j->ticket.n_sequences;
+    t->n_sequences -= j->ticket.n_sequences;
     t->n--;
     if (mine->first == NULL)
-        leave_ring(t, j->client);
+        leave_ring(t, j->ticket.client);
 }
 
-struct job *turns_take(struct turns *t)
+struct task *turns_take(struct turns *t)
 {
     struct client *c = t->next;
     if (c == NULL)
         return NULL;
-    struct job *j = c->turn[t->kind].first;
+    struct task *j = c->turn[t->kind].first;
     t->next = c->turn[t->kind].next;
     turns_remove(t, j);
     return j;
 }
 
-struct job *turns_heaviest(const struct turns *t, int most)
+struct task *turns_heaviest(const struct turns *t, int most)
 {
     struct client *c = t->next, *heaviest = NULL;
     for (int i = 0; c != NULL && (i == 0 || c != t->next); i++, c = c->turn[t->kind].next)

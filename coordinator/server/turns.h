@@ -1,5 +1,5 @@
-/* coordinator/server/turns.h - jobs that wait for something that serves one at a time, taken in turn from those who asked: a client
- * with ten thousand jobs waits for its own, not others for it. Pure. */
+/* coordinator/server/turns.h - tasks that wait for something that serves one at a time, taken in turn from those who asked: a client
+ * with ten thousand tasks waits for its own, not others for it. Pure. */
 #ifndef SERVER_TURNS_H
 #define SERVER_TURNS_H
 
@@ -7,25 +7,25 @@
 
 #include <stdbool.h>
 
-enum turn_kind { TURN_TEXTS, TURN_LARGE, TURN_ENGINE, N_TURNS }; /* what is waited for: the two workers, an engine */
+enum turn_kind { TURN_TEXTS, TURN_LARGE, TURN_ENGINE, N_TURNS }; /* the resource: one of the two workers, an engine */
 
 struct turns {
     enum turn_kind kind;
-    struct client *next; /* whose turn it is: a ring of those who have jobs here, linked by turn[kind].next */
-    int n;               /* jobs */
-    int n_sequences;     /* of these jobs */
+    struct client *next; /* whose turn it is: a ring of those who have tasks here, linked by turn[kind].next */
+    int n;               /* tasks */
+    int n_sequences;     /* of these tasks */
 };
 
-/* The job's client is there. By priority where the kind is TURN_ENGINE, the lower value first; else in order. */
-void turns_put(struct turns *t, struct job *j);
+/* The task's client is there. By priority where the kind is TURN_ENGINE, the lower value first; else in order. */
+void turns_put(struct turns *t, struct task *j);
 
-/* The next job of the next client; NULL: none waits. */
-struct job *turns_take(struct turns *t);
+/* The next task of the next client; NULL: none waits. */
+struct task *turns_take(struct turns *t);
 
-/* Take this job out, which waits here. */
-void turns_remove(struct turns *t, struct job *j);
+/* Take this task out, which waits here. */
+void turns_remove(struct turns *t, struct task *j);
 
-/* The newest job of the client that has most sequences here, if those are more than `most`; NULL: nobody has. */
-struct job *turns_heaviest(const struct turns *t, int most);
+/* The newest task of the client that has most sequences here, if those are more than `most`; NULL: nobody has. */
+struct task *turns_heaviest(const struct turns *t, int most);
 
 #endif

@@ -40,20 +40,20 @@ static int encode_prompt(const struct protocol_generate *g, const struct protoco
 static int encode_chat(const struct protocol_generate *g, const struct tokenizer *t, const struct chat_template *chat,
                        struct token_list *out, struct protocol_error *error)
 {
-    struct chat_text text = {0};
+    struct jinja_text text = {0};
     struct text_part *part = NULL;
     struct err e = {0};
-    int rc = chat_render(chat, g->turn, g->n_turns, g->add_generation_prompt, &text, error);
+    int rc = chat_render(chat, &g->chat, &text, error);
     if (rc == 0) {
-        part = err_calloc(&e, (size_t)text.n, sizeof *part, "chat");
-        for (int i = 0; part != NULL && i < text.n; i++)
-            part[i] = (struct text_part){text.piece[i].text, text.piece[i].bytes,
-                                         !text.piece[i].control && !g->parse_special};
-        if (part == NULL || tokenizer_encode_parts(t, part, (size_t)text.n, 0, out, &e) != 0)
+        part = err_calloc(&e, text.n, sizeof *part, "chat");
+        for (size_t i = 0; part != NULL && i < text.n; i++)
+            part[i] =
+                (struct text_part){text.piece[i].text, text.piece[i].bytes, text.piece[i].foreign && !g->parse_special};
+        if (part == NULL || tokenizer_encode_parts(t, part, text.n, 0, out, &e) != 0)
             rc = report(error, "messages", &e);
     }
     free(part);
-    chat_text_free(&text);
+    jinja_text_free(&text);
     return rc;
 }
 

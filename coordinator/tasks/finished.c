@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* The text of prompt i, for echo; malloc'ed. */
-static char *prompt_text(const struct job *j, const struct tokenizer *t, int i, size_t *bytes)
+static char *prompt_text(const struct task *j, const struct tokenizer *t, int i, size_t *bytes)
 {
     const struct protocol_generate *g = &j->message.generate;
     struct err e = {0};
@@ -23,7 +23,8 @@ static char *prompt_text(const struct job *j, const struct tokenizer *t, int i, 
     return text;
 }
 
-char *finished_with_prompt(const struct job *j, const struct tokenizer *t, int i, const char *output, size_t *bytes)
+/* The text of prompt i before an output of *bytes bytes; malloc'ed, *bytes then covers both. NULL: out of memory. */
+static char *with_prompt(const struct task *j, const struct tokenizer *t, int i, const char *output, size_t *bytes)
 {
     size_t before = 0;
     char *text = prompt_text(j, t, i, &before), *both = text != NULL ? realloc(text, before + *bytes + 1) : NULL;
@@ -38,7 +39,7 @@ char *finished_with_prompt(const struct job *j, const struct tokenizer *t, int i
 }
 
 /* Over all groups: the first of each. 0: never. */
-static struct request_times times_of(const struct job *j)
+static struct request_times times_of(const struct task *j)
 {
     struct request_times t = {0};
     for (int i = 0; i < j->n_groups; i++) {
@@ -53,7 +54,7 @@ static struct request_times times_of(const struct job *j)
     return t;
 }
 
-static struct time_split split_time(const struct job *j, const struct request_times *t, double now)
+static struct time_split split_time(const struct task *j, const struct request_times *t, double now)
 {
     struct time_split split = {.total = now - j->arrived};
     double end = t->finished > 0 ? t->finished : now;
@@ -68,7 +69,7 @@ static struct time_split split_time(const struct job *j, const struct request_ti
     return split;
 }
 
-void finished_judge(struct job *j)
+void finished_judge(struct task *j)
 {
     for (int i = 0; i < j->n_groups && j->error.code == 0; i++) {
         enum finish_reason finish = j->group[i].finish;
@@ -83,7 +84,7 @@ void finished_judge(struct job *j)
 }
 
 /* Returns the text if it was made for this (echo); it is freed after the reply. */
-static char *fill_choice(const struct job *j, const struct tokenizer *t, int i, int c, struct reply_choice *choice)
+static char *fill_choice(const struct task *j, const struct tokenizer *t, int i, int c, struct reply_choice *choice)
 {
     const struct protocol_generate *g = &j->message.generate;
     const struct request *r = j->group[i].choice != NULL ? j->group[i].choice[c] : NULL;
@@ -104,13 +105,13 @@ static char *fill_choice(const struct job *j, const struct tokenizer *t, int i, 
     choice->prompt_id = group->prompt.id;
     choice->n_prompt = group->prompt.n;
     choice->n_prompt_top = g->rules.sampling.n_prompt_top;
-    char *both = g->echo && !g->stream ? finished_with_prompt(j, t, i, choice->text, &choice->bytes) : NULL;
+    char *both = g->echo && !g->stream ? with_prompt(j, t, i, choice->text, &choice->bytes) : NULL;
     if (both != NULL)
         choice->text = both;
     return both;
 }
 
-static struct reply_usage usage_of(const struct job *j)
+static struct reply_usage usage_of(const struct task *j)
 {
     struct reply_usage u = {0, 0, 0};
     for (int i = 0; i < j->n_groups; i++) {
@@ -123,7 +124,7 @@ static struct reply_usage usage_of(const struct job *j)
     return u;
 }
 
-void finished_measure(struct finished *f, const struct job *j, double now)
+void finished_measure(struct finished *f, const struct task *j, double now)
 {
     *f = (struct finished){.times = times_of(j)};
     f->split = split_time(j, &f->times, now);
@@ -132,7 +133,7 @@ void finished_measure(struct finished *f, const struct job *j, double now)
                                       1e3 * f->split.total};
 }
 
-int finished_choices(struct finished *f, const struct job *j, const struct tokenizer *t)
+int finished_choices(struct finished *f, const struct task *j, const struct tokenizer *t)
 {
     size_t n = (size_t)j->n_groups * (size_t)j->n_choices;
     f->choice = calloc(n + 1, sizeof *f->choice);
@@ -145,7 +146,7 @@ int finished_choices(struct finished *f, const struct job *j, const struct token
     return 0;
 }
 
-char *finished_reply(struct finished *f, struct job *j, const struct tokenizer *t, const char *model, size_t *bytes)
+char *finished_reply(struct finished *f, struct task *j, const struct tokenizer *t, const char *model, size_t *bytes)
 {
     if (finished_choices(f, j, t) != 0)
         return NULL;
@@ -158,7 +159,8 @@ char *finished_reply(struct finished *f, struct job *j, const struct tokenizer *
                                 .timing = &f->timing,
                                 .error = &j->error,
                                 .seed = j->seed};
-    return j->message.generate.stream ? reply_final(&reply, j->n_events++, bytes) : reply_generate(&reply, bytes);
+    return j->message.generate.stream ? reply_final(&reply, j->ticket.n_events++, bytes)
+                                      : reply_generate(&reply, bytes);
 }
 
 void finished_close(struct finished *f)

@@ -1,12 +1,12 @@
-/* coordinator/tasks/finished.h - what came of a job that the engine has given back, in the structs of protocol/reply.h: for
- * the replies of a server and the lines of a batch. */
+/* coordinator/tasks/finished.h - the results of a finished task, in the structs of protocol/reply.h: for the replies of
+ * a server and the lines of a batch. */
 #ifndef TASKS_FINISHED_H
 #define TASKS_FINISHED_H
 
-#include "coordinator/tasks/job.h"
+#include "coordinator/tasks/task.h"
 #include "protocol/reply.h"
 
-/* Where the time of a request went, in seconds. */
+/* The split of a request's time, in seconds. */
 struct time_split {
     double queue;    /* ready, but not in a step yet */
     double prefill;  /* first step to first token */
@@ -27,21 +27,18 @@ struct finished {
     int n_choices;
 };
 
-/* How the job as a whole ended, into j->error; an error that stands there (a cancellation's reason) goes first. */
-void finished_judge(struct job *j);
+/* How the task as a whole ended, into j->error; an error that stands there (a cancellation's reason) goes first. */
+void finished_judge(struct task *j);
 
 /* Times and usage. */
-void finished_measure(struct finished *f, const struct job *j, double now);
+void finished_measure(struct finished *f, const struct task *j, double now);
 
-/* The choices, which borrow the job's texts. -1: out of memory. */
-int finished_choices(struct finished *f, const struct job *j, const struct tokenizer *t);
+/* The choices, which borrow the task's texts. -1: out of memory. */
+int finished_choices(struct finished *f, const struct task *j, const struct tokenizer *t);
 
 void finished_close(struct finished *f);
 
-/* The whole reply, or a stream's last event: malloc'ed; NULL: out of memory. Any thread that owns the job. */
-char *finished_reply(struct finished *f, struct job *j, const struct tokenizer *t, const char *model, size_t *bytes);
-
-/* The text of prompt i before an output of *bytes bytes; malloc'ed, *bytes then covers both. NULL: out of memory. */
-char *finished_with_prompt(const struct job *j, const struct tokenizer *t, int i, const char *output, size_t *bytes);
+/* The whole reply, or a stream's last event: malloc'ed; NULL: out of memory. Any thread that owns the task. */
+char *finished_reply(struct finished *f, struct task *j, const struct tokenizer *t, const char *model, size_t *bytes);
 
 #endif

@@ -26,7 +26,7 @@ struct histogram {
 
 void histogram_add(struct histogram *h, double x);
 
-/* What `from` has counted moves into `h`, of the same buckets. */
+/* Moves the counts of `from` into `h`, which has the same buckets. */
 void histogram_move(struct histogram *h, struct histogram *from);
 
 #endif

@@ -19,7 +19,7 @@ bool mailbox_post(void *end, void *message);
 /* The next message, NULL when there is none. */
 void *mailbox_take(void *end);
 
-/* Wait until there is one, up to so many milliseconds (-1: for ever). false: there is none yet. */
+/* Wait until there is one, up to this many milliseconds (-1: for ever). false: there is none yet. */
 bool mailbox_wait(void *end, long milliseconds);
 
 #endif

@@ -12,21 +12,22 @@
 
 static const struct opt rows[] = {
     TEXT("log-dir", "DIR", log_dir,
-         "every rank also writes what it has to say, as with --verbose, to DIR/rank-R.log, with time, host and rank"),
-    INTEGER("max-model-len", run.max_model_len, 1, 1 << 28, -1,
-            "tokens of one sequence, prompt and output (default: max_position_embeddings of the model, else 2048)"),
+         "every rank also writes its messages, as with --verbose, to DIR/rank-R.log, with time, host and rank"),
+    INTEGER(
+        "max-model-len", run.max_model_len, 1, 1 << 28, -1,
+        "tokens of one sequence, prompt and output (default: max_position_embeddings of the model, otherwise 2048)"),
     INTEGER("max-batch", run.max_batch, 1, 4096, -1,
-            "sequences that run at once, if the KV cache holds them (default 256, at most --max-batch-tokens)"),
+            "sequences that run at once, if the KV cache has room (default 256, at most --max-batch-tokens)"),
     TEXT("served-model-name", "NAME", served_name, "the model's name to clients (default: the folder's)"),
-    TEXT("chat-template", "NAME", chat_template,
-         "how chats are written for the model, instead of what its own template is recognised as; docs/protocol.md has "
-         "the names"),
+    TEXT("chat-template", "NAME|FILE", chat_template,
+         "the chat template for all chats: one of the model's own by its name, or a Jinja file (default: the model's)"),
     {"max-reply-bytes", "BYTES", OPT_BYTES, AT(max_reply_bytes), 1 << 16, (int64_t)1 << 34, 32 << 20, NULL,
-     "largest reply that a request may bring, reckoned from its tokens and log-probabilities before anything is "
-     "computed; beyond, 413 (default 32M)",
+     "largest reply to a request, estimated from its tokens and log-probabilities before anything is computed; larger "
+     "ones are refused with 413 (default 32M)",
      NULL},
     INTEGER("end-seconds", end_seconds, 0, 1 << 20, -1,
-            "the same after SIGTERM and SIGINT (default 0, since mpirun kills a second later; under srun 20)"),
+            "the same as --drain-seconds after SIGTERM and SIGINT (default 0, since mpirun kills a second later; under "
+            "srun 20)"),
     TEXT("metrics-file", "FILE", metrics_file,
          "replace this file every 5 s with the metrics, for node_exporter's textfile collector"),
 };

@@ -13,11 +13,11 @@ struct service_options {
 
 extern const struct opt_rows service_rows;
 
-/* What the model is called: --served-model-name, else the last part of the folder's path. Cut to fit. */
+/* The model's name: --served-model-name, otherwise the last part of the folder's path. Truncated to fit. */
 void service_model_name(const struct service_options *o, char *name, size_t bytes);
 
-/* What there is after SIGTERM or SIGINT, in seconds: --end-seconds, else 20 under srun, since Slurm's KillWait is 30 unless the
- * site says otherwise, and 0 under mpirun, which kills a second later. */
+/* The time after SIGTERM or SIGINT, in seconds: --end-seconds, otherwise 20 under srun, since Slurm's KillWait is 30
+ * by default, and 0 under mpirun, which kills a second later. */
 double service_end_seconds(const struct service_options *o);
 
 #endif

@@ -43,17 +43,17 @@ static void *copy(const void *from, size_t bytes)
     return to;
 }
 
-/* What choice c of the group has got since the last time. Out of memory: it comes with the next piece. */
-static void add_piece(struct steps *s, struct job *j, struct group *g, int c)
+/* The new output of choice c of the group since the last call. Out of memory: it comes with the next piece. */
+static void add_piece(struct steps *s, struct task *j, struct group *g, int c)
 {
     const struct request *r = g->choice[c];
     int group = (int)(g - j->group);
-    struct choice_progress *sent = &j->progress[group * j->n_choices + c];
+    struct choice_progress *sent = &j->work.progress[group * j->n_choices + c];
     size_t bytes = r->released - sent->text_sent, n = r->output.n - sent->tokens_sent;
     struct piece *p = n > 0 || bytes > 0 ? calloc(1, sizeof *p) : NULL;
     if (p == NULL)
         return;
-    *p = (struct piece){.job = j, .group = group, .choice = c, .bytes = bytes, .n_ids = n};
+    *p = (struct piece){.task = j, .group = group, .choice = c, .bytes = bytes, .n_ids = n};
     p->text = copy(r->text.data != NULL ? r->text.data + sent->text_sent : "", bytes);
     p->id = copy(r->output.id + sent->tokens_sent, n * sizeof *p->id);
     if (r->logprobs != NULL)
@@ -74,8 +74,8 @@ static void add_piece(struct steps *s, struct job *j, struct group *g, int c)
 static void on_choice(void *context, struct group *g, int c)
 {
     struct steps *s = context;
-    struct job *j = g->owner;
-    struct choice_progress *progress = &j->progress[(g - j->group) * j->n_choices + c];
+    struct task *j = g->owner;
+    struct choice_progress *progress = &j->work.progress[(g - j->group) * j->n_choices + c];
     double now = seconds_now();
     if (progress->last_token > 0)
         histogram_add(&s->between_tokens, now - progress->last_token);
@@ -90,37 +90,37 @@ static void on_finish(void *context, struct group *g)
     (void)g;
 }
 
-static void unlink_job(struct steps *s, struct job *j)
+static void unlink_task(struct steps *s, struct task *j)
 {
-    if (j->engine_previous != NULL)
-        j->engine_previous->engine_next = j->engine_next;
+    if (j->work.previous != NULL)
+        j->work.previous->work.next = j->work.next;
     else
-        s->jobs = j->engine_next;
-    if (j->engine_next != NULL)
-        j->engine_next->engine_previous = j->engine_previous;
+        s->tasks = j->work.next;
+    if (j->work.next != NULL)
+        j->work.next->work.previous = j->work.previous;
 }
 
-static void give_back(struct steps *s, struct job *j)
+static void give_back(struct steps *s, struct task *j)
 {
-    unlink_job(s, j);
-    j->engine_next = s->report->done;
+    unlink_task(s, j);
+    j->work.next = s->report->done;
     s->report->done = j;
 }
 
 static void on_release(void *context, struct group *g)
 {
-    struct job *j = g->owner;
-    if (--j->n_open == 0)
+    struct task *j = g->owner;
+    if (--j->work.n_open == 0)
         give_back(context, j);
 }
 
-/* Of what a step still computes the scheduler lets go when that is done: the job comes back then. */
-static void end_job(struct steps *s, struct job *j, enum finish_reason why, double now)
+/* The scheduler releases sequences of a running step when that step is done: the task comes back then. */
+static void end_job(struct steps *s, struct task *j, enum finish_reason why, double now)
 {
-    j->n_open++; /* it stays until the last group is done with */
+    j->work.n_open++; /* it stays until the last group is done with */
     for (int i = 0; i < j->n_groups; i++)
         group_cancel(&j->group[i], why, now);
-    if (--j->n_open == 0)
+    if (--j->work.n_open == 0)
         give_back(s, j);
 }
 
@@ -148,9 +148,9 @@ void steps_close(struct steps *s)
 {
     struct err e = {0};
     if (s->mailbox != NULL && s->report != NULL) {
-        for (struct job *j; (j = s->jobs) != NULL;) {
+        for (struct task *j; (j = s->tasks) != NULL;) {
             end_job(s, j, FINISH_CANCELLED, seconds_now());
-            if (s->jobs == j) /* no step is under way, so this does not happen; but it must end */
+            if (s->tasks == j) /* no step is under way, so this does not happen; but it must end */
                 give_back(s, j);
         }
         s->report->ended = true;
@@ -161,37 +161,37 @@ void steps_close(struct steps *s)
     memset(s, 0, sizeof *s);
 }
 
-static void submit(struct steps *s, struct job *j, double now)
+static void submit(struct steps *s, struct task *j, double now)
 {
     struct err e = {0};
-    j->engine_previous = NULL;
-    j->engine_next = s->jobs;
-    if (s->jobs != NULL)
-        s->jobs->engine_previous = j;
-    s->jobs = j;
-    j->n_open = 1; /* ours, so that it stays while its groups are queued */
+    j->work.previous = NULL;
+    j->work.next = s->tasks;
+    if (s->tasks != NULL)
+        s->tasks->work.previous = j;
+    s->tasks = j;
+    j->work.n_open = 1; /* ours, so that it stays while its groups are queued */
     for (int i = 0; i < j->n_groups && e.code == ERR_NONE; i++)
         if (group_submit(&j->group[i], &s->scheduler, now, &e) == 0)
-            j->n_open++;
+            j->work.n_open++;
     if (e.code != ERR_NONE) {
         (void)protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "%s", e.text);
         for (int i = 0; i < j->n_groups; i++)
             group_cancel(&j->group[i], FINISH_ERROR, now);
     }
-    if (--j->n_open == 0)
+    if (--j->work.n_open == 0)
         give_back(s, j);
 }
 
 static void cancel(struct steps *s, uint64_t number, enum finish_reason why, double now)
 {
-    struct job *j = s->jobs;
+    struct task *j = s->tasks;
     while (j != NULL && j->number != number)
-        j = j->engine_next;
+        j = j->work.next;
     if (j != NULL) /* else it has ended meanwhile */
         end_job(s, j, why, now);
 }
 
-static bool has_begun(const struct job *j)
+static bool has_begun(const struct task *j)
 {
     for (int i = 0; i < j->n_groups; i++)
         if (group_begun(&j->group[i]))
@@ -201,8 +201,8 @@ static bool has_begun(const struct job *j)
 
 static void withdraw(struct steps *s, uint64_t number, double now)
 {
-    for (struct job *j = s->jobs, *next; j != NULL; j = next) {
-        next = j->engine_next;
+    for (struct task *j = s->tasks, *next; j != NULL; j = next) {
+        next = j->work.next;
         if ((number == 0 || j->number == number) && !has_begun(j))
             end_job(s, j, FINISH_CANCELLED, now);
     }
@@ -213,7 +213,7 @@ static void take_orders(struct steps *s)
     struct order *c;
     while ((c = mailbox_take(s->mailbox)) != NULL) {
         if (c->kind == ORDER_SUBMIT)
-            submit(s, c->job, c->job->queued > 0 ? c->job->queued : seconds_now());
+            submit(s, c->task, c->task->ticket.queued > 0 ? c->task->ticket.queued : seconds_now());
         else if (c->kind == ORDER_CANCEL)
             cancel(s, c->number, c->why, seconds_now());
         else if (c->kind == ORDER_WITHDRAW)

@@ -1,11 +1,11 @@
-/* coordinator/tasks/steps.h - the main thread's part: jobs come in by a mailbox, plans go to the ranks, pieces of text
- * and finished jobs go back to the I/O thread, a server's or a batch's. Between steps it sleeps as long as there is nothing to do. */
+/* coordinator/tasks/steps.h - the main thread's part: tasks come in by a mailbox, plans go to the ranks, pieces of text
+ * and finished tasks go back to the I/O thread, a server's or a batch's. Between steps it sleeps as long as there is nothing to do. */
 #ifndef TASKS_STEPS_H
 #define TASKS_STEPS_H
 
 #include "base/signals.h"
 #include "coordinator/tasks/histogram.h"
-#include "coordinator/tasks/job.h"
+#include "coordinator/tasks/task.h"
 #include "plan/plan.h"
 #include "plan/rank_stats.h"
 
@@ -17,8 +17,8 @@ struct order {
         ORDER_WITHDRAW, /* the same as FINISH_CANCELLED, unless a part of it has been in a step */
         ORDER_STOP
     } kind;
-    struct job *job;        /* SUBMIT: the main thread's from now on */
-    uint64_t number;        /* CANCEL, WITHDRAW: of a job that may have ended meanwhile; WITHDRAW 0: of all */
+    struct task *task;      /* SUBMIT: the main thread's from now on */
+    uint64_t number;        /* CANCEL, WITHDRAW: of a task that may have ended meanwhile; WITHDRAW 0: of all */
     enum finish_reason why; /* CANCEL */
 };
 
@@ -30,7 +30,7 @@ struct report {
     int max_len;                /* tokens of prompt and output together, at most */
     int n_blocks, max_seqs;     /* of the KV cache; sequences that run at once */
     struct piece *first, *last; /* of streams, in order */
-    struct job *done;           /* finished, linked by engine_next; with all that was generated */
+    struct task *done;          /* finished, linked by engine_next; with all that was generated */
     struct scheduler_stats stats;
     struct histogram between_tokens, iteration; /* since the last report: seconds; tokens of a step */
     uint64_t n_steps;                           /* so far */
@@ -43,7 +43,7 @@ struct steps {
     void *mailbox; /* borrowed: the main thread's end */
     struct scheduler scheduler;
     struct group_events events;
-    struct job *jobs;      /* under way, linked by engine_previous and engine_next */
+    struct task *tasks;    /* under way, linked by engine_previous and engine_next */
     struct report *report; /* being filled; NULL: out of memory */
     double reported;       /* when the last one went */
     bool stopping, idle;
@@ -59,7 +59,7 @@ int steps_open(struct steps *s, void *mailbox, const struct scheduler_setup *set
 /* No step is under way. What is open comes back to the I/O thread unfinished, in the last report. Safe on zeroed *s. */
 void steps_close(struct steps *s);
 
-/* What all ranks measured, for the next report. */
+/* The measurements of all ranks, for the next report. */
 void steps_ranks(struct steps *s, const struct rank_report *report);
 
 /* A signal that another rank has got: for the I/O thread, as if this one had. */

@@ -12,7 +12,7 @@
 
 #define TRIM_BYTES ((size_t)1 << 20)
 
-static int encode(struct job *j, const struct worker_setup *s)
+static int encode(struct task *j, const struct worker_setup *s)
 {
     const struct protocol_generate *g = &j->message.generate;
     int n = g->prompt != NULL ? g->n_prompts : 1;
@@ -27,7 +27,48 @@ static int encode(struct job *j, const struct worker_setup *s)
     return 0;
 }
 
-/* What a list of ids takes as JSON, and the texts of these tokens. */
+static int write_prompt(struct task *j, int i, const struct worker_setup *s)
+{
+    const struct protocol_generate *g = &j->message.generate;
+    const char *text = g->prompt[i].text;
+    size_t bytes = g->prompt[i].bytes;
+    struct err e = {0};
+    char *made = NULL;
+    if (text == NULL) {
+        (void)tokenizer_decode(s->tokenizer, j->ids[i].id, j->ids[i].n, g->rules.skip_special, &made, &bytes, &e);
+        text = made;
+    }
+    if (text != NULL)
+        j->echo[i].text = reply_characters(text, bytes, &j->echo[i].bytes);
+    free(made);
+    if (j->echo[i].text == NULL)
+        return protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "%s",
+                             e.code != ERR_NONE ? e.text : "out of host memory");
+    return 0;
+}
+
+/* A stream's first events repeat the prompts, which may be megabytes: the I/O thread has no time to write them. Those that are too
+ * long are refused when the job is prepared. */
+static int write_echo(struct task *j, const struct worker_setup *s)
+{
+    const struct protocol_generate *g = &j->message.generate;
+    int64_t bytes = 0;
+    if (!g->stream || !g->echo || g->prompt == NULL)
+        return 0;
+    for (int i = 0; i < j->n_ids; i++)
+        bytes += task_echo_bytes(j, i);
+    if (bytes > s->max_reply)
+        return 0;
+    j->echo = calloc((size_t)j->n_ids, sizeof *j->echo);
+    if (j->echo == NULL)
+        return protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "out of host memory");
+    for (int i = 0; i < j->n_ids; i++)
+        if (write_prompt(j, i, s) != 0)
+            return -1;
+    return 0;
+}
+
+/* The bytes of a list of ids as JSON, and of the texts of these tokens. */
 static int64_t ids_bytes(const struct token_list *ids)
 {
     int64_t sum = 2;
@@ -43,12 +84,12 @@ static int64_t texts_bytes(const struct token_list *ids, const struct tokenizer 
     for (size_t i = 0; i < ids->n; i++) {
         size_t bytes = 0;
         const char *text = tokenizer_token_text(t, ids->id[i], &bytes);
-        sum += 3 + (text != NULL ? job_text_bytes(text, bytes) : 0);
+        sum += 3 + (text != NULL ? task_text_bytes(text, bytes) : 0);
     }
     return sum;
 }
 
-static int check_reply(struct job *j, const char *field, size_t n, int64_t bytes, int64_t most)
+static int check_reply(struct task *j, const char *field, size_t n, int64_t bytes, int64_t most)
 {
     if (bytes <= most)
         return 0;
@@ -57,7 +98,7 @@ static int check_reply(struct job *j, const char *field, size_t n, int64_t bytes
                          (long long)bytes, n, (long long)most);
 }
 
-static void detokenize(struct job *j, const struct worker_setup *s)
+static void detokenize(struct task *j, const struct worker_setup *s)
 {
     const struct protocol_message *m = &j->message;
     struct err e = {0};
@@ -72,7 +113,7 @@ static void detokenize(struct job *j, const struct worker_setup *s)
     free(text);
 }
 
-static void tokenize(struct job *j, const struct worker_setup *s)
+static void tokenize(struct task *j, const struct worker_setup *s)
 {
     const struct protocol_message *m = &j->message;
     if (encode(j, s) != 0)
@@ -85,7 +126,7 @@ static void tokenize(struct job *j, const struct worker_setup *s)
 }
 
 /* The reply tells the context's length: nothing is done before it is known. */
-static void work_on_tokens(struct job *j, const struct worker_setup *s)
+static void work_on_tokens(struct task *j, const struct worker_setup *s)
 {
     if (j->max_len == 0)
         return;
@@ -97,7 +138,7 @@ static void work_on_tokens(struct job *j, const struct worker_setup *s)
         (void)protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "out of host memory");
 }
 
-static void write_reply(struct job *j, const struct worker_setup *s)
+static void write_reply(struct task *j, const struct worker_setup *s)
 {
     struct finished f;
     finished_measure(&f, j, seconds_now());
@@ -106,24 +147,24 @@ static void write_reply(struct job *j, const struct worker_setup *s)
     finished_close(&f);
 }
 
-static void work(struct job *j, const struct worker_setup *s)
+static void work(struct task *j, const struct worker_setup *s)
 {
-    if (j->writes) {
+    if (j->ticket.writes) {
         write_reply(j, s);
         return;
     }
     if (!j->parsed)
-        job_parse(j, s->model);
+        task_parse(j, s->model);
     if (j->error.code != 0)
         return;
     if (j->message.op == PROTOCOL_GENERATE)
-        (void)encode(j, s);
+        (void)(encode(j, s) == 0 && write_echo(j, s) == 0);
     else if (j->message.op == PROTOCOL_TOKENIZE || j->message.op == PROTOCOL_DETOKENIZE)
         work_on_tokens(j, s);
 }
 
 /* Megabytes of JSON are made of many small pieces of memory: they go back to the system now. */
-static void work_and_tidy(struct job *j, const struct worker_setup *s)
+static void work_and_tidy(struct task *j, const struct worker_setup *s)
 {
     work(j, s);
     if (j->reply_bytes > TRIM_BYTES || j->message_bytes > TRIM_BYTES)
@@ -141,7 +182,7 @@ static void *run(void *context)
             return NULL;
         if (message == NULL)
             continue;
-        if (!atomic_load(&w->stopping) && !atomic_load(&((struct job *)message)->abandoned))
+        if (!atomic_load(&w->stopping) && !atomic_load(&((struct task *)message)->abandoned))
             work_and_tidy(message, &w->setup);
         (void)mailbox_post(w->end[1], message);
     }

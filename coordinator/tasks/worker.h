@@ -4,7 +4,7 @@
 #ifndef TASKS_WORKER_H
 #define TASKS_WORKER_H
 
-#include "coordinator/tasks/job.h"
+#include "coordinator/tasks/task.h"
 #include "text/chat.h"
 
 #include <pthread.h>
@@ -20,15 +20,15 @@ struct worker_setup { /* all borrowed, constant */
 
 struct worker {
     struct worker_setup setup;
-    void *end[2]; /* of the mailbox: who gives jobs, and the thread */
+    void *end[2]; /* of the mailbox: who gives tasks, and the thread */
     pthread_t thread;
     bool running;
-    atomic_bool stopping; /* jobs come back as they are */
+    atomic_bool stopping; /* tasks come back as they are */
 };
 
 int worker_open(struct worker *w, void *zmq_context, const char *name, const struct worker_setup *setup, struct err *e);
 
-/* Ends the thread after the job that it is at: those behind it are not worked on any more. What lies in the mailbox is lost with its memory. */
+/* Ends the thread after the task that it is at: those behind it are not worked on any more. What lies in the mailbox is lost with its memory. */
 void worker_close(struct worker *w);
 
 #endif

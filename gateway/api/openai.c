@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct dialect openai_dialect = {"application/json", fault_write_openai};
+const struct dialect openai_dialect = {"application/json", fault_write_openai, "data: [DONE]\n\n"};
 
 /* ---------------------------------------------------------------- models */
 

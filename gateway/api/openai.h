@@ -1,5 +1,5 @@
-/* gateway/api/openai.h - the OpenAI API: /v1/models, /v1/completions, /v1/chat/completions; and what other dialects of chats and
- * completions can share with it. */
+/* gateway/api/openai.h - the OpenAI API: /v1/models, /v1/completions, /v1/chat/completions; and what other dialects
+ * of chats and completions can share with it. */
 #ifndef API_OPENAI_H
 #define API_OPENAI_H
 
@@ -19,8 +19,8 @@ struct openai_request {
     char model[EXCHANGE_TAIL_BYTES]; /* for answers */
 };
 
-/* Of a request's body (docs/gateway.md) the backend's message, which the caller decrefs; what has no meaning here is left out.
- * NULL: *f says what is refused. */
+/* Of a request's body (docs/gateway.md) the backend's message, which the caller decrefs; what has no meaning here
+ * is left out. NULL: *f says what is refused. */
 json_t *openai_translate(struct exchange *x, const json_t *body, struct openai_request *r, struct fault *f);
 
 /* Of the reply's choices and usage those of OpenAI. New references; NULL: out of memory. */

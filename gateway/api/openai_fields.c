@@ -1,5 +1,5 @@
-/* gateway/api/openai_fields.c - which fields of OpenAI's requests mean something here. What is not in the table goes to the
- * backend under its name: the backend knows its own fields and refuses all others by name. */
+/* gateway/api/openai_fields.c - which fields of OpenAI's requests mean something here. What is not in the table
+ * goes to the backend under its name: the backend knows its own fields and refuses all others by name. */
 #include "base/json.h"
 #include "base/log.h"
 #include "gateway/api/openai.h"

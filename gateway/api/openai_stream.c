@@ -1,4 +1,5 @@
-/* gateway/api/openai_stream.c - answers as server-sent events. Chunks are written by hand: they are what the gateway does most. */
+/* gateway/api/openai_stream.c - answers as server-sent events. Chunks are written by hand: they are what the
+ * gateway does most. */
 #include "base/json.h"
 #include "gateway/api/openai_parts.h"
 
@@ -25,7 +26,7 @@ static struct openai_choice *find_choice(struct openai_answer *a, const json_t *
 /* What all chunks of the answer have in common, up to the choices. */
 static struct bytes *begin_chunk(struct exchange *x, const struct openai_answer *a)
 {
-    struct bytes *b = exchange_open_event(x);
+    struct bytes *b = exchange_open_event(x, NULL);
     bytes_text(b, "{\"id\":");
     bytes_json_string(b, a->id, strlen(a->id));
     bytes_format(b, ",\"object\":\"%s\",\"created\":%lld,\"model\":",

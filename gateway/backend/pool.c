@@ -1,5 +1,5 @@
-/* gateway/backend/pool.c - see pool.h. Files are looked at four times a second rather than watched: inotify sees nothing of what
- * other machines do on a shared file system, where jobs write theirs. */
+/* gateway/backend/pool.c - see pool.h. Files are looked at four times a second rather than watched: inotify sees
+ * nothing of what other machines do on a shared file system, where jobs write theirs. */
 #include "gateway/backend/pool.h"
 #include "base/log.h"
 #include "gateway/backend/pool_parts.h"
@@ -13,6 +13,7 @@
 
 #define TICK_SECONDS      0.25
 #define HEALTH_SECONDS    1
+#define MODELS_SECONDS    5
 #define SILENCE_SECONDS   30 /* of a backend whose connection lives */
 #define MESSAGES_A_TURN   512
 #define HEALTH_ID         "!health"
@@ -78,13 +79,23 @@ static void take_health(struct backend *b, const json_t *reply)
         log_note("backend %s is %s", b->name, b->state == BACKEND_READY ? "ready" : "taking nothing new");
 }
 
+static void ask_models(struct backend *b)
+{
+    b->asked_models = b->pool->loop->now;
+    ask_op(b, "models", MODELS_ID);
+}
+
 static void take_models(struct backend *b, json_t *reply)
 {
     const json_t *most = json_object_get(reply, "max_message_bytes");
+    bool first = b->models == NULL;
+    if (!json_is_array(json_object_get(reply, "models")))
+        return; /* an error: it is asked again */
     json_decref(b->models);
     b->models = json_incref(reply);
     b->max_message_bytes = json_is_integer(most) ? (size_t)json_integer_value(most) : DEFAULT_MAX_BYTES;
-    ask_health(b);
+    if (first)
+        ask_health(b);
 }
 
 static void take_reply(struct backend *b, json_t *reply)
@@ -168,12 +179,13 @@ static struct backend *add_backend(struct pool *p, const char *name, bool is_fil
     return b;
 }
 
-/* It hung up, or says nothing any more: what it was asked fails or is asked elsewhere, and a new connection is tried. */
+/* It hung up, or says nothing any more: what it was asked fails or is asked elsewhere, and a new connection is
+ * tried. */
 static void lose_backend(struct backend *b, const char *why)
 {
     struct pool *p = b->pool;
     struct err e = {0};
-    log_warn("backend %s: %s", b->name, why);
+    (b->first != NULL ? log_warn : log_note)("backend %s: %s", b->name, why);
     p->n_lost++;
     b->connection.gone = true; /* so that it is not chosen */
     while (b->first != NULL)
@@ -198,7 +210,7 @@ static bool hear_backend(struct backend *b)
     connection_look(&b->connection);
     if (!was_up && b->connection.up) {
         b->heard = b->pool->loop->now;
-        ask_op(b, "models", MODELS_ID);
+        ask_models(b);
     }
     for (; n < MESSAGES_A_TURN && (reply = connection_take(&b->connection, &e)) != NULL; n++) {
         take_reply(b, reply);
@@ -300,6 +312,8 @@ static void come(struct due *d)
             continue;
         if (now - b->heard > SILENCE_SECONDS)
             lose_backend(b, "the backend says nothing any more");
+        else if (now - b->asked_models >= MODELS_SECONDS)
+            ask_models(b);
         else if (b->models != NULL && now - b->asked >= HEALTH_SECONDS)
             ask_health(b);
     }

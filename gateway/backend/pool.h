@@ -1,5 +1,5 @@
-/* gateway/backend/pool.h - the jobs behind the gateway: found by endpoint or rendezvous file, asked over one ZeroMQ connection
- * each, chosen by model and load. */
+/* gateway/backend/pool.h - the jobs behind the gateway: found by endpoint or rendezvous file, asked over one ZeroMQ
+ * connection each, chosen by model and load. */
 #ifndef BACKEND_POOL_H
 #define BACKEND_POOL_H
 
@@ -43,6 +43,7 @@ struct backend {
     int n_calls;
     double tokens;       /* that its calls may still cost */
     double asked, heard; /* its health: when */
+    double asked_models;
 };
 
 struct pool {
@@ -60,15 +61,16 @@ struct pool {
     bool said_full;
 };
 
-/* A question to a backend. The message has everything but request_id, which the pool adds. Borrowed: the model and the name. */
+/* A question to a backend. The message has everything but request_id, which the pool adds. Borrowed: the model and
+ * the name. */
 struct call_setup {
     const char *model;       /* POOL_ANY_MODEL: the one that there is */
     const char *name;        /* of the request, as its client calls it; "" */
     json_t *message;         /* the pool decrefs it */
     double tokens;           /* what it may cost */
     struct backend *backend; /* ask this one and no other; NULL: choose */
-    /* Every message that comes back, borrowed; `last`: no more will come. Failures of the way look like the backend's own
-     * errors (docs/protocol.md). It may be called before pool_ask returns; then that returns NULL. */
+    /* Every message that comes back, borrowed; `last`: no more will come. Failures of the way look like the
+     * backend's own errors (docs/protocol.md). It may be called before pool_ask returns; then that returns NULL. */
     void (*reply)(void *context, json_t *reply, bool last);
     void *context;
 };
@@ -97,7 +99,8 @@ void call_cancel(struct call *c);
 /* May something be asked of it? */
 bool backend_takes(const struct backend *b);
 
-/* The entry of a model in the backend's reply to `models`; NULL: it has none of this name. POOL_ANY_MODEL: the first. */
+/* The entry of a model in the backend's reply to `models`; NULL: it has none of this name. POOL_ANY_MODEL: the
+ * first. */
 const json_t *backend_model(const struct backend *b, const char *model);
 
 /* Backends that take requests. */

@@ -138,7 +138,7 @@ void exchange_ask(struct exchange *x, const struct exchange_question *asked)
 
 /* ---------------------------------------------------------------- answering */
 
-static bool origin_fits(const struct exchange *x, const char *origin)
+bool exchange_origin_fits(const struct exchange *x, const char *origin)
 {
     const char *allowed = x->gateway->allow_origin;
     return allowed != NULL && origin != NULL && (strcmp(allowed, "*") == 0 || strcmp(allowed, origin) == 0);
@@ -148,7 +148,7 @@ static bool origin_fits(const struct exchange *x, const char *origin)
 static void put_fields(const struct exchange *x, struct bytes *b)
 {
     bytes_format(b, "x-request-id: %s\r\n", x->id);
-    if (origin_fits(x, exchange_header(x, "origin")))
+    if (exchange_origin_fits(x, exchange_header(x, "origin")))
         bytes_format(b, "Access-Control-Allow-Origin: %s\r\nVary: Origin\r\n", x->gateway->allow_origin);
 }
 
@@ -177,7 +177,7 @@ void exchange_answer_json(struct exchange *x, int status, json_t *body)
 
 void exchange_fail(struct exchange *x, const struct fault *f)
 {
-    static const struct dialect openai = {"application/json", fault_write_openai};
+    static const struct dialect openai = {"application/json", fault_write_openai, NULL};
     const struct dialect *d = x->route != NULL && x->route->dialect != NULL ? x->route->dialect : &openai;
     struct bytes fields = {0}, body = {0};
     d->write(f, &body);
@@ -194,10 +194,10 @@ void exchange_fail_reply(struct exchange *x, const json_t *reply)
 {
     struct fault f = fault_of_reply(reply);
     if (x->has_begun) {
-        struct bytes *b = exchange_open_event(x);
-        x->route->dialect->write(&f, b);
+        const char *end = x->route->dialect->stream_end;
+        x->route->dialect->write(&f, exchange_open_event(x, NULL));
         exchange_close_event(x);
-        exchange_end_events(x, "data: [DONE]\n\n");
+        exchange_end_events(x, end != NULL ? end : "");
     } else if (f.status == 499) {
         http_drop(x->conn); /* it was cancelled: nobody waits */
     } else {
@@ -213,24 +213,41 @@ static void begin(struct exchange *x)
     put_fields(x, &fields);
     bytes_text(&fields, "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n");
     bytes_append(&fields, "", 1);
-    http_begin(x->conn, 200, fields.failed ? "" : bytes_start(&fields), "text/event-stream; charset=utf-8");
+    http_begin(x->conn, 200, fields.failed ? "" : bytes_start(&fields), x->stream_type);
     bytes_free(&fields);
     x->has_begun = true;
 }
 
 void exchange_will_stream(struct exchange *x)
 {
-    x->is_stream = true;
+    x->stream_type = "text/event-stream; charset=utf-8";
     x->last_output = x->gateway->loop.now;
     due_set(&x->gateway->loop, &x->gateway->comments, &x->comment);
 }
 
-struct bytes *exchange_open_event(struct exchange *x)
+void exchange_will_stream_raw(struct exchange *x, const char *type)
+{
+    x->stream_type = type;
+}
+
+struct bytes *exchange_open_piece(struct exchange *x)
 {
     if (!x->has_begun)
         begin(x);
     x->last_output = x->gateway->loop.now;
-    struct bytes *b = http_open_piece(x->conn);
+    return http_open_piece(x->conn);
+}
+
+void exchange_close_piece(struct exchange *x)
+{
+    http_close_piece(x->conn);
+}
+
+struct bytes *exchange_open_event(struct exchange *x, const char *name)
+{
+    struct bytes *b = exchange_open_piece(x);
+    if (name != NULL)
+        bytes_format(b, "event: %s\n", name);
     bytes_append(b, "data: ", 6);
     return b;
 }
@@ -238,10 +255,10 @@ struct bytes *exchange_open_event(struct exchange *x)
 void exchange_close_event(struct exchange *x)
 {
     bytes_append(&x->conn->out, "\n\n", 2);
-    http_close_piece(x->conn);
+    exchange_close_piece(x);
 }
 
-void exchange_event_json(struct exchange *x, json_t *event)
+void exchange_event_json(struct exchange *x, const char *name, json_t *event)
 {
     char *text = event != NULL ? json_text(event, JSON_COMPACT) : NULL;
     json_decref(event);
@@ -249,7 +266,7 @@ void exchange_event_json(struct exchange *x, json_t *event)
         x->conn->out.failed = true;
         return;
     }
-    bytes_text(exchange_open_event(x), text);
+    bytes_text(exchange_open_event(x, name), text);
     exchange_close_event(x);
     free(text);
 }

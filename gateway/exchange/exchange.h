@@ -1,5 +1,5 @@
-/* gateway/exchange/exchange.h - one request and its answer, as the APIs (gateway/api/) see it: what was sent, asking backends,
- * answering whole or by events, failing. An API is a file with functions for struct route. */
+/* gateway/exchange/exchange.h - one request and its answer, as the APIs (gateway/api/) see it: what was sent,
+ * asking backends, answering whole or by events, failing. An API is a file with functions for struct route. */
 #ifndef EXCHANGE_EXCHANGE_H
 #define EXCHANGE_EXCHANGE_H
 
@@ -21,7 +21,8 @@ struct exchange {
     struct question *questions;
     void *state; /* the API's; freed by drop */
     void (*drop)(void *state);
-    bool is_stream, has_begun; /* the answer comes in events; its head is written */
+    const char *stream_type; /* of the content, where the answer comes in pieces; NULL: it does not */
+    bool has_begun;          /* the head of a stream is written */
     struct due comment;
     struct tally tally; /* for the log and the metrics */
 };
@@ -29,6 +30,9 @@ struct exchange {
 /* ---- what was sent */
 
 const char *exchange_header(const struct exchange *x, const char *lower_case_name);
+
+/* Is it the origin of --allow-origin? NULL is none. */
+bool exchange_origin_fits(const struct exchange *x, const char *origin);
 
 /* The body, and its length; it is not NUL-terminated. */
 const char *exchange_body(const struct exchange *x, size_t *bytes);
@@ -58,20 +62,28 @@ bool exchange_is_good(const json_t *reply);
 void exchange_answer(struct exchange *x, int status, const char *type, const char *body, size_t bytes);
 void exchange_answer_json(struct exchange *x, int status, json_t *body); /* decrefs it */
 void exchange_fail(struct exchange *x, const struct fault *f);
-/* What an error of a backend says; before or within a stream: then it is the route's dialect as an event, and the end. */
+/* What an error of a backend says. Within a stream of events it is one more event, and the end; a stream of
+ * something else has to tell of it by itself (has_begun). */
 void exchange_fail_reply(struct exchange *x, const json_t *reply);
 
-/* ---- answering by server-sent events */
+/* ---- answering in pieces */
 
-/* The answer is to be a stream: comments are sent while the client waits (after the first ten seconds the head is, too). */
+/* The answer is to be a stream of server-sent events: comments are sent while the client waits (after the first ten
+ * seconds the head is, too). Before asking. */
 void exchange_will_stream(struct exchange *x);
 
-/* "data: " ... : append one line to the buffer. The head is written before the first. */
-struct bytes *exchange_open_event(struct exchange *x);
+/* One line of JSON: open, append to what is returned, close. The head is written before the first. name: "event:
+ * NAME" goes before it; NULL: none. */
+struct bytes *exchange_open_event(struct exchange *x, const char *name);
 void exchange_close_event(struct exchange *x);
-void exchange_event_json(struct exchange *x, json_t *event); /* decrefs it */
+void exchange_event_json(struct exchange *x, const char *name, json_t *event); /* decrefs it */
 
-/* Ends the exchange. last: "data: [DONE]\n\n", or "". */
+/* The answer is to be a stream of something else, without comments: pieces of this content type. */
+void exchange_will_stream_raw(struct exchange *x, const char *type);
+struct bytes *exchange_open_piece(struct exchange *x);
+void exchange_close_piece(struct exchange *x);
+
+/* Ends the exchange, of both kinds. last: what stands behind all events, "data: [DONE]\n\n"; "". */
 void exchange_end_events(struct exchange *x, const char *last);
 
 #endif

@@ -1,6 +1,6 @@
 /* gateway/exchange/fault.c - see fault.h. */
 #include "gateway/exchange/fault.h"
-#include "base/json.h"
+#include "base/utf8.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -22,27 +22,11 @@ static const char *type_of(int status)
     return status < 500 || status == 505 ? "invalid_request_error" : "server_error";
 }
 
-/* Bytes of the UTF-8 character at c; 0: it is none. */
-static size_t character(const unsigned char *c)
-{
-    size_t n = c[0] < 0x80 ? 1 : c[0] >= 0xf0 && c[0] < 0xf5 ? 4 : c[0] >= 0xe0 ? 3 : c[0] >= 0xc2 ? 2 : 0;
-    if (c[0] >= 0xf5 || (c[0] == 0xe0 && c[1] < 0xa0) || (c[0] == 0xed && c[1] > 0x9f) ||
-        (c[0] == 0xf0 && c[1] < 0x90) || (c[0] == 0xf4 && c[1] > 0x8f))
-        return 0;
-    for (size_t i = 1; i < n; i++)
-        if ((c[i] & 0xc0) != 0x80)
-            return 0;
-    return n;
-}
-
 void fault_make_utf8(char *text)
 {
-    for (unsigned char *c = (unsigned char *)text; *c != '\0';) {
-        size_t n = character(c);
-        if (n == 0)
-            *c = '?';
-        c += n > 0 ? n : 1;
-    }
+    size_t n = strlen(text);
+    for (size_t at; (at = utf8_invalid_at(text, n)) < n;)
+        text[at] = '?';
 }
 
 struct fault fault_make(int status, const char *param, const char *format, ...)

@@ -16,6 +16,7 @@ struct fault;
 struct dialect {
     const char *type; /* of the content */
     void (*write)(const struct fault *f, struct bytes *to);
+    const char *stream_end; /* behind a fault within a stream: "data: [DONE]\n\n"; NULL: nothing */
 };
 
 /* A path that is served. "{}" in it stands for one character or more: the exchange's `tail`, at most two of them. */

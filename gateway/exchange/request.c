@@ -92,8 +92,8 @@ static void answer_preflight(struct exchange *x)
 {
     struct bytes fields = {0};
     const char *asked = exchange_header(x, "access-control-request-headers");
-    const char *origin = exchange_header(x, "origin"), *allowed = x->gateway->allow_origin;
-    if (strcmp(allowed, "*") == 0 || (origin != NULL && strcmp(allowed, origin) == 0))
+    const char *allowed = x->gateway->allow_origin;
+    if (exchange_origin_fits(x, exchange_header(x, "origin")))
         bytes_format(&fields,
                      "Access-Control-Allow-Origin: %s\r\nAccess-Control-Allow-Methods: GET, POST, PUT, DELETE\r\n"
                      "Access-Control-Allow-Headers: %s\r\nAccess-Control-Max-Age: 86400\r\nVary: Origin\r\n",
@@ -101,6 +101,16 @@ static void answer_preflight(struct exchange *x)
     bytes_append(&fields, "", 1);
     http_answer(x->conn, 204, fields.failed ? "" : bytes_start(&fields), NULL, "", 0);
     bytes_free(&fields);
+}
+
+/* Does a browser ask for a page that is neither ours nor of --allow-origin? It may not even have work done whose
+ * answer it cannot read. */
+static bool is_foreign(const struct exchange *x)
+{
+    const char *origin = exchange_header(x, "origin"), *host = exchange_header(x, "host");
+    const char *authority = origin != NULL ? strstr(origin, "://") : NULL;
+    bool own = authority != NULL && host != NULL && strcasecmp(authority + 3, host) == 0;
+    return origin != NULL && !own && !exchange_origin_fits(x, origin);
 }
 
 static void serve(struct exchange *x)
@@ -112,7 +122,9 @@ static void serve(struct exchange *x)
         answer_preflight(x);
         return;
     }
-    if (!may(x)) {
+    if (is_foreign(x)) {
+        f = fault_make(403, "", "pages of %.200s are not served (--allow-origin)", exchange_header(x, "origin"));
+    } else if (!may(x)) {
         f = fault_make(401, "", "no key, or not one of ours: expected \"Authorization: Bearer KEY\"");
         f.code = "invalid_api_key";
     } else if (x->route == NULL && allow[0] != '\0') {

@@ -76,7 +76,7 @@ void request_log_put(struct request_log *l, const struct request_line *line)
     put_ms(o, "total_ms", t->total);
     if (t->is_generate)
         put_generate(o, t);
-    char *text = json_text(o, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    char *text = json_text(o, JSON_COMPACT);
     size_t bytes = text != NULL ? strlen(text) : 0;
     json_decref(o);
     if (text != NULL)

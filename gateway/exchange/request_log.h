@@ -1,4 +1,5 @@
-/* gateway/exchange/request_log.h - one JSON line a request: who asked for what, how it ended, where the time went. No texts. */
+/* gateway/exchange/request_log.h - one JSON line a request: who asked for what, how it ended, where the time went.
+ * No texts. */
 #ifndef EXCHANGE_REQUEST_LOG_H
 #define EXCHANGE_REQUEST_LOG_H
 

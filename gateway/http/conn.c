@@ -1,5 +1,5 @@
-/* gateway/http/conn.c - see conn.h. What a client sends is read in pieces into `in`, the head is cut off it, then the body; the
- * next request stays in `in` until the answer is sent. */
+/* gateway/http/conn.c - see conn.h. What a client sends is read in pieces into `in`, the head is cut off it, then
+ * the body; the next request stays in `in` until the answer is sent. */
 #include "gateway/http/conn.h"
 #include "gateway/http/answer.h"
 
@@ -73,7 +73,8 @@ void conn_close(struct http_conn *c, bool left)
     server_lost_one(s);
 }
 
-/* A request that is not understood: the answer, and the end of the connection, since nobody knows where the next one begins. */
+/* A request that is not understood: the answer, and the end of the connection, since nobody knows where the next
+ * one begins. */
 static void refuse(struct http_conn *c, const struct http_refusal *r)
 {
     struct bytes body = {0};
@@ -201,7 +202,8 @@ static void begin_anew(struct http_conn *c)
     due_set(c->server->loop, &c->server->idle, &c->due);
 }
 
-/* The last bytes are sent. A client that still sends would lose them by a reset, so what it sends is read for a while. */
+/* The last bytes are sent. A client that still sends would lose them by a reset, so what it sends is read for a
+ * while. */
 static void end(struct http_conn *c)
 {
     forget_request(c);

@@ -1,5 +1,5 @@
-/* gateway/http/head.h - the head of an HTTP/1.1 request, read strictly (RFC 9112): what two programs in a row could understand
- * differently is refused. Pure. */
+/* gateway/http/head.h - the head of an HTTP/1.1 request, read strictly (RFC 9112): what two programs in a row could
+ * understand differently is refused. Pure. */
 #ifndef HTTP_HEAD_H
 #define HTTP_HEAD_H
 
@@ -35,8 +35,9 @@ struct http_head {
     bool expects;    /* "100-continue" */
 };
 
-/* Bytes of the head that begins at text, its empty line included; 0: it is not complete. *scanned: bytes that were looked at
- * before, 0 at first. A line that does not end with CRLF, a NUL, a head of more than HTTP_HEAD_BYTES are refused. */
+/* Bytes of the head that begins at text, its empty line included; 0: it is not complete. *scanned: bytes that were
+ * looked at before, 0 at first. A line that does not end with CRLF, a NUL, a head of more than HTTP_HEAD_BYTES are
+ * refused. */
 size_t http_head_find(const char *text, size_t bytes, size_t *scanned, struct http_refusal *r);
 
 /* Read the head of http_head_find. text is cut up and lives as long as h. -1: refused. */

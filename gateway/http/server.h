@@ -1,5 +1,5 @@
-/* gateway/http/server.h - an HTTP/1.1 server on the loop: connections, requests one after the other, answers whole or in pieces,
- * and who leaves, stalls or sends nonsense. It knows nothing of what is asked. */
+/* gateway/http/server.h - an HTTP/1.1 server on the loop: connections, requests one after the other, answers whole
+ * or in pieces, and who leaves, stalls or sends nonsense. It knows nothing of what is asked. */
 #ifndef HTTP_SERVER_H
 #define HTTP_SERVER_H
 
@@ -18,8 +18,8 @@ struct http_handler {
     void *context;
     /* The whole request is there. It is answered now or later, with http_answer, or http_begin to http_end. */
     void (*request)(void *context, struct http_conn *c);
-    /* The answer is complete (sent or on its way), or its client is gone (`left`): c must not be used any more. Once for each
-     * request that was told. */
+    /* The answer is complete (sent or on its way), or its client is gone (`left`): c must not be used any more.
+     * Once for each request that was told. */
     void (*over)(void *context, struct http_conn *c, bool left);
     /* A body of an answer to a request that is refused before anybody is told of it. To be appended to `to`. */
     void (*refused)(void *context, const struct http_refusal *r, struct bytes *to);
@@ -91,7 +91,8 @@ void http_server_drain(struct http_server *s);
 /* At once. */
 void http_server_close(struct http_server *s);
 
-/* The whole answer. fields: further lines of the head, each with CRLF; "". type: of the content; NULL: there is none. */
+/* The whole answer. fields: further lines of the head, each with CRLF; "". type: of the content; NULL: there is
+ * none. */
 void http_answer(struct http_conn *c, int status, const char *fields, const char *type, const char *body, size_t bytes);
 
 /* An answer in pieces. With HTTP/1.0 its end is the connection's. */

@@ -1,5 +1,5 @@
-/* gateway/loop/bytes.h - bytes that are appended at the end and taken from the front. Running out of memory is noted, not
- * reported at every append: whoever sends the bytes looks once. */
+/* gateway/loop/bytes.h - bytes that are appended at the end and taken from the front. Running out of memory is
+ * noted, not reported at every append: whoever sends the bytes looks once. */
 #ifndef LOOP_BYTES_H
 #define LOOP_BYTES_H
 
@@ -19,7 +19,7 @@ static inline size_t bytes_count(const struct bytes *b)
 
 static inline char *bytes_start(const struct bytes *b)
 {
-    return b->data + b->from;
+    return b->data != NULL ? b->data + b->from : NULL;
 }
 
 /* Room for n more bytes behind `to`; NULL (and failed): out of memory. bytes_grow counts what was put there. */

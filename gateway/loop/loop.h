@@ -1,5 +1,5 @@
-/* gateway/loop/loop.h - the gateway's one event loop: descriptors under epoll, timeouts, and steps that run after every round of
- * events. One thread. */
+/* gateway/loop/loop.h - the gateway's one event loop: descriptors under epoll, timeouts, and steps that run after
+ * every round of events. One thread. */
 #ifndef LOOP_LOOP_H
 #define LOOP_LOOP_H
 
@@ -16,7 +16,8 @@ struct watch {
     void (*ready)(struct watch *w, uint32_t events);
 };
 
-/* A moment that comes `seconds` after it was set, for all members of a list alike: so the list is in order by itself. */
+/* A moment that comes `seconds` after it was set, for all members of a list alike: so the list is in order by
+ * itself. */
 struct due {
     struct due *next, *previous; /* NULL: not set */
     double at;

@@ -14,10 +14,18 @@ static float activation(enum activation kind, float x)
         return x < 0.0f ? 0.0f : x; /* NaN stays NaN */
     case ACTIVATION_SILU:
         return x / (1.0f + expf(-x));
+    case ACTIVATION_SWIGLU: /* of what is clamped */
     case ACTIVATION_QUICK_GELU:
         return x / (1.0f + expf(-1.702f * x));
     }
     return x;
+}
+
+static float swiglu(float gate, float up)
+{
+    gate = gate > SWIGLU_LIMIT ? SWIGLU_LIMIT : gate;
+    up = up > SWIGLU_LIMIT ? SWIGLU_LIMIT : up < -SWIGLU_LIMIT ? -SWIGLU_LIMIT : up;
+    return (up + 1.0f) * activation(ACTIVATION_SWIGLU, gate);
 }
 
 void cpu_activate(struct queue *q, void *out, const void *x, enum activation kind, bool gated, int n_tokens, int cols)
@@ -29,6 +37,10 @@ void cpu_activate(struct queue *q, void *out, const void *x, enum activation kin
     for (size_t i = 0; i < n; i++) {
         size_t t = i / cols, c = i % cols;
         const float *row = (const float *)x + t * width;
+        if (kind == ACTIVATION_SWIGLU) {
+            ((float *)out)[i] = swiglu(row[2 * c], row[2 * c + 1]);
+            continue;
+        }
         float y = activation(kind, row[c]);
         ((float *)out)[i] = gated ? y * row[cols + c] : y;
     }

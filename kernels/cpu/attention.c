@@ -16,6 +16,7 @@ struct query {
     float *out;
     int slot, first, last; /* positions of the keys it sees */
     float slope;
+    float sink;
     float best, sum; /* the best score, and the sum of exp(score - best) */
 };
 
@@ -76,10 +77,19 @@ static void start_query(struct query *a, const struct pass *p, int t, int head)
     a->first = h->window > 0 && pos >= h->window ? pos - h->window + 1 : 0;
     a->last = a->slot >= 0 && pos / KV_BLOCK_TOKENS < p->batch->blocks_per_slot ? pos : -1; /* else a plan unchecked */
     a->slope = h->alibi_slopes ? h->alibi_slopes[head] : 0.0f;
+    a->sink = h->sinks ? dtype_load(h->sinks, h->sinks_type, (size_t)head) : -INFINITY;
     a->best = -INFINITY;
     a->sum = 0;
     for (int d = 0; d < h->head_dim; d++)
         a->out[d] = 0;
+}
+
+/* A sink that is far above all scores makes the sum infinite and the result 0, as it is but for less than can be said. */
+static void finish_query(struct query *a, const struct heads *h)
+{
+    float all = h->sinks ? a->sum + expf(a->sink - a->best) : a->sum;
+    for (int d = 0; d < h->head_dim && a->sum > 0; d++)
+        a->out[d] /= all;
 }
 
 /* Queries of one slot and one KV head, over all blocks that any of them sees. */
@@ -105,8 +115,7 @@ static void run_queries(const struct pass *p, struct query *a, int n, int kv)
         }
     }
     for (int i = 0; i < n; i++)
-        for (int d = 0; d < h->head_dim && a[i].sum > 0; d++)
-            a[i].out[d] /= a[i].sum;
+        finish_query(&a[i], h);
 }
 
 /* Queries [i0, i0 + QUERIES) of the list that reads KV head kv: all its heads of token 0, of token 1, .. */

@@ -8,7 +8,7 @@
 /* Below this many multiply-adds (or as much other work) a second thread costs more than it brings. */
 #define CPU_WORK_TO_SHARE 65536
 
-/* Threads for so much work: all or one, because a team that changes its size is built anew each time. */
+/* Threads for so much work: all or one, because a team that changes its size is rebuilt each time. */
 static inline int cpu_threads(const struct queue *q, size_t work)
 {
     return q->n_threads > 1 && work >= CPU_WORK_TO_SHARE ? q->n_threads : 1;

@@ -1,5 +1,5 @@
-/* kernels/cpu/embed.c - what moves or adds whole rows: tokens in, embeddings, residual sums, rows and columns of logits.
- */
+/* kernels/cpu/embed.c - operations that move or add whole rows: tokens in, embeddings, residual sums, rows and columns
+ * of logits. */
 #include "kernels/cpu/cpu.h"
 
 void cpu_feed(struct queue *q, int32_t *token, const int32_t *planned, const int32_t *slot, const int32_t *pos,

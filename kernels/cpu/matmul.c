@@ -1,4 +1,4 @@
-/* kernels/cpu/matmul.c - the matrix product. One token: the weights stream through at the speed of memory. Many tokens:
+/* kernels/cpu/matmul.c - the matrix product, with one matrix or with those of the experts that took a token. One token: the weights stream through at the speed of memory. Many tokens:
  * a block of weights is made float, and tiles of tokens by rows are summed in registers. A result has the same bits
  * whatever else is in the batch, wherever its row lies and however many threads work. Built with -O3
  * -ffp-contract=fast: the sums are meant to be fused. */
@@ -18,10 +18,24 @@ struct product {
     const float *x;
     const void *w;
     const struct weight *bias;
+    size_t first_bias; /* which belongs to the first row */
     enum dtype type;
     int n_tokens, rows, cols;
     bool accumulate;
+    const int32_t *pair; /* of an expert: the rows of out that its tokens have; NULL: in order */
+    int pairs_a_row;     /* that share a row of x */
 };
+
+/* Rows of token t. */
+static inline size_t x_row(const struct product *m, int t)
+{
+    return (size_t)(m->pair ? m->pair[t] / m->pairs_a_row : t);
+}
+
+static inline size_t out_row(const struct product *m, int t)
+{
+    return (size_t)(m->pair ? m->pair[t] : t);
+}
 
 static inline const void *weight_row(const struct product *m, int r)
 {
@@ -81,5 +95,31 @@ void cpu_matmul(struct queue *q, void *out, const void *x, const struct weight *
     for (int i = 0; i < n_blocks; i++) {
         int t0 = i / n_row_blocks * TOKENS, r0 = i % n_row_blocks * ROWS;
         block(&m, t0, min(TOKENS, n_tokens - t0), r0, min(ROWS, m.rows - r0));
+    }
+}
+
+void cpu_matmul_experts(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                        const struct routes *r, const struct routing *how, enum expert_rows x_rows, int n_tokens)
+{
+    int rows = w->rows / how->n_experts, n_row_blocks = (rows + ROWS - 1) / ROWS, n_pairs = n_tokens * how->n_chosen;
+    size_t expert_bytes = (size_t)rows * (size_t)w->cols * dtype_bytes(w->type);
+    block_function *block = choose_block();
+    /* A block of rows of one expert after the other, for all of its tokens; experts differ in how many they have. */
+#pragma omp parallel for num_threads(cpu_threads(q, (size_t)n_pairs *rows * w->cols)) schedule(dynamic)
+    for (int i = 0; i < how->n_experts * n_row_blocks; i++) {
+        int e = i / n_row_blocks, r0 = i % n_row_blocks * ROWS, n = r->begin[e + 1] - r->begin[e];
+        const struct product m = {.out = out,
+                                  .x = x,
+                                  .w = (const char *)w->data + (size_t)e * expert_bytes,
+                                  .bias = bias,
+                                  .first_bias = (size_t)e * (size_t)rows,
+                                  .type = w->type,
+                                  .n_tokens = n,
+                                  .rows = rows,
+                                  .cols = w->cols,
+                                  .pair = r->pair + r->begin[e],
+                                  .pairs_a_row = x_rows == X_TOKENS ? how->n_chosen : 1};
+        for (int t0 = 0; t0 < n; t0 += TOKENS)
+            block(&m, t0, min(TOKENS, n - t0), r0, min(ROWS, rows - r0));
     }
 }

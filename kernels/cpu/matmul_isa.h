@@ -112,7 +112,7 @@ TARGET static void FN(widen)(float (*wide)[COLUMNS], const struct product *m, in
 static void FN(point)(const float **x, const void **w, const struct product *m, int t, int r)
 {
     for (int i = 0; i < TILE_T; i++)
-        x[i] = m->x + (size_t)(t + i < m->n_tokens ? t + i : m->n_tokens - 1) * m->cols;
+        x[i] = m->x + x_row(m, t + i < m->n_tokens ? t + i : m->n_tokens - 1) * m->cols;
     for (int i = 0; i < TILE_R; i++)
         w[i] = weight_row(m, r + i < m->rows ? r + i : m->rows - 1);
 }
@@ -150,11 +150,11 @@ static void FN(finish)(const struct product *m, const float *sum, int t0, int n_
     for (int i = 0; i < n_t * TILE_R; i += 4)
         add_lanes(y + i, sum + i * SUM_LANES);
     for (int t = 0; t < n_t; t++) {
-        float *out = m->out + (size_t)(t0 + t) * m->rows + r0;
+        float *out = m->out + out_row(m, t0 + t) * m->rows + r0;
         for (int r = 0; r < n_r; r++) {
             float value = y[t * TILE_R + r];
             if (m->bias)
-                value += dtype_load(m->bias->data, m->bias->type, (size_t)(r0 + r));
+                value += dtype_load(m->bias->data, m->bias->type, m->first_bias + (size_t)(r0 + r));
             out[r] = m->accumulate ? out[r] + value : value;
         }
     }

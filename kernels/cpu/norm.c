@@ -3,7 +3,8 @@
 
 #include <math.h>
 
-/* Activations are float: NORM_RMS's rounding before the weight is the conversion to float. */
+/* Activations are float: NORM_RMS's rounding before the weight is the conversion to float, which NORM_RMS_ONCE need not
+ * avoid. */
 static void norm_rms(float *out, const float *x, const struct weight *w, int dim, float eps)
 {
     double sum = 0;
@@ -40,7 +41,7 @@ void cpu_norm(struct queue *q, void *out, void *x, const void *add, enum norm_ki
         float *row = (float *)x + (size_t)t * dim, *result = (float *)out + (size_t)t * dim;
         for (int c = 0; c < dim && add; c++)
             row[c] += ((const float *)add)[(size_t)t * dim + c];
-        if (kind == NORM_RMS)
+        if (kind != NORM_LAYER)
             norm_rms(result, row, w, dim, eps);
         else
             norm_layer(result, row, w, b, dim, eps);

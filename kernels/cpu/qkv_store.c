@@ -26,7 +26,7 @@ static void rotate_head(float *x, const struct rope *rope, const float *cos_sin)
     }
 }
 
-/* Where the cache keeps local KV head 0 of token t, in elements; -1: nowhere (a plan that was not checked). */
+/* The offset in the cache of local KV head 0 of token t, in elements; -1: none (a plan that was not checked). */
 static int64_t cache_offset(const struct heads *h, const struct batch *batch, int t)
 {
     int32_t slot = batch->slot[t], pos = batch->pos[t];

@@ -34,6 +34,30 @@ static void launch_activate(struct queue *q, void *out, const void *x, bool gate
            gated ? 2 * cols : cols, gated ? cols : 0);
 }
 
+/* grid: columns, rows */
+template <typename T>
+__global__ void swiglu_kernel(T *out, const T *x, int n_tokens, int cols)
+{
+    after_previous();
+    int c = (int)blockIdx.x * THREADS + (int)threadIdx.x;
+    for (int t = blockIdx.y; t < n_tokens && c < cols; t += gridDim.y) {
+        const T *from = x + ((size_t)t * cols + c) * 2;
+        float gate = to_float(from[0]), up = to_float(from[1]);
+        gate = gate > SWIGLU_LIMIT ? SWIGLU_LIMIT : gate; /* NaN stays NaN */
+        up = up > SWIGLU_LIMIT ? SWIGLU_LIMIT : up < -SWIGLU_LIMIT ? -SWIGLU_LIMIT : up;
+        out[(size_t)t * cols + c] = from_float<T>((up + 1.0f) * activation(ACTIVATION_SWIGLU, gate));
+    }
+}
+
+static void swiglu(struct queue *q, void *out, const void *x, int n_tokens, int cols)
+{
+    dim3 grid((unsigned)(cols + THREADS - 1) / THREADS, (unsigned)(n_tokens < MAX_GRID ? n_tokens : MAX_GRID));
+    with_type(q->act, [&](auto t) {
+        using T = decltype(t);
+        launch(q, swiglu_kernel<T>, grid, dim3(THREADS), 0, (T *)out, (const T *)x, n_tokens, cols);
+    });
+}
+
 template <typename T, int N>
 static void choose(struct queue *q, void *out, const void *x, enum activation kind, bool gated, int n_tokens, int cols)
 {
@@ -52,6 +76,9 @@ static void choose(struct queue *q, void *out, const void *x, enum activation ki
         break;
     case ACTIVATION_QUICK_GELU:
         launch_activate<T, N, ACTIVATION_QUICK_GELU>(q, out, x, gated, n_tokens, cols);
+        break;
+    case ACTIVATION_SWIGLU:
+        swiglu(q, out, x, n_tokens, cols);
         break;
     }
 }

@@ -15,6 +15,7 @@ __device__ static inline float activation(enum activation kind, float x)
         return x < 0.0f ? 0.0f : x; /* NaN stays NaN */
     case ACTIVATION_SILU:
         return x / (1.0f + expf(-x));
+    case ACTIVATION_SWIGLU: /* of what is clamped */
     case ACTIVATION_QUICK_GELU:
         return x / (1.0f + expf(-1.702f * x));
     }

@@ -235,14 +235,13 @@ static void take_failure(struct queue *q, cudaError_t rc)
     say_layer(layer, sizeof layer, vain.for_others[0] != 0 ? vain.for_others[0] : vain.for_own[0], vain.n_layers);
     if (vain.for_sum[0] != 0)
         ERR(&q->err, ERR_COMM,
-            "GPU %s: a sum over the ranks waited in vain for what rank %u's GPU adds: that rank is stopped, stuck or "
-            "gone "
-            "(%s)",
+            "GPU %s: a sum over the ranks waited in vain for the data of rank %u's GPU: that rank is stopped, stuck or "
+            "gone (%s)",
             s->id, (unsigned)(vain.for_sum[1] >> 32), why);
     else if (vain.for_others[0] != 0)
         ERR(&q->err, ERR_COMM,
-            "GPU %s: a persistent decode step waited in vain for what rank %u's GPU adds in %s: that rank is stopped, "
-            "stuck or gone (%s)",
+            "GPU %s: a persistent decode step waited in vain for the data of rank %u's GPU in %s: that rank is "
+            "stopped, stuck or gone (%s)",
             s->id, (unsigned)(vain.for_others[1] >> 32), layer, why);
     else if (vain.for_own[0] != 0)
         ERR(&q->err, ERR_DEVICE,
@@ -250,7 +249,7 @@ static void take_failure(struct queue *q, cudaError_t rc)
             "separate, and please report it",
             s->id, layer, (unsigned)vain.for_own[1], why);
     else
-        ERR(&q->err, ERR_DEVICE, "GPU %s failed in what it was given to do: %s", s->id, why);
+        ERR(&q->err, ERR_DEVICE, "GPU %s failed: %s", s->id, why);
 }
 
 void cuda_wait(struct queue *q)

@@ -7,8 +7,8 @@
 static void config(struct model_config *m, const struct config *c)
 {
     static const struct model_config missing = {.n_layers = 44, .hidden = 6144, .n_heads = 64, .vocab = 50432};
-    static const struct rope_keys rope = {"rotary_emb_base|rope_theta", 10000, "rotary_pct|partial_rotary_factor",
-                                          0.25};
+    static const struct rope_keys rope = {"rotary_emb_base|rope_theta", 10000, "rotary_pct|partial_rotary_factor", 0.25,
+                                          false};
     config_sizes(m, c, &missing);
     config_divide_heads(m, c);
     m->ffn = config_int(c, "intermediate_size", 24576, 1, CONFIG_MAX_FFN);
@@ -27,22 +27,22 @@ static void config(struct model_config *m, const struct config *c)
 }
 
 static const struct weight_source source[] = {
-    {WEIGHT_EMBED, PART_WHOLE, "embed_in.weight", false},
-    {WEIGHT_FINAL_NORM, PART_WHOLE, "final_layer_norm.weight", false},
-    {WEIGHT_FINAL_NORM_BIAS, PART_WHOLE, "final_layer_norm.bias", false},
-    {WEIGHT_HEAD, PART_WHOLE, "embed_out.weight", false},
-    {WEIGHT_ATTN_NORM, PART_WHOLE, "layers.%d.input_layernorm.weight", false},
-    {WEIGHT_ATTN_NORM_BIAS, PART_WHOLE, "layers.%d.input_layernorm.bias", false},
-    {WEIGHT_QKV, PART_QKV_PER_HEAD, "layers.%d.attention.query_key_value.weight", false},
-    {WEIGHT_QKV_BIAS, PART_QKV_PER_HEAD, "layers.%d.attention.query_key_value.bias", false},
-    {WEIGHT_OUT, PART_WHOLE, "layers.%d.attention.dense.weight", false},
-    {WEIGHT_OUT_BIAS, PART_WHOLE, "layers.%d.attention.dense.bias", false},
-    {WEIGHT_MLP_NORM, PART_WHOLE, "layers.%d.post_attention_layernorm.weight", false},
-    {WEIGHT_MLP_NORM_BIAS, PART_WHOLE, "layers.%d.post_attention_layernorm.bias", false},
-    {WEIGHT_MLP_IN, PART_WHOLE, "layers.%d.mlp.dense_h_to_4h.weight", false},
-    {WEIGHT_MLP_IN_BIAS, PART_WHOLE, "layers.%d.mlp.dense_h_to_4h.bias", false},
-    {WEIGHT_MLP_OUT, PART_WHOLE, "layers.%d.mlp.dense_4h_to_h.weight", false},
-    {WEIGHT_MLP_OUT_BIAS, PART_WHOLE, "layers.%d.mlp.dense_4h_to_h.bias", false},
+    {WEIGHT_EMBED, PART_WHOLE, "embed_in.weight", false, 0},
+    {WEIGHT_FINAL_NORM, PART_WHOLE, "final_layer_norm.weight", false, 0},
+    {WEIGHT_FINAL_NORM_BIAS, PART_WHOLE, "final_layer_norm.bias", false, 0},
+    {WEIGHT_HEAD, PART_WHOLE, "embed_out.weight", false, 0},
+    {WEIGHT_ATTN_NORM, PART_WHOLE, "layers.%d.input_layernorm.weight", false, 0},
+    {WEIGHT_ATTN_NORM_BIAS, PART_WHOLE, "layers.%d.input_layernorm.bias", false, 0},
+    {WEIGHT_QKV, PART_QKV_PER_HEAD, "layers.%d.attention.query_key_value.weight", false, 0},
+    {WEIGHT_QKV_BIAS, PART_QKV_PER_HEAD, "layers.%d.attention.query_key_value.bias", false, 0},
+    {WEIGHT_OUT, PART_WHOLE, "layers.%d.attention.dense.weight", false, 0},
+    {WEIGHT_OUT_BIAS, PART_WHOLE, "layers.%d.attention.dense.bias", false, 0},
+    {WEIGHT_MLP_NORM, PART_WHOLE, "layers.%d.post_attention_layernorm.weight", false, 0},
+    {WEIGHT_MLP_NORM_BIAS, PART_WHOLE, "layers.%d.post_attention_layernorm.bias", false, 0},
+    {WEIGHT_MLP_IN, PART_WHOLE, "layers.%d.mlp.dense_h_to_4h.weight", false, 0},
+    {WEIGHT_MLP_IN_BIAS, PART_WHOLE, "layers.%d.mlp.dense_h_to_4h.bias", false, 0},
+    {WEIGHT_MLP_OUT, PART_WHOLE, "layers.%d.mlp.dense_4h_to_h.weight", false, 0},
+    {WEIGHT_MLP_OUT_BIAS, PART_WHOLE, "layers.%d.mlp.dense_4h_to_h.bias", false, 0},
     {0},
 };
 static const char *const outside[] = {"embed_out.weight", NULL};

@@ -1,4 +1,4 @@
-/* rank/comm/comm.c - what is counted and told to observers around the transport's collectives. */
+/* rank/comm/comm.c - counts the transport's collectives and reports them to observers. */
 #include "rank/comm/comm.h"
 #include "rank/observe/observer.h"
 

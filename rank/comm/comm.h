@@ -17,7 +17,7 @@ struct comm_ops {
     /* out = the ranks' `in` one after the other; rank r gives n[r] elements of the activation type. */
     void (*all_gather)(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n);
     /* ops->join_columns of the ranks' `in`, each of n_rows rows of its begin[rank + 1] - begin[rank] columns, as one
-     * operation: out is [n_rows, begin[n_ranks]]. Where takes_columns says so (NULL: nowhere). */
+     * operation: out is [n_rows, begin[n_ranks]]. Available where takes_columns says so (NULL: nowhere). */
     bool (*takes_columns)(const struct comm *c, const struct queue *q, const int *begin, int n_rows);
     void (*all_gather_columns)(struct comm *c, struct queue *q, void *out, const void *in, const int *begin,
                                int n_rows);
@@ -48,7 +48,7 @@ int comm_open_nccl(struct comm *c, const struct world *w, struct err *e);
  * ops and the queue are borrowed until comm_close. Collective. */
 void comm_open_peer(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q);
 
-/* What serves the backend's memory best. Collective. */
+/* The best transport for the backend's memory. Collective. */
 int comm_open(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q, size_t max_count,
               struct err *e);
 

@@ -1,9 +1,9 @@
 /* rank/comm/comm_mpi.c - collectives over MPI on host memory, float only (the CPU backend's activation type).
  *
  * MPI promises neither that MPI_Allreduce hands every rank the same bits nor that a sum's order is the same for every
- * count. Both matter here: ranks sample for themselves, and a request's output must not depend on its batch. So the ranks
- * exchange parts and add them themselves, always in rank order: small messages are gathered whole and added by everybody;
- * of large ones each rank adds its own stretch and the sums are gathered. An element's sum is the same in both. */
+ * count. Both matter here: ranks sample for themselves, and a request's output must not depend on its batch. So the
+ * ranks exchange parts and add them themselves, always in rank order: small messages are gathered and added by every
+ * rank; for large ones each rank adds its own stretch and the sums are gathered. An element's sum is the same in both. */
 #include "rank/comm/comm.h"
 #include "rank/world/fatal.h"
 

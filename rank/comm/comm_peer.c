@@ -119,7 +119,7 @@ static void say(const struct comm *c, const struct world *w, bool wanted, const 
     else if (!w->on_one_host)
         log_info("%s: no sums over the GPUs' own memory across hosts", c->name);
     else
-        log_warn("%s: no sums over the GPUs' own memory (%s), they take a slower way", c->name, why);
+        log_warn("%s: no sums over the GPUs' own memory (%s), they take a slower path", c->name, why);
 }
 
 void comm_open_peer(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q)

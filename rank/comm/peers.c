@@ -13,7 +13,7 @@ const char *peers_agree(const char *why, const struct world *w)
     return all || why != NULL ? why : "something that another rank lacks";
 }
 
-/* What NCCL is told holds here too. */
+/* Settings of NCCL apply here too. */
 bool peers_wanted(const struct world *w)
 {
     const char *off = environment_value("NCCL_P2P_DISABLE"), *level = environment_value("NCCL_P2P_LEVEL");

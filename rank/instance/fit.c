@@ -32,7 +32,8 @@ static size_t working_bytes(const struct model_config *m, const struct shard *s,
     return bytes;
 }
 
-/* Blocks that are taken for certain: what was asked for, as far as a given size holds it; one where the size is ours. */
+/* Blocks that are certain to be allocated: the requested number, as far as a given size has room; one if the size is
+ * chosen here. */
 static size_t least_blocks(const struct limits *l, size_t block, int64_t kv_bytes)
 {
     size_t held = block > 0 && kv_bytes >= 0 ? (size_t)kv_bytes / block : 1;

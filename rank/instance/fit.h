@@ -6,7 +6,7 @@
 #include "rank/model/network.h"
 #include "rank/world/world.h"
 
-/* What a rank, or all ranks that share a host's memory, will ask for. */
+/* The memory that a rank, or all ranks that share a host's memory, will allocate. */
 struct fit {
     size_t weights, working; /* working: see engine_bytes */
     size_t kv_least;         /* one block of 16 tokens; with kv_bytes >= 0 what is certain to be taken */

@@ -51,9 +51,10 @@ static void say_loading(const struct instance *i, const struct load_stats *stats
 static void say_memory(const struct instance *i, const struct limits *l, int rank)
 {
     size_t block = network_kv_block_bytes(&i->network.config, &i->network.shard, i->q.act);
-    log_info("KV cache: %d blocks of %d tokens, %.1f MiB on rank %d; %d sequences of up to %d tokens, %d tokens a step",
-             l->n_blocks, KV_BLOCK_TOKENS, (double)block * l->n_blocks / MIB, rank, l->max_seqs, l->max_len,
-             l->max_batch_tokens);
+    log_info(
+        "KV cache: %d blocks of %d tokens, %.1f MiB on rank %d; %d sequences of up to %d tokens, %d tokens per step",
+        l->n_blocks, KV_BLOCK_TOKENS, (double)block * l->n_blocks / MIB, rank, l->max_seqs, l->max_len,
+        l->max_batch_tokens);
 }
 
 static int ask_transport(void *comm, struct err *e)

@@ -15,7 +15,7 @@ struct instance_setup {
     int32_t host_threads; /* of rank 0, beside them: sockets or files, tokenizing */
     int32_t progress;     /* enum progress_mode */
     int32_t group_size;   /* ranks that share a model; 0: all. It divides their number */
-    int32_t dummy;        /* weights are noise, there is no checkpoint */
+    int32_t dummy;        /* weights are random, there is no checkpoint */
     int32_t device;       /* enum device_choice */
     int32_t step;         /* enum step_choice */
     int32_t with_bus;     /* measure the way to the device before loading */

@@ -33,7 +33,7 @@ static int open_file(struct block_file *f, int file, struct err *e)
     return 0;
 }
 
-/* Where byte `at` of a block lies in the file; how many of its bytes lie there in one stretch goes to *bytes. */
+/* The offset in the file of byte `at` of a block; *bytes: the number of its bytes that are contiguous there. */
 static uint64_t locate(const struct read_block *b, size_t at, size_t *bytes)
 {
     if (b->gap == 0) {

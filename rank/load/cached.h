@@ -7,8 +7,8 @@
 
 #include <stdbool.h>
 
-/* Do blocks first, first + stride, ... of the plan lie in memory, as far as their first bytes tell? Ends at the first one that
- * does not; false too where the file system cannot say, or a file cannot be opened. */
+/* Whether blocks first, first + stride, ... of the plan are in memory, judged by their first bytes. Stops at the first
+ * one that is not; also false if the file system cannot tell, or a file cannot be opened. */
 bool cached_blocks(const struct checkpoint *c, const struct read_plan *plan, int first, int stride);
 
 #endif

@@ -1,4 +1,4 @@
-/* rank/load/load.c - see load.h. Which of the two ways to read is taken, and what is told of it. */
+/* rank/load/load.c - see load.h. Selects one of the two ways to read, and reports on it. */
 #include "rank/load/load.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -51,7 +51,7 @@ int load_share_headers(struct model_config *m, struct checkpoint *c, struct worl
 #define BUS_TEST_COPIES  1024 /* at most, where weights are small */
 #define BUS_TEST_WARM_UP 4    /* copies */
 #define HOST_SLOTS       4    /* where the main thread copies itself, a small window stays in its caches */
-/* Where a device copies: 30 MiB, which stay in the host's caches from the read to the copy. 128 took twice as long. */
+/* If a device copies: 32 MiB, which stay in the host's caches from the read to the copy. 128 MiB took twice as long. */
 #define DEVICE_BLOCK_BYTES ((size_t)4 << 20)
 #define DEVICE_SLOTS       8
 #define DEVICE_THREADS     15
@@ -61,9 +61,9 @@ int load_share_headers(struct model_config *m, struct checkpoint *c, struct worl
 #define ALONE_BYTES        ((int64_t)256 << 20) /* of all slots, at most */
 #define SPIN               1e-3                 /* s, where a device copies and cores have nothing else to do */
 
-/* Bytes per second from `memory`, where this rank reads to, to its device while all ranks of the node copy: what loading is
- * judged by. 1 GiB, less where weights are small, all of the memory in one copy: small copies are slower. The target is the
- * largest weight, not loaded yet; 0 where a rank holds none. */
+/* Bytes per second from `memory`, where this rank reads to, to its device while all ranks of the node copy, the
+ * reference for the speed of loading. It copies 1 GiB, less if weights are small, and all of the memory in one copy,
+ * since small copies are slower. The target is the largest weight, not loaded yet; 0 if a rank holds none. */
 static double measure_bus(const struct loader *l, const struct world *w, const unsigned char *memory, size_t all)
 {
     const struct weight *to = NULL;
@@ -87,7 +87,7 @@ static double measure_bus(const struct loader *l, const struct world *w, const u
     return (double)n * (double)bytes / (seconds_now() - started);
 }
 
-/* The process's largest resident memory so far (VmHWM: the page cache is none of it); 0 if it cannot be read. */
+/* The process's largest resident memory so far (VmHWM: without the page cache); 0 if it cannot be read. */
 static double peak_host_bytes(void)
 {
     unsigned long long kib = 0;
@@ -128,7 +128,7 @@ static void warn_unknown(const struct weight_map *whole, const struct model_conf
                  m->model_type, names);
 }
 
-/* The blocks of the whole node. The names that nothing takes are said on the way. */
+/* The blocks of the whole node. Also reports the tensors that nothing uses. */
 static int plan_together(struct loader *l, struct err *e)
 {
     const struct model_config *m = &l->network->config;
@@ -150,8 +150,8 @@ static int plan_alone(struct loader *l, struct err *e)
     return read_plan_build_own(l->plan, l->c, &l->network->map, (size_t)l->setup->piece_bytes, e);
 }
 
-/* Has /dev/shm, where MPI makes the window that ranks read into, room for it? Containers have 64 MiB there unless told otherwise. why:
- * in words, when it has not. Collective over the node. */
+/* Whether /dev/shm, where MPI creates the window that ranks read into, has room for it. Containers have 64 MiB there
+ * by default. why: the reason as text, if it has not. Collective over the node. */
 static bool window_fits(const struct loader *l, const struct world *w, char *why, size_t bytes)
 {
     struct statvfs shm;
@@ -159,15 +159,15 @@ static bool window_fits(const struct loader *l, const struct world *w, char *why
     double needed = (double)w->n_node_ranks * (double)slots * (double)l->plan->max_block_bytes, room = needed;
     if (statvfs(SHARED_MEMORY, &shm) == 0)
         room = (double)shm.f_bavail * (double)shm.f_frsize - SHARED_SPARE;
-    (void)snprintf(why, bytes, "%s has %.0f MiB left on %s, and reading together takes %.0f (docker run --shm-size 1g)",
+    (void)snprintf(why, bytes, "%s has %.0f MiB left on %s, and reading together needs %.0f (docker run --shm-size 1g)",
                    SHARED_MEMORY, room > 0 ? room / MIB : 0, w->host, needed / MIB);
     int mine = room >= needed, all = 0;
     MPI_CHECK(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, w->node));
     return all != 0;
 }
 
-/* Where a device copies from the page cache, ranks that wait for each other, and devices that fetch what another rank has
- * read, are what takes time; from elsewhere it is the reading. Collective over the node. */
+/* If a device copies from the page cache, most time is spent by ranks that wait for each other and devices that fetch
+ * data which another rank has read; otherwise by reading. Collective over the node. */
 static enum load_way choose(const struct loader *l, const struct world *w, struct err *e)
 {
     char why[300];
@@ -192,7 +192,8 @@ static enum load_way choose(const struct loader *l, const struct world *w, struc
     return all ? LOAD_ALONE : LOAD_TOGETHER;
 }
 
-/* All is there but the bytes. memory: where this rank reads to. Measuring the bus is no part of loading. */
+/* Everything is prepared except the bytes. memory: where this rank reads to. Measuring the bus does not count as
+ * loading. */
 static void begin(struct loader *l, const struct world *w, const unsigned char *memory, size_t bytes)
 {
     loader_spent(l, LOAD_WINDOW);
@@ -205,7 +206,7 @@ static void begin(struct loader *l, const struct world *w, const unsigned char *
     progress_open(&l->progress, w->rank == 0 ? l->shown : PROGRESS_NEVER, "loading", "B", l->plan->bytes);
 }
 
-/* To give the memory back is no part of it. */
+/* Freeing the memory does not count. */
 static void finish(struct loader *l)
 {
     l->stats->seconds = seconds_now() - l->started;
@@ -303,7 +304,7 @@ const char *load_part_name(enum load_part part)
     return name[part];
 }
 
-/* Of one rank; flat: gathered. */
+/* The figures of one rank; flat: gathered. */
 struct host_share {
     char host[64];
     double bytes, seconds;

@@ -15,11 +15,12 @@ struct load_setup {
     int32_t way;       /* enum load_way */
     int32_t n_threads; /* that read */
     int32_t n_slots;   /* blocks of the window: being read, and copied out of */
-    /* Of one request, where several threads read; alone: of a block, which is one request or one for each row. */
+    /* Size of one request if several threads read; for ranks that read alone: of a block, which is one request or one
+     * per row. */
     int64_t piece_bytes;
 };
 
-/* On what a rank's main thread spends its time while weights are loaded: it says who is slow. */
+/* How a rank's main thread spends its time while weights are loaded; it shows what is slow. */
 enum load_part {
     LOAD_WINDOW,  /* making the window, and pinning it */
     LOAD_READING, /* waiting for blocks of its own to be read */
@@ -52,9 +53,9 @@ struct load_report {
 /* Rank 0 has opened *m and *c; the others get copies. Collective; no file is touched. The caller closes c everywhere. */
 int load_share_headers(struct model_config *m, struct checkpoint *c, struct world *w, struct err *e);
 
-/* Fill the network's weights from the checkpoint. Collective over all ranks; a failure on one of them is told on that
- * rank, and by the caller's agreement afterwards. with_bus (equal on all ranks): measure the way to the device first,
- * with up to 1 GiB a rank. *setup (equal on all ranks but for the threads): defaults are filled in. */
+/* Fill the network's weights from the checkpoint. Collective over all ranks; a failure on one of them is reported on
+ * that rank, and to the others by the caller's agreement afterwards. with_bus (equal on all ranks): measure the bus to
+ * the device first, with up to 1 GiB a rank. *setup (equal on all ranks but for the threads): defaults are filled in. */
 int load_weights(struct network *n, const struct checkpoint *c, struct world *w, const struct ops *ops, struct queue *q,
                  struct load_setup *setup, enum progress_mode progress, bool with_bus, struct load_stats *stats,
                  struct err *e);

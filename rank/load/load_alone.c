@@ -1,9 +1,9 @@
 /* rank/load/load_alone.c - see load_alone.h, partition/read_plan.h for the blocks.
  *
- * Every thread has slots of its own, which stay in the caches of its core: it takes the next block, reads it into one of them
- * and says that it is full. The main thread has the device copy full slots in whatever order they come, a group after the
- * other, and gives the slots of a group back when the one after it has been enqueued. So no thread waits for a slower one: where
- * 60 threads share a machine, waiting for the blocks in order costs a quarter (docs/log/2026-11-22.md). */
+ * Every thread has slots of its own, which stay in the caches of its core: it takes the next block, reads it into one
+ * of them and marks it as full. The main thread has the device copy full slots in order of arrival, one group after
+ * the other, and returns the slots of a group when the next group has been enqueued. So no thread waits for a slower
+ * one: where 60 threads share a machine, waiting for the blocks in order costs a quarter (docs/log/2026-11-22.md). */
 #include "rank/load/load_alone.h"
 #include "rank/load/block_file.h"
 

@@ -22,7 +22,7 @@ struct alone {
     int at;                            /* where it looks next */
     struct group {
         int n, slot[ALONE_MAX_SLOTS];
-    } group[2];           /* what is being copied, up to one mark each */
+    } group[2];           /* copies in progress, up to one mark each */
     _Atomic bool stop;    /* a thread has failed, or another rank */
     pthread_mutex_t lock; /* of err */
     struct err err;

@@ -12,10 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a rank, as the others see it. */
+/* The state of a rank, as the others see it. */
 struct window_head {
     _Atomic int ready[READER_MAX_SLOTS]; /* the reader's: the block in each slot, counted in rounds */
-    _Atomic int done;                    /* rounds whose blocks, of all ranks, it no longer needs */
+    _Atomic int done;                    /* rounds whose blocks, of all ranks, this rank no longer needs */
 };
 
 #define HEAD_BYTES ((size_t)4096)
@@ -44,7 +44,7 @@ static int release(struct together *t)
     return done;
 }
 
-/* What a rank may wait for: that others are done with the slot that a round's block of its own goes to, ... */
+/* Conditions that a rank waits for: the others are done with the slot for its own block of a round, ... */
 static bool has_room(struct together *t, int owner, int round)
 {
     (void)owner;
@@ -100,7 +100,7 @@ static bool copy_round(struct together *t, int round, struct err *e)
 {
     struct loader *l = t->l;
     int n = t->w->n_node_ranks, first = round * n;
-    if (l->ops->async != NULL && round >= 2) { /* what was taken out of the blocks two rounds ago is on the device */
+    if (l->ops->async != NULL && round >= 2) { /* the data of the blocks of two rounds ago is on the device */
         l->ops->async->wait_mark(l->q, round & 1);
         finish_rounds(t, round - 1);
     }
@@ -122,7 +122,7 @@ static bool copy_round(struct together *t, int round, struct err *e)
     else
         finish_rounds(t, round + 1);
     (void)release(t);
-    loader_spent(l, LOAD_READING); /* with a core of its own for neither, the reader goes on right here */
+    loader_spent(l, LOAD_READING); /* without a core for each, the reader continues in this thread */
     return true;
 }
 
@@ -141,7 +141,7 @@ void together_open(struct together *t, struct loader *l, struct world *w, struct
         MPI_Aint bytes = 0;
         int unit = 0;
         MPI_CHECK(MPI_Win_shared_query(t->window, i, &bytes, &unit, (void *)&t->base[i]));
-        /* MPI lays the ranks' parts one after the other unless told otherwise. */
+        /* By default MPI places the ranks' parts one after the other. */
         in_a_row = in_a_row && t->base[i] == t->base[0] + (size_t)i * bytes_of_rank;
     }
     if (device)

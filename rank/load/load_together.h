@@ -20,7 +20,7 @@ struct together {
  * the node. Lack of memory on a rank ends the job. */
 void together_open(struct together *t, struct loader *l, struct world *w, struct err *e);
 
-/* Where this rank's slots begin, all in one stretch; their size goes to *bytes. */
+/* The beginning of this rank's slots, which are contiguous; *bytes: their size. */
 unsigned char *together_memory(const struct together *t, size_t *bytes);
 
 /* Load. After a failure on one rank the others end with their round, or where they next wait for each other. */

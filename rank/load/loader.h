@@ -1,4 +1,5 @@
-/* rank/load/loader.h - what rank/load/load.c and its two ways of reading (rank/load/load_together.c, rank/load/load_alone.c) share. */
+/* rank/load/loader.h - shared by rank/load/load.c and its two ways of reading (rank/load/load_together.c,
+ * rank/load/load_alone.c). */
 #ifndef LOAD_LOADER_H
 #define LOAD_LOADER_H
 
@@ -19,7 +20,7 @@ struct loader {
     double started, since;    /* when loading began, and the part of the time that is under way */
     const struct world *world;
     MPI_Request listening; /* for the rank that could not read; MPI_REQUEST_NULL: alone, or it was heard of */
-    int failed_rank;       /* of the job; -1: none, as far as is known here */
+    int failed_rank;       /* of the job; -1: none, as far as this rank knows */
 };
 
 /* From here to loader_deaf this rank hears of another one's failure to read, of any host, so that it does not go on for nothing.
@@ -31,15 +32,15 @@ void loader_tell_failure(struct loader *l);
 bool loader_failed(struct loader *l);
 void loader_deaf(struct loader *l);
 
-/* What has passed since the last call belongs to this part. */
+/* Adds the time since the last call to this part. */
 void loader_spent(struct loader *l, enum load_part part);
 
-/* A read_sink whose context is the loader: puts a rectangle into its weight, or tells the device to. */
+/* A read_sink whose context is the loader: copies a rectangle into its weight, or has the device do so. */
 void loader_place(void *context, int slot, int64_t dst_row, int64_t dst_col, const void *src, int64_t src_ld,
                   int64_t rows, int64_t cols, bool transpose);
 
-/* Where a device copies from memory that is not in use yet. Its driver would take new pages one by one while it pins them;
- * all threads at once are quicker, and the pages then lie near the cores that read into them. */
+/* Touches memory from which a device will copy. Its driver would allocate new pages one by one while it pins them; all
+ * threads together are quicker, and the pages are then near the cores that read into them. */
 void loader_touch(const struct loader *l, unsigned char *memory, size_t bytes);
 
 /* Pin it; a refusal is warned of. Returns whether it is pinned. */

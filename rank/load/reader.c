@@ -27,7 +27,7 @@ static void end(struct reader *r)
     (void)pthread_cond_broadcast(&r->done);
 }
 
-/* Look at *value, without the lock, until it is no longer `seen`, or the time to spin is over. Returns whether it changed. */
+/* Poll *value, without the lock, until it is no longer `seen`, or the spin time is over. Returns whether it changed. */
 static bool spin_while(struct reader *r, const _Atomic int *value, int seen)
 {
     double until = r->spin > 0 ? seconds_now() + r->spin : 0;

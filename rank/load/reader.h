@@ -20,10 +20,10 @@ struct reader_setup {
     int first, stride;                      /* blocks first, first + stride, ... of the plan are read */
     int n_slots;                            /* READER_MIN_SLOTS .. READER_MAX_SLOTS */
     unsigned char *bytes[READER_MAX_SLOTS]; /* [n_slots] memory for plan->max_block_bytes each */
-    _Atomic int *ready; /* [n_slots] the last block that is whole in each; set to -1 at the start. Others
-                                               may look at it, of other processes too: with it come the block's bytes */
+    _Atomic int *
+        ready; /* [n_slots] the last complete block in each; -1 at the start. Other threads and processes may read it; it orders the block's bytes */
     int n_threads;
-    size_t piece_bytes; /* that one thread reads at a time where there are several; one alone reads whole blocks */
+    size_t piece_bytes; /* that a thread reads at a time if there are several; a single thread reads whole blocks */
     /* s that a thread looks for what it waits for before it sleeps: to be woken takes longer than to read */
     double spin;
 };
@@ -40,12 +40,12 @@ struct reader {
     int n_slots;
     size_t piece_bytes;
     double spin;
-    pthread_mutex_t lock; /* of writing all that follows and the slots' state; what is _Atomic is read without it */
+    pthread_mutex_t lock; /* for writing the members below and the slots' state; _Atomic members are read without it */
     pthread_cond_t room, done;
     int next;             /* the block of which pieces are handed out */
     size_t next_at;       /* bytes of it that have been handed out */
     _Atomic int released; /* blocks before this one are no longer needed */
-    _Atomic bool stop;    /* no more pieces: a failure, or the end */
+    _Atomic bool stop;    /* no further pieces: a failure, or the end */
     struct err err;
     uint64_t bytes_read;
     pthread_t thread[READER_MAX_THREADS];

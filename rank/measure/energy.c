@@ -58,5 +58,5 @@ double energy_joules(struct energy *g)
         return g->joules;
     }
     int64_t now = nvml_energy(&g->nvml);
-    return now >= g->first ? (double)(now - g->first) / 1e3 : NAN; /* a counter that began anew tells nothing */
+    return now >= g->first ? (double)(now - g->first) / 1e3 : NAN; /* a counter that was reset gives no difference */
 }

@@ -15,16 +15,16 @@ struct energy {
     bool known;
 };
 
-/* Begin to count for the queue's device. A CPU, a machine without NVML, and a slice of a card (MIG), whose energy nobody tells
- * apart, are no failure: then nothing is known. */
+/* Begin to count for the queue's device. A CPU, a machine without NVML, and a slice of a card (MIG), whose energy is
+ * not counted separately, are not failures: the energy is then unknown. */
 void energy_open(struct energy *g, const struct ops *ops, struct queue *q);
 void energy_close(struct energy *g);
 
 /* The same for a library and a GPU of it by name. */
 void energy_open_gpu(struct energy *g, const char *library, const char *pci_id);
 
-/* Joules so far; NAN: not known. Where the GPU has no counter, its power is integrated between the calls, by the trapezium
- * rule: good to a few per cent when it is called every second or so. */
+/* Joules so far; NAN: unknown. If the GPU has no counter, its power is integrated between the calls, by the trapezium
+ * rule: accurate to a few per cent if it is called about once a second. */
 double energy_joules(struct energy *g);
 
 /* Is that figure such an integral? */

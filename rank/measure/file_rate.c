@@ -41,7 +41,7 @@ static int sample_open(struct sample *s, const struct checkpoint *c, int n_ranks
     return 0;
 }
 
-/* Where request k lies; cut off at its file's end. Offsets are multiples of a page. */
+/* The position of request k, limited to its file's end. Offsets are multiples of a page. */
 static int locate(const struct sample *s, int64_t k, uint64_t *offset, size_t *bytes)
 {
     uint64_t at = (uint64_t)k * s->distance;

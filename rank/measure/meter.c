@@ -22,7 +22,7 @@ static void stamp(struct meter *m, enum meter_part part)
     f->n++;
 }
 
-/* What follows belongs to this part of the step. */
+/* Begins this part of the step. */
 static void change(struct meter *m, enum meter_part part)
 {
     struct meter_flight *f = &m->flight[m->which];
@@ -154,13 +154,13 @@ static void check_tokens(const struct meter *m, int n)
     int first = w->job_rank - w->rank;
     if (known)
         ERR(&e, ERR_DEVICE,
-            "its tokens are not those of the other ranks, since one of the last steps before step %llu: "
-            "its device, its memory, or a library that differs",
+            "its tokens differ from those of the other ranks since one of the last steps before step %llu: its device, "
+            "its memory, or a library that differs",
             step);
     else
         ERR(&e, ERR_DEVICE,
-            "its tokens are not those of rank %d, since one of the last steps before step %llu; "
-            "which of the two is wrong is not known: a device, its memory, or a library that differs",
+            "its tokens differ from those of rank %d since one of the last steps before step %llu; it is not known "
+            "which of the two is wrong: a device, its memory, or a library that differs",
             first, step);
     fatal_of(first + rank, m->gathered[rank].host, &e);
 }

@@ -8,7 +8,7 @@
 #include "rank/measure/energy.h"
 #include "rank/step/engine.h"
 
-#define METER_INTERVAL 1.0 /* s between reports: what a GPU's stamps and the gather cost is then far below 1 % */
+#define METER_INTERVAL 1.0 /* s between reports, at which the cost of a GPU's stamps and the gather is far below 1 % */
 
 enum meter_part { METER_COMPUTE, METER_ALL_REDUCE, METER_ALL_GATHER, METER_PARTS };
 
@@ -46,11 +46,11 @@ struct meter {
     void *context;
 };
 
-/* Measure the engine's steps from now on: every `interval` seconds rank 0 asks in a plan for all ranks' figures, which a gather brings
- * it. Rank 0 ends the job, in the rank's name, when a rank's tokens differ from the others': all ranks sample the same, or their keys
- * and values are no longer of one text. report (rank 0, may be NULL) is called between steps about every `interval`
- * seconds while there are steps, and at the end of loop_run; what it gets is valid during the call. No step may be under
- * way, and no profile open. Collective; returns -1 and *e. */
+/* Measure the engine's steps from now on: every `interval` seconds rank 0 asks in a plan for all ranks' figures, which
+ * a gather brings it. Rank 0 ends the job, in the rank's name, if a rank's tokens differ from the others': all ranks
+ * must sample the same, otherwise their keys and values belong to different texts. report (rank 0, may be NULL) is
+ * called between steps about every `interval` seconds while there are steps, and at the end of loop_run; its arguments
+ * are valid during the call. No step may be under way, and no profile open. Collective; returns -1 and *e. */
 int meter_open(struct meter *m, struct engine *g, double interval,
                void (*report)(void *context, const struct rank_report *r), void *context, struct err *e);
 void meter_close(struct meter *m);

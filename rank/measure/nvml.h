@@ -1,6 +1,6 @@
-/* rank/measure/nvml.h - what the driver's management library (NVML) says of a GPU: clocks, what slows them, temperature, memory errors,
- * power, energy. The library belongs to the driver, so it is looked for when it is needed: a program that was built with
- * CUDA starts where there is none, and CPU ranks never ask. Local: knows neither MPI nor CUDA. */
+/* rank/measure/nvml.h - a GPU's state by the driver's management library (NVML): clocks, throttling, temperature,
+ * memory errors, power, energy. The library belongs to the driver, so it is loaded when it is needed: a program that
+ * was built with CUDA starts without it, and CPU ranks never load it. Local: knows neither MPI nor CUDA. */
 #ifndef MEASURE_NVML_H
 #define MEASURE_NVML_H
 
@@ -17,7 +17,7 @@ struct nvml_calls;
 struct nvml {
     const struct nvml_calls *calls; /* owned; NULL: not open */
     void *device;
-    bool is_slice; /* MIG: what is said is the card's, which others share */
+    bool is_slice; /* MIG: the figures are those of the card, which others share */
 };
 
 /* Why clocks are not at their highest; the library's own bits. */
@@ -32,7 +32,7 @@ enum nvml_reason {
     NVML_POWER_BRAKE = 0x80,
     NVML_DISPLAY = 0x100
 };
-/* Of these: something is wrong with the node. A power cap is what a busy GPU meets anyway. */
+/* The reasons among these that indicate a defect of the node. A power cap is not one: a busy GPU reaches it anyway. */
 #define NVML_BAD_REASONS (NVML_HW_SLOWDOWN | NVML_SW_THERMAL | NVML_HW_THERMAL | NVML_POWER_BRAKE)
 
 /* Flat: gathered. -1: the library or the GPU does not say. */
@@ -46,8 +46,8 @@ struct nvml_state {
     int32_t ecc; /* 1: on */
 };
 
-/* library: NVML_LIBRARY. pci_id: "0000:1a:00.0"; what follows a '/' is passed over. Returns -1 and *e when there is no such
- * library or GPU; nvml_close accepts what was not opened. */
+/* library: NVML_LIBRARY. pci_id: "0000:1a:00.0"; the part after a '/' is ignored. Returns -1 and *e if there is no
+ * such library or GPU; nvml_close accepts an unopened struct. */
 int nvml_open(struct nvml *n, const char *library, const char *pci_id, struct err *e);
 void nvml_close(struct nvml *n);
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Clocks of a step: no operation needs more than one, and layer.c and step.c have no more operations than these. */
-#define LAYER_STAMPS 12
+#define LAYER_STAMPS 16
 #define STEP_STAMPS  24
 
 const char *profile_phase_name(enum profile_phase phase)

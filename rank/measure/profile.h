@@ -44,7 +44,7 @@ struct profile {
 };
 
 /* Take the clocks and stand between the engine and its operations, until profile_close: no step may be under way at
- * either. All ranks do this alike, since graphs are recorded anew. Returns -1 and *e. Local. */
+ * either. All ranks do this, since graphs are recorded again. Returns -1 and *e. Local. */
 int profile_open(struct profile *p, struct engine *g, struct err *e);
 void profile_close(struct profile *p);
 

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-/* What leaves at least half of the device's memory alone. */
+/* A size that leaves at least half of the device's memory free. */
 static size_t choose_bytes(const struct ops *ops, struct queue *q, size_t least, size_t most)
 {
     size_t bytes = most;

@@ -26,14 +26,15 @@ static void attention(const struct layer_run *r, int layer, const void *in)
     void *k_cache = r->network->k_cache[layer], *v_cache = r->network->v_cache[layer];
     int n = r->batch->n_tokens;
     r->ops->matmul(r->q, a->qkv, in, w[WEIGHT_QKV], w[WEIGHT_QKV_BIAS], n, false);
-    r->ops->qkv_store(r->q, a->qkv, k_cache, v_cache, &heads, r->batch, m->position == POSITION_ROPE ? &m->rope : NULL,
-                      a->cos_sin, w[WEIGHT_Q_NORM], w[WEIGHT_K_NORM], m->norm_eps);
+    bool rotates = m->position == POSITION_ROPE && !m->layer[layer].unrotated;
+    r->ops->qkv_store(r->q, a->qkv, k_cache, v_cache, &heads, r->batch, rotates ? &m->rope : NULL, a->cos_sin,
+                      w[WEIGHT_Q_NORM], w[WEIGHT_K_NORM], m->norm_eps);
     r->ops->attention(r->q, a->attended, a->qkv, k_cache, v_cache, &heads, r->batch);
     r->ops->matmul(r->q, a->partial, a->attended, w[WEIGHT_OUT], w[WEIGHT_OUT_BIAS], n, false);
 }
 
-/* partial (+)= this rank's share of mlp(in) */
-static void mlp(const struct layer_run *r, int layer, const void *in, bool accumulate)
+/* partial (+)= this rank's share of what the MLP says that takes every token */
+static void dense(const struct layer_run *r, int layer, const void *in, bool accumulate)
 {
     const struct model_config *m = &r->network->config;
     const struct weight *const *w = r->network->layer[layer];
@@ -42,6 +43,51 @@ static void mlp(const struct layer_run *r, int layer, const void *in, bool accum
     r->ops->matmul(r->q, a->mlp, in, w[WEIGHT_MLP_IN], w[WEIGHT_MLP_IN_BIAS], n, false);
     r->ops->activate(r->q, a->activated, a->mlp, m->activation, m->gated_mlp, n, range_length(r->network->shard.ffn));
     r->ops->matmul(r->q, a->partial, a->activated, w[WEIGHT_MLP_OUT], w[WEIGHT_MLP_OUT_BIAS], n, accumulate);
+}
+
+/* partial (+)= this rank's share of what the experts say whom the router chose for each token */
+static void chosen(const struct layer_run *r, int layer, const void *in, bool accumulate)
+{
+    const struct model_config *m = &r->network->config;
+    const struct routing *how = &m->experts.routing;
+    const struct weight *const *w = r->network->layer[layer];
+    struct activations *a = r->act;
+    int n = r->batch->n_tokens, columns = range_length(r->network->shard.expert_ffn);
+    r->ops->route(r->q, &a->routes, in, w[WEIGHT_ROUTER], w[WEIGHT_ROUTER_BIAS], how, n);
+    r->ops->matmul_experts(r->q, a->mlp, in, w[WEIGHT_EXPERTS_IN], w[WEIGHT_EXPERTS_IN_BIAS], &a->routes, how, X_TOKENS,
+                           n);
+    r->ops->activate(r->q, a->activated, a->mlp, m->activation, true, n * how->n_chosen, columns);
+    r->ops->matmul_experts(r->q, a->said, a->activated, w[WEIGHT_EXPERTS_OUT], w[WEIGHT_EXPERTS_OUT_BIAS], &a->routes,
+                           how, X_PAIRS, n);
+    r->ops->combine(r->q, a->partial, a->said, &a->routes, how, n, m->hidden, accumulate);
+}
+
+/* partial += this rank's share of what the expert says that takes every token. Its gate is a factor of the whole sum, and so
+ * of every part of it. */
+static void shared(const struct layer_run *r, int layer, const void *in)
+{
+    const struct model_config *m = &r->network->config;
+    const struct weight *const *w = r->network->layer[layer];
+    struct activations *a = r->act;
+    int n = r->batch->n_tokens, columns = range_length(r->network->shard.shared_ffn);
+    r->ops->matmul(r->q, a->mlp, in, w[WEIGHT_SHARED_IN], NULL, n, false);
+    r->ops->activate(r->q, a->activated, a->mlp, m->activation, true, n, columns);
+    if (m->experts.shared_gate)
+        r->ops->gate(r->q, a->activated, in, w[WEIGHT_SHARED_GATE], n, columns);
+    r->ops->matmul(r->q, a->partial, a->activated, w[WEIGHT_SHARED_OUT], NULL, n, true);
+}
+
+/* partial (+)= this rank's share of mlp(in) */
+static void mlp(const struct layer_run *r, int layer, const void *in, bool accumulate)
+{
+    const struct model_config *m = &r->network->config;
+    if (!m->layer[layer].experts) {
+        dense(r, layer, in, accumulate);
+        return;
+    }
+    chosen(r, layer, in, accumulate);
+    if (m->experts.shared_ffn > 0)
+        shared(r, layer, in);
 }
 
 static const void *reduce(const struct layer_run *r)

@@ -7,14 +7,16 @@
 
 /* Device buffers of a step, of the queue's activation type, for up to max_batch_tokens rows. */
 struct activations {
-    void *x;         /* [tokens, hidden] the residual stream, whole on every rank */
+    void *x;         /* [tokens, hidden] the residual stream, complete on every rank */
     void *normed;    /* [tokens, hidden] */
     void *qkv;       /* [tokens, (n_heads_local + 2 n_kv_local) head_dim] */
     void *attended;  /* [tokens, n_heads_local head_dim] */
-    void *mlp;       /* [tokens, (gated ? 2 : 1) ffn_local] */
-    void *activated; /* [tokens, ffn_local] */
-    void *partial;   /* [tokens, hidden] this rank's share of a sum, then the sum */
-    float *cos_sin;  /* [tokens, rope dims] */
+    void *mlp;       /* [tokens, (gated ? 2 : 1) ffn_local], or as many rows of an expert's as there are pairs */
+    void *activated; /* [tokens, ffn_local], the same */
+    void *said;      /* [tokens n_chosen, hidden] what each expert says, where a layer has any */
+    struct routes routes;
+    void *partial;  /* [tokens, hidden] this rank's share of a sum, then the sum */
+    float *cos_sin; /* [tokens, rope dims] */
 };
 
 struct layer_run {

@@ -34,7 +34,7 @@ static int open_weights(struct network *n, const struct ops *ops, struct queue *
         if (bytes > 0 && (w->data = ops->alloc(q, bytes)) == NULL)
             return ERR(e, ERR_MEMORY, "weights need %zu bytes in all; layer %d, %s: %s", weight_map_bytes(&n->map),
                        slot->layer, weight_name(slot->id), q->err.text);
-        if (slot->rows == 1 && slot->cols == 0)
+        if ((slot->rows == 1 && slot->cols == 0) || (slot->rows == 0 && slot->id == WEIGHT_EXPERTS_OUT_BIAS))
             continue; /* a bias that another rank adds: to the layer it is as if the model had none */
         if (slot->layer < 0)
             n->once[slot->id] = w;
@@ -103,6 +103,7 @@ void network_close(struct network *n, const struct ops *ops, struct queue *q)
 struct heads network_heads(const struct network *n, int layer)
 {
     const struct model_config *m = &n->config;
+    const struct weight *sinks = n->layer[layer][WEIGHT_SINKS];
     return (struct heads){
         .n_heads = range_length(n->shard.heads),
         .n_kv_heads = range_length(n->shard.kv_heads),
@@ -111,7 +112,9 @@ struct heads network_heads(const struct network *n, int layer)
         .first_kv_head = n->shard.kv_heads.begin,
         .group = m->n_heads / m->n_kv_heads,
         .scale = model_attention_scale(m, layer),
-        .window = m->window[layer],
+        .window = m->layer[layer].window,
         .alibi_slopes = n->alibi_slopes,
+        .sinks = sinks != NULL ? sinks->data : NULL,
+        .sinks_type = sinks != NULL ? sinks->type : DTYPE_F32,
     };
 }

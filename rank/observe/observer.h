@@ -1,6 +1,7 @@
-/* rank/observe/observer.h - what looks on while a rank runs steps: the watch (deadlines), the meter (times), the profile (phases).
- * The engine has one list of observers; the engine, its communicator and the loop tell all of them what happens, in the order in
- * which they were added. An observer implements the hooks that it needs. Adding and removing happens between steps. */
+/* rank/observe/observer.h - observers of a rank's steps: the watch (deadlines), the meter (times), the profile
+ * (phases). The engine has one list of observers; the engine, its communicator and the loop report events to all of
+ * them, in the order in which they were added. An observer implements the hooks that it needs. Adding and removing
+ * happens between steps. */
 #ifndef RANK_OBSERVE_OBSERVER_H
 #define RANK_OBSERVE_OBSERVER_H
 
@@ -9,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What the rank is doing. */
+/* The activity of the rank. */
 enum rank_activity {
     RANK_OUTSIDE,       /* not in the loop: loading, for instance */
     RANK_COORDINATES,   /* rank 0, between two steps: it may wait for work */
@@ -69,7 +70,7 @@ void observers_add(struct observers *list, struct observer *o);
 /* An observer that is not in the list is left alone. */
 void observers_remove(struct observers *list, const struct observer *o);
 
-/* observers_tell(list, activity, RANK_WORKS): call a hook of everybody who has it; list may be NULL. */
+/* observers_tell(list, activity, RANK_WORKS): call a hook of every observer that has it; list may be NULL. */
 #define observers_tell(list, hook, ...)                                                              \
     do {                                                                                             \
         for (struct observer *o_ = (list) != NULL ? (list)->first : NULL; o_ != NULL; o_ = o_->next) \

@@ -29,6 +29,29 @@ static void free_host(struct engine *g, void *p)
         free(p);
 }
 
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Of the experts: for as many pairs as the largest step has. */
+static void open_routes(struct engine *g)
+{
+    const struct model_config *m = &g->network->config;
+    const struct routing *how = &m->experts.routing;
+    size_t tokens = (size_t)g->limits.max_batch_tokens, experts = (size_t)how->n_experts;
+    size_t pairs = tokens * (size_t)how->n_chosen;
+    struct routes *r = &g->act.routes;
+    if (experts == 0)
+        return;
+    g->act.said = take(g, pairs * (size_t)m->hidden, dtype_bytes(g->q->act));
+    r->logits = take(g, tokens * experts, sizeof *r->logits);
+    r->expert = take(g, pairs, sizeof *r->expert);
+    r->share = take(g, pairs, sizeof *r->share);
+    r->begin = take(g, experts + 1, sizeof *r->begin);
+    r->pair = take(g, pairs, sizeof *r->pair);
+}
+
 static void open_activations(struct engine *g)
 {
     const struct model_config *m = &g->network->config;
@@ -36,13 +59,16 @@ static void open_activations(struct engine *g)
     struct activations *a = &g->act;
     size_t tokens = (size_t)g->limits.max_batch_tokens, size = dtype_bytes(g->q->act);
     size_t heads = (size_t)range_length(s->heads), kv = (size_t)range_length(s->kv_heads);
-    size_t dim = (size_t)m->head_dim, hidden = (size_t)m->hidden, ffn = (size_t)range_length(s->ffn);
+    size_t dim = (size_t)m->head_dim, hidden = (size_t)m->hidden;
+    size_t pairs = tokens * (size_t)m->experts.routing.n_chosen;
+    size_t ffn = larger(tokens * (size_t)range_length(s->ffn), tokens * (size_t)range_length(s->shared_ffn));
+    ffn = larger(ffn, pairs * (size_t)range_length(s->expert_ffn));
     a->x = take(g, tokens * hidden, size);
     a->normed = take(g, tokens * hidden, size);
     a->qkv = take(g, tokens * (heads + 2 * kv) * dim, size);
     a->attended = take(g, tokens * heads * dim, size);
-    a->mlp = take(g, tokens * ffn * (m->gated_mlp ? 2 : 1), size);
-    a->activated = take(g, tokens * ffn, size);
+    a->mlp = take(g, ffn * (m->gated_mlp ? 2 : 1), size);
+    a->activated = take(g, ffn, size);
     a->partial = take(g, tokens * hidden, size);
     if (m->position == POSITION_ROPE)
         a->cos_sin = take(g, tokens * (size_t)m->rope.dims, sizeof(float));
@@ -116,6 +142,7 @@ static void open_sampler(struct engine *g)
 static void take_all(struct engine *g, struct err *e)
 {
     open_activations(g);
+    open_routes(g);
     open_ints(g, e);
     open_logits(g, e);
     open_sampler(g);
@@ -170,13 +197,13 @@ int engine_open(struct engine *g, struct world *w, struct network *n, const stru
                    l->max_logit_rows, n->config.vocab);
     take_all(g, e);
     if (q->err.code != ERR_NONE)
-        ERR(e, q->err.code, "working memory for %d tokens a step, %d sequences of %d tokens: %s", l->max_batch_tokens,
+        ERR(e, q->err.code, "working memory for %d tokens per step, %d sequences of %d tokens: %s", l->max_batch_tokens,
             l->max_seqs, l->max_len, q->err.text);
     fatal_agree(w, e);
     if (choice != STEP_SEPARATE)
         (void)persistent_open(&g->persistent, n, w, ops, q, e);
     if (choice == STEP_PERSISTENT && g->persistent.step == NULL)
-        ERR(e, ERR_UNSUPPORTED, "--step persistent: not with %s", g->persistent.why_not);
+        ERR(e, ERR_UNSUPPORTED, "--step persistent does not work with %s", g->persistent.why_not);
     fatal_agree(w, e);
     if (choice == STEP_AUTO && ops->persistent != NULL && g->persistent.step == NULL)
         log_info("no persistent decode step: it does not work with %s", g->persistent.why_not);
@@ -197,6 +224,12 @@ void engine_close(struct engine *g)
                             g->act.activated,
                             g->act.partial,
                             g->act.cos_sin,
+                            g->act.said,
+                            g->act.routes.logits,
+                            g->act.routes.expert,
+                            g->act.routes.share,
+                            g->act.routes.begin,
+                            g->act.routes.pair,
                             g->ints_dev,
                             g->block_table,
                             g->rows,

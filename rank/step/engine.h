@@ -15,7 +15,7 @@
 #define ENGINE_FLIGHTS 2 /* steps that may be under way on the device at once */
 #define STEP_ARRAYS    8 /* of struct step_ints, that the host fills */
 
-/* A decode step of so many tokens, recorded once for each flight. */
+/* A decode step of n tokens, recorded once for each flight. */
 struct decode_graph {
     int n_tokens;
     bool persistent;                             /* in which of the two ways */

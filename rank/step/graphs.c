@@ -134,7 +134,7 @@ int graphs_open(struct engine *g, enum step_choice choice, struct err *e)
             graphs_record(g, &g->decode[i], flight);
     settle(g);
     say_ways(g);
-    g->comm.n_all_reduces = n_all_reduces; /* what was done in here is no step of anybody's */
+    g->comm.n_all_reduces = n_all_reduces; /* the work in here does not belong to any step */
     return 0;
 }
 

@@ -11,8 +11,8 @@
 int graphs_open(struct engine *g, enum step_choice choice, struct err *e);
 void graphs_close(struct engine *g);
 
-/* The graphs for a decode step of so many sequences; NULL: none. profiled: those with the clocks of a profile, which may be
- * still to be recorded. */
+/* The graphs for a decode step of this many sequences; NULL: none. profiled: those with the clocks of a profile, which
+ * may not be recorded yet. */
 struct decode_graph *graphs_find(const struct engine *g, int n_seqs, bool profiled);
 
 /* "decode steps: one persistent operation for 1 to 4, separate operations for 5 to 64 sequences". decode[n]: ascending. */

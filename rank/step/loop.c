@@ -6,7 +6,7 @@
 
 #include <time.h>
 
-/* A plan of a usual decode step fits into the first broadcast. The first one tells everybody whether more follows. */
+/* A plan of a usual decode step fits into the first broadcast. Its header tells all ranks whether more follows. */
 #define EAGER_BYTES 4096
 
 /* A blocking broadcast would spin on a whole core. Poll: hot for a few milliseconds, since the next plan is due at once
@@ -28,7 +28,7 @@ static void wait_for(MPI_Request *request, struct notice *notice)
     }
 }
 
-/* notice: of a rank that tells of signals while it waits, or NULL. */
+/* notice: of a rank that reports signals while it waits, or NULL. */
 static void share(struct plan *p, const struct world *w, int vocab, struct notice *notice)
 {
     struct err e = {0};
@@ -52,8 +52,8 @@ void loop_share(struct plan *p, const struct world *w, int vocab)
     share(p, w, vocab, NULL);
 }
 
-/* Rank 0: the client's next plan; while it has none, signals and figures of other ranks are heard. The first rank of another
- * group than the first tells of its own signals, as all ranks do. */
+/* Rank 0: the client's next plan; while it has none, signals and figures of other ranks are received. The first rank
+ * of a further group reports its own signals, as all ranks do. */
 static void ask(struct engine *g, struct plan *p, const struct loop_client *client, struct notice *notice,
                 struct err *e)
 {
@@ -87,8 +87,8 @@ static void take(struct engine *g, const struct loop_client *client, struct err 
 static _Noreturn void fail_apart(uint64_t found, uint64_t expected)
 {
     struct err e = {0};
-    ERR(&e, ERR_INTERNAL, "the plan of step %llu came where this rank expects that of step %llu",
-        (unsigned long long)found, (unsigned long long)expected);
+    ERR(&e, ERR_INTERNAL, "received the plan of step %llu, expected that of step %llu", (unsigned long long)found,
+        (unsigned long long)expected);
     fatal(&e);
 }
 

@@ -5,7 +5,7 @@
 #include "base/signals.h"
 #include "rank/step/engine.h"
 
-/* What rank 0 plugs in: the coordinator, seen as functions. */
+/* The functions that rank 0 supplies: its view of the coordinator. */
 struct loop_client {
     void *context;
     /* Fill the (reset) plan: a step, or PLAN_STOP when all work is done. On a device this comes before the step before it

@@ -6,16 +6,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What no backend's whole step has, as the end of a sentence; NULL: nothing. */
+/* The property of the model that no backend's persistent step supports, as the end of a sentence; NULL: none. */
 static const char *refuse_network(const struct network *n, const struct world *w)
 {
     const struct model_config *m = &n->config;
     if (m->post_norm || m->residual_is_normed || m->embed_norm || !m->final_norm)
-        return "norms in other places than before attention, MLP and head";
+        return "norms elsewhere than before attention, MLP and head";
     if (m->embed_dim != m->hidden)
         return "an embedding of another width than the layers";
     if (m->position == POSITION_ALIBI)
         return "ALiBi";
+    if (m->experts.routing.n_experts > 0)
+        return "mixtures of experts";
+    for (int i = 0; i < m->n_layers; i++)
+        if (m->layer[i].unrotated)
+            return "layers that do not rotate";
+    if (m->norm == NORM_RMS_ONCE)
+        return "norms that are rounded after their weight";
     if (!w->on_one_host)
         return "ranks on more than one host";
     if (range_length(n->shard.heads) < 1 || range_length(n->shard.ffn) < 1 || range_length(n->shard.vocab) < 1)

@@ -1,5 +1,5 @@
-/* rank/step/persistent.h - whole decode steps as one operation (kernels/persistent.h): the network as that operation wants it,
- * and the memory that the ranks' devices share for it. */
+/* rank/step/persistent.h - whole decode steps as one operation (kernels/persistent.h): the network in the form of that
+ * operation, and the memory that the ranks' devices share for it. */
 #ifndef STEP_PERSISTENT_H
 #define STEP_PERSISTENT_H
 

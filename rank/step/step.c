@@ -179,7 +179,7 @@ static void compute_logits(struct engine *g, int n_rows)
     g->ops->matmul(g->q, g->logits_local, in, head, n->once[WEIGHT_HEAD_BIAS], n_rows, false);
 }
 
-/* g->logits = [n_rows, vocab], whole on every rank. */
+/* g->logits = [n_rows, vocab], complete on every rank. */
 static void gather_logits(struct engine *g, int n_rows)
 {
     if (g->comm.n_ranks == 1 ||

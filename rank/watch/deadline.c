@@ -54,8 +54,8 @@ static void end_job(struct deadline *d)
     const struct deadline_view *v = &d->view[culprit];
     const char *how = v->silent >= d->seconds / 2 ? "no sign of life from this rank"
                       : culprit != d->self        ? "the other ranks wait for this one"
-                                                  : "a rank, a device or the way between them hangs";
-    /* Not seen from here: whoever sees more speaks first. Of one host's ranks one speaks. */
+                                                  : "a rank, a device or the link between them hangs";
+    /* Not visible from here: a rank that sees more speaks first. Of one host's ranks one speaks. */
     if ((culprit == d->self && d->other_hosts && !nap(d, PATIENCE)) ||
         (atomic_exchange(&d->mark[0].spoken, 1) != 0 && !nap(d, 5 * PATIENCE)))
         return;
@@ -151,7 +151,7 @@ int deadline_open(struct deadline *d, const struct world *w, const char *what, c
     current = d;
     fatal_herald(leave);
     d->running = start_thread(d) == 0;
-    return d->running ? 0 : ERR(e, ERR_MEMORY, "%s: no thread can be started that looks at the time", what);
+    return d->running ? 0 : ERR(e, ERR_MEMORY, "%s: cannot start the deadline thread", what);
 }
 
 void deadline_close(struct deadline *d)
@@ -170,6 +170,6 @@ void deadline_part(struct deadline *d, int i)
 {
     (void)pthread_mutex_lock(&d->lock);
     atomic_store(&d->mark[d->self].part, i);
-    d->left = d->seconds + TICK; /* the tick that is under way is taken off as a whole */
+    d->left = d->seconds + TICK; /* the current tick is subtracted as a whole */
     (void)pthread_mutex_unlock(&d->lock);
 }

@@ -1,6 +1,6 @@
-/* rank/watch/deadline.h - a time limit for what ranks do together outside of the loop (rank/watch/watch.h has that of steps): a thread that
- * ends the job when a part of the work does not come to its end, and names who it was, as far as this host can see: a rank
- * without a sign of life, or else one that has not come as far as the others. */
+/* rank/watch/deadline.h - a time limit for collective work outside of the loop (rank/watch/watch.h has that of steps):
+ * a thread that ends the job if a part of the work does not end, and names the rank at fault, as far as this host can
+ * see: one without a sign of life, or else one that is behind the others. */
 #ifndef WATCH_DEADLINE_H
 #define WATCH_DEADLINE_H
 
@@ -13,7 +13,7 @@
 /* A rank, as the others of its host see it: in shared memory, written by that rank alone, but for `spoken`. */
 struct deadline_mark {
     _Atomic int32_t rank, part, beats;
-    _Atomic int32_t spoken; /* in the first one: somebody of this host is ending the job */
+    _Atomic int32_t spoken; /* in the first one: a rank of this host is ending the job */
 };
 
 /* The same, as one rank has seen it. */
@@ -40,8 +40,8 @@ struct deadline {
     bool closing;
 };
 
-/* One at a time, and no watch beside it. what: stands in front of the message, which names part[i]; every part has so many seconds. Collective; returns -1 and *e. The
- * struct must stay where it is. */
+/* One at a time, and no watch beside it. what: the beginning of the message, which names part[i]; `seconds` is the
+ * limit of each part. Collective; returns -1 and *e. The struct must stay where it is. */
 int deadline_open(struct deadline *d, const struct world *w, const char *what, const char *const *part, double seconds,
                   struct err *e);
 /* Collective. */
@@ -50,7 +50,8 @@ void deadline_close(struct deadline *d);
 /* This rank begins part i. */
 void deadline_part(struct deadline *d, int i);
 
-/* Who of view[n] is at fault when rank `self` of them has run out of time; `self`: nobody else is seen to be. Pure. */
+/* The index in view[n] of the rank at fault when rank `self` has run out of time; `self`: no other rank appears to be.
+ * Pure. */
 int deadline_judge(const struct deadline_view *view, int n, int self, double seconds);
 
 #endif

@@ -35,7 +35,8 @@ struct lifeline {
     struct pollfd *poll; /* [n_peers + 1] the thread's; the last one is `wake` */
 };
 
-/* One send of a whole message: it never mixes with one of another thread. Full: the peer is stopped, and hears it later. */
+/* One send of a whole message: it never mixes with one of another thread. If the socket is full, the peer is stopped
+ * and gets the message later. */
 static void send_message(const struct lifeline *l, const struct peer *p, enum lifeline_kind kind,
                          const struct lifeline_state *state)
 {
@@ -167,7 +168,7 @@ void lifeline_leave(const struct lifeline *l)
 
 /* ---- opening and closing ---- */
 
-/* Every rank hears who could not connect; rank 0 says so. */
+/* Every rank learns which ranks could not connect; rank 0 prints the warning. */
 static void say_unreached(const struct lifeline *l, const struct world *w, const struct lifeline_invitation *i,
                           const int *reached)
 {
@@ -184,10 +185,9 @@ static void say_unreached(const struct lifeline *l, const struct world *w, const
         }
     lifeline_addresses(addresses, sizeof addresses, i);
     if (n > 0)
-        log_warn(
-            "%d rank%s, rank %d first, cannot reach rank 0 at %s: that one of them or its host is lost is noticed by "
-            "the launcher and --step-timeout only",
-            n, n == 1 ? "" : "s", first, addresses);
+        log_warn("%d rank%s, rank %d first, cannot reach rank 0 at %s: only the launcher and --step-timeout can detect "
+                 "their loss",
+                 n, n == 1 ? "" : "s", first, addresses);
 }
 
 static void connect_star(struct lifeline *l, const struct world *w, int *reached, int *fds)

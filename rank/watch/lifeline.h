@@ -1,8 +1,8 @@
-/* rank/watch/lifeline.h - a connection from every rank's watch thread to rank 0's, beside MPI, which tells of neither a dead process
- * nor a lost host by itself. The kernel closes the connections of a process that ends, however it ended, and gives up one to a
- * host that has not answered for LIFELINE_LOST_SECONDS: a stopped process still answers, a cut link of some seconds is mended
- * by TCP. Ranks of rank 0's host use a Unix socket; a TCP port is open only in jobs of several hosts. Some times a second a
- * rank tells rank 0 where it is, and hears the same of rank 0.
+/* rank/watch/lifeline.h - a connection from every rank's watch thread to rank 0's, beside MPI, which by itself reports
+ * neither a dead process nor a lost host. The kernel closes the connections of a process that ends, however it ended,
+ * and gives up one to a host that has not answered for LIFELINE_LOST_SECONDS: a stopped process still answers, and TCP
+ * recovers from an interruption of a few seconds. Ranks of rank 0's host use a Unix socket; a TCP port is open only in
+ * jobs of several hosts. Several times a second a rank sends its state to rank 0, and receives that of rank 0.
  *
  * One thread serves a lifeline; lifeline_wake and lifeline_leave may come from others. */
 #ifndef WATCH_LIFELINE_H
@@ -16,7 +16,7 @@
 
 struct lifeline;
 
-/* Where a rank is, as rank/watch/watch.h means it. */
+/* The state of a rank, as in rank/watch/watch.h. */
 struct lifeline_state {
     int32_t activity, last; /* enum rank_activity, enum collective */
     uint64_t step, last_step;
@@ -30,8 +30,8 @@ enum lifeline_event {
     LIFELINE_LOST   /* the host of *rank does not answer */
 };
 
-/* Connect. state: tells where this rank is, called by the serving thread. A rank that cannot reach rank 0 is warned of and
- * goes without. w: the rank's group; collective over the job; returns -1 and *e. */
+/* Connect. state: returns this rank's state, called by the serving thread. A rank that cannot reach rank 0 causes a
+ * warning and runs without a connection. w: the rank's group; collective over the job; returns -1 and *e. */
 int lifeline_open(struct lifeline **l, const struct world *w, void (*state)(void *context, struct lifeline_state *),
                   void *context, struct err *e);
 
@@ -39,16 +39,16 @@ int lifeline_open(struct lifeline **l, const struct world *w, void (*state)(void
  * ranks, the others of rank 0. */
 enum lifeline_event lifeline_wait(struct lifeline *l, double seconds, int *rank);
 
-/* What that rank told last; false: nothing yet. */
+/* The last state of that rank; false: none yet. */
 bool lifeline_heard(const struct lifeline *l, int rank, struct lifeline_state *state);
 
 /* Has that rank said that it is leaving? */
 bool lifeline_left(const struct lifeline *l, int rank);
 
-/* End lifeline_wait, now or when it is called next. Of any thread. */
+/* End lifeline_wait, now or at its next call. Any thread. */
 void lifeline_wake(struct lifeline *l);
 
-/* Tell the others that this process ends for a reason of which somebody knows. Of any thread, and of signal handlers. */
+/* Tell the others that this process ends for a known reason. Any thread, and signal handlers. */
 void lifeline_leave(const struct lifeline *l);
 
 /* Accepts NULL. Local; the others take it for the end of the process unless they have stopped to serve. */

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define CONNECT_SECONDS 5.0
-#define MAX_PENDING     64  /* connections that have not said who they are; then the one silent longest gives way */
+#define MAX_PENDING     64  /* unidentified connections; above this the one silent longest is closed */
 #define SILENT_SECONDS  0.2 /* that each has at least */
 
 /* An abstract name: no file is left by a process that is killed. */
@@ -99,7 +99,7 @@ static bool send_word(int fd, const struct lifeline_invitation *i, enum lifeline
 
 /* ---- rank 0 ---- */
 
-/* Somebody has written: who is it? The descriptor becomes a rank's, or is closed. */
+/* Identify a connection that has sent data. The descriptor becomes a rank's, or is closed. */
 static void greet(int pending, const struct lifeline_invitation *i, int *fd, int n_ranks, int *n_missing)
 {
     struct lifeline_message m;
@@ -113,7 +113,7 @@ static void greet(int pending, const struct lifeline_invitation *i, int *fd, int
         (void)close(pending);
 }
 
-/* Connections that have not said who they are, behind the two listeners. */
+/* Connections that have not identified themselves, after the two listeners. */
 struct pending {
     struct pollfd set[MAX_PENDING + 2];
     double since[MAX_PENDING + 2];
@@ -137,7 +137,7 @@ static void drop_pending(struct pending *p, int k)
     memmove(&p->since[k], &p->since[k + 1], (size_t)(p->n - k) * sizeof p->since[0]);
 }
 
-/* A rank speaks as soon as it is connected: whoever has been silent the longest gives way. */
+/* A rank sends as soon as it is connected, so the connection that has been silent the longest is closed. */
 static void take_in(int listener, bool is_unix, struct pending *p)
 {
     for (;;) {

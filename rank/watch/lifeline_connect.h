@@ -20,7 +20,7 @@ struct lifeline_message {
     struct lifeline_state state;
 };
 
-/* What rank 0 tells all: flat, broadcast. */
+/* The invitation of rank 0: flat, broadcast. */
 struct lifeline_invitation {
     uint64_t token[2], name; /* name: of the Unix socket, 0: there is none */
     int32_t n_addresses;
@@ -32,10 +32,10 @@ struct lifeline_listener {
     int unix_fd, tcp_fd; /* -1: none */
 };
 
-/* Rank 0: listen; what could not be opened is not in the invitation. */
+/* Rank 0: listen; a listener that could not be opened is not in the invitation. */
 void lifeline_listen(struct lifeline_listener *l, struct lifeline_invitation *i, bool other_hosts);
 
-/* Rank 0: fd[1 .. n_ranks) of those who come within some seconds, -1 for others. Ends listening. */
+/* Rank 0: fd[1 .. n_ranks) of the ranks that connect within a few seconds, -1 for others. Ends listening. */
 void lifeline_accept(struct lifeline_listener *l, const struct lifeline_invitation *i, int *fd, int n_ranks);
 
 /* The others: a connection, or -1 after some seconds. */

@@ -25,12 +25,12 @@ struct watch_slot {
     _Atomic int32_t rank, leader, activity, last; /* last: enum collective, the n_last-th of its kind in last_step */
     _Atomic uint64_t step, progress, beats, last_step;
     _Atomic uint32_t n_last;
-    _Atomic int32_t spoken; /* in the first slot: somebody of this host is ending the job */
+    _Atomic int32_t spoken; /* in the first slot: a rank of this host is ending the job */
     char pad[64 - 4 * 6 - 8 * 4];
 };
 _Static_assert(sizeof(struct watch_slot) == 64, "a cache line of its own");
 
-/* Who a rank is, for messages. Flat: gathered. */
+/* The identity of a rank, for messages. Flat: gathered. */
 struct watch_place {
     char host[64], device[72];
     int32_t slot; /* its index among the ranks of its host */
@@ -129,7 +129,7 @@ int watch_judge(const struct watch_view *view, int n, int self, double timeout)
             most_silent = i;
     if (view[most_silent].silent >= timeout / 2)
         return most_silent;
-    for (int i = 0; i < n; i++) /* who still works while others wait for it */
+    for (int i = 0; i < n; i++) /* a rank that still works while others wait for it */
         if (view[i].leader == view[self].leader && view[i].activity == RANK_WORKS && view[i].stalled >= timeout / 2)
             return i;
     return self;
@@ -156,7 +156,7 @@ static void say_last(char *text, size_t bytes, const struct lifeline_state *s)
 
 void watch_say_gone(char *text, size_t bytes, bool lost, const struct lifeline_state *state, const char *device)
 {
-    char what[100], where[60] = "where it was is not known", last[80];
+    char what[100], where[60] = "its last state is not known", last[80];
     if (lost)
         (void)snprintf(what, sizeof what, "its host has not answered for %d s (lost, or the network is cut)",
                        LIFELINE_LOST_SECONDS);
@@ -180,7 +180,7 @@ void watch_say(char *text, size_t bytes, const struct watch_view *culprit, bool 
         (void)snprintf(what, sizeof what, "no sign of life for %.0f s, it was %s", culprit->silent,
                        activity_words(culprit->activity));
     else if (is_self && culprit->activity != RANK_WORKS)
-        (void)snprintf(what, sizeof what, "%s, and no rank of this host is seen to be at fault",
+        (void)snprintf(what, sizeof what, "%s, and no rank of this host appears to be at fault",
                        activity_words(culprit->activity));
     else
         (void)snprintf(what, sizeof what, "still %s", activity_words(culprit->activity));
@@ -256,7 +256,7 @@ static void end_late_job(struct watch *w, int culprit)
     char text[300];
     const struct watch_view *view = &w->view[culprit];
     bool is_self = culprit == w->self;
-    /* Whoever is to blame is on another host: that one knows more. */
+    /* The rank at fault is on another host, which knows more. */
     if (is_self && view->activity != RANK_WORKS && w->other_hosts && !rest(w, PATIENCE))
         return;
     watch_say(text, sizeof text, view, is_self, w->timeout);
@@ -279,9 +279,9 @@ static double launcher_time(bool lost)
     return lost && environment_value("OMPI_COMM_WORLD_RANK") != NULL ? LAUNCHER : 0;
 }
 
-/* How long others have to speak first. A rank that leaves for a reason has spoken itself, or its launcher knows. Whoever has
- * lost rank 0's host may be on the wrong side of a cut: the daemon there only notices while we do not write to it. Of
- * several hosts the first ones speak first. */
+/* The time that others have to speak first. A rank that leaves for a known reason has spoken itself, or its launcher
+ * knows. A rank that has lost rank 0's host may be on the far side of a cut: the daemon there only notices the cut
+ * while nothing is written to it. Of several hosts the first ones speak first. */
 static double patience(const struct watch *w, int gone, bool lost)
 {
     if (lifeline_left(w->line, gone))
@@ -345,7 +345,7 @@ static void *look_on(void *context)
     return NULL;
 }
 
-/* ---- what ends this process, told to the others ---- */
+/* ---- announcing the end of this process to the others ---- */
 
 static void stop_thread(struct watch *w)
 {
@@ -416,7 +416,7 @@ static int start_thread(struct watch *w)
     return rc;
 }
 
-/* Who is where; and who speaks when rank 0 cannot. */
+/* The ranks' hosts, and the rank that speaks when rank 0 cannot. */
 static void share_places(struct watch *w, const struct world *world, const char *device)
 {
     struct watch_place *mine = &w->place[world->job_rank];
@@ -468,7 +468,7 @@ int watch_open(struct watch **watch, const struct world *world, const char *devi
     *watch = w;
     w->running = start_thread(w) == 0;
     if (!w->running)
-        return ERR(e, ERR_MEMORY, "no thread that watches the other ranks can be started");
+        return ERR(e, ERR_MEMORY, "cannot start the thread that watches the other ranks");
     atomic_store(&current, w);
     fatal_herald(leave);
     catch_signals(true);

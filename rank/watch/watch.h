@@ -1,14 +1,15 @@
-/* rank/watch/watch.h - ranks that are dead or late, and the deadline of a step. Ranks that wait for one that is stopped, dead or
- * stuck would wait for ever, within MPI, NCCL or a kernel, so a thread of its own looks on: at this rank's progress and, in
- * memory that the ranks of a host share, at theirs. When a rank has come no further for `timeout` seconds within a step it
- * ends the job, and names who it was that did not come along, as far as that can be seen from this host.
+/* rank/watch/watch.h - ranks that are dead or late, and the deadline of a step. Ranks that wait for one that is
+ * stopped, dead or stuck would wait for ever, within MPI, NCCL or a kernel, so a thread of its own observes this rank's
+ * progress and, through memory that the ranks of a host share, theirs. If a rank makes no progress for `timeout`
+ * seconds within a step, the thread ends the job and names the rank at fault, as far as this host can see it.
  *
- * A process that ended without a word and a host that is lost (rank/watch/lifeline.h) end the job at once, whatever the deadline,
- * from watch_open on. Rank 0 says so; if it is rank 0 that is gone, its deputy: another rank of its host, else rank 1.
+ * A process that ended without a word and a host that is lost (rank/watch/lifeline.h) end the job at once, whatever the
+ * deadline, from watch_open on. Rank 0 prints the line; if rank 0 itself is gone, its deputy does: another rank of its
+ * host, otherwise rank 1.
  *
- * Progress is an activity that begins (rank/observe/observer.h): a step, a collective of CPU ranks, the wait for a device. So a step of CPU ranks
- * may take longer in all, as long as it comes from one collective to the next in time. Time during which the whole job was
- * stopped does not count. */
+ * Progress is an activity that begins (rank/observe/observer.h): a step, a collective of CPU ranks, the wait for a
+ * device. So a step of CPU ranks may take longer in total, if it gets from one collective to the next in time. Time
+ * during which the whole job was stopped does not count. */
 #ifndef WATCH_WATCH_H
 #define WATCH_WATCH_H
 
@@ -20,7 +21,8 @@
 
 struct watch;
 
-/* A failure that a transport tells only when it is asked: returns -1 and *e. The watch's thread asks, within steps. */
+/* Polls a transport for a failure that it does not report by itself: returns -1 and *e. The watch's thread calls it,
+ * within steps. */
 struct watch_question {
     int (*ask)(void *context, struct err *e);
     void *context; /* borrowed */
@@ -36,7 +38,7 @@ void watch_close(struct watch **watch);
 /* For the engine's list: the rank's activities are its progress. NULL for NULL. */
 struct observer *watch_observer(struct watch *watch);
 
-/* What one rank sees of another one of its host, or of itself. */
+/* The view of one rank on another one of its host, or on itself. */
 struct watch_view {
     int rank; /* of the job */
     enum rank_activity activity;
@@ -45,13 +47,13 @@ struct watch_view {
     int leader;             /* the first rank of its group: only ranks of one group wait for each other */
 };
 
-/* Who is at fault: an index of view[n], the ranks of this host; `self` (this rank's index) when nobody else can be seen to
- * be; -1 while nothing is wrong as seen from there. Pure. */
+/* The rank at fault: an index of view[n], the ranks of this host; `self` (this rank's index) if no other rank appears
+ * to be; -1 while no fault is visible from there. Pure. */
 int watch_judge(const struct watch_view *view, int n, int self, double timeout);
 
 struct lifeline_state;
 
-/* In words, of a rank whose process ended or whose host is lost; state NULL: it never told where it was. "its process ended
+/* Describes a rank whose process ended or whose host is lost; state NULL: it never sent its state. "its process ended
  * without a word (killed? out of memory?): step 57, computing; last collective: all-reduce 12 of step 57; device cpu" */
 void watch_say_gone(char *text, size_t bytes, bool lost, const struct lifeline_state *state, const char *device);
 

@@ -1,4 +1,4 @@
-/* rank/world/agree.h - what the ranks of the job come to together when some of them have failed. */
+/* rank/world/agree.h - agreement of the job's ranks when some of them have failed. */
 #ifndef WORLD_AGREE_H
 #define WORLD_AGREE_H
 

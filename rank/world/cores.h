@@ -1,5 +1,6 @@
-/* rank/world/cores.h - are there enough cores for the threads that work at once? Launchers bind ranks, and all threads of a rank
- * inherit that: mpirun gives each of one or two ranks one core unless told otherwise, srun as many as --cpus-per-task says. */
+/* rank/world/cores.h - checks that there are enough cores for the threads that work at once. Launchers bind ranks, and
+ * all threads of a rank inherit that: by default mpirun gives each of one or two ranks one core, srun as many as
+ * --cpus-per-task. */
 #ifndef WORLD_CORES_H
 #define WORLD_CORES_H
 

@@ -22,7 +22,7 @@ static int visible_devices(void)
     return accelerator != NULL ? accelerator->n_devices() : 0;
 }
 
-/* Behind a count of GPUs in a message: what the batch system or the user let this rank see. */
+/* Follows a count of GPUs in a message: the devices that the batch system or the user made visible to this rank. */
 static void visible_note(char *text, size_t bytes)
 {
     const char *value = environment_value("CUDA_VISIBLE_DEVICES");
@@ -47,7 +47,7 @@ static void say_settled(int without, bool any, const struct world *w)
     char note[128];
     visible_note(note, sizeof note);
     if (accelerator != NULL && (any || note[0] != '\0'))
-        log_warn("computing on the CPU: rank %d of %d sees no GPU%s; --device cpu if that is meant", without,
+        log_warn("computing on the CPU: rank %d of %d sees no GPU%s; use --device cpu if this is intended", without,
                  w->n_ranks, without == 0 ? note : "");
 }
 
@@ -58,7 +58,7 @@ static int choose(const struct world *w, struct err *e)
     return places_choose(visible_devices(), w->node_rank, w->n_node_ranks, w->host, note, e);
 }
 
-/* This rank's line, as far as it knows it by itself. opened: its device could be. */
+/* This rank's line, from its own knowledge. opened: its device was opened. */
 static void describe(struct place *p, const struct ops *ops, struct queue *q, const struct world *w, bool opened)
 {
     const char *visible = environment_value("CUDA_VISIBLE_DEVICES");
@@ -93,7 +93,7 @@ static void share_place(struct place *all, const struct world *w)
     MPI_CHECK(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all, sizeof *all, MPI_BYTE, w->comm));
 }
 
-/* A line a rank, or for many ranks one line; then the ranks whose cores are far from their GPU. */
+/* One line per rank, or one line for many ranks; then the ranks whose cores are far from their GPU. */
 static void say_places(const struct place *all, int n)
 {
     char text[600];
@@ -124,7 +124,7 @@ void device_places(struct place *all, enum peer_link *link, const struct ops *op
     share_place(all, w);
 }
 
-/* Everybody learns who computes where, to refuse a GPU that two ranks share, and rank 0 to tell. */
+/* All ranks learn the placement, to refuse a GPU that two ranks share; rank 0 prints it. */
 static void compare_places(const struct ops *ops, struct queue *q, struct world *w, struct err *e)
 {
     struct place *all = calloc((size_t)w->n_ranks, sizeof *all);

@@ -116,7 +116,7 @@ void fatal_agree(struct world *w, const struct err *e)
     _exit((int)why.code);
 }
 
-/* A server's clients are told, or a batch's status file, by a thread that is not concerned, before all is cut off. */
+/* A thread that is not affected informs a server's clients, or updates a batch's status file, before the process ends. */
 static void tell_others(const struct err *why)
 {
     const struct timespec pause = {0, 250000000};
@@ -136,13 +136,13 @@ static _Noreturn void end_job(int code)
 
 _Noreturn void fatal(const struct err *e)
 {
-    /* What every rank of a group sees at once (NaN logits, say) is said by its first one, whose MPI_Abort ends the others in
-     * this pause. */
+    /* A failure that every rank of a group sees at once (NaN logits, for example) is reported by its first rank, whose
+     * MPI_Abort ends the others in this pause. */
     const struct timespec pause = {1, 500000000};
     if (!self.leads)
         (void)nanosleep(&pause, NULL);
     const struct timespec others = {5, 0};
-    if (!herald(false)) /* somebody has spoken, and is about to end this process, too */
+    if (!herald(false)) /* another rank has spoken, and is about to end this process, too */
         (void)nanosleep(&others, NULL);
     const struct err why = agree_named(self.rank, self.n_ranks, self.host, e);
     speak(e, self.n_ranks);

@@ -9,7 +9,8 @@
 
 struct world;
 
-/* Remember who speaks: a rank of the job. leads: what all ranks of its group see is said by this one. Called by rank/world/world.c. */
+/* Record the identity of this rank of the job. leads: it reports failures that all ranks of its group see. Called by
+ * rank/world/world.c. */
 void fatal_identify(int rank, int n_ranks, const char *host, bool leads);
 
 /* The end of a start-up phase: agree (rank/world/agree.h), and the end of the job if any rank has failed. Collective over all ranks
@@ -30,9 +31,9 @@ _Noreturn void fatal_for(int rank, const char *host, double launcher, bool said,
 /* The same of the main thread. */
 _Noreturn void fatal_of(int rank, const char *host, const struct err *e);
 
-/* Called before this process ends for a reason that is said, to tell the other ranks so. all: every rank is about to leave
- * through MPI_Finalize, which unmaps memory that a thread may look into: that is stopped. Returns whether this rank is the
- * first of its host to speak: the others leave it to that one. NULL: nobody is told. */
+/* Called before this process ends for a reason that it prints, to announce that to the other ranks. all: every rank is
+ * about to leave through MPI_Finalize, which unmaps memory that a thread may read, so that thread is stopped. Returns
+ * whether this rank is the first of its host to speak; the others stay silent. NULL: no announcement. */
 void fatal_herald(bool (*herald)(bool all));
 
 /* The same for an MPI call that returned an error. */

@@ -8,8 +8,8 @@
 
 #define NUMA_MAX_NODES 64
 
-/* The node of a device, e.g. "0000:1A:00.0"; what follows a '/' is passed over. sysfs: "/sys". -1: none is said (a virtual
- * machine, one socket) or the device is not there. */
+/* The node of a device, e.g. "0000:1A:00.0"; the part after a '/' is ignored. sysfs: "/sys". -1: unknown (a virtual
+ * machine, one socket), or there is no such device. */
 int numa_of_device(const char *sysfs, const char *pci_id);
 
 /* The nodes that have any of these cores, bit i for node i; 0: nothing is said. */

@@ -8,7 +8,7 @@
 
 static const char *const link_name[PEER_KINDS] = {"unknown", "none", "PCIe", "NVLink"};
 
-/* Text of a fixed size to which more is added; what does not fit is cut off. */
+/* A text buffer of fixed size; appended text that does not fit is cut off. */
 struct line {
     char *text;
     size_t bytes, n;
@@ -60,16 +60,17 @@ int places_choose(int n_visible, int node_rank, int n_node_ranks, const char *ho
         return node_rank;
     if (n_visible == 1)
         return 0;
-    return ERR(e, ERR_DEVICE, "%d ranks on this host, but %d GPUs are visible%s: start one rank a GPU, or --device cpu",
+    return ERR(e, ERR_DEVICE,
+               "%d ranks on this host, but %d GPUs are visible%s: start one rank per GPU, or --device cpu",
                n_node_ranks, n_visible, note);
 }
 
-/* What two ranks with the same device may do about it. Of a list of slices CUDA shows a process the first one only. */
+/* Advice for two ranks with the same device. CUDA shows a process only the first one of a list of slices. */
 static const char *advice(const struct place *p)
 {
     return strncmp(p->visible, "MIG-", 4) == 0 && strchr(p->visible, ',') != NULL
                ? "a process sees the first of several slices (MIG) only: give each rank one of them, or --device cpu"
-               : "start one rank a GPU, or --device cpu";
+               : "start one rank per GPU, or --device cpu";
 }
 
 int places_check(const struct place *place, int n, struct err *e)
@@ -85,8 +86,8 @@ int places_check(const struct place *place, int n, struct err *e)
                     "ranks %d and %d have the same GPU %s of %s, CUDA_VISIBLE_DEVICES being \"%s\" and \"%s\": %s", a,
                     b, p->id, p->host, p->visible, place[b].visible, advice(p));
             return ERR(e, ERR_DEVICE,
-                       "ranks %d and %d have the same GPU %s of %s: start one rank a GPU, or --device cpu", a, b, p->id,
-                       p->host);
+                       "ranks %d and %d have the same GPU %s of %s: start one rank per GPU, or --device cpu", a, b,
+                       p->id, p->host);
         }
     return 0;
 }

@@ -1,5 +1,5 @@
-/* rank/world/places.h - who computes where: what is refused in it, and the table that is shown when a run starts on GPUs. Works
- * on what the ranks have told each other, knows neither MPI nor a device. */
+/* rank/world/places.h - the placement of ranks: checks, and the table that is printed when a run starts on GPUs. Works
+ * on data that the ranks have exchanged, knows neither MPI nor a device. */
 #ifndef WORLD_PLACES_H
 #define WORLD_PLACES_H
 
@@ -19,9 +19,9 @@ struct place {
     char visible[72];                 /* CUDA_VISIBLE_DEVICES of the rank; "": not set */
 };
 
-/* Which of the n_visible devices that a rank sees is its own, if its node has n_node_ranks ranks of which it is number
- * node_rank: batch systems show a rank either all GPUs of the job on its node or the one that is its own. -1 and *e (host and
- * `note`, which may be "", stand in it): there is none for it. */
+/* The device of a rank among the n_visible that it sees, if it is number node_rank of its node's n_node_ranks ranks:
+ * batch systems show a rank either all GPUs of the job on its node or only its own. -1 and *e (which contains host and
+ * `note`, which may be ""): there is none for it. */
 int places_choose(int n_visible, int node_rank, int n_node_ranks, const char *host, const char *note, struct err *e);
 
 /* Refuse two ranks that have the same device. */

@@ -21,7 +21,7 @@ int rank_log_open(const struct world *w, const char *dir, struct err *e)
     if (path[0] == '\0')
         return e->code == ERR_NONE ? 0 : -1;
     if (mkdir(path, 0777) != 0 && errno != EEXIST)
-        return ERR(e, ERR_IO, "--log-dir %.200s: cannot be made: %s", path, strerror(errno));
+        return ERR(e, ERR_IO, "--log-dir %.200s: cannot be created: %s", path, strerror(errno));
     (void)snprintf(file, sizeof file, "%s/rank-%d.log", path, w->rank);
     if (log_file(file, w->host, w->rank, e) != 0)
         return -1;

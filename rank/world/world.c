@@ -63,10 +63,11 @@ static bool others_asleep(void)
     return all;
 }
 
-/* MPI_Init of Open MPI 4.1 returns while its own thread still hands an event of it ("a programming model is declared") back to
- * PMIx's thread. If that one gets no processor until MPI_Finalize, it uses what is freed or unloaded by then: a damaged heap
- * ("malloc_consolidate(): unaligned fastbin chunk detected") or SIGSEGV at the end of a good run, once in thousands of
- * starts. So its threads are awaited here, milliseconds; twice asleep, since one wakes the other. False: one never slept. */
+/* MPI_Init of Open MPI 4.1 returns while its own thread still hands an event of it ("a programming model is declared")
+ * back to PMIx's thread. If that one gets no processor until MPI_Finalize, it uses memory that is freed or unloaded by
+ * then: a damaged heap ("malloc_consolidate(): unaligned fastbin chunk detected") or SIGSEGV at the end of a good run,
+ * once in thousands of starts. So this waits until MPI's threads sleep, a few milliseconds; twice, since one wakes the
+ * other. False: one never slept. */
 static bool let_mpi_settle(void)
 {
     const struct timespec pause = {0, 1000000};
@@ -119,7 +120,7 @@ void world_close(struct world *w)
     w->comm = MPI_COMM_NULL;
 }
 
-/* Are all ranks of the group on this rank's node? Nodes are told apart by their lowest rank of the job. */
+/* Whether all ranks of the group are on this rank's node. Nodes are distinguished by their lowest rank of the job. */
 static bool is_on_one_host(const struct world *w, const struct world *group)
 {
     int lowest = 0, mine[2], most[2];

@@ -1,8 +1,8 @@
 /* rank/world/world.h - the ranks of the job: MPI, the node's ranks, and the cores that this rank may use; and their groups.
  *
- * A group is as many ranks, one after the other, as share one model. The job as a whole is a struct world, and so is each rank's
- * group: what computes together (engine, communicator, loop) is given the group's, what concerns all (devices, loading, memory
- * of a node, failures) the job's. */
+ * A group is the consecutive ranks that share one model. The job as a whole is a struct world, and so is each rank's
+ * group: whatever computes together (engine, communicator, loop) gets the group's, whatever concerns all (devices,
+ * loading, memory of a node, failures) the job's. */
 #ifndef WORLD_WORLD_H
 #define WORLD_WORLD_H
 
@@ -25,7 +25,7 @@ struct world {
     int n_restless; /* ranks where a thread of MPI was still at work a second after MPI_Init (world.c, let_mpi_settle) */
     char host[64];
     int device;      /* this rank's, among those that it sees; -1: it computes on the CPU, or none is open yet */
-    bool told;       /* who computes where has been shown, or is going to be */
+    bool told;       /* the placement has been printed, or will be */
     bool gpus_apart; /* found by device_open: two ranks' GPUs in one host do not reach each other's memory */
 };
 
@@ -34,8 +34,8 @@ struct world {
 int world_open(struct world *w, int *argc, char ***argv, struct err *e);
 void world_close(struct world *w);
 
-/* The group of this rank when `size` of the job's ranks share a model; size divides their number, and 0 stands for it. Equal on
- * all ranks; collective over the job. What only device_open finds out is found before. */
+/* The group of this rank if `size` ranks share a model; size divides the number of ranks, 0 stands for that number.
+ * Equal on all ranks; collective over the job. Call device_open before, whose findings are copied. */
 void world_split(const struct world *w, int size, struct world *group);
 void world_join(struct world *group);
 

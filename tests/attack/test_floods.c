@@ -7,9 +7,14 @@
 #include "tests/support/serving.h"
 #include "tests/support/talk.h"
 
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 #include <zmq.h>
 
 #define FLOOD   10000
@@ -45,7 +50,7 @@ static double ask_honestly(int n, int *good)
     return longest;
 }
 
-/* What one client may do to the others by asking for much. */
+/* Limits on the damage that a demanding client can do to the others. */
 static void flood(void)
 {
     struct talk greedy[2];
@@ -202,6 +207,72 @@ static void gone_clients(void)
     case_end();
 }
 
+static int connect_raw(void)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    to.sin_port = htons((uint16_t)atoi(strrchr(s.endpoint, ':') + 1));
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof to) == 0)
+        return fd;
+    (void)close(fd);
+    return -1;
+}
+
+/* Does the server close this connection, without a word? Else it greets. */
+static bool is_closed(int fd)
+{
+    char byte;
+    const struct timeval patience = {60, 0};
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    ssize_t n = recv(fd, &byte, 1, 0);
+    (void)close(fd);
+    return n == 0 || (n < 0 && errno == ECONNRESET);
+}
+
+static double turned_away(struct talk *t)
+{
+    talk_say(t, "{\"op\": \"metrics\"}");
+    json_t *m = talk_hear(t, SECONDS);
+    const char *found = strstr(talk_text(m, "text"), "\nlockstep_turned_away_connections_total{");
+    double n = found != NULL ? atof(strchr(found, '}') + 1) : -1;
+    json_decref(m);
+    return n;
+}
+
+/* As many as may come are served; all others hear that they are not, and cost little. */
+static void crowd(int most)
+{
+    enum { COMERS = 300 };
+    struct talk *t = calloc((size_t)most, sizeof *t);
+    int n_answered = 0, n_closed = 0, fd[COMERS];
+    case_begin("--max-connections %d: further ones are closed and counted", most);
+    for (int i = 0; i < most; i++) {
+        talk_open(&t[i], ZMQ_DEALER, s.endpoint, NULL, NULL);
+        talk_say(&t[i], "{\"op\": \"health\"}");
+        json_t *m = talk_hear(&t[i], SECONDS);
+        n_answered += strcmp(talk_text(m, "state"), "ready") == 0;
+        json_decref(m);
+    }
+    double begun = seconds_now(), before = turned_away(&t[0]);
+    for (int i = 0; i < COMERS; i++)
+        fd[i] = connect_raw();
+    for (int i = 0; i < COMERS; i++)
+        n_closed += fd[i] >= 0 && is_closed(fd[i]);
+    double seconds = seconds_now() - begun, counted = turned_away(&t[0]) - before;
+    printf("# %d connections: %d served, %d of %d more closed in %.1f s, %.0f counted\n", most, n_answered, n_closed,
+           COMERS, seconds, counted);
+    case_check(n_answered == most && n_closed == COMERS && counted == COMERS, "%d served, %d closed, %.0f counted",
+               n_answered, n_closed, counted);
+    case_check(counted <= 64 * (seconds / 0.1 + 1), "%.0f in %.1f s: the listener has not rested", counted, seconds);
+    for (int i = 0; i < most; i++)
+        talk_close(&t[i]);
+    json_t *m = talk_ask(s.endpoint, "{\"op\": \"health\"}"); /* there is room again */
+    case_check(strcmp(talk_text(m, "state"), "ready") == 0, "nobody is let in after others have left");
+    json_decref(m);
+    free(t);
+    case_end();
+}
+
 static void stop_texts(void)
 {
     case_begin("stop texts: 16 of 1,024 bytes, no more");
@@ -278,6 +349,13 @@ int main(void)
     if (started) {
         limit_of_a_client();
         hidden_prompts(folder, "log");
+    }
+    started = serving_start(&s, 1, NULL, (const char *[]){"--max-connections", "8", NULL});
+    if (started) {
+        crowd(8);
+        case_begin("it ends well");
+        case_check(serving_stop(&s) == 0, "status %d: %s", s.p.status, s.p.text[PROCESS_ERR]);
+        case_end();
     }
     files_remove_dir(folder);
     return cases_done();

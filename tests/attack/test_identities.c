@@ -16,7 +16,7 @@
 #define THIEVES  400
 #define GUESSES  200
 #define SECONDS  60.0
-#define FIRST_ID 0x6b8b4567u /* what an unseeded rand() gives first */
+#define FIRST_ID 0x6b8b4567u /* the first value of an unseeded rand() */
 
 static struct serving s;
 static struct talk_keys keys, *k;
@@ -149,7 +149,7 @@ static void thieves(const char *where)
     case_end();
 }
 
-/* libzmq's own assertion: it gives an id that somebody holds already. */
+/* libzmq's own assertion: it assigns an id that another connection holds. */
 static void held_ids(const char *where)
 {
     static void *holder[GUESSES], *ordinary[GUESSES];

@@ -24,7 +24,7 @@
 static struct serving s;
 static struct honest h;
 
-/* {"prompt": [[5, 5, ..], ..], MORE}, n prompts of so many ids. */
+/* {"prompt": [[5, 5, ..], ..], MORE}, n prompts of this many ids. */
 static char *many_prompts(int n, int n_ids, const char *more)
 {
     size_t room = (size_t)n * ((size_t)n_ids * 2 + 4) + strlen(more) + 100, at = 0;
@@ -42,7 +42,7 @@ static char *many_prompts(int n, int n_ids, const char *more)
     return text;
 }
 
-/* {"op": OP, FIELD: "aa..", MORE} with so many bytes. */
+/* {"op": OP, FIELD: "aa..", MORE} with this many bytes. */
 static char *long_text(const char *field, char letter, size_t bytes, const char *more)
 {
     char *text = malloc(bytes + strlen(more) + 100);
@@ -107,7 +107,7 @@ struct answers {
     double bytes; /* of the longest */
 };
 
-/* Each client sends it so many times and reads the answers. */
+/* Each client sends it this many times and reads the answers. */
 static void ask_all(struct talk *t, int clients, int each, const char *message, struct answers *got)
 {
     for (int k = 0; k < clients * each; k++)
@@ -156,6 +156,36 @@ static void at_the_limit(void)
     case_end();
 }
 
+/* All of an engine for one client, for many seconds: another one's request is there after a few steps more than it needs itself. */
+static void beside_a_greedy_client(void)
+{
+    enum { REQUESTS = 24, TOKENS = 8, ASKED = 5, WAIT = 25 };
+    struct talk t;
+    case_begin("%d requests of one client leave others their turn in the engine, on %d ranks", REQUESTS, s.ranks);
+    char *message = many_prompts(30, IDS, "\"max_tokens\": 1, \"prompt_logprobs\": 2");
+    talk_open(&t, ZMQ_DEALER, s.endpoint, NULL, NULL);
+    for (int i = 0; i < REQUESTS; i++)
+        talk_send(&t, message, strlen(message), false);
+    for (double until = seconds_now() + 60; serving_metric(&s, "num_requests_waiting") < 50 && seconds_now() < until;)
+        (void)nanosleep(&(struct timespec){0, 1000000}, NULL);
+    double before = serving_metric(&s, "engine_steps_total");
+    for (int i = 0; i < ASKED; i++) {
+        json_t *reply =
+            talk_ask(s.endpoint, "{\"prompt\": \"Once upon a time\", \"max_tokens\": 8, \"ignore_eos\": true}");
+        case_check(talk_number(reply, "usage/completion_tokens") == TOKENS, "no answer: %s",
+                   talk_text(reply, "error/message"));
+        json_decref(reply);
+    }
+    double each = (serving_metric(&s, "engine_steps_total") - before) / ASKED,
+           open = serving_metric(&s, "open_requests");
+    printf("# a request of %d tokens beside %.0f large ones took %.1f steps\n", TOKENS, open - 1, each);
+    case_check(each < TOKENS + WAIT, "%.1f steps for %d tokens", each, TOKENS);
+    talk_close(&t);
+    case_check(serving_await(&s, "open_requests", 1, 60), "requests are left");
+    free(message);
+    case_end();
+}
+
 /* Rank 0 gets no more address space than it has, and some. */
 static void limit_space(void)
 {
@@ -188,6 +218,7 @@ int main(void)
             continue;
         amplifiers();
         at_the_limit();
+        beside_a_greedy_client();
         case_begin("the server still ends well");
         int status = serving_stop(&s);
         case_check(status == 0, "status %d", status);

@@ -12,7 +12,7 @@ fake sudo 'echo "sudo $*" >>'"$log"'; exec "$@"'
 fake apt-get 'echo "apt-get $*" >>'"$log"'; exit ${APT_STATUS:-0}'
 # LACKING: libraries that are not there; every other one is.
 fake pkg-config 'for last; do :; done; case " $LACKING " in *" $last "*) exit 1 ;; esac'
-for command in gcc make mpirun mpicc python3 clang clang-format ps ip; do fake $command 'exit 0'; done
+for command in gcc make mpirun mpicc python3 clang clang-format curl ps ip; do fake $command 'exit 0'; done
 fake ls 'echo libclang_rt.fuzzer.a' # the fuzzer's library
 # No real command is found but those that the script runs.
 for command in sh env grep printf; do ln -s "$(command -v $command)" "$dir/bin/"; done

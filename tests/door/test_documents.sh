@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tests/door/test_documents.sh - messages that documents quote stand in the source; files that they name are there; pictures are those of
-# the recorded figures; every package that is installed is in docs/install.md.
+# tests/door/test_documents.sh - the source contains the messages that documents quote; files that they name exist; their lines are short;
+# pictures show the recorded figures; docs/install.md has every package that is installed.
 . "$(dirname "$0")/../cluster/cluster.sh"
 make_folder
 cd "$root" || exit 1
@@ -9,8 +9,16 @@ check "quoted messages stand in the source" "$log" [ $? = 0 ]
 printf '| what you see | x |\n|---|---|\n| `frobnicated 3 ranks` | x |\n' >"$dir/bad.md"
 tests/door/quotes.py "$dir/bad.md" >/dev/null
 check "one that does not is found" "status $?" [ $? != 0 ]
+log=$(scripts/check-lines.py)
+check "lines of documents have at most 120 columns" "$log" [ $? = 0 ]
+long=$(printf 'x%.0s' {1..121})
+printf '| %s |\n```\n%s\n```\n[x](%s)\n' "$long" "$long" "$long" >"$dir/long.md"
+check "tables, fenced blocks and links may be longer" "$(scripts/check-lines.py "$dir/long.md")" scripts/check-lines.py "$dir/long.md"
+printf '%s\n' "$long" >>"$dir/long.md"
+scripts/check-lines.py "$dir/long.md" >"$dir/found" && found=none || found=$(cat "$dir/found")
+check "a longer line is found" "$found" [ "$found" = "$dir/long.md:6: 121 columns; at most 120 are allowed" ]
 missing=
-for document in README.md CONTRIBUTING.md docs/*.md; do
+for document in README.md CONTRIBUTING.md SECURITY.md docs/*.md docs/*/*.md; do
     for link in $(grep -oE '\]\([^)#:]+' "$document" | cut -c3-); do
         [ -e "$(dirname "$document")/$link" ] || missing="$missing $document:$link"
     done

@@ -23,7 +23,7 @@ static const char *line_begin(const char *text, int n)
     return text;
 }
 
-/* What may happen to a text, in place: `at` is where line 5 begins. Returns how many bytes there are then. */
+/* Damages a text in place: `at` is the beginning of line 5. Returns its new number of bytes. */
 static size_t quote(char *text, size_t bytes, size_t at)
 {
     *strchr(strstr(text + at, "\"text\":\"") + 8, ' ') = '"';
@@ -125,7 +125,8 @@ static void damaged(const struct damage *d, bool hashed)
     size_t bytes = d->make(text, whole_bytes, (size_t)(line_begin(whole, 4) - whole));
     case_begin("batch: %s, %s", d->name, hashed ? "hashed" : "of an older build");
     files_write(dir, "out.jsonl", text, bytes);
-    expect_refused(text, bytes, hashed && d->longer ? "lines 1 to 12, are not what was written" : "--output");
+    expect_refused(text, bytes,
+                   hashed && d->longer ? "lines 1 to 12, have changed since they were written" : "--output");
     free(text);
     case_end();
 }
@@ -138,8 +139,8 @@ static void shorter(const char *name, size_t bytes)
     case_begin("batch: %s runs again", name);
     files_write(dir, "out.jsonl", whole, bytes);
     BATCHING_RUN(&p, dir, 2, NULL, "--input", "@in.jsonl", "--output", "@out.jsonl", "--plain", "--ordered");
-    case_check(p.status == 0 && strstr(p.text[PROCESS_ERR], "at its end are gone") != NULL, "status %d: %s", p.status,
-               p.text[PROCESS_ERR]);
+    case_check(p.status == 0 && strstr(p.text[PROCESS_ERR], "are missing at its end") != NULL, "status %d: %s",
+               p.status, p.text[PROCESS_ERR]);
     process_free(&p);
     batching_read(&r, dir, "out.jsonl");
     case_check(r.n == N_LINES && r.n_twice == 0 && r.n_strange == 0 && r.torn == 0, "%d results", r.n);
@@ -151,7 +152,7 @@ static void shorter(const char *name, size_t bytes)
     case_end();
 }
 
-/* What is damaged is taken out, and --force runs it again. */
+/* Damaged lines are removed, and --force runs them again. */
 static void repaired(void)
 {
     struct process p;

@@ -74,7 +74,7 @@ static const char *status_of(const char *output, const char *group, const char *
     return text;
 }
 
-/* What stands in the output is whole and right; and the next run makes it complete. */
+/* The lines in the output are complete and correct, and the next run adds the missing ones. */
 static void check_and_resume(const char *output)
 {
     struct batch_results r;
@@ -171,11 +171,11 @@ static void walltime(void)
 /* Everything at once would take longer than the job may: each run has results all the same, and the next one goes on. */
 static void long_wave(void)
 {
-    const char *const more[] = {"--max-batch",        "2000", "--max-walltime", "0:06",
-                                "--walltime-reserve", "1",    "--ignore-eos",   NULL};
+    const char *const more[] = {"--max-batch",        "2000", "--max-batch-tokens", "2000", "--max-walltime", "0:10",
+                                "--walltime-reserve", "1",    "--ignore-eos",       NULL};
     int before = 0;
     case_begin("a first wave longer than the walltime: every run has results");
-    batching_prompts(dir, "in.jsonl", 2000, 60);
+    batching_prompts(dir, "in.jsonl", 5000, 30);
     for (int i = 0; i < 2; i++) {
         struct process p;
         struct batch_results r;

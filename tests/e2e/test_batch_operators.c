@@ -1,5 +1,5 @@
-/* tests/e2e/test_batch_operators.c - what is seen of a batch from outside while it runs, and how tasks of a job array share an
- * input; Slurm is a stand-in here that writes down what it is asked. */
+/* tests/e2e/test_batch_operators.c - the status of a running batch as others see it, and how tasks of a job array
+ * share an input; a stand-in for Slurm records its commands. */
 #include "base/clock.h"
 #include "tests/support/batching.h"
 #include "tests/support/cases.h"
@@ -133,8 +133,8 @@ static void slurm(void)
     case_begin("--requeue-self, --slurm-comment: scontrol is asked, after progress");
     const char *const both[] = {"--requeue-self", "--slurm-comment", NULL};
     drained(&p, "requeue.jsonl", "requeue.jsonl", job, both);
-    case_check(p.status == 75 && strstr(p.text[PROCESS_ERR], "job 77 is queued again") != NULL, "status %d: %s",
-               p.status, p.text[PROCESS_ERR]);
+    case_check(p.status == 75 && strstr(p.text[PROCESS_ERR], "job 77 is requeued") != NULL, "status %d: %s", p.status,
+               p.text[PROCESS_ERR]);
     char *text = access(in_dir("said"), F_OK) == 0 ? files_read(dir, "said", &(size_t){0}) : NULL;
     case_check(text != NULL && strstr(text, "update JobId=77 Comment=") == text && strstr(text, "done=") != NULL &&
                    strstr(text, "\nrequeue 77 \n") != NULL,
@@ -279,8 +279,8 @@ static void bar(void)
     case_end();
 }
 
-/* A rank that is stopped, or killed, ends the job; whoever reads the status file learns that it does not run any more, what it ended
- * of, and with which status. */
+/* A rank that is stopped, or killed, ends the job; the status file then says that it no longer runs, why it ended, and
+ * with which status. */
 static void failure(int number, const char *name)
 {
     struct process p;

@@ -58,8 +58,8 @@ static void files(void)
     files_write_text(dir, "note.out", "a note");
     files_write_text(dir, "alone.out", "{\"id\":\"r1\",\"text\":\" upon\",\"finish_reason\":\"length\"}\n");
     files_write_text(dir, "other.jsonl", "{\"prompt\":\"Once\",\"max_tokens\":9,\"id\":\"1\"}\n");
-    REFUSED("--resume never", 2, "there is a file", "--input", "@grow.jsonl", "--output", "@grow.out", "--plain",
-            "--resume", "never");
+    REFUSED("--resume never", 2, "the file", "--input", "@grow.jsonl", "--output", "@grow.out", "--plain", "--resume",
+            "never");
     REFUSED("--resume always", 2, "there is no file", "--input", "@grow.jsonl", "--output", "@gone.out", "--resume",
             "always");
     REFUSED("an output that is an input", 2, "the same file as --input", "--input", "@grow.jsonl", "--output",
@@ -68,21 +68,21 @@ static void files(void)
             "@new.out", "--status-file", "@./new.out");
     REFUSED("a metrics file that is an input", 2, "the same file as --input", "--input", "@grow.jsonl", "--output",
             "@new.out", "--metrics-file", "@grow.jsonl");
-    REFUSED("another batch's output as an input", 2, "a batch's output", "--input", "@grow.out", "--output",
+    REFUSED("another batch's output as an input", 2, "the output of a batch", "--input", "@grow.out", "--output",
             "@new.out");
-    REFUSED("results without a manifest", 3, "that says what made them", "--input", "@grow.jsonl", "--output",
+    REFUSED("results without a manifest", 3, "that records what made them", "--input", "@grow.jsonl", "--output",
             "@alone.out");
-    REFUSED("requests as an output", 3, "no result file: line 1 is not a result", "--input", "@grow.jsonl", "--output",
-            "@other.jsonl");
-    REFUSED("a text as an output", 3, "no result file: line 1 is not a result", "--input", "@grow.jsonl", "--output",
+    REFUSED("requests as an output", 3, "not a result file: line 1 is not a result", "--input", "@grow.jsonl",
+            "--output", "@other.jsonl");
+    REFUSED("a text as an output", 3, "not a result file: line 1 is not a result", "--input", "@grow.jsonl", "--output",
             "@foreign.out");
-    REFUSED("a text of one line as an output", 3, "no result file: line 1 is not a result", "--input", "@grow.jsonl",
+    REFUSED("a text of one line as an output", 3, "not a result file: line 1 is not a result", "--input", "@grow.jsonl",
             "--output", "@note.out");
     REFUSED("a foreign file, in spite of --force", 3, "line 1 is not a result of a batch", "--input", "@grow.jsonl",
             "--output", "@foreign.out", "--force");
     REFUSED("a foreign line, in spite of --force", 3, "line 1 is not a result of a batch", "--input", "@grow.jsonl",
             "--output", "@note.out", "--force");
-    REFUSED("no such input", 5, "no file of this name", "--input", "@gone-*.jsonl", "--output", "@new.out");
+    REFUSED("no such input", 5, "no file has this name", "--input", "@gone-*.jsonl", "--output", "@new.out");
     REFUSED("an output that cannot be made", 5, "cannot open", "--input", "@grow.jsonl", "--output", "@no/such/out");
 }
 
@@ -99,8 +99,8 @@ static void options(void)
             "@new.out", "--force", "--resume", "never");
     REFUSED("--max-restarts alone", 2, "--max-restarts belongs to --requeue-self", "--input", "@grow.jsonl", "--output",
             "@new.out", "--max-restarts", "20");
-    REFUSED("--walltime-reserve alone", 2, "--walltime-reserve belongs to a walltime", "--input", "@grow.jsonl",
-            "--output", "@new.out", "--walltime-reserve", "5");
+    REFUSED("--walltime-reserve alone", 2, "--walltime-reserve needs a walltime", "--input", "@grow.jsonl", "--output",
+            "@new.out", "--walltime-reserve", "5");
     REFUSED("lines beside a bar", 2, "--status-seconds and --progress always", "--input", "@grow.jsonl", "--output",
             "@new.out", "--status-seconds", "5", "--progress", "always");
     REFUSED("pieces of one thread", 2, "--load-piece-bytes needs --load-threads", "--input", "@grow.jsonl", "--output",

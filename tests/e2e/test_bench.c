@@ -71,8 +71,8 @@ static void check_throughput(const json_t *t)
     case_check(ratio > 9.999 && ratio < 10.001, "%g tokens a request", ratio);
 }
 
-/* Every phase that there is on so many ranks took time, and they are not far from the wall time together: rank 0's, which
- * may be ahead of the others when a run ends. */
+/* Every phase that there is on this many ranks took time, and they are not far from the wall time together: rank 0's,
+ * which may be ahead of the others when a run ends. */
 static void check_phases(const json_t *parts, const char *part, int ranks)
 {
     json_t *p = json_object_get(parts, part), *value;
@@ -214,7 +214,7 @@ static void loads(const char *family, const char *config, double bytes)
         process_free(&p);
         process_run(&p, &setup, (const char *[]){"bench", "--model", made, "--n-prompt", "0", "--n-gen", "1", NULL});
         case_check(p.status == 0 && strstr(p.text[PROCESS_OUT], "\nload 0.00 GB in ") != NULL &&
-                       strstr(p.text[PROCESS_OUT], " of host memory a rank\n") != NULL,
+                       strstr(p.text[PROCESS_OUT], " of host memory per rank\n") != NULL,
                    "status %d: %s%s", p.status, p.text[PROCESS_OUT], p.text[PROCESS_ERR]);
         json_decref(o);
         process_free(&p);
@@ -224,7 +224,7 @@ static void loads(const char *family, const char *config, double bytes)
     files_remove_dir(dir);
 }
 
-/* What is said, and what is not. `wanted` and `unwanted` end with NULL. */
+/* Texts that the output has, and texts that it must not have. `wanted` and `unwanted` end with NULL. */
 static void table(const char *what, const char *const *arguments, const char *const *wanted,
                   const char *const *unwanted)
 {
@@ -252,7 +252,7 @@ static void tables(void)
     table("latency as vLLM has it",
           LIST("bench", "--model", demo, "--n-prompt", "0", "--n-gen", "0", "--latency", "8:4", "--batch", "8",
                "--warmup", "10", "--repetitions", "30"),
-          LIST("latency 8:4 x 8: ", "median of 30 after 10", "p10 ", "p99 ", " ms a step"),
+          LIST("latency 8:4 x 8: ", "median of 30 after 10", "p10 ", "p99 ", " ms per step"),
           LIST("pp", "tg", "profile"));
     table("too few repetitions for percentiles",
           LIST("bench", "--model", demo, "--n-prompt", "0", "--n-gen", "0", "--latency", "8:1", "--repetitions", "9",

@@ -15,7 +15,7 @@
 
 static char folder[256];
 
-/* Until the server has so many messages. */
+/* Until the server has this many messages. */
 static void await_messages(struct process *p, const struct fake_server *s, int n)
 {
     for (double started = seconds_now(); s->n_received < n && !p->ended && seconds_now() - started < CLIENT_SECONDS;)
@@ -103,7 +103,8 @@ static void unknown_variable(void)
                  CLIENT_WORDS("--endpoint", "E", "--max-tokens", "1", "Hi"));
     process_wait(&p);
     fake_server_stop(&s);
-    client_check_output(&p, "w0\n", "LOCKSTEP_CLIENT_ENDPIONT is no option; did you mean LOCKSTEP_CLIENT_ENDPOINT?");
+    client_check_output(&p, "w0\n",
+                        "LOCKSTEP_CLIENT_ENDPIONT is not an option; did you mean LOCKSTEP_CLIENT_ENDPOINT?");
     case_end();
     fake_server_free(&s);
     process_free(&p);
@@ -142,7 +143,7 @@ static void curve(void)
 {
     static const struct keyed table[] = {
         {"the job's key", "good.json", "w0\n", NULL, 0},
-        {"a key that is not on the list", "stranger.json", "", "(or it does not know our key)", ERR_COMM},
+        {"a key that is not on the list", "stranger.json", "", "(or it does not accept this key)", ERR_COMM},
         {"no key", NULL, "", "wants CURVE", ERR_COMM},
         {"a key file that is none", "bad.json", "", "\"client_public_key\"", ERR_INPUT},
     };
@@ -165,7 +166,7 @@ static void curve(void)
         process_wait(&p);
         case_check(p.status == table[i].status, "status %d: %s", p.status, p.text[PROCESS_ERR]);
         if (i == 1) /* libzmq tells of the refusal, or the connection just closes */
-            client_check_output(&p, table[i].out, "our key");
+            client_check_output(&p, table[i].out, "this key");
         else
             client_check_output(&p, table[i].out, table[i].words);
         case_end();

@@ -1,5 +1,5 @@
-/* tests/e2e/test_gateway.c - lockstep-gateway in front of fake servers: what becomes of a request, of an answer, of errors, of
- * clients that leave and of backends that come and go. */
+/* tests/e2e/test_gateway.c - lockstep-gateway in front of fake servers: what becomes of a request, of an answer, of
+ * errors, of clients that leave and of backends that come and go. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/fake_server.h"
@@ -310,7 +310,8 @@ static void keys(void)
         {"an unknown path without a key", "GET", "/x", "", 401, ""},
         {"metrics without a key", "GET", "/metrics", "", 401, ""},
         {"health without a key", "GET", "/health", "", 200, ""},
-        {"another origin", "GET", "/health", "Origin: https://b.example\r\n", 200, ""},
+        {"another origin", "GET", "/health", "Origin: https://b.example\r\n", 403, ""},
+        {"a page of our own", "GET", "/health", "Origin: http://test\r\n", 200, ""},
         {"the origin", "GET", "/health", "Origin: https://a.example\r\n", 200,
          "Access-Control-Allow-Origin: https://a.example\r\n"},
         {"may I, says a browser", "OPTIONS", "/v1/models",
@@ -409,6 +410,33 @@ static void folder(void)
     files_remove_dir(dir);
 }
 
+/* A server with keys: the rendezvous file names the file of ours. */
+static void curve(void)
+{
+    char dir[256], keys_path[300], rendezvous[300], text[900];
+    struct web_answer a;
+    files_make_dir(dir);
+    fake = (struct fake_server){.state = "ready", .curve = true};
+    fake_server_start(&fake, "tcp://127.0.0.1:*");
+    (void)snprintf(keys_path, sizeof keys_path, "%s/keys", dir);
+    (void)snprintf(rendezvous, sizeof rendezvous, "%s/r.json", dir);
+    (void)snprintf(text, sizeof text, "{\"client_public_key\": \"%s\", \"client_secret_key\": \"%s\"}",
+                   fake.client_public, fake.client_secret);
+    files_write_text(dir, "keys", text);
+    (void)snprintf(text, sizeof text, "{\"endpoint\": \"%s\", \"public_key\": \"%s\", \"client_keys\": \"%s\"}",
+                   fake.endpoint, fake.public_key, keys_path);
+    files_write_text(dir, "r.json", text);
+    case_begin("a backend with CURVE, by its rendezvous file");
+    web_start(&gate, true, WORDS("--backend", rendezvous));
+    web_ask(&gate, "POST", "/v1/completions", "", "{\"prompt\":\"a\",\"max_tokens\":1}", &a);
+    check_answer(&a, 200, "\"text\":\"w0\"");
+    web_free(&a);
+    case_check(web_stop(&gate) == 0, "its status is not 0");
+    case_end();
+    stop_fake(&fake);
+    files_remove_dir(dir);
+}
+
 /* One of two vanishes: what had said nothing is asked of the other. */
 static void vanishes(void)
 {
@@ -500,6 +528,7 @@ int main(void)
     keys();
     stop_fake(&fake);
     folder();
+    curve();
     vanishes();
     graceful();
     options();

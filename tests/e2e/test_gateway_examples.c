@@ -1,6 +1,6 @@
-/* tests/e2e/test_gateway_examples.c - every example of docs/gateway.md, run by curl against the gateway in front of a real server,
- * on 1 and 2 ranks. A block "sh curl NAME" is a command; "json answer NAME" is what its output has at least, "text answer NAME"
- * are lines that must be found in it in this order. */
+/* tests/e2e/test_gateway_examples.c - every example of docs/gateway.md, run by curl against the gateway in front of
+ * a real server, on 1 and 2 ranks. A block "sh curl NAME" is a command; "json answer NAME" is what its output has
+ * at least, "text answer NAME" are lines that must be found in it in this order. */
 #include "tests/support/cases.h"
 #include "tests/support/examples.h"
 #include "tests/support/serving.h"

@@ -145,7 +145,8 @@ static bool begin_two(struct talk *t, int n_tokens)
     return case_check(both, "they do not run in both groups");
 }
 
-/* Read events until so many requests have had their last one; returns how many of those had this code (200: no error). */
+/* Read events until this many requests have had their last one; returns how many of those had this code (200: no
+ * error). */
 static int hear_last(struct talk *t, int n, int code)
 {
     int good = 0;
@@ -370,7 +371,7 @@ static void batches(void)
     json_decref(want);
 }
 
-/* What a rank of a group holds is what a rank of as many ranks without groups does. */
+/* A rank of a group holds the same as a rank of that many ranks without groups. */
 static void inspected(void)
 {
     struct process_setup setup = {.ranks = 0};

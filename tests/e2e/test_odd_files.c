@@ -129,7 +129,7 @@ static void model_files(void)
     case_end();
 }
 
-/* What every process could say is said once. */
+/* A message that every process could print is printed once. */
 static void said_once(void)
 {
     struct process p;
@@ -173,6 +173,19 @@ static void small_shared_memory(void)
     case_end();
 }
 
+/* More positions than the model has. */
+static void too_long(void)
+{
+    case_begin("--max-model-len beyond the model's context is refused by all commands");
+    REFUSED(2, "--max-model-len 100000: the model has 1024 positions", "serve", "--model", models_demo(), "--endpoint",
+            "tcp://127.0.0.1:*", "--max-model-len", "100000");
+    REFUSED(2, "--max-model-len 100000: the model has 1024 positions", "generate", "--model", models_demo(), "--prompt",
+            "Once", "--max-model-len", "100000");
+    REFUSED(1, "prompt tokens + --max-tokens 1020 = ", "generate", "--model", models_demo(), "--prompt",
+            "Once upon a time there was a fox", "--max-tokens", "1020");
+    case_end();
+}
+
 int main(void)
 {
     files_make_dir(folder);
@@ -181,6 +194,7 @@ int main(void)
     output_pipe();
     model_files();
     said_once();
+    too_long();
     files_remove_dir(folder);
     return cases_done();
 }

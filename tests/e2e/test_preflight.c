@@ -90,8 +90,8 @@ static void thresholds(void)
     ends("a broadcast that takes too long is refused, in the name of the rank", ERR_PREFLIGHT,
          "lockstep: fatal: rank 1/2 on ", "\nUNFIT: rank 1 on ",
          LIST("preflight", "--device", "cpu", "--max-broadcast-us", "0.001"));
-    ends("files that are read too slowly are refused", ERR_PREFLIGHT, "at least 999000.00 are asked (--min-file-rate)",
-         "\nnot fit: see UNFIT above\n",
+    ends("files that are read too slowly are refused", ERR_PREFLIGHT,
+         "at least 999000.00 are required (--min-file-rate)", "\nnot fit: see UNFIT above\n",
          LIST("preflight", "--device", "cpu", "--model", demo, "--min-file-rate", "999000000000000",
               "--max-broadcast-us", "0"));
     ends("a start with --preflight", 0, "lockstep: preflight: 2 ranks read at ", "Once",

@@ -13,7 +13,7 @@
 #define FIXTURES "tests/parity/fixtures"
 #define TOP      3
 
-/* What transformers makes of the fixture's prompt. */
+/* The scores of transformers for the fixture's prompt. */
 struct expected {
     char *file;
     const int32_t *prompt;

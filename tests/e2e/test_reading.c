@@ -142,7 +142,7 @@ static void inspect(const char *name, const char *dir, int n)
         check_kv_heads(ranks, heads, kv_heads);
         case_check(n == 1 ? held == file : held >= file, "%lld bytes are held of %lld", (long long)held,
                    (long long)file);
-        /* What is more is mirrored: norms and shared KV heads, a small part of these models. */
+        /* The rest is replicated: norms and shared KV heads, a small part of these models. */
         case_check((double)held <= (double)file * (1 + 0.06 * (n - 1)), "%lld bytes are held of %lld", (long long)held,
                    (long long)file);
         case_check(file <= (json_int_t)models_weight_bytes(dir), "%lld bytes of tensors", (long long)file);

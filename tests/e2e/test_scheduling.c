@@ -102,7 +102,7 @@ static char *tokens_of(const struct process *p)
     return text;
 }
 
-/* What the run says of itself: it has been preempted, it has found tokens, or not. */
+/* Statistics of the run: whether sequences were preempted, and tokens found in the cache. */
 static void check_counts(const struct process *p, const struct shape *s)
 {
     static const char after[] = " sequences preempted; ";

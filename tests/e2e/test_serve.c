@@ -26,7 +26,7 @@ static void ids_of(const json_t *reply, char *text, size_t bytes)
     free(dump);
 }
 
-/* What `lockstep generate` makes of a prompt, greedily. */
+/* The greedy output of `lockstep generate` for a prompt. */
 static void by_generate(const char *prompt, int n, char *text, size_t bytes)
 {
     struct process_setup setup = {.ranks = 1};
@@ -68,15 +68,16 @@ static void one_reply(void)
     talk_close(&t);
 }
 
-static void stream(void)
+static void stream(const char *what)
 {
     struct talk t;
-    char whole[4000] = "";
+    char whole[4000] = "", message[300];
     int n = 0, finals = 0;
-    json_t *alone = talk_ask(s.endpoint, "{\"prompt\": \"The little fox\", \"max_tokens\": 30, \"temperature\": 0}");
-    case_begin("a DEALER client gets a stream of the same text, on %d ranks", s.ranks);
+    (void)snprintf(message, sizeof message, "{%s, \"max_tokens\": 30, \"temperature\": 0}", what);
+    json_t *alone = talk_ask(s.endpoint, message);
+    case_begin("a DEALER client gets a stream of the same text, on %d ranks: %s", s.ranks, what);
     talk_open(&t, ZMQ_DEALER, s.endpoint, NULL, NULL);
-    talk_say(&t, "{\"prompt\": \"The little fox\", \"max_tokens\": 30, \"temperature\": 0, \"stream\": true}");
+    talk_say(&t, "{%s, \"max_tokens\": 30, \"temperature\": 0, \"stream\": true}", what);
     while (finals == 0) {
         json_t *event = talk_hear(&t, 30);
         if (!case_check(event != NULL, "no event %d", n))
@@ -314,6 +315,10 @@ static void tokens_and_texts(void)
 {
     char request[2000];
     case_begin("tokenize and detokenize are each other's reverse");
+    json_t *none = talk_ask(s.endpoint, "{\"op\": \"tokenize\", \"prompt\": \"\", \"add_special_tokens\": false}");
+    case_check(strcmp(talk_text(none, "status"), "ok") == 0 && talk_number(none, "count") == 0,
+               "an empty text: status %s, %g tokens", talk_text(none, "status"), talk_number(none, "count"));
+    json_decref(none);
     json_t *there = talk_ask(s.endpoint, "{\"op\": \"tokenize\", \"prompt\": \"The little fox\"}");
     char *ids = json_dumps(json_object_get(there, "token_ids"), JSON_COMPACT);
     (void)snprintf(request, sizeof request,
@@ -399,7 +404,9 @@ int main(int argc, char **argv)
             continue;
         }
         one_reply();
-        stream();
+        stream("\"prompt\": \"The little fox\"");
+        stream("\"prompt\": \"The \\\"little\\\" fox\\n\", \"echo\": true");
+        stream("\"prompt\": [0, 379, 380, 259, 347], \"echo\": true");
         busy_batch();
         several();
         cancel();

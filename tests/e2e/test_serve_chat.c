@@ -1,4 +1,4 @@
-/* tests/e2e/test_serve_chat.c - a chat from end to end: the demo model with a chat template that is known, on 1 and 2 ranks. Its
+/* tests/e2e/test_serve_chat.c - a chat from end to end: the demo model with a chat template, on 1 and 2 ranks. Its
  * tokens are those of the prompt that the template makes, and users cannot end a turn. */
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
-/* The format "plain": every turn's words, then the end-of-text token. */
+/* Every turn's words, then the end-of-text token. */
 #define TEMPLATE "{% for message in messages %}{{ message.content }}{{ eos_token }}{% endfor %}"
 #define END      "<|end_of_text|>"
 #define TURNS    "{\"role\": \"user\", \"content\": \"Tell me of a fox.\"}"
@@ -49,8 +49,8 @@ static void same_as_prompt(void)
 {
     case_begin("a chat has the tokens of the prompt that its template makes, on %d ranks", s.ranks);
     json_t *models = talk_ask(s.endpoint, "{\"op\": \"models\"}");
-    case_check(strcmp(talk_text(models, "models/0/chat_template"), "plain") == 0, "the template is called \"%s\"",
-               talk_text(models, "models/0/chat_template"));
+    case_check(strncmp(talk_text(models, "models/0/chat_template"), "default-", 8) == 0,
+               "the template is called \"%s\"", talk_text(models, "models/0/chat_template"));
     json_t *chat = talk_ask(s.endpoint, "{\"messages\": [" TURNS "], " REST "}");
     json_t *prompt =
         talk_ask(s.endpoint, "{\"prompt\": \"Tell me of a fox." END "\", \"add_special_tokens\": false, " REST "}");

@@ -18,7 +18,7 @@ static int n_cores(pid_t id)
     return sched_getaffinity(id, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : 0;
 }
 
-/* Threads of a process but the first, and how many of them have so many cores. */
+/* Threads of a process but the first, and how many of them have this many cores. */
 static int count_threads(pid_t pid, int cores, int *n)
 {
     char path[64];

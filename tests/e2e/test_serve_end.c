@@ -44,7 +44,7 @@ static unsigned mode_of(const char *path)
 /* Tokens of a reply: it ends by itself soon, or not while a test runs. */
 enum { FINITE = 300, ENDLESS = 100000 };
 
-/* Wait until the server has taken so many requests of a connection that asks for nothing else. */
+/* Wait until the server has taken this many requests of a connection that asks for nothing else. */
 static void await_taken(int n)
 {
     double taken = 0;
@@ -198,7 +198,8 @@ static void drain(int ranks, bool by_message)
     (void)serving_stop(&s);
 }
 
-/* What is still at the tokenizer when a drain begins was admitted: texts before it keep that busy meanwhile. */
+/* Requests that are still at the tokenizer when a drain begins have been admitted; texts before them keep it busy
+ * meanwhile. */
 static void drain_at_tokenizer(void)
 {
     enum { BYTES = 60000, N_TEXTS = 30 };

@@ -1,5 +1,5 @@
-/* tests/e2e/test_serve_network.c - who may talk to `lockstep serve`: endpoints that are refused, CURVE with its keys and list
- * of clients, messages that are too large or cut into other frames. */
+/* tests/e2e/test_serve_network.c - access to `lockstep serve`: refused endpoints, CURVE with its keys and list of
+ * clients, messages that are too large or split into other frames. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -57,8 +57,8 @@ static void endpoints(void)
     check_refused("tcp://127.0.0.1:*", "--curve", NULL, 2, "--curve needs --rendezvous");
     check_refused("tcp://127.0.0.1:*", "--access-log-prompts", NULL, 2, "needs --access-log");
     check_refused("tcp://127.0.0.1:*", "--curve", "--insecure", 2, "--insecure and --curve");
-    check_refused("tcp://127.0.0.1:*", "--curve", "--rendezvous=\xff", 2, "a path that is no UTF-8");
-    check_refused("ipc://\xff", "--rendezvous=file", NULL, 2, "a path that is no UTF-8");
+    check_refused("tcp://127.0.0.1:*", "--curve", "--rendezvous=\xff", 2, "a path that is not UTF-8");
+    check_refused("ipc://\xff", "--rendezvous=file", NULL, 2, "a path that is not UTF-8");
     case_end();
     case_begin("a list of clients with a bad key is refused");
     struct process_setup setup = {.ranks = 1};
@@ -168,7 +168,7 @@ static void too_large(void)
     reply = talk_hear(&t, 1);
     case_check(reply == NULL, "a message above the limit is answered");
     json_decref(reply);
-    talk_say(&t, "{\"op\": \"models\"}"); /* the socket has connected anew by itself */
+    talk_say(&t, "{\"op\": \"models\"}"); /* the socket has reconnected by itself */
     reply = talk_hear(&t, 20);
     case_check(talk_number(reply, "max_message_bytes") == LIMIT, "the limit is told as %g",
                talk_number(reply, "max_message_bytes"));

@@ -100,7 +100,7 @@ static void cancel(void)
     case_end();
 }
 
-/* One sample of the histogram: how many cancellations took up to so many steps; all of them for "+Inf". */
+/* One sample of the histogram: how many cancellations took up to this many steps; all of them for "+Inf". */
 static int within(const char *steps)
 {
     char line[64];

@@ -149,8 +149,8 @@ static int number_of(const json_t *m, int n)
     return number < n ? number : -1;
 }
 
-/* What a client hears that reads again: the last messages of requests 0 to n - 1, each once. Returns how many of them say that
- * it was too slow. */
+/* A client that resumes reading gets the last messages of requests 0 to n - 1, each once. Returns the number of those
+ * that report a slow client. */
 static int read_last_messages(void *socket, int n)
 {
     int *heard = calloc((size_t)n, sizeof *heard), n_slow = 0;

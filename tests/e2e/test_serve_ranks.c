@@ -1,5 +1,5 @@
-/* tests/e2e/test_serve_ranks.c - what the server has from its ranks: scores of prompts, also behind a prefix that the cache
- * knows; figures of every rank; and the deadline of a step, which does not end a server that has nothing to do. */
+/* tests/e2e/test_serve_ranks.c - the server's data from its ranks: scores of prompts, also after a cached prefix;
+ * figures of every rank; and the deadline of a step, which does not end an idle server. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "tests/support/cases.h"

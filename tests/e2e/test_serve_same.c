@@ -43,7 +43,7 @@ static void write_request(char *text, size_t bytes, int i)
     (void)snprintf(text + n, bytes - n, "]}");
 }
 
-/* What is known of the prompt that a reply names, or will be. */
+/* The state of the prompt that a reply names, created if it is new. */
 static void compare(const json_t *reply, const char *how)
 {
     const char *id = talk_text(reply, "request_id");

@@ -1,9 +1,10 @@
-/* tests/e2e/test_terminal.c - what a person sees: bars and text as it comes on a terminal, neither in a pipe; the time
- * to the first token; help and version. */
+/* tests/e2e/test_terminal.c - output for a person: progress bars and streamed text on a terminal, neither in a pipe;
+ * the time to the first token; help and version. */
 #include "tests/support/cases.h"
 #include "tests/support/models.h"
 #include "tests/support/process.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +67,46 @@ static void views(void)
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
         check_view(&table[i]);
+}
+
+/* Runs of a measurement, between which the bar is drawn. */
+static void bench_view(const char *progress, bool terminal, bool bar)
+{
+    struct process_setup setup = {.ranks = 2, .terminal = {true, terminal}};
+    struct process p;
+    case_begin("bench --progress %s, standard error %s", progress, terminal ? "on a terminal" : "in a pipe");
+    process_run(&p, &setup,
+                (const char *[]){"bench", "--model", models_demo(), "--n-prompt", "8", "--n-gen", "4", "--repetitions",
+                                 "2", "--threads", "1", "--progress", progress, NULL});
+    const char *err = p.text[PROCESS_ERR], *last = strrchr(err, '\r');
+    case_check(p.status == 0, "status %d: %s", p.status, err);
+    case_check((strstr(err, "measuring [") != NULL) == bar, "standard error: %s", err);
+    case_check(!bar || strstr(err, "100%  6 runs of 6 runs") != NULL, "standard error: %s", err);
+    case_check(bar ? last != NULL && strcmp(last, "\r\x1b[K") == 0 : p.bytes[PROCESS_ERR] == 0, "standard error: %s",
+               err);
+    case_check(strstr(p.text[PROCESS_OUT], "\x1b[K") == NULL, "a bar on standard output: %s", p.text[PROCESS_OUT]);
+    case_end();
+    process_free(&p);
+}
+
+/* ^C: what has streamed ends with its line, and the status is that of the signal; mpirun's own is 1 or 130. */
+static void interrupted(int ranks)
+{
+    struct process_setup setup = {.ranks = ranks, .terminal = {true, true}};
+    struct process p;
+    case_begin("^C while text streams%s: the line is ended", ranks > 0 ? ", under mpirun" : "");
+    process_start(&p, &setup,
+                  (const char *[]){"generate", "--model", models_demo(), "--prompt", "Once upon a time", "--ignore-eos",
+                                   "--max-tokens", "500", "--threads", "1", "--progress", "auto", NULL});
+    process_watch(&p, 60, 20);
+    case_check(!p.ended && kill(p.pid, SIGINT) == 0, "it ended before: status %d", p.status);
+    process_wait(&p);
+    const char *out = p.text[PROCESS_OUT];
+    case_check(ranks > 0 ? p.status != 0 : p.status == 128 + SIGINT, "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    case_check(strncmp(out, "Once upon a time", 16) == 0 && out[p.bytes[PROCESS_OUT] - 1] == '\n', "%s", out);
+    case_check(p.bytes[PROCESS_OUT] < 2 || out[p.bytes[PROCESS_OUT] - 2] != '\n', "an empty line: %s", out);
+    case_end();
+    process_free(&p);
 }
 
 static int ascending(const void *a, const void *b)
@@ -258,6 +299,12 @@ int main(void)
     first_token(1);
     first_token(2);
     views();
+    bench_view("auto", true, true);
+    bench_view("auto", false, false);
+    bench_view("always", false, true);
+    bench_view("never", true, false);
+    interrupted(0);
+    interrupted(2);
     overview();
     help("generate", generate_options);
     help("inspect", inspect_options);

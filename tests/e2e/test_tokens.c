@@ -1,5 +1,5 @@
-/* tests/e2e/test_tokens.c - what comes out of the program, on 1 to 4 ranks: greedy tokens of Hugging Face transformers,
- * the form of every JSON line, log-probabilities, stop rules, biases, characters split over tokens. */
+/* tests/e2e/test_tokens.c - the program's output, on 1 to 4 ranks: greedy tokens of Hugging Face transformers, the
+ * form of every JSON line, log-probabilities, stop rules, biases, characters split over tokens. */
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
 #include "tests/support/models.h"

@@ -1,5 +1,6 @@
-/* tests/fail/test_failures.c - what goes wrong after a good start: weights that are no numbers, a disk that fails while
- * the weights are read, a reader that leaves, ranks and launchers that are killed; Open MPI that dies after a bad one, and a thread of it that is late. */
+/* tests/fail/test_failures.c - failures after a good start: weights that are not numbers, a disk that fails while the
+ * weights are read, a reader that leaves, ranks and launchers that are killed; and an Open MPI that crashes after a
+ * failed start, or has a late thread. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "tests/support/cases.h"

@@ -80,7 +80,7 @@ static void a_pause(const char *timeout, unsigned milliseconds)
         (void)kill(pid, SIGSTOP);
     (void)usleep(1000 * milliseconds);
     (void)kill(pid, SIGCONT);
-    process_watch(&p, 0.2, 0); /* what had been written before */
+    process_watch(&p, 0.2, 0); /* the text that was written before */
     size_t before = p.bytes[PROCESS_OUT];
     process_watch(&p, 20, before + 100);
     case_check(p.bytes[PROCESS_OUT] >= before + 100 && strstr(p.text[PROCESS_ERR], "fatal") == NULL,
@@ -119,7 +119,7 @@ static void other_sample(struct queue *q, struct sampled *out, const void *logit
         out[0].token ^= 1;
 }
 
-/* What NCCL's own threads find out, they say when they are asked; the second time here. */
+/* NCCL's own threads report an error when they are polled; here at the second time. */
 static int broken_check(struct comm *c, struct err *e)
 {
     static int n;
@@ -249,10 +249,10 @@ static void diverging_rank(const char *self, int ranks, int rank)
     const char *line = p.text[PROCESS_ERR];
     case_check(strncmp(line, name, strlen(name)) == 0 && process_count_lines(line) == 1, "not one line \"%s\": %s",
                name, line);
-    case_check(strstr(line, ranks > 2 ? "its tokens are not those of the other ranks"
-                                      : "its tokens are not those of rank 0, since one of the last steps") != NULL,
+    case_check(strstr(line, ranks > 2 ? "its tokens differ from those of the other ranks"
+                                      : "its tokens differ from those of rank 0 since one of the last steps") != NULL,
                "%s", line);
-    case_check((strstr(line, "which of the two is wrong is not known") != NULL) == (ranks == 2), "%s", line);
+    case_check((strstr(line, "it is not known which of the two is wrong") != NULL) == (ranks == 2), "%s", line);
     case_check(p.status == ERR_DEVICE, "status %d, expected %d", p.status, ERR_DEVICE);
     case_check(process_in_time(p.seconds, 10), "%.1f s", p.seconds);
     case_check(p.n_left == 0, "%d processes are left running", p.n_left);

@@ -19,7 +19,7 @@ static const struct bad_start cases[] = {
      .words = {"--prompt", "needs a value", "TEXT"}},
     {"a flag with a value", .argument = {GENERATE, "--json=yes", NULL}, .status = ERR_USAGE,
      .words = {"--json", "takes no value"}},
-    {"a word that is no option", .argument = {GENERATE, "story", NULL}, .status = ERR_USAGE,
+    {"a word that is not an option", .argument = {GENERATE, "story", NULL}, .status = ERR_USAGE,
      .words = {"\"story\"", "expected an option"}},
     {"no model", .argument = {"generate", "--prompt", "a", NULL}, .status = ERR_USAGE, .words = {"--model"}},
     {"the name of a repository", .argument = {"generate", "--model", "meta-llama/Llama-3.2-1B", "--prompt", "a", NULL},
@@ -71,7 +71,7 @@ static const struct bad_start cases[] = {
     {"a folder of prompts", .argument = {GENERATE, "--prompts", "/tmp", NULL}, .status = ERR_IO,
      .words = {"/tmp", "cannot read"}},
     {"an empty file of prompts", .argument = {GENERATE, "--prompts", "/dev/null", NULL}, .status = ERR_INPUT,
-     .words = {"/dev/null", "no prompt", "expected a prompt a line"}},
+     .words = {"/dev/null", "no prompt", "expected one prompt per line"}},
 };
 
 /* JSON lines that no request can be made of. */

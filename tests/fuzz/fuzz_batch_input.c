@@ -9,8 +9,8 @@ static void check_line(const struct input_line *from, const struct line_rules *r
 {
     struct line *l = line_open(from, "in.jsonl", rules, (uint64_t)from->number, 1);
     scratch_check(l != NULL && l->id != NULL && l->id[0] != '\0' && strlen(l->id) <= LINE_MAX_ID_BYTES + 32);
-    if (l->job->error.code != 0)
-        scratch_check(l->job->error.message[0] != '\0');
+    if (l->task->error.code != 0)
+        scratch_check(l->task->error.message[0] != '\0');
     (void)line_seed(7, l->id);
     line_name_field(l);
     line_close(l);

@@ -22,7 +22,7 @@ static void check_config(void)
     require(m.n_heads % m.n_kv_heads == 0 && m.head_dim >= 1 && m.ffn >= 1 && m.vocab >= 1 && m.embed_dim >= 1);
     require(m.norm_eps >= 0 && m.norm_eps <= 1 && isfinite(m.attention_scale) && m.attention_scale > 0);
     for (int i = 0; i < m.n_layers; i++)
-        require(m.window[i] >= 0);
+        require(m.layer[i].window >= 0);
     if (m.position != POSITION_ROPE)
         return;
     require(m.rope.dims >= 2 && m.rope.dims % 2 == 0 && m.rope.dims <= 2 * ROPE_MAX_PAIRS && m.rope.dims <= m.head_dim);

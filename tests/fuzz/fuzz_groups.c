@@ -24,7 +24,7 @@ static void check(bool good)
 
 static void check_order(const struct order *o)
 {
-    const struct job *j = o->job;
+    const struct task *j = o->task;
     for (int i = 0; j != NULL && i < j->n_groups; i++) {
         const struct group *g = &j->group[i];
         check(g->prompt.n >= 1 && (int64_t)g->prompt.n + g->rules->max_tokens <= MAX_LEN);
@@ -51,22 +51,22 @@ static void order(const uint8_t *data, size_t size)
     order_free(o);
 }
 
-/* ---- reports, of jobs that are there ---- */
+/* ---- reports, of tasks that are there ---- */
 
-static struct job *known[N_JOBS];
+static struct task *known[N_JOBS];
 
-static struct job *find(void *context, uint64_t number, bool take)
+static struct task *find(void *context, uint64_t number, bool take)
 {
     (void)context;
-    struct job *j = number < N_JOBS ? known[number] : NULL;
+    struct task *j = number < N_JOBS ? known[number] : NULL;
     if (j != NULL && take)
         known[number] = NULL;
     return j;
 }
 
-static struct job *make_job(uint64_t number)
+static struct task *make_task(uint64_t number)
 {
-    struct job *j = job_open(number, NULL, false, 0);
+    struct task *j = task_open(number, NULL, false, 0);
     struct protocol_generate *g = &j->message.generate;
     struct err e = {0};
     g->search = (struct search){.n = 2, .num_beams = number == 1 ? 2 : 1};
@@ -76,7 +76,7 @@ static struct job *make_job(uint64_t number)
     j->n_choices = 2;
     j->rules = calloc(1, sizeof *j->rules);
     j->group = calloc(1, sizeof *j->group);
-    j->progress = calloc(2, sizeof *j->progress);
+    j->work.progress = calloc(2, sizeof *j->work.progress);
     j->rules[0] = g->rules;
     struct token_list prompt = {calloc(2, sizeof(int32_t)), 2, 2};
     check(group_open(&j->group[0], &g->search, &j->rules[0], &prompt, &e) == 0);
@@ -87,19 +87,19 @@ static struct job *make_job(uint64_t number)
 static void report(const uint8_t *data, size_t size)
 {
     const struct report_rules is = {VOCAB, 2, find, NULL};
-    struct job *mine[N_JOBS];
+    struct task *mine[N_JOBS];
     struct err e = {0};
     for (int i = 0; i < N_JOBS; i++)
-        mine[i] = known[i] = make_job((uint64_t)i);
+        mine[i] = known[i] = make_task((uint64_t)i);
     struct report *r = report_decode(data, size, &is, 0, &e);
     check((r != NULL) == (e.code == ERR_NONE) && strchr(e.text, '\n') == NULL);
     for (const struct piece *p = r != NULL ? r->first : NULL; p != NULL; p = p->next)
         check(p->group == 0 && p->choice < 2 && (p->logprobs == NULL || p->n_ids > 0));
-    for (const struct job *j = r != NULL ? r->done : NULL; j != NULL; j = j->engine_next)
+    for (const struct task *j = r != NULL ? r->done : NULL; j != NULL; j = j->work.next)
         check(j == mine[0] || j == mine[1]);
     steps_report_free(r);
     for (int i = 0; i < N_JOBS; i++)
-        job_close(mine[i]);
+        task_close(mine[i]);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -4,9 +4,11 @@
  * clang -fsanitize=fuzzer,address,undefined ... ; corpus: tests/fuzz/corpus/request, words: tests/fuzz/request.dict.
  * Besides memory safety: a refusal has a code, one line of text and a reply that is JSON; what is accepted is within
  * its ranges; a user's words never become special tokens; any bytes can be written as a reply. */
+#include "base/utf8.h"
 #include "coordinator/tasks/encode.h"
 #include "protocol/reply.h"
 #include "text/chat_parts.h"
+#include "text/stop.h"
 #include "text/tokenizer/unicode.h"
 
 #include <jansson.h>
@@ -99,40 +101,32 @@ static void check_rules(const struct protocol_generate *g)
     check(g->timeout_ms >= 0);
 }
 
+static const char source[] =
+    "{{ bos_token }}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | trim }}{{ m.tool_calls | tojson if "
+    "m.tool_calls }}<|im_end|>\n{% endfor %}{% if tools %}{{ tools | tojson(indent=1) }}{% endif %}{{ documents }}{{ "
+    "think ~ '' "
+    "}}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
 /* With nobody allowed to write special tokens, there are those of the template: as many as for empty words. */
-static void check_injection(const struct protocol_generate *g, const struct token_list *ids, const struct tokenizer *t,
-                            const struct chat_template *chat)
+static void check_injection(const struct protocol_generate *g, const struct token_list *ids, const struct tokenizer *t)
 {
-    struct chat_text text = {0};
-    struct token_list expected = {0};
-    struct protocol_error error = {0};
-    struct err e = {0};
-    int n = 0, want = 0;
-    check(chat_render(chat, g->turn, g->n_turns, g->add_generation_prompt, &text, &error) == 0);
-    for (int i = 0; i < text.n; i++)
-        if (text.piece[i].control)
-            check(tokenizer_encode(t, text.piece[i].text, text.piece[i].bytes, 0, &expected, &e) == 0);
-    for (size_t i = 0; i < expected.n; i++)
-        want += tokenizer_is_special(t, expected.id[i]);
+    int n = 0, want = 1 + 2 * g->n_turns + g->chat.add_generation_prompt;
+    bool replaced = json_object_get(g->chat.variables, "bos_token") != NULL;
     for (size_t i = 0; i < ids->n; i++)
         n += tokenizer_is_special(t, ids->id[i]);
-    check(n == want);
-    token_list_free(&expected);
-    chat_text_free(&text);
+    check(n == want - replaced);
 }
 
-static void encode(const struct protocol_generate *g, const struct tokenizer *t, const struct chat_format *format)
+static void encode(const struct protocol_generate *g, const struct tokenizer *t, const struct chat_template *chat)
 {
-    static char bos[] = "<s>", eos[] = "</s>";
-    struct chat_template chat = {format, bos, eos};
     for (int i = 0; i < g->n_prompts && i < 4; i++) {
         struct token_list ids = {0};
         struct protocol_error error = {0};
-        if (encode_request(g, i, t, &chat, VOCAB, -1, &ids, &error) == 0) {
+        if (encode_request(g, i, t, chat, VOCAB, -1, &ids, &error) == 0) {
             check(ids.n > 0);
             check_ids(ids.id, ids.n);
             if (g->prompt == NULL && !g->parse_special)
-                check_injection(g, &ids, t, &chat);
+                check_injection(g, &ids, t);
         } else {
             check(error.code == 400 && error.message[0] != '\0');
         }
@@ -140,7 +134,7 @@ static void encode(const struct protocol_generate *g, const struct tokenizer *t,
     }
 }
 
-static void check_message(const struct protocol_message *m, const struct tokenizer *t)
+static void check_message(const struct protocol_message *m, const struct tokenizer *t, const struct chat_template *chat)
 {
     const struct protocol_generate *g = &m->generate;
     if (m->op == PROTOCOL_DETOKENIZE)
@@ -156,25 +150,26 @@ static void check_message(const struct protocol_message *m, const struct tokeniz
     }
     if (m->op == PROTOCOL_GENERATE)
         check_rules(g);
-    for (const struct chat_format *f = chat_formats; f->name != NULL; f++) {
-        encode(g, t, f);
-        if (g->prompt != NULL)
-            break;
-    }
+    encode(g, t, chat);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct tokenizer *tokenizer;
+    static struct chat_template chat = {.name = "fuzz"};
+    struct err e = {0};
     struct protocol_message m;
     struct protocol_error error;
     size_t bytes = 0;
-    if (tokenizer == NULL)
+    if (tokenizer == NULL) {
         tokenizer = open_tokenizer();
+        chat.tokens = json_pack("{s:s}", "bos_token", "<s>");
+        check(jinja_open(&chat.usual, "fuzz", source, sizeof source - 1, &e) == 0);
+    }
     if (protocol_parse(&m, (const char *)data, size, &model, size % 2 == 0, &error) != 0)
         check_error(&m, &error);
     else
-        check_message(&m, tokenizer);
+        check_message(&m, tokenizer, &chat);
     protocol_message_close(&m);
     char *text = reply_detokenize(NULL, (const char *)data, size, &bytes);
     check_reply(text, bytes);

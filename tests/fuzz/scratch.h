@@ -30,7 +30,7 @@ static inline void scratch_remove(void)
     (void)nftw(scratch, scratch_remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Of a file in it. Valid until the next call but three. */
+/* The path of a file in it. Valid for three further calls. */
 static inline const char *scratch_path(const char *name)
 {
     static char path[4][sizeof scratch + NAME_MAX + 2];

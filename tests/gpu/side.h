@@ -85,8 +85,8 @@ static inline int side_block(const struct side *s, int seq, int index)
     return l->n_blocks - 1 - (index * l->max_seqs + seq);
 }
 
-/* The next n tokens of a sequence, whose prompt has so many, join the plan, with the logits of the last n_logits. Sampled
- * sequences of one token each are a decode step. */
+/* The next n tokens of a sequence, whose prompt has this many, join the plan, with the logits of the last n_logits.
+ * Sampled sequences of one token each are a decode step. */
 static inline void side_feed(struct side *s, int seq, const int32_t *token, int n, int prompt, int n_logits,
                              bool sample)
 {

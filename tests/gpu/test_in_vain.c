@@ -198,8 +198,8 @@ int main(int argc, char **argv)
     check_own("own");
     check_own("wide");
     if (most > 1) {
-        check_other("other", "persistent step", "decode step waited in vain for what rank 1's GPU adds");
-        check_other("sum", "sum over peer memory", "a sum over the ranks waited in vain for what rank 1's GPU adds");
+        check_other("other", "persistent step", "decode step waited in vain for the data of rank 1's GPU");
+        check_other("sum", "sum over peer memory", "a sum over the ranks waited in vain for the data of rank 1's GPU");
         check_stopped();
         check_nccl();
         check_graphs();

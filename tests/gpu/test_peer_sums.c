@@ -107,7 +107,8 @@ static void check_size(size_t n)
     free(host);
 }
 
-/* Bits that stand for a place where nothing is yet, as a part: they are no numbers, so is the sum, and nobody waits for ever. */
+/* Bits that stand for a place where nothing is yet, as a part: they are not numbers, neither is the sum, and no rank
+ * waits for ever. */
 static void check_not_numbers(void)
 {
     size_t size = dtype_bytes(q.act), n = 1000, bytes = n * size, bad = 0;

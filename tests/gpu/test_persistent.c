@@ -246,8 +246,8 @@ static uint16_t **read_caches(struct side *s)
     return copy;
 }
 
-/* What of the cache is wrong after a step of these sequences, each at its next position: elements elsewhere that are not
- * what they were, and elements there that nobody wrote. */
+/* Counts wrong elements of the cache after a step of these sequences, each at its next position: changed elements
+ * elsewhere, and unwritten elements there. */
 static size_t wrong_in_cache(const struct side *s, const uint16_t *was, const uint16_t *is, const int *seq, int n)
 {
     struct heads h = network_heads(&s->instance.network, 0);
@@ -278,7 +278,7 @@ static size_t wrong_in_caches(struct side *s, uint16_t **was, const int *seq, in
     return wrong;
 }
 
-/* What a step of the operation alone gets. */
+/* The arguments of a step of the operation alone. */
 struct alone {
     struct fenced token, slot, pos, table, angles, logits;
     int seq[N_SEQS];

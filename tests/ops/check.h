@@ -1,4 +1,4 @@
-/* tests/ops/check.h - what the tests of operations share: seeded inputs, guarded outputs, comparison of every element. */
+/* tests/ops/check.h - shared by the tests of operations: seeded inputs, guarded outputs, comparison of every element. */
 #ifndef TESTS_OPS_CHECK_H
 #define TESTS_OPS_CHECK_H
 

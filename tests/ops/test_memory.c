@@ -121,7 +121,7 @@ static void check_noise(enum dtype type, int n)
 {
     struct guarded a = guarded_open(n), b = guarded_open(n);
     double mean = 0, square = 0, low = 1e9, high = -1e9;
-    make_noise(&a, type, 1, n, 42, 1); /* the same whoever makes it, the CPU too */
+    make_noise(&a, type, 1, n, 42, 1); /* the same from every device, the CPU included */
     make_noise(&b, type, n, 1, 42, 2);
     assert_memory_equal(a.data, b.data, (size_t)n * dtype_bytes(type));
     struct weight host = {.data = b.data, .type = type, .rows = n, .cols = 1};
@@ -178,7 +178,7 @@ static void test_read_stream(void **unused)
 }
 
 #ifdef LOCKSTEP_CUDA
-/* What is recorded is done at every launch, not when it is recorded; marks pass in order. */
+/* Recorded work is done at every launch, not while it is recorded; marks pass in order. */
 static void test_graph(void **unused)
 {
     (void)unused;

@@ -61,14 +61,14 @@ static void test_norm(void **unused)
 {
     (void)unused;
     const int dims[] = {0, 1, 2, 3, 17, 31, 64, 77, 1024}, tokens[] = {0, 1, 5, 70};
-    for (int i = 0; i < 9 * 4 * 2 * DTYPE_COUNT * 8; i++)
+    for (int i = 0; i < 9 * 4 * 3 * DTYPE_COUNT * 8; i++)
         check_norm((struct norm_case){.dim = dims[i % 9],
                                       .n_tokens = tokens[i / 9 % 4],
-                                      .kind = i / 36 % 2 ? NORM_RMS : NORM_LAYER,
-                                      .type = (enum dtype)(i / 72 % DTYPE_COUNT),
-                                      .with_bias = i / 216 % 2,
-                                      .with_add = i / 432 % 2,
-                                      .in_place = i / 864 % 2});
+                                      .kind = i / 36 % 3,
+                                      .type = (enum dtype)(i / 108 % DTYPE_COUNT),
+                                      .with_bias = i / 324 % 2,
+                                      .with_add = i / 648 % 2,
+                                      .in_place = i / 1296 % 2});
 }
 
 /* A large mean does not swallow the variance. */
@@ -96,7 +96,7 @@ static void test_norm_plain(void **unused)
     (void)unused;
     float x[4] = {1, -1, 3, -3}, out[4];
     struct queue q = test_queue(1);
-    for (enum norm_kind kind = NORM_LAYER; kind <= NORM_RMS; kind++) {
+    for (enum norm_kind kind = NORM_LAYER; kind <= NORM_RMS_ONCE; kind++) {
         const double want[4] = {1 / sqrt(5), -1 / sqrt(5), 3 / sqrt(5), -3 / sqrt(5)};
         ops->norm(&q, out, x, NULL, kind, NULL, NULL, 1, 4, 0);
         close_enough("without weights", out, want, 4, 1e-6, 1e-6);
@@ -114,6 +114,7 @@ static double formula(enum activation kind, double x)
         return fmax(x, 0);
     case ACTIVATION_SILU:
         return x / (1 + exp(-x));
+    case ACTIVATION_SWIGLU: /* of what is clamped */
     case ACTIVATION_QUICK_GELU:
         return x / (1 + exp(-1.702 * x));
     }
@@ -137,6 +138,8 @@ static void check_activate(enum activation kind, bool gated, int n_tokens, int c
         size_t t = i / cols, c = i % cols;
         const float *row = x.data + t * (gated ? 2 : 1) * cols;
         want[i] = formula(kind, row[c]) * (gated ? row[cols + c] : 1);
+        if (kind == ACTIVATION_SWIGLU)
+            want[i] = formula(kind, fmin(row[2 * c], 7)) * (1 + fmax(-7, fmin(row[2 * c + 1], 7)));
     }
     float *to = in_place ? x.data : out.data;
     ops->activate(&q, to, x.data, kind, gated, n_tokens, cols);
@@ -155,6 +158,9 @@ static void test_activate(void **unused)
             for (int t = 0; t < 4; t++)
                 for (int mode = 0; mode < 3; mode++)
                     check_activate(kind, mode == 1, tokens[t], cols[c], mode == 2);
+    for (int c = 0; c < 7; c++)
+        for (int t = 0; t < 4; t++)
+            check_activate(ACTIVATION_SWIGLU, true, tokens[t], cols[c], false);
     float x = NAN, out = 0;
     struct queue q = test_queue(1);
     for (enum activation kind = ACTIVATION_GELU; kind <= ACTIVATION_QUICK_GELU; kind++) {

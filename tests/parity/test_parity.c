@@ -29,7 +29,7 @@ struct expected {
     const float *logits;            /* [n_prompt + N_NEW - 1, vocab] */
 };
 
-/* What one run of a case collects. */
+/* The results of one run of a case. */
 struct run {
     const struct expected *x;
     struct instance *instance;
@@ -137,7 +137,7 @@ static double difference(const struct run *r, bool wide)
     return worst;
 }
 
-/* How far x is from log_softmax(logits)[id]; infinite when it is no number. */
+/* How far x is from log_softmax(logits)[id]; infinite if it is not a number. */
 static double beside(double x, const float *logits, int vocab, int id)
 {
     double max = logits[0], sum = 0;

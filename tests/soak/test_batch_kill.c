@@ -227,7 +227,7 @@ static bool names_full_disk(const char *text)
     return end != NULL && found != NULL && found < end && strstr(end, begin) == NULL;
 }
 
-/* What stands in the output is right, though not all of it. */
+/* The lines in the output are correct, though some are missing. */
 static void check_part(enum kind kind, const struct process *p)
 {
     struct batch_results r;
@@ -323,7 +323,7 @@ static int n_struck(void)
     return n;
 }
 
-/* So often, and each kind once. */
+/* The number of repetitions, with each kind at least once. */
 static bool enough(int n_kills)
 {
     bool all = true;

@@ -116,7 +116,7 @@ static void by_blocks(struct way *way, struct err *e)
     way->requests = way->bytes / READ_PLAN_BLOCK_BYTES;
 }
 
-/* Of several threads each, so that parts of rows are handed out as well. */
+/* Each with several threads, so that parts of rows are dealt out, too. */
 static void alone(struct way *way, struct err *e)
 {
     struct load_setup setup = {.way = LOAD_ALONE, .n_threads = 3, .piece_bytes = 10000};

@@ -60,7 +60,7 @@ static const char *const good[] = {
     "\"frequency_penalty\": 1, \"priority\": 5, \"timeout_ms\": 60000, \"stop_token_ids\": [3], \"ignore_eos\": true}",
 };
 
-/* What a value may be replaced by. */
+/* Replacements for a value. */
 static const char *const values[] = {
     "null",
     "true",
@@ -341,7 +341,7 @@ static void send_oversized(void)
     cut_off = cut_off && zmq_poll(&item, 1, (long)(1000 * ANSWER_SECONDS)) == 1;
     const char *health = "{\"op\": \"health\"}";
     long before = h.n_answered;
-    (void)zmq_send(h.socket, health, strlen(health), 0); /* queued until it is connected anew */
+    (void)zmq_send(h.socket, health, strlen(health), 0); /* queued until it reconnects */
     if (!cut_off || !await_answers(before + 1)) {
         h.n_strange++;
         printf("# too large: %s\n", cut_off ? "no answer afterwards" : "the connection lives");

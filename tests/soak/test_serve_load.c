@@ -220,7 +220,7 @@ static void drain(struct caller *c)
     (void)zmq_msg_close(&frame);
 }
 
-/* What a client does next. more: new requests are begun. */
+/* A client's next action. more: it begins new requests. */
 static void act(struct caller *c, bool more)
 {
     if (c->busy && c->leave_after >= 0 && c->seq >= c->leave_after)
@@ -253,7 +253,7 @@ static void run(double seconds)
             for (int i = 0; i < load.n_callers; i++)
                 if (item[i].revents != 0)
                     drain(&load.caller[i]);
-        if (seconds_now() > looked + 1) { /* what the server says, and whether it is there */
+        if (seconds_now() > looked + 1) { /* the server's answer, and whether there is one */
             looked = seconds_now();
             process_watch(&load.server.p, 0.001, (size_t)-1);
         }

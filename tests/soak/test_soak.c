@@ -27,16 +27,16 @@
 #define N_SHAPES       3
 #define N_CYCLES       12 /* instances that share the time */
 #define LEAST_CYCLES   (3 * N_SHAPES)
-#define DEVICE_SLACK   ((size_t)4 << 20) /* what the driver keeps in pages of its own */
+#define DEVICE_SLACK   ((size_t)4 << 20) /* memory that the driver keeps for itself */
 #define HOST_SLACK     ((size_t)32 << 20)
-#define SETTLED_PASSES 2 /* after so many passes over all programs an instance takes no more memory */
+#define SETTLED_PASSES 2 /* after this many passes over all programs an instance takes no more memory */
 
 /* How an instance is cut. Blocks for about half of what may run, so that requests wait. */
 static const struct shape {
     int max_batch_tokens, max_seqs, n_blocks;
 } shape[N_SHAPES] = {{512, 16, 150}, {48, 7, 60}, {200, 24, 200}};
 
-/* What every request of a program came to: a digest of its tokens and its end. */
+/* The result of every request of a program: a digest of its tokens and its end. */
 struct outcome {
     uint64_t digest[MAX_REQUESTS];
 };
@@ -49,7 +49,7 @@ struct run {
     int n;
 };
 
-/* Of all ranks, equal on all: the least of the device, the most of the host. */
+/* Over all ranks, equal on all: the minimum of the device, the maximum of the host. */
 struct memory {
     double device_free, host_resident;
 };

@@ -1,5 +1,5 @@
-/* tests/spmd/test_batch.c - what a request gets does not depend on its company, its chunks, or (the tokens) on the number
- * of ranks. The real scheduler and engine on small checkpoints; on N ranks, next to one rank of its own within rank 0. */
+/* tests/spmd/test_batch.c - a request's result does not depend on its batch, its chunks, or (its tokens) the number of
+ * ranks. The real scheduler and engine on small checkpoints; on N ranks, next to one rank of its own within rank 0. */
 #include "coordinator/schedule/scheduler.h"
 #include "rank/instance/instance.h"
 #include "rank/step/loop.h"
@@ -18,7 +18,7 @@
 
 static struct tokenizer *tokenizer;
 
-/* What a request came to. */
+/* The result of a request. */
 struct outcome {
     int n;
     int32_t token[MAX_TOKENS];
@@ -247,8 +247,8 @@ static void check_companies(struct world *w, const char *fixture, const struct r
         const struct shape *s = &shape[k];
         run_shape(&run, w, fixture, s);
         char name[120];
-        (void)snprintf(name, sizeof name, "%s, %d ranks, %d tokens a step, %d at once, %d blocks", fixture, w->n_ranks,
-                       s->max_batch_tokens, s->max_seqs, s->n_blocks);
+        (void)snprintf(name, sizeof name, "%s, %d ranks, %d tokens per step, %d at once, %d blocks", fixture,
+                       w->n_ranks, s->max_batch_tokens, s->max_seqs, s->n_blocks);
         bool me = w->rank == 0;
         tap_all(!me || same_tokens(&run, alone), "other tokens", "%s: tokens as alone", name);
         tap_all(!me || same_logits(&run, alone), "other bits", "%s: logits as alone", name);

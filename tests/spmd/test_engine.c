@@ -236,7 +236,7 @@ static void *count_alloc(struct queue *q, size_t bytes)
     return ops_cpu.alloc(q, bytes);
 }
 
-/* What engine_open takes from a device is what engine_bytes foretells. */
+/* engine_open allocates as much from a device as engine_bytes predicts. */
 static void check_foretold(struct world *w)
 {
     static const char config[] = "{\"model_type\": \"llama\", \"hidden_size\": 96, \"intermediate_size\": 200, "

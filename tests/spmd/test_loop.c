@@ -1,4 +1,4 @@
-/* tests/spmd/test_loop.c - rank/step/loop.c: plans arrive as they were sent, and who waits sleeps. */
+/* tests/spmd/test_loop.c - rank/step/loop.c: plans arrive as they were sent, and waiting ranks sleep. */
 #include "base/clock.h"
 #include "rank/step/loop.h"
 #include "rank/world/fatal.h"

@@ -26,7 +26,7 @@ static void slow_norm(struct queue *q, void *out, void *x, const void *added, en
     ops_cpu.norm(q, out, x, added, kind, w, b, n_tokens, dim, eps);
 }
 
-/* What rank 0 collected. */
+/* The figures that rank 0 collected. */
 struct run {
     int n_planned, n_reports;
     struct rank_stats total[8], summed[8]; /* of the last report; of all recent ones */

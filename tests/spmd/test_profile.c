@@ -63,7 +63,7 @@ static double total(const struct profile_sums *s)
     return sum;
 }
 
-/* Each phase that there is on so many ranks took time, the others none. */
+/* Each phase that exists on this number of ranks took time, the others none. */
 static bool phases_fit(const struct profile_sums *s, int n_ranks)
 {
     bool fit = true;

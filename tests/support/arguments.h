@@ -6,7 +6,7 @@
 
 #include "kernels/ops.h"
 
-/* What the operation promises of an array. */
+/* The operation's promise about an array. */
 enum argument_use {
     ARGUMENT_READ,    /* no bit changes */
     ARGUMENT_CHANGED, /* read and written */

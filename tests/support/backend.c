@@ -50,7 +50,7 @@ struct queue test_queue(int n_threads)
     return (struct queue){.act = queue.act, .n_threads = n_threads};
 }
 
-/* Where the operation runs: a device has one queue, on the CPU the test's says how many threads there are. */
+/* The queue of the operation: a device has one; on the CPU the test's own sets the number of threads. */
 static struct queue *on(struct queue *q)
 {
     return backend_is_device() ? &queue : q;
@@ -165,7 +165,7 @@ static void rope_table(struct queue *q, float *cos_sin, const struct rope *rope,
     finish(q);
 }
 
-/* Of a KV cache only the rows of the step's tokens may change; tokens that no plan would have write nothing. */
+/* Of a KV cache only the rows of the step's tokens may change; tokens that no plan could contain write nothing. */
 static void *cache(const char *name, const void *data, const struct heads *h, const struct batch *b, bool stored)
 {
     size_t row = (size_t)h->head_dim, n = (size_t)backend_n_blocks * KV_BLOCK_TOKENS * (size_t)h->n_kv_heads * row;
@@ -225,6 +225,8 @@ static void attention(struct queue *q, void *out, const void *qkv, const void *k
     size_t n = (size_t)b->n_tokens;
     h.alibi_slopes = argument_data(
         argument("slopes", heads->alibi_slopes, (size_t)h.n_heads, sizeof *h.alibi_slopes, ARGUMENT_READ));
+    h.sinks = argument_data(
+        argument("sinks", heads->sinks, (size_t)h.n_heads, dtype_bytes(heads->sinks_type), ARGUMENT_READ));
     table->attention(on(q), act("result", out, n * (size_t)(h.n_heads * h.head_dim), ARGUMENT_MADE),
                      act("qkv", qkv, n * qkv_row(&h), ARGUMENT_READ), cache("k cache", k_cache, &h, b, false),
                      cache("v cache", v_cache, &h, b, false), &h, &db);
@@ -238,6 +240,61 @@ static void activate(struct queue *q, void *out, const void *x, enum activation 
     void *dout = act("result", out, n, out == x ? ARGUMENT_CHANGED : ARGUMENT_MADE);
     void *dx = out == x ? dout : act("x", x, gated ? 2 * n : n, ARGUMENT_READ);
     table->activate(on(q), dout, dx, kind, gated, n_tokens, cols);
+    finish(q);
+}
+
+/* All of it made by route, read by the others. */
+static struct routes routes(const struct routes *r, const struct routing *how, int n_tokens, enum argument_use use)
+{
+    size_t n = (size_t)n_tokens, experts = (size_t)how->n_experts, pairs = n * (size_t)how->n_chosen;
+    return (struct routes){
+        .logits = argument_data(argument("logits", r->logits, n * experts, sizeof *r->logits, use)),
+        .expert = argument_data(argument("experts", r->expert, pairs, sizeof *r->expert, use)),
+        .share = argument_data(argument("shares", r->share, pairs, sizeof *r->share, use)),
+        .begin = argument_data(argument("beginnings", r->begin, experts + 1, sizeof *r->begin, use)),
+        .pair = argument_data(argument("pairs", r->pair, pairs, sizeof *r->pair, use)),
+    };
+}
+
+static void route(struct queue *q, const struct routes *r, const void *x, const struct weight *router,
+                  const struct weight *bias, const struct routing *how, int n_tokens)
+{
+    struct weight w, db;
+    struct routes d = routes(r, how, n_tokens, ARGUMENT_MADE);
+    table->route(on(q), &d, act("x", x, (size_t)n_tokens * (size_t)router->cols, ARGUMENT_READ),
+                 weight("router", &w, router), weight("bias", &db, bias), how, n_tokens);
+    finish(q);
+}
+
+static void matmul_experts(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                           const struct routes *r, const struct routing *how, enum expert_rows x_rows, int n_tokens)
+{
+    struct weight dw, db;
+    struct routes d = routes(r, how, n_tokens, ARGUMENT_READ);
+    size_t pairs = (size_t)n_tokens * (size_t)how->n_chosen, n = x_rows == X_PAIRS ? pairs : (size_t)n_tokens;
+    void *dout = act("result", out, pairs * (size_t)(w->rows / how->n_experts), ARGUMENT_MADE);
+    table->matmul_experts(on(q), dout, act("x", x, n * (size_t)w->cols, ARGUMENT_READ), weight("weights", &dw, w),
+                          weight("bias", &db, bias), &d, how, x_rows, n_tokens);
+    finish(q);
+}
+
+static void combine(struct queue *q, void *out, const void *y, const struct routes *r, const struct routing *how,
+                    int n_tokens, int dim, bool accumulate)
+{
+    struct routes d = routes(r, how, n_tokens, ARGUMENT_READ);
+    size_t n = (size_t)n_tokens * (size_t)dim;
+    void *dout = act("result", out, n, accumulate ? ARGUMENT_CHANGED : ARGUMENT_MADE);
+    table->combine(on(q), dout, act("y", y, n * (size_t)how->n_chosen, ARGUMENT_READ), &d, how, n_tokens, dim,
+                   accumulate);
+    finish(q);
+}
+
+static void gate(struct queue *q, void *x, const void *in, const struct weight *w, int n_tokens, int dim)
+{
+    struct weight dw;
+    size_t n = (size_t)n_tokens;
+    void *dx = act("x", x, n * (size_t)dim, ARGUMENT_CHANGED);
+    table->gate(on(q), dx, act("in", in, n * (size_t)w->cols, ARGUMENT_READ), weight("weights", &dw, w), n_tokens, dim);
     finish(q);
 }
 

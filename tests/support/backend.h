@@ -9,7 +9,7 @@
 
 extern const struct ops *ops;
 
-/* What the shell cannot know: KV blocks and slots of the arrays that qkv_store and attention get. */
+/* Sizes that the shell cannot know: KV blocks and slots of the arrays for qkv_store and attention. */
 extern int backend_n_blocks, backend_n_slots;
 
 /* Backend and activation type number i, e.g. "cuda f16"; NULL when there are no more. Exits when a device fails. */

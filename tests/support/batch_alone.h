@@ -21,7 +21,7 @@ struct batch_alone {
  * called signals_open. Whatever fails here and below fails the test. */
 void batch_alone_open(struct batch_alone *a, const char *dir, const char *output, const char *const *more, int n_seqs);
 
-/* What is to do next: a step, a wait for something to do (0.1 s at most), or, if false is returned, the end. */
+/* The next action: a step, a wait for work (0.1 s at most), or, if false is returned, the end. */
 bool batch_alone_turn(struct batch_alone *a);
 
 /* After the end. Returns the exit status; a failure of input or output is in *e. */

@@ -24,15 +24,15 @@ struct batch_results {
     json_t *by_id;          /* id or custom_id -> the line's object */
     const char **order;     /* [n] ids in the file's order, borrowed from by_id */
     int n;                  /* whole lines with an id */
-    int n_twice, n_strange; /* ids that came again; whole lines that are no results */
+    int n_twice, n_strange; /* repeated ids; complete lines that are not results */
     size_t torn;            /* bytes behind the last newline */
 };
 
-/* What is in an output, as it is. A file that does not exist is empty. */
+/* The contents of an output. A file that does not exist counts as empty. */
 void batching_read(struct batch_results *r, const char *dir, const char *name);
 void batching_free(struct batch_results *r);
 
-/* Of a plain result, or of an OpenAI one; "" when there is none. */
+/* The text of a plain result, or of an OpenAI one; "" if there is none. */
 const char *batching_text(const json_t *result);
 
 /* How many of a's results are not b's, by id and text. */

@@ -4,7 +4,7 @@
 
 extern char folder[256];
 
-/* Of a file in it, which need not be there. Valid until three more were asked for. */
+/* The path of a file in it, which need not exist. Valid for three further calls. */
 const char *folder_path(const char *name);
 
 int folder_set_up(void **state);

@@ -11,7 +11,7 @@
 
 struct honest {
     const char *endpoint; /* borrowed */
-    char *story;          /* what the answer has to be; owned */
+    char *story;          /* the expected answer; owned */
     pthread_t thread;
     atomic_bool stop;
     atomic_int n;                /* questions answered, or given up */
@@ -25,11 +25,11 @@ struct honest {
 /* Before the attack: asks once, so that it is known what is right. false: no answer. */
 bool honest_start(struct honest *h, const char *endpoint);
 
-/* Wait until it has had so many answers more, or so many seconds. */
+/* Wait until it has had this many further answers, or this many seconds. */
 void honest_await(struct honest *h, int n, double seconds);
 
-/* Ends it, prints what it has seen, and checks (case_check) that all answers were right and, unless sanitizers slow it down, that 99 of
- * 100 took at most so many seconds. */
+/* Ends it, prints what it has seen, and checks (case_check) that all answers were right and, unless sanitizers slow it
+ * down, that 99 of 100 took at most this many seconds. */
 void honest_stop(struct honest *h, const char *attack, double most_seconds);
 
 #endif

@@ -22,7 +22,7 @@ void models_fixture(char *dir, const char *name);
  * n_fixed pairs {id, byte} put a byte at an id, whose byte takes the other's place. */
 void models_write_tokenizer(const char *dir, int n_ids, const int fixed[][2], int n_fixed);
 
-/* What the fixture expects: *n prompt ids, and the 32 greedy tokens after them. The caller frees both. */
+/* The fixture's expectation: *n prompt ids, and the 32 greedy tokens after them. The caller frees both. */
 void models_expected(const char *name, int32_t **prompt, int *n, int32_t **tokens);
 
 /* A llama-shaped bf16 checkpoint of about 41 MB with arbitrary weights and a tokenizer, in a new folder. */

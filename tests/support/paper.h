@@ -32,8 +32,8 @@ void paper_close(struct paper *d);
  * is valid until the step after the next one. */
 const char *paper_execute(struct paper *d, struct plan *p, struct step_result *result);
 
-/* What the device must sample after token[0, n), prompt_len of them prompt. log-probabilities are made of the same numbers:
- * *out has them for s->n_top. */
+/* The token that the device must sample after token[0, n), prompt_len of them prompt. Log-probabilities follow from
+ * the same numbers: *out has them for s->n_top. */
 int32_t paper_next(const int32_t *token, int n, int prompt_len, const struct sampling *s, int vocab,
                    struct sampled *out);
 

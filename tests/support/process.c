@@ -51,7 +51,7 @@ int process_count_lines(const char *text)
     return n;
 }
 
-/* What tests/run.sh exports, for a test that is started by hand. */
+/* The variables that tests/run.sh exports, for a test that is started by hand. */
 static void set_environment(void)
 {
     if (getuid() == 0) {
@@ -118,7 +118,7 @@ static int list_program(const char **argv, int n, const struct process_setup *s,
     return n;
 }
 
-/* mpirun's words for so many ranks. */
+/* mpirun's command line for this number of ranks. */
 static int list_ranks(const char **argv, int n, const struct process_setup *s, const char *ranks)
 {
     argv[n++] = "-n";

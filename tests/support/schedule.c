@@ -33,7 +33,7 @@ struct scheduler_setup schedule_setup(int max_seqs, int max_batch_tokens, int n_
 
 /* ---- what a request gets alone ---- */
 
-/* Where text that is final ends, before an incomplete character. */
+/* The end of the final text, before an incomplete character. */
 static size_t text_of(const int32_t *token, int n, bool skip, char **text)
 {
     struct err e = {0};
@@ -115,7 +115,7 @@ static void on_release(void *context, struct request *r)
     run->n_ended[r->finish]++;
     run->n_released++;
     run->request[r->index] = NULL;
-    request_close(r); /* whoever still looks at it is found by the address sanitizer */
+    request_close(r); /* the address sanitizer detects a later access */
     free(r);
 }
 
@@ -204,7 +204,7 @@ static bool is_overtaken(const struct schedule *run, const struct request *w, co
     return w->queue->n_running < place_in_queue(run, r);
 }
 
-/* Nobody who waits is overtaken, and a new sequence's parameters are the request's own, in terms of its own prompt. */
+/* No waiting request is overtaken, and a new sequence's parameters are the request's own, in terms of its own prompt. */
 static void check_starts(struct schedule *run, const struct plan *p)
 {
     for (int i = 0; i < p->n_starts; i++) {
@@ -229,7 +229,7 @@ static void check_starts(struct schedule *run, const struct plan *p)
     }
 }
 
-/* Every token goes in once, in order, at its position, and never into a block that somebody else may read. */
+/* Every token goes in once, in order, at its position, and never into a block that another sequence may read. */
 static void check_sequences(struct schedule *run, const struct plan *p)
 {
     const int32_t *token = p->token;
@@ -284,14 +284,14 @@ void schedule_check_memory(struct schedule *run)
     assert_int_equal(in_list, n_free);
 }
 
-/* Nobody starves: every running sequence that could feed something does, unless the budget is used up; what decodes always
- * does; and no slot, budget and memory are left while somebody waits who could use them. */
+/* No starvation: every running sequence that could feed tokens does, unless the budget is used up; decoding sequences
+ * always do; and no slot, budget and memory are left while a request waits that could use them. */
 static void check_progress(struct schedule *run, const struct plan *p, uint64_t n_preempted)
 {
     struct scheduler *s = &run->s;
     bool can_start = false;
     int n_blocked = 0;
-    /* What was kept for somebody who then had to go is not given to others in the same step. */
+    /* Blocks that were kept for a sequence which is then preempted are not given to others in the same step. */
     bool full = p->n_tokens == s->setup.limits.max_batch_tokens || s->stats.n_preemptions != n_preempted;
     for (int i = 0; i < s->n_running; i++) {
         struct request *r = s->running[i];

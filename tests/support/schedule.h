@@ -10,7 +10,7 @@
 #define SCHEDULE_MAX_OUTPUT   64
 #define SCHEDULE_MAX_LEN      130
 
-/* What a request gets alone. */
+/* The result of a request that runs alone. */
 struct schedule_outcome {
     int32_t token[SCHEDULE_MAX_OUTPUT];
     int n;

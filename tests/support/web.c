@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -59,11 +60,13 @@ int web_stop(struct web_gateway *g)
 int web_connect(const struct web_gateway *g)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const int yes = 1;
     const char *port = strrchr(g->address, ':');
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     a.sin_port = htons((uint16_t)(port != NULL ? atoi(port + 1) : 0));
     if (fd < 0 || connect(fd, (const struct sockaddr *)&a, sizeof a) != 0)
         die(g->address, strerror(errno));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
     return fd;
 }
 

@@ -60,7 +60,8 @@ static inline void folder_remove(const struct folder *f)
     assert_int_equal(rmdir(f->path), 0);
 }
 
-/* A tensor to be written; rows 0: a vector. Its bytes are random but for their seed. */
+/* A tensor to be written; rows 0: a vector; matrices > 0: so many of rows x cols, as three dimensions. Its bytes are random but
+ * for their seed. */
 struct tensor_spec {
     char name[100];
     const char *dtype;
@@ -68,6 +69,7 @@ struct tensor_spec {
     int element; /* bytes */
     unsigned char *data;
     size_t bytes;
+    int matrices;
 };
 
 static inline uint64_t next_random(uint64_t *state)
@@ -81,6 +83,7 @@ static inline uint64_t next_random(uint64_t *state)
 static inline void spec_fill(struct tensor_spec *t, uint64_t *state)
 {
     t->bytes = (size_t)(t->rows > 0 ? t->rows : 1) * (size_t)t->cols * (size_t)t->element;
+    t->bytes *= (size_t)(t->matrices > 0 ? t->matrices : 1);
     t->data = malloc(t->bytes + 1);
     assert_non_null(t->data);
     for (size_t i = 0; i < t->bytes; i++)
@@ -100,12 +103,14 @@ static inline void folder_write_tensors(const struct folder *f, const char *name
     used += (size_t)snprintf(text + used, room - used, "{\"__metadata__\":{\"format\":\"pt\"}");
     for (int i = 0; i < n; i++) {
         const struct tensor_spec *t = &spec[i];
-        char rows[32] = "";
+        char rows[32] = "", matrices[32] = "";
         if (t->rows > 0)
             (void)snprintf(rows, sizeof rows, "%" PRId64 ",", t->rows);
+        if (t->matrices > 0)
+            (void)snprintf(matrices, sizeof matrices, "%d,", t->matrices);
         used += (size_t)snprintf(text + used, room - used,
-                                 ",\"%s\":{\"dtype\":\"%s\",\"shape\":[%s%" PRId64 "],\"data_offsets\":[%zu,%zu]}",
-                                 t->name, t->dtype, rows, t->cols, at, at + t->bytes);
+                                 ",\"%s\":{\"dtype\":\"%s\",\"shape\":[%s%s%" PRId64 "],\"data_offsets\":[%zu,%zu]}",
+                                 t->name, t->dtype, matrices, rows, t->cols, at, at + t->bytes);
         at += t->bytes;
     }
     used += (size_t)snprintf(text + used, room - used, "}%*s", pad, "");

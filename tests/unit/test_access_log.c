@@ -13,14 +13,14 @@
 
 static const struct protocol_model model = {.name = "m", .vocab = 1000};
 
-static struct job *parse(const char *json, size_t bytes)
+static struct task *parse(const char *json, size_t bytes)
 {
     zmq_msg_t body;
     assert_int_equal(zmq_msg_init_size(&body, bytes), 0);
     memcpy(zmq_msg_data(&body), json, bytes);
-    struct job *j = job_open(1, &body, false, 0);
+    struct task *j = task_open(1, &body, false, 0);
     assert_non_null(j);
-    job_parse(j, &model);
+    task_parse(j, &model);
     return j;
 }
 
@@ -34,9 +34,9 @@ static json_t *line_of(const char *json, size_t json_bytes)
     files_make_dir(folder);
     (void)snprintf(path, sizeof path, "%s/log", folder);
     assert_int_equal(access_log_open(&log, path, true, &e), 0);
-    struct job *j = parse(json, json_bytes);
+    struct task *j = parse(json, json_bytes);
     access_log_write(&log, j, &(struct outcome){.code = 200});
-    job_close(j);
+    task_close(j);
     assert_int_equal(access_log_lost(&log), 0);
     access_log_close(&log);
     char *text = files_read(folder, "log", &bytes);
@@ -59,7 +59,7 @@ static json_t *line_of_prompt(const char *text, size_t bytes)
     return line;
 }
 
-/* So many letters, a character, so many letters again: what is shown is the longest whole part of it. */
+/* Letters, one character, letters again: the log shows the longest part that ends with a whole character. */
 static void check_cut(const char *character, int before)
 {
     char text[2 * SHOWN];

@@ -38,7 +38,7 @@ static void the_walltime(void **unused)
     assert_int_equal(ending_turn(&g, 90), ENDING_CUT);
     assert_string_equal(g.cause, "--max-walltime");
     assert_int_equal(ending_turn(&g, 0), ENDING_CUT); /* there is no way back */
-    /* What the end takes is learned: the slowest counts, and none of it when the user says. */
+    /* The time for the end is learned from the slowest sync and step, unless the user gives it. */
     g = begin(100, -1, 60, 0);
     double before = ending_reserve(&g);
     assert_true(before > 0);

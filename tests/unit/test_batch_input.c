@@ -1,4 +1,5 @@
-/* tests/unit/test_batch_input.c - coordinator/batch/input.c: the lines of files, patterns and pipes, and what is no input. */
+/* tests/unit/test_batch_input.c - coordinator/batch/input.c: the lines of files, patterns and pipes, and files that
+ * are not inputs. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/batch/input.h"
@@ -49,7 +50,31 @@ static void input_lines(void **state)
     expect_lines((const char *[]){folder_path("a?")}, 1, "a*:1/0:star|a2:1/3:x|");
 }
 
-/* Of another share, say: with its manifest, or locked before it has one. */
+/* Where a file begins; its bytes count as they are. */
+static void input_marks(void **state)
+{
+    (void)state;
+    struct inputs in;
+    struct err e = {0};
+    struct input_line line;
+    files_write(folder, "m1",
+                "\xef\xbb\xbf"
+                "one\n\xef\xbb\xbf"
+                "two\n",
+                14);
+    files_write(folder, "m2", "\xef\xbb\xbf\nthree", 9);
+    expect_lines((const char *[]){folder_path("m?")}, 1,
+                 "m1:1/0:one|m1:2/1:\xef\xbb\xbf"
+                 "two|m2:2/3:three|");
+    files_write(folder, "wide", "\xff\xfe{\0}\0\n\0", 8);
+    const char *wide = folder_path("wide");
+    assert_int_equal(inputs_open(&in, &wide, 1, &e), 0);
+    assert_int_equal(inputs_next(&in, &line, &e), INPUT_FAILED);
+    EXPECT_PARTS(&e, ERR_INPUT, wide, ": a byte order mark of UTF-16, expected UTF-8");
+    inputs_close(&in);
+}
+
+/* The output of another share, for example: with its manifest, or locked before it has one. */
 static void input_outputs(void **state)
 {
     (void)state;
@@ -66,12 +91,12 @@ static void input_outputs(void **state)
     expect_lines((const char *[]){folder_path("*.x")}, 1, "a.x:1/0:one|c.x:1/1:three|");
     for (int i = 0; i < 2; i++) {
         assert_int_equal(inputs_open(&in, (const char *[]){folder_path(i == 0 ? "b.x" : "d.x")}, 1, &e), -1);
-        EXPECT_PARTS(&e, ERR_USAGE, i == 0 ? "/b.x" : "/d.x", "a batch's output");
+        EXPECT_PARTS(&e, ERR_USAGE, i == 0 ? "/b.x" : "/d.x", "the output of a batch");
         inputs_close(&in);
         e = (struct err){0};
     }
     assert_int_equal(inputs_open(&in, (const char *[]){folder_path("[bd].x")}, 1, &e), -1);
-    EXPECT_PARTS(&e, ERR_IO, "nothing but outputs");
+    EXPECT_PARTS(&e, ERR_IO, "only outputs of batches");
     inputs_close(&in);
     journal_close(&j);
     expect_lines((const char *[]){folder_path("d*")}, 1, "");
@@ -85,11 +110,11 @@ static void input_refused(void **state)
     files_write(folder, "a", "x\n", 2);
     assert_int_equal(symlink(folder_path("a"), folder_path("b")), 0);
     assert_int_equal(inputs_open(&in, (const char *[]){folder_path("gone")}, 1, &e), -1);
-    EXPECT_PARTS(&e, ERR_IO, "/gone", "no file of this name");
+    EXPECT_PARTS(&e, ERR_IO, "/gone", "no file has this name");
     inputs_close(&in);
     e = (struct err){0};
     assert_int_equal(inputs_open(&in, (const char *[]){folder_path("*.jsonl")}, 1, &e), -1);
-    EXPECT_PARTS(&e, ERR_IO, "*.jsonl", "none that it matches");
+    EXPECT_PARTS(&e, ERR_IO, "*.jsonl", "matches it");
     inputs_close(&in);
     e = (struct err){0};
     assert_int_equal(inputs_open(&in, (const char *[]){folder_path("a"), folder_path("b")}, 2, &e), -1);
@@ -157,7 +182,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         FOLDER_TEST(input_lines), FOLDER_TEST(input_refused), FOLDER_TEST(input_long_line),
-        FOLDER_TEST(input_pipe),  FOLDER_TEST(input_outputs),
+        FOLDER_TEST(input_pipe),  FOLDER_TEST(input_outputs), FOLDER_TEST(input_marks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -102,7 +102,7 @@ static void recovered(void **state)
     KEPT("[1]\n[2][3]\n", 11, "line 2 is not a result");
 }
 
-/* What one run has put on disk is known to the next: each byte of it counts, and who vouches for all does not parse. */
+/* The next run knows what is on disk: each byte counts, and lines covered by the hash are not parsed. */
 static void checked(void **state)
 {
     (void)state;
@@ -153,7 +153,7 @@ static void recovered_foreign(void **state)
 {
     (void)state;
     RECOVERED("", JOURNAL_FOREIGN, "", 0);
-    KEPT("[al", JOURNAL_FOREIGN, "no result of a batch");
+    KEPT("[al", JOURNAL_FOREIGN, "not contain results of a batch");
     KEPT("a note", JOURNAL_FOREIGN, "line 1 is not a result");
     KEPT("[1]\na note", JOURNAL_FOREIGN, "line 2 is not a result");
     KEPT("[1]\n!\n", JOURNAL_FOREIGN, "line 2 is not a result");
@@ -244,7 +244,7 @@ static void *wait_for_journal(void *context)
     return NULL;
 }
 
-/* Has this process the file open so many times? */
+/* Has this process the file open this many times? */
 static bool opened(const char *path, int times)
 {
     char found[600], name[64];

@@ -25,7 +25,7 @@ static struct line *parse(const char *text, const char *defaults)
 static void expect_bad(const char *text, const char *id, const char *field, const char *part)
 {
     struct line *l = parse(text, NULL);
-    const struct protocol_error *error = &l->job->error;
+    const struct protocol_error *error = &l->task->error;
     if (error->code == 0 || strcmp(error->field, field) != 0 || strstr(error->message, part) == NULL ||
         strcmp(l->id, id) != 0)
         print_error("%s\n  id %s, %d %s: %s\n", text, l->id, error->code, error->field, error->message);
@@ -61,7 +61,7 @@ static void bad_lines(void **state)
     expect_bad("{\"id\":\"x\",\"prompt\":\"a\",\"model\":\"other\"}", "x", "model", "other");
     expect_bad(LINE("{\"prompt\":\"a\",\"top_p\":3}"), "c", "body.top_p", "found 3");
     expect_bad(LINE("{\"prompt\":\"a\",\"stream\":true}"), "c", "body.stream", "whole results");
-    expect_bad(LINE("{\"prompt\":\"a\",\"tools\":[1]}"), "c", "body.tools", "not implemented");
+    expect_bad(LINE("{\"prompt\":\"a\",\"tools\":[1]}"), "c", "body.tools", "only chats");
     expect_bad(LINE("{" TURNS "}"), "c", "url", "expected \"prompt\"");
     expect_bad(CHAT("{\"prompt\":\"a\"}"), "c", "url", "expected \"messages\"");
     expect_bad(LINE("7"), "c", "body", "an integer");
@@ -74,7 +74,7 @@ static void bad_lines(void **state)
     const struct input_line too_long = {NULL, 0, 0, 3, 2, 100};
     const struct line_rules rules = {&model, NULL};
     struct line *l = line_open(&too_long, "in.jsonl", &rules, 1, 0);
-    assert_int_equal(l->job->error.code, PROTOCOL_TOO_LARGE);
+    assert_int_equal(l->task->error.code, PROTOCOL_TOO_LARGE);
     assert_string_equal(l->id, made);
     line_close(l);
 }
@@ -95,9 +95,9 @@ static void good_lines(void **state)
                 {"{\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"a\"}}", "in.jsonl:3", false}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct line *l = parse(rows[i].text, NULL);
-        if (l->job->error.code != 0)
-            print_error("%s: %s: %s\n", rows[i].text, l->job->error.field, l->job->error.message);
-        assert_int_equal(l->job->error.code, 0);
+        if (l->task->error.code != 0)
+            print_error("%s: %s: %s\n", rows[i].text, l->task->error.field, l->task->error.message);
+        assert_int_equal(l->task->error.code, 0);
         assert_string_equal(l->id, rows[i].id);
         assert_int_equal(l->chat, rows[i].chat);
         line_close(l);
@@ -109,22 +109,22 @@ static void defaults(void **state)
     (void)state;
     static const char values[] = "{\"temperature\":0.5,\"max_tokens\":77,\"top_k\":5,\"ignore_eos\":true}";
     struct line *l = parse("{\"prompt\":\"a\"}", values);
-    const struct request_rules *r = &l->job->message.generate.rules;
-    assert_int_equal(l->job->error.code, 0);
+    const struct request_rules *r = &l->task->message.generate.rules;
+    assert_int_equal(l->task->error.code, 0);
     assert_true(r->sampling.temperature == 0.5F && r->max_tokens == 77 && r->sampling.top_k == 5 && r->ignore_eos);
     line_close(l);
     l = parse("{\"prompt\":\"a\",\"temperature\":0,\"n_predict\":3,\"ignore_eos\":false}", values);
-    r = &l->job->message.generate.rules;
+    r = &l->task->message.generate.rules;
     assert_true(r->sampling.temperature == 0 && r->max_tokens == 3 && !r->ignore_eos);
     line_close(l);
-    /* who says that nothing is sampled is not contradicted by a default */
+    /* a default does not contradict a line that turns sampling off */
     l = parse("{\"prompt\":\"a\",\"do_sample\":false}", values);
-    assert_int_equal(l->job->error.code, 0);
-    assert_true(l->job->message.generate.rules.sampling.temperature == 0);
+    assert_int_equal(l->task->error.code, 0);
+    assert_true(l->task->message.generate.rules.sampling.temperature == 0);
     line_close(l);
     l = parse("{\"prompt\":\"a\",\"num_beams\":2}", values);
-    assert_int_equal(l->job->error.code, 0);
-    assert_true(l->job->message.generate.rules.sampling.temperature == 0);
+    assert_int_equal(l->task->error.code, 0);
+    assert_true(l->task->message.generate.rules.sampling.temperature == 0);
     line_close(l);
 }
 
@@ -137,7 +137,7 @@ static void seeds(void **state)
     assert_int_equal(line_seed(0, "request-1"), 0xad73b98307d1f); /* BLAKE2b; a resumed run needs the same for ever */
 }
 
-/* The line of a job that failed, in both styles, and its id read back. */
+/* The line of a task that failed, in both styles, and its id read back. */
 static void expect_id_back(const char *id_json, const char *id)
 {
     char text[2000], back[LINE_MAX_ID_BYTES + 1];
@@ -157,7 +157,7 @@ static void expect_id_back(const char *id_json, const char *id)
         assert_string_equal(back, id);
         assert_non_null(strstr(line, "in.jsonl: line 3: prompt: found an integer"));
         for (size_t cut = 0; cut + 1 < bytes;
-             cut++) /* torn lines are no results, and nothing is read beyond their end */
+             cut++) /* torn lines are not results, and nothing is read beyond their end */
             if (cut != bytes - 1) {
                 char *part = malloc(cut + 1);
                 memcpy(part, line, cut);
@@ -224,7 +224,7 @@ static void mutated(void **state)
         const struct result_style style = {i % 8 < 4, "demo", NULL};
         struct result_count count;
         bool failed = false;
-        if (l->job->error.code != 0) {
+        if (l->task->error.code != 0) {
             char *line = result_line(l, "in.jsonl", &style, 0, &bytes, &count);
             assert_true(result_read(line, bytes - 1, back, &failed));
             assert_string_equal(back, l->id);

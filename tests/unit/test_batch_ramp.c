@@ -13,8 +13,8 @@ struct paper_engine {
     double step, sequence, prompt, late, slower;
 };
 
-/* One run on some engines of n lines of so many tokens, until the walltime: how many lines were done. *seconds: until then, or
- * until all were. all: everything begins that there is room for, whatever the time. */
+/* One run on some engines of n lines of this many tokens, until the walltime: how many lines were done. *seconds:
+ * until then, or until all were. all: everything begins that there is room for, whatever the time. */
 static int run(const struct paper_engine *g, int n, int tokens, double walltime, bool all, double *seconds)
 {
     const struct ramp_work work = {PROMPT, tokens};

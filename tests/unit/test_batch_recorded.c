@@ -28,7 +28,7 @@ static void expect_recorded(const json_t *was, const char *name, const char *cha
     inputs_close(&in);
 }
 
-/* What is known of it when so many lines were read. */
+/* The record of it after this many lines were read. */
 static json_t *record(const char *name, int lines)
 {
     struct inputs in;
@@ -50,7 +50,7 @@ static void recorded(void **state)
     files_write(folder, "b", "one\ntwo\n", 8);
     json_t *was = record("a", 2);
     expect_recorded(was, "a", NULL);
-    expect_recorded(was, "b", "/a is no input any more");
+    expect_recorded(was, "b", "/a is no longer an input");
     files_write(folder, "a", "one\ntwo\nthree\n", 14);
     expect_recorded(was, "a", NULL);
     files_write(folder, "a", "new\none\ntwo\n", 12);
@@ -58,13 +58,13 @@ static void recorded(void **state)
     files_write(folder, "a", "one\n", 4);
     expect_recorded(was, "a", "/a has become shorter than the 8 bytes");
     assert_int_equal(unlink(folder_path("a")) | mkfifo(folder_path("a"), 0600), 0);
-    expect_recorded(was, "a", "/a is no file that can be read again");
+    expect_recorded(was, "a", "/a is not a file that can be read again");
     json_decref(was);
     int fd = open(folder_path("a"), O_RDWR | O_CLOEXEC);
     assert_int_equal(write(fd, "one\n", 4), 4);
     was = record("a", 1);
     assert_int_equal(close(fd), 0);
-    expect_recorded(was, "a", "/a is no file that can be read again");
+    expect_recorded(was, "a", "/a is not a file that can be read again");
     json_decref(was);
     was = record("b", 0); /* nothing of it was read */
     files_write(folder, "b", "other\n", 6);
@@ -73,7 +73,7 @@ static void recorded(void **state)
     json_decref(was);
     was = json_loads("[{\"path\": \"x\", \"bytes\": 3, \"sha256\": \"00\"}]", 0, NULL);
     (void)json_object_set_new(json_array_get(was, 0), "path", json_string(folder_path("b")));
-    expect_recorded(was, "b", "/b is recorded in a way that this version does not know");
+    expect_recorded(was, "b", "/b is recorded in a format that this version does not know");
     json_decref(was);
 }
 
@@ -135,7 +135,7 @@ static void recorded_large(void **state)
     free(text);
 }
 
-/* What was not read may change. */
+/* Parts that were not read may change. */
 static void recorded_part(void **state)
 {
     (void)state;
@@ -172,7 +172,7 @@ static void recorded_strange(void **state)
         struct err e = {0};
         json_t *was = json_loads(strange[i], 0, NULL);
         assert_int_equal(prefix_check(was, fd, "a", &c, &e), -1);
-        EXPECT_PARTS(&e, ERR_INPUT, "the manifest's hash of a makes no sense");
+        EXPECT_PARTS(&e, ERR_INPUT, "the manifest's hash of a is invalid");
         json_decref(was);
     }
     json_t *was = json_loads("{\"bytes\":4,\"hash\":7,\"stride\":65536,\"marks\":[]}", 0, NULL);

@@ -1,5 +1,5 @@
-/* tests/unit/test_batch_rewrite.c - coordinator/batch/rewrite.c: an output anew in the order of the input (ordered.c), or without
- * its errors (retry.c). */
+/* tests/unit/test_batch_rewrite.c - coordinator/batch/rewrite.c: an output rewritten in the order of the input
+ * (ordered.c), or without its errors (retry.c). */
 #include "tests/unit/unit.h"
 
 #include "coordinator/batch/ids.h"
@@ -102,7 +102,7 @@ static void errors_taken_out(void **state)
     assert_int_not_equal(access(folder_path("out.rewrite.tmp"), F_OK), 0);
 }
 
-/* What a run has left that was killed while it wrote is in nobody's way; what cannot be written leaves all as it was. */
+/* The remains of a run that was killed while it wrote do no harm; a failed write leaves everything unchanged. */
 static void rewriting_fails(void **state)
 {
     (void)state;
@@ -123,7 +123,7 @@ static void rewriting_fails(void **state)
         assert_int_equal(retry_take_out(&j, &ids, &n_kept, &e), full ? -1 : 0);
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
         if (full)
-            EXPECT_PARTS(&e, ERR_IO, "out: cannot be cleared of errors: File too large; it is as it was");
+            EXPECT_PARTS(&e, ERR_IO, "out: cannot be cleared of errors: File too large; it is unchanged");
         else
             expect_none(&e);
         assert_int_not_equal(access(folder_path("out.rewrite.tmp"), F_OK), 0);

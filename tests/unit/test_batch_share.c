@@ -64,7 +64,7 @@ static void by_array(void **unused)
     assert_int_equal(open_array(&s, SHARE_AUTO, "o-%a", "1", NULL, "1", "3", "1", &e), -1);
     assert_non_null(strstr(e.text, "SLURM_ARRAY_TASK_COUNT"));
     assert_int_equal(open_array(&s, SHARE_AUTO, "o-%a", NULL, NULL, NULL, NULL, NULL, &e), -1);
-    assert_non_null(strstr(e.text, "no task"));
+    assert_non_null(strstr(e.text, "not a task"));
     assert_int_equal(open_array(&s, SHARE_ON, "o", NULL, NULL, NULL, NULL, NULL, &e), -1);
 }
 

@@ -1,5 +1,5 @@
-/* tests/unit/test_batch_slurm.c - coordinator/batch/slurm.c and child.c: what is asked of scontrol, a stand-in here that writes
- * down its arguments, and that nobody waits for it longer than for a bounded time. */
+/* tests/unit/test_batch_slurm.c - coordinator/batch/slurm.c and child.c: the commands to scontrol, for which a
+ * stand-in records its arguments, and the limit of every wait for it. */
 #include "tests/unit/unit.h"
 
 #include "base/clock.h"

@@ -1,6 +1,7 @@
-/* tests/unit/test_batch_speed.c - what a batch costs beside the device: lines are read, parsed, tokenized, scheduled, their
- * results written and synced, as `lockstep batch` does it, while a step takes no time at all and its tokens come from
- * nowhere. Processor time of all threads together, so that it is what one core can do, whatever else runs on the machine. */
+/* tests/unit/test_batch_speed.c - the cost of a batch beside the device: lines are read, parsed, tokenized, scheduled,
+ * their results written and synced, as `lockstep batch` does it, while a step takes no time at all and its tokens come
+ * from nowhere. Processor time of all threads together, so that it is what one core can do, whatever else runs on the
+ * machine. */
 #include "tests/unit/unit.h"
 
 #include "base/signals.h"

@@ -1,5 +1,5 @@
-/* tests/unit/test_batch_status.c - coordinator/batch/status.c, speed.c and outlets.c: what is known is told, what is not is
- * absent, and files are whole whenever they are read. */
+/* tests/unit/test_batch_status.c - coordinator/batch/status.c, speed.c and outlets.c: known values are reported,
+ * unknown ones are absent, and files are complete whenever they are read. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/batch/outlets.h"
@@ -15,7 +15,7 @@
 
 #define MARK "\xef\xbf\xbd" /* U+FFFD */
 
-/* What nothing has been told of yet. */
+/* A status before the first report. */
 struct untold {
     void *context;
     struct engines engines;

@@ -50,7 +50,7 @@ int zmq_poll(zmq_pollitem_t *item, int n, long milliseconds)
     return rc;
 }
 
-/* Of the batch thread while the device stands still, in a second; not more than the bound. */
+/* Syncs of the batch thread in a second while the device stands still; at most the bound. */
 static int count_wakeups(void)
 {
     struct timespec until;

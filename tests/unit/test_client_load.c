@@ -1,4 +1,4 @@
-/* tests/unit/test_client_load.c - what a bench asks for: lengths, ids, arrivals; datasets, good and bad. */
+/* tests/unit/test_client_load.c - the requests of a bench: lengths, ids, arrivals; datasets, good and bad. */
 #include "client/bench_load.h"
 #include "tests/support/files.h"
 #include "tests/unit/unit.h"
@@ -110,10 +110,10 @@ static void bad_datasets(void **state)
     static const struct {
         const char *text, *words;
     } table[] = {
-        {"", "no prompt, expected a JSON object a line"},
+        {"", "no prompt, expected one JSON object per line"},
         {"{\"prompt\": \"a\", \"output_len\": 2}\n{", "set.jsonl: line 2: not valid JSON"},
         {"{\"prompt\": 3, \"output_len\": 2}", "line 1: \"prompt\" is an integer"},
-        {"{\"prompt\": \"a\"}", "line 1: \"output_len\" is nothing"},
+        {"{\"prompt\": \"a\"}", "line 1: \"output_len\" is missing"},
         {"{\"prompt\": \"a\", \"output_len\": 0}", "\"output_len\" is 0, expected an integer in [1, "},
         {"[]", "\"prompt\" is nothing"},
     };

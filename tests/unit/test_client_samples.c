@@ -76,7 +76,7 @@ static void histograms(void **state)
     samples_close(&now);
 }
 
-/* What a server would not write does no harm. */
+/* Text that no server would write does no harm. */
 static void hostile(void **state)
 {
     static const char *const texts[] = {"",     "{",    "a{b=\"", "a{b=\"c\\", "a{b=\"c\\\"} 1", "\n\n",

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-static struct model_config m, other; /* 4 KB of windows each: not on the stack */
+static struct model_config m, other; /* its layers take kilobytes each: not on the stack */
 
 static void parse(struct model_config *to, const char *text)
 {
@@ -104,9 +104,9 @@ static void defaults_of_neox_opt_bloom(void **state)
           "\"layer_norm_elementwise_affine\":false}");
     assert_int_equal(m.embed_dim, 512);
     assert_true(m.post_norm && !m.final_norm && !m.qkv_bias && !m.mlp_bias && !m.norm_affine);
-    assert_true(weight_exists(&m, WEIGHT_PROJECT_IN) && weight_exists(&m, WEIGHT_PROJECT_OUT));
-    assert_false(weight_exists(&m, WEIGHT_ATTN_NORM) || weight_exists(&m, WEIGHT_FINAL_NORM) ||
-                 weight_exists(&m, WEIGHT_HEAD));
+    assert_true(weight_exists(&m, WEIGHT_PROJECT_IN, -1) && weight_exists(&m, WEIGHT_PROJECT_OUT, -1));
+    assert_false(weight_exists(&m, WEIGHT_ATTN_NORM, 0) || weight_exists(&m, WEIGHT_FINAL_NORM, -1) ||
+                 weight_exists(&m, WEIGHT_HEAD, -1));
     parse(&m, "{\"model_type\":\"opt\",\"_remove_final_layer_norm\":true}");
     assert_false(m.final_norm);
     parse(&m, "{\"model_type\":\"bloom\",\"apply_residual_connection_post_layernorm\":true,\"seq_length\":5}");
@@ -125,27 +125,27 @@ static void defaults_of_llama_and_kin(void **state)
     assert_int_equal(m.dtype, DTYPE_BF16);
     assert_int_equal(m.norm, NORM_RMS);
     assert_true(m.norm_eps == 1e-6f && m.gated_mlp && !m.tied_head && !m.qkv_bias && !m.norm_bias && !m.mlp_bias);
-    assert_int_equal(m.window[0], 0);
+    assert_int_equal(m.layer[0].window, 0);
     parse(&m, "{\"model_type\":\"mistral\"}");
     assert_int_equal(m.n_kv_heads, 8);
-    assert_int_equal(m.window[0], 4096);
-    assert_int_equal(m.window[31], 4096);
-    assert_int_equal(m.window[32], 0);
+    assert_int_equal(m.layer[0].window, 4096);
+    assert_int_equal(m.layer[31].window, 4096);
+    assert_int_equal(m.layer[32].window, 0);
     parse(&m, "{\"model_type\":\"mistral\",\"sliding_window\":null,\"head_dim\":160,\"num_key_value_heads\":null}");
-    assert_int_equal(m.window[0], 0);
+    assert_int_equal(m.layer[0].window, 0);
     assert_int_equal(m.head_dim, 160);
     assert_int_equal(m.n_kv_heads, 32);
     parse(&m, "{\"model_type\":\"qwen2\",\"sliding_window\":100}");
-    assert_int_equal(m.window[31], 0);
+    assert_int_equal(m.layer[31].window, 0);
     assert_true(m.qkv_bias && !m.out_bias);
     parse(&m, "{\"model_type\":\"qwen2\",\"sliding_window\":100,\"use_sliding_window\":true}");
-    assert_int_equal(m.window[27], 0);
-    assert_int_equal(m.window[28], 100);
+    assert_int_equal(m.layer[27].window, 0);
+    assert_int_equal(m.layer[28].window, 100);
     parse(&m, "{\"model_type\":\"qwen3\",\"sliding_window\":9,\"num_hidden_layers\":3,\"layer_types\":["
               "\"sliding_attention\",\"full_attention\",\"sliding_attention\"]}");
-    assert_int_equal(m.window[0], 9);
-    assert_int_equal(m.window[1], 0);
-    assert_int_equal(m.window[2], 9);
+    assert_int_equal(m.layer[0].window, 9);
+    assert_int_equal(m.layer[1].window, 0);
+    assert_int_equal(m.layer[2].window, 9);
     assert_int_equal(m.head_dim, 128);
     assert_true(m.qk_norm && !m.qkv_bias);
     parse(&m, "{\"model_type\":\"qwen3\",\"hidden_size\":1024,\"num_attention_heads\":16,"
@@ -154,6 +154,95 @@ static void defaults_of_llama_and_kin(void **state)
     assert_true(m.qkv_bias && m.out_bias && m.attention_scale == (float)(1 / sqrt(128)));
 }
 
+static void defaults_of_further_kin(void **state)
+{
+    (void)state;
+    parse(&m, "{\"model_type\":\"phi3\"}");
+    assert_true(m.n_kv_heads == 32 && m.norm_eps == 1e-5f && m.layer[0].window == 0 && m.rope.dims == 96);
+    parse(&m, "{\"model_type\":\"phi3\",\"sliding_window\":2047,\"partial_rotary_factor\":0.75}");
+    assert_true(m.layer[31].window == 2047 && m.rope.dims == 72);
+    parse(&m, "{\"model_type\":\"glm\"}");
+    assert_true(m.rope.layout == ROPE_INTERLEAVED && m.rope.dims == 64 && m.head_dim == 128 && m.n_kv_heads == 2);
+    assert_true(m.norm_eps == 1.5625e-7f && m.qkv_bias && !m.out_bias);
+    parse(&m, "{\"model_type\":\"starcoder2\"}");
+    assert_true(m.norm == NORM_LAYER && m.norm_bias && m.norm_eps == 1e-5f && !m.gated_mlp && m.tied_head);
+    assert_true(m.qkv_bias && m.out_bias && m.mlp_bias && m.activation == ACTIVATION_GELU_TANH);
+    parse(&m, "{\"model_type\":\"stablelm\"}");
+    assert_true(m.norm == NORM_LAYER && m.norm_bias && m.gated_mlp && m.rope.dims == 20 && !m.qkv_bias);
+    assert_true(!m.parallel_residual && !m.tied_head);
+    parse(&m, "{\"model_type\":\"stablelm\",\"use_parallel_residual\":true}");
+    assert_true(m.parallel_residual && m.shared_norm && !weight_exists(&m, WEIGHT_MLP_NORM, 0));
+    parse(&m, "{\"model_type\":\"smollm3\",\"sliding_window\":99}");
+    assert_true(m.tied_head && m.n_kv_heads == 4 && fabsf(m.rope.inv_freq[1] - powf(2e6f, -2.0f / 128)) < 1e-6f);
+    for (int i = 0; i < m.n_layers; i++)
+        assert_true(m.layer[i].unrotated == (i % 4 == 3) && m.layer[i].window == 0);
+    parse(&m, "{\"model_type\":\"smollm3\",\"num_hidden_layers\":2,\"no_rope_layers\":[0,1],\"sliding_window\":99,"
+              "\"use_sliding_window\":true}");
+    assert_true(m.layer[0].unrotated && m.layer[0].window == 99 && !m.layer[1].unrotated && m.layer[1].window == 0);
+    parse(&m, "{\"model_type\":\"ministral\",\"num_hidden_layers\":2,\"sliding_window\":9,"
+              "\"layer_types\":[\"full_attention\",\"sliding_attention\"]}");
+    assert_true(m.layer[0].window == 0 && m.layer[1].window == 9);
+    static const char *const longrope =
+        "{\"model_type\":\"phi3\",\"hidden_size\":12,\"num_attention_heads\":2,"
+        "\"rope_scaling\":{\"type\":\"%s\",\"short_factor\":[1,2,3],\"long_factor\":[4,5,6]}}";
+    char text[300];
+    (void)snprintf(text, sizeof text, longrope, "yarn"); /* as the first Phi-3 called it */
+    parse(&m, text);
+    (void)snprintf(text, sizeof text, longrope, "longrope");
+    parse(&other, text);
+    assert_true(m.rope.growth == ROPE_LONG && memcmp(&m, &other, sizeof m) == 0);
+}
+
+static void experts(void **state)
+{
+    (void)state;
+    parse(&m, "{\"architectures\":[\"Qwen3MoeForCausalLM\"]}");
+    assert_true(m.experts.routing.n_experts == 128 && m.experts.routing.n_chosen == 8 && m.experts.ffn == 768);
+    assert_true(!m.experts.routing.normalised && m.experts.shared_ffn == 0 && m.qk_norm && !m.qkv_bias);
+    assert_true(m.layer[0].experts && m.layer[23].experts && !m.layer[24].experts && m.layer[0].window == 0);
+    assert_int_equal(m.head_dim, 64); /* hidden / heads: the class has no default of its own */
+    parse(&m,
+          "{\"model_type\":\"qwen3_moe\",\"decoder_sparse_step\":2,\"mlp_only_layers\":[3,99,-1],\"num_experts\":60,"
+          "\"norm_topk_prob\":true,\"use_sliding_window\":true,\"sliding_window\":77,\"num_hidden_layers\":5}");
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(m.layer[i].experts, i == 1);
+        assert_int_equal(m.layer[i].window, 77);
+    }
+    assert_true(m.experts.routing.normalised && m.experts.routing.n_experts == 60);
+    assert_true(weight_exists(&m, WEIGHT_ROUTER, 1) && !weight_exists(&m, WEIGHT_MLP_IN, 1));
+    assert_true(weight_exists(&m, WEIGHT_MLP_OUT, 0) && !weight_exists(&m, WEIGHT_EXPERTS_OUT, 0));
+    parse(&m, "{\"model_type\":\"qwen3_moe\",\"num_local_experts\":0}");
+    assert_false(m.layer[0].experts);
+    parse(&m, "{\"model_type\":\"qwen2_moe\",\"use_sliding_window\":true,\"max_window_layers\":3}");
+    assert_true(m.experts.routing.n_experts == 60 && m.experts.routing.n_chosen == 4 && m.experts.ffn == 1408);
+    assert_true(m.experts.shared_ffn == 5632 && m.experts.shared_gate && m.qkv_bias && !m.out_bias);
+    assert_true(m.layer[0].window == 4096 && m.layer[1].window == 0 && m.layer[2].window == 4096 &&
+                m.layer[4].window == 0);
+    assert_true(weight_exists(&m, WEIGHT_SHARED_GATE, 5) && weight_exists(&m, WEIGHT_SHARED_IN, 5));
+    parse(&m, "{\"model_type\":\"mixtral\"}");
+    assert_true(m.experts.routing.n_experts == 8 && m.experts.routing.n_chosen == 2 && m.experts.ffn == 14336);
+    assert_true(m.experts.routing.normalised && m.layer[31].experts && m.layer[0].window == 0);
+    assert_true(m.norm_eps == 1e-5f && fabsf(m.rope.inv_freq[1] - powf(1e6f, -2.0f / 128)) < 1e-6f);
+    parse(&m, "{\"model_type\":\"mixtral\",\"sliding_window\":4096}");
+    assert_int_equal(m.layer[31].window, 4096);
+    parse(&m, "{\"model_type\":\"glm4_moe\",\"n_shared_experts\":2,\"first_k_dense_replace\":3,\"head_dim\":128}");
+    assert_true(m.experts.routing.sigmoid && m.experts.routing.normalised && m.experts.routing.scale == 1);
+    assert_true(m.experts.shared_ffn == 2816 && !m.experts.shared_gate && m.experts.router_bias && !m.experts.biases);
+    assert_true(!m.layer[2].experts && m.layer[3].experts && m.rope.dims == 64 && !m.qk_norm && !m.out_bias);
+    parse(&m, "{\"model_type\":\"gpt_oss\"}");
+    parse(&other,
+          "{\"model_type\":\"gpt_oss\",\"rope_theta\":150000,\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":32.0,"
+          "\"beta_fast\":32.0,\"beta_slow\":1.0,\"truncate\":false,\"original_max_position_embeddings\":4096}}");
+    assert_memory_equal(&m, &other, sizeof m);
+    assert_true(m.sinks && m.experts.biases && m.experts.router_bias && m.qkv_bias && m.out_bias &&
+                m.experts.routing.normalised);
+    assert_true(m.norm == NORM_RMS_ONCE && m.activation == ACTIVATION_SWIGLU && m.head_dim == 64 && m.n_layers == 36);
+    assert_true(m.layer[0].window == 128 && m.layer[1].window == 0 && m.layer[35].experts);
+    assert_true(fabsf(m.rope.attention_scaling - 1.3465736f) < 1e-6f);
+}
+
+#define GLM     "{\"model_type\":\"glm4_moe\",\"head_dim\":128,"
+#define MIXTRAL "{\"model_type\":\"mixtral\","
 #define LLAMA   "{\"model_type\":\"llama\","
 #define BIG     "999999999999"
 #define SCALING LLAMA "\"rope_scaling\":"
@@ -171,11 +260,26 @@ static void refused(void **state)
         {"{\"model_type\":\"gpt2\",\"model_type\":\"opt\"}", ERR_INPUT, "duplicate|model_type"},
         {"{}", ERR_INPUT, "model_type|gpt2|qwen3"},
         {"{\"model_type\":3}", ERR_INPUT, "model_type|an integer|a string"},
-        {"{\"model_type\":\"mixtral\"}", ERR_UNSUPPORTED, "model_type|mixtral|gpt2, gptj|qwen3"},
-        {"{\"model_type\":\"qwen3_moe\"}", ERR_UNSUPPORTED, "model_type|qwen3_moe|expected one of"},
+        {"{\"model_type\":\"mamba\"}", ERR_UNSUPPORTED, "model_type|mamba|gpt2, gptj|qwen3"},
+        {"{\"model_type\":\"qwen3_next\"}", ERR_UNSUPPORTED, "model_type|qwen3_next|expected one of"},
+        {MIXTRAL "\"num_local_experts\":0}", ERR_INPUT, "num_local_experts|0|[1, 1024]"},
+        {MIXTRAL "\"num_local_experts\":1025}", ERR_INPUT, "num_local_experts|1025|[1, 1024]"},
+        {MIXTRAL "\"num_experts_per_tok\":9}", ERR_INPUT, "num_experts_per_tok|9|8 experts"},
+        {MIXTRAL "\"num_local_experts\":1024,\"intermediate_size\":4194304}", ERR_UNSUPPORTED, "1024 experts|4194304"},
+        {"{\"model_type\":\"stablelm\",\"qk_layernorm\":true}", ERR_UNSUPPORTED, "qk_layernorm"},
+        {"{\"model_type\":\"smollm3\",\"no_rope_layers\":[1]}", ERR_INPUT, "no_rope_layers|of 1|36"},
+        {GLM "\"n_group\":3}", ERR_INPUT, "n_group|is 3|128 experts"},
+        {GLM "\"n_group\":128}", ERR_INPUT, "n_group|128|[1, 32]"},
+        {GLM "\"n_group\":8,\"topk_group\":9}", ERR_INPUT, "topk_group|9"},
+        {GLM "\"n_group\":32,\"topk_group\":1}", ERR_INPUT, "topk_group|1|8 experts"},
+        {"{\"model_type\":\"gpt_oss\",\"swiglu_limit\":5}", ERR_UNSUPPORTED, "swiglu_limit|5|7"},
+        {"{\"model_type\":\"gpt_oss\",\"quantization_config\":{\"quant_method\":\"mxfp4\"}}", ERR_UNSUPPORTED, "mxfp4"},
+        {"{\"model_type\":\"qwen3_moe\",\"mlp_only_layers\":3}", ERR_INPUT, "mlp_only_layers|an integer|an array"},
+        {"{\"model_type\":\"qwen3_moe\",\"mlp_only_layers\":[1,\"a\"]}", ERR_INPUT, "mlp_only_layers|[1]|a string"},
+        {"{\"model_type\":\"qwen3_moe\",\"decoder_sparse_step\":0}", ERR_INPUT, "decoder_sparse_step|0|[1, 1024]"},
         {"{\"model_type\":\"llava\",\"text_config\":{\"model_type\":\"llama\"}}", ERR_UNSUPPORTED,
          "model_type|llava|text_config"},
-        {"{\"architectures\":[\"Qwen2MoeForCausalLM\"]}", ERR_UNSUPPORTED, "architectures|Qwen2MoeForCausalLM"},
+        {"{\"architectures\":[\"Qwen2VLForCausalLM\"]}", ERR_UNSUPPORTED, "architectures|Qwen2VLForCausalLM"},
         {LLAMA "\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4}}", ERR_UNSUPPORTED,
          "quantization_config|gptq|unquantised repository"},
         {LLAMA "\"quantization\":{\"bits\":4}}", ERR_UNSUPPORTED, "quantization|unquantised repository"},
@@ -337,7 +441,7 @@ static void family_list(void **state)
         assert_string_equal(family_find(name)->model_type, name);
         assert_true(strlen(name) < sizeof m.model_type);
     }
-    assert_int_equal(n, 9);
+    assert_int_equal(n, 20);
     assert_null(family_find("bert"));
     assert_ptr_equal(family_of_architecture("GPTNeoXForCausalLM"), &family_gpt_neox);
     assert_null(family_of_architecture("GPTNeoForCausalLM"));
@@ -350,6 +454,8 @@ int main(void)
         cmocka_unit_test(defaults_of_gpt2_and_gptj),
         cmocka_unit_test(defaults_of_neox_opt_bloom),
         cmocka_unit_test(defaults_of_llama_and_kin),
+        cmocka_unit_test(defaults_of_further_kin),
+        cmocka_unit_test(experts),
         cmocka_unit_test(refused),
         cmocka_unit_test(long_strings),
         cmocka_unit_test(folders),

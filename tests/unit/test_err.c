@@ -111,7 +111,7 @@ static void capture_begin(struct capture *c)
     (void)close(c->fds[1]);
 }
 
-/* What was written, up to size - 1 bytes. */
+/* The text that was written, up to size - 1 bytes. */
 static size_t capture_end(struct capture *c, char *text, size_t size)
 {
     (void)fflush(stderr);
@@ -124,7 +124,7 @@ static size_t capture_end(struct capture *c, char *text, size_t size)
     return (size_t)n;
 }
 
-/* What a progress bar writes. */
+/* The output of a progress bar. */
 static size_t draw(enum progress_mode mode, const char *unit, uint64_t total, uint64_t done, char *text, size_t size)
 {
     struct capture c;

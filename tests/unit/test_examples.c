@@ -60,7 +60,7 @@ static char *detokenized(const struct protocol_message *m, size_t *bytes)
     return reply;
 }
 
-/* What a server would answer, as far as that needs no model; NULL: it does. */
+/* A server's answer, if it needs no model; NULL: it does. */
 static char *answer(const char *json)
 {
     struct protocol_message m;

@@ -1,4 +1,5 @@
-/* tests/unit/test_fit.c - what rank/instance/fit.c refuses. That working memory is counted as it is taken: tests/spmd/test_engine.c. */
+/* tests/unit/test_fit.c - the refusals of rank/instance/fit.c. tests/spmd/test_engine.c tests that working memory is
+ * counted as it is allocated. */
 #include "tests/unit/unit.h"
 
 #include "rank/instance/fit.h"

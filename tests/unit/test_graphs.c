@@ -1,5 +1,5 @@
-/* tests/unit/test_graphs.c - what is said about recorded decode steps, in words and in bench's JSON. The steps are made up:
- * recording needs a device. */
+/* tests/unit/test_graphs.c - reports on recorded decode steps, as text and in bench's JSON. The steps are simulated,
+ * since recording needs a device. */
 #include "tests/unit/unit.h"
 
 #include "commands/bench/report.h"

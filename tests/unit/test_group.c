@@ -60,8 +60,8 @@ static void sort_candidates(struct text *list, int n)
     }
 }
 
-/* What transformers' _beam_search does for one prompt. best: [num_beams]; *n_rounds: how long it went on. Returns how
- * many are finished. */
+/* transformers' _beam_search for one prompt. best: [num_beams]; *n_rounds: its number of rounds. Returns the number of
+ * finished beams. */
 static int beams_of(const struct token_list *prompt, const struct request_rules *rules, const struct search *how,
                     struct text *best, int *n_rounds)
 {
@@ -119,6 +119,7 @@ struct run {
     struct group group[MAX_GROUPS];
     struct request_rules rules[MAX_GROUPS];
     struct token_list prompt[MAX_GROUPS]; /* a copy */
+    int n_clients;                        /* whose the groups are, at random */
     int n, n_finished, n_released, n_steps, n_choice_events;
     struct step_result queue[SCHEDULER_FLIGHTS];
     int n_queued;
@@ -188,7 +189,7 @@ static void on_release(void *context, struct group *g)
     struct run *run = context;
     run->n_released++;
     assert_true(g->times.finished > 0 || g->finish == FINISH_CANCELLED);
-    group_close(g); /* whoever still looks at it is found by the address sanitizer */
+    group_close(g); /* the address sanitizer detects a later access */
 }
 
 static void run_open(struct run *run, const struct limits *l, bool prefix_caching)
@@ -230,6 +231,7 @@ static struct group *submit(struct run *run, const struct search *how, const str
     run->rules[i] = *rules;
     assert_int_equal(search_check(how, &run->rules[i], &field, &e), 0);
     assert_int_equal(group_open(g, how, &run->rules[i], &own, &e), 0);
+    g->client = run->n_clients > 1 ? random_next(&seed) % (uint64_t)run->n_clients : 0;
     g->deadline = deadline;
     assert_int_equal(group_submit(g, &run->s, run->n_steps, &e), 0);
     return g;
@@ -308,6 +310,7 @@ static void one_mixture(uint64_t *seed, int depth, uint64_t *preemptions, int *f
     struct run run;
     int n = 1 + random_below(seed, MAX_GROUPS);
     run_open(&run, &l, random_below(seed, 2) == 0);
+    run.n_clients = 1 + random_below(seed, 3);
     while (run.n < n) {
         struct search how;
         struct request_rules rules;

@@ -1,5 +1,5 @@
-/* tests/unit/test_groups.c - what groups tell each other: orders and reports as bytes and back, whole, cut off and damaged;
- * and to which engine a job goes. */
+/* tests/unit/test_groups.c - messages between groups: orders and reports as bytes and back, complete, truncated and
+ * damaged; and the choice of an engine for a task. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/replicas/engines.h"
@@ -18,15 +18,15 @@ static const struct order_rules order_rules = {VOCAB, MAX_LEN};
 
 static const char *const stop_text[] = {"\n\n", "the end"};
 
-/* A job of two prompts that uses every rule; beams: a search, which excludes some of them. */
-static struct job *make_job(uint64_t number, bool beams)
+/* A task of two prompts that uses every rule; beams: a search, which excludes some of them. */
+static struct task *make_task(uint64_t number, bool beams)
 {
-    struct job *j = job_open(number, NULL, false, 90);
+    struct task *j = task_open(number, NULL, false, 90);
     struct protocol_generate *g = &j->message.generate;
     struct request_rules *r = &g->rules;
     struct err e = {0};
     g->stream = true;
-    j->parsed = true; /* the message is the job's to free */
+    j->parsed = true; /* the message is the task's to free */
     g->search = (struct search){.n = 2, .best_of = beams ? 0 : 4, .num_beams = beams ? 3 : 1};
     g->search.beam = (struct beam_rules){.length_penalty = 0.6, .early_stopping = EARLY_STOPPING_NEVER};
     r->sampling = (struct sampling){.seed = 1ull << 52,
@@ -55,7 +55,7 @@ static struct job *make_job(uint64_t number, bool beams)
     j->n_choices = 2;
     j->rules = calloc(2, sizeof *j->rules);
     j->group = calloc(2, sizeof *j->group);
-    j->progress = calloc(4, sizeof *j->progress);
+    j->work.progress = calloc(4, sizeof *j->work.progress);
     for (int i = 0; i < 2; i++) {
         struct token_list prompt = {calloc(3, sizeof(int32_t)), (size_t)(2 + i), 3};
         for (size_t k = 0; k < prompt.n; k++)
@@ -72,10 +72,10 @@ static struct job *make_job(uint64_t number, bool beams)
     return j;
 }
 
-static struct wire_out encode_submit(struct job *j)
+static struct wire_out encode_submit(struct task *j)
 {
     struct wire_out w = {0};
-    order_encode(&w, &(struct order){.kind = ORDER_SUBMIT, .job = j}, 100);
+    order_encode(&w, &(struct order){.kind = ORDER_SUBMIT, .task = j}, 100);
     assert_false(w.failed);
     return w;
 }
@@ -99,13 +99,13 @@ static void orders(void **state)
 {
     (void)state;
     for (int beams = 0; beams < 2; beams++) {
-        struct job *j = make_job(42, beams != 0);
+        struct task *j = make_task(42, beams != 0);
         struct wire_out w = encode_submit(j);
         struct err e = {0};
         struct order *o = order_decode(w.data, w.bytes, &order_rules, 5100, &e);
         expect_none(&e);
         assert_int_equal(o->kind, ORDER_SUBMIT);
-        struct job *k = o->job;
+        struct task *k = o->task;
         assert_int_equal(k->number, 42);
         assert_true(k->arrived == 5090);
         assert_true(k->message.generate.stream);
@@ -127,7 +127,7 @@ static void orders(void **state)
         }
         order_free(o);
         wire_free(&w);
-        job_close(j);
+        task_close(j);
     }
     static const struct order small[] = {{.kind = ORDER_CANCEL, .number = 7, .why = FINISH_TIMEOUT},
                                          {.kind = ORDER_WITHDRAW, .number = 8},
@@ -150,7 +150,7 @@ static void orders(void **state)
 static void bad_orders(void **state)
 {
     (void)state;
-    struct job *j = make_job(42, false);
+    struct task *j = make_task(42, false);
     struct wire_out w = encode_submit(j);
     uint64_t random = 1;
     int n_good = 0;
@@ -170,8 +170,8 @@ static void bad_orders(void **state)
         struct order *o = order_decode(w.data, w.bytes, &order_rules, 1, &e);
         assert_true((o != NULL) == (e.code == ERR_NONE));
         n_good += o != NULL;
-        for (int k = 0; o != NULL && o->job != NULL && k < o->job->n_groups; k++) {
-            const struct group *g = &o->job->group[k];
+        for (int k = 0; o != NULL && o->task != NULL && k < o->task->n_groups; k++) {
+            const struct group *g = &o->task->group[k];
             assert_true(g->prompt.n >= 1 && (int)g->prompt.n + g->rules->max_tokens <= MAX_LEN);
             for (size_t t = 0; t < g->prompt.n; t++)
                 assert_in_range(g->prompt.id[t], 0, VOCAB - 1);
@@ -185,19 +185,19 @@ static void bad_orders(void **state)
     assert_null(order_decode(w.data, w.bytes, &order_rules, 1, &e));
     EXPECT_PARTS(&e, ERR_COMM, "an order of rank 0", "1 bytes more than expected");
     wire_free(&w);
-    job_close(j);
+    task_close(j);
 }
 
 /* ---- reports ---- */
 
-static struct job *known[2];
+static struct task *known[2];
 
-static struct job *find(void *context, uint64_t number, bool take)
+static struct task *find(void *context, uint64_t number, bool take)
 {
     (void)context;
     for (int i = 0; i < 2; i++)
         if (known[i] != NULL && known[i]->number == number) {
-            struct job *j = known[i];
+            struct task *j = known[i];
             known[i] = take ? NULL : j;
             return j;
         }
@@ -216,7 +216,7 @@ static struct sampled make_sampled(int32_t token)
     return s;
 }
 
-/* What a leader's request has come to. */
+/* The result of a leader's request. */
 static void finish_choice(struct request *r, const struct request_rules *rules, const char *text)
 {
     struct err e = {0};
@@ -230,7 +230,7 @@ static void finish_choice(struct request *r, const struct request_rules *rules, 
     r->finish = FINISH_LENGTH;
 }
 
-static void finish_job(struct job *j)
+static void finish_task(struct task *j)
 {
     for (int i = 0; i < j->n_groups; i++) {
         struct group *g = &j->group[i];
@@ -246,18 +246,18 @@ static void finish_job(struct job *j)
     }
 }
 
-static struct report make_report(struct job *a, struct job *b, struct piece *p, struct rank_stats ranks[2])
+static struct report make_report(struct task *a, struct task *b, struct piece *p, struct rank_stats ranks[2])
 {
     static char text[] = "pie\0ce";
     static int32_t ids[] = {4, 5};
     static struct sampled logprobs[2];
     logprobs[0] = logprobs[1] = make_sampled(4);
     *p = (struct piece){
-        .job = a, .group = 1, .choice = 1, .text = text, .bytes = 6, .id = ids, .n_ids = 2, .logprobs = logprobs};
-    finish_job(a);
-    finish_job(b);
-    a->engine_next = b;
-    b->engine_next = NULL;
+        .task = a, .group = 1, .choice = 1, .text = text, .bytes = 6, .id = ids, .n_ids = 2, .logprobs = logprobs};
+    finish_task(a);
+    finish_task(b);
+    a->work.next = b;
+    b->work.next = NULL;
     (void)protocol_fail(&b->error, PROTOCOL_INTERNAL, "field", "why");
     memset(ranks, 0, 2 * sizeof *ranks);
     (void)snprintf(ranks[1].host, sizeof ranks[1].host, "node7");
@@ -295,7 +295,7 @@ static void expect_choice(const struct request *r, const struct request *want)
     assert_int_equal(r->logprobs[2].top_id[4], 0); /* beyond n_top: not sent */
 }
 
-static void expect_job(const struct job *j, const struct job *want)
+static void expect_task(const struct task *j, const struct task *want)
 {
     assert_string_equal(j->error.message, want->error.message);
     assert_int_equal(j->error.code, want->error.code);
@@ -317,14 +317,14 @@ static void reports(void **state)
     (void)state;
     struct piece p;
     struct rank_stats ranks[2];
-    struct job *a = make_job(1, false), *b = make_job(2, true);
+    struct task *a = make_task(1, false), *b = make_task(2, true);
     const struct report r = make_report(a, b, &p, ranks);
     struct wire_out w = {0};
     struct err e = {0};
     report_encode(&w, &r, 100);
-    known[0] = make_job(1, false);
-    known[1] = make_job(2, true);
-    struct job *const mine[2] = {known[0], known[1]};
+    known[0] = make_task(1, false);
+    known[1] = make_task(2, true);
+    struct task *const mine[2] = {known[0], known[1]};
     struct report *got = report_decode(w.data, w.bytes, &report_rules, 1100, &e);
     expect_none(&e);
     assert_true(got->loaded && !got->ended && got->max_len == 77 && got->n_blocks == 5 && got->max_seqs == 6);
@@ -332,20 +332,20 @@ static void reports(void **state)
     assert_int_equal(got->iteration.n, 1);
     assert_int_equal(got->n_ranks, 2);
     assert_string_equal(got->ranks[1].host, "node7");
-    assert_ptr_equal(got->first->job, mine[0]);
+    assert_ptr_equal(got->first->task, mine[0]);
     assert_true(got->first->group == 1 && got->first->choice == 1 && got->first->n_ids == 2);
     assert_memory_equal(got->first->text, "pie\0ce", 6);
     assert_int_equal(got->first->logprobs[1].top_id[3], 3);
     assert_null(known[0]);
     assert_null(known[1]);
-    expect_job(mine[0], a);
-    expect_job(mine[1], b);
-    assert_true((got->done == mine[0] && mine[0]->engine_next == NULL) || got->done == mine[1]);
+    expect_task(mine[0], a);
+    expect_task(mine[1], b);
+    assert_true((got->done == mine[0] && mine[0]->work.next == NULL) || got->done == mine[1]);
     steps_report_free(got);
     for (int i = 0; i < 2; i++)
-        job_close(mine[i]);
-    job_close(a);
-    job_close(b);
+        task_close(mine[i]);
+    task_close(a);
+    task_close(b);
     wire_free(&w);
 }
 
@@ -354,7 +354,7 @@ static void bad_reports(void **state)
     (void)state;
     struct piece p;
     struct rank_stats ranks[2];
-    struct job *a = make_job(1, false), *b = make_job(2, true);
+    struct task *a = make_task(1, false), *b = make_task(2, true);
     const struct report r = make_report(a, b, &p, ranks);
     struct wire_out w = {0};
     uint64_t random = 2;
@@ -367,29 +367,29 @@ static void bad_reports(void **state)
         memcpy(damaged, w.data, n);
         if (n > at)
             damaged[at] = (unsigned char)random_next(&random);
-        struct job *const mine[2] = {known[0] = make_job(1, false), known[1] = make_job(2, true)};
+        struct task *const mine[2] = {known[0] = make_task(1, false), known[1] = make_task(2, true)};
         struct report *got = report_decode(damaged, n, &report_rules, 1100, &e);
         assert_true((got != NULL) == (e.code == ERR_NONE));
         assert_true(n == w.bytes || got == NULL);
         n_good += got != NULL;
         steps_report_free(got);
         for (int k = 0; k < 2; k++)
-            job_close(mine[k]);
+            task_close(mine[k]);
         free(damaged);
     }
     assert_in_range(n_good, 100, 2990);
     known[0] = known[1] = NULL;
     struct err e = {0};
     assert_null(report_decode(w.data, w.bytes, &report_rules, 1, &e));
-    EXPECT_PARTS(&e, ERR_COMM, "a report of a group", "a piece of a job that is not there");
-    job_close(a);
-    job_close(b);
+    EXPECT_PARTS(&e, ERR_COMM, "a report of a group", "a piece of a task that is not there");
+    task_close(a);
+    task_close(b);
     wire_free(&w);
 }
 
 /* ---- which engine ---- */
 
-static void answer(struct engines *e, int engine, struct job *done, bool loaded)
+static void answer(struct engines *e, int engine, struct task *done, bool loaded)
 {
     static struct report r[4];
     int from = -1;
@@ -414,30 +414,30 @@ static void choice(void **state)
     assert_true(engines_loaded(&e));
     assert_int_equal(engines_max_seqs(&e), 6);
     assert_int_equal(engines_max_len(&e), 100); /* what all can do */
-    struct job *job[6];
+    struct task *task[6];
     for (int i = 0; i < 6; i++) {
-        job[i] = make_job((uint64_t)i, i == 5); /* 2 prompts of 4 sequences, the last one of 3 beams */
+        task[i] = make_task((uint64_t)i, i == 5); /* 2 prompts of 4 sequences, the last one of 3 beams */
         if (i < 3)
             assert_int_equal(engines_choose(&e, -1), i);
         else if (i < 5)
             assert_int_equal(engines_choose(&e, -1), i - 3);
-        engines_submit(&e, job[i], i < 5 ? i % 3 : 2);
-        assert_true(job[i]->in_engine);
+        engines_submit(&e, task[i], i < 5 ? i % 3 : 2);
+        assert_true(task[i]->ticket.in_engine);
     }
     assert_int_equal(e.engine[1].load.n_sequences, 16);
     assert_int_equal(e.engine[2].load.n_sequences, 14);
     assert_int_equal(engines_choose(&e, -1), 2);
     assert_int_equal(engines_choose(&e, 12), -1); /* 2 + 12 are there */
     assert_int_equal(engines_choose(&e, 13), 2);
-    job[1]->engine_next = job[4];
-    answer(&e, 1, job[1], false);
-    assert_false(job[4]->in_engine);
+    task[1]->work.next = task[4];
+    answer(&e, 1, task[1], false);
+    assert_false(task[4]->ticket.in_engine);
     assert_int_equal(e.engine[1].load.n_sequences, 0);
     assert_int_equal(e.engine[1].load.n_tokens, 0);
     assert_int_equal(engines_choose(&e, 0), 1);
-    /* Orders go to who has the job; withdrawing all and stopping go to all. */
-    engines_cancel(&e, job[2], FINISH_CANCELLED);
-    engines_withdraw(&e, job[0]);
+    /* Orders go to the engine that has the task; withdrawing all and stopping go to all engines. */
+    engines_cancel(&e, task[2], FINISH_CANCELLED);
+    engines_withdraw(&e, task[0]);
     engines_withdraw(&e, NULL);
     engines_stop(&e);
     static const int expected[3] = {2 + 1 + 2, 2 + 2, 2 + 1 + 2};
@@ -449,7 +449,7 @@ static void choice(void **state)
         assert_int_equal(n, expected[i]);
     }
     for (int i = 0; i < 6; i++)
-        job_close(job[i]);
+        task_close(task[i]);
     engines_close(&e);
     (void)zmq_ctx_term(context);
 }

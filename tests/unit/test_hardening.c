@@ -6,7 +6,7 @@
 
 static char text[1 << 20];
 
-/* What readelf says of a program of this build. */
+/* The output of readelf for a program of this build. */
 static void read_elf(const char *flags, const char *program)
 {
     char command[600];
@@ -44,6 +44,7 @@ static void programs_are_hardened(void **state)
     (void)state;
     check("lockstep");
     check("lockstep-client");
+    check("lockstep-gateway");
 }
 
 /* The linker keeps the mark only if every object has it, those of nvcc and of the system's start files too. */

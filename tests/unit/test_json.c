@@ -239,6 +239,41 @@ static void reads_files(void **state)
     files_remove_dir(dir);
 }
 
+static void byte_order_marks(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *said;
+        size_t bytes;
+    } refused[] = {{"\xff\xfe{\0}\0", "UTF-16", 6},
+                   {"\xfe\xff\0{\0}", "UTF-16", 6},
+                   {"\xff\xfe\0\0{\0\0\0", "UTF-32", 8},
+                   {"\0\0\xfe\xff\0\0\0{", "UTF-32", 8}};
+    char dir[256], path[300];
+    struct err e = {0};
+    size_t bytes = 0;
+    files_make_dir(dir);
+    (void)snprintf(path, sizeof path, "%s/a.json", dir);
+    files_write(dir, "a.json", "\xef\xbb\xbf[1]", 6);
+    for (int i = 0; i < 2; i++) {
+        json_t *root = i == 0 ? json_read_file(path, 10, &e) : json_read_model_file(path, 10, &e);
+        expect_none(&e);
+        assert_int_equal(json_array_size(root), 1);
+        json_decref(root);
+    }
+    char *text = file_read_text(path, 10, &bytes, &e);
+    assert_int_equal(bytes, 3);
+    assert_string_equal(text, "[1]");
+    free(text);
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        files_write(dir, "a.json", refused[i].text, refused[i].bytes);
+        assert_null(json_read_file(path, 10, &e));
+        EXPECT_PARTS(&e, ERR_INPUT, path, ": a byte order mark of ", refused[i].said, "expected UTF-8");
+        e = (struct err){0};
+    }
+    files_remove_dir(dir);
+}
+
 #define DOCUMENT                                                                                            \
     "{\"i\": 7, \"neg\": -3, \"whole\": 8.0, \"half\": 8.5, \"big\": 1e300, \"max\": 9223372036854775807, " \
     "\"t\": true, \"f\": false, \"n\": null, \"s\": \"text\", \"a\": [], \"o\": {}}"
@@ -308,6 +343,7 @@ int main(void)
         cmocka_unit_test(bounds_the_depth),
         cmocka_unit_test(strings_may_hold_nul),
         cmocka_unit_test(reads_files),
+        cmocka_unit_test(byte_order_marks),
         cmocka_unit_test(members_are_typed),
         cmocka_unit_test(wrong_members_are_named),
     };

@@ -54,7 +54,7 @@ static void close_rank0(struct rank0 *r, struct err *e)
     (void)zmq_ctx_term(r->context);
 }
 
-/* The next report of this engine; numbers that others send meanwhile are passed over. */
+/* The next report of this engine; numbers that others send meanwhile are skipped. */
 static struct report *hear(struct rank0 *r, int engine)
 {
     for (double until = seconds_now() + PATIENT; seconds_now() < until;) {
@@ -119,9 +119,9 @@ static void start_lead(struct lead *l, struct rank0 *r, bool local, const struct
 }
 
 /* One prompt of three tokens, n of output; no text, as far as nobody reads it. */
-static struct job *make_job(uint64_t number, int n)
+static struct task *make_task(uint64_t number, int n)
 {
-    struct job *j = job_open(number, NULL, false, seconds_now());
+    struct task *j = task_open(number, NULL, false, seconds_now());
     struct request_rules *r = &j->message.generate.rules;
     struct token_list prompt = {calloc(3, sizeof(int32_t)), 3, 3};
     struct err e = {0};
@@ -133,7 +133,7 @@ static struct job *make_job(uint64_t number, int n)
     j->n_choices = 1;
     j->rules = calloc(1, sizeof *j->rules);
     j->group = calloc(1, sizeof *j->group);
-    j->progress = calloc(1, sizeof *j->progress);
+    j->work.progress = calloc(1, sizeof *j->work.progress);
     j->rules[0] = *r;
     assert_int_equal(group_open(&j->group[0], &j->message.generate.search, &j->rules[0], &prompt, &e), 0);
     j->group[0].owner = j;
@@ -147,12 +147,12 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Median milliseconds from handing a job over to having it back, with one step between. */
+/* Median milliseconds from handing a task over to having it back, with one step between. */
 static double trip_ms(struct rank0 *r, int engine)
 {
     double took[N_TRIPS];
     for (int i = 0; i < N_TRIPS; i++) {
-        struct job *j = make_job((uint64_t)i + 1, 1), *back = NULL;
+        struct task *j = make_task((uint64_t)i + 1, 1), *back = NULL;
         double began = seconds_now();
         engines_submit(&r->engines, j, engine);
         while (back == NULL) {
@@ -168,7 +168,7 @@ static double trip_ms(struct rank0 *r, int engine)
         assert_int_equal(j->group[0].choice[0]->output.id[0], 300);
         assert_true(j->group[0].choice[0]->text.bytes > 0);
         assert_true(j->group[0].times.arrived >= j->arrived - 0.01);
-        job_close(j);
+        task_close(j);
     }
     qsort(took, N_TRIPS, sizeof *took, compare);
     return took[N_TRIPS / 2];
@@ -182,14 +182,14 @@ static void expect_loaded(struct rank0 *r, int engine)
     steps_report_free(report);
 }
 
-/* Everything comes back in the last reports, a job that was under way too. */
-static void stop(struct rank0 *r, struct job *open)
+/* Everything comes back in the last reports, a task that was under way too. */
+static void stop(struct rank0 *r, struct task *open)
 {
     int from = 0;
     engines_stop(&r->engines);
     for (double until = seconds_now() + PATIENT; !engines_ended(&r->engines) && seconds_now() < until;) {
         struct report *report = engines_take(&r->engines, &from);
-        for (struct job *j = report != NULL ? report->done : NULL; j != NULL; j = j->engine_next)
+        for (struct task *j = report != NULL ? report->done : NULL; j != NULL; j = j->work.next)
             open = j == open ? NULL : open;
         steps_report_free(report);
     }
@@ -211,14 +211,14 @@ static void trips(void **state)
     start_lead(&far, &r, false, NULL);
     expect_loaded(&r, 1);
     double here = trip_ms(&r, 0), there = trip_ms(&r, 1);
-    print_message("# a job with one step: %.3f ms in this process, %.3f ms over a link: the way is %.3f ms\n", here,
+    print_message("# a task with one step: %.3f ms in this process, %.3f ms over a link: the way is %.3f ms\n", here,
                   there, there - here);
     assert_true(there - here < 2 || process_sanitized()); /* both ways */
-    /* A cancelled job comes back with what there is; one that is open at the end, too. */
-    struct job *j = make_job(5000, 200), *open = make_job(5001, 200);
+    /* A cancelled task comes back with what there is; one that is open at the end, too. */
+    struct task *j = make_task(5000, 200), *open = make_task(5001, 200);
     engines_submit(&r.engines, j, 1);
     engines_cancel(&r.engines, j, FINISH_CANCELLED);
-    for (struct job *back = NULL; back == NULL;) {
+    for (struct task *back = NULL; back == NULL;) {
         struct report *report = hear(&r, 1);
         assert_non_null(report);
         back = report->done;
@@ -235,8 +235,8 @@ static void trips(void **state)
     assert_null(failed);
     close_rank0(&r, &e);
     expect_none(&e);
-    job_close(j);
-    job_close(open);
+    task_close(j);
+    task_close(open);
     tokenizer_close(&t);
 }
 
@@ -286,7 +286,8 @@ static void close_raw(void *context, void *socket, void *monitor)
     (void)zmq_ctx_term(context);
 }
 
-/* Who has no key, but speaks ZMTP as far as to the length of a first frame: a greeting, and "a long command of so many bytes". */
+/* A peer without a key that speaks ZMTP up to the length of a first frame: a greeting, and "a long command of n
+ * bytes". */
 static int stranger(int port, uint64_t bytes)
 {
     unsigned char greeting[64] = {0xFF, [9] = 0x7F, [10] = 3, [12] = 'C', 'U', 'R', 'V', 'E'}, theirs[64];
@@ -333,7 +334,7 @@ static void keys(void **state)
     context = zmq_ctx_new();
     socket = connect_raw(context, &r.card, false, &monitor);
     assert_int_equal(next_event(monitor), ZMQ_EVENT_HANDSHAKE_SUCCEEDED);
-    /* What is no report ends the job, by name, and the thread. */
+    /* A message that is not a report ends the job, with the group's name, and the thread. */
     static const char hello[] = {LINK_HELLO, 4, 0, 0, 0, 0, 0, 0, 0, 'h', 'o', 's', 't'};
     char answer[4];
     assert_int_equal(zmq_send(socket, hello, sizeof hello, 0), sizeof hello);
@@ -404,7 +405,7 @@ static void lost(void **state)
     assert_int_equal(hub_check(&r.hub, &e), -1);
     EXPECT_PARTS(&e, ERR_COMM, "group 1 of 2 (ranks 2-3, led by rank 2 on host): its connection has ended");
     double took = seconds_now() - closed;
-    assert_true(took >= LINK_PATIENCE && took < LINK_PATIENCE + 5); /* whoever failed speaks first */
+    assert_true(took >= LINK_PATIENCE && took < LINK_PATIENCE + 5); /* the failed process speaks first */
     e = (struct err){0};
     close_rank0(&r, &e);
     assert_int_equal(e.code, ERR_COMM);
@@ -495,7 +496,7 @@ static void signals(void **state)
     (void)zmq_ctx_term(context);
 }
 
-/* A host's addresses, and the one at which somebody listens. */
+/* A host's addresses, and the one with a listener. */
 static void addresses(void **state)
 {
     (void)state;

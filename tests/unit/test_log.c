@@ -1,4 +1,4 @@
-/* tests/unit/test_log.c - base/log.c: the file of a process gets every line, whoever speaks, each whole. */
+/* tests/unit/test_log.c - base/log.c: the file of a process gets every line of every thread, each complete. */
 #include "tests/unit/unit.h"
 
 #include "base/log.h"

@@ -1,5 +1,5 @@
-/* tests/unit/test_log_writer.c - base/log_writer.c: who has a line never waits, what is written is whole and in
- * order, what is lost is counted. */
+/* tests/unit/test_log_writer.c - base/log_writer.c: a thread with a line never waits, written lines are complete and in
+ * order, lost lines are counted. */
 #include "tests/unit/unit.h"
 
 #include "base/clock.h"
@@ -46,7 +46,7 @@ static void writes_in_order(void **state)
     files_remove_dir(folder);
 }
 
-/* 64 KiB fit into the pipe, 4 MiB wait, all others are lost at once; what waits comes when somebody reads. */
+/* 64 KiB fit into the pipe, 4 MiB wait, all others are lost at once; waiting lines arrive when a reader comes. */
 static void pipe_that_nobody_reads(void **state)
 {
     (void)state;
@@ -112,7 +112,8 @@ static void full_disk(void **state)
     log_writer_close(&w);
 }
 
-/* A file that may grow to so many bytes is a disk that fills up within a line: that line is lost, and no other once there is room. */
+/* A file that may grow to this many bytes is a disk that fills up within a line: that line is lost, and no other once
+ * there is room. */
 static void torn_line(void **state)
 {
     (void)state;

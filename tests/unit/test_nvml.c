@@ -1,5 +1,5 @@
-/* tests/unit/test_nvml.c - rank/measure/nvml.c and rank/measure/energy.c on a library with NVML's names (fake_nvml.c): what is said arrives, what
- * is not said is absent, and a machine without the library is named as such. */
+/* tests/unit/test_nvml.c - rank/measure/nvml.c and rank/measure/energy.c on a library with NVML's names (fake_nvml.c):
+ * reported values arrive, unreported ones are absent, and a machine without the library is named as such. */
 #include "tests/unit/unit.h"
 
 #include "rank/measure/energy.h"
@@ -152,7 +152,8 @@ static void integral(void **state)
     energy_close(&g);
 }
 
-/* Whose energy is not known: a slice of a card, a card that says nothing, a CPU, a machine without the library. */
+/* Devices without a known energy: a slice of a card, a card that reports nothing, a CPU, a machine without the
+ * library. */
 static void unknown(void **state)
 {
     (void)state;

@@ -114,10 +114,9 @@ static void choices(void **state)
     assert_int_equal(places_choose(1, 0, 1, "node1", "", &e), 0);
     expect_none(&e);
     assert_int_equal(places_choose(2, 0, 3, "node1", ", CUDA_VISIBLE_DEVICES is \"0,1\"", &e), -1);
-    expect_text(
-        &e, ERR_DEVICE,
-        "3 ranks on this host, but 2 GPUs are visible, CUDA_VISIBLE_DEVICES is \"0,1\": start one rank a GPU, or "
-        "--device cpu");
+    expect_text(&e, ERR_DEVICE,
+                "3 ranks on this host, but 2 GPUs are visible, CUDA_VISIBLE_DEVICES is \"0,1\": start one rank per "
+                "GPU, or --device cpu");
     e = (struct err){0};
     assert_int_equal(places_choose(0, 1, 2, "node1", "", &e), -1);
     expect_text(&e, ERR_DEVICE, "--device cuda: no GPU is visible on node1");
@@ -146,7 +145,7 @@ static void one_visible_each(void **state)
     memcpy(place[2].visible, place[1].visible, sizeof place[2].visible);
     assert_int_equal(places_check(place, N, &e), -1);
     EXPECT_PARTS(&e, ERR_DEVICE, "ranks 1 and 2 have the same GPU", "\"MIG-12345678-0000-5000-8000-000000000000\"",
-                 "start one rank a GPU");
+                 "start one rank per GPU");
     /* A list of slices, as a batch system gives all of the job's to each rank. */
     for (int i = 1; i < 3; i++)
         (void)snprintf(place[i].visible, sizeof place[i].visible,
@@ -176,14 +175,14 @@ static void refusals(void **state)
     assert_int_equal(places_check(place, N, &e), -1);
     expect_text(
         &e, ERR_DEVICE,
-        "ranks 1 and 2 have the same GPU 0000:1B:00.0/bbbbbbbb of node1: start one rank a GPU, or --device cpu");
+        "ranks 1 and 2 have the same GPU 0000:1B:00.0/bbbbbbbb of node1: start one rank per GPU, or --device cpu");
     e = (struct err){0};
     (void)snprintf(place[1].visible, sizeof place[1].visible, "1");
     (void)snprintf(place[2].visible, sizeof place[2].visible, "GPU-bbbb");
     assert_int_equal(places_check(place, N, &e), -1);
     expect_text(&e, ERR_DEVICE,
                 "ranks 1 and 2 have the same GPU 0000:1B:00.0/bbbbbbbb of node1, CUDA_VISIBLE_DEVICES being \"1\" and "
-                "\"GPU-bbbb\": start one rank a GPU, or --device cpu");
+                "\"GPU-bbbb\": start one rank per GPU, or --device cpu");
     e = (struct err){0};
     place[1].id[0] = place[2].id[0] = '\0'; /* two that failed to open have no device at all */
     assert_int_equal(places_check(place, N, &e), 0);

@@ -1,5 +1,6 @@
-/* tests/unit/test_preflight.c - commands/preflight/judge.c and preflight_report.c on figures of paper: who is refused and for what,
- * and that the table and the JSON say it; rank/measure/file_rate.c on files of its own; whom rank/watch/deadline.c blames. */
+/* tests/unit/test_preflight.c - commands/preflight/judge.c and preflight_report.c on invented figures: which ranks are
+ * refused and why, in the table and the JSON; rank/measure/file_rate.c on files of its own; the rank that
+ * rank/watch/deadline.c blames. */
 #include "tests/unit/unit.h"
 
 #include "commands/preflight/report.h"
@@ -67,9 +68,8 @@ static void slow_memory(void **state)
     assert_int_equal(judge(&p, problem), 1);
     assert_true(problem[0].rank == 1 && problem[0].refuses);
     preflight_say(text, sizeof text, &p, &problem[0]);
-    assert_string_equal(text,
-                        "rank 1 on node1: its memory is read at 2000.0 GB/s, 50 % of the 4030.0 GB/s of rank 3 on "
-                        "node2: at least 85 % are asked (--min-read-share)");
+    assert_string_equal(text, "rank 1 on node1: its memory is read at 2000.0 GB/s, 50 % of the 4030.0 GB/s of rank 3 "
+                              "on node2: at least 85 % are required (--min-read-share)");
     p = fill(false); /* one of a host's CPU ranks that got less: the memory is the same */
     rank[1].read_rate = 3.5e12;
     assert_int_equal(judge(&p, problem), 0);
@@ -130,10 +130,10 @@ static void slow_ways(void **state)
     rank[3].file_seconds = 100; /* 2 GB of ranks 2 and 3 in 100 s */
     assert_int_equal(judge(&p, problem), 2);
     assert_true(problem[0].rank == 2 && problem[0].refuses && problem[1].rank == 2 && problem[1].refuses);
-    assert_string_equal(problem[0].text, "a broadcast to all ranks takes 2000 us, at most 1000 are asked "
-                                         "(--max-broadcast-us); the way to this rank is the longest, 1000 us");
-    assert_string_equal(problem[1].text, "its host reads the checkpoint at 0.02 GB/s, at least 0.10 are asked "
-                                         "(--min-file-rate)");
+    assert_string_equal(problem[0].text, "a broadcast to all ranks takes 2000 us, at most 1000 are allowed "
+                                         "(--max-broadcast-us); this rank has the longest ping, 1000 us");
+    assert_string_equal(problem[1].text,
+                        "its host reads the checkpoint at 0.02 GB/s, at least 0.10 are required (--min-file-rate)");
     assert_int_equal(preflight_judge(&p, &none, problem), 0);
 }
 
@@ -146,7 +146,7 @@ static void too_many_problems(void **state)
     for (int r = 0; r < 200; r++)
         many[r].gpu.remap_failed = 1;
     assert_int_equal(judge(&p, problem), PREFLIGHT_MAX_PROBLEMS);
-    assert_non_null(strstr(problem[PREFLIGHT_MAX_PROBLEMS - 1].text, "the GPU wants replacing (and 136 more)"));
+    assert_non_null(strstr(problem[PREFLIGHT_MAX_PROBLEMS - 1].text, "the GPU should be replaced (and 136 more)"));
     /* Warnings never keep a refusal out. */
     for (int r = 0; r < 200; r++)
         many[r].gpu = (struct nvml_state){.remap_pending = 1, .remap_failed = r == 199};
@@ -158,7 +158,7 @@ static void too_many_problems(void **state)
     assert_non_null(strstr(problem[PREFLIGHT_MAX_PROBLEMS - 1].text, " (and 137 more)"));
 }
 
-/* What a FILE function printed; the caller frees. */
+/* The output of a FILE function; the caller frees. */
 static char *printed(void (*print)(FILE *, const struct preflight *, const struct preflight_problem *, int),
                      const struct preflight *p, const struct preflight_problem *problem, int n)
 {
@@ -185,7 +185,7 @@ static void words(void **state)
         "P2P on node1\n            0      1\n     0      -   PCIe\n     1 NVLink      -\n",
         "P2P on node2\n            2      3\n",
         "all-reduce       8192 bytes        6.0 us      2.05 GB/s (bus)\n",
-        "rank 0 has heard from all: 30.0 us\n",
+        "all have answered rank 0: 30.0 us\n",
         "files: node1 reads /models/m at 1.00 GB/s (2000.0 MB, 50 % of it cold)\n",
         "files: node2 reads /models/m at 0.50 GB/s",
         "\nfit\n"};

@@ -121,6 +121,28 @@ static void text_files(void **state)
     prompts_free(&list);
 }
 
+/* At the beginning alone; that of another encoding is named. */
+static void byte_order_marks(void **state)
+{
+    (void)state;
+    struct prompt_list list = good("p.txt", "\xef\xbb\xbf"
+                                            "first\n\xef\xbb\xbf"
+                                            "second\n");
+    assert_int_equal(list.n, 2);
+    expect_prompt(&list, 0, "first", 1);
+    expect_prompt(&list, 1,
+                  "\xef\xbb\xbf"
+                  "second",
+                  2);
+    prompts_free(&list);
+    list = good("p.txt", "\xef\xbb\xbf{\"prompt\": \"one\"}\n");
+    expect_prompt(&list, 0, "one", 1);
+    prompts_free(&list);
+    bad("p.txt", "\xef\xbb\xbf\n", ERR_INPUT, ": no prompt, expected one prompt per line");
+    bad("p.txt", "\xff\xfeOnce", ERR_INPUT, ": a byte order mark of UTF-16, expected UTF-8");
+    bad("p.jsonl", "\xfe\xff{}", ERR_INPUT, ": a byte order mark of UTF-16, expected UTF-8");
+}
+
 static void json_files(void **state)
 {
     (void)state;
@@ -175,8 +197,8 @@ static void bad_files(void **state)
         (void)snprintf(said, sizeof said, ": line 3: %s", cases[i].said);
         bad("p.jsonl", text, cases[i].code, said);
     }
-    bad("p.txt", "", ERR_INPUT, ": no prompt in it, expected a prompt a line");
-    bad("p.jsonl", "\n\r\n\n", ERR_INPUT, ": no prompt in it");
+    bad("p.txt", "", ERR_INPUT, ": no prompt, expected one prompt per line");
+    bad("p.jsonl", "\n\r\n\n", ERR_INPUT, ": no prompt, expected one");
     struct prompt_list list;
     struct err e = {0};
     struct generate_options o = {.prompts = "/nonexistent/file"};
@@ -227,8 +249,8 @@ static void encoding(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(options),   cmocka_unit_test(text_files), cmocka_unit_test(json_files),
-        cmocka_unit_test(bad_files), cmocka_unit_test(encoding),
+        cmocka_unit_test(options),    cmocka_unit_test(text_files), cmocka_unit_test(byte_order_marks),
+        cmocka_unit_test(json_files), cmocka_unit_test(bad_files),  cmocka_unit_test(encoding),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

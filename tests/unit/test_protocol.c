@@ -94,12 +94,34 @@ static void takes_chats(void **state)
     assert_int_equal(g->turn[1].bytes, 4);
     assert_memory_equal(g->turn[1].content, "a\nb\0", 5);
     assert_int_equal(g->rules.max_tokens, PROTOCOL_FILL);
-    assert_true(g->add_generation_prompt && !g->parse_special && !g->add_special_tokens);
+    assert_true(g->chat.add_generation_prompt && !g->parse_special && !g->add_special_tokens);
     close_trial(&t);
     g = good(&t, "{\"messages\": [{\"role\": \"user\", \"content\": \"\"}], \"add_generation_prompt\": false, "
                  "\"parse_special\": "
                  "true, \"max_tokens\": 4}");
-    assert_true(!g->add_generation_prompt && g->parse_special && g->rules.max_tokens == 4);
+    assert_true(!g->chat.add_generation_prompt && g->parse_special && g->rules.max_tokens == 4);
+    close_trial(&t);
+}
+
+/* What else templates look at goes to them, arguments of calls as objects. */
+static void takes_tools(void **state)
+{
+    (void)state;
+    struct trial t;
+    struct protocol_generate *g = good(
+        &t,
+        "{\"messages\": [{\"role\": \"assistant\", \"content\": null, \"reasoning_content\": \"r\", \"tool_calls\": "
+        "[{\"id\": \"1\", \"function\": {\"name\": \"f\", \"arguments\": \"{\\\"x\\\": 1}\"}}]}, "
+        "{\"role\": \"tool\", \"tool_call_id\": \"1\", \"name\": \"f\", \"content\": \"2\"}], \"tools\": [{}], "
+        "\"documents\": [], \"chat_template_kwargs\": {\"enable_thinking\": false}}");
+    const json_t *call = json_array_get(json_object_get(json_array_get(g->chat.messages, 0), "tool_calls"), 0);
+    const json_t *arguments = json_object_get(json_object_get(call, "function"), "arguments");
+    assert_int_equal(json_integer_value(json_object_get(arguments, "x")), 1);
+    assert_int_equal(g->turn[0].bytes, 0);
+    assert_string_equal(g->turn[0].content, "");
+    assert_int_equal(json_array_size(g->chat.tools), 1);
+    assert_null(g->chat.documents);
+    assert_true(json_is_false(json_object_get(g->chat.variables, "enable_thinking")));
     close_trial(&t);
 }
 
@@ -121,15 +143,25 @@ static void refuses_chats(void **state)
     bad("{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image_url\", \"image_url\": \"x\"}]}]}", 400,
         "messages[0].content", message);
     bad("{\"messages\": [{\"role\": \"user\", \"content\": []}]}", 400, "messages[0].content", message);
-    bad("{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": []}]}", 400,
-        "messages[0].tool_calls", "not implemented");
+    bad("{\"messages\": [{\"role\": \"a\", \"content\": \"\", \"audio\": {}}]}", 400, "messages[0].audio",
+        "not implemented");
+    bad("{\"messages\": [{\"role\": \"a\", \"content\": \"\", \"name\": 5}]}", 400, "messages[0].name",
+        "found an integer, expected a string");
+    bad("{\"messages\": [{\"role\": \"a\", \"tool_calls\": [5]}]}", 400, "messages[0].tool_calls[0]",
+        "found an integer, expected {\"function\": {\"name\", \"arguments\"}}");
+    bad("{\"messages\": [{\"role\": \"a\", \"content\": \"\"}], \"tools\": {}}", 400, "tools",
+        "found an object, expected a list of objects");
+    bad("{\"messages\": [{\"role\": \"a\", \"content\": \"\"}], \"documents\": [1]}", 400, "documents[0]",
+        "found an integer, expected an object");
+    bad("{\"messages\": [{\"role\": \"a\", \"content\": \"\"}], \"chat_template_kwargs\": {\"tools\": 1}}", 400,
+        "chat_template_kwargs", "found \"tools\" in it, which is a field of the message");
     bad("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"echo\": true}", 400, "echo",
         "not implemented for chats");
     bad("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"add_special_tokens\": true}", 400,
         "add_special_tokens", "chats have the special tokens of their template");
 }
 
-/* ---------------------------------------------------------------- what is not a field of ours */
+/* ---------------------------------------------------------------- unknown fields */
 
 static void refuses_unknown_fields(void **state)
 {
@@ -137,7 +169,7 @@ static void refuses_unknown_fields(void **state)
     struct trial t;
     bad("{\"prompt\": \"p\", \"max_tokns\": 3}", 400, "max_tokns", "unknown field");
     bad("{\"prompt\": \"p\", \"bad_words\": [\"x\"]}", 400, "bad_words", "not implemented");
-    bad("{\"prompt\": \"p\", \"tools\": []}", 400, "tools", "not implemented");
+    bad("{\"prompt\": \"p\", \"tools\": []}", 400, "tools", "only chats (\"messages\") have it");
     bad("{\"prompt\": \"p\", \"no_repeat_ngram_size\": 3}", 400, "no_repeat_ngram_size",
         "not implemented: only 0 is accepted");
     bad("{\"prompt\": \"p\", \"typical_p\": \"1\"}", 400, "typical_p", "not implemented: only 1 is accepted");
@@ -429,6 +461,7 @@ int main(void)
         cmocka_unit_test(refuses_prompts),
         cmocka_unit_test(bounds_sequences),
         cmocka_unit_test(takes_chats),
+        cmocka_unit_test(takes_tools),
         cmocka_unit_test(refuses_chats),
         cmocka_unit_test(refuses_unknown_fields),
         cmocka_unit_test(refuses_what_others_have),

@@ -12,7 +12,7 @@
 
 /* ---------------------------------------------------------------- one table of all fields of `generate` */
 
-/* Where a number of the parsed message is looked up. */
+/* The place of a number in the parsed message. */
 #define NUMBERS(X)                                                                          \
     X(max_tokens, g->rules.max_tokens)                                                      \
     X(min_tokens, g->rules.sampling.min_tokens)                                             \

@@ -1,4 +1,4 @@
-/* tests/unit/test_rank_stats.c - plan/rank_stats.c: means, who is slowest, and that nothing is made up. */
+/* tests/unit/test_rank_stats.c - plan/rank_stats.c: means, the slowest rank, and unknown values that stay unknown. */
 #include "tests/unit/unit.h"
 
 #include "plan/rank_stats.h"
@@ -40,7 +40,7 @@ static void the_slowest(void **unused)
     assert_int_equal(rank_stats_slowest(s, 3), -1);
 }
 
-/* What one rank does not know nobody makes up. */
+/* A value that one rank does not know stays unknown. */
 static void energy(void **unused)
 {
     (void)unused;

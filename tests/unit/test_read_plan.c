@@ -10,14 +10,20 @@
 
 #define MAX_SPECS 80
 
-static struct model_config m; /* 4 KB of windows: not on the stack */
+static struct model_config m; /* its layers take kilobytes: not on the stack */
 
-/* Which of Llama's optional lines a config has. */
-static bool present(const struct line *l)
+/* The optional lines of Llama and its kin that a layer has. */
+static bool present(const struct line *l, int layer)
 {
+    if (l->id >= WEIGHT_MLP_IN && l->id <= WEIGHT_MLP_OUT_BIAS && layer >= 0 && m.layer[layer].experts)
+        return false;
+    if (l->id >= WEIGHT_SHARED_IN && l->id <= WEIGHT_SHARED_GATE)
+        return strcmp(m.model_type, "qwen2_moe") == 0;
     if (l->id == WEIGHT_Q_NORM || l->id == WEIGHT_K_NORM)
-        return strcmp(m.model_type, "qwen3") == 0;
-    if (strcmp(m.model_type, "qwen2") == 0)
+        return strncmp(m.model_type, "qwen3", 5) == 0;
+    if (strcmp(m.model_type, "gpt_oss") == 0)
+        return true;
+    if (strncmp(m.model_type, "qwen2", 5) == 0)
         return l->id != WEIGHT_OUT_BIAS && l->id != WEIGHT_MLP_IN_BIAS && l->id != WEIGHT_MLP_OUT_BIAS;
     if (l->id == WEIGHT_QKV_BIAS || l->id == WEIGHT_OUT_BIAS || l->id == WEIGHT_MLP_IN_BIAS ||
         l->id == WEIGHT_MLP_OUT_BIAS)
@@ -47,6 +53,20 @@ static int64_t dimension(char letter)
         return m.ffn;
     case 'D':
         return m.head_dim;
+    case 'X':
+        return m.experts.routing.n_experts;
+    case 'M':
+        return m.experts.ffn;
+    case 'N':
+        return 2 * (int64_t)m.experts.ffn;
+    case 'S':
+        return m.experts.shared_ffn;
+    case '1':
+        return 1;
+    case 'h':
+        return m.n_heads;
+    case 'G':
+        return 2 * (int64_t)m.ffn;
     default:
         return 0;
     }
@@ -56,30 +76,47 @@ static int64_t dimension(char letter)
 struct written {
     struct tensor_spec spec[MAX_SPECS];
     const struct line *line[MAX_SPECS];
-    int layer[MAX_SPECS];
+    int layer[MAX_SPECS], expert[MAX_SPECS];
     int n;
 };
 static struct written written;
+/* Every %d of a name becomes the next of the numbers. */
+static void number_name(char *to, size_t bytes, const char *prefix, const char *name, const int *number)
+{
+    size_t used = (size_t)snprintf(to, bytes, "%s", prefix);
+    for (const char *percent; (percent = strstr(name, "%d")) != NULL; name = percent + 2)
+        used += (size_t)snprintf(to + used, bytes - used, "%.*s%d", (int)(percent - name), name, *number++);
+    (void)snprintf(to + used, bytes - used, "%s", name);
+}
+
 static const struct line head_line = {WEIGHT_HEAD, 'w', "", 'V', 'E', false};
 static const struct line head_bias_line = {WEIGHT_HEAD_BIAS, 'w', "lm_head.bias", '0', 'V', false};
 
-static void add_spec(const struct line *l, const char *prefix, const char *name, int layer, enum dtype type,
+static void add_spec(const struct line *l, const char *prefix, const char *name, int layer, int expert, enum dtype type,
                      uint64_t *random)
 {
     assert_true(written.n < MAX_SPECS);
     struct tensor_spec *t = &written.spec[written.n];
-    const char *percent = strstr(name, "%d");
-    if (percent != NULL)
-        (void)snprintf(t->name, sizeof t->name, "%s%.*s%d%s", prefix, (int)(percent - name), name, layer, percent + 2);
-    else
-        (void)snprintf(t->name, sizeof t->name, "%s%s", prefix, name);
+    number_name(t->name, sizeof t->name, prefix, name, (const int[]){layer, expert});
     t->dtype = dtype_name(type);
     t->element = (int)dtype_bytes(type);
     t->rows = dimension(l->rows);
     t->cols = dimension(l->cols);
+    t->matrices = l->part == 'A' || l->part == 'I' ? m.experts.routing.n_experts : 0;
     spec_fill(t, random);
     written.line[written.n] = l;
+    written.expert[written.n] = expert;
     written.layer[written.n++] = layer;
+}
+
+/* A line in every layer that has it, once or for each expert. */
+static void add_line(const struct line *l, const char *prefix, bool of_experts, uint64_t *random)
+{
+    const char *a_layer = strstr(l->name, "%d");
+    int n = a_layer != NULL && strstr(a_layer + 2, "%d") != NULL ? m.experts.routing.n_experts : 1;
+    for (int layer = a_layer != NULL ? 0 : -1; layer < (a_layer != NULL ? m.n_layers : 0); layer++)
+        for (int expert = 0; expert < n && present(l, layer) && (!of_experts || m.layer[layer].experts); expert++)
+            add_spec(l, prefix, l->name, layer, expert, l->rows == '0' ? DTYPE_F32 : DTYPE_BF16, random);
 }
 
 /* Matrices in one type, vectors in another; a buffer and a stranger among them. */
@@ -87,22 +124,21 @@ static void write_inventory(const struct fixture *f, uint64_t *random)
 {
     static const struct line buffer = {WEIGHT_COUNT, 'w', "", '0', 'V', false};
     memset(&written, 0, sizeof written);
-    add_spec(&buffer, "", "h.0.attn.bias", -1, DTYPE_F16, random);
+    add_spec(&buffer, "", "h.0.attn.bias", -1, 0, DTYPE_F16, random);
     for (const struct line *l = f->line; l->name != NULL; l++) {
-        bool a_layer = strstr(l->name, "%d") != NULL;
-        for (int layer = a_layer ? 0 : -1; layer < (a_layer ? m.n_layers : 0); layer++)
-            if (present(l))
-                add_spec(l, f->prefix, l->name, layer, l->rows == '0' ? DTYPE_F32 : DTYPE_BF16, random);
+        add_line(l, f->prefix, false, random);
         if (l->id == WEIGHT_OUT)
-            add_spec(&buffer, "", "stranger", -1, DTYPE_F16, random);
+            add_spec(&buffer, "", "stranger", -1, 0, DTYPE_F16, random);
     }
+    for (const struct line *l = f->experts; l != NULL && l->name != NULL; l++)
+        add_line(l, f->prefix, true, random);
     if (f->head != NULL)
-        add_spec(&head_line, "", f->head, -1, DTYPE_BF16, random);
+        add_spec(&head_line, "", f->head, -1, 0, DTYPE_BF16, random);
     if (m.head_bias)
-        add_spec(&head_bias_line, "", "lm_head.bias", -1, DTYPE_F32, random);
+        add_spec(&head_bias_line, "", "lm_head.bias", -1, 0, DTYPE_F32, random);
 }
 
-/* Where element (out, in) of a role on a rank lies: its tensor, and the element's number in it. */
+/* The place of element (out, in) of a rank's role: its tensor, and the element's number in it. */
 static const struct tensor_spec *source_of(const struct weight_slot *slot, const struct shard *s, int64_t out,
                                            int64_t in, int64_t *element)
 {
@@ -110,6 +146,8 @@ static const struct tensor_spec *source_of(const struct weight_slot *slot, const
     int64_t n_ffn = s->ffn.end - s->ffn.begin;
     char want = 'w';
     int which = 0; /* of q, k, v */
+    int64_t n_expert = s->expert_ffn.end - s->expert_ffn.begin, n_shared = s->shared_ffn.end - s->shared_ffn.begin;
+    int64_t expert = 0, of_two = 0;
     switch (slot->id) {
     case WEIGHT_QKV:
     case WEIGHT_QKV_BIAS:
@@ -132,6 +170,30 @@ static const struct tensor_spec *source_of(const struct weight_slot *slot, const
     case WEIGHT_OUT:
         in += s->heads.begin * d;
         break;
+    case WEIGHT_EXPERTS_IN:
+        expert = out / (2 * n_expert);
+        of_two = m.sinks ? 0 : out / n_expert % 2;
+        want = m.sinks ? 'I' : of_two == 0 ? 'g' : 'u';
+        out = m.sinks ? out % (2 * n_expert) + 2 * s->expert_ffn.begin : out % n_expert + s->expert_ffn.begin;
+        break;
+    case WEIGHT_EXPERTS_IN_BIAS:
+        in += 2 * s->expert_ffn.begin;
+        break;
+    case WEIGHT_SINKS:
+        out += s->heads.begin;
+        break;
+    case WEIGHT_EXPERTS_OUT:
+        expert = out / m.hidden;
+        out %= m.hidden;
+        in += s->expert_ffn.begin;
+        break;
+    case WEIGHT_SHARED_IN:
+        want = out < n_shared ? 'g' : 'u';
+        out = out % n_shared + s->shared_ffn.begin;
+        break;
+    case WEIGHT_SHARED_OUT:
+        in += s->shared_ffn.begin;
+        break;
     case WEIGHT_MLP_OUT:
         in += s->ffn.begin;
         break;
@@ -142,10 +204,18 @@ static const struct tensor_spec *source_of(const struct weight_slot *slot, const
         const struct line *l = written.line[i];
         const struct tensor_spec *t = &written.spec[i];
         if (l->id != slot->id || written.layer[i] != slot->layer ||
-            !(l->part == want || l->part == 'B' || l->part == 'P'))
+            !(l->part == want || l->part == 'A' || l->part == 'B' || l->part == 'G' || l->part == 'P'))
+            continue;
+        if ((l->part == 'A' || l->part == 'I') && l->in_out)
+            in += expert * t->rows;
+        else if (l->part == 'A')
+            out += expert * t->rows + of_two * m.experts.ffn;
+        else if (written.expert[i] != expert)
             continue;
         if (l->part == 'B')
-            out += which * (int64_t)m.n_heads * d;
+            out += (which > 0) * (int64_t)m.n_heads * d + (which > 1) * (int64_t)m.n_kv_heads * d;
+        else if (l->part == 'G' && want == 'u')
+            out += m.ffn;
         else if (l->part == 'P')
             out = out / d * 3 * d + which * d + out % d;
         *element = l->in_out ? in * t->cols + out : (t->rows > 0 ? out * t->cols + in : out);
@@ -197,7 +267,10 @@ static void compare(const struct shard *s)
     for (int i = 0; i < map->n_slots; i++) {
         const struct weight_slot *slot = &map->slot[i];
         size_t size = dtype_bytes(slot->type);
-        bool vector = strstr(weight_name(slot->id), "norm") != NULL || strstr(weight_name(slot->id), "bias") != NULL;
+        bool matrix = slot->id == WEIGHT_EXPERTS_IN_BIAS || slot->id == WEIGHT_EXPERTS_OUT_BIAS;
+        bool vector = strstr(weight_name(slot->id), "norm") != NULL || strstr(weight_name(slot->id), "bias") != NULL ||
+                      slot->id == WEIGHT_SINKS;
+        vector = vector && !matrix;
         for (int64_t row = 0; row < slot->rows; row++)
             for (int64_t col = 0; col < slot->cols; col++) {
                 int64_t element = 0;
@@ -230,7 +303,7 @@ static void check_plan(const struct read_plan *p, const struct checkpoint *c, si
         for (int j = b->first_segment; j < b->first_segment + b->n_segments; j++) {
             const struct read_segment *s = &p->segment[j];
             const struct tensor_info *t = &c->tensor[s->tensor];
-            size_t row_bytes = (size_t)s->row_elements * (t->n_dims == 2 ? 2 : 4); /* matrices BF16, vectors F32 */
+            size_t row_bytes = (size_t)s->row_elements * (t->n_dims > 1 ? 2 : 4); /* matrices BF16, vectors F32 */
             assert_true(s->row >= 0 && s->n_rows > 0);
             assert_int_equal(b->offset + s->block_offset, t->offset + (uint64_t)s->row * row_bytes);
             assert_true(s->block_offset + (size_t)s->n_rows * row_bytes <= b->bytes);

@@ -96,18 +96,40 @@ static void logprobs(void **state)
     struct reply r = {.tokenizer = tokenizer, .n_choices = 1, .choice = &choice};
     expect(reply_generate(&r, &n), &n,
            "{\"status\":\"ok\",\"choices\":[{\"index\":0,\"text\":\"\",\"token_ids\":[0,1],\"logprobs\":{\"content\":["
-           "{\"token_id\":0,\"token\":\"a\",\"logprob\":-0.100000001,\"top_logprobs\":[{\"token_id\":0,\"token\":\"a\","
-           "\"logprob\":-0.100000001},{\"token_id\":2,\"token\":\"\xef\xbf\xbd\",\"logprob\":-9999.0}]},"
+           "{\"token_id\":0,\"token\":\"a\",\"logprob\":-0.1,\"top_logprobs\":[{\"token_id\":0,\"token\":\"a\","
+           "\"logprob\":-0.1},{\"token_id\":2,\"token\":\"\xef\xbf\xbd\",\"logprob\":-9999.0}]},"
            "{\"token_id\":1,\"token\":\" "
            "b\",\"logprob\":-2.5,\"top_logprobs\":[{\"token_id\":3,\"token\":\"<s>\",\"logprob\":"
            "-0.25},{\"token_id\":1,\"token\":\" b\",\"logprob\":-2.5}]}]},\"finish_reason\":null}],\"seed\":0}");
     choice = (struct reply_choice){.prompt_id = prompt, .n_prompt = 3, .prompt_logprobs = sampled, .n_prompt_top = 0};
-    expect(
-        reply_generate(&r, &n), &n,
-        "{\"status\":\"ok\",\"choices\":[{\"index\":0,\"text\":\"\",\"token_ids\":[],\"prompt_token_ids\":[3,0,1],"
-        "\"prompt_first_token\":\"<s>\","
-        "\"prompt_logprobs\":[null,{\"token_id\":0,\"token\":\"a\",\"logprob\":-0.100000001,\"top_logprobs\":[]},"
-        "{\"token_id\":1,\"token\":\" b\",\"logprob\":-2.5,\"top_logprobs\":[]}],\"finish_reason\":null}],\"seed\":0}");
+    expect(reply_generate(&r, &n), &n,
+           "{\"status\":\"ok\",\"choices\":[{\"index\":0,\"text\":\"\",\"token_ids\":[],\"prompt_token_ids\":[3,0,1],"
+           "\"prompt_logprobs\":[null,{\"token_id\":0,\"token\":\"a\",\"logprob\":-0.1,\"top_logprobs\":[]},"
+           "{\"token_id\":1,\"token\":\" b\",\"logprob\":-2.5,\"top_logprobs\":[]}],"
+           "\"prompt_first_token\":\"<s>\",\"finish_reason\":null}],\"seed\":0}");
+}
+
+/* A prompt that was written before stands in the event as if it were written with it, whatever is in it and in the names. */
+static void events_after_a_prompt(void **state)
+{
+    (void)state;
+    static const char prompt[] = "\"text\":\"\\ a\n\x01\xf0\x9f\x90\xb8\xff", name[] = "\"text\":\"";
+    char both[100];
+    size_t n = 0, n_whole = 0;
+    struct reply_choice choice = {.text = "b\"", .bytes = 2, .token_id = ids, .n_tokens = 1};
+    const struct reply r = {.request_id = name, .tokenizer = tokenizer, .n_choices = 1, .choice = &choice};
+    char *before = reply_characters(prompt, sizeof prompt - 1, &choice.n_before);
+    choice.before = before;
+    char *event = reply_tokens(&r, 5, &n);
+    (void)snprintf(both, sizeof both, "%sb\"", prompt);
+    choice = (struct reply_choice){.text = both, .bytes = strlen(both), .token_id = ids, .n_tokens = 1};
+    char *whole = reply_tokens(&r, 5, &n_whole);
+    assert_string_equal(event, whole);
+    assert_int_equal(n, n_whole);
+    assert_int_equal(strlen(event), n);
+    free(before);
+    free(event);
+    free(whole);
 }
 
 static void events(void **state)
@@ -133,7 +155,7 @@ static void events(void **state)
     expect(reply_tokens(&r, 0, &n), &n,
            "{\"status\":\"ok\",\"request_id\":\"x\",\"event\":\"tokens\",\"seq\":0,\"choices\":[{\"index\":3,\"text\":"
            "\"a\","
-           "\"token_ids\":[0],\"logprobs\":{\"content\":[{\"token_id\":0,\"token\":\"a\",\"logprob\":-0.100000001,"
+           "\"token_ids\":[0],\"logprobs\":{\"content\":[{\"token_id\":0,\"token\":\"a\",\"logprob\":-0.1,"
            "\"top_logprobs\":[]}]},\"finish_reason\":\"cancelled\"}]}");
     r.error = &error;
     expect(
@@ -211,7 +233,8 @@ static void repairs_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(generate),   cmocka_unit_test(logprobs),     cmocka_unit_test(events),
+        cmocka_unit_test(generate),   cmocka_unit_test(logprobs),
+        cmocka_unit_test(events),     cmocka_unit_test(events_after_a_prompt),
         cmocka_unit_test(operations), cmocka_unit_test(repairs_text),
     };
     return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);

@@ -30,7 +30,7 @@ static void a_prompt_is_found_again(void **state)
     schedule_close(&run);
 }
 
-/* What was used longest ago is given up first. */
+/* The least recently used block is reused first. */
 static void old_blocks_are_evicted(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* tests/unit/test_scheduler_rules.c - coordinator/schedule/scheduler.c, rule by rule: who runs, who gives way, who is next, when it ends,
- * and what is refused. */
+/* tests/unit/test_scheduler_rules.c - coordinator/schedule/scheduler.c, rule by rule: which sequences run, are
+ * preempted, come next, when they end, and which requests are refused. */
 #include "tests/unit/unit.h"
 
 #include "tests/support/schedule.h"
@@ -228,7 +228,7 @@ static void refuses_limits_that_starve(void **state)
     struct scheduler s;
     struct err e = {0};
     assert_int_equal(scheduler_open(&s, &setup, &e), -1);
-    EXPECT_PARTS(&e, ERR_INTERNAL, "7 tokens a step", "8 sequences");
+    EXPECT_PARTS(&e, ERR_INTERNAL, "7 tokens per step", "8 sequences");
     scheduler_close(&s);
 }
 

@@ -16,7 +16,7 @@ struct shape {
     struct limits limits;
     bool prefix_caching;
     int n_flights;  /* plans under way at once */
-    int cancel_one; /* one in so many steps cancels a request; 0: none */
+    int cancel_one; /* one in this many steps cancels a request; 0: none */
 };
 
 struct run {
@@ -89,7 +89,10 @@ static void open_run(struct run *r, const struct shape *shape, uint64_t seed)
         r->rules[i] = (struct request_rules){.max_tokens = 1 + below(r, MAX_LEN - 61),
                                              .sampling = {.top_p = 1, .repetition_penalty = 1},
                                              .want_prompt_logprobs = i == 0 || below(r, 3) > 0};
-        *q = (struct request){.rules = &r->rules[i], .index = i, .priority = below(r, 3)};
+        *q = (struct request){.rules = &r->rules[i],
+                              .index = i,
+                              .client = seed % 2 == 0 ? (uint64_t)below(r, 3) : 0,
+                              .priority = below(r, 3)};
         q->prompt.id = calloc((size_t)n, sizeof *q->prompt.id);
         q->prompt.n = q->prompt.capacity = (size_t)n;
         for (int k = 0; k < n; k++)
@@ -115,7 +118,7 @@ static void close_run(struct run *r)
     scheduler_close(&r->scheduler);
 }
 
-/* What a device makes of the plan that arrives there, as the ranks check it. */
+/* A device's results for the plan that arrives there, with the checks of the ranks. */
 static void execute(struct run *r, struct outcome *o)
 {
     struct err e = {0};
@@ -188,7 +191,7 @@ static void every_token_is_scored_once(void **unused)
             n_preemptions += stats.n_preemptions;
             n_hits += stats.prefix_hits;
         }
-    assert_true(n_preemptions > 20 && n_hits > 1000); /* what this test is about did happen */
+    assert_true(n_preemptions > 20 && n_hits > 1000); /* the case of this test did occur */
 }
 
 /* A second request with the same prompt finds nothing in the cache until it has its scores, an unscored one everything. */

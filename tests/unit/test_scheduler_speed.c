@@ -1,6 +1,6 @@
-/* tests/unit/test_scheduler_speed.c - what rank 0's part of a step costs when the device costs nothing: plan, pack and accept
- * of decode steps of 64 sequences, requests coming and going, one step ahead. Processor time, so that other programs on
- * the machine do not matter; the bound is half of what is promised, for slow machines. */
+/* tests/unit/test_scheduler_speed.c - the cost of rank 0's part of a step with a device that costs nothing: plan, pack
+ * and accept of decode steps of 64 sequences, requests coming and going, one step ahead. Processor time, so that other
+ * programs on the machine do not matter; the bound is half of what is promised, for slow machines. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/schedule/scheduler.h"

@@ -5,7 +5,7 @@
 #include "base/files.h"
 #include "base/signals.h"
 #include "coordinator/metrics/metrics.h"
-#include "coordinator/server/clients.h"
+#include "coordinator/server/server.h"
 #include "coordinator/tasks/mailbox.h"
 #include "tests/support/files.h"
 
@@ -362,18 +362,18 @@ static void backlog(void **state)
     struct client *one = clients_find(&c, &peer);
     assert_ptr_equal(clients_find(&c, &peer), one);
     one->first = one->last = calloc(1, sizeof *one->first);
-    *one->first = (struct outgoing){.text = strdup("first"), .bytes = 5, .job = 1};
+    *one->first = (struct outgoing){.text = strdup("first"), .bytes = 5, .task = 1};
     one->backlog = c.backlog = 5;
     for (int i = 0; i < 6; i++)
         clients_send(&c, &t, one,
-                     (struct outgoing){.text = strdup("0123456789"), .bytes = 10, .job = 1 + i % 2, .tokens = i < 4});
+                     (struct outgoing){.text = strdup("0123456789"), .bytes = 10, .task = 1 + i % 2, .tokens = i < 4});
     assert_int_equal(one->backlog, 65);
-    clients_take_back(&c, one, 2); /* two events of job 2; its last reply stays */
+    clients_take_back(&c, one, 2); /* two events of task 2; its last reply stays */
     assert_int_equal(one->backlog, 45);
     assert_int_equal(c.backlog, 45);
     int n = 0, gone = 0;
     for (const struct outgoing *o = one->first; o != NULL; o = o->next, n++)
-        assert_true(o->job == 1 || !o->tokens);
+        assert_true(o->task == 1 || !o->tokens);
     assert_int_equal(n, 5);
     assert_int_equal(clients_cut(&c, &t, 45), 0);
     /* Another connection is another client, whatever its descriptor. */
@@ -391,6 +391,28 @@ static void backlog(void **state)
     clients_gone_peer(&c, &other);
     assert_true(two->gone);
     clients_close(&c);
+}
+
+/* However often a request is cancelled, its engine hears so once. */
+static void cancels(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    struct server s = {0};
+    struct task j = {.number = 7, .ticket.in_engine = true};
+    void *context = zmq_ctx_new();
+    int n = 0;
+    assert_int_equal(engines_open(&s.engines, context, 1, 1, &e), 0);
+    for (int i = 0; i < 1000; i++)
+        server_cancel(&s, &j, FINISH_CANCELLED);
+    for (struct order *o; (o = mailbox_take(s.engines.engine[0].end[1])) != NULL; n++) {
+        assert_int_equal(o->kind, ORDER_CANCEL);
+        assert_int_equal(o->number, 7);
+        free(o);
+    }
+    assert_int_equal(n, 1);
+    engines_close(&s.engines);
+    assert_int_equal(zmq_ctx_term(context), 0);
 }
 
 static void signal_wishes(void **state)
@@ -429,9 +451,9 @@ static void signal_wishes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(endpoints),     cmocka_unit_test(whole_files), cmocka_unit_test(mailboxes),
-        cmocka_unit_test(histograms),    cmocka_unit_test(exposition),  cmocka_unit_test(backlog),
-        cmocka_unit_test(signal_wishes),
+        cmocka_unit_test(endpoints),  cmocka_unit_test(whole_files),   cmocka_unit_test(mailboxes),
+        cmocka_unit_test(histograms), cmocka_unit_test(exposition),    cmocka_unit_test(backlog),
+        cmocka_unit_test(cancels),    cmocka_unit_test(signal_wishes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* tests/unit/test_steps.c - coordinator/tasks/steps.c on a device of paper that is one step behind, as a GPU is: jobs come and
+/* tests/unit/test_steps.c - coordinator/tasks/steps.c on a device of paper that is one step behind, as a GPU is: tasks come and
  * are cancelled while steps are under way, the engine falls idle with an empty plan under way, and goes on. */
 #include "tests/unit/unit.h"
 
@@ -21,7 +21,7 @@ struct bench {
     struct step_result result[2]; /* of the steps under way, by step % 2 */
     uint64_t step;
     int under_way, n_idle;
-    struct job *back[MAX_JOBS]; /* by number; NULL: not yet */
+    struct task *back[MAX_JOBS]; /* by number; NULL: not yet */
 };
 
 static void open_bench(struct bench *b)
@@ -42,7 +42,7 @@ static void hear(struct bench *b)
 {
     struct report *r;
     while ((r = mailbox_take(b->end[0])) != NULL) {
-        for (struct job *j = r->done; j != NULL; j = j->engine_next) {
+        for (struct task *j = r->done; j != NULL; j = j->work.next) {
             assert_null(b->back[j->number]);
             b->back[j->number] = j;
         }
@@ -98,21 +98,21 @@ static void submit(struct bench *b, uint64_t number)
     zmq_msg_t body;
     assert_int_equal(zmq_msg_init_size(&body, (size_t)n), 0);
     memcpy(zmq_msg_data(&body), text, (size_t)n);
-    struct job *j = job_open(number, &body, false, 0);
+    struct task *j = task_open(number, &body, false, 0);
     const struct protocol_model model = {.name = "paper", .vocab = VOCAB};
-    job_parse(j, &model);
+    task_parse(j, &model);
     assert_int_equal(j->error.code, 0);
     j->ids = calloc(1, sizeof *j->ids);
     j->n_ids = 1;
     const int32_t prompt[3] = {(int32_t)(number % VOCAB), 2, 3};
     j->ids[0] = (struct token_list){.id = malloc(sizeof prompt), .n = 3, .capacity = 3};
     memcpy(j->ids[0].id, prompt, sizeof prompt);
-    assert_int_equal(job_prepare(j, MAX_LEN, 1 << 20, 1), 0);
-    post(b, (struct order){.kind = ORDER_SUBMIT, .job = j});
+    assert_int_equal(task_prepare(j, MAX_LEN, 1 << 20, 1), 0);
+    post(b, (struct order){.kind = ORDER_SUBMIT, .task = j});
 }
 
-/* What came back: all tokens of the paper, or, if it was cancelled, the first ones. */
-static void check_job(const struct job *j, bool cancelled)
+/* The output: all expected tokens, or, if it was cancelled, the first ones. */
+static void check_task(const struct task *j, bool cancelled)
 {
     const struct group *g = &j->group[0];
     const struct request *r = g->choice[0];
@@ -134,7 +134,7 @@ static void close_bench(struct bench *b)
     steps_close(&b->steps);
     hear(b);
     for (int i = 0; i < MAX_JOBS; i++)
-        job_close(b->back[i]);
+        task_close(b->back[i]);
     mailbox_close(&b->end[0]);
     mailbox_close(&b->end[1]);
     zmq_ctx_term(b->context);
@@ -155,7 +155,7 @@ static void round_of(struct bench *b, uint64_t first, int n_cancelled, int steps
         ;
     for (uint64_t i = 0; i < 6; i++) {
         assert_non_null(b->back[first + i]);
-        check_job(b->back[first + i], (int)i < n_cancelled);
+        check_task(b->back[first + i], (int)i < n_cancelled);
     }
     assert_int_equal(scheduler_stats(&b->steps.scheduler).n_blocks_used, 0);
 }
@@ -179,7 +179,7 @@ static bool has_come(const struct bench *b, uint64_t number)
     return b->back[number] != NULL;
 }
 
-/* Of six jobs four run (max_seqs) and two wait: only these two can be taken back. */
+/* Four of six tasks run (max_seqs) and two wait: only these two can be withdrawn. */
 static void withdraws_what_has_not_begun(void **state)
 {
     (void)state;
@@ -201,7 +201,7 @@ static void withdraws_what_has_not_begun(void **state)
         ;
     for (uint64_t i = 1; i < 8; i++) {
         assert_true(has_come(&b, i));
-        check_job(b.back[i], i >= 5);
+        check_task(b.back[i], i >= 5);
         assert_int_equal(b.back[i]->group[0].choice[0]->output.n, i >= 5 ? 0 : 20);
     }
     close_bench(&b);
@@ -220,12 +220,12 @@ static void stops_with_work_under_way(void **state)
     assert_false(turn(&b));
     while (b.under_way > 0)
         take(&b);
-    struct job *const *back = b.back;
+    struct task *const *back = b.back;
     steps_close(&b.steps);
     hear(&b);
     for (int i = 1; i < 7; i++) {
         assert_non_null(back[i]);
-        check_job(back[i], true);
+        check_task(back[i], true);
     }
     close_bench(&b);
 }

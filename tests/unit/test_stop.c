@@ -62,7 +62,7 @@ static void by_hand(void **state)
     CASE("xyz", false, true, "x", 1, "z", "yz");  /* leftmost */
     CASE("xyz", true, true, "xyz", 3, "y", "yz"); /* longest of those that begin there */
     CASE("xyz", true, true, "xyz", 3, "yz", "y");
-    CASE("x|y", true, true, "xy", 2, "yz", "y"); /* what is complete counts, not what might become longer */
+    CASE("x|y", true, true, "xy", 2, "yz", "y"); /* a complete match counts, not one that might become longer */
 }
 
 static void by_hand_more(void **state)
@@ -190,7 +190,7 @@ static void long_strings(void **state)
         text_free(&t[i].text);
     }
     stop_close(s);
-    print_message("# %d stop strings of %d bytes, %d sequences: %.3f ms a step, at worst %.3f ms\n", STRINGS,
+    print_message("# %d stop strings of %d bytes, %d sequences: %.3f ms per step, at worst %.3f ms\n", STRINGS,
                   STOP_MAX_BYTES, SEQUENCES, 1e3 * sum / STEPS, 1e3 * worst);
     assert_true(process_sanitized() || 1e3 * sum / STEPS < 0.5);
 }

@@ -342,6 +342,46 @@ static void test_million(void **state)
     check_million("<", 1, SANITIZED);
 }
 
+/* Megabytes a second of texts of so many bytes; the best of three. */
+static double rate_of(const struct tokenizer *t, const char *text, size_t all, size_t bytes)
+{
+    double best = 0;
+    for (int i = 0; i < 3; i++) {
+        struct token_list ids = {0};
+        struct err e = {0};
+        double start = now();
+        for (size_t at = 0; at < all; at += bytes) {
+            ids.n = 0;
+            assert_int_equal(tokenizer_encode(t, text + at, bytes, 0, &ids, &e), 0);
+        }
+        double rate = 1e-6 * (double)all / (now() - start);
+        best = rate > best ? rate : best;
+        token_list_free(&ids);
+    }
+    return best;
+}
+
+/* SentencePiece-style: the whole text is one word, which must not be slower for being long. */
+static void test_long_word(void **state)
+{
+    (void)state;
+    static const char text[] = "There was an old house at the end of the road, and nobody had lived in it for years. ";
+    static const size_t sizes[] = {100, 10000, 1000000};
+    struct tokenizer *t = open_fixture("llama2");
+    char *all = malloc(1000000);
+    double rate[3];
+    assert_non_null(all);
+    for (size_t i = 0; i < 1000000; i++)
+        all[i] = text[i % (sizeof text - 1)];
+    for (int i = 0; i < 3; i++) {
+        rate[i] = rate_of(t, all, 1000000, sizes[i]);
+        print_message("texts of %zu B: %.1f MB/s\n", sizes[i], rate[i]);
+    }
+    assert_true(rate[2] > rate[0] / 3);
+    free(all);
+    tokenizer_close(&t);
+}
+
 static void test_empty_and_invalid(void **state)
 {
     (void)state;
@@ -419,13 +459,14 @@ static void test_stream_latency(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[2 * N_PIPELINES + 3];
+    struct CMUnitTest tests[2 * N_PIPELINES + 4];
     size_t n = 0;
     for (size_t i = 0; i < N_PIPELINES; i++) {
         tests[n++] = (struct CMUnitTest){pipelines[i], test_cases, NULL, NULL, (void *)pipelines[i]};
         tests[n++] = (struct CMUnitTest){pipelines[i], test_digests, NULL, NULL, (void *)pipelines[i]};
     }
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_million);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_long_word);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_empty_and_invalid);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_stream_latency);
     return _cmocka_run_group_tests("tokenizer", tests, n, NULL, NULL);

@@ -1,17 +1,13 @@
 /* tests/unit/test_tokenizer_errors.c - tokenizer files that must be refused, each with one line that names the file, the
  * thing, what was found and what was expected; and the corners of the parts that the reference library cannot check. */
-#include "base/err.h"
+#include "tests/unit/unit.h"
 #include "text/tokenizer/tokenizer.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define VOCAB  "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\" \":3,\"c\":4}"
 #define MODEL  "\"model\":{\"type\":\"BPE\"," VOCAB ",\"merges\":[\"a b\"]}"
@@ -38,6 +34,8 @@ static const struct {
     {"{\"version\":\"2.0\"," MODEL "}", ERR_UNSUPPORTED, "\"version\" is 2.0, expected \"1.0\""},
     {"{\"version\":1," MODEL "}", ERR_UNSUPPORTED, "\"version\" is an integer"},
     {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[]}}", ERR_UNSUPPORTED, "model type \"Unigram\" is not supported"},
+    {"{\"model\":{\"unk_id\":0,\"vocab\":[[\"<unk>\",0],[\"a\",-1.5]]}}", ERR_UNSUPPORTED,
+     "the model has no type and a list as \"vocab\", thus is Unigram, which is not supported"},
     {"{\"model\":{\"type\":\"WordPiece\"}}", ERR_UNSUPPORTED, "\"WordPiece\""},
     {"{\"model\":{\"type\":7}}", ERR_INPUT, "\"type\" of the model is an integer"},
     {"{\"model\":{\"vocab\":[],\"merges\":[]}}", ERR_INPUT, "model \"vocab\" is an array, expected an object"},
@@ -202,6 +200,27 @@ static void check_decode(const struct tokenizer *t, const int32_t *id, size_t n,
     free(text);
 }
 
+/* The pieces of a stream, joined. */
+static void check_stream(const struct tokenizer *t, const int32_t *id, size_t n, const char *want)
+{
+    struct detokenizer *d = NULL;
+    struct err e = {0};
+    char all[400] = "";
+    const char *text;
+    size_t bytes, used = 0;
+    assert_int_equal(detokenizer_open(&d, t, false, &e), 0);
+    for (size_t i = 0; i <= n; i++) {
+        assert_int_equal(
+            i < n ? detokenizer_push(d, id[i], &text, &bytes, &e) : detokenizer_finish(d, &text, &bytes, &e), 0);
+        assert_true(used + bytes < sizeof all);
+        memcpy(all + used, text, bytes);
+        used += bytes;
+    }
+    all[used] = '\0';
+    assert_string_equal(all, want);
+    detokenizer_close(&d);
+}
+
 /* Tokens that hold U+0000: in keys, merges (both forms are one file each) and added tokens. */
 static void test_nul_in_tokens(void **state)
 {
@@ -340,6 +359,62 @@ static void test_folders(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
+/* As Python's str.replace has it. */
+static void replace_all(char *text, const char *from, const char *to)
+{
+    char out[400];
+    size_t n = 0;
+    for (const char *at = text; *at != '\0';) {
+        bool here = strncmp(at, from, strlen(from)) == 0;
+        n += (size_t)snprintf(out + n, sizeof out - n, "%.*s", here ? (int)strlen(to) : 1, here ? to : at);
+        at += here ? strlen(from) : 1;
+    }
+    out[n] = '\0';
+    memcpy(text, out, n + 1);
+}
+
+/* Texts of the characters that count, whole and as streams, with a decoder and without: what transformers makes of them. */
+static void test_clean_up(void **state)
+{
+    (void)state;
+    static const char letters[] = " .?!,'ntmsvre", *const decoder[] = {"{\"type\":\"Fuse\"}", "null"};
+    static const char *const pair[][2] = {{" .", "."},     {" ?", "?"},     {" !", "!"},   {" ,", ","},
+                                          {" ' ", "'"},    {" n't", "n't"}, {" 'm", "'m"}, {" 's", "'s"},
+                                          {" 've", "'ve"}, {" 're", "'re"}};
+    char folder[] = "/tmp/test_tokenizer.XXXXXX", json[600];
+    uint64_t random = 7;
+    assert_non_null(mkdtemp(folder));
+    write_file(folder, "tokenizer_config.json", "{\"clean_up_tokenization_spaces\":true}");
+    for (int k = 0; k < 2; k++) {
+        int n = snprintf(json, sizeof json, "{\"model\":{\"vocab\":{");
+        for (int i = 0; letters[i] != '\0'; i++)
+            n += snprintf(json + n, sizeof json - (size_t)n, "%s\"%c\":%d", i > 0 ? "," : "", letters[i], i);
+        (void)snprintf(json + n, sizeof json - (size_t)n, "},\"merges\":[]},\"decoder\":%s}", decoder[k]);
+        write_file(folder, "tokenizer.json", json);
+        struct tokenizer *t = NULL;
+        struct err e = {0};
+        assert_int_equal(tokenizer_open(&t, folder, &e), 0);
+        for (int round = 0; round < 2000; round++) {
+            int32_t id[40];
+            char want[400];
+            size_t used = 0;
+            for (int i = 0; i < 40; i++) {
+                id[i] = random_below(&random, 3) == 0 ? 0 : random_below(&random, (int)sizeof letters - 1);
+                used += (size_t)snprintf(want + used, sizeof want - used, "%s%c", k > 0 && i > 0 ? " " : "",
+                                         letters[id[i]]);
+            }
+            for (size_t i = 0; i < sizeof pair / sizeof pair[0]; i++)
+                replace_all(want, pair[i][0], pair[i][1]);
+            check_decode(t, id, 40, want, strlen(want));
+            check_stream(t, id, 40, want);
+        }
+        tokenizer_close(&t);
+    }
+    write_file(folder, "tokenizer.json", NULL);
+    write_file(folder, "tokenizer_config.json", NULL);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 /* tokenizer_config.json: bos, eos, the prefix space, and cleaning up. */
 static void test_config(void **state)
 {
@@ -361,10 +436,15 @@ static void test_config(void **state)
     assert_int_equal(tokenizer_encode(t, "a.", 2, TOKENIZER_ADD_SPECIAL, &ids, &e), 0);
     assert_int_equal(ids.n, 5);
     assert_memory_equal(ids.id, ((const int32_t[]){1, 3, 0, 2, 0}), 5 * sizeof(int32_t));
-    assert_true(tokenizer_cleans_up(t));
     check_decode(t, (const int32_t[]){0, 3, 2, 3, 4, 5, 3, 4, 3, 0}, 10, "a.'s'a", 6);
-    tokenizer_set_clean_up(t, false);
+    check_stream(t, (const int32_t[]){0, 3, 2, 3, 4, 5, 3, 4, 3, 0}, 10, "a.'s'a");
+    check_stream(t, (const int32_t[]){0, 3, 3, 4, 3}, 5, "a '");
+    check_stream(t, (const int32_t[]){0, 3, 4}, 3, "a '");
+    tokenizer_close(&t);
+    write_file(folder, "tokenizer_config.json", "{\"clean_up_tokenization_spaces\":false}");
+    assert_int_equal(tokenizer_open(&t, folder, &e), 0);
     check_decode(t, (const int32_t[]){0, 3, 2}, 3, "a .", 3);
+    check_stream(t, (const int32_t[]){0, 3, 2}, 3, "a .");
     tokenizer_close(&t);
     /* Another class does not rebuild the template. */
     write_file(folder, "tokenizer_config.json",
@@ -403,7 +483,8 @@ int main(void)
         cmocka_unit_test(test_refused),       cmocka_unit_test(test_deep_and_long),
         cmocka_unit_test(test_nul_in_tokens), cmocka_unit_test(test_accepted_oddities),
         cmocka_unit_test(test_decoders),      cmocka_unit_test(test_folders),
-        cmocka_unit_test(test_config),        cmocka_unit_test(test_match_limit),
+        cmocka_unit_test(test_config),        cmocka_unit_test(test_clean_up),
+        cmocka_unit_test(test_match_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

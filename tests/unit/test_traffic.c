@@ -11,7 +11,7 @@
 #define MAX_STEPS 10000
 #define SAMPLED   1
 
-/* What a device with one step under way, or none, would see. */
+/* The view of a device with one step under way, or none. */
 struct device {
     struct plan plan;
     struct sampled sampled[2][MAX_SEQS];
@@ -25,7 +25,7 @@ static void check_token(const struct plan *p, int t, int pos, int n_input)
 {
     if (pos < n_input)
         assert_true(p->token[t] >= 0 && p->token[t] < VOCAB);
-    else /* what was sampled: on the device, or again after a preemption */
+    else /* the sampled token: on the device, or again after a preemption */
         assert_true(p->token[t] == -1 || p->token[t] == SAMPLED);
 }
 

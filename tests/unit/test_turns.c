@@ -1,5 +1,5 @@
-/* tests/unit/test_turns.c - whose job is next: by turns between clients, by priority and arrival within one; random schedules against a
- * list that is searched anew each time. */
+/* tests/unit/test_turns.c - the order of tasks: by turns between clients, by priority and arrival within one; random
+ * schedules against a list that is searched each time. */
 #include "coordinator/server/turns.h"
 #include "tests/unit/unit.h"
 
@@ -9,17 +9,17 @@
 #define JOBS    40
 
 static struct client client[CLIENTS];
-static struct job job[JOBS];
+static struct task task[JOBS];
 
-static struct job *make(struct turns *t, int j, int c, int priority, int n_sequences)
+static struct task *make(struct turns *t, int j, int c, int priority, int n_sequences)
 {
-    memset(&job[j], 0, sizeof job[j]);
-    job[j].client = &client[c];
-    job[j].number = (uint64_t)j;
-    job[j].n_sequences = n_sequences;
-    job[j].message.generate.priority = priority;
-    turns_put(t, &job[j]);
-    return &job[j];
+    memset(&task[j], 0, sizeof task[j]);
+    task[j].ticket.client = &client[c];
+    task[j].number = (uint64_t)j;
+    task[j].ticket.n_sequences = n_sequences;
+    task[j].message.generate.priority = priority;
+    turns_put(t, &task[j]);
+    return &task[j];
 }
 
 static void turns(void **state)
@@ -27,21 +27,21 @@ static void turns(void **state)
     (void)state;
     struct turns t = {.kind = TURN_TEXTS};
     memset(client, 0, sizeof client);
-    for (int j = 0; j < 10; j++) /* a flood of one client, then one job of two others each */
+    for (int j = 0; j < 10; j++) /* a flood of one client, then one task of two others each */
         make(&t, j, 0, 0, 1);
     make(&t, 10, 1, 0, 1);
     make(&t, 11, 2, 0, 1);
     static const int expected[] = {0, 10, 11, 1, 2};
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++)
-        assert_ptr_equal(turns_take(&t), &job[expected[i]]);
-    make(&t, 12, 3, 0, 1); /* whoever comes later is next after the one whose turn it is */
-    assert_ptr_equal(turns_take(&t), &job[3]);
-    assert_ptr_equal(turns_take(&t), &job[12]);
-    assert_ptr_equal(turns_heaviest(&t, 5), &job[9]);
+        assert_ptr_equal(turns_take(&t), &task[expected[i]]);
+    make(&t, 12, 3, 0, 1); /* a later client is next after the one whose turn it is */
+    assert_ptr_equal(turns_take(&t), &task[3]);
+    assert_ptr_equal(turns_take(&t), &task[12]);
+    assert_ptr_equal(turns_heaviest(&t, 5), &task[9]);
     assert_null(turns_heaviest(&t, 6));
-    turns_remove(&t, &job[9]);
+    turns_remove(&t, &task[9]);
     for (int j = 4; j < 9; j++)
-        assert_ptr_equal(turns_take(&t), &job[j]);
+        assert_ptr_equal(turns_take(&t), &task[j]);
     assert_null(turns_take(&t));
     assert_int_equal(t.n, 0);
     assert_int_equal(t.n_sequences, 0);
@@ -58,10 +58,10 @@ static void priorities(void **state)
     make(&t, 6, 1, 9, 1); /* another client's turn comes all the same */
     static const int expected[] = {5, 6, 1, 3, 2, 0, 4};
     for (size_t i = 0; i < 7; i++)
-        assert_ptr_equal(turns_take(&t), &job[expected[i]]);
+        assert_ptr_equal(turns_take(&t), &task[expected[i]]);
 }
 
-/* No client is passed over more than once by any other while it waits, and nothing is lost. */
+/* No client is overtaken more than once by any other while it waits, and nothing is lost. */
 static void random_schedules(void **state)
 {
     (void)state;
@@ -77,29 +77,30 @@ static void random_schedules(void **state)
                 int who = rand() % CLIENTS;
                 if (client[who].turn[TURN_LARGE].first == NULL) /* it joins at the end */
                     memset(passed[who], 0, sizeof passed[who]);
-                struct job *j = make(&t, made, who, 0, 1 + rand() % 8);
+                struct task *j = make(&t, made, who, 0, 1 + rand() % 8);
                 waits[made++] = true;
-                sequences += j->n_sequences;
+                sequences += j->ticket.n_sequences;
                 n++;
             } else if (what == 2 && made > 0) {
                 int j = rand() % made;
                 if (!waits[j])
                     continue;
-                turns_remove(&t, &job[j]);
+                turns_remove(&t, &task[j]);
                 waits[j] = false;
-                sequences -= job[j].n_sequences;
+                sequences -= task[j].ticket.n_sequences;
                 n--;
             } else {
-                struct job *j = turns_take(&t);
+                struct task *j = turns_take(&t);
                 assert_int_equal(j == NULL, n == 0);
                 if (j == NULL)
                     continue;
-                int c = (int)(j->client - client);
+                int c = (int)(j->ticket.client - client);
                 assert_true(waits[j->number]);
                 for (int other = 0; other < made; other++) /* its own are taken in order */
-                    assert_false(waits[other] && other < (int)j->number && job[other].client == j->client);
+                    assert_false(waits[other] && other < (int)j->number &&
+                                 task[other].ticket.client == j->ticket.client);
                 waits[j->number] = false;
-                sequences -= j->n_sequences;
+                sequences -= j->ticket.n_sequences;
                 n--;
                 for (int k = 0; k < CLIENTS; k++) {
                     bool has = client[k].turn[TURN_LARGE].first != NULL;

@@ -75,7 +75,7 @@ static void waiting_for_a_plan(void **unused)
     assert_int_equal(watch_judge(v, 3, 0, TIMEOUT), 1);
     assert_int_equal(watch_judge(v, 3, 2, TIMEOUT), 1);
     v[1].silent = 0;
-    v[1].activity = RANK_AWAITS_PLAN; /* it shares the plan, and somebody does not take it */
+    v[1].activity = RANK_AWAITS_PLAN; /* it shares the plan, and one rank does not take it */
     v[2].silent = 10;
     assert_int_equal(watch_judge(v, 3, 0, TIMEOUT), -1); /* rank 0 says so */
     assert_int_equal(watch_judge(v, 3, 1, TIMEOUT), 2);
@@ -94,7 +94,7 @@ static void groups_do_not_wait_for_each_other(void **unused)
     assert_int_equal(watch_judge(v, 4, 0, TIMEOUT), -1);
     assert_int_equal(watch_judge(v, 4, 1, TIMEOUT), -1);
     assert_int_equal(watch_judge(v, 4, 2, TIMEOUT), 3);
-    /* What is late in the first group is not for the second to answer. */
+    /* The second group is not blamed for a delay in the first. */
     v[0] = (struct watch_view){0, RANK_WORKS, 9, 11, 0, 0};
     v[1] = (struct watch_view){1, RANK_IN_COLLECTIVE, 9, 11, 0, 0};
     assert_int_equal(watch_judge(v, 4, 1, TIMEOUT), 0);
@@ -123,7 +123,7 @@ static void words(void **unused)
     v.activity = RANK_AWAITS_DEVICE;
     watch_say(text, sizeof text, &v, true, TIMEOUT);
     assert_string_equal(text, "step 57 has made no progress for 10 s (--step-timeout): waiting for the device, and no "
-                              "rank of this host is seen to be at fault");
+                              "rank of this host appears to be at fault");
 }
 
 static void gone(void **unused)
@@ -143,7 +143,7 @@ static void gone(void **unused)
     watch_say_gone(text, sizeof text, true, &at, "cpu");
     assert_non_null(strstr(text, "outside of steps; last collective: none yet; device cpu"));
     watch_say_gone(text, sizeof text, true, NULL, "cpu");
-    assert_non_null(strstr(text, "where it was is not known; device cpu"));
+    assert_non_null(strstr(text, "its last state is not known; device cpu"));
     at = (struct lifeline_state){.activity = 4711, .last = -3}; /* came over a network */
     watch_say_gone(text, sizeof text, true, &at, "cpu");
     assert_non_null(strstr(text, "?"));

@@ -12,19 +12,19 @@
 #define TIED   CONFIG "true}"
 
 static const struct tensor_spec inventory[] = {
-    {"model.embed_tokens.weight", "F32", 10, 8, 4, NULL, 0},
-    {"model.layers.0.input_layernorm.weight", "F32", 0, 8, 4, NULL, 0},
-    {"model.layers.0.self_attn.q_proj.weight", "BF16", 8, 8, 2, NULL, 0},
-    {"model.layers.0.self_attn.k_proj.weight", "BF16", 8, 8, 2, NULL, 0},
-    {"model.layers.0.self_attn.v_proj.weight", "BF16", 8, 8, 2, NULL, 0},
-    {"model.layers.0.self_attn.o_proj.weight", "F16", 8, 8, 2, NULL, 0},
-    {"model.layers.0.self_attn.rotary_emb.inv_freq", "F32", 0, 2, 4, NULL, 0},
-    {"model.layers.0.post_attention_layernorm.weight", "BF16", 0, 8, 2, NULL, 0},
-    {"model.layers.0.mlp.gate_proj.weight", "BF16", 12, 8, 2, NULL, 0},
-    {"model.layers.0.mlp.up_proj.weight", "BF16", 12, 8, 2, NULL, 0},
-    {"model.layers.0.mlp.down_proj.weight", "BF16", 8, 12, 2, NULL, 0},
-    {"model.norm.weight", "F32", 0, 8, 4, NULL, 0},
-    {"lm_head.weight", "BF16", 10, 8, 2, NULL, 0},
+    {"model.embed_tokens.weight", "F32", 10, 8, 4, NULL, 0, 0},
+    {"model.layers.0.input_layernorm.weight", "F32", 0, 8, 4, NULL, 0, 0},
+    {"model.layers.0.self_attn.q_proj.weight", "BF16", 8, 8, 2, NULL, 0, 0},
+    {"model.layers.0.self_attn.k_proj.weight", "BF16", 8, 8, 2, NULL, 0, 0},
+    {"model.layers.0.self_attn.v_proj.weight", "BF16", 8, 8, 2, NULL, 0, 0},
+    {"model.layers.0.self_attn.o_proj.weight", "F16", 8, 8, 2, NULL, 0, 0},
+    {"model.layers.0.self_attn.rotary_emb.inv_freq", "F32", 0, 2, 4, NULL, 0, 0},
+    {"model.layers.0.post_attention_layernorm.weight", "BF16", 0, 8, 2, NULL, 0, 0},
+    {"model.layers.0.mlp.gate_proj.weight", "BF16", 12, 8, 2, NULL, 0, 0},
+    {"model.layers.0.mlp.up_proj.weight", "BF16", 12, 8, 2, NULL, 0, 0},
+    {"model.layers.0.mlp.down_proj.weight", "BF16", 8, 12, 2, NULL, 0, 0},
+    {"model.norm.weight", "F32", 0, 8, 4, NULL, 0, 0},
+    {"lm_head.weight", "BF16", 10, 8, 2, NULL, 0, 0},
 };
 #define N ((int)(sizeof inventory / sizeof inventory[0]))
 
@@ -42,10 +42,10 @@ static void attempt(struct attempt *a, const char *config, const struct tensor_s
 {
     struct folder f;
     struct shard s;
-    struct tensor_spec filled[N + 2];
+    struct tensor_spec filled[N + 4];
     uint64_t random = 3;
     memset(a, 0, sizeof *a);
-    assert_true(n <= N + 2);
+    assert_true(n <= N + 4);
     for (int i = 0; i < n; i++) {
         filled[i] = spec[i];
         spec_fill(&filled[i], &random);
@@ -136,7 +136,7 @@ static void tied_heads(void **state)
     (void)state;
     attempt(&a, TIED, inventory, N); /* the file's own head is ignored, silently */
     assert_int_equal(a.rc, 0);
-    assert_false(weight_exists(&m, WEIGHT_HEAD));
+    assert_false(weight_exists(&m, WEIGHT_HEAD, -1));
     assert_int_equal(weight_map_find(&a.map, WEIGHT_HEAD, -1), -1);
     assert_string_equal(source_name(&a, WEIGHT_EMBED), "model.embed_tokens.weight");
     assert_int_equal(weight_unknown(&a.map, &m, &a.c, names, sizeof names), 0);
@@ -184,20 +184,20 @@ static void bad_tensors(void **state)
         enum err_code code;
         const char *needles;
     } table[] = {
-        {{"model.embed_tokens.weight", "F32", 11, 8, 4, NULL, 0}, ERR_INPUT, "[11, 8]|[10, 8]"},
-        {{"model.embed_tokens.weight", "F32", 10, 9, 4, NULL, 0}, ERR_INPUT, "[10, 9]|[10, 8]"},
-        {{"model.embed_tokens.weight", "F32", 0, 80, 4, NULL, 0}, ERR_INPUT, "[80]|[10, 8]"},
-        {{"model.norm.weight", "F32", 1, 8, 4, NULL, 0}, ERR_INPUT, "[1, 8]|[8]"},
-        {{"model.layers.0.self_attn.k_proj.weight", "BF16", 4, 8, 2, NULL, 0}, ERR_INPUT, "[4, 8]|[8, 8]"},
-        {{"model.layers.0.mlp.gate_proj.weight", "BF16", 8, 12, 2, NULL, 0}, ERR_INPUT, "[8, 12]|[12, 8]"},
-        {{"model.layers.0.mlp.down_proj.weight", "BF16", 12, 8, 2, NULL, 0}, ERR_INPUT, "[12, 8]|[8, 12]"},
-        {{"lm_head.weight", "BF16", 9, 8, 2, NULL, 0}, ERR_INPUT, "[9, 8]|[10, 8]"},
-        {{"model.norm.weight", "I64", 0, 8, 8, NULL, 0}, ERR_UNSUPPORTED, "I64|F32, F16 or BF16"},
-        {{"model.norm.weight", "F64", 0, 8, 8, NULL, 0}, ERR_UNSUPPORTED, "F64, expected F32, F16 or BF16"},
-        {{"model.layers.0.mlp.down_proj.weight", "F8_E4M3", 8, 12, 1, NULL, 0},
+        {{"model.embed_tokens.weight", "F32", 11, 8, 4, NULL, 0, 0}, ERR_INPUT, "[11, 8]|[10, 8]"},
+        {{"model.embed_tokens.weight", "F32", 10, 9, 4, NULL, 0, 0}, ERR_INPUT, "[10, 9]|[10, 8]"},
+        {{"model.embed_tokens.weight", "F32", 0, 80, 4, NULL, 0, 0}, ERR_INPUT, "[80]|[10, 8]"},
+        {{"model.norm.weight", "F32", 1, 8, 4, NULL, 0, 0}, ERR_INPUT, "[1, 8]|[8]"},
+        {{"model.layers.0.self_attn.k_proj.weight", "BF16", 4, 8, 2, NULL, 0, 0}, ERR_INPUT, "[4, 8]|[8, 8]"},
+        {{"model.layers.0.mlp.gate_proj.weight", "BF16", 8, 12, 2, NULL, 0, 0}, ERR_INPUT, "[8, 12]|[12, 8]"},
+        {{"model.layers.0.mlp.down_proj.weight", "BF16", 12, 8, 2, NULL, 0, 0}, ERR_INPUT, "[12, 8]|[8, 12]"},
+        {{"lm_head.weight", "BF16", 9, 8, 2, NULL, 0, 0}, ERR_INPUT, "[9, 8]|[10, 8]"},
+        {{"model.norm.weight", "I64", 0, 8, 8, NULL, 0, 0}, ERR_UNSUPPORTED, "I64|F32, F16 or BF16"},
+        {{"model.norm.weight", "F64", 0, 8, 8, NULL, 0, 0}, ERR_UNSUPPORTED, "F64, expected F32, F16 or BF16"},
+        {{"model.layers.0.mlp.down_proj.weight", "F8_E4M3", 8, 12, 1, NULL, 0, 0},
          ERR_UNSUPPORTED,
          "F8_E4M3 (quantised)|F32, F16 or BF16"},
-        {{"model.layers.0.mlp.up_proj.weight", "F32", 12, 8, 4, NULL, 0}, ERR_UNSUPPORTED, "F32|BF16|mlp_in"},
+        {{"model.layers.0.mlp.up_proj.weight", "F32", 12, 8, 4, NULL, 0, 0}, ERR_UNSUPPORTED, "F32|BF16|mlp_in"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
@@ -219,18 +219,75 @@ static void bad_tensors(void **state)
 static void strangers(void **state)
 {
     struct attempt a;
-    struct tensor_spec spec[N + 2];
+    struct tensor_spec spec[N + 4];
     char names[64];
     (void)state;
     int n = copy_without(spec, NULL);
-    spec[n++] = (struct tensor_spec){"model.layers.0.self_attn.q_proj.bias", "I64", 0, 8, 8, NULL, 0};
-    spec[n++] = (struct tensor_spec){"zebra", "U8", 3, 3, 1, NULL, 0};
+    spec[n++] = (struct tensor_spec){"model.layers.0.self_attn.q_proj.bias", "I64", 0, 8, 8, NULL, 0, 0};
+    spec[n++] = (struct tensor_spec){"zebra", "U8", 3, 3, 1, NULL, 0, 0};
     attempt(&a, UNTIED, spec, n); /* not needed, so their types do not matter */
     assert_int_equal(a.rc, 0);
     assert_int_equal(weight_unknown(&a.map, &m, &a.c, names, sizeof names), 2);
     assert_string_equal(names, "model.layers.0.self_attn.q_proj.bias, zebra");
     assert_int_equal(weight_unknown(&a.map, &m, &a.c, names, 10), 2);
     assert_string_equal(names, "zebra"); /* what fits */
+    finish(&a);
+}
+
+#define EXPERTS                                                                                        \
+    "{\"model_type\":\"mixtral\",\"num_hidden_layers\":1,\"hidden_size\":8,\"num_attention_heads\":2," \
+    "\"num_key_value_heads\":2,\"intermediate_size\":12,\"vocab_size\":10,\"num_local_experts\":2,"    \
+    "\"num_experts_per_tok\":1}"
+
+/* The inventory with experts in place of the MLP, one by one or as one tensor; returns their number. */
+static int copy_experts(struct tensor_spec *to, bool together)
+{
+    int n = 0;
+    for (int i = 0; i < N; i++)
+        if (strstr(inventory[i].name, "mlp.") == NULL && strstr(inventory[i].name, "inv_freq") == NULL)
+            to[n++] = inventory[i];
+    const char *router = together ? "model.layers.0.mlp.gate.weight" : "model.layers.0.block_sparse_moe.gate.weight";
+    to[n] = (struct tensor_spec){"", "BF16", 2, 8, 2, NULL, 0, 0};
+    (void)snprintf(to[n++].name, sizeof to[0].name, "%s", router);
+    if (together) {
+        to[n++] = (struct tensor_spec){"model.layers.0.mlp.experts.gate_up_proj", "BF16", 24, 8, 2, NULL, 0, 2};
+        to[n++] = (struct tensor_spec){"model.layers.0.mlp.experts.down_proj", "BF16", 8, 12, 2, NULL, 0, 2};
+        return n;
+    }
+    for (int i = 0; i < 6; i++) {
+        to[n] = (struct tensor_spec){"", "BF16", i % 3 == 1 ? 8 : 12, i % 3 == 1 ? 12 : 8, 2, NULL, 0, 0};
+        (void)snprintf(to[n++].name, sizeof to[0].name, "model.layers.0.block_sparse_moe.experts.%d.w%d.weight", i / 3,
+                       i % 3 + 1);
+    }
+    return n;
+}
+
+static void experts(void **state)
+{
+    struct attempt a;
+    struct tensor_spec spec[N + 4];
+    (void)state;
+    for (int together = 0; together < 2; together++) {
+        int n = copy_experts(spec, together);
+        attempt(&a, EXPERTS, spec, n);
+        if (a.rc != 0)
+            fail_msg("%s", a.e.text);
+        assert_string_equal(source_name(&a, WEIGHT_EXPERTS_OUT), spec[together ? n - 1 : n - 5].name);
+        finish(&a);
+        spec[n - 1].rows--;
+        attempt(&a, EXPERTS, spec, n);
+        expect_error(&a.e, ERR_INPUT, spec[n - 1].name);
+        expect_error(&a.e, ERR_INPUT, together ? "[2, 7, 12]|[2, 8, 12]" : "[11, 8]|[12, 8]");
+        finish(&a);
+        attempt(&a, EXPERTS, spec, n - 1);
+        expect_error(&a.e, ERR_INPUT, spec[n - 1].name);
+        expect_error(&a.e, ERR_INPUT, "missing");
+        finish(&a);
+    }
+    int n = copy_experts(spec, true);
+    spec[n - 1].matrices = 3;
+    attempt(&a, EXPERTS, spec, n);
+    expect_error(&a.e, ERR_INPUT, "[3, 8, 12]|[2, 8, 12]");
     finish(&a);
 }
 
@@ -279,6 +336,7 @@ int main(void)
         cmocka_unit_test(tied_heads),     cmocka_unit_test(every_tensor_is_needed),
         cmocka_unit_test(bad_tensors),    cmocka_unit_test(strangers),
         cmocka_unit_test(slots_of_ranks), cmocka_unit_test(names_of_roles),
+        cmocka_unit_test(experts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

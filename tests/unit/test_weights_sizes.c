@@ -63,6 +63,36 @@ static const struct size sizes[] = {
     {"qwen3-8b", "qwen3", 36, 4096, 32, 8, 12288, 151936, 40960, "", 8190735360},
     {"qwen3-14b", "qwen3", 40, 5120, 40, 8, 17408, 151936, 40960, "", 14768307200},
     {"qwen3-32b", "qwen3", 64, 5120, 64, 8, 25600, 151936, 40960, "", 32762123264},
+    {"qwen3-30b-a3b", "qwen3_moe", 48, 2048, 32, 4, 6144, 151936, 40960, ",\"head_dim\":128", 30532122624},
+    {"qwen3-235b-a22b", "qwen3_moe", 94, 4096, 64, 4, 12288, 151936, 40960,
+     ",\"head_dim\":128,\"moe_intermediate_size\":1536", 235093634560},
+    {"mixtral-8x7b", "mixtral", 32, 4096, 32, 8, 14336, 32000, 32768, "", 46702792704},
+    {"mixtral-8x22b", "mixtral", 56, 6144, 48, 8, 16384, 32768, 65536, "", 140630071296},
+    {"qwen1.5-moe-a2.7b", "qwen2_moe", 24, 2048, 16, 16, 5632, 151936, 8192, "", 14315784192},
+    {"qwen2-57b-a14b", "qwen2_moe", 28, 3584, 28, 4, 18944, 151936, 32768,
+     ",\"num_experts\":64,\"num_experts_per_tok\":8,\"moe_intermediate_size\":2560,"
+     "\"shared_expert_intermediate_size\":20480",
+     57408658944},
+    {"phi-3-mini", "phi3", 32, 3072, 32, 32, 8192, 32064, 4096, "", 3821079552},
+    {"phi-3-medium", "phi3", 40, 5120, 40, 10, 17920, 32064, 4096, "", 13960238080},
+    {"phi-4", "phi3", 40, 5120, 40, 10, 17920, 100352, 16384, "", 14659507200},
+    {"phi-4-mini", "phi3", 32, 3072, 24, 8, 8192, 200064, 131072, ",\"tie_word_embeddings\":true", 3836021760},
+    {"glm-4-9b", "glm", 40, 4096, 32, 2, 13696, 151552, 131072, "", 9399951360},
+    {"starcoder2-3b", "starcoder2", 30, 3072, 24, 2, 12288, 49152, 16384, "", 3030371328},
+    {"starcoder2-7b", "starcoder2", 32, 4608, 36, 4, 18432, 49152, 16384, "", 7173923840},
+    {"starcoder2-15b", "starcoder2", 40, 6144, 48, 4, 24576, 49152, 16384, ",\"tie_word_embeddings\":false",
+     15957889024},
+    {"stablelm-3b-4e1t", "stablelm", 32, 2560, 32, 32, 6912, 50304, 4096, "", 2795443200},
+    {"smollm3-3b", "smollm3", 36, 2048, 16, 4, 11008, 128256, 65536, "", 3075098624},
+    /* with 128 and 160 corrections a layer, which are buffers and in no published count */
+    {"glm-4.5-air", "glm4_moe", 46, 4096, 96, 8, 10944, 151552, 131072, ",\"head_dim\":128,\"attention_bias\":true",
+     106852245504 + 45 * 128},
+    {"glm-4.5", "glm4_moe", 92, 5120, 96, 8, 12288, 151552, 131072,
+     ",\"head_dim\":128,\"attention_bias\":true,\"use_qk_norm\":true,\"n_routed_experts\":160,"
+     "\"moe_intermediate_size\":1536,\"first_k_dense_replace\":3",
+     352797814784 + 89 * 160},
+    {"gpt-oss-20b", "gpt_oss", 24, 2880, 64, 8, 2880, 201088, 131072, ",\"num_local_experts\":32", 20914757184},
+    {"gpt-oss-120b", "gpt_oss", 36, 2880, 64, 8, 2880, 201088, 131072, "", 116829156672},
 };
 
 /* The config in each family's own spelling; the keys that the row leaves at 0 are left out. */
@@ -140,7 +170,9 @@ static void shares_add_up(void **state)
                     bool cut = id == WEIGHT_EMBED || id == WEIGHT_HEAD || id == WEIGHT_HEAD_BIAS || id == WEIGHT_QKV ||
                                id == WEIGHT_QKV_BIAS || id == WEIGHT_OUT || id == WEIGHT_OUT_BIAS ||
                                id == WEIGHT_MLP_IN || id == WEIGHT_MLP_IN_BIAS || id == WEIGHT_MLP_OUT ||
-                               id == WEIGHT_MLP_OUT_BIAS;
+                               id == WEIGHT_MLP_OUT_BIAS || id == WEIGHT_EXPERTS_IN || id == WEIGHT_EXPERTS_OUT ||
+                               id == WEIGHT_SHARED_IN || id == WEIGHT_SHARED_OUT || id == WEIGHT_EXPERTS_IN_BIAS ||
+                               id == WEIGHT_EXPERTS_OUT_BIAS || id == WEIGHT_SINKS;
                     if (cut || rank == 0)
                         total += (int64_t)map.slot[j].rows * map.slot[j].cols;
                 }

@@ -220,7 +220,7 @@ static bool touches_word(const char *s, size_t n, size_t start, size_t stop)
     return false;
 }
 
-/* Where the white space that ends at `start` begins, not before `limit`. */
+/* The beginning of the white space that ends at `start`, not before `limit`. */
 static size_t spaces_before(const char *s, size_t start, size_t limit)
 {
     while (start > limit) {

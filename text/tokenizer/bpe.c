@@ -160,16 +160,17 @@ static struct bpe_candidate heap_pop(struct bpe_scratch *s)
     return top;
 }
 
-static int push_pair(const struct bpe *b, struct bpe_scratch *s, int32_t left, int32_t right, struct err *e)
+static int push_pair(const struct bpe *b, struct bpe_scratch *s, const int32_t *id, int32_t left, int32_t right,
+                     struct err *e)
 {
     if (left < 0 || right < 0)
         return 0;
-    const struct bpe_merge *m = find_merge(b, s->id[left], s->id[right]);
+    const struct bpe_merge *m = find_merge(b, id[left], id[right]);
     return m == NULL ? 0 : heap_push(s, (struct bpe_candidate){m->rank, left, m->id}, e);
 }
 
 /* The same result as merge_short with a heap of candidates; outdated ones are recognised when they come up. */
-static int merge_long(const struct bpe *b, struct bpe_scratch *s, size_t *n_symbols, struct err *e)
+static int merge_long(const struct bpe *b, struct bpe_scratch *s, int32_t *id, size_t *n_symbols, struct err *e)
 {
     int32_t n = (int32_t)*n_symbols;
     if (buffer_grow_array((void **)&s->previous, &s->previous_capacity, *n_symbols, sizeof *s->previous, e) != 0 ||
@@ -181,28 +182,60 @@ static int merge_long(const struct bpe *b, struct bpe_scratch *s, size_t *n_symb
         s->next[i] = i + 1 < n ? i + 1 : -1;
     }
     for (int32_t i = 0; i + 1 < n; i++)
-        if (push_pair(b, s, i, i + 1, e) != 0)
+        if (push_pair(b, s, id, i, i + 1, e) != 0)
             return -1;
     while (s->n_heap > 0) {
         struct bpe_candidate c = heap_pop(s);
-        int32_t right = s->id[c.pos] < 0 ? -1 : s->next[c.pos];
+        int32_t right = id[c.pos] < 0 ? -1 : s->next[c.pos];
         if (right < 0)
             continue;
-        const struct bpe_merge *m = find_merge(b, s->id[c.pos], s->id[right]);
+        const struct bpe_merge *m = find_merge(b, id[c.pos], id[right]);
         if (m == NULL || m->id != c.id)
             continue;
-        s->id[c.pos] = c.id;
-        s->id[right] = -1;
+        id[c.pos] = c.id;
+        id[right] = -1;
         s->next[c.pos] = s->next[right];
         if (s->next[right] >= 0)
             s->previous[s->next[right]] = c.pos;
-        if (push_pair(b, s, s->previous[c.pos], c.pos, e) != 0 || push_pair(b, s, c.pos, s->next[c.pos], e) != 0)
+        if (push_pair(b, s, id, s->previous[c.pos], c.pos, e) != 0 ||
+            push_pair(b, s, id, c.pos, s->next[c.pos], e) != 0)
             return -1;
     }
     size_t k = 0;
     for (int32_t i = 0; i < n; i++)
-        if (s->id[i] >= 0)
-            s->id[k++] = s->id[i];
+        if (id[i] >= 0)
+            id[k++] = id[i];
+    *n_symbols = k;
+    return 0;
+}
+
+/* Where the part that begins at symbol `start` ends: no merge joins across. */
+static size_t end_of_part(const struct bpe *b, const int32_t *id, size_t start, size_t n)
+{
+    size_t at = start + 1, n_left = 0, n_right = 0;
+    const char *left = vocab_text(&b->vocab, id[start], &n_left), *right;
+    for (; at < n; at++, left = right, n_left = n_right) {
+        right = vocab_text(&b->vocab, id[at], &n_right);
+        if (!bonds_find(&b->bonds, left, n_left, right, n_right))
+            break;
+    }
+    return at;
+}
+
+/* Part by part: short ones stay in the cache, and most are. */
+static int merge_parts(const struct bpe *b, struct bpe_scratch *s, size_t *n_symbols, struct err *e)
+{
+    size_t n = *n_symbols, k = 0;
+    for (size_t start = 0, end; start < n; start = end) {
+        end = end_of_part(b, s->id, start, n);
+        size_t n_part = end - start;
+        if (n_part <= SHORT_WORD)
+            merge_short(b, s->id + start, &n_part);
+        else if (merge_long(b, s, s->id + start, &n_part, e) != 0)
+            return -1;
+        memmove(s->id + k, s->id + start, n_part * sizeof *s->id);
+        k += n_part;
+    }
     *n_symbols = k;
     return 0;
 }
@@ -239,7 +272,7 @@ int bpe_encode(const struct bpe *b, struct bpe_scratch *s, const char *word, siz
     split_symbols(b, s, word, n, byte_level, &k);
     if (k <= SHORT_WORD)
         merge_short(b, s->id, &k);
-    else if (merge_long(b, s, &k, e) != 0)
+    else if (merge_parts(b, s, &k, e) != 0)
         return -1;
     if (buffer_grow_array((void **)&out->id, &out->capacity, out->n + k, sizeof *out->id, e) != 0)
         return -1;

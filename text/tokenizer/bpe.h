@@ -2,6 +2,7 @@
 #ifndef TOKENIZER_BPE_H
 #define TOKENIZER_BPE_H
 
+#include "text/tokenizer/bonds.h"
 #include "text/tokenizer/buffer.h"
 #include "text/tokenizer/vocab.h"
 
@@ -14,6 +15,7 @@ struct bpe {
     struct vocab vocab;
     struct bpe_merge *merge; /* [n_slots] */
     size_t n_slots;
+    struct bonds bonds;
     int32_t byte_char_id[256]; /* id of the printable character that stands for a byte, or -1 */
     int32_t byte_hex_id[256];  /* id of <0xNN>, or -1 */
     int32_t unk_id;            /* -1: none, unknown characters vanish */

@@ -11,6 +11,7 @@ void bpe_close(struct bpe *b)
 {
     vocab_close(&b->vocab);
     free(b->merge);
+    bonds_close(&b->bonds);
     *b = (struct bpe){0};
 }
 
@@ -47,7 +48,7 @@ static int add_merge(struct bpe *b, const struct source *l, size_t rank, const c
     while (b->merge[i].rank >= 0 && b->merge[i].pair != pair)
         i = (i + 1) & (b->n_slots - 1);
     b->merge[i] = (struct bpe_merge){pair, (int32_t)rank, id};
-    return 0;
+    return bonds_add(&b->bonds, joined, n_left, joined + n_left, n_right, l->e);
 }
 
 /* "left right", exactly one space. `line` is overwritten. */

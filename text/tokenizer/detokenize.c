@@ -316,8 +316,8 @@ static int end_step(struct decoder_run *run, size_t i, struct err *e)
 
 int decoder_push(struct decoder_run *run, const char *text, size_t bytes, struct err *e)
 {
-    if (!run->decoder->present && run->begun)
-        buffer_add(&run->out, " ", 1);
+    if (!run->decoder->present && run->begun && feed(run, 0, " ", 1, e) != 0)
+        return -1;
     run->begun = true;
     return feed(run, 0, text, bytes, e);
 }
@@ -343,7 +343,7 @@ void decoder_reset(struct decoder_run *run)
 
 void decoder_run_close(struct decoder_run *run)
 {
-    for (size_t i = 0; i < SOURCE_MAX_MEMBERS; i++)
+    for (size_t i = 0; i < DECODER_MAX_STEPS; i++)
         buffer_free(&run->state[i].held);
     buffer_free(&run->out);
     matcher_close(&run->matcher);

@@ -6,6 +6,9 @@
 
 #include "text/tokenizer/pretokenize.h"
 
+#define DECODER_CLEAN_UPS 10
+#define DECODER_MAX_STEPS (SOURCE_MAX_MEMBERS + DECODER_CLEAN_UPS)
+
 enum decoder_kind {
     DECODER_BYTE_LEVEL = 1,
     DECODER_BYTE_FALLBACK,
@@ -17,7 +20,8 @@ enum decoder_kind {
 
 struct decoder_step {
     enum decoder_kind kind;
-    /* An earlier step has joined all tokens (Fuse, ByteLevel): this one sees a single text that arrives in parts. */
+    /* An earlier step has joined all tokens (Fuse, ByteLevel), or they are joined for this one (decoder_clean_up): it sees a
+     * single text that arrives in parts. */
     bool joined;
     bool to_joined;         /* the next step does not care where tokens end */
     struct pattern pattern; /* Replace */
@@ -44,7 +48,7 @@ struct decoder_run { /* zeroed, then decoder and eager set: one sequence in prog
     const struct decoder *decoder;
     bool eager; /* pass valid characters of a <0xNN> run on before the run ends */
     bool begun;
-    struct decoder_state state[SOURCE_MAX_MEMBERS];
+    struct decoder_state state[DECODER_MAX_STEPS];
     struct matcher matcher;
     struct buffer out; /* final text; the caller takes it from here */
 };
@@ -52,6 +56,8 @@ struct decoder_run { /* zeroed, then decoder and eager set: one sequence in prog
 int decoder_load(struct decoder *d, const struct source *l, const json_t *part);
 /* GPT-2's: ByteLevel. */
 int decoder_load_gpt2(struct decoder *d, const struct source *l);
+/* Behind what is loaded, transformers' clean_up_tokenization: replacements one after the other, each over the whole text. */
+int decoder_clean_up(struct decoder *d, struct err *e);
 void decoder_close(struct decoder *d);
 
 /* Push a token's text through; then end the text. What becomes final is appended to run->out. */

@@ -117,3 +117,33 @@ int decoder_load_gpt2(struct decoder *d, const struct source *l)
     link_steps(d);
     return 0;
 }
+
+static char *copy(const char *text, size_t *bytes, struct err *e)
+{
+    *bytes = strlen(text);
+    char *own = err_calloc(e, *bytes + 1, 1, "decoder");
+    return own != NULL ? memcpy(own, text, *bytes) : NULL;
+}
+
+int decoder_clean_up(struct decoder *d, struct err *e)
+{
+    static const char *const replaced[DECODER_CLEAN_UPS][2] = {
+        {" .", "."},     {" ?", "?"},   {" !", "!"},   {" ,", ","},     {" ' ", "'"},
+        {" n't", "n't"}, {" 'm", "'m"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+    struct decoder_step *step = err_calloc(e, DECODER_MAX_STEPS, sizeof *step, "decoder");
+    if (step == NULL)
+        return -1;
+    if (d->n > 0)
+        memcpy(step, d->step, d->n * sizeof *step);
+    free(d->step);
+    d->step = step;
+    if (d->n > 0)
+        step[d->n - 1].to_joined = true;
+    for (int i = 0; i < DECODER_CLEAN_UPS; i++) {
+        struct decoder_step *one = &step[d->n++];
+        *one = (struct decoder_step){.kind = DECODER_REPLACE, .joined = true, .to_joined = true};
+        one->pattern.literal = copy(replaced[i][0], &one->pattern.literal_bytes, e);
+        one->content = copy(replaced[i][1], &one->content_bytes, e);
+    }
+    return e->code == ERR_NONE ? 0 : -1;
+}

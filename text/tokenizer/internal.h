@@ -1,4 +1,4 @@
-/* text/tokenizer/internal.h - what a struct tokenizer is made of; for this folder only. */
+/* text/tokenizer/internal.h - the parts of struct tokenizer; for this folder only. */
 #ifndef TOKENIZER_INTERNAL_H
 #define TOKENIZER_INTERNAL_H
 
@@ -17,7 +17,6 @@ struct tokenizer { /* zeroed = closed */
     struct bpe bpe;
     struct template template;
     struct decoder decoder;
-    bool clean_up;
 };
 
 struct detokenizer {

@@ -206,7 +206,7 @@ int normalize_run(const struct normalizer *n, struct matcher *m, const char *tex
     }
     for (size_t i = 0; rc == 0 && i < n->n; i++) {
         struct buffer *to = i + 1 == n->n ? out : i % 2 == 0 ? &a : &b;
-        const struct buffer *from = i % 2 == 0 ? &b : &a; /* what the previous step wrote */
+        const struct buffer *from = i % 2 == 0 ? &b : &a; /* the previous step's output */
         if (to != out)
             to->bytes = 0;
         rc = run_step(&n->step[i], m, i == 0 ? text : from->data, i == 0 ? bytes : from->bytes, to, e);

@@ -157,7 +157,7 @@ static void rewrite_text(const struct pretokenize_step *step, const struct piece
     }
 }
 
-/* Text of every piece anew: map = each byte as its printable character (a ByteLevel that others follow). */
+/* Replaces the text of every piece: map = each byte as its printable character (a ByteLevel that others follow). */
 static int rewrite_pieces(const struct pretokenize_step *step, bool map, const struct pieces *in, struct pieces *out,
                           struct err *e)
 {

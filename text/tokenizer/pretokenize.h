@@ -15,7 +15,7 @@ enum pretokenize_kind {
     PRETOKENIZE_METASPACE
 };
 
-/* What happens to the matches of a splitting pattern, and to the gaps between them. */
+/* The treatment of the matches of a splitting pattern, and of the gaps between them. */
 enum pretokenize_behavior {
     BEHAVIOR_ISOLATED,
     BEHAVIOR_REMOVED,

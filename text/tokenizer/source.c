@@ -105,7 +105,7 @@ static char *replace_nul(struct source *l, const char *json, size_t bytes, size_
         } else if (bytes - i >= 12 && strncasecmp(json + i, "\\udbff\\udfff", 12) == 0) {
             has_stand_in = true;
         }
-        i++; /* what is escaped is not an escape itself */
+        i++; /* an escaped character is not an escape itself */
     }
     buffer_add(&out, json + done, bytes - done);
     buffer_add(&out, "", 1);
@@ -161,12 +161,12 @@ static int load_vocab_merges(struct tokenizer *t, const char *vocab_path, const 
     struct source vocab_source = {.file = vocab_path, .e = e}, merges_source = {.file = merges_path, .e = e};
     size_t bytes = 0, merges_bytes = 0;
     json_t *root = NULL;
-    char *merges = NULL, *vocab = file_read(vocab_path, SOURCE_MAX_BYTES, &bytes, e);
+    char *merges = NULL, *vocab = file_read_text(vocab_path, SOURCE_MAX_BYTES, &bytes, e);
     int rc = -1;
     if (vocab != NULL)
         root = parse(&vocab_source, vocab, bytes);
     if (root != NULL)
-        merges = file_read(merges_path, SOURCE_MAX_BYTES, &merges_bytes, e);
+        merges = file_read_text(merges_path, SOURCE_MAX_BYTES, &merges_bytes, e);
     if (merges != NULL && utf8_invalid_at(merges, merges_bytes) < merges_bytes)
         ERR(e, ERR_INPUT, "%s: invalid UTF-8 at byte %zu", merges_path, utf8_invalid_at(merges, merges_bytes));
     else if (merges != NULL &&
@@ -236,8 +236,9 @@ static int load_config(struct tokenizer *t, const char *path, bool plain_files, 
     struct pretokenizer *p = &t->pretokenizer;
     if (json_is_boolean(space) && p->top_level_type && p->n == 1 && p->step->kind == PRETOKENIZE_BYTE_LEVEL)
         p->step->add_prefix_space = json_boolean_value(space);
-    t->clean_up = json_is_true(json_object_get(config, "clean_up_tokenization_spaces"));
     int rc = apply_bos_eos(t, &l, config, plain_files);
+    if (rc == 0 && json_is_true(json_object_get(config, "clean_up_tokenization_spaces")))
+        rc = decoder_clean_up(&t->decoder, e);
     json_decref(config);
     return rc;
 }
@@ -257,7 +258,7 @@ int source_load_folder(struct tokenizer *t, const char *model_dir, struct err *e
         return -1;
     if (files_present(json)) {
         size_t bytes = 0;
-        char *text = file_read(json, SOURCE_MAX_BYTES, &bytes, e);
+        char *text = file_read_text(json, SOURCE_MAX_BYTES, &bytes, e);
         int rc = text == NULL ? -1 : source_load_text(t, text, bytes, json, e);
         free(text);
         return rc != 0 ? -1 : load_config(t, config, false, e);

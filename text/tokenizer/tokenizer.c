@@ -43,7 +43,7 @@ int tokenizer_open_memory(struct tokenizer **t, const char *json, size_t bytes, 
     return -1;
 }
 
-/* What one call of tokenizer_encode works with; zeroed = empty. */
+/* The working memory of one call of tokenizer_encode; zeroed = empty. */
 struct scratch {
     struct pieces a, b;
     struct pretokenize_scratch split;
@@ -208,24 +208,6 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, 
     return tokenizer_encode_parts(t, &part, 1, flags, out, e);
 }
 
-/* transformers' clean_up_tokenization: these replacements one after the other, each over the whole text. */
-static int clean_up(struct buffer *text, struct err *e)
-{
-    static const char *const from[] = {" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're"};
-    static const char *const to[] = {".", "?", "!", ",", "'", "n't", "'m", "'s", "'ve", "'re"};
-    for (size_t i = 0; i < sizeof from / sizeof from[0] && text->bytes > 0; i++) {
-        struct buffer out = {0};
-        struct pattern p = {.literal = (char *)from[i], .literal_bytes = strlen(from[i])};
-        if (normalize_replace(&p, NULL, text->data, text->bytes, to[i], strlen(to[i]), &out, e) != 0) {
-            buffer_free(&out);
-            return -1;
-        }
-        buffer_free(text);
-        *text = out;
-    }
-    return 0;
-}
-
 /* The text that an id decodes to, NULL: none. */
 static const char *decoded_text(const struct tokenizer *t, int32_t id, bool skip_special, size_t *bytes)
 {
@@ -251,8 +233,6 @@ int tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, bo
     }
     if (rc == 0)
         rc = decoder_finish(&run, e);
-    if (rc == 0 && t->clean_up)
-        rc = clean_up(&run.out, e);
     if (rc == 0) {
         buffer_add(&run.out, "", 1);
         rc = buffer_check(&run.out, e);
@@ -331,14 +311,4 @@ bool tokenizer_is_special(const struct tokenizer *t, int32_t id)
 {
     const struct added_token *token = added_get(&t->added, id);
     return token != NULL && token->special;
-}
-
-bool tokenizer_cleans_up(const struct tokenizer *t)
-{
-    return t->clean_up;
-}
-
-void tokenizer_set_clean_up(struct tokenizer *t, bool clean)
-{
-    t->clean_up = clean;
 }

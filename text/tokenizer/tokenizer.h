@@ -52,12 +52,12 @@ int tokenizer_encode_parts(const struct tokenizer *t, const struct text_part *pa
                            struct token_list *out, struct err *e);
 
 /* The text of ids[0, n): *text is malloc'ed, NUL-terminated, *bytes long without that NUL, and the caller frees it. Ids
- * outside the vocabulary decode to nothing. Applies clean_up_tokenization_spaces if the configuration asks for it. */
+ * outside the vocabulary decode to nothing. If the configuration has clean_up_tokenization_spaces, the text is cleaned up, streamed or not. */
 int tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, bool skip_special, char **text,
                      size_t *bytes, struct err *e);
 
 /* Streaming: the pieces pushed and the finish, concatenated, equal tokenizer_decode of the whole, except that a run of
- * <0xNN> tokens that breaks off after valid characters keeps those, and that clean_up is never applied. */
+ * <0xNN> tokens that breaks off after valid characters keeps those. */
 int detokenizer_open(struct detokenizer **d, const struct tokenizer *t, bool skip_special, struct err *e);
 /* *text, *bytes: what became final with this id; whole UTF-8 characters, perhaps none; borrowed until the next call. */
 int detokenizer_push(struct detokenizer *d, int32_t id, const char **text, size_t *bytes, struct err *e);
@@ -72,8 +72,5 @@ int32_t tokenizer_find(const struct tokenizer *t, const char *content, size_t by
 /* The content of a token, borrowed, NOT NUL-terminated; NULL if no token has this id. */
 const char *tokenizer_token_text(const struct tokenizer *t, int32_t id, size_t *bytes);
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
-/* Whether tokenizer_decode applies clean_up_tokenization_spaces, and to override it before the first use. */
-bool tokenizer_cleans_up(const struct tokenizer *t);
-void tokenizer_set_clean_up(struct tokenizer *t, bool clean_up);
 
 #endif

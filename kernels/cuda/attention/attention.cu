@@ -45,13 +45,14 @@ __device__ static inline void plain_finish(const attention_args<T> &a, int t, in
         scale[v] = best_of[v] == -INFINITY ? 0.0f : expf(best_of[v] - all_best);
         all_sum = fmaf(sum_of[v], scale[v], all_sum);
     }
+    float all = all_sum + sink_weight(a, head, all_best * ATTENTION_LOG2_E);
     for (int d = threadIdx.x; d < dim; d += ATTENTION_WARPS * 32) {
         float s = 0;
 #pragma unroll
         for (int v = 0; v < ATTENTION_WARPS; v++)
             s = fmaf(out_of[v][d], scale[v], s);
         a.out[((size_t)t * a.heads.n_heads + head) * dim + d] =
-            from_float<T>(all_sum == 0 ? 0.0f : s / all_sum); /* NaN stays */
+            from_float<T>(all_sum == 0 ? 0.0f : s / all); /* NaN stays */
     }
 }
 

@@ -134,14 +134,14 @@ __device__ static inline void add_parts_alone(attention_sums<T, HD> &sums, const
 }
 
 template <typename T, int HD>
-__device__ static inline void store_alone(const attention_sums<T, HD> &sums, const attention_args<T> &a,
-                                          const decode_item &m)
+__device__ static inline void store_alone(attention_sums<T, HD> &sums, const attention_args<T> &a, const decode_item &m)
 {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         int row = threadIdx.x % 32 / 4 + i * 8;
         if (row >= m.n_rows)
             continue;
+        sums.sum[i] += sink_weight(a, m.head0 + row, sums.best[i]);
         sums.store(i, a.out + ((size_t)m.t * a.heads.n_heads + m.head0 + row) * a.heads.head_dim, a.heads.head_dim);
     }
 }

@@ -102,6 +102,7 @@ __device__ static inline void attend_run(prefill_shared<T, HD> *sh, const attent
     for (int i = 0; i < 2; i++) {
         if (!q[i])
             continue;
+        sums.sum[i] += sink_weight(a, run.head, sums.best[i]);
         sums.store(i, a.out + ((size_t)(run.t0 + row0 + i * 8) * a.heads.n_heads + run.head) * a.heads.head_dim,
                    a.heads.head_dim);
     }

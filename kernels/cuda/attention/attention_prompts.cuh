@@ -465,12 +465,16 @@ struct prompt_worker {
     {
         asm volatile("bar.arrive %0, 256;" ::"r"(PROMPT_TURN + 1 - group) : "memory");
     }
-    /* Where row i of this thread's two belongs; NULL: nowhere. */
+    /* The tile's row that is this thread's row i of two. */
+    __device__ __forceinline__ int row_of(int i) const
+    {
+        return group * 64 + (int)threadIdx.x % 128 / 32 * 16 + (int)threadIdx.x % 32 / 4 + i * 8;
+    }
+    /* Where row i belongs; NULL: nowhere. */
     __device__ __forceinline__ T *find_row(const prompt_unit &u, int i)
     {
         const attention_args<T> &a = p->a;
-        int row = group * 64 + (int)threadIdx.x % 128 / 32 * 16 + (int)threadIdx.x % 32 / 4 + i * 8;
-        int token = row / p->packed, head = row % p->packed;
+        int token = row_of(i) / p->packed, head = row_of(i) % p->packed;
         rows.first[i] = 0;
         rows.last[i] = -1;
         rows.slope[i] = 0;
@@ -485,13 +489,14 @@ struct prompt_worker {
             rows.slope[i] = a.heads.alibi_slopes[u.head0 + head] / a.heads.scale;
         return a.out + ((size_t)(u.t0 + token) * a.heads.n_heads + u.head0 + head) * HD;
     }
-    __device__ __forceinline__ void store(T *to, int i)
+    __device__ __forceinline__ void store(const prompt_unit &u, T *to, int i)
     {
         float sum = rows.sum[i];
         sum += __shfl_xor_sync(0xffffffffu, sum, 1);
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
         if (!to)
             return;
+        sum += sink_weight(p->a, u.head0 + row_of(i) % p->packed, rows.best[i] * (p->a.heads.scale * ATTENTION_LOG2_E));
         float share = sum > 0 ? 1 / sum : 0.0f;
 #pragma unroll
         for (int j = 0; j < HD / 8; j++)
@@ -518,8 +523,8 @@ struct prompt_worker {
                     out[j] = 0;
                 release(&sh->query_empty[tile]);
             }
-            store(to[0], 0);
-            store(to[1], 1);
+            store(u, to[0], 0);
+            store(u, to[1], 1);
         }
     }
 };

@@ -45,6 +45,16 @@ __device__ static inline const T *query_row(const attention_args<T> &a, int t, i
     return a.qkv + ((size_t)t * (h.n_heads + 2 * h.n_kv_heads) + head) * h.head_dim;
 }
 
+/* What the sink of a head adds to a sum of weights relative to 2^best; 0 where there are none. A sink that is far above all
+ * scores makes the sum infinite and the result 0, as it is but for less than can be said. */
+template <typename T>
+__device__ static inline float sink_weight(const attention_args<T> &a, int head, float best)
+{
+    if (a.heads.sinks == NULL)
+        return 0;
+    return exp2f(weight_at(a.heads.sinks, a.heads.sinks_type, head, 0.0f) * ATTENTION_LOG2_E - best);
+}
+
 /* Elements from one row of a block in shared memory to the next: an odd number of 16-byte units, against conflicts. */
 template <int HD>
 struct attention_tile {

@@ -1,0 +1,14 @@
+/* base/number.h - numbers as text: the fewest digits that read back as the same number, 0.004 and not 0.0040000000000000001. */
+#ifndef BASE_NUMBER_H
+#define BASE_NUMBER_H
+
+#define NUMBER_BYTES 32
+
+/* As %g writes it, with as many digits as it takes. Returns its length. */
+int number_text(char text[NUMBER_BYTES], double x);
+
+/* The number whose text is the shortest that reads back as this float: what is known of it and no more, 0.1 and not
+ * 0.10000000149011612. */
+double number_of_float(float x);
+
+#endif

@@ -1,0 +1,121 @@
+/* coordinator/tasks/task.h - a request (a message of a server's client, a line of a batch) on its way through the threads, and what
+ * they hand each other. One thread at a time owns a task: the I/O thread (the server's, or the batch's), a worker, or (while it
+ * generates) the main thread. */
+#ifndef TASKS_TASK_H
+#define TASKS_TASK_H
+
+#include "coordinator/schedule/group.h"
+#include "protocol/protocol.h"
+
+#include <stdatomic.h>
+#include <zmq.h>
+
+struct client;
+
+/* The main thread's state of a choice while it is generated. */
+struct choice_progress {
+    size_t text_sent, tokens_sent; /* handed to the I/O thread in pieces */
+    double last_token;             /* when; 0: none yet */
+};
+
+/* A text as it stands in JSON. */
+struct characters {
+    char *text; /* malloc'ed */
+    size_t bytes;
+};
+
+/* The I/O thread's notes on a task, which no other thread reads, whoever owns the task. */
+struct ticket {
+    struct client *client; /* NULL: gone, nothing is to be sent */
+    struct task *previous, *next;
+    struct protocol_error verdict; /* why it was cancelled; becomes its error when it is back */
+    bool submitted, in_engine;     /* handed to an engine; and not come back yet */
+    int engine;                    /* to which one */
+    uint64_t cancel_step;          /* steps that its engine had told of when it was cancelled, + 1; 0: it was not */
+    bool named;                    /* request_id is in the server's list */
+    bool waits;                    /* in a struct turns, linked by these two */
+    int waits_for;                 /* enum turn_kind */
+    struct task *turn_previous, *turn_next;
+    double queued;     /* when it began to wait for an engine; 0: it has not */
+    int n_sequences;   /* counted by the server */
+    bool answered;     /* its last reply is out: whatever comes back is dropped */
+    bool writes;       /* finished, at a worker which writes its large reply */
+    bool unread;       /* at the worker for large messages, which parses it: nothing but its client is known */
+    bool *echoed;      /* [n_groups * n_choices] of a stream with echo: the prompt's text is out */
+    uint64_t n_events; /* of a stream */
+};
+
+/* The main thread's notes on a task while it generates. */
+struct work {
+    struct choice_progress *progress; /* [n_groups * n_choices] */
+    int n_open;                       /* groups that the scheduler refers to */
+    struct task *previous, *next;
+};
+
+struct task {
+    uint64_t number; /* from 1; names the task to a thread that does not own it */
+    uint64_t asker;  /* a server's: number of the connection that asked. Names of requests are each connection's own */
+    double arrived;
+    size_t message_bytes;
+    void *owner;           /* of a batch: its line; the batch thread's */
+    atomic_bool abandoned; /* nobody waits for it: a worker need not begin */
+
+    /* The message: first as it came, then parsed. */
+    zmq_msg_t body;
+    bool parsed, delimiter;
+    struct protocol_message message;
+    struct protocol_error error; /* code 0: none */
+
+    /* A worker's results. */
+    struct token_list *ids; /* [n_ids] of the prompts */
+    int n_ids;
+    char *reply; /* whole, to tokenize and detokenize; malloc'ed */
+    size_t reply_bytes;
+    struct characters *echo; /* [n_ids] of a stream with echo: what the first events of a prompt begin with */
+    int max_len;             /* tells the worker: tokens of prompt and output together, 0: the model is being loaded */
+
+    /* generate */
+    char request_id[PROTOCOL_MAX_ID_BYTES + 1];
+    uint64_t seed;               /* of the first candidate */
+    struct request_rules *rules; /* [n_groups] with max_tokens and seed filled in */
+    struct group *group;         /* [n_groups] one a prompt */
+    int n_groups, n_choices;     /* n_choices: of each group */
+    size_t result_bytes;         /* that its results may take; task_prepare */
+
+    struct ticket ticket;
+    struct work work;
+};
+
+/* Takes the body over (NULL: there is none). NULL: out of memory, the body is closed. */
+struct task *task_open(uint64_t number, zmq_msg_t *body, bool delimiter, double now);
+void task_close(struct task *j);
+
+/* Parse the body, which is then given back. On failure j->error. Any thread. */
+void task_parse(struct task *j, const struct protocol_model *model);
+
+/* A generate whose prompts are encoded becomes groups. max_len: tokens of prompt and output together. max_reply: bytes that its reply
+ * may have at most, told before anything is computed. On failure j->error. */
+int task_prepare(struct task *j, int max_len, int64_t max_reply, uint64_t seed);
+
+/* About how many bytes the reply of a task that has been generated will have; a stream's last event. */
+size_t task_reply_bytes(const struct task *j);
+
+/* What prompt i takes where it is repeated: about, if it came as ids. */
+int64_t task_echo_bytes(const struct task *j, int i);
+
+/* The bytes of a text as a JSON string, without its quotes. */
+int64_t task_text_bytes(const char *text, size_t bytes);
+
+/* Main thread to I/O thread: a choice of a stream has grown. */
+struct piece {
+    struct task *task;
+    int group, choice;
+    char *text;               /* [bytes] */
+    int32_t *id;              /* [n_ids] */
+    struct sampled *logprobs; /* [n_ids] or NULL */
+    size_t bytes, n_ids;
+    struct piece *next;
+};
+void piece_free(struct piece *p);
+
+#endif

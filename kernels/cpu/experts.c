@@ -1,0 +1,148 @@
+/* kernels/cpu/experts.c - mixtures of experts but for their matrices: who takes which token, and what comes of it. The
+ * products are in matmul.c. */
+#include "kernels/cpu/cpu.h"
+
+#include <math.h>
+
+static float sigmoid(float x)
+{
+    return 1.0f / (1.0f + expf(-x));
+}
+
+/* Experts of groups that are left out are chosen last. Of equal groups the lower number is kept. */
+static void leave_groups_out(float *key, const struct routing *how)
+{
+    float score[ROUTING_MAX_GROUPS];
+    int size = how->n_experts / how->n_groups;
+    for (int g = 0; g < how->n_groups; g++) {
+        float best[2] = {-INFINITY, -INFINITY};
+        for (int e = g * size; e < (g + 1) * size; e++)
+            if (key[e] > best[0]) {
+                best[1] = best[0];
+                best[0] = key[e];
+            } else if (key[e] > best[1]) {
+                best[1] = key[e];
+            }
+        score[g] = best[0] + best[1];
+    }
+    for (int g = 0; g < how->n_groups; g++) {
+        int n_better = 0;
+        for (int other = 0; other < how->n_groups; other++)
+            n_better += score[other] > score[g] || (score[other] == score[g] && other < g);
+        for (int e = g * size; e < (g + 1) * size && n_better >= how->n_kept; e++)
+            key[e] = -INFINITY;
+    }
+}
+
+/* What experts are chosen by. What is not a number comes last. */
+static void make_keys(float *key, const float *logits, const struct weight *bias, const struct routing *how)
+{
+    for (int e = 0; e < how->n_experts; e++) {
+        float correction = how->sigmoid && bias ? dtype_load(bias->data, bias->type, (size_t)e) : 0;
+        key[e] = how->sigmoid ? sigmoid(logits[e]) + correction : logits[e];
+        key[e] = isnan(key[e]) ? -INFINITY : key[e];
+    }
+    if (how->n_groups > 1)
+        leave_groups_out(key, how);
+}
+
+/* A new one goes behind those that are as good: of equal keys the lower number wins. */
+static void choose(int32_t *expert, const float *key, const struct routing *how)
+{
+    int n = 0;
+    for (int e = 0; e < how->n_experts; e++) {
+        int at = n;
+        while (at > 0 && key[e] > key[expert[at - 1]])
+            at--;
+        if (at == how->n_chosen)
+            continue;
+        n = n < how->n_chosen ? n + 1 : n;
+        for (int i = n - 1; i > at; i--)
+            expert[i] = expert[i - 1];
+        expert[at] = e;
+    }
+}
+
+/* Of the chosen ones. */
+static void make_shares(float *share, const int32_t *expert, const float *logits, const struct routing *how)
+{
+    float max = -INFINITY;
+    double all = 0, chosen = 0;
+    for (int e = 0; e < how->n_experts; e++)
+        max = logits[e] > max ? logits[e] : max;
+    for (int e = 0; e < how->n_experts; e++)
+        all += how->sigmoid ? logits[e] : expf(logits[e] - max);
+    for (int i = 0; i < how->n_chosen; i++)
+        chosen += share[i] = how->sigmoid ? sigmoid(logits[expert[i]]) : expf(logits[expert[i]] - max);
+    /* A logit that is no number makes `all` none, and so every share, chosen or not: it must show. */
+    double whole = how->normalised ? chosen + 1e-20 : how->sigmoid ? 1 : all;
+    for (int i = 0; i < how->n_chosen; i++)
+        share[i] = isnan(all) ? NAN : how->scale * (float)(share[i] / whole);
+}
+
+/* One token's part: the best n_chosen of logits [n_experts] and their shares. */
+static void choose_experts(int32_t *expert, float *share, const float *logits, const struct weight *bias,
+                           const struct routing *how)
+{
+    float key[ROUTING_MAX_EXPERTS];
+    make_keys(key, logits, bias, how);
+    choose(expert, key, how);
+    make_shares(share, expert, logits, how);
+}
+
+/* Pairs by expert: counted, placed one after the other, in order of the tokens. */
+static void group(const struct routes *r, const struct routing *how, int n_pairs)
+{
+    int32_t next[ROUTING_MAX_EXPERTS] = {0};
+    for (int p = 0; p < n_pairs; p++)
+        next[r->expert[p]]++;
+    r->begin[0] = 0;
+    for (int e = 0; e < how->n_experts; e++) {
+        r->begin[e + 1] = r->begin[e] + next[e];
+        next[e] = r->begin[e];
+    }
+    for (int p = 0; p < n_pairs; p++)
+        r->pair[next[r->expert[p]]++] = p;
+}
+
+void cpu_route(struct queue *q, const struct routes *r, const void *x, const struct weight *router,
+               const struct weight *bias, const struct routing *how, int n_tokens)
+{
+    cpu_matmul(q, r->logits, x, router, how->sigmoid ? NULL : bias, n_tokens, false);
+#pragma omp parallel for num_threads(cpu_threads(q, (size_t)n_tokens * how->n_experts * how->n_chosen)) schedule(static)
+    for (int t = 0; t < n_tokens; t++)
+        choose_experts(r->expert + (size_t)t * how->n_chosen, r->share + (size_t)t * how->n_chosen,
+                       r->logits + (size_t)t * how->n_experts, bias, how);
+    group(r, how, n_tokens * how->n_chosen);
+}
+
+void cpu_combine(struct queue *q, void *out, const void *y, const struct routes *r, const struct routing *how,
+                 int n_tokens, int dim, bool accumulate)
+{
+    size_t n_chosen = (size_t)how->n_chosen;
+#pragma omp parallel for num_threads(cpu_threads(q, (size_t)n_tokens *dim *n_chosen)) schedule(static)
+    for (int t = 0; t < n_tokens; t++) {
+        float *to = (float *)out + (size_t)t * dim;
+        const float *from = (const float *)y + (size_t)t * n_chosen * dim, *share = r->share + (size_t)t * n_chosen;
+        for (int c = 0; c < dim; c++) {
+            float sum = 0;
+            for (size_t i = 0; i < n_chosen; i++)
+                sum += share[i] * from[i * dim + c];
+            to[c] = accumulate ? to[c] + sum : sum;
+        }
+    }
+}
+
+void cpu_gate(struct queue *q, void *x, const void *in, const struct weight *w, int n_tokens, int dim)
+{
+#pragma omp parallel for num_threads(cpu_threads(q, (size_t)n_tokens * w->cols)) schedule(static)
+    for (int t = 0; t < n_tokens; t++) {
+        const float *from = (const float *)in + (size_t)t * w->cols;
+        double sum = 0;
+        for (int c = 0; c < w->cols; c++)
+            sum += (double)from[c] * dtype_load(w->data, w->type, (size_t)c);
+        float factor = sigmoid((float)sum);
+        for (int c = 0; c < dim; c++)
+            ((float *)x)[(size_t)t * dim + c] *= factor;
+    }
+}

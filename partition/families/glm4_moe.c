@@ -1,0 +1,72 @@
+/* partition/families/glm4_moe.c - GLM-4.5 to 4.7: a router of sigmoids with a correction, shared experts, the first layers dense;
+ * half of every head rotates. */
+#include "partition/families/llama.h"
+
+static void read_experts(struct model_config *m, const struct config *c)
+{
+    struct routing *r = &m->experts.routing;
+    r->n_experts = config_int(c, "n_routed_experts|num_local_experts", 128, 1, CONFIG_MAX_EXPERTS);
+    r->n_chosen = config_int(c, "num_experts_per_tok", 8, 1, CONFIG_MAX_EXPERTS);
+    r->n_groups = config_int(c, "n_group", 1, 1, ROUTING_MAX_GROUPS);
+    r->n_kept = config_int(c, "topk_group", 1, 1, ROUTING_MAX_GROUPS);
+    r->normalised = config_bool(c, "norm_topk_prob", true);
+    r->scale = (float)config_real(c, "routed_scaling_factor", 1, 0, 1e6);
+    r->sigmoid = m->experts.router_bias = true;
+    m->experts.ffn = config_int(c, "moe_intermediate_size", 1408, 1, CONFIG_MAX_FFN / 16);
+    m->experts.shared_ffn = m->experts.ffn * config_int(c, "n_shared_experts", 1, 1, 16);
+    for (int i = config_int(c, "first_k_dense_replace", 1, 0, MODEL_MAX_LAYERS); i < m->n_layers; i++)
+        m->layer[i].experts = true;
+}
+
+static void config(struct model_config *m, const struct config *c)
+{
+    static const struct model_config missing = {.n_layers = 46,
+                                                .hidden = 4096,
+                                                .n_heads = 96,
+                                                .n_kv_heads = 8,
+                                                .vocab = 151552,
+                                                .ffn = 10944,
+                                                .max_positions = 131072,
+                                                .norm_eps = 1e-5f};
+    static const struct rope_keys rope = {"rope_theta", 10000, "partial_rotary_factor", 0.5, false};
+    llama_read(m, c, &missing, &rope);
+    m->qkv_bias = config_bool(c, "attention_bias", false);
+    m->qk_norm = config_bool(c, "use_qk_norm", false);
+    read_experts(m, c);
+}
+
+enum { EXPERTS_APART = 1, EXPERTS_TOGETHER }; /* forms */
+
+static const struct weight_source source[] = {
+    {WEIGHT_EMBED, PART_WHOLE, "embed_tokens.weight", false, 0},
+    {WEIGHT_FINAL_NORM, PART_WHOLE, "norm.weight", false, 0},
+    {WEIGHT_HEAD, PART_WHOLE, "lm_head.weight", false, 0},
+    {WEIGHT_ATTN_NORM, PART_WHOLE, "layers.%d.input_layernorm.weight", false, 0},
+    {WEIGHT_QKV, PART_Q, "layers.%d.self_attn.q_proj.weight", false, 0},
+    {WEIGHT_QKV, PART_K, "layers.%d.self_attn.k_proj.weight", false, 0},
+    {WEIGHT_QKV, PART_V, "layers.%d.self_attn.v_proj.weight", false, 0},
+    {WEIGHT_QKV_BIAS, PART_Q, "layers.%d.self_attn.q_proj.bias", false, 0},
+    {WEIGHT_QKV_BIAS, PART_K, "layers.%d.self_attn.k_proj.bias", false, 0},
+    {WEIGHT_QKV_BIAS, PART_V, "layers.%d.self_attn.v_proj.bias", false, 0},
+    {WEIGHT_Q_NORM, PART_WHOLE, "layers.%d.self_attn.q_norm.weight", false, 0},
+    {WEIGHT_K_NORM, PART_WHOLE, "layers.%d.self_attn.k_norm.weight", false, 0},
+    {WEIGHT_OUT, PART_WHOLE, "layers.%d.self_attn.o_proj.weight", false, 0},
+    {WEIGHT_MLP_NORM, PART_WHOLE, "layers.%d.post_attention_layernorm.weight", false, 0},
+    {WEIGHT_MLP_IN, PART_GATE, "layers.%d.mlp.gate_proj.weight", false, 0},
+    {WEIGHT_MLP_IN, PART_UP, "layers.%d.mlp.up_proj.weight", false, 0},
+    {WEIGHT_MLP_OUT, PART_WHOLE, "layers.%d.mlp.down_proj.weight", false, 0},
+    {WEIGHT_EXPERTS_IN, PART_GATE, "layers.%d.mlp.experts.%d.gate_proj.weight", false, EXPERTS_APART},
+    {WEIGHT_EXPERTS_IN, PART_UP, "layers.%d.mlp.experts.%d.up_proj.weight", false, EXPERTS_APART},
+    {WEIGHT_EXPERTS_OUT, PART_WHOLE, "layers.%d.mlp.experts.%d.down_proj.weight", false, EXPERTS_APART},
+    {WEIGHT_EXPERTS_IN, PART_GATE_UP, "layers.%d.mlp.experts.gate_up_proj", false, EXPERTS_TOGETHER},
+    {WEIGHT_EXPERTS_OUT, PART_WHOLE, "layers.%d.mlp.experts.down_proj", false, EXPERTS_TOGETHER},
+    {WEIGHT_ROUTER, PART_WHOLE, "layers.%d.mlp.gate.weight", false, 0},
+    {WEIGHT_ROUTER_BIAS, PART_WHOLE, "layers.%d.mlp.gate.e_score_correction_bias", false, 0},
+    {WEIGHT_SHARED_IN, PART_GATE, "layers.%d.mlp.shared_experts.gate_proj.weight", false, 0},
+    {WEIGHT_SHARED_IN, PART_UP, "layers.%d.mlp.shared_experts.up_proj.weight", false, 0},
+    {WEIGHT_SHARED_OUT, PART_WHOLE, "layers.%d.mlp.shared_experts.down_proj.weight", false, 0},
+    {0},
+};
+
+const struct family family_glm4_moe = {"glm4_moe", "Glm4MoeFor",  "model.",     config,
+                                       source,     llama_outside, llama_ignored};

@@ -1,0 +1,87 @@
+/* tests/fuzz/fuzz_openai.c - JSON that a client, or a backend, may send to the gateway: what it becomes is again
+ * JSON. */
+#include "base/json.h"
+#include "gateway/api/openai.h"
+#include "gateway/api/samples.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n);
+
+static void check_text(const struct bytes *b)
+{
+    json_t *again = json_loadb(bytes_start(b), bytes_count(b), JSON_ALLOW_NUL, NULL);
+    if (again == NULL)
+        abort();
+    json_decref(again);
+}
+
+static void check_value(json_t *value)
+{
+    char *text = value != NULL ? json_text(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    json_decref(value);
+    if (text == NULL)
+        abort();
+    free(text);
+}
+
+/* As a request. */
+static void translate(const json_t *root)
+{
+    static struct gateway g;
+    static struct exchange x;
+    struct openai_request r = {0};
+    struct fault f = {0};
+    x = (struct exchange){.gateway = &g};
+    json_t *message = openai_translate(&x, root, &r, &f);
+    if ((message == NULL) != (f.status != 0))
+        abort();
+    if (message != NULL)
+        check_value(message);
+}
+
+/* As a reply, and as a choice of one. */
+static void convert(const json_t *root, bool chat)
+{
+    struct bytes b = {0};
+    int64_t offset = 0;
+    struct fault f = fault_of_reply(root);
+    const struct openai_request r = {.chat = chat, .echo = true};
+    fault_write_openai(&f, &b);
+    check_text(&b);
+    bytes_free(&b);
+    check_value(openai_usage(root));
+    check_value(openai_logprobs(root, &r, &offset));
+}
+
+static void scrape(const char *text)
+{
+    struct samples s = {0};
+    struct bytes b = {0};
+    samples_add(&s, "a\"b", text);
+    samples_add(&s, "c", text);
+    samples_write(&s, &b);
+    samples_free(&s);
+    bytes_free(&b);
+}
+
+int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n)
+{
+    struct err e = {0};
+    char *text = malloc(n + 1);
+    if (text == NULL)
+        abort();
+    memcpy(text, data, n);
+    text[n] = '\0';
+    json_t *root = json_parse(text, n, "input", &e);
+    if (json_is_object(root)) {
+        translate(root);
+        convert(root, n % 2 == 0);
+    }
+    if (root == NULL)
+        scrape(text);
+    json_decref(root);
+    free(text);
+    return 0;
+}

@@ -1,0 +1,247 @@
+/* tests/soak/test_gateway_load.c - what lockstep-gateway costs, in front of a server that makes no text: time added to
+ * the first token beside a raw ZeroMQ client, taken in turns; events for a second of its CPU; memory of a stream that
+ * waits.
+ *
+ * GATEWAY_STREAMS, GATEWAY_TOKENS in the environment: streams at once, tokens of each; 256, 200 if not set.
+ * GATEWAY_ENDPOINT: a server that runs, in place of the one that makes no text. */
+#include "base/clock.h"
+#include "tests/support/cases.h"
+#include "tests/support/fake_server.h"
+#include "tests/support/talk.h"
+#include "tests/support/web.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#define N_TIMES      400
+#define N_WAITING    2000
+#define STREAM_BYTES 65536.0 /* of memory, at most */
+#define DONE         "data: [DONE]"
+
+static struct fake_server fake;
+static struct web_gateway gate;
+static const char *endpoint;
+
+static long from_environment(const char *name, long missing)
+{
+    const char *text = getenv(name);
+    return text != NULL ? atol(text) : missing;
+}
+
+/* Resident bytes of the gateway. */
+static double resident(void)
+{
+    char path[64];
+    long pages = 0, skipped = 0;
+    (void)snprintf(path, sizeof path, "/proc/%d/statm", (int)gate.p.pid);
+    FILE *f = fopen(path, "r");
+    if (f != NULL && fscanf(f, "%ld %ld", &skipped, &pages) != 2)
+        pages = 0;
+    if (f != NULL)
+        (void)fclose(f);
+    return (double)pages * (double)sysconf(_SC_PAGESIZE);
+}
+
+/* Seconds of CPU that the gateway has used, all its threads. */
+static double cpu_seconds(void)
+{
+    char path[64];
+    unsigned long user = 0, kernel = 0;
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)gate.p.pid);
+    FILE *f = fopen(path, "r");
+    if (f != NULL && fscanf(f, "%*d (%*[^)]) %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &kernel) != 2)
+        user = kernel = 0;
+    if (f != NULL)
+        (void)fclose(f);
+    return (double)(user + kernel) / (double)sysconf(_SC_CLK_TCK);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double time_raw(struct talk *t, int i)
+{
+    double began = seconds_now();
+    talk_say(t, "{\"prompt\":\"a\",\"max_tokens\":1,\"stream\":true,\"request_id\":\"r%d\"}", i);
+    json_decref(talk_hear(t, WEB_SECONDS));
+    double seconds = seconds_now() - began;
+    json_decref(talk_hear(t, WEB_SECONDS)); /* the final one */
+    return seconds;
+}
+
+static double time_http(int fd)
+{
+    char all[4096] = "";
+    double began = seconds_now();
+    web_post(fd, "/v1/completions", "", "{\"prompt\":\"a\",\"max_tokens\":1,\"stream\":true}");
+    (void)web_await(fd, "data: ", all, sizeof all);
+    double seconds = seconds_now() - began;
+    case_check(web_await(fd, "\r\n0\r\n\r\n", all, sizeof all), "a stream does not end: %s", all);
+    return seconds;
+}
+
+static void first_token(void)
+{
+    static double raw[N_TIMES], http[N_TIMES];
+    struct talk t;
+    case_begin("time to the first token, beside a raw client");
+    talk_open(&t, ZMQ_DEALER, endpoint, NULL, NULL);
+    int fd = web_connect(&gate);
+    (void)time_raw(&t, -1);
+    for (int i = 0; i < N_TIMES; i++) {
+        raw[i] = time_raw(&t, i);
+        http[i] = time_http(fd);
+    }
+    qsort(raw, N_TIMES, sizeof *raw, by_size);
+    qsort(http, N_TIMES, sizeof *http, by_size);
+    printf("# first token, median of %d: raw ZeroMQ %.3f ms, by the gateway %.3f ms, added %.3f ms\n", N_TIMES,
+           1e3 * raw[N_TIMES / 2], 1e3 * http[N_TIMES / 2], 1e3 * (http[N_TIMES / 2] - raw[N_TIMES / 2]));
+    talk_close(&t);
+    (void)close(fd);
+    case_end();
+}
+
+/* What a stream's last bytes were, to find the end over two pieces. */
+struct reader {
+    char tail[2 * sizeof DONE];
+    size_t n;
+    bool done;
+};
+
+static void take(struct reader *r, const char *text, size_t n)
+{
+    char all[70000];
+    memcpy(all, r->tail, r->n);
+    memcpy(all + r->n, text, n);
+    n += r->n;
+    r->done = memmem(all, n, DONE, strlen(DONE)) != NULL;
+    r->n = n < sizeof DONE ? n : sizeof DONE;
+    memcpy(r->tail, all + n - r->n, r->n);
+}
+
+/* All streams to their ends. */
+static long read_all(struct pollfd *p, struct reader *r, long n)
+{
+    char piece[65536];
+    long done = 0;
+    for (double until = seconds_now() + 20 * WEB_SECONDS; done < n && seconds_now() < until;) {
+        if (poll(p, (nfds_t)n, 1000) <= 0)
+            continue;
+        for (long i = 0; i < n; i++) {
+            ssize_t got = p[i].revents != 0 ? recv(p[i].fd, piece, sizeof piece, 0) : -1;
+            if (got > 0)
+                take(&r[i], piece, (size_t)got);
+            if (p[i].fd >= 0 && (got == 0 || r[i].done)) {
+                done += r[i].done;
+                p[i].fd = -1 - p[i].fd; /* poll passes over it */
+            }
+        }
+    }
+    return done;
+}
+
+/* The same streams without a gateway, on one connection. Returns tokens a second. */
+static double read_raw(long n, long tokens)
+{
+    struct talk t;
+    double began = seconds_now();
+    long finals = 0;
+    talk_open(&t, ZMQ_DEALER, endpoint, NULL, NULL);
+    for (long i = 0; i < n; i++)
+        talk_say(&t,
+                 "{\"prompt\":\"a\",\"max_tokens\":%ld,\"ignore_eos\":true,\"stream\":true,\"request_id\":\"e%ld\"}",
+                 tokens, i);
+    for (json_t *reply; finals < n && (reply = talk_hear(&t, WEB_SECONDS)) != NULL; json_decref(reply))
+        finals += strcmp(talk_text(reply, "event"), "final") == 0;
+    talk_close(&t);
+    case_check(finals == n, "%ld raw streams ended, expected %ld", finals, n);
+    return (double)(n * tokens) / (seconds_now() - began);
+}
+
+static void events(void)
+{
+    long n = from_environment("GATEWAY_STREAMS", 256), tokens = from_environment("GATEWAY_TOKENS", 200);
+    struct pollfd *p = calloc((size_t)n, sizeof *p);
+    struct reader *r = calloc((size_t)n, sizeof *r);
+    char body[200];
+    case_begin("%ld streams of %ld tokens", n, tokens);
+    (void)snprintf(body, sizeof body, "{\"prompt\":\"a\",\"max_tokens\":%ld,\"ignore_eos\":true,\"stream\":true}",
+                   tokens);
+    for (long i = 0; i < n; i++)
+        p[i] = (struct pollfd){.fd = web_connect(&gate), .events = POLLIN};
+    double cpu = cpu_seconds(), began = seconds_now();
+    for (long i = 0; i < n; i++)
+        web_post(p[i].fd, "/v1/completions", "", body);
+    long done = read_all(p, r, n);
+    double used = cpu_seconds() - cpu, wall = seconds_now() - began;
+    case_check(done == n, "%ld of them ended", done);
+    printf("# %ld streams of %ld tokens: raw %.0f tokens/s, by the gateway %.0f; %.0f for a second of its CPU\n", n,
+           tokens, read_raw(n, tokens), (double)(n * tokens) / wall, used > 0 ? (double)(n * tokens) / used : 0);
+    for (long i = 0; i < n; i++)
+        (void)close(p[i].fd < 0 ? -1 - p[i].fd : p[i].fd);
+    free(p);
+    free(r);
+    case_end();
+}
+
+/* Streams that have their head, and wait. */
+static void memory(void)
+{
+    static int fd[N_WAITING];
+    char all[4096];
+    struct rlimit limit;
+    (void)getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+    int n = limit.rlim_cur < N_WAITING + 200 ? (int)limit.rlim_cur - 200 : N_WAITING;
+    case_begin("memory of %d streams", n);
+    double before = resident();
+    for (int i = 0; i < n; i++) {
+        fd[i] = web_connect(&gate);
+        web_post(fd[i], "/v1/completions", "", "{\"prompt\":\"silence\",\"max_tokens\":1,\"stream\":true}");
+    }
+    for (int i = 0; i < n; i++) {
+        all[0] = '\0';
+        case_check(web_await(fd[i], ": waiting", all, sizeof all), "stream %d has no comment: %s", i, all);
+    }
+    double each = (resident() - before) / n;
+    printf("# %d streams that wait: %.1f KiB of memory each\n", n, each / 1024);
+    case_check(process_sanitized() || each < STREAM_BYTES, "%.0f bytes a stream, expected fewer than %.0f", each,
+               STREAM_BYTES);
+    for (int i = 0; i < n; i++)
+        (void)close(fd[i]);
+    case_end();
+}
+
+int main(void)
+{
+    endpoint = getenv("GATEWAY_ENDPOINT");
+    bool real = endpoint != NULL;
+    if (!real) {
+        fake = (struct fake_server){.state = "ready"};
+        fake_server_start(&fake, "tcp://127.0.0.1:*");
+        endpoint = fake.endpoint;
+    }
+    web_start(&gate, true, (const char *const[]){"--backend", endpoint, "--comment-interval", "2", NULL});
+    first_token();
+    events();
+    if (!real)
+        memory();
+    case_begin("the gateway ends with status 0");
+    case_check(web_stop(&gate) == 0, "it does not");
+    case_end();
+    if (!real) {
+        fake_server_stop(&fake);
+        fake_server_free(&fake);
+    }
+    return cases_done();
+}

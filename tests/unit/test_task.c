@@ -1,0 +1,116 @@
+/* tests/unit/test_task.c - coordinator/tasks/task.c: what a reply may have at most, reckoned before anything is computed; its parts, its
+ * edges, and the largest numbers that a message can ask for. */
+#include "coordinator/tasks/task.h"
+#include "tests/unit/unit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define TOKEN   16 /* bytes: as docs/serve.md has them */
+#define LOGPROB 64
+#define LONGEST (INT32_MAX - 1)
+
+struct ask {
+    int n_prompts, n_ids, n, best_of, max_tokens;
+    int logprobs, prompt_logprobs; /* -1: not wanted */
+    bool stream, echo;
+    const char *text; /* of each prompt; NULL: they came as ids */
+    int64_t bytes;    /* expected */
+    const char *field;
+};
+
+static const struct ask asks[] = {
+    {1, 10, 1, 0, 100, -1, -1, false, false, NULL, 100 * TOKEN, "max_tokens"},
+    {3, 10, 4, 0, 100, -1, -1, false, false, NULL, 3 * 4 * 100 * TOKEN, "max_tokens"},
+    {1, 10, 2, 50, 100, -1, -1, false, false, NULL, 2 * 100 * TOKEN,
+     "max_tokens"}, /* candidates are not in the reply */
+    {2, 10, 3, 0, 50, 0, -1, false, false, NULL, 2 * 3 * 50 * (TOKEN + LOGPROB), "logprobs"},
+    {2, 10, 3, 0, 50, 20, -1, false, false, NULL, 2 * 3 * 50 * (TOKEN + 21 * LOGPROB), "logprobs"},
+    {2, 30, 3, 0, 1, -1, 20, false, false, NULL, 2 * 3 * (30 * 21 * LOGPROB + TOKEN), "prompt_logprobs"},
+    {2, 30, 3, 0, 9, -1, 0, true, false, NULL, 2 * 3 * 30 * LOGPROB, "prompt_logprobs"}, /* in a stream's last event */
+    {2, 30, 3, 0, 9, 20, 20, true, false, NULL, 2 * 3 * 30 * 21 * LOGPROB, "prompt_logprobs"},
+    {2, 30, 3, 0, 1, -1, -1, false, true, NULL, 2 * 3 * (30 * TOKEN + TOKEN), "echo"},
+    {2, 3, 5, 0, 1, -1, -1, true, true, "a\"\\\n\xc3\xa9 and more", 2 * 5 * (1 + 2 + 2 + 6 + 2 + 9), "echo"},
+    {1, 1000, 128, 0, 1 << 24, 20, -1, false, false, NULL, (int64_t)128 * (1 << 24) * (TOKEN + 21 * LOGPROB),
+     "logprobs"},
+    /* The most sequences of the longest texts, beyond what any message may ask for: no sum turns over. */
+    {4096, 1000, 128, 0, LONGEST - 1000, 20, 20, false, true, NULL,
+     (int64_t)4096 * 128 * ((int64_t)(LONGEST - 1000) * (TOKEN + 21 * LOGPROB) + 1000 * (21 * LOGPROB + TOKEN)),
+     "logprobs"},
+};
+
+static struct task *make(const struct ask *a, struct protocol_prompt *prompts)
+{
+    struct task *j = task_open(1, NULL, false, 0);
+    struct protocol_generate *g = &j->message.generate;
+    g->rules = (struct request_rules){.max_tokens = a->max_tokens,
+                                      .sampling = {.repetition_penalty = 1,
+                                                   .n_top = a->logprobs > 0 ? a->logprobs : 0,
+                                                   .n_prompt_top = a->prompt_logprobs > 0 ? a->prompt_logprobs : 0},
+                                      .want_logprobs = a->logprobs >= 0,
+                                      .want_prompt_logprobs = a->prompt_logprobs >= 0};
+    g->search = (struct search){.n = a->n, .best_of = a->best_of, .num_beams = 1};
+    g->stream = a->stream;
+    g->echo = a->echo;
+    g->prompt = prompts;
+    g->n_prompts = j->n_ids = a->n_prompts;
+    j->ids = calloc((size_t)a->n_prompts, sizeof *j->ids);
+    for (int i = 0; i < a->n_prompts; i++) {
+        size_t n = (size_t)a->n_ids;
+        j->ids[i] = (struct token_list){calloc(n, sizeof(int32_t)), n, n};
+        prompts[i].text = (char *)a->text;
+        prompts[i].bytes = a->text != NULL ? strlen(a->text) : 0;
+    }
+    return j;
+}
+
+/* At the limit it passes, where there is memory for it; a byte below it is refused, with the numbers. */
+static void bounds(void **state)
+{
+    (void)state;
+    static struct protocol_prompt prompts[4096];
+    for (size_t i = 0; i < sizeof asks / sizeof asks[0]; i++) {
+        const struct ask *a = &asks[i];
+        char bytes[64];
+        struct task *j = make(a, prompts);
+        assert_int_equal(task_prepare(j, LONGEST, a->bytes - 1, 5), -1);
+        (void)snprintf(bytes, sizeof bytes, "may take %lld bytes", (long long)a->bytes);
+        if (strstr(j->error.message, bytes) == NULL || strcmp(j->error.field, a->field) != 0)
+            fail_msg("%zu: %s: %s, expected %s: %s", i, j->error.field, j->error.message, a->field, bytes);
+        assert_int_equal(j->error.code, PROTOCOL_TOO_LARGE);
+        assert_int_equal(j->n_groups, 0);
+        task_close(j);
+        if (a->n_prompts * a->n > 128)
+            continue;
+        j = make(a, prompts);
+        assert_int_equal(task_prepare(j, LONGEST, a->bytes, 5), 0);
+        assert_int_equal(j->n_groups, a->n_prompts);
+        task_close(j);
+    }
+}
+
+/* What is held until the reply is written: candidates that are not in it, too; never less than nothing. */
+static void holds(void **state)
+{
+    (void)state;
+    static struct protocol_prompt prompts[4096];
+    const struct ask few = {1, 10, 2, 50, 100, 20, -1, false, false, NULL, 0, ""};
+    struct task *j = make(&few, prompts);
+    assert_int_equal(task_prepare(j, LONGEST, INT64_MAX, 5), 0);
+    assert_int_equal(j->result_bytes, 50 * 100 * (TOKEN + sizeof(struct sampled)));
+    task_close(j);
+    const struct ask *most = &asks[sizeof asks / sizeof asks[0] - 1];
+    j = make(most, prompts);
+    assert_int_equal(task_prepare(j, LONGEST, 1, 5), -1);
+    assert_true(j->result_bytes > (size_t)most->max_tokens * 4096 * 128 * TOKEN && j->result_bytes < SIZE_MAX / 4);
+    task_close(j);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bounds),
+        cmocka_unit_test(holds),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,17 @@
+/* text/template/strings.h - what filters and methods on strings share. */
+#ifndef TEXT_TEMPLATE_STRINGS_H
+#define TEXT_TEMPLATE_STRINGS_H
+
+#include "text/template/machine.h"
+
+struct text string_upper(struct machine *m, struct text t);
+struct text string_lower(struct machine *m, struct text t);
+struct text string_capitalize(struct machine *m, struct text t);
+/* most < 0: all. */
+struct text string_replace(struct machine *m, struct text t, struct text old, struct text by, int64_t most);
+/* The lines, without their ends. */
+struct value string_lines(struct machine *m, struct text t);
+/* With `between` in between; items as str() has them, or strings only. */
+struct text string_join(struct machine *m, struct text between, const struct list *items, bool strings_only);
+
+#endif
