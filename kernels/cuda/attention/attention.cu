@@ -1,9 +1,9 @@
 /* kernels/cuda/attention/attention.cu - attention over the paged cache. 16-bit heads of a multiple of 8:
- * attention_many.cuh for tokens that stand alone; for those with neighbours of their own sequence attention_prompts.cuh, or
- * attention_prefill.cuh where that has no code for the device or the heads. Which is which is seen on the device, but for
- * tokens of which the batch says so. A few tokens (EVERY_TOKEN_ALONE) all count as standing alone and go through
- * attention_decode.cuh, so that a result has the same bits whatever else is in such a batch. Float, and other heads: a plain
- * kernel. */
+ * attention_many.cuh for tokens that stand alone; for those with neighbours of their own sequence
+ * attention_prompts.cuh, or attention_prefill.cuh where that has no code for the device or the heads. Which is which
+ * is seen on the device, but for tokens of which the batch says so. A few tokens (EVERY_TOKEN_ALONE) all count as
+ * standing alone and go through attention_decode.cuh, so that a result has the same bits whatever else is in such a
+ * batch. Float, and other heads: a plain kernel. */
 #include "kernels/cuda/attention/attention_many.cuh"
 #include "kernels/cuda/attention/attention_prefill.cuh"
 #include "kernels/cuda/attention/attention_prompts_host.cuh"
@@ -45,7 +45,7 @@ __device__ static inline void plain_finish(const attention_args<T> &a, int t, in
         scale[v] = best_of[v] == -INFINITY ? 0.0f : expf(best_of[v] - all_best);
         all_sum = fmaf(sum_of[v], scale[v], all_sum);
     }
-    float all = all_sum + sink_weight(a, head, all_best * ATTENTION_LOG2_E);
+    float all = all_sum + sink_weight(a, head, a.pos[t], all_best * ATTENTION_LOG2_E);
     for (int d = threadIdx.x; d < dim; d += ATTENTION_WARPS * 32) {
         float s = 0;
 #pragma unroll

@@ -496,7 +496,8 @@ struct prompt_worker {
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
         if (!to)
             return;
-        sum += sink_weight(p->a, u.head0 + row_of(i) % p->packed, rows.best[i] * (p->a.heads.scale * ATTENTION_LOG2_E));
+        sum += sink_weight(p->a, u.head0 + row_of(i) % p->packed, rows.last[i],
+                           rows.best[i] * p->a.heads.scale * ATTENTION_LOG2_E);
         float share = sum > 0 ? 1 / sum : 0.0f;
 #pragma unroll
         for (int j = 0; j < HD / 8; j++)

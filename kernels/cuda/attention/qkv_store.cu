@@ -64,8 +64,9 @@ __global__ void store_kernel(T *qkv, T *k_cache, T *v_cache, const __grid_consta
     }
 }
 
-/* Many tokens whose heads are rotated as a whole, the second half with the first, and have no norms: a token a block, with
- * its angles in registers; 16 lanes a head, each with the same piece of both halves. The same bits as above. */
+/* Many tokens whose heads are rotated as a whole, the second half with the first, and have no norms: a token a
+ * block, with its angles in registers; 16 lanes a head, each with the same piece of both halves. The same bits as
+ * above. */
 #define LANES_PER_HEAD 16
 template <typename T, int DIM>
 __global__ void __launch_bounds__(128)
