@@ -193,6 +193,77 @@ static void test_attention_many(void **unused)
         }
 }
 
+/* Longer pieces of sequences, from their beginning and from the middle, around the borders of tiles. */
+static void test_attention_prompts(void **unused)
+{
+    (void)unused;
+    static const float slopes[3] = {0.004f, 0.03f, 0.015f}, sinks[4] = {0.5f, -3, 4, 80};
+    const int len[] = {133, 290, 17, 257}, n_new[] = {133, 45, 17, 2}, dims[] = {64, 80, 96, 128, 256};
+    for (int i = 0; i < 5; i++)
+        for (int mode = 0; mode < 6; mode++) {
+            if (left_out())
+                continue;
+            struct heads heads = {.n_heads = 4, .n_kv_heads = 1, .group = 4, .head_dim = dims[i]};
+            if (mode >= 4) /* a rank's share of uneven groups */
+                heads = (struct heads){.n_heads = 3,
+                                       .n_kv_heads = 2,
+                                       .head_dim = dims[i],
+                                       .first_head = 3,
+                                       .first_kv_head = 1,
+                                       .group = 2,
+                                       .alibi_slopes = slopes};
+            heads.window = (const int[]){0, 1, 100, 128, 0, 60}[mode];
+            heads.sinks = mode % 2 ? NULL : sinks;
+            heads.sinks_type = DTYPE_F32;
+            heads.scale = 1.0f / sqrtf((float)heads.head_dim);
+            struct setup s;
+            setup_sized(&s, heads, 4, 20, len, n_new);
+            fill_cache(&s, len);
+            compare_attention(&s);
+            setup_close(&s);
+        }
+}
+
+/* The same bits for a prompt as a whole and in chunks of more than a few tokens, whatever stands beside it. */
+static void test_attention_chunks(void **unused)
+{
+    (void)unused;
+    const int len[] = {150, 40}, n_new[] = {150, 40}, cut[] = {0, 17, 60, 133, 190};
+    const struct heads shapes[] = {
+        {.n_heads = 4, .n_kv_heads = 2, .head_dim = 40, .group = 2, .scale = 0.15f},
+        {.n_heads = 4, .n_kv_heads = 1, .head_dim = 64, .group = 4, .scale = 0.125f},
+        {.n_heads = 2, .n_kv_heads = 2, .head_dim = 80, .group = 1, .scale = 0.11f, .window = 50},
+        {.n_heads = 2, .n_kv_heads = 1, .head_dim = 256, .group = 2, .scale = 0.06f},
+        {.n_heads = 3,
+         .n_kv_heads = 2,
+         .head_dim = 128,
+         .first_head = 3,
+         .first_kv_head = 1,
+         .group = 2,
+         .scale = 0.09f}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        struct setup s;
+        struct queue q = test_queue(2);
+        setup_sized(&s, shapes[i], 2, 20, len, n_new);
+        fill_cache(&s, len);
+        size_t row = (size_t)(shapes[i].n_heads * shapes[i].head_dim);
+        size_t qkv_row = row + 2 * (size_t)(shapes[i].n_kv_heads * shapes[i].head_dim);
+        ops->attention(&q, s.out.data, s.qkv.data, s.k_cache.data, s.v_cache.data, &s.heads, &s.batch);
+        for (int c = 0; c < 4; c++) {
+            struct batch chunk = s.batch;
+            size_t n = (size_t)(cut[c + 1] - cut[c]), from = (size_t)cut[c];
+            struct guarded out = guarded_open(n * row);
+            chunk.n_tokens = (int)n;
+            chunk.slot += from;
+            chunk.pos += from;
+            ops->attention(&q, out.data, s.qkv.data + from * qkv_row, s.k_cache.data, s.v_cache.data, &s.heads, &chunk);
+            assert_memory_equal(out.data, s.out.data + from * row, n * row * sizeof *out.data);
+            guarded_close(&out);
+        }
+        setup_close(&s);
+    }
+}
+
 /* A query that is no number: nor is any element of what its head gets, and all others are as ever. */
 static void check_nan(struct heads heads, int n_slots, int blocks_per_slot, const int *len, const int *n_new, int t)
 {
@@ -394,11 +465,11 @@ static void check_store(struct heads heads, const struct rope *rope, enum dtype 
 static void test_qkv_store(void **unused)
 {
     (void)unused;
-    const struct heads shapes[] = {{4, 4, 8, 0, 0, 1, 1, 0, NULL, NULL, DTYPE_F32},
-                                   {8, 2, 18, 0, 0, 4, 1, 0, NULL, NULL, DTYPE_F32},
-                                   {3, 2, 64, 3, 1, 2, 1, 0, NULL, NULL, DTYPE_F32},
-                                   {0, 0, 16, 0, 0, 1, 1, 0, NULL, NULL, DTYPE_F32},
-                                   {2, 1, 77, 0, 0, 2, 1, 0, NULL, NULL, DTYPE_F32}};
+    const struct heads shapes[] = {
+        {4, 4, 8, 0, 0, 1, 1, 0, NULL, NULL, DTYPE_F32},  {8, 2, 18, 0, 0, 4, 1, 0, NULL, NULL, DTYPE_F32},
+        {3, 2, 64, 3, 1, 2, 1, 0, NULL, NULL, DTYPE_F32}, {0, 0, 16, 0, 0, 1, 1, 0, NULL, NULL, DTYPE_F32},
+        {2, 1, 77, 0, 0, 2, 1, 0, NULL, NULL, DTYPE_F32}, {9, 3, 128, 0, 0, 3, 1, 0, NULL, NULL, DTYPE_F32},
+        {2, 1, 256, 0, 0, 2, 1, 0, NULL, NULL, DTYPE_F32}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (int type = 0; type < DTYPE_COUNT; type++)
             for (int mode = 0; mode < 12; mode++) {
@@ -431,9 +502,10 @@ static void test_bad_positions(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rope_table),    cmocka_unit_test(test_qkv_store),
-        cmocka_unit_test(test_attention),     cmocka_unit_test(test_attention_many),
-        cmocka_unit_test(test_attention_nan), cmocka_unit_test(test_attention_invariance),
+        cmocka_unit_test(test_rope_table),        cmocka_unit_test(test_qkv_store),
+        cmocka_unit_test(test_attention),         cmocka_unit_test(test_attention_many),
+        cmocka_unit_test(test_attention_prompts), cmocka_unit_test(test_attention_chunks),
+        cmocka_unit_test(test_attention_nan),     cmocka_unit_test(test_attention_invariance),
         cmocka_unit_test(test_bad_positions),
     };
     return run_everywhere(tests, sizeof tests / sizeof tests[0]);

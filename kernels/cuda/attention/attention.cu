@@ -1,10 +1,12 @@
-/* kernels/cuda/attention/attention.cu - attention over the paged cache. 16-bit heads of a multiple of 8: attention_many.cuh for
- * tokens that stand alone, attention_prefill.cuh for those with neighbours of their own sequence; which is which is seen
- * on the device, but for tokens of which the batch says so. A few tokens (EVERY_TOKEN_ALONE) all count as standing alone and
- * go through attention_decode.cuh, so that a result has the same bits whatever else is in such a batch. Float, and other
- * heads: a plain kernel. */
+/* kernels/cuda/attention/attention.cu - attention over the paged cache. 16-bit heads of a multiple of 8:
+ * attention_many.cuh for tokens that stand alone; for those with neighbours of their own sequence
+ * attention_prompts.cuh, or attention_prefill.cuh where that has no code for the device or the heads. Which is which
+ * is seen on the device, but for tokens of which the batch says so. A few tokens (EVERY_TOKEN_ALONE) all count as
+ * standing alone and go through attention_decode.cuh, so that a result has the same bits whatever else is in such a
+ * batch. Float, and other heads: a plain kernel. */
 #include "kernels/cuda/attention/attention_many.cuh"
 #include "kernels/cuda/attention/attention_prefill.cuh"
+#include "kernels/cuda/attention/attention_prompts_host.cuh"
 
 #include <stdlib.h>
 
@@ -14,8 +16,9 @@
 
 /* cuda_state.attention */
 struct attention_state {
-    float *partial;                    /* PARTIAL_BYTES */
-    unsigned *n_arrived;               /* [MAX_ITEMS] zeros between launches */
+    float *partial;      /* PARTIAL_BYTES */
+    unsigned *n_arrived; /* [MAX_ITEMS] zeros between launches */
+    struct prompts_state prompts;
     bool launches_early, tensor_cores; /* what the device is capable of: for the latter, enough shared memory */
 };
 
@@ -42,7 +45,7 @@ __device__ static inline void plain_finish(const attention_args<T> &a, int t, in
         scale[v] = best_of[v] == -INFINITY ? 0.0f : expf(best_of[v] - all_best);
         all_sum = fmaf(sum_of[v], scale[v], all_sum);
     }
-    float all = all_sum + sink_weight(a, head, all_best * ATTENTION_LOG2_E);
+    float all = all_sum + sink_weight(a, head, a.pos[t], all_best * ATTENTION_LOG2_E);
     for (int d = threadIdx.x; d < dim; d += ATTENTION_WARPS * 32) {
         float s = 0;
 #pragma unroll
@@ -227,7 +230,9 @@ static bool on_tensor_cores(struct queue *q, const attention_args<T> &a)
             return;
         }
         decode_many<T, HD>(q, a);
-        if (a.n_alone < a.n_tokens)
+        if (a.n_alone < a.n_tokens && takes_prompts(&s->prompts, a, HD))
+            launch_prompts<T, HD>(q, &s->prompts, a);
+        else if (a.n_alone < a.n_tokens)
             prefill<T, HD>(q, a);
     });
     return true;
@@ -264,7 +269,7 @@ extern "C" void cuda_attention(struct queue *q, void *out, const void *qkv, cons
 }
 
 template <typename T, int HD>
-static cudaError_t allow_shared(void)
+static cudaError_t allow_shared(bool prompts)
 {
     cudaError_t rc = cudaFuncSetAttribute((const void *)attention_decode<T, HD>,
                                           cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(decode_shared<T, HD>));
@@ -274,6 +279,8 @@ static cudaError_t allow_shared(void)
     if (rc == cudaSuccess)
         rc = cudaFuncSetAttribute((const void *)attention_prefill<T, HD>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   sizeof(prefill_shared<T, HD>));
+    if (rc == cudaSuccess && prompts)
+        rc = allow_prompts<T, HD>();
     return rc;
 }
 
@@ -294,13 +301,15 @@ extern "C" int cuda_attention_open(struct queue *q, struct err *e)
         rc = cudaMalloc(&s->n_arrived, MAX_ITEMS * sizeof *s->n_arrived);
     if (rc == cudaSuccess)
         rc = cudaMemsetAsync(s->n_arrived, 0, MAX_ITEMS * sizeof *s->n_arrived, cuda_stream(q));
+    if (rc == cudaSuccess && s->tensor_cores)
+        rc = open_prompts(q, &s->prompts);
     const int dims[] = {64, 80, 96, 128, 256};
     for (int dim : dims)
         with_width(dim, [&](auto w) {
             if (rc == cudaSuccess && s->tensor_cores)
-                rc = allow_shared<__half, decltype(w)::value>();
+                rc = allow_shared<__half, decltype(w)::value>(s->prompts.plan);
             if (rc == cudaSuccess && s->tensor_cores)
-                rc = allow_shared<__nv_bfloat16, decltype(w)::value>();
+                rc = allow_shared<__nv_bfloat16, decltype(w)::value>(s->prompts.plan);
         });
     return rc == cudaSuccess ? 0 : ERR(e, ERR_DEVICE, "attention: %s", cudaGetErrorString(rc));
 }
@@ -312,6 +321,7 @@ extern "C" void cuda_attention_close(struct queue *q)
         return;
     (void)cudaFree(s->partial);
     (void)cudaFree(s->n_arrived);
+    (void)cudaFree(s->prompts.plan);
     free(s);
     cuda_state(q)->attention = NULL;
 }

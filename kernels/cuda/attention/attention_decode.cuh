@@ -170,7 +170,7 @@ __device__ static inline void add_parts(decode_shared<T, HD> *sh, const attentio
         for (int d = 16; d > 0; d /= 2)
             best = fmaxf(best, __shfl_xor_sync(0xffffffffu, best, d));
         float scale = part.x == -INFINITY ? 0.0f : exp2f(part.x - best), sum = warp_sum(part.y * scale);
-        sh->share[row][lane] = sum > 0 ? scale / (sum + sink_weight(a, m.head0 + row, best)) : 0.0f;
+        sh->share[row][lane] = sum > 0 ? scale / (sum + sink_weight(a, m.head0 + row, m.seen.last, best)) : 0.0f;
     }
     if (threadIdx.x == 0)
         a.n_arrived[m.index] = 0; /* for the next launch */
@@ -203,7 +203,7 @@ __device__ static inline void store_item(decode_shared<T, HD> *sh, const attenti
 {
     for (int i = threadIdx.x; i < m.n_rows * HD; i += ATTENTION_WARPS * 32) {
         int row = i / HD, column = i % HD;
-        float sum = sh->sums[0][row].y, all = sum + sink_weight(a, m.head0 + row, sh->sums[0][row].x);
+        float sum = sh->sums[0][row].y, all = sum + sink_weight(a, m.head0 + row, m.seen.last, sh->sums[0][row].x);
         if (column < a.heads.head_dim)
             a.out[((size_t)m.t * a.heads.n_heads + m.head0 + row) * a.heads.head_dim + column] =
                 from_float<T>(sum == 0 ? 0.0f : sh->out[0][row][column] / all); /* NaN stays */

@@ -141,7 +141,7 @@ __device__ static inline void store_alone(attention_sums<T, HD> &sums, const att
         int row = threadIdx.x % 32 / 4 + i * 8;
         if (row >= m.n_rows)
             continue;
-        sums.sum[i] += sink_weight(a, m.head0 + row, sums.best[i]);
+        sums.sum[i] += sink_weight(a, m.head0 + row, m.seen.last, sums.best[i]);
         sums.store(i, a.out + ((size_t)m.t * a.heads.n_heads + m.head0 + row) * a.heads.head_dim, a.heads.head_dim);
     }
 }

@@ -1,6 +1,7 @@
-/* kernels/cuda/attention/attention_prefill.cuh - attention of tokens that have neighbours of their own sequence in the batch. A
- * block takes PREFILL_TOKENS neighbouring tokens and one head; the pieces of sequences among them come one after the
- * other, each against all the keys that it sees. Tokens without such neighbours are left to attention_many.cuh. */
+/* kernels/cuda/attention/attention_prefill.cuh - attention of tokens that have neighbours of their own sequence in
+ * the batch, where attention_prompts.cuh has no code for the device or the heads. A block takes PREFILL_TOKENS
+ * neighbouring tokens and one head; the pieces of sequences among them come one after the other, each against all
+ * the keys that it sees. Tokens without such neighbours are left to attention_many.cuh. */
 #ifndef ATTENTION_ATTENTION_PREFILL_CUH
 #define ATTENTION_ATTENTION_PREFILL_CUH
 
@@ -101,7 +102,7 @@ __device__ static inline void attend_run(prefill_shared<T, HD> *sh, const attent
     for (int i = 0; i < 2; i++) {
         if (!q[i])
             continue;
-        sums.sum[i] += sink_weight(a, run.head, sums.best[i]);
+        sums.sum[i] += sink_weight(a, run.head, sums.last[i], sums.best[i]);
         sums.store(i, a.out + ((size_t)(run.t0 + row0 + i * 8) * a.heads.n_heads + run.head) * a.heads.head_dim,
                    a.heads.head_dim);
     }

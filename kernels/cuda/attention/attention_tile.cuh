@@ -45,14 +45,18 @@ __device__ static inline const T *query_row(const attention_args<T> &a, int t, i
     return a.qkv + ((size_t)t * (h.n_heads + 2 * h.n_kv_heads) + head) * h.head_dim;
 }
 
-/* What the sink of a head adds to a sum of weights relative to 2^best; 0 where there are none. A sink that is far above all
- * scores makes the sum infinite and the result 0, as it is but for less than can be said. */
+/* What the sink of a head adds to a sum of weights relative to 2^best; 0 where there are none. The bias of scores
+ * counts from the last key that the row sees, so the sink, which has none, is that much further away. A sink that is
+ * far above all scores makes the sum infinite and the result 0, as it is but for less than can be said. */
 template <typename T>
-__device__ static inline float sink_weight(const attention_args<T> &a, int head, float best)
+__device__ static inline float sink_weight(const attention_args<T> &a, int head, int last, float best)
 {
     if (a.heads.sinks == NULL)
         return 0;
-    return exp2f(weight_at(a.heads.sinks, a.heads.sinks_type, head, 0.0f) * ATTENTION_LOG2_E - best);
+    float sink = weight_at(a.heads.sinks, a.heads.sinks_type, head, 0.0f);
+    if (a.heads.alibi_slopes)
+        sink = fmaf(-a.heads.alibi_slopes[head], (float)last, sink);
+    return exp2f(sink * ATTENTION_LOG2_E - best);
 }
 
 /* Elements from one row of a block in shared memory to the next: an odd number of 16-byte units, against conflicts. */

@@ -64,6 +64,71 @@ __global__ void store_kernel(T *qkv, T *k_cache, T *v_cache, const __grid_consta
     }
 }
 
+/* Many tokens whose heads are rotated as a whole, the second half with the first, and have no norms: a token a
+ * block, with its angles in registers; 16 lanes a head, each with the same piece of both halves. The same bits as
+ * above. */
+#define LANES_PER_HEAD 16
+template <typename T, int DIM>
+__global__ void __launch_bounds__(128)
+    rotate_and_store(T *qkv, T *k_cache, T *v_cache, const __grid_constant__ struct store s)
+{
+    const int N = DIM / 2 / LANES_PER_HEAD, STRIDE = 128 / LANES_PER_HEAD;
+    after_previous();
+    int t = blockIdx.x, at = (int)threadIdx.x % LANES_PER_HEAD * N, n_heads = s.n_q + 2 * s.n_kv;
+    const float *angles = s.cos_sin + (size_t)t * DIM;
+    float cosine[N], sine[N];
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        cosine[i] = angles[at + i];
+        sine[i] = angles[DIM / 2 + at + i];
+    }
+    int64_t offset = cache_offset(s, t);
+#pragma unroll 3
+    for (int h = (int)threadIdx.x / LANES_PER_HEAD; h < n_heads; h += STRIDE) {
+        T *row = qkv + ((size_t)t * n_heads + h) * DIM + at;
+        vec<T, N> low = *(const vec<T, N> *)row, high = *(const vec<T, N> *)(row + DIM / 2);
+        bool is_v = h >= s.n_q + s.n_kv;
+        if (!is_v) {
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                float a = to_float(low.e[i]), b = to_float(high.e[i]), c = cosine[i], si = sine[i];
+                low.e[i] = from_float<T>(a * c - b * si);
+                high.e[i] = from_float<T>(b * c + a * si);
+            }
+            *(vec<T, N> *)row = low;
+            *(vec<T, N> *)(row + DIM / 2) = high;
+        }
+        if (h < s.n_q || offset < 0)
+            continue;
+        T *to = (is_v ? v_cache : k_cache) + offset + (int64_t)((h - s.n_q) % s.n_kv) * KV_BLOCK_TOKENS * DIM + at;
+        *(vec<T, N> *)to = low;
+        *(vec<T, N> *)(to + DIM / 2) = high;
+    }
+}
+
+#define FEW_TOKENS 16 /* that leave a kernel with a token a block without enough to do */
+
+static bool store_many(struct queue *, float *, float *, float *, const struct store &, int)
+{
+    return false;
+}
+
+/* With that kernel, if it is for these heads. */
+template <typename T>
+static bool store_many(struct queue *q, T *qkv, T *k_cache, T *v_cache, const struct store &s, int n_tokens)
+{
+    if (n_tokens <= FEW_TOKENS || !s.half || s.dims != s.dim || s.norm[0] != nullptr || s.norm[1] != nullptr ||
+        !vectors_fit<T>((size_t)s.dim, qkv, k_cache, v_cache))
+        return false;
+    void (*kernel)(T *, T *, T *, struct store) = s.dim == 64    ? rotate_and_store<T, 64>
+                                                  : s.dim == 128 ? rotate_and_store<T, 128>
+                                                  : s.dim == 256 ? rotate_and_store<T, 256>
+                                                                 : nullptr;
+    if (kernel != nullptr)
+        launch(q, kernel, dim3((unsigned)n_tokens), dim3(128), 0, qkv, k_cache, v_cache, s);
+    return kernel != nullptr;
+}
+
 void cuda_qkv_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, const struct heads *heads,
                     const struct batch *batch, const struct rope *rope, const float *cos_sin,
                     const struct weight *q_norm, const struct weight *k_norm, float eps)
@@ -92,6 +157,8 @@ void cuda_qkv_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, co
     unsigned groups = (unsigned)((n_heads + HEADS_PER_BLOCK - 1) / HEADS_PER_BLOCK);
     with_type(q->act, [&](auto type) {
         using T = decltype(type);
+        if (store_many(q, (T *)qkv, (T *)k_cache, (T *)v_cache, s, batch->n_tokens))
+            return;
         for (int t = 0; t < batch->n_tokens; t += 65535) { /* the grid's limit in y */
             int n = batch->n_tokens - t < 65535 ? batch->n_tokens - t : 65535;
             struct store part = s;

@@ -3,8 +3,8 @@
 #define STEP_PERSISTENT_MAPS_CUH
 
 #include "kernels/cuda/step/persistent_chain.cuh"
+#include "kernels/cuda/tensor_map.cuh"
 
-#include <cudaTypedefs.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,21 +40,6 @@ static inline void make_map(struct queue *q, CUtensorMap *to, PFN_cuTensorMapEnc
 static inline struct boxed boxed_weight(const struct weight *w)
 {
     return {w->data, w->type, w->rows, w->cols};
-}
-
-static inline PFN_cuTensorMapEncodeTiled_v12000 find_encoder(struct queue *q)
-{
-    PFN_cuTensorMapEncodeTiled_v12000 encode = nullptr;
-    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-#if CUDART_VERSION >= 12050
-    CUDA_TRY(q, cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&encode, 12000, cudaEnableDefault,
-                                                 &found));
-#else
-    CUDA_TRY(q, cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", (void **)&encode, cudaEnableDefault, &found));
-#endif
-    if (found != cudaDriverEntryPointSuccess || encode == nullptr)
-        ERR(&q->err, ERR_UNSUPPORTED, "the driver has no cuTensorMapEncodeTiled");
-    return encode;
 }
 
 /* n maps, which fill(host, encode) makes, on the device. */

@@ -1,0 +1,587 @@
+/* kernels/cuda/attention/attention_prompts.cuh - attention of tokens that have neighbours of their own sequence in
+ * the batch, on devices whose warpgroups multiply (compute capability 9.0a). The query heads that share a KV head lie
+ * in the rows of a tile. A block of the grid takes one tile after the other, those with the most keys first: one warp
+ * has the tensor memory accelerator bring keys and values, three bring the next tile's queries, and two warpgroups of
+ * 64 rows take turns at the tensor cores, so that one's softmax hides behind the other's products, and behind its own
+ * of the keys before.
+ *
+ * Keys come in steps at multiples of STEP from position 0, the last step first. A step of which a row sees nothing
+ * leaves its sums as they were, bit for bit, so a token's result depends neither on its neighbours nor on how its
+ * prompt was cut. */
+#ifndef ATTENTION_ATTENTION_PROMPTS_CUH
+#define ATTENTION_ATTENTION_PROMPTS_CUH
+
+#include "kernels/cuda/attention/attention_prompts_plan.cuh"
+#include "kernels/cuda/attention/attention_tile.cuh"
+#include "kernels/cuda/bulk_copy.cuh"
+#include "kernels/cuda/warpgroup.cuh"
+
+#define PROMPT_GROUPS  2                    /* warpgroups that multiply */
+#define PROMPT_ROWS    (64 * PROMPT_GROUPS) /* of a tile */
+#define PROMPT_THREADS (128 * (PROMPT_GROUPS + 1))
+#define PROMPT_LOADERS 96 /* threads that bring queries */
+#define PROMPT_STAGES  2
+#define PROMPT_TURN    1 /* number of the named barrier of the first warpgroup that multiplies, then the others' */
+
+template <typename T>
+struct prompt_args {
+    attention_args<T> a;
+    prompt_plan *plan;
+    int packed, parts; /* query heads in a tile, tiles' worth of them for a KV head */
+};
+
+/* A tile and the heads of it: row r is token r / packed, head r % packed. */
+struct prompt_unit {
+    int t0, n_tokens, head0, n_heads, kv, slot, pos0;
+    int first, last;        /* position that any row sees */
+    int last_step, n_steps; /* of keys */
+};
+
+/* How shared memory is laid out. Rows of queries, keys and values come in groups of 8, of a group SPAN bytes of each
+ * row, then the next SPAN; what the products call a matrix, with along = 8 SPAN and across = 16 HD bytes. */
+template <int HD>
+struct prompt_layout {
+    static const int SPAN = HD % 64 == 0 ? 128 : HD % 32 == 0 ? 64 : 32;
+    static const int STEP = HD <= 128 ? 128 : 64, PAGES = STEP / KV_BLOCK_TOKENS; /* keys, blocks of the cache */
+    static const int PAGE = KV_BLOCK_TOKENS * HD * 2, ALONG = 8 * SPAN, ACROSS = 16 * HD, TILES = HD <= 128 ? 2 : 1;
+
+    /* Of element `column` of a row, in bytes. */
+    __device__ static int at(int row, int column)
+    {
+        int byte = column * 2;
+        int offset = row / 8 * ACROSS + byte / SPAN * ALONG + row % 8 * SPAN + byte % SPAN;
+        return offset ^ (offset >> 7 & (SPAN / 16 - 1)) << 4;
+    }
+    /* Of the matrix of columns [16 i, 16 i + 16). */
+    __device__ static int columns(int i)
+    {
+        return 32 * i / SPAN * ALONG + 32 * i % SPAN;
+    }
+};
+
+/* Copies that arrive are "full", what may be filled anew is "empty". */
+template <typename T, int HD>
+struct prompt_shared {
+    using layout = prompt_layout<HD>;
+    unsigned char query[layout::TILES][PROMPT_ROWS * HD * 2];
+    unsigned char k[PROMPT_STAGES][layout::STEP * HD * 2], v[PROMPT_STAGES][layout::STEP * HD * 2];
+    prompt_unit unit[layout::TILES];
+    unsigned present[PROMPT_STAGES]; /* of k: a bit for every block that is there */
+    uint64_t unit_full[layout::TILES], query_full[layout::TILES], query_empty[layout::TILES];
+    uint64_t k_full[PROMPT_STAGES], k_empty[PROMPT_STAGES], v_full[PROMPT_STAGES], v_empty[PROMPT_STAGES];
+};
+#define PROMPT_ALIGN 1024 /* of prompt_shared: the swizzle is one of addresses */
+
+/* A place in a ring of N: which of them, and the phase of its barriers. */
+template <int N>
+__device__ static inline int ring_place(int i)
+{
+    return i % N;
+}
+template <int N>
+__device__ static inline int ring_phase(int i)
+{
+    return i / N & 1;
+}
+
+/* Unit number x: of kv_heads KV heads all tiles, one after the other, then of as many others. false: of heads that
+ * are not there. */
+template <typename T, int HD>
+__device__ static inline bool find_unit(prompt_unit *u, const prompt_args<T> &p, unsigned x)
+{
+    const attention_args<T> &a = p.a;
+    unsigned per_tile = (unsigned)(p.plan->kv_heads * p.parts), per_turn = per_tile * (unsigned)p.plan->n_tiles;
+    int which = (int)(x % per_tile), part = which % p.parts;
+    prompt_tile tile = p.plan->tile[x % per_turn / per_tile];
+    u->t0 = tile.t0;
+    u->n_tokens = tile.n_tokens;
+    u->kv = (int)(x / per_turn) * p.plan->kv_heads + which / p.parts;
+    if (u->kv >= a.heads.n_kv_heads)
+        return false;
+    int begin = (a.heads.first_kv_head + u->kv) * a.heads.group - a.heads.first_head;
+    int end = min(begin + a.heads.group, a.heads.n_heads);
+    u->head0 = max(begin, 0) + part * p.packed;
+    u->n_heads = min(p.packed, end - u->head0);
+    u->slot = a.slot[tile.t0];
+    u->pos0 = a.pos[tile.t0];
+    u->last = -1;
+    for (int t = tile.n_tokens - 1; t >= 0 && u->last < 0;
+         t--) /* that sees anything: the last one, but for a bad plan */
+        u->last = visible(a, u->slot, u->pos0 + t).last;
+    u->first = visible(a, u->slot, u->pos0).first;
+    u->last_step = u->last / prompt_layout<HD>::STEP;
+    u->n_steps = u->last < 0 ? 0 : u->last_step - u->first / prompt_layout<HD>::STEP + 1;
+    return u->n_heads > 0;
+}
+
+/* The next unit that there is, for this block; n_tokens 0: none. */
+template <typename T, int HD>
+__device__ static inline prompt_unit take_unit(const prompt_args<T> &p)
+{
+    int n_turns = (p.a.heads.n_kv_heads + p.plan->kv_heads - 1) / p.plan->kv_heads;
+    unsigned n_units = (unsigned)(p.plan->n_tiles * n_turns * p.plan->kv_heads * p.parts);
+    prompt_unit u = {};
+    for (;;) {
+        unsigned x = atomicAdd(&p.plan->n_taken, 1u);
+        if (x >= n_units) {
+            u.n_tokens = 0;
+            return u;
+        }
+        if (find_unit<T, HD>(&u, p, x))
+            return u;
+    }
+}
+
+/* Three warps: take units and bring their queries, zeros in rows that there are not. */
+template <typename T, int HD>
+__device__ static inline void bring_queries(prompt_shared<T, HD> *sh, const prompt_args<T> &p, int thread)
+{
+    using layout = prompt_layout<HD>;
+    const int PIECES = HD / 8;
+    for (int i = 0;; i++) {
+        int place = ring_place<layout::TILES>(i), phase = ring_phase<layout::TILES>(i);
+        if (thread == 0) {
+            prompt_unit taken = take_unit<T, HD>(p);
+            barrier_wait(shared_address(&sh->query_empty[place]), phase ^ 1);
+            sh->unit[place] = taken;
+            barrier_arrive(shared_address(&sh->unit_full[place]));
+        }
+        __syncwarp();
+        barrier_wait(shared_address(&sh->unit_full[place]), phase);
+        int t0 = sh->unit[place].t0, head0 = sh->unit[place].head0;
+        int n_tokens = sh->unit[place].n_tokens, n_heads = sh->unit[place].n_heads;
+        for (int piece = thread; piece < PROMPT_ROWS * PIECES && n_tokens > 0; piece += PROMPT_LOADERS) {
+            int row = piece / PIECES, column = piece % PIECES * 8, token = row / p.packed, head = row % p.packed;
+            bool wanted = token < n_tokens && head < n_heads;
+            const T *from = query_row(p.a, t0 + (wanted ? token : 0), head0 + (wanted ? head : 0)) + column;
+            async_copy(sh->query[place] + layout::at(row, column), from, wanted);
+        }
+        async_commit();
+        async_wait<0>();
+        products_see_stores();
+        barrier_arrive(shared_address(&sh->query_full[place]));
+        if (n_tokens == 0)
+            return;
+    }
+}
+
+/* The box of page `page`, zeros for -1. */
+__device__ static inline void page_copy(uint32_t into, const CUtensorMap *map, int page, uint32_t barrier)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %2, %2, %2, %3}], [%4];" ::"r"(into),
+                 "l"(map), "r"(0), "r"(page), "r"(barrier)
+                 : "memory");
+#endif
+}
+
+/* A warp copies rows [0, n) of a page and clears the others. to: of the step, the page's first row is row0. */
+template <typename T, int HD>
+__device__ static inline void copy_part_of_page(unsigned char *to, int row0, const T *from, int n)
+{
+#pragma unroll 4
+    for (int piece = (int)threadIdx.x % 32; piece < KV_BLOCK_TOKENS * HD / 8; piece += 32) {
+        int row = piece / (HD / 8), column = piece % (HD / 8) * 8;
+        uint4 x = row < n ? *(const uint4 *)(from + row * HD + column) : make_uint4(0, 0, 0, 0);
+        *(uint4 *)(to + prompt_layout<HD>::at(row0 + row, column)) = x;
+    }
+    products_see_stores();
+}
+
+/* The warp that has keys and values brought, a lane for every page of a step. */
+template <typename T, int HD>
+struct prompt_bringer {
+    using layout = prompt_layout<HD>;
+    prompt_shared<T, HD> *sh;
+    const prompt_args<T> *p;
+    const CUtensorMap *k_map, *v_map;
+    prompt_unit u;
+    int lane, done; /* done: steps so far, of all units */
+
+    /* The lane's block of a step: its number in the cache; -1: nobody wants it; -2: it is not there. */
+    __device__ int block_of(int step) const
+    {
+        int block = (u.last_step - step) * layout::PAGES + lane, pos = block * KV_BLOCK_TOKENS;
+        if (step >= u.n_steps || lane >= layout::PAGES || pos > u.last || pos + KV_BLOCK_TOKENS <= u.first)
+            return -1;
+        int id = p->a.block_table[(ptrdiff_t)u.slot * p->a.blocks_per_slot + block];
+        return id < 0 ? -2 : id;
+    }
+    /* All pages of a step but number `without`; zeros for what is not there. id: the lane's block */
+    __device__ void copy_pages(unsigned char *to, const CUtensorMap *map, int id, int without, uint32_t full) const
+    {
+        if (lane == 0)
+            barrier_expect(full, (layout::PAGES - (without >= 0)) * layout::PAGE);
+        __syncwarp();
+        if (lane < layout::PAGES && lane != without)
+            page_copy(shared_address(to + lane * layout::PAGE), map, id < 0 ? -1 : id * p->a.heads.n_kv_heads + u.kv,
+                      full);
+    }
+    __device__ void bring_keys(int step, int id) const
+    {
+        int place = ring_place<PROMPT_STAGES>(done + step), phase = ring_phase<PROMPT_STAGES>(done + step);
+        unsigned present = ~__ballot_sync(0xffffffffu, id == -2);
+        barrier_wait(shared_address(&sh->k_empty[place]), phase ^ 1);
+        if (lane == 0)
+            sh->present[place] = present;
+        copy_pages(sh->k[place], k_map, id, -1, shared_address(&sh->k_full[place]));
+    }
+    /* Of the last block that anybody sees only those rows: what nobody has written must not meet a product. */
+    __device__ void bring_values(int step, int id) const
+    {
+        int place = ring_place<PROMPT_STAGES>(done + step), phase = ring_phase<PROMPT_STAGES>(done + step);
+        int n_rows = u.last % KV_BLOCK_TOKENS + 1, ragged = -1;
+        barrier_wait(shared_address(&sh->v_empty[place]), phase ^ 1);
+        if (step == 0 && n_rows < KV_BLOCK_TOKENS) {
+            ragged = u.last / KV_BLOCK_TOKENS % layout::PAGES;
+            int own = __shfl_sync(0xffffffffu, id, ragged);
+            size_t page = (size_t)max(own, 0) * p->a.heads.n_kv_heads + u.kv;
+            copy_part_of_page<T, HD>(sh->v[place], ragged * KV_BLOCK_TOKENS, p->a.v_cache + page * KV_BLOCK_TOKENS * HD,
+                                     own < 0 ? 0 : n_rows);
+            __syncwarp();
+        }
+        copy_pages(sh->v[place], v_map, id, ragged, shared_address(&sh->v_full[place]));
+    }
+    /* Keys are one step ahead of values, the block table one of keys. */
+    __device__ void bring_unit()
+    {
+        int before = -1, id = block_of(0);
+        for (int step = 0; step <= u.n_steps; step++) {
+            int next = block_of(step + 1);
+            if (step < u.n_steps)
+                bring_keys(step, id);
+            if (step > 0)
+                bring_values(step - 1, before);
+            before = id;
+            id = next;
+        }
+        done += u.n_steps;
+    }
+    __device__ void work()
+    {
+        lane = (int)threadIdx.x % 32;
+        done = 0;
+        for (int i = 0;; i++) {
+            int tile = ring_place<layout::TILES>(i);
+            barrier_wait(shared_address(&sh->unit_full[tile]), ring_phase<layout::TILES>(i));
+            u = sh->unit[tile];
+            __syncwarp();
+            if (lane == 0)
+                barrier_arrive(shared_address(&sh->query_empty[tile]));
+            if (u.n_tokens == 0)
+                return;
+            bring_unit();
+        }
+    }
+};
+
+/* The softmax of a thread's two rows as it runs along; scores are in the queries' and keys' own units until weighed. */
+template <int STEP>
+struct prompt_rows {
+    int first[2], last[2]; /* positions that they see */
+    float slope[2];        /* in units of the scores */
+    float best[2], sum[2]; /* sum: over this lane's keys only */
+
+    /* The bias counts from the last key that a row sees, which the softmax does not notice: near it scores are
+     * exact. */
+    __device__ void bias(float (&s)[STEP / 2], int key0) const
+    {
+        int own = key0 + (int)threadIdx.x % 4 * 2;
+        float high[2] = {(float)(last[0] - own), (float)(last[1] - own)};
+#pragma unroll
+        for (int i = 0; i < STEP / 2; i++)
+            s[i] = fmaf(slope[i / 2 % 2], (float)(i / 4 * 8 + i % 2) - high[i / 2 % 2], s[i]);
+    }
+    /* Later keys than a row sees; keys before a row's first; blocks that are not there: no weight. */
+    __device__ void mask_later(float (&s)[STEP / 2], int key0) const
+    {
+        int own = key0 + (int)threadIdx.x % 4 * 2, high[2] = {last[0] - own, last[1] - own};
+#pragma unroll
+        for (int i = 0; i < STEP / 2; i++)
+            s[i] = i / 4 * 8 + i % 2 > high[i / 2 % 2] ? -INFINITY : s[i];
+    }
+    __device__ void mask_earlier(float (&s)[STEP / 2], int key0) const
+    {
+        int own = key0 + (int)threadIdx.x % 4 * 2, low[2] = {first[0] - own, first[1] - own};
+#pragma unroll
+        for (int i = 0; i < STEP / 2; i++)
+            s[i] = i / 4 * 8 + i % 2 < low[i / 2 % 2] ? -INFINITY : s[i];
+    }
+    __device__ void mask_absent(float (&s)[STEP / 2], unsigned present) const
+    {
+#pragma unroll
+        for (int i = 0; i < STEP / 2; i++)
+            s[i] = present >> (i / 8) & 1 ? s[i] : -INFINITY;
+    }
+    /* Scores to weights; keep: by what the sums so far of a row are to be multiplied. */
+    __device__ void weigh(float (&s)[STEP / 2], float scale, float (&keep)[2])
+    {
+        float top[2] = {best[0], best[1]}, base[2];
+#pragma unroll
+        for (int j = 0; j < STEP / 8; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                top[i / 2] = fmaxf(top[i / 2], s[j * 4 + i]);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            top[i] = fmaxf(top[i], __shfl_xor_sync(0xffffffffu, top[i], 1));
+            top[i] = fmaxf(top[i], __shfl_xor_sync(0xffffffffu, top[i], 2));
+            float finite = top[i] == -INFINITY ? 0.0f : top[i];
+            keep[i] = fast_exp2((best[i] - finite) * scale);
+            base[i] = finite * scale;
+            best[i] = top[i];
+            sum[i] *= keep[i];
+        }
+#pragma unroll
+        for (int j = 0; j < STEP / 8; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                s[j * 4 + i] = fast_exp2(fmaf(s[j * 4 + i], scale, -base[i / 2]));
+                sum[i / 2] += s[j * 4 + i];
+            }
+    }
+};
+
+/* A warpgroup that multiplies. */
+template <typename T, int HD>
+struct prompt_worker {
+    using layout = prompt_layout<HD>;
+    static const int STEP = layout::STEP;
+    prompt_shared<T, HD> *sh;
+    const prompt_args<T> *p;
+    int group, done; /* done: steps so far, of all units */
+    float out[HD / 2], s[STEP / 2];
+    uint32_t weight[STEP / 4];
+    prompt_rows<STEP> rows;
+
+    __device__ __forceinline__ void release(uint64_t *empty)
+    {
+        if (threadIdx.x % 32 == 0)
+            barrier_arrive(shared_address(empty));
+    }
+    /* Scores of a step. */
+    __device__ __forceinline__ void multiply_keys(int tile, int place)
+    {
+        uint64_t q =
+            warpgroup_matrix<layout::SPAN>(shared_address(sh->query[tile]) + group * 128 * HD, 16, layout::ACROSS);
+        uint64_t k = warpgroup_matrix<layout::SPAN>(shared_address(sh->k[place]), 16, layout::ACROSS);
+        warpgroup_begin();
+        warpgroup_product<T, false>(s, q, k);
+#pragma unroll
+        for (int i = 1; i < HD / 16; i++)
+            warpgroup_product<T, true>(s, q + layout::columns(i) / 16, k + layout::columns(i) / 16);
+        warpgroup_commit();
+    }
+    __device__ __forceinline__ void multiply_values(int place)
+    {
+        uint64_t v = warpgroup_matrix<layout::SPAN>(shared_address(sh->v[place]), layout::ALONG, layout::ACROSS);
+        warpgroup_begin();
+#pragma unroll
+        for (int i = 0; i < STEP / 16; i++)
+            warpgroup_product<T>(out, weight + i * 4, v + i * (layout::PAGE / 16));
+        warpgroup_commit();
+    }
+    __device__ __forceinline__ void softmax(const prompt_unit &u, int step, unsigned present, float (&keep)[2])
+    {
+        int key0 = (u.last_step - step) * STEP, window = p->a.heads.window;
+        if (p->a.heads.alibi_slopes != NULL)
+            rows.bias(s, key0);
+        if (key0 + STEP - 1 > u.pos0)
+            rows.mask_later(s, key0);
+        if (window > 0 && key0 <= u.last - window)
+            rows.mask_earlier(s, key0);
+        if (~present != 0)
+            rows.mask_absent(s, present);
+        rows.weigh(s, p->a.heads.scale * ATTENTION_LOG2_E, keep);
+    }
+    __device__ __forceinline__ void pack_weights()
+    {
+#pragma unroll
+        for (int i = 0; i < STEP / 4; i++)
+            weight[i] = tensor_pack<T>(s[2 * i], s[2 * i + 1]);
+    }
+    __device__ __forceinline__ void scale_sums(const float (&keep)[2])
+    {
+#pragma unroll
+        for (int i = 0; i < HD / 2; i++)
+            out[i] *= keep[i / 2 % 2];
+    }
+    __device__ __forceinline__ void attend(const prompt_unit &u, int tile)
+    {
+        float keep[2];
+        int place = ring_place<PROMPT_STAGES>(done);
+        barrier_wait(shared_address(&sh->k_full[place]), ring_phase<PROMPT_STAGES>(done));
+        unsigned present = sh->present[place];
+        multiply_keys(tile, place);
+        warpgroup_wait<0>();
+        warpgroup_results(s);
+        release(&sh->k_empty[place]);
+        softmax(u, 0, present, keep);
+        pack_weights();
+#pragma unroll
+        for (int i = 0; i < HD / 2; i++)
+            out[i] = 0;
+        for (int step = 1; step < u.n_steps; step++) {
+            int v_place = place;
+            place = ring_place<PROMPT_STAGES>(done + step);
+            barrier_wait(shared_address(&sh->k_full[place]), ring_phase<PROMPT_STAGES>(done + step));
+            present = sh->present[place];
+            my_turn();
+            multiply_keys(tile, place);
+            barrier_wait(shared_address(&sh->v_full[v_place]), ring_phase<PROMPT_STAGES>(done + step - 1));
+            multiply_values(v_place);
+            your_turn();
+            warpgroup_wait<1>();
+            warpgroup_results(s);
+            release(&sh->k_empty[place]);
+            softmax(u, step, present, keep);
+            warpgroup_results(s);
+            if (__all_sync(0xffffffffu, keep[0] == 1 && keep[1] == 1)) {
+                warpgroup_wait<0>();
+                warpgroup_results(out);
+            } else {
+                warpgroup_wait<0>();
+                warpgroup_results(out);
+                scale_sums(keep);
+            }
+            release(&sh->v_empty[v_place]);
+            pack_weights();
+        }
+        release(&sh->query_empty[tile]);
+        barrier_wait(shared_address(&sh->v_full[place]), ring_phase<PROMPT_STAGES>(done + u.n_steps - 1));
+        multiply_values(place);
+        warpgroup_wait<0>();
+        warpgroup_results(out);
+        release(&sh->v_empty[place]);
+        done += u.n_steps;
+    }
+    /* The warpgroups' products take turns; the second one lets the first begin. */
+    __device__ __forceinline__ void my_turn()
+    {
+        asm volatile("bar.sync %0, 256;" ::"r"(PROMPT_TURN + group) : "memory");
+    }
+    __device__ __forceinline__ void your_turn()
+    {
+        asm volatile("bar.arrive %0, 256;" ::"r"(PROMPT_TURN + 1 - group) : "memory");
+    }
+    /* The tile's row that is this thread's row i of two. */
+    __device__ __forceinline__ int row_of(int i) const
+    {
+        return group * 64 + (int)threadIdx.x % 128 / 32 * 16 + (int)threadIdx.x % 32 / 4 + i * 8;
+    }
+    /* Where row i belongs; NULL: nowhere. */
+    __device__ __forceinline__ T *find_row(const prompt_unit &u, int i)
+    {
+        const attention_args<T> &a = p->a;
+        int token = row_of(i) / p->packed, head = row_of(i) % p->packed;
+        rows.first[i] = 0;
+        rows.last[i] = -1;
+        rows.slope[i] = 0;
+        rows.best[i] = -INFINITY;
+        rows.sum[i] = 0;
+        if (token >= u.n_tokens || head >= u.n_heads)
+            return NULL;
+        attention_range seen = visible(a, u.slot, u.pos0 + token);
+        rows.first[i] = seen.first;
+        rows.last[i] = seen.last;
+        if (a.heads.alibi_slopes)
+            rows.slope[i] = a.heads.alibi_slopes[u.head0 + head] / a.heads.scale;
+        return a.out + ((size_t)(u.t0 + token) * a.heads.n_heads + u.head0 + head) * HD;
+    }
+    __device__ __forceinline__ void store(const prompt_unit &u, T *to, int i)
+    {
+        float sum = rows.sum[i];
+        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+        sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+        if (!to)
+            return;
+        sum += sink_weight(p->a, u.head0 + row_of(i) % p->packed, rows.last[i],
+                           rows.best[i] * p->a.heads.scale * ATTENTION_LOG2_E);
+        float share = sum > 0 ? 1 / sum : 0.0f;
+#pragma unroll
+        for (int j = 0; j < HD / 8; j++)
+            *(uint32_t *)(to + j * 8 + threadIdx.x % 4 * 2) =
+                tensor_pack<T>(out[j * 4 + 2 * i] * share, out[j * 4 + 2 * i + 1] * share);
+    }
+    __device__ __forceinline__ void work()
+    {
+        done = 0;
+        if (group == 1)
+            your_turn();
+        for (int i = 0;; i++) {
+            int tile = ring_place<layout::TILES>(i);
+            barrier_wait(shared_address(&sh->query_full[tile]), ring_phase<layout::TILES>(i));
+            prompt_unit u = sh->unit[tile];
+            if (u.n_tokens == 0)
+                return;
+            T *to[2] = {find_row(u, 0), find_row(u, 1)};
+            if (u.n_steps > 0)
+                attend(u, tile);
+            else { /* a bad plan */
+#pragma unroll
+                for (int j = 0; j < HD / 2; j++)
+                    out[j] = 0;
+                release(&sh->query_empty[tile]);
+            }
+            store(u, to[0], 0);
+            store(u, to[1], 1);
+        }
+    }
+};
+
+template <typename T, int HD>
+__device__ static inline void open_barriers(prompt_shared<T, HD> *sh)
+{
+    for (int i = 0; i < prompt_layout<HD>::TILES; i++) {
+        barrier_open(shared_address(&sh->unit_full[i]), 1);
+        barrier_open(shared_address(&sh->query_full[i]), PROMPT_LOADERS);
+        barrier_open(shared_address(&sh->query_empty[i]), 4 * PROMPT_GROUPS + 1);
+    }
+    for (int i = 0; i < PROMPT_STAGES; i++) {
+        barrier_open(shared_address(&sh->k_full[i]), 1);
+        barrier_open(shared_address(&sh->v_full[i]), 1);
+        barrier_open(shared_address(&sh->k_empty[i]), 4 * PROMPT_GROUPS);
+        barrier_open(shared_address(&sh->v_empty[i]), 4 * PROMPT_GROUPS);
+    }
+    barriers_opened();
+}
+
+/* grid: as many blocks as fit on the device at once */
+template <typename T, int HD>
+__global__ void __launch_bounds__(PROMPT_THREADS, 1)
+    attention_prompts(const __grid_constant__ prompt_args<T> p, const __grid_constant__ CUtensorMap k_map,
+                      const __grid_constant__ CUtensorMap v_map)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    extern __shared__ uint4 shared[];
+    uint32_t off = (PROMPT_ALIGN - shared_address(shared) % PROMPT_ALIGN) % PROMPT_ALIGN;
+    prompt_shared<T, HD> *sh = (prompt_shared<T, HD> *)((unsigned char *)shared + off);
+    int group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
+    if (threadIdx.x == 0) {
+        open_barriers<T, HD>(sh);
+        box_map_prefetch(&k_map);
+        box_map_prefetch(&v_map);
+    }
+    __syncthreads();
+    wait_for_previous();
+    if (group == 0) {
+        give_registers<56>();
+        if (threadIdx.x < 32) {
+            prompt_bringer<T, HD> bringer = {sh, &p, &k_map, &v_map};
+            bringer.work();
+        } else {
+            bring_queries<T, HD>(sh, p, (int)threadIdx.x - 32);
+        }
+    } else {
+        take_registers<224>();
+        prompt_worker<T, HD> worker;
+        worker.sh = sh;
+        worker.p = &p;
+        worker.group = group - 1;
+        worker.work();
+    }
+#endif
+}
+
+#endif
