@@ -85,6 +85,7 @@ static const struct {
     {SPLIT("a("), ERR_INPUT, "a group is not closed"},
     {SPLIT("a)"), ERR_INPUT, "unmatched ')'"},
     {SPLIT("[a"), ERR_INPUT, "class is not closed"},
+    {SPLIT("\\\\x{ffffffff}"), ERR_INPUT, "the hexadecimal digits of a code point"},
     {SPLIT("*a"), ERR_INPUT, "nothing to repeat"},
     {SPLIT("(?<=a+)b"), ERR_INPUT, "does not compile"},
     {SPLIT("[a-z&&[^b]]"), ERR_UNSUPPORTED, "class intersection (&&)"},

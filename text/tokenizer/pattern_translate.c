@@ -146,11 +146,12 @@ static int set_escape(struct translation *t, bool in_class, bool *negated)
 static int read_hex(struct translation *t, int min, int max, int32_t *cp)
 {
     int digits = 0;
-    *cp = 0;
+    uint32_t value = 0; /* of 8 digits at most */
     for (int c; digits < max && (c = peek(t, 0)) >= 0 && isxdigit(c); digits++, t->at++)
-        *cp = *cp * 16 + (isdigit(c) ? c - '0' : tolower(c) - 'a' + 10);
-    if (digits < min || *cp > 0x10ffff || (*cp >= 0xd800 && *cp < 0xe000))
+        value = value * 16 + (uint32_t)(isdigit(c) ? c - '0' : tolower(c) - 'a' + 10);
+    if (digits < min || value > 0x10ffff || (value >= 0xd800 && value < 0xe000))
         return malformed(t, "expected the hexadecimal digits of a code point");
+    *cp = (int32_t)value;
     return 0;
 }
 
