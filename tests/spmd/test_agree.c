@@ -45,6 +45,7 @@ int main(int argc, char **argv)
         check_none(&w, one[i]);
     }
     world_join(&group);
+    int status = tap_done();
     world_close(&w);
-    return tap_done();
+    return status;
 }
