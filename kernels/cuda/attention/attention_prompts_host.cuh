@@ -54,10 +54,11 @@ static cudaError_t allow_prompts(void)
 }
 
 /* As many of the query heads that share a KV head as fill a tile's rows but for a twentieth, with whole tokens. */
-static inline int heads_of_tile(int group)
+static inline int heads_of_tile(int heads_per_kv)
 {
-    int packed = group < PROMPT_ROWS ? group : PROMPT_ROWS;
-    while (packed > 1 && (group + packed - 1) / packed * PROMPT_ROWS * 20 > group * (PROMPT_ROWS / packed) * 21)
+    int packed = heads_per_kv < PROMPT_ROWS ? heads_per_kv : PROMPT_ROWS;
+    while (packed > 1 &&
+           (heads_per_kv + packed - 1) / packed * PROMPT_ROWS * 20 > heads_per_kv * (PROMPT_ROWS / packed) * 21)
         packed--;
     return packed;
 }
@@ -100,8 +101,8 @@ static void launch_prompts(struct queue *q, const struct prompts_state *s, const
     prompt_args<T> p = {};
     p.a = a;
     p.plan = s->plan;
-    p.packed = heads_of_tile(a.heads.group);
-    p.parts = (a.heads.group + p.packed - 1) / p.packed;
+    p.packed = heads_of_tile(a.heads.heads_per_kv);
+    p.parts = (a.heads.heads_per_kv + p.packed - 1) / p.packed;
     const int STEP = prompt_layout<HD>::STEP;
     plan_args plan = {};
     plan.slot = a.slot;

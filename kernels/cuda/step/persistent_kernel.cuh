@@ -28,7 +28,7 @@ __device__ static inline void chain_finish_tile(const chain_args &a, const chain
                                                 const chain_share &share, int tile, int turn, const float *partial,
                                                 const float *bias, uint32_t epoch)
 {
-    const int WARPS = CHAIN_WARPS / FINISH_PARTS, UP = CHAIN_GROUP / 2; /* a gated tile's second half */
+    const int WARPS = CHAIN_WARPS / FINISH_PARTS, UP = CHAIN_OCTET / 2; /* a gated tile's second half */
     int t = (threadIdx.x / 32 + CHAIN_WARPS - turn) % CHAIN_WARPS, pair = threadIdx.x % FINISH_LANES,
         part = threadIdx.x % 32 / FINISH_LANES;
     if (t >= a.n_tokens)
