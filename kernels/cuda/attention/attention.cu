@@ -307,9 +307,9 @@ extern "C" int cuda_attention_open(struct queue *q, struct err *e)
     for (int dim : dims)
         with_width(dim, [&](auto w) {
             if (rc == cudaSuccess && s->tensor_cores)
-                rc = allow_shared<__half, decltype(w)::value>(s->prompts.plan);
+                rc = allow_shared<__half, decltype(w)::value>(s->prompts.tiles);
             if (rc == cudaSuccess && s->tensor_cores)
-                rc = allow_shared<__nv_bfloat16, decltype(w)::value>(s->prompts.plan);
+                rc = allow_shared<__nv_bfloat16, decltype(w)::value>(s->prompts.tiles);
         });
     return rc == cudaSuccess ? 0 : ERR(e, ERR_DEVICE, "attention: %s", cudaGetErrorString(rc));
 }
@@ -321,7 +321,7 @@ extern "C" void cuda_attention_close(struct queue *q)
         return;
     (void)cudaFree(s->partial);
     (void)cudaFree(s->n_arrived);
-    (void)cudaFree(s->prompts.plan);
+    (void)cudaFree(s->prompts.tiles);
     free(s);
     cuda_state(q)->attention = NULL;
 }

@@ -11,7 +11,7 @@
 #ifndef ATTENTION_ATTENTION_PROMPTS_CUH
 #define ATTENTION_ATTENTION_PROMPTS_CUH
 
-#include "kernels/cuda/attention/attention_prompts_plan.cuh"
+#include "kernels/cuda/attention/attention_prompts_tiling.cuh"
 #include "kernels/cuda/attention/attention_tile.cuh"
 #include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/warpgroup.cuh"
@@ -26,7 +26,7 @@
 template <typename T>
 struct prompt_args {
     attention_args<T> a;
-    prompt_plan *plan;
+    prompt_tiles *tiles;
     int packed, parts; /* query heads in a tile, tiles' worth of them for a KV head */
 };
 
@@ -90,12 +90,12 @@ template <typename T, int HD>
 __device__ static inline bool find_unit(prompt_unit *u, const prompt_args<T> &p, unsigned x)
 {
     const attention_args<T> &a = p.a;
-    unsigned per_tile = (unsigned)(p.plan->kv_heads * p.parts), per_turn = per_tile * (unsigned)p.plan->n_tiles;
+    unsigned per_tile = (unsigned)(p.tiles->kv_heads * p.parts), per_turn = per_tile * (unsigned)p.tiles->n_tiles;
     int which = (int)(x % per_tile), part = which % p.parts;
-    prompt_tile tile = p.plan->tile[x % per_turn / per_tile];
+    prompt_tile tile = p.tiles->tile[x % per_turn / per_tile];
     u->t0 = tile.t0;
     u->n_tokens = tile.n_tokens;
-    u->kv = (int)(x / per_turn) * p.plan->kv_heads + which / p.parts;
+    u->kv = (int)(x / per_turn) * p.tiles->kv_heads + which / p.parts;
     if (u->kv >= a.heads.n_kv_heads)
         return false;
     int begin = (a.heads.first_kv_head + u->kv) * a.heads.heads_per_kv - a.heads.first_head;
@@ -106,7 +106,7 @@ __device__ static inline bool find_unit(prompt_unit *u, const prompt_args<T> &p,
     u->pos0 = a.pos[tile.t0];
     u->last = -1;
     for (int t = tile.n_tokens - 1; t >= 0 && u->last < 0;
-         t--) /* that sees anything: the last one, but for a bad plan */
+         t--) /* that sees anything: the last one, but for a bad tiling */
         u->last = visible(a, u->slot, u->pos0 + t).last;
     u->first = visible(a, u->slot, u->pos0).first;
     u->last_step = u->last / prompt_layout<HD>::STEP;
@@ -118,11 +118,11 @@ __device__ static inline bool find_unit(prompt_unit *u, const prompt_args<T> &p,
 template <typename T, int HD>
 __device__ static inline prompt_unit take_unit(const prompt_args<T> &p)
 {
-    int n_turns = (p.a.heads.n_kv_heads + p.plan->kv_heads - 1) / p.plan->kv_heads;
-    unsigned n_units = (unsigned)(p.plan->n_tiles * n_turns * p.plan->kv_heads * p.parts);
+    int n_turns = (p.a.heads.n_kv_heads + p.tiles->kv_heads - 1) / p.tiles->kv_heads;
+    unsigned n_units = (unsigned)(p.tiles->n_tiles * n_turns * p.tiles->kv_heads * p.parts);
     prompt_unit u = {};
     for (;;) {
-        unsigned x = atomicAdd(&p.plan->n_taken, 1u);
+        unsigned x = atomicAdd(&p.tiles->n_taken, 1u);
         if (x >= n_units) {
             u.n_tokens = 0;
             return u;
@@ -518,7 +518,7 @@ struct prompt_worker {
             T *to[2] = {find_row(u, 0), find_row(u, 1)};
             if (u.n_steps > 0)
                 attend(u, tile);
-            else { /* a bad plan */
+            else { /* a bad tiling */
 #pragma unroll
                 for (int j = 0; j < HD / 2; j++)
                     out[j] = 0;

@@ -210,7 +210,7 @@ static struct chain_layout make_layout(const struct persistent *p, int n_blocks,
                         (a->n_layers + 1) * (int)sizeof(struct chain_layer),
                         3 * n_tokens * 4,
                         (CHAIN_PRODUCTS + 1) * (int)sizeof(struct chain_share),
-                        (int)sizeof(struct attend_plan),
+                        (int)sizeof(struct attend_shares),
                         2 * slots * 8,
                         (int)sizeof(int)};
     place_shared(offset, size, at);

@@ -260,15 +260,15 @@ template <typename T, bool WIDE>
 __device__ static inline void chain_attention(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
                                               uint32_t epoch)
 {
-    const attend_plan &plan = *sh.at<attend_plan>(a.at.attend);
+    const attend_shares &shares = *sh.at<attend_shares>(a.at.attend);
 #pragma unroll 1
-    for (int i = (int)blockIdx.x; i < plan.n; i += (int)gridDim.x) {
+    for (int i = (int)blockIdx.x; i < shares.n; i += (int)gridDim.x) {
         attend_item m;
         if (i == (int)blockIdx.x)
-            *(attend_place *)&m = plan.first;
+            *(attend_place *)&m = shares.first;
         else
-            m.locate(a, sh, i, plan.max_parts);
-        if (!m.open(a, layer, i, plan.max_parts))
+            m.locate(a, sh, i, shares.max_parts);
+        if (!m.open(a, layer, i, shares.max_parts))
             continue;
         if (a.head_dim == 64)
             attend_part<T, WIDE, 64>(a, sh, layer, m, epoch);

@@ -70,7 +70,7 @@ struct attend_place {
 };
 
 /* What a step's attention is divided into, in shared memory. */
-struct attend_plan {
+struct attend_shares {
     int n, max_parts;   /* items times parts; parts of each */
     attend_place first; /* this block's, if it has any */
 

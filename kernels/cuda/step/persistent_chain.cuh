@@ -85,7 +85,7 @@ struct chain_layout {
     int cos_sin;  /* float [n_tokens][rope dims] */
     int layers;   /* chain_layer [n_layers + 1] */
     int shares;   /* chain_share [CHAIN_PRODUCTS + 1] */
-    int attend;   /* attend_plan */
+    int attend;   /* attend_shares */
     int barriers; /* of the ring, [2][slots] */
     int hold;     /* int: not 0 while no copies to shared memory are to be asked for */
     int tokens;   /* int [3][n_tokens]: id, slot, pos */

@@ -163,7 +163,7 @@ __device__ static inline void chain_open_step(const chain_args &a, const chain_s
         sh.at<float>(a.at.cos_sin)[i] = a.cos_sin[i];
     chain_sync();
     if (threadIdx.x == 0)
-        sh.at<attend_plan>(a.at.attend)->make(a, sh);
+        sh.at<attend_shares>(a.at.attend)->make(a, sh);
     /* In a parallel layer attention runs beside the MLP, whose first product is for those blocks that have none of it. */
     int n_free, number = attend_free(a, sh, &n_free);
     if (threadIdx.x == 1 && a.attention_before == 2 && n_free > 0)
