@@ -201,7 +201,7 @@ int engine_open(struct engine *g, struct world *w, struct network *n, const stru
             l->max_seqs, l->max_len, q->err.text);
     fatal_agree(w, e);
     if (choice != STEP_SEPARATE)
-        (void)persistent_open(&g->persistent, n, w, ops, q, e);
+        (void)persistent_step_open(&g->persistent, n, w, ops, q, e);
     if (choice == STEP_PERSISTENT && g->persistent.step == NULL)
         ERR(e, ERR_UNSUPPORTED, "--step persistent does not work with %s", g->persistent.why_not);
     fatal_agree(w, e);
@@ -215,7 +215,7 @@ void engine_close(struct engine *g)
     if (g->ops == NULL)
         return;
     graphs_close(g);
-    persistent_close(&g->persistent, g->world, g->ops, g->q);
+    persistent_step_close(&g->persistent, g->world, g->ops, g->q);
     void *const device[] = {g->act.x,
                             g->act.normed,
                             g->act.qkv,
