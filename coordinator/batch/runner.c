@@ -235,12 +235,12 @@ static bool has_room(const struct runner *r)
            r->files.journal.n_pending == 0 && (r->progress.n_open == 0 || r->lines.open_bytes < MAX_OPEN_BYTES);
 }
 
-static void tell_duplicate(struct runner *r, const struct line *l, uint64_t place)
+static void tell_duplicate(struct runner *r, const struct line *l, uint64_t position)
 {
     if (may_tell(r))
         log_warn("%.200s: line %lld: id \"%.100s\" is that of %.200s: line %lld; it is not run again", file_of(r, l),
-                 (long long)l->number, l->id, inputs_name(&r->files.inputs, ids_file(place)),
-                 (long long)ids_line(place));
+                 (long long)l->number, l->id, inputs_name(&r->files.inputs, ids_file(position)),
+                 (long long)ids_line(position));
 }
 
 /* Is it new, and to be run? */
@@ -249,12 +249,12 @@ static bool is_wanted(struct runner *r, const struct line *l, struct err *e)
     struct id_entry *entry = ids_get(&r->files.ids, l->id, e);
     if (entry == NULL)
         return false;
-    if (entry->place != 0) {
+    if (entry->position != 0) {
         r->progress.n_duplicates++;
-        tell_duplicate(r, l, entry->place);
+        tell_duplicate(r, l, entry->position);
         return false;
     }
-    entry->place = ids_place(l->file, l->number);
+    entry->position = ids_position(l->file, l->number);
     r->progress.n_before += entry->offset >= 0;
     return entry->offset < 0;
 }

@@ -31,7 +31,7 @@ struct watch_slot {
 _Static_assert(sizeof(struct watch_slot) == 64, "a cache line of its own");
 
 /* The identity of a rank, for messages. Flat: gathered. */
-struct watch_place {
+struct watch_identity {
     char host[64], device[72];
     int32_t slot; /* its index among the ranks of its host */
     int32_t node; /* the lowest rank of its host */
@@ -42,8 +42,8 @@ struct watch {
     struct watch_question question;
     bool is_alone; /* no other rank works on its steps */
     struct lifeline *line;
-    struct watch_place *place; /* [n_ranks] */
-    int rank, deputy;          /* deputy: speaks when rank 0 cannot */
+    struct watch_identity *identity; /* [n_ranks] */
+    int rank, deputy;                /* deputy: speaks when rank 0 cannot */
     double timeout, tick;
     int n, self; /* ranks of this host, and which of them this one is */
     bool other_hosts;
@@ -247,7 +247,7 @@ static _Noreturn void end_job(struct watch *w, int culprit, double launcher, con
     bool first = is_first(w);
     if (!first)
         (void)rest(w, 2 * PATIENCE);
-    fatal_for(culprit, w->place[culprit].host, launcher, !first, e);
+    fatal_for(culprit, w->identity[culprit].host, launcher, !first, e);
 }
 
 static void end_late_job(struct watch *w, int culprit)
@@ -289,8 +289,8 @@ static double patience(const struct watch *w, int gone, bool lost)
     if (w->rank == 0 || (w->rank == w->deputy && !lost))
         return 0;
     int hosts_before = 0;
-    for (int r = 0; r < w->place[w->rank].node; r++)
-        hosts_before += w->place[r].node == r;
+    for (int r = 0; r < w->identity[w->rank].node; r++)
+        hosts_before += w->identity[r].node == r;
     return (lost ? launcher_time(lost) : PATIENCE) + (hosts_before < 5 ? hosts_before : 5);
 }
 
@@ -299,13 +299,13 @@ static void end_broken_job(struct watch *w, int gone, bool lost)
     struct err e = {0};
     char text[360];
     struct lifeline_state state;
-    const struct watch_place *place = &w->place[gone];
+    const struct watch_identity *identity = &w->identity[gone];
     bool known = lifeline_heard(w->line, gone, &state);
-    if (place->node == w->place[w->rank].node) { /* our own host's: to be seen */
-        read_slot(&w->slot[place->slot], &state);
+    if (identity->node == w->identity[w->rank].node) { /* our own host's: to be seen */
+        read_slot(&w->slot[identity->slot], &state);
         known = true;
     }
-    watch_say_gone(text, sizeof text, lost, known ? &state : NULL, place->device);
+    watch_say_gone(text, sizeof text, lost, known ? &state : NULL, identity->device);
     if (!rest(w, patience(w, gone, lost)))
         return;
     ERR(&e, ERR_COMM, "%s", text);
@@ -419,17 +419,17 @@ static int start_thread(struct watch *w)
 /* The ranks' hosts, and the rank that speaks when rank 0 cannot. */
 static void share_places(struct watch *w, const struct world *world, const char *device)
 {
-    struct watch_place *mine = &w->place[world->job_rank];
+    struct watch_identity *mine = &w->identity[world->job_rank];
     int node = world->job_rank;
     MPI_CHECK(MPI_Bcast(&node, 1, MPI_INT, 0, world->node));
     (void)snprintf(mine->host, sizeof mine->host, "%s", world->host);
     (void)snprintf(mine->device, sizeof mine->device, "%s", device);
     mine->slot = world->node_rank;
     mine->node = node;
-    MPI_CHECK(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, w->place, sizeof *mine, MPI_BYTE, world->job));
+    MPI_CHECK(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, w->identity, sizeof *mine, MPI_BYTE, world->job));
     w->deputy = 1;
     for (int r = world->n_job_ranks - 1; r > 0; r--)
-        if (w->place[r].node == 0)
+        if (w->identity[r].node == 0)
             w->deputy = r;
 }
 
@@ -439,7 +439,7 @@ static void allocate(struct watch **watch, const struct world *world, struct err
     if (w != NULL) {
         w->view = err_calloc(e, (size_t)world->n_node_ranks, sizeof *w->view, "watch");
         w->seen = err_calloc(e, (size_t)world->n_node_ranks, sizeof *w->seen, "watch");
-        w->place = err_calloc(e, (size_t)world->n_job_ranks, sizeof *w->place, "watch");
+        w->identity = err_calloc(e, (size_t)world->n_job_ranks, sizeof *w->identity, "watch");
     }
     *watch = w;
 }
@@ -491,7 +491,7 @@ void watch_close(struct watch **watch)
     lifeline_close(&w->line);
     free(w->view);
     free(w->seen);
-    free(w->place);
+    free(w->identity);
     free(w);
     *watch = NULL;
 }

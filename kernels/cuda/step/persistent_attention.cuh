@@ -265,7 +265,7 @@ __device__ static inline void chain_attention(const chain_args &a, const chain_s
     for (int i = (int)blockIdx.x; i < shares.n; i += (int)gridDim.x) {
         attend_item m;
         if (i == (int)blockIdx.x)
-            *(attend_place *)&m = shares.first;
+            *(attend_target *)&m = shares.first;
         else
             m.locate(a, sh, i, shares.max_parts);
         if (!m.open(a, layer, i, shares.max_parts))

@@ -49,7 +49,7 @@ static inline int attend_scratch_bytes(int head_dim)
 }
 
 /* Which token, heads and part item i is. The same in all layers of a step; many divisions, so a block's first one is kept. */
-struct attend_place {
+struct attend_target {
     int t, kv, head0, n_rows; /* query heads [head0, head0 + n_rows) */
     int part, slot, pos;
 
@@ -71,8 +71,8 @@ struct attend_place {
 
 /* What a step's attention is divided into, in shared memory. */
 struct attend_shares {
-    int n, max_parts;   /* items times parts; parts of each */
-    attend_place first; /* this block's, if it has any */
+    int n, max_parts;    /* items times parts; parts of each */
+    attend_target first; /* this block's, if it has any */
 
     __device__ void make(const chain_args &a, const chain_shared &sh)
     {
@@ -85,7 +85,7 @@ struct attend_shares {
 };
 
 /* An item's part: octets [begin, end) of its keys. */
-struct attend_item : attend_place {
+struct attend_item : attend_target {
     int index, n_parts; /* index: of the part among all, where its words lie */
     int first, last;    /* positions seen; last < first: none */
     int begin, end;
