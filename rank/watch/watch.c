@@ -41,7 +41,7 @@ struct watch {
     struct observer observer;
     struct watch_question question;
     bool is_alone; /* no other rank works on its steps */
-    struct lifeline *line;
+    struct lifeline *lifeline;
     struct watch_identity *identity; /* [n_ranks] */
     int rank, deputy;                /* deputy: speaks when rank 0 cannot */
     double timeout, tick;
@@ -211,7 +211,7 @@ static bool rest(struct watch *w, double seconds)
     int rank;
     double end = seconds_now() + seconds;
     for (double now = seconds_now(); now < end && !atomic_load(&w->closing); now = seconds_now())
-        (void)lifeline_wait(w->line, end - now, &rank);
+        (void)lifeline_wait(w->lifeline, end - now, &rank);
     return !atomic_load(&w->closing);
 }
 
@@ -243,7 +243,7 @@ static bool is_first(struct watch *w)
 /* The first of this host to come here speaks and ends the job; the others wait for that, but not for ever. */
 static _Noreturn void end_job(struct watch *w, int culprit, double launcher, const struct err *e)
 {
-    lifeline_leave(w->line);
+    lifeline_leave(w->lifeline);
     bool first = is_first(w);
     if (!first)
         (void)rest(w, 2 * PATIENCE);
@@ -284,7 +284,7 @@ static double launcher_time(bool lost)
  * while nothing is written to it. Of several hosts the first ones speak first. */
 static double patience(const struct watch *w, int gone, bool lost)
 {
-    if (lifeline_left(w->line, gone))
+    if (lifeline_left(w->lifeline, gone))
         return LEAVE;
     if (w->rank == 0 || (w->rank == w->deputy && !lost))
         return 0;
@@ -300,7 +300,7 @@ static void end_broken_job(struct watch *w, int gone, bool lost)
     char text[360];
     struct lifeline_state state;
     const struct watch_identity *identity = &w->identity[gone];
-    bool known = lifeline_heard(w->line, gone, &state);
+    bool known = lifeline_heard(w->lifeline, gone, &state);
     if (identity->node == w->identity[w->rank].node) { /* our own host's: to be seen */
         read_slot(&w->slot[identity->slot], &state);
         known = true;
@@ -338,7 +338,7 @@ static void *look_on(void *context)
             judge(w, passed);
             continue;
         }
-        enum lifeline_event event = lifeline_wait(w->line, w->tick - passed, &gone);
+        enum lifeline_event event = lifeline_wait(w->lifeline, w->tick - passed, &gone);
         if (event == LIFELINE_ENDED || event == LIFELINE_LOST)
             end_broken_job(w, gone, event == LIFELINE_LOST);
     }
@@ -350,7 +350,7 @@ static void *look_on(void *context)
 static void stop_thread(struct watch *w)
 {
     atomic_store(&w->closing, true);
-    lifeline_wake(w->line);
+    lifeline_wake(w->lifeline);
     if (w->running)
         (void)pthread_join(w->thread, NULL);
     w->running = false;
@@ -362,7 +362,7 @@ static bool leave(bool all)
     struct watch *w = atomic_load(&current);
     if (w == NULL)
         return true;
-    lifeline_leave(w->line);
+    lifeline_leave(w->lifeline);
     if (all)
         stop_thread(w); /* MPI_Finalize takes the slots away */
     return is_first(w);
@@ -373,7 +373,7 @@ static void leave_by_signal(int number)
 {
     struct watch *w = atomic_load(&current);
     if (w != NULL)
-        lifeline_leave(w->line);
+        lifeline_leave(w->lifeline);
     (void)signal(number, SIG_DFL);
     (void)raise(number);
 }
@@ -464,7 +464,7 @@ int watch_open(struct watch **watch, const struct world *world, const char *devi
     w->other_hosts = !world->on_one_host;
     share_places(w, world, device);
     open_slots(w, world);
-    (void)lifeline_open(&w->line, world, tell_state, w, e);
+    (void)lifeline_open(&w->lifeline, world, tell_state, w, e);
     *watch = w;
     w->running = start_thread(w) == 0;
     if (!w->running)
@@ -488,7 +488,7 @@ void watch_close(struct watch **watch)
     MPI_CHECK(MPI_Win_unlock_all(w->window));
     MPI_CHECK(MPI_Win_free(&w->window));
     MPI_CHECK(MPI_Barrier(w->all));
-    lifeline_close(&w->line);
+    lifeline_close(&w->lifeline);
     free(w->view);
     free(w->seen);
     free(w->identity);
