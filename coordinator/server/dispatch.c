@@ -407,7 +407,7 @@ static void take(struct server *s, struct task *j, bool worked)
 void server_receive(struct server *s, struct incoming *m)
 {
     size_t bytes = zmq_msg_size(&m->body);
-    struct client *c = m->n_frames == 1 ? clients_find(&s->clients, &m->peer) : NULL;
+    struct client *c = m->n_frames == 1 ? clients_find(&s->clients, &m->channel) : NULL;
     struct task *j = c != NULL ? task_open(++s->last_number, &m->body, m->delimiter, seconds_now()) : NULL;
     s->metrics.bytes_received += bytes;
     if (j == NULL) {
@@ -417,7 +417,7 @@ void server_receive(struct server *s, struct incoming *m)
         return;
     }
     client_add_task(c, j);
-    j->asker = c->peer.number;
+    j->asker = c->channel.number;
     s->n_open++;
     s->open_bytes += bytes;
     c->open_bytes += bytes;

@@ -65,10 +65,10 @@ static void count_turned_away(struct server *s)
 static void take_happenings(struct server *s)
 {
     count_turned_away(s);
-    struct peer peer;
-    for (enum happening h; (h = transport_happening(&s->transport, &peer)) != HAPPENING_NONE;) {
+    struct channel_name channel;
+    for (enum happening h; (h = transport_happening(&s->transport, &channel)) != HAPPENING_NONE;) {
         if (h == HAPPENING_GONE)
-            clients_gone_peer(&s->clients, &peer);
+            clients_gone_channel(&s->clients, &channel);
         if (h == HAPPENING_REFUSED)
             count_refused(s);
     }
@@ -97,7 +97,7 @@ static void take_messages(struct server *s)
     do {
         if (!transport_receive(&s->transport, &m))
             return;
-        if (transport_connected(&s->transport, &m.peer))
+        if (transport_connected(&s->transport, &m.channel))
             server_receive(s, &m);
         else
             (void)zmq_msg_close(&m.body);

@@ -358,9 +358,9 @@ static void backlog(void **state)
     (void)state;
     struct clients c = {0};
     struct transport t = {0};
-    struct peer peer = {.number = 1, .fd = 5}, other = {.number = 2, .fd = 5};
-    struct client *one = clients_find(&c, &peer);
-    assert_ptr_equal(clients_find(&c, &peer), one);
+    struct channel_name channel = {.number = 1, .fd = 5}, other = {.number = 2, .fd = 5};
+    struct client *one = clients_find(&c, &channel);
+    assert_ptr_equal(clients_find(&c, &channel), one);
     one->first = one->last = calloc(1, sizeof *one->first);
     *one->first = (struct outgoing){.text = strdup("first"), .bytes = 5, .task = 1};
     one->backlog = c.backlog = 5;
@@ -380,15 +380,15 @@ static void backlog(void **state)
     struct client *two = clients_find(&c, &other);
     assert_ptr_not_equal(two, one);
     assert_false(one->gone);
-    clients_gone_peer(&c, &peer);
+    clients_gone_channel(&c, &channel);
     assert_true(one->gone);
     clients_sweep(&c, forget, &gone);
     assert_int_equal(gone, 1);
     assert_int_equal(c.n, 1);
     assert_int_equal(c.backlog, 0);
-    clients_gone_peer(&c, &peer); /* once more, and it is nobody's */
+    clients_gone_channel(&c, &channel); /* once more, and it is nobody's */
     assert_false(two->gone);
-    clients_gone_peer(&c, &other);
+    clients_gone_channel(&c, &other);
     assert_true(two->gone);
     clients_close(&c);
 }
