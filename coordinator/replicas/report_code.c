@@ -9,7 +9,7 @@
 #define MAX_BYTES ((size_t)1 << 40) /* no bound but that of the message */
 
 /* A field more has to travel, too: see to it, then change the size. */
-_Static_assert(sizeof(struct report) == 776 && sizeof(struct piece) == 64 && sizeof(struct sampled) == 172,
+_Static_assert(sizeof(struct report) == 776 && sizeof(struct delta) == 64 && sizeof(struct sampled) == 172,
                "put_... and get_... know every field");
 
 /* ---- out ---- */
@@ -54,7 +54,7 @@ static void put_numbers(struct wire_out *w, const struct report *r)
     wire_put_array(w, r->recent, r->ranks != NULL ? (size_t)r->n_ranks : 0, sizeof *r->recent);
 }
 
-static void put_piece(struct wire_out *w, const struct piece *p)
+static void put_delta(struct wire_out *w, const struct delta *p)
 {
     wire_put_u64(w, p->task->number);
     wire_put_i32(w, p->group);
@@ -104,7 +104,7 @@ static void put_done(struct wire_out *w, const struct task *j, double now)
 
 void report_encode(struct wire_out *w, const struct report *r, double now)
 {
-    uint64_t n_pieces = 0, n_done = 0;
+    uint64_t n_deltas = 0, n_done = 0;
     wire_put_u8(w, LINK_REPORT);
     wire_put_u8(w, r->loaded);
     wire_put_u8(w, r->ended);
@@ -112,11 +112,11 @@ void report_encode(struct wire_out *w, const struct report *r, double now)
     wire_put_i32(w, r->n_blocks);
     wire_put_i32(w, r->max_seqs);
     put_numbers(w, r);
-    for (const struct piece *p = r->first; p != NULL; p = p->next)
-        n_pieces++;
-    wire_put_u64(w, n_pieces);
-    for (const struct piece *p = r->first; p != NULL; p = p->next)
-        put_piece(w, p);
+    for (const struct delta *p = r->first; p != NULL; p = p->next)
+        n_deltas++;
+    wire_put_u64(w, n_deltas);
+    for (const struct delta *p = r->first; p != NULL; p = p->next)
+        put_delta(w, p);
     for (const struct task *j = r->done; j != NULL; j = j->work.next)
         n_done++;
     wire_put_u64(w, n_done);
@@ -212,17 +212,17 @@ static void get_numbers(struct wire_in *w, struct report *r, int n_ranks)
     r->n_ranks = (int)n;
 }
 
-static void get_piece(struct wire_in *w, struct report *r, const struct report_rules *is)
+static void get_delta(struct wire_in *w, struct report *r, const struct report_rules *is)
 {
     struct task *j = is->find(is->context, wire_get_u64(w), false);
-    struct piece *p = j != NULL ? calloc(1, sizeof *p) : NULL;
+    struct delta *p = j != NULL ? calloc(1, sizeof *p) : NULL;
     if (p == NULL) {
-        wire_fail(w, j == NULL ? "a piece of a task that is not there" : "host memory");
+        wire_fail(w, j == NULL ? "a delta of a task that is not there" : "host memory");
         return;
     }
     p->task = j;
-    p->group = wire_get_i32(w, 0, j->n_groups - 1, "a piece's prompt");
-    p->choice = wire_get_i32(w, 0, j->n_choices - 1, "a piece's choice");
+    p->group = wire_get_i32(w, 0, j->n_groups - 1, "a delta's prompt");
+    p->choice = wire_get_i32(w, 0, j->n_choices - 1, "a delta's choice");
     p->text = wire_get_array(w, &p->bytes, MAX_BYTES, 1, "a text");
     p->id = get_tokens(w, &p->n_ids, is->vocab);
     p->logprobs = get_sampled(w, p->n_ids, j->rules[p->group].sampling.n_top, is->vocab);
@@ -300,9 +300,9 @@ static void get_report(struct wire_in *w, struct report *r, const struct report_
     r->n_blocks = wire_get_i32(w, 0, INT32_MAX, "the number of blocks");
     r->max_seqs = wire_get_i32(w, 0, INT32_MAX, "the number of sequences");
     get_numbers(w, r, is->n_ranks);
-    size_t n = wire_get_count(w, MAX_BYTES, 8, "the number of pieces");
+    size_t n = wire_get_count(w, MAX_BYTES, 8, "the number of deltas");
     for (size_t i = 0; i < n && w->wrong == NULL; i++)
-        get_piece(w, r, is);
+        get_delta(w, r, is);
     n = wire_get_count(w, MAX_BYTES, 8, "the number of tasks");
     for (size_t i = 0; i < n && w->wrong == NULL; i++)
         get_done(w, r, is, now);

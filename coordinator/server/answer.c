@@ -112,7 +112,7 @@ void answer_models(struct server *s, struct task *j)
     answer_text(s, j, text, bytes);
 }
 
-void answer_piece(struct server *s, const struct piece *p)
+void answer_delta(struct server *s, const struct delta *p)
 {
     struct task *j = p->task;
     const struct protocol_generate *g = &j->message.generate;

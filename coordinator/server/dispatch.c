@@ -497,9 +497,9 @@ static bool is_large(const struct task *j)
 void server_report(struct server *s, struct report *r, int engine)
 {
     metrics_take(&s->metrics, r, engine);
-    for (const struct piece *p = r->first; p != NULL; p = p->next) {
+    for (const struct delta *p = r->first; p != NULL; p = p->next) {
         if (p->task->ticket.verdict.code == 0)
-            answer_piece(s, p);
+            answer_delta(s, p);
         bound_backlog(s, p->task);
     }
     for (struct task *j = r->done, *next; j != NULL; j = next) {

@@ -102,7 +102,7 @@ void answer_text(struct server *s, struct task *j, char *text, size_t bytes);
 void answer_error(struct server *s, struct task *j, const struct protocol_error *error);
 /* A task that the main thread has given back; what came of it is in *o. */
 void answer_generate(struct server *s, struct task *j, struct outcome *o);
-void answer_piece(struct server *s, const struct piece *p);
+void answer_delta(struct server *s, const struct delta *p);
 void answer_health(struct server *s, struct task *j);
 void answer_metrics(struct server *s, struct task *j);
 void answer_models(struct server *s, struct task *j);

@@ -43,23 +43,23 @@ static void *copy(const void *from, size_t bytes)
     return to;
 }
 
-/* The new output of choice c of the group since the last call. Out of memory: it comes with the next piece. */
-static void add_piece(struct steps *s, struct task *j, struct group *g, int c)
+/* The new output of choice c of the group since the last call. Out of memory: it comes with the next delta. */
+static void add_delta(struct steps *s, struct task *j, struct group *g, int c)
 {
     const struct request *r = g->choice[c];
     int group = (int)(g - j->group);
     struct choice_progress *sent = &j->work.progress[group * j->n_choices + c];
     size_t bytes = r->released - sent->text_sent, n = r->output.n - sent->tokens_sent;
-    struct piece *p = n > 0 || bytes > 0 ? calloc(1, sizeof *p) : NULL;
+    struct delta *p = n > 0 || bytes > 0 ? calloc(1, sizeof *p) : NULL;
     if (p == NULL)
         return;
-    *p = (struct piece){.task = j, .group = group, .choice = c, .bytes = bytes, .n_ids = n};
+    *p = (struct delta){.task = j, .group = group, .choice = c, .bytes = bytes, .n_ids = n};
     p->text = copy(r->text.data != NULL ? r->text.data + sent->text_sent : "", bytes);
     p->id = copy(r->output.id + sent->tokens_sent, n * sizeof *p->id);
     if (r->logprobs != NULL)
         p->logprobs = copy(r->logprobs + sent->tokens_sent, n * sizeof *p->logprobs);
     if (p->text == NULL || p->id == NULL || (r->logprobs != NULL && p->logprobs == NULL)) {
-        piece_free(p);
+        delta_free(p);
         return;
     }
     if (s->report->last != NULL)
@@ -81,7 +81,7 @@ static void on_choice(void *context, struct group *g, int c)
         histogram_add(&s->between_tokens, now - progress->last_token);
     progress->last_token = now;
     if (j->message.generate.stream)
-        add_piece(s, j, g, c);
+        add_delta(s, j, g, c);
 }
 
 static void on_finish(void *context, struct group *g)
@@ -296,9 +296,9 @@ int steps_accept(struct steps *s, const struct step_result *result, struct err *
 
 void steps_report_free(struct report *r)
 {
-    for (struct piece *p = r != NULL ? r->first : NULL, *next; p != NULL; p = next) {
+    for (struct delta *p = r != NULL ? r->first : NULL, *next; p != NULL; p = next) {
         next = p->next;
-        piece_free(p);
+        delta_free(p);
     }
     if (r != NULL)
         free_ranks(r);

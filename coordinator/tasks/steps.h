@@ -1,4 +1,4 @@
-/* coordinator/tasks/steps.h - the main thread's part: tasks come in by a mailbox, plans go to the ranks, pieces of text
+/* coordinator/tasks/steps.h - the main thread's part: tasks come in by a mailbox, plans go to the ranks, deltas of text
  * and finished tasks go back to the I/O thread, a server's or a batch's. Between steps it sleeps as long as there is nothing to do. */
 #ifndef TASKS_STEPS_H
 #define TASKS_STEPS_H
@@ -29,7 +29,7 @@ struct report {
     bool ended;                 /* the last one: the main thread takes no more orders */
     int max_len;                /* tokens of prompt and output together, at most */
     int n_blocks, max_seqs;     /* of the KV cache; sequences that run at once */
-    struct piece *first, *last; /* of streams, in order */
+    struct delta *first, *last; /* of streams, in order */
     struct task *done;          /* finished, linked by engine_next; with all that was generated */
     struct scheduler_stats stats;
     struct histogram between_tokens, iteration; /* since the last report: seconds; tokens of a step */

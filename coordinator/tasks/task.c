@@ -236,7 +236,7 @@ size_t task_reply_bytes(const struct task *j)
     return bytes;
 }
 
-void piece_free(struct piece *p)
+void delta_free(struct delta *p)
 {
     if (p == NULL)
         return;

@@ -14,7 +14,7 @@ struct client;
 
 /* The main thread's state of a choice while it is generated. */
 struct choice_progress {
-    size_t text_sent, tokens_sent; /* handed to the I/O thread in pieces */
+    size_t text_sent, tokens_sent; /* handed to the I/O thread in deltas */
     double last_token;             /* when; 0: none yet */
 };
 
@@ -107,15 +107,15 @@ int64_t task_echo_bytes(const struct task *j, int i);
 int64_t task_text_bytes(const char *text, size_t bytes);
 
 /* Main thread to I/O thread: a choice of a stream has grown. */
-struct piece {
+struct delta {
     struct task *task;
     int group, choice;
     char *text;               /* [bytes] */
     int32_t *id;              /* [n_ids] */
     struct sampled *logprobs; /* [n_ids] or NULL */
     size_t bytes, n_ids;
-    struct piece *next;
+    struct delta *next;
 };
-void piece_free(struct piece *p);
+void delta_free(struct delta *p);
 
 #endif

@@ -93,7 +93,7 @@ static void report(const uint8_t *data, size_t size)
         mine[i] = known[i] = make_task((uint64_t)i);
     struct report *r = report_decode(data, size, &is, 0, &e);
     check((r != NULL) == (e.code == ERR_NONE) && strchr(e.text, '\n') == NULL);
-    for (const struct piece *p = r != NULL ? r->first : NULL; p != NULL; p = p->next)
+    for (const struct delta *p = r != NULL ? r->first : NULL; p != NULL; p = p->next)
         check(p->group == 0 && p->choice < 2 && (p->logprobs == NULL || p->n_ids > 0));
     for (const struct task *j = r != NULL ? r->done : NULL; j != NULL; j = j->work.next)
         check(j == mine[0] || j == mine[1]);

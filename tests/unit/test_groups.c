@@ -246,13 +246,13 @@ static void finish_task(struct task *j)
     }
 }
 
-static struct report make_report(struct task *a, struct task *b, struct piece *p, struct rank_stats ranks[2])
+static struct report make_report(struct task *a, struct task *b, struct delta *p, struct rank_stats ranks[2])
 {
     static char text[] = "pie\0ce";
     static int32_t ids[] = {4, 5};
     static struct sampled logprobs[2];
     logprobs[0] = logprobs[1] = make_sampled(4);
-    *p = (struct piece){
+    *p = (struct delta){
         .task = a, .group = 1, .choice = 1, .text = text, .bytes = 6, .id = ids, .n_ids = 2, .logprobs = logprobs};
     finish_task(a);
     finish_task(b);
@@ -315,7 +315,7 @@ static void expect_task(const struct task *j, const struct task *want)
 static void reports(void **state)
 {
     (void)state;
-    struct piece p;
+    struct delta p;
     struct rank_stats ranks[2];
     struct task *a = make_task(1, false), *b = make_task(2, true);
     const struct report r = make_report(a, b, &p, ranks);
@@ -352,7 +352,7 @@ static void reports(void **state)
 static void bad_reports(void **state)
 {
     (void)state;
-    struct piece p;
+    struct delta p;
     struct rank_stats ranks[2];
     struct task *a = make_task(1, false), *b = make_task(2, true);
     const struct report r = make_report(a, b, &p, ranks);
@@ -381,7 +381,7 @@ static void bad_reports(void **state)
     known[0] = known[1] = NULL;
     struct err e = {0};
     assert_null(report_decode(w.data, w.bytes, &report_rules, 1, &e));
-    EXPECT_PARTS(&e, ERR_COMM, "a report of a group", "a piece of a task that is not there");
+    EXPECT_PARTS(&e, ERR_COMM, "a report of a group", "a delta of a task that is not there");
     task_close(a);
     task_close(b);
     wire_free(&w);
