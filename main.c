@@ -110,7 +110,7 @@ static void link_groups(struct world *w, const struct instance *i, const struct 
         card.prefix_caching = !f->o->run.no_prefix_caching;
         card.rope_changes_at = f->rope_changes_at;
         (void)snprintf(card.model, sizeof card.model, "%s", f->o->run.model);
-        (void)hub_open(&f->hub, f->engines, &card, w->on_one_host, e);
+        (void)hub_open(&f->hub, f->replicas, &card, w->on_one_host, e);
     }
     fatal_agree(w, e);
     MPI_CHECK(MPI_Bcast(&card, sizeof card, MPI_BYTE, 0, w->comm));

@@ -36,7 +36,7 @@ int front_start(struct front *f, const struct limits *l, struct err *e)
                                           .tokenizer = f->tokenizer,
                                           .prefix_caching = !f->o->run.no_prefix_caching,
                                           .rope_changes_at = f->rope_changes_at};
-    return steps_open(&f->steps, f->engines->engine[0].end[1], &setup, e);
+    return steps_open(&f->steps, f->replicas->replica[0].end[1], &setup, e);
 }
 
 int front_next(void *context, struct plan *plan, struct err *e)

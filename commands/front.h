@@ -20,7 +20,7 @@ struct front {
     int32_t bos;                 /* -1: none */
     int rope_changes_at;         /* see struct scheduler_setup */
     int n_ranks, n_groups;
-    struct engines *engines; /* borrowed from the owner of the requests; set before front_start */
+    struct replicas *replicas; /* borrowed from the owner of the requests; set before front_start */
     struct steps steps;
     struct hub hub; /* the other groups, if there are any */
 };

@@ -39,7 +39,7 @@ int serve_open(void *serve, const void *options, const struct model_config *m, c
     (void)c;
     if (check_options(o, e) != 0 || front_open(&v->front, &o->service, m, n_ranks, e) != 0)
         return -1;
-    v->front.engines = &v->server.engines;
+    v->front.replicas = &v->server.replicas;
     const struct server_setup setup = {.o = o,
                                        .model = v->front.model,
                                        .family = m->model_type,

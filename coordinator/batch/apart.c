@@ -50,7 +50,7 @@ int apart_check(const struct apart_file *file, int n, const struct inputs *in, s
 {
     struct target target[APART_MAX];
     for (int i = 0; i < n; i++) {
-        find_target(\& target[i], file[i].path);
+        find_target(&target[i], file[i].path);
         for (int k = 0; k < i; k++)
             if (same_target(&target[i], &target[k]))
                 return refuse(&file[i], file[k].option, file[k].path, e);

@@ -143,11 +143,11 @@ void runner_begin(struct runner *r, const struct line *l)
 
 void runner_note_steps(struct runner *r, bool decode)
 {
-    const struct scheduler_stats stats = engines_stats(&r->engines);
+    const struct scheduler_stats stats = replicas_stats(&r->replicas);
     double seconds = 0;
-    uint64_t n_steps = engines_steps(&r->engines, &seconds);
+    uint64_t n_steps = replicas_steps(&r->replicas, &seconds);
     const struct ramp_counts counts = {(double)(stats.n_prompt_tokens - stats.n_prompt_cached),
-                                       (double)stats.n_output_tokens, seconds / r->engines.n};
+                                       (double)stats.n_output_tokens, seconds / r->replicas.n};
     pace_steps(&r->end.pace, n_steps, seconds, decode);
     ramp_learn(&r->end.ramp, &counts);
 }

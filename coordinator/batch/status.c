@@ -238,7 +238,7 @@ int status_metrics(const struct status *s, const struct metrics *m, struct text_
     one_if_known(&x, "batch_eta_seconds", "gauge", status_eta(s), "Until all is done at this speed.");
     one_if_known(&x, "batch_walltime_left_seconds", "gauge", s->walltime_left, "Until the job has to be over.");
     one_if_known(&x, "batch_joules_per_token", "gauge", status_joules_per_token(s), "Prompt and output together.");
-    metrics_write_engines(&x, m);
+    metrics_write_replicas(&x, m);
     metrics_write_steps(&x, m);
     metrics_write_ranks(&x, m);
     return e->code == ERR_NONE ? 0 : -1;

@@ -259,7 +259,7 @@ static int open_sockets(struct hub *h, struct link_card *card, bool local, struc
     return link_addresses(card, local, e);
 }
 
-int hub_open(struct hub *h, const struct engines *engines, struct link_card *card, bool local, struct err *e)
+int hub_open(struct hub *h, const struct replicas *replicas, struct link_card *card, bool local, struct err *e)
 {
     memset(h, 0, sizeof *h);
     h->n_groups = card->n_groups;
@@ -269,7 +269,7 @@ int hub_open(struct hub *h, const struct engines *engines, struct link_card *car
     if (h->group == NULL || open_sockets(h, card, local, e) != 0)
         return -1;
     for (int i = 1; i < h->n_groups; i++) {
-        h->group[i].mailbox = engines->engine[i].end[1];
+        h->group[i].mailbox = replicas->replica[i].end[1];
         h->group[i].lost = -1;
     }
     link_pulse_open(&h->pulse, card->timeout);

@@ -1,16 +1,16 @@
-/* coordinator/replicas/hub.h - rank 0's end of the links: a thread between the mailboxes of the engines that run elsewhere and
+/* coordinator/replicas/hub.h - rank 0's end of the links: a thread between the mailboxes of the replicas that run elsewhere and
  * their leaders. Orders go out as bytes, reports come in; the tasks themselves stay here, and whoever posted them cannot tell
- * such an engine from the one of this process. */
+ * such a replica from the one of this process. */
 #ifndef REPLICAS_HUB_H
 #define REPLICAS_HUB_H
 
-#include "coordinator/replicas/engines.h"
 #include "coordinator/replicas/link.h"
+#include "coordinator/replicas/replicas.h"
 
 #include <pthread.h>
 
 struct hub_group {
-    void *mailbox; /* borrowed: the engine's end[1] */
+    void *mailbox; /* borrowed: the replica's end[1] */
     void *tasks;   /* of tsearch(3), by number: what the group has */
     char host[LINK_HOST_BYTES];
     bool connected, ended;
@@ -33,7 +33,7 @@ struct hub {
 
 /* Bind, make the keys, start the thread. card: model, vocab, n_groups, group_size, timeout and what the schedulers need are set;
  * the rest is filled in, for the leaders. local: they are all on this host. */
-int hub_open(struct hub *h, const struct engines *engines, struct link_card *card, bool local, struct err *e);
+int hub_open(struct hub *h, const struct replicas *replicas, struct link_card *card, bool local, struct err *e);
 
 /* Has a group failed? -1 and *e, for the main thread to end the job with. */
 int hub_check(struct hub *h, struct err *e);

@@ -68,7 +68,7 @@ void answer_error(struct server *s, struct task *j, const struct protocol_error 
 
 void answer_health(struct server *s, struct task *j)
 {
-    const struct scheduler_stats stats = engines_stats(&s->engines);
+    const struct scheduler_stats stats = replicas_stats(&s->replicas);
     const struct reply_health h = {.state = s->state == SERVER_LOADING ? "loading"
                                             : s->state == SERVER_READY ? "ready"
                                                                        : "draining",
@@ -76,7 +76,7 @@ void answer_health(struct server *s, struct task *j)
                                    .ranks = s->setup.n_ranks,
                                    .groups = s->setup.n_groups,
                                    .running = stats.n_running,
-                                   .waiting = stats.n_waiting + s->turns[TURN_ENGINE].n_sequences,
+                                   .waiting = stats.n_waiting + s->turns[TURN_REPLICA].n_sequences,
                                    .kv_usage = stats.n_blocks > 0 ? (double)stats.n_blocks_used / stats.n_blocks : 0,
                                    .uptime_s = seconds_now() - s->metrics.started};
     size_t bytes = 0;
@@ -104,7 +104,7 @@ void answer_models(struct server *s, struct task *j)
                                   .ranks = setup->n_ranks,
                                   .vocab = setup->model.vocab,
                                   .groups = setup->n_groups,
-                                  .max_model_len = engines_max_len(&s->engines),
+                                  .max_model_len = replicas_max_len(&s->replicas),
                                   .chat_template = setup->chat != NULL ? chat_template_name(setup->chat) : NULL,
                                   .max_message_bytes = setup->o->max_message_bytes};
     size_t bytes = 0;

@@ -32,7 +32,7 @@ struct client {
     size_t backlog;    /* bytes of these */
     size_t open_bytes; /* of its messages under way, and of what their results may take */
     struct client_turn turn[CLIENT_TURNS];
-    int n_in_engines; /* sequences that engines have of it */
+    int n_in_replicas; /* sequences that replicas have of it */
     struct client *previous, *next;
 };
 

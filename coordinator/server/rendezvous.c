@@ -65,7 +65,7 @@ void rendezvous_ready(struct server *s)
         (void)snprintf(groups, sizeof groups, " in %d groups, each with", s->setup.n_groups);
     log_note("ready: %s at %s, %d rank%s%s contexts of %d tokens, %d sequences at once, %d KV blocks; %.1f s",
              s->setup.model.name, endpoint, s->setup.n_ranks, s->setup.n_ranks == 1 ? "" : "s", groups,
-             engines_max_len(&s->engines), s->engines.engine[0].max_seqs, s->engines.engine[0].n_blocks,
+             replicas_max_len(&s->replicas), s->replicas.replica[0].max_seqs, s->replicas.replica[0].n_blocks,
              seconds_since_exec());
 }
 

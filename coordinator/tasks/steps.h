@@ -30,7 +30,7 @@ struct report {
     int max_len;                /* tokens of prompt and output together, at most */
     int n_blocks, max_seqs;     /* of the KV cache; sequences that run at once */
     struct delta *first, *last; /* of streams, in order */
-    struct task *done;          /* finished, linked by engine_next; with all that was generated */
+    struct task *done;          /* finished, linked by replica_next; with all that was generated */
     struct scheduler_stats stats;
     struct histogram between_tokens, iteration; /* since the last report: seconds; tokens of a step */
     uint64_t n_steps;                           /* so far */
@@ -43,7 +43,7 @@ struct steps {
     void *mailbox; /* borrowed: the main thread's end */
     struct scheduler scheduler;
     struct group_events events;
-    struct task *tasks;    /* under way, linked by engine_previous and engine_next */
+    struct task *tasks;    /* under way, linked by replica_previous and replica_next */
     struct report *report; /* being filled; NULL: out of memory */
     double reported;       /* when the last one went */
     bool stopping, idle;

@@ -29,14 +29,14 @@ struct ticket {
     struct client *client; /* NULL: gone, nothing is to be sent */
     struct task *previous, *next;
     struct protocol_error verdict; /* why it was cancelled; becomes its error when it is back */
-    bool submitted, in_engine;     /* handed to an engine; and not come back yet */
-    int engine;                    /* to which one */
-    uint64_t cancel_step;          /* steps that its engine had told of when it was cancelled, + 1; 0: it was not */
+    bool submitted, in_replica;    /* handed to a replica; and not come back yet */
+    int replica;                   /* to which one */
+    uint64_t cancel_step;          /* steps that its replica had told of when it was cancelled, + 1; 0: it was not */
     bool named;                    /* request_id is in the server's list */
     bool waits;                    /* in a struct turns, linked by these two */
     int waits_for;                 /* enum turn_kind */
     struct task *turn_previous, *turn_next;
-    double queued;     /* when it began to wait for an engine; 0: it has not */
+    double queued;     /* when it began to wait for a replica; 0: it has not */
     int n_sequences;   /* counted by the server */
     bool answered;     /* its last reply is out: whatever comes back is dropped */
     bool writes;       /* finished, at a worker which writes its large reply */

@@ -34,7 +34,7 @@ static void ordered(void **state)
     assert_int_equal(journal_open(&j, folder_path("out"), 0, &e), 0);
     for (int i = 0; i < 4; i++) {
         struct id_entry *entry = ids_get(&ids, line[i], &e);
-        *entry = (struct id_entry){{entry->key[0], entry->key[1]}, place[i], j.bytes};
+        *entry = (struct id_entry){{entry->key[0], entry->key[1]}, position[i], j.bytes};
         assert_int_equal(journal_append(&j, line[i], strlen(line[i]), 0, &e), 0);
     }
     struct id_entry *entry = ids_get(&ids, "big", &e);

@@ -1,9 +1,9 @@
 /* tests/unit/test_groups.c - messages between groups: orders and reports as bytes and back, complete, truncated and
- * damaged; and the choice of an engine for a task. */
+ * damaged; and the choice of a replica for a task. */
 #include "tests/unit/unit.h"
 
-#include "coordinator/replicas/engines.h"
 #include "coordinator/replicas/order_code.h"
+#include "coordinator/replicas/replicas.h"
 #include "coordinator/replicas/report_code.h"
 #include "coordinator/tasks/mailbox.h"
 
@@ -387,70 +387,70 @@ static void bad_reports(void **state)
     wire_free(&w);
 }
 
-/* ---- which engine ---- */
+/* ---- which replica ---- */
 
-static void answer(struct engines *e, int engine, struct task *done, bool loaded)
+static void answer(struct replicas *e, int replica, struct task *done, bool loaded)
 {
     static struct report r[4];
     int from = -1;
-    r[engine] = (struct report){.loaded = loaded, .max_len = 100 + engine, .max_seqs = 2, .done = done};
-    assert_true(mailbox_post(e->engine[engine].end[1], &r[engine]));
-    assert_true(mailbox_wait(e->engine[engine].end[0], 10000));
-    assert_ptr_equal(engines_take(e, &from), &r[engine]);
-    assert_int_equal(from, engine);
+    r[replica] = (struct report){.loaded = loaded, .max_len = 100 + replica, .max_seqs = 2, .done = done};
+    assert_true(mailbox_post(e->replica[replica].end[1], &r[replica]));
+    assert_true(mailbox_wait(e->replica[replica].end[0], 10000));
+    assert_ptr_equal(replicas_take(e, &from), &r[replica]);
+    assert_int_equal(from, replica);
 }
 
 static void choice(void **state)
 {
     (void)state;
     void *context = zmq_ctx_new();
-    struct engines e;
+    struct replicas e;
     struct err err = {0};
-    assert_int_equal(engines_open(&e, context, 3, 6, &err), 0);
+    assert_int_equal(replicas_open(&e, context, 3, 6, &err), 0);
     for (int i = 0; i < 3; i++) {
-        assert_false(engines_loaded(&e));
+        assert_false(replicas_loaded(&e));
         answer(&e, i, NULL, true);
     }
-    assert_true(engines_loaded(&e));
-    assert_int_equal(engines_max_seqs(&e), 6);
-    assert_int_equal(engines_max_len(&e), 100); /* what all can do */
+    assert_true(replicas_loaded(&e));
+    assert_int_equal(replicas_max_seqs(&e), 6);
+    assert_int_equal(replicas_max_len(&e), 100); /* what all can do */
     struct task *task[6];
     for (int i = 0; i < 6; i++) {
         task[i] = make_task((uint64_t)i, i == 5); /* 2 prompts of 4 sequences, the last one of 3 beams */
         if (i < 3)
-            assert_int_equal(engines_choose(&e, -1), i);
+            assert_int_equal(replicas_choose(&e, -1), i);
         else if (i < 5)
-            assert_int_equal(engines_choose(&e, -1), i - 3);
-        engines_submit(&e, task[i], i < 5 ? i % 3 : 2);
-        assert_true(task[i]->ticket.in_engine);
+            assert_int_equal(replicas_choose(&e, -1), i - 3);
+        replicas_submit(&e, task[i], i < 5 ? i % 3 : 2);
+        assert_true(task[i]->ticket.in_replica);
     }
-    assert_int_equal(e.engine[1].load.n_sequences, 16);
-    assert_int_equal(e.engine[2].load.n_sequences, 14);
-    assert_int_equal(engines_choose(&e, -1), 2);
-    assert_int_equal(engines_choose(&e, 12), -1); /* 2 + 12 are there */
-    assert_int_equal(engines_choose(&e, 13), 2);
+    assert_int_equal(e.replica[1].load.n_sequences, 16);
+    assert_int_equal(e.replica[2].load.n_sequences, 14);
+    assert_int_equal(replicas_choose(&e, -1), 2);
+    assert_int_equal(replicas_choose(&e, 12), -1); /* 2 + 12 are there */
+    assert_int_equal(replicas_choose(&e, 13), 2);
     task[1]->work.next = task[4];
     answer(&e, 1, task[1], false);
-    assert_false(task[4]->ticket.in_engine);
-    assert_int_equal(e.engine[1].load.n_sequences, 0);
-    assert_int_equal(e.engine[1].load.n_tokens, 0);
-    assert_int_equal(engines_choose(&e, 0), 1);
-    /* Orders go to the engine that has the task; withdrawing all and stopping go to all engines. */
-    engines_cancel(&e, task[2], FINISH_CANCELLED);
-    engines_withdraw(&e, task[0]);
-    engines_withdraw(&e, NULL);
-    engines_stop(&e);
+    assert_false(task[4]->ticket.in_replica);
+    assert_int_equal(e.replica[1].load.n_sequences, 0);
+    assert_int_equal(e.replica[1].load.n_tokens, 0);
+    assert_int_equal(replicas_choose(&e, 0), 1);
+    /* Orders go to the replica that has the task; withdrawing all and stopping go to all replicas. */
+    replicas_cancel(&e, task[2], FINISH_CANCELLED);
+    replicas_withdraw(&e, task[0]);
+    replicas_withdraw(&e, NULL);
+    replicas_stop(&e);
     static const int expected[3] = {2 + 1 + 2, 2 + 2, 2 + 1 + 2};
     for (int i = 0; i < 3; i++) {
         struct order *o;
         int n = 0;
-        for (; (o = mailbox_take(e.engine[i].end[1])) != NULL; n++)
+        for (; (o = mailbox_take(e.replica[i].end[1])) != NULL; n++)
             free(o);
         assert_int_equal(n, expected[i]);
     }
     for (int i = 0; i < 6; i++)
         task_close(task[i]);
-    engines_close(&e);
+    replicas_close(&e);
     (void)zmq_ctx_term(context);
 }
 
@@ -459,27 +459,27 @@ static void figures(void **state)
 {
     (void)state;
     void *context = zmq_ctx_new();
-    struct engines e;
+    struct replicas e;
     struct err err = {0};
     struct rank_stats ranks[2] = {{.n_parted = 1, .parted_seconds = 1}, {.n_parted = 1, .parted_seconds = 2}};
     struct report r = {.ranks = ranks, .recent = ranks, .n_ranks = 2, .n_steps = 4, .step_seconds = 2};
     double seconds = 0;
     int from = 0;
-    assert_int_equal(engines_open(&e, context, 2, 4, &err), 0);
-    assert_int_equal(engines_slowest(&e), -1);
+    assert_int_equal(replicas_open(&e, context, 2, 4, &err), 0);
+    assert_int_equal(replicas_slowest(&e), -1);
     for (int i = 1; i >= 0; i--) {
         ranks[1].parted_seconds = i == 1 ? 2 : 1.5;
         ranks[0].joules = ranks[1].joules = 5;
-        assert_true(isnan(engines_joules(&e)));
-        assert_true(mailbox_post(e.engine[i].end[1], &r));
-        assert_true(mailbox_wait(e.engine[i].end[0], 10000));
-        assert_non_null(engines_take(&e, &from));
-        assert_int_equal(engines_slowest(&e), 3);
+        assert_true(isnan(replicas_joules(&e)));
+        assert_true(mailbox_post(e.replica[i].end[1], &r));
+        assert_true(mailbox_wait(e.replica[i].end[0], 10000));
+        assert_non_null(replicas_take(&e, &from));
+        assert_int_equal(replicas_slowest(&e), 3);
     }
-    assert_true(engines_joules(&e) == 20);
-    assert_int_equal(engines_steps(&e, &seconds), 8);
+    assert_true(replicas_joules(&e) == 20);
+    assert_int_equal(replicas_steps(&e, &seconds), 8);
     assert_true(seconds == 4);
-    engines_close(&e);
+    replicas_close(&e);
     (void)zmq_ctx_term(context);
 }
 

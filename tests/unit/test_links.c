@@ -29,7 +29,7 @@ static const struct limits limits = {8, 64, 256, 8, 256};
 
 struct rank0 {
     void *context;
-    struct engines engines;
+    struct replicas replicas;
     struct hub hub;
     struct link_card card;
 };
@@ -41,8 +41,8 @@ static void open_rank0(struct rank0 *r)
     r->context = zmq_ctx_new();
     r->card = (struct link_card){.n_groups = 2, .group_size = 2, .vocab = VOCAB, .prefix_caching = 1, .timeout = 300};
     (void)snprintf(r->card.model, sizeof r->card.model, "%s", models_demo());
-    assert_int_equal(engines_open(&r->engines, r->context, 2, 4, &e), 0);
-    assert_int_equal(hub_open(&r->hub, &r->engines, &r->card, true, &e), 0);
+    assert_int_equal(replicas_open(&r->replicas, r->context, 2, 4, &e), 0);
+    assert_int_equal(hub_open(&r->hub, &r->replicas, &r->card, true, &e), 0);
     assert_string_equal(r->card.address[0], "127.0.0.1");
     assert_string_equal(r->card.address[1], "");
 }
@@ -50,20 +50,20 @@ static void open_rank0(struct rank0 *r)
 static void close_rank0(struct rank0 *r, struct err *e)
 {
     (void)hub_close(&r->hub, e);
-    engines_close(&r->engines);
+    replicas_close(&r->replicas);
     (void)zmq_ctx_term(r->context);
 }
 
-/* The next report of this engine; numbers that others send meanwhile are skipped. */
-static struct report *hear(struct rank0 *r, int engine)
+/* The next report of this replica; numbers that others send meanwhile are skipped. */
+static struct report *hear(struct rank0 *r, int replica)
 {
     for (double until = seconds_now() + PATIENT; seconds_now() < until;) {
         int from = -1;
-        struct report *report = engines_take(&r->engines, &from);
-        if (from == engine)
+        struct report *report = replicas_take(&r->replicas, &from);
+        if (from == replica)
             return report;
         steps_report_free(report);
-        (void)mailbox_wait(r->engines.engine[engine].end[0], 100);
+        (void)mailbox_wait(r->replicas.replica[replica].end[0], 100);
     }
     return NULL;
 }
@@ -111,7 +111,7 @@ static void start_lead(struct lead *l, struct rank0 *r, bool local, const struct
     const struct scheduler_setup setup = {.limits = limits, .tokenizer = t, .prefix_caching = true};
     memset(l, 0, sizeof *l);
     l->local = local;
-    int opened = local ? steps_open(&l->steps, r->engines.engine[0].end[1], &setup, &e)
+    int opened = local ? steps_open(&l->steps, r->replicas.replica[0].end[1], &setup, &e)
                        : leader_open(&l->leader, &r->card, 1, &limits, &e);
     expect_none(&e);
     assert_int_equal(opened, 0);
@@ -148,15 +148,15 @@ static int compare(const void *a, const void *b)
 }
 
 /* Median milliseconds from handing a task over to having it back, with one step between. */
-static double trip_ms(struct rank0 *r, int engine)
+static double trip_ms(struct rank0 *r, int replica)
 {
     double took[N_TRIPS];
     for (int i = 0; i < N_TRIPS; i++) {
         struct task *j = make_task((uint64_t)i + 1, 1), *back = NULL;
         double began = seconds_now();
-        engines_submit(&r->engines, j, engine);
+        replicas_submit(&r->replicas, j, replica);
         while (back == NULL) {
-            struct report *report = hear(r, engine);
+            struct report *report = hear(r, replica);
             assert_non_null(report);
             back = report->done;
             steps_report_free(report);
@@ -174,9 +174,9 @@ static double trip_ms(struct rank0 *r, int engine)
     return took[N_TRIPS / 2];
 }
 
-static void expect_loaded(struct rank0 *r, int engine)
+static void expect_loaded(struct rank0 *r, int replica)
 {
-    struct report *report = hear(r, engine);
+    struct report *report = hear(r, replica);
     assert_non_null(report);
     assert_true(report->loaded);
     steps_report_free(report);
@@ -186,14 +186,14 @@ static void expect_loaded(struct rank0 *r, int engine)
 static void stop(struct rank0 *r, struct task *open)
 {
     int from = 0;
-    engines_stop(&r->engines);
-    for (double until = seconds_now() + PATIENT; !engines_ended(&r->engines) && seconds_now() < until;) {
-        struct report *report = engines_take(&r->engines, &from);
+    replicas_stop(&r->replicas);
+    for (double until = seconds_now() + PATIENT; !replicas_ended(&r->replicas) && seconds_now() < until;) {
+        struct report *report = replicas_take(&r->replicas, &from);
         for (struct task *j = report != NULL ? report->done : NULL; j != NULL; j = j->work.next)
             open = j == open ? NULL : open;
         steps_report_free(report);
     }
-    assert_true(engines_ended(&r->engines));
+    assert_true(replicas_ended(&r->replicas));
     assert_null(open);
 }
 
@@ -216,8 +216,8 @@ static void trips(void **state)
     assert_true(there - here < 2 || process_sanitized()); /* both ways */
     /* A cancelled task comes back with what there is; one that is open at the end, too. */
     struct task *j = make_task(5000, 200), *open = make_task(5001, 200);
-    engines_submit(&r.engines, j, 1);
-    engines_cancel(&r.engines, j, FINISH_CANCELLED);
+    replicas_submit(&r.replicas, j, 1);
+    replicas_cancel(&r.replicas, j, FINISH_CANCELLED);
     for (struct task *back = NULL; back == NULL;) {
         struct report *report = hear(&r, 1);
         assert_non_null(report);
@@ -226,7 +226,7 @@ static void trips(void **state)
         assert_true(back == NULL || back == j);
     }
     assert_int_equal(j->group[0].finish == FINISH_CANCELLED || j->group[0].choice[0]->output.n == 200, 1);
-    engines_submit(&r.engines, open, 1);
+    replicas_submit(&r.replicas, open, 1);
     stop(&r, open);
     void *failed = NULL;
     assert_int_equal(pthread_join(near.thread, &failed), 0);
