@@ -177,8 +177,8 @@ static void returned(struct runner *r, struct line *l)
     struct task *j = l->task;
     bool cancelled = false;
     disengage(r, l);
-    for (int i = 0; i < j->n_groups; i++)
-        cancelled = cancelled || j->group[i].finish == FINISH_CANCELLED;
+    for (int i = 0; i < j->n_prompts; i++)
+        cancelled = cancelled || j->choices[i].finish == FINISH_CANCELLED;
     finished_judge(j);
     line_name_field(l);
     runner_learn(r, l, !cancelled);

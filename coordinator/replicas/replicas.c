@@ -42,11 +42,11 @@ void replicas_close(struct replicas *set)
 static struct replica_load load_of(const struct task *j)
 {
     struct replica_load load = {0};
-    for (int i = 0; i < j->n_groups; i++) {
-        const struct group *g = &j->group[i];
-        int n = g->search.num_beams > 1 ? g->search.num_beams : g->n_members;
+    for (int i = 0; i < j->n_prompts; i++) {
+        const struct choices *set = &j->choices[i];
+        int n = set->search.num_beams > 1 ? set->search.num_beams : set->n_members;
         load.n_sequences += n;
-        load.n_tokens += (int64_t)g->prompt.n + (int64_t)n * g->rules->max_tokens;
+        load.n_tokens += (int64_t)set->prompt.n + (int64_t)n * set->rules->max_tokens;
     }
     return load;
 }

@@ -170,7 +170,7 @@ void order_turns(struct scheduler *s)
     }
 }
 
-/* The position of r, present or future, among the running requests. Requests of one group have the same arrival. */
+/* The position of r, present or future, among the running requests. Choices of one prompt have the same arrival. */
 static int place_among_running(const struct scheduler *s, const struct request *r)
 {
     int low = 0, high = s->n_running;

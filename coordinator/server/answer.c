@@ -116,7 +116,7 @@ void answer_delta(struct server *s, const struct delta *p)
 {
     struct task *j = p->task;
     const struct protocol_generate *g = &j->message.generate;
-    int index = p->group * j->n_choices + p->choice;
+    int index = p->prompt_index * j->n_choices + p->choice;
     if (j->ticket.answered || j->ticket.client == NULL)
         return;
     struct reply_choice choice = {.index = index,
@@ -127,8 +127,8 @@ void answer_delta(struct server *s, const struct delta *p)
                                   .logprobs = p->logprobs,
                                   .n_top = g->rules.sampling.n_top};
     if (j->echo != NULL && !j->ticket.echoed[index]) {
-        choice.before = j->echo[p->group].text;
-        choice.n_before = j->echo[p->group].bytes;
+        choice.before = j->echo[p->prompt_index].text;
+        choice.n_before = j->echo[p->prompt_index].bytes;
         j->ticket.echoed[index] = true;
     }
     const struct reply reply = {.request_id = id_of(j),
@@ -144,15 +144,15 @@ void answer_delta(struct server *s, const struct delta *p)
 static int64_t longest_choice(const struct task *j)
 {
     size_t longest = 0;
-    for (int i = 0; i < j->n_groups; i++)
-        for (int c = 0; c < j->n_choices && j->group[i].choice != NULL && j->group[i].choice[c] != NULL; c++)
-            longest = j->group[i].choice[c]->output.n > longest ? j->group[i].choice[c]->output.n : longest;
+    for (int i = 0; i < j->n_prompts; i++)
+        for (int c = 0; c < j->n_choices && j->choices[i].choice != NULL && j->choices[i].choice[c] != NULL; c++)
+            longest = j->choices[i].choice[c]->output.n > longest ? j->choices[i].choice[c]->output.n : longest;
     return (int64_t)longest;
 }
 
 static void note_outcome(struct outcome *o, const struct task *j, const struct finished *f)
 {
-    int64_t choices = (int64_t)j->n_groups * j->n_choices;
+    int64_t choices = (int64_t)j->n_prompts * j->n_choices;
     *o = (struct outcome){.code = j->error.code != 0 ? j->error.code : PROTOCOL_OK,
                           .time = f->split,
                           .first_token = f->times.first_token > 0 ? f->times.first_token - j->arrived : 0,

@@ -35,14 +35,15 @@ struct report {
     struct histogram between_tokens, iteration; /* since the last report: seconds; tokens of a step */
     uint64_t n_steps;                           /* so far */
     double step_seconds;                        /* of these, submitted to taken */
-    struct rank_stats *ranks, *recent; /* [n_ranks] of the group, since the start and of late; owned. NULL: as before */
+    struct rank_stats *ranks,
+        *recent; /* [n_ranks] of the replica, since the start and of late; owned. NULL: as before */
     int n_ranks;
 };
 
 struct steps {
     void *mailbox; /* borrowed: the main thread's end */
     struct scheduler scheduler;
-    struct group_events events;
+    struct choices_events events;
     struct task *tasks;    /* under way, linked by replica_previous and replica_next */
     struct report *report; /* being filled; NULL: out of memory */
     double reported;       /* when the last one went */

@@ -4,7 +4,7 @@
 #ifndef TASKS_TASK_H
 #define TASKS_TASK_H
 
-#include "coordinator/schedule/group.h"
+#include "coordinator/schedule/choices.h"
 #include "protocol/protocol.h"
 
 #include <stdatomic.h>
@@ -41,14 +41,14 @@ struct ticket {
     bool answered;     /* its last reply is out: whatever comes back is dropped */
     bool writes;       /* finished, at a worker which writes its large reply */
     bool unread;       /* at the worker for large messages, which parses it: nothing but its client is known */
-    bool *echoed;      /* [n_groups * n_choices] of a stream with echo: the prompt's text is out */
+    bool *echoed;      /* [n_prompts * n_choices] of a stream with echo: the prompt's text is out */
     uint64_t n_events; /* of a stream */
 };
 
 /* The main thread's notes on a task while it generates. */
 struct work {
-    struct choice_progress *progress; /* [n_groups * n_choices] */
-    int n_open;                       /* groups that the scheduler refers to */
+    struct choice_progress *progress; /* [n_prompts * n_choices] */
+    int n_open;                       /* prompts whose choices the scheduler refers to */
     struct task *previous, *next;
 };
 
@@ -77,9 +77,9 @@ struct task {
     /* generate */
     char request_id[PROTOCOL_MAX_ID_BYTES + 1];
     uint64_t seed;               /* of the first candidate */
-    struct request_rules *rules; /* [n_groups] with max_tokens and seed filled in */
-    struct group *group;         /* [n_groups] one a prompt */
-    int n_groups, n_choices;     /* n_choices: of each group */
+    struct request_rules *rules; /* [n_prompts] with max_tokens and seed filled in */
+    struct choices *choices;     /* [n_prompts] one a prompt */
+    int n_prompts, n_choices;    /* n_choices: of each prompt */
     size_t result_bytes;         /* that its results may take; task_prepare */
 
     struct ticket ticket;
@@ -93,7 +93,7 @@ void task_close(struct task *j);
 /* Parse the body, which is then given back. On failure j->error. Any thread. */
 void task_parse(struct task *j, const struct protocol_model *model);
 
-/* A generate whose prompts are encoded becomes groups. max_len: tokens of prompt and output together. max_reply: bytes that its reply
+/* The prompts of a generate, encoded, get their choices. max_len: tokens of prompt and output together. max_reply: bytes that its reply
  * may have at most, told before anything is computed. On failure j->error. */
 int task_prepare(struct task *j, int max_len, int64_t max_reply, uint64_t seed);
 
@@ -109,7 +109,7 @@ int64_t task_text_bytes(const char *text, size_t bytes);
 /* Main thread to I/O thread: a choice of a stream has grown. */
 struct delta {
     struct task *task;
-    int group, choice;
+    int prompt_index, choice;
     char *text;               /* [bytes] */
     int32_t *id;              /* [n_ids] */
     struct sampled *logprobs; /* [n_ids] or NULL */

@@ -1,4 +1,4 @@
-/* tests/e2e/test_groups.c - replica groups of `lockstep serve` and `lockstep batch` under mpirun with the demo model: the same
+/* tests/e2e/test_replicas.c - replica groups of `lockstep serve` and `lockstep batch` under mpirun with the demo model: the same
  * answers as from one group, work for all of them, and that what concerns one neither waits for the others nor misses them. */
 #include "base/clock.h"
 #include "base/err.h"

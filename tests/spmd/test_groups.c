@@ -1,4 +1,4 @@
-/* tests/spmd/test_groups.c - rank/world/world.c: the job's ranks in groups; what a group computes stays within it, and groups do not
+/* tests/spmd/test_replicas.c - rank/world/world.c: the job's ranks in groups; what a group computes stays within it, and groups do not
  * wait for each other. */
 #include "rank/comm/comm.h"
 #include "rank/world/fatal.h"

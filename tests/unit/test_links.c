@@ -132,12 +132,12 @@ static struct task *make_task(uint64_t number, int n)
     j->message.generate.search = (struct search){.n = 1, .num_beams = 1};
     j->n_choices = 1;
     j->rules = calloc(1, sizeof *j->rules);
-    j->group = calloc(1, sizeof *j->group);
+    j->choices = calloc(1, sizeof *j->choices);
     j->work.progress = calloc(1, sizeof *j->work.progress);
     j->rules[0] = *r;
-    assert_int_equal(group_open(&j->group[0], &j->message.generate.search, &j->rules[0], &prompt, &e), 0);
-    j->group[0].owner = j;
-    j->n_groups = 1;
+    assert_int_equal(choices_open(&j->choices[0], &j->message.generate.search, &j->rules[0], &prompt, &e), 0);
+    j->choices[0].owner = j;
+    j->n_prompts = 1;
     return j;
 }
 
@@ -163,11 +163,11 @@ static double trip_ms(struct rank0 *r, int replica)
         }
         took[i] = 1e3 * (seconds_now() - began);
         assert_ptr_equal(back, j);
-        assert_int_equal(j->group[0].finish, FINISH_STOP);
-        assert_int_equal(j->group[0].choice[0]->finish, FINISH_LENGTH);
-        assert_int_equal(j->group[0].choice[0]->output.id[0], 300);
-        assert_true(j->group[0].choice[0]->text.bytes > 0);
-        assert_true(j->group[0].times.arrived >= j->arrived - 0.01);
+        assert_int_equal(j->choices[0].finish, FINISH_STOP);
+        assert_int_equal(j->choices[0].choice[0]->finish, FINISH_LENGTH);
+        assert_int_equal(j->choices[0].choice[0]->output.id[0], 300);
+        assert_true(j->choices[0].choice[0]->text.bytes > 0);
+        assert_true(j->choices[0].times.arrived >= j->arrived - 0.01);
         task_close(j);
     }
     qsort(took, N_TRIPS, sizeof *took, compare);
@@ -225,7 +225,7 @@ static void trips(void **state)
         steps_report_free(report);
         assert_true(back == NULL || back == j);
     }
-    assert_int_equal(j->group[0].finish == FINISH_CANCELLED || j->group[0].choice[0]->output.n == 200, 1);
+    assert_int_equal(j->choices[0].finish == FINISH_CANCELLED || j->choices[0].choice[0]->output.n == 200, 1);
     replicas_submit(&r.replicas, open, 1);
     stop(&r, open);
     void *failed = NULL;

@@ -1,4 +1,4 @@
-/* tests/unit/test_groups.c - messages between groups: orders and reports as bytes and back, complete, truncated and
+/* tests/unit/test_replicas.c - messages between groups: orders and reports as bytes and back, complete, truncated and
  * damaged; and the choice of a replica for a task. */
 #include "tests/unit/unit.h"
 
@@ -54,7 +54,7 @@ static struct task *make_task(uint64_t number, bool beams)
     r->keep_stop = r->skip_special = r->want_logprobs = r->want_prompt_logprobs = true;
     j->n_choices = 2;
     j->rules = calloc(2, sizeof *j->rules);
-    j->group = calloc(2, sizeof *j->group);
+    j->choices = calloc(2, sizeof *j->choices);
     j->work.progress = calloc(4, sizeof *j->work.progress);
     for (int i = 0; i < 2; i++) {
         struct token_list prompt = {calloc(3, sizeof(int32_t)), (size_t)(2 + i), 3};
@@ -63,11 +63,11 @@ static struct task *make_task(uint64_t number, bool beams)
         j->rules[i] = *r;
         j->rules[i].max_tokens = 20 + i;
         j->rules[i].sampling.seed += (uint64_t)i;
-        assert_int_equal(group_open(&j->group[i], &g->search, &j->rules[i], &prompt, &e), 0);
-        j->n_groups++;
-        j->group[i].owner = j;
-        j->group[i].priority = -3;
-        j->group[i].deadline = 130;
+        assert_int_equal(choices_open(&j->choices[i], &g->search, &j->rules[i], &prompt, &e), 0);
+        j->n_prompts++;
+        j->choices[i].owner = j;
+        j->choices[i].priority = -3;
+        j->choices[i].deadline = 130;
     }
     return j;
 }
@@ -109,10 +109,10 @@ static void orders(void **state)
         assert_int_equal(k->number, 42);
         assert_true(k->arrived == 5090);
         assert_true(k->message.generate.stream);
-        assert_int_equal(k->n_groups, 2);
+        assert_int_equal(k->n_prompts, 2);
         assert_int_equal(k->n_choices, 2);
         for (int i = 0; i < 2; i++) {
-            const struct group *a = &j->group[i], *b = &k->group[i];
+            const struct choices *a = &j->choices[i], *b = &k->choices[i];
             expect_rules(b->rules, a->rules);
             assert_int_equal(b->prompt.n, a->prompt.n);
             assert_memory_equal(b->prompt.id, a->prompt.id, a->prompt.n * sizeof *a->prompt.id);
@@ -170,11 +170,11 @@ static void bad_orders(void **state)
         struct order *o = order_decode(w.data, w.bytes, &order_rules, 1, &e);
         assert_true((o != NULL) == (e.code == ERR_NONE));
         n_good += o != NULL;
-        for (int k = 0; o != NULL && o->task != NULL && k < o->task->n_groups; k++) {
-            const struct group *g = &o->task->group[k];
-            assert_true(g->prompt.n >= 1 && (int)g->prompt.n + g->rules->max_tokens <= MAX_LEN);
-            for (size_t t = 0; t < g->prompt.n; t++)
-                assert_in_range(g->prompt.id[t], 0, VOCAB - 1);
+        for (int k = 0; o != NULL && o->task != NULL && k < o->task->n_prompts; k++) {
+            const struct choices *set = &o->task->choices[k];
+            assert_true(set->prompt.n >= 1 && (int)set->prompt.n + set->rules->max_tokens <= MAX_LEN);
+            for (size_t t = 0; t < set->prompt.n; t++)
+                assert_in_range(set->prompt.id[t], 0, VOCAB - 1);
         }
         order_free(o);
         w.data[at] = before;
@@ -232,17 +232,17 @@ static void finish_choice(struct request *r, const struct request_rules *rules, 
 
 static void finish_task(struct task *j)
 {
-    for (int i = 0; i < j->n_groups; i++) {
-        struct group *g = &j->group[i];
-        g->finish = FINISH_STOP;
-        g->times = (struct request_times){.arrived = 95, .scheduled = 96, .first_token = 97.5, .finished = 99};
-        g->n_cached = 1;
-        g->prompt_logprobs = calloc(g->prompt.n, sizeof *g->prompt_logprobs);
-        g->prompt_logprobs[0] = make_sampled(77);
+    for (int i = 0; i < j->n_prompts; i++) {
+        struct choices *set = &j->choices[i];
+        set->finish = FINISH_STOP;
+        set->times = (struct request_times){.arrived = 95, .scheduled = 96, .first_token = 97.5, .finished = 99};
+        set->n_cached = 1;
+        set->prompt_logprobs = calloc(set->prompt.n, sizeof *set->prompt_logprobs);
+        set->prompt_logprobs[0] = make_sampled(77);
         for (int c = 0; c < 2; c++)
-            finish_choice(g->choice[c], g->rules, c == 0 ? "one h\xc3\xa4" : "two two");
-        if (g->score != NULL)
-            g->score[1] = -1.25f;
+            finish_choice(set->choice[c], set->rules, c == 0 ? "one h\xc3\xa4" : "two two");
+        if (set->score != NULL)
+            set->score[1] = -1.25f;
     }
 }
 
@@ -252,8 +252,14 @@ static struct report make_report(struct task *a, struct task *b, struct delta *p
     static int32_t ids[] = {4, 5};
     static struct sampled logprobs[2];
     logprobs[0] = logprobs[1] = make_sampled(4);
-    *p = (struct delta){
-        .task = a, .group = 1, .choice = 1, .text = text, .bytes = 6, .id = ids, .n_ids = 2, .logprobs = logprobs};
+    *p = (struct delta){.task = a,
+                        .prompt_index = 1,
+                        .choice = 1,
+                        .text = text,
+                        .bytes = 6,
+                        .id = ids,
+                        .n_ids = 2,
+                        .logprobs = logprobs};
     finish_task(a);
     finish_task(b);
     a->work.next = b;
@@ -300,15 +306,15 @@ static void expect_task(const struct task *j, const struct task *want)
     assert_string_equal(j->error.message, want->error.message);
     assert_int_equal(j->error.code, want->error.code);
     for (int i = 0; i < 2; i++) {
-        const struct group *g = &j->group[i];
-        assert_int_equal(g->finish, FINISH_STOP);
-        assert_true(g->times.arrived == 1095 && g->times.scheduled == 1096 && g->times.first_token == 1097.5 &&
-                    g->times.finished == 1099);
-        assert_int_equal(g->n_cached, 1);
-        assert_int_equal(g->prompt_logprobs[0].token, 77);
+        const struct choices *set = &j->choices[i];
+        assert_int_equal(set->finish, FINISH_STOP);
+        assert_true(set->times.arrived == 1095 && set->times.scheduled == 1096 && set->times.first_token == 1097.5 &&
+                    set->times.finished == 1099);
+        assert_int_equal(set->n_cached, 1);
+        assert_int_equal(set->prompt_logprobs[0].token, 77);
         for (int c = 0; c < 2; c++)
-            expect_choice(g->choice[c], want->group[i].choice[c]);
-        assert_true(g->score == NULL || g->score[1] == -1.25f);
+            expect_choice(set->choice[c], want->choices[i].choice[c]);
+        assert_true(set->score == NULL || set->score[1] == -1.25f);
     }
 }
 
@@ -333,7 +339,7 @@ static void reports(void **state)
     assert_int_equal(got->n_ranks, 2);
     assert_string_equal(got->ranks[1].host, "node7");
     assert_ptr_equal(got->first->task, mine[0]);
-    assert_true(got->first->group == 1 && got->first->choice == 1 && got->first->n_ids == 2);
+    assert_true(got->first->prompt_index == 1 && got->first->choice == 1 && got->first->n_ids == 2);
     assert_memory_equal(got->first->text, "pie\0ce", 6);
     assert_int_equal(got->first->logprobs[1].top_id[3], 3);
     assert_null(known[0]);
