@@ -158,7 +158,7 @@ int batch_open(void *batch, const void *options, const struct model_config *m, c
     setup.tokenizer = b->front.tokenizer;
     setup.chat = b->front.chat;
     setup.bos = b->front.bos;
-    setup.n_groups = b->front.n_groups;
+    setup.n_replicas = b->front.n_replicas;
     return runner_open(&b->runner, &setup, e);
 }
 

@@ -15,7 +15,7 @@ int front_open(struct front *f, const struct service_options *o, const struct mo
     f->bos = -1;
     f->rope_changes_at = m->position == POSITION_ROPE && m->rope.growth != ROPE_FIXED ? m->rope.long_from : 0;
     f->n_ranks = n_ranks;
-    f->n_groups = n_ranks / run_group_size(&o->run, n_ranks);
+    f->n_replicas = n_ranks / run_replica_size(&o->run, n_ranks);
     service_model_name(o, name, sizeof name);
     f->name[utf8_repair(f->name, sizeof f->name - 1, name, strlen(name))] = '\0';
     f->model = (struct protocol_model){.name = f->name, .vocab = m->vocab};

@@ -48,7 +48,7 @@ int serve_open(void *serve, const void *options, const struct model_config *m, c
                                        .chat = v->front.chat,
                                        .bos = v->front.bos,
                                        .n_ranks = n_ranks,
-                                       .n_groups = v->front.n_groups,
+                                       .n_replicas = v->front.n_replicas,
                                        .end_seconds = service_end_seconds(&o->service)};
     return server_open(&v->server, &setup, e);
 }

@@ -342,20 +342,20 @@ int runner_open(struct runner *r, const struct runner_setup *setup, struct err *
     r->setup = *setup;
     r->files.journal.fd = r->files.inputs.fd = -1;
     r->context = zmq_ctx_new();
-    r->poll = err_calloc(e, POLL_REPLICAS + (unsigned long)setup->n_groups + 2, sizeof *r->poll, "sockets");
+    r->poll = err_calloc(e, POLL_REPLICAS + (unsigned long)setup->n_replicas + 2, sizeof *r->poll, "sockets");
     if (r->context == NULL || r->poll == NULL)
         return ERR(e, ERR_MEMORY, "no ZeroMQ context for the batch's mailboxes");
     if (ids_open(&r->files.ids, e) != 0 || runner_files_open(r, e) != 0)
         return -1;
     r->lines.rules = (struct line_rules){&r->setup.model, r->files.defaults};
     r->lines.style = (struct result_style){setup->o->plain, r->setup.model.name, setup->tokenizer};
-    if (replicas_open(&r->replicas, r->context, setup->n_groups, setup->n_ranks, e) != 0 ||
+    if (replicas_open(&r->replicas, r->context, setup->n_replicas, setup->n_ranks, e) != 0 ||
         metrics_open(&r->metrics, METRICS_LOCKSTEP, r->setup.model.name, &r->replicas,
                      !setup->o->service.run.no_prefix_caching, e) != 0)
         return -1;
     ending_open(&r->end.ending, &setup->ending);
     pace_open(&r->end.pace);
-    ramp_open(&r->end.ramp, setup->n_groups);
+    ramp_open(&r->end.ramp, setup->n_replicas);
     runner_show_start(r);
     return worker_open(&r->worker, r->context, "texts", &work, e);
 }

@@ -29,7 +29,7 @@ struct runner_setup { /* constant; what it points to is borrowed */
     const struct tokenizer *tokenizer;
     const struct chat_template *chat; /* NULL: none that we know */
     int32_t bos;
-    int n_ranks, n_groups;
+    int n_ranks, n_replicas;
     struct share share;
     struct ending_setup ending;
     struct outlets_setup outlets;
@@ -109,10 +109,10 @@ struct runner_view {
 
 struct runner {
     struct runner_setup setup;
-    void *context;            /* of ZeroMQ: mailboxes */
-    struct worker worker;     /* texts to tokens */
-    struct replicas replicas; /* one a group */
-    zmq_pollitem_t *poll;     /* descriptors that the thread waits for; owned */
+    void *context;        /* of ZeroMQ: mailboxes */
+    struct worker worker; /* texts to tokens */
+    struct replicas replicas;
+    zmq_pollitem_t *poll; /* descriptors that the thread waits for; owned */
     pthread_t thread;
     bool running;
 

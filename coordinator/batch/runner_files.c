@@ -129,7 +129,7 @@ static int write_manifest(struct runner *r, const char *state, struct err *e)
            *rest = json_pack(
                "{s:s, s:s, s:o, s:o, s:i, s:i, s:o, s:b, s:o, s:o, s:I, s:I, s:o, s:o}", "state", state, "build",
                LOCKSTEP_VERSION, "name", reply_text(r->setup.model.name), "path",
-               reply_text(r->setup.o->service.run.model), "ranks", r->setup.n_ranks, "groups", r->setup.n_groups,
+               reply_text(r->setup.o->service.run.model), "ranks", r->setup.n_ranks, "groups", r->setup.n_replicas,
                "inputs", recorded_inputs(&r->files.inputs), "lines_without_id", r->files.nameless, "max_model_len",
                r->files.max_len > 0 ? json_integer(r->files.max_len) : json_null(), "counts", counts_of(&r->progress),
                "runs", (json_int_t)(manifest_real(&r->files.manifest, "runs") + 1), "synced_bytes",

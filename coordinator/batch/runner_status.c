@@ -38,7 +38,7 @@ static struct status picture(struct runner *r, enum status_state state, double n
                            .host = r->view.host,
                            .job = environment_value("SLURM_JOB_ID"),
                            .n_ranks = r->setup.n_ranks,
-                           .n_groups = r->setup.n_groups,
+                           .n_replicas = r->setup.n_replicas,
                            .share = r->setup.share,
                            .started = r->view.started_epoch,
                            .updated = epoch_now(),

@@ -177,7 +177,7 @@ json_t *status_json(const struct status *s)
                                state_names[s->state], "cause", text_or_null(s->cause), "exit_status",
                                s->state >= STATUS_ENDED ? json_integer(s->exit_status) : json_null(), "model",
                                reply_text(s->model), "output", reply_text(s->output), "host", reply_text(s->host),
-                               "pid", (int)getpid(), "ranks", s->n_ranks, "groups", s->n_groups, "version",
+                               "pid", (int)getpid(), "ranks", s->n_ranks, "groups", s->n_replicas, "version",
                                LOCKSTEP_VERSION, "slurm_job_id", text_or_null(s->job), "started", moment(s->started),
                                "updated", moment(s->updated), "elapsed_seconds", s->updated - s->started);
     json_t *more = json_pack(

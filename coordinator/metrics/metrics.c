@@ -405,7 +405,7 @@ static void write_server(struct exposition *x, const struct metrics *m)
     exposition_one(x, "client_backlog_bytes", "gauge", (double)m->backlog,
                    "Replies that wait for their clients to read.");
     exposition_one(x, "ranks", "gauge", m->replicas->n_ranks, "Ranks of the job.");
-    exposition_one(x, "groups", "gauge", m->replicas->n, "Groups of ranks, each with a model of its own.");
+    exposition_one(x, "groups", "gauge", m->replicas->n, "Replicas: whole models, each on ranks of its own.");
     exposition_one(x, "draining", "gauge", m->draining, "1: no new requests are taken.");
     exposition_one(x, "uptime_seconds", "gauge", seconds_now() - m->started, "Since the socket is there.");
     if (m->loaded > 0)

@@ -224,7 +224,7 @@ double replicas_joules(const struct replicas *set)
 void replicas_say(const struct replicas *set)
 {
     for (int i = 0; i < set->n && set->n > 1; i++)
-        log_info("group %d: %lld requests, %llu steps in %.3f s", i, (long long)set->replica[i].n_done,
+        log_info("replica %d: %lld requests, %llu steps in %.3f s", i, (long long)set->replica[i].n_done,
                  (unsigned long long)set->replica[i].n_steps, set->replica[i].step_seconds);
 }
 

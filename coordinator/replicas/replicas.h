@@ -1,4 +1,4 @@
-/* coordinator/replicas/replicas.h - the replicas of a job, one a group, as the thread of rank 0 that hands out work (the server's
+/* coordinator/replicas/replicas.h - the replicas of a job, one a replica, as the thread of rank 0 that hands out work (the server's
  * I/O thread, the batch thread) sees them: to whom the next task goes, what each has under way, what each last said. */
 #ifndef REPLICAS_REPLICAS_H
 #define REPLICAS_REPLICAS_H
@@ -65,7 +65,7 @@ uint64_t replicas_steps(const struct replicas *set, double *seconds);
 /* Used by all ranks' devices; NAN where one does not tell, or has not yet. */
 double replicas_joules(const struct replicas *set);
 
-/* --verbose: what each group has done, if there are several. */
+/* --verbose: what each replica has done, if there are several. */
 void replicas_say(const struct replicas *set);
 
 /* The rank of the job that computed longest of late, outside of collectives; -1: not known, or there is one rank. */

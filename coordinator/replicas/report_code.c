@@ -316,7 +316,7 @@ struct report *report_decode(const void *data, size_t bytes, const struct report
     if (r == NULL)
         return NULL;
     get_report(&w, r, rules, now);
-    if (wire_end(&w, "a report of a group", e) == 0)
+    if (wire_end(&w, "a report of a replica", e) == 0)
         return r;
     steps_report_free(r);
     return NULL;

@@ -33,7 +33,7 @@ static void send_text(struct server *s, struct task *j, char *text, size_t bytes
                      .text = text, .bytes = bytes, .delimiter = j->delimiter, .task = j->number, .tokens = tokens});
 }
 
-/* A stream that has begun ends with a final event. The task may be the main thread's: its groups are not looked at. */
+/* A stream that has begun ends with a final event. The task may be the main thread's: its choices are not looked at. */
 static char *error_text(struct server *s, struct task *j, const struct protocol_error *error, size_t *bytes)
 {
     const struct reply reply = {.request_id = id_of(j), .model = s->setup.model.name, .error = error};
@@ -74,7 +74,7 @@ void answer_health(struct server *s, struct task *j)
                                                                        : "draining",
                                    .model = s->setup.model.name,
                                    .ranks = s->setup.n_ranks,
-                                   .groups = s->setup.n_groups,
+                                   .groups = s->setup.n_replicas,
                                    .running = stats.n_running,
                                    .waiting = stats.n_waiting + s->turns[TURN_REPLICA].n_sequences,
                                    .kv_usage = stats.n_blocks > 0 ? (double)stats.n_blocks_used / stats.n_blocks : 0,
@@ -103,7 +103,7 @@ void answer_models(struct server *s, struct task *j)
                                   .dtype = setup->dtype,
                                   .ranks = setup->n_ranks,
                                   .vocab = setup->model.vocab,
-                                  .groups = setup->n_groups,
+                                  .groups = setup->n_replicas,
                                   .max_model_len = replicas_max_len(&s->replicas),
                                   .chat_template = setup->chat != NULL ? chat_template_name(setup->chat) : NULL,
                                   .max_message_bytes = setup->o->max_message_bytes};

@@ -218,10 +218,10 @@ static int open_threads(struct server *s, struct err *e)
     const struct server_setup *setup = &s->setup;
     const struct worker_setup work = {&setup->model, setup->tokenizer, setup->chat, setup->bos,
                                       setup->o->service.max_reply_bytes};
-    s->poll = err_calloc(e, POLL_REPLICAS + (unsigned long)setup->n_groups + 1, sizeof *s->poll, "sockets");
+    s->poll = err_calloc(e, POLL_REPLICAS + (unsigned long)setup->n_replicas + 1, sizeof *s->poll, "sockets");
     if (s->poll == NULL || access_log_open(&s->log, setup->o->access_log, setup->o->access_log_prompts, e) != 0 ||
         open_sockets(s, e) != 0 ||
-        replicas_open(&s->replicas, s->transport.context, setup->n_groups, setup->n_ranks, e) != 0 ||
+        replicas_open(&s->replicas, s->transport.context, setup->n_replicas, setup->n_ranks, e) != 0 ||
         metrics_open(&s->metrics, (enum metrics_names)setup->o->metrics_names, setup->model.name, &s->replicas,
                      !setup->o->service.run.no_prefix_caching, e) != 0 ||
         worker_open(&s->worker[0], s->transport.context, "texts", &work, e) != 0 ||

@@ -28,7 +28,7 @@ struct server_setup { /* constant; what it points to is borrowed */
     const struct tokenizer *tokenizer;
     const struct chat_template *chat;
     int32_t bos;
-    int n_ranks, n_groups;
+    int n_ranks, n_replicas;
     double end_seconds; /* after SIGTERM and SIGINT: what is left for open requests, 0 where the launcher kills soon */
 };
 
@@ -45,9 +45,9 @@ struct server {
     struct transport transport;
     struct curve curve;
     bool has_curve;
-    struct worker worker[2];  /* for texts of small messages; for large messages */
-    struct replicas replicas; /* one a group */
-    zmq_pollitem_t *poll;     /* descriptors that the thread waits for; owned */
+    struct worker worker[2]; /* for texts of small messages; for large messages */
+    struct replicas replicas;
+    zmq_pollitem_t *poll; /* descriptors that the thread waits for; owned */
     pthread_t thread;
     bool running;
 

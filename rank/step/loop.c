@@ -53,7 +53,7 @@ void loop_share(struct plan *p, const struct world *w, int vocab)
 }
 
 /* Rank 0: the client's next plan; while it has none, signals and figures of other ranks are received. The first rank
- * of a further group reports its own signals, as all ranks do. */
+ * of a further replica reports its own signals, as all ranks do. */
 static void ask(struct engine *g, struct plan *p, const struct loop_client *client, struct notice *notice,
                 struct err *e)
 {

@@ -1,4 +1,4 @@
-/* tests/unit/test_links.c - the way between rank 0 and the leader of another group, in one process: orders and reports over a
+/* tests/unit/test_links.c - the way between rank 0 and the leader of another replica, in one process: orders and reports over a
  * real connection, how long they take, who may connect, and what is said of a leader that sends nonsense or goes away. The
  * device is faked: every step is done at once. */
 #include "tests/unit/unit.h"
@@ -39,7 +39,8 @@ static void open_rank0(struct rank0 *r)
     struct err e = {0};
     memset(r, 0, sizeof *r);
     r->context = zmq_ctx_new();
-    r->card = (struct link_card){.n_groups = 2, .group_size = 2, .vocab = VOCAB, .prefix_caching = 1, .timeout = 300};
+    r->card =
+        (struct link_card){.n_replicas = 2, .replica_size = 2, .vocab = VOCAB, .prefix_caching = 1, .timeout = 300};
     (void)snprintf(r->card.model, sizeof r->card.model, "%s", models_demo());
     assert_int_equal(replicas_open(&r->replicas, r->context, 2, 4, &e), 0);
     assert_int_equal(hub_open(&r->hub, &r->replicas, &r->card, true, &e), 0);
@@ -71,7 +72,7 @@ static struct report *hear(struct rank0 *r, int replica)
 /* ---- a main thread without ranks ---- */
 
 struct lead {
-    struct leader leader; /* of group 1, */
+    struct leader leader; /* of replica 1, */
     struct steps steps;   /* or rank 0's own */
     bool local;
     pthread_t thread;
@@ -334,7 +335,7 @@ static void keys(void **state)
     context = zmq_ctx_new();
     socket = connect_raw(context, &r.card, false, &monitor);
     assert_int_equal(next_event(monitor), ZMQ_EVENT_HANDSHAKE_SUCCEEDED);
-    /* A message that is not a report ends the job, with the group's name, and the thread. */
+    /* A message that is not a report ends the job, with the replica's name, and the thread. */
     static const char hello[] = {LINK_HELLO, 4, 0, 0, 0, 0, 0, 0, 0, 'h', 'o', 's', 't'};
     char answer[4];
     assert_int_equal(zmq_send(socket, hello, sizeof hello, 0), sizeof hello);
@@ -344,7 +345,8 @@ static void keys(void **state)
     assert_int_equal(zmq_send(socket, nonsense, sizeof nonsense, 0), sizeof nonsense);
     for (double until = seconds_now() + PATIENT; hub_check(&r.hub, &e) == 0 && seconds_now() < until;)
         (void)mailbox_wait(socket, 5);
-    EXPECT_PARTS(&e, ERR_COMM, "group 1 of 2 (ranks 2-3, led by rank 2 on host)", "a report of a group does not fit");
+    EXPECT_PARTS(&e, ERR_COMM, "replica 1 of 2 (ranks 2-3, led by rank 2 on host)",
+                 "a report of a replica does not fit");
     /* It goes away: that too is noticed, and nobody waits for it any more. */
     close_raw(context, socket, monitor);
     struct report *report = hear(&r, 1);
@@ -403,7 +405,7 @@ static void lost(void **state)
     assert_true(report->ended);
     steps_report_free(report);
     assert_int_equal(hub_check(&r.hub, &e), -1);
-    EXPECT_PARTS(&e, ERR_COMM, "group 1 of 2 (ranks 2-3, led by rank 2 on host): its connection has ended");
+    EXPECT_PARTS(&e, ERR_COMM, "replica 1 of 2 (ranks 2-3, led by rank 2 on host): its connection has ended");
     double took = seconds_now() - closed;
     assert_true(took >= LINK_PATIENCE && took < LINK_PATIENCE + 5); /* the failed process speaks first */
     e = (struct err){0};
@@ -448,7 +450,7 @@ static void *open_silent(void *context, struct curve *c, struct link_card *card)
     assert_int_equal(link_configure(router, &e), 0);
     assert_int_equal(zmq_bind(router, "tcp://127.0.0.1:*"), 0);
     assert_int_equal(zmq_getsockopt(router, ZMQ_LAST_ENDPOINT, endpoint, &bytes), 0);
-    *card = (struct link_card){.n_groups = 2, .group_size = 2, .vocab = VOCAB, .timeout = 300};
+    *card = (struct link_card){.n_replicas = 2, .replica_size = 2, .vocab = VOCAB, .timeout = 300};
     card->port = atoi(strrchr(endpoint, ':') + 1);
     (void)snprintf(card->address[0], sizeof card->address[0], "127.0.0.1");
     (void)snprintf(card->model, sizeof card->model, "%s", models_demo());

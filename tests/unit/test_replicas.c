@@ -1,4 +1,4 @@
-/* tests/unit/test_replicas.c - messages between groups: orders and reports as bytes and back, complete, truncated and
+/* tests/unit/test_replicas.c - messages between replicas: orders and reports as bytes and back, complete, truncated and
  * damaged; and the choice of a replica for a task. */
 #include "tests/unit/unit.h"
 
@@ -387,7 +387,7 @@ static void bad_reports(void **state)
     known[0] = known[1] = NULL;
     struct err e = {0};
     assert_null(report_decode(w.data, w.bytes, &report_rules, 1, &e));
-    EXPECT_PARTS(&e, ERR_COMM, "a report of a group", "a delta of a task that is not there");
+    EXPECT_PARTS(&e, ERR_COMM, "a report of a replica", "a delta of a task that is not there");
     task_close(a);
     task_close(b);
     wire_free(&w);
@@ -460,7 +460,7 @@ static void choice(void **state)
     (void)zmq_ctx_term(context);
 }
 
-/* Rank 3 of two groups of two is the slowest; a group that has told nothing does not hide it. */
+/* Rank 3 of two replicas of two is the slowest; a replica that has told nothing does not hide it. */
 static void figures(void **state)
 {
     (void)state;

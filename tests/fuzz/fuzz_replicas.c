@@ -1,4 +1,4 @@
-/* tests/fuzz/fuzz_groups.c - an order or a report from another group's leader, as bytes from anywhere: decoded, used, freed.
+/* tests/fuzz/fuzz_replicas.c - an order or a report from another replica's leader, as bytes from anywhere: decoded, used, freed.
  *
  * Besides memory safety: a refusal says why in one line; an accepted order keeps to the limits; what an accepted order says is
  * said by its own encoding again. */
