@@ -3,6 +3,7 @@
 #include "gateway/api/openai.h"
 #include "gateway/api/state.h"
 #include "gateway/api/tokens.h"
+#include "gateway/page/page.h"
 
 #define OPENAI(method, path, start)                           \
     {                                                         \
@@ -27,6 +28,8 @@ const struct route gateway_routes[] = {
     OPEN("POST", "/ping", state_health),
     OPEN("GET", "/version", state_version),
     {"GET", "/metrics", state_metrics, &openai_dialect, ROUTE_METRICS},
+    {"GET", "/", page_start, &openai_dialect, ROUTE_PAGE},
+    {"GET", "/page/{}", page_file, &openai_dialect, ROUTE_PAGE},
 };
 
 const size_t gateway_n_routes = sizeof gateway_routes / sizeof gateway_routes[0];

@@ -150,6 +150,7 @@ static void put_fields(const struct exchange *x, struct bytes *b)
     bytes_format(b, "x-request-id: %s\r\n", x->id);
     if (exchange_origin_fits(x, exchange_header(x, "origin")))
         bytes_format(b, "Access-Control-Allow-Origin: %s\r\nVary: Origin\r\n", x->gateway->allow_origin);
+    bytes_text(b, x->fields != NULL ? x->fields : "");
 }
 
 void exchange_answer(struct exchange *x, int status, const char *type, const char *body, size_t bytes)

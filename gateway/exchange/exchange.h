@@ -21,6 +21,7 @@ struct exchange {
     struct question *questions;
     void *state; /* the API's; freed by drop */
     void (*drop)(void *state);
+    const char *fields;      /* further lines of the answer's head, each with CRLF, borrowed; NULL: none */
     const char *stream_type; /* of the content, where the answer comes in pieces; NULL: it does not */
     bool has_begun;          /* the head of a stream is written */
     struct due comment;

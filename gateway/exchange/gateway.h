@@ -24,7 +24,7 @@ struct route {
     const char *method, *path;
     void (*start)(struct exchange *x);
     const struct dialect *dialect;
-    enum { ROUTE_NEEDS_KEY, ROUTE_OPEN, ROUTE_METRICS } access;
+    enum { ROUTE_NEEDS_KEY, ROUTE_OPEN, ROUTE_METRICS, ROUTE_PAGE } access; /* the page is open, unless there is none */
 };
 
 struct gateway {
@@ -38,6 +38,7 @@ struct gateway {
     size_t n_routes;
     const char *allow_origin; /* "*" or one origin; NULL: none */
     bool open_metrics;        /* /metrics without a key */
+    bool no_page;             /* routes of ROUTE_PAGE are not there */
     struct due_list comments; /* of streams: when something must be said */
     uint64_t serial;
     bool draining;

@@ -490,6 +490,52 @@ static void graceful(void)
     stop_fake(&fake);
 }
 
+/* What a browser gets: the page, and what it names; nothing that would run a script of somebody else. */
+static void page(void)
+{
+    static const struct {
+        const char *path, *type, *part;
+    } files[] = {
+        {"/", "text/html; charset=utf-8", "<script type=\"module\" src=\"page/main.js\">"},
+        {"/page/style.css", "text/css; charset=utf-8", ":root {"},
+        {"/page/icon.svg", "image/svg+xml", "<svg "},
+        {"/page/main.js", "text/javascript; charset=utf-8", "import { ask,"},
+        {"/page/ask.js", "text/javascript; charset=utf-8", "export async function ask("},
+        {"/page/chat.js", "text/javascript; charset=utf-8", "v1/chat/completions"},
+        {"/page/markdown.js", "text/javascript; charset=utf-8", "export class Markdown"},
+        {"/page/samples.js", "text/javascript; charset=utf-8", "export class Samples"},
+        {"/page/live.js", "text/javascript; charset=utf-8", "export function watch("},
+    };
+    struct web_answer a;
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        case_begin("the page: %s", files[i].path);
+        web_ask(&gate, "GET", files[i].path, "", "", &a);
+        check_answer(&a, 200, files[i].part);
+        case_check(strstr(a.head, files[i].type) != NULL, "%s", a.head);
+        case_check(strstr(a.head, "\r\nContent-Security-Policy: default-src 'none'; script-src 'self';") != NULL &&
+                       strstr(a.head, "\r\nX-Content-Type-Options: nosniff\r\n") != NULL,
+                   "%s", a.head);
+        case_check(strstr(a.body, "unsafe-") == NULL && strstr(a.body, "innerHTML") == NULL, "%s", a.body);
+        web_free(&a);
+        case_end();
+    }
+    case_begin("what the page does not have");
+    web_ask(&gate, "GET", "/page/../routes.c", "", "", &a);
+    check_answer(&a, 404, "the page has no file ../routes.c");
+    web_free(&a);
+    case_end();
+    web_stop(&gate);
+    begin(WORDS("--no-page"));
+    case_begin("--no-page: it is not there");
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        web_ask(&gate, "GET", files[i].path, "", "", &a);
+        check_answer(&a, 404, "no such path");
+        web_free(&a);
+    }
+    case_end();
+    web_stop(&gate);
+}
+
 static void options(void)
 {
     const struct {
@@ -524,7 +570,7 @@ int main(void)
     leaves(true);
     leaves(false);
     comments();
-    (void)web_stop(&gate);
+    page();
     keys();
     stop_fake(&fake);
     folder();
