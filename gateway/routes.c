@@ -1,14 +1,16 @@
 /* gateway/routes.c - see routes.h. An API is a file of gateway/api/ and its lines here. */
 #include "gateway/routes.h"
+#include "gateway/api/messages.h"
 #include "gateway/api/openai.h"
 #include "gateway/api/state.h"
 #include "gateway/api/tokens.h"
 #include "gateway/page/page.h"
 
-#define OPENAI(method, path, start)                           \
-    {                                                         \
-        method, path, start, &openai_dialect, ROUTE_NEEDS_KEY \
+#define KEYED(method, path, start, dialect)              \
+    {                                                    \
+        method, path, start, &(dialect), ROUTE_NEEDS_KEY \
     }
+#define OPENAI(method, path, start) KEYED(method, path, start, openai_dialect)
 #define OPEN(method, path, start)                        \
     {                                                    \
         method, path, start, &openai_dialect, ROUTE_OPEN \
@@ -21,6 +23,8 @@ const struct route gateway_routes[] = {
     OPENAI("POST", "/completions", openai_completions),
     OPENAI("POST", "/v1/chat/completions", openai_chat),
     OPENAI("POST", "/chat/completions", openai_chat),
+    KEYED("POST", "/v1/messages", messages_create, messages_dialect),
+    KEYED("POST", "/v1/messages/count_tokens", messages_count, messages_dialect),
     OPENAI("POST", "/tokenize", tokens_tokenize),
     OPENAI("POST", "/detokenize", tokens_detokenize),
     OPEN("GET", "/health", state_health),

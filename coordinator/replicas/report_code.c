@@ -9,7 +9,7 @@
 #define MAX_BYTES ((size_t)1 << 40) /* no bound but that of the message */
 
 /* A field more has to travel, too: see to it, then change the size. */
-_Static_assert(sizeof(struct report) == 776 && sizeof(struct delta) == 64 && sizeof(struct sampled) == 172,
+_Static_assert(sizeof(struct report) == 776 && sizeof(struct delta) == 72 && sizeof(struct sampled) == 172,
                "put_... and get_... know every field");
 
 /* ---- out ---- */
@@ -62,6 +62,8 @@ static void put_delta(struct wire_out *w, const struct delta *p)
     put_text(w, p->text, p->bytes);
     wire_put_array(w, p->id, p->n_ids, sizeof *p->id);
     put_sampled(w, p->logprobs, p->logprobs != NULL ? p->n_ids : 0, p->task->rules[p->prompt_index].sampling.n_top);
+    wire_put_i32(w, (int32_t)p->finish);
+    wire_put_i32(w, p->stop_text);
 }
 
 /* A choice without a request: it never began. */
@@ -72,6 +74,7 @@ static void put_choice(struct wire_out *w, const struct choices *set, int c)
     if (r == NULL)
         return;
     wire_put_i32(w, (int32_t)r->finish);
+    wire_put_i32(w, r->stop.found);
     put_text(w, r->text.data, r->released);
     wire_put_array(w, r->output.id, r->output.n, sizeof *r->output.id);
     put_sampled(w, r->logprobs, set->rules->want_logprobs && r->logprobs != NULL ? r->output.n : 0,
@@ -212,6 +215,16 @@ static void get_numbers(struct wire_in *w, struct report *r, int n_ranks)
     r->n_ranks = (int)n;
 }
 
+static enum finish_reason get_finish(struct wire_in *w, const char *what)
+{
+    return (enum finish_reason)wire_get_i32(w, FINISH_NONE, FINISH_ERROR, what);
+}
+
+static int get_stop_text(struct wire_in *w, const struct request_rules *rules)
+{
+    return wire_get_i32(w, 0, rules->stop != NULL ? rules->stop->n : 0, "a stop text's number");
+}
+
 static void get_delta(struct wire_in *w, struct report *r, const struct report_rules *is)
 {
     struct task *j = is->find(is->context, wire_get_u64(w), false);
@@ -226,6 +239,8 @@ static void get_delta(struct wire_in *w, struct report *r, const struct report_r
     p->text = wire_get_array(w, &p->bytes, MAX_BYTES, 1, "a text");
     p->id = get_tokens(w, &p->n_ids, is->vocab);
     p->logprobs = get_sampled(w, p->n_ids, j->rules[p->prompt_index].sampling.n_top, is->vocab);
+    p->finish = get_finish(w, "how a delta ends");
+    p->stop_text = get_stop_text(w, &j->rules[p->prompt_index]);
     if (r->last != NULL)
         r->last->next = p;
     else
@@ -241,7 +256,8 @@ static void get_choice(struct wire_in *w, struct choices *set, int c, int vocab)
         return;
     }
     struct request *r = set->choice[c];
-    r->finish = (enum finish_reason)wire_get_i32(w, FINISH_NONE, FINISH_ERROR, "how a choice ended");
+    r->finish = get_finish(w, "how a choice ended");
+    r->stop.found = get_stop_text(w, set->rules);
     r->text.data = wire_get_array(w, &r->text.bytes, MAX_BYTES, 1, "a text");
     r->text.capacity = r->text.bytes;
     r->released = r->text.bytes;
@@ -255,7 +271,7 @@ static void get_choice(struct wire_in *w, struct choices *set, int c, int vocab)
 
 static void get_choices(struct wire_in *w, struct choices *set, int vocab, double now)
 {
-    set->finish = (enum finish_reason)wire_get_i32(w, FINISH_NONE, FINISH_ERROR, "how a prompt ended");
+    set->finish = get_finish(w, "how a prompt ended");
     set->times.arrived = get_time(w, now);
     set->times.scheduled = get_time(w, now);
     set->times.first_token = get_time(w, now);

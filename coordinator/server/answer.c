@@ -124,6 +124,8 @@ void answer_delta(struct server *s, const struct delta *p)
                                   .bytes = p->bytes,
                                   .token_id = p->id,
                                   .n_tokens = p->n_ids,
+                                  .finish = p->finish,
+                                  .stop_text = task_stop_text(j, p->stop_text),
                                   .logprobs = p->logprobs,
                                   .n_top = g->rules.sampling.n_top};
     if (j->echo != NULL && !j->ticket.echoed[index]) {

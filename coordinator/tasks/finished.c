@@ -92,6 +92,7 @@ static char *fill_choice(const struct task *j, const struct tokenizer *t, int i,
     if (r == NULL)
         return NULL;
     choice->finish = r->finish;
+    choice->stop_text = task_stop_text(j, r->stop.found);
     choice->text = r->text.data != NULL ? r->text.data : "";
     choice->bytes = r->released;
     choice->token_id = r->output.id;

@@ -53,7 +53,13 @@ static void add_delta(struct steps *s, struct task *j, struct choices *set, int 
     struct delta *p = n > 0 || bytes > 0 ? calloc(1, sizeof *p) : NULL;
     if (p == NULL)
         return;
-    *p = (struct delta){.task = j, .prompt_index = prompt, .choice = c, .bytes = bytes, .n_ids = n};
+    *p = (struct delta){.task = j,
+                        .prompt_index = prompt,
+                        .choice = c,
+                        .bytes = bytes,
+                        .n_ids = n,
+                        .finish = r->finish,
+                        .stop_text = r->stop.found};
     p->text = copy(r->text.data != NULL ? r->text.data + sent->text_sent : "", bytes);
     p->id = copy(r->output.id + sent->tokens_sent, n * sizeof *p->id);
     if (r->logprobs != NULL)

@@ -236,6 +236,12 @@ size_t task_reply_bytes(const struct task *j)
     return bytes;
 }
 
+const char *task_stop_text(const struct task *j, int number)
+{
+    const struct stop_strings *s = j->message.generate.rules.stop;
+    return s != NULL && number > 0 && number <= s->n ? s->string[number - 1].text : NULL;
+}
+
 void delta_free(struct delta *p)
 {
     if (p == NULL)

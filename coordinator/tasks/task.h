@@ -106,6 +106,9 @@ int64_t task_echo_bytes(const struct task *j, int i);
 /* The bytes of a text as a JSON string, without its quotes. */
 int64_t task_text_bytes(const char *text, size_t bytes);
 
+/* The stop text of this number, counted from 1; NULL: 0, none. */
+const char *task_stop_text(const struct task *j, int number);
+
 /* Main thread to I/O thread: a choice of a stream has grown. */
 struct delta {
     struct task *task;
@@ -114,6 +117,8 @@ struct delta {
     int32_t *id;              /* [n_ids] */
     struct sampled *logprobs; /* [n_ids] or NULL */
     size_t bytes, n_ids;
+    enum finish_reason finish; /* the choice ends with this delta; FINISH_NONE: it does not */
+    int stop_text;             /* 1 + the number of the stop text that ended it; 0: none did */
     struct delta *next;
 };
 void delta_free(struct delta *p);

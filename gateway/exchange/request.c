@@ -119,6 +119,7 @@ static void serve(struct exchange *x)
     char allow[64] = "";
     struct fault f = {0};
     x->route = find_route(x, allow, sizeof allow);
+    x->dialect = x->route != NULL ? x->route->dialect : NULL;
     if (strcmp(x->conn->head->method, "OPTIONS") == 0 && x->gateway->allow_origin != NULL) {
         answer_preflight(x);
         return;
