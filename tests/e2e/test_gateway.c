@@ -460,7 +460,7 @@ static void page(void)
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         case_begin("the page: %s", files[i].path);
         web_ask(&gate, "GET", files[i].path, "", "", &a);
-        check_answer(&a, 200, files[i].part);
+        front_check(&a, 200, files[i].part);
         case_check(strstr(a.head, files[i].type) != NULL, "%s", a.head);
         case_check(strstr(a.head, "\r\nContent-Security-Policy: default-src 'none'; script-src 'self';") != NULL &&
                        strstr(a.head, "\r\nX-Content-Type-Options: nosniff\r\n") != NULL,
@@ -471,7 +471,7 @@ static void page(void)
     }
     case_begin("what the page does not have");
     web_ask(&gate, "GET", "/page/../routes.c", "", "", &a);
-    check_answer(&a, 404, "the page has no file ../routes.c");
+    front_check(&a, 404, "the page has no file ../routes.c");
     web_free(&a);
     case_end();
     web_stop(&gate);
@@ -479,7 +479,7 @@ static void page(void)
     case_begin("--no-page: it is not there");
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         web_ask(&gate, "GET", files[i].path, "", "", &a);
-        check_answer(&a, 404, "no such path");
+        front_check(&a, 404, "no such path");
         web_free(&a);
     }
     case_end();
