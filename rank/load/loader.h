@@ -21,6 +21,8 @@ struct loader {
     const struct world *world;
     MPI_Request listening; /* for the rank that could not read; MPI_REQUEST_NULL: alone, or it was heard of */
     int failed_rank;       /* of the job; -1: none, as far as this rank knows */
+    const atomic_bool
+        *cancel; /* true: the loading is given up; NULL: it never is. Beside steps, where `world` is NULL */
 };
 
 /* From here to loader_deaf this rank hears of another one's failure to read, of any host, so that it does not go on for nothing.

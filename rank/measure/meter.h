@@ -29,7 +29,8 @@ struct meter {
         int n;               /* device's clock: stamps, */
         unsigned char *part; /* [max_stamps] and the part that follows each */
     } flight[ENGINE_FLIGHTS];
-    int which; /* flight that is being enqueued */
+    uint64_t n_taken; /* steps whose tokens are known, of whichever model */
+    int which;        /* flight that is being enqueued */
     bool in_collective;
     bool open; /* a timed step is being enqueued */
     int max_stamps;

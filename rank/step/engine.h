@@ -73,7 +73,8 @@ struct engine {
 };
 
 /* Take all working memory for these limits, open the collectives (peer memory and NCCL on GPUs), record decode steps. The engine keeps
- * references to w, n, ops and q. choice: of the two ways to run a decode step. Collective. */
+ * references to w, n, ops and q. choice: of the two ways to run a decode step. Collective; -1 on all ranks if one has failed, with
+ * *e where it has: close the engine then. */
 int engine_open(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
                 struct queue *q, enum step_choice choice, struct err *e);
 /* Collective. */
