@@ -6,6 +6,7 @@
 #include "commands/bench/bench.h"
 #include "commands/generate.h"
 #include "commands/inspect.h"
+#include "commands/models/serve_models.h"
 #include "commands/options.h"
 #include "commands/preflight/preflight.h"
 #include "commands/serve.h"
@@ -26,20 +27,7 @@
 
 #define GPU_TOKENS   2048 /* of a step, by default: as many as keep the matrix units busy, */
 #define CPU_TOKENS   512  /* and as few as let other sequences go on meanwhile */
-#define SERVE_BATCH  256  /* sequences that a server runs at once by default */
 #define HOST_THREADS 3    /* of serve and batch: one for sockets or files, two that tokenize */
-#define SERVE_LENGTH 2048 /* and their length when the model has no bound */
-
-/* Sequences and their length, as far as options and the model allow them. Rank 0. */
-static struct instance_setup setup_of(const struct run_options *o, const struct model_config *m, int longest,
-                                      int n_seqs, bool scores)
-{
-    int64_t len = o->max_model_len > 0 ? o->max_model_len : longest,
-            seqs = n_seqs < o->max_batch ? n_seqs : o->max_batch;
-    if (m->positions_end && len > m->max_positions)
-        len = m->max_positions;
-    return start_setup(o, seqs > 0 ? (int)seqs : 1, len > 0 ? (int)len : 1, scores);
-}
 
 /* Rank 0, of a command that needs a whole model folder. */
 static int open_model_folder(const struct run_options *o, const char *command, struct model_config *m,
@@ -67,7 +55,7 @@ static int run_generate(struct world *w, const struct generate_options *o, struc
     const struct loop_client client = {.context = &g, .next = generate_next, .accept = generate_accept};
     int status = 0;
     if (w->rank == 0 && open_generate(&g, o, &m, &c, e) == 0)
-        setup = setup_of(&o->run, &m, g.longest, g.n, o->prompt_logprobs >= 0);
+        setup = start_setup_of(&o->run, &m, g.longest, g.n, o->prompt_logprobs >= 0);
     fatal_agree(w, e);
     instance_open(&instance, w, &m, &c, &setup, e);
     if (w->rank == 0)
@@ -108,7 +96,7 @@ static void link_groups(struct world *w, const struct instance *i, const struct 
         return;
     if (w->rank == 0) {
         card.prefix_caching = !f->o->run.no_prefix_caching;
-        card.rope_changes_at = f->rope_changes_at;
+        card.rope_changes_at = f->texts.rope_changes_at;
         (void)snprintf(card.model, sizeof card.model, "%s", f->o->run.model);
         (void)hub_open(&f->hub, f->engines, &card, w->on_one_host, e);
     }
@@ -117,15 +105,6 @@ static void link_groups(struct world *w, const struct instance *i, const struct 
     if (i->group.rank == 0 && w->rank != 0)
         (void)leader_open(leader, &card, i->group.group, &setup->limits, e);
     fatal_agree(w, e);
-}
-
-/* Assumptions about requests that have not come yet. */
-static struct instance_setup make_service_setup(const struct run_options *o, const struct model_config *m)
-{
-    struct run_options mine = *o;
-    if (mine.max_batch < 0)
-        mine.max_batch = o->max_batch_tokens < SERVE_BATCH ? o->max_batch_tokens : SERVE_BATCH;
-    return setup_of(&mine, m, m->max_positions > 0 ? m->max_positions : SERVE_LENGTH, INT32_MAX, true);
 }
 
 static int run_service(struct world *w, const struct service *s, struct err *e)
@@ -144,7 +123,7 @@ static int run_service(struct world *w, const struct service *s, struct err *e)
     if (w->rank == 0 && open_model_folder(s->run, s->name, &m, &c, e) == 0) {
         cores_widen(&cores);
         if (s->open(s->context, s->options, &m, &c, w->n_ranks, e) == 0)
-            setup = make_service_setup(s->run, &m);
+            setup = start_service_setup(s->run, &m);
         setup.host_threads = cores.widened ? 0 : HOST_THREADS;
         cores_restore(&cores);
     }
@@ -178,6 +157,10 @@ static int run_service(struct world *w, const struct service *s, struct err *e)
 
 static int run_serve(struct world *w, const struct serve_options *o, struct err *e)
 {
+    int many = w->rank == 0 && o->models_dir != NULL;
+    MPI_CHECK(MPI_Bcast(&many, 1, MPI_INT, 0, w->comm));
+    if (many)
+        return serve_models(w, o, e);
     struct serve v = {0};
     const struct service s = {"serve", &o->service.run, o, &v.front, &v, serve_open, serve_start, serve_close};
     return run_service(w, &s, e);

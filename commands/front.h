@@ -4,25 +4,19 @@
 #ifndef COMMANDS_FRONT_H
 #define COMMANDS_FRONT_H
 
+#include "commands/texts.h"
 #include "coordinator/replicas/hub.h"
+#include "coordinator/tasks/lanes.h"
 #include "coordinator/tasks/service_options.h"
-#include "coordinator/tasks/steps.h"
-#include "partition/model.h"
 #include "plan/rank_stats.h"
-#include "text/chat.h"
 
 struct front {
     const struct service_options *o; /* borrowed; as they are for this job */
-    char name[768];                  /* of the model, in UTF-8 whatever its folder is called */
-    struct tokenizer *tokenizer;
-    struct chat_template *chat;  /* NULL: none that we know */
-    struct protocol_model model; /* .name is `name` */
-    int32_t bos;                 /* -1: none */
-    int rope_changes_at;         /* see struct scheduler_setup */
+    struct texts texts;
     int n_ranks, n_groups;
     struct engines *engines; /* borrowed from the owner of the requests; set before front_start */
-    struct steps steps;
-    struct hub hub; /* the other groups, if there are any */
+    struct lanes lanes;      /* one */
+    struct hub hub;          /* the other groups, if there are any */
 };
 
 /* Read tokenizer and chat template. Rank 0. *f is zeroed, or nothing but o is set in it. */

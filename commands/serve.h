@@ -12,6 +12,9 @@ struct serve { /* zeroed at first */
     struct server server;
 };
 
+/* Do options go together, can files be written? Rank 0. */
+int serve_check(const struct serve_options *o, struct err *e);
+
 /* Read tokenizer and chat template, open the socket: from now on clients hear that the model is being loaded. Rank 0.
  * serve: the struct serve, as in all three; options: struct serve_options. */
 int serve_open(void *serve, const void *options, const struct model_config *m, const struct checkpoint *c, int n_ranks,

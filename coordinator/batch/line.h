@@ -26,7 +26,7 @@ struct line {
 };
 
 struct line_rules { /* shared by all lines; borrowed, constant */
-    const struct protocol_model *model;
+    const struct served *served;
     const struct json_t *defaults; /* of fields that a line does not have, by canonical name */
 };
 

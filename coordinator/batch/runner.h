@@ -24,11 +24,8 @@
 
 struct runner_setup { /* constant; what it points to is borrowed */
     const struct batch_options *o;
-    struct protocol_model model;
+    struct served served;
     const struct checkpoint *checkpoint;
-    const struct tokenizer *tokenizer;
-    const struct chat_template *chat; /* NULL: none that we know */
-    int32_t bos;
     int n_ranks, n_groups;
     struct share share;
     struct ending_setup ending;

@@ -33,7 +33,7 @@ static struct status picture(struct runner *r, enum status_state state, double n
         speed_note(&r->view.speed, &counts, now);
     return (struct status){.state = state,
                            .cause = cause,
-                           .model = r->setup.model.name,
+                           .model = r->setup.served.model.name,
                            .output = r->setup.o->output,
                            .host = r->view.host,
                            .job = environment_value("SLURM_JOB_ID"),

@@ -8,13 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-int engines_open(struct engines *e, void *zmq_context, int n, int n_ranks, struct err *err)
+int engines_open(struct engines *e, void *zmq_context, int n, int n_groups, int n_ranks, struct err *err)
 {
     memset(e, 0, sizeof *e);
     e->engine = err_calloc(err, (unsigned long)n, sizeof *e->engine, "engines");
     e->ranks = err_calloc(err, (unsigned long)n_ranks, sizeof *e->ranks, "engines");
     e->recent = err_calloc(err, (unsigned long)n_ranks, sizeof *e->recent, "engines");
     e->n_ranks = n_ranks;
+    e->n_groups = n_groups;
     if (err->code != ERR_NONE)
         return -1;
     for (int i = 0; i < n_ranks; i++)
@@ -22,6 +23,7 @@ int engines_open(struct engines *e, void *zmq_context, int n, int n_ranks, struc
     for (; e->n < n; e->n++) {
         char name[40];
         (void)snprintf(name, sizeof name, "engine-%d", e->n);
+        e->engine[e->n].model = 0;
         if (mailbox_open(zmq_context, name, e->engine[e->n].end, err) != 0)
             return -1;
     }
@@ -56,17 +58,50 @@ static bool has_less(const struct engine_load *a, const struct engine_load *b)
     return a->n_sequences != b->n_sequences ? a->n_sequences < b->n_sequences : a->n_tokens < b->n_tokens;
 }
 
-int engines_choose(const struct engines *e, int spare)
+int engines_choose(const struct engines *e, int model, int spare)
 {
     int best = -1;
     for (int i = 0; i < e->n; i++) {
         const struct engine_end *one = &e->engine[i];
+        if (one->model != model)
+            continue;
         if (spare >= 0 && one->load.n_sequences > 0 && one->load.n_sequences >= one->max_seqs + spare)
             continue;
         if (best < 0 || has_less(&one->load, &e->engine[best].load))
             best = i;
     }
     return best;
+}
+
+void engines_place(struct engines *e, int engine, int model)
+{
+    e->engine[engine].model = model;
+    e->engine[engine].ended = e->engine[engine].loaded = false;
+}
+
+static void add_counts(struct scheduler_stats *sum, const struct scheduler_stats *s)
+{
+    sum->n_preemptions += s->n_preemptions;
+    sum->prefix_queries += s->prefix_queries;
+    sum->prefix_hits += s->prefix_hits;
+    sum->n_prompt_tokens += s->n_prompt_tokens;
+    sum->n_prompt_cached += s->n_prompt_cached;
+    sum->n_output_tokens += s->n_output_tokens;
+    for (int f = 0; f < FINISH_REASONS; f++)
+        sum->n_finished[f] += s->n_finished[f];
+}
+
+void engines_clear(struct engines *e, int engine)
+{
+    struct engine_end *one = &e->engine[engine];
+    add_counts(&e->past.stats, &one->stats);
+    e->past.n_steps += one->n_steps;
+    e->past.step_seconds += one->step_seconds;
+    one->stats = (struct scheduler_stats){0};
+    one->n_steps = 0;
+    one->step_seconds = 0;
+    one->max_len = one->n_blocks = one->max_seqs = 0;
+    one->model = -1;
 }
 
 static void give_order(struct engine_end *to, struct order what)
@@ -109,12 +144,12 @@ void engines_stop(struct engines *e)
 
 static void note_ranks(struct engines *e, int engine, const struct report *r)
 {
-    int size = e->n_ranks / e->n;
+    int size = e->n_ranks / e->n_groups, group = engine % e->n_groups;
     if (r->ranks == NULL || r->n_ranks != size)
         return;
-    memcpy(e->ranks + engine * size, r->ranks, (size_t)size * sizeof *r->ranks);
-    memcpy(e->recent + engine * size, r->recent, (size_t)size * sizeof *r->recent);
-    e->engine[engine].has_ranks = true;
+    memcpy(e->ranks + group * size, r->ranks, (size_t)size * sizeof *r->ranks);
+    memcpy(e->recent + group * size, r->recent, (size_t)size * sizeof *r->recent);
+    e->engine[group].has_ranks = true;
 }
 
 static void note(struct engine_end *from, const struct report *r)
@@ -176,39 +211,43 @@ int engines_max_seqs(const struct engines *e)
     return n;
 }
 
-int engines_max_len(const struct engines *e)
+int engines_running(const struct engines *e)
 {
-    int least = e->engine[0].max_len;
-    for (int i = 1; i < e->n; i++)
-        least = e->engine[i].max_len < least ? e->engine[i].max_len : least;
+    int n = 0;
+    for (int i = 0; i < e->n; i++)
+        n += e->engine[i].model >= 0;
+    return n;
+}
+
+int engines_max_len(const struct engines *e, int model)
+{
+    int least = 0;
+    for (int i = 0; i < e->n; i++) {
+        const struct engine_end *one = &e->engine[i];
+        if (one->model == model && (least == 0 || one->max_len < least))
+            least = one->max_len;
+    }
     return least;
 }
 
 struct scheduler_stats engines_stats(const struct engines *e)
 {
-    struct scheduler_stats sum = {0};
+    struct scheduler_stats sum = e->past.stats;
     for (int i = 0; i < e->n; i++) {
         const struct scheduler_stats *s = &e->engine[i].stats;
         sum.n_running += s->n_running;
         sum.n_waiting += s->n_waiting;
         sum.n_blocks += s->n_blocks;
         sum.n_blocks_used += s->n_blocks_used;
-        sum.n_preemptions += s->n_preemptions;
-        sum.prefix_queries += s->prefix_queries;
-        sum.prefix_hits += s->prefix_hits;
-        sum.n_prompt_tokens += s->n_prompt_tokens;
-        sum.n_prompt_cached += s->n_prompt_cached;
-        sum.n_output_tokens += s->n_output_tokens;
-        for (int f = 0; f < FINISH_REASONS; f++)
-            sum.n_finished[f] += s->n_finished[f];
+        add_counts(&sum, s);
     }
     return sum;
 }
 
 uint64_t engines_steps(const struct engines *e, double *seconds)
 {
-    uint64_t n = 0;
-    *seconds = 0;
+    uint64_t n = e->past.n_steps;
+    *seconds = e->past.step_seconds;
     for (int i = 0; i < e->n; i++) {
         n += e->engine[i].n_steps;
         *seconds += e->engine[i].step_seconds;
@@ -223,7 +262,7 @@ double engines_joules(const struct engines *e)
 
 void engines_say(const struct engines *e)
 {
-    for (int i = 0; i < e->n && e->n > 1; i++)
+    for (int i = 0; i < e->n && e->n_groups > 1; i++)
         log_info("group %d: %lld requests, %llu steps in %.3f s", i, (long long)e->engine[i].n_done,
                  (unsigned long long)e->engine[i].n_steps, e->engine[i].step_seconds);
 }
@@ -231,8 +270,8 @@ void engines_say(const struct engines *e)
 /* Considers only engines all of whose ranks know their figures. */
 int engines_slowest(const struct engines *e)
 {
-    int size = e->n_ranks / e->n, slowest = -1;
-    for (int i = 0; i < e->n && e->n_ranks > 1; i++) {
+    int size = e->n_ranks / e->n_groups, slowest = -1;
+    for (int i = 0; i < e->n_groups && e->n_ranks > 1; i++) {
         bool known = true;
         for (int r = i * size; r < (i + 1) * size; r++)
             known = known && e->recent[r].n_parted > 0;

@@ -1,4 +1,4 @@
-/* coordinator/replicas/engines.h - the engines of a job, one a group, as the thread of rank 0 that hands out work (the server's
+/* coordinator/replicas/engines.h - the engines of a job, one a group, or one for each of several models that one group has loaded, as the thread of rank 0 that hands out work (the server's
  * I/O thread, the batch thread) sees them: to whom the next task goes, what each has under way, what each last said. */
 #ifndef REPLICAS_ENGINES_H
 #define REPLICAS_ENGINES_H
@@ -11,8 +11,9 @@ struct engine_load { /* jobs that were handed over and have not come back */
 };
 
 struct engines {
-    int n, n_ranks; /* of the job; each has as many as the others */
+    int n, n_ranks, n_groups; /* of the job; each group has as many ranks as the others */
     struct engine_end {
+        int model;    /* number of the one that it runs; -1: none */
         void *end[2]; /* mailbox: of orders and reports; end[1] is the main thread's for engine 0, else the hub's */
         struct engine_load load;
         bool loaded, ended;
@@ -24,16 +25,26 @@ struct engines {
         bool has_ranks;                /* its ranks have told something */
     } * engine;                        /* [n] */
     struct rank_stats *ranks, *recent; /* [n_ranks] since the start and of late */
+    struct engines_past {              /* of models that engines have run and run no more */
+        struct scheduler_stats stats;
+        uint64_t n_steps;
+        double step_seconds;
+    } past;
 };
 
-/* Mailboxes in this ZeroMQ context. */
-int engines_open(struct engines *e, void *zmq_context, int n, int n_ranks, struct err *err);
+/* Mailboxes in this ZeroMQ context, for n engines: one for each of n_groups, which all run model 0 (engines_clear: not yet), or
+ * (n_groups 1) places for n models. */
+int engines_open(struct engines *e, void *zmq_context, int n, int n_groups, int n_ranks, struct err *err);
 void engines_close(struct engines *e);
 
-/* The engine with the fewest sequences under way, among equals with the fewest tokens, then the first. spare: how many sequences
+/* Of the engines that run the model the one with the fewest sequences under way, among equals with the fewest tokens, then the first. spare: how many sequences
  * it may have beyond those that it runs at once, with any number allowed to one that has none; negative: no bound. -1: all
  * have as many as they may. */
-int engines_choose(const struct engines *e, int spare);
+int engines_choose(const struct engines *e, int model, int spare);
+
+/* An engine that runs none gets a model, or runs it no more: what it has done is kept. */
+void engines_place(struct engines *e, int engine, int model);
+void engines_clear(struct engines *e, int engine);
 
 /* Hand a task that is prepared to the engine. */
 void engines_submit(struct engines *e, struct task *j, int engine);
@@ -54,9 +65,10 @@ struct report *engines_take(struct engines *e, int *engine);
 bool engines_loaded(const struct engines *e);
 bool engines_ended(const struct engines *e);
 
-/* The sum over all; max_len: that of each. */
+/* The sum over all; how many of them run something; max_len: that of each that runs the model, 0 if none does. */
 int engines_max_seqs(const struct engines *e);
-int engines_max_len(const struct engines *e);
+int engines_running(const struct engines *e);
+int engines_max_len(const struct engines *e, int model);
 struct scheduler_stats engines_stats(const struct engines *e);
 
 /* Steps of all since the start, and their time. */

@@ -9,6 +9,7 @@
 #include "coordinator/replicas/engines.h"
 #include "coordinator/server/access_log.h"
 #include "coordinator/server/clients.h"
+#include "coordinator/server/models.h"
 #include "coordinator/server/serve_options.h"
 #include "coordinator/server/turns.h"
 #include "coordinator/tasks/worker.h"
@@ -23,11 +24,9 @@
 
 struct server_setup { /* constant; what it points to is borrowed */
     const struct serve_options *o;
-    struct protocol_model model;
-    const char *family, *dtype;
-    const struct tokenizer *tokenizer;
-    const struct chat_template *chat;
-    int32_t bos;
+    const char *name;            /* of the model, or what stands for several in logs and metrics */
+    const struct served *served; /* of the one model; NULL: there are several */
+    struct models_setup models;  /* of several */
     int n_ranks, n_groups;
     double end_seconds; /* after SIGTERM and SIGINT: what is left for open requests, 0 where the launcher kills soon */
 };
@@ -46,8 +45,9 @@ struct server {
     struct curve curve;
     bool has_curve;
     struct worker worker[2]; /* for texts of small messages; for large messages */
-    struct engines engines;  /* one a group */
-    zmq_pollitem_t *poll;    /* descriptors that the thread waits for; owned */
+    struct engines engines;  /* one a group; of several models one each */
+    struct models models;
+    zmq_pollitem_t *poll; /* descriptors that the thread waits for; owned */
     pthread_t thread;
     bool running;
 
@@ -77,7 +77,17 @@ int server_open(struct server *s, const struct server_setup *setup, struct err *
  * status: ERR_REQUEST when open requests were cut short. Safe on a zeroed struct. */
 int server_close(struct server *s);
 
+/* enter.c: who waits for a model enters it, is refused; who waited for its end hears of it. */
+void server_admit_model(struct server *s, int model);
+void server_refuse_model(struct server *s, int model, const struct protocol_error *why);
+void server_unloaded_model(struct server *s, int model);
+
+/* io.c: what engines have said is taken. */
+void server_take_reports(struct server *s);
+
 /* dispatch.c */
+/* The main thread has ended. */
+void server_ended(struct server *s);
 void server_receive(struct server *s, struct incoming *m);
 void server_returned(struct server *s, struct task *j, int worker);
 /* Starts tasks that wait for their turn, as far as workers and engines have room. */
@@ -106,5 +116,7 @@ void answer_piece(struct server *s, const struct piece *p);
 void answer_health(struct server *s, struct task *j);
 void answer_metrics(struct server *s, struct task *j);
 void answer_models(struct server *s, struct task *j);
+/* To load, unload, pin: the model's state now. */
+void answer_model(struct server *s, struct task *j, int model);
 
 #endif

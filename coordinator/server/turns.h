@@ -7,7 +7,8 @@
 
 #include <stdbool.h>
 
-enum turn_kind { TURN_TEXTS, TURN_LARGE, TURN_ENGINE, N_TURNS }; /* the resource: one of the two workers, an engine */
+/* The resource: one of the two workers, an engine, a model that is not loaded. */
+enum turn_kind { TURN_TEXTS, TURN_LARGE, TURN_ENGINE, TURN_MODEL, N_TURNS };
 
 struct turns {
     enum turn_kind kind;
@@ -21,6 +22,10 @@ void turns_put(struct turns *t, struct task *j);
 
 /* The next task of the next client; NULL: none waits. */
 struct task *turns_take(struct turns *t);
+
+/* The next task that fits: of the next client that has one its first. NULL: none does. */
+struct task *turns_take_fitting(struct turns *t, bool (*fits)(const void *context, const struct task *j),
+                                const void *context);
 
 /* Take this task out, which waits here. */
 void turns_remove(struct turns *t, struct task *j);

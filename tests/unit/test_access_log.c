@@ -11,7 +11,7 @@
 
 #define SHOWN 4096
 
-static const struct protocol_model model = {.name = "m", .vocab = 1000};
+static const struct served served = {.model = {.name = "m", .vocab = 1000}};
 
 static struct task *parse(const char *json, size_t bytes)
 {
@@ -20,7 +20,10 @@ static struct task *parse(const char *json, size_t bytes)
     memcpy(zmq_msg_data(&body), json, bytes);
     struct task *j = task_open(1, &body, false, 0);
     assert_non_null(j);
-    task_parse(j, &model);
+    j->served = &served;
+    task_read(j);
+    if (j->error.code == 0)
+        task_check(j);
     return j;
 }
 

@@ -41,7 +41,7 @@ static void open_rank0(struct rank0 *r)
     r->context = zmq_ctx_new();
     r->card = (struct link_card){.n_groups = 2, .group_size = 2, .vocab = VOCAB, .prefix_caching = 1, .timeout = 300};
     (void)snprintf(r->card.model, sizeof r->card.model, "%s", models_demo());
-    assert_int_equal(engines_open(&r->engines, r->context, 2, 4, &e), 0);
+    assert_int_equal(engines_open(&r->engines, r->context, 2, 2, 4, &e), 0);
     assert_int_equal(hub_open(&r->hub, &r->engines, &r->card, true, &e), 0);
     assert_string_equal(r->card.address[0], "127.0.0.1");
     assert_string_equal(r->card.address[1], "");

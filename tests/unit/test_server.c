@@ -293,7 +293,7 @@ static void exposition(void **state)
         struct err e = {0};
         void *context = zmq_ctx_new();
         int engine = -1;
-        assert_int_equal(engines_open(&engines, context, 1, 2, &e), 0);
+        assert_int_equal(engines_open(&engines, context, 1, 1, 2, &e), 0);
         assert_int_equal(metrics_open(&m, k == 0 ? METRICS_LOCKSTEP : METRICS_VLLM, "a \"model\" of \\ two\nlines",
                                       &engines, true, &e),
                          0);
@@ -402,7 +402,7 @@ static void cancels(void **state)
     struct task j = {.number = 7, .ticket.in_engine = true};
     void *context = zmq_ctx_new();
     int n = 0;
-    assert_int_equal(engines_open(&s.engines, context, 1, 1, &e), 0);
+    assert_int_equal(engines_open(&s.engines, context, 1, 1, 1, &e), 0);
     for (int i = 0; i < 1000; i++)
         server_cancel(&s, &j, FINISH_CANCELLED);
     for (struct order *o; (o = mailbox_take(s.engines.engine[0].end[1])) != NULL; n++) {
