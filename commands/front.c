@@ -9,7 +9,7 @@ int front_open(struct front *f, const struct service_options *o, const struct mo
     char name[sizeof f->texts.name / 3];
     f->o = o;
     f->n_ranks = n_ranks;
-    f->n_groups = n_ranks / run_group_size(&o->run, n_ranks);
+    f->n_replicas = n_ranks / run_replica_size(&o->run, n_ranks);
     service_model_name(o, name, sizeof name);
     if (texts_open(&f->texts, o->run.model, name, o->chat_template, m, e) != 0)
         return -1;
@@ -22,7 +22,7 @@ int front_start(struct front *f, const struct limits *l, struct err *e)
                                           .tokenizer = f->texts.tokenizer,
                                           .prefix_caching = !f->o->run.no_prefix_caching,
                                           .rope_changes_at = f->texts.rope_changes_at};
-    return lanes_start(&f->lanes, 0, f->engines->engine[0].end[1], &setup, e);
+    return lanes_start(&f->lanes, 0, f->replicas->replica[0].end[1], &setup, e);
 }
 
 int front_next(void *context, struct plan *plan, struct err *e)

@@ -118,7 +118,7 @@ static void begin(struct fleet *f, const struct residents_news *news)
                                           .prefix_caching = !f->o->service.run.no_prefix_caching,
                                           .rope_changes_at = m->texts.rope_changes_at};
     f->loading = false;
-    if (lanes_start(&f->lanes, news->model, f->server.engines.engine[news->model].end[1], &setup, &f->failure) == 0)
+    if (lanes_start(&f->lanes, news->model, f->server.replicas.replica[news->model].end[1], &setup, &f->failure) == 0)
         say(f, (struct model_word){.kind = MODEL_READY, .slot = news->model});
 }
 
@@ -207,7 +207,7 @@ int fleet_open(struct fleet *f, const struct serve_options *o, const struct ops 
                                                   .deploy = deploy,
                                                   .source = {f, open_model, close_model}},
                                        .n_ranks = n_ranks,
-                                       .n_groups = 1,
+                                       .n_replicas = 1,
                                        .end_seconds = service_end_seconds(&o->service)};
     if (server_open(&f->server, &setup, e) != 0)
         return -1;

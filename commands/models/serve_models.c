@@ -19,7 +19,7 @@ static int check_options(const struct serve_options *o, const struct world *w, s
         return ERR(e, ERR_USAGE, "--model and --models-dir: expected one of them");
     if (o->service.served_name != NULL)
         return ERR(e, ERR_USAGE, "--served-model-name and --models-dir: models have the names of their folders");
-    if (run_group_size(&o->service.run, w->n_ranks) != w->n_ranks)
+    if (run_replica_size(&o->service.run, w->n_ranks) != w->n_ranks)
         return ERR(e, ERR_USAGE, "--tensor-parallel %lld and --models-dir: every model is on all %d ranks",
                    (long long)o->service.run.tensor_parallel, w->n_ranks);
     return serve_check(o, e);

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define AT_WORKER     2    /* tasks: one in work and the next one */
-#define SPARE_SHARE   4    /* an engine has this part of its places once more in sequences that wait */
+#define SPARE_SHARE   4    /* a replica has this part of its places once more in sequences that wait */
 #define CHECK_SECONDS 0.05 /* between two looks at time limits */
 
 static int compare_names(const void *a, const void *b)
@@ -64,7 +64,7 @@ void server_finish(struct server *s, struct task *j, const struct outcome *o)
     if (j->ticket.named)
         (void)tdelete(j, &s->names, compare_names);
     if (generates)
-        metrics_count(&s->metrics, o, &j->message.generate, j->ticket.engine);
+        metrics_count(&s->metrics, o, &j->message.generate, j->ticket.replica);
     access_log_write(&s->log, j, o);
     enter_leave(s, j);
     s->n_sequences -= j->ticket.n_sequences;
@@ -91,8 +91,8 @@ void dispatch_refuse(struct server *s, struct task *j)
 static int retry_after_ms(const struct server *s)
 {
     double each = metrics_mean_seconds(&s->metrics);
-    const struct scheduler_stats now = engines_stats(&s->engines);
-    int at_once = engines_max_seqs(&s->engines);
+    const struct scheduler_stats now = replicas_stats(&s->replicas);
+    int at_once = replicas_max_seqs(&s->replicas);
     double ms = 1e3 * each * (1 + (double)now.n_waiting / (at_once > 0 ? at_once : 1));
     return ms < 50 ? 50 : ms > 30000 ? 30000 : (int)ms;
 }
@@ -121,7 +121,7 @@ int dispatch_busy(struct server *s, struct protocol_error *error, const char *fo
 
 static int waiting_of(const struct client *c)
 {
-    return c->turn[TURN_TEXTS].n_sequences + c->turn[TURN_ENGINE].n_sequences;
+    return c->turn[TURN_TEXTS].n_sequences + c->turn[TURN_REPLICA].n_sequences;
 }
 
 /* The queue is full. The client with the most in it gives way to one that has less: its newest waiting requests are
@@ -130,7 +130,7 @@ static bool make_room(struct server *s, const struct client *c, int n, int place
 {
     while (s->n_sequences > 0 && s->n_sequences + n > places) {
         int mine = waiting_of(c) + n;
-        struct task *newest = turns_heaviest(&s->turns[TURN_ENGINE], mine);
+        struct task *newest = turns_heaviest(&s->turns[TURN_REPLICA], mine);
         newest = newest != NULL ? newest : turns_heaviest(&s->turns[TURN_TEXTS], mine);
         if (newest == NULL || newest->ticket.client == c)
             return false;
@@ -144,7 +144,7 @@ static bool make_room(struct server *s, const struct client *c, int n, int place
 static int check_limits(struct server *s, struct task *j, int n)
 {
     const struct serve_options *o = s->setup.o;
-    int places = (int)o->max_queue + engines_max_seqs(&s->engines), waiting = waiting_of(j->ticket.client);
+    int places = (int)o->max_queue + replicas_max_seqs(&s->replicas), waiting = waiting_of(j->ticket.client);
     if (j->message.generate.priority < o->max_priority)
         return protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "priority",
                              "%d, expected at least %lld (--max-priority; lower is more urgent)",
@@ -203,33 +203,33 @@ static int reserve_results(struct server *s, struct task *j)
     return 0;
 }
 
-/* The task goes to an engine. */
-static void give_engine(struct server *s, struct task *j, int engine)
+/* The task goes to a replica. */
+static void give_replica(struct server *s, struct task *j, int replica)
 {
-    s->n_at_engines += j->ticket.client->n_in_engines == 0;
-    j->ticket.client->n_in_engines += j->ticket.n_sequences;
-    engines_submit(&s->engines, j, engine);
+    s->n_at_replicas += j->ticket.client->n_in_replicas == 0;
+    j->ticket.client->n_in_replicas += j->ticket.n_sequences;
+    replicas_submit(&s->replicas, j, replica);
 }
 
-void dispatch_take_from_engines(struct server *s, struct client *c, int n_sequences)
+void dispatch_take_from_replicas(struct server *s, struct client *c, int n_sequences)
 {
-    s->n_at_engines -= n_sequences > 0 && n_sequences == c->n_in_engines;
-    c->n_in_engines -= n_sequences;
+    s->n_at_replicas -= n_sequences > 0 && n_sequences == c->n_in_replicas;
+    c->n_in_replicas -= n_sequences;
 }
 
-/* An engine has what it runs and a little more, so that no place in it is ever free; the rest waits here, where clients have their
+/* A replica has what it runs and a little more, so that no place in it is ever free; the rest waits here, where clients have their
  * turns. */
 static int spare_places(const struct server *s)
 {
-    int n = engines_running(&s->engines);
-    return engines_max_seqs(&s->engines) / (n > 0 ? n : 1) / SPARE_SHARE;
+    int n = replicas_running(&s->replicas);
+    return replicas_max_seqs(&s->replicas) / (n > 0 ? n : 1) / SPARE_SHARE;
 }
 
-/* Have engines less than its share of this client? Then it does not wait until others have left: schedulers give it its turn. */
+/* Have replicas less than its share of this client? Then it does not wait until others have left: schedulers give it its turn. */
 static bool is_below_share(const struct server *s, const struct client *c)
 {
-    int places = engines_max_seqs(&s->engines), others = s->n_at_engines - (c->n_in_engines > 0);
-    return c->n_in_engines < places / (others + 1);
+    int places = replicas_max_seqs(&s->replicas), others = s->n_at_replicas - (c->n_in_replicas > 0);
+    return c->n_in_replicas < places / (others + 1);
 }
 
 /* A task that was admitted, before a drain began perhaps: it is one of the open requests that may finish. Once the server stops
@@ -237,7 +237,7 @@ static bool is_below_share(const struct server *s, const struct client *c)
 static void submit(struct server *s, struct task *j)
 {
     /* 53 bits: every JSON library keeps them. */
-    if (task_prepare(j, engines_max_len(&s->engines, j->ticket.model), s->setup.o->service.max_reply_bytes,
+    if (task_prepare(j, replicas_max_len(&s->replicas, j->ticket.model), s->setup.o->service.max_reply_bytes,
                      random_number() >> 11) != 0)
         j->result_bytes = 0;
     else
@@ -247,10 +247,10 @@ static void submit(struct server *s, struct task *j)
         return;
     }
     j->ticket.queued = seconds_now();
-    if (j->ticket.client->turn[TURN_ENGINE].first == NULL && is_below_share(s, j->ticket.client))
-        give_engine(s, j, engines_choose(&s->engines, j->ticket.model, -1));
+    if (j->ticket.client->turn[TURN_REPLICA].first == NULL && is_below_share(s, j->ticket.client))
+        give_replica(s, j, replicas_choose(&s->replicas, j->ticket.model, -1));
     else
-        dispatch_wait(s, j, TURN_ENGINE);
+        dispatch_wait(s, j, TURN_REPLICA);
 }
 
 static void feed_worker(struct server *s, int worker)
@@ -265,25 +265,26 @@ static void feed_worker(struct server *s, int worker)
 static bool has_place(const void *server, const struct task *j)
 {
     const struct server *s = server;
-    return engines_choose(&s->engines, j->ticket.model, spare_places(s)) >= 0;
+    return replicas_choose(&s->replicas, j->ticket.model, spare_places(s)) >= 0;
 }
 
-/* Any model's engine? Else nobody need be looked at. */
+/* Any model's replica? Else nobody need be looked at. */
 static bool have_places(const struct server *s)
 {
     int spare = spare_places(s);
     bool any = false;
-    for (int i = 0; i < s->engines.n && !any; i++)
-        any = s->engines.engine[i].model >= 0 && engines_choose(&s->engines, s->engines.engine[i].model, spare) >= 0;
+    for (int i = 0; i < s->replicas.n && !any; i++)
+        any = s->replicas.replica[i].model >= 0 &&
+              replicas_choose(&s->replicas, s->replicas.replica[i].model, spare) >= 0;
     return any;
 }
 
-static void feed_engines(struct server *s)
+static void feed_replicas(struct server *s)
 {
     struct task *j;
-    while (s->turns[TURN_ENGINE].n > 0 && have_places(s) &&
-           (j = turns_take_fitting(&s->turns[TURN_ENGINE], has_place, s)) != NULL)
-        give_engine(s, j, engines_choose(&s->engines, j->ticket.model, spare_places(s)));
+    while (s->turns[TURN_REPLICA].n > 0 && have_places(s) &&
+           (j = turns_take_fitting(&s->turns[TURN_REPLICA], has_place, s)) != NULL)
+        give_replica(s, j, replicas_choose(&s->replicas, j->ticket.model, spare_places(s)));
 }
 
 void server_feed(struct server *s)
@@ -291,7 +292,7 @@ void server_feed(struct server *s)
     for (int i = 0; i < 2; i++)
         feed_worker(s, i);
     if (s->state == SERVER_READY || s->state == SERVER_DRAINING)
-        feed_engines(s);
+        feed_replicas(s);
 }
 
 static void check_times(struct server *s, struct turns *t, double now)
@@ -311,25 +312,25 @@ static void check_times(struct server *s, struct turns *t, double now)
 void server_check_times(struct server *s)
 {
     double now = seconds_now();
-    if (s->turns[TURN_ENGINE].n + s->turns[TURN_MODEL].n == 0 || now - s->times_checked < CHECK_SECONDS)
+    if (s->turns[TURN_REPLICA].n + s->turns[TURN_MODEL].n == 0 || now - s->times_checked < CHECK_SECONDS)
         return;
     s->times_checked = now;
-    check_times(s, &s->turns[TURN_ENGINE], now);
+    check_times(s, &s->turns[TURN_REPLICA], now);
     check_times(s, &s->turns[TURN_MODEL], now);
 }
 
 void server_cancel(struct server *s, struct task *j, enum finish_reason why)
 {
-    if (j->ticket.waits && (j->ticket.waits_for == TURN_ENGINE || j->ticket.waits_for == TURN_MODEL)) {
+    if (j->ticket.waits && (j->ticket.waits_for == TURN_REPLICA || j->ticket.waits_for == TURN_MODEL)) {
         turns_remove(&s->turns[j->ticket.waits_for], j);
         j->error = j->ticket.verdict;
         dispatch_refuse(s, j);
         return;
     }
-    if (!j->ticket.in_engine || j->ticket.cancel_step > 0) /* it has been told: a flood of cancels is one order */
+    if (!j->ticket.in_replica || j->ticket.cancel_step > 0) /* it has been told: a flood of cancels is one order */
         return;
-    j->ticket.cancel_step = 1 + s->engines.engine[j->ticket.engine].n_steps;
-    engines_cancel(&s->engines, j, why);
+    j->ticket.cancel_step = 1 + s->replicas.replica[j->ticket.replica].n_steps;
+    replicas_cancel(&s->replicas, j, why);
 }
 
 /* Nobody else's request: a stranger hears what it would hear of one that is not there. */
@@ -386,7 +387,7 @@ static void answer_tokens(struct server *s, struct task *j)
 
 static void give_work(struct server *s, struct task *j, int worker)
 {
-    j->max_len = engines_max_len(&s->engines, j->ticket.model);
+    j->max_len = replicas_max_len(&s->replicas, j->ticket.model);
     dispatch_wait(s, j, worker == 0 ? TURN_TEXTS : TURN_LARGE);
 }
 
@@ -481,7 +482,7 @@ static void find_way(struct server *s, struct task *j)
 void server_receive(struct server *s, struct incoming *m)
 {
     size_t bytes = zmq_msg_size(&m->body);
-    struct client *c = m->n_frames == 1 ? clients_find(&s->clients, &m->peer) : NULL;
+    struct client *c = m->n_frames == 1 ? clients_find(&s->clients, &m->channel) : NULL;
     struct task *j = c != NULL ? task_open(++s->last_number, &m->body, m->delimiter, seconds_now()) : NULL;
     s->metrics.bytes_received += bytes;
     if (j == NULL) {
@@ -491,7 +492,7 @@ void server_receive(struct server *s, struct incoming *m)
         return;
     }
     client_add_task(c, j);
-    j->asker = c->peer.number;
+    j->asker = c->channel.number;
     s->n_open++;
     s->open_bytes += bytes;
     c->open_bytes += bytes;
@@ -569,21 +570,21 @@ static bool is_large(const struct task *j)
            task_reply_bytes(j) > LARGE_BYTES;
 }
 
-void server_report(struct server *s, struct report *r, int engine)
+void server_report(struct server *s, struct report *r, int replica)
 {
-    metrics_take(&s->metrics, r, engine);
-    for (const struct piece *p = r->first; p != NULL; p = p->next) {
+    metrics_take(&s->metrics, r, replica);
+    for (const struct delta *p = r->first; p != NULL; p = p->next) {
         if (p->task->ticket.verdict.code == 0)
-            answer_piece(s, p);
+            answer_delta(s, p);
         bound_backlog(s, p->task);
     }
     for (struct task *j = r->done, *next; j != NULL; j = next) {
         next = j->work.next;
         if (j->ticket.client != NULL)
-            dispatch_take_from_engines(s, j->ticket.client, j->ticket.n_sequences);
+            dispatch_take_from_replicas(s, j->ticket.client, j->ticket.n_sequences);
         if (j->ticket.cancel_step > 0)
             histogram_add(&s->metrics.cancel_steps,
-                          (double)(1 + s->engines.engine[engine].n_steps - j->ticket.cancel_step));
+                          (double)(1 + s->replicas.replica[replica].n_steps - j->ticket.cancel_step));
         if (j->error.code == 0)
             j->error = j->ticket.verdict;
         j->ticket.writes = is_large(j);
@@ -593,10 +594,10 @@ void server_report(struct server *s, struct report *r, int engine)
             finish_generate(s, j);
     }
     bool many = models_are_many(&s->models); /* models come and go without an end of the server's */
-    if (!many && s->state == SERVER_LOADING && engines_loaded(&s->engines))
+    if (!many && s->state == SERVER_LOADING && replicas_loaded(&s->replicas))
         s->state = SERVER_READY;
     server_signal(s, r->wish, false);
-    if (!many && r->ended && engines_ended(&s->engines))
+    if (!many && r->ended && replicas_ended(&s->replicas))
         server_ended(s);
     steps_report_free(r);
 }

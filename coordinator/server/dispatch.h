@@ -5,7 +5,7 @@
 
 #include "coordinator/server/server.h"
 
-/* dispatch.c: a task ends without the engine, with its error, or with this code. */
+/* dispatch.c: a task ends without a replica, with its error, or with this code. */
 void dispatch_refuse(struct server *s, struct task *j);
 void dispatch_finish(struct server *s, struct task *j, int code);
 /* Can anything be generated, tokenized, told now? -1 and *error. */
@@ -14,7 +14,7 @@ int dispatch_check_state(const struct server *s, struct protocol_error *error);
 int dispatch_busy(struct server *s, struct protocol_error *error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Engines have so many sequences of the client no more. */
-void dispatch_take_from_engines(struct server *s, struct client *c, int n_sequences);
+void dispatch_take_from_replicas(struct server *s, struct client *c, int n_sequences);
 /* It waits for its turn. */
 void dispatch_wait(struct server *s, struct task *j, enum turn_kind kind);
 /* It gets a name if it has none, under which a cancellation finds it: -1 and its error if the name is in use. */

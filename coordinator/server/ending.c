@@ -27,7 +27,7 @@ void server_client_left(void *server, struct client *c)
         client_remove_task(j);
         server_cancel(s, j, FINISH_CANCELLED);
     }
-    dispatch_take_from_engines(s, c, c->n_in_engines); /* what is there still is nobody's */
+    dispatch_take_from_replicas(s, c, c->n_in_replicas); /* what is there still is nobody's */
     s->metrics.n_lost_clients += open;
 }
 
@@ -63,7 +63,7 @@ void server_stop(struct server *s, enum protocol_code code, const char *why)
     if (models_are_many(&s->models))
         models_stop(&s->models);
     else
-        engines_stop(&s->engines);
+        replicas_stop(&s->replicas);
 }
 
 /* Asked a second time to end, a second later or more, there is no time left to finish anything. */

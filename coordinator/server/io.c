@@ -23,7 +23,7 @@
 #define LINGER_SHORT_MS 200   /* and when mpirun kills in a second */
 #define FEW_DESCRIPTORS 1024  /* worth a warning */
 
-enum poll_item { POLL_SIGNAL, POLL_TRANSPORT, POLL_WORKERS, POLL_ENGINES = POLL_WORKERS + 2 };
+enum poll_item { POLL_SIGNAL, POLL_TRANSPORT, POLL_WORKERS, POLL_REPLICAS = POLL_WORKERS + 2 };
 #define POLL_MODELS 2 /* more, where there are several: their opener, the main thread */
 
 /* Every connection is a descriptor; the usual limit of 1024 is fewer than the clients of a job array. Beyond the limit libzmq
@@ -66,10 +66,10 @@ static void count_turned_away(struct server *s)
 static void take_happenings(struct server *s)
 {
     count_turned_away(s);
-    struct peer peer;
-    for (enum happening h; (h = transport_happening(&s->transport, &peer)) != HAPPENING_NONE;) {
+    struct channel_name channel;
+    for (enum happening h; (h = transport_happening(&s->transport, &channel)) != HAPPENING_NONE;) {
         if (h == HAPPENING_GONE)
-            clients_gone_peer(&s->clients, &peer);
+            clients_gone_channel(&s->clients, &channel);
         if (h == HAPPENING_REFUSED)
             count_refused(s);
     }
@@ -78,10 +78,10 @@ static void take_happenings(struct server *s)
 void server_take_reports(struct server *s)
 {
     struct report *r;
-    int engine = 0;
-    while ((r = engines_take(&s->engines, &engine)) != NULL) {
+    int replica = 0;
+    while ((r = replicas_take(&s->replicas, &replica)) != NULL) {
         bool loaded = r->loaded;
-        server_report(s, r, engine);
+        server_report(s, r, replica);
         if (loaded && s->state == SERVER_READY && !models_are_many(&s->models))
             rendezvous_ready(s);
     }
@@ -104,7 +104,7 @@ static void take_messages(struct server *s)
     do {
         if (!transport_receive(&s->transport, &m))
             return;
-        if (transport_connected(&s->transport, &m.peer))
+        if (transport_connected(&s->transport, &m.channel))
             server_receive(s, &m);
         else
             (void)zmq_msg_close(&m.body);
@@ -131,7 +131,7 @@ static void set_gauges(struct server *s)
 {
     s->metrics.n_clients = s->clients.n;
     s->metrics.n_open_tasks = s->n_open;
-    s->metrics.n_unassigned = s->turns[TURN_ENGINE].n_sequences;
+    s->metrics.n_unassigned = s->turns[TURN_REPLICA].n_sequences;
     s->metrics.backlog = s->clients.backlog;
     s->metrics.draining = s->state >= SERVER_DRAINING;
     s->metrics.n_lost_log_lines = access_log_lost(&s->log);
@@ -172,13 +172,13 @@ static bool is_over(const struct server *s)
 /* Returns how many there are. */
 static int fill_poll(struct server *s, zmq_pollitem_t *item)
 {
-    int n = POLL_ENGINES;
+    int n = POLL_REPLICAS;
     item[POLL_SIGNAL] = (zmq_pollitem_t){.fd = signals_fd(), .events = ZMQ_POLLIN};
     item[POLL_TRANSPORT] = (zmq_pollitem_t){.fd = s->transport.poll, .events = ZMQ_POLLIN};
     for (int i = 0; i < 2; i++)
         item[POLL_WORKERS + i] = (zmq_pollitem_t){.socket = s->worker[i].end[0], .events = ZMQ_POLLIN};
-    for (int i = 0; i < s->engines.n; i++)
-        item[n++] = (zmq_pollitem_t){.socket = s->engines.engine[i].end[0], .events = ZMQ_POLLIN};
+    for (int i = 0; i < s->replicas.n; i++)
+        item[n++] = (zmq_pollitem_t){.socket = s->replicas.replica[i].end[0], .events = ZMQ_POLLIN};
     if (models_are_many(&s->models)) {
         item[n++] = (zmq_pollitem_t){.socket = s->models.opener.end[0], .events = ZMQ_POLLIN};
         item[n++] = (zmq_pollitem_t){.socket = s->models.control[0], .events = ZMQ_POLLIN};
@@ -231,19 +231,19 @@ static int open_threads(struct server *s, struct err *e)
 {
     const struct server_setup *setup = &s->setup;
     const struct worker_setup work = {setup->o->service.max_reply_bytes};
-    int n_engines = setup->models.n > 0 ? setup->models.deploy.n_slots : setup->n_groups;
-    s->poll = err_calloc(e, POLL_ENGINES + (unsigned long)n_engines + POLL_MODELS + 1, sizeof *s->poll, "sockets");
+    int n_replicas = setup->models.n > 0 ? setup->models.deploy.n_slots : setup->n_replicas;
+    s->poll = err_calloc(e, POLL_REPLICAS + (unsigned long)n_replicas + POLL_MODELS + 1, sizeof *s->poll, "sockets");
     if (s->poll == NULL || access_log_open(&s->log, setup->o->access_log, setup->o->access_log_prompts, e) != 0 ||
         open_sockets(s, e) != 0 ||
-        engines_open(&s->engines, s->transport.context, n_engines, setup->n_groups, setup->n_ranks, e) != 0 ||
+        replicas_open(&s->replicas, s->transport.context, n_replicas, setup->n_replicas, setup->n_ranks, e) != 0 ||
         models_open(&s->models, s->transport.context, &setup->models, setup->served, e) != 0 ||
-        metrics_open(&s->metrics, (enum metrics_names)setup->o->metrics_names, setup->name, &s->engines,
+        metrics_open(&s->metrics, (enum metrics_names)setup->o->metrics_names, setup->name, &s->replicas,
                      !setup->o->service.run.no_prefix_caching, e) != 0 ||
         worker_open(&s->worker[0], s->transport.context, "texts", &work, e) != 0 ||
         worker_open(&s->worker[1], s->transport.context, "large-messages", &work, e) != 0)
         return -1;
-    for (int i = 0; setup->models.n > 0 && i < n_engines; i++)
-        engines_clear(&s->engines, i);
+    for (int i = 0; setup->models.n > 0 && i < n_replicas; i++)
+        replicas_clear(&s->replicas, i);
     if (pthread_create(&s->thread, NULL, run, s) != 0)
         return ERR(e, ERR_MEMORY, "cannot start the I/O thread");
     s->running = true;
@@ -280,8 +280,8 @@ int server_close(struct server *s)
         worker_close(&s->worker[i]);
     clients_close(&s->clients);
     models_close(&s->models);
-    engines_say(&s->engines);
-    engines_close(&s->engines);
+    replicas_say(&s->replicas);
+    replicas_close(&s->replicas);
     curve_close(&s->curve);
     transport_close(&s->transport, s->n_cut_short > 0 ? LINGER_SHORT_MS : LINGER_MS);
     metrics_close(&s->metrics);

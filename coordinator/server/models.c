@@ -153,7 +153,7 @@ static void execute(struct server *s, struct deploy_decision it)
         refuse_size(s, it.model);
         return;
     case DEPLOY_LOAD:
-        engines_place(&s->engines, d->slot, it.model);
+        replicas_place(&s->replicas, d->slot, it.model);
         order(m, (struct model_order){MODEL_LOAD, d->slot, entry->handle});
         return;
     case DEPLOY_UNLOAD:
@@ -215,7 +215,7 @@ static void take_gone(struct server *s, int i, int slot, int64_t freed)
     entry->counts.freed = freed;
     log_note("model %s is unloaded in %.3f s: %lld bytes counted, %lld more are free", entry->name, now - entry->since,
              (long long)s->models.deploy.model[i].bytes, (long long)freed);
-    engines_clear(&s->engines, slot);
+    replicas_clear(&s->replicas, slot);
     shut(&s->models, entry);
     deploy_unloaded(&s->models.deploy, i);
     server_unloaded_model(s, i);
@@ -223,8 +223,8 @@ static void take_gone(struct server *s, int i, int slot, int64_t freed)
 
 static void take_word(struct server *s, const struct model_word *w)
 {
-    int i = w->kind >= MODEL_READY && w->kind <= MODEL_GONE ? s->engines.engine[w->slot].model : -1;
-    server_take_reports(s); /* what engines said before */
+    int i = w->kind >= MODEL_READY && w->kind <= MODEL_GONE ? s->replicas.replica[w->slot].model : -1;
+    server_take_reports(s); /* what replicas said before */
     switch (w->kind) {
     case MODEL_RUNNING:
         if (s->state == SERVER_LOADING) {
@@ -237,7 +237,7 @@ static void take_word(struct server *s, const struct model_word *w)
         take_ready(s, i);
         return;
     case MODEL_FAILED:
-        engines_clear(&s->engines, w->slot);
+        replicas_clear(&s->replicas, w->slot);
         deploy_failed(&s->models.deploy, i, seconds_now());
         fail_model(s, i, code_of(&w->why), w->why.text);
         return;

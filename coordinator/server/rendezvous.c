@@ -41,7 +41,7 @@ static int write_files(struct server *s, const char *endpoint, struct err *e)
     json_t *o = json_pack("{s:s, s:s?, s:s?, s:s, s:i, s:s, s:i, s:i, s:i, s:I}", "endpoint", endpoint, "public_key",
                           s->has_curve ? s->curve.public_key : NULL, "client_keys", s->has_curve ? keys : NULL, "model",
                           s->setup.name, "pid", (int)getpid(), "host", host, "ranks", s->setup.n_ranks, "groups",
-                          s->setup.n_groups, "protocol", PROTOCOL_VERSION, "max_message_bytes",
+                          s->setup.n_replicas, "protocol", PROTOCOL_VERSION, "max_message_bytes",
                           (json_int_t)s->setup.o->max_message_bytes);
     int written = files_replace_json(s->setup.o->rendezvous, o, 0644, e);
     json_decref(o);
@@ -68,11 +68,11 @@ void rendezvous_ready(struct server *s)
         return;
     }
     char groups[60] = ",";
-    if (s->setup.n_groups > 1)
-        (void)snprintf(groups, sizeof groups, " in %d groups, each with", s->setup.n_groups);
+    if (s->setup.n_replicas > 1)
+        (void)snprintf(groups, sizeof groups, " in %d groups, each with", s->setup.n_replicas);
     log_note("ready: %s at %s, %d rank%s%s contexts of %d tokens, %d sequences at once, %d KV blocks; %.1f s",
              s->setup.name, endpoint, s->setup.n_ranks, s->setup.n_ranks == 1 ? "" : "s", groups,
-             engines_max_len(&s->engines, 0), s->engines.engine[0].max_seqs, s->engines.engine[0].n_blocks,
+             replicas_max_len(&s->replicas, 0), s->replicas.replica[0].max_seqs, s->replicas.replica[0].n_blocks,
              seconds_since_exec());
 }
 

@@ -7,8 +7,8 @@
 
 #include <stdbool.h>
 
-/* The resource: one of the two workers, an engine, a model that is not loaded. */
-enum turn_kind { TURN_TEXTS, TURN_LARGE, TURN_ENGINE, TURN_MODEL, N_TURNS };
+/* The resource: one of the two workers, a replica, a model that is not loaded. */
+enum turn_kind { TURN_TEXTS, TURN_LARGE, TURN_REPLICA, TURN_MODEL, N_TURNS };
 
 struct turns {
     enum turn_kind kind;
@@ -17,7 +17,7 @@ struct turns {
     int n_sequences;     /* of these tasks */
 };
 
-/* The task's client is there. By priority where the kind is TURN_ENGINE, the lower value first; else in order. */
+/* The task's client is there. By priority where the kind is TURN_REPLICA, the lower value first; else in order. */
 void turns_put(struct turns *t, struct task *j);
 
 /* The next task of the next client; NULL: none waits. */

@@ -70,7 +70,7 @@ static int open_watch(struct instance *i, double timeout, struct err *e)
     if (!i->ops->shares_host_memory)
         i->ops->async->identify(&i->q, device, model, sizeof device);
     const struct watch_question question = {ask_transport, &i->engine.comm};
-    return watch_open(&i->watch, &i->group, device, question, timeout, e);
+    return watch_open(&i->watch, &i->world, device, question, timeout, e);
 }
 
 /* Group, device, watch. dtype: of the weights, or the ground's. */
@@ -80,7 +80,7 @@ static void open_ground(struct instance *i, struct world *w, enum dtype dtype, c
     (void)device_open(&i->ops, &i->q, (enum device_choice)setup->device, dtype,
                       setup->threads > 0 ? setup->threads : w->n_threads, w, e);
     fatal_agree(w, e);
-    world_split(w, setup->group_size, &i->group);
+    world_split(w, setup->replica_size, &i->world);
     cores_check(w, i->ops->shares_host_memory ? i->q.n_threads : GPU_THREADS, w->rank == 0 ? setup->host_threads : 0);
     (void)open_watch(i, setup->step_timeout, e);
     fatal_agree(w, e);
@@ -103,7 +103,7 @@ static int open_engine(struct instance *i, const struct world *w, struct instanc
     (void)network_open_kv(&i->network, setup->limits.n_blocks, i->ops, &i->q, e);
     if (agree_failed(w, e))
         return -1;
-    return engine_open(&i->engine, &i->group, &i->network, &setup->limits, i->ops, &i->q, (enum step_choice)setup->step,
+    return engine_open(&i->engine, &i->world, &i->network, &setup->limits, i->ops, &i->q, (enum step_choice)setup->step,
                        e);
 }
 
@@ -116,7 +116,7 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     (void)load_share_headers(m, c, w, e);
     fatal_agree(w, e);
     open_ground(i, w, m->dtype, setup, e);
-    shard_make(&shard, m, i->group.rank, i->group.n_ranks);
+    shard_make(&shard, m, i->world.rank, i->world.n_ranks);
     (void)check_fit(m, &shard, setup->dummy ? NULL : c, setup, w, i, e);
     fatal_agree(w, e);
     (void)network_open(&i->network, m, &shard, setup->dummy ? NULL : c, i->ops, &i->q, e);
@@ -147,7 +147,7 @@ void instance_open_ground(struct instance *i, struct world *w, struct instance_s
     memset(i, 0, sizeof *i);
     MPI_CHECK(MPI_Bcast(setup, sizeof *setup, MPI_BYTE, 0, w->comm));
     open_ground(i, w, DTYPE_BF16, setup, e);
-    i->engine = (struct engine){.world = &i->group, .ops = i->ops, .q = &i->q};
+    i->engine = (struct engine){.world = &i->world, .ops = i->ops, .q = &i->q};
     observers_add(&i->engine.observers, watch_observer(i->watch));
 }
 
@@ -155,7 +155,7 @@ void instance_open_ground(struct instance *i, struct world *w, struct instance_s
 static void stand_on(struct instance *i, const struct instance *ground, enum dtype dtype)
 {
     i->on_ground = true;
-    i->group = ground->group;
+    i->world = ground->world;
     i->ops = ground->ops;
     i->q = ground->q;
     i->q.act = ground->ops->act_type(dtype);
@@ -171,7 +171,7 @@ int instance_begin(struct instance *i, const struct instance *ground, struct wor
     if (agree(w, e) >= 0)
         return -1;
     stand_on(i, ground, m->dtype);
-    shard_make(&shard, m, i->group.rank, i->group.n_ranks);
+    shard_make(&shard, m, i->world.rank, i->world.n_ranks);
     (void)check_fit(m, &shard, c, setup, w, i, e);
     if (agree(w, e) >= 0)
         return -1;
@@ -181,8 +181,8 @@ int instance_begin(struct instance *i, const struct instance *ground, struct wor
 
 int instance_complete(struct instance *i, struct instance_setup *setup, struct err *e)
 {
-    (void)open_engine(i, &i->group, setup, e);
-    if (agree(&i->group, e) >= 0)
+    (void)open_engine(i, &i->world, setup, e);
+    if (agree(&i->world, e) >= 0)
         return -1;
     return 0;
 }
@@ -199,7 +199,7 @@ void instance_close(struct instance *i)
     network_close(&i->network, i->ops, &i->q);
     if (!i->on_ground) {
         i->ops->close(&i->q);
-        world_join(&i->group);
+        world_join(&i->world);
     }
     memset(i, 0, sizeof *i);
 }

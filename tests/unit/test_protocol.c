@@ -289,7 +289,8 @@ static void takes_operations(void **state)
         close_trial(&t);
     }
     bad("{\"op\": \"dance\"}", 400, "op",
-        "found \"dance\", expected generate, cancel, health, metrics, models, tokenize, detokenize, load, unload, pin, drain or shutdown");
+        "found \"dance\", expected generate, cancel, health, metrics, models, tokenize, detokenize, load, unload, pin, "
+        "drain or shutdown");
     bad("{\"op\": \"1234567890123456789012345678901234567890\"}", 400, "op",
         "found \"1234567890123456789012345678901234567890\", expected generate, cancel, health, metrics, models, "
         "tokenize, "
