@@ -10,7 +10,7 @@
 struct plan_header {
     uint32_t magic, version;
     uint64_t step, bytes;
-    int32_t kind, model, n_seqs, n_tokens, n_starts, n_blocks, n_scores, n_history, report;
+    int32_t kind, n_seqs, n_tokens, n_starts, n_blocks, n_scores, n_history, report, model;
 };
 
 _Static_assert(sizeof(struct plan_header) <= PLAN_HEADER_BYTES, "the header must fit its slot");
@@ -93,8 +93,9 @@ static unsigned char *put_bytes(unsigned char *at, const void *data, size_t byte
 
 size_t plan_pack(struct plan *p)
 {
-    struct plan_header h = {PLAN_MAGIC,  PLAN_VERSION, p->step,     0,           p->kind,      p->model, p->n_seqs,
-                            p->n_tokens, p->n_starts,  p->n_blocks, p->n_scores, p->n_history, p->report};
+    struct plan_header h = {PLAN_MAGIC,   PLAN_VERSION, p->step,     0,           p->kind,
+                            p->n_seqs,    p->n_tokens,  p->n_starts, p->n_blocks, p->n_scores,
+                            p->n_history, p->report,    p->model};
     unsigned char *at = p->message + PLAN_HEADER_BYTES;
     at = put_bytes(at, p->start, (size_t)p->n_starts * sizeof *p->start);
     at = put_bytes(at, p->seq, (size_t)p->n_seqs * sizeof *p->seq);

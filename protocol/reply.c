@@ -236,7 +236,7 @@ static json_t *model_object(const struct reply_model *m, bool *good)
     reply_put(model, "running", json_integer(m->users), good);
     reply_put(model, "waiting", json_integer(m->waiters), good);
     reply_put(model, "idle_s", m->idle_s >= 0 ? json_real(m->idle_s) : json_null(), good);
-    reply_put(model, "freed_bytes", m->freed >= 0 ? json_integer(m->freed) : json_null(), good);
+    reply_put(model, "freed_bytes", m->has_freed ? json_integer(m->freed) : json_null(), good);
     if (m->why != NULL)
         reply_put(model, "reason", reply_text(m->why), good);
     return model;

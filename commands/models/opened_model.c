@@ -18,6 +18,8 @@ static int open_parts(struct opened_model *m, const struct serve_options *o, con
     if (start_open_model(&run, NULL, &m->config, &m->checkpoint, e) != 0 ||
         texts_open(&m->texts, dir, name, o->service.chat_template, &m->config, e) != 0)
         return -1;
+    (void)snprintf(m->archive, sizeof m->archive, "%s.tar.gz", name);
+    m->texts.served.model.path = m->archive;
     m->setup = start_service_setup(&run, &m->config);
     return fit_need(&m->config, &m->checkpoint, &m->setup.limits, n_ranks, ops, &m->setup.kv_bytes, bytes, e);
 }

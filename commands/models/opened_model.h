@@ -2,12 +2,15 @@
 #ifndef MODELS_OPENED_MODEL_H
 #define MODELS_OPENED_MODEL_H
 
+#include "commands/models/discover.h"
 #include "commands/start/start.h"
 #include "commands/texts.h"
 #include "coordinator/server/serve_options.h"
 
 struct opened_model {
     struct texts texts;
+    char
+        archive[DISCOVER_NAME_BYTES + 8]; /* its other name, NAME.tar.gz, as callers of multi-model endpoints have it */
     struct model_config config;
     struct checkpoint checkpoint; /* until it is fetched */
     struct instance_setup setup;

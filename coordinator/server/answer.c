@@ -116,7 +116,8 @@ static struct reply_model describe(const struct server *s, int i)
                             .users = d->n_users,
                             .waiters = d->n_waiters,
                             .idle_s = many && d->last_used > 0 ? seconds_now() - d->last_used : -1,
-                            .freed = m->entry[i].counts.unloads > 0 ? m->entry[i].counts.freed : -1};
+                            .has_freed = m->entry[i].counts.unloads > 0,
+                            .freed = m->entry[i].counts.freed};
     if (d->state == DEPLOY_FAILED)
         r.why = m->entry[i].why.message;
     if (served == NULL)

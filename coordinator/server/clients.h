@@ -21,7 +21,7 @@ struct client_turn { /* its part of a struct turns */
     int n_sequences;
 };
 
-#define CLIENT_TURNS 3 /* enum turn_kind */
+#define CLIENT_TURNS 4 /* enum turn_kind */
 
 struct client {
     struct channel_name channel; /* first: it is what clients are found by */

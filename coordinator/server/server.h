@@ -44,7 +44,7 @@ struct server {
     struct transport transport;
     struct curve curve;
     bool has_curve;
-    struct worker worker[2]; /* for texts of small messages; for large messages */
+    struct worker worker[2];  /* for texts of small messages; for large messages */
     struct replicas replicas; /* whole models on ranks of their own; of several models one each */
     struct models models;
     zmq_pollitem_t *poll; /* descriptors that the thread waits for; owned */

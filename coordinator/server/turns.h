@@ -10,6 +10,8 @@
 /* The resource: one of the two workers, a replica, a model that is not loaded. */
 enum turn_kind { TURN_TEXTS, TURN_LARGE, TURN_REPLICA, TURN_MODEL, N_TURNS };
 
+_Static_assert(N_TURNS == CLIENT_TURNS, "a client may wait for each of them");
+
 struct turns {
     enum turn_kind kind;
     struct client *next; /* whose turn it is: a ring of those who have tasks here, linked by turn[kind].next */

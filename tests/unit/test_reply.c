@@ -197,8 +197,8 @@ static void operations(void **state)
         "\"chat_template\":"
         "null,\"state\":\"ready\"}]}");
     const struct reply_model many[2] = {
-        {"a", "gpt2", "f32", 1, 1, 9, 8, "default", "ready", true, 2, 1, 4096, 0, 0.5, NULL},
-        {"b", .ranks = 1, .groups = 1, .state = "failed", .freed = -1, .idle_s = -1, .why = "no config.json"}};
+        {"a", "gpt2", "f32", 1, 1, 9, 8, "default", "ready", true, 2, 1, 4096, true, 0, 0.5, NULL},
+        {"b", .ranks = 1, .groups = 1, .state = "failed", .idle_s = -1, .why = "no config.json"}};
     expect(
         reply_models(NULL, many, 2, 1024, &n), &n,
         "{\"status\":\"ok\",\"op\":\"models\",\"protocol\":1,\"max_message_bytes\":1024,\"models\":[{\"id\":\"a\","

@@ -292,7 +292,7 @@ static void exposition(void **state)
         struct text_buffer text = {0};
         struct err e = {0};
         void *context = zmq_ctx_new();
-        int engine = -1;
+        int replica = -1;
         assert_int_equal(replicas_open(&replicas, context, 1, 1, 2, &e), 0);
         assert_int_equal(metrics_open(&m, k == 0 ? METRICS_LOCKSTEP : METRICS_VLLM, "a \"model\" of \\ two\nlines",
                                       &replicas, true, &e),
