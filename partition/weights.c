@@ -4,6 +4,7 @@
 #include "partition/families.h"
 #include "partition/formats.h"
 #include "partition/roles.h"
+#include "partition/tensor_names.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -18,129 +19,17 @@ struct builder {
     struct shard whole;    /* rank 0 of 1 */
     const struct checkpoint *c;
     const struct family *family;
-    bool with_prefix;
+    struct tensor_names names;
     int64_t first_row;    /* where in its tensor, as that is stored, the matrix begins that is sliced */
     int64_t first_out;    /* the same, counted in outputs */
     struct planes planes; /* of the matrix that is sliced; n 0: it is not quantised */
-    int form;             /* which of the sources with a form are the checkpoint's */
     size_t capacity;      /* of map->slice */
     struct err *e;
 };
 
-/* ---- names ---- */
-
-static bool in_list(const char *const *list, const char *name)
-{
-    for (; *list != NULL; list++)
-        if (strcmp(*list, name) == 0)
-            return true;
-    return false;
-}
-
-/* Where a source's tensor is looked for; expert 0 where its name has none. */
-struct where {
-    int layer, expert;
-};
-
-/* The name in the file of a source's name: prefix, the layer in place of the first %d, the expert in that of the second. */
-static void file_name(const struct family *family, bool with_prefix, const char *name, struct where at, char *to,
-                      size_t bytes)
-{
-    const char *prefix = with_prefix && !in_list(family->outside_prefix, name) ? family->prefix : "";
-    size_t used = (size_t)snprintf(to, bytes, "%s", prefix);
-    int number = at.layer;
-    for (const char *percent; (percent = strstr(name, "%d")) != NULL && used < bytes; name = percent + 2) {
-        used += (size_t)snprintf(to + used, bytes - used, "%.*s%d", (int)(percent - name), name, number);
-        number = at.expert;
-    }
-    if (used < bytes)
-        (void)snprintf(to + used, bytes - used, "%s", name);
-}
-
-static bool names_expert(const struct weight_source *source)
-{
-    const char *layer = strstr(source->name, "%d");
-    return layer != NULL && strstr(layer + 2, "%d") != NULL;
-}
-
 static bool is_of_experts(enum weight_id id)
 {
     return id == WEIGHT_EXPERTS_IN || id == WEIGHT_EXPERTS_OUT;
-}
-
-/* The prefix is there or not for all names: the first weight that is found either way decides. */
-static bool find_prefix(const struct family *family, const struct checkpoint *c)
-{
-    char name[128];
-    for (const struct weight_source *source = family->source; source->name != NULL; source++) {
-        if (in_list(family->outside_prefix, source->name))
-            continue;
-        for (int with = 1; with >= 0; with--) {
-            file_name(family, with != 0, source->name, (struct where){0, 0}, name, sizeof name);
-            if (checkpoint_find(c, name) >= 0)
-                return with != 0;
-        }
-    }
-    return true;
-}
-
-/* The name of a tensor without ".weight": that of the module. */
-static void cut_weight(char *name)
-{
-    size_t n = strlen(name), end = strlen(".weight");
-    if (n > end && strcmp(name + n - end, ".weight") == 0)
-        name[n - end] = '\0';
-}
-
-/* The tensor, or what a format has in its place. */
-static bool is_there(const struct builder *b, char *name, size_t bytes)
-{
-    const struct format *format = format_of(&b->m->quantization);
-    if (checkpoint_find(b->c, name) >= 0 || format == NULL)
-        return checkpoint_find(b->c, name) >= 0;
-    cut_weight(name);
-    size_t used = strlen(name);
-    return (size_t)snprintf(name + used, bytes - used, "%s", format->codes) < bytes - used &&
-           checkpoint_find(b->c, name) >= 0;
-}
-
-static bool in_any_layer(const struct builder *b, const struct weight_source *source)
-{
-    for (int layer = 0; layer < b->m->n_layers; layer++) {
-        char name[128];
-        file_name(b->family, b->with_prefix, source->name, (struct where){layer, 0}, name, sizeof name);
-        if (is_there(b, name, sizeof name))
-            return true;
-    }
-    return false;
-}
-
-/* The form whose first source is found; 1 where none is. */
-static int find_form(const struct builder *b)
-{
-    int last = 0;
-    for (const struct weight_source *source = b->family->source; source->name != NULL; last = source++->form)
-        if (source->form != last && source->form > 0 && in_any_layer(b, source))
-            return source->form;
-    return 1;
-}
-
-/* The tensor of a source, or -1. A tied table may be stored under the head's name only. */
-static int find_tensor(const struct builder *b, const struct weight_source *source, struct where at, char *name,
-                       size_t bytes)
-{
-    file_name(b->family, b->with_prefix, source->name, at, name, bytes);
-    int tensor = checkpoint_find(b->c, name);
-    if (tensor >= 0 || source->id != WEIGHT_EMBED || !b->m->tied_head)
-        return tensor;
-    for (const struct weight_source *head = b->family->source; head->name != NULL; head++) {
-        char other[128];
-        if (head->id != WEIGHT_HEAD)
-            continue;
-        file_name(b->family, b->with_prefix, head->name, at, other, sizeof other);
-        tensor = checkpoint_find(b->c, other);
-    }
-    return tensor;
 }
 
 /* ---- shapes ---- */
@@ -175,7 +64,7 @@ static int source_shape(const struct builder *b, const struct weight_source *sou
 {
     int n = 0;
     int64_t out = source_out(b, source), in = role_axis_length(b->m, &b->whole, roles[source->id].in);
-    if (is_of_experts(source->id) && !names_expert(source))
+    if (is_of_experts(source->id) && !tensor_names_expert(source))
         shape[n++] = b->m->experts.routing.n_experts;
     if (roles[source->id].in == AXIS_ONE) {
         shape[n++] = out;
@@ -453,8 +342,7 @@ static int take_planes(struct builder *b, const struct weight_source *source, st
     b->planes.n = 0;
     if (format == NULL || roles[source->id].in == AXIS_ONE)
         return 0;
-    file_name(b->family, b->with_prefix, source->name, (struct where){slot->layer, expert}, name, sizeof name);
-    cut_weight(name);
+    tensor_names_module(&b->names, source, (struct tensor_place){slot->layer, expert}, name, sizeof name);
     const struct module module = {.c = b->c,
                                   .q = &b->m->quantization,
                                   .name = name,
@@ -480,7 +368,7 @@ static int take_tensor(struct builder *b, const struct weight_source *source, st
         return -1;
     if (b->planes.n > 0)
         return b->planes.plane[0].tensor;
-    int tensor = find_tensor(b, source, (struct where){slot->layer, expert}, name, sizeof name);
+    int tensor = tensor_names_find(&b->names, source, (struct tensor_place){slot->layer, expert}, name, sizeof name);
     if (tensor < 0)
         return ERR(b->e, ERR_INPUT,
                    "%s: tensor \"%s\" is missing among the %d in the checkpoint; config.json (%s) needs it%s",
@@ -509,7 +397,7 @@ static int add_sources(struct builder *b, struct weight_slot *slot)
 {
     bool first = true;
     for (const struct weight_source *source = b->family->source; source->name != NULL; source++) {
-        if (source->id != slot->id || (source->form > 0 && source->form != b->form))
+        if (source->id != slot->id || (source->form > 0 && source->form != b->names.form))
             continue;
         if (is_of_experts(slot->id)) {
             if (add_experts(b, source, slot, first) != 0)
@@ -561,8 +449,8 @@ int weight_map_build(struct weight_map *map, const struct model_config *m, const
     if (b.family == NULL)
         return ERR(e, ERR_INTERNAL, "no family \"%s\"", m->model_type);
     shard_make(&b.whole, m, 0, 1);
-    b.with_prefix = c == NULL || find_prefix(b.family, c);
-    b.form = c != NULL && m->experts.routing.n_experts > 0 ? find_form(&b) : 1;
+    if (c != NULL)
+        tensor_names_open(&b.names, b.family, m, c);
     size_t most = WEIGHT_FIRST_OF_LAYER + (size_t)m->n_layers * (WEIGHT_COUNT - WEIGHT_FIRST_OF_LAYER);
     map->slot = err_calloc(e, most, sizeof map->slot[0], "the weight map");
     if (map->slot == NULL)
