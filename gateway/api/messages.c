@@ -159,13 +159,13 @@ static json_t *read_body(struct exchange *x, bool needs_limit, struct openai_req
 
 void messages_create(struct exchange *x)
 {
+    x->tally.is_generate = true;
     struct message *m = exchange_state(x, sizeof *m, free);
     json_t *message = m != NULL ? read_body(x, true, &m->asked) : NULL;
     if (message == NULL)
         return;
     m->asked.chat = true;
     (void)snprintf(m->id, sizeof m->id, "msg_%s", x->id);
-    x->tally.is_generate = true;
     if (m->asked.stream)
         exchange_will_stream(x);
     const struct exchange_question q = {

@@ -157,7 +157,6 @@ void openai_generate(struct exchange *x, const struct openai_request *r, json_t 
     }
     a->asked = *r;
     (void)snprintf(a->id, sizeof a->id, "%s-%s", r->chat ? "chatcmpl" : "cmpl", x->id);
-    x->tally.is_generate = true;
     if (r->stream)
         exchange_will_stream(x);
     const struct exchange_question q = {
@@ -172,6 +171,7 @@ static void start(struct exchange *x, bool chat, const char *needed, const char 
 {
     struct openai_request r = {.chat = chat};
     struct fault f = {0};
+    x->tally.is_generate = true;
     json_t *body = exchange_json(x), *message = NULL;
     if (body == NULL)
         return;
