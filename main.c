@@ -248,7 +248,7 @@ int main(int argc, char **argv)
     struct run_options *run = options_run(&o);
     bool grouped = o.command == COMMAND_SERVE || o.command == COMMAND_BATCH;
     if (w.rank == 0 && e.code == ERR_NONE &&
-        run_check_groups(run, w.n_ranks, grouped ? NULL : command_name(o.command), &e) == 0)
+        run_check_replicas(run, w.n_ranks, grouped ? NULL : command_name(o.command), &e) == 0)
         (void)run_check_loading(run, &e);
     fatal_agree(&w, &e);
     if (w.rank == 0 && run->max_batch_tokens < 0)
