@@ -15,8 +15,8 @@ struct front {
     struct texts texts;
     int n_ranks, n_replicas;
     struct replicas *replicas; /* borrowed from the owner of the requests; set before front_start */
-    struct lanes lanes;       /* one */
-    struct hub hub;           /* the other groups, if there are any */
+    struct lanes lanes;        /* one */
+    struct hub hub;            /* the other groups, if there are any */
 };
 
 /* Read tokenizer and chat template. Rank 0. *f is zeroed, or nothing but o is set in it. */
@@ -32,9 +32,9 @@ int front_accept(void *context, const struct step_result *result, struct err *e)
 void front_signal(void *context, enum signal_wish wish);
 void front_ranks(void *context, const struct rank_report *report);
 
-/* After the loop has ended, in this order: the steps end and the other replicas are disconnected, whose mailboxes belong
- * to the owner of the requests (*e reports a replica that was lost meanwhile); and, after the owner is closed, the rest.
- * Both safe on a zeroed struct. */
+/* After the loop has ended, in this order: the steps end and the other replicas are disconnected, whose mailboxes
+ * belong to the owner of the requests (*e reports a replica that was lost meanwhile); and, after the owner is
+ * closed, the rest. Both safe on a zeroed struct. */
 void front_end(struct front *f, struct err *e);
 void front_close(struct front *f);
 

@@ -1,4 +1,5 @@
-/* commands/texts.h - what requests need of a model folder beside its weights: tokenizer, chat template, ids that end a text. */
+/* commands/texts.h - what requests need of a model folder beside its weights: tokenizer, chat template, ids that end
+ * a text. */
 #ifndef COMMANDS_TEXTS_H
 #define COMMANDS_TEXTS_H
 
@@ -13,7 +14,8 @@ struct texts {
     int rope_changes_at;        /* see struct scheduler_setup */
 };
 
-/* name: to clients. chat_template: as in struct service_options. m is borrowed. The texts must stay where they are. Any thread. */
+/* name: to clients. chat_template: as in struct service_options. m is borrowed. The texts must stay where they are.
+ * Any thread. */
 int texts_open(struct texts *t, const char *dir, const char *name, const char *chat_template,
                const struct model_config *m, struct err *e);
 /* Safe on a zeroed struct. */

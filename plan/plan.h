@@ -43,19 +43,22 @@ struct plan_seq {
     int32_t sample;   /* 1: a token is sampled from the last row of logits; 0: not */
 };
 
-/* Scoring (prompt_logprobs): each of the first n_scored of the rows of logits of sequence number seq of the plan says how
- * likely it makes the token that follows it in the prompt, and which sampling.n_prompt_top are likeliest. That token is the
- * sequence's next one in the plan; after its last one it is `next` (-1 when that row is not scored).
+/* Scoring (prompt_logprobs): each of the first n_scored of the rows of logits of sequence number seq of the plan
+ * says how likely it makes the token that follows it in the prompt, and which sampling.n_prompt_top are likeliest.
+ * That token is the sequence's next one in the plan; after its last one it is `next` (-1 when that row is not
+ * scored).
  *
- * So a chunk [pos, pos + n) of a prompt of P tokens has n_logits = n and {seq, min(n, P - 1 - pos), prompt[pos + n] or -1}.
- * Each token costs a row: n is at most what limits.max_logit_rows leaves. What comes from the prefix cache is not fed and
- * so not scored: a request that wants scores takes nothing from there, until it has them (it may when it is recomputed). */
+ * So a chunk [pos, pos + n) of a prompt of P tokens has n_logits = n and {seq, min(n, P - 1 - pos), prompt[pos + n]
+ * or -1}. Each token costs a row: n is at most what limits.max_logit_rows leaves. What comes from the prefix cache
+ * is not fed and so not scored: a request that wants scores takes nothing from there, until it has them (it may when
+ * it is recomputed). */
 struct plan_score {
     int32_t seq, n_scored, next;
 };
 
-/* A slot gets a new sequence. Its first n_history tokens are not fed, since their keys and values are in blocks that it shares,
- * but are given nevertheless: for penalties, which look at the tokens of the slot. 0 where nothing looks at them. */
+/* A slot gets a new sequence. Its first n_history tokens are not fed, since their keys and values are in blocks that
+ * it shares, but are given nevertheless: for penalties, which look at the tokens of the slot. 0 where nothing looks
+ * at them. */
 struct plan_start {
     int32_t slot, n_history;
     struct sampling sampling;
@@ -104,7 +107,8 @@ struct step_result {
 int plan_open(struct plan *p, const struct limits *l, struct err *e);
 void plan_close(struct plan *p);
 
-/* Take more memory, if a plan within these limits needs it: what the plan holds is lost then. Equal on all ranks that share it. */
+/* Take more memory, if a plan within these limits needs it: what the plan holds is lost then. Equal on all ranks
+ * that share it. */
 int plan_reserve(struct plan *p, const struct limits *l, struct err *e);
 
 /* Empty the plan for the next step, of model 0. */

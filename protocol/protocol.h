@@ -86,8 +86,8 @@ struct protocol_message {
     struct stop_strings *stop;         /* what generate.rules.stop borrows */
 };
 
-/* The two halves of protocol_parse. First the text becomes JSON: op, request_id, model, wait and timeout_ms are set, nothing else is checked
- * yet; -1 and *error if there is no JSON or no such op. Then what the op's fields say. */
+/* The two halves of protocol_parse. First the text becomes JSON: op, request_id, model, wait and timeout_ms are set,
+ * nothing else is checked yet; -1 and *error if there is no JSON or no such op. Then what the op's fields say. */
 int protocol_read(struct protocol_message *m, const char *json, size_t bytes, struct protocol_error *error);
 int protocol_check(struct protocol_message *m, const struct protocol_model *model, bool may_stream,
                    struct protocol_error *error);
@@ -101,11 +101,12 @@ int protocol_parse(struct protocol_message *m, const char *json, size_t bytes, c
                    bool may_stream, struct protocol_error *error);
 void protocol_message_close(struct protocol_message *m);
 
-/* The two halves of this for who finds a generate within something else (a line of a batch). The text as an object within
- * the limits above, which the caller decrefs; NULL on failure. */
+/* The two halves of this for who finds a generate within something else (a line of a batch). The text as an object
+ * within the limits above, which the caller decrefs; NULL on failure. */
 struct json_t *protocol_json(const char *json, size_t bytes, const char *what, struct protocol_error *error);
-/* Check the object, which the message refers to from now on. defaults: an object of values, by canonical name, for fields
- * that it does not have; NULL: none. It may not stream. *error is empty before; close the message in any case. */
+/* Check the object, which the message refers to from now on. defaults: an object of values, by canonical name, for
+ * fields that it does not have; NULL: none. It may not stream. *error is empty before; close the message in any
+ * case. */
 int protocol_parse_generate(struct protocol_message *m, struct json_t *object, const struct json_t *defaults,
                             const struct protocol_model *model, struct protocol_error *error);
 

@@ -120,7 +120,8 @@ char *reply_generate(const struct reply *r, size_t *bytes)
     return reply_dump(root, good, bytes);
 }
 
-/* Megabytes that were written before go into the event as they are. Within a string the key's quotes would have a backslash. */
+/* Megabytes that were written before go into the event as they are. Within a string the key's quotes would have a
+ * backslash. */
 static char *insert_before(char *event, const struct reply_choice *c, size_t *bytes)
 {
     static const char key[] = "\"text\":\"";

@@ -14,8 +14,9 @@ struct discovered {
     int n;
 };
 
-/* Names are UTF-8 without control characters, do not begin with a point, and are no longer than above; what else lies in the folder
- * is named in a warning, but for files and hidden things. At least one model is there, or -1 and *e. */
+/* Names are UTF-8 without control characters, do not begin with a point, and are no longer than above; what else
+ * lies in the folder is named in a warning, but for files and hidden things. At least one model is there, or -1 and
+ * *e. */
 int discover_models(const char *dir, struct discovered *d, struct err *e);
 void discover_close(struct discovered *d);
 

@@ -1,5 +1,6 @@
-/* commands/models/fleet.h - the main thread's part of a server of many models on rank 0: between the I/O thread, which decides which are
- * loaded (coordinator/server/models.h), and the ranks, which hold them (rank/instance/residents.h). */
+/* commands/models/fleet.h - the main thread's part of a server of many models on rank 0: between the I/O thread,
+ * which decides which are loaded (coordinator/server/models.h), and the ranks, which hold them
+ * (rank/instance/residents.h). */
 #ifndef MODELS_FLEET_H
 #define MODELS_FLEET_H
 
@@ -34,8 +35,8 @@ struct fleet { /* zeroed at first */
     struct err failure; /* within an event that cannot fail: the job ends */
 };
 
-/* Find the models, open the socket: from now on clients hear that nothing is there yet. memory: bytes of a rank for models where the
- * options do not say. */
+/* Find the models, open the socket: from now on clients hear that nothing is there yet. memory: bytes of a rank for
+ * models where the options do not say. */
 int fleet_open(struct fleet *f, const struct serve_options *o, const struct ops *ops, int n_ranks, int64_t memory,
                struct err *e);
 

@@ -1,4 +1,5 @@
-/* commands/models/opened_model.h - a model of the folder that is opened: its headers and texts, and how it will be loaded. */
+/* commands/models/opened_model.h - a model of the folder that is opened: its headers and texts, and how it will be
+ * loaded. */
 #ifndef MODELS_OPENED_MODEL_H
 #define MODELS_OPENED_MODEL_H
 

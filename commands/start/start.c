@@ -39,6 +39,14 @@ int start_open_model(const struct run_options *o, const char *config, struct mod
     return o->load_format == LOAD_DUMMY ? 0 : checkpoint_open(c, o->model, e);
 }
 
+int start_open_folder(const struct run_options *o, const char *command, struct model_config *m, struct checkpoint *c,
+                      struct err *e)
+{
+    if (o->model == NULL)
+        return ERR(e, ERR_USAGE, "%s needs --model DIR", command);
+    return start_open_model(o, NULL, m, c, e);
+}
+
 struct instance_setup start_setup(const struct run_options *o, int n_seqs, int n_tokens, bool scores)
 {
     struct instance_setup setup = {

@@ -121,8 +121,8 @@ static void disengage(struct runner *r, struct line *l)
         l->next->previous = l->previous;
 }
 
-/* Lines wait here rather than in a replica: which one is the first to have room shows only then. A replica has some more than it
- * runs, so that it need not wait for us. */
+/* Lines wait here rather than in a replica: which one is the first to have room shows only then. A replica has some
+ * more than it runs, so that it need not wait for us. */
 void runner_hand_out(struct runner *r)
 {
     int spare = replicas_max_seqs(&r->replicas) / r->replicas.n / SPARE_PART, replica = 0;
@@ -308,7 +308,7 @@ static void write_pending(struct runner *r)
         runner_fail(r, &e);
 }
 
-static void *run(void *context)
+static void *run_batch(void *context)
 {
     struct runner *r = context;
     zmq_pollitem_t *item = r->poll;
@@ -366,7 +366,7 @@ int runner_start(struct runner *r, int max_seqs, struct err *e)
     r->progress.started = seconds_now();
     if (runner_files_start(r, e) != 0)
         return -1;
-    if (pthread_create(&r->thread, NULL, run, r) != 0)
+    if (pthread_create(&r->thread, NULL, run_batch, r) != 0)
         return ERR(e, ERR_MEMORY, "cannot start the batch thread");
     r->running = true;
     return 0;

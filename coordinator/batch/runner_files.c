@@ -343,8 +343,8 @@ static void lose_pending(struct runner *r)
             r->setup.o->output, (long long)n, r->end.ending.cause);
 }
 
-/* From its beginning to its end the manifest does not say what is in the output, so that whatever ends the program leaves the two in
- * agreement. */
+/* From its beginning to its end the manifest does not say what is in the output, so that whatever ends the program
+ * leaves the two in agreement. */
 static void put_in_order(struct runner *r, struct err *e)
 {
     journal_forget(&r->files.journal);

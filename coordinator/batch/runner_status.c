@@ -1,4 +1,5 @@
-/* coordinator/batch/runner_status.c - a picture of the run for those who look on (coordinator/batch/status.h). See runner.h. */
+/* coordinator/batch/runner_status.c - a picture of the run for those who look on (coordinator/batch/status.h). See
+ * runner.h. */
 #include "base/clock.h"
 #include "base/environment.h"
 #include "coordinator/batch/runner.h"

@@ -304,8 +304,8 @@ static void of_ranks(struct exposition *x, const struct metrics *m, const char *
     }
 }
 
-/* A collective ends for all at once. Who spends least time in them comes last, so it does not wait; the others do, and that
- * much longer. Means over steps, in which not always the same one is last: a lower bound. */
+/* A collective ends for all at once. Who spends least time in them comes last, so it does not wait; the others do,
+ * and that much longer. Means over steps, in which not always the same one is last: a lower bound. */
 static void write_waits(struct exposition *x, const struct metrics *m)
 {
     static const char name[] = "rank_all_reduce_wait_seconds";

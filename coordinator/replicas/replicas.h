@@ -1,12 +1,12 @@
-/* coordinator/replicas/replicas.h - the replicas of a job, whole models each on a group of ranks of its own, or different models
- * that share all ranks, as the thread of rank 0 that hands out work (the server's
- * I/O thread, the batch thread) sees them: to whom the next task goes, what each has under way, what each last said. */
+/* coordinator/replicas/replicas.h - the replicas of a job, whole models each on ranks of their own, or different models
+ * that share all ranks, as the thread of rank 0 that hands out work (the server's I/O thread, the batch thread) sees
+ * them: to whom the next task goes, what each has under way, what each last said. */
 #ifndef REPLICAS_REPLICAS_H
 #define REPLICAS_REPLICAS_H
 
 #include "coordinator/tasks/steps.h"
 
-struct replica_load { /* jobs that were handed over and have not come back */
+struct replica_load { /* tasks that were handed over and have not come back */
     int n_sequences;
     int64_t n_tokens; /* prompts, and the most that their outputs may have */
 };
@@ -33,14 +33,14 @@ struct replicas {
     } past;
 };
 
-/* Mailboxes in this ZeroMQ context, for n replicas: one for each of n_groups, which all run model 0 (replicas_clear: not yet), or
- * (n_groups 1) places for n models. */
+/* Mailboxes in this ZeroMQ context, for n replicas: one for each of n_groups, which all run model 0 (replicas_clear:
+ * not yet), or (n_groups 1) places for n models. */
 int replicas_open(struct replicas *set, void *zmq_context, int n, int n_groups, int n_ranks, struct err *err);
 void replicas_close(struct replicas *set);
 
-/* Of the replicas that run the model the one with the fewest sequences under way, among equals with the fewest tokens, then the first. spare: how many sequences
- * it may have beyond those that it runs at once, with any number allowed to one that has none; negative: no bound. -1: all
- * have as many as they may. */
+/* Of the replicas that run the model the one with the fewest sequences under way, among equals with the fewest
+ * tokens, then the first. spare: how many sequences it may have beyond those that it runs at once, with any number
+ * allowed to one that has none; negative: no bound. -1: all have as many as they may. */
 int replicas_choose(const struct replicas *set, int model, int spare);
 
 /* An replica that runs none gets a model, or runs it no more: what it has done is kept. */

@@ -46,7 +46,8 @@ static char *error_text(struct server *s, struct task *j, const struct protocol_
     return begun ? reply_final(&reply, j->ticket.n_events++, bytes) : reply_error(id_of(j), error, bytes);
 }
 
-/* A reply that a slow client's backlog has no room for gives way to a short one that says so: none is lost in silence. */
+/* A reply that a slow client's backlog has no room for gives way to a short one that says so: none is lost in
+ * silence. */
 void answer_text(struct server *s, struct task *j, char *text, size_t bytes)
 {
     struct protocol_error slow = {0};

@@ -217,23 +217,24 @@ void dispatch_take_from_replicas(struct server *s, struct client *c, int n_seque
     c->n_in_replicas -= n_sequences;
 }
 
-/* A replica has what it runs and a little more, so that no place in it is ever free; the rest waits here, where clients have their
- * turns. */
+/* A replica has what it runs and a little more, so that no place in it is ever free; the rest waits here, where
+ * clients have their turns. */
 static int spare_places(const struct server *s)
 {
     int n = replicas_running(&s->replicas);
     return replicas_max_seqs(&s->replicas) / (n > 0 ? n : 1) / SPARE_SHARE;
 }
 
-/* Have replicas less than its share of this client? Then it does not wait until others have left: schedulers give it its turn. */
+/* Have replicas less than its share of this client? Then it does not wait until others have left: schedulers give it
+ * its turn. */
 static bool is_below_share(const struct server *s, const struct client *c)
 {
     int places = replicas_max_seqs(&s->replicas), others = s->n_at_replicas - (c->n_in_replicas > 0);
     return c->n_in_replicas < places / (others + 1);
 }
 
-/* A task that was admitted, before a drain began perhaps: it is one of the open requests that may finish. Once the server stops
- * nothing comes here: what was open has its answer. */
+/* A task that was admitted, before a drain began perhaps: it is one of the open requests that may finish. Once the
+ * server stops nothing comes here: what was open has its answer. */
 static void submit(struct server *s, struct task *j)
 {
     /* 53 bits: every JSON library keeps them. */
@@ -392,7 +393,7 @@ static void give_work(struct server *s, struct task *j, int worker)
 }
 
 /* A message that is parsed; a worker may have done its part already. */
-static void take(struct server *s, struct task *j, bool worked)
+static void take_back(struct server *s, struct task *j, bool worked)
 {
     s->metrics.n_messages[j->message.op]++;
     if (j->error.code == 0 && j->message.op != PROTOCOL_CANCEL && server_too_slow(s, j->ticket.client, &j->error))
@@ -463,7 +464,7 @@ void dispatch_go_on(struct server *s, struct task *j)
         return;
     }
     task_check(j);
-    take(s, j, false);
+    take_back(s, j, false);
 }
 
 /* A small message that has just come, or a large one that a worker has parsed. */
@@ -476,7 +477,7 @@ static void find_way(struct server *s, struct task *j)
         dispatch_go_on(s, j);
         return;
     }
-    take(s, j, false);
+    take_back(s, j, false);
 }
 
 void server_receive(struct server *s, struct incoming *m)
@@ -534,7 +535,7 @@ void server_returned(struct server *s, struct task *j, int worker)
     else if (was_unread && !j->checked)
         find_way(s, j);
     else if (was_unread)
-        take(s, j, true);
+        take_back(s, j, true);
     else if (j->error.code != 0)
         dispatch_refuse(s, j);
     else if (j->message.op == PROTOCOL_GENERATE)

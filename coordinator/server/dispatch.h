@@ -1,5 +1,5 @@
-/* coordinator/server/dispatch.h - for the files of coordinator/server/ that see messages through: what dispatch.c and enter.c do for each
- * other. */
+/* coordinator/server/dispatch.h - for the files of coordinator/server/ that see messages through: what dispatch.c
+ * and enter.c do for each other. */
 #ifndef SERVER_DISPATCH_H
 #define SERVER_DISPATCH_H
 

@@ -1,5 +1,5 @@
-/* coordinator/server/enter.c - the way of a message into the model that it is about: at once if it is loaded, else it waits. See
- * dispatch.h. */
+/* coordinator/server/enter.c - the way of a message into the model that it is about: at once if it is loaded, else
+ * it waits. See dispatch.h. */
 #include "base/clock.h"
 #include "coordinator/server/dispatch.h"
 

@@ -26,8 +26,8 @@
 enum poll_item { POLL_SIGNAL, POLL_TRANSPORT, POLL_WORKERS, POLL_REPLICAS = POLL_WORKERS + 2 };
 #define POLL_MODELS 2 /* more, where there are several: their opener, the main thread */
 
-/* Every connection is a descriptor; the usual limit of 1024 is fewer than the clients of a job array. Beyond the limit libzmq
- * takes no connection, and cannot say so: hence the warning before. */
+/* Every connection is a descriptor; the usual limit of 1024 is fewer than the clients of a job array. Beyond the
+ * limit libzmq takes no connection, and cannot say so: hence the warning before. */
 static void raise_descriptors(void)
 {
     struct rlimit limit;
@@ -186,7 +186,7 @@ static int fill_poll(struct server *s, zmq_pollitem_t *item)
     return n;
 }
 
-static void *run(void *context)
+static void *run_io(void *context)
 {
     struct server *s = context;
     zmq_pollitem_t *item = s->poll;
@@ -244,13 +244,14 @@ static int open_threads(struct server *s, struct err *e)
         return -1;
     for (int i = 0; setup->models.n > 0 && i < n_replicas; i++)
         replicas_clear(&s->replicas, i);
-    if (pthread_create(&s->thread, NULL, run, s) != 0)
+    if (pthread_create(&s->thread, NULL, run_io, s) != 0)
         return ERR(e, ERR_MEMORY, "cannot start the I/O thread");
     s->running = true;
     return 0;
 }
 
-/* Messages and replies of megabytes go back to the system when they are done with: glibc would learn to keep such memory. */
+/* Messages and replies of megabytes go back to the system when they are done with: glibc would learn to keep such
+ * memory. */
 #define MAPPED_BYTES (1 << 20)
 
 int server_open(struct server *s, const struct server_setup *setup, struct err *e)

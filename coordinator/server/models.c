@@ -133,7 +133,7 @@ static void refuse_size(struct server *s, int i)
     fail_model(s, i, PROTOCOL_NO_ROOM, text);
 }
 
-static void execute(struct server *s, struct deploy_decision it)
+static void carry_out(struct server *s, struct deploy_decision it)
 {
     struct models *m = &s->models;
     struct model_entry *entry = &m->entry[it.model];
@@ -170,7 +170,7 @@ void models_decide(struct server *s)
     if (!models_are_many(&s->models) || (s->state != SERVER_READY && s->state != SERVER_DRAINING))
         return;
     for (struct deploy_decision it; (it = deploy_next(&s->models.deploy, seconds_now())).act != DEPLOY_NOTHING;)
-        execute(s, it);
+        carry_out(s, it);
 }
 
 /* ---- what opener and main thread say ---- */

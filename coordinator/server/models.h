@@ -1,6 +1,6 @@
-/* coordinator/server/models.h - the models of a server, as its I/O thread knows them: by name, with their state (coordinator/deploy/), and
- * for those that are loaded the way to text. Cut off from dispatch.c: how models come and go, and who waits for them. A server of
- * one model has a table of one, which is always ready. */
+/* coordinator/server/models.h - the models of a server, as its I/O thread knows them: by name, with their state
+ * (coordinator/deploy/), and for those that are loaded the way to text. Cut off from dispatch.c: how models come and
+ * go, and who waits for them. A server of one model has a table of one, which is always ready. */
 #ifndef SERVER_MODELS_H
 #define SERVER_MODELS_H
 

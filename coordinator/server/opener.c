@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* A message that is the opener itself ends it. */
-static void *run(void *context)
+static void *run_opener(void *context)
 {
     struct opener *o = context;
     for (;;) {
@@ -27,7 +27,7 @@ int opener_open(struct opener *o, void *zmq_context, const struct models_source 
     *o = (struct opener){.source = *source};
     if (mailbox_open(zmq_context, "opener", o->end, e) != 0)
         return -1;
-    if (pthread_create(&o->thread, NULL, run, o) != 0)
+    if (pthread_create(&o->thread, NULL, run_opener, o) != 0)
         return ERR(e, ERR_MEMORY, "cannot start a thread: opener");
     o->running = true;
     return 0;

@@ -1,5 +1,5 @@
-/* coordinator/server/opener.h - a thread that opens models: headers, tokenizer, template, in tenths of a second, which the I/O thread
- * has not. One at a time, in order. */
+/* coordinator/server/opener.h - a thread that opens models: headers, tokenizer, template, in tenths of a second,
+ * which the I/O thread has not. One at a time, in order. */
 #ifndef SERVER_OPENER_H
 #define SERVER_OPENER_H
 

@@ -1,5 +1,5 @@
-/* coordinator/server/turns.h - tasks that wait for something that serves one at a time, taken in turn from those who asked: a client
- * with ten thousand tasks waits for its own, not others for it. Pure. */
+/* coordinator/server/turns.h - tasks that wait for something that serves one at a time, taken in turn from those who
+ * asked: a client with ten thousand tasks waits for its own, not others for it. Pure. */
 #ifndef SERVER_TURNS_H
 #define SERVER_TURNS_H
 

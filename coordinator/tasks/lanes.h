@@ -1,6 +1,6 @@
-/* coordinator/tasks/lanes.h - the main thread's part for several models: each has steps (coordinator/tasks/steps.h) of its own, which
- * alternate. The model whose sequences have had the fewest tokens is next, counted from when it last had nothing to do:
- * so all get the same share, whatever a step of each takes. One model is one lane. */
+/* coordinator/tasks/lanes.h - the main thread's part for several models: each has steps (coordinator/tasks/steps.h)
+ * of its own, which alternate. The model whose sequences have had the fewest tokens is next, counted from when it
+ * last had nothing to do: so all get the same share, whatever a step of each takes. One model is one lane. */
 #ifndef TASKS_LANES_H
 #define TASKS_LANES_H
 

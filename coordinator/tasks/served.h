@@ -1,4 +1,5 @@
-/* coordinator/tasks/served.h - a model as requests see it: its name, the bounds of its messages, text to tokens and back. */
+/* coordinator/tasks/served.h - a model as requests see it: its name, the bounds of its messages, text to tokens and
+ * back. */
 #ifndef TASKS_SERVED_H
 #define TASKS_SERVED_H
 

@@ -1,6 +1,6 @@
-/* coordinator/tasks/task.h - a request (a message of a server's client, a line of a batch) on its way through the threads, and what
- * they hand each other. One thread at a time owns a task: the I/O thread (the server's, or the batch's), a worker, or (while it
- * generates) the main thread. */
+/* coordinator/tasks/task.h - a request (a message of a server's client, a line of a batch) on its way through the
+ * threads, and what they hand each other. One thread at a time owns a task: the I/O thread (the server's, or the
+ * batch's), a worker, or (while it generates) the main thread. */
 #ifndef TASKS_TASK_H
 #define TASKS_TASK_H
 
@@ -94,13 +94,14 @@ struct task {
 struct task *task_open(uint64_t number, zmq_msg_t *body, bool delimiter, double now);
 void task_close(struct task *j);
 
-/* Parse the body, which is then given back; op and model of the message are known then. On failure j->error. Any thread. */
+/* Parse the body, which is then given back; op and model of the message are known then. On failure j->error. Any
+ * thread. */
 void task_read(struct task *j);
 /* Check its fields, by the rules of the model that it is about, if it is about one. On failure j->error. Any thread. */
 void task_check(struct task *j);
 
-/* The prompts of a generate, encoded, get their choices. max_len: tokens of prompt and output together. max_reply: bytes that its reply
- * may have at most, told before anything is computed. On failure j->error. */
+/* The prompts of a generate, encoded, get their choices. max_len: tokens of prompt and output together. max_reply:
+ * bytes that its reply may have at most, told before anything is computed. On failure j->error. */
 int task_prepare(struct task *j, int max_len, int64_t max_reply, uint64_t seed);
 
 /* About how many bytes the reply of a task that has been generated will have; a stream's last event. */

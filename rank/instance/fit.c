@@ -75,7 +75,7 @@ int fit_need(const struct model_config *m, const struct checkpoint *c, const str
     int64_t most_kv = 0;
     enum dtype act = ops->act_type(m->dtype);
     *need = 0;
-    if (fit_heads(m, ops, e) != 0)
+    if (fit_heads(m, ops, e) != 0 || fit_codes(m, ops, e) != 0)
         return -1;
     for (int r = 0; r < n_ranks && e->code == ERR_NONE; r++) {
         struct shard s;
@@ -90,6 +90,15 @@ int fit_need(const struct model_config *m, const struct checkpoint *c, const str
     return e->code == ERR_NONE ? 0 : -1;
 }
 
+int fit_codes(const struct model_config *m, const struct ops *ops, struct err *e)
+{
+    if (m->quantization.format == FORMAT_NONE || ops->shares_host_memory)
+        return 0;
+    return ERR(e, ERR_UNSUPPORTED,
+               "the weights are quantised (%s), which %s does not compute with yet (--device cpu does)",
+               m->quantization.method, ops->name);
+}
+
 int fit_check(const struct model_config *m, const struct shard *s, const struct checkpoint *c, const struct limits *l,
               const struct world *w, const struct ops *ops, struct queue *q, int64_t kv_bytes, struct err *e)
 {
@@ -100,7 +109,7 @@ int fit_check(const struct model_config *m, const struct shard *s, const struct 
     if (ops->shares_host_memory)
         MPI_CHECK(MPI_Allreduce(mine, all, 4, MPI_UNSIGNED_LONG_LONG, MPI_SUM, w->node));
     const struct fit f = {all[0], all[1], all[2], all[3], ops->free_memory(q)};
-    if (fit_heads(m, ops, e) == 0)
+    if (fit_heads(m, ops, e) == 0 && fit_codes(m, ops, e) == 0)
         (void)fit_judge(&f, ops->shares_host_memory, e);
     return e->code == ERR_NONE ? 0 : -1;
 }

@@ -151,7 +151,8 @@ void instance_open_ground(struct instance *i, struct world *w, struct instance_s
     observers_add(&i->engine.observers, watch_observer(i->watch));
 }
 
-/* The queue of its own has the ground's stream, but the type of activations that its weights want, and failures of its own. */
+/* The queue of its own has the ground's stream, but the type of activations that its weights want, and failures of
+ * its own. */
 static void stand_on(struct instance *i, const struct instance *ground, enum dtype dtype)
 {
     i->on_ground = true;

@@ -1,4 +1,5 @@
-/* rank/instance/instance.h - a model ready to run on this rank: weights, KV cache, working memory, in the order they are taken. */
+/* rank/instance/instance.h - a model ready to run on this rank: weights, KV cache, working memory, in the order they
+ * are taken. */
 #ifndef INSTANCE_INSTANCE_H
 #define INSTANCE_INSTANCE_H
 
@@ -38,17 +39,20 @@ struct instance {
     bool on_ground;      /* group and device belong to another instance */
 };
 
-/* Collective over the job; every replica loads the model. Rank 0 has *m and (unless dummy) *c; they are shared with all ranks, and c is closed. A failure on any rank
- * ends the job with one line. The instance must stay where it is while it is open. */
+/* Collective over the job; every replica loads the model. Rank 0 has *m and (unless dummy) *c; they are shared with
+ * all ranks, and c is closed. A failure on any rank ends the job with one line. The instance must stay where it is
+ * while it is open. */
 void instance_open(struct instance *i, struct world *w, struct model_config *m, struct checkpoint *c,
                    struct instance_setup *setup, struct err *e);
 void instance_close(struct instance *i);
 
-/* The ground alone: its engine has no network, but the observers that all engines on it share. Collective over the job; a failure ends it. */
+/* The ground alone: its engine has no network, but the observers that all engines on it share. Collective over the
+ * job; a failure ends it. */
 void instance_open_ground(struct instance *i, struct world *w, struct instance_setup *setup, struct err *e);
 
-/* The parts of opening a model on the ground. A failure is no end: each returns -1 on all ranks, with *e equal on all, and the
- * instance is to be closed. First share setup, config and headers, and see whether the model fits: collective. */
+/* The parts of opening a model on the ground. A failure is no end: each returns -1 on all ranks, with *e equal on
+ * all, and the instance is to be closed. First share setup, config and headers, and see whether the model fits:
+ * collective. */
 int instance_begin(struct instance *i, const struct instance *ground, struct world *w, struct model_config *m,
                    struct checkpoint *c, struct instance_setup *setup, struct err *e);
 /* Last: keys and values, working memory. Collective. */

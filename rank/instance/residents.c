@@ -193,7 +193,7 @@ static int open_loading(struct residents *r, int model, struct err *e)
     return -1;
 }
 
-static void load(struct residents *r, int model)
+static void load_model(struct residents *r, int model)
 {
     struct err e = {0};
     struct loading *l = NULL;
@@ -213,7 +213,7 @@ static void load(struct residents *r, int model)
     tell(r, (struct residents_news){.event = RESIDENTS_FAILED, .model = model, .why = e});
 }
 
-static void commit(struct residents *r, int model)
+static void commit_model(struct residents *r, int model)
 {
     struct err e = {0};
     struct loading *l = r->loading;
@@ -239,7 +239,7 @@ static int64_t free_bytes(const struct residents *r)
     return (int64_t)r->ground->ops->free_memory(&r->ground->q);
 }
 
-static void drop(struct residents *r, int model, struct instance **i)
+static void drop_model(struct residents *r, int model, struct instance **i)
 {
     int64_t before = free_bytes(r);
     r->models.engine[model] = NULL;
@@ -252,7 +252,7 @@ static void roll_back(struct residents *r, int model)
     struct instance *i = r->loading->instance;
     atomic_store(&r->loading->cancel, true);
     close_loading(r);
-    drop(r, model, &i);
+    drop_model(r, model, &i);
 }
 
 /* A plan that contradicts what is held cannot be: rank 0 is wrong, or memory is. */
@@ -278,13 +278,13 @@ static void change(void *context, const struct plan *p)
     struct residents *r = context;
     check(r, p);
     if (p->kind == PLAN_LOAD)
-        load(r, p->model);
+        load_model(r, p->model);
     else if (p->kind == PLAN_COMMIT)
-        commit(r, p->model);
+        commit_model(r, p->model);
     else if (p->kind == PLAN_ROLLBACK)
         roll_back(r, p->model);
     else
-        drop(r, p->model, &r->resident[p->model]);
+        drop_model(r, p->model, &r->resident[p->model]);
 }
 
 void residents_open(struct residents *r, struct world *w, struct instance *ground, const struct residents_owner *owner)

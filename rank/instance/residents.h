@@ -12,11 +12,10 @@
 
 /* What rank 0 hears. */
 enum residents_event {
-    RESIDENTS_READ, /* all ranks have read it: it may be committed */
-    RESIDENTS_FAILED, /* it could not be begun, read or completed. After a plan to load or commit nothing of it is held; else it
-                        * is to be rolled back */
-    RESIDENTS_READY, /* committed */
-    RESIDENTS_GONE   /* dropped, or rolled back */
+    RESIDENTS_READ,   /* all ranks have read it: it may be committed */
+    RESIDENTS_FAILED, /* it could not be begun, read or completed; `held`: it is to be rolled back */
+    RESIDENTS_READY,  /* committed */
+    RESIDENTS_GONE    /* dropped, or rolled back */
 };
 
 /* Numbers beside an event. */

@@ -125,7 +125,8 @@ static void ask_for_figures(struct observer *o, struct plan *p)
         if (m->flight[f].report)
             return;
     double now = seconds_now();
-    /* On a GPU only steps that are more than decoding show their parts: the first such one after a while is taken too. */
+    /* On a GPU only steps that are more than decoding show their parts: the first such one after a while is taken
+     * too. */
     bool parts = m->async == NULL || p->n_tokens > p->n_seqs;
     if (now - m->last_report < m->interval && !(parts && now - m->last_parts >= m->interval))
         return;

@@ -46,7 +46,8 @@ void graphs_record(struct engine *g, struct decode_graph *to, int flight)
     g->comm.n_all_reduces = before;
 }
 
-/* Until the device is idle. Its error ends the job at once: other ranks' devices may wait for it, and their hosts for those. */
+/* Until the device is idle. Its error ends the job at once: other ranks' devices may wait for it, and their hosts
+ * for those. */
 static void settle(const struct engine *g)
 {
     struct err e = {0};

@@ -21,8 +21,9 @@ static void poll_models(const struct loop_models *m)
         m->poll(m->context);
 }
 
-/* A blocking broadcast would spin on a whole core. Poll: hot for a few milliseconds, since the next plan is due at once
- * while there is work, then in naps that grow to 500 us (measured: 2 % of a core, wake-up under 2 ms; with 200 us 4 %). */
+/* A blocking broadcast would spin on a whole core. Poll: hot for a few milliseconds, since the next plan is due at
+ * once while there is work, then in naps that grow to 500 us (measured: 2 % of a core, wake-up under 2 ms; with 200
+ * us 4 %). */
 static void wait_for(MPI_Request *request, const struct waiting *waiting)
 {
     double started = seconds_now();
@@ -74,8 +75,8 @@ void loop_share(struct plan *p, const struct world *w, int vocab)
         receive(p, bytes, vocab);
 }
 
-/* The engine of the model that a packed plan is about, within whose limits it has to be. Any, where it is about none that is loaded:
- * steps of it are refused. */
+/* The engine of the model that a packed plan is about, within whose limits it has to be. Any, where it is about none
+ * that is loaded: steps of it are refused. */
 static void receive_models(struct plan *p, size_t bytes, const struct loop_models *m)
 {
     int model = plan_message_model(p->message), vocab = 0;

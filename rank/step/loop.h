@@ -8,9 +8,10 @@
 /* The functions that rank 0 supplies: its view of the coordinator. */
 struct loop_client {
     void *context;
-    /* Fill the (reset) plan: a step, or PLAN_STOP when all work is done. On a device this comes before the step before it
-     * was accepted; a plan without sequences waits for that. Returns -1 and *e to end the job, or PLAN_IDLE: there is
-     * nothing to do and no step under way, and it has waited for a while. It is called again then, with the same plan. */
+    /* Fill the (reset) plan: a step, or PLAN_STOP when all work is done. On a device this comes before the step
+     * before it was accepted; a plan without sequences waits for that. Returns -1 and *e to end the job, or
+     * PLAN_IDLE: there is nothing to do and no step under way, and it has waited for a while. It is called again
+     * then, with the same plan. */
     int (*next)(void *context, struct plan *plan, struct err *e);
     /* Take a step's tokens. */
     int (*accept)(void *context, const struct step_result *result, struct err *e);

@@ -1,5 +1,5 @@
-/* tests/unit/test_access_log.c - coordinator/server/access_log.c: whatever a client puts into a prompt, its line is there, is whole,
- * and shows the prompt as far as there is room for it. */
+/* tests/unit/test_access_log.c - coordinator/server/access_log.c: whatever a client puts into a prompt, its line is
+ * there, is whole, and shows the prompt as far as there is room for it. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/server/access_log.h"
@@ -148,7 +148,8 @@ static void ids(void **state)
     json_decref(line);
 }
 
-/* Prompts that would fill more than the log may hold of all lines: the line is not lost, and says how many there were. */
+/* Prompts that would fill more than the log may hold of all lines: the line is not lost, and says how many there
+ * were. */
 static void many_prompts(void **state)
 {
     (void)state;

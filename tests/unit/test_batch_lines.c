@@ -1,4 +1,5 @@
-/* tests/unit/test_batch_lines.c - coordinator/batch/line.c and result.c: what a line of the input asks for, the line of its result. */
+/* tests/unit/test_batch_lines.c - coordinator/batch/line.c and result.c: what a line of the input asks for, the line
+ * of its result. */
 #include "tests/unit/unit.h"
 
 #include "base/json.h"

@@ -1,6 +1,6 @@
-/* tests/unit/test_links.c - the way between rank 0 and the leader of another replica, in one process: orders and reports over a
- * real connection, how long they take, who may connect, and what is said of a leader that sends nonsense or goes away. The
- * device is faked: every step is done at once. */
+/* tests/unit/test_links.c - the way between rank 0 and the leader of another replica, in one process: orders and
+ * reports over a real connection, how long they take, who may connect, and what is said of a leader that sends
+ * nonsense or goes away. The device is faked: every step is done at once. */
 #include "tests/unit/unit.h"
 
 #include "base/clock.h"

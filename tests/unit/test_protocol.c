@@ -1,5 +1,5 @@
-/* tests/unit/test_protocol.c - coordinator/protocol*.c: prompts and chats, what is refused, the operations, the message as a
- * whole, and prompts that become tokens. The fields: test_protocol_fields.c. */
+/* tests/unit/test_protocol.c - coordinator/protocol*.c: prompts and chats, what is refused, the operations, the
+ * message as a whole, and prompts that become tokens. The fields: test_protocol_fields.c. */
 #include "tests/unit/trial.h"
 
 #include "base/json.h"

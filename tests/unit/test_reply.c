@@ -117,7 +117,8 @@ static void logprobs(void **state)
            "\"prompt_first_token\":\"<s>\",\"finish_reason\":null}],\"seed\":0}");
 }
 
-/* A prompt that was written before stands in the event as if it were written with it, whatever is in it and in the names. */
+/* A prompt that was written before stands in the event as if it were written with it, whatever is in it and in the
+ * names. */
 static void events_after_a_prompt(void **state)
 {
     (void)state;

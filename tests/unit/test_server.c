@@ -1,5 +1,5 @@
-/* tests/unit/test_server.c - the parts of the server that need no client: endpoints, files, mailboxes, histograms, the text of
- * the metrics, waiting replies, signals. */
+/* tests/unit/test_server.c - the parts of the server that need no client: endpoints, files, mailboxes, histograms,
+ * the text of the metrics, waiting replies, signals. */
 #include "tests/unit/unit.h"
 
 #include "base/files.h"
@@ -351,8 +351,8 @@ static void forget(void *context, struct client *one)
     ++*(int *)context;
 }
 
-/* Replies to a client whose pipe is full: a socket that nobody is connected to would say that it is gone, so the queue is
- * filled behind a first one by hand. */
+/* Replies to a client whose pipe is full: a socket that nobody is connected to would say that it is gone, so the
+ * queue is filled behind a first one by hand. */
 static void backlog(void **state)
 {
     (void)state;

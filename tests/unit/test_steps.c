@@ -1,5 +1,6 @@
-/* tests/unit/test_steps.c - coordinator/tasks/steps.c on a device of paper that is one step behind, as a GPU is: tasks come and
- * are cancelled while steps are under way, the engine falls idle with an empty plan under way, and goes on. */
+/* tests/unit/test_steps.c - coordinator/tasks/steps.c on a device of paper that is one step behind, as a GPU is:
+ * tasks come and are cancelled while steps are under way, the engine falls idle with an empty plan under way, and
+ * goes on. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/tasks/mailbox.h"
@@ -144,7 +145,7 @@ static void close_bench(struct bench *b)
     paper_close(&b->paper);
 }
 
-/* Jobs 1 to 6 of a round; `n_cancelled` of them are cancelled after a few steps. Then the engine falls idle. */
+/* Tasks 1 to 6 of a round; `n_cancelled` of them are cancelled after a few steps. Then the engine falls idle. */
 static void round_of(struct bench *b, uint64_t first, int n_cancelled, int steps_before)
 {
     for (uint64_t i = 0; i < 6; i++)
