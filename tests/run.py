@@ -144,6 +144,11 @@ class Plan:
             self.each(kind, 900, "sanitized ", san, env=env)
         for name, path in self.programs("spmd", san):
             self.add_ranks("sanitized " + name, 2, path, 600, env=env)
+        # Hostile clients; a small quarantine, so that memory can be seen to go back.
+        attacked = {**env, "LOCKSTEP_BINARY": f"{san}/lockstep", "SESSION_SECONDS": "10",
+                    "ASAN_OPTIONS": env["ASAN_OPTIONS"] + ":quarantine_size_mb=8"}
+        for name in ("test_sessions", "test_identities"):
+            self.add(f"sanitized attack/{name}", [f"{san}/tests/attack/{name}"], 900, env=attacked, seconds=60, load=0.5)
         self.add_ranks("sanitized parity", 2, f"{san}/tests/parity/test_parity", 900, env=env, seconds=120)
 
     def fuzz(self):
