@@ -362,12 +362,8 @@ bool transport_receive(struct transport *t, struct incoming *to)
         c->ready = false;
         m = c->fd >= 0 ? zmtp_take(&c->zmtp) : NULL;
         if (m != NULL) {
-<<<<<<< HEAD
             count_pending(t, c);
-            *to = (struct incoming){.peer = {c->number, c->fd}, .delimiter = m->delimiter, .n_frames = m->n_frames};
-=======
             *to = (struct incoming){.channel = {c->number, c->fd}, .delimiter = m->delimiter, .n_frames = m->n_frames};
->>>>>>> main
             if (c->zmtp.first != NULL)
                 add_ready(t, c);
         }

@@ -51,8 +51,8 @@ void server_hold(struct server *s, struct task *j, size_t bytes)
 static int retry_after_ms(const struct server *s)
 {
     double each = metrics_mean_seconds(&s->metrics);
-    const struct scheduler_stats now = engines_stats(&s->engines);
-    int at_once = engines_max_seqs(&s->engines);
+    const struct scheduler_stats now = replicas_stats(&s->replicas);
+    int at_once = replicas_max_seqs(&s->replicas);
     double ms = 1e3 * each * (1 + (double)now.n_waiting / (at_once > 0 ? at_once : 1));
     return ms < 50 ? 50 : ms > 30000 ? 30000 : (int)ms;
 }
@@ -93,7 +93,7 @@ int server_check_bytes(struct server *s, struct task *j)
 
 static int waiting_of(const struct client *c)
 {
-    return c->turn[TURN_TEXTS].n_sequences + c->turn[TURN_ENGINE].n_sequences;
+    return c->turn[TURN_TEXTS].n_sequences + c->turn[TURN_REPLICA].n_sequences;
 }
 
 /* The queue is full. The client with the most in it gives way to one that has less: its newest waiting requests are
@@ -102,7 +102,7 @@ static bool make_room(struct server *s, const struct client *c, int n, int place
 {
     while (s->n_sequences > 0 && s->n_sequences + n > places) {
         int mine = waiting_of(c) + n;
-        struct task *newest = turns_heaviest(&s->turns[TURN_ENGINE], mine);
+        struct task *newest = turns_heaviest(&s->turns[TURN_REPLICA], mine);
         newest = newest != NULL ? newest : turns_heaviest(&s->turns[TURN_TEXTS], mine);
         if (newest == NULL || newest->ticket.client == c)
             return false;
@@ -116,7 +116,7 @@ static bool make_room(struct server *s, const struct client *c, int n, int place
 static int check_limits(struct server *s, struct task *j, int n)
 {
     const struct serve_options *o = s->setup.o;
-    int places = (int)o->max_queue + engines_max_seqs(&s->engines), waiting = waiting_of(j->ticket.client);
+    int places = (int)o->max_queue + replicas_max_seqs(&s->replicas), waiting = waiting_of(j->ticket.client);
     if (j->message.generate.priority < o->max_priority)
         return protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "priority",
                              "%d, expected at least %lld (--max-priority; lower is more urgent)",

@@ -41,125 +41,14 @@ void server_refuse(struct server *s, struct task *j)
     finish(s, j, j->error.code);
 }
 
-<<<<<<< HEAD
-=======
-static int retry_after_ms(const struct server *s)
-{
-    double each = metrics_mean_seconds(&s->metrics);
-    const struct scheduler_stats now = replicas_stats(&s->replicas);
-    int at_once = replicas_max_seqs(&s->replicas);
-    double ms = 1e3 * each * (1 + (double)now.n_waiting / (at_once > 0 ? at_once : 1));
-    return ms < 50 ? 50 : ms > 30000 ? 30000 : (int)ms;
-}
-
-/* Can anything be generated, tokenized, told now? */
-static int check_state(const struct server *s, struct protocol_error *error)
-{
-    if (s->state == SERVER_READY)
-        return 0;
-    (void)protocol_fail(error, PROTOCOL_UNAVAILABLE, "", "%s",
-                        s->state == SERVER_LOADING ? "the model is being loaded" : "the server is ending");
-    error->retry_after_ms = s->state == SERVER_LOADING ? 1000 : 0;
-    return -1;
-}
-
-static int busy(struct server *s, struct protocol_error *error, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static int busy(struct server *s, struct protocol_error *error, const char *format, ...)
-{
-    char text[200];
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    (void)protocol_fail(error, PROTOCOL_BUSY, "", "%s", text);
-    error->retry_after_ms = retry_after_ms(s);
-    return -1;
-}
-
-static int waiting_of(const struct client *c)
-{
-    return c->turn[TURN_TEXTS].n_sequences + c->turn[TURN_REPLICA].n_sequences;
-}
-
-/* The queue is full. The client with the most in it gives way to one that has less: its newest waiting requests are
- * refused, as if the others had come first. */
-static bool make_room(struct server *s, const struct client *c, int n, int places)
-{
-    while (s->n_sequences > 0 && s->n_sequences + n > places) {
-        int mine = waiting_of(c) + n;
-        struct task *newest = turns_heaviest(&s->turns[TURN_REPLICA], mine);
-        newest = newest != NULL ? newest : turns_heaviest(&s->turns[TURN_TEXTS], mine);
-        if (newest == NULL || newest->ticket.client == c)
-            return false;
-        turns_remove(&s->turns[newest->ticket.waits_for], newest);
-        (void)busy(s, &newest->error, "the queue is full, and this client has the most in it");
-        refuse(s, newest);
-    }
-    return true;
-}
-
-static int check_limits(struct server *s, struct task *j, int n)
-{
-    const struct serve_options *o = s->setup.o;
-    int places = (int)o->max_queue + replicas_max_seqs(&s->replicas), waiting = waiting_of(j->ticket.client);
-    if (j->message.generate.priority < o->max_priority)
-        return protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "priority",
-                             "%d, expected at least %lld (--max-priority; lower is more urgent)",
-                             j->message.generate.priority, (long long)o->max_priority);
-    if (o->max_queue_per_client > 0 && waiting > 0 && waiting + n > o->max_queue_per_client)
-        return busy(s, &j->error, "%d sequences of this client wait, and this request has %d (--max-queue-per-client)",
-                    waiting, n);
-    if (!make_room(s, j->ticket.client, n, places))
-        return busy(s, &j->error, "the queue is full: %d sequences, and this request has %d", s->n_sequences, n);
-    return 0;
-}
-
-static int admit(struct server *s, struct task *j)
-{
-    int n = sequences_of(&j->message.generate);
-    if (check_state(s, &j->error) != 0 || check_limits(s, j, n) != 0)
-        return -1;
-    if (j->request_id[0] == '\0')
-        (void)snprintf(j->request_id, sizeof j->request_id, "r-%016llx", (unsigned long long)random_number());
-    else if (find_name(s, j->asker, j->request_id) != NULL)
-        return protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "request_id", "\"%s\" is in use", j->request_id);
-    if (tsearch(j, &s->names, compare_names) == NULL)
-        return protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "out of host memory");
-    j->ticket.named = true;
-    j->ticket.n_sequences = n;
-    s->n_sequences += n;
-    return 0;
-}
-
->>>>>>> main
 static void wait_turn(struct server *s, struct task *j, enum turn_kind kind)
 {
     j->ticket.waits_for = kind;
     turns_put(&s->turns[kind], j);
 }
 
-<<<<<<< HEAD
-/* The task goes to an engine. */
-static void give_engine(struct server *s, struct task *j, int engine)
-=======
-/* Results count beside messages: one client may have half of what all may have. */
-static int reserve_results(struct server *s, struct task *j)
-{
-    size_t bytes = j->result_bytes;
-    j->result_bytes = 0;
-    if (s->open_bytes + bytes > MAX_OPEN_BYTES || j->ticket.client->open_bytes + bytes > MAX_OPEN_BYTES / 2)
-        return busy(s, &j->error, "results of %zu bytes are possible, beside %zu bytes that are under way", bytes,
-                    s->open_bytes);
-    j->result_bytes = bytes;
-    s->open_bytes += bytes;
-    j->ticket.client->open_bytes += bytes;
-    return 0;
-}
-
 /* The task goes to a replica. */
 static void give_replica(struct server *s, struct task *j, int replica)
->>>>>>> main
 {
     s->n_at_replicas += j->ticket.client->n_in_replicas == 0;
     j->ticket.client->n_in_replicas += j->ticket.n_sequences;
@@ -192,12 +81,8 @@ static bool is_below_share(const struct server *s, const struct client *c)
 static void submit(struct server *s, struct task *j)
 {
     /* 53 bits: every JSON library keeps them. */
-<<<<<<< HEAD
-    if (task_prepare(j, engines_max_len(&s->engines), s->setup.o->service.max_reply_bytes, server_random() >> 11) != 0)
-=======
-    if (task_prepare(j, replicas_max_len(&s->replicas), s->setup.o->service.max_reply_bytes, random_number() >> 11) !=
+    if (task_prepare(j, replicas_max_len(&s->replicas), s->setup.o->service.max_reply_bytes, server_random() >> 11) !=
         0)
->>>>>>> main
         j->result_bytes = 0;
     else
         (void)server_reserve_results(s, j);

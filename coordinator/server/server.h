@@ -1,12 +1,7 @@
 /* coordinator/server/server.h - the I/O thread of the server and all that belongs to it. It owns the transport: it takes
-<<<<<<< HEAD
- * messages, sends them through workers and the engines (coordinator/replicas/engines.h), and writes the replies. Cut
+ * messages, sends them through workers and the replicas (coordinator/replicas/replicas.h), and writes the replies. Cut
  * into io.c (the thread, its loop and how it ends), dispatch.c (what each message leads to), admission.c (what is
  * accepted) and answer.c (replies). */
-=======
- * messages, sends them through workers and the replicas (coordinator/replicas/replicas.h), and writes the replies. Cut into io.c (the thread, its loop and
- * how it ends), dispatch.c (what each message leads to) and answer.c (replies). */
->>>>>>> main
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
 
