@@ -211,7 +211,7 @@ static bool stays(enum protocol_op op)
 }
 
 /* A message that is parsed; a worker may have done its part already. */
-static void take(struct server *s, struct task *j, bool worked)
+static void take_back(struct server *s, struct task *j, bool worked)
 {
     s->metrics.n_messages[j->message.op]++;
     if (j->error.code == 0 && stays(j->message.op))
@@ -290,7 +290,7 @@ void server_receive(struct server *s, struct incoming *m)
     } else {
         task_parse(j, &s->setup.model);
         server_hold(s, j, sizeof *j + j->message.memory);
-        take(s, j, false);
+        take_back(s, j, false);
     }
 }
 
@@ -318,7 +318,7 @@ void server_returned(struct server *s, struct task *j, int worker)
     if (j->ticket.answered || j->ticket.client == NULL)
         finish(s, j, PROTOCOL_CANCELLED);
     else if (was_unread)
-        take(s, j, true);
+        take_back(s, j, true);
     else if (j->error.code != 0)
         server_refuse(s, j);
     else if (j->message.op == PROTOCOL_GENERATE)
