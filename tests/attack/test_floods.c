@@ -294,8 +294,8 @@ static void pings(void)
  * them. */
 static void hoards(void)
 {
-    enum { MESSAGES = 60, NUMBERS = 1000000 };
-    static const char begin[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], \"max_tokens\": 900, "
+    enum { MESSAGES = 40, NUMBERS = 1000000 };
+    static const char begin[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], \"max_tokens\": 200, "
                                 "\"ignore_eos\": true, \"chat_template_kwargs\": {\"x\": [";
     size_t n = sizeof begin - 1, bytes = n + 2 * NUMBERS + 8;
     char *text = malloc(bytes);
