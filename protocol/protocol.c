@@ -17,9 +17,18 @@ const char *protocol_op_name(enum protocol_op op)
     return op_name[op];
 }
 
+static const struct json_limits limits = {MAX_DEPTH, PROTOCOL_MAX_VALUES, PROTOCOL_MAX_LISTS, PROTOCOL_MAX_MEMBERS};
+
+int protocol_check_limits(const struct json_limits *found, const char *field, struct protocol_error *error)
+{
+    struct err e = {0};
+    if (json_check_limits(found, &limits, "together", &e) == 0)
+        return 0;
+    return protocol_fail(error, PROTOCOL_TOO_LARGE, field, "%s", e.text);
+}
+
 json_t *protocol_json(const char *json, size_t bytes, const char *what, struct protocol_error *error)
 {
-    static const struct json_limits limits = {MAX_DEPTH, PROTOCOL_MAX_VALUES, PROTOCOL_MAX_LISTS, PROTOCOL_MAX_MEMBERS};
     struct json_failure failure;
     struct err e = {0};
     json_t *root = json_parse_limited(json, bytes, what, &limits, &failure, &e);
@@ -116,6 +125,15 @@ bool protocol_needs_model(enum protocol_op op)
     return op == PROTOCOL_GENERATE || op == PROTOCOL_TOKENIZE || op == PROTOCOL_DETOKENIZE;
 }
 
+static size_t memory_of(const struct protocol_message *m)
+{
+    size_t bytes = json_memory(m->root) + m->ids.n * sizeof *m->ids.id;
+    const struct protocol_generate *g = &m->generate;
+    for (int i = 0; g->prompt != NULL && i < g->n_prompts; i++)
+        bytes += sizeof g->prompt[i] + g->prompt[i].n_ids * sizeof *g->prompt[i].id;
+    return bytes + (size_t)g->n_turns * sizeof *g->turn;
+}
+
 int protocol_read(struct protocol_message *m, const char *json, size_t bytes, struct protocol_error *error)
 {
     *m = (struct protocol_message){.op = PROTOCOL_GENERATE};
@@ -123,12 +141,13 @@ int protocol_read(struct protocol_message *m, const char *json, size_t bytes, st
     m->root = protocol_json(json, bytes, "message", error);
     if (m->root == NULL)
         return -1;
+    m->memory = json_memory(m->root);
     find_request_id(m);
     const json_t *name = json_object_get(m->root, "model");
     m->model = json_is_string(name) ? json_string_value(name) : NULL;
     m->wait = !json_is_false(json_object_get(m->root, "wait"));
     m->generate.timeout_ms =
-        json_integer_value(json_object_get(m->root, "timeout_ms")); /* counts while it waits for a model */
+        json_integer_value(json_object_get(m->root, "timeout_ms")); /* also of waiting for a model */
     return read_op(m, error);
 }
 
@@ -159,6 +178,7 @@ int protocol_check(struct protocol_message *m, const struct protocol_model *mode
     } else if (m->op == PROTOCOL_DETOKENIZE) {
         (void)read_detokenize(m, &f, model, error);
     }
+    m->memory = memory_of(m);
     return error->code == 0 ? 0 : -1;
 }
 
@@ -168,6 +188,19 @@ int protocol_parse(struct protocol_message *m, const char *json, size_t bytes, c
     if (protocol_read(m, json, bytes, error) != 0)
         return -1;
     return protocol_check(m, model, may_stream, error);
+}
+
+void protocol_forget_chat(struct protocol_message *m)
+{
+    static const char *const read[] = {"tools", "documents", "chat_template_kwargs"};
+    struct chat_request *chat = &m->generate.chat;
+    json_t *turn;
+    size_t i;
+    json_array_foreach((json_t *)chat->messages, i, turn)(void) json_object_del(turn, "tool_calls");
+    for (i = 0; i < sizeof read / sizeof read[0] && m->generate.n_turns > 0; i++)
+        (void)json_object_del(m->root, read[i]);
+    chat->tools = chat->documents = chat->variables = NULL;
+    m->memory = memory_of(m);
 }
 
 void protocol_message_close(struct protocol_message *m)

@@ -5,20 +5,12 @@
 
 #include "coordinator/server/server.h"
 
-/* dispatch.c: a task ends without a replica, with its error, or with this code. */
-void dispatch_refuse(struct server *s, struct task *j);
+/* dispatch.c: a task ends without a replica, with its error or with this code. */
 void dispatch_finish(struct server *s, struct task *j, int code);
-/* Can anything be generated, tokenized, told now? -1 and *error. */
-int dispatch_check_state(const struct server *s, struct protocol_error *error);
-/* The queue is full: -1, *error tells it. */
-int dispatch_busy(struct server *s, struct protocol_error *error, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
 /* Engines have so many sequences of the client no more. */
 void dispatch_take_from_replicas(struct server *s, struct client *c, int n_sequences);
 /* It waits for its turn. */
 void dispatch_wait(struct server *s, struct task *j, enum turn_kind kind);
-/* It gets a name if it has none, under which a cancellation finds it: -1 and its error if the name is in use. */
-int dispatch_name(struct server *s, struct task *j);
 /* A message that is parsed goes on: its fields are checked, or a worker does that if it is large. */
 void dispatch_go_on(struct server *s, struct task *j);
 /* May this client change the server's state? Else the task is refused. */

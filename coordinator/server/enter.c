@@ -43,7 +43,7 @@ void enter_only(struct server *s, struct task *j)
 static int wait_for_model(struct server *s, struct task *j, int i)
 {
     if (s->turns[TURN_MODEL].n >= s->setup.o->max_queue)
-        return dispatch_busy(s, &j->error, "the queue is full: %d requests wait for models", s->turns[TURN_MODEL].n);
+        return server_busy(s, &j->error, "the queue is full: %d requests wait for models", s->turns[TURN_MODEL].n);
     j->ticket.model = i;
     j->ticket.awaits_model = true;
     dispatch_wait(s, j, TURN_MODEL);
@@ -84,10 +84,10 @@ bool enter_model(struct server *s, struct task *j)
 {
     bool many = models_are_many(&s->models);
     int i = find(&s->models, j);
-    if (i >= 0 && many && j->message.op == PROTOCOL_GENERATE && dispatch_name(s, j) != 0)
+    if (i >= 0 && many && j->message.op == PROTOCOL_GENERATE && server_name(s, j) != 0)
         i = -1;
-    if (i < 0 || (many && dispatch_check_state(s, &j->error) != 0) || ask(s, j, i) != 0) {
-        dispatch_refuse(s, j);
+    if (i < 0 || (many && server_check_state(s, &j->error) != 0) || ask(s, j, i) != 0) {
+        server_refuse(s, j);
         return false;
     }
     return j->ticket.entered;
@@ -140,7 +140,7 @@ void server_refuse_model(struct server *s, int i, const struct protocol_error *w
     struct task *j;
     while ((j = turns_take_fitting(&s->turns[TURN_MODEL], is_about, &i)) != NULL) {
         j->error = *why;
-        dispatch_refuse(s, j);
+        server_refuse(s, j);
     }
 }
 
@@ -203,7 +203,7 @@ void enter_manage(struct server *s, struct task *j)
     int done = -1, i = -1;
     if (!models_are_many(&s->models))
         (void)protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "op", "this server has one model (--models-dir: many)");
-    else if (dispatch_check_state(s, &j->error) == 0)
+    else if (server_check_state(s, &j->error) == 0)
         i = find(&s->models, j);
     if (i >= 0)
         done = j->message.op == PROTOCOL_LOAD     ? load(s, j, i)
@@ -212,5 +212,5 @@ void enter_manage(struct server *s, struct task *j)
     if (done == 1)
         answer_state(s, j, i);
     else if (done < 0)
-        dispatch_refuse(s, j);
+        server_refuse(s, j);
 }

@@ -25,6 +25,8 @@ static int encode(struct task *j)
         if (encode_request(g, j->n_ids++, v->tokenizer, v->chat, v->model.vocab, v->bos, ids, &j->error) != 0)
             return -1;
     }
+    if (g->n_turns > 0)
+        protocol_forget_chat(&j->message);
     return 0;
 }
 
