@@ -89,13 +89,13 @@ static int print_json(const struct model_config *m, const struct checkpoint *c, 
                              json_range(r[i].shard.ffn), "expert_columns", json_range(r[i].shard.expert_ffn),
                              "vocabulary", json_range(r[i].shard.vocab), "weight_bytes", (json_int_t)r[i].weight_bytes,
                              "kv_bytes_per_token", (json_int_t)r[i].kv_bytes_per_token));
-    json_t *root = json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:i, s:I, s:o, s:o, s:i, s:o}",
-                             "model_type", m->model_type, "layers", m->n_layers, "hidden_size", m->hidden, "heads",
-                             m->n_heads, "kv_heads", m->n_kv_heads, "head_dim", m->head_dim, "mlp_columns", m->ffn,
-                             "vocabulary", m->vocab, "dtype", dtype_name(m->dtype), "kv_dtype", dtype_name(kv),
-                             "all_reduces_per_layer", m->parallel_residual ? 1 : 2, "checkpoint_bytes",
-                             (json_int_t)checkpoint_bytes(c), "experts", json_experts(&m->experts),
-                             "decode_step_weight_bytes", json_steps(r, n), "groups", n_groups, "ranks", ranks);
+    json_t *root =
+        json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:i, s:I, s:o, s:o, s:i, s:o}", "model_type",
+                  m->model_type, "layers", m->n_layers, "hidden_size", m->hidden, "heads", m->n_heads, "kv_heads",
+                  m->n_kv_heads, "head_dim", m->head_dim, "mlp_columns", m->ffn, "vocabulary", m->vocab, "dtype",
+                  dtype_name(m->dtype), "kv_dtype", dtype_name(kv), "all_reduces_per_layer", model_layer_sums(m),
+                  "checkpoint_bytes", (json_int_t)checkpoint_bytes(c), "experts", json_experts(&m->experts),
+                  "decode_step_weight_bytes", json_steps(r, n), "groups", n_groups, "ranks", ranks);
     int rc = json_print(root, stdout, JSON_INDENT(2));
     (void)putchar('\n');
     json_decref(root);
@@ -142,7 +142,7 @@ static void print_table(const struct model_config *m, const struct checkpoint *c
            m->n_layers, m->hidden, m->n_heads, m->n_kv_heads, m->head_dim, m->ffn, m->vocab, dtype_name(m->dtype));
     printf("checkpoint: %d tensors in %d file%s, %.1f MiB; keys and values in %s; %d all-reduce%s per layer\n",
            c->n_tensors, c->n_files, c->n_files == 1 ? "" : "s", (double)checkpoint_bytes(c) / mib, dtype_name(kv),
-           m->parallel_residual ? 1 : 2, m->parallel_residual ? "" : "s");
+           model_layer_sums(m), model_layer_sums(m) == 1 ? "" : "s");
     print_experts(m, r, n);
     bool experts = m->experts.routing.n_experts > 0;
     (void)putchar('\n');

@@ -9,6 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What stands before the names of a checkpoint. */
+struct prefixes {
+    const char *inside, *outside; /* outside: of those that never carry the family's prefix */
+};
+
 /* While a map is built. */
 struct builder {
     struct weight_map *map;
@@ -17,7 +22,7 @@ struct builder {
     struct shard whole;    /* rank 0 of 1 */
     const struct checkpoint *c;
     const struct family *family;
-    bool with_prefix;
+    struct prefixes prefixes;
     int64_t first_row; /* where in its tensor, as that is stored, the matrix begins that is sliced */
     int form;          /* which of the sources with a form are the checkpoint's */
     size_t capacity;   /* of map->slice */
@@ -40,10 +45,10 @@ struct where {
 };
 
 /* The name in the file of a source's name: prefix, the layer in place of the first %d, the expert in that of the second. */
-static void file_name(const struct family *family, bool with_prefix, const char *name, struct where at, char *to,
-                      size_t bytes)
+static void file_name(const struct family *family, const struct prefixes *prefixes, const char *name, struct where at,
+                      char *to, size_t bytes)
 {
-    const char *prefix = with_prefix && !in_list(family->outside_prefix, name) ? family->prefix : "";
+    const char *prefix = in_list(family->outside_prefix, name) ? prefixes->outside : prefixes->inside;
     size_t used = (size_t)snprintf(to, bytes, "%s", prefix);
     int number = at.layer;
     for (const char *percent; (percent = strstr(name, "%d")) != NULL && used < bytes; name = percent + 2) {
@@ -65,27 +70,29 @@ static bool is_of_experts(enum weight_id id)
     return id == WEIGHT_EXPERTS_IN || id == WEIGHT_EXPERTS_OUT;
 }
 
-/* The prefix is there or not for all names: the first weight that is found either way decides. */
-static bool find_prefix(const struct family *family, const struct checkpoint *c)
+/* The same prefixes for all names: the first weight that is found with those that the family may have decides. c may be
+ * NULL. */
+static struct prefixes find_prefixes(const struct family *family, const struct checkpoint *c)
 {
-    char name[128];
-    for (const struct weight_source *source = family->source; source->name != NULL; source++) {
-        if (in_list(family->outside_prefix, source->name))
-            continue;
-        for (int with = 1; with >= 0; with--) {
-            file_name(family, with != 0, source->name, (struct where){0, 0}, name, sizeof name);
+    const struct prefixes plain[] = {{family->prefix, ""}, {"", ""}};
+    static const struct prefixes wrapped[] = {{"language_model.model.", "language_model."},
+                                              {"model.language_model.", ""}};
+    const struct prefixes *known = family->wrapped ? wrapped : plain;
+    for (const struct weight_source *source = family->source; c != NULL && source->name != NULL; source++)
+        for (int i = 0; i < 2 && !in_list(family->outside_prefix, source->name); i++) {
+            char name[128];
+            file_name(family, &known[i], source->name, (struct where){0, 0}, name, sizeof name);
             if (checkpoint_find(c, name) >= 0)
-                return with != 0;
+                return known[i];
         }
-    }
-    return true;
+    return known[0];
 }
 
 static bool in_any_layer(const struct builder *b, const struct weight_source *source)
 {
     for (int layer = 0; layer < b->m->n_layers; layer++) {
         char name[128];
-        file_name(b->family, b->with_prefix, source->name, (struct where){layer, 0}, name, sizeof name);
+        file_name(b->family, &b->prefixes, source->name, (struct where){layer, 0}, name, sizeof name);
         if (checkpoint_find(b->c, name) >= 0)
             return true;
     }
@@ -106,7 +113,7 @@ static int find_form(const struct builder *b)
 static int find_tensor(const struct builder *b, const struct weight_source *source, struct where at, char *name,
                        size_t bytes)
 {
-    file_name(b->family, b->with_prefix, source->name, at, name, bytes);
+    file_name(b->family, &b->prefixes, source->name, at, name, bytes);
     int tensor = checkpoint_find(b->c, name);
     if (tensor >= 0 || source->id != WEIGHT_EMBED || !b->m->tied_head)
         return tensor;
@@ -114,7 +121,7 @@ static int find_tensor(const struct builder *b, const struct weight_source *sour
         char other[128];
         if (head->id != WEIGHT_HEAD)
             continue;
-        file_name(b->family, b->with_prefix, head->name, at, other, sizeof other);
+        file_name(b->family, &b->prefixes, head->name, at, other, sizeof other);
         tensor = checkpoint_find(b->c, other);
     }
     return tensor;
@@ -137,8 +144,9 @@ static int64_t source_out(const struct builder *b, const struct weight_source *s
     case PART_GATE:
     case PART_UP:
         return out / 2;
-    case PART_QKV_PER_HEAD: /* as many KV heads as heads: the families with it know no other */
+    case PART_QKV_GROUPS:
     case PART_QKV_BLOCKS:
+    case PART_ROWS:
     case PART_GATE_UP:
     case PART_PAIRS:
     case PART_WHOLE:
@@ -152,6 +160,11 @@ static int source_shape(const struct builder *b, const struct weight_source *sou
 {
     int n = 0;
     int64_t out = source_out(b, source), in = role_axis_length(b->m, &b->whole, roles[source->id].in);
+    if (source->part == PART_ROWS) {
+        shape[n++] = out / b->m->head_dim;
+        shape[n++] = b->m->head_dim;
+        return n;
+    }
     if (is_of_experts(source->id) && !names_expert(source))
         shape[n++] = b->m->experts.routing.n_experts;
     if (roles[source->id].in == AXIS_ONE) {
@@ -205,7 +218,7 @@ static void add_slice(struct builder *b, const struct weight_source *source, int
     struct weight_slice *slice = &b->map->slice[b->map->n_slices++];
     *slice = (struct weight_slice){.tensor = tensor, .slot = b->map->n_slots};
     if (in_axis == AXIS_ONE) {
-        slice->col = from, slice->rows = 1, slice->cols = count, slice->dst_col = to;
+        slice->row = b->first_row, slice->col = from, slice->rows = 1, slice->cols = count, slice->dst_col = to;
     } else if (source->in_out) {
         slice->row = b->first_row + in_from, slice->col = from, slice->rows = in, slice->cols = count;
         slice->dst_row = to;
@@ -214,6 +227,18 @@ static void add_slice(struct builder *b, const struct weight_source *source, int
         slice->row = b->first_row + from, slice->col = in_from, slice->rows = count, slice->cols = in,
         slice->dst_row = to;
     }
+}
+
+/* The heads of this rank where each KV head stands behind its query heads. */
+static void slice_groups(struct builder *b, const struct weight_source *source, int tensor)
+{
+    const struct range heads = b->s->heads, kv = b->s->kv_heads;
+    int64_t d = b->m->head_dim, group = b->m->n_heads / b->m->n_kv_heads, to = 0;
+    for (int h = heads.begin; h < heads.end; h++, to += d)
+        add_slice(b, source, tensor, (h / group * (group + 2) + h % group) * d, to, d);
+    for (int part = 0; part < 2; part++)
+        for (int k = kv.begin; k < kv.end; k++, to += d)
+            add_slice(b, source, tensor, (k * (group + 2) + group + part) * d, to, d);
 }
 
 /* The out features of a QKV part. */
@@ -237,12 +262,11 @@ static void slice_qkv(struct builder *b, const struct weight_source *source, int
         add_slice(b, source, tensor, all_q + kv, n_q, n_kv);
         add_slice(b, source, tensor, all_q + all_kv + kv, n_q + n_kv, n_kv);
         break;
-    case PART_QKV_PER_HEAD:
-        for (int h = b->s->heads.begin; h < b->s->heads.end; h++)
-            for (int part = 0; part < 3; part++)
-                add_slice(b, source, tensor, (3 * h + part) * d, part * n_q + (h - b->s->heads.begin) * d, d);
+    case PART_QKV_GROUPS:
+        slice_groups(b, source, tensor);
         break;
     case PART_WHOLE:
+    case PART_ROWS:
     case PART_GATE:
     case PART_UP:
     case PART_GATE_UP:
@@ -283,7 +307,30 @@ static void slice_expert(struct builder *b, const struct weight_source *source, 
 /* This rank's first output, of what is in one piece. */
 static int64_t first_output(const struct builder *b, enum axis axis)
 {
-    return axis == AXIS_VOCAB ? b->s->vocab.begin : axis == AXIS_HEAD_NUMBERS ? b->s->heads.begin : 0;
+    switch (axis) {
+    case AXIS_VOCAB:
+        return b->s->vocab.begin;
+    case AXIS_HEAD_NUMBERS:
+        return b->s->heads.begin;
+    case AXIS_Q_NORM:
+        return b->m->qk_norm_each ? (int64_t)b->s->heads.begin * b->m->head_dim : 0;
+    case AXIS_K_NORM:
+        return b->m->qk_norm_each ? (int64_t)b->s->kv_heads.begin * b->m->head_dim : 0;
+    default:
+        return 0;
+    }
+}
+
+/* A vector of all heads from a matrix with a row for each. */
+static void slice_rows(struct builder *b, const struct weight_source *source, int tensor)
+{
+    int64_t d = b->m->head_dim, first = first_output(b, roles[source->id].out) / d;
+    int64_t n = role_axis_length(b->m, b->s, roles[source->id].out) / d;
+    for (int64_t h = 0; h < n; h++) {
+        b->first_row = first + h;
+        add_slice(b, source, tensor, 0, h * d, d);
+    }
+    b->first_row = 0;
 }
 
 static void slice_source(struct builder *b, const struct weight_source *source, int tensor)
@@ -291,6 +338,8 @@ static void slice_source(struct builder *b, const struct weight_source *source, 
     enum axis out = roles[source->id].out;
     if (out == AXIS_QKV)
         slice_qkv(b, source, tensor);
+    else if (source->part == PART_ROWS)
+        slice_rows(b, source, tensor);
     else if (out == AXIS_MLP_IN)
         slice_mlp(b, source, tensor, 0, b->s->ffn, b->m->ffn);
     else if (out == AXIS_SHARED_IN)
@@ -425,8 +474,8 @@ int weight_map_build(struct weight_map *map, const struct model_config *m, const
     if (b.family == NULL)
         return ERR(e, ERR_INTERNAL, "no family \"%s\"", m->model_type);
     shard_make(&b.whole, m, 0, 1);
-    b.with_prefix = c == NULL || find_prefix(b.family, c);
-    b.form = c != NULL && m->experts.routing.n_experts > 0 ? find_form(&b) : 1;
+    b.prefixes = find_prefixes(b.family, c);
+    b.form = c != NULL ? find_form(&b) : 1;
     size_t most = WEIGHT_FIRST_OF_LAYER + (size_t)m->n_layers * (WEIGHT_COUNT - WEIGHT_FIRST_OF_LAYER);
     map->slot = err_calloc(e, most, sizeof map->slot[0], "the weight map");
     if (map->slot == NULL)
@@ -494,15 +543,20 @@ double weight_map_step_bytes(const struct weight_map *map, const struct model_co
     return bytes;
 }
 
-/* A buffer, or the head of a model that ties it. */
+static bool ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), n_end = strlen(end);
+    return n >= n_end && strcmp(name + n - n_end, end) == 0;
+}
+
+/* A buffer, what is not of the language model, or the head of a model that ties it. */
 static bool is_ignored(const struct family *family, bool tied, const char *name)
 {
-    size_t n = strlen(name);
-    for (const char *const *end = family->ignored; *end != NULL; end++)
-        if (n >= strlen(*end) && strcmp(name + n - strlen(*end), *end) == 0)
+    for (const char *const *part = family->ignored; *part != NULL; part++)
+        if (ends_with(*part, ".") ? strstr(name, *part) != NULL : ends_with(name, *part))
             return true;
     for (const struct weight_source *source = family->source; source->name != NULL; source++)
-        if (tied && source->id == WEIGHT_HEAD && strcmp(source->name, name) == 0)
+        if (tied && source->id == WEIGHT_HEAD && ends_with(name, source->name))
             return true;
     return false;
 }
