@@ -47,6 +47,7 @@ static int open_gateway(struct gateway *g, const struct gateway_options *o, stru
     g->n_routes = gateway_n_routes;
     g->allow_origin = o->allow_origin;
     g->open_metrics = o->open_metrics;
+    g->no_page = o->no_page;
     g->comments = (struct due_list){.seconds = o->comment_seconds, .come = gateway_comment};
     if (loop_open(&g->loop, e) != 0 || (o->api_keys != NULL && keys_read(&g->keys, o->api_keys, e) != 0) ||
         request_log_open(&g->log, o->access_log, e) != 0)
@@ -71,7 +72,7 @@ static void wake(struct watch *w, uint32_t events)
     (void)events;
 }
 
-static void run(struct gateway *g, double grace)
+static void run_gateway(struct gateway *g, double grace)
 {
     double until = 0;
     while (!g->draining || (g->server.n_connections > 0 && seconds_now() < until)) {
@@ -98,7 +99,7 @@ static int serve(const struct gateway_options *o, struct err *e)
         for (int i = 0; i < g.server.n_listeners; i++)
             log_note("listening at %s", g.server.listener[i].shown);
         if (loop_watch(&g.loop, &signals, EPOLLIN, e) == 0)
-            run(&g, o->grace_seconds);
+            run_gateway(&g, o->grace_seconds);
     }
     close_gateway(&g);
     return e->code == ERR_NONE ? 0 : -1;

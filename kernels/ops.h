@@ -16,6 +16,7 @@
 extern "C" {
 #endif
 
+#include "base/codes.h"
 #include "base/dtype.h"
 #include "base/err.h"
 #include "base/formula.h"
@@ -31,12 +32,23 @@ struct queue {
     struct err err; /* sticky: the first failure */
 };
 
-/* A matrix or vector of weights, dense, in the checkpoint's type. Vectors have rows == 1. data may be NULL when empty. */
+/* A matrix or vector of weights in the checkpoint's type. Vectors have rows == 1. data may be NULL when empty. Only matrices
+ * of matmul and matmul_experts may be quantised: data is then as base/codes.h says. */
 struct weight {
     void *data;
-    enum dtype type;
+    enum dtype type; /* of what is not quantised */
     int rows, cols;
+    struct code_form form; /* form.codes CODES_NONE: dense, row-major */
+    void *wide;            /* of a quantised one: memory of WIDE_BYTES that such matrices share; NULL on the CPU */
 };
+
+/* Where products of many tokens make codes numbers of the activations' type, some rows at a time. */
+#define WIDE_BYTES ((size_t)64 << 20)
+
+static inline bool weight_is_quantised(const struct weight *w)
+{
+    return w->form.codes != CODES_NONE;
+}
 
 /* One step's ragged batch: token t belongs to the sequence in slot[t] and stands at pos[t]. Device memory. */
 struct batch {
@@ -51,13 +63,13 @@ struct batch {
 };
 
 /* One layer's attention heads on this rank. Local head h is global head first_head + h and reads the local KV head
- * (first_head + h) / group - first_kv_head. */
+ * (first_head + h) / heads_per_kv - first_kv_head. */
 struct heads {
     int n_heads, n_kv_heads, head_dim;
-    int first_head, first_kv_head, group; /* group: query heads per KV head in the whole model */
-    float scale;                          /* of q.k */
-    int window;                           /* keys k with pos-window < k <= pos are seen; 0: all k <= pos */
-    const float *alibi_slopes;            /* [n_heads] device memory: score += slope * k; NULL: none */
+    int first_head, first_kv_head, heads_per_kv; /* heads_per_kv: query heads per KV head in the whole model */
+    float scale;                                 /* of q.k */
+    int window;                                  /* keys k with pos-window < k <= pos are seen; 0: all k <= pos */
+    const float *alibi_slopes;                   /* [n_heads] device memory: score += slope * k; NULL: none */
     const void
         *sinks; /* [n_heads] device memory: one score more for the softmax, of a key without a value; NULL: none */
     enum dtype sinks_type;

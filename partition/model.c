@@ -15,21 +15,6 @@
 
 #define CONFIG_MAX_BYTES ((size_t)16 << 20)
 
-/* Compressed or quantised weights, by the name of the method. */
-static void refuse_quantised(const struct config *c)
-{
-    static const char *const keys[] = {"quantization_config", "compression_config", "quantization"};
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        if (!config_has(c, keys[i]))
-            continue;
-        const json_t *method = json_object_get(json_object_get(c->json, keys[i]), "quant_method");
-        ERR(c->e, ERR_UNSUPPORTED,
-            "%s: \"%s\" says that the weights are quantised (method %.60s), which is not implemented: use the "
-            "unquantised repository (F32, F16 or BF16)",
-            c->what, keys[i], json_is_string(method) ? json_string_value(method) : "not named");
-    }
-}
-
 static const struct family *find_family(const struct config *c)
 {
     const struct family *family = NULL;
@@ -126,7 +111,6 @@ static int open_text_config(struct config *text, const struct config *c, char *w
     if (json == NULL)
         return ERR(c->e, ERR_MEMORY, "%s: out of host memory", what);
     *text = (struct config){json, what, c->e};
-    refuse_quantised(text);
     return 0;
 }
 
@@ -144,7 +128,10 @@ static void read_wrapped(struct model_config *m, const struct config *c, const s
     struct config text;
     if (open_text_config(&text, c, what, sizeof what) != 0)
         return;
-    read_family(m, &text, family);
+    if (m->quantization.format == FORMAT_NONE)
+        quantization_read(&m->quantization, &text);
+    if (c->e->code == ERR_NONE)
+        read_family(m, &text, family);
     json_decref((json_t *)text.json);
 }
 
@@ -158,7 +145,7 @@ int model_config_parse(struct model_config *m, const char *text, size_t bytes, c
     if (!json_is_object(json))
         ERR(e, ERR_INPUT, "%s: is %s, expected an object", what, json_type_name(json));
     else
-        refuse_quantised(&c);
+        quantization_read(&m->quantization, &c);
     const struct family *family = e->code == ERR_NONE ? find_family(&c) : NULL;
     if (family != NULL && family->wrapped)
         read_wrapped(m, &c, family);

@@ -22,7 +22,7 @@ static void norm(const struct layer_run *r, int layer, enum weight_id id, void *
 static void sum_squares(const struct layer_run *r, const struct heads *heads)
 {
     const struct shard *s = &r->network->shard;
-    int group = heads->group, n = r->batch->n_tokens;
+    int group = heads->heads_per_kv, n = r->batch->n_tokens;
     struct kv_range own = {0, 0};
     if (heads->n_heads > 0)
         own = (struct kv_range){(s->heads.begin + group - 1) / group - s->kv_heads.begin,

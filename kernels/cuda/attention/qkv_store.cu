@@ -225,7 +225,7 @@ void cuda_qkv_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, co
     s.query_period = rope != nullptr ? rope->query_period : 0;
     set_norms(&s, norms);
     size_t shared = HEADS_PER_BLOCK * (size_t)s.dim * sizeof(float);
-    unsigned groups = (unsigned)((n_heads + HEADS_PER_BLOCK - 1) / HEADS_PER_BLOCK);
+    unsigned n_blocks = (unsigned)((n_heads + HEADS_PER_BLOCK - 1) / HEADS_PER_BLOCK);
     with_type(q->act, [&](auto type) {
         using T = decltype(type);
         if (store_many(q, (T *)qkv, (T *)k_cache, (T *)v_cache, s, batch->n_tokens))
@@ -237,7 +237,7 @@ void cuda_qkv_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, co
             part.slot += t;
             part.squares = s.squares != nullptr ? s.squares + 2 * (size_t)t : nullptr;
             part.pos += t;
-            launch(q, store_kernel<T>, dim3(groups, (unsigned)n), dim3(32 * HEADS_PER_BLOCK), shared,
+            launch(q, store_kernel<T>, dim3(n_blocks, (unsigned)n), dim3(32 * HEADS_PER_BLOCK), shared,
                    (T *)qkv + (size_t)t * n_heads * s.dim, (T *)k_cache, (T *)v_cache, part);
         }
     });

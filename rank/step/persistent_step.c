@@ -1,0 +1,166 @@
+/* rank/step/persistent_step.c - see persistent_step.h. */
+#include "rank/step/persistent_step.h"
+#include "rank/world/fatal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The property of the model that no backend's persistent step supports, as the end of a sentence; NULL: none. */
+static const char *refuse_network(const struct network *n, const struct world *w)
+{
+    const struct model_config *m = &n->config;
+    if (m->post_norm || m->residual_is_normed || m->embed_norm || !m->final_norm)
+        return "norms elsewhere than before attention, MLP and head";
+    if (m->embed_dim != m->hidden)
+        return "an embedding of another width than the layers";
+    if (m->position == POSITION_ALIBI)
+        return "ALiBi";
+    if (m->experts.routing.n_experts > 0)
+        return "mixtures of experts";
+    for (int i = 0; i < m->n_layers; i++)
+        if (m->layer[i].unrotated)
+            return "layers that do not rotate";
+    for (int i = 0; i < n->map.n_slots; i++)
+        if (n->map.slot[i].form.codes != CODES_NONE)
+            return "quantised weights";
+    if (m->norm == NORM_RMS_ONCE || m->norm == NORM_RMS_OFFSET)
+        return "norms that are rounded after their weight";
+    if (m->output_norms || m->no_input_norms)
+        return "norms of what attention and MLP say";
+    if (m->qk_norm && (m->norm != NORM_RMS || m->qk_norm_each || m->qk_norm_row))
+        return "norms of q and k of another kind than one RMS norm for all heads";
+    if (m->embed_scale > 0 || m->residual_scale > 0 || m->logit_scale > 0 || m->logit_cap > 0)
+        return "factors of the embedding, the residual or the logits";
+    if (m->attention_cap > 0)
+        return "capped scores";
+    if (m->window_rope.dims > 0 || m->rope.query_growth > 0)
+        return "rotations that differ between layers, queries that grow with their position";
+    if (!w->on_one_host)
+        return "ranks on more than one host";
+    if (range_length(n->shard.heads) < 1 || range_length(n->shard.ffn) < 1 || range_length(n->shard.vocab) < 1)
+        return "a rank without heads, columns or vocabulary";
+    return NULL;
+}
+
+static struct decode_layer describe_layer(const struct network *n, int l)
+{
+    const struct weight *const *w = n->layer[l];
+    return (struct decode_layer){
+        .attn_norm = w[WEIGHT_ATTN_NORM],
+        .attn_norm_bias = w[WEIGHT_ATTN_NORM_BIAS],
+        .mlp_norm = w[WEIGHT_MLP_NORM],
+        .mlp_norm_bias = w[WEIGHT_MLP_NORM_BIAS],
+        .qkv = w[WEIGHT_QKV],
+        .qkv_bias = w[WEIGHT_QKV_BIAS],
+        .q_norm = w[WEIGHT_Q_NORM],
+        .k_norm = w[WEIGHT_K_NORM],
+        .out = w[WEIGHT_OUT],
+        .out_bias = w[WEIGHT_OUT_BIAS],
+        .mlp_in = w[WEIGHT_MLP_IN],
+        .mlp_in_bias = w[WEIGHT_MLP_IN_BIAS],
+        .mlp_out = w[WEIGHT_MLP_OUT],
+        .mlp_out_bias = w[WEIGHT_MLP_OUT_BIAS],
+        .k_cache = n->k_cache[l],
+        .v_cache = n->v_cache[l],
+        .heads = network_heads(n, l),
+    };
+}
+
+static struct decode_model describe(const struct network *n, const struct decode_layer *layer)
+{
+    const struct model_config *m = &n->config;
+    return (struct decode_model){
+        .n_layers = m->n_layers,
+        .hidden = m->hidden,
+        .ffn = range_length(n->shard.ffn),
+        .gated = m->gated_mlp,
+        .parallel = m->parallel_residual,
+        .shared_norm = m->shared_norm,
+        .activation = m->activation,
+        .norm = m->norm,
+        .norm_eps = m->norm_eps,
+        .rope = m->position == POSITION_ROPE ? &m->rope : NULL,
+        .embed = n->once[WEIGHT_EMBED],
+        .position = m->position == POSITION_LEARNED ? n->once[WEIGHT_POSITION] : NULL,
+        .first_id = n->shard.vocab.begin,
+        .position_offset = m->position_offset,
+        .final_norm = n->once[WEIGHT_FINAL_NORM],
+        .final_norm_bias = n->once[WEIGHT_FINAL_NORM_BIAS],
+        .head = n->once[m->tied_head ? WEIGHT_EMBED : WEIGHT_HEAD],
+        .head_bias = n->once[WEIGHT_HEAD_BIAS],
+        .layer = layer,
+        .rank = n->shard.rank,
+        .n_ranks = n->shard.n_ranks,
+    };
+}
+
+/* Can all ranks? Collective. why: this rank's reason, NULL if it has none. */
+static bool all_can(struct persistent_step *p, const char *why, const struct world *w)
+{
+    why = peers_agree(why, w);
+    if (why != NULL)
+        (void)snprintf(p->why_not, sizeof p->why_not, "%s", why);
+    return why == NULL;
+}
+
+/* Every device learns where the others want their sums. */
+static bool connect_ranks(struct persistent_step *p, const struct world *w, const struct ops *ops, struct queue *q)
+{
+    const char *why = peers_open(&p->peers, ops->persistent->memory(p->step), w, ops, q);
+    if (why != NULL)
+        (void)snprintf(p->why_not, sizeof p->why_not, "%s", why);
+    else
+        ops->persistent->attach(p->step, p->peers.memory);
+    return why == NULL;
+}
+
+static void close_step(struct persistent_step *p, const struct ops *ops, struct queue *q)
+{
+    ops->wait(q);
+    ops->persistent->close(q, p->step);
+    p->step = NULL;
+}
+
+int persistent_step_open(struct persistent_step *p, const struct network *n, const struct world *w,
+                         const struct ops *ops, struct queue *q, struct err *e)
+{
+    memset(p, 0, sizeof *p);
+    const char *why = ops->persistent == NULL ? "the CPU backend" : refuse_network(n, w);
+    size_t n_layers = (size_t)n->config.n_layers;
+    p->layer = why == NULL ? err_calloc(e, n_layers, sizeof *p->layer, "layer table") : NULL;
+    struct decode_model model = {0};
+    if (p->layer != NULL) {
+        for (size_t l = 0; l < n_layers; l++)
+            p->layer[l] = describe_layer(n, (int)l);
+        model = describe(n, p->layer);
+        why = ops->persistent->refusal(q, &model);
+    } else if (why == NULL) {
+        why = "too little memory";
+    }
+    if (!all_can(p, why, w))
+        return e->code == ERR_NONE ? 0 : -1;
+    p->step = ops->persistent->open(q, &model);
+    /* Shards differ, and with them what fits into a multiprocessor. */
+    int mine = p->step != NULL && q->err.code == ERR_NONE ? ops->persistent->max_tokens(p->step) : 0;
+    MPI_CHECK(MPI_Allreduce(&mine, &p->max_tokens, 1, MPI_INT, MPI_MIN, w->comm));
+    if (q->err.code != ERR_NONE)
+        ERR(e, q->err.code, "%s", q->err.text);
+    if (p->max_tokens < 1)
+        (void)snprintf(p->why_not, sizeof p->why_not, "more shared memory than the GPU has");
+    if (p->max_tokens < 1 || !connect_ranks(p, w, ops, q)) {
+        close_step(p, ops, q);
+        p->max_tokens = 0;
+    }
+    return e->code == ERR_NONE ? 0 : -1;
+}
+
+void persistent_step_close(struct persistent_step *p, const struct world *w, const struct ops *ops, struct queue *q)
+{
+    if (p->step != NULL) {
+        peers_close(&p->peers, w, ops, q);
+        close_step(p, ops, q);
+    }
+    free(p->layer);
+    memset(p, 0, sizeof *p);
+}

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# tests/cluster/test_hosts_replicas.sh - replicas over two hosts, which are network namespaces (hosts.sh): the second replica
+# is on the second host. The same results as from one replica; when that host is lost the job ends in time and by name, and
+# the batch is gone on with.
+. "$(dirname "$0")/cluster.sh"
+. "$(dirname "$0")/hosts.sh"
+hosts_start
+
+make_input() { # N
+    local i
+    for ((i = 0; i < $1; i++)); do
+        echo "{\"id\":\"p$i\",\"prompt\":\"Once upon a day $i\",\"max_tokens\":24,\"temperature\":0.8,\"ignore_eos\":true}"
+    done >"$dir/in"
+}
+texts() { sed 's/,"total_ms":[0-9.e+-]*//' "$1" | sort; } # FILE: its results without their times
+
+start_batch() { # OUTPUT -> $pid, $mark
+    mark=replicas-$$-$n_cases
+    LOCKSTEP_TEST_MARK=$mark "${launch[@]}" -x LOCKSTEP_TEST_MARK -np 4 "$lockstep" batch --model "$model" --input "$dir/in" \
+        --output "$1" --plain --max-batch 8 --tensor-parallel 2 --verbose >"$dir/out" 2>"$dir/err" &
+    pid=$!
+}
+
+both_hosts() {
+    local name="2 hosts, a replica on each: the results of one replica, and work for both" status n
+    make_input 60
+    OMPI_MCA_btl=self,vader timeout 60 mpirun -q -np 2 "$lockstep" batch --model "$model" --input "$dir/in" \
+        --output "$dir/one" --plain >"$dir/out" 2>"$dir/err" || not_ok "$name" "one replica: $(cat "$dir/err")"
+    start_batch "$dir/two"
+    wait_until 60 ended || kill -9 $pid
+    wait $pid
+    status=$?
+    n=$(sed -n 's/.* replica 1: \([0-9]*\) requests.*/\1/p' "$dir/err")
+    echo "# of 60 requests replica 1 on h2 had ${n:-none}"
+    check "$name" "status $status: $(cat "$dir/err")" [ $status = 0 -a "${n:-0}" -gt 10 -a "$(texts "$dir/one")" = "$(texts "$dir/two")" ]
+}
+
+lost_group() {
+    local name="the host of the second replica is lost" begun took status words
+    make_input 400
+    start_batch "$dir/cut"
+    wait_until 30 larger "$dir/cut" 1000
+    hosts_link h2 down
+    begun=$(now)
+    wait_until 30 ended || kill -9 $pid
+    wait $pid
+    status=$?
+    took=$(since "$begun")
+    wait_until 5 none_marked "$mark"
+    words=$(tr '\r' '\n' <"$dir/err" | grep -a 'lockstep: fatal: ')
+    echo "# status $status after $took s; $words"
+    hosts_link h2 up
+    check "$name: one line names it, within 15 s" "$words / $(cat "$dir/err")" \
+        [ "$(wc -l <<<"$words")" = 1 -a -z "${words##*lockstep: fatal: rank [23]/4 on h2: *}" -a "${took%.*}" -lt 15 -a $status != 0 ]
+    check "$name: nothing is left" "$(marked "$mark")" none_marked "$mark"
+    OMPI_MCA_btl=self,vader timeout 100 mpirun -q -np 2 "$lockstep" batch --model "$model" --input "$dir/in" \
+        --output "$dir/cut" --plain --tensor-parallel 1 >"$dir/out" 2>"$dir/err"
+    status=$?
+    check "$name: two replicas of one host go on, every id once" "status $status: $(cat "$dir/err")" \
+        [ $status = 0 -a "$(wc -l <"$dir/cut")" = 400 -a "$(grep -o '"id":"p[0-9]*"' "$dir/cut" | sort -u | wc -l)" = 400 ]
+}
+
+both_hosts
+lost_group
+done_testing
