@@ -72,6 +72,10 @@ static void open_activations(struct engine *g)
     a->partial = take_device(g, tokens * hidden, size);
     if (m->position == POSITION_ROPE)
         a->cos_sin = take_device(g, tokens * (size_t)m->rope.dims, sizeof(float));
+    if (m->window_rope.dims > 0)
+        a->window_cos_sin = take_device(g, tokens * (size_t)m->window_rope.dims, sizeof(float));
+    if (m->qk_norm_row)
+        a->squares = take_device(g, tokens * 2, sizeof(float));
 }
 
 /* The arrays of `t` inside one allocation. */
@@ -227,6 +231,8 @@ void engine_close(struct engine *g)
                             g->act.activated,
                             g->act.partial,
                             g->act.cos_sin,
+                            g->act.window_cos_sin,
+                            g->act.squares,
                             g->act.said,
                             g->act.routes.logits,
                             g->act.routes.expert,
