@@ -16,6 +16,7 @@
 extern "C" {
 #endif
 
+#include "base/codes.h"
 #include "base/dtype.h"
 #include "base/err.h"
 #include "base/formula.h"
@@ -31,12 +32,23 @@ struct queue {
     struct err err; /* sticky: the first failure */
 };
 
-/* A matrix or vector of weights, dense, in the checkpoint's type. Vectors have rows == 1. data may be NULL when empty. */
+/* A matrix or vector of weights in the checkpoint's type. Vectors have rows == 1. data may be NULL when empty. Only matrices
+ * of matmul and matmul_experts may be quantised: data is then as base/codes.h says. */
 struct weight {
     void *data;
-    enum dtype type;
+    enum dtype type; /* of what is not quantised */
     int rows, cols;
+    struct code_form form; /* form.codes CODES_NONE: dense, row-major */
+    void *wide;            /* of a quantised one: memory of WIDE_BYTES that such matrices share; NULL on the CPU */
 };
+
+/* Where products of many tokens make codes numbers of the activations' type, some rows at a time. */
+#define WIDE_BYTES ((size_t)64 << 20)
+
+static inline bool weight_is_quantised(const struct weight *w)
+{
+    return w->form.codes != CODES_NONE;
+}
 
 /* One step's ragged batch: token t belongs to the sequence in slot[t] and stands at pos[t]. Device memory. */
 struct batch {
@@ -61,6 +73,24 @@ struct heads {
     const void
         *sinks; /* [n_heads] device memory: one score more for the softmax, of a key without a value; NULL: none */
     enum dtype sinks_type;
+    float cap; /* c: c tanh(score / c) instead of the score, before what is not seen is left out; 0: the score itself */
+};
+
+/* Local KV heads. Half open. */
+struct kv_range {
+    int begin, end;
+};
+
+/* The norms of q and k heads before the rotation. A weight is [1, head_dim], the same for all heads, or has that for each of
+ * this rank's heads, one after the other. */
+struct head_norms {
+    const struct weight *q, *k; /* NULL: heads are not normed */
+    enum norm_kind kind;
+    float eps;
+    /* Device memory [n_tokens, 2]: the sums of the squares of all q and of all k heads of the model: they are normed as one
+     * row (RMS kinds). NULL: each head by itself. */
+    const float *squares;
+    int n_q, n_k; /* elements of those rows */
 };
 
 /* Which experts take a step's tokens. Token t and its i-th expert are pair t * n_chosen + i. Device memory. */

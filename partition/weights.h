@@ -14,6 +14,7 @@
 #ifndef PARTITION_WEIGHTS_H
 #define PARTITION_WEIGHTS_H
 
+#include "base/codes.h"
 #include "partition/checkpoint.h"
 #include "partition/model.h"
 #include "partition/shard.h"
@@ -40,12 +41,14 @@ enum weight_id {
     WEIGHT_OUT,
     WEIGHT_OUT_BIAS,
     WEIGHT_SINKS,
+    WEIGHT_ATTN_OUT_NORM,
     WEIGHT_MLP_NORM,
     WEIGHT_MLP_NORM_BIAS,
     WEIGHT_MLP_IN,
     WEIGHT_MLP_IN_BIAS,
     WEIGHT_MLP_OUT,
     WEIGHT_MLP_OUT_BIAS,
+    WEIGHT_MLP_OUT_NORM,
     WEIGHT_ROUTER,
     WEIGHT_ROUTER_BIAS,
     WEIGHT_EXPERTS_IN,
@@ -65,8 +68,9 @@ enum weight_part {
     PART_Q,
     PART_K,
     PART_V,
-    PART_QKV_BLOCKS,   /* all q, all k, all v (GPT-2, Phi-3) */
-    PART_QKV_PER_HEAD, /* q, k, v of head 0, q, k, v of head 1, ... (GPT-NeoX, BLOOM) */
+    PART_QKV_BLOCKS, /* all q, all k, all v (GPT-2, Phi-3) */
+    PART_QKV_GROUPS, /* the q heads of KV head 0, its k, its v, the q heads of KV head 1, .. (Falcon, GPT-NeoX, BLOOM) */
+    PART_ROWS,       /* a vector stored as a matrix of a row for each head (Command R+) */
     PART_GATE,
     PART_UP,
     PART_GATE_UP, /* all gate rows, then all up rows */
@@ -79,15 +83,43 @@ struct weight_source {
     enum weight_part part;
     const char *name; /* without the prefix; %d stands for the layer, a second %d for the expert */
     bool in_out;      /* stored [in, out] (GPT-2's Conv1D) */
-    int form; /* 0: in every checkpoint; 1, 2 ..: experts, stored in several ways; one is there, and its first line tells */
+    int form; /* 0: in every checkpoint; 1, 2 ..: stored in one of several ways; one is there, and its first line tells */
 };
 
 /* One array on one rank. */
 struct weight_slot {
     enum weight_id id;
-    int layer; /* -1: once a model */
-    enum dtype type;
-    int rows, cols; /* this rank's; either may be 0 */
+    int layer;       /* -1: once a model */
+    enum dtype type; /* of what is not quantised */
+    int rows, cols;  /* this rank's; either may be 0 */
+    struct code_form form;
+};
+
+/* The parts of a quantised matrix, each in a tensor of its own. */
+enum weight_plane {
+    PLANE_DENSE, /* it is not quantised */
+    PLANE_CODES,
+    PLANE_SCALES,
+    PLANE_ZEROS,
+    /* what must agree with what is known, and is not kept */
+    PLANE_SAME_ZEROS, /* every zero is that of a symmetric matrix */
+    PLANE_INDEX,      /* every input is of the group in which it stands */
+    PLANE_SHAPE,      /* outputs and inputs */
+    WEIGHT_PLANES
+};
+
+/* How an element of a tensor says something of the matrix. It covers cell_rows outputs times cell_cols inputs; of codes and
+ * zeros it has `fields` of `bits` bits, the first in the lowest, for that many outputs or inputs. */
+struct weight_cells {
+    enum weight_plane plane;
+    enum cell_number { CELL_BITS, CELL_F32, CELL_F16, CELL_BF16, CELL_E8M0, CELL_I64 } number;
+    bool in_first;     /* stored [in, out], else [out, in] */
+    bool field_output; /* fields are of neighbouring outputs, else inputs */
+    bool field_awq;    /* in AutoAWQ's order: outputs 0, 2, 4, 6, 1, 3, 5, 7 */
+    int bytes, bits, fields;
+    int add; /* to what is stored: 1 for zeros less one, 128 for codes with a sign */
+    int64_t cell_rows, cell_cols;
+    int64_t out, in, n_out, n_in; /* this rank's share: first output and input, and how many */
 };
 
 /* A rectangle of a checkpoint tensor and where it goes. Coordinates of the source are in the stored layout; a vector is
@@ -96,8 +128,9 @@ struct weight_slice {
     int tensor;                   /* index into checkpoint.tensor */
     int slot;                     /* index into weight_map.slot */
     int64_t row, col, rows, cols; /* in the source */
-    int64_t dst_row, dst_col;     /* in the slot, after the transposition if any */
+    int64_t dst_row, dst_col;     /* in the slot, after the transposition if any; of what is quantised the row alone */
     bool transpose;
+    struct weight_cells cells; /* of what is quantised; the source is then the elements that cover the rank's share */
 };
 
 /* Everything that one rank holds, and where it comes from. */

@@ -12,6 +12,9 @@ void openai_model(struct exchange *x);
 void openai_completions(struct exchange *x);
 void openai_chat(struct exchange *x);
 
+/* Answer the body of one of the two, which is decref'ed. */
+void openai_answer(struct exchange *x, json_t *body, bool chat);
+
 /* What a request for text asked for beside the message to the backend. */
 struct openai_request {
     bool chat, stream, include_usage, echo;
@@ -29,5 +32,8 @@ json_t *openai_logprobs(const json_t *choice, const struct openai_request *r, in
 
 /* The model that is meant when none is named: the one that is served; "" when there are none or several. */
 const char *openai_only_model(const struct exchange *x);
+
+/* Is there a backend that takes requests for this model? */
+bool openai_serves(const struct exchange *x, const char *model);
 
 #endif

@@ -20,6 +20,7 @@ struct exchange {
     char tail[2][EXCHANGE_TAIL_BYTES]; /* what stands for "{}" in the route's path */
     int64_t created;                   /* seconds since 1970 */
     double begun, last_output;
+    const char *returned; /* a field of the request's head, in lower case, that the answer repeats; NULL: none */
     struct question *questions;
     void *state; /* the API's; freed by drop */
     void (*drop)(void *state);
@@ -46,6 +47,9 @@ json_t *exchange_json(struct exchange *x);
 
 /* Zeroed memory that lives as long as the exchange, its `state`; drop frees it. NULL: the client has been told. */
 void *exchange_state(struct exchange *x, size_t bytes, void (*drop)(void *state));
+
+/* It asks for text of this model: the log and the metrics want to know. */
+void exchange_is_text(struct exchange *x, const char *model);
 
 /* ---- asking */
 

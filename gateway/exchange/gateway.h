@@ -5,6 +5,7 @@
 #include "gateway/backend/pool.h"
 #include "gateway/exchange/counters.h"
 #include "gateway/exchange/keys.h"
+#include "gateway/exchange/model_counts.h"
 #include "gateway/exchange/request_log.h"
 #include "gateway/http/server.h"
 #include "gateway/loop/loop.h"
@@ -18,6 +19,7 @@ struct dialect {
     void (*write)(const struct fault *f, struct bytes *to);
     const char *stream_end;               /* behind a fault within a stream: "data: [DONE]\n\n"; NULL: nothing */
     const char *event;                    /* the name of the event that a fault within a stream is; NULL: none */
+    const char *id_field;                 /* where its clients look for x-request-id, too; NULL: only there */
     int (*status)(const struct fault *f); /* of HTTP; NULL: the fault's own */
     void (*fields)(const struct fault *f, struct bytes *to); /* further lines of the head; NULL: none */
 };
@@ -45,6 +47,7 @@ struct gateway {
     struct keys keys;
     struct request_log log;
     struct counters counters;
+    struct model_counts models;
     const struct route *routes; /* [n_routes], the first that fits counts */
     size_t n_routes;
     const char *allow_origin; /* "*" or one origin; NULL: none */

@@ -19,12 +19,16 @@ struct loader {
     double spin;              /* s to look for what is awaited before sleeping */
     double started, since;    /* when loading began, and the part of the time that is under way */
     const struct world *world;
-    MPI_Request listening; /* for the rank that could not read; MPI_REQUEST_NULL: alone, or it was heard of */
-    int failed_rank;       /* of the job; -1: none, as far as this rank knows */
+    MPI_Request listening;  /* for the rank that could not read; MPI_REQUEST_NULL: alone, or it was heard of */
+    int failed_rank;        /* of the job; -1: none, as far as this rank knows */
+    unsigned char *scratch; /* of loader_place */
+    size_t scratch_bytes;
+    struct err refused;        /* the first tensor that says what no checkpoint means */
+    const atomic_bool *cancel; /* true: loading is given up; NULL: it never is. Beside steps, where `world` is NULL */
 };
 
-/* From here to loader_deaf this rank hears of another one's failure to read, of any host, so that it does not go on for nothing.
- * The main thread's, as the next three. */
+/* From here to loader_deaf this rank hears of another one's failure to read, of any host, so that it does not go on
+ * for nothing. The main thread's, as the next three. */
 void loader_listen(struct loader *l, const struct world *w);
 /* This rank has failed: all others are to hear of it. */
 void loader_tell_failure(struct loader *l);
@@ -35,9 +39,10 @@ void loader_deaf(struct loader *l);
 /* Adds the time since the last call to this part. */
 void loader_spent(struct loader *l, enum load_part part);
 
-/* A read_sink whose context is the loader: copies a rectangle into its weight, or has the device do so. */
-void loader_place(void *context, int slot, int64_t dst_row, int64_t dst_col, const void *src, int64_t src_ld,
-                  int64_t rows, int64_t cols, bool transpose);
+/* A read_sink whose context is the loader: copies a rectangle into its weight, or has the device do so. What is
+ * wrong with the numbers in it goes to l->refused; loading goes on to its end. */
+void loader_place(void *context, const struct weight_slice *s, int64_t row, const void *src, int64_t src_ld,
+                  int64_t rows);
 
 /* Touches memory from which a device will copy. Its driver would allocate new pages one by one while it pins them; all
  * threads together are quicker, and the pages are then near the cores that read into them. */
@@ -46,8 +51,8 @@ void loader_touch(const struct loader *l, unsigned char *memory, size_t bytes);
 /* Pin it; a refusal is warned of. Returns whether it is pinned. */
 bool loader_pin(const struct loader *l, unsigned char *memory, size_t bytes);
 
-/* A moment of waiting that began at *since (0 at first: set here): looking all the time at first, where cores have nothing else
- * to do, then in naps. */
+/* A moment of waiting that began at *since (0 at first: set here): looking all the time at first, where cores have
+ * nothing else to do, then in naps. */
 void loader_pause(const struct loader *l, double *since);
 
 #endif

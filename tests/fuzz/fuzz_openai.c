@@ -1,7 +1,10 @@
 /* tests/fuzz/fuzz_openai.c - JSON that a client, or a backend, may send to the gateway: what it becomes is again
  * JSON. */
 #include "base/json.h"
+#include "gateway/api/inputs.h"
+#include "gateway/api/messages.h"
 #include "gateway/api/openai.h"
+#include "gateway/api/responses.h"
 #include "gateway/api/samples.h"
 
 #include <stdlib.h>
@@ -26,7 +29,7 @@ static void check_value(json_t *value)
     free(text);
 }
 
-/* As a request. */
+/* As a request: that of another API first becomes one of this. */
 static void translate(const json_t *root)
 {
     static struct gateway g;
@@ -39,6 +42,40 @@ static void translate(const json_t *root)
         abort();
     if (message != NULL)
         check_value(message);
+}
+
+static void translate_others(const json_t *root)
+{
+    for (int i = 0; i < 3; i++) {
+        struct fault f = {0};
+        json_t *chat = i == 0 ? responses_translate(root, &f) : messages_translate(root, i == 1, &f);
+        if ((chat == NULL) != (f.status != 0))
+            abort();
+        if (chat != NULL)
+            translate(chat);
+        json_decref(chat);
+    }
+}
+
+/* As {"inputs", "parameters"}, and as the reply to one. */
+static void translate_inputs(const json_t *root)
+{
+    for (int i = 0; i < 2; i++) {
+        const struct inputs_style style = {.logprob = "logprob",
+                                           .max_new_tokens = 9,
+                                           .values_sample = i == 0,
+                                           .has_special = i == 0,
+                                           .keeps_stop = i == 0};
+        struct inputs in = {.style = &style, .n_top = 1};
+        struct fault f = {0};
+        json_t *message = inputs_translate(&in, root, &f);
+        if ((message == NULL) != (f.status != 0))
+            abort();
+        if (message != NULL)
+            check_value(message);
+        check_value(inputs_details(&in, root, root));
+        json_decref(in.prompts);
+    }
 }
 
 /* As a reply, and as a choice of one. */
@@ -77,6 +114,8 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n)
     json_t *root = json_parse(text, n, "input", &e);
     if (json_is_object(root)) {
         translate(root);
+        translate_others(root);
+        translate_inputs(root);
         convert(root, n % 2 == 0);
     }
     if (root == NULL)
