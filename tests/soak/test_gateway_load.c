@@ -3,7 +3,9 @@
  * waits.
  *
  * GATEWAY_STREAMS, GATEWAY_TOKENS in the environment: streams at once, tokens of each; 256, 200 if not set.
- * GATEWAY_ENDPOINT: a server that runs, in place of the one that makes no text. */
+ * GATEWAY_ENDPOINT: a server that runs, in place of the one that makes no text.
+ * GATEWAY_BESIDE: HOST:PORT of another HTTP server that streams completions, measured in the same turns with the same client;
+ * GATEWAY_BESIDE_PIDS: its processes, "12,13", whose CPU counts (scripts/echo-server.py). */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/fake_server.h"
@@ -20,12 +22,14 @@
 #include <zmq.h>
 
 #define N_TIMES      400
+#define N_ROUNDS     5
+#define PACED_SPEED  16700.0 /* tokens a second */
 #define N_WAITING    2000
 #define STREAM_BYTES 65536.0 /* of memory, at most */
 #define DONE         "data: [DONE]"
 
 static struct fake_server fake;
-static struct web_gateway gate;
+static struct web_gateway gate, beside; /* address "": there is no other */
 static const char *endpoint;
 
 static long from_environment(const char *name, long missing)
@@ -48,18 +52,23 @@ static double resident(void)
     return (double)pages * (double)sysconf(_SC_PAGESIZE);
 }
 
-/* Seconds of CPU that the gateway has used, all its threads. */
-static double cpu_seconds(void)
+/* Seconds of CPU that processes have used, all their threads. pids: "12,13". */
+static double cpu_seconds(const char *pids)
 {
-    char path[64];
-    unsigned long user = 0, kernel = 0;
-    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)gate.p.pid);
-    FILE *f = fopen(path, "r");
-    if (f != NULL && fscanf(f, "%*d (%*[^)]) %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &kernel) != 2)
-        user = kernel = 0;
-    if (f != NULL)
-        (void)fclose(f);
-    return (double)(user + kernel) / (double)sysconf(_SC_CLK_TCK);
+    double all = 0;
+    for (const char *at = pids; *at != '\0'; at += strcspn(at, ","), at += *at == ',') {
+        char path[64];
+        unsigned long user = 0, kernel = 0;
+        (void)snprintf(path, sizeof path, "/proc/%d/stat", atoi(at));
+        FILE *f = fopen(path, "r");
+        if (f != NULL &&
+            fscanf(f, "%*d (%*[^)]) %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &kernel) != 2)
+            user = kernel = 0;
+        if (f != NULL)
+            (void)fclose(f);
+        all += (double)(user + kernel) / (double)sysconf(_SC_CLK_TCK);
+    }
+    return all;
 }
 
 static int by_size(const void *a, const void *b)
@@ -89,24 +98,33 @@ static double time_http(int fd)
     return seconds;
 }
 
+static double median(double *x, int n)
+{
+    qsort(x, (size_t)n, sizeof *x, by_size);
+    return x[n / 2];
+}
+
 static void first_token(void)
 {
-    static double raw[N_TIMES], http[N_TIMES];
+    static double raw[N_TIMES], http[N_TIMES], other[N_TIMES];
     struct talk t;
     case_begin("time to the first token, beside a raw client");
     talk_open(&t, ZMQ_DEALER, endpoint, NULL, NULL);
-    int fd = web_connect(&gate);
+    int fd = web_connect(&gate), fd_other = beside.address[0] != '\0' ? web_connect(&beside) : -1;
     (void)time_raw(&t, -1);
     for (int i = 0; i < N_TIMES; i++) {
         raw[i] = time_raw(&t, i);
         http[i] = time_http(fd);
+        other[i] = fd_other >= 0 ? time_http(fd_other) : 0;
     }
-    qsort(raw, N_TIMES, sizeof *raw, by_size);
-    qsort(http, N_TIMES, sizeof *http, by_size);
-    printf("# first token, median of %d: raw ZeroMQ %.3f ms, by the gateway %.3f ms, added %.3f ms\n", N_TIMES,
-           1e3 * raw[N_TIMES / 2], 1e3 * http[N_TIMES / 2], 1e3 * (http[N_TIMES / 2] - raw[N_TIMES / 2]));
+    double without = 1e3 * median(raw, N_TIMES), with = 1e3 * median(http, N_TIMES);
+    printf("# first token, median of %d: raw ZeroMQ %.3f ms, by the gateway %.3f ms, added %.3f ms\n", N_TIMES, without,
+           with, with - without);
+    if (fd_other >= 0)
+        printf("# the same of the other server: %.3f ms\n", 1e3 * median(other, N_TIMES));
     talk_close(&t);
     (void)close(fd);
+    (void)close(fd_other);
     case_end();
 }
 
@@ -167,29 +185,89 @@ static double read_raw(long n, long tokens)
     return (double)(n * tokens) / (seconds_now() - began);
 }
 
-static void events(void)
+struct speed {
+    double by_wall, by_cpu; /* tokens a second; a second of CPU of what is measured */
+};
+
+/* The streams of a server, all at once. pids: whose CPU counts. */
+static struct speed read_http(const struct web_gateway *at, const char *pids, long n, long tokens)
 {
-    long n = from_environment("GATEWAY_STREAMS", 256), tokens = from_environment("GATEWAY_TOKENS", 200);
     struct pollfd *p = calloc((size_t)n, sizeof *p);
     struct reader *r = calloc((size_t)n, sizeof *r);
     char body[200];
-    case_begin("%ld streams of %ld tokens", n, tokens);
     (void)snprintf(body, sizeof body, "{\"prompt\":\"a\",\"max_tokens\":%ld,\"ignore_eos\":true,\"stream\":true}",
                    tokens);
     for (long i = 0; i < n; i++)
-        p[i] = (struct pollfd){.fd = web_connect(&gate), .events = POLLIN};
-    double cpu = cpu_seconds(), began = seconds_now();
+        p[i] = (struct pollfd){.fd = web_connect(at), .events = POLLIN};
+    double cpu = cpu_seconds(pids), began = seconds_now();
     for (long i = 0; i < n; i++)
         web_post(p[i].fd, "/v1/completions", "", body);
     long done = read_all(p, r, n);
-    double used = cpu_seconds() - cpu, wall = seconds_now() - began;
-    case_check(done == n, "%ld of them ended", done);
-    printf("# %ld streams of %ld tokens: raw %.0f tokens/s, by the gateway %.0f; %.0f for a second of its CPU\n", n,
-           tokens, read_raw(n, tokens), (double)(n * tokens) / wall, used > 0 ? (double)(n * tokens) / used : 0);
+    double used = cpu_seconds(pids) - cpu, wall = seconds_now() - began;
+    case_check(done == n, "%ld of %ld streams of %s ended", done, n, at->address);
     for (long i = 0; i < n; i++)
         (void)close(p[i].fd < 0 ? -1 - p[i].fd : p[i].fd);
     free(p);
     free(r);
+    return (struct speed){(double)(n * tokens) / wall, used > 0 ? (double)(n * tokens) / used : 0};
+}
+
+static void print_speed(const char *what, double *wall, double *cpu)
+{
+    double middle = median(wall, N_ROUNDS);
+    printf("# %s: %.0f tokens/s (%.0f .. %.0f)", what, middle, wall[0], wall[N_ROUNDS - 1]);
+    if (cpu != NULL) {
+        middle = median(cpu, N_ROUNDS);
+        printf("; %.0f for a second of its CPU (%.0f .. %.0f)", middle, cpu[0], cpu[N_ROUNDS - 1]);
+    }
+    printf("\n");
+}
+
+/* In turns: whatever else the machine does meets them alike. */
+static void events(void)
+{
+    long n = from_environment("GATEWAY_STREAMS", 256), tokens = from_environment("GATEWAY_TOKENS", 200);
+    const char *pids = getenv("GATEWAY_BESIDE_PIDS");
+    double wall[3][N_ROUNDS], cpu[2][N_ROUNDS] = {{0}};
+    char own[32];
+    (void)snprintf(own, sizeof own, "%d", (int)gate.p.pid);
+    case_begin("%ld streams of %ld tokens, %d times in turns", n, tokens, N_ROUNDS);
+    for (int i = 0; i < N_ROUNDS; i++) {
+        wall[0][i] = read_raw(n, tokens);
+        struct speed s = read_http(&gate, own, n, tokens);
+        wall[1][i] = s.by_wall;
+        cpu[0][i] = s.by_cpu;
+        if (beside.address[0] == '\0')
+            continue;
+        s = read_http(&beside, pids != NULL ? pids : "", n, tokens);
+        wall[2][i] = s.by_wall;
+        cpu[1][i] = s.by_cpu;
+    }
+    print_speed("raw ZeroMQ", wall[0], NULL);
+    print_speed("by the gateway", wall[1], cpu[0]);
+    if (beside.address[0] != '\0')
+        print_speed("the other server", wall[2], cpu[1]);
+    case_end();
+}
+
+/* The same in front of a server that makes tokens in steps, as a model of 8 billion parameters does on one GPU: what of its
+ * speed is lost. */
+static void paced(void)
+{
+    enum { N = 256, TOKENS = 100 };
+    double wall[2][N_ROUNDS];
+    char own[32];
+    (void)snprintf(own, sizeof own, "%d", (int)gate.p.pid);
+    case_begin("%d streams from a server that makes %.0f tokens/s", N, PACED_SPEED);
+    fake.step_seconds = N / PACED_SPEED;
+    for (int i = 0; i < N_ROUNDS; i++) {
+        wall[0][i] = read_raw(N, TOKENS);
+        wall[1][i] = read_http(&gate, own, N, TOKENS).by_wall;
+    }
+    fake.step_seconds = 0;
+    print_speed("raw ZeroMQ", wall[0], NULL);
+    print_speed("by the gateway", wall[1], NULL);
+    printf("# lost: %.1f %%\n", 100 * (1 - wall[1][N_ROUNDS / 2] / wall[0][N_ROUNDS / 2]));
     case_end();
 }
 
@@ -226,6 +304,8 @@ int main(void)
 {
     endpoint = getenv("GATEWAY_ENDPOINT");
     bool real = endpoint != NULL;
+    const char *other = getenv("GATEWAY_BESIDE");
+    (void)snprintf(beside.address, sizeof beside.address, "%s", other != NULL ? other : "");
     if (!real) {
         fake = (struct fake_server){.state = "ready"};
         fake_server_start(&fake, "tcp://127.0.0.1:*");
@@ -234,6 +314,8 @@ int main(void)
     web_start(&gate, true, (const char *const[]){"--backend", endpoint, "--comment-interval", "2", NULL});
     first_token();
     events();
+    if (!real)
+        paced();
     if (!real)
         memory();
     case_begin("the gateway ends with status 0");

@@ -1,5 +1,6 @@
 /* tests/support/fake_server.c - see fake_server.h. */
 #include "tests/support/fake_server.h"
+#include "base/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,18 +118,78 @@ static const json_t *first_text(const json_t *m)
     return json_is_array(prompt) ? json_array_get(prompt, 0) : prompt != NULL ? prompt : text;
 }
 
-static void generate(struct fake_server *s, const struct peer *p, const json_t *m, const char *id)
+/* What chooses the answer. */
+static const char *prompt_of(const json_t *m)
 {
-    const json_t *limit = member(m, "max_tokens", "max_new_tokens");
-    const char *prompt = json_string_value(first_text(m));
-    int n = limit != NULL && json_integer_value(limit) >= 0 ? (int)json_integer_value(limit) : 16;
-    int n_prompt = (int)json_array_size(json_object_get(m, "prompt"));
-    bool stream = json_is_true(json_object_get(m, "stream"));
     const json_t *turns = json_object_get(m, "messages");
     const json_t *last_turn = json_array_get(turns, json_array_size(turns) - 1);
-    if (turns != NULL)
-        prompt = json_string_value(json_object_get(last_turn, "content"));
-    prompt = prompt != NULL ? prompt : "";
+    const json_t *prompt = turns != NULL ? json_object_get(last_turn, "content") : first_text(m);
+    return json_is_string(prompt) ? json_string_value(prompt) : "";
+}
+
+/* The final event of a stream, or the whole answer. */
+static void finish(struct fake_server *s, const struct peer *p, const json_t *m, const char *id, int n)
+{
+    int n_prompt = (int)json_array_size(json_object_get(m, "prompt"));
+    bool stream = json_is_true(json_object_get(m, "stream"));
+    json_t *last = json_pack("{s:s, s:s, s:{s:i, s:i}}", "status", "ok", "request_id", id, "usage", "prompt_tokens",
+                             n_prompt, "completion_tokens", n);
+    if (stream)
+        (void)json_object_set_new(last, "event", json_string("final"));
+    json_t *c = stream ? json_pack("{s:i, s:s}", "index", 0, "finish_reason", "length") : choice(0, n, "length");
+    if (!stream)
+        add_logprobs(m, c);
+    stop_early(prompt_of(m), c);
+    (void)json_object_set_new(last, "choices", json_pack("[o]", c));
+    answer(s, p, last);
+}
+
+struct paced {
+    struct paced *next;
+    struct peer peer;
+    char id[200];
+    json_t *message;
+    int k, n;
+};
+
+static void pace(struct fake_server *s, const struct peer *p, json_t *m, const char *id, int n)
+{
+    struct paced *one = calloc(1, sizeof *one);
+    if (one == NULL)
+        die("memory");
+    if (s->paced == NULL)
+        s->next_step = seconds_now() + s->step_seconds;
+    *one = (struct paced){.next = s->paced, .peer = *p, .message = json_incref(m), .n = n};
+    (void)snprintf(one->id, sizeof one->id, "%s", id);
+    s->paced = one;
+}
+
+/* A token for each stream. */
+static void step(struct fake_server *s)
+{
+    for (struct paced **at = &s->paced; *at != NULL;) {
+        struct paced *one = *at;
+        if (one->k < one->n)
+            event(s, &one->peer, one->id, one->k, one->k + 1 == one->n ? "length" : NULL, one->message);
+        if (++one->k < one->n) {
+            at = &one->next;
+            continue;
+        }
+        finish(s, &one->peer, one->message, one->id, one->n);
+        *at = one->next;
+        json_decref(one->message);
+        free(one);
+    }
+    s->next_step += s->step_seconds;
+    s->next_step = s->next_step < seconds_now() ? seconds_now() : s->next_step;
+}
+
+static void generate(struct fake_server *s, const struct peer *p, json_t *m, const char *id)
+{
+    const json_t *limit = member(m, "max_tokens", "max_new_tokens");
+    const char *prompt = prompt_of(m);
+    int n = limit != NULL && json_integer_value(limit) >= 0 ? (int)json_integer_value(limit) : 16;
+    bool stream = json_is_true(json_object_get(m, "stream"));
     if (strcmp(prompt, "refuse") == 0) {
         answer_error(s, p, id, 400, "prompt", "a text that is refused");
     } else if (strcmp(prompt, "wait") == 0) {
@@ -143,19 +204,12 @@ static void generate(struct fake_server *s, const struct peer *p, const json_t *
         answer(s, p,
                json_pack("{s:s, s:s, s:i, s:s, s:i, s:{s:s, s:s}}", "status", "error", "event", "final", "seq", 2,
                          "request_id", id, "code", 503, "error", "field", "", "message", "shutting down"));
+    } else if (stream && s->step_seconds > 0) {
+        pace(s, p, m, id, n);
     } else if (strcmp(prompt, "silence") != 0) {
         for (int k = 0; stream && k < n; k++)
             event(s, p, id, k, k + 1 == n ? "length" : NULL, m);
-        json_t *last = json_pack("{s:s, s:s, s:{s:i, s:i}}", "status", "ok", "request_id", id, "usage", "prompt_tokens",
-                                 n_prompt, "completion_tokens", n);
-        if (stream)
-            (void)json_object_set_new(last, "event", json_string("final"));
-        json_t *c = stream ? json_pack("{s:i, s:s}", "index", 0, "finish_reason", "length") : choice(0, n, "length");
-        if (!stream)
-            add_logprobs(m, c);
-        stop_early(prompt, c);
-        (void)json_object_set_new(last, "choices", json_pack("[o]", c));
-        answer(s, p, last);
+        finish(s, p, m, id, n);
     }
 }
 
@@ -173,7 +227,7 @@ static void cancel(struct fake_server *s, const struct peer *p, const char *id)
                      "field", "", "message", "cancelled", "choices", choice(0, 2, "cancelled")));
 }
 
-static void operate(struct fake_server *s, const struct peer *p, const json_t *m)
+static void operate(struct fake_server *s, const struct peer *p, json_t *m)
 {
     const char *op = json_string_value(json_object_get(m, "op"));
     const char *id = json_string_value(json_object_get(m, "request_id"));
@@ -249,8 +303,12 @@ static void *serve(void *context)
                               {.socket = s->control[1], .events = ZMQ_POLLIN},
                               {.socket = s->zap, .events = ZMQ_POLLIN}};
     while (!s->gone) {
-        if (zmq_poll(item, s->zap != NULL ? 3 : 2, -1) < 0 || (item[1].revents & ZMQ_POLLIN) != 0)
+        double left = s->paced != NULL ? s->next_step - seconds_now() : -1;
+        long wait = s->paced == NULL ? -1 : left > 0 ? (long)(1000 * left) : 0;
+        if (zmq_poll(item, s->zap != NULL ? 3 : 2, wait) < 0 || (item[1].revents & ZMQ_POLLIN) != 0)
             break;
+        if (s->paced != NULL && seconds_now() >= s->next_step)
+            step(s);
         if ((item[0].revents & ZMQ_POLLIN) != 0)
             take_message(s);
         if ((item[2].revents & ZMQ_POLLIN) != 0)

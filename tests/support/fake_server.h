@@ -17,8 +17,10 @@ struct fake_server {
     char endpoint[256];
     const char *model;         /* before the start; NULL: "fake" */
     const char *_Atomic state; /* of health; NULL: the word "health" */
-    bool stays;                /* "vanish" is answered as any other prompt */
-    bool curve;                /* before the start: with keys, and one client's allowed */
+    double
+        step_seconds; /* before the start: streams get a token each in steps of this time, as a model's; 0: all at once */
+    bool stays;       /* "vanish" is answered as any other prompt */
+    bool curve;       /* before the start: with keys, and one client's allowed */
     char public_key[41], secret_key[41], client_public[41], client_secret[41];
     void *context, *router, *zap, *control[2];
     pthread_t thread;
@@ -28,6 +30,8 @@ struct fake_server {
     unsigned char waiting_peer[256];
     int waiting_peer_bytes;
     bool gone;
+    struct paced *paced; /* streams that get their tokens step by step */
+    double next_step;
 };
 
 /* endpoint: to bind, e.g. "tcp://127.0.0.1:*". Dies on failure. */
