@@ -216,7 +216,7 @@ int inspect_run(const struct inspect_options *o, struct err *e)
     struct rank_share *r = err_calloc(e, (size_t)n, sizeof *r, "shard table");
     if (o->run.model == NULL)
         ERR(e, ERR_USAGE, "inspect needs --model DIR");
-    if (e->code == ERR_NONE && run_check_groups(&o->run, (int)o->ranks, NULL, e) == 0 &&
+    if (e->code == ERR_NONE && run_check_replicas(&o->run, (int)o->ranks, NULL, e) == 0 &&
         model_config_read(&m, o->run.model, e) == 0 && checkpoint_open(&c, o->run.model, e) == 0)
         for (int i = 0; i < n && e->code == ERR_NONE; i++)
             (void)fill_share(&r[i], &m, &c, kv_type(&m, o), i, n, e);

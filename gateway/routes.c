@@ -1,7 +1,9 @@
 /* gateway/routes.c - see routes.h. An API is a file of gateway/api/ and its lines here. */
 #include "gateway/routes.h"
+#include "gateway/api/djl.h"
 #include "gateway/api/messages.h"
 #include "gateway/api/openai.h"
+#include "gateway/api/responses.h"
 #include "gateway/api/state.h"
 #include "gateway/api/tokens.h"
 #include "gateway/page/page.h"
@@ -23,8 +25,11 @@ const struct route gateway_routes[] = {
     OPENAI("POST", "/completions", openai_completions),
     OPENAI("POST", "/v1/chat/completions", openai_chat),
     OPENAI("POST", "/chat/completions", openai_chat),
+    OPENAI("POST", "/v1/responses", responses_create),
+    OPENAI("POST", "/responses", responses_create),
     KEYED("POST", "/v1/messages", messages_create, messages_dialect),
     KEYED("POST", "/v1/messages/count_tokens", messages_count, messages_dialect),
+    KEYED("POST", "/predictions/{}", djl_predict, djl_dialect),
     OPENAI("POST", "/tokenize", tokens_tokenize),
     OPENAI("POST", "/detokenize", tokens_detokenize),
     OPEN("GET", "/health", state_health),
