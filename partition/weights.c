@@ -523,11 +523,10 @@ double weight_map_step_bytes(const struct weight_map *map, const struct model_co
 /* A buffer, or the head of a model that ties it, or the scale of quantised activations. */
 static bool is_ignored(const struct family *family, bool tied, const char *name)
 {
-    static const char *const scales[] = {".input_scale", ".k_scale", ".v_scale", ".kv_scale", ".output_scale"};
+    static const char scale[] = ".input_scale";
     size_t n = strlen(name);
-    for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++)
-        if (n > strlen(scales[i]) && strcmp(name + n - strlen(scales[i]), scales[i]) == 0)
-            return true;
+    if (n > strlen(scale) && strcmp(name + n - strlen(scale), scale) == 0)
+        return true;
     for (const char *const *end = family->ignored; *end != NULL; end++)
         if (n >= strlen(*end) && strcmp(name + n - strlen(*end), *end) == 0)
             return true;
