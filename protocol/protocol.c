@@ -17,9 +17,18 @@ const char *protocol_op_name(enum protocol_op op)
     return op_name[op];
 }
 
+static const struct json_limits limits = {MAX_DEPTH, PROTOCOL_MAX_VALUES, PROTOCOL_MAX_LISTS, PROTOCOL_MAX_MEMBERS};
+
+int protocol_check_limits(const struct json_limits *found, const char *field, struct protocol_error *error)
+{
+    struct err e = {0};
+    if (json_check_limits(found, &limits, "together", &e) == 0)
+        return 0;
+    return protocol_fail(error, PROTOCOL_TOO_LARGE, field, "%s", e.text);
+}
+
 json_t *protocol_json(const char *json, size_t bytes, const char *what, struct protocol_error *error)
 {
-    static const struct json_limits limits = {MAX_DEPTH, PROTOCOL_MAX_VALUES, PROTOCOL_MAX_LISTS, PROTOCOL_MAX_MEMBERS};
     struct json_failure failure;
     struct err e = {0};
     json_t *root = json_parse_limited(json, bytes, what, &limits, &failure, &e);
@@ -111,6 +120,15 @@ int protocol_parse_generate(struct protocol_message *m, json_t *object, const js
     return error->code == 0 ? 0 : -1;
 }
 
+static size_t memory_of(const struct protocol_message *m)
+{
+    size_t bytes = json_memory(m->root) + m->ids.n * sizeof *m->ids.id;
+    const struct protocol_generate *g = &m->generate;
+    for (int i = 0; g->prompt != NULL && i < g->n_prompts; i++)
+        bytes += sizeof g->prompt[i] + g->prompt[i].n_ids * sizeof *g->prompt[i].id;
+    return bytes + (size_t)g->n_turns * sizeof *g->turn;
+}
+
 int protocol_parse(struct protocol_message *m, const char *json, size_t bytes, const struct protocol_model *model,
                    bool may_stream, struct protocol_error *error)
 {
@@ -134,7 +152,21 @@ int protocol_parse(struct protocol_message *m, const char *json, size_t bytes, c
     } else if (m->op == PROTOCOL_DETOKENIZE) {
         (void)read_detokenize(m, &f, model, error);
     }
+    m->memory = memory_of(m);
     return error->code == 0 ? 0 : -1;
+}
+
+void protocol_forget_chat(struct protocol_message *m)
+{
+    static const char *const read[] = {"tools", "documents", "chat_template_kwargs"};
+    struct chat_request *chat = &m->generate.chat;
+    json_t *turn;
+    size_t i;
+    json_array_foreach((json_t *)chat->messages, i, turn)(void) json_object_del(turn, "tool_calls");
+    for (i = 0; i < sizeof read / sizeof read[0] && m->generate.n_turns > 0; i++)
+        (void)json_object_del(m->root, read[i]);
+    chat->tools = chat->documents = chat->variables = NULL;
+    m->memory = memory_of(m);
 }
 
 void protocol_message_close(struct protocol_message *m)

@@ -77,6 +77,7 @@ struct protocol_message {
     struct token_list ids;             /* PROTOCOL_DETOKENIZE */
     bool skip_special_tokens;          /* PROTOCOL_DETOKENIZE */
     struct json_t *root;               /* owner of the borrowed texts */
+    size_t memory;                     /* about what all this takes, bytes */
     struct stop_strings *stop;         /* what generate.rules.stop borrows */
 };
 
@@ -85,6 +86,9 @@ struct protocol_message {
 int protocol_parse(struct protocol_message *m, const char *json, size_t bytes, const struct protocol_model *model,
                    bool may_stream, struct protocol_error *error);
 void protocol_message_close(struct protocol_message *m);
+
+/* The chat is encoded: what only its template reads (tools, documents, variables, calls) is given up. */
+void protocol_forget_chat(struct protocol_message *m);
 
 /* The two halves of this for who finds a generate within something else (a line of a batch). The text as an object within
  * the limits above, which the caller decrefs; NULL on failure. */

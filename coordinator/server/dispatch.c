@@ -6,9 +6,6 @@
 #include "coordinator/server/server.h"
 #include "coordinator/tasks/mailbox.h"
 
-#include <search.h>
-#include <sodium.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,58 +14,15 @@
 #define SPARE_SHARE   4    /* a replica has this part of its places once more in sequences that wait */
 #define CHECK_SECONDS 0.05 /* between two looks at time limits */
 
-static int compare_names(const void *a, const void *b)
-{
-    const struct task *x = a, *y = b;
-    if (x->asker != y->asker)
-        return x->asker < y->asker ? -1 : 1;
-    return strcmp(x->request_id, y->request_id);
-}
-
-/* The task of this connection that generates under this name, or NULL. */
-static struct task *find_name(struct server *s, uint64_t asker, const char *name)
-{
-    struct task key = {.asker = asker};
-    (void)snprintf(key.request_id, sizeof key.request_id, "%s", name);
-    void *found = tfind(&key, &s->names, compare_names);
-    return found != NULL ? *(struct task **)found : NULL;
-}
-
-/* A client's replies must not reveal those of others: names and seeds are random. */
-static uint64_t random_number(void)
-{
-    uint64_t x = 0;
-    randombytes_buf(&x, sizeof x);
-    return x;
-}
-
-static int sequences_of(const struct protocol_generate *g)
-{
-    const struct search *how = &g->search;
-    int each = how->num_beams > how->n ? how->num_beams : how->n;
-    each = how->best_of > each ? how->best_of : each;
-    return each * (g->prompt != NULL ? g->n_prompts : 1);
-}
-
-static void give_bytes_back(struct server *s, struct task *j)
-{
-    size_t bytes = j->message_bytes + j->result_bytes;
-    s->open_bytes -= bytes;
-    if (j->ticket.client != NULL)
-        j->ticket.client->open_bytes -= bytes;
-}
-
 void server_finish(struct server *s, struct task *j, const struct outcome *o)
 {
     bool generates = j->parsed && j->message.op == PROTOCOL_GENERATE;
-    if (j->ticket.named)
-        (void)tdelete(j, &s->names, compare_names);
     if (generates)
         metrics_count(&s->metrics, o, &j->message.generate, j->ticket.replica);
     access_log_write(&s->log, j, o);
-    s->n_sequences -= j->ticket.n_sequences;
+    s->trims = s->trims || j->message_bytes > LARGE_BYTES;
+    server_unlist(s, j);
     s->n_open--;
-    give_bytes_back(s, j);
     client_remove_task(j);
     task_close(j);
 }
@@ -81,119 +35,16 @@ static void finish(struct server *s, struct task *j, int code)
     server_finish(s, j, &o);
 }
 
-static void refuse(struct server *s, struct task *j)
+void server_refuse(struct server *s, struct task *j)
 {
     answer_error(s, j, &j->error);
     finish(s, j, j->error.code);
-}
-
-static int retry_after_ms(const struct server *s)
-{
-    double each = metrics_mean_seconds(&s->metrics);
-    const struct scheduler_stats now = replicas_stats(&s->replicas);
-    int at_once = replicas_max_seqs(&s->replicas);
-    double ms = 1e3 * each * (1 + (double)now.n_waiting / (at_once > 0 ? at_once : 1));
-    return ms < 50 ? 50 : ms > 30000 ? 30000 : (int)ms;
-}
-
-/* Can anything be generated, tokenized, told now? */
-static int check_state(const struct server *s, struct protocol_error *error)
-{
-    if (s->state == SERVER_READY)
-        return 0;
-    (void)protocol_fail(error, PROTOCOL_UNAVAILABLE, "", "%s",
-                        s->state == SERVER_LOADING ? "the model is being loaded" : "the server is ending");
-    error->retry_after_ms = s->state == SERVER_LOADING ? 1000 : 0;
-    return -1;
-}
-
-static int busy(struct server *s, struct protocol_error *error, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static int busy(struct server *s, struct protocol_error *error, const char *format, ...)
-{
-    char text[200];
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    (void)protocol_fail(error, PROTOCOL_BUSY, "", "%s", text);
-    error->retry_after_ms = retry_after_ms(s);
-    return -1;
-}
-
-static int waiting_of(const struct client *c)
-{
-    return c->turn[TURN_TEXTS].n_sequences + c->turn[TURN_REPLICA].n_sequences;
-}
-
-/* The queue is full. The client with the most in it gives way to one that has less: its newest waiting requests are
- * refused, as if the others had come first. */
-static bool make_room(struct server *s, const struct client *c, int n, int places)
-{
-    while (s->n_sequences > 0 && s->n_sequences + n > places) {
-        int mine = waiting_of(c) + n;
-        struct task *newest = turns_heaviest(&s->turns[TURN_REPLICA], mine);
-        newest = newest != NULL ? newest : turns_heaviest(&s->turns[TURN_TEXTS], mine);
-        if (newest == NULL || newest->ticket.client == c)
-            return false;
-        turns_remove(&s->turns[newest->ticket.waits_for], newest);
-        (void)busy(s, &newest->error, "the queue is full, and this client has the most in it");
-        refuse(s, newest);
-    }
-    return true;
-}
-
-static int check_limits(struct server *s, struct task *j, int n)
-{
-    const struct serve_options *o = s->setup.o;
-    int places = (int)o->max_queue + replicas_max_seqs(&s->replicas), waiting = waiting_of(j->ticket.client);
-    if (j->message.generate.priority < o->max_priority)
-        return protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "priority",
-                             "%d, expected at least %lld (--max-priority; lower is more urgent)",
-                             j->message.generate.priority, (long long)o->max_priority);
-    if (o->max_queue_per_client > 0 && waiting > 0 && waiting + n > o->max_queue_per_client)
-        return busy(s, &j->error, "%d sequences of this client wait, and this request has %d (--max-queue-per-client)",
-                    waiting, n);
-    if (!make_room(s, j->ticket.client, n, places))
-        return busy(s, &j->error, "the queue is full: %d sequences, and this request has %d", s->n_sequences, n);
-    return 0;
-}
-
-static int admit(struct server *s, struct task *j)
-{
-    int n = sequences_of(&j->message.generate);
-    if (check_state(s, &j->error) != 0 || check_limits(s, j, n) != 0)
-        return -1;
-    if (j->request_id[0] == '\0')
-        (void)snprintf(j->request_id, sizeof j->request_id, "r-%016llx", (unsigned long long)random_number());
-    else if (find_name(s, j->asker, j->request_id) != NULL)
-        return protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "request_id", "\"%s\" is in use", j->request_id);
-    if (tsearch(j, &s->names, compare_names) == NULL)
-        return protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "out of host memory");
-    j->ticket.named = true;
-    j->ticket.n_sequences = n;
-    s->n_sequences += n;
-    return 0;
 }
 
 static void wait_turn(struct server *s, struct task *j, enum turn_kind kind)
 {
     j->ticket.waits_for = kind;
     turns_put(&s->turns[kind], j);
-}
-
-/* Results count beside messages: one client may have half of what all may have. */
-static int reserve_results(struct server *s, struct task *j)
-{
-    size_t bytes = j->result_bytes;
-    j->result_bytes = 0;
-    if (s->open_bytes + bytes > MAX_OPEN_BYTES || j->ticket.client->open_bytes + bytes > MAX_OPEN_BYTES / 2)
-        return busy(s, &j->error, "results of %zu bytes are possible, beside %zu bytes that are under way", bytes,
-                    s->open_bytes);
-    j->result_bytes = bytes;
-    s->open_bytes += bytes;
-    j->ticket.client->open_bytes += bytes;
-    return 0;
 }
 
 /* The task goes to a replica. */
@@ -230,13 +81,13 @@ static bool is_below_share(const struct server *s, const struct client *c)
 static void submit(struct server *s, struct task *j)
 {
     /* 53 bits: every JSON library keeps them. */
-    if (task_prepare(j, replicas_max_len(&s->replicas), s->setup.o->service.max_reply_bytes, random_number() >> 11) !=
+    if (task_prepare(j, replicas_max_len(&s->replicas), s->setup.o->service.max_reply_bytes, server_random() >> 11) !=
         0)
         j->result_bytes = 0;
     else
-        (void)reserve_results(s, j);
+        (void)server_reserve_results(s, j);
     if (j->error.code != 0) {
-        refuse(s, j);
+        server_refuse(s, j);
         return;
     }
     j->ticket.queued = seconds_now();
@@ -285,7 +136,7 @@ void server_check_times(struct server *s)
                 continue;
             turns_remove(t, j);
             (void)protocol_fail(&j->error, PROTOCOL_TIMEOUT, "timeout_ms", "%lld ms have passed", (long long)limit);
-            refuse(s, j);
+            server_refuse(s, j);
         }
 }
 
@@ -294,7 +145,7 @@ void server_cancel(struct server *s, struct task *j, enum finish_reason why)
     if (j->ticket.waits && j->ticket.waits_for == TURN_REPLICA) {
         turns_remove(&s->turns[TURN_REPLICA], j);
         j->error = j->ticket.verdict;
-        refuse(s, j);
+        server_refuse(s, j);
         return;
     }
     if (!j->ticket.in_replica || j->ticket.cancel_step > 0) /* it has been told: a flood of cancels is one order */
@@ -306,11 +157,11 @@ void server_cancel(struct server *s, struct task *j, enum finish_reason why)
 /* Nobody else's request: a stranger hears what it would hear of one that is not there. */
 static void cancel(struct server *s, struct task *j)
 {
-    struct task *target = j->message.request_id != NULL ? find_name(s, j->asker, j->message.request_id) : NULL;
+    struct task *target = j->message.request_id != NULL ? server_find(s, j->asker, j->message.request_id) : NULL;
     size_t bytes = 0;
     if (target == NULL) {
         (void)protocol_fail(&j->error, PROTOCOL_NOT_FOUND, "request_id", "no such request is open");
-        refuse(s, j);
+        server_refuse(s, j);
         return;
     }
     (void)protocol_fail(&target->ticket.verdict, PROTOCOL_CANCELLED, "", "cancelled by a message");
@@ -326,7 +177,7 @@ static void change_state(struct server *s, struct task *j, enum protocol_op op)
     if (!s->transport.is_ipc && !s->has_curve) { /* every user of the host may connect */
         (void)protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "op", "%s works over ipc:// and with --curve only%s",
                             protocol_op_name(op), op == PROTOCOL_DRAIN ? "; SIGUSR1 does the same" : "");
-        refuse(s, j);
+        server_refuse(s, j);
         return;
     }
     char *text = reply_state(j->message.request_id, op, op == PROTOCOL_DRAIN ? "draining" : "stopping", &bytes);
@@ -353,20 +204,28 @@ static void give_work(struct server *s, struct task *j, int worker)
     wait_turn(s, j, worker == 0 ? TURN_TEXTS : TURN_LARGE);
 }
 
+/* Is it answered later? */
+static bool stays(enum protocol_op op)
+{
+    return op == PROTOCOL_GENERATE || op == PROTOCOL_TOKENIZE || op == PROTOCOL_DETOKENIZE;
+}
+
 /* A message that is parsed; a worker may have done its part already. */
 static void take_back(struct server *s, struct task *j, bool worked)
 {
     s->metrics.n_messages[j->message.op]++;
+    if (j->error.code == 0 && stays(j->message.op))
+        (void)server_check_bytes(s, j);
     if (j->error.code == 0 && j->message.op != PROTOCOL_CANCEL && server_too_slow(s, j->ticket.client, &j->error))
         s->metrics.n_slow_clients++;
     if (j->error.code != 0) {
-        refuse(s, j);
+        server_refuse(s, j);
         return;
     }
     switch (j->message.op) {
     case PROTOCOL_GENERATE:
-        if (admit(s, j) != 0)
-            refuse(s, j);
+        if (server_admit(s, j) != 0)
+            server_refuse(s, j);
         else if (worked)
             submit(s, j);
         else
@@ -374,16 +233,16 @@ static void take_back(struct server *s, struct task *j, bool worked)
         return;
     case PROTOCOL_TOKENIZE:
     case PROTOCOL_DETOKENIZE:
-        if (check_state(s, &j->error) != 0)
-            refuse(s, j);
+        if (server_check_state(s, &j->error) != 0)
+            server_refuse(s, j);
         else if (j->reply != NULL)
             answer_tokens(s, j);
         else /* once more, if a worker had it before the model was loaded */
             give_work(s, j, 0);
         return;
     case PROTOCOL_MODELS:
-        if (check_state(s, &j->error) != 0) {
-            refuse(s, j);
+        if (server_check_state(s, &j->error) != 0) {
+            server_refuse(s, j);
             return;
         }
         answer_models(s, j);
@@ -420,18 +279,17 @@ void server_receive(struct server *s, struct incoming *m)
     client_add_task(c, j);
     j->asker = c->channel.number;
     s->n_open++;
-    s->open_bytes += bytes;
-    c->open_bytes += bytes;
-    if (s->open_bytes > MAX_OPEN_BYTES || (c->open_bytes > MAX_OPEN_BYTES / 2 && c->open_bytes > bytes)) {
-        (void)busy(s, &j->error, "messages and results of %zu bytes are under way, %zu of them this client's",
-                   s->open_bytes - bytes, c->open_bytes - bytes);
-        refuse(s, j);
-    } else if (bytes > LARGE_BYTES || c->n_large > 0) { /* a client's messages are taken in their order */
+    server_hold(s, j, sizeof *j + bytes);
+    bool large = bytes > LARGE_BYTES || c->n_large > 0; /* a client's messages are taken in their order */
+    if (large && server_check_bytes(s, j) != 0) {
+        server_refuse(s, j);
+    } else if (large) {
         j->ticket.unread = true;
         c->n_large++;
         give_work(s, j, 1);
     } else {
         task_parse(j, &s->setup.model);
+        server_hold(s, j, sizeof *j + j->message.memory);
         take_back(s, j, false);
     }
 }
@@ -452,6 +310,7 @@ void server_returned(struct server *s, struct task *j, int worker)
         return;
     }
     j->ticket.unread = false;
+    server_hold(s, j, sizeof *j + j->message.memory);
     if (j->ticket.client != NULL && was_unread)
         j->ticket.client->n_large--;
     if (j->error.code == 0)
@@ -461,7 +320,7 @@ void server_returned(struct server *s, struct task *j, int worker)
     else if (was_unread)
         take_back(s, j, true);
     else if (j->error.code != 0)
-        refuse(s, j);
+        server_refuse(s, j);
     else if (j->message.op == PROTOCOL_GENERATE)
         submit(s, j);
     else

@@ -137,6 +137,10 @@ static void keep_time(struct server *s)
     if (s->setup.o->service.metrics_file != NULL && now >= s->file_due)
         write_file(s);
     server_check_times(s);
+    if (s->trims && s->n_open == 0) {
+        s->trims = false;
+        (void)malloc_trim(0);
+    }
     if (s->state != SERVER_DRAINING)
         return;
     if (s->n_open == 0 && s->clients.backlog == 0)

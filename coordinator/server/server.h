@@ -1,6 +1,7 @@
 /* coordinator/server/server.h - the I/O thread of the server and all that belongs to it. It owns the transport: it takes
- * messages, sends them through workers and the replicas (coordinator/replicas/replicas.h), and writes the replies. Cut into io.c (the thread, its loop and
- * how it ends), dispatch.c (what each message leads to) and answer.c (replies). */
+ * messages, sends them through workers and the replicas (coordinator/replicas/replicas.h), and writes the replies. Cut
+ * into io.c (the thread, its loop and how it ends), dispatch.c (what each message leads to), admission.c (what is
+ * accepted) and answer.c (replies). */
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
 
@@ -19,7 +20,6 @@
 #define LARGE_BYTES \
     ((size_t)64     \
      << 10) /* a message above is parsed, and a reply written, by a worker: it takes more than a millisecond */
-#define MAX_OPEN_BYTES ((size_t)1 << 30) /* of messages under way together */
 
 struct server_setup { /* constant; what it points to is borrowed */
     const struct serve_options *o;
@@ -59,6 +59,7 @@ struct server {
     uint64_t last_number;
     int n_open, n_sequences; /* tasks; sequences of those that generate */
     size_t open_bytes;
+    bool trims; /* when nothing is open, memory of large messages goes back to the system */
     struct turns turns[N_TURNS];
     int n_at_replicas;    /* clients of which replicas have something */
     int at_worker[2];     /* tasks that each has now */
@@ -96,6 +97,26 @@ void server_finish(struct server *s, struct task *j, const struct outcome *o);
 void server_cancel(struct server *s, struct task *j, enum finish_reason why);
 /* Does more than --max-client-backlog wait for this client to read? *error says so. */
 bool server_too_slow(const struct server *s, const struct client *c, struct protocol_error *error);
+
+void server_refuse(struct server *s, struct task *j); /* with its error */
+
+/* admission.c. What returns int is 0, or -1 with the task's error. */
+/* Can anything be generated, tokenized, told now? */
+int server_check_state(const struct server *s, struct protocol_error *error);
+/* The task takes so many bytes from now on, its results apart. */
+void server_hold(struct server *s, struct task *j, size_t bytes);
+/* All tasks may hold a gigabyte; those of one client half of it, or one message. */
+int server_check_bytes(struct server *s, struct task *j);
+/* A parsed `generate` gets its places and its name. */
+int server_admit(struct server *s, struct task *j);
+/* Its results, as task_prepare says, count beside messages. */
+int server_reserve_results(struct server *s, struct task *j);
+/* Name, places and bytes are given back. */
+void server_unlist(struct server *s, struct task *j);
+/* The task of this connection that generates under this name, or NULL. */
+struct task *server_find(struct server *s, uint64_t asker, const char *name);
+/* A client's replies must not reveal those of others: names and seeds are random. */
+uint64_t server_random(void);
 
 /* answer.c: each sends the one or last reply of a task, if its client is there; they take text over. */
 void answer_text(struct server *s, struct task *j, char *text, size_t bytes);

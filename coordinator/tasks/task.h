@@ -56,7 +56,8 @@ struct task {
     uint64_t number; /* from 1; names the task to a thread that does not own it */
     uint64_t asker;  /* a server's: number of the connection that asked. Names of requests are each connection's own */
     double arrived;
-    size_t message_bytes;
+    size_t message_bytes;  /* as it came */
+    size_t held_bytes;     /* about what the task takes with its message; counted by the server */
     void *owner;           /* of a batch: its line; the batch thread's */
     atomic_bool abandoned; /* nobody waits for it: a worker need not begin */
 

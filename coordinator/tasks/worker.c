@@ -24,6 +24,8 @@ static int encode(struct task *j, const struct worker_setup *s)
         if (encode_request(g, j->n_ids++, s->tokenizer, s->chat, s->model->vocab, s->bos, ids, &j->error) != 0)
             return -1;
     }
+    if (g->n_turns > 0)
+        protocol_forget_chat(&j->message);
     return 0;
 }
 
