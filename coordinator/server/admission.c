@@ -57,9 +57,7 @@ static int retry_after_ms(const struct server *s)
     return ms < 50 ? 50 : ms > 30000 ? 30000 : (int)ms;
 }
 
-static int busy(struct server *s, struct protocol_error *error, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static int busy(struct server *s, struct protocol_error *error, const char *format, ...)
+int server_busy(struct server *s, struct protocol_error *error, const char *format, ...)
 {
     char text[200];
     va_list args;
@@ -87,8 +85,8 @@ int server_check_bytes(struct server *s, struct task *j)
     size_t own = j->held_bytes;
     if (s->open_bytes <= MAX_OPEN_BYTES && (c->open_bytes <= MAX_OPEN_BYTES / 2 || c->open_bytes == own))
         return 0;
-    return busy(s, &j->error, "messages and results of %zu bytes are under way, %zu of them this client's",
-                s->open_bytes - own, c->open_bytes - own);
+    return server_busy(s, &j->error, "messages and results of %zu bytes are under way, %zu of them this client's",
+                       s->open_bytes - own, c->open_bytes - own);
 }
 
 static int waiting_of(const struct client *c)
@@ -107,7 +105,7 @@ static bool make_room(struct server *s, const struct client *c, int n, int place
         if (newest == NULL || newest->ticket.client == c)
             return false;
         turns_remove(&s->turns[newest->ticket.waits_for], newest);
-        (void)busy(s, &newest->error, "the queue is full, and this client has the most in it");
+        (void)server_busy(s, &newest->error, "the queue is full, and this client has the most in it");
         server_refuse(s, newest);
     }
     return true;
@@ -122,18 +120,18 @@ static int check_limits(struct server *s, struct task *j, int n)
                              "%d, expected at least %lld (--max-priority; lower is more urgent)",
                              j->message.generate.priority, (long long)o->max_priority);
     if (o->max_queue_per_client > 0 && waiting > 0 && waiting + n > o->max_queue_per_client)
-        return busy(s, &j->error, "%d sequences of this client wait, and this request has %d (--max-queue-per-client)",
-                    waiting, n);
+        return server_busy(s, &j->error,
+                           "%d sequences of this client wait, and this request has %d (--max-queue-per-client)",
+                           waiting, n);
     if (!make_room(s, j->ticket.client, n, places))
-        return busy(s, &j->error, "the queue is full: %d sequences, and this request has %d", s->n_sequences, n);
+        return server_busy(s, &j->error, "the queue is full: %d sequences, and this request has %d", s->n_sequences, n);
     return 0;
 }
 
-int server_admit(struct server *s, struct task *j)
+int server_name(struct server *s, struct task *j)
 {
-    int n = sequences_of(&j->message.generate);
-    if (server_check_state(s, &j->error) != 0 || check_limits(s, j, n) != 0)
-        return -1;
+    if (j->ticket.named)
+        return 0;
     if (j->request_id[0] == '\0')
         (void)snprintf(j->request_id, sizeof j->request_id, "r-%016llx", (unsigned long long)server_random());
     else if (server_find(s, j->asker, j->request_id) != NULL)
@@ -141,6 +139,14 @@ int server_admit(struct server *s, struct task *j)
     if (tsearch(j, &s->names, compare_names) == NULL)
         return protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "out of host memory");
     j->ticket.named = true;
+    return 0;
+}
+
+int server_admit(struct server *s, struct task *j)
+{
+    int n = sequences_of(&j->message.generate);
+    if (server_check_state(s, &j->error) != 0 || check_limits(s, j, n) != 0 || server_name(s, j) != 0)
+        return -1;
     j->ticket.n_sequences = n;
     s->n_sequences += n;
     return 0;
@@ -151,8 +157,8 @@ int server_reserve_results(struct server *s, struct task *j)
     size_t bytes = j->result_bytes;
     j->result_bytes = 0;
     if (s->open_bytes + bytes > MAX_OPEN_BYTES || j->ticket.client->open_bytes + bytes > MAX_OPEN_BYTES / 2)
-        return busy(s, &j->error, "results of %zu bytes are possible, beside %zu bytes that are under way", bytes,
-                    s->open_bytes);
+        return server_busy(s, &j->error, "results of %zu bytes are possible, beside %zu bytes that are under way",
+                           bytes, s->open_bytes);
     j->result_bytes = bytes;
     s->open_bytes += bytes;
     j->ticket.client->open_bytes += bytes;

@@ -1,7 +1,7 @@
 /* coordinator/server/server.h - the I/O thread of the server and all that belongs to it. It owns the transport: it takes
  * messages, sends them through workers and the replicas (coordinator/replicas/replicas.h), and writes the replies. Cut
  * into io.c (the thread, its loop and how it ends), dispatch.c (what each message leads to), admission.c (what is
- * accepted) and answer.c (replies). */
+ * accepted), enter.c and models.c (models that come and go), ending.c and answer.c (replies). */
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
 
@@ -10,6 +10,7 @@
 #include "coordinator/replicas/replicas.h"
 #include "coordinator/server/access_log.h"
 #include "coordinator/server/clients.h"
+#include "coordinator/server/models.h"
 #include "coordinator/server/serve_options.h"
 #include "coordinator/server/turns.h"
 #include "coordinator/tasks/worker.h"
@@ -23,11 +24,9 @@
 
 struct server_setup { /* constant; what it points to is borrowed */
     const struct serve_options *o;
-    struct protocol_model model;
-    const char *family, *dtype;
-    const struct tokenizer *tokenizer;
-    const struct chat_template *chat;
-    int32_t bos;
+    const char *name;            /* of the model, or what stands for several in logs and metrics */
+    const struct served *served; /* of the one model; NULL: there are several */
+    struct models_setup models;  /* of several */
     int n_ranks, n_replicas;
     double end_seconds; /* after SIGTERM and SIGINT: what is left for open requests, 0 where the launcher kills soon */
 };
@@ -45,8 +44,9 @@ struct server {
     struct transport transport;
     struct curve curve;
     bool has_curve;
-    struct worker worker[2]; /* for texts of small messages; for large messages */
-    struct replicas replicas;
+    struct worker worker[2];  /* for texts of small messages; for large messages */
+    struct replicas replicas; /* whole models on ranks of their own; of several models one each */
+    struct models models;
     zmq_pollitem_t *poll; /* descriptors that the thread waits for; owned */
     pthread_t thread;
     bool running;
@@ -78,7 +78,17 @@ int server_open(struct server *s, const struct server_setup *setup, struct err *
  * status: ERR_REQUEST when open requests were cut short. Safe on a zeroed struct. */
 int server_close(struct server *s);
 
+/* enter.c: who waits for a model enters it, is refused; who waited for its end hears of it. */
+void server_admit_model(struct server *s, int model);
+void server_refuse_model(struct server *s, int model, const struct protocol_error *why);
+void server_unloaded_model(struct server *s, int model);
+
+/* io.c: what replicas have said is taken. */
+void server_take_reports(struct server *s);
+
 /* dispatch.c */
+/* The main thread has ended. */
+void server_ended(struct server *s);
 void server_receive(struct server *s, struct incoming *m);
 void server_returned(struct server *s, struct task *j, int worker);
 /* Starts tasks that wait for their turn, as far as workers and replicas have room. */
@@ -107,6 +117,11 @@ int server_check_state(const struct server *s, struct protocol_error *error);
 void server_hold(struct server *s, struct task *j, size_t bytes);
 /* All tasks may hold a gigabyte; those of one client half of it, or one message. */
 int server_check_bytes(struct server *s, struct task *j);
+/* The queue is full, as this tells. */
+int server_busy(struct server *s, struct protocol_error *error, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* It gets a name if it has none, under which a cancellation finds it. */
+int server_name(struct server *s, struct task *j);
 /* A parsed `generate` gets its places and its name. */
 int server_admit(struct server *s, struct task *j);
 /* Its results, as task_prepare says, count beside messages. */
@@ -127,5 +142,7 @@ void answer_delta(struct server *s, const struct delta *p);
 void answer_health(struct server *s, struct task *j);
 void answer_metrics(struct server *s, struct task *j);
 void answer_models(struct server *s, struct task *j);
+/* To load, unload, pin: the model's state now. */
+void answer_model(struct server *s, struct task *j, int model);
 
 #endif

@@ -1,5 +1,5 @@
 /* kernels/cpu/noise.c - weights without a checkpoint: uniform noise that depends on the seed and the element's index. */
-#include "base/code_noise.h"
+#include "kernels/code_noise.h"
 #include "kernels/cpu/cpu.h"
 
 #include <math.h>

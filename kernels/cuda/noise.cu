@@ -1,5 +1,5 @@
 /* kernels/cuda/noise.cu - weights without a checkpoint, bit for bit those of kernels/cpu/noise.c. */
-#include "base/code_noise.h"
+#include "kernels/code_noise.h"
 #include "kernels/cuda/device.cuh"
 
 #include <math.h>

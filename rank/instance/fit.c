@@ -19,6 +19,12 @@ static size_t expected_bytes(const struct model_config *m, const struct shard *s
     return bytes;
 }
 
+/* What network_open takes beside quantised weights. */
+static size_t wide_bytes(const struct model_config *m, const struct ops *ops)
+{
+    return m->quantization.format != FORMAT_NONE && !ops->shares_host_memory ? WIDE_BYTES : 0;
+}
+
 static size_t working_bytes(const struct model_config *m, const struct shard *s, const struct limits *l,
                             const struct ops *ops, enum dtype act, struct err *e)
 {
@@ -61,12 +67,43 @@ int fit_heads(const struct model_config *m, const struct ops *ops, struct err *e
                m->head_dim, ops->name, ops->max_head_dim);
 }
 
+#define KV_USEFUL ((int64_t)64 << 20)
+
+static int64_t choose_kv(int64_t given, int64_t weights, int64_t wanted)
+{
+    int64_t kv = given >= 0 ? given : weights > KV_USEFUL ? weights : KV_USEFUL;
+    return kv < wanted ? kv : wanted;
+}
+
+int fit_need(const struct model_config *m, const struct checkpoint *c, const struct limits *l, int n_ranks,
+             const struct ops *ops, int64_t *kv_bytes, int64_t *need, struct err *e)
+{
+    int64_t most_kv = 0;
+    enum dtype act = ops->act_type(m->dtype);
+    *need = 0;
+    if (fit_heads(m, ops, e) != 0)
+        return -1;
+    for (int r = 0; r < n_ranks && e->code == ERR_NONE; r++) {
+        struct shard s;
+        shard_make(&s, m, r, n_ranks);
+        int64_t weights = (int64_t)(expected_bytes(m, &s, c, e) + wide_bytes(m, ops)),
+                working = (int64_t)working_bytes(m, &s, l, ops, act, e);
+        int64_t wanted = (int64_t)network_kv_block_bytes(m, &s, act) * l->n_blocks;
+        int64_t kv = choose_kv(*kv_bytes, weights, wanted);
+        most_kv = kv > most_kv ? kv : most_kv;
+        *need = weights + working + kv > *need ? weights + working + kv : *need;
+    }
+    *kv_bytes = *kv_bytes < 0 ? most_kv : *kv_bytes;
+    return e->code == ERR_NONE ? 0 : -1;
+}
+
 int fit_check(const struct model_config *m, const struct shard *s, const struct checkpoint *c, const struct limits *l,
               const struct world *w, const struct ops *ops, struct queue *q, int64_t kv_bytes, struct err *e)
 {
     size_t block = network_kv_block_bytes(m, s, q->act);
-    unsigned long long mine[4] = {expected_bytes(m, s, c, e), working_bytes(m, s, l, ops, q->act, e),
-                                  least_blocks(l, block, kv_bytes) * block, (size_t)l->n_blocks * block};
+    unsigned long long mine[4] = {expected_bytes(m, s, c, e) + wide_bytes(m, ops),
+                                  working_bytes(m, s, l, ops, q->act, e), least_blocks(l, block, kv_bytes) * block,
+                                  (size_t)l->n_blocks * block};
     unsigned long long all[4] = {mine[0], mine[1], mine[2], mine[3]};
     if (ops->shares_host_memory)
         MPI_CHECK(MPI_Allreduce(mine, all, 4, MPI_UNSIGNED_LONG_LONG, MPI_SUM, w->node));

@@ -181,7 +181,9 @@ static void the_rest_out_of_bounds(void **state)
     REFUSED(a.token[0] = -2, "token id -2, vocabulary 50");
     REFUSED(a.token[13] = 50, "token id 50, vocabulary 50");
     REFUSED(a.kind = 0, "has kind 0");
-    REFUSED(a.kind = 3, "has kind 3");
+    REFUSED(a.kind = PLAN_DROP + 1, "has kind 7");
+    REFUSED(a.model = -1, "model -1");
+    REFUSED(a.model = PLAN_MODELS, "model 64");
     REFUSED(a.report = -1, "report -1");
     REFUSED(a.report = 2, "report 2");
 }
@@ -203,12 +205,12 @@ static void write_int(struct plan *p, size_t offset, int32_t value)
     } while (0)
 
 /* Offsets within the header: magic, version, step (8), bytes (8), kind, n_seqs, n_tokens, n_starts, n_blocks, n_scores,
- * n_history. */
+ * n_history, report, model. */
 static void damaged_headers(void **state)
 {
     (void)state;
     DAMAGED(0, 0, "magic 00000000");
-    DAMAGED(4, 1, "version 1, expected 4e414c50 version 3");
+    DAMAGED(4, 1, "version 1, expected 4e414c50 version 4");
     DAMAGED(16, 64, "bytes, expected");
     DAMAGED(20, 1, "bytes, expected");
     for (size_t offset = 28; offset < 44; offset += 4) {
@@ -279,6 +281,54 @@ static void random_damage(void **state)
     plan_close(&b);
 }
 
+/* Plans that load and drop models have no body; their number comes along, whatever the limits are. */
+static void changes(void **state)
+{
+    (void)state;
+    struct plan a = make();
+    struct err e = {0};
+    for (int kind = PLAN_LOAD; kind <= PLAN_DROP; kind++) {
+        plan_reset(&a, 9);
+        assert_int_equal(a.model, 0);
+        a.kind = kind;
+        a.model = PLAN_MODELS - 1;
+        size_t bytes = plan_pack(&a);
+        assert_int_equal(bytes, PLAN_HEADER_BYTES);
+        assert_int_equal(plan_message_model(a.message), PLAN_MODELS - 1);
+        plan_reset(&a, 0);
+        assert_int_equal(plan_unpack(&a, bytes, VOCAB, &e), 0);
+        assert_int_equal(a.kind, kind);
+        assert_int_equal(a.model, PLAN_MODELS - 1);
+    }
+    write_int(&a, 56, PLAN_MODELS);
+    assert_int_equal(plan_message_model(a.message), -1);
+    plan_close(&a);
+}
+
+/* A plan grows with the limits of models that come, and keeps what it has for those that go. */
+static void reserves(void **state)
+{
+    (void)state;
+    struct plan p;
+    struct err e = {0};
+    const struct limits none = {0}, small = {2, 4, 100, 4, 7}, wide = {1, 50, 10, 60, 3};
+    assert_int_equal(plan_open(&p, &none, &e), 0);
+    size_t bytes = plan_pack(&p);
+    assert_int_equal(bytes, PLAN_HEADER_BYTES);
+    assert_int_equal(plan_reserve(&p, &small, &e), 0);
+    size_t capacity = p.message_capacity;
+    assert_int_equal(plan_reserve(&p, &small, &e), 0);
+    assert_int_equal(p.message_capacity, capacity);
+    assert_int_equal(plan_reserve(&p, &wide, &e), 0);
+    assert_true(p.message_capacity > capacity);
+    assert_int_equal(p.capacity.max_seqs, 2);
+    assert_int_equal(p.capacity.max_batch_tokens, 50);
+    assert_int_equal(p.capacity.max_len, 100);
+    assert_int_equal(p.capacity.max_logit_rows, 60);
+    assert_int_equal(e.code, ERR_NONE);
+    plan_close(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -288,6 +338,8 @@ int main(void)
         cmocka_unit_test(scores_out_of_bounds),
         cmocka_unit_test(the_rest_out_of_bounds),
         cmocka_unit_test(damaged_headers),
+        cmocka_unit_test(changes),
+        cmocka_unit_test(reserves),
         cmocka_unit_test(random_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

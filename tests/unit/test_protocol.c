@@ -1,5 +1,5 @@
-/* tests/unit/test_protocol.c - coordinator/protocol*.c: prompts and chats, what is refused, the operations, the message as a
- * whole, and prompts that become tokens. The fields: test_protocol_fields.c. */
+/* tests/unit/test_protocol.c - coordinator/protocol*.c: prompts and chats, what is refused, the operations, the
+ * message as a whole, and prompts that become tokens. The fields: test_protocol_fields.c. */
 #include "tests/unit/trial.h"
 
 #include "base/json.h"
@@ -289,15 +289,16 @@ static void takes_operations(void **state)
         close_trial(&t);
     }
     bad("{\"op\": \"dance\"}", 400, "op",
-        "found \"dance\", expected generate, cancel, health, metrics, models, tokenize, detokenize, drain or shutdown");
+        "found \"dance\", expected generate, cancel, health, metrics, models, tokenize, detokenize, load, unload, pin, "
+        "drain or shutdown");
     bad("{\"op\": \"1234567890123456789012345678901234567890\"}", 400, "op",
         "found \"1234567890123456789012345678901234567890\", expected generate, cancel, health, metrics, models, "
         "tokenize, "
-        "detokenize, drain or shutdown");
+        "detokenize, load, unload, pin, drain or shutdown");
     bad("{\"op\": \"123456789012345678901234567890123456789\xc3\xa4\"}", 400, "op",
         "found \"123456789012345678901234567890123456789?\", expected generate, cancel, health, metrics, models, "
         "tokenize, "
-        "detokenize, drain or shutdown");
+        "detokenize, load, unload, pin, drain or shutdown");
     bad("{\"op\": 5}", 400, "op", "found an integer, expected a string");
     bad("{\"op\": \"health\", \"prompt\": \"x\"}", 400, "prompt", "op \"health\" has no such field");
     bad("{\"op\": \"health\", \"parameters\": {}}", 400, "parameters", "unknown field");

@@ -1,6 +1,6 @@
-/* base/code_noise.h - random codes, for benchmarks without a checkpoint. */
-#ifndef BASE_CODE_NOISE_H
-#define BASE_CODE_NOISE_H
+/* kernels/code_noise.h - random codes, for benchmarks without a checkpoint. */
+#ifndef KERNELS_CODE_NOISE_H
+#define KERNELS_CODE_NOISE_H
 
 #include "base/codes.h"
 
