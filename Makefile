@@ -196,6 +196,9 @@ $(ARCHIVE): $(LIB_OBJ)
 # The matrix product, attention and the read limit want the vectoriser and fused multiply-add; neither changes what NaN means.
 $(BUILD)/kernels/cpu/matmul.c.o $(BUILD)/kernels/cpu/attention.c.o $(BUILD)/kernels/cpu/read_stream.c.o: OPTIMISE := -O3 -ffp-contract=fast
 
+# The page's files are part of this object.
+$(BUILD)/gateway/page/page.c.o build/fuzz/gateway/page/page.c.o: $(wildcard gateway/page/*.html gateway/page/*.css gateway/page/*.js gateway/page/*.svg)
+
 $(BUILD)/client/lines.c.o: ALL_CPPFLAGS += $(if $(EDIT_PACKAGE),-DLOCKSTEP_EDIT $(call package_flags,--cflags,$(EDIT_PACKAGE)))
 
 # What objects are compiled with. The file changes when a flag, a compiler or VERSION does, and everything is compiled again.

@@ -85,7 +85,7 @@ static int run_generate(struct world *w, const struct generate_options *o, struc
     return status;
 }
 
-/* `serve` and `batch`: ranks in groups, and on rank 0 what requests come from. */
+/* `serve` and `batch`: ranks in replicas, and on rank 0 what requests come from. */
 struct service {
     const char *name;
     const struct run_options *run;
@@ -98,24 +98,26 @@ struct service {
     int (*close)(void *context, struct err *e);
 };
 
-/* Rank 0 opens the way to the leaders of the other groups, and they to rank 0; nothing where there is one group. Collective. */
+/* Rank 0 opens the way to the leaders of the other replicas, and they to rank 0; nothing where there is one replica. Collective. */
 static void link_groups(struct world *w, const struct instance *i, const struct instance_setup *setup, struct front *f,
                         int32_t vocab, struct leader *leader, struct err *e)
 {
-    struct link_card card = {
-        .vocab = vocab, .n_groups = i->group.n_groups, .group_size = i->group.n_ranks, .timeout = setup->step_timeout};
-    if (i->group.n_groups == 1)
+    struct link_card card = {.vocab = vocab,
+                             .n_replicas = i->world.n_replicas,
+                             .replica_size = i->world.n_ranks,
+                             .timeout = setup->step_timeout};
+    if (i->world.n_replicas == 1)
         return;
     if (w->rank == 0) {
         card.prefix_caching = !f->o->run.no_prefix_caching;
         card.rope_changes_at = f->rope_changes_at;
         (void)snprintf(card.model, sizeof card.model, "%s", f->o->run.model);
-        (void)hub_open(&f->hub, f->engines, &card, w->on_one_host, e);
+        (void)hub_open(&f->hub, f->replicas, &card, w->on_one_host, e);
     }
     fatal_agree(w, e);
     MPI_CHECK(MPI_Bcast(&card, sizeof card, MPI_BYTE, 0, w->comm));
-    if (i->group.rank == 0 && w->rank != 0)
-        (void)leader_open(leader, &card, i->group.group, &setup->limits, e);
+    if (i->world.rank == 0 && w->rank != 0)
+        (void)leader_open(leader, &card, i->world.replica, &setup->limits, e);
     fatal_agree(w, e);
 }
 
@@ -152,7 +154,7 @@ static int run_service(struct world *w, const struct service *s, struct err *e)
     (void)rank_log_open(w, w->rank == 0 ? s->front->o->log_dir : NULL, e);
     fatal_agree(w, e);
     instance_open(&instance, w, &m, &c, &setup, e);
-    bool first = instance.group.group == 0;
+    bool first = instance.world.replica == 0;
     (void)meter_open(&meter, &instance.engine, METER_INTERVAL, first ? front_ranks : leader_ranks,
                      first ? (void *)s->front : (void *)&leader, e);
     fatal_agree(w, e);
@@ -167,7 +169,7 @@ static int run_service(struct world *w, const struct service *s, struct err *e)
     leader_close(&leader);
     if (w->rank == 0)
         status = s->close(s->context, e);
-    if (e->code == ERR_COMM) /* a group is lost: there is nobody to agree with */
+    if (e->code == ERR_COMM) /* a replica is lost: there is nobody to agree with */
         fatal(e);
     fatal_agree(w, e);
     meter_close(&meter);

@@ -18,8 +18,8 @@
 #define CLOSE_SECONDS 1.0
 #define LOOK_MS       100 /* between two looks at a full pipe */
 
-struct line {
-    struct line *next;
+struct log_line {
+    struct log_line *next;
     size_t bytes;
     char *text;
 };
@@ -32,7 +32,7 @@ struct log_writer {
     pthread_t thread;
     pthread_mutex_t lock; /* of all that follows */
     pthread_cond_t come;
-    struct line *first, *last;
+    struct log_line *first, *last;
     size_t bytes;         /* of these, and of the one that is being written */
     double closing_until; /* 0: not closing */
     uint64_t lost;
@@ -79,7 +79,7 @@ static int write_bytes(struct log_writer *w, const char *text, size_t bytes, siz
 }
 
 /* A line that was torn (a full disk) is ended first: it is lost alone. */
-static int write_line(struct log_writer *w, const struct line *l)
+static int write_line(struct log_writer *w, const struct log_line *l)
 {
     size_t done = 0;
     int why = w->torn ? write_bytes(w, "\n", 1, &done) : 0;
@@ -90,11 +90,11 @@ static int write_line(struct log_writer *w, const struct line *l)
     return why;
 }
 
-static struct line *take(struct log_writer *w)
+static struct log_line *take(struct log_writer *w)
 {
     while (w->first == NULL && w->closing_until <= 0)
         (void)pthread_cond_wait(&w->come, &w->lock);
-    struct line *l = w->first;
+    struct log_line *l = w->first;
     if (l != NULL)
         w->first = l->next;
     if (w->first == NULL)
@@ -106,7 +106,7 @@ static void *run(void *context)
 {
     struct log_writer *w = context;
     (void)pthread_mutex_lock(&w->lock);
-    for (struct line *l; (l = take(w)) != NULL;) {
+    for (struct log_line *l; (l = take(w)) != NULL;) {
         (void)pthread_mutex_unlock(&w->lock);
         int why = write_line(w, l);
         (void)pthread_mutex_lock(&w->lock);
@@ -143,11 +143,11 @@ int log_writer_open(struct log_writer **w, int fd, const char *name, struct err 
 
 void log_writer_put(struct log_writer *w, char *text, size_t bytes)
 {
-    struct line *l = text != NULL ? malloc(sizeof *l) : NULL;
+    struct log_line *l = text != NULL ? malloc(sizeof *l) : NULL;
     (void)pthread_mutex_lock(&w->lock);
     bool room = w->bytes + bytes <= LOG_WRITER_BYTES;
     if (l != NULL && room) {
-        *l = (struct line){.text = text, .bytes = bytes};
+        *l = (struct log_line){.text = text, .bytes = bytes};
         if (w->last != NULL)
             w->last->next = l;
         else

@@ -7,8 +7,8 @@
 static const struct opt model_rows[] = {
     TEXT("model", "DIR", model, "Hugging Face folder: config.json, *.safetensors, tokenizer.json"),
     INTEGER("tensor-parallel", tensor_parallel, 1, 65536, -1,
-            "ranks that share one model (default: all). A smaller number makes groups, each with a whole model, for "
-            "`batch` and `serve`: rank 0 dispatches the requests, and limits apply to each group. It must divide the "
+            "ranks that share one model (default: all). A smaller number makes replicas, each a whole model, for "
+            "`batch` and `serve`: rank 0 dispatches the requests, and limits apply to each replica. It must divide the "
             "number of ranks"),
     INTEGER("tensor-parallel-size", tensor_parallel, 1, 65536, -1, "the same under vLLM's name"),
 };
@@ -96,7 +96,7 @@ static const struct opt prefix_rows[] = {
 };
 const struct opt_rows run_prefix_rows = OPT_ROWS(prefix_rows);
 
-int run_group_size(const struct run_options *o, int n_ranks)
+int run_replica_size(const struct run_options *o, int n_ranks)
 {
     return o->tensor_parallel > 0 ? (int)o->tensor_parallel : n_ranks;
 }
@@ -112,18 +112,19 @@ int run_check_loading(const struct run_options *o, struct err *e)
 
 int run_check_groups(const struct run_options *o, int n_ranks, const char *alone, struct err *e)
 {
-    int size = run_group_size(o, n_ranks);
+    int size = run_replica_size(o, n_ranks);
     if (size > n_ranks)
         return ERR(e, ERR_USAGE, "--tensor-parallel %d: there are only %d rank%s", size, n_ranks,
                    n_ranks == 1 ? "" : "s");
     if (n_ranks % size != 0)
-        return ERR(e, ERR_USAGE,
-                   "--tensor-parallel %d: %d ranks do not make whole groups of %d: %d would be left over; start %d or "
-                   "%d ranks",
-                   size, n_ranks, size, n_ranks % size, n_ranks - n_ranks % size, n_ranks - n_ranks % size + size);
+        return ERR(
+            e, ERR_USAGE,
+            "--tensor-parallel %d: %d ranks do not make whole replicas of %d: %d would be left over; start %d or "
+            "%d ranks",
+            size, n_ranks, size, n_ranks % size, n_ranks - n_ranks % size, n_ranks - n_ranks % size + size);
     if (size < n_ranks && alone != NULL)
         return ERR(e, ERR_USAGE,
-                   "--tensor-parallel %d: %s runs one model on all %d ranks, expected %d or nothing; groups are for "
+                   "--tensor-parallel %d: %s runs one model on all %d ranks, expected %d or nothing; replicas are for "
                    "batch and serve",
                    size, alone, n_ranks, n_ranks);
     return 0;

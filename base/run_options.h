@@ -37,10 +37,10 @@ extern const struct opt_rows run_load_rows;   /* commands that load a model on a
 extern const struct opt_rows run_prefix_rows; /* those that keep prefixes */
 
 /* The number of ranks that share a model, of n_ranks. */
-int run_group_size(const struct run_options *o, int n_ranks);
+int run_replica_size(const struct run_options *o, int n_ranks);
 
-/* Whether the options divide this number of ranks into whole groups. alone: the name of a command that runs one model
- * on all ranks; NULL: it can use groups. */
+/* Whether the options divide this number of ranks into whole replicas. alone: the name of a command that runs one model
+ * on all ranks; NULL: it can use replicas. */
 int run_check_groups(const struct run_options *o, int n_ranks, const char *alone, struct err *e);
 
 /* Do options of loading go together? */

@@ -152,13 +152,13 @@ int batch_open(void *batch, const void *options, const struct model_config *m, c
     struct runner_setup setup = {.o = &b->o, .checkpoint = c, .n_ranks = n_ranks};
     if (open_surroundings(b, &setup, e) != 0 || front_open(&b->front, &b->o.service, m, n_ranks, e) != 0)
         return -1;
-    b->front.engines = &b->runner.engines;
+    b->front.replicas = &b->runner.replicas;
     setup.model = b->front.model;
     setup.model.path = b->o.service.run.model;
     setup.tokenizer = b->front.tokenizer;
     setup.chat = b->front.chat;
     setup.bos = b->front.bos;
-    setup.n_groups = b->front.n_groups;
+    setup.n_replicas = b->front.n_replicas;
     return runner_open(&b->runner, &setup, e);
 }
 

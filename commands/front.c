@@ -15,7 +15,7 @@ int front_open(struct front *f, const struct service_options *o, const struct mo
     f->bos = -1;
     f->rope_changes_at = m->position == POSITION_ROPE && m->rope.growth != ROPE_FIXED ? m->rope.long_from : 0;
     f->n_ranks = n_ranks;
-    f->n_groups = n_ranks / run_group_size(&o->run, n_ranks);
+    f->n_replicas = n_ranks / run_replica_size(&o->run, n_ranks);
     service_model_name(o, name, sizeof name);
     f->name[utf8_repair(f->name, sizeof f->name - 1, name, strlen(name))] = '\0';
     f->model = (struct protocol_model){.name = f->name, .vocab = m->vocab};
@@ -36,7 +36,7 @@ int front_start(struct front *f, const struct limits *l, struct err *e)
                                           .tokenizer = f->tokenizer,
                                           .prefix_caching = !f->o->run.no_prefix_caching,
                                           .rope_changes_at = f->rope_changes_at};
-    return steps_open(&f->steps, f->engines->engine[0].end[1], &setup, e);
+    return steps_open(&f->steps, f->replicas->replica[0].end[1], &setup, e);
 }
 
 int front_next(void *context, struct plan *plan, struct err *e)

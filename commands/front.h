@@ -1,5 +1,5 @@
 /* commands/front.h - the common part of `serve` and `batch` on rank 0: the model's name, tokenizer and chat template,
- * the main thread's scheduler (coordinator/tasks/steps.h), and the ways to other groups. The source of requests is
+ * the main thread's scheduler (coordinator/tasks/steps.h), and the ways to other replicas. The source of requests is
  * theirs. */
 #ifndef COMMANDS_FRONT_H
 #define COMMANDS_FRONT_H
@@ -19,10 +19,10 @@ struct front {
     struct protocol_model model; /* .name is `name` */
     int32_t bos;                 /* -1: none */
     int rope_changes_at;         /* see struct scheduler_setup */
-    int n_ranks, n_groups;
-    struct engines *engines; /* borrowed from the owner of the requests; set before front_start */
+    int n_ranks, n_replicas;
+    struct replicas *replicas; /* borrowed from the owner of the requests; set before front_start */
     struct steps steps;
-    struct hub hub; /* the other groups, if there are any */
+    struct hub hub; /* the other replicas, if there are any */
 };
 
 /* Read tokenizer and chat template. Rank 0. *f is zeroed, or nothing but o is set in it. */
@@ -38,8 +38,8 @@ int front_accept(void *context, const struct step_result *result, struct err *e)
 void front_signal(void *context, enum signal_wish wish);
 void front_ranks(void *context, const struct rank_report *report);
 
-/* After the loop has ended, in this order: the steps end and the other groups are disconnected, whose mailboxes belong
- * to the owner of the requests (*e reports a group that was lost meanwhile); and, after the owner is closed, the rest.
+/* After the loop has ended, in this order: the steps end and the other replicas are disconnected, whose mailboxes belong
+ * to the owner of the requests (*e reports a replica that was lost meanwhile); and, after the owner is closed, the rest.
  * Both safe on a zeroed struct. */
 void front_end(struct front *f, struct err *e);
 void front_close(struct front *f);

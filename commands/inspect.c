@@ -77,9 +77,9 @@ static json_t *json_experts(const struct model_experts *x)
                      x->ffn, "shared_columns", x->shared_ffn);
 }
 
-/* n: ranks of a group. */
+/* n: ranks of a replica. */
 static int print_json(const struct model_config *m, const struct checkpoint *c, enum dtype kv,
-                      const struct rank_share *r, int n, int n_groups)
+                      const struct rank_share *r, int n, int n_replicas)
 {
     json_t *ranks = json_array();
     for (int i = 0; i < n; i++)
@@ -95,7 +95,7 @@ static int print_json(const struct model_config *m, const struct checkpoint *c, 
                              "vocabulary", m->vocab, "dtype", dtype_name(m->dtype), "kv_dtype", dtype_name(kv),
                              "all_reduces_per_layer", m->parallel_residual ? 1 : 2, "checkpoint_bytes",
                              (json_int_t)checkpoint_bytes(c), "experts", json_experts(&m->experts),
-                             "decode_step_weight_bytes", json_steps(r, n), "groups", n_groups, "ranks", ranks);
+                             "decode_step_weight_bytes", json_steps(r, n), "groups", n_replicas, "ranks", ranks);
     int rc = json_print(root, stdout, JSON_INDENT(2));
     (void)putchar('\n');
     json_decref(root);
@@ -135,7 +135,7 @@ static void print_range(int width, struct range r)
 }
 
 static void print_table(const struct model_config *m, const struct checkpoint *c, enum dtype kv,
-                        const struct rank_share *r, int n, int n_groups)
+                        const struct rank_share *r, int n, int n_replicas)
 {
     double mib = 1024.0 * 1024.0;
     printf("%s: %d layers, hidden %d, %d heads / %d KV heads of %d, MLP %d, vocabulary %d, %s\n", m->model_type,
@@ -146,8 +146,9 @@ static void print_table(const struct model_config *m, const struct checkpoint *c
     print_experts(m, r, n);
     bool experts = m->experts.routing.n_experts > 0;
     (void)putchar('\n');
-    if (n_groups > 1)
-        printf("%d groups of %d rank%s, each with all of the model; a group:\n\n", n_groups, n, n == 1 ? "" : "s");
+    if (n_replicas > 1)
+        printf("%d replicas of %d rank%s, each with all of the model; a replica:\n\n", n_replicas, n,
+               n == 1 ? "" : "s");
     printf("%5s  %13s  %13s  %15s%s  %17s  %12s  %12s\n", "rank", "heads", "KV heads", "MLP columns",
            experts ? "   expert columns" : "", "vocabulary", "weights MiB", "KV B/token");
     for (int i = 0; i < n; i++) {
@@ -177,11 +178,11 @@ static void print_idle(const struct rank_share *r, int n)
 static void print(const struct inspect_options *o, const struct model_config *m, const struct checkpoint *c,
                   const struct rank_share *r)
 {
-    int n = run_group_size(&o->run, (int)o->ranks), n_groups = (int)o->ranks / n;
+    int n = run_replica_size(&o->run, (int)o->ranks), n_replicas = (int)o->ranks / n;
     if (o->run.json)
-        (void)print_json(m, c, kv_type(m, o), r, n, n_groups);
+        (void)print_json(m, c, kv_type(m, o), r, n, n_replicas);
     else
-        print_table(m, c, kv_type(m, o), r, n, n_groups);
+        print_table(m, c, kv_type(m, o), r, n, n_replicas);
     if (!o->run.json)
         print_idle(r, n);
 }
@@ -190,7 +191,7 @@ int inspect_run(const struct inspect_options *o, struct err *e)
 {
     struct model_config m;
     struct checkpoint c = {0};
-    int n = run_group_size(&o->run, (int)o->ranks);
+    int n = run_replica_size(&o->run, (int)o->ranks);
     struct rank_share *r = err_calloc(e, (size_t)n, sizeof *r, "shard table");
     if (o->run.model == NULL)
         ERR(e, ERR_USAGE, "inspect needs --model DIR");

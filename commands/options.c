@@ -9,7 +9,7 @@
 
 #define AT(member) offsetof(struct inspect_options, member)
 static const struct opt inspect_row[] = {
-    INTEGER("ranks", ranks, 1, 65536, 1, "number of ranks to split for, all groups together (default 1)"),
+    INTEGER("ranks", ranks, 1, 65536, 1, "number of ranks to split for, all replicas together (default 1)"),
 };
 static const struct opt_rows inspect_rows = OPT_ROWS(inspect_row);
 #undef AT

@@ -39,7 +39,7 @@ int serve_open(void *serve, const void *options, const struct model_config *m, c
     (void)c;
     if (check_options(o, e) != 0 || front_open(&v->front, &o->service, m, n_ranks, e) != 0)
         return -1;
-    v->front.engines = &v->server.engines;
+    v->front.replicas = &v->server.replicas;
     const struct server_setup setup = {.o = o,
                                        .model = v->front.model,
                                        .family = m->model_type,
@@ -48,7 +48,7 @@ int serve_open(void *serve, const void *options, const struct model_config *m, c
                                        .chat = v->front.chat,
                                        .bos = v->front.bos,
                                        .n_ranks = n_ranks,
-                                       .n_groups = v->front.n_groups,
+                                       .n_replicas = v->front.n_replicas,
                                        .end_seconds = service_end_seconds(&o->service)};
     return server_open(&v->server, &setup, e);
 }

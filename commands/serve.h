@@ -20,7 +20,7 @@ int serve_open(void *serve, const void *options, const struct model_config *m, c
 /* The model is loaded. */
 int serve_start(void *serve, const struct limits *l, struct err *e);
 
-/* After the loop has ended: send what is left, end the threads. Returns the exit status; *e says if a group was lost meanwhile. */
+/* After the loop has ended: send what is left, end the threads. Returns the exit status; *e says if a replica was lost meanwhile. */
 int serve_close(void *serve, struct err *e);
 
 #endif

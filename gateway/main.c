@@ -47,6 +47,7 @@ static int open_gateway(struct gateway *g, const struct gateway_options *o, stru
     g->n_routes = gateway_n_routes;
     g->allow_origin = o->allow_origin;
     g->open_metrics = o->open_metrics;
+    g->no_page = o->no_page;
     g->comments = (struct due_list){.seconds = o->comment_seconds, .come = gateway_comment};
     if (loop_open(&g->loop, e) != 0 || (o->api_keys != NULL && keys_read(&g->keys, o->api_keys, e) != 0) ||
         request_log_open(&g->log, o->access_log, e) != 0)

@@ -53,6 +53,7 @@ static const struct opt row[] = {
     TEXT("api-keys", "FILE", api_keys,
          "keys that clients need, one a line, in a file of mode 0600 (default: none is needed)"),
     FLAG("open-metrics", open_metrics, "/metrics needs no key"),
+    FLAG("no-page", no_page, "GET / serves no page to browsers"),
     TEXT("allow-origin", "ORIGIN", allow_origin,
          "pages of this origin, or of all with *, may ask from a browser (default: none)"),
     TEXT("access-log", "FILE", access_log, "a line of JSON for every request, without texts; - is standard output"),

@@ -1,13 +1,16 @@
 /* gateway/routes.c - see routes.h. An API is a file of gateway/api/ and its lines here. */
 #include "gateway/routes.h"
+#include "gateway/api/messages.h"
 #include "gateway/api/openai.h"
 #include "gateway/api/state.h"
 #include "gateway/api/tokens.h"
+#include "gateway/page/page.h"
 
-#define OPENAI(method, path, start)                           \
-    {                                                         \
-        method, path, start, &openai_dialect, ROUTE_NEEDS_KEY \
+#define KEYED(method, path, start, dialect)              \
+    {                                                    \
+        method, path, start, &(dialect), ROUTE_NEEDS_KEY \
     }
+#define OPENAI(method, path, start) KEYED(method, path, start, openai_dialect)
 #define OPEN(method, path, start)                        \
     {                                                    \
         method, path, start, &openai_dialect, ROUTE_OPEN \
@@ -20,6 +23,8 @@ const struct route gateway_routes[] = {
     OPENAI("POST", "/completions", openai_completions),
     OPENAI("POST", "/v1/chat/completions", openai_chat),
     OPENAI("POST", "/chat/completions", openai_chat),
+    KEYED("POST", "/v1/messages", messages_create, messages_dialect),
+    KEYED("POST", "/v1/messages/count_tokens", messages_count, messages_dialect),
     OPENAI("POST", "/tokenize", tokens_tokenize),
     OPENAI("POST", "/detokenize", tokens_detokenize),
     OPEN("GET", "/health", state_health),
@@ -27,6 +32,8 @@ const struct route gateway_routes[] = {
     OPEN("POST", "/ping", state_health),
     OPEN("GET", "/version", state_version),
     {"GET", "/metrics", state_metrics, &openai_dialect, ROUTE_METRICS},
+    {"GET", "/", page_start, &openai_dialect, ROUTE_PAGE},
+    {"GET", "/page/{}", page_file, &openai_dialect, ROUTE_PAGE},
 };
 
 const size_t gateway_n_routes = sizeof gateway_routes / sizeof gateway_routes[0];

@@ -51,13 +51,13 @@ struct batch {
 };
 
 /* One layer's attention heads on this rank. Local head h is global head first_head + h and reads the local KV head
- * (first_head + h) / group - first_kv_head. */
+ * (first_head + h) / heads_per_kv - first_kv_head. */
 struct heads {
     int n_heads, n_kv_heads, head_dim;
-    int first_head, first_kv_head, group; /* group: query heads per KV head in the whole model */
-    float scale;                          /* of q.k */
-    int window;                           /* keys k with pos-window < k <= pos are seen; 0: all k <= pos */
-    const float *alibi_slopes;            /* [n_heads] device memory: score += slope * k; NULL: none */
+    int first_head, first_kv_head, heads_per_kv; /* heads_per_kv: query heads per KV head in the whole model */
+    float scale;                                 /* of q.k */
+    int window;                                  /* keys k with pos-window < k <= pos are seen; 0: all k <= pos */
+    const float *alibi_slopes;                   /* [n_heads] device memory: score += slope * k; NULL: none */
     const void
         *sinks; /* [n_heads] device memory: one score more for the softmax, of a key without a value; NULL: none */
     enum dtype sinks_type;

@@ -150,33 +150,34 @@ static int add_slices(struct builder *b, int tensor)
     return rc;
 }
 
-/* A tensor's place, for sorting. */
-struct place {
+/* Where a tensor is stored, for sorting. */
+struct stored_tensor {
     int file, tensor;
     uint64_t offset;
 };
 
-static int by_place(const void *left, const void *right)
+static int by_offset(const void *left, const void *right)
 {
-    const struct place *a = left, *b = right;
+    const struct stored_tensor *a = left, *b = right;
     if (a->file != b->file)
         return a->file < b->file ? -1 : 1;
     return a->offset < b->offset ? -1 : a->offset > b->offset;
 }
 
-/* The map's tensors by their place, *n of them. The caller frees. */
-static struct place *places(const struct checkpoint *c, const struct weight_map *map, int *n, struct err *e)
+/* The map's tensors by their offset, *n of them. The caller frees. */
+static struct stored_tensor *list_tensors(const struct checkpoint *c, const struct weight_map *map, int *n,
+                                          struct err *e)
 {
-    struct place *place = err_calloc(e, (size_t)map->n_slices, sizeof *place, "the read plan");
+    struct stored_tensor *stored = err_calloc(e, (size_t)map->n_slices, sizeof *stored, "the read plan");
     *n = 0;
-    for (int i = 0; place != NULL && i < map->n_slices; i++) {
+    for (int i = 0; stored != NULL && i < map->n_slices; i++) {
         int tensor = map->slice[i].tensor;
-        if (*n == 0 || place[*n - 1].tensor != tensor) /* slices are sorted by tensor */
-            place[(*n)++] = (struct place){c->tensor[tensor].file, tensor, c->tensor[tensor].offset};
+        if (*n == 0 || stored[*n - 1].tensor != tensor) /* slices are sorted by tensor */
+            stored[(*n)++] = (struct stored_tensor){c->tensor[tensor].file, tensor, c->tensor[tensor].offset};
     }
-    if (place != NULL)
-        qsort(place, (size_t)*n, sizeof *place, by_place);
-    return place;
+    if (stored != NULL)
+        qsort(stored, (size_t)*n, sizeof *stored, by_offset);
+    return stored;
 }
 
 /* With `add` for each of the map's tensors. */
@@ -185,16 +186,16 @@ static int build(struct builder *b, const struct weight_map *map, int (*add)(str
     struct read_plan *p = b->p;
     int n = 0;
     memset(p, 0, sizeof *p);
-    struct place *place = places(b->c, map, &n, b->e);
-    int rc = place != NULL ? 0 : -1;
+    struct stored_tensor *stored = list_tensors(b->c, map, &n, b->e);
+    int rc = stored != NULL ? 0 : -1;
     for (int i = 0; rc == 0 && i < n; i++)
-        rc = add(b, place[i].tensor);
+        rc = add(b, stored[i].tensor);
     for (int i = 0; i < p->n_blocks; i++) {
         p->bytes += p->block[i].bytes;
         if (p->block[i].bytes > p->max_block_bytes)
             p->max_block_bytes = p->block[i].bytes;
     }
-    free(place);
+    free(stored);
     if (rc != 0)
         read_plan_free(p);
     return rc;

@@ -57,7 +57,7 @@ void plan_reset(struct plan *p, uint64_t step)
     p->n_seqs = p->n_tokens = p->n_starts = p->n_blocks = p->n_scores = p->n_history = p->report = 0;
 }
 
-static unsigned char *put(unsigned char *at, const void *data, size_t bytes)
+static unsigned char *put_bytes(unsigned char *at, const void *data, size_t bytes)
 {
     memcpy(at, data, bytes);
     return at + bytes;
@@ -68,12 +68,12 @@ size_t plan_pack(struct plan *p)
     struct plan_header h = {PLAN_MAGIC,  PLAN_VERSION, p->step,     0,           p->kind,      p->n_seqs,
                             p->n_tokens, p->n_starts,  p->n_blocks, p->n_scores, p->n_history, p->report};
     unsigned char *at = p->message + PLAN_HEADER_BYTES;
-    at = put(at, p->start, (size_t)p->n_starts * sizeof *p->start);
-    at = put(at, p->seq, (size_t)p->n_seqs * sizeof *p->seq);
-    at = put(at, p->block, (size_t)p->n_blocks * sizeof *p->block);
-    at = put(at, p->score, (size_t)p->n_scores * sizeof *p->score);
-    at = put(at, p->history, (size_t)p->n_history * sizeof *p->history);
-    at = put(at, p->token, (size_t)p->n_tokens * sizeof *p->token);
+    at = put_bytes(at, p->start, (size_t)p->n_starts * sizeof *p->start);
+    at = put_bytes(at, p->seq, (size_t)p->n_seqs * sizeof *p->seq);
+    at = put_bytes(at, p->block, (size_t)p->n_blocks * sizeof *p->block);
+    at = put_bytes(at, p->score, (size_t)p->n_scores * sizeof *p->score);
+    at = put_bytes(at, p->history, (size_t)p->n_history * sizeof *p->history);
+    at = put_bytes(at, p->token, (size_t)p->n_tokens * sizeof *p->token);
     h.bytes = (uint64_t)(at - p->message);
     memcpy(p->message, &h, sizeof h);
     return (size_t)h.bytes;
@@ -193,7 +193,7 @@ static int check_body(const struct plan *p, int vocab, struct err *e)
     return check_scores(p, vocab, e);
 }
 
-static const unsigned char *take(void *data, const unsigned char *at, size_t bytes)
+static const unsigned char *take_bytes(void *data, const unsigned char *at, size_t bytes)
 {
     memcpy(data, at, bytes);
     return at + bytes;
@@ -218,11 +218,11 @@ int plan_unpack(struct plan *p, size_t bytes, int vocab, struct err *e)
     p->n_history = h.n_history;
     p->report = h.report;
     const unsigned char *at = p->message + PLAN_HEADER_BYTES;
-    at = take(p->start, at, (size_t)p->n_starts * sizeof *p->start);
-    at = take(p->seq, at, (size_t)p->n_seqs * sizeof *p->seq);
-    at = take(p->block, at, (size_t)p->n_blocks * sizeof *p->block);
-    at = take(p->score, at, (size_t)p->n_scores * sizeof *p->score);
-    at = take(p->history, at, (size_t)p->n_history * sizeof *p->history);
-    (void)take(p->token, at, (size_t)p->n_tokens * sizeof *p->token);
+    at = take_bytes(p->start, at, (size_t)p->n_starts * sizeof *p->start);
+    at = take_bytes(p->seq, at, (size_t)p->n_seqs * sizeof *p->seq);
+    at = take_bytes(p->block, at, (size_t)p->n_blocks * sizeof *p->block);
+    at = take_bytes(p->score, at, (size_t)p->n_scores * sizeof *p->score);
+    at = take_bytes(p->history, at, (size_t)p->n_history * sizeof *p->history);
+    (void)take_bytes(p->token, at, (size_t)p->n_tokens * sizeof *p->token);
     return check_body(p, vocab, e);
 }

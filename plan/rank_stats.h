@@ -13,7 +13,7 @@ struct rank_stats {
     char host[64];
     int32_t pid;
     uint64_t n_steps; /* with tokens; all of them */
-    uint64_t digest;  /* of all tokens that it sampled: equal on all ranks of a group, after the same step */
+    uint64_t digest;  /* of all tokens that it sampled: equal on all ranks of a replica, after the same step */
     uint64_t n_timed;
     double step_seconds;       /* of the timed ones */
     uint64_t n_parted;         /* timed ones whose time within collectives is known */

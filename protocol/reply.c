@@ -45,6 +45,15 @@ static void put_logprobs(json_t *object, const struct tokenizer *t, const struct
 
 /* ---------------------------------------------------------------- generate */
 
+/* Which text or token ended it. Beams end in several ways at once. */
+static void put_stop_reason(json_t *object, const struct reply_choice *c, bool *good)
+{
+    if (c->finish != FINISH_STOP || c->has_score || (c->stop_text == NULL && c->n_tokens == 0))
+        return;
+    reply_put(object, "stop_reason",
+              c->stop_text != NULL ? reply_text(c->stop_text) : json_integer(c->token_id[c->n_tokens - 1]), good);
+}
+
 static json_t *choice_of(const struct reply *r, const struct reply_choice *c, bool with_text, bool at_end, bool *good)
 {
     json_t *object = json_object();
@@ -60,6 +69,7 @@ static json_t *choice_of(const struct reply *r, const struct reply_choice *c, bo
         reply_put(object, "prompt_first_token", reply_token_text(r->tokenizer, c->prompt_id[0]), good);
     reply_put(object, "finish_reason", c->finish == FINISH_NONE ? json_null() : json_string(finish_name(c->finish)),
               good);
+    put_stop_reason(object, c, good);
     if (at_end && c->has_score)
         reply_put(object, "score", json_logprob((float)c->score), good);
     return object;

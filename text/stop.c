@@ -72,6 +72,7 @@ bool stop_append(const struct stop_strings *s, struct stop_state *state, struct 
             continue;
         found = begin;
         length = one->bytes;
+        state->found = i + 1;
     }
     if (found != SIZE_MAX) {
         text->bytes = found + (keep_stop ? length : 0);

@@ -30,6 +30,7 @@ void stop_close(struct stop_strings *s); /* safe on NULL */
 /* How far a text has come in each string; zeroed for an empty text. */
 struct stop_state {
     uint16_t matched[STOP_MAX_STRINGS]; /* bytes of the string, with which the text ends */
+    int found;                          /* 1 + the number of the string that has been found; 0: none */
 };
 
 /* Append a piece to `text`, whose first *released bytes are final. Its cost is that of the piece alone, however long the strings and what

@@ -9,8 +9,8 @@ struct verdict {
     int n, n_left_out;
 };
 
-/* The place of the next problem. One that is only reported gives way to one that refuses; NULL: no place is left. */
-static struct preflight_problem *place(struct verdict *v, bool refuses)
+/* Where the next problem goes. One that is only reported gives way to one that refuses; NULL: no place is left. */
+static struct preflight_problem *next_problem(struct verdict *v, bool refuses)
 {
     if (v->n < PREFLIGHT_MAX_PROBLEMS)
         return &v->problem[v->n++];
@@ -25,7 +25,7 @@ __attribute__((format(printf, 4, 5))) static void add(struct verdict *v, int ran
                                                       ...)
 {
     va_list args;
-    struct preflight_problem *p = place(v, refuses);
+    struct preflight_problem *p = next_problem(v, refuses);
     if (p == NULL)
         return;
     *p = (struct preflight_problem){.rank = rank, .refuses = refuses};

@@ -45,7 +45,7 @@ struct instance_setup start_setup(const struct run_options *o, int n_seqs, int n
                    .max_logit_rows = n_seqs},
         .kv_bytes = o->kv_cache_bytes,
         .threads = (int32_t)o->threads,
-        .group_size = o->tensor_parallel > 0 ? (int32_t)o->tensor_parallel : 0,
+        .replica_size = o->tensor_parallel > 0 ? (int32_t)o->tensor_parallel : 0,
         .step = (int32_t)o->step,
         .progress = (int32_t)o->progress,
         .device = (int32_t)o->device,

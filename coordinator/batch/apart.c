@@ -7,18 +7,18 @@
 #include <string.h>
 
 /* The target of a path: a file, or a name that does not exist yet. */
-struct place {
+struct target {
     bool used, exists;
     dev_t device;
     ino_t inode;
     char name[PATH_MAX + 256]; /* the folder without links and dots, and the name in it; if it does not exist */
 };
 
-static void find(struct place *p, const char *path)
+static void find_target(struct target *p, const char *path)
 {
     char folder[PATH_MAX], real[PATH_MAX];
     struct stat st;
-    *p = (struct place){.used = path != NULL && strcmp(path, "-") != 0};
+    *p = (struct target){.used = path != NULL && strcmp(path, "-") != 0};
     if (!p->used)
         return;
     if (stat(path, &st) == 0) {
@@ -34,7 +34,7 @@ static void find(struct place *p, const char *path)
     (void)snprintf(p->name, sizeof p->name, "%s/%.250s", found ? real : folder, name);
 }
 
-static bool same(const struct place *a, const struct place *b)
+static bool same_target(const struct target *a, const struct target *b)
 {
     if (!a->used || !b->used || a->exists != b->exists)
         return false;
@@ -48,14 +48,14 @@ static int refuse(const struct apart_file *a, const char *option, const char *pa
 
 int apart_check(const struct apart_file *file, int n, const struct inputs *in, struct err *e)
 {
-    struct place place[APART_MAX];
+    struct target target[APART_MAX];
     for (int i = 0; i < n; i++) {
-        find(&place[i], file[i].path);
+        find_target(&target[i], file[i].path);
         for (int k = 0; k < i; k++)
-            if (same(&place[i], &place[k]))
+            if (same_target(&target[i], &target[k]))
                 return refuse(&file[i], file[k].option, file[k].path, e);
-        for (int k = 0; k < in->n && place[i].exists; k++)
-            if (in->file[k].stat.st_dev == place[i].device && in->file[k].stat.st_ino == place[i].inode)
+        for (int k = 0; k < in->n && target[i].exists; k++)
+            if (in->file[k].stat.st_dev == target[i].device && in->file[k].stat.st_ino == target[i].inode)
                 return refuse(&file[i], "--input", in->file[k].path, e);
     }
     return 0;

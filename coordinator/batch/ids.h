@@ -11,8 +11,8 @@
 
 struct id_entry {
     uint64_t key[2];
-    uint64_t place; /* ids_place of its line; 0: not seen in the input (yet) */
-    int64_t offset; /* of its result in the output; -1: there is none */
+    uint64_t position; /* ids_position of its line; 0: not seen in the input (yet) */
+    int64_t offset;    /* of its result in the output; -1: there is none */
 };
 
 struct ids {
@@ -31,19 +31,19 @@ struct id_entry *ids_get(struct ids *t, const char *id, struct err *e);
 void ids_forget_results(struct ids *t);
 
 /* The position of a line as one number, in the order of the input. file < 2^20, line from 1 and < 2^44. */
-static inline uint64_t ids_place(int file, int64_t line)
+static inline uint64_t ids_position(int file, int64_t line)
 {
     return (uint64_t)file << 44 | (uint64_t)line;
 }
 
-static inline int ids_file(uint64_t place)
+static inline int ids_file(uint64_t position)
 {
-    return (int)(place >> 44);
+    return (int)(position >> 44);
 }
 
-static inline int64_t ids_line(uint64_t place)
+static inline int64_t ids_line(uint64_t position)
 {
-    return (int64_t)(place & ((UINT64_C(1) << 44) - 1));
+    return (int64_t)(position & ((UINT64_C(1) << 44) - 1));
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* coordinator/batch/journal.h - the output: whole lines, appended in the order in which they come, safe on disk in groups. */
+/* coordinator/batch/journal.h - the output: whole lines, appended in the order in which they come, safe on disk in batches. */
 #ifndef BATCH_JOURNAL_H
 #define BATCH_JOURNAL_H
 

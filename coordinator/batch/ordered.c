@@ -12,15 +12,15 @@
 #define BLOCK_BYTES ((size_t)64 << 10)
 
 struct spot {
-    uint64_t place;
+    uint64_t position;
     int64_t offset;
 };
 
 static int compare(const void *a, const void *b)
 {
     const struct spot *x = a, *y = b;
-    if (x->place != y->place)
-        return x->place < y->place ? -1 : 1;
+    if (x->position != y->position)
+        return x->position < y->position ? -1 : 1;
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
@@ -32,7 +32,7 @@ static struct spot *sorted(const struct ids *ids, size_t *n, struct err *e)
     for (size_t i = 0; spot != NULL && i < ids->capacity; i++) {
         const struct id_entry *entry = &ids->entry[i];
         if (entry->key[1] != 0 && entry->offset >= 0)
-            spot[(*n)++] = (struct spot){entry->place != 0 ? entry->place : UINT64_MAX, entry->offset};
+            spot[(*n)++] = (struct spot){entry->position != 0 ? entry->position : UINT64_MAX, entry->offset};
     }
     if (spot != NULL)
         qsort(spot, *n, sizeof *spot, compare);

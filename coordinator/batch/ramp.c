@@ -7,9 +7,9 @@
  * all of it. Once lines come and go, running ones are half done on average, and this is no longer a bound. */
 #define PART 0.5
 
-void ramp_open(struct ramp *r, int n_engines)
+void ramp_open(struct ramp *r, int n_replicas)
 {
-    *r = (struct ramp){.n_engines = n_engines};
+    *r = (struct ramp){.n_replicas = n_replicas};
 }
 
 /* All time counts for the outputs, which is too much where prompts were fed, too: such a period can only lower the estimate. A
@@ -30,7 +30,7 @@ void ramp_learn(struct ramp *r, const struct ramp_counts *now)
 
 bool ramp_allows(const struct ramp *r, const struct ramp_work *w, double share, double left)
 {
-    if (r->n_open < r->n_engines)
+    if (r->n_open < r->n_replicas)
         return true;
     double n_prompt = r->open.n_prompt + w->n_prompt;
     double n_output = share * (r->open.n_output + w->n_output) - (r->now.n_output - r->n_ended);

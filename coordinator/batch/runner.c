@@ -11,21 +11,21 @@
 
 #define WINDOW_PER_SEQUENCE 4
 #define MAX_OPEN_BYTES      ((size_t)256 << 20) /* of lines under way; one line may be larger alone */
-#define SPARE_PART          4  /* of the sequences that an engine runs: what it may have beyond them, but */
+#define SPARE_PART          4  /* of the sequences that a replica runs: what it may have beyond them, but */
 #define LEAST_SPARE         8  /* at least this many */
 #define TURN_LINES          64 /* read before results have a turn again */
 #define MAX_TOLD            5  /* bad lines that are shown one by one */
 
-enum poll_item { POLL_SIGNAL, POLL_WORKER, POLL_ENGINES /* then input and output, when they are waited for */ };
+enum poll_item { POLL_SIGNAL, POLL_WORKER, POLL_REPLICAS /* then input and output, when they are waited for */ };
 
 void runner_order_withdraw(struct runner *r, const struct task *j)
 {
-    engines_withdraw(&r->engines, j);
+    replicas_withdraw(&r->replicas, j);
 }
 
 void runner_order_stop(struct runner *r)
 {
-    engines_stop(&r->engines);
+    replicas_stop(&r->replicas);
 }
 
 static const char *file_of(const struct runner *r, const struct line *l)
@@ -100,7 +100,7 @@ static void append(struct runner *r, struct line *l)
     finish(r, l);
 }
 
-static void engage(struct runner *r, struct line *l, int engine)
+static void engage(struct runner *r, struct line *l, int replica)
 {
     l->previous = NULL;
     l->next = r->lines.engaged;
@@ -108,7 +108,7 @@ static void engage(struct runner *r, struct line *l, int engine)
         l->next->previous = l;
     r->lines.engaged = l;
     runner_begin(r, l);
-    engines_submit(&r->engines, l->task, engine);
+    replicas_submit(&r->replicas, l->task, replica);
 }
 
 static void disengage(struct runner *r, struct line *l)
@@ -121,15 +121,15 @@ static void disengage(struct runner *r, struct line *l)
         l->next->previous = l->previous;
 }
 
-/* Lines wait here rather than in an engine: which one is the first to have room shows only then. An engine has some more than it
+/* Lines wait here rather than in a replica: which one is the first to have room shows only then. A replica has some more than it
  * runs, so that it need not wait for us. */
 void runner_hand_out(struct runner *r)
 {
-    int spare = engines_max_seqs(&r->engines) / r->engines.n / SPARE_PART, engine = 0;
+    int spare = replicas_max_seqs(&r->replicas) / r->replicas.n / SPARE_PART, replica = 0;
     while (r->lines.ready != NULL) {
         struct line *l = r->lines.ready;
         if (r->state < RUNNER_DRAINING &&
-            (engine = engines_choose(&r->engines, spare > LEAST_SPARE ? spare : LEAST_SPARE)) < 0)
+            (replica = replicas_choose(&r->replicas, spare > LEAST_SPARE ? spare : LEAST_SPARE)) < 0)
             return;
         bool fits = r->state < RUNNER_DRAINING && runner_fits(r, l);
         if (fits && !runner_allows(r, l))
@@ -139,7 +139,7 @@ void runner_hand_out(struct runner *r)
         l->next = NULL;
         r->lines.n_ready--;
         if (fits)
-            engage(r, l, engine);
+            engage(r, l, replica);
         else
             leave(r, l);
     }
@@ -156,8 +156,9 @@ static void prepared(struct runner *r, struct line *l)
         runner_fail(r, &e);
     if (r->state >= RUNNER_DRAINING) {
         leave(r, l);
-    } else if (j->error.code != 0 || task_prepare(j, engines_max_len(&r->engines), r->setup.o->service.max_reply_bytes,
-                                                  line_seed((uint64_t)r->setup.o->sampling.seed, l->id)) != 0) {
+    } else if (j->error.code != 0 ||
+               task_prepare(j, replicas_max_len(&r->replicas), r->setup.o->service.max_reply_bytes,
+                            line_seed((uint64_t)r->setup.o->sampling.seed, l->id)) != 0) {
         line_name_field(l);
         append(r, l);
     } else {
@@ -176,8 +177,8 @@ static void returned(struct runner *r, struct line *l)
     struct task *j = l->task;
     bool cancelled = false;
     disengage(r, l);
-    for (int i = 0; i < j->n_groups; i++)
-        cancelled = cancelled || j->group[i].finish == FINISH_CANCELLED;
+    for (int i = 0; i < j->n_prompts; i++)
+        cancelled = cancelled || j->choices[i].finish == FINISH_CANCELLED;
     finished_judge(j);
     line_name_field(l);
     runner_learn(r, l, !cancelled);
@@ -194,16 +195,16 @@ static bool fed_no_prompts(const struct report *report)
            report->iteration.sum <= (double)report->iteration.n * (double)report->stats.n_running;
 }
 
-static void take_report(struct runner *r, struct report *report, int engine)
+static void take_report(struct runner *r, struct report *report, int replica)
 {
     struct err e = {0};
     runner_note_steps(r, fed_no_prompts(report));
-    metrics_take(&r->metrics, report, engine);
+    metrics_take(&r->metrics, report, replica);
     for (struct task *j = report->done, *next; j != NULL; j = next) {
         next = j->work.next;
         returned(r, j->owner);
     }
-    if (r->state == RUNNER_LOADING && engines_loaded(&r->engines)) {
+    if (r->state == RUNNER_LOADING && replicas_loaded(&r->replicas)) {
         r->state = RUNNER_RUNNING;
         r->progress.loaded = seconds_now();
         if (runner_files_check_len(r, &e) != 0)
@@ -212,7 +213,7 @@ static void take_report(struct runner *r, struct report *report, int engine)
     }
     if (report->wish != WISH_NONE)
         runner_signal(r, report->wish, false);
-    if (report->ended && engines_ended(&r->engines))
+    if (report->ended && replicas_ended(&r->replicas))
         r->state = RUNNER_ENDED;
     steps_report_free(report);
 }
@@ -221,11 +222,11 @@ static void take_mail(struct runner *r)
 {
     struct report *report;
     struct task *j;
-    int engine = 0;
+    int replica = 0;
     while ((j = mailbox_take(r->worker.end[0])) != NULL)
         prepared(r, j->owner);
-    while ((report = engines_take(&r->engines, &engine)) != NULL)
-        take_report(r, report, engine);
+    while ((report = replicas_take(&r->replicas, &replica)) != NULL)
+        take_report(r, report, replica);
     runner_hand_out(r);
 }
 
@@ -235,12 +236,12 @@ static bool has_room(const struct runner *r)
            r->files.journal.n_pending == 0 && (r->progress.n_open == 0 || r->lines.open_bytes < MAX_OPEN_BYTES);
 }
 
-static void tell_duplicate(struct runner *r, const struct line *l, uint64_t place)
+static void tell_duplicate(struct runner *r, const struct line *l, uint64_t position)
 {
     if (may_tell(r))
         log_warn("%.200s: line %lld: id \"%.100s\" is that of %.200s: line %lld; it is not run again", file_of(r, l),
-                 (long long)l->number, l->id, inputs_name(&r->files.inputs, ids_file(place)),
-                 (long long)ids_line(place));
+                 (long long)l->number, l->id, inputs_name(&r->files.inputs, ids_file(position)),
+                 (long long)ids_line(position));
 }
 
 /* Is it new, and to be run? */
@@ -249,12 +250,12 @@ static bool is_wanted(struct runner *r, const struct line *l, struct err *e)
     struct id_entry *entry = ids_get(&r->files.ids, l->id, e);
     if (entry == NULL)
         return false;
-    if (entry->place != 0) {
+    if (entry->position != 0) {
         r->progress.n_duplicates++;
-        tell_duplicate(r, l, entry->place);
+        tell_duplicate(r, l, entry->position);
         return false;
     }
-    entry->place = ids_place(l->file, l->number);
+    entry->position = ids_position(l->file, l->number);
     r->progress.n_before += entry->offset >= 0;
     return entry->offset < 0;
 }
@@ -313,12 +314,12 @@ static void *run(void *context)
     zmq_pollitem_t *item = r->poll;
     item[POLL_SIGNAL] = (zmq_pollitem_t){.fd = signals_fd(), .events = ZMQ_POLLIN};
     item[POLL_WORKER] = (zmq_pollitem_t){.socket = r->worker.end[0], .events = ZMQ_POLLIN};
-    for (int i = 0; i < r->engines.n; i++)
-        item[POLL_ENGINES + i] = (zmq_pollitem_t){.socket = r->engines.engine[i].end[0], .events = ZMQ_POLLIN};
+    for (int i = 0; i < r->replicas.n; i++)
+        item[POLL_REPLICAS + i] = (zmq_pollitem_t){.socket = r->replicas.replica[i].end[0], .events = ZMQ_POLLIN};
     while (r->state != RUNNER_ENDED) {
         bool waiting = read_lines(r);
         long wait = runner_keep_time(r);
-        int n = POLL_ENGINES + r->engines.n;
+        int n = POLL_REPLICAS + r->replicas.n;
         if (waiting)
             item[n++] = (zmq_pollitem_t){.fd = r->files.inputs.fd, .events = ZMQ_POLLIN};
         if (r->files.journal.n_pending > 0 && r->end.failure.code == ERR_NONE)
@@ -341,20 +342,20 @@ int runner_open(struct runner *r, const struct runner_setup *setup, struct err *
     r->setup = *setup;
     r->files.journal.fd = r->files.inputs.fd = -1;
     r->context = zmq_ctx_new();
-    r->poll = err_calloc(e, POLL_ENGINES + (unsigned long)setup->n_groups + 2, sizeof *r->poll, "sockets");
+    r->poll = err_calloc(e, POLL_REPLICAS + (unsigned long)setup->n_replicas + 2, sizeof *r->poll, "sockets");
     if (r->context == NULL || r->poll == NULL)
         return ERR(e, ERR_MEMORY, "no ZeroMQ context for the batch's mailboxes");
     if (ids_open(&r->files.ids, e) != 0 || runner_files_open(r, e) != 0)
         return -1;
     r->lines.rules = (struct line_rules){&r->setup.model, r->files.defaults};
     r->lines.style = (struct result_style){setup->o->plain, r->setup.model.name, setup->tokenizer};
-    if (engines_open(&r->engines, r->context, setup->n_groups, setup->n_ranks, e) != 0 ||
-        metrics_open(&r->metrics, METRICS_LOCKSTEP, r->setup.model.name, &r->engines,
+    if (replicas_open(&r->replicas, r->context, setup->n_replicas, setup->n_ranks, e) != 0 ||
+        metrics_open(&r->metrics, METRICS_LOCKSTEP, r->setup.model.name, &r->replicas,
                      !setup->o->service.run.no_prefix_caching, e) != 0)
         return -1;
     ending_open(&r->end.ending, &setup->ending);
     pace_open(&r->end.pace);
-    ramp_open(&r->end.ramp, setup->n_groups);
+    ramp_open(&r->end.ramp, setup->n_replicas);
     runner_show_start(r);
     return worker_open(&r->worker, r->context, "texts", &work, e);
 }
@@ -362,7 +363,7 @@ int runner_open(struct runner *r, const struct runner_setup *setup, struct err *
 int runner_start(struct runner *r, int max_seqs, struct err *e)
 {
     const struct batch_options *o = r->setup.o;
-    r->lines.window = o->max_inflight > 0 ? (int)o->max_inflight : WINDOW_PER_SEQUENCE * max_seqs * r->engines.n;
+    r->lines.window = o->max_inflight > 0 ? (int)o->max_inflight : WINDOW_PER_SEQUENCE * max_seqs * r->replicas.n;
     r->progress.started = seconds_now();
     if (runner_files_start(r, e) != 0)
         return -1;
@@ -395,8 +396,8 @@ struct runner_outcome runner_close(struct runner *r, struct err *e)
         runner_show_end(r, e->code != ERR_NONE ? (int)e->code : outcome.status);
     ids_close(&r->files.ids);
     metrics_close(&r->metrics);
-    engines_say(&r->engines);
-    engines_close(&r->engines); /* their last words are in what was written until here */
+    replicas_say(&r->replicas);
+    replicas_close(&r->replicas); /* their last words are in what was written until here */
     free(r->poll);
     while (zmq_ctx_term(r->context) != 0 && errno == EINTR)
         continue;

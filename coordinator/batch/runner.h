@@ -29,7 +29,7 @@ struct runner_setup { /* constant; what it points to is borrowed */
     const struct tokenizer *tokenizer;
     const struct chat_template *chat; /* NULL: none that we know */
     int32_t bos;
-    int n_ranks, n_groups;
+    int n_ranks, n_replicas;
     struct share share;
     struct ending_setup ending;
     struct outlets_setup outlets;
@@ -82,9 +82,9 @@ struct runner_lines {
     uint64_t last_number;
     int window;                      /* lines that may be under way */
     size_t open_bytes;               /* of their texts */
-    struct line *ready, *last_ready; /* tokenized, in their order: they wait until an engine has room */
+    struct line *ready, *last_ready; /* tokenized, in their order: they wait until a replica has room */
     int n_ready;
-    struct line *engaged; /* in an engine, the newest first */
+    struct line *engaged; /* in a replica, the newest first */
     int n_told;           /* errors of lines that were said on standard error */
 };
 
@@ -109,10 +109,10 @@ struct runner_view {
 
 struct runner {
     struct runner_setup setup;
-    void *context;          /* of ZeroMQ: mailboxes */
-    struct worker worker;   /* texts to tokens */
-    struct engines engines; /* one a group */
-    zmq_pollitem_t *poll;   /* descriptors that the thread waits for; owned */
+    void *context;        /* of ZeroMQ: mailboxes */
+    struct worker worker; /* texts to tokens */
+    struct replicas replicas;
+    zmq_pollitem_t *poll; /* descriptors that the thread waits for; owned */
     pthread_t thread;
     bool running;
 
@@ -162,7 +162,7 @@ void runner_files_close(struct runner *r);            /* failures go to r->end.f
 
 void runner_order_withdraw(struct runner *r, const struct task *j); /* NULL: all that have not begun */
 
-/* runner.c: give engines what is ready, as far as they have room. */
+/* runner.c: give replicas what is ready, as far as they have room. */
 void runner_hand_out(struct runner *r);
 
 /* runner_end.c, of the batch thread: how a run comes to its end before all is done. */
@@ -178,10 +178,10 @@ int runner_status(const struct runner *r);
 bool runner_fits(struct runner *r, const struct line *l);
 /* And all that is under way, with this line beside it? Else it has to wait. */
 bool runner_allows(struct runner *r, const struct line *l);
-/* It goes to an engine; it has come back, finished (how long it took is remembered) or not. */
+/* It goes to a replica; it has come back, finished (how long it took is remembered) or not. */
 void runner_begin(struct runner *r, const struct line *l);
 void runner_learn(struct runner *r, const struct line *l, bool finished);
-/* An engine has reported; decode: its newest steps fed no prompts. */
+/* A replica has reported; decode: its newest steps fed no prompts. */
 void runner_note_steps(struct runner *r, bool decode);
 
 /* runner_status.c: what operators see. */

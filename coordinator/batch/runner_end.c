@@ -85,8 +85,8 @@ void runner_signal(struct runner *r, enum signal_wish wish, bool own)
 static double need_of(struct runner *r, const struct task *j)
 {
     double need = 0;
-    for (int i = 0; i < j->n_groups; i++)
-        need = fmax(need, pace_need(&r->end.pace, (int64_t)j->group[i].prompt.n, j->rules[i].max_tokens));
+    for (int i = 0; i < j->n_prompts; i++)
+        need = fmax(need, pace_need(&r->end.pace, (int64_t)j->choices[i].prompt.n, j->rules[i].max_tokens));
     return need;
 }
 
@@ -105,10 +105,10 @@ bool runner_fits(struct runner *r, const struct line *l)
 static struct ramp_work work_of(const struct task *j)
 {
     struct ramp_work work = {0};
-    for (int i = 0; i < j->n_groups; i++) {
-        const struct group *g = &j->group[i];
-        int n = g->search.num_beams > 1 ? g->search.num_beams : g->n_members;
-        work.n_prompt += (double)g->prompt.n;
+    for (int i = 0; i < j->n_prompts; i++) {
+        const struct choices *set = &j->choices[i];
+        int n = set->search.num_beams > 1 ? set->search.num_beams : set->n_members;
+        work.n_prompt += (double)set->prompt.n;
         work.n_output += (double)n * j->rules[i].max_tokens;
     }
     return work;
@@ -118,12 +118,12 @@ static struct ramp_work work_of(const struct task *j)
 static double made_of(const struct task *j)
 {
     double n = 0;
-    for (int i = 0; i < j->n_groups; i++) {
-        const struct group *g = &j->group[i];
-        bool beams = g->search.num_beams > 1;
-        for (int k = 0; k < g->n_members && !beams; k++)
-            n += (double)g->member[k].output.n;
-        n += beams && g->choice != NULL ? (double)g->search.num_beams * (double)g->choice[0]->output.n : 0;
+    for (int i = 0; i < j->n_prompts; i++) {
+        const struct choices *set = &j->choices[i];
+        bool beams = set->search.num_beams > 1;
+        for (int k = 0; k < set->n_members && !beams; k++)
+            n += (double)set->member[k].output.n;
+        n += beams && set->choice != NULL ? (double)set->search.num_beams * (double)set->choice[0]->output.n : 0;
     }
     return n;
 }
@@ -143,11 +143,11 @@ void runner_begin(struct runner *r, const struct line *l)
 
 void runner_note_steps(struct runner *r, bool decode)
 {
-    const struct scheduler_stats stats = engines_stats(&r->engines);
+    const struct scheduler_stats stats = replicas_stats(&r->replicas);
     double seconds = 0;
-    uint64_t n_steps = engines_steps(&r->engines, &seconds);
+    uint64_t n_steps = replicas_steps(&r->replicas, &seconds);
     const struct ramp_counts counts = {(double)(stats.n_prompt_tokens - stats.n_prompt_cached),
-                                       (double)stats.n_output_tokens, seconds / r->engines.n};
+                                       (double)stats.n_output_tokens, seconds / r->replicas.n};
     pace_steps(&r->end.pace, n_steps, seconds, decode);
     ramp_learn(&r->end.ramp, &counts);
 }
@@ -168,15 +168,15 @@ static void withdraw_misfits(struct runner *r, double now)
 
 static void learn_pace(struct runner *r, const struct task *j)
 {
-    for (int i = 0; i < j->n_groups; i++) {
-        const struct group *g = &j->group[i];
-        const struct request_times *t = &g->times;
-        if (j->error.code != 0 || g->choice == NULL || t->first_token <= 0 || t->finished < t->first_token)
+    for (int i = 0; i < j->n_prompts; i++) {
+        const struct choices *set = &j->choices[i];
+        const struct request_times *t = &set->times;
+        if (j->error.code != 0 || set->choice == NULL || t->first_token <= 0 || t->finished < t->first_token)
             continue;
         pace_learn(&r->end.pace, &(struct pace_sample){.prefill = t->first_token - t->scheduled,
                                                        .decode = t->finished - t->first_token,
-                                                       .n_prompt = (int64_t)g->prompt.n,
-                                                       .n_output = (int64_t)g->choice[0]->output.n,
+                                                       .n_prompt = (int64_t)set->prompt.n,
+                                                       .n_output = (int64_t)set->choice[0]->output.n,
                                                        .max_tokens = j->rules[i].max_tokens});
     }
 }

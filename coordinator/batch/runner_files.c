@@ -89,7 +89,7 @@ static json_t *now_as_text(void)
 static json_t *energy_of(const struct runner *r, double tokens)
 {
     const json_t *before = json_object_get(json_object_get(r->files.manifest.previous, "energy"), "joules");
-    double joules = engines_joules(&r->engines);
+    double joules = replicas_joules(&r->replicas);
     if (r->files.manifest.previous != NULL)
         joules += json_is_number(before) ? json_number_value(before) : NAN;
     if (isnan(joules))
@@ -129,7 +129,7 @@ static int write_manifest(struct runner *r, const char *state, struct err *e)
            *rest = json_pack(
                "{s:s, s:s, s:o, s:o, s:i, s:i, s:o, s:b, s:o, s:o, s:I, s:I, s:o, s:o}", "state", state, "build",
                LOCKSTEP_VERSION, "name", reply_text(r->setup.model.name), "path",
-               reply_text(r->setup.o->service.run.model), "ranks", r->setup.n_ranks, "groups", r->setup.n_groups,
+               reply_text(r->setup.o->service.run.model), "ranks", r->setup.n_ranks, "groups", r->setup.n_replicas,
                "inputs", recorded_inputs(&r->files.inputs), "lines_without_id", r->files.nameless, "max_model_len",
                r->files.max_len > 0 ? json_integer(r->files.max_len) : json_null(), "counts", counts_of(&r->progress),
                "runs", (json_int_t)(manifest_real(&r->files.manifest, "runs") + 1), "synced_bytes",
@@ -281,14 +281,14 @@ void runner_files_place(struct runner *r, const struct line *l, struct err *e)
 void runner_files_filled(struct runner *r, struct err *e)
 {
     bool known = r->files.max_len > 0;
-    r->files.max_len = engines_max_len(&r->engines);
+    r->files.max_len = replicas_max_len(&r->replicas);
     if (!known && r->files.has_manifest)
         (void)write_manifest(r, "running", e);
 }
 
 int runner_files_check_len(struct runner *r, struct err *e)
 {
-    int now = engines_max_len(&r->engines);
+    int now = replicas_max_len(&r->replicas);
     if (r->files.max_len > 0 && r->files.max_len != now && !r->setup.o->force)
         return ERR(
             e, ERR_INPUT,

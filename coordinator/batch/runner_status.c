@@ -23,7 +23,7 @@ static struct speed_counts counts_of(const struct batch_progress *p, const struc
 static struct status picture(struct runner *r, enum status_state state, double now)
 {
     const struct batch_progress *p = &r->progress;
-    const struct scheduler_stats stats = engines_stats(&r->engines);
+    const struct scheduler_stats stats = replicas_stats(&r->replicas);
     const struct speed_counts counts = counts_of(p, &stats);
     double total = status_total(p->n_read, p->at_end, p->input_bytes, p->input_bytes_read);
     const char *cause = r->end.failure.code != ERR_NONE ? r->end.failure.text : r->end.ending.cause;
@@ -38,7 +38,7 @@ static struct status picture(struct runner *r, enum status_state state, double n
                            .host = r->view.host,
                            .job = environment_value("SLURM_JOB_ID"),
                            .n_ranks = r->setup.n_ranks,
-                           .n_groups = r->setup.n_groups,
+                           .n_replicas = r->setup.n_replicas,
                            .share = r->setup.share,
                            .started = r->view.started_epoch,
                            .updated = epoch_now(),
@@ -62,7 +62,7 @@ static struct status picture(struct runner *r, enum status_state state, double n
                            .walltime_source = r->setup.ending.walltime.source,
                            .journal_bytes = r->files.journal.bytes,
                            .unsynced_bytes = r->files.journal.unsynced,
-                           .joules = engines_joules(&r->engines)};
+                           .joules = replicas_joules(&r->replicas)};
 }
 
 static enum status_state state_of(const struct runner *r)

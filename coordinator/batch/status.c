@@ -177,7 +177,7 @@ json_t *status_json(const struct status *s)
                                state_names[s->state], "cause", text_or_null(s->cause), "exit_status",
                                s->state >= STATUS_ENDED ? json_integer(s->exit_status) : json_null(), "model",
                                reply_text(s->model), "output", reply_text(s->output), "host", reply_text(s->host),
-                               "pid", (int)getpid(), "ranks", s->n_ranks, "groups", s->n_groups, "version",
+                               "pid", (int)getpid(), "ranks", s->n_ranks, "groups", s->n_replicas, "version",
                                LOCKSTEP_VERSION, "slurm_job_id", text_or_null(s->job), "started", moment(s->started),
                                "updated", moment(s->updated), "elapsed_seconds", s->updated - s->started);
     json_t *more = json_pack(
@@ -238,7 +238,7 @@ int status_metrics(const struct status *s, const struct metrics *m, struct text_
     one_if_known(&x, "batch_eta_seconds", "gauge", status_eta(s), "Until all is done at this speed.");
     one_if_known(&x, "batch_walltime_left_seconds", "gauge", s->walltime_left, "Until the job has to be over.");
     one_if_known(&x, "batch_joules_per_token", "gauge", status_joules_per_token(s), "Prompt and output together.");
-    metrics_write_engines(&x, m);
+    metrics_write_replicas(&x, m);
     metrics_write_steps(&x, m);
     metrics_write_ranks(&x, m);
     return e->code == ERR_NONE ? 0 : -1;

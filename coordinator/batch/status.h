@@ -17,7 +17,7 @@ struct status { /* strings are borrowed */
     int exit_status;   /* STATUS_ENDED, STATUS_FAILED */
 
     const char *model, *output, *host, *job; /* job: of Slurm, NULL: none */
-    int n_ranks, n_groups;
+    int n_ranks, n_replicas;
     struct share share;
     double started, updated; /* seconds since 1970 */
 

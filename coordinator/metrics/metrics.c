@@ -10,7 +10,7 @@
 
 #define OWN_PREFIX "lockstep_"
 
-static void open_engine(struct engine_metrics *m, const struct buckets *lengths)
+static void open_replica(struct replica_metrics *m, const struct buckets *lengths)
 {
     m->first_token.buckets = &buckets_first_token;
     m->between_tokens.buckets = m->per_token.buckets = &buckets_token;
@@ -22,7 +22,7 @@ static void open_engine(struct engine_metrics *m, const struct buckets *lengths)
     m->iteration.buckets = &buckets_iteration;
 }
 
-int metrics_open(struct metrics *m, enum metrics_names names, const char *model, const struct engines *engines,
+int metrics_open(struct metrics *m, enum metrics_names names, const char *model, const struct replicas *replicas,
                  bool prefix_caching, struct err *e)
 {
     memset(m, 0, sizeof *m);
@@ -31,34 +31,34 @@ int metrics_open(struct metrics *m, enum metrics_names names, const char *model,
     m->prefix_caching = prefix_caching;
     m->started = seconds_now();
     m->length_buckets = buckets_up_to(1 << 20);
-    m->engines = engines;
+    m->replicas = replicas;
     m->cancel_steps.buckets = &buckets_n;
-    m->engine = err_calloc(e, (unsigned long)engines->n, sizeof *m->engine, "metrics");
-    for (int i = 0; m->engine != NULL && i < engines->n; i++)
-        open_engine(&m->engine[i], &m->length_buckets);
-    return m->engine != NULL ? 0 : -1;
+    m->replica = err_calloc(e, (unsigned long)replicas->n, sizeof *m->replica, "metrics");
+    for (int i = 0; m->replica != NULL && i < replicas->n; i++)
+        open_replica(&m->replica[i], &m->length_buckets);
+    return m->replica != NULL ? 0 : -1;
 }
 
 void metrics_close(struct metrics *m)
 {
-    free(m->engine);
-    m->engine = NULL;
+    free(m->replica);
+    m->replica = NULL;
 }
 
-void metrics_take(struct metrics *m, struct report *r, int engine)
+void metrics_take(struct metrics *m, struct report *r, int replica)
 {
-    struct engine_metrics *of = &m->engine[engine];
-    if (r->loaded && engines_loaded(m->engines)) {
+    struct replica_metrics *of = &m->replica[replica];
+    if (r->loaded && replicas_loaded(m->replicas)) {
         m->loaded = seconds_now();
-        m->length_buckets = buckets_up_to(engines_max_len(m->engines)); /* nothing has been counted in them yet */
+        m->length_buckets = buckets_up_to(replicas_max_len(m->replicas)); /* nothing has been counted in them yet */
     }
     histogram_move(&of->between_tokens, &r->between_tokens);
     histogram_move(&of->iteration, &r->iteration);
 }
 
-void metrics_count(struct metrics *m, const struct outcome *o, const struct protocol_generate *g, int engine)
+void metrics_count(struct metrics *m, const struct outcome *o, const struct protocol_generate *g, int replica)
 {
-    struct engine_metrics *of = &m->engine[engine];
+    struct replica_metrics *of = &m->replica[replica];
     m->n_by_code[o->code > 0 && o->code < 600 ? o->code : 0]++;
     if (g != NULL && o->code == PROTOCOL_OK) {
         histogram_add(&of->n, g->search.n);
@@ -88,54 +88,54 @@ void metrics_count(struct metrics *m, const struct outcome *o, const struct prot
 double metrics_mean_seconds(const struct metrics *m)
 {
     double sum = 0, n = 0;
-    for (int i = 0; i < m->engines->n; i++) {
-        sum += m->engine[i].total.sum;
-        n += (double)m->engine[i].total.n;
+    for (int i = 0; i < m->replicas->n; i++) {
+        sum += m->replica[i].total.sum;
+        n += (double)m->replica[i].total.n;
     }
     return n > 0 ? sum / n : 1;
 }
 
-/* The label of engine i, where there are several. */
-struct engine_label {
+/* The label of replica i, where there are several. */
+struct replica_label {
     char text[40];
 };
 
-static struct engine_label label_of(const struct metrics *m, int i)
+static struct replica_label label_of(const struct metrics *m, int i)
 {
-    struct engine_label label = {""};
-    if (m->engines->n > 1)
+    struct replica_label label = {""};
+    if (m->replicas->n > 1)
         (void)snprintf(label.text, sizeof label.text, ",engine=\"%d\"", i);
     return label;
 }
 
-/* One number of every engine. */
-static void of_engines(struct exposition *x, const struct metrics *m, const char *name, const char *type,
-                       double (*value)(const struct metrics *m, int i), const char *help)
+/* One number of every replica. */
+static void of_replicas(struct exposition *x, const struct metrics *m, const char *name, const char *type,
+                        double (*value)(const struct metrics *m, int i), const char *help)
 {
     exposition_head(x, name, type, help);
-    for (int i = 0; i < m->engines->n; i++)
+    for (int i = 0; i < m->replicas->n; i++)
         exposition_sample(x, name, label_of(m, i).text, value(m, i));
 }
 
-/* One histogram of every engine; offset: in struct engine_metrics. */
+/* One histogram of every replica; offset: in struct replica_metrics. */
 static void histograms(struct exposition *x, const struct metrics *m, const char *name, size_t offset, const char *help)
 {
     exposition_head(x, name, "histogram", help);
-    for (int i = 0; i < m->engines->n; i++)
-        exposition_histogram(x, name, label_of(m, i).text, (const void *)((const char *)&m->engine[i] + offset));
+    for (int i = 0; i < m->replicas->n; i++)
+        exposition_histogram(x, name, label_of(m, i).text, (const void *)((const char *)&m->replica[i] + offset));
 }
 
-#define OF(member) offsetof(struct engine_metrics, member)
+#define OF(member) offsetof(struct replica_metrics, member)
 
-/* A number of engine i. */
-#define VALUE(name, expression)                              \
-    static double name(const struct metrics *m, int i)       \
-    {                                                        \
-        const struct engine_end *e = &m->engines->engine[i]; \
-        const struct engine_metrics *of = &m->engine[i];     \
-        (void)e;                                             \
-        (void)of;                                            \
-        return (double)(expression);                         \
+/* A number of replica i. */
+#define VALUE(name, expression)                             \
+    static double name(const struct metrics *m, int i)      \
+    {                                                       \
+        const struct replica *e = &m->replicas->replica[i]; \
+        const struct replica_metrics *of = &m->replica[i];  \
+        (void)e;                                            \
+        (void)of;                                           \
+        return (double)(expression);                        \
     }
 VALUE(n_running, e->stats.n_running)
 VALUE(n_waiting, e->stats.n_waiting + (i == 0 ? m->n_unassigned : 0))
@@ -163,11 +163,11 @@ static void write_finished(struct exposition *x, const struct metrics *m)
 {
     char extra[120];
     exposition_head(x, "request_success_total", "counter", "Sequences that ended, by the reason.");
-    for (int i = 0; i < m->engines->n; i++)
+    for (int i = 0; i < m->replicas->n; i++)
         for (int f = FINISH_STOP; f < FINISH_REASONS; f++) {
             (void)snprintf(extra, sizeof extra, "%s,finished_reason=\"%s\"", label_of(m, i).text,
                            f == FINISH_CANCELLED ? "abort" : finish_name((enum finish_reason)f));
-            exposition_sample(x, "request_success_total", extra, (double)m->engines->engine[i].stats.n_finished[f]);
+            exposition_sample(x, "request_success_total", extra, (double)m->replicas->replica[i].stats.n_finished[f]);
         }
 }
 
@@ -175,20 +175,20 @@ static void write_cache(struct exposition *x, const struct metrics *m)
 {
     char extra[200];
     exposition_head(x, "cache_config_info", "gauge", "The KV cache.");
-    for (int i = 0; i < m->engines->n; i++) {
+    for (int i = 0; i < m->replicas->n; i++) {
         (void)snprintf(extra, sizeof extra, "%s,block_size=\"%d\",num_gpu_blocks=\"%d\",enable_prefix_caching=\"%s\"",
-                       label_of(m, i).text, KV_BLOCK_TOKENS, m->engines->engine[i].n_blocks,
+                       label_of(m, i).text, KV_BLOCK_TOKENS, m->replicas->replica[i].n_blocks,
                        m->prefix_caching ? "True" : "False");
         exposition_sample(x, "cache_config_info", extra, 1);
     }
 }
 
-/* For several samples per engine: {by="..."}. */
+/* For several samples per replica: {by="..."}. */
 static void of_kind(struct exposition *x, const struct metrics *m, const char *name, const char *by, const char *kind,
                     double (*value)(const struct metrics *m, int i))
 {
     char extra[120];
-    for (int i = 0; i < m->engines->n; i++) {
+    for (int i = 0; i < m->replicas->n; i++) {
         (void)snprintf(extra, sizeof extra, "%s,%s=\"%s\"", label_of(m, i).text, by, kind);
         exposition_sample(x, name, extra, value(m, i));
     }
@@ -211,30 +211,30 @@ static void write_sources(struct exposition *x, const struct metrics *m)
     of_kind(x, m, name, "source", "external_kv_transfer", nothing);
 }
 
-void metrics_write_engines(struct exposition *x, const struct metrics *m)
+void metrics_write_replicas(struct exposition *x, const struct metrics *m)
 {
-    of_engines(x, m, "num_requests_running", "gauge", n_running, "Sequences in the engine.");
-    of_engines(x, m, "num_requests_waiting", "gauge", n_waiting,
-               "Sequences that wait for a place or for memory; those that no engine has yet count as engine 0's.");
+    of_replicas(x, m, "num_requests_running", "gauge", n_running, "Sequences in the engine.");
+    of_replicas(x, m, "num_requests_waiting", "gauge", n_waiting,
+                "Sequences that wait for a place or for memory; those that no engine has yet count as engine 0's.");
     write_waiting(x, m);
-    of_engines(x, m, "kv_cache_usage_perc", "gauge", kv_usage, "Share of KV blocks that sequences hold, 0 to 1.");
+    of_replicas(x, m, "kv_cache_usage_perc", "gauge", kv_usage, "Share of KV blocks that sequences hold, 0 to 1.");
     write_cache(x, m);
-    of_engines(x, m, "prompt_tokens_total", "counter", prompt_tokens, "Prompt tokens processed.");
+    of_replicas(x, m, "prompt_tokens_total", "counter", prompt_tokens, "Prompt tokens processed.");
     write_sources(x, m);
-    of_engines(x, m, "generation_tokens_total", "counter", output_tokens, "Tokens generated.");
-    of_engines(x, m, "num_preemptions_total", "counter", preemptions, "Times that a sequence gave its memory away.");
-    of_engines(x, m, "prefix_cache_queries_total", "counter", prefix_queries, "Tokens looked up in the prefix cache.");
-    of_engines(x, m, "prefix_cache_hits_total", "counter", prefix_hits, "Tokens found there.");
+    of_replicas(x, m, "generation_tokens_total", "counter", output_tokens, "Tokens generated.");
+    of_replicas(x, m, "num_preemptions_total", "counter", preemptions, "Times that a sequence gave its memory away.");
+    of_replicas(x, m, "prefix_cache_queries_total", "counter", prefix_queries, "Tokens looked up in the prefix cache.");
+    of_replicas(x, m, "prefix_cache_hits_total", "counter", prefix_hits, "Tokens found there.");
     write_finished(x, m);
     histograms(x, m, "iteration_tokens_total", OF(iteration), "Tokens of a step.");
 }
 
 void metrics_write_steps(struct exposition *x, const struct metrics *m)
 {
-    of_engines(x, m, "kv_blocks", "gauge", kv_blocks, "KV blocks in total.");
-    of_engines(x, m, "kv_blocks_used", "gauge", kv_blocks_used, "KV blocks that sequences hold.");
-    of_engines(x, m, "engine_steps_total", "counter", n_steps, "Steps with tokens.");
-    of_engines(x, m, "engine_step_seconds_total", "counter", step_seconds, "Time from a step's plan to its results.");
+    of_replicas(x, m, "kv_blocks", "gauge", kv_blocks, "KV blocks in total.");
+    of_replicas(x, m, "kv_blocks_used", "gauge", kv_blocks_used, "KV blocks that sequences hold.");
+    of_replicas(x, m, "engine_steps_total", "counter", n_steps, "Steps with tokens.");
+    of_replicas(x, m, "engine_step_seconds_total", "counter", step_seconds, "Time from a step's plan to its results.");
 }
 
 static void write_requests(struct exposition *x, const struct metrics *m)
@@ -264,14 +264,14 @@ static void write_requests(struct exposition *x, const struct metrics *m)
 static void write_split(struct exposition *x, const struct metrics *m)
 {
     char extra[64];
-    of_engines(x, m, "inference_request_success_total", "counter", n_answered,
-               "Requests answered without an error: those whose time is split below.");
-    of_engines(x, m, "inference_request_duration_seconds_total", "counter", total_seconds, "Their time end to end.");
-    of_engines(x, m, "inference_queue_duration_seconds_total", "counter", queue_seconds,
-               "Of it, waiting for the engine.");
-    of_engines(x, m, "inference_compute_duration_seconds_total", "counter", compute_seconds, "Of it, in the engine.");
-    of_engines(x, m, "inference_overhead_duration_seconds_total", "counter", overhead_seconds,
-               "The rest: parsing, tokenizing, replying.");
+    of_replicas(x, m, "inference_request_success_total", "counter", n_answered,
+                "Requests answered without an error: those whose time is split below.");
+    of_replicas(x, m, "inference_request_duration_seconds_total", "counter", total_seconds, "Their time end to end.");
+    of_replicas(x, m, "inference_queue_duration_seconds_total", "counter", queue_seconds,
+                "Of it, waiting for the engine.");
+    of_replicas(x, m, "inference_compute_duration_seconds_total", "counter", compute_seconds, "Of it, in the engine.");
+    of_replicas(x, m, "inference_overhead_duration_seconds_total", "counter", overhead_seconds,
+                "The rest: parsing, tokenizing, replying.");
     exposition_head(x, "requests_total", "counter", "Requests answered, by code.");
     for (int code = 0; code < 600; code++)
         if (m->n_by_code[code] > 0 || code == PROTOCOL_OK) {
@@ -284,13 +284,13 @@ static void write_split(struct exposition *x, const struct metrics *m)
 static void of_ranks(struct exposition *x, const struct metrics *m, const char *name, const char *type,
                      const char *help, double (*value)(const struct rank_stats *r))
 {
-    const struct engines *all = m->engines;
+    const struct replicas *all = m->replicas;
     int size = all->n_ranks / all->n;
     char extra[200];
     exposition_head(x, name, type, help);
     for (int i = 0; i < all->n_ranks; i++) {
         const struct rank_stats *r = &all->ranks[i];
-        double y = all->engine[i / size].has_ranks ? value(r) : NAN;
+        double y = all->replica[i / size].has_ranks ? value(r) : NAN;
         (void)snprintf(extra, sizeof extra, "%s,rank=\"%d\",host=\"%.64s\"", label_of(m, i / size).text, i, r->host);
         if (!isnan(y)) /* not measured: absent */
             exposition_sample(x, name, extra, y);
@@ -302,7 +302,7 @@ static void of_ranks(struct exposition *x, const struct metrics *m, const char *
 static void write_waits(struct exposition *x, const struct metrics *m)
 {
     static const char name[] = "rank_all_reduce_wait_seconds";
-    const struct engines *all = m->engines;
+    const struct replicas *all = m->replicas;
     int size = all->n_ranks / all->n;
     char extra[200];
     exposition_head(x, name, "gauge", "Of a step's time in all-reduces, at least so much is waiting for other ranks.");
@@ -312,7 +312,7 @@ static void write_waits(struct exposition *x, const struct metrics *m)
             least = fmin(least, rank_stats_all_reduce(&all->ranks[k]));
         (void)snprintf(extra, sizeof extra, "%s,rank=\"%d\",host=\"%.64s\"", label_of(m, i / size).text, i,
                        all->ranks[i].host);
-        if (all->engine[i / size].has_ranks && !isnan(mine) && !isinf(least))
+        if (all->replica[i / size].has_ranks && !isnan(mine) && !isinf(least))
             exposition_sample(x, name, extra, mine - least);
     }
 }
@@ -345,17 +345,17 @@ static double joules_of(const struct rank_stats *r)
 /* Only where every rank knows: a sum over some of them would be read as one over all. */
 static void write_energy(struct exposition *x, const struct metrics *m)
 {
-    if (isnan(engines_joules(m->engines)))
+    if (isnan(replicas_joules(m->replicas)))
         return;
     of_ranks(x, m, "energy_joules_total", "counter", "Used by a rank's device since the model was ready.", joules_of);
 }
 
 void metrics_write_ranks(struct exposition *x, const struct metrics *m)
 {
-    int slowest = engines_slowest(m->engines);
+    int slowest = replicas_slowest(m->replicas);
     bool any = false;
-    for (int i = 0; i < m->engines->n; i++)
-        any = any || m->engines->engine[i].has_ranks;
+    for (int i = 0; i < m->replicas->n; i++)
+        any = any || m->replicas->replica[i].has_ranks;
     if (!any)
         return;
     of_ranks(x, m, "rank_steps_total", "counter", "Steps of a rank.", steps_of);
@@ -404,8 +404,8 @@ static void write_server(struct exposition *x, const struct metrics *m)
     exposition_one(x, "open_requests", "gauge", m->n_open_tasks, "Messages under way, in whatever stage.");
     exposition_one(x, "client_backlog_bytes", "gauge", (double)m->backlog,
                    "Replies that wait for their clients to read.");
-    exposition_one(x, "ranks", "gauge", m->engines->n_ranks, "Ranks of the job.");
-    exposition_one(x, "groups", "gauge", m->engines->n, "Groups of ranks, each with a model of its own.");
+    exposition_one(x, "ranks", "gauge", m->replicas->n_ranks, "Ranks of the job.");
+    exposition_one(x, "groups", "gauge", m->replicas->n, "Replicas: whole models, each on ranks of its own.");
     exposition_one(x, "draining", "gauge", m->draining, "1: no new requests are taken.");
     exposition_one(x, "uptime_seconds", "gauge", seconds_now() - m->started, "Since the socket is there.");
     if (m->loaded > 0)
@@ -418,9 +418,9 @@ int metrics_write(const struct metrics *m, struct text_buffer *out, struct err *
     bool vllm = m->names == METRICS_VLLM;
     exposition_open(&x, out, vllm ? "vllm:" : OWN_PREFIX, e);
     exposition_label(&x, "model_name", m->model);
-    if (vllm && m->engines->n == 1)
+    if (vllm && m->replicas->n == 1)
         exposition_label(&x, "engine", "0");
-    metrics_write_engines(&x, m);
+    metrics_write_replicas(&x, m);
     write_requests(&x, m);
     x.prefix = OWN_PREFIX;
     metrics_write_steps(&x, m);

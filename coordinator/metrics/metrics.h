@@ -1,10 +1,10 @@
-/* coordinator/metrics/metrics.h - the counters of server, engines and ranks as Prometheus text. Names and buckets are
+/* coordinator/metrics/metrics.h - the counters of server, replicas and ranks as Prometheus text. Names and buckets are
  * vLLM's where the meaning is the same; the split of a request's time is Triton's and SageMaker's. The I/O thread's. */
 #ifndef METRICS_METRICS_H
 #define METRICS_METRICS_H
 
 #include "coordinator/metrics/exposition.h"
-#include "coordinator/replicas/engines.h"
+#include "coordinator/replicas/replicas.h"
 #include "coordinator/tasks/finished.h"
 
 /* lockstep_x{model_name=}; or, of what vLLM has too, vllm:x, and engine= among the labels. */
@@ -19,8 +19,8 @@ struct outcome {
     double per_token;                                /* of the tokens after the first; 0: fewer than two */
 };
 
-/* Requests that one engine has answered well, and the steps that it took. */
-struct engine_metrics {
+/* Requests that one replica has answered well, and the steps that it took. */
+struct replica_metrics {
     struct histogram first_token, between_tokens, per_token, total, queue, inference, prefill, decode, n_prompt,
         n_output, n_longest, n_computed, n, max_tokens, iteration;
     double queue_seconds, compute_seconds, overhead_seconds, total_seconds;
@@ -31,38 +31,38 @@ struct metrics {
     const char *model;      /* borrowed */
     double started, loaded; /* seconds_now(); loaded 0: not yet */
     bool prefix_caching;
-    const struct engines *engines; /* borrowed */
-    struct engine_metrics *engine; /* [engines->n] */
+    const struct replicas *replicas; /* borrowed */
+    struct replica_metrics *replica; /* [replicas->n] */
     struct buckets length_buckets;
 
-    struct histogram cancel_steps;              /* from a cancellation until the engine has let go */
+    struct histogram cancel_steps;              /* from a cancellation until the replica has let go */
     uint64_t n_by_code[600];                    /* generates answered */
     uint64_t n_messages[PROTOCOL_SHUTDOWN + 1]; /* by op */
     uint64_t n_bad_messages, n_refused_connections, n_turned_away, n_slow_clients, n_cut_clients, n_lost_clients,
         n_lost_log_lines;
     uint64_t bytes_received, bytes_sent;
     int n_clients, n_open_tasks;
-    int n_unassigned; /* sequences that wait for an engine */
+    int n_unassigned; /* sequences that wait for a replica */
     size_t backlog;
     bool draining;
 };
 
-int metrics_open(struct metrics *m, enum metrics_names names, const char *model, const struct engines *engines,
+int metrics_open(struct metrics *m, enum metrics_names names, const char *model, const struct replicas *replicas,
                  bool prefix_caching, struct err *e);
 
 void metrics_close(struct metrics *m);
 
-/* Numbers of an engine, whose report `engines` has taken. */
-void metrics_take(struct metrics *m, struct report *r, int engine);
+/* Numbers of a replica, whose report `replicas` has taken. */
+void metrics_take(struct metrics *m, struct report *r, int replica);
 
-/* A generate was answered, by this engine if it got so far. g: NULL when it could not be parsed. */
-void metrics_count(struct metrics *m, const struct outcome *o, const struct protocol_generate *g, int engine);
+/* A generate was answered, by this replica if it got so far. g: NULL when it could not be parsed. */
+void metrics_count(struct metrics *m, const struct outcome *o, const struct protocol_generate *g, int replica);
 
 /* How long a request takes, in the mean of all; 1 while there was none. */
 double metrics_mean_seconds(const struct metrics *m);
 
-/* Parts of it: what vLLM tells of engines, what it does not, and every rank's steps. */
-void metrics_write_engines(struct exposition *x, const struct metrics *m);
+/* Parts of it: what vLLM tells of replicas, what it does not, and every rank's steps. */
+void metrics_write_replicas(struct exposition *x, const struct metrics *m);
 void metrics_write_steps(struct exposition *x, const struct metrics *m);
 void metrics_write_ranks(struct exposition *x, const struct metrics *m);
 

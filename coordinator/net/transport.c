@@ -107,10 +107,10 @@ static void add_dirty(struct transport *t, struct channel *c)
     t->dirty = c;
 }
 
-static struct channel *find(const struct transport *t, const struct peer *peer)
+static struct channel *find(const struct transport *t, const struct channel_name *channel)
 {
-    struct channel *c = peer->fd >= 0 && peer->fd < t->n_fds ? t->by_fd[peer->fd] : NULL;
-    return c != NULL && c->number == peer->number ? c : NULL;
+    struct channel *c = channel->fd >= 0 && channel->fd < t->n_fds ? t->by_fd[channel->fd] : NULL;
+    return c != NULL && c->number == channel->number ? c : NULL;
 }
 
 /* ---- a channel's life ---- */
@@ -395,7 +395,7 @@ bool transport_receive(struct transport *t, struct incoming *to)
         c->ready = false;
         m = c->fd >= 0 ? zmtp_take(&c->zmtp) : NULL;
         if (m != NULL) {
-            *to = (struct incoming){.peer = {c->number, c->fd}, .delimiter = m->delimiter, .n_frames = m->n_frames};
+            *to = (struct incoming){.channel = {c->number, c->fd}, .delimiter = m->delimiter, .n_frames = m->n_frames};
             if (c->zmtp.first != NULL)
                 add_ready(t, c);
         }
@@ -472,9 +472,10 @@ void transport_flush(struct transport *t)
     }
 }
 
-enum sent transport_send(struct transport *t, const struct peer *peer, bool delimiter, char *text, size_t bytes)
+enum sent transport_send(struct transport *t, const struct channel_name *channel, bool delimiter, char *text,
+                         size_t bytes)
 {
-    struct channel *c = find(t, peer);
+    struct channel *c = find(t, channel);
     unsigned char *body = NULL;
     size_t n_body = 0;
     if (c == NULL)
@@ -497,25 +498,25 @@ enum sent transport_send(struct transport *t, const struct peer *peer, bool deli
     return SENT;
 }
 
-bool transport_connected(const struct transport *t, const struct peer *peer)
+bool transport_connected(const struct transport *t, const struct channel_name *channel)
 {
-    return find(t, peer) != NULL;
+    return find(t, channel) != NULL;
 }
 
-void transport_disconnect(struct transport *t, const struct peer *peer)
+void transport_disconnect(struct transport *t, const struct channel_name *channel)
 {
-    struct channel *c = find(t, peer);
+    struct channel *c = find(t, channel);
     if (c != NULL)
         end_channel(t, c);
 }
 
-enum happening transport_happening(struct transport *t, struct peer *peer)
+enum happening transport_happening(struct transport *t, struct channel_name *channel)
 {
     struct channel *c = t->gone;
     if (c == NULL)
         return HAPPENING_NONE;
     enum happening what = c->was_open ? HAPPENING_GONE : HAPPENING_REFUSED;
-    *peer = (struct peer){c->number, -1};
+    *channel = (struct channel_name){c->number, -1};
     t->gone = c->next_gone;
     leave_list(c);
     return what;
@@ -582,7 +583,7 @@ static void linger(struct transport *t, double seconds)
 
 static void close_channels(struct transport *t)
 {
-    struct peer peer;
+    struct channel_name channel;
     struct incoming m;
     for (int fd = 0; fd < t->n_fds; fd++)
         if (t->by_fd[fd] != NULL)
@@ -590,7 +591,7 @@ static void close_channels(struct transport *t)
     transport_flush(t);
     while (transport_receive(t, &m))
         (void)zmq_msg_close(&m.body);
-    while (transport_happening(t, &peer) != HAPPENING_NONE)
+    while (transport_happening(t, &channel) != HAPPENING_NONE)
         continue;
     free(t->by_fd);
 }

@@ -41,13 +41,13 @@ struct transport {
 };
 
 /* The sender of a message: a connection. Its number is never reused. */
-struct peer {
+struct channel_name {
     uint64_t number; /* from 1 */
     int fd;
 };
 
 struct incoming {
-    struct peer peer;
+    struct channel_name channel;
     bool delimiter; /* an empty frame stood before the body (REQ); the reply needs one too */
     int n_frames;   /* of the body; 1 is what the protocol knows */
     zmq_msg_t body; /* the first of them; the caller closes it */
@@ -87,16 +87,17 @@ double transport_due(const struct transport *t);
 bool transport_receive(struct transport *t, struct incoming *m);
 
 /* Takes over text (malloc'ed) when it is SENT. It is written at the end of the turn, by transport_flush. */
-enum sent transport_send(struct transport *t, const struct peer *peer, bool delimiter, char *text, size_t bytes);
+enum sent transport_send(struct transport *t, const struct channel_name *channel, bool delimiter, char *text,
+                         size_t bytes);
 void transport_flush(struct transport *t);
 
 /* Is the connection that a message came over still there? */
-bool transport_connected(const struct transport *t, const struct peer *peer);
+bool transport_connected(const struct transport *t, const struct channel_name *channel);
 
 /* Close this connection. The client notices, reconnects, and is a new client. */
-void transport_disconnect(struct transport *t, const struct peer *peer);
+void transport_disconnect(struct transport *t, const struct channel_name *channel);
 
-/* Events of connections; HAPPENING_GONE: *peer's has ended; HAPPENING_REFUSED: one ended before it was a client. */
-enum happening transport_happening(struct transport *t, struct peer *peer);
+/* Events of connections; HAPPENING_GONE: *channel's has ended; HAPPENING_REFUSED: one ended before it was a client. */
+enum happening transport_happening(struct transport *t, struct channel_name *channel);
 
 #endif

@@ -22,10 +22,10 @@ static int compare_numbers(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* For report_decode. group: the struct hub_group. */
-static struct task *find_job(void *group, uint64_t number, bool take)
+/* For report_decode. replica: the struct hub_replica. */
+static struct task *find_job(void *replica, uint64_t number, bool take)
 {
-    struct hub_group *g = group;
+    struct hub_replica *g = replica;
     struct task key;
     key.number = number;
     struct task **found = tfind(&key, &g->tasks, compare_numbers), *j = found != NULL ? *found : NULL;
@@ -34,25 +34,25 @@ static struct task *find_job(void *group, uint64_t number, bool take)
     return j;
 }
 
-/* ---- a group that is lost ---- */
+/* ---- a replica that is lost ---- */
 
 /* In words, with its ranks. */
-static void fail(struct hub *h, int group, enum err_code code, const char *what)
+static void fail(struct hub *h, int replica, enum err_code code, const char *what)
 {
     struct err e = {0};
-    const struct hub_group *g = &h->group[group];
-    int first = group * h->group_size, last = first + h->group_size - 1;
+    const struct hub_replica *g = &h->replica[replica];
+    int first = replica * h->replica_size, last = first + h->replica_size - 1;
     char ranks[60];
     (void)snprintf(ranks, sizeof ranks, first < last ? "ranks %d-%d, led by rank %d" : "rank %d", first, last, first);
-    ERR(&e, code, "group %d of %d (%s on %s): %s", group, h->n_groups, ranks,
+    ERR(&e, code, "replica %d of %d (%s on %s): %s", replica, h->n_replicas, ranks,
         g->connected ? g->host : "an unknown host", what);
     link_raise(&h->alarm, &e);
 }
 
 /* The failed process should speak first: see LINK_PATIENCE. */
-static void lose(struct hub *h, int group, const char *why)
+static void lose(struct hub *h, int replica, const char *why)
 {
-    struct hub_group *g = &h->group[group];
+    struct hub_replica *g = &h->replica[replica];
     if (g->ended || g->lost >= 0)
         return;
     g->lost = 0;
@@ -62,13 +62,13 @@ static void lose(struct hub *h, int group, const char *why)
 static void take_ends(struct hub *h)
 {
     for (int fd; (fd = link_ended(h->monitor)) >= 0;)
-        for (int i = 1; i < h->n_groups; i++)
-            if (h->group[i].connected && h->group[i].fd == fd)
+        for (int i = 1; i < h->n_replicas; i++)
+            if (h->replica[i].connected && h->replica[i].fd == fd)
                 lose(h, i, "its connection has ended");
 }
 
-/* Nobody waits for the reports of a group that is not there. */
-static void post_end(struct hub_group *g)
+/* Nobody waits for the reports of a replica that is not there. */
+static void post_end(struct hub_replica *g)
 {
     struct report *r = calloc(1, sizeof *r);
     g->ended = true;
@@ -84,8 +84,8 @@ static void keep_time(struct hub *h)
 {
     double passed = link_pulse_passed(&h->pulse);
     bool due = link_pulse_due(&h->pulse);
-    for (int i = 1; i < h->n_groups; i++) {
-        struct hub_group *g = &h->group[i];
+    for (int i = 1; i < h->n_replicas; i++) {
+        struct hub_replica *g = &h->replica[i];
         if (!g->connected || g->ended)
             continue;
         char id[16];
@@ -111,13 +111,13 @@ static void keep_time(struct hub *h)
 
 /* ---- messages ---- */
 
-static void greet(struct hub *h, int group, const struct wire_out *m, int fd)
+static void greet(struct hub *h, int replica, const struct wire_out *m, int fd)
 {
-    struct hub_group *g = &h->group[group];
+    struct hub_replica *g = &h->replica[replica];
     struct wire_in in = {m->data, m->bytes, NULL};
     struct wire_out out = {0};
     char id[16];
-    (void)snprintf(id, sizeof id, "%d", group);
+    (void)snprintf(id, sizeof id, "%d", replica);
     (void)wire_get_u8(&in);
     size_t n = wire_get_count(&in, LINK_HOST_BYTES - 1, 1, "a host's name");
     (void)wire_get(&in, g->host, n);
@@ -128,14 +128,14 @@ static void greet(struct hub *h, int group, const struct wire_out *m, int fd)
     (void)link_send(h->router, id, &out);
 }
 
-static void take_report(struct hub *h, int group, const struct wire_out *m)
+static void take_report(struct hub *h, int replica, const struct wire_out *m)
 {
-    struct hub_group *g = &h->group[group];
+    struct hub_replica *g = &h->replica[replica];
     struct err e = {0};
-    const struct report_rules rules = {h->vocab, h->group_size, find_job, g};
+    const struct report_rules rules = {h->vocab, h->replica_size, find_job, g};
     struct report *r = report_decode(m->data, m->bytes, &rules, seconds_now(), &e);
     if (r == NULL) {
-        fail(h, group, e.code, e.text);
+        fail(h, replica, e.code, e.text);
         return;
     }
     g->ended = g->ended || r->ended;
@@ -146,16 +146,16 @@ static void take_report(struct hub *h, int group, const struct wire_out *m)
 static void take_message(struct hub *h, const char *id, const struct wire_out *m, int fd)
 {
     char *end = NULL;
-    long group = strtol(id, &end, 10);
-    if (end == id || *end != '\0' || group < 1 || group >= h->n_groups || m->bytes < 1)
+    long replica = strtol(id, &end, 10);
+    if (end == id || *end != '\0' || replica < 1 || replica >= h->n_replicas || m->bytes < 1)
         return;
-    h->group[group].silent = 0;
+    h->replica[replica].silent = 0;
     if (m->failed)
-        fail(h, (int)group, ERR_MEMORY, "out of host memory for a report");
+        fail(h, (int)replica, ERR_MEMORY, "out of host memory for a report");
     else if (*m->data == LINK_HELLO)
-        greet(h, (int)group, m, fd);
+        greet(h, (int)replica, m, fd);
     else if (*m->data != LINK_BEAT)
-        take_report(h, (int)group, m);
+        take_report(h, (int)replica, m);
 }
 
 static void take_messages(struct hub *h)
@@ -177,49 +177,49 @@ static void take_messages(struct hub *h)
 
 /* ---- orders ---- */
 
-static void pass_order(struct hub *h, int group, struct order *o)
+static void pass_order(struct hub *h, int replica, struct order *o)
 {
-    struct hub_group *g = &h->group[group];
+    struct hub_replica *g = &h->replica[replica];
     struct wire_out w = {0};
     char id[16];
-    (void)snprintf(id, sizeof id, "%d", group);
+    (void)snprintf(id, sizeof id, "%d", replica);
     order_encode(&w, o, seconds_now());
     if (o->kind == ORDER_SUBMIT && tsearch(o->task, &g->tasks, compare_numbers) == NULL)
         w.failed = true;
     bool lacks_memory = w.failed;
     if (!link_send(h->router, id, &w) && lacks_memory)
-        fail(h, group, ERR_MEMORY, "out of host memory for an order");
+        fail(h, replica, ERR_MEMORY, "out of host memory for an order");
     free(o);
 }
 
 static void pass_orders(struct hub *h)
 {
     struct order *o;
-    for (int i = 1; i < h->n_groups; i++)
-        while (h->group[i].connected && (o = mailbox_take(h->group[i].mailbox)) != NULL)
+    for (int i = 1; i < h->n_replicas; i++)
+        while (h->replica[i].connected && (o = mailbox_take(h->replica[i].mailbox)) != NULL)
             pass_order(h, i, o);
 }
 
 static bool all_ended(const struct hub *h)
 {
     bool all = true;
-    for (int i = 1; i < h->n_groups; i++)
-        all = all && h->group[i].ended;
+    for (int i = 1; i < h->n_replicas; i++)
+        all = all && h->replica[i].ended;
     return all;
 }
 
 static void *run(void *context)
 {
     struct hub *h = context;
-    zmq_pollitem_t *item = calloc((size_t)h->n_groups + POLL_MAILBOXES, sizeof *item);
+    zmq_pollitem_t *item = calloc((size_t)h->n_replicas + POLL_MAILBOXES, sizeof *item);
     while (item != NULL && !all_ended(h)) {
         int n = POLL_MAILBOXES;
         item[POLL_ROUTER] = (zmq_pollitem_t){.socket = h->router, .events = ZMQ_POLLIN};
         item[POLL_MONITOR] = (zmq_pollitem_t){.socket = h->monitor, .events = ZMQ_POLLIN};
         item[POLL_ZAP] = (zmq_pollitem_t){.socket = h->curve.zap, .events = ZMQ_POLLIN};
-        for (int i = 1; i < h->n_groups; i++)
-            if (h->group[i].connected)
-                item[n++] = (zmq_pollitem_t){.socket = h->group[i].mailbox, .events = ZMQ_POLLIN};
+        for (int i = 1; i < h->n_replicas; i++)
+            if (h->replica[i].connected)
+                item[n++] = (zmq_pollitem_t){.socket = h->replica[i].mailbox, .events = ZMQ_POLLIN};
         (void)zmq_poll(item, n, (long)(1e3 * h->pulse.interval));
         curve_answer(&h->curve);
         take_ends(h);
@@ -240,18 +240,18 @@ static int open_sockets(struct hub *h, struct link_card *card, bool local, struc
     size_t bytes = sizeof endpoint;
     h->context = zmq_ctx_new();
     if (h->context == NULL)
-        return ERR(e, ERR_MEMORY, "no ZeroMQ context for the links between groups");
+        return ERR(e, ERR_MEMORY, "no ZeroMQ context for the links between replicas");
     if (curve_open(&h->curve, h->context, NULL, e) != 0)
         return -1;
     h->router = zmq_socket(h->context, ZMQ_ROUTER);
     if (h->router == NULL || zmq_setsockopt(h->router, ZMQ_ROUTER_MANDATORY, &yes, sizeof yes) != 0)
-        return ERR(e, ERR_IO, "ZeroMQ socket for the links between groups: %s", zmq_strerror(errno));
+        return ERR(e, ERR_IO, "ZeroMQ socket for the links between replicas: %s", zmq_strerror(errno));
     if (link_configure(h->router, e) != 0 || curve_apply(&h->curve, h->router, e) != 0 ||
         link_monitor(h->context, h->router, "inproc://links", &h->monitor, e) != 0)
         return -1;
     if (zmq_bind(h->router, local ? "tcp://127.0.0.1:*" : "tcp://*:*") != 0 ||
         zmq_getsockopt(h->router, ZMQ_LAST_ENDPOINT, endpoint, &bytes) != 0)
-        return ERR(e, ERR_IO, "the links between groups: no port: %s", zmq_strerror(errno));
+        return ERR(e, ERR_IO, "the links between replicas: no port: %s", zmq_strerror(errno));
     card->port = (int32_t)atoi(strrchr(endpoint, ':') + 1);
     (void)snprintf(card->server_key, sizeof card->server_key, "%s", h->curve.public_key);
     (void)snprintf(card->public_key, sizeof card->public_key, "%s", h->curve.client_public);
@@ -259,22 +259,22 @@ static int open_sockets(struct hub *h, struct link_card *card, bool local, struc
     return link_addresses(card, local, e);
 }
 
-int hub_open(struct hub *h, const struct engines *engines, struct link_card *card, bool local, struct err *e)
+int hub_open(struct hub *h, const struct replicas *replicas, struct link_card *card, bool local, struct err *e)
 {
     memset(h, 0, sizeof *h);
-    h->n_groups = card->n_groups;
-    h->group_size = card->group_size;
+    h->n_replicas = card->n_replicas;
+    h->replica_size = card->replica_size;
     h->vocab = card->vocab;
-    h->group = err_calloc(e, (unsigned long)h->n_groups, sizeof *h->group, "groups");
-    if (h->group == NULL || open_sockets(h, card, local, e) != 0)
+    h->replica = err_calloc(e, (unsigned long)h->n_replicas, sizeof *h->replica, "replicas");
+    if (h->replica == NULL || open_sockets(h, card, local, e) != 0)
         return -1;
-    for (int i = 1; i < h->n_groups; i++) {
-        h->group[i].mailbox = engines->engine[i].end[1];
-        h->group[i].lost = -1;
+    for (int i = 1; i < h->n_replicas; i++) {
+        h->replica[i].mailbox = replicas->replica[i].end[1];
+        h->replica[i].lost = -1;
     }
     link_pulse_open(&h->pulse, card->timeout);
     if (pthread_create(&h->thread, NULL, run, h) != 0)
-        return ERR(e, ERR_MEMORY, "cannot start a thread for the links between groups");
+        return ERR(e, ERR_MEMORY, "cannot start a thread for the links between replicas");
     h->running = true;
     return 0;
 }
@@ -286,15 +286,15 @@ int hub_check(struct hub *h, struct err *e)
 
 static void forget(void *task)
 {
-    (void)task; /* of a group that was lost: its client's, or its line's */
+    (void)task; /* of a replica that was lost: its client's, or its line's */
 }
 
 int hub_close(struct hub *h, struct err *e)
 {
     if (h->running)
         (void)pthread_join(h->thread, NULL);
-    for (int i = 1; h->group != NULL && i < h->n_groups; i++)
-        tdestroy(h->group[i].tasks, forget);
+    for (int i = 1; h->replica != NULL && i < h->n_replicas; i++)
+        tdestroy(h->replica[i].tasks, forget);
     int status = link_check(&h->alarm, e);
     if (h->router != NULL) {
         (void)zmq_socket_monitor(h->router, NULL, 0);
@@ -305,7 +305,7 @@ int hub_close(struct hub *h, struct err *e)
     curve_close(&h->curve);
     while (h->context != NULL && zmq_ctx_term(h->context) != 0 && errno == EINTR)
         continue;
-    free(h->group);
+    free(h->replica);
     memset(h, 0, sizeof *h);
     return status;
 }

@@ -1,17 +1,17 @@
-/* coordinator/replicas/hub.h - rank 0's end of the links: a thread between the mailboxes of the engines that run elsewhere and
+/* coordinator/replicas/hub.h - rank 0's end of the links: a thread between the mailboxes of the replicas that run elsewhere and
  * their leaders. Orders go out as bytes, reports come in; the tasks themselves stay here, and whoever posted them cannot tell
- * such an engine from the one of this process. */
+ * such a replica from the one of this process. */
 #ifndef REPLICAS_HUB_H
 #define REPLICAS_HUB_H
 
-#include "coordinator/replicas/engines.h"
 #include "coordinator/replicas/link.h"
+#include "coordinator/replicas/replicas.h"
 
 #include <pthread.h>
 
-struct hub_group {
-    void *mailbox; /* borrowed: the engine's end[1] */
-    void *tasks;   /* of tsearch(3), by number: what the group has */
+struct hub_replica {
+    void *mailbox; /* borrowed: the replica's end[1] */
+    void *tasks;   /* of tsearch(3), by number: what the replica has */
     char host[LINK_HOST_BYTES];
     bool connected, ended;
     int fd;        /* of the connection */
@@ -21,8 +21,8 @@ struct hub_group {
 };
 
 struct hub {
-    int n_groups, group_size, vocab;
-    struct hub_group *group; /* [n_groups], the first one is of no use */
+    int n_replicas, replica_size, vocab;
+    struct hub_replica *replica; /* [n_replicas], the first one is of no use */
     void *context, *router, *monitor;
     struct curve curve;
     struct link_pulse pulse;
@@ -31,14 +31,14 @@ struct hub {
     bool running;
 };
 
-/* Bind, make the keys, start the thread. card: model, vocab, n_groups, group_size, timeout and what the schedulers need are set;
+/* Bind, make the keys, start the thread. card: model, vocab, n_replicas, replica_size, timeout and what the schedulers need are set;
  * the rest is filled in, for the leaders. local: they are all on this host. */
-int hub_open(struct hub *h, const struct engines *engines, struct link_card *card, bool local, struct err *e);
+int hub_open(struct hub *h, const struct replicas *replicas, struct link_card *card, bool local, struct err *e);
 
-/* Has a group failed? -1 and *e, for the main thread to end the job with. */
+/* Has a replica failed? -1 and *e, for the main thread to end the job with. */
 int hub_check(struct hub *h, struct err *e);
 
-/* Waits for the thread, which ends when all groups have; -1 and *e if one was lost instead. Safe on a zeroed struct. */
+/* Waits for the thread, which ends when all replicas have; -1 and *e if one was lost instead. Safe on a zeroed struct. */
 int hub_close(struct hub *h, struct err *e);
 
 #endif

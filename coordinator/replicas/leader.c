@@ -103,11 +103,11 @@ static void *run(void *context)
 
 /* ---- opening and closing ---- */
 
-static int connect_rank0(struct leader *l, const struct link_card *card, int group, struct err *e)
+static int connect_rank0(struct leader *l, const struct link_card *card, int replica, struct err *e)
 {
     char endpoint[128], id[16];
     const int never = -1;
-    (void)snprintf(id, sizeof id, "%d", group);
+    (void)snprintf(id, sizeof id, "%d", replica);
     l->context = zmq_ctx_new();
     if (l->context == NULL || mailbox_open(l->context, "orders", l->end, e) != 0)
         return ERR(e, ERR_MEMORY, "no ZeroMQ context for the link to rank 0");
@@ -150,15 +150,16 @@ static int greet(struct leader *l, struct err *e)
     wire_put_u8(&hello, LINK_HELLO);
     wire_put_array(&hello, host, strlen(host), 1);
     if (!link_send(l->dealer, NULL, &hello) || !hear_hello(l->dealer))
-        return ERR(e, ERR_COMM, "rank 0 does not answer on the link between groups within %d s", HELLO_MS / 1000);
+        return ERR(e, ERR_COMM, "rank 0 does not answer on the link between replicas within %d s", HELLO_MS / 1000);
     return 0;
 }
 
-int leader_open(struct leader *l, const struct link_card *card, int group, const struct limits *limits, struct err *e)
+int leader_open(struct leader *l, const struct link_card *card, int replica, const struct limits *limits, struct err *e)
 {
     memset(l, 0, sizeof *l);
     l->lost = -1;
-    if (tokenizer_open(&l->tokenizer, card->model, e) != 0 || connect_rank0(l, card, group, e) != 0 || greet(l, e) != 0)
+    if (tokenizer_open(&l->tokenizer, card->model, e) != 0 || connect_rank0(l, card, replica, e) != 0 ||
+        greet(l, e) != 0)
         return -1;
     const struct scheduler_setup setup = {.limits = *limits,
                                           .tokenizer = l->tokenizer,

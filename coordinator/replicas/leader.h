@@ -1,4 +1,4 @@
-/* coordinator/replicas/leader.h - runs on the first rank of every further group: the main thread's scheduler
+/* coordinator/replicas/leader.h - runs on the first rank of every further replica: the main thread's scheduler
  * (coordinator/tasks/steps.h), as on rank 0, and a thread that delivers rank 0's orders to it and its reports to rank
  * 0. */
 #ifndef REPLICAS_LEADER_H
@@ -25,9 +25,10 @@ struct leader {
 };
 
 /* The model is loaded: connect to rank 0 (whose hub is open) and tell it so. */
-int leader_open(struct leader *l, const struct link_card *card, int group, const struct limits *limits, struct err *e);
+int leader_open(struct leader *l, const struct link_card *card, int replica, const struct limits *limits,
+                struct err *e);
 
-/* The functions of struct loop_client, and what the group's ranks measured. context: the struct leader. */
+/* The functions of struct loop_client, and what the replica's ranks measured. context: the struct leader. */
 int leader_next(void *context, struct plan *plan, struct err *e);
 int leader_accept(void *context, const struct step_result *result, struct err *e);
 void leader_ranks(void *context, const struct rank_report *report);

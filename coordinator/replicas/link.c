@@ -65,7 +65,7 @@ int link_addresses(struct link_card *card, bool local, struct err *e)
         add_interface(card, f, AF_INET6);
     freeifaddrs(all);
     if (card->address[0][0] == '\0')
-        return ERR(e, ERR_IO, "this host has no network address that groups on other hosts could reach");
+        return ERR(e, ERR_IO, "this host has no network address that replicas on other hosts could reach");
     return 0;
 }
 
@@ -145,10 +145,11 @@ int link_configure(void *socket, struct err *e)
     const int64_t most = LINK_FRAME_BYTES + FRAME_OVERHEAD;
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         if (zmq_setsockopt(socket, options[i][0], &options[i][1], sizeof options[i][1]) != 0)
-            return ERR(e, ERR_IO, "ZeroMQ option %d of a link between groups: %s", options[i][0], zmq_strerror(errno));
+            return ERR(e, ERR_IO, "ZeroMQ option %d of a link between replicas: %s", options[i][0],
+                       zmq_strerror(errno));
     /* Also before the handshake: a stranger's frame header makes ZeroMQ set that much memory aside. */
     if (zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &most, sizeof most) != 0)
-        return ERR(e, ERR_IO, "ZeroMQ message limit %lld of a link between groups: %s", (long long)most,
+        return ERR(e, ERR_IO, "ZeroMQ message limit %lld of a link between replicas: %s", (long long)most,
                    zmq_strerror(errno));
     return 0;
 }
@@ -160,7 +161,7 @@ int link_monitor(void *context, void *socket, const char *address, void **monito
     if (*monitor == NULL || zmq_socket_monitor(socket, address, ZMQ_EVENT_DISCONNECTED) != 0 ||
         zmq_setsockopt(*monitor, ZMQ_LINGER, &none, sizeof none) != 0 ||
         zmq_setsockopt(*monitor, ZMQ_RCVHWM, &none, sizeof none) != 0 || zmq_connect(*monitor, address) != 0)
-        return ERR(e, ERR_IO, "ZeroMQ monitor of a link between groups: %s", zmq_strerror(errno));
+        return ERR(e, ERR_IO, "ZeroMQ monitor of a link between replicas: %s", zmq_strerror(errno));
     return 0;
 }
 

@@ -1,4 +1,4 @@
-/* coordinator/replicas/link.h - the connection between rank 0 and the leader of another group: its address and keys, what both
+/* coordinator/replicas/link.h - the connection between rank 0 and the leader of another replica: its address and keys, what both
  * ends set on their sockets, and how either notices that the other one is gone. */
 #ifndef REPLICAS_LINK_H
 #define REPLICAS_LINK_H
@@ -23,7 +23,7 @@ struct link_card {
                 [LINK_ADDRESS_BYTES]; /* "10.1.2.3", those of this host that others may reach; "": no more */
     int32_t port;
     char server_key[CURVE_TEXT], public_key[CURVE_TEXT], secret_key[CURVE_TEXT]; /* rank 0's; the leaders' pair */
-    int32_t n_groups, group_size, vocab;
+    int32_t n_replicas, replica_size, vocab;
     int32_t prefix_caching, rope_changes_at; /* of struct scheduler_setup */
     double timeout;                          /* s without a sign of life after which a process is given up; 0: never */
     char model[PATH_MAX];

@@ -51,10 +51,10 @@ static void put_search(struct wire_out *w, const struct search *s)
     wire_put_i32(w, (int32_t)s->beam.early_stopping);
 }
 
-/* The rules of a task's prompts differ in max_tokens and seed only (task_prepare), its groups share priority and deadline. */
+/* The rules of a task's prompts differ in max_tokens and seed only (task_prepare), its replicas share priority and deadline. */
 static void put_task(struct wire_out *w, const struct task *j, double now)
 {
-    const struct group *first = &j->group[0];
+    const struct choices *first = &j->choices[0];
     wire_put_u64(w, j->number);
     wire_put_u64(w, j->asker);
     wire_put_f64(w, now - j->arrived);
@@ -64,12 +64,12 @@ static void put_task(struct wire_out *w, const struct task *j, double now)
     wire_put_f64(w, first->deadline > 0 ? first->deadline - now : 0);
     put_search(w, &first->search);
     put_rules(w, first->rules);
-    wire_put_u64(w, (uint64_t)j->n_groups);
-    for (int i = 0; i < j->n_groups; i++) {
-        const struct group *g = &j->group[i];
-        wire_put_i32(w, g->rules->max_tokens);
-        wire_put_u64(w, g->rules->sampling.seed);
-        wire_put_array(w, g->prompt.id, g->prompt.n, sizeof g->prompt.id[0]);
+    wire_put_u64(w, (uint64_t)j->n_prompts);
+    for (int i = 0; i < j->n_prompts; i++) {
+        const struct choices *set = &j->choices[i];
+        wire_put_i32(w, set->rules->max_tokens);
+        wire_put_u64(w, set->rules->sampling.seed);
+        wire_put_array(w, set->prompt.id, set->prompt.n, sizeof set->prompt.id[0]);
     }
 }
 
@@ -166,8 +166,8 @@ static void get_search(struct wire_in *w, struct search *s)
         (enum early_stopping)wire_get_i32(w, EARLY_STOPPING_FALSE, EARLY_STOPPING_NEVER, "early_stopping");
 }
 
-/* Prompt i of the task becomes its group i. */
-static void get_group(struct wire_in *w, struct task *j, int i, const struct order_rules *is)
+/* Prompt i of the task gets choices i. */
+static void get_choices(struct wire_in *w, struct task *j, int i, const struct order_rules *is)
 {
     const struct protocol_generate *g = &j->message.generate;
     struct request_rules *rules = &j->rules[i];
@@ -188,9 +188,9 @@ static void get_group(struct wire_in *w, struct task *j, int i, const struct ord
         token_list_free(&prompt);
         return;
     }
-    if (group_open(&j->group[i], &g->search, rules, &prompt, &e) != 0)
+    if (choices_open(&j->choices[i], &g->search, rules, &prompt, &e) != 0)
         wire_fail(w, "host memory");
-    j->n_groups++;
+    j->n_prompts++;
 }
 
 static void get_task(struct wire_in *w, struct task *j, const struct order_rules *is, double now)
@@ -214,19 +214,19 @@ static void get_task(struct wire_in *w, struct task *j, const struct order_rules
         return;
     j->n_choices = g->search.n;
     j->rules = calloc(n, sizeof *j->rules);
-    j->group = calloc(n, sizeof *j->group);
+    j->choices = calloc(n, sizeof *j->choices);
     j->work.progress = calloc(n * (size_t)j->n_choices, sizeof *j->work.progress);
-    if (j->rules == NULL || j->group == NULL || j->work.progress == NULL) {
+    if (j->rules == NULL || j->choices == NULL || j->work.progress == NULL) {
         wire_fail(w, "host memory");
         return;
     }
     for (size_t i = 0; i < n && w->wrong == NULL; i++)
-        get_group(w, j, (int)i, is);
-    for (int i = 0; i < j->n_groups; i++) {
-        j->group[i].owner = j;
-        j->group[i].client = j->asker;
-        j->group[i].priority = g->priority;
-        j->group[i].deadline = bounded ? deadline : 0;
+        get_choices(w, j, (int)i, is);
+    for (int i = 0; i < j->n_prompts; i++) {
+        j->choices[i].owner = j;
+        j->choices[i].client = j->asker;
+        j->choices[i].priority = g->priority;
+        j->choices[i].deadline = bounded ? deadline : 0;
     }
 }
 

@@ -1,5 +1,5 @@
 /* coordinator/replicas/order_code.h - orders (coordinator/tasks/steps.h) as bytes, on their way from rank 0 to the leader of a
- * group. A task goes out as what the scheduler needs of it: token ids, rules, search, priority, how long it has; it is another
+ * replica. A task goes out as what the scheduler needs of it: token ids, rules, search, priority, how long it has; it is another
  * struct task there, of the same number. */
 #ifndef REPLICAS_ORDER_CODE_H
 #define REPLICAS_ORDER_CODE_H

@@ -9,7 +9,7 @@
 #define MAX_BYTES ((size_t)1 << 40) /* no bound but that of the message */
 
 /* A field more has to travel, too: see to it, then change the size. */
-_Static_assert(sizeof(struct report) == 776 && sizeof(struct piece) == 64 && sizeof(struct sampled) == 172,
+_Static_assert(sizeof(struct report) == 776 && sizeof(struct delta) == 72 && sizeof(struct sampled) == 172,
                "put_... and get_... know every field");
 
 /* ---- out ---- */
@@ -54,42 +54,45 @@ static void put_numbers(struct wire_out *w, const struct report *r)
     wire_put_array(w, r->recent, r->ranks != NULL ? (size_t)r->n_ranks : 0, sizeof *r->recent);
 }
 
-static void put_piece(struct wire_out *w, const struct piece *p)
+static void put_delta(struct wire_out *w, const struct delta *p)
 {
     wire_put_u64(w, p->task->number);
-    wire_put_i32(w, p->group);
+    wire_put_i32(w, p->prompt_index);
     wire_put_i32(w, p->choice);
     put_text(w, p->text, p->bytes);
     wire_put_array(w, p->id, p->n_ids, sizeof *p->id);
-    put_sampled(w, p->logprobs, p->logprobs != NULL ? p->n_ids : 0, p->task->rules[p->group].sampling.n_top);
+    put_sampled(w, p->logprobs, p->logprobs != NULL ? p->n_ids : 0, p->task->rules[p->prompt_index].sampling.n_top);
+    wire_put_i32(w, (int32_t)p->finish);
+    wire_put_i32(w, p->stop_text);
 }
 
 /* A choice without a request: it never began. */
-static void put_choice(struct wire_out *w, const struct group *g, int c)
+static void put_choice(struct wire_out *w, const struct choices *set, int c)
 {
-    const struct request *r = g->choice != NULL ? g->choice[c] : NULL;
+    const struct request *r = set->choice != NULL ? set->choice[c] : NULL;
     wire_put_u8(w, r != NULL);
     if (r == NULL)
         return;
     wire_put_i32(w, (int32_t)r->finish);
+    wire_put_i32(w, r->stop.found);
     put_text(w, r->text.data, r->released);
     wire_put_array(w, r->output.id, r->output.n, sizeof *r->output.id);
-    put_sampled(w, r->logprobs, g->rules->want_logprobs && r->logprobs != NULL ? r->output.n : 0,
-                g->rules->sampling.n_top);
-    wire_put_f32(w, g->score != NULL ? g->score[c] : 0);
+    put_sampled(w, r->logprobs, set->rules->want_logprobs && r->logprobs != NULL ? r->output.n : 0,
+                set->rules->sampling.n_top);
+    wire_put_f32(w, set->score != NULL ? set->score[c] : 0);
 }
 
-static void put_group(struct wire_out *w, const struct group *g, double now)
+static void put_choices(struct wire_out *w, const struct choices *set, double now)
 {
-    const double at[] = {g->times.arrived, g->times.scheduled, g->times.first_token, g->times.finished};
-    wire_put_i32(w, (int32_t)g->finish);
+    const double at[] = {set->times.arrived, set->times.scheduled, set->times.first_token, set->times.finished};
+    wire_put_i32(w, (int32_t)set->finish);
     for (size_t i = 0; i < sizeof at / sizeof at[0]; i++)
         put_age(w, at[i], now);
-    wire_put_i32(w, g->n_cached);
-    put_sampled(w, g->prompt_logprobs, g->prompt_logprobs != NULL ? g->prompt.n - 1 : 0,
-                g->rules->sampling.n_prompt_top);
-    for (int c = 0; c < g->search.n; c++)
-        put_choice(w, g, c);
+    wire_put_i32(w, set->n_cached);
+    put_sampled(w, set->prompt_logprobs, set->prompt_logprobs != NULL ? set->prompt.n - 1 : 0,
+                set->rules->sampling.n_prompt_top);
+    for (int c = 0; c < set->search.n; c++)
+        put_choice(w, set, c);
 }
 
 static void put_done(struct wire_out *w, const struct task *j, double now)
@@ -98,13 +101,13 @@ static void put_done(struct wire_out *w, const struct task *j, double now)
     wire_put_i32(w, j->error.code);
     put_text(w, j->error.field, strlen(j->error.field));
     put_text(w, j->error.message, strlen(j->error.message));
-    for (int i = 0; i < j->n_groups; i++)
-        put_group(w, &j->group[i], now);
+    for (int i = 0; i < j->n_prompts; i++)
+        put_choices(w, &j->choices[i], now);
 }
 
 void report_encode(struct wire_out *w, const struct report *r, double now)
 {
-    uint64_t n_pieces = 0, n_done = 0;
+    uint64_t n_deltas = 0, n_done = 0;
     wire_put_u8(w, LINK_REPORT);
     wire_put_u8(w, r->loaded);
     wire_put_u8(w, r->ended);
@@ -112,11 +115,11 @@ void report_encode(struct wire_out *w, const struct report *r, double now)
     wire_put_i32(w, r->n_blocks);
     wire_put_i32(w, r->max_seqs);
     put_numbers(w, r);
-    for (const struct piece *p = r->first; p != NULL; p = p->next)
-        n_pieces++;
-    wire_put_u64(w, n_pieces);
-    for (const struct piece *p = r->first; p != NULL; p = p->next)
-        put_piece(w, p);
+    for (const struct delta *p = r->first; p != NULL; p = p->next)
+        n_deltas++;
+    wire_put_u64(w, n_deltas);
+    for (const struct delta *p = r->first; p != NULL; p = p->next)
+        put_delta(w, p);
     for (const struct task *j = r->done; j != NULL; j = j->work.next)
         n_done++;
     wire_put_u64(w, n_done);
@@ -212,20 +215,32 @@ static void get_numbers(struct wire_in *w, struct report *r, int n_ranks)
     r->n_ranks = (int)n;
 }
 
-static void get_piece(struct wire_in *w, struct report *r, const struct report_rules *is)
+static enum finish_reason get_finish(struct wire_in *w, const char *what)
+{
+    return (enum finish_reason)wire_get_i32(w, FINISH_NONE, FINISH_ERROR, what);
+}
+
+static int get_stop_text(struct wire_in *w, const struct request_rules *rules)
+{
+    return wire_get_i32(w, 0, rules->stop != NULL ? rules->stop->n : 0, "a stop text's number");
+}
+
+static void get_delta(struct wire_in *w, struct report *r, const struct report_rules *is)
 {
     struct task *j = is->find(is->context, wire_get_u64(w), false);
-    struct piece *p = j != NULL ? calloc(1, sizeof *p) : NULL;
+    struct delta *p = j != NULL ? calloc(1, sizeof *p) : NULL;
     if (p == NULL) {
-        wire_fail(w, j == NULL ? "a piece of a task that is not there" : "host memory");
+        wire_fail(w, j == NULL ? "a delta of a task that is not there" : "host memory");
         return;
     }
     p->task = j;
-    p->group = wire_get_i32(w, 0, j->n_groups - 1, "a piece's prompt");
-    p->choice = wire_get_i32(w, 0, j->n_choices - 1, "a piece's choice");
+    p->prompt_index = wire_get_i32(w, 0, j->n_prompts - 1, "a delta's prompt");
+    p->choice = wire_get_i32(w, 0, j->n_choices - 1, "a delta's choice");
     p->text = wire_get_array(w, &p->bytes, MAX_BYTES, 1, "a text");
     p->id = get_tokens(w, &p->n_ids, is->vocab);
-    p->logprobs = get_sampled(w, p->n_ids, j->rules[p->group].sampling.n_top, is->vocab);
+    p->logprobs = get_sampled(w, p->n_ids, j->rules[p->prompt_index].sampling.n_top, is->vocab);
+    p->finish = get_finish(w, "how a delta ends");
+    p->stop_text = get_stop_text(w, &j->rules[p->prompt_index]);
     if (r->last != NULL)
         r->last->next = p;
     else
@@ -234,36 +249,37 @@ static void get_piece(struct wire_in *w, struct report *r, const struct report_r
 }
 
 /* Into rank 0's request, which has never run. */
-static void get_choice(struct wire_in *w, struct group *g, int c, int vocab)
+static void get_choice(struct wire_in *w, struct choices *set, int c, int vocab)
 {
     if (!wire_get_bool(w)) {
-        g->choice[c] = NULL;
+        set->choice[c] = NULL;
         return;
     }
-    struct request *r = g->choice[c];
-    r->finish = (enum finish_reason)wire_get_i32(w, FINISH_NONE, FINISH_ERROR, "how a choice ended");
+    struct request *r = set->choice[c];
+    r->finish = get_finish(w, "how a choice ended");
+    r->stop.found = get_stop_text(w, set->rules);
     r->text.data = wire_get_array(w, &r->text.bytes, MAX_BYTES, 1, "a text");
     r->text.capacity = r->text.bytes;
     r->released = r->text.bytes;
     r->output.id = get_tokens(w, &r->output.n, vocab);
     r->output.capacity = r->output.n;
-    r->logprobs = get_sampled(w, r->output.n, g->rules->sampling.n_top, vocab);
+    r->logprobs = get_sampled(w, r->output.n, set->rules->sampling.n_top, vocab);
     float score = get_logprob(w);
-    if (g->score != NULL)
-        g->score[c] = score;
+    if (set->score != NULL)
+        set->score[c] = score;
 }
 
-static void get_group(struct wire_in *w, struct group *g, int vocab, double now)
+static void get_choices(struct wire_in *w, struct choices *set, int vocab, double now)
 {
-    g->finish = (enum finish_reason)wire_get_i32(w, FINISH_NONE, FINISH_ERROR, "how a prompt ended");
-    g->times.arrived = get_time(w, now);
-    g->times.scheduled = get_time(w, now);
-    g->times.first_token = get_time(w, now);
-    g->times.finished = get_time(w, now);
-    g->n_cached = wire_get_i32(w, 0, (int32_t)g->prompt.n, "tokens from the cache");
-    g->prompt_logprobs = get_sampled(w, g->prompt.n - 1, g->rules->sampling.n_prompt_top, vocab);
-    for (int c = 0; c < g->search.n && w->wrong == NULL; c++)
-        get_choice(w, g, c, vocab);
+    set->finish = get_finish(w, "how a prompt ended");
+    set->times.arrived = get_time(w, now);
+    set->times.scheduled = get_time(w, now);
+    set->times.first_token = get_time(w, now);
+    set->times.finished = get_time(w, now);
+    set->n_cached = wire_get_i32(w, 0, (int32_t)set->prompt.n, "tokens from the cache");
+    set->prompt_logprobs = get_sampled(w, set->prompt.n - 1, set->rules->sampling.n_prompt_top, vocab);
+    for (int c = 0; c < set->search.n && w->wrong == NULL; c++)
+        get_choice(w, set, c, vocab);
 }
 
 static void get_short_text(struct wire_in *w, char *text, size_t bytes, const char *what)
@@ -286,8 +302,8 @@ static void get_done(struct wire_in *w, struct report *r, const struct report_ru
     j->error.code = wire_get_i32(w, 0, 599, "an error's code");
     get_short_text(w, j->error.field, sizeof j->error.field, "an error's field");
     get_short_text(w, j->error.message, sizeof j->error.message, "an error's text");
-    for (int i = 0; i < j->n_groups && w->wrong == NULL; i++)
-        get_group(w, &j->group[i], is->vocab, now);
+    for (int i = 0; i < j->n_prompts && w->wrong == NULL; i++)
+        get_choices(w, &j->choices[i], is->vocab, now);
 }
 
 static void get_report(struct wire_in *w, struct report *r, const struct report_rules *is, double now)
@@ -300,9 +316,9 @@ static void get_report(struct wire_in *w, struct report *r, const struct report_
     r->n_blocks = wire_get_i32(w, 0, INT32_MAX, "the number of blocks");
     r->max_seqs = wire_get_i32(w, 0, INT32_MAX, "the number of sequences");
     get_numbers(w, r, is->n_ranks);
-    size_t n = wire_get_count(w, MAX_BYTES, 8, "the number of pieces");
+    size_t n = wire_get_count(w, MAX_BYTES, 8, "the number of deltas");
     for (size_t i = 0; i < n && w->wrong == NULL; i++)
-        get_piece(w, r, is);
+        get_delta(w, r, is);
     n = wire_get_count(w, MAX_BYTES, 8, "the number of tasks");
     for (size_t i = 0; i < n && w->wrong == NULL; i++)
         get_done(w, r, is, now);
@@ -316,7 +332,7 @@ struct report *report_decode(const void *data, size_t bytes, const struct report
     if (r == NULL)
         return NULL;
     get_report(&w, r, rules, now);
-    if (wire_end(&w, "a report of a group", e) == 0)
+    if (wire_end(&w, "a report of a replica", e) == 0)
         return r;
     steps_report_free(r);
     return NULL;

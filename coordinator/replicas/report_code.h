@@ -1,5 +1,5 @@
-/* coordinator/replicas/report_code.h - reports (coordinator/tasks/steps.h) as bytes, on their way from the leader of a group to
- * rank 0: pieces of streams, finished tasks with all that was generated, numbers. What a task came to is put into rank 0's own
+/* coordinator/replicas/report_code.h - reports (coordinator/tasks/steps.h) as bytes, on their way from the leader of a replica to
+ * rank 0: deltas of streams, finished tasks with all that was generated, numbers. What a task came to is put into rank 0's own
  * struct task, so that whoever answers does not see where it ran. */
 #ifndef REPLICAS_REPORT_CODE_H
 #define REPLICAS_REPORT_CODE_H
@@ -12,12 +12,12 @@ void report_encode(struct wire_out *w, const struct report *r, double now);
 
 struct report_rules { /* limits for reports */
     int vocab, n_ranks;
-    /* The task of this number that the group has, or NULL; take: it is given back, and not found any more. */
+    /* The task of this number that the replica has, or NULL; take: it is given back, and not found any more. */
     struct task *(*find)(void *context, uint64_t number, bool take);
     void *context;
 };
 
-/* Decode a message of LINK_REPORT; its tasks and pieces point to tasks that `find` gave. NULL and *e if it does not fit. */
+/* Decode a message of LINK_REPORT; its tasks and deltas point to tasks that `find` gave. NULL and *e if it does not fit. */
 struct report *report_decode(const void *data, size_t bytes, const struct report_rules *rules, double now,
                              struct err *e);
 

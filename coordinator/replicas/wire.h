@@ -1,4 +1,4 @@
-/* coordinator/replicas/wire.h - numbers, texts and arrays as bytes and back, for what the groups of a job tell each other. Ranks
+/* coordinator/replicas/wire.h - numbers, texts and arrays as bytes and back, for what the replicas of a job tell each other. Ranks
  * of a job run one program on machines of one kind, so numbers are written as they lie in memory. Reading trusts nothing: a
  * length is held against the bytes that are there, and the first thing that does not fit is remembered. */
 #ifndef REPLICAS_WIRE_H

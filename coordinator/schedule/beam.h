@@ -1,5 +1,5 @@
 /* coordinator/schedule/beam.h - beam search as Hugging Face transformers' generate does it: which continuations of the beams go on,
- * which are finished hypotheses, and when it is over. Arithmetic alone, in float32 as there; coordinator/schedule/group.c runs the
+ * which are finished hypotheses, and when it is over. Arithmetic alone, in float32 as there; coordinator/schedule/choices.c runs the
  * sequences.
  *
  * With B beams and n_eos ids that end a hypothesis, the best B + n_eos continuations of each beam are enough: the best B

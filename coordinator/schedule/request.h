@@ -52,7 +52,7 @@ struct request {
         REQUEST_RUNNING,
         REQUEST_PARKED /* steered and preempted; it waits for its owner, then for blocks */
     } state;
-    int place;            /* index in its queue's heap of waiting requests */
+    int heap_index;       /* index in its queue's heap of waiting requests */
     int slot;             /* while running */
     int n_fed;            /* tokens of prompt and output whose keys and values exist or are planned */
     int n_in_flight;      /* tokens whose sampling was planned and whose results were not seen yet */

@@ -81,7 +81,7 @@ bool order_before(const struct request *a, const struct request *b)
 static void heap_put(struct client_queue *q, int i, struct request *r)
 {
     q->waiting[i] = r;
-    r->place = i;
+    r->heap_index = i;
 }
 
 static void heap_up(struct client_queue *q, int i, struct request *r)
@@ -115,12 +115,12 @@ void order_wait(struct scheduler *s, struct request *r)
 void order_leave_queue(struct scheduler *s, struct request *r)
 {
     struct client_queue *q = r->queue;
-    int i = r->place;
+    int i = r->heap_index;
     struct request *last = q->waiting[--q->n_waiting];
     s->n_waiting--;
     if (last != r) {
         heap_down(q, i, last);
-        heap_up(q, last->place, last);
+        heap_up(q, last->heap_index, last);
     }
     if (s->blocked == r)
         s->blocked = NULL;
@@ -170,7 +170,7 @@ void order_turns(struct scheduler *s)
     }
 }
 
-/* The position of r, present or future, among the running requests. Requests of one group have the same arrival. */
+/* The position of r, present or future, among the running requests. Choices of one prompt have the same arrival. */
 static int place_among_running(const struct scheduler *s, const struct request *r)
 {
     int low = 0, high = s->n_running;

@@ -61,7 +61,7 @@ static json_t *milliseconds(double seconds)
 }
 
 /* The number of its connection. */
-static json_t *client_name(const struct peer *p)
+static json_t *client_name(const struct channel_name *p)
 {
     char text[32];
     (void)snprintf(text, sizeof text, "%llu", (unsigned long long)p->number);
@@ -146,7 +146,7 @@ void access_log_write(struct access_log *l, const struct task *j, const struct o
     json_t *o = json_object();
     (void)json_object_set_new(o, "time", json_string(now));
     if (j->ticket.client != NULL)
-        (void)json_object_set_new(o, "client", client_name(&j->ticket.client->peer));
+        (void)json_object_set_new(o, "client", client_name(&j->ticket.client->channel));
     (void)json_object_set_new(o, "op", json_string(protocol_op_name(j->message.op)));
     if (j->request_id[0] != '\0')
         (void)json_object_set_new(o, "request_id", json_string(j->request_id));

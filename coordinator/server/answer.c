@@ -33,7 +33,7 @@ static void send_text(struct server *s, struct task *j, char *text, size_t bytes
                      .text = text, .bytes = bytes, .delimiter = j->delimiter, .task = j->number, .tokens = tokens});
 }
 
-/* A stream that has begun ends with a final event. The task may be the main thread's: its groups are not looked at. */
+/* A stream that has begun ends with a final event. The task may be the main thread's: its choices are not looked at. */
 static char *error_text(struct server *s, struct task *j, const struct protocol_error *error, size_t *bytes)
 {
     const struct reply reply = {.request_id = id_of(j), .model = s->setup.model.name, .error = error};
@@ -68,15 +68,15 @@ void answer_error(struct server *s, struct task *j, const struct protocol_error 
 
 void answer_health(struct server *s, struct task *j)
 {
-    const struct scheduler_stats stats = engines_stats(&s->engines);
+    const struct scheduler_stats stats = replicas_stats(&s->replicas);
     const struct reply_health h = {.state = s->state == SERVER_LOADING ? "loading"
                                             : s->state == SERVER_READY ? "ready"
                                                                        : "draining",
                                    .model = s->setup.model.name,
                                    .ranks = s->setup.n_ranks,
-                                   .groups = s->setup.n_groups,
+                                   .groups = s->setup.n_replicas,
                                    .running = stats.n_running,
-                                   .waiting = stats.n_waiting + s->turns[TURN_ENGINE].n_sequences,
+                                   .waiting = stats.n_waiting + s->turns[TURN_REPLICA].n_sequences,
                                    .kv_usage = stats.n_blocks > 0 ? (double)stats.n_blocks_used / stats.n_blocks : 0,
                                    .uptime_s = seconds_now() - s->metrics.started};
     size_t bytes = 0;
@@ -103,8 +103,8 @@ void answer_models(struct server *s, struct task *j)
                                   .dtype = setup->dtype,
                                   .ranks = setup->n_ranks,
                                   .vocab = setup->model.vocab,
-                                  .groups = setup->n_groups,
-                                  .max_model_len = engines_max_len(&s->engines),
+                                  .groups = setup->n_replicas,
+                                  .max_model_len = replicas_max_len(&s->replicas),
                                   .chat_template = setup->chat != NULL ? chat_template_name(setup->chat) : NULL,
                                   .max_message_bytes = setup->o->max_message_bytes};
     size_t bytes = 0;
@@ -112,11 +112,11 @@ void answer_models(struct server *s, struct task *j)
     answer_text(s, j, text, bytes);
 }
 
-void answer_piece(struct server *s, const struct piece *p)
+void answer_delta(struct server *s, const struct delta *p)
 {
     struct task *j = p->task;
     const struct protocol_generate *g = &j->message.generate;
-    int index = p->group * j->n_choices + p->choice;
+    int index = p->prompt_index * j->n_choices + p->choice;
     if (j->ticket.answered || j->ticket.client == NULL)
         return;
     struct reply_choice choice = {.index = index,
@@ -124,11 +124,13 @@ void answer_piece(struct server *s, const struct piece *p)
                                   .bytes = p->bytes,
                                   .token_id = p->id,
                                   .n_tokens = p->n_ids,
+                                  .finish = p->finish,
+                                  .stop_text = task_stop_text(j, p->stop_text),
                                   .logprobs = p->logprobs,
                                   .n_top = g->rules.sampling.n_top};
     if (j->echo != NULL && !j->ticket.echoed[index]) {
-        choice.before = j->echo[p->group].text;
-        choice.n_before = j->echo[p->group].bytes;
+        choice.before = j->echo[p->prompt_index].text;
+        choice.n_before = j->echo[p->prompt_index].bytes;
         j->ticket.echoed[index] = true;
     }
     const struct reply reply = {.request_id = id_of(j),
@@ -144,15 +146,15 @@ void answer_piece(struct server *s, const struct piece *p)
 static int64_t longest_choice(const struct task *j)
 {
     size_t longest = 0;
-    for (int i = 0; i < j->n_groups; i++)
-        for (int c = 0; c < j->n_choices && j->group[i].choice != NULL && j->group[i].choice[c] != NULL; c++)
-            longest = j->group[i].choice[c]->output.n > longest ? j->group[i].choice[c]->output.n : longest;
+    for (int i = 0; i < j->n_prompts; i++)
+        for (int c = 0; c < j->n_choices && j->choices[i].choice != NULL && j->choices[i].choice[c] != NULL; c++)
+            longest = j->choices[i].choice[c]->output.n > longest ? j->choices[i].choice[c]->output.n : longest;
     return (int64_t)longest;
 }
 
 static void note_outcome(struct outcome *o, const struct task *j, const struct finished *f)
 {
-    int64_t choices = (int64_t)j->n_groups * j->n_choices;
+    int64_t choices = (int64_t)j->n_prompts * j->n_choices;
     *o = (struct outcome){.code = j->error.code != 0 ? j->error.code : PROTOCOL_OK,
                           .time = f->split,
                           .first_token = f->times.first_token > 0 ? f->times.first_token - j->arrived : 0,

@@ -6,20 +6,20 @@
 
 static int compare(const void *a, const void *b)
 {
-    const struct peer *x = a, *y = b;
+    const struct channel_name *x = a, *y = b;
     return x->number < y->number ? -1 : x->number > y->number;
 }
 
-struct client *clients_find(struct clients *c, const struct peer *peer)
+struct client *clients_find(struct clients *c, const struct channel_name *channel)
 {
-    void *found = tfind(peer, &c->tree, compare);
+    void *found = tfind(channel, &c->tree, compare);
     struct client *one = found != NULL ? *(struct client **)found : NULL;
     if (one != NULL)
         return one;
     one = calloc(1, sizeof *one);
     if (one == NULL)
         return NULL;
-    one->peer = *peer;
+    one->channel = *channel;
     if (tsearch(one, &c->tree, compare) == NULL) {
         free(one);
         return NULL;
@@ -41,9 +41,9 @@ void clients_gone(struct clients *c, struct client *one)
     c->any_gone = true;
 }
 
-void clients_gone_peer(struct clients *c, const struct peer *peer)
+void clients_gone_channel(struct clients *c, const struct channel_name *channel)
 {
-    void *found = tfind(peer, &c->tree, compare);
+    void *found = tfind(channel, &c->tree, compare);
     if (found != NULL)
         clients_gone(c, *(struct client **)found);
 }
@@ -51,7 +51,7 @@ void clients_gone_peer(struct clients *c, const struct peer *peer)
 static void cut(struct clients *c, struct transport *t, struct client *one)
 {
     clients_gone(c, one);
-    transport_disconnect(t, &one->peer);
+    transport_disconnect(t, &one->channel);
 }
 
 static void keep(struct clients *c, struct transport *t, struct client *to, const struct outgoing *what)
@@ -77,7 +77,7 @@ void clients_send(struct clients *c, struct transport *t, struct client *to, str
 {
     enum sent sent = to->gone ? SENT_GONE : SENT_LATER;
     if (!to->gone && to->first == NULL)
-        sent = transport_send(t, &to->peer, what.delimiter, what.text, what.bytes);
+        sent = transport_send(t, &to->channel, what.delimiter, what.text, what.bytes);
     if (sent == SENT_LATER)
         keep(c, t, to, &what);
     else if (sent == SENT_GONE) {
@@ -102,7 +102,7 @@ void clients_flush(struct clients *c, struct transport *t)
     for (struct client *one = c->backlog > 0 ? c->first : NULL; one != NULL; one = one->next)
         while (one->first != NULL && !one->gone) {
             struct outgoing *o = one->first;
-            enum sent sent = transport_send(t, &one->peer, o->delimiter, o->text, o->bytes);
+            enum sent sent = transport_send(t, &one->channel, o->delimiter, o->text, o->bytes);
             if (sent == SENT_GONE)
                 clients_gone(c, one);
             if (sent != SENT)

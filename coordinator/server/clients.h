@@ -24,15 +24,15 @@ struct client_turn { /* its part of a struct turns */
 #define CLIENT_TURNS 3 /* enum turn_kind */
 
 struct client {
-    struct peer peer;   /* first: it is what clients are found by */
-    bool gone;          /* to be forgotten by clients_sweep */
-    struct task *tasks; /* linked by previous and next */
-    int n_large;        /* tasks at the worker for large messages, not parsed yet: what follows waits behind them */
+    struct channel_name channel; /* first: it is what clients are found by */
+    bool gone;                   /* to be forgotten by clients_sweep */
+    struct task *tasks;          /* linked by previous and next */
+    int n_large; /* tasks at the worker for large messages, not parsed yet: what follows waits behind them */
     struct outgoing *first, *last;
     size_t backlog;    /* bytes of these */
     size_t open_bytes; /* of its messages under way, and of what their results may take */
     struct client_turn turn[CLIENT_TURNS];
-    int n_in_engines; /* sequences that engines have of it */
+    int n_in_replicas; /* sequences that replicas have of it */
     struct client *previous, *next;
 };
 
@@ -45,12 +45,12 @@ struct clients {
 };
 
 /* The client of this connection, made if need be; NULL: out of memory. */
-struct client *clients_find(struct clients *c, const struct peer *peer);
+struct client *clients_find(struct clients *c, const struct channel_name *channel);
 
 void clients_gone(struct clients *c, struct client *one);
 
 /* A connection has ended. */
-void clients_gone_peer(struct clients *c, const struct peer *peer);
+void clients_gone_channel(struct clients *c, const struct channel_name *channel);
 
 /* Send, or keep for later what the pipe has no room for. Takes text over in any case. A client that is not there any more
  * is marked as gone. */

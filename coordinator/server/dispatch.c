@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define AT_WORKER     2    /* tasks: one in work and the next one */
-#define SPARE_SHARE   4    /* an engine has this part of its places once more in sequences that wait */
+#define SPARE_SHARE   4    /* a replica has this part of its places once more in sequences that wait */
 #define CHECK_SECONDS 0.05 /* between two looks at time limits */
 
 static int compare_names(const void *a, const void *b)
@@ -64,7 +64,7 @@ void server_finish(struct server *s, struct task *j, const struct outcome *o)
     if (j->ticket.named)
         (void)tdelete(j, &s->names, compare_names);
     if (generates)
-        metrics_count(&s->metrics, o, &j->message.generate, j->ticket.engine);
+        metrics_count(&s->metrics, o, &j->message.generate, j->ticket.replica);
     access_log_write(&s->log, j, o);
     s->n_sequences -= j->ticket.n_sequences;
     s->n_open--;
@@ -90,8 +90,8 @@ static void refuse(struct server *s, struct task *j)
 static int retry_after_ms(const struct server *s)
 {
     double each = metrics_mean_seconds(&s->metrics);
-    const struct scheduler_stats now = engines_stats(&s->engines);
-    int at_once = engines_max_seqs(&s->engines);
+    const struct scheduler_stats now = replicas_stats(&s->replicas);
+    int at_once = replicas_max_seqs(&s->replicas);
     double ms = 1e3 * each * (1 + (double)now.n_waiting / (at_once > 0 ? at_once : 1));
     return ms < 50 ? 50 : ms > 30000 ? 30000 : (int)ms;
 }
@@ -123,7 +123,7 @@ static int busy(struct server *s, struct protocol_error *error, const char *form
 
 static int waiting_of(const struct client *c)
 {
-    return c->turn[TURN_TEXTS].n_sequences + c->turn[TURN_ENGINE].n_sequences;
+    return c->turn[TURN_TEXTS].n_sequences + c->turn[TURN_REPLICA].n_sequences;
 }
 
 /* The queue is full. The client with the most in it gives way to one that has less: its newest waiting requests are
@@ -132,7 +132,7 @@ static bool make_room(struct server *s, const struct client *c, int n, int place
 {
     while (s->n_sequences > 0 && s->n_sequences + n > places) {
         int mine = waiting_of(c) + n;
-        struct task *newest = turns_heaviest(&s->turns[TURN_ENGINE], mine);
+        struct task *newest = turns_heaviest(&s->turns[TURN_REPLICA], mine);
         newest = newest != NULL ? newest : turns_heaviest(&s->turns[TURN_TEXTS], mine);
         if (newest == NULL || newest->ticket.client == c)
             return false;
@@ -146,7 +146,7 @@ static bool make_room(struct server *s, const struct client *c, int n, int place
 static int check_limits(struct server *s, struct task *j, int n)
 {
     const struct serve_options *o = s->setup.o;
-    int places = (int)o->max_queue + engines_max_seqs(&s->engines), waiting = waiting_of(j->ticket.client);
+    int places = (int)o->max_queue + replicas_max_seqs(&s->replicas), waiting = waiting_of(j->ticket.client);
     if (j->message.generate.priority < o->max_priority)
         return protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "priority",
                              "%d, expected at least %lld (--max-priority; lower is more urgent)",
@@ -196,33 +196,33 @@ static int reserve_results(struct server *s, struct task *j)
     return 0;
 }
 
-/* The task goes to an engine. */
-static void give_engine(struct server *s, struct task *j, int engine)
+/* The task goes to a replica. */
+static void give_replica(struct server *s, struct task *j, int replica)
 {
-    s->n_at_engines += j->ticket.client->n_in_engines == 0;
-    j->ticket.client->n_in_engines += j->ticket.n_sequences;
-    engines_submit(&s->engines, j, engine);
+    s->n_at_replicas += j->ticket.client->n_in_replicas == 0;
+    j->ticket.client->n_in_replicas += j->ticket.n_sequences;
+    replicas_submit(&s->replicas, j, replica);
 }
 
-/* Engines have so many sequences of the client no more. */
-static void take_from_engines(struct server *s, struct client *c, int n_sequences)
+/* replicas have so many sequences of the client no more. */
+static void take_from_replicas(struct server *s, struct client *c, int n_sequences)
 {
-    s->n_at_engines -= n_sequences > 0 && n_sequences == c->n_in_engines;
-    c->n_in_engines -= n_sequences;
+    s->n_at_replicas -= n_sequences > 0 && n_sequences == c->n_in_replicas;
+    c->n_in_replicas -= n_sequences;
 }
 
-/* An engine has what it runs and a little more, so that no place in it is ever free; the rest waits here, where clients have their
+/* A replica has what it runs and a little more, so that no place in it is ever free; the rest waits here, where clients have their
  * turns. */
 static int spare_places(const struct server *s)
 {
-    return engines_max_seqs(&s->engines) / (s->engines.n > 0 ? s->engines.n : 1) / SPARE_SHARE;
+    return replicas_max_seqs(&s->replicas) / (s->replicas.n > 0 ? s->replicas.n : 1) / SPARE_SHARE;
 }
 
-/* Have engines less than its share of this client? Then it does not wait until others have left: schedulers give it its turn. */
+/* Have replicas less than its share of this client? Then it does not wait until others have left: schedulers give it its turn. */
 static bool is_below_share(const struct server *s, const struct client *c)
 {
-    int places = engines_max_seqs(&s->engines), others = s->n_at_engines - (c->n_in_engines > 0);
-    return c->n_in_engines < places / (others + 1);
+    int places = replicas_max_seqs(&s->replicas), others = s->n_at_replicas - (c->n_in_replicas > 0);
+    return c->n_in_replicas < places / (others + 1);
 }
 
 /* A task that was admitted, before a drain began perhaps: it is one of the open requests that may finish. Once the server stops
@@ -230,7 +230,8 @@ static bool is_below_share(const struct server *s, const struct client *c)
 static void submit(struct server *s, struct task *j)
 {
     /* 53 bits: every JSON library keeps them. */
-    if (task_prepare(j, engines_max_len(&s->engines), s->setup.o->service.max_reply_bytes, random_number() >> 11) != 0)
+    if (task_prepare(j, replicas_max_len(&s->replicas), s->setup.o->service.max_reply_bytes, random_number() >> 11) !=
+        0)
         j->result_bytes = 0;
     else
         (void)reserve_results(s, j);
@@ -239,10 +240,10 @@ static void submit(struct server *s, struct task *j)
         return;
     }
     j->ticket.queued = seconds_now();
-    if (j->ticket.client->turn[TURN_ENGINE].first == NULL && is_below_share(s, j->ticket.client))
-        give_engine(s, j, engines_choose(&s->engines, -1));
+    if (j->ticket.client->turn[TURN_REPLICA].first == NULL && is_below_share(s, j->ticket.client))
+        give_replica(s, j, replicas_choose(&s->replicas, -1));
     else
-        wait_turn(s, j, TURN_ENGINE);
+        wait_turn(s, j, TURN_REPLICA);
 }
 
 static void feed_worker(struct server *s, int worker)
@@ -254,11 +255,11 @@ static void feed_worker(struct server *s, int worker)
     }
 }
 
-static void feed_engines(struct server *s)
+static void feed_replicas(struct server *s)
 {
-    int engine;
-    while (s->turns[TURN_ENGINE].n > 0 && (engine = engines_choose(&s->engines, spare_places(s))) >= 0)
-        give_engine(s, turns_take(&s->turns[TURN_ENGINE]), engine);
+    int replica;
+    while (s->turns[TURN_REPLICA].n > 0 && (replica = replicas_choose(&s->replicas, spare_places(s))) >= 0)
+        give_replica(s, turns_take(&s->turns[TURN_REPLICA]), replica);
 }
 
 void server_feed(struct server *s)
@@ -266,18 +267,18 @@ void server_feed(struct server *s)
     for (int i = 0; i < 2; i++)
         feed_worker(s, i);
     if (s->state == SERVER_READY || s->state == SERVER_DRAINING)
-        feed_engines(s);
+        feed_replicas(s);
 }
 
 void server_check_times(struct server *s)
 {
-    struct turns *t = &s->turns[TURN_ENGINE];
+    struct turns *t = &s->turns[TURN_REPLICA];
     double now = seconds_now();
     if (t->n == 0 || now - s->times_checked < CHECK_SECONDS)
         return;
     s->times_checked = now;
     for (struct client *c = s->clients.first; c != NULL; c = c->next)
-        for (struct task *j = c->turn[TURN_ENGINE].first, *next; j != NULL; j = next) {
+        for (struct task *j = c->turn[TURN_REPLICA].first, *next; j != NULL; j = next) {
             int64_t limit = j->message.generate.timeout_ms;
             next = j->ticket.turn_next;
             if (limit == 0 || now - j->arrived < 1e-3 * (double)limit)
@@ -290,16 +291,16 @@ void server_check_times(struct server *s)
 
 void server_cancel(struct server *s, struct task *j, enum finish_reason why)
 {
-    if (j->ticket.waits && j->ticket.waits_for == TURN_ENGINE) {
-        turns_remove(&s->turns[TURN_ENGINE], j);
+    if (j->ticket.waits && j->ticket.waits_for == TURN_REPLICA) {
+        turns_remove(&s->turns[TURN_REPLICA], j);
         j->error = j->ticket.verdict;
         refuse(s, j);
         return;
     }
-    if (!j->ticket.in_engine || j->ticket.cancel_step > 0) /* it has been told: a flood of cancels is one order */
+    if (!j->ticket.in_replica || j->ticket.cancel_step > 0) /* it has been told: a flood of cancels is one order */
         return;
-    j->ticket.cancel_step = 1 + s->engines.engine[j->ticket.engine].n_steps;
-    engines_cancel(&s->engines, j, why);
+    j->ticket.cancel_step = 1 + s->replicas.replica[j->ticket.replica].n_steps;
+    replicas_cancel(&s->replicas, j, why);
 }
 
 /* Nobody else's request: a stranger hears what it would hear of one that is not there. */
@@ -348,7 +349,7 @@ static void answer_tokens(struct server *s, struct task *j)
 
 static void give_work(struct server *s, struct task *j, int worker)
 {
-    j->max_len = engines_max_len(&s->engines);
+    j->max_len = replicas_max_len(&s->replicas);
     wait_turn(s, j, worker == 0 ? TURN_TEXTS : TURN_LARGE);
 }
 
@@ -407,7 +408,7 @@ static void take(struct server *s, struct task *j, bool worked)
 void server_receive(struct server *s, struct incoming *m)
 {
     size_t bytes = zmq_msg_size(&m->body);
-    struct client *c = m->n_frames == 1 ? clients_find(&s->clients, &m->peer) : NULL;
+    struct client *c = m->n_frames == 1 ? clients_find(&s->clients, &m->channel) : NULL;
     struct task *j = c != NULL ? task_open(++s->last_number, &m->body, m->delimiter, seconds_now()) : NULL;
     s->metrics.bytes_received += bytes;
     if (j == NULL) {
@@ -417,7 +418,7 @@ void server_receive(struct server *s, struct incoming *m)
         return;
     }
     client_add_task(c, j);
-    j->asker = c->peer.number;
+    j->asker = c->channel.number;
     s->n_open++;
     s->open_bytes += bytes;
     c->open_bytes += bytes;
@@ -494,21 +495,21 @@ static bool is_large(const struct task *j)
            task_reply_bytes(j) > LARGE_BYTES;
 }
 
-void server_report(struct server *s, struct report *r, int engine)
+void server_report(struct server *s, struct report *r, int replica)
 {
-    metrics_take(&s->metrics, r, engine);
-    for (const struct piece *p = r->first; p != NULL; p = p->next) {
+    metrics_take(&s->metrics, r, replica);
+    for (const struct delta *p = r->first; p != NULL; p = p->next) {
         if (p->task->ticket.verdict.code == 0)
-            answer_piece(s, p);
+            answer_delta(s, p);
         bound_backlog(s, p->task);
     }
     for (struct task *j = r->done, *next; j != NULL; j = next) {
         next = j->work.next;
         if (j->ticket.client != NULL)
-            take_from_engines(s, j->ticket.client, j->ticket.n_sequences);
+            take_from_replicas(s, j->ticket.client, j->ticket.n_sequences);
         if (j->ticket.cancel_step > 0)
             histogram_add(&s->metrics.cancel_steps,
-                          (double)(1 + s->engines.engine[engine].n_steps - j->ticket.cancel_step));
+                          (double)(1 + s->replicas.replica[replica].n_steps - j->ticket.cancel_step));
         if (j->error.code == 0)
             j->error = j->ticket.verdict;
         j->ticket.writes = is_large(j);
@@ -517,10 +518,10 @@ void server_report(struct server *s, struct report *r, int engine)
         else
             finish_generate(s, j);
     }
-    if (s->state == SERVER_LOADING && engines_loaded(&s->engines))
+    if (s->state == SERVER_LOADING && replicas_loaded(&s->replicas))
         s->state = SERVER_READY;
     server_signal(s, r->wish, false);
-    if (r->ended && engines_ended(&s->engines)) {
+    if (r->ended && replicas_ended(&s->replicas)) {
         s->state = SERVER_ENDED;
         s->ended_at = seconds_now();
     }
@@ -544,7 +545,7 @@ void server_client_left(void *server, struct client *c)
         client_remove_task(j);
         server_cancel(s, j, FINISH_CANCELLED);
     }
-    take_from_engines(s, c, c->n_in_engines); /* what is there still is nobody's */
+    take_from_replicas(s, c, c->n_in_replicas); /* what is there still is nobody's */
     s->metrics.n_lost_clients += open;
 }
 
@@ -577,7 +578,7 @@ void server_stop(struct server *s, enum protocol_code code, const char *why)
         }
     if (*why != '\0')
         log_note("ending: %s; %d open requests were answered with an error", why, s->n_cut_short);
-    engines_stop(&s->engines);
+    replicas_stop(&s->replicas);
 }
 
 /* Asked a second time to end, a second later or more, there is no time left to finish anything. */

@@ -23,7 +23,7 @@
 #define LINGER_SHORT_MS 200   /* and when mpirun kills in a second */
 #define FEW_DESCRIPTORS 1024  /* worth a warning */
 
-enum poll_item { POLL_SIGNAL, POLL_TRANSPORT, POLL_WORKERS, POLL_ENGINES = POLL_WORKERS + 2 };
+enum poll_item { POLL_SIGNAL, POLL_TRANSPORT, POLL_WORKERS, POLL_REPLICAS = POLL_WORKERS + 2 };
 
 /* Every connection is a descriptor; the usual limit of 1024 is fewer than the clients of a job array. Beyond the limit libzmq
  * takes no connection, and cannot say so: hence the warning before. */
@@ -65,10 +65,10 @@ static void count_turned_away(struct server *s)
 static void take_happenings(struct server *s)
 {
     count_turned_away(s);
-    struct peer peer;
-    for (enum happening h; (h = transport_happening(&s->transport, &peer)) != HAPPENING_NONE;) {
+    struct channel_name channel;
+    for (enum happening h; (h = transport_happening(&s->transport, &channel)) != HAPPENING_NONE;) {
         if (h == HAPPENING_GONE)
-            clients_gone_peer(&s->clients, &peer);
+            clients_gone_channel(&s->clients, &channel);
         if (h == HAPPENING_REFUSED)
             count_refused(s);
     }
@@ -78,13 +78,13 @@ static void take_tasks(struct server *s)
 {
     struct task *j;
     struct report *r;
-    int engine = 0;
+    int replica = 0;
     for (int i = 0; i < 2; i++)
         while ((j = mailbox_take(s->worker[i].end[0])) != NULL)
             server_returned(s, j, i);
-    while ((r = engines_take(&s->engines, &engine)) != NULL) {
+    while ((r = replicas_take(&s->replicas, &replica)) != NULL) {
         bool loaded = r->loaded;
-        server_report(s, r, engine);
+        server_report(s, r, replica);
         if (loaded && s->state == SERVER_READY)
             rendezvous_ready(s);
     }
@@ -97,7 +97,7 @@ static void take_messages(struct server *s)
     do {
         if (!transport_receive(&s->transport, &m))
             return;
-        if (transport_connected(&s->transport, &m.peer))
+        if (transport_connected(&s->transport, &m.channel))
             server_receive(s, &m);
         else
             (void)zmq_msg_close(&m.body);
@@ -124,7 +124,7 @@ static void set_gauges(struct server *s)
 {
     s->metrics.n_clients = s->clients.n;
     s->metrics.n_open_tasks = s->n_open;
-    s->metrics.n_unassigned = s->turns[TURN_ENGINE].n_sequences;
+    s->metrics.n_unassigned = s->turns[TURN_REPLICA].n_sequences;
     s->metrics.backlog = s->clients.backlog;
     s->metrics.draining = s->state >= SERVER_DRAINING;
     s->metrics.n_lost_log_lines = access_log_lost(&s->log);
@@ -163,13 +163,13 @@ static bool is_over(const struct server *s)
 /* Returns how many there are. */
 static int fill_poll(struct server *s, zmq_pollitem_t *item)
 {
-    int n = POLL_ENGINES;
+    int n = POLL_REPLICAS;
     item[POLL_SIGNAL] = (zmq_pollitem_t){.fd = signals_fd(), .events = ZMQ_POLLIN};
     item[POLL_TRANSPORT] = (zmq_pollitem_t){.fd = s->transport.poll, .events = ZMQ_POLLIN};
     for (int i = 0; i < 2; i++)
         item[POLL_WORKERS + i] = (zmq_pollitem_t){.socket = s->worker[i].end[0], .events = ZMQ_POLLIN};
-    for (int i = 0; i < s->engines.n; i++)
-        item[n++] = (zmq_pollitem_t){.socket = s->engines.engine[i].end[0], .events = ZMQ_POLLIN};
+    for (int i = 0; i < s->replicas.n; i++)
+        item[n++] = (zmq_pollitem_t){.socket = s->replicas.replica[i].end[0], .events = ZMQ_POLLIN};
     return n;
 }
 
@@ -218,11 +218,11 @@ static int open_threads(struct server *s, struct err *e)
     const struct server_setup *setup = &s->setup;
     const struct worker_setup work = {&setup->model, setup->tokenizer, setup->chat, setup->bos,
                                       setup->o->service.max_reply_bytes};
-    s->poll = err_calloc(e, POLL_ENGINES + (unsigned long)setup->n_groups + 1, sizeof *s->poll, "sockets");
+    s->poll = err_calloc(e, POLL_REPLICAS + (unsigned long)setup->n_replicas + 1, sizeof *s->poll, "sockets");
     if (s->poll == NULL || access_log_open(&s->log, setup->o->access_log, setup->o->access_log_prompts, e) != 0 ||
         open_sockets(s, e) != 0 ||
-        engines_open(&s->engines, s->transport.context, setup->n_groups, setup->n_ranks, e) != 0 ||
-        metrics_open(&s->metrics, (enum metrics_names)setup->o->metrics_names, setup->model.name, &s->engines,
+        replicas_open(&s->replicas, s->transport.context, setup->n_replicas, setup->n_ranks, e) != 0 ||
+        metrics_open(&s->metrics, (enum metrics_names)setup->o->metrics_names, setup->model.name, &s->replicas,
                      !setup->o->service.run.no_prefix_caching, e) != 0 ||
         worker_open(&s->worker[0], s->transport.context, "texts", &work, e) != 0 ||
         worker_open(&s->worker[1], s->transport.context, "large-messages", &work, e) != 0)
@@ -262,8 +262,8 @@ int server_close(struct server *s)
     for (int i = 0; i < 2; i++)
         worker_close(&s->worker[i]);
     clients_close(&s->clients);
-    engines_say(&s->engines);
-    engines_close(&s->engines);
+    replicas_say(&s->replicas);
+    replicas_close(&s->replicas);
     curve_close(&s->curve);
     transport_close(&s->transport, s->n_cut_short > 0 ? LINGER_SHORT_MS : LINGER_MS);
     metrics_close(&s->metrics);

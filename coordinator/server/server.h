@@ -1,12 +1,12 @@
 /* coordinator/server/server.h - the I/O thread of the server and all that belongs to it. It owns the transport: it takes
- * messages, sends them through workers and the engines (coordinator/replicas/engines.h), and writes the replies. Cut into io.c (the thread, its loop and
+ * messages, sends them through workers and the replicas (coordinator/replicas/replicas.h), and writes the replies. Cut into io.c (the thread, its loop and
  * how it ends), dispatch.c (what each message leads to) and answer.c (replies). */
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
 
 #include "base/files.h"
 #include "base/signals.h"
-#include "coordinator/replicas/engines.h"
+#include "coordinator/replicas/replicas.h"
 #include "coordinator/server/access_log.h"
 #include "coordinator/server/clients.h"
 #include "coordinator/server/serve_options.h"
@@ -28,7 +28,7 @@ struct server_setup { /* constant; what it points to is borrowed */
     const struct tokenizer *tokenizer;
     const struct chat_template *chat;
     int32_t bos;
-    int n_ranks, n_groups;
+    int n_ranks, n_replicas;
     double end_seconds; /* after SIGTERM and SIGINT: what is left for open requests, 0 where the launcher kills soon */
 };
 
@@ -46,8 +46,8 @@ struct server {
     struct curve curve;
     bool has_curve;
     struct worker worker[2]; /* for texts of small messages; for large messages */
-    struct engines engines;  /* one a group */
-    zmq_pollitem_t *poll;    /* descriptors that the thread waits for; owned */
+    struct replicas replicas;
+    zmq_pollitem_t *poll; /* descriptors that the thread waits for; owned */
     pthread_t thread;
     bool running;
 
@@ -60,9 +60,9 @@ struct server {
     int n_open, n_sequences; /* tasks; sequences of those that generate */
     size_t open_bytes;
     struct turns turns[N_TURNS];
-    int n_at_engines;     /* clients of which engines have something */
+    int n_at_replicas;    /* clients of which replicas have something */
     int at_worker[2];     /* tasks that each has now */
-    double times_checked; /* time limits of tasks that wait for an engine */
+    double times_checked; /* time limits of tasks that wait for a replica */
     int n_cut_short;      /* tasks answered with an error because the server ended */
     struct metrics metrics;
     struct access_log log;
@@ -73,18 +73,18 @@ struct server {
 /* Sockets, keys, threads; on the socket from now on, as "loading". Errors of a bad start are in *e. */
 int server_open(struct server *s, const struct server_setup *setup, struct err *e);
 
-/* Waits for the I/O thread, which ends after the engines' last reports, and for replies under way. Returns the exit
+/* Waits for the I/O thread, which ends after the replicas' last reports, and for replies under way. Returns the exit
  * status: ERR_REQUEST when open requests were cut short. Safe on a zeroed struct. */
 int server_close(struct server *s);
 
 /* dispatch.c */
 void server_receive(struct server *s, struct incoming *m);
 void server_returned(struct server *s, struct task *j, int worker);
-/* Starts tasks that wait for their turn, as far as workers and engines have room. */
+/* Starts tasks that wait for their turn, as far as workers and replicas have room. */
 void server_feed(struct server *s);
-/* Ends tasks whose time limit has passed while they waited for an engine. */
+/* Ends tasks whose time limit has passed while they waited for a replica. */
 void server_check_times(struct server *s);
-void server_report(struct server *s, struct report *r, int engine);
+void server_report(struct server *s, struct report *r, int replica);
 void server_client_left(void *server, struct client *c);
 void server_drain(struct server *s, double seconds);
 /* A signal that this process has got, or (own: false) another rank, which may be the same one once more. */
@@ -102,7 +102,7 @@ void answer_text(struct server *s, struct task *j, char *text, size_t bytes);
 void answer_error(struct server *s, struct task *j, const struct protocol_error *error);
 /* A task that the main thread has given back; what came of it is in *o. */
 void answer_generate(struct server *s, struct task *j, struct outcome *o);
-void answer_piece(struct server *s, const struct piece *p);
+void answer_delta(struct server *s, const struct delta *p);
 void answer_health(struct server *s, struct task *j);
 void answer_metrics(struct server *s, struct task *j);
 void answer_models(struct server *s, struct task *j);

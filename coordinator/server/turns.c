@@ -29,7 +29,7 @@ static void leave_ring(struct turns *t, struct client *c)
 
 static int urgency(const struct turns *t, const struct task *j)
 {
-    return t->kind == TURN_ENGINE ? j->message.generate.priority : 0;
+    return t->kind == TURN_REPLICA ? j->message.generate.priority : 0;
 }
 
 void turns_put(struct turns *t, struct task *j)

@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-enum turn_kind { TURN_TEXTS, TURN_LARGE, TURN_ENGINE, N_TURNS }; /* the resource: one of the two workers, an engine */
+enum turn_kind { TURN_TEXTS, TURN_LARGE, TURN_REPLICA, N_TURNS }; /* the resource: one of the two workers, a replica */
 
 struct turns {
     enum turn_kind kind;
@@ -16,7 +16,7 @@ struct turns {
     int n_sequences;     /* of these tasks */
 };
 
-/* The task's client is there. By priority where the kind is TURN_ENGINE, the lower value first; else in order. */
+/* The task's client is there. By priority where the kind is TURN_REPLICA, the lower value first; else in order. */
 void turns_put(struct turns *t, struct task *j);
 
 /* The next task of the next client; NULL: none waits. */

@@ -17,7 +17,7 @@ static char *prompt_text(const struct task *j, const struct tokenizer *t, int i,
             memcpy(text, g->prompt[i].text, *bytes + 1);
         return text;
     }
-    const struct token_list *ids = &j->group[i].prompt;
+    const struct token_list *ids = &j->choices[i].prompt;
     if (tokenizer_decode(t, ids->id, ids->n, g->rules.skip_special, &text, bytes, &e) != 0)
         return NULL;
     return text;
@@ -38,12 +38,12 @@ static char *with_prompt(const struct task *j, const struct tokenizer *t, int i,
     return both;
 }
 
-/* Over all groups: the first of each. 0: never. */
+/* over all prompts: the first of each. 0: never. */
 static struct request_times times_of(const struct task *j)
 {
     struct request_times t = {0};
-    for (int i = 0; i < j->n_groups; i++) {
-        const struct request_times *one = &j->group[i].times;
+    for (int i = 0; i < j->n_prompts; i++) {
+        const struct request_times *one = &j->choices[i].times;
         const double at[3] = {one->arrived, one->scheduled, one->first_token};
         double *const to[3] = {&t.arrived, &t.scheduled, &t.first_token};
         for (int k = 0; k < 3; k++)
@@ -71,8 +71,8 @@ static struct time_split split_time(const struct task *j, const struct request_t
 
 void finished_judge(struct task *j)
 {
-    for (int i = 0; i < j->n_groups && j->error.code == 0; i++) {
-        enum finish_reason finish = j->group[i].finish;
+    for (int i = 0; i < j->n_prompts && j->error.code == 0; i++) {
+        enum finish_reason finish = j->choices[i].finish;
         if (finish == FINISH_TIMEOUT)
             (void)protocol_fail(&j->error, PROTOCOL_TIMEOUT, "timeout_ms", "%lld ms have passed",
                                 (long long)j->message.generate.timeout_ms);
@@ -87,23 +87,24 @@ void finished_judge(struct task *j)
 static char *fill_choice(const struct task *j, const struct tokenizer *t, int i, int c, struct reply_choice *choice)
 {
     const struct protocol_generate *g = &j->message.generate;
-    const struct request *r = j->group[i].choice != NULL ? j->group[i].choice[c] : NULL;
-    *choice = (struct reply_choice){.index = i * j->n_choices + c, .text = "", .finish = j->group[i].finish};
+    const struct request *r = j->choices[i].choice != NULL ? j->choices[i].choice[c] : NULL;
+    *choice = (struct reply_choice){.index = i * j->n_choices + c, .text = "", .finish = j->choices[i].finish};
     if (r == NULL)
         return NULL;
     choice->finish = r->finish;
+    choice->stop_text = task_stop_text(j, r->stop.found);
     choice->text = r->text.data != NULL ? r->text.data : "";
     choice->bytes = r->released;
     choice->token_id = r->output.id;
     choice->n_tokens = r->output.n;
     choice->logprobs = g->rules.want_logprobs ? r->logprobs : NULL;
     choice->n_top = g->rules.sampling.n_top;
-    const struct group *group = &j->group[i];
-    choice->has_score = group->score != NULL;
-    choice->score = choice->has_score ? group->score[c] : 0;
-    choice->prompt_logprobs = group->prompt_logprobs;
-    choice->prompt_id = group->prompt.id;
-    choice->n_prompt = group->prompt.n;
+    const struct choices *choices = &j->choices[i];
+    choice->has_score = choices->score != NULL;
+    choice->score = choice->has_score ? choices->score[c] : 0;
+    choice->prompt_logprobs = choices->prompt_logprobs;
+    choice->prompt_id = choices->prompt.id;
+    choice->n_prompt = choices->prompt.n;
     choice->n_prompt_top = g->rules.sampling.n_prompt_top;
     char *both = g->echo && !g->stream ? with_prompt(j, t, i, choice->text, &choice->bytes) : NULL;
     if (both != NULL)
@@ -114,12 +115,12 @@ static char *fill_choice(const struct task *j, const struct tokenizer *t, int i,
 static struct reply_usage usage_of(const struct task *j)
 {
     struct reply_usage u = {0, 0, 0};
-    for (int i = 0; i < j->n_groups; i++) {
-        const struct group *g = &j->group[i];
-        u.prompt_tokens += (int64_t)g->prompt.n;
-        u.cached_tokens += g->n_cached;
-        for (int c = 0; c < j->n_choices && g->choice != NULL && g->choice[c] != NULL; c++)
-            u.completion_tokens += (int64_t)g->choice[c]->output.n;
+    for (int i = 0; i < j->n_prompts; i++) {
+        const struct choices *set = &j->choices[i];
+        u.prompt_tokens += (int64_t)set->prompt.n;
+        u.cached_tokens += set->n_cached;
+        for (int c = 0; c < j->n_choices && set->choice != NULL && set->choice[c] != NULL; c++)
+            u.completion_tokens += (int64_t)set->choice[c]->output.n;
     }
     return u;
 }
@@ -135,7 +136,7 @@ void finished_measure(struct finished *f, const struct task *j, double now)
 
 int finished_choices(struct finished *f, const struct task *j, const struct tokenizer *t)
 {
-    size_t n = (size_t)j->n_groups * (size_t)j->n_choices;
+    size_t n = (size_t)j->n_prompts * (size_t)j->n_choices;
     f->choice = calloc(n + 1, sizeof *f->choice);
     f->made = calloc(n + 1, sizeof *f->made);
     if (f->choice == NULL || f->made == NULL)

@@ -16,7 +16,7 @@ struct time_split {
 };
 
 struct finished {
-    struct request_times times; /* over all groups: the first of each */
+    struct request_times times; /* over all prompts: the first of each */
     struct time_split split;
     struct reply_usage usage;
     struct reply_timing timing;

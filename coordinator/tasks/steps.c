@@ -43,23 +43,29 @@ static void *copy(const void *from, size_t bytes)
     return to;
 }
 
-/* The new output of choice c of the group since the last call. Out of memory: it comes with the next piece. */
-static void add_piece(struct steps *s, struct task *j, struct group *g, int c)
+/* The new output of choice c of a prompt since the last call. Out of memory: it comes with the next delta. */
+static void add_delta(struct steps *s, struct task *j, struct choices *set, int c)
 {
-    const struct request *r = g->choice[c];
-    int group = (int)(g - j->group);
-    struct choice_progress *sent = &j->work.progress[group * j->n_choices + c];
+    const struct request *r = set->choice[c];
+    int prompt = (int)(set - j->choices);
+    struct choice_progress *sent = &j->work.progress[prompt * j->n_choices + c];
     size_t bytes = r->released - sent->text_sent, n = r->output.n - sent->tokens_sent;
-    struct piece *p = n > 0 || bytes > 0 ? calloc(1, sizeof *p) : NULL;
+    struct delta *p = n > 0 || bytes > 0 ? calloc(1, sizeof *p) : NULL;
     if (p == NULL)
         return;
-    *p = (struct piece){.task = j, .group = group, .choice = c, .bytes = bytes, .n_ids = n};
+    *p = (struct delta){.task = j,
+                        .prompt_index = prompt,
+                        .choice = c,
+                        .bytes = bytes,
+                        .n_ids = n,
+                        .finish = r->finish,
+                        .stop_text = r->stop.found};
     p->text = copy(r->text.data != NULL ? r->text.data + sent->text_sent : "", bytes);
     p->id = copy(r->output.id + sent->tokens_sent, n * sizeof *p->id);
     if (r->logprobs != NULL)
         p->logprobs = copy(r->logprobs + sent->tokens_sent, n * sizeof *p->logprobs);
     if (p->text == NULL || p->id == NULL || (r->logprobs != NULL && p->logprobs == NULL)) {
-        piece_free(p);
+        delta_free(p);
         return;
     }
     if (s->report->last != NULL)
@@ -71,23 +77,23 @@ static void add_piece(struct steps *s, struct task *j, struct group *g, int c)
     sent->tokens_sent = r->output.n;
 }
 
-static void on_choice(void *context, struct group *g, int c)
+static void on_choice(void *context, struct choices *set, int c)
 {
     struct steps *s = context;
-    struct task *j = g->owner;
-    struct choice_progress *progress = &j->work.progress[(g - j->group) * j->n_choices + c];
+    struct task *j = set->owner;
+    struct choice_progress *progress = &j->work.progress[(set - j->choices) * j->n_choices + c];
     double now = seconds_now();
     if (progress->last_token > 0)
         histogram_add(&s->between_tokens, now - progress->last_token);
     progress->last_token = now;
     if (j->message.generate.stream)
-        add_piece(s, j, g, c);
+        add_delta(s, j, set, c);
 }
 
-static void on_finish(void *context, struct group *g)
+static void on_finish(void *context, struct choices *set)
 {
     (void)context;
-    (void)g;
+    (void)set;
 }
 
 static void unlink_task(struct steps *s, struct task *j)
@@ -107,9 +113,9 @@ static void give_back(struct steps *s, struct task *j)
     s->report->done = j;
 }
 
-static void on_release(void *context, struct group *g)
+static void on_release(void *context, struct choices *set)
 {
-    struct task *j = g->owner;
+    struct task *j = set->owner;
     if (--j->work.n_open == 0)
         give_back(context, j);
 }
@@ -117,9 +123,9 @@ static void on_release(void *context, struct group *g)
 /* The scheduler releases sequences of a running step when that step is done: the task comes back then. */
 static void end_job(struct steps *s, struct task *j, enum finish_reason why, double now)
 {
-    j->work.n_open++; /* it stays until the last group is done with */
-    for (int i = 0; i < j->n_groups; i++)
-        group_cancel(&j->group[i], why, now);
+    j->work.n_open++; /* it stays until the last prompt is done with */
+    for (int i = 0; i < j->n_prompts; i++)
+        choices_cancel(&j->choices[i], why, now);
     if (--j->work.n_open == 0)
         give_back(s, j);
 }
@@ -127,12 +133,12 @@ static void end_job(struct steps *s, struct task *j, enum finish_reason why, dou
 int steps_open(struct steps *s, void *mailbox, const struct scheduler_setup *setup, struct err *e)
 {
     memset(s, 0, sizeof *s);
-    s->events = (struct group_events){on_choice, on_finish, on_release, s};
+    s->events = (struct choices_events){on_choice, on_finish, on_release, s};
     s->between_tokens.buckets = &buckets_token;
     s->iteration.buckets = &buckets_iteration;
     struct scheduler_setup mine = *setup;
-    mine.on_progress = group_on_progress;
-    mine.on_release = group_on_release;
+    mine.on_progress = choices_on_progress;
+    mine.on_release = choices_on_release;
     mine.context = &s->events;
     if (new_report(s, e) != 0 || scheduler_open(&s->scheduler, &mine, e) != 0)
         return -1;
@@ -169,14 +175,14 @@ static void submit(struct steps *s, struct task *j, double now)
     if (s->tasks != NULL)
         s->tasks->work.previous = j;
     s->tasks = j;
-    j->work.n_open = 1; /* ours, so that it stays while its groups are queued */
-    for (int i = 0; i < j->n_groups && e.code == ERR_NONE; i++)
-        if (group_submit(&j->group[i], &s->scheduler, now, &e) == 0)
+    j->work.n_open = 1; /* ours, so that it stays while its prompts are queued */
+    for (int i = 0; i < j->n_prompts && e.code == ERR_NONE; i++)
+        if (choices_submit(&j->choices[i], &s->scheduler, now, &e) == 0)
             j->work.n_open++;
     if (e.code != ERR_NONE) {
         (void)protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "%s", e.text);
-        for (int i = 0; i < j->n_groups; i++)
-            group_cancel(&j->group[i], FINISH_ERROR, now);
+        for (int i = 0; i < j->n_prompts; i++)
+            choices_cancel(&j->choices[i], FINISH_ERROR, now);
     }
     if (--j->work.n_open == 0)
         give_back(s, j);
@@ -193,8 +199,8 @@ static void cancel(struct steps *s, uint64_t number, enum finish_reason why, dou
 
 static bool has_begun(const struct task *j)
 {
-    for (int i = 0; i < j->n_groups; i++)
-        if (group_begun(&j->group[i]))
+    for (int i = 0; i < j->n_prompts; i++)
+        if (choices_begun(&j->choices[i]))
             return true;
     return false;
 }
@@ -296,9 +302,9 @@ int steps_accept(struct steps *s, const struct step_result *result, struct err *
 
 void steps_report_free(struct report *r)
 {
-    for (struct piece *p = r != NULL ? r->first : NULL, *next; p != NULL; p = next) {
+    for (struct delta *p = r != NULL ? r->first : NULL, *next; p != NULL; p = next) {
         next = p->next;
-        piece_free(p);
+        delta_free(p);
     }
     if (r != NULL)
         free_ranks(r);

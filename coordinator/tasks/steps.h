@@ -1,4 +1,4 @@
-/* coordinator/tasks/steps.h - the main thread's part: tasks come in by a mailbox, plans go to the ranks, pieces of text
+/* coordinator/tasks/steps.h - the main thread's part: tasks come in by a mailbox, plans go to the ranks, deltas of text
  * and finished tasks go back to the I/O thread, a server's or a batch's. Between steps it sleeps as long as there is nothing to do. */
 #ifndef TASKS_STEPS_H
 #define TASKS_STEPS_H
@@ -29,21 +29,22 @@ struct report {
     bool ended;                 /* the last one: the main thread takes no more orders */
     int max_len;                /* tokens of prompt and output together, at most */
     int n_blocks, max_seqs;     /* of the KV cache; sequences that run at once */
-    struct piece *first, *last; /* of streams, in order */
-    struct task *done;          /* finished, linked by engine_next; with all that was generated */
+    struct delta *first, *last; /* of streams, in order */
+    struct task *done;          /* finished, linked by replica_next; with all that was generated */
     struct scheduler_stats stats;
     struct histogram between_tokens, iteration; /* since the last report: seconds; tokens of a step */
     uint64_t n_steps;                           /* so far */
     double step_seconds;                        /* of these, submitted to taken */
-    struct rank_stats *ranks, *recent; /* [n_ranks] of the group, since the start and of late; owned. NULL: as before */
+    struct rank_stats *ranks,
+        *recent; /* [n_ranks] of the replica, since the start and of late; owned. NULL: as before */
     int n_ranks;
 };
 
 struct steps {
     void *mailbox; /* borrowed: the main thread's end */
     struct scheduler scheduler;
-    struct group_events events;
-    struct task *tasks;    /* under way, linked by engine_previous and engine_next */
+    struct choices_events events;
+    struct task *tasks;    /* under way, linked by replica_previous and replica_next */
     struct report *report; /* being filled; NULL: out of memory */
     double reported;       /* when the last one went */
     bool stopping, idle;

@@ -27,8 +27,8 @@ void task_close(struct task *j)
 {
     if (j == NULL)
         return;
-    for (int i = 0; i < j->n_groups; i++)
-        group_close(&j->group[i]);
+    for (int i = 0; i < j->n_prompts; i++)
+        choices_close(&j->choices[i]);
     for (int i = 0; i < j->n_ids; i++) {
         token_list_free(&j->ids[i]);
         if (j->echo != NULL)
@@ -36,7 +36,7 @@ void task_close(struct task *j)
     }
     free(j->echo);
     free(j->ids);
-    free(j->group);
+    free(j->choices);
     free(j->rules);
     free(j->work.progress);
     free(j->ticket.echoed);
@@ -82,21 +82,21 @@ static int fit(struct task *j, int i, int max_len)
     return 0;
 }
 
-static int open_group(struct task *j, int i)
+static int open_choices(struct task *j, int i)
 {
     const struct protocol_generate *g = &j->message.generate;
-    struct group *group = &j->group[i];
+    struct choices *choices = &j->choices[i];
     struct err e = {0};
     const char *field = "";
     if (search_check(&g->search, &j->rules[i], &field, &e) != 0)
         return protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, field, "%s", e.text);
-    if (group_open(group, &g->search, &j->rules[i], &j->ids[i], &e) != 0)
+    if (choices_open(choices, &g->search, &j->rules[i], &j->ids[i], &e) != 0)
         return protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "%s", e.text);
-    j->n_groups++;
-    group->owner = j;
-    group->client = j->asker;
-    group->priority = g->priority;
-    group->deadline = g->timeout_ms > 0 ? j->arrived + 1e-3 * (double)g->timeout_ms : 0;
+    j->n_prompts++;
+    choices->owner = j;
+    choices->client = j->asker;
+    choices->priority = g->priority;
+    choices->deadline = g->timeout_ms > 0 ? j->arrived + 1e-3 * (double)g->timeout_ms : 0;
     return 0;
 }
 
@@ -198,10 +198,10 @@ int task_prepare(struct task *j, int max_len, int64_t max_reply, uint64_t seed)
     j->seed = g->has_seed ? g->rules.sampling.seed : seed;
     j->n_choices = g->search.n;
     j->rules = calloc(n, sizeof *j->rules);
-    j->group = calloc(n, sizeof *j->group);
+    j->choices = calloc(n, sizeof *j->choices);
     j->work.progress = calloc(choices, sizeof *j->work.progress);
     j->ticket.echoed = calloc(choices, sizeof *j->ticket.echoed);
-    if (j->rules == NULL || j->group == NULL || j->work.progress == NULL || j->ticket.echoed == NULL)
+    if (j->rules == NULL || j->choices == NULL || j->work.progress == NULL || j->ticket.echoed == NULL)
         return protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "out of host memory");
     for (int i = 0; i < j->n_ids; i++) {
         j->rules[i] = g->rules;
@@ -212,7 +212,7 @@ int task_prepare(struct task *j, int max_len, int64_t max_reply, uint64_t seed)
     if (bound_reply(j, max_reply) != 0)
         return -1;
     for (int i = 0; i < j->n_ids; i++)
-        if (open_group(j, i) != 0)
+        if (open_choices(j, i) != 0)
             return -1;
     return 0;
 }
@@ -223,20 +223,26 @@ size_t task_reply_bytes(const struct task *j)
     size_t bytes = 0, each = TOKEN_BYTES;
     if (g->rules.want_logprobs)
         each += (size_t)(1 + g->rules.sampling.n_top) * LOGPROB_BYTES;
-    for (int i = 0; i < j->n_groups; i++) {
-        const struct group *group = &j->group[i];
-        if (group->prompt_logprobs != NULL)
+    for (int i = 0; i < j->n_prompts; i++) {
+        const struct choices *choices = &j->choices[i];
+        if (choices->prompt_logprobs != NULL)
             bytes +=
-                (size_t)j->n_choices * group->prompt.n * (size_t)(1 + g->rules.sampling.n_prompt_top) * LOGPROB_BYTES;
-        for (int c = 0; c < j->n_choices && !g->stream && group->choice != NULL && group->choice[c] != NULL; c++)
-            bytes += group->choice[c]->output.n * each;
+                (size_t)j->n_choices * choices->prompt.n * (size_t)(1 + g->rules.sampling.n_prompt_top) * LOGPROB_BYTES;
+        for (int c = 0; c < j->n_choices && !g->stream && choices->choice != NULL && choices->choice[c] != NULL; c++)
+            bytes += choices->choice[c]->output.n * each;
         if (g->echo && !g->stream && g->prompt != NULL)
-            bytes += (size_t)j->n_choices * (g->prompt[i].bytes + group->prompt.n);
+            bytes += (size_t)j->n_choices * (g->prompt[i].bytes + choices->prompt.n);
     }
     return bytes;
 }
 
-void piece_free(struct piece *p)
+const char *task_stop_text(const struct task *j, int number)
+{
+    const struct stop_strings *s = j->message.generate.rules.stop;
+    return s != NULL && number > 0 && number <= s->n ? s->string[number - 1].text : NULL;
+}
+
+void delta_free(struct delta *p)
 {
     if (p == NULL)
         return;

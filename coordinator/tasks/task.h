@@ -4,7 +4,7 @@
 #ifndef TASKS_TASK_H
 #define TASKS_TASK_H
 
-#include "coordinator/schedule/group.h"
+#include "coordinator/schedule/choices.h"
 #include "protocol/protocol.h"
 
 #include <stdatomic.h>
@@ -14,7 +14,7 @@ struct client;
 
 /* The main thread's state of a choice while it is generated. */
 struct choice_progress {
-    size_t text_sent, tokens_sent; /* handed to the I/O thread in pieces */
+    size_t text_sent, tokens_sent; /* handed to the I/O thread in deltas */
     double last_token;             /* when; 0: none yet */
 };
 
@@ -29,26 +29,26 @@ struct ticket {
     struct client *client; /* NULL: gone, nothing is to be sent */
     struct task *previous, *next;
     struct protocol_error verdict; /* why it was cancelled; becomes its error when it is back */
-    bool submitted, in_engine;     /* handed to an engine; and not come back yet */
-    int engine;                    /* to which one */
-    uint64_t cancel_step;          /* steps that its engine had told of when it was cancelled, + 1; 0: it was not */
+    bool submitted, in_replica;    /* handed to a replica; and not come back yet */
+    int replica;                   /* to which one */
+    uint64_t cancel_step;          /* steps that its replica had told of when it was cancelled, + 1; 0: it was not */
     bool named;                    /* request_id is in the server's list */
     bool waits;                    /* in a struct turns, linked by these two */
     int waits_for;                 /* enum turn_kind */
     struct task *turn_previous, *turn_next;
-    double queued;     /* when it began to wait for an engine; 0: it has not */
+    double queued;     /* when it began to wait for a replica; 0: it has not */
     int n_sequences;   /* counted by the server */
     bool answered;     /* its last reply is out: whatever comes back is dropped */
     bool writes;       /* finished, at a worker which writes its large reply */
     bool unread;       /* at the worker for large messages, which parses it: nothing but its client is known */
-    bool *echoed;      /* [n_groups * n_choices] of a stream with echo: the prompt's text is out */
+    bool *echoed;      /* [n_prompts * n_choices] of a stream with echo: the prompt's text is out */
     uint64_t n_events; /* of a stream */
 };
 
 /* The main thread's notes on a task while it generates. */
 struct work {
-    struct choice_progress *progress; /* [n_groups * n_choices] */
-    int n_open;                       /* groups that the scheduler refers to */
+    struct choice_progress *progress; /* [n_prompts * n_choices] */
+    int n_open;                       /* prompts whose choices the scheduler refers to */
     struct task *previous, *next;
 };
 
@@ -77,9 +77,9 @@ struct task {
     /* generate */
     char request_id[PROTOCOL_MAX_ID_BYTES + 1];
     uint64_t seed;               /* of the first candidate */
-    struct request_rules *rules; /* [n_groups] with max_tokens and seed filled in */
-    struct group *group;         /* [n_groups] one a prompt */
-    int n_groups, n_choices;     /* n_choices: of each group */
+    struct request_rules *rules; /* [n_prompts] with max_tokens and seed filled in */
+    struct choices *choices;     /* [n_prompts] one a prompt */
+    int n_prompts, n_choices;    /* n_choices: of each prompt */
     size_t result_bytes;         /* that its results may take; task_prepare */
 
     struct ticket ticket;
@@ -93,7 +93,7 @@ void task_close(struct task *j);
 /* Parse the body, which is then given back. On failure j->error. Any thread. */
 void task_parse(struct task *j, const struct protocol_model *model);
 
-/* A generate whose prompts are encoded becomes groups. max_len: tokens of prompt and output together. max_reply: bytes that its reply
+/* The prompts of a generate, encoded, get their choices. max_len: tokens of prompt and output together. max_reply: bytes that its reply
  * may have at most, told before anything is computed. On failure j->error. */
 int task_prepare(struct task *j, int max_len, int64_t max_reply, uint64_t seed);
 
@@ -106,16 +106,21 @@ int64_t task_echo_bytes(const struct task *j, int i);
 /* The bytes of a text as a JSON string, without its quotes. */
 int64_t task_text_bytes(const char *text, size_t bytes);
 
+/* The stop text of this number, counted from 1; NULL: 0, none. */
+const char *task_stop_text(const struct task *j, int number);
+
 /* Main thread to I/O thread: a choice of a stream has grown. */
-struct piece {
+struct delta {
     struct task *task;
-    int group, choice;
+    int prompt_index, choice;
     char *text;               /* [bytes] */
     int32_t *id;              /* [n_ids] */
     struct sampled *logprobs; /* [n_ids] or NULL */
     size_t bytes, n_ids;
-    struct piece *next;
+    enum finish_reason finish; /* the choice ends with this delta; FINISH_NONE: it does not */
+    int stop_text;             /* 1 + the number of the stop text that ended it; 0: none did */
+    struct delta *next;
 };
-void piece_free(struct piece *p);
+void delta_free(struct delta *p);
 
 #endif

@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct dialect openai_dialect = {"application/json", fault_write_openai, "data: [DONE]\n\n"};
+const struct dialect openai_dialect = {
+    .type = "application/json", .write = fault_write_openai, .stream_end = "data: [DONE]\n\n"};
 
 /* ---------------------------------------------------------------- models */
 
@@ -149,18 +150,13 @@ static void drop_answer(void *state)
 
 void openai_generate(struct exchange *x, const struct openai_request *r, json_t *message)
 {
-    struct openai_answer *a = calloc(1, sizeof *a);
+    struct openai_answer *a = exchange_state(x, sizeof *a, drop_answer);
     if (a == NULL) {
-        struct fault f = fault_make(500, "", "out of host memory: an answer");
         json_decref(message);
-        exchange_fail(x, &f);
         return;
     }
     a->asked = *r;
     (void)snprintf(a->id, sizeof a->id, "%s-%s", r->chat ? "chatcmpl" : "cmpl", x->id);
-    x->state = a;
-    x->drop = drop_answer;
-    x->tally.is_generate = true;
     if (r->stream)
         exchange_will_stream(x);
     const struct exchange_question q = {
@@ -175,6 +171,7 @@ static void start(struct exchange *x, bool chat, const char *needed, const char 
 {
     struct openai_request r = {.chat = chat};
     struct fault f = {0};
+    x->tally.is_generate = true;
     json_t *body = exchange_json(x), *message = NULL;
     if (body == NULL)
         return;

@@ -83,14 +83,9 @@ static void drop_scrape(void *state)
 
 void state_metrics(struct exchange *x)
 {
-    struct scrape *s = calloc(1, sizeof *s);
-    if (s == NULL) {
-        struct fault f = fault_make(500, "", "out of host memory: metrics");
-        exchange_fail(x, &f);
+    struct scrape *s = exchange_state(x, sizeof *s, drop_scrape);
+    if (s == NULL)
         return;
-    }
-    x->state = s;
-    x->drop = drop_scrape;
     for (struct backend *b = x->gateway->pool.first; b != NULL; b = b->next) {
         if (b->state != BACKEND_READY && b->state != BACKEND_DRAINS)
             continue;

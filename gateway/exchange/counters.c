@@ -18,13 +18,18 @@ static void add(struct seconds_histogram *h, double seconds)
 
 void counters_take(struct counters *c, size_t route, const struct tally *t)
 {
-    c->requests[route < COUNTER_ROUTES ? route : COUNTER_ROUTES - 1][t->left ? 0 : t->status / 100 % 6]++;
+    int digit = t->left ? 0 : t->status / 100 % 6;
+    c->requests[route < COUNTER_ROUTES ? route : COUNTER_ROUTES - 1][digit]++;
+    c->asked += t->is_generate;
+    if (t->is_generate && digit >= 4)
+        c->faults[digit - 4]++;
     if (!t->is_generate || t->left || t->status != 200)
         return;
     add(&c->total, t->total);
     add(&c->first_token, t->first_token);
     add(&c->queue, t->queue);
     add(&c->compute, t->compute);
+    add(&c->backend, t->upstream);
     if (t->upstream >= 0)
         add(&c->overhead, t->total > t->upstream ? t->total - t->upstream : 0);
     c->prompt_tokens += (uint64_t)t->prompt_tokens;
@@ -53,6 +58,27 @@ static void write_requests(const struct counters *c, size_t i, const char *route
                          (unsigned long long)c->requests[i][k]);
 }
 
+static void write_counter(const char *name, const char *help, uint64_t value, struct bytes *to)
+{
+    bytes_format(to, "# HELP %s %s\n# TYPE %s counter\n%s %llu\n", name, help, name, name, (unsigned long long)value);
+}
+
+static void write_microseconds(const struct seconds_histogram *h, const char *name, const char *help, struct bytes *to)
+{
+    bytes_format(to, "# HELP %s %s\n# TYPE %s summary\n%s_sum %.0f\n%s_count %llu\n", name, help, name, name,
+                 1e6 * h->sum, name, (unsigned long long)h->count);
+}
+
+/* The same by the names that CloudWatch has for a SageMaker endpoint, in its units. */
+static void write_sagemaker(const struct counters *c, struct bytes *to)
+{
+    write_counter("Invocations", "Requests for text.", c->asked, to);
+    write_counter("Invocation4XXErrors", "Of them, answered with a status 4xx.", c->faults[0], to);
+    write_counter("Invocation5XXErrors", "Of them, answered with a status 5xx.", c->faults[1], to);
+    write_microseconds(&c->backend, "ModelLatency", "Microseconds in the backend.", to);
+    write_microseconds(&c->overhead, "OverheadLatency", "Microseconds of a request that were not the backend's.", to);
+}
+
 void counters_write(const struct counters *c, const char *(*route_name)(const void *context, size_t i),
                     const void *context, struct bytes *to)
 {
@@ -74,5 +100,8 @@ void counters_write(const struct counters *c, const char *(*route_name)(const vo
     write_histogram(&c->first_token, "first_token_seconds", "From the whole request to the first token.", to);
     write_histogram(&c->queue, "queue_seconds", "Waiting in the backend.", to);
     write_histogram(&c->compute, "compute_seconds", "Computing in the backend.", to);
+    write_histogram(&c->backend, "backend_seconds", "In the backend: queue_seconds, compute_seconds and its overhead.",
+                    to);
     write_histogram(&c->overhead, "overhead_seconds", "Of request_seconds, what was not the backend's.", to);
+    write_sagemaker(c, to);
 }

@@ -16,7 +16,8 @@ struct seconds_histogram {
 struct counters {
     uint64_t requests[COUNTER_ROUTES]
                      [6]; /* by route (the last: of none), by the status's first digit; 0: the client left */
-    struct seconds_histogram total, first_token, queue, compute, overhead;
+    struct seconds_histogram total, first_token, queue, compute, backend, overhead;
+    uint64_t asked, faults[2]; /* for text: all; those answered 4xx, 5xx */
     uint64_t prompt_tokens, completion_tokens;
     int running;
 };

@@ -49,6 +49,19 @@ json_t *exchange_json(struct exchange *x)
     return NULL;
 }
 
+void *exchange_state(struct exchange *x, size_t bytes, void (*drop)(void *state))
+{
+    void *state = calloc(1, bytes);
+    if (state == NULL) {
+        struct fault f = fault_make(500, "", "out of host memory: a request");
+        exchange_fail(x, &f);
+        return NULL;
+    }
+    x->state = state;
+    x->drop = drop;
+    return state;
+}
+
 /* ---------------------------------------------------------------- asking */
 
 static void unlink_question(struct question *q)
@@ -150,9 +163,10 @@ static void put_fields(const struct exchange *x, struct bytes *b)
     bytes_format(b, "x-request-id: %s\r\n", x->id);
     if (exchange_origin_fits(x, exchange_header(x, "origin")))
         bytes_format(b, "Access-Control-Allow-Origin: %s\r\nVary: Origin\r\n", x->gateway->allow_origin);
+    bytes_text(b, x->fields != NULL ? x->fields : "");
 }
 
-void exchange_answer(struct exchange *x, int status, const char *type, const char *body, size_t bytes)
+static void answer_plain(struct exchange *x, int status, const char *type, const char *body, size_t bytes)
 {
     struct bytes fields = {0};
     put_fields(x, &fields);
@@ -160,6 +174,18 @@ void exchange_answer(struct exchange *x, int status, const char *type, const cha
     bytes_append(&fields, "", 1);
     http_answer(x->conn, status, fields.failed ? "" : bytes_start(&fields), type, body, bytes);
     bytes_free(&fields);
+}
+
+void exchange_answer(struct exchange *x, int status, const char *type, const char *body, size_t bytes)
+{
+    if (x->framing == NULL) {
+        answer_plain(x, status, type, body, bytes);
+        return;
+    }
+    x->stream_type = type;
+    bytes_append(exchange_open_piece(x), body, bytes);
+    exchange_close_piece(x);
+    http_end(x->conn);
 }
 
 void exchange_answer_json(struct exchange *x, int status, json_t *body)
@@ -177,32 +203,49 @@ void exchange_answer_json(struct exchange *x, int status, json_t *body)
 
 void exchange_fail(struct exchange *x, const struct fault *f)
 {
-    static const struct dialect openai = {"application/json", fault_write_openai, NULL};
-    const struct dialect *d = x->route != NULL && x->route->dialect != NULL ? x->route->dialect : &openai;
+    static const struct dialect openai = {.type = "application/json", .write = fault_write_openai};
+    const struct dialect *d = x->dialect != NULL ? x->dialect : &openai;
     struct bytes fields = {0}, body = {0};
     d->write(f, &body);
     put_fields(x, &fields);
     fault_fields(f, &fields);
+    if (d->fields != NULL)
+        d->fields(f, &fields);
     bytes_append(&fields, "", 1);
-    http_answer(x->conn, f->status, fields.failed ? "" : bytes_start(&fields), d->type, bytes_start(&body),
-                bytes_count(&body));
+    http_answer(x->conn, d->status != NULL ? d->status(f) : f->status, fields.failed ? "" : bytes_start(&fields),
+                d->type, bytes_start(&body), bytes_count(&body));
     bytes_free(&fields);
     bytes_free(&body);
+}
+
+static void fail_within(struct exchange *x, const struct fault *f)
+{
+    const struct dialect *d = x->dialect;
+    if (x->framing != NULL) {
+        x->framing->fault(f, http_open_piece(x->conn));
+        http_close_piece(x->conn);
+        http_end(x->conn);
+        return;
+    }
+    d->write(f, exchange_open_event(x, d->event));
+    exchange_close_event(x);
+    exchange_end_events(x, d->stream_end != NULL ? d->stream_end : "");
+}
+
+void exchange_fail_anywhere(struct exchange *x, const struct fault *f)
+{
+    if (x->has_begun)
+        fail_within(x, f);
+    else if (f->status == 499)
+        http_drop(x->conn); /* it was cancelled: nobody waits */
+    else
+        exchange_fail(x, f);
 }
 
 void exchange_fail_reply(struct exchange *x, const json_t *reply)
 {
     struct fault f = fault_of_reply(reply);
-    if (x->has_begun) {
-        const char *end = x->route->dialect->stream_end;
-        x->route->dialect->write(&f, exchange_open_event(x, NULL));
-        exchange_close_event(x);
-        exchange_end_events(x, end != NULL ? end : "");
-    } else if (f.status == 499) {
-        http_drop(x->conn); /* it was cancelled: nobody waits */
-    } else {
-        exchange_fail(x, &f);
-    }
+    exchange_fail_anywhere(x, &f);
 }
 
 /* ---------------------------------------------------------------- events */
@@ -212,8 +255,11 @@ static void begin(struct exchange *x)
     struct bytes fields = {0};
     put_fields(x, &fields);
     bytes_text(&fields, "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n");
+    if (x->framing != NULL)
+        bytes_format(&fields, "X-Amzn-SageMaker-Content-Type: %s\r\n", x->stream_type);
     bytes_append(&fields, "", 1);
-    http_begin(x->conn, 200, fields.failed ? "" : bytes_start(&fields), x->stream_type);
+    http_begin(x->conn, 200, fields.failed ? "" : bytes_start(&fields),
+               x->framing != NULL ? x->framing->type : x->stream_type);
     bytes_free(&fields);
     x->has_begun = true;
 }
@@ -235,12 +281,24 @@ struct bytes *exchange_open_piece(struct exchange *x)
     if (!x->has_begun)
         begin(x);
     x->last_output = x->gateway->loop.now;
-    return http_open_piece(x->conn);
+    struct bytes *b = http_open_piece(x->conn);
+    x->piece = bytes_count(b);
+    if (x->framing != NULL)
+        x->framing->open(b);
+    return b;
 }
 
 void exchange_close_piece(struct exchange *x)
 {
+    if (x->framing != NULL && !x->conn->out.failed)
+        x->framing->close(&x->conn->out, x->piece);
     http_close_piece(x->conn);
+}
+
+static void write_piece(struct exchange *x, const char *text)
+{
+    bytes_text(exchange_open_piece(x), text);
+    exchange_close_piece(x);
 }
 
 struct bytes *exchange_open_event(struct exchange *x, const char *name)
@@ -276,7 +334,7 @@ void exchange_end_events(struct exchange *x, const char *last)
     if (!x->has_begun)
         begin(x);
     if (last[0] != '\0')
-        http_write(x->conn, last, strlen(last));
+        write_piece(x, last);
     http_end(x->conn);
 }
 
@@ -284,10 +342,8 @@ void gateway_comment(struct due *d)
 {
     struct exchange *x = (struct exchange *)((char *)d - offsetof(struct exchange, comment));
     struct gateway *g = x->gateway;
-    if (!x->has_begun)
-        begin(x);
-    if (g->loop.now - x->last_output >= g->comments.seconds / 2)
-        http_write(x->conn, ": waiting\n\n", 11);
+    if (!x->has_begun || g->loop.now - x->last_output >= g->comments.seconds / 2)
+        write_piece(x, ": waiting\n\n");
     due_set(&g->loop, &g->comments, &x->comment);
 }
 

@@ -14,6 +14,8 @@ struct exchange {
     struct gateway *gateway;
     struct http_conn *conn;
     const struct route *route;         /* NULL: none fits */
+    const struct dialect *dialect;     /* the route's at first */
+    const struct framing *framing;     /* of an answer that has no fault; NULL: none */
     char id[POOL_NAME_BYTES + 1];      /* X-Request-Id: the client's, or made */
     char tail[2][EXCHANGE_TAIL_BYTES]; /* what stands for "{}" in the route's path */
     int64_t created;                   /* seconds since 1970 */
@@ -21,8 +23,10 @@ struct exchange {
     struct question *questions;
     void *state; /* the API's; freed by drop */
     void (*drop)(void *state);
+    const char *fields;      /* further lines of the answer's head, each with CRLF, borrowed; NULL: none */
     const char *stream_type; /* of the content, where the answer comes in pieces; NULL: it does not */
     bool has_begun;          /* the head of a stream is written */
+    size_t piece;            /* where, from the start of the output, the open piece begins */
     struct due comment;
     struct tally tally; /* for the log and the metrics */
 };
@@ -39,6 +43,9 @@ const char *exchange_body(const struct exchange *x, size_t *bytes);
 
 /* The body as a JSON object, which the caller decrefs. NULL: the client has been told what is wrong with it. */
 json_t *exchange_json(struct exchange *x);
+
+/* Zeroed memory that lives as long as the exchange, its `state`; drop frees it. NULL: the client has been told. */
+void *exchange_state(struct exchange *x, size_t bytes, void (*drop)(void *state));
 
 /* ---- asking */
 
@@ -62,6 +69,9 @@ bool exchange_is_good(const json_t *reply);
 void exchange_answer(struct exchange *x, int status, const char *type, const char *body, size_t bytes);
 void exchange_answer_json(struct exchange *x, int status, json_t *body); /* decrefs it */
 void exchange_fail(struct exchange *x, const struct fault *f);
+/* Fails as a whole, or with an event where a stream has begun. */
+void exchange_fail_anywhere(struct exchange *x, const struct fault *f);
+
 /* What an error of a backend says. Within a stream of events it is one more event, and the end; a stream of
  * something else has to tell of it by itself (has_begun). */
 void exchange_fail_reply(struct exchange *x, const json_t *reply);

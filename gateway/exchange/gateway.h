@@ -16,7 +16,18 @@ struct fault;
 struct dialect {
     const char *type; /* of the content */
     void (*write)(const struct fault *f, struct bytes *to);
-    const char *stream_end; /* behind a fault within a stream: "data: [DONE]\n\n"; NULL: nothing */
+    const char *stream_end;               /* behind a fault within a stream: "data: [DONE]\n\n"; NULL: nothing */
+    const char *event;                    /* the name of the event that a fault within a stream is; NULL: none */
+    int (*status)(const struct fault *f); /* of HTTP; NULL: the fault's own */
+    void (*fields)(const struct fault *f, struct bytes *to); /* further lines of the head; NULL: none */
+};
+
+/* How the pieces of an answer are packed, where they are not sent as they are. */
+struct framing {
+    const char *type; /* of the content */
+    void (*open)(struct bytes *to);
+    void (*close)(struct bytes *to, size_t begin);          /* begin: where, from the start of the bytes, open wrote */
+    void (*fault)(const struct fault *f, struct bytes *to); /* a failure behind the first pieces, whole */
 };
 
 /* A path that is served. "{}" in it stands for one character or more: the exchange's `tail`, at most two of them. */
@@ -24,7 +35,7 @@ struct route {
     const char *method, *path;
     void (*start)(struct exchange *x);
     const struct dialect *dialect;
-    enum { ROUTE_NEEDS_KEY, ROUTE_OPEN, ROUTE_METRICS } access;
+    enum { ROUTE_NEEDS_KEY, ROUTE_OPEN, ROUTE_METRICS, ROUTE_PAGE } access; /* the page is open, unless there is none */
 };
 
 struct gateway {
@@ -38,6 +49,7 @@ struct gateway {
     size_t n_routes;
     const char *allow_origin; /* "*" or one origin; NULL: none */
     bool open_metrics;        /* /metrics without a key */
+    bool no_page;             /* routes of ROUTE_PAGE are not there */
     struct due_list comments; /* of streams: when something must be said */
     uint64_t serial;
     bool draining;

@@ -60,7 +60,7 @@ static const struct route *find_route(struct exchange *x, char *allow, size_t by
     size_t used = 0;
     for (size_t i = 0; i < x->gateway->n_routes; i++) {
         const struct route *r = &x->gateway->routes[i];
-        if (!fits(r->path, h->path, x->tail))
+        if (!fits(r->path, h->path, x->tail) || (r->access == ROUTE_PAGE && x->gateway->no_page))
             continue;
         if (method_fits(r, h->method))
             return r;
@@ -80,7 +80,8 @@ static bool has_key(const struct exchange *x)
 
 static bool may(const struct exchange *x)
 {
-    if (x->gateway->keys.key == NULL || (x->route != NULL && x->route->access == ROUTE_OPEN))
+    bool open = x->route != NULL && (x->route->access == ROUTE_OPEN || x->route->access == ROUTE_PAGE);
+    if (x->gateway->keys.key == NULL || open)
         return true;
     if (x->route != NULL && x->route->access == ROUTE_METRICS && x->gateway->open_metrics)
         return true;
@@ -118,6 +119,7 @@ static void serve(struct exchange *x)
     char allow[64] = "";
     struct fault f = {0};
     x->route = find_route(x, allow, sizeof allow);
+    x->dialect = x->route != NULL ? x->route->dialect : NULL;
     if (strcmp(x->conn->head->method, "OPTIONS") == 0 && x->gateway->allow_origin != NULL) {
         answer_preflight(x);
         return;

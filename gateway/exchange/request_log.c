@@ -48,7 +48,8 @@ static void put_ms(json_t *o, const char *name, double seconds)
 
 static void put_generate(json_t *o, const struct tally *t)
 {
-    (void)json_object_set_new(o, "model", json_string(t->model));
+    if (t->model[0] != '\0')
+        (void)json_object_set_new(o, "model", json_string(t->model));
     (void)json_object_set_new(o, "prompt_tokens", json_integer(t->prompt_tokens));
     (void)json_object_set_new(o, "completion_tokens", json_integer(t->completion_tokens));
     put_ms(o, "first_token_ms", t->first_token);

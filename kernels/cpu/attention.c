@@ -62,7 +62,7 @@ struct pass {
 /* Local query heads [*begin, *end) read local KV head kv. */
 static void query_heads(const struct heads *h, int kv, int *begin, int *end)
 {
-    int first = (h->first_kv_head + kv) * h->group - h->first_head, last = first + h->group;
+    int first = (h->first_kv_head + kv) * h->heads_per_kv - h->first_head, last = first + h->heads_per_kv;
     *begin = first < 0 ? 0 : first;
     *end = last > h->n_heads ? h->n_heads : last;
 }
@@ -148,7 +148,7 @@ void cpu_attention(struct queue *q, void *out, const void *qkv, const void *k_ca
                      .heads = heads,
                      .batch = batch,
                      .attend = choose_attend()};
-    int n_units = (batch->n_tokens * heads->group + QUERIES - 1) / QUERIES; /* of one KV head, at most */
+    int n_units = (batch->n_tokens * heads->heads_per_kv + QUERIES - 1) / QUERIES; /* of one KV head, at most */
     size_t work = (size_t)batch->n_tokens * heads->n_heads * heads->head_dim;
     int n_threads = batch->n_tokens > 0 ? cpu_threads(q, work * (size_t)(batch->pos[batch->n_tokens - 1] + 1)) : 1;
 #pragma omp parallel for num_threads(n_threads) schedule(dynamic)

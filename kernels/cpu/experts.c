@@ -91,7 +91,7 @@ static void choose_experts(int32_t *expert, float *share, const float *logits, c
 }
 
 /* Pairs by expert: counted, placed one after the other, in order of the tokens. */
-static void group(const struct routes *r, const struct routing *how, int n_pairs)
+static void sort_pairs(const struct routes *r, const struct routing *how, int n_pairs)
 {
     int32_t next[ROUTING_MAX_EXPERTS] = {0};
     for (int p = 0; p < n_pairs; p++)
@@ -113,7 +113,7 @@ void cpu_route(struct queue *q, const struct routes *r, const void *x, const str
     for (int t = 0; t < n_tokens; t++)
         choose_experts(r->expert + (size_t)t * how->n_chosen, r->share + (size_t)t * how->n_chosen,
                        r->logits + (size_t)t * how->n_experts, bias, how);
-    group(r, how, n_tokens * how->n_chosen);
+    sort_pairs(r, how, n_tokens * how->n_chosen);
 }
 
 void cpu_combine(struct queue *q, void *out, const void *y, const struct routes *r, const struct routing *how,

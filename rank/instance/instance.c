@@ -69,7 +69,7 @@ static int open_watch(struct instance *i, double timeout, struct err *e)
     if (!i->ops->shares_host_memory)
         i->ops->async->identify(&i->q, device, model, sizeof device);
     const struct watch_question question = {ask_transport, &i->engine.comm};
-    return watch_open(&i->watch, &i->group, device, question, timeout, e);
+    return watch_open(&i->watch, &i->world, device, question, timeout, e);
 }
 
 void instance_open(struct instance *i, struct world *w, struct model_config *m, struct checkpoint *c,
@@ -82,11 +82,11 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     (void)device_open(&i->ops, &i->q, (enum device_choice)setup->device, m->dtype,
                       setup->threads > 0 ? setup->threads : w->n_threads, w, e);
     fatal_agree(w, e);
-    world_split(w, setup->group_size, &i->group);
+    world_split(w, setup->replica_size, &i->world);
     cores_check(w, i->ops->shares_host_memory ? i->q.n_threads : GPU_THREADS, w->rank == 0 ? setup->host_threads : 0);
     (void)open_watch(i, setup->step_timeout, e);
     fatal_agree(w, e);
-    shard_make(&shard, m, i->group.rank, i->group.n_ranks);
+    shard_make(&shard, m, i->world.rank, i->world.n_ranks);
     (void)fit_check(m, &shard, setup->dummy ? NULL : c, &setup->limits, w, i->ops, &i->q,
                     setup->kv_whole != 0 && setup->kv_bytes < 0 ? INT64_MAX : setup->kv_bytes, e);
     fatal_agree(w, e);
@@ -111,7 +111,7 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     fatal_agree(w, e);
     (void)network_open_kv(&i->network, setup->limits.n_blocks, i->ops, &i->q, e);
     fatal_agree(w, e);
-    (void)engine_open(&i->engine, &i->group, &i->network, &setup->limits, i->ops, &i->q, (enum step_choice)setup->step,
+    (void)engine_open(&i->engine, &i->world, &i->network, &setup->limits, i->ops, &i->q, (enum step_choice)setup->step,
                       e);
     fatal_agree(w, e);
     observers_add(&i->engine.observers, watch_observer(i->watch));
@@ -128,6 +128,6 @@ void instance_close(struct instance *i)
     engine_close(&i->engine);
     network_close(&i->network, i->ops, &i->q);
     i->ops->close(&i->q);
-    world_join(&i->group);
+    world_join(&i->world);
     memset(i, 0, sizeof *i);
 }

@@ -14,7 +14,7 @@ struct instance_setup {
     int32_t threads;      /* of a rank; -1: its share of the cores */
     int32_t host_threads; /* of rank 0, beside them: sockets or files, tokenizing */
     int32_t progress;     /* enum progress_mode */
-    int32_t group_size;   /* ranks that share a model; 0: all. It divides their number */
+    int32_t replica_size; /* ranks that share a model; 0: all. It divides their number */
     int32_t dummy;        /* weights are random, there is no checkpoint */
     int32_t device;       /* enum device_choice */
     int32_t step;         /* enum step_choice */
@@ -25,7 +25,7 @@ struct instance_setup {
 };
 
 struct instance {
-    struct world group; /* the ranks that this one computes with */
+    struct world world; /* the ranks that this one computes with */
     const struct ops *ops;
     struct queue q;
     struct network network;
@@ -34,7 +34,7 @@ struct instance {
     struct watch *watch; /* NULL: steps have no deadline */
 };
 
-/* Collective over the job; every group loads the model. Rank 0 has *m and (unless dummy) *c; they are shared with all ranks, and c is closed. A failure on any rank
+/* Collective over the job; every replica loads the model. Rank 0 has *m and (unless dummy) *c; they are shared with all ranks, and c is closed. A failure on any rank
  * ends the job with one line. The instance must stay where it is while it is open. */
 void instance_open(struct instance *i, struct world *w, struct model_config *m, struct checkpoint *c,
                    struct instance_setup *setup, struct err *e);

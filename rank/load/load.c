@@ -182,7 +182,7 @@ static enum load_way choose(const struct loader *l, const struct world *w, struc
     if (!fits && w->node_rank == 0)
         log_note("%s: each rank reads alone", why);
     bool replicas =
-        w->n_node_ranks > l->network->shard.n_ranks; /* groups that hold the same: alone would read it so often */
+        w->n_node_ranks > l->network->shard.n_ranks; /* replicas hold the same: alone would read it so often */
     if (!fits)
         return LOAD_ALONE;
     if (l->ops->async == NULL || w->n_ranks == 1 || replicas)

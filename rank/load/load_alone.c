@@ -1,8 +1,8 @@
 /* rank/load/load_alone.c - see load_alone.h, partition/read_plan.h for the blocks.
  *
  * Every thread has slots of its own, which stay in the caches of its core: it takes the next block, reads it into one
- * of them and marks it as full. The main thread has the device copy full slots in order of arrival, one group after
- * the other, and returns the slots of a group when the next group has been enqueued. So no thread waits for a slower
+ * of them and marks it as full. The main thread has the device copy full slots in order of arrival, one batch after
+ * the other, and returns the slots of a batch when the next batch has been enqueued. So no thread waits for a slower
  * one: where 60 threads share a machine, waiting for the blocks in order costs a quarter (docs/log/2026-11-22.md). */
 #include "rank/load/load_alone.h"
 #include "rank/load/block_file.h"
@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#define GROUP_BYTES ((size_t)4 << 20)
+#define BATCH_BYTES ((size_t)4 << 20)
 
 static unsigned char *slot_memory(const struct alone *a, int slot)
 {
@@ -63,8 +63,8 @@ static void *work(void *context)
     return NULL;
 }
 
-/* Wait until a group is on the device; its slots are their threads' again. */
-static void give_back(struct alone *a, struct group *g, int mark)
+/* Wait until a batch is on the device; its slots are their threads' again. */
+static void give_back(struct alone *a, struct slot_batch *g, int mark)
 {
     if (g->n > 0 && a->l->ops->async != NULL)
         a->l->ops->async->wait_mark(a->l->q, mark);
@@ -76,11 +76,11 @@ static void give_back(struct alone *a, struct group *g, int mark)
 }
 
 /* Have what is full copied, in turn, so that every thread gets its slots back. Returns the bytes. */
-static size_t take(struct alone *a, struct group *g)
+static size_t copy_full(struct alone *a, struct slot_batch *g)
 {
     struct loader *l = a->l;
     size_t bytes = 0;
-    for (int i = 0; i < a->n_slots && bytes < GROUP_BYTES; i++) {
+    for (int i = 0; i < a->n_slots && bytes < BATCH_BYTES; i++) {
         int slot = a->at, full = atomic_load_explicit(&a->full[slot], memory_order_acquire);
         a->at = (a->at + 1) % a->n_slots;
         if (full == 0 || a->taken[slot])
@@ -101,10 +101,10 @@ static void copy_all(struct alone *a)
     double since = 0;
     size_t bytes = 0;
     for (int mark = 0; done < l->plan->bytes && !atomic_load(&a->stop) && !loader_failed(l); mark ^= 1) {
-        struct group *g = &a->group[mark];
+        struct slot_batch *g = &a->batch[mark];
         give_back(a, g, mark);
-        loader_spent(l, bytes >= GROUP_BYTES ? LOAD_DEVICE : LOAD_READING); /* after less the device has soon done */
-        bytes = take(a, g);
+        loader_spent(l, bytes >= BATCH_BYTES ? LOAD_DEVICE : LOAD_READING); /* after less the device has soon done */
+        bytes = copy_full(a, g);
         if (bytes == 0) {
             loader_pause(l, &since);
             continue;

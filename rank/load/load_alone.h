@@ -20,9 +20,9 @@ struct alone {
     _Atomic int full[ALONE_MAX_SLOTS]; /* [n_slots] 1 + the block that lies there; 0: its thread may read into it */
     bool taken[ALONE_MAX_SLOTS];       /* [n_slots] the main thread's: it is being copied to the device */
     int at;                            /* where it looks next */
-    struct group {
+    struct slot_batch {
         int n, slot[ALONE_MAX_SLOTS];
-    } group[2];           /* copies in progress, up to one mark each */
+    } batch[2];           /* copies in progress, up to one mark each */
     _Atomic bool stop;    /* a thread has failed, or another rank */
     pthread_mutex_t lock; /* of err */
     struct err err;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* A part of a block that one thread reads. */
-struct piece {
+struct read_piece {
     const struct read_block *block;
     int k, slot;
     unsigned char *to;
@@ -53,7 +53,7 @@ static void wait_for_room(struct reader *r)
 }
 
 /* Wait for something to read. Returns false when there will be nothing more. */
-static bool take_piece(struct reader *r, struct piece *p)
+static bool take_piece(struct reader *r, struct read_piece *p)
 {
     while (!r->stop && r->next < r->n && r->next >= r->released + r->n_slots)
         wait_for_room(r);
@@ -64,7 +64,7 @@ static bool take_piece(struct reader *r, struct piece *p)
     if (r->next_at == 0)
         s->left = b->bytes;
     size_t left = b->bytes - r->next_at, bytes = r->n_threads > 1 && left > r->piece_bytes ? r->piece_bytes : left;
-    *p = (struct piece){b, r->next, r->next % r->n_slots, s->bytes + r->next_at, r->next_at, bytes};
+    *p = (struct read_piece){b, r->next, r->next % r->n_slots, s->bytes + r->next_at, r->next_at, bytes};
     r->next_at += bytes;
     if (r->next_at == b->bytes) {
         r->next++;
@@ -73,7 +73,7 @@ static bool take_piece(struct reader *r, struct piece *p)
     return true;
 }
 
-static void hand_in(struct reader *r, const struct piece *p, const struct err *e)
+static void hand_in(struct reader *r, const struct read_piece *p, const struct err *e)
 {
     struct reader_slot *s = &r->slot[p->slot];
     if (e->code != ERR_NONE) {
@@ -93,7 +93,7 @@ static void *work(void *context)
 {
     struct reader *r = context;
     struct block_file file;
-    struct piece p;
+    struct read_piece p;
     block_file_init(&file, r->c);
     (void)pthread_mutex_lock(&r->lock);
     while (take_piece(r, &p)) {

@@ -110,7 +110,7 @@ struct heads network_heads(const struct network *n, int layer)
         .head_dim = m->head_dim,
         .first_head = n->shard.heads.begin,
         .first_kv_head = n->shard.kv_heads.begin,
-        .group = m->n_heads / m->n_kv_heads,
+        .heads_per_kv = m->n_heads / m->n_kv_heads,
         .scale = model_attention_scale(m, layer),
         .window = m->layer[layer].window,
         .alibi_slopes = n->alibi_slopes,

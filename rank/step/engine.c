@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void *take(struct engine *g, size_t n, size_t size)
+static void *take_device(struct engine *g, size_t n, size_t size)
 {
     return n > 0 ? g->ops->alloc(g->q, n * size) : NULL;
 }
@@ -44,12 +44,12 @@ static void open_routes(struct engine *g)
     struct routes *r = &g->act.routes;
     if (experts == 0)
         return;
-    g->act.said = take(g, pairs * (size_t)m->hidden, dtype_bytes(g->q->act));
-    r->logits = take(g, tokens * experts, sizeof *r->logits);
-    r->expert = take(g, pairs, sizeof *r->expert);
-    r->share = take(g, pairs, sizeof *r->share);
-    r->begin = take(g, experts + 1, sizeof *r->begin);
-    r->pair = take(g, pairs, sizeof *r->pair);
+    g->act.said = take_device(g, pairs * (size_t)m->hidden, dtype_bytes(g->q->act));
+    r->logits = take_device(g, tokens * experts, sizeof *r->logits);
+    r->expert = take_device(g, pairs, sizeof *r->expert);
+    r->share = take_device(g, pairs, sizeof *r->share);
+    r->begin = take_device(g, experts + 1, sizeof *r->begin);
+    r->pair = take_device(g, pairs, sizeof *r->pair);
 }
 
 static void open_activations(struct engine *g)
@@ -63,15 +63,15 @@ static void open_activations(struct engine *g)
     size_t pairs = tokens * (size_t)m->experts.routing.n_chosen;
     size_t ffn = larger(tokens * (size_t)range_length(s->ffn), tokens * (size_t)range_length(s->shared_ffn));
     ffn = larger(ffn, pairs * (size_t)range_length(s->expert_ffn));
-    a->x = take(g, tokens * hidden, size);
-    a->normed = take(g, tokens * hidden, size);
-    a->qkv = take(g, tokens * (heads + 2 * kv) * dim, size);
-    a->attended = take(g, tokens * heads * dim, size);
-    a->mlp = take(g, ffn * (m->gated_mlp ? 2 : 1), size);
-    a->activated = take(g, ffn, size);
-    a->partial = take(g, tokens * hidden, size);
+    a->x = take_device(g, tokens * hidden, size);
+    a->normed = take_device(g, tokens * hidden, size);
+    a->qkv = take_device(g, tokens * (heads + 2 * kv) * dim, size);
+    a->attended = take_device(g, tokens * heads * dim, size);
+    a->mlp = take_device(g, ffn * (m->gated_mlp ? 2 : 1), size);
+    a->activated = take_device(g, ffn, size);
+    a->partial = take_device(g, tokens * hidden, size);
     if (m->position == POSITION_ROPE)
-        a->cos_sin = take(g, tokens * (size_t)m->rope.dims, sizeof(float));
+        a->cos_sin = take_device(g, tokens * (size_t)m->rope.dims, sizeof(float));
 }
 
 /* The arrays of `t` inside one allocation. */
@@ -88,7 +88,7 @@ static void open_ints(struct engine *g, struct err *e)
     const struct limits *l = &g->limits;
     g->ints_pitch = (size_t)(l->max_batch_tokens > l->max_logit_rows ? l->max_batch_tokens : l->max_logit_rows);
     size_t n = (STEP_ARRAYS + 1) * g->ints_pitch, n_blocks = (size_t)l->max_seqs * (size_t)limits_blocks_per_slot(l);
-    g->ints_dev = take(g, n, sizeof *g->ints_dev);
+    g->ints_dev = take_device(g, n, sizeof *g->ints_dev);
     for (int i = 0; i < ENGINE_FLIGHTS; i++) {
         g->flight[i].ints = take_host(g, n, sizeof *g->ints_dev, e);
         place_ints(&g->flight[i].host, g->flight[i].ints, g->ints_pitch);
@@ -98,7 +98,7 @@ static void open_ints(struct engine *g, struct err *e)
         g->flight[i].sampled = take_host(g, (size_t)l->max_logit_rows, sizeof *g->sampled_dev, e);
     }
     place_ints(&g->dev, g->ints_dev, g->ints_pitch);
-    g->block_table = take(g, n_blocks, sizeof *g->block_table);
+    g->block_table = take_device(g, n_blocks, sizeof *g->block_table);
 }
 
 static void open_logits(struct engine *g, struct err *e)
@@ -107,12 +107,13 @@ static void open_logits(struct engine *g, struct err *e)
     size_t rows = (size_t)g->limits.max_logit_rows, tokens = (size_t)g->limits.max_batch_tokens;
     size_t size = dtype_bytes(g->q->act), vocab = (size_t)m->vocab;
     int n_ranks = g->comm.n_ranks;
-    g->rows = take(g, rows * (size_t)m->hidden, size);
+    g->rows = take_device(g, rows * (size_t)m->hidden, size);
     if (m->embed_dim != m->hidden)
-        g->projected = take(g, (rows > tokens ? rows : tokens) * (size_t)m->embed_dim, size);
-    g->logits_local = take(g, rows * (size_t)(n_ranks > 1 ? range_length(g->network->shard.vocab) : m->vocab), size);
-    g->logits_parts = n_ranks > 1 ? take(g, rows * vocab, size) : g->logits_local;
-    g->logits = n_ranks > 1 ? take(g, rows * vocab, size) : g->logits_local;
+        g->projected = take_device(g, (rows > tokens ? rows : tokens) * (size_t)m->embed_dim, size);
+    g->logits_local =
+        take_device(g, rows * (size_t)(n_ranks > 1 ? range_length(g->network->shard.vocab) : m->vocab), size);
+    g->logits_parts = n_ranks > 1 ? take_device(g, rows * vocab, size) : g->logits_local;
+    g->logits = n_ranks > 1 ? take_device(g, rows * vocab, size) : g->logits_local;
     g->gather_n = err_calloc(e, (size_t)n_ranks, sizeof *g->gather_n, "logits table");
     g->vocab_begin = err_calloc(e, (size_t)n_ranks + 1, sizeof *g->vocab_begin, "logits table");
     for (int r = 0; g->vocab_begin != NULL && r < n_ranks; r++) {
@@ -121,7 +122,7 @@ static void open_logits(struct engine *g, struct err *e)
         g->vocab_begin[r] = s.vocab.begin;
         g->vocab_begin[r + 1] = s.vocab.end;
     }
-    g->sampled_dev = take(g, rows, sizeof *g->sampled_dev);
+    g->sampled_dev = take_device(g, rows, sizeof *g->sampled_dev);
 }
 
 static void open_sampler(struct engine *g)
@@ -131,12 +132,12 @@ static void open_sampler(struct engine *g)
     s->n_slots = l->max_seqs;
     s->max_len = l->max_len;
     s->vocab = g->network->config.vocab;
-    s->history = take(g, (size_t)l->max_seqs * (size_t)l->max_len, sizeof *s->history);
-    s->last_token = take(g, (size_t)l->max_seqs, sizeof *s->last_token);
-    s->params = take(g, (size_t)l->max_seqs, sizeof *s->params);
+    s->history = take_device(g, (size_t)l->max_seqs * (size_t)l->max_len, sizeof *s->history);
+    s->last_token = take_device(g, (size_t)l->max_seqs, sizeof *s->last_token);
+    s->params = take_device(g, (size_t)l->max_seqs, sizeof *s->params);
     /* A sequence is sampled from one row at most. */
     int rows = l->max_logit_rows < l->max_seqs ? l->max_logit_rows : l->max_seqs;
-    s->scratch = take(g, (size_t)rows, g->ops->sample_scratch_bytes(s->vocab));
+    s->scratch = take_device(g, (size_t)rows, g->ops->sample_scratch_bytes(s->vocab));
 }
 
 static void take_all(struct engine *g, struct err *e)
@@ -201,7 +202,7 @@ int engine_open(struct engine *g, struct world *w, struct network *n, const stru
             l->max_seqs, l->max_len, q->err.text);
     fatal_agree(w, e);
     if (choice != STEP_SEPARATE)
-        (void)persistent_open(&g->persistent, n, w, ops, q, e);
+        (void)persistent_step_open(&g->persistent, n, w, ops, q, e);
     if (choice == STEP_PERSISTENT && g->persistent.step == NULL)
         ERR(e, ERR_UNSUPPORTED, "--step persistent does not work with %s", g->persistent.why_not);
     fatal_agree(w, e);
@@ -215,7 +216,7 @@ void engine_close(struct engine *g)
     if (g->ops == NULL)
         return;
     graphs_close(g);
-    persistent_close(&g->persistent, g->world, g->ops, g->q);
+    persistent_step_close(&g->persistent, g->world, g->ops, g->q);
     void *const device[] = {g->act.x,
                             g->act.normed,
                             g->act.qkv,

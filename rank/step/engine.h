@@ -9,7 +9,7 @@
 #include "rank/model/layer.h"
 #include "rank/model/network.h"
 #include "rank/observe/observer.h"
-#include "rank/step/persistent.h"
+#include "rank/step/persistent_step.h"
 #include "rank/world/world.h"
 
 #define ENGINE_FLIGHTS 2 /* steps that may be under way on the device at once */
@@ -54,7 +54,7 @@ struct engine {
         uint64_t step;
         int n_rows, n_sampled, n_scored;
     } flight[ENGINE_FLIGHTS];
-    struct persistent persistent;
+    struct persistent_step persistent;
     /* [2][n_decode] ascending; NULL: the device has no graphs. The second row has the clocks of a profile. */
     struct decode_graph *decode;
     int n_decode;

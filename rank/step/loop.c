@@ -53,7 +53,7 @@ void loop_share(struct plan *p, const struct world *w, int vocab)
 }
 
 /* Rank 0: the client's next plan; while it has none, signals and figures of other ranks are received. The first rank
- * of a further group reports its own signals, as all ranks do. */
+ * of a further replica reports its own signals, as all ranks do. */
 static void ask(struct engine *g, struct plan *p, const struct loop_client *client, struct notice *notice,
                 struct err *e)
 {
@@ -70,7 +70,7 @@ static void ask(struct engine *g, struct plan *p, const struct loop_client *clie
     }
 }
 
-static void take(struct engine *g, const struct loop_client *client, struct err *e)
+static void take_result(struct engine *g, const struct loop_client *client, struct err *e)
 {
     struct step_result result;
     observers_tell(&g->observers, activity, RANK_AWAITS_DEVICE);
@@ -116,12 +116,12 @@ void loop_run(struct engine *g, const struct loop_client *client, struct err *e)
         observers_tell(&g->observers, activity, RANK_WORKS);
         engine_submit(g, &plan);
         if (++under_way == engine_flights(g)) {
-            take(g, client, e);
+            take_result(g, client, e);
             under_way--;
         }
     }
     for (; under_way > 0; under_way--)
-        take(g, client, e);
+        take_result(g, client, e);
     observers_tell(&g->observers, between_steps, true);
     observers_tell(&g->observers, activity, RANK_OUTSIDE);
     notice_close(&notice);

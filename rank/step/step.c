@@ -279,7 +279,7 @@ static int count_alone(const struct plan *p)
 }
 
 /* With a profile, a size's first step of each flight goes without a graph, and its second one is recorded. */
-static void run(struct engine *g, int which, const struct plan *p, struct decode_graph *graph)
+static void run_shape(struct engine *g, int which, const struct plan *p, struct decode_graph *graph)
 {
     const struct step_flight *f = &g->flight[which];
     if (graph != NULL && graph->graph[which] == NULL && graph->n_runs[which]++ > 0)
@@ -316,7 +316,7 @@ void engine_submit(struct engine *g, const struct plan *p)
     ops_range_begin(g->ops, decode ? "decode" : "prefill", p->n_tokens);
     prepare(g, f, p, graph);
     observers_tell(&g->observers, submit, &observed);
-    run(g, which, p, graph);
+    run_shape(g, which, p, graph);
     observers_tell(&g->observers, submitted);
     if (g->ops->async != NULL)
         g->ops->async->mark(g->q, which);

@@ -16,7 +16,7 @@
 
 #define BEAT_SECONDS 0.25
 
-struct peer {
+struct lifeline_end {
     int fd; /* -1: none, or no longer */
     bool heard, left, asked, ended, lost;
     double beat;                 /* when this rank sent its state last */
@@ -26,18 +26,18 @@ struct peer {
 };
 
 struct lifeline {
-    int rank, n_peers; /* of rank 0: all ranks; of others: rank 0 */
-    int wake;          /* eventfd */
+    int rank, n_ends; /* of rank 0: all ranks; of others: rank 0 */
+    int wake;         /* eventfd */
     uint64_t token[2];
     void (*tell)(void *context, struct lifeline_state *state);
     void *context;
-    struct peer *peer;   /* [n_peers] by rank */
-    struct pollfd *poll; /* [n_peers + 1] the thread's; the last one is `wake` */
+    struct lifeline_end *end; /* [n_ends] by rank */
+    struct pollfd *poll;      /* [n_ends + 1] the thread's; the last one is `wake` */
 };
 
-/* One send of a whole message: it never mixes with one of another thread. If the socket is full, the peer is stopped
+/* One send of a whole message: it never mixes with one of another thread. If the socket is full, the other side is stopped
  * and gets the message later. */
-static void send_message(const struct lifeline *l, const struct peer *p, enum lifeline_kind kind,
+static void send_message(const struct lifeline *l, const struct lifeline_end *p, enum lifeline_kind kind,
                          const struct lifeline_state *state)
 {
     struct lifeline_message m = {.token = {l->token[0], l->token[1]}, .kind = (int32_t)kind, .rank = l->rank};
@@ -47,7 +47,7 @@ static void send_message(const struct lifeline *l, const struct peer *p, enum li
         (void)send(p->fd, &m, sizeof m, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-static void take_message(struct lifeline *l, struct peer *p)
+static void take_message(struct lifeline *l, struct lifeline_end *p)
 {
     struct lifeline_state mine;
     if (p->in.kind == LIFELINE_LEAVING) {
@@ -63,7 +63,7 @@ static void take_message(struct lifeline *l, struct peer *p)
     }
 }
 
-static void drop(struct peer *p, bool lost)
+static void drop(struct lifeline_end *p, bool lost)
 {
     (void)close(p->fd);
     p->fd = -1;
@@ -72,7 +72,7 @@ static void drop(struct peer *p, bool lost)
 }
 
 /* Read what is there. The kernel says with the error which end it was: a process's, or a host's that does not answer. */
-static void serve(struct lifeline *l, struct peer *p)
+static void serve(struct lifeline *l, struct lifeline_end *p)
 {
     for (;;) {
         ssize_t n = recv(p->fd, (char *)&p->in + p->got, sizeof p->in - p->got, MSG_DONTWAIT);
@@ -93,7 +93,7 @@ static void serve(struct lifeline *l, struct peer *p)
 static void send_beat(struct lifeline *l, double now)
 {
     struct lifeline_state mine;
-    struct peer *p = &l->peer[0];
+    struct lifeline_end *p = &l->end[0];
     if (l->rank == 0 || p->fd < 0 || p->asked || now < p->beat + BEAT_SECONDS)
         return;
     l->tell(l->context, &mine);
@@ -105,8 +105,8 @@ static void send_beat(struct lifeline *l, double now)
 /* The next rank that has gone and was not reported. */
 static enum lifeline_event report(struct lifeline *l, int *rank)
 {
-    for (int r = 0; r < l->n_peers; r++) {
-        struct peer *p = &l->peer[r];
+    for (int r = 0; r < l->n_ends; r++) {
+        struct lifeline_end *p = &l->end[r];
         enum lifeline_event event = p->ended ? LIFELINE_ENDED : p->lost ? LIFELINE_LOST : LIFELINE_TIME;
         p->ended = p->lost = false;
         *rank = r;
@@ -126,30 +126,30 @@ enum lifeline_event lifeline_wait(struct lifeline *l, double seconds, int *rank)
         enum lifeline_event event = report(l, rank);
         if (event != LIFELINE_TIME || left <= 0)
             return event;
-        for (int r = 0; r < l->n_peers; r++)
-            l->poll[r] = (struct pollfd){.fd = l->peer[r].fd, .events = POLLIN};
-        l->poll[l->n_peers] = (struct pollfd){.fd = l->wake, .events = POLLIN};
-        if (poll(l->poll, (nfds_t)l->n_peers + 1, (int)(1000 * left) + 1) < 0)
+        for (int r = 0; r < l->n_ends; r++)
+            l->poll[r] = (struct pollfd){.fd = l->end[r].fd, .events = POLLIN};
+        l->poll[l->n_ends] = (struct pollfd){.fd = l->wake, .events = POLLIN};
+        if (poll(l->poll, (nfds_t)l->n_ends + 1, (int)(1000 * left) + 1) < 0)
             continue; /* a signal */
-        if (l->poll[l->n_peers].revents != 0 && read(l->wake, &woken, sizeof woken) > 0)
+        if (l->poll[l->n_ends].revents != 0 && read(l->wake, &woken, sizeof woken) > 0)
             return LIFELINE_WOKEN;
-        for (int r = 0; r < l->n_peers; r++)
+        for (int r = 0; r < l->n_ends; r++)
             if (l->poll[r].revents != 0)
-                serve(l, &l->peer[r]);
+                serve(l, &l->end[r]);
     }
 }
 
 bool lifeline_heard(const struct lifeline *l, int rank, struct lifeline_state *state)
 {
-    if (rank >= l->n_peers || !l->peer[rank].heard)
+    if (rank >= l->n_ends || !l->end[rank].heard)
         return false;
-    *state = l->peer[rank].state;
+    *state = l->end[rank].state;
     return true;
 }
 
 bool lifeline_left(const struct lifeline *l, int rank)
 {
-    return rank < l->n_peers && l->peer[rank].left;
+    return rank < l->n_ends && l->end[rank].left;
 }
 
 void lifeline_wake(struct lifeline *l)
@@ -161,8 +161,8 @@ void lifeline_wake(struct lifeline *l)
 void lifeline_leave(const struct lifeline *l)
 {
     int kept = errno;
-    for (int r = 0; r < l->n_peers; r++)
-        send_message(l, &l->peer[r], LIFELINE_LEAVING, NULL);
+    for (int r = 0; r < l->n_ends; r++)
+        send_message(l, &l->end[r], LIFELINE_LEAVING, NULL);
     errno = kept;
 }
 
@@ -178,10 +178,10 @@ static void say_unreached(const struct lifeline *l, const struct world *w, const
         if (!reached[r]) {
             n++;
             first = r;
-            if (l->rank == 0 && l->peer[r].fd >= 0)
-                (void)close(l->peer[r].fd);
+            if (l->rank == 0 && l->end[r].fd >= 0)
+                (void)close(l->end[r].fd);
             if (l->rank == 0)
-                l->peer[r].fd = -1;
+                l->end[r].fd = -1;
         }
     lifeline_addresses(addresses, sizeof addresses, i);
     if (n > 0)
@@ -203,10 +203,10 @@ static void connect_star(struct lifeline *l, const struct world *w, int *reached
     if (w->job_rank == 0) {
         lifeline_accept(&listener, &invitation, fds, w->n_job_ranks);
         for (int r = 1; r < w->n_job_ranks; r++)
-            l->peer[r].fd = fds[r];
+            l->end[r].fd = fds[r];
     } else {
-        l->peer[0].fd = lifeline_connect(&invitation, w->job_rank, root == 0);
-        mine = l->peer[0].fd >= 0;
+        l->end[0].fd = lifeline_connect(&invitation, w->job_rank, root == 0);
+        mine = l->end[0].fd >= 0;
     }
     MPI_CHECK(MPI_Allgather(&mine, 1, MPI_INT, reached, 1, MPI_INT, w->job));
     say_unreached(l, w, &invitation, reached);
@@ -220,21 +220,21 @@ int lifeline_open(struct lifeline **line, const struct world *w, void (*state)(v
     int *scratch = err_calloc(e, 2 * (size_t)w->n_job_ranks, sizeof *scratch, "lifeline");
     if (l != NULL) {
         *l = (struct lifeline){.rank = w->job_rank,
-                               .n_peers = w->job_rank == 0 ? w->n_job_ranks : 1,
+                               .n_ends = w->job_rank == 0 ? w->n_job_ranks : 1,
                                .wake = -1,
                                .tell = state,
                                .context = context};
-        l->peer = err_calloc(e, (size_t)l->n_peers, sizeof *l->peer, "lifeline");
-        l->poll = err_calloc(e, (size_t)l->n_peers + 1, sizeof *l->poll, "lifeline");
+        l->end = err_calloc(e, (size_t)l->n_ends, sizeof *l->end, "lifeline");
+        l->poll = err_calloc(e, (size_t)l->n_ends + 1, sizeof *l->poll, "lifeline");
         l->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         if (l->wake < 0)
             ERR(e, ERR_IO, "an eventfd for the watch: %s", strerror(errno));
     }
     fatal_agree((struct world *)w, e);
-    if (l == NULL || l->peer == NULL || scratch == NULL)
+    if (l == NULL || l->end == NULL || scratch == NULL)
         return -1; /* not reached: agreed above */
-    for (int r = 0; r < l->n_peers; r++)
-        l->peer[r].fd = -1;
+    for (int r = 0; r < l->n_ends; r++)
+        l->end[r].fd = -1;
     if (w->n_job_ranks > 1)
         connect_star(l, w, scratch, scratch + w->n_job_ranks);
     free(scratch);
@@ -247,11 +247,11 @@ void lifeline_close(struct lifeline **line)
     struct lifeline *l = *line;
     if (l == NULL)
         return;
-    for (int r = 0; r < l->n_peers; r++)
-        if (l->peer[r].fd >= 0)
-            (void)close(l->peer[r].fd);
+    for (int r = 0; r < l->n_ends; r++)
+        if (l->end[r].fd >= 0)
+            (void)close(l->end[r].fd);
     (void)close(l->wake);
-    free(l->peer);
+    free(l->end);
     free(l->poll);
     free(l);
     *line = NULL;

@@ -31,7 +31,7 @@ enum lifeline_event {
 };
 
 /* Connect. state: returns this rank's state, called by the serving thread. A rank that cannot reach rank 0 causes a
- * warning and runs without a connection. w: the rank's group; collective over the job; returns -1 and *e. */
+ * warning and runs without a connection. w: the rank's replica; collective over the job; returns -1 and *e. */
 int lifeline_open(struct lifeline **l, const struct world *w, void (*state)(void *context, struct lifeline_state *),
                   void *context, struct err *e);
 

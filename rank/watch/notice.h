@@ -8,7 +8,7 @@
 #include "rank/world/world.h"
 
 struct notice {
-    const struct world *world; /* borrowed; the job's or a group's; the receiver is rank 0 of the job */
+    const struct world *world; /* borrowed; the job's or a replica's; the receiver is rank 0 of the job */
     MPI_Request request;       /* rank 0: the next one; others: the last one sent */
     int wish;                  /* enum signal_wish: sent or received */
 };

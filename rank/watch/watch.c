@@ -31,7 +31,7 @@ struct watch_slot {
 _Static_assert(sizeof(struct watch_slot) == 64, "a cache line of its own");
 
 /* The identity of a rank, for messages. Flat: gathered. */
-struct watch_place {
+struct watch_identity {
     char host[64], device[72];
     int32_t slot; /* its index among the ranks of its host */
     int32_t node; /* the lowest rank of its host */
@@ -41,9 +41,9 @@ struct watch {
     struct observer observer;
     struct watch_question question;
     bool is_alone; /* no other rank works on its steps */
-    struct lifeline *line;
-    struct watch_place *place; /* [n_ranks] */
-    int rank, deputy;          /* deputy: speaks when rank 0 cannot */
+    struct lifeline *lifeline;
+    struct watch_identity *identity; /* [n_ranks] */
+    int rank, deputy;                /* deputy: speaks when rank 0 cannot */
     double timeout, tick;
     int n, self; /* ranks of this host, and which of them this one is */
     bool other_hosts;
@@ -211,7 +211,7 @@ static bool rest(struct watch *w, double seconds)
     int rank;
     double end = seconds_now() + seconds;
     for (double now = seconds_now(); now < end && !atomic_load(&w->closing); now = seconds_now())
-        (void)lifeline_wait(w->line, end - now, &rank);
+        (void)lifeline_wait(w->lifeline, end - now, &rank);
     return !atomic_load(&w->closing);
 }
 
@@ -243,11 +243,11 @@ static bool is_first(struct watch *w)
 /* The first of this host to come here speaks and ends the job; the others wait for that, but not for ever. */
 static _Noreturn void end_job(struct watch *w, int culprit, double launcher, const struct err *e)
 {
-    lifeline_leave(w->line);
+    lifeline_leave(w->lifeline);
     bool first = is_first(w);
     if (!first)
         (void)rest(w, 2 * PATIENCE);
-    fatal_for(culprit, w->place[culprit].host, launcher, !first, e);
+    fatal_for(culprit, w->identity[culprit].host, launcher, !first, e);
 }
 
 static void end_late_job(struct watch *w, int culprit)
@@ -284,13 +284,13 @@ static double launcher_time(bool lost)
  * while nothing is written to it. Of several hosts the first ones speak first. */
 static double patience(const struct watch *w, int gone, bool lost)
 {
-    if (lifeline_left(w->line, gone))
+    if (lifeline_left(w->lifeline, gone))
         return LEAVE;
     if (w->rank == 0 || (w->rank == w->deputy && !lost))
         return 0;
     int hosts_before = 0;
-    for (int r = 0; r < w->place[w->rank].node; r++)
-        hosts_before += w->place[r].node == r;
+    for (int r = 0; r < w->identity[w->rank].node; r++)
+        hosts_before += w->identity[r].node == r;
     return (lost ? launcher_time(lost) : PATIENCE) + (hosts_before < 5 ? hosts_before : 5);
 }
 
@@ -299,13 +299,13 @@ static void end_broken_job(struct watch *w, int gone, bool lost)
     struct err e = {0};
     char text[360];
     struct lifeline_state state;
-    const struct watch_place *place = &w->place[gone];
-    bool known = lifeline_heard(w->line, gone, &state);
-    if (place->node == w->place[w->rank].node) { /* our own host's: to be seen */
-        read_slot(&w->slot[place->slot], &state);
+    const struct watch_identity *identity = &w->identity[gone];
+    bool known = lifeline_heard(w->lifeline, gone, &state);
+    if (identity->node == w->identity[w->rank].node) { /* our own host's: to be seen */
+        read_slot(&w->slot[identity->slot], &state);
         known = true;
     }
-    watch_say_gone(text, sizeof text, lost, known ? &state : NULL, place->device);
+    watch_say_gone(text, sizeof text, lost, known ? &state : NULL, identity->device);
     if (!rest(w, patience(w, gone, lost)))
         return;
     ERR(&e, ERR_COMM, "%s", text);
@@ -338,7 +338,7 @@ static void *look_on(void *context)
             judge(w, passed);
             continue;
         }
-        enum lifeline_event event = lifeline_wait(w->line, w->tick - passed, &gone);
+        enum lifeline_event event = lifeline_wait(w->lifeline, w->tick - passed, &gone);
         if (event == LIFELINE_ENDED || event == LIFELINE_LOST)
             end_broken_job(w, gone, event == LIFELINE_LOST);
     }
@@ -350,7 +350,7 @@ static void *look_on(void *context)
 static void stop_thread(struct watch *w)
 {
     atomic_store(&w->closing, true);
-    lifeline_wake(w->line);
+    lifeline_wake(w->lifeline);
     if (w->running)
         (void)pthread_join(w->thread, NULL);
     w->running = false;
@@ -362,7 +362,7 @@ static bool leave(bool all)
     struct watch *w = atomic_load(&current);
     if (w == NULL)
         return true;
-    lifeline_leave(w->line);
+    lifeline_leave(w->lifeline);
     if (all)
         stop_thread(w); /* MPI_Finalize takes the slots away */
     return is_first(w);
@@ -373,7 +373,7 @@ static void leave_by_signal(int number)
 {
     struct watch *w = atomic_load(&current);
     if (w != NULL)
-        lifeline_leave(w->line);
+        lifeline_leave(w->lifeline);
     (void)signal(number, SIG_DFL);
     (void)raise(number);
 }
@@ -419,17 +419,17 @@ static int start_thread(struct watch *w)
 /* The ranks' hosts, and the rank that speaks when rank 0 cannot. */
 static void share_places(struct watch *w, const struct world *world, const char *device)
 {
-    struct watch_place *mine = &w->place[world->job_rank];
+    struct watch_identity *mine = &w->identity[world->job_rank];
     int node = world->job_rank;
     MPI_CHECK(MPI_Bcast(&node, 1, MPI_INT, 0, world->node));
     (void)snprintf(mine->host, sizeof mine->host, "%s", world->host);
     (void)snprintf(mine->device, sizeof mine->device, "%s", device);
     mine->slot = world->node_rank;
     mine->node = node;
-    MPI_CHECK(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, w->place, sizeof *mine, MPI_BYTE, world->job));
+    MPI_CHECK(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, w->identity, sizeof *mine, MPI_BYTE, world->job));
     w->deputy = 1;
     for (int r = world->n_job_ranks - 1; r > 0; r--)
-        if (w->place[r].node == 0)
+        if (w->identity[r].node == 0)
             w->deputy = r;
 }
 
@@ -439,7 +439,7 @@ static void allocate(struct watch **watch, const struct world *world, struct err
     if (w != NULL) {
         w->view = err_calloc(e, (size_t)world->n_node_ranks, sizeof *w->view, "watch");
         w->seen = err_calloc(e, (size_t)world->n_node_ranks, sizeof *w->seen, "watch");
-        w->place = err_calloc(e, (size_t)world->n_job_ranks, sizeof *w->place, "watch");
+        w->identity = err_calloc(e, (size_t)world->n_job_ranks, sizeof *w->identity, "watch");
     }
     *watch = w;
 }
@@ -464,7 +464,7 @@ int watch_open(struct watch **watch, const struct world *world, const char *devi
     w->other_hosts = !world->on_one_host;
     share_places(w, world, device);
     open_slots(w, world);
-    (void)lifeline_open(&w->line, world, tell_state, w, e);
+    (void)lifeline_open(&w->lifeline, world, tell_state, w, e);
     *watch = w;
     w->running = start_thread(w) == 0;
     if (!w->running)
@@ -488,10 +488,10 @@ void watch_close(struct watch **watch)
     MPI_CHECK(MPI_Win_unlock_all(w->window));
     MPI_CHECK(MPI_Win_free(&w->window));
     MPI_CHECK(MPI_Barrier(w->all));
-    lifeline_close(&w->line);
+    lifeline_close(&w->lifeline);
     free(w->view);
     free(w->seen);
-    free(w->place);
+    free(w->identity);
     free(w);
     *watch = NULL;
 }

@@ -28,7 +28,7 @@ struct watch_question {
     void *context; /* borrowed */
 };
 
-/* Begin to look on, with no deadline until watch_enter. device: in words, for messages. timeout 0: no deadline. w: the rank's group. Collective over the job; returns
+/* Begin to look on, with no deadline until watch_enter. device: in words, for messages. timeout 0: no deadline. w: the rank's replica. Collective over the job; returns
  * -1 and *e. */
 int watch_open(struct watch **watch, const struct world *w, const char *device, struct watch_question question,
                double timeout, struct err *e);
@@ -44,7 +44,7 @@ struct watch_view {
     enum rank_activity activity;
     uint64_t step;
     double stalled, silent; /* seconds since its last progress, and since the last sign of life of its process */
-    int leader;             /* the first rank of its group: only ranks of one group wait for each other */
+    int leader;             /* the first rank of its replica: only ranks of one replica wait for each other */
 };
 
 /* The rank at fault: an index of view[n], the ranks of this host; `self` (this rank's index) if no other rank appears

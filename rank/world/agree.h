@@ -6,7 +6,7 @@
 
 /* Whether any rank has failed. -1: none has, and *e is left alone; else the lowest rank that has, and *e is its error on every
  * rank, with rank and host before its text where there are several ranks. Collective over all ranks of the job, whether w is its
- * world or a group's. Nothing ends: for a failure that an answer can tell. One that ends the job: fatal_agree. */
+ * world or a replica's. Nothing ends: for a failure that an answer can tell. One that ends the job: fatal_agree. */
 int agree(const struct world *w, struct err *e);
 
 /* The error of a rank, with its name before the text: "rank 2/4 on host: ..."; of a single rank as it is. */

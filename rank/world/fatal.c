@@ -136,7 +136,7 @@ static _Noreturn void end_job(int code)
 
 _Noreturn void fatal(const struct err *e)
 {
-    /* A failure that every rank of a group sees at once (NaN logits, for example) is reported by its first rank, whose
+    /* A failure that every rank of a replica sees at once (NaN logits, for example) is reported by its first rank, whose
      * MPI_Abort ends the others in this pause. */
     const struct timespec pause = {1, 500000000};
     if (!self.leads)

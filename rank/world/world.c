@@ -96,7 +96,7 @@ int world_open(struct world *w, int *argc, char ***argv, struct err *e)
         strcpy(w->host, "unknown-host");
     w->job_rank = w->rank;
     w->n_job_ranks = w->n_ranks;
-    w->n_groups = 1;
+    w->n_replicas = 1;
     fatal_identify(w->rank, w->n_ranks, w->host, w->rank == 0);
     if (granted < MPI_THREAD_FUNNELED)
         return ERR(e, ERR_COMM, "this MPI grants thread level %d, MPI_THREAD_FUNNELED (%d) is needed", granted,
@@ -120,35 +120,35 @@ void world_close(struct world *w)
     w->comm = MPI_COMM_NULL;
 }
 
-/* Whether all ranks of the group are on this rank's node. Nodes are distinguished by their lowest rank of the job. */
-static bool is_on_one_host(const struct world *w, const struct world *group)
+/* Whether all ranks of the replica are on this rank's node. Nodes are distinguished by their lowest rank of the job. */
+static bool is_on_one_host(const struct world *w, const struct world *replica)
 {
     int lowest = 0, mine[2], most[2];
     MPI_CHECK(MPI_Allreduce(&w->job_rank, &lowest, 1, MPI_INT, MPI_MIN, w->node));
     mine[0] = lowest;
     mine[1] = -lowest;
-    MPI_CHECK(MPI_Allreduce(mine, most, 2, MPI_INT, MPI_MAX, group->comm));
+    MPI_CHECK(MPI_Allreduce(mine, most, 2, MPI_INT, MPI_MAX, replica->comm));
     return most[0] == -most[1];
 }
 
-void world_split(const struct world *w, int size, struct world *group)
+void world_split(const struct world *w, int size, struct world *replica)
 {
-    *group = *w;
+    *replica = *w;
     if (size <= 0 || size >= w->n_ranks)
         return;
-    group->group = w->rank / size;
-    group->n_groups = w->n_ranks / size;
-    MPI_CHECK(MPI_Comm_split(w->comm, group->group, w->rank, &group->comm));
-    MPI_CHECK(MPI_Comm_set_errhandler(group->comm, MPI_ERRORS_RETURN));
-    MPI_CHECK(MPI_Comm_rank(group->comm, &group->rank));
-    MPI_CHECK(MPI_Comm_size(group->comm, &group->n_ranks));
-    group->on_one_host = is_on_one_host(w, group);
-    fatal_identify(w->job_rank, w->n_job_ranks, w->host, group->rank == 0);
+    replica->replica = w->rank / size;
+    replica->n_replicas = w->n_ranks / size;
+    MPI_CHECK(MPI_Comm_split(w->comm, replica->replica, w->rank, &replica->comm));
+    MPI_CHECK(MPI_Comm_set_errhandler(replica->comm, MPI_ERRORS_RETURN));
+    MPI_CHECK(MPI_Comm_rank(replica->comm, &replica->rank));
+    MPI_CHECK(MPI_Comm_size(replica->comm, &replica->n_ranks));
+    replica->on_one_host = is_on_one_host(w, replica);
+    fatal_identify(w->job_rank, w->n_job_ranks, w->host, replica->rank == 0);
 }
 
-void world_join(struct world *group)
+void world_join(struct world *replica)
 {
-    if (group->n_groups > 1 && group->comm != MPI_COMM_NULL)
-        MPI_CHECK(MPI_Comm_free(&group->comm));
-    *group = (struct world){.comm = MPI_COMM_NULL, .node = MPI_COMM_NULL};
+    if (replica->n_replicas > 1 && replica->comm != MPI_COMM_NULL)
+        MPI_CHECK(MPI_Comm_free(&replica->comm));
+    *replica = (struct world){.comm = MPI_COMM_NULL, .node = MPI_COMM_NULL};
 }

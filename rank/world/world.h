@@ -1,7 +1,7 @@
-/* rank/world/world.h - the ranks of the job: MPI, the node's ranks, and the cores that this rank may use; and their groups.
+/* rank/world/world.h - the ranks of the job: MPI, the node's ranks, and the cores that this rank may use; and their replicas.
  *
- * A group is the consecutive ranks that share one model. The job as a whole is a struct world, and so is each rank's
- * group: whatever computes together (engine, communicator, loop) gets the group's, whatever concerns all (devices,
+ * A replica is the consecutive ranks that share one model. The job as a whole is a struct world, and so is each rank's
+ * replica: whatever computes together (engine, communicator, loop) gets the replica's, whatever concerns all (devices,
  * loading, memory of a node, failures) the job's. */
 #ifndef WORLD_WORLD_H
 #define WORLD_WORLD_H
@@ -12,13 +12,13 @@
 #include <stdbool.h>
 
 struct world {
-    MPI_Comm comm; /* all ranks of the job, or of the group */
+    MPI_Comm comm; /* all ranks of the job, or of the replica */
     int rank, n_ranks;
     MPI_Comm job; /* all ranks of the job; equal to comm in the job's own world */
     int job_rank, n_job_ranks;
-    int group, n_groups; /* which one this is; 0 of 1 in the job's own world */
-    bool on_one_host;    /* all ranks of comm */
-    MPI_Comm node;       /* the ranks of the job that share this node's memory */
+    int replica, n_replicas; /* which one this is; 0 of 1 in the job's own world */
+    bool on_one_host;        /* all ranks of comm */
+    MPI_Comm node;           /* the ranks of the job that share this node's memory */
     int node_rank, n_node_ranks;
     int n_cpus;     /* cores of this rank's affinity mask */
     int n_threads;  /* the share of these cores that is this rank's when node mates have them too; >= 1 */
@@ -34,9 +34,9 @@ struct world {
 int world_open(struct world *w, int *argc, char ***argv, struct err *e);
 void world_close(struct world *w);
 
-/* The group of this rank if `size` ranks share a model; size divides the number of ranks, 0 stands for that number.
+/* The replica of this rank if `size` ranks share a model; size divides the number of ranks, 0 stands for that number.
  * Equal on all ranks; collective over the job. Call device_open before, whose findings are copied. */
-void world_split(const struct world *w, int size, struct world *group);
-void world_join(struct world *group);
+void world_split(const struct world *w, int size, struct world *replica);
+void world_join(struct world *replica);
 
 #endif

@@ -2,9 +2,8 @@
  * errors, of clients that leave and of backends that come and go. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
-#include "tests/support/fake_server.h"
 #include "tests/support/files.h"
-#include "tests/support/web.h"
+#include "tests/support/front.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -44,41 +43,10 @@ static void begin(const char *const *more)
     web_start(&gate, true, all);
 }
 
-static void check_answer(const struct web_answer *a, int status, const char *part)
-{
-    case_check(a->status == status && strstr(a->body, part) != NULL, "%d %s, expected %d with %s", a->status, a->body,
-               status, part);
-}
-
 static void nap(double seconds)
 {
     const struct timespec t = {0, (long)(seconds * 1e9)};
     (void)nanosleep(&t, NULL);
-}
-
-/* The n-th message of an op (NULL: generate) from the end; waits for it. NULL: it does not come. Borrowed. */
-static const json_t *await_message(struct fake_server *s, const char *op, int from_end)
-{
-    for (double until = seconds_now() + WEB_SECONDS; seconds_now() < until; nap(0.01)) {
-        int left = from_end;
-        for (int i = s->n_received - 1; i >= 0; i--) {
-            const char *found = json_string_value(json_object_get(s->received[i], "op"));
-            bool same = op == NULL ? found == NULL : found != NULL && strcmp(found, op) == 0;
-            if (same && left-- == 0)
-                return s->received[i];
-        }
-    }
-    return NULL;
-}
-
-/* The last request as text, without its name. The caller frees. */
-static char *last_message(void)
-{
-    json_t *copy = json_copy((json_t *)await_message(&fake, NULL, 0));
-    (void)json_object_del(copy, "request_id");
-    char *text = json_dumps(copy, JSON_COMPACT);
-    json_decref(copy);
-    return text;
 }
 
 /* ---------------------------------------------------------------- requests and answers */
@@ -86,30 +54,12 @@ static char *last_message(void)
 /* What a body becomes on its way to the backend. */
 static void passed(const char *path, const char *body, const char *message)
 {
-    struct web_answer a;
-    case_begin("passed on: %s", body);
-    web_ask(&gate, "POST", path, "", body, &a);
-    case_check(a.status == 200, "%d %s", a.status, a.body);
-    char *text = last_message();
-    for (double until = seconds_now() + WEB_SECONDS; strcmp(text, message) != 0 && seconds_now() < until; nap(0.01)) {
-        free(text); /* the server answers before it shows what it got */
-        text = last_message();
-    }
-    case_check(strcmp(text, message) == 0, "%s, expected %s", text, message);
-    free(text);
-    web_free(&a);
-    case_end();
+    front_passes(&fake, &gate, path, "", body, message, FRONT_PARTS("\"id\":"));
 }
 
 static void refused(const char *path, const char *body, int status, const char *part)
 {
-    struct web_answer a;
-    case_begin("refused: %s", body);
-    web_ask(&gate, "POST", path, "", body, &a);
-    check_answer(&a, status, part);
-    case_check(strstr(a.body, "{\"error\":{\"message\":") == a.body, "%s", a.body);
-    web_free(&a);
-    case_end();
+    front_refuses(&gate, path, "", body, status, FRONT_PARTS("{\"error\":{\"message\":", part));
 }
 
 static void requests(void)
@@ -160,7 +110,7 @@ static void answers(void)
     struct web_answer a;
     case_begin("a completion");
     web_ask(&gate, "POST", "/v1/completions", "X-Request-Id: mine\r\n", "{\"prompt\":\"a\",\"max_tokens\":3}", &a);
-    check_answer(
+    front_check(
         &a, 200,
         "\"model\":\"fake\",\"choices\":[{\"index\":0,\"text\":\"w0 w1 w2\",\"logprobs\":null,\"finish_reason\":"
         "\"length\"}],\"usage\":{\"prompt_tokens\":0,\"completion_tokens\":3,\"total_tokens\":3,");
@@ -172,32 +122,32 @@ static void answers(void)
     case_begin("a chat");
     web_ask(&gate, "POST", "/v1/chat/completions", "",
             "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":2}", &a);
-    check_answer(&a, 200,
-                 "\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"w0 w1\",\"refusal\":null,"
-                 "\"annotations\":[]},\"logprobs\":null,\"finish_reason\":\"length\"}]");
+    front_check(&a, 200,
+                "\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"w0 w1\",\"refusal\":null,"
+                "\"annotations\":[]},\"logprobs\":null,\"finish_reason\":\"length\"}]");
     web_free(&a);
     case_end();
     case_begin("models, one by its name, tokens");
     web_ask(&gate, "GET", "/v1/models", "", "", &a);
-    check_answer(&a, 200, "{\"object\":\"list\",\"data\":[{\"id\":\"fake\",\"object\":\"model\",");
+    front_check(&a, 200, "{\"object\":\"list\",\"data\":[{\"id\":\"fake\",\"object\":\"model\",");
     web_free(&a);
     web_ask(&gate, "GET", "/v1/models/f%61ke", "", "", &a);
-    check_answer(&a, 200, "{\"id\":\"fake\",");
+    front_check(&a, 200, "{\"id\":\"fake\",");
     web_free(&a);
     web_ask(&gate, "GET", "/v1/models/org/other", "", "", &a);
-    check_answer(&a, 404, "\"model_not_found\"");
+    front_check(&a, 404, "\"model_not_found\"");
     web_free(&a);
     web_ask(&gate, "POST", "/tokenize", "", "{\"prompt\":\"x\",\"model\":\"fake\"}", &a);
-    check_answer(&a, 200, "{\"count\":2,\"max_model_len\":null,\"tokens\":[7,8]");
+    front_check(&a, 200, "{\"count\":2,\"max_model_len\":null,\"tokens\":[7,8]");
     web_free(&a);
     web_ask(&gate, "POST", "/detokenize", "", "{\"tokens\":[7,8]}", &a);
-    check_answer(&a, 200, "{\"prompt\":\"seven eight\"}");
+    front_check(&a, 200, "{\"prompt\":\"seven eight\"}");
     web_free(&a);
     case_end();
     case_begin("metrics of the backend, with its name, and the gateway's own");
     web_ask(&gate, "GET", "/metrics", "", "", &a);
-    check_answer(&a, 200, "lockstep_num_requests_running{backend=\"tcp://127.0.0.1:");
-    check_answer(&a, 200, "lockstep_gateway_requests_total{route=\"/v1/models/{}\",end=\"4xx\"} 1\n");
+    front_check(&a, 200, "lockstep_num_requests_running{backend=\"tcp://127.0.0.1:");
+    front_check(&a, 200, "lockstep_gateway_requests_total{route=\"/v1/models/{}\",end=\"4xx\"} 1\n");
     web_free(&a);
     case_end();
 }
@@ -228,24 +178,24 @@ static void streams(void)
             "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":1,\"stream\":true,\"stream_options\":"
             "{\"include_usage\":true}}",
             &a);
-    check_answer(&a, 200,
-                 "{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":"
-                 "null}],\"usage\":null}\n\n");
-    check_answer(&a, 200, "{\"index\":0,\"delta\":{\"content\":\"w0\"},");
-    check_answer(&a, 200, "{\"index\":0,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"length\"}]");
-    check_answer(&a, 200, "\"choices\":[],\"usage\":{\"prompt_tokens\":0,\"completion_tokens\":1,");
+    front_check(&a, 200,
+                "{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":"
+                "null}],\"usage\":null}\n\n");
+    front_check(&a, 200, "{\"index\":0,\"delta\":{\"content\":\"w0\"},");
+    front_check(&a, 200, "{\"index\":0,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"length\"}]");
+    front_check(&a, 200, "\"choices\":[],\"usage\":{\"prompt_tokens\":0,\"completion_tokens\":1,");
     web_free(&a);
     case_end();
     case_begin("a stream that fails ends with an error event");
     web_ask(&gate, "POST", "/v1/completions", "", "{\"prompt\":\"part\",\"stream\":true}", &a);
-    check_answer(&a, 200,
-                 "data: {\"error\":{\"message\":\"shutting down\",\"type\":\"service_unavailable\",\"param\":null,"
-                 "\"code\":null}}\n\ndata: [DONE]\n\n");
+    front_check(&a, 200,
+                "data: {\"error\":{\"message\":\"shutting down\",\"type\":\"service_unavailable\",\"param\":null,"
+                "\"code\":null}}\n\ndata: [DONE]\n\n");
     web_free(&a);
     case_end();
     case_begin("a stream that is refused is an answer with a status");
     web_ask(&gate, "POST", "/v1/completions", "", "{\"prompt\":\"refuse\",\"stream\":true}", &a);
-    check_answer(&a, 400, "\"param\":\"prompt\"");
+    front_check(&a, 400, "\"param\":\"prompt\"");
     web_free(&a);
     case_end();
 }
@@ -264,10 +214,10 @@ static void leaves(bool stream)
     while ((fake.waiting[0] == '\0' || fake.n_received == before) && seconds_now() < until)
         nap(0.01);
     (void)close(fd);
-    const json_t *message = await_message(&fake, "cancel", stream ? 0 : 0);
+    const json_t *message = front_await(&fake, "cancel", stream ? 0 : 0);
     const char *id = json_string_value(json_object_get(message, "request_id"));
     for (; (id == NULL || strcmp(id, fake.waiting) != 0) && seconds_now() < until; nap(0.01)) {
-        message = await_message(&fake, "cancel", 0);
+        message = front_await(&fake, "cancel", 0);
         id = json_string_value(json_object_get(message, "request_id"));
     }
     case_check(id != NULL && strcmp(id, fake.waiting) == 0, "\"%s\" is cancelled, expected \"%s\"", id, fake.waiting);
@@ -377,7 +327,7 @@ static void folder(void)
     web_start(&gate, false, WORDS("--backend", dir));
     case_begin("a folder without files: no backend");
     web_ask(&gate, "POST", "/v1/completions", "", one, &a);
-    check_answer(&a, 503, "no backend is ready");
+    front_check(&a, 503, "no backend is ready");
     case_check(strstr(a.head, "\r\nRetry-After: 1\r\n") != NULL, "%s", a.head);
     web_free(&a);
     case_end();
@@ -429,7 +379,7 @@ static void curve(void)
     case_begin("a backend with CURVE, by its rendezvous file");
     web_start(&gate, true, WORDS("--backend", rendezvous));
     web_ask(&gate, "POST", "/v1/completions", "", "{\"prompt\":\"a\",\"max_tokens\":1}", &a);
-    check_answer(&a, 200, "\"text\":\"w0\"");
+    front_check(&a, 200, "\"text\":\"w0\"");
     web_free(&a);
     case_check(web_stop(&gate) == 0, "its status is not 0");
     case_end();
@@ -445,10 +395,10 @@ static void vanishes(void)
     web_start(&gate, true, WORDS("--backend", fake.endpoint));
     case_begin("a backend that vanishes: 502, and the gateway goes on");
     web_ask(&gate, "POST", "/v1/completions", "", "{\"prompt\":\"vanish\"}", &a);
-    check_answer(&a, 502, "the backend is gone");
+    front_check(&a, 502, "the backend is gone");
     web_free(&a);
     web_ask(&gate, "GET", "/health", "", "", &a);
-    check_answer(&a, 503, "");
+    front_check(&a, 503, "");
     web_free(&a);
     case_check(web_stop(&gate) == 0, "its status is not 0");
     case_end();
@@ -460,7 +410,7 @@ static void vanishes(void)
     other.stays = true;
     for (int i = 0; i < 2; i++) { /* perhaps the one that stays was the first */
         web_ask(&gate, "POST", "/v1/completions", "", "{\"prompt\":\"vanish\",\"max_tokens\":1}", &a);
-        check_answer(&a, 200, "\"text\":\"w0\"");
+        front_check(&a, 200, "\"text\":\"w0\"");
         web_free(&a);
     }
     case_check(web_stop(&gate) == 0, "its status is not 0");
@@ -488,6 +438,52 @@ static void graceful(void)
     case_check(web_stop(&gate) == 0, "its status is not 0");
     case_end();
     stop_fake(&fake);
+}
+
+/* What a browser gets: the page, and what it names; nothing that would run a script of somebody else. */
+static void page(void)
+{
+    static const struct {
+        const char *path, *type, *part;
+    } files[] = {
+        {"/", "text/html; charset=utf-8", "<script type=\"module\" src=\"page/main.js\">"},
+        {"/page/style.css", "text/css; charset=utf-8", ":root {"},
+        {"/page/icon.svg", "image/svg+xml", "<svg "},
+        {"/page/main.js", "text/javascript; charset=utf-8", "import { ask,"},
+        {"/page/ask.js", "text/javascript; charset=utf-8", "export async function ask("},
+        {"/page/chat.js", "text/javascript; charset=utf-8", "v1/chat/completions"},
+        {"/page/markdown.js", "text/javascript; charset=utf-8", "export class Markdown"},
+        {"/page/samples.js", "text/javascript; charset=utf-8", "export class Samples"},
+        {"/page/live.js", "text/javascript; charset=utf-8", "export function watch("},
+    };
+    struct web_answer a;
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        case_begin("the page: %s", files[i].path);
+        web_ask(&gate, "GET", files[i].path, "", "", &a);
+        front_check(&a, 200, files[i].part);
+        case_check(strstr(a.head, files[i].type) != NULL, "%s", a.head);
+        case_check(strstr(a.head, "\r\nContent-Security-Policy: default-src 'none'; script-src 'self';") != NULL &&
+                       strstr(a.head, "\r\nX-Content-Type-Options: nosniff\r\n") != NULL,
+                   "%s", a.head);
+        case_check(strstr(a.body, "unsafe-") == NULL && strstr(a.body, "innerHTML") == NULL, "%s", a.body);
+        web_free(&a);
+        case_end();
+    }
+    case_begin("what the page does not have");
+    web_ask(&gate, "GET", "/page/../routes.c", "", "", &a);
+    front_check(&a, 404, "the page has no file ../routes.c");
+    web_free(&a);
+    case_end();
+    web_stop(&gate);
+    begin(WORDS("--no-page"));
+    case_begin("--no-page: it is not there");
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        web_ask(&gate, "GET", files[i].path, "", "", &a);
+        front_check(&a, 404, "no such path");
+        web_free(&a);
+    }
+    case_end();
+    web_stop(&gate);
 }
 
 static void options(void)
@@ -524,7 +520,7 @@ int main(void)
     leaves(true);
     leaves(false);
     comments();
-    (void)web_stop(&gate);
+    page();
     keys();
     stop_fake(&fake);
     folder();

@@ -72,7 +72,7 @@ static size_t cache_at(const struct setup *s, int slot, int pos, int kv)
 static void expect_attention(double *want, const struct setup *s, int t, int h)
 {
     const struct heads *k = &s->heads;
-    int kv = (k->first_head + h) / k->group - k->first_kv_head, pos = s->pos[t];
+    int kv = (k->first_head + h) / k->heads_per_kv - k->first_kv_head, pos = s->pos[t];
     const float *q = s->qkv.data + ((size_t)t * (k->n_heads + 2 * k->n_kv_heads) + h) * k->head_dim;
     double score[MANY_CACHED], sum = 0, max = -INFINITY;
     for (int i = 0; i <= pos; i++) {
@@ -203,14 +203,14 @@ static void test_attention_prompts(void **unused)
         for (int mode = 0; mode < 6; mode++) {
             if (left_out())
                 continue;
-            struct heads heads = {.n_heads = 4, .n_kv_heads = 1, .group = 4, .head_dim = dims[i]};
+            struct heads heads = {.n_heads = 4, .n_kv_heads = 1, .heads_per_kv = 4, .head_dim = dims[i]};
             if (mode >= 4) /* a rank's share of uneven groups */
                 heads = (struct heads){.n_heads = 3,
                                        .n_kv_heads = 2,
                                        .head_dim = dims[i],
                                        .first_head = 3,
                                        .first_kv_head = 1,
-                                       .group = 2,
+                                       .heads_per_kv = 2,
                                        .alibi_slopes = slopes};
             heads.window = (const int[]){0, 1, 100, 128, 0, 60}[mode];
             heads.sinks = mode % 2 ? NULL : sinks;
@@ -230,16 +230,16 @@ static void test_attention_chunks(void **unused)
     (void)unused;
     const int len[] = {150, 40}, n_new[] = {150, 40}, cut[] = {0, 17, 60, 133, 190};
     const struct heads shapes[] = {
-        {.n_heads = 4, .n_kv_heads = 2, .head_dim = 40, .group = 2, .scale = 0.15f},
-        {.n_heads = 4, .n_kv_heads = 1, .head_dim = 64, .group = 4, .scale = 0.125f},
-        {.n_heads = 2, .n_kv_heads = 2, .head_dim = 80, .group = 1, .scale = 0.11f, .window = 50},
-        {.n_heads = 2, .n_kv_heads = 1, .head_dim = 256, .group = 2, .scale = 0.06f},
+        {.n_heads = 4, .n_kv_heads = 2, .head_dim = 40, .heads_per_kv = 2, .scale = 0.15f},
+        {.n_heads = 4, .n_kv_heads = 1, .head_dim = 64, .heads_per_kv = 4, .scale = 0.125f},
+        {.n_heads = 2, .n_kv_heads = 2, .head_dim = 80, .heads_per_kv = 1, .scale = 0.11f, .window = 50},
+        {.n_heads = 2, .n_kv_heads = 1, .head_dim = 256, .heads_per_kv = 2, .scale = 0.06f},
         {.n_heads = 3,
          .n_kv_heads = 2,
          .head_dim = 128,
          .first_head = 3,
          .first_kv_head = 1,
-         .group = 2,
+         .heads_per_kv = 2,
          .scale = 0.09f}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         struct setup s;

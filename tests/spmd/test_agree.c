@@ -7,14 +7,14 @@
 #include <string.h>
 
 /* Ranks from `first` to `last` fail. What all have then is the error of the first of them. */
-static void check_failures(const struct world *w, const struct world *group, int first, int last)
+static void check_failures(const struct world *w, const struct world *replica, int first, int last)
 {
     struct err e = {0};
     char text[ERR_TEXT_BYTES];
     bool fails = w->rank >= first && w->rank <= last;
     if (fails)
         ERR(&e, w->rank == first ? ERR_MEMORY : ERR_IO, "rank %d has none", w->rank);
-    int rank = agree(group, &e);
+    int rank = agree(replica, &e);
     if (w->n_ranks > 1)
         (void)snprintf(text, sizeof text, "rank %d/%d on %s: rank %d has none", first, w->n_ranks, w->host, first);
     else
@@ -23,28 +23,28 @@ static void check_failures(const struct world *w, const struct world *group, int
             "ranks %d to %d of %d fail: the first one's error is everybody's", first, last, w->n_ranks);
 }
 
-static void check_none(const struct world *w, const struct world *group)
+static void check_none(const struct world *w, const struct world *replica)
 {
     struct err e = {0};
-    int rank = agree(group, &e);
+    int rank = agree(replica, &e);
     tap_all(rank == -1 && e.code == ERR_NONE && e.text[0] == '\0', e.text, "no rank of %d fails", w->n_ranks);
 }
 
 int main(int argc, char **argv)
 {
-    struct world w, group;
+    struct world w, replica;
     struct err e = {0};
     if (world_open(&w, &argc, &argv, &e) != 0)
         fatal(&e);
-    world_split(&w, 1, &group);
-    const struct world *const one[] = {&w, &group};
-    for (int i = 0; i < 2; i++) { /* the job's own world, and a group's */
+    world_split(&w, 1, &replica);
+    const struct world *const one[] = {&w, &replica};
+    for (int i = 0; i < 2; i++) { /* the job's own world, and a replica's */
         check_none(&w, one[i]);
         check_failures(&w, one[i], 0, w.n_ranks - 1);
         check_failures(&w, one[i], w.n_ranks - 1, w.n_ranks - 1);
         check_none(&w, one[i]);
     }
-    world_join(&group);
+    world_join(&replica);
     int status = tap_done();
     world_close(&w);
     return status;

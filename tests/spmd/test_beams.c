@@ -1,7 +1,7 @@
 /* tests/spmd/test_beams.c - beam search finds what Hugging Face transformers finds (tests/parity/beams.json, made by
  * make_beams.py): the same hypotheses in the same order with the same scores, on any number of ranks; all searches at once,
  * with room for all of them, and with so little that their sequences are parked and preempted. */
-#include "coordinator/schedule/group.h"
+#include "coordinator/schedule/choices.h"
 #include "rank/instance/instance.h"
 #include "rank/step/loop.h"
 #include "rank/world/fatal.h"
@@ -19,14 +19,14 @@
 struct search_case {
     const json_t *json;
     struct request_rules rules;
-    struct group group;
+    struct choices choices;
     bool same;
     char reason[200];
 };
 
 struct run {
     struct scheduler scheduler;
-    struct group_events events;
+    struct choices_events events;
     struct search_case search[MAX_CASES];
     int n, n_finished;
 };
@@ -54,36 +54,36 @@ static bool same_hypothesis(const struct request *r, float score, const json_t *
     return same && fabs(score - json_number_value(json_object_get(want, "score"))) <= 2e-4;
 }
 
-static void on_finish(void *context, struct group *g)
+static void on_finish(void *context, struct choices *set)
 {
     struct run *run = context;
-    struct search_case *c = g->owner;
+    struct search_case *c = set->owner;
     const json_t *found = json_object_get(c->json, "found");
     run->n_finished++;
-    c->same = g->finish == FINISH_STOP && (int)json_array_size(found) == g->search.n;
-    for (int i = 0; i < g->search.n; i++) {
-        if (same_hypothesis(g->choice[i], g->score[i], json_array_get(found, (size_t)i)))
+    c->same = set->finish == FINISH_STOP && (int)json_array_size(found) == set->search.n;
+    for (int i = 0; i < set->search.n; i++) {
+        if (same_hypothesis(set->choice[i], set->score[i], json_array_get(found, (size_t)i)))
             continue;
         c->same = false;
         char *want = json_dumps(json_array_get(found, (size_t)i), JSON_COMPACT);
         (void)snprintf(c->reason, sizeof c->reason, "hypothesis %d: %zu tokens, score %g, expected %.120s", i,
-                       g->choice[i]->output.n, (double)g->score[i], want);
+                       set->choice[i]->output.n, (double)set->score[i], want);
         free(want);
         return;
     }
 }
 
-static void on_choice(void *context, struct group *g, int i)
+static void on_choice(void *context, struct choices *set, int i)
 {
     (void)context;
-    (void)g;
+    (void)set;
     (void)i;
 }
 
-static void on_release(void *context, struct group *g)
+static void on_release(void *context, struct choices *set)
 {
     (void)context;
-    group_close(g);
+    choices_close(set);
 }
 
 /* ---- the run ---- */
@@ -127,10 +127,10 @@ static void submit(struct run *run, const json_t *json)
     for (size_t i = 0; i < json_array_size(eos); i++)
         c->rules.stop_id[c->rules.n_stop_ids++] = (int32_t)json_integer_value(json_array_get(eos, i));
     const char *field;
-    if (search_check(&how, &c->rules, &field, &e) != 0 || group_open(&c->group, &how, &c->rules, &ids, &e) != 0)
+    if (search_check(&how, &c->rules, &field, &e) != 0 || choices_open(&c->choices, &how, &c->rules, &ids, &e) != 0)
         fatal(&e);
-    c->group.owner = c;
-    if (group_submit(&c->group, &run->scheduler, 0, &e) != 0)
+    c->choices.owner = c;
+    if (choices_submit(&c->choices, &run->scheduler, 0, &e) != 0)
         fatal(&e);
 }
 
@@ -155,11 +155,11 @@ static void check(struct world *w, const json_t *cases, const char *model, const
     struct instance instance;
     const struct loop_client client = {.context = &run, .next = next, .accept = accept};
     memset(&run, 0, sizeof run);
-    run.events = (struct group_events){on_choice, on_finish, on_release, &run};
+    run.events = (struct choices_events){on_choice, on_finish, on_release, &run};
     const struct scheduler_setup setup = {.limits = *l,
                                           .prefix_caching = caching,
-                                          .on_progress = group_on_progress,
-                                          .on_release = group_on_release,
+                                          .on_progress = choices_on_progress,
+                                          .on_release = choices_on_release,
                                           .context = &run.events};
     open_instance(&instance, w, model, l);
     size_t i;

@@ -61,6 +61,16 @@ static json_t *choice(int from, int to, const char *finish)
     return json_pack("{s:i, s:s, s:o, s:s?}", "index", 0, "text", text, "token_ids", ids, "finish_reason", finish);
 }
 
+/* A text or an id that ended it, instead of its length. */
+static void stop_early(const char *prompt, json_t *choice)
+{
+    bool text = strcmp(prompt, "stop text") == 0;
+    if (!text && strcmp(prompt, "stop id") != 0)
+        return;
+    (void)json_object_set_new(choice, "finish_reason", json_string("stop"));
+    (void)json_object_set_new(choice, "stop_reason", text ? json_string("q") : json_integer(1));
+}
+
 static void event(struct fake_server *s, const struct peer *p, const char *id, int k)
 {
     answer(s, p,
@@ -102,6 +112,7 @@ static void generate(struct fake_server *s, const struct peer *p, const json_t *
         if (stream)
             (void)json_object_set_new(last, "event", json_string("final"));
         json_t *c = stream ? json_pack("{s:i, s:s}", "index", 0, "finish_reason", "length") : choice(0, n, "length");
+        stop_early(prompt, c);
         (void)json_object_set_new(last, "choices", json_pack("[o]", c));
         answer(s, p, last);
     }

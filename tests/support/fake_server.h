@@ -3,7 +3,7 @@
  *
  * A prompt (its text) chooses: "refuse" an error 400 of the field "prompt"; "wait" nothing until the request is cancelled,
  * then 499 with a choice so far; "silence" nothing at all; "vanish" the server's socket is closed; "part" a stream of two
- * events, then an error; anything else: max_tokens tokens, the words w0 w1 ..., as events when it streams. */
+ * events, then an error; "stop text" and "stop id" that the text "q", or id 1, ended it; anything else: max_tokens tokens, the words w0 w1 ..., as events when it streams. */
 #ifndef TESTS_SUPPORT_FAKE_SERVER_H
 #define TESTS_SUPPORT_FAKE_SERVER_H
 

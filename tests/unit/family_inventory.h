@@ -9,7 +9,7 @@
  * experts (of gate, then up; or of down), I all experts (of gate and up in turns), one below the other as three
  * dimensions. A name with a second %d is of one expert. Its size in letters: V E P(ositions) H D Q(ueries) K(eys) T(hree of
  * them) h(eads) F, G twice F, X (experts), M (columns of one), N twice M, S(hared), 1; 0 rows: a vector. */
-struct line {
+struct inventory {
     enum weight_id id;
     char part;
     const char *name;
@@ -20,12 +20,12 @@ struct line {
 struct fixture {
     const char *config;
     const char *prefix;
-    const struct line *line;
-    const char *head;           /* of an untied model; never prefixed */
-    const struct line *experts; /* of layers with a mixture; NULL: there is none */
+    const struct inventory *line;
+    const char *head;                /* of an untied model; never prefixed */
+    const struct inventory *experts; /* of layers with a mixture; NULL: there is none */
 };
 
-static const struct line gpt2[] = {
+static const struct inventory gpt2[] = {
     {WEIGHT_EMBED, 'w', "wte.weight", 'V', 'H', false},
     {WEIGHT_POSITION, 'w', "wpe.weight", 'P', 'H', false},
     {WEIGHT_FINAL_NORM, 'w', "ln_f.weight", '0', 'H', false},
@@ -44,7 +44,7 @@ static const struct line gpt2[] = {
     {WEIGHT_MLP_OUT_BIAS, 'w', "h.%d.mlp.c_proj.bias", '0', 'H', false},
     {0},
 };
-static const struct line gptj[] = {
+static const struct inventory gptj[] = {
     {WEIGHT_EMBED, 'w', "wte.weight", 'V', 'H', false},
     {WEIGHT_FINAL_NORM, 'w', "ln_f.weight", '0', 'H', false},
     {WEIGHT_FINAL_NORM_BIAS, 'w', "ln_f.bias", '0', 'H', false},
@@ -60,7 +60,7 @@ static const struct line gptj[] = {
     {WEIGHT_MLP_OUT_BIAS, 'w', "h.%d.mlp.fc_out.bias", '0', 'H', false},
     {0},
 };
-static const struct line gpt_neox[] = {
+static const struct inventory gpt_neox[] = {
     {WEIGHT_EMBED, 'w', "embed_in.weight", 'V', 'H', false},
     {WEIGHT_FINAL_NORM, 'w', "final_layer_norm.weight", '0', 'H', false},
     {WEIGHT_FINAL_NORM_BIAS, 'w', "final_layer_norm.bias", '0', 'H', false},
@@ -78,7 +78,7 @@ static const struct line gpt_neox[] = {
     {WEIGHT_MLP_OUT_BIAS, 'w', "layers.%d.mlp.dense_4h_to_h.bias", '0', 'H', false},
     {0},
 };
-static const struct line bloom[] = {
+static const struct inventory bloom[] = {
     {WEIGHT_EMBED, 'w', "word_embeddings.weight", 'V', 'H', false},
     {WEIGHT_EMBED_NORM, 'w', "word_embeddings_layernorm.weight", '0', 'H', false},
     {WEIGHT_EMBED_NORM_BIAS, 'w', "word_embeddings_layernorm.bias", '0', 'H', false},
@@ -99,7 +99,7 @@ static const struct line bloom[] = {
     {0},
 };
 /* OPT with projections and post-norm, as 350m: no final norm. */
-static const struct line opt[] = {
+static const struct inventory opt[] = {
     {WEIGHT_EMBED, 'w', "decoder.embed_tokens.weight", 'V', 'E', false},
     {WEIGHT_POSITION, 'w', "decoder.embed_positions.weight", 'P', 'H', false},
     {WEIGHT_PROJECT_IN, 'w', "decoder.project_in.weight", 'H', 'E', false},
@@ -123,7 +123,7 @@ static const struct line opt[] = {
     {0},
 };
 /* Everything that Llama's kin can have; the config decides (see `present`). */
-static const struct line llama[] = {
+static const struct inventory llama[] = {
     {WEIGHT_EMBED, 'w', "embed_tokens.weight", 'V', 'H', false},
     {WEIGHT_FINAL_NORM, 'w', "norm.weight", '0', 'H', false},
     {WEIGHT_ATTN_NORM, 'w', "layers.%d.input_layernorm.weight", '0', 'H', false},
@@ -148,7 +148,7 @@ static const struct line llama[] = {
 };
 
 /* Only the layers that have a mixture have these, and not the MLP. */
-static const struct line apart[] = {
+static const struct inventory apart[] = {
     {WEIGHT_ROUTER, 'w', "layers.%d.mlp.gate.weight", 'X', 'H', false},
     {WEIGHT_EXPERTS_IN, 'g', "layers.%d.mlp.experts.%d.gate_proj.weight", 'M', 'H', false},
     {WEIGHT_EXPERTS_IN, 'u', "layers.%d.mlp.experts.%d.up_proj.weight", 'M', 'H', false},
@@ -159,13 +159,13 @@ static const struct line apart[] = {
     {WEIGHT_SHARED_GATE, 'w', "layers.%d.mlp.shared_expert_gate.weight", '1', 'H', false},
     {0},
 };
-static const struct line together[] = {
+static const struct inventory together[] = {
     {WEIGHT_ROUTER, 'w', "layers.%d.mlp.gate.weight", 'X', 'H', false},
     {WEIGHT_EXPERTS_IN, 'A', "layers.%d.mlp.experts.gate_up_proj", 'N', 'H', false},
     {WEIGHT_EXPERTS_OUT, 'A', "layers.%d.mlp.experts.down_proj", 'H', 'M', false},
     {0},
 };
-static const struct line mixtral[] = {
+static const struct inventory mixtral[] = {
     {WEIGHT_ROUTER, 'w', "layers.%d.block_sparse_moe.gate.weight", 'X', 'H', false},
     {WEIGHT_EXPERTS_IN, 'g', "layers.%d.block_sparse_moe.experts.%d.w1.weight", 'M', 'H', false},
     {WEIGHT_EXPERTS_IN, 'u', "layers.%d.block_sparse_moe.experts.%d.w3.weight", 'M', 'H', false},
@@ -173,7 +173,7 @@ static const struct line mixtral[] = {
     {0},
 };
 
-static const struct line gpt_oss[] = {
+static const struct inventory gpt_oss[] = {
     {WEIGHT_SINKS, 'w', "layers.%d.self_attn.sinks", '0', 'h', false},
     {WEIGHT_ROUTER, 'w', "layers.%d.mlp.router.weight", 'X', 'H', false},
     {WEIGHT_ROUTER_BIAS, 'w', "layers.%d.mlp.router.bias", '0', 'X', false},
@@ -184,7 +184,7 @@ static const struct line gpt_oss[] = {
     {0},
 };
 
-static const struct line phi3[] = {
+static const struct inventory phi3[] = {
     {WEIGHT_EMBED, 'w', "embed_tokens.weight", 'V', 'H', false},
     {WEIGHT_FINAL_NORM, 'w', "norm.weight", '0', 'H', false},
     {WEIGHT_ATTN_NORM, 'w', "layers.%d.input_layernorm.weight", '0', 'H', false},

@@ -18,14 +18,14 @@ static void many_ids(void **state)
             struct id_entry *entry = ids_get(&t, id, &e);
             assert_non_null(entry);
             assert_int_equal(entry->offset, pass == 0 ? -1 : i);
-            assert_int_equal(entry->place, pass == 0 ? 0 : ids_place(i % 100, i + 1));
+            assert_int_equal(entry->position, pass == 0 ? 0 : ids_position(i % 100, i + 1));
             entry->offset = i;
-            entry->place = ids_place(i % 100, i + 1);
+            entry->position = ids_position(i % 100, i + 1);
         }
     assert_int_equal(t.n, 20000);
-    assert_int_equal(ids_file(ids_place(99, 12345)), 99);
-    assert_int_equal(ids_line(ids_place(99, 12345)), 12345);
-    assert_true(ids_place(1, 1) > ids_place(0, INT64_C(1) << 43));
+    assert_int_equal(ids_file(ids_position(99, 12345)), 99);
+    assert_int_equal(ids_line(ids_position(99, 12345)), 12345);
+    assert_true(ids_position(1, 1) > ids_position(0, INT64_C(1) << 43));
     ids_close(&t);
 }
 

@@ -1,4 +1,4 @@
-/* tests/unit/test_batch_ramp.c - coordinator/batch/ramp.c against an engine on paper: what every run of a requeued job gets done, and
+/* tests/unit/test_batch_ramp.c - coordinator/batch/ramp.c against a replica on paper: what every run of a requeued job gets done, and
  * that a long job loses nothing. */
 #include "tests/unit/unit.h"
 
@@ -7,13 +7,13 @@
 #define MAX_SEQS 256
 #define PROMPT   20.0
 
-/* An engine whose steps take `step` seconds, `sequence` for each sequence and `prompt` for each token of prompts. From `late` on
+/* A replica whose steps take `step` seconds, `sequence` for each sequence and `prompt` for each token of prompts. From `late` on
  * everything takes `slower` times as long. */
 struct paper_engine {
     double step, sequence, prompt, late, slower;
 };
 
-/* One run on some engines of n lines of this many tokens, until the walltime: how many lines were done. *seconds:
+/* One run on some replicas of n lines of this many tokens, until the walltime: how many lines were done. *seconds:
  * until then, or until all were. all: everything begins that there is room for, whatever the time. */
 static int run(const struct paper_engine *g, int n, int tokens, double walltime, bool all, double *seconds)
 {
@@ -57,13 +57,13 @@ static const struct paper_engine linear = {0, 2e-4, 1e-5, 0, 0}, flat = {2e-2, 1
 static void every_run_gets_on(void **unused)
 {
     (void)unused;
-    const struct paper_engine *const engine[] = {&linear, &between};
+    const struct paper_engine *const replica[] = {&linear, &between};
     for (int k = 0; k < 2; k++) {
         double seconds;
         int n_left = 400, n_runs = 0;
-        assert_int_equal(run(engine[k], n_left, 200, 2.5, true, &seconds), 0);
+        assert_int_equal(run(replica[k], n_left, 200, 2.5, true, &seconds), 0);
         for (; n_left > 0; n_runs++) {
-            int n = run(engine[k], n_left, 200, 2.5, false, &seconds);
+            int n = run(replica[k], n_left, 200, 2.5, false, &seconds);
             print_message("engine %d, run %d: %d lines\n", k, n_runs, n);
             assert_true(n > 0);
             n_left -= n;
@@ -87,11 +87,11 @@ static void slower_on_the_way(void **unused)
 static void long_job(void **unused)
 {
     (void)unused;
-    const struct paper_engine *const engine[] = {&linear, &between, &flat};
+    const struct paper_engine *const replica[] = {&linear, &between, &flat};
     for (int k = 0; k < 3; k++) {
         double without, with;
-        assert_int_equal(run(engine[k], 5000, 200, 3600, true, &without), 5000);
-        assert_int_equal(run(engine[k], 5000, 200, 3600, false, &with), 5000);
+        assert_int_equal(run(replica[k], 5000, 200, 3600, true, &without), 5000);
+        assert_int_equal(run(replica[k], 5000, 200, 3600, false, &with), 5000);
         print_message("engine %d: %.2f s, %.2f s without a limit\n", k, with, without);
         assert_true(with < 1.01 * without);
     }
@@ -101,17 +101,17 @@ static void long_job(void **unused)
 static void no_room_is_wasted(void **unused)
 {
     (void)unused;
-    const struct paper_engine *const engine[] = {&linear, &between, &flat};
+    const struct paper_engine *const replica[] = {&linear, &between, &flat};
     for (int k = 0; k < 3; k++) {
         double seconds;
-        int most = run(engine[k], 100000, 200, 200, true, &seconds),
-            n = run(engine[k], 100000, 200, 200, false, &seconds);
+        int most = run(replica[k], 100000, 200, 200, true, &seconds),
+            n = run(replica[k], 100000, 200, 200, false, &seconds);
         print_message("engine %d: %d lines, %d without looking at the time\n", k, n, most);
         assert_true(n > 0.95 * most);
     }
 }
 
-/* One for each engine until a token was measured, and always then: pace.h says whether it ends in time. */
+/* One for each replica until a token was measured, and always then: pace.h says whether it ends in time. */
 static void one_for_each_engine(void **unused)
 {
     (void)unused;

@@ -19,7 +19,7 @@ static void ordered(void **state)
 {
     (void)state;
     static const char *const line[] = {"c 3\n", "gone\n", "a 1\n", "b 2\n"};
-    static const uint64_t place[] = {5, 0, 1, 2};
+    static const uint64_t position[] = {5, 0, 1, 2};
     struct journal j;
     struct ids ids;
     struct err e = {0};
@@ -34,11 +34,11 @@ static void ordered(void **state)
     assert_int_equal(journal_open(&j, folder_path("out"), 0, &e), 0);
     for (int i = 0; i < 4; i++) {
         struct id_entry *entry = ids_get(&ids, line[i], &e);
-        *entry = (struct id_entry){{entry->key[0], entry->key[1]}, place[i], j.bytes};
+        *entry = (struct id_entry){{entry->key[0], entry->key[1]}, position[i], j.bytes};
         assert_int_equal(journal_append(&j, line[i], strlen(line[i]), 0, &e), 0);
     }
     struct id_entry *entry = ids_get(&ids, "big", &e);
-    entry->place = 3;
+    entry->position = 3;
     entry->offset = j.bytes;
     assert_int_equal(journal_append(&j, text, big, 0, &e), 0);
     (void)ids_get(&ids, "without a result", &e);

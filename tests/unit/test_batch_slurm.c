@@ -87,13 +87,13 @@ static void requeues(void **unused)
     assert_int_equal(slurm_requeue(&j, &e), 0);
     size_t bytes;
     char *said = files_read(dir, "said", &bytes), *files = files_read(dir, "files", &bytes),
-         *group = files_read(dir, "group", &bytes);
+         *replica = files_read(dir, "group", &bytes);
     assert_string_equal(said, "2:requeue 123_7\n");
     assert_true(atoi(files) <= 4); /* three, and ls's own */
-    assert_int_not_equal(atoi(group), getpgrp());
+    assert_int_not_equal(atoi(replica), getpgrp());
     free(said);
     free(files);
-    free(group);
+    free(replica);
     install("exit 3");
     assert_int_equal(slurm_requeue(&j, &e), -1);
     assert_non_null(strstr(e.text, "status 3"));

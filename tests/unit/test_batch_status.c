@@ -18,7 +18,7 @@
 /* A status before the first report. */
 struct untold {
     void *context;
-    struct engines engines;
+    struct replicas replicas;
     struct metrics metrics;
 };
 
@@ -26,14 +26,14 @@ static void untold_open(struct untold *u)
 {
     struct err e = {0};
     u->context = zmq_ctx_new();
-    assert_int_equal(engines_open(&u->engines, u->context, 1, 2, &e), 0);
-    assert_int_equal(metrics_open(&u->metrics, METRICS_LOCKSTEP, "m", &u->engines, true, &e), 0);
+    assert_int_equal(replicas_open(&u->replicas, u->context, 1, 2, &e), 0);
+    assert_int_equal(metrics_open(&u->metrics, METRICS_LOCKSTEP, "m", &u->replicas, true, &e), 0);
 }
 
 static void untold_close(struct untold *u)
 {
     metrics_close(&u->metrics);
-    engines_close(&u->engines);
+    replicas_close(&u->replicas);
     (void)zmq_ctx_term(u->context);
 }
 

@@ -1,4 +1,4 @@
-/* tests/unit/test_links.c - the way between rank 0 and the leader of another group, in one process: orders and reports over a
+/* tests/unit/test_links.c - the way between rank 0 and the leader of another replica, in one process: orders and reports over a
  * real connection, how long they take, who may connect, and what is said of a leader that sends nonsense or goes away. The
  * device is faked: every step is done at once. */
 #include "tests/unit/unit.h"
@@ -29,7 +29,7 @@ static const struct limits limits = {8, 64, 256, 8, 256};
 
 struct rank0 {
     void *context;
-    struct engines engines;
+    struct replicas replicas;
     struct hub hub;
     struct link_card card;
 };
@@ -39,10 +39,11 @@ static void open_rank0(struct rank0 *r)
     struct err e = {0};
     memset(r, 0, sizeof *r);
     r->context = zmq_ctx_new();
-    r->card = (struct link_card){.n_groups = 2, .group_size = 2, .vocab = VOCAB, .prefix_caching = 1, .timeout = 300};
+    r->card =
+        (struct link_card){.n_replicas = 2, .replica_size = 2, .vocab = VOCAB, .prefix_caching = 1, .timeout = 300};
     (void)snprintf(r->card.model, sizeof r->card.model, "%s", models_demo());
-    assert_int_equal(engines_open(&r->engines, r->context, 2, 4, &e), 0);
-    assert_int_equal(hub_open(&r->hub, &r->engines, &r->card, true, &e), 0);
+    assert_int_equal(replicas_open(&r->replicas, r->context, 2, 4, &e), 0);
+    assert_int_equal(hub_open(&r->hub, &r->replicas, &r->card, true, &e), 0);
     assert_string_equal(r->card.address[0], "127.0.0.1");
     assert_string_equal(r->card.address[1], "");
 }
@@ -50,20 +51,20 @@ static void open_rank0(struct rank0 *r)
 static void close_rank0(struct rank0 *r, struct err *e)
 {
     (void)hub_close(&r->hub, e);
-    engines_close(&r->engines);
+    replicas_close(&r->replicas);
     (void)zmq_ctx_term(r->context);
 }
 
-/* The next report of this engine; numbers that others send meanwhile are skipped. */
-static struct report *hear(struct rank0 *r, int engine)
+/* The next report of this replica; numbers that others send meanwhile are skipped. */
+static struct report *hear(struct rank0 *r, int replica)
 {
     for (double until = seconds_now() + PATIENT; seconds_now() < until;) {
         int from = -1;
-        struct report *report = engines_take(&r->engines, &from);
-        if (from == engine)
+        struct report *report = replicas_take(&r->replicas, &from);
+        if (from == replica)
             return report;
         steps_report_free(report);
-        (void)mailbox_wait(r->engines.engine[engine].end[0], 100);
+        (void)mailbox_wait(r->replicas.replica[replica].end[0], 100);
     }
     return NULL;
 }
@@ -71,7 +72,7 @@ static struct report *hear(struct rank0 *r, int engine)
 /* ---- a main thread without ranks ---- */
 
 struct lead {
-    struct leader leader; /* of group 1, */
+    struct leader leader; /* of replica 1, */
     struct steps steps;   /* or rank 0's own */
     bool local;
     pthread_t thread;
@@ -111,7 +112,7 @@ static void start_lead(struct lead *l, struct rank0 *r, bool local, const struct
     const struct scheduler_setup setup = {.limits = limits, .tokenizer = t, .prefix_caching = true};
     memset(l, 0, sizeof *l);
     l->local = local;
-    int opened = local ? steps_open(&l->steps, r->engines.engine[0].end[1], &setup, &e)
+    int opened = local ? steps_open(&l->steps, r->replicas.replica[0].end[1], &setup, &e)
                        : leader_open(&l->leader, &r->card, 1, &limits, &e);
     expect_none(&e);
     assert_int_equal(opened, 0);
@@ -132,12 +133,12 @@ static struct task *make_task(uint64_t number, int n)
     j->message.generate.search = (struct search){.n = 1, .num_beams = 1};
     j->n_choices = 1;
     j->rules = calloc(1, sizeof *j->rules);
-    j->group = calloc(1, sizeof *j->group);
+    j->choices = calloc(1, sizeof *j->choices);
     j->work.progress = calloc(1, sizeof *j->work.progress);
     j->rules[0] = *r;
-    assert_int_equal(group_open(&j->group[0], &j->message.generate.search, &j->rules[0], &prompt, &e), 0);
-    j->group[0].owner = j;
-    j->n_groups = 1;
+    assert_int_equal(choices_open(&j->choices[0], &j->message.generate.search, &j->rules[0], &prompt, &e), 0);
+    j->choices[0].owner = j;
+    j->n_prompts = 1;
     return j;
 }
 
@@ -148,35 +149,35 @@ static int compare(const void *a, const void *b)
 }
 
 /* Median milliseconds from handing a task over to having it back, with one step between. */
-static double trip_ms(struct rank0 *r, int engine)
+static double trip_ms(struct rank0 *r, int replica)
 {
     double took[N_TRIPS];
     for (int i = 0; i < N_TRIPS; i++) {
         struct task *j = make_task((uint64_t)i + 1, 1), *back = NULL;
         double began = seconds_now();
-        engines_submit(&r->engines, j, engine);
+        replicas_submit(&r->replicas, j, replica);
         while (back == NULL) {
-            struct report *report = hear(r, engine);
+            struct report *report = hear(r, replica);
             assert_non_null(report);
             back = report->done;
             steps_report_free(report);
         }
         took[i] = 1e3 * (seconds_now() - began);
         assert_ptr_equal(back, j);
-        assert_int_equal(j->group[0].finish, FINISH_STOP);
-        assert_int_equal(j->group[0].choice[0]->finish, FINISH_LENGTH);
-        assert_int_equal(j->group[0].choice[0]->output.id[0], 300);
-        assert_true(j->group[0].choice[0]->text.bytes > 0);
-        assert_true(j->group[0].times.arrived >= j->arrived - 0.01);
+        assert_int_equal(j->choices[0].finish, FINISH_STOP);
+        assert_int_equal(j->choices[0].choice[0]->finish, FINISH_LENGTH);
+        assert_int_equal(j->choices[0].choice[0]->output.id[0], 300);
+        assert_true(j->choices[0].choice[0]->text.bytes > 0);
+        assert_true(j->choices[0].times.arrived >= j->arrived - 0.01);
         task_close(j);
     }
     qsort(took, N_TRIPS, sizeof *took, compare);
     return took[N_TRIPS / 2];
 }
 
-static void expect_loaded(struct rank0 *r, int engine)
+static void expect_loaded(struct rank0 *r, int replica)
 {
-    struct report *report = hear(r, engine);
+    struct report *report = hear(r, replica);
     assert_non_null(report);
     assert_true(report->loaded);
     steps_report_free(report);
@@ -186,14 +187,14 @@ static void expect_loaded(struct rank0 *r, int engine)
 static void stop(struct rank0 *r, struct task *open)
 {
     int from = 0;
-    engines_stop(&r->engines);
-    for (double until = seconds_now() + PATIENT; !engines_ended(&r->engines) && seconds_now() < until;) {
-        struct report *report = engines_take(&r->engines, &from);
+    replicas_stop(&r->replicas);
+    for (double until = seconds_now() + PATIENT; !replicas_ended(&r->replicas) && seconds_now() < until;) {
+        struct report *report = replicas_take(&r->replicas, &from);
         for (struct task *j = report != NULL ? report->done : NULL; j != NULL; j = j->work.next)
             open = j == open ? NULL : open;
         steps_report_free(report);
     }
-    assert_true(engines_ended(&r->engines));
+    assert_true(replicas_ended(&r->replicas));
     assert_null(open);
 }
 
@@ -216,8 +217,8 @@ static void trips(void **state)
     assert_true(there - here < 2 || process_sanitized()); /* both ways */
     /* A cancelled task comes back with what there is; one that is open at the end, too. */
     struct task *j = make_task(5000, 200), *open = make_task(5001, 200);
-    engines_submit(&r.engines, j, 1);
-    engines_cancel(&r.engines, j, FINISH_CANCELLED);
+    replicas_submit(&r.replicas, j, 1);
+    replicas_cancel(&r.replicas, j, FINISH_CANCELLED);
     for (struct task *back = NULL; back == NULL;) {
         struct report *report = hear(&r, 1);
         assert_non_null(report);
@@ -225,8 +226,8 @@ static void trips(void **state)
         steps_report_free(report);
         assert_true(back == NULL || back == j);
     }
-    assert_int_equal(j->group[0].finish == FINISH_CANCELLED || j->group[0].choice[0]->output.n == 200, 1);
-    engines_submit(&r.engines, open, 1);
+    assert_int_equal(j->choices[0].finish == FINISH_CANCELLED || j->choices[0].choice[0]->output.n == 200, 1);
+    replicas_submit(&r.replicas, open, 1);
     stop(&r, open);
     void *failed = NULL;
     assert_int_equal(pthread_join(near.thread, &failed), 0);
@@ -334,7 +335,7 @@ static void keys(void **state)
     context = zmq_ctx_new();
     socket = connect_raw(context, &r.card, false, &monitor);
     assert_int_equal(next_event(monitor), ZMQ_EVENT_HANDSHAKE_SUCCEEDED);
-    /* A message that is not a report ends the job, with the group's name, and the thread. */
+    /* A message that is not a report ends the job, with the replica's name, and the thread. */
     static const char hello[] = {LINK_HELLO, 4, 0, 0, 0, 0, 0, 0, 0, 'h', 'o', 's', 't'};
     char answer[4];
     assert_int_equal(zmq_send(socket, hello, sizeof hello, 0), sizeof hello);
@@ -344,7 +345,8 @@ static void keys(void **state)
     assert_int_equal(zmq_send(socket, nonsense, sizeof nonsense, 0), sizeof nonsense);
     for (double until = seconds_now() + PATIENT; hub_check(&r.hub, &e) == 0 && seconds_now() < until;)
         (void)mailbox_wait(socket, 5);
-    EXPECT_PARTS(&e, ERR_COMM, "group 1 of 2 (ranks 2-3, led by rank 2 on host)", "a report of a group does not fit");
+    EXPECT_PARTS(&e, ERR_COMM, "replica 1 of 2 (ranks 2-3, led by rank 2 on host)",
+                 "a report of a replica does not fit");
     /* It goes away: that too is noticed, and nobody waits for it any more. */
     close_raw(context, socket, monitor);
     struct report *report = hear(&r, 1);
@@ -403,7 +405,7 @@ static void lost(void **state)
     assert_true(report->ended);
     steps_report_free(report);
     assert_int_equal(hub_check(&r.hub, &e), -1);
-    EXPECT_PARTS(&e, ERR_COMM, "group 1 of 2 (ranks 2-3, led by rank 2 on host): its connection has ended");
+    EXPECT_PARTS(&e, ERR_COMM, "replica 1 of 2 (ranks 2-3, led by rank 2 on host): its connection has ended");
     double took = seconds_now() - closed;
     assert_true(took >= LINK_PATIENCE && took < LINK_PATIENCE + 5); /* the failed process speaks first */
     e = (struct err){0};
@@ -448,7 +450,7 @@ static void *open_silent(void *context, struct curve *c, struct link_card *card)
     assert_int_equal(link_configure(router, &e), 0);
     assert_int_equal(zmq_bind(router, "tcp://127.0.0.1:*"), 0);
     assert_int_equal(zmq_getsockopt(router, ZMQ_LAST_ENDPOINT, endpoint, &bytes), 0);
-    *card = (struct link_card){.n_groups = 2, .group_size = 2, .vocab = VOCAB, .timeout = 300};
+    *card = (struct link_card){.n_replicas = 2, .replica_size = 2, .vocab = VOCAB, .timeout = 300};
     card->port = atoi(strrchr(endpoint, ':') + 1);
     (void)snprintf(card->address[0], sizeof card->address[0], "127.0.0.1");
     (void)snprintf(card->model, sizeof card->model, "%s", models_demo());

@@ -13,7 +13,7 @@
 static struct model_config m; /* its layers take kilobytes: not on the stack */
 
 /* The optional lines of Llama and its kin that a layer has. */
-static bool present(const struct line *l, int layer)
+static bool present(const struct inventory *l, int layer)
 {
     if (l->id >= WEIGHT_MLP_IN && l->id <= WEIGHT_MLP_OUT_BIAS && layer >= 0 && m.layer[layer].experts)
         return false;
@@ -75,7 +75,7 @@ static int64_t dimension(char letter)
 /* The checkpoint of a fixture, with what the naive reading needs to know of each tensor. */
 struct written {
     struct tensor_spec spec[MAX_SPECS];
-    const struct line *line[MAX_SPECS];
+    const struct inventory *line[MAX_SPECS];
     int layer[MAX_SPECS], expert[MAX_SPECS];
     int n;
 };
@@ -89,11 +89,11 @@ static void number_name(char *to, size_t bytes, const char *prefix, const char *
     (void)snprintf(to + used, bytes - used, "%s", name);
 }
 
-static const struct line head_line = {WEIGHT_HEAD, 'w', "", 'V', 'E', false};
-static const struct line head_bias_line = {WEIGHT_HEAD_BIAS, 'w', "lm_head.bias", '0', 'V', false};
+static const struct inventory head_line = {WEIGHT_HEAD, 'w', "", 'V', 'E', false};
+static const struct inventory head_bias_line = {WEIGHT_HEAD_BIAS, 'w', "lm_head.bias", '0', 'V', false};
 
-static void add_spec(const struct line *l, const char *prefix, const char *name, int layer, int expert, enum dtype type,
-                     uint64_t *random)
+static void add_spec(const struct inventory *l, const char *prefix, const char *name, int layer, int expert,
+                     enum dtype type, uint64_t *random)
 {
     assert_true(written.n < MAX_SPECS);
     struct tensor_spec *t = &written.spec[written.n];
@@ -110,7 +110,7 @@ static void add_spec(const struct line *l, const char *prefix, const char *name,
 }
 
 /* A line in every layer that has it, once or for each expert. */
-static void add_line(const struct line *l, const char *prefix, bool of_experts, uint64_t *random)
+static void add_line(const struct inventory *l, const char *prefix, bool of_experts, uint64_t *random)
 {
     const char *a_layer = strstr(l->name, "%d");
     int n = a_layer != NULL && strstr(a_layer + 2, "%d") != NULL ? m.experts.routing.n_experts : 1;
@@ -122,15 +122,15 @@ static void add_line(const struct line *l, const char *prefix, bool of_experts, 
 /* Matrices in one type, vectors in another; a buffer and a stranger among them. */
 static void write_inventory(const struct fixture *f, uint64_t *random)
 {
-    static const struct line buffer = {WEIGHT_COUNT, 'w', "", '0', 'V', false};
+    static const struct inventory buffer = {WEIGHT_COUNT, 'w', "", '0', 'V', false};
     memset(&written, 0, sizeof written);
     add_spec(&buffer, "", "h.0.attn.bias", -1, 0, DTYPE_F16, random);
-    for (const struct line *l = f->line; l->name != NULL; l++) {
+    for (const struct inventory *l = f->line; l->name != NULL; l++) {
         add_line(l, f->prefix, false, random);
         if (l->id == WEIGHT_OUT)
             add_spec(&buffer, "", "stranger", -1, 0, DTYPE_F16, random);
     }
-    for (const struct line *l = f->experts; l != NULL && l->name != NULL; l++)
+    for (const struct inventory *l = f->experts; l != NULL && l->name != NULL; l++)
         add_line(l, f->prefix, true, random);
     if (f->head != NULL)
         add_spec(&head_line, "", f->head, -1, 0, DTYPE_BF16, random);
@@ -201,7 +201,7 @@ static const struct tensor_spec *source_of(const struct weight_slot *slot, const
         break;
     }
     for (int i = 0; i < written.n; i++) {
-        const struct line *l = written.line[i];
+        const struct inventory *l = written.line[i];
         const struct tensor_spec *t = &written.spec[i];
         if (l->id != slot->id || written.layer[i] != slot->layer ||
             !(l->part == want || l->part == 'A' || l->part == 'B' || l->part == 'G' || l->part == 'P'))

@@ -58,7 +58,13 @@ static void generate(void **state)
     (void)state;
     size_t n = 0;
     const struct reply_choice choice[] = {
-        {.index = 0, .text = "a b", .bytes = 3, .token_id = ids, .n_tokens = 2, .finish = FINISH_STOP},
+        {.index = 0,
+         .text = "a b",
+         .bytes = 3,
+         .token_id = ids,
+         .n_tokens = 2,
+         .finish = FINISH_STOP,
+         .stop_text = "c"},
         {.index = 1, .text = "q\"\n\0\xc3\xa9", .bytes = 6, .finish = FINISH_LENGTH, .has_score = true, .score = -1.5}};
     struct reply r = {.request_id = "x",
                       .model = "m",
@@ -70,7 +76,8 @@ static void generate(void **state)
     expect(reply_generate(&r, &n), &n,
            "{\"status\":\"ok\",\"request_id\":\"x\",\"model\":\"m\",\"choices\":[{\"index\":0,\"text\":\"a "
            "b\",\"token_ids\":"
-           "[0,1],\"finish_reason\":\"stop\"},{\"index\":1,\"text\":\"q\\\"\\n\\u0000\xc3\xa9\",\"token_ids\":[],"
+           "[0,1],\"finish_reason\":\"stop\",\"stop_reason\":\"c\"},{\"index\":1,\"text\":\"q\\\"\\n\\u0000\xc3\xa9\","
+           "\"token_ids\":[],"
            "\"finish_reason\":\"length\",\"score\":-1.5}],\"usage\":{\"prompt_tokens\":5,\"cached_tokens\":3,"
            "\"completion_tokens\":2,\"total_tokens\":7},\"timing\":{\"queue_ms\":0.123,\"prefill_ms\":1.0,\"decode_"
            "ms\":20.5,"
@@ -83,7 +90,8 @@ static void generate(void **state)
     r.choice = choice;
     expect(reply_generate(&r, &n), &n,
            "{\"status\":\"error\",\"code\":408,\"error\":{\"field\":\"timeout_ms\",\"message\":\"5 ms have passed\"},"
-           "\"choices\":[{\"index\":0,\"text\":\"a b\",\"token_ids\":[0,1],\"finish_reason\":\"stop\"}],\"seed\":0}");
+           "\"choices\":[{\"index\":0,\"text\":\"a "
+           "b\",\"token_ids\":[0,1],\"finish_reason\":\"stop\",\"stop_reason\":\"c\"}],\"seed\":0}");
 }
 
 static void logprobs(void **state)

@@ -288,14 +288,14 @@ static void exposition(void **state)
                            .between_tokens.buckets = &buckets_token,
                            .iteration.buckets = &buckets_iteration,
                            .n_ranks = 2};
-        struct engines engines;
+        struct replicas replicas;
         struct text_buffer text = {0};
         struct err e = {0};
         void *context = zmq_ctx_new();
-        int engine = -1;
-        assert_int_equal(engines_open(&engines, context, 1, 2, &e), 0);
+        int replica = -1;
+        assert_int_equal(replicas_open(&replicas, context, 1, 2, &e), 0);
         assert_int_equal(metrics_open(&m, k == 0 ? METRICS_LOCKSTEP : METRICS_VLLM, "a \"model\" of \\ two\nlines",
-                                      &engines, true, &e),
+                                      &replicas, true, &e),
                          0);
         r.stats.n_blocks = 64;
         r.stats.n_blocks_used = 16;
@@ -304,10 +304,10 @@ static void exposition(void **state)
         r.recent = calloc(2, sizeof *r.recent);
         r.ranks[0].joules = 12.5;
         r.ranks[1].joules = k == 0 ? 2 : NAN;
-        assert_true(mailbox_post(engines.engine[0].end[1], &r));
-        assert_true(mailbox_wait(engines.engine[0].end[0], 10000));
-        assert_ptr_equal(engines_take(&engines, &engine), &r);
-        assert_int_equal(engine, 0);
+        assert_true(mailbox_post(replicas.replica[0].end[1], &r));
+        assert_true(mailbox_wait(replicas.replica[0].end[0], 10000));
+        assert_ptr_equal(replicas_take(&replicas, &replica), &r);
+        assert_int_equal(replica, 0);
         metrics_take(&m, &r, 0);
         free(r.ranks);
         free(r.recent);
@@ -340,7 +340,7 @@ static void exposition(void **state)
         assert_int_equal(n_vllm, sizeof vllms / sizeof vllms[0]);
         text_free(&text);
         metrics_close(&m);
-        engines_close(&engines);
+        replicas_close(&replicas);
         (void)zmq_ctx_term(context);
     }
 }
@@ -358,9 +358,9 @@ static void backlog(void **state)
     (void)state;
     struct clients c = {0};
     struct transport t = {0};
-    struct peer peer = {.number = 1, .fd = 5}, other = {.number = 2, .fd = 5};
-    struct client *one = clients_find(&c, &peer);
-    assert_ptr_equal(clients_find(&c, &peer), one);
+    struct channel_name channel = {.number = 1, .fd = 5}, other = {.number = 2, .fd = 5};
+    struct client *one = clients_find(&c, &channel);
+    assert_ptr_equal(clients_find(&c, &channel), one);
     one->first = one->last = calloc(1, sizeof *one->first);
     *one->first = (struct outgoing){.text = strdup("first"), .bytes = 5, .task = 1};
     one->backlog = c.backlog = 5;
@@ -380,38 +380,38 @@ static void backlog(void **state)
     struct client *two = clients_find(&c, &other);
     assert_ptr_not_equal(two, one);
     assert_false(one->gone);
-    clients_gone_peer(&c, &peer);
+    clients_gone_channel(&c, &channel);
     assert_true(one->gone);
     clients_sweep(&c, forget, &gone);
     assert_int_equal(gone, 1);
     assert_int_equal(c.n, 1);
     assert_int_equal(c.backlog, 0);
-    clients_gone_peer(&c, &peer); /* once more, and it is nobody's */
+    clients_gone_channel(&c, &channel); /* once more, and it is nobody's */
     assert_false(two->gone);
-    clients_gone_peer(&c, &other);
+    clients_gone_channel(&c, &other);
     assert_true(two->gone);
     clients_close(&c);
 }
 
-/* However often a request is cancelled, its engine hears so once. */
+/* However often a request is cancelled, its replica hears so once. */
 static void cancels(void **state)
 {
     (void)state;
     struct err e = {0};
     struct server s = {0};
-    struct task j = {.number = 7, .ticket.in_engine = true};
+    struct task j = {.number = 7, .ticket.in_replica = true};
     void *context = zmq_ctx_new();
     int n = 0;
-    assert_int_equal(engines_open(&s.engines, context, 1, 1, &e), 0);
+    assert_int_equal(replicas_open(&s.replicas, context, 1, 1, &e), 0);
     for (int i = 0; i < 1000; i++)
         server_cancel(&s, &j, FINISH_CANCELLED);
-    for (struct order *o; (o = mailbox_take(s.engines.engine[0].end[1])) != NULL; n++) {
+    for (struct order *o; (o = mailbox_take(s.replicas.replica[0].end[1])) != NULL; n++) {
         assert_int_equal(o->kind, ORDER_CANCEL);
         assert_int_equal(o->number, 7);
         free(o);
     }
     assert_int_equal(n, 1);
-    engines_close(&s.engines);
+    replicas_close(&s.replicas);
     assert_int_equal(zmq_ctx_term(context), 0);
 }
 

@@ -114,10 +114,10 @@ static void submit(struct bench *b, uint64_t number)
 /* The output: all expected tokens, or, if it was cancelled, the first ones. */
 static void check_task(const struct task *j, bool cancelled)
 {
-    const struct group *g = &j->group[0];
-    const struct request *r = g->choice[0];
+    const struct choices *set = &j->choices[0];
+    const struct request *r = set->choice[0];
     int32_t token[MAX_LEN] = {(int32_t)(j->number % VOCAB), 2, 3};
-    assert_int_equal(g->finish, cancelled ? FINISH_CANCELLED : FINISH_STOP);
+    assert_int_equal(set->finish, cancelled ? FINISH_CANCELLED : FINISH_STOP);
     if (!cancelled)
         assert_int_equal(r->output.n, 20);
     for (int i = 0; i < (int)r->output.n; i++) {
@@ -202,7 +202,7 @@ static void withdraws_what_has_not_begun(void **state)
     for (uint64_t i = 1; i < 8; i++) {
         assert_true(has_come(&b, i));
         check_task(b.back[i], i >= 5);
-        assert_int_equal(b.back[i]->group[0].choice[0]->output.n, i >= 5 ? 0 : 20);
+        assert_int_equal(b.back[i]->choices[0].choice[0]->output.n, i >= 5 ? 0 : 20);
     }
     close_bench(&b);
 }

@@ -38,6 +38,7 @@ static bool push(struct trial *t, const struct stop_strings *s, const char *piec
         bool found_ = push(&t_, s_, pieces, keep);                                                 \
         stop_close(s_);                                                                            \
         assert_int_equal(found_, want_found);                                                      \
+        assert_int_equal(t_.state.found > 0, want_found);                                          \
         assert_string_equal(t_.text.data, want_text);                                              \
         assert_int_equal(t_.text.bytes, strlen(want_text));                                        \
         assert_int_equal(t_.released, want_released);                                              \
@@ -63,6 +64,21 @@ static void by_hand(void **state)
     CASE("xyz", true, true, "xyz", 3, "y", "yz"); /* longest of those that begin there */
     CASE("xyz", true, true, "xyz", 3, "yz", "y");
     CASE("x|y", true, true, "xy", 2, "yz", "y"); /* a complete match counts, not one that might become longer */
+}
+
+static void which_string(void **state)
+{
+    static const char *const stops[] = {"y", "zz", "yz"};
+    struct trial t;
+    (void)state;
+    struct stop_strings *s = stop_open(3, stops, &(struct err){0});
+    assert_true(push(&t, s, "x|yz", false));
+    assert_int_equal(t.state.found, 3); /* the longest of the leftmost ones */
+    text_free(&t.text);
+    assert_true(push(&t, s, "xzz", false));
+    assert_int_equal(t.state.found, 2);
+    text_free(&t.text);
+    stop_close(s);
 }
 
 static void by_hand_more(void **state)
@@ -198,10 +214,8 @@ static void long_strings(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(by_hand),
-        cmocka_unit_test(by_hand_more),
-        cmocka_unit_test(random_texts),
-        cmocka_unit_test(long_strings),
+        cmocka_unit_test(by_hand),      cmocka_unit_test(which_string), cmocka_unit_test(by_hand_more),
+        cmocka_unit_test(random_texts), cmocka_unit_test(long_strings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

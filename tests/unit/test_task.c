@@ -78,13 +78,13 @@ static void bounds(void **state)
         if (strstr(j->error.message, bytes) == NULL || strcmp(j->error.field, a->field) != 0)
             fail_msg("%zu: %s: %s, expected %s: %s", i, j->error.field, j->error.message, a->field, bytes);
         assert_int_equal(j->error.code, PROTOCOL_TOO_LARGE);
-        assert_int_equal(j->n_groups, 0);
+        assert_int_equal(j->n_prompts, 0);
         task_close(j);
         if (a->n_prompts * a->n > 128)
             continue;
         j = make(a, prompts);
         assert_int_equal(task_prepare(j, LONGEST, a->bytes, 5), 0);
-        assert_int_equal(j->n_groups, a->n_prompts);
+        assert_int_equal(j->n_prompts, a->n_prompts);
         task_close(j);
     }
 }

@@ -50,7 +50,7 @@ static void turns(void **state)
 static void priorities(void **state)
 {
     (void)state;
-    struct turns t = {.kind = TURN_ENGINE};
+    struct turns t = {.kind = TURN_REPLICA};
     memset(client, 0, sizeof client);
     static const int priority[] = {5, 1, 3, 1, 5, 0};
     for (int j = 0; j < 6; j++)

@@ -83,7 +83,7 @@ static void waiting_for_a_plan(void **unused)
     assert_int_equal(watch_judge(elsewhere, 2, 0, TIMEOUT), -1); /* rank 0 is on a host that this one does not see */
 }
 
-/* Ranks 0-1 and 2-3 of one host are two groups: the second one's last rank is stopped. */
+/* Ranks 0-1 and 2-3 of one host are two replicas: the second one's last rank is stopped. */
 static void groups_do_not_wait_for_each_other(void **unused)
 {
     (void)unused;
@@ -94,7 +94,7 @@ static void groups_do_not_wait_for_each_other(void **unused)
     assert_int_equal(watch_judge(v, 4, 0, TIMEOUT), -1);
     assert_int_equal(watch_judge(v, 4, 1, TIMEOUT), -1);
     assert_int_equal(watch_judge(v, 4, 2, TIMEOUT), 3);
-    /* The second group is not blamed for a delay in the first. */
+    /* The second replica is not blamed for a delay in the first. */
     v[0] = (struct watch_view){0, RANK_WORKS, 9, 11, 0, 0};
     v[1] = (struct watch_view){1, RANK_IN_COLLECTIVE, 9, 11, 0, 0};
     assert_int_equal(watch_judge(v, 4, 1, TIMEOUT), 0);

@@ -207,7 +207,7 @@ static struct value replace(struct machine *m, struct value v, const struct valu
                                      argument_integer(m, &a[2], -1)));
 }
 
-static struct value place(struct machine *m, struct text t, size_t at)
+static struct value position_of(struct machine *m, struct text t, size_t at)
 {
     machine_step(m, t.n);
     return value_integer(at <= t.n ? (int64_t)text_characters(text_slice(t, 0, at)) : -1);
@@ -215,13 +215,13 @@ static struct value place(struct machine *m, struct text t, size_t at)
 
 static struct value find(struct machine *m, struct value v, const struct value *a)
 {
-    return place(m, v.text, text_find(v.text, argument_text(m, a, v.text), 0));
+    return position_of(m, v.text, text_find(v.text, argument_text(m, a, v.text), 0));
 }
 
 static struct value rfind(struct machine *m, struct value v, const struct value *a)
 {
     machine_step(m, 8 * v.text.n);
-    return place(m, v.text, find_last(v.text, argument_text(m, a, v.text)));
+    return position_of(m, v.text, find_last(v.text, argument_text(m, a, v.text)));
 }
 
 static struct value count(struct machine *m, struct value v, const struct value *a)

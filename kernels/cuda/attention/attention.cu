@@ -64,7 +64,7 @@ template <typename T, int N>
 __global__ void __launch_bounds__(ATTENTION_WARPS * 32) attention_plain(attention_args<T> a)
 {
     int t = (int)blockIdx.x, head = (int)blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int dim = a.heads.head_dim, kv = (a.heads.first_head + head) / a.heads.group - a.heads.first_kv_head;
+    int dim = a.heads.head_dim, kv = (a.heads.first_head + head) / a.heads.heads_per_kv - a.heads.first_kv_head;
     attention_range seen = visible(a, a.slot[t], a.pos[t]);
     const int32_t *table = a.block_table + (ptrdiff_t)a.slot[t] * a.blocks_per_slot;
     const T *query = query_row(a, t, head);
@@ -145,7 +145,7 @@ static void with_width(int dim, F f)
 /* Items of a token. */
 static size_t items_of(const struct heads *h)
 {
-    return (size_t)h->n_kv_heads * (size_t)((h->group + DECODE_ROWS - 1) / DECODE_ROWS);
+    return (size_t)h->n_kv_heads * (size_t)((h->heads_per_kv + DECODE_ROWS - 1) / DECODE_ROWS);
 }
 
 /* Items of n_tokens tokens have up to max_parts parts where there is memory for their sums, and else one. */
@@ -153,8 +153,8 @@ template <typename T>
 static void divide_items(attention_args<T> *a, const struct attention_state *s, int n_tokens, int max_parts, int width)
 {
     size_t n_items = (size_t)n_tokens * items_of(&a->heads);
-    a->head_parts = (a->heads.group + DECODE_ROWS - 1) / DECODE_ROWS;
-    a->rows_per_item = a->heads.group < DECODE_ROWS ? a->heads.group : DECODE_ROWS;
+    a->head_parts = (a->heads.heads_per_kv + DECODE_ROWS - 1) / DECODE_ROWS;
+    a->rows_per_item = a->heads.heads_per_kv < DECODE_ROWS ? a->heads.heads_per_kv : DECODE_ROWS;
     size_t n_rows = n_items * (size_t)max_parts * (size_t)a->rows_per_item;
     bool fits = n_items <= MAX_ITEMS && n_rows * (size_t)(width + 2) * sizeof(float) <= PARTIAL_BYTES;
     a->max_parts = fits ? max_parts : 1;
@@ -180,8 +180,8 @@ static void decode_many(struct queue *q, attention_args<T> a)
     const struct attention_state *s = (const struct attention_state *)cuda_state(q)->attention;
     int most = (a.blocks_per_slot + MANY_PART_BLOCKS - 1) / MANY_PART_BLOCKS; /* parts that a sequence may have */
     divide_items(&a, s, a.n_alone, most < 1 ? 1 : most < MANY_PARTS ? most : MANY_PARTS, HD);
-    size_t n_groups = (size_t)(a.n_tokens - a.n_alone + MANY_GROUP - 1) / MANY_GROUP;
-    size_t n_warps = ((size_t)a.n_alone * (size_t)a.max_parts + n_groups) * items_of(&a.heads);
+    size_t n_bundles = (size_t)(a.n_tokens - a.n_alone + MANY_TOKENS - 1) / MANY_TOKENS;
+    size_t n_warps = ((size_t)a.n_alone * (size_t)a.max_parts + n_bundles) * items_of(&a.heads);
     launch_early(q, s->launches_early, attention_many<T, HD>,
                  dim3((unsigned)((n_warps + warp::WARPS - 1) / warp::WARPS)), warp::WARPS * 32,
                  sizeof(warp) * warp::WARPS, a);
@@ -307,9 +307,9 @@ extern "C" int cuda_attention_open(struct queue *q, struct err *e)
     for (int dim : dims)
         with_width(dim, [&](auto w) {
             if (rc == cudaSuccess && s->tensor_cores)
-                rc = allow_shared<__half, decltype(w)::value>(s->prompts.plan);
+                rc = allow_shared<__half, decltype(w)::value>(s->prompts.tiles);
             if (rc == cudaSuccess && s->tensor_cores)
-                rc = allow_shared<__nv_bfloat16, decltype(w)::value>(s->prompts.plan);
+                rc = allow_shared<__nv_bfloat16, decltype(w)::value>(s->prompts.tiles);
         });
     return rc == cudaSuccess ? 0 : ERR(e, ERR_DEVICE, "attention: %s", cudaGetErrorString(rc));
 }
@@ -321,7 +321,7 @@ extern "C" void cuda_attention_close(struct queue *q)
         return;
     (void)cudaFree(s->partial);
     (void)cudaFree(s->n_arrived);
-    (void)cudaFree(s->prompts.plan);
+    (void)cudaFree(s->prompts.tiles);
     free(s);
     cuda_state(q)->attention = NULL;
 }

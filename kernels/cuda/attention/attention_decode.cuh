@@ -218,8 +218,8 @@ __device__ static inline decode_item find_item(const attention_args<T> &a, int t
     int slot = a.slot[t];
     m.t = t;
     m.kv = which / a.head_parts;
-    int begin = (a.heads.first_kv_head + m.kv) * a.heads.group - a.heads.first_head;
-    int end = min(begin + a.heads.group, a.heads.n_heads);
+    int begin = (a.heads.first_kv_head + m.kv) * a.heads.heads_per_kv - a.heads.first_head;
+    int end = min(begin + a.heads.heads_per_kv, a.heads.n_heads);
     m.head0 = max(begin, 0) + which % a.head_parts * DECODE_ROWS;
     m.n_rows = min(DECODE_ROWS, end - m.head0);
     m.index = t * a.heads.n_kv_heads * a.head_parts + which;

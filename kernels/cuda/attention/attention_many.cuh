@@ -9,7 +9,7 @@
 
 #define MANY_PARTS       8
 #define MANY_PART_BLOCKS 16 /* of the cache in a part, at least */
-#define MANY_GROUP       16 /* tokens that a warp looks through where nobody knows which ones are alone */
+#define MANY_TOKENS      16 /* tokens that a warp looks through where nobody knows which ones are alone */
 
 /* What a warp has of shared memory: BLOCKS of the cache, worked on at a time, twice. WARPS: of a block of the grid. */
 template <typename T, int HD>
@@ -167,7 +167,7 @@ __device__ static inline bool is_alone(const attention_args<T> &a, int t)
     return !(t > 0 && a.slot[t - 1] == slot) && !(t + 1 < a.n_tokens && a.slot[t + 1] == slot);
 }
 
-/* A warp's number: first [n_alone][max_parts][items of a token], then [groups of the other tokens][items]. */
+/* A warp's number: first [n_alone][max_parts][items of a token], then [bundles of MANY_TOKENS others][items]. */
 template <typename T, int HD>
 __global__ void __launch_bounds__(many_warp<T, HD>::WARPS * 32, HD <= 128 ? 3 : 2) attention_many(attention_args<T> a)
 {
@@ -177,9 +177,9 @@ __global__ void __launch_bounds__(many_warp<T, HD>::WARPS * 32, HD <= 128 ? 3 : 
     many_warp<T, HD> *w = (many_warp<T, HD> *)shared + warp;
     int which = unit % n_items, part = unit / n_items % a.max_parts, t = unit / n_items / a.max_parts;
     bool known = t < a.n_alone, waited = false;
-    int group = unit / n_items - a.n_alone * a.max_parts, first = known ? t : a.n_alone + group * MANY_GROUP;
+    int bundle = unit / n_items - a.n_alone * a.max_parts, first = known ? t : a.n_alone + bundle * MANY_TOKENS;
     let_next_begin();
-    bool mine = known ? lane == 0 : lane < MANY_GROUP && first + lane < a.n_tokens && is_alone(a, first + lane);
+    bool mine = known ? lane == 0 : lane < MANY_TOKENS && first + lane < a.n_tokens && is_alone(a, first + lane);
     for (unsigned left = __ballot_sync(0xffffffffu, mine); left != 0; left &= left - 1) {
         decode_item m = find_item(a, first + __ffs((int)left) - 1, which);
         int length = (m.end - m.begin + a.max_parts - 1) / a.max_parts;

@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(ATTENTION_WARPS * 32, HD <= 128 ? 3 : 2) atten
     prefill_run run;
     run.t0 = a.n_alone + (int)(gridDim.x - 1 - blockIdx.x) * PREFILL_TOKENS; /* the longest work first */
     run.head = (int)blockIdx.y;
-    run.kv = (a.heads.first_head + run.head) / a.heads.group - a.heads.first_kv_head;
+    run.kv = (a.heads.first_head + run.head) / a.heads.heads_per_kv - a.heads.first_kv_head;
     int n = min(PREFILL_TOKENS, a.n_tokens - run.t0);
     for (int i = (int)threadIdx.x - 1; i <= n; i += ATTENTION_WARPS * 32) {
         int t = run.t0 + i;

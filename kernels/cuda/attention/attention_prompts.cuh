@@ -11,22 +11,22 @@
 #ifndef ATTENTION_ATTENTION_PROMPTS_CUH
 #define ATTENTION_ATTENTION_PROMPTS_CUH
 
-#include "kernels/cuda/attention/attention_prompts_plan.cuh"
+#include "kernels/cuda/attention/attention_prompts_tiling.cuh"
 #include "kernels/cuda/attention/attention_tile.cuh"
 #include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/warpgroup.cuh"
 
-#define PROMPT_GROUPS  2                    /* warpgroups that multiply */
-#define PROMPT_ROWS    (64 * PROMPT_GROUPS) /* of a tile */
-#define PROMPT_THREADS (128 * (PROMPT_GROUPS + 1))
-#define PROMPT_LOADERS 96 /* threads that bring queries */
-#define PROMPT_STAGES  2
-#define PROMPT_TURN    1 /* number of the named barrier of the first warpgroup that multiplies, then the others' */
+#define PROMPT_WARPGROUPS 2                        /* warpgroups that multiply */
+#define PROMPT_ROWS       (64 * PROMPT_WARPGROUPS) /* of a tile */
+#define PROMPT_THREADS    (128 * (PROMPT_WARPGROUPS + 1))
+#define PROMPT_LOADERS    96 /* threads that bring queries */
+#define PROMPT_STAGES     2
+#define PROMPT_TURN       1 /* number of the named barrier of the first warpgroup that multiplies, then the others' */
 
 template <typename T>
 struct prompt_args {
     attention_args<T> a;
-    prompt_plan *plan;
+    prompt_tiles *tiles;
     int packed, parts; /* query heads in a tile, tiles' worth of them for a KV head */
 };
 
@@ -90,23 +90,23 @@ template <typename T, int HD>
 __device__ static inline bool find_unit(prompt_unit *u, const prompt_args<T> &p, unsigned x)
 {
     const attention_args<T> &a = p.a;
-    unsigned per_tile = (unsigned)(p.plan->kv_heads * p.parts), per_turn = per_tile * (unsigned)p.plan->n_tiles;
+    unsigned per_tile = (unsigned)(p.tiles->kv_heads * p.parts), per_turn = per_tile * (unsigned)p.tiles->n_tiles;
     int which = (int)(x % per_tile), part = which % p.parts;
-    prompt_tile tile = p.plan->tile[x % per_turn / per_tile];
+    prompt_tile tile = p.tiles->tile[x % per_turn / per_tile];
     u->t0 = tile.t0;
     u->n_tokens = tile.n_tokens;
-    u->kv = (int)(x / per_turn) * p.plan->kv_heads + which / p.parts;
+    u->kv = (int)(x / per_turn) * p.tiles->kv_heads + which / p.parts;
     if (u->kv >= a.heads.n_kv_heads)
         return false;
-    int begin = (a.heads.first_kv_head + u->kv) * a.heads.group - a.heads.first_head;
-    int end = min(begin + a.heads.group, a.heads.n_heads);
+    int begin = (a.heads.first_kv_head + u->kv) * a.heads.heads_per_kv - a.heads.first_head;
+    int end = min(begin + a.heads.heads_per_kv, a.heads.n_heads);
     u->head0 = max(begin, 0) + part * p.packed;
     u->n_heads = min(p.packed, end - u->head0);
     u->slot = a.slot[tile.t0];
     u->pos0 = a.pos[tile.t0];
     u->last = -1;
     for (int t = tile.n_tokens - 1; t >= 0 && u->last < 0;
-         t--) /* that sees anything: the last one, but for a bad plan */
+         t--) /* that sees anything: the last one, but for a bad tiling */
         u->last = visible(a, u->slot, u->pos0 + t).last;
     u->first = visible(a, u->slot, u->pos0).first;
     u->last_step = u->last / prompt_layout<HD>::STEP;
@@ -118,11 +118,11 @@ __device__ static inline bool find_unit(prompt_unit *u, const prompt_args<T> &p,
 template <typename T, int HD>
 __device__ static inline prompt_unit take_unit(const prompt_args<T> &p)
 {
-    int n_turns = (p.a.heads.n_kv_heads + p.plan->kv_heads - 1) / p.plan->kv_heads;
-    unsigned n_units = (unsigned)(p.plan->n_tiles * n_turns * p.plan->kv_heads * p.parts);
+    int n_turns = (p.a.heads.n_kv_heads + p.tiles->kv_heads - 1) / p.tiles->kv_heads;
+    unsigned n_units = (unsigned)(p.tiles->n_tiles * n_turns * p.tiles->kv_heads * p.parts);
     prompt_unit u = {};
     for (;;) {
-        unsigned x = atomicAdd(&p.plan->n_taken, 1u);
+        unsigned x = atomicAdd(&p.tiles->n_taken, 1u);
         if (x >= n_units) {
             u.n_tokens = 0;
             return u;
@@ -350,7 +350,7 @@ struct prompt_worker {
     static const int STEP = layout::STEP;
     prompt_shared<T, HD> *sh;
     const prompt_args<T> *p;
-    int group, done; /* done: steps so far, of all units */
+    int warpgroup, done; /* done: steps so far, of all units */
     float out[HD / 2], s[STEP / 2];
     uint32_t weight[STEP / 4];
     prompt_rows<STEP> rows;
@@ -364,7 +364,7 @@ struct prompt_worker {
     __device__ __forceinline__ void multiply_keys(int tile, int place)
     {
         uint64_t q =
-            warpgroup_matrix<layout::SPAN>(shared_address(sh->query[tile]) + group * 128 * HD, 16, layout::ACROSS);
+            warpgroup_matrix<layout::SPAN>(shared_address(sh->query[tile]) + warpgroup * 128 * HD, 16, layout::ACROSS);
         uint64_t k = warpgroup_matrix<layout::SPAN>(shared_address(sh->k[place]), 16, layout::ACROSS);
         warpgroup_begin();
         warpgroup_product<T, false>(s, q, k);
@@ -459,16 +459,16 @@ struct prompt_worker {
     /* The warpgroups' products take turns; the second one lets the first begin. */
     __device__ __forceinline__ void my_turn()
     {
-        asm volatile("bar.sync %0, 256;" ::"r"(PROMPT_TURN + group) : "memory");
+        asm volatile("bar.sync %0, 256;" ::"r"(PROMPT_TURN + warpgroup) : "memory");
     }
     __device__ __forceinline__ void your_turn()
     {
-        asm volatile("bar.arrive %0, 256;" ::"r"(PROMPT_TURN + 1 - group) : "memory");
+        asm volatile("bar.arrive %0, 256;" ::"r"(PROMPT_TURN + 1 - warpgroup) : "memory");
     }
     /* The tile's row that is this thread's row i of two. */
     __device__ __forceinline__ int row_of(int i) const
     {
-        return group * 64 + (int)threadIdx.x % 128 / 32 * 16 + (int)threadIdx.x % 32 / 4 + i * 8;
+        return warpgroup * 64 + (int)threadIdx.x % 128 / 32 * 16 + (int)threadIdx.x % 32 / 4 + i * 8;
     }
     /* Where row i belongs; NULL: nowhere. */
     __device__ __forceinline__ T *find_row(const prompt_unit &u, int i)
@@ -507,7 +507,7 @@ struct prompt_worker {
     __device__ __forceinline__ void work()
     {
         done = 0;
-        if (group == 1)
+        if (warpgroup == 1)
             your_turn();
         for (int i = 0;; i++) {
             int tile = ring_place<layout::TILES>(i);
@@ -518,7 +518,7 @@ struct prompt_worker {
             T *to[2] = {find_row(u, 0), find_row(u, 1)};
             if (u.n_steps > 0)
                 attend(u, tile);
-            else { /* a bad plan */
+            else { /* a bad tiling */
 #pragma unroll
                 for (int j = 0; j < HD / 2; j++)
                     out[j] = 0;
@@ -536,13 +536,13 @@ __device__ static inline void open_barriers(prompt_shared<T, HD> *sh)
     for (int i = 0; i < prompt_layout<HD>::TILES; i++) {
         barrier_open(shared_address(&sh->unit_full[i]), 1);
         barrier_open(shared_address(&sh->query_full[i]), PROMPT_LOADERS);
-        barrier_open(shared_address(&sh->query_empty[i]), 4 * PROMPT_GROUPS + 1);
+        barrier_open(shared_address(&sh->query_empty[i]), 4 * PROMPT_WARPGROUPS + 1);
     }
     for (int i = 0; i < PROMPT_STAGES; i++) {
         barrier_open(shared_address(&sh->k_full[i]), 1);
         barrier_open(shared_address(&sh->v_full[i]), 1);
-        barrier_open(shared_address(&sh->k_empty[i]), 4 * PROMPT_GROUPS);
-        barrier_open(shared_address(&sh->v_empty[i]), 4 * PROMPT_GROUPS);
+        barrier_open(shared_address(&sh->k_empty[i]), 4 * PROMPT_WARPGROUPS);
+        barrier_open(shared_address(&sh->v_empty[i]), 4 * PROMPT_WARPGROUPS);
     }
     barriers_opened();
 }
@@ -557,7 +557,7 @@ __global__ void __launch_bounds__(PROMPT_THREADS, 1)
     extern __shared__ uint4 shared[];
     uint32_t off = (PROMPT_ALIGN - shared_address(shared) % PROMPT_ALIGN) % PROMPT_ALIGN;
     prompt_shared<T, HD> *sh = (prompt_shared<T, HD> *)((unsigned char *)shared + off);
-    int group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
+    int warpgroup = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
     if (threadIdx.x == 0) {
         open_barriers<T, HD>(sh);
         box_map_prefetch(&k_map);
@@ -565,7 +565,7 @@ __global__ void __launch_bounds__(PROMPT_THREADS, 1)
     }
     __syncthreads();
     wait_for_previous();
-    if (group == 0) {
+    if (warpgroup == 0) {
         give_registers<56>();
         if (threadIdx.x < 32) {
             prompt_bringer<T, HD> bringer = {sh, &p, &k_map, &v_map};
@@ -578,7 +578,7 @@ __global__ void __launch_bounds__(PROMPT_THREADS, 1)
         prompt_worker<T, HD> worker;
         worker.sh = sh;
         worker.p = &p;
-        worker.group = group - 1;
+        worker.warpgroup = warpgroup - 1;
         worker.work();
     }
 #endif

@@ -9,7 +9,7 @@
 #define PROMPT_L2_BYTES (32 << 20) /* of L2, for keys and values that many tiles read */
 
 struct prompts_state {
-    prompt_plan *plan; /* device; NULL: the device or this program is not capable of the kernel */
+    prompt_tiles *tiles; /* device; NULL: the device or this program is not capable of the kernel */
     PFN_cuTensorMapEncodeTiled_v12000 encode;
     int n_blocks; /* of the grid: one for every multiprocessor */
     bool launches_early;
@@ -28,11 +28,11 @@ static __global__ void has_warpgroups(int *answer)
 static inline cudaError_t open_prompts(struct queue *q, struct prompts_state *s)
 {
     int answer = 0;
-    cudaError_t rc = cudaMalloc(&s->plan, sizeof *s->plan);
+    cudaError_t rc = cudaMalloc(&s->tiles, sizeof *s->tiles);
     if (rc != cudaSuccess)
         return rc;
-    has_warpgroups<<<1, 1, 0, cuda_stream(q)>>>(&s->plan->n_tiles);
-    rc = cudaMemcpyAsync(&answer, &s->plan->n_tiles, sizeof answer, cudaMemcpyDeviceToHost, cuda_stream(q));
+    has_warpgroups<<<1, 1, 0, cuda_stream(q)>>>(&s->tiles->n_tiles);
+    rc = cudaMemcpyAsync(&answer, &s->tiles->n_tiles, sizeof answer, cudaMemcpyDeviceToHost, cuda_stream(q));
     if (rc == cudaSuccess)
         rc = cudaStreamSynchronize(cuda_stream(q));
     s->n_blocks = cuda_state(q)->n_multiprocessors;
@@ -40,8 +40,8 @@ static inline cudaError_t open_prompts(struct queue *q, struct prompts_state *s)
     if (rc == cudaSuccess && answer)
         s->encode = find_encoder(q);
     if (!s->encode) {
-        (void)cudaFree(s->plan);
-        s->plan = NULL;
+        (void)cudaFree(s->tiles);
+        s->tiles = NULL;
     }
     return rc;
 }
@@ -54,10 +54,11 @@ static cudaError_t allow_prompts(void)
 }
 
 /* As many of the query heads that share a KV head as fill a tile's rows but for a twentieth, with whole tokens. */
-static inline int heads_of_tile(int group)
+static inline int heads_of_tile(int heads_per_kv)
 {
-    int packed = group < PROMPT_ROWS ? group : PROMPT_ROWS;
-    while (packed > 1 && (group + packed - 1) / packed * PROMPT_ROWS * 20 > group * (PROMPT_ROWS / packed) * 21)
+    int packed = heads_per_kv < PROMPT_ROWS ? heads_per_kv : PROMPT_ROWS;
+    while (packed > 1 &&
+           (heads_per_kv + packed - 1) / packed * PROMPT_ROWS * 20 > heads_per_kv * (PROMPT_ROWS / packed) * 21)
         packed--;
     return packed;
 }
@@ -91,7 +92,7 @@ static CUtensorMap page_map(struct queue *q, const struct prompts_state *s, cons
 template <typename T>
 static bool takes_prompts(const struct prompts_state *s, const attention_args<T> &a, int width)
 {
-    return s->plan && a.heads.head_dim == width && a.heads.scale > 0 && a.n_tokens <= PROMPT_MAX_TILES;
+    return s->tiles && a.heads.head_dim == width && a.heads.scale > 0 && a.n_tokens <= PROMPT_MAX_TILES;
 }
 
 template <typename T, int HD>
@@ -99,21 +100,21 @@ static void launch_prompts(struct queue *q, const struct prompts_state *s, const
 {
     prompt_args<T> p = {};
     p.a = a;
-    p.plan = s->plan;
-    p.packed = heads_of_tile(a.heads.group);
-    p.parts = (a.heads.group + p.packed - 1) / p.packed;
+    p.tiles = s->tiles;
+    p.packed = heads_of_tile(a.heads.heads_per_kv);
+    p.parts = (a.heads.heads_per_kv + p.packed - 1) / p.packed;
     const int STEP = prompt_layout<HD>::STEP;
-    plan_args plan = {};
-    plan.slot = a.slot;
-    plan.pos = a.pos;
-    plan.n_tokens = a.n_tokens;
-    plan.n_alone = a.n_alone;
-    plan.tile_tokens = PROMPT_ROWS / p.packed;
-    plan.step = STEP;
-    plan.window = a.heads.window;
-    plan.n_kv_heads = a.heads.n_kv_heads;
-    plan.l2_steps = PROMPT_L2_BYTES / (2 * STEP * HD * (int)sizeof(T));
-    launch_early(q, s->launches_early, plan_prompts, dim3(1), PLAN_THREADS, 0, plan, p.plan);
+    tiling_args tiling = {};
+    tiling.slot = a.slot;
+    tiling.pos = a.pos;
+    tiling.n_tokens = a.n_tokens;
+    tiling.n_alone = a.n_alone;
+    tiling.tile_tokens = PROMPT_ROWS / p.packed;
+    tiling.step = STEP;
+    tiling.window = a.heads.window;
+    tiling.n_kv_heads = a.heads.n_kv_heads;
+    tiling.l2_steps = PROMPT_L2_BYTES / (2 * STEP * HD * (int)sizeof(T));
+    launch_early(q, s->launches_early, tile_prompts, dim3(1), TILING_THREADS, 0, tiling, p.tiles);
     launch_early(q, s->launches_early, attention_prompts<T, HD>, dim3((unsigned)s->n_blocks), PROMPT_THREADS,
                  sizeof(prompt_shared<T, HD>) + PROMPT_ALIGN, p, page_map<T, HD>(q, s, a.k_cache),
                  page_map<T, HD>(q, s, a.v_cache));

@@ -154,7 +154,7 @@ void cuda_qkv_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, co
     s.norm_type[1] = k_norm != nullptr ? k_norm->type : DTYPE_F32;
     s.eps = eps;
     size_t shared = HEADS_PER_BLOCK * (size_t)s.dim * sizeof(float);
-    unsigned groups = (unsigned)((n_heads + HEADS_PER_BLOCK - 1) / HEADS_PER_BLOCK);
+    unsigned n_blocks = (unsigned)((n_heads + HEADS_PER_BLOCK - 1) / HEADS_PER_BLOCK);
     with_type(q->act, [&](auto type) {
         using T = decltype(type);
         if (store_many(q, (T *)qkv, (T *)k_cache, (T *)v_cache, s, batch->n_tokens))
@@ -165,7 +165,7 @@ void cuda_qkv_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, co
             part.cos_sin = cos_sin != nullptr ? cos_sin + (size_t)t * s.dims : nullptr;
             part.slot += t;
             part.pos += t;
-            launch(q, store_kernel<T>, dim3(groups, (unsigned)n), dim3(32 * HEADS_PER_BLOCK), shared,
+            launch(q, store_kernel<T>, dim3(n_blocks, (unsigned)n), dim3(32 * HEADS_PER_BLOCK), shared,
                    (T *)qkv + (size_t)t * n_heads * s.dim, (T *)k_cache, (T *)v_cache, part);
         }
     });

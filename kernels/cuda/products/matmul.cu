@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define WORKSPACE_BYTES ((size_t)32 << 20)
-#define PLANS           1024 /* products that are remembered, a power of two */
+#define CHOICES         1024 /* products that are remembered, a power of two */
 
 /* What cuBLASLt's choice depends on. Compared as bytes: no padding. */
 struct shape {
@@ -19,7 +19,7 @@ struct shape {
     uint32_t alignment[4]; /* of w, x, out, bias */
 };
 
-struct plan {
+struct lt_choice {
     struct shape shape; /* rows == 0: unused */
     bool usable;
     cublasLtMatmulAlgo_t algo;
@@ -30,7 +30,7 @@ struct matmul_state {
     cublasLtHandle_t lt;
     void *workspace;
     bool launches_early, streams; /* what the device is capable of */
-    struct plan plan[PLANS];
+    struct lt_choice choice[CHOICES];
 };
 
 /* The stream kernel with room for NT tokens and tiles of 8 R rows. */
@@ -218,18 +218,18 @@ static bool ask(struct matmul_state *m, struct lt_product *p, const struct shape
     return true;
 }
 
-/* The remembered plan for the shape; another shape's is forgotten if it is in the way. */
-static struct plan *find_plan(struct matmul_state *m, struct lt_product *p, const struct shape *s)
+/* The remembered choice for the shape; another shape's is forgotten if it is in the way. */
+static struct lt_choice *find_choice(struct matmul_state *m, struct lt_product *p, const struct shape *s)
 {
     uint64_t hash = 14695981039346656037u; /* FNV-1a */
     for (size_t i = 0; i < sizeof *s; i++)
         hash = (hash ^ ((const unsigned char *)s)[i]) * 1099511628211u;
-    struct plan *plan = &m->plan[(hash ^ hash >> 32) % PLANS];
-    if (memcmp(&plan->shape, s, sizeof *s) != 0) {
-        plan->shape = *s;
-        plan->usable = ask(m, p, s, &plan->algo);
+    struct lt_choice *choice = &m->choice[(hash ^ hash >> 32) % CHOICES];
+    if (memcmp(&choice->shape, s, sizeof *s) != 0) {
+        choice->shape = *s;
+        choice->usable = ask(m, p, s, &choice->algo);
     }
-    return plan;
+    return choice;
 }
 
 /* Returns false if cuBLASLt has nothing for the shape. */
@@ -245,12 +245,12 @@ static bool library(struct queue *q, void *out, const void *x, const struct weig
     struct lt_product p;
     if (describe(&p, &s, b) != CUBLAS_STATUS_SUCCESS)
         return false;
-    const struct plan *plan = find_plan(m, &p, &s);
-    if (!plan->usable)
+    const struct lt_choice *choice = find_choice(m, &p, &s);
+    if (!choice->usable)
         return false;
     float alpha = 1, beta = accumulate ? 1.0f : 0.0f;
     cublasStatus_t rc = cublasLtMatmul(m->lt, &p.desc, &alpha, w->data, &p.w, x, &p.x, &beta, out, &p.out, out, &p.out,
-                                       &plan->algo, m->workspace, WORKSPACE_BYTES, cuda_stream(q));
+                                       &choice->algo, m->workspace, WORKSPACE_BYTES, cuda_stream(q));
     if (rc != CUBLAS_STATUS_SUCCESS)
         ERR(&q->err, ERR_DEVICE, "cublasLtMatmul [%d, %d] of %d tokens: %s", w->rows, w->cols, n_tokens,
             cublasLtGetStatusString(rc));

@@ -80,7 +80,7 @@ static void make_products(struct chain_args *a, const struct decode_model *m)
     struct chain_product qkv = {l->qkv->rows, m->hidden, INPUT_NORMED, OUTPUT_QKV, 0, false, 1, rows, pieces, 0};
     struct chain_product out = {m->hidden, width, INPUT_ATTENDED, OUTPUT_SUM, 0, false, own, rows, pieces, 0};
     struct chain_product in = {
-        m->ffn, m->hidden, INPUT_NORMED, OUTPUT_ACTIVATED, 1, m->gated, own, m->gated ? CHAIN_GROUP : rows, pieces, 0};
+        m->ffn, m->hidden, INPUT_NORMED, OUTPUT_ACTIVATED, 1, m->gated, own, m->gated ? CHAIN_OCTET : rows, pieces, 0};
     struct chain_product down = {
         m->hidden, m->ffn, INPUT_ACTIVATED, m->parallel ? OUTPUT_KEPT : OUTPUT_SUM, 0, false, 1, rows, pieces, 0};
     struct chain_product head = {m->head->rows, m->hidden, INPUT_NORMED, OUTPUT_LOGITS, 0, false, 1, rows, pieces, 0};
@@ -150,7 +150,7 @@ static void open_words(struct queue *q, struct persistent *p, const struct decod
     size_t tokens = PERSISTENT_MAX_TOKENS, hidden = m->hidden, qkv = m->layer[0].qkv->rows,
            width = m->layer[0].out->cols;
     size_t parts = (size_t)cuda_state(q)->n_multiprocessors +
-                   tokens * (size_t)(a->n_kv_heads * attend_head_parts(a->group, a->head_dim));
+                   tokens * (size_t)(a->n_kv_heads * attend_head_parts(a->heads_per_kv, a->head_dim));
     size_t n[] = {tokens * hidden / 2,     tokens * hidden / 2,         tokens * qkv / 2,
                   tokens * width / 2,      tokens * (size_t)m->ffn / 2, parts * ATTEND_HEADS * (size_t)a->head_dim,
                   parts * ATTEND_HEADS * 2};
@@ -210,7 +210,7 @@ static struct chain_layout make_layout(const struct persistent *p, int n_blocks,
                         (a->n_layers + 1) * (int)sizeof(struct chain_layer),
                         3 * n_tokens * 4,
                         (CHAIN_PRODUCTS + 1) * (int)sizeof(struct chain_share),
-                        (int)sizeof(struct attend_plan),
+                        (int)sizeof(struct attend_shares),
                         2 * slots * 8,
                         (int)sizeof(int)};
     place_shared(offset, size, at);
@@ -263,7 +263,7 @@ extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model
     a->head_dim = h->head_dim;
     a->first_head = h->first_head;
     a->first_kv_head = h->first_kv_head;
-    a->group = h->group;
+    a->heads_per_kv = h->heads_per_kv;
     a->rope_dims = m->rope != nullptr ? m->rope->dims : 0;
     a->rope_half = m->rope != nullptr && m->rope->layout == ROPE_HALF;
     a->norm = m->norm;

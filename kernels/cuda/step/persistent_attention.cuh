@@ -1,5 +1,5 @@
 /* kernels/cuda/step/persistent_attention.cuh - attention within the persistent kernel, item by item (persistent_attention_item.cuh): the
- * queries, and the token's own key and value to the cache; the warps take groups of keys in turn (persistent_attention_sums.cuh); their
+ * queries, and the token's own key and value to the cache; the warps take octets of keys in turn (persistent_attention_sums.cuh); their
  * sums become the item's result. A long sequence is divided among up to CHAIN_PARTS blocks, in a way that depends on their number
  * only; its parts exchange their sums as words, and each adds its share of the result. */
 #ifndef STEP_PERSISTENT_ATTENTION_CUH
@@ -110,7 +110,7 @@ __device__ static inline void attend_inputs(attend_scratch<T, HD> *s, const chai
     }
 }
 
-/* The keys and values of this warp's first groups, on their way to L2 before the queries are there. */
+/* The keys and values of this warp's first octets, on their way to L2 before the queries are there. */
 template <int HD>
 __device__ static inline void attend_prefetch(const chain_args &a, const chain_layer &layer, const attend_item &m,
                                               int ids)
@@ -120,7 +120,7 @@ __device__ static inline void attend_prefetch(const chain_args &a, const chain_l
         int block = __shfl_sync(0xffffffffu, ids, i);
         if (block < 0)
             continue;
-        size_t at = m.group_at(a, block, m.begin + threadIdx.x / 32 + i * CHAIN_WARPS) * 2;
+        size_t at = m.octet_at(a, block, m.begin + threadIdx.x / 32 + i * CHAIN_WARPS) * 2;
         for (int l = threadIdx.x % 32; l < 2 * LINES; l += 32) {
             const char *cache = (const char *)(l < LINES ? layer.k_cache : layer.v_cache);
             asm volatile("prefetch.global.L2 [%0];" ::"l"(cache + at + l % LINES * 128));
@@ -156,7 +156,7 @@ __device__ static inline void attend_finish(attend_scratch<T, HD> *s, const chai
 #pragma unroll
     for (int k = CHAIN_WARPS / 2; k > 0; k /= 2)
         best = fmaxf(best, __shfl_xor_sync(0xffffffffu, best, k));
-    /* A warp without groups has stored numbers that change nothing, so all are read at once. */
+    /* A warp without octets has stored numbers that change nothing, so all are read at once. */
     float scale = part.x == -INFINITY ? 0.0f : fast_exp2(part.x - best), sum = part.y * scale;
 #pragma unroll
     for (int k = CHAIN_WARPS / 2; k > 0; k /= 2)
@@ -216,20 +216,20 @@ __device__ static inline void attend_part(const chain_args &a, const chain_share
                                           const attend_item &m, uint32_t epoch)
 {
     attend_scratch<T, HD> *s = sh.at<attend_scratch<T, HD>>(a.at.input);
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, ids = m.group_block(lane);
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, ids = m.octet_block(lane);
     attend_prefetch<HD>(a, layer, m, ids);
     attend_inputs<T, HD>(s, a, sh, layer, m, epoch);
     chain_sync();
     attend_sums<T, HD> sums;
     sums.clear();
-    for (int group = m.begin + warp, i = 0; group < m.end; group += CHAIN_WARPS, i++) {
+    for (int octet = m.begin + warp, i = 0; octet < m.end; octet += CHAIN_WARPS, i++) {
         if (i > 0 && i % 32 == 0)
-            ids = m.group_block(i + lane);
+            ids = m.octet_block(i + lane);
         int block = __shfl_sync(0xffffffffu, ids, i % 32);
         if (block < 0)
             continue;
-        size_t at = m.group_at(a, block, group);
-        sums.add(s, (const T *)layer.k_cache + at, (const T *)layer.v_cache + at, m, group * ATTEND_KEYS, layer.scale,
+        size_t at = m.octet_at(a, block, octet);
+        sums.add(s, (const T *)layer.k_cache + at, (const T *)layer.v_cache + at, m, octet * ATTEND_KEYS, layer.scale,
                  i == 0);
     }
     sums.store(s, m.n_rows);
@@ -244,12 +244,12 @@ __device__ static inline void attend_part(const chain_args &a, const chain_share
  * there are; 0: it is otherwise. */
 __device__ static inline int attend_free(const chain_args &a, const chain_shared &sh, int *n_free)
 {
-    int n_items = a.n_tokens * a.n_kv_heads * attend_head_parts(a.group, a.head_dim), n = (int)gridDim.x;
+    int n_items = a.n_tokens * a.n_kv_heads * attend_head_parts(a.heads_per_kv, a.head_dim), n = (int)gridDim.x;
     int parts = attend_parts(n_items, n), block = (int)blockIdx.x;
     const int *pos = sh.at<int>(a.at.tokens) + 2 * a.n_tokens;
     bool whole = n_items <= n / 4;
     for (int t = 0; t < a.n_tokens; t++)
-        whole = whole && pos[t] / ATTEND_KEYS < MIN_GROUPS;
+        whole = whole && pos[t] / ATTEND_KEYS < MIN_OCTETS;
     *n_free = whole ? n - n_items : 0;
     bool busy = block % parts == 0 && block / parts < n_items;
     return busy ? -1 : block - min((block + parts - 1) / parts, n_items);
@@ -260,15 +260,15 @@ template <typename T, bool WIDE>
 __device__ static inline void chain_attention(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
                                               uint32_t epoch)
 {
-    const attend_plan &plan = *sh.at<attend_plan>(a.at.attend);
+    const attend_shares &shares = *sh.at<attend_shares>(a.at.attend);
 #pragma unroll 1
-    for (int i = (int)blockIdx.x; i < plan.n; i += (int)gridDim.x) {
+    for (int i = (int)blockIdx.x; i < shares.n; i += (int)gridDim.x) {
         attend_item m;
         if (i == (int)blockIdx.x)
-            *(attend_place *)&m = plan.first;
+            *(attend_target *)&m = shares.first;
         else
-            m.locate(a, sh, i, plan.max_parts);
-        if (!m.open(a, layer, i, plan.max_parts))
+            m.locate(a, sh, i, shares.max_parts);
+        if (!m.open(a, layer, i, shares.max_parts))
             continue;
         if (a.head_dim == 64)
             attend_part<T, WIDE, 64>(a, sh, layer, m, epoch);

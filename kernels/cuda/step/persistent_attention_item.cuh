@@ -6,10 +6,10 @@
 
 #include "kernels/cuda/step/persistent_results.cuh"
 
-#define ATTEND_KEYS  8                 /* of a group */
+#define ATTEND_KEYS  8                 /* of an octet */
 #define ATTEND_HEADS 8                 /* query heads of an item at most: rows of the tensor cores' result */
-#define PART_GROUPS  CHAIN_WARPS       /* one for every warp */
-#define MIN_GROUPS   (2 * CHAIN_WARPS) /* of a sequence that is divided: less is not worth the hand-over between parts */
+#define PART_OCTETS  CHAIN_WARPS       /* one for every warp */
+#define MIN_OCTETS   (2 * CHAIN_WARPS) /* of a sequence that is divided: less is not worth the hand-over between parts */
 
 /* Query heads of an item at most, if heads have so many elements: registers set the limit. */
 __host__ __device__ constexpr int attend_heads(int head_dim)
@@ -18,9 +18,9 @@ __host__ __device__ constexpr int attend_heads(int head_dim)
 }
 
 /* Items that a KV head's query heads are divided into. */
-__host__ __device__ static inline int attend_head_parts(int group, int head_dim)
+__host__ __device__ static inline int attend_head_parts(int heads_per_kv, int head_dim)
 {
-    return (group + attend_heads(head_dim) - 1) / attend_heads(head_dim);
+    return (heads_per_kv + attend_heads(head_dim) - 1) / attend_heads(head_dim);
 }
 
 /* Parts that every item may be divided into. */
@@ -49,34 +49,34 @@ static inline int attend_scratch_bytes(int head_dim)
 }
 
 /* Which token, heads and part item i is. The same in all layers of a step; many divisions, so a block's first one is kept. */
-struct attend_place {
+struct attend_target {
     int t, kv, head0, n_rows; /* query heads [head0, head0 + n_rows) */
     int part, slot, pos;
 
     __device__ void locate(const chain_args &a, const chain_shared &sh, int i, int max_parts)
     {
         const int *tokens = sh.at<int>(a.at.tokens);
-        int head_parts = attend_head_parts(a.group, a.head_dim), heads = attend_heads(a.head_dim);
+        int head_parts = attend_head_parts(a.heads_per_kv, a.head_dim), heads = attend_heads(a.head_dim);
         part = i % max_parts;
         i /= max_parts;
         t = i / head_parts / a.n_kv_heads;
         kv = i / head_parts % a.n_kv_heads;
-        int from = (a.first_kv_head + kv) * a.group - a.first_head;
+        int from = (a.first_kv_head + kv) * a.heads_per_kv - a.first_head;
         head0 = max(from, 0) + i % head_parts * heads;
-        n_rows = min(head0 + heads, min(from + a.group, a.n_heads)) - head0;
+        n_rows = min(head0 + heads, min(from + a.heads_per_kv, a.n_heads)) - head0;
         slot = tokens[a.n_tokens + t];
         pos = tokens[2 * a.n_tokens + t];
     }
 };
 
 /* What a step's attention is divided into, in shared memory. */
-struct attend_plan {
-    int n, max_parts;   /* items times parts; parts of each */
-    attend_place first; /* this block's, if it has any */
+struct attend_shares {
+    int n, max_parts;    /* items times parts; parts of each */
+    attend_target first; /* this block's, if it has any */
 
     __device__ void make(const chain_args &a, const chain_shared &sh)
     {
-        int n_items = a.n_tokens * a.n_kv_heads * attend_head_parts(a.group, a.head_dim);
+        int n_items = a.n_tokens * a.n_kv_heads * attend_head_parts(a.heads_per_kv, a.head_dim);
         max_parts = attend_parts(n_items, (int)gridDim.x);
         n = n_items * max_parts;
         if ((int)blockIdx.x < n)
@@ -84,8 +84,8 @@ struct attend_plan {
     }
 };
 
-/* An item's part: groups [begin, end) of 8 keys. */
-struct attend_item : attend_place {
+/* An item's part: octets [begin, end) of its keys. */
+struct attend_item : attend_target {
     int index, n_parts; /* index: of the part among all, where its words lie */
     int first, last;    /* positions seen; last < first: none */
     int begin, end;
@@ -103,25 +103,25 @@ struct attend_item : attend_place {
         end = valid ? last / ATTEND_KEYS + 1 : 0;
         int n = end - begin;
         n_parts = 1;
-        if (n > MIN_GROUPS) {
-            n_parts = min(max_parts, (n + PART_GROUPS - 1) / PART_GROUPS);
+        if (n > MIN_OCTETS) {
+            n_parts = min(max_parts, (n + PART_OCTETS - 1) / PART_OCTETS);
             int length = (n + n_parts - 1) / n_parts;
             begin += part * length;
             end = min(begin + length, end);
         }
         return part < n_parts && n_rows > 0;
     }
-    /* The block of the cache that has a group of this warp; -1: none. Lane i knows that of the warp's group i. */
-    __device__ int group_block(int i) const
+    /* The block of the cache that has an octet of this warp; -1: none. Lane i knows that of the warp's octet i. */
+    __device__ int octet_block(int i) const
     {
-        int group = begin + threadIdx.x / 32 + i * CHAIN_WARPS;
-        return group < end ? table[group / (KV_BLOCK_TOKENS / ATTEND_KEYS)] : -1;
+        int octet = begin + threadIdx.x / 32 + i * CHAIN_WARPS;
+        return octet < end ? table[octet / (KV_BLOCK_TOKENS / ATTEND_KEYS)] : -1;
     }
-    /* Elements from the cache's start to the group's first key. */
-    __device__ size_t group_at(const chain_args &a, int block, int group) const
+    /* Elements from the cache's start to the octet's first key. */
+    __device__ size_t octet_at(const chain_args &a, int block, int octet) const
     {
         return (((size_t)block * a.n_kv_heads + kv) * KV_BLOCK_TOKENS +
-                group % (KV_BLOCK_TOKENS / ATTEND_KEYS) * ATTEND_KEYS) *
+                octet % (KV_BLOCK_TOKENS / ATTEND_KEYS) * ATTEND_KEYS) *
                a.head_dim;
     }
 };

@@ -1,4 +1,4 @@
-/* kernels/cuda/step/persistent_attention_sums.cuh - what one warp makes of its groups of 8 keys and values: scores on the tensor cores,
+/* kernels/cuda/step/persistent_attention_sums.cuh - what one warp makes of its octets of keys and values: scores on the tensor cores,
  * with the keys as the narrow operand straight from the cache; values there, too, with the heads as the narrow operand (heads of
  * 256 elements: by hand). */
 #ifndef STEP_PERSISTENT_ATTENTION_SUMS_CUH
@@ -6,7 +6,7 @@
 
 #include "kernels/cuda/step/persistent_attention_item.cuh"
 
-/* A warp's sums of values over its groups, and the values of the group under way; g = lane / 4, p = lane % 4. On the tensor
+/* A warp's sums of values over its octets, and the values of the octet under way; g = lane / 4, p = lane % 4. On the tensor
  * cores, the heads as the narrow side: lane (g, p) has elements 8 (8 i + g) .. of heads 2 p and 2 p + 1, and brings those
  * elements of keys 2 p and 2 p + 1. A weight is two numbers of T, rounded and what is left of it. */
 template <typename T, int HD>
@@ -21,7 +21,7 @@ struct attend_values {
         for (int i = 0; i < 4 * CHUNKS; i++)
             out[i][0] = out[i][1] = out[i][2] = out[i][3] = 0;
     }
-    /* v: the group's first key's, which is key0. What lies at keys that are not seen must not meet their weight of 0. */
+    /* v: the octet's first key's, which is key0. What lies at keys that are not seen must not meet their weight of 0. */
     __device__ void load(const T *v, const attend_item &m, int key0)
     {
         int g = threadIdx.x % 32 / 4, p = threadIdx.x % 4;
@@ -146,7 +146,7 @@ struct attend_values<T, 256> {
     }
 };
 
-/* A warp's sums over its groups. Lane (g, p) knows best score and sum of weights of query head g, the sum over its own keys
+/* A warp's sums over its octets. Lane (g, p) knows best score and sum of weights of query head g, the sum over its own keys
  * only. Lanes of heads that the item does not have know somebody else's, which nobody reads. */
 template <typename T, int HD>
 struct attend_sums {
@@ -201,7 +201,7 @@ struct attend_sums {
         return keep;
     }
 
-    /* One group, this warp's first one or another; k, v: its first key's. */
+    /* One octet, this warp's first one or another; k, v: its first key's. */
     __device__ void add(const attend_scratch<T, HD> *s, const T *k, const T *v, const attend_item &m, int key0,
                         float scale, bool is_first)
     {

@@ -20,8 +20,8 @@
 #define CHAIN_THREADS  (CHAIN_WARPS * 32) /* without those that ask for weights */
 #define CHAIN_PRODUCTS 4                  /* of a layer */
 #define CHAIN_HEAD     4                  /* the product after the last layer */
-#define CHAIN_GROUP    8                  /* rows of weights that the tensor cores take at once */
-#define CHAIN_ROWS     16                 /* of weights in a tile: two groups; the second of a gated product is of up */
+#define CHAIN_OCTET    8                  /* rows of weights that the tensor cores take at once */
+#define CHAIN_ROWS     16                 /* of weights in a tile: two octets; the second of a gated product is of up */
 #define CHAIN_PARTS    16                 /* of a sequence's keys at most */
 
 /* One thread asks for weights. Its warp has idle ones beside it, since only four together can give registers away. */
@@ -85,7 +85,7 @@ struct chain_layout {
     int cos_sin;  /* float [n_tokens][rope dims] */
     int layers;   /* chain_layer [n_layers + 1] */
     int shares;   /* chain_share [CHAIN_PRODUCTS + 1] */
-    int attend;   /* attend_plan */
+    int attend;   /* attend_shares */
     int barriers; /* of the ring, [2][slots] */
     int hold;     /* int: not 0 while no copies to shared memory are to be asked for */
     int tokens;   /* int [3][n_tokens]: id, slot, pos */
@@ -109,7 +109,7 @@ struct chain_args {
     const CUtensorMap
         *maps; /* device [n_layers * CHAIN_PRODUCTS + 1][BOX_SIZES; wide: WIDE_BOXES], in order of execution */
     int n_layers, hidden, attention_before; /* which product of a layer */
-    int n_heads, n_kv_heads, head_dim, first_head, first_kv_head, group;
+    int n_heads, n_kv_heads, head_dim, first_head, first_kv_head, heads_per_kv;
     int rope_dims;
     bool rope_half;
     enum norm_kind norm;

@@ -28,7 +28,7 @@ __device__ static inline void chain_finish_tile(const chain_args &a, const chain
                                                 const chain_share &share, int tile, int turn, const float *partial,
                                                 const float *bias, uint32_t epoch)
 {
-    const int WARPS = CHAIN_WARPS / FINISH_PARTS, UP = CHAIN_GROUP / 2; /* a gated tile's second half */
+    const int WARPS = CHAIN_WARPS / FINISH_PARTS, UP = CHAIN_OCTET / 2; /* a gated tile's second half */
     int t = (threadIdx.x / 32 + CHAIN_WARPS - turn) % CHAIN_WARPS, pair = threadIdx.x % FINISH_LANES,
         part = threadIdx.x % 32 / FINISH_LANES;
     if (t >= a.n_tokens)
@@ -163,7 +163,7 @@ __device__ static inline void chain_open_step(const chain_args &a, const chain_s
         sh.at<float>(a.at.cos_sin)[i] = a.cos_sin[i];
     chain_sync();
     if (threadIdx.x == 0)
-        sh.at<attend_plan>(a.at.attend)->make(a, sh);
+        sh.at<attend_shares>(a.at.attend)->make(a, sh);
     /* In a parallel layer attention runs beside the MLP, whose first product is for those blocks that have none of it. */
     int n_free, number = attend_free(a, sh, &n_free);
     if (threadIdx.x == 1 && a.attention_before == 2 && n_free > 0)

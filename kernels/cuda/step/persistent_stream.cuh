@@ -236,10 +236,10 @@ __device__ static inline int weight_at(int n, int r)
     return row * 128 + (part ^ row % 8) * 16;
 }
 
-/* Which row of a group of 8 the lanes of a group of 4 read: those that read at once must meet different banks. */
-__device__ static inline int weight_row(int group)
+/* Which of 8 rows the lanes of a quad read: those that read at once must meet different banks. */
+__device__ static inline int weight_row(int quad)
 {
-    return group / 2 + group % 2 * 4;
+    return quad / 2 + quad % 2 * 4;
 }
 
 /* One tile's products over this warp's columns, for up to 8 tokens: to the warp's part of `partial`. n: rows of weights
@@ -291,7 +291,7 @@ __device__ __forceinline__ static void chain_tile(weight_ring<SLOTS> &ring, cons
     for (int r = 0; r < 2; r++)
 #pragma unroll
         for (int i = 0; i < 2; i++)
-            to[r * CHAIN_GROUP + weight_row(lane % 4 * 2 + i)] = first[r][i] + second[r][i + 2];
+            to[r * CHAIN_OCTET + weight_row(lane % 4 * 2 + i)] = first[r][i] + second[r][i + 2];
 }
 
 #endif

@@ -58,7 +58,7 @@ static struct chain_layout make_layout(const struct chain_args *a, int n_blocks,
                         (a->n_layers + 1) * (int)sizeof(struct chain_layer),
                         3 * n_tokens * 4,
                         (CHAIN_PRODUCTS + 1) * (int)sizeof(struct chain_share),
-                        (int)sizeof(struct attend_plan),
+                        (int)sizeof(struct attend_shares),
                         3 * WIDE_SLOTS * 8};
     place_shared(offset, size, at);
     l.partial = l.input;

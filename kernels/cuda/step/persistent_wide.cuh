@@ -18,7 +18,7 @@
 #define WIDE_INPUT_WARP (CHAIN_WARPS + 1) /* asks for activations; the one before it for weights */
 #define WIDE_POLLS      (WIDE_BLOCKS / 32)
 #define WIDE_POLL_READS 8 /* of a word that take as long as a look at all blocks */
-#define WIDE_GROUPS     4 /* of warps that have slots in turn */
+#define WIDE_TEAMS      4 /* of warps that have slots in turn */
 
 /* Where shared memory begins, behind what CUDA keeps for itself: as a constant it takes no register, and the kernel spills none.
  * (The narrow one was slower that way.) persistent_wide.cu asks the device whether that is so. */
@@ -132,26 +132,26 @@ __device__ static inline void wide_inputs(const chain_args &a, const chain_share
     }
 }
 
-/* How the warps share a tile: 16 rows of weights each; as many warps as that takes are a group, and groups have slots in turn.
- * Where warps are left, a group is several times as many, `parts`, who share out the halves of a slot's pieces. */
+/* How the warps share a tile: 16 rows of weights each; as many warps as that takes are a team, and teams have slots in turn.
+ * Where warps are left, a team is several times as many, `parts`, who share out the halves of a slot's pieces. */
 struct wide_tile {
     int height; /* rows of the boxes */
-    int n_sixteens, groups, parts, pitch;
-    int sixteen, part, group; /* this warp's; group >= groups: it has nothing */
+    int n_sixteens, teams, parts, pitch;
+    int sixteen, part, team; /* this warp's; team >= teams: it has nothing */
 
     __device__ wide_tile(const chain_product &p, const chain_share &share, int tile)
     {
         height = chain_tile_rows(share, tile);
         n_sixteens = p.gated ? (height + 7) / 8 : (height + 15) / 16;
         int split = CHAIN_WARPS / n_sixteens, i = (int)threadIdx.x / 32 / n_sixteens;
-        groups = min(split, WIDE_GROUPS);
-        parts = split / groups;
+        teams = min(split, WIDE_TEAMS);
+        parts = split / teams;
         pitch = n_sixteens * 16 + 4; /* so that lanes write to different banks */
         sixteen = (int)threadIdx.x / 32 % n_sixteens;
         part = i % parts;
-        group = i / parts;
+        team = i / parts;
     }
-    /* Where `partial` has the sums for a token of part `which` of all groups' parts; of a gated tile 8 rows of gate and 8 of up
+    /* Where `partial` has the sums for a token of part `which` of all teams' parts; of a gated tile 8 rows of gate and 8 of up
      * take turns. */
     __device__ int at(int which, int t) const
     {
@@ -194,14 +194,14 @@ template <typename T, bool SECOND, int SLOTS>
 __device__ static inline void wide_products(wide_ring<SLOTS> &ring, const chain_shared &sh, const wide_tile &tile,
                                             const chain_product &p, int n_steps, float *partial)
 {
-    static_assert(WIDE_GROUPS <= SLOTS,
+    static_assert(WIDE_TEAMS <= SLOTS,
                   "a slot's round before the last is over when this warp has read its own before it");
     const int INPUT_BYTES = p.pieces * (SECOND ? 16 : 8) * 128;
-    bool works = tile.group < tile.groups;
+    bool works = tile.team < tile.teams;
     int arrivals = tile.sixteen + tile.part == 0 ? CHAIN_WARPS + 1 - tile.n_sixteens * tile.parts : 1, turn = 0;
     float sum[2][4] = {};
     for (int step = 0; step < n_steps; step++) {
-        if (turn == tile.group) {
+        if (turn == tile.team) {
             const char *slot = sh.base + ring.slot * RING_SLOT_BYTES;
             barrier_wait(ring.emptied(), ring.round ^ 1);
             barrier_wait(ring.filled(), ring.round);
@@ -211,11 +211,11 @@ __device__ static inline void wide_products(wide_ring<SLOTS> &ring, const chain_
             if (threadIdx.x % 32 == 0)
                 barrier_arrive(ring.emptied(), arrivals);
         }
-        turn = turn + 1 == tile.groups ? 0 : turn + 1;
+        turn = turn + 1 == tile.teams ? 0 : turn + 1;
         ring.advance();
     }
     chain_sync(); /* all have read the sums before */
-    int g = threadIdx.x % 32 / 4, p2 = threadIdx.x % 4 * 2, which = tile.group * tile.parts + tile.part;
+    int g = threadIdx.x % 32 / 4, p2 = threadIdx.x % 4 * 2, which = tile.team * tile.parts + tile.part;
     if (works)
 #pragma unroll
         for (int h = 0; h < (SECOND ? 2 : 1); h++)
@@ -248,7 +248,7 @@ __device__ static inline float wide_finish(const chain_args &a, const chain_shar
         int at = p.gated ? local / 8 * 16 + local % 8 : local, row = begin + local;
         float2 s = make_float2(0, 0), up = s;
 #pragma unroll 1
-        for (int v = 0; v < tile.groups * tile.parts; v++) {
+        for (int v = 0; v < tile.teams * tile.parts; v++) {
             const float *from = partial + tile.at(v, t) + at;
             s.x += from[0];
             s.y += from[1];

@@ -1,5 +1,5 @@
-/* tests/e2e/test_groups.c - replica groups of `lockstep serve` and `lockstep batch` under mpirun with the demo model: the same
- * answers as from one group, work for all of them, and that what concerns one neither waits for the others nor misses them. */
+/* tests/e2e/test_replicas.c - replicas of `lockstep serve` and `lockstep batch` under mpirun with the demo model: the same
+ * answers as from one replica, work for all of them, and that what concerns one neither waits for the others nor misses them. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "tests/support/cases.h"
@@ -87,8 +87,8 @@ static void same_answers(json_t *const want[N_REQUESTS], int ranks, int size)
 {
     char text[16];
     json_t *got[N_REQUESTS];
-    int n_groups = ranks / size;
-    case_begin("%d ranks in groups of %d answer as one group does, and all have work", ranks, size);
+    int n_replicas = ranks / size;
+    case_begin("%d ranks in replicas of %d answer as one replica does, and all have work", ranks, size);
     (void)snprintf(text, sizeof text, "%d", size);
     if (start(ranks, text, "300")) {
         ask_all(got);
@@ -100,11 +100,11 @@ static void same_answers(json_t *const want[N_REQUESTS], int ranks, int size)
             free(wanted);
             json_decref(got[i]);
         }
-        for (int g = 0; g < n_groups; g++)
+        for (int g = 0; g < n_replicas; g++)
             case_check(of_engine("generation_tokens_total", g) > 0 && of_engine("engine_steps_total", g) > 0,
-                       "group %d had no work", g);
+                       "replica %d had no work", g);
         json_t *health = talk_ask(s.endpoint, "{\"op\": \"health\"}");
-        case_check(talk_number(health, "groups") == n_groups && talk_number(health, "ranks") == ranks, "health");
+        case_check(talk_number(health, "groups") == n_replicas && talk_number(health, "ranks") == ranks, "health");
         json_decref(health);
         case_check(serving_stop(&s) == 0, "it did not end well");
     }
@@ -129,7 +129,7 @@ static void answers(void)
         json_decref(want[i]);
 }
 
-/* Two long stories as streams, one in each group; both have begun. Each is told in four ways at once, so that it takes a while. */
+/* Two long stories as streams, one in each replica; both have begun. Each is told in four ways at once, so that it takes a while. */
 static bool begin_two(struct talk *t, int n_tokens)
 {
     talk_open(t, ZMQ_DEALER, s.endpoint, NULL, NULL);
@@ -142,7 +142,7 @@ static bool begin_two(struct talk *t, int n_tokens)
     bool both = false;
     for (double until = seconds_now() + 20; !both && seconds_now() < until && !s.p.ended;)
         both = of_engine("num_requests_running", 1) > 0 && of_engine("num_requests_running", 0) > 0;
-    return case_check(both, "they do not run in both groups");
+    return case_check(both, "they do not run in both replicas");
 }
 
 /* Read events until this many requests have had their last one; returns how many of those had this code (200: no
@@ -166,7 +166,7 @@ static int hear_last(struct talk *t, int n, int code)
 static void cancelled(void)
 {
     struct talk t;
-    case_begin("cancelling reaches each group, and so does a client's end");
+    case_begin("cancelling reaches each replica, and so does a client's end");
     if (start(2, "1", "300")) {
         if (begin_two(&t, 1000)) {
             for (int i = 0; i < 2; i++)
@@ -187,23 +187,23 @@ static void cancelled(void)
     case_end();
 }
 
-/* The second group stands still in the middle of a story: the first one's requests are answered meanwhile, and the story
- * goes on when the group does. */
+/* The second replica stands still in the middle of a story: the first one's requests are answered meanwhile, and the story
+ * goes on when the replica does. */
 static void stuck(void)
 {
     struct talk t;
-    case_begin("a group that stands still holds up nobody else");
+    case_begin("a replica that stands still holds up nobody else");
     if (start(4, "2", "300")) {
         if (begin_two(&t, 900)) {
             (void)kill(process_of_rank(&s.p, 3), SIGSTOP);
-            case_check(hear_last(&t, 1, 200) == 1, "the first group's story does not end");
-            for (int i = 0; i < 20; i++) { /* each goes to the group with less to do */
+            case_check(hear_last(&t, 1, 200) == 1, "the first replica's story does not end");
+            for (int i = 0; i < 20; i++) { /* each goes to the replica with less to do */
                 char *story = serving_story(&s, "Long ago", 8);
                 if (!case_check(story != NULL, "request %d has no answer", i))
                     i = 20;
                 free(story);
             }
-            case_check(of_engine("num_requests_running", 1) > 0, "the second group is not the one that stands still");
+            case_check(of_engine("num_requests_running", 1) > 0, "the second replica is not the one that stands still");
             (void)kill(process_of_rank(&s.p, 3), SIGCONT);
             case_check(hear_last(&t, 1, 200) == 1, "the story does not go on");
         }
@@ -213,11 +213,11 @@ static void stuck(void)
     case_end();
 }
 
-/* Rank 3 leads no group, and is not in the first one. */
+/* Rank 3 leads no replica, and is not in the first one. */
 static void drained(void)
 {
     struct talk t;
-    case_begin("SIGUSR1 to a rank of the second group drains both");
+    case_begin("SIGUSR1 to a rank of the second replica drains both");
     if (start(4, "2", "300")) {
         if (begin_two(&t, process_sanitized() ? 100 : 600)) {
             (void)kill(process_of_rank(&s.p, 3), SIGUSR1);
@@ -233,11 +233,11 @@ static void drained(void)
     case_end();
 }
 
-/* signal: SIGKILL, or SIGSTOP, after which the deadline has to pass. Of a story in each group. */
+/* signal: SIGKILL, or SIGSTOP, after which the deadline has to pass. Of a story in each replica. */
 static void failed(int ranks, const char *size, int rank, int signal, const char *const *words)
 {
     struct talk t;
-    case_begin("rank %d of %d in groups of %s gets signal %d", rank, ranks, size, signal);
+    case_begin("rank %d of %d in replicas of %s gets signal %d", rank, ranks, size, signal);
     if (start(ranks, size, "2")) {
         if (begin_two(&t, 1000)) {
             double sent = seconds_now();
@@ -287,34 +287,34 @@ static double said_at(const char *text, const char *what)
 }
 
 /* Each had its share of the lines; and together they worked for longer than it took: at the same time, that is. */
-static void check_work(const struct process *p, int n_groups)
+static void check_work(const struct process *p, int n_replicas)
 {
     const char *text = p->text[PROCESS_ERR];
     double read = NAN;
     const char *reading = strstr(text, "all ranks read ");
     case_check(reading != NULL && sscanf(reading, "all ranks read %lf MiB", &read) == 1 &&
                    read < 1.2 * (double)models_weight_bytes(models_demo()) / (1 << 20),
-               "the groups of a host read the checkpoint more than once: %g MiB", read);
-    double worked = 0, took = said_at(text, " group 0: ") - said_at(text, " KV cache: ");
-    for (int g = 0; g < n_groups; g++) {
+               "the replicas of a host read the checkpoint more than once: %g MiB", read);
+    double worked = 0, took = said_at(text, " replica 0: ") - said_at(text, " KV cache: ");
+    for (int g = 0; g < n_replicas; g++) {
         char what[40];
         double seconds = 0;
         int n = 0, steps = 0;
-        (void)snprintf(what, sizeof what, " group %d: ", g);
+        (void)snprintf(what, sizeof what, "replica %d: ", g);
         const char *found = strstr(text, what);
         case_check(found != NULL &&
                        sscanf(found + strlen(what), "%d requests, %d steps in %lf s", &n, &steps, &seconds) == 3 &&
-                       n > N_LINES / n_groups / 4,
-                   "group %d had %d requests: %s", g, n, text);
+                       n > N_LINES / n_replicas / 4,
+                   "replica %d had %d requests: %s", g, n, text);
         worked += seconds;
     }
-    printf("# %d groups worked %.2f s in all, within %.2f s\n", n_groups, worked, took);
-    case_check(worked > took || process_sanitized(), "%d groups worked %.2f s in all, within %.2f s", n_groups, worked,
-               took);
+    printf("# %d replicas worked %.2f s in all, within %.2f s\n", n_replicas, worked, took);
+    case_check(worked > took || process_sanitized(), "%d replicas worked %.2f s in all, within %.2f s", n_replicas,
+               worked, took);
 }
 
 /* The result lines by id, without their times. */
-static json_t *run_batch(int ranks, const char *size, int n_groups)
+static json_t *run_batch(int ranks, const char *size, int n_replicas)
 {
     char dir[256], input[300], output[300];
     struct process_setup setup = {.ranks = ranks};
@@ -334,8 +334,8 @@ static json_t *run_batch(int ranks, const char *size, int n_groups)
                 (const char *[]){"batch", "--model", models_demo(), "--input", input, "--output", output, "--threads",
                                  "1", "--plain", "--max-batch", "8", "--tensor-parallel", size, "--verbose", NULL});
     case_check(p.status == 0 && p.n_left == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
-    if (n_groups > 1)
-        check_work(&p, n_groups);
+    if (n_replicas > 1)
+        check_work(&p, n_replicas);
     f = fopen(output, "r");
     while (f != NULL && (line = json_loadf(f, JSON_DISABLE_EOF_CHECK, NULL)) != NULL) {
         const char *id = json_string_value(json_object_get(line, "id"));
@@ -355,15 +355,15 @@ static void batches(void)
     static const struct {
         int ranks;
         const char *size;
-        int n_groups;
+        int n_replicas;
     } runs[] = {{2, "1", 2}, {3, "1", 3}, {4, "2", 2}};
     case_begin("a batch on one rank");
     json_t *want = run_batch(1, "1", 1);
     case_end();
     for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
-        case_begin("a batch on %d ranks in groups of %s has the same results, and all groups work", runs[i].ranks,
+        case_begin("a batch on %d ranks in replicas of %s has the same results, and all replicas work", runs[i].ranks,
                    runs[i].size);
-        json_t *got = run_batch(runs[i].ranks, runs[i].size, runs[i].n_groups);
+        json_t *got = run_batch(runs[i].ranks, runs[i].size, runs[i].n_replicas);
         case_check(json_equal(got, want), "other results");
         json_decref(got);
         case_end();
@@ -371,13 +371,13 @@ static void batches(void)
     json_decref(want);
 }
 
-/* A rank of a group holds the same as a rank of that many ranks without groups. */
+/* A rank of a replica holds the same as a rank of that many ranks without replicas. */
 static void inspected(void)
 {
     struct process_setup setup = {.ranks = 0};
     struct process p[2];
     json_t *seen[2];
-    case_begin("inspect shows a group");
+    case_begin("inspect shows a replica");
     process_run(&p[0], &setup,
                 (const char *[]){"inspect", "--model", models_demo(), "--ranks", "6", "--tensor-parallel", "3",
                                  "--json", NULL});
@@ -403,16 +403,16 @@ int main(void)
     cancelled();
     stuck();
     drained();
-    /* The watch names a rank that was killed, or is stopped while others of its group wait for it; else rank 0 its group. */
+    /* The watch names a rank that was killed, or is stopped while others of its replica wait for it; else rank 0 its replica. */
     failed(4, "2", 3, SIGKILL, (const char *[]){"lockstep: fatal: rank 3/4 on ", "its process ended", NULL});
     failed(2, "1", 1, SIGKILL, (const char *[]){"lockstep: fatal: rank 1/2 on ", "its process ended", NULL});
     failed(4, "2", 3, SIGSTOP, (const char *[]){"lockstep: fatal: rank 3/4 on ", "no sign of life", NULL});
-    failed(
-        2, "1", 1, SIGSTOP,
-        (const char *[]){"lockstep: fatal: rank 0/2 on ", "group 1 of 2 (rank 1 on ", "no sign of life for 2 s", NULL});
+    failed(2, "1", 1, SIGSTOP,
+           (const char *[]){"lockstep: fatal: rank 0/2 on ", "replica 1 of 2 (rank 1 on ", "no sign of life for 2 s",
+                            NULL});
     failed(2, "1", 0, SIGSTOP,
            (const char *[]){"lockstep: fatal: rank 1/2 on ", "the link to rank 0: no sign of life", NULL});
-    refused("serve", 3, "2", "--tensor-parallel 2: 3 ranks do not make whole groups of 2: 1 would be left over");
+    refused("serve", 3, "2", "--tensor-parallel 2: 3 ranks do not make whole replicas of 2: 1 would be left over");
     refused("batch", 2, "4", "--tensor-parallel 4: there are only 2 ranks");
     refused("bench", 2, "1", "--tensor-parallel 1: bench runs one model on all 2 ranks");
     batches();

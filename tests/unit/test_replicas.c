@@ -1,9 +1,9 @@
-/* tests/unit/test_groups.c - messages between groups: orders and reports as bytes and back, complete, truncated and
- * damaged; and the choice of an engine for a task. */
+/* tests/unit/test_replicas.c - messages between replicas: orders and reports as bytes and back, complete, truncated and
+ * damaged; and the choice of a replica for a task. */
 #include "tests/unit/unit.h"
 
-#include "coordinator/replicas/engines.h"
 #include "coordinator/replicas/order_code.h"
+#include "coordinator/replicas/replicas.h"
 #include "coordinator/replicas/report_code.h"
 #include "coordinator/tasks/mailbox.h"
 
@@ -54,7 +54,7 @@ static struct task *make_task(uint64_t number, bool beams)
     r->keep_stop = r->skip_special = r->want_logprobs = r->want_prompt_logprobs = true;
     j->n_choices = 2;
     j->rules = calloc(2, sizeof *j->rules);
-    j->group = calloc(2, sizeof *j->group);
+    j->choices = calloc(2, sizeof *j->choices);
     j->work.progress = calloc(4, sizeof *j->work.progress);
     for (int i = 0; i < 2; i++) {
         struct token_list prompt = {calloc(3, sizeof(int32_t)), (size_t)(2 + i), 3};
@@ -63,11 +63,11 @@ static struct task *make_task(uint64_t number, bool beams)
         j->rules[i] = *r;
         j->rules[i].max_tokens = 20 + i;
         j->rules[i].sampling.seed += (uint64_t)i;
-        assert_int_equal(group_open(&j->group[i], &g->search, &j->rules[i], &prompt, &e), 0);
-        j->n_groups++;
-        j->group[i].owner = j;
-        j->group[i].priority = -3;
-        j->group[i].deadline = 130;
+        assert_int_equal(choices_open(&j->choices[i], &g->search, &j->rules[i], &prompt, &e), 0);
+        j->n_prompts++;
+        j->choices[i].owner = j;
+        j->choices[i].priority = -3;
+        j->choices[i].deadline = 130;
     }
     return j;
 }
@@ -109,10 +109,10 @@ static void orders(void **state)
         assert_int_equal(k->number, 42);
         assert_true(k->arrived == 5090);
         assert_true(k->message.generate.stream);
-        assert_int_equal(k->n_groups, 2);
+        assert_int_equal(k->n_prompts, 2);
         assert_int_equal(k->n_choices, 2);
         for (int i = 0; i < 2; i++) {
-            const struct group *a = &j->group[i], *b = &k->group[i];
+            const struct choices *a = &j->choices[i], *b = &k->choices[i];
             expect_rules(b->rules, a->rules);
             assert_int_equal(b->prompt.n, a->prompt.n);
             assert_memory_equal(b->prompt.id, a->prompt.id, a->prompt.n * sizeof *a->prompt.id);
@@ -170,11 +170,11 @@ static void bad_orders(void **state)
         struct order *o = order_decode(w.data, w.bytes, &order_rules, 1, &e);
         assert_true((o != NULL) == (e.code == ERR_NONE));
         n_good += o != NULL;
-        for (int k = 0; o != NULL && o->task != NULL && k < o->task->n_groups; k++) {
-            const struct group *g = &o->task->group[k];
-            assert_true(g->prompt.n >= 1 && (int)g->prompt.n + g->rules->max_tokens <= MAX_LEN);
-            for (size_t t = 0; t < g->prompt.n; t++)
-                assert_in_range(g->prompt.id[t], 0, VOCAB - 1);
+        for (int k = 0; o != NULL && o->task != NULL && k < o->task->n_prompts; k++) {
+            const struct choices *set = &o->task->choices[k];
+            assert_true(set->prompt.n >= 1 && (int)set->prompt.n + set->rules->max_tokens <= MAX_LEN);
+            for (size_t t = 0; t < set->prompt.n; t++)
+                assert_in_range(set->prompt.id[t], 0, VOCAB - 1);
         }
         order_free(o);
         w.data[at] = before;
@@ -232,28 +232,34 @@ static void finish_choice(struct request *r, const struct request_rules *rules, 
 
 static void finish_task(struct task *j)
 {
-    for (int i = 0; i < j->n_groups; i++) {
-        struct group *g = &j->group[i];
-        g->finish = FINISH_STOP;
-        g->times = (struct request_times){.arrived = 95, .scheduled = 96, .first_token = 97.5, .finished = 99};
-        g->n_cached = 1;
-        g->prompt_logprobs = calloc(g->prompt.n, sizeof *g->prompt_logprobs);
-        g->prompt_logprobs[0] = make_sampled(77);
+    for (int i = 0; i < j->n_prompts; i++) {
+        struct choices *set = &j->choices[i];
+        set->finish = FINISH_STOP;
+        set->times = (struct request_times){.arrived = 95, .scheduled = 96, .first_token = 97.5, .finished = 99};
+        set->n_cached = 1;
+        set->prompt_logprobs = calloc(set->prompt.n, sizeof *set->prompt_logprobs);
+        set->prompt_logprobs[0] = make_sampled(77);
         for (int c = 0; c < 2; c++)
-            finish_choice(g->choice[c], g->rules, c == 0 ? "one h\xc3\xa4" : "two two");
-        if (g->score != NULL)
-            g->score[1] = -1.25f;
+            finish_choice(set->choice[c], set->rules, c == 0 ? "one h\xc3\xa4" : "two two");
+        if (set->score != NULL)
+            set->score[1] = -1.25f;
     }
 }
 
-static struct report make_report(struct task *a, struct task *b, struct piece *p, struct rank_stats ranks[2])
+static struct report make_report(struct task *a, struct task *b, struct delta *p, struct rank_stats ranks[2])
 {
     static char text[] = "pie\0ce";
     static int32_t ids[] = {4, 5};
     static struct sampled logprobs[2];
     logprobs[0] = logprobs[1] = make_sampled(4);
-    *p = (struct piece){
-        .task = a, .group = 1, .choice = 1, .text = text, .bytes = 6, .id = ids, .n_ids = 2, .logprobs = logprobs};
+    *p = (struct delta){.task = a,
+                        .prompt_index = 1,
+                        .choice = 1,
+                        .text = text,
+                        .bytes = 6,
+                        .id = ids,
+                        .n_ids = 2,
+                        .logprobs = logprobs};
     finish_task(a);
     finish_task(b);
     a->work.next = b;
@@ -300,22 +306,22 @@ static void expect_task(const struct task *j, const struct task *want)
     assert_string_equal(j->error.message, want->error.message);
     assert_int_equal(j->error.code, want->error.code);
     for (int i = 0; i < 2; i++) {
-        const struct group *g = &j->group[i];
-        assert_int_equal(g->finish, FINISH_STOP);
-        assert_true(g->times.arrived == 1095 && g->times.scheduled == 1096 && g->times.first_token == 1097.5 &&
-                    g->times.finished == 1099);
-        assert_int_equal(g->n_cached, 1);
-        assert_int_equal(g->prompt_logprobs[0].token, 77);
+        const struct choices *set = &j->choices[i];
+        assert_int_equal(set->finish, FINISH_STOP);
+        assert_true(set->times.arrived == 1095 && set->times.scheduled == 1096 && set->times.first_token == 1097.5 &&
+                    set->times.finished == 1099);
+        assert_int_equal(set->n_cached, 1);
+        assert_int_equal(set->prompt_logprobs[0].token, 77);
         for (int c = 0; c < 2; c++)
-            expect_choice(g->choice[c], want->group[i].choice[c]);
-        assert_true(g->score == NULL || g->score[1] == -1.25f);
+            expect_choice(set->choice[c], want->choices[i].choice[c]);
+        assert_true(set->score == NULL || set->score[1] == -1.25f);
     }
 }
 
 static void reports(void **state)
 {
     (void)state;
-    struct piece p;
+    struct delta p;
     struct rank_stats ranks[2];
     struct task *a = make_task(1, false), *b = make_task(2, true);
     const struct report r = make_report(a, b, &p, ranks);
@@ -333,7 +339,7 @@ static void reports(void **state)
     assert_int_equal(got->n_ranks, 2);
     assert_string_equal(got->ranks[1].host, "node7");
     assert_ptr_equal(got->first->task, mine[0]);
-    assert_true(got->first->group == 1 && got->first->choice == 1 && got->first->n_ids == 2);
+    assert_true(got->first->prompt_index == 1 && got->first->choice == 1 && got->first->n_ids == 2);
     assert_memory_equal(got->first->text, "pie\0ce", 6);
     assert_int_equal(got->first->logprobs[1].top_id[3], 3);
     assert_null(known[0]);
@@ -352,7 +358,7 @@ static void reports(void **state)
 static void bad_reports(void **state)
 {
     (void)state;
-    struct piece p;
+    struct delta p;
     struct rank_stats ranks[2];
     struct task *a = make_task(1, false), *b = make_task(2, true);
     const struct report r = make_report(a, b, &p, ranks);
@@ -381,105 +387,105 @@ static void bad_reports(void **state)
     known[0] = known[1] = NULL;
     struct err e = {0};
     assert_null(report_decode(w.data, w.bytes, &report_rules, 1, &e));
-    EXPECT_PARTS(&e, ERR_COMM, "a report of a group", "a piece of a task that is not there");
+    EXPECT_PARTS(&e, ERR_COMM, "a report of a replica", "a delta of a task that is not there");
     task_close(a);
     task_close(b);
     wire_free(&w);
 }
 
-/* ---- which engine ---- */
+/* ---- which replica ---- */
 
-static void answer(struct engines *e, int engine, struct task *done, bool loaded)
+static void answer(struct replicas *e, int replica, struct task *done, bool loaded)
 {
     static struct report r[4];
     int from = -1;
-    r[engine] = (struct report){.loaded = loaded, .max_len = 100 + engine, .max_seqs = 2, .done = done};
-    assert_true(mailbox_post(e->engine[engine].end[1], &r[engine]));
-    assert_true(mailbox_wait(e->engine[engine].end[0], 10000));
-    assert_ptr_equal(engines_take(e, &from), &r[engine]);
-    assert_int_equal(from, engine);
+    r[replica] = (struct report){.loaded = loaded, .max_len = 100 + replica, .max_seqs = 2, .done = done};
+    assert_true(mailbox_post(e->replica[replica].end[1], &r[replica]));
+    assert_true(mailbox_wait(e->replica[replica].end[0], 10000));
+    assert_ptr_equal(replicas_take(e, &from), &r[replica]);
+    assert_int_equal(from, replica);
 }
 
 static void choice(void **state)
 {
     (void)state;
     void *context = zmq_ctx_new();
-    struct engines e;
+    struct replicas e;
     struct err err = {0};
-    assert_int_equal(engines_open(&e, context, 3, 6, &err), 0);
+    assert_int_equal(replicas_open(&e, context, 3, 6, &err), 0);
     for (int i = 0; i < 3; i++) {
-        assert_false(engines_loaded(&e));
+        assert_false(replicas_loaded(&e));
         answer(&e, i, NULL, true);
     }
-    assert_true(engines_loaded(&e));
-    assert_int_equal(engines_max_seqs(&e), 6);
-    assert_int_equal(engines_max_len(&e), 100); /* what all can do */
+    assert_true(replicas_loaded(&e));
+    assert_int_equal(replicas_max_seqs(&e), 6);
+    assert_int_equal(replicas_max_len(&e), 100); /* what all can do */
     struct task *task[6];
     for (int i = 0; i < 6; i++) {
         task[i] = make_task((uint64_t)i, i == 5); /* 2 prompts of 4 sequences, the last one of 3 beams */
         if (i < 3)
-            assert_int_equal(engines_choose(&e, -1), i);
+            assert_int_equal(replicas_choose(&e, -1), i);
         else if (i < 5)
-            assert_int_equal(engines_choose(&e, -1), i - 3);
-        engines_submit(&e, task[i], i < 5 ? i % 3 : 2);
-        assert_true(task[i]->ticket.in_engine);
+            assert_int_equal(replicas_choose(&e, -1), i - 3);
+        replicas_submit(&e, task[i], i < 5 ? i % 3 : 2);
+        assert_true(task[i]->ticket.in_replica);
     }
-    assert_int_equal(e.engine[1].load.n_sequences, 16);
-    assert_int_equal(e.engine[2].load.n_sequences, 14);
-    assert_int_equal(engines_choose(&e, -1), 2);
-    assert_int_equal(engines_choose(&e, 12), -1); /* 2 + 12 are there */
-    assert_int_equal(engines_choose(&e, 13), 2);
+    assert_int_equal(e.replica[1].load.n_sequences, 16);
+    assert_int_equal(e.replica[2].load.n_sequences, 14);
+    assert_int_equal(replicas_choose(&e, -1), 2);
+    assert_int_equal(replicas_choose(&e, 12), -1); /* 2 + 12 are there */
+    assert_int_equal(replicas_choose(&e, 13), 2);
     task[1]->work.next = task[4];
     answer(&e, 1, task[1], false);
-    assert_false(task[4]->ticket.in_engine);
-    assert_int_equal(e.engine[1].load.n_sequences, 0);
-    assert_int_equal(e.engine[1].load.n_tokens, 0);
-    assert_int_equal(engines_choose(&e, 0), 1);
-    /* Orders go to the engine that has the task; withdrawing all and stopping go to all engines. */
-    engines_cancel(&e, task[2], FINISH_CANCELLED);
-    engines_withdraw(&e, task[0]);
-    engines_withdraw(&e, NULL);
-    engines_stop(&e);
+    assert_false(task[4]->ticket.in_replica);
+    assert_int_equal(e.replica[1].load.n_sequences, 0);
+    assert_int_equal(e.replica[1].load.n_tokens, 0);
+    assert_int_equal(replicas_choose(&e, 0), 1);
+    /* Orders go to the replica that has the task; withdrawing all and stopping go to all replicas. */
+    replicas_cancel(&e, task[2], FINISH_CANCELLED);
+    replicas_withdraw(&e, task[0]);
+    replicas_withdraw(&e, NULL);
+    replicas_stop(&e);
     static const int expected[3] = {2 + 1 + 2, 2 + 2, 2 + 1 + 2};
     for (int i = 0; i < 3; i++) {
         struct order *o;
         int n = 0;
-        for (; (o = mailbox_take(e.engine[i].end[1])) != NULL; n++)
+        for (; (o = mailbox_take(e.replica[i].end[1])) != NULL; n++)
             free(o);
         assert_int_equal(n, expected[i]);
     }
     for (int i = 0; i < 6; i++)
         task_close(task[i]);
-    engines_close(&e);
+    replicas_close(&e);
     (void)zmq_ctx_term(context);
 }
 
-/* Rank 3 of two groups of two is the slowest; a group that has told nothing does not hide it. */
+/* Rank 3 of two replicas of two is the slowest; a replica that has told nothing does not hide it. */
 static void figures(void **state)
 {
     (void)state;
     void *context = zmq_ctx_new();
-    struct engines e;
+    struct replicas e;
     struct err err = {0};
     struct rank_stats ranks[2] = {{.n_parted = 1, .parted_seconds = 1}, {.n_parted = 1, .parted_seconds = 2}};
     struct report r = {.ranks = ranks, .recent = ranks, .n_ranks = 2, .n_steps = 4, .step_seconds = 2};
     double seconds = 0;
     int from = 0;
-    assert_int_equal(engines_open(&e, context, 2, 4, &err), 0);
-    assert_int_equal(engines_slowest(&e), -1);
+    assert_int_equal(replicas_open(&e, context, 2, 4, &err), 0);
+    assert_int_equal(replicas_slowest(&e), -1);
     for (int i = 1; i >= 0; i--) {
         ranks[1].parted_seconds = i == 1 ? 2 : 1.5;
         ranks[0].joules = ranks[1].joules = 5;
-        assert_true(isnan(engines_joules(&e)));
-        assert_true(mailbox_post(e.engine[i].end[1], &r));
-        assert_true(mailbox_wait(e.engine[i].end[0], 10000));
-        assert_non_null(engines_take(&e, &from));
-        assert_int_equal(engines_slowest(&e), 3);
+        assert_true(isnan(replicas_joules(&e)));
+        assert_true(mailbox_post(e.replica[i].end[1], &r));
+        assert_true(mailbox_wait(e.replica[i].end[0], 10000));
+        assert_non_null(replicas_take(&e, &from));
+        assert_int_equal(replicas_slowest(&e), 3);
     }
-    assert_true(engines_joules(&e) == 20);
-    assert_int_equal(engines_steps(&e, &seconds), 8);
+    assert_true(replicas_joules(&e) == 20);
+    assert_int_equal(replicas_steps(&e, &seconds), 8);
     assert_true(seconds == 4);
-    engines_close(&e);
+    replicas_close(&e);
     (void)zmq_ctx_term(context);
 }
 

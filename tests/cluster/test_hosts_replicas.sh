@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tests/cluster/test_hosts_groups.sh - replica groups over two hosts, which are network namespaces (hosts.sh): the second group
-# is on the second host. The same results as from one group; when that host is lost the job ends in time and by name, and
+# tests/cluster/test_hosts_replicas.sh - replicas over two hosts, which are network namespaces (hosts.sh): the second replica
+# is on the second host. The same results as from one replica; when that host is lost the job ends in time and by name, and
 # the batch is gone on with.
 . "$(dirname "$0")/cluster.sh"
 . "$(dirname "$0")/hosts.sh"
@@ -15,28 +15,28 @@ make_input() { # N
 texts() { sed 's/,"total_ms":[0-9.e+-]*//' "$1" | sort; } # FILE: its results without their times
 
 start_batch() { # OUTPUT -> $pid, $mark
-    mark=groups-$$-$n_cases
+    mark=replicas-$$-$n_cases
     LOCKSTEP_TEST_MARK=$mark "${launch[@]}" -x LOCKSTEP_TEST_MARK -np 4 "$lockstep" batch --model "$model" --input "$dir/in" \
         --output "$1" --plain --max-batch 8 --tensor-parallel 2 --verbose >"$dir/out" 2>"$dir/err" &
     pid=$!
 }
 
 both_hosts() {
-    local name="2 hosts, a group on each: the results of one group, and work for both" status n
+    local name="2 hosts, a replica on each: the results of one replica, and work for both" status n
     make_input 60
     OMPI_MCA_btl=self,vader timeout 60 mpirun -q -np 2 "$lockstep" batch --model "$model" --input "$dir/in" \
-        --output "$dir/one" --plain >"$dir/out" 2>"$dir/err" || not_ok "$name" "one group: $(cat "$dir/err")"
+        --output "$dir/one" --plain >"$dir/out" 2>"$dir/err" || not_ok "$name" "one replica: $(cat "$dir/err")"
     start_batch "$dir/two"
     wait_until 60 ended || kill -9 $pid
     wait $pid
     status=$?
-    n=$(sed -n 's/.* group 1: \([0-9]*\) requests.*/\1/p' "$dir/err")
-    echo "# of 60 requests group 1 on h2 had ${n:-none}"
+    n=$(sed -n 's/.* replica 1: \([0-9]*\) requests.*/\1/p' "$dir/err")
+    echo "# of 60 requests replica 1 on h2 had ${n:-none}"
     check "$name" "status $status: $(cat "$dir/err")" [ $status = 0 -a "${n:-0}" -gt 10 -a "$(texts "$dir/one")" = "$(texts "$dir/two")" ]
 }
 
 lost_group() {
-    local name="the host of the second group is lost" begun took status words
+    local name="the host of the second replica is lost" begun took status words
     make_input 400
     start_batch "$dir/cut"
     wait_until 30 larger "$dir/cut" 1000
@@ -56,7 +56,7 @@ lost_group() {
     OMPI_MCA_btl=self,vader timeout 100 mpirun -q -np 2 "$lockstep" batch --model "$model" --input "$dir/in" \
         --output "$dir/cut" --plain --tensor-parallel 1 >"$dir/out" 2>"$dir/err"
     status=$?
-    check "$name: two groups of one host go on, every id once" "status $status: $(cat "$dir/err")" \
+    check "$name: two replicas of one host go on, every id once" "status $status: $(cat "$dir/err")" \
         [ $status = 0 -a "$(wc -l <"$dir/cut")" = 400 -a "$(grep -o '"id":"p[0-9]*"' "$dir/cut" | sort -u | wc -l)" = 400 ]
 }
 

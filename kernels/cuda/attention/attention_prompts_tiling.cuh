@@ -1,12 +1,12 @@
-/* kernels/cuda/attention/attention_prompts_plan.cuh - a batch's tokens in tiles for attention_prompts.cuh, those with
+/* kernels/cuda/attention/attention_prompts_tiling.cuh - a batch's tokens in tiles for attention_prompts.cuh, those with
  * the most keys first, so that all multiprocessors finish together. One block; each thread goes through its part of
  * the tokens twice: to count tiles by their steps of keys, and to put them where they belong. */
-#ifndef ATTENTION_ATTENTION_PROMPTS_PLAN_CUH
-#define ATTENTION_ATTENTION_PROMPTS_PLAN_CUH
+#ifndef ATTENTION_ATTENTION_PROMPTS_TILING_CUH
+#define ATTENTION_ATTENTION_PROMPTS_TILING_CUH
 
 #include "kernels/cuda/tensor.cuh"
 
-#define PLAN_THREADS     1024
+#define TILING_THREADS   1024
 #define PROMPT_MAX_TILES (1 << 16)
 
 /* Tokens [t0, t0 + n_tokens) of the batch, which follow each other in one sequence. */
@@ -14,38 +14,38 @@ struct prompt_tile {
     int t0, n_tokens;
 };
 
-/* What prompt_plan leaves for the kernel; zeros at first. */
-struct prompt_plan {
+/* What tile_prompts leaves for the kernel; zeros at first. */
+struct prompt_tiles {
     int n_tiles;
     unsigned n_taken; /* units */
     int kv_heads;     /* whose tiles are taken together, before those of others: as many as have their keys in L2 */
     prompt_tile tile[PROMPT_MAX_TILES];
 };
 
-struct plan_args {
+struct tiling_args {
     const int32_t *slot, *pos;
     int n_tokens, n_alone, tile_tokens, step, window;
     int n_kv_heads, l2_steps; /* l2_steps: of one KV head's keys and values that L2 has room for */
 };
 
 /* Does token t follow none of its sequence? So it is of the one after the last. */
-__device__ static inline bool begins_run(const plan_args &a, int t)
+__device__ static inline bool begins_run(const tiling_args &a, int t)
 {
     return t <= a.n_alone || t >= a.n_tokens || a.slot[t] != a.slot[t - 1] || a.pos[t] != a.pos[t - 1] + 1;
 }
 
-/* Steps of keys that tokens [t0, t] of a run see, from 1 to PLAN_THREADS. */
-__device__ static inline int steps_of(const plan_args &a, int t0, int t)
+/* Steps of keys that tokens [t0, t] of a run see, from 1 to TILING_THREADS. */
+__device__ static inline int steps_of(const tiling_args &a, int t0, int t)
 {
     int first = a.window > 0 ? max(0, a.pos[t0] - a.window + 1) : 0;
-    return min(max(a.pos[t] / a.step - first / a.step, 0), PLAN_THREADS - 1) + 1;
+    return min(max(a.pos[t] / a.step - first / a.step, 0), TILING_THREADS - 1) + 1;
 }
 
-/* f(tile, PLAN_THREADS - its steps, the steps of its run if it is the run's last, else 0) of all tiles that end among
+/* f(tile, TILING_THREADS - its steps, the steps of its run if it is the run's last, else 0) of all tiles that end among
  * tokens [t, end), end - t <= 32; starts: bit i says that a run begins with token t + i, up to end; start: where
  * token t - 1's did. Tokens without a neighbour of their sequence are left to attention_many.cuh. */
 template <typename F>
-__device__ static inline void for_tiles(const plan_args &a, int t, int end, uint64_t starts, int start, F f)
+__device__ static inline void for_tiles(const tiling_args &a, int t, int end, uint64_t starts, int start, F f)
 {
     while (t < end) {
         if (starts & 1)
@@ -58,7 +58,7 @@ __device__ static inline void for_tiles(const plan_args &a, int t, int end, uint
                                                      !(last > 0 && a.slot[last - 1] == a.slot[last]) &&
                                                      !(last + 1 < a.n_tokens && a.slot[last + 1] == a.slot[last]);
         if (!alone)
-            f(prompt_tile{t0, last + 1 - t0}, PLAN_THREADS - steps_of(a, t0, last),
+            f(prompt_tile{t0, last + 1 - t0}, TILING_THREADS - steps_of(a, t0, last),
               run_ends ? steps_of(a, start, last) : 0);
         starts >>= last + 1 - t;
         t = last + 1;
@@ -101,9 +101,9 @@ __device__ static inline int share_of_heads(int n_heads, int n_steps, int l2_ste
     return (n_heads + n_turns - 1) / n_turns;
 }
 
-/* What a thread of the plan has: 32 tokens, or 32 times as many as PLAN_THREADS are too few for. */
+/* What a thread of the tiling has: 32 tokens, or 32 times as many as TILING_THREADS are too few for. */
 template <typename F>
-__device__ static inline void for_own_tiles(const plan_args &a, const unsigned *starts, int n_words, int share,
+__device__ static inline void for_own_tiles(const tiling_args &a, const unsigned *starts, int n_words, int share,
                                             int start, F f)
 {
     for (int word = (int)threadIdx.x * share; word < min(n_words, ((int)threadIdx.x + 1) * share); word++) {
@@ -115,14 +115,15 @@ __device__ static inline void for_own_tiles(const plan_args &a, const unsigned *
     }
 }
 
-static __global__ void __launch_bounds__(PLAN_THREADS) plan_prompts(plan_args a, prompt_plan *plan)
+static __global__ void __launch_bounds__(TILING_THREADS) tile_prompts(tiling_args a, prompt_tiles *tiles)
 {
     __shared__ unsigned starts[PROMPT_MAX_TILES / 32 + 1];
-    __shared__ int count[PLAN_THREADS], room[33], n_steps;
+    __shared__ int count[TILING_THREADS], room[33], n_steps;
     let_next_begin();
-    int n_words = (a.n_tokens - a.n_alone + 31) / 32, share = (n_words + PLAN_THREADS - 1) / PLAN_THREADS, start = -1;
+    int n_words = (a.n_tokens - a.n_alone + 31) / 32, share = (n_words + TILING_THREADS - 1) / TILING_THREADS,
+        start = -1;
 #pragma unroll 4
-    for (int i = (int)threadIdx.x; i < (n_words + 1) * 32; i += PLAN_THREADS) {
+    for (int i = (int)threadIdx.x; i < (n_words + 1) * 32; i += TILING_THREADS) {
         unsigned bits = __ballot_sync(0xffffffffu, begins_run(a, a.n_alone + i));
         if (i % 32 == 0)
             starts[i / 32] = bits;
@@ -141,14 +142,14 @@ static __global__ void __launch_bounds__(PLAN_THREADS) plan_prompts(plan_args a,
     __syncthreads();
     int own = count[threadIdx.x], before = over_threads_before(own, 0, room, [](int x, int y) { return x + y; });
     count[threadIdx.x] = before;
-    if (threadIdx.x == PLAN_THREADS - 1) {
-        plan->n_tiles = before + own;
-        plan->n_taken = 0;
-        plan->kv_heads = share_of_heads(a.n_kv_heads, n_steps, a.l2_steps);
+    if (threadIdx.x == TILING_THREADS - 1) {
+        tiles->n_tiles = before + own;
+        tiles->n_taken = 0;
+        tiles->kv_heads = share_of_heads(a.n_kv_heads, n_steps, a.l2_steps);
     }
     __syncthreads();
     for_own_tiles(a, starts, n_words, share, start,
-                  [&](prompt_tile tile, int which, int) { plan->tile[atomicAdd(&count[which], 1)] = tile; });
+                  [&](prompt_tile tile, int which, int) { tiles->tile[atomicAdd(&count[which], 1)] = tile; });
     wait_for_previous(); /* so that "this kernel is done" implies "those before it are" */
 }
 

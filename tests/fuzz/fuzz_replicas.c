@@ -1,4 +1,4 @@
-/* tests/fuzz/fuzz_groups.c - an order or a report from another group's leader, as bytes from anywhere: decoded, used, freed.
+/* tests/fuzz/fuzz_replicas.c - an order or a report from another replica's leader, as bytes from anywhere: decoded, used, freed.
  *
  * Besides memory safety: a refusal says why in one line; an accepted order keeps to the limits; what an accepted order says is
  * said by its own encoding again. */
@@ -25,13 +25,13 @@ static void check(bool good)
 static void check_order(const struct order *o)
 {
     const struct task *j = o->task;
-    for (int i = 0; j != NULL && i < j->n_groups; i++) {
-        const struct group *g = &j->group[i];
-        check(g->prompt.n >= 1 && (int64_t)g->prompt.n + g->rules->max_tokens <= MAX_LEN);
-        for (size_t k = 0; k < g->prompt.n; k++)
-            check(g->prompt.id[k] >= 0 && g->prompt.id[k] < VOCAB);
-        check(g->rules->sampling.n_top <= SAMPLING_MAX_TOP &&
-              (g->rules->stop == NULL || g->rules->stop->n <= STOP_MAX_STRINGS));
+    for (int i = 0; j != NULL && i < j->n_prompts; i++) {
+        const struct choices *set = &j->choices[i];
+        check(set->prompt.n >= 1 && (int64_t)set->prompt.n + set->rules->max_tokens <= MAX_LEN);
+        for (size_t k = 0; k < set->prompt.n; k++)
+            check(set->prompt.id[k] >= 0 && set->prompt.id[k] < VOCAB);
+        check(set->rules->sampling.n_top <= SAMPLING_MAX_TOP &&
+              (set->rules->stop == NULL || set->rules->stop->n <= STOP_MAX_STRINGS));
     }
 }
 
@@ -75,12 +75,12 @@ static struct task *make_task(uint64_t number)
     g->rules.sampling = (struct sampling){.n_top = 1, .n_prompt_top = 1, .repetition_penalty = 1};
     j->n_choices = 2;
     j->rules = calloc(1, sizeof *j->rules);
-    j->group = calloc(1, sizeof *j->group);
+    j->choices = calloc(1, sizeof *j->choices);
     j->work.progress = calloc(2, sizeof *j->work.progress);
     j->rules[0] = g->rules;
     struct token_list prompt = {calloc(2, sizeof(int32_t)), 2, 2};
-    check(group_open(&j->group[0], &g->search, &j->rules[0], &prompt, &e) == 0);
-    j->n_groups = 1;
+    check(choices_open(&j->choices[0], &g->search, &j->rules[0], &prompt, &e) == 0);
+    j->n_prompts = 1;
     return j;
 }
 
@@ -93,8 +93,8 @@ static void report(const uint8_t *data, size_t size)
         mine[i] = known[i] = make_task((uint64_t)i);
     struct report *r = report_decode(data, size, &is, 0, &e);
     check((r != NULL) == (e.code == ERR_NONE) && strchr(e.text, '\n') == NULL);
-    for (const struct piece *p = r != NULL ? r->first : NULL; p != NULL; p = p->next)
-        check(p->group == 0 && p->choice < 2 && (p->logprobs == NULL || p->n_ids > 0));
+    for (const struct delta *p = r != NULL ? r->first : NULL; p != NULL; p = p->next)
+        check(p->prompt_index == 0 && p->choice < 2 && (p->logprobs == NULL || p->n_ids > 0));
     for (const struct task *j = r != NULL ? r->done : NULL; j != NULL; j = j->work.next)
         check(j == mine[0] || j == mine[1]);
     steps_report_free(r);

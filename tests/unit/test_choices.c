@@ -1,9 +1,9 @@
-/* tests/unit/test_group.c - coordinator/schedule/group.c and beam.c on a device made of paper: n, best_of and beams, alone and among
+/* tests/unit/test_choices.c - coordinator/schedule/choices.c and beam.c on a device made of paper: n, best_of and beams, alone and among
  * others, with so few slots and blocks that sequences are parked and preempted all the time. What comes out is compared
  * with a search that knows nothing of sequences: transformers' loop, over all continuations of all beams. */
 #include "tests/unit/unit.h"
 
-#include "coordinator/schedule/group.h"
+#include "coordinator/schedule/choices.h"
 #include "tests/support/paper.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@
 #define EOS        7
 #define MAX_LEN    100
 #define MAX_OUTPUT 24
-#define MAX_GROUPS 8
+#define MAX_SETS   8
 #define MAX_STEPS  20000
 
 /* ---- the same, without sequences ---- */
@@ -115,11 +115,11 @@ struct run {
     struct scheduler s;
     struct paper device;
     struct plan plan;
-    struct group_events events;
-    struct group group[MAX_GROUPS];
-    struct request_rules rules[MAX_GROUPS];
-    struct token_list prompt[MAX_GROUPS]; /* a copy */
-    int n_clients;                        /* whose the groups are, at random */
+    struct choices_events events;
+    struct choices choices[MAX_SETS];
+    struct request_rules rules[MAX_SETS];
+    struct token_list prompt[MAX_SETS]; /* a copy */
+    int n_clients;                      /* whose the sets are, at random */
     int n, n_finished, n_released, n_steps, n_choice_events;
     struct step_result queue[SCHEDULER_FLIGHTS];
     int n_queued;
@@ -131,76 +131,76 @@ static void check_text(const struct request *r, const struct token_list *prompt,
     assert_memory_equal(r->output.id, want->token + prompt->n, r->output.n * sizeof *r->output.id);
 }
 
-static void check_beams(const struct group *g, const struct token_list *prompt)
+static void check_beams(const struct choices *set, const struct token_list *prompt)
 {
     struct text best[BEAM_MAX];
-    int n_rounds, n = beams_of(prompt, g->rules, &g->search, best, &n_rounds);
-    assert_int_equal(g->beam.n_tokens, n_rounds);
-    assert_true(n >= g->search.n);
-    for (int i = 0; i < g->search.n; i++) {
-        const struct request *r = g->choice[i];
+    int n_rounds, n = beams_of(prompt, set->rules, &set->search, best, &n_rounds);
+    assert_int_equal(set->beam.n_tokens, n_rounds);
+    assert_true(n >= set->search.n);
+    for (int i = 0; i < set->search.n; i++) {
+        const struct request *r = set->choice[i];
         check_text(r, prompt, &best[i]);
-        assert_true(fabsf(g->score[i] - best[i].score) <= 1e-6f * fabsf(best[i].score));
-        assert_int_equal(r->finish, (int)r->output.n == g->rules->max_tokens ? FINISH_LENGTH : FINISH_STOP);
+        assert_true(fabsf(set->score[i] - best[i].score) <= 1e-6f * fabsf(best[i].score));
+        assert_int_equal(r->finish, (int)r->output.n == set->rules->max_tokens ? FINISH_LENGTH : FINISH_STOP);
         assert_true(fabs(r->logprob_sum - (double)best[i].sum) < 1e-4);
     }
 }
 
-static void check_samples(const struct group *g, const struct token_list *prompt)
+static void check_samples(const struct choices *set, const struct token_list *prompt)
 {
     struct text all[GROUP_MAX_CHOICES];
     double mean[GROUP_MAX_CHOICES];
-    for (int i = 0; i < g->n_members; i++)
-        all[i] = sampled_text(prompt, g->rules, g->rules->sampling.seed + (uint64_t)i, &mean[i]);
-    for (int i = 0; i < g->search.n; i++) {
+    for (int i = 0; i < set->n_members; i++)
+        all[i] = sampled_text(prompt, set->rules, set->rules->sampling.seed + (uint64_t)i, &mean[i]);
+    for (int i = 0; i < set->search.n; i++) {
         int best = -1; /* of those that are left */
-        for (int k = 0; k < g->n_members; k++)
-            if (all[k].n > 0 && (best < 0 || (g->n_members > g->search.n && mean[k] > mean[best] + 1e-9)))
+        for (int k = 0; k < set->n_members; k++)
+            if (all[k].n > 0 && (best < 0 || (set->n_members > set->search.n && mean[k] > mean[best] + 1e-9)))
                 best = k;
-        check_text(g->choice[i], prompt, &all[best]);
-        assert_int_equal(g->choice[i]->finish, FINISH_LENGTH);
+        check_text(set->choice[i], prompt, &all[best]);
+        assert_int_equal(set->choice[i]->finish, FINISH_LENGTH);
         all[best].n = 0;
     }
 }
 
-static void on_choice(void *context, struct group *g, int i)
+static void on_choice(void *context, struct choices *set, int i)
 {
     struct run *run = context;
-    assert_int_equal(g->finish, FINISH_NONE);
-    assert_true(i < g->search.n && g->choice[i]->output.n > 0);
+    assert_int_equal(set->finish, FINISH_NONE);
+    assert_true(i < set->search.n && set->choice[i]->output.n > 0);
     run->n_choice_events++;
 }
 
-static void on_finish(void *context, struct group *g)
+static void on_finish(void *context, struct choices *set)
 {
     struct run *run = context;
     run->n_finished++;
-    if (g->finish == FINISH_TIMEOUT)
+    if (set->finish == FINISH_TIMEOUT)
         return;
-    assert_int_equal(g->finish, FINISH_STOP);
-    if (g->search.num_beams > 1)
-        check_beams(g, &run->prompt[g - run->group]);
+    assert_int_equal(set->finish, FINISH_STOP);
+    if (set->search.num_beams > 1)
+        check_beams(set, &run->prompt[set - run->choices]);
     else
-        check_samples(g, &run->prompt[g - run->group]);
+        check_samples(set, &run->prompt[set - run->choices]);
 }
 
-static void on_release(void *context, struct group *g)
+static void on_release(void *context, struct choices *set)
 {
     struct run *run = context;
     run->n_released++;
-    assert_true(g->times.finished > 0 || g->finish == FINISH_CANCELLED);
-    group_close(g); /* the address sanitizer detects a later access */
+    assert_true(set->times.finished > 0 || set->finish == FINISH_CANCELLED);
+    choices_close(set); /* the address sanitizer detects a later access */
 }
 
 static void run_open(struct run *run, const struct limits *l, bool prefix_caching)
 {
     struct err e = {0};
     memset(run, 0, sizeof *run);
-    run->events = (struct group_events){on_choice, on_finish, on_release, run};
+    run->events = (struct choices_events){on_choice, on_finish, on_release, run};
     const struct scheduler_setup setup = {.limits = *l,
                                           .prefix_caching = prefix_caching,
-                                          .on_progress = group_on_progress,
-                                          .on_release = group_on_release,
+                                          .on_progress = choices_on_progress,
+                                          .on_release = choices_on_release,
                                           .context = &run->events};
     assert_int_equal(plan_open(&run->plan, l, &e), 0);
     assert_int_equal(paper_open(&run->device, l, VOCAB, &e), 0);
@@ -216,13 +216,13 @@ static void run_close(struct run *run)
     scheduler_close(&run->s);
 }
 
-static struct group *submit(struct run *run, const struct search *how, const struct request_rules *rules, int n_prompt,
-                            uint64_t seed, double deadline)
+static struct choices *submit(struct run *run, const struct search *how, const struct request_rules *rules,
+                              int n_prompt, uint64_t seed, double deadline)
 {
     struct err e = {0};
     const char *field;
     int i = run->n++;
-    struct group *g = &run->group[i];
+    struct choices *set = &run->choices[i];
     size_t n = (size_t)n_prompt;
     struct token_list own = {malloc(n * sizeof *own.id), n, n};
     run->prompt[i] = (struct token_list){malloc(n * sizeof *own.id), n, n};
@@ -230,11 +230,11 @@ static struct group *submit(struct run *run, const struct search *how, const str
         own.id[k] = run->prompt[i].id[k] = random_below(&seed, VOCAB);
     run->rules[i] = *rules;
     assert_int_equal(search_check(how, &run->rules[i], &field, &e), 0);
-    assert_int_equal(group_open(g, how, &run->rules[i], &own, &e), 0);
-    g->client = run->n_clients > 1 ? random_next(&seed) % (uint64_t)run->n_clients : 0;
-    g->deadline = deadline;
-    assert_int_equal(group_submit(g, &run->s, run->n_steps, &e), 0);
-    return g;
+    assert_int_equal(choices_open(set, how, &run->rules[i], &own, &e), 0);
+    set->client = run->n_clients > 1 ? random_next(&seed) % (uint64_t)run->n_clients : 0;
+    set->deadline = deadline;
+    assert_int_equal(choices_submit(set, &run->s, run->n_steps, &e), 0);
+    return set;
 }
 
 static void check_memory(const struct run *run)
@@ -282,7 +282,7 @@ static void drain(struct run *run, int depth)
     assert_int_equal(run->s.n_parked, 0);
 }
 
-/* ---- random groups ---- */
+/* ---- random sets ---- */
 
 static void random_search(struct search *how, struct request_rules *rules, uint64_t *seed)
 {
@@ -308,7 +308,7 @@ static void one_mixture(uint64_t *seed, int depth, uint64_t *preemptions, int *f
     const struct limits l = {max_seqs, max_seqs + random_below(seed, 60), MAX_LEN, max_seqs,
                              MAX_LEN / KV_BLOCK_TOKENS + 1 + random_below(seed, tight ? 3 : 60)};
     struct run run;
-    int n = 1 + random_below(seed, MAX_GROUPS);
+    int n = 1 + random_below(seed, MAX_SETS);
     run_open(&run, &l, random_below(seed, 2) == 0);
     run.n_clients = 1 + random_below(seed, 3);
     while (run.n < n) {
@@ -316,11 +316,11 @@ static void one_mixture(uint64_t *seed, int depth, uint64_t *preemptions, int *f
         struct request_rules rules;
         random_search(&how, &rules, seed);
         double deadline = random_below(seed, 10) == 0 ? run.n_steps + random_below(seed, 50) : 0;
-        struct group *g = submit(&run, &how, &rules, 1 + random_below(seed, 60), random_next(seed), deadline);
+        struct choices *set = submit(&run, &how, &rules, 1 + random_below(seed, 60), random_next(seed), deadline);
         for (int i = random_below(seed, 12); i > 0; i--)
             step(&run, depth);
-        if (random_below(seed, 12) == 0 && g->scheduler != NULL)
-            group_cancel(g, FINISH_CANCELLED, run.n_steps);
+        if (random_below(seed, 12) == 0 && set->scheduler != NULL)
+            choices_cancel(set, FINISH_CANCELLED, run.n_steps);
     }
     drain(&run, depth);
     *preemptions += run.s.stats.n_preemptions;
@@ -335,7 +335,7 @@ static void random_mixtures(void **state)
     int finished = 0, n = getenv("LOCKSTEP_SANITIZED") != NULL ? 60 : 500;
     for (int trial = 0; trial < n; trial++)
         one_mixture(&seed, trial % SCHEDULER_FLIGHTS, &preemptions, &finished);
-    print_message("# %d groups finished, %llu preemptions\n", finished, (unsigned long long)preemptions);
+    print_message("# %d sets finished, %llu preemptions\n", finished, (unsigned long long)preemptions);
     assert_true(finished > 3 * n && preemptions > (uint64_t)n);
 }
 
@@ -399,10 +399,10 @@ static void a_group_that_times_out_has_what_there_was(void **state)
         struct run run;
         run_open(&run, &roomy, true);
         submit(&run, &(struct search){.n = 2, .num_beams = beams, .beam.length_penalty = 1}, &plain, 5, 1, 6);
-        struct group *g = &run.group[0];
-        while (g->finish == FINISH_NONE && run.n_steps < 5)
+        struct choices *set = &run.choices[0];
+        while (set->finish == FINISH_NONE && run.n_steps < 5)
             step(&run, 0);
-        assert_int_equal(g->finish, FINISH_NONE);
+        assert_int_equal(set->finish, FINISH_NONE);
         assert_int_equal(run.n_finished, 0);
         run.n_steps++;
         plan_reset(&run.plan, (uint64_t)run.n_steps);
@@ -469,12 +469,12 @@ static void a_full_queue_takes_no_group(void **state)
     run_open(&run, &roomy, true);
     run.s.setup.max_waiting = 1;
     submit(&run, &(struct search){.n = 2, .num_beams = 1}, &plain, 5, 1, 0);
-    struct group g;
+    struct choices g;
     struct token_list prompt = {calloc(3, sizeof(int32_t)), 3, 3};
-    assert_int_equal(group_open(&g, &(struct search){.n = 2, .num_beams = 1}, &plain, &prompt, &e), 0);
-    assert_int_equal(group_submit(&g, &run.s, 0, &e), SCHEDULER_FULL);
-    group_cancel(&g, FINISH_CANCELLED, 0); /* nothing happens */
-    group_close(&g);
+    assert_int_equal(choices_open(&g, &(struct search){.n = 2, .num_beams = 1}, &plain, &prompt, &e), 0);
+    assert_int_equal(choices_submit(&g, &run.s, 0, &e), SCHEDULER_FULL);
+    choices_cancel(&g, FINISH_CANCELLED, 0); /* nothing happens */
+    choices_close(&g);
     drain(&run, 0);
     run_close(&run);
 }

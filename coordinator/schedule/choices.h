@@ -1,18 +1,18 @@
-/* coordinator/schedule/group.h - one prompt and what was asked for it: `n` choices, the n best of `best_of`, or beam search. A group
- * is a handful of requests of the scheduler; with n = 1 it is one. This is what a server queues. Rank 0 only.
+/* coordinator/schedule/choices.h - one prompt and what was asked for it: `n` choices, the n best of `best_of`, or beam search. Such
+ * a set is a handful of requests of the scheduler; with n = 1 it is one. A server queues sets. Rank 0 only.
  *
- * The sequences of a group share its prompt's blocks: the others start when the first one has its first token, and find
+ * The sequences of one prompt share its prompt's blocks: the others start when the first one has its first token, and find
  * them in the prefix cache (in a part of it of their own when prefix_caching is off). A beam that goes on in two ways is two
  * sequences from then on, one of which is new, finds the full blocks of the common beginning, and feeds the rest again. */
-#ifndef SCHEDULE_GROUP_H
-#define SCHEDULE_GROUP_H
+#ifndef SCHEDULE_CHOICES_H
+#define SCHEDULE_CHOICES_H
 
 #include "coordinator/schedule/beam.h"
 #include "coordinator/schedule/scheduler.h"
 
-struct group {
+struct choices {
     void *owner;                       /* the caller's */
-    const struct request_rules *rules; /* borrowed until group_close */
+    const struct request_rules *rules; /* borrowed until choices_close */
     struct search search;
     struct token_list prompt; /* owned */
     uint64_t client;          /* as struct request has these three */
@@ -28,14 +28,14 @@ struct group {
     int n_cached;                    /* prompt tokens that the first sequence had from the prefix cache */
     struct sampled *prompt_logprobs; /* [prompt.n - 1] if they are wanted; owned */
 
-    /* The group's own. */
+    /* Private. */
     struct scheduler *scheduler;   /* NULL: not submitted */
     struct request *member;        /* [n_members] sequences, with beams also free ones (rules NULL) */
     int n_members, n_finished;     /* n_finished: sequences that have ended; not counted with beams */
     int n_held;                    /* members that the scheduler refers to */
     int n_awaited;                 /* beams whose result of this round has not come */
     bool started;                  /* all members that are to run have been queued */
-    bool silent;                   /* group_cancel ended it */
+    bool silent;                   /* choices_cancel ended it */
     int n_calls;                   /* own requests under way: on_release waits for their end */
     struct request_rules *variant; /* [n_members] rules with the member's seed; one for all beams */
     struct request *result;        /* [n] choices of a beam search */
@@ -44,35 +44,35 @@ struct group {
     struct sampled *beam_result; /* [num_beams] of this round */
 };
 
-struct group_events {
+struct choices_events {
     /* Choice i has one more token or has ended. Not called with best_of > n or beams, whose choices are known at the end. */
-    void (*on_choice)(void *context, struct group *g, int i);
-    /* All choices are there, or the group has timed out, with what there was. Not called for what group_cancel ends. */
-    void (*on_finish)(void *context, struct group *g);
-    /* The scheduler has let go of a finished group: group_close is allowed from now on. */
-    void (*on_release)(void *context, struct group *g);
+    void (*on_choice)(void *context, struct choices *set, int i);
+    /* All choices are there, or the set has timed out, with what there was. Not called for what choices_cancel ends. */
+    void (*on_finish)(void *context, struct choices *set);
+    /* The scheduler has let go of a finished set: choices_close is allowed from now on. */
+    void (*on_release)(void *context, struct choices *set);
     void *context;
 };
 
-/* The prompt moves into the group, in success and failure. search_check has passed. group_close in any case. */
-int group_open(struct group *g, const struct search *how, const struct request_rules *rules, struct token_list *prompt,
-               struct err *e);
+/* The prompt moves into the set, in success and failure. search_check has passed. choices_close in any case. */
+int choices_open(struct choices *set, const struct search *how, const struct request_rules *rules,
+                 struct token_list *prompt, struct err *e);
 
 /* Queue it; owner, client, priority and deadline are set. Prompt and max_tokens fit scheduler_max_len. Returns 0, SCHEDULER_FULL,
  * or -1 and *e; only after 0 there are events. */
-int group_submit(struct group *g, struct scheduler *s, double now, struct err *e);
+int choices_submit(struct choices *set, struct scheduler *s, double now, struct err *e);
 
 /* End it with what there is. on_release follows, maybe within this call, if it was submitted and had not finished. */
-void group_cancel(struct group *g, enum finish_reason why, double now);
+void choices_cancel(struct choices *set, enum finish_reason why, double now);
 
-void group_close(struct group *g);
+void choices_close(struct choices *set);
 
 /* Has it been in a step? Submitted before. */
-bool group_begun(const struct group *g);
+bool choices_begun(const struct choices *set);
 
-/* A scheduler all of whose requests belong to groups calls these: setup.on_progress = group_on_progress, setup.on_release =
- * group_on_release, setup.context = a struct group_events. */
-void group_on_progress(void *events, struct request *r);
-void group_on_release(void *events, struct request *r);
+/* A scheduler all of whose requests belong to such sets calls these: setup.on_progress = choices_on_progress, setup.on_release =
+ * choices_on_release, setup.context = a struct choices_events. */
+void choices_on_progress(void *events, struct request *r);
+void choices_on_release(void *events, struct request *r);
 
 #endif

@@ -1,5 +1,5 @@
-/* rank/step/persistent.c - see persistent.h. */
-#include "rank/step/persistent.h"
+/* rank/step/persistent_step.c - see persistent_step.h. */
+#include "rank/step/persistent_step.h"
 #include "rank/world/fatal.h"
 
 #include <stdio.h>
@@ -83,7 +83,7 @@ static struct decode_model describe(const struct network *n, const struct decode
 }
 
 /* Can all ranks? Collective. why: this rank's reason, NULL if it has none. */
-static bool all_can(struct persistent *p, const char *why, const struct world *w)
+static bool all_can(struct persistent_step *p, const char *why, const struct world *w)
 {
     why = peers_agree(why, w);
     if (why != NULL)
@@ -92,7 +92,7 @@ static bool all_can(struct persistent *p, const char *why, const struct world *w
 }
 
 /* Every device learns where the others want their sums. */
-static bool connect_ranks(struct persistent *p, const struct world *w, const struct ops *ops, struct queue *q)
+static bool connect_ranks(struct persistent_step *p, const struct world *w, const struct ops *ops, struct queue *q)
 {
     const char *why = peers_open(&p->peers, ops->persistent->memory(p->step), w, ops, q);
     if (why != NULL)
@@ -102,15 +102,15 @@ static bool connect_ranks(struct persistent *p, const struct world *w, const str
     return why == NULL;
 }
 
-static void close_step(struct persistent *p, const struct ops *ops, struct queue *q)
+static void close_step(struct persistent_step *p, const struct ops *ops, struct queue *q)
 {
     ops->wait(q);
     ops->persistent->close(q, p->step);
     p->step = NULL;
 }
 
-int persistent_open(struct persistent *p, const struct network *n, const struct world *w, const struct ops *ops,
-                    struct queue *q, struct err *e)
+int persistent_step_open(struct persistent_step *p, const struct network *n, const struct world *w,
+                         const struct ops *ops, struct queue *q, struct err *e)
 {
     memset(p, 0, sizeof *p);
     const char *why = ops->persistent == NULL ? "the CPU backend" : refuse_network(n, w);
@@ -142,7 +142,7 @@ int persistent_open(struct persistent *p, const struct network *n, const struct 
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-void persistent_close(struct persistent *p, const struct world *w, const struct ops *ops, struct queue *q)
+void persistent_step_close(struct persistent_step *p, const struct world *w, const struct ops *ops, struct queue *q)
 {
     if (p->step != NULL) {
         peers_close(&p->peers, w, ops, q);

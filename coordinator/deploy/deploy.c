@@ -1,0 +1,365 @@
+/* coordinator/deploy/deploy.c - see deploy.h. */
+#include "coordinator/deploy/deploy.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *deploy_state_name(enum deploy_state state)
+{
+    static const char *const name[N_DEPLOY_STATES] = {"known", "waiting", "loading", "ready", "unloading", "failed"};
+    return name[state];
+}
+
+int deploy_open(struct deploy *d, const struct deploy_setup *setup, struct err *e)
+{
+    memset(d, 0, sizeof *d);
+    d->setup = *setup;
+    d->loading = -1;
+    d->model = err_calloc(e, (size_t)setup->n_models, sizeof *d->model, "table of models");
+    d->slot_taken = err_calloc(e, (size_t)setup->n_slots, sizeof *d->slot_taken, "table of models");
+    if (e->code != ERR_NONE)
+        return -1;
+    for (int i = 0; i < setup->n_models; i++)
+        d->model[i].slot = -1;
+    return 0;
+}
+
+void deploy_close(struct deploy *d)
+{
+    free(d->model);
+    free(d->slot_taken);
+    memset(d, 0, sizeof *d);
+}
+
+/* ---- who asks, waits, uses ---- */
+
+static void join_line(struct deploy *d, struct deployment *m, double now)
+{
+    if (!m->in_line) {
+        m->in_line = true;
+        m->order = d->n_asked++;
+        m->waiting_since = now;
+    }
+    if (m->state == DEPLOY_KNOWN || m->state == DEPLOY_FAILED)
+        m->state = DEPLOY_WAITING;
+}
+
+/* Nobody waits for it and nobody wants it: it has no place in the line. */
+static void leave_line(struct deployment *m)
+{
+    if (m->n_waiters > 0 || m->wanted)
+        return;
+    m->in_line = false;
+    if (m->state == DEPLOY_WAITING)
+        m->state = DEPLOY_KNOWN;
+}
+
+static bool failed_lately(const struct deploy *d, const struct deployment *m, double now)
+{
+    return m->state == DEPLOY_FAILED && now - m->failed_at < d->setup.hold;
+}
+
+bool deploy_admits(const struct deploy *d, int i)
+{
+    return d->model[i].state == DEPLOY_READY && !d->model[i].leaving;
+}
+
+enum deploy_answer deploy_ask(struct deploy *d, int i, double now)
+{
+    struct deployment *m = &d->model[i];
+    if (failed_lately(d, m, now))
+        return DEPLOY_REFUSE;
+    if (deploy_admits(d, i)) {
+        m->n_users++;
+        m->last_used = now;
+        return DEPLOY_ENTER;
+    }
+    m->n_waiters++;
+    join_line(d, m, now);
+    return DEPLOY_WAIT;
+}
+
+void deploy_enter(struct deploy *d, int i, double now)
+{
+    struct deployment *m = &d->model[i];
+    m->n_waiters--;
+    m->n_users++;
+    m->last_used = now;
+    leave_line(m);
+}
+
+void deploy_leave(struct deploy *d, int i)
+{
+    d->model[i].n_waiters--;
+    leave_line(&d->model[i]);
+}
+
+void deploy_done(struct deploy *d, int i, double now)
+{
+    d->model[i].n_users--;
+    d->model[i].last_used = now;
+}
+
+void deploy_want(struct deploy *d, int i, double now)
+{
+    struct deployment *m = &d->model[i];
+    if (deploy_admits(d, i))
+        return;
+    m->wanted = true;
+    join_line(d, m, now);
+}
+
+bool deploy_unload(struct deploy *d, int i)
+{
+    struct deployment *m = &d->model[i];
+    if (m->state != DEPLOY_READY || m->pinned)
+        return false;
+    m->leaving = true;
+    return true;
+}
+
+void deploy_pin(struct deploy *d, int i, bool pinned)
+{
+    d->model[i].pinned = pinned;
+    d->model[i].leaving = d->model[i].leaving && !pinned;
+}
+
+/* ---- decisions ---- */
+
+int64_t deploy_room(const struct deploy *d, int i)
+{
+    int64_t room = d->setup.memory;
+    for (int k = 0; k < d->setup.n_models; k++)
+        if (k != i && d->model[k].pinned && d->model[k].slot >= 0)
+            room -= d->model[k].bytes;
+    return room;
+}
+
+static bool is_idle(const struct deployment *m)
+{
+    return m->state == DEPLOY_READY && m->n_users == 0 && (m->n_waiters == 0 || m->leaving);
+}
+
+static bool may_go(const struct deployment *m)
+{
+    return is_idle(m) && !m->pinned;
+}
+
+static bool fits_after(const struct deploy *d, int64_t bytes, int64_t freed, int n_freed)
+{
+    return d->used - freed + bytes <= d->setup.memory && d->n_resident - n_freed < d->setup.n_slots;
+}
+
+/* Is some model on its way out? Room is looked at again when it is gone. */
+static bool is_unloading(const struct deploy *d)
+{
+    for (int i = 0; i < d->setup.n_models; i++)
+        if (d->model[i].state == DEPLOY_UNLOADING)
+            return true;
+    return false;
+}
+
+/* The next to go for `bytes`: the least recently used idle one, if all idle ones together make room. -1: none. */
+static int choose_victim(const struct deploy *d, int64_t bytes)
+{
+    int oldest = -1, n_idle = 0;
+    int64_t idle = 0;
+    for (int i = 0; i < d->setup.n_models; i++) {
+        const struct deployment *m = &d->model[i];
+        if (!may_go(m))
+            continue;
+        n_idle++;
+        idle += m->bytes;
+        if (oldest < 0 || m->last_used < d->model[oldest].last_used)
+            oldest = i;
+    }
+    return fits_after(d, bytes, idle, n_idle) ? oldest : -1;
+}
+
+/* The busy model that has been loaded longest, and will go when it is idle. -1: all that are loaded are pinned. */
+static int choose_yielding(const struct deploy *d)
+{
+    int oldest = -1;
+    for (int i = 0; i < d->setup.n_models; i++) {
+        const struct deployment *m = &d->model[i];
+        if (m->state == DEPLOY_READY && !m->pinned && !m->leaving &&
+            (oldest < 0 || m->loaded_at < d->model[oldest].loaded_at))
+            oldest = i;
+    }
+    return oldest;
+}
+
+/* Busy models yield, one after the other, until those on their way out make room together. */
+static void ask_to_yield(struct deploy *d, int64_t bytes)
+{
+    int64_t going = 0;
+    int n_going = 0;
+    for (int i = 0; i < d->setup.n_models; i++)
+        if ((d->model[i].state == DEPLOY_READY && d->model[i].leaving) || may_go(&d->model[i])) {
+            going += d->model[i].bytes;
+            n_going++;
+        }
+    for (int i; !fits_after(d, bytes, going, n_going) && (i = choose_yielding(d)) >= 0;) {
+        going += may_go(&d->model[i]) ? 0 : d->model[i].bytes;
+        n_going += may_go(&d->model[i]) ? 0 : 1;
+        d->model[i].leaving = true;
+    }
+}
+
+static struct deploy_decision unload(struct deploy *d, int i)
+{
+    struct deployment *m = &d->model[i];
+    m->state = DEPLOY_UNLOADING;
+    m->leaving = false;
+    d->n_unloads++;
+    return (struct deploy_decision){DEPLOY_UNLOAD, i};
+}
+
+/* Models that are to go and may: they yield, an operator said so, or nobody used them for long. */
+static int find_departure(const struct deploy *d, double now)
+{
+    for (int i = 0; i < d->setup.n_models; i++) {
+        const struct deployment *m = &d->model[i];
+        bool old = d->setup.keep_alive > 0 && now - m->last_used >= d->setup.keep_alive;
+        if (may_go(m) && (m->leaving || old))
+            return i;
+    }
+    return -1;
+}
+
+static void take_slot(struct deploy *d, struct deployment *m)
+{
+    m->slot = 0;
+    while (d->slot_taken[m->slot])
+        m->slot++;
+    d->slot_taken[m->slot] = true;
+    d->n_resident++;
+    d->used += m->bytes;
+}
+
+static void give_slot_back(struct deploy *d, struct deployment *m)
+{
+    if (m->slot < 0)
+        return;
+    d->slot_taken[m->slot] = false;
+    d->n_resident--;
+    d->used -= m->bytes;
+    m->slot = -1;
+}
+
+/* Back to nothing; who waits keeps its place. */
+static void put_down(struct deploy *d, int i, enum deploy_state state)
+{
+    struct deployment *m = &d->model[i];
+    give_slot_back(d, m);
+    d->loading = d->loading == i ? -1 : d->loading;
+    m->state = m->in_line && state == DEPLOY_KNOWN ? DEPLOY_WAITING : state;
+}
+
+/* Can it never fit while the pinned models stay? */
+static bool is_too_large(const struct deploy *d, int i)
+{
+    int n_pinned = 0;
+    for (int k = 0; k < d->setup.n_models; k++)
+        n_pinned += k != i && d->model[k].pinned && d->model[k].slot >= 0;
+    return d->model[i].bytes > deploy_room(d, i) || n_pinned >= d->setup.n_slots;
+}
+
+/* The model that is sized: is there room, can there be? */
+static struct deploy_decision make_room(struct deploy *d, int i, double now)
+{
+    struct deployment *m = &d->model[i];
+    if (m->n_waiters == 0 && !m->wanted) {
+        put_down(d, i, DEPLOY_KNOWN);
+        return (struct deploy_decision){DEPLOY_ABANDON, i};
+    }
+    if (is_too_large(d, i)) {
+        m->wanted = false;
+        put_down(d, i, DEPLOY_FAILED);
+        m->failed_at = now;
+        leave_line(m);
+        return (struct deploy_decision){DEPLOY_REFUSED, i};
+    }
+    if (fits_after(d, m->bytes, 0, 0)) {
+        m->phase = PHASE_READ;
+        take_slot(d, m);
+        d->n_loads++;
+        return (struct deploy_decision){DEPLOY_LOAD, i};
+    }
+    int victim = is_unloading(d) ? -1 : choose_victim(d, m->bytes);
+    if (victim >= 0)
+        return unload(d, victim);
+    if (now - m->waiting_since >= d->setup.patience)
+        ask_to_yield(d, m->bytes);
+    int gone = find_departure(d, now);
+    return gone >= 0 ? unload(d, gone) : (struct deploy_decision){DEPLOY_NOTHING, -1};
+}
+
+static int first_in_line(const struct deploy *d)
+{
+    int first = -1;
+    for (int i = 0; i < d->setup.n_models; i++)
+        if (d->model[i].state == DEPLOY_WAITING && (first < 0 || d->model[i].order < d->model[first].order))
+            first = i;
+    return first;
+}
+
+struct deploy_decision deploy_next(struct deploy *d, double now)
+{
+    int gone = find_departure(d, now);
+    if (gone >= 0)
+        return unload(d, gone);
+    if (d->loading >= 0 && d->model[d->loading].phase == PHASE_ROOM)
+        return make_room(d, d->loading, now);
+    int first = d->loading < 0 ? first_in_line(d) : -1;
+    if (first < 0)
+        return (struct deploy_decision){DEPLOY_NOTHING, -1};
+    d->loading = first;
+    d->model[first].state = DEPLOY_LOADING;
+    d->model[first].phase = PHASE_OPEN;
+    return (struct deploy_decision){DEPLOY_OPEN, first};
+}
+
+/* ---- how it ended ---- */
+
+void deploy_sized(struct deploy *d, int i, int64_t bytes)
+{
+    d->model[i].bytes = bytes;
+    d->model[i].phase = PHASE_ROOM;
+}
+
+void deploy_loaded(struct deploy *d, int i, double now)
+{
+    struct deployment *m = &d->model[i];
+    m->state = DEPLOY_READY;
+    m->wanted = false;
+    m->loaded_at = m->last_used = now;
+    d->loading = -1;
+    leave_line(m);
+}
+
+void deploy_failed(struct deploy *d, int i, double now)
+{
+    struct deployment *m = &d->model[i];
+    m->wanted = false;
+    put_down(d, i, DEPLOY_FAILED);
+    m->failed_at = now;
+    leave_line(m);
+}
+
+void deploy_unloaded(struct deploy *d, int i)
+{
+    put_down(d, i, DEPLOY_KNOWN);
+}
+
+double deploy_due(const struct deploy *d)
+{
+    double due = INFINITY;
+    for (int i = 0; i < d->setup.n_models && d->setup.keep_alive > 0; i++)
+        if (may_go(&d->model[i]))
+            due = fmin(due, d->model[i].last_used + d->setup.keep_alive);
+    if (d->loading >= 0 && d->model[d->loading].phase == PHASE_ROOM)
+        due = fmin(due, d->model[d->loading].waiting_since + d->setup.patience);
+    return due;
+}

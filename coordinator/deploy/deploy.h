@@ -1,0 +1,126 @@
+/* coordinator/deploy/deploy.h - which of many models are loaded: asked for, counted in bytes, loaded, evicted.
+ *
+ * The owner tells what happens (someone asks, leaves, has been served; a load has ended) and asks deploy_next() what to do
+ * until it has nothing more to say. Rules:
+ * - Many who ask for one model wait for one load. Models are loaded one at a time, in the order of those who have waited
+ *   longest; nobody overtakes.
+ * - Room is counted in bytes before anything is read. A model that cannot fit beside the pinned ones is refused, and
+ *   nothing is evicted for it. Victims are the least recently used among those that are idle and not pinned, and only
+ *   when together they make enough room.
+ * - A model that somebody uses or waits for is never a victim. Where the room is taken by busy models only, and the
+ *   first in line has waited `patience`, the models longest loaded yield: who asks for one from then on waits in line
+ *   like others, and it is unloaded when the last of those who use it is done. So nobody starves.
+ * - Who leaves while waiting costs nothing: a load that nobody waits for any more is not begun.
+ * - A load that failed is the answer for `hold` seconds; then the next one who asks has it tried again.
+ *
+ * A pure module: no I/O, no clock; times are the caller's, in seconds on a clock that does not go back. One thread. */
+#ifndef DEPLOY_DEPLOY_H
+#define DEPLOY_DEPLOY_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum deploy_state {
+    DEPLOY_KNOWN,     /* not loaded, nobody waits */
+    DEPLOY_WAITING,   /* somebody waits; its turn has not come */
+    DEPLOY_LOADING,   /* being opened and sized, awaiting room, or being read */
+    DEPLOY_READY,     /* requests run */
+    DEPLOY_UNLOADING, /* its memory is being given back */
+    DEPLOY_FAILED,    /* the last load failed; as DEPLOY_KNOWN after a while */
+    N_DEPLOY_STATES
+};
+
+/* "known", "waiting", ... as clients see it. */
+const char *deploy_state_name(enum deploy_state state);
+
+struct deploy_setup {
+    int n_models;
+    int n_slots;       /* models that are loaded at once, at most */
+    int64_t memory;    /* bytes that they may take together, on the rank that holds most */
+    double keep_alive; /* s; an idle model that is not pinned is unloaded after this time; 0: never for that */
+    double patience;   /* s that the first in line waits before busy models yield */
+    double hold;       /* s that a failure is the answer */
+};
+
+struct deployment {
+    enum deploy_state state;
+    enum deploy_phase {             /* of DEPLOY_LOADING */
+                        PHASE_OPEN, /* headers are being read, the size is not known */
+                        PHASE_ROOM, /* sized; room is being made */
+                        PHASE_READ  /* memory is taken */
+    } phase;
+    int64_t bytes; /* of a load: known from PHASE_ROOM on, and of the last one otherwise; 0: never sized */
+    bool pinned;
+    bool leaving;   /* READY: unloaded as soon as it is idle; who asks waits for the next load */
+    int n_users;    /* requests that were let in and have not ended */
+    int n_waiters;  /* requests that wait for it */
+    bool wanted;    /* to be loaded though nobody waits: pinned at start, or by an operator */
+    bool in_line;   /* `order` and `waiting_since` are set */
+    uint64_t order; /* of the one who waits longest, or was waiting when the load began */
+    double waiting_since, loaded_at, last_used, failed_at;
+    int slot; /* LOADING from PHASE_READ on, READY, UNLOADING: which one; else -1 */
+};
+
+struct deploy {
+    struct deploy_setup setup;
+    struct deployment *model; /* [setup.n_models] */
+    bool *slot_taken;         /* [setup.n_slots] */
+    int loading;              /* the model in DEPLOY_LOADING, -1: none */
+    int n_resident;           /* that hold a slot */
+    int64_t used;             /* bytes of these */
+    uint64_t n_asked;         /* orders given out */
+    uint64_t n_loads, n_unloads;
+};
+
+int deploy_open(struct deploy *d, const struct deploy_setup *setup, struct err *e);
+void deploy_close(struct deploy *d);
+
+/* Somebody wants model i. DEPLOY_ENTER: it is loaded, and the one who asked a user of it from now on; DEPLOY_WAIT: the one is a
+ * waiter; DEPLOY_REFUSE: the last load failed a moment ago. */
+enum deploy_answer { DEPLOY_ENTER, DEPLOY_WAIT, DEPLOY_REFUSE };
+enum deploy_answer deploy_ask(struct deploy *d, int i, double now);
+
+/* Is it ready, and may who waits for it enter? So after deploy_loaded and deploy_pin. */
+bool deploy_admits(const struct deploy *d, int i);
+/* A waiter of such a model becomes a user. */
+void deploy_enter(struct deploy *d, int i, double now);
+/* A waiter leaves, or was refused. */
+void deploy_leave(struct deploy *d, int i);
+/* A user is done. */
+void deploy_done(struct deploy *d, int i, double now);
+
+/* An operator's wishes. Load it though nobody waits. Unload it when its users are done: false if it is pinned or not loaded. */
+void deploy_want(struct deploy *d, int i, double now);
+bool deploy_unload(struct deploy *d, int i);
+void deploy_pin(struct deploy *d, int i, bool pinned);
+
+/* What to do next. */
+enum deploy_act {
+    DEPLOY_NOTHING,
+    DEPLOY_OPEN,    /* read the model's headers, then deploy_sized or deploy_failed */
+    DEPLOY_ABANDON, /* nobody waits any more: close what was opened. It is done when this is returned */
+    DEPLOY_REFUSED, /* it is larger than all that may be had: answer those who wait, each with deploy_leave. Done, too */
+    DEPLOY_LOAD,    /* into its slot, then deploy_loaded or deploy_failed */
+    DEPLOY_UNLOAD   /* out of its slot, then deploy_unloaded */
+};
+struct deploy_decision {
+    enum deploy_act act;
+    int model;
+};
+struct deploy_decision deploy_next(struct deploy *d, double now);
+
+/* How what was decided has ended. */
+void deploy_sized(struct deploy *d, int i, int64_t bytes);
+void deploy_loaded(struct deploy *d, int i, double now);
+void deploy_failed(struct deploy *d, int i, double now); /* DEPLOY_OPEN or DEPLOY_LOAD; waiters leave by deploy_leave */
+void deploy_unloaded(struct deploy *d, int i);
+
+/* Bytes that a model may have at most: all but those of the pinned others. */
+int64_t deploy_room(const struct deploy *d, int i);
+
+/* When deploy_next may say something new though nothing has happened, by the clock; INFINITY: never. */
+double deploy_due(const struct deploy *d);
+
+#endif

@@ -1,0 +1,74 @@
+/* coordinator/replicas/replicas.h - the replicas of a job, one a replica, as the thread of rank 0 that hands out work (the server's
+ * I/O thread, the batch thread) sees them: to whom the next task goes, what each has under way, what each last said. */
+#ifndef REPLICAS_REPLICAS_H
+#define REPLICAS_REPLICAS_H
+
+#include "coordinator/tasks/steps.h"
+
+struct replica_load { /* jobs that were handed over and have not come back */
+    int n_sequences;
+    int64_t n_tokens; /* prompts, and the most that their outputs may have */
+};
+
+struct replicas {
+    int n, n_ranks; /* of the job; each has as many as the others */
+    struct replica {
+        void *end[2]; /* mailbox: of orders and reports; end[1] is the main thread's for replica 0, else the hub's */
+        struct replica_load load;
+        bool loaded, ended;
+        int64_t n_done;                  /* tasks that it has given back */
+        int max_len, n_blocks, max_seqs; /* as in struct report; 0: it is not loaded yet */
+        struct scheduler_stats stats;    /* its last word */
+        uint64_t n_steps;
+        double step_seconds;
+        bool has_ranks;                /* its ranks have told something */
+    } * replica;                       /* [n] */
+    struct rank_stats *ranks, *recent; /* [n_ranks] since the start and of late */
+};
+
+/* Mailboxes in this ZeroMQ context. */
+int replicas_open(struct replicas *set, void *zmq_context, int n, int n_ranks, struct err *err);
+void replicas_close(struct replicas *set);
+
+/* The replica with the fewest sequences under way, among equals with the fewest tokens, then the first. spare: how many sequences
+ * it may have beyond those that it runs at once, with any number allowed to one that has none; negative: no bound. -1: all
+ * have as many as they may. */
+int replicas_choose(const struct replicas *set, int spare);
+
+/* Hand a task that is prepared to the replica. */
+void replicas_submit(struct replicas *set, struct task *j, int replica);
+
+/* End a task that a replica has. */
+void replicas_cancel(struct replicas *set, const struct task *j, enum finish_reason why);
+
+/* End it as FINISH_CANCELLED unless it has begun; j NULL: all such tasks of all replicas. */
+void replicas_withdraw(struct replicas *set, const struct task *j);
+
+/* Tell all to stop. */
+void replicas_stop(struct replicas *set);
+
+/* The next report of any replica, NULL when there is none; what it gives back is no load any more. */
+struct report *replicas_take(struct replicas *set, int *replica);
+
+/* Have all said that they are loaded, that they have ended? */
+bool replicas_loaded(const struct replicas *set);
+bool replicas_ended(const struct replicas *set);
+
+/* The sum over all; max_len: that of each. */
+int replicas_max_seqs(const struct replicas *set);
+int replicas_max_len(const struct replicas *set);
+struct scheduler_stats replicas_stats(const struct replicas *set);
+
+/* Steps of all since the start, and their time. */
+uint64_t replicas_steps(const struct replicas *set, double *seconds);
+
+/* Used by all ranks' devices; NAN where one does not tell, or has not yet. */
+double replicas_joules(const struct replicas *set);
+
+/* --verbose: what each replica has done, if there are several. */
+void replicas_say(const struct replicas *set);
+
+/* The rank of the job that computed longest of late, outside of collectives; -1: not known, or there is one rank. */
+int replicas_slowest(const struct replicas *set);
+
+#endif

@@ -1,0 +1,200 @@
+/* gateway/api/messages.c - see messages.h: answers, whole or by events. */
+#include "gateway/api/messages.h"
+#include "base/json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A message that is being made; the exchange's state. */
+struct message {
+    struct openai_request asked;
+    char id[POOL_NAME_BYTES + 16];
+    bool has_begun; /* of its stream: the first events are sent */
+};
+
+/* ---------------------------------------------------------------- failures */
+
+static const char *type_of(int status)
+{
+    static const struct {
+        int status;
+        const char *type;
+    } types[] = {{401, "authentication_error"}, {403, "permission_error"},  {404, "not_found_error"},
+                 {408, "timeout_error"},        {413, "request_too_large"}, {429, "rate_limit_error"},
+                 {503, "overloaded_error"}};
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        if (types[i].status == status)
+            return types[i].type;
+    return status < 500 ? "invalid_request_error" : "api_error";
+}
+
+/* Programs look for these words to make their conversation shorter. */
+static const char *prefix_of(const struct fault *f)
+{
+    bool long_prompt = f->code != NULL && strcmp(f->code, "context_length_exceeded") == 0;
+    return long_prompt ? "prompt is too long: " : "";
+}
+
+static void write_fault(const struct fault *f, struct bytes *to)
+{
+    char text[sizeof f->message + 32];
+    (void)snprintf(text, sizeof text, "%s%s", prefix_of(f), f->message);
+    bytes_format(to, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":", type_of(f->status));
+    bytes_json_string(to, text, strlen(text));
+    bytes_text(to, "}}");
+}
+
+const struct dialect messages_dialect = {.type = "application/json", .write = write_fault, .event = "error"};
+
+/* ---------------------------------------------------------------- answers */
+
+static json_t *usage_of(const json_t *reply)
+{
+    const json_t *usage = json_object_get(reply, "usage");
+    json_int_t cached = json_integer_value(json_object_get(usage, "cached_tokens"));
+    return json_pack("{s:I, s:i, s:I, s:I}", "input_tokens",
+                     json_integer_value(json_object_get(usage, "prompt_tokens")) - cached,
+                     "cache_creation_input_tokens", 0, "cache_read_input_tokens", cached, "output_tokens",
+                     json_integer_value(json_object_get(usage, "completion_tokens")));
+}
+
+/* Why it ended, and by which text. */
+static json_t *stop_of(const json_t *choice)
+{
+    const char *finish = json_string_value(json_object_get(choice, "finish_reason"));
+    json_t *by = json_object_get(choice, "stop_reason");
+    const char *why = finish != NULL && strcmp(finish, "length") == 0 ? "max_tokens"
+                      : json_is_string(by)                            ? "stop_sequence"
+                                                                      : "end_turn";
+    return json_pack("{s:s, s:O?}", "stop_reason", why, "stop_sequence", json_is_string(by) ? by : NULL);
+}
+
+/* content, stop and usage are stolen. */
+static json_t *message_of(const struct message *m, json_t *content, json_t *stop, json_t *usage)
+{
+    json_t *message = json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", m->id, "type", "message", "role", "assistant",
+                                "model", m->asked.model, "content", content);
+    (void)json_object_update(message, stop);
+    (void)json_object_set_new(message, "usage", usage);
+    json_decref(stop);
+    return message;
+}
+
+static void answer_whole(struct exchange *x, void *context, json_t *reply, bool last)
+{
+    const json_t *choice = json_array_get(json_object_get(reply, "choices"), 0);
+    (void)last; /* there is one reply */
+    if (!exchange_is_good(reply)) {
+        exchange_fail_reply(x, reply);
+        return;
+    }
+    json_t *content =
+        json_pack("[{s:s, s:O?, s:n}]", "type", "text", "text", json_object_get(choice, "text"), "citations");
+    exchange_answer_json(x, 200, message_of(context, content, stop_of(choice), usage_of(reply)));
+}
+
+/* ---------------------------------------------------------------- events */
+
+/* The event's name stands in it, too. */
+static void send(struct exchange *x, const char *type, json_t *event)
+{
+    json_t *all = json_pack("{s:s}", "type", type);
+    (void)json_object_update(all, event);
+    json_decref(event);
+    exchange_event_json(x, type, all);
+}
+
+static void begin(struct exchange *x, const struct message *m)
+{
+    json_t *stop = json_pack("{s:n, s:n}", "stop_reason", "stop_sequence");
+    send(x, "message_start", json_pack("{s:o}", "message", message_of(m, json_array(), stop, usage_of(NULL))));
+    send(x, "content_block_start",
+         json_pack("{s:i, s:{s:s, s:s}}", "index", 0, "content_block", "type", "text", "text", ""));
+    send(x, "ping", NULL);
+}
+
+static void stream(struct exchange *x, void *context, json_t *reply, bool last)
+{
+    const json_t *choice = json_array_get(json_object_get(reply, "choices"), 0);
+    json_t *text = json_object_get(choice, "text");
+    if (!exchange_is_good(reply)) {
+        exchange_fail_reply(x, reply);
+        return;
+    }
+    struct message *m = context;
+    if (!m->has_begun)
+        begin(x, m);
+    m->has_begun = true;
+    if (json_string_length(text) > 0)
+        send(x, "content_block_delta",
+             json_pack("{s:i, s:{s:s, s:O}}", "index", 0, "delta", "type", "text_delta", "text", text));
+    if (!last)
+        return;
+    send(x, "content_block_stop", json_pack("{s:i}", "index", 0));
+    send(x, "message_delta", json_pack("{s:o, s:o}", "delta", stop_of(choice), "usage", usage_of(reply)));
+    send(x, "message_stop", NULL);
+    exchange_end_events(x, "");
+}
+
+/* ---------------------------------------------------------------- requests */
+
+/* Of the body the backend's message; NULL: the client has been told. */
+static json_t *read_body(struct exchange *x, bool needs_limit, struct openai_request *r)
+{
+    struct fault f = {0};
+    json_t *body = exchange_json(x), *message = NULL;
+    if (body == NULL)
+        return NULL;
+    json_t *chat = messages_translate(body, needs_limit, &f);
+    json_decref(body);
+    if (chat != NULL)
+        message = openai_translate(x, chat, r, &f);
+    json_decref(chat);
+    if (message == NULL)
+        exchange_fail(x, &f);
+    return message;
+}
+
+void messages_create(struct exchange *x)
+{
+    x->tally.is_generate = true;
+    struct message *m = exchange_state(x, sizeof *m, free);
+    json_t *message = m != NULL ? read_body(x, true, &m->asked) : NULL;
+    if (message == NULL)
+        return;
+    m->asked.chat = true;
+    (void)snprintf(m->id, sizeof m->id, "msg_%s", x->id);
+    if (m->asked.stream)
+        exchange_will_stream(x);
+    const struct exchange_question q = {
+        .model = m->asked.model, .message = message, .reply = m->asked.stream ? stream : answer_whole, .context = m};
+    exchange_ask(x, &q);
+}
+
+static void counted(struct exchange *x, void *context, json_t *reply, bool last)
+{
+    (void)context;
+    (void)last;
+    if (!exchange_is_good(reply))
+        exchange_fail_reply(x, reply);
+    else
+        exchange_answer_json(x, 200, json_pack("{s:O?}", "input_tokens", json_object_get(reply, "count")));
+}
+
+/* What tokens depend on, and no more: the rest of the fields may be there, as in a request. */
+void messages_count(struct exchange *x)
+{
+    static const char *const needed[] = {"messages", "tools", "chat_template_kwargs"};
+    struct openai_request r = {0};
+    json_t *message = read_body(x, false, &r);
+    if (message == NULL)
+        return;
+    json_t *tokenize = json_pack("{s:s}", "op", "tokenize");
+    for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++)
+        if (json_object_get(message, needed[i]) != NULL)
+            (void)json_object_set(tokenize, needed[i], json_object_get(message, needed[i]));
+    json_decref(message);
+    const struct exchange_question q = {.model = r.model, .message = tokenize, .reply = counted};
+    exchange_ask(x, &q);
+}

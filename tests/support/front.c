@@ -1,0 +1,93 @@
+/* tests/support/front.c - see front.h. */
+#include "tests/support/front.h"
+#include "base/clock.h"
+#include "tests/support/cases.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static void nap(void)
+{
+    const struct timespec t = {0, 10000000};
+    (void)nanosleep(&t, NULL);
+}
+
+const json_t *front_await(struct fake_server *s, const char *op, int from_end)
+{
+    for (double until = seconds_now() + WEB_SECONDS; seconds_now() < until; nap()) {
+        int left = from_end;
+        for (int i = s->n_received - 1; i >= 0; i--) {
+            const char *found = json_string_value(json_object_get(s->received[i], "op"));
+            bool same = op == NULL ? found == NULL : found != NULL && strcmp(found, op) == 0;
+            if (same && left-- == 0)
+                return s->received[i];
+        }
+    }
+    return NULL;
+}
+
+void front_check(const struct web_answer *a, int status, const char *part)
+{
+    case_check(a->status == status && strstr(a->body, part) != NULL, "%d %s, expected %d with %s", a->status, a->body,
+               status, part);
+}
+
+static void check_parts(const struct web_answer *a, int status, const char *const *parts)
+{
+    const char *at = a->body;
+    case_check(a->status == status, "%d %s, expected %d", a->status, a->body, status);
+    for (; *parts != NULL; parts++) {
+        const char *found = strstr(at, *parts);
+        if (!case_check(found != NULL, "%s does not follow in %s", *parts, a->body))
+            return;
+        at = found + strlen(*parts);
+    }
+}
+
+/* The last request as text, without its name. The caller frees. */
+static char *last_message(struct fake_server *s)
+{
+    json_t *copy = json_copy((json_t *)front_await(s, NULL, 0));
+    (void)json_object_del(copy, "request_id");
+    char *text = json_dumps(copy, JSON_COMPACT);
+    json_decref(copy);
+    return text;
+}
+
+/* The server answers before it shows what it got. */
+static void check_message(struct fake_server *s, const char *message)
+{
+    char *text = last_message(s);
+    for (double until = seconds_now() + WEB_SECONDS;
+         (text == NULL || strcmp(text, message) != 0) && seconds_now() < until; nap()) {
+        free(text);
+        text = last_message(s);
+    }
+    case_check(text != NULL && strcmp(text, message) == 0, "%s, expected %s", text, message);
+    free(text);
+}
+
+void front_passes(struct fake_server *s, const struct web_gateway *g, const char *path, const char *fields,
+                  const char *body, const char *message, const char *const *parts)
+{
+    struct web_answer a;
+    case_begin("%s passes on: %.200s", path, body);
+    web_ask(g, "POST", path, fields, body, &a);
+    check_parts(&a, 200, parts);
+    if (a.status == 200)
+        check_message(s, message);
+    web_free(&a);
+    case_end();
+}
+
+void front_refuses(const struct web_gateway *g, const char *path, const char *fields, const char *body, int status,
+                   const char *const *parts)
+{
+    struct web_answer a;
+    case_begin("%s refuses: %.200s", path, body);
+    web_ask(g, "POST", path, fields, body, &a);
+    check_parts(&a, status, parts);
+    web_free(&a);
+    case_end();
+}

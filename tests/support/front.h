@@ -1,0 +1,30 @@
+/* tests/support/front.h - a fake server with lockstep-gateway in front of it: what a request becomes on its way there,
+ * and what is answered. */
+#ifndef TESTS_SUPPORT_FRONT_H
+#define TESTS_SUPPORT_FRONT_H
+
+#include "tests/support/fake_server.h"
+#include "tests/support/web.h"
+
+/* The n-th message of an op (NULL: generate) from the end; waits for it. NULL: it does not come. Borrowed. */
+const json_t *front_await(struct fake_server *s, const char *op, int from_end);
+
+/* Checks, within a case. */
+void front_check(const struct web_answer *a, int status, const char *part);
+
+/* A case: a body that is posted becomes this message to the server, apart from its request_id, and is answered with
+ * 200 and all of the parts (NULL at the end) in this order. fields: of the head, each with CRLF. */
+void front_passes(struct fake_server *s, const struct web_gateway *g, const char *path, const char *fields,
+                  const char *body, const char *message, const char *const *parts);
+
+/* A case: it is refused. */
+void front_refuses(const struct web_gateway *g, const char *path, const char *fields, const char *body, int status,
+                   const char *const *parts);
+
+#define FRONT_PARTS(...)  \
+    (const char *const[]) \
+    {                     \
+        __VA_ARGS__, NULL \
+    }
+
+#endif

@@ -1,0 +1,564 @@
+/* tests/unit/test_deploy.c - which models are loaded: each race by itself, then random schedules against what must always
+ * hold. Loads and unloads take a while; clients come, wait, leave, use. */
+#include "coordinator/deploy/deploy.h"
+#include "tests/unit/unit.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define GIB ((int64_t)1 << 30)
+
+static void open_table(struct deploy *d, int n_models, int n_slots, int64_t memory)
+{
+    const struct deploy_setup setup = {n_models, n_slots, memory, 0, 10, 5};
+    struct err e = {0};
+    assert_int_equal(deploy_open(d, &setup, &e), 0);
+}
+
+static void expect(struct deploy *d, double now, enum deploy_act act, int model)
+{
+    const struct deploy_decision it = deploy_next(d, now);
+    assert_int_equal(it.act, act);
+    if (act != DEPLOY_NOTHING)
+        assert_int_equal(it.model, model);
+}
+
+/* Model i is loaded for the waiters that it has, who enter. */
+static void load(struct deploy *d, int i, int64_t bytes, double now)
+{
+    expect(d, now, DEPLOY_OPEN, i);
+    deploy_sized(d, i, bytes);
+    expect(d, now, DEPLOY_LOAD, i);
+    deploy_loaded(d, i, now);
+    while (d->model[i].n_waiters > 0)
+        deploy_enter(d, i, now);
+}
+
+/* Model i is loaded and idle. */
+static void have(struct deploy *d, int i, int64_t bytes, double now)
+{
+    assert_int_equal(deploy_ask(d, i, now), DEPLOY_WAIT);
+    load(d, i, bytes, now);
+    deploy_done(d, i, now);
+}
+
+static void many_askers_one_load(void **state)
+{
+    (void)state;
+    struct deploy d;
+    open_table(&d, 2, 2, 10 * GIB);
+    for (int k = 0; k < 5; k++)
+        assert_int_equal(deploy_ask(&d, 0, 0), DEPLOY_WAIT);
+    expect(&d, 0, DEPLOY_OPEN, 0);
+    assert_int_equal(deploy_ask(&d, 0, 0), DEPLOY_WAIT);
+    expect(&d, 0, DEPLOY_NOTHING, -1);
+    deploy_sized(&d, 0, GIB);
+    expect(&d, 0, DEPLOY_LOAD, 0);
+    assert_int_equal(deploy_ask(&d, 0, 0), DEPLOY_WAIT);
+    expect(&d, 0, DEPLOY_NOTHING, -1);
+    deploy_loaded(&d, 0, 1);
+    assert_true(deploy_admits(&d, 0));
+    for (int k = 0; k < 7; k++)
+        deploy_enter(&d, 0, 1);
+    assert_int_equal(deploy_ask(&d, 0, 1), DEPLOY_ENTER);
+    assert_int_equal(d.model[0].n_users, 8);
+    assert_int_equal(d.n_loads, 1);
+    deploy_close(&d);
+}
+
+/* By bytes and use: the least recently used idle ones, as many as it takes; a busy one and a pinned one never. */
+static void victims(void **state)
+{
+    (void)state;
+    struct deploy d;
+    open_table(&d, 6, 6, 10 * GIB);
+    for (int i = 0; i < 5; i++)
+        have(&d, i, 2 * GIB, i);
+    assert_int_equal(deploy_ask(&d, 0, 5), DEPLOY_ENTER); /* busy */
+    deploy_pin(&d, 1, true);
+    assert_int_equal(deploy_ask(&d, 2, 6), DEPLOY_ENTER); /* used last */
+    deploy_done(&d, 2, 6);
+    assert_int_equal(deploy_ask(&d, 5, 7), DEPLOY_WAIT);
+    expect(&d, 7, DEPLOY_OPEN, 5);
+    deploy_sized(&d, 5, 4 * GIB);
+    expect(&d, 7, DEPLOY_UNLOAD, 3);
+    expect(&d, 7, DEPLOY_NOTHING, -1);
+    deploy_unloaded(&d, 3);
+    expect(&d, 7, DEPLOY_UNLOAD, 4);
+    deploy_unloaded(&d, 4);
+    expect(&d, 7, DEPLOY_LOAD, 5);
+    assert_int_equal(d.used, 10 * GIB);
+    deploy_close(&d);
+}
+
+/* Idle models that would not make enough room together stay: nothing is evicted in vain. */
+static void nothing_in_vain(void **state)
+{
+    (void)state;
+    struct deploy d;
+    open_table(&d, 3, 3, 10 * GIB);
+    have(&d, 0, 2 * GIB, 0);
+    assert_int_equal(deploy_ask(&d, 1, 1), DEPLOY_WAIT);
+    load(&d, 1, 8 * GIB, 1);
+    assert_int_equal(deploy_ask(&d, 2, 2), DEPLOY_WAIT);
+    expect(&d, 2, DEPLOY_OPEN, 2);
+    deploy_sized(&d, 2, 3 * GIB);
+    expect(&d, 2, DEPLOY_NOTHING, -1);
+    assert_int_equal(d.model[0].state, DEPLOY_READY);
+    deploy_done(&d, 1, 3);
+    expect(&d, 3, DEPLOY_UNLOAD, 0);
+    deploy_unloaded(&d, 0);
+    expect(&d, 3, DEPLOY_UNLOAD, 1);
+    deploy_unloaded(&d, 1);
+    expect(&d, 3, DEPLOY_LOAD, 2);
+    deploy_close(&d);
+}
+
+/* Who leaves costs nothing: neither a load nor a place in the line nor a victim. */
+static void leavers(void **state)
+{
+    (void)state;
+    struct deploy d;
+    open_table(&d, 3, 1, 10 * GIB);
+    have(&d, 0, GIB, 0);
+    assert_int_equal(deploy_ask(&d, 1, 1), DEPLOY_WAIT);
+    deploy_leave(&d, 1);
+    expect(&d, 1, DEPLOY_NOTHING, -1);
+    assert_int_equal(d.model[1].state, DEPLOY_KNOWN);
+    assert_int_equal(deploy_ask(&d, 1, 2), DEPLOY_WAIT);
+    expect(&d, 2, DEPLOY_OPEN, 1);
+    assert_int_equal(deploy_ask(&d, 2, 2), DEPLOY_WAIT);
+    deploy_leave(&d, 1);
+    deploy_sized(&d, 1, GIB);
+    expect(&d, 2, DEPLOY_ABANDON, 1);
+    assert_int_equal(d.model[1].state, DEPLOY_KNOWN);
+    assert_int_equal(d.model[0].state, DEPLOY_READY);
+    expect(&d, 2, DEPLOY_OPEN, 2);
+    deploy_close(&d);
+}
+
+/* The first waiter of a model that was just loaded is served before anything happens to it. */
+static void first_waiter(void **state)
+{
+    (void)state;
+    struct deploy d;
+    open_table(&d, 2, 1, 10 * GIB);
+    assert_int_equal(deploy_ask(&d, 0, 0), DEPLOY_WAIT);
+    assert_int_equal(deploy_ask(&d, 1, 0), DEPLOY_WAIT);
+    expect(&d, 0, DEPLOY_OPEN, 0);
+    deploy_sized(&d, 0, GIB);
+    expect(&d, 0, DEPLOY_LOAD, 0);
+    deploy_loaded(&d, 0, 1);
+    expect(&d, 1, DEPLOY_OPEN, 1);
+    deploy_sized(&d, 1, GIB);
+    expect(&d, 1, DEPLOY_NOTHING, -1);
+    deploy_enter(&d, 0, 1);
+    expect(&d, 1, DEPLOY_NOTHING, -1);
+    deploy_done(&d, 0, 2);
+    expect(&d, 2, DEPLOY_UNLOAD, 0);
+    assert_int_equal(deploy_ask(&d, 0, 2), DEPLOY_WAIT); /* being unloaded: it waits, and is loaded anew */
+    deploy_unloaded(&d, 0);
+    expect(&d, 2, DEPLOY_LOAD, 1);
+    deploy_loaded(&d, 1, 3);
+    deploy_enter(&d, 1, 3);
+    deploy_done(&d, 1, 3);
+    expect(&d, 3, DEPLOY_OPEN, 0);
+    deploy_sized(&d, 0, GIB);
+    expect(&d, 3, DEPLOY_UNLOAD, 1);
+    deploy_unloaded(&d, 1);
+    expect(&d, 3, DEPLOY_LOAD, 0);
+    deploy_close(&d);
+}
+
+/* A model that is never idle yields after a while, and its own askers wait their turn. */
+static void yielding(void **state)
+{
+    (void)state;
+    struct deploy d;
+    open_table(&d, 2, 1, 10 * GIB);
+    assert_int_equal(deploy_ask(&d, 0, 0), DEPLOY_WAIT);
+    load(&d, 0, GIB, 0);
+    assert_int_equal(deploy_ask(&d, 1, 1), DEPLOY_WAIT);
+    expect(&d, 1, DEPLOY_OPEN, 1);
+    deploy_sized(&d, 1, GIB);
+    expect(&d, 5, DEPLOY_NOTHING, -1);
+    assert_int_equal(deploy_ask(&d, 0, 5), DEPLOY_ENTER);
+    assert_true(deploy_due(&d) == 11);
+    expect(&d, 11, DEPLOY_NOTHING, -1);
+    assert_int_equal(deploy_ask(&d, 0, 11), DEPLOY_WAIT);
+    deploy_done(&d, 0, 12);
+    expect(&d, 12, DEPLOY_NOTHING, -1); /* one uses it still */
+    deploy_done(&d, 0, 13);
+    expect(&d, 13, DEPLOY_UNLOAD, 0);
+    deploy_unloaded(&d, 0);
+    expect(&d, 13, DEPLOY_LOAD, 1);
+    deploy_loaded(&d, 1, 14);
+    assert_int_equal(d.model[0].state, DEPLOY_WAITING);
+    deploy_enter(&d, 1, 14);
+    deploy_done(&d, 1, 15);
+    expect(&d, 15, DEPLOY_OPEN, 0);
+    deploy_close(&d);
+}
+
+/* Refused by its size, with everything else in its place; also where pinned models take the room or the slots. */
+static void too_large(void **state)
+{
+    (void)state;
+    struct deploy d;
+    open_table(&d, 3, 2, 10 * GIB);
+    have(&d, 0, 4 * GIB, 0);
+    assert_int_equal(deploy_ask(&d, 1, 1), DEPLOY_WAIT);
+    expect(&d, 1, DEPLOY_OPEN, 1);
+    deploy_sized(&d, 1, 11 * GIB);
+    expect(&d, 1, DEPLOY_REFUSED, 1);
+    deploy_leave(&d, 1);
+    assert_int_equal(d.model[0].state, DEPLOY_READY);
+    assert_int_equal(deploy_ask(&d, 1, 2), DEPLOY_REFUSE);
+    deploy_pin(&d, 0, true);
+    assert_true(deploy_room(&d, 1) == 6 * GIB);
+    assert_int_equal(deploy_ask(&d, 1, 20), DEPLOY_WAIT); /* tried anew */
+    expect(&d, 20, DEPLOY_OPEN, 1);
+    deploy_sized(&d, 1, 7 * GIB);
+    expect(&d, 20, DEPLOY_REFUSED, 1);
+    deploy_leave(&d, 1);
+    assert_false(deploy_unload(&d, 0));
+    have(&d, 2, GIB, 40);
+    deploy_pin(&d, 2, true);
+    assert_int_equal(deploy_ask(&d, 1, 50), DEPLOY_WAIT);
+    expect(&d, 50, DEPLOY_OPEN, 1);
+    deploy_sized(&d, 1, GIB);
+    expect(&d, 50, DEPLOY_REFUSED, 1); /* both slots are pinned */
+    deploy_close(&d);
+}
+
+static void failures(void **state)
+{
+    (void)state;
+    struct deploy d;
+    open_table(&d, 2, 1, 10 * GIB);
+    assert_int_equal(deploy_ask(&d, 0, 0), DEPLOY_WAIT);
+    expect(&d, 0, DEPLOY_OPEN, 0);
+    deploy_failed(&d, 0, 0);
+    deploy_leave(&d, 0);
+    assert_int_equal(d.model[0].state, DEPLOY_FAILED);
+    assert_int_equal(deploy_ask(&d, 0, 4), DEPLOY_REFUSE);
+    assert_int_equal(deploy_ask(&d, 0, 5), DEPLOY_WAIT);
+    expect(&d, 5, DEPLOY_OPEN, 0);
+    deploy_sized(&d, 0, GIB);
+    expect(&d, 5, DEPLOY_LOAD, 0);
+    assert_int_equal(d.used, GIB);
+    deploy_failed(&d, 0, 6);
+    deploy_leave(&d, 0);
+    assert_int_equal(d.used, 0);
+    assert_int_equal(d.n_resident, 0);
+    deploy_want(&d, 0, 6); /* an operator may try at once */
+    load(&d, 0, GIB, 6);
+    assert_int_equal(d.model[0].state, DEPLOY_READY);
+    deploy_close(&d);
+}
+
+static void operators(void **state)
+{
+    (void)state;
+    struct deploy d;
+    const struct deploy_setup setup = {2, 2, 10 * GIB, 60, 10, 5};
+    struct err e = {0};
+    assert_int_equal(deploy_open(&d, &setup, &e), 0);
+    assert_int_equal(deploy_ask(&d, 0, 0), DEPLOY_WAIT);
+    load(&d, 0, GIB, 0);
+    assert_true(deploy_unload(&d, 0));
+    expect(&d, 1, DEPLOY_NOTHING, -1);
+    assert_int_equal(deploy_ask(&d, 0, 1), DEPLOY_WAIT);
+    deploy_pin(&d, 0, true); /* takes the unloading back: who waits may enter */
+    assert_true(deploy_admits(&d, 0));
+    deploy_enter(&d, 0, 1);
+    deploy_done(&d, 0, 2);
+    deploy_done(&d, 0, 2);
+    expect(&d, 1000, DEPLOY_NOTHING, -1); /* pinned models do not age */
+    deploy_pin(&d, 0, false);
+    assert_true(deploy_due(&d) == 62);
+    expect(&d, 61, DEPLOY_NOTHING, -1);
+    expect(&d, 62, DEPLOY_UNLOAD, 0);
+    deploy_unloaded(&d, 0);
+    assert_int_equal(d.model[0].state, DEPLOY_KNOWN);
+    assert_false(deploy_unload(&d, 0));
+    deploy_close(&d);
+}
+
+/* ---- random schedules ---- */
+
+#define MODELS  12
+#define CLIENTS 40
+#define SEEDS   400
+#define STEPS   1500
+
+struct client {
+    int model; /* -1: none */
+    bool uses;
+    double until; /* of using; of patience while it waits */
+};
+
+struct sim {
+    struct deploy d;
+    struct client client[CLIENTS];
+    int64_t size[MODELS];
+    bool broken[MODELS], first_served[MODELS], had_waiter[MODELS];
+    double order[MODELS]; /* since when it has been waited for */
+    enum deploy_act pending[MODELS];
+    double ends[MODELS];
+    int n_open; /* OPEN or LOAD under way */
+    int n_refused, n_served, n_left, n_yielded;
+    double now;
+    bool calm; /* no operator meddles, nobody leaves */
+};
+
+static int pick(int n)
+{
+    return rand() % n;
+}
+
+static void check(const struct sim *s)
+{
+    int64_t used = 0;
+    int resident = 0, users[MODELS] = {0}, waiters[MODELS] = {0};
+    for (int c = 0; c < CLIENTS; c++)
+        if (s->client[c].model >= 0)
+            (s->client[c].uses ? users : waiters)[s->client[c].model]++;
+    for (int i = 0; i < MODELS; i++) {
+        const struct deployment *m = &s->d.model[i];
+        assert_int_equal(m->n_users, users[i]);
+        assert_int_equal(m->n_waiters, waiters[i]);
+        used += m->slot >= 0 ? m->bytes : 0;
+        resident += m->slot >= 0;
+        if (users[i] > 0)
+            assert_int_equal(m->state, DEPLOY_READY);
+        if (waiters[i] > 0)
+            assert_true(m->state != DEPLOY_KNOWN && m->state != DEPLOY_FAILED);
+        for (int k = 0; k < i; k++)
+            assert_true(m->slot < 0 || m->slot != s->d.model[k].slot);
+    }
+    assert_true(used == s->d.used && used <= s->d.setup.memory);
+    assert_true(resident == s->d.n_resident && resident <= s->d.setup.n_slots);
+    assert_true(s->n_open <= 1);
+}
+
+static void let_in(struct sim *s, int i)
+{
+    for (int c = 0; c < CLIENTS && deploy_admits(&s->d, i); c++)
+        if (s->client[c].model == i && !s->client[c].uses) {
+            deploy_enter(&s->d, i, s->now);
+            s->client[c].uses = true;
+            s->client[c].until = s->now + 0.1 * pick(30);
+            s->had_waiter[i] = true;
+        }
+}
+
+static void refuse_all(struct sim *s, int i)
+{
+    for (int c = 0; c < CLIENTS; c++)
+        if (s->client[c].model == i && !s->client[c].uses) {
+            deploy_leave(&s->d, i);
+            s->client[c].model = -1;
+            s->n_refused++;
+        }
+}
+
+/* Nobody who has waited longer for another model is passed over. */
+static void check_order(const struct sim *s, int i)
+{
+    for (int k = 0; k < MODELS; k++)
+        if (k != i && s->d.model[k].state == DEPLOY_WAITING)
+            assert_true(s->d.model[k].order > s->d.model[i].order);
+}
+
+static void decide(struct sim *s)
+{
+    for (struct deploy_decision it; (it = deploy_next(&s->d, s->now)).act != DEPLOY_NOTHING; check(s)) {
+        struct deployment *m = &s->d.model[it.model];
+        if (it.act == DEPLOY_ABANDON) {
+            assert_int_equal(m->n_waiters, 0);
+        } else if (it.act == DEPLOY_REFUSED) {
+            refuse_all(s, it.model);
+        } else {
+            assert_int_equal(s->pending[it.model], DEPLOY_NOTHING); /* one load, one unload at a time */
+            s->pending[it.model] = it.act;
+            s->ends[it.model] = s->now + 0.05 * (1 + pick(20));
+            s->n_open += it.act != DEPLOY_UNLOAD;
+        }
+        if (it.act == DEPLOY_OPEN) {
+            assert_true(m->n_waiters > 0 || m->wanted);
+            check_order(s, it.model);
+        } else if (it.act == DEPLOY_UNLOAD) {
+            assert_int_equal(m->n_users, 0);
+            assert_false(m->pinned);
+            assert_true(!s->had_waiter[it.model] || s->first_served[it.model]);
+            s->had_waiter[it.model] = s->first_served[it.model] = false;
+        }
+    }
+}
+
+static void end_pending(struct sim *s, int i)
+{
+    enum deploy_act act = s->pending[i];
+    s->pending[i] = DEPLOY_NOTHING;
+    s->n_open -= act != DEPLOY_UNLOAD;
+    if (act == DEPLOY_UNLOAD) {
+        deploy_unloaded(&s->d, i);
+    } else if (s->broken[i] && (act == DEPLOY_LOAD || pick(2) == 0)) {
+        deploy_failed(&s->d, i, s->now);
+        refuse_all(s, i);
+    } else if (act == DEPLOY_OPEN) {
+        deploy_sized(&s->d, i, s->size[i]);
+    } else {
+        deploy_loaded(&s->d, i, s->now);
+        let_in(s, i);
+    }
+}
+
+static int zipf(void)
+{
+    double sum = 0, x = (double)rand() / RAND_MAX;
+    for (int i = 0; i < MODELS; i++)
+        sum += 1.0 / (i + 1);
+    for (int i = 0; i < MODELS; i++)
+        if ((x -= 1.0 / (i + 1) / sum) <= 0)
+            return i;
+    return MODELS - 1;
+}
+
+static void arrive(struct sim *s, struct client *c)
+{
+    int i = zipf();
+    enum deploy_answer answer = deploy_ask(&s->d, i, s->now);
+    if (answer == DEPLOY_REFUSE) {
+        s->n_refused++;
+        return;
+    }
+    *c = (struct client){i, answer == DEPLOY_ENTER, s->now + 0.1 * pick(30)};
+    if (answer == DEPLOY_WAIT && !s->calm && pick(6) > 0)
+        c->until = INFINITY;
+    if (answer == DEPLOY_WAIT && s->calm)
+        c->until = INFINITY;
+}
+
+static void move_client(struct sim *s, struct client *c, bool more)
+{
+    if (c->model < 0) {
+        if (more && pick(4) == 0)
+            arrive(s, c);
+        return;
+    }
+    if (s->now < c->until)
+        return;
+    if (c->uses) {
+        deploy_done(&s->d, c->model, s->now);
+        s->first_served[c->model] = true;
+        s->n_served++;
+    } else {
+        deploy_leave(&s->d, c->model);
+        s->n_left++;
+    }
+    c->model = -1;
+}
+
+static void meddle(struct sim *s)
+{
+    int i = pick(MODELS);
+    switch (pick(4)) {
+    case 0:
+        if (i >= 2) /* what is pinned must leave room for the others, or they are refused */
+            return;
+        deploy_pin(&s->d, i, pick(2) == 0);
+        let_in(s, i);
+        return;
+    case 1:
+        (void)deploy_unload(&s->d, i);
+        return;
+    case 2:
+        deploy_want(&s->d, i, s->now);
+        return;
+    default:
+        return;
+    }
+}
+
+static void step(struct sim *s, bool more)
+{
+    s->now += 0.05;
+    for (int i = 0; i < MODELS; i++)
+        if (s->pending[i] != DEPLOY_NOTHING && s->now >= s->ends[i])
+            end_pending(s, i);
+    for (int c = 0; c < CLIENTS; c++)
+        move_client(s, &s->client[c], more);
+    if (more && !s->calm && pick(20) == 0)
+        meddle(s);
+    check(s);
+    decide(s);
+    check(s);
+}
+
+static bool anyone(const struct sim *s)
+{
+    for (int c = 0; c < CLIENTS; c++)
+        if (s->client[c].model >= 0)
+            return true;
+    return false;
+}
+
+static void run(unsigned seed)
+{
+    struct sim s = {.calm = seed % 2 == 0};
+    srand(seed);
+    open_table(&s.d, MODELS, 1 + pick(4), 10 * GIB);
+    s.d.setup.patience = 0.5 + 0.1 * pick(20);
+    s.d.setup.keep_alive = pick(2) * 3.0;
+    s.d.setup.hold = 0.1 * pick(10);
+    for (int i = 0; i < MODELS; i++) {
+        s.size[i] = GIB + (int64_t)pick(1000) * GIB / 200;
+        s.broken[i] = pick(8) == 0;
+    }
+    s.size[pick(MODELS)] = 11 * GIB;
+    for (int c = 0; c < CLIENTS; c++)
+        s.client[c].model = -1;
+    for (int k = 0; k < STEPS; k++)
+        step(&s, true);
+    for (int i = 0; i < MODELS; i++)
+        deploy_pin(&s.d, i, false);
+    for (int k = 0; anyone(&s); k++) {
+        assert_true(k < 20000); /* everybody is served or answered in the end */
+        for (int i = 0; i < MODELS; i++)
+            let_in(&s, i);
+        step(&s, false);
+    }
+    assert_true(s.n_served > 0);
+    s.d.setup.keep_alive = 0.01;
+    for (int k = 0; k < 2000; k++)
+        step(&s, false);
+    assert_int_equal(s.d.used, 0);
+    assert_int_equal(s.d.n_resident, 0);
+    deploy_close(&s.d);
+}
+
+static void random_schedules(void **state)
+{
+    (void)state;
+    for (unsigned seed = 1; seed <= SEEDS; seed++)
+        run(seed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(many_askers_one_load),
+        cmocka_unit_test(victims),
+        cmocka_unit_test(nothing_in_vain),
+        cmocka_unit_test(leavers),
+        cmocka_unit_test(first_waiter),
+        cmocka_unit_test(yielding),
+        cmocka_unit_test(too_large),
+        cmocka_unit_test(failures),
+        cmocka_unit_test(operators),
+        cmocka_unit_test(random_schedules),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
