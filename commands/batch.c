@@ -156,6 +156,7 @@ int batch_open(void *batch, const void *options, const struct model_config *m, c
     setup.model = b->front.model;
     setup.model.path = b->o.service.run.model;
     setup.tokenizer = b->front.tokenizer;
+    setup.lexicon = &b->front.lexicon;
     setup.chat = b->front.chat;
     setup.bos = b->front.bos;
     setup.n_replicas = b->front.n_replicas;

@@ -23,6 +23,7 @@ int front_open(struct front *f, const struct service_options *o, const struct mo
         tokenizer_open(&f->tokenizer, o->run.model, e) != 0 ||
         chat_template_open(&f->chat, o->run.model, o->chat_template, why, sizeof why, e) != 0)
         return -1;
+    lexicon_keeper_open(&f->lexicon, f->tokenizer, m->vocab);
     if (f->chat == NULL)
         log_info("no chats: %s", why);
     f->model.n_eos = ids.sampling.n_eos;
@@ -34,6 +35,7 @@ int front_start(struct front *f, const struct limits *l, struct err *e)
 {
     const struct scheduler_setup setup = {.limits = *l,
                                           .tokenizer = f->tokenizer,
+                                          .lexicon = &f->lexicon,
                                           .prefix_caching = !f->o->run.no_prefix_caching,
                                           .rope_changes_at = f->rope_changes_at};
     return steps_open(&f->steps, f->replicas->replica[0].end[1], &setup, e);
@@ -71,6 +73,7 @@ void front_end(struct front *f, struct err *e)
 void front_close(struct front *f)
 {
     chat_template_close(&f->chat);
+    lexicon_keeper_close(&f->lexicon);
     tokenizer_close(&f->tokenizer);
     memset(f, 0, sizeof *f);
 }

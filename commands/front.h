@@ -15,6 +15,7 @@ struct front {
     const struct service_options *o; /* borrowed; as they are for this job */
     char name[768];                  /* of the model, in UTF-8 whatever its folder is called */
     struct tokenizer *tokenizer;
+    struct lexicon_keeper lexicon;
     struct chat_template *chat;  /* NULL: none that we know */
     struct protocol_model model; /* .name is `name` */
     int32_t bos;                 /* -1: none */

@@ -45,6 +45,7 @@ int serve_open(void *serve, const void *options, const struct model_config *m, c
                                        .family = m->model_type,
                                        .dtype = dtype_name(m->dtype),
                                        .tokenizer = v->front.tokenizer,
+                                       .lexicon = &v->front.lexicon,
                                        .chat = v->front.chat,
                                        .bos = v->front.bos,
                                        .n_ranks = n_ranks,

@@ -9,6 +9,9 @@
 int protocol_read_prompt(struct protocol_message *m, const struct fields *f, int vocab, bool many,
                          struct protocol_error *error);
 
+/* Reads response_format and structured_outputs, and checks that the rules, which were read before, go with them. */
+void protocol_read_form(struct protocol_message *m, const struct fields *f, struct protocol_error *error);
+
 /* Reads the rules of generation: all other fields of `generate`. */
 int protocol_read_rules(struct protocol_message *m, const struct fields *f, const struct protocol_model *model,
                         bool may_stream, struct protocol_error *error);

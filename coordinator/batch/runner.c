@@ -336,7 +336,7 @@ static void *run(void *context)
 
 int runner_open(struct runner *r, const struct runner_setup *setup, struct err *e)
 {
-    const struct worker_setup work = {&r->setup.model, setup->tokenizer, setup->chat, setup->bos,
+    const struct worker_setup work = {&r->setup.model, setup->tokenizer, setup->chat, setup->lexicon, setup->bos,
                                       setup->o->service.max_reply_bytes};
     memset(r, 0, sizeof *r);
     r->setup = *setup;

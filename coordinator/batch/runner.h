@@ -27,6 +27,7 @@ struct runner_setup { /* constant; what it points to is borrowed */
     struct protocol_model model;
     const struct checkpoint *checkpoint;
     const struct tokenizer *tokenizer;
+    struct lexicon_keeper *lexicon;
     const struct chat_template *chat; /* NULL: none that we know */
     int32_t bos;
     int n_ranks, n_replicas;

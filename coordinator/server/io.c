@@ -216,7 +216,7 @@ static int open_sockets(struct server *s, struct err *e)
 static int open_threads(struct server *s, struct err *e)
 {
     const struct server_setup *setup = &s->setup;
-    const struct worker_setup work = {&setup->model, setup->tokenizer, setup->chat, setup->bos,
+    const struct worker_setup work = {&setup->model, setup->tokenizer, setup->chat, setup->lexicon, setup->bos,
                                       setup->o->service.max_reply_bytes};
     s->poll = err_calloc(e, POLL_REPLICAS + (unsigned long)setup->n_replicas + 1, sizeof *s->poll, "sockets");
     if (s->poll == NULL || access_log_open(&s->log, setup->o->access_log, setup->o->access_log_prompts, e) != 0 ||

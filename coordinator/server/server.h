@@ -26,6 +26,7 @@ struct server_setup { /* constant; what it points to is borrowed */
     struct protocol_model model;
     const char *family, *dtype;
     const struct tokenizer *tokenizer;
+    struct lexicon_keeper *lexicon;
     const struct chat_template *chat;
     int32_t bos;
     int n_ranks, n_replicas;

@@ -1,5 +1,6 @@
 /* coordinator/tasks/task.c - see task.h. */
 #include "coordinator/tasks/task.h"
+#include "text/grammar/form.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +38,7 @@ void task_close(struct task *j)
     free(j->echo);
     free(j->ids);
     free(j->choices);
+    form_close(j->form);
     free(j->rules);
     free(j->work.progress);
     free(j->ticket.echoed);
@@ -205,6 +207,7 @@ int task_prepare(struct task *j, int max_len, int64_t max_reply, uint64_t seed)
         return protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "out of host memory");
     for (int i = 0; i < j->n_ids; i++) {
         j->rules[i] = g->rules;
+        j->rules[i].form = j->form;
         j->rules[i].sampling.seed = j->seed;
         if (fit(j, i, max_len) != 0)
             return -1;

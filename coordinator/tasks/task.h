@@ -77,6 +77,7 @@ struct task {
     /* generate */
     char request_id[PROTOCOL_MAX_ID_BYTES + 1];
     uint64_t seed;               /* of the first candidate */
+    struct form *form;           /* NULL: any text will do */
     struct request_rules *rules; /* [n_prompts] with max_tokens and seed filled in */
     struct choices *choices;     /* [n_prompts] one a prompt */
     int n_prompts, n_choices;    /* n_choices: of each prompt */

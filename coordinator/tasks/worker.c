@@ -5,12 +5,26 @@
 #include "coordinator/tasks/finished.h"
 #include "coordinator/tasks/mailbox.h"
 #include "protocol/reply.h"
+#include "text/grammar/lexicon_keeper.h"
 
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define TRIM_BYTES ((size_t)1 << 20)
+
+/* The grammar of the form that is asked for, and the lexicon that it will be used with. */
+static int make_form(struct task *j, const struct worker_setup *s)
+{
+    const struct protocol_form *asked = &j->message.generate.form;
+    struct err e = {0};
+    if (asked->kind == 0 || j->form != NULL)
+        return 0;
+    if (form_open(&j->form, asked->kind, asked->value, &e) == 0 && lexicon_keeper_get(s->lexicon, &e) != NULL)
+        return 0;
+    bool theirs = e.code == ERR_INPUT || e.code == ERR_UNSUPPORTED;
+    return protocol_fail(&j->error, theirs ? PROTOCOL_BAD_REQUEST : PROTOCOL_INTERNAL, asked->field, "%s", e.text);
+}
 
 static int encode(struct task *j, const struct worker_setup *s)
 {
@@ -24,7 +38,7 @@ static int encode(struct task *j, const struct worker_setup *s)
         if (encode_request(g, j->n_ids++, s->tokenizer, s->chat, s->model->vocab, s->bos, ids, &j->error) != 0)
             return -1;
     }
-    return 0;
+    return make_form(j, s);
 }
 
 static int write_prompt(struct task *j, int i, const struct worker_setup *s)

@@ -14,6 +14,7 @@ struct worker_setup { /* all borrowed, constant */
     const struct protocol_model *model;
     const struct tokenizer *tokenizer;
     const struct chat_template *chat; /* NULL: none */
+    struct lexicon_keeper *lexicon;   /* NULL: answers have no form */
     int32_t bos;                      /* -1: none */
     int64_t max_reply;                /* bytes of a reply that is tokens or their texts */
 };

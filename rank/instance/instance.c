@@ -79,6 +79,7 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     memset(i, 0, sizeof *i);
     MPI_CHECK(MPI_Bcast(setup, sizeof *setup, MPI_BYTE, 0, w->comm));
     (void)load_share_headers(m, c, w, e);
+    setup->limits.mask_words = (m->vocab + 31) / 32;
     (void)device_open(&i->ops, &i->q, (enum device_choice)setup->device, m->dtype,
                       setup->threads > 0 ? setup->threads : w->n_threads, w, e);
     fatal_agree(w, e);

@@ -113,7 +113,7 @@ static void step(struct run *r, int pos, int n, struct step_result *result)
         if (pos == 0)
             start(r, slot);
         int sample = pos + n >= PROMPT;
-        p->seq[p->n_seqs++] = (struct plan_seq){slot, n, pos, prompt ? PROMPT : pos + 1, sample, sample};
+        p->seq[p->n_seqs++] = (struct plan_seq){slot, n, pos, prompt ? PROMPT : pos + 1, sample, sample, 0};
         for (int i = 0; i < n; i++)
             p->token[p->n_tokens++] = prompt ? (pos + i + slot) % 50 : -1;
     }
@@ -203,7 +203,7 @@ static void check_wide_embedding(struct world *w)
         p->start[p->n_starts++] = (struct plan_start){.sampling = {.top_p = 1, .repetition_penalty = 1}};
         for (int i = 0; i < 18; i++)
             p->block[p->n_blocks++] = (struct plan_block){0, i, i};
-        p->seq[p->n_seqs++] = (struct plan_seq){0, 280, 0, 280, 1, 1};
+        p->seq[p->n_seqs++] = (struct plan_seq){0, 280, 0, 280, 1, 1, 0};
         for (int i = 0; i < 280; i++)
             p->token[p->n_tokens++] = i % 60;
     }

@@ -19,7 +19,7 @@ static void fill(struct plan *p, uint64_t step, int n_tokens, int n_blocks)
     plan_reset(p, step);
     for (int left = n_tokens; left > 0;) {
         int n = left < 4096 ? left : 4096;
-        p->seq[p->n_seqs] = (struct plan_seq){p->n_seqs, n, 0, n, 1, 1};
+        p->seq[p->n_seqs] = (struct plan_seq){p->n_seqs, n, 0, n, 1, 1, 0};
         p->start[p->n_starts] = (struct plan_start){.slot = p->n_seqs, .sampling = {.seed = step, .top_p = 0.5f}};
         p->n_starts++;
         p->n_seqs++;

@@ -16,9 +16,9 @@ static void fill(struct plan *p)
     for (int i = 0; i < 3; i++)
         p->history[p->n_history++] = VOCAB - 1 - i;
     p->start[p->n_starts++] = (struct plan_start){.slot = 0, .sampling = {.temperature = 1, .prompt_len = 9}};
-    p->seq[p->n_seqs++] = (struct plan_seq){3, 9, 0, 9, 2, 1};
-    p->seq[p->n_seqs++] = (struct plan_seq){0, 1, 69, 70, 1, 1};
-    p->seq[p->n_seqs++] = (struct plan_seq){1, 4, 12, 30, 0, 0};
+    p->seq[p->n_seqs++] = (struct plan_seq){3, 9, 0, 9, 2, 1, 0};
+    p->seq[p->n_seqs++] = (struct plan_seq){0, 1, 69, 70, 1, 1, 0};
+    p->seq[p->n_seqs++] = (struct plan_seq){1, 4, 12, 30, 0, 0, 0};
     p->score[p->n_scores++] = (struct plan_score){0, 1, -1};
     for (int i = 0; i < 5; i++)
         p->block[p->n_blocks++] = (struct plan_block){3, i, 10 - i};
@@ -85,7 +85,7 @@ static void the_largest_plan_fits(void **state)
     plan_reset(&a, UINT64_MAX);
     for (int i = 0; i < limits.max_seqs; i++) {
         a.start[a.n_starts++] = (struct plan_start){.slot = i};
-        a.seq[a.n_seqs++] = (struct plan_seq){i, 8, 62, 70, 1, 1};
+        a.seq[a.n_seqs++] = (struct plan_seq){i, 8, 62, 70, 1, 1, 0};
         a.score[a.n_scores++] = (struct plan_score){i, 0, -1};
         for (int k = 0; k < limits_blocks_per_slot(&limits); k++)
             a.block[a.n_blocks++] = (struct plan_block){i, k, 0};
