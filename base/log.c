@@ -38,7 +38,7 @@ int log_file(const char *path, const char *host, int rank, struct err *e)
 }
 
 /* line[0..n) and a newline, which replaces the last byte if there is no room. */
-static void put(int fd, char *line, size_t bytes, int n)
+static void write_line(int fd, char *line, size_t bytes, int n)
 {
     size_t end = n < (int)bytes - 1 ? (size_t)n : bytes - 2;
     line[end] = '\n';
@@ -57,7 +57,7 @@ static void file_line(const char *level, const char *text)
     (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &utc);
     int n = snprintf(line, sizeof line, "%s.%03ldZ %s rank %d %s: %s", when, now.tv_nsec / 1000000, state.host,
                      state.rank, level, text);
-    put(state.fd, line, sizeof line, n);
+    write_line(state.fd, line, sizeof line, n);
 }
 
 /* head: printed between "lockstep: " and the text on standard error; shown: whether it is printed there. */
@@ -69,7 +69,7 @@ static void say(const char *level, const char *head, bool shown, const char *for
     (void)vsnprintf(text, sizeof text, format, args);
     file_line(level, text);
     if (shown)
-        put(STDERR_FILENO, line, sizeof line, snprintf(line, sizeof line, "lockstep: %s%s", head, text));
+        write_line(STDERR_FILENO, line, sizeof line, snprintf(line, sizeof line, "lockstep: %s%s", head, text));
 }
 
 void log_warn(const char *format, ...)

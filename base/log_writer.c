@@ -90,7 +90,7 @@ static int write_line(struct log_writer *w, const struct log_line *l)
     return why;
 }
 
-static struct log_line *take(struct log_writer *w)
+static struct log_line *take_line(struct log_writer *w)
 {
     while (w->first == NULL && w->closing_until <= 0)
         (void)pthread_cond_wait(&w->come, &w->lock);
@@ -102,11 +102,11 @@ static struct log_line *take(struct log_writer *w)
     return l;
 }
 
-static void *run(void *context)
+static void *run_writer(void *context)
 {
     struct log_writer *w = context;
     (void)pthread_mutex_lock(&w->lock);
-    for (struct log_line *l; (l = take(w)) != NULL;) {
+    for (struct log_line *l; (l = take_line(w)) != NULL;) {
         (void)pthread_mutex_unlock(&w->lock);
         int why = write_line(w, l);
         (void)pthread_mutex_lock(&w->lock);
@@ -133,7 +133,7 @@ int log_writer_open(struct log_writer **w, int fd, const char *name, struct err 
     (*w)->is_pipe = fstat(fd, &s) != 0 || !S_ISREG(s.st_mode);
     (void)pthread_mutex_init(&(*w)->lock, NULL);
     (void)pthread_cond_init(&(*w)->come, NULL);
-    if (pthread_create(&(*w)->thread, NULL, run, *w) == 0)
+    if (pthread_create(&(*w)->thread, NULL, run_writer, *w) == 0)
         return 0;
     (void)close(fd);
     free(*w);

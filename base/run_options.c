@@ -110,7 +110,7 @@ int run_check_loading(const struct run_options *o, struct err *e)
     return 0;
 }
 
-int run_check_groups(const struct run_options *o, int n_ranks, const char *alone, struct err *e)
+int run_check_replicas(const struct run_options *o, int n_ranks, const char *alone, struct err *e)
 {
     int size = run_replica_size(o, n_ranks);
     if (size > n_ranks)

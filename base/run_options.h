@@ -41,7 +41,7 @@ int run_replica_size(const struct run_options *o, int n_ranks);
 
 /* Whether the options divide this number of ranks into whole replicas. alone: the name of a command that runs one model
  * on all ranks; NULL: it can use replicas. */
-int run_check_groups(const struct run_options *o, int n_ranks, const char *alone, struct err *e);
+int run_check_replicas(const struct run_options *o, int n_ranks, const char *alone, struct err *e);
 
 /* Do options of loading go together? */
 int run_check_loading(const struct run_options *o, struct err *e);

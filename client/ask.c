@@ -236,7 +236,7 @@ static void print_event(struct asked *a, const json_t *reply)
 }
 
 /* The server's answer to the request or to its cancelling; the latter has no choices if it succeeded. */
-static void take(struct asked *a, const json_t *reply, struct err *e)
+static void take_reply(struct asked *a, const json_t *reply, struct err *e)
 {
     if (!message_is_to(reply, a->name))
         return;
@@ -265,7 +265,7 @@ static int await_answer(struct asked *a, struct err *e)
             cancel(a, e);
         json_t *reply = connection_receive(a->c, a->until > 0 ? a->until - seconds_now() : -1, e);
         if (reply != NULL)
-            take(a, reply, e);
+            take_reply(a, reply, e);
         json_decref(reply);
     }
     if (!a->ended && a->streamed && !a->o->json) /* the shell's prompt begins a line of its own */

@@ -75,7 +75,7 @@ static void finish(struct bench *b, struct bench_times *t, const json_t *message
     }
 }
 
-static int take(struct bench *b, const json_t *message, struct err *e)
+static int take_message(struct bench *b, const json_t *message, struct err *e)
 {
     int64_t i = number_of(b, message);
     b->heard = seconds_now();
@@ -116,7 +116,7 @@ static int run_load(struct bench *b, double *seconds, struct err *e)
             break;
         json_t *message = connection_receive(b->c, fmax(0, fmin(wait, NOBODY_SECONDS)), e);
         if (message != NULL)
-            (void)take(b, message, e);
+            (void)take_message(b, message, e);
         else if (e->code == ERR_NONE && b->n_open > 0 && b->o->timeout > 0 && seconds_now() - b->heard > b->o->timeout)
             (void)ERR(e, ERR_COMM, "%s: no message for %g s, %lld requests open", b->c->endpoint, b->o->timeout,
                       (long long)b->n_open);

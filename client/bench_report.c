@@ -43,7 +43,7 @@ static void print_table(const struct bench_figures *f, const struct client_optio
                rows[i].s->p50, rows[i].s->p90, rows[i].s->p99);
 }
 
-static void put(json_t *object, const char *statistic, const char *name, double value)
+static void put_number(json_t *object, const char *statistic, const char *name, double value)
 {
     char key[64];
     (void)snprintf(key, sizeof key, "%s_%s_ms", statistic, name);
@@ -52,12 +52,12 @@ static void put(json_t *object, const char *statistic, const char *name, double 
 
 static void put_spread(json_t *object, const char *name, const struct bench_spread *s)
 {
-    put(object, "mean", name, s->mean);
-    put(object, "median", name, s->p50);
-    put(object, "std", name, s->deviation);
-    put(object, "p50", name, s->p50);
-    put(object, "p90", name, s->p90);
-    put(object, "p99", name, s->p99);
+    put_number(object, "mean", name, s->mean);
+    put_number(object, "median", name, s->p50);
+    put_number(object, "std", name, s->deviation);
+    put_number(object, "p50", name, s->p50);
+    put_number(object, "p90", name, s->p90);
+    put_number(object, "p99", name, s->p99);
 }
 
 static void print_json(const struct bench_figures *f, const struct client_options *o, const char *model)

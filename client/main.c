@@ -16,7 +16,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-static int run(struct client_options *o, struct err *e)
+static int run_command(struct client_options *o, struct err *e)
 {
     struct connection c = {0};
     interrupt_catch();
@@ -58,7 +58,7 @@ int main(int argc, char **argv)
         else if (o.help)
             client_options_help(&o);
         else
-            (void)run(&o, &e);
+            (void)run_command(&o, &e);
     }
     client_options_close(&o);
     if ((fflush(stdout) != 0 || ferror(stdout) != 0) && e.code == ERR_NONE)

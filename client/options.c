@@ -35,7 +35,7 @@ static void field_name(char *name, const struct opt *o)
 }
 
 /* Takes over value. */
-static int put(void *record, const struct opt *o, json_t *value, struct err *e)
+static int put_option(void *record, const struct opt *o, json_t *value, struct err *e)
 {
     struct client_options *c = record;
     char name[64];
@@ -52,7 +52,7 @@ static int put_integer(void *record, const struct opt *o, const char *text, stru
     long long n = strtoll(text, &end, 10);
     if (errno != 0 || end == text || *end != '\0')
         return ERR(e, ERR_USAGE, "--%s: found \"%.80s\", expected an integer", o->name, text);
-    return put(record, o, json_integer(n), e);
+    return put_option(record, o, json_integer(n), e);
 }
 
 static int put_number(void *record, const struct opt *o, const char *text, struct err *e)
@@ -61,25 +61,25 @@ static int put_number(void *record, const struct opt *o, const char *text, struc
     double x = strtod(text, &end);
     if (end == text || *end != '\0' || !isfinite(x))
         return ERR(e, ERR_USAGE, "--%s: found \"%.80s\", expected a number", o->name, text);
-    return put(record, o, json_real(x), e);
+    return put_option(record, o, json_real(x), e);
 }
 
 static int put_text(void *record, const struct opt *o, const char *text, struct err *e)
 {
-    return put(record, o, json_string(text), e);
+    return put_option(record, o, json_string(text), e);
 }
 
 static int put_true(void *record, const struct opt *o, const char *text, struct err *e)
 {
     (void)text;
-    return put(record, o, json_true(), e);
+    return put_option(record, o, json_true(), e);
 }
 
 /* true, false, or a word. */
 static int put_choice(void *record, const struct opt *o, const char *text, struct err *e)
 {
     bool yes = strcmp(text, "true") == 0;
-    return put(record, o, yes || strcmp(text, "false") == 0 ? json_boolean(yes) : json_string(text), e);
+    return put_option(record, o, yes || strcmp(text, "false") == 0 ? json_boolean(yes) : json_string(text), e);
 }
 
 static int put_boolean(void *record, const struct opt *o, const char *text, struct err *e)
@@ -94,7 +94,7 @@ static int add_text(void *record, const struct opt *o, const char *text, struct 
 {
     struct client_options *c = record;
     json_t *list = json_object_get(c->request, o->name);
-    if (list == NULL && put(record, o, list = json_array(), e) != 0)
+    if (list == NULL && put_option(record, o, list = json_array(), e) != 0)
         return -1;
     return json_array_append_new(list, json_string(text)) == 0
                ? 0
@@ -126,7 +126,7 @@ static int put_ids(void *record, const struct opt *o, const char *text, struct e
     char option[80];
     (void)snprintf(option, sizeof option, "--%s", o->name);
     json_t *list = read_ids(text, option, e);
-    return list != NULL ? put(record, o, list, e) : -1;
+    return list != NULL ? put_option(record, o, list, e) : -1;
 }
 
 /* --prompt-ids fills "prompt". */
@@ -156,7 +156,7 @@ static int put_bias(void *record, const struct opt *o, const char *text, struct 
         id[digits] = '\0';
         (void)json_object_set_new(map, id, json_real(bias));
         if (*end == '\0')
-            return put(record, o, map, e);
+            return put_option(record, o, map, e);
         at = end;
     }
 }

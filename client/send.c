@@ -59,7 +59,7 @@ static void send_some(struct sending *s, struct connection *c, const struct clie
     }
 }
 
-static void take(struct sending *s, const json_t *reply)
+static void take_reply(struct sending *s, const json_t *reply)
 {
     message_print(reply, stdout);
     if (message_is_event(reply))
@@ -83,7 +83,7 @@ int send_file(struct connection *c, const struct client_options *o, struct err *
         if (reply == NULL)
             continue;
         heard = seconds_now();
-        take(&s, reply);
+        take_reply(&s, reply);
         json_decref(reply);
         send_some(&s, c, o, e);
     }

@@ -77,6 +77,16 @@ static json_t *json_experts(const struct model_experts *x)
                      x->ffn, "shared_columns", x->shared_ffn);
 }
 
+static json_t *json_quantization(const struct quantization *q)
+{
+    char text[120];
+    if (q->format == FORMAT_NONE)
+        return json_null();
+    quantization_describe(q, text, sizeof text);
+    return json_pack("{s:s, s:i, s:s, s:s}", "method", q->method, "bits", q->bits, "weights", text,
+                     "declared_activations", quantization_activations_name(q));
+}
+
 /* n: ranks of a replica. */
 static int print_json(const struct model_config *m, const struct checkpoint *c, enum dtype kv,
                       const struct rank_share *r, int n, int n_replicas)
@@ -89,13 +99,13 @@ static int print_json(const struct model_config *m, const struct checkpoint *c, 
                              json_range(r[i].shard.ffn), "expert_columns", json_range(r[i].shard.expert_ffn),
                              "vocabulary", json_range(r[i].shard.vocab), "weight_bytes", (json_int_t)r[i].weight_bytes,
                              "kv_bytes_per_token", (json_int_t)r[i].kv_bytes_per_token));
-    json_t *root = json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:i, s:I, s:o, s:o, s:i, s:o}",
-                             "model_type", m->model_type, "layers", m->n_layers, "hidden_size", m->hidden, "heads",
-                             m->n_heads, "kv_heads", m->n_kv_heads, "head_dim", m->head_dim, "mlp_columns", m->ffn,
-                             "vocabulary", m->vocab, "dtype", dtype_name(m->dtype), "kv_dtype", dtype_name(kv),
-                             "all_reduces_per_layer", m->parallel_residual ? 1 : 2, "checkpoint_bytes",
-                             (json_int_t)checkpoint_bytes(c), "experts", json_experts(&m->experts),
-                             "decode_step_weight_bytes", json_steps(r, n), "groups", n_replicas, "ranks", ranks);
+    json_t *root = json_pack(
+        "{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:o, s:s, s:i, s:I, s:o, s:o, s:i, s:o}", "model_type",
+        m->model_type, "layers", m->n_layers, "hidden_size", m->hidden, "heads", m->n_heads, "kv_heads", m->n_kv_heads,
+        "head_dim", m->head_dim, "mlp_columns", m->ffn, "vocabulary", m->vocab, "dtype", dtype_name(m->dtype),
+        "quantization", json_quantization(&m->quantization), "kv_dtype", dtype_name(kv), "all_reduces_per_layer",
+        m->parallel_residual ? 1 : 2, "checkpoint_bytes", (json_int_t)checkpoint_bytes(c), "experts",
+        json_experts(&m->experts), "decode_step_weight_bytes", json_steps(r, n), "groups", n_replicas, "ranks", ranks);
     int rc = json_print(root, stdout, JSON_INDENT(2));
     (void)putchar('\n');
     json_decref(root);
@@ -126,6 +136,16 @@ static void print_experts(const struct model_config *m, const struct rank_share 
     printf(" (where experts are chosen equally often)\n");
 }
 
+static void print_quantization(const struct quantization *q)
+{
+    char text[120];
+    if (q->format == FORMAT_NONE)
+        return;
+    quantization_describe(q, text, sizeof text);
+    printf("quantised: %s; activations declared: %s, computed: not quantised\n", text,
+           quantization_activations_name(q));
+}
+
 static void print_range(int width, struct range r)
 {
     char text[32] = "none";
@@ -143,6 +163,7 @@ static void print_table(const struct model_config *m, const struct checkpoint *c
     printf("checkpoint: %d tensors in %d file%s, %.1f MiB; keys and values in %s; %d all-reduce%s per layer\n",
            c->n_tensors, c->n_files, c->n_files == 1 ? "" : "s", (double)checkpoint_bytes(c) / mib, dtype_name(kv),
            m->parallel_residual ? 1 : 2, m->parallel_residual ? "" : "s");
+    print_quantization(&m->quantization);
     print_experts(m, r, n);
     bool experts = m->experts.routing.n_experts > 0;
     (void)putchar('\n');
@@ -195,7 +216,7 @@ int inspect_run(const struct inspect_options *o, struct err *e)
     struct rank_share *r = err_calloc(e, (size_t)n, sizeof *r, "shard table");
     if (o->run.model == NULL)
         ERR(e, ERR_USAGE, "inspect needs --model DIR");
-    if (e->code == ERR_NONE && run_check_groups(&o->run, (int)o->ranks, NULL, e) == 0 &&
+    if (e->code == ERR_NONE && run_check_replicas(&o->run, (int)o->ranks, NULL, e) == 0 &&
         model_config_read(&m, o->run.model, e) == 0 && checkpoint_open(&c, o->run.model, e) == 0)
         for (int i = 0; i < n && e->code == ERR_NONE; i++)
             (void)fill_share(&r[i], &m, &c, kv_type(&m, o), i, n, e);

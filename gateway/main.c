@@ -72,7 +72,7 @@ static void wake(struct watch *w, uint32_t events)
     (void)events;
 }
 
-static void run(struct gateway *g, double grace)
+static void run_gateway(struct gateway *g, double grace)
 {
     double until = 0;
     while (!g->draining || (g->server.n_connections > 0 && seconds_now() < until)) {
@@ -99,7 +99,7 @@ static int serve(const struct gateway_options *o, struct err *e)
         for (int i = 0; i < g.server.n_listeners; i++)
             log_note("listening at %s", g.server.listener[i].shown);
         if (loop_watch(&g.loop, &signals, EPOLLIN, e) == 0)
-            run(&g, o->grace_seconds);
+            run_gateway(&g, o->grace_seconds);
     }
     close_gateway(&g);
     return e->code == ERR_NONE ? 0 : -1;

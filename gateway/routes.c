@@ -2,6 +2,7 @@
 #include "gateway/routes.h"
 #include "gateway/api/messages.h"
 #include "gateway/api/openai.h"
+#include "gateway/api/responses.h"
 #include "gateway/api/state.h"
 #include "gateway/api/tokens.h"
 #include "gateway/page/page.h"
@@ -23,6 +24,8 @@ const struct route gateway_routes[] = {
     OPENAI("POST", "/completions", openai_completions),
     OPENAI("POST", "/v1/chat/completions", openai_chat),
     OPENAI("POST", "/chat/completions", openai_chat),
+    OPENAI("POST", "/v1/responses", responses_create),
+    OPENAI("POST", "/responses", responses_create),
     KEYED("POST", "/v1/messages", messages_create, messages_dialect),
     KEYED("POST", "/v1/messages/count_tokens", messages_count, messages_dialect),
     OPENAI("POST", "/tokenize", tokens_tokenize),

@@ -16,6 +16,7 @@
 extern "C" {
 #endif
 
+#include "base/codes.h"
 #include "base/dtype.h"
 #include "base/err.h"
 #include "base/formula.h"
@@ -31,12 +32,23 @@ struct queue {
     struct err err; /* sticky: the first failure */
 };
 
-/* A matrix or vector of weights, dense, in the checkpoint's type. Vectors have rows == 1. data may be NULL when empty. */
+/* A matrix or vector of weights in the checkpoint's type. Vectors have rows == 1. data may be NULL when empty. Only matrices
+ * of matmul and matmul_experts may be quantised: data is then as base/codes.h says. */
 struct weight {
     void *data;
-    enum dtype type;
+    enum dtype type; /* of what is not quantised */
     int rows, cols;
+    struct code_form form; /* form.codes CODES_NONE: dense, row-major */
+    void *wide;            /* of a quantised one: memory of WIDE_BYTES that such matrices share; NULL on the CPU */
 };
+
+/* Where products of many tokens make codes numbers of the activations' type, some rows at a time. */
+#define WIDE_BYTES ((size_t)64 << 20)
+
+static inline bool weight_is_quantised(const struct weight *w)
+{
+    return w->form.codes != CODES_NONE;
+}
 
 /* One step's ragged batch: token t belongs to the sequence in slot[t] and stands at pos[t]. Device memory. */
 struct batch {

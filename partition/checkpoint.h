@@ -45,6 +45,15 @@ static inline const char *checkpoint_tensor_name(const struct checkpoint *c, int
     return c->text + c->tensor[tensor].name;
 }
 
+/* Elements of a row of a tensor, of which all dimensions but the last are rows; of four dimensions the last two are a row: the
+ * blocks of gpt-oss' experts and the bytes of a block. A vector is one row. */
+static inline int64_t tensor_row_elements(const struct tensor_info *t)
+{
+    if (t->n_dims == 4)
+        return t->shape[2] * t->shape[3];
+    return t->n_dims > 0 ? t->shape[t->n_dims - 1] : 1;
+}
+
 static inline const char *checkpoint_file_name(const struct checkpoint *c, int file)
 {
     return c->text + c->file[file];

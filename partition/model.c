@@ -15,21 +15,6 @@
 
 #define CONFIG_MAX_BYTES ((size_t)16 << 20)
 
-/* Compressed or quantised weights, by the name of the method. */
-static void refuse_quantised(const struct config *c)
-{
-    static const char *const keys[] = {"quantization_config", "compression_config", "quantization"};
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        if (!config_has(c, keys[i]))
-            continue;
-        const json_t *method = json_object_get(json_object_get(c->json, keys[i]), "quant_method");
-        ERR(c->e, ERR_UNSUPPORTED,
-            "%s: \"%s\" says that the weights are quantised (method %.60s), which is not implemented: use the "
-            "unquantised repository (F32, F16 or BF16)",
-            c->what, keys[i], json_is_string(method) ? json_string_value(method) : "not named");
-    }
-}
-
 static const struct family *find_family(const struct config *c)
 {
     const struct family *family = NULL;
@@ -120,7 +105,7 @@ int model_config_parse(struct model_config *m, const char *text, size_t bytes, c
     if (!json_is_object(json))
         ERR(e, ERR_INPUT, "%s: is %s, expected an object", what, json_type_name(json));
     else
-        refuse_quantised(&c);
+        quantization_read(&m->quantization, &c);
     const struct family *family = e->code == ERR_NONE ? find_family(&c) : NULL;
     if (family != NULL) {
         (void)snprintf(m->model_type, sizeof m->model_type, "%s", family->model_type);

@@ -6,6 +6,7 @@
 #include "base/dtype.h"
 #include "base/err.h"
 #include "base/formula.h"
+#include "partition/quantization.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -73,6 +74,7 @@ struct model_config {
     float attention_scale;       /* of q.k in layer 0 */
     bool scale_by_inverse_layer; /* layer i: attention_scale / (i + 1) (GPT-2's scale_attn_by_inverse_layer_idx) */
     struct model_layer layer[MODEL_MAX_LAYERS];
+    struct quantization quantization; /* of the weights */
 };
 
 /* Read MODEL_DIR/config.json. Missing keys mean the family's class defaults; contradictions, absurd sizes and

@@ -59,31 +59,32 @@ static int add_segment(struct builder *b, const struct read_segment *segment, si
     return 0;
 }
 
-/* The rows of a tensor; a vector is one row. */
-static int64_t row_length(const struct tensor_info *t)
-{
-    return t->n_dims > 0 ? t->shape[t->n_dims - 1] : 1;
-}
-
-/* All dimensions but the last together. */
+/* All dimensions but those of a row together. */
 static int64_t tensor_rows(const struct tensor_info *t)
 {
     int64_t rows = 1;
-    for (int i = 0; i + 1 < t->n_dims; i++)
+    for (int i = 0; i + 1 < t->n_dims - (t->n_dims == 4); i++)
         rows *= t->shape[i];
     return rows;
 }
 
 static size_t element_bytes(const struct tensor_info *t)
 {
-    return (size_t)(t->bytes / (uint64_t)(tensor_rows(t) * row_length(t)));
+    return (size_t)(t->bytes / (uint64_t)(tensor_rows(t) * tensor_row_elements(t)));
+}
+
+/* Two rows of [in, out] may share the bytes of a quantised matrix: a block that does not end with the rows has an even number
+ * of them, where that is any. */
+static int64_t even_rows(int64_t n)
+{
+    return n > 1 ? n / 2 * 2 : n;
 }
 
 /* Append the rows of a tensor, to the last block while it has room. */
 static int add_tensor(struct builder *b, int tensor)
 {
     const struct tensor_info *t = &b->c->tensor[tensor];
-    int64_t rows = tensor_rows(t), row_elements = row_length(t);
+    int64_t rows = tensor_rows(t), row_elements = tensor_row_elements(t);
     size_t row_bytes = t->bytes / (uint64_t)rows;
     for (int64_t row = 0; row < rows;) {
         uint64_t at = t->offset + (uint64_t)row * row_bytes;
@@ -97,8 +98,7 @@ static int add_tensor(struct builder *b, int tensor)
         int64_t n = from < b->block_bytes ? (int64_t)((b->block_bytes - from) / row_bytes) : 0;
         if (n < 1)
             n = 1; /* a row longer than a block */
-        if (n > rows - row)
-            n = rows - row;
+        n = n < rows - row ? even_rows(n) : rows - row;
         const struct read_segment segment = {tensor, -1, row, n, 0, row_elements, from};
         if (add_segment(b, &segment, (size_t)n * row_bytes) != 0)
             return -1;
@@ -126,10 +126,10 @@ static int add_slice(struct builder *b, int slice)
 {
     const struct weight_slice *s = &b->map->slice[slice];
     const struct tensor_info *t = &b->c->tensor[s->tensor];
-    size_t width = (size_t)s->cols * element_bytes(t), pitch = (size_t)row_length(t) * element_bytes(t);
+    size_t width = (size_t)s->cols * element_bytes(t), pitch = (size_t)tensor_row_elements(t) * element_bytes(t);
     int64_t most = (int64_t)(b->block_bytes / width), n = 0;
     for (int64_t row = 0; row < s->rows; row += n) {
-        n = s->rows - row < most ? s->rows - row : most > 0 ? most : 1;
+        n = s->rows - row <= most ? s->rows - row : most > 0 ? even_rows(most) : 1;
         const struct read_segment segment = {s->tensor, slice, s->row + row, n, s->col, s->cols, 0};
         uint64_t at = t->offset + (uint64_t)segment.row * pitch + (uint64_t)s->col * element_bytes(t);
         if (add_block(b, t->file, at) != 0 || add_segment(b, &segment, (size_t)n * width) != 0)
@@ -267,9 +267,8 @@ void read_plan_scatter(const struct read_plan *p, const struct weight_map *map, 
             int64_t to = s->row + s->rows < end ? s->row + s->rows : end;
             if (from >= to)
                 continue;
-            int64_t at = (from - segment->row) * segment->row_elements + s->col - segment->col, moved = from - s->row;
-            sink(context, s->slot, s->dst_row + (s->transpose ? 0 : moved), s->dst_col + (s->transpose ? moved : 0),
-                 start + (size_t)at * element_bytes(t), segment->row_elements, to - from, s->cols, s->transpose);
+            int64_t at = (from - segment->row) * segment->row_elements + s->col - segment->col;
+            sink(context, s, from, start + (size_t)at * element_bytes(t), segment->row_elements, to - from);
         }
     }
 }

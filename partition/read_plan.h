@@ -56,11 +56,18 @@ int read_plan_build_own(struct read_plan *p, const struct checkpoint *c, const s
 int read_plan_deal(struct read_plan *p, int n_shards, struct err *e);
 void read_plan_free(struct read_plan *p);
 
-/* Receives a rectangle; src need not be aligned (a file may place a tensor anywhere). rows x cols elements of `type` at
- * src with a row pitch of src_ld elements belong at (dst_row, dst_col) of the slot, transposed if `transpose` (then
- * they become cols x rows there). */
-typedef void read_sink(void *context, int slot, int64_t dst_row, int64_t dst_col, const void *src, int64_t src_ld,
-                       int64_t rows, int64_t cols, bool transpose);
+/* Receives rows [row, row + n_rows) of the slice, of the columns that it wants; src need not be aligned (a file may place a
+ * tensor anywhere), and has a row pitch of src_ld elements of the tensor. */
+typedef void read_sink(void *context, const struct weight_slice *slice, int64_t row, const void *src, int64_t src_ld,
+                       int64_t n_rows);
+
+/* Where those rows of a slice that is not quantised belong in its slot, which they do transposed if slice->transpose (then
+ * they become columns there). */
+static inline void read_target(const struct weight_slice *s, int64_t row, int64_t *dst_row, int64_t *dst_col)
+{
+    *dst_row = s->dst_row + (s->transpose ? 0 : row - s->row);
+    *dst_col = s->dst_col + (s->transpose ? row - s->row : 0);
+}
 
 /* Hand every rectangle that this rank's map wants from the block (whose bytes are at `bytes`) to the sink. A rank's own
  * plan goes with the map that it was made from. */

@@ -1,8 +1,10 @@
 /* partition/shard.c - see shard.h. */
 #include "partition/shard.h"
 
-#define COLUMNS_UNIT 64 /* at most */
-#define UNITS_A_RANK 8  /* at least, while the unit can still be halved */
+#define COLUMNS_UNIT 64 /* at most, or a block of quantised weights */
+#define LARGEST_UNIT 256
+#define CODES_UNIT   2 /* at least, of quantised weights: two codes may share a byte */
+#define UNITS_A_RANK 8 /* at least, while the unit can still be halved */
 
 struct range shard_units(int n, int rank, int n_ranks)
 {
@@ -13,14 +15,18 @@ struct range shard_units(int n, int rank, int n_ranks)
 
 struct range shard_columns(int n, int rank, int n_ranks)
 {
-    int unit = COLUMNS_UNIT;
-    while (unit > 1 && n / unit / UNITS_A_RANK < n_ranks)
+    return shard_blocks(n, COLUMNS_UNIT, 1, rank, n_ranks);
+}
+
+struct range shard_blocks(int n, int unit, int least, int rank, int n_ranks)
+{
+    while (unit > least && n / unit / UNITS_A_RANK < n_ranks)
         unit /= 2;
     struct range r = shard_units(n / unit, rank, n_ranks);
     r.begin *= unit;
     r.end *= unit;
     if (rank == n_ranks - 1)
-        r.end = n; /* unit > 1: every rank has some; unit == 1: no remainder */
+        r.end = n; /* what is less than a unit */
     return r;
 }
 
@@ -31,8 +37,10 @@ void shard_make(struct shard *s, const struct model_config *m, int rank, int n_r
     s->heads = shard_units(m->n_heads, rank, n_ranks);
     if (range_length(s->heads) > 0)
         s->kv_heads = (struct range){s->heads.begin / group, (s->heads.end - 1) / group + 1};
-    s->ffn = shard_columns(m->ffn, rank, n_ranks);
-    s->expert_ffn = shard_columns(m->experts.ffn, rank, n_ranks);
-    s->shared_ffn = shard_columns(m->experts.shared_ffn, rank, n_ranks);
+    int block = quantization_unit(&m->quantization), least = m->quantization.format != FORMAT_NONE ? CODES_UNIT : 1;
+    int unit = block > COLUMNS_UNIT && block <= LARGEST_UNIT ? block : COLUMNS_UNIT;
+    s->ffn = shard_blocks(m->ffn, unit, least, rank, n_ranks);
+    s->expert_ffn = shard_blocks(m->experts.ffn, unit, least, rank, n_ranks);
+    s->shared_ffn = shard_blocks(m->experts.shared_ffn, unit, least, rank, n_ranks);
     s->vocab = shard_columns(m->vocab, rank, n_ranks);
 }

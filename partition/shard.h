@@ -27,8 +27,11 @@ static inline int range_length(struct range r)
 struct range shard_units(int n, int rank, int n_ranks);
 
 /* n columns in units of the largest power of two <= 64 that leaves every rank at least 8 units (so that products stay
- * friendly to wide loads where the size allows), the remainder with the last rank that has any. */
+ * friendly to wide loads where the size allows), the remainder with the last rank. */
 struct range shard_columns(int n, int rank, int n_ranks);
+
+/* The same in units of `unit` columns or a half, a quarter .. of it, but not less than `least`. */
+struct range shard_blocks(int n, int unit, int least, int rank, int n_ranks);
 
 void shard_make(struct shard *s, const struct model_config *m, int rank, int n_ranks);
 

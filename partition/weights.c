@@ -2,7 +2,9 @@
 #include "partition/weights.h"
 
 #include "partition/families.h"
+#include "partition/formats.h"
 #include "partition/roles.h"
+#include "partition/tensor_names.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -17,107 +19,17 @@ struct builder {
     struct shard whole;    /* rank 0 of 1 */
     const struct checkpoint *c;
     const struct family *family;
-    bool with_prefix;
-    int64_t first_row; /* where in its tensor, as that is stored, the matrix begins that is sliced */
-    int form;          /* which of the sources with a form are the checkpoint's */
-    size_t capacity;   /* of map->slice */
+    struct tensor_names names;
+    int64_t first_row;    /* where in its tensor, as that is stored, the matrix begins that is sliced */
+    int64_t first_out;    /* the same, counted in outputs */
+    struct planes planes; /* of the matrix that is sliced; n 0: it is not quantised */
+    size_t capacity;      /* of map->slice */
     struct err *e;
 };
-
-/* ---- names ---- */
-
-static bool in_list(const char *const *list, const char *name)
-{
-    for (; *list != NULL; list++)
-        if (strcmp(*list, name) == 0)
-            return true;
-    return false;
-}
-
-/* Where a source's tensor is looked for; expert 0 where its name has none. */
-struct where {
-    int layer, expert;
-};
-
-/* The name in the file of a source's name: prefix, the layer in place of the first %d, the expert in that of the second. */
-static void file_name(const struct family *family, bool with_prefix, const char *name, struct where at, char *to,
-                      size_t bytes)
-{
-    const char *prefix = with_prefix && !in_list(family->outside_prefix, name) ? family->prefix : "";
-    size_t used = (size_t)snprintf(to, bytes, "%s", prefix);
-    int number = at.layer;
-    for (const char *percent; (percent = strstr(name, "%d")) != NULL && used < bytes; name = percent + 2) {
-        used += (size_t)snprintf(to + used, bytes - used, "%.*s%d", (int)(percent - name), name, number);
-        number = at.expert;
-    }
-    if (used < bytes)
-        (void)snprintf(to + used, bytes - used, "%s", name);
-}
-
-static bool names_expert(const struct weight_source *source)
-{
-    const char *layer = strstr(source->name, "%d");
-    return layer != NULL && strstr(layer + 2, "%d") != NULL;
-}
 
 static bool is_of_experts(enum weight_id id)
 {
     return id == WEIGHT_EXPERTS_IN || id == WEIGHT_EXPERTS_OUT;
-}
-
-/* The prefix is there or not for all names: the first weight that is found either way decides. */
-static bool find_prefix(const struct family *family, const struct checkpoint *c)
-{
-    char name[128];
-    for (const struct weight_source *source = family->source; source->name != NULL; source++) {
-        if (in_list(family->outside_prefix, source->name))
-            continue;
-        for (int with = 1; with >= 0; with--) {
-            file_name(family, with != 0, source->name, (struct where){0, 0}, name, sizeof name);
-            if (checkpoint_find(c, name) >= 0)
-                return with != 0;
-        }
-    }
-    return true;
-}
-
-static bool in_any_layer(const struct builder *b, const struct weight_source *source)
-{
-    for (int layer = 0; layer < b->m->n_layers; layer++) {
-        char name[128];
-        file_name(b->family, b->with_prefix, source->name, (struct where){layer, 0}, name, sizeof name);
-        if (checkpoint_find(b->c, name) >= 0)
-            return true;
-    }
-    return false;
-}
-
-/* The form whose first source is found; 1 where none is. */
-static int find_form(const struct builder *b)
-{
-    int last = 0;
-    for (const struct weight_source *source = b->family->source; source->name != NULL; last = source++->form)
-        if (source->form != last && source->form > 0 && in_any_layer(b, source))
-            return source->form;
-    return 1;
-}
-
-/* The tensor of a source, or -1. A tied table may be stored under the head's name only. */
-static int find_tensor(const struct builder *b, const struct weight_source *source, struct where at, char *name,
-                       size_t bytes)
-{
-    file_name(b->family, b->with_prefix, source->name, at, name, bytes);
-    int tensor = checkpoint_find(b->c, name);
-    if (tensor >= 0 || source->id != WEIGHT_EMBED || !b->m->tied_head)
-        return tensor;
-    for (const struct weight_source *head = b->family->source; head->name != NULL; head++) {
-        char other[128];
-        if (head->id != WEIGHT_HEAD)
-            continue;
-        file_name(b->family, b->with_prefix, head->name, at, other, sizeof other);
-        tensor = checkpoint_find(b->c, other);
-    }
-    return tensor;
 }
 
 /* ---- shapes ---- */
@@ -152,7 +64,7 @@ static int source_shape(const struct builder *b, const struct weight_source *sou
 {
     int n = 0;
     int64_t out = source_out(b, source), in = role_axis_length(b->m, &b->whole, roles[source->id].in);
-    if (is_of_experts(source->id) && !names_expert(source))
+    if (is_of_experts(source->id) && !tensor_names_expert(source))
         shape[n++] = b->m->experts.routing.n_experts;
     if (roles[source->id].in == AXIS_ONE) {
         shape[n++] = out;
@@ -184,6 +96,59 @@ static int64_t first_input(const struct builder *b, enum axis axis)
     }
 }
 
+/* One slice more of the slot that is under way, or NULL. */
+static struct weight_slice *new_slice(struct builder *b, int tensor)
+{
+    if ((size_t)b->map->n_slices == b->capacity) {
+        size_t capacity = b->capacity > 0 ? 2 * b->capacity : 1024;
+        struct weight_slice *grown = realloc(b->map->slice, capacity * sizeof *grown);
+        if (grown == NULL) {
+            ERR(b->e, ERR_MEMORY, "out of host memory for %zu weight slices", capacity);
+            return NULL;
+        }
+        b->map->slice = grown;
+        b->capacity = capacity;
+    }
+    struct weight_slice *slice = &b->map->slice[b->map->n_slices++];
+    *slice = (struct weight_slice){.tensor = tensor, .slot = b->map->n_slots};
+    return slice;
+}
+
+/* The elements of a plane that cover the share: whole cells, and all of what is only checked. */
+static void cover(struct weight_slice *slice, const struct checkpoint *c)
+{
+    struct weight_cells *k = &slice->cells;
+    bool whole = k->plane == PLANE_INDEX || k->plane == PLANE_SHAPE;
+    int64_t row = k->out / k->cell_rows, rows = (k->out + k->n_out - 1) / k->cell_rows - row + 1;
+    int64_t col = k->in / k->cell_cols, cols = (k->in + k->n_in - 1) / k->cell_cols - col + 1;
+    slice->row = whole ? 0 : k->in_first ? col : row;
+    slice->rows = whole ? 1 : k->in_first ? cols : rows;
+    slice->col = whole ? 0 : k->in_first ? row : col;
+    slice->cols = whole ? tensor_row_elements(&c->tensor[slice->tensor]) : k->in_first ? rows : cols;
+}
+
+/* The same outputs and inputs of every plane of a quantised matrix. */
+static void add_planes(struct builder *b, int64_t from, int64_t to, int64_t count, int64_t in_from, int64_t in)
+{
+    for (int i = 0; i < b->planes.n; i++) {
+        const struct plane_source *plane = &b->planes.plane[i];
+        struct weight_slice *slice = new_slice(b, plane->tensor);
+        if (slice == NULL)
+            return;
+        slice->dst_row = to;
+        slice->cells = plane->cells;
+        slice->cells.out = b->first_out + from;
+        slice->cells.n_out = count;
+        slice->cells.in = in_from;
+        slice->cells.n_in = in;
+        cover(slice, b->c);
+        if (plane->cells.plane == PLANE_CODES && plane->cells.in_first && plane->cells.bits == 4 && in_from % 2 != 0)
+            ERR(b->e, ERR_UNSUPPORTED, "%s: %s: rank %d begins at input %lld, expected an even one: codes of 4 bits",
+                checkpoint_short_path(b->c->dir), weight_name(b->map->slot[b->map->n_slots].id), b->s->rank,
+                (long long)in_from);
+    }
+}
+
 /* `count` out features of the source, from `from` on, go to the slot's rows (or columns, of a vector) from `to` on. */
 static void add_slice(struct builder *b, const struct weight_source *source, int tensor, int64_t from, int64_t to,
                       int64_t count)
@@ -192,18 +157,13 @@ static void add_slice(struct builder *b, const struct weight_source *source, int
     int64_t in = role_axis_length(b->m, b->s, in_axis), in_from = first_input(b, in_axis);
     if (count == 0 || in == 0 || b->e->code != ERR_NONE)
         return;
-    if ((size_t)b->map->n_slices == b->capacity) {
-        size_t capacity = b->capacity > 0 ? 2 * b->capacity : 1024;
-        struct weight_slice *grown = realloc(b->map->slice, capacity * sizeof *grown);
-        if (grown == NULL) {
-            ERR(b->e, ERR_MEMORY, "out of host memory for %zu weight slices", capacity);
-            return;
-        }
-        b->map->slice = grown;
-        b->capacity = capacity;
+    if (b->planes.n > 0) {
+        add_planes(b, from, to, count, in_from, in);
+        return;
     }
-    struct weight_slice *slice = &b->map->slice[b->map->n_slices++];
-    *slice = (struct weight_slice){.tensor = tensor, .slot = b->map->n_slots};
+    struct weight_slice *slice = new_slice(b, tensor);
+    if (slice == NULL)
+        return;
     if (in_axis == AXIS_ONE) {
         slice->col = from, slice->rows = 1, slice->cols = count, slice->dst_col = to;
     } else if (source->in_out) {
@@ -272,12 +232,12 @@ static void slice_expert(struct builder *b, const struct weight_source *source, 
     int64_t hidden = b->m->hidden, columns = range_length(b->s->expert_ffn);
     int64_t shape[3];
     if (source_shape(b, source, shape) == 3)
-        b->first_row = expert * shape[1];
+        b->first_row = expert * shape[1], b->first_out = expert * source_out(b, source);
     if (source->id == WEIGHT_EXPERTS_IN)
         slice_mlp(b, source, tensor, expert * 2 * columns, b->s->expert_ffn, b->m->experts.ffn);
     else
         add_slice(b, source, tensor, 0, expert * hidden, hidden);
-    b->first_row = 0;
+    b->first_row = b->first_out = 0;
 }
 
 /* This rank's first output, of what is in one piece. */
@@ -344,20 +304,80 @@ static int check_type(const struct builder *b, struct weight_slot *slot, const s
     return 0;
 }
 
+/* ---- what is quantised ---- */
+
+static bool may_be_quantised(enum weight_id id)
+{
+    return id == WEIGHT_QKV || id == WEIGHT_OUT || id == WEIGHT_MLP_IN || id == WEIGHT_MLP_OUT || is_of_experts(id) ||
+           id == WEIGHT_SHARED_IN || id == WEIGHT_SHARED_OUT || id == WEIGHT_HEAD;
+}
+
+/* The slot takes its form from its first part. */
+static int check_form(const struct builder *b, const struct weight_source *source, struct weight_slot *slot,
+                      const char *module, bool first)
+{
+    const char *folder = checkpoint_short_path(b->c->dir);
+    struct code_form form = b->planes.form;
+    if (!may_be_quantised(slot->id) || (source->in_out && !is_of_experts(slot->id)))
+        return ERR(b->e, ERR_UNSUPPORTED, "%s: \"%s\" is quantised (%s), expected %s of %s in 16 or 32 bits", folder,
+                   module, b->m->quantization.method, weight_name(slot->id), b->m->model_type);
+    if (quantization_exempts(&b->m->quantization, module))
+        return ERR(b->e, ERR_UNSUPPORTED, "%s: \"%s\" is quantised, but config.json (%s) leaves it out", folder, module,
+                   b->m->quantization.method);
+    form.first = (int)(first_input(b, roles[slot->id].in) % form.group);
+    if (!first && !code_form_equal(&form, &slot->form))
+        return ERR(b->e, ERR_UNSUPPORTED, "%s: \"%s\" is quantised otherwise than the other parts of %s (%s)", folder,
+                   module, weight_name(slot->id), b->m->quantization.method);
+    slot->form = form;
+    return 0;
+}
+
+/* b->planes of the source's matrix. -1 and b->e, or 0. */
+static int take_planes(struct builder *b, const struct weight_source *source, struct weight_slot *slot, int expert,
+                       bool first)
+{
+    const struct format *format = format_of(&b->m->quantization);
+    char name[128];
+    int64_t shape[3];
+    b->planes.n = 0;
+    if (format == NULL || roles[source->id].in == AXIS_ONE)
+        return 0;
+    tensor_names_module(&b->names, source, (struct tensor_place){slot->layer, expert}, name, sizeof name);
+    const struct module module = {.c = b->c,
+                                  .q = &b->m->quantization,
+                                  .name = name,
+                                  .out = source_out(b, source),
+                                  .in = role_axis_length(b->m, &b->whole, roles[source->id].in),
+                                  .experts = (int)(source_shape(b, source, shape) == 3 ? shape[0] : 0)};
+    int found = format->planes(&module, &b->planes, b->e);
+    if (found <= 0) {
+        b->planes.n = 0;
+        return found;
+    }
+    return check_form(b, source, slot, name, first);
+}
+
 /* ---- the map ---- */
 
-/* The source's tensor in its place, checked, or -1; first: of the slot. */
+/* The source's tensor in its place, checked, or -1; first: of the slot. Of a quantised matrix: b->planes, and the codes'. */
 static int take_tensor(struct builder *b, const struct weight_source *source, struct weight_slot *slot, int expert,
                        bool first)
 {
     char name[128];
-    int tensor = find_tensor(b, source, (struct where){slot->layer, expert}, name, sizeof name);
+    if (take_planes(b, source, slot, expert, first) != 0)
+        return -1;
+    if (b->planes.n > 0)
+        return b->planes.plane[0].tensor;
+    int tensor = tensor_names_find(&b->names, source, (struct tensor_place){slot->layer, expert}, name, sizeof name);
     if (tensor < 0)
         return ERR(b->e, ERR_INPUT,
                    "%s: tensor \"%s\" is missing among the %d in the checkpoint; config.json (%s) needs it%s",
                    checkpoint_short_path(b->c->dir), name, b->c->n_tensors, b->m->model_type,
                    slot->id == WEIGHT_HEAD ? ", since \"tie_word_embeddings\" is false" : "");
     const struct tensor_info *t = &b->c->tensor[tensor];
+    if (!first && slot->form.codes != CODES_NONE)
+        return ERR(b->e, ERR_UNSUPPORTED, "%s: tensor \"%s\" is not quantised, unlike the other parts of %s",
+                   checkpoint_short_path(b->c->dir), name, weight_name(slot->id));
     return check_shape(b, source, t, name) == 0 && check_type(b, slot, t, name, first) == 0 ? tensor : -1;
 }
 
@@ -377,7 +397,7 @@ static int add_sources(struct builder *b, struct weight_slot *slot)
 {
     bool first = true;
     for (const struct weight_source *source = b->family->source; source->name != NULL; source++) {
-        if (source->id != slot->id || (source->form > 0 && source->form != b->form))
+        if (source->id != slot->id || (source->form > 0 && source->form != b->names.form))
             continue;
         if (is_of_experts(slot->id)) {
             if (add_experts(b, source, slot, first) != 0)
@@ -400,7 +420,11 @@ static int add_slot(struct builder *b, enum weight_id id, int layer)
     struct weight_slot *slot = &b->map->slot[b->map->n_slots];
     int64_t out = role_axis_length(b->m, b->s, roles[id].out), in = role_axis_length(b->m, b->s, roles[id].in);
     bool vector = roles[id].in == AXIS_ONE;
-    *slot = (struct weight_slot){id, layer, b->m->dtype, vector ? 1 : (int)out, vector ? (int)out : (int)in};
+    *slot = (struct weight_slot){id, layer, b->m->dtype, vector ? 1 : (int)out, vector ? (int)out : (int)in, {0}};
+    if (b->c == NULL && may_be_quantised(id) && id != WEIGHT_HEAD) {
+        slot->form = quantization_form(&b->m->quantization, is_of_experts(id));
+        slot->form.first = (int)(slot->form.codes != CODES_NONE ? first_input(b, roles[id].in) % slot->form.group : 0);
+    }
     if (b->c != NULL && add_sources(b, slot) != 0)
         return -1;
     b->map->n_slots++;
@@ -425,8 +449,8 @@ int weight_map_build(struct weight_map *map, const struct model_config *m, const
     if (b.family == NULL)
         return ERR(e, ERR_INTERNAL, "no family \"%s\"", m->model_type);
     shard_make(&b.whole, m, 0, 1);
-    b.with_prefix = c == NULL || find_prefix(b.family, c);
-    b.form = c != NULL && m->experts.routing.n_experts > 0 ? find_form(&b) : 1;
+    if (c != NULL)
+        tensor_names_open(&b.names, b.family, m, c);
     size_t most = WEIGHT_FIRST_OF_LAYER + (size_t)m->n_layers * (WEIGHT_COUNT - WEIGHT_FIRST_OF_LAYER);
     map->slot = err_calloc(e, most, sizeof map->slot[0], "the weight map");
     if (map->slot == NULL)
@@ -470,6 +494,8 @@ int weight_map_find(const struct weight_map *map, enum weight_id id, int layer)
 
 size_t weight_slot_bytes(const struct weight_slot *slot)
 {
+    if (slot->form.codes != CODES_NONE)
+        return code_bytes(&slot->form, slot->rows, slot->cols);
     return (size_t)slot->rows * (size_t)slot->cols * dtype_bytes(slot->type);
 }
 
@@ -494,10 +520,14 @@ double weight_map_step_bytes(const struct weight_map *map, const struct model_co
     return bytes;
 }
 
-/* A buffer, or the head of a model that ties it. */
+/* A buffer, or the head of a model that ties it, or the scale of quantised activations. */
 static bool is_ignored(const struct family *family, bool tied, const char *name)
 {
+    static const char *const scales[] = {".input_scale", ".k_scale", ".v_scale", ".kv_scale", ".output_scale"};
     size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++)
+        if (n > strlen(scales[i]) && strcmp(name + n - strlen(scales[i]), scales[i]) == 0)
+            return true;
     for (const char *const *end = family->ignored; *end != NULL; end++)
         if (n >= strlen(*end) && strcmp(name + n - strlen(*end), *end) == 0)
             return true;

@@ -14,6 +14,7 @@
 #ifndef PARTITION_WEIGHTS_H
 #define PARTITION_WEIGHTS_H
 
+#include "base/codes.h"
 #include "partition/checkpoint.h"
 #include "partition/model.h"
 #include "partition/shard.h"
@@ -85,9 +86,37 @@ struct weight_source {
 /* One array on one rank. */
 struct weight_slot {
     enum weight_id id;
-    int layer; /* -1: once a model */
-    enum dtype type;
-    int rows, cols; /* this rank's; either may be 0 */
+    int layer;       /* -1: once a model */
+    enum dtype type; /* of what is not quantised */
+    int rows, cols;  /* this rank's; either may be 0 */
+    struct code_form form;
+};
+
+/* The parts of a quantised matrix, each in a tensor of its own. */
+enum weight_plane {
+    PLANE_DENSE, /* it is not quantised */
+    PLANE_CODES,
+    PLANE_SCALES,
+    PLANE_ZEROS,
+    /* what must agree with what is known, and is not kept */
+    PLANE_SAME_ZEROS, /* every zero is that of a symmetric matrix */
+    PLANE_INDEX,      /* every input is of the group in which it stands */
+    PLANE_SHAPE,      /* outputs and inputs */
+    WEIGHT_PLANES
+};
+
+/* How an element of a tensor says something of the matrix. It covers cell_rows outputs times cell_cols inputs; of codes and
+ * zeros it has `fields` of `bits` bits, the first in the lowest, for that many outputs or inputs. */
+struct weight_cells {
+    enum weight_plane plane;
+    enum cell_number { CELL_BITS, CELL_F32, CELL_F16, CELL_BF16, CELL_E8M0, CELL_I64 } number;
+    bool in_first;     /* stored [in, out], else [out, in] */
+    bool field_output; /* fields are of neighbouring outputs, else inputs */
+    bool field_awq;    /* in AutoAWQ's order: outputs 0, 2, 4, 6, 1, 3, 5, 7 */
+    int bytes, bits, fields;
+    int add; /* to what is stored: 1 for zeros less one, 128 for codes with a sign */
+    int64_t cell_rows, cell_cols;
+    int64_t out, in, n_out, n_in; /* this rank's share: first output and input, and how many */
 };
 
 /* A rectangle of a checkpoint tensor and where it goes. Coordinates of the source are in the stored layout; a vector is
@@ -96,8 +125,9 @@ struct weight_slice {
     int tensor;                   /* index into checkpoint.tensor */
     int slot;                     /* index into weight_map.slot */
     int64_t row, col, rows, cols; /* in the source */
-    int64_t dst_row, dst_col;     /* in the slot, after the transposition if any */
+    int64_t dst_row, dst_col;     /* in the slot, after the transposition if any; of what is quantised the row alone */
     bool transpose;
+    struct weight_cells cells; /* of what is quantised; the source is then the elements that cover the rank's share */
 };
 
 /* Everything that one rank holds, and where it comes from. */

@@ -252,8 +252,8 @@ enum field_id fields_find(const char *name)
     return row != NULL ? row->id : FIELD_OP;
 }
 
-static int take(struct fields *f, const char *key, const char *inside, const json_t *value, enum protocol_op op,
-                struct protocol_error *error)
+static int take_field(struct fields *f, const char *key, const char *inside, const json_t *value, enum protocol_op op,
+                      struct protocol_error *error)
 {
     char written[64], other[64];
     const struct row *row = find_row(key);
@@ -285,7 +285,7 @@ static int take_nested(struct fields *f, const char *inside, json_t *object, enu
         return protocol_fail(error, PROTOCOL_BAD_REQUEST, inside, "found %s, expected an object",
                              json_type_name(object));
     for (void *at = json_object_iter(object); at != NULL; at = json_object_iter_next(object, at))
-        if (take(f, json_object_iter_key(at), inside, json_object_iter_value(at), op, error) != 0)
+        if (take_field(f, json_object_iter_key(at), inside, json_object_iter_value(at), op, error) != 0)
             return -1;
     return 0;
 }
@@ -301,7 +301,7 @@ int fields_collect(struct fields *f, const json_t *object, enum protocol_op op, 
                              : strcmp(key, "sampling_params") == 0 ? "sampling_params"
                                                                    : NULL;
         int rc = inside != NULL && op == PROTOCOL_GENERATE ? take_nested(f, inside, value, op, error)
-                                                           : take(f, key, NULL, value, op, error);
+                                                           : take_field(f, key, NULL, value, op, error);
         if (rc != 0)
             return -1;
     }

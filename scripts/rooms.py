@@ -15,7 +15,8 @@ import sys
 PAGE = "docs/rooms.md"
 SOURCE = re.compile(r"\.(c|h|cu|cuh)$")
 LIBRARY = {"mpi.h": "MPI", "zmq.h": "ZeroMQ"}
-ROOT_ONLY = "main.c"
+# Folders that hold no part of the programs, or what the build makes of it.
+NO_ROOMS = {"build", "demo", "docs", "hostfiles", "packaging", "scripts", "tests", "tools"}
 
 
 def read_table():
@@ -31,15 +32,14 @@ def read_table():
 
 
 def room_of(path):
-    return os.path.dirname(path) or ROOT_ONLY
+    return os.path.dirname(path) or path
 
 
 def sources():
-    top = sorted({room.split("/")[0] for room in read_table()} - {ROOT_ONLY})
-    yield ROOT_ONLY
-    for folder in top:
-        for where, _, names in os.walk(folder):
-            yield from (os.path.join(where, name) for name in sorted(names) if SOURCE.search(name))
+    """Every source file but those that are no part of the programs, wherever it lies."""
+    for where, folders, names in os.walk("."):
+        folders[:] = sorted(f for f in folders if where != "." or (f not in NO_ROOMS and not f.startswith(".")))
+        yield from (os.path.normpath(os.path.join(where, name)) for name in sorted(names) if SOURCE.search(name))
 
 
 def library_of(header):

@@ -27,7 +27,7 @@
 #define CLOCK_TICK          0.01 /* s, of seconds_since_exec */
 
 /* The measurements, equal on all ranks. Flat: rank 0 broadcasts it. */
-struct job {
+struct measurements {
     struct workload work[N_WORKLOADS];
     int32_t repetitions, warmups, profile;
 };
@@ -107,10 +107,10 @@ static int make_throughput(struct workload *k, const struct bench_options *o, st
 }
 
 /* pp and tg as llama-bench has them, latency and throughput as vLLM's `bench latency` and `bench throughput`. */
-static int make_job(struct job *j, const struct bench_options *o, struct err *e)
+static int make_measurements(struct measurements *wanted, const struct bench_options *o, struct err *e)
 {
     int32_t batch = (int32_t)o->batch, shape[2] = {0};
-    if (check_unused(o, e) != 0 || make_throughput(&j->work[WORK_THROUGHPUT], o, e) != 0)
+    if (check_unused(o, e) != 0 || make_throughput(&wanted->work[WORK_THROUGHPUT], o, e) != 0)
         return -1;
     if (o->latency != NULL && read_pair("--latency", o->latency, shape, e) != 0)
         return -1;
@@ -118,14 +118,14 @@ static int make_job(struct job *j, const struct bench_options *o, struct err *e)
         return ERR(e, ERR_USAGE, "--max-batch-tokens %lld is less than --batch %d: each sequence needs one token",
                    (long long)o->run.max_batch_tokens, batch);
     if (o->n_prompt > 0)
-        j->work[WORK_PP] = (struct workload){1, (int32_t)o->n_prompt, 0, 0};
+        wanted->work[WORK_PP] = (struct workload){1, (int32_t)o->n_prompt, 0, 0};
     if (o->n_gen > 0)
-        j->work[WORK_TG] = (struct workload){batch, (int32_t)o->n_depth, (int32_t)o->n_gen, 0};
+        wanted->work[WORK_TG] = (struct workload){batch, (int32_t)o->n_depth, (int32_t)o->n_gen, 0};
     if (o->latency != NULL)
-        j->work[WORK_LATENCY] = (struct workload){batch, shape[0], shape[1] - 1, 0};
-    j->repetitions = o->repetitions >= 0 ? (int32_t)o->repetitions : DEFAULT_REPETITIONS;
-    j->warmups = o->warmup >= 0 ? (int32_t)o->warmup : DEFAULT_WARMUPS;
-    j->profile = o->profile;
+        wanted->work[WORK_LATENCY] = (struct workload){batch, shape[0], shape[1] - 1, 0};
+    wanted->repetitions = o->repetitions >= 0 ? (int32_t)o->repetitions : DEFAULT_REPETITIONS;
+    wanted->warmups = o->warmup >= 0 ? (int32_t)o->warmup : DEFAULT_WARMUPS;
+    wanted->profile = o->profile;
     return 0;
 }
 
@@ -183,18 +183,18 @@ static double joules_of_all(struct energy *mine, const struct world *w)
     return sum;
 }
 
-static uint64_t count_runs(const struct engine *g, const struct job *j)
+static uint64_t count_runs(const struct engine *g, const struct measurements *wanted)
 {
     uint64_t n = 0;
     for (int i = 0; i < N_WORKLOADS; i++)
-        if (j->work[i].n_seqs > 0)
-            n += (uint64_t)(j->warmups + j->repetitions) +
-                 (j->profile ? (uint64_t)bench_profile_runs(g, (enum workload_kind)i, j->repetitions) : 0);
+        if (wanted->work[i].n_seqs > 0)
+            n += (uint64_t)(wanted->warmups + wanted->repetitions) +
+                 (wanted->profile ? (uint64_t)bench_profile_runs(g, (enum workload_kind)i, wanted->repetitions) : 0);
     return n;
 }
 
 /* Everything that was asked for, then once more under the profile, so that its clocks are in nobody's way. */
-static void measure(struct bench_rig *rig, const struct job *j, struct figures *f, struct err *e)
+static void measure(struct bench_rig *rig, const struct measurements *wanted, struct figures *f, struct err *e)
 {
     struct engine *g = rig->engine;
     struct profile profile = {0};
@@ -202,21 +202,21 @@ static void measure(struct bench_rig *rig, const struct job *j, struct figures *
     energy_open(&energy, g->ops, g->q);
     for (int i = 0; i < N_WORKLOADS; i++) {
         struct samples *s = &f->samples[i];
-        if (j->work[i].n_seqs == 0)
+        if (wanted->work[i].n_seqs == 0)
             continue;
-        workload_run(rig, (enum workload_kind)i, &j->work[i], j->warmups, s, e);
+        workload_run(rig, (enum workload_kind)i, &wanted->work[i], wanted->warmups, s, e);
         double before = joules_of_all(&energy, g->world);
-        workload_run(rig, (enum workload_kind)i, &j->work[i], j->repetitions, s, e);
+        workload_run(rig, (enum workload_kind)i, &wanted->work[i], wanted->repetitions, s, e);
         f->joules[i] = joules_of_all(&energy, g->world) - before;
     }
     energy_close(&energy);
-    if (!j->profile)
+    if (!wanted->profile)
         return;
     (void)profile_open(&profile, g, e);
     fatal_agree(g->world, e);
     for (int i = 0; i < N_WORKLOADS; i++)
-        if (j->work[i].n_seqs > 0)
-            bench_profile(&profile, rig, (enum workload_kind)i, &j->work[i], j->repetitions, f->phases[i], e);
+        if (wanted->work[i].n_seqs > 0)
+            bench_profile(&profile, rig, (enum workload_kind)i, &wanted->work[i], wanted->repetitions, f->phases[i], e);
     profile_close(&profile);
 }
 
@@ -230,12 +230,12 @@ static int open_traffic(struct traffic *t, const struct workload *k, const struc
 }
 
 /* Of a decode step of what is measured; all that generate have the same batch, but for --throughput's largest. */
-static int step_sequences(const struct job *j)
+static int step_sequences(const struct measurements *wanted)
 {
     static const enum workload_kind order[] = {WORK_TG, WORK_LATENCY, WORK_THROUGHPUT};
     for (size_t i = 0; i < sizeof order / sizeof order[0]; i++)
-        if (j->work[order[i]].n_seqs > 0)
-            return j->work[order[i]].n_seqs;
+        if (wanted->work[order[i]].n_seqs > 0)
+            return wanted->work[order[i]].n_seqs;
     return 1;
 }
 
@@ -255,34 +255,35 @@ int bench_run(struct world *w, const struct bench_options *o, struct err *e)
     struct model_config m = {0};
     struct checkpoint c = {0};
     struct instance instance;
-    struct job job = {0};
+    struct measurements wanted = {0};
     struct figures f = {0};
     struct read_limit limit;
     struct instance_setup setup = {0};
     struct bench_rig rig = {.engine = &instance.engine, .traffic = &traffic};
     double started = seconds_now();
-    if (w->rank == 0 && make_job(&job, o, e) == 0 && open_given(o, &m, &c, e) == 0 &&
-        check_positions(job.work, &m, e) == 0)
-        setup = setup_of(o, job.work);
+    if (w->rank == 0 && make_measurements(&wanted, o, e) == 0 && open_given(o, &m, &c, e) == 0 &&
+        check_positions(wanted.work, &m, e) == 0)
+        setup = setup_of(o, wanted.work);
     fatal_agree(w, e);
-    MPI_CHECK(MPI_Bcast(&job, sizeof job, MPI_BYTE, 0, w->comm));
+    MPI_CHECK(MPI_Bcast(&wanted, sizeof wanted, MPI_BYTE, 0, w->comm));
     instance_open(&instance, w, &m, &c, &setup, e);
     f.ready_seconds = ready_after_exec(started);
-    if (w->rank == 0 && check_room(job.work, &setup.limits, e) == 0)
-        (void)open_traffic(&traffic, &job.work[WORK_THROUGHPUT], &instance, e);
+    if (w->rank == 0 && check_room(wanted.work, &setup.limits, e) == 0)
+        (void)open_traffic(&traffic, &wanted.work[WORK_THROUGHPUT], &instance, e);
     fatal_agree(w, e);
-    memcpy(f.work, job.work, sizeof f.work);
-    f.repetitions = job.repetitions;
-    f.warmups = job.warmups;
-    double mine = weight_map_step_bytes(&instance.network.map, &instance.network.config, step_sequences(&job));
+    memcpy(f.work, wanted.work, sizeof f.work);
+    f.repetitions = wanted.repetitions;
+    f.warmups = wanted.warmups;
+    double mine = weight_map_step_bytes(&instance.network.map, &instance.network.config, step_sequences(&wanted));
     MPI_CHECK(MPI_Allreduce(&mine, &f.weight_bytes, 1, MPI_DOUBLE, MPI_SUM, w->comm));
     read_limit_measure(&limit, w, instance.ops, &instance.q, STREAM_BYTES,
                        instance.ops->async != NULL ? DEVICE_STREAM_BYTES : STREAM_BYTES, STREAM_PASSES, e);
     f.read_rate = limit.together;
     if (w->rank == 0)
-        progress_open(&rig.bar, (enum progress_mode)o->run.progress, "measuring", "runs", count_runs(rig.engine, &job));
+        progress_open(&rig.bar, (enum progress_mode)o->run.progress, "measuring", "runs",
+                      count_runs(rig.engine, &wanted));
     progress_update(&rig.bar, 0, NULL);
-    measure(&rig, &job, &f, e);
+    measure(&rig, &wanted, &f, e);
     progress_close(&rig.bar);
     if (w->rank == 0)
         report(o, &instance, &f, e);

@@ -273,7 +273,7 @@ static json_t *json_mean(const struct figures *f, enum workload_kind kind, doubl
 
 static const char *const kind_name[N_WORKLOADS] = {"pp", "tg", "latency", "throughput"};
 
-static void put(json_t *object, const char *key, json_t *value)
+static void put_member(json_t *object, const char *key, json_t *value)
 {
     (void)json_object_set_new(object, key, value);
 }
@@ -287,35 +287,35 @@ static void put_load(json_t *root, const struct load_report *r)
                              "peak_host_bytes_per_rank", r->peak_host_bytes);
     json_t *parts = json_object();
     for (int i = 0; i < N_LOAD_PARTS; i++)
-        put(parts, load_part_name((enum load_part)i), json_real(r->part[i]));
-    put(load, "mean_seconds_of_a_rank", parts);
-    put(load, "way", json_string(load_way_name(r)));
-    put(load, "threads", json_integer(r->setup.n_threads));
-    put(load, "slots", json_integer(r->setup.n_slots));
-    put(load, "piece_bytes", json_integer(r->setup.piece_bytes));
+        put_member(parts, load_part_name((enum load_part)i), json_real(r->part[i]));
+    put_member(load, "mean_seconds_of_a_rank", parts);
+    put_member(load, "way", json_string(load_way_name(r)));
+    put_member(load, "threads", json_integer(r->setup.n_threads));
+    put_member(load, "slots", json_integer(r->setup.n_slots));
+    put_member(load, "piece_bytes", json_integer(r->setup.piece_bytes));
     if (r->bus_rate > 0) {
-        put(load, "host_to_device_bytes_per_second", json_real(r->bus_rate));
-        put(load, "share_of_host_to_device", json_real(r->bus_share));
+        put_member(load, "host_to_device_bytes_per_second", json_real(r->bus_rate));
+        put_member(load, "share_of_host_to_device", json_real(r->bus_share));
     }
-    put(root, "load", load);
+    put_member(root, "load", load);
 }
 
 static void put_pp(json_t *root, const struct figures *f)
 {
     struct spread s = total_of(f, WORK_PP);
-    put(root, "prefill_tokens_per_second", json_rates(f, WORK_PP, f->work[WORK_PP].n_prompt));
-    put(root, "prefill_mean_and_deviation", json_mean(f, WORK_PP, f->work[WORK_PP].n_prompt));
-    put(root, "prefill_milliseconds", json_times(&s, 1e3));
+    put_member(root, "prefill_tokens_per_second", json_rates(f, WORK_PP, f->work[WORK_PP].n_prompt));
+    put_member(root, "prefill_mean_and_deviation", json_mean(f, WORK_PP, f->work[WORK_PP].n_prompt));
+    put_member(root, "prefill_milliseconds", json_times(&s, 1e3));
 }
 
 static void put_tg(json_t *root, const struct figures *f)
 {
     const struct workload *k = &f->work[WORK_TG];
     struct spread s = total_of(f, WORK_TG);
-    put(root, "decode_tokens_per_second", json_rates(f, WORK_TG, (double)k->n_seqs * k->n_steps));
-    put(root, "decode_mean_and_deviation", json_mean(f, WORK_TG, (double)k->n_seqs * k->n_steps));
-    put(root, "decode_milliseconds_per_step", json_times(&s, 1e3 / k->n_steps));
-    put(root, "decode_share_of_read_limit", json_real(read_share(f, k->n_steps, s.median)));
+    put_member(root, "decode_tokens_per_second", json_rates(f, WORK_TG, (double)k->n_seqs * k->n_steps));
+    put_member(root, "decode_mean_and_deviation", json_mean(f, WORK_TG, (double)k->n_seqs * k->n_steps));
+    put_member(root, "decode_milliseconds_per_step", json_times(&s, 1e3 / k->n_steps));
+    put_member(root, "decode_share_of_read_limit", json_real(read_share(f, k->n_steps, s.median)));
 }
 
 static json_t *json_percentiles(const struct spread *s)
@@ -324,7 +324,7 @@ static json_t *json_percentiles(const struct spread *s)
     char name[16];
     for (size_t i = 0; i < N_PERCENTILES; i++) {
         (void)snprintf(name, sizeof name, "p%d", percentile[i]);
-        put(object, name, json_real(1e3 * s->at[i]));
+        put_member(object, name, json_real(1e3 * s->at[i]));
     }
     return object;
 }
@@ -337,13 +337,13 @@ static void put_latency(json_t *root, const struct figures *f)
                           k->n_steps + 1, "milliseconds", json_times(&s, 1e3), "mean_milliseconds", 1e3 * s.mean,
                           "deviation_milliseconds", 1e3 * s.deviation);
     if (s.n >= ENOUGH_FOR_PERCENTILES)
-        put(l, "percentiles_milliseconds", json_percentiles(&s));
-    put(l, "prompts_milliseconds", json_times(&p, 1e3));
+        put_member(l, "percentiles_milliseconds", json_percentiles(&s));
+    put_member(l, "prompts_milliseconds", json_times(&p, 1e3));
     if (k->n_steps > 0) {
-        put(l, "decode_milliseconds_per_step", json_times(&d, 1e3 / k->n_steps));
-        put(l, "decode_share_of_read_limit", json_real(read_share(f, k->n_steps, d.median)));
+        put_member(l, "decode_milliseconds_per_step", json_times(&d, 1e3 / k->n_steps));
+        put_member(l, "decode_share_of_read_limit", json_real(read_share(f, k->n_steps, d.median)));
     }
-    put(root, "latency", l);
+    put_member(root, "latency", l);
 }
 
 static void put_throughput(json_t *root, const struct figures *f)
@@ -352,14 +352,14 @@ static void put_throughput(json_t *root, const struct figures *f)
     const struct samples *m = &f->samples[WORK_THROUGHPUT];
     struct spread s = total_of(f, WORK_THROUGHPUT);
     double out = k->n_steps + 1, all = out + k->n_prompt, steps = steps_a_repetition(m);
-    put(root, "throughput",
-        json_pack("{s:i, s:i, s:i, s:i, s:i, s:f, s:o, s:o, s:o, s:o, s:f}", "requests", k->n_requests, "input",
-                  k->n_prompt, "output", k->n_steps + 1, "max_batch", k->n_seqs, "most_at_once", m->most_seqs, "steps",
-                  steps, "seconds", json_times(&s, 1), "requests_per_second",
-                  json_rates(f, WORK_THROUGHPUT, k->n_requests), "output_tokens_per_second",
-                  json_rates(f, WORK_THROUGHPUT, k->n_requests * out), "total_tokens_per_second",
-                  json_rates(f, WORK_THROUGHPUT, k->n_requests * all), "share_of_read_limit",
-                  read_share(f, steps, s.median)));
+    put_member(root, "throughput",
+               json_pack("{s:i, s:i, s:i, s:i, s:i, s:f, s:o, s:o, s:o, s:o, s:f}", "requests", k->n_requests, "input",
+                         k->n_prompt, "output", k->n_steps + 1, "max_batch", k->n_seqs, "most_at_once", m->most_seqs,
+                         "steps", steps, "seconds", json_times(&s, 1), "requests_per_second",
+                         json_rates(f, WORK_THROUGHPUT, k->n_requests), "output_tokens_per_second",
+                         json_rates(f, WORK_THROUGHPUT, k->n_requests * out), "total_tokens_per_second",
+                         json_rates(f, WORK_THROUGHPUT, k->n_requests * all), "share_of_read_limit",
+                         read_share(f, steps, s.median)));
 }
 
 /* Microseconds: of phases [mean, lowest, highest over the ranks]. */
@@ -367,10 +367,10 @@ static json_t *json_phases(const struct phases *p)
 {
     json_t *object = json_object();
     for (int i = 0; i < N_PHASES; i++)
-        put(object, profile_phase_name((enum profile_phase)i),
-            json_pack("[f, f, f]", 1e6 * p->mean[i], 1e6 * p->lowest[i], 1e6 * p->highest[i]));
-    put(object, "host gap", json_real(1e6 * host_gap(p)));
-    put(object, "wall", json_real(1e6 * p->wall));
+        put_member(object, profile_phase_name((enum profile_phase)i),
+                   json_pack("[f, f, f]", 1e6 * p->mean[i], 1e6 * p->lowest[i], 1e6 * p->highest[i]));
+    put_member(object, "host gap", json_real(1e6 * host_gap(p)));
+    put_member(object, "wall", json_real(1e6 * p->wall));
     return object;
 }
 
@@ -380,11 +380,11 @@ static void put_energy(json_t *root, const struct figures *f)
     json_t *energy = json_object();
     for (int k = 0; k < N_WORKLOADS; k++)
         if (f->work[k].n_seqs > 0 && !isnan(f->joules[k]))
-            put(energy, kind_name[k],
-                json_pack("{s:f, s:f}", "joules", f->joules[k], "joules_per_token",
-                          f->joules[k] / tokens_of(f, (enum workload_kind)k)));
+            put_member(energy, kind_name[k],
+                       json_pack("{s:f, s:f}", "joules", f->joules[k], "joules_per_token",
+                                 f->joules[k] / tokens_of(f, (enum workload_kind)k)));
     if (json_object_size(energy) > 0)
-        put(root, "energy", energy);
+        put_member(root, "energy", energy);
     else
         json_decref(energy);
 }
@@ -399,11 +399,11 @@ static void put_profile(json_t *root, const struct figures *f)
             if (f->phases[k][part].wall <= 0)
                 continue;
             if (parts == NULL)
-                put(profile, kind_name[k], parts = json_object());
-            put(parts, part_name[part], json_phases(&f->phases[k][part]));
+                put_member(profile, kind_name[k], parts = json_object());
+            put_member(parts, part_name[part], json_phases(&f->phases[k][part]));
         }
     if (json_object_size(profile) > 0)
-        put(root, "profile_microseconds", profile);
+        put_member(root, "profile_microseconds", profile);
     else
         json_decref(profile);
 }
@@ -433,13 +433,13 @@ void report_json(const struct world *w, const struct instance *i, const struct f
                   i->ops->name, "ranks", w->n_ranks, "threads_per_rank", i->q.n_threads, "dtype",
                   dtype_name(i->network.config.dtype), "weight_bytes", f->weight_bytes, "read_bytes_per_second",
                   f->read_rate, "repetitions", f->repetitions, "warmup", f->warmups);
-    put(root, "ready_seconds", f->ready_seconds >= 0 ? json_real(f->ready_seconds) : json_null());
+    put_member(root, "ready_seconds", f->ready_seconds >= 0 ? json_real(f->ready_seconds) : json_null());
     put_load(root, &i->load);
-    put(root, "decode_step", report_decode_steps(i->engine.decode, i->engine.n_decode));
-    put(root, "n_prompt", json_integer(f->work[WORK_PP].n_prompt));
-    put(root, "n_gen", json_integer(f->work[WORK_TG].n_steps));
-    put(root, "n_depth", json_integer(f->work[WORK_TG].n_prompt));
-    put(root, "batch", json_integer(f->work[WORK_TG].n_seqs));
+    put_member(root, "decode_step", report_decode_steps(i->engine.decode, i->engine.n_decode));
+    put_member(root, "n_prompt", json_integer(f->work[WORK_PP].n_prompt));
+    put_member(root, "n_gen", json_integer(f->work[WORK_TG].n_steps));
+    put_member(root, "n_depth", json_integer(f->work[WORK_TG].n_prompt));
+    put_member(root, "batch", json_integer(f->work[WORK_TG].n_seqs));
     for (int k = 0; k < N_WORKLOADS; k++)
         if (f->work[k].n_seqs > 0)
             add[k](root, f);

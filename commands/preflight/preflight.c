@@ -167,7 +167,7 @@ static void look_at_gpu(struct run *r, void *data, size_t bytes)
 {
     struct nvml n;
     struct err missing = {0};
-    struct weight all = {data, DTYPE_F32, 16, (int)(bytes / 64)};
+    struct weight all = {.data = data, .type = DTYPE_F32, .rows = 16, .cols = (int)(bytes / 64)};
     nvml_look(&(struct nvml){0}, &r->mine.gpu);
     if (r->ops->async == NULL)
         return;

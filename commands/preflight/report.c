@@ -185,7 +185,7 @@ void preflight_line(char *text, size_t bytes, const struct preflight *p)
 
 /* ---- for programs ---- */
 
-static void put(json_t *object, const char *key, json_t *value)
+static void put_member(json_t *object, const char *key, json_t *value)
 {
     (void)json_object_set_new(object, key, value);
 }
@@ -194,7 +194,7 @@ static void put(json_t *object, const char *key, json_t *value)
 static void put_known(json_t *object, const char *key, int64_t value)
 {
     if (value >= 0)
-        put(object, key, json_integer(value));
+        put_member(object, key, json_integer(value));
 }
 
 static json_t *json_gpu(const struct nvml_state *s)
@@ -215,7 +215,7 @@ static json_t *json_gpu(const struct nvml_state *s)
     put_known(o, "slowed_by_bits", s->reasons);
     nvml_reasons(why, sizeof why, s->reasons);
     if (s->reasons >= 0)
-        put(o, "slowed_by", json_string(why));
+        put_member(o, "slowed_by", json_string(why));
     return o;
 }
 
@@ -227,15 +227,15 @@ static json_t *json_rank(const struct preflight *p, int r)
                           k->read_rate / fastest(p), "ping_microseconds", 1e6 * k->ping);
     put_known(o, "numa_node", k->place.numa);
     if (k->place.id[0] != '\0') {
-        put(o, "device", json_integer(k->place.device));
-        put(o, "model", json_string(k->place.model));
-        put(o, "pci_bus_id", json_string(k->place.id));
-        put(o, "gpu", json_gpu(&k->gpu));
+        put_member(o, "device", json_integer(k->place.device));
+        put_member(o, "model", json_string(k->place.model));
+        put_member(o, "pci_bus_id", json_string(k->place.id));
+        put_member(o, "gpu", json_gpu(&k->gpu));
     }
     if (k->file_bytes > 0)
-        put(o, "files",
-            json_pack("{s:f, s:f, s:f}", "bytes", k->file_bytes, "cold_bytes", k->file_cold_bytes, "seconds",
-                      k->file_seconds));
+        put_member(o, "files",
+                   json_pack("{s:f, s:f, s:f}", "bytes", k->file_bytes, "cold_bytes", k->file_cold_bytes, "seconds",
+                             k->file_seconds));
     return o;
 }
 
@@ -297,17 +297,17 @@ void preflight_json(FILE *out, const struct preflight *p, const struct preflight
                                                         q->text));
         refuses = refuses || q->refuses;
     }
-    put(root, "ranks", ranks);
+    put_member(root, "ranks", ranks);
     if (p->n_ranks > 1) {
         if (has_gpus(p))
-            put(root, "p2p", json_links(p));
-        put(root, "all_reduce", json_sums(p));
-        put(root, "broadcast_microseconds", json_real(1e6 * p->broadcast));
+            put_member(root, "p2p", json_links(p));
+        put_member(root, "all_reduce", json_sums(p));
+        put_member(root, "broadcast_microseconds", json_real(1e6 * p->broadcast));
     }
     if (p->model != NULL)
-        put(root, "files", json_files(p));
-    put(root, "problems", problems);
-    put(root, "fit", json_boolean(!refuses));
+        put_member(root, "files", json_files(p));
+    put_member(root, "problems", problems);
+    put_member(root, "fit", json_boolean(!refuses));
     (void)json_print(root, out, JSON_INDENT(2));
     (void)fputc('\n', out);
     json_decref(root);

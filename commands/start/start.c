@@ -10,6 +10,9 @@
 /* Tokens of prompts that one step may score: a row of logits each, beside those that are sampled from. */
 #define SCORE_ROWS 256
 
+#define SERVE_BATCH  256  /* sequences that a server runs at once by default */
+#define SERVE_LENGTH 2048 /* and their length when the model has no bound */
+
 static int read_config(struct model_config *m, const char *path, struct err *e)
 {
     size_t bytes = 0;
@@ -36,6 +39,14 @@ int start_open_model(const struct run_options *o, const char *config, struct mod
     return o->load_format == LOAD_DUMMY ? 0 : checkpoint_open(c, o->model, e);
 }
 
+int start_open_folder(const struct run_options *o, const char *command, struct model_config *m, struct checkpoint *c,
+                      struct err *e)
+{
+    if (o->model == NULL)
+        return ERR(e, ERR_USAGE, "%s needs --model DIR", command);
+    return start_open_model(o, NULL, m, c, e);
+}
+
 struct instance_setup start_setup(const struct run_options *o, int n_seqs, int n_tokens, bool scores)
 {
     struct instance_setup setup = {
@@ -59,4 +70,22 @@ struct instance_setup start_setup(const struct run_options *o, int n_seqs, int n
     int64_t blocks = (int64_t)l->max_seqs * limits_blocks_per_slot(l);
     l->n_blocks = blocks < INT32_MAX ? (int32_t)blocks : INT32_MAX;
     return setup;
+}
+
+struct instance_setup start_setup_of(const struct run_options *o, const struct model_config *m, int longest, int n_seqs,
+                                     bool scores)
+{
+    int64_t len = o->max_model_len > 0 ? o->max_model_len : longest,
+            seqs = n_seqs < o->max_batch ? n_seqs : o->max_batch;
+    if (m->positions_end && len > m->max_positions)
+        len = m->max_positions;
+    return start_setup(o, seqs > 0 ? (int)seqs : 1, len > 0 ? (int)len : 1, scores);
+}
+
+struct instance_setup start_service_setup(const struct run_options *o, const struct model_config *m)
+{
+    struct run_options mine = *o;
+    if (mine.max_batch < 0)
+        mine.max_batch = o->max_batch_tokens < SERVE_BATCH ? o->max_batch_tokens : SERVE_BATCH;
+    return start_setup_of(&mine, m, m->max_positions > 0 ? m->max_positions : SERVE_LENGTH, INT32_MAX, true);
 }

@@ -11,7 +11,19 @@
 int start_open_model(const struct run_options *o, const char *config, struct model_config *m, struct checkpoint *c,
                      struct err *e);
 
+/* The same for a command that needs a whole model folder. */
+int start_open_folder(const struct run_options *o, const char *command, struct model_config *m, struct checkpoint *c,
+                      struct err *e);
+
 /* The setup of every rank, for at most n_seqs sequences of n_tokens at once. scores: prompts may be scored. Rank 0. */
 struct instance_setup start_setup(const struct run_options *o, int n_seqs, int n_tokens, bool scores);
+
+/* The same with sequences and their length as far as options and the model allow them: at most n_seqs, of `longest` tokens if the
+ * options do not say it. */
+struct instance_setup start_setup_of(const struct run_options *o, const struct model_config *m, int longest, int n_seqs,
+                                     bool scores);
+
+/* The same for requests that have not come yet. */
+struct instance_setup start_service_setup(const struct run_options *o, const struct model_config *m);
 
 #endif

@@ -199,7 +199,7 @@ static void next_file(struct inputs *in)
 }
 
 /* The buffer's contents up to a line's end, or up to the file's. false: no line end yet. */
-static bool take(struct inputs *in, struct input_line *line)
+static bool take_next(struct inputs *in, struct input_line *line)
 {
     char *from = in->buffer + in->begin;
     size_t there = in->end - in->begin;
@@ -237,7 +237,7 @@ static int drop_mark(const struct inputs *in, struct input_line *line, struct er
 enum input_got inputs_next(struct inputs *in, struct input_line *line, struct err *e)
 {
     while (in->at < in->n) {
-        if ((in->end > in->begin || in->skipping) && take(in, line)) {
+        if ((in->end > in->begin || in->skipping) && take_next(in, line)) {
             if (drop_mark(in, line, e) != 0)
                 return INPUT_FAILED;
             if (line->text != NULL && line->bytes == 0)

@@ -123,7 +123,7 @@ struct check {
     char *block;        /* [BLOCK_BYTES] */
 };
 
-static void take(struct check *c, const char *text, size_t bytes)
+static void hash_bytes(struct check *c, const char *text, size_t bytes)
 {
     c->n_newlines += c->now->bytes > 0 && c->now->last == '\n';
     for (const char *at = text, *end = text + bytes - 1; (at = memchr(at, '\n', (size_t)(end - at))) != NULL; at++)
@@ -141,7 +141,7 @@ static int read_to(struct check *c, int64_t until)
         if (got < 0 && errno != EINTR)
             return -1;
         if (got > 0)
-            take(c, c->block, (size_t)got);
+            hash_bytes(c, c->block, (size_t)got);
     }
     if (c->now->bytes == until - 1) /* the newline that the last line had not */
         c->now = prefix_end(c->now);

@@ -308,7 +308,7 @@ static void write_pending(struct runner *r)
         runner_fail(r, &e);
 }
 
-static void *run(void *context)
+static void *run_batch(void *context)
 {
     struct runner *r = context;
     zmq_pollitem_t *item = r->poll;
@@ -367,7 +367,7 @@ int runner_start(struct runner *r, int max_seqs, struct err *e)
     r->progress.started = seconds_now();
     if (runner_files_start(r, e) != 0)
         return -1;
-    if (pthread_create(&r->thread, NULL, run, r) != 0)
+    if (pthread_create(&r->thread, NULL, run_batch, r) != 0)
         return ERR(e, ERR_MEMORY, "cannot start the batch thread");
     r->running = true;
     return 0;

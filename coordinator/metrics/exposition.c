@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static void put(struct exposition *x, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void put(struct exposition *x, const char *format, ...)
+static void put_text(struct exposition *x, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void put_text(struct exposition *x, const char *format, ...)
 {
     char line[2400];
     va_list args;
@@ -41,14 +41,14 @@ void exposition_label(struct exposition *x, const char *name, const char *value)
 
 void exposition_head(struct exposition *x, const char *name, const char *type, const char *help)
 {
-    put(x, "# HELP %s%s %s\n# TYPE %s%s %s\n", x->prefix, name, help, x->prefix, name, type);
+    put_text(x, "# HELP %s%s %s\n# TYPE %s%s %s\n", x->prefix, name, help, x->prefix, name, type);
 }
 
 void exposition_sample(struct exposition *x, const char *name, const char *extra, double value)
 {
     char text[NUMBER_BYTES];
     (void)number_text(text, value);
-    put(x, "%s%s{%s%s} %s\n", x->prefix, name, x->labels, extra, text);
+    put_text(x, "%s%s{%s%s} %s\n", x->prefix, name, x->labels, extra, text);
 }
 
 void exposition_one(struct exposition *x, const char *name, const char *type, double value, const char *help)
@@ -64,11 +64,11 @@ void exposition_histogram(struct exposition *x, const char *name, const char *ex
     for (int i = 0; i < h->buckets->n; i++) {
         below += h->count[i];
         (void)number_text(text, h->buckets->bound[i]);
-        put(x, "%s%s_bucket{%s%s,le=\"%s\"} %llu\n", x->prefix, name, x->labels, extra, text,
-            (unsigned long long)below);
+        put_text(x, "%s%s_bucket{%s%s,le=\"%s\"} %llu\n", x->prefix, name, x->labels, extra, text,
+                 (unsigned long long)below);
     }
-    put(x, "%s%s_bucket{%s%s,le=\"+Inf\"} %llu\n", x->prefix, name, x->labels, extra, (unsigned long long)h->n);
+    put_text(x, "%s%s_bucket{%s%s,le=\"+Inf\"} %llu\n", x->prefix, name, x->labels, extra, (unsigned long long)h->n);
     (void)number_text(text, h->sum);
-    put(x, "%s%s_sum{%s%s} %s\n", x->prefix, name, x->labels, extra, text);
-    put(x, "%s%s_count{%s%s} %llu\n", x->prefix, name, x->labels, extra, (unsigned long long)h->n);
+    put_text(x, "%s%s_sum{%s%s} %s\n", x->prefix, name, x->labels, extra, text);
+    put_text(x, "%s%s_count{%s%s} %llu\n", x->prefix, name, x->labels, extra, (unsigned long long)h->n);
 }

@@ -23,7 +23,7 @@ void zmtp_message_free(struct zmtp_message *m)
 
 /* ---- bytes to send ---- */
 
-static int put(struct zmtp *z, const void *data, size_t n)
+static int put_bytes(struct zmtp *z, const void *data, size_t n)
 {
     if (z->n_out + n > z->out_capacity) {
         size_t capacity = 2 * (z->n_out + n);
@@ -55,7 +55,7 @@ static int put_frame(struct zmtp *z, unsigned char flags, const void *body, size
 {
     unsigned char head[ZMTP_HEAD_BYTES];
     size_t n_head = frame_head(head, flags, n);
-    return put(z, head, n_head) == 0 && put(z, body, n) == 0 ? 0 : -1;
+    return put_bytes(z, head, n_head) == 0 && put_bytes(z, body, n) == 0 ? 0 : -1;
 }
 
 static int put_greeting(struct zmtp *z)
@@ -64,7 +64,7 @@ static int put_greeting(struct zmtp *z)
     const char *mechanism = z->keys != NULL ? "CURVE" : "NULL";
     memcpy(text + MECHANISM_AT, mechanism, strlen(mechanism));
     text[AS_SERVER_AT] = z->keys != NULL;
-    return put(z, text, sizeof text);
+    return put_bytes(z, text, sizeof text);
 }
 
 /* ---- the handshake ---- */

@@ -23,7 +23,7 @@ static int compare_numbers(const void *a, const void *b)
 }
 
 /* For report_decode. replica: the struct hub_replica. */
-static struct task *find_job(void *replica, uint64_t number, bool take)
+static struct task *find_task(void *replica, uint64_t number, bool take)
 {
     struct hub_replica *g = replica;
     struct task key;
@@ -132,7 +132,7 @@ static void take_report(struct hub *h, int replica, const struct wire_out *m)
 {
     struct hub_replica *g = &h->replica[replica];
     struct err e = {0};
-    const struct report_rules rules = {h->vocab, h->replica_size, find_job, g};
+    const struct report_rules rules = {h->vocab, h->replica_size, find_task, g};
     struct report *r = report_decode(m->data, m->bytes, &rules, seconds_now(), &e);
     if (r == NULL) {
         fail(h, replica, e.code, e.text);
@@ -208,7 +208,7 @@ static bool all_ended(const struct hub *h)
     return all;
 }
 
-static void *run(void *context)
+static void *run_hub(void *context)
 {
     struct hub *h = context;
     zmq_pollitem_t *item = calloc((size_t)h->n_replicas + POLL_MAILBOXES, sizeof *item);
@@ -273,7 +273,7 @@ int hub_open(struct hub *h, const struct replicas *replicas, struct link_card *c
         h->replica[i].lost = -1;
     }
     link_pulse_open(&h->pulse, card->timeout);
-    if (pthread_create(&h->thread, NULL, run, h) != 0)
+    if (pthread_create(&h->thread, NULL, run_hub, h) != 0)
         return ERR(e, ERR_MEMORY, "cannot start a thread for the links between replicas");
     h->running = true;
     return 0;

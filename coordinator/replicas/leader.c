@@ -84,7 +84,7 @@ static void keep_time(struct leader *l)
     }
 }
 
-static void *run(void *context)
+static void *run_link(void *context)
 {
     struct leader *l = context;
     zmq_pollitem_t item[] = {{.socket = l->dealer, .events = ZMQ_POLLIN},
@@ -171,7 +171,7 @@ int leader_open(struct leader *l, const struct link_card *card, int replica, con
         return -1;
     l->rules = (struct order_rules){card->vocab, scheduler_max_len(&l->steps.scheduler)};
     link_pulse_open(&l->pulse, card->timeout);
-    if (pthread_create(&l->thread, NULL, run, l) != 0)
+    if (pthread_create(&l->thread, NULL, run_link, l) != 0)
         return ERR(e, ERR_MEMORY, "cannot start a thread for the link to rank 0");
     l->running = true;
     return 0;

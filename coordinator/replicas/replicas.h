@@ -1,11 +1,11 @@
-/* coordinator/replicas/replicas.h - the replicas of a job, one a replica, as the thread of rank 0 that hands out work (the server's
+/* coordinator/replicas/replicas.h - the replicas of a job as the thread of rank 0 that hands out work (the server's
  * I/O thread, the batch thread) sees them: to whom the next task goes, what each has under way, what each last said. */
 #ifndef REPLICAS_REPLICAS_H
 #define REPLICAS_REPLICAS_H
 
 #include "coordinator/tasks/steps.h"
 
-struct replica_load { /* jobs that were handed over and have not come back */
+struct replica_load { /* tasks that were handed over and have not come back */
     int n_sequences;
     int64_t n_tokens; /* prompts, and the most that their outputs may have */
 };

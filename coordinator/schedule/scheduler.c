@@ -205,7 +205,7 @@ void scheduler_expire(struct scheduler *s, double now)
 
 /* ---- results ---- */
 
-static int take(struct scheduler *s, struct request *r, const struct sampled *sampled, struct err *e)
+static int take_sampled(struct scheduler *s, struct request *r, const struct sampled *sampled, struct err *e)
 {
     if (r->output.n == 0) {
         r->times.first_token = s->now;
@@ -263,7 +263,7 @@ int scheduler_accept(struct scheduler *s, const struct step_result *result, doub
         r->n_in_flight--;
         if (r->finish != FINISH_NONE)
             release_if_done(s, r); /* it ended in an earlier step: this token was sampled for nothing */
-        else if (take(s, r, &result->sampled[i], e) != 0)
+        else if (take_sampled(s, r, &result->sampled[i], e) != 0)
             return -1;
     }
     return 0;

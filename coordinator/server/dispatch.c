@@ -354,7 +354,7 @@ static void give_work(struct server *s, struct task *j, int worker)
 }
 
 /* A message that is parsed; a worker may have done its part already. */
-static void take(struct server *s, struct task *j, bool worked)
+static void take_back(struct server *s, struct task *j, bool worked)
 {
     s->metrics.n_messages[j->message.op]++;
     if (j->error.code == 0 && j->message.op != PROTOCOL_CANCEL && server_too_slow(s, j->ticket.client, &j->error))
@@ -432,7 +432,7 @@ void server_receive(struct server *s, struct incoming *m)
         give_work(s, j, 1);
     } else {
         task_parse(j, &s->setup.model);
-        take(s, j, false);
+        take_back(s, j, false);
     }
 }
 
@@ -459,7 +459,7 @@ void server_returned(struct server *s, struct task *j, int worker)
     if (j->ticket.answered || j->ticket.client == NULL)
         finish(s, j, PROTOCOL_CANCELLED);
     else if (was_unread)
-        take(s, j, true);
+        take_back(s, j, true);
     else if (j->error.code != 0)
         refuse(s, j);
     else if (j->message.op == PROTOCOL_GENERATE)

@@ -173,7 +173,7 @@ static int fill_poll(struct server *s, zmq_pollitem_t *item)
     return n;
 }
 
-static void *run(void *context)
+static void *run_io(void *context)
 {
     struct server *s = context;
     zmq_pollitem_t *item = s->poll;
@@ -227,7 +227,7 @@ static int open_threads(struct server *s, struct err *e)
         worker_open(&s->worker[0], s->transport.context, "texts", &work, e) != 0 ||
         worker_open(&s->worker[1], s->transport.context, "large-messages", &work, e) != 0)
         return -1;
-    if (pthread_create(&s->thread, NULL, run, s) != 0)
+    if (pthread_create(&s->thread, NULL, run_io, s) != 0)
         return ERR(e, ERR_MEMORY, "cannot start the I/O thread");
     s->running = true;
     return 0;

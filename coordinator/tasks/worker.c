@@ -62,7 +62,7 @@ static int write_prompt(struct task *j, int i, const struct worker_setup *s)
 }
 
 /* A stream's first events repeat the prompts, which may be megabytes: the I/O thread has no time to write them. Those that are too
- * long are refused when the job is prepared. */
+ * long are refused when the task is prepared. */
 static int write_echo(struct task *j, const struct worker_setup *s)
 {
     const struct protocol_generate *g = &j->message.generate;
@@ -186,7 +186,7 @@ static void work_and_tidy(struct task *j, const struct worker_setup *s)
 }
 
 /* A message that is the worker itself ends it. */
-static void *run(void *context)
+static void *run_worker(void *context)
 {
     struct worker *w = context;
     for (;;) {
@@ -208,7 +208,7 @@ int worker_open(struct worker *w, void *zmq_context, const char *name, const str
     w->setup = *setup;
     if (mailbox_open(zmq_context, name, w->end, e) != 0)
         return -1;
-    if (pthread_create(&w->thread, NULL, run, w) != 0)
+    if (pthread_create(&w->thread, NULL, run_worker, w) != 0)
         return ERR(e, ERR_MEMORY, "cannot start a thread: %s", name);
     w->running = true;
     return 0;

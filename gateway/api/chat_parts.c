@@ -5,6 +5,21 @@
 #include <stdio.h>
 #include <string.h>
 
+/* "n": 1 is what everybody gets. */
+static bool asks_for_more(const char *key, const json_t *value)
+{
+    static const char *const one[] = {"n", "num_return_sequences", "n_cmpl"};
+    static const char *const none[] = {"logprobs",         "top_logprobs",    "n_probs",    "return_logprob",
+                                       "top_logprobs_num", "prompt_logprobs", "parameters", "sampling_params"};
+    for (size_t i = 0; i < sizeof one / sizeof one[0]; i++)
+        if (strcmp(one[i], key) == 0)
+            return json_integer_value(value) != 1;
+    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++)
+        if (strcmp(none[i], key) == 0)
+            return true;
+    return false;
+}
+
 int chat_copy_fields(json_t *chat, const json_t *body, const struct chat_field *table, size_t n, struct fault *f)
 {
     const char *key;
@@ -17,6 +32,10 @@ int chat_copy_fields(json_t *chat, const json_t *body, const struct chat_field *
         const char *to = i < n ? table[i].to : key;
         if (to == NULL || json_is_null(value))
             continue;
+        if (i == n && asks_for_more(key, value)) {
+            *f = fault_make(400, key, "%s: not implemented here", key);
+            return -1;
+        }
         if (json_object_get(chat, to) != NULL) {
             *f = fault_make(400, key, "%s: unknown field", key);
             return -1;

@@ -11,7 +11,8 @@ struct chat_field {
     const char *to; /* its name in the chat; NULL: it is read elsewhere, or means nothing here */
 };
 
-/* The members of the body into the chat, but for nulls: those that are not in the table under their own names. */
+/* The members of the body into the chat, but for nulls: those that are not in the table under their own names, unless
+ * they ask for what an answer of one text has no place for (several choices, log-probabilities). */
 int chat_copy_fields(json_t *chat, const json_t *body, const struct chat_field *table, size_t n, struct fault *f);
 
 /* "where: found an object, expected ..." */

@@ -45,7 +45,8 @@ static void write_fault(const struct fault *f, struct bytes *to)
     bytes_text(to, "}}");
 }
 
-const struct dialect messages_dialect = {.type = "application/json", .write = write_fault, .event = "error"};
+const struct dialect messages_dialect = {
+    .type = "application/json", .write = write_fault, .event = "error", .id_field = "request-id"};
 
 /* ---------------------------------------------------------------- answers */
 

@@ -2,7 +2,8 @@
  * goes to the backend under its name: the backend knows its own fields and refuses all others by name. */
 #include "base/json.h"
 #include "base/log.h"
-#include "gateway/api/openai.h"
+#include "gateway/api/chat_parts.h"
+#include "gateway/api/openai_parts.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -41,6 +42,8 @@ static const struct {
     {"model", OURS},
     {"echo", OURS},
     {"max_completion_tokens", OURS},
+    {"messages", OURS},
+    {"reasoning_effort", OURS},
     {"return_tokens_as_token_ids", OURS},
     {"op", FORBIDDEN},
     {"protocol", FORBIDDEN},
@@ -167,6 +170,16 @@ static int read_ours(struct exchange *x, const json_t *body, struct openai_reque
     return 0;
 }
 
+/* What is not the backend's as it came. */
+static void add_ours(json_t *message, const json_t *body)
+{
+    const json_t *messages = json_object_get(body, "messages"), *effort = json_object_get(body, "reasoning_effort");
+    if (messages != NULL && !json_is_null(messages))
+        (void)json_object_set_new(message, "messages", openai_messages(messages));
+    if (effort != NULL && !json_is_null(effort))
+        chat_set_variable(message, "reasoning_effort", json_incref((json_t *)effort));
+}
+
 json_t *openai_translate(struct exchange *x, const json_t *body, struct openai_request *r, struct fault *f)
 {
     const char *key;
@@ -186,8 +199,10 @@ json_t *openai_translate(struct exchange *x, const json_t *body, struct openai_r
             good = json_object_set(message, key, value) == 0;
         }
     }
-    if (good)
+    if (good) {
+        add_ours(message, body);
         return message;
+    }
     json_decref(message);
     if (f->status == 0)
         *f = fault_make(500, "", "out of host memory: a request");

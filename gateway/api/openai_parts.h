@@ -20,6 +20,9 @@ struct openai_answer {
 /* Ask the backend, and answer as the request wants it. message is decref'ed. */
 void openai_generate(struct exchange *x, const struct openai_request *r, json_t *message);
 
+/* openai_messages.c: a chat's messages without what clients send back of answers; a new reference. */
+json_t *openai_messages(const json_t *messages);
+
 /* openai_stream.c: what an event, or the last reply, gives to the stream. */
 void openai_stream_reply(struct exchange *x, void *context, json_t *reply, bool last);
 

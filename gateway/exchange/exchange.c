@@ -161,6 +161,8 @@ bool exchange_origin_fits(const struct exchange *x, const char *origin)
 static void put_fields(const struct exchange *x, struct bytes *b)
 {
     bytes_format(b, "x-request-id: %s\r\n", x->id);
+    if (x->dialect != NULL && x->dialect->id_field != NULL)
+        bytes_format(b, "%s: %s\r\n", x->dialect->id_field, x->id);
     if (exchange_origin_fits(x, exchange_header(x, "origin")))
         bytes_format(b, "Access-Control-Allow-Origin: %s\r\nVary: Origin\r\n", x->gateway->allow_origin);
     bytes_text(b, x->fields != NULL ? x->fields : "");

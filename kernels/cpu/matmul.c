@@ -9,6 +9,7 @@
 #endif
 
 #define FEW_TOKENS 12  /* up to which weights go straight to registers (measured on a Cascade Lake Xeon) */
+#define FEW_CODED  4   /* the same of quantised weights, which each tile of tokens decodes anew */
 #define TOKENS     64  /* of a block: a multiple of every TILE_T */
 #define ROWS       24  /* of a block: a multiple of every TILE_R */
 #define COLUMNS    512 /* widened at a time: TILE_R rows stay in the first-level cache */
@@ -24,6 +25,12 @@ struct product {
     bool accumulate;
     const int32_t *pair; /* of an expert: the rows of out that its tokens have; NULL: in order */
     int pairs_a_row;     /* that share a row of x */
+    size_t pitch;        /* bytes from row to row of w */
+    /* Of quantised weights, of the first row: see base/codes.h. */
+    struct code_form form;
+    const uint8_t *scales, *zeros;
+    int n_groups;
+    bool aligned; /* groups are multiples of 16 columns */
 };
 
 /* Rows of token t. */
@@ -39,7 +46,34 @@ static inline size_t out_row(const struct product *m, int t)
 
 static inline const void *weight_row(const struct product *m, int r)
 {
-    return (const char *)m->w + (size_t)r * m->cols * dtype_bytes(m->type);
+    return (const char *)m->w + (size_t)r * m->pitch;
+}
+
+/* An element of quantised weights. */
+static float code_weight(const struct product *m, int row, int col)
+{
+    const uint8_t *codes = weight_row(m, row);
+    unsigned code = code_bits(m->form.codes) == 8 ? codes[col] : codes[col / 2] >> (col % 2 * 4) & 15u;
+    size_t i = (size_t)row * m->n_groups + (size_t)(((int64_t)m->form.first + col) / m->form.group);
+    float scale = m->form.scale == SCALE_E8M0 ? e8m0_value(m->scales[i]) : ((const float *)(const void *)m->scales)[i];
+    return (code_value(m->form.codes, code) - (float)(m->zeros ? m->zeros[i] : code_zero(m->form.codes))) * scale;
+}
+
+/* Where row `first` of the weights lies, and how its elements are. */
+static void point_at(struct product *m, const struct weight *w, size_t first)
+{
+    const uint8_t *data = w->data;
+    m->pitch = (size_t)w->cols * dtype_bytes(w->type);
+    if (weight_is_quantised(w) && data != NULL) {
+        m->form = w->form;
+        m->n_groups = code_groups(&w->form, w->cols);
+        m->pitch = code_pitch(&w->form, w->cols);
+        size_t group = first * (size_t)m->n_groups;
+        m->scales = data + code_scales_at(&w->form, w->rows, w->cols) + group * scale_bytes(w->form.scale);
+        m->zeros = w->form.zeros ? data + code_zeros_at(&w->form, w->rows, w->cols) + group : NULL;
+        m->aligned = m->n_groups < 2 || (w->form.group % 16 == 0 && w->form.first % 16 == 0);
+    }
+    m->w = data != NULL ? data + first * m->pitch : NULL;
 }
 
 #define ISA 128
@@ -82,13 +116,13 @@ void cpu_matmul(struct queue *q, void *out, const void *x, const struct weight *
 {
     struct product m = {.out = out,
                         .x = x,
-                        .w = w->data,
                         .bias = bias,
                         .type = w->type,
                         .n_tokens = n_tokens,
                         .rows = w->rows,
                         .cols = w->cols,
                         .accumulate = accumulate};
+    point_at(&m, w, 0);
     int n_row_blocks = (m.rows + ROWS - 1) / ROWS, n_blocks = (n_tokens + TOKENS - 1) / TOKENS * n_row_blocks;
     block_function *block = choose_block();
 #pragma omp parallel for num_threads(cpu_threads(q, (size_t)n_tokens *m.rows *m.cols)) schedule(static)
@@ -102,23 +136,22 @@ void cpu_matmul_experts(struct queue *q, void *out, const void *x, const struct 
                         const struct routes *r, const struct routing *how, enum expert_rows x_rows, int n_tokens)
 {
     int rows = w->rows / how->n_experts, n_row_blocks = (rows + ROWS - 1) / ROWS, n_pairs = n_tokens * how->n_chosen;
-    size_t expert_bytes = (size_t)rows * (size_t)w->cols * dtype_bytes(w->type);
     block_function *block = choose_block();
     /* A block of rows of one expert after the other, for all of its tokens; experts differ in how many they have. */
 #pragma omp parallel for num_threads(cpu_threads(q, (size_t)n_pairs *rows * w->cols)) schedule(dynamic)
     for (int i = 0; i < how->n_experts * n_row_blocks; i++) {
         int e = i / n_row_blocks, r0 = i % n_row_blocks * ROWS, n = r->begin[e + 1] - r->begin[e];
-        const struct product m = {.out = out,
-                                  .x = x,
-                                  .w = (const char *)w->data + (size_t)e * expert_bytes,
-                                  .bias = bias,
-                                  .first_bias = (size_t)e * (size_t)rows,
-                                  .type = w->type,
-                                  .n_tokens = n,
-                                  .rows = rows,
-                                  .cols = w->cols,
-                                  .pair = r->pair + r->begin[e],
-                                  .pairs_a_row = x_rows == X_TOKENS ? how->n_chosen : 1};
+        struct product m = {.out = out,
+                            .x = x,
+                            .bias = bias,
+                            .first_bias = (size_t)e * (size_t)rows,
+                            .type = w->type,
+                            .n_tokens = n,
+                            .rows = rows,
+                            .cols = w->cols,
+                            .pair = r->pair + r->begin[e],
+                            .pairs_a_row = x_rows == X_TOKENS ? how->n_chosen : 1};
+        point_at(&m, w, (size_t)e * (size_t)rows);
         for (int t0 = 0; t0 < n; t0 += TOKENS)
             block(&m, t0, min(TOKENS, n - t0), r0, min(ROWS, rows - r0));
     }

@@ -16,6 +16,8 @@
 #define TILE_R 3
 #endif
 
+#include "kernels/cpu/codes_isa.h"
+
 /* Add columns [0, n_cols), a multiple of 16, to the sums [n_t][TILE_R][16]; x, w: pointers to rows. n_t and type are
  * constants. fresh: the sums start here. */
 TARGET INLINE void FN(tile)(float *sum, const float *const *x, const void *const *w, enum dtype type, int n_t,
@@ -52,8 +54,8 @@ TARGET INLINE void FN(tile)(float *sum, const float *const *x, const void *const
 }
 
 /* The columns after the last whole 16, beside zeros. */
-TARGET static void FN(tail)(float *sum, const float *const *x, const void *const *w, enum dtype type, int begin,
-                            int end, int n_t)
+TARGET static void FN(tail)(float *sum, const float *const *x, const struct product *m, int r0, int begin, int end,
+                            int n_t)
 {
     float x_end[TILE_T][SUM_LANES] = {0}, w_end[TILE_R][SUM_LANES] = {0};
     const float *x_row[TILE_T];
@@ -64,9 +66,11 @@ TARGET static void FN(tail)(float *sum, const float *const *x, const void *const
             x_end[t][c - begin] = x[t][c];
     }
     for (int r = 0; r < TILE_R; r++) {
+        int row = r0 + r < m->rows ? r0 + r : m->rows - 1;
         w_row[r] = w_end[r];
         for (int c = begin; c < end; c++)
-            w_end[r][c - begin] = dtype_load(w[r], type, (size_t)c);
+            w_end[r][c - begin] = m->form.codes != CODES_NONE ? code_weight(m, row, c)
+                                                              : dtype_load(weight_row(m, row), m->type, (size_t)c);
     }
     if (n_t == 1)
         FN(tile)(sum, x_row, w_row, DTYPE_F32, 1, SUM_LANES, begin == 0);
@@ -96,7 +100,12 @@ TARGET static void FN(stream)(float *sum, const float *const *x, const void *con
 TARGET static void FN(widen)(float (*wide)[COLUMNS], const struct product *m, int r0, int n_r, int begin, int end)
 {
     for (int r = 0; r < (n_r + TILE_R - 1) / TILE_R * TILE_R; r++) {
-        const void *w = weight_row(m, r0 + (r < n_r ? r : n_r - 1));
+        int row = r0 + (r < n_r ? r : n_r - 1);
+        const void *w = weight_row(m, row);
+        if (m->form.codes != CODES_NONE) {
+            FN(widen_codes)(wide[r], m, row, begin, end);
+            continue;
+        }
         for (int c = begin; c < end; c += LANES) {
             if (m->type == DTYPE_BF16)
                 FN(store)(wide[r] + (c - begin), FN(load)(w, DTYPE_BF16, (size_t)c));
@@ -165,7 +174,8 @@ TARGET static void FN(block)(const struct product *m, int t0, int n_t, int r0, i
 {
     _Alignas(64) float sum[(TOKENS * ROWS + 3) * SUM_LANES];
     int whole = m->cols / SUM_LANES * SUM_LANES;
-    bool few = n_t <= FEW_TOKENS || whole == 0;
+    bool coded = m->form.codes != CODES_NONE;
+    bool few = whole == 0 || (coded ? n_t <= FEW_CODED && m->aligned : n_t <= FEW_TOKENS);
     for (int begin = 0; begin < whole && !few; begin += COLUMNS)
         FN(columns)(sum, m, t0, n_t, r0, n_r, begin, begin + COLUMNS < whole ? begin + COLUMNS : whole);
     for (int r = 0; r < n_r; r += TILE_R) {
@@ -175,10 +185,12 @@ TARGET static void FN(block)(const struct product *m, int t0, int n_t, int r0, i
             float *s = FN(tile_sum)(sum, t, r);
             int tile_t = n_t - t < TILE_T ? n_t - t : TILE_T, tile_r = n_r - r < TILE_R ? n_r - r : TILE_R;
             FN(point)(x, w, m, t0 + t, r0 + r);
-            if (few)
+            if (few && coded)
+                FN(stream_codes)(s, x, m, r0 + r, tile_t, whole);
+            else if (few)
                 FN(stream)(s, x, w, m->type, tile_t, whole);
             if (whole < m->cols)
-                FN(tail)(s, x, w, m->type, whole, m->cols, tile_t);
+                FN(tail)(s, x, m, r0 + r, whole, m->cols, tile_t);
             FN(finish)(m, s, t0 + t, tile_t, r0 + r, tile_r);
         }
     }

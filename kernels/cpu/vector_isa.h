@@ -48,6 +48,7 @@ INLINE void add_lanes(float *out, const float *sum)
 
 typedef float FN(vec) __attribute__((vector_size(LANES * 4)));
 typedef uint32_t FN(words) __attribute__((vector_size(LANES * 4)));
+typedef int32_t FN(ints) __attribute__((vector_size(LANES * 4)));
 typedef uint16_t FN(halves) __attribute__((vector_size(LANES * 2)));
 
 TARGET INLINE FN(vec) FN(load_f32)(const float *p)

@@ -61,6 +61,15 @@ int fit_heads(const struct model_config *m, const struct ops *ops, struct err *e
                m->head_dim, ops->name, ops->max_head_dim);
 }
 
+int fit_codes(const struct model_config *m, const struct ops *ops, struct err *e)
+{
+    if (m->quantization.format == FORMAT_NONE || ops->shares_host_memory)
+        return 0;
+    return ERR(e, ERR_UNSUPPORTED,
+               "the weights are quantised (%s), which %s does not compute with yet (--device cpu does)",
+               m->quantization.method, ops->name);
+}
+
 int fit_check(const struct model_config *m, const struct shard *s, const struct checkpoint *c, const struct limits *l,
               const struct world *w, const struct ops *ops, struct queue *q, int64_t kv_bytes, struct err *e)
 {
@@ -71,7 +80,7 @@ int fit_check(const struct model_config *m, const struct shard *s, const struct 
     if (ops->shares_host_memory)
         MPI_CHECK(MPI_Allreduce(mine, all, 4, MPI_UNSIGNED_LONG_LONG, MPI_SUM, w->node));
     const struct fit f = {all[0], all[1], all[2], all[3], ops->free_memory(q)};
-    if (fit_heads(m, ops, e) == 0)
+    if (fit_heads(m, ops, e) == 0 && fit_codes(m, ops, e) == 0)
         (void)fit_judge(&f, ops->shares_host_memory, e);
     return e->code == ERR_NONE ? 0 : -1;
 }

@@ -119,8 +119,19 @@ static void fill_in(struct load_setup *s, const struct ops *ops, const struct qu
         s->piece_bytes = ALONE_BYTES / s->n_slots;
 }
 
+static void warn_unquantised(const struct weight_map *whole, const struct model_config *m)
+{
+    for (int i = 0; i < whole->n_slots; i++)
+        if (whole->slot[i].form.codes != CODES_NONE)
+            return;
+    if (m->quantization.format != FORMAT_NONE)
+        log_warn("config.json says that weights are quantised (%s), but none is: they are read as they are",
+                 m->quantization.method);
+}
+
 static void warn_unknown(const struct weight_map *whole, const struct model_config *m, const struct checkpoint *c)
 {
+    warn_unquantised(whole, m);
     char names[200];
     int n = weight_unknown(whole, m, c, names, sizeof names);
     if (n > 0)
@@ -265,6 +276,9 @@ int load_weights(struct network *n, const struct checkpoint *c, struct world *w,
     (setup->way == LOAD_ALONE ? run_alone : run_together)(&l, w, e);
     if (q->err.code != ERR_NONE)
         ERR(e, q->err.code, "%s", q->err.text);
+    if (l.refused.code != ERR_NONE)
+        ERR(e, l.refused.code, "%s", l.refused.text);
+    free(l.scratch);
     read_plan_free(&plan);
     return e->code == ERR_NONE ? 0 : -1;
 }

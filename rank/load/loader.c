@@ -2,8 +2,10 @@
 #include "rank/load/loader.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "partition/cells.h"
 #include "rank/world/fatal.h"
 
+#include <stdlib.h>
 #include <time.h>
 
 #define TAG 18 /* of a message that a rank could not read; rank/watch/notice.c has 17 */
@@ -50,14 +52,60 @@ void loader_spent(struct loader *l, enum load_part part)
     l->since = now;
 }
 
-void loader_place(void *context, int slot, int64_t dst_row, int64_t dst_col, const void *src, int64_t src_ld,
-                  int64_t rows, int64_t cols, bool transpose)
+/* Memory for `bytes` bytes on their way; NULL and l->refused when there is none. */
+static unsigned char *scratch(struct loader *l, size_t bytes)
+{
+    if (bytes <= l->scratch_bytes)
+        return l->scratch;
+    free(l->scratch);
+    l->scratch = err_calloc(&l->refused, bytes, 1, "weights that are being unpacked");
+    l->scratch_bytes = l->scratch != NULL ? bytes : 0;
+    return l->scratch;
+}
+
+/* The rest of a refusal is about the tensor. */
+static void refuse(struct loader *l, int tensor, const struct err *why)
+{
+    ERR(&l->refused, why->code, "%s: tensor \"%.120s\" %s", checkpoint_short_path(l->c->dir),
+        checkpoint_tensor_name(l->c, tensor), why->text);
+}
+
+/* Bytes that were unpacked must be gone before the next ones come. */
+static void place_quantised(struct loader *l, const struct weight_slice *s, int64_t row, const void *src,
+                            int64_t src_ld, int64_t rows)
+{
+    const struct cells_source from = {s, row, rows, src, src_ld};
+    const struct weight_slot *slot = &l->network->map.slot[s->slot];
+    struct cells_piece piece;
+    struct err why = {0};
+    size_t bytes = cells_scratch(slot, &from);
+    unsigned char *to = scratch(l, bytes);
+    if (l->refused.code != ERR_NONE)
+        return;
+    if (cells_place(&piece, slot, &from, to, l->q->n_threads, &why) != 0) {
+        refuse(l, s->tensor, &why);
+        return;
+    }
+    l->ops->upload(l->q, (char *)l->network->weight[s->slot].data + piece.at, piece.pitch, piece.bytes, piece.src_pitch,
+                   piece.width, piece.rows);
+    if (bytes > 0)
+        l->ops->wait(l->q);
+}
+
+void loader_place(void *context, const struct weight_slice *s, int64_t row, const void *src, int64_t src_ld,
+                  int64_t rows)
 {
     struct loader *l = context;
-    const struct weight *w = &l->network->weight[slot];
+    const struct weight *w = &l->network->weight[s->slot];
+    int64_t cols = s->cols, dst_row, dst_col;
+    if (s->cells.plane != PLANE_DENSE) {
+        place_quantised(l, s, row, src, src_ld, rows);
+        return;
+    }
+    read_target(s, row, &dst_row, &dst_col);
     size_t size = dtype_bytes(w->type), ld = (size_t)w->cols;
     char *dst = (char *)w->data + ((size_t)dst_row * ld + (size_t)dst_col) * size;
-    if (transpose)
+    if (s->transpose)
         l->ops->upload_transposed(l->q, dst, ld, src, (size_t)src_ld, (size_t)rows, (size_t)cols, w->type);
     else
         l->ops->upload(l->q, dst, ld * size, src, (size_t)src_ld * size, (size_t)cols * size, (size_t)rows);

@@ -19,8 +19,11 @@ struct loader {
     double spin;              /* s to look for what is awaited before sleeping */
     double started, since;    /* when loading began, and the part of the time that is under way */
     const struct world *world;
-    MPI_Request listening; /* for the rank that could not read; MPI_REQUEST_NULL: alone, or it was heard of */
-    int failed_rank;       /* of the job; -1: none, as far as this rank knows */
+    MPI_Request listening;  /* for the rank that could not read; MPI_REQUEST_NULL: alone, or it was heard of */
+    int failed_rank;        /* of the job; -1: none, as far as this rank knows */
+    unsigned char *scratch; /* of loader_place */
+    size_t scratch_bytes;
+    struct err refused; /* the first tensor that says what no checkpoint means */
 };
 
 /* From here to loader_deaf this rank hears of another one's failure to read, of any host, so that it does not go on for nothing.
@@ -35,9 +38,10 @@ void loader_deaf(struct loader *l);
 /* Adds the time since the last call to this part. */
 void loader_spent(struct loader *l, enum load_part part);
 
-/* A read_sink whose context is the loader: copies a rectangle into its weight, or has the device do so. */
-void loader_place(void *context, int slot, int64_t dst_row, int64_t dst_col, const void *src, int64_t src_ld,
-                  int64_t rows, int64_t cols, bool transpose);
+/* A read_sink whose context is the loader: copies a rectangle into its weight, or has the device do so. What is wrong with the
+ * numbers in it goes to l->refused; loading goes on to its end. */
+void loader_place(void *context, const struct weight_slice *s, int64_t row, const void *src, int64_t src_ld,
+                  int64_t rows);
 
 /* Touches memory from which a device will copy. Its driver would allocate new pages one by one while it pins them; all
  * threads together are quicker, and the pages are then near the cores that read into them. */

@@ -22,7 +22,7 @@ void read_limit_measure(struct read_limit *r, struct world *w, const struct ops 
     if (data == NULL)
         ERR(e, ERR_MEMORY, "%s", q->err.text);
     fatal_agree(w, e);
-    struct weight all = {data, DTYPE_F32, 16, (int)(bytes / 64)};
+    struct weight all = {.data = data, .type = DTYPE_F32, .rows = 16, .cols = (int)(bytes / 64)};
     ops->fill_noise(q, &all, 1, 0, 1);
     ops->wait(q);
     *r = (struct read_limit){0};

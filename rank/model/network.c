@@ -24,13 +24,22 @@ static int open_alibi(struct network *n, const struct ops *ops, struct queue *q,
     return 0;
 }
 
+/* Memory for products of many tokens with quantised matrices, if there are any; on the CPU they need none. */
+static int open_wide(struct network *n, const struct ops *ops, struct queue *q, struct err *e)
+{
+    for (int i = 0; i < n->map.n_slots && n->wide == NULL && !ops->shares_host_memory; i++)
+        if (n->map.slot[i].form.codes != CODES_NONE && (n->wide = ops->alloc(q, WIDE_BYTES)) == NULL)
+            return ERR(e, ERR_MEMORY, "working memory of quantised weights: %s", q->err.text);
+    return 0;
+}
+
 static int open_weights(struct network *n, const struct ops *ops, struct queue *q, struct err *e)
 {
     for (int i = 0; i < n->map.n_slots; i++) {
         const struct weight_slot *slot = &n->map.slot[i];
         struct weight *w = &n->weight[i];
         size_t bytes = weight_slot_bytes(slot);
-        *w = (struct weight){NULL, slot->type, slot->rows, slot->cols};
+        *w = (struct weight){NULL, slot->type, slot->rows, slot->cols, slot->form, n->wide};
         if (bytes > 0 && (w->data = ops->alloc(q, bytes)) == NULL)
             return ERR(e, ERR_MEMORY, "weights need %zu bytes in all; layer %d, %s: %s", weight_map_bytes(&n->map),
                        slot->layer, weight_name(slot->id), q->err.text);
@@ -54,7 +63,7 @@ int network_open(struct network *n, const struct model_config *m, const struct s
         return -1;
     n->weight = err_calloc(e, (size_t)n->map.n_slots, sizeof *n->weight, "weight table");
     n->layer = err_calloc(e, (size_t)m->n_layers, sizeof *n->layer, "layer table");
-    if (n->weight == NULL || n->layer == NULL || open_weights(n, ops, q, e) != 0)
+    if (n->weight == NULL || n->layer == NULL || open_wide(n, ops, q, e) != 0 || open_weights(n, ops, q, e) != 0)
         return -1;
     return open_alibi(n, ops, q, e);
 }
@@ -92,6 +101,7 @@ void network_close(struct network *n, const struct ops *ops, struct queue *q)
         ops->free(q, n->v_cache[i]);
     }
     ops->free(q, n->alibi_slopes);
+    ops->free(q, n->wide);
     free(n->k_cache);
     free(n->v_cache);
     free(n->weight);

@@ -12,6 +12,7 @@ struct network {
     struct weight *weight;                       /* [map.n_slots] on the device */
     const struct weight *once[WEIGHT_COUNT];     /* roles of the model itself; NULL: the config has none */
     const struct weight *(*layer)[WEIGHT_COUNT]; /* [n_layers] roles of each layer */
+    void *wide;                                  /* see struct weight */
     float *alibi_slopes;                         /* device [n_heads_local], or NULL */
     void **k_cache, **v_cache;                   /* [n_layers] [n_blocks, n_kv_local, KV_BLOCK_TOKENS, head_dim] */
 };

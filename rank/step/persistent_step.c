@@ -21,6 +21,9 @@ static const char *refuse_network(const struct network *n, const struct world *w
     for (int i = 0; i < m->n_layers; i++)
         if (m->layer[i].unrotated)
             return "layers that do not rotate";
+    for (int i = 0; i < n->map.n_slots; i++)
+        if (n->map.slot[i].form.codes != CODES_NONE)
+            return "quantised weights";
     if (m->norm == NORM_RMS_ONCE)
         return "norms that are rounded after their weight";
     if (!w->on_one_host)

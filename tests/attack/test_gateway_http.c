@@ -6,6 +6,7 @@
 #include "tests/support/fake_server.h"
 #include "tests/support/web.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -240,6 +241,24 @@ static void slow(void)
     case_end();
 }
 
+/* Bytes that go on coming buy no time: one by one, up to the end of the connection. */
+static void drips(const char *what, const char *begin, const char *drop)
+{
+    double until = seconds_now() + WEB_SECONDS;
+    struct pollfd p = {.fd = web_connect(&gate), .events = POLLIN};
+    case_begin("a %s that comes drop by drop", what);
+    web_say_text(p.fd, begin);
+    do
+        web_say_text(p.fd, drop);
+    while (poll(&p, 1, 20) == 0 && seconds_now() < until);
+    struct web_answer a;
+    web_hear(p.fd, &a, WEB_SECONDS);
+    case_check(a.status == 408 && a.closed, "%d %s", a.status, a.body);
+    web_free(&a);
+    (void)close(p.fd);
+    case_end();
+}
+
 /* Streams that are not read: each is bounded, and cancelled; the others are served. */
 static void never_read(void)
 {
@@ -299,6 +318,11 @@ int main(void)
     (void)web_stop(&gate);
     START("--head-timeout", "0.3", "--body-timeout", "0.3", "--idle-timeout", "0.6", "--max-client-backlog", "64K");
     slow();
+    drips("head", "GET / HTTP/1.1\r\n", "A: b\r\n");
+    drips("line", "GET /", "a");
+    drips("body", POST "Content-Length: 100000\r\n\r\n", " ");
+    drips("chunk", POST "Transfer-Encoding: chunked\r\n\r\nffff\r\n", " ");
+    drips("body of small chunks", POST "Transfer-Encoding: chunked\r\n\r\n", "1\r\n \r\n");
     never_read();
     case_begin("the gateway ends with status 0");
     case_check(web_stop(&gate) == 0, "it does not");

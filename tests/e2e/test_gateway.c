@@ -79,13 +79,24 @@ static void requests(void)
         "],"
         "\"tool_choice\":\"auto\",\"response_format\":{\"type\":\"text\"},\"modalities\":[\"text\"],"
         "\"parallel_tool_calls\":true,\"logprobs\":true,\"top_logprobs\":2}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":1,\"logprobs\":true,\"top_logprobs\":2}");
+        "{\"max_tokens\":1,\"logprobs\":true,\"top_logprobs\":2,\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}");
     passed(
         chat,
         "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":1,\"tools\":[{\"type\":\"function\"}],"
         "\"tool_choice\":\"auto\",\"response_format\":{\"type\":\"json_object\"},\"chat_template_kwargs\":{\"a\":1}}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":1,\"tools\":[{\"type\":\"function\"}],"
-        "\"tool_choice\":\"auto\",\"response_format\":{\"type\":\"json_object\"},\"chat_template_kwargs\":{\"a\":1}}");
+        "{\"max_tokens\":1,\"tools\":[{\"type\":\"function\"}],\"tool_choice\":\"auto\",\"response_format\":{\"type\":"
+        "\"json_object\"},\"chat_template_kwargs\":{\"a\":1},\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}");
+    /* An answer that is sent back as it was, and names of other servers. */
+    passed(
+        chat,
+        "{\"messages\":[{\"role\":\"developer\",\"content\":\"d\"},{\"role\":\"assistant\",\"content\":\"a\","
+        "\"refusal\":"
+        "null,\"annotations\":[],\"tool_calls\":[],\"reasoning\":\"r\"},{\"role\":\"user\",\"content\":\"x\"}],"
+        "\"max_tokens\":1,\"reasoning_effort\":\"high\",\"chat_template_kwargs\":{\"a\":1}}",
+        "{\"max_tokens\":1,\"chat_template_kwargs\":{\"a\":1,\"reasoning_effort\":\"high\"},\"messages\":[{\"role\":"
+        "\"system\","
+        "\"content\":\"d\"},{\"role\":\"assistant\",\"content\":\"a\",\"reasoning_content\":\"r\"},{\"role\":\"user\","
+        "\"content\":\"x\"}]}");
     refused(completions, "{\"prompt\":\"refuse\"}", 400, "\"param\":\"prompt\",\"code\":null");
     refused(completions, "{\"max_tokens\":3}", 400, "\"param\":\"prompt\"");
     refused(completions, "{\"prompt\":\"a\",\"messages\":[]}", 400, "\"param\":\"messages\"");

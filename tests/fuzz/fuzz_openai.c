@@ -1,7 +1,9 @@
 /* tests/fuzz/fuzz_openai.c - JSON that a client, or a backend, may send to the gateway: what it becomes is again
  * JSON. */
 #include "base/json.h"
+#include "gateway/api/messages.h"
 #include "gateway/api/openai.h"
+#include "gateway/api/responses.h"
 #include "gateway/api/samples.h"
 
 #include <stdlib.h>
@@ -26,7 +28,7 @@ static void check_value(json_t *value)
     free(text);
 }
 
-/* As a request. */
+/* As a request: that of another API first becomes one of this. */
 static void translate(const json_t *root)
 {
     static struct gateway g;
@@ -39,6 +41,19 @@ static void translate(const json_t *root)
         abort();
     if (message != NULL)
         check_value(message);
+}
+
+static void translate_others(const json_t *root)
+{
+    for (int i = 0; i < 3; i++) {
+        struct fault f = {0};
+        json_t *chat = i == 0 ? responses_translate(root, &f) : messages_translate(root, i == 1, &f);
+        if ((chat == NULL) != (f.status != 0))
+            abort();
+        if (chat != NULL)
+            translate(chat);
+        json_decref(chat);
+    }
 }
 
 /* As a reply, and as a choice of one. */
@@ -77,6 +92,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n)
     json_t *root = json_parse(text, n, "input", &e);
     if (json_is_object(root)) {
         translate(root);
+        translate_others(root);
         convert(root, n % 2 == 0);
     }
     if (root == NULL)

@@ -161,7 +161,7 @@ static void open_storm(struct storm *s)
 /* Every so often one of the ranks comes late. */
 static void enqueue_storm(struct storm *s)
 {
-    struct weight held = {s->weights, DTYPE_F32, 1024, 16384};
+    struct weight held = {.data = s->weights, .type = DTYPE_F32, .rows = 1024, .cols = 16384};
     ops->upload(&q, s->device, s->bytes, s->host, s->bytes, s->bytes, 1);
     for (int k = 0; k < N_STORM; k++) {
         if (mix((uint64_t)k) % (uint64_t)(3 * w.n_ranks) == (uint64_t)w.rank)

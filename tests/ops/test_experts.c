@@ -33,8 +33,11 @@ static void choice_close(struct choice *c)
 static void route_biased(struct choice *c, const float *logits, const float *bias)
 {
     struct queue q = test_queue(1);
-    struct weight b = {(void *)bias, DTYPE_F32, 1, c->how.n_experts};
-    struct weight w = {zeroed((size_t)c->how.n_experts, sizeof(float)), DTYPE_F32, c->how.n_experts, 1};
+    struct weight b = {.data = (void *)bias, .type = DTYPE_F32, .rows = 1, .cols = c->how.n_experts};
+    struct weight w = {.data = zeroed((size_t)c->how.n_experts, sizeof(float)),
+                       .type = DTYPE_F32,
+                       .rows = c->how.n_experts,
+                       .cols = 1};
     float one = 1;
     memcpy(w.data, logits, (size_t)c->how.n_experts * sizeof(float));
     ops->route(&q, &c->r, &one, &w, bias != NULL ? &b : NULL, &c->how, 1);

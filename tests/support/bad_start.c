@@ -28,7 +28,7 @@ static int n_taken;
 static void make_folder(char *dir, const struct bad_start *c)
 {
     char path[600];
-    models_fixture(dir, BAD_START_FIXTURE);
+    models_fixture(dir, c->fixture != NULL ? c->fixture : BAD_START_FIXTURE);
     if (c->file != NULL && c->path != NULL) {
         models_edit(dir, c->file, c->path, c->value);
     } else if (c->file != NULL && c->value != NULL) {

@@ -10,6 +10,7 @@ struct bad_start {
      * `value`, or goes away when that is NULL. After that damage(dir), if there is one. */
     const char *file, *path, *value;
     void (*damage)(const char *dir);
+    const char *fixture;     /* instead of BAD_START_FIXTURE */
     int status;              /* enum err_code */
     const char *words[6];    /* all of them are in the line: file, thing, found, expected */
     const char *argument[8]; /* instead of: generate --model DIR --prompt-ids 1,2 --max-tokens 1; "DIR" and "DIR/file"

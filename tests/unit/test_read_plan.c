@@ -232,9 +232,13 @@ struct memory {
 };
 static struct memory memory;
 
-static void keep(void *context, int slot, int64_t dst_row, int64_t dst_col, const void *src, int64_t src_ld,
-                 int64_t rows, int64_t cols, bool transpose)
+static void keep(void *context, const struct weight_slice *slice, int64_t first, const void *src, int64_t src_ld,
+                 int64_t rows)
 {
+    int slot = slice->slot;
+    int64_t cols = slice->cols, dst_row, dst_col;
+    bool transpose = slice->transpose;
+    read_target(slice, first, &dst_row, &dst_col);
     struct memory *to = context;
     const struct weight_slot *s = &to->map->slot[slot];
     size_t size = dtype_bytes(s->type);

@@ -142,7 +142,7 @@ static void close_bench(struct bench *b)
     paper_close(&b->paper);
 }
 
-/* Jobs 1 to 6 of a round; `n_cancelled` of them are cancelled after a few steps. Then the engine falls idle. */
+/* Tasks 1 to 6 of a round; `n_cancelled` of them are cancelled after a few steps. Then the engine falls idle. */
 static void round_of(struct bench *b, uint64_t first, int n_cancelled, int steps_before)
 {
     for (uint64_t i = 0; i < 6; i++)

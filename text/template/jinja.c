@@ -101,8 +101,8 @@ static void cut(struct machine *m, struct text t, struct jinja_text *out)
         }
 }
 
-static void run(struct machine *m, const struct jinja *t, const struct jinja_variables *variables,
-                struct jinja_text *out)
+static void run_template(struct machine *m, const struct jinja *t, const struct jinja_variables *variables,
+                         struct jinja_text *out)
 {
     struct scope *s = scope_new(m, NULL);
     struct builder b = {.w = &m->work};
@@ -126,7 +126,7 @@ int jinja_render(const struct jinja *t, const struct jinja_variables *variables,
     m->work = (struct work){.limit = MACHINE_MAX_BYTES, .name = t->name, .e = e, .line = 1};
     out->work = &m->work;
     if (setjmp(m->work.escape) == 0)
-        run(m, t, variables, out);
+        run_template(m, t, variables, out);
     for (struct kept *k = m->kept; k != NULL; k = k->next)
         json_decref(k->json);
     if (e->code != ERR_NONE)

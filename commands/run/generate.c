@@ -1,0 +1,42 @@
+/* commands/run/generate.c - see generate.h. */
+#include "commands/run/generate.h"
+#include "commands/generate.h"
+#include "commands/start/start.h"
+#include "rank/measure/meter.h"
+#include "rank/step/loop.h"
+#include "rank/world/fatal.h"
+
+static int open_generate(struct generate *g, const struct generate_options *o, struct model_config *m,
+                         struct checkpoint *c, struct err *e)
+{
+    return start_open_folder(&o->run, "generate", m, c, e) == 0 ? generate_open(g, o, m, e) : -1;
+}
+
+int run_generate(struct world *w, const struct generate_options *o, struct err *e)
+{
+    struct instance_setup setup = {0};
+    struct model_config m = {0};
+    struct checkpoint c = {0};
+    struct generate g = {0};
+    struct instance instance;
+    struct meter meter;
+    const struct loop_client client = {.context = &g, .next = generate_next, .accept = generate_accept};
+    int status = 0;
+    if (w->rank == 0 && open_generate(&g, o, &m, &c, e) == 0)
+        setup = start_setup_of(&o->run, &m, g.longest, g.n, o->prompt_logprobs >= 0);
+    fatal_agree(w, e);
+    instance_open(&instance, w, &m, &c, &setup, e);
+    if (w->rank == 0)
+        (void)generate_start(&g, &setup.limits, e);
+    (void)meter_open(&meter, &instance.engine, METER_INTERVAL, generate_report, &g, e);
+    fatal_agree(w, e);
+    loop_run(&instance.engine, &client, e);
+    meter_close(&meter);
+    if (w->rank == 0)
+        status = generate_status(&g, e);
+    fatal_agree(w, e);
+    MPI_CHECK(MPI_Bcast(&status, 1, MPI_INT, 0, w->comm));
+    generate_close(&g);
+    instance_close(&instance);
+    return status;
+}

@@ -1,0 +1,47 @@
+/* gateway/api/openai_messages.c - messages of a chat as the backend takes them. Clients append what was answered
+ * before as it was, members without meaning included; some have names of other servers. */
+#include "base/json.h"
+#include "gateway/api/openai_parts.h"
+
+#include <string.h>
+
+/* A member that says nothing; `refusal` is one for the client's eyes. */
+static bool is_idle(const char *key, const json_t *value)
+{
+    bool empty = (json_is_array(value) && json_array_size(value) == 0) || json_is_null(value);
+    return empty && (strcmp(key, "annotations") == 0 || strcmp(key, "refusal") == 0 || strcmp(key, "audio") == 0 ||
+                     strcmp(key, "function_call") == 0 || strcmp(key, "tool_calls") == 0 ||
+                     strcmp(key, "reasoning") == 0 || strcmp(key, "reasoning_content") == 0);
+}
+
+static json_t *message_of(const json_t *message)
+{
+    json_t *to = json_object(), *value;
+    const char *key, *role = json_string_value(json_object_get(message, "role"));
+    json_object_foreach((json_t *)message, key, value)
+    {
+        bool other_name = strcmp(key, "reasoning") == 0 && json_object_get(message, "reasoning_content") == NULL;
+        if (!is_idle(key, value))
+            (void)json_object_set(to, other_name ? "reasoning_content" : key, value);
+    }
+    if (role != NULL && strcmp(role, "developer") == 0)
+        (void)json_object_set_new(to, "role", json_string("system"));
+    return to;
+}
+
+json_t *openai_messages(const json_t *messages)
+{
+    json_t *list = json_array();
+    const json_t *message;
+    size_t i;
+    if (!json_is_array(messages)) {
+        json_decref(list);
+        return json_incref((json_t *)messages); /* the backend says what is wrong with it */
+    }
+    json_array_foreach(messages, i, message)
+    {
+        (void)json_array_append_new(list,
+                                    json_is_object(message) ? message_of(message) : json_incref((json_t *)message));
+    }
+    return list;
+}

@@ -1,0 +1,43 @@
+/* gateway/api/responses.h - OpenAI's /v1/responses without a memory: nothing is kept, nothing goes on from an earlier
+ * response. */
+#ifndef API_RESPONSES_H
+#define API_RESPONSES_H
+
+#include "gateway/api/openai.h"
+
+void responses_create(struct exchange *x);
+
+/* A response that is being made; the exchange's state. */
+struct response {
+    struct openai_request asked;
+    char id[POOL_NAME_BYTES + 16], item[POOL_NAME_BYTES + 16];
+    json_t *request; /* what was asked */
+    bool has_begun;  /* of its stream: the first events are sent */
+    int sequence;    /* of the next event */
+    struct bytes text;
+    json_t *logprobs; /* of the text so far */
+};
+
+/* responses_request.c: of a request's body that of a chat completion, which the caller decrefs. NULL: *f says what
+ * is refused. */
+json_t *responses_translate(const json_t *body, struct fault *f);
+
+/* The parts of a response, new references. status: "completed", "in_progress", ... */
+json_t *response_part(const char *text, size_t bytes, json_t *logprobs);
+json_t *response_item(const struct response *r, const char *status, json_t *part);
+json_t *response_object(const struct exchange *x, const struct response *r, const char *status, json_t *item);
+
+/* Of an end: "completed" or "incomplete"; the object with usage, and why it is incomplete. item is stolen. */
+const char *response_status(const json_t *choice);
+json_t *response_ended(const struct exchange *x, const struct response *r, const json_t *reply, json_t *item);
+
+/* Of a choice or an event: what a chat's `logprobs.content` has. */
+json_t *response_logprobs(const struct response *r, const json_t *choice);
+
+/* What a reply fails with, by the names of this API's fields. */
+struct fault response_fault(const json_t *reply);
+
+/* responses_stream.c: what an event, or the last reply, gives to the stream. */
+void responses_stream_reply(struct exchange *x, void *context, json_t *reply, bool last);
+
+#endif

@@ -1,0 +1,73 @@
+/* partition/formats.h - the table of quantised formats. A format says two things: how its "quantization_config" reads, and
+ * in which tensors a matrix lies. A new one is a file in partition/formats/ and a line in formats.c. */
+#ifndef PARTITION_FORMATS_H
+#define PARTITION_FORMATS_H
+
+#include "partition/checkpoint.h"
+#include "partition/config.h"
+#include "partition/quantization.h"
+#include "partition/weights.h"
+
+/* A quant_method; several may lead to one format. */
+struct quant_method {
+    const char *name;
+    void (*config)(struct quantization *q, const struct config *c); /* c->json: the "quantization_config" */
+};
+
+/* A matrix that may be quantised: [out, in], or `experts` of them in one tensor, one below the other. */
+struct module {
+    const struct checkpoint *c;
+    const struct quantization *q;
+    const char *name;
+    int64_t out, in;
+    int experts; /* 0: the tensor is this matrix alone */
+};
+
+/* Where a matrix lies: its tensors, and how an element of each decodes. */
+struct planes {
+    struct code_form form; /* but for .first */
+    int n;
+    struct plane_source {
+        int tensor;
+        struct weight_cells cells; /* what is not this rank's share: the rest is filled in when it is cut */
+    } plane[WEIGHT_PLANES];
+};
+
+struct format {
+    const char *name;  /* "FP8" */
+    const char *codes; /* the end of the name of the tensor that holds the codes, in place of ".weight" */
+    /* 1: filled in; 0: this matrix is not quantised; -1: *e. */
+    int (*planes)(const struct module *m, struct planes *p, struct err *e);
+};
+
+const struct format *format_of(const struct quantization *q); /* NULL: not quantised */
+const struct quant_method *quant_method_find(const char *name);
+const char *quant_method_names(void);
+
+extern const struct quant_method method_fp8, method_fbgemm, method_compressed, method_awq, method_gptq, method_mxfp4;
+extern const struct format format_fp8, format_int8, format_packed, format_awq, format_gptq, format_mxfp4;
+
+/* ---- for the formats ---- */
+
+/* Refuse: "config.json: "quantization_config": KEY is FOUND (method M), read is EXPECTED". */
+void quantization_refuse(const struct config *c, const char *key, const char *found, const char *expected);
+
+/* Append the strings of an array under the key, or of the first key of "a|b" that is there, to q->list, and the end of
+ * the list. Nothing but an array of strings, null or nothing is accepted. */
+void quantization_list(struct quantization *q, const struct config *c, const char *keys);
+
+/* The tensor of the module with this end of its name, or -1. */
+int module_tensor(const struct module *m, const char *suffix);
+
+/* One plane more, whose tensor must have one of the types ("F32|BF16") and the shape; -1 and *e. Sets what the type says:
+ * bytes and, for scales, how numbers are read. The caller fills in the cells' sizes. */
+struct plane_source *planes_add(struct planes *p, const struct module *m, enum weight_plane plane, int tensor,
+                                const char *types, int n_dims, const int64_t *shape, struct err *e);
+
+/* Scales of [out, ceil(in / group)], or of the whole row or matrix: [out, 1], [out], [1] or []. Sets form.group. */
+int planes_add_scales(struct planes *p, const struct module *m, int tensor, int group, struct err *e);
+
+/* Refuse the module: the message names its folder and the tensor. Returns -1. */
+int module_refuse(const struct module *m, struct err *e, const char *suffix, const char *found, const char *expected);
+
+#endif

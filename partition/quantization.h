@@ -1,0 +1,68 @@
+/* partition/quantization.h - what a checkpoint says of its quantised weights: "quantization_config" of config.json, read
+ * strictly. What is not read is refused by name, with what is read instead. */
+#ifndef PARTITION_QUANTIZATION_H
+#define PARTITION_QUANTIZATION_H
+
+#include "base/codes.h"
+
+#define QUANTIZATION_LIST_BYTES 32768
+
+/* How a format's tensors lie in the files: one file in partition/formats/ each. */
+enum format_id {
+    FORMAT_NONE,   /* the checkpoint is not quantised */
+    FORMAT_FP8,    /* .weight F8_E4M3 with .weight_scale_inv or .weight_scale */
+    FORMAT_INT8,   /* .weight I8 with .weight_scale */
+    FORMAT_PACKED, /* .weight_packed I32, compressed-tensors' */
+    FORMAT_AWQ,    /* .qweight, packed along the outputs */
+    FORMAT_GPTQ,   /* .qweight, packed along the inputs */
+    FORMAT_MXFP4,  /* _blocks and _scales, gpt-oss' experts */
+    FORMAT_COUNT
+};
+
+/* How an entry of a list names modules. */
+enum match_rule {
+    MATCH_PARTS, /* transformers': the name, its beginning or end at a dot, or a regular expression from its beginning */
+    MATCH_SUBSTRING, /* AutoAWQ's */
+    MATCH_TARGETS    /* compressed-tensors': the name, "re:" and a regular expression from its beginning, a class */
+};
+
+/* What the activations of products are quantised to, as the checkpoint declares it. */
+enum declared_activations { ACTIVATIONS_WIDE, ACTIVATIONS_DYNAMIC, ACTIVATIONS_STATIC };
+
+/* Flat: a part of struct model_config. */
+struct quantization {
+    enum format_id format;
+    char method[24]; /* "quant_method", for messages */
+    int bits;
+    int group;                  /* inputs that share a scale; 0: all of a row */
+    int block_rows, block_cols; /* of FP8 in blocks; 0: none */
+    bool zeros;                 /* asymmetric */
+    bool zero_less_one;         /* zeros are stored less one (GPTQ's first version) */
+    enum declared_activations activations;
+    enum match_rule rule;
+    int exempt_at; /* where in `list` the modules begin that are not quantised */
+    char list
+        [QUANTIZATION_LIST_BYTES]; /* targets (none: all), then exempt ones: NUL-terminated, each list ends with "" */
+};
+
+struct config;
+
+/* Fill in *q from config.json, whose object c->json is; zeroed where it has no such member. Failures go to c->e. */
+void quantization_read(struct quantization *q, const struct config *c);
+
+/* Does the config say that the module ("model.layers.0.mlp.up_proj") is not quantised? */
+bool quantization_exempts(const struct quantization *q, const char *module);
+
+/* Inputs and outputs at whose multiples cuts do not divide a block; 1: anywhere. */
+int quantization_unit(const struct quantization *q);
+
+/* The form of matrices where there is no checkpoint; form.codes CODES_NONE: not quantised. */
+struct code_form quantization_form(const struct quantization *q, bool of_experts);
+
+/* "FP8 in blocks of 128 x 128 (fp8)", for tables; "none" where nothing is quantised. */
+void quantization_describe(const struct quantization *q, char *to, size_t bytes);
+
+/* "none", "dynamic", "static". */
+const char *quantization_activations_name(const struct quantization *q);
+
+#endif

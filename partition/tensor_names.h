@@ -1,0 +1,35 @@
+/* partition/tensor_names.h - under which names a checkpoint has the weights of a family's sources. Only for partition/. */
+#ifndef PARTITION_TENSOR_NAMES_H
+#define PARTITION_TENSOR_NAMES_H
+
+#include "partition/families.h"
+
+/* All borrowed. */
+struct tensor_names {
+    const struct family *family;
+    const struct model_config *m;
+    const struct checkpoint *c;
+    bool with_prefix;
+    int form; /* which of the sources with a form are the checkpoint's */
+};
+
+/* Where a source's tensor is looked for; expert 0 where its name has none. */
+struct tensor_place {
+    int layer, expert;
+};
+
+void tensor_names_open(struct tensor_names *n, const struct family *family, const struct model_config *m,
+                       const struct checkpoint *c);
+
+/* The tensor of a source, or -1, and its name. A tied table may be stored under the head's name only. */
+int tensor_names_find(const struct tensor_names *n, const struct weight_source *source, struct tensor_place at,
+                      char *name, size_t bytes);
+
+/* The name without ".weight": that of the module. */
+void tensor_names_module(const struct tensor_names *n, const struct weight_source *source, struct tensor_place at,
+                         char *name, size_t bytes);
+
+/* Does every expert have a tensor of its own? */
+bool tensor_names_expert(const struct weight_source *source);
+
+#endif

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# tests/door/test_rooms.sh - `scripts/rooms.py check` passes on these sources, and fails with the reason on a file in the wrong room, on
+# a folder or file that is no room, on rooms that include each other, and on a line of the table that nothing needs.
+. "$(dirname "$0")/../cluster/cluster.sh"
+make_folder
+cd "$root" || exit 1
+
+# copy: the sources with the table, in $dir/copy.
+copy() {
+    rm -rf "$dir/copy"
+    mkdir "$dir/copy"
+    tar cf - --exclude-vcs --exclude=./build --exclude=./tests --exclude='*.safetensors' --exclude='*.json' . | tar xf - -C "$dir/copy"
+}
+
+# refused NAME WORDS: the copy is refused with these words.
+refused() {
+    local found status
+    found=$(cd "$dir/copy" && scripts/rooms.py check)
+    status=$?
+    check "$1 fails" "status $status: $found" [ $status = 1 ]
+    check "$1: the reason" "$found" grep -qF "$2" <<<"$found"
+}
+
+log=$(scripts/rooms.py check)
+check "every include of the sources is listed" "$log" [ $? = 0 ]
+
+copy
+echo '#include "coordinator/server/server.h"' >"$dir/copy/rank/step/answer.c"
+refused "a file in the wrong room" "rank/step/answer.c:1: rank/step/ may not include coordinator/server/server.h"
+
+copy
+mkdir "$dir/copy/misc" "$dir/copy/text/more"
+echo 'int x;' >"$dir/copy/misc/x.c"
+echo 'int x;' >"$dir/copy/text/more/x.c"
+refused "a new folder" "misc/x.c: misc/ is no room of docs/rooms.md"
+refused "a new folder within a room" "text/more/x.c: text/more/ is no room of docs/rooms.md"
+
+copy
+echo 'int x;' >"$dir/copy/x.c"
+refused "a file beside main.c" "x.c: x.c/ is no room of docs/rooms.md"
+
+copy
+sed -i 's/^\(| `base\/` .*|\) nothing |/\1 plan |/' "$dir/copy/docs/rooms.md"
+echo '#include "plan/plan.h"' >"$dir/copy/base/extra.c"
+refused "rooms that include each other" "these include each other: "
+
+copy
+sed -i 's/^\(| `base\/` .*|\) nothing |/\1 plan |/' "$dir/copy/docs/rooms.md"
+refused "a line that nothing needs" "base/ does not include plan"
+done_testing

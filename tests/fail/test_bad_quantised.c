@@ -1,0 +1,168 @@
+/* tests/fail/test_bad_quantised.c - quantised checkpoints whose config and tensors contradict each other, and numbers in them
+ * that no checkpoint means. */
+#include "base/err.h"
+#include "tests/support/bad_start.h"
+#include "tests/support/cases.h"
+#include "tests/support/files.h"
+#include "tests/support/models.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CONFIG  "config.json"
+#define WEIGHTS "model.safetensors"
+#define Q_PROJ  "model.layers.0.self_attn.q_proj."
+#define DOWN    "model.layers.1.mlp.down_proj."
+#define EXPERTS "model.layers.1.mlp.experts.gate_up_proj"
+#define BLOCKS  .fixture = "q-fp8-block64-32-ue8m0", .status = ERR_UNSUPPORTED
+#define CHANNEL .fixture = "q-fp8-channel", .status = ERR_UNSUPPORTED
+#define PACKED  .fixture = "q-w4-asym-g32", .status = ERR_UNSUPPORTED
+#define GPTQ    .fixture = "q-gptq-v1", .status = ERR_UNSUPPORTED
+#define AWQ     .fixture = "q-awq", .status = ERR_UNSUPPORTED
+#define MXFP4   .fixture = "q-mxfp4", .status = ERR_UNSUPPORTED
+
+/* Bytes of a tensor become others, from byte `at` of it on. */
+static void patch(const char *dir, const char *tensor, size_t at, const void *to, size_t n)
+{
+    size_t bytes;
+    char *data;
+    json_t *header = models_split(dir, WEIGHTS, &data, &bytes);
+    const json_t *offsets = json_object_get(json_object_get(header, tensor), "data_offsets");
+    char *text = json_dumps(header, JSON_COMPACT);
+    memcpy(data + json_integer_value(json_array_get(offsets, 0)) + at, to, n);
+    models_join(dir, WEIGHTS, text, -1, data, bytes);
+    free(text);
+    free(data);
+    json_decref(header);
+}
+
+static void rename_tensor(const char *dir, const char *from, const char *to)
+{
+    size_t bytes;
+    char *data;
+    json_t *header = models_split(dir, WEIGHTS, &data, &bytes);
+    (void)json_object_set(header, to, json_object_get(header, from));
+    (void)json_object_del(header, from);
+    char *text = json_dumps(header, JSON_COMPACT);
+    models_join(dir, WEIGHTS, text, -1, data, bytes);
+    free(text);
+    free(data);
+    json_decref(header);
+}
+
+static void nan_code(const char *dir)
+{
+    patch(dir, DOWN "weight", 7, "\xff", 1);
+}
+
+static void exponent_255(const char *dir)
+{
+    patch(dir, DOWN "weight_scale_inv", 1, "\xff", 1);
+}
+
+static void scale_nan(const char *dir)
+{
+    patch(dir, DOWN "weight_scale", 4, "\xc0\x7f", 2);
+}
+
+static void scale_infinite(const char *dir)
+{
+    patch(dir, DOWN "weight_scale", 4, "\x80\x7f", 2);
+}
+
+static void scale_zero(const char *dir)
+{
+    patch(dir, DOWN "weight_scale", 0, "\0\0", 2);
+}
+
+static void scale_negative(const char *dir)
+{
+    patch(dir, DOWN "weight_scale", 0, "\x80\xbf", 2);
+}
+
+static void no_scale(const char *dir)
+{
+    rename_tensor(dir, Q_PROJ "weight_scale", Q_PROJ "weight_scales");
+}
+
+static void no_zeros(const char *dir)
+{
+    rename_tensor(dir, DOWN "weight_zero_point", DOWN "weight_zeros");
+}
+
+static void other_shape(const char *dir)
+{
+    patch(dir, DOWN "weight_shape", 8, "\x49", 1);
+}
+
+static void both_weights(const char *dir)
+{
+    rename_tensor(dir, "model.layers.1.input_layernorm.weight", Q_PROJ "weight");
+}
+
+static void index_of_nothing(const char *dir)
+{
+    patch(dir, DOWN "g_idx", 0, "\xff\xff\xff\x7f", 4);
+}
+
+static void index_reordered(const char *dir)
+{
+    patch(dir, DOWN "g_idx", 0, "\x01\0\0\0", 4);
+}
+
+static void experts_scale_nan(const char *dir)
+{
+    patch(dir, EXPERTS "_scales", 9, "\xff", 1);
+}
+
+static const struct bad_start cases[] = {
+    {"a code that is no number", .damage = nan_code, BLOCKS,
+     .words = {DOWN "weight", "not numbers", "expected weights"}},
+    {"an exponent that is no number", .damage = exponent_255, BLOCKS,
+     .words = {DOWN "weight_scale_inv", "scale", "positive"}},
+    {"blocks of another size", CONFIG, "quantization_config/weight_block_size/1", "64", BLOCKS,
+     .words = {"weight_scale_inv", "has shape", "expected ["}},
+    {"a config that is silent", CONFIG, "quantization_config", NULL, BLOCKS,
+     .words = {"F8_E4M3 (quantised)", "expected F32"}},
+    {"a quantised module that the config leaves out", CONFIG, "quantization_config/modules_to_not_convert",
+     "[\"model.layers.1.mlp\"]", BLOCKS, .words = {"model.layers.1.mlp.", "is quantised", "leaves it out"}},
+    {"codes of another type", WEIGHTS, Q_PROJ "weight/dtype", "\"F8_E5M2\"", CHANNEL,
+     .words = {Q_PROJ "weight", "F8_E5M2"}},
+    {"AMD's codes", WEIGHTS, Q_PROJ "weight/dtype", "\"F8_E4M3FNUZ\"", CHANNEL,
+     .words = {Q_PROJ "weight", "F8_E4M3FNUZ"}},
+    {"a scale that is NaN", .damage = scale_nan, CHANNEL, .words = {DOWN "weight_scale", "scale nan", "positive"}},
+    {"a scale that is infinite", .damage = scale_infinite, CHANNEL,
+     .words = {DOWN "weight_scale", "scale inf", "positive"}},
+    {"a scale that is 0", .damage = scale_zero, CHANNEL, .words = {DOWN "weight_scale", "scale 0", "positive"}},
+    {"a scale that is negative", .damage = scale_negative, CHANNEL,
+     .words = {DOWN "weight_scale", "scale -1", "positive"}},
+    {"a scale of another type", WEIGHTS, DOWN "weight_scale/dtype", "\"I16\"", CHANNEL,
+     .words = {DOWN "weight_scale", "I16"}},
+    {"a scale that is missing", .damage = no_scale, CHANNEL, .words = {Q_PROJ "weight", "no scale", "weight_scale"}},
+    {"zeros that are missing", .damage = no_zeros, PACKED, .words = {DOWN "weight_zero_point", "is missing"}},
+    {"another shape than packed", .damage = other_shape, PACKED,
+     .words = {DOWN "weight_shape", "says 73", "expected 72"}},
+    {"other groups", CONFIG, "quantization_config/config_groups/group_0/weights/group_size", "16", PACKED,
+     .words = {"weight_scale", "has shape", "expected ["}},
+    {"a weight beside its packed form", .damage = both_weights, PACKED,
+     .words = {Q_PROJ "weight_packed", "both there"}},
+    {"a group that is not there", .damage = index_of_nothing, GPTQ,
+     .words = {DOWN "g_idx", "2147483647", "expected 0"}},
+    {"inputs in another order", .damage = index_reordered, GPTQ, .words = {DOWN "g_idx", "group 1", "expected 0"}},
+    {"zeros of the other version", CONFIG, "quantization_config/checkpoint_format", "\"gptq_v2\"", GPTQ,
+     .words = {"qzeros", "the zero 7", "expected", "8", "checkpoint_format"}},
+    {"words of another type", WEIGHTS, Q_PROJ "qweight/dtype", "\"F32\"", AWQ,
+     .words = {Q_PROJ "qweight", "F32", "I32"}},
+    {"groups that are not the scales'", CONFIG, "quantization_config/group_size", "32", AWQ,
+     .words = {"qzeros", "expected ["}},
+    {"an expert's exponent that is no number", .damage = experts_scale_nan, MXFP4,
+     .words = {EXPERTS "_scales", "positive"}},
+    {"blocks of another length", WEIGHTS, EXPERTS "_blocks/shape/3", "8", .fixture = "q-mxfp4", .status = ERR_INPUT,
+     .words = {EXPERTS "_blocks", "data_offsets"}},
+};
+
+int main(void)
+{
+    bad_start_run(cases, (int)(sizeof cases / sizeof cases[0]));
+    return cases_done();
+}
