@@ -94,7 +94,7 @@ FUZZ_OBJ   := $(patsubst %,build/fuzz/%.o,$(filter-out $(CLIENT_MAIN) $(GATEWAY_
 FUZZ_LIB   := build/fuzz/liblockstep.a
 FUZZ_BIN   := $(patsubst tests/fuzz/%.c,build/cpu/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
-.PHONY: FORCE pages install uninstall dist all client gateway help demo deps deps-check deps-cluster tests preload fuzzers test check soak soak-batch bench-cpu sbom check-reproducible check-layers format check-format tidy clean check-gpu bundle compile-cuda
+.PHONY: FORCE pages install uninstall dist all client gateway help demo deps deps-check deps-cluster tests preload fuzzers test check soak soak-batch bench-cpu sbom check-reproducible check-layers format check-format tidy tidy-changed clean check-gpu bundle compile-cuda compile-clang deps-ci
 all: $(PROGRAM) $(CLIENT) $(GATEWAY)
 client: $(CLIENT)
 gateway: $(GATEWAY)
@@ -171,6 +171,8 @@ deps-check:
 	@scripts/install-deps.sh check
 deps-cluster:
 	@scripts/install-deps.sh cluster
+deps-ci:
+	@scripts/install-deps.sh ci
 
 demo: deps
 	@$(SUBMAKE) all
@@ -276,7 +278,7 @@ check: deps-check
 	@tests/run.sh build/cpu
 
 soak: deps-check
-	@$(SUBMAKE) all tests
+	@$(SUBMAKE) all tests fuzzers
 	@tests/run.sh $(BUILD) long
 
 soak-batch: deps-check
@@ -322,8 +324,16 @@ check-format:
 	@scripts/check-lines.py
 	@if clang-format --version | grep -q 'version 14'; then clang-format --dry-run -Werror $(STYLED) && \
 	  echo "check-format: ok"; else echo "check-format: sources skipped, clang-format 14 is not installed"; fi
+TIDY_OPTIONS = -std=c17 -fopenmp $(ALL_CPPFLAGS) $(shell mpicc --showme:compile)
 tidy:
-	clang-tidy --quiet $(filter-out tests/% kernels/cuda/%,$(filter %.c,$(STYLED))) -- -std=c17 -fopenmp $(ALL_CPPFLAGS) $(shell mpicc --showme:compile)
+	clang-tidy --quiet $(filter-out tests/% kernels/cuda/%,$(filter %.c,$(STYLED))) -- $(TIDY_OPTIONS)
+TIDY_SECONDS ?= 90
+tidy-changed:
+	@scripts/tidy-changed.py $(TIDY_SECONDS) -- $(TIDY_OPTIONS)
+
+# The programs by another compiler, for its warnings.
+compile-clang:
+	@OMPI_CC=clang $(SUBMAKE) HOST_CC=clang BUILD=build/clang OPTIMISE=-O0 WERROR=1 all
 
 clean:
 	rm -rf build

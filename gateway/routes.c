@@ -1,5 +1,6 @@
 /* gateway/routes.c - see routes.h. An API is a file of gateway/api/ and its lines here. */
 #include "gateway/routes.h"
+#include "gateway/api/djl.h"
 #include "gateway/api/messages.h"
 #include "gateway/api/openai.h"
 #include "gateway/api/responses.h"
@@ -28,6 +29,7 @@ const struct route gateway_routes[] = {
     OPENAI("POST", "/responses", responses_create),
     KEYED("POST", "/v1/messages", messages_create, messages_dialect),
     KEYED("POST", "/v1/messages/count_tokens", messages_count, messages_dialect),
+    KEYED("POST", "/predictions/{}", djl_predict, djl_dialect),
     OPENAI("POST", "/tokenize", tokens_tokenize),
     OPENAI("POST", "/detokenize", tokens_detokenize),
     OPEN("GET", "/health", state_health),

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Finds what building or testing Lockstep needs and this machine lacks, and installs it from Debian's or Ubuntu's packages.
-# Usage: scripts/install-deps.sh build|check|cluster      (default: build). Quick, and silent, when nothing is missing.
+# Usage: scripts/install-deps.sh build|check|ci|cluster      (default: build). Quick, and silent, when nothing is missing.
 #
 # Root: says what is installed, and installs it. Anyone else: names the packages and asks before using sudo; without a terminal,
 # or without sudo, stops with the line to run. Other distributions: names what is missing and stops. DEPS=0: never installs.
@@ -40,6 +40,11 @@ needs() {
         command:curl         curl             curl
         command:ip           iproute2         iproute"
         ;;
+    ci)
+        echo "
+        command:clang-tidy clang-tidy  clang-tools-extra
+        openmp             libomp-dev  libomp-devel"
+        ;;
     cluster)
         echo "
         command:slurmctld slurmctld    slurm-slurmctld
@@ -55,6 +60,7 @@ is_here() { # PROBE
     command:*) command -v "${1#*:}" ;;
     header:*) echo "#include <${1#*:}>" | gcc -E - ;;
     library:*) pkg-config --exists "${1#*:}" ;;
+    openmp) echo '#include <omp.h>' | clang -fopenmp -E - ;;
     fuzzer) ls "$(clang --print-runtime-dir)"/libclang_rt.fuzzer* "$(clang --print-resource-dir)"/lib/*/libclang_rt.fuzzer* | grep . ;;
     esac >/dev/null 2>&1
 }
@@ -69,7 +75,8 @@ case $wanted in
 build) target=deps ;;
 check) target=deps-check ;;
 cluster) target=deps-cluster ;;
-*) echo "usage: scripts/install-deps.sh [build|check|cluster]" >&2; exit 2 ;;
+ci) target=deps-ci ;;
+*) echo "usage: scripts/install-deps.sh [build|check|cluster|ci]" >&2; exit 2 ;;
 esac
 PATH=$PATH:${SBIN-/usr/sbin:/sbin} # where daemons are, for users too
 

@@ -88,6 +88,14 @@ const char *openai_only_model(const struct exchange *x)
     return only != NULL ? only : "";
 }
 
+bool openai_serves(const struct exchange *x, const char *model)
+{
+    for (const struct backend *b = x->gateway->pool.first; b != NULL; b = b->next)
+        if (model[0] != '\0' && backend_takes(b) && backend_model(b, model) != NULL)
+            return true;
+    return false;
+}
+
 /* ---------------------------------------------------------------- answers */
 
 json_t *openai_usage(const json_t *reply)

@@ -30,4 +30,7 @@ json_t *openai_logprobs(const json_t *choice, const struct openai_request *r, in
 /* The model that is meant when none is named: the one that is served; "" when there are none or several. */
 const char *openai_only_model(const struct exchange *x);
 
+/* Is there a backend that takes requests for this model? */
+bool openai_serves(const struct exchange *x, const char *model);
+
 #endif

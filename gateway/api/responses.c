@@ -178,6 +178,7 @@ static json_t *read_body(struct exchange *x, struct response *r)
 
 void responses_create(struct exchange *x)
 {
+    x->tally.is_generate = true;
     struct response *r = exchange_state(x, sizeof *r, drop);
     json_t *message = r != NULL ? read_body(x, r) : NULL;
     if (message == NULL)
@@ -186,7 +187,6 @@ void responses_create(struct exchange *x)
     r->logprobs = json_array();
     (void)snprintf(r->id, sizeof r->id, "resp_%s", x->id);
     (void)snprintf(r->item, sizeof r->item, "msg_%s", x->id);
-    x->tally.is_generate = true;
     if (r->asked.stream)
         exchange_will_stream(x);
     const struct exchange_question q = {.model = r->asked.model,

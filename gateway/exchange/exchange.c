@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,6 +61,12 @@ void *exchange_state(struct exchange *x, size_t bytes, void (*drop)(void *state)
     x->state = state;
     x->drop = drop;
     return state;
+}
+
+void exchange_is_text(struct exchange *x, const char *model)
+{
+    x->tally.is_generate = true;
+    (void)snprintf(x->tally.model, sizeof x->tally.model, "%s", model);
 }
 
 /* ---------------------------------------------------------------- asking */

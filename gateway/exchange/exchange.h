@@ -47,6 +47,9 @@ json_t *exchange_json(struct exchange *x);
 /* Zeroed memory that lives as long as the exchange, its `state`; drop frees it. NULL: the client has been told. */
 void *exchange_state(struct exchange *x, size_t bytes, void (*drop)(void *state));
 
+/* It asks for text of this model: the log and the metrics want to know. */
+void exchange_is_text(struct exchange *x, const char *model);
+
 /* ---- asking */
 
 struct exchange_question {

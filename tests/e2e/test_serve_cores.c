@@ -43,14 +43,15 @@ static void check(const char *how, bool wide)
     int all = n_cores(0), n = 0;
     case_begin("%s", how);
     if (case_check(serving_start(&s, 1, NULL, NULL), "no server")) {
+        char *story =
+            serving_story(&s, "Once upon a time", 8); /* the main thread has begun its loop, on its own cores */
+        case_check(story != NULL, "it does not serve");
         pid_t rank = process_of_rank(&s.p, 0);
         case_check(n_cores(rank) == 1, "the main thread has %d cores", n_cores(rank));
         int good = count_threads(rank, all, &n);
         /* I/O, two workers, libzmq's two; Open MPI has one or two of its own, and stays where it is. */
         case_check(wide ? good >= 5 && good < n : n >= 6 && count_threads(rank, 1, &n) == n,
                    "%d of %d threads have %d cores", good, n, all);
-        char *story = serving_story(&s, "Once upon a time", 8);
-        case_check(story != NULL, "it does not serve");
         free(story);
         (void)serving_stop(&s);
     }

@@ -61,6 +61,24 @@ static json_t *choice(int from, int to, const char *finish)
     return json_pack("{s:i, s:s, s:o, s:s?}", "index", 0, "text", text, "token_ids", ids, "finish_reason", finish);
 }
 
+/* Tokens' log-probabilities, if they are wanted. */
+static void add_logprobs(const json_t *m, json_t *choice)
+{
+    json_t *content = json_array();
+    const json_t *id;
+    size_t i;
+    json_array_foreach(json_object_get(choice, "token_ids"), i, id)
+    {
+        json_int_t n = json_integer_value(id);
+        json_t *token = json_sprintf("%sw%lld", n > 0 ? " " : "", (long long)n);
+        (void)json_array_append_new(content, json_pack("{s:I, s:o, s:f, s:[]}", "token_id", n, "token", token,
+                                                       "logprob", -0.5, "top_logprobs"));
+    }
+    if (json_object_get(m, "logprobs") != NULL)
+        (void)json_object_set_new(choice, "logprobs", json_pack("{s:O}", "content", content));
+    json_decref(content);
+}
+
 /* A text or an id that ended it, instead of its length. */
 static void stop_early(const char *prompt, json_t *choice)
 {
@@ -71,17 +89,32 @@ static void stop_early(const char *prompt, json_t *choice)
     (void)json_object_set_new(choice, "stop_reason", text ? json_string("q") : json_integer(1));
 }
 
-static void event(struct fake_server *s, const struct peer *p, const char *id, int k)
+static void event(struct fake_server *s, const struct peer *p, const char *id, int k, const char *finish,
+                  const json_t *m)
 {
+    json_t *c = choice(k, k + 1, finish);
+    add_logprobs(m, c);
     answer(s, p,
            json_pack("{s:s, s:s, s:i, s:s, s:[o]}", "status", "ok", "event", "tokens", "seq", k, "request_id", id,
-                     "choices", choice(k, k + 1, NULL)));
+                     "choices", c));
+}
+
+/* Under one name or another, in "parameters" or not. */
+static const json_t *member(const json_t *m, const char *name, const char *other)
+{
+    const json_t *in[] = {m, json_object_get(m, "parameters")};
+    for (int i = 0; i < 4; i++) {
+        const json_t *found = json_object_get(in[i / 2], i % 2 == 0 ? name : other);
+        if (found != NULL)
+            return found;
+    }
+    return NULL;
 }
 
 static void generate(struct fake_server *s, const struct peer *p, const json_t *m, const char *id)
 {
-    const json_t *limit = json_object_get(m, "max_tokens");
-    const char *prompt = json_string_value(json_object_get(m, "prompt"));
+    const json_t *limit = member(m, "max_tokens", "max_new_tokens");
+    const char *prompt = json_string_value(member(m, "prompt", "inputs"));
     int n = limit != NULL && json_integer_value(limit) >= 0 ? (int)json_integer_value(limit) : 16;
     int n_prompt = (int)json_array_size(json_object_get(m, "prompt"));
     bool stream = json_is_true(json_object_get(m, "stream"));
@@ -99,19 +132,21 @@ static void generate(struct fake_server *s, const struct peer *p, const json_t *
     } else if (strcmp(prompt, "vanish") == 0 && !s->stays) {
         s->gone = true;
     } else if (strcmp(prompt, "part") == 0) {
-        event(s, p, id, 0);
-        event(s, p, id, 1);
+        event(s, p, id, 0, NULL, m);
+        event(s, p, id, 1, NULL, m);
         answer(s, p,
                json_pack("{s:s, s:s, s:i, s:s, s:i, s:{s:s, s:s}}", "status", "error", "event", "final", "seq", 2,
                          "request_id", id, "code", 503, "error", "field", "", "message", "shutting down"));
     } else if (strcmp(prompt, "silence") != 0) {
         for (int k = 0; stream && k < n; k++)
-            event(s, p, id, k);
+            event(s, p, id, k, k + 1 == n ? "length" : NULL, m);
         json_t *last = json_pack("{s:s, s:s, s:{s:i, s:i}}", "status", "ok", "request_id", id, "usage", "prompt_tokens",
                                  n_prompt, "completion_tokens", n);
         if (stream)
             (void)json_object_set_new(last, "event", json_string("final"));
         json_t *c = stream ? json_pack("{s:i, s:s}", "index", 0, "finish_reason", "length") : choice(0, n, "length");
+        if (!stream)
+            add_logprobs(m, c);
         stop_early(prompt, c);
         (void)json_object_set_new(last, "choices", json_pack("[o]", c));
         answer(s, p, last);

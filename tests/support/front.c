@@ -1,6 +1,7 @@
 /* tests/support/front.c - see front.h. */
 #include "tests/support/front.h"
 #include "base/clock.h"
+#include "base/json.h"
 #include "tests/support/cases.h"
 
 #include <stdlib.h>
@@ -50,7 +51,7 @@ static char *last_message(struct fake_server *s)
 {
     json_t *copy = json_copy((json_t *)front_await(s, NULL, 0));
     (void)json_object_del(copy, "request_id");
-    char *text = json_dumps(copy, JSON_COMPACT);
+    char *text = json_text(copy, JSON_COMPACT);
     json_decref(copy);
     return text;
 }
