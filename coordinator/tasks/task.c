@@ -239,6 +239,15 @@ size_t task_reply_bytes(const struct task *j)
     return bytes;
 }
 
+bool task_is_whole(const struct task *j, int32_t last_token)
+{
+    const struct request_rules *r = &j->message.generate.rules;
+    for (int i = 0; i < r->n_stop_ids; i++)
+        if (r->stop_id[i] == last_token)
+            return false;
+    return j->form != NULL;
+}
+
 const char *task_stop_text(const struct task *j, int number)
 {
     const struct stop_strings *s = j->message.generate.rules.stop;

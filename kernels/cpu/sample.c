@@ -256,6 +256,11 @@ static void report(struct queue *q, struct sampled *out)
     out->token = 0;
 }
 
+static const uint32_t *mask_of(const struct sampler *s, int slot)
+{
+    return s->mask != NULL ? s->mask + (size_t)slot * s->mask_words : NULL;
+}
+
 void cpu_sample(struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
                 const int32_t *row_len, const struct sampler *s, int n_rows)
 {
@@ -271,8 +276,8 @@ void cpu_sample(struct queue *q, struct sampled *out, const void *logits, const 
         int slot = row_slot[i];
         out[i] = (struct sampled){.token = -1, .slot = slot};
         if (slot >= 0 && slot < s->n_slots)
-            sample_row(&out[i], &r, &s->params[slot], s->history + (size_t)slot * s->max_len,
-                       s->mask + (size_t)slot * s->mask_words, row_len[i] < s->max_len ? row_len[i] : s->max_len);
+            sample_row(&out[i], &r, &s->params[slot], s->history + (size_t)slot * s->max_len, mask_of(s, slot),
+                       row_len[i] < s->max_len ? row_len[i] : s->max_len);
     }
     for (int i = 0; i < n_rows; i++) {
         report(q, &out[i]);

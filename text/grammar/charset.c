@@ -165,7 +165,8 @@ int charset_json(struct graph *g, const struct charset *s, int next)
 {
     static const int32_t first[] = {0x20, 0x23, 0x5d}, last[] = {0x21, 0x5b, LAST_CODE_POINT};
     struct charset plain = {0};
-    for (int i = 0; i < s->n; i++) /* at most three times as many: a set that large ends with what CHARSET_RANGES says */
+    for (int i = 0; i < s->n;
+         i++) /* at most three times as many: a set that large ends with what CHARSET_RANGES says */
         for (int k = 0; k < 3; k++) {
             int32_t from = s->first[i] > first[k] ? s->first[i] : first[k];
             if (add_range(&plain, from, s->last[i] < last[k] ? s->last[i] : last[k], g->e) != 0)

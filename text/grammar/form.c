@@ -29,7 +29,7 @@ int form_open(struct form **f, enum form_kind kind, const json_t *value, struct 
     if (*f == NULL)
         return -1;
     (*f)->kind = kind;
-    (*f)->source = json_text(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    (*f)->source = json_text(kind == FORM_OBJECT ? json_null() : value, JSON_ENCODE_ANY | JSON_COMPACT);
     (*f)->bytes = (*f)->source != NULL ? strlen((*f)->source) : 0;
     if ((*f)->source == NULL)
         ERR(e, ERR_MEMORY, "out of host memory: form of an answer");

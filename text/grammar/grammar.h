@@ -21,14 +21,15 @@ int grammar_of_choice(struct grammar *g, const json_t *texts, struct err *e);
 int grammar_of_object(struct grammar *g, struct err *e);
 void grammar_close(struct grammar *g);
 
-#define GRAMMAR_KEPT 8 /* masks that cost a walk over much of the vocabulary are kept: text goes on in the same states */
+#define GRAMMAR_KEPT \
+    8 /* masks that cost a walk over much of the vocabulary are kept: text goes on in the same states */
 
 struct grammar_run {
     const struct lexicon *lexicon; /* borrowed */
     struct machine machine;
     int state;
     struct {
-        uint32_t *mask; /* [lexicon.n_words] NULL: none */
+        uint32_t *mask;      /* [lexicon.n_words] NULL: none */
         int state, n_tidied; /* of which state; see machine.n_tidied */
     } kept[GRAMMAR_KEPT];
     int next_kept; /* to be replaced */

@@ -86,7 +86,8 @@ int graph_space(struct graph *g, int next)
         int end = graph_return(g), indent = end;
         for (int i = 0; i < INDENT; i++)
             indent = graph_either(g, graph_bytes(g, ' ', ' ', indent), end);
-        g->space = graph_either(g, end, graph_either(g, graph_bytes(g, ' ', ' ', end), graph_bytes(g, '\n', '\n', indent)));
+        g->space =
+            graph_either(g, end, graph_either(g, graph_bytes(g, ' ', ' ', end), graph_bytes(g, '\n', '\n', indent)));
     }
     return graph_call(g, g->space, next);
 }

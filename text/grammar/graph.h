@@ -32,8 +32,8 @@ struct node {
 struct graph { /* zeroed = empty */
     struct node *node;
     int n, capacity;
-    int space;      /* the rule of white space between the parts of a JSON text; -1: not made yet */
-    struct err *e;  /* of the one who builds; once something has failed all functions return -1 and change nothing */
+    int space;     /* the rule of white space between the parts of a JSON text; -1: not made yet */
+    struct err *e; /* of the one who builds; once something has failed all functions return -1 and change nothing */
 };
 
 void graph_open(struct graph *g, struct err *e);

@@ -27,16 +27,16 @@ struct lexicon_plain { /* a plain token */
     int32_t token, chars;
 };
 
-struct lexicon { /* constant once open */
-    int32_t n_tokens;          /* the vocabulary's size */
-    int n_words;               /* of 32 bits, of a mask over it */
-    int32_t *same;             /* [n_tokens] the next token of the same bytes, -1: none */
+struct lexicon {                    /* constant once open */
+    int32_t n_tokens;               /* the vocabulary's size */
+    int n_words;                    /* of 32 bits, of a mask over it */
+    int32_t *same;                  /* [n_tokens] the next token of the same bytes, -1: none */
     struct lexicon_tree all, other; /* other: those that are not plain */
-    struct lexicon_plain *plain; /* [n_plain] the shortest first */
-    int n_plain, longest;      /* characters of the longest one */
-    uint32_t *up_to;           /* [LEXICON_LENGTHS + 1][n_words]: plain ones of at most i + 1 characters; the last: of all */
-    unsigned char *bytes;      /* what the tokens stand for, one behind the other */
-    size_t *first;             /* [n_tokens + 1] where each begins */
+    struct lexicon_plain *plain;    /* [n_plain] the shortest first */
+    int n_plain, longest;           /* characters of the longest one */
+    uint32_t *up_to;      /* [LEXICON_LENGTHS + 1][n_words]: plain ones of at most i + 1 characters; the last: of all */
+    unsigned char *bytes; /* what the tokens stand for, one behind the other */
+    size_t *first;        /* [n_tokens + 1] where each begins */
 };
 
 /* Of a vocabulary of n_tokens ids, at least the tokenizer's. ERR_UNSUPPORTED: its tokens have no bytes of their own. */

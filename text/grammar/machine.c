@@ -4,15 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_DEPTH  256     /* frames of a stack: some 64 levels of JSON */
-#define MAX_PLACES 8192    /* of a state */
-#define MAX_STATES 16384   /* while a vocabulary is walked over */
-#define MAX_STEPS  262144
-#define MAX_KEPT   1048576 /* places of all states */
-#define MAX_FRAMES 65536
-#define MAX_ROWS   1024
-#define ROW_FROM   12      /* steps of a state that has a row */
-#define TIDY_STATES 1024   /* from here on machine_tidy forgets */
+#define MAX_DEPTH   256   /* frames of a stack: some 64 levels of JSON */
+#define MAX_PLACES  4096  /* of a state */
+#define MAX_STATES  16384 /* while a vocabulary is walked over */
+#define MAX_STEPS   262144
+#define MAX_KEPT    1048576 /* places of all states */
+#define MAX_FRAMES  65536
+#define MAX_ROWS    1024
+#define ROW_FROM    12   /* steps of a state that has a row */
+#define TIDY_STATES 1024 /* from here on machine_tidy forgets */
 #define TIDY_STEPS  16384
 
 static uint32_t mix(uint64_t x)
@@ -61,7 +61,8 @@ static void put(struct machine_table *t, uint32_t hash, int32_t i)
 }
 
 /* Room for one more than n, and its entry put in. */
-static int table_put(struct machine *m, struct machine_table *t, int n, uint32_t (*hash_of)(const struct machine *, int))
+static int table_put(struct machine *m, struct machine_table *t, int n,
+                     uint32_t (*hash_of)(const struct machine *, int))
 {
     if (t->slot == NULL || 2 * (uint32_t)(n + 1) > t->mask) {
         uint32_t size = t->slot == NULL ? 64 : 2 * (t->mask + 1);
@@ -96,8 +97,7 @@ static int array_grow(struct machine *m, void **array, int *capacity, int wanted
 /* The stack with this frame on top; -1: too deep, or no memory. The same stack is the same number. */
 static int push(struct machine *m, int below, int node, int count)
 {
-    const struct machine_frame wanted = {below, node, count,
-                                         below == MACHINE_NO_FRAME ? 1 : m->frame[below].depth + 1};
+    const struct machine_frame wanted = {below, node, count, below == MACHINE_NO_FRAME ? 1 : m->frame[below].depth + 1};
     if (wanted.depth > MAX_DEPTH || m->n_frames == MAX_FRAMES ||
         array_grow(m, (void **)&m->frame, &m->frame_capacity, m->n_frames + 1, sizeof *m->frame) != 0)
         return -1;
@@ -421,7 +421,7 @@ bool machine_tired(const struct machine *m)
 int machine_open(struct machine *m, const struct graph *graph, struct err *e)
 {
     *m = (struct machine){.graph = graph, .effort_limit = UINT64_MAX, .e = e};
-    return grow_seen(m);
+    return grow_seen(m) == 0 ? array_grow(m, (void **)&m->place, &m->place_capacity, 1, sizeof *m->place) : -1;
 }
 
 void machine_close(struct machine *m)

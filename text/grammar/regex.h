@@ -10,8 +10,8 @@
 #include "text/grammar/graph.h"
 
 enum regex_form {
-    REGEX_TEXT, /* the whole text matches; . is no line feed */
-    REGEX_JSON, /* the characters of a JSON string, of which a part matches unless ^ and $ bind it */
+    REGEX_TEXT,   /* the whole text matches; . is no line feed */
+    REGEX_JSON,   /* the characters of a JSON string, of which a part matches unless ^ and $ bind it */
     REGEX_COUNTED /* the same, with a NODE_TICK in front of every character */
 };
 

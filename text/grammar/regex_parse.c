@@ -121,36 +121,58 @@ static int32_t take_unicode(struct parser *p)
     return low < 0xdc00 || low > 0xdfff ? -1 : 0x10000 + (high - 0xd800) * 1024 + (low - 0xdc00);
 }
 
-/* \d and the like: into *set. Beyond ASCII readers disagree about them: what some take as a member belongs to neither. */
-static bool class_escape(char c, struct charset *set, struct err *e)
+struct span {
+    int32_t first, last;
+};
+
+/* Beyond ASCII: white space, and decimal digits or what may be some. */
+static const struct span spaces[] = {{0x1c, 0x1f},     {0x85, 0x85},     {0xa0, 0xa0},     {0x1680, 0x1680},
+                                     {0x180e, 0x180e}, {0x2000, 0x200d}, {0x2028, 0x2029}, {0x202f, 0x202f},
+                                     {0x205f, 0x2060}, {0x3000, 0x3000}, {0xfeff, 0xfeff}};
+static const struct span digits[] = {
+    {0x660, 0x669},     {0x6f0, 0x6f9},     {0x7c0, 0x7c9},     {0x966, 0x96f},     {0x9e6, 0x9ef},
+    {0xa66, 0xa6f},     {0xae6, 0xaef},     {0xb66, 0xb6f},     {0xbe6, 0xbef},     {0xc66, 0xc6f},
+    {0xce6, 0xcef},     {0xd66, 0xd6f},     {0xde6, 0xdef},     {0xe50, 0xe59},     {0xed0, 0xed9},
+    {0xf20, 0xf29},     {0x1040, 0x1049},   {0x1090, 0x1099},   {0x17e0, 0x17e9},   {0x1810, 0x1819},
+    {0x1946, 0x194f},   {0x19d0, 0x19d9},   {0x1a80, 0x1a99},   {0x1b50, 0x1b59},   {0x1bb0, 0x1bb9},
+    {0x1c40, 0x1c59},   {0xa620, 0xa629},   {0xa8d0, 0xa8d9},   {0xa900, 0xa909},   {0xa9d0, 0xa9f9},
+    {0xaa50, 0xaa59},   {0xabf0, 0xabf9},   {0xff10, 0xff19},   {0x104a0, 0x104a9}, {0x10d30, 0x11fff},
+    {0x16a60, 0x16b59}, {0x1d7ce, 0x1d7ff}, {0x1e140, 0x1e959}, {0x1fbf0, 0x1fbf9}};
+static const struct span not_ascii[] = {{0x80, 0x10ffff}};
+
+static void add_spans(struct charset *s, const struct span *span, size_t n, struct err *e)
 {
-    static const int32_t spaces[][2] = {{0x85, 0x85},     {0xa0, 0xa0},     {0x1680, 0x1680}, {0x180e, 0x180e}, {0x2000, 0x200d},
-                                        {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x2060}, {0x3000, 0x3000}, {0xfeff, 0xfeff}};
+    for (size_t i = 0; i < n; i++)
+        charset_add(s, span[i].first, span[i].last, e);
+}
+
+#define ADD_SPANS(s, spans, e) add_spans(s, spans, sizeof(spans) / sizeof *(spans), e)
+
+/* \d and the like: into *set. Beyond ASCII readers disagree about them: what some take as a member and others do not belongs
+ * neither to the class nor to its opposite; `inverted`: to both, since the set will be inverted. */
+static bool class_escape(char c, struct charset *set, bool inverted, struct err *e)
+{
+    static const struct span digit[] = {{'0', '9'}}, space[] = {{'\t', '\r'}, {' ', ' '}},
+                             word[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
     struct charset s = {0};
-    switch (tolower(c)) {
-    case 'd':
-        charset_add(&s, '0', '9', e);
-        break;
-    case 'w':
-        charset_add(&s, '0', '9', e);
-        charset_add(&s, 'A', 'Z', e);
-        charset_add(&s, '_', '_', e);
-        charset_add(&s, 'a', 'z', e);
-        break;
-    case 's':
-        charset_add(&s, '\t', '\r', e);
-        charset_add(&s, ' ', ' ', e);
-        break;
-    default:
+    bool opposite = isupper((unsigned char)c) != 0, wide = opposite != inverted;
+    char kind = (char)tolower(c);
+    if (kind == 'd')
+        ADD_SPANS(&s, digit, e);
+    else if (kind == 's')
+        ADD_SPANS(&s, space, e);
+    else if (kind == 'w')
+        ADD_SPANS(&s, word, e);
+    else
         return false;
-    }
-    if (c == 'S')
-        for (size_t i = 0; i < sizeof spaces / sizeof *spaces; i++)
-            charset_add(&s, spaces[i][0], spaces[i][1], e);
-    if (c == 'S')
-        charset_add(&s, 0x1c, 0x1f, e);
-    if (isupper((unsigned char)c))
-        charset_invert(&s, c == 'S' ? 0x10ffff : 0x7f, e);
+    if (wide && kind == 'd')
+        ADD_SPANS(&s, digits, e);
+    else if (wide && kind == 's')
+        ADD_SPANS(&s, spaces, e);
+    else if (wide)
+        ADD_SPANS(&s, not_ascii, e);
+    if (opposite)
+        charset_invert(&s, 0x10ffff, e);
     charset_join(set, &s, e);
     return true;
 }
@@ -187,11 +209,11 @@ static int32_t character_escape(struct parser *p)
 }
 
 /* One member of a class: a character, or a class of its own (-2: it was added). -1: refused. */
-static int32_t class_member(struct parser *p, struct charset *set)
+static int32_t class_member(struct parser *p, struct charset *set, bool inverted)
 {
     if (!take(p, '\\'))
         return take_character(p);
-    if (!at_end(p) && class_escape(peek(p), set, p->e)) {
+    if (!at_end(p) && class_escape(peek(p), set, inverted, p->e)) {
         p->at++;
         return -2;
     }
@@ -200,12 +222,12 @@ static int32_t class_member(struct parser *p, struct charset *set)
     return character_escape(p);
 }
 
-static int add_range(struct parser *p, struct charset *set, int32_t first)
+static int add_range(struct parser *p, struct charset *set, int32_t first, bool inverted)
 {
     if (first < 0 || peek(p) != '-' || p->at + 1 >= p->bytes || p->text[p->at + 1] == ']')
         return first < 0 ? 0 : charset_add(set, first, first, p->e);
     p->at++;
-    int32_t last = class_member(p, set);
+    int32_t last = class_member(p, set, inverted);
     if (last == -1)
         return -1;
     if (last < first)
@@ -222,8 +244,8 @@ static int parse_class(struct parser *p)
             return refuse(p, ERR_INPUT, "a class without its closing bracket");
         if (first && peek(p) == ']')
             break;
-        int32_t member = class_member(p, &set);
-        if (member == -1 || add_range(p, &set, member) != 0)
+        int32_t member = class_member(p, &set, inverted);
+        if (member == -1 || add_range(p, &set, member, inverted) != 0)
             return -1;
     }
     p->at++;
@@ -280,7 +302,7 @@ static int parse_atom(struct parser *p)
     struct charset set = {0};
     if (!take(p, '\\'))
         return parse_one_of(p, take_character(p));
-    if (!at_end(p) && class_escape(peek(p), &set, p->e)) {
+    if (!at_end(p) && class_escape(peek(p), &set, false, p->e)) {
         p->at++;
         return add_set(p, &set);
     }

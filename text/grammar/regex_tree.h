@@ -8,7 +8,7 @@ enum tree_kind { TREE_EMPTY, TREE_SET, TREE_BEGIN, TREE_END, TREE_JOIN, TREE_EIT
 
 struct tree_node {
     enum tree_kind kind;
-    int a, b;        /* JOIN: a then b. EITHER: a or b. REPEAT: a, [min, max] times (max -1: no limit). SET: set number a */
+    int a, b; /* JOIN: a then b. EITHER: a or b. REPEAT: a, [min, max] times (max -1: no limit). SET: set number a */
     int min, max;
 };
 

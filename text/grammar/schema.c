@@ -19,13 +19,23 @@ static const char *const kind_name[KINDS] = {"object", "array", "string", "integ
 static const struct {
     const char *keyword;
     enum json_kind kind;
-} implied[] = {
-    {"properties", KIND_OBJECT},       {"required", KIND_OBJECT},      {"additionalProperties", KIND_OBJECT},
-    {"patternProperties", KIND_OBJECT}, {"minProperties", KIND_OBJECT}, {"maxProperties", KIND_OBJECT},
-    {"items", KIND_ARRAY},             {"minItems", KIND_ARRAY},       {"maxItems", KIND_ARRAY},
-    {"pattern", KIND_STRING},          {"format", KIND_STRING},        {"minLength", KIND_STRING},
-    {"maxLength", KIND_STRING},        {"minimum", KIND_NUMBER},       {"maximum", KIND_NUMBER},
-    {"exclusiveMinimum", KIND_NUMBER}, {"exclusiveMaximum", KIND_NUMBER}};
+} implied[] = {{"properties", KIND_OBJECT},
+               {"required", KIND_OBJECT},
+               {"additionalProperties", KIND_OBJECT},
+               {"patternProperties", KIND_OBJECT},
+               {"minProperties", KIND_OBJECT},
+               {"maxProperties", KIND_OBJECT},
+               {"items", KIND_ARRAY},
+               {"minItems", KIND_ARRAY},
+               {"maxItems", KIND_ARRAY},
+               {"pattern", KIND_STRING},
+               {"format", KIND_STRING},
+               {"minLength", KIND_STRING},
+               {"maxLength", KIND_STRING},
+               {"minimum", KIND_NUMBER},
+               {"maximum", KIND_NUMBER},
+               {"exclusiveMinimum", KIND_NUMBER},
+               {"exclusiveMaximum", KIND_NUMBER}};
 
 int64_t schema_size(struct schema_builder *b, const json_t *schema, const char *keyword, int64_t missing)
 {
@@ -96,9 +106,8 @@ static int literal_object(struct schema_builder *b, const json_t *value, int nex
     json_t *member;
     int start = -1;
     next = graph_text(b->g, "}", 1, next);
-    json_object_foreach ((json_t *)value, key, member) /* backwards: the order of members is free */
-        start = literal_member(b, key, member,
-                               start < 0 ? next : graph_text(b->g, ",", 1, graph_space(b->g, start)));
+    json_object_foreach((json_t *)value, key, member) /* backwards: the order of members is free */
+        start = literal_member(b, key, member, start < 0 ? next : graph_text(b->g, ",", 1, graph_space(b->g, start)));
     return graph_text(b->g, "{", 1, start < 0 ? next : start);
 }
 
@@ -144,7 +153,8 @@ static void judge_open(struct schema_builder *b, struct judge *j, const json_t *
     json_t *value;
     *j = (struct judge){0};
     graph_open(&j->graph, b->g->e);
-    json_object_foreach ((json_t *)schema, key, value) {
+    json_object_foreach((json_t *)schema, key, value)
+    {
         bool is_own = false;
         for (size_t i = 0; i < sizeof own / sizeof *own; i++)
             is_own = is_own || strcmp(key, own[i]) == 0;
@@ -165,8 +175,8 @@ static bool judge(struct schema_builder *b, const struct judge *j, const json_t 
 {
     if (!kinds[kind_of(value)])
         return false;
-    return !j->needed || (b->g->e->code == ERR_NONE &&
-                          machine_matches(&j->graph, j->start, text, strlen(text), b->g->e));
+    return !j->needed ||
+           (b->g->e->code == ERR_NONE && machine_matches(&j->graph, j->start, text, strlen(text), b->g->e));
 }
 
 static void judge_close(struct judge *j)
@@ -366,9 +376,7 @@ static bool restricts_alone(const json_t *schema)
 {
     const char *key;
     json_t *value;
-    json_object_foreach ((json_t *)schema, key, value)
-        if (schema_restricts(key))
-            return true;
+    json_object_foreach((json_t *)schema, key, value) if (schema_restricts(key)) return true;
     return false;
 }
 
@@ -391,10 +399,23 @@ static int alternatives(struct schema_builder *b, const json_t *schema, const ch
 
 static bool check_keywords(struct schema_builder *b, const json_t *schema)
 {
-    static const char *const refused[] = {
-        "not", "if", "then", "else", "dependentRequired", "dependentSchemas", "dependencies", "contains", "minContains",
-        "maxContains", "multipleOf", "prefixItems", "unevaluatedItems", "unevaluatedProperties", "propertyNames",
-        "$dynamicRef", "$recursiveRef"};
+    static const char *const refused[] = {"not",
+                                          "if",
+                                          "then",
+                                          "else",
+                                          "dependentRequired",
+                                          "dependentSchemas",
+                                          "dependencies",
+                                          "contains",
+                                          "minContains",
+                                          "maxContains",
+                                          "multipleOf",
+                                          "prefixItems",
+                                          "unevaluatedItems",
+                                          "unevaluatedProperties",
+                                          "propertyNames",
+                                          "$dynamicRef",
+                                          "$recursiveRef"};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         if (json_object_get(schema, refused[i]) != NULL)
             return ERR(b->g->e, ERR_UNSUPPORTED, "schema: %s is not supported", refused[i]) == 0;

@@ -7,27 +7,63 @@
 #include <string.h>
 
 /* How two values of a keyword become one. */
-enum merge_way { MERGE_LARGER, MERGE_SMALLER, MERGE_UNION, MERGE_VALUES, MERGE_TYPES, MERGE_SCHEMA, MERGE_SCHEMAS,
-                 MERGE_MEMBERS, MERGE_ALIKE };
+enum merge_way {
+    MERGE_LARGER,
+    MERGE_SMALLER,
+    MERGE_UNION,
+    MERGE_VALUES,
+    MERGE_TYPES,
+    MERGE_SCHEMA,
+    MERGE_SCHEMAS,
+    MERGE_MEMBERS,
+    MERGE_ALIKE
+};
 
 static const struct {
     const char *keyword;
     enum merge_way way;
-} keywords[] = {
-    {"type", MERGE_TYPES},           {"properties", MERGE_MEMBERS},     {"required", MERGE_UNION},
-    {"additionalProperties", MERGE_SCHEMA}, {"patternProperties", MERGE_ALIKE}, {"minProperties", MERGE_LARGER},
-    {"maxProperties", MERGE_SMALLER}, {"items", MERGE_SCHEMA},          {"minItems", MERGE_LARGER},
-    {"maxItems", MERGE_SMALLER},     {"enum", MERGE_VALUES},            {"const", MERGE_ALIKE},
-    {"anyOf", MERGE_SCHEMAS},        {"oneOf", MERGE_SCHEMAS},          {"minimum", MERGE_LARGER},
-    {"maximum", MERGE_SMALLER},      {"exclusiveMinimum", MERGE_LARGER}, {"exclusiveMaximum", MERGE_SMALLER},
-    {"minLength", MERGE_LARGER},     {"maxLength", MERGE_SMALLER},      {"pattern", MERGE_ALIKE},
-    {"format", MERGE_ALIKE},         {"$ref", MERGE_ALIKE},             {"allOf", MERGE_ALIKE},
-    {"not", MERGE_ALIKE},            {"if", MERGE_ALIKE},               {"then", MERGE_ALIKE},
-    {"else", MERGE_ALIKE},           {"contains", MERGE_ALIKE},         {"multipleOf", MERGE_ALIKE},
-    {"uniqueItems", MERGE_ALIKE},    {"prefixItems", MERGE_ALIKE},      {"propertyNames", MERGE_ALIKE},
-    {"dependencies", MERGE_ALIKE},   {"dependentRequired", MERGE_ALIKE}, {"dependentSchemas", MERGE_ALIKE},
-    {"unevaluatedItems", MERGE_ALIKE}, {"unevaluatedProperties", MERGE_ALIKE}, {"$dynamicRef", MERGE_ALIKE},
-    {"$recursiveRef", MERGE_ALIKE},  {"minContains", MERGE_ALIKE},      {"maxContains", MERGE_ALIKE}};
+} keywords[] = {{"type", MERGE_TYPES},
+                {"properties", MERGE_MEMBERS},
+                {"required", MERGE_UNION},
+                {"additionalProperties", MERGE_SCHEMA},
+                {"patternProperties", MERGE_ALIKE},
+                {"minProperties", MERGE_LARGER},
+                {"maxProperties", MERGE_SMALLER},
+                {"items", MERGE_SCHEMA},
+                {"minItems", MERGE_LARGER},
+                {"maxItems", MERGE_SMALLER},
+                {"enum", MERGE_VALUES},
+                {"const", MERGE_ALIKE},
+                {"anyOf", MERGE_SCHEMAS},
+                {"oneOf", MERGE_SCHEMAS},
+                {"minimum", MERGE_LARGER},
+                {"maximum", MERGE_SMALLER},
+                {"exclusiveMinimum", MERGE_LARGER},
+                {"exclusiveMaximum", MERGE_SMALLER},
+                {"minLength", MERGE_LARGER},
+                {"maxLength", MERGE_SMALLER},
+                {"pattern", MERGE_ALIKE},
+                {"format", MERGE_ALIKE},
+                {"$ref", MERGE_ALIKE},
+                {"allOf", MERGE_ALIKE},
+                {"not", MERGE_ALIKE},
+                {"if", MERGE_ALIKE},
+                {"then", MERGE_ALIKE},
+                {"else", MERGE_ALIKE},
+                {"contains", MERGE_ALIKE},
+                {"multipleOf", MERGE_ALIKE},
+                {"uniqueItems", MERGE_ALIKE},
+                {"prefixItems", MERGE_ALIKE},
+                {"propertyNames", MERGE_ALIKE},
+                {"dependencies", MERGE_ALIKE},
+                {"dependentRequired", MERGE_ALIKE},
+                {"dependentSchemas", MERGE_ALIKE},
+                {"unevaluatedItems", MERGE_ALIKE},
+                {"unevaluatedProperties", MERGE_ALIKE},
+                {"$dynamicRef", MERGE_ALIKE},
+                {"$recursiveRef", MERGE_ALIKE},
+                {"minContains", MERGE_ALIKE},
+                {"maxContains", MERGE_ALIKE}};
 
 static int find_keyword(const char *keyword)
 {
@@ -144,11 +180,13 @@ static bool add_members(struct schema_builder *b, json_t *to, const json_t *from
     const json_t *theirs = json_object_get(other, "properties"), *more = json_object_get(other, "additionalProperties");
     const char *name;
     json_t *schema;
-    json_object_foreach (json_object_get(from, "properties"), name, schema) {
+    json_object_foreach(json_object_get(from, "properties"), name, schema)
+    {
         const json_t *also = json_object_get(theirs, name);
         if (also == NULL && json_object_size(json_object_get(other, "patternProperties")) > 0)
-            return ERR(b->g->e, ERR_UNSUPPORTED, "schema: allOf of properties and patternProperties is not "
-                                                 "supported") == 0;
+            return ERR(b->g->e, ERR_UNSUPPORTED,
+                       "schema: allOf of properties and patternProperties is not "
+                       "supported") == 0;
         also = also != NULL ? also : json_is_true(more) ? NULL : more;
         if (json_object_get(to, name) == NULL)
             json_object_set_new(to, name, also != NULL ? both(schema, also) : json_incref(schema));
@@ -198,8 +236,9 @@ static bool check_patterns(struct schema_builder *b, const json_t *one, const js
     if (json_object_size(json_object_get(one, "patternProperties")) == 0 || more == NULL || json_is_true(more) ||
         json_equal(json_object_get(one, "patternProperties"), json_object_get(other, "patternProperties")))
         return true;
-    return ERR(b->g->e, ERR_UNSUPPORTED, "schema: allOf of patternProperties and additionalProperties is not "
-                                         "supported") == 0;
+    return ERR(b->g->e, ERR_UNSUPPORTED,
+               "schema: allOf of patternProperties and additionalProperties is not "
+               "supported") == 0;
 }
 
 static const json_t *merge_objects(struct schema_builder *b, json_t *left, json_t *right)
@@ -210,7 +249,8 @@ static const json_t *merge_objects(struct schema_builder *b, json_t *left, json_
         !check_patterns(b, right, left) || !add_members(b, members, left, right) ||
         !add_members(b, members, right, left))
         return NULL;
-    json_object_foreach (right, key, value) {
+    json_object_foreach(right, key, value)
+    {
         json_t *mine = json_object_get(merged, key);
         int keyword = find_keyword(key);
         if (mine == NULL)
@@ -297,9 +337,8 @@ const json_t *schema_referred(struct schema_builder *b, const json_t *schema)
     json_t *value;
     if ((reference == NULL) == (json_array_size(all) != 1))
         return NULL;
-    json_object_foreach ((json_t *)schema, key, value)
-        if (schema_restricts(key) && strcmp(key, "$ref") != 0 && strcmp(key, "allOf") != 0)
-            return NULL;
+    json_object_foreach((json_t *)schema, key, value) if (schema_restricts(key) && strcmp(key, "$ref") != 0 &&
+                                                          strcmp(key, "allOf") != 0) return NULL;
     return reference != NULL ? schema_resolve(b, reference) : json_array_get(all, 0);
 }
 

@@ -20,11 +20,11 @@ struct object {
     struct schema_builder *b;
     struct member *member; /* [n] in the order of the schema */
     int n, n_required;
-    int free_pair;         /* the rule of further members; -1: there are none */
-    int min, max;          /* number of members; max -1: any */
-    int cap;               /* numbers are kept up to here */
-    int close;             /* what follows the last member */
-    int *head;             /* [(n + 1) * (cap + 1)] behind members 0 .. i - 1, of which k are there; -1: not made */
+    int free_pair; /* the rule of further members; -1: there are none */
+    int min, max;  /* number of members; max -1: any */
+    int cap;       /* numbers are kept up to here */
+    int close;     /* what follows the last member */
+    int *head;     /* [(n + 1) * (cap + 1)] behind members 0 .. i - 1, of which k are there; -1: not made */
 };
 
 /* ---- names ---- */
@@ -77,9 +77,9 @@ static int other_names(struct graph *g, const struct names *names, int from, int
             i++;
         charset_add(&used, c, c, g->e);
         if (c >= 0x20 && c != '"' && c != '\\')
-            start = graph_either(g, start,
-                                 graph_text(g, names->name[first] + at, bytes,
-                                            other_names(g, names, first, i, at + bytes, any, next)));
+            start = graph_either(
+                g, start,
+                graph_text(g, names->name[first] + at, bytes, other_names(g, names, first, i, at + bytes, any, next)));
     }
     charset_add(&used, 0, 0x1f, g->e);
     charset_add(&used, '"', '"', g->e);
@@ -143,17 +143,21 @@ static int pattern_pair(struct object *o, const json_t *patterns)
     const char *pattern;
     json_t *value;
     int end = -1, start = -1;
-    json_object_foreach ((json_t *)patterns, pattern, value) {
+    json_object_foreach((json_t *)patterns, pattern, value)
+    {
         if (schema != NULL && !json_equal((json_t *)schema, value))
-            return ERR(b->g->e, ERR_UNSUPPORTED, "schema: several patternProperties with different schemas are not "
-                                                 "supported");
+            return ERR(b->g->e, ERR_UNSUPPORTED,
+                       "schema: several patternProperties with different schemas are not "
+                       "supported");
         schema = value;
         if (end < 0)
             end = graph_text(b->g, "\"", 1, pair_value(b, schema, graph_return(b->g)));
         for (int i = 0; i < o->n; i++)
             if (name_matches(b, o->member[i].name, pattern, strlen(pattern)))
-                return ERR(b->g->e, ERR_UNSUPPORTED, "schema: %.64s is of properties and of patternProperties, which "
-                                                     "is not supported", o->member[i].name);
+                return ERR(b->g->e, ERR_UNSUPPORTED,
+                           "schema: %.64s is of properties and of patternProperties, which "
+                           "is not supported",
+                           o->member[i].name);
         start = graph_either(b->g, start, regex_graph(b->g, pattern, strlen(pattern), REGEX_JSON, end));
     }
     return start < 0 ? -1 : graph_text(b->g, "\"", 1, start);
@@ -254,7 +258,8 @@ static int add_members(struct object *o, const json_t *properties, const json_t 
 {
     const char *name;
     json_t *schema;
-    json_object_foreach ((json_t *)properties, name, schema) {
+    json_object_foreach((json_t *)properties, name, schema)
+    {
         bool needed = is_required(required, name);
         if (json_is_false(schema) && !needed)
             continue;
@@ -294,8 +299,10 @@ static void set_limits(struct object *o, const json_t *schema)
     o->cap = o->max > o->min ? o->max : o->min;
     o->cap = o->cap > 1 ? o->cap : 1; /* 0 or more: whether a comma is needed */
     if (o->min > 1 && o->free_pair >= 0)
-        ERR(o->b->g->e, ERR_UNSUPPORTED, "schema: minProperties %d of free names, which could be the same, is not "
-                                         "supported", o->min);
+        ERR(o->b->g->e, ERR_UNSUPPORTED,
+            "schema: minProperties %d of free names, which could be the same, is not "
+            "supported",
+            o->min);
 }
 
 int schema_object(struct schema_builder *b, const json_t *schema, int next)

@@ -62,16 +62,14 @@ int schema_characters(struct graph *g, int64_t min, int64_t max, int next)
     graph_lead(g, loop, head);
     if (!counted)
         return head;
-    return graph_add(g,
-                     (struct node){.kind = NODE_COUNT, .next = head, .other = -1, .min = (int)min, .max = (int)max});
+    return graph_add(g, (struct node){.kind = NODE_COUNT, .next = head, .other = -1, .min = (int)min, .max = (int)max});
 }
 
 static int any_string(struct schema_builder *b, int next)
 {
     if (b->free_string < 0) {
         b->free_string = graph_ahead(b->g);
-        graph_lead(b->g, b->free_string,
-                   graph_text(b->g, "\"", 1, schema_characters(b->g, 0, -1, graph_return(b->g))));
+        graph_lead(b->g, b->free_string, graph_text(b->g, "\"", 1, schema_characters(b->g, 0, -1, graph_return(b->g))));
     }
     return graph_call(b->g, b->free_string, next);
 }
