@@ -30,6 +30,14 @@ float f16_to_float(uint16_t bits);
 uint16_t float_to_bf16(float x);
 uint16_t float_to_f16(float x);
 
+/* x as the type keeps it. */
+static inline float dtype_round(enum dtype type, float x)
+{
+    if (type == DTYPE_F32)
+        return x;
+    return type == DTYPE_BF16 ? bf16_to_float(float_to_bf16(x)) : f16_to_float(float_to_f16(x));
+}
+
 /* Element i of an array of the type. */
 static inline float dtype_load(const void *array, enum dtype type, size_t i)
 {

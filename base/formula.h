@@ -6,9 +6,10 @@
 #include <stdbool.h>
 
 enum norm_kind {
-    NORM_LAYER,   /* (x - mean) / sqrt(var + eps) * w + b, biased variance */
-    NORM_RMS,     /* w * round(x / sqrt(mean x^2 + eps)): rounded to the activation type before the weight */
-    NORM_RMS_ONCE /* w * x / sqrt(mean x^2 + eps): rounded once */
+    NORM_LAYER,     /* (x - mean) / sqrt(var + eps) * w + b, biased variance */
+    NORM_RMS,       /* w * round(x / sqrt(mean x^2 + eps)): rounded to the activation type before the weight */
+    NORM_RMS_ONCE,  /* w * x / sqrt(mean x^2 + eps): rounded once */
+    NORM_RMS_OFFSET /* (1 + w) * x / sqrt(mean x^2 + eps): rounded once */
 };
 
 enum activation {
@@ -61,7 +62,10 @@ struct rope {
     int dims;      /* even, 2..2*ROPE_MAX_PAIRS */
     int long_from; /* tokens; unused when fixed */
     float attention_scaling;
-    float theta, factor;                 /* ROPE_DYNAMIC only */
+    float theta, factor; /* ROPE_DYNAMIC only */
+    float
+        query_growth; /* beta: queries are multiplied by 1 + beta ln(1 + floor(position / query_period)); 0: they are not */
+    int query_period;                    /* tokens; unused when beta is 0 */
     float inv_freq[ROPE_MAX_PAIRS];      /* [dims/2] */
     float inv_freq_long[ROPE_MAX_PAIRS]; /* [dims/2], ROPE_LONG only */
 };

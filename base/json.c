@@ -38,11 +38,11 @@ const char *json_type_name(const json_t *value)
     return "null";
 }
 
-/* How deep, and how much of it, before memory is spent on it: jansson itself bounds its recursion at 2048 levels,
- * deeper than anything that we read, and the number of values not at all. Strings are skipped as JSON defines them;
- * malformed text is left to the parser. `values` is never too low. */
-static void measure(const char *text, size_t bytes, struct json_limits *m)
+/* jansson itself bounds its recursion at 2048 levels, deeper than anything that we read, and the number of values not
+ * at all. Strings are skipped as JSON defines them; malformed text is left to the parser. */
+void json_measure(const char *text, size_t bytes, struct json_limits *found)
 {
+    struct json_limits *m = found;
     int depth = 0;
     *m = (struct json_limits){.values = 1};
     for (const char *at = text, *end = text + bytes; at < end; at++) {
@@ -89,8 +89,8 @@ static void key_before(const char *text, size_t bytes, char *key, size_t key_byt
         key[0] = '\0';
 }
 
-static int check_limits(const struct json_limits *found, const struct json_limits *limits, const char *what,
-                        struct err *e)
+int json_check_limits(const struct json_limits *found, const struct json_limits *limits, const char *what,
+                      struct err *e)
 {
     if (found->depth > limits->depth)
         return ERR(e, ERR_INPUT, "%s: JSON nested %d deep, at most %d is accepted", what, found->depth, limits->depth);
@@ -111,8 +111,8 @@ json_t *json_parse_limited(const char *text, size_t bytes, const char *what, con
     struct json_limits found;
     json_error_t error;
     *failure = (struct json_failure){0};
-    measure(text, bytes, &found);
-    if (check_limits(&found, limits, what, e) != 0) {
+    json_measure(text, bytes, &found);
+    if (json_check_limits(&found, limits, what, e) != 0) {
         failure->too_large = true;
         return NULL;
     }
@@ -123,6 +123,28 @@ json_t *json_parse_limited(const char *text, size_t bytes, const char *what, con
         ERR(e, ERR_INPUT, "%s: not valid JSON: line %d, column %d: %s", what, error.line, error.column, error.text);
     }
     return root;
+}
+
+/* Jansson's structs and tables, with what malloc adds. */
+#define VALUE_BYTES  32
+#define LIST_BYTES   64
+#define OBJECT_BYTES 256
+#define MEMBER_BYTES 96
+
+size_t json_memory(const json_t *value)
+{
+    const char *key;
+    const json_t *part;
+    size_t i, bytes = json_is_boolean(value) || json_is_null(value) ? 0 : VALUE_BYTES; /* these exist once */
+    if (json_is_string(value))
+        bytes += VALUE_BYTES + json_string_length(value);
+    if (json_is_array(value))
+        bytes += LIST_BYTES + json_array_size(value) * sizeof(json_t *);
+    if (json_is_object(value))
+        bytes += OBJECT_BYTES;
+    json_object_foreach((json_t *)value, key, part) bytes += MEMBER_BYTES + strlen(key) + json_memory(part);
+    json_array_foreach(value, i, part) bytes += json_memory(part);
+    return bytes;
 }
 
 /* Integers as integers again wherever a double holds them exactly. NULL: out of memory. */
@@ -153,7 +175,7 @@ json_t *json_parse_model(const char *text, size_t bytes, const char *what, struc
     struct err first = {0};
     json_t *root = json_parse(text, bytes, what, &first);
     struct json_limits found;
-    measure(text, bytes, &found);
+    json_measure(text, bytes, &found);
     if (root == NULL && found.depth <= JSON_MAX_DEPTH) {
         root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
         root = root != NULL ? restore_integers(root) : NULL;

@@ -25,6 +25,11 @@ struct json_limits {
     size_t members; /* of all objects: they take the most time */
 };
 
+/* Counts in *found, before memory is spent on it, what a text would take; `values` is never too low. */
+void json_measure(const char *text, size_t bytes, struct json_limits *found);
+int json_check_limits(const struct json_limits *found, const struct json_limits *limits, const char *what,
+                      struct err *e);
+
 /* The same with other limits; a text that exceeds them also sets *too_large. On failure key (of key_bytes) names the
  * member of the outermost object that contains the error, "" if it is unknown. */
 struct json_failure {
@@ -34,7 +39,10 @@ struct json_failure {
 json_t *json_parse_limited(const char *text, size_t bytes, const char *what, const struct json_limits *limits,
                            struct json_failure *failure, struct err *e);
 
-/* The same for a file of at most max_bytes bytes, which may begin with a byte order mark. A missing file is ERR_IO. */
+/* About the bytes of memory that a value takes with all that is in it; at most 2048 levels deep. */
+size_t json_memory(const json_t *value);
+
+/* json_parse for a file of at most max_bytes bytes, which may begin with a byte order mark. A missing file is ERR_IO. */
 json_t *json_read_file(const char *path, size_t max_bytes, struct err *e);
 
 /* The same for the files of a model's folder, in which transformers writes integers beyond 64 bits for "not known"

@@ -17,11 +17,13 @@ enum protocol_code { /* as HTTP has them */
                      PROTOCOL_BAD_REQUEST = 400,
                      PROTOCOL_NOT_FOUND = 404, /* cancel: no such request; another model */
                      PROTOCOL_TIMEOUT = 408,   /* timeout_ms has passed */
+                     PROTOCOL_CONFLICT = 409,  /* load: it is loaded already; unload: it is pinned */
                      PROTOCOL_TOO_LARGE = 413, /* the message, or prompt + max_tokens against the context */
                      PROTOCOL_BUSY = 429,      /* the queue is full: retry_after_ms */
                      PROTOCOL_CANCELLED = 499, /* by op cancel, or its client does not read */
                      PROTOCOL_INTERNAL = 500,
-                     PROTOCOL_UNAVAILABLE = 503 /* loading, draining, shutting down */
+                     PROTOCOL_UNAVAILABLE = 503, /* loading, draining, shutting down */
+                     PROTOCOL_NO_ROOM = 507      /* the model is larger than all the memory that it may have */
 };
 
 struct protocol_error {

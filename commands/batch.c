@@ -153,12 +153,8 @@ int batch_open(void *batch, const void *options, const struct model_config *m, c
     if (open_surroundings(b, &setup, e) != 0 || front_open(&b->front, &b->o.service, m, n_ranks, e) != 0)
         return -1;
     b->front.replicas = &b->runner.replicas;
-    setup.model = b->front.model;
-    setup.model.path = b->o.service.run.model;
-    setup.tokenizer = b->front.tokenizer;
-    setup.lexicon = &b->front.lexicon;
-    setup.chat = b->front.chat;
-    setup.bos = b->front.bos;
+    setup.served = b->front.texts.served;
+    setup.served.model.path = b->o.service.run.model;
     setup.n_replicas = b->front.n_replicas;
     return runner_open(&b->runner, &setup, e);
 }

@@ -261,8 +261,10 @@ static int read_form(struct request_rules *rules, const struct generate_options 
     if (n > 1)
         return ERR(e, ERR_USAGE, "--json-schema, --regex and --choice: one of them, not several");
     if (o->sampling.ignore_eos || o->sampling.min_tokens > 0)
-        return ERR(e, ERR_USAGE, "--%s is not possible with --json-schema, --regex and --choice, which say where the "
-                                 "text ends", o->sampling.ignore_eos ? "ignore-eos" : "min-tokens");
+        return ERR(e, ERR_USAGE,
+                   "--%s is not possible with --json-schema, --regex and --choice, which say where the "
+                   "text ends",
+                   o->sampling.ignore_eos ? "ignore-eos" : "min-tokens");
     json_t *value = o->json_schema != NULL ? json_read_file(o->json_schema, FORM_MAX_BYTES, e)
                     : o->regex != NULL     ? json_string(o->regex)
                                            : json_array();

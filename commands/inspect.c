@@ -104,8 +104,8 @@ static int print_json(const struct model_config *m, const struct checkpoint *c, 
         m->model_type, "layers", m->n_layers, "hidden_size", m->hidden, "heads", m->n_heads, "kv_heads", m->n_kv_heads,
         "head_dim", m->head_dim, "mlp_columns", m->ffn, "vocabulary", m->vocab, "dtype", dtype_name(m->dtype),
         "quantization", json_quantization(&m->quantization), "kv_dtype", dtype_name(kv), "all_reduces_per_layer",
-        m->parallel_residual ? 1 : 2, "checkpoint_bytes", (json_int_t)checkpoint_bytes(c), "experts",
-        json_experts(&m->experts), "decode_step_weight_bytes", json_steps(r, n), "groups", n_replicas, "ranks", ranks);
+        model_layer_sums(m), "checkpoint_bytes", (json_int_t)checkpoint_bytes(c), "experts", json_experts(&m->experts),
+        "decode_step_weight_bytes", json_steps(r, n), "groups", n_replicas, "ranks", ranks);
     int rc = json_print(root, stdout, JSON_INDENT(2));
     (void)putchar('\n');
     json_decref(root);
@@ -162,7 +162,7 @@ static void print_table(const struct model_config *m, const struct checkpoint *c
            m->n_layers, m->hidden, m->n_heads, m->n_kv_heads, m->head_dim, m->ffn, m->vocab, dtype_name(m->dtype));
     printf("checkpoint: %d tensors in %d file%s, %.1f MiB; keys and values in %s; %d all-reduce%s per layer\n",
            c->n_tensors, c->n_files, c->n_files == 1 ? "" : "s", (double)checkpoint_bytes(c) / mib, dtype_name(kv),
-           m->parallel_residual ? 1 : 2, m->parallel_residual ? "" : "s");
+           model_layer_sums(m), model_layer_sums(m) == 1 ? "" : "s");
     print_quantization(&m->quantization);
     print_experts(m, r, n);
     bool experts = m->experts.routing.n_experts > 0;

@@ -1,6 +1,5 @@
 /* commands/serve.c - see serve.h. */
 #include "commands/serve.h"
-#include "base/dtype.h"
 #include "base/files.h"
 #include "base/utf8.h"
 
@@ -11,7 +10,7 @@ static bool is_utf8(const char *text)
     return utf8_invalid_at(text, strlen(text)) == strlen(text);
 }
 
-static int check_options(const struct serve_options *o, struct err *e)
+int serve_check(const struct serve_options *o, struct err *e)
 {
     if (o->curve && o->insecure)
         return ERR(e, ERR_USAGE, "--insecure and --curve: expected one of them");
@@ -37,17 +36,12 @@ int serve_open(void *serve, const void *options, const struct model_config *m, c
     struct serve *v = serve;
     const struct serve_options *o = options;
     (void)c;
-    if (check_options(o, e) != 0 || front_open(&v->front, &o->service, m, n_ranks, e) != 0)
+    if (serve_check(o, e) != 0 || front_open(&v->front, &o->service, m, n_ranks, e) != 0)
         return -1;
     v->front.replicas = &v->server.replicas;
     const struct server_setup setup = {.o = o,
-                                       .model = v->front.model,
-                                       .family = m->model_type,
-                                       .dtype = dtype_name(m->dtype),
-                                       .tokenizer = v->front.tokenizer,
-                                       .lexicon = &v->front.lexicon,
-                                       .chat = v->front.chat,
-                                       .bos = v->front.bos,
+                                       .name = v->front.texts.name,
+                                       .served = &v->front.texts.served,
                                        .n_ranks = n_ranks,
                                        .n_replicas = v->front.n_replicas,
                                        .end_seconds = service_end_seconds(&o->service)};

@@ -2,10 +2,14 @@
 #include "gateway/routes.h"
 #include "gateway/api/djl.h"
 #include "gateway/api/messages.h"
+#include "gateway/api/models.h"
 #include "gateway/api/openai.h"
 #include "gateway/api/responses.h"
+#include "gateway/api/sagemaker.h"
 #include "gateway/api/state.h"
+#include "gateway/api/tgi.h"
 #include "gateway/api/tokens.h"
+#include "gateway/api/triton.h"
 #include "gateway/page/page.h"
 
 #define KEYED(method, path, start, dialect)              \
@@ -17,6 +21,11 @@
     {                                                    \
         method, path, start, &openai_dialect, ROUTE_OPEN \
     }
+
+/* Of a model, or of a version of it: there is one. */
+#define TRITON(method, what, start)                                          \
+    KEYED(method, "/v2/models/{}/versions/{}/" what, start, triton_dialect), \
+        KEYED(method, "/v2/models/{}/" what, start, triton_dialect)
 
 const struct route gateway_routes[] = {
     OPENAI("GET", "/v1/models", openai_models),
@@ -30,11 +39,38 @@ const struct route gateway_routes[] = {
     KEYED("POST", "/v1/messages", messages_create, messages_dialect),
     KEYED("POST", "/v1/messages/count_tokens", messages_count, messages_dialect),
     KEYED("POST", "/predictions/{}", djl_predict, djl_dialect),
+    KEYED("POST", "/invocations", sagemaker_invocations, djl_dialect),
+    KEYED("POST", "/endpoints/{}/invocations", sagemaker_endpoint, sagemaker_dialect),
+    KEYED("POST", "/endpoints/{}/invocations-response-stream", sagemaker_endpoint_stream, sagemaker_dialect),
+    KEYED("GET", "/models", models_list, models_dialect),
+    KEYED("POST", "/models", models_load, models_dialect),
+    KEYED("POST", "/models/{}/invoke", sagemaker_invoke, models_dialect),
+    KEYED("GET", "/models/{}", models_show, models_dialect),
+    KEYED("PUT", "/models/{}", models_scale, models_dialect),
+    KEYED("DELETE", "/models/{}", models_unload, models_dialect),
+    KEYED("POST", "/generate", tgi_generate, tgi_dialect),
+    KEYED("POST", "/generate_stream", tgi_generate_stream, tgi_dialect),
+    KEYED("POST", "/", tgi_root, tgi_dialect),
+    KEYED("GET", "/info", tgi_info, tgi_dialect),
+    KEYED("GET", "/v2", triton_server, triton_dialect),
+    {"GET", "/v2/health/live", triton_live, &triton_dialect, ROUTE_OPEN},
+    {"GET", "/v2/health/ready", triton_ready, &triton_dialect, ROUTE_OPEN},
+    KEYED("GET", "/v2/models/stats", triton_stats, triton_dialect),
+    TRITON("POST", "generate", triton_generate),
+    TRITON("POST", "generate_stream", triton_generate_stream),
+    TRITON("GET", "ready", triton_model_ready),
+    TRITON("GET", "stats", triton_stats),
+    TRITON("GET", "config", triton_config),
+    KEYED("GET", "/v2/models/{}/versions/{}", triton_model, triton_dialect),
+    KEYED("GET", "/v2/models/{}", triton_model, triton_dialect),
+    KEYED("POST", "/v2/repository/index", triton_index, triton_dialect),
+    KEYED("POST", "/v2/repository/models/{}/load", triton_load, triton_dialect),
+    KEYED("POST", "/v2/repository/models/{}/unload", triton_unload, triton_dialect),
     OPENAI("POST", "/tokenize", tokens_tokenize),
     OPENAI("POST", "/detokenize", tokens_detokenize),
     OPEN("GET", "/health", state_health),
-    OPEN("GET", "/ping", state_health),
-    OPEN("POST", "/ping", state_health),
+    OPEN("GET", "/ping", state_ping),
+    OPEN("POST", "/ping", state_ping),
     OPEN("GET", "/version", state_version),
     {"GET", "/metrics", state_metrics, &openai_dialect, ROUTE_METRICS},
     {"GET", "/", page_start, &openai_dialect, ROUTE_PAGE},

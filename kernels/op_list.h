@@ -63,6 +63,8 @@ STEP(OTHER, add_position, (struct queue *q, void *x, const struct weight *table,
      (q, x, table, pos, offset, n_tokens))
 /* x += y, n elements. */
 STEP(OTHER, add, (struct queue *q, void *x, const void *y, size_t n), (q, x, y, n))
+/* x *= factor, then, with a cap, x = cap tanh(x / cap); n elements, rounded once. */
+STEP(OTHER, scale, (struct queue *q, void *x, float factor, float cap, size_t n), (q, x, factor, cap, n))
 /* If add != NULL, first x += add. Then out[t] = norm(x[t]) over dim columns. out may alias x. w NULL: ones,
  * b NULL: zeros. Weights may be read early, as matmul's. */
 STEP(OTHER, norm, (struct queue *q, void *out, void *x, const void *add, enum norm_kind kind, const struct weight *w,
@@ -82,14 +84,18 @@ STEP(MATMUL, matmul, (struct queue *q, void *out, const void *x, const struct we
 STEP(ATTENTION, rope_table, (struct queue *q, float *cos_sin, const struct rope *rope, const int32_t *pos,
                              const int32_t *rope_len, int n_tokens),
      (q, cos_sin, rope, pos, rope_len, n_tokens))
-/* In place on qkv [n_tokens, (n_heads + 2 n_kv_heads) head_dim] = q heads, k heads, v heads: per-head RMS norm of q
- * and k (q_norm, k_norm: [1, head_dim] or NULL), rotation (rope NULL: none), then k and v into the cache.
+/* squares[t] = { sum of the squares of the q heads, of the local KV heads [kv.begin, kv.end) of k }, in float. qkv as below. */
+STEP(ATTENTION, head_squares, (struct queue *q, float *squares, const void *qkv, const struct heads *heads, struct kv_range kv,
+                               int n_tokens),
+     (q, squares, qkv, heads, kv, n_tokens))
+/* In place on qkv [n_tokens, (n_heads + 2 n_kv_heads) head_dim] = q heads, k heads, v heads: the norms of q and k,
+ * rotation (rope NULL: none), then k and v into the cache.
  * k_cache, v_cache: [n_blocks, n_kv_heads, KV_BLOCK_TOKENS, head_dim] of act. */
 STEP(ATTENTION, qkv_store, (struct queue *q, void *qkv, void *k_cache, void *v_cache, const struct heads *heads,
                             const struct batch *batch, const struct rope *rope, const float *cos_sin,
-                            const struct weight *q_norm, const struct weight *k_norm, float eps),
-     (q, qkv, k_cache, v_cache, heads, batch, rope, cos_sin, q_norm, k_norm, eps))
-/* out[t][h] = sum_k softmax_k(scale q.k + slope k) v over the cached positions of slot[t] that pos[t] may see, and the sink.
+                            const struct head_norms *norms),
+     (q, qkv, k_cache, v_cache, heads, batch, rope, cos_sin, norms))
+/* out[t][h] = sum_k softmax_k(cap(scale q.k) + slope k) v over the cached positions of slot[t] that pos[t] may see, and the sink.
  * qkv as above; out: [n_tokens, n_heads head_dim]. Softmax in float. */
 STEP(ATTENTION, attention, (struct queue *q, void *out, const void *qkv, const void *k_cache, const void *v_cache,
                             const struct heads *heads, const struct batch *batch),

@@ -73,6 +73,24 @@ struct heads {
     const void
         *sinks; /* [n_heads] device memory: one score more for the softmax, of a key without a value; NULL: none */
     enum dtype sinks_type;
+    float cap; /* c: c tanh(score / c) instead of the score, before what is not seen is left out; 0: the score itself */
+};
+
+/* Local KV heads. Half open. */
+struct kv_range {
+    int begin, end;
+};
+
+/* The norms of q and k heads before the rotation. A weight is [1, head_dim], the same for all heads, or has that for each of
+ * this rank's heads, one after the other. */
+struct head_norms {
+    const struct weight *q, *k; /* NULL: heads are not normed */
+    enum norm_kind kind;
+    float eps;
+    /* Device memory [n_tokens, 2]: the sums of the squares of all q and of all k heads of the model: they are normed as one
+     * row (RMS kinds). NULL: each head by itself. */
+    const float *squares;
+    int n_q, n_k; /* elements of those rows */
 };
 
 /* Which experts take a step's tokens. Token t and its i-th expert are pair t * n_chosen + i. Device memory. */
@@ -94,8 +112,9 @@ struct sampler {
     int32_t *last_token;         /* [n_slots] the token sampled last */
     struct sampling *params;     /* [n_slots] */
     int mask_words;
-    uint32_t *mask; /* [n_slots, mask_words] of slots whose params are masked: bit i of word i / 32 lets token i be chosen */
-    void *scratch;               /* ops->sample_scratch_bytes(vocab) bytes for every row that is sampled at once */
+    uint32_t
+        *mask; /* [n_slots, mask_words] of slots whose params are masked: bit i of word i / 32 lets token i be chosen */
+    void *scratch; /* ops->sample_scratch_bytes(vocab) bytes for every row that is sampled at once */
 };
 
 /* How a device reaches the memory of another one of its host. */

@@ -114,9 +114,9 @@ enum activation config_activation(const struct config *c, const char *key, enum 
 
 void config_sizes(struct model_config *m, const struct config *c, const struct model_config *missing)
 {
-    m->n_layers = config_int(c, "n_layer|num_hidden_layers", missing->n_layers, 1, MODEL_MAX_LAYERS);
+    m->n_layers = config_int(c, "n_layer|num_hidden_layers|num_layers", missing->n_layers, 1, MODEL_MAX_LAYERS);
     m->hidden = config_int(c, "n_embed|n_embd|hidden_size", missing->hidden, 1, CONFIG_MAX_HIDDEN);
-    m->n_heads = config_int(c, "n_head|num_attention_heads", missing->n_heads, 1, CONFIG_MAX_HEADS);
+    m->n_heads = config_int(c, "n_head|num_attention_heads|num_heads", missing->n_heads, 1, CONFIG_MAX_HEADS);
     m->vocab = config_int(c, "vocab_size", missing->vocab, 1, CONFIG_MAX_VOCAB);
     m->embed_dim = m->hidden;
     m->n_kv_heads = m->n_heads;

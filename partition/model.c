@@ -95,6 +95,46 @@ int model_context(const struct model_config *m)
     return longest > 0 ? longest : INT_MAX;
 }
 
+/* The family's part of the config; for a folder of several models "text_config", whose missing "dtype" and
+ * "tie_word_embeddings" are the whole's. The caller gives json back. */
+static int open_text_config(struct config *text, const struct config *c, char *what, size_t what_bytes)
+{
+    static const char *const shared[] = {"dtype", "torch_dtype", "tie_word_embeddings"};
+    const json_t *part = json_object_get(c->json, "text_config");
+    (void)snprintf(what, what_bytes, "%s: \"text_config\"", c->what);
+    if (!json_is_object(part))
+        return ERR(c->e, ERR_INPUT, "%s is %s, expected an object", what, json_type_name(part));
+    json_t *json = json_copy((json_t *)part);
+    for (size_t i = 0; json != NULL && i < sizeof shared / sizeof shared[0]; i++)
+        if (json_object_get(json, shared[i]) == NULL)
+            (void)json_object_set(json, shared[i], json_object_get(c->json, shared[i]));
+    if (json == NULL)
+        return ERR(c->e, ERR_MEMORY, "%s: out of host memory", what);
+    *text = (struct config){json, what, c->e};
+    return 0;
+}
+
+static void read_family(struct model_config *m, const struct config *c, const struct family *family)
+{
+    (void)snprintf(m->model_type, sizeof m->model_type, "%s", family->model_type);
+    read_dtype(m, c);
+    family->config(m, c);
+    check_sizes(m, c);
+}
+
+static void read_wrapped(struct model_config *m, const struct config *c, const struct family *family)
+{
+    char what[300];
+    struct config text;
+    if (open_text_config(&text, c, what, sizeof what) != 0)
+        return;
+    if (m->quantization.format == FORMAT_NONE)
+        quantization_read(&m->quantization, &text);
+    if (c->e->code == ERR_NONE)
+        read_family(m, &text, family);
+    json_decref((json_t *)text.json);
+}
+
 int model_config_parse(struct model_config *m, const char *text, size_t bytes, const char *what, struct err *e)
 {
     memset(m, 0, sizeof *m);
@@ -107,12 +147,10 @@ int model_config_parse(struct model_config *m, const char *text, size_t bytes, c
     else
         quantization_read(&m->quantization, &c);
     const struct family *family = e->code == ERR_NONE ? find_family(&c) : NULL;
-    if (family != NULL) {
-        (void)snprintf(m->model_type, sizeof m->model_type, "%s", family->model_type);
-        read_dtype(m, &c);
-        family->config(m, &c);
-        check_sizes(m, &c);
-    }
+    if (family != NULL && family->wrapped)
+        read_wrapped(m, &c, family);
+    else if (family != NULL)
+        read_family(m, &c, family);
     json_decref(json);
     return e->code == ERR_NONE ? 0 : -1;
 }
@@ -156,4 +194,16 @@ float model_alibi_slope(int head, int n_heads)
 float model_attention_scale(const struct model_config *m, int layer)
 {
     return m->scale_by_inverse_layer ? m->attention_scale / (float)(layer + 1) : m->attention_scale;
+}
+
+const struct rope *model_rope(const struct model_config *m, int layer)
+{
+    if (m->position != POSITION_ROPE || m->layer[layer].unrotated)
+        return NULL;
+    return m->layer[layer].window > 0 && m->window_rope.dims > 0 ? &m->window_rope : &m->rope;
+}
+
+int model_layer_sums(const struct model_config *m)
+{
+    return (m->parallel_residual ? 1 : 2) + (m->qk_norm_row ? 1 : 0);
 }

@@ -59,17 +59,31 @@ struct model_config {
     bool residual_is_normed; /* the residual branches off after the norm (BLOOM's apply_residual_connection_post_...) */
     bool embed_norm;         /* norm right after the embedding (BLOOM) */
     bool final_norm;
-    bool norm_affine; /* norms have weight (and bias if NORM_LAYER); false: neither (OPT's elementwise_affine) */
-    bool qk_norm;     /* RMS norm of every q and k head before the rotation (Qwen3) */
+    bool norm_affine;    /* norms have weight (and bias if NORM_LAYER); false: neither (OPT's elementwise_affine) */
+    bool no_input_norms; /* attention and MLP take the residual as it is (OLMo 2) */
+    bool output_norms;   /* what they say is normed before it is added to the residual (Gemma 2, OLMo 2) */
 
-    bool sinks; /* every head has one score more, of a key without a value (gpt-oss) */
+    /* Norms of q and k before the rotation, of the kind `norm`, without biases. */
+    bool qk_norm;      /* of every head (Qwen3) */
+    bool qk_norm_each; /* every head has weights of its own (Command R+, OLMo 2) */
+    bool qk_norm_row;  /* all heads of q are normed as one row, those of k as another (OLMo 2) */
+
+    bool sinks;          /* every head has one score more, of a key without a value (gpt-oss) */
+    float attention_cap; /* c: c tanh(score / c) instead of a score (Gemma 2) */
+
+    /* Factors; 0: there is none. */
+    float embed_scale;        /* of the embedding */
+    bool embed_scale_rounded; /* to the type of the activations, before it multiplies (Gemma) */
+    float residual_scale;     /* of what attention and MLP say (Granite) */
+    float logit_scale, logit_cap;
 
     bool qkv_bias, out_bias, mlp_bias, head_bias, norm_bias;
     bool tied_head; /* logits use the embedding table */
 
     enum position_kind position;
-    int position_offset; /* added to the position before the table is indexed (OPT: 2) */
-    struct rope rope;    /* POSITION_ROPE */
+    int position_offset;     /* added to the position before the table is indexed (OPT: 2) */
+    struct rope rope;        /* POSITION_ROPE */
+    struct rope window_rope; /* of the layers with a window, if it is another one there; dims 0: it is not (Gemma 3) */
 
     float attention_scale;       /* of q.k in layer 0 */
     bool scale_by_inverse_layer; /* layer i: attention_scale / (i + 1) (GPT-2's scale_attn_by_inverse_layer_idx) */
@@ -93,5 +107,11 @@ float model_alibi_slope(int head, int n_heads);
 
 /* Multiplier of q.k in a layer. */
 float model_attention_scale(const struct model_config *m, int layer);
+
+/* The rotation of a layer; NULL: it has none. */
+const struct rope *model_rope(const struct model_config *m, int layer);
+
+/* Sums over the ranks in a layer. */
+int model_layer_sums(const struct model_config *m);
 
 #endif

@@ -16,17 +16,19 @@ const struct role roles[WEIGHT_COUNT] = {
     [WEIGHT_ATTN_NORM_BIAS] = {"attn_norm_bias", AXIS_HIDDEN, AXIS_ONE},
     [WEIGHT_QKV] = {"qkv", AXIS_QKV, AXIS_HIDDEN},
     [WEIGHT_QKV_BIAS] = {"qkv_bias", AXIS_QKV, AXIS_ONE},
-    [WEIGHT_Q_NORM] = {"q_norm", AXIS_HEAD_DIM, AXIS_ONE},
-    [WEIGHT_K_NORM] = {"k_norm", AXIS_HEAD_DIM, AXIS_ONE},
+    [WEIGHT_Q_NORM] = {"q_norm", AXIS_Q_NORM, AXIS_ONE},
+    [WEIGHT_K_NORM] = {"k_norm", AXIS_K_NORM, AXIS_ONE},
     [WEIGHT_OUT] = {"out", AXIS_HIDDEN, AXIS_HEADS},
     [WEIGHT_OUT_BIAS] = {"out_bias", AXIS_HIDDEN_ONCE, AXIS_ONE},
     [WEIGHT_SINKS] = {"sinks", AXIS_HEAD_NUMBERS, AXIS_ONE},
+    [WEIGHT_ATTN_OUT_NORM] = {"attn_out_norm", AXIS_HIDDEN, AXIS_ONE},
     [WEIGHT_MLP_NORM] = {"mlp_norm", AXIS_HIDDEN, AXIS_ONE},
     [WEIGHT_MLP_NORM_BIAS] = {"mlp_norm_bias", AXIS_HIDDEN, AXIS_ONE},
     [WEIGHT_MLP_IN] = {"mlp_in", AXIS_MLP_IN, AXIS_HIDDEN},
     [WEIGHT_MLP_IN_BIAS] = {"mlp_in_bias", AXIS_MLP_IN, AXIS_ONE},
     [WEIGHT_MLP_OUT] = {"mlp_out", AXIS_HIDDEN, AXIS_FFN},
     [WEIGHT_MLP_OUT_BIAS] = {"mlp_out_bias", AXIS_HIDDEN_ONCE, AXIS_ONE},
+    [WEIGHT_MLP_OUT_NORM] = {"mlp_out_norm", AXIS_HIDDEN, AXIS_ONE},
     [WEIGHT_ROUTER] = {"router", AXIS_EXPERTS, AXIS_HIDDEN},
     [WEIGHT_ROUTER_BIAS] = {"router_bias", AXIS_EXPERTS, AXIS_ONE},
     [WEIGHT_EXPERTS_IN] = {"experts_in", AXIS_EXPERTS_IN, AXIS_HIDDEN},
@@ -66,9 +68,12 @@ bool weight_exists(const struct model_config *m, enum weight_id id, int layer)
     case WEIGHT_HEAD_BIAS:
         return m->head_bias;
     case WEIGHT_ATTN_NORM:
-        return affine;
+        return !m->no_input_norms && affine;
     case WEIGHT_ATTN_NORM_BIAS:
-        return bias;
+        return !m->no_input_norms && bias;
+    case WEIGHT_ATTN_OUT_NORM:
+    case WEIGHT_MLP_OUT_NORM:
+        return m->output_norms;
     case WEIGHT_QKV_BIAS:
         return m->qkv_bias;
     case WEIGHT_Q_NORM:
@@ -77,9 +82,9 @@ bool weight_exists(const struct model_config *m, enum weight_id id, int layer)
     case WEIGHT_OUT_BIAS:
         return m->out_bias;
     case WEIGHT_MLP_NORM:
-        return !m->shared_norm && affine;
+        return !m->shared_norm && !m->no_input_norms && affine;
     case WEIGHT_MLP_NORM_BIAS:
-        return !m->shared_norm && bias;
+        return !m->shared_norm && !m->no_input_norms && bias;
     case WEIGHT_MLP_IN_BIAS:
     case WEIGHT_MLP_OUT_BIAS:
         return m->mlp_bias && !experts;
@@ -127,8 +132,10 @@ int64_t role_axis_length(const struct model_config *m, const struct shard *s, en
         return range_length(s->vocab);
     case AXIS_POSITIONS:
         return (int64_t)m->max_positions + m->position_offset;
-    case AXIS_HEAD_DIM:
-        return m->head_dim;
+    case AXIS_Q_NORM:
+        return (m->qk_norm_each ? heads : 1) * m->head_dim;
+    case AXIS_K_NORM:
+        return (m->qk_norm_each ? kv_heads : 1) * m->head_dim;
     case AXIS_QKV:
         return (heads + 2 * kv_heads) * m->head_dim;
     case AXIS_HEADS:

@@ -13,7 +13,8 @@ enum axis {
     AXIS_EMBED,
     AXIS_VOCAB,
     AXIS_POSITIONS,
-    AXIS_HEAD_DIM,
+    AXIS_Q_NORM, /* head_dim, or that for each head */
+    AXIS_K_NORM,
     AXIS_QKV,
     AXIS_HEADS, /* n_heads x head_dim */
     AXIS_FFN,

@@ -192,20 +192,29 @@ static void (*find_scaling(const struct config *p, const struct rope_keys *keys)
     return NULL;
 }
 
-/* The dictionary with the scaling: v5's, else v4's, else none. */
-static int find_dictionary(struct config *p, const struct config *c, char *what, size_t what_bytes)
+/* The dictionary under `key`, and inside of it under `kind` unless that is NULL; json is NULL where there is none. */
+static int open_dictionary(struct config *p, const struct config *c, const char *key, const char *kind, char *what,
+                           size_t what_bytes)
 {
-    const char *key = config_has(c, "rope_parameters") ? "rope_parameters" : "rope_scaling";
+    const json_t *json = config_has(c, key) ? json_object_get(c->json, key) : NULL;
     (void)snprintf(what, what_bytes, "%s: \"%s\"", c->what, key);
-    *p = (struct config){config_has(c, key) ? json_object_get(c->json, key) : NULL, what, c->e};
-    if (p->json == NULL)
-        return 0;
-    if (!json_is_object(p->json))
-        return ERR(c->e, ERR_INPUT, "%s is %s, expected an object or null", what, json_type_name(p->json));
-    if (json_is_object(json_object_get(p->json, "full_attention")) ||
-        json_is_object(json_object_get(p->json, "sliding_attention")))
-        return ERR(c->e, ERR_UNSUPPORTED, "%s differs between layer types, which is not implemented", what);
+    if (json != NULL && !json_is_object(json))
+        return ERR(c->e, ERR_INPUT, "%s is %s, expected an object or null", what, json_type_name(json));
+    if (kind != NULL && json != NULL) {
+        json = json_object_get(json, kind);
+        (void)snprintf(what, what_bytes, "%s: \"%s\": \"%s\"", c->what, key, kind);
+        if (json != NULL && !json_is_object(json))
+            return ERR(c->e, ERR_INPUT, "%s is %s, expected an object", what, json_type_name(json));
+    }
+    *p = (struct config){json, what, c->e};
     return 0;
+}
+
+static bool has_kinds(const struct config *c)
+{
+    const json_t *json = json_object_get(c->json, "rope_parameters");
+    return json_is_object(json_object_get(json, "full_attention")) ||
+           json_is_object(json_object_get(json, "sliding_attention"));
 }
 
 /* The scalings whose configs say how far they stretch the original positions; llama3's and LongRoPE's have it in
@@ -221,26 +230,60 @@ static int scaled_positions(const struct scaling *s, void (*scale)(struct rope *
     return longest < CONFIG_MAX_POSITIONS ? (int)longest : CONFIG_MAX_POSITIONS;
 }
 
-void rope_read(struct model_config *m, const struct config *c, const struct rope_keys *keys)
+/* One rotation, half-split, from its dictionary and the keys; *scaled: positions that a scaling stretches to, else 0. */
+static void read_rotation(struct rope *to, int *scaled, const struct model_config *m, const struct config *c,
+                          const struct config *p, const struct rope_keys *keys)
 {
-    char what[300];
-    struct scaling s = {.top = c, .max_positions = m->max_positions};
-    if (find_dictionary(&s.p, c, what, sizeof what) != 0)
-        return;
+    struct scaling s = {.p = *p, .top = c, .max_positions = m->max_positions};
     double theta = config_real(c, keys->theta, keys->theta_missing, 2, 1e15);
-    s.theta = config_real(&s.p, "rope_theta", theta, 2, 1e15);
+    s.theta = config_real(p, "rope_theta", theta, 2, 1e15);
     double fraction = config_real(c, keys->fraction, keys->fraction_missing, 0, 1);
-    fraction = config_real(&s.p, "partial_rotary_factor", fraction, 0, 1);
+    fraction = config_real(p, "partial_rotary_factor", fraction, 0, 1);
     int dims = (int)(m->head_dim * fraction);
     if (dims < 2 || dims % 2 != 0 || dims > 2 * ROPE_MAX_PAIRS) {
         ERR(c->e, ERR_INPUT, "%s: %d of the %d dimensions of a head are rotated, expected an even number in [2, %d]",
             c->what, dims, m->head_dim, 2 * ROPE_MAX_PAIRS);
         return;
     }
-    rope_plain(&m->rope, ROPE_HALF, dims, s.theta);
-    void (*scale)(struct rope *, const struct scaling *) = find_scaling(&s.p, keys);
+    rope_plain(to, ROPE_HALF, dims, s.theta);
+    void (*scale)(struct rope *, const struct scaling *) = find_scaling(p, keys);
     if (scale == NULL || c->e->code != ERR_NONE)
         return;
-    scale(&m->rope, &s);
-    m->scaled_positions = scaled_positions(&s, scale);
+    scale(to, &s);
+    *scaled = scaled_positions(&s, scale);
+}
+
+void rope_read(struct model_config *m, const struct config *c, const struct rope_keys *keys)
+{
+    char what[300];
+    struct config p;
+    const char *key = config_has(c, "rope_parameters") ? "rope_parameters" : "rope_scaling";
+    if (open_dictionary(&p, c, key, NULL, what, sizeof what) != 0)
+        return;
+    if (has_kinds(c)) {
+        ERR(c->e, ERR_UNSUPPORTED, "%s differs between layer types, which is not implemented", what);
+        return;
+    }
+    read_rotation(&m->rope, &m->scaled_positions, m, c, &p, keys);
+}
+
+void rope_read_kinds(struct model_config *m, const struct config *c, const struct rope_keys *keys,
+                     const struct rope_keys *window_keys)
+{
+    char what[300], window_what[300];
+    struct config p, window = {NULL, c->what, c->e};
+    bool kinds = config_has(c, "rope_parameters");
+    int window_scaled = 0;
+    if (open_dictionary(&p, c, kinds ? "rope_parameters" : "rope_scaling", kinds ? "full_attention" : NULL, what,
+                        sizeof what) != 0 ||
+        (kinds &&
+         open_dictionary(&window, c, "rope_parameters", "sliding_attention", window_what, sizeof window_what) != 0))
+        return;
+    if (kinds && !has_kinds(c)) {
+        ERR(c->e, ERR_UNSUPPORTED, "%s: \"rope_parameters\" has neither \"full_attention\" nor \"sliding_attention\"",
+            c->what);
+        return;
+    }
+    read_rotation(&m->rope, &m->scaled_positions, m, c, &p, keys);
+    read_rotation(&m->window_rope, &window_scaled, m, c, &window, window_keys);
 }

@@ -17,6 +17,11 @@ struct rope_keys {
  * m->head_dim and m->max_positions. Failures go to c->e. */
 void rope_read(struct model_config *m, const struct config *c, const struct rope_keys *keys);
 
+/* The same where layers with a window rotate otherwise than the others: `rope_parameters` has a dictionary for each kind of
+ * layer (v5), or `rope_scaling` and keys are of those without a window, window_keys' theta alone of the others (v4). */
+void rope_read_kinds(struct model_config *m, const struct config *c, const struct rope_keys *keys,
+                     const struct rope_keys *window_keys);
+
 /* Unscaled frequencies: 1 / theta^(2j/dims). */
 void rope_plain(struct rope *rope, enum rope_layout layout, int dims, double theta);
 

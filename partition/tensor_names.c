@@ -15,10 +15,10 @@ static bool in_list(const char *const *list, const char *name)
 }
 
 /* The name in the file of a source's name: prefix, the layer in place of the first %d, the expert in that of the second. */
-static void file_name(const struct family *family, bool with_prefix, const char *name, struct tensor_place at, char *to,
-                      size_t bytes)
+static void file_name(const struct family *family, const struct tensor_prefixes *prefixes, const char *name,
+                      struct tensor_place at, char *to, size_t bytes)
 {
-    const char *prefix = with_prefix && !in_list(family->outside_prefix, name) ? family->prefix : "";
+    const char *prefix = in_list(family->outside_prefix, name) ? prefixes->outside : prefixes->inside;
     size_t used = (size_t)snprintf(to, bytes, "%s", prefix);
     int number = at.layer;
     for (const char *percent; (percent = strstr(name, "%d")) != NULL && used < bytes; name = percent + 2) {
@@ -35,20 +35,21 @@ bool tensor_names_expert(const struct weight_source *source)
     return layer != NULL && strstr(layer + 2, "%d") != NULL;
 }
 
-/* The prefix is there or not for all names: the first weight that is found either way decides. */
-static bool find_prefix(const struct family *family, const struct checkpoint *c)
+/* The same prefixes for all names: the first weight that is found with those that the family may have decides. */
+static struct tensor_prefixes find_prefixes(const struct family *family, const struct checkpoint *c)
 {
-    char name[128];
-    for (const struct weight_source *source = family->source; source->name != NULL; source++) {
-        if (in_list(family->outside_prefix, source->name))
-            continue;
-        for (int with = 1; with >= 0; with--) {
-            file_name(family, with != 0, source->name, (struct tensor_place){0, 0}, name, sizeof name);
+    const struct tensor_prefixes plain[] = {{family->prefix, ""}, {"", ""}};
+    static const struct tensor_prefixes wrapped[] = {{"language_model.model.", "language_model."},
+                                                     {"model.language_model.", ""}};
+    const struct tensor_prefixes *known = family->wrapped ? wrapped : plain;
+    for (const struct weight_source *source = family->source; source->name != NULL; source++)
+        for (int i = 0; i < 2 && !in_list(family->outside_prefix, source->name); i++) {
+            char name[128];
+            file_name(family, &known[i], source->name, (struct tensor_place){0, 0}, name, sizeof name);
             if (checkpoint_find(c, name) >= 0)
-                return with != 0;
+                return known[i];
         }
-    }
-    return true;
+    return known[0];
 }
 
 /* The name of a tensor without ".weight": that of the module. */
@@ -75,7 +76,7 @@ static bool in_any_layer(const struct tensor_names *n, const struct weight_sourc
 {
     for (int layer = 0; layer < n->m->n_layers; layer++) {
         char name[128];
-        file_name(n->family, n->with_prefix, source->name, (struct tensor_place){layer, 0}, name, sizeof name);
+        file_name(n->family, &n->prefixes, source->name, (struct tensor_place){layer, 0}, name, sizeof name);
         if (is_there(n, name, sizeof name))
             return true;
     }
@@ -95,7 +96,7 @@ static int find_form(const struct tensor_names *n)
 int tensor_names_find(const struct tensor_names *n, const struct weight_source *source, struct tensor_place at,
                       char *name, size_t bytes)
 {
-    file_name(n->family, n->with_prefix, source->name, at, name, bytes);
+    file_name(n->family, &n->prefixes, source->name, at, name, bytes);
     int tensor = checkpoint_find(n->c, name);
     if (tensor >= 0 || source->id != WEIGHT_EMBED || !n->m->tied_head)
         return tensor;
@@ -103,7 +104,7 @@ int tensor_names_find(const struct tensor_names *n, const struct weight_source *
         char other[128];
         if (head->id != WEIGHT_HEAD)
             continue;
-        file_name(n->family, n->with_prefix, head->name, at, other, sizeof other);
+        file_name(n->family, &n->prefixes, head->name, at, other, sizeof other);
         tensor = checkpoint_find(n->c, other);
     }
     return tensor;
@@ -112,7 +113,7 @@ int tensor_names_find(const struct tensor_names *n, const struct weight_source *
 void tensor_names_module(const struct tensor_names *n, const struct weight_source *source, struct tensor_place at,
                          char *name, size_t bytes)
 {
-    file_name(n->family, n->with_prefix, source->name, at, name, bytes);
+    file_name(n->family, &n->prefixes, source->name, at, name, bytes);
     cut_weight(name);
 }
 
@@ -120,7 +121,6 @@ void tensor_names_open(struct tensor_names *n, const struct family *family, cons
                        const struct checkpoint *c)
 {
     *n = (struct tensor_names){.family = family, .m = m, .c = c, .form = 1};
-    n->with_prefix = find_prefix(family, c);
-    if (m->experts.routing.n_experts > 0)
-        n->form = find_form(n);
+    n->prefixes = find_prefixes(family, c);
+    n->form = find_form(n);
 }

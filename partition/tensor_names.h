@@ -4,12 +4,17 @@
 
 #include "partition/families.h"
 
+/* What stands before the names of a checkpoint. */
+struct tensor_prefixes {
+    const char *inside, *outside; /* outside: of those that never carry the family's prefix */
+};
+
 /* All borrowed. */
 struct tensor_names {
     const struct family *family;
     const struct model_config *m;
     const struct checkpoint *c;
-    bool with_prefix;
+    struct tensor_prefixes prefixes;
     int form; /* which of the sources with a form are the checkpoint's */
 };
 

@@ -49,8 +49,9 @@ static int64_t source_out(const struct builder *b, const struct weight_source *s
     case PART_GATE:
     case PART_UP:
         return out / 2;
-    case PART_QKV_PER_HEAD: /* as many KV heads as heads: the families with it know no other */
+    case PART_QKV_GROUPS:
     case PART_QKV_BLOCKS:
+    case PART_ROWS:
     case PART_GATE_UP:
     case PART_PAIRS:
     case PART_WHOLE:
@@ -64,6 +65,11 @@ static int source_shape(const struct builder *b, const struct weight_source *sou
 {
     int n = 0;
     int64_t out = source_out(b, source), in = role_axis_length(b->m, &b->whole, roles[source->id].in);
+    if (source->part == PART_ROWS) {
+        shape[n++] = out / b->m->head_dim;
+        shape[n++] = b->m->head_dim;
+        return n;
+    }
     if (is_of_experts(source->id) && !tensor_names_expert(source))
         shape[n++] = b->m->experts.routing.n_experts;
     if (roles[source->id].in == AXIS_ONE) {
@@ -165,7 +171,7 @@ static void add_slice(struct builder *b, const struct weight_source *source, int
     if (slice == NULL)
         return;
     if (in_axis == AXIS_ONE) {
-        slice->col = from, slice->rows = 1, slice->cols = count, slice->dst_col = to;
+        slice->row = b->first_row, slice->col = from, slice->rows = 1, slice->cols = count, slice->dst_col = to;
     } else if (source->in_out) {
         slice->row = b->first_row + in_from, slice->col = from, slice->rows = in, slice->cols = count;
         slice->dst_row = to;
@@ -174,6 +180,18 @@ static void add_slice(struct builder *b, const struct weight_source *source, int
         slice->row = b->first_row + from, slice->col = in_from, slice->rows = count, slice->cols = in,
         slice->dst_row = to;
     }
+}
+
+/* The heads of this rank where each KV head stands behind its query heads. */
+static void slice_groups(struct builder *b, const struct weight_source *source, int tensor)
+{
+    const struct range heads = b->s->heads, kv = b->s->kv_heads;
+    int64_t d = b->m->head_dim, group = b->m->n_heads / b->m->n_kv_heads, to = 0;
+    for (int h = heads.begin; h < heads.end; h++, to += d)
+        add_slice(b, source, tensor, (h / group * (group + 2) + h % group) * d, to, d);
+    for (int part = 0; part < 2; part++)
+        for (int k = kv.begin; k < kv.end; k++, to += d)
+            add_slice(b, source, tensor, (k * (group + 2) + group + part) * d, to, d);
 }
 
 /* The out features of a QKV part. */
@@ -197,12 +215,11 @@ static void slice_qkv(struct builder *b, const struct weight_source *source, int
         add_slice(b, source, tensor, all_q + kv, n_q, n_kv);
         add_slice(b, source, tensor, all_q + all_kv + kv, n_q + n_kv, n_kv);
         break;
-    case PART_QKV_PER_HEAD:
-        for (int h = b->s->heads.begin; h < b->s->heads.end; h++)
-            for (int part = 0; part < 3; part++)
-                add_slice(b, source, tensor, (3 * h + part) * d, part * n_q + (h - b->s->heads.begin) * d, d);
+    case PART_QKV_GROUPS:
+        slice_groups(b, source, tensor);
         break;
     case PART_WHOLE:
+    case PART_ROWS:
     case PART_GATE:
     case PART_UP:
     case PART_GATE_UP:
@@ -243,7 +260,30 @@ static void slice_expert(struct builder *b, const struct weight_source *source, 
 /* This rank's first output, of what is in one piece. */
 static int64_t first_output(const struct builder *b, enum axis axis)
 {
-    return axis == AXIS_VOCAB ? b->s->vocab.begin : axis == AXIS_HEAD_NUMBERS ? b->s->heads.begin : 0;
+    switch (axis) {
+    case AXIS_VOCAB:
+        return b->s->vocab.begin;
+    case AXIS_HEAD_NUMBERS:
+        return b->s->heads.begin;
+    case AXIS_Q_NORM:
+        return b->m->qk_norm_each ? (int64_t)b->s->heads.begin * b->m->head_dim : 0;
+    case AXIS_K_NORM:
+        return b->m->qk_norm_each ? (int64_t)b->s->kv_heads.begin * b->m->head_dim : 0;
+    default:
+        return 0;
+    }
+}
+
+/* A vector of all heads from a matrix with a row for each. */
+static void slice_rows(struct builder *b, const struct weight_source *source, int tensor)
+{
+    int64_t d = b->m->head_dim, first = first_output(b, roles[source->id].out) / d;
+    int64_t n = role_axis_length(b->m, b->s, roles[source->id].out) / d;
+    for (int64_t h = 0; h < n; h++) {
+        b->first_row = first + h;
+        add_slice(b, source, tensor, 0, h * d, d);
+    }
+    b->first_row = 0;
 }
 
 static void slice_source(struct builder *b, const struct weight_source *source, int tensor)
@@ -251,6 +291,8 @@ static void slice_source(struct builder *b, const struct weight_source *source, 
     enum axis out = roles[source->id].out;
     if (out == AXIS_QKV)
         slice_qkv(b, source, tensor);
+    else if (source->part == PART_ROWS)
+        slice_rows(b, source, tensor);
     else if (out == AXIS_MLP_IN)
         slice_mlp(b, source, tensor, 0, b->s->ffn, b->m->ffn);
     else if (out == AXIS_SHARED_IN)
@@ -520,19 +562,24 @@ double weight_map_step_bytes(const struct weight_map *map, const struct model_co
     return bytes;
 }
 
-/* A buffer, or the head of a model that ties it, or the scale of quantised activations. */
+static bool ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), n_end = strlen(end);
+    return n >= n_end && strcmp(name + n - n_end, end) == 0;
+}
+
+/* A buffer, what is not of the language model, the head of a model that ties it, or the scale of quantised activations. */
 static bool is_ignored(const struct family *family, bool tied, const char *name)
 {
     static const char *const scales[] = {".input_scale", ".k_scale", ".v_scale", ".kv_scale", ".output_scale"};
-    size_t n = strlen(name);
     for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++)
-        if (n > strlen(scales[i]) && strcmp(name + n - strlen(scales[i]), scales[i]) == 0)
+        if (ends_with(name, scales[i]))
             return true;
-    for (const char *const *end = family->ignored; *end != NULL; end++)
-        if (n >= strlen(*end) && strcmp(name + n - strlen(*end), *end) == 0)
+    for (const char *const *part = family->ignored; *part != NULL; part++)
+        if (ends_with(*part, ".") ? strstr(name, *part) != NULL : ends_with(name, *part))
             return true;
     for (const struct weight_source *source = family->source; source->name != NULL; source++)
-        if (tied && source->id == WEIGHT_HEAD && strcmp(source->name, name) == 0)
+        if (tied && source->id == WEIGHT_HEAD && ends_with(name, source->name))
             return true;
     return false;
 }

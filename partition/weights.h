@@ -41,12 +41,14 @@ enum weight_id {
     WEIGHT_OUT,
     WEIGHT_OUT_BIAS,
     WEIGHT_SINKS,
+    WEIGHT_ATTN_OUT_NORM,
     WEIGHT_MLP_NORM,
     WEIGHT_MLP_NORM_BIAS,
     WEIGHT_MLP_IN,
     WEIGHT_MLP_IN_BIAS,
     WEIGHT_MLP_OUT,
     WEIGHT_MLP_OUT_BIAS,
+    WEIGHT_MLP_OUT_NORM,
     WEIGHT_ROUTER,
     WEIGHT_ROUTER_BIAS,
     WEIGHT_EXPERTS_IN,
@@ -66,8 +68,9 @@ enum weight_part {
     PART_Q,
     PART_K,
     PART_V,
-    PART_QKV_BLOCKS,   /* all q, all k, all v (GPT-2, Phi-3) */
-    PART_QKV_PER_HEAD, /* q, k, v of head 0, q, k, v of head 1, ... (GPT-NeoX, BLOOM) */
+    PART_QKV_BLOCKS, /* all q, all k, all v (GPT-2, Phi-3) */
+    PART_QKV_GROUPS, /* the q heads of KV head 0, its k, its v, the q heads of KV head 1, .. (Falcon, GPT-NeoX, BLOOM) */
+    PART_ROWS,       /* a vector stored as a matrix of a row for each head (Command R+) */
     PART_GATE,
     PART_UP,
     PART_GATE_UP, /* all gate rows, then all up rows */
@@ -80,7 +83,7 @@ struct weight_source {
     enum weight_part part;
     const char *name; /* without the prefix; %d stands for the layer, a second %d for the expert */
     bool in_out;      /* stored [in, out] (GPT-2's Conv1D) */
-    int form; /* 0: in every checkpoint; 1, 2 ..: experts, stored in several ways; one is there, and its first line tells */
+    int form; /* 0: in every checkpoint; 1, 2 ..: stored in one of several ways; one is there, and its first line tells */
 };
 
 /* One array on one rank. */

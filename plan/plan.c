@@ -5,12 +5,12 @@
 #include <string.h>
 
 #define PLAN_MAGIC   0x4e414c50u /* "PLAN" */
-#define PLAN_VERSION 4
+#define PLAN_VERSION 5
 
 struct plan_header {
     uint32_t magic, version;
     uint64_t step, bytes;
-    int32_t kind, n_seqs, n_tokens, n_starts, n_blocks, n_scores, n_history, report, n_masks;
+    int32_t kind, n_seqs, n_tokens, n_starts, n_blocks, n_scores, n_history, report, model, n_masks;
 };
 
 _Static_assert(sizeof(struct plan_header) <= PLAN_HEADER_BYTES, "the header must fit its slot");
@@ -29,10 +29,11 @@ static size_t max_blocks(const struct limits *l)
 int plan_open(struct plan *p, const struct limits *l, struct err *e)
 {
     memset(p, 0, sizeof *p);
-    p->limits = *l;
+    p->limits = p->capacity = *l;
     size_t seqs = (size_t)l->max_seqs, tokens = (size_t)l->max_batch_tokens;
     p->message_capacity = PLAN_HEADER_BYTES + seqs * (sizeof *p->start + sizeof *p->seq + sizeof *p->score) +
-                          seqs * mask_bytes(l) + max_blocks(l) * sizeof *p->block + (tokens + (size_t)l->max_len) * sizeof *p->token;
+                          seqs * mask_bytes(l) + max_blocks(l) * sizeof *p->block +
+                          (tokens + (size_t)l->max_len) * sizeof *p->token;
     p->seq = err_calloc(e, seqs, sizeof *p->seq, "plan");
     p->start = err_calloc(e, seqs, sizeof *p->start, "plan");
     p->block = err_calloc(e, max_blocks(l), sizeof *p->block, "plan");
@@ -57,10 +58,39 @@ void plan_close(struct plan *p)
     memset(p, 0, sizeof *p);
 }
 
+static int32_t larger(int32_t a, int32_t b)
+{
+    return a > b ? a : b;
+}
+
+int plan_reserve(struct plan *p, const struct limits *l, struct err *e)
+{
+    const struct limits *has = &p->capacity;
+    const struct limits most = {
+        .max_seqs = larger(has->max_seqs, l->max_seqs),
+        .max_batch_tokens = larger(has->max_batch_tokens, l->max_batch_tokens),
+        .max_len = larger(has->max_len, l->max_len),
+        .max_logit_rows = larger(has->max_logit_rows, l->max_logit_rows),
+        .n_blocks = larger(has->n_blocks, l->n_blocks),
+        .mask_words = larger(has->mask_words, l->mask_words),
+    };
+    struct plan grown;
+    if (memcmp(&most, has, sizeof most) == 0)
+        return 0;
+    if (plan_open(&grown, &most, e) != 0) {
+        plan_close(&grown);
+        return -1;
+    }
+    plan_close(p);
+    *p = grown;
+    return 0;
+}
+
 void plan_reset(struct plan *p, uint64_t step)
 {
     p->step = step;
     p->kind = PLAN_STEP;
+    p->model = 0;
     p->n_seqs = p->n_tokens = p->n_starts = p->n_blocks = p->n_scores = p->n_history = p->n_masks = p->report = 0;
 }
 
@@ -72,8 +102,9 @@ static unsigned char *put_bytes(unsigned char *at, const void *data, size_t byte
 
 size_t plan_pack(struct plan *p)
 {
-    struct plan_header h = {PLAN_MAGIC,  PLAN_VERSION, p->step,     0,           p->kind,      p->n_seqs,
-                            p->n_tokens, p->n_starts,  p->n_blocks, p->n_scores, p->n_history, p->report, p->n_masks};
+    struct plan_header h = {PLAN_MAGIC,   PLAN_VERSION, p->step,     0,           p->kind,
+                            p->n_seqs,    p->n_tokens,  p->n_starts, p->n_blocks, p->n_scores,
+                            p->n_history, p->report,    p->model,    p->n_masks};
     unsigned char *at = p->message + PLAN_HEADER_BYTES;
     at = put_bytes(at, p->start, (size_t)p->n_starts * sizeof *p->start);
     at = put_bytes(at, p->seq, (size_t)p->n_seqs * sizeof *p->seq);
@@ -94,18 +125,27 @@ size_t plan_message_bytes(const unsigned char *message)
     return (size_t)h.bytes;
 }
 
+int plan_message_model(const unsigned char *message)
+{
+    struct plan_header h;
+    memcpy(&h, message, sizeof h);
+    return h.model >= 0 && h.model < PLAN_MODELS ? h.model : -1;
+}
+
 static int check_header(const struct plan *p, const struct plan_header *h, size_t bytes, struct err *e)
 {
     const struct limits *l = &p->limits;
     if (h->magic != PLAN_MAGIC || h->version != PLAN_VERSION)
         return ERR(e, ERR_INTERNAL, "plan has magic %08x version %u, expected %08x version %u", h->magic, h->version,
                    PLAN_MAGIC, PLAN_VERSION);
-    if ((h->kind != PLAN_STEP && h->kind != PLAN_STOP) || h->report < 0 || h->report > 1)
-        return ERR(e, ERR_INTERNAL, "plan %llu has kind %d, report %d", (unsigned long long)h->step, h->kind,
-                   h->report);
+    if (h->kind < PLAN_STEP || h->kind > PLAN_DROP || h->model < 0 || h->model >= PLAN_MODELS || h->report < 0 ||
+        h->report > 1)
+        return ERR(e, ERR_INTERNAL, "plan %llu has kind %d, model %d, report %d", (unsigned long long)h->step, h->kind,
+                   h->model, h->report);
     if (h->n_seqs < 0 || h->n_seqs > l->max_seqs || h->n_starts < 0 || h->n_starts > l->max_seqs || h->n_tokens < 0 ||
         h->n_tokens > l->max_batch_tokens || h->n_blocks < 0 || (size_t)h->n_blocks > max_blocks(l) ||
-        h->n_scores < 0 || h->n_scores > h->n_seqs || h->n_masks < 0 || h->n_masks > h->n_seqs || h->n_history < 0 || h->n_history > l->max_len)
+        h->n_scores < 0 || h->n_scores > h->n_seqs || h->n_masks < 0 || h->n_masks > h->n_seqs || h->n_history < 0 ||
+        h->n_history > l->max_len)
         return ERR(e, ERR_INTERNAL,
                    "plan %llu is out of bounds: %d sequences, %d of them scored, %d starts, %d tokens, %d blocks",
                    (unsigned long long)h->step, h->n_seqs, h->n_scores, h->n_starts, h->n_tokens, h->n_blocks);
@@ -224,6 +264,7 @@ int plan_unpack(struct plan *p, size_t bytes, int vocab, struct err *e)
         return -1;
     p->step = h.step;
     p->kind = h.kind;
+    p->model = h.model;
     p->n_seqs = h.n_seqs;
     p->n_tokens = h.n_tokens;
     p->n_starts = h.n_starts;

@@ -9,7 +9,17 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum plan_kind { PLAN_STEP = 1, PLAN_STOP };
+enum plan_kind {
+    PLAN_STEP = 1,
+    PLAN_STOP,
+    PLAN_LOAD,     /* begin to read a model, beside the steps of others */
+    PLAN_COMMIT,   /* it has been read on all ranks: steps of it may follow */
+    PLAN_ROLLBACK, /* it could not be read on all ranks: what was read of it is given back */
+    PLAN_DROP      /* a model's memory is given back */
+};
+
+/* Models that are loaded at once have numbers below this. */
+#define PLAN_MODELS 64
 
 /* The sizes for which memory was allocated; the bounds of every plan. Flat: broadcast once at start. */
 struct limits {
@@ -35,19 +45,22 @@ struct plan_seq {
     int32_t masked;   /* 1: from the tokens of a mask that the plan brings; sampling.masked of the slot says the same */
 };
 
-/* Scoring (prompt_logprobs): each of the first n_scored of the rows of logits of sequence number seq of the plan says how
- * likely it makes the token that follows it in the prompt, and which sampling.n_prompt_top are likeliest. That token is the
- * sequence's next one in the plan; after its last one it is `next` (-1 when that row is not scored).
+/* Scoring (prompt_logprobs): each of the first n_scored of the rows of logits of sequence number seq of the plan
+ * says how likely it makes the token that follows it in the prompt, and which sampling.n_prompt_top are likeliest.
+ * That token is the sequence's next one in the plan; after its last one it is `next` (-1 when that row is not
+ * scored).
  *
- * So a chunk [pos, pos + n) of a prompt of P tokens has n_logits = n and {seq, min(n, P - 1 - pos), prompt[pos + n] or -1}.
- * Each token costs a row: n is at most what limits.max_logit_rows leaves. What comes from the prefix cache is not fed and
- * so not scored: a request that wants scores takes nothing from there, until it has them (it may when it is recomputed). */
+ * So a chunk [pos, pos + n) of a prompt of P tokens has n_logits = n and {seq, min(n, P - 1 - pos), prompt[pos + n]
+ * or -1}. Each token costs a row: n is at most what limits.max_logit_rows leaves. What comes from the prefix cache
+ * is not fed and so not scored: a request that wants scores takes nothing from there, until it has them (it may when
+ * it is recomputed). */
 struct plan_score {
     int32_t seq, n_scored, next;
 };
 
-/* A slot gets a new sequence. Its first n_history tokens are not fed, since their keys and values are in blocks that it shares,
- * but are given nevertheless: for penalties, which look at the tokens of the slot. 0 where nothing looks at them. */
+/* A slot gets a new sequence. Its first n_history tokens are not fed, since their keys and values are in blocks that
+ * it shares, but are given nevertheless: for penalties, which look at the tokens of the slot. 0 where nothing looks
+ * at them. */
 struct plan_start {
     int32_t slot, n_history;
     struct sampling sampling;
@@ -63,7 +76,8 @@ struct plan_block {
 
 struct plan {
     uint64_t step;
-    int32_t kind; /* enum plan_kind */
+    int32_t kind;  /* enum plan_kind */
+    int32_t model; /* number of the one that it is about */
     int32_t
         report; /* 1: what the ranks measured goes to rank 0 after this step (rank/measure/meter.h, which sets it); 0: not */
     int32_t n_seqs, n_tokens, n_starts, n_blocks, n_scores, n_history, n_masks;
@@ -74,14 +88,16 @@ struct plan {
     uint32_t *mask;           /* [n_masks][mask_words] of the masked sequences in order of seq: bit i of word i / 32 */
     int32_t *history;         /* [n_history] of all starts, in their order; capacity max_len */
     int32_t *token;           /* [n_tokens] ids to feed in order of seq; -1: the token sampled last in the slot */
-    struct limits limits;
-    unsigned char *message; /* packed form, as broadcast */
+    struct limits limits;     /* of the model: what the plan is checked against */
+    struct limits capacity;   /* for which memory was taken */
+    unsigned char *message;   /* packed form, as broadcast */
     size_t message_capacity;
 };
 
 /* The results of a step that the host reads. */
 struct step_result {
     uint64_t step;
+    int32_t model;                 /* of the plan */
     int n_sampled;                 /* sequences of the plan with sample == 1, in the plan's order */
     const struct sampled *sampled; /* [n_sampled]; valid until the next step is submitted */
     int n_rows;
@@ -94,7 +110,11 @@ struct step_result {
 int plan_open(struct plan *p, const struct limits *l, struct err *e);
 void plan_close(struct plan *p);
 
-/* Empty the plan for the next step. */
+/* Take more memory, if a plan within these limits needs it: what the plan holds is lost then. Equal on all ranks
+ * that share it. */
+int plan_reserve(struct plan *p, const struct limits *l, struct err *e);
+
+/* Empty the plan for the next step, of model 0. */
 void plan_reset(struct plan *p, uint64_t step);
 
 /* Flat bytes in p->message; returns their number. */
@@ -106,5 +126,7 @@ int plan_unpack(struct plan *p, size_t bytes, int vocab, struct err *e);
 /* Bytes that a packed plan claims to have, from its first PLAN_HEADER_BYTES bytes. */
 #define PLAN_HEADER_BYTES 64
 size_t plan_message_bytes(const unsigned char *message);
+/* And the model that it is about, -1 where it is not below PLAN_MODELS. */
+int plan_message_model(const unsigned char *message);
 
 #endif

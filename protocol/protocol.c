@@ -8,8 +8,8 @@
 
 #define MAX_DEPTH 64
 
-static const char *const op_name[] = {"generate", "cancel",     "health", "metrics", "models",
-                                      "tokenize", "detokenize", "drain",  "shutdown"};
+static const char *const op_name[] = {"generate",   "cancel", "health", "metrics", "models", "tokenize",
+                                      "detokenize", "load",   "unload", "pin",     "drain",  "shutdown"};
 #define N_OPS (sizeof op_name / sizeof op_name[0])
 
 const char *protocol_op_name(enum protocol_op op)
@@ -17,9 +17,18 @@ const char *protocol_op_name(enum protocol_op op)
     return op_name[op];
 }
 
+static const struct json_limits limits = {MAX_DEPTH, PROTOCOL_MAX_VALUES, PROTOCOL_MAX_LISTS, PROTOCOL_MAX_MEMBERS};
+
+int protocol_check_limits(const struct json_limits *found, const char *field, struct protocol_error *error)
+{
+    struct err e = {0};
+    if (json_check_limits(found, &limits, "together", &e) == 0)
+        return 0;
+    return protocol_fail(error, PROTOCOL_TOO_LARGE, field, "%s", e.text);
+}
+
 json_t *protocol_json(const char *json, size_t bytes, const char *what, struct protocol_error *error)
 {
-    static const struct json_limits limits = {MAX_DEPTH, PROTOCOL_MAX_VALUES, PROTOCOL_MAX_LISTS, PROTOCOL_MAX_MEMBERS};
     struct json_failure failure;
     struct err e = {0};
     json_t *root = json_parse_limited(json, bytes, what, &limits, &failure, &e);
@@ -47,7 +56,7 @@ static int read_op(struct protocol_message *m, struct protocol_error *error)
         }
     return protocol_fail(error, PROTOCOL_BAD_REQUEST, "op",
                          "found \"%.40s\", expected generate, cancel, health, metrics, models, tokenize, detokenize, "
-                         "drain or shutdown",
+                         "load, unload, pin, drain or shutdown",
                          json_string_value(op));
 }
 
@@ -74,7 +83,7 @@ static int check_common(struct protocol_message *m, const struct fields *f, cons
         return fields_fail(f, FIELD_REQUEST_ID, -1, error, "missing: which request is to end?");
     if (name != NULL && !json_is_string(name))
         return fields_fail(f, FIELD_MODEL, -1, error, "found %s, expected a string", json_type_name(name));
-    if (name != NULL && strcmp(json_string_value(name), model->name) != 0 &&
+    if (name != NULL && model->name != NULL && strcmp(json_string_value(name), model->name) != 0 &&
         (model->path == NULL || strcmp(json_string_value(name), model->path) != 0))
         return protocol_fail(error, PROTOCOL_NOT_FOUND, "model", "found \"%.80s\", this server has \"%.80s\"",
                              json_string_value(name), model->name);
@@ -111,20 +120,55 @@ int protocol_parse_generate(struct protocol_message *m, json_t *object, const js
     return error->code == 0 ? 0 : -1;
 }
 
-int protocol_parse(struct protocol_message *m, const char *json, size_t bytes, const struct protocol_model *model,
-                   bool may_stream, struct protocol_error *error)
+bool protocol_needs_model(enum protocol_op op)
 {
-    struct fields f;
+    return op == PROTOCOL_GENERATE || op == PROTOCOL_TOKENIZE || op == PROTOCOL_DETOKENIZE;
+}
+
+static size_t memory_of(const struct protocol_message *m)
+{
+    size_t bytes = json_memory(m->root) + m->ids.n * sizeof *m->ids.id;
+    const struct protocol_generate *g = &m->generate;
+    for (int i = 0; g->prompt != NULL && i < g->n_prompts; i++)
+        bytes += sizeof g->prompt[i] + g->prompt[i].n_ids * sizeof *g->prompt[i].id;
+    return bytes + (size_t)g->n_turns * sizeof *g->turn;
+}
+
+int protocol_read(struct protocol_message *m, const char *json, size_t bytes, struct protocol_error *error)
+{
     *m = (struct protocol_message){.op = PROTOCOL_GENERATE};
     *error = (struct protocol_error){0};
     m->root = protocol_json(json, bytes, "message", error);
     if (m->root == NULL)
         return -1;
+    m->memory = json_memory(m->root);
     find_request_id(m);
-    if (read_op(m, error) != 0 || fields_collect(&f, m->root, m->op, error) != 0 ||
-        check_common(m, &f, model, error) != 0)
+    const json_t *name = json_object_get(m->root, "model");
+    m->model = json_is_string(name) ? json_string_value(name) : NULL;
+    m->wait = !json_is_false(json_object_get(m->root, "wait"));
+    m->generate.timeout_ms =
+        json_integer_value(json_object_get(m->root, "timeout_ms")); /* also of waiting for a model */
+    return read_op(m, error);
+}
+
+static int read_management(struct protocol_message *m, const struct fields *f, struct protocol_error *error)
+{
+    if (f->value[FIELD_MODEL] == NULL)
+        return fields_fail(f, FIELD_MODEL, -1, error, "missing: which model?");
+    m->pinned = fields_bool(f, FIELD_PINNED, true, error);
+    return error->code == 0 ? 0 : -1;
+}
+
+int protocol_check(struct protocol_message *m, const struct protocol_model *model, bool may_stream,
+                   struct protocol_error *error)
+{
+    struct fields f;
+    if (fields_collect(&f, m->root, m->op, error) != 0 || check_common(m, &f, model, error) != 0)
         return -1;
-    if (m->op == PROTOCOL_GENERATE) {
+    m->wait = fields_bool(&f, FIELD_WAIT, true, error);
+    if (m->op == PROTOCOL_LOAD || m->op == PROTOCOL_UNLOAD || m->op == PROTOCOL_PIN) {
+        (void)read_management(m, &f, error);
+    } else if (m->op == PROTOCOL_GENERATE) {
         if (protocol_read_rules(m, &f, model, may_stream, error) == 0)
             (void)protocol_read_prompt(m, &f, model->vocab, true, error);
     } else if (m->op == PROTOCOL_TOKENIZE) {
@@ -134,7 +178,29 @@ int protocol_parse(struct protocol_message *m, const char *json, size_t bytes, c
     } else if (m->op == PROTOCOL_DETOKENIZE) {
         (void)read_detokenize(m, &f, model, error);
     }
+    m->memory = memory_of(m);
     return error->code == 0 ? 0 : -1;
+}
+
+int protocol_parse(struct protocol_message *m, const char *json, size_t bytes, const struct protocol_model *model,
+                   bool may_stream, struct protocol_error *error)
+{
+    if (protocol_read(m, json, bytes, error) != 0)
+        return -1;
+    return protocol_check(m, model, may_stream, error);
+}
+
+void protocol_forget_chat(struct protocol_message *m)
+{
+    static const char *const read[] = {"tools", "documents", "chat_template_kwargs"};
+    struct chat_request *chat = &m->generate.chat;
+    json_t *turn;
+    size_t i;
+    json_array_foreach((json_t *)chat->messages, i, turn)(void) json_object_del(turn, "tool_calls");
+    for (i = 0; i < sizeof read / sizeof read[0] && m->generate.n_turns > 0; i++)
+        (void)json_object_del(m->root, read[i]);
+    chat->tools = chat->documents = chat->variables = NULL;
+    m->memory = memory_of(m);
 }
 
 void protocol_message_close(struct protocol_message *m)

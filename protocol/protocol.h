@@ -29,6 +29,9 @@ enum protocol_op {
     PROTOCOL_MODELS,
     PROTOCOL_TOKENIZE,
     PROTOCOL_DETOKENIZE,
+    PROTOCOL_LOAD, /* of a model among several, as the next two */
+    PROTOCOL_UNLOAD,
+    PROTOCOL_PIN,
     PROTOCOL_DRAIN,
     PROTOCOL_SHUTDOWN
 };
@@ -37,7 +40,7 @@ const char *protocol_op_name(enum protocol_op op);
 
 /* The limits for the checks. Constant while the server runs. */
 struct protocol_model {
-    const char *name; /* the only "model" that is there */
+    const char *name; /* of the "model"; NULL: a message about none, or about any */
     const char *path; /* it may be called so, too; NULL: it may not */
     int vocab;        /* token ids are below */
     int n_eos;
@@ -53,9 +56,9 @@ struct protocol_prompt { /* a text, or ids */
 
 /* What the text has to be; the grammar is made of it by a worker (text/grammar/form.h). */
 struct protocol_form {
-    enum form_kind kind;         /* 0: any text */
-    const struct json_t *value;  /* borrowed from the message; NULL with FORM_OBJECT */
-    const char *field;           /* of the message, for errors */
+    enum form_kind kind;        /* 0: any text */
+    const struct json_t *value; /* borrowed from the message; NULL with FORM_OBJECT */
+    const char *field;          /* of the message, for errors */
 };
 
 /* `generate`; of it, `tokenize` has the prompt and how to encode it. */
@@ -70,7 +73,7 @@ struct protocol_generate {
 
     struct request_rules rules; /* max_tokens may be PROTOCOL_FILL; sampling.prompt_len is 0 */
     struct protocol_form form;
-    bool has_seed;              /* else rules.sampling.seed is 0 and the server chooses */
+    bool has_seed; /* else rules.sampling.seed is 0 and the server chooses */
     bool stream, echo;
     struct search search;      /* per prompt; choices[] has n_prompts x search.n */
     int priority;              /* lower first */
@@ -82,12 +85,25 @@ struct protocol_generate {
 struct protocol_message {
     enum protocol_op op;
     const char *request_id;            /* NULL: none was given */
+    const char *model;                 /* its name as the message has it; NULL: none was given */
+    bool wait;                         /* false: an answer at once is wanted, not one when the model is loaded */
+    bool pinned;                       /* PROTOCOL_PIN */
     struct protocol_generate generate; /* PROTOCOL_GENERATE, PROTOCOL_TOKENIZE */
     struct token_list ids;             /* PROTOCOL_DETOKENIZE */
     bool skip_special_tokens;          /* PROTOCOL_DETOKENIZE */
     struct json_t *root;               /* owner of the borrowed texts */
+    size_t memory;                     /* about what all this takes, bytes */
     struct stop_strings *stop;         /* what generate.rules.stop borrows */
 };
+
+/* The two halves of protocol_parse. First the text becomes JSON: op, request_id, model, wait and timeout_ms are set,
+ * nothing else is checked yet; -1 and *error if there is no JSON or no such op. Then what the op's fields say. */
+int protocol_read(struct protocol_message *m, const char *json, size_t bytes, struct protocol_error *error);
+int protocol_check(struct protocol_message *m, const struct protocol_model *model, bool may_stream,
+                   struct protocol_error *error);
+
+/* Does the op need a model that is loaded? */
+bool protocol_needs_model(enum protocol_op op);
 
 /* Check a whole message. may_stream: false where the client can take one reply only. On failure -1 and *error; op and
  * request_id are set as far as they could be read. Close the message in both cases, when it has been answered. */
@@ -95,11 +111,15 @@ int protocol_parse(struct protocol_message *m, const char *json, size_t bytes, c
                    bool may_stream, struct protocol_error *error);
 void protocol_message_close(struct protocol_message *m);
 
-/* The two halves of this for who finds a generate within something else (a line of a batch). The text as an object within
- * the limits above, which the caller decrefs; NULL on failure. */
+/* The chat is encoded: what only its template reads (tools, documents, variables, calls) is given up. */
+void protocol_forget_chat(struct protocol_message *m);
+
+/* The two halves of this for who finds a generate within something else (a line of a batch). The text as an object
+ * within the limits above, which the caller decrefs; NULL on failure. */
 struct json_t *protocol_json(const char *json, size_t bytes, const char *what, struct protocol_error *error);
-/* Check the object, which the message refers to from now on. defaults: an object of values, by canonical name, for fields
- * that it does not have; NULL: none. It may not stream. *error is empty before; close the message in any case. */
+/* Check the object, which the message refers to from now on. defaults: an object of values, by canonical name, for
+ * fields that it does not have; NULL: none. It may not stream. *error is empty before; close the message in any
+ * case. */
 int protocol_parse_generate(struct protocol_message *m, struct json_t *object, const struct json_t *defaults,
                             const struct protocol_model *model, struct protocol_error *error);
 

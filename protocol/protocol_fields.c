@@ -10,6 +10,9 @@
 #define GEN    OP(PROTOCOL_GENERATE)
 #define TOK    OP(PROTOCOL_TOKENIZE)
 #define DETOK  OP(PROTOCOL_DETOKENIZE)
+#define LOAD   OP(PROTOCOL_LOAD)
+#define UNLOAD OP(PROTOCOL_UNLOAD)
+#define PIN    OP(PROTOCOL_PIN)
 #define ALL    (~0u)
 #define TOP    false /* where a name may stand: at the top of the message only, */
 #define NESTED true  /* or in `parameters` too */
@@ -25,7 +28,9 @@ static const struct row {
     {"protocol", FIELD_PROTOCOL, ALL, TOP},
     {"request_id", FIELD_REQUEST_ID, ALL, TOP},
     {"rid", FIELD_REQUEST_ID, ALL, TOP},
-    {"model", FIELD_MODEL, GEN | TOK | DETOK, TOP},
+    {"model", FIELD_MODEL, GEN | TOK | DETOK | LOAD | UNLOAD | PIN, TOP},
+    {"wait", FIELD_WAIT, GEN | TOK | DETOK | LOAD | UNLOAD, TOP},
+    {"pinned", FIELD_PINNED, PIN, TOP},
     {"prompt", FIELD_PROMPT, GEN | TOK, TOP},
     {"inputs", FIELD_PROMPT, GEN | TOK, TOP},
     {"text", FIELD_PROMPT, GEN | TOK, TOP},

@@ -54,6 +54,8 @@ enum field_id {
     FIELD_TIMEOUT_MS,
     FIELD_TOKEN_IDS,
     FIELD_RETURN_TOKEN_STRS,
+    FIELD_WAIT,
+    FIELD_PINNED,
     N_FIELDS
 };
 

@@ -20,7 +20,8 @@ static void read_schema(struct protocol_form *form, const struct fields *f, cons
                     json_type_name(json_object_get(inner, "schema")));
         return;
     }
-    json_object_foreach (inner, key, value) {
+    json_object_foreach(inner, key, value)
+    {
         bool is_known = false;
         for (size_t i = 0; i < sizeof known / sizeof *known; i++)
             is_known = is_known || strcmp(key, known[i]) == 0;
@@ -62,7 +63,8 @@ static void read_structured(struct protocol_form *form, const struct fields *f, 
     else
         fields_fail(f, FIELD_STRUCTURED_OUTPUTS, -1, error,
                     "found \"%.40s\": %s, expected \"json\": a schema, \"regex\": a string, \"choice\": an array of "
-                    "strings or \"json_object\": true", key, json_type_name(value));
+                    "strings or \"json_object\": true",
+                    key, json_type_name(value));
 }
 
 static void read_structured_outputs(struct protocol_form *form, const struct fields *f, struct protocol_error *error)
@@ -74,7 +76,8 @@ static void read_structured_outputs(struct protocol_form *form, const struct fie
         return;
     if (!json_is_object(asked))
         fields_fail(f, FIELD_STRUCTURED_OUTPUTS, -1, error, "found %s, expected an object", json_type_name(asked));
-    json_object_foreach (asked, key, value) {
+    json_object_foreach(asked, key, value)
+    {
         if (json_is_null(value))
             continue;
         if (n++ > 0)

@@ -145,6 +145,23 @@ static int read_arguments(json_t *function, const char *name, struct protocol_er
     return json_object_set_new(function, "arguments", object) == 0 ? 0 : out_of_memory(error);
 }
 
+/* These texts are parsed one after the other: many of them are no way around the limits of a message. */
+static int check_arguments(const json_t *messages, struct protocol_error *error)
+{
+    struct json_limits all = {0}, one;
+    const json_t *turn, *call;
+    size_t i, k;
+    json_array_foreach(messages, i, turn) json_array_foreach(json_object_get(turn, "tool_calls"), k, call)
+    {
+        const json_t *text = json_object_get(json_object_get(call, "function"), "arguments");
+        json_measure(json_is_string(text) ? json_string_value(text) : "", json_string_length(text), &one);
+        all.values += one.values;
+        all.lists += one.lists;
+        all.members += one.members;
+    }
+    return protocol_check_limits(&all, "messages.tool_calls", error);
+}
+
 static int read_calls(json_t *object, size_t turn, struct protocol_error *error)
 {
     char name[64];
@@ -251,6 +268,8 @@ static int read_turns(struct protocol_generate *g, const struct fields *f, struc
     g->chat.tools = read_objects(f, FIELD_TOOLS, error);
     g->chat.documents = read_objects(f, FIELD_DOCUMENTS, error);
     g->chat.variables = read_variables(f, error);
+    if (check_arguments(list, error) != 0)
+        return -1;
     for (size_t i = 0; i < n && error->code == 0; i++)
         (void)read_turn(&g->turn[i], json_array_get(list, i), i, error);
     return error->code == 0 ? 0 : -1;

@@ -48,7 +48,8 @@ static void put_logprobs(json_t *object, const struct tokenizer *t, const struct
 /* Which text or token ended it. Beams end in several ways at once. */
 static void put_stop_reason(json_t *object, const struct reply_choice *c, bool *good)
 {
-    if (c->finish != FINISH_STOP || c->has_score || (c->whole && c->stop_text == NULL) || (c->stop_text == NULL && c->n_tokens == 0))
+    if (c->finish != FINISH_STOP || c->has_score || (c->whole && c->stop_text == NULL) ||
+        (c->stop_text == NULL && c->n_tokens == 0))
         return;
     reply_put(object, "stop_reason",
               c->stop_text != NULL ? reply_text(c->stop_text) : json_integer(c->token_id[c->n_tokens - 1]), good);
@@ -120,7 +121,8 @@ char *reply_generate(const struct reply *r, size_t *bytes)
     return reply_dump(root, good, bytes);
 }
 
-/* Megabytes that were written before go into the event as they are. Within a string the key's quotes would have a backslash. */
+/* Megabytes that were written before go into the event as they are. Within a string the key's quotes would have a
+ * backslash. */
 static char *insert_before(char *event, const struct reply_choice *c, size_t *bytes)
 {
     static const char key[] = "\"text\":\"";
@@ -205,22 +207,60 @@ char *reply_metrics(const char *request_id, const char *text, size_t text_bytes,
     return reply_dump(root, good, bytes);
 }
 
-char *reply_models(const char *request_id, const struct reply_model *m, size_t *bytes)
+static json_t *text_or_null(const char *text)
+{
+    return text != NULL ? reply_text(text) : json_null();
+}
+
+/* What is known of it while it is not loaded: its state. */
+static json_t *model_object(const struct reply_model *m, bool *good)
+{
+    json_t *model = json_object();
+    bool opened = m->family != NULL;
+    reply_put(model, "id", reply_text(m->name), good);
+    if (opened) {
+        reply_put(model, "family", reply_text(m->family), good);
+        reply_put(model, "dtype", reply_text(m->dtype), good);
+    }
+    reply_put(model, "ranks", json_integer(m->ranks), good);
+    reply_put(model, "groups", json_integer(m->groups), good);
+    if (opened)
+        reply_put(model, "vocab_size", json_integer(m->vocab), good);
+    if (m->max_model_len > 0)
+        reply_put(model, "max_model_len", json_integer(m->max_model_len), good);
+    if (opened)
+        reply_put(model, "chat_template", text_or_null(m->chat_template), good);
+    reply_put(model, "state", reply_text(m->state), good);
+    if (m->bytes < 0)
+        return model;
+    reply_put(model, "bytes", json_integer(m->bytes), good);
+    reply_put(model, "pinned", json_boolean(m->pinned), good);
+    reply_put(model, "running", json_integer(m->users), good);
+    reply_put(model, "waiting", json_integer(m->waiters), good);
+    reply_put(model, "idle_s", m->idle_s >= 0 ? json_real(m->idle_s) : json_null(), good);
+    reply_put(model, "freed_bytes", m->has_freed ? json_integer(m->freed) : json_null(), good);
+    if (m->why != NULL)
+        reply_put(model, "reason", reply_text(m->why), good);
+    return model;
+}
+
+char *reply_models(const char *request_id, const struct reply_model *m, int n, int64_t max_message_bytes, size_t *bytes)
 {
     bool good = true;
-    json_t *root = begin_ok(PROTOCOL_MODELS, request_id, &good), *model = json_object(), *list = json_array();
-    reply_put(model, "id", reply_text(m->name), &good);
-    reply_put(model, "family", reply_text(m->family), &good);
-    reply_put(model, "dtype", reply_text(m->dtype), &good);
-    reply_put(model, "ranks", json_integer(m->ranks), &good);
-    reply_put(model, "groups", json_integer(m->groups), &good);
-    reply_put(model, "vocab_size", json_integer(m->vocab), &good);
-    reply_put(model, "max_model_len", json_integer(m->max_model_len), &good);
-    reply_put(model, "chat_template", m->chat_template != NULL ? reply_text(m->chat_template) : json_null(), &good);
-    reply_append(list, model, &good);
+    json_t *root = begin_ok(PROTOCOL_MODELS, request_id, &good), *list = json_array();
+    for (int i = 0; i < n; i++)
+        reply_append(list, model_object(&m[i], &good), &good);
     reply_put(root, "protocol", json_integer(PROTOCOL_VERSION), &good);
-    reply_put(root, "max_message_bytes", json_integer(m->max_message_bytes), &good);
+    reply_put(root, "max_message_bytes", json_integer(max_message_bytes), &good);
     reply_put(root, "models", list, &good);
+    return reply_dump(root, good, bytes);
+}
+
+char *reply_model(const char *request_id, enum protocol_op op, const struct reply_model *m, size_t *bytes)
+{
+    bool good = true;
+    json_t *root = begin_ok(op, request_id, &good);
+    reply_put(root, "model", model_object(m, &good), &good);
     return reply_dump(root, good, bytes);
 }
 

@@ -80,9 +80,19 @@ struct reply_model {
     const char *name, *family, *dtype;
     int ranks, groups, vocab, max_model_len;
     const char *chat_template; /* its name; NULL: none that we know */
-    int64_t max_message_bytes;
+    const char *state;         /* "ready", ...: as struct deploy has them */
+    bool pinned;
+    int users, waiters; /* requests in it, and that wait for it */
+    int64_t bytes;      /* that it takes; 0: not known yet; negative: there is one model, of which this is not told */
+    bool has_freed;
+    int64_t freed;   /* by its last unloading, in the device's own number, if there was one */
+    double idle_s;   /* since its last use; negative: it has not been used */
+    const char *why; /* it could not be loaded; NULL: nothing is known against it */
 };
-char *reply_models(const char *request_id, const struct reply_model *m, size_t *bytes);
+char *reply_models(const char *request_id, const struct reply_model *m, int n, int64_t max_message_bytes,
+                   size_t *bytes);
+/* To load, unload, pin: the model as it is now. */
+char *reply_model(const char *request_id, enum protocol_op op, const struct reply_model *m, size_t *bytes);
 
 /* strings: with the tokens' texts as the vocabulary has them. */
 char *reply_tokenize(const char *request_id, const int32_t *id, size_t n, const struct tokenizer *t, bool strings,

@@ -153,6 +153,11 @@ class Plan:
         strict = {**env, "ASAN_OPTIONS": "detect_leaks=1", "LOCKSTEP_BINARY": f"{san}/lockstep"}
         for name in ("attack/test_gateway_http", "e2e/test_gateway"):
             self.add(f"sanitized {name}", [f"{self.build}/tests/{name}"], 900, env=strict, load=0.5)
+        # Hostile clients of the server; a small quarantine, so that memory can be seen to go back.
+        attacked = {**env, "LOCKSTEP_BINARY": f"{san}/lockstep", "SESSION_SECONDS": "10",
+                    "ASAN_OPTIONS": env["ASAN_OPTIONS"] + ":quarantine_size_mb=8"}
+        for name in ("attack/test_sessions", "attack/test_identities"):
+            self.add(f"sanitized {name}", [f"{self.build}/tests/{name}"], 900, env=attacked, seconds=60, load=0.5)
         self.add_ranks("sanitized parity", 2, f"{san}/tests/parity/test_parity", 900, env=env, seconds=120)
 
     def fuzz(self, seconds=60):

@@ -1,6 +1,7 @@
 /* commands/run/service.c - see service.h. */
 #include "commands/run/service.h"
 #include "commands/batch.h"
+#include "commands/models/serve_models.h"
 #include "commands/serve.h"
 #include "commands/start/start.h"
 #include "commands/thread_cores.h"
@@ -39,7 +40,7 @@ static void link_replicas(struct world *w, const struct instance *i, const struc
         return;
     if (w->rank == 0) {
         card.prefix_caching = !f->o->run.no_prefix_caching;
-        card.rope_changes_at = f->rope_changes_at;
+        card.rope_changes_at = f->texts.rope_changes_at;
         (void)snprintf(card.model, sizeof card.model, "%s", f->o->run.model);
         (void)hub_open(&f->hub, f->replicas, &card, w->on_one_host, e);
     }
@@ -100,6 +101,10 @@ static int run_service(struct world *w, const struct service *s, struct err *e)
 
 int run_serve(struct world *w, const struct serve_options *o, struct err *e)
 {
+    int many = w->rank == 0 && o->models_dir != NULL;
+    MPI_CHECK(MPI_Bcast(&many, 1, MPI_INT, 0, w->comm));
+    if (many)
+        return serve_models(w, o, e);
     struct serve v = {0};
     const struct service s = {"serve", &o->service.run, o, &v.front, &v, serve_open, serve_start, serve_close};
     return run_service(w, &s, e);

@@ -1,5 +1,6 @@
 /* coordinator/batch/fingerprint.c - see fingerprint.h. */
 #include "coordinator/batch/fingerprint.h"
+#include "base/files.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,8 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define N_SAMPLES    16
-#define SAMPLE_BYTES 4096
+#define N_SAMPLES      16
+#define SAMPLE_BYTES   4096
+#define MAX_FILE_BYTES ((size_t)1 << 28) /* of a tokenizer file, as the tokenizer itself has it */
 
 /* The files of the tokenizer, as far as they exist. */
 static const char *const tokenizer_files[] = {"tokenizer.json",      "vocab.json",
@@ -40,18 +42,17 @@ static int open_in(const char *dir, const char *name, char *path, size_t bytes)
 static int add_file(crypto_hash_sha256_state *state, const char *dir, const char *name, struct err *e)
 {
     char path[4200];
-    unsigned char block[16384];
-    ssize_t n = 0;
-    int fd = open_in(dir, name, path, sizeof path);
-    if (fd < 0 && errno == ENOENT)
+    size_t bytes = 0;
+    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
+    if (!files_present(path))
         return 0;
+    char *text = file_read(path, MAX_FILE_BYTES, &bytes, e);
+    if (text == NULL)
+        return -1;
     add(state, name, strlen(name) + 1);
-    while (fd >= 0 && (n = read(fd, block, sizeof block)) > 0)
-        add(state, block, (size_t)n);
-    int why = errno;
-    if (fd >= 0)
-        (void)close(fd);
-    return fd < 0 || n < 0 ? ERR(e, ERR_IO, "%.300s: cannot read: %s", path, strerror(why)) : 0;
+    add(state, text, bytes);
+    free(text);
+    return 0;
 }
 
 static json_t *hash_files(const char *dir, const char *const *name, size_t n, struct err *e)

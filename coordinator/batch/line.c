@@ -113,7 +113,7 @@ static void parse_openai(struct line *l, json_t *object, const struct line_rules
     if (body == NULL)
         return;
     l->in_body = true;
-    (void)protocol_parse_generate(&j->message, body, rules->defaults, rules->model, &j->error);
+    (void)protocol_parse_generate(&j->message, body, rules->defaults, &rules->served->model, &j->error);
     line_name_field(l);
 }
 
@@ -123,7 +123,7 @@ static void parse_plain(struct line *l, json_t *object, const struct line_rules 
     take_id(l, object, "id", &j->error);
     (void)json_object_del(object, "id");
     if (j->error.code == 0)
-        (void)protocol_parse_generate(&j->message, object, rules->defaults, rules->model, &j->error);
+        (void)protocol_parse_generate(&j->message, object, rules->defaults, &rules->served->model, &j->error);
     l->chat = j->message.generate.n_turns > 0;
 }
 
@@ -171,7 +171,8 @@ struct line *line_open(const struct input_line *from, const char *file_name, con
     *l = (struct line){
         .task = j, .file = from->file, .number = from->number, .end = from->end, .bytes = from->bytes, .id = id};
     j->owner = l;
-    j->parsed = true;
+    j->parsed = j->checked = true;
+    j->served = rules->served;
     parse(l, from, rules);
     return l;
 }

@@ -1,6 +1,6 @@
-/* coordinator/batch/line.h - one line of the input: a task for the workers and the engine, and what its result belongs to.
- * Lines of the OpenAI batch API {"custom_id", "method", "url", "body"}, or plain objects: what docs/protocol.md calls a
- * generate, with "id". */
+/* coordinator/batch/line.h - one line of the input: a task for the workers and the engine, and what its result
+ * belongs to. Lines of the OpenAI batch API {"custom_id", "method", "url", "body"}, or plain objects: what
+ * docs/protocol.md calls a generate, with "id". */
 #ifndef BATCH_LINE_H
 #define BATCH_LINE_H
 
@@ -26,11 +26,12 @@ struct line {
 };
 
 struct line_rules { /* shared by all lines; borrowed, constant */
-    const struct protocol_model *model;
+    const struct served *served;
     const struct json_t *defaults; /* of fields that a line does not have, by canonical name */
 };
 
-/* Never fails for what the line says: that is in task->error. file_name is for a line without an id. NULL: out of memory. */
+/* Never fails for what the line says: that is in task->error. file_name is for a line without an id. NULL: out of
+ * memory. */
 struct line *line_open(const struct input_line *from, const char *file_name, const struct line_rules *rules,
                        uint64_t number, double now);
 void line_close(struct line *l);

@@ -121,15 +121,15 @@ static void disengage(struct runner *r, struct line *l)
         l->next->previous = l->previous;
 }
 
-/* Lines wait here rather than in a replica: which one is the first to have room shows only then. A replica has some more than it
- * runs, so that it need not wait for us. */
+/* Lines wait here rather than in a replica: which one is the first to have room shows only then. A replica has some
+ * more than it runs, so that it need not wait for us. */
 void runner_hand_out(struct runner *r)
 {
     int spare = replicas_max_seqs(&r->replicas) / r->replicas.n / SPARE_PART, replica = 0;
     while (r->lines.ready != NULL) {
         struct line *l = r->lines.ready;
         if (r->state < RUNNER_DRAINING &&
-            (replica = replicas_choose(&r->replicas, spare > LEAST_SPARE ? spare : LEAST_SPARE)) < 0)
+            (replica = replicas_choose(&r->replicas, 0, spare > LEAST_SPARE ? spare : LEAST_SPARE)) < 0)
             return;
         bool fits = r->state < RUNNER_DRAINING && runner_fits(r, l);
         if (fits && !runner_allows(r, l))
@@ -157,7 +157,7 @@ static void prepared(struct runner *r, struct line *l)
     if (r->state >= RUNNER_DRAINING) {
         leave(r, l);
     } else if (j->error.code != 0 ||
-               task_prepare(j, replicas_max_len(&r->replicas), r->setup.o->service.max_reply_bytes,
+               task_prepare(j, replicas_max_len(&r->replicas, 0), r->setup.o->service.max_reply_bytes,
                             line_seed((uint64_t)r->setup.o->sampling.seed, l->id)) != 0) {
         line_name_field(l);
         append(r, l);
@@ -336,8 +336,7 @@ static void *run_batch(void *context)
 
 int runner_open(struct runner *r, const struct runner_setup *setup, struct err *e)
 {
-    const struct worker_setup work = {&r->setup.model, setup->tokenizer, setup->chat, setup->lexicon, setup->bos,
-                                      setup->o->service.max_reply_bytes};
+    const struct worker_setup work = {setup->o->service.max_reply_bytes};
     memset(r, 0, sizeof *r);
     r->setup = *setup;
     r->files.journal.fd = r->files.inputs.fd = -1;
@@ -347,10 +346,10 @@ int runner_open(struct runner *r, const struct runner_setup *setup, struct err *
         return ERR(e, ERR_MEMORY, "no ZeroMQ context for the batch's mailboxes");
     if (ids_open(&r->files.ids, e) != 0 || runner_files_open(r, e) != 0)
         return -1;
-    r->lines.rules = (struct line_rules){&r->setup.model, r->files.defaults};
-    r->lines.style = (struct result_style){setup->o->plain, r->setup.model.name, setup->tokenizer};
-    if (replicas_open(&r->replicas, r->context, setup->n_replicas, setup->n_ranks, e) != 0 ||
-        metrics_open(&r->metrics, METRICS_LOCKSTEP, r->setup.model.name, &r->replicas,
+    r->lines.rules = (struct line_rules){&r->setup.served, r->files.defaults};
+    r->lines.style = (struct result_style){setup->o->plain, r->setup.served.model.name, setup->served.tokenizer};
+    if (replicas_open(&r->replicas, r->context, setup->n_replicas, setup->n_replicas, setup->n_ranks, e) != 0 ||
+        metrics_open(&r->metrics, METRICS_LOCKSTEP, r->setup.served.model.name, &r->replicas,
                      !setup->o->service.run.no_prefix_caching, e) != 0)
         return -1;
     ending_open(&r->end.ending, &setup->ending);

@@ -63,7 +63,7 @@ static json_t *shard_of(const struct share *s)
 /* The settings that determine the text of results. NULL and *e on failure. */
 static json_t *identity_of(const struct runner *r, struct err *e)
 {
-    const struct chat_template *chat = r->setup.chat;
+    const struct chat_template *chat = r->setup.served.chat;
     json_t *model = fingerprint_model(r->setup.checkpoint, e);
     if (model == NULL)
         return NULL;
@@ -128,7 +128,7 @@ static int write_manifest(struct runner *r, const char *state, struct err *e)
     json_t *work = work_of(r),
            *rest = json_pack(
                "{s:s, s:s, s:o, s:o, s:i, s:i, s:o, s:b, s:o, s:o, s:I, s:I, s:o, s:o}", "state", state, "build",
-               LOCKSTEP_VERSION, "name", reply_text(r->setup.model.name), "path",
+               LOCKSTEP_VERSION, "name", reply_text(r->setup.served.model.name), "path",
                reply_text(r->setup.o->service.run.model), "ranks", r->setup.n_ranks, "groups", r->setup.n_replicas,
                "inputs", recorded_inputs(&r->files.inputs), "lines_without_id", r->files.nameless, "max_model_len",
                r->files.max_len > 0 ? json_integer(r->files.max_len) : json_null(), "counts", counts_of(&r->progress),
@@ -281,14 +281,14 @@ void runner_files_place(struct runner *r, const struct line *l, struct err *e)
 void runner_files_filled(struct runner *r, struct err *e)
 {
     bool known = r->files.max_len > 0;
-    r->files.max_len = replicas_max_len(&r->replicas);
+    r->files.max_len = replicas_max_len(&r->replicas, 0);
     if (!known && r->files.has_manifest)
         (void)write_manifest(r, "running", e);
 }
 
 int runner_files_check_len(struct runner *r, struct err *e)
 {
-    int now = replicas_max_len(&r->replicas);
+    int now = replicas_max_len(&r->replicas, 0);
     if (r->files.max_len > 0 && r->files.max_len != now && !r->setup.o->force)
         return ERR(
             e, ERR_INPUT,
@@ -343,8 +343,8 @@ static void lose_pending(struct runner *r)
             r->setup.o->output, (long long)n, r->end.ending.cause);
 }
 
-/* From its beginning to its end the manifest does not say what is in the output, so that whatever ends the program leaves the two in
- * agreement. */
+/* From its beginning to its end the manifest does not say what is in the output, so that whatever ends the program
+ * leaves the two in agreement. */
 static void put_in_order(struct runner *r, struct err *e)
 {
     journal_forget(&r->files.journal);

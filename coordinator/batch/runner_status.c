@@ -1,4 +1,5 @@
-/* coordinator/batch/runner_status.c - a picture of the run for those who look on (coordinator/batch/status.h). See runner.h. */
+/* coordinator/batch/runner_status.c - a picture of the run for those who look on (coordinator/batch/status.h). See
+ * runner.h. */
 #include "base/clock.h"
 #include "base/environment.h"
 #include "coordinator/batch/runner.h"
@@ -33,7 +34,7 @@ static struct status picture(struct runner *r, enum status_state state, double n
         speed_note(&r->view.speed, &counts, now);
     return (struct status){.state = state,
                            .cause = cause,
-                           .model = r->setup.model.name,
+                           .model = r->setup.served.model.name,
                            .output = r->setup.o->output,
                            .host = r->view.host,
                            .job = environment_value("SLURM_JOB_ID"),

@@ -48,9 +48,9 @@ void metrics_close(struct metrics *m)
 void metrics_take(struct metrics *m, struct report *r, int replica)
 {
     struct replica_metrics *of = &m->replica[replica];
-    if (r->loaded && replicas_loaded(m->replicas)) {
+    if (r->loaded && m->loaded == 0 && replicas_loaded(m->replicas)) {
         m->loaded = seconds_now();
-        m->length_buckets = buckets_up_to(replicas_max_len(m->replicas)); /* nothing has been counted in them yet */
+        m->length_buckets = buckets_up_to(replicas_max_len(m->replicas, 0)); /* nothing has been counted in them yet */
     }
     histogram_move(&of->between_tokens, &r->between_tokens);
     histogram_move(&of->iteration, &r->iteration);
@@ -106,6 +106,13 @@ static struct replica_label label_of(const struct metrics *m, int i)
     if (m->replicas->n > 1)
         (void)snprintf(label.text, sizeof label.text, ",engine=\"%d\"", i);
     return label;
+}
+
+/* Of a group of ranks: where each is a replica. */
+static struct replica_label ranks_label(const struct metrics *m, int i)
+{
+    const struct replica_label none = {""};
+    return m->replicas->n_groups > 1 ? label_of(m, i) : none;
 }
 
 /* One number of every replica. */
@@ -285,32 +292,32 @@ static void of_ranks(struct exposition *x, const struct metrics *m, const char *
                      const char *help, double (*value)(const struct rank_stats *r))
 {
     const struct replicas *all = m->replicas;
-    int size = all->n_ranks / all->n;
+    int size = all->n_ranks / all->n_groups;
     char extra[200];
     exposition_head(x, name, type, help);
     for (int i = 0; i < all->n_ranks; i++) {
         const struct rank_stats *r = &all->ranks[i];
         double y = all->replica[i / size].has_ranks ? value(r) : NAN;
-        (void)snprintf(extra, sizeof extra, "%s,rank=\"%d\",host=\"%.64s\"", label_of(m, i / size).text, i, r->host);
+        (void)snprintf(extra, sizeof extra, "%s,rank=\"%d\",host=\"%.64s\"", ranks_label(m, i / size).text, i, r->host);
         if (!isnan(y)) /* not measured: absent */
             exposition_sample(x, name, extra, y);
     }
 }
 
-/* A collective ends for all at once. Who spends least time in them comes last, so it does not wait; the others do, and that
- * much longer. Means over steps, in which not always the same one is last: a lower bound. */
+/* A collective ends for all at once. Who spends least time in them comes last, so it does not wait; the others do,
+ * and that much longer. Means over steps, in which not always the same one is last: a lower bound. */
 static void write_waits(struct exposition *x, const struct metrics *m)
 {
     static const char name[] = "rank_all_reduce_wait_seconds";
     const struct replicas *all = m->replicas;
-    int size = all->n_ranks / all->n;
+    int size = all->n_ranks / all->n_groups;
     char extra[200];
     exposition_head(x, name, "gauge", "Of a step's time in all-reduces, at least so much is waiting for other ranks.");
     for (int i = 0; i < all->n_ranks; i++) {
         double least = INFINITY, mine = rank_stats_all_reduce(&all->ranks[i]);
         for (int k = i / size * size; k < (i / size + 1) * size; k++)
             least = fmin(least, rank_stats_all_reduce(&all->ranks[k]));
-        (void)snprintf(extra, sizeof extra, "%s,rank=\"%d\",host=\"%.64s\"", label_of(m, i / size).text, i,
+        (void)snprintf(extra, sizeof extra, "%s,rank=\"%d\",host=\"%.64s\"", ranks_label(m, i / size).text, i,
                        all->ranks[i].host);
         if (all->replica[i / size].has_ranks && !isnan(mine) && !isinf(least))
             exposition_sample(x, name, extra, mine - least);
@@ -354,7 +361,7 @@ void metrics_write_ranks(struct exposition *x, const struct metrics *m)
 {
     int slowest = replicas_slowest(m->replicas);
     bool any = false;
-    for (int i = 0; i < m->replicas->n; i++)
+    for (int i = 0; i < m->replicas->n_groups; i++)
         any = any || m->replicas->replica[i].has_ranks;
     if (!any)
         return;
@@ -405,7 +412,7 @@ static void write_server(struct exposition *x, const struct metrics *m)
     exposition_one(x, "client_backlog_bytes", "gauge", (double)m->backlog,
                    "Replies that wait for their clients to read.");
     exposition_one(x, "ranks", "gauge", m->replicas->n_ranks, "Ranks of the job.");
-    exposition_one(x, "groups", "gauge", m->replicas->n, "Replicas: whole models, each on ranks of its own.");
+    exposition_one(x, "groups", "gauge", m->replicas->n_groups, "Groups of ranks, each with a model of its own.");
     exposition_one(x, "draining", "gauge", m->draining, "1: no new requests are taken.");
     exposition_one(x, "uptime_seconds", "gauge", seconds_now() - m->started, "Since the socket is there.");
     if (m->loaded > 0)

@@ -4,6 +4,7 @@
 #include "base/endpoint.h"
 #include "base/log.h"
 #include "coordinator/net/listener.h"
+#include "coordinator/net/parcels.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -13,7 +14,6 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -21,31 +21,21 @@
 #define EVENTS            64                  /* of a turn */
 #define READ_BYTES        ((size_t)64 << 10)  /* of a client in a turn */
 #define SEND_BYTES        ((size_t)256 << 10) /* of a client that wait here; what is beyond is counted (clients.c) */
-#define PENDING_BYTES     ((size_t)1 << 30)   /* of messages that are not whole, of all clients */
+#define PENDING_BYTES     ((size_t)1 << 30)   /* of messages that nobody has taken, whole or not, of all clients */
 #define VECTORS           32
 #define SWEEP_SECONDS     0.25
 #define HANDSHAKE_SECONDS 30.0 /* as long as clients wait: on a busy machine a thousand begin at once */
 #define REST_SECONDS      0.1  /* of the listener, when it can take nobody */
 #define SPARE_DESCRIPTORS 64   /* for everything else that this process opens */
 
-/* Bytes on their way out: the head of a frame and what follows it. */
-struct parcel {
-    struct parcel *next;
-    unsigned char *body; /* malloc'ed */
-    size_t n_body, done; /* done: bytes of head and body that are written */
-    unsigned char n_head;
-    unsigned char head[ZMTP_REPLY_HEAD];
-};
-
 struct channel {
     int fd; /* -1: it has ended */
     int n_lists;
     uint64_t number;
     struct zmtp zmtp;
-    size_t pending; /* its share of transport.pending */
+    size_t pending; /* its part of transport.pending */
     double born, heard;
-    struct parcel *first, *last;
-    size_t queued; /* bytes of these */
+    struct parcels out;
     bool ready, dirty, awaits_room, was_open;
     struct channel *next_ready, *next_dirty, *next_gone;
 };
@@ -115,17 +105,6 @@ static struct channel *find(const struct transport *t, const struct channel_name
 
 /* ---- a channel's life ---- */
 
-static void free_parcels(struct channel *c)
-{
-    for (struct parcel *p; (p = c->first) != NULL;) {
-        c->first = p->next;
-        free(p->body);
-        free(p);
-    }
-    c->last = NULL;
-    c->queued = 0;
-}
-
 /* Unread data of the client would make the kernel discard the last data sent to it. */
 static void hang_up(int fd)
 {
@@ -146,7 +125,7 @@ static void end_channel(struct transport *t, struct channel *c)
     c->fd = -1;
     t->n_connections--;
     t->pending -= c->pending;
-    free_parcels(c);
+    parcels_free(&c->out);
     zmtp_close(&c->zmtp);
     c->n_lists++;
     c->next_gone = t->gone;
@@ -160,31 +139,13 @@ static int watch_room(const struct transport *t, struct channel *c, bool for_roo
     return epoll_ctl(t->poll, EPOLL_CTL_MOD, c->fd, &what);
 }
 
-static struct parcel *add_parcel(struct channel *c, unsigned char *body, size_t bytes)
-{
-    struct parcel *p = malloc(sizeof *p);
-    if (p == NULL)
-        return NULL;
-    p->next = NULL;
-    p->body = body;
-    p->n_body = bytes;
-    p->done = p->n_head = 0;
-    if (c->last != NULL)
-        c->last->next = p;
-    else
-        c->first = p;
-    c->last = p;
-    c->queued += bytes;
-    return p;
-}
-
 /* Greeting, handshake, answers to heartbeats: in the order in which they were made, since sealed frames are numbered. */
 static int take_protocol_bytes(struct transport *t, struct channel *c)
 {
     struct zmtp *z = &c->zmtp;
     if (z->n_out == 0)
         return 0;
-    if (add_parcel(c, z->out, z->n_out) == NULL)
+    if (parcels_add(&c->out, z->out, z->n_out) == NULL)
         return -1;
     z->out = NULL;
     z->n_out = z->out_capacity = 0;
@@ -284,7 +245,14 @@ static void accept_clients(struct transport *t)
 
 /* ---- reading ---- */
 
-/* Incomplete messages take too much memory together: the connection with the largest one ends. */
+static void count_pending(struct transport *t, struct channel *c)
+{
+    t->pending -= c->pending;
+    c->pending = zmtp_pending(&c->zmtp);
+    t->pending += c->pending;
+}
+
+/* Messages that nobody has taken need too much memory together: the connection that holds most of it ends. */
 static void bound_pending(struct transport *t)
 {
     while (t->pending > PENDING_BYTES) {
@@ -309,11 +277,10 @@ static void read_channel(struct transport *t, struct channel *c, double now)
     if (n < 0)
         return;
     c->heard = now;
+    c->zmtp.congested = c->out.first != NULL;
     bool good = zmtp_feed(&c->zmtp, buffer, (size_t)n) == 0;
     good = take_protocol_bytes(t, c) == 0 && good;
-    t->pending -= c->pending;
-    c->pending = zmtp_pending(&c->zmtp);
-    t->pending += c->pending;
+    count_pending(t, c);
     if (!good) {
         transport_flush(t); /* why it is refused */
         end_channel(t, c);
@@ -395,6 +362,7 @@ bool transport_receive(struct transport *t, struct incoming *to)
         c->ready = false;
         m = c->fd >= 0 ? zmtp_take(&c->zmtp) : NULL;
         if (m != NULL) {
+            count_pending(t, c);
             *to = (struct incoming){.channel = {c->number, c->fd}, .delimiter = m->delimiter, .n_frames = m->n_frames};
             if (c->zmtp.first != NULL)
                 add_ready(t, c);
@@ -413,43 +381,12 @@ bool transport_receive(struct transport *t, struct incoming *to)
 
 /* ---- writing ---- */
 
-static void pass_written(struct channel *c, size_t n)
-{
-    while (c->first != NULL) {
-        struct parcel *p = c->first;
-        size_t left = p->n_head + p->n_body - p->done, pass = n < left ? n : left;
-        p->done += pass;
-        n -= pass;
-        if (pass < left)
-            return;
-        c->first = p->next;
-        if (c->first == NULL)
-            c->last = NULL;
-        c->queued -= p->n_body;
-        free(p->body);
-        free(p);
-    }
-}
-
-static int list_vectors(const struct channel *c, struct iovec *v)
-{
-    int n = 0;
-    for (struct parcel *p = c->first; p != NULL && n + 2 <= VECTORS; p = p->next) {
-        size_t of_head = p->done < p->n_head ? p->done : p->n_head, of_body = p->done - of_head;
-        if (of_head < p->n_head)
-            v[n++] = (struct iovec){p->head + of_head, p->n_head - of_head};
-        if (of_body < p->n_body)
-            v[n++] = (struct iovec){p->body + of_body, p->n_body - of_body};
-    }
-    return n;
-}
-
 /* Returns whether the connection lives. */
 static bool write_channel(struct transport *t, struct channel *c)
 {
     struct iovec vector[VECTORS];
-    while (c->first != NULL) {
-        struct msghdr m = {.msg_iov = vector, .msg_iovlen = (size_t)list_vectors(c, vector)};
+    while (c->out.first != NULL) {
+        struct msghdr m = {.msg_iov = vector, .msg_iovlen = (size_t)parcels_list(&c->out, vector, VECTORS)};
         ssize_t n = sendmsg(c->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR)
             continue;
@@ -457,7 +394,7 @@ static bool write_channel(struct transport *t, struct channel *c)
             return c->awaits_room || watch_room(t, c, true) == 0;
         if (n < 0)
             return false;
-        pass_written(c, (size_t)n);
+        parcels_pass(&c->out, (size_t)n);
     }
     return !c->awaits_room || watch_room(t, c, false) == 0;
 }
@@ -480,9 +417,9 @@ enum sent transport_send(struct transport *t, const struct channel_name *channel
     size_t n_body = 0;
     if (c == NULL)
         return SENT_GONE;
-    if (c->queued > SEND_BYTES)
+    if (c->out.bytes > SEND_BYTES)
         return SENT_LATER;
-    struct parcel *p = take_protocol_bytes(t, c) == 0 ? add_parcel(c, NULL, 0) : NULL;
+    struct parcel *p = take_protocol_bytes(t, c) == 0 ? parcels_add(&c->out, NULL, 0) : NULL;
     size_t n_head = p != NULL ? zmtp_reply(&c->zmtp, delimiter, text, bytes, p->head, &body, &n_body) : 0;
     if (n_head == 0) { /* out of memory: a reply is not lost in silence */
         end_channel(t, c);
@@ -493,7 +430,7 @@ enum sent transport_send(struct transport *t, const struct channel_name *channel
     p->n_head = (unsigned char)n_head;
     p->body = body;
     p->n_body = n_body;
-    c->queued += n_body;
+    c->out.bytes += n_body;
     add_dirty(t, c);
     return SENT;
 }
@@ -563,7 +500,7 @@ void transport_unlink(const struct transport *t)
 static bool has_parcels(const struct transport *t)
 {
     for (int fd = 0; fd < t->n_fds; fd++)
-        if (t->by_fd[fd] != NULL && t->by_fd[fd]->first != NULL)
+        if (t->by_fd[fd] != NULL && t->by_fd[fd]->out.first != NULL)
             return true;
     return false;
 }
@@ -573,7 +510,7 @@ static void linger(struct transport *t, double seconds)
     const struct timespec pause = {0, 1000000};
     for (double until = seconds_now() + seconds; has_parcels(t) && seconds_now() < until;) {
         for (int fd = 0; fd < t->n_fds; fd++)
-            if (t->by_fd[fd] != NULL && t->by_fd[fd]->first != NULL)
+            if (t->by_fd[fd] != NULL && t->by_fd[fd]->out.first != NULL)
                 add_dirty(t, t->by_fd[fd]);
         transport_flush(t);
         if (has_parcels(t))

@@ -27,7 +27,7 @@ struct transport {
     char endpoint[TRANSPORT_ENDPOINT];  /* as bound, with the port or path that was chosen */
     bool is_ipc, is_local;              /* a Unix socket; not to be reached from another host */
     size_t max_bytes;                   /* of a message */
-    size_t pending;                     /* bytes of messages that are not whole, of all connections */
+    size_t pending;                     /* bytes of messages that nobody has taken, whole or not, of all connections */
     int max_connections, n_connections; /* max_connections: beyond, who comes is turned away */
     int max_descriptors;                /* beyond, who comes waits */
     uint64_t n_turned_away;

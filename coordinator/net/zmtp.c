@@ -160,8 +160,9 @@ static int take_command(struct zmtp *z, const unsigned char *command, size_t n)
     size_t context = n - 7 < MAX_CONTEXT ? n - 7 : MAX_CONTEXT;
     z->ttl_ms = 100 * (command[5] << 8 | command[6]);
     memcpy(pong + 5, command + 7, context);
-    return z->n_out > ZMTP_MAX_COMMAND ? 0
-                                       : put_command(z, pong, 5 + context); /* it does not read: no queue of answers */
+    if (z->congested || z->n_out > ZMTP_MAX_COMMAND) /* no queue of answers: what waits tells it as much */
+        return 0;
+    return put_command(z, pong, 5 + context);
 }
 
 /* A frame of a message, [n] at `at` within z->body, which moves into the message when it is its body. */
@@ -189,6 +190,7 @@ static int take_part(struct zmtp *z, unsigned char *at, size_t n, bool more)
     else
         z->first = m;
     z->last = m;
+    z->whole_bytes += sizeof *m + m->bytes;
     z->message = NULL;
     z->message_bytes = 0;
     return 0;
@@ -275,6 +277,13 @@ static int grow_body(struct zmtp *z, size_t wanted)
     return 0;
 }
 
+static void free_body(struct zmtp *z)
+{
+    free(z->body);
+    z->body = NULL;
+    z->capacity = 0;
+}
+
 static int feed_body(struct zmtp *z, const unsigned char **at, size_t *n)
 {
     size_t wanted = z->length - z->n_body, take = wanted < *n ? wanted : *n;
@@ -289,7 +298,10 @@ static int feed_body(struct zmtp *z, const unsigned char **at, size_t *n)
         return 0;
     z->in_body = false;
     z->n_head = 0;
-    return take_frame(z);
+    int rc = take_frame(z);
+    if (z->capacity > FIRST_CAPACITY) /* a small message that comes next would hold it */
+        free_body(z);
+    return rc;
 }
 
 int zmtp_feed(struct zmtp *z, const void *data, size_t n)
@@ -313,12 +325,13 @@ struct zmtp_message *zmtp_take(struct zmtp *z)
     if (z->first == NULL)
         z->last = NULL;
     m->next = NULL;
+    z->whole_bytes -= sizeof *m + m->bytes;
     return m;
 }
 
 size_t zmtp_pending(const struct zmtp *z)
 {
-    return z->capacity + (z->message != NULL ? z->message->bytes : 0);
+    return z->capacity + z->whole_bytes + (z->message != NULL ? z->message->bytes : 0);
 }
 
 size_t zmtp_reply(struct zmtp *z, bool delimiter, const char *text, size_t bytes, unsigned char *head,

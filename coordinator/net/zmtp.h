@@ -50,10 +50,12 @@ struct zmtp {
     struct zmtp_message *message; /* being put together */
     size_t message_bytes;
     struct zmtp_message *first, *last; /* whole ones, for the caller to take */
+    size_t whole_bytes;                /* that these take */
 
     unsigned char *out; /* [n_out] of the greeting, the handshake and heartbeats: to be sent before anything else */
     size_t n_out, out_capacity;
-    int ttl_ms; /* the client asked to be given up when it is silent for so long (PING); 0: it has not */
+    bool congested; /* set by the caller: bytes wait for the client to read them. Heartbeats get no further answer */
+    int ttl_ms;     /* the client asked to be given up when it is silent for so long (PING); 0: it has not */
 };
 
 void zmtp_open(struct zmtp *z, const struct zmtp_keys *keys, size_t max_bytes);
@@ -65,7 +67,7 @@ int zmtp_feed(struct zmtp *z, const void *data, size_t n);
 /* The next whole message, which the caller frees; NULL: there is none. */
 struct zmtp_message *zmtp_take(struct zmtp *z);
 
-/* Bytes that this connection holds of messages which are not whole. */
+/* Bytes that this connection holds of messages which nobody has taken, whole or not. */
 size_t zmtp_pending(const struct zmtp *z);
 
 /* The frames of a reply as they go over the wire: its head, and for CURVE the encrypted body too. *body: what follows the head;

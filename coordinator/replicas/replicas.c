@@ -8,13 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-int replicas_open(struct replicas *set, void *zmq_context, int n, int n_ranks, struct err *err)
+int replicas_open(struct replicas *set, void *zmq_context, int n, int n_groups, int n_ranks, struct err *err)
 {
     memset(set, 0, sizeof *set);
     set->replica = err_calloc(err, (unsigned long)n, sizeof *set->replica, "replicas");
     set->ranks = err_calloc(err, (unsigned long)n_ranks, sizeof *set->ranks, "replicas");
     set->recent = err_calloc(err, (unsigned long)n_ranks, sizeof *set->recent, "replicas");
     set->n_ranks = n_ranks;
+    set->n_groups = n_groups;
     if (err->code != ERR_NONE)
         return -1;
     for (int i = 0; i < n_ranks; i++)
@@ -22,6 +23,7 @@ int replicas_open(struct replicas *set, void *zmq_context, int n, int n_ranks, s
     for (; set->n < n; set->n++) {
         char name[40];
         (void)snprintf(name, sizeof name, "replica-%d", set->n);
+        set->replica[set->n].model = 0;
         if (mailbox_open(zmq_context, name, set->replica[set->n].end, err) != 0)
             return -1;
     }
@@ -56,17 +58,50 @@ static bool has_less(const struct replica_load *a, const struct replica_load *b)
     return a->n_sequences != b->n_sequences ? a->n_sequences < b->n_sequences : a->n_tokens < b->n_tokens;
 }
 
-int replicas_choose(const struct replicas *set, int spare)
+int replicas_choose(const struct replicas *set, int model, int spare)
 {
     int best = -1;
     for (int i = 0; i < set->n; i++) {
         const struct replica *one = &set->replica[i];
+        if (one->model != model)
+            continue;
         if (spare >= 0 && one->load.n_sequences > 0 && one->load.n_sequences >= one->max_seqs + spare)
             continue;
         if (best < 0 || has_less(&one->load, &set->replica[best].load))
             best = i;
     }
     return best;
+}
+
+void replicas_place(struct replicas *set, int replica, int model)
+{
+    set->replica[replica].model = model;
+    set->replica[replica].ended = set->replica[replica].loaded = false;
+}
+
+static void add_counts(struct scheduler_stats *sum, const struct scheduler_stats *s)
+{
+    sum->n_preemptions += s->n_preemptions;
+    sum->prefix_queries += s->prefix_queries;
+    sum->prefix_hits += s->prefix_hits;
+    sum->n_prompt_tokens += s->n_prompt_tokens;
+    sum->n_prompt_cached += s->n_prompt_cached;
+    sum->n_output_tokens += s->n_output_tokens;
+    for (int f = 0; f < FINISH_REASONS; f++)
+        sum->n_finished[f] += s->n_finished[f];
+}
+
+void replicas_clear(struct replicas *set, int replica)
+{
+    struct replica *one = &set->replica[replica];
+    add_counts(&set->past.stats, &one->stats);
+    set->past.n_steps += one->n_steps;
+    set->past.step_seconds += one->step_seconds;
+    one->stats = (struct scheduler_stats){0};
+    one->n_steps = 0;
+    one->step_seconds = 0;
+    one->max_len = one->n_blocks = one->max_seqs = 0;
+    one->model = -1;
 }
 
 static void give_order(struct replica *to, struct order what)
@@ -109,12 +144,12 @@ void replicas_stop(struct replicas *set)
 
 static void note_ranks(struct replicas *set, int replica, const struct report *r)
 {
-    int size = set->n_ranks / set->n;
+    int size = set->n_ranks / set->n_groups, group = replica % set->n_groups;
     if (r->ranks == NULL || r->n_ranks != size)
         return;
-    memcpy(set->ranks + replica * size, r->ranks, (size_t)size * sizeof *r->ranks);
-    memcpy(set->recent + replica * size, r->recent, (size_t)size * sizeof *r->recent);
-    set->replica[replica].has_ranks = true;
+    memcpy(set->ranks + group * size, r->ranks, (size_t)size * sizeof *r->ranks);
+    memcpy(set->recent + group * size, r->recent, (size_t)size * sizeof *r->recent);
+    set->replica[group].has_ranks = true;
 }
 
 static void note(struct replica *from, const struct report *r)
@@ -176,39 +211,43 @@ int replicas_max_seqs(const struct replicas *set)
     return n;
 }
 
-int replicas_max_len(const struct replicas *set)
+int replicas_running(const struct replicas *set)
 {
-    int least = set->replica[0].max_len;
-    for (int i = 1; i < set->n; i++)
-        least = set->replica[i].max_len < least ? set->replica[i].max_len : least;
+    int n = 0;
+    for (int i = 0; i < set->n; i++)
+        n += set->replica[i].model >= 0;
+    return n;
+}
+
+int replicas_max_len(const struct replicas *set, int model)
+{
+    int least = 0;
+    for (int i = 0; i < set->n; i++) {
+        const struct replica *one = &set->replica[i];
+        if (one->model == model && (least == 0 || one->max_len < least))
+            least = one->max_len;
+    }
     return least;
 }
 
 struct scheduler_stats replicas_stats(const struct replicas *set)
 {
-    struct scheduler_stats sum = {0};
+    struct scheduler_stats sum = set->past.stats;
     for (int i = 0; i < set->n; i++) {
         const struct scheduler_stats *s = &set->replica[i].stats;
         sum.n_running += s->n_running;
         sum.n_waiting += s->n_waiting;
         sum.n_blocks += s->n_blocks;
         sum.n_blocks_used += s->n_blocks_used;
-        sum.n_preemptions += s->n_preemptions;
-        sum.prefix_queries += s->prefix_queries;
-        sum.prefix_hits += s->prefix_hits;
-        sum.n_prompt_tokens += s->n_prompt_tokens;
-        sum.n_prompt_cached += s->n_prompt_cached;
-        sum.n_output_tokens += s->n_output_tokens;
-        for (int f = 0; f < FINISH_REASONS; f++)
-            sum.n_finished[f] += s->n_finished[f];
+        add_counts(&sum, s);
     }
     return sum;
 }
 
 uint64_t replicas_steps(const struct replicas *set, double *seconds)
 {
-    uint64_t n = 0;
-    *seconds = 0;
+    uint64_t n = set->past.n_steps;
+    *seconds = set->past.step_seconds;
     for (int i = 0; i < set->n; i++) {
         n += set->replica[i].n_steps;
         *seconds += set->replica[i].step_seconds;
@@ -223,7 +262,7 @@ double replicas_joules(const struct replicas *set)
 
 void replicas_say(const struct replicas *set)
 {
-    for (int i = 0; i < set->n && set->n > 1; i++)
+    for (int i = 0; i < set->n && set->n_groups > 1; i++)
         log_info("replica %d: %lld requests, %llu steps in %.3f s", i, (long long)set->replica[i].n_done,
                  (unsigned long long)set->replica[i].n_steps, set->replica[i].step_seconds);
 }
@@ -231,8 +270,8 @@ void replicas_say(const struct replicas *set)
 /* Considers only replicas all of whose ranks know their figures. */
 int replicas_slowest(const struct replicas *set)
 {
-    int size = set->n_ranks / set->n, slowest = -1;
-    for (int i = 0; i < set->n && set->n_ranks > 1; i++) {
+    int size = set->n_ranks / set->n_groups, slowest = -1;
+    for (int i = 0; i < set->n_groups && set->n_ranks > 1; i++) {
         bool known = true;
         for (int r = i * size; r < (i + 1) * size; r++)
             known = known && set->recent[r].n_parted > 0;

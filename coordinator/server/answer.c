@@ -33,15 +33,21 @@ static void send_text(struct server *s, struct task *j, char *text, size_t bytes
                      .text = text, .bytes = bytes, .delimiter = j->delimiter, .task = j->number, .tokens = tokens});
 }
 
-/* A stream that has begun ends with a final event. The task may be the main thread's: its choices are not looked at. */
+static const char *name_of(const struct server *s, const struct task *j)
+{
+    return j->served != NULL ? j->served->model.name : s->setup.name;
+}
+
+/* A stream that has begun ends with a final event. The task may be the main thread's: its groups are not looked at. */
 static char *error_text(struct server *s, struct task *j, const struct protocol_error *error, size_t *bytes)
 {
-    const struct reply reply = {.request_id = id_of(j), .model = s->setup.model.name, .error = error};
+    const struct reply reply = {.request_id = id_of(j), .model = name_of(s, j), .error = error};
     bool begun = j->ticket.submitted && j->message.generate.stream;
     return begun ? reply_final(&reply, j->ticket.n_events++, bytes) : reply_error(id_of(j), error, bytes);
 }
 
-/* A reply that a slow client's backlog has no room for gives way to a short one that says so: none is lost in silence. */
+/* A reply that a slow client's backlog has no room for gives way to a short one that says so: none is lost in
+ * silence. */
 void answer_text(struct server *s, struct task *j, char *text, size_t bytes)
 {
     struct protocol_error slow = {0};
@@ -72,7 +78,7 @@ void answer_health(struct server *s, struct task *j)
     const struct reply_health h = {.state = s->state == SERVER_LOADING ? "loading"
                                             : s->state == SERVER_READY ? "ready"
                                                                        : "draining",
-                                   .model = s->setup.model.name,
+                                   .model = s->setup.name,
                                    .ranks = s->setup.n_ranks,
                                    .groups = s->setup.n_replicas,
                                    .running = stats.n_running,
@@ -95,20 +101,52 @@ void answer_metrics(struct server *s, struct task *j)
     text_free(&text);
 }
 
+static struct reply_model describe(const struct server *s, int i)
+{
+    const struct models *m = &s->models;
+    const struct served *served = m->entry[i].served;
+    const struct deployment *d = &m->deploy.model[i];
+    bool many = models_are_many(m);
+    struct reply_model r = {.name = m->entry[i].name,
+                            .ranks = s->setup.n_ranks,
+                            .groups = s->setup.n_replicas,
+                            .max_model_len = replicas_max_len(&s->replicas, i),
+                            .state = deploy_state_name(d->state),
+                            .bytes = many ? d->bytes : -1,
+                            .pinned = d->pinned,
+                            .users = d->n_users,
+                            .waiters = d->n_waiters,
+                            .idle_s = many && d->last_used > 0 ? seconds_now() - d->last_used : -1,
+                            .has_freed = m->entry[i].counts.unloads > 0,
+                            .freed = m->entry[i].counts.freed};
+    if (d->state == DEPLOY_FAILED)
+        r.why = m->entry[i].why.message;
+    if (served == NULL)
+        return r;
+    r.family = served->family;
+    r.dtype = served->dtype;
+    r.vocab = served->model.vocab;
+    r.chat_template = served->chat != NULL ? chat_template_name(served->chat) : NULL;
+    return r;
+}
+
 void answer_models(struct server *s, struct task *j)
 {
-    const struct server_setup *setup = &s->setup;
-    const struct reply_model m = {.name = setup->model.name,
-                                  .family = setup->family,
-                                  .dtype = setup->dtype,
-                                  .ranks = setup->n_ranks,
-                                  .vocab = setup->model.vocab,
-                                  .groups = setup->n_replicas,
-                                  .max_model_len = replicas_max_len(&s->replicas),
-                                  .chat_template = setup->chat != NULL ? chat_template_name(setup->chat) : NULL,
-                                  .max_message_bytes = setup->o->max_message_bytes};
+    const struct models *m = &s->models;
+    struct reply_model *list = calloc((size_t)m->n, sizeof *list);
     size_t bytes = 0;
-    char *text = reply_models(id_of(j), &m, &bytes);
+    for (int i = 0; list != NULL && i < m->n; i++)
+        list[i] = describe(s, i);
+    char *text = list != NULL ? reply_models(id_of(j), list, m->n, s->setup.o->max_message_bytes, &bytes) : NULL;
+    free(list);
+    answer_text(s, j, text, bytes);
+}
+
+void answer_model(struct server *s, struct task *j, int model)
+{
+    const struct reply_model r = describe(s, model);
+    size_t bytes = 0;
+    char *text = reply_model(id_of(j), j->message.op, &r, &bytes);
     answer_text(s, j, text, bytes);
 }
 
@@ -135,8 +173,8 @@ void answer_delta(struct server *s, const struct delta *p)
         j->ticket.echoed[index] = true;
     }
     const struct reply reply = {.request_id = id_of(j),
-                                .model = s->setup.model.name,
-                                .tokenizer = s->setup.tokenizer,
+                                .model = name_of(s, j),
+                                .tokenizer = j->served->tokenizer,
                                 .n_choices = 1,
                                 .choice = &choice};
     size_t bytes = 0;
@@ -177,7 +215,7 @@ void answer_generate(struct server *s, struct task *j, struct outcome *o)
         answer_text(s, j, j->reply, j->reply_bytes);
         j->reply = NULL;
     } else if (!j->ticket.answered && j->ticket.client != NULL) {
-        char *text = finished_reply(&f, j, s->setup.tokenizer, s->setup.model.name, &bytes);
+        char *text = finished_reply(&f, j, j->served->tokenizer, j->served->model.name, &bytes);
         answer_text(s, j, text, bytes);
     }
     note_outcome(o, j, &f);

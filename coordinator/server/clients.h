@@ -21,7 +21,7 @@ struct client_turn { /* its part of a struct turns */
     int n_sequences;
 };
 
-#define CLIENT_TURNS 3 /* enum turn_kind */
+#define CLIENT_TURNS 4 /* enum turn_kind */
 
 struct client {
     struct channel_name channel; /* first: it is what clients are found by */
@@ -52,15 +52,15 @@ void clients_gone(struct clients *c, struct client *one);
 /* A connection has ended. */
 void clients_gone_channel(struct clients *c, const struct channel_name *channel);
 
-/* Send, or keep for later what the pipe has no room for. Takes text over in any case. A client that is not there any more
- * is marked as gone. */
+/* Send, or keep for later what the pipe has no room for. Takes text over in any case. A client that is not there any
+ * more is marked as gone. */
 void clients_send(struct clients *c, struct transport *t, struct client *to, struct outgoing what);
 
 /* Try again what waits. */
 void clients_flush(struct clients *c, struct transport *t);
 
-/* A client for which more than this waits, before its last message, has stopped reading and goes on asking: its connection is closed. Returns how many
- * were. */
+/* A client for which more than this waits, before its last message, has stopped reading and goes on asking: its
+ * connection is closed. Returns how many were. */
 int clients_cut(struct clients *c, struct transport *t, size_t most_bytes);
 
 /* Take back the waiting token events of a task. */

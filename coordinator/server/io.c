@@ -24,9 +24,10 @@
 #define FEW_DESCRIPTORS 1024  /* worth a warning */
 
 enum poll_item { POLL_SIGNAL, POLL_TRANSPORT, POLL_WORKERS, POLL_REPLICAS = POLL_WORKERS + 2 };
+#define POLL_MODELS 2 /* more, where there are several: their opener, the main thread */
 
-/* Every connection is a descriptor; the usual limit of 1024 is fewer than the clients of a job array. Beyond the limit libzmq
- * takes no connection, and cannot say so: hence the warning before. */
+/* Every connection is a descriptor; the usual limit of 1024 is fewer than the clients of a job array. Beyond the
+ * limit libzmq takes no connection, and cannot say so: hence the warning before. */
 static void raise_descriptors(void)
 {
     struct rlimit limit;
@@ -74,20 +75,26 @@ static void take_happenings(struct server *s)
     }
 }
 
-static void take_tasks(struct server *s)
+void server_take_reports(struct server *s)
 {
-    struct task *j;
     struct report *r;
     int replica = 0;
-    for (int i = 0; i < 2; i++)
-        while ((j = mailbox_take(s->worker[i].end[0])) != NULL)
-            server_returned(s, j, i);
     while ((r = replicas_take(&s->replicas, &replica)) != NULL) {
         bool loaded = r->loaded;
         server_report(s, r, replica);
-        if (loaded && s->state == SERVER_READY)
+        if (loaded && s->state == SERVER_READY && !models_are_many(&s->models))
             rendezvous_ready(s);
     }
+}
+
+static void take_tasks(struct server *s)
+{
+    struct task *j;
+    for (int i = 0; i < 2; i++)
+        while ((j = mailbox_take(s->worker[i].end[0])) != NULL)
+            server_returned(s, j, i);
+    server_take_reports(s);
+    models_take(s);
 }
 
 static void take_messages(struct server *s)
@@ -137,6 +144,10 @@ static void keep_time(struct server *s)
     if (s->setup.o->service.metrics_file != NULL && now >= s->file_due)
         write_file(s);
     server_check_times(s);
+    if (s->trims && s->n_open == 0) {
+        s->trims = false;
+        (void)malloc_trim(0);
+    }
     if (s->state != SERVER_DRAINING)
         return;
     if (s->n_open == 0 && s->clients.backlog == 0)
@@ -152,6 +163,8 @@ static long poll_ms(const struct server *s)
         wait = fmin(wait, s->file_due - now);
     if (s->state == SERVER_DRAINING)
         wait = fmin(wait, s->drain_until - now);
+    if (models_are_many(&s->models))
+        wait = fmin(wait, deploy_due(&s->models.deploy) - now);
     return wait > 0 ? (long)(1e3 * wait) + 1 : 0;
 }
 
@@ -170,6 +183,10 @@ static int fill_poll(struct server *s, zmq_pollitem_t *item)
         item[POLL_WORKERS + i] = (zmq_pollitem_t){.socket = s->worker[i].end[0], .events = ZMQ_POLLIN};
     for (int i = 0; i < s->replicas.n; i++)
         item[n++] = (zmq_pollitem_t){.socket = s->replicas.replica[i].end[0], .events = ZMQ_POLLIN};
+    if (models_are_many(&s->models)) {
+        item[n++] = (zmq_pollitem_t){.socket = s->models.opener.end[0], .events = ZMQ_POLLIN};
+        item[n++] = (zmq_pollitem_t){.socket = s->models.control[0], .events = ZMQ_POLLIN};
+    }
     return n;
 }
 
@@ -187,6 +204,7 @@ static void *run_io(void *context)
         take_tasks(s);
         set_gauges(s);
         take_messages(s);
+        models_decide(s);
         server_feed(s);
         transport_flush(&s->transport);
         clients_flush(&s->clients, &s->transport);
@@ -216,24 +234,28 @@ static int open_sockets(struct server *s, struct err *e)
 static int open_threads(struct server *s, struct err *e)
 {
     const struct server_setup *setup = &s->setup;
-    const struct worker_setup work = {&setup->model, setup->tokenizer, setup->chat, setup->lexicon, setup->bos,
-                                      setup->o->service.max_reply_bytes};
-    s->poll = err_calloc(e, POLL_REPLICAS + (unsigned long)setup->n_replicas + 1, sizeof *s->poll, "sockets");
+    const struct worker_setup work = {setup->o->service.max_reply_bytes};
+    int n_replicas = setup->models.n > 0 ? setup->models.deploy.n_slots : setup->n_replicas;
+    s->poll = err_calloc(e, POLL_REPLICAS + (unsigned long)n_replicas + POLL_MODELS + 1, sizeof *s->poll, "sockets");
     if (s->poll == NULL || access_log_open(&s->log, setup->o->access_log, setup->o->access_log_prompts, e) != 0 ||
         open_sockets(s, e) != 0 ||
-        replicas_open(&s->replicas, s->transport.context, setup->n_replicas, setup->n_ranks, e) != 0 ||
-        metrics_open(&s->metrics, (enum metrics_names)setup->o->metrics_names, setup->model.name, &s->replicas,
+        replicas_open(&s->replicas, s->transport.context, n_replicas, setup->n_replicas, setup->n_ranks, e) != 0 ||
+        models_open(&s->models, s->transport.context, &setup->models, setup->served, e) != 0 ||
+        metrics_open(&s->metrics, (enum metrics_names)setup->o->metrics_names, setup->name, &s->replicas,
                      !setup->o->service.run.no_prefix_caching, e) != 0 ||
         worker_open(&s->worker[0], s->transport.context, "texts", &work, e) != 0 ||
         worker_open(&s->worker[1], s->transport.context, "large-messages", &work, e) != 0)
         return -1;
+    for (int i = 0; setup->models.n > 0 && i < n_replicas; i++)
+        replicas_clear(&s->replicas, i);
     if (pthread_create(&s->thread, NULL, run_io, s) != 0)
         return ERR(e, ERR_MEMORY, "cannot start the I/O thread");
     s->running = true;
     return 0;
 }
 
-/* Messages and replies of megabytes go back to the system when they are done with: glibc would learn to keep such memory. */
+/* Messages and replies of megabytes go back to the system when they are done with: glibc would learn to keep such
+ * memory. */
 #define MAPPED_BYTES (1 << 20)
 
 int server_open(struct server *s, const struct server_setup *setup, struct err *e)
@@ -262,6 +284,7 @@ int server_close(struct server *s)
     for (int i = 0; i < 2; i++)
         worker_close(&s->worker[i]);
     clients_close(&s->clients);
+    models_close(&s->models);
     replicas_say(&s->replicas);
     replicas_close(&s->replicas);
     curve_close(&s->curve);

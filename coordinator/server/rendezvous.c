@@ -40,7 +40,7 @@ static int write_files(struct server *s, const char *endpoint, struct err *e)
         files_mark(&s->keys_file, keys);
     json_t *o = json_pack("{s:s, s:s?, s:s?, s:s, s:i, s:s, s:i, s:i, s:i, s:I}", "endpoint", endpoint, "public_key",
                           s->has_curve ? s->curve.public_key : NULL, "client_keys", s->has_curve ? keys : NULL, "model",
-                          s->setup.model.name, "pid", (int)getpid(), "host", host, "ranks", s->setup.n_ranks, "groups",
+                          s->setup.name, "pid", (int)getpid(), "host", host, "ranks", s->setup.n_ranks, "groups",
                           s->setup.n_replicas, "protocol", PROTOCOL_VERSION, "max_message_bytes",
                           (json_int_t)s->setup.o->max_message_bytes);
     int written = files_replace_json(s->setup.o->rendezvous, o, 0644, e);
@@ -60,12 +60,19 @@ void rendezvous_ready(struct server *s)
         server_stop(s, PROTOCOL_UNAVAILABLE, "the server cannot write its rendezvous file");
         return;
     }
-    char several[60] = ",";
+    if (models_are_many(&s->models)) {
+        log_note("ready: %d models in %s at %s, %d rank%s; up to %d loaded at once, %.2f GiB on a rank; %.1f s",
+                 s->models.n, s->setup.name, endpoint, s->setup.n_ranks, s->setup.n_ranks == 1 ? "" : "s",
+                 s->models.deploy.setup.n_slots, (double)s->models.deploy.setup.memory / (1024.0 * 1024 * 1024),
+                 seconds_since_exec());
+        return;
+    }
+    char groups[60] = ",";
     if (s->setup.n_replicas > 1)
-        (void)snprintf(several, sizeof several, " in %d replicas, each with", s->setup.n_replicas);
+        (void)snprintf(groups, sizeof groups, " in %d groups, each with", s->setup.n_replicas);
     log_note("ready: %s at %s, %d rank%s%s contexts of %d tokens, %d sequences at once, %d KV blocks; %.1f s",
-             s->setup.model.name, endpoint, s->setup.n_ranks, s->setup.n_ranks == 1 ? "" : "s", several,
-             replicas_max_len(&s->replicas), s->replicas.replica[0].max_seqs, s->replicas.replica[0].n_blocks,
+             s->setup.name, endpoint, s->setup.n_ranks, s->setup.n_ranks == 1 ? "" : "s", groups,
+             replicas_max_len(&s->replicas, 0), s->replicas.replica[0].max_seqs, s->replicas.replica[0].n_blocks,
              seconds_since_exec());
 }
 

@@ -2,9 +2,43 @@
 #include "coordinator/server/serve_options.h"
 #include "base/opt_rows.h"
 
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
 #define AT(member) offsetof(struct serve_options, member)
 
+/* "90", "90s", "30m", "2h". */
+static int read_keep_alive(void *record, const struct opt *row, const char *text, struct err *e)
+{
+    static const char units[] = "smh";
+    char *end = NULL;
+    double seconds = strtod(text, &end);
+    const char *unit = *end != '\0' ? strchr(units, *end) : units;
+    if (end == text || unit == NULL || (*end != '\0' && end[1] != '\0') || !isfinite(seconds) || seconds < 0)
+        return ERR(e, ERR_USAGE, "--%s: found \"%s\", expected a time like 90s, 30m or 2h", row->name, text);
+    for (; unit > units; unit--)
+        seconds *= 60;
+    ((struct serve_options *)record)->keep_alive = seconds;
+    return 0;
+}
+
 static const struct opt rows[] = {
+    TEXT("models-dir", "DIR", models_dir,
+         "serve all models whose folders are in DIR, each loaded when it is asked for, instead of --model; see "
+         "docs/models-serving.md"),
+    TEXT("pin", "NAME,...", pin, "with --models-dir: load these models at once, and never unload them"),
+    {"model-memory", "BYTES", OPT_BYTES, AT(model_memory), 1 << 20, 1e18, -1, NULL,
+     "with --models-dir: memory of a rank for all loaded models together, weights, keys and values, working memory; K, "
+     "M, "
+     "G, T are accepted (default: 8/10 of what is free at start)",
+     NULL},
+    INTEGER("max-models", max_models, 1, SERVE_MAX_MODELS, 16,
+            "with --models-dir: models that are loaded at once, at most (default 16)"),
+    {"keep-alive", "TIME", OPT_CALL, 0, 0, 0, 0, NULL,
+     "with --models-dir: unload a model that nobody has used for this time: 90s, 30m, 2h (default 0: only to make "
+     "room)",
+     read_keep_alive},
     TEXT("endpoint", "ADDRESS", endpoint,
          "where clients connect: tcp://127.0.0.1:PORT, tcp://127.0.0.1:* (a free port, see --rendezvous), or "
          "ipc://PATH, a Unix socket of mode 0600 (default tcp://127.0.0.1:5555)"),

@@ -76,6 +76,20 @@ struct task *turns_take(struct turns *t)
     return j;
 }
 
+struct task *turns_take_fitting(struct turns *t, bool (*fits)(const void *context, const struct task *j),
+                                const void *context)
+{
+    struct client *c = t->next;
+    for (bool round = false; c != NULL && !(round && c == t->next); round = true, c = c->turn[t->kind].next)
+        for (struct task *j = c->turn[t->kind].first; j != NULL; j = j->ticket.turn_next)
+            if (fits(context, j)) {
+                t->next = c->turn[t->kind].next;
+                turns_remove(t, j);
+                return j;
+            }
+    return NULL;
+}
+
 struct task *turns_heaviest(const struct turns *t, int most)
 {
     struct client *c = t->next, *heaviest = NULL;

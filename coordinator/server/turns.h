@@ -1,5 +1,5 @@
-/* coordinator/server/turns.h - tasks that wait for something that serves one at a time, taken in turn from those who asked: a client
- * with ten thousand tasks waits for its own, not others for it. Pure. */
+/* coordinator/server/turns.h - tasks that wait for something that serves one at a time, taken in turn from those who
+ * asked: a client with ten thousand tasks waits for its own, not others for it. Pure. */
 #ifndef SERVER_TURNS_H
 #define SERVER_TURNS_H
 
@@ -7,7 +7,10 @@
 
 #include <stdbool.h>
 
-enum turn_kind { TURN_TEXTS, TURN_LARGE, TURN_REPLICA, N_TURNS }; /* the resource: one of the two workers, a replica */
+/* The resource: one of the two workers, a replica, a model that is not loaded. */
+enum turn_kind { TURN_TEXTS, TURN_LARGE, TURN_REPLICA, TURN_MODEL, N_TURNS };
+
+_Static_assert(N_TURNS == CLIENT_TURNS, "a client may wait for each of them");
 
 struct turns {
     enum turn_kind kind;
@@ -21,6 +24,10 @@ void turns_put(struct turns *t, struct task *j);
 
 /* The next task of the next client; NULL: none waits. */
 struct task *turns_take(struct turns *t);
+
+/* The next task that fits: of the next client that has one its first. NULL: none does. */
+struct task *turns_take_fitting(struct turns *t, bool (*fits)(const void *context, const struct task *j),
+                                const void *context);
 
 /* Take this task out, which waits here. */
 void turns_remove(struct turns *t, struct task *j);

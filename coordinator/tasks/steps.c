@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define IDLE_MS        100 /* until the ranks' signals have a turn */
 #define REPORT_SECONDS 0.1 /* numbers go out this often while nothing else is to be told */
 
 static int new_report(struct steps *s, struct err *e)
@@ -214,7 +213,7 @@ static void withdraw(struct steps *s, uint64_t number, double now)
     }
 }
 
-static void take_orders(struct steps *s)
+bool steps_hear(struct steps *s)
 {
     struct order *c;
     while ((c = mailbox_take(s->mailbox)) != NULL) {
@@ -228,6 +227,7 @@ static void take_orders(struct steps *s)
             s->stopping = true;
         free(c);
     }
+    return s->stopping;
 }
 
 static void note_plan(struct steps *s, const struct plan *plan)
@@ -268,22 +268,32 @@ void steps_signal(struct steps *s, enum signal_wish wish)
         s->report->wish = wish;
 }
 
-int steps_next(struct steps *s, struct plan *plan, struct err *e)
+int steps_stop(struct steps *s, struct plan *plan, struct err *e)
 {
-    take_orders(s);
-    if (s->stopping) {
-        plan->kind = PLAN_STOP;
-        return post(s, true, e);
-    }
+    plan->kind = PLAN_STOP;
+    return post(s, true, e);
+}
+
+int steps_plan(struct steps *s, struct plan *plan, struct err *e)
+{
     scheduler_plan(&s->scheduler, plan, seconds_now()); /* also an empty one: its results come back to the scheduler */
     note_plan(s, plan);
     bool idle = plan->n_seqs == 0 && s->n_outstanding == 0;
     if (post(s, idle && !s->idle, e) != 0)
         return -1;
     s->idle = idle;
-    if (!idle) /* an empty plan has the results of the one before it taken */
+    return 0;
+}
+
+int steps_next(struct steps *s, struct plan *plan, struct err *e)
+{
+    if (steps_hear(s))
+        return steps_stop(s, plan, e);
+    if (steps_plan(s, plan, e) != 0)
+        return -1;
+    if (!s->idle) /* an empty plan has the results of the one before it taken */
         return 0;
-    (void)mailbox_wait(s->mailbox, scheduler_busy(&s->scheduler) ? 1 : IDLE_MS);
+    (void)mailbox_wait(s->mailbox, scheduler_busy(&s->scheduler) ? 1 : STEPS_IDLE_MS);
     return PLAN_IDLE;
 }
 

@@ -1,5 +1,6 @@
-/* coordinator/tasks/steps.h - the main thread's part: tasks come in by a mailbox, plans go to the ranks, deltas of text
- * and finished tasks go back to the I/O thread, a server's or a batch's. Between steps it sleeps as long as there is nothing to do. */
+/* coordinator/tasks/steps.h - the main thread's part: tasks come in by a mailbox, plans go to the ranks, deltas of
+ * text and finished tasks go back to the I/O thread, a server's or a batch's. Between steps it sleeps as long as
+ * there is nothing to do. */
 #ifndef TASKS_STEPS_H
 #define TASKS_STEPS_H
 
@@ -65,6 +66,14 @@ void steps_ranks(struct steps *s, const struct rank_report *report);
 
 /* A signal that another rank has got: for the I/O thread, as if this one had. */
 void steps_signal(struct steps *s, enum signal_wish wish);
+
+/* The parts of steps_next: take the orders that have come (true: the end is one of them); the last plan; the next
+ * one, which may have no sequences, and then s->idle says whether it need not be sent. */
+bool steps_hear(struct steps *s);
+int steps_stop(struct steps *s, struct plan *plan, struct err *e);
+int steps_plan(struct steps *s, struct plan *plan, struct err *e);
+
+#define STEPS_IDLE_MS 100 /* that the main thread sleeps at a time: then the ranks' signals have a turn */
 
 /* The two functions of struct loop_client. PLAN_IDLE: nothing to do for some time, ask again. */
 int steps_next(struct steps *s, struct plan *plan, struct err *e);

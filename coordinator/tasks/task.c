@@ -16,6 +16,7 @@ struct task *task_open(uint64_t number, zmq_msg_t *body, bool delimiter, double 
     j->number = number;
     j->arrived = now;
     j->delimiter = delimiter;
+    j->ticket.model = -1;
     (void)zmq_msg_init(&j->body);
     if (body != NULL) {
         j->message_bytes = zmq_msg_size(body);
@@ -49,14 +50,21 @@ void task_close(struct task *j)
     free(j);
 }
 
-void task_parse(struct task *j, const struct protocol_model *model)
+void task_read(struct task *j)
 {
-    (void)protocol_parse(&j->message, zmq_msg_data(&j->body), zmq_msg_size(&j->body), model, !j->delimiter, &j->error);
+    (void)protocol_read(&j->message, zmq_msg_data(&j->body), zmq_msg_size(&j->body), &j->error);
     j->parsed = true;
     (void)zmq_msg_close(&j->body);
     (void)zmq_msg_init(&j->body);
     if (j->message.request_id != NULL)
         (void)snprintf(j->request_id, sizeof j->request_id, "%s", j->message.request_id);
+}
+
+void task_check(struct task *j)
+{
+    static const struct protocol_model none = {0};
+    (void)protocol_check(&j->message, j->served != NULL ? &j->served->model : &none, !j->delimiter, &j->error);
+    j->checked = true;
 }
 
 /* Checks one prompt: all of max_tokens must fit beside it. */

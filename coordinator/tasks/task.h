@@ -1,11 +1,11 @@
-/* coordinator/tasks/task.h - a request (a message of a server's client, a line of a batch) on its way through the threads, and what
- * they hand each other. One thread at a time owns a task: the I/O thread (the server's, or the batch's), a worker, or (while it
- * generates) the main thread. */
+/* coordinator/tasks/task.h - a request (a message of a server's client, a line of a batch) on its way through the
+ * threads, and what they hand each other. One thread at a time owns a task: the I/O thread (the server's, or the
+ * batch's), a worker, or (while it generates) the main thread. */
 #ifndef TASKS_TASK_H
 #define TASKS_TASK_H
 
 #include "coordinator/schedule/choices.h"
-#include "protocol/protocol.h"
+#include "coordinator/tasks/served.h"
 
 #include <stdatomic.h>
 #include <zmq.h>
@@ -38,6 +38,9 @@ struct ticket {
     struct task *turn_previous, *turn_next;
     double queued;     /* when it began to wait for a replica; 0: it has not */
     int n_sequences;   /* counted by the server */
+    int model;         /* number of the one that it is about; -1: none */
+    bool entered;      /* it uses that model, which stays as long */
+    bool awaits_model; /* it waits until that model is loaded */
     bool answered;     /* its last reply is out: whatever comes back is dropped */
     bool writes;       /* finished, at a worker which writes its large reply */
     bool unread;       /* at the worker for large messages, which parses it: nothing but its client is known */
@@ -56,13 +59,15 @@ struct task {
     uint64_t number; /* from 1; names the task to a thread that does not own it */
     uint64_t asker;  /* a server's: number of the connection that asked. Names of requests are each connection's own */
     double arrived;
-    size_t message_bytes;
+    size_t message_bytes;  /* as it came */
+    size_t held_bytes;     /* about what the task takes with its message; counted by the server */
     void *owner;           /* of a batch: its line; the batch thread's */
     atomic_bool abandoned; /* nobody waits for it: a worker need not begin */
 
     /* The message: first as it came, then parsed. */
     zmq_msg_t body;
-    bool parsed, delimiter;
+    bool parsed, checked, delimiter; /* parsed: it is JSON; checked: its fields are as they should be */
+    const struct served *served; /* borrowed: the model that it is about; NULL: not known yet, or it is about none */
     struct protocol_message message;
     struct protocol_error error; /* code 0: none */
 
@@ -91,11 +96,14 @@ struct task {
 struct task *task_open(uint64_t number, zmq_msg_t *body, bool delimiter, double now);
 void task_close(struct task *j);
 
-/* Parse the body, which is then given back. On failure j->error. Any thread. */
-void task_parse(struct task *j, const struct protocol_model *model);
+/* Parse the body, which is then given back; op and model of the message are known then. On failure j->error. Any
+ * thread. */
+void task_read(struct task *j);
+/* Check its fields, by the rules of the model that it is about, if it is about one. On failure j->error. Any thread. */
+void task_check(struct task *j);
 
-/* The prompts of a generate, encoded, get their choices. max_len: tokens of prompt and output together. max_reply: bytes that its reply
- * may have at most, told before anything is computed. On failure j->error. */
+/* The prompts of a generate, encoded, get their choices. max_len: tokens of prompt and output together. max_reply:
+ * bytes that its reply may have at most, told before anything is computed. On failure j->error. */
 int task_prepare(struct task *j, int max_len, int64_t max_reply, uint64_t seed);
 
 /* About how many bytes the reply of a task that has been generated will have; a stream's last event. */

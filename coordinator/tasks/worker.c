@@ -14,20 +14,21 @@
 #define TRIM_BYTES ((size_t)1 << 20)
 
 /* The grammar of the form that is asked for, and the lexicon that it will be used with. */
-static int make_form(struct task *j, const struct worker_setup *s)
+static int make_form(struct task *j)
 {
     const struct protocol_form *asked = &j->message.generate.form;
     struct err e = {0};
     if (asked->kind == 0 || j->form != NULL)
         return 0;
-    if (form_open(&j->form, asked->kind, asked->value, &e) == 0 && lexicon_keeper_get(s->lexicon, &e) != NULL)
+    if (form_open(&j->form, asked->kind, asked->value, &e) == 0 && lexicon_keeper_get(j->served->lexicon, &e) != NULL)
         return 0;
     bool theirs = e.code == ERR_INPUT || e.code == ERR_UNSUPPORTED;
     return protocol_fail(&j->error, theirs ? PROTOCOL_BAD_REQUEST : PROTOCOL_INTERNAL, asked->field, "%s", e.text);
 }
 
-static int encode(struct task *j, const struct worker_setup *s)
+static int encode(struct task *j)
 {
+    const struct served *v = j->served;
     const struct protocol_generate *g = &j->message.generate;
     int n = g->prompt != NULL ? g->n_prompts : 1;
     j->ids = calloc((size_t)n, sizeof *j->ids);
@@ -35,13 +36,17 @@ static int encode(struct task *j, const struct worker_setup *s)
         return protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "out of host memory");
     for (j->n_ids = 0; j->n_ids < n;) {
         struct token_list *ids = &j->ids[j->n_ids];
-        if (encode_request(g, j->n_ids++, s->tokenizer, s->chat, s->model->vocab, s->bos, ids, &j->error) != 0)
+        if (encode_request(g, j->n_ids++, v->tokenizer, v->chat, v->model.vocab, v->bos, ids, &j->error) != 0)
             return -1;
     }
-    return make_form(j, s);
+    if (make_form(j) != 0)
+        return -1;
+    if (g->n_turns > 0)
+        protocol_forget_chat(&j->message);
+    return 0;
 }
 
-static int write_prompt(struct task *j, int i, const struct worker_setup *s)
+static int write_prompt(struct task *j, int i)
 {
     const struct protocol_generate *g = &j->message.generate;
     const char *text = g->prompt[i].text;
@@ -49,7 +54,8 @@ static int write_prompt(struct task *j, int i, const struct worker_setup *s)
     struct err e = {0};
     char *made = NULL;
     if (text == NULL) {
-        (void)tokenizer_decode(s->tokenizer, j->ids[i].id, j->ids[i].n, g->rules.skip_special, &made, &bytes, &e);
+        (void)tokenizer_decode(j->served->tokenizer, j->ids[i].id, j->ids[i].n, g->rules.skip_special, &made, &bytes,
+                               &e);
         text = made;
     }
     if (text != NULL)
@@ -61,8 +67,8 @@ static int write_prompt(struct task *j, int i, const struct worker_setup *s)
     return 0;
 }
 
-/* A stream's first events repeat the prompts, which may be megabytes: the I/O thread has no time to write them. Those that are too
- * long are refused when the task is prepared. */
+/* A stream's first events repeat the prompts, which may be megabytes: the I/O thread has no time to write them.
+ * Those that are too long are refused when the task is prepared. */
 static int write_echo(struct task *j, const struct worker_setup *s)
 {
     const struct protocol_generate *g = &j->message.generate;
@@ -77,7 +83,7 @@ static int write_echo(struct task *j, const struct worker_setup *s)
     if (j->echo == NULL)
         return protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "out of host memory");
     for (int i = 0; i < j->n_ids; i++)
-        if (write_prompt(j, i, s) != 0)
+        if (write_prompt(j, i) != 0)
             return -1;
     return 0;
 }
@@ -118,9 +124,9 @@ static void detokenize(struct task *j, const struct worker_setup *s)
     struct err e = {0};
     char *text = NULL;
     size_t bytes = 0;
-    if (check_reply(j, "token_ids", m->ids.n, texts_bytes(&m->ids, s->tokenizer), s->max_reply) != 0)
+    if (check_reply(j, "token_ids", m->ids.n, texts_bytes(&m->ids, j->served->tokenizer), s->max_reply) != 0)
         return;
-    if (tokenizer_decode(s->tokenizer, m->ids.id, m->ids.n, m->skip_special_tokens, &text, &bytes, &e) != 0)
+    if (tokenizer_decode(j->served->tokenizer, m->ids.id, m->ids.n, m->skip_special_tokens, &text, &bytes, &e) != 0)
         (void)protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "%s", e.text);
     else
         j->reply = reply_detokenize(m->request_id, text, bytes, &j->reply_bytes);
@@ -130,12 +136,12 @@ static void detokenize(struct task *j, const struct worker_setup *s)
 static void tokenize(struct task *j, const struct worker_setup *s)
 {
     const struct protocol_message *m = &j->message;
-    if (encode(j, s) != 0)
+    if (encode(j) != 0)
         return;
     const struct token_list *ids = &j->ids[0];
-    int64_t bytes = ids_bytes(ids) + (m->generate.return_token_strings ? texts_bytes(ids, s->tokenizer) : 0);
+    int64_t bytes = ids_bytes(ids) + (m->generate.return_token_strings ? texts_bytes(ids, j->served->tokenizer) : 0);
     if (check_reply(j, m->generate.n_turns > 0 ? "messages" : "prompt", ids->n, bytes, s->max_reply) == 0)
-        j->reply = reply_tokenize(m->request_id, j->ids[0].id, j->ids[0].n, s->tokenizer,
+        j->reply = reply_tokenize(m->request_id, j->ids[0].id, j->ids[0].n, j->served->tokenizer,
                                   m->generate.return_token_strings, j->max_len, &j->reply_bytes);
 }
 
@@ -152,27 +158,31 @@ static void work_on_tokens(struct task *j, const struct worker_setup *s)
         (void)protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "out of host memory");
 }
 
-static void write_reply(struct task *j, const struct worker_setup *s)
+static void write_reply(struct task *j)
 {
     struct finished f;
     finished_measure(&f, j, seconds_now());
     finished_judge(j);
-    j->reply = finished_reply(&f, j, s->tokenizer, s->model->name, &j->reply_bytes);
+    j->reply = finished_reply(&f, j, j->served->tokenizer, j->served->model.name, &j->reply_bytes);
     finished_close(&f);
 }
 
 static void work(struct task *j, const struct worker_setup *s)
 {
     if (j->ticket.writes) {
-        write_reply(j, s);
+        write_reply(j);
         return;
     }
     if (!j->parsed)
-        task_parse(j, s->model);
+        task_read(j);
+    if (j->error.code != 0 || (j->served == NULL && protocol_needs_model(j->message.op)))
+        return;
+    if (!j->checked)
+        task_check(j);
     if (j->error.code != 0)
         return;
     if (j->message.op == PROTOCOL_GENERATE)
-        (void)(encode(j, s) == 0 && write_echo(j, s) == 0);
+        (void)(encode(j) == 0 && write_echo(j, s) == 0);
     else if (j->message.op == PROTOCOL_TOKENIZE || j->message.op == PROTOCOL_DETOKENIZE)
         work_on_tokens(j, s);
 }

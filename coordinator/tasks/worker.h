@@ -1,22 +1,16 @@
-/* coordinator/tasks/worker.h - a thread that does what may take long with one message: parsing megabytes, text to tokens,
- * and the replies that are tokens or their text.
- * Jobs come in by a mailbox and go back the same way, in order. */
+/* coordinator/tasks/worker.h - a thread that does what may take long with one message: parsing megabytes, text to
+ * tokens, and the replies that are tokens or their text. A message whose model is not known yet (task.served) comes
+ * back when it is parsed. Jobs come in by a mailbox and go back the same way, in order. */
 #ifndef TASKS_WORKER_H
 #define TASKS_WORKER_H
 
 #include "coordinator/tasks/task.h"
-#include "text/chat.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-struct worker_setup { /* all borrowed, constant */
-    const struct protocol_model *model;
-    const struct tokenizer *tokenizer;
-    const struct chat_template *chat; /* NULL: none */
-    struct lexicon_keeper *lexicon;   /* NULL: answers have no form */
-    int32_t bos;                      /* -1: none */
-    int64_t max_reply;                /* bytes of a reply that is tokens or their texts */
+struct worker_setup {
+    int64_t max_reply; /* bytes of a reply that is tokens or their texts */
 };
 
 struct worker {
@@ -29,7 +23,8 @@ struct worker {
 
 int worker_open(struct worker *w, void *zmq_context, const char *name, const struct worker_setup *setup, struct err *e);
 
-/* Ends the thread after the task that it is at: those behind it are not worked on any more. What lies in the mailbox is lost with its memory. */
+/* Ends the thread after the task that it is at: those behind it are not worked on any more. What lies in the mailbox
+ * is lost with its memory. */
 void worker_close(struct worker *w);
 
 #endif

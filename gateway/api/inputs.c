@@ -81,7 +81,8 @@ static void set_sampling(const struct inputs *in, json_t *parameters, struct fau
 /* The parameters as the backend has them: a copy, without what is read here. */
 static json_t *read_parameters(struct inputs *in, const json_t *given, struct fault *f)
 {
-    static const char *const lengths[] = {"max_new_tokens", "max_tokens", NULL};
+    static const char *const lengths[] = {"max_new_tokens", "max_tokens", NULL}, *const stops[] = {
+                                                                                     "stop", "stop_sequences", NULL};
     static const struct chat_field here[] = {
         {"details", NULL}, {"decoder_input_details", NULL}, {"return_full_text", NULL}, {"top_n_tokens", NULL}};
     json_t *parameters = json_object(), *value;
@@ -98,6 +99,8 @@ static json_t *read_parameters(struct inputs *in, const json_t *given, struct fa
         if (is_idle(key, value))
             (void)json_object_del(parameters, key);
     }
+    if (in->style->keeps_stop && has_any(parameters, stops))
+        (void)json_object_set_new(parameters, "include_stop_str_in_output", json_true());
     set_sampling(in, parameters, f);
     if (!has_any(given, lengths))
         (void)json_object_set_new(parameters, "max_new_tokens", json_integer(in->style->max_new_tokens));
@@ -120,7 +123,7 @@ json_t *inputs_translate(struct inputs *in, const json_t *body, struct fault *f)
     if (f->status == 0)
         read_prompts(in, json_object_get(body, "inputs"), f);
     json_t *parameters = f->status == 0 ? read_parameters(in, given, f) : NULL;
-    (void)json_object_set(message, "inputs", in->as_list ? in->prompts : json_object_get(body, "inputs"));
+    (void)json_object_set(message, "inputs", json_object_get(body, "inputs"));
     (void)json_object_set_new(message, "parameters", parameters);
     if (in->streams)
         (void)json_object_set_new(message, "stream", json_true());

@@ -12,6 +12,7 @@ struct inputs_style {
     int max_new_tokens;      /* unless the request says */
     bool values_sample;      /* a temperature, top_k or top_p of its own samples, do_sample or not */
     bool has_special;        /* tokens say whether they are special */
+    bool keeps_stop;         /* a stop text is part of the answer */
     const char *stream_type; /* of the content; NULL: events */
     /* A piece of a stream, which has a token and, the last one, generated_text and details; stolen. */
     void (*piece)(struct exchange *x, json_t *piece);

@@ -174,15 +174,12 @@ void openai_generate(struct exchange *x, const struct openai_request *r, json_t 
 
 /* ---------------------------------------------------------------- requests */
 
-/* other: the field that belongs to the other of the two. */
-static void start(struct exchange *x, bool chat, const char *needed, const char *other)
+void openai_answer(struct exchange *x, json_t *body, bool chat)
 {
     struct openai_request r = {.chat = chat};
     struct fault f = {0};
-    x->tally.is_generate = true;
-    json_t *body = exchange_json(x), *message = NULL;
-    if (body == NULL)
-        return;
+    const char *needed = chat ? "messages" : "prompt", *other = chat ? "prompt" : "messages";
+    json_t *message = NULL;
     if (json_object_get(body, needed) == NULL)
         f = fault_make(400, needed, "%s: missing", needed);
     else if (json_object_get(body, other) != NULL)
@@ -196,12 +193,20 @@ static void start(struct exchange *x, bool chat, const char *needed, const char 
         openai_generate(x, &r, message);
 }
 
+static void start(struct exchange *x, bool chat)
+{
+    x->tally.is_generate = true;
+    json_t *body = exchange_json(x);
+    if (body != NULL)
+        openai_answer(x, body, chat);
+}
+
 void openai_completions(struct exchange *x)
 {
-    start(x, false, "prompt", "messages");
+    start(x, false);
 }
 
 void openai_chat(struct exchange *x)
 {
-    start(x, true, "messages", "prompt");
+    start(x, true);
 }

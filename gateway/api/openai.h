@@ -12,6 +12,9 @@ void openai_model(struct exchange *x);
 void openai_completions(struct exchange *x);
 void openai_chat(struct exchange *x);
 
+/* Answer the body of one of the two, which is decref'ed. */
+void openai_answer(struct exchange *x, json_t *body, bool chat);
+
 /* What a request for text asked for beside the message to the backend. */
 struct openai_request {
     bool chat, stream, include_usage, echo;

@@ -11,6 +11,12 @@ void state_health(struct exchange *x)
     exchange_answer(x, well ? 200 : 503, "text/plain", "", 0);
 }
 
+void state_ping(struct exchange *x)
+{
+    bool well = pool_n_ready(&x->gateway->pool) > 0 && !x->gateway->draining;
+    exchange_answer_json(x, well ? 200 : 503, json_pack("{s:s}", "health", well ? "healthy!" : "no backend is ready"));
+}
+
 void state_version(struct exchange *x)
 {
     exchange_answer_json(x, 200, json_pack("{s:s}", "version", LOCKSTEP_VERSION));

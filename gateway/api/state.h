@@ -5,6 +5,7 @@
 #include "gateway/exchange/exchange.h"
 
 void state_health(struct exchange *x);
+void state_ping(struct exchange *x);
 void state_version(struct exchange *x);
 void state_metrics(struct exchange *x);
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define BYTES_A_TOKEN  4.0 /* of a prompt, as a guess */
 #define GUESSED_TOKENS 256 /* of an answer without a limit */
@@ -170,6 +171,9 @@ static void put_fields(const struct exchange *x, struct bytes *b)
     bytes_format(b, "x-request-id: %s\r\n", x->id);
     if (x->dialect != NULL && x->dialect->id_field != NULL)
         bytes_format(b, "%s: %s\r\n", x->dialect->id_field, x->id);
+    const char *value = x->returned != NULL ? exchange_header(x, x->returned) : NULL;
+    if (value != NULL)
+        bytes_format(b, "%s: %s\r\n", x->returned, value);
     if (exchange_origin_fits(x, exchange_header(x, "origin")))
         bytes_format(b, "Access-Control-Allow-Origin: %s\r\nVary: Origin\r\n", x->gateway->allow_origin);
     bytes_text(b, x->fields != NULL ? x->fields : "");
@@ -379,6 +383,7 @@ void gateway_over(void *context, struct http_conn *c, bool left)
     t->bytes_out = c->bytes_out;
     t->total = seconds_now() - x->begun;
     counters_take(&g->counters, x->route != NULL ? (size_t)(x->route - g->routes) : COUNTER_ROUTES - 1, t);
+    model_counts_take(&g->models, t, (double)time(NULL));
     g->counters.running--;
     fault_make_utf8(c->head->path);
     const struct request_line line = {c->peer, c->head->method, c->head->path, x->id, t};

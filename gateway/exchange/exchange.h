@@ -20,6 +20,7 @@ struct exchange {
     char tail[2][EXCHANGE_TAIL_BYTES]; /* what stands for "{}" in the route's path */
     int64_t created;                   /* seconds since 1970 */
     double begun, last_output;
+    const char *returned; /* a field of the request's head, in lower case, that the answer repeats; NULL: none */
     struct question *questions;
     void *state; /* the API's; freed by drop */
     void (*drop)(void *state);

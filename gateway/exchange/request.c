@@ -9,6 +9,8 @@
 #include <strings.h>
 #include <time.h>
 
+#define SIGNED "AWS4-HMAC-SHA256 Credential=" /* a request of AWS's clients; the signature is not looked at */
+
 /* Does the path fit the pattern? tail: what stands for each "{}". */
 static bool fits(const char *pattern, const char *path, char tail[][EXCHANGE_TAIL_BYTES])
 {
@@ -70,11 +72,24 @@ static const struct route *find_route(struct exchange *x, char *allow, size_t by
     return NULL;
 }
 
+/* "KEY/20261124/us-east-1/sagemaker/aws4_request, ...": the key stands in the open, as every key that is sent does. */
+static bool has_access_key(const struct exchange *x, const char *credential)
+{
+    char key[KEY_BYTES] = "";
+    size_t n = strcspn(credential, "/");
+    if (n >= sizeof key)
+        return false;
+    memcpy(key, credential, n);
+    return keys_have(&x->gateway->keys, key);
+}
+
 static bool has_key(const struct exchange *x)
 {
     const char *value = exchange_header(x, "authorization"), *other = exchange_header(x, "x-api-key");
     if (value != NULL && strncasecmp(value, "Bearer ", 7) == 0)
         return keys_have(&x->gateway->keys, value + 7 + strspn(value + 7, " "));
+    if (value != NULL && strncmp(value, SIGNED, strlen(SIGNED)) == 0)
+        return has_access_key(x, value + strlen(SIGNED));
     return other != NULL && keys_have(&x->gateway->keys, other);
 }
 

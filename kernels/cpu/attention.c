@@ -20,6 +20,11 @@ struct query {
     float best, sum; /* the best score, and the sum of exp(score - best) */
 };
 
+static inline float capped(float score, float cap)
+{
+    return cap > 0 ? cap * tanhf(score / cap) : score;
+}
+
 #define ISA 128
 #include "kernels/cpu/attention_isa.h"
 #undef ISA

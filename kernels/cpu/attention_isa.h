@@ -57,7 +57,7 @@ TARGET static void FN(attend)(struct query *a, const struct heads *h, const floa
         FN(dot4)(score + j, a->q, key, h->head_dim);
     }
     for (int j = 0; j < n; j++)
-        score[j] = h->scale * score[j] + a->slope * (float)(k_pos + j);
+        score[j] = capped(h->scale * score[j], h->cap) + a->slope * (float)(k_pos + j);
     for (int j = 0; j < n; j++)
         best = score[j] > best ? score[j] : best;
     float keep = expf(a->best - best);

@@ -2,6 +2,8 @@
  * of logits. */
 #include "kernels/cpu/cpu.h"
 
+#include <math.h>
+
 void cpu_feed(struct queue *q, int32_t *token, const int32_t *planned, const int32_t *slot, const int32_t *pos,
               const struct sampler *s, int n_tokens)
 {
@@ -52,6 +54,14 @@ void cpu_add(struct queue *q, void *x, const void *y, size_t n)
 #pragma omp parallel for num_threads(cpu_threads(q, n)) schedule(static)
     for (size_t i = 0; i < n; i++)
         to[i] += from[i];
+}
+
+void cpu_scale(struct queue *q, void *x, float factor, float cap, size_t n)
+{
+    float *to = x;
+#pragma omp parallel for num_threads(cpu_threads(q, n)) schedule(static)
+    for (size_t i = 0; i < n; i++)
+        to[i] = cap > 0 ? cap * tanhf(to[i] * factor / cap) : to[i] * factor;
 }
 
 void cpu_gather_rows(struct queue *q, void *out, const void *x, const int32_t *row, int n_rows, int dim)

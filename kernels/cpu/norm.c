@@ -4,8 +4,8 @@
 #include <math.h>
 
 /* Activations are float: NORM_RMS's rounding before the weight is the conversion to float, which NORM_RMS_ONCE need not
- * avoid. */
-static void norm_rms(float *out, const float *x, const struct weight *w, int dim, float eps)
+ * avoid. offset: of NORM_RMS_OFFSET, added to the weight. */
+static void norm_rms(float *out, const float *x, const struct weight *w, float offset, int dim, float eps)
 {
     double sum = 0;
     for (int c = 0; c < dim; c++)
@@ -13,7 +13,7 @@ static void norm_rms(float *out, const float *x, const struct weight *w, int dim
     double inverse = 1.0 / sqrt(sum / dim + eps);
     for (int c = 0; c < dim; c++) {
         float unit = (float)(x[c] * inverse);
-        out[c] = w ? dtype_load(w->data, w->type, (size_t)c) * unit : unit;
+        out[c] = w ? (offset + dtype_load(w->data, w->type, (size_t)c)) * unit : unit;
     }
 }
 
@@ -42,7 +42,7 @@ void cpu_norm(struct queue *q, void *out, void *x, const void *add, enum norm_ki
         for (int c = 0; c < dim && add; c++)
             row[c] += ((const float *)add)[(size_t)t * dim + c];
         if (kind != NORM_LAYER)
-            norm_rms(result, row, w, dim, eps);
+            norm_rms(result, row, w, kind == NORM_RMS_OFFSET ? 1.0f : 0.0f, dim, eps);
         else
             norm_layer(result, row, w, b, dim, eps);
     }

@@ -1,17 +1,36 @@
-/* kernels/cpu/qkv_store.c - from the projections of q, k and v to what attention reads: per-head norms, rotation, and
+/* kernels/cpu/qkv_store.c - from the projections of q, k and v to what attention reads: norms of heads, rotation, and
  * k and v in the cache. */
 #include "kernels/cpu/cpu.h"
 
 #include <math.h>
 
-static void norm_head(float *x, const struct weight *w, int dim, float eps)
+static double sum_squares(const float *x, int n, double around)
 {
     double sum = 0;
+    for (int d = 0; d < n; d++)
+        sum += (x[d] - around) * (x[d] - around);
+    return sum;
+}
+
+static double mean_of(const float *x, int n)
+{
+    double sum = 0;
+    for (int d = 0; d < n; d++)
+        sum += x[d];
+    return sum / n;
+}
+
+/* Head `head` of the rank, of q or k; squares: of all of the model's, over n elements, where they are one row. */
+static void norm_head(float *x, const struct weight *w, int head, int dim, const struct head_norms *norms,
+                      const float *squares, int n)
+{
+    size_t first = w->cols > dim ? (size_t)head * dim : 0;
+    double mean = norms->kind == NORM_LAYER ? mean_of(x, dim) : 0;
+    double variance = squares != NULL ? (double)*squares / n : sum_squares(x, dim, mean) / dim;
+    double inverse = 1.0 / sqrt(variance + norms->eps);
+    float offset = norms->kind == NORM_RMS_OFFSET ? 1.0f : 0.0f;
     for (int d = 0; d < dim; d++)
-        sum += (double)x[d] * x[d];
-    double inverse = 1.0 / sqrt(sum / dim + eps);
-    for (int d = 0; d < dim; d++)
-        x[d] = dtype_load(w->data, w->type, (size_t)d) * (float)(x[d] * inverse);
+        x[d] = (offset + dtype_load(w->data, w->type, first + d)) * (float)((x[d] - mean) * inverse);
 }
 
 static void rotate_head(float *x, const struct rope *rope, const float *cos_sin)
@@ -38,22 +57,57 @@ static int64_t cache_offset(const struct heads *h, const struct batch *batch, in
     return (block * h->n_kv_heads * KV_BLOCK_TOKENS + pos % KV_BLOCK_TOKENS) * h->head_dim;
 }
 
+void cpu_head_squares(struct queue *q, float *squares, const void *qkv, const struct heads *heads, struct kv_range kv,
+                      int n_tokens)
+{
+    int dim = heads->head_dim, n_q = heads->n_heads;
+    size_t width = (size_t)(n_q + 2 * heads->n_kv_heads) * dim;
+#pragma omp parallel for num_threads(cpu_threads(q, n_tokens *width)) schedule(static)
+    for (int t = 0; t < n_tokens; t++) {
+        const float *row = (const float *)qkv + t * width;
+        squares[2 * t] = (float)sum_squares(row, n_q * dim, 0);
+        squares[2 * t + 1] = (float)sum_squares(row + (size_t)(n_q + kv.begin) * dim, (kv.end - kv.begin) * dim, 0);
+    }
+}
+
+/* What a query at this position is multiplied by. */
+static float query_factor(const struct rope *rope, int pos)
+{
+    if (rope->query_growth == 0)
+        return 1;
+    return 1 + rope->query_growth * logf((float)(1 + pos / rope->query_period));
+}
+
+/* The heads of q and k of token t. */
+static void finish_heads(float *row, const struct heads *heads, int t, int pos, const struct rope *rope,
+                         const float *cos_sin, const struct head_norms *norms)
+{
+    int dim = heads->head_dim, n_q = heads->n_heads;
+    float factor = rope ? query_factor(rope, pos) : 1;
+    for (int h = 0; h < n_q + heads->n_kv_heads; h++) {
+        float *x = row + (size_t)h * dim;
+        bool is_k = h >= n_q;
+        const struct weight *w = is_k ? norms->k : norms->q;
+        if (w)
+            norm_head(x, w, is_k ? h - n_q : h, dim, norms, norms->squares ? &norms->squares[2 * t + is_k] : NULL,
+                      is_k ? norms->n_k : norms->n_q);
+        if (rope)
+            rotate_head(x, rope, cos_sin + (size_t)t * rope->dims);
+        for (int d = 0; d < dim && !is_k && factor != 1; d++)
+            x[d] *= factor;
+    }
+}
+
 void cpu_qkv_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, const struct heads *heads,
                    const struct batch *batch, const struct rope *rope, const float *cos_sin,
-                   const struct weight *q_norm, const struct weight *k_norm, float eps)
+                   const struct head_norms *norms)
 {
     int dim = heads->head_dim, n_kv = heads->n_kv_heads, n_q = heads->n_heads;
     size_t width = (size_t)(n_q + 2 * n_kv) * dim;
 #pragma omp parallel for num_threads(cpu_threads(q, batch->n_tokens *width * 4)) schedule(static)
     for (int t = 0; t < batch->n_tokens; t++) {
         float *row = (float *)qkv + t * width;
-        for (int h = 0; h < n_q + n_kv; h++) {
-            const struct weight *norm = h < n_q ? q_norm : k_norm;
-            if (norm)
-                norm_head(row + (size_t)h * dim, norm, dim, eps);
-            if (rope)
-                rotate_head(row + (size_t)h * dim, rope, cos_sin + (size_t)t * rope->dims);
-        }
+        finish_heads(row, heads, t, batch->pos[t], rope, cos_sin, norms);
         int64_t at = cache_offset(heads, batch, t);
         for (int h = 0; h < n_kv && at >= 0; h++, at += (int64_t)KV_BLOCK_TOKENS * dim) {
             memcpy((float *)k_cache + at, row + (size_t)(n_q + h) * dim, (size_t)dim * sizeof *row);

@@ -124,6 +124,39 @@ void cuda_add(struct queue *q, void *x, const void *y, size_t n)
 }
 
 template <typename T, int N>
+__global__ void scale_kernel(T *x, float factor, float cap, size_t n)
+{
+    using V = vec<T, N>;
+    after_previous_alone();
+    for (size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * N; i < n;
+         i += (size_t)gridDim.x * blockDim.x * N) {
+        V a = *(const V *)(x + i);
+        for (int k = 0; k < N; k++) {
+            float y = to_float(a.e[k]) * factor;
+            a.e[k] = from_float<T>(cap > 0 ? cap * tanhf(y / cap) : y);
+        }
+        *(V *)(x + i) = a;
+    }
+}
+
+void cuda_scale(struct queue *q, void *x, float factor, float cap, size_t n)
+{
+    nvtx_range range("scale");
+    if (n == 0)
+        return;
+    with_type(q->act, [&](auto t) {
+        using T = decltype(t);
+        constexpr int N = 16 / sizeof(T);
+        if (vectors_fit<T>(n, x))
+            launch(q, scale_kernel<T, N>, dim3((unsigned)blocks_for(n / N, THREADS)), dim3(THREADS), 0, (T *)x, factor,
+                   cap, n);
+        else
+            launch(q, scale_kernel<T, 1>, dim3((unsigned)blocks_for(n, THREADS)), dim3(THREADS), 0, (T *)x, factor, cap,
+                   n);
+    });
+}
+
+template <typename T, int N>
 __global__ void gather_kernel(T *out, const T *x, const int32_t *row, int dim)
 {
     using V = vec<T, N>;

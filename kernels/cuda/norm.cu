@@ -9,7 +9,7 @@ struct norm_args {
     enum dtype w_type, b_type;
     bool w_fetched, b_fetched; /* of the activations' type and aligned: fetched by vectors */
     int dim;
-    float eps;
+    float eps, offset; /* offset: added to the weights */
 };
 
 static inline struct norm_args norm_make(const struct queue *q, enum norm_kind kind, const struct weight *w,
@@ -28,6 +28,7 @@ static inline struct norm_args norm_make(const struct queue *q, enum norm_kind k
     a.b_fetched = a.b != nullptr && fetched(b);
     a.dim = dim;
     a.eps = eps;
+    a.offset = kind == NORM_RMS_OFFSET && w != nullptr ? 1.0f : 0.0f;
     return a;
 }
 
@@ -80,7 +81,7 @@ struct norm_row {
     }
     __device__ float scale(int c, int k, int i) const
     {
-        return K > 0 && a.w_fetched ? to_float(w[k].e[i]) : weight_at(a.w, a.w_type, c + i, 1);
+        return a.offset + (K > 0 && a.w_fetched ? to_float(w[k].e[i]) : weight_at(a.w, a.w_type, c + i, 1));
     }
     __device__ float shift(int c, int k, int i) const
     {

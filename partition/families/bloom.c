@@ -30,8 +30,8 @@ static const struct weight_source source[] = {
     {WEIGHT_HEAD, PART_WHOLE, "lm_head.weight", false, 0},
     {WEIGHT_ATTN_NORM, PART_WHOLE, "h.%d.input_layernorm.weight", false, 0},
     {WEIGHT_ATTN_NORM_BIAS, PART_WHOLE, "h.%d.input_layernorm.bias", false, 0},
-    {WEIGHT_QKV, PART_QKV_PER_HEAD, "h.%d.self_attention.query_key_value.weight", false, 0},
-    {WEIGHT_QKV_BIAS, PART_QKV_PER_HEAD, "h.%d.self_attention.query_key_value.bias", false, 0},
+    {WEIGHT_QKV, PART_QKV_GROUPS, "h.%d.self_attention.query_key_value.weight", false, 0},
+    {WEIGHT_QKV_BIAS, PART_QKV_GROUPS, "h.%d.self_attention.query_key_value.bias", false, 0},
     {WEIGHT_OUT, PART_WHOLE, "h.%d.self_attention.dense.weight", false, 0},
     {WEIGHT_OUT_BIAS, PART_WHOLE, "h.%d.self_attention.dense.bias", false, 0},
     {WEIGHT_MLP_NORM, PART_WHOLE, "h.%d.post_attention_layernorm.weight", false, 0},
@@ -45,4 +45,4 @@ static const struct weight_source source[] = {
 static const char *const outside[] = {"lm_head.weight", NULL};
 static const char *const ignored[] = {NULL};
 
-const struct family family_bloom = {"bloom", "BloomFor", "transformer.", config, source, outside, ignored};
+const struct family family_bloom = {"bloom", "BloomFor", "transformer.", config, source, outside, ignored, false};

@@ -1,8 +1,8 @@
-/* partition/families/glm.c - GLM-4-9B (glm-4-9b-hf): half of every head rotates, in neighbouring pairs; gate and up in one
- * tensor. */
+/* partition/families/glm.c - GLM-4-9B (glm-4-9b-hf) and GLM-4-0414 (glm4): half of every head rotates, in neighbouring pairs; gate
+ * and up in one tensor. The latter norms what attention and MLP say, too. */
 #include "partition/families/llama.h"
 
-static void config(struct model_config *m, const struct config *c)
+static void config_glm(struct model_config *m, const struct config *c)
 {
     static const struct model_config missing = {.n_layers = 40,
                                                 .hidden = 4096,
@@ -19,22 +19,37 @@ static void config(struct model_config *m, const struct config *c)
     m->qkv_bias = config_bool(c, "attention_bias", true);
 }
 
-static const struct weight_source source[] = {
-    {WEIGHT_EMBED, PART_WHOLE, "embed_tokens.weight", false, 0},
-    {WEIGHT_FINAL_NORM, PART_WHOLE, "norm.weight", false, 0},
-    {WEIGHT_HEAD, PART_WHOLE, "lm_head.weight", false, 0},
+static const struct weight_source glm_source[] = {
+    LLAMA_AROUND,
     {WEIGHT_ATTN_NORM, PART_WHOLE, "layers.%d.input_layernorm.weight", false, 0},
-    {WEIGHT_QKV, PART_Q, "layers.%d.self_attn.q_proj.weight", false, 0},
-    {WEIGHT_QKV, PART_K, "layers.%d.self_attn.k_proj.weight", false, 0},
-    {WEIGHT_QKV, PART_V, "layers.%d.self_attn.v_proj.weight", false, 0},
-    {WEIGHT_QKV_BIAS, PART_Q, "layers.%d.self_attn.q_proj.bias", false, 0},
-    {WEIGHT_QKV_BIAS, PART_K, "layers.%d.self_attn.k_proj.bias", false, 0},
-    {WEIGHT_QKV_BIAS, PART_V, "layers.%d.self_attn.v_proj.bias", false, 0},
-    {WEIGHT_OUT, PART_WHOLE, "layers.%d.self_attn.o_proj.weight", false, 0},
+    LLAMA_QKV,
+    LLAMA_OUT,
     {WEIGHT_MLP_NORM, PART_WHOLE, "layers.%d.post_attention_layernorm.weight", false, 0},
     {WEIGHT_MLP_IN, PART_GATE_UP, "layers.%d.mlp.gate_up_proj.weight", false, 0},
     {WEIGHT_MLP_OUT, PART_WHOLE, "layers.%d.mlp.down_proj.weight", false, 0},
     {0},
 };
 
-const struct family family_glm = {"glm", "GlmFor", "model.", config, source, llama_outside, llama_ignored};
+static void config_glm4(struct model_config *m, const struct config *c)
+{
+    config_glm(m, c);
+    m->output_norms = true;
+}
+
+static const struct weight_source glm4_source[] = {
+    LLAMA_AROUND,
+    {WEIGHT_ATTN_NORM, PART_WHOLE, "layers.%d.input_layernorm.weight", false, 0},
+    LLAMA_QKV,
+    LLAMA_OUT,
+    {WEIGHT_ATTN_OUT_NORM, PART_WHOLE, "layers.%d.post_self_attn_layernorm.weight", false, 0},
+    {WEIGHT_MLP_NORM, PART_WHOLE, "layers.%d.post_attention_layernorm.weight", false, 0},
+    {WEIGHT_MLP_IN, PART_GATE_UP, "layers.%d.mlp.gate_up_proj.weight", false, 0},
+    {WEIGHT_MLP_OUT, PART_WHOLE, "layers.%d.mlp.down_proj.weight", false, 0},
+    {WEIGHT_MLP_OUT_NORM, PART_WHOLE, "layers.%d.post_mlp_layernorm.weight", false, 0},
+    {0},
+};
+
+const struct family family_glm = {"glm",      "GlmFor",      "model.",      config_glm,
+                                  glm_source, llama_outside, llama_ignored, false};
+const struct family family_glm4 = {"glm4",      "Glm4For",     "model.",      config_glm4,
+                                   glm4_source, llama_outside, llama_ignored, false};

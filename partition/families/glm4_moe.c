@@ -38,23 +38,13 @@ static void config(struct model_config *m, const struct config *c)
 enum { EXPERTS_APART = 1, EXPERTS_TOGETHER }; /* forms */
 
 static const struct weight_source source[] = {
-    {WEIGHT_EMBED, PART_WHOLE, "embed_tokens.weight", false, 0},
-    {WEIGHT_FINAL_NORM, PART_WHOLE, "norm.weight", false, 0},
-    {WEIGHT_HEAD, PART_WHOLE, "lm_head.weight", false, 0},
+    LLAMA_AROUND,
     {WEIGHT_ATTN_NORM, PART_WHOLE, "layers.%d.input_layernorm.weight", false, 0},
-    {WEIGHT_QKV, PART_Q, "layers.%d.self_attn.q_proj.weight", false, 0},
-    {WEIGHT_QKV, PART_K, "layers.%d.self_attn.k_proj.weight", false, 0},
-    {WEIGHT_QKV, PART_V, "layers.%d.self_attn.v_proj.weight", false, 0},
-    {WEIGHT_QKV_BIAS, PART_Q, "layers.%d.self_attn.q_proj.bias", false, 0},
-    {WEIGHT_QKV_BIAS, PART_K, "layers.%d.self_attn.k_proj.bias", false, 0},
-    {WEIGHT_QKV_BIAS, PART_V, "layers.%d.self_attn.v_proj.bias", false, 0},
-    {WEIGHT_Q_NORM, PART_WHOLE, "layers.%d.self_attn.q_norm.weight", false, 0},
-    {WEIGHT_K_NORM, PART_WHOLE, "layers.%d.self_attn.k_norm.weight", false, 0},
-    {WEIGHT_OUT, PART_WHOLE, "layers.%d.self_attn.o_proj.weight", false, 0},
+    LLAMA_QKV,
+    LLAMA_HEAD_NORMS,
+    LLAMA_OUT,
     {WEIGHT_MLP_NORM, PART_WHOLE, "layers.%d.post_attention_layernorm.weight", false, 0},
-    {WEIGHT_MLP_IN, PART_GATE, "layers.%d.mlp.gate_proj.weight", false, 0},
-    {WEIGHT_MLP_IN, PART_UP, "layers.%d.mlp.up_proj.weight", false, 0},
-    {WEIGHT_MLP_OUT, PART_WHOLE, "layers.%d.mlp.down_proj.weight", false, 0},
+    LLAMA_MLP,
     {WEIGHT_EXPERTS_IN, PART_GATE, "layers.%d.mlp.experts.%d.gate_proj.weight", false, EXPERTS_APART},
     {WEIGHT_EXPERTS_IN, PART_UP, "layers.%d.mlp.experts.%d.up_proj.weight", false, EXPERTS_APART},
     {WEIGHT_EXPERTS_OUT, PART_WHOLE, "layers.%d.mlp.experts.%d.down_proj.weight", false, EXPERTS_APART},
@@ -68,5 +58,5 @@ static const struct weight_source source[] = {
     {0},
 };
 
-const struct family family_glm4_moe = {"glm4_moe", "Glm4MoeFor",  "model.",     config,
-                                       source,     llama_outside, llama_ignored};
+const struct family family_glm4_moe = {"glm4_moe", "Glm4MoeFor",  "model.",      config,
+                                       source,     llama_outside, llama_ignored, false};

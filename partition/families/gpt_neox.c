@@ -33,8 +33,8 @@ static const struct weight_source source[] = {
     {WEIGHT_HEAD, PART_WHOLE, "embed_out.weight", false, 0},
     {WEIGHT_ATTN_NORM, PART_WHOLE, "layers.%d.input_layernorm.weight", false, 0},
     {WEIGHT_ATTN_NORM_BIAS, PART_WHOLE, "layers.%d.input_layernorm.bias", false, 0},
-    {WEIGHT_QKV, PART_QKV_PER_HEAD, "layers.%d.attention.query_key_value.weight", false, 0},
-    {WEIGHT_QKV_BIAS, PART_QKV_PER_HEAD, "layers.%d.attention.query_key_value.bias", false, 0},
+    {WEIGHT_QKV, PART_QKV_GROUPS, "layers.%d.attention.query_key_value.weight", false, 0},
+    {WEIGHT_QKV_BIAS, PART_QKV_GROUPS, "layers.%d.attention.query_key_value.bias", false, 0},
     {WEIGHT_OUT, PART_WHOLE, "layers.%d.attention.dense.weight", false, 0},
     {WEIGHT_OUT_BIAS, PART_WHOLE, "layers.%d.attention.dense.bias", false, 0},
     {WEIGHT_MLP_NORM, PART_WHOLE, "layers.%d.post_attention_layernorm.weight", false, 0},
@@ -48,4 +48,4 @@ static const struct weight_source source[] = {
 static const char *const outside[] = {"embed_out.weight", NULL};
 static const char *const ignored[] = {".attention.bias", ".attention.masked_bias", ".rotary_emb.inv_freq", NULL};
 
-const struct family family_gpt_neox = {"gpt_neox", "GPTNeoXFor", "gpt_neox.", config, source, outside, ignored};
+const struct family family_gpt_neox = {"gpt_neox", "GPTNeoXFor", "gpt_neox.", config, source, outside, ignored, false};

@@ -64,18 +64,10 @@ static void config(struct model_config *m, const struct config *c)
 }
 
 static const struct weight_source source[] = {
-    {WEIGHT_EMBED, PART_WHOLE, "embed_tokens.weight", false, 0},
-    {WEIGHT_FINAL_NORM, PART_WHOLE, "norm.weight", false, 0},
-    {WEIGHT_HEAD, PART_WHOLE, "lm_head.weight", false, 0},
+    LLAMA_AROUND,
     {WEIGHT_ATTN_NORM, PART_WHOLE, "layers.%d.input_layernorm.weight", false, 0},
-    {WEIGHT_QKV, PART_Q, "layers.%d.self_attn.q_proj.weight", false, 0},
-    {WEIGHT_QKV, PART_K, "layers.%d.self_attn.k_proj.weight", false, 0},
-    {WEIGHT_QKV, PART_V, "layers.%d.self_attn.v_proj.weight", false, 0},
-    {WEIGHT_QKV_BIAS, PART_Q, "layers.%d.self_attn.q_proj.bias", false, 0},
-    {WEIGHT_QKV_BIAS, PART_K, "layers.%d.self_attn.k_proj.bias", false, 0},
-    {WEIGHT_QKV_BIAS, PART_V, "layers.%d.self_attn.v_proj.bias", false, 0},
-    {WEIGHT_OUT, PART_WHOLE, "layers.%d.self_attn.o_proj.weight", false, 0},
-    {WEIGHT_OUT_BIAS, PART_WHOLE, "layers.%d.self_attn.o_proj.bias", false, 0},
+    LLAMA_QKV,
+    LLAMA_OUT,
     {WEIGHT_SINKS, PART_WHOLE, "layers.%d.self_attn.sinks", false, 0},
     {WEIGHT_MLP_NORM, PART_WHOLE, "layers.%d.post_attention_layernorm.weight", false, 0},
     {WEIGHT_ROUTER, PART_WHOLE, "layers.%d.mlp.router.weight", false, 0},
@@ -87,4 +79,5 @@ static const struct weight_source source[] = {
     {0},
 };
 
-const struct family family_gpt_oss = {"gpt_oss", "GptOssFor", "model.", config, source, llama_outside, llama_ignored};
+const struct family family_gpt_oss = {"gpt_oss", "GptOssFor",   "model.",      config,
+                                      source,    llama_outside, llama_ignored, false};

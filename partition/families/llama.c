@@ -30,7 +30,8 @@ void llama_read(struct model_config *m, const struct config *c, const struct mod
     m->tied_head = config_bool(c, "tie_word_embeddings", false);
     m->position = POSITION_ROPE;
     m->attention_scale = (float)(1 / sqrt(m->head_dim));
-    rope_read(m, c, rope);
+    if (rope != NULL)
+        rope_read(m, c, rope);
 }
 
 void llama_read_windows(struct model_config *m, const struct config *c, int window, int first)
@@ -55,6 +56,17 @@ void llama_read_windows(struct model_config *m, const struct config *c, int wind
                 "%s: \"layer_types\"[%d] is \"%.60s\", expected full_attention or sliding_attention", c->what, i,
                 type != NULL ? type : "no string");
     }
+}
+
+void llama_read_pattern(struct model_config *m, const struct config *c, int window, int period)
+{
+    window = config_int(c, "sliding_window", config_is_null(c, "sliding_window") ? 0 : window, 1, CONFIG_MAX_POSITIONS);
+    if (config_has(c, "layer_types")) {
+        llama_read_windows(m, c, 0, 0);
+        return;
+    }
+    for (int i = 0; i < m->n_layers; i++)
+        m->layer[i].window = (i + 1) % period != 0 ? window : 0;
 }
 
 void llama_read_routing(struct model_config *m, const struct config *c, int n, int least, int n_chosen, bool normalised)
@@ -137,30 +149,15 @@ static void config_qwen3(struct model_config *m, const struct config *c)
 enum { EXPERTS_APART = 1, EXPERTS_MIXTRAL, EXPERTS_TOGETHER }; /* forms */
 
 const struct weight_source llama_source[] = {
-    {WEIGHT_EMBED, PART_WHOLE, "embed_tokens.weight", false, 0},
-    {WEIGHT_FINAL_NORM, PART_WHOLE, "norm.weight", false, 0},
-    {WEIGHT_FINAL_NORM_BIAS, PART_WHOLE, "norm.bias", false, 0},
-    {WEIGHT_HEAD, PART_WHOLE, "lm_head.weight", false, 0},
+    LLAMA_AROUND,
     {WEIGHT_ATTN_NORM, PART_WHOLE, "layers.%d.input_layernorm.weight", false, 0},
     {WEIGHT_ATTN_NORM_BIAS, PART_WHOLE, "layers.%d.input_layernorm.bias", false, 0},
-    {WEIGHT_QKV, PART_Q, "layers.%d.self_attn.q_proj.weight", false, 0},
-    {WEIGHT_QKV, PART_K, "layers.%d.self_attn.k_proj.weight", false, 0},
-    {WEIGHT_QKV, PART_V, "layers.%d.self_attn.v_proj.weight", false, 0},
-    {WEIGHT_QKV_BIAS, PART_Q, "layers.%d.self_attn.q_proj.bias", false, 0},
-    {WEIGHT_QKV_BIAS, PART_K, "layers.%d.self_attn.k_proj.bias", false, 0},
-    {WEIGHT_QKV_BIAS, PART_V, "layers.%d.self_attn.v_proj.bias", false, 0},
-    {WEIGHT_Q_NORM, PART_WHOLE, "layers.%d.self_attn.q_norm.weight", false, 0},
-    {WEIGHT_K_NORM, PART_WHOLE, "layers.%d.self_attn.k_norm.weight", false, 0},
-    {WEIGHT_OUT, PART_WHOLE, "layers.%d.self_attn.o_proj.weight", false, 0},
-    {WEIGHT_OUT_BIAS, PART_WHOLE, "layers.%d.self_attn.o_proj.bias", false, 0},
+    LLAMA_QKV,
+    LLAMA_HEAD_NORMS,
+    LLAMA_OUT,
     {WEIGHT_MLP_NORM, PART_WHOLE, "layers.%d.post_attention_layernorm.weight", false, 0},
     {WEIGHT_MLP_NORM_BIAS, PART_WHOLE, "layers.%d.post_attention_layernorm.bias", false, 0},
-    {WEIGHT_MLP_IN, PART_GATE, "layers.%d.mlp.gate_proj.weight", false, 0},
-    {WEIGHT_MLP_IN, PART_UP, "layers.%d.mlp.up_proj.weight", false, 0},
-    {WEIGHT_MLP_IN_BIAS, PART_GATE, "layers.%d.mlp.gate_proj.bias", false, 0},
-    {WEIGHT_MLP_IN_BIAS, PART_UP, "layers.%d.mlp.up_proj.bias", false, 0},
-    {WEIGHT_MLP_OUT, PART_WHOLE, "layers.%d.mlp.down_proj.weight", false, 0},
-    {WEIGHT_MLP_OUT_BIAS, PART_WHOLE, "layers.%d.mlp.down_proj.bias", false, 0},
+    LLAMA_MLP,
     /* Experts: of Qwen and its kin, one by one; of Mixtral; of both as transformers 5 writes them when it is told to, all
      * of a layer together. */
     {WEIGHT_EXPERTS_IN, PART_GATE, "layers.%d.mlp.experts.%d.gate_proj.weight", false, EXPERTS_APART},
@@ -182,14 +179,15 @@ const struct weight_source llama_source[] = {
 };
 const char *const llama_outside[] = {"lm_head.weight", NULL};
 const char *const llama_ignored[] = {".rotary_emb.inv_freq", NULL};
+const char *const llama_pictures[] = {".rotary_emb.inv_freq", "vision_tower.", "multi_modal_projector.", NULL};
 
-const struct family family_llama = {"llama",      "LlamaFor",    "model.",     config_llama,
-                                    llama_source, llama_outside, llama_ignored};
-const struct family family_mistral = {"mistral",    "MistralFor",  "model.",     config_mistral,
-                                      llama_source, llama_outside, llama_ignored};
-const struct family family_ministral = {"ministral",  "MinistralFor", "model.",     config_mistral,
-                                        llama_source, llama_outside,  llama_ignored};
-const struct family family_qwen2 = {"qwen2",      "Qwen2For",    "model.",     config_qwen2,
-                                    llama_source, llama_outside, llama_ignored};
-const struct family family_qwen3 = {"qwen3",      "Qwen3For",    "model.",     config_qwen3,
-                                    llama_source, llama_outside, llama_ignored};
+const struct family family_llama = {"llama",      "LlamaFor",    "model.",      config_llama,
+                                    llama_source, llama_outside, llama_ignored, false};
+const struct family family_mistral = {"mistral",    "MistralFor",  "model.",      config_mistral,
+                                      llama_source, llama_outside, llama_ignored, false};
+const struct family family_ministral = {"ministral",  "MinistralFor", "model.",      config_mistral,
+                                        llama_source, llama_outside,  llama_ignored, false};
+const struct family family_qwen2 = {"qwen2",      "Qwen2For",    "model.",      config_qwen2,
+                                    llama_source, llama_outside, llama_ignored, false};
+const struct family family_qwen3 = {"qwen3",      "Qwen3For",    "model.",      config_qwen3,
+                                    llama_source, llama_outside, llama_ignored, false};

@@ -7,7 +7,7 @@
 
 /* Fill in what all kin read alike: sizes, RMS norms, gated SiLU MLP, half-split rope, grouped KV heads. Biases, windows,
  * norms of q and k, and experts are each family's own. `missing` holds the class defaults; those that are 0 there mean:
- * n_kv_heads as many as heads, head_dim hidden / n_heads, norm_eps 1e-6. */
+ * n_kv_heads as many as heads, head_dim hidden / n_heads, norm_eps 1e-6. rope NULL: the family reads its rotation itself. */
 void llama_read(struct model_config *m, const struct config *c, const struct model_config *missing,
                 const struct rope_keys *rope);
 
@@ -18,6 +18,9 @@ extern const struct rope_keys llama_rope;
  * `window`. */
 void llama_read_windows(struct model_config *m, const struct config *c, int window, int first);
 
+/* The same, but without the key every `period`th layer has none and the others "sliding_window", by class default `window`. */
+void llama_read_pattern(struct model_config *m, const struct config *c, int window, int period);
+
 /* m->experts.routing: `n_chosen` of `n` experts, by class default; `least`: how few may be. */
 void llama_read_routing(struct model_config *m, const struct config *c, int n, int least, int n_chosen,
                         bool normalised);
@@ -25,8 +28,38 @@ void llama_read_routing(struct model_config *m, const struct config *c, int n, i
 /* The window of Qwen's families: 0 unless "use_sliding_window". */
 int qwen_window(const struct config *c);
 
+/* Lines of the tables of sources: what is outside of layers; q, k and v; attention's output; norms of q and k; a gated MLP. */
+/* clang-format off */
+#define LLAMA_AROUND                                             \
+    {WEIGHT_EMBED, PART_WHOLE, "embed_tokens.weight", false, 0}, \
+    {WEIGHT_FINAL_NORM, PART_WHOLE, "norm.weight", false, 0},    \
+    {WEIGHT_FINAL_NORM_BIAS, PART_WHOLE, "norm.bias", false, 0}, \
+    {WEIGHT_HEAD, PART_WHOLE, "lm_head.weight", false, 0}
+#define LLAMA_QKV                                                           \
+    {WEIGHT_QKV, PART_Q, "layers.%d.self_attn.q_proj.weight", false, 0},    \
+    {WEIGHT_QKV, PART_K, "layers.%d.self_attn.k_proj.weight", false, 0},    \
+    {WEIGHT_QKV, PART_V, "layers.%d.self_attn.v_proj.weight", false, 0},    \
+    {WEIGHT_QKV_BIAS, PART_Q, "layers.%d.self_attn.q_proj.bias", false, 0}, \
+    {WEIGHT_QKV_BIAS, PART_K, "layers.%d.self_attn.k_proj.bias", false, 0}, \
+    {WEIGHT_QKV_BIAS, PART_V, "layers.%d.self_attn.v_proj.bias", false, 0}
+#define LLAMA_OUT                                                            \
+    {WEIGHT_OUT, PART_WHOLE, "layers.%d.self_attn.o_proj.weight", false, 0}, \
+    {WEIGHT_OUT_BIAS, PART_WHOLE, "layers.%d.self_attn.o_proj.bias", false, 0}
+#define LLAMA_HEAD_NORMS                                                        \
+    {WEIGHT_Q_NORM, PART_WHOLE, "layers.%d.self_attn.q_norm.weight", false, 0}, \
+    {WEIGHT_K_NORM, PART_WHOLE, "layers.%d.self_attn.k_norm.weight", false, 0}
+#define LLAMA_MLP                                                              \
+    {WEIGHT_MLP_IN, PART_GATE, "layers.%d.mlp.gate_proj.weight", false, 0},    \
+    {WEIGHT_MLP_IN, PART_UP, "layers.%d.mlp.up_proj.weight", false, 0},        \
+    {WEIGHT_MLP_IN_BIAS, PART_GATE, "layers.%d.mlp.gate_proj.bias", false, 0}, \
+    {WEIGHT_MLP_IN_BIAS, PART_UP, "layers.%d.mlp.up_proj.bias", false, 0},     \
+    {WEIGHT_MLP_OUT, PART_WHOLE, "layers.%d.mlp.down_proj.weight", false, 0},  \
+    {WEIGHT_MLP_OUT_BIAS, PART_WHOLE, "layers.%d.mlp.down_proj.bias", false, 0}
+/* clang-format on */
+
 /* The sources of all kin: roles that a config has not are skipped. And the rest of struct family. */
 extern const struct weight_source llama_source[];
 extern const char *const llama_outside[], *const llama_ignored[];
+extern const char *const llama_pictures[]; /* the same as llama_ignored, and what a folder has for pictures */
 
 #endif

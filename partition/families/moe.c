@@ -70,9 +70,9 @@ static void config_qwen3_moe(struct model_config *m, const struct config *c)
         m->layer[i].window = window; /* every layer, whatever "layer_types" and "max_window_layers" say */
 }
 
-const struct family family_mixtral = {"mixtral",    "MixtralFor",  "model.",     config_mixtral,
-                                      llama_source, llama_outside, llama_ignored};
-const struct family family_qwen2_moe = {"qwen2_moe",  "Qwen2MoeFor", "model.",     config_qwen2_moe,
-                                        llama_source, llama_outside, llama_ignored};
-const struct family family_qwen3_moe = {"qwen3_moe",  "Qwen3MoeFor", "model.",     config_qwen3_moe,
-                                        llama_source, llama_outside, llama_ignored};
+const struct family family_mixtral = {"mixtral",    "MixtralFor",  "model.",      config_mixtral,
+                                      llama_source, llama_outside, llama_ignored, false};
+const struct family family_qwen2_moe = {"qwen2_moe",  "Qwen2MoeFor", "model.",      config_qwen2_moe,
+                                        llama_source, llama_outside, llama_ignored, false};
+const struct family family_qwen3_moe = {"qwen3_moe",  "Qwen3MoeFor", "model.",      config_qwen3_moe,
+                                        llama_source, llama_outside, llama_ignored, false};

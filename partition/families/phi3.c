@@ -17,16 +17,14 @@ static void config(struct model_config *m, const struct config *c)
 }
 
 static const struct weight_source source[] = {
-    {WEIGHT_EMBED, PART_WHOLE, "embed_tokens.weight", false, 0},
-    {WEIGHT_FINAL_NORM, PART_WHOLE, "norm.weight", false, 0},
-    {WEIGHT_HEAD, PART_WHOLE, "lm_head.weight", false, 0},
+    LLAMA_AROUND,
     {WEIGHT_ATTN_NORM, PART_WHOLE, "layers.%d.input_layernorm.weight", false, 0},
     {WEIGHT_QKV, PART_QKV_BLOCKS, "layers.%d.self_attn.qkv_proj.weight", false, 0},
-    {WEIGHT_OUT, PART_WHOLE, "layers.%d.self_attn.o_proj.weight", false, 0},
+    LLAMA_OUT,
     {WEIGHT_MLP_NORM, PART_WHOLE, "layers.%d.post_attention_layernorm.weight", false, 0},
     {WEIGHT_MLP_IN, PART_GATE_UP, "layers.%d.mlp.gate_up_proj.weight", false, 0},
     {WEIGHT_MLP_OUT, PART_WHOLE, "layers.%d.mlp.down_proj.weight", false, 0},
     {0},
 };
 
-const struct family family_phi3 = {"phi3", "Phi3For", "model.", config, source, llama_outside, llama_ignored};
+const struct family family_phi3 = {"phi3", "Phi3For", "model.", config, source, llama_outside, llama_ignored, false};

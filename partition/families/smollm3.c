@@ -46,5 +46,5 @@ static void config(struct model_config *m, const struct config *c)
         m->layer[i].window = m->layer[i].unrotated ? window : 0;
 }
 
-const struct family family_smollm3 = {"smollm3",    "SmolLM3For",  "model.",     config,
-                                      llama_source, llama_outside, llama_ignored};
+const struct family family_smollm3 = {"smollm3",    "SmolLM3For",  "model.",      config,
+                                      llama_source, llama_outside, llama_ignored, false};

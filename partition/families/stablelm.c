@@ -23,5 +23,5 @@ static void config(struct model_config *m, const struct config *c)
             c->what);
 }
 
-const struct family family_stablelm = {"stablelm",   "StableLmFor", "model.",     config,
-                                       llama_source, llama_outside, llama_ignored};
+const struct family family_stablelm = {"stablelm",   "StableLmFor", "model.",      config,
+                                       llama_source, llama_outside, llama_ignored, false};

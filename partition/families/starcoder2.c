@@ -23,20 +23,11 @@ static void config(struct model_config *m, const struct config *c)
 }
 
 static const struct weight_source source[] = {
-    {WEIGHT_EMBED, PART_WHOLE, "embed_tokens.weight", false, 0},
-    {WEIGHT_FINAL_NORM, PART_WHOLE, "norm.weight", false, 0},
-    {WEIGHT_FINAL_NORM_BIAS, PART_WHOLE, "norm.bias", false, 0},
-    {WEIGHT_HEAD, PART_WHOLE, "lm_head.weight", false, 0},
+    LLAMA_AROUND,
     {WEIGHT_ATTN_NORM, PART_WHOLE, "layers.%d.input_layernorm.weight", false, 0},
     {WEIGHT_ATTN_NORM_BIAS, PART_WHOLE, "layers.%d.input_layernorm.bias", false, 0},
-    {WEIGHT_QKV, PART_Q, "layers.%d.self_attn.q_proj.weight", false, 0},
-    {WEIGHT_QKV, PART_K, "layers.%d.self_attn.k_proj.weight", false, 0},
-    {WEIGHT_QKV, PART_V, "layers.%d.self_attn.v_proj.weight", false, 0},
-    {WEIGHT_QKV_BIAS, PART_Q, "layers.%d.self_attn.q_proj.bias", false, 0},
-    {WEIGHT_QKV_BIAS, PART_K, "layers.%d.self_attn.k_proj.bias", false, 0},
-    {WEIGHT_QKV_BIAS, PART_V, "layers.%d.self_attn.v_proj.bias", false, 0},
-    {WEIGHT_OUT, PART_WHOLE, "layers.%d.self_attn.o_proj.weight", false, 0},
-    {WEIGHT_OUT_BIAS, PART_WHOLE, "layers.%d.self_attn.o_proj.bias", false, 0},
+    LLAMA_QKV,
+    LLAMA_OUT,
     {WEIGHT_MLP_NORM, PART_WHOLE, "layers.%d.post_attention_layernorm.weight", false, 0},
     {WEIGHT_MLP_NORM_BIAS, PART_WHOLE, "layers.%d.post_attention_layernorm.bias", false, 0},
     {WEIGHT_MLP_IN, PART_WHOLE, "layers.%d.mlp.c_fc.weight", false, 0},
@@ -46,5 +37,5 @@ static const struct weight_source source[] = {
     {0},
 };
 
-const struct family family_starcoder2 = {"starcoder2", "Starcoder2For", "model.",     config,
-                                         source,       llama_outside,   llama_ignored};
+const struct family family_starcoder2 = {"starcoder2", "Starcoder2For", "model.",      config,
+                                         source,       llama_outside,   llama_ignored, false};

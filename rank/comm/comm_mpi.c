@@ -64,6 +64,11 @@ static void all_reduce(struct comm *c, struct queue *q, void *data, size_t n)
         all_reduce_large(c, c->impl, data, (int)n);
 }
 
+static void all_reduce_floats(struct comm *c, struct queue *q, float *data, size_t n)
+{
+    all_reduce(c, q, data, n);
+}
+
 static void all_gather(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n)
 {
     struct comm_mpi *m = c->impl;
@@ -86,8 +91,11 @@ static void comm_mpi_close(struct comm *c)
     c->impl = NULL;
 }
 
-static const struct comm_ops comm_mpi_ops = {
-    .name = "mpi", .all_reduce = all_reduce, .all_gather = all_gather, .close = comm_mpi_close};
+static const struct comm_ops comm_mpi_ops = {.name = "mpi",
+                                             .all_reduce = all_reduce,
+                                             .all_reduce_floats = all_reduce_floats,
+                                             .all_gather = all_gather,
+                                             .close = comm_mpi_close};
 
 int comm_open_mpi(struct comm *c, const struct world *w, size_t max_count, struct err *e)
 {

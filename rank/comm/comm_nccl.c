@@ -35,6 +35,12 @@ static void all_reduce(struct comm *c, struct queue *q, void *data, size_t n)
     NCCL_TRY(&q->err, comm, ncclAllReduce(data, data, n, nccl_type(q->act), ncclSum, comm, (cudaStream_t)q->stream));
 }
 
+static void all_reduce_floats(struct comm *c, struct queue *q, float *data, size_t n)
+{
+    ncclComm_t comm = ((struct comm_nccl *)c->impl)->comm;
+    NCCL_TRY(&q->err, comm, ncclAllReduce(data, data, n, ncclFloat32, ncclSum, comm, (cudaStream_t)q->stream));
+}
+
 /* Equal parts are what ncclAllGather does; else every rank broadcasts its own, all in one group. */
 static void all_gather(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n)
 {
@@ -80,8 +86,12 @@ static void comm_nccl_close(struct comm *c)
     c->impl = NULL;
 }
 
-static const struct comm_ops comm_nccl_ops = {
-    .name = "nccl", .all_reduce = all_reduce, .all_gather = all_gather, .check = check, .close = comm_nccl_close};
+static const struct comm_ops comm_nccl_ops = {.name = "nccl",
+                                              .all_reduce = all_reduce,
+                                              .all_reduce_floats = all_reduce_floats,
+                                              .all_gather = all_gather,
+                                              .check = check,
+                                              .close = comm_nccl_close};
 
 int comm_open_nccl(struct comm *c, const struct world *w, struct err *e)
 {

@@ -22,6 +22,12 @@ static void all_reduce(struct comm *c, struct queue *q, void *data, size_t n)
     p->ops->peer->sum(q, p->peer, data, n);
 }
 
+static void all_reduce_floats(struct comm *c, struct queue *q, float *data, size_t n)
+{
+    struct comm_peer *p = c->impl;
+    p->inner.ops->all_reduce_floats(&p->inner, q, data, n);
+}
+
 static void all_gather(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n)
 {
     struct comm_peer *p = c->impl;
@@ -59,6 +65,7 @@ static void comm_peer_close(struct comm *c)
 static const struct comm_ops comm_peer_ops = {
     .name = "peer",
     .all_reduce = all_reduce,
+    .all_reduce_floats = all_reduce_floats,
     .all_gather = all_gather,
     .takes_columns = takes_columns,
     .all_gather_columns = all_gather_columns,

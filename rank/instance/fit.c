@@ -61,6 +61,35 @@ int fit_heads(const struct model_config *m, const struct ops *ops, struct err *e
                m->head_dim, ops->name, ops->max_head_dim);
 }
 
+#define KV_USEFUL ((int64_t)64 << 20)
+
+static int64_t choose_kv(int64_t given, int64_t weights, int64_t wanted)
+{
+    int64_t kv = given >= 0 ? given : weights > KV_USEFUL ? weights : KV_USEFUL;
+    return kv < wanted ? kv : wanted;
+}
+
+int fit_need(const struct model_config *m, const struct checkpoint *c, const struct limits *l, int n_ranks,
+             const struct ops *ops, int64_t *kv_bytes, int64_t *need, struct err *e)
+{
+    int64_t most_kv = 0;
+    enum dtype act = ops->act_type(m->dtype);
+    *need = 0;
+    if (fit_heads(m, ops, e) != 0 || fit_codes(m, ops, e) != 0)
+        return -1;
+    for (int r = 0; r < n_ranks && e->code == ERR_NONE; r++) {
+        struct shard s;
+        shard_make(&s, m, r, n_ranks);
+        int64_t weights = (int64_t)expected_bytes(m, &s, c, e), working = (int64_t)working_bytes(m, &s, l, ops, act, e);
+        int64_t wanted = (int64_t)network_kv_block_bytes(m, &s, act) * l->n_blocks;
+        int64_t kv = choose_kv(*kv_bytes, weights, wanted);
+        most_kv = kv > most_kv ? kv : most_kv;
+        *need = weights + working + kv > *need ? weights + working + kv : *need;
+    }
+    *kv_bytes = *kv_bytes < 0 ? most_kv : *kv_bytes;
+    return e->code == ERR_NONE ? 0 : -1;
+}
+
 int fit_codes(const struct model_config *m, const struct ops *ops, struct err *e)
 {
     if (m->quantization.format == FORMAT_NONE || ops->shares_host_memory)

@@ -14,10 +14,16 @@ struct fit {
     size_t available;
 };
 
-/* Refuse a run that cannot be, for its heads, or cannot fit: weights, working memory and the least of keys and values against what is free. c: NULL when
- * weights are not read. kv_bytes: as in fit_kv. Collective over the node. */
+/* Refuse a run that cannot be, for its heads, or cannot fit: weights, working memory and the least of keys and
+ * values against what is free. c: NULL when weights are not read. kv_bytes: as in fit_kv. Collective over the node. */
 int fit_check(const struct model_config *m, const struct shard *s, const struct checkpoint *c, const struct limits *l,
               const struct world *w, const struct ops *ops, struct queue *q, int64_t kv_bytes, struct err *e);
+
+/* The bytes that a model takes on the rank that holds most of it, before anything is read: weights, working memory,
+ * keys and values. *kv_bytes of a rank, in: as in fit_kv, out: if that was negative, as much as its weights, but no
+ * more than the limits ask for and no less than a model of any use has. Local; any thread. */
+int fit_need(const struct model_config *m, const struct checkpoint *c, const struct limits *l, int n_ranks,
+             const struct ops *ops, int64_t *kv_bytes, int64_t *need, struct err *e);
 
 /* Refuse heads that the device's attention does not take. */
 int fit_heads(const struct model_config *m, const struct ops *ops, struct err *e);
@@ -28,9 +34,9 @@ int fit_codes(const struct model_config *m, const struct ops *ops, struct err *e
 /* The line of a refusal, or nothing when it fits. */
 int fit_judge(const struct fit *f, bool host, struct err *e);
 
-/* Reduce l->n_blocks (in: wanted; out: equal on all ranks) to what kv_bytes of every rank hold, or, with kv_bytes < 0, to
- * half of a rank's share of the free memory, less where the working memory needs more than the other half. Fails when not
- * even one sequence of 16 tokens fits. Collective. */
+/* Reduce l->n_blocks (in: wanted; out: equal on all ranks) to what kv_bytes of every rank hold, or, with kv_bytes <
+ * 0, to half of a rank's share of the free memory, less where the working memory needs more than the other half.
+ * Fails when not even one sequence of 16 tokens fits. Collective. */
 int fit_kv(struct limits *l, const struct model_config *m, const struct shard *s, const struct world *w,
            const struct ops *ops, struct queue *q, int64_t kv_bytes, struct err *e);
 

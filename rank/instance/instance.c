@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "rank/instance/fit.h"
 #include "rank/watch/watch.h"
+#include "rank/world/agree.h"
 #include "rank/world/cores.h"
 #include "rank/world/device.h"
 #include "rank/world/fatal.h"
@@ -72,6 +73,41 @@ static int open_watch(struct instance *i, double timeout, struct err *e)
     return watch_open(&i->watch, &i->world, device, question, timeout, e);
 }
 
+/* Group, device, watch. dtype: of the weights, or the ground's. */
+static void open_ground(struct instance *i, struct world *w, enum dtype dtype, const struct instance_setup *setup,
+                        struct err *e)
+{
+    (void)device_open(&i->ops, &i->q, (enum device_choice)setup->device, dtype,
+                      setup->threads > 0 ? setup->threads : w->n_threads, w, e);
+    fatal_agree(w, e);
+    world_split(w, setup->replica_size, &i->world);
+    cores_check(w, i->ops->shares_host_memory ? i->q.n_threads : GPU_THREADS, w->rank == 0 ? setup->host_threads : 0);
+    (void)open_watch(i, setup->step_timeout, e);
+    fatal_agree(w, e);
+}
+
+static int check_fit(const struct model_config *m, const struct shard *s, const struct checkpoint *c,
+                     struct instance_setup *setup, const struct world *w, struct instance *i, struct err *e)
+{
+    setup->limits.mask_words = (m->vocab + 31) / 32;
+    return fit_check(m, s, c, &setup->limits, w, i->ops, &i->q,
+                     setup->kv_whole != 0 && setup->kv_bytes < 0 ? INT64_MAX : setup->kv_bytes, e);
+}
+
+/* Keys and values; then working memory. -1 on all ranks if one has failed. */
+static int open_engine(struct instance *i, const struct world *w, struct instance_setup *setup, struct err *e)
+{
+    const struct network *n = &i->network;
+    (void)fit_kv(&setup->limits, &n->config, &n->shard, w, i->ops, &i->q, setup->kv_bytes, e);
+    if (agree_failed(w, e))
+        return -1;
+    (void)network_open_kv(&i->network, setup->limits.n_blocks, i->ops, &i->q, e);
+    if (agree_failed(w, e))
+        return -1;
+    return engine_open(&i->engine, &i->world, &i->network, &setup->limits, i->ops, &i->q, (enum step_choice)setup->step,
+                       e);
+}
+
 void instance_open(struct instance *i, struct world *w, struct model_config *m, struct checkpoint *c,
                    struct instance_setup *setup, struct err *e)
 {
@@ -79,17 +115,10 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     memset(i, 0, sizeof *i);
     MPI_CHECK(MPI_Bcast(setup, sizeof *setup, MPI_BYTE, 0, w->comm));
     (void)load_share_headers(m, c, w, e);
-    setup->limits.mask_words = (m->vocab + 31) / 32;
-    (void)device_open(&i->ops, &i->q, (enum device_choice)setup->device, m->dtype,
-                      setup->threads > 0 ? setup->threads : w->n_threads, w, e);
     fatal_agree(w, e);
-    world_split(w, setup->replica_size, &i->world);
-    cores_check(w, i->ops->shares_host_memory ? i->q.n_threads : GPU_THREADS, w->rank == 0 ? setup->host_threads : 0);
-    (void)open_watch(i, setup->step_timeout, e);
-    fatal_agree(w, e);
+    open_ground(i, w, m->dtype, setup, e);
     shard_make(&shard, m, i->world.rank, i->world.n_ranks);
-    (void)fit_check(m, &shard, setup->dummy ? NULL : c, &setup->limits, w, i->ops, &i->q,
-                    setup->kv_whole != 0 && setup->kv_bytes < 0 ? INT64_MAX : setup->kv_bytes, e);
+    (void)check_fit(m, &shard, setup->dummy ? NULL : c, setup, w, i, e);
     fatal_agree(w, e);
     (void)network_open(&i->network, m, &shard, setup->dummy ? NULL : c, i->ops, &i->q, e);
     fatal_agree(w, e);
@@ -108,15 +137,56 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     say_weights(i, setup->dummy != 0, w->rank);
     if (!setup->dummy)
         say_loading(i, &stats, w, e);
-    (void)fit_kv(&setup->limits, m, &shard, w, i->ops, &i->q, setup->kv_bytes, e);
-    fatal_agree(w, e);
-    (void)network_open_kv(&i->network, setup->limits.n_blocks, i->ops, &i->q, e);
-    fatal_agree(w, e);
-    (void)engine_open(&i->engine, &i->world, &i->network, &setup->limits, i->ops, &i->q, (enum step_choice)setup->step,
-                      e);
+    (void)open_engine(i, w, setup, e);
     fatal_agree(w, e);
     observers_add(&i->engine.observers, watch_observer(i->watch));
     say_memory(i, &setup->limits, w->rank);
+}
+
+void instance_open_ground(struct instance *i, struct world *w, struct instance_setup *setup, struct err *e)
+{
+    memset(i, 0, sizeof *i);
+    MPI_CHECK(MPI_Bcast(setup, sizeof *setup, MPI_BYTE, 0, w->comm));
+    open_ground(i, w, DTYPE_BF16, setup, e);
+    i->engine = (struct engine){.world = &i->world, .ops = i->ops, .q = &i->q};
+    observers_add(&i->engine.observers, watch_observer(i->watch));
+}
+
+/* The queue of its own has the ground's stream, but the type of activations that its weights want, and failures of
+ * its own. */
+static void stand_on(struct instance *i, const struct instance *ground, enum dtype dtype)
+{
+    i->on_ground = true;
+    i->world = ground->world;
+    i->ops = ground->ops;
+    i->q = ground->q;
+    i->q.act = ground->ops->act_type(dtype);
+}
+
+int instance_begin(struct instance *i, const struct instance *ground, struct world *w, struct model_config *m,
+                   struct checkpoint *c, struct instance_setup *setup, struct err *e)
+{
+    struct shard shard;
+    memset(i, 0, sizeof *i);
+    MPI_CHECK(MPI_Bcast(setup, sizeof *setup, MPI_BYTE, 0, w->comm));
+    (void)load_share_headers(m, c, w, e);
+    if (agree(w, e) >= 0)
+        return -1;
+    stand_on(i, ground, m->dtype);
+    shard_make(&shard, m, i->world.rank, i->world.n_ranks);
+    (void)check_fit(m, &shard, c, setup, w, i, e);
+    if (agree(w, e) >= 0)
+        return -1;
+    (void)network_open(&i->network, m, &shard, c, i->ops, &i->q, e);
+    return agree(w, e) >= 0 ? -1 : 0;
+}
+
+int instance_complete(struct instance *i, struct instance_setup *setup, struct err *e)
+{
+    (void)open_engine(i, &i->world, setup, e);
+    if (agree(&i->world, e) >= 0)
+        return -1;
+    return 0;
 }
 
 void instance_close(struct instance *i)
@@ -126,9 +196,12 @@ void instance_close(struct instance *i)
     if (i->watch != NULL)
         observers_remove(&i->engine.observers, watch_observer(i->watch));
     watch_close(&i->watch);
-    engine_close(&i->engine);
+    if (i->engine.network != NULL)
+        engine_close(&i->engine);
     network_close(&i->network, i->ops, &i->q);
-    i->ops->close(&i->q);
-    world_join(&i->world);
+    if (!i->on_ground) {
+        i->ops->close(&i->q);
+        world_join(&i->world);
+    }
     memset(i, 0, sizeof *i);
 }

@@ -1,4 +1,5 @@
-/* rank/instance/instance.h - a model ready to run on this rank: weights, KV cache, working memory, in the order they are taken. */
+/* rank/instance/instance.h - a model ready to run on this rank: weights, KV cache, working memory, in the order they
+ * are taken. */
 #ifndef INSTANCE_INSTANCE_H
 #define INSTANCE_INSTANCE_H
 
@@ -6,7 +7,10 @@
 #include "rank/load/load.h"
 #include "rank/step/engine.h"
 
-/* Equal on all ranks. Flat: rank 0 broadcasts it. */
+/* Equal on all ranks. Flat: rank 0 broadcasts it.
+ *
+ * Where several models are loaded, each is an instance; what a rank has once (its group, its device, its watch) belongs
+ * to an instance without a model, the ground, on which the others stand (rank/instance/residents.h). */
 struct instance_setup {
     struct limits limits; /* n_blocks: wanted; instance_open reduces it to what fits */
     int64_t kv_bytes;     /* of a rank; -1: half of what is free */
@@ -31,13 +35,27 @@ struct instance {
     struct network network;
     struct engine engine;
     struct load_report load;
-    struct watch *watch; /* NULL: steps have no deadline */
+    struct watch *watch; /* NULL: steps have no deadline, or another instance is the ground */
+    bool on_ground;      /* group and device belong to another instance */
 };
 
-/* Collective over the job; every replica loads the model. Rank 0 has *m and (unless dummy) *c; they are shared with all ranks, and c is closed. A failure on any rank
- * ends the job with one line. The instance must stay where it is while it is open. */
+/* Collective over the job; every replica loads the model. Rank 0 has *m and (unless dummy) *c; they are shared with
+ * all ranks, and c is closed. A failure on any rank ends the job with one line. The instance must stay where it is
+ * while it is open. */
 void instance_open(struct instance *i, struct world *w, struct model_config *m, struct checkpoint *c,
                    struct instance_setup *setup, struct err *e);
 void instance_close(struct instance *i);
+
+/* The ground alone: its engine has no network, but the observers that all engines on it share. Collective over the
+ * job; a failure ends it. */
+void instance_open_ground(struct instance *i, struct world *w, struct instance_setup *setup, struct err *e);
+
+/* The parts of opening a model on the ground. A failure is no end: each returns -1 on all ranks, with *e equal on
+ * all, and the instance is to be closed. First share setup, config and headers, and see whether the model fits:
+ * collective. */
+int instance_begin(struct instance *i, const struct instance *ground, struct world *w, struct model_config *m,
+                   struct checkpoint *c, struct instance_setup *setup, struct err *e);
+/* Last: keys and values, working memory. Collective. */
+int instance_complete(struct instance *i, struct instance_setup *setup, struct err *e);
 
 #endif

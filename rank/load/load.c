@@ -5,6 +5,7 @@
 #include "rank/load/cached.h"
 #include "rank/load/load_alone.h"
 #include "rank/load/load_together.h"
+#include "rank/world/agree.h"
 #include "rank/world/fatal.h"
 
 #include <math.h>
@@ -19,7 +20,8 @@ static int share_array(void *array, size_t bytes, struct world *w, struct err *e
     void **p = array;
     if (w->rank != 0)
         *p = err_calloc(e, bytes, 1, "checkpoint header");
-    fatal_agree(w, e);
+    if (agree_failed(w, e))
+        return -1;
     for (size_t at = 0; at < bytes; at += 1u << 30) {
         size_t n = bytes - at < (1u << 30) ? bytes - at : 1u << 30;
         MPI_CHECK(MPI_Bcast((char *)*p + at, (int)n, MPI_BYTE, 0, w->comm));
@@ -38,10 +40,10 @@ int load_share_headers(struct model_config *m, struct checkpoint *c, struct worl
         c->file = NULL;
         c->text = NULL;
     }
-    (void)share_array(&c->tensor, (size_t)head.n_tensors * sizeof *c->tensor, w, e);
-    (void)share_array(&c->file, (size_t)head.n_files * sizeof *c->file, w, e);
-    (void)share_array(&c->text, head.text_bytes, w, e);
-    return 0;
+    bool shared = share_array(&c->tensor, (size_t)head.n_tensors * sizeof *c->tensor, w, e) == 0 &&
+                  share_array(&c->file, (size_t)head.n_files * sizeof *c->file, w, e) == 0 &&
+                  share_array(&c->text, head.text_bytes, w, e) == 0;
+    return shared ? 0 : -1;
 }
 
 #define SHARED_MEMORY    "/dev/shm"
@@ -248,6 +250,45 @@ static void run_alone(struct loader *l, struct world *w, struct err *e)
     alone_run(&a, e);
     finish(l);
     alone_close(&a);
+}
+
+int load_beside(struct network *n, const struct checkpoint *c, const struct world *w, const struct ops *ops,
+                struct queue *q, struct load_setup *setup, const atomic_bool *cancel, struct load_stats *stats,
+                struct err *e)
+{
+    struct read_plan plan = {0};
+    struct loader l = {.c = c,
+                       .plan = &plan,
+                       .network = n,
+                       .ops = ops,
+                       .q = q,
+                       .setup = setup,
+                       .stats = stats,
+                       .started = seconds_now(),
+                       .listening = MPI_REQUEST_NULL,
+                       .failed_rank = -1,
+                       .cancel = cancel};
+    struct alone a;
+    *stats = (struct load_stats){0};
+    setup->way = LOAD_ALONE;
+    fill_in(setup, ops, q);
+    if (plan_alone(&l, e) != 0 || alone_open(&a, &l, w, e) != 0) {
+        read_plan_free(&plan);
+        return -1;
+    }
+    l.since = seconds_now();
+    alone_run(&a, e);
+    stats->seconds = seconds_now() - l.started;
+    alone_close(&a);
+    read_plan_free(&plan);
+    free(l.scratch);
+    if (e->code == ERR_NONE && l.refused.code != ERR_NONE)
+        ERR(e, l.refused.code, "%s", l.refused.text);
+    if (e->code == ERR_NONE && q->err.code != ERR_NONE)
+        ERR(e, q->err.code, "%s", q->err.text);
+    if (e->code == ERR_NONE && atomic_load(cancel))
+        ERR(e, ERR_IO, "the server is ending");
+    return e->code == ERR_NONE ? 0 : -1;
 }
 
 int load_weights(struct network *n, const struct checkpoint *c, struct world *w, const struct ops *ops, struct queue *q,

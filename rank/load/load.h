@@ -10,6 +10,8 @@
 #include "rank/model/network.h"
 #include "rank/world/world.h"
 
+#include <stdatomic.h>
+
 /* How a rank reads; 0: the default. Flat: broadcast. */
 struct load_setup {
     int32_t way;       /* enum load_way */
@@ -50,15 +52,23 @@ struct load_report {
     struct load_setup setup;       /* as it was done on this rank */
 };
 
-/* Rank 0 has opened *m and *c; the others get copies. Collective; no file is touched. The caller closes c everywhere. */
+/* Rank 0 has opened *m and *c; the others get copies. Collective; no file is touched. The caller closes c
+ * everywhere. -1 on all ranks if one of them lacks memory, with *e where it does. */
 int load_share_headers(struct model_config *m, struct checkpoint *c, struct world *w, struct err *e);
 
 /* Fill the network's weights from the checkpoint. Collective over all ranks; a failure on one of them is reported on
- * that rank, and to the others by the caller's agreement afterwards. with_bus (equal on all ranks): measure the bus to
- * the device first, with up to 1 GiB a rank. *setup (equal on all ranks but for the threads): defaults are filled in. */
+ * that rank, and to the others by the caller's agreement afterwards. with_bus (equal on all ranks): measure the bus
+ * to the device first, with up to 1 GiB a rank. *setup (equal on all ranks but for the threads): defaults are filled
+ * in. */
 int load_weights(struct network *n, const struct checkpoint *c, struct world *w, const struct ops *ops, struct queue *q,
                  struct load_setup *setup, enum progress_mode progress, bool with_bus, struct load_stats *stats,
                  struct err *e);
+
+/* The same of this rank alone, on any thread, beside steps: without a word to other ranks, of whose failures nothing
+ * is heard. The queue is the thread's own. Once *cancel is true it fails soon. Local. */
+int load_beside(struct network *n, const struct checkpoint *c, const struct world *w, const struct ops *ops,
+                struct queue *q, struct load_setup *setup, const atomic_bool *cancel, struct load_stats *stats,
+                struct err *e);
 
 /* Put the ranks' figures together. Collective. */
 void load_report(const struct network *n, const struct load_stats *stats, const struct world *w, struct load_report *r);

@@ -22,6 +22,8 @@ void loader_listen(struct loader *l, const struct world *w)
 void loader_tell_failure(struct loader *l)
 {
     const struct world *w = l->world;
+    if (w == NULL) /* beside steps: who waits is told in another way */
+        return;
     loader_deaf(l);
     l->failed_rank = w->job_rank;
     for (int r = 0; r < w->n_job_ranks; r++) /* four bytes, which MPI keeps until they are asked for */
@@ -34,7 +36,7 @@ bool loader_failed(struct loader *l)
     int came = 0;
     if (l->listening != MPI_REQUEST_NULL)
         MPI_CHECK(MPI_Test(&l->listening, &came, MPI_STATUS_IGNORE));
-    return l->failed_rank >= 0;
+    return l->failed_rank >= 0 || (l->cancel != NULL && atomic_load(l->cancel));
 }
 
 void loader_deaf(struct loader *l)

@@ -23,11 +23,12 @@ struct loader {
     int failed_rank;        /* of the job; -1: none, as far as this rank knows */
     unsigned char *scratch; /* of loader_place */
     size_t scratch_bytes;
-    struct err refused; /* the first tensor that says what no checkpoint means */
+    struct err refused;        /* the first tensor that says what no checkpoint means */
+    const atomic_bool *cancel; /* true: loading is given up; NULL: it never is. Beside steps, where `world` is NULL */
 };
 
-/* From here to loader_deaf this rank hears of another one's failure to read, of any host, so that it does not go on for nothing.
- * The main thread's, as the next three. */
+/* From here to loader_deaf this rank hears of another one's failure to read, of any host, so that it does not go on
+ * for nothing. The main thread's, as the next three. */
 void loader_listen(struct loader *l, const struct world *w);
 /* This rank has failed: all others are to hear of it. */
 void loader_tell_failure(struct loader *l);
@@ -38,8 +39,8 @@ void loader_deaf(struct loader *l);
 /* Adds the time since the last call to this part. */
 void loader_spent(struct loader *l, enum load_part part);
 
-/* A read_sink whose context is the loader: copies a rectangle into its weight, or has the device do so. What is wrong with the
- * numbers in it goes to l->refused; loading goes on to its end. */
+/* A read_sink whose context is the loader: copies a rectangle into its weight, or has the device do so. What is
+ * wrong with the numbers in it goes to l->refused; loading goes on to its end. */
 void loader_place(void *context, const struct weight_slice *s, int64_t row, const void *src, int64_t src_ld,
                   int64_t rows);
 
@@ -50,8 +51,8 @@ void loader_touch(const struct loader *l, unsigned char *memory, size_t bytes);
 /* Pin it; a refusal is warned of. Returns whether it is pinned. */
 bool loader_pin(const struct loader *l, unsigned char *memory, size_t bytes);
 
-/* A moment of waiting that began at *since (0 at first: set here): looking all the time at first, where cores have nothing else
- * to do, then in naps. */
+/* A moment of waiting that began at *since (0 at first: set here): looking all the time at first, where cores have
+ * nothing else to do, then in naps. */
 void loader_pause(const struct loader *l, double *since);
 
 #endif

@@ -125,7 +125,8 @@ static void ask_for_figures(struct observer *o, struct plan *p)
         if (m->flight[f].report)
             return;
     double now = seconds_now();
-    /* On a GPU only steps that are more than decoding show their parts: the first such one after a while is taken too. */
+    /* On a GPU only steps that are more than decoding show their parts: the first such one after a while is taken
+     * too. */
     bool parts = m->async == NULL || p->n_tokens > p->n_seqs;
     if (now - m->last_report < m->interval && !(parts && now - m->last_parts >= m->interval))
         return;
@@ -138,6 +139,7 @@ static void ask_for_figures(struct observer *o, struct plan *p)
 static void digest_tokens(struct observer *o, const struct step_result *result)
 {
     struct meter *m = (struct meter *)o;
+    m->n_taken = result->step + 1;
     for (int i = 0; i < result->n_sampled; i++)
         rank_stats_digest(&m->stats, result->sampled[i].slot, result->sampled[i].token);
 }
@@ -150,7 +152,7 @@ static void check_tokens(const struct meter *m, int n)
     int rank = rank_stats_diverged(m->gathered, n, &known);
     if (rank < 0)
         return;
-    unsigned long long step = m->engine->n_taken;
+    unsigned long long step = m->n_taken;
     int first = w->job_rank - w->rank;
     if (known)
         ERR(&e, ERR_DEVICE,
@@ -247,7 +249,8 @@ int meter_open(struct meter *m, struct engine *g, double interval,
     energy_open(&m->energy, g->ops, g->q);
     m->stats.joules_integrated = energy_is_integral(&m->energy);
     /* A step's begin and end, and the two sides of each collective: two a layer, the embedding's, the logits'. */
-    m->max_stamps = 2 + 2 * (2 * g->network->config.n_layers + 2);
+    int n_layers = g->network != NULL ? g->network->config.n_layers : MODEL_MAX_LAYERS;
+    m->max_stamps = 2 + 2 * (2 * n_layers + 2);
     m->between = err_calloc(e, (size_t)m->max_stamps, sizeof *m->between, "meter");
     for (int f = 0; f < ENGINE_FLIGHTS; f++)
         m->flight[f].part = err_calloc(e, (size_t)m->max_stamps, 1, "meter");

@@ -1,6 +1,6 @@
-/* rank/measure/meter.h - how long steps and the collectives within them take on this rank, and the way of these figures to rank 0
- * (plan/rank_stats.h). Nothing waits for it: the plan says after which step all ranks send theirs, by a gather that is
- * completed later, and a step that is still being gathered delays no other. */
+/* rank/measure/meter.h - how long steps and the collectives within them take on this rank, and the way of these
+ * figures to rank 0 (plan/rank_stats.h). Nothing waits for it: the plan says after which step all ranks send theirs,
+ * by a gather that is completed later, and a step that is still being gathered delays no other. */
 #ifndef MEASURE_METER_H
 #define MEASURE_METER_H
 
@@ -29,7 +29,8 @@ struct meter {
         int n;               /* device's clock: stamps, */
         unsigned char *part; /* [max_stamps] and the part that follows each */
     } flight[ENGINE_FLIGHTS];
-    int which; /* flight that is being enqueued */
+    uint64_t n_taken; /* steps whose tokens are known, of whichever model */
+    int which;        /* flight that is being enqueued */
     bool in_collective;
     bool open; /* a timed step is being enqueued */
     int max_stamps;

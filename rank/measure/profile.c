@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Clocks of a step: no operation needs more than one, and layer.c and step.c have no more operations than these. */
-#define LAYER_STAMPS 16
+#define LAYER_STAMPS 24
 #define STEP_STAMPS  24
 
 const char *profile_phase_name(enum profile_phase phase)
@@ -58,6 +58,7 @@ static struct profile *enter(struct queue *q, enum profile_phase phase)
     }
 /* clang-format off */
 COLLECTIVE(ALL_REDUCE, all_reduce, (struct comm *c, struct queue *q, void *data, size_t n), (c, q, data, n))
+COLLECTIVE(ALL_REDUCE, all_reduce_floats, (struct comm *c, struct queue *q, float *data, size_t n), (c, q, data, n))
 COLLECTIVE(ALL_GATHER, all_gather, (struct comm *c, struct queue *q, void *out, const void *in, const size_t *n),
            (c, q, out, in, n))
 COLLECTIVE(ALL_GATHER, all_gather_columns, (struct comm *c, struct queue *q, void *out, const void *in,
@@ -71,6 +72,7 @@ static void wrap(struct profile *p)
 #include "kernels/op_list.h"
     p->comm_ops = *p->inner_comm;
     p->comm_ops.all_reduce = profiled_all_reduce;
+    p->comm_ops.all_reduce_floats = profiled_all_reduce_floats;
     p->comm_ops.all_gather = profiled_all_gather;
     p->comm_ops.all_gather_columns = profiled_all_gather_columns;
 }

@@ -3,7 +3,8 @@
  *   sequential  x += attn(norm x);  x += mlp(norm x)                 two all-reduces
  *   post-norm   x = norm(x + attn x);  x = norm(x + mlp x)           two all-reduces, before the norms
  *   parallel    x += attn(norm x) + mlp(norm' x)                     one all-reduce
- */
+ *
+ * Of the sequential ones some norm what is added, too, or that alone: x += norm(attn(norm' x)), x += norm(attn x). */
 #include "rank/model/layer.h"
 
 _Static_assert(WEIGHT_ATTN_NORM_BIAS == WEIGHT_ATTN_NORM + 1 && WEIGHT_MLP_NORM_BIAS == WEIGHT_MLP_NORM + 1,
@@ -16,21 +17,51 @@ static void norm(const struct layer_run *r, int layer, enum weight_id id, void *
     r->ops->norm(r->q, out, r->act->x, add, m->norm, w[id], w[id + 1], r->batch->n_tokens, m->hidden, m->norm_eps);
 }
 
-/* partial = this rank's share of attn(in) */
-static void attention(const struct layer_run *r, int layer, const void *in)
+/* The squares of all q and k heads of the model; of the KV heads that ranks share each counts once, where its first query
+ * head is. */
+static void sum_squares(const struct layer_run *r, const struct heads *heads)
+{
+    const struct shard *s = &r->network->shard;
+    int group = heads->heads_per_kv, n = r->batch->n_tokens;
+    struct kv_range own = {0, 0};
+    if (heads->n_heads > 0)
+        own = (struct kv_range){(s->heads.begin + group - 1) / group - s->kv_heads.begin,
+                                (s->heads.end + group - 1) / group - s->kv_heads.begin};
+    r->ops->head_squares(r->q, r->act->squares, r->act->qkv, heads, own, n);
+    comm_all_reduce_floats(r->comm, r->q, r->act->squares, 2 * (size_t)n);
+}
+
+/* q, k and v: projected, normed, rotated, and where attention reads them. */
+static void project(const struct layer_run *r, int layer, const void *in, const struct heads *heads)
 {
     const struct model_config *m = &r->network->config;
     const struct weight *const *w = r->network->layer[layer];
     struct activations *a = r->act;
-    struct heads heads = network_heads(r->network, layer);
-    void *k_cache = r->network->k_cache[layer], *v_cache = r->network->v_cache[layer];
-    int n = r->batch->n_tokens;
-    r->ops->matmul(r->q, a->qkv, in, w[WEIGHT_QKV], w[WEIGHT_QKV_BIAS], n, false);
-    bool rotates = m->position == POSITION_ROPE && !m->layer[layer].unrotated;
-    r->ops->qkv_store(r->q, a->qkv, k_cache, v_cache, &heads, r->batch, rotates ? &m->rope : NULL, a->cos_sin,
-                      w[WEIGHT_Q_NORM], w[WEIGHT_K_NORM], m->norm_eps);
-    r->ops->attention(r->q, a->attended, a->qkv, k_cache, v_cache, &heads, r->batch);
-    r->ops->matmul(r->q, a->partial, a->attended, w[WEIGHT_OUT], w[WEIGHT_OUT_BIAS], n, false);
+    const struct rope *rope = model_rope(m, layer);
+    const struct head_norms norms = {.q = w[WEIGHT_Q_NORM],
+                                     .k = w[WEIGHT_K_NORM],
+                                     .kind = m->norm,
+                                     .eps = m->norm_eps,
+                                     .squares = m->qk_norm_row ? a->squares : NULL,
+                                     .n_q = m->n_heads * m->head_dim,
+                                     .n_k = m->n_kv_heads * m->head_dim};
+    r->ops->matmul(r->q, a->qkv, in, w[WEIGHT_QKV], w[WEIGHT_QKV_BIAS], r->batch->n_tokens, false);
+    if (m->qk_norm_row)
+        sum_squares(r, heads);
+    r->ops->qkv_store(r->q, a->qkv, r->network->k_cache[layer], r->network->v_cache[layer], heads, r->batch, rope,
+                      rope == &m->window_rope ? a->window_cos_sin : a->cos_sin, &norms);
+}
+
+/* partial = this rank's share of attn(in) */
+static void attention(const struct layer_run *r, int layer, const void *in)
+{
+    const struct network *n = r->network;
+    const struct weight *const *w = n->layer[layer];
+    struct activations *a = r->act;
+    struct heads heads = network_heads(n, layer);
+    project(r, layer, in, &heads);
+    r->ops->attention(r->q, a->attended, a->qkv, n->k_cache[layer], n->v_cache[layer], &heads, r->batch);
+    r->ops->matmul(r->q, a->partial, a->attended, w[WEIGHT_OUT], w[WEIGHT_OUT_BIAS], r->batch->n_tokens, false);
 }
 
 /* partial (+)= this rank's share of what the MLP says that takes every token */
@@ -90,10 +121,35 @@ static void mlp(const struct layer_run *r, int layer, const void *in, bool accum
         shared(r, layer, in);
 }
 
-static const void *reduce(const struct layer_run *r)
+/* The sum of what the ranks say, as the residual takes it; id: the norm of it, where the model has such. */
+static const void *reduce(const struct layer_run *r, int layer, enum weight_id id)
 {
-    comm_all_reduce(r->comm, r->q, r->act->partial, (size_t)r->batch->n_tokens * (size_t)r->network->config.hidden);
-    return r->act->partial;
+    const struct model_config *m = &r->network->config;
+    const struct weight *w = r->network->layer[layer][id];
+    void *sum = r->act->partial;
+    int n = r->batch->n_tokens;
+    size_t size = (size_t)n * (size_t)m->hidden;
+    comm_all_reduce(r->comm, r->q, sum, size);
+    if (m->output_norms)
+        r->ops->norm(r->q, sum, sum, NULL, m->norm, w, NULL, n, m->hidden, m->norm_eps);
+    if (m->residual_scale > 0)
+        r->ops->scale(r->q, sum, m->residual_scale, 0, size);
+    return sum;
+}
+
+/* What attention or MLP takes: the residual, after the pending sum, normed or as it is. */
+static const void *input(const struct layer_run *r, int layer, enum weight_id id, const void *pending)
+{
+    const struct model_config *m = &r->network->config;
+    /* Norming in place makes the normed value the residual, as BLOOM's flag wants. */
+    void *normed = m->residual_is_normed ? r->act->x : r->act->normed;
+    if (!m->no_input_norms) {
+        norm(r, layer, id, normed, pending);
+        return normed;
+    }
+    if (pending != NULL)
+        r->ops->add(r->q, r->act->x, pending, (size_t)r->batch->n_tokens * (size_t)m->hidden);
+    return r->act->x;
 }
 
 static const void *parallel_layer(const struct layer_run *r, int layer, const void *pending)
@@ -104,28 +160,25 @@ static const void *parallel_layer(const struct layer_run *r, int layer, const vo
     if (!r->network->config.shared_norm)
         norm(r, layer, WEIGHT_MLP_NORM, normed, NULL);
     mlp(r, layer, normed, true);
-    return reduce(r);
+    return reduce(r, layer, WEIGHT_MLP_OUT_NORM);
 }
 
 static const void *post_norm_layer(const struct layer_run *r, int layer)
 {
     void *x = r->act->x;
     attention(r, layer, x);
-    norm(r, layer, WEIGHT_ATTN_NORM, x, reduce(r));
+    norm(r, layer, WEIGHT_ATTN_NORM, x, reduce(r, layer, WEIGHT_ATTN_OUT_NORM));
     mlp(r, layer, x, false);
-    norm(r, layer, WEIGHT_MLP_NORM, x, reduce(r));
+    norm(r, layer, WEIGHT_MLP_NORM, x, reduce(r, layer, WEIGHT_MLP_OUT_NORM));
     return NULL;
 }
 
 static const void *sequential_layer(const struct layer_run *r, int layer, const void *pending)
 {
-    /* Norming in place makes the normed value the residual, as BLOOM's flag wants. */
-    void *normed = r->network->config.residual_is_normed ? r->act->x : r->act->normed;
-    norm(r, layer, WEIGHT_ATTN_NORM, normed, pending);
-    attention(r, layer, normed);
-    norm(r, layer, WEIGHT_MLP_NORM, normed, reduce(r));
-    mlp(r, layer, normed, false);
-    return reduce(r);
+    attention(r, layer, input(r, layer, WEIGHT_ATTN_NORM, pending));
+    pending = reduce(r, layer, WEIGHT_ATTN_OUT_NORM);
+    mlp(r, layer, input(r, layer, WEIGHT_MLP_NORM, pending), false);
+    return reduce(r, layer, WEIGHT_MLP_OUT_NORM);
 }
 
 const void *layer_forward(const struct layer_run *r, int layer, const void *pending)

@@ -15,8 +15,10 @@ struct activations {
     void *activated; /* [tokens, ffn_local], the same */
     void *said;      /* [tokens n_chosen, hidden] what each expert says, where a layer has any */
     struct routes routes;
-    void *partial;  /* [tokens, hidden] this rank's share of a sum, then the sum */
-    float *cos_sin; /* [tokens, rope dims] */
+    void *partial;         /* [tokens, hidden] this rank's share of a sum, then the sum */
+    float *cos_sin;        /* [tokens, rope dims] */
+    float *window_cos_sin; /* [tokens, window_rope dims] of the layers with a window, where these differ */
+    float *squares;        /* [tokens, 2] of all q and all k heads, where they are normed as rows */
 };
 
 struct layer_run {

@@ -126,5 +126,6 @@ struct heads network_heads(const struct network *n, int layer)
         .alibi_slopes = n->alibi_slopes,
         .sinks = sinks != NULL ? sinks->data : NULL,
         .sinks_type = sinks != NULL ? sinks->type : DTYPE_F32,
+        .cap = m->attention_cap,
     };
 }

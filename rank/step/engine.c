@@ -2,7 +2,7 @@
 #include "rank/step/engine.h"
 #include "base/log.h"
 #include "rank/step/graphs.h"
-#include "rank/world/fatal.h"
+#include "rank/world/agree.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -72,6 +72,10 @@ static void open_activations(struct engine *g)
     a->partial = take_device(g, tokens * hidden, size);
     if (m->position == POSITION_ROPE)
         a->cos_sin = take_device(g, tokens * (size_t)m->rope.dims, sizeof(float));
+    if (m->window_rope.dims > 0)
+        a->window_cos_sin = take_device(g, tokens * (size_t)m->window_rope.dims, sizeof(float));
+    if (m->qk_norm_row)
+        a->squares = take_device(g, tokens * 2, sizeof(float));
 }
 
 /* The arrays of `t` inside one allocation. */
@@ -193,22 +197,24 @@ int engine_open(struct engine *g, struct world *w, struct network *n, const stru
     g->limits = *l;
     /* The largest sum of a step: the residual stream, or an embedding that is wider. */
     int widest = n->config.embed_dim > n->config.hidden ? n->config.embed_dim : n->config.hidden;
-    if (comm_open(&g->comm, w, ops, q, (size_t)l->max_batch_tokens * (size_t)widest, e) != 0)
-        return -1;
+    (void)comm_open(&g->comm, w, ops, q, (size_t)l->max_batch_tokens * (size_t)widest, e);
     g->comm.observers = &g->observers;
     if (ops->async == NULL && w->n_ranks > 1 && (int64_t)l->max_logit_rows * n->config.vocab > INT_MAX)
-        return ERR(e, ERR_UNSUPPORTED, "%d rows of %d logits exceed MPI's int counts: lower --max-batch",
-                   l->max_logit_rows, n->config.vocab);
-    take_all(g, e);
-    if (q->err.code != ERR_NONE)
+        ERR(e, ERR_UNSUPPORTED, "%d rows of %d logits exceed MPI's int counts: lower --max-batch", l->max_logit_rows,
+            n->config.vocab);
+    if (e->code == ERR_NONE)
+        take_all(g, e);
+    if (e->code == ERR_NONE && q->err.code != ERR_NONE)
         ERR(e, q->err.code, "working memory for %d tokens per step, %d sequences of %d tokens: %s", l->max_batch_tokens,
             l->max_seqs, l->max_len, q->err.text);
-    fatal_agree(w, e);
+    if (agree_failed(w, e))
+        return -1;
     if (choice != STEP_SEPARATE)
         (void)persistent_step_open(&g->persistent, n, w, ops, q, e);
     if (choice == STEP_PERSISTENT && g->persistent.step == NULL)
         ERR(e, ERR_UNSUPPORTED, "--step persistent does not work with %s", g->persistent.why_not);
-    fatal_agree(w, e);
+    if (agree_failed(w, e))
+        return -1;
     if (choice == STEP_AUTO && ops->persistent != NULL && g->persistent.step == NULL)
         log_info("no persistent decode step: it does not work with %s", g->persistent.why_not);
     return graphs_open(g, choice, e);
@@ -228,6 +234,8 @@ void engine_close(struct engine *g)
                             g->act.activated,
                             g->act.partial,
                             g->act.cos_sin,
+                            g->act.window_cos_sin,
+                            g->act.squares,
                             g->act.said,
                             g->act.routes.logits,
                             g->act.routes.expert,

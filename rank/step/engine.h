@@ -1,5 +1,5 @@
-/* rank/step/engine.h - a rank's working memory and the execution of plans. All memory is taken in engine_open; a step neither
- * allocates nor decides anything. */
+/* rank/step/engine.h - a rank's working memory and the execution of plans. All memory is taken in engine_open; a
+ * step neither allocates nor decides anything. */
 #ifndef STEP_ENGINE_H
 #define STEP_ENGINE_H
 
@@ -73,15 +73,16 @@ struct engine {
     uint64_t n_steps, n_taken; /* steps submitted, and those whose results were taken */
 };
 
-/* Take all working memory for these limits, open the collectives (peer memory and NCCL on GPUs), record decode steps. The engine keeps
- * references to w, n, ops and q. choice: of the two ways to run a decode step. Collective. */
+/* Take all working memory for these limits, open the collectives (peer memory and NCCL on GPUs), record decode
+ * steps. The engine keeps references to w, n, ops and q. choice: of the two ways to run a decode step. Collective;
+ * -1 on all ranks if one has failed, with *e where it has: close the engine then. */
 int engine_open(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
                 struct queue *q, enum step_choice choice, struct err *e);
 /* Collective. */
 void engine_close(struct engine *g);
 
-/* Device memory that engine_open would take, but for the communicator's own, that of recorded steps and the persistent step's words (a
- * few MiB). n: config and shard are set. Local. */
+/* Device memory that engine_open would take, but for the communicator's own, that of recorded steps and the
+ * persistent step's words (a few MiB). n: config and shard are set. Local. */
 size_t engine_bytes(struct network *n, const struct limits *l, int n_ranks, const struct ops *ops, enum dtype act,
                     struct err *e);
 
@@ -91,8 +92,8 @@ int engine_flights(const struct engine *g);
 /* Start one PLAN_STEP; it may still be under way afterwards. The plan may be reused. Collective. */
 void engine_submit(struct engine *g, const struct plan *p);
 
-/* Wait for the oldest step under way. result->logits are its logits only when no other step was submitted since. A failure
- * ends the job (see rank/world/fatal.h). */
+/* Wait for the oldest step under way. result->logits are its logits only when no other step was submitted since. A
+ * failure ends the job (see rank/world/fatal.h). */
 void engine_take(struct engine *g, struct step_result *result);
 
 /* Both. */

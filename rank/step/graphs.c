@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "rank/step/step.h"
+#include "rank/world/agree.h"
 #include "rank/world/fatal.h"
 
 #include <stdio.h>
@@ -45,7 +46,8 @@ void graphs_record(struct engine *g, struct decode_graph *to, int flight)
     g->comm.n_all_reduces = before;
 }
 
-/* Until the device is idle. Its error ends the job at once: other ranks' devices may wait for it, and their hosts for those. */
+/* Until the device is idle. Its error ends the job at once: other ranks' devices may wait for it, and their hosts
+ * for those. */
 static void settle(const struct engine *g)
 {
     struct err e = {0};
@@ -106,7 +108,8 @@ int graphs_open(struct engine *g, enum step_choice choice, struct err *e)
     for (int n = 1; n <= most; n = next_size(n, most))
         g->n_decode++;
     g->decode = err_calloc(e, 2 * (size_t)g->n_decode, sizeof *g->decode, "graph table");
-    fatal_agree(g->world, e);
+    if (agree_failed(g->world, e))
+        return -1;
     for (int n = 1; n <= most; n = next_size(n, most)) { /* libraries prepare themselves in a first run */
         const struct step_shape shape = shape_of(n);
         step_fill_empty(g, n);

@@ -9,14 +9,29 @@
 /* A plan of a usual decode step fits into the first broadcast. Its header tells all ranks whether more follows. */
 #define EAGER_BYTES 4096
 
-/* A blocking broadcast would spin on a whole core. Poll: hot for a few milliseconds, since the next plan is due at once
- * while there is work, then in naps that grow to 500 us (measured: 2 % of a core, wake-up under 2 ms; with 200 us 4 %). */
-static void wait_for(MPI_Request *request, struct notice *notice)
+/* What a loop has to do while it waits. */
+struct waiting {
+    struct notice *notice; /* of a rank that reports signals while it waits, or NULL */
+    const struct loop_models *models;
+};
+
+static void poll_models(const struct loop_models *m)
+{
+    if (m != NULL && m->poll != NULL)
+        m->poll(m->context);
+}
+
+/* A blocking broadcast would spin on a whole core. Poll: hot for a few milliseconds, since the next plan is due at
+ * once while there is work, then in naps that grow to 500 us (measured: 2 % of a core, wake-up under 2 ms; with 200
+ * us 4 %). */
+static void wait_for(MPI_Request *request, const struct waiting *waiting)
 {
     double started = seconds_now();
     for (int done = 0;;) {
-        if (notice != NULL) /* at least once a step, also where the plan is always there before it is waited for */
-            notice_tell(notice);
+        if (waiting->notice !=
+            NULL) /* at least once a step, also where the plan is always there before it is waited for */
+            notice_tell(waiting->notice);
+        poll_models(waiting->models);
         MPI_CHECK(MPI_Test(request, &done, MPI_STATUS_IGNORE));
         if (done)
             return;
@@ -28,35 +43,68 @@ static void wait_for(MPI_Request *request, struct notice *notice)
     }
 }
 
-/* notice: of a rank that reports signals while it waits, or NULL. */
-static void share(struct plan *p, const struct world *w, int vocab, struct notice *notice)
+/* The packed plan, on all ranks; returns its bytes. */
+static size_t send(struct plan *p, const struct world *w, const struct waiting *waiting)
 {
-    struct err e = {0};
     size_t eager = p->message_capacity < EAGER_BYTES ? p->message_capacity : EAGER_BYTES;
     MPI_Request request;
-    if (w->n_ranks == 1)
-        return;
     if (w->rank == 0)
         (void)plan_pack(p);
     MPI_CHECK(MPI_Ibcast(p->message, (int)eager, MPI_BYTE, 0, w->comm, &request));
-    wait_for(&request, notice);
+    wait_for(&request, waiting);
     size_t bytes = plan_message_bytes(p->message);
     if (bytes > eager && bytes <= p->message_capacity)
         MPI_CHECK(MPI_Bcast(p->message + eager, (int)(bytes - eager), MPI_BYTE, 0, w->comm));
-    if (w->rank != 0 && plan_unpack(p, bytes, vocab, &e) != 0)
+    return bytes;
+}
+
+static void receive(struct plan *p, size_t bytes, int vocab)
+{
+    struct err e = {0};
+    if (plan_unpack(p, bytes, vocab, &e) != 0)
         fatal(&e);
 }
 
 void loop_share(struct plan *p, const struct world *w, int vocab)
 {
-    share(p, w, vocab, NULL);
+    const struct waiting nothing = {0};
+    if (w->n_ranks == 1)
+        return;
+    size_t bytes = send(p, w, &nothing);
+    if (w->rank != 0)
+        receive(p, bytes, vocab);
+}
+
+/* The engine of the model that a packed plan is about, within whose limits it has to be. Any, where it is about none
+ * that is loaded: steps of it are refused. */
+static void receive_models(struct plan *p, size_t bytes, const struct loop_models *m)
+{
+    int model = plan_message_model(p->message), vocab = 0;
+    const struct engine *g = model >= 0 ? m->engine[model] : NULL;
+    if (g != NULL) {
+        p->limits = g->limits;
+        vocab = g->network->config.vocab;
+    }
+    receive(p, bytes, vocab);
+}
+
+static void share(struct plan *p, const struct loop_models *m, struct notice *notice)
+{
+    const struct world *w = m->ground->world;
+    const struct waiting waiting = {w->rank != 0 ? notice : NULL, m};
+    if (w->n_ranks == 1)
+        return;
+    size_t bytes = send(p, w, &waiting);
+    if (w->rank != 0)
+        receive_models(p, bytes, m);
 }
 
 /* Rank 0: the client's next plan; while it has none, signals and figures of other ranks are received. The first rank
- * of a further replica reports its own signals, as all ranks do. */
-static void ask(struct engine *g, struct plan *p, const struct loop_client *client, struct notice *notice,
+ * of a further group reports its own signals, as all ranks do. */
+static void ask(const struct loop_models *m, struct plan *p, const struct loop_client *client, struct notice *notice,
                 struct err *e)
 {
+    struct engine *g = m->ground;
     for (int asked = PLAN_IDLE; asked == PLAN_IDLE;) {
         if (g->world->job_rank != 0)
             notice_tell(notice);
@@ -64,17 +112,29 @@ static void ask(struct engine *g, struct plan *p, const struct loop_client *clie
         if (wish != WISH_NONE && client->signal != NULL)
             client->signal(client->context, wish);
         observers_tell(&g->observers, idle);
+        poll_models(m);
         asked = client->next(client->context, p, e);
         if (asked != 0 && asked != PLAN_IDLE)
             fatal(e);
     }
 }
 
-static void take_result(struct engine *g, const struct loop_client *client, struct err *e)
+/* Steps under way, the oldest first. */
+struct under_way {
+    int n, model[ENGINE_FLIGHTS];
+};
+
+static void take(const struct loop_models *m, struct under_way *u, const struct loop_client *client, struct err *e)
 {
+    struct engine *g = m->ground;
     struct step_result result;
+    int model = u->model[0];
+    u->n--;
+    for (int i = 0; i < u->n; i++)
+        u->model[i] = u->model[i + 1];
     observers_tell(&g->observers, activity, RANK_AWAITS_DEVICE);
-    engine_take(g, &result);
+    engine_take(m->engine[model], &result);
+    result.model = model;
     observers_tell(&g->observers, tokens, &result);
     observers_tell(&g->observers, activity, g->world->rank == 0 ? RANK_COORDINATES : RANK_WORKS);
     if (g->world->rank == 0 && client->accept(client->context, &result, e) != 0)
@@ -92,12 +152,37 @@ static _Noreturn void fail_apart(uint64_t found, uint64_t expected)
     fatal(&e);
 }
 
-/* On a device the plan of the next step is made and sent while a step runs: its tokens feed each other there. */
-void loop_run(struct engine *g, const struct loop_client *client, struct err *e)
+/* Models come and go between steps, which may take long and has no deadline. */
+static void change(struct loop_models *m, struct plan *p, struct err *e)
 {
+    int model = p->model;
+    struct observers *all = &m->ground->observers;
+    observers_tell(all, activity, RANK_OUTSIDE);
+    m->change(m->context, p);
+    if (m->engine[model] != NULL && plan_reserve(p, &m->engine[model]->limits, e) != 0)
+        fatal(e);
+    observers_tell(all, activity, RANK_WORKS);
+}
+
+static void submit(const struct loop_models *m, const struct plan *p, struct under_way *u)
+{
+    struct err e = {0};
+    if (m->engine[p->model] == NULL) {
+        ERR(&e, ERR_INTERNAL, "plan %llu is of model %d, which is not loaded", (unsigned long long)p->step, p->model);
+        fatal(&e);
+    }
+    observers_tell(&m->ground->observers, activity, RANK_WORKS);
+    engine_submit(m->engine[p->model], p);
+    u->model[u->n++] = p->model;
+}
+
+/* On a device the plan of the next step is made and sent while a step runs: its tokens feed each other there. */
+void loop_run_models(struct loop_models *m, const struct loop_client *client, struct err *e)
+{
+    struct engine *g = m->ground;
     struct plan plan;
     struct notice notice;
-    int under_way = 0;
+    struct under_way u = {0};
     if (plan_open(&plan, &g->limits, e) != 0)
         fatal(e);
     notice_open(&notice, g->world);
@@ -105,25 +190,31 @@ void loop_run(struct engine *g, const struct loop_client *client, struct err *e)
         plan_reset(&plan, step);
         observers_tell(&g->observers, next_step, g->world->rank == 0 ? RANK_COORDINATES : RANK_AWAITS_PLAN, step);
         if (g->world->rank == 0)
-            ask(g, &plan, client, &notice, e);
+            ask(m, &plan, client, &notice, e);
         observers_tell(&g->observers, plan, &plan);
         observers_tell(&g->observers, collective, COLLECTIVE_PLAN);
-        share(&plan, g->world, g->network->config.vocab, g->world->rank != 0 ? &notice : NULL);
+        share(&plan, m, &notice);
         if (plan.step != step)
             fail_apart(plan.step, step);
         if (plan.kind == PLAN_STOP)
             break;
-        observers_tell(&g->observers, activity, RANK_WORKS);
-        engine_submit(g, &plan);
-        if (++under_way == engine_flights(g)) {
-            take_result(g, client, e);
-            under_way--;
-        }
+        if (plan.kind == PLAN_STEP)
+            submit(m, &plan, &u);
+        while (u.n > 0 && (u.n == engine_flights(g) || plan.kind != PLAN_STEP))
+            take(m, &u, client, e);
+        if (plan.kind != PLAN_STEP)
+            change(m, &plan, e);
     }
-    for (; under_way > 0; under_way--)
-        take_result(g, client, e);
+    while (u.n > 0)
+        take(m, &u, client, e);
     observers_tell(&g->observers, between_steps, true);
     observers_tell(&g->observers, activity, RANK_OUTSIDE);
     notice_close(&notice);
     plan_close(&plan);
+}
+
+void loop_run(struct engine *g, const struct loop_client *client, struct err *e)
+{
+    struct loop_models one = {.ground = g, .engine = {g}};
+    loop_run_models(&one, client, e);
 }

@@ -24,8 +24,18 @@ static const char *refuse_network(const struct network *n, const struct world *w
     for (int i = 0; i < n->map.n_slots; i++)
         if (n->map.slot[i].form.codes != CODES_NONE)
             return "quantised weights";
-    if (m->norm == NORM_RMS_ONCE)
+    if (m->norm == NORM_RMS_ONCE || m->norm == NORM_RMS_OFFSET)
         return "norms that are rounded after their weight";
+    if (m->output_norms || m->no_input_norms)
+        return "norms of what attention and MLP say";
+    if (m->qk_norm && (m->norm != NORM_RMS || m->qk_norm_each || m->qk_norm_row))
+        return "norms of q and k of another kind than one RMS norm for all heads";
+    if (m->embed_scale > 0 || m->residual_scale > 0 || m->logit_scale > 0 || m->logit_cap > 0)
+        return "factors of the embedding, the residual or the logits";
+    if (m->attention_cap > 0)
+        return "capped scores";
+    if (m->window_rope.dims > 0 || m->rope.query_growth > 0)
+        return "rotations that differ between layers, queries that grow with their position";
     if (!w->on_one_host)
         return "ranks on more than one host";
     if (range_length(n->shard.heads) < 1 || range_length(n->shard.ffn) < 1 || range_length(n->shard.vocab) < 1)

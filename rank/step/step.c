@@ -149,7 +149,24 @@ static void prepare(struct engine *g, struct step_flight *f, const struct plan *
     upload_masks(g, f, p);
 }
 
-/* act.x = the embedded tokens, with learned positions and the embedding norm where the model has them. */
+static void make_rotations(struct engine *g, const struct batch *b)
+{
+    const struct model_config *m = &g->network->config;
+    if (m->position == POSITION_ROPE)
+        g->ops->rope_table(g->q, g->act.cos_sin, &m->rope, b->pos, b->rope_len, b->n_tokens);
+    if (m->window_rope.dims > 0)
+        g->ops->rope_table(g->q, g->act.window_cos_sin, &m->window_rope, b->pos, b->rope_len, b->n_tokens);
+}
+
+static void scale_embedding(struct engine *g, int n_tokens)
+{
+    const struct model_config *m = &g->network->config;
+    float factor = m->embed_scale_rounded ? dtype_round(g->q->act, m->embed_scale) : m->embed_scale;
+    if (factor > 0)
+        g->ops->scale(g->q, g->act.x, factor, 0, (size_t)n_tokens * (size_t)m->hidden);
+}
+
+/* act.x = the embedded tokens, with learned positions, the embedding norm and its factor where the model has them. */
 static void embed(struct engine *g, const struct batch *b)
 {
     const struct network *n = g->network;
@@ -164,8 +181,8 @@ static void embed(struct engine *g, const struct batch *b)
     if (m->embed_norm)
         g->ops->norm(g->q, g->act.x, g->act.x, NULL, m->norm, n->once[WEIGHT_EMBED_NORM],
                      n->once[WEIGHT_EMBED_NORM_BIAS], b->n_tokens, m->hidden, m->norm_eps);
-    if (m->position == POSITION_ROPE)
-        g->ops->rope_table(g->q, g->act.cos_sin, &m->rope, b->pos, b->rope_len, b->n_tokens);
+    scale_embedding(g, b->n_tokens);
+    make_rotations(g, b);
 }
 
 static void finish(struct engine *g, const struct batch *b, const void *pending)
@@ -192,6 +209,9 @@ static void compute_logits(struct engine *g, int n_rows)
         g->ops->matmul(g->q, in, g->rows, n->once[WEIGHT_PROJECT_OUT], NULL, n_rows, false);
     }
     g->ops->matmul(g->q, g->logits_local, in, head, n->once[WEIGHT_HEAD_BIAS], n_rows, false);
+    if (m->logit_scale > 0 || m->logit_cap > 0)
+        g->ops->scale(g->q, g->logits_local, m->logit_scale > 0 ? m->logit_scale : 1, m->logit_cap,
+                      (size_t)n_rows * (size_t)head->rows);
 }
 
 /* g->logits = [n_rows, vocab], complete on every rank. */

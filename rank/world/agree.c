@@ -12,13 +12,24 @@ struct err agree_named(int rank, int n_ranks, const char *host, const struct err
     return why;
 }
 
-int agree(const struct world *w, struct err *e)
+static int lowest_failed(const struct world *w, const struct err *e)
 {
     int n = w->n_job_ranks, mine = e->code != ERR_NONE ? w->job_rank : n, lowest = n;
     MPI_CHECK(MPI_Allreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, w->job));
-    if (lowest == n)
+    return lowest < n ? lowest : -1;
+}
+
+bool agree_failed(const struct world *w, const struct err *e)
+{
+    return lowest_failed(w, e) >= 0;
+}
+
+int agree(const struct world *w, struct err *e)
+{
+    int lowest = lowest_failed(w, e);
+    if (lowest < 0)
         return -1;
-    struct err why = agree_named(w->job_rank, n, w->host, e);
+    struct err why = agree_named(w->job_rank, w->n_job_ranks, w->host, e);
     MPI_CHECK(MPI_Bcast(&why, sizeof why, MPI_BYTE, lowest, w->job));
     *e = why;
     return lowest;

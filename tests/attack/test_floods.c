@@ -7,9 +7,7 @@
 #include "tests/support/serving.h"
 #include "tests/support/talk.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -207,17 +205,6 @@ static void gone_clients(void)
     case_end();
 }
 
-static int connect_raw(void)
-{
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    to.sin_port = htons((uint16_t)atoi(strrchr(s.endpoint, ':') + 1));
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof to) == 0)
-        return fd;
-    (void)close(fd);
-    return -1;
-}
-
 /* Does the server close this connection, without a word? Else it greets. */
 static bool is_closed(int fd)
 {
@@ -255,7 +242,7 @@ static void crowd(int most)
     }
     double begun = seconds_now(), before = turned_away(&t[0]);
     for (int i = 0; i < COMERS; i++)
-        fd[i] = connect_raw();
+        fd[i] = talk_connect(s.endpoint);
     for (int i = 0; i < COMERS; i++)
         n_closed += fd[i] >= 0 && is_closed(fd[i]);
     double seconds = seconds_now() - begun, counted = turned_away(&t[0]) - before;
@@ -270,6 +257,76 @@ static void crowd(int most)
     case_check(strcmp(talk_text(m, "state"), "ready") == 0, "nobody is let in after others have left");
     json_decref(m);
     free(t);
+    case_end();
+}
+
+/* Heartbeats of a client that does not read: answers would wait for it without end. */
+static void pings(void)
+{
+    enum { PINGS = 7000, ROUNDS = 1500 };
+    static unsigned char ping[9] = {4, 7, 4, 'P', 'I', 'N', 'G'}, all[PINGS * sizeof ping];
+    const struct timeval patience = {60, 0};
+    int good = 0;
+    size_t n_sent = 0;
+    case_begin("%d heartbeats of a client that does not read its answers take no memory", PINGS * ROUNDS);
+    for (size_t i = 0; i < PINGS; i++)
+        memcpy(all + i * sizeof ping, ping, sizeof ping);
+    double before = serving_resident(&s, 0);
+    int fd = talk_connect(s.endpoint);
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    (void)send(fd, talk_greeting, TALK_GREETING_BYTES, MSG_NOSIGNAL);
+    (void)send(fd, talk_ready, TALK_READY_BYTES, MSG_NOSIGNAL);
+    for (int i = 0; i < ROUNDS; i++) {
+        ssize_t n = send(fd, all, sizeof all, MSG_NOSIGNAL);
+        n_sent += n > 0 ? (size_t)n : 0;
+    }
+    double longest = ask_honestly(HONEST, &good), grown = serving_resident(&s, 0) - before;
+    printf("# %zu of %zu bytes of heartbeats: rank 0 grew by %.2f MiB, honest requests took %.2f s at most\n", n_sent,
+           ROUNDS * sizeof all, grown / (1 << 20), longest);
+    case_check(n_sent == ROUNDS * sizeof all, "%zu bytes went out", n_sent);
+    case_check(good == HONEST, "%d of %d honest requests were answered", good, HONEST);
+    case_check(grown < (1 << 20) || process_sanitized(), "rank 0 grew by %.2f MiB", grown / (1 << 20));
+    (void)close(fd);
+    case_end();
+}
+
+/* Small texts whose JSON takes twenty times their bytes, while they wait: variables of a template that never looks at
+ * them. */
+static void hoards(void)
+{
+    enum { MESSAGES = 40, NUMBERS = 1000000 };
+    static const char begin[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], \"max_tokens\": 200, "
+                                "\"ignore_eos\": true, \"chat_template_kwargs\": {\"x\": [";
+    size_t n = sizeof begin - 1, bytes = n + 2 * NUMBERS + 8;
+    char *text = malloc(bytes);
+    double before = serving_resident(&s, 0), most = 0;
+    int n_answers = 0;
+    case_begin("%d messages that wait, of a million numbers each, take no more memory than their text", MESSAGES);
+    memcpy(text, begin, n);
+    for (int i = 0; i < NUMBERS; i++, n += 2)
+        memcpy(text + n, "1,", 2);
+    memcpy(text + n - 1, "]}}", 3);
+    struct talk t;
+    open_greedy(&t);
+    for (int i = 0; i < MESSAGES; i++)
+        talk_send(&t, text, n + 2, false);
+    for (double until = seconds_now() + 3 * SECONDS; n_answers < MESSAGES && seconds_now() < until;) {
+        json_t *m = talk_hear(&t, 0.02);
+        double now = serving_resident(&s, 0);
+        most = now > most ? now : most;
+        n_answers += m != NULL && strcmp(talk_text(m, "status"), "ok") == 0;
+        json_decref(m);
+    }
+    talk_close(&t);
+    case_check(n_answers == MESSAGES, "%d of %d were answered", n_answers, MESSAGES);
+    case_check(serving_await(&s, "open_requests", 1, SECONDS), "requests are left");
+    double grown = serving_resident(&s, 0) - before;
+    printf("# %d messages of %zu bytes: rank 0 grew by %.0f MiB at most, by %.1f MiB in the end\n", MESSAGES, n + 2,
+           (most - before) / (1 << 20), grown / (1 << 20));
+    case_check(most - before < 512 << 20 || process_sanitized(), "rank 0 grew by %.0f MiB",
+               (most - before) / (1 << 20));
+    case_check(grown < SLACK || process_sanitized(), "rank 0 kept %.1f MiB", grown / (1 << 20));
+    free(text);
     case_end();
 }
 
@@ -341,6 +398,12 @@ int main(void)
         oversized();
         gone_clients();
         stop_texts();
+        pings();
+        (void)serving_stop(&s);
+    }
+    started = serving_start(&s, 1, NULL, (const char *[]){"--max-batch", "1", "--kv-cache-memory-bytes", "64M", NULL});
+    if (started) {
+        hoards();
         (void)serving_stop(&s);
     }
     started = serving_start(&s, 2, NULL,

@@ -5,8 +5,6 @@
 #include "tests/support/serving.h"
 #include "tests/support/talk.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -39,31 +37,16 @@ static unsigned below(struct hostile *h, unsigned n)
     return (unsigned)((x ^ x >> 31) % n);
 }
 
-static int connect_raw(void)
-{
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    to.sin_port = htons((uint16_t)atoi(strrchr(s.endpoint, ':') + 1));
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof to) != 0) {
-        (void)close(fd);
-        return -1;
-    }
-    return fd;
-}
-
 /* Bytes: a good beginning that breaks off or goes wrong somewhere, whole or in pieces. */
 static void send_bytes(struct hostile *h)
 {
-    static const unsigned char good[] = {0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 3, 1, 'N', 'U', 'L', 'L'};
-    static const unsigned char ready[] = {4,   28,  5,   'R', 'E', 'A', 'D', 'Y', 11, 'S', 'o', 'c', 'k', 'e', 't',
-                                          '-', 'T', 'y', 'p', 'e', 0,   0,   0,   6,  'D', 'E', 'A', 'L', 'E', 'R'};
     unsigned char bytes[2048] = {0};
-    size_t n = 64 + sizeof ready;
-    int fd = connect_raw();
+    size_t n = TALK_GREETING_BYTES + TALK_READY_BYTES;
+    int fd = talk_connect(s.endpoint);
     if (fd < 0)
         return;
-    memcpy(bytes, good, sizeof good);
-    memcpy(bytes + 64, ready, sizeof ready);
+    memcpy(bytes, talk_greeting, TALK_GREETING_BYTES);
+    memcpy(bytes + TALK_GREETING_BYTES, talk_ready, TALK_READY_BYTES);
     for (unsigned i = 0, frames = below(h, 8); i < frames && n + 200 < sizeof bytes; i++) {
         bytes[n++] = (unsigned char)below(h, 8);
         bytes[n] = (unsigned char)below(h, 120);
@@ -98,6 +81,15 @@ static void say_random(struct hostile *h, struct talk *t)
         "{\"prompt\": \"x\", \"priority\": -%u, \"timeout_ms\": %u}",
         "{\"prompt\": \"x\", \"max_tokens\": %u, \"timeout_ms\": %u}",
         "{\"op\": \"shutdown\"}",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi %u\"}], \"max_tokens\": %u, \"tools\": [{\"x\": "
+        "[[[[1]]]]}], \"chat_template_kwargs\": {\"y\": [1, 2, {\"z\": {}}]}}",
+        "{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": "
+        "\"{\\\"a\\\": [%u, %u]}\"}}]}]}",
+        "{\"prompt\": \"a\", \"echo\": true, \"stream\": true, \"n\": 3, \"seed\": %u, \"max_tokens\": %u, \"stop\": "
+        "[\"the\", \" a\", \".\"]}",
+        "{\"prompt\": \"a\", \"best_of\": 4, \"prompt_logprobs\": 20, \"logit_bias\": {\"%u\": 100}, \"max_tokens\": "
+        "%u}",
+        "{\"op\": \"detokenize\", \"token_ids\": [%u, %u, 511]}",
         "{\"prompt\": \"%u",
         "[[[[[[%u",
     };
@@ -106,6 +98,27 @@ static void say_random(struct hostile *h, struct talk *t)
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
     talk_say(t, messages[which], 1 + below(h, 200), below(h, 40));
 #pragma GCC diagnostic pop
+}
+
+/* Heartbeats without end, answered or not, read or not. */
+static void send_pings(struct hostile *h)
+{
+    static const unsigned char ping[9] = {4, 7, 4, 'P', 'I', 'N', 'G'};
+    unsigned char pings[200 * sizeof ping], waste[4096];
+    int fd = talk_connect(s.endpoint);
+    if (fd < 0)
+        return;
+    for (size_t i = 0; i < sizeof pings; i += sizeof ping)
+        memcpy(pings + i, ping, sizeof ping);
+    (void)send(fd, talk_greeting, TALK_GREETING_BYTES, MSG_NOSIGNAL);
+    (void)send(fd, talk_ready, TALK_READY_BYTES, MSG_NOSIGNAL);
+    for (unsigned i = below(h, 400), reads = below(h, 2); i > 0; i--) {
+        if (send(fd, pings, 1 + below(h, sizeof pings), MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+            break;
+        if (reads)
+            (void)recv(fd, waste, sizeof waste, MSG_DONTWAIT);
+    }
+    (void)close(fd);
 }
 
 /* Messages, some of them good; answers are read, or not; then it leaves, in the middle of everything. */
@@ -165,6 +178,7 @@ static void besiege(int ranks, double seconds, uint64_t seed)
     struct hostile hostile[] = {{.session = send_bytes, .name = "of bytes"},
                                 {.session = send_messages, .name = "of messages"},
                                 {.session = send_messages, .name = "of messages"},
+                                {.session = send_pings, .name = "of heartbeats"},
                                 {.session = send_frames, .name = "of frames"}};
     enum { N = sizeof hostile / sizeof hostile[0] };
     int n = 0, n_right = 0;

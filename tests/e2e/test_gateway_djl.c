@@ -23,7 +23,7 @@ static void refuses(const char *body, int status, const char *type, const char *
 
 static void requests(void)
 {
-    passes(PATH, TEXT, "Once", "{\"inputs\":[\"Once\"],\"parameters\":{\"top_k\":50,\"max_new_tokens\":256}}",
+    passes(PATH, TEXT, "Once", "{\"inputs\":\"Once\",\"parameters\":{\"top_k\":50,\"max_new_tokens\":256}}",
            "[{\"generated_text\":\"Oncew0 w1 w2");
     passes("/predictions/fake/1", JSON, "{\"inputs\":\"a\",\"parameters\":{\"max_new_tokens\":2}}",
            "{\"inputs\":\"a\",\"parameters\":{\"max_new_tokens\":2,\"temperature\":0}}",

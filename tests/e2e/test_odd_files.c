@@ -112,19 +112,22 @@ static void model_with(const char *name, const char *link, char *model, size_t b
 
 static void model_files(void)
 {
-    static const char *const names[] = {"config.json", "tokenizer.json", "tokenizer_config.json",
-                                        "generation_config.json", "chat_template.jinja"};
+    static const char *const names[] = {"config.json",           "tokenizer.json",
+                                        "tokenizer_config.json", "generation_config.json",
+                                        "chat_template.jinja",   "special_tokens_map.json"};
     char model[300], input[400], output[400];
-    case_begin("a model's files: pipes, links to nothing and circles are refused by name");
+    case_begin("a model's files: pipes, devices, links to nothing and circles are refused by name");
     (void)snprintf(input, sizeof input, "%s", in_folder("in.jsonl"));
     (void)snprintf(output, sizeof output, "%s", in_folder("out.jsonl"));
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         model_with(names[i], NULL, model, sizeof model);
-        REFUSED(i == 0 ? 3 : 3, names[i], "batch", "--model", model, "--input", input, "--output", output);
+        REFUSED(3, names[i], "batch", "--model", model, "--input", input, "--output", output);
         model_with(names[i], "nowhere", model, sizeof model);
         REFUSED(5, names[i], "batch", "--model", model, "--input", input, "--output", output);
         model_with(names[i], names[i], model, sizeof model);
         REFUSED(5, names[i], "batch", "--model", model, "--input", input, "--output", output);
+        model_with(names[i], "/dev/zero", model, sizeof model);
+        REFUSED(3, names[i], "batch", "--model", model, "--input", input, "--output", output);
     }
     case_end();
 }

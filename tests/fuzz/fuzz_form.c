@@ -23,8 +23,19 @@ static void check(bool good)
 /* All bytes, and some tokens of several. */
 static struct tokenizer *open_tokenizer(void)
 {
-    static const char *const more[] = {"ab",  "abc",  "\\\"", ":\"", "\",\"",     "{\"",
-                                       "\"}", "true", "null", "12",  "\xc4\xa0" "a", "0."};
+    static const char *const more[] = {"ab",
+                                       "abc",
+                                       "\\\"",
+                                       ":\"",
+                                       "\",\"",
+                                       "{\"",
+                                       "\"}",
+                                       "true",
+                                       "null",
+                                       "12",
+                                       "\xc4\xa0"
+                                       "a",
+                                       "0."};
     json_t *vocab = json_object();
     struct tokenizer *t = NULL;
     struct err e = {0};

@@ -1,6 +1,7 @@
 /* tests/fuzz/fuzz_openai.c - JSON that a client, or a backend, may send to the gateway: what it becomes is again
  * JSON. */
 #include "base/json.h"
+#include "gateway/api/inputs.h"
 #include "gateway/api/messages.h"
 #include "gateway/api/openai.h"
 #include "gateway/api/responses.h"
@@ -56,6 +57,27 @@ static void translate_others(const json_t *root)
     }
 }
 
+/* As {"inputs", "parameters"}, and as the reply to one. */
+static void translate_inputs(const json_t *root)
+{
+    for (int i = 0; i < 2; i++) {
+        const struct inputs_style style = {.logprob = "logprob",
+                                           .max_new_tokens = 9,
+                                           .values_sample = i == 0,
+                                           .has_special = i == 0,
+                                           .keeps_stop = i == 0};
+        struct inputs in = {.style = &style, .n_top = 1};
+        struct fault f = {0};
+        json_t *message = inputs_translate(&in, root, &f);
+        if ((message == NULL) != (f.status != 0))
+            abort();
+        if (message != NULL)
+            check_value(message);
+        check_value(inputs_details(&in, root, root));
+        json_decref(in.prompts);
+    }
+}
+
 /* As a reply, and as a choice of one. */
 static void convert(const json_t *root, bool chat)
 {
@@ -93,6 +115,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n)
     if (json_is_object(root)) {
         translate(root);
         translate_others(root);
+        translate_inputs(root);
         convert(root, n % 2 == 0);
     }
     if (root == NULL)

@@ -77,9 +77,13 @@ static void expect_attention(double *want, const struct setup *s, int t, int h)
     double score[MANY_CACHED], sum = 0, max = -INFINITY;
     for (int i = 0; i <= pos; i++) {
         const float *key = s->k_cache.data + cache_at(s, s->slot[t], i, kv);
-        score[i] = k->alibi_slopes ? (double)k->alibi_slopes[h] * i : 0;
+        score[i] = 0;
         for (int d = 0; d < k->head_dim; d++)
             score[i] += (double)k->scale * q[d] * key[d];
+        if (k->cap > 0)
+            score[i] = k->cap * tanh(score[i] / k->cap);
+        if (k->alibi_slopes)
+            score[i] += (double)k->alibi_slopes[h] * i;
         if (k->window > 0 && i <= pos - k->window)
             score[i] = -INFINITY;
         max = fmax(max, score[i]);
@@ -142,20 +146,21 @@ static void test_attention(void **unused)
     static const float slopes[8] = {0.5f, 0.25f, 0.125f, 0.0625f, 1, 2, 0.03125f, 0.7f};
     static const float sinks[8] = {0.5f, -3, 2, 0, 80, 1, -200, 5};
     const struct heads shapes[] = {
-        {4, 4, 8, 0, 0, 1, 0, 0, NULL, NULL, DTYPE_F32},  {8, 2, 17, 0, 0, 4, 0, 0, NULL, NULL, DTYPE_F32},
-        {3, 2, 64, 3, 1, 2, 0, 0, NULL, NULL, DTYPE_F32}, {5, 1, 33, 0, 0, 71, 0, 0, NULL, NULL, DTYPE_F32},
-        {1, 1, 1, 7, 7, 1, 0, 0, NULL, NULL, DTYPE_F32},  {0, 0, 16, 0, 0, 1, 0, 0, NULL, NULL, DTYPE_F32},
-        {2, 2, 128, 0, 0, 1, 0, 0, NULL, NULL, DTYPE_F32}};
+        {4, 4, 8, 0, 0, 1, 0, 0, NULL, NULL, DTYPE_F32, 0},  {8, 2, 17, 0, 0, 4, 0, 0, NULL, NULL, DTYPE_F32, 0},
+        {3, 2, 64, 3, 1, 2, 0, 0, NULL, NULL, DTYPE_F32, 0}, {5, 1, 33, 0, 0, 71, 0, 0, NULL, NULL, DTYPE_F32, 0},
+        {1, 1, 1, 7, 7, 1, 0, 0, NULL, NULL, DTYPE_F32, 0},  {0, 0, 16, 0, 0, 1, 0, 0, NULL, NULL, DTYPE_F32, 0},
+        {2, 2, 128, 0, 0, 1, 0, 0, NULL, NULL, DTYPE_F32, 0}};
     const int len[][SLOTS] = {{1, 1, 1}, {17, 80, 3}, {16, 33, 48}, {64, 0, 40}};
     const int n_new[][SLOTS] = {{1, 1, 1}, {1, 1, 3}, {16, 1, 48}, {2, 0, 5}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (int l = 0; l < 4; l++)
-            for (int mode = 0; mode < 6; mode++) {
+            for (int mode = 0; mode < 8; mode++) {
                 struct heads heads = shapes[i];
                 heads.scale = 1.0f / sqrtf((float)heads.head_dim);
-                heads.window = (const int[]){0, 1, 20, 0, 0, 9}[mode];
+                heads.window = (const int[]){0, 1, 20, 0, 0, 9, 0, 11}[mode];
                 heads.alibi_slopes = mode == 3 ? slopes : NULL;
-                heads.sinks = mode >= 4 ? sinks : NULL;
+                heads.sinks = mode == 4 || mode == 5 ? sinks : NULL;
+                heads.cap = mode >= 6 ? 0.75f : 0;
                 check_attention(heads, len[l], n_new[l]);
             }
 }
@@ -167,9 +172,9 @@ static void test_attention_many(void **unused)
     static const float sinks[20] = {0.5f, -3, 2, 0, 80, 1, -200, 5, 3, 3, 3, 1, -1, 0, 6, 2, 2, 9, 2, 1};
     static const float slopes[5] = {0.004f, 0.03f, 0.015f, 0.0078125f, 0.001f};
     const struct heads shapes[] = {
-        {8, 2, 128, 0, 0, 4, 0, 0, NULL, NULL, DTYPE_F32},    {3, 2, 64, 3, 1, 2, 0, 70, NULL, NULL, DTYPE_F32},
-        {2, 2, 80, 0, 0, 1, 0, 0, slopes, NULL, DTYPE_F32},   {5, 1, 96, 0, 0, 71, 0, 0, slopes, NULL, DTYPE_F32},
-        {20, 1, 64, 0, 0, 20, 0, 600, NULL, NULL, DTYPE_F32}, {2, 1, 256, 0, 0, 2, 0, 0, NULL, NULL, DTYPE_F32}};
+        {8, 2, 128, 0, 0, 4, 0, 0, NULL, NULL, DTYPE_F32, 0},    {3, 2, 64, 3, 1, 2, 0, 70, NULL, NULL, DTYPE_F32, 0},
+        {2, 2, 80, 0, 0, 1, 0, 0, slopes, NULL, DTYPE_F32, 0},   {5, 1, 96, 0, 0, 71, 0, 0, slopes, NULL, DTYPE_F32, 0},
+        {20, 1, 64, 0, 0, 20, 0, 600, NULL, NULL, DTYPE_F32, 0}, {2, 1, 256, 0, 0, 2, 0, 0, NULL, NULL, DTYPE_F32, 0}};
     int len[MANY_SLOTS], n_new[2][MANY_SLOTS], n_alone = MANY_SLOTS - 4;
     for (int i = 0; i < MANY_SLOTS; i++) {
         len[i] = (const int[]){1, 15, 16, 17, 300, 512, 513, 530, 1024, 1025, MANY_CACHED, 31}[i % 12];
@@ -182,6 +187,7 @@ static void test_attention_many(void **unused)
             struct setup s;
             heads.scale = 1.0f / sqrtf((float)heads.head_dim);
             heads.sinks = mixed == (int)(i % 2) ? sinks : NULL;
+            heads.cap = i % 3 == 0 ? 1.5f : 0;
             setup_sized(&s, heads, MANY_SLOTS, MANY_BLOCKS, len, n_new[mixed]);
             fill_cache(&s, len);
             compare_attention(&s);
@@ -200,11 +206,11 @@ static void test_attention_prompts(void **unused)
     static const float slopes[3] = {0.004f, 0.03f, 0.015f}, sinks[4] = {0.5f, -3, 4, 80};
     const int len[] = {133, 290, 17, 257}, n_new[] = {133, 45, 17, 2}, dims[] = {64, 80, 96, 128, 256};
     for (int i = 0; i < 5; i++)
-        for (int mode = 0; mode < 6; mode++) {
+        for (int mode = 0; mode < 7; mode++) {
             if (left_out())
                 continue;
             struct heads heads = {.n_heads = 4, .n_kv_heads = 1, .heads_per_kv = 4, .head_dim = dims[i]};
-            if (mode >= 4) /* a rank's share of uneven groups */
+            if (mode >= 4 && mode < 6) /* a rank's share of uneven groups */
                 heads = (struct heads){.n_heads = 3,
                                        .n_kv_heads = 2,
                                        .head_dim = dims[i],
@@ -212,7 +218,8 @@ static void test_attention_prompts(void **unused)
                                        .first_kv_head = 1,
                                        .heads_per_kv = 2,
                                        .alibi_slopes = slopes};
-            heads.window = (const int[]){0, 1, 100, 128, 0, 60}[mode];
+            heads.window = (const int[]){0, 1, 100, 128, 0, 60, 70}[mode];
+            heads.cap = mode == 6 ? 1.5f : 0;
             heads.sinks = mode % 2 ? NULL : sinks;
             heads.sinks_type = DTYPE_F32;
             heads.scale = 1.0f / sqrtf((float)heads.head_dim);
@@ -295,7 +302,7 @@ static void check_nan(struct heads heads, int n_slots, int blocks_per_slot, cons
 static void test_attention_nan(void **unused)
 {
     (void)unused;
-    const struct heads heads = {4, 2, 64, 0, 0, 2, 0.125f, 0, NULL, NULL, DTYPE_F32};
+    const struct heads heads = {4, 2, 64, 0, 0, 2, 0.125f, 0, NULL, NULL, DTYPE_F32, 0};
     const int few[] = {17, 80, 3}, long_ones[] = {300, MANY_CACHED, 18}, one[] = {1, 1, 1}, more[] = {16, 1, 3};
     int many[MANY_SLOTS], ones[MANY_SLOTS];
     for (int i = 0; i < MANY_SLOTS; i++) {
@@ -316,7 +323,7 @@ static void test_attention_invariance(void **unused)
 {
     (void)unused;
     const int len[SLOTS] = {40, 60, 33}, n_new[SLOTS] = {40, 9, 33};
-    struct heads heads = {6, 3, 40, 0, 0, 2, 0.2f, 0, NULL, NULL, DTYPE_F32};
+    struct heads heads = {6, 3, 40, 0, 0, 2, 0.2f, 0, NULL, NULL, DTYPE_F32, 0};
     struct setup s;
     setup_open(&s, heads, len, n_new);
     fill_cache(&s, len);
@@ -402,61 +409,126 @@ static void test_rope_table(void **unused)
     }
 }
 
-static void expect_head(double *x, int dim, const struct rope *r, int pos, int len, const struct weight *norm)
+/* What a case does with heads before they are stored. */
+enum head_mode { HEADS_PLAIN, HEADS_RMS, HEADS_OFFSET, HEADS_LAYER_EACH, HEADS_ONE_ROW, HEAD_MODES };
+static const enum norm_kind norm_of_mode[] = {NORM_RMS, NORM_RMS, NORM_RMS_OFFSET, NORM_LAYER, NORM_RMS_ONCE};
+
+/* Head h of q or k; square: the mean square of the row that it is normed with, negative: of itself. */
+static void expect_norm(double *x, int dim, const struct head_norms *n, const struct weight *w, int h, double square)
 {
-    double sum = 0, y[512];
+    double mean = 0, sum = 0;
+    for (int d = 0; d < dim && n->kind == NORM_LAYER; d++)
+        mean += x[d] / dim;
     for (int d = 0; d < dim; d++)
-        sum += x[d] * x[d] / dim;
-    for (int d = 0; d < dim && norm; d++)
-        x[d] = x[d] / sqrt(sum + 1e-6) * weight_at(norm, 0, d);
+        sum += (x[d] - mean) * (x[d] - mean) / dim;
+    for (int d = 0; d < dim; d++)
+        x[d] = (x[d] - mean) / sqrt((square < 0 ? sum : square) + 1e-6) *
+               ((n->kind == NORM_RMS_OFFSET) + weight_at(w, 0, w->cols > dim ? h * dim + d : d));
+}
+
+static void expect_rotation(double *x, int dim, const struct rope *r, int pos, int len, bool is_q)
+{
+    double y[512];
     memcpy(y, x, sizeof(double) * (size_t)dim);
-    for (int j = 0; r && j < r->dims / 2; j++) {
+    for (int j = 0; j < r->dims / 2; j++) {
         int a = r->layout == ROPE_HALF ? j : 2 * j, b = r->layout == ROPE_HALF ? j + r->dims / 2 : 2 * j + 1;
         double c = 1.25 * cos(rope_angle(r, j, pos, len)), sine = 1.25 * sin(rope_angle(r, j, pos, len));
         x[a] = y[a] * c - y[b] * sine;
         x[b] = y[b] * c + y[a] * sine;
     }
+    for (int d = 0; d < dim && is_q && r->query_growth > 0; d++)
+        x[d] *= 1 + (double)r->query_growth * log(1 + floor((double)pos / r->query_period));
 }
 
-static void check_store(struct heads heads, const struct rope *rope, enum dtype type, bool with_norm)
+/* The squares of a row that has as many elements again on other ranks, whose squares are all 1. */
+static void make_squares(float *squares, const struct setup *s, struct head_norms *n)
+{
+    const struct heads *h = &s->heads;
+    struct queue q = test_queue(2);
+    int n_q = h->n_heads * h->head_dim, n_k = h->n_kv_heads * h->head_dim, all = n_q + 2 * n_k;
+    ops->head_squares(&q, squares, s->qkv.data, h, (struct kv_range){0, h->n_kv_heads}, s->batch.n_tokens);
+    for (int t = 0; t < s->batch.n_tokens; t++) {
+        double want[2] = {0, 0};
+        for (int i = 0; i < n_q + n_k; i++)
+            want[i >= n_q] += pow(s->qkv.data[(size_t)t * all + i], 2);
+        for (int k = 0; k < 2; k++)
+            assert_true(fabs(squares[2 * t + k] - want[k]) <= 1e-5 * want[k]);
+        squares[2 * t] += (float)n_q;
+        squares[2 * t + 1] += (float)n_k;
+    }
+    n->squares = squares;
+    n->n_q = 2 * n_q;
+    n->n_k = 2 * n_k;
+}
+
+static void expect_store(double *want, const struct setup *s, const struct rope *rope, const struct head_norms *n)
+{
+    const struct heads *h = &s->heads;
+    int dim = h->head_dim, n_heads = h->n_heads + h->n_kv_heads, all = n_heads + h->n_kv_heads;
+    for (size_t i = 0; i < s->qkv.n; i++)
+        want[i] = s->qkv.data[i];
+    for (int i = 0; i < s->batch.n_tokens * n_heads; i++) {
+        int t = i / n_heads, k = i % n_heads;
+        bool is_k = k >= h->n_heads;
+        double *x = want + ((size_t)t * all + k) * dim;
+        double square = n->squares ? (double)n->squares[2 * t + is_k] / (is_k ? n->n_k : n->n_q) : -1;
+        if (n->q)
+            expect_norm(x, dim, n, is_k ? n->k : n->q, is_k ? k - h->n_heads : k, square);
+        if (rope)
+            expect_rotation(x, dim, rope, s->pos[t], s->rope_len[t], !is_k);
+    }
+}
+
+/* k and v lie in the cache as they are in the rows, and nothing else does. */
+static void expect_cache(const struct setup *s)
+{
+    const struct heads *h = &s->heads;
+    int dim = h->head_dim, all = h->n_heads + 2 * h->n_kv_heads;
+    size_t n_written = 0;
+    for (int t = 0; t < s->batch.n_tokens; t++)
+        for (int kv = 0; kv < h->n_kv_heads; kv++) {
+            const float *k = s->qkv.data + ((size_t)t * all + h->n_heads + kv) * dim, *v = k + h->n_kv_heads * dim;
+            size_t at = cache_at(s, s->slot[t], s->pos[t], kv);
+            assert_memory_equal(s->k_cache.data + at, k, (size_t)dim * sizeof *k);
+            assert_memory_equal(s->v_cache.data + at, v, (size_t)dim * sizeof *v);
+            n_written += (size_t)dim;
+        }
+    for (size_t i = 0; i < s->k_cache.n; i++)
+        n_written -= !isnan(s->k_cache.data[i]);
+    assert_int_equal(n_written, 0);
+}
+
+static void check_store(struct heads heads, const struct rope *rope, enum dtype type, enum head_mode mode)
 {
     if (left_out())
         return;
     const int len[SLOTS] = {17, 50, 3}, n_new[SLOTS] = {17, 1, 2};
-    int dim = heads.head_dim, all = heads.n_heads + 2 * heads.n_kv_heads;
+    int dim = heads.head_dim;
+    bool each = mode == HEADS_LAYER_EACH || mode == HEADS_ONE_ROW;
     struct setup s;
     setup_open(&s, heads, len, n_new);
-    struct weight q_norm = random_weight(type, 1, dim, &s.state, 1), k_norm = random_weight(type, 1, dim, &s.state, 1);
+    struct weight q_norm = random_weight(type, 1, each ? heads.n_heads * dim : dim, &s.state, 1);
+    struct weight k_norm = random_weight(type, 1, each ? heads.n_kv_heads * dim : dim, &s.state, 1);
+    struct head_norms norms = {.kind = norm_of_mode[mode], .eps = 1e-6f};
+    float *squares = zeroed(2 * 200, sizeof *squares);
+    if (mode != HEADS_PLAIN) {
+        norms.q = &q_norm;
+        norms.k = &k_norm;
+    }
+    if (mode == HEADS_ONE_ROW)
+        make_squares(squares, &s, &norms);
     double *want = zeroed(s.qkv.n, sizeof *want);
-    for (size_t i = 0; i < s.qkv.n; i++)
-        want[i] = s.qkv.data[i];
-    for (int t = 0; t < s.batch.n_tokens; t++)
-        for (int h = 0; h < heads.n_heads + heads.n_kv_heads; h++)
-            expect_head(want + ((size_t)t * all + h) * dim, dim, rope, s.pos[t], s.rope_len[t],
-                        !with_norm          ? NULL
-                        : h < heads.n_heads ? &q_norm
-                                            : &k_norm);
+    expect_store(want, &s, rope, &norms);
     struct queue q = test_queue(2);
     float *table = zeroed(200 * 2 * ROPE_MAX_PAIRS, sizeof *table);
     if (rope)
         ops->rope_table(&q, table, rope, s.pos, s.rope_len, s.batch.n_tokens);
-    ops->qkv_store(&q, s.qkv.data, s.k_cache.data, s.v_cache.data, &s.heads, &s.batch, rope, table,
-                   with_norm ? &q_norm : NULL, with_norm ? &k_norm : NULL, 1e-6f);
+    ops->qkv_store(&q, s.qkv.data, s.k_cache.data, s.v_cache.data, &s.heads, &s.batch, rope, table, &norms);
     close_enough("qkv_store", s.qkv.data, want, s.qkv.n, 3e-6, 3e-6);
-    size_t n_written = 0;
-    for (int t = 0; t < s.batch.n_tokens; t++)
-        for (int kv = 0; kv < heads.n_kv_heads; kv++) {
-            const float *k = s.qkv.data + ((size_t)t * all + heads.n_heads + kv) * dim, *v = k + heads.n_kv_heads * dim;
-            size_t at = cache_at(&s, s.slot[t], s.pos[t], kv);
-            assert_memory_equal(s.k_cache.data + at, k, (size_t)dim * sizeof *k);
-            assert_memory_equal(s.v_cache.data + at, v, (size_t)dim * sizeof *v);
-            n_written += (size_t)dim;
-        }
-    for (size_t i = 0; i < s.k_cache.n; i++) /* and nowhere else */
-        n_written -= !isnan(s.k_cache.data[i]);
-    assert_int_equal(n_written, 0);
+    expect_cache(&s);
     free(table);
     free(want);
+    free(squares);
     free(q_norm.data);
     free(k_norm.data);
     setup_close(&s);
@@ -466,17 +538,20 @@ static void test_qkv_store(void **unused)
 {
     (void)unused;
     const struct heads shapes[] = {
-        {4, 4, 8, 0, 0, 1, 1, 0, NULL, NULL, DTYPE_F32},  {8, 2, 18, 0, 0, 4, 1, 0, NULL, NULL, DTYPE_F32},
-        {3, 2, 64, 3, 1, 2, 1, 0, NULL, NULL, DTYPE_F32}, {0, 0, 16, 0, 0, 1, 1, 0, NULL, NULL, DTYPE_F32},
-        {2, 1, 77, 0, 0, 2, 1, 0, NULL, NULL, DTYPE_F32}, {9, 3, 128, 0, 0, 3, 1, 0, NULL, NULL, DTYPE_F32},
-        {2, 1, 256, 0, 0, 2, 1, 0, NULL, NULL, DTYPE_F32}};
+        {4, 4, 8, 0, 0, 1, 1, 0, NULL, NULL, DTYPE_F32, 0},  {8, 2, 18, 0, 0, 4, 1, 0, NULL, NULL, DTYPE_F32, 0},
+        {3, 2, 64, 3, 1, 2, 1, 0, NULL, NULL, DTYPE_F32, 0}, {0, 0, 16, 0, 0, 1, 1, 0, NULL, NULL, DTYPE_F32, 0},
+        {2, 1, 77, 0, 0, 2, 1, 0, NULL, NULL, DTYPE_F32, 0}, {9, 3, 128, 0, 0, 3, 1, 0, NULL, NULL, DTYPE_F32, 0},
+        {2, 1, 256, 0, 0, 2, 1, 0, NULL, NULL, DTYPE_F32, 0}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (int type = 0; type < DTYPE_COUNT; type++)
-            for (int mode = 0; mode < 12; mode++) {
+            for (int k = 0; k < 6 * HEAD_MODES; k++) {
                 struct rope rope;
-                int dims = mode / 3 % 2 ? 8 : shapes[i].head_dim / 2 * 2;
-                make_rope(&rope, mode % 3 == 1 ? ROPE_HALF : ROPE_INTERLEAVED, ROPE_FIXED, dims);
-                check_store(shapes[i], mode % 3 == 0 ? NULL : &rope, type, mode >= 6);
+                enum head_mode mode = (enum head_mode)(k / 6);
+                int dims = k / 3 % 2 ? 8 : shapes[i].head_dim / 2 * 2;
+                make_rope(&rope, k % 3 == 1 ? ROPE_HALF : ROPE_INTERLEAVED, ROPE_FIXED, dims);
+                rope.query_growth = mode % 2 ? 0.3f : 0;
+                rope.query_period = 7;
+                check_store(shapes[i], k % 3 == 0 ? NULL : &rope, type, mode);
             }
 }
 
@@ -484,7 +559,7 @@ static void test_qkv_store(void **unused)
 static void test_bad_positions(void **unused)
 {
     (void)unused;
-    struct heads heads = {1, 1, 4, 0, 0, 1, 1, 0, NULL, NULL, DTYPE_F32};
+    struct heads heads = {1, 1, 4, 0, 0, 1, 1, 0, NULL, NULL, DTYPE_F32, 0};
     const int len[SLOTS] = {1, 1, 1}, n_new[SLOTS] = {1, 1, 1};
     struct setup s;
     setup_open(&s, heads, len, n_new);
@@ -492,7 +567,8 @@ static void test_bad_positions(void **unused)
     s.pos[1] = -5;
     s.pos[2] = CACHED;
     struct queue q = test_queue(1);
-    ops->qkv_store(&q, s.qkv.data, s.k_cache.data, s.v_cache.data, &heads, &s.batch, NULL, NULL, NULL, NULL, 0);
+    ops->qkv_store(&q, s.qkv.data, s.k_cache.data, s.v_cache.data, &heads, &s.batch, NULL, NULL,
+                   &(struct head_norms){0});
     ops->attention(&q, s.out.data, s.qkv.data, s.k_cache.data, s.v_cache.data, &heads, &s.batch);
     for (size_t i = 0; i < s.k_cache.n; i++)
         assert_true(isnan(s.k_cache.data[i]) && isnan(s.v_cache.data[i]));

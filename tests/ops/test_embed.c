@@ -85,6 +85,28 @@ static void test_add(void **unused)
     }
 }
 
+static void test_scale(void **unused)
+{
+    (void)unused;
+    const size_t sizes[] = {0, 1, 3, 31, 80, 70001};
+    for (int k = 0; k < 12; k++) {
+        uint64_t state = 7;
+        float cap = k % 2 ? 3.5f : 0;
+        struct queue q = test_queue(2);
+        struct guarded x = guarded_open(sizes[k / 2]);
+        double *want = zeroed(x.n, sizeof *want);
+        random_fill(x.data, x.n, &state, 8);
+        for (size_t i = 0; i < x.n; i++) {
+            double y = (double)x.data[i] * 1.7f;
+            want[i] = k % 2 ? cap * tanh(y / cap) : y;
+        }
+        ops->scale(&q, x.data, 1.7f, cap, x.n);
+        close_enough("scale", x.data, want, x.n, 1e-6, 1e-6);
+        free(want);
+        guarded_close(&x);
+    }
+}
+
 static void test_gather_rows(void **unused)
 {
     (void)unused;
@@ -152,8 +174,9 @@ static void test_feed(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_embed),       cmocka_unit_test(test_add_position), cmocka_unit_test(test_add),
-        cmocka_unit_test(test_gather_rows), cmocka_unit_test(test_join_columns), cmocka_unit_test(test_feed),
+        cmocka_unit_test(test_embed), cmocka_unit_test(test_add_position), cmocka_unit_test(test_add),
+        cmocka_unit_test(test_scale), cmocka_unit_test(test_gather_rows),  cmocka_unit_test(test_join_columns),
+        cmocka_unit_test(test_feed),
     };
     return run_everywhere(tests, sizeof tests / sizeof tests[0]);
 }

@@ -41,10 +41,10 @@ static void bad_feed(struct queue *q, int32_t *token, const int32_t *planned, co
 }
 
 static void bad_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, const struct heads *heads,
-                      const struct batch *b, const struct rope *rope, const float *cos_sin, const struct weight *q_norm,
-                      const struct weight *k_norm, float eps)
+                      const struct batch *b, const struct rope *rope, const float *cos_sin,
+                      const struct head_norms *norms)
 {
-    backend_real_ops()->qkv_store(q, qkv, k_cache, v_cache, heads, b, rope, cos_sin, q_norm, k_norm, eps);
+    backend_real_ops()->qkv_store(q, qkv, k_cache, v_cache, heads, b, rope, cos_sin, norms);
     if (mistake != NONE) /* the row of the position after the one that is stored */
         spoil(q, (char *)v_cache + (size_t)(3 * heads->head_dim) * dtype_bytes(backend_act()));
 }
@@ -84,7 +84,7 @@ static const char *try_feed(enum mistake what)
 static const char *try_store(enum mistake what)
 {
     enum { DIM = 8 };
-    struct heads heads = {1, 1, DIM, 0, 0, 1, 1, 0, NULL, NULL, DTYPE_F32};
+    struct heads heads = {1, 1, DIM, 0, 0, 1, 1, 0, NULL, NULL, DTYPE_F32, 0};
     struct batch b = {.n_tokens = 1,
                       .slot = (int32_t[]){0},
                       .pos = (int32_t[]){2},
@@ -95,7 +95,7 @@ static const char *try_store(enum mistake what)
     struct queue q = test_queue(1);
     backend_n_blocks = backend_n_slots = 1;
     mistake = what;
-    ops->qkv_store(&q, qkv, k, v, &heads, &b, NULL, NULL, NULL, NULL, 0);
+    ops->qkv_store(&q, qkv, k, v, &heads, &b, NULL, NULL, &(struct head_norms){0});
     return backend_fault();
 }
 

@@ -20,7 +20,8 @@ static void expect_norm(double *want, const float *sum, const struct norm_case *
             var += (x[c] - mean) * (x[c] - mean) / k->dim;
         for (int c = 0; c < k->dim; c++)
             want[(size_t)t * k->dim + c] =
-                (x[c] - mean) / sqrt(var + eps) * weight_at(w, 0, c) + (b ? weight_at(b, 0, c) : 0);
+                (x[c] - mean) / sqrt(var + eps) * ((k->kind == NORM_RMS_OFFSET) + weight_at(w, 0, c)) +
+                (b ? weight_at(b, 0, c) : 0);
     }
 }
 
@@ -61,14 +62,14 @@ static void test_norm(void **unused)
 {
     (void)unused;
     const int dims[] = {0, 1, 2, 3, 17, 31, 64, 77, 1024}, tokens[] = {0, 1, 5, 70};
-    for (int i = 0; i < 9 * 4 * 3 * DTYPE_COUNT * 8; i++)
+    for (int i = 0; i < 9 * 4 * 4 * DTYPE_COUNT * 8; i++)
         check_norm((struct norm_case){.dim = dims[i % 9],
                                       .n_tokens = tokens[i / 9 % 4],
-                                      .kind = i / 36 % 3,
-                                      .type = (enum dtype)(i / 108 % DTYPE_COUNT),
-                                      .with_bias = i / 324 % 2,
-                                      .with_add = i / 648 % 2,
-                                      .in_place = i / 1296 % 2});
+                                      .kind = i / 36 % 4,
+                                      .type = (enum dtype)(i / 144 % DTYPE_COUNT),
+                                      .with_bias = i / 432 % 2,
+                                      .with_add = i / 864 % 2,
+                                      .in_place = i / 1728 % 2});
 }
 
 /* A large mean does not swallow the variance. */
@@ -96,7 +97,7 @@ static void test_norm_plain(void **unused)
     (void)unused;
     float x[4] = {1, -1, 3, -3}, out[4];
     struct queue q = test_queue(1);
-    for (enum norm_kind kind = NORM_LAYER; kind <= NORM_RMS_ONCE; kind++) {
+    for (enum norm_kind kind = NORM_LAYER; kind <= NORM_RMS_OFFSET; kind++) {
         const double want[4] = {1 / sqrt(5), -1 / sqrt(5), 3 / sqrt(5), -3 / sqrt(5)};
         ops->norm(&q, out, x, NULL, kind, NULL, NULL, 1, 4, 0);
         close_enough("without weights", out, want, 4, 1e-6, 1e-6);

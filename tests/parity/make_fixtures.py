@@ -30,7 +30,7 @@ from pathlib import Path
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 NEW = 32       # generated tokens
 KINDS = 8      # least number of different tokens generated
@@ -40,7 +40,7 @@ SENS = 1e-2    # least effect that a tensor or a config key must have on some lo
 SENS_ACT = 3e-3  # the same for the activation: the two gelus differ by at most 5e-4
 OWN16 = 1.2e-2   # most relative error of transformers' own 16-bit run (the test allows 2e-2)
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
-PREFIX = {"gpt2": "transformer.", "gptj": "transformer.", "bloom": "transformer.", "gpt_neox": "gpt_neox.", "opt": "model."}
+PREFIX = {"gpt2": "transformer.", "gpt_neo": "transformer.", "gptj": "transformer.", "bloom": "transformer.", "gpt_neox": "gpt_neox.", "opt": "model."}
 
 # ---------------------------------------------------------------------------------------------- cases
 LLM = "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size max_position_embeddings rms_norm_eps hidden_act"
@@ -48,6 +48,7 @@ GPT = "vocab_size n_embd n_layer n_head n_inner n_positions layer_norm_epsilon a
 NAMES = {  # what the short names below are called in the config of a family
     "gpt2": GPT, "gptj": GPT, "gpt_neox": LLM.replace("rms_norm_eps", "layer_norm_eps"),
     "opt": LLM.replace("intermediate_size", "ffn_dim").replace("hidden_act", "activation_function"),
+    "gpt_neo": "vocab_size hidden_size num_layers num_heads intermediate_size max_position_embeddings layer_norm_epsilon activation_function",
     "bloom": "vocab_size hidden_size n_layer n_head - - layer_norm_epsilon -"}
 CASES = []
 
@@ -64,6 +65,7 @@ def case(name, family, prompt, cfg, dtype="f32", **opt):
     length beside rope_scaling, not in it; together = all experts of a layer as one tensor, as transformers 5 has them in
     memory; head = write the tied head too; loud = gain of gpt-oss' experts,
     so that they clamp; sharp = gain of the final norm;
+    wrap = (model_type, prefix): written as the language model of a folder that takes pictures, too;
     alt = config changes that must be seen in the logits; cachediff = the cached run is not the uncached function."""
     CASES.append((name, family, prompt, full(family, dict(dict(L=2), **cfg)), dtype, opt))
 
@@ -236,6 +238,74 @@ case("ministral-types", "ministral", 19, dict(V=97, H=24, A=6, K=2, D=10, F=41, 
      alt=[dict(layer_types=TYPES[1:])])
 case("ministral-f16", "ministral", 15, dict(V=101, H=28, A=7, K=1, D=6, F=53, sliding_window=8, tie=True), "f16", v4=True)
 
+# norms of what is added, one-row norms of q and k, factors, caps, two rotations
+ROTATIONS = dict(full_attention=dict(rope_type="linear", rope_theta=1000.0, factor=4.0), sliding_attention=dict(rope_type="default", rope_theta=100.0))
+def rotations(**kw):
+    return dict(rope_parameters={k: dict(v, **kw.get(k, {})) for k, v in ROTATIONS.items()})
+
+GEMMA = dict(hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=10)
+case("gemma-5", "gemma", 17, dict(V=97, H=25, A=5, K=1, D=8, F=41, eps=1e-2, **rope(theta=500.0)), alt=[dict(eps=1e-6), rope()])
+case("gemma-bf16", "gemma", 14, dict(V=103, H=28, A=7, K=7, D=6, F=53, attention_bias=True), "bf16", v4=True, drop=["hidden_act"])
+case("gemma2-6", "gemma2", 19, dict(GEMMA, V=97, H=24, A=6, K=2, D=10, F=41, L=3, sliding_window=7, attn_logit_softcapping=2.0,
+     final_logit_softcapping=12.0), v4=True, drop=["rope_theta"], alt=[dict(attn_logit_softcapping=None),
+     dict(final_logit_softcapping=None), dict(sliding_window=8), dict(query_pre_attn_scalar=12)])
+case("gemma2-types-nocap-bf16", "gemma2", 15, dict(GEMMA, V=103, H=28, A=7, K=1, D=6, F=53, sliding_window=9, attn_logit_softcapping=None,
+     final_logit_softcapping=None, layer_types=TYPES[1:]), "bf16", alt=[dict(layer_types=TYPES[:2]), dict(attn_logit_softcapping=1.0)])
+case("gemma3-6", "gemma3_text", 18, dict(GEMMA, V=97, H=24, A=6, K=2, D=8, F=41, L=3, sliding_window=7, layer_types=TYPES, eps=1e-2,
+     **rotations()), alt=[rotations(full_attention=dict(factor=1.0)), rotations(sliding_attention=dict(rope_theta=1000.0)),
+     dict(sliding_window=8), dict(eps=1e-6), dict(final_logit_softcapping=3.0)])
+case("gemma3-pattern-bf16", "gemma3_text", 15, dict(GEMMA, V=103, H=28, A=7, K=1, D=6, F=53, sliding_window=9, layer_types=TYPES[:2]),
+     "bf16", v4=True, drop=["layer_types"], extra=dict(sliding_window_pattern=2, rope_theta=1e6, rope_local_base_freq=1e4))
+case("gemma3-pictures", "gemma3_text", 14, dict(GEMMA, V=101, H=24, A=6, K=2, D=8, F=41, sliding_window=7, layer_types=TYPES[:2]),
+     wrap=("gemma3", "language_model.model."))
+case("glm4-5", "glm4", 17, dict(V=97, H=26, A=5, K=1, D=8, F=41, eps=1e-2, **part(0.5)), alt=[part(1.0), dict(eps=1e-6)])
+case("glm4-nobias-f16", "glm4", 14, dict(V=101, H=28, A=7, K=7, D=12, F=53, attention_bias=False, tie=True), "f16", v4=True)
+case("olmo2-5", "olmo2", 17, dict(V=97, H=40, A=5, K=1, F=41, eps=1e-2, **rope(theta=500.0)), alt=[rope(), dict(eps=1e-6)])
+case("olmo2-bias-tied-bf16", "olmo2", 14, dict(V=103, H=42, A=7, F=53, attention_bias=True, tie=True), "bf16", v4=True,
+     drop=["num_key_value_heads"])
+OLMO3 = dict(full_attention=dict(rope_type="yarn", rope_theta=1000.0, **YARN), sliding_attention=dict(rope_type="default", rope_theta=1000.0))
+case("olmo3-yarn", "olmo3", 18, dict(V=97, H=48, A=6, K=2, F=41, L=4, sliding_window=7, rope_parameters=OLMO3),
+     alt=[dict(sliding_window=8), dict(rope_parameters=dict(OLMO3, full_attention=OLMO3["sliding_attention"])),
+          dict(rope_parameters=dict(OLMO3, sliding_attention=OLMO3["full_attention"]))])
+case("olmo3-types-f16", "olmo3", 15, dict(V=101, H=28, A=7, K=7, F=53, sliding_window=9, layer_types=TYPES[1:]), "f16")
+GRANITE = dict(embedding_multiplier=3.0, residual_multiplier=0.6, attention_multiplier=0.2, logits_scaling=0.5)
+case("granite-5", "granite", 17, dict(GRANITE, V=97, H=40, A=5, K=1, F=41, tie=True), v4=True,
+     alt=[{k: 1.0} for k in GRANITE])
+case("granite-bias-bf16", "granite", 14, dict(GRANITE, V=103, H=42, A=7, K=7, F=53, attention_bias=True, mlp_bias=True), "bf16")
+MOE = dict(num_local_experts=5, num_experts_per_tok=2)
+case("granitemoe-5", "granitemoe", 14, dict(GRANITE, **MOE, V=97, H=24, A=6, K=2, F=13), alt=[{k: 1.0} for k in GRANITE] + [dict(num_experts_per_tok=1)])
+case("granitemoe-together-bf16", "granitemoe", 13, dict(GRANITE, V=103, H=28, A=7, K=7, F=16, L=1, num_local_experts=4, num_experts_per_tok=2),
+     "bf16", together=True)
+case("cohere-norms", "cohere", 17, dict(V=97, H=40, A=5, K=1, F=41, use_qk_norm=True, layer_norm_eps=1e-2, logit_scale=1.5),
+     alt=[dict(use_qk_norm=False), dict(layer_norm_eps=1e-5), dict(logit_scale=1.0), rope()])
+case("cohere-norms-6-2-bf16", "cohere", 14, dict(V=103, H=36, A=6, K=2, F=53, use_qk_norm=True, attention_bias=True, logit_scale=0.5, tie=False), "bf16", v4=True)
+case("cohere2-pattern", "cohere2", 18, dict(V=97, H=40, A=5, K=1, F=41, L=4, sliding_window=7, logit_scale=1.5), v4=True,
+     extra=dict(sliding_window_pattern=4), alt=[dict(sliding_window=8), dict(layer_types=["sliding_attention"] * 4)])
+case("cohere2-types-f16", "cohere2", 14, dict(V=101, H=28, A=7, K=7, F=53, sliding_window=9, layer_types=TYPES[1:], attention_bias=True, logit_scale=0.5), "f16")
+case("phi-3", "phi", 17, dict(V=97, H=36, A=3, F=41, layer_norm_eps=1e-2, **part(0.4)), sharp=3, v4=True, alt=[part(0.5), dict(layer_norm_eps=1e-5)])
+case("phi-7-1-bf16", "phi", 14, dict(V=103, H=56, A=7, K=1, F=53, act="gelu"), "bf16")
+FALCON = dict(max_position_embeddings=64)
+case("falcon-multiquery", "falcon", 17, dict(FALCON, V=97, H=40, A=5, layer_norm_epsilon=1e-2), alt=[dict(layer_norm_epsilon=1e-5), rope(theta=100.0)])
+case("falcon-new-6-2", "falcon", 15, dict(FALCON, V=101, H=36, A=6, num_kv_heads=2, new_decoder_architecture=True, bias=True, tie=False,
+     ffn_hidden_size=41), v4=True)
+case("falcon-new-one-norm-bf16", "falcon", 14, dict(FALCON, V=103, H=42, A=7, num_kv_heads=1, new_decoder_architecture=True, num_ln_in_parallel_attn=1), "bf16")
+case("falcon-sequential-f16", "falcon", 13, dict(FALCON, V=101, H=28, A=7, multi_query=False, parallel_attn=False, bias=True, activation="relu"), "f16")
+case("gptneo-5", "gpt_neo", 17, dict(V=97, H=40, A=5, F=41, P=64, L=4, window_size=7, attention_types=[[["global", "local"], 2]]),
+     alt=[dict(window_size=8), dict(attention_types=[[["global"], 4]])])
+case("gptneo-7-bf16", "gpt_neo", 14, dict(V=103, H=42, A=7, F=53, P=64, L=3, window_size=5, tie=False,
+     attention_types=[[["local"], 1], [["global"], 2]]), "bf16", noprefix=True)
+GROWS = dict(llama_4_scaling_beta=0.5, mscale=1.0, mscale_all_dim=1.0, factor=4.0, original_max_position_embeddings=8)
+case("ministral3-5", "ministral3", 21, dict(V=97, H=24, A=5, K=1, D=10, F=41, **rope("yarn", 1000.0, **GROWS)),
+     alt=[rope("yarn", 1000.0, **dict(GROWS, llama_4_scaling_beta=0.0)), rope("yarn", 1000.0, **dict(GROWS, mscale_all_dim=0.5))])
+case("ministral3-window-bf16", "ministral3", 15, dict(V=103, H=28, A=7, K=7, D=6, F=53, sliding_window=9, tie=True,
+     **rope("yarn", 1000.0, **GROWS)), "bf16")
+case("mistral3-pictures-ministral3", "ministral3", 15, dict(V=97, H=24, A=5, K=1, D=10, F=41, **rope("yarn", 1000.0, **GROWS)),
+     wrap=("mistral3", "language_model.model."))
+case("mistral3-pictures-mistral-bf16", "mistral", 14, dict(V=103, H=28, A=7, K=1, D=6, F=53, sliding_window=None), "bf16",
+     wrap=("mistral3", "model.language_model."))
+case("minimax-5", "minimax_m2", 14, dict(MOE, V=97, H=26, A=6, K=2, D=8, F=13, eps=1e-2, **part(0.5)), alt=[dict(num_experts_per_tok=3), part(1.0), dict(eps=1e-6)])
+case("minimax-together-f16", "minimax_m2", 13, dict(V=101, H=28, A=7, K=1, D=8, F=16, L=1, num_local_experts=4, num_experts_per_tok=2, tie=True), "f16", together=True)
+
 # 16-bit models that the GPU backend's persistent step takes: heads of 64 or 128 elements; as small as that allows
 BIG, WIDE = dict(V=203, H=64, F=192), dict(V=131, H=128, A=2, F=128, P=64)
 case("llama-heads64-bf16", "llama", 21, dict(BIG, A=4, K=2, D=64, **rope(theta=500000.0)), "bf16", others=3)
@@ -269,6 +339,8 @@ def randomise(model, seed, dtype, sharp, loud=1.0):
                     x = (x * 0.3 + (leaf == "weight")) * (sharp if last else 1.0)
                     if last and tied and leaf == "weight":
                         x = x * (torch.randint(0, 2, p.shape, generator=gen) * 2 - 1)
+                    if type(mod).__name__.startswith("Gemma"):  # kept less one
+                        x = x - 1
                 elif isinstance(mod, torch.nn.Embedding):
                     x = x * 0.5
                 elif mod is model.get_output_embeddings():
@@ -308,9 +380,10 @@ def router_margin(model, sequence):
     def look(router, args):
         x = args[0].reshape(-1, args[0].shape[-1])
         logits = logits_of(router, x).sort(-1, descending=True).values
-        if hasattr(router, "e_score_correction_bias"):  # sigmoids, a quarter as steep as logits, corrected, of the best groups
-            logits = 4 * (logits_of(router, x).sigmoid() + router.e_score_correction_bias)
-            if router.num_group > 1:
+        correction = args[1] if len(args) > 1 else getattr(router, "e_score_correction_bias", None)
+        if correction is not None:  # sigmoids, a quarter as steep as logits, corrected, of the best groups
+            logits = 4 * (logits_of(router, x).sigmoid() + correction)
+            if getattr(router, "num_group", 1) > 1:
                 groups = logits.view(len(logits), router.num_group, -1).topk(2).values.sum(-1)
                 best = groups.sort(-1, descending=True).values
                 margins.append(float((best[:, router.topk_group - 1] - best[:, router.topk_group]).min()))
@@ -330,6 +403,20 @@ def min_gap(logits):
 
 def dist(a, b):
     return float((a - b).abs().max())
+
+VISION = dict(hidden_size=8, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14)
+
+def wrapped(sd, cfg, kind, prefix):
+    """The same as the language model of a folder for pictures, with one tensor of the latter."""
+    head = prefix.removesuffix("model.") if prefix.startswith("language") else ""
+    sd = {(head + k if k.startswith("lm_head") else prefix + k.removeprefix("model.")): v for k, v in sd.items()}
+    tower = {"gemma3": "vision_tower.vision_model.post_layernorm.weight", "mistral3": "vision_tower.ln_pre.weight"}[kind]
+    sd[tower if head else "model." + tower] = torch.ones(8)
+    vision = dict(VISION, model_type="siglip_vision_model" if kind == "gemma3" else "pixtral")
+    whole = {k: cfg.pop(k) for k in ("dtype", "torch_dtype", "architectures") if k in cfg}
+    name = {"gemma3": "Gemma3ForConditionalGeneration", "mistral3": "Mistral3ForConditionalGeneration"}[kind]
+    return sd, dict(whole, architectures=[name], model_type=kind, text_config=cfg, vision_config=vision,
+                    tie_word_embeddings=cfg["tie_word_embeddings"])
 
 def write_folder(model, folder, family, dtype, opt):
     """save_pretrained, then the file and the config are put in the case's shape."""
@@ -355,7 +442,11 @@ def write_folder(model, folder, family, dtype, opt):
         cfg.update(torch_dtype=cfg.pop("dtype"), transformers_version="4.30.0")
         cfg.pop("layer_types", None)
         rp = cfg.pop("rope_parameters", None)
-        if rp:
+        if rp and "full_attention" in rp:  # a rotation for each kind of layer
+            cfg.update(rope_theta=rp["full_attention"].pop("rope_theta"), rope_local_base_freq=rp["sliding_attention"]["rope_theta"])
+            kind = rp["full_attention"].pop("rope_type")
+            cfg["rope_scaling"] = {opt["v4"]: kind, **rp["full_attention"]} if kind != "default" else None
+        elif rp:
             kind, theta, pct = rp.pop("rope_type"), rp.pop("rope_theta"), rp.pop("partial_rotary_factor", None)
             cfg["rotary_emb_base" if family == "gpt_neox" else "rope_theta"] = theta
             if pct is not None:
@@ -365,6 +456,8 @@ def write_folder(model, folder, family, dtype, opt):
             if opt.get("top_original"):
                 cfg["original_max_position_embeddings"] = rp.pop("original_max_position_embeddings")
             cfg["rope_scaling"] = {opt["v4"]: kind, **rp} if kind != "default" else None
+    if opt.get("wrap"):
+        sd, cfg = wrapped(sd, cfg, *opt["wrap"])
     for old, new in opt.get("rename", {}).items():
         cfg[new] = cfg.pop(old)
     for key in opt.get("drop", []):
@@ -374,9 +467,11 @@ def write_folder(model, folder, family, dtype, opt):
     (folder / "config.json").write_text(json.dumps(cfg, indent=2, sort_keys=True) + "\n")
 
 def load(folder, dtype=torch.float32):
-    model, info = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager",
-                                                       output_loading_info=True, **EXPERTS)
+    pictures = json.loads((folder / "config.json").read_text())["model_type"] == "mistral3"
+    auto = AutoModelForImageTextToText if pictures else AutoModelForCausalLM
+    model, info = auto.from_pretrained(folder, dtype=dtype, attn_implementation="eager", output_loading_info=True, **EXPERTS)
     extra = [k for k in info["unexpected_keys"] if not re.search(r"\.(bias|masked_bias|inv_freq)$", k)]
+    info["missing_keys"] = [k for k in info["missing_keys"] if not re.search("vision_tower|multi_modal_projector", k)]
     if info["missing_keys"] or info["mismatched_keys"] or extra:
         raise RuntimeError(f"from_pretrained: missing {info['missing_keys']} mismatched {info['mismatched_keys']} extra {extra}")
     return model.eval()
@@ -385,7 +480,7 @@ def weakest_tensor(model, prompt, tokens, truth, family):
     """The tensor whose loss changes the logits least, and by how much."""
     worst = ("-", 1e9)
     for name, p in model.named_parameters():
-        if family == "opt" and name.endswith("k_proj.bias"):
+        if family in ("opt", "cohere2") and name.endswith("k_proj.bias") or re.search("vision_tower|multi_modal_projector", name):
             continue  # adds the same number to every score of a query: softmax does not see it
         keep = p.detach().clone()
         with torch.no_grad():

@@ -265,9 +265,10 @@ static void check_case(struct world *w, const char *dir, const char *name, const
     tap_all(scores <= 5e-6, reason, "%s, %s: scores of the prompt (%.1e)", name, where, scores);
     tap_all(memcmp(r.token, x.tokens, sizeof r.token) == 0, "other tokens", "%s, %s: greedy tokens", name, where);
     tap_all(same_bits_everywhere(&r), "hashes differ", "%s, %s: equal bits", name, where);
-    uint64_t per_step = 1 + (uint64_t)m->n_layers * (m->parallel_residual ? 1 : 2);
+    int sums = (m->parallel_residual ? 1 : 2) + (m->qk_norm_row ? 1 : 0);
+    uint64_t per_step = 1 + (uint64_t)m->n_layers * (uint64_t)sums;
     tap_all(instance.engine.comm.n_all_reduces == per_step * instance.engine.n_steps, "other number",
-            "%s, %s: %d all-reduce(s) a layer", name, where, m->parallel_residual ? 1 : 2);
+            "%s, %s: %d all-reduce(s) a layer", name, where, sums);
     tap_all(read_once(&instance, dir), "bytes read", "%s, %s: checkpoint read once", name, where);
     instance_close(&instance);
     free(r.logits);

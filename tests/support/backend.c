@@ -132,6 +132,12 @@ static void add(struct queue *q, void *x, const void *y, size_t n)
     finish(q);
 }
 
+static void scale(struct queue *q, void *x, float factor, float cap, size_t n)
+{
+    table->scale(on(q), act("x", x, n, ARGUMENT_CHANGED), factor, cap, n);
+    finish(q);
+}
+
 static void norm(struct queue *q, void *out, void *x, const void *more, enum norm_kind kind, const struct weight *w,
                  const struct weight *b, int n_tokens, int dim, float eps)
 {
@@ -200,20 +206,32 @@ static size_t qkv_row(const struct heads *h)
     return (size_t)((h->n_heads + 2 * h->n_kv_heads) * h->head_dim);
 }
 
+static void head_squares(struct queue *q, float *squares, const void *qkv, const struct heads *h, struct kv_range kv,
+                         int n_tokens)
+{
+    size_t n = (size_t)n_tokens;
+    struct argument *made = argument("squares", squares, 2 * n, sizeof *squares, ARGUMENT_MADE);
+    table->head_squares(on(q), argument_data(made), act("qkv", qkv, n * qkv_row(h), ARGUMENT_READ), h, kv, n_tokens);
+    finish(q);
+}
+
 static void qkv_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, const struct heads *h,
-                      const struct batch *b, const struct rope *rope, const float *cos_sin, const struct weight *q_norm,
-                      const struct weight *k_norm, float eps)
+                      const struct batch *b, const struct rope *rope, const float *cos_sin,
+                      const struct head_norms *norms)
 {
     struct weight dq, dk;
     struct batch db = batch(b);
+    struct head_norms dn = *norms;
     size_t n = (size_t)b->n_tokens, angles = rope != NULL ? n * (size_t)rope->dims : 0;
     struct argument *rows = argument_act("qkv", qkv, n * qkv_row(h), ARGUMENT_PARTLY);
     for (size_t t = 0; t < n; t++) /* but for v */
         argument_may_change(rows, t * qkv_row(h), (size_t)((h->n_heads + h->n_kv_heads) * h->head_dim));
     struct argument *given = rope != NULL ? argument("angles", cos_sin, angles, sizeof *cos_sin, ARGUMENT_READ) : NULL;
     void *k = cache("k cache", k_cache, h, b, true), *v = cache("v cache", v_cache, h, b, true);
-    table->qkv_store(on(q), argument_data(rows), k, v, h, &db, rope, argument_data(given),
-                     weight("q norm", &dq, q_norm), weight("k norm", &dk, k_norm), eps);
+    dn.q = weight("q norm", &dq, norms->q);
+    dn.k = weight("k norm", &dk, norms->k);
+    dn.squares = argument_data(argument("squares", norms->squares, 2 * n, sizeof *norms->squares, ARGUMENT_READ));
+    table->qkv_store(on(q), argument_data(rows), k, v, h, &db, rope, argument_data(given), &dn);
     finish(q);
 }
 

@@ -52,10 +52,9 @@ bool batch_alone_turn(struct batch_alone *a)
     if (a->plan.kind == PLAN_STOP)
         return false;
     (void)plan_pack(&a->plan);
-    const struct step_result result = {.step = a->n_steps,
-                                       .n_sampled =
-                                           a->batch.front.steps.scheduler.flight[a->n_steps % SCHEDULER_FLIGHTS].n,
-                                       .sampled = a->sampled};
+    const struct scheduler *scheduler = &lanes_first(&a->batch.front.lanes)->scheduler;
+    const struct step_result result = {
+        .step = a->n_steps, .n_sampled = scheduler->flight[a->n_steps % SCHEDULER_FLIGHTS].n, .sampled = a->sampled};
     assert_int_equal(front_accept(&a->batch.front, &result, &e), 0);
     a->n_steps++;
     return true;

@@ -111,10 +111,16 @@ static const json_t *member(const json_t *m, const char *name, const char *other
     return NULL;
 }
 
+static const json_t *first_text(const json_t *m)
+{
+    const json_t *prompt = member(m, "prompt", "inputs"), *text = member(m, "text_input", "text");
+    return json_is_array(prompt) ? json_array_get(prompt, 0) : prompt != NULL ? prompt : text;
+}
+
 static void generate(struct fake_server *s, const struct peer *p, const json_t *m, const char *id)
 {
     const json_t *limit = member(m, "max_tokens", "max_new_tokens");
-    const char *prompt = json_string_value(member(m, "prompt", "inputs"));
+    const char *prompt = json_string_value(first_text(m));
     int n = limit != NULL && json_integer_value(limit) >= 0 ? (int)json_integer_value(limit) : 16;
     int n_prompt = (int)json_array_size(json_object_get(m, "prompt"));
     bool stream = json_is_true(json_object_get(m, "stream"));

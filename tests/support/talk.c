@@ -1,10 +1,14 @@
 /* tests/support/talk.c - see talk.h. */
 #include "tests/support/talk.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 #include <zmq.h>
 
 static void must(bool good, const char *what)
@@ -79,6 +83,23 @@ json_t *talk_ask(const char *endpoint, const char *json)
     json_t *reply = talk_hear(&t, 30);
     talk_close(&t);
     return reply;
+}
+
+const unsigned char talk_greeting[TALK_GREETING_BYTES] = {0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 3, 1, 'N', 'U', 'L', 'L'};
+const unsigned char talk_ready[TALK_READY_BYTES] = {4,   28,  5,   'R', 'E', 'A', 'D', 'Y', 11,  'S',
+                                                    'o', 'c', 'k', 'e', 't', '-', 'T', 'y', 'p', 'e',
+                                                    0,   0,   0,   6,   'D', 'E', 'A', 'L', 'E', 'R'};
+
+int talk_connect(const char *endpoint)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    to.sin_port = htons((uint16_t)atoi(strrchr(endpoint, ':') + 1));
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof to) != 0) {
+        (void)close(fd);
+        return -1;
+    }
+    return fd;
 }
 
 static const json_t *at(const json_t *o, const char *path)

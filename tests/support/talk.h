@@ -28,6 +28,12 @@ json_t *talk_hear(struct talk *t, double seconds);
 /* Say it and hear the answer, on a connection of its own. */
 json_t *talk_ask(const char *endpoint, const char *json);
 
+/* A connection to tcp://...:PORT without libzmq; what it sends first are these. -1: it failed. */
+int talk_connect(const char *endpoint);
+#define TALK_GREETING_BYTES 64
+#define TALK_READY_BYTES    30
+extern const unsigned char talk_greeting[TALK_GREETING_BYTES], talk_ready[TALK_READY_BYTES];
+
 /* The number at a path "usage/prompt_tokens"; -1 when there is none. */
 double talk_number(const json_t *reply, const char *path);
 /* The text there; "" when there is none. Borrowed. */

@@ -1,5 +1,5 @@
-/* tests/unit/test_access_log.c - coordinator/server/access_log.c: whatever a client puts into a prompt, its line is there, is whole,
- * and shows the prompt as far as there is room for it. */
+/* tests/unit/test_access_log.c - coordinator/server/access_log.c: whatever a client puts into a prompt, its line is
+ * there, is whole, and shows the prompt as far as there is room for it. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/server/access_log.h"
@@ -11,7 +11,7 @@
 
 #define SHOWN 4096
 
-static const struct protocol_model model = {.name = "m", .vocab = 1000};
+static const struct served served = {.model = {.name = "m", .vocab = 1000}};
 
 static struct task *parse(const char *json, size_t bytes)
 {
@@ -20,7 +20,10 @@ static struct task *parse(const char *json, size_t bytes)
     memcpy(zmq_msg_data(&body), json, bytes);
     struct task *j = task_open(1, &body, false, 0);
     assert_non_null(j);
-    task_parse(j, &model);
+    j->served = &served;
+    task_read(j);
+    if (j->error.code == 0)
+        task_check(j);
     return j;
 }
 
@@ -145,7 +148,8 @@ static void ids(void **state)
     json_decref(line);
 }
 
-/* Prompts that would fill more than the log may hold of all lines: the line is not lost, and says how many there were. */
+/* Prompts that would fill more than the log may hold of all lines: the line is not lost, and says how many there
+ * were. */
 static void many_prompts(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* tests/unit/test_batch_lines.c - coordinator/batch/line.c and result.c: what a line of the input asks for, the line of its result. */
+/* tests/unit/test_batch_lines.c - coordinator/batch/line.c and result.c: what a line of the input asks for, the line
+ * of its result. */
 #include "tests/unit/unit.h"
 
 #include "base/json.h"
@@ -8,13 +9,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const struct protocol_model model = {
-    .name = "demo", .path = "/models/demo", .vocab = 1000, .n_eos = 1, .eos = {1}};
+static const struct served served = {
+    .model = {.name = "demo", .path = "/models/demo", .vocab = 1000, .n_eos = 1, .eos = {1}}};
 
 static struct line *parse(const char *text, const char *defaults)
 {
     json_t *values = defaults != NULL ? json_loads(defaults, 0, NULL) : json_object();
-    const struct line_rules rules = {&model, values};
+    const struct line_rules rules = {&served, values};
     const struct input_line from = {text, strlen(text), 0, 3, 2, 100};
     struct line *l = line_open(&from, "in.jsonl", &rules, 1, 0);
     assert_non_null(l);
@@ -72,7 +73,7 @@ static void bad_lines(void **state)
                "GET");
     expect_bad("{\"custom_id\":\"c\",\"url\":\"/v1/completions\",\"body\":{},\"extra\":1}", "c", "extra", "unknown");
     const struct input_line too_long = {NULL, 0, 0, 3, 2, 100};
-    const struct line_rules rules = {&model, NULL};
+    const struct line_rules rules = {&served, NULL};
     struct line *l = line_open(&too_long, "in.jsonl", &rules, 1, 0);
     assert_int_equal(l->task->error.code, PROTOCOL_TOO_LARGE);
     assert_string_equal(l->id, made);
@@ -218,7 +219,7 @@ static void mutated(void **state)
             else if (n + 2 < sizeof text)
                 memmove(text + where + 1, text + where, n - where + 1), n++;
         }
-        const struct line_rules rules = {&model, NULL};
+        const struct line_rules rules = {&served, NULL};
         const struct input_line from = {text, n, 0, 3, 2, 100};
         struct line *l = line_open(&from, "in.jsonl", &rules, 1, 0);
         const struct result_style style = {i % 8 < 4, "demo", NULL};

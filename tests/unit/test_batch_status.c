@@ -26,7 +26,7 @@ static void untold_open(struct untold *u)
 {
     struct err e = {0};
     u->context = zmq_ctx_new();
-    assert_int_equal(replicas_open(&u->replicas, u->context, 1, 2, &e), 0);
+    assert_int_equal(replicas_open(&u->replicas, u->context, 1, 1, 2, &e), 0);
     assert_int_equal(metrics_open(&u->metrics, METRICS_LOCKSTEP, "m", &u->replicas, true, &e), 0);
 }
 

@@ -193,6 +193,95 @@ static void defaults_of_further_kin(void **state)
     assert_true(m.rope.growth == ROPE_LONG && memcmp(&m, &other, sizeof m) == 0);
 }
 
+static void defaults_of_gemma(void **state)
+{
+    (void)state;
+    parse(&m, "{\"model_type\":\"gemma\",\"hidden_act\":\"gelu\"}");
+    assert_true(m.norm == NORM_RMS_OFFSET && m.head_dim == 256 && m.tied_head && m.embed_scale == (float)sqrt(3072));
+    assert_true(m.activation == ACTIVATION_GELU_TANH && m.gated_mlp && !m.output_norms && m.attention_cap == 0);
+    parse(&m, "{\"model_type\":\"gemma\",\"hidden_act\":\"gelu\",\"hidden_activation\":\"relu\"}");
+    assert_int_equal(m.activation, ACTIVATION_RELU);
+    parse(&m, "{\"model_type\":\"gemma2\",\"query_pre_attn_scalar\":144}");
+    assert_true(m.attention_cap == 50 && m.logit_cap == 30 && m.attention_scale == 1.0f / 12 && m.output_norms);
+    assert_true(m.layer[0].window == 4096 && m.layer[1].window == 0 && !m.qk_norm && m.window_rope.dims == 0);
+    parse(&m, "{\"model_type\":\"gemma2\",\"attn_logit_softcapping\":null,\"final_logit_softcapping\":null}");
+    assert_true(m.attention_cap == 0 && m.logit_cap == 0);
+    parse(&m, "{\"model_type\":\"gemma3_text\",\"sliding_window\":512,\"rope_scaling\":{\"rope_type\":\"linear\","
+              "\"factor\":8}}");
+    assert_true(m.layer[4].window == 512 && m.layer[5].window == 0 && m.vocab == 262208 && m.qk_norm);
+    assert_true(fabsf(m.rope.inv_freq[0] - 0.125f) < 1e-7f && m.window_rope.inv_freq[0] == 1);
+    assert_true(fabsf(m.window_rope.inv_freq[1] - powf(1e4f, -2.0f / 256)) < 1e-6f);
+    assert_true(model_rope(&m, 4) == &m.window_rope && model_rope(&m, 5) == &m.rope);
+    parse(&other,
+          "{\"model_type\":\"gemma3_text\",\"sliding_window\":512,\"rope_parameters\":{\"full_attention\":{"
+          "\"rope_type\":\"linear\",\"factor\":8,\"rope_theta\":1e6},\"sliding_attention\":{\"rope_theta\":1e4}}}");
+    assert_memory_equal(&m, &other, sizeof m);
+    parse(&m, "{\"model_type\":\"gemma3\",\"torch_dtype\":\"bfloat16\",\"text_config\":{\"hidden_size\":3840,"
+              "\"sliding_window_pattern\":2},\"vision_config\":{}}");
+    assert_true(m.dtype == DTYPE_BF16 && m.hidden == 3840 && m.layer[0].window == 4096 && m.layer[1].window == 0);
+    assert_true(strcmp(m.model_type, "gemma3") == 0 && m.tied_head);
+}
+
+static void defaults_of_norms_behind(void **state)
+{
+    (void)state;
+    parse(&m, "{\"model_type\":\"glm4\"}");
+    assert_true(m.output_norms && !m.no_input_norms && m.rope.layout == ROPE_INTERLEAVED && m.rope.dims == 64);
+    parse(&m, "{\"model_type\":\"olmo2\"}");
+    assert_true(m.output_norms && m.no_input_norms && m.qk_norm_row && m.norm == NORM_RMS_ONCE && m.norm_eps == 1e-5f);
+    assert_true(model_layer_sums(&m) == 3 && !weight_exists(&m, WEIGHT_ATTN_NORM, 0) &&
+                !weight_exists(&m, WEIGHT_MLP_NORM, 0));
+    parse(&m, "{\"model_type\":\"olmo3\",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":8,"
+              "\"original_max_position_embeddings\":8192},\"max_position_embeddings\":65536}");
+    assert_true(m.layer[2].window == 4096 && m.layer[3].window == 0 && m.rope.attention_scaling > 1.2f);
+    assert_true(m.window_rope.attention_scaling == 1 &&
+                fabsf(m.window_rope.inv_freq[1] - powf(5e5f, -2.0f / 128)) < 1e-6f);
+}
+
+static void defaults_of_factors(void **state)
+{
+    (void)state;
+    parse(&m, "{\"model_type\":\"granite\",\"logits_scaling\":8,\"embedding_multiplier\":12}");
+    assert_true(m.attention_scale == 1 && m.residual_scale == 1 && m.logit_scale == 0.125f && m.embed_scale == 12);
+    assert_false(m.embed_scale_rounded);
+    parse(&m, "{\"model_type\":\"granitemoe\"}");
+    assert_true(m.layer[0].experts && m.experts.routing.n_chosen == 2 && m.experts.routing.normalised && !m.mlp_bias);
+    parse(&m, "{\"model_type\":\"cohere\",\"use_qk_norm\":true}");
+    assert_true(m.norm == NORM_LAYER && !m.norm_bias && m.parallel_residual && m.shared_norm &&
+                m.logit_scale == 0.0625f);
+    assert_true(m.qk_norm_each && !m.qk_norm_row && m.rope.layout == ROPE_INTERLEAVED && m.rope.dims == 128);
+    parse(&m, "{\"model_type\":\"cohere2\"}");
+    assert_true(m.layer[2].window == 4096 && !m.layer[2].unrotated && m.layer[3].window == 0 && m.layer[3].unrotated);
+    assert_true(model_rope(&m, 2) == &m.rope && model_rope(&m, 3) == NULL);
+    parse(&m, "{\"model_type\":\"minimax_m2\",\"rotary_dim\":64}");
+    assert_true(m.experts.routing.sigmoid && m.experts.routing.n_experts == 256 && m.rope.dims == 64 && m.qk_norm_row);
+}
+
+static void defaults_of_older_kin(void **state)
+{
+    (void)state;
+    parse(&m, "{\"model_type\":\"phi\",\"partial_rotary_factor\":0.4,\"hidden_size\":2560}");
+    assert_true(m.head_bias && m.parallel_residual && m.shared_norm && m.rope.dims == 32 && !m.gated_mlp);
+    parse(&m, "{\"model_type\":\"falcon\"}");
+    assert_true(m.n_kv_heads == 1 && m.shared_norm && m.tied_head && !m.qkv_bias && m.ffn == 4 * 4544 &&
+                m.head_dim == 64);
+    parse(&m, "{\"model_type\":\"falcon\",\"new_decoder_architecture\":true,\"hidden_size\":8192,"
+              "\"num_attention_heads\":128,\"num_kv_heads\":8}");
+    assert_true(m.n_kv_heads == 8 && m.parallel_residual && !m.shared_norm);
+    parse(&m, "{\"model_type\":\"falcon\",\"parallel_attn\":false,\"multi_query\":false}");
+    assert_true(m.n_kv_heads == 71 && !m.parallel_residual && !m.shared_norm);
+    parse(&m, "{\"model_type\":\"gpt_neo\"}");
+    assert_true(m.attention_scale == 1 && m.layer[0].window == 0 && m.layer[23].window == 256 && m.out_bias &&
+                !m.qkv_bias);
+    parse(&m, "{\"model_type\":\"ministral3\"}");
+    assert_true(m.rope.query_growth == 0.1f && m.rope.query_period == 16384 && m.rope.attention_scaling == 1);
+    parse(&other, "{\"model_type\":\"mistral3\",\"text_config\":{\"model_type\":\"ministral3\"}}");
+    (void)snprintf(other.model_type, sizeof other.model_type, "%s", "ministral3");
+    assert_memory_equal(&m, &other, sizeof m);
+    parse(&m, "{\"model_type\":\"mistral3\",\"text_config\":{\"hidden_size\":5120,\"head_dim\":128}}");
+    assert_true(m.rope.query_growth == 0 && m.hidden == 5120 && !m.tied_head);
+}
+
 static void experts(void **state)
 {
     (void)state;
@@ -268,6 +357,30 @@ static void refused(void **state)
         {MIXTRAL "\"num_local_experts\":1024,\"intermediate_size\":4194304}", ERR_UNSUPPORTED, "1024 experts|4194304"},
         {"{\"model_type\":\"stablelm\",\"qk_layernorm\":true}", ERR_UNSUPPORTED, "qk_layernorm"},
         {"{\"model_type\":\"smollm3\",\"no_rope_layers\":[1]}", ERR_INPUT, "no_rope_layers|of 1|36"},
+        {"{\"model_type\":\"phi\",\"qk_layernorm\":true}", ERR_UNSUPPORTED, "qk_layernorm"},
+        {"{\"model_type\":\"falcon\",\"alibi\":true}", ERR_UNSUPPORTED, "alibi|bfloat16"},
+        {"{\"model_type\":\"falcon\",\"num_ln_in_parallel_attn\":2}", ERR_INPUT,
+         "num_ln_in_parallel_attn|2|expected 1"},
+        {"{\"model_type\":\"gpt_neo\",\"num_layers\":23}", ERR_INPUT, "attention_types|24|23"},
+        {"{\"model_type\":\"gpt_neo\",\"attention_types\":3}", ERR_INPUT, "attention_types|of 0 layers|24"},
+        {"{\"model_type\":\"gpt_neo\",\"attention_types\":[[[\"far\"],24]]}", ERR_UNSUPPORTED, "attention_types|far"},
+        {"{\"model_type\":\"gpt_neo\",\"attention_types\":[[[\"local\"],99999999999]]}", ERR_INPUT,
+         "attention_types|24"},
+        {"{\"model_type\":\"gemma3_text\",\"use_bidirectional_attention\":true}", ERR_UNSUPPORTED,
+         "use_bidirectional_attention"},
+        {"{\"model_type\":\"gemma3_text\",\"rope_parameters\":{\"rope_type\":\"default\"}}", ERR_UNSUPPORTED,
+         "rope_parameters|full_attention"},
+        {"{\"model_type\":\"gemma3_text\",\"rope_parameters\":{\"full_attention\":{\"factor\":2,\"rope_type\":"
+         "\"cubic\"}}}",
+         ERR_UNSUPPORTED, "rope_parameters|full_attention|cubic"},
+        {LLAMA "\"rope_parameters\":{\"full_attention\":{}}}", ERR_UNSUPPORTED, "rope_parameters|layer types"},
+        {"{\"model_type\":\"gemma3\"}", ERR_INPUT, "text_config|nothing|an object"},
+        {"{\"model_type\":\"gemma3\",\"text_config\":{\"head_dim\":0}}", ERR_INPUT, "text_config|head_dim|0"},
+        {"{\"model_type\":\"mistral3\",\"text_config\":{\"model_type\":\"llama\"}}", ERR_UNSUPPORTED,
+         "text_config|llama|ministral3"},
+        {"{\"model_type\":\"mistral3\",\"text_config\":{\"quantization_config\":{\"quant_method\":\"hqq\"}}}",
+         ERR_UNSUPPORTED, "text_config|hqq"},
+        {"{\"model_type\":\"cohere2\",\"sliding_window\":null}", ERR_UNSUPPORTED, "sliding_window|null"},
         {GLM "\"n_group\":3}", ERR_INPUT, "n_group|is 3|128 experts"},
         {GLM "\"n_group\":128}", ERR_INPUT, "n_group|128|[1, 32]"},
         {GLM "\"n_group\":8,\"topk_group\":9}", ERR_INPUT, "topk_group|9"},
@@ -431,7 +544,7 @@ static void alibi_slopes(void **state)
 /* The list in messages is the table. */
 static void family_list(void **state)
 {
-    char names[200];
+    char names[400];
     int n = 0;
     (void)state;
     (void)snprintf(names, sizeof names, "%s", family_names());
@@ -440,10 +553,13 @@ static void family_list(void **state)
         assert_string_equal(family_find(name)->model_type, name);
         assert_true(strlen(name) < sizeof m.model_type);
     }
-    assert_int_equal(n, 20);
+    assert_int_equal(n, 37);
     assert_null(family_find("bert"));
     assert_ptr_equal(family_of_architecture("GPTNeoXForCausalLM"), &family_gpt_neox);
-    assert_null(family_of_architecture("GPTNeoForCausalLM"));
+    assert_ptr_equal(family_of_architecture("GPTNeoForCausalLM"), &family_gpt_neo);
+    assert_ptr_equal(family_of_architecture("Gemma3ForCausalLM"), &family_gemma3_text);
+    assert_ptr_equal(family_of_architecture("Gemma3ForConditionalGeneration"), &family_gemma3);
+    assert_null(family_of_architecture("BertForMaskedLM"));
 }
 
 int main(void)
@@ -454,6 +570,10 @@ int main(void)
         cmocka_unit_test(defaults_of_neox_opt_bloom),
         cmocka_unit_test(defaults_of_llama_and_kin),
         cmocka_unit_test(defaults_of_further_kin),
+        cmocka_unit_test(defaults_of_gemma),
+        cmocka_unit_test(defaults_of_norms_behind),
+        cmocka_unit_test(defaults_of_factors),
+        cmocka_unit_test(defaults_of_older_kin),
         cmocka_unit_test(experts),
         cmocka_unit_test(refused),
         cmocka_unit_test(long_strings),

@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "tests/support/files.h"
 
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -139,6 +140,49 @@ static void bounds_the_number_of_values(void **state)
             EXPECT_PARTS(&e, ERR_INPUT, cases[i].part);
         json_decref(root);
     }
+}
+
+static size_t held;
+
+static void *counting_malloc(size_t n)
+{
+    void *p = malloc(n);
+    held += p != NULL ? malloc_usable_size(p) + sizeof(size_t) : 0;
+    return p;
+}
+
+static void counting_free(void *p)
+{
+    held -= p != NULL ? malloc_usable_size(p) + sizeof(size_t) : 0;
+    free(p);
+}
+
+/* json_memory is about what malloc gives, whatever the text is made of. */
+static void knows_its_memory(void **state)
+{
+    (void)state;
+    static const char *const piece[] = {
+        "1",    "-1.5e3",  "\"\"",      "\"abcdefghijklmnopqrstuvwxyz\"", "[]", "{}", "[[[1]]]",
+        "true", "[1,2,3]", "{\"a\":1}", "{\"a\":1,\"bcd\":{\"e\":\"f\"}}"};
+    json_set_alloc_funcs(counting_malloc, counting_free);
+    for (size_t k = 0; k < sizeof piece / sizeof piece[0]; k++)
+        for (int n = 1; n <= 10000; n *= 100) {
+            char *text = calloc(1, (size_t)n * 64 + 16), *at = stpcpy(text, "[");
+            struct err e;
+            for (int i = 0; i < n; i++)
+                at = stpcpy(stpcpy(at, i > 0 ? "," : ""), piece[k]);
+            (void)stpcpy(at, "]");
+            held = 0;
+            json_t *root = parse(text, &e);
+            size_t said = json_memory(root);
+            if (2 * said < held || said > 2 * held + 256)
+                print_error("%d of %s: %zu bytes, json_memory says %zu\n", n, piece[k], held, said);
+            assert_true(2 * said >= held && said <= 2 * held + 256);
+            json_decref(root);
+            assert_int_equal(held, 0);
+            free(text);
+        }
+    json_set_alloc_funcs(malloc, free);
 }
 
 static char *nested(int depth, const char *open, const char *inner, const char *close)
@@ -341,6 +385,7 @@ int main(void)
         cmocka_unit_test(takes_huge_integers_of_model_folders),
         cmocka_unit_test(refuses_what_no_model_folder_has),
         cmocka_unit_test(bounds_the_depth),
+        cmocka_unit_test(knows_its_memory),
         cmocka_unit_test(strings_may_hold_nul),
         cmocka_unit_test(reads_files),
         cmocka_unit_test(byte_order_marks),

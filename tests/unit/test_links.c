@@ -1,6 +1,6 @@
-/* tests/unit/test_links.c - the way between rank 0 and the leader of another replica, in one process: orders and reports over a
- * real connection, how long they take, who may connect, and what is said of a leader that sends nonsense or goes away. The
- * device is faked: every step is done at once. */
+/* tests/unit/test_links.c - the way between rank 0 and the leader of another replica, in one process: orders and
+ * reports over a real connection, how long they take, who may connect, and what is said of a leader that sends
+ * nonsense or goes away. The device is faked: every step is done at once. */
 #include "tests/unit/unit.h"
 
 #include "base/clock.h"
@@ -42,7 +42,7 @@ static void open_rank0(struct rank0 *r)
     r->card =
         (struct link_card){.n_replicas = 2, .replica_size = 2, .vocab = VOCAB, .prefix_caching = 1, .timeout = 300};
     (void)snprintf(r->card.model, sizeof r->card.model, "%s", models_demo());
-    assert_int_equal(replicas_open(&r->replicas, r->context, 2, 4, &e), 0);
+    assert_int_equal(replicas_open(&r->replicas, r->context, 2, 2, 4, &e), 0);
     assert_int_equal(hub_open(&r->hub, &r->replicas, &r->card, true, &e), 0);
     assert_string_equal(r->card.address[0], "127.0.0.1");
     assert_string_equal(r->card.address[1], "");

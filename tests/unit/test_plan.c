@@ -16,7 +16,10 @@ static void fill(struct plan *p)
     for (int i = 0; i < 3; i++)
         p->history[p->n_history++] = VOCAB - 1 - i;
     p->start[p->n_starts++] = (struct plan_start){.slot = 0, .sampling = {.temperature = 1, .prompt_len = 9}};
-    p->seq[p->n_seqs++] = (struct plan_seq){3, 9, 0, 9, 2, 1, 0};
+    p->seq[p->n_seqs++] = (struct plan_seq){3, 9, 0, 9, 2, 1, 1};
+    p->mask[0] = 0x89abcdef;
+    p->mask[1] = 0x3fffe;
+    p->n_masks = 1;
     p->seq[p->n_seqs++] = (struct plan_seq){0, 1, 69, 70, 1, 1, 0};
     p->seq[p->n_seqs++] = (struct plan_seq){1, 4, 12, 30, 0, 0, 0};
     p->score[p->n_scores++] = (struct plan_score){0, 1, -1};
@@ -64,6 +67,8 @@ static void comes_back(void **state)
     assert_memory_equal(a.block, b.block, 5 * sizeof *a.block);
     assert_int_equal(b.n_scores, 1);
     assert_memory_equal(a.score, b.score, sizeof *a.score);
+    assert_int_equal(b.n_masks, 1);
+    assert_memory_equal(a.mask, b.mask, 2 * sizeof *a.mask);
     assert_int_equal(b.n_history, 3);
     assert_memory_equal(a.history, b.history, 3 * sizeof *a.history);
     assert_memory_equal(a.token, b.token, 14 * sizeof *a.token);
@@ -85,11 +90,12 @@ static void the_largest_plan_fits(void **state)
     plan_reset(&a, UINT64_MAX);
     for (int i = 0; i < limits.max_seqs; i++) {
         a.start[a.n_starts++] = (struct plan_start){.slot = i};
-        a.seq[a.n_seqs++] = (struct plan_seq){i, 8, 62, 70, 1, 1, 0};
+        a.seq[a.n_seqs++] = (struct plan_seq){i, 8, 62, 70, 1, 1, 1};
         a.score[a.n_scores++] = (struct plan_score){i, 0, -1};
         for (int k = 0; k < limits_blocks_per_slot(&limits); k++)
             a.block[a.n_blocks++] = (struct plan_block){i, k, 0};
     }
+    a.n_masks = limits.max_seqs;
     a.start[0].n_history = a.n_history = limits.max_len;
     memset(a.history, 0, sizeof *a.history * (size_t)limits.max_len);
     a.n_tokens = limits.max_batch_tokens;
@@ -122,6 +128,13 @@ static void sequences_out_of_bounds(void **state)
     REFUSED(a.seq[0].n_tokens = INT32_MAX, "sequence 0 is out of bounds");
     REFUSED(a.seq[0].n_tokens = 10, "15 tokens and 3 rows of logits, expected 14 and at most 6");
     REFUSED(a.seq[0].n_tokens = 8, "13 tokens");
+    REFUSED(a.seq[0].masked = 0, "1 masks, expected 0");
+    REFUSED(a.seq[1].masked = 1, "1 masks, expected 2");
+    REFUSED(a.seq[2].masked = 1, "sequence 2 is out of bounds"); /* nothing is sampled there */
+    REFUSED(a.seq[0].masked = -1, "sequence 0 is out of bounds");
+    REFUSED(a.n_masks = 0, "0 masks, expected 1");
+    REFUSED(a.n_masks = 4, "out of bounds");
+    REFUSED(a.n_masks = -1, "out of bounds");
     REFUSED(a.seq[1].pos = 70, "sequence 1 is out of bounds");
     REFUSED(a.seq[1].pos = -1, "sequence 1 is out of bounds");
     REFUSED(a.seq[2].pos = 67, "sequence 2 is out of bounds");
@@ -145,15 +158,17 @@ static void scores_out_of_bounds(void **state)
     REFUSED(a.score[0].n_scored = -1, "score entry 0 is out of bounds");
     REFUSED(a.score[0].n_scored = 2, "score entry 0 is out of bounds"); /* the last row is sampled from */
     REFUSED(a.score[0].n_scored = INT32_MAX, "score entry 0 is out of bounds");
-    REFUSED(a.token[8] = -1, "score entry 0 is out of bounds");                                /* not known yet */
-    REFUSED((a.score[0].seq = 2, a.score[0].next = 1), "score entry 0 is out of bounds");      /* no rows at all */
-    REFUSED((a.seq[0].sample = 0, a.score[0].n_scored = 2), "score entry 0 is out of bounds"); /* of no next token */
-    REFUSED((a.seq[0].sample = 0, a.score[0].n_scored = 2, a.score[0].next = VOCAB), "score entry 0 is out of bounds");
+    REFUSED(a.token[8] = -1, "score entry 0 is out of bounds");                           /* not known yet */
+    REFUSED((a.score[0].seq = 2, a.score[0].next = 1), "score entry 0 is out of bounds"); /* no rows at all */
+    REFUSED((a.seq[0].sample = a.seq[0].masked = a.n_masks = 0, a.score[0].n_scored = 2),
+            "score entry 0 is out of bounds"); /* of no next token */
+    REFUSED((a.seq[0].sample = a.seq[0].masked = a.n_masks = 0, a.score[0].n_scored = 2, a.score[0].next = VOCAB),
+            "score entry 0 is out of bounds");
     REFUSED(a.score[a.n_scores++] = a.score[0], "score entry 1 is out of bounds");
     REFUSED(a.n_scores = 4, "3 sequences, 4 of them scored");
     struct plan a = make(), b = make();
     struct err e = {0};
-    a.seq[0].sample = 0;
+    a.seq[0].sample = a.seq[0].masked = a.n_masks = 0;
     a.score[0] = (struct plan_score){0, 2, VOCAB - 1};
     a.score[a.n_scores++] = (struct plan_score){1, 0, -1};
     assert_int_equal(transfer(&a, &b, &e), 0);
@@ -181,7 +196,9 @@ static void the_rest_out_of_bounds(void **state)
     REFUSED(a.token[0] = -2, "token id -2, vocabulary 50");
     REFUSED(a.token[13] = 50, "token id 50, vocabulary 50");
     REFUSED(a.kind = 0, "has kind 0");
-    REFUSED(a.kind = 3, "has kind 3");
+    REFUSED(a.kind = PLAN_DROP + 1, "has kind 7");
+    REFUSED(a.model = -1, "model -1");
+    REFUSED(a.model = PLAN_MODELS, "model 64");
     REFUSED(a.report = -1, "report -1");
     REFUSED(a.report = 2, "report 2");
 }
@@ -203,12 +220,12 @@ static void write_int(struct plan *p, size_t offset, int32_t value)
     } while (0)
 
 /* Offsets within the header: magic, version, step (8), bytes (8), kind, n_seqs, n_tokens, n_starts, n_blocks, n_scores,
- * n_history. */
+ * n_history, report, model. */
 static void damaged_headers(void **state)
 {
     (void)state;
     DAMAGED(0, 0, "magic 00000000");
-    DAMAGED(4, 1, "version 1, expected 4e414c50 version 3");
+    DAMAGED(4, 1, "version 1, expected 4e414c50 version 5");
     DAMAGED(16, 64, "bytes, expected");
     DAMAGED(20, 1, "bytes, expected");
     for (size_t offset = 28; offset < 44; offset += 4) {
@@ -279,6 +296,54 @@ static void random_damage(void **state)
     plan_close(&b);
 }
 
+/* Plans that load and drop models have no body; their number comes along, whatever the limits are. */
+static void changes(void **state)
+{
+    (void)state;
+    struct plan a = make();
+    struct err e = {0};
+    for (int kind = PLAN_LOAD; kind <= PLAN_DROP; kind++) {
+        plan_reset(&a, 9);
+        assert_int_equal(a.model, 0);
+        a.kind = kind;
+        a.model = PLAN_MODELS - 1;
+        size_t bytes = plan_pack(&a);
+        assert_int_equal(bytes, PLAN_HEADER_BYTES);
+        assert_int_equal(plan_message_model(a.message), PLAN_MODELS - 1);
+        plan_reset(&a, 0);
+        assert_int_equal(plan_unpack(&a, bytes, VOCAB, &e), 0);
+        assert_int_equal(a.kind, kind);
+        assert_int_equal(a.model, PLAN_MODELS - 1);
+    }
+    write_int(&a, 56, PLAN_MODELS);
+    assert_int_equal(plan_message_model(a.message), -1);
+    plan_close(&a);
+}
+
+/* A plan grows with the limits of models that come, and keeps what it has for those that go. */
+static void reserves(void **state)
+{
+    (void)state;
+    struct plan p;
+    struct err e = {0};
+    const struct limits none = {0}, small = {2, 4, 100, 4, 7, 1}, wide = {1, 50, 10, 60, 3, 5};
+    assert_int_equal(plan_open(&p, &none, &e), 0);
+    size_t bytes = plan_pack(&p);
+    assert_int_equal(bytes, PLAN_HEADER_BYTES);
+    assert_int_equal(plan_reserve(&p, &small, &e), 0);
+    size_t capacity = p.message_capacity;
+    assert_int_equal(plan_reserve(&p, &small, &e), 0);
+    assert_int_equal(p.message_capacity, capacity);
+    assert_int_equal(plan_reserve(&p, &wide, &e), 0);
+    assert_true(p.message_capacity > capacity);
+    assert_int_equal(p.capacity.max_seqs, 2);
+    assert_int_equal(p.capacity.max_batch_tokens, 50);
+    assert_int_equal(p.capacity.max_len, 100);
+    assert_int_equal(p.capacity.max_logit_rows, 60);
+    assert_int_equal(e.code, ERR_NONE);
+    plan_close(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -288,6 +353,8 @@ int main(void)
         cmocka_unit_test(scores_out_of_bounds),
         cmocka_unit_test(the_rest_out_of_bounds),
         cmocka_unit_test(damaged_headers),
+        cmocka_unit_test(changes),
+        cmocka_unit_test(reserves),
         cmocka_unit_test(random_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

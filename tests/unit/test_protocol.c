@@ -1,5 +1,5 @@
-/* tests/unit/test_protocol.c - coordinator/protocol*.c: prompts and chats, what is refused, the operations, the message as a
- * whole, and prompts that become tokens. The fields: test_protocol_fields.c. */
+/* tests/unit/test_protocol.c - coordinator/protocol*.c: prompts and chats, what is refused, the operations, the
+ * message as a whole, and prompts that become tokens. The fields: test_protocol_fields.c. */
 #include "tests/unit/trial.h"
 
 #include "base/json.h"
@@ -288,15 +288,16 @@ static void takes_operations(void **state)
         close_trial(&t);
     }
     bad("{\"op\": \"dance\"}", 400, "op",
-        "found \"dance\", expected generate, cancel, health, metrics, models, tokenize, detokenize, drain or shutdown");
+        "found \"dance\", expected generate, cancel, health, metrics, models, tokenize, detokenize, load, unload, pin, "
+        "drain or shutdown");
     bad("{\"op\": \"1234567890123456789012345678901234567890\"}", 400, "op",
         "found \"1234567890123456789012345678901234567890\", expected generate, cancel, health, metrics, models, "
         "tokenize, "
-        "detokenize, drain or shutdown");
+        "detokenize, load, unload, pin, drain or shutdown");
     bad("{\"op\": \"123456789012345678901234567890123456789\xc3\xa4\"}", 400, "op",
         "found \"123456789012345678901234567890123456789?\", expected generate, cancel, health, metrics, models, "
         "tokenize, "
-        "detokenize, drain or shutdown");
+        "detokenize, load, unload, pin, drain or shutdown");
     bad("{\"op\": 5}", 400, "op", "found an integer, expected a string");
     bad("{\"op\": \"health\", \"prompt\": \"x\"}", 400, "prompt", "op \"health\" has no such field");
     bad("{\"op\": \"health\", \"parameters\": {}}", 400, "parameters", "unknown field");
@@ -399,6 +400,32 @@ static void bounds_messages(void **state)
     free(json);
 }
 
+/* Arguments of calls are JSON within JSON: in many small pieces they have no more room than a message. */
+static void bounds_arguments(void **state)
+{
+    (void)state;
+    char *lists = repeated("{\\\"a\\\":[0", ",[]", 1000, "]}");
+    char *call = NULL;
+    assert_true(asprintf(&call, ",{\"function\": {\"name\": \"f\", \"arguments\": \"%s\"}}", lists) > 0);
+    static const char begin[] = "{\"messages\": [{\"role\": \"a\", \"tool_calls\": [{\"function\": {\"name\": "
+                                "\"f\", \"arguments\": \"{}\"}}";
+    char *json = repeated(begin, call, 10, "]}]}");
+    struct trial t;
+    (void)good(&t, json);
+    assert_true(t.m.memory > 10 * 1000 * 64);
+    size_t before = t.m.memory;
+    protocol_forget_chat(&t.m); /* nothing of it stays */
+    assert_true(t.m.memory < before / 100);
+    assert_non_null(t.m.generate.turn[0].role);
+    close_trial(&t);
+    free(json);
+    json = repeated(begin, call, 66, "]}]}");
+    bad(json, 413, "messages.tool_calls", "together: 66133 JSON arrays and objects, at most 65536 are accepted");
+    free(json);
+    free(call);
+    free(lists);
+}
+
 /* ---------------------------------------------------------------- to token ids */
 
 static const char vocabulary[] =
@@ -468,6 +495,7 @@ int main(void)
         cmocka_unit_test(checks_the_envelope),
         cmocka_unit_test(refuses_bad_json),
         cmocka_unit_test(bounds_messages),
+        cmocka_unit_test(bounds_arguments),
         cmocka_unit_test(encodes_prompts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

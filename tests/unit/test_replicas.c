@@ -412,35 +412,35 @@ static void choice(void **state)
     void *context = zmq_ctx_new();
     struct replicas e;
     struct err err = {0};
-    assert_int_equal(replicas_open(&e, context, 3, 6, &err), 0);
+    assert_int_equal(replicas_open(&e, context, 3, 3, 6, &err), 0);
     for (int i = 0; i < 3; i++) {
         assert_false(replicas_loaded(&e));
         answer(&e, i, NULL, true);
     }
     assert_true(replicas_loaded(&e));
     assert_int_equal(replicas_max_seqs(&e), 6);
-    assert_int_equal(replicas_max_len(&e), 100); /* what all can do */
+    assert_int_equal(replicas_max_len(&e, 0), 100); /* what all can do */
     struct task *task[6];
     for (int i = 0; i < 6; i++) {
         task[i] = make_task((uint64_t)i, i == 5); /* 2 prompts of 4 sequences, the last one of 3 beams */
         if (i < 3)
-            assert_int_equal(replicas_choose(&e, -1), i);
+            assert_int_equal(replicas_choose(&e, 0, -1), i);
         else if (i < 5)
-            assert_int_equal(replicas_choose(&e, -1), i - 3);
+            assert_int_equal(replicas_choose(&e, 0, -1), i - 3);
         replicas_submit(&e, task[i], i < 5 ? i % 3 : 2);
         assert_true(task[i]->ticket.in_replica);
     }
     assert_int_equal(e.replica[1].load.n_sequences, 16);
     assert_int_equal(e.replica[2].load.n_sequences, 14);
-    assert_int_equal(replicas_choose(&e, -1), 2);
-    assert_int_equal(replicas_choose(&e, 12), -1); /* 2 + 12 are there */
-    assert_int_equal(replicas_choose(&e, 13), 2);
+    assert_int_equal(replicas_choose(&e, 0, -1), 2);
+    assert_int_equal(replicas_choose(&e, 0, 12), -1); /* 2 + 12 are there */
+    assert_int_equal(replicas_choose(&e, 0, 13), 2);
     task[1]->work.next = task[4];
     answer(&e, 1, task[1], false);
     assert_false(task[4]->ticket.in_replica);
     assert_int_equal(e.replica[1].load.n_sequences, 0);
     assert_int_equal(e.replica[1].load.n_tokens, 0);
-    assert_int_equal(replicas_choose(&e, 0), 1);
+    assert_int_equal(replicas_choose(&e, 0, 0), 1);
     /* Orders go to the replica that has the task; withdrawing all and stopping go to all replicas. */
     replicas_cancel(&e, task[2], FINISH_CANCELLED);
     replicas_withdraw(&e, task[0]);
@@ -471,7 +471,7 @@ static void figures(void **state)
     struct report r = {.ranks = ranks, .recent = ranks, .n_ranks = 2, .n_steps = 4, .step_seconds = 2};
     double seconds = 0;
     int from = 0;
-    assert_int_equal(replicas_open(&e, context, 2, 4, &err), 0);
+    assert_int_equal(replicas_open(&e, context, 2, 2, 4, &err), 0);
     assert_int_equal(replicas_slowest(&e), -1);
     for (int i = 1; i >= 0; i--) {
         ranks[1].parted_seconds = i == 1 ? 2 : 1.5;

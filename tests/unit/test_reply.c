@@ -117,7 +117,8 @@ static void logprobs(void **state)
            "\"prompt_first_token\":\"<s>\",\"finish_reason\":null}],\"seed\":0}");
 }
 
-/* A prompt that was written before stands in the event as if it were written with it, whatever is in it and in the names. */
+/* A prompt that was written before stands in the event as if it were written with it, whatever is in it and in the
+ * names. */
 static void events_after_a_prompt(void **state)
 {
     (void)state;
@@ -189,13 +190,28 @@ static void operations(void **state)
         "\"ranks\":4,\"groups\":2,\"running\":3,\"waiting\":4,\"kv_usage\":0.25,\"uptime_s\":1.5}");
     expect(reply_metrics(NULL, "a 1\n", 4, &n), &n,
            "{\"status\":\"ok\",\"op\":\"metrics\",\"content_type\":\"text/plain; version=0.0.4\",\"text\":\"a 1\\n\"}");
-    struct reply_model m = {"m", "llama", "bf16", 2, 1, 100, 64, NULL, 1 << 24};
+    struct reply_model m = {"m", "llama", "bf16", 2, 1, 100, 64, NULL, "ready", .bytes = -1};
     expect(
-        reply_models(NULL, &m, &n), &n,
+        reply_models(NULL, &m, 1, 1 << 24, &n), &n,
         "{\"status\":\"ok\",\"op\":\"models\",\"protocol\":1,\"max_message_bytes\":16777216,\"models\":[{\"id\":\"m\","
         "\"family\":\"llama\",\"dtype\":\"bf16\",\"ranks\":2,\"groups\":1,\"vocab_size\":100,\"max_model_len\":64,"
         "\"chat_template\":"
-        "null}]}");
+        "null,\"state\":\"ready\"}]}");
+    const struct reply_model many[2] = {
+        {"a", "gpt2", "f32", 1, 1, 9, 8, "default", "ready", true, 2, 1, 4096, true, 0, 0.5, NULL},
+        {"b", .ranks = 1, .groups = 1, .state = "failed", .idle_s = -1, .why = "no config.json"}};
+    expect(
+        reply_models(NULL, many, 2, 1024, &n), &n,
+        "{\"status\":\"ok\",\"op\":\"models\",\"protocol\":1,\"max_message_bytes\":1024,\"models\":[{\"id\":\"a\","
+        "\"family\":\"gpt2\",\"dtype\":\"f32\",\"ranks\":1,\"groups\":1,\"vocab_size\":9,\"max_model_len\":8,"
+        "\"chat_template\":\"default\",\"state\":\"ready\",\"bytes\":4096,\"pinned\":true,\"running\":2,\"waiting\":1,"
+        "\"idle_s\":0.5,\"freed_bytes\":0},{\"id\":\"b\",\"ranks\":1,\"groups\":1,\"state\":\"failed\",\"bytes\":0,"
+        "\"pinned\":false,\"running\":0,\"waiting\":0,\"idle_s\":null,\"freed_bytes\":null,\"reason\":\"no "
+        "config.json\"}]}");
+    expect(reply_model("x", PROTOCOL_PIN, &many[1], &n), &n,
+           "{\"status\":\"ok\",\"request_id\":\"x\",\"op\":\"pin\",\"model\":{\"id\":\"b\",\"ranks\":1,\"groups\":1,"
+           "\"state\":\"failed\",\"bytes\":0,\"pinned\":false,\"running\":0,\"waiting\":0,\"idle_s\":null,"
+           "\"freed_bytes\":null,\"reason\":\"no config.json\"}}");
     expect(
         reply_tokenize(NULL, (const int32_t[]){3, 1, 99}, 3, tokenizer, true, 64, &n), &n,
         "{\"status\":\"ok\",\"op\":\"tokenize\",\"count\":3,\"max_model_len\":64,\"token_ids\":[3,1,99],\"token_strs\":"

@@ -1,5 +1,5 @@
-/* tests/unit/test_server.c - the parts of the server that need no client: endpoints, files, mailboxes, histograms, the text of
- * the metrics, waiting replies, signals. */
+/* tests/unit/test_server.c - the parts of the server that need no client: endpoints, files, mailboxes, histograms,
+ * the text of the metrics, waiting replies, signals. */
 #include "tests/unit/unit.h"
 
 #include "base/files.h"
@@ -293,7 +293,7 @@ static void exposition(void **state)
         struct err e = {0};
         void *context = zmq_ctx_new();
         int replica = -1;
-        assert_int_equal(replicas_open(&replicas, context, 1, 2, &e), 0);
+        assert_int_equal(replicas_open(&replicas, context, 1, 1, 2, &e), 0);
         assert_int_equal(metrics_open(&m, k == 0 ? METRICS_LOCKSTEP : METRICS_VLLM, "a \"model\" of \\ two\nlines",
                                       &replicas, true, &e),
                          0);
@@ -351,8 +351,8 @@ static void forget(void *context, struct client *one)
     ++*(int *)context;
 }
 
-/* Replies to a client whose pipe is full: a socket that nobody is connected to would say that it is gone, so the queue is
- * filled behind a first one by hand. */
+/* Replies to a client whose pipe is full: a socket that nobody is connected to would say that it is gone, so the
+ * queue is filled behind a first one by hand. */
 static void backlog(void **state)
 {
     (void)state;
@@ -402,7 +402,7 @@ static void cancels(void **state)
     struct task j = {.number = 7, .ticket.in_replica = true};
     void *context = zmq_ctx_new();
     int n = 0;
-    assert_int_equal(replicas_open(&s.replicas, context, 1, 1, &e), 0);
+    assert_int_equal(replicas_open(&s.replicas, context, 1, 1, 1, &e), 0);
     for (int i = 0; i < 1000; i++)
         server_cancel(&s, &j, FINISH_CANCELLED);
     for (struct order *o; (o = mailbox_take(s.replicas.replica[0].end[1])) != NULL; n++) {

@@ -1,5 +1,6 @@
-/* tests/unit/test_steps.c - coordinator/tasks/steps.c on a device of paper that is one step behind, as a GPU is: tasks come and
- * are cancelled while steps are under way, the engine falls idle with an empty plan under way, and goes on. */
+/* tests/unit/test_steps.c - coordinator/tasks/steps.c on a device of paper that is one step behind, as a GPU is:
+ * tasks come and are cancelled while steps are under way, the engine falls idle with an empty plan under way, and
+ * goes on. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/tasks/mailbox.h"
@@ -99,8 +100,10 @@ static void submit(struct bench *b, uint64_t number)
     assert_int_equal(zmq_msg_init_size(&body, (size_t)n), 0);
     memcpy(zmq_msg_data(&body), text, (size_t)n);
     struct task *j = task_open(number, &body, false, 0);
-    const struct protocol_model model = {.name = "paper", .vocab = VOCAB};
-    task_parse(j, &model);
+    static const struct served served = {.model = {.name = "paper", .vocab = VOCAB}};
+    j->served = &served;
+    task_read(j);
+    task_check(j);
     assert_int_equal(j->error.code, 0);
     j->ids = calloc(1, sizeof *j->ids);
     j->n_ids = 1;

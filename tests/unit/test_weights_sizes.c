@@ -84,6 +84,40 @@ static const struct size sizes[] = {
      15957889024},
     {"stablelm-3b-4e1t", "stablelm", 32, 2560, 32, 32, 6912, 50304, 4096, "", 2795443200},
     {"smollm3-3b", "smollm3", 36, 2048, 16, 4, 11008, 128256, 65536, "", 3075098624},
+    {"gemma-2b", "gemma", 18, 2048, 8, 1, 16384, 256000, 8192, "", 2506172416},
+    {"gemma-7b", "gemma", 28, 3072, 16, 16, 24576, 256000, 8192, "", 8537680896},
+    {"gemma-2-2b", "gemma2", 26, 2304, 8, 4, 9216, 256000, 8192, "", 2614341888},
+    {"gemma-2-9b", "gemma2", 42, 3584, 16, 8, 14336, 256000, 8192, "", 9241705984},
+    {"gemma-2-27b", "gemma2", 46, 4608, 32, 16, 36864, 256000, 8192, ",\"head_dim\":128", 27227128320},
+    {"gemma-3-270m", "gemma3_text", 18, 640, 4, 1, 2048, 262144, 32768, "", 268098176},
+    {"gemma-3-1b", "gemma3_text", 26, 1152, 4, 1, 6912, 262144, 32768, "", 999885952},
+    {"gemma-3-4b", "gemma3_text", 34, 2560, 8, 4, 10240, 262208, 131072, "", 3880263168},
+    {"gemma-3-12b", "gemma3_text", 48, 3840, 16, 8, 15360, 262208, 131072, "", 11766034176},
+    {"gemma-3-27b", "gemma3_text", 62, 5376, 32, 16, 21504, 262208, 131072, ",\"head_dim\":128", 27009346304},
+    {"glm-4-9b-0414", "glm4", 40, 4096, 32, 2, 13696, 151552, 32768, "", 9400279040},
+    {"glm-4-32b-0414", "glm4", 61, 6144, 48, 8, 23040, 151552, 32768, ",\"attention_bias\":false",
+     33142249472 - 61 * 8192},
+    {"olmo-2-7b", "olmo2", 32, 4096, 32, 32, 11008, 100352, 4096, "", 7298617344},
+    {"olmo-2-32b", "olmo2", 64, 5120, 40, 8, 27648, 100352, 4096, "", 32234279936},
+    {"olmo-3-7b", "olmo3", 32, 4096, 32, 32, 11008, 100278, 65536, "", 7298011136},
+    {"olmo-3-32b", "olmo3", 64, 5120, 40, 8, 27648, 100278, 65536, "", 32233522176},
+    {"granite-3-2b", "granite", 40, 2048, 32, 8, 8192, 49155, 4096, ",\"tie_word_embeddings\":true", 2533531648},
+    {"granite-3-8b", "granite", 40, 4096, 32, 8, 12800, 49155, 4096, ",\"tie_word_embeddings\":true", 8170848256},
+    {"command-r", "cohere", 40, 8192, 64, 64, 22528, 256000, 131072, "", 34980831232},
+    {"command-r7b", "cohere2", 32, 4096, 32, 8, 14336, 256000, 132096, "", 8028033024},
+    {"phi-2", "phi", 32, 2560, 32, 32, 10240, 51200, 2048, "", 2779683840},
+    {"mistral-small-24b", "mistral", 40, 5120, 32, 8, 32768, 131072, 32768, ",\"head_dim\":128", 23572403200},
+    {"ministral-3-8b", "ministral3", 34, 4096, 32, 8, 14336, 131072, 262144, "", 8489553920},
+    {"falcon-7b", "falcon", 32, 4544, 71, 0, 0, 65024, 2048, "", 6921720704},
+    {"falcon-40b", "falcon", 60, 8192, 128, 0, 0, 65024, 2048, ",\"new_decoder_architecture\":true,\"num_kv_heads\":8",
+     41303293952},
+    {"falcon-11b", "falcon", 60, 4096, 32, 0, 0, 65024, 8192,
+     ",\"new_decoder_architecture\":true,\"num_kv_heads\":8,"
+     "\"num_ln_in_parallel_attn\":1,\"tie_word_embeddings\":false",
+     11102822400},
+    {"gpt-neo-1.3b", "gpt_neo", 24, 2048, 16, 0, 0, 50257, 2048, "", 1315575808},
+    /* with corrections, as below */
+    {"minimax-m2", "minimax_m2", 62, 3072, 48, 8, 1536, 200064, 196608, "", 228689748992 + 62 * 256},
     /* with 128 and 160 corrections a layer, which are buffers and in no published count */
     {"glm-4.5-air", "glm4_moe", 46, 4096, 96, 8, 10944, 151552, 131072, ",\"head_dim\":128,\"attention_bias\":true",
      106852245504 + 45 * 128},
@@ -172,7 +206,8 @@ static void shares_add_up(void **state)
                                id == WEIGHT_MLP_IN || id == WEIGHT_MLP_IN_BIAS || id == WEIGHT_MLP_OUT ||
                                id == WEIGHT_MLP_OUT_BIAS || id == WEIGHT_EXPERTS_IN || id == WEIGHT_EXPERTS_OUT ||
                                id == WEIGHT_SHARED_IN || id == WEIGHT_SHARED_OUT || id == WEIGHT_EXPERTS_IN_BIAS ||
-                               id == WEIGHT_EXPERTS_OUT_BIAS || id == WEIGHT_SINKS;
+                               id == WEIGHT_EXPERTS_OUT_BIAS || id == WEIGHT_SINKS ||
+                               (m.qk_norm_each && (id == WEIGHT_Q_NORM || id == WEIGHT_K_NORM));
                     if (cut || rank == 0)
                         total += (int64_t)map.slot[j].rows * map.slot[j].cols;
                 }

@@ -3,6 +3,7 @@
 #include "coordinator/net/zmtp.h"
 #include "tests/unit/unit.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 
 #define LIMIT 1000
@@ -153,6 +154,41 @@ static void heartbeats(void **state)
     for (int i = 0; i < 100000; i++) /* it does not read what it is answered */
         assert_int_equal(zmtp_feed(&z, ping, sizeof ping), 0);
     assert_true(z.n_out < 2 * ZMTP_MAX_COMMAND);
+    z.n_out = 0;
+    z.congested = true; /* what waits for it already says that the server lives */
+    assert_int_equal(zmtp_feed(&z, ping, sizeof ping), 0);
+    assert_int_equal(z.n_out, 0);
+    z.congested = false;
+    assert_int_equal(zmtp_feed(&z, ping, sizeof ping), 0);
+    assert_int_equal(z.n_out, sizeof pong);
+    zmtp_close(&z);
+}
+
+/* All that a connection holds is counted, and a small message does not keep the memory of a large frame before it. */
+static void memory(void **state)
+{
+    (void)state;
+    enum { LARGE = 100000, MANY = 1000 };
+    static unsigned char empty[2 * MANY], part[3 + 9 + LARGE] = {1, 1, 'x', 2, 0, 0, 0, 0, 0, 1, 0x86, 0xa0};
+    struct zmtp z;
+    open_connection(&z, 64);
+    size_t before = zmtp_pending(&z);
+    assert_int_equal(zmtp_feed(&z, empty, sizeof empty), 0);
+    assert_true(zmtp_pending(&z) >= before + MANY * sizeof(struct zmtp_message));
+    for (int i = 0; i < MANY; i++)
+        zmtp_message_free(zmtp_take(&z));
+    assert_int_equal(zmtp_pending(&z), before);
+    z.max_bytes = LARGE + 1;
+    assert_int_equal(zmtp_feed(&z, part, sizeof part - 1), 0);
+    assert_true(zmtp_pending(&z) >= LARGE);
+    assert_int_equal(zmtp_feed(&z, part, 1), 0);
+    zmtp_message_free(zmtp_take(&z)); /* of two frames */
+    assert_int_equal(zmtp_feed(&z, "\0\1y", 3), 0);
+    struct zmtp_message *m = zmtp_take(&z);
+    assert_int_equal(m->bytes, 1);
+    assert_true(malloc_usable_size(m->body) < LARGE);
+    assert_true(zmtp_pending(&z) < LARGE);
+    zmtp_message_free(m);
     zmtp_close(&z);
 }
 
@@ -177,7 +213,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages),   cmocka_unit_test(refused), cmocka_unit_test(handshakes),
-        cmocka_unit_test(heartbeats), cmocka_unit_test(replies),
+        cmocka_unit_test(heartbeats), cmocka_unit_test(memory),  cmocka_unit_test(replies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

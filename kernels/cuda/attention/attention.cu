@@ -100,7 +100,12 @@ __global__ void __launch_bounds__(ATTENTION_WARPS * 32) attention_plain(attentio
                 s = fmaf(q[i], k[j][i], s);
             s = warp_sum(s);
             bool wanted = key0 + j >= seen.first && key0 + j <= seen.last;
-            score[j] = wanted ? fmaf(a.heads.scale, s, slope * (float)(key0 + j - seen.last)) : -INFINITY;
+            if (a.heads.cap > 0) {
+                float capped = a.heads.cap * tanhf(a.heads.scale * s / a.heads.cap);
+                score[j] = wanted ? fmaf(slope, (float)(key0 + j - seen.last), capped) : -INFINITY;
+            } else {
+                score[j] = wanted ? fmaf(a.heads.scale, s, slope * (float)(key0 + j - seen.last)) : -INFINITY;
+            }
             top = fmaxf(top, score[j]);
         }
         float keep = expf(best - top);

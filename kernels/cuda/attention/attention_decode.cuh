@@ -43,6 +43,7 @@ __device__ static inline void begin_sums(attention_sums<T, HD> &sums, const atte
                                          int row)
 {
     sums.clear();
+    sums.cap = a.heads.cap * ATTENTION_LOG2_E;
     for (int i = 0; i < 2; i++) {
         sums.first[i] = m.seen.first;
         sums.last[i] = m.seen.last;

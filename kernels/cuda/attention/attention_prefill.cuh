@@ -57,6 +57,7 @@ __device__ static inline void attend_run(prefill_shared<T, HD> *sh, const attent
     attention_query<T, HD> query;
     query.shared = sh->query[warp] + threadIdx.x % 32;
     sums.clear();
+    sums.cap = a.heads.cap * ATTENTION_LOG2_E;
     const T *q[2] = {NULL, NULL};
     int all_first = 0, any_first = INT_MAX, all_last = INT_MAX, any_last = -1; /* keys that all, any rows see */
     for (int i = 0; i < 2; i++) {

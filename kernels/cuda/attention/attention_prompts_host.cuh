@@ -92,7 +92,8 @@ static CUtensorMap page_map(struct queue *q, const struct prompts_state *s, cons
 template <typename T>
 static bool takes_prompts(const struct prompts_state *s, const attention_args<T> &a, int width)
 {
-    return s->tiles && a.heads.head_dim == width && a.heads.scale > 0 && a.n_tokens <= PROMPT_MAX_TILES;
+    return s->tiles && a.heads.head_dim == width && a.heads.scale > 0 && a.heads.cap == 0 &&
+           a.n_tokens <= PROMPT_MAX_TILES;
 }
 
 template <typename T, int HD>

@@ -134,6 +134,7 @@ struct attention_sums {
     float best[2], sum[2]; /* sum: over this lane's keys only, until finish() */
     int first[2], last[2]; /* keys that the rows see */
     float slope[2];        /* times log2 e */
+    float cap;             /* of struct heads, times log2 e */
 
     __device__ void clear()
     {
@@ -160,7 +161,7 @@ struct attention_sums {
         }
     }
 
-    /* Products to scores: scaled, biased, masked. present: a bit for every block. The bias counts from the last key that
+    /* Products to scores: scaled, capped, biased, masked. present: a bit for every block. The bias counts from the last key that
      * the row sees, which the softmax does not notice: near it scores are small and exact. */
     template <int BLOCKS>
     __device__ void score(float (&s)[2 * BLOCKS][4], int key0, bool masked, unsigned present, float scale) const
@@ -171,6 +172,12 @@ struct attention_sums {
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 s[j][i] *= scale;
+        if (cap > 0)
+#pragma unroll
+            for (int j = 0; j < 2 * BLOCKS; j++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    s[j][i] = cap * tanhf(s[j][i] / cap);
         if (slope[0] != 0 || slope[1] != 0)
 #pragma unroll
             for (int j = 0; j < 2 * BLOCKS; j++)

@@ -1,5 +1,5 @@
-/* kernels/cuda/attention/qkv_store.cu - from the projections of q, k and v to what attention reads: per-head norms, rotation, and k
- * and v in the cache, all in one kernel. */
+/* kernels/cuda/attention/qkv_store.cu - from the projections of q, k and v to what attention reads: norms of heads, rotation,
+ * and k and v in the cache, all in one kernel. */
 #include "kernels/cuda/rotation.cuh"
 
 #define HEADS_PER_BLOCK 4 /* a warp each */
@@ -12,7 +12,13 @@ struct store {
     int blocks_per_slot;
     const void *norm[2]; /* q, k */
     enum dtype norm_type[2];
+    bool each[2]; /* every head has weights of its own */
+    enum norm_kind kind;
     float eps;
+    const float *squares; /* struct head_norms */
+    int n[2];             /* elements of those rows */
+    float query_growth;
+    int query_period;
 };
 
 /* Where the cache keeps local KV head 0 of token t, in elements; -1: nowhere (a plan that was not checked). */
@@ -27,6 +33,27 @@ __device__ static int64_t cache_offset(const struct store &s, int t)
     return (block * s.n_kv * KV_BLOCK_TOKENS + pos % KV_BLOCK_TOKENS) * s.dim;
 }
 
+/* Head `head` of q or k, whose lane holds every 32nd element of x, is normed. */
+template <typename T>
+__device__ static void norm_head(float *x, const struct store &s, int t, int head, bool is_k)
+{
+    int lane = threadIdx.x % 32, first = s.each[is_k] ? head * s.dim : 0;
+    float mean = 0, square = 0;
+    if (s.kind == NORM_LAYER) {
+        for (int d = lane; d < s.dim; d += 32)
+            mean += x[d];
+        mean = warp_sum(mean) / s.dim;
+    }
+    for (int d = lane; d < s.dim; d += 32)
+        square += (x[d] - mean) * (x[d] - mean);
+    float variance = s.squares != nullptr ? s.squares[2 * (size_t)t + is_k] / s.n[is_k] : warp_sum(square) / s.dim;
+    float inverse = 1.0f / sqrtf(variance + s.eps), offset = s.kind == NORM_RMS_OFFSET ? 1.0f : 0.0f;
+    for (int d = lane; d < s.dim; d += 32) {
+        float unit = (x[d] - mean) * inverse, w = weight_at(s.norm[is_k], s.norm_type[is_k], first + d, 1);
+        x[d] = s.kind == NORM_RMS ? w * rounded<T>(unit) : rounded<T>((offset + w) * unit);
+    }
+}
+
 /* One warp a head: q heads, then k heads, then v heads. Between load and store the head is in shared memory. */
 template <typename T>
 __global__ void store_kernel(T *qkv, T *k_cache, T *v_cache, const __grid_constant__ struct store s)
@@ -37,26 +64,22 @@ __global__ void store_kernel(T *qkv, T *k_cache, T *v_cache, const __grid_consta
     if (h >= s.n_q + 2 * s.n_kv)
         return;
     T *row = qkv + ((size_t)t * (s.n_q + 2 * s.n_kv) + h) * s.dim;
-    float *x = heads + threadIdx.x / 32 * s.dim;
-    float square = 0;
-    for (int d = lane; d < s.dim; d += 32) {
+    float *x = heads + threadIdx.x / 32 * s.dim, factor = 1;
+    for (int d = lane; d < s.dim; d += 32)
         x[d] = to_float(row[d]);
-        square += x[d] * x[d];
-    }
-    bool is_v = h >= s.n_q + s.n_kv;
-    const void *norm = is_v ? nullptr : s.norm[h >= s.n_q];
-    if (norm != nullptr) {
-        float inverse = 1.0f / sqrtf(warp_sum(square) / s.dim + s.eps);
-        for (int d = lane; d < s.dim; d += 32)
-            x[d] = weight_at(norm, s.norm_type[h >= s.n_q], d, 1) * rounded<T>(x[d] * inverse);
-    }
+    bool is_k = h >= s.n_q, is_v = h >= s.n_q + s.n_kv;
+    if (!is_v && s.norm[is_k] != nullptr)
+        norm_head<T>(x, s, t, is_k ? h - s.n_q : h, is_k);
+    if (!is_k && s.query_growth != 0)
+        factor = 1 + s.query_growth * logf((float)(1 + s.pos[t] / s.query_period));
     __syncwarp();
     int64_t at = h >= s.n_q ? cache_offset(s, t) : -1;
     T *cache = nullptr;
     if (at >= 0)
         cache = (is_v ? v_cache : k_cache) + at + (int64_t)((h - s.n_q) % s.n_kv) * KV_BLOCK_TOKENS * s.dim;
     for (int d = lane; d < s.dim; d += 32) {
-        T y = from_float<T>(is_v || s.dims == 0 ? x[d] : rotated(x, s.cos_sin + (size_t)t * s.dims, s.dims, s.half, d));
+        float turned = is_v || s.dims == 0 ? x[d] : rotated(x, s.cos_sin + (size_t)t * s.dims, s.dims, s.half, d);
+        T y = from_float<T>(turned * factor);
         if (!is_v)
             row[d] = y;
         if (cache != nullptr)
@@ -117,8 +140,8 @@ static bool store_many(struct queue *, float *, float *, float *, const struct s
 template <typename T>
 static bool store_many(struct queue *q, T *qkv, T *k_cache, T *v_cache, const struct store &s, int n_tokens)
 {
-    if (n_tokens <= FEW_TOKENS || !s.half || s.dims != s.dim || s.norm[0] != nullptr || s.norm[1] != nullptr ||
-        !vectors_fit<T>((size_t)s.dim, qkv, k_cache, v_cache))
+    if (n_tokens <= FEW_TOKENS || !s.half || s.dims != s.dim || s.query_growth != 0 || s.norm[0] != nullptr ||
+        s.norm[1] != nullptr || !vectors_fit<T>((size_t)s.dim, qkv, k_cache, v_cache))
         return false;
     void (*kernel)(T *, T *, T *, struct store) = s.dim == 64    ? rotate_and_store<T, 64>
                                                   : s.dim == 128 ? rotate_and_store<T, 128>
@@ -129,9 +152,59 @@ static bool store_many(struct queue *q, T *qkv, T *k_cache, T *v_cache, const st
     return kernel != nullptr;
 }
 
+static void set_norms(struct store *s, const struct head_norms *norms)
+{
+    const struct weight *w[2] = {norms->q, norms->k};
+    for (int i = 0; i < 2; i++) {
+        s->norm[i] = w[i] != nullptr ? w[i]->data : nullptr;
+        s->norm_type[i] = w[i] != nullptr ? w[i]->type : DTYPE_F32;
+        s->each[i] = w[i] != nullptr && w[i]->cols > s->dim;
+    }
+    s->kind = norms->kind;
+    s->eps = norms->eps;
+    s->squares = norms->squares;
+    s->n[0] = norms->n_q;
+    s->n[1] = norms->n_k;
+}
+
+/* One block a token. */
+#define SQUARES_THREADS 256
+template <typename T>
+__global__ void __launch_bounds__(SQUARES_THREADS)
+    squares_kernel(float *squares, const T *qkv, int n_q, int k_begin, int k_end, int width)
+{
+    after_previous_alone();
+    const T *row = qkv + (size_t)blockIdx.x * width;
+    float of_q = 0, of_k = 0;
+    for (int i = threadIdx.x; i < n_q; i += SQUARES_THREADS)
+        of_q += to_float(row[i]) * to_float(row[i]);
+    for (int i = k_begin + threadIdx.x; i < k_end; i += SQUARES_THREADS)
+        of_k += to_float(row[i]) * to_float(row[i]);
+    of_q = block_sum(of_q);
+    of_k = block_sum(of_k);
+    if (threadIdx.x == 0) {
+        squares[2 * (size_t)blockIdx.x] = of_q;
+        squares[2 * (size_t)blockIdx.x + 1] = of_k;
+    }
+}
+
+void cuda_head_squares(struct queue *q, float *squares, const void *qkv, const struct heads *heads, struct kv_range kv,
+                       int n_tokens)
+{
+    nvtx_range range("head_squares");
+    if (n_tokens == 0)
+        return;
+    int dim = heads->head_dim, n_q = heads->n_heads * dim;
+    with_type(q->act, [&](auto type) {
+        using T = decltype(type);
+        launch(q, squares_kernel<T>, dim3((unsigned)n_tokens), dim3(SQUARES_THREADS), 0, squares, (const T *)qkv, n_q,
+               n_q + kv.begin * dim, n_q + kv.end * dim, (heads->n_heads + 2 * heads->n_kv_heads) * dim);
+    });
+}
+
 void cuda_qkv_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, const struct heads *heads,
                     const struct batch *batch, const struct rope *rope, const float *cos_sin,
-                    const struct weight *q_norm, const struct weight *k_norm, float eps)
+                    const struct head_norms *norms)
 {
     nvtx_range range("qkv_store");
     int n_heads = heads->n_heads + 2 * heads->n_kv_heads;
@@ -148,11 +221,9 @@ void cuda_qkv_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, co
     s.pos = batch->pos;
     s.block_table = batch->block_table;
     s.blocks_per_slot = batch->blocks_per_slot;
-    s.norm[0] = q_norm != nullptr ? q_norm->data : nullptr;
-    s.norm[1] = k_norm != nullptr ? k_norm->data : nullptr;
-    s.norm_type[0] = q_norm != nullptr ? q_norm->type : DTYPE_F32;
-    s.norm_type[1] = k_norm != nullptr ? k_norm->type : DTYPE_F32;
-    s.eps = eps;
+    s.query_growth = rope != nullptr ? rope->query_growth : 0;
+    s.query_period = rope != nullptr ? rope->query_period : 0;
+    set_norms(&s, norms);
     size_t shared = HEADS_PER_BLOCK * (size_t)s.dim * sizeof(float);
     unsigned n_blocks = (unsigned)((n_heads + HEADS_PER_BLOCK - 1) / HEADS_PER_BLOCK);
     with_type(q->act, [&](auto type) {
@@ -164,6 +235,7 @@ void cuda_qkv_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, co
             struct store part = s;
             part.cos_sin = cos_sin != nullptr ? cos_sin + (size_t)t * s.dims : nullptr;
             part.slot += t;
+            part.squares = s.squares != nullptr ? s.squares + 2 * (size_t)t : nullptr;
             part.pos += t;
             launch(q, store_kernel<T>, dim3(n_blocks, (unsigned)n), dim3(32 * HEADS_PER_BLOCK), shared,
                    (T *)qkv + (size_t)t * n_heads * s.dim, (T *)k_cache, (T *)v_cache, part);

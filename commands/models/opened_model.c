@@ -1,0 +1,44 @@
+/* commands/models/opened_model.c - see opened_model.h. */
+#include "commands/models/opened_model.h"
+#include "rank/instance/fit.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static int open_parts(struct opened_model *m, const struct serve_options *o, const char *name, const struct ops *ops,
+                      int n_ranks, int64_t *bytes, struct err *e)
+{
+    char dir[PATH_MAX];
+    struct run_options run = o->service.run;
+    int n = snprintf(dir, sizeof dir, "%s/%s", o->models_dir, name);
+    if (n < 0 || n >= (int)sizeof dir)
+        return ERR(e, ERR_INPUT, "%s: the path is too long", name);
+    run.model = dir;
+    if (start_open_model(&run, NULL, &m->config, &m->checkpoint, e) != 0 ||
+        texts_open(&m->texts, dir, name, o->service.chat_template, &m->config, e) != 0)
+        return -1;
+    (void)snprintf(m->archive, sizeof m->archive, "%s.tar.gz", name);
+    m->texts.served.model.path = m->archive;
+    m->setup = start_service_setup(&run, &m->config);
+    return fit_need(&m->config, &m->checkpoint, &m->setup.limits, n_ranks, ops, &m->setup.kv_bytes, bytes, e);
+}
+
+struct opened_model *opened_model_open(const struct serve_options *o, const char *name, const struct ops *ops,
+                                       int n_ranks, int64_t *bytes, struct err *e)
+{
+    struct opened_model *m = err_calloc(e, 1, sizeof *m, "model");
+    if (m == NULL || open_parts(m, o, name, ops, n_ranks, bytes, e) == 0)
+        return m;
+    opened_model_close(m);
+    return NULL;
+}
+
+void opened_model_close(struct opened_model *m)
+{
+    if (m == NULL)
+        return;
+    checkpoint_close(&m->checkpoint);
+    texts_close(&m->texts);
+    free(m);
+}

@@ -1,0 +1,85 @@
+/* commands/models/serve_models.c - see serve_models.h. */
+#include "commands/models/serve_models.h"
+#include "commands/models/fleet.h"
+#include "commands/serve.h"
+#include "commands/start/start.h"
+#include "commands/thread_cores.h"
+#include "rank/measure/meter.h"
+#include "rank/world/fatal.h"
+#include "rank/world/rank_log.h"
+
+#include <stdlib.h>
+
+#define HOST_THREADS 4 /* for sockets, two that tokenize, one that opens models */
+#define SHARE        8 /* of ten parts of the free memory, for models */
+
+static int check_options(const struct serve_options *o, const struct world *w, struct err *e)
+{
+    if (o->service.run.model != NULL)
+        return ERR(e, ERR_USAGE, "--model and --models-dir: expected one of them");
+    if (o->service.served_name != NULL)
+        return ERR(e, ERR_USAGE, "--served-model-name and --models-dir: models have the names of their folders");
+    if (run_replica_size(&o->service.run, w->n_ranks) != w->n_ranks)
+        return ERR(e, ERR_USAGE, "--tensor-parallel %lld and --models-dir: every model is on all %d ranks",
+                   (long long)o->service.run.tensor_parallel, w->n_ranks);
+    return serve_check(o, e);
+}
+
+/* Of a rank: that of the one that has least. Collective. */
+static int64_t memory_of_rank(const struct instance *ground, const struct world *w)
+{
+    const struct ops *ops = ground->ops;
+    size_t available = ops->free_memory((struct queue *)&ground->q) / 10 * SHARE;
+    long long mine = (long long)(available / (ops->shares_host_memory ? (size_t)w->n_node_ranks : 1)), least = 0;
+    MPI_CHECK(MPI_Allreduce(&mine, &least, 1, MPI_LONG_LONG, MPI_MIN, w->comm));
+    return least;
+}
+
+static void open_fleet(struct fleet *f, struct instance *ground, const struct serve_options *o, int64_t memory,
+                       const struct world *w, struct err *e)
+{
+    struct cores cores;
+    if (w->rank != 0)
+        return;
+    cores_widen(&cores);
+    (void)fleet_open(f, o, ground->ops, w->n_ranks, memory, e);
+    cores_restore(&cores);
+}
+
+int serve_models(struct world *w, const struct serve_options *o, struct err *e)
+{
+    struct instance_setup setup = {0};
+    struct instance ground;
+    struct meter meter;
+    struct fleet *f = err_calloc(e, 1, sizeof *f, "models");
+    struct residents *r = err_calloc(e, 1, sizeof *r, "models");
+    const struct residents_owner owner = {f, fleet_fetch, fleet_hear};
+    const struct loop_client client = {
+        .context = f, .next = fleet_next, .accept = fleet_accept, .signal = fleet_signal};
+    int status = 0;
+    if (w->rank == 0 && e->code == ERR_NONE && check_options(o, w, e) == 0) {
+        setup = start_setup(&o->service.run, 1, 1, false);
+        setup.host_threads = HOST_THREADS;
+    }
+    fatal_agree(w, e);
+    (void)rank_log_open(w, w->rank == 0 ? o->service.log_dir : NULL, e);
+    fatal_agree(w, e);
+    instance_open_ground(&ground, w, &setup, e);
+    open_fleet(f, &ground, o, memory_of_rank(&ground, w), w, e);
+    fatal_agree(w, e);
+    (void)meter_open(&meter, &ground.engine, METER_INTERVAL, fleet_ranks, f, e);
+    fatal_agree(w, e);
+    residents_open(r, w, &ground, &owner);
+    if (w->rank == 0)
+        fleet_start(f);
+    loop_run_models(&r->models, &client, e);
+    if (w->rank == 0)
+        status = fleet_close(f);
+    residents_close(r);
+    meter_close(&meter);
+    MPI_CHECK(MPI_Bcast(&status, 1, MPI_INT, 0, w->comm));
+    instance_close(&ground);
+    free(r);
+    free(f);
+    return status;
+}

@@ -1,0 +1,26 @@
+/* commands/texts.h - what requests need of a model folder beside its weights: tokenizer, chat template, ids that end
+ * a text. */
+#ifndef COMMANDS_TEXTS_H
+#define COMMANDS_TEXTS_H
+
+#include "coordinator/tasks/served.h"
+#include "partition/model.h"
+#include "text/grammar/lexicon_keeper.h"
+
+struct texts {
+    char name[768]; /* of the model, in UTF-8 whatever its folder is called */
+    struct tokenizer *tokenizer;
+    struct lexicon_keeper lexicon;
+    struct chat_template *chat; /* NULL: none that we know */
+    struct served served;       /* of these; .model.name is `name` */
+    int rope_changes_at;        /* see struct scheduler_setup */
+};
+
+/* name: to clients. chat_template: as in struct service_options. m is borrowed. The texts must stay where they are.
+ * Any thread. */
+int texts_open(struct texts *t, const char *dir, const char *name, const char *chat_template,
+               const struct model_config *m, struct err *e);
+/* Safe on a zeroed struct. */
+void texts_close(struct texts *t);
+
+#endif

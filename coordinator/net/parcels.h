@@ -1,0 +1,33 @@
+/* coordinator/net/parcels.h - bytes on their way out of a connection, in order. One thread's. */
+#ifndef NET_PARCELS_H
+#define NET_PARCELS_H
+
+#include "coordinator/net/zmtp.h"
+
+#include <sys/uio.h>
+
+struct parcel { /* the head of a frame and what follows it */
+    struct parcel *next;
+    unsigned char *body; /* malloc'ed */
+    size_t n_body, done; /* done: bytes of head and body that are written */
+    unsigned char n_head;
+    unsigned char head[ZMTP_REPLY_HEAD];
+};
+
+struct parcels {
+    struct parcel *first, *last;
+    size_t bytes; /* of their bodies */
+};
+
+/* One more, without a head; takes body over unless it is out of memory (NULL). */
+struct parcel *parcels_add(struct parcels *p, unsigned char *body, size_t bytes);
+
+/* What is to be written next, at most `most` pieces. Returns how many. */
+int parcels_list(const struct parcels *p, struct iovec *piece, int most);
+
+/* So many bytes are written. */
+void parcels_pass(struct parcels *p, size_t n);
+
+void parcels_free(struct parcels *p);
+
+#endif

@@ -1,0 +1,28 @@
+/* coordinator/server/dispatch.h - for the files of coordinator/server/ that see messages through: what dispatch.c
+ * and enter.c do for each other. */
+#ifndef SERVER_DISPATCH_H
+#define SERVER_DISPATCH_H
+
+#include "coordinator/server/server.h"
+
+/* dispatch.c: a task ends without a replica, with its error or with this code. */
+void dispatch_finish(struct server *s, struct task *j, int code);
+/* Engines have so many sequences of the client no more. */
+void dispatch_take_from_replicas(struct server *s, struct client *c, int n_sequences);
+/* It waits for its turn. */
+void dispatch_wait(struct server *s, struct task *j, enum turn_kind kind);
+/* A message that is parsed goes on: its fields are checked, or a worker does that if it is large. */
+void dispatch_go_on(struct server *s, struct task *j);
+/* May this client change the server's state? Else the task is refused. */
+bool dispatch_may_manage(struct server *s, struct task *j);
+
+/* enter.c: where there is one model it is known before the message is parsed. */
+void enter_only(struct server *s, struct task *j);
+/* The way of a message into its model. false: it has none, waits for it, or was refused. */
+bool enter_model(struct server *s, struct task *j);
+/* What it holds of the model is given back. */
+void enter_leave(struct server *s, struct task *j);
+/* load, unload, pin. */
+void enter_manage(struct server *s, struct task *j);
+
+#endif

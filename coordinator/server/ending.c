@@ -1,0 +1,90 @@
+/* coordinator/server/ending.c - the end of a client, and the server's own. See server.h. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "coordinator/server/dispatch.h"
+#include "coordinator/server/rendezvous.h"
+
+void server_ended(struct server *s)
+{
+    s->state = SERVER_ENDED;
+    s->ended_at = seconds_now();
+}
+
+/* Called before a client is forgotten: what it asked for has no reader any more. */
+void server_client_left(void *server, struct client *c)
+{
+    struct server *s = server;
+    bool open = c->tasks != NULL;
+    while (c->tasks != NULL) {
+        struct task *j = c->tasks;
+        (void)protocol_fail(&j->ticket.verdict, PROTOCOL_CANCELLED, "", "the client is gone");
+        if (j->ticket.waits) { /* with whatever it waits for nobody need begin */
+            turns_remove(&s->turns[j->ticket.waits_for], j);
+            dispatch_finish(s, j, PROTOCOL_CANCELLED);
+            continue;
+        }
+        atomic_store(&j->abandoned, true);
+        client_remove_task(j);
+        server_cancel(s, j, FINISH_CANCELLED);
+    }
+    dispatch_take_from_replicas(s, c, c->n_in_replicas); /* what is there still is nobody's */
+    s->metrics.n_lost_clients += open;
+}
+
+void server_drain(struct server *s, double seconds)
+{
+    if (s->state == SERVER_DRAINING || s->state >= SERVER_STOPPING)
+        return;
+    s->state = SERVER_DRAINING;
+    s->drain_until = seconds_now() + seconds;
+    log_note("draining: %d open requests have %.0f s", s->n_open, seconds);
+}
+
+void server_stop(struct server *s, enum protocol_code code, const char *why)
+{
+    if (s->state >= SERVER_STOPPING)
+        return;
+    s->state = SERVER_STOPPING;
+    for (struct client *c = s->clients.first; c != NULL; c = c->next)
+        for (struct task *j = c->tasks, *next; j != NULL; j = next) {
+            struct protocol_error error = {0};
+            next = j->ticket.next;
+            (void)protocol_fail(&error, code, "", "%s", why);
+            if (!j->ticket.answered && (j->ticket.unread || j->message.op == PROTOCOL_GENERATE))
+                s->n_cut_short++;
+            answer_error(s, j, &error);
+            if (j->ticket.waits) {
+                turns_remove(&s->turns[j->ticket.waits_for], j);
+                dispatch_finish(s, j, code);
+            }
+        }
+    if (*why != '\0')
+        log_note("ending: %s; %d open requests were answered with an error", why, s->n_cut_short);
+    if (models_are_many(&s->models))
+        models_stop(&s->models);
+    else
+        replicas_stop(&s->replicas);
+}
+
+/* Asked a second time to end, a second later or more, there is no time left to finish anything. */
+void server_signal(struct server *s, enum signal_wish wish, bool own)
+{
+    double now = seconds_now();
+    if (wish == WISH_DRAIN)
+        server_drain(s, (double)s->setup.o->drain_seconds);
+    if (wish == WISH_FAIL) {
+        server_stop(s, PROTOCOL_INTERNAL, "the engine has failed");
+        rendezvous_remove(s);
+        transport_unlink(&s->transport);
+    }
+    if (wish != WISH_END)
+        return;
+    bool again = own && s->end_asked > 0 && now - s->end_asked > 1;
+    if (s->setup.end_seconds <= 0 || again)
+        server_stop(s, PROTOCOL_UNAVAILABLE, "the server was told to end by a signal");
+    else if (s->end_asked == 0 && s->state == SERVER_DRAINING)
+        s->drain_until = now + s->setup.end_seconds < s->drain_until ? now + s->setup.end_seconds : s->drain_until;
+    else if (s->end_asked == 0)
+        server_drain(s, s->setup.end_seconds);
+    s->end_asked = s->end_asked > 0 ? s->end_asked : now;
+}

@@ -1,0 +1,67 @@
+/* coordinator/server/models.h - the models of a server, as its I/O thread knows them: by name, with their state
+ * (coordinator/deploy/), and for those that are loaded the way to text. Cut off from dispatch.c: how models come and
+ * go, and who waits for them. A server of one model has a table of one, which is always ready. */
+#ifndef SERVER_MODELS_H
+#define SERVER_MODELS_H
+
+#include "coordinator/deploy/deploy.h"
+#include "coordinator/server/opener.h"
+#include "coordinator/tasks/model_orders.h"
+
+struct server;
+struct task;
+
+/* Several models; n 0: there is one, which is being loaded already. Borrowed. */
+struct models_setup {
+    int n;
+    const char *const *name; /* [n] in ascending order of bytes */
+    const bool *pinned;      /* [n] to be loaded at once, and kept */
+    struct deploy_setup deploy;
+    struct models_source source;
+};
+
+/* Counts of a model, under names of SageMaker's multi-model endpoints. */
+struct model_counts {
+    uint64_t invocations, hits; /* requests; of these, whose model was loaded */
+    uint64_t loads, unloads, failures;
+    double waited, loading, unloading; /* s: of requests for it; until it was ready; until it was gone */
+    int64_t freed;                     /* by the last unloading, in the device's own number */
+};
+
+struct models {
+    struct models_setup setup;
+    int n;
+    struct model_entry {
+        const char *name;
+        const struct served *served; /* NULL: it is not opened */
+        void *handle;
+        struct protocol_error why; /* it failed last */
+        double since;              /* its loading or unloading began */
+        struct model_counts counts;
+    } * entry; /* [n] */
+    struct deploy deploy;
+    struct opener opener;
+    void *control[2]; /* mailbox: the I/O thread's, the main thread's; NULL: one model */
+};
+
+/* one: of a server that has one model. */
+int models_open(struct models *m, void *zmq_context, const struct models_setup *setup, const struct served *one,
+                struct err *e);
+void models_close(struct models *m);
+
+bool models_are_many(const struct models *m);
+
+/* The number of this name, which may have ".tar.gz" behind it; -1: there is no such model. */
+int models_find(const struct models *m, const char *name);
+
+/* The I/O thread's turn: take what opener and main thread say, do what the table decides. */
+void models_take(struct server *s);
+void models_decide(struct server *s);
+
+/* The loop runs: load what is pinned. */
+void models_start(struct server *s);
+
+/* The main thread is told to stop. */
+void models_stop(struct models *m);
+
+#endif

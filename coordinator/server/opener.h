@@ -1,0 +1,48 @@
+/* coordinator/server/opener.h - a thread that opens models: headers, tokenizer, template, in tenths of a second,
+ * which the I/O thread has not. One at a time, in order. */
+#ifndef SERVER_OPENER_H
+#define SERVER_OPENER_H
+
+#include "coordinator/tasks/served.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+
+/* A model that is opened. */
+struct opened {
+    const struct served *served; /* belongs to the handle */
+    int64_t bytes;               /* that it takes when it is loaded, on the rank that holds most */
+    void *handle;
+};
+
+/* Who knows the models' files: commands/models/. */
+struct models_source {
+    void *context;
+    int (*open)(void *context, int model, struct opened *o, struct err *e); /* the opener's thread */
+    void (*close)(void *context, void *handle);                             /* any thread, when it is loaded no more */
+};
+
+/* A model to open, and back what came of it. */
+struct opening {
+    int model;
+    struct opened opened;
+    struct err why; /* it could not be */
+};
+
+struct opener {
+    struct models_source source;
+    void *end[2]; /* mailbox: the I/O thread's, this thread's */
+    pthread_t thread;
+    bool running;
+};
+
+int opener_open(struct opener *o, void *zmq_context, const struct models_source *source, struct err *e);
+/* Waits for the one being opened. Safe on a zeroed struct. */
+void opener_close(struct opener *o);
+
+/* Have this model opened; false: out of memory. */
+bool opener_ask(struct opener *o, int model);
+/* The next one that is done, which the caller frees; NULL: none is. */
+struct opening *opener_take(struct opener *o);
+
+#endif

@@ -1,0 +1,129 @@
+/* coordinator/tasks/lanes.c - see lanes.h. */
+#include "coordinator/tasks/lanes.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+int lanes_open(struct lanes *l, int n, void *control, struct err *e)
+{
+    *l = (struct lanes){.n = n, .control = control};
+    l->lane = err_calloc(e, (size_t)n, sizeof *l->lane, "lanes");
+    l->item = err_calloc(e, (size_t)n + 1, sizeof *l->item, "lanes");
+    return e->code == ERR_NONE ? 0 : -1;
+}
+
+void lanes_close(struct lanes *l)
+{
+    for (int i = 0; l->lane != NULL && i < l->n; i++)
+        lanes_end(l, i);
+    free(l->lane);
+    free(l->item);
+    memset(l, 0, sizeof *l);
+}
+
+int lanes_start(struct lanes *l, int i, void *mailbox, const struct scheduler_setup *setup, struct err *e)
+{
+    struct lane *x = &l->lane[i];
+    x->open = true;
+    x->served = l->clock;
+    return steps_open(&x->steps, mailbox, setup, e);
+}
+
+void lanes_end(struct lanes *l, int i)
+{
+    if (l->lane[i].open)
+        steps_close(&l->lane[i].steps);
+    l->lane[i].open = false;
+}
+
+struct steps *lanes_first(struct lanes *l)
+{
+    for (int i = 0; i < l->n; i++)
+        if (l->lane[i].open)
+            return &l->lane[i].steps;
+    return NULL;
+}
+
+/* Orders of all. Whether the end is one of them. */
+static bool hear_all(struct lanes *l)
+{
+    bool stopping = false;
+    for (int i = 0; i < l->n; i++) {
+        struct lane *x = &l->lane[i];
+        if (!x->open)
+            continue;
+        stopping = steps_hear(&x->steps) || stopping;
+        if (x->steps.idle &&
+            scheduler_busy(&x->steps.scheduler)) /* what it did not want before, it does not get later */
+            x->served = fmax(x->served, l->clock);
+        x->tried = false;
+    }
+    return stopping;
+}
+
+static struct lane *next_lane(struct lanes *l)
+{
+    struct lane *next = NULL;
+    for (int i = 0; i < l->n; i++) {
+        struct lane *x = &l->lane[i];
+        if (x->open && !x->tried && (next == NULL || x->served < next->served))
+            next = x;
+    }
+    return next;
+}
+
+/* Sleep until there is an order. */
+static void sleep_long(struct lanes *l, bool hurry)
+{
+    int n = 0;
+    for (int i = 0; i < l->n; i++)
+        if (l->lane[i].open) {
+            l->item[n++] = (zmq_pollitem_t){.socket = l->lane[i].steps.mailbox, .events = ZMQ_POLLIN};
+            hurry = hurry || scheduler_busy(&l->lane[i].steps.scheduler);
+        }
+    if (l->control != NULL)
+        l->item[n++] = (zmq_pollitem_t){.socket = l->control, .events = ZMQ_POLLIN};
+    (void)zmq_poll(l->item, n, hurry ? 1 : STEPS_IDLE_MS);
+}
+
+int lanes_stop(struct lanes *l, struct plan *plan, struct err *e)
+{
+    plan->kind = PLAN_STOP;
+    for (int i = 0; i < l->n; i++)
+        if (l->lane[i].open && steps_stop(&l->lane[i].steps, plan, e) != 0)
+            return -1;
+    return 0;
+}
+
+int lanes_next(struct lanes *l, struct plan *plan, bool hurry, struct err *e)
+{
+    uint64_t step = plan->step;
+    int awaits = -1; /* a lane whose last step has to be taken: an empty plan does that */
+    if (hear_all(l))
+        return lanes_stop(l, plan, e);
+    for (struct lane *x; (x = next_lane(l)) != NULL;) {
+        x->tried = true;
+        plan_reset(plan, step);
+        plan->model = (int32_t)(x - l->lane);
+        if (steps_plan(&x->steps, plan, e) != 0)
+            return -1;
+        if (plan->n_seqs > 0) {
+            l->clock = x->served;
+            x->served += plan->n_tokens;
+            return 0;
+        }
+        awaits = x->steps.n_outstanding > 0 ? plan->model : awaits;
+    }
+    if (awaits < 0) {
+        sleep_long(l, hurry);
+        return PLAN_IDLE;
+    }
+    plan->model = awaits;
+    return 0;
+}
+
+int lanes_accept(struct lanes *l, const struct step_result *result, struct err *e)
+{
+    return steps_accept(&l->lane[result->model].steps, result, e);
+}

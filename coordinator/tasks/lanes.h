@@ -1,0 +1,40 @@
+/* coordinator/tasks/lanes.h - the main thread's part for several models: each has steps (coordinator/tasks/steps.h)
+ * of its own, which alternate. The model whose sequences have had the fewest tokens is next, counted from when it
+ * last had nothing to do: so all get the same share, whatever a step of each takes. One model is one lane. */
+#ifndef TASKS_LANES_H
+#define TASKS_LANES_H
+
+#include "coordinator/tasks/steps.h"
+
+struct lanes {
+    int n;
+    struct lane {
+        struct steps steps;
+        bool open, tried;
+        double served;    /* tokens */
+    } * lane;             /* [n], by the number that plans have for the model */
+    double clock;         /* tokens served of the lane that had the last step */
+    void *control;        /* borrowed: a mailbox that ends a sleep as well; NULL: none */
+    zmq_pollitem_t *item; /* [n + 1] */
+};
+
+/* None is open. */
+int lanes_open(struct lanes *l, int n, void *control, struct err *e);
+/* All are ended. Safe on a zeroed struct. */
+void lanes_close(struct lanes *l);
+
+/* A model is loaded; or goes, when nothing of it is under way: what its lane still has comes back unfinished. */
+int lanes_start(struct lanes *l, int i, void *mailbox, const struct scheduler_setup *setup, struct err *e);
+void lanes_end(struct lanes *l, int i);
+
+/* As steps_next and steps_accept, for all. hurry: something else is under way, so a sleep is short. */
+int lanes_next(struct lanes *l, struct plan *plan, bool hurry, struct err *e);
+int lanes_accept(struct lanes *l, const struct step_result *result, struct err *e);
+
+/* Every lane's last plan. */
+int lanes_stop(struct lanes *l, struct plan *plan, struct err *e);
+
+/* The first open one; NULL: none is. */
+struct steps *lanes_first(struct lanes *l);
+
+#endif

@@ -1,0 +1,132 @@
+/* gateway/api/models.c - see models.h. */
+#include "gateway/api/models.h"
+#include "base/json.h"
+#include "gateway/api/openai.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Each family of clients finds its member. */
+static void write_fault(const struct fault *f, struct bytes *to)
+{
+    bytes_format(to, "{\"code\":%d,\"type\":\"%s\",\"message\":", f->status, f->type);
+    bytes_json_string(to, f->message, strlen(f->message));
+    bytes_text(to, ",\"error\":");
+    bytes_json_string(to, f->message, strlen(f->message));
+    bytes_text(to, "}");
+}
+
+const struct dialect models_dialect = {.type = "application/json", .write = write_fault};
+
+json_t *models_names(const struct exchange *x)
+{
+    json_t *names = json_object(), *list = json_array(), *value;
+    const char *key;
+    for (const struct backend *b = x->gateway->pool.first; b != NULL; b = b->next) {
+        const json_t *m;
+        size_t i;
+        json_array_foreach(json_object_get(b->models, "models"), i, m)
+        {
+            const char *id = json_string_value(json_object_get(m, "id"));
+            if (backend_takes(b) && id != NULL)
+                (void)json_object_set_new(names, id, json_true());
+        }
+    }
+    json_object_foreach(names, key, value)
+    {
+        (void)json_array_append_new(list, json_string(key));
+    }
+    json_decref(names);
+    return list;
+}
+
+struct fault models_refusal(const char *what)
+{
+    return fault_make(400, "", "%s models is not implemented: a job serves the model that it was started with", what);
+}
+
+static json_t *entry_of(const json_t *name)
+{
+    return json_pack("{s:O, s:O, s:s}", "modelName", name, "modelUrl", name, "status", "READY");
+}
+
+/* A number of the query, "name=7"; missing if it is not there. */
+static size_t query_number(const struct exchange *x, const char *name, size_t missing)
+{
+    const char *at = x->conn->head->query;
+    size_t n = strlen(name);
+    for (; *at != '\0'; at += strcspn(at, "&"), at += *at == '&')
+        if (strncmp(at, name, n) == 0 && at[n] == '=')
+            return strtoul(at + n + 1, NULL, 10);
+    return missing;
+}
+
+void models_list(struct exchange *x)
+{
+    json_t *names = models_names(x), *list = json_array();
+    size_t n = json_array_size(names), i = query_number(x, "next_page_token", 0);
+    size_t limit = query_number(x, "limit", 0), most = limit > 0 ? limit : n;
+    size_t end = i < n && most < n - i ? i + most : n;
+    for (; i < end; i++)
+        (void)json_array_append_new(list, entry_of(json_array_get(names, i)));
+    json_t *answer = json_pack("{s:o}", "models", list);
+    if (end < n)
+        (void)json_object_set_new(answer, "nextPageToken", json_sprintf("%zu", end));
+    json_decref(names);
+    exchange_answer_json(x, 200, answer);
+}
+
+/* Is the model of the path served? If not, the client has been told. */
+static bool is_served(struct exchange *x)
+{
+    bool served = openai_serves(x, x->tail[0]);
+    struct fault f = fault_make(404, "model", "the model \"%.200s\" is not served here", x->tail[0]);
+    if (!served)
+        exchange_fail(x, &f);
+    return served;
+}
+
+void models_show(struct exchange *x)
+{
+    json_t *name = json_string(x->tail[0]);
+    if (is_served(x)) {
+        json_t *answer = entry_of(name);
+        (void)json_object_set_new(answer, "models", json_pack("[o]", entry_of(name)));
+        exchange_answer_json(x, 200, answer);
+    }
+    json_decref(name);
+}
+
+static void refuse(struct exchange *x, const char *what)
+{
+    struct fault f = models_refusal(what);
+    exchange_fail(x, &f);
+}
+
+/* {"model_name", "url"} of a multi-model endpoint; DJLServing's has a query. */
+void models_load(struct exchange *x)
+{
+    size_t bytes = 0;
+    (void)exchange_body(x, &bytes);
+    json_t *body = bytes > 0 ? exchange_json(x) : json_object();
+    if (body == NULL)
+        return;
+    const char *name = json_string_value(json_object_get(body, "model_name"));
+    struct fault f = models_refusal("loading");
+    if (name != NULL && openai_serves(x, name))
+        f = fault_make(409, "", "the model \"%.200s\" is loaded already", name);
+    json_decref(body);
+    exchange_fail(x, &f);
+}
+
+void models_scale(struct exchange *x)
+{
+    if (is_served(x))
+        refuse(x, "scaling");
+}
+
+void models_unload(struct exchange *x)
+{
+    if (is_served(x))
+        refuse(x, "unloading");
+}

@@ -1,0 +1,15 @@
+/* gateway/api/sagemaker.h - what a SageMaker container answers, and what its clients ask an endpoint: /invocations,
+ * /endpoints/{name}/invocations[-response-stream], /models/{name}/invoke. The body's form decides which API it is. */
+#ifndef API_SAGEMAKER_H
+#define API_SAGEMAKER_H
+
+#include "gateway/exchange/exchange.h"
+
+extern const struct dialect sagemaker_dialect;
+
+void sagemaker_invocations(struct exchange *x);
+void sagemaker_invoke(struct exchange *x);
+void sagemaker_endpoint(struct exchange *x);
+void sagemaker_endpoint_stream(struct exchange *x);
+
+#endif

@@ -1,0 +1,26 @@
+/* gateway/api/triton.h - the API of Triton Inference Server as far as texts go: health, metadata, statistics, generate,
+ * the index of its model repository. */
+#ifndef API_TRITON_H
+#define API_TRITON_H
+
+#include "gateway/exchange/exchange.h"
+
+extern const struct dialect triton_dialect;
+
+void triton_server(struct exchange *x); /* GET /v2 */
+void triton_live(struct exchange *x);
+void triton_ready(struct exchange *x);
+
+/* Of tail[0], a model: */
+void triton_model(struct exchange *x);
+void triton_model_ready(struct exchange *x);
+void triton_config(struct exchange *x);
+void triton_stats(struct exchange *x);
+void triton_generate(struct exchange *x);
+void triton_generate_stream(struct exchange *x);
+
+void triton_index(struct exchange *x);
+void triton_load(struct exchange *x);
+void triton_unload(struct exchange *x);
+
+#endif

@@ -1,0 +1,50 @@
+/* partition/families/olmo.c - OLMo 2 and 3: norms of what attention and MLP say and none before them, all heads of q and of k
+ * normed as a row. OLMo 3 has windows in three of four layers; scalings of the rotation are of the others alone. */
+#include "partition/families/llama.h"
+
+static const struct model_config missing = {.n_layers = 32,
+                                            .hidden = 4096,
+                                            .n_heads = 32,
+                                            .vocab = 50304,
+                                            .ffn = 11008,
+                                            .max_positions = 2048,
+                                            .norm_eps = 1e-5f};
+
+static void read_olmo(struct model_config *m, const struct config *c)
+{
+    llama_read(m, c, &missing, NULL);
+    m->norm = NORM_RMS_ONCE;
+    m->no_input_norms = m->output_norms = true;
+    m->qk_norm = m->qk_norm_each = m->qk_norm_row = true;
+    m->qkv_bias = m->out_bias = config_bool(c, "attention_bias", false);
+}
+
+static void config_olmo2(struct model_config *m, const struct config *c)
+{
+    read_olmo(m, c);
+    rope_read(m, c, &llama_rope);
+}
+
+static void config_olmo3(struct model_config *m, const struct config *c)
+{
+    static const struct rope_keys rope = {"rope_theta", 500000, "partial_rotary_factor", 1, false};
+    read_olmo(m, c);
+    rope_read_kinds(m, c, &rope, &rope);
+    llama_read_pattern(m, c, 4096, 4);
+}
+
+static const struct weight_source source[] = {
+    LLAMA_AROUND,
+    LLAMA_QKV,
+    LLAMA_HEAD_NORMS,
+    LLAMA_OUT,
+    {WEIGHT_ATTN_OUT_NORM, PART_WHOLE, "layers.%d.post_attention_layernorm.weight", false, 0},
+    LLAMA_MLP,
+    {WEIGHT_MLP_OUT_NORM, PART_WHOLE, "layers.%d.post_feedforward_layernorm.weight", false, 0},
+    {0},
+};
+
+const struct family family_olmo2 = {"olmo2", "Olmo2For",    "model.",      config_olmo2,
+                                    source,  llama_outside, llama_ignored, false};
+const struct family family_olmo3 = {"olmo3", "Olmo3For",    "model.",      config_olmo3,
+                                    source,  llama_outside, llama_ignored, false};

@@ -1,0 +1,56 @@
+/* rank/instance/residents.h - the models that this rank holds, each an instance on one ground, coming and going by plan
+ * (plan/plan.h): PLAN_LOAD, PLAN_COMMIT, PLAN_ROLLBACK, PLAN_DROP.
+ *
+ * A model is read by a thread of each rank, beside the steps of others and without collectives. When it has ended, the
+ * rank tells rank 0; when all have, rank 0 commits or rolls back by plan. So all ranks see the change between the same
+ * two steps, and a failure on one of them is the same answer on all. */
+#ifndef INSTANCE_RESIDENTS_H
+#define INSTANCE_RESIDENTS_H
+
+#include "rank/instance/instance.h"
+#include "rank/step/loop.h"
+
+/* What rank 0 hears. */
+enum residents_event {
+    RESIDENTS_READ,   /* all ranks have read it: it may be committed */
+    RESIDENTS_FAILED, /* it could not be begun, read or completed; `held`: it is to be rolled back */
+    RESIDENTS_READY,  /* committed */
+    RESIDENTS_GONE    /* dropped, or rolled back */
+};
+
+/* Numbers beside an event. */
+struct residents_news {
+    enum residents_event event;
+    int model;
+    bool held;            /* FAILED: a rollback is wanted */
+    struct err why;       /* FAILED */
+    struct limits limits; /* READY */
+    int64_t freed;        /* GONE: bytes that this device has more of than before, by its own number */
+};
+
+/* Rank 0's side; both are called by its main thread. */
+struct residents_owner {
+    void *context;
+    /* A model is about to be loaded: what is to be known of it. The residents own *c then. */
+    void (*fetch)(void *context, int model, struct model_config *m, struct checkpoint *c, struct instance_setup *setup);
+    void (*hear)(void *context, const struct residents_news *news);
+};
+
+struct loading;
+
+struct residents {
+    struct world *world;     /* borrowed: the job's */
+    struct instance *ground; /* borrowed */
+    struct residents_owner owner;
+    struct instance *resident[PLAN_MODELS]; /* NULL: the number is free */
+    struct loading *loading;                /* NULL: nothing is being read */
+    struct loop_models models;              /* for loop_run_models */
+};
+
+/* Nothing is held. The residents must stay where they are. Local. */
+void residents_open(struct residents *r, struct world *w, struct instance *ground, const struct residents_owner *owner);
+
+/* Give up what is being read, close all. No step is under way. Collective. */
+void residents_close(struct residents *r);
+
+#endif
