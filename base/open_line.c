@@ -8,24 +8,26 @@ static int guarded = -1; /* a handler has no other way to its data */
 
 static volatile sig_atomic_t is_open;
 
-/* SA_RESETHAND has set the default action again: that of the signal raised here, once this handler is left. */
+static const int numbers[] = {SIGINT, SIGTERM};
+static struct sigaction before[sizeof numbers / sizeof numbers[0]]; /* what else is to be done when the signal comes */
+
+/* The signal raised here is delivered once this handler is left. */
 static void end_line(int number)
 {
     if (is_open)
         (void)!write(guarded, "\n", 1);
     is_open = 0;
+    (void)sigaction(number, &before[number == numbers[0] ? 0 : 1], NULL);
     (void)raise(number);
 }
 
 void open_line_guard(int fd)
 {
-    static const int numbers[] = {SIGINT, SIGTERM};
+    const struct sigaction action = {.sa_handler = end_line};
     guarded = fd;
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        struct sigaction action = {.sa_handler = end_line, .sa_flags = (int)SA_RESETHAND}, before;
-        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        if (sigaction(numbers[i], NULL, &before[i]) == 0 && before[i].sa_handler != SIG_IGN)
             (void)sigaction(numbers[i], &action, NULL);
-    }
 }
 
 void open_line_note(const char *text, size_t bytes)

@@ -1,6 +1,7 @@
 /* gateway/backend/pool.c - see pool.h. Files are looked at four times a second rather than watched: inotify sees
  * nothing of what other machines do on a shared file system, where jobs write theirs. */
 #include "gateway/backend/pool.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "gateway/backend/pool_parts.h"
 
@@ -16,6 +17,7 @@
 #define MODELS_SECONDS    5
 #define SILENCE_SECONDS   30 /* of a backend whose connection lives */
 #define MESSAGES_A_TURN   512
+#define TURN_SECONDS      0.02 /* of messages of one backend: large ones take a moment each */
 #define HEALTH_ID         "!health"
 #define MODELS_ID         "!models"
 #define DEFAULT_MAX_BYTES ((size_t)16 << 20)
@@ -206,13 +208,14 @@ static bool hear_backend(struct backend *b)
     struct err e = {0};
     json_t *reply = NULL;
     int n = 0;
+    double until = seconds_now() + TURN_SECONDS;
     bool was_up = b->connection.up;
     connection_look(&b->connection);
     if (!was_up && b->connection.up) {
         b->heard = b->pool->loop->now;
         ask_models(b);
     }
-    for (; n < MESSAGES_A_TURN && (reply = connection_take(&b->connection, &e)) != NULL; n++) {
+    for (; n < MESSAGES_A_TURN && seconds_now() < until && (reply = connection_take(&b->connection, &e)) != NULL; n++) {
         take_reply(b, reply);
         json_decref(reply);
     }

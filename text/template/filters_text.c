@@ -124,6 +124,13 @@ static struct value tojson(struct machine *m, struct value v, const struct value
     return value_text(value_json(m, v, &style));
 }
 
+static struct value format(struct machine *m, struct value v, const struct arguments *given)
+{
+    if (given->n > 0 && given->n_named > 0)
+        machine_fail(m, "found arguments of \"format\" with names and without, expected one kind of them");
+    return value_text(string_percent(m, subject_text(m, v), given));
+}
+
 static struct value wordcount(struct machine *m, struct value v, const struct value *a)
 {
     struct text t = subject_text(m, v);
@@ -140,10 +147,16 @@ static struct value wordcount(struct machine *m, struct value v, const struct va
     return value_integer(n);
 }
 
-const struct builtin text_filters[] = {
-    {"capitalize", "", 0, capitalize, NULL}, {"indent", "width first blank", 0, indent, NULL},
-    {"lower", "", 0, lower, NULL},           {"replace", "old new count", 2, replace, NULL},
-    {"safe", "", 0, string, NULL},           {"string", "", 0, string, NULL},
-    {"title", "", 0, title, NULL},           {"tojson", "ensure_ascii indent separators sort_keys", 0, tojson, NULL},
-    {"trim", "chars", 0, trim, NULL},        {"upper", "", 0, upper, NULL},
-    {"wordcount", "", 0, wordcount, NULL},   {NULL, NULL, 0, NULL, NULL}};
+const struct builtin text_filters[] = {{"capitalize", "", 0, capitalize, NULL},
+                                       {"format", NULL, 0, NULL, format},
+                                       {"indent", "width first blank", 0, indent, NULL},
+                                       {"lower", "", 0, lower, NULL},
+                                       {"replace", "old new count", 2, replace, NULL},
+                                       {"safe", "", 0, string, NULL},
+                                       {"string", "", 0, string, NULL},
+                                       {"title", "", 0, title, NULL},
+                                       {"tojson", "ensure_ascii indent separators sort_keys", 0, tojson, NULL},
+                                       {"trim", "chars", 0, trim, NULL},
+                                       {"upper", "", 0, upper, NULL},
+                                       {"wordcount", "", 0, wordcount, NULL},
+                                       {NULL, NULL, 0, NULL, NULL}};

@@ -236,6 +236,11 @@ static struct value count(struct machine *m, struct value v, const struct value 
     return value_integer(n);
 }
 
+static struct value format(struct machine *m, struct value v, const struct arguments *given)
+{
+    return value_text(string_format(m, v.text, given));
+}
+
 static struct value join(struct machine *m, struct value v, const struct value *a)
 {
     struct list all = value_iterate(m, a[0]);
@@ -296,6 +301,7 @@ const struct builtin string_methods[] = {{"capitalize", "", 0, capitalize, NULL}
                                          {"count", "sub", 1, count, NULL},
                                          {"endswith", "suffix", 1, endswith, NULL},
                                          {"find", "sub", 1, find, NULL},
+                                         {"format", NULL, 0, NULL, format},
                                          {"isalnum", "", 0, isalnum_, NULL},
                                          {"isalpha", "", 0, isalpha_, NULL},
                                          {"isdigit", "", 0, isdigit_, NULL},

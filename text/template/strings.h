@@ -13,5 +13,8 @@ struct text string_replace(struct machine *m, struct text t, struct text old, st
 struct value string_lines(struct machine *m, struct text t);
 /* With `between` in between; items as str() has them, or strings only. */
 struct text string_join(struct machine *m, struct text between, const struct list *items, bool strings_only);
+/* "%s" % x; "{}".format(x). */
+struct text string_percent(struct machine *m, struct text t, const struct arguments *given);
+struct text string_format(struct machine *m, struct text t, const struct arguments *given);
 
 #endif
