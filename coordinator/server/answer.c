@@ -96,7 +96,7 @@ void answer_metrics(struct server *s, struct task *j)
     struct err e = {0};
     size_t bytes = 0;
     char *reply =
-        metrics_write(&s->metrics, &text, &e) == 0 ? reply_metrics(id_of(j), text.data, text.bytes, &bytes) : NULL;
+        server_write_metrics(s, &text, &e) == 0 ? reply_metrics(id_of(j), text.data, text.bytes, &bytes) : NULL;
     answer_text(s, j, reply, bytes);
     text_free(&text);
 }
