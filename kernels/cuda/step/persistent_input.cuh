@@ -23,13 +23,13 @@ struct input_units {
     T *place;            /* unit 0's of token 0 */
 
     __device__ input_units(const chain_args &a, const chain_shared &sh, const chain_share &s, int n_columns)
-        : n((s.n_steps + 1) / 2), columns(n_columns), stride(4 * a.n_tokens * 32)
+        : n((s.n_spans + 1) / 2), columns(n_columns), stride(4 * a.n_tokens * 32)
     {
         int warp = threadIdx.x / 32, lane = threadIdx.x % 32, piece = lane / 8, part = lane % 8;
-        column = chain_column(warp, piece) + part * UNIT_COLUMNS;
-        n_places = (s.n_steps * 16 - lane + 31) / 32;
+        column = chain_column(warp, piece, s.n_spans != s.n_steps) + part * UNIT_COLUMNS;
+        n_places = (s.n_spans * 16 - lane + 31) / 32;
         place =
-            sh.at<T>(a.at.input) + chain_input_at(warp, s.n_steps, piece, a.n_tokens, 0) + part / 2 * 8 + part % 2 * 2;
+            sh.at<T>(a.at.input) + chain_input_at(warp, s.n_spans, piece, a.n_tokens, 0) + part / 2 * 8 + part % 2 * 2;
     }
     /* Leave the first n behind. */
     __device__ void skip(int units)
