@@ -113,13 +113,16 @@ static void make_products(struct chain_args *a, const struct decode_model *m)
     const struct decode_layer *l = &m->layer[0];
     int width = l->out->cols;
     const int rows = CHAIN_ROWS, pieces = CHAIN_WARPS, own = m->parallel ? 1 : 0;
-    struct chain_product qkv = {l->qkv->rows, m->hidden, INPUT_NORMED, OUTPUT_QKV, 0, false, 1, rows, pieces, 0};
-    struct chain_product out = {m->hidden, width, INPUT_ATTENDED, OUTPUT_SUM, 0, false, own, rows, pieces, 0};
-    struct chain_product in = {
-        m->ffn, m->hidden, INPUT_NORMED, OUTPUT_ACTIVATED, 1, m->gated, own, m->gated ? CHAIN_OCTET : rows, pieces, 0};
+    struct chain_product qkv = {l->qkv->rows, m->hidden, INPUT_NORMED, OUTPUT_QKV, 0, false, 1, rows, pieces, 0, false};
+    struct chain_product out = {m->hidden, width, INPUT_ATTENDED, OUTPUT_SUM, 0, false, own, rows, pieces, 0, false};
+    struct chain_product in = {m->ffn, m->hidden, INPUT_NORMED, OUTPUT_ACTIVATED,
+                               1,      m->gated,  own,          m->gated ? CHAIN_OCTET : rows,
+                               pieces, 0,         false};
     struct chain_product down = {
-        m->hidden, m->ffn, INPUT_ACTIVATED, m->parallel ? OUTPUT_KEPT : OUTPUT_SUM, 0, false, 1, rows, pieces, 0};
-    struct chain_product head = {m->head->rows, m->hidden, INPUT_NORMED, OUTPUT_LOGITS, 0, false, 1, rows, pieces, 0};
+        m->hidden, m->ffn, INPUT_ACTIVATED, m->parallel ? OUTPUT_KEPT : OUTPUT_SUM, 0, false, 1, rows, pieces,
+        0,         false};
+    struct chain_product head = {m->head->rows, m->hidden, INPUT_NORMED, OUTPUT_LOGITS, 0, false, 1, rows,
+                                 pieces,        0,         false};
     if (m->parallel && m->shared_norm) {
         in.input = INPUT_SAME;
         in.norm = qkv.norm;
