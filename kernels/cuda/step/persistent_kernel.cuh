@@ -79,8 +79,9 @@ __device__ static inline T chain_bias(const chain_product &p, const chain_share 
 }
 
 /* The scales of the block's rows on their way to shared memory, as the bias is: fetched before the input is waited for. */
-template <bool CODES>
+template <typename T, bool CODES>
 struct chain_scales {
+    static constexpr float GAIN = std::is_same<T, __nv_bfloat16>::value ? 1 / INPUT_HALF_SCALE : 1;
     const float *from;
     float *to, mine;
     int n;
@@ -91,7 +92,7 @@ struct chain_scales {
           n(from == nullptr ? 0 : (share.end - share.begin) * (p.gated ? 2 : 1))
     {
         if (CODES && (int)threadIdx.x < n)
-            mine = from[chain_row(p, share, threadIdx.x)];
+            mine = from[chain_row(p, share, threadIdx.x)] * GAIN;
     }
     __device__ void store(const chain_product &p, const chain_share &share) const
     {
@@ -99,7 +100,7 @@ struct chain_scales {
             to[threadIdx.x] = mine;
 #pragma unroll 1
         for (int i = threadIdx.x + CHAIN_THREADS; CODES && i < n; i += CHAIN_THREADS)
-            to[i] = from[chain_row(p, share, i)];
+            to[i] = from[chain_row(p, share, i)] * GAIN;
     }
     __device__ const float *kept() const
     {
@@ -155,7 +156,7 @@ __device__ __forceinline__ static void chain_step(weight_ring<SLOTS> &ring, cons
         return;
     const void *weights = layer.bias[k % CHAIN_PRODUCTS];
     int n_bias = weights == nullptr ? 0 : (share.end - share.begin) * (p.gated ? 2 : 1);
-    const chain_scales<CODES> scales(a, sh, p, share, product, count.products % 2);
+    const chain_scales<T, CODES> scales(a, sh, p, share, product, count.products % 2);
     float *bias = sh.at<float>(a.at.bias) + count.products++ % 2 * a.at.bias_rows;
     T mine = {};
     if ((int)threadIdx.x < n_bias)

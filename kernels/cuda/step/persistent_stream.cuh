@@ -306,7 +306,7 @@ __device__ __forceinline__ static void chain_tile_codes(weight_ring<SLOTS> &ring
                                                         const chain_shared &sh, const chain_share &share, int n,
                                                         bool gated, float *partial)
 {
-    typedef code_pairs<T, CODES_E4M3> pairs;
+    typedef code_pairs<__half, CODES_E4M3> pairs; /* x is f16, too: input_units::store */
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, t = lane / 4, row = weight_row(t);
     float first[2][4] = {}, second[2][4] = {};
     bool mine = t < a.n_tokens;
@@ -332,7 +332,7 @@ __device__ __forceinline__ static void chain_tile_codes(weight_ring<SLOTS> &ring
                     uint32_t b[2];
                     const uint4 &v = x[i][k / 2];
                     pairs::decode(b, word[k], 0);
-                    tensor_mma<T>(k % 2 == 0 ? first[r] : second[r], v.x, v.y, v.z, v.w, b[0], b[1]);
+                    tensor_mma<__half>(k % 2 == 0 ? first[r] : second[r], v.x, v.y, v.z, v.w, b[0], b[1]);
                 }
             }
         __syncwarp();
