@@ -87,8 +87,9 @@ static void open_ground(struct instance *i, struct world *w, enum dtype dtype, c
 }
 
 static int check_fit(const struct model_config *m, const struct shard *s, const struct checkpoint *c,
-                     const struct instance_setup *setup, const struct world *w, struct instance *i, struct err *e)
+                     struct instance_setup *setup, const struct world *w, struct instance *i, struct err *e)
 {
+    setup->limits.mask_words = (m->vocab + 31) / 32;
     return fit_check(m, s, c, &setup->limits, w, i->ops, &i->q,
                      setup->kv_whole != 0 && setup->kv_bytes < 0 ? INT64_MAX : setup->kv_bytes, e);
 }

@@ -342,6 +342,7 @@ static struct sampler sampler(const struct sampler *s)
     size_t slots = (size_t)s->n_slots;
     d.history = ints("history", s->history, slots * (size_t)s->max_len);
     d.params = argument_data(argument("parameters", s->params, slots, sizeof *s->params, ARGUMENT_READ));
+    d.mask = argument_data(argument("masks", s->mask, slots * (size_t)s->mask_words, sizeof *s->mask, ARGUMENT_READ));
     d.scratch = NULL;
     return d;
 }
