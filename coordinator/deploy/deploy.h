@@ -96,7 +96,7 @@ void deploy_want(struct deploy *d, int i, double now);
 bool deploy_unload(struct deploy *d, int i);
 void deploy_pin(struct deploy *d, int i, bool pinned);
 
-/* What to do next. */
+/* The next thing to do. */
 enum deploy_act {
     DEPLOY_NOTHING,
     DEPLOY_OPEN,    /* read the model's headers, then deploy_sized or deploy_failed */

@@ -9,7 +9,7 @@
 /* A plan of a usual decode step fits into the first broadcast. Its header tells all ranks whether more follows. */
 #define EAGER_BYTES 4096
 
-/* What a loop has to do while it waits. */
+/* The duties of a loop while it waits. */
 struct waiting {
     struct notice *notice; /* of a rank that reports signals while it waits, or NULL */
     const struct loop_models *models;
