@@ -144,8 +144,8 @@ static void keep_time(struct server *s)
     if (s->setup.o->service.metrics_file != NULL && now >= s->file_due)
         write_file(s);
     server_check_times(s);
-    if (s->trims && s->n_open == 0) {
-        s->trims = false;
+    if ((s->trims || s->transport.held_much) && s->n_open == 0 && s->transport.pending < MAPPED_BYTES) {
+        s->trims = s->transport.held_much = false;
         (void)malloc_trim(0);
     }
     if (s->state != SERVER_DRAINING)
