@@ -22,6 +22,7 @@
 #define LINGER_MS       1000  /* and for what the transport has, when there is time */
 #define LINGER_SHORT_MS 200   /* and when mpirun kills in a second */
 #define FEW_DESCRIPTORS 1024  /* worth a warning */
+#define MAPPED_BYTES    (1 << 20)
 
 enum poll_item { POLL_SIGNAL, POLL_TRANSPORT, POLL_WORKERS, POLL_REPLICAS = POLL_WORKERS + 2 };
 #define POLL_MODELS 2 /* more, where there are several: their opener, the main thread */
@@ -256,7 +257,6 @@ static int open_threads(struct server *s, struct err *e)
 
 /* Messages and replies of megabytes go back to the system when they are done with: glibc would learn to keep such
  * memory. */
-#define MAPPED_BYTES (1 << 20)
 
 int server_open(struct server *s, const struct server_setup *setup, struct err *e)
 {
