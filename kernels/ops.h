@@ -111,7 +111,10 @@ struct sampler {
     int32_t *history;            /* [n_slots, max_len] every token fed so far, by position */
     int32_t *last_token;         /* [n_slots] the token sampled last */
     struct sampling *params;     /* [n_slots] */
-    void *scratch;               /* ops->sample_scratch_bytes(vocab) bytes for every row that is sampled at once */
+    int mask_words;
+    uint32_t
+        *mask; /* [n_slots, mask_words] of slots whose params are masked: bit i of word i / 32 lets token i be chosen */
+    void *scratch; /* ops->sample_scratch_bytes(vocab) bytes for every row that is sampled at once */
 };
 
 /* How a device reaches the memory of another one of its host. */

@@ -112,6 +112,13 @@ static void take_messages(struct server *s)
     } while (seconds_now() < until);
 }
 
+int server_write_metrics(struct server *s, struct text_buffer *text, struct err *e)
+{
+    if (metrics_write(&s->metrics, text, e) == 0)
+        models_write_metrics(&s->models, text, e);
+    return e->code == ERR_NONE ? 0 : -1;
+}
+
 /* For node_exporter's textfile collector: it reads whole files only. */
 static void write_file(struct server *s)
 {
@@ -119,7 +126,7 @@ static void write_file(struct server *s)
     struct err e = {0};
     const char *path = s->setup.o->service.metrics_file;
     s->file_due = seconds_now() + FILE_SECONDS;
-    if (path != NULL && metrics_write(&s->metrics, &text, &e) == 0)
+    if (path != NULL && server_write_metrics(s, &text, &e) == 0)
         (void)files_replace(path, text.data, text.bytes, 0644, &e);
     if (e.code != ERR_NONE && s->file_error.code == ERR_NONE) {
         s->file_error = e;

@@ -40,6 +40,18 @@ const json_t *backend_model(const struct backend *b, const char *model)
     return NULL;
 }
 
+bool backend_is_shared(const struct backend *b)
+{
+    const json_t *first = json_array_get(json_object_get(b->models, "models"), 0);
+    return json_object_get(first, "pinned") != NULL; /* a server of one model does not tell that */
+}
+
+void pool_refresh(struct pool *p)
+{
+    for (struct backend *b = p->first; b != NULL; b = b->next)
+        b->asked_models = -MODELS_SECONDS;
+}
+
 int pool_n_ready(const struct pool *p)
 {
     int n = 0;

@@ -79,13 +79,27 @@ static void *act(const char *name, const void *x, size_t n, enum argument_use us
     return argument_data(argument_act(name, x, n, use));
 }
 
+/* What network_open takes for quantised weights: none on the CPU. */
+static void *wide_memory(void)
+{
+    static void *memory;
+    if (memory == NULL && !real->shares_host_memory)
+        memory = real->alloc(&queue, WIDE_BYTES);
+    return real->shares_host_memory ? NULL : memory;
+}
+
 static const struct weight *weight(const char *name, struct weight *copy, const struct weight *w)
 {
     if (w == NULL)
         return NULL;
     *copy = *w;
-    copy->data =
-        argument_data(argument(name, w->data, (size_t)w->rows * (size_t)w->cols, dtype_bytes(w->type), ARGUMENT_READ));
+    size_t n = (size_t)w->rows * (size_t)w->cols, size = dtype_bytes(w->type);
+    if (weight_is_quantised(w)) {
+        n = code_bytes(&w->form, w->rows, w->cols);
+        size = 1;
+        copy->wide = wide_memory();
+    }
+    copy->data = argument_data(argument(name, w->data, n, size, ARGUMENT_READ));
     return copy;
 }
 
@@ -342,6 +356,7 @@ static struct sampler sampler(const struct sampler *s)
     size_t slots = (size_t)s->n_slots;
     d.history = ints("history", s->history, slots * (size_t)s->max_len);
     d.params = argument_data(argument("parameters", s->params, slots, sizeof *s->params, ARGUMENT_READ));
+    d.mask = argument_data(argument("masks", s->mask, slots * (size_t)s->mask_words, sizeof *s->mask, ARGUMENT_READ));
     d.scratch = NULL;
     return d;
 }

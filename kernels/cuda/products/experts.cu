@@ -1,6 +1,7 @@
 /* kernels/cuda/products/experts.cu - mixtures of experts: the router, and the products of the experts that it chose. The host
  * never learns whom: grids are as large as any choice needs, and blocks without tokens end at once. So a recorded step
  * serves every choice. */
+#include "kernels/cuda/products/products.cuh"
 #include "kernels/cuda/products/row_dots.cuh"
 #include "kernels/cuda/tensor.cuh"
 
@@ -342,6 +343,10 @@ extern "C" void cuda_matmul_experts(struct queue *q, void *out, const void *x, c
     int rows = w->rows / how->n_experts, pairs_a_row = x_rows == X_TOKENS ? how->n_chosen : 1;
     if (n_tokens < 1 || rows < 1)
         return;
+    if (weight_is_quantised(w)) {
+        experts_of_codes(q, out, x, w, bias, r, how, pairs_a_row, n_tokens, products_stream(q));
+        return;
+    }
     dim3 grid((unsigned)(rows + WARPS - 1) / WARPS, (unsigned)how->n_experts);
     with_dots(q->act, w->type, w->cols, x, w->data, [&](auto t, auto v, auto n) {
         using T = decltype(t);
