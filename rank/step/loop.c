@@ -172,6 +172,7 @@ static void submit(const struct loop_models *m, const struct plan *p, struct und
         fatal(&e);
     }
     observers_tell(&m->ground->observers, activity, RANK_WORKS);
+    engine_align(m->engine[p->model], p->step);
     engine_submit(m->engine[p->model], p);
     u->model[u->n++] = p->model;
 }

@@ -327,6 +327,20 @@ static void pump(void)
     }
 }
 
+/* Open MPI 5 cannot be told to be quiet: the page that its mpirun adds where a rank has failed is no part of what is tested. */
+static void drop_page_of_launcher(char *text)
+{
+    char *said = strstr(text, "\nprterun detected that"), *begin, *end;
+    if (said == NULL)
+        return;
+    for (begin = said; begin > text && begin[-1] == '-';)
+        begin--;
+    end = strstr(said, "\n----");
+    end = end != NULL ? end + 1 + strspn(end + 1, "-") : said + strlen(said);
+    end += *end == '\n';
+    memmove(begin, end, strlen(end) + 1);
+}
+
 void process_wait(struct process *p)
 {
     pid_t ignored;
@@ -345,6 +359,7 @@ void process_wait(struct process *p)
         if (p->text[k] == NULL)
             p->text[k] = calloc(1, 1);
     }
+    drop_page_of_launcher(p->text[PROCESS_ERR]);
     p->core = core_file_of_program(p->dir);
 }
 

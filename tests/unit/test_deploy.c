@@ -185,6 +185,7 @@ static void yielding(void **state)
     assert_int_equal(deploy_ask(&d, 0, 5), DEPLOY_ENTER);
     assert_true(deploy_due(&d) == 11);
     expect(&d, 11, DEPLOY_NOTHING, -1);
+    assert_true(isinf(deploy_due(&d))); /* it is done: nothing is due by the clock any more */
     assert_int_equal(deploy_ask(&d, 0, 11), DEPLOY_WAIT);
     deploy_done(&d, 0, 12);
     expect(&d, 12, DEPLOY_NOTHING, -1); /* one uses it still */
