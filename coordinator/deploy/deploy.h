@@ -71,6 +71,7 @@ struct deploy {
     int n_resident;           /* that hold a slot */
     int64_t used;             /* bytes of these */
     uint64_t n_asked;         /* orders given out */
+    double decided;           /* when deploy_next was asked last */
     uint64_t n_loads, n_unloads;
 };
 
