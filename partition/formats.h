@@ -23,7 +23,7 @@ struct module {
     int experts; /* 0: the tensor is this matrix alone */
 };
 
-/* Where a matrix lies: its tensors, and how an element of each decodes. */
+/* A matrix in its file: its tensors, and how an element of each decodes. */
 struct planes {
     struct code_form form; /* but for .first */
     int n;

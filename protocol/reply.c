@@ -212,7 +212,7 @@ static json_t *text_or_null(const char *text)
     return text != NULL ? reply_text(text) : json_null();
 }
 
-/* What is known of it while it is not loaded: its state. */
+/* A model that is not loaded is described by its state alone. */
 static json_t *model_object(const struct reply_model *m, bool *good)
 {
     json_t *model = json_object();

@@ -85,7 +85,7 @@ void server_unloaded_model(struct server *s, int model);
 
 /* io.c: all metrics as Prometheus text. */
 int server_write_metrics(struct server *s, struct text_buffer *text, struct err *e);
-/* What replicas have said is taken. */
+/* Takes the reports of replicas. */
 void server_take_reports(struct server *s);
 
 /* dispatch.c */

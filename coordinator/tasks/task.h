@@ -109,7 +109,7 @@ int task_prepare(struct task *j, int max_len, int64_t max_reply, uint64_t seed);
 /* About how many bytes the reply of a task that has been generated will have; a stream's last event. */
 size_t task_reply_bytes(const struct task *j);
 
-/* What prompt i takes where it is repeated: about, if it came as ids. */
+/* The bytes that prompt i takes where it is repeated: an estimate if it came as ids. */
 int64_t task_echo_bytes(const struct task *j, int i);
 
 /* The bytes of a text as a JSON string, without its quotes. */

@@ -34,7 +34,7 @@ static void leave_groups_out(float *key, const struct routing *how)
     }
 }
 
-/* What experts are chosen by. What is not a number comes last. */
+/* The score by which experts are chosen; one that is not a number comes last. */
 static void make_keys(float *key, const float *logits, const struct weight *bias, const struct routing *how)
 {
     for (int e = 0; e < how->n_experts; e++) {
@@ -63,7 +63,7 @@ static void choose(int32_t *expert, const float *key, const struct routing *how)
     }
 }
 
-/* Of the chosen ones. */
+/* The shares of the chosen experts. */
 static void make_shares(float *share, const int32_t *expert, const float *logits, const struct routing *how)
 {
     float max = -INFINITY;

@@ -59,7 +59,7 @@ static float code_weight(const struct product *m, int row, int col)
     return (code_value(m->form.codes, code) - (float)(m->zeros ? m->zeros[i] : code_zero(m->form.codes))) * scale;
 }
 
-/* Where row `first` of the weights lies, and how its elements are. */
+/* The position of row `first` of the weights, and the form of its elements. */
 static void point_at(struct product *m, const struct weight *w, size_t first)
 {
     const uint8_t *data = w->data;

@@ -19,7 +19,7 @@ static size_t expected_bytes(const struct model_config *m, const struct shard *s
     return bytes;
 }
 
-/* What network_open takes beside quantised weights. */
+/* The memory that network_open takes beside quantised weights. */
 static size_t wide_bytes(const struct model_config *m, const struct ops *ops)
 {
     return m->quantization.format != FORMAT_NONE && !ops->shares_host_memory ? WIDE_BYTES : 0;

@@ -189,6 +189,7 @@ int instance_begin(struct instance *i, const struct instance *ground, struct wor
     if (agree(w, e) >= 0)
         return -1;
     (void)network_open(&i->network, m, &shard, c, i->ops, &i->q, e);
+    i->ops->wait(&i->q); /* the memory is zeroed on this queue, and filled on another */
     return agree(w, e) >= 0 ? -1 : 0;
 }
 

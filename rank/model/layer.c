@@ -137,7 +137,7 @@ static const void *reduce(const struct layer_run *r, int layer, enum weight_id i
     return sum;
 }
 
-/* What attention or MLP takes: the residual, after the pending sum, normed or as it is. */
+/* The input of attention or MLP: the residual after the pending sum, normed or as it is. */
 static const void *input(const struct layer_run *r, int layer, enum weight_id id, const void *pending)
 {
     const struct model_config *m = &r->network->config;

@@ -34,7 +34,7 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Of the experts: for as many pairs as the largest step has. */
+/* The experts' memory, for as many pairs as the largest step has. */
 static void open_routes(struct engine *g)
 {
     const struct model_config *m = &g->network->config;

@@ -333,9 +333,15 @@ int engine_flights(const struct engine *g)
     return g->ops->async != NULL ? ENGINE_FLIGHTS : 1;
 }
 
+void engine_align(struct engine *g, uint64_t step)
+{
+    if (g->n_steps == g->n_taken)
+        g->shift = (step + ENGINE_FLIGHTS - g->n_steps % ENGINE_FLIGHTS) % ENGINE_FLIGHTS;
+}
+
 void engine_submit(struct engine *g, const struct plan *p)
 {
-    int which = (int)(g->n_steps % ENGINE_FLIGHTS);
+    int which = (int)((g->n_steps + g->shift) % ENGINE_FLIGHTS);
     struct step_flight *f = &g->flight[which];
     list_rows(f, p);
     bool decode = is_decode(f, p);
@@ -361,7 +367,7 @@ void engine_submit(struct engine *g, const struct plan *p)
 
 void engine_take(struct engine *g, struct step_result *result)
 {
-    int which = (int)(g->n_taken % ENGINE_FLIGHTS);
+    int which = (int)((g->n_taken + g->shift) % ENGINE_FLIGHTS);
     const struct step_flight *f = &g->flight[which];
     if (g->ops->async != NULL)
         g->ops->async->wait_mark(g->q, which);

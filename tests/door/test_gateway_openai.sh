@@ -5,7 +5,7 @@ python=${LOCKSTEP_PYTHON:-python3}
 "$python" -c 'import openai' 2>/dev/null || skip_all "$python has no module openai (a virtual environment's: LOCKSTEP_PYTHON)"
 make_folder
 cd "$root" || exit 1
-mpirun -q -n 2 "$lockstep" serve --model demo/lockstep-stories --endpoint "ipc://$dir/zmq.sock" --rendezvous "$dir/r.json" >"$dir/serve.log" 2>&1 &
+mpirun -n 2 "$lockstep" serve --model demo/lockstep-stories --endpoint "ipc://$dir/zmq.sock" --rendezvous "$dir/r.json" >"$dir/serve.log" 2>&1 &
 server=$!
 at_end 'kill $server 2>/dev/null; wait $server'
 "${lockstep}-gateway" --backend "$dir/r.json" --listen 127.0.0.1:0 2>"$dir/gateway.log" &

@@ -434,14 +434,18 @@ static void told_to_end_while_reading(void)
     case_end();
 }
 
-int main(void)
+/* argv[1]: the most ranks (default 3), for machines with fewer GPUs; then ranks do not fail. */
+int main(int argc, char **argv)
 {
+    int most = argc > 1 ? atoi(argv[1]) : 3;
     make_models();
-    for (int ranks = 1; ranks <= 3; ranks++)
+    for (int ranks = 1; ranks <= most; ranks++)
         endpoint(ranks);
-    one_rank_cannot_read();
-    killed_while_reading();
-    told_to_end_while_reading();
+    if (most == 3) {
+        one_rank_cannot_read();
+        killed_while_reading();
+        told_to_end_while_reading();
+    }
     files_remove_dir(dir);
     for (int i = 0; i < N_GOOD; i++) {
         free(model[i].prompt);

@@ -21,7 +21,7 @@ static size_t common(const struct choice_text *text, size_t n, size_t at)
     return same - at;
 }
 
-/* What follows the first `at` bytes, which all of them share. */
+/* The bytes that may follow the first `at`, which all of them share. */
 static int choose(struct graph *g, const struct choice_text *text, size_t n, size_t at, int next)
 {
     size_t shared = common(text, n, at), end = at + shared, i = 0;

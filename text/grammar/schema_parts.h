@@ -36,7 +36,7 @@ int schema_literal(struct schema_builder *b, const json_t *value, int next);
 
 /* The schema without $ref and allOf: merged into one. Borrowed from the schema or from b->made; NULL on failure. */
 const json_t *schema_flatten(struct schema_builder *b, const json_t *schema);
-/* What a $ref refers to. */
+/* The schema that a $ref refers to. */
 const json_t *schema_resolve(struct schema_builder *b, const json_t *reference);
 /* A schema that is nothing but a reference: what it refers to; else NULL. */
 const json_t *schema_referred(struct schema_builder *b, const json_t *schema);
