@@ -52,24 +52,26 @@ TARGET INLINE FN(vec) FN(decode)(const uint8_t *row, enum codes codes, size_t c)
 {
     if (codes == CODES_E4M3) {
 #if ISA == 512
-        __m256i h = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(row + c)));
-        h = _mm256_or_si256(_mm256_slli_epi16(_mm256_and_si256(h, _mm256_set1_epi16(0x7f)), 7),
-                            _mm256_slli_epi16(_mm256_and_si256(h, _mm256_set1_epi16(0x80)), 8));
-        return (FN(vec))_mm512_cvtph_ps(h);
+        __m256i h = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(row + c))); /* the sign twice, too */
+        return (FN(vec))_mm512_cvtph_ps(_mm256_and_si256(_mm256_slli_epi16(h, 7), _mm256_set1_epi16((short)0xbfff)));
 #elif ISA == 256
-        __m128i h = _mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i *)(row + c)));
-        h = _mm_or_si128(_mm_slli_epi16(_mm_and_si128(h, _mm_set1_epi16(0x7f)), 7),
-                         _mm_slli_epi16(_mm_and_si128(h, _mm_set1_epi16(0x80)), 8));
-        return (FN(vec))_mm256_cvtph_ps(h);
+        __m128i h = _mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i *)(row + c)));
+        return (FN(vec))_mm256_cvtph_ps(_mm_and_si128(_mm_slli_epi16(h, 7), _mm_set1_epi16((short)0xbfff)));
 #else
         return FN(decode_e4m3)(row + c);
 #endif
     }
     if (codes == CODES_INT8) {
-        typedef uint8_t FN(bytes) __attribute__((vector_size(LANES)));
-        FN(bytes) b;
-        memcpy(&b, row + c, sizeof b);
-        return __builtin_convertvector(__builtin_convertvector(b, FN(ints)), FN(vec));
+#if ISA == 512
+        return (FN(vec))_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(row + c))));
+#elif ISA == 256
+        return (FN(vec))_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(row + c))));
+#else
+        FN(vec) v;
+        for (size_t l = 0; l < LANES; l++)
+            v[l] = row[c + l];
+        return v;
+#endif
     }
     FN(words) index = FN(load_nibbles)(row, c);
     return codes == CODES_E2M1 ? FN(decode_e2m1)(index) : __builtin_convertvector((FN(ints))index, FN(vec));
