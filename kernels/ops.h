@@ -33,7 +33,7 @@ struct queue {
 };
 
 /* A matrix or vector of weights in the checkpoint's type. Vectors have rows == 1. data may be NULL when empty. Only matrices
- * of matmul and matmul_experts may be quantised: data is then as base/codes.h says. */
+ * of products may be quantised: data is then as base/codes.h says. */
 struct weight {
     void *data;
     enum dtype type; /* of what is not quantised */
@@ -101,9 +101,6 @@ struct routes {
     int32_t *begin;  /* [n_experts + 1] where each expert's pairs begin in `pair` */
     int32_t *pair;   /* [n_tokens n_chosen] the pairs by expert, those of one expert by token */
 };
-
-/* Of x in products of experts: one for each token, or one for each pair. */
-enum expert_rows { X_TOKENS, X_PAIRS };
 
 /* The state that the device keeps per slot between steps. */
 struct sampler {

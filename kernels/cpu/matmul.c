@@ -132,8 +132,8 @@ void cpu_matmul(struct queue *q, void *out, const void *x, const struct weight *
     }
 }
 
-void cpu_matmul_experts(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
-                        const struct routes *r, const struct routing *how, enum expert_rows x_rows, int n_tokens)
+void cpu_product_of_pairs(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                          const struct routes *r, const struct routing *how, enum x_rows x_rows, int n_tokens)
 {
     int rows = w->rows / how->n_experts, n_row_blocks = (rows + ROWS - 1) / ROWS, n_pairs = n_tokens * how->n_chosen;
     block_function *block = choose_block();

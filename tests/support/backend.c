@@ -298,26 +298,29 @@ static void route(struct queue *q, const struct routes *r, const void *x, const 
     finish(q);
 }
 
-static void matmul_experts(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
-                           const struct routes *r, const struct routing *how, enum expert_rows x_rows, int n_tokens)
+static void experts_first(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                          const struct routes *r, const struct routing *how, enum activation kind, void *work,
+                          int n_tokens)
 {
     struct weight dw, db;
     struct routes d = routes(r, how, n_tokens, ARGUMENT_READ);
-    size_t pairs = (size_t)n_tokens * (size_t)how->n_chosen, n = x_rows == X_PAIRS ? pairs : (size_t)n_tokens;
-    void *dout = act("result", out, pairs * (size_t)(w->rows / how->n_experts), ARGUMENT_MADE);
-    table->matmul_experts(on(q), dout, act("x", x, n * (size_t)w->cols, ARGUMENT_READ), weight("weights", &dw, w),
-                          weight("bias", &db, bias), &d, how, x_rows, n_tokens);
+    size_t n = (size_t)n_tokens, both = n * (size_t)how->n_chosen * (size_t)(w->rows / how->n_experts);
+    void *dout = act("result", out, both / 2, ARGUMENT_MADE), *dwork = act("work", work, both, ARGUMENT_SCRATCH);
+    table->experts_first(on(q), dout, act("x", x, n * (size_t)w->cols, ARGUMENT_READ), weight("weights", &dw, w),
+                         weight("bias", &db, bias), &d, how, kind, dwork, n_tokens);
     finish(q);
 }
 
-static void combine(struct queue *q, void *out, const void *y, const struct routes *r, const struct routing *how,
-                    int n_tokens, int dim, bool accumulate)
+static void experts_second(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                           const struct routes *r, const struct routing *how, void *work, int n_tokens, bool accumulate)
 {
+    struct weight dw, db;
     struct routes d = routes(r, how, n_tokens, ARGUMENT_READ);
-    size_t n = (size_t)n_tokens * (size_t)dim;
-    void *dout = act("result", out, n, accumulate ? ARGUMENT_CHANGED : ARGUMENT_MADE);
-    table->combine(on(q), dout, act("y", y, n * (size_t)how->n_chosen, ARGUMENT_READ), &d, how, n_tokens, dim,
-                   accumulate);
+    size_t n = (size_t)n_tokens, rows = (size_t)(w->rows / how->n_experts), pairs = n * (size_t)how->n_chosen;
+    void *dout = act("result", out, n * rows, accumulate ? ARGUMENT_CHANGED : ARGUMENT_MADE);
+    void *dwork = act("work", work, pairs * rows, ARGUMENT_SCRATCH);
+    table->experts_second(on(q), dout, act("x", x, pairs * (size_t)w->cols, ARGUMENT_READ), weight("weights", &dw, w),
+                          weight("bias", &db, bias), &d, how, dwork, n_tokens, accumulate);
     finish(q);
 }
 

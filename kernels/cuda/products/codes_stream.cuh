@@ -38,7 +38,7 @@ struct codes_args {
     struct coded w;
     int n_tokens, rows, cols;
     bool accumulate;
-    /* Of experts, each with so many rows, see matmul_experts; n_tokens: unused */
+    /* Of experts, each with so many rows, see product_of_pairs; n_tokens: unused */
     const int32_t *begin, *pair;
     int n_experts, pairs_a_row;
 };
