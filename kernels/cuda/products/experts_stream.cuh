@@ -16,10 +16,10 @@
 
 #define EXPERT_MAX_TOKENS 16
 #define EXPERT_MAX_CHOSEN 32
-#define EXPERT_WARPS      8
+#define EXPERT_WARPS      16
 #define EXPERT_THREADS    (EXPERT_WARPS * 32)
 #define EXPERT_STEP       (EXPERT_WARPS * 32) /* columns: each warp takes 64 bytes of every row */
-#define EXPERT_RING_BYTES (96 * 1024)
+#define EXPERT_RING_BYTES (144 * 1024)
 #define EXPERT_MAX_ROWS   32 /* of a tile of the second product */
 
 /* The experts that have tokens, in order of their numbers, and which. NT: tokens there is room for. */
@@ -231,7 +231,7 @@ constexpr size_t first_shared_bytes()
 
 /* Shared memory: the ring, then float [2][EXPERT_WARPS][NT][16]. */
 template <typename T, int NT>
-__global__ void __launch_bounds__(EXPERT_THREADS, 2) experts_first(expert_product<T> a)
+__global__ void __launch_bounds__(EXPERT_THREADS, 1) experts_first(expert_product<T> a)
 {
     extern __shared__ uint4 shared[];
     __shared__ expert_table<NT> table;
@@ -356,7 +356,7 @@ constexpr size_t second_shared_bytes()
 /* Reads the routes before the kernel that precedes it, the first product, has ended. Shared memory: the ring, float
  * [EXPERT_WARPS][NT][8 R], the table, the pairs. */
 template <typename T, int NT, int R>
-__global__ void __launch_bounds__(EXPERT_THREADS, 2) experts_second(expert_product<T> a, int tile_rows)
+__global__ void __launch_bounds__(EXPERT_THREADS, 1) experts_second(expert_product<T> a, int tile_rows)
 {
     extern __shared__ uint4 shared[];
     expert_ring<NT, R> ring(shared);
