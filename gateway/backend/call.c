@@ -102,7 +102,7 @@ static struct backend *choose(const struct pool *p, const char *model, const str
     return best;
 }
 
-/* Of all backends that are ready: do they serve one model, and the same? */
+/* Do all backends that are ready serve one model, and the same? */
 static bool is_only_model(const struct pool *p)
 {
     const char *name = NULL;

@@ -214,7 +214,7 @@ static void lose_backend(struct backend *b, const char *why)
     unwatch(b);
 }
 
-/* What it has to say now; true: perhaps more. */
+/* Takes its next message; true: there may be more. */
 static bool hear_backend(struct backend *b)
 {
     struct err e = {0};

@@ -106,7 +106,7 @@ const json_t *backend_model(const struct backend *b, const char *model);
 /* Does it serve several models, which come and go? */
 bool backend_is_shared(const struct backend *b);
 
-/* What backends serve has changed: they are asked soon. */
+/* The models of backends have changed: they are asked soon. */
 void pool_refresh(struct pool *p);
 
 /* Backends that take requests. */

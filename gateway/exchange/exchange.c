@@ -94,7 +94,7 @@ bool exchange_is_good(const json_t *reply)
     return status != NULL && strcmp(status, "ok") == 0;
 }
 
-/* What a reply tells of itself. */
+/* Notes the figures that a reply contains. */
 static void take_tally(struct exchange *x, const json_t *reply, bool last)
 {
     struct tally *t = &x->tally;

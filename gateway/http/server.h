@@ -14,7 +14,7 @@
 
 struct http_conn;
 
-/* What the program above makes of requests. */
+/* The program's functions that handle requests. */
 struct http_handler {
     void *context;
     /* The whole request is there. It is answered now or later, with http_answer, or http_begin to http_end. */

@@ -299,6 +299,24 @@ static void rounds(const struct serving *s, int n)
     case_end();
 }
 
+/* Every request was counted, and most found their model loaded. */
+static void metrics(const struct serving *s)
+{
+    case_begin("metrics by model, with CloudWatch's names beside ours, on %d ranks", s->ranks);
+    double asked = serving_metric(s, "model_invocations_total"), hits = serving_metric(s, "ModelCacheHit");
+    double loads = serving_metric(s, "model_loads_total"), gone = serving_metric(s, "model_unloads_total");
+    double failed = serving_metric_of(s, "model_load_failures_total", "model", "broken");
+    case_check(asked == N_REQUESTS && serving_metric(s, "Invocations") == asked, "%g requests, expected %d", asked,
+               N_REQUESTS);
+    case_check(hits > 0 && hits < asked, "%g of %g found their model loaded", hits, asked);
+    case_check(loads >= 5 && loads - gone == serving_metric(s, "LoadedModelCount"), "%g loads, %g unloads", loads,
+               gone);
+    case_check(failed >= 1, "%g failures of the broken model", failed);
+    case_check(serving_metric(s, "models_used_bytes") <= serving_metric(s, "models_memory_bytes"),
+               "more is used than may be");
+    case_end();
+}
+
 static void endpoint(int ranks)
 {
     static const char *const more[] = {"--model-memory",     MEMORY, "--max-models",    "4",  "--max-batch", "8",
@@ -311,6 +329,7 @@ static void endpoint(int ranks)
     case_end();
     if (!started)
         return;
+    metrics(&s);
     operations(&s);
     rounds(&s, 26);
     case_begin("the end of a server of many models, on %d ranks", ranks);
@@ -415,14 +434,18 @@ static void told_to_end_while_reading(void)
     case_end();
 }
 
-int main(void)
+/* argv[1]: the most ranks (default 3), for machines with fewer GPUs; then ranks do not fail. */
+int main(int argc, char **argv)
 {
+    int most = argc > 1 ? atoi(argv[1]) : 3;
     make_models();
-    for (int ranks = 1; ranks <= 3; ranks++)
+    for (int ranks = 1; ranks <= most; ranks++)
         endpoint(ranks);
-    one_rank_cannot_read();
-    killed_while_reading();
-    told_to_end_while_reading();
+    if (most == 3) {
+        one_rank_cannot_read();
+        killed_while_reading();
+        told_to_end_while_reading();
+    }
     files_remove_dir(dir);
     for (int i = 0; i < N_GOOD; i++) {
         free(model[i].prompt);

@@ -238,7 +238,6 @@ static void refuses_what_others_have(void **state)
                   {"max_time", NULL, "1"},
                   {"truncate_prompt_tokens", NULL, "5"},
                   {"bad_words", NULL, "[]"},
-                  {"response_format", NULL, "{}"},
                   {"grammar", NULL, "\"\""},
                   {"lora", NULL, "[]"},
                   {"stream_options", NULL, "{}"},
