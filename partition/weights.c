@@ -49,6 +49,8 @@ static int64_t source_out(const struct builder *b, const struct weight_source *s
     case PART_GATE:
     case PART_UP:
         return out / 2;
+    case PART_HEAD:
+        return d;
     case PART_QKV_GROUPS:
     case PART_QKV_BLOCKS:
     case PART_ROWS:
@@ -219,6 +221,7 @@ static void slice_qkv(struct builder *b, const struct weight_source *source, int
         slice_groups(b, source, tensor);
         break;
     case PART_WHOLE:
+    case PART_HEAD:
     case PART_ROWS:
     case PART_GATE:
     case PART_UP:
@@ -434,6 +437,20 @@ static int add_experts(struct builder *b, const struct weight_source *source, st
     return 0;
 }
 
+/* The vectors of this rank's heads, one after the other. */
+static int add_heads(struct builder *b, const struct weight_source *source, struct weight_slot *slot)
+{
+    int64_t d = b->m->head_dim;
+    int begin = (int)(first_output(b, roles[source->id].out) / d), n = slot->cols / (int)d;
+    for (int i = 0; i < n; i++) {
+        int tensor = take_tensor(b, source, slot, begin + i, i == 0);
+        if (tensor < 0)
+            return -1;
+        add_slice(b, source, tensor, 0, i * d, d);
+    }
+    return 0;
+}
+
 /* Fill the slices of the slot at map->n_slots. */
 static int add_sources(struct builder *b, struct weight_slot *slot)
 {
@@ -443,6 +460,9 @@ static int add_sources(struct builder *b, struct weight_slot *slot)
             continue;
         if (is_of_experts(slot->id)) {
             if (add_experts(b, source, slot, first) != 0)
+                return -1;
+        } else if (source->part == PART_HEAD) {
+            if (add_heads(b, source, slot) != 0)
                 return -1;
         } else {
             int tensor = take_tensor(b, source, slot, 0, first);

@@ -362,6 +362,11 @@ int main(void)
           "\"num_hidden_layers\": 2, \"ffn_dim\": 256, \"num_attention_heads\": 4, \"max_position_embeddings\": 64, "
           "\"do_layer_norm_before\": true, \"torch_dtype\": \"float16\"}",
           2.0 * (300 * 64 + 66 * 64 + 2 * (4 * (64 * 64 + 64) + 2 * 256 * 64 + 256 + 64 + 4 * 64) + 2 * 64));
+    loads("gemma3_text",
+          "{\"model_type\": \"gemma3_text\", \"vocab_size\": 300, \"hidden_size\": 64, \"intermediate_size\": 160, "
+          "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 16, "
+          "\"max_position_embeddings\": 64, \"tie_word_embeddings\": true, \"torch_dtype\": \"bfloat16\"}",
+          2.0 * (300 * 64 + 2 * (64 * 64 * 3 + 3 * 160 * 64 + 4 * 64 + 2 * 16) + 64));
     refused("--config without noise", LIST("bench", "--config", "scripts/configs/llama-1b.json"));
     refused("no model", LIST("bench"));
     refused("half a latency", LIST("bench", "--model", models_demo(), "--latency", "5:x"));
