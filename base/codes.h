@@ -68,7 +68,7 @@ static inline size_t code_pitch(const struct code_form *f, int cols)
     return (bytes + CODES_ROW_ALIGN - 1) / CODES_ROW_ALIGN * CODES_ROW_ALIGN;
 }
 
-/* Where the parts begin, and the bytes of all. */
+/* The offsets of the parts, and the bytes of all. */
 static inline size_t code_scales_at(const struct code_form *f, int rows, int cols)
 {
     return ((size_t)rows * code_pitch(f, cols) + CODES_ALIGN - 1) / CODES_ALIGN * CODES_ALIGN;

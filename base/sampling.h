@@ -13,7 +13,7 @@
 #define SAMPLING_MAX_TOP  20
 
 /* How one sequence is sampled. Flat: rides in the plan. Order of application (Hugging Face's): logit_bias,
- * repetition_penalty, frequency and presence penalty, min_tokens (eos ids forbidden), temperature, top_k, top_p, min_p. */
+ * repetition_penalty, frequency and presence penalty, min_tokens (eos ids forbidden), mask, temperature, top_k, top_p, min_p. */
 struct sampling {
     uint64_t seed;
     float temperature;        /* 0: greedy, the lowest id among equals */
@@ -27,6 +27,7 @@ struct sampling {
     int32_t n_eos, eos[SAMPLING_MAX_EOS]; /* ids that min_tokens forbids */
     int32_t n_top;                        /* log-probabilities wanted: the best n_top (0..SAMPLING_MAX_TOP) */
     int32_t n_prompt_top;                 /* the same beside every token of the prompt that is scored */
+    int32_t masked; /* 1: only tokens whose bits are set in the sampler's mask of the slot, which the plan brings */
     int32_t n_bias;
     int32_t bias_id[SAMPLING_MAX_BIAS];
     float bias[SAMPLING_MAX_BIAS];

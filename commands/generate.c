@@ -71,6 +71,7 @@ int generate_open(struct generate *g, const struct generate_options *o, const st
     if (generation_rules(&g->rules, &bos, o, m->vocab, e) != 0 || prompts_read(&g->prompts, o, m->vocab, e) != 0 ||
         tokenizer_open(&g->tokenizer, o->run.model, e) != 0)
         return -1;
+    lexicon_keeper_open(&g->lexicon, g->tokenizer, m->vocab);
     g->n = g->prompts.n;
     g->request = err_calloc(e, (size_t)g->n, sizeof *g->request, "requests");
     if (g->request == NULL)
@@ -230,6 +231,7 @@ int generate_start(struct generate *g, const struct limits *l, struct err *e)
     const struct scheduler_setup setup = {
         .limits = *l,
         .tokenizer = g->tokenizer,
+        .lexicon = &g->lexicon,
         .prefix_caching = !g->o->run.no_prefix_caching,
         .rope_changes_at = g->rope_changes_at,
         .on_progress = on_progress,
@@ -340,6 +342,7 @@ void generate_close(struct generate *g)
     free(g->request);
     prompts_free(&g->prompts);
     scheduler_close(&g->scheduler);
+    lexicon_keeper_close(&g->lexicon);
     tokenizer_close(&g->tokenizer);
     generation_rules_close(&g->rules);
     memset(g, 0, sizeof *g);

@@ -13,6 +13,7 @@
 struct generate {
     const struct generate_options *o; /* borrowed */
     struct tokenizer *tokenizer;
+    struct lexicon_keeper lexicon;
     struct request_rules rules;
     struct prompt_list prompts;
     struct request *request; /* [n] */

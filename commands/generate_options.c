@@ -15,6 +15,15 @@ static int add_stop(void *record, const struct opt *row, const char *text, struc
     return 0;
 }
 
+static int add_choice(void *record, const struct opt *row, const char *text, struct err *e)
+{
+    struct generate_options *o = record;
+    if (o->n_choices == GENERATE_MAX_CHOICES || *text == '\0')
+        return ERR(e, ERR_USAGE, "--%s: expected up to %d texts, none empty", row->name, GENERATE_MAX_CHOICES);
+    o->choice[o->n_choices++] = text;
+    return 0;
+}
+
 static const struct opt rows[] = {
     TEXT("prompt", "TEXT", prompt, "the prompt"),
     TEXT("prompts", "FILE", prompts,
@@ -43,6 +52,9 @@ static const struct opt rows[] = {
     TEXT("stop-token-ids", "IDS", stop_token_ids, "end after any of these tokens: 1,2,3"),
     FLAG("include-stop-str-in-output", include_stop, "keep the stop text in the output"),
     FLAG("ignore-eos", sampling.ignore_eos, "continue after end-of-text tokens, up to --max-tokens"),
+    TEXT("json-schema", "FILE", json_schema, "answer with JSON that this JSON schema allows"),
+    TEXT("regex", "REGEX", regex, "answer with a text that this regular expression matches"),
+    {"choice", "TEXT", OPT_CALL, 0, 0, 0, 0, NULL, "answer with this text; repeated, with one of up to 64", add_choice},
     INTEGER("logprobs", logprobs, 0, 20, -1, "with --json: log-probabilities of every token and of the K likeliest"),
     INTEGER("prompt-logprobs", prompt_logprobs, 0, 20, -1,
             "with --json: the same for every token of the prompt but the first, given those before it"),

@@ -2,6 +2,7 @@
 #include "commands/generation.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "text/grammar/form.h"
 
 #include <errno.h>
 #include <math.h>
@@ -245,7 +246,38 @@ static int check_stop_texts(const struct generate_options *o, struct err *e)
 void generation_rules_close(struct request_rules *rules)
 {
     stop_close(rules->stop);
+    form_close((struct form *)rules->form);
     rules->stop = NULL;
+    rules->form = NULL;
+}
+
+/* The form that --json-schema, --regex or --choice ask for. */
+static int read_form(struct request_rules *rules, const struct generate_options *o, struct err *e)
+{
+    int n = (o->json_schema != NULL) + (o->regex != NULL) + (o->n_choices > 0);
+    struct form *form = NULL;
+    if (n == 0)
+        return 0;
+    if (n > 1)
+        return ERR(e, ERR_USAGE, "--json-schema, --regex and --choice: one of them, not several");
+    if (o->sampling.ignore_eos || o->sampling.min_tokens > 0)
+        return ERR(e, ERR_USAGE,
+                   "--%s is not possible with --json-schema, --regex and --choice, which say where the "
+                   "text ends",
+                   o->sampling.ignore_eos ? "ignore-eos" : "min-tokens");
+    json_t *value = o->json_schema != NULL ? json_read_file(o->json_schema, FORM_MAX_BYTES, e)
+                    : o->regex != NULL     ? json_string(o->regex)
+                                           : json_array();
+    for (int i = 0; i < o->n_choices; i++)
+        json_array_append_new(value, json_string(o->choice[i]));
+    if (value == NULL && e->code == ERR_NONE)
+        return ERR(e, ERR_USAGE, "--regex: not valid UTF-8");
+    enum form_kind kind = o->json_schema != NULL ? FORM_SCHEMA : o->regex != NULL ? FORM_REGEX : FORM_CHOICE;
+    if (value != NULL)
+        (void)form_open(&form, kind, value, e);
+    rules->form = form;
+    json_decref(value);
+    return e->code == ERR_NONE ? 0 : -1;
 }
 
 int generation_rules(struct request_rules *rules, int32_t *bos, const struct generate_options *o, int vocab,
@@ -270,6 +302,8 @@ int generation_rules(struct request_rules *rules, int32_t *bos, const struct gen
         read_special_ids(rules, bos, g, path, o->run.model, vocab, e) == 0 &&
         read_sampling(rules, &o->sampling, g, path, e) == 0)
         (void)collect_stop_ids(rules, o, vocab, e);
+    if (e->code == ERR_NONE)
+        (void)read_form(rules, o, e);
     if (e->code == ERR_NONE && o->logit_bias != NULL)
         (void)parse_bias(&rules->sampling, o->logit_bias, vocab, e);
     json_decref(g);

@@ -10,7 +10,7 @@
 int generation_rules(struct request_rules *rules, int32_t *bos, const struct generate_options *o, int vocab,
                      struct err *e);
 
-/* Gives rules->stop back, which is the rules' own. Safe on zeroed rules. */
+/* Gives rules->stop and rules->form back, which are the rules' own. Safe on zeroed rules. */
 void generation_rules_close(struct request_rules *rules);
 
 /* From these files only the ids: rules->sampling.eos and *bos. */

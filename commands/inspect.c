@@ -112,7 +112,7 @@ static int print_json(const struct model_config *m, const struct checkpoint *c, 
     return rc;
 }
 
-/* What a step reads where it does not read all. */
+/* The bytes that a step reads, if it does not read all. */
 static void print_experts(const struct model_config *m, const struct rank_share *r, int n)
 {
     const struct model_experts *x = &m->experts;

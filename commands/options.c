@@ -201,7 +201,8 @@ static void print_overview(void)
         opt_print_wrapped(commands[i].help, 6, 100);
     }
     printf("\n`lockstep COMMAND --help` lists the options of a command. Each option can also be set in the "
-           "environment:\n--max-tokens by LOCKSTEP_MAX_TOKENS. `mpirun -q` omits mpirun's own messages after a "
+           "environment:\n--max-tokens by LOCKSTEP_MAX_TOKENS. `mpirun -q` of Open MPI 4 omits mpirun's own messages "
+           "after a "
            "failure.\n\nExit status, the same on every rank:\n");
     for (size_t i = 0; i < N_STATUSES; i++)
         printf("  %3d  %s\n", statuses[i].code, statuses[i].meaning);

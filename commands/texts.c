@@ -18,12 +18,14 @@ int texts_open(struct texts *t, const char *dir, const char *name, const char *c
     if (generation_ids(&ids, &bos, dir, m->vocab, e) != 0 || tokenizer_open(&t->tokenizer, dir, e) != 0 ||
         chat_template_open(&t->chat, dir, chat_template, why, sizeof why, e) != 0)
         return -1;
+    lexicon_keeper_open(&t->lexicon, t->tokenizer, m->vocab);
     if (t->chat == NULL)
         log_info("no chats: %s", why);
     t->served = (struct served){.model = {.name = t->name, .vocab = m->vocab, .n_eos = ids.sampling.n_eos},
                                 .family = m->model_type,
                                 .dtype = dtype_name(m->dtype),
                                 .tokenizer = t->tokenizer,
+                                .lexicon = &t->lexicon,
                                 .chat = t->chat,
                                 .bos = bos};
     memcpy(t->served.model.eos, ids.sampling.eos, sizeof t->served.model.eos);
@@ -33,6 +35,7 @@ int texts_open(struct texts *t, const char *dir, const char *name, const char *c
 void texts_close(struct texts *t)
 {
     chat_template_close(&t->chat);
+    lexicon_keeper_close(&t->lexicon);
     tokenizer_close(&t->tokenizer);
     memset(t, 0, sizeof *t);
 }

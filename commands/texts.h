@@ -5,10 +5,12 @@
 
 #include "coordinator/tasks/served.h"
 #include "partition/model.h"
+#include "text/grammar/lexicon_keeper.h"
 
 struct texts {
     char name[768]; /* of the model, in UTF-8 whatever its folder is called */
     struct tokenizer *tokenizer;
+    struct lexicon_keeper lexicon;
     struct chat_template *chat; /* NULL: none that we know */
     struct served served;       /* of these; .model.name is `name` */
     int rope_changes_at;        /* see struct scheduler_setup */

@@ -6,6 +6,7 @@
 #include "gateway/options.h"
 #include "gateway/routes.h"
 
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/epoll.h>
@@ -13,7 +14,8 @@
 #include <sys/resource.h>
 
 #define ROUND_SECONDS 1.0
-#define OTHER_FILES   1024 /* that are no connection of a client */
+#define OTHER_FILES   1024      /* that are no connection of a client */
+#define MAPPED_BYTES  (1 << 20) /* larger buffers are the system's, and go back to it */
 
 /* As many descriptors as the system allows. */
 static void raise_files(int64_t connections)
@@ -72,11 +74,21 @@ static void wake(struct watch *w, uint32_t events)
     (void)events;
 }
 
+/* JSON of megabytes is made of small pieces, which the C library would keep. */
+static void give_memory_back(struct gateway *g)
+{
+    if (!g->trims || g->counters.running > 0)
+        return;
+    g->trims = false;
+    (void)malloc_trim(0);
+}
+
 static void run_gateway(struct gateway *g, double grace)
 {
     double until = 0;
     while (!g->draining || (g->server.n_connections > 0 && seconds_now() < until)) {
         loop_round(&g->loop, ROUND_SECONDS);
+        give_memory_back(g);
         if (!signals_pending() || signals_take() < WISH_DRAIN)
             continue;
         if (g->draining)
@@ -110,6 +122,7 @@ int main(int argc, char **argv)
     struct gateway_options o;
     struct err e = {0};
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES);
     (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     if (gateway_options_parse(&o, argc, argv, &e) == 0) {
         if (o.version)

@@ -60,8 +60,10 @@ static const struct opt row[] = {
     BYTES("max-body", max_body, 1 << 10, 1LL << 30, 16 << 20, "of a request (default 16M)"),
     BYTES("max-client-backlog", max_backlog, 1 << 10, 1LL << 30, 4 << 20,
           "of a stream that its client does not read; beyond, it is cancelled (default 4M)"),
-    BYTES("max-buffered", max_buffered, 1 << 20, 1LL << 40, 1 << 30,
-          "of all requests together that are in memory; beyond, 503 (default 1G)"),
+    BYTES(
+        "max-buffered", max_buffered, 1 << 20, 1LL << 40, 1 << 30,
+        "of all requests and unread answers together; beyond, 503, and the largest answer that nobody reads is dropped "
+        "(default 1G)"),
     INTEGER("max-connections", max_connections, 1, 1 << 20, 10000,
             "of clients; others wait to be accepted (default 10000)"),
     REAL("head-timeout", head_seconds, 0.1, 3600, 10, "seconds for a request's head (default 10)"),

@@ -109,20 +109,23 @@ STEP(OTHER, activate, (struct queue *q, void *out, const void *x, enum activatio
 
 /* Fill *r: for each token the experts that `how` chooses by logits[t][e] = x[t] . router[e], of equal ones the lower e, and
  * their shares, in float throughout. x: [n_tokens, router->cols]; bias: NULL or [1, n_experts], of which struct routing
- * says what it changes. A token's routes do not depend on what else is in the batch. */
+ * says what it changes. A token's routes do not depend on what else is in the batch (on GPUs: for up to 16 tokens). */
 STEP(OTHER, route, (struct queue *q, const struct routes *r, const void *x, const struct weight *router,
                     const struct weight *bias, const struct routing *how, int n_tokens),
      (q, r, x, router, bias, how, n_tokens))
-/* out[p] = x[row of p] w_e^T (+ bias[e]) for every pair p of a token and the expert e. w: [n_experts, rows, cols] as one matrix
- * of n_experts rows rows; bias: NULL or [n_experts, rows]; x: [n_tokens, cols] (X_TOKENS) or [n_tokens n_chosen, cols] (X_PAIRS);
- * out: [n_tokens n_chosen, rows]. Only the chosen experts are read. Otherwise as matmul. */
-STEP(MATMUL, matmul_experts, (struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
-                              const struct routes *r, const struct routing *how, enum expert_rows x_rows, int n_tokens),
-     (q, out, x, w, bias, r, how, x_rows, n_tokens))
-/* out[t] (+)= sum_i share[t][i] y[t n_chosen + i], in the order of i. y: [n_tokens n_chosen, dim], out: [n_tokens, dim] */
-STEP(OTHER, combine, (struct queue *q, void *out, const void *y, const struct routes *r, const struct routing *how,
-                      int n_tokens, int dim, bool accumulate),
-     (q, out, y, r, how, n_tokens, dim, accumulate))
+/* Of every pair p of a token and an expert e that was chosen for it: out[p] = activate(x[token] w_e^T (+ bias[e])), gated. w:
+ * [n_experts, 2 cols, hidden] as one matrix of all their rows, in the order that activate wants; bias: NULL or [n_experts, 2 cols];
+ * x: [n_tokens, hidden]; out: [n_pairs, cols]; work: [n_pairs, 2 cols], of no matter afterwards. Only the chosen experts are read.
+ * Otherwise as matmul. */
+STEP(MATMUL, experts_first, (struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                             const struct routes *r, const struct routing *how, enum activation kind, void *work, int n_tokens),
+     (q, out, x, w, bias, r, how, kind, work, n_tokens))
+/* out[t] (+)= the sum over its pairs p of share[p] (x[p] w_e^T (+ bias[e])), in an order that depends on nothing but the token's
+ * experts. w: [n_experts, dim, cols]; bias: NULL or [n_experts, dim]; x: [n_pairs, cols]; out: [n_tokens, dim]; work: [n_pairs,
+ * dim]. The routes, too, may be read before the operation that precedes this one is done. Otherwise as experts_first. */
+STEP(MATMUL, experts_second, (struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                              const struct routes *r, const struct routing *how, void *work, int n_tokens, bool accumulate),
+     (q, out, x, w, bias, r, how, work, n_tokens, accumulate))
 /* x[t] *= sigmoid(in[t] . w). x: [n_tokens, dim], in: [n_tokens, w->cols], w: [1, cols] */
 STEP(OTHER, gate, (struct queue *q, void *x, const void *in, const struct weight *w, int n_tokens, int dim),
      (q, x, in, w, n_tokens, dim))

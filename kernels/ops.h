@@ -33,7 +33,7 @@ struct queue {
 };
 
 /* A matrix or vector of weights in the checkpoint's type. Vectors have rows == 1. data may be NULL when empty. Only matrices
- * of matmul and matmul_experts may be quantised: data is then as base/codes.h says. */
+ * of products may be quantised: data is then as base/codes.h says. */
 struct weight {
     void *data;
     enum dtype type; /* of what is not quantised */
@@ -102,16 +102,16 @@ struct routes {
     int32_t *pair;   /* [n_tokens n_chosen] the pairs by expert, those of one expert by token */
 };
 
-/* Of x in products of experts: one for each token, or one for each pair. */
-enum expert_rows { X_TOKENS, X_PAIRS };
-
 /* The state that the device keeps per slot between steps. */
 struct sampler {
     int n_slots, max_len, vocab; /* vocab: of the whole model */
     int32_t *history;            /* [n_slots, max_len] every token fed so far, by position */
     int32_t *last_token;         /* [n_slots] the token sampled last */
     struct sampling *params;     /* [n_slots] */
-    void *scratch;               /* ops->sample_scratch_bytes(vocab) bytes for every row that is sampled at once */
+    int mask_words;
+    uint32_t
+        *mask; /* [n_slots, mask_words] of slots whose params are masked: bit i of word i / 32 lets token i be chosen */
+    void *scratch; /* ops->sample_scratch_bytes(vocab) bytes for every row that is sampled at once */
 };
 
 /* How a device reaches the memory of another one of its host. */

@@ -18,7 +18,7 @@ static int64_t clip(int64_t x, int64_t low, int64_t high)
     return x < low ? low : x > high ? high : x;
 }
 
-/* What the rows of the tensor cover. */
+/* The part that the rows of the tensor cover. */
 static struct rectangle covered(const struct cells_source *from)
 {
     const struct weight_cells *k = &from->slice->cells;

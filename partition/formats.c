@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct quant_method *const methods[] = {&method_fp8, &method_fbgemm, &method_compressed,
-                                                     &method_awq, &method_gptq,   &method_mxfp4};
+static const struct quant_method *const methods[] = {&method_fp8,  &method_fbgemm, &method_compressed, &method_awq,
+                                                     &method_gptq, &method_mxfp4,  &method_modelopt};
 
 static const struct format *const formats[FORMAT_COUNT] = {
     [FORMAT_FP8] = &format_fp8, [FORMAT_INT8] = &format_int8, [FORMAT_PACKED] = &format_packed,
@@ -28,7 +28,7 @@ const struct quant_method *quant_method_find(const char *name)
 
 const char *quant_method_names(void)
 {
-    return "fp8, fbgemm_fp8, compressed-tensors, awq, gptq, mxfp4";
+    return "fp8, fbgemm_fp8, compressed-tensors, awq, gptq, mxfp4, modelopt";
 }
 
 int module_tensor(const struct module *m, const char *suffix)

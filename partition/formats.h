@@ -23,7 +23,7 @@ struct module {
     int experts; /* 0: the tensor is this matrix alone */
 };
 
-/* Where a matrix lies: its tensors, and how an element of each decodes. */
+/* A matrix in its file: its tensors, and how an element of each decodes. */
 struct planes {
     struct code_form form; /* but for .first */
     int n;
@@ -44,7 +44,8 @@ const struct format *format_of(const struct quantization *q); /* NULL: not quant
 const struct quant_method *quant_method_find(const char *name);
 const char *quant_method_names(void);
 
-extern const struct quant_method method_fp8, method_fbgemm, method_compressed, method_awq, method_gptq, method_mxfp4;
+extern const struct quant_method method_fp8, method_fbgemm, method_compressed, method_awq, method_gptq, method_mxfp4,
+    method_modelopt;
 extern const struct format format_fp8, format_int8, format_packed, format_awq, format_gptq, format_mxfp4;
 
 /* ---- for the formats ---- */

@@ -177,7 +177,7 @@ int model_config_read(struct model_config *m, const char *model_dir, struct err 
         return -1;
     int rc = model_config_parse(m, text, bytes, checkpoint_short_path(path), e);
     free(text);
-    return rc;
+    return rc == 0 ? quantization_read_beside(&m->quantization, model_dir, e) : rc;
 }
 
 float model_alibi_slope(int head, int n_heads)

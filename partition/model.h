@@ -19,7 +19,7 @@ enum position_kind {
     POSITION_ALIBI
 };
 
-/* What a layer may have that another one has not. */
+/* The properties in which layers may differ. */
 struct model_layer {
     int window;     /* sliding window in tokens; 0: full attention */
     bool unrotated; /* no rotation, though the model has one */

@@ -5,12 +5,15 @@
 #include "partition/formats.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
+#include <fnmatch.h>
 #include <limits.h>
 #include <pcre2.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
-#define MATCH_STEPS 100000 /* of a regular expression: names are short */
+#define MAX_FILE_BYTES ((size_t)4 << 20)
+#define MATCH_STEPS    100000 /* of a regular expression: names are short */
 
 void quantization_refuse(const struct config *c, const char *key, const char *found, const char *expected)
 {
@@ -85,6 +88,32 @@ void quantization_read(struct quantization *q, const struct config *c)
     }
 }
 
+int quantization_read_beside(struct quantization *q, const char *model_dir, struct err *e)
+{
+    static const struct {
+        const char *file, *member; /* member NULL: the file's object itself */
+        const struct quant_method *method;
+    } table[] = {{"hf_quant_config.json", "quantization", &method_modelopt},
+                 {"quantize_config.json", NULL, &method_gptq},
+                 {"quant_config.json", NULL, &method_awq}};
+    for (size_t i = 0; i < sizeof table / sizeof table[0] && q->format == FORMAT_NONE && e->code == ERR_NONE; i++) {
+        char path[PATH_MAX];
+        int n = snprintf(path, sizeof path, "%s/%s", model_dir, table[i].file);
+        if (n < 0 || (size_t)n >= sizeof path || access(path, F_OK) != 0)
+            continue;
+        json_t *json = json_read_model_file(path, MAX_FILE_BYTES, e);
+        const json_t *inner = table[i].member != NULL ? json_object_get(json, table[i].member) : json;
+        const struct config c = {inner, checkpoint_short_path(path), e};
+        if (json != NULL && !json_is_object(inner))
+            ERR(e, ERR_UNSUPPORTED, "%s: is %s, expected the object of a quantisation", c.what, json_type_name(inner));
+        (void)snprintf(q->method, sizeof q->method, "%s", table[i].method->name);
+        if (e->code == ERR_NONE)
+            table[i].method->config(q, &c);
+        json_decref(json);
+    }
+    return e->code == ERR_NONE ? 0 : -1;
+}
+
 /* A regular expression from the beginning of the name, as Python's re.match. What is none matches nothing. */
 static bool matches_expression(const char *expression, const char *name)
 {
@@ -120,6 +149,8 @@ static bool matches(enum match_rule rule, const char *entry, const char *name)
     switch (rule) {
     case MATCH_SUBSTRING:
         return strstr(name, entry) != NULL;
+    case MATCH_GLOBS:
+        return fnmatch(entry, name, 0) == 0 || matches_part(entry, name);
     case MATCH_TARGETS:
         if (strncmp(entry, "re:", 3) == 0)
             return matches_expression(entry + 3, name);
@@ -164,6 +195,34 @@ struct code_form quantization_form(const struct quantization *q, bool of_experts
                               .scale = q->format == FORMAT_MXFP4 ? SCALE_E8M0 : SCALE_F32,
                               .group = group > 0 ? group : INT_MAX,
                               .zeros = q->zeros};
+}
+
+const char *quantization_names(void)
+{
+    return "none, fp8, fp8-block, int8, int4, int4-zeros, mxfp4";
+}
+
+int quantization_choose(struct quantization *q, const char *name, struct err *e)
+{
+    static const struct {
+        const char *name;
+        struct quantization is;
+    } table[] = {
+        {"none", {.format = FORMAT_NONE}},
+        {"fp8", {.format = FORMAT_FP8, .bits = 8}},
+        {"fp8-block", {.format = FORMAT_FP8, .bits = 8, .block_rows = 128, .block_cols = 128}},
+        {"int8", {.format = FORMAT_INT8, .bits = 8}},
+        {"int4", {.format = FORMAT_PACKED, .bits = 4, .group = 128}},
+        {"int4-zeros", {.format = FORMAT_PACKED, .bits = 4, .group = 128, .zeros = true}},
+        {"mxfp4", {.format = FORMAT_MXFP4, .bits = 4, .group = 32}},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+        if (strcmp(table[i].name, name) == 0) {
+            *q = table[i].is;
+            (void)snprintf(q->method, sizeof q->method, "noise");
+            return 0;
+        }
+    return ERR(e, ERR_USAGE, "--quantization %.40s: expected one of %s", name, quantization_names());
 }
 
 void quantization_describe(const struct quantization *q, char *to, size_t bytes)

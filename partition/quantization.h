@@ -4,6 +4,7 @@
 #define PARTITION_QUANTIZATION_H
 
 #include "base/codes.h"
+#include "base/err.h"
 
 #define QUANTIZATION_LIST_BYTES 32768
 
@@ -23,6 +24,7 @@ enum format_id {
 enum match_rule {
     MATCH_PARTS, /* transformers': the name, its beginning or end at a dot, or a regular expression from its beginning */
     MATCH_SUBSTRING, /* AutoAWQ's */
+    MATCH_GLOBS,     /* ModelOpt's: shell patterns */
     MATCH_TARGETS    /* compressed-tensors': the name, "re:" and a regular expression from its beginning, a class */
 };
 
@@ -50,6 +52,9 @@ struct config;
 /* Fill in *q from config.json, whose object c->json is; zeroed where it has no such member. Failures go to c->e. */
 void quantization_read(struct quantization *q, const struct config *c);
 
+/* The same where config.json is silent, from the files that some writers put beside it. */
+int quantization_read_beside(struct quantization *q, const char *model_dir, struct err *e);
+
 /* Does the config say that the module ("model.layers.0.mlp.up_proj") is not quantised? */
 bool quantization_exempts(const struct quantization *q, const char *module);
 
@@ -61,6 +66,10 @@ struct code_form quantization_form(const struct quantization *q, bool of_experts
 
 /* "FP8 in blocks of 128 x 128 (fp8)", for tables; "none" where nothing is quantised. */
 void quantization_describe(const struct quantization *q, char *to, size_t bytes);
+
+/* Fill in *q where there is no checkpoint, by a name: quantization_names. */
+int quantization_choose(struct quantization *q, const char *name, struct err *e);
+const char *quantization_names(void);
 
 /* "none", "dynamic", "static". */
 const char *quantization_activations_name(const struct quantization *q);

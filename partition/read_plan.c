@@ -150,7 +150,7 @@ static int add_slices(struct builder *b, int tensor)
     return rc;
 }
 
-/* Where a tensor is stored, for sorting. */
+/* A tensor's position in the files, for sorting. */
 struct stored_tensor {
     int file, tensor;
     uint64_t offset;

@@ -4,7 +4,7 @@
 
 #include "partition/families.h"
 
-/* What stands before the names of a checkpoint. */
+/* The prefix of a checkpoint's names. */
 struct tensor_prefixes {
     const char *inside, *outside; /* outside: of those that never carry the family's prefix */
 };
@@ -18,7 +18,7 @@ struct tensor_names {
     int form; /* which of the sources with a form are the checkpoint's */
 };
 
-/* Where a source's tensor is looked for; expert 0 where its name has none. */
+/* The name under which a source's tensor is looked up; expert 0 where it contains none. */
 struct tensor_place {
     int layer, expert;
 };

@@ -49,6 +49,8 @@ static int64_t source_out(const struct builder *b, const struct weight_source *s
     case PART_GATE:
     case PART_UP:
         return out / 2;
+    case PART_HEAD:
+        return d;
     case PART_QKV_GROUPS:
     case PART_QKV_BLOCKS:
     case PART_ROWS:
@@ -219,6 +221,7 @@ static void slice_qkv(struct builder *b, const struct weight_source *source, int
         slice_groups(b, source, tensor);
         break;
     case PART_WHOLE:
+    case PART_HEAD:
     case PART_ROWS:
     case PART_GATE:
     case PART_UP:
@@ -434,6 +437,20 @@ static int add_experts(struct builder *b, const struct weight_source *source, st
     return 0;
 }
 
+/* The vectors of this rank's heads, one after the other. */
+static int add_heads(struct builder *b, const struct weight_source *source, struct weight_slot *slot)
+{
+    int64_t d = b->m->head_dim;
+    int begin = (int)(first_output(b, roles[source->id].out) / d), n = slot->cols / (int)d;
+    for (int i = 0; i < n; i++) {
+        int tensor = take_tensor(b, source, slot, begin + i, i == 0);
+        if (tensor < 0)
+            return -1;
+        add_slice(b, source, tensor, 0, i * d, d);
+    }
+    return 0;
+}
+
 /* Fill the slices of the slot at map->n_slots. */
 static int add_sources(struct builder *b, struct weight_slot *slot)
 {
@@ -443,6 +460,9 @@ static int add_sources(struct builder *b, struct weight_slot *slot)
             continue;
         if (is_of_experts(slot->id)) {
             if (add_experts(b, source, slot, first) != 0)
+                return -1;
+        } else if (source->part == PART_HEAD) {
+            if (add_heads(b, source, slot) != 0)
                 return -1;
         } else {
             int tensor = take_tensor(b, source, slot, 0, first);
@@ -560,50 +580,4 @@ double weight_map_step_bytes(const struct weight_map *map, const struct model_co
         bytes += part * (double)weight_slot_bytes(slot);
     }
     return bytes;
-}
-
-static bool ends_with(const char *name, const char *end)
-{
-    size_t n = strlen(name), n_end = strlen(end);
-    return n >= n_end && strcmp(name + n - n_end, end) == 0;
-}
-
-/* A buffer, what is not of the language model, the head of a model that ties it, or the scale of quantised activations. */
-static bool is_ignored(const struct family *family, bool tied, const char *name)
-{
-    static const char *const scales[] = {".input_scale", ".k_scale", ".v_scale", ".kv_scale", ".output_scale"};
-    for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++)
-        if (ends_with(name, scales[i]))
-            return true;
-    for (const char *const *part = family->ignored; *part != NULL; part++)
-        if (ends_with(*part, ".") ? strstr(name, *part) != NULL : ends_with(name, *part))
-            return true;
-    for (const struct weight_source *source = family->source; source->name != NULL; source++)
-        if (tied && source->id == WEIGHT_HEAD && ends_with(name, source->name))
-            return true;
-    return false;
-}
-
-int weight_unknown(const struct weight_map *whole, const struct model_config *m, const struct checkpoint *c,
-                   char *names, size_t names_bytes)
-{
-    const struct family *family = family_find(m->model_type);
-    int n = 0, slice = 0;
-    size_t used = 0;
-    names[0] = '\0';
-    for (int tensor = 0; tensor < c->n_tensors; tensor++) {
-        while (slice < whole->n_slices && whole->slice[slice].tensor < tensor)
-            slice++;
-        const char *name = checkpoint_tensor_name(c, tensor);
-        if ((slice < whole->n_slices && whole->slice[slice].tensor == tensor) || is_ignored(family, m->tied_head, name))
-            continue;
-        const char *separator = used > 0 ? ", " : "";
-        if (used + strlen(separator) + strlen(name) < names_bytes)
-            used += (size_t)snprintf(names + used, names_bytes - used, "%s%s", separator, name);
-        n++;
-    }
-    for (char *at = names; *at != '\0'; at++)
-        if ((unsigned char)*at < 0x20 || *at == 0x7f)
-            *at = '?'; /* a message must stay one line */
-    return n;
 }

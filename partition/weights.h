@@ -70,6 +70,7 @@ enum weight_part {
     PART_V,
     PART_QKV_BLOCKS, /* all q, all k, all v (GPT-2, Phi-3) */
     PART_QKV_GROUPS, /* the q heads of KV head 0, its k, its v, the q heads of KV head 1, .. (Falcon, GPT-NeoX, BLOOM) */
+    PART_HEAD,       /* one head's part of a vector: the second %d of the name stands for the head (StableLM-2-12b) */
     PART_ROWS,       /* a vector stored as a matrix of a row for each head (Command R+) */
     PART_GATE,
     PART_UP,

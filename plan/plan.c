@@ -5,16 +5,21 @@
 #include <string.h>
 
 #define PLAN_MAGIC   0x4e414c50u /* "PLAN" */
-#define PLAN_VERSION 4
+#define PLAN_VERSION 5
 
 struct plan_header {
     uint32_t magic, version;
     uint64_t step, bytes;
-    int32_t kind, n_seqs, n_tokens, n_starts, n_blocks, n_scores, n_history, report, model;
+    int32_t kind, n_seqs, n_tokens, n_starts, n_blocks, n_scores, n_history, report, model, n_masks;
 };
 
 _Static_assert(sizeof(struct plan_header) <= PLAN_HEADER_BYTES, "the header must fit its slot");
 _Static_assert(sizeof(struct plan_seq) % 4 == 0 && sizeof(struct plan_start) % 8 == 0, "arrays stay aligned");
+
+static size_t mask_bytes(const struct limits *l)
+{
+    return (size_t)l->mask_words * sizeof(uint32_t);
+}
 
 static size_t max_blocks(const struct limits *l)
 {
@@ -27,11 +32,13 @@ int plan_open(struct plan *p, const struct limits *l, struct err *e)
     p->limits = p->capacity = *l;
     size_t seqs = (size_t)l->max_seqs, tokens = (size_t)l->max_batch_tokens;
     p->message_capacity = PLAN_HEADER_BYTES + seqs * (sizeof *p->start + sizeof *p->seq + sizeof *p->score) +
-                          max_blocks(l) * sizeof *p->block + (tokens + (size_t)l->max_len) * sizeof *p->token;
+                          seqs * mask_bytes(l) + max_blocks(l) * sizeof *p->block +
+                          (tokens + (size_t)l->max_len) * sizeof *p->token;
     p->seq = err_calloc(e, seqs, sizeof *p->seq, "plan");
     p->start = err_calloc(e, seqs, sizeof *p->start, "plan");
     p->block = err_calloc(e, max_blocks(l), sizeof *p->block, "plan");
     p->score = err_calloc(e, seqs, sizeof *p->score, "plan");
+    p->mask = err_calloc(e, seqs, mask_bytes(l), "plan");
     p->history = err_calloc(e, (size_t)l->max_len, sizeof *p->history, "plan");
     p->token = err_calloc(e, tokens, sizeof *p->token, "plan");
     p->message = err_calloc(e, p->message_capacity, 1, "plan");
@@ -44,6 +51,7 @@ void plan_close(struct plan *p)
     free(p->start);
     free(p->block);
     free(p->score);
+    free(p->mask);
     free(p->history);
     free(p->token);
     free(p->message);
@@ -64,6 +72,7 @@ int plan_reserve(struct plan *p, const struct limits *l, struct err *e)
         .max_len = larger(has->max_len, l->max_len),
         .max_logit_rows = larger(has->max_logit_rows, l->max_logit_rows),
         .n_blocks = larger(has->n_blocks, l->n_blocks),
+        .mask_words = larger(has->mask_words, l->mask_words),
     };
     struct plan grown;
     if (memcmp(&most, has, sizeof most) == 0)
@@ -82,7 +91,7 @@ void plan_reset(struct plan *p, uint64_t step)
     p->step = step;
     p->kind = PLAN_STEP;
     p->model = 0;
-    p->n_seqs = p->n_tokens = p->n_starts = p->n_blocks = p->n_scores = p->n_history = p->report = 0;
+    p->n_seqs = p->n_tokens = p->n_starts = p->n_blocks = p->n_scores = p->n_history = p->n_masks = p->report = 0;
 }
 
 static unsigned char *put_bytes(unsigned char *at, const void *data, size_t bytes)
@@ -95,12 +104,13 @@ size_t plan_pack(struct plan *p)
 {
     struct plan_header h = {PLAN_MAGIC,   PLAN_VERSION, p->step,     0,           p->kind,
                             p->n_seqs,    p->n_tokens,  p->n_starts, p->n_blocks, p->n_scores,
-                            p->n_history, p->report,    p->model};
+                            p->n_history, p->report,    p->model,    p->n_masks};
     unsigned char *at = p->message + PLAN_HEADER_BYTES;
     at = put_bytes(at, p->start, (size_t)p->n_starts * sizeof *p->start);
     at = put_bytes(at, p->seq, (size_t)p->n_seqs * sizeof *p->seq);
     at = put_bytes(at, p->block, (size_t)p->n_blocks * sizeof *p->block);
     at = put_bytes(at, p->score, (size_t)p->n_scores * sizeof *p->score);
+    at = put_bytes(at, p->mask, (size_t)p->n_masks * mask_bytes(&p->limits));
     at = put_bytes(at, p->history, (size_t)p->n_history * sizeof *p->history);
     at = put_bytes(at, p->token, (size_t)p->n_tokens * sizeof *p->token);
     h.bytes = (uint64_t)(at - p->message);
@@ -134,13 +144,15 @@ static int check_header(const struct plan *p, const struct plan_header *h, size_
                    h->model, h->report);
     if (h->n_seqs < 0 || h->n_seqs > l->max_seqs || h->n_starts < 0 || h->n_starts > l->max_seqs || h->n_tokens < 0 ||
         h->n_tokens > l->max_batch_tokens || h->n_blocks < 0 || (size_t)h->n_blocks > max_blocks(l) ||
-        h->n_scores < 0 || h->n_scores > h->n_seqs || h->n_history < 0 || h->n_history > l->max_len)
+        h->n_scores < 0 || h->n_scores > h->n_seqs || h->n_masks < 0 || h->n_masks > h->n_seqs || h->n_history < 0 ||
+        h->n_history > l->max_len)
         return ERR(e, ERR_INTERNAL,
                    "plan %llu is out of bounds: %d sequences, %d of them scored, %d starts, %d tokens, %d blocks",
                    (unsigned long long)h->step, h->n_seqs, h->n_scores, h->n_starts, h->n_tokens, h->n_blocks);
     size_t expected = PLAN_HEADER_BYTES + (size_t)h->n_starts * sizeof *p->start + (size_t)h->n_seqs * sizeof *p->seq +
                       (size_t)h->n_blocks * sizeof *p->block + (size_t)h->n_scores * sizeof *p->score +
-                      (size_t)h->n_history * sizeof *p->history + (size_t)h->n_tokens * sizeof *p->token;
+                      (size_t)h->n_masks * mask_bytes(l) + (size_t)h->n_history * sizeof *p->history +
+                      (size_t)h->n_tokens * sizeof *p->token;
     if (h->bytes != expected || bytes != expected)
         return ERR(e, ERR_INTERNAL, "plan %llu has %zu bytes, expected %zu", (unsigned long long)h->step, bytes,
                    expected);
@@ -151,7 +163,8 @@ static bool seq_fits(const struct plan_seq *s, const struct limits *l)
 {
     return s->slot >= 0 && s->slot < l->max_seqs && s->n_tokens >= 1 && s->pos >= 0 &&
            s->n_tokens <= l->max_len - s->pos && s->rope_len >= 1 && s->n_logits >= 0 && s->n_logits <= s->n_tokens &&
-           (s->sample == 0 || (s->sample == 1 && s->n_logits >= 1));
+           (s->sample == 0 || (s->sample == 1 && s->n_logits >= 1)) && s->masked >= 0 && s->masked <= s->sample &&
+           (s->masked == 0 || l->mask_words > 0);
 }
 
 /* Rows that are not sampled from, each with a token that the plan names. token: [seq->n_tokens] of the sequence. */
@@ -205,13 +218,17 @@ static int check_starts(const struct plan *p, int vocab, struct err *e)
 static int check_body(const struct plan *p, int vocab, struct err *e)
 {
     const struct limits *l = &p->limits;
-    int64_t tokens = 0, rows = 0;
+    int64_t tokens = 0, rows = 0, masks = 0;
     for (int i = 0; i < p->n_seqs; i++) {
         if (!seq_fits(&p->seq[i], l))
             return ERR(e, ERR_INTERNAL, "plan %llu: sequence %d is out of bounds", (unsigned long long)p->step, i);
         tokens += p->seq[i].n_tokens;
         rows += p->seq[i].n_logits;
+        masks += p->seq[i].masked;
     }
+    if (masks != p->n_masks)
+        return ERR(e, ERR_INTERNAL, "plan %llu: %d masks, expected %lld", (unsigned long long)p->step, p->n_masks,
+                   (long long)masks);
     if (tokens != p->n_tokens || rows > l->max_logit_rows)
         return ERR(e, ERR_INTERNAL, "plan %llu: %lld tokens and %lld rows of logits, expected %d and at most %d",
                    (unsigned long long)p->step, (long long)tokens, (long long)rows, p->n_tokens, l->max_logit_rows);
@@ -254,12 +271,14 @@ int plan_unpack(struct plan *p, size_t bytes, int vocab, struct err *e)
     p->n_blocks = h.n_blocks;
     p->n_scores = h.n_scores;
     p->n_history = h.n_history;
+    p->n_masks = h.n_masks;
     p->report = h.report;
     const unsigned char *at = p->message + PLAN_HEADER_BYTES;
     at = take_bytes(p->start, at, (size_t)p->n_starts * sizeof *p->start);
     at = take_bytes(p->seq, at, (size_t)p->n_seqs * sizeof *p->seq);
     at = take_bytes(p->block, at, (size_t)p->n_blocks * sizeof *p->block);
     at = take_bytes(p->score, at, (size_t)p->n_scores * sizeof *p->score);
+    at = take_bytes(p->mask, at, (size_t)p->n_masks * mask_bytes(&p->limits));
     at = take_bytes(p->history, at, (size_t)p->n_history * sizeof *p->history);
     (void)take_bytes(p->token, at, (size_t)p->n_tokens * sizeof *p->token);
     return check_body(p, vocab, e);

@@ -28,6 +28,7 @@ struct limits {
     int32_t max_len;          /* tokens of one sequence, prompt and output */
     int32_t max_logit_rows;   /* rows of logits of one step */
     int32_t n_blocks;         /* KV blocks of KV_BLOCK_TOKENS tokens */
+    int32_t mask_words;       /* of 32 bits, of a mask over the model's vocabulary; 0: no plan brings masks */
 };
 
 static inline int limits_blocks_per_slot(const struct limits *l)
@@ -41,6 +42,7 @@ struct plan_seq {
     int32_t rope_len; /* prompt's length; this or a token's position + 1, if that is more, chooses its rotation */
     int32_t n_logits; /* logits of the last n_logits tokens are computed; 0: none */
     int32_t sample;   /* 1: a token is sampled from the last row of logits; 0: not */
+    int32_t masked;   /* 1: from the tokens of a mask that the plan brings; sampling.masked of the slot says the same */
 };
 
 /* Scoring (prompt_logprobs): each of the first n_scored of the rows of logits of sequence number seq of the plan
@@ -78,11 +80,12 @@ struct plan {
     int32_t model; /* number of the one that it is about */
     int32_t
         report; /* 1: what the ranks measured goes to rank 0 after this step (rank/measure/meter.h, which sets it); 0: not */
-    int32_t n_seqs, n_tokens, n_starts, n_blocks, n_scores, n_history;
+    int32_t n_seqs, n_tokens, n_starts, n_blocks, n_scores, n_history, n_masks;
     struct plan_seq *seq;     /* [n_seqs], capacity max_seqs */
     struct plan_start *start; /* [n_starts], capacity max_seqs */
     struct plan_block *block; /* [n_blocks], capacity max_seqs * blocks per slot */
     struct plan_score *score; /* [n_scores] in ascending order of seq, capacity max_seqs */
+    uint32_t *mask;           /* [n_masks][mask_words] of the masked sequences in order of seq: bit i of word i / 32 */
     int32_t *history;         /* [n_history] of all starts, in their order; capacity max_len */
     int32_t *token;           /* [n_tokens] ids to feed in order of seq; -1: the token sampled last in the slot */
     struct limits limits;     /* of the model: what the plan is checked against */

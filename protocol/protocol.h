@@ -10,6 +10,7 @@
 #include "base/token_list.h"
 #include "protocol/rules.h"
 #include "text/chat.h"
+#include "text/grammar/form.h"
 
 #define PROTOCOL_VERSION       1
 #define PROTOCOL_MAX_ID_BYTES  128       /* of a request_id */
@@ -53,6 +54,13 @@ struct protocol_prompt { /* a text, or ids */
     size_t n_ids;
 };
 
+/* What the text has to be; the grammar is made of it by a worker (text/grammar/form.h). */
+struct protocol_form {
+    enum form_kind kind;        /* 0: any text */
+    const struct json_t *value; /* borrowed from the message; NULL with FORM_OBJECT */
+    const char *field;          /* of the message, for errors */
+};
+
 /* `generate`; of it, `tokenize` has the prompt and how to encode it. */
 struct protocol_generate {
     int n_prompts;                  /* 1 for a chat */
@@ -64,7 +72,8 @@ struct protocol_generate {
     bool parse_special;         /* special tokens written out in prompts and contents become such tokens */
 
     struct request_rules rules; /* max_tokens may be PROTOCOL_FILL; sampling.prompt_len is 0 */
-    bool has_seed;              /* else rules.sampling.seed is 0 and the server chooses */
+    struct protocol_form form;
+    bool has_seed; /* else rules.sampling.seed is 0 and the server chooses */
     bool stream, echo;
     struct search search;      /* per prompt; choices[] has n_prompts x search.n */
     int priority;              /* lower first */

@@ -97,6 +97,8 @@ static const struct row {
     {"tools", FIELD_TOOLS, GEN | TOK, TOP},
     {"documents", FIELD_DOCUMENTS, GEN | TOK, TOP},
     {"chat_template_kwargs", FIELD_CHAT_TEMPLATE_KWARGS, GEN | TOK, TOP},
+    {"response_format", FIELD_RESPONSE_FORMAT, GEN, NESTED},
+    {"structured_outputs", FIELD_STRUCTURED_OUTPUTS, GEN, NESTED},
     {"priority", FIELD_PRIORITY, GEN, NESTED},
     {"timeout_ms", FIELD_TIMEOUT_MS, GEN, NESTED},
     {"token_ids", FIELD_TOKEN_IDS, DETOK, TOP},
@@ -156,12 +158,7 @@ static const struct refused {
     {"embedding_bias", NEVER, 0},
     {"repetition_detection", NEVER, 0},
     {"logits_processors", NEVER, 0},
-    {"structured_outputs", NEVER, 0},
-    {"response_format", NEVER, 0},
     {"guided_decoding", NEVER, 0},
-    {"guided_json", NEVER, 0},
-    {"guided_regex", NEVER, 0},
-    {"guided_choice", NEVER, 0},
     {"guided_grammar", NEVER, 0},
     {"json_schema", NEVER, 0},
     {"regex", NEVER, 0},
@@ -226,8 +223,20 @@ static int check_refused(const struct refused *r, const char *written, const jso
                                    r->neutral == IS_TRUE ? "true" : "false");
 }
 
+/* Names that vLLM gave up, and what takes their place. */
+static const struct renamed {
+    const char *name, *now;
+} renames[] = {{"guided_json", "json"}, {"guided_regex", "regex"}, {"guided_choice", "choice"}};
+
 static int refuse_name(const char *key, const char *written, const json_t *value, struct protocol_error *error)
 {
+    for (size_t i = 0; i < sizeof renames / sizeof renames[0]; i++)
+        if (strcmp(renames[i].name, key) == 0)
+            return json_is_null(value) ? 0
+                                       : protocol_fail(error, PROTOCOL_BAD_REQUEST, written,
+                                                       "not implemented: \"structured_outputs\": {\"%s\": ...} is its "
+                                                       "name now",
+                                                       renames[i].now);
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++)
         if (strcmp(refusals[i].name, key) == 0)
             return check_refused(&refusals[i], written, value, error);

@@ -12,6 +12,9 @@ int protocol_read_prompt(struct protocol_message *m, const struct fields *f, int
 /* Has this, of several texts together, more of anything than a message may have? Then -1, and *error names the field. */
 int protocol_check_limits(const struct json_limits *found, const char *field, struct protocol_error *error);
 
+/* Reads response_format and structured_outputs, and checks that the rules, which were read before, go with them. */
+void protocol_read_form(struct protocol_message *m, const struct fields *f, struct protocol_error *error);
+
 /* Reads the rules of generation: all other fields of `generate`. */
 int protocol_read_rules(struct protocol_message *m, const struct fields *f, const struct protocol_model *model,
                         bool may_stream, struct protocol_error *error);

@@ -107,6 +107,16 @@ static int turn_fail(struct protocol_error *error, size_t turn, const char *memb
     return protocol_fail(error, PROTOCOL_BAD_REQUEST, name, "found %s, expected %s", json_type_name(found), wanted);
 }
 
+/* A part of another kind than text, by its name. */
+static int part_fail(struct protocol_error *error, size_t turn, const char *type)
+{
+    char name[64];
+    (void)snprintf(name, sizeof name, "messages[%zu].content", turn);
+    return protocol_fail(error, PROTOCOL_BAD_REQUEST, name,
+                         "found a part of type \"%.40s\", expected \"text\": pictures, sounds and files are refused",
+                         type);
+}
+
 /* Text parts become one text, a line feed between them, which takes the list's place in the message. */
 static int join_parts(json_t *object, size_t turn, const json_t *list, struct protocol_error *error)
 {
@@ -119,8 +129,9 @@ static int join_parts(json_t *object, size_t turn, const json_t *list, struct pr
     json_array_foreach(list, i, part)
     {
         const json_t *text = json_object_get(part, "text"), *type = json_object_get(part, "type");
-        if (rc == 0 && (!json_is_string(text) || !json_is_string(type) ||
-                        strcmp(json_string_value(type), "text") != 0 || json_object_size(part) != 2))
+        if (rc == 0 && json_is_string(type) && strcmp(json_string_value(type), "text") != 0)
+            rc = part_fail(error, turn, json_string_value(type));
+        if (rc == 0 && (!json_is_string(text) || !json_is_string(type) || json_object_size(part) != 2))
             rc = turn_fail(error, turn, "content", list, wanted);
         if (rc == 0 && ((i > 0 && text_append(&all, "\n", 1, &e) != 0) ||
                         text_append(&all, json_string_value(text), json_string_length(text), &e) != 0))

@@ -305,6 +305,7 @@ int protocol_read_rules(struct protocol_message *m, const struct fields *f, cons
     read_stream(g, f, may_stream, error);
     g->rules.skip_special = fields_bool(f, FIELD_SKIP_SPECIAL_TOKENS, true, error);
     g->priority = (int)fields_int(f, FIELD_PRIORITY, 0, INT32_MIN, INT32_MAX, error);
+    protocol_read_form(m, f, error);
     g->timeout_ms = fields_int(f, FIELD_TIMEOUT_MS, 0, 1, INT32_MAX, error);
     return check_search(g, f, error);
 }

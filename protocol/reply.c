@@ -48,7 +48,8 @@ static void put_logprobs(json_t *object, const struct tokenizer *t, const struct
 /* Which text or token ended it. Beams end in several ways at once. */
 static void put_stop_reason(json_t *object, const struct reply_choice *c, bool *good)
 {
-    if (c->finish != FINISH_STOP || c->has_score || (c->stop_text == NULL && c->n_tokens == 0))
+    if (c->finish != FINISH_STOP || c->has_score || (c->whole && c->stop_text == NULL) ||
+        (c->stop_text == NULL && c->n_tokens == 0))
         return;
     reply_put(object, "stop_reason",
               c->stop_text != NULL ? reply_text(c->stop_text) : json_integer(c->token_id[c->n_tokens - 1]), good);
@@ -211,7 +212,7 @@ static json_t *text_or_null(const char *text)
     return text != NULL ? reply_text(text) : json_null();
 }
 
-/* What is known of it while it is not loaded: its state. */
+/* A model that is not loaded is described by its state alone. */
 static json_t *model_object(const struct reply_model *m, bool *good)
 {
     json_t *model = json_object();

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 
 struct stop_strings;
+struct form;
 
 enum finish_reason {
     FINISH_NONE,
@@ -29,6 +30,7 @@ struct request_rules {
     bool ignore_eos;
     int n_stop_ids, stop_id[REQUEST_MAX_STOP_IDS]; /* end-of-text ids (unless ignored) and --stop-token-ids */
     struct stop_strings *stop;                     /* NULL: none; whose it is, who made the rules says */
+    const struct form *form; /* the form that the text has to have (text/grammar/form.h); NULL: any. Borrowed, too */
     bool keep_stop, skip_special;
     bool want_logprobs;
     bool want_prompt_logprobs; /* of every token of the prompt but the first, with sampling.n_prompt_top beside each */

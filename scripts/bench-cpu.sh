@@ -6,8 +6,9 @@ cd "$(dirname "$0")/.."
 if [ "$(id -u)" = 0 ]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
+export OMPI_MCA_orte_execute_quiet=1
 for ranks in 1 2; do
-    mpirun -q --oversubscribe --bind-to none -n $ranks build/cpu/lockstep bench --config scripts/configs/llama-1b.json --load-format dummy \
+    mpirun --oversubscribe --bind-to none -n $ranks build/cpu/lockstep bench --config scripts/configs/llama-1b.json --load-format dummy \
         --n-prompt 64 --n-gen 16 --repetitions 5
     echo
 done

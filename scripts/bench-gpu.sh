@@ -5,7 +5,7 @@
 set -u
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- build/cuda/lockstep
-export OMPI_MCA_btl=self,vader OMPI_MCA_pml=ob1 OMPI_MCA_btl_vader_single_copy_mechanism=none
+export OMPI_MCA_btl=self,vader OMPI_MCA_pml=ob1 OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_orte_execute_quiet=1
 [ "$(id -u)" = 0 ] && export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 gpus=$(nvidia-smi -L | grep -c '^GPU')
 only=${ONLY:-.}
@@ -17,7 +17,7 @@ bench() {
     [ "$ranks" -le "$gpus" ] || return 0
     echo "$ranks $config $*" | grep -qE "$only" || return 0
     echo "== $config, $ranks GPU(s), $*"
-    timeout 150 mpirun -q --bind-to none -n "$ranks" "${command[@]}" bench --config "scripts/configs/$config.json" \
+    timeout 150 mpirun --bind-to none -n "$ranks" "${command[@]}" bench --config "scripts/configs/$config.json" \
         --load-format dummy --device cuda "$@" || echo "status $?"
 }
 command=("$@")

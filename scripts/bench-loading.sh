@@ -31,7 +31,7 @@ for ranks in ${RANKS:-1}; do
             [ "$slots" = 0 ] || options="$options --load-slots $slots"
             [ "$piece" = 0 ] || options="$options --load-piece-bytes $piece"
             # shellcheck disable=SC2086  # both are several words
-            mpirun -q --bind-to none -n "$ranks" $command bench --model "$dir" --device "${DEVICE:-cuda}" --n-prompt 0 \
+            mpirun --bind-to none -n "$ranks" $command bench --model "$dir" --device "${DEVICE:-cuda}" --n-prompt 0 \
                 --n-gen 0 --json $options 2>/dev/null | python3 -c "$show" "$ranks" || echo "$ranks ranks, $variant: failed"
         done
     done

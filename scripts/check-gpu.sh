@@ -26,7 +26,7 @@ device=${DEVICE:-cuda}
 logs=$build/gpu-logs
 mkdir -p "$logs"
 export CMOCKA_MESSAGE_OUTPUT=TAP OMPI_MCA_btl=self,vader OMPI_MCA_pml=ob1 OMPI_MCA_btl_vader_single_copy_mechanism=none
-export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_orte_execute_quiet=1
 export LOCKSTEP_BINARY=$build/lockstep
 [ "$(id -u)" = 0 ] && export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 gpus=0
@@ -53,7 +53,7 @@ wants() {
 
 # launch RANKS: `mpi` becomes what starts so many, and `where` what follows their number in names
 launch() {
-    mpi=(mpirun -q --bind-to none -n "$1")
+    mpi=(mpirun --bind-to none -n "$1")
     where=
     [ "$device" = cuda ] && [ "$1" -gt "$gpus" ] || return 0
     mpi+=(env LD_PRELOAD="$(realpath "$build/tests/share_gpus.so")" SHARE_GPUS="$1")
@@ -109,7 +109,7 @@ expect() {
 story() {
     local n=$1
     shift
-    echo env "$@" mpirun -q -n "$n" "$build/lockstep" generate --model demo/lockstep-stories --prompt Once --max-tokens 8 \
+    echo env "$@" mpirun -n "$n" "$build/lockstep" generate --model demo/lockstep-stories --prompt Once --max-tokens 8 \
         --temperature 0 --device cuda --verbose
 }
 
@@ -117,7 +117,7 @@ story() {
 stopped() {
     local log=$logs/stopped-$1.log status pid started
     for _ in $(seq 4000); do echo Once; done >"$logs/prompts.txt"
-    timeout -k 5 120 mpirun -q -n "$1" "$build/lockstep" generate --model demo/lockstep-stories --prompts "$logs/prompts.txt" \
+    timeout -k 5 120 mpirun -n "$1" "$build/lockstep" generate --model demo/lockstep-stories --prompts "$logs/prompts.txt" \
         --max-batch 1 --max-tokens 900 --ignore-eos --device "$device" --step-timeout 4 >"$log" 2>&1 &
     pid=$!
     until grep -q '==> prompt 3 ' "$log" || ! kill -0 $pid 2>/dev/null; do sleep 0.1; done
@@ -147,7 +147,7 @@ check_start() {
         $(story 2 CUDA_VISIBLE_DEVICES=0)
     echo '{"model_type":"llama","vocab_size":64,"hidden_size":1024,"intermediate_size":64,"num_hidden_layers":1,' \
         '"num_attention_heads":2,"head_dim":512,"rms_norm_eps":1e-5,"torch_dtype":"bfloat16"}' >"$logs/heads.json"
-    expect "start with heads that are too large" 4 'head_dim 512: attention on cuda takes up to 256' mpirun -q -n 1 \
+    expect "start with heads that are too large" 4 'head_dim 512: attention on cuda takes up to 256' mpirun -n 1 \
         "$build/lockstep" bench --device cuda --config "$logs/heads.json" --load-format dummy --n-prompt 0 --n-gen 4
     for n in $ranks; do
         expect "start on $n, the table" 0 "^lockstep: +$((n - 1))  .* [0-9A-Fa-f]+:[0-9A-Fa-f]+:[0-9A-Fa-f]+\.0 " \
@@ -157,9 +157,9 @@ check_start() {
         expect "scores of a prompt on $n" 0 '"prompt_logprobs":\[null,\{"token_id":379,"logprob":-0\.3[45]' \
             $(story "$n") --json --prompt-logprobs 2
         expect "energy of a story on $n" 0 'energy: [0-9.]+ J on all devices, [0-9.]+ J per output token' $(story "$n")
-        expect "preflight on $n" 0 '^fit$' mpirun -q -n "$n" "$build/lockstep" preflight --device cuda --accept-throttling \
+        expect "preflight on $n" 0 '^fit$' mpirun -n "$n" "$build/lockstep" preflight --device cuda --accept-throttling \
             --model demo/lockstep-stories
-        expect "preflight on $n, the GPU's state" 0 '"slowed_by": "' mpirun -q -n "$n" "$build/lockstep" preflight \
+        expect "preflight on $n, the GPU's state" 0 '"slowed_by": "' mpirun -n "$n" "$build/lockstep" preflight \
             --device cuda --accept-throttling --json
         [ "$n" = 1 ] || expect "the slowest of $n" 0 'ms of it in all-reduces; rank [0-9]+ on .* computes longest' $(story "$n")
         [ "$n" = 1 ] || stopped "$n"
@@ -169,7 +169,7 @@ check_start() {
     expect "start with peer memory" 0 "NCCL [0-9.]+; sums within the host over the GPUs' own memory" $(story 2)
     expect "start without P2P" 0 'NCCL [0-9.]+: P2P is switched off' $(story 2 NCCL_P2P_DISABLE=1)
     expect "no persistent step without P2P" 4 'step persistent: not with P2P switched off' \
-        env NCCL_P2P_DISABLE=1 mpirun -q -n 2 "$build/lockstep" bench --device cuda --step persistent \
+        env NCCL_P2P_DISABLE=1 mpirun -n 2 "$build/lockstep" bench --device cuda --step persistent \
         --config tests/parity/fixtures/llama-heads64-bf16/config.json --load-format dummy --n-prompt 0 --n-gen 4
     [ "$gpus" -lt 3 ] ||
         expect "start of three on two GPUs" 7 'but 2 GPUs are visible, CUDA_VISIBLE_DEVICES is "0,1"' \
@@ -238,7 +238,7 @@ check_sanitizer() {
     done
     unset LOCKSTEP_CASE_STRIDE
     for tool in ${PERSISTENT_TOOLS-memcheck synccheck}; do
-        sanitized $tool "persistent step" "$step" mpirun -q --bind-to none -n 1
+        sanitized $tool "persistent step" "$step" mpirun --bind-to none -n 1
         wait
         judge $tool "persistent step"
     done
@@ -271,7 +271,7 @@ fi
 wants tokens && run "tokens" 500 "$build/tests/gpu/test_same_tokens" "$device" "$most"
 wants serve && run "serve" 300 "$build/tests/e2e/test_serve" "$device" "$most"
 [ "$device" = cuda ] && wants sanitizer && check_sanitizer
-wants soak && run "soak on $most" $((${SOAK_SECONDS:-600} + 300)) mpirun -q -n "$most" "$build/tests/soak/test_soak" "$device"
+wants soak && run "soak on $most" $((${SOAK_SECONDS:-600} + 300)) mpirun -n "$most" "$build/tests/soak/test_soak" "$device"
 echo
 [ $skipped = 0 ] || echo "$skipped SKIPPED"
 echo "$passed passed, $failed failed"

@@ -5,9 +5,10 @@ cd "$(dirname "$0")/.."
 if [ "$(id -u)" = 0 ]; then # mpirun wants root to say twice that it is meant
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
+export OMPI_MCA_orte_execute_quiet=1 # mpirun -q of Open MPI 4, which 5 does not know
 model=demo/lockstep-stories
 prompt="Once upon a time"
-set -- mpirun -q --oversubscribe -n 2 build/cpu/lockstep generate --model "$model" --max-tokens 120 --prompt
+set -- mpirun --oversubscribe -n 2 build/cpu/lockstep generate --model "$model" --max-tokens 120 --prompt
 # As the shell wants it: the prompt is one word.
 echo "$ $* \"$prompt\""
 exec "$@" "$prompt"

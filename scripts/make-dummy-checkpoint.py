@@ -4,7 +4,8 @@
     scripts/make-dummy-checkpoint.py scripts/configs/llama-3-8b.json DIR [--shard-bytes 5000000000] [--jobs 16]
 
 DIR gets config.json, model-0000i-of-0000n.safetensors and the index, names and shapes as Hugging Face has them (Llama,
-GPT-J, OPT, Qwen3-MoE, Mixtral, gpt-oss, Phi-3). The bytes are one block of 64 MiB over and over: every 16-bit number has a random sign and mantissa and an
+GPT-J, OPT, Qwen3-MoE, Mixtral, gpt-oss, Phi-3, Gemma 2 and 3, GLM-4-0414, OLMo 2, Granite, Command R7B, Phi-2, Falcon,
+GPT-Neo, Ministral 3, MiniMax-M2). The bytes are one block of 64 MiB over and over: every 16-bit number has a random sign and mantissa and an
 exponent around 2**-6. With --tokenizer it gets a tokenizer.json, too, so that `serve` and `batch` run on it: byte-level BPE of
 the config's vocabulary, whose merges make words of up to four letters. Needs nothing but Python's standard library. Put DIR
 on /dev/shm for files that are in memory.
@@ -71,27 +72,37 @@ def opt(c):
     yield from ((p + "final_layer_norm.weight", [h]), (p + "final_layer_norm.bias", [h]))
 
 
-def kin(c, fused=False, q_norms=False, biases=False, mlp=None):
-    """Llama's kin: mlp(prefix, h) yields what stands between the norms of two layers."""
+INPUT, MLP_INPUT = "input_layernorm", "post_attention_layernorm"
+
+
+def kin(c, fused=False, q_norms=None, biases="", norms=(INPUT, MLP_INPUT), mlp=None):
+    """Llama's kin: q_norms: "head" or "row"; biases: of these projections; norms: all of a layer; mlp(prefix, h, f) yields
+    the MLP."""
     h, f, v, heads = c["hidden_size"], c["intermediate_size"], c["vocab_size"], c["num_attention_heads"]
     dim = c.get("head_dim") or h // heads
     q, kv = heads * dim, c.get("num_key_value_heads", heads) * dim
     yield "model.embed_tokens.weight", [v, h]
     for i in range(c["num_hidden_layers"]):
         p = f"model.layers.{i}."
-        yield p + "input_layernorm.weight", [h]
+        for name in norms:
+            yield f"{p}{name}.weight", [h]
         parts = [("qkv", q + 2 * kv, h)] if fused else [("q", q, h), ("k", kv, h), ("v", kv, h)]
         for name, rows, cols in parts + [("o", h, q)]:
             yield f"{p}self_attn.{name}_proj.weight", [rows, cols]
-            if biases:
+            if name in biases:
                 yield f"{p}self_attn.{name}_proj.bias", [rows]
         if q_norms:
-            yield from ((p + "self_attn.q_norm.weight", [dim]), (p + "self_attn.k_norm.weight", [dim]))
-        yield p + "post_attention_layernorm.weight", [h]
+            sizes = (q, kv) if q_norms == "row" else (dim, dim)
+            yield from ((f"{p}self_attn.{name}_norm.weight", [n]) for name, n in zip("qk", sizes))
         yield from mlp(p, h, f)
     yield "model.norm.weight", [h]
     if not c.get("tie_word_embeddings", False):
         yield "lm_head.weight", [v, h]
+
+
+def gated(p, h, f):
+    for name, rows, cols in (("gate", f, h), ("up", f, h), ("down", h, f)):
+        yield f"{p}mlp.{name}_proj.weight", [rows, cols]
 
 
 def qwen3_moe(c):
@@ -102,17 +113,18 @@ def qwen3_moe(c):
             for name, rows, cols in (("gate", f, h), ("up", f, h), ("down", h, f)):
                 yield f"{p}mlp.experts.{e}.{name}_proj.weight", [rows, cols]
 
-    return kin(c, q_norms=True, mlp=mlp)
+    return kin(c, q_norms="head", mlp=mlp)
+
+
+def mixtral_mlp(c, p, h, f):
+    yield p + "block_sparse_moe.gate.weight", [c["num_local_experts"], h]
+    for e in range(c["num_local_experts"]):
+        for name, rows, cols in (("w1", f, h), ("w3", f, h), ("w2", h, f)):
+            yield f"{p}block_sparse_moe.experts.{e}.{name}.weight", [rows, cols]
 
 
 def mixtral(c):
-    def mlp(p, h, f):
-        yield p + "block_sparse_moe.gate.weight", [c["num_local_experts"], h]
-        for e in range(c["num_local_experts"]):
-            for name, rows, cols in (("w1", f, h), ("w3", f, h), ("w2", h, f)):
-                yield f"{p}block_sparse_moe.experts.{e}.{name}.weight", [rows, cols]
-
-    return kin(c, mlp=mlp)
+    return kin(c, mlp=lambda p, h, f: mixtral_mlp(c, p, h, f))
 
 
 def gpt_oss(c):
@@ -125,17 +137,85 @@ def gpt_oss(c):
             yield f"{p}mlp.experts.{name}_proj", [n, rows, cols]
             yield f"{p}mlp.experts.{name}_proj_bias", [n, cols]
 
-    return kin(c, biases=True, mlp=mlp)
+    return kin(c, biases="qkvo", mlp=mlp)
 
 
-def phi3(c):
+def gate_up(p, h, f):
+    yield from ((p + "mlp.gate_up_proj.weight", [2 * f, h]), (p + "mlp.down_proj.weight", [h, f]))
+
+
+def gemma2(c, q_norms=None):
+    return kin(c, q_norms=q_norms, norms=(INPUT, MLP_INPUT, "pre_feedforward_layernorm", "post_feedforward_layernorm"), mlp=gated)
+
+
+def glm4(c):
+    return kin(c, biases="qkv", norms=(INPUT, MLP_INPUT, "post_self_attn_layernorm", "post_mlp_layernorm"), mlp=gate_up)
+
+
+def minimax_m2(c):
     def mlp(p, h, f):
-        yield from ((p + "mlp.gate_up_proj.weight", [2 * f, h]), (p + "mlp.down_proj.weight", [h, f]))
+        yield p + "block_sparse_moe.e_score_correction_bias", [c["num_local_experts"]]
+        yield from mixtral_mlp(c, p, h, f)
 
-    return kin(c, fused=True, mlp=mlp)
+    return kin(c, q_norms="row", mlp=mlp)
 
 
-FAMILY = {"llama": llama, "gptj": gptj, "opt": opt, "qwen3_moe": qwen3_moe, "mixtral": mixtral, "gpt_oss": gpt_oss, "phi3": phi3}
+def plain(p, names, h, f):
+    """Two linear layers of these names, with biases."""
+    for name, rows, cols in zip(names, (f, h), (h, f)):
+        yield from ((f"{p}{name}.weight", [rows, cols]), (f"{p}{name}.bias", [rows]))
+
+
+def with_bias(name, n):
+    return (name + ".weight", [n]), (name + ".bias", [n])
+
+
+def phi(c):
+    h, v = c["hidden_size"], c["vocab_size"]
+    yield "model.embed_tokens.weight", [v, h]
+    for i in range(c["num_hidden_layers"]):
+        p = f"model.layers.{i}."
+        yield from with_bias(p + INPUT, h)
+        for name in ("q_proj", "k_proj", "v_proj", "dense"):
+            yield from ((f"{p}self_attn.{name}.weight", [h, h]), (f"{p}self_attn.{name}.bias", [h]))
+        yield from plain(p, ("mlp.fc1", "mlp.fc2"), h, c["intermediate_size"])
+    yield from with_bias("model.final_layernorm", h)
+    yield from (("lm_head.weight", [v, h]), ("lm_head.bias", [v]))
+
+
+def falcon(c):
+    h, dim = c["hidden_size"], c["hidden_size"] // c["num_attention_heads"]
+    yield "transformer.word_embeddings.weight", [c["vocab_size"], h]
+    for i in range(c["num_hidden_layers"]):
+        p = f"transformer.h.{i}."
+        yield from with_bias(p + INPUT, h)
+        for name, rows, cols in (("self_attention.query_key_value", h + 2 * dim, h), ("self_attention.dense", h, h),
+                                 ("mlp.dense_h_to_4h", 4 * h, h), ("mlp.dense_4h_to_h", h, 4 * h)):
+            yield f"{p}{name}.weight", [rows, cols]
+    yield from with_bias("transformer.ln_f", h)
+
+
+def gpt_neo(c):
+    h = c["hidden_size"]
+    yield from (("transformer.wte.weight", [c["vocab_size"], h]), ("transformer.wpe.weight", [c["max_position_embeddings"], h]))
+    for i in range(c["num_layers"]):
+        p = f"transformer.h.{i}."
+        yield from with_bias(p + "ln_1", h)
+        yield from with_bias(p + "ln_2", h)
+        for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+            yield f"{p}attn.attention.{name}.weight", [h, h]
+        yield p + "attn.attention.out_proj.bias", [h]
+        yield from plain(p, ("mlp.c_fc", "mlp.c_proj"), h, c.get("intermediate_size") or 4 * h)
+    yield from with_bias("transformer.ln_f", h)
+
+
+FAMILY = {"llama": llama, "gptj": gptj, "opt": opt, "qwen3_moe": qwen3_moe, "mixtral": mixtral, "gpt_oss": gpt_oss,
+          "phi3": lambda c: kin(c, fused=True, mlp=gate_up), "gemma2": gemma2,
+          "gemma3_text": lambda c: gemma2(c, q_norms="head"), "glm4": glm4, "phi": phi, "falcon": falcon, "gpt_neo": gpt_neo,
+          "olmo2": lambda c: kin(c, q_norms="row", norms=(MLP_INPUT, "post_feedforward_layernorm"), mlp=gated),
+          "granite": lambda c: kin(c, mlp=gated), "cohere2": lambda c: kin(c, norms=(INPUT,), mlp=gated),
+          "ministral3": lambda c: kin(c, mlp=gated), "minimax_m2": minimax_m2}
+
 
 
 def size(shape):

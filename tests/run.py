@@ -33,7 +33,7 @@ Test = collections.namedtuple("Test", "name command limit load seconds env lock 
 
 
 def mpirun(ranks, *command):
-    return ["mpirun", "-q", "-n", str(ranks), *command]
+    return ["mpirun", "-n", str(ranks), *command]
 
 
 class Plan:

@@ -13,5 +13,7 @@ if [ "$(id -u)" = 0 ]; then
 fi
 # More ranks than cores: let them yield. Shared memory only, no network.
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_btl=self,vader OMPI_MCA_pml=ob1
-export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_hwloc_base_binding_policy=none
+export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_orte_execute_quiet=1
+# The same for Open MPI 5, whose mpirun has settings of its own and is never quiet.
+export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe PRTE_MCA_hwloc_default_binding_policy=none
 exec python3 tests/run.py "$@"

@@ -38,7 +38,13 @@ static int open_given(const struct bench_options *o, struct model_config *m, str
         return ERR(e, ERR_USAGE, "bench needs one of --model DIR and --config FILE");
     if (o->config != NULL && o->run.load_format != LOAD_DUMMY)
         return ERR(e, ERR_USAGE, "--config has no weights: add --load-format dummy");
-    return start_open_model(&o->run, o->config, m, c, e);
+    if (o->quantization != NULL && o->run.load_format != LOAD_DUMMY)
+        return ERR(e, ERR_USAGE, "--quantization is of random weights: add --load-format dummy");
+    if (o->quantization != NULL && quantization_choose(&m->quantization, o->quantization, e) != 0)
+        return -1; /* before anything is opened, which makes a new model of *m */
+    if (start_open_model(&o->run, o->config, m, c, e) != 0)
+        return -1;
+    return o->quantization != NULL ? quantization_choose(&m->quantization, o->quantization, e) : 0;
 }
 
 /* "IN:OUT": two whole numbers from 1 on, and nothing else. */

@@ -227,8 +227,11 @@ void report_table(const struct world *w, const struct instance *i, const struct 
     static void (*const print[N_WORKLOADS])(const struct figures *, const char *) = {print_pp, print_tg, print_latency,
                                                                                      print_throughput};
     char name[N_WORKLOADS][80];
+    char quantised[140];
+    quantization_describe(&i->network.config.quantization, quantised, sizeof quantised);
     printf("%s on %s, %.2f GB of %s weights%s, %d rank%s x %d thread%s", i->network.config.model_type, i->ops->name,
-           f->weight_bytes / 1e9, dtype_name(i->network.config.dtype),
+           f->weight_bytes / 1e9,
+           i->network.config.quantization.format != FORMAT_NONE ? quantised : dtype_name(i->network.config.dtype),
            i->network.config.experts.routing.n_experts > 0 ? " a decode step, experts chosen equally often" : "",
            w->n_ranks, w->n_ranks == 1 ? "" : "s", i->q.n_threads, i->q.n_threads == 1 ? "" : "s");
     if (f->ready_seconds >= 0)

@@ -67,7 +67,7 @@ static void feed_prompts(struct run *r, struct plan *p)
     while (r->fed < prompt_tokens(r) && p->n_tokens < r->limits.max_batch_tokens) {
         int seq = (int)(r->fed / n_prompt), pos = (int)(r->fed % n_prompt), left = n_prompt - pos;
         int room = r->limits.max_batch_tokens - p->n_tokens, n = left < room ? left : room, last = n == left;
-        p->seq[p->n_seqs++] = (struct plan_seq){seq, n, pos, n_prompt, last, last};
+        p->seq[p->n_seqs++] = (struct plan_seq){seq, n, pos, n_prompt, last, last, 0};
         for (int i = 0; i < n; i++)
             p->token[p->n_tokens++] = (int32_t)((r->fed + i) * 7919 % r->vocab);
         r->fed += n;
@@ -79,7 +79,7 @@ static void feed_decode(struct run *r, struct plan *p)
 {
     int pos = r->work->n_prompt + (int)(r->fed - prompt_tokens(r));
     for (int s = 0; s < r->work->n_seqs; s++) {
-        p->seq[p->n_seqs++] = (struct plan_seq){s, 1, pos, pos + 1, 1, 1};
+        p->seq[p->n_seqs++] = (struct plan_seq){s, 1, pos, pos + 1, 1, 1, 0};
         p->token[p->n_tokens++] = pos == 0 ? s * 7919 % r->vocab : -1;
     }
     r->fed++;

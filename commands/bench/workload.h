@@ -29,7 +29,7 @@ struct samples {
     int most_seqs;                           /* in one step */
 };
 
-/* What workloads are run with. */
+/* The means by which workloads are run. */
 struct bench_rig {
     struct engine *engine;
     struct traffic *traffic; /* open where it is wanted */

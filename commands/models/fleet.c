@@ -112,9 +112,10 @@ void fleet_fetch(void *context, int model, struct model_config *m, struct checkp
 
 static void begin(struct fleet *f, const struct residents_news *news)
 {
-    const struct opened_model *m = f->slot[news->model].model;
+    struct opened_model *m = f->slot[news->model].model;
     const struct scheduler_setup setup = {.limits = news->limits,
                                           .tokenizer = m->texts.tokenizer,
+                                          .lexicon = &m->texts.lexicon,
                                           .prefix_caching = !f->o->service.run.no_prefix_caching,
                                           .rope_changes_at = m->texts.rope_changes_at};
     f->loading = false;

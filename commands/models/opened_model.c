@@ -15,11 +15,15 @@ static int open_parts(struct opened_model *m, const struct serve_options *o, con
     if (n < 0 || n >= (int)sizeof dir)
         return ERR(e, ERR_INPUT, "%s: the path is too long", name);
     run.model = dir;
+    run.max_model_len = -1; /* a model that has fewer positions has fewer */
     if (start_open_model(&run, NULL, &m->config, &m->checkpoint, e) != 0 ||
         texts_open(&m->texts, dir, name, o->service.chat_template, &m->config, e) != 0)
         return -1;
     (void)snprintf(m->archive, sizeof m->archive, "%s.tar.gz", name);
     m->texts.served.model.path = m->archive;
+    if (o->service.run.max_model_len > 0)
+        run.max_model_len = o->service.run.max_model_len < model_context(&m->config) ? o->service.run.max_model_len
+                                                                                     : model_context(&m->config);
     m->setup = start_service_setup(&run, &m->config);
     return fit_need(&m->config, &m->checkpoint, &m->setup.limits, n_ranks, ops, &m->setup.kv_bytes, bytes, e);
 }

@@ -92,7 +92,7 @@ int journal_open(struct journal *j, const char *path, double patience, struct er
     return rc;
 }
 
-/* Of the whole file. NULL: errno. */
+/* The hash of the whole file. NULL: errno. */
 static struct prefix *hash_of(int fd)
 {
     struct err e = {0};

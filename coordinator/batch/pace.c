@@ -45,7 +45,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Of the newest min(n, PACE_RECENT) values; 0: there are none. */
+/* The quantile of the newest min(n, PACE_RECENT) values; 0: there are none. */
 static double quantile(const double *ring, uint64_t n)
 {
     double sorted[PACE_RECENT];

@@ -56,7 +56,7 @@ struct batch_progress {
     int64_t n_results_before, n_failed_before;           /* found in the output at the start */
 };
 
-/* What is read and written, and what of it is on record: runner_files.c's. */
+/* The files that are read and written, and the record of them: runner_files.c's. */
 struct runner_files {
     struct inputs inputs;
     struct ids ids;
@@ -96,7 +96,7 @@ struct runner_end {
     int n_misfits;       /* lines in a row that did not fit before the walltime */
 };
 
-/* What is seen of it from outside: runner_status.c's. */
+/* The view from outside: runner_status.c's. */
 struct runner_view {
     struct outlets outlets;
     struct speed speed;

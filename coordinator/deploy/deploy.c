@@ -308,6 +308,7 @@ static int first_in_line(const struct deploy *d)
 struct deploy_decision deploy_next(struct deploy *d, double now)
 {
     int gone = find_departure(d, now);
+    d->decided = now;
     if (gone >= 0)
         return unload(d, gone);
     if (d->loading >= 0 && d->model[d->loading].phase == PHASE_ROOM)
@@ -353,13 +354,19 @@ void deploy_unloaded(struct deploy *d, int i)
     put_down(d, i, DEPLOY_KNOWN);
 }
 
+/* The earlier of two times, of which the second counts only if it was not there yet at the last decision. */
+static double earlier(const struct deploy *d, double due, double at)
+{
+    return at > d->decided ? fmin(due, at) : due;
+}
+
 double deploy_due(const struct deploy *d)
 {
     double due = INFINITY;
     for (int i = 0; i < d->setup.n_models && d->setup.keep_alive > 0; i++)
         if (may_go(&d->model[i]))
-            due = fmin(due, d->model[i].last_used + d->setup.keep_alive);
+            due = earlier(d, due, d->model[i].last_used + d->setup.keep_alive);
     if (d->loading >= 0 && d->model[d->loading].phase == PHASE_ROOM)
-        due = fmin(due, d->model[d->loading].waiting_since + d->setup.patience);
+        due = earlier(d, due, d->model[d->loading].waiting_since + d->setup.patience);
     return due;
 }

@@ -71,6 +71,7 @@ struct deploy {
     int n_resident;           /* that hold a slot */
     int64_t used;             /* bytes of these */
     uint64_t n_asked;         /* orders given out */
+    double decided;           /* when deploy_next was asked last */
     uint64_t n_loads, n_unloads;
 };
 
@@ -96,7 +97,7 @@ void deploy_want(struct deploy *d, int i, double now);
 bool deploy_unload(struct deploy *d, int i);
 void deploy_pin(struct deploy *d, int i, bool pinned);
 
-/* What to do next. */
+/* The next thing to do. */
 enum deploy_act {
     DEPLOY_NOTHING,
     DEPLOY_OPEN,    /* read the model's headers, then deploy_sized or deploy_failed */

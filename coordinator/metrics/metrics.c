@@ -115,13 +115,20 @@ static struct replica_label ranks_label(const struct metrics *m, int i)
     return m->replicas->n_groups > 1 ? label_of(m, i) : none;
 }
 
+/* A place for a model that has had none has nothing to tell. */
+static bool has_figures(const struct metrics *m, int i)
+{
+    return m->replicas->replica[i].model >= 0 || m->replica[i].total.n > 0;
+}
+
 /* One number of every replica. */
 static void of_replicas(struct exposition *x, const struct metrics *m, const char *name, const char *type,
                         double (*value)(const struct metrics *m, int i), const char *help)
 {
     exposition_head(x, name, type, help);
     for (int i = 0; i < m->replicas->n; i++)
-        exposition_sample(x, name, label_of(m, i).text, value(m, i));
+        if (has_figures(m, i))
+            exposition_sample(x, name, label_of(m, i).text, value(m, i));
 }
 
 /* One histogram of every replica; offset: in struct replica_metrics. */
@@ -129,7 +136,8 @@ static void histograms(struct exposition *x, const struct metrics *m, const char
 {
     exposition_head(x, name, "histogram", help);
     for (int i = 0; i < m->replicas->n; i++)
-        exposition_histogram(x, name, label_of(m, i).text, (const void *)((const char *)&m->replica[i] + offset));
+        if (has_figures(m, i))
+            exposition_histogram(x, name, label_of(m, i).text, (const void *)((const char *)&m->replica[i] + offset));
 }
 
 #define OF(member) offsetof(struct replica_metrics, member)

@@ -22,7 +22,7 @@ struct parcels {
 /* One more, without a head; takes body over unless it is out of memory (NULL). */
 struct parcel *parcels_add(struct parcels *p, unsigned char *body, size_t bytes);
 
-/* What is to be written next, at most `most` pieces. Returns how many. */
+/* The pieces to be written next, at most `most`. Returns their number. */
 int parcels_list(const struct parcels *p, struct iovec *piece, int most);
 
 /* So many bytes are written. */

@@ -19,7 +19,9 @@
 
 #define BACKLOG           4096                /* connections not accepted yet: a whole job array may start at once */
 #define EVENTS            64                  /* of a turn */
-#define READ_BYTES        ((size_t)64 << 10)  /* of a client in a turn */
+#define READ_BYTES        ((size_t)64 << 10)  /* of a client in a turn, within a large message; */
+#define READ_FEW_BYTES    ((size_t)4 << 10)   /* else: they may be thousands of small ones */
+#define MUCH_BYTES        ((size_t)8 << 20)   /* of messages that nobody has taken: worth giving back */
 #define SEND_BYTES        ((size_t)256 << 10) /* of a client that wait here; what is beyond is counted (clients.c) */
 #define PENDING_BYTES     ((size_t)1 << 30)   /* of messages that nobody has taken, whole or not, of all clients */
 #define VECTORS           32
@@ -250,6 +252,7 @@ static void count_pending(struct transport *t, struct channel *c)
     t->pending -= c->pending;
     c->pending = zmtp_pending(&c->zmtp);
     t->pending += c->pending;
+    t->held_much = t->held_much || t->pending > MUCH_BYTES;
 }
 
 /* Messages that nobody has taken need too much memory together: the connection that holds most of it ends. */
@@ -269,7 +272,8 @@ static void bound_pending(struct transport *t)
 static void read_channel(struct transport *t, struct channel *c, double now)
 {
     static _Thread_local unsigned char buffer[READ_BYTES];
-    ssize_t n = recv(c->fd, buffer, sizeof buffer, MSG_DONTWAIT);
+    size_t most = zmtp_wanted(&c->zmtp) + READ_FEW_BYTES;
+    ssize_t n = recv(c->fd, buffer, most < sizeof buffer ? most : sizeof buffer, MSG_DONTWAIT);
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
         end_channel(t, c);
         return;

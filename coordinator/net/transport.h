@@ -28,6 +28,7 @@ struct transport {
     bool is_ipc, is_local;              /* a Unix socket; not to be reached from another host */
     size_t max_bytes;                   /* of a message */
     size_t pending;                     /* bytes of messages that nobody has taken, whole or not, of all connections */
+    bool held_much;                     /* pending was large since the caller cleared this */
     int max_connections, n_connections; /* max_connections: beyond, who comes is turned away */
     int max_descriptors;                /* beyond, who comes waits */
     uint64_t n_turned_away;

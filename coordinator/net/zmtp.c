@@ -329,6 +329,11 @@ struct zmtp_message *zmtp_take(struct zmtp *z)
     return m;
 }
 
+size_t zmtp_wanted(const struct zmtp *z)
+{
+    return z->in_body ? z->length - z->n_body : 0;
+}
+
 size_t zmtp_pending(const struct zmtp *z)
 {
     return z->capacity + z->whole_bytes + (z->message != NULL ? z->message->bytes : 0);

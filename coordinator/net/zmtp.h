@@ -67,6 +67,9 @@ int zmtp_feed(struct zmtp *z, const void *data, size_t n);
 /* The next whole message, which the caller frees; NULL: there is none. */
 struct zmtp_message *zmtp_take(struct zmtp *z);
 
+/* Bytes that the frame which is arriving lacks, as far as its length is known. */
+size_t zmtp_wanted(const struct zmtp *z);
+
 /* Bytes that this connection holds of messages which nobody has taken, whole or not. */
 size_t zmtp_pending(const struct zmtp *z);
 

@@ -161,8 +161,10 @@ int leader_open(struct leader *l, const struct link_card *card, int replica, con
     if (tokenizer_open(&l->tokenizer, card->model, e) != 0 || connect_rank0(l, card, replica, e) != 0 ||
         greet(l, e) != 0)
         return -1;
+    lexicon_keeper_open(&l->lexicon, l->tokenizer, card->vocab);
     const struct scheduler_setup setup = {.limits = *limits,
                                           .tokenizer = l->tokenizer,
+                                          .lexicon = &l->lexicon,
                                           .prefix_caching = card->prefix_caching != 0,
                                           .rope_changes_at = card->rope_changes_at};
     if (steps_open(&l->steps, l->end[1], &setup, e) != 0)
@@ -208,6 +210,7 @@ void leader_close(struct leader *l)
         (void)zmq_close(l->monitor);
     while (l->context != NULL && zmq_ctx_term(l->context) != 0 && errno == EINTR)
         continue;
+    lexicon_keeper_close(&l->lexicon);
     tokenizer_close(&l->tokenizer);
     memset(l, 0, sizeof *l);
 }

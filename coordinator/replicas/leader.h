@@ -11,6 +11,7 @@
 #include <pthread.h>
 
 struct leader {
+    struct lexicon_keeper lexicon;
     struct tokenizer *tokenizer; /* of outputs: stop strings are found where steps run */
     struct steps steps;
     void *end[2]; /* mailbox: the link thread's, the main thread's */

@@ -1,6 +1,8 @@
 /* coordinator/replicas/order_code.c - see order_code.h. */
 #include "coordinator/replicas/order_code.h"
 
+#include "text/grammar/form.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +10,7 @@
 #define MAX_PROMPTS PROTOCOL_MAX_SEQUENCES
 
 /* A field more has to travel, too: see to it, then change the size. */
-_Static_assert(sizeof(struct order) == 32 && sizeof(struct request_rules) == 2816 && sizeof(struct sampling) == 2528 &&
+_Static_assert(sizeof(struct order) == 32 && sizeof(struct request_rules) == 2824 && sizeof(struct sampling) == 2528 &&
                    sizeof(struct search) == 32,
                "put_... and get_... know every field");
 
@@ -35,6 +37,9 @@ static void put_rules(struct wire_out *w, const struct request_rules *r)
     put_sampling(w, &r->sampling);
     for (size_t i = 0; i < sizeof flag / sizeof flag[0]; i++)
         wire_put_u8(w, flag[i]);
+    wire_put_u8(w, r->form != NULL ? (unsigned char)r->form->kind : 0);
+    if (r->form != NULL)
+        wire_put_array(w, r->form->source, r->form->bytes, 1);
     wire_put_array(w, r->stop_id, (size_t)r->n_stop_ids, sizeof r->stop_id[0]);
     int n_stop = r->stop != NULL ? r->stop->n : 0;
     wire_put_u64(w, (uint64_t)n_stop);
@@ -145,13 +150,31 @@ static void get_stop_texts(struct wire_in *w, struct protocol_message *m)
         free(text[i]);
 }
 
-static void get_rules(struct wire_in *w, struct protocol_message *m, int vocab)
+static void get_form(struct wire_in *w, struct task *j)
 {
+    unsigned kind = wire_get_u8(w);
+    size_t bytes = 0;
+    struct err e = {0};
+    if (kind == 0)
+        return;
+    if (kind >= FORM_KINDS)
+        wire_fail(w, "the kind of a form");
+    char *source = wire_get_array(w, &bytes, FORM_MAX_BYTES, 1, "the form of an answer");
+    if (w->wrong == NULL && form_open_text(&j->form, (enum form_kind)kind, source, bytes, &e) != 0)
+        wire_fail(w, "the form of an answer");
+    free(source);
+}
+
+static void get_rules(struct wire_in *w, struct task *j, int vocab)
+{
+    struct protocol_message *m = &j->message;
     struct request_rules *r = &m->generate.rules;
     bool *const flag[] = {&r->ignore_eos, &r->keep_stop, &r->skip_special, &r->want_logprobs, &r->want_prompt_logprobs};
     get_sampling(w, &r->sampling, vocab);
     for (size_t i = 0; i < sizeof flag / sizeof flag[0]; i++)
         *flag[i] = wire_get_bool(w);
+    get_form(w, j);
+    r->form = j->form;
     r->n_stop_ids = get_ids(w, r->stop_id, REQUEST_MAX_STOP_IDS, vocab, "ids to stop at");
     get_stop_texts(w, m);
 }
@@ -205,7 +228,7 @@ static void get_task(struct wire_in *w, struct task *j, const struct order_rules
     bool bounded = wire_get_bool(w);
     double deadline = now + wire_get_f64(w);
     get_search(w, &g->search);
-    get_rules(w, &j->message, is->vocab);
+    get_rules(w, j, is->vocab);
     /* A prompt has at least max_tokens, seed, a length and an id. */
     size_t n = wire_get_count(w, MAX_PROMPTS, 4 + 8 + 8 + 4, "the number of prompts");
     if (n < 1 || n * (size_t)g->search.n > MAX_PROMPTS)

@@ -44,6 +44,36 @@ static bool take_text(struct request *r, const char *piece, size_t bytes, bool m
                        r->rules->keep_stop, e);
 }
 
+/* The mask of the next token; a form that cannot go on ends the request. */
+static void renew_mask(struct request *r)
+{
+    if (grammar_run_mask(r->form, r->rules->stop_id, r->rules->n_stop_ids, r->mask, &r->error) != 0)
+        r->finish = FINISH_ERROR;
+}
+
+int request_begin_form(struct request *r, const struct lexicon *l, int n_words, struct err *e)
+{
+    if (l->n_words != n_words)
+        return ERR(e, ERR_INTERNAL, "masks of %d words, expected %d", l->n_words, n_words);
+    r->mask = err_calloc(e, (size_t)n_words, sizeof *r->mask, "mask of tokens");
+    r->form = r->mask != NULL ? err_calloc(e, 1, sizeof *r->form, "form of an answer") : NULL;
+    if (r->form == NULL || grammar_run_open(r->form, &r->rules->form->grammar, l, e) != 0)
+        return -1;
+    return grammar_run_mask(r->form, r->rules->stop_id, r->rules->n_stop_ids, r->mask, e);
+}
+
+/* The form goes on by a token that ends nothing. True: it is complete with it. */
+static bool complete_form(struct request *r, int32_t token)
+{
+    if (r->form == NULL)
+        return false;
+    if (grammar_run_take(r->form, token, &r->error) != 0) {
+        r->finish = FINISH_ERROR;
+        return false;
+    }
+    return grammar_run_ended(r->form);
+}
+
 int request_take(struct request *r, const struct tokenizer *t, const struct sampled *s, struct err *e)
 {
     const struct request_rules *rules = r->rules;
@@ -59,7 +89,8 @@ int request_take(struct request *r, const struct tokenizer *t, const struct samp
         return -1;
     bool may_stop = (int)r->output.n >= rules->sampling.min_tokens;
     bool stop_id = may_stop && is_stop_id(rules, s->token);
-    bool last = stop_id || (int)r->output.n >= rules->max_tokens;
+    bool complete = !stop_id && complete_form(r, s->token);
+    bool last = stop_id || complete || (int)r->output.n >= rules->max_tokens;
     /* A token that ends the text is not part of it, unless special tokens are shown. */
     if ((!stop_id || !rules->skip_special) && detokenizer_push(r->detokenizer, s->token, &piece, &bytes, e) != 0)
         return -1;
@@ -72,10 +103,14 @@ int request_take(struct request *r, const struct tokenizer *t, const struct samp
     }
     if (e->code != ERR_NONE)
         return -1;
-    if (stop_id || stopped)
+    if (r->finish != FINISH_NONE)
+        return 0; /* the form's error */
+    if (stop_id || stopped || complete)
         r->finish = FINISH_STOP;
     else if (last)
         r->finish = FINISH_LENGTH;
+    else if (r->form != NULL)
+        renew_mask(r);
     return 0;
 }
 
@@ -89,6 +124,12 @@ void request_close(struct request *r)
     text_free(&r->text);
     detokenizer_close(&r->detokenizer);
     free(r->block);
+    if (r->form != NULL)
+        grammar_run_close(r->form);
+    free(r->form);
+    free(r->mask);
+    r->form = NULL;
+    r->mask = NULL;
     r->prompt_text = NULL;
     r->logprobs = NULL;
     r->prompt_logprobs = NULL;

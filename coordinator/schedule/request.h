@@ -3,6 +3,7 @@
 #define SCHEDULE_REQUEST_H
 
 #include "protocol/rules.h"
+#include "text/grammar/form.h"
 #include "text/stop.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -30,6 +31,8 @@ struct request {
     struct text_buffer text;
     size_t released; /* bytes of text that are final */
     struct stop_state stop;
+    struct grammar_run *form; /* rules->form as far as the output has come; NULL: it has none */
+    uint32_t *mask;           /* [mask_words] of the next token, if there is a form */
     struct detokenizer *detokenizer;
     enum finish_reason finish;
     struct err error; /* FINISH_ERROR */
@@ -67,6 +70,9 @@ struct request {
 /* Take a token into the output: text, stop rules. Sets r->finish when the sequence is done. t NULL: no text is made, and
  * only rules->max_tokens ends the sequence. Returns -1 and *e only when the host is out of memory. */
 int request_take(struct request *r, const struct tokenizer *t, const struct sampled *s, struct err *e);
+
+/* With rules->form: the mask of the first token. n_words: of a mask over the model's vocabulary. */
+int request_begin_form(struct request *r, const struct lexicon *l, int n_words, struct err *e);
 
 /* Append a token to the output, and nothing else. */
 int request_append(struct request *r, const struct sampled *s, struct err *e);

@@ -83,13 +83,23 @@ static int reserve_scores(const struct scheduler *s, struct request *r, struct e
     return r->prompt_logprobs != NULL ? 0 : -1;
 }
 
+static int begin_form(struct scheduler *s, struct request *r, struct err *e)
+{
+    if (r->rules->form == NULL)
+        return 0;
+    if (s->setup.lexicon == NULL || r->steered)
+        return ERR(e, ERR_INTERNAL, "a request with a form, where none is possible");
+    const struct lexicon *l = lexicon_keeper_get(s->setup.lexicon, e);
+    return l != NULL ? request_begin_form(r, l, s->setup.limits.mask_words, e) : -1;
+}
+
 static int enqueue(struct scheduler *s, struct request *r, double now, struct err *e)
 {
     s->now = now;
     r->slot = -1;
     r->block =
         err_calloc(e, (size_t)blocks_for((int)r->prompt.n + r->rules->max_tokens), sizeof *r->block, "KV block list");
-    if (r->block == NULL || order_join(s, r, e) != 0)
+    if (r->block == NULL || begin_form(s, r, e) != 0 || order_join(s, r, e) != 0)
         return -1;
     r->times.arrived = now;
     order_wait(s, r);

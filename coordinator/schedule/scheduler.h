@@ -13,6 +13,9 @@
  * A prompt whose tokens are scored (rules.want_prompt_logprobs) is fed in chunks of as many tokens as max_logit_rows has
  * rows beside max_seqs, and takes from the prefix cache no token that is not scored yet.
  *
+ * A request with a form (rules.form) gets each token only after the host has seen the one before it, and with it the mask of
+ * tokens that may follow: while such a token is under way no further plan is made.
+ *
  * A pure module: no clock, no socket, no device. Times are the caller's, in seconds on any clock that does not go back.
  * Rank 0 only, one thread. Nothing is allocated but in scheduler_open, scheduler_add and scheduler_fork,
  * and by outputs that grow. */
@@ -22,6 +25,7 @@
 #include "coordinator/schedule/blocks.h"
 #include "coordinator/schedule/request.h"
 #include "plan/plan.h"
+#include "text/grammar/lexicon_keeper.h"
 
 #define SCHEDULER_FLIGHTS 2 /* plans whose results may be outstanding */
 #define SCHEDULER_FULL    1 /* scheduler_add: the queue has no place */
@@ -43,6 +47,7 @@ struct client_queue {
 struct scheduler_setup {
     struct limits limits; /* max_batch_tokens >= max_seqs, so that every running sequence moves in every step */
     const struct tokenizer *tokenizer; /* borrowed; NULL: requests get no text */
+    struct lexicon_keeper *lexicon;    /* borrowed; NULL: no request has a form */
     bool prefix_caching;
     int max_waiting;     /* requests that scheduler_add lets wait; 0: any number */
     int rope_changes_at; /* longest sequence whose rotation does not depend on its length; 0: it never does. Blocks of

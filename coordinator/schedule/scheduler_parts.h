@@ -45,6 +45,8 @@ static inline int n_feedable(const struct request *r)
 {
     if (r->steered)
         return n_known(r) - r->n_fed;
+    if (r->form != NULL && r->n_in_flight > 0)
+        return 0;
     if ((int)r->output.n + r->n_in_flight >= r->rules->max_tokens)
         return 0;
     return n_known(r) + r->n_in_flight - r->n_fed;

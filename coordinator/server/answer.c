@@ -96,7 +96,7 @@ void answer_metrics(struct server *s, struct task *j)
     struct err e = {0};
     size_t bytes = 0;
     char *reply =
-        metrics_write(&s->metrics, &text, &e) == 0 ? reply_metrics(id_of(j), text.data, text.bytes, &bytes) : NULL;
+        server_write_metrics(s, &text, &e) == 0 ? reply_metrics(id_of(j), text.data, text.bytes, &bytes) : NULL;
     answer_text(s, j, reply, bytes);
     text_free(&text);
 }
@@ -164,6 +164,7 @@ void answer_delta(struct server *s, const struct delta *p)
                                   .n_tokens = p->n_ids,
                                   .finish = p->finish,
                                   .stop_text = task_stop_text(j, p->stop_text),
+                                  .whole = p->n_ids > 0 && task_is_whole(j, p->id[p->n_ids - 1]),
                                   .logprobs = p->logprobs,
                                   .n_top = g->rules.sampling.n_top};
     if (j->echo != NULL && !j->ticket.echoed[index]) {

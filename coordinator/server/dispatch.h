@@ -20,7 +20,7 @@ bool dispatch_may_manage(struct server *s, struct task *j);
 void enter_only(struct server *s, struct task *j);
 /* The way of a message into its model. false: it has none, waits for it, or was refused. */
 bool enter_model(struct server *s, struct task *j);
-/* What it holds of the model is given back. */
+/* Gives back whatever the task holds of the model. */
 void enter_leave(struct server *s, struct task *j);
 /* load, unload, pin. */
 void enter_manage(struct server *s, struct task *j);

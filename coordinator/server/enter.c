@@ -191,7 +191,12 @@ static int unload(struct server *s, struct task *j, int i)
 
 static int pin(struct server *s, struct task *j, int i)
 {
+    struct task *waits;
     deploy_pin(&s->models.deploy, i, j->message.pinned);
+    while (j->message.pinned && (waits = turns_take_fitting(&s->turns[TURN_MODEL], awaits_unloading, &i)) != NULL) {
+        (void)conflict(waits, "was pinned meanwhile");
+        server_refuse(s, waits);
+    }
     server_admit_model(s, i);
     return 1;
 }

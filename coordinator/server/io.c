@@ -22,6 +22,7 @@
 #define LINGER_MS       1000  /* and for what the transport has, when there is time */
 #define LINGER_SHORT_MS 200   /* and when mpirun kills in a second */
 #define FEW_DESCRIPTORS 1024  /* worth a warning */
+#define MAPPED_BYTES    (1 << 20)
 
 enum poll_item { POLL_SIGNAL, POLL_TRANSPORT, POLL_WORKERS, POLL_REPLICAS = POLL_WORKERS + 2 };
 #define POLL_MODELS 2 /* more, where there are several: their opener, the main thread */
@@ -111,6 +112,13 @@ static void take_messages(struct server *s)
     } while (seconds_now() < until);
 }
 
+int server_write_metrics(struct server *s, struct text_buffer *text, struct err *e)
+{
+    if (metrics_write(&s->metrics, text, e) == 0)
+        models_write_metrics(&s->models, text, e);
+    return e->code == ERR_NONE ? 0 : -1;
+}
+
 /* For node_exporter's textfile collector: it reads whole files only. */
 static void write_file(struct server *s)
 {
@@ -118,7 +126,7 @@ static void write_file(struct server *s)
     struct err e = {0};
     const char *path = s->setup.o->service.metrics_file;
     s->file_due = seconds_now() + FILE_SECONDS;
-    if (path != NULL && metrics_write(&s->metrics, &text, &e) == 0)
+    if (path != NULL && server_write_metrics(s, &text, &e) == 0)
         (void)files_replace(path, text.data, text.bytes, 0644, &e);
     if (e.code != ERR_NONE && s->file_error.code == ERR_NONE) {
         s->file_error = e;
@@ -144,8 +152,8 @@ static void keep_time(struct server *s)
     if (s->setup.o->service.metrics_file != NULL && now >= s->file_due)
         write_file(s);
     server_check_times(s);
-    if (s->trims && s->n_open == 0) {
-        s->trims = false;
+    if ((s->trims || s->transport.held_much) && s->n_open == 0 && s->transport.pending < MAPPED_BYTES) {
+        s->trims = s->transport.held_much = false;
         (void)malloc_trim(0);
     }
     if (s->state != SERVER_DRAINING)
@@ -256,7 +264,6 @@ static int open_threads(struct server *s, struct err *e)
 
 /* Messages and replies of megabytes go back to the system when they are done with: glibc would learn to keep such
  * memory. */
-#define MAPPED_BYTES (1 << 20)
 
 int server_open(struct server *s, const struct server_setup *setup, struct err *e)
 {

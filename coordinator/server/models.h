@@ -10,6 +10,7 @@
 
 struct server;
 struct task;
+struct text_buffer;
 
 /* Several models; n 0: there is one, which is being loaded already. Borrowed. */
 struct models_setup {
@@ -60,6 +61,9 @@ void models_decide(struct server *s);
 
 /* The loop runs: load what is pinned. */
 void models_start(struct server *s);
+
+/* Counts of every model that was asked for or loaded, appended to *out as Prometheus text; of one model: nothing. */
+void models_write_metrics(const struct models *m, struct text_buffer *out, struct err *e);
 
 /* The main thread is told to stop. */
 void models_stop(struct models *m);

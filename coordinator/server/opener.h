@@ -15,7 +15,7 @@ struct opened {
     void *handle;
 };
 
-/* Who knows the models' files: commands/models/. */
+/* Implemented where the models' files are known: commands/models/. */
 struct models_source {
     void *context;
     int (*open)(void *context, int model, struct opened *o, struct err *e); /* the opener's thread */

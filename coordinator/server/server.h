@@ -83,7 +83,9 @@ void server_admit_model(struct server *s, int model);
 void server_refuse_model(struct server *s, int model, const struct protocol_error *why);
 void server_unloaded_model(struct server *s, int model);
 
-/* io.c: what replicas have said is taken. */
+/* io.c: all metrics as Prometheus text. */
+int server_write_metrics(struct server *s, struct text_buffer *text, struct err *e);
+/* Takes the reports of replicas. */
 void server_take_reports(struct server *s);
 
 /* dispatch.c */

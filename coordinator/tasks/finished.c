@@ -93,6 +93,7 @@ static char *fill_choice(const struct task *j, const struct tokenizer *t, int i,
         return NULL;
     choice->finish = r->finish;
     choice->stop_text = task_stop_text(j, r->stop.found);
+    choice->whole = r->output.n > 0 && task_is_whole(j, r->output.id[r->output.n - 1]);
     choice->text = r->text.data != NULL ? r->text.data : "";
     choice->bytes = r->released;
     choice->token_id = r->output.id;

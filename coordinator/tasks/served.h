@@ -11,6 +11,7 @@ struct served { /* constant, all borrowed */
     struct protocol_model model;
     const char *family, *dtype;
     const struct tokenizer *tokenizer;
+    struct lexicon_keeper *lexicon;   /* not constant; any thread may ask it */
     const struct chat_template *chat; /* NULL: none that we know */
     int32_t bos;                      /* -1: none */
 };

@@ -1,5 +1,6 @@
 /* coordinator/tasks/task.c - see task.h. */
 #include "coordinator/tasks/task.h"
+#include "text/grammar/form.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +39,7 @@ void task_close(struct task *j)
     free(j->echo);
     free(j->ids);
     free(j->choices);
+    form_close(j->form);
     free(j->rules);
     free(j->work.progress);
     free(j->ticket.echoed);
@@ -213,6 +215,7 @@ int task_prepare(struct task *j, int max_len, int64_t max_reply, uint64_t seed)
         return protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "out of host memory");
     for (int i = 0; i < j->n_ids; i++) {
         j->rules[i] = g->rules;
+        j->rules[i].form = j->form;
         j->rules[i].sampling.seed = j->seed;
         if (fit(j, i, max_len) != 0)
             return -1;
@@ -242,6 +245,15 @@ size_t task_reply_bytes(const struct task *j)
             bytes += (size_t)j->n_choices * (g->prompt[i].bytes + choices->prompt.n);
     }
     return bytes;
+}
+
+bool task_is_whole(const struct task *j, int32_t last_token)
+{
+    const struct request_rules *r = &j->message.generate.rules;
+    for (int i = 0; i < r->n_stop_ids; i++)
+        if (r->stop_id[i] == last_token)
+            return false;
+    return j->form != NULL;
 }
 
 const char *task_stop_text(const struct task *j, int number)

@@ -82,6 +82,7 @@ struct task {
     /* generate */
     char request_id[PROTOCOL_MAX_ID_BYTES + 1];
     uint64_t seed;               /* of the first candidate */
+    struct form *form;           /* NULL: any text will do */
     struct request_rules *rules; /* [n_prompts] with max_tokens and seed filled in */
     struct choices *choices;     /* [n_prompts] one a prompt */
     int n_prompts, n_choices;    /* n_choices: of each prompt */
@@ -108,11 +109,14 @@ int task_prepare(struct task *j, int max_len, int64_t max_reply, uint64_t seed);
 /* About how many bytes the reply of a task that has been generated will have; a stream's last event. */
 size_t task_reply_bytes(const struct task *j);
 
-/* What prompt i takes where it is repeated: about, if it came as ids. */
+/* The bytes that prompt i takes where it is repeated: an estimate if it came as ids. */
 int64_t task_echo_bytes(const struct task *j, int i);
 
 /* The bytes of a text as a JSON string, without its quotes. */
 int64_t task_text_bytes(const char *text, size_t bytes);
+
+/* Whether a choice that stopped, and not at a text, ended because its form was complete. */
+bool task_is_whole(const struct task *j, int32_t last_token);
 
 /* The stop text of this number, counted from 1; NULL: 0, none. */
 const char *task_stop_text(const struct task *j, int number);

@@ -5,12 +5,26 @@
 #include "coordinator/tasks/finished.h"
 #include "coordinator/tasks/mailbox.h"
 #include "protocol/reply.h"
+#include "text/grammar/lexicon_keeper.h"
 
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define TRIM_BYTES ((size_t)1 << 20)
+
+/* The grammar of the form that is asked for, and the lexicon that it will be used with. */
+static int make_form(struct task *j)
+{
+    const struct protocol_form *asked = &j->message.generate.form;
+    struct err e = {0};
+    if (asked->kind == 0 || j->form != NULL)
+        return 0;
+    if (form_open(&j->form, asked->kind, asked->value, &e) == 0 && lexicon_keeper_get(j->served->lexicon, &e) != NULL)
+        return 0;
+    bool theirs = e.code == ERR_INPUT || e.code == ERR_UNSUPPORTED;
+    return protocol_fail(&j->error, theirs ? PROTOCOL_BAD_REQUEST : PROTOCOL_INTERNAL, asked->field, "%s", e.text);
+}
 
 static int encode(struct task *j)
 {
@@ -25,6 +39,8 @@ static int encode(struct task *j)
         if (encode_request(g, j->n_ids++, v->tokenizer, v->chat, v->model.vocab, v->bos, ids, &j->error) != 0)
             return -1;
     }
+    if (make_form(j) != 0)
+        return -1;
     if (g->n_turns > 0)
         protocol_forget_chat(&j->message);
     return 0;

@@ -50,14 +50,16 @@ const struct dialect messages_dialect = {
 
 /* ---------------------------------------------------------------- answers */
 
+/* With the members that have nothing to say here, but are missed. */
 static json_t *usage_of(const json_t *reply)
 {
     const json_t *usage = json_object_get(reply, "usage");
     json_int_t cached = json_integer_value(json_object_get(usage, "cached_tokens"));
-    return json_pack("{s:I, s:i, s:I, s:I}", "input_tokens",
+    return json_pack("{s:I, s:i, s:I, s:I, s:n, s:n, s:n, s:n, s:n}", "input_tokens",
                      json_integer_value(json_object_get(usage, "prompt_tokens")) - cached,
                      "cache_creation_input_tokens", 0, "cache_read_input_tokens", cached, "output_tokens",
-                     json_integer_value(json_object_get(usage, "completion_tokens")));
+                     json_integer_value(json_object_get(usage, "completion_tokens")), "cache_creation", "inference_geo",
+                     "output_tokens_details", "server_tool_use", "service_tier");
 }
 
 /* Why it ended, and by which text. */
@@ -68,14 +70,15 @@ static json_t *stop_of(const json_t *choice)
     const char *why = finish != NULL && strcmp(finish, "length") == 0 ? "max_tokens"
                       : json_is_string(by)                            ? "stop_sequence"
                                                                       : "end_turn";
-    return json_pack("{s:s, s:O?}", "stop_reason", why, "stop_sequence", json_is_string(by) ? by : NULL);
+    return json_pack("{s:s, s:O?, s:n}", "stop_reason", why, "stop_sequence", json_is_string(by) ? by : NULL,
+                     "stop_details");
 }
 
 /* content, stop and usage are stolen. */
 static json_t *message_of(const struct message *m, json_t *content, json_t *stop, json_t *usage)
 {
-    json_t *message = json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", m->id, "type", "message", "role", "assistant",
-                                "model", m->asked.model, "content", content);
+    json_t *message = json_pack("{s:s, s:s, s:s, s:s, s:o, s:n}", "id", m->id, "type", "message", "role", "assistant",
+                                "model", m->asked.model, "content", content, "container");
     (void)json_object_update(message, stop);
     (void)json_object_set_new(message, "usage", usage);
     json_decref(stop);
@@ -108,7 +111,7 @@ static void send(struct exchange *x, const char *type, json_t *event)
 
 static void begin(struct exchange *x, const struct message *m)
 {
-    json_t *stop = json_pack("{s:n, s:n}", "stop_reason", "stop_sequence");
+    json_t *stop = json_pack("{s:n, s:n, s:n}", "stop_reason", "stop_sequence", "stop_details");
     send(x, "message_start", json_pack("{s:o}", "message", message_of(m, json_array(), stop, usage_of(NULL))));
     send(x, "content_block_start",
          json_pack("{s:i, s:{s:s, s:s}}", "index", 0, "content_block", "type", "text", "text", ""));

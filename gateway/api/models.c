@@ -18,25 +18,38 @@ static void write_fault(const struct fault *f, struct bytes *to)
 
 const struct dialect models_dialect = {.type = "application/json", .write = write_fault};
 
-json_t *models_names(const struct exchange *x)
+json_t *models_known(const struct exchange *x)
 {
-    json_t *names = json_object(), *list = json_array(), *value;
-    const char *key;
+    json_t *all = json_object();
     for (const struct backend *b = x->gateway->pool.first; b != NULL; b = b->next) {
-        const json_t *m;
+        json_t *m;
         size_t i;
         json_array_foreach(json_object_get(b->models, "models"), i, m)
         {
             const char *id = json_string_value(json_object_get(m, "id"));
-            if (backend_takes(b) && id != NULL)
-                (void)json_object_set_new(names, id, json_true());
+            if (backend_takes(b) && id != NULL && (json_object_get(all, id) == NULL || models_is_loaded(m)))
+                (void)json_object_set(all, id, m);
         }
     }
-    json_object_foreach(names, key, value)
+    return all;
+}
+
+bool models_is_loaded(const json_t *m)
+{
+    const char *state = json_string_value(json_object_get(m, "state"));
+    return state == NULL || strcmp(state, "ready") == 0;
+}
+
+json_t *models_names(const struct exchange *x)
+{
+    json_t *all = models_known(x), *list = json_array(), *m;
+    const char *key;
+    json_object_foreach(all, key, m)
     {
-        (void)json_array_append_new(list, json_string(key));
+        if (models_is_loaded(m))
+            (void)json_array_append_new(list, json_string(key));
     }
-    json_decref(names);
+    json_decref(all);
     return list;
 }
 
@@ -76,31 +89,77 @@ void models_list(struct exchange *x)
     exchange_answer_json(x, 200, answer);
 }
 
-/* Is the model of the path served? If not, the client has been told. */
-static bool is_served(struct exchange *x)
+/* Is the model of the path known? If not, the client has been told. The entry: a new reference. */
+static json_t *find_known(struct exchange *x)
 {
-    bool served = openai_serves(x, x->tail[0]);
+    json_t *all = models_known(x), *m = json_incref(json_object_get(all, x->tail[0]));
     struct fault f = fault_make(404, "model", "the model \"%.200s\" is not served here", x->tail[0]);
-    if (!served)
+    json_decref(all);
+    if (m == NULL)
         exchange_fail(x, &f);
-    return served;
+    return m;
 }
 
 void models_show(struct exchange *x)
 {
-    json_t *name = json_string(x->tail[0]);
-    if (is_served(x)) {
+    json_t *m = find_known(x), *name = json_string(x->tail[0]);
+    struct fault f = fault_make(404, "model", "the model \"%.200s\" is not loaded", x->tail[0]);
+    if (m != NULL && !models_is_loaded(m)) {
+        exchange_fail(x, &f);
+    } else if (m != NULL) {
         json_t *answer = entry_of(name);
         (void)json_object_set_new(answer, "models", json_pack("[o]", entry_of(name)));
         exchange_answer_json(x, 200, answer);
     }
+    json_decref(m);
     json_decref(name);
+}
+
+/* ---- loading and unloading, by a job that has several models */
+
+struct management {
+    void (*answer)(struct exchange *x);
+};
+
+static void managed(struct exchange *x, void *context, json_t *reply, bool last)
+{
+    const struct management *m = context;
+    (void)last;
+    pool_refresh(&x->gateway->pool);
+    if (exchange_is_good(reply))
+        m->answer(x);
+    else
+        exchange_fail_reply(x, reply);
+}
+
+void models_manage(struct exchange *x, const char *op, const char *name, void (*answer)(struct exchange *x))
+{
+    struct management *m = exchange_state(x, sizeof *m, free);
+    if (m == NULL)
+        return;
+    m->answer = answer;
+    const struct exchange_question q = {
+        .model = name, .message = json_pack("{s:s, s:s}", "op", op, "model", name), .reply = managed, .context = m};
+    exchange_ask(x, &q);
+}
+
+bool models_are_managed(const struct exchange *x, const char *name)
+{
+    for (const struct backend *b = x->gateway->pool.first; b != NULL; b = b->next)
+        if (backend_takes(b) && backend_is_shared(b) && (name == NULL || backend_model(b, name) != NULL))
+            return true;
+    return false;
 }
 
 static void refuse(struct exchange *x, const char *what)
 {
     struct fault f = models_refusal(what);
     exchange_fail(x, &f);
+}
+
+static void answer_status(struct exchange *x)
+{
+    exchange_answer_json(x, 200, json_pack("{s:s}", "status", "done"));
 }
 
 /* {"model_name", "url"} of a multi-model endpoint; DJLServing's has a query. */
@@ -113,20 +172,34 @@ void models_load(struct exchange *x)
         return;
     const char *name = json_string_value(json_object_get(body, "model_name"));
     struct fault f = models_refusal("loading");
+    if (name != NULL && models_are_managed(x, name)) {
+        models_manage(x, "load", name, answer_status);
+        json_decref(body);
+        return;
+    }
     if (name != NULL && openai_serves(x, name))
         f = fault_make(409, "", "the model \"%.200s\" is loaded already", name);
+    else if (name != NULL && models_are_managed(x, NULL))
+        f = fault_make(404, "model_name", "there is no model \"%.200s\" in the job's folder", name);
     json_decref(body);
     exchange_fail(x, &f);
 }
 
 void models_scale(struct exchange *x)
 {
-    if (is_served(x))
+    json_t *m = find_known(x);
+    if (m != NULL)
         refuse(x, "scaling");
+    json_decref(m);
 }
 
 void models_unload(struct exchange *x)
 {
-    if (is_served(x))
+    json_t *m = find_known(x);
+    bool known = m != NULL;
+    json_decref(m);
+    if (known && models_are_managed(x, x->tail[0]))
+        models_manage(x, "unload", x->tail[0], answer_status);
+    else if (known)
         refuse(x, "unloading");
 }

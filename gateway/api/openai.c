@@ -16,8 +16,12 @@ static json_t *card_of(const struct exchange *x, const json_t *m)
 {
     const json_t *most = json_object_get(m, "max_model_len");
     const char *id = json_string_value(json_object_get(m, "id"));
-    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:n, s:O?}", "id", id, "object", "model", "created",
-                     (json_int_t)x->created, "owned_by", "lockstep", "root", id, "parent", "max_model_len", most);
+    json_t *card =
+        json_pack("{s:s, s:s, s:I, s:s, s:s, s:n, s:O?}", "id", id, "object", "model", "created",
+                  (json_int_t)x->created, "owned_by", "lockstep", "root", id, "parent", "max_model_len", most);
+    if (json_object_get(m, "pinned") != NULL) /* one of several, which come and go */
+        (void)json_object_set(card, "state", json_object_get(m, "state"));
+    return card;
 }
 
 /* The entry of a model, or of all that are served (model ""), each once. f: NULL when it was enough. */

@@ -115,25 +115,44 @@ void triton_stats(struct exchange *x)
 
 /* ---------------------------------------------------------------- the repository */
 
+static const char *state_of(const json_t *m)
+{
+    const char *state = json_string_value(json_object_get(m, "state"));
+    if (models_is_loaded(m))
+        return "READY";
+    return strcmp(state, "loading") == 0 ? "LOADING" : strcmp(state, "unloading") == 0 ? "UNLOADING" : "UNAVAILABLE";
+}
+
 void triton_index(struct exchange *x)
 {
-    json_t *names = models_names(x), *list = json_array(), *name;
-    size_t i;
-    json_array_foreach(names, i, name)
+    json_t *all = models_known(x), *list = json_array(), *m;
+    const char *name;
+    json_object_foreach(all, name, m)
     {
-        (void)json_array_append_new(
-            list, json_pack("{s:O, s:s, s:s, s:s}", "name", name, "version", "1", "state", "READY", "reason", ""));
+        const char *reason = json_string_value(json_object_get(m, "reason"));
+        (void)json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s}", "name", name, "version", "1", "state",
+                                                    state_of(m), "reason", reason != NULL ? reason : ""));
     }
-    json_decref(names);
+    json_decref(all);
     exchange_answer_json(x, 200, list);
+}
+
+static void answer_done(struct exchange *x)
+{
+    answer_empty(x, true);
 }
 
 /* A model that is loaded stays so. */
 void triton_load(struct exchange *x)
 {
     struct fault f = models_refusal("loading");
-    if (openai_serves(x, x->tail[0]))
+    json_t *all = models_known(x), *m = json_object_get(all, x->tail[0]);
+    bool loaded = m != NULL && models_is_loaded(m);
+    json_decref(all);
+    if (loaded)
         answer_empty(x, true);
+    else if (models_are_managed(x, x->tail[0]))
+        models_manage(x, "load", x->tail[0], answer_done);
     else
         exchange_fail(x, &f);
 }
@@ -141,5 +160,8 @@ void triton_load(struct exchange *x)
 void triton_unload(struct exchange *x)
 {
     struct fault f = models_refusal("unloading");
-    exchange_fail(x, &f);
+    if (models_are_managed(x, x->tail[0]))
+        models_manage(x, "unload", x->tail[0], answer_done);
+    else
+        exchange_fail(x, &f);
 }

@@ -102,7 +102,7 @@ static struct backend *choose(const struct pool *p, const char *model, const str
     return best;
 }
 
-/* Of all backends that are ready: do they serve one model, and the same? */
+/* Do all backends that are ready serve one model, and the same? */
 static bool is_only_model(const struct pool *p)
 {
     const char *name = NULL;
@@ -148,6 +148,15 @@ static bool dispatch(struct pool *p, struct call *c, struct backend *b)
     return false;
 }
 
+/* Backends that serve several models want to be told which; to others it is known. */
+static bool wants_name(const struct pool *p, const char *model)
+{
+    for (const struct backend *b = p->first; b != NULL && model[0] != '\0'; b = b->next)
+        if (backend_is_shared(b) && backend_model(b, model) != NULL)
+            return true;
+    return false;
+}
+
 static struct call *make(struct pool *p, const struct call_setup *s)
 {
     struct call *c = calloc(1, sizeof *c);
@@ -159,6 +168,8 @@ static struct call *make(struct pool *p, const struct call_setup *s)
     c->model = strdup(s->model);
     c->serial = ++p->serial;
     (void)snprintf(c->id, sizeof c->id, "%.*s.%llx", POOL_NAME_BYTES, s->name, (unsigned long long)c->serial);
+    if (wants_name(p, s->model) && json_object_get(s->message, "model") == NULL)
+        (void)json_object_set_new(s->message, "model", json_string(s->model));
     if (json_object_set_new(s->message, "request_id", json_string(c->id)) == 0)
         c->text = json_text(s->message, JSON_COMPACT);
     c->bytes = c->text != NULL ? strlen(c->text) : 0;

@@ -1,6 +1,7 @@
 /* gateway/backend/pool.c - see pool.h. Files are looked at four times a second rather than watched: inotify sees
  * nothing of what other machines do on a shared file system, where jobs write theirs. */
 #include "gateway/backend/pool.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "gateway/backend/pool_parts.h"
 
@@ -16,6 +17,7 @@
 #define MODELS_SECONDS    5
 #define SILENCE_SECONDS   30 /* of a backend whose connection lives */
 #define MESSAGES_A_TURN   512
+#define TURN_SECONDS      0.02 /* of messages of one backend: large ones take a moment each */
 #define HEALTH_ID         "!health"
 #define MODELS_ID         "!models"
 #define DEFAULT_MAX_BYTES ((size_t)16 << 20)
@@ -36,6 +38,18 @@ const json_t *backend_model(const struct backend *b, const char *model)
             return m;
     }
     return NULL;
+}
+
+bool backend_is_shared(const struct backend *b)
+{
+    const json_t *first = json_array_get(json_object_get(b->models, "models"), 0);
+    return json_object_get(first, "pinned") != NULL; /* a server of one model does not tell that */
+}
+
+void pool_refresh(struct pool *p)
+{
+    for (struct backend *b = p->first; b != NULL; b = b->next)
+        b->asked_models = -MODELS_SECONDS;
 }
 
 int pool_n_ready(const struct pool *p)
@@ -200,19 +214,20 @@ static void lose_backend(struct backend *b, const char *why)
     unwatch(b);
 }
 
-/* What it has to say now; true: perhaps more. */
+/* Takes its next message; true: there may be more. */
 static bool hear_backend(struct backend *b)
 {
     struct err e = {0};
     json_t *reply = NULL;
     int n = 0;
+    double until = seconds_now() + TURN_SECONDS;
     bool was_up = b->connection.up;
     connection_look(&b->connection);
     if (!was_up && b->connection.up) {
         b->heard = b->pool->loop->now;
         ask_models(b);
     }
-    for (; n < MESSAGES_A_TURN && (reply = connection_take(&b->connection, &e)) != NULL; n++) {
+    for (; n < MESSAGES_A_TURN && seconds_now() < until && (reply = connection_take(&b->connection, &e)) != NULL; n++) {
         take_reply(b, reply);
         json_decref(reply);
     }

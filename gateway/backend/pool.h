@@ -103,6 +103,12 @@ bool backend_takes(const struct backend *b);
  * first. */
 const json_t *backend_model(const struct backend *b, const char *model);
 
+/* Does it serve several models, which come and go? */
+bool backend_is_shared(const struct backend *b);
+
+/* The models of backends have changed: they are asked soon. */
+void pool_refresh(struct pool *p);
+
 /* Backends that take requests. */
 int pool_n_ready(const struct pool *p);
 

@@ -10,6 +10,7 @@
 
 #define BYTES_A_TOKEN  4.0 /* of a prompt, as a guess */
 #define GUESSED_TOKENS 256 /* of an answer without a limit */
+#define TRIM_BYTES     ((size_t)1 << 20)
 
 /* One question to a backend, for as long as its replies come. */
 struct question {
@@ -93,7 +94,7 @@ bool exchange_is_good(const json_t *reply)
     return status != NULL && strcmp(status, "ok") == 0;
 }
 
-/* What a reply tells of itself. */
+/* Notes the figures that a reply contains. */
 static void take_tally(struct exchange *x, const json_t *reply, bool last)
 {
     struct tally *t = &x->tally;
@@ -385,6 +386,7 @@ void gateway_over(void *context, struct http_conn *c, bool left)
     counters_take(&g->counters, x->route != NULL ? (size_t)(x->route - g->routes) : COUNTER_ROUTES - 1, t);
     model_counts_take(&g->models, t, (double)time(NULL));
     g->counters.running--;
+    g->trims = g->trims || t->bytes_in + t->bytes_out > TRIM_BYTES;
     fault_make_utf8(c->head->path);
     const struct request_line line = {c->peer, c->head->method, c->head->path, x->id, t};
     request_log_put(&g->log, &line);

@@ -55,6 +55,7 @@ struct gateway {
     bool no_page;             /* routes of ROUTE_PAGE are not there */
     struct due_list comments; /* of streams: when something must be said */
     uint64_t serial;
+    bool trims; /* something large is done with: its memory goes back to the system when nothing runs */
     bool draining;
 };
 

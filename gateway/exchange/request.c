@@ -2,12 +2,14 @@
 #include "base/clock.h"
 #include "gateway/exchange/exchange.h"
 
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <time.h>
+#include <unistd.h>
 
 #define SIGNED "AWS4-HMAC-SHA256 Credential=" /* a request of AWS's clients; the signature is not looked at */
 
@@ -119,6 +121,18 @@ static void answer_preflight(struct exchange *x)
     bytes_free(&fields);
 }
 
+/* Is this a name that only means this machine? A name of the DNS means what its owner wants, also while a page of it is
+ * shown: with the Host it shows its own Origin, and the address is ours. */
+static bool is_own_name(const char *host)
+{
+    char name[256], own[256] = "";
+    struct in_addr address;
+    (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(host, host[0] == '[' ? "" : ":"), host);
+    (void)gethostname(own, sizeof own - 1);
+    return name[0] == '[' || inet_pton(AF_INET, name, &address) == 1 || strcasecmp(name, "localhost") == 0 ||
+           strcasecmp(name, own) == 0;
+}
+
 /* Does a browser ask for a page that is neither ours nor of --allow-origin? It may not even have work done whose
  * answer it cannot read. */
 static bool is_foreign(const struct exchange *x)
@@ -126,6 +140,8 @@ static bool is_foreign(const struct exchange *x)
     const char *origin = exchange_header(x, "origin"), *host = exchange_header(x, "host");
     const char *authority = origin != NULL ? strstr(origin, "://") : NULL;
     bool own = authority != NULL && host != NULL && strcasecmp(authority + 3, host) == 0;
+    if (x->gateway->keys.key == NULL && strcmp(x->conn->peer, "unix") != 0)
+        own = own && is_own_name(host);
     return origin != NULL && !own && !exchange_origin_fits(x, origin);
 }
 

@@ -9,7 +9,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* What an exchange came to. Seconds; negative: not known. */
+/* The outcome of an exchange. Seconds; negative: not known. */
 struct tally {
     int status;
     bool left, is_generate; /* the client went away; it was asked for text */

@@ -17,19 +17,34 @@ static struct http_conn *of_due(struct due *d)
     return (struct http_conn *)((char *)d - offsetof(struct http_conn, due));
 }
 
+static void count_held(struct http_conn *c)
+{
+    size_t held = c->in.capacity + c->out.capacity + c->content.capacity;
+    c->server->n_buffered += held - c->held;
+    c->held = held;
+}
+
+/* How many bytes may be read now: of a body as they come, of the next requests a few. */
+static size_t room(const struct http_conn *c)
+{
+    if (c->state == HTTP_READS_BODY && !c->body.done)
+        return CONN_PIECE_BYTES;
+    return bytes_count(&c->in) < READ_AHEAD ? READ_AHEAD - bytes_count(&c->in) : 0;
+}
+
 static void watch_socket(struct http_conn *c)
 {
     if (bytes_count(&c->in) == 0)
         bytes_free(&c->in);
-    bool reads = !c->half && (c->state == HTTP_READS_BODY || bytes_count(&c->in) < READ_AHEAD);
+    bool reads = !c->half && room(c) > 0;
     uint32_t events = (reads ? EPOLLIN : 0u) | (c->blocked ? EPOLLOUT : 0u) | (c->half ? 0u : EPOLLRDHUP);
     loop_change(c->server->loop, &c->watch, events);
 }
 
 static void forget_request(struct http_conn *c)
 {
-    c->server->n_buffered -= bytes_count(&c->content);
     bytes_free(&c->content);
+    count_held(c);
     free(c->head);
     free(c->text);
     c->head = NULL;
@@ -45,6 +60,30 @@ static void unlink_dirty(struct http_conn *c)
         }
 }
 
+static void leave_turns(struct http_conn *c)
+{
+    struct http_server *s = c->server;
+    struct http_conn *before = NULL;
+    for (struct http_conn *one = s->turn_first; one != c; one = one->next_turn)
+        before = one;
+    *(before != NULL ? &before->next_turn : &s->turn_first) = c->next_turn;
+    if (s->turn_last == c)
+        s->turn_last = before;
+    c->waits_turn = false;
+}
+
+static void join_turns(struct http_conn *c)
+{
+    struct http_server *s = c->server;
+    if (c->waits_turn)
+        return;
+    due_unset(&c->due);
+    c->waits_turn = true;
+    c->next_turn = NULL;
+    *(s->turn_last != NULL ? &s->turn_last->next_turn : &s->turn_first) = c;
+    s->turn_last = c;
+}
+
 void conn_close(struct http_conn *c, bool left)
 {
     struct http_server *s = c->server;
@@ -55,6 +94,8 @@ void conn_close(struct http_conn *c, bool left)
     due_unset(&c->due);
     if (c->is_dirty)
         unlink_dirty(c);
+    if (c->waits_turn)
+        leave_turns(c);
     if (c->is_told) {
         c->is_told = false;
         s->handler.over(s->handler.context, c, left);
@@ -65,9 +106,9 @@ void conn_close(struct http_conn *c, bool left)
         s->first = c->next;
     if (c->next != NULL)
         c->next->previous = c->previous;
-    forget_request(c);
     bytes_free(&c->in);
     bytes_free(&c->out);
+    forget_request(c);
     (void)close(fd);
     loop_bury(s->loop, c);
     server_lost_one(s);
@@ -107,10 +148,9 @@ static void tell(struct http_conn *c)
 static void read_body(struct http_conn *c, struct http_refusal *r)
 {
     struct http_server *s = c->server;
-    size_t before = bytes_count(&c->content);
     size_t n = http_body_feed(&c->body, bytes_start(&c->in), bytes_count(&c->in), &c->content, r);
-    s->n_buffered += bytes_count(&c->content) - before;
     bytes_consume(&c->in, n);
+    count_held(c);
     if (c->content.failed || s->n_buffered > s->setup.max_buffered)
         *r = (struct http_refusal){503, "the gateway's memory for requests is full"};
 }
@@ -160,6 +200,8 @@ static bool read_request(struct http_conn *c)
         read_body(c, &r);
     if (r.status != 0)
         refuse(c, &r);
+    else if (c->state == HTTP_READS_BODY && c->body.done && bytes_count(&c->content) > HTTP_LARGE_BYTES)
+        join_turns(c);
     else if (c->state == HTTP_READS_BODY && c->body.done)
         tell(c);
     return c->state != before && c->state != HTTP_READS_BODY;
@@ -224,6 +266,31 @@ static void linger(struct http_conn *c)
         conn_close(c, false);
 }
 
+/* Clients that do not read their answers take too much memory together: the connection with the largest one ends. */
+static void bound_unread(struct http_server *s)
+{
+    while (s->n_buffered > s->setup.max_buffered) {
+        struct http_conn *largest = NULL;
+        for (struct http_conn *c = s->first; c != NULL; c = c->next)
+            if (c->blocked && (largest == NULL || c->out.capacity > largest->out.capacity))
+                largest = c;
+        if (largest == NULL)
+            return;
+        s->n_slow++;
+        conn_close(largest, true);
+    }
+}
+
+void conn_take_turn(struct http_server *s)
+{
+    struct http_conn *c = s->turn_first;
+    if (c == NULL)
+        return;
+    leave_turns(c);
+    tell(c);
+    conn_go_on(c);
+}
+
 void conn_go_on(struct http_conn *c)
 {
     for (;;) {
@@ -250,14 +317,16 @@ void conn_go_on(struct http_conn *c)
         return;
     }
     watch_socket(c);
+    count_held(c);
+    bound_unread(c->server);
 }
 
 /* false: the connection is closed. */
 static bool receive(struct http_conn *c)
 {
-    if (c->half || (c->state != HTTP_READS_BODY && bytes_count(&c->in) >= READ_AHEAD))
+    if (c->half || room(c) == 0)
         return true;
-    ssize_t n = recv(c->watch.fd, c->server->scratch, CONN_PIECE_BYTES, 0);
+    ssize_t n = recv(c->watch.fd, c->server->scratch, room(c), 0);
     c->half = n == 0;
     if (n > 0)
         bytes_append(&c->in, c->server->scratch, (size_t)n);

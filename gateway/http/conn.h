@@ -12,6 +12,9 @@ struct http_conn *conn_open(struct http_server *s, int fd);
 /* Now; the handler hears of it if it has the request. left: that nobody wanted it so. */
 void conn_close(struct http_conn *c, bool left);
 
+/* The first of those with a large body is told to the handler. */
+void conn_take_turn(struct http_server *s);
+
 /* Send what there is to send; then the next request. */
 void conn_go_on(struct http_conn *c);
 

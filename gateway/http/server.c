@@ -85,6 +85,15 @@ static bool flush_dirty(struct loop_step *step)
     return any; /* what they asked for may have been answered: the backends are heard before the loop sleeps */
 }
 
+/* One large body a round: what else has come is served in between. */
+static bool take_turn(struct loop_step *step)
+{
+    struct http_server *s = (struct http_server *)((char *)step - offsetof(struct http_server, turns));
+    bool any = s->turn_first != NULL;
+    conn_take_turn(s);
+    return any;
+}
+
 static int open_listener(struct http_server *s, const char *where, struct err *e)
 {
     struct http_listener *l = &s->listener[s->n_listeners];
@@ -100,7 +109,8 @@ static int open_listener(struct http_server *s, const char *where, struct err *e
 int http_server_open(struct http_server *s, struct loop *l, const struct http_setup *setup,
                      const struct http_handler *handler, const char *const *listen, int n, struct err *e)
 {
-    *s = (struct http_server){.loop = l, .setup = *setup, .handler = *handler, .flush = {.run = flush_dirty}};
+    *s = (struct http_server){
+        .loop = l, .setup = *setup, .handler = *handler, .flush = {.run = flush_dirty}, .turns = {.run = take_turn}};
     s->heads = (struct due_list){.seconds = setup->head_seconds, .come = conn_head_late};
     s->bodies = (struct due_list){.seconds = setup->body_seconds, .come = conn_body_late};
     s->idle = (struct due_list){.seconds = setup->idle_seconds, .come = conn_idle};
@@ -114,6 +124,7 @@ int http_server_open(struct http_server *s, struct loop *l, const struct http_se
     loop_add_list(l, &s->idle);
     loop_add_list(l, &s->stalls);
     loop_add_list(l, &s->lingers);
+    loop_add_step(l, &s->turns);
     loop_add_step(l, &s->flush);
     for (int i = 0; i < n; i++)
         if (open_listener(s, listen[i], e) != 0)

@@ -10,10 +10,11 @@
 #include "gateway/loop/loop.h"
 
 #define HTTP_MAX_LISTENERS 8
+#define HTTP_LARGE_BYTES   ((size_t)64 << 10) /* a body above takes a moment to be read: one a round */
 
 struct http_conn;
 
-/* What the program above makes of requests. */
+/* The program's functions that handle requests. */
 struct http_handler {
     void *context;
     /* The whole request is there. It is answered now or later, with http_answer, or http_begin to http_end. */
@@ -28,7 +29,7 @@ struct http_handler {
 struct http_setup {
     size_t max_body;     /* bytes */
     size_t max_backlog;  /* bytes of a stream that its client has not taken */
-    size_t max_buffered; /* bytes of all bodies together that are being received */
+    size_t max_buffered; /* bytes of all requests and unread answers together */
     int max_connections;
     double head_seconds, body_seconds, idle_seconds;
 };
@@ -48,10 +49,11 @@ struct http_server {
     int n_listeners, n_connections;
     bool paused; /* nobody is accepted: there are no connections left */
     size_t n_buffered;
-    struct http_conn *first, *dirty; /* all; those that have something to send */
+    struct http_conn *first, *dirty;          /* all; those that have something to send */
+    struct http_conn *turn_first, *turn_last; /* those with a large body that is whole */
     struct due_list heads, bodies, idle, stalls, lingers;
     char *scratch; /* what was just read */
-    struct loop_step flush;
+    struct loop_step flush, turns;
     bool closing;
     long long n_accepted, n_refused, n_slow; /* connections; requests that were no HTTP; clients that did not read */
 };
@@ -61,15 +63,17 @@ enum http_state { HTTP_READS_HEAD, HTTP_READS_BODY, HTTP_ANSWERS, HTTP_ENDS, HTT
 struct http_conn {
     struct watch watch;
     struct http_server *server;
-    struct http_conn *next, *previous, *next_dirty;
+    struct http_conn *next, *previous, *next_dirty, *next_turn;
     enum http_state state;
     bool is_dirty, is_told; /* the handler has the request */
+    bool waits_turn;        /* its large body is whole */
     bool streams, chunked;  /* of the answer */
     bool keep, bodiless;    /* HEAD */
     bool blocked;           /* the socket takes nothing */
     bool half;              /* the client has closed its side */
     struct due due;
     struct bytes in, out, content;
+    size_t held; /* what these take, its part of the server's n_buffered */
     size_t scanned;
     char *text; /* of the head */
     struct http_head *head;

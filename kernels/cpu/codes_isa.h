@@ -52,24 +52,26 @@ TARGET INLINE FN(vec) FN(decode)(const uint8_t *row, enum codes codes, size_t c)
 {
     if (codes == CODES_E4M3) {
 #if ISA == 512
-        __m256i h = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(row + c)));
-        h = _mm256_or_si256(_mm256_slli_epi16(_mm256_and_si256(h, _mm256_set1_epi16(0x7f)), 7),
-                            _mm256_slli_epi16(_mm256_and_si256(h, _mm256_set1_epi16(0x80)), 8));
-        return (FN(vec))_mm512_cvtph_ps(h);
+        __m256i h = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(row + c))); /* the sign twice, too */
+        return (FN(vec))_mm512_cvtph_ps(_mm256_and_si256(_mm256_slli_epi16(h, 7), _mm256_set1_epi16((short)0xbfff)));
 #elif ISA == 256
-        __m128i h = _mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i *)(row + c)));
-        h = _mm_or_si128(_mm_slli_epi16(_mm_and_si128(h, _mm_set1_epi16(0x7f)), 7),
-                         _mm_slli_epi16(_mm_and_si128(h, _mm_set1_epi16(0x80)), 8));
-        return (FN(vec))_mm256_cvtph_ps(h);
+        __m128i h = _mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i *)(row + c)));
+        return (FN(vec))_mm256_cvtph_ps(_mm_and_si128(_mm_slli_epi16(h, 7), _mm_set1_epi16((short)0xbfff)));
 #else
         return FN(decode_e4m3)(row + c);
 #endif
     }
     if (codes == CODES_INT8) {
-        typedef uint8_t FN(bytes) __attribute__((vector_size(LANES)));
-        FN(bytes) b;
-        memcpy(&b, row + c, sizeof b);
-        return __builtin_convertvector(__builtin_convertvector(b, FN(ints)), FN(vec));
+#if ISA == 512
+        return (FN(vec))_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(row + c))));
+#elif ISA == 256
+        return (FN(vec))_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(row + c))));
+#else
+        FN(vec) v;
+        for (size_t l = 0; l < LANES; l++)
+            v[l] = row[c + l];
+        return v;
+#endif
     }
     FN(words) index = FN(load_nibbles)(row, c);
     return codes == CODES_E2M1 ? FN(decode_e2m1)(index) : __builtin_convertvector((FN(ints))index, FN(vec));
@@ -87,6 +89,23 @@ INLINE float FN(scale_of)(const struct product *m, int row, int group)
     float x = m->form.scale == SCALE_E8M0 ? e8m0_value(m->scales[i]) : ((const float *)(const void *)m->scales)[i];
     return m->form.codes == CODES_E4M3 ? 256 * x : x;
 }
+
+#if ISA == 512
+/* Of 4 bits there are 16 codes: the weights of a group as a table, and 16 of them looked up in it. */
+TARGET INLINE FN(vec) FN(table_of)(enum codes codes, float zero, float scale)
+{
+    const FN(words) index = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    FN(vec) values = codes == CODES_INT4 ? __builtin_convertvector((FN(ints))index, FN(vec)) : FN(decode_e2m1)(index);
+    return (values - zero) * scale;
+}
+
+TARGET INLINE FN(vec) FN(look_up)(const uint8_t *row, FN(vec) table, size_t c)
+{
+    __m128i pairs = _mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i *)(row + c / 2)));
+    pairs = _mm_or_si128(pairs, _mm_slli_epi16(pairs, 4)); /* what is above an index is ignored */
+    return (FN(vec))_mm512_permutexvar_ps(_mm512_cvtepu8_epi32(pairs), (__m512)table);
+}
+#endif
 
 /* tile (see matmul_isa.h) over whole rows of codes, whose groups are multiples of 16 columns. */
 TARGET INLINE void FN(tile_codes)(float *sum, const float *const *x, const struct product *m, int r0, enum codes codes,
@@ -112,12 +131,22 @@ TARGET INLINE void FN(tile_codes)(float *sum, const float *const *x, const struc
             scale[r] = FN(scale_of)(m, row[r], group);
             zero[r] = FN(zero_of)(m, row[r], group);
         }
+#if ISA == 512
+        FN(vec) table[TILE_R];
+        UNROLL for (int r = 0; r < TILE_R; r++) table[r] = FN(table_of)(codes, zero[r], scale[r]);
+#endif
         for (; c < end; c += SUM_LANES) {
             UNROLL for (int p = 0; p < PARTS; p++)
             {
                 FN(vec) weight[TILE_R];
                 UNROLL for (int r = 0; r < TILE_R; r++)
                 {
+#if ISA == 512
+                    if (codes == CODES_INT4 || codes == CODES_E2M1) {
+                        weight[r] = FN(look_up)(w[r], table[r], (size_t)(c + p * LANES));
+                        continue;
+                    }
+#endif
                     FN(vec) v = FN(decode)(w[r], codes, (size_t)(c + p * LANES));
                     if (codes == CODES_INT8 || codes == CODES_INT4)
                         v -= zero[r];

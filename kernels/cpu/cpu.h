@@ -14,6 +14,12 @@ static inline int cpu_threads(const struct queue *q, size_t work)
     return q->n_threads > 1 && work >= CPU_WORK_TO_SHARE ? q->n_threads : 1;
 }
 
+/* matmul.c: out[p] = x[row of p] w_e^T (+ bias[e]) for every pair p and its expert e. x has a row for each token, or for each
+ * pair. */
+enum x_rows { X_TOKENS, X_PAIRS };
+void cpu_product_of_pairs(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                          const struct routes *r, const struct routing *how, enum x_rows x_rows, int n_tokens);
+
 #define DEVICE(result, name, parameters)         result cpu_##name parameters;
 #define STEP(phase, name, parameters, arguments) void cpu_##name parameters;
 #include "kernels/op_list.h"

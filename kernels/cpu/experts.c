@@ -1,5 +1,5 @@
 /* kernels/cpu/experts.c - mixtures of experts but for their matrices: who takes which token, and what comes of it. The
- * products are in matmul.c. */
+ * products themselves are in matmul.c. */
 #include "kernels/cpu/cpu.h"
 
 #include <math.h>
@@ -34,7 +34,7 @@ static void leave_groups_out(float *key, const struct routing *how)
     }
 }
 
-/* What experts are chosen by. What is not a number comes last. */
+/* The score by which experts are chosen; one that is not a number comes last. */
 static void make_keys(float *key, const float *logits, const struct weight *bias, const struct routing *how)
 {
     for (int e = 0; e < how->n_experts; e++) {
@@ -63,7 +63,7 @@ static void choose(int32_t *expert, const float *key, const struct routing *how)
     }
 }
 
-/* Of the chosen ones. */
+/* The shares of the chosen experts. */
 static void make_shares(float *share, const int32_t *expert, const float *logits, const struct routing *how)
 {
     float max = -INFINITY;
@@ -116,8 +116,9 @@ void cpu_route(struct queue *q, const struct routes *r, const void *x, const str
     sort_pairs(r, how, n_tokens * how->n_chosen);
 }
 
-void cpu_combine(struct queue *q, void *out, const void *y, const struct routes *r, const struct routing *how,
-                 int n_tokens, int dim, bool accumulate)
+/* out[t] (+)= sum_i share[t][i] y[t n_chosen + i], in the order of i. */
+static void combine(struct queue *q, void *out, const void *y, const struct routes *r, const struct routing *how,
+                    int n_tokens, int dim, bool accumulate)
 {
     size_t n_chosen = (size_t)how->n_chosen;
 #pragma omp parallel for num_threads(cpu_threads(q, (size_t)n_tokens *dim *n_chosen)) schedule(static)
@@ -131,6 +132,21 @@ void cpu_combine(struct queue *q, void *out, const void *y, const struct routes 
             to[c] = accumulate ? to[c] + sum : sum;
         }
     }
+}
+
+void cpu_experts_first(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                       const struct routes *r, const struct routing *how, enum activation kind, void *work,
+                       int n_tokens)
+{
+    cpu_product_of_pairs(q, work, x, w, bias, r, how, X_TOKENS, n_tokens);
+    cpu_activate(q, out, work, kind, true, n_tokens * how->n_chosen, w->rows / how->n_experts / 2);
+}
+
+void cpu_experts_second(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                        const struct routes *r, const struct routing *how, void *work, int n_tokens, bool accumulate)
+{
+    cpu_product_of_pairs(q, work, x, w, bias, r, how, X_PAIRS, n_tokens);
+    combine(q, out, work, r, how, n_tokens, w->rows / how->n_experts, accumulate);
 }
 
 void cpu_gate(struct queue *q, void *x, const void *in, const struct weight *w, int n_tokens, int dim)

@@ -59,7 +59,7 @@ static float code_weight(const struct product *m, int row, int col)
     return (code_value(m->form.codes, code) - (float)(m->zeros ? m->zeros[i] : code_zero(m->form.codes))) * scale;
 }
 
-/* Where row `first` of the weights lies, and how its elements are. */
+/* The position of row `first` of the weights, and the form of its elements. */
 static void point_at(struct product *m, const struct weight *w, size_t first)
 {
     const uint8_t *data = w->data;
@@ -132,8 +132,8 @@ void cpu_matmul(struct queue *q, void *out, const void *x, const struct weight *
     }
 }
 
-void cpu_matmul_experts(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
-                        const struct routes *r, const struct routing *how, enum expert_rows x_rows, int n_tokens)
+void cpu_product_of_pairs(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                          const struct routes *r, const struct routing *how, enum x_rows x_rows, int n_tokens)
 {
     int rows = w->rows / how->n_experts, n_row_blocks = (rows + ROWS - 1) / ROWS, n_pairs = n_tokens * how->n_chosen;
     block_function *block = choose_block();

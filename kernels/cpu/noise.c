@@ -1,5 +1,8 @@
 /* kernels/cpu/noise.c - weights without a checkpoint: uniform noise that depends on the seed and the element's index. */
+#include "kernels/code_noise.h"
 #include "kernels/cpu/cpu.h"
+
+#include <math.h>
 
 /* splitmix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014): output number i of the
  * generator that starts from the seed. Its four 16-bit parts serve the elements 4i .. 4i+3. */
@@ -27,8 +30,34 @@ static inline void store(void *data, enum dtype type, size_t i, float x)
         dtype_store(data, type, i, x);
 }
 
+/* Random codes beside one scale, and the zeros that there are by themselves. */
+static void fill_codes(struct queue *q, struct weight *w, uint64_t seed, float range)
+{
+    uint8_t *data = w->data;
+    const struct code_form *f = &w->form;
+    size_t scales = code_scales_at(f, w->rows, w->cols), zeros = code_zeros_at(f, w->rows, w->cols);
+    size_t n_scales = (size_t)w->rows * (size_t)code_groups(f, w->cols), n_words = scales / sizeof(uint64_t);
+    float scale = code_noise_scale(f->codes, range);
+#pragma omp parallel for num_threads(cpu_threads(q, scales)) schedule(static)
+    for (size_t i = 0; i < n_words; i++)
+        for (size_t k = 0; k < sizeof(uint64_t); k++)
+            data[i * sizeof(uint64_t) + k] = code_noise(f->codes, (uint8_t)(splitmix64(seed, i) >> 8 * k));
+    for (size_t i = 0; i < n_scales; i++)
+        if (f->scale == SCALE_F32)
+            memcpy(data + scales + i * sizeof scale, &scale, sizeof scale);
+        else
+            data[scales + i] = (uint8_t)(127 + ilogbf(scale));
+    if (f->zeros)
+        memset(data + zeros, code_zero(f->codes), n_scales);
+}
+
 void cpu_fill_noise(struct queue *q, struct weight *w, uint64_t seed, float center, float scale)
 {
+    if (weight_is_quantised(w)) {
+        if (w->rows > 0 && w->cols > 0)
+            fill_codes(q, w, seed, scale);
+        return;
+    }
     size_t n = (size_t)w->rows * (size_t)w->cols, n_words = (n + 3) / 4;
     void *data = w->data;
     enum dtype type = w->type;

@@ -70,7 +70,7 @@ void cpu_head_squares(struct queue *q, float *squares, const void *qkv, const st
     }
 }
 
-/* What a query at this position is multiplied by. */
+/* The factor of a query at this position. */
 static float query_factor(const struct rope *rope, int pos)
 {
     if (rope->query_growth == 0)

@@ -103,6 +103,14 @@ static void adjust(struct row *r, const struct sampling *p, const int32_t *histo
             r->score[p->eos[i]] = -INFINITY;
 }
 
+/* Tokens whose bit is not set are forbidden. */
+static void forbid(struct row *r, const uint32_t *mask)
+{
+    for (int i = 0; i < r->vocab; i++)
+        if ((mask[i / 32] >> i % 32 & 1) == 0)
+            r->score[i] = -INFINITY;
+}
+
 /* A number's bits so that unsigned order is the number's order. */
 static inline uint32_t order(float x)
 {
@@ -215,8 +223,9 @@ static int choose(struct row *r, const struct sampling *p, int len)
     return draw(r, philox_uniform(p->seed, (uint64_t)len));
 }
 
-/* token is -1 when the logits are not numbers. */
-static void sample_row(struct sampled *out, struct row *r, const struct sampling *p, const int32_t *history, int len)
+/* token is -1 when the logits are not numbers. mask: of a masked slot. */
+static void sample_row(struct sampled *out, struct row *r, const struct sampling *p, const int32_t *history,
+                       const uint32_t *mask, int len)
 {
     int best = argmax(r->logits, r->vocab);
     double norm = r->vocab > 0 ? log_sum(r->logits, r->vocab, r->logits[best]) : NAN;
@@ -225,9 +234,11 @@ static void sample_row(struct sampled *out, struct row *r, const struct sampling
         return;
     }
     out->token = best;
-    if (p->temperature > 0 || p->n_bias > 0 || has_penalty(p) || len - p->prompt_len < p->min_tokens) {
+    if (p->temperature > 0 || p->n_bias > 0 || has_penalty(p) || len - p->prompt_len < p->min_tokens || p->masked) {
         memcpy(r->score, r->logits, (size_t)r->vocab * sizeof *r->score);
         adjust(r, p, history, len);
+        if (p->masked)
+            forbid(r, mask);
         out->token = choose(r, p, len);
     }
     out->logprob = (float)(r->logits[out->token] - norm);
@@ -245,6 +256,11 @@ static void report(struct queue *q, struct sampled *out)
     out->token = 0;
 }
 
+static const uint32_t *mask_of(const struct sampler *s, int slot)
+{
+    return s->mask != NULL ? s->mask + (size_t)slot * s->mask_words : NULL;
+}
+
 void cpu_sample(struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
                 const int32_t *row_len, const struct sampler *s, int n_rows)
 {
@@ -260,7 +276,7 @@ void cpu_sample(struct queue *q, struct sampled *out, const void *logits, const 
         int slot = row_slot[i];
         out[i] = (struct sampled){.token = -1, .slot = slot};
         if (slot >= 0 && slot < s->n_slots)
-            sample_row(&out[i], &r, &s->params[slot], s->history + (size_t)slot * s->max_len,
+            sample_row(&out[i], &r, &s->params[slot], s->history + (size_t)slot * s->max_len, mask_of(s, slot),
                        row_len[i] < s->max_len ? row_len[i] : s->max_len);
     }
     for (int i = 0; i < n_rows; i++) {

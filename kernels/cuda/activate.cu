@@ -42,10 +42,8 @@ __global__ void swiglu_kernel(T *out, const T *x, int n_tokens, int cols)
     int c = (int)blockIdx.x * THREADS + (int)threadIdx.x;
     for (int t = blockIdx.y; t < n_tokens && c < cols; t += gridDim.y) {
         const T *from = x + ((size_t)t * cols + c) * 2;
-        float gate = to_float(from[0]), up = to_float(from[1]);
-        gate = gate > SWIGLU_LIMIT ? SWIGLU_LIMIT : gate; /* NaN stays NaN */
-        up = up > SWIGLU_LIMIT ? SWIGLU_LIMIT : up < -SWIGLU_LIMIT ? -SWIGLU_LIMIT : up;
-        out[(size_t)t * cols + c] = from_float<T>((up + 1.0f) * activation(ACTIVATION_SWIGLU, gate));
+        out[(size_t)t * cols + c] =
+            from_float<T>(gated_activation(ACTIVATION_SWIGLU, to_float(from[0]), to_float(from[1])));
     }
 }
 

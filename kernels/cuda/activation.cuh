@@ -22,4 +22,34 @@ __device__ static inline float activation(enum activation kind, float x)
     return x;
 }
 
+/* What most gates make of what they multiply, without a branch: (max(min(up, limit), -limit) + offset) gate / (1 +
+ * exp(-slope gate)), of min(gate, limit). */
+struct gate_formula {
+    float limit, slope, offset;
+};
+
+static inline __host__ __device__ bool has_gate_formula(enum activation kind)
+{
+    return kind == ACTIVATION_SILU || kind == ACTIVATION_SWIGLU;
+}
+
+__device__ static inline gate_formula gate_formula_of(enum activation kind)
+{
+    if (kind == ACTIVATION_SWIGLU)
+        return {SWIGLU_LIMIT, 1.702f, 1.0f};
+    return {__int_as_float(0x7f800000), 1.0f, 0.0f};
+}
+
+__device__ static inline float gated_by(const gate_formula &f, float gate, float up)
+{
+    gate = gate > f.limit ? f.limit : gate; /* NaN stays NaN */
+    up = up > f.limit ? f.limit : up < -f.limit ? -f.limit : up;
+    return (up + f.offset) * (gate / (1.0f + expf(-f.slope * gate)));
+}
+
+__device__ static inline float gated_activation(enum activation kind, float gate, float up)
+{
+    return has_gate_formula(kind) ? gated_by(gate_formula_of(kind), gate, up) : activation(kind, gate) * up;
+}
+
 #endif

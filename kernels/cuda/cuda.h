@@ -30,13 +30,13 @@ struct cuda_vain {
 /* queue.impl */
 struct cuda_state {
     int device, n_multiprocessors;
-    bool launches_early;      /* a kernel may begin before the one before it has ended: see launch in device.cuh */
-    bool recording;           /* between begin_capture and end_capture */
-    void *matmul, *attention; /* whatever these two files keep: cuda_matmul_open, cuda_attention_open */
-    char id[32];              /* "0000:1a:00.0" */
-    struct cuda_vain *vain;   /* pinned, written by the device */
-    struct cuda_fault *fault; /* pinned, written by the device, looked at when the host waits */
-    void *fault_dev;          /* the device's own count, see sample.cu */
+    bool launches_early; /* a kernel may begin before the one before it has ended: see launch in device.cuh */
+    bool recording;      /* between begin_capture and end_capture */
+    void *matmul, *attention, *experts;  /* whatever these files keep: cuda_matmul_open and so on */
+    char id[32];                         /* "0000:1a:00.0" */
+    struct cuda_vain *vain;              /* pinned, written by the device */
+    struct cuda_fault *fault;            /* pinned, written by the device, looked at when the host waits */
+    void *fault_dev;                     /* the device's own count, see sample.cu */
     unsigned long long *word_dev, *word; /* one word on the device and its pinned copy */
     void *staging;                       /* device memory of upload_transposed */
     size_t staging_bytes;
@@ -55,6 +55,8 @@ int cuda_matmul_open(struct queue *q, struct err *e);
 void cuda_matmul_close(struct queue *q);
 int cuda_attention_open(struct queue *q, struct err *e);
 void cuda_attention_close(struct queue *q);
+int cuda_experts_open(struct queue *q, struct err *e);
+void cuda_experts_close(struct queue *q);
 
 #define DEVICE(result, name, parameters)         result cuda_##name parameters;
 #define STEP(phase, name, parameters, arguments) void cuda_##name parameters;

@@ -54,8 +54,8 @@ int cuda_open(struct queue *q, int device, enum dtype weights, int n_threads, st
     s->word = (unsigned long long *)cuda_host_alloc(q, sizeof *s->word);
     s->fault_dev = cuda_alloc(q, 256);
     s->word_dev = (unsigned long long *)cuda_alloc(q, sizeof *s->word_dev);
-    if (q->err.code == ERR_NONE && cuda_matmul_open(q, &q->err) == 0)
-        (void)cuda_attention_open(q, &q->err);
+    if (q->err.code == ERR_NONE && cuda_matmul_open(q, &q->err) == 0 && cuda_attention_open(q, &q->err) == 0)
+        (void)cuda_experts_open(q, &q->err);
     if (q->err.code != ERR_NONE)
         return ERR(e, q->err.code, "GPU %d: %s", device, q->err.text);
     return 0;
@@ -69,6 +69,7 @@ void cuda_close(struct queue *q)
     if (q->stream != NULL)
         (void)cudaStreamSynchronize(cuda_stream(q));
     cuda_close_stamps(q);
+    cuda_experts_close(q);
     cuda_attention_close(q);
     cuda_matmul_close(q);
     cuda_host_free(q, s->vain);

@@ -1,5 +1,8 @@
 /* kernels/cuda/noise.cu - weights without a checkpoint, bit for bit those of kernels/cpu/noise.c. */
+#include "kernels/code_noise.h"
 #include "kernels/cuda/device.cuh"
+
+#include <math.h>
 
 /* splitmix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014): output number i of the
  * generator that starts from the seed. Its four 16-bit parts serve the elements 4i .. 4i+3. */
@@ -24,8 +27,48 @@ __global__ void noise_kernel(T *data, size_t n, uint64_t seed, float center, flo
     }
 }
 
+__global__ void codes_kernel(uint64_t *data, size_t n, uint64_t seed, bool e4m3)
+{
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x) {
+        uint64_t word = splitmix64(seed, i);
+        for (int k = 0; k < 64 && e4m3; k += 8)
+            if ((word >> k & 0x7f) == 0x7f)
+                word ^= (uint64_t)1 << k;
+        data[i] = word;
+    }
+}
+
+__global__ void scales_kernel(uint8_t *scales, size_t n, float scale, uint8_t exponent, bool floats)
+{
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x)
+        if (floats)
+            ((float *)scales)[i] = scale;
+        else
+            scales[i] = exponent;
+}
+
+static void fill_codes(struct queue *q, struct weight *w, uint64_t seed, float range)
+{
+    const struct code_form *f = &w->form;
+    uint8_t *data = (uint8_t *)w->data;
+    size_t scales = code_scales_at(f, w->rows, w->cols), n = (size_t)w->rows * (size_t)code_groups(f, w->cols);
+    float scale = code_noise_scale(f->codes, range);
+    codes_kernel<<<blocks_for(scales / 8, 256), 256, 0, cuda_stream(q)>>>((uint64_t *)data, scales / 8, seed,
+                                                                          f->codes == CODES_E4M3);
+    scales_kernel<<<blocks_for(n, 256), 256, 0, cuda_stream(q)>>>(
+        data + scales, n, scale, (uint8_t)(127 + ilogbf(scale)), f->scale == SCALE_F32);
+    if (f->zeros)
+        CUDA_TRY(q, cudaMemsetAsync(data + code_zeros_at(f, w->rows, w->cols), code_zero(f->codes), n, cuda_stream(q)));
+}
+
 void cuda_fill_noise(struct queue *q, struct weight *w, uint64_t seed, float center, float scale)
 {
+    if (weight_is_quantised(w)) {
+        if (w->rows > 0 && w->cols > 0)
+            fill_codes(q, w, seed, scale);
+        CUDA_TRY(q, cudaGetLastError());
+        return;
+    }
     size_t n = (size_t)w->rows * (size_t)w->cols;
     if (n == 0)
         return;

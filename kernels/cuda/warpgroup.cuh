@@ -64,7 +64,8 @@ __device__ static inline void products_see_stores(void)
 }
 
 /* Of a product's instruction: the names of its N / 2 accumulators, and the list of them. */
-#define NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define NAMES_8  "%0, %1, %2, %3, %4, %5, %6, %7"
+#define NAMES_16 NAMES_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define NAMES_32 NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define NAMES_40 NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39"
 #define NAMES_48 NAMES_40 ", %40, %41, %42, %43, %44, %45, %46, %47"
@@ -78,10 +79,12 @@ __device__ static inline void products_see_stores(void)
 #define LIST_8(c, i)                                                                                            \
     "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), "+f"(c[i + 6]), \
         "+f"(c[i + 7])
+#define LIST_16(c, i)  LIST_8(c, i), LIST_8(c, i + 8)
 #define LIST_32(c, i)  LIST_8(c, i), LIST_8(c, i + 8), LIST_8(c, i + 16), LIST_8(c, i + 24)
 #define LIST_40(c, i)  LIST_32(c, i), LIST_8(c, i + 32)
 #define LIST_48(c, i)  LIST_40(c, i), LIST_8(c, i + 40)
 #define LIST_64(c, i)  LIST_32(c, i), LIST_32(c, i + 32)
+#define LIST_80(c, i)  LIST_64(c, i), LIST_16(c, i + 64)
 #define LIST_128(c, i) LIST_64(c, i), LIST_64(c, i + 64)
 
 /* The numbers of the operands that follow the accumulators: a, b and whether to add to what is there; or four of a. */
@@ -101,14 +104,31 @@ template <typename T, bool KEPT, int HALF>
 __device__ static inline void warpgroup_product(float (&c)[HALF], uint64_t a, uint64_t b)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    if constexpr (HALF == 32 && std::is_same<T, __half>::value)
+    const bool f16 = std::is_same<T, __half>::value;
+    if constexpr (HALF == 8 && f16)
+        PRODUCT_OF_SHARED("f16", 16, 8, 8, 9, 10);
+    else if constexpr (HALF == 8)
+        PRODUCT_OF_SHARED("bf16", 16, 8, 8, 9, 10);
+    else if constexpr (HALF == 16 && f16)
+        PRODUCT_OF_SHARED("f16", 32, 16, 16, 17, 18);
+    else if constexpr (HALF == 16)
+        PRODUCT_OF_SHARED("bf16", 32, 16, 16, 17, 18);
+    else if constexpr (HALF == 32 && f16)
         PRODUCT_OF_SHARED("f16", 64, 32, 32, 33, 34);
     else if constexpr (HALF == 32)
         PRODUCT_OF_SHARED("bf16", 64, 32, 32, 33, 34);
-    else if constexpr (HALF == 64 && std::is_same<T, __half>::value)
+    else if constexpr (HALF == 48 && f16)
+        PRODUCT_OF_SHARED("f16", 96, 48, 48, 49, 50);
+    else if constexpr (HALF == 48)
+        PRODUCT_OF_SHARED("bf16", 96, 48, 48, 49, 50);
+    else if constexpr (HALF == 64 && f16)
         PRODUCT_OF_SHARED("f16", 128, 64, 64, 65, 66);
     else if constexpr (HALF == 64)
         PRODUCT_OF_SHARED("bf16", 128, 64, 64, 65, 66);
+    else if constexpr (HALF == 80 && f16)
+        PRODUCT_OF_SHARED("f16", 160, 80, 80, 81, 82);
+    else if constexpr (HALF == 80)
+        PRODUCT_OF_SHARED("bf16", 160, 80, 80, 81, 82);
     else
         static_assert(HALF == 0, "a width that nobody has needed yet");
 #endif

@@ -1,5 +1,5 @@
 /* partition/families/stablelm.c - StableLM: LayerNorm, a quarter of every head rotates; the 12b adds attention and MLP of one
- * norm in parallel. */
+ * norm in parallel, and norms each head of q and k with weights of its own. */
 #include "partition/families/llama.h"
 
 static void config(struct model_config *m, const struct config *c)
@@ -18,10 +18,22 @@ static void config(struct model_config *m, const struct config *c)
     m->norm_bias = true;
     m->qkv_bias = config_bool(c, "use_qkv_bias", false);
     m->parallel_residual = m->shared_norm = config_bool(c, "use_parallel_residual", false);
-    if (config_bool(c, "qk_layernorm", false))
-        ERR(c->e, ERR_UNSUPPORTED, "%s: \"qk_layernorm\" is true: a LayerNorm for each head is not implemented",
-            c->what);
+    m->qk_norm = m->qk_norm_each = config_bool(c, "qk_layernorm", false);
 }
 
-const struct family family_stablelm = {"stablelm",   "StableLmFor", "model.",      config,
-                                       llama_source, llama_outside, llama_ignored, false};
+static const struct weight_source source[] = {
+    LLAMA_AROUND,
+    {WEIGHT_ATTN_NORM, PART_WHOLE, "layers.%d.input_layernorm.weight", false, 0},
+    {WEIGHT_ATTN_NORM_BIAS, PART_WHOLE, "layers.%d.input_layernorm.bias", false, 0},
+    LLAMA_QKV,
+    {WEIGHT_Q_NORM, PART_HEAD, "layers.%d.self_attn.q_layernorm.norms.%d.weight", false, 0},
+    {WEIGHT_K_NORM, PART_HEAD, "layers.%d.self_attn.k_layernorm.norms.%d.weight", false, 0},
+    LLAMA_OUT,
+    {WEIGHT_MLP_NORM, PART_WHOLE, "layers.%d.post_attention_layernorm.weight", false, 0},
+    {WEIGHT_MLP_NORM_BIAS, PART_WHOLE, "layers.%d.post_attention_layernorm.bias", false, 0},
+    LLAMA_MLP,
+    {0},
+};
+
+const struct family family_stablelm = {"stablelm", "StableLmFor", "model.",      config,
+                                       source,     llama_outside, llama_ignored, false};

@@ -19,6 +19,12 @@ static size_t expected_bytes(const struct model_config *m, const struct shard *s
     return bytes;
 }
 
+/* The memory that network_open takes beside quantised weights. */
+static size_t wide_bytes(const struct model_config *m, const struct ops *ops)
+{
+    return m->quantization.format != FORMAT_NONE && !ops->shares_host_memory ? WIDE_BYTES : 0;
+}
+
 static size_t working_bytes(const struct model_config *m, const struct shard *s, const struct limits *l,
                             const struct ops *ops, enum dtype act, struct err *e)
 {
@@ -75,12 +81,13 @@ int fit_need(const struct model_config *m, const struct checkpoint *c, const str
     int64_t most_kv = 0;
     enum dtype act = ops->act_type(m->dtype);
     *need = 0;
-    if (fit_heads(m, ops, e) != 0 || fit_codes(m, ops, e) != 0)
+    if (fit_heads(m, ops, e) != 0)
         return -1;
     for (int r = 0; r < n_ranks && e->code == ERR_NONE; r++) {
         struct shard s;
         shard_make(&s, m, r, n_ranks);
-        int64_t weights = (int64_t)expected_bytes(m, &s, c, e), working = (int64_t)working_bytes(m, &s, l, ops, act, e);
+        int64_t weights = (int64_t)(expected_bytes(m, &s, c, e) + wide_bytes(m, ops)),
+                working = (int64_t)working_bytes(m, &s, l, ops, act, e);
         int64_t wanted = (int64_t)network_kv_block_bytes(m, &s, act) * l->n_blocks;
         int64_t kv = choose_kv(*kv_bytes, weights, wanted);
         most_kv = kv > most_kv ? kv : most_kv;
@@ -90,26 +97,18 @@ int fit_need(const struct model_config *m, const struct checkpoint *c, const str
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-int fit_codes(const struct model_config *m, const struct ops *ops, struct err *e)
-{
-    if (m->quantization.format == FORMAT_NONE || ops->shares_host_memory)
-        return 0;
-    return ERR(e, ERR_UNSUPPORTED,
-               "the weights are quantised (%s), which %s does not compute with yet (--device cpu does)",
-               m->quantization.method, ops->name);
-}
-
 int fit_check(const struct model_config *m, const struct shard *s, const struct checkpoint *c, const struct limits *l,
               const struct world *w, const struct ops *ops, struct queue *q, int64_t kv_bytes, struct err *e)
 {
     size_t block = network_kv_block_bytes(m, s, q->act);
-    unsigned long long mine[4] = {expected_bytes(m, s, c, e), working_bytes(m, s, l, ops, q->act, e),
-                                  least_blocks(l, block, kv_bytes) * block, (size_t)l->n_blocks * block};
+    unsigned long long mine[4] = {expected_bytes(m, s, c, e) + wide_bytes(m, ops),
+                                  working_bytes(m, s, l, ops, q->act, e), least_blocks(l, block, kv_bytes) * block,
+                                  (size_t)l->n_blocks * block};
     unsigned long long all[4] = {mine[0], mine[1], mine[2], mine[3]};
     if (ops->shares_host_memory)
         MPI_CHECK(MPI_Allreduce(mine, all, 4, MPI_UNSIGNED_LONG_LONG, MPI_SUM, w->node));
     const struct fit f = {all[0], all[1], all[2], all[3], ops->free_memory(q)};
-    if (fit_heads(m, ops, e) == 0 && fit_codes(m, ops, e) == 0)
+    if (fit_heads(m, ops, e) == 0)
         (void)fit_judge(&f, ops->shares_host_memory, e);
     return e->code == ERR_NONE ? 0 : -1;
 }

@@ -28,9 +28,6 @@ int fit_need(const struct model_config *m, const struct checkpoint *c, const str
 /* Refuse heads that the device's attention does not take. */
 int fit_heads(const struct model_config *m, const struct ops *ops, struct err *e);
 
-/* Refuse quantised weights where the device has no operations for them. */
-int fit_codes(const struct model_config *m, const struct ops *ops, struct err *e);
-
 /* The line of a refusal, or nothing when it fits. */
 int fit_judge(const struct fit *f, bool host, struct err *e);
 

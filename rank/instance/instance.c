@@ -15,8 +15,19 @@
 #define GPU_THREADS     2 /* of a rank with a GPU: one that enqueues, and NCCL's */
 #define HOST_LINE_BYTES 160
 
+static void say_quantization(const struct quantization *q)
+{
+    char text[140];
+    if (q->format == FORMAT_NONE)
+        return;
+    quantization_describe(q, text, sizeof text);
+    log_info("weights are quantised: %s; activations: declared %s, not quantised", text,
+             quantization_activations_name(q));
+}
+
 static void say_weights(const struct instance *i, bool dummy, int rank)
 {
+    say_quantization(&i->network.config.quantization);
     const struct load_report *r = &i->load;
     double mine = (double)weight_map_bytes(&i->network.map) / MIB;
     if (dummy) {
@@ -87,8 +98,9 @@ static void open_ground(struct instance *i, struct world *w, enum dtype dtype, c
 }
 
 static int check_fit(const struct model_config *m, const struct shard *s, const struct checkpoint *c,
-                     const struct instance_setup *setup, const struct world *w, struct instance *i, struct err *e)
+                     struct instance_setup *setup, const struct world *w, struct instance *i, struct err *e)
 {
+    setup->limits.mask_words = (m->vocab + 31) / 32;
     return fit_check(m, s, c, &setup->limits, w, i->ops, &i->q,
                      setup->kv_whole != 0 && setup->kv_bytes < 0 ? INT64_MAX : setup->kv_bytes, e);
 }
@@ -177,6 +189,7 @@ int instance_begin(struct instance *i, const struct instance *ground, struct wor
     if (agree(w, e) >= 0)
         return -1;
     (void)network_open(&i->network, m, &shard, c, i->ops, &i->q, e);
+    i->ops->wait(&i->q); /* the memory is zeroed on this queue, and filled on another */
     return agree(w, e) >= 0 ? -1 : 0;
 }
 

@@ -10,7 +10,7 @@
 #include "rank/instance/instance.h"
 #include "rank/step/loop.h"
 
-/* What rank 0 hears. */
+/* The answers that rank 0 gets. */
 enum residents_event {
     RESIDENTS_READ,   /* all ranks have read it: it may be committed */
     RESIDENTS_FAILED, /* it could not be begun, read or completed; `held`: it is to be rolled back */

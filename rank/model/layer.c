@@ -83,14 +83,12 @@ static void chosen(const struct layer_run *r, int layer, const void *in, bool ac
     const struct routing *how = &m->experts.routing;
     const struct weight *const *w = r->network->layer[layer];
     struct activations *a = r->act;
-    int n = r->batch->n_tokens, columns = range_length(r->network->shard.expert_ffn);
+    int n = r->batch->n_tokens;
     r->ops->route(r->q, &a->routes, in, w[WEIGHT_ROUTER], w[WEIGHT_ROUTER_BIAS], how, n);
-    r->ops->matmul_experts(r->q, a->mlp, in, w[WEIGHT_EXPERTS_IN], w[WEIGHT_EXPERTS_IN_BIAS], &a->routes, how, X_TOKENS,
-                           n);
-    r->ops->activate(r->q, a->activated, a->mlp, m->activation, true, n * how->n_chosen, columns);
-    r->ops->matmul_experts(r->q, a->said, a->activated, w[WEIGHT_EXPERTS_OUT], w[WEIGHT_EXPERTS_OUT_BIAS], &a->routes,
-                           how, X_PAIRS, n);
-    r->ops->combine(r->q, a->partial, a->said, &a->routes, how, n, m->hidden, accumulate);
+    r->ops->experts_first(r->q, a->activated, in, w[WEIGHT_EXPERTS_IN], w[WEIGHT_EXPERTS_IN_BIAS], &a->routes, how,
+                          m->activation, a->mlp, n);
+    r->ops->experts_second(r->q, a->partial, a->activated, w[WEIGHT_EXPERTS_OUT], w[WEIGHT_EXPERTS_OUT_BIAS],
+                           &a->routes, how, a->said, n, accumulate);
 }
 
 /* partial += this rank's share of what the expert says that takes every token. Its gate is a factor of the whole sum, and so
@@ -137,7 +135,7 @@ static const void *reduce(const struct layer_run *r, int layer, enum weight_id i
     return sum;
 }
 
-/* What attention or MLP takes: the residual, after the pending sum, normed or as it is. */
+/* The input of attention or MLP: the residual after the pending sum, normed or as it is. */
 static const void *input(const struct layer_run *r, int layer, enum weight_id id, const void *pending)
 {
     const struct model_config *m = &r->network->config;

@@ -34,7 +34,7 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Of the experts: for as many pairs as the largest step has. */
+/* The experts' memory, for as many pairs as the largest step has. */
 static void open_routes(struct engine *g)
 {
     const struct model_config *m = &g->network->config;
@@ -99,6 +99,7 @@ static void open_ints(struct engine *g, struct err *e)
         g->flight[i].blocks = take_host(g, n_blocks, sizeof *g->block_table, e);
         g->flight[i].params = take_host(g, (size_t)l->max_seqs, sizeof *g->flight[i].params, e);
         g->flight[i].history = take_host(g, (size_t)l->max_len, sizeof *g->flight[i].history, e);
+        g->flight[i].masks = take_host(g, (size_t)l->max_seqs * (size_t)l->mask_words, sizeof *g->flight[i].masks, e);
         g->flight[i].sampled = take_host(g, (size_t)l->max_logit_rows, sizeof *g->sampled_dev, e);
     }
     place_ints(&g->dev, g->ints_dev, g->ints_pitch);
@@ -139,6 +140,8 @@ static void open_sampler(struct engine *g)
     s->history = take_device(g, (size_t)l->max_seqs * (size_t)l->max_len, sizeof *s->history);
     s->last_token = take_device(g, (size_t)l->max_seqs, sizeof *s->last_token);
     s->params = take_device(g, (size_t)l->max_seqs, sizeof *s->params);
+    s->mask_words = l->mask_words;
+    s->mask = take_device(g, (size_t)l->max_seqs * (size_t)l->mask_words, sizeof *s->mask);
     /* A sequence is sampled from one row at most. */
     int rows = l->max_logit_rows < l->max_seqs ? l->max_logit_rows : l->max_seqs;
     s->scratch = take_device(g, (size_t)rows, g->ops->sample_scratch_bytes(s->vocab));
@@ -250,6 +253,7 @@ void engine_close(struct engine *g)
                             g->sampler.history,
                             g->sampler.last_token,
                             g->sampler.params,
+                            g->sampler.mask,
                             g->sampler.scratch};
     for (size_t i = 0; i < sizeof device / sizeof device[0]; i++)
         g->ops->free(g->q, device[i]);
@@ -258,6 +262,7 @@ void engine_close(struct engine *g)
         free_host(g, g->flight[i].blocks);
         free_host(g, g->flight[i].params);
         free_host(g, g->flight[i].history);
+        free_host(g, g->flight[i].masks);
         free_host(g, g->flight[i].sampled);
     }
     free(g->gather_n);

@@ -50,6 +50,7 @@ struct engine {
         int32_t *blocks;         /* [max_seqs * blocks per slot] on their way to the block table */
         struct sampling *params; /* [max_seqs] of sequences that begin, */
         int32_t *history;        /* [max_len] and their tokens, on their way to the sampler */
+        uint32_t *masks;         /* [max_seqs, mask_words] likewise */
         struct sampled *sampled; /* [max_logit_rows] the sampled ones, then the scored ones */
         uint64_t step;
         int n_rows, n_sampled, n_scored;
@@ -70,6 +71,7 @@ struct engine {
     bool profiled; /* a profile times single operations: every step runs as separate ones */
 
     uint64_t n_steps, n_taken; /* steps submitted, and those whose results were taken */
+    uint64_t shift;            /* step n has flight (n + shift) % ENGINE_FLIGHTS */
 };
 
 /* Take all working memory for these limits, open the collectives (peer memory and NCCL on GPUs), record decode
@@ -87,6 +89,10 @@ size_t engine_bytes(struct network *n, const struct limits *l, int n_ranks, cons
 
 /* How many steps may be submitted before the first one's results are taken: 1 where a step is done at once. */
 int engine_flights(const struct engine *g);
+
+/* Of several engines that share a queue no two may have a step in the same flight. The next step has that of this
+ * number of a plan, unless a step is under way, after whose flight it has the other one. */
+void engine_align(struct engine *g, uint64_t step);
 
 /* Start one PLAN_STEP; it may still be under way afterwards. The plan may be reused. Collective. */
 void engine_submit(struct engine *g, const struct plan *p);

@@ -9,7 +9,7 @@
 /* A plan of a usual decode step fits into the first broadcast. Its header tells all ranks whether more follows. */
 #define EAGER_BYTES 4096
 
-/* What a loop has to do while it waits. */
+/* The duties of a loop while it waits. */
 struct waiting {
     struct notice *notice; /* of a rank that reports signals while it waits, or NULL */
     const struct loop_models *models;
@@ -172,6 +172,7 @@ static void submit(const struct loop_models *m, const struct plan *p, struct und
         fatal(&e);
     }
     observers_tell(&m->ground->observers, activity, RANK_WORKS);
+    engine_align(m->engine[p->model], p->step);
     engine_submit(m->engine[p->model], p);
     u->model[u->n++] = p->model;
 }

@@ -21,9 +21,6 @@ static const char *refuse_network(const struct network *n, const struct world *w
     for (int i = 0; i < m->n_layers; i++)
         if (m->layer[i].unrotated)
             return "layers that do not rotate";
-    for (int i = 0; i < n->map.n_slots; i++)
-        if (n->map.slot[i].form.codes != CODES_NONE)
-            return "quantised weights";
     if (m->norm == NORM_RMS_ONCE || m->norm == NORM_RMS_OFFSET)
         return "norms that are rounded after their weight";
     if (m->output_norms || m->no_input_norms)

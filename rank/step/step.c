@@ -41,6 +41,20 @@ static void start_sequences(struct engine *g, struct step_flight *f, const struc
     }
 }
 
+/* The masks of this step's samples. */
+static void upload_masks(struct engine *g, struct step_flight *f, const struct plan *p)
+{
+    size_t words = (size_t)p->limits.mask_words;
+    const uint32_t *mask = f->masks;
+    memcpy(f->masks, p->mask, (size_t)p->n_masks * words * sizeof *mask);
+    for (int i = 0; i < p->n_seqs && p->n_masks > 0; i++) {
+        if (p->seq[i].masked == 0)
+            continue;
+        upload(g, g->sampler.mask + (size_t)p->seq[i].slot * words, mask, words * sizeof *mask);
+        mask += words;
+    }
+}
+
 static void add_row(struct step_ints *host, int *n, int token, const struct plan_seq *s, int index_in_seq)
 {
     host->row[*n] = token;
@@ -132,6 +146,7 @@ static void prepare(struct engine *g, struct step_flight *f, const struct plan *
     f->step = p->step;
     update_block_table(g, f, p);
     start_sequences(g, f, p);
+    upload_masks(g, f, p);
 }
 
 static void make_rotations(struct engine *g, const struct batch *b)
@@ -318,9 +333,15 @@ int engine_flights(const struct engine *g)
     return g->ops->async != NULL ? ENGINE_FLIGHTS : 1;
 }
 
+void engine_align(struct engine *g, uint64_t step)
+{
+    if (g->n_steps == g->n_taken)
+        g->shift = (step + ENGINE_FLIGHTS - g->n_steps % ENGINE_FLIGHTS) % ENGINE_FLIGHTS;
+}
+
 void engine_submit(struct engine *g, const struct plan *p)
 {
-    int which = (int)(g->n_steps % ENGINE_FLIGHTS);
+    int which = (int)((g->n_steps + g->shift) % ENGINE_FLIGHTS);
     struct step_flight *f = &g->flight[which];
     list_rows(f, p);
     bool decode = is_decode(f, p);
@@ -346,7 +367,7 @@ void engine_submit(struct engine *g, const struct plan *p)
 
 void engine_take(struct engine *g, struct step_result *result)
 {
-    int which = (int)(g->n_taken % ENGINE_FLIGHTS);
+    int which = (int)((g->n_taken + g->shift) % ENGINE_FLIGHTS);
     const struct step_flight *f = &g->flight[which];
     if (g->ops->async != NULL)
         g->ops->async->wait_mark(g->q, which);

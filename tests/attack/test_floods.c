@@ -290,6 +290,45 @@ static void pings(void)
     case_end();
 }
 
+/* Messages of no bytes, thousands in every packet, on many connections: each costs more than its two bytes. */
+static void crumbs(void)
+{
+    enum { CONNECTIONS = 200, MESSAGES = 32000, ROUNDS = 40 };
+    static unsigned char empty[2 * MESSAGES];
+    int fd[CONNECTIONS], good = 0;
+    size_t n_sent = 0;
+    double before = serving_resident(&s, 0), most = 0, longest = 0;
+    case_begin("packets of %d empty messages on %d connections hold nobody up", MESSAGES, CONNECTIONS);
+    for (int i = 0; i < CONNECTIONS; i++) {
+        fd[i] = talk_connect(s.endpoint);
+        (void)send(fd[i], talk_greeting, TALK_GREETING_BYTES, MSG_NOSIGNAL);
+        (void)send(fd[i], talk_ready, TALK_READY_BYTES, MSG_NOSIGNAL);
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        int answered = 0;
+        for (int i = 0; i < CONNECTIONS; i++) {
+            ssize_t n = send(fd[i], empty, sizeof empty, MSG_NOSIGNAL | MSG_DONTWAIT);
+            n_sent += n > 0 ? (size_t)n : 0;
+        }
+        double waited = ask_honestly(1, &answered), now = serving_resident(&s, 0);
+        good += answered;
+        longest = waited > longest ? waited : longest;
+        most = now > most ? now : most;
+    }
+    for (int i = 0; i < CONNECTIONS; i++)
+        (void)close(fd[i]);
+    case_check(good == ROUNDS, "%d of %d honest requests were answered", good, ROUNDS);
+    case_check(process_in_time(longest, 1), "an honest request took %.2f s", longest);
+    case_check(serving_await(&s, "clients", 1, SECONDS), "clients are left");
+    double grown = serving_resident(&s, 0) - before;
+    printf("# %zu empty messages: honest requests took %.2f s at most; rank 0 grew by %.0f MiB at most, by %.1f MiB in "
+           "the end\n",
+           n_sent / 2, longest, (most - before) / (1 << 20), grown / (1 << 20));
+    case_check(most - before < SLACK || process_sanitized(), "rank 0 grew by %.0f MiB", (most - before) / (1 << 20));
+    case_check(grown < SLACK / 8 || process_sanitized(), "rank 0 kept %.1f MiB", grown / (1 << 20));
+    case_end();
+}
+
 /* Small texts whose JSON takes twenty times their bytes, while they wait: variables of a template that never looks at
  * them. */
 static void hoards(void)
@@ -399,6 +438,7 @@ int main(void)
         gone_clients();
         stop_texts();
         pings();
+        crumbs();
         (void)serving_stop(&s);
     }
     started = serving_start(&s, 1, NULL, (const char *[]){"--max-batch", "1", "--kv-cache-memory-bytes", "64M", NULL});

@@ -285,6 +285,116 @@ static void never_read(void)
     case_end();
 }
 
+/* Answers that are not read are whole, but bounded together. */
+static void hoards(void)
+{
+    enum { N = 4 };
+    int fd[N];
+    const int small = 4096;
+    struct web_answer a;
+    bool gone = false;
+    case_begin("large answers that are never read: the largest give way, the others are served");
+    for (int i = 0; i < N; i++) {
+        fd[i] = web_connect(&gate);
+        (void)setsockopt(fd[i], SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+        web_post(fd[i], "/v1/completions", "", "{\"prompt\":\"a\",\"max_tokens\":600000}");
+    }
+    for (double until = seconds_now() + 2 * WEB_SECONDS; !gone && seconds_now() < until; web_free(&a)) {
+        check_alive();
+        web_ask(&gate, "GET", "/metrics", "", "", &a);
+        const char *slow = strstr(a.body, "\nlockstep_gateway_slow_clients_total ");
+        gone = slow != NULL && atof(strchr(slow + 1, ' ')) > 0;
+    }
+    case_check(gone, "all of them are kept");
+    for (int i = 0; i < N; i++)
+        (void)close(fd[i]);
+    check_alive();
+    case_end();
+}
+
+static void ask_small(int fd, int n)
+{
+    for (int i = 0; i < n; i++) {
+        struct web_answer a;
+        web_say_text(fd, "GET /version HTTP/1.1\r\n" HOST "\r\n");
+        web_hear(fd, &a, 0);
+        case_check(a.status == 200, "the small one: %d", a.status);
+        web_free(&a);
+    }
+}
+
+static int n_readable(struct pollfd *p, int n)
+{
+    int readable = 0;
+    (void)poll(p, (nfds_t)n, 0);
+    for (int i = 0; i < n; i++)
+        readable += (p[i].revents & POLLIN) != 0;
+    return readable;
+}
+
+/* Large bodies that come at the same time: what is small is served between them. */
+static void large_bodies(void)
+{
+    enum { N = 24, NUMBERS = 1000000 };
+    struct pollfd p[N];
+    char head[200], *body = malloc(2 * NUMBERS + 16);
+    case_begin("%d large bodies at once do not hold up small requests", N);
+    size_t n = (size_t)sprintf(body, "{\"x\":[1");
+    for (int i = 1; i < NUMBERS; i++, n += 2)
+        memcpy(body + n, ",1", 2);
+    n += (size_t)sprintf(body + n, "],!"); /* no JSON in the end */
+    (void)snprintf(head, sizeof head, POST "Content-Length: %zu\r\n\r\n", n);
+    int small = web_connect(&gate);
+    for (int i = 0; i < N; i++) {
+        p[i] = (struct pollfd){.fd = web_connect(&gate), .events = POLLIN};
+        web_say_text(p[i].fd, head);
+        web_say(p[i].fd, body, n - 1);
+    }
+    ask_small(small, 50); /* meanwhile a piece of each is read in every round */
+    for (int i = 0; i < N; i++)
+        web_say(p[i].fd, body + n - 1, 1);
+    int before = n_readable(p, N);
+    ask_small(small, 3);
+    int n_answered = n_readable(p, N) - before;
+    case_check(n_answered < N / 2, "%d of %d were answered meanwhile", n_answered, N);
+    printf("# %d of %d large bodies were answered before, %d during three small requests\n", before, N, n_answered);
+    (void)close(small);
+    for (int i = 0; i < N; i++) {
+        struct web_answer a;
+        web_hear(p[i].fd, &a, 0);
+        case_check(a.status == 400, "%d %s", a.status, a.body);
+        web_free(&a);
+        (void)close(p[i].fd);
+    }
+    free(body);
+    case_end();
+}
+
+/* A page whose name's owner lets it mean 127.0.0.1 for a moment has the Origin that its Host says. */
+static void renamed(void)
+{
+    static const struct {
+        const char *host;
+        int status;
+    } cases[] = {{"127.0.0.1:8080", 200},     {"localhost:8080", 200}, {"LOCALHOST", 200},
+                 {"[::1]:8080", 200},         {"evil.example", 403},   {"evil:8080", 403},
+                 {"127.0.0.1.evil.com", 403}, {"localhost.evil", 403}};
+    case_begin("a page that is called as another host is refused, though Host and Origin are alike");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char request[300];
+        struct web_answer a;
+        int fd = web_connect(&gate);
+        (void)snprintf(request, sizeof request, "GET /version HTTP/1.1\r\nHost: %s\r\nOrigin: http://%s\r\n\r\n",
+                       cases[i].host, cases[i].host);
+        web_say_text(fd, request);
+        web_hear(fd, &a, 0);
+        case_check(a.status == cases[i].status, "%s: %d %s", cases[i].host, a.status, a.body);
+        web_free(&a);
+        (void)close(fd);
+    }
+    case_end();
+}
+
 /* As many as this process may have open. */
 static void idle(void)
 {
@@ -324,6 +434,13 @@ int main(void)
     drips("chunk", POST "Transfer-Encoding: chunked\r\n\r\nffff\r\n", " ");
     drips("body of small chunks", POST "Transfer-Encoding: chunked\r\n\r\n", "1\r\n \r\n");
     never_read();
+    (void)web_stop(&gate);
+    START("--max-buffered", "4M");
+    hoards();
+    (void)web_stop(&gate);
+    START("--max-connections", "100");
+    large_bodies();
+    renamed();
     case_begin("the gateway ends with status 0");
     case_check(web_stop(&gate) == 0, "it does not");
     case_end();

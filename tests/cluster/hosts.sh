@@ -64,7 +64,7 @@ exec ip netns exec "\$h-$$" unshare --uts --ipc --mount sh -c \
     'hostname "\$1"; mount -t tmpfs shm /dev/shm; shift; exec sh -c "\$*"' sh "\$h" "\$@"
 END
     chmod 755 "$agent"
-    launch=(mpirun -q --hostfile "$hostfile" --mca plm_rsh_agent "$agent" --mca plm rsh --mca btl "self,vader,tcp"
+    launch=(mpirun --hostfile "$hostfile" --mca plm_rsh_agent "$agent" --mca plm rsh --mca btl "self,vader,tcp"
         --mca btl_tcp_if_include "$net.0/24" --mca oob_tcp_if_include "$net.0/24" --bind-to none --map-by ppr:2:node
         --mca oob_tcp_keepalive_time 3 --mca oob_tcp_keepalive_intvl 2 --mca oob_tcp_keepalive_probes 4)
 }

@@ -24,7 +24,7 @@ start_batch() { # OUTPUT -> $pid, $mark
 both_hosts() {
     local name="2 hosts, a replica on each: the results of one replica, and work for both" status n
     make_input 60
-    OMPI_MCA_btl=self,vader timeout 60 mpirun -q -np 2 "$lockstep" batch --model "$model" --input "$dir/in" \
+    OMPI_MCA_btl=self,vader timeout 60 mpirun -np 2 "$lockstep" batch --model "$model" --input "$dir/in" \
         --output "$dir/one" --plain >"$dir/out" 2>"$dir/err" || not_ok "$name" "one replica: $(cat "$dir/err")"
     start_batch "$dir/two"
     wait_until 60 ended || kill -9 $pid
@@ -53,7 +53,7 @@ lost_group() {
     check "$name: one line names it, within 15 s" "$words / $(cat "$dir/err")" \
         [ "$(wc -l <<<"$words")" = 1 -a -z "${words##*lockstep: fatal: rank [23]/4 on h2: *}" -a "${took%.*}" -lt 15 -a $status != 0 ]
     check "$name: nothing is left" "$(marked "$mark")" none_marked "$mark"
-    OMPI_MCA_btl=self,vader timeout 100 mpirun -q -np 2 "$lockstep" batch --model "$model" --input "$dir/in" \
+    OMPI_MCA_btl=self,vader timeout 100 mpirun -np 2 "$lockstep" batch --model "$model" --input "$dir/in" \
         --output "$dir/cut" --plain --tensor-parallel 1 >"$dir/out" 2>"$dir/err"
     status=$?
     check "$name: two replicas of one host go on, every id once" "status $status: $(cat "$dir/err")" \

@@ -32,12 +32,12 @@ check_once() {
 
 same_stories() {
     local alone one two
-    alone=$(timeout 30 mpirun -q -np 2 "$lockstep" "${story[@]}" 2>err)
+    alone=$(timeout 30 mpirun -np 2 "$lockstep" "${story[@]}" 2>err)
     one=$(timeout 60 srun --mpi=pmix -N1 -n2 "$lockstep" "${story[@]}" 2>>err)
     check "srun --mpi=pmix: the story of mpirun" "$alone / $one / $(cat err)" [ -n "$alone" -a "$alone" = "$one" ]
     two=$(OMPI_MCA_btl=self,tcp timeout 60 srun --mpi=pmix -N2 -n2 "$lockstep" "${story[@]}" 2>>err)
     check "srun on two nodes: the same" "$alone / $two / $(cat err)" [ "$alone" = "$two" ]
-    printf '#!/bin/sh\nexec mpirun -q "$LOCKSTEP" "$@"\n' >mpirun.job
+    printf '#!/bin/sh\nexec mpirun "$LOCKSTEP" "$@"\n' >mpirun.job
     timeout 60 sbatch --quiet -W -N1 -n2 -o mpirun.out mpirun.job "${story[@]}"
     check "mpirun in sbatch: the same" "$alone / $(cat mpirun.out)" [ "$alone" = "$(cat mpirun.out)" ]
 }
@@ -84,7 +84,7 @@ batch_until_done() {
 # Without being queued again it says so by its status; mpirun in the batch step passes the signal on, too.
 batch_status_75() {
     make_input tempfail.in 400 24
-    INPUT=tempfail.in OUTPUT=tempfail.out LAUNCH="mpirun -q" REQUEUE='' submit --ntasks-per-node=2 "$scripts/batch.sbatch" \
+    INPUT=tempfail.in OUTPUT=tempfail.out LAUNCH=mpirun REQUEUE='' submit --ntasks-per-node=2 "$scripts/batch.sbatch" \
         --plain --max-batch 4 --max-inflight 8
     wait_until 30 has_lines tempfail.out 8
     scancel --batch --signal=USR1 "$job"
@@ -127,7 +127,7 @@ cancelled_batch() {
     wait_until 40 slurm_is_idle
     before=$(lines cancel.out)
     echo "# scancel of the batch: idle after $(since "$begun") s, $before of 200 results"
-    timeout 60 mpirun -q -np 2 "$lockstep" batch --model "$model" --input cancel.in --output cancel.out --plain 2>cancel.err
+    timeout 60 mpirun -np 2 "$lockstep" batch --model "$model" --input cancel.in --output cancel.out --plain 2>cancel.err
     check "scancel of a batch: what was finished stays" "$before results; $(cat cancel.err)" [ "$before" -ge 8 -a "$before" -lt 200 ]
     check_once "gone on with by hand: every id once" 200 cancel.out
 }

@@ -21,7 +21,7 @@ request = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nCon
 
 def start_job(number):
     path = f"{folder}/jobs/{number}.json"
-    job = subprocess.Popen(["mpirun", "-q", "-n", "1", program, "serve", "--model", "demo/lockstep-stories", "--endpoint",
+    job = subprocess.Popen(["mpirun", "-n", "1", program, "serve", "--model", "demo/lockstep-stories", "--endpoint",
                             f"ipc://{folder}/{number}.sock", "--rendezvous", path], stderr=subprocess.DEVNULL)
     until = time.time() + 60
     while not os.path.exists(path) and time.time() < until:

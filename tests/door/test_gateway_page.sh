@@ -7,7 +7,7 @@ make_folder
 cd "$root" || exit 1
 # Its stories do not end.
 sed -i 's/"eos_token_id": [0-9]*/"eos_token_id": 2047/' "$model"/config.json "$model"/generation_config.json
-mpirun -q -n 2 "$lockstep" serve --model "$model" --endpoint "ipc://$dir/zmq.sock" --rendezvous "$dir/r.json" >"$dir/serve.log" 2>&1 &
+mpirun -n 2 "$lockstep" serve --model "$model" --endpoint "ipc://$dir/zmq.sock" --rendezvous "$dir/r.json" >"$dir/serve.log" 2>&1 &
 server=$!
 at_end 'kill $server 2>/dev/null; wait $server'
 (umask 077 && echo open-sesame >"$dir/keys")

@@ -9,7 +9,7 @@ port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)
 openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout "$dir/key.pem" -out "$dir/cert.pem" 2>/dev/null
 cat "$dir/cert.pem" "$dir/key.pem" >"$dir/both.pem"
 
-mpirun -q -n 1 "$lockstep" serve --model "$model" --endpoint "ipc://$dir/zmq.sock" --rendezvous "$dir/r.json" >"$dir/serve.log" 2>&1 &
+mpirun -n 1 "$lockstep" serve --model "$model" --endpoint "ipc://$dir/zmq.sock" --rendezvous "$dir/r.json" >"$dir/serve.log" 2>&1 &
 server=$!
 at_end 'kill $server 2>/dev/null; wait $server'
 "${lockstep}-gateway" --backend "$dir/r.json" --listen "unix:$dir/http.sock" >"$dir/gateway.log" 2>&1 &

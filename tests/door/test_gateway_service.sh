@@ -18,7 +18,7 @@ help=$("${lockstep}-gateway" --help)
 for option in $options; do check "$option of the unit is one" "$help" grep -q -e "$option " <<<"$help"; done
 
 mkdir -m 700 "$dir/jobs" && cd "$dir/jobs" || exit 1
-export MODEL=$model LOCKSTEP=$lockstep LAUNCH="mpirun -q -n 2"
+export MODEL=$model LOCKSTEP=$lockstep LAUNCH="mpirun -n 2"
 "${lockstep}-gateway" --backend "$dir/jobs" --listen "unix:$dir/http.sock" 2>"$dir/gateway.log" &
 gateway=$!
 at_end 'kill $gateway 2>/dev/null; wait $gateway'

@@ -17,7 +17,7 @@ for file in bin/lockstep bin/lockstep-client bin/lockstep-gateway share/man/man1
 done
 check "nothing lies beside the prefix" "$(files)" [ -z "$(files | grep -v '^\./opt/x/')" ]
 program=$dir/root/opt/x/bin/lockstep
-story=$(timeout 60 mpirun -q -n 1 "$program" generate -m "$dir/root/opt/x/share/lockstep/lockstep-stories" -p Once -n 4 --temperature 0 2>&1)
+story=$(timeout 60 mpirun -n 1 "$program" generate -m "$dir/root/opt/x/share/lockstep/lockstep-stories" -p Once -n 4 --temperature 0 2>&1)
 check "the installed program tells a story" "$story" [ "${story:0:4}" = Once ]
 
 if command -v man >/dev/null; then

@@ -8,7 +8,7 @@ fake() { printf '#!/bin/bash\n%s\n' "$2" >"$dir/bin/$1" && chmod +x "$dir/bin/$1
 fake qstat 'printf "Job Id: 1\n    Resource_List.walltime = ${WALLTIME:-00:10:00}\n"'
 fake qrerun 'echo "qrerun $*" >>'"$dir/log"
 fake flux 'case "$1 $2" in "resource list") echo 1 ;; "job timeleft") echo "${LEFT:-600}" ;;
-    run*) echo "flux $*" >>'"$dir/log"'; while [ "$1" != "$LOCKSTEP" ]; do shift; done; exec mpirun -q -n 2 "$@" ;; esac'
+    run*) echo "flux $*" >>'"$dir/log"'; while [ "$1" != "$LOCKSTEP" ]; do shift; done; exec mpirun -n 2 "$@" ;; esac'
 for i in 1 2 3; do echo "{\"id\":\"p$i\",\"prompt\":\"Once upon a day $i\",\"max_tokens\":8}"; done >"$dir/in.jsonl"
 printf 'localhost\nlocalhost\n' >"$dir/nodes"
 export PATH=$dir/bin:$PATH LOCKSTEP=$lockstep MODEL=$model INPUT=in.jsonl OUTPUT=out.jsonl PBS_O_WORKDIR=$dir PBS_JOBID=7 PBS_NODEFILE=$dir/nodes

@@ -317,8 +317,32 @@ static void too_large(void)
     files_remove_dir(dir);
 }
 
+/* Random weights of every format that there is, and what they are called. */
+static void quantised(void)
+{
+    static const char *const formats[][2] = {{"fp8", "FP8 of 8 bits (noise)"},
+                                             {"fp8-block", "FP8 of 8 bits in blocks of 128 x 128 (noise)"},
+                                             {"int8", "INT8 of 8 bits (noise)"},
+                                             {"int4-zeros", "packed integers of 4 bits in groups of 128 (noise)"}};
+    char config[400];
+    (void)snprintf(config, sizeof config, "%s/config.json", models_demo());
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
+        struct process_setup setup = {.ranks = 2};
+        struct process p;
+        case_begin("bench of noise as %s", formats[i][0]);
+        process_run(&p, &setup,
+                    (const char *[]){"bench", "--config", config, "--load-format", "dummy", "--quantization",
+                                     formats[i][0], "--n-prompt", "9", "--n-gen", "3", "--repetitions", "1", NULL});
+        case_check(p.status == 0 && strstr(p.text[PROCESS_OUT], formats[i][1]) != NULL, "status %d: %s", p.status,
+                   p.text[PROCESS_OUT]);
+        case_end();
+        process_free(&p);
+    }
+}
+
 int main(void)
 {
+    quantised();
     measures(1, false);
     measures(3, false);
     measures(2, true);
@@ -338,6 +362,11 @@ int main(void)
           "\"num_hidden_layers\": 2, \"ffn_dim\": 256, \"num_attention_heads\": 4, \"max_position_embeddings\": 64, "
           "\"do_layer_norm_before\": true, \"torch_dtype\": \"float16\"}",
           2.0 * (300 * 64 + 66 * 64 + 2 * (4 * (64 * 64 + 64) + 2 * 256 * 64 + 256 + 64 + 4 * 64) + 2 * 64));
+    loads("gemma3_text",
+          "{\"model_type\": \"gemma3_text\", \"vocab_size\": 300, \"hidden_size\": 64, \"intermediate_size\": 160, "
+          "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 16, "
+          "\"max_position_embeddings\": 64, \"tie_word_embeddings\": true, \"torch_dtype\": \"bfloat16\"}",
+          2.0 * (300 * 64 + 2 * (64 * 64 * 3 + 3 * 160 * 64 + 4 * 64 + 2 * 16) + 64));
     refused("--config without noise", LIST("bench", "--config", "scripts/configs/llama-1b.json"));
     refused("no model", LIST("bench"));
     refused("half a latency", LIST("bench", "--model", models_demo(), "--latency", "5:x"));
@@ -358,6 +387,9 @@ int main(void)
             LIST("bench", "--config", "scripts/configs/llama-1b.json", "--load-format", "dummy", "--load-slots", "8"));
     refused("a way to load what is not loaded", LIST("bench", "--config", "scripts/configs/llama-1b.json",
                                                      "--load-format", "dummy", "--load-way", "alone"));
+    refused("an unknown quantisation", LIST("bench", "--config", "scripts/configs/llama-1b.json", "--load-format",
+                                            "dummy", "--quantization", "fp3"));
+    refused("a quantisation of what is loaded", LIST("bench", "--model", models_demo(), "--quantization", "fp8"));
     refused("--warmup below 0", LIST("bench", "--model", models_demo(), "--warmup", "-1"));
     refused("nothing to do", LIST("bench", "--config", "scripts/configs/llama-1b.json", "--load-format", "dummy",
                                   "--n-prompt", "0", "--n-gen", "0"));

@@ -430,6 +430,47 @@ static void vanishes(void)
     stop_fake(&other);
 }
 
+static int n_prompts(const struct fake_server *s, const char *prompt)
+{
+    int n = 0;
+    for (int i = 0; i < s->n_received; i++) {
+        const char *found = json_string_value(json_object_get(s->received[i], "prompt"));
+        n += found != NULL && strcmp(found, prompt) == 0;
+    }
+    return n;
+}
+
+/* One of two has much to do: the other one gets what is new. */
+static void balances(void)
+{
+    struct web_answer a;
+    double until = seconds_now() + WEB_SECONDS;
+    start_fake(&fake, "fake");
+    start_fake(&other, "fake");
+    web_start(&gate, true, WORDS("--backend", fake.endpoint, "--backend", other.endpoint));
+    case_begin("requests go where the fewest tokens are outstanding");
+    for (bool both = false; !both && seconds_now() < until; web_free(&a)) {
+        web_ask(&gate, "GET", "/metrics", "", "", &a);
+        both = strstr(a.body, "\nlockstep_gateway_backends 2\n") != NULL;
+    }
+    int fd = web_connect(&gate);
+    web_post(fd, "/v1/completions", "", "{\"prompt\":\"silence\",\"max_tokens\":5000}");
+    while (n_prompts(&fake, "silence") + n_prompts(&other, "silence") == 0 && seconds_now() < until)
+        nap(0.01);
+    const struct fake_server *busy = n_prompts(&fake, "silence") > 0 ? &fake : &other;
+    for (int i = 0; i < 8; i++) {
+        web_ask(&gate, "POST", "/v1/completions", "", "{\"prompt\":\"a\",\"max_tokens\":1}", &a);
+        front_check(&a, 200, "\"text\":\"w0\"");
+        web_free(&a);
+    }
+    case_check(n_prompts(busy, "a") == 0, "%d of 8 went to the busy one", n_prompts(busy, "a"));
+    (void)close(fd);
+    case_check(web_stop(&gate) == 0, "its status is not 0");
+    case_end();
+    stop_fake(&fake);
+    stop_fake(&other);
+}
+
 /* SIGTERM: what is open ends in its own time, nobody new comes. */
 static void graceful(void)
 {
@@ -538,6 +579,7 @@ int main(void)
     folder();
     curve();
     vanishes();
+    balances();
     graceful();
     options();
     return cases_done();

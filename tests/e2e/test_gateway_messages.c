@@ -90,17 +90,19 @@ static void streams(void)
     front_passes(
         &fake, &gate, PATH, "", REQUEST(USER("\"x\"")) ",\"stream\":true}",
         "{\"max_tokens\":2,\"stream\":true,\"messages\":[" USER("\"x\"") "]}",
-        FRONT_PARTS("event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_",
-                    "\"content\":[],\"stop_reason\":null,\"stop_sequence\":null,\"usage\":{\"input_tokens\":0,",
-                    "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,"
-                    "\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n",
-                    "event: ping\ndata: {\"type\":\"ping\"}\n\n",
-                    "data: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\","
-                    "\"text\":\"w0\"}}\n\n",
-                    "\"text\":\" w1\"}}\n\n", "data: {\"type\":\"content_block_stop\",\"index\":0}\n\n",
-                    "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"max_tokens\","
-                    "\"stop_sequence\":null},\"usage\":{\"input_tokens\":0,",
-                    "\"output_tokens\":2}}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"));
+        FRONT_PARTS(
+            "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_",
+            "\"content\":[],\"container\":null,\"stop_reason\":null,\"stop_sequence\":null,\"stop_details\":null,"
+            "\"usage\":{\"input_tokens\":0,",
+            "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,"
+            "\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n",
+            "event: ping\ndata: {\"type\":\"ping\"}\n\n",
+            "data: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\","
+            "\"text\":\"w0\"}}\n\n",
+            "\"text\":\" w1\"}}\n\n", "data: {\"type\":\"content_block_stop\",\"index\":0}\n\n",
+            "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"max_tokens\","
+            "\"stop_sequence\":null,\"stop_details\":null},\"usage\":{\"input_tokens\":0,",
+            "\"output_tokens\":2,", "\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"));
     struct web_answer a;
     case_begin("a stream that fails ends with an error event");
     web_ask(&gate, "POST", PATH, "", REQUEST(USER("\"part\"")) ",\"stream\":true}", &a);

@@ -163,7 +163,7 @@ static void small_shared_memory(void)
     for (int i = 0; i < 2; i++) {
         (void)snprintf(
             command, sizeof command,
-            "unshare -m sh -c 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec mpirun -q --oversubscribe -n 4 %s "
+            "unshare -m sh -c 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec mpirun --oversubscribe -n 4 %s "
             "generate --model %s --prompt Once --max-tokens 3 --load-way %s' >'%s/out' 2>&1",
             build != NULL ? build : "build/cpu/lockstep", models_demo(), way[i], folder);
         int status = system(command);

@@ -97,7 +97,7 @@ static inline void side_feed(struct side *s, int seq, const int32_t *token, int 
         for (int i = 0; i < limits_blocks_per_slot(&p->limits); i++)
             p->block[p->n_blocks++] = (struct plan_block){seq, i, side_block(s, seq, i)};
     }
-    p->seq[p->n_seqs++] = (struct plan_seq){seq, n, pos, n > 1 ? prompt : pos + 1, n_logits, sample};
+    p->seq[p->n_seqs++] = (struct plan_seq){seq, n, pos, n > 1 ? prompt : pos + 1, n_logits, sample, 0};
     memcpy(p->token + p->n_tokens, token, (size_t)n * sizeof *token);
     p->n_tokens += n;
     s->length[seq] += n;

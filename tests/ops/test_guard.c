@@ -104,7 +104,7 @@ static const char *try_sample(enum mistake what)
     int32_t history[8] = {0}, last[2] = {6, 7};
     struct sampling params[2] = {{.top_p = 1, .repetition_penalty = 1}, {.top_p = 1, .repetition_penalty = 1}};
     void *scratch = zeroed(1, ops->sample_scratch_bytes(5));
-    struct sampler s = {2, 4, 5, history, last, params, scratch};
+    struct sampler s = {2, 4, 5, history, last, params, 0, NULL, scratch};
     struct sampled out;
     struct queue q = test_queue(1);
     mistake = what;

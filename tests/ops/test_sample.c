@@ -310,6 +310,54 @@ static void test_penalties(void **unused)
     }
 }
 
+/* A masked slot's token is one of its mask, and which one is as if the others had a score of -infinity. */
+static void check_mask(uint64_t *state, int vocab)
+{
+    struct scene c;
+    scene_open(&c, vocab, 8, 2);
+    uint32_t mask[2 * (MAX_VOCAB / 32)];
+    float logits[2 * MAX_VOCAB], forbidden[2 * MAX_VOCAB];
+    int words = (vocab + 31) / 32, kept = random_int(state, vocab), n = 0;
+    memset(mask, 0, sizeof mask); /* slot 0 is not masked: its mask is not looked at */
+    for (int i = 0; i < vocab; i++) {
+        bool set = i == kept || random_int(state, 4) == 0;
+        mask[words + i / 32] |= (uint32_t)set << i % 32;
+        n += set;
+        logits[i] = logits[vocab + i] = forbidden[i] = as_act(2 * random_float(state));
+        forbidden[vocab + i] = set ? logits[i] : -INFINITY;
+    }
+    c.s.mask = mask;
+    c.s.mask_words = words;
+    struct sampling *k = c.params;
+    k[0].temperature = k[1].temperature = random_int(state, 2) ? 1 : 0;
+    k[0].top_p = k[1].top_p = random_int(state, 2) ? 0.9f : 1;
+    k[0].top_k = k[1].top_k = random_int(state, 3) ? 0 : 1 + random_int(state, vocab);
+    const int32_t slot[2] = {0, 1}, len[2] = {3, 4};
+    struct sampled out[2], want[2];
+    struct queue q = test_queue(2);
+    k[1].masked = 1;
+    ops->sample(&q, out, logits, slot, len, &c.s, 2);
+    k[1].masked = 0;
+    ops->sample(&q, want, forbidden, slot, len, &c.s, 2);
+    assert_int_equal(q.err.code, ERR_NONE);
+    assert_int_equal(out[0].token, want[0].token);
+    assert_int_equal(out[1].token, want[1].token);
+    assert_true(mask[words + out[1].token / 32] >> out[1].token % 32 & 1);
+    assert_true(out[1].logprob <= want[1].logprob + 1e-6f); /* of the logits as the model gave them */
+    assert_true(n < vocab || fabsf(out[1].logprob - want[1].logprob) < 1e-5f);
+    scene_close(&c);
+}
+
+static void test_masks(void **unused)
+{
+    (void)unused;
+    uint64_t state = 31;
+    static const int vocab[] = {1, 2, 31, 32, 33, 64, 100, 511, 512};
+    for (int round = 0; round < 300; round++)
+        if (!left_out())
+            check_mask(&state, vocab[round % (int)(sizeof vocab / sizeof *vocab)]);
+}
+
 static void test_ties(void **unused)
 {
     (void)unused;
@@ -512,9 +560,16 @@ static void test_all_forbidden(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_philox), cmocka_unit_test(test_distributions),     cmocka_unit_test(test_penalties),
-        cmocka_unit_test(test_ties),   cmocka_unit_test(test_not_numbers),       cmocka_unit_test(test_all_forbidden),
-        cmocka_unit_test(test_score),  cmocka_unit_test(test_score_not_numbers), cmocka_unit_test(test_wide_rows),
+        cmocka_unit_test(test_philox),
+        cmocka_unit_test(test_distributions),
+        cmocka_unit_test(test_penalties),
+        cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_ties),
+        cmocka_unit_test(test_not_numbers),
+        cmocka_unit_test(test_all_forbidden),
+        cmocka_unit_test(test_score),
+        cmocka_unit_test(test_score_not_numbers),
+        cmocka_unit_test(test_wide_rows),
     };
     return run_everywhere(tests, sizeof tests / sizeof tests[0]);
 }

@@ -230,6 +230,8 @@ case("starcoder2-nobias-bf16", "starcoder2", 15, dict(V=103, H=28, A=7, K=1, F=5
 case("stablelm-bias", "stablelm", 17, dict(V=97, H=40, A=5, K=1, F=29, use_qkv_bias=True, layer_norm_eps=1e-2, **part(0.25)), v4=True,
      alt=[part(0.5), dict(layer_norm_eps=1e-5), dict(use_parallel_residual=True)])
 case("stablelm-parallel-f16", "stablelm", 14, dict(V=101, H=28, A=7, K=7, F=53, use_parallel_residual=True, tie=True, **part(1.0)), "f16")
+case("stablelm-norms-6-2", "stablelm", 15, dict(V=97, H=36, A=6, K=2, F=41, qk_layernorm=True, use_parallel_residual=True, layer_norm_eps=1e-2, **part(0.4)),
+     alt=[dict(layer_norm_eps=1e-5)])
 case("smollm3-4", "smollm3", 16, dict(V=97, H=24, A=6, K=2, F=41, L=4), v4=True, drop=["rope_theta", "no_rope_layers", "head_dim"],
      alt=[dict(no_rope_layers=[1, 1, 1, 1]), dict(no_rope_layers=[0, 1, 1, 0])])
 case("smollm3-listed-window-bf16", "smollm3", 18, dict(V=103, H=28, A=7, K=1, F=53, no_rope_layers=[0, 1], tie=False, **WINDOW), "bf16",

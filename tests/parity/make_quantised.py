@@ -4,7 +4,7 @@
     python3 tests/parity/make_quantised.py [--out DIR] [--only REGEX]
 
 The writers quantise random weights and put extreme codes among them (-0, subnormals, the largest, zeros 0 and 15); they know
-nothing but numpy and the layouts. The readers begin with the bytes of the file again, by formulas of their own, and say in
+nothing but numpy and the layouts. others: as there, for the fixtures that the persistent step takes. The readers begin with the bytes of the file again, by formulas of their own, and say in
 float32 what the weights are; transformers runs on those, without any quantization_config. Second opinions where a library
 reads without its own kernels: torch's float8_e4m3fn, transformers' MXFP4. Sizes are odd: blocks are ragged, groups are cut
 by ranks.
@@ -273,7 +273,9 @@ BIG = dict(V=203, H=128, A=4, K=2, D=64, F=256, L=1)
 case("q-fp8-block128-bf16", "llama", 19, BIG, dict(BLOCK, weight_block_size=[128, 128]), write_fp8, read_fp8, "bf16",
      block=(128, 128), scale="bf16", scale_name="weight_scale_inv")
 case("q-fp8-channel-f16", "llama", 19, BIG, compressed("float-quantized", dict(num_bits=8, type="float", strategy="channel")), write_fp8, read_fp8, "f16",
-     row=True, scale="f32", scale_name="weight_scale")
+     row=True, scale="f32", scale_name="weight_scale", others=3)
+case("q-fp8-tensor-bf16", "qwen3", 20, dict(BIG, H=256, tie=True), dict(quant_method="fp8", activation_scheme="dynamic"), write_fp8, read_fp8, "bf16",
+     scale="f32", scale_name="weight_scale", shape=[1], others=3)
 case("q-w4-asym-g64-f16", "llama", 21, BIG, compressed("pack-quantized", dict(W4, group_size=64, symmetric=False)), write_packed, read_packed, "f16",
      bits=4, group=64, sym=False)
 case("q-w4-g128-bf16", "qwen3", 18, BIG, dict(GPTQ, group_size=128), write_gptq, read_gptq, "bf16", bits=4, group=128, sym=True, v2=False)
@@ -341,8 +343,13 @@ def build(name, family, plen, cfg, config, write, read, dtype, o, out):
             break
     else:
         raise RuntimeError("no seed with clear greedy tokens")
-    save_file({"prompt": prompt.to(torch.int32), "tokens": tokens.to(torch.int32), "logits": logits.contiguous()},
-              folder / "expected.safetensors")
+    answer = {"prompt": prompt.to(torch.int32), "tokens": tokens.to(torch.int32), "logits": logits.contiguous()}
+    if o.get("others"):
+        n = plen + plain.NEW - 1
+        others = torch.randint(0, V, (o["others"], n), generator=torch.Generator().manual_seed(seed + 2))
+        answer["others"] = others.to(torch.int32)
+        answer["others_logits"] = torch.cat([plain.run(reference, seq[:plen], seq[plen:].tolist() + [0])[1] for seq in others])
+    save_file(answer, folder / "expected.safetensors")
     print(f"{name}: seed {attempt}, {sum(f.stat().st_size for f in folder.iterdir()) // 1024} KiB, logits' deviation {float(logits.std()):.2f}", flush=True)
 
 def main():

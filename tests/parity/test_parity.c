@@ -70,7 +70,7 @@ static void fill_plan(struct run *r, struct plan *p)
             p->block[p->n_blocks++] = (struct plan_block){1, i, r->instance->engine.limits.n_blocks - 1 - i};
     }
     p->seq[p->n_seqs++] =
-        (struct plan_seq){1, n, r->fed, left > 0 ? x->n_prompt : r->fed + 1, n, r->fed + n >= x->n_prompt};
+        (struct plan_seq){1, n, r->fed, left > 0 ? x->n_prompt : r->fed + 1, n, r->fed + n >= x->n_prompt, 0};
     if (left > 0)
         p->score[p->n_scores++] = (struct plan_score){0, left > n ? n : n - 1, left > n ? x->prompt[r->fed + n] : -1};
     for (int i = 0; i < n; i++)

@@ -11,7 +11,7 @@
 
 #define VOCAB 50000
 
-static const struct limits limits = {64, 8192, 4096, 64, 5000};
+static const struct limits limits = {64, 8192, 4096, 64, 5000, 0};
 
 /* A plan of n tokens over as many sequences as it takes, the same on every rank that computes it. */
 static void fill(struct plan *p, uint64_t step, int n_tokens, int n_blocks)
@@ -19,7 +19,7 @@ static void fill(struct plan *p, uint64_t step, int n_tokens, int n_blocks)
     plan_reset(p, step);
     for (int left = n_tokens; left > 0;) {
         int n = left < 4096 ? left : 4096;
-        p->seq[p->n_seqs] = (struct plan_seq){p->n_seqs, n, 0, n, 1, 1};
+        p->seq[p->n_seqs] = (struct plan_seq){p->n_seqs, n, 0, n, 1, 1, 0};
         p->start[p->n_starts] = (struct plan_start){.slot = p->n_seqs, .sampling = {.seed = step, .top_p = 0.5f}};
         p->n_starts++;
         p->n_seqs++;

@@ -35,7 +35,7 @@ static void step(struct run *r, int pos, int32_t *out)
             for (int i = 0; i < limits_blocks_per_slot(&p->limits); i++)
                 p->block[p->n_blocks++] = (struct plan_block){slot, i, i * N_SEQS + slot};
         }
-        p->seq[p->n_seqs++] = (struct plan_seq){slot, n, pos, pos + n, 1, 1};
+        p->seq[p->n_seqs++] = (struct plan_seq){slot, n, pos, pos + n, 1, 1, 0};
         for (int i = 0; i < n; i++)
             p->token[p->n_tokens++] = pos == 0 ? (3 * i + slot) % 50 : -1;
     }

@@ -79,13 +79,27 @@ static void *act(const char *name, const void *x, size_t n, enum argument_use us
     return argument_data(argument_act(name, x, n, use));
 }
 
+/* What network_open takes for quantised weights: none on the CPU. */
+static void *wide_memory(void)
+{
+    static void *memory;
+    if (memory == NULL && !real->shares_host_memory)
+        memory = real->alloc(&queue, WIDE_BYTES);
+    return real->shares_host_memory ? NULL : memory;
+}
+
 static const struct weight *weight(const char *name, struct weight *copy, const struct weight *w)
 {
     if (w == NULL)
         return NULL;
     *copy = *w;
-    copy->data =
-        argument_data(argument(name, w->data, (size_t)w->rows * (size_t)w->cols, dtype_bytes(w->type), ARGUMENT_READ));
+    size_t n = (size_t)w->rows * (size_t)w->cols, size = dtype_bytes(w->type);
+    if (weight_is_quantised(w)) {
+        n = code_bytes(&w->form, w->rows, w->cols);
+        size = 1;
+        copy->wide = wide_memory();
+    }
+    copy->data = argument_data(argument(name, w->data, n, size, ARGUMENT_READ));
     return copy;
 }
 
@@ -284,26 +298,29 @@ static void route(struct queue *q, const struct routes *r, const void *x, const 
     finish(q);
 }
 
-static void matmul_experts(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
-                           const struct routes *r, const struct routing *how, enum expert_rows x_rows, int n_tokens)
+static void experts_first(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                          const struct routes *r, const struct routing *how, enum activation kind, void *work,
+                          int n_tokens)
 {
     struct weight dw, db;
     struct routes d = routes(r, how, n_tokens, ARGUMENT_READ);
-    size_t pairs = (size_t)n_tokens * (size_t)how->n_chosen, n = x_rows == X_PAIRS ? pairs : (size_t)n_tokens;
-    void *dout = act("result", out, pairs * (size_t)(w->rows / how->n_experts), ARGUMENT_MADE);
-    table->matmul_experts(on(q), dout, act("x", x, n * (size_t)w->cols, ARGUMENT_READ), weight("weights", &dw, w),
-                          weight("bias", &db, bias), &d, how, x_rows, n_tokens);
+    size_t n = (size_t)n_tokens, both = n * (size_t)how->n_chosen * (size_t)(w->rows / how->n_experts);
+    void *dout = act("result", out, both / 2, ARGUMENT_MADE), *dwork = act("work", work, both, ARGUMENT_SCRATCH);
+    table->experts_first(on(q), dout, act("x", x, n * (size_t)w->cols, ARGUMENT_READ), weight("weights", &dw, w),
+                         weight("bias", &db, bias), &d, how, kind, dwork, n_tokens);
     finish(q);
 }
 
-static void combine(struct queue *q, void *out, const void *y, const struct routes *r, const struct routing *how,
-                    int n_tokens, int dim, bool accumulate)
+static void experts_second(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                           const struct routes *r, const struct routing *how, void *work, int n_tokens, bool accumulate)
 {
+    struct weight dw, db;
     struct routes d = routes(r, how, n_tokens, ARGUMENT_READ);
-    size_t n = (size_t)n_tokens * (size_t)dim;
-    void *dout = act("result", out, n, accumulate ? ARGUMENT_CHANGED : ARGUMENT_MADE);
-    table->combine(on(q), dout, act("y", y, n * (size_t)how->n_chosen, ARGUMENT_READ), &d, how, n_tokens, dim,
-                   accumulate);
+    size_t n = (size_t)n_tokens, rows = (size_t)(w->rows / how->n_experts), pairs = n * (size_t)how->n_chosen;
+    void *dout = act("result", out, n * rows, accumulate ? ARGUMENT_CHANGED : ARGUMENT_MADE);
+    void *dwork = act("work", work, pairs * rows, ARGUMENT_SCRATCH);
+    table->experts_second(on(q), dout, act("x", x, pairs * (size_t)w->cols, ARGUMENT_READ), weight("weights", &dw, w),
+                          weight("bias", &db, bias), &d, how, dwork, n_tokens, accumulate);
     finish(q);
 }
 
@@ -342,6 +359,7 @@ static struct sampler sampler(const struct sampler *s)
     size_t slots = (size_t)s->n_slots;
     d.history = ints("history", s->history, slots * (size_t)s->max_len);
     d.params = argument_data(argument("parameters", s->params, slots, sizeof *s->params, ARGUMENT_READ));
+    d.mask = argument_data(argument("masks", s->mask, slots * (size_t)s->mask_words, sizeof *s->mask, ARGUMENT_READ));
     d.scratch = NULL;
     return d;
 }

@@ -52,14 +52,18 @@ static void answer_error(struct fake_server *s, const struct peer *p, const char
 /* "w0 w1 .." of words [from, to). */
 static json_t *choice(int from, int to, const char *finish)
 {
-    char text[20000] = "";
+    size_t room = 16 * (size_t)(to - from) + 16;
+    char *text = calloc(1, room);
     json_t *ids = json_array();
     size_t used = 0;
     for (int i = from; i < to; i++) {
-        used += (size_t)snprintf(text + used, sizeof text - used, "%sw%d", i > 0 ? " " : "", i);
+        used += (size_t)snprintf(text + used, room - used, "%sw%d", i > 0 ? " " : "", i);
         (void)json_array_append_new(ids, json_integer(i));
     }
-    return json_pack("{s:i, s:s, s:o, s:s?}", "index", 0, "text", text, "token_ids", ids, "finish_reason", finish);
+    json_t *made =
+        json_pack("{s:i, s:s, s:o, s:s?}", "index", 0, "text", text, "token_ids", ids, "finish_reason", finish);
+    free(text);
+    return made;
 }
 
 /* Tokens' log-probabilities, if they are wanted. */

@@ -30,16 +30,12 @@ static bool read_rendezvous(struct serving *s)
     return endpoint != NULL && e.code == ERR_NONE;
 }
 
-bool serving_start(struct serving *s, int ranks, const char *endpoint, const char *const *more)
-{
-    return serving_start_model(s, models_demo(), ranks, endpoint, more);
-}
-
-bool serving_start_model(struct serving *s, const char *model, int ranks, const char *endpoint, const char *const *more)
+static bool start(struct serving *s, const char *option, const char *dir, int ranks, const char *endpoint,
+                  const char *const *more, const char *const *env)
 {
     char socket[300];
-    const char *argument[16 + MAX_MORE] = {"serve",       "--model",   model, "--endpoint", endpoint, "--rendezvous",
-                                           s->rendezvous, "--threads", "1",   "--progress", "never"};
+    const char *argument[16 + MAX_MORE] = {"serve",       option,      dir, "--endpoint", endpoint, "--rendezvous",
+                                           s->rendezvous, "--threads", "1", "--progress", "never"};
     int n = 11;
     memset(s, 0, sizeof *s);
     s->ranks = ranks;
@@ -52,7 +48,7 @@ bool serving_start_model(struct serving *s, const char *model, int ranks, const 
         argument[4] = socket;
     for (int i = 0; more != NULL && more[i] != NULL && i < MAX_MORE; i++)
         argument[n++] = more[i];
-    process_start(&s->p, &(struct process_setup){.ranks = ranks, .limit = 1e9}, argument);
+    process_start(&s->p, &(struct process_setup){.ranks = ranks, .limit = 1e9, .env = env}, argument);
     while (!s->p.ended && !read_rendezvous(s) && seconds_now() - s->p.started < START_SECONDS)
         process_watch(&s->p, 0.02, (size_t)-1);
     if (s->endpoint[0] != '\0')
@@ -61,6 +57,22 @@ bool serving_start_model(struct serving *s, const char *model, int ranks, const 
            s->p.text[PROCESS_ERR] != NULL ? s->p.text[PROCESS_ERR] : "");
     (void)serving_stop(s);
     return false;
+}
+
+bool serving_start(struct serving *s, int ranks, const char *endpoint, const char *const *more)
+{
+    return serving_start_model(s, models_demo(), ranks, endpoint, more);
+}
+
+bool serving_start_model(struct serving *s, const char *model, int ranks, const char *endpoint, const char *const *more)
+{
+    return start(s, "--model", model, ranks, endpoint, more, NULL);
+}
+
+bool serving_start_models(struct serving *s, const char *dir, int ranks, const char *const *more,
+                          const char *const *env)
+{
+    return start(s, "--models-dir", dir, ranks, SERVING_IPC, more, env);
 }
 
 int serving_stop(struct serving *s)

@@ -22,6 +22,10 @@ bool serving_start(struct serving *s, int ranks, const char *endpoint, const cha
 bool serving_start_model(struct serving *s, const char *model, int ranks, const char *endpoint,
                          const char *const *more);
 
+/* The same with all models of a folder, over a Unix socket. env: of the ranks, as in struct process_setup. */
+bool serving_start_models(struct serving *s, const char *dir, int ranks, const char *const *more,
+                          const char *const *env);
+
 /* Tells rank 0 to drain if it still runs; waits for its end; returns its exit status, -1 when it had to be killed. */
 int serving_stop(struct serving *s);
 

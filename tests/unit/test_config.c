@@ -172,6 +172,8 @@ static void defaults_of_further_kin(void **state)
     assert_true(!m.parallel_residual && !m.tied_head);
     parse(&m, "{\"model_type\":\"stablelm\",\"use_parallel_residual\":true}");
     assert_true(m.parallel_residual && m.shared_norm && !weight_exists(&m, WEIGHT_MLP_NORM, 0));
+    parse(&m, "{\"model_type\":\"stablelm\",\"qk_layernorm\":true}");
+    assert_true(m.qk_norm && m.qk_norm_each && !m.qk_norm_row);
     parse(&m, "{\"model_type\":\"smollm3\",\"sliding_window\":99}");
     assert_true(m.tied_head && m.n_kv_heads == 4 && fabsf(m.rope.inv_freq[1] - powf(2e6f, -2.0f / 128)) < 1e-6f);
     for (int i = 0; i < m.n_layers; i++)
@@ -355,7 +357,6 @@ static void refused(void **state)
         {MIXTRAL "\"num_local_experts\":1025}", ERR_INPUT, "num_local_experts|1025|[1, 1024]"},
         {MIXTRAL "\"num_experts_per_tok\":9}", ERR_INPUT, "num_experts_per_tok|9|8 experts"},
         {MIXTRAL "\"num_local_experts\":1024,\"intermediate_size\":4194304}", ERR_UNSUPPORTED, "1024 experts|4194304"},
-        {"{\"model_type\":\"stablelm\",\"qk_layernorm\":true}", ERR_UNSUPPORTED, "qk_layernorm"},
         {"{\"model_type\":\"smollm3\",\"no_rope_layers\":[1]}", ERR_INPUT, "no_rope_layers|of 1|36"},
         {"{\"model_type\":\"phi\",\"qk_layernorm\":true}", ERR_UNSUPPORTED, "qk_layernorm"},
         {"{\"model_type\":\"falcon\",\"alibi\":true}", ERR_UNSUPPORTED, "alibi|bfloat16"},

@@ -185,6 +185,7 @@ static void yielding(void **state)
     assert_int_equal(deploy_ask(&d, 0, 5), DEPLOY_ENTER);
     assert_true(deploy_due(&d) == 11);
     expect(&d, 11, DEPLOY_NOTHING, -1);
+    assert_true(isinf(deploy_due(&d))); /* it is done: nothing is due by the clock any more */
     assert_int_equal(deploy_ask(&d, 0, 11), DEPLOY_WAIT);
     deploy_done(&d, 0, 12);
     expect(&d, 12, DEPLOY_NOTHING, -1); /* one uses it still */
@@ -274,11 +275,14 @@ static void operators(void **state)
     deploy_enter(&d, 0, 1);
     deploy_done(&d, 0, 2);
     deploy_done(&d, 0, 2);
-    expect(&d, 1000, DEPLOY_NOTHING, -1); /* pinned models do not age */
+    expect(&d, 50, DEPLOY_NOTHING, -1);
+    assert_true(isinf(deploy_due(&d))); /* pinned models do not age */
     deploy_pin(&d, 0, false);
     assert_true(deploy_due(&d) == 62);
-    expect(&d, 61, DEPLOY_NOTHING, -1);
-    expect(&d, 62, DEPLOY_UNLOAD, 0);
+    deploy_pin(&d, 0, true);
+    expect(&d, 1000, DEPLOY_NOTHING, -1);
+    deploy_pin(&d, 0, false);
+    expect(&d, 1000, DEPLOY_UNLOAD, 0);
     deploy_unloaded(&d, 0);
     assert_int_equal(d.model[0].state, DEPLOY_KNOWN);
     assert_false(deploy_unload(&d, 0));

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #define VOCAB 50
-static const struct limits limits = {4, 32, 70, 6, 11}; /* 5 blocks a slot */
+static const struct limits limits = {4, 32, 70, 6, 11, 2}; /* 5 blocks a slot */
 
 static void fill(struct plan *p)
 {
@@ -16,9 +16,12 @@ static void fill(struct plan *p)
     for (int i = 0; i < 3; i++)
         p->history[p->n_history++] = VOCAB - 1 - i;
     p->start[p->n_starts++] = (struct plan_start){.slot = 0, .sampling = {.temperature = 1, .prompt_len = 9}};
-    p->seq[p->n_seqs++] = (struct plan_seq){3, 9, 0, 9, 2, 1};
-    p->seq[p->n_seqs++] = (struct plan_seq){0, 1, 69, 70, 1, 1};
-    p->seq[p->n_seqs++] = (struct plan_seq){1, 4, 12, 30, 0, 0};
+    p->seq[p->n_seqs++] = (struct plan_seq){3, 9, 0, 9, 2, 1, 1};
+    p->mask[0] = 0x89abcdef;
+    p->mask[1] = 0x3fffe;
+    p->n_masks = 1;
+    p->seq[p->n_seqs++] = (struct plan_seq){0, 1, 69, 70, 1, 1, 0};
+    p->seq[p->n_seqs++] = (struct plan_seq){1, 4, 12, 30, 0, 0, 0};
     p->score[p->n_scores++] = (struct plan_score){0, 1, -1};
     for (int i = 0; i < 5; i++)
         p->block[p->n_blocks++] = (struct plan_block){3, i, 10 - i};
@@ -64,6 +67,8 @@ static void comes_back(void **state)
     assert_memory_equal(a.block, b.block, 5 * sizeof *a.block);
     assert_int_equal(b.n_scores, 1);
     assert_memory_equal(a.score, b.score, sizeof *a.score);
+    assert_int_equal(b.n_masks, 1);
+    assert_memory_equal(a.mask, b.mask, 2 * sizeof *a.mask);
     assert_int_equal(b.n_history, 3);
     assert_memory_equal(a.history, b.history, 3 * sizeof *a.history);
     assert_memory_equal(a.token, b.token, 14 * sizeof *a.token);
@@ -85,11 +90,12 @@ static void the_largest_plan_fits(void **state)
     plan_reset(&a, UINT64_MAX);
     for (int i = 0; i < limits.max_seqs; i++) {
         a.start[a.n_starts++] = (struct plan_start){.slot = i};
-        a.seq[a.n_seqs++] = (struct plan_seq){i, 8, 62, 70, 1, 1};
+        a.seq[a.n_seqs++] = (struct plan_seq){i, 8, 62, 70, 1, 1, 1};
         a.score[a.n_scores++] = (struct plan_score){i, 0, -1};
         for (int k = 0; k < limits_blocks_per_slot(&limits); k++)
             a.block[a.n_blocks++] = (struct plan_block){i, k, 0};
     }
+    a.n_masks = limits.max_seqs;
     a.start[0].n_history = a.n_history = limits.max_len;
     memset(a.history, 0, sizeof *a.history * (size_t)limits.max_len);
     a.n_tokens = limits.max_batch_tokens;
@@ -122,6 +128,13 @@ static void sequences_out_of_bounds(void **state)
     REFUSED(a.seq[0].n_tokens = INT32_MAX, "sequence 0 is out of bounds");
     REFUSED(a.seq[0].n_tokens = 10, "15 tokens and 3 rows of logits, expected 14 and at most 6");
     REFUSED(a.seq[0].n_tokens = 8, "13 tokens");
+    REFUSED(a.seq[0].masked = 0, "1 masks, expected 0");
+    REFUSED(a.seq[1].masked = 1, "1 masks, expected 2");
+    REFUSED(a.seq[2].masked = 1, "sequence 2 is out of bounds"); /* nothing is sampled there */
+    REFUSED(a.seq[0].masked = -1, "sequence 0 is out of bounds");
+    REFUSED(a.n_masks = 0, "0 masks, expected 1");
+    REFUSED(a.n_masks = 4, "out of bounds");
+    REFUSED(a.n_masks = -1, "out of bounds");
     REFUSED(a.seq[1].pos = 70, "sequence 1 is out of bounds");
     REFUSED(a.seq[1].pos = -1, "sequence 1 is out of bounds");
     REFUSED(a.seq[2].pos = 67, "sequence 2 is out of bounds");
@@ -145,15 +158,17 @@ static void scores_out_of_bounds(void **state)
     REFUSED(a.score[0].n_scored = -1, "score entry 0 is out of bounds");
     REFUSED(a.score[0].n_scored = 2, "score entry 0 is out of bounds"); /* the last row is sampled from */
     REFUSED(a.score[0].n_scored = INT32_MAX, "score entry 0 is out of bounds");
-    REFUSED(a.token[8] = -1, "score entry 0 is out of bounds");                                /* not known yet */
-    REFUSED((a.score[0].seq = 2, a.score[0].next = 1), "score entry 0 is out of bounds");      /* no rows at all */
-    REFUSED((a.seq[0].sample = 0, a.score[0].n_scored = 2), "score entry 0 is out of bounds"); /* of no next token */
-    REFUSED((a.seq[0].sample = 0, a.score[0].n_scored = 2, a.score[0].next = VOCAB), "score entry 0 is out of bounds");
+    REFUSED(a.token[8] = -1, "score entry 0 is out of bounds");                           /* not known yet */
+    REFUSED((a.score[0].seq = 2, a.score[0].next = 1), "score entry 0 is out of bounds"); /* no rows at all */
+    REFUSED((a.seq[0].sample = a.seq[0].masked = a.n_masks = 0, a.score[0].n_scored = 2),
+            "score entry 0 is out of bounds"); /* of no next token */
+    REFUSED((a.seq[0].sample = a.seq[0].masked = a.n_masks = 0, a.score[0].n_scored = 2, a.score[0].next = VOCAB),
+            "score entry 0 is out of bounds");
     REFUSED(a.score[a.n_scores++] = a.score[0], "score entry 1 is out of bounds");
     REFUSED(a.n_scores = 4, "3 sequences, 4 of them scored");
     struct plan a = make(), b = make();
     struct err e = {0};
-    a.seq[0].sample = 0;
+    a.seq[0].sample = a.seq[0].masked = a.n_masks = 0;
     a.score[0] = (struct plan_score){0, 2, VOCAB - 1};
     a.score[a.n_scores++] = (struct plan_score){1, 0, -1};
     assert_int_equal(transfer(&a, &b, &e), 0);
@@ -210,7 +225,7 @@ static void damaged_headers(void **state)
 {
     (void)state;
     DAMAGED(0, 0, "magic 00000000");
-    DAMAGED(4, 1, "version 1, expected 4e414c50 version 4");
+    DAMAGED(4, 1, "version 1, expected 4e414c50 version 5");
     DAMAGED(16, 64, "bytes, expected");
     DAMAGED(20, 1, "bytes, expected");
     for (size_t offset = 28; offset < 44; offset += 4) {
@@ -311,7 +326,7 @@ static void reserves(void **state)
     (void)state;
     struct plan p;
     struct err e = {0};
-    const struct limits none = {0}, small = {2, 4, 100, 4, 7}, wide = {1, 50, 10, 60, 3};
+    const struct limits none = {0}, small = {2, 4, 100, 4, 7, 1}, wide = {1, 50, 10, 60, 3, 5};
     assert_int_equal(plan_open(&p, &none, &e), 0);
     size_t bytes = plan_pack(&p);
     assert_int_equal(bytes, PLAN_HEADER_BYTES);

@@ -141,6 +141,9 @@ static void refuses_chats(void **state)
     bad("{\"messages\": [{\"role\": \"user\", \"content\": null}]}", 400, "messages[0].content",
         "found null, expected a string or a list of text parts");
     bad("{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image_url\", \"image_url\": \"x\"}]}]}", 400,
+        "messages[0].content",
+        "found a part of type \"image_url\", expected \"text\": pictures, sounds and files are refused");
+    bad("{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": 3, \"text\": \"x\"}]}]}", 400,
         "messages[0].content", message);
     bad("{\"messages\": [{\"role\": \"user\", \"content\": []}]}", 400, "messages[0].content", message);
     bad("{\"messages\": [{\"role\": \"a\", \"content\": \"\", \"audio\": {}}]}", 400, "messages[0].audio",
@@ -238,7 +241,6 @@ static void refuses_what_others_have(void **state)
                   {"max_time", NULL, "1"},
                   {"truncate_prompt_tokens", NULL, "5"},
                   {"bad_words", NULL, "[]"},
-                  {"response_format", NULL, "{}"},
                   {"grammar", NULL, "\"\""},
                   {"lora", NULL, "[]"},
                   {"stream_options", NULL, "{}"},

@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "partition/config.h"
 #include "partition/quantization.h"
+#include "tests/support/files.h"
 #include "tests/unit/unit.h"
 
 #include <stdio.h>
@@ -49,6 +50,7 @@ static void refused(void **state)
         {"\"quant_method\":\"gptq\",\"desc_act\":true", "\"desc_act\" is true", "false"},
         {"\"quant_method\":\"gptq\",\"dynamic\":{\"+:.*down.*\":{\"bits\":8}}",
          "\"dynamic\" is +:", "leave modules out"},
+        {"\"quant_method\":\"modelopt\",\"quant_algo\":\"NVFP4\"", "\"quant_algo\" is NVFP4", "FP8"},
         {CT "\"config_groups\":{}", "\"config_groups\" is no scheme", "one scheme"},
         {CT "\"config_groups\":{\"W4A16\":[\"Linear\"]}", "\"config_groups\" is no scheme", "spelled out"},
         {CT "\"config_groups\":{\"a\":{},\"b\":{}}", "several schemes", "one scheme"},
@@ -116,9 +118,46 @@ static void lists(void **state)
     read(CT "\"config_groups\":{\"g\":{\"targets\":[\"re:.*experts.*\"]," W4 "}}},\"ignore\":[\"lm_head\"]", &e);
     assert_true(quantization_exempts(&q, "model.layers.0.self_attn.q_proj"));
     assert_false(quantization_exempts(&q, "model.layers.0.mlp.experts.3.up_proj"));
+    read("\"quant_method\":\"modelopt\",\"quant_algo\":\"FP8\",\"ignore\":[\"lm_head\",\"model.layers.0.self_attn*\"]",
+         &e);
+    assert_true(quantization_exempts(&q, "model.layers.0.self_attn.q_proj"));
+    assert_true(quantization_exempts(&q, "lm_head"));
+    assert_false(quantization_exempts(&q, "model.layers.1.self_attn.q_proj"));
     read("\"quant_method\":\"awq\",\"modules_to_not_convert\":[\"visual\"]", &e);
     assert_true(quantization_exempts(&q, "model.visual.merger"));
     assert_false(quantization_exempts(&q, "model.layers.0.mlp.up_proj"));
+}
+
+/* What writers put beside config.json. */
+static void files_beside(void **state)
+{
+    static const struct {
+        const char *file, *text, *refused;
+        enum format_id format;
+    } table[] = {
+        {"hf_quant_config.json", "{\"quantization\":{\"quant_algo\":\"FP8\",\"exclude_modules\":[\"lm_head\"]}}", NULL,
+         FORMAT_FP8},
+        {"hf_quant_config.json", "{\"quantization\":{\"quant_algo\":\"W4A16_AWQ\"}}", "W4A16_AWQ", FORMAT_NONE},
+        {"hf_quant_config.json", "{\"quantization\":7}", "an integer", FORMAT_NONE},
+        {"quantize_config.json", "{\"bits\":8,\"group_size\":32}", NULL, FORMAT_GPTQ},
+        {"quant_config.json", "{\"w_bit\":4,\"q_group_size\":64,\"version\":\"GEMM\",\"zero_point\":true}", NULL,
+         FORMAT_AWQ},
+        {"quant_config.json", "{\"w_bit\":4,\"version\":\"gemv_fast\"}", "gemv_fast", FORMAT_NONE},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        char dir[256];
+        struct err e = {0};
+        files_make_dir(dir);
+        files_write_text(dir, table[i].file, table[i].text);
+        memset(&q, 0, sizeof q);
+        (void)quantization_read_beside(&q, dir, &e);
+        if (table[i].refused != NULL)
+            EXPECT_PARTS(&e, ERR_UNSUPPORTED, table[i].file, table[i].refused);
+        else
+            assert_int_equal(q.format, table[i].format);
+        files_remove_dir(dir);
+    }
 }
 
 /* Expressions that backtrack for ever, are none, or are long: nothing is matched, and at once. */
@@ -147,10 +186,8 @@ static void hostile_lists(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refused),
-        cmocka_unit_test(accepted),
-        cmocka_unit_test(lists),
-        cmocka_unit_test(hostile_lists),
+        cmocka_unit_test(refused),      cmocka_unit_test(accepted),      cmocka_unit_test(lists),
+        cmocka_unit_test(files_beside), cmocka_unit_test(hostile_lists),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

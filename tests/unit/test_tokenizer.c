@@ -361,8 +361,8 @@ static double rate_of(const struct tokenizer *t, const char *text, size_t all, s
     return best;
 }
 
-/* SentencePiece-style: the whole text is one word. Work that grew with the square of its length would make the longest a
- * hundred times as slow for each factor of a hundred. */
+/* SentencePiece-style: the whole text is one word, which must not be slower for being long. A single queue of all its
+ * merges made a megabyte a tenth as fast as 100 bytes. */
 static void test_long_word(void **state)
 {
     (void)state;
@@ -378,7 +378,7 @@ static void test_long_word(void **state)
         rate[i] = rate_of(t, all, 1000000, sizes[i]);
         print_message("texts of %zu B: %.1f MB/s\n", sizes[i], rate[i]);
     }
-    assert_true(rate[2] > rate[0] / 20);
+    assert_true(rate[2] > rate[0] / (SANITIZED ? 20 : 2)); /* sanitizers make allocations of all sizes dear */
     free(all);
     tokenizer_close(&t);
 }

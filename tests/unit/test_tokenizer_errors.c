@@ -95,6 +95,8 @@ static const struct {
     {SPLIT("\\\\p{Foo}"), ERR_UNSUPPORTED, "the property \\p{Foo}"},
     {SPLIT("\\\\p{Cn}"), ERR_UNSUPPORTED, "the property \\p{Cn}"},
     {SPLIT("\\\\bx"), ERR_UNSUPPORTED, "the escape \\b"},
+    {SPLIT("x\\\\B"), ERR_UNSUPPORTED, "the escape \\B"},
+    {SPLIT("\\\\p{Thai}"), ERR_UNSUPPORTED, "the property \\p{Thai}"},
     {SPLIT("(a)\\\\1"), ERR_UNSUPPORTED, "the escape \\1"},
     {SPLIT("(?x: a)"), ERR_UNSUPPORTED, "(?x)"},
     {SPLIT("a(?i)b"), ERR_UNSUPPORTED, "not at the start"},

@@ -8,6 +8,9 @@
 #define CONFIG                                                                                       \
     "{\"model_type\":\"llama\",\"num_hidden_layers\":1,\"hidden_size\":8,\"num_attention_heads\":2," \
     "\"intermediate_size\":12,\"vocab_size\":10,\"tie_word_embeddings\":"
+#define MISTRAL                                                                                       \
+    "{\"num_hidden_layers\":1,\"hidden_size\":8,\"num_attention_heads\":2,\"num_key_value_heads\":2," \
+    "\"head_dim\":4,\"intermediate_size\":12,\"vocab_size\":10}"
 #define UNTIED CONFIG "false}"
 #define TIED   CONFIG "true}"
 
@@ -234,6 +237,34 @@ static void strangers(void **state)
     finish(&a);
 }
 
+/* The language model of a folder that takes pictures, under both names. */
+static void wrapped(void **state)
+{
+    static const struct {
+        const char *inside, *outside, *tower;
+    } prefix[] = {{"language_model.model.", "language_model.", "vision_tower.norm.weight"},
+                  {"model.language_model.", "", "model.multi_modal_projector.linear.weight"}};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct attempt a;
+        struct tensor_spec spec[N + 4];
+        char names[100];
+        int n = copy_without(spec, NULL);
+        for (int k = 0; k < n; k++) {
+            bool inside = strncmp(spec[k].name, "model.", 6) == 0;
+            (void)snprintf(spec[k].name, sizeof spec[k].name, "%s%.70s", inside ? prefix[i].inside : prefix[i].outside,
+                           inventory[k].name + (inside ? 6 : 0));
+        }
+        spec[n] = (struct tensor_spec){"", "F32", 3, 3, 4, NULL, 0, 0};
+        (void)snprintf(spec[n++].name, sizeof spec[0].name, "%s", prefix[i].tower);
+        attempt(&a, "{\"model_type\":\"mistral3\",\"text_config\":" MISTRAL "}", spec, n);
+        if (a.rc != 0)
+            fail_msg("%s", a.e.text);
+        assert_int_equal(weight_unknown(&a.map, &m, &a.c, names, sizeof names), 0);
+        finish(&a);
+    }
+}
+
 #define EXPERTS                                                                                        \
     "{\"model_type\":\"mixtral\",\"num_hidden_layers\":1,\"hidden_size\":8,\"num_attention_heads\":2," \
     "\"num_key_value_heads\":2,\"intermediate_size\":12,\"vocab_size\":10,\"num_local_experts\":2,"    \
@@ -336,7 +367,7 @@ int main(void)
         cmocka_unit_test(tied_heads),     cmocka_unit_test(every_tensor_is_needed),
         cmocka_unit_test(bad_tensors),    cmocka_unit_test(strangers),
         cmocka_unit_test(slots_of_ranks), cmocka_unit_test(names_of_roles),
-        cmocka_unit_test(experts),
+        cmocka_unit_test(experts),        cmocka_unit_test(wrapped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

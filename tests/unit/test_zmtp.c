@@ -179,7 +179,9 @@ static void memory(void **state)
         zmtp_message_free(zmtp_take(&z));
     assert_int_equal(zmtp_pending(&z), before);
     z.max_bytes = LARGE + 1;
+    assert_int_equal(zmtp_wanted(&z), 0);
     assert_int_equal(zmtp_feed(&z, part, sizeof part - 1), 0);
+    assert_int_equal(zmtp_wanted(&z), 1);
     assert_true(zmtp_pending(&z) >= LARGE);
     assert_int_equal(zmtp_feed(&z, part, 1), 0);
     zmtp_message_free(zmtp_take(&z)); /* of two frames */

@@ -238,7 +238,7 @@ static struct value parameter(struct machine *m, struct scope *s, const struct n
                           : value_undefined(p->name);
 }
 
-/* What no parameter takes. */
+/* Arguments that no parameter takes. */
 static void bind_rest(struct machine *m, struct scope *s, const struct node *n, int n_parameters,
                       const struct arguments *given)
 {

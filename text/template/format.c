@@ -16,7 +16,7 @@ struct spec {
     int width, precision;   /* precision < 0: none is said */
 };
 
-/* Where a format is being read. */
+/* The position in a format that is being read. */
 struct format {
     struct machine *m;
     struct builder *out;

@@ -62,7 +62,7 @@ void machine_leave(struct machine *m);
 struct value evaluate(struct machine *m, struct scope *s, const struct node *n);
 void evaluate_arguments(struct machine *m, struct scope *s, const struct node *list, struct arguments *out);
 enum flow execute(struct machine *m, struct scope *s, const struct node *list);
-/* What the statements write. */
+/* The text that the statements write. */
 struct text execute_apart(struct machine *m, struct scope *s, const struct node *list);
 void assign(struct machine *m, struct scope *s, const struct node *target, struct value v);
 void scope_set(struct machine *m, struct scope *s, struct text name, struct value v);

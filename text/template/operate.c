@@ -145,7 +145,7 @@ struct value operate(struct machine *m, enum operation operation, struct value a
     bad_operands(m, signs[operation], a, b);
 }
 
-/* Of the loop that is running. */
+/* A member of the variable `loop`. */
 static struct value loop_member(struct machine *m, const struct loop *l, struct text name)
 {
     int64_t at = (int64_t)l->at, n = (int64_t)l->items->n;

@@ -436,7 +436,7 @@ static struct node *parse_arguments(struct parser *p)
     return first;
 }
 
-/* What a call names has to be there. */
+/* The function or macro that a call names must exist. */
 static void check_called(struct parser *p, const struct node *a)
 {
     char names[ERR_TEXT_BYTES];

@@ -96,7 +96,7 @@ bool value_equal(struct machine *m, struct value a, struct value b);
 int value_compare(struct machine *m, struct value a, struct value b);
 /* Whether `in` finds it there. */
 bool value_contains(struct machine *m, struct value where, struct value what);
-/* What a loop goes through; a generator is empty afterwards. Fails for what cannot be gone through. */
+/* The items that a loop visits; a generator is empty afterwards. Fails for a value that has no items. */
 struct list value_iterate(struct machine *m, struct value v);
 /* len(); fails where Python does. */
 int64_t value_length(struct machine *m, struct value v);

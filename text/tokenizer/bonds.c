@@ -19,7 +19,7 @@ static uint64_t pair_of(const char *left, size_t n_left, const char *right)
     return (uint64_t)(uint32_t)(last + 1) << 32 | (uint32_t)(first + 1);
 }
 
-/* Where the pair is, or would be put. */
+/* The slot of the pair, or the one into which it would be put. */
 static size_t slot_of(const struct bonds *b, uint64_t pair)
 {
     size_t i = (pair * 0x9e3779b97f4a7c15u >> 32) & (b->n_slots - 1);

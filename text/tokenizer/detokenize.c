@@ -349,3 +349,55 @@ void decoder_run_close(struct decoder_run *run)
     matcher_close(&run->matcher);
     *run = (struct decoder_run){0};
 }
+
+/* One step of decoder_token_bytes: *form becomes what the step makes of it. */
+static int token_step(const struct decoder_step *step, struct buffer *form, struct err *e)
+{
+    struct buffer next = {0};
+    const char *from = step->pattern.literal, *to = step->content;
+    size_t from_bytes = step->pattern.literal_bytes, to_bytes = step->content_bytes;
+    if (step->kind == DECODER_REPLACE && step->pattern.code != NULL)
+        return ERR(e, ERR_UNSUPPORTED, "the tokenizer's decoder replaces by a regular expression");
+    if (step->kind == DECODER_METASPACE) {
+        from = step->metaspace.replacement;
+        from_bytes = step->metaspace.replacement_bytes;
+        to = " ";
+        to_bytes = 1;
+    } else if (step->kind != DECODER_REPLACE) {
+        return 0;
+    }
+    for (size_t at = 0; at < form->bytes;) {
+        bool found = from_bytes > 0 && at + from_bytes <= form->bytes && memcmp(form->data + at, from, from_bytes) == 0;
+        buffer_add(&next, found ? to : form->data + at, found ? to_bytes : 1);
+        at += found ? from_bytes : 1;
+    }
+    buffer_free(form);
+    *form = next;
+    return buffer_check(form, e);
+}
+
+int decoder_token_bytes(const struct decoder *d, const char *text, size_t bytes, struct buffer *out, struct err *e)
+{
+    struct buffer form = {0};
+    int rc = d->present ? 0 : ERR(e, ERR_UNSUPPORTED, "the tokenizer joins tokens by spaces");
+    buffer_add(&form, text, bytes);
+    for (size_t i = 0; i < d->n && rc == 0; i++) {
+        int byte = d->step[i].kind == DECODER_BYTE_FALLBACK ? hex_value(form.data, form.bytes) : -1;
+        if (d->step[i].kind == DECODER_BYTE_LEVEL) {
+            add_token_bytes(out, form.data, form.bytes);
+            form.bytes = 0;
+            break;
+        }
+        if (byte >= 0) {
+            char value = (char)byte;
+            buffer_add(out, &value, 1);
+            form.bytes = 0;
+            break;
+        }
+        rc = token_step(&d->step[i], &form, e);
+    }
+    if (rc == 0)
+        buffer_add(out, form.data, form.bytes);
+    buffer_free(&form);
+    return rc == 0 ? buffer_check(out, e) : -1;
+}

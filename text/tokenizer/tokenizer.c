@@ -312,3 +312,20 @@ bool tokenizer_is_special(const struct tokenizer *t, int32_t id)
     const struct added_token *token = added_get(&t->added, id);
     return token != NULL && token->special;
 }
+
+int tokenizer_token_bytes(const struct tokenizer *t, int32_t id, struct text_buffer *out, struct err *e)
+{
+    const struct added_token *added = added_get(&t->added, id);
+    size_t bytes = 0;
+    const char *text = added != NULL ? added->decoded : tokenizer_token_text(t, id, &bytes);
+    struct buffer form = {0};
+    if (added != NULL)
+        bytes = added->decoded_bytes;
+    if (text == NULL || (added != NULL && (added->special || added->skipped)))
+        return 0;
+    int rc = decoder_token_bytes(&t->decoder, text, bytes, &form, e);
+    if (rc == 0 && form.bytes > 0)
+        rc = text_append(out, form.data, form.bytes, e);
+    buffer_free(&form);
+    return rc;
+}

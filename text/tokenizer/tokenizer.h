@@ -7,6 +7,7 @@
 #define TOKENIZER_TOKENIZER_H
 
 #include "base/err.h"
+#include "base/text_buffer.h"
 #include "base/token_list.h"
 
 #include <stdbool.h>
@@ -72,5 +73,9 @@ int32_t tokenizer_find(const struct tokenizer *t, const char *content, size_t by
 /* The content of a token, borrowed, NOT NUL-terminated; NULL if no token has this id. */
 const char *tokenizer_token_text(const struct tokenizer *t, int32_t id, size_t *bytes);
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
+/* Append the bytes that a token stands for within a text; they need not be whole characters. Nothing for special tokens and
+ * ids without a token. ERR_UNSUPPORTED: they depend on the tokens around it. */
+
+int tokenizer_token_bytes(const struct tokenizer *t, int32_t id, struct text_buffer *out, struct err *e);
 
 #endif

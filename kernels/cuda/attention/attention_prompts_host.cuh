@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/attention/attention_prompts.cuh"
 #include "kernels/cuda/tensor_map.cuh"
+#include "kernels/cuda/warpgroup_host.cuh"
 
 #define PROMPT_L2_BYTES (32 << 20) /* of L2, for keys and values that many tiles read */
 
@@ -15,35 +16,13 @@ struct prompts_state {
     bool launches_early;
 };
 
-/* Was this program compiled for warpgroups' products on this device? */
-static __global__ void has_warpgroups(int *answer)
-{
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    *answer = 1;
-#else
-    *answer = 0;
-#endif
-}
-
 static inline cudaError_t open_prompts(struct queue *q, struct prompts_state *s)
 {
-    int answer = 0;
-    cudaError_t rc = cudaMalloc(&s->tiles, sizeof *s->tiles);
-    if (rc != cudaSuccess)
-        return rc;
-    has_warpgroups<<<1, 1, 0, cuda_stream(q)>>>(&s->tiles->n_tiles);
-    rc = cudaMemcpyAsync(&answer, &s->tiles->n_tiles, sizeof answer, cudaMemcpyDeviceToHost, cuda_stream(q));
-    if (rc == cudaSuccess)
-        rc = cudaStreamSynchronize(cuda_stream(q));
     s->n_blocks = cuda_state(q)->n_multiprocessors;
     s->launches_early = cuda_state(q)->launches_early;
-    if (rc == cudaSuccess && answer)
+    if (has_warpgroups(q))
         s->encode = find_encoder(q);
-    if (!s->encode) {
-        (void)cudaFree(s->tiles);
-        s->tiles = NULL;
-    }
-    return rc;
+    return s->encode ? cudaMalloc(&s->tiles, sizeof *s->tiles) : cudaSuccess;
 }
 
 template <typename T, int HD>

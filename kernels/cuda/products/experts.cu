@@ -1,194 +1,16 @@
-/* kernels/cuda/products/experts.cu - mixtures of experts: the router, and the products of the experts that it chose. The host
- * never learns whom: grids are as large as any choice needs, and blocks without tokens end at once. So a recorded step
- * serves every choice. */
+/* kernels/cuda/products/experts.cu - the products of the experts that the router chose. The host never learns whom: grids are as
+ * large as any choice needs, or as the device, and so a recorded step serves every choice. Few tokens go through
+ * experts_stream.cuh, many through experts_many.cuh where the device can; the kernels here take what neither does. */
+#include "kernels/cuda/products/experts_many_host.cuh"
+#include "kernels/cuda/products/experts_stream_host.cuh"
+#include "kernels/cuda/products/products.cuh"
 #include "kernels/cuda/products/row_dots.cuh"
-#include "kernels/cuda/tensor.cuh"
 
-#include <math.h>
+#include <stdlib.h>
 
 #define WARPS 8
 
-/* ---- the router ---- */
-
-/* logits[t][e], a warp for each e and DOT_TOKENS tokens. grid: experts / WARPS, tokens / DOT_TOKENS */
-template <typename T, typename W, int N>
-__global__ void route_logits(float *logits, const T *x, const W *w, const void *bias, enum dtype bias_type,
-                             int n_tokens, int n_experts, int cols)
-{
-    after_previous();
-    int e = (int)(blockIdx.x * WARPS + threadIdx.x / 32), t0 = (int)blockIdx.y * DOT_TOKENS;
-    if (e >= n_experts)
-        return;
-    const T *row[DOT_TOKENS];
-    float sum[DOT_TOKENS];
-    for (int t = 0; t < DOT_TOKENS; t++)
-        row[t] = x + (size_t)min(t0 + t, n_tokens - 1) * cols;
-    row_dots<T, W, N>(sum, row, w + (size_t)e * cols, cols);
-    for (int t = 0; t < DOT_TOKENS; t++)
-        if (threadIdx.x % 32 == 0 && t0 + t < n_tokens)
-            logits[(size_t)(t0 + t) * n_experts + e] = sum[t] + weight_at(bias, bias_type, e, 0.0f);
-}
-
-__device__ static inline float sigmoid(float x)
-{
-    return 1.0f / (1.0f + expf(-x));
-}
-
-/* One token's logits, and what chooses among them. */
-struct choice {
-    const float *logits;
-    const void *bias; /* of the choice alone; NULL: none */
-    enum dtype bias_type;
-    struct routing how;
-    uint32_t groups; /* that are not left out, a bit each */
-    uint32_t taken;  /* of the lane's experts: bit j is expert lane + 32 j */
-};
-
-/* What an expert is chosen by; what is not a number, and what is of a group that is left out, comes last. */
-__device__ static inline float choice_key(const choice &c, int e)
-{
-    float key = c.how.sigmoid ? sigmoid(c.logits[e]) + weight_at(c.bias, c.bias_type, e, 0.0f) : c.logits[e];
-    bool in = c.how.n_groups < 2 || (c.groups >> (e / (c.how.n_experts / c.how.n_groups)) & 1);
-    return isnan(key) || !in ? -INFINITY : key;
-}
-
-/* The better one of each lane's candidate and its neighbours', n: none. */
-__device__ static inline int best_of_warp(float key, int at, int n)
-{
-    for (int d = 16; d > 0; d /= 2) {
-        float other = __shfl_xor_sync(0xffffffffu, key, d);
-        int other_at = __shfl_xor_sync(0xffffffffu, at, d);
-        bool theirs = other_at < n && (at == n || other > key || (other == key && other_at < at));
-        key = theirs ? other : key;
-        at = theirs ? other_at : at;
-    }
-    return at;
-}
-
-/* The best expert that is not taken yet, of equal ones the lower; it is taken now. */
-__device__ static inline int take_best(choice &c)
-{
-    float best = 0;
-    int n = c.how.n_experts, at = n;
-    for (int j = 0, e = threadIdx.x % 32; e < n; j++, e += 32)
-        if (!(c.taken >> j & 1) && (at == n || choice_key(c, e) > best)) {
-            best = choice_key(c, e);
-            at = e;
-        }
-    at = best_of_warp(best, at, n);
-    if (at % 32 == (int)threadIdx.x % 32)
-        c.taken |= 1u << at / 32;
-    return at;
-}
-
-/* The n_kept best groups, by their two best experts. Lane g has group g's score. */
-__device__ static inline void keep_groups(choice &c)
-{
-    int lane = threadIdx.x % 32, n = c.how.n_groups;
-    float score = -INFINITY;
-    uint32_t kept = 0;
-    for (int g = 0; g < n; g++) {
-        c.groups = 1u << g;
-        c.taken = 0;
-        float first = choice_key(c, take_best(c)), both = first + choice_key(c, take_best(c));
-        score = lane == g ? both : score;
-    }
-    for (int i = 0; i < c.how.n_kept; i++)
-        kept |= 1u << best_of_warp(score, lane < n && !(kept >> lane & 1) ? lane : n, n);
-    c.groups = kept;
-    c.taken = 0;
-}
-
-/* A warp a token. grid: tokens / WARPS */
-__global__ void route_choose(struct routes r, const void *bias, enum dtype bias_type, struct routing how, int n_tokens)
-{
-    after_previous();
-    int t = (int)(blockIdx.x * WARPS + threadIdx.x / 32), lane = threadIdx.x % 32;
-    if (t >= n_tokens)
-        return;
-    choice c = {r.logits + (size_t)t * how.n_experts, bias, bias_type, how, 0, 0};
-    int32_t *expert = r.expert + (size_t)t * how.n_chosen;
-    float *share = r.share + (size_t)t * how.n_chosen, max = -INFINITY, chosen = 0, all = 0;
-    for (int e = lane; e < how.n_experts; e += 32)
-        max = fmaxf(max, c.logits[e]);
-    for (int d = 16; d > 0; d /= 2)
-        max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, d));
-    for (int e = lane; e < how.n_experts; e += 32)
-        all += how.sigmoid ? c.logits[e] : expf(c.logits[e] - max);
-    all = warp_sum(all);
-    if (how.n_groups > 1)
-        keep_groups(c);
-    for (int i = 0; i < how.n_chosen; i++) {
-        int e = take_best(c);
-        float part = how.sigmoid ? sigmoid(c.logits[e]) : expf(c.logits[e] - max);
-        chosen += part;
-        if (lane == 0) {
-            expert[i] = e;
-            share[i] = part;
-        }
-    }
-    /* A logit that is no number makes `all` none, and so every share, chosen or not: it must show. */
-    float whole = how.normalised ? chosen + 1e-20f : how.sigmoid ? 1.0f : all;
-    __syncwarp();
-    for (int i = lane; i < how.n_chosen; i += 32)
-        share[i] = isnan(all) ? all : how.scale * (share[i] / whole);
-}
-
-#define GROUP_THREADS 256
-
-/* The pairs of one expert, in order: where they begin is how many pairs lower experts have. grid: experts */
-__global__ void route_group(struct routes r, struct routing how, int n_pairs)
-{
-    after_previous();
-    __shared__ int found[GROUP_THREADS / 32];
-    int e = (int)blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32, lower = 0;
-    for (int p = threadIdx.x; p < n_pairs; p += GROUP_THREADS)
-        lower += r.expert[p] < e;
-    int at = block_sum(lower);
-    if (threadIdx.x == 0)
-        r.begin[e] = at;
-    if (threadIdx.x == 0 && e == how.n_experts - 1)
-        r.begin[e + 1] = n_pairs;
-    for (int p0 = 0; p0 < n_pairs; p0 += GROUP_THREADS) {
-        int p = p0 + (int)threadIdx.x;
-        bool mine = p < n_pairs && r.expert[p] == e;
-        unsigned same = __ballot_sync(0xffffffffu, mine);
-        if (lane == 0)
-            found[warp] = __popc(same);
-        __syncthreads();
-        int before = __popc(same & ((1u << lane) - 1)), all = 0;
-        for (int i = 0; i < GROUP_THREADS / 32; i++) {
-            before += i < warp ? found[i] : 0;
-            all += found[i];
-        }
-        if (mine)
-            r.pair[at + before] = p;
-        at += all;
-        __syncthreads();
-    }
-}
-
-extern "C" void cuda_route(struct queue *q, const struct routes *r, const void *x, const struct weight *router,
-                           const struct weight *bias, const struct routing *how, int n_tokens)
-{
-    nvtx_range range("route");
-    if (n_tokens < 1)
-        return;
-    const void *data = bias ? bias->data : NULL, *of_logits = how->sigmoid ? NULL : data;
-    enum dtype type = bias ? bias->type : DTYPE_F32;
-    dim3 grid((unsigned)(how->n_experts + WARPS - 1) / WARPS, (unsigned)(n_tokens + DOT_TOKENS - 1) / DOT_TOKENS);
-    with_dots(q->act, router->type, router->cols, x, router->data, [&](auto t, auto v, auto n) {
-        using T = decltype(t);
-        using W = decltype(v);
-        launch(q, route_logits<T, W, decltype(n)::value>, grid, dim3(WARPS * 32), 0, r->logits, (const T *)x,
-               (const W *)router->data, of_logits, type, n_tokens, how->n_experts, router->cols);
-    });
-    launch(q, route_choose, dim3((unsigned)(n_tokens + WARPS - 1) / WARPS), dim3(WARPS * 32), 0, *r,
-           how->sigmoid ? data : NULL, type, *how, n_tokens);
-    launch(q, route_group, dim3((unsigned)how->n_experts), dim3(GROUP_THREADS), 0, *r, *how, n_tokens * how->n_chosen);
-}
-
-/* ---- the products ---- */
+/* ---- any product: the results of all pairs, which other kernels activate or add up ---- */
 
 template <typename T, typename W>
 struct expert_args {
@@ -332,16 +154,18 @@ static void tiles(struct queue *q, const expert_args<T, T> &a, int n_experts)
            dim3(TILE_THREADS), 0, a);
 }
 
-#define FEW_TOKENS 16 /* up to which a result has the same bits whatever else is in the batch */
+enum x_rows { X_TOKENS, X_PAIRS }; /* x has a row for each token, or for each pair */
 
-extern "C" void cuda_matmul_experts(struct queue *q, void *out, const void *x, const struct weight *w,
-                                    const struct weight *bias, const struct routes *r, const struct routing *how,
-                                    enum expert_rows x_rows, int n_tokens)
+/* out[p] = x[row of p] w_e^T (+ bias[e]) for every pair p and its expert e. */
+static void product_of_pairs(struct queue *q, void *out, const void *x, const struct weight *w,
+                             const struct weight *bias, const struct routes *r, const struct routing *how,
+                             enum x_rows x_rows, int n_tokens)
 {
-    nvtx_range range("matmul_experts");
     int rows = w->rows / how->n_experts, pairs_a_row = x_rows == X_TOKENS ? how->n_chosen : 1;
-    if (n_tokens < 1 || rows < 1)
+    if (weight_is_quantised(w)) {
+        experts_of_codes(q, out, x, w, bias, r, how, pairs_a_row, n_tokens, products_stream(q));
         return;
+    }
     dim3 grid((unsigned)(rows + WARPS - 1) / WARPS, (unsigned)how->n_experts);
     with_dots(q->act, w->type, w->cols, x, w->data, [&](auto t, auto v, auto n) {
         using T = decltype(t);
@@ -357,7 +181,7 @@ extern "C" void cuda_matmul_experts(struct queue *q, void *out, const void *x, c
                                      w->cols,
                                      pairs_a_row};
         if constexpr (std::is_same<T, W>::value && sizeof(T) == 2 && decltype(n)::value == 8) {
-            if (n_tokens > FEW_TOKENS && w->cols > 0) {
+            if (n_tokens > EXPERT_MAX_TOKENS && w->cols > 0) {
                 tiles<T>(q, a, how->n_experts);
                 return;
             }
@@ -366,38 +190,154 @@ extern "C" void cuda_matmul_experts(struct queue *q, void *out, const void *x, c
     });
 }
 
-/* ---- what becomes of them ---- */
-
 #define THREADS 128
 
-/* grid: columns, tokens */
-template <typename T>
+/* out[t] (+)= sum_i share[t][i] y[t n_chosen + i], in the order of i, N columns a thread. grid: columns, tokens */
+template <typename T, int N>
 __global__ void combine_kernel(T *out, const T *y, const float *share, int n_chosen, int n_tokens, int dim,
                                bool accumulate)
 {
+    using V = vec<T, N>;
     after_previous_alone();
-    int c = (int)(blockIdx.x * THREADS + threadIdx.x);
+    int c = (int)(blockIdx.x * THREADS + threadIdx.x) * N;
     for (int t = (int)blockIdx.y; t < n_tokens && c < dim; t += (int)gridDim.y) {
-        float sum = 0;
-        for (int i = 0; i < n_chosen; i++)
-            sum = fmaf(share[(size_t)t * n_chosen + i], to_float(y[((size_t)t * n_chosen + i) * dim + c]), sum);
-        T *to = out + (size_t)t * dim + c;
-        *to = from_float<T>(accumulate ? to_float(*to) + sum : sum);
+        V *to = (V *)(out + (size_t)t * dim + c);
+        const T *from = y + (size_t)t * n_chosen * dim + c;
+        float sum[N] = {};
+#pragma unroll 4
+        for (int i = 0; i < n_chosen; i++) {
+            V v = *(const V *)(from + (size_t)i * dim);
+            for (int k = 0; k < N; k++)
+                sum[k] = fmaf(share[(size_t)t * n_chosen + i], to_float(v.e[k]), sum[k]);
+        }
+        V v = {};
+        if (accumulate)
+            v = *to;
+        for (int k = 0; k < N; k++)
+            v.e[k] = from_float<T>(accumulate ? to_float(v.e[k]) + sum[k] : sum[k]);
+        *to = v;
     }
 }
 
-extern "C" void cuda_combine(struct queue *q, void *out, const void *y, const struct routes *r,
-                             const struct routing *how, int n_tokens, int dim, bool accumulate)
+static void combine(struct queue *q, void *out, const void *y, const struct routes *r, const struct routing *how,
+                    int n_tokens, int dim, bool accumulate)
 {
-    nvtx_range range("combine");
-    if (n_tokens < 1 || dim < 1)
-        return;
-    dim3 grid((unsigned)(dim + THREADS - 1) / THREADS, (unsigned)(n_tokens < 65535 ? n_tokens : 65535));
     with_type(q->act, [&](auto t) {
         using T = decltype(t);
-        launch(q, combine_kernel<T>, grid, dim3(THREADS), 0, (T *)out, (const T *)y, r->share, how->n_chosen, n_tokens,
-               dim, accumulate);
+        const int WIDE = 16 / sizeof(T);
+        bool wide = vectors_fit<T>(dim, out, y);
+        int columns = THREADS * (wide ? WIDE : 1);
+        dim3 grid((unsigned)((dim + columns - 1) / columns), (unsigned)(n_tokens < 65535 ? n_tokens : 65535));
+        launch(q, wide ? combine_kernel<T, WIDE> : combine_kernel<T, 1>, grid, dim3(THREADS), 0, (T *)out, (const T *)y,
+               (const float *)r->share, how->n_chosen, n_tokens, dim, accumulate);
     });
+}
+
+/* ---- the operations ---- */
+
+/* cuda_state.experts */
+struct experts_state {
+    bool streams;                             /* the device has room for experts_stream.cuh */
+    PFN_cuTensorMapEncodeTiled_v12000 encode; /* NULL: it is not capable of experts_many.cuh */
+};
+
+extern "C" int cuda_experts_open(struct queue *q, struct err *e)
+{
+    struct experts_state *s = (struct experts_state *)err_calloc(e, 1, sizeof *s, "experts state");
+    if (s == NULL)
+        return -1;
+    cuda_state(q)->experts = s;
+    s->streams = prepare_expert_streams(q);
+    s->encode = prepare_many_experts(q);
+    return q->err.code == ERR_NONE ? 0 : -1;
+}
+
+extern "C" void cuda_experts_close(struct queue *q)
+{
+    free(cuda_state(q)->experts);
+    cuda_state(q)->experts = NULL;
+}
+
+/* f(product) if all is dense, of one 16-bit type, in rows of whole 16 bytes. */
+template <typename F>
+static bool with_product(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                         const struct routes *r, const struct routing *how, int n_tokens, F f)
+{
+    if (weight_is_quantised(w) || w->type != q->act || w->type == DTYPE_F32 || w->cols < 1 || w->cols % 8 != 0 ||
+        ((uintptr_t)w->data | (uintptr_t)x) % 16 != 0)
+        return false;
+    auto make = [&](auto t) {
+        expert_product<decltype(t)> a = {};
+        a.out = (decltype(t) *)out;
+        a.x = (const decltype(t) *)x;
+        a.w = (const decltype(t) *)w->data;
+        a.bias = bias ? bias->data : NULL;
+        a.bias_type = bias ? bias->type : DTYPE_F32;
+        a.r = *r;
+        a.n_experts = how->n_experts;
+        a.n_chosen = how->n_chosen;
+        a.n_tokens = n_tokens;
+        a.rows = w->rows / how->n_experts;
+        a.cols = w->cols;
+        return f(a);
+    };
+    return q->act == DTYPE_F16 ? make(__half()) : make(__nv_bfloat16());
+}
+
+extern "C" void cuda_experts_first(struct queue *q, void *out, const void *x, const struct weight *w,
+                                   const struct weight *bias, const struct routes *r, const struct routing *how,
+                                   enum activation kind, void *work, int n_tokens)
+{
+    nvtx_range range("experts_first");
+    const struct experts_state *experts = (const struct experts_state *)cuda_state(q)->experts;
+    int cols = w->rows / how->n_experts / 2;
+    if (n_tokens < 1 || cols < 1)
+        return;
+    bool done = with_product(q, out, x, w, bias, r, how, n_tokens, [&](auto a) {
+        a.rows /= 2;
+        a.kind = kind;
+        if (experts->streams && takes_stream(a))
+            stream_first(q, a);
+        else if (experts->encode && takes_many(a, true))
+            launch_many<typename decltype(a)::type, true>(q, experts->encode, a);
+        else
+            return false;
+        return true;
+    });
+    if (done)
+        return;
+    product_of_pairs(q, work, x, w, bias, r, how, X_TOKENS, n_tokens);
+    cuda_activate(q, out, work, kind, true, n_tokens * how->n_chosen, cols);
+}
+
+extern "C" void cuda_experts_second(struct queue *q, void *out, const void *x, const struct weight *w,
+                                    const struct weight *bias, const struct routes *r, const struct routing *how,
+                                    void *work, int n_tokens, bool accumulate)
+{
+    nvtx_range range("experts_second");
+    const struct experts_state *experts = (const struct experts_state *)cuda_state(q)->experts;
+    int rows = w->rows / how->n_experts;
+    if (n_tokens < 1 || rows < 1)
+        return;
+    bool sums = true;
+    bool done = with_product(q, out, x, w, bias, r, how, n_tokens, [&](auto a) {
+        a.accumulate = accumulate;
+        if (experts->streams && takes_stream(a)) {
+            stream_second(q, a);
+            return true;
+        }
+        sums = false;
+        a.out = (typename decltype(a)::type *)work;
+        if (!experts->encode || !takes_many(a, false))
+            return false;
+        launch_many<typename decltype(a)::type, false>(q, experts->encode, a);
+        return true;
+    });
+    if (done && sums)
+        return;
+    if (!done)
+        product_of_pairs(q, work, x, w, bias, r, how, X_PAIRS, n_tokens);
+    combine(q, out, work, r, how, n_tokens, rows, accumulate);
 }
 
 /* grid: tokens */

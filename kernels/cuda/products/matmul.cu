@@ -4,6 +4,7 @@
  * What neither can do - other types than the activations', rows of weights that are not multiples of 16 bytes - a plain
  * kernel does. */
 #include "kernels/cuda/products/matmul_stream.cuh"
+#include "kernels/cuda/products/products.cuh"
 
 #include <cublasLt.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@
 /* What cuBLASLt's choice depends on. Compared as bytes: no padding. */
 struct shape {
     int32_t rows, cols, n_tokens, type;
-    int32_t bias, accumulate;
+    int32_t bias, accumulate, ld;
     uint32_t alignment[4]; /* of w, x, out, bias */
 };
 
@@ -107,8 +108,8 @@ static void stream(struct queue *q, const stream_args<float> &all)
 
 /* A warp computes one row for up to PLAIN_TOKENS tokens. grid: rows / PLAIN_WARPS, tokens / PLAIN_TOKENS */
 template <typename T, typename W>
-__global__ void plain_matmul(T *out, const T *x, const W *w, const void *bias, enum dtype bias_type, int n_tokens,
-                             int rows, int cols, bool accumulate)
+__global__ void plain_matmul(T *out, int ld, const T *x, const W *w, const void *bias, enum dtype bias_type,
+                             int n_tokens, int rows, int cols, bool accumulate)
 {
     int row = (int)(blockIdx.x * PLAIN_WARPS + threadIdx.x / 32), lane = threadIdx.x % 32;
     int t0 = (int)blockIdx.y * PLAIN_TOKENS;
@@ -127,12 +128,12 @@ __global__ void plain_matmul(T *out, const T *x, const W *w, const void *bias, e
         float s = warp_sum(sum[t]) + weight_at(bias, bias_type, row, 0.0f);
         if (lane != 0 || t0 + t >= n_tokens)
             continue;
-        T *to = out + (size_t)(t0 + t) * rows + row;
+        T *to = out + (size_t)(t0 + t) * ld + row;
         *to = from_float<T>(accumulate ? s + to_float(*to) : s);
     }
 }
 
-static void plain(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+static void plain(struct queue *q, product_out out, const void *x, const struct weight *w, const struct weight *bias,
                   int n_tokens, bool accumulate)
 {
     dim3 grid((unsigned)(w->rows + PLAIN_WARPS - 1) / PLAIN_WARPS,
@@ -142,8 +143,8 @@ static void plain(struct queue *q, void *out, const void *x, const struct weight
             using T = decltype(act);
             using W = decltype(type);
             plain_matmul<<<grid, PLAIN_WARPS * 32, 0, cuda_stream(q)>>>(
-                (T *)out, (const T *)x, (const W *)w->data, bias ? bias->data : NULL, bias ? bias->type : DTYPE_F32,
-                n_tokens, w->rows, w->cols, accumulate);
+                (T *)out.data, out.ld, (const T *)x, (const W *)w->data, bias ? bias->data : NULL,
+                bias ? bias->type : DTYPE_F32, n_tokens, w->rows, w->cols, accumulate);
         });
     });
     CUDA_TRY(q, cudaGetLastError());
@@ -185,7 +186,7 @@ static cublasStatus_t describe(struct lt_product *p, const struct shape *s, cons
     if (rc == CUBLAS_STATUS_SUCCESS)
         rc = cublasLtMatrixLayoutInit(&p->x, type, (uint64_t)s->cols, (uint64_t)s->n_tokens, s->cols);
     if (rc == CUBLAS_STATUS_SUCCESS)
-        rc = cublasLtMatrixLayoutInit(&p->out, type, (uint64_t)s->rows, (uint64_t)s->n_tokens, s->rows);
+        rc = cublasLtMatrixLayoutInit(&p->out, type, (uint64_t)s->rows, (uint64_t)s->n_tokens, s->ld);
     return rc;
 }
 
@@ -233,12 +234,13 @@ static struct lt_choice *find_choice(struct matmul_state *m, struct lt_product *
 }
 
 /* Returns false if cuBLASLt has nothing for the shape. */
-static bool library(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+static bool library(struct queue *q, product_out to, const void *x, const struct weight *w, const struct weight *bias,
                     int n_tokens, bool accumulate)
 {
     struct matmul_state *m = (struct matmul_state *)cuda_state(q)->matmul;
     const void *b = bias ? bias->data : NULL;
-    struct shape s = {w->rows, w->cols, n_tokens, w->type, bias != NULL, accumulate, {0}};
+    void *out = to.data;
+    struct shape s = {w->rows, w->cols, n_tokens, w->type, bias != NULL, accumulate, to.ld, {0}};
     const void *pointer[4] = {w->data, x, out, b};
     for (int i = 0; i < 4; i++)
         s.alignment[i] = alignment(pointer[i]);
@@ -257,6 +259,19 @@ static bool library(struct queue *q, void *out, const void *x, const struct weig
     return true;
 }
 
+void product_of_many(struct queue *q, product_out out, const void *x, const struct weight *w, const struct weight *bias,
+                     int n_tokens, bool accumulate)
+{
+    bool one_type = w->cols > 0 && w->type == q->act && (!bias || bias->type == q->act);
+    if (!one_type || !library(q, out, x, w, bias, n_tokens, accumulate))
+        plain(q, out, x, w, bias, n_tokens, accumulate);
+}
+
+bool products_stream(const struct queue *q)
+{
+    return ((const struct matmul_state *)cuda_state(q)->matmul)->streams;
+}
+
 extern "C" int cuda_matmul_open(struct queue *q, struct err *e)
 {
     struct matmul_state *m = (struct matmul_state *)calloc(1, sizeof *m);
@@ -271,7 +286,8 @@ extern "C" int cuda_matmul_open(struct queue *q, struct err *e)
     if (failed == cudaSuccess)
         failed = cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     m->launches_early = cuda_state(q)->launches_early;
-    m->streams = true;
+    m->streams =
+        product_of_codes_open(&failed, (size_t)shared_bytes) && experts_of_codes_open(&failed, (size_t)shared_bytes);
     each_variant([&](auto variant) { m->streams = m->streams && variant.shared_bytes <= (size_t)shared_bytes; });
     each_variant([&](auto variant) {
         if (failed == cudaSuccess && m->streams)
@@ -298,9 +314,14 @@ extern "C" void cuda_matmul(struct queue *q, void *out, const void *x, const str
     nvtx_range range("matmul");
     if (n_tokens < 1 || w->rows < 1)
         return;
+    const struct matmul_state *m = (const struct matmul_state *)cuda_state(q)->matmul;
+    if (weight_is_quantised(w)) {
+        product_of_codes(q, out, x, w, bias, n_tokens, accumulate, m->streams, m->launches_early);
+        return;
+    }
     bool one_type = w->cols > 0 && w->type == q->act && (!bias || bias->type == q->act);
     bool whole = (size_t)w->cols * dtype_bytes(w->type) % 16 == 0 && ((uintptr_t)w->data | (uintptr_t)x) % 16 == 0;
-    bool few = n_tokens <= STREAM_MAX_TOKENS, streams = ((struct matmul_state *)cuda_state(q)->matmul)->streams;
+    bool few = n_tokens <= STREAM_MAX_TOKENS, streams = m->streams;
     if (one_type && few && whole && streams) {
         with_type(q->act, [&](auto act) {
             using T = decltype(act);
@@ -309,6 +330,8 @@ extern "C" void cuda_matmul(struct queue *q, void *out, const void *x, const str
         });
         return;
     }
-    if (!one_type || (few && streams) || !library(q, out, x, w, bias, n_tokens, accumulate))
-        plain(q, out, x, w, bias, n_tokens, accumulate);
+    if (few && streams)
+        plain(q, product_out{out, w->rows}, x, w, bias, n_tokens, accumulate);
+    else
+        product_of_many(q, product_out{out, w->rows}, x, w, bias, n_tokens, accumulate);
 }

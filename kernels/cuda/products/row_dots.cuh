@@ -1,24 +1,24 @@
-/* kernels/cuda/products/row_dots.cuh - a row of weights times up to DOT_TOKENS rows of x, by one warp, in float. The order of
- * summation depends on the number types and on the columns, not on the number of tokens. */
+/* kernels/cuda/products/row_dots.cuh - a row of weights times some rows of x, by one warp, in float. The order of summation
+ * depends on the number types and on the columns, not on the number of rows of x. */
 #ifndef PRODUCTS_ROW_DOTS_CUH
 #define PRODUCTS_ROW_DOTS_CUH
 
 #include "kernels/cuda/device.cuh"
 
-#define DOT_TOKENS 8
+#define DOT_TOKENS 8 /* that share a load of the weights */
 
 /* N: elements that are loaded together. sum: complete in every lane. */
-template <typename T, typename W, int N>
-__device__ static inline void row_dots(float (&sum)[DOT_TOKENS], const T *const (&x)[DOT_TOKENS], const W *w, int cols)
+template <typename T, typename W, int N, int TOKENS>
+__device__ static inline void row_dots(float (&sum)[TOKENS], const T *const (&x)[TOKENS], const W *w, int cols)
 {
 #pragma unroll
-    for (int t = 0; t < DOT_TOKENS; t++)
+    for (int t = 0; t < TOKENS; t++)
         sum[t] = 0;
 #pragma unroll 2
     for (int k = threadIdx.x % 32 * N; k < cols; k += 32 * N) {
         vec<W, N> weight = *(const vec<W, N> *)(w + k);
 #pragma unroll
-        for (int t = 0; t < DOT_TOKENS; t++) {
+        for (int t = 0; t < TOKENS; t++) {
             vec<T, N> value = *(const vec<T, N> *)(x[t] + k);
 #pragma unroll
             for (int i = 0; i < N; i++)
@@ -26,7 +26,7 @@ __device__ static inline void row_dots(float (&sum)[DOT_TOKENS], const T *const 
         }
     }
 #pragma unroll
-    for (int t = 0; t < DOT_TOKENS; t++)
+    for (int t = 0; t < TOKENS; t++)
         sum[t] = warp_sum(sum[t]);
 }
 

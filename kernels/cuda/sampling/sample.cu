@@ -19,15 +19,15 @@ size_t cuda_sample_scratch_bytes(int vocab)
     return align((size_t)vocab * sizeof(double)) + align((size_t)vocab * sizeof(float));
 }
 
-/* The token, or -1 when the logits are not numbers. */
+/* The token, or -1 when the logits are not numbers. mask: of a masked slot. */
 template <typename T>
 __device__ static int sample_row(struct sampled *out, struct row *r, const T *logits, struct best best, double norm,
-                                 const struct sampling *p, const int32_t *history, int len)
+                                 const struct sampling *p, const int32_t *history, const uint32_t *mask, int len)
 {
     if (!isfinite(norm))
         return -1;
     int token = best.id;
-    bool adjusted = p->n_bias > 0 || has_penalty(p) || len - p->prompt_len < p->min_tokens;
+    bool adjusted = p->n_bias > 0 || has_penalty(p) || len - p->prompt_len < p->min_tokens || p->masked;
     bool cut = (p->top_k > 0 && p->top_k < r->vocab) || p->top_p < 1 || p->min_p > 0;
     if (p->temperature > 0 && !adjusted && !cut) {
         token = choose_of_all(logits, r->vocab, best, p, len);
@@ -36,6 +36,8 @@ __device__ static int sample_row(struct sampled *out, struct row *r, const T *lo
             r->score[i] = to_float(logits[i]);
         __syncthreads();
         adjust(r, p, history, len);
+        if (p->masked)
+            forbid(r, mask);
         token = choose(r, p, len);
     }
     if (threadIdx.x == 0)
@@ -100,7 +102,8 @@ __global__ void __launch_bounds__(SAMPLE_THREADS, 1)
     clear(result);
     if (known)
         token = sample_row(result, &r, logits + (size_t)i * s.vocab, best, norm, &s.params[slot],
-                           s.history + (size_t)slot * s.max_len, row_len[i] < s.max_len ? row_len[i] : s.max_len);
+                           s.history + (size_t)slot * s.max_len, s.mask + (size_t)slot * s.mask_words,
+                           row_len[i] < s.max_len ? row_len[i] : s.max_len);
     if (threadIdx.x != 0)
         return;
     result->token = token < 0 ? 0 : token;

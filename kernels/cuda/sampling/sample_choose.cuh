@@ -91,6 +91,15 @@ __device__ static void adjust(struct row *r, const struct sampling *p, const int
     __syncthreads();
 }
 
+/* Tokens whose bit is not set are forbidden. */
+__device__ static void forbid(struct row *r, const uint32_t *mask)
+{
+    for (int i = threadIdx.x; i < r->vocab; i += SAMPLE_THREADS)
+        if ((mask[i / 32] >> i % 32 & 1) == 0)
+            r->score[i] = -INFINITY;
+    __syncthreads();
+}
+
 /* What is left of probability i after the cuts that are known. */
 __device__ static double weight(const struct row *r, int i)
 {

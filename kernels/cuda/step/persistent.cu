@@ -15,7 +15,36 @@
 
 static bool fits_type(const struct queue *q, const struct weight *w)
 {
-    return w == nullptr || w->type == q->act;
+    return w == nullptr || weight_is_quantised(w) || w->type == q->act;
+}
+
+/* Of a product's weights. */
+static const char *refuse_codes(const struct weight *w)
+{
+    const struct code_form *f = &w->form;
+    if (!weight_is_quantised(w))
+        return nullptr;
+    if (f->codes != CODES_E4M3 || f->scale != SCALE_F32 || code_groups(f, w->cols) != 1)
+        return "quantised weights other than FP8 with a scale for each row";
+    return w->cols % (2 * STEP_COLUMNS) != 0 ? "quantised weights in rows that are not multiples of 128" : nullptr;
+}
+
+/* Of a layer beside the first one. */
+static bool alike(const struct decode_layer *a, const struct decode_layer *b)
+{
+    const struct weight *const pairs[][2] = {
+        {a->qkv, b->qkv}, {a->out, b->out}, {a->mlp_in, b->mlp_in}, {a->mlp_out, b->mlp_out}};
+    for (const auto &pair : pairs)
+        if (weight_is_quantised(pair[0]) != weight_is_quantised(pair[1]))
+            return false;
+    return true;
+}
+
+static bool any_codes(const struct decode_model *m)
+{
+    const struct decode_layer *l = &m->layer[0];
+    return weight_is_quantised(l->qkv) || weight_is_quantised(l->out) || weight_is_quantised(l->mlp_in) ||
+           weight_is_quantised(l->mlp_out) || weight_is_quantised(m->head);
 }
 
 static const char *refuse_layer(struct queue *q, const struct decode_layer *l)
@@ -30,6 +59,9 @@ static const char *refuse_layer(struct queue *q, const struct decode_layer *l)
     for (const struct weight *w : products)
         if (w->rows < 2 || w->cols < 8 || w->cols % 8 != 0 || (uintptr_t)w->data % 16 != 0)
             return "rows of weights that are not multiples of 16 bytes";
+    for (const struct weight *w : products)
+        if (refuse_codes(w) != nullptr)
+            return refuse_codes(w);
     const struct heads *h = &l->heads;
     if (h->head_dim != 64 && h->head_dim != 128 && h->head_dim != 256)
         return "heads that have neither 64, 128 nor 256 elements";
@@ -62,8 +94,12 @@ extern "C" const char *cuda_persistent_refusal(struct queue *q, const struct dec
         const char *why = refuse_layer(q, &m->layer[l]);
         if (why != nullptr)
             return why;
+        if (!alike(&m->layer[0], &m->layer[l]))
+            return "weights that are quantised in some layers only";
     }
-    return nullptr;
+    if (m->parallel && any_codes(m))
+        return "quantised weights in parallel layers";
+    return refuse_codes(m->head);
 }
 
 static const void *data_of(const struct weight *w)
@@ -77,13 +113,16 @@ static void make_products(struct chain_args *a, const struct decode_model *m)
     const struct decode_layer *l = &m->layer[0];
     int width = l->out->cols;
     const int rows = CHAIN_ROWS, pieces = CHAIN_WARPS, own = m->parallel ? 1 : 0;
-    struct chain_product qkv = {l->qkv->rows, m->hidden, INPUT_NORMED, OUTPUT_QKV, 0, false, 1, rows, pieces, 0};
-    struct chain_product out = {m->hidden, width, INPUT_ATTENDED, OUTPUT_SUM, 0, false, own, rows, pieces, 0};
-    struct chain_product in = {
-        m->ffn, m->hidden, INPUT_NORMED, OUTPUT_ACTIVATED, 1, m->gated, own, m->gated ? CHAIN_OCTET : rows, pieces, 0};
+    struct chain_product qkv = {l->qkv->rows, m->hidden, INPUT_NORMED, OUTPUT_QKV, 0, false, 1, rows, pieces, 0, false};
+    struct chain_product out = {m->hidden, width, INPUT_ATTENDED, OUTPUT_SUM, 0, false, own, rows, pieces, 0, false};
+    struct chain_product in = {m->ffn, m->hidden, INPUT_NORMED, OUTPUT_ACTIVATED,
+                               1,      m->gated,  own,          m->gated ? CHAIN_OCTET : rows,
+                               pieces, 0,         false};
     struct chain_product down = {
-        m->hidden, m->ffn, INPUT_ACTIVATED, m->parallel ? OUTPUT_KEPT : OUTPUT_SUM, 0, false, 1, rows, pieces, 0};
-    struct chain_product head = {m->head->rows, m->hidden, INPUT_NORMED, OUTPUT_LOGITS, 0, false, 1, rows, pieces, 0};
+        m->hidden, m->ffn, INPUT_ACTIVATED, m->parallel ? OUTPUT_KEPT : OUTPUT_SUM, 0, false, 1, rows, pieces,
+        0,         false};
+    struct chain_product head = {m->head->rows, m->hidden, INPUT_NORMED, OUTPUT_LOGITS, 0, false, 1, rows,
+                                 pieces,        0,         false};
     if (m->parallel && m->shared_norm) {
         in.input = INPUT_SAME;
         in.norm = qkv.norm;
@@ -93,6 +132,11 @@ static void make_products(struct chain_args *a, const struct decode_model *m)
     a->product[2] = m->parallel ? down : in;
     a->product[3] = m->parallel ? out : down;
     a->product[CHAIN_HEAD] = head;
+    int k = 0;
+    each_product(m, [&](const struct weight *w, int product) {
+        if (k++ < CHAIN_PRODUCTS || product == CHAIN_HEAD)
+            a->product[product].codes = weight_is_quantised(w);
+    });
     a->attention_before = m->parallel ? 2 : 1;
 }
 
@@ -141,6 +185,27 @@ static void open_maps(struct queue *q, struct persistent *p, const struct decode
         });
     });
     p->args.maps = p->maps;
+}
+
+/* Where each product's rows have their scales. */
+static void open_scales(struct queue *q, struct persistent *p, const struct decode_model *m)
+{
+    size_t n = (size_t)m->n_layers * CHAIN_PRODUCTS + 1, bytes = n * sizeof(const float *);
+    if (!any_codes(m))
+        return;
+    const float **host = (const float **)err_calloc(&q->err, n, sizeof *host, "table of scales"), **at = host;
+    p->scales = (const float **)cuda_alloc(q, bytes);
+    if (host != nullptr && p->scales != nullptr) {
+        each_product(m, [&](const struct weight *w, int) {
+            *at++ = weight_is_quantised(w)
+                        ? (const float *)((const char *)w->data + code_scales_at(&w->form, w->rows, w->cols))
+                        : nullptr;
+        });
+        cuda_upload(q, p->scales, bytes, host, bytes, bytes, 1);
+        cuda_wait(q);
+    }
+    p->args.scales = p->scales;
+    free(host);
 }
 
 /* One allocation holds the words that this device keeps to itself, another the sums that the others write. */
@@ -193,17 +258,18 @@ static struct chain_layout make_layout(const struct persistent *p, int n_blocks,
     for (int k = 0; k <= CHAIN_PRODUCTS; k++)
         for (int b = 0; b < (k == 1 ? n_blocks - n_blocks / 4 : n_blocks); b++) { /* k == 1: see chain_open_step */
             struct chain_share s = chain_make_share(a->product[k], b, k == 1 ? n_blocks - n_blocks / 4 : n_blocks);
-            int bytes = s.n_steps * CHAIN_WARPS * n_tokens * 64 * 2, n = s.end - s.begin;
+            int bytes = s.n_spans * CHAIN_WARPS * n_tokens * 64 * 2, n = s.end - s.begin;
             input = max(input, bytes);
             l.bias_rows = max(l.bias_rows, (a->product[k].gated ? 2 * n : n) + 2);
             l.x_rows = k == CHAIN_PRODUCTS - 1 ? max(l.x_rows, n) : l.x_rows;
         }
-    int *const offset[] = {&l.input,  &l.partial, &l.stats,  &l.bias,   &l.residual, &l.kept, &l.cos_sin,
-                           &l.layers, &l.tokens,  &l.shares, &l.attend, &l.barriers, &l.hold, &l.bytes};
+    int *const offset[] = {&l.input,  &l.partial, &l.stats,  &l.bias,   &l.scales,   &l.residual, &l.kept, &l.cos_sin,
+                           &l.layers, &l.tokens,  &l.shares, &l.attend, &l.barriers, &l.hold,     &l.bytes};
     const int size[] = {input,
                         2 * CHAIN_WARPS * n_tokens * CHAIN_ROWS * 4,
                         n_tokens * CHAIN_WARPS * 16,
                         2 * l.bias_rows * 4,
+                        a->scales != nullptr ? 2 * l.bias_rows * 4 : 0,
                         n_tokens * l.x_rows * 4,
                         n_tokens * l.x_rows * 4,
                         n_tokens * a->rope_dims * 4,
@@ -232,11 +298,12 @@ static bool with_ring(const struct persistent *p, int n_blocks, int n_tokens, F 
     return true;
 }
 
-template <typename T>
+template <typename T, bool CODES>
 static void prepare(struct queue *q, const struct persistent *p)
 {
-    const void *const kernels[] = {(const void *)persistent_kernel<T, 5>, (const void *)persistent_kernel<T, 3>,
-                                   (const void *)persistent_kernel<T, 2>};
+    const void *const kernels[] = {(const void *)persistent_kernel<T, 5, CODES>,
+                                   (const void *)persistent_kernel<T, 3, CODES>,
+                                   (const void *)persistent_kernel<T, 2, CODES>};
     for (const void *kernel : kernels)
         CUDA_TRY(q, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, p->max_shared));
 }
@@ -279,6 +346,7 @@ extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model
     a->rank = m->rank;
     a->n_ranks = m->n_ranks;
     int limit = 0, n_blocks = cuda_state(q)->n_multiprocessors;
+    open_scales(q, p, m);
     CUDA_TRY(q, cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, cuda_state(q)->device));
     p->max_shared = limit;
     while (p->max_tokens < NARROW_TOKENS && with_ring(p, n_blocks, p->max_tokens + 1, [](auto) {}))
@@ -287,13 +355,14 @@ extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model
     open_maps(q, p, m);
     open_words(q, p, m);
     open_steps(q, p);
-    wide_open(q, p, m);
+    if (p->scales == nullptr)
+        wide_open(q, p, m);
     cuda_state(q)->vain->n_layers = m->n_layers;
     cuda_persistent_patience(q, PATIENCE, PATIENCE_OWN);
     with_type(q->act, [&](auto t) {
         using T = decltype(t);
         if constexpr (sizeof(T) == 2)
-            prepare<T>(q, p);
+            p->scales != nullptr ? prepare<T, true>(q, p) : prepare<T, false>(q, p);
     });
     return p;
 }
@@ -306,6 +375,7 @@ extern "C" void cuda_persistent_close(struct queue *q, void *opened)
     wide_close(q, p);
     cuda_free(q, p->layers);
     cuda_free(q, p->maps);
+    cuda_free(q, (void *)p->scales);
     cuda_free(q, p->words);
     cuda_free(q, p->args.sum[p->args.rank]);
     cuda_free(q, p->step);
@@ -361,7 +431,10 @@ extern "C" void cuda_persistent_run(struct queue *q, void *opened, void *logits,
         if constexpr (sizeof(T) == 2)
             with_ring(p, n_blocks, a.n_tokens, [&](auto slots) {
                 a.at = make_layout(p, n_blocks, slots, a.n_tokens);
-                launch_chain(q, persistent_kernel<T, slots>, a);
+                if (p->scales != nullptr)
+                    launch_chain(q, persistent_kernel<T, slots, true>, a);
+                else
+                    launch_chain(q, persistent_kernel<T, slots, false>, a);
             });
     });
 }

@@ -62,6 +62,7 @@ struct chain_product {
     int x;                 /* INPUT_NORMED: the residual stream that is read; OUTPUT_SUM: that is written */
     int tile_rows, pieces; /* results of a tile; pieces of STEP_COLUMNS columns of a step */
     int last_rows;         /* wide: those of the larger shares' last tile */
+    bool codes;            /* narrow: weights are E4M3, a scale for each row; a step has twice as many columns */
 };
 
 /* Pointers of one layer, biases in order of execution. Entry n_layers: the head and the final norm, at index 0. */
@@ -80,6 +81,7 @@ struct chain_layout {
     int partial;  /* float [2][CHAIN_WARPS][n_tokens][CHAIN_ROWS] */
     int stats;    /* float4 [n_tokens][CHAIN_WARPS] */
     int bias;     /* float [2][bias_rows] */
+    int scales;   /* the same of the rows' scales, where there are any */
     int residual; /* float [n_tokens][x_rows] of the block's rows of the residual stream */
     int kept;     /* the same of OUTPUT_KEPT */
     int cos_sin;  /* float [n_tokens][rope dims] */
@@ -115,6 +117,8 @@ struct chain_args {
     enum norm_kind norm;
     float eps, inverse_hidden; /* inverse_hidden: 1 / hidden */
     enum activation activation;
+    const float *const
+        *scales; /* device [n_layers * CHAIN_PRODUCTS + 1] of each product's rows; NULL: they have none */
     const void *embed, *position;
     int first_id, embed_rows, position_rows, position_offset;
     int rank, n_ranks;
@@ -137,9 +141,10 @@ struct chain_args {
 };
 
 /* What a block has of a product: results [begin, end), in n_tiles tiles, each of n_steps. In a narrow step a warp multiplies
- * STEP_COLUMNS columns of a step by itself, as two pieces of 32. */
+ * STEP_COLUMNS columns of a step by itself, as two pieces of 32; of codes twice as many. */
 struct chain_share {
     int begin, end, n_tiles, n_steps, tile_rows;
+    int n_spans; /* of a warp's STEP_COLUMNS columns: n_steps, or twice that */
 };
 
 /* Which of a layer's products, or the head, is the product of that number, counted through all layers. */
@@ -171,13 +176,17 @@ __host__ __device__ static inline chain_share chain_make_share(const chain_produ
     s.end = min((int)(pairs * (block + 1) / n_blocks) * 2, p.rows);
     s.tile_rows = p.tile_rows;
     s.n_tiles = s.end > s.begin ? (s.end - s.begin + s.tile_rows - 1) / s.tile_rows : 0;
-    s.n_steps = (p.cols + p.pieces * STEP_COLUMNS - 1) / (p.pieces * STEP_COLUMNS);
+    int spans = p.codes ? 2 : 1, columns = p.pieces * STEP_COLUMNS * spans;
+    s.n_steps = (p.cols + columns - 1) / columns;
+    s.n_spans = s.n_steps * spans;
     return s;
 }
 
-/* First column of a warp's piece, two of them a step. */
-__device__ static inline int chain_column(int warp, int piece)
+/* First column of a warp's piece, two of them a step; of codes four. */
+__device__ static inline int chain_column(int warp, int piece, bool codes)
 {
+    if (codes)
+        return piece / 4 * (CHAIN_WARPS * 128) + warp * 128 + piece % 4 * 32;
     return piece / 2 * (CHAIN_WARPS * 64) + warp * 64 + piece % 2 * 32;
 }
 
@@ -192,10 +201,10 @@ struct chain_shared {
     }
 };
 
-/* Where a product's input has a token's share of a warp's piece, in elements: [CHAIN_WARPS][2 n_steps][n_tokens][32]. */
-__device__ static inline int chain_input_at(int warp, int n_steps, int piece, int n_tokens, int t)
+/* Where a product's input has a token's share of a warp's piece, in elements: [CHAIN_WARPS][2 n_spans][n_tokens][32]. */
+__device__ static inline int chain_input_at(int warp, int n_spans, int piece, int n_tokens, int t)
 {
-    return ((warp * 2 * n_steps + piece) * n_tokens + t) * 32;
+    return ((warp * 2 * n_spans + piece) * n_tokens + t) * 32;
 }
 
 #endif

@@ -10,6 +10,7 @@ struct persistent {
     int max_tokens, max_shared;   /* max_tokens: of the narrow kernel */
     bool has_wide;
     struct chain_layer *layers;
+    const float **scales; /* NULL: no weights are codes */
     CUtensorMap *maps, *wide_maps, *input_maps;
     unsigned long long *words;
     unsigned char *wide_memory;

@@ -26,7 +26,7 @@ __device__ static inline float chain_join(float x)
 template <typename T>
 __device__ static inline void chain_finish_tile(const chain_args &a, const chain_shared &sh, const chain_product &p,
                                                 const chain_share &share, int tile, int turn, const float *partial,
-                                                const float *bias, uint32_t epoch)
+                                                const float *bias, const float *scales, uint32_t epoch)
 {
     const int WARPS = CHAIN_WARPS / FINISH_PARTS, UP = CHAIN_OCTET / 2; /* a gated tile's second half */
     int t = (threadIdx.x / 32 + CHAIN_WARPS - turn) % CHAIN_WARPS, pair = threadIdx.x % FINISH_LANES,
@@ -44,6 +44,11 @@ __device__ static inline void chain_finish_tile(const chain_args &a, const chain
         s.y += x.y;
     }
     s = make_float2(chain_join(s.x), chain_join(s.y));
+    if (scales != nullptr && row < share.end) {
+        const float *scale = scales + (is_up ? share.end - share.begin : 0) + local;
+        s.x *= scale[0];
+        s.y *= scale[1];
+    }
     if (bias != nullptr && row < share.end) {
         const float *b = bias + (is_up ? share.end - share.begin : 0) + local;
         s.x += b[0];
@@ -59,14 +64,49 @@ __device__ static inline void chain_finish_tile(const chain_args &a, const chain
         chain_result<T, false>(a, sh, p, t, row, s.x, s.y, part, FINISH_PARTS, epoch);
 }
 
-/* Element i of a block's share of a bias: gated ones are the gate's, then those of up. As it is: made a float here it would
- * be waited for here. */
+/* Which row of weights is element i of a block's share: gated ones are the gate's, then those of up. */
+__device__ static inline int chain_row(const chain_product &p, const chain_share &share, int i)
+{
+    int n = share.end - share.begin;
+    return i < n ? share.begin + i : p.rows + share.begin + i - n;
+}
+
+/* Of a bias. As it is: made a float here it would be waited for here. */
 template <typename T>
 __device__ static inline T chain_bias(const chain_product &p, const chain_share &share, const void *bias, int i)
 {
-    int n = share.end - share.begin, row = i < n ? share.begin + i : p.rows + share.begin + i - n;
-    return ((const T *)bias)[row];
+    return ((const T *)bias)[chain_row(p, share, i)];
 }
+
+/* The scales of the block's rows on their way to shared memory, as the bias is: fetched before the input is waited for. */
+template <typename T, bool CODES>
+struct chain_scales {
+    static constexpr float GAIN = std::is_same<T, __nv_bfloat16>::value ? 1 / INPUT_HALF_SCALE : 1;
+    const float *from;
+    float *to, mine;
+    int n;
+
+    __device__ chain_scales(const chain_args &a, const chain_shared &sh, const chain_product &p,
+                            const chain_share &share, int product, int buffer)
+        : from(CODES ? a.scales[product] : nullptr), to(sh.at<float>(a.at.scales) + buffer * a.at.bias_rows), mine(0),
+          n(from == nullptr ? 0 : (share.end - share.begin) * (p.gated ? 2 : 1))
+    {
+        if (CODES && (int)threadIdx.x < n)
+            mine = from[chain_row(p, share, threadIdx.x)] * GAIN;
+    }
+    __device__ void store(const chain_product &p, const chain_share &share) const
+    {
+        if (CODES && (int)threadIdx.x < n)
+            to[threadIdx.x] = mine;
+#pragma unroll 1
+        for (int i = threadIdx.x + CHAIN_THREADS; CODES && i < n; i += CHAIN_THREADS)
+            to[i] = from[chain_row(p, share, i)] * GAIN;
+    }
+    __device__ const float *kept() const
+    {
+        return CODES && n > 0 ? to : nullptr;
+    }
+};
 
 template <typename T>
 __device__ static inline void chain_input(const chain_args &a, const chain_shared &sh, const chain_product &p,
@@ -104,10 +144,11 @@ struct chain_count {
     int tiles, products;
 };
 
-/* One product of one layer: this block's share of it. */
-template <typename T, int SLOTS>
+/* One product of one layer: this block's share of it. product: counted through all layers. */
+template <typename T, int SLOTS, bool CODES>
 __device__ __forceinline__ static void chain_step(weight_ring<SLOTS> &ring, const chain_args &a, const chain_shared &sh,
-                                                  int k, const chain_layer &layer, chain_count &count, uint32_t epoch)
+                                                  int product, int k, const chain_layer &layer, chain_count &count,
+                                                  uint32_t epoch)
 {
     const chain_product &p = a.product[k];
     const chain_share share = sh.share[k];
@@ -115,6 +156,7 @@ __device__ __forceinline__ static void chain_step(weight_ring<SLOTS> &ring, cons
         return;
     const void *weights = layer.bias[k % CHAIN_PRODUCTS];
     int n_bias = weights == nullptr ? 0 : (share.end - share.begin) * (p.gated ? 2 : 1);
+    const chain_scales<T, CODES> scales(a, sh, p, share, product, count.products % 2);
     float *bias = sh.at<float>(a.at.bias) + count.products++ % 2 * a.at.bias_rows;
     T mine = {};
     if ((int)threadIdx.x < n_bias)
@@ -128,13 +170,17 @@ __device__ __forceinline__ static void chain_step(weight_ring<SLOTS> &ring, cons
 #pragma unroll 1
     for (int i = threadIdx.x + CHAIN_THREADS; i < n_bias; i += CHAIN_THREADS)
         bias[i] = to_float(chain_bias<T>(p, share, weights, i));
+    scales.store(p, share);
     for (int tile = 0; tile < share.n_tiles; tile++, count.tiles++) {
         int size = CHAIN_WARPS * a.n_tokens * CHAIN_ROWS;
         float *partial = sh.at<float>(a.at.partial) + count.tiles % 2 * size;
-        chain_tile<T>(ring, a, sh, share.n_steps, chain_tile_rows(share, tile), p.gated, partial);
+        if (CODES && p.codes)
+            chain_tile_codes<T>(ring, a, sh, share, chain_tile_rows(share, tile), p.gated, partial);
+        else
+            chain_tile<T>(ring, a, sh, share.n_steps, chain_tile_rows(share, tile), p.gated, partial);
         chain_sync(); /* one a tile suffices: the next tile's sums go to the other buffer */
         chain_finish_tile<T>(a, sh, p, share, tile, count.tiles % CHAIN_WARPS, partial, n_bias > 0 ? bias : nullptr,
-                             epoch);
+                             scales.kept(), epoch);
     }
     if (p.output == OUTPUT_SUM && a.n_ranks > 1)
         chain_sum_ranks<T>(a, sh, p.x, epoch);
@@ -185,8 +231,8 @@ __device__ static inline void chain_await_shares(const chain_args &a)
         asm volatile("bar.sync 2, %0;" ::"n"(CHAIN_THREADS + STREAM_THREADS) : "memory");
 }
 
-/* grid: one block a multiprocessor, all of them resident. SLOTS: of the ring. */
-template <typename T, int SLOTS>
+/* grid: one block a multiprocessor, all of them resident. SLOTS: of the ring. CODES: some products' weights are codes. */
+template <typename T, int SLOTS, bool CODES>
 __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     persistent_kernel(const __grid_constant__ chain_args a)
 {
@@ -223,7 +269,7 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
             let_next_begin();
         if (k == a.attention_before)
             chain_attention<T, false>(a, sh, layer, epoch);
-        chain_step<T>(ring, a, sh, k, layer, count, epoch);
+        chain_step<T, SLOTS, CODES>(ring, a, sh, product, k, layer, count, epoch);
     }
     if (threadIdx.x == 0)
         a.step[blockIdx.x] = step + 1;

@@ -13,6 +13,7 @@ struct boxed {
     void *data;
     enum dtype type;
     int rows, cols;
+    size_t pitch; /* of codes, bytes from row to row; 0: they are none */
 };
 
 /* How copies see a matrix, in boxes of so many rows and pieces: as pieces of STEP_COLUMNS columns, [pieces][rows][..], or,
@@ -21,15 +22,19 @@ static inline void make_map(struct queue *q, CUtensorMap *to, PFN_cuTensorMapEnc
                             int rows, int n_pieces)
 {
     CUtensorMap map; /* lies as the encoder demands */
-    bool pieces = w.cols % STEP_COLUMNS == 0;
-    const cuuint64_t size[] = {(cuuint64_t)(pieces ? STEP_COLUMNS : w.cols), (cuuint64_t)w.rows,
-                               (cuuint64_t)(pieces ? w.cols / STEP_COLUMNS : 1)};
-    const cuuint64_t pitch[] = {(cuuint64_t)w.cols * 2, STEP_COLUMNS * 2};
-    const cuuint32_t box[] = {STEP_COLUMNS, (cuuint32_t)rows, (cuuint32_t)(pieces ? n_pieces : 1)},
+    const int columns = w.pitch > 0 ? STEP_COLUMNS * 2 : STEP_COLUMNS;
+    bool pieces = w.cols % columns == 0;
+    const cuuint64_t size[] = {(cuuint64_t)(pieces ? columns : w.cols), (cuuint64_t)w.rows,
+                               (cuuint64_t)(pieces ? w.cols / columns : 1)};
+    const cuuint64_t pitch[] = {w.pitch > 0 ? (cuuint64_t)w.pitch : (cuuint64_t)w.cols * 2, STEP_COLUMNS * 2};
+    const cuuint32_t box[] = {(cuuint32_t)columns, (cuuint32_t)rows, (cuuint32_t)(pieces ? n_pieces : 1)},
                      stride[] = {1, 1, 1};
     CUresult result =
-        encode(&map, w.type == DTYPE_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3,
-               w.data, size, pitch, box, stride, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+        encode(&map,
+               w.pitch > 0           ? CU_TENSOR_MAP_DATA_TYPE_UINT8
+               : w.type == DTYPE_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                     : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+               3, w.data, size, pitch, box, stride, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (result != CUDA_SUCCESS)
         ERR(&q->err, ERR_INTERNAL, "cuTensorMapEncodeTiled of a matrix of %d x %d: error %d", w.rows, w.cols,
@@ -39,7 +44,7 @@ static inline void make_map(struct queue *q, CUtensorMap *to, PFN_cuTensorMapEnc
 
 static inline struct boxed boxed_weight(const struct weight *w)
 {
-    return {w->data, w->type, w->rows, w->cols};
+    return {w->data, w->type, w->rows, w->cols, weight_is_quantised(w) ? code_pitch(&w->form, w->cols) : 0};
 }
 
 /* n maps, which fill(host, encode) makes, on the device. */

@@ -12,6 +12,7 @@
 #define STEP_PERSISTENT_STREAM_CUH
 
 #include "kernels/cuda/bulk_copy.cuh"
+#include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/step/persistent_chain.cuh"
 
 #define STREAM_UNDER_WAY 32   /* rows of 2 KiB at once: two full slots of 32 KiB, 8 MiB of a whole H200 */
@@ -146,7 +147,7 @@ template <bool WIDE, typename F>
 __device__ static inline void stream_rows(const CUtensorMap *map, const chain_product &p, uint32_t into, int step,
                                           int first, int n, F f)
 {
-    bool whole = WIDE || p.cols % STEP_COLUMNS == 0;
+    bool whole = WIDE || p.codes || p.cols % STEP_COLUMNS == 0;
     if (whole)
         f(into, map, 0, first, step * stream_pieces<WIDE>(p));
 #pragma unroll 1
@@ -242,6 +243,17 @@ __device__ static inline int weight_row(int quad)
     return quad / 2 + quad % 2 * 4;
 }
 
+/* A lane's sums of one token, both kinds, to its tile's. */
+__device__ static inline void chain_keep(float *to, const float (&first)[2][4], const float (&second)[2][4])
+{
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            to[r * CHAIN_OCTET + weight_row(lane % 4 * 2 + i)] = first[r][i] + second[r][i + 2];
+}
+
 /* One tile's products over this warp's columns, for up to 8 tokens: to the warp's part of `partial`. n: rows of weights
  * in the tile, of each half where it is gated.
  *
@@ -284,14 +296,53 @@ __device__ __forceinline__ static void chain_tile(weight_ring<SLOTS> &ring, cons
         ring.advance();
         input += 2 * a.n_tokens * 32;
     }
-    if (!mine)
-        return;
-    float *to = partial + (warp * a.n_tokens + t) * CHAIN_ROWS;
+    if (mine)
+        chain_keep(partial + (warp * a.n_tokens + t) * CHAIN_ROWS, first, second);
+}
+
+/* The same with weights of 8 bits: a step has 128 of a warp's columns, a lane's 16 bytes are 16 of them, and x is four parts. */
+template <typename T, int SLOTS>
+__device__ __forceinline__ static void chain_tile_codes(weight_ring<SLOTS> &ring, const chain_args &a,
+                                                        const chain_shared &sh, const chain_share &share, int n,
+                                                        bool gated, float *partial)
+{
+    typedef code_pairs<__half, CODES_E4M3> pairs; /* x is f16, too: input_units::store */
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, t = lane / 4, row = weight_row(t);
+    float first[2][4] = {}, second[2][4] = {};
+    bool mine = t < a.n_tokens;
+    const T *input = sh.at<T>(a.at.input) +
+                     chain_input_at(warp, share.n_spans, lane % 4 / 2, a.n_tokens, mine ? t : 0) + lane % 2 * 16;
+    uint4 x[2][2] = {};
+    int at[2] = {weight_at(n, row), gated ? RING_SLOT_BYTES / 2 + weight_at(n, row) : weight_at(n, row + 8)};
+    for (int step = 0; step < share.n_steps; step++) {
+        const char *weights = sh.base + ring.slot * RING_SLOT_BYTES;
 #pragma unroll
-    for (int r = 0; r < 2; r++)
+        for (int i = 0; i < 4; i++)
+            if (mine)
+                x[i / 2][i % 2] = *(const uint4 *)(input + i / 2 * 2 * a.n_tokens * 32 + i % 2 * 8);
+        barrier_wait(ring.filled(), ring.round);
 #pragma unroll
         for (int i = 0; i < 2; i++)
-            to[r * CHAIN_OCTET + weight_row(lane % 4 * 2 + i)] = first[r][i] + second[r][i + 2];
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                uint4 w = *(const uint4 *)(weights + (at[r] ^ i * 64));
+                const uint32_t word[4] = {w.x, w.y, w.z, w.w};
+#pragma unroll
+                for (int k = 0; k < 4; k++) {
+                    uint32_t b[2];
+                    const uint4 &v = x[i][k / 2];
+                    pairs::decode(b, word[k], 0);
+                    tensor_mma<__half>(k % 2 == 0 ? first[r] : second[r], v.x, v.y, v.z, v.w, b[0], b[1]);
+                }
+            }
+        __syncwarp();
+        if (lane == 0)
+            barrier_arrive(ring.emptied());
+        ring.advance();
+        input += 4 * a.n_tokens * 32;
+    }
+    if (mine)
+        chain_keep(partial + (warp * a.n_tokens + t) * CHAIN_ROWS, first, second);
 }
 
 #endif

@@ -113,7 +113,7 @@ static void open_maps(struct queue *q, struct persistent *p, const struct decode
         for (int tokens = 8; tokens <= PERSISTENT_MAX_TOKENS; tokens *= 2)
             for (int k = 0; k <= CHAIN_PRODUCTS; k++)
                 make_map(q, to++, encode,
-                         {a->wide.vector[vector[k]], q->act, PERSISTENT_MAX_TOKENS, a->product[k].cols}, tokens,
+                         {a->wide.vector[vector[k]], q->act, PERSISTENT_MAX_TOKENS, a->product[k].cols, 0}, tokens,
                          a->product[k].pieces);
     });
 }

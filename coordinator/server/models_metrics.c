@@ -1,0 +1,120 @@
+/* coordinator/server/models_metrics.c - the counts of several models as Prometheus text: our names, and beside them those
+ * that CloudWatch has for SageMaker's multi-model endpoints. See models.h. */
+#include "coordinator/metrics/exposition.h"
+#include "coordinator/server/models.h"
+
+#include <string.h>
+
+#define MOST_LABELS 256 /* models that are told one by one; those behind them are told together */
+#define REST        "(others)"
+
+/* Of a model; CloudWatch's name for it, NULL: none, and how many of its units one of ours is. */
+struct figure {
+    const char *name, *type, *help, *cloud;
+    double factor;
+    double (*value)(const struct models *m, int i);
+};
+
+#define VALUE(name, expression)                             \
+    static double name(const struct models *m, int i)       \
+    {                                                       \
+        const struct model_counts *c = &m->entry[i].counts; \
+        const struct deployment *d = &m->deploy.model[i];   \
+        (void)c;                                            \
+        (void)d;                                            \
+        return (double)(expression);                        \
+    }
+VALUE(invocations, c->invocations)
+VALUE(hits, c->hits)
+VALUE(waited, c->waited)
+VALUE(loads, c->loads)
+VALUE(loading, c->loading)
+VALUE(unloads, c->unloads)
+VALUE(unloading, c->unloading)
+VALUE(failures, c->failures)
+VALUE(is_loaded, d->state == DEPLOY_READY)
+VALUE(held, d->slot >= 0 ? d->bytes : 0)
+VALUE(running, d->n_users)
+VALUE(waiting, d->n_waiters)
+#undef VALUE
+
+static const struct figure figures[] = {
+    {"model_invocations_total", "counter", "Requests for a model.", "Invocations", 1, invocations},
+    {"model_cache_hits_total", "counter", "Of these, found it loaded.", "ModelCacheHit", 1, hits},
+    {"model_wait_seconds_total", "counter", "Time that requests have waited for their model.", "ModelLoadingWaitTime",
+     1e6, waited},
+    {"model_loads_total", "counter", "Times that it was loaded.", NULL, 1, loads},
+    {"model_load_seconds_total", "counter", "From the decision until it was ready.", "ModelLoadingTime", 1e6, loading},
+    {"model_unloads_total", "counter", "Times that it was unloaded.", NULL, 1, unloads},
+    {"model_unload_seconds_total", "counter", "From the decision until its memory was free.", "ModelUnloadingTime", 1e6,
+     unloading},
+    {"model_load_failures_total", "counter", "Loads that failed or were refused.", NULL, 1, failures},
+    {"model_loaded", "gauge", "1: requests for it run.", NULL, 1, is_loaded},
+    {"model_bytes", "gauge", "Memory that it holds on a rank.", NULL, 1, held},
+    {"model_running", "gauge", "Requests in it.", NULL, 1, running},
+    {"model_waiting", "gauge", "Requests that wait for it.", NULL, 1, waiting},
+};
+
+/* Has anything happened to it? */
+static bool is_told(const struct models *m, int i)
+{
+    const struct model_counts *c = &m->entry[i].counts;
+    return c->invocations > 0 || c->loads > 0 || c->failures > 0 || m->deploy.model[i].state != DEPLOY_KNOWN;
+}
+
+static void put_sample(struct exposition *x, const char *metric, const char *model, double value)
+{
+    x->labels[0] = '\0';
+    exposition_label(x, "model", model);
+    exposition_sample(x, metric, "", value);
+}
+
+/* Under this name, of each model. */
+static void write_figure(struct exposition *x, const struct models *m, const struct figure *f, const char *name,
+                         double factor)
+{
+    double rest = 0;
+    int n = 0;
+    exposition_head(x, name, f->type, f->help);
+    for (int i = 0; i < m->n; i++) {
+        if (!is_told(m, i))
+            continue;
+        if (n++ < MOST_LABELS)
+            put_sample(x, name, m->entry[i].name, factor * f->value(m, i));
+        else
+            rest += factor * f->value(m, i);
+    }
+    if (n > MOST_LABELS)
+        put_sample(x, name, REST, rest);
+}
+
+static void write_total(struct exposition *x, const char *name, double value, const char *help)
+{
+    x->labels[0] = '\0';
+    exposition_label(x, "endpoint", "AllModels");
+    exposition_one(x, name, "gauge", value, help);
+}
+
+void models_write_metrics(const struct models *m, struct text_buffer *out, struct err *e)
+{
+    const struct deploy *d = &m->deploy;
+    struct exposition x;
+    int n_ready = 0;
+    if (!models_are_many(m))
+        return;
+    for (int i = 0; i < m->n; i++)
+        n_ready += d->model[i].state == DEPLOY_READY;
+    exposition_open(&x, out, "lockstep_", e);
+    for (size_t k = 0; k < sizeof figures / sizeof figures[0]; k++)
+        write_figure(&x, m, &figures[k], figures[k].name, 1);
+    write_total(&x, "models_known", m->n, "Models of the folder.");
+    write_total(&x, "models_memory_bytes", (double)d->setup.memory, "That loaded models may take on a rank.");
+    write_total(&x, "models_used_bytes", (double)d->used, "That they take.");
+    x.prefix = "";
+    for (size_t k = 0; k < sizeof figures / sizeof figures[0]; k++)
+        if (figures[k].cloud != NULL)
+            write_figure(&x, m, &figures[k], figures[k].cloud, figures[k].factor);
+    write_total(&x, "LoadedModelCount", n_ready, "Models that are loaded.");
+    write_total(&x, "ModelMemoryUtilization", d->setup.memory > 0 ? 100 * (double)d->used / (double)d->setup.memory : 0,
+                "Per cent of --model-memory.");
+}

@@ -1,0 +1,193 @@
+/* kernels/cuda/products/codes.cu - the product of quantised weights. Up to CODES_MAX_TOKENS tokens: codes_stream.cuh, at the speed of
+ * memory. More: some rows at a time become numbers of the activations' type, in memory that stays in the L2 cache, and go through
+ * the product for these. What the first cannot do - float activations, groups that lanes do not see whole - a plain kernel does. */
+#include "kernels/cuda/products/codes_stream.cuh"
+#include "kernels/cuda/products/products.cuh"
+
+#define PLAIN_TOKENS  8
+#define PLAIN_WARPS   8
+#define WIDEN_THREADS 256
+#define WIDEN_ROWS    128 /* a multiple of which is made wide at a time, where there are so many */
+
+/* A warp computes one row for up to PLAIN_TOKENS tokens. grid: rows / PLAIN_WARPS, tokens / PLAIN_TOKENS */
+template <typename T>
+__global__ void plain_codes(T *out, const T *x, coded w, const void *bias, enum dtype bias_type, int n_tokens, int rows,
+                            int cols, bool accumulate)
+{
+    int row = (int)(blockIdx.x * PLAIN_WARPS + threadIdx.x / 32), lane = threadIdx.x % 32;
+    int t0 = (int)blockIdx.y * PLAIN_TOKENS;
+    if (row >= rows)
+        return;
+    float sum[PLAIN_TOKENS] = {0};
+    for (int k = lane; k < cols; k += 32) {
+        float weight = coded_element(w, row, k);
+#pragma unroll
+        for (int t = 0; t < PLAIN_TOKENS; t++)
+            if (t0 + t < n_tokens)
+                sum[t] = fmaf(weight, to_float(x[(size_t)(t0 + t) * cols + k]), sum[t]);
+    }
+#pragma unroll
+    for (int t = 0; t < PLAIN_TOKENS; t++) {
+        float s = warp_sum(sum[t]) + weight_at(bias, bias_type, row, 0.0f);
+        if (lane != 0 || t0 + t >= n_tokens)
+            continue;
+        T *to = out + (size_t)(t0 + t) * rows + row;
+        *to = from_float<T>(accumulate ? s + to_float(*to) : s);
+    }
+}
+
+static void plain(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                  int n_tokens, bool accumulate)
+{
+    dim3 grid((unsigned)(w->rows + PLAIN_WARPS - 1) / PLAIN_WARPS,
+              (unsigned)(n_tokens + PLAIN_TOKENS - 1) / PLAIN_TOKENS);
+    coded codes = w->cols > 0 ? coded_rows(w, 0) : coded{};
+    with_type(q->act, [&](auto act) {
+        using T = decltype(act);
+        plain_codes<<<grid, PLAIN_WARPS * 32, 0, cuda_stream(q)>>>(
+            (T *)out, (const T *)x, codes, bias ? bias->data : NULL, bias ? bias->type : DTYPE_F32, n_tokens, w->rows,
+            w->cols, accumulate);
+    });
+    CUDA_TRY(q, cudaGetLastError());
+}
+
+/* ---- few tokens ---- */
+
+/* f(kernel, shared bytes) of a number type, codes, and scaling. */
+template <typename T, enum codes C, enum code_scaling S, typename F>
+static void with_tokens(int n_tokens, F f)
+{
+    if (n_tokens > 8)
+        f(codes_matmul<T, C, S, 16, false>, codes_stream<T, C, S, 16, false>::SHARED);
+    else
+        f(codes_matmul<T, C, S, 8, false>, codes_stream<T, C, S, 8, false>::SHARED);
+}
+
+template <typename T, enum codes C, typename F>
+static void with_scaling(enum code_scaling way, int n_tokens, F f)
+{
+    if (way == SCALES_OF_ROWS)
+        with_tokens<T, C, SCALES_OF_ROWS>(n_tokens, f);
+    else if (way == SCALES_OF_STEPS)
+        with_tokens<T, C, SCALES_OF_STEPS>(n_tokens, f);
+    else
+        with_tokens<T, C, SCALES_OF_LANES>(n_tokens, f);
+}
+
+template <typename T, typename F>
+static void with_codes(enum codes codes, enum code_scaling way, int n_tokens, F f)
+{
+    if (codes == CODES_E4M3)
+        with_scaling<T, CODES_E4M3>(way, n_tokens, f);
+    else if (codes == CODES_INT8)
+        with_scaling<T, CODES_INT8>(way, n_tokens, f);
+    else if (codes == CODES_INT4)
+        with_scaling<T, CODES_INT4>(way, n_tokens, f);
+    else
+        with_tokens<T, CODES_E2M1, SCALES_OF_LANES>(n_tokens, f);
+}
+
+bool product_of_codes_open(cudaError_t *rc, size_t shared_bytes)
+{
+    bool fits = true;
+    auto prepare = [&](auto kernel, size_t bytes) {
+        fits = fits && bytes <= shared_bytes;
+        if (*rc == cudaSuccess && fits)
+            *rc = cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    };
+    for (int codes = CODES_E4M3; codes <= CODES_E2M1; codes++)
+        for (int way = SCALES_OF_ROWS; way <= SCALES_OF_LANES; way++)
+            for (int n_tokens = 8; n_tokens <= CODES_MAX_TOKENS; n_tokens += 8) {
+                with_codes<__half>((enum codes)codes, (enum code_scaling)way, n_tokens, prepare);
+                with_codes<__nv_bfloat16>((enum codes)codes, (enum code_scaling)way, n_tokens, prepare);
+            }
+    return fits;
+}
+
+template <typename T>
+static void stream(struct queue *q, const codes_args<T> &a, enum code_scaling way, bool early)
+{
+    with_codes<T>(a.w.form.codes, way, a.n_tokens, [&](auto kernel, size_t bytes) {
+        int n_tiles = (a.rows + CODES_ROWS - 1) / CODES_ROWS, n_blocks = cuda_state(q)->n_multiprocessors;
+        launch_early(q, early, kernel, dim3((unsigned)(n_tiles < n_blocks ? n_tiles : n_blocks)), CODES_WARPS * 32,
+                     bytes, a);
+    });
+}
+
+/* Returns false for what it cannot do. */
+static bool stream_any(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                       int n_tokens, bool accumulate, bool early)
+{
+    enum code_scaling way;
+    bool types = q->act != DTYPE_F32 && (!bias || bias->type == q->act);
+    if (!types || w->cols < 1 || w->cols % 8 != 0 || (uintptr_t)x % 16 != 0 || !codes_scaling(w, &way))
+        return false;
+    with_type(q->act, [&](auto act) {
+        using T = decltype(act);
+        if constexpr (sizeof(T) == 2) {
+            codes_args<T> a = {};
+            a.out = (T *)out, a.x = (const T *)x, a.bias = bias ? (const T *)bias->data : NULL;
+            a.w = coded_rows(w, 0);
+            a.n_tokens = n_tokens, a.rows = w->rows, a.cols = w->cols, a.accumulate = accumulate;
+            stream(q, a, way, early);
+        }
+    });
+    return true;
+}
+
+/* ---- many tokens ---- */
+
+/* grid: columns, rows */
+template <typename T>
+__global__ void widen_codes(T *wide, coded w, int cols)
+{
+    int row = (int)blockIdx.y;
+    for (int col = (int)(blockIdx.x * WIDEN_THREADS + threadIdx.x); col < cols; col += (int)gridDim.x * WIDEN_THREADS)
+        wide[(size_t)row * cols + col] = from_float<T>(coded_element(w, row, col));
+}
+
+static void widen(struct queue *q, const struct weight *w, int first, int n_rows)
+{
+    unsigned n_blocks = (unsigned)(w->cols + WIDEN_THREADS - 1) / WIDEN_THREADS;
+    with_type(q->act, [&](auto act) {
+        using T = decltype(act);
+        widen_codes<<<dim3(n_blocks, (unsigned)n_rows), WIDEN_THREADS, 0, cuda_stream(q)>>>(
+            (T *)w->wide, coded_rows(w, (size_t)first), w->cols);
+    });
+    CUDA_TRY(q, cudaGetLastError());
+}
+
+static void many(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                 int n_tokens, bool accumulate)
+{
+    size_t size = dtype_bytes(q->act), most = WIDE_BYTES / ((size_t)w->cols * size);
+    int rows = (int)(most > 32768 ? 32768 : most > WIDEN_ROWS ? most / WIDEN_ROWS * WIDEN_ROWS : most);
+    for (int first = 0; first < w->rows; first += rows) {
+        struct weight part = {}, part_bias = {};
+        part.data = w->wide;
+        part.type = q->act;
+        part.rows = w->rows - first < rows ? w->rows - first : rows;
+        part.cols = w->cols;
+        if (bias) {
+            part_bias = *bias;
+            part_bias.data = (char *)bias->data + (size_t)first * dtype_bytes(bias->type);
+            part_bias.cols = part.rows;
+        }
+        widen(q, w, first, part.rows);
+        product_of_many(q, product_out{(char *)out + (size_t)first * size, w->rows}, x, &part, bias ? &part_bias : NULL,
+                        n_tokens, accumulate);
+    }
+}
+
+void product_of_codes(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                      int n_tokens, bool accumulate, bool streams, bool early)
+{
+    bool few = n_tokens <= CODES_MAX_TOKENS;
+    if (few && streams && stream_any(q, out, x, w, bias, n_tokens, accumulate, early))
+        return;
+    bool fits = w->wide != NULL && w->cols > 0 && (size_t)w->cols * sizeof(float) <= WIDE_BYTES;
+    if (!few && fits)
+        many(q, out, x, w, bias, n_tokens, accumulate);
+    else
+        plain(q, out, x, w, bias, n_tokens, accumulate);
+}

@@ -1,0 +1,37 @@
+/* kernels/cuda/products/experts.cuh - what the kernels for products of experts are given. */
+#ifndef PRODUCTS_EXPERTS_CUH
+#define PRODUCTS_EXPERTS_CUH
+
+#include "kernels/cuda/activation.cuh"
+#include "kernels/cuda/tensor.cuh"
+
+/* Of the first product, whose results are activated, and of the second one, whose results are added up; T: of all arrays but
+ * the biases. */
+template <typename T>
+struct expert_product {
+    using type = T;
+    T *out;
+    const T *x;       /* a row a token in the first, a row a pair in the second */
+    const T *w;       /* [n_experts, rows, cols]; the first: twice as many rows, a gate and an up for each of `rows` */
+    const void *bias; /* [n_experts, rows], or twice as many; NULL: none */
+    enum dtype bias_type;
+    struct routes r;
+    int n_experts, n_chosen, n_tokens, rows, cols;
+    enum activation kind; /* of the first */
+    bool accumulate;      /* of the second */
+};
+
+/* The row of an expert's first matrix that has the gate (which 0) or the up (1) of its column f. */
+template <typename T>
+__device__ static inline int row_of_gate(const expert_product<T> &a, int f, int which)
+{
+    return a.kind == ACTIVATION_SWIGLU ? 2 * f + which : f + which * a.rows;
+}
+
+template <typename T>
+__device__ static inline float gate_bias(const expert_product<T> &a, int e, int f, int which)
+{
+    return weight_at(a.bias, a.bias_type, e * 2 * a.rows + row_of_gate(a, f, which), 0.0f);
+}
+
+#endif

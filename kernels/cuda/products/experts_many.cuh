@@ -1,0 +1,339 @@
+/* kernels/cuda/products/experts_many.cuh - the products of experts for many tokens, on Hopper. A tile is 256 rows of one
+ * expert's weights times up to MANY_WIDTH of its tokens; a block takes one after the other, as many blocks as there are
+ * multiprocessors. In it, one warpgroup brings what is multiplied: a thread has boxes of weights copied by the tensor
+ * memory accelerator, all of them copy rows of x, which lie where their tokens are. Two warpgroups multiply, 64 rows of
+ * each of a tile's two boxes each: rows of weights are the products' rows and tokens their columns, so that a tile is no
+ * wider than its tokens need. The boxes of the first product are 128 gates and the rows that they multiply; so both of a
+ * result's parts meet in a thread's registers. Nothing depends on a capacity: an expert with more tokens has more tiles.
+ *
+ * A result depends on the expert's weights and the token alone: columns are added in order. */
+#ifndef PRODUCTS_EXPERTS_MANY_CUH
+#define PRODUCTS_EXPERTS_MANY_CUH
+
+#include "kernels/cuda/bulk_copy.cuh"
+#include "kernels/cuda/products/experts.cuh"
+#include "kernels/cuda/warpgroup.cuh"
+
+#define MANY_THREADS 384 /* who brings, and twice who multiplies */
+#define MANY_COLS    64  /* of a stage: a row has 128 bytes */
+#define MANY_BOX     128 /* rows of weights */
+#define MANY_WIDTH   160 /* most tokens of a tile */
+#define MANY_STAGES  4
+#define MANY_LAG     2 /* stages whose rows of x are under way before a thread waits for the first */
+#define MANY_ALIGN   1024
+
+/* In shared memory, at a multiple of MANY_ALIGN. */
+struct many_shared {
+    struct {
+        char w[2][MANY_BOX * 128];
+        char x[MANY_WIDTH * 128];
+    } stage[MANY_STAGES];
+    uint64_t full[MANY_STAGES], empty[MANY_STAGES];
+    int32_t begin[ROUTING_MAX_EXPERTS + 1];  /* of each expert's pairs */
+    int32_t before[ROUTING_MAX_EXPERTS + 1]; /* runs of tokens of lower experts, a run a tile's */
+    int32_t pair[2][MANY_WIDTH];             /* of the tile's columns, for each who multiplies */
+};
+
+struct many_tile {
+    int expert, row0;
+    int begin, n_tokens; /* in the pairs by expert */
+};
+
+/* Runs of n tokens are as many as they must be, and about as long. */
+__device__ static inline int runs_of(int n)
+{
+    return (n + MANY_WIDTH - 1) / MANY_WIDTH;
+}
+
+/* sh->before of sh->begin, by the first warp. */
+__device__ static inline void count_runs(many_shared *sh, int n_experts)
+{
+    int lane = threadIdx.x % 32, before = 0;
+    for (int e0 = 0; e0 < n_experts; e0 += 32) {
+        int e = e0 + lane, runs = e < n_experts ? runs_of(sh->begin[e + 1] - sh->begin[e]) : 0, sum = runs;
+        for (int d = 1; d < 32; d *= 2) {
+            int other = __shfl_up_sync(0xffffffffu, sum, d);
+            sum += lane >= d ? other : 0;
+        }
+        if (e < n_experts)
+            sh->before[e] = before + sum - runs;
+        before += __shfl_sync(0xffffffffu, sum, 31);
+    }
+    if (lane == 0)
+        sh->before[n_experts] = before;
+}
+
+/* Tile i: expert after expert, and of an expert rows after rows, for all of its tokens. Returns false after the last one.
+ * per_run: tiles of a run of tokens, of tile_rows rows each. */
+__device__ static inline bool find_tile(many_tile &tile, const many_shared *sh, int n_experts, int per_run,
+                                        int tile_rows, int i)
+{
+    if (i >= sh->before[n_experts] * per_run)
+        return false;
+    int low = 0, high = n_experts; /* before[low] * per_run <= i < before[high] * per_run */
+    while (high - low > 1) {
+        int middle = (low + high) / 2;
+        if (sh->before[middle] * per_run <= i)
+            low = middle;
+        else
+            high = middle;
+    }
+    int runs = sh->before[low + 1] - sh->before[low], at = i - sh->before[low] * per_run;
+    int n = sh->begin[low + 1] - sh->begin[low], width = ((n + runs - 1) / runs + 15) / 16 * 16;
+    tile.expert = low;
+    tile.row0 = at / runs * tile_rows;
+    tile.begin = sh->begin[low] + at % runs * width;
+    tile.n_tokens = min(width, sh->begin[low + 1] - tile.begin);
+    return true;
+}
+
+__device__ static inline void box_of_expert(uint32_t into, const CUtensorMap *map, int x, int y, int z, int expert,
+                                            uint32_t barrier)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(into),
+                 "l"(map), "r"(x), "r"(y), "r"(z), "r"(expert), "r"(barrier)
+                 : "memory");
+#endif
+}
+
+/* The place of the i-th stage since the kernel began, and the phase of its barriers. */
+__device__ static inline int many_place(unsigned i)
+{
+    return (int)(i % MANY_STAGES);
+}
+__device__ static inline int many_phase(unsigned i)
+{
+    return (int)(i / MANY_STAGES % 2);
+}
+
+/* FIRST: which of the two products. */
+template <typename T, bool FIRST>
+struct many_work {
+    static const int TILE_ROWS = FIRST ? MANY_BOX : 2 * MANY_BOX; /* of the result */
+    const expert_product<T> &a;
+    const CUtensorMap *map;
+    many_shared *sh;
+    int per_run, n_stages;
+
+    /* The block's first tile or the one after it; false: there is none. */
+    __device__ bool next_tile(many_tile &tile, int &i) const
+    {
+        i = i < 0 ? (int)blockIdx.x : i + (int)gridDim.x;
+        return find_tile(tile, sh, a.n_experts, per_run, TILE_ROWS, i);
+    }
+
+    /* ---- who brings ---- */
+
+    /* The rows of x that this thread copies a piece of: tokens thread / 8, and every 16th from there on. */
+    __device__ void find_rows(int (&row)[MANY_WIDTH / 16], const many_tile &tile) const
+    {
+#pragma unroll
+        for (int i = 0; i < MANY_WIDTH / 16; i++) {
+            int t = (int)threadIdx.x / 8 + i * 16;
+            row[i] = -1;
+            if (t < tile.n_tokens)
+                row[i] = a.r.pair[tile.begin + t] / (FIRST ? a.n_chosen : 1);
+        }
+    }
+    __device__ void bring_stage(const many_tile &tile, const int (&row)[MANY_WIDTH / 16], int k, int place) const
+    {
+        if (threadIdx.x == 0) {
+            uint32_t full = shared_address(&sh->full[place]);
+            barrier_expect(full, 2 * MANY_BOX * 128);
+            for (int b = 0; b < 2; b++)
+                box_of_expert(shared_address(sh->stage[place].w[b]), map, k, tile.row0 + (FIRST ? 0 : b * MANY_BOX),
+                              FIRST ? b : 0, tile.expert, full);
+        }
+        int piece = (int)threadIdx.x % 8, t = (int)threadIdx.x / 8;
+        char *to = sh->stage[place].x + t * 128 + (piece ^ t % 8) * 16;
+        k += piece * 8;
+#pragma unroll
+        for (int i = 0; i < MANY_WIDTH / 16; i++)
+            if (row[i] >= 0)
+                async_copy(to + i * 16 * 128, k < a.cols ? a.x + (size_t)row[i] * a.cols + k : a.x, k < a.cols);
+        async_commit();
+    }
+    /* A stage's rows of x have come, those of this warp. */
+    __device__ void tell(unsigned stage) const
+    {
+        products_see_stores();
+        __syncwarp();
+        if (threadIdx.x % 32 == 0)
+            barrier_arrive(shared_address(&sh->full[many_place(stage)]));
+    }
+    __device__ void bring() const
+    {
+        many_tile tile;
+        unsigned done = 0;
+        for (int i = -1; next_tile(tile, i);) {
+            int row[MANY_WIDTH / 16];
+            find_rows(row, tile);
+            for (int s = 0; s < n_stages; s++, done++) {
+                barrier_wait(shared_address(&sh->empty[many_place(done)]), many_phase(done) ^ 1);
+                bring_stage(tile, row, s * MANY_COLS, many_place(done));
+                if (done < MANY_LAG)
+                    continue;
+                async_wait<MANY_LAG>();
+                tell(done - MANY_LAG);
+            }
+        }
+        async_wait<0>();
+        for (unsigned i = done < MANY_LAG ? 0 : done - MANY_LAG; i < done; i++)
+            tell(i);
+    }
+
+    /* ---- who multiplies ---- */
+
+    __device__ int half() const
+    {
+        return (int)threadIdx.x / 128 - 1;
+    }
+    /* Of the results in a box, this thread's: rows 0 and 8 after it, see warpgroup.cuh. */
+    __device__ int row_in_box() const
+    {
+        return half() * 64 + (int)threadIdx.x % 128 / 32 * 16 + (int)threadIdx.x % 32 / 4;
+    }
+    __device__ void release(unsigned stage) const
+    {
+        if (threadIdx.x % 32 == 0)
+            barrier_arrive(shared_address(&sh->empty[many_place(stage)]));
+    }
+    template <int HALF>
+    __device__ void multiply(float (&sum)[2][HALF], unsigned &done) const
+    {
+#pragma unroll
+        for (int b = 0; b < 2; b++)
+#pragma unroll
+            for (int i = 0; i < HALF; i++)
+                sum[b][i] = 0;
+        for (int s = 0; s < n_stages; s++, done++) {
+            int place = many_place(done);
+            barrier_wait(shared_address(&sh->full[place]), many_phase(done));
+            uint64_t x = warpgroup_matrix<128>(shared_address(sh->stage[place].x), 16, 1024);
+            uint64_t w = warpgroup_matrix<128>(shared_address(sh->stage[place].w) + half() * 64 * 128, 16, 1024);
+            warpgroup_begin();
+#pragma unroll
+            for (int k = 0; k < MANY_COLS / 16; k++)
+#pragma unroll
+                for (int b = 0; b < 2; b++)
+                    warpgroup_product<T, true>(sum[b], w + b * (MANY_BOX * 128 / 16) + k * 2, x + k * 2);
+            warpgroup_commit();
+            warpgroup_wait<1>();
+            if (s > 0)
+                release(done - 1);
+        }
+        warpgroup_wait<0>();
+        release(done - 1);
+        warpgroup_results(sum[0]);
+        warpgroup_results(sum[1]);
+    }
+    /* The results of 8 tokens, from column 8 j on, for 8 rows from `row` on: low and high belong to this thread's tokens p and
+     * p + 1. What the matrix becomes when it is turned has neighbouring rows in a thread. */
+    __device__ void store(int j, int row, float low, float high, const many_tile &tile) const
+    {
+        uint32_t x = tensor_pack<T>(low, high);
+        asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(x));
+        int t = j * 8 + (int)threadIdx.x % 32 / 4;
+        if (t < tile.n_tokens && row < a.rows)
+            *(uint32_t *)(a.out + (size_t)sh->pair[half()][t] * a.rows + row + (int)threadIdx.x % 4 * 2) = x;
+    }
+    template <int HALF>
+    __device__ void store_tile(const float (&sum)[2][HALF], const many_tile &tile) const
+    {
+        const gate_formula formula = gate_formula_of(a.kind);
+#pragma unroll
+        for (int h = 0; h < 2; h++) { /* of the thread's two rows */
+            int row = tile.row0 + row_in_box() + h * 8, first = row - (int)threadIdx.x % 32 / 4;
+            float bias[2] = {0, 0};
+            if (a.bias != nullptr)
+                for (int b = 0; b < 2; b++)
+                    if (row + (FIRST ? 0 : b * MANY_BOX) < a.rows)
+                        bias[b] = FIRST ? gate_bias(a, tile.expert, row, b)
+                                        : weight_at(a.bias, a.bias_type, tile.expert * a.rows + row + b * MANY_BOX, 0);
+#pragma unroll
+            for (int j = 0; j < HALF / 4; j++) {
+                float y[2][2];
+#pragma unroll
+                for (int b = 0; b < 2; b++)
+#pragma unroll
+                    for (int c = 0; c < 2; c++)
+                        y[b][c] = sum[b][j * 4 + h * 2 + c] + bias[b];
+                if (FIRST) {
+                    store(j, first, gated_by(formula, y[0][0], y[1][0]), gated_by(formula, y[0][1], y[1][1]), tile);
+                } else {
+                    store(j, first, y[0][0], y[0][1], tile);
+                    store(j, first + MANY_BOX, y[1][0], y[1][1], tile);
+                }
+            }
+        }
+    }
+    template <int WIDTH>
+    __device__ __forceinline__ void run_tile(const many_tile &tile, unsigned &done) const
+    {
+        float sum[2][WIDTH / 2];
+        multiply(sum, done);
+        store_tile(sum, tile);
+    }
+    __device__ void multiply_all() const
+    {
+        many_tile tile;
+        unsigned done = 0;
+        for (int i = -1; next_tile(tile, i);) {
+            asm volatile("bar.sync %0, 128;" ::"r"(1 + half()) : "memory"); /* the last tile's pairs have been used */
+            for (int t = (int)threadIdx.x % 128; t < tile.n_tokens; t += 128)
+                sh->pair[half()][t] = a.r.pair[tile.begin + t];
+            asm volatile("bar.sync %0, 128;" ::"r"(1 + half()) : "memory");
+            if (tile.n_tokens <= 16)
+                run_tile<16>(tile, done);
+            else if (tile.n_tokens <= 32)
+                run_tile<32>(tile, done);
+            else if (tile.n_tokens <= 64)
+                run_tile<64>(tile, done);
+            else if (tile.n_tokens <= 96)
+                run_tile<96>(tile, done);
+            else if (tile.n_tokens <= 128)
+                run_tile<128>(tile, done);
+            else
+                run_tile<MANY_WIDTH>(tile, done);
+        }
+    }
+};
+
+/* grid: as many blocks as there are multiprocessors. map: of the weights, see experts_many_host.cuh */
+template <typename T, bool FIRST>
+__global__ void __launch_bounds__(MANY_THREADS, 1)
+    experts_many(expert_product<T> a, const __grid_constant__ CUtensorMap map)
+{
+    extern __shared__ uint4 shared[];
+    uint32_t past = shared_address(shared) % MANY_ALIGN;
+    many_shared *sh = (many_shared *)((char *)shared + (past > 0 ? MANY_ALIGN - past : 0));
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < MANY_STAGES; i++) {
+            barrier_open(shared_address(&sh->full[i]), 1 + 4);
+            barrier_open(shared_address(&sh->empty[i]), 8);
+        }
+        barriers_opened();
+        box_map_prefetch(&map);
+    }
+    after_previous();
+    for (int e = threadIdx.x; e <= a.n_experts; e += MANY_THREADS)
+        sh->begin[e] = a.r.begin[e];
+    __syncthreads();
+    if (threadIdx.x < 32)
+        count_runs(sh, a.n_experts);
+    __syncthreads();
+    const int TILE_ROWS = many_work<T, FIRST>::TILE_ROWS;
+    many_work<T, FIRST> work = {a, &map, sh, (a.rows + TILE_ROWS - 1) / TILE_ROWS,
+                                (a.cols + MANY_COLS - 1) / MANY_COLS};
+    if (threadIdx.x < 128) {
+        give_registers<56>();
+        work.bring();
+    } else {
+        take_registers<224>();
+        work.multiply_all();
+    }
+}
+
+#endif

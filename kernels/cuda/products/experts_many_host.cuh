@@ -1,0 +1,59 @@
+/* kernels/cuda/products/experts_many_host.cuh - which products experts_many.cuh is for, and its launch. Host only. */
+#ifndef PRODUCTS_EXPERTS_MANY_HOST_CUH
+#define PRODUCTS_EXPERTS_MANY_HOST_CUH
+
+#include "kernels/cuda/products/experts_many.cuh"
+#include "kernels/cuda/tensor_map.cuh"
+#include "kernels/cuda/warpgroup_host.cuh"
+
+#define MANY_SHARED_BYTES (sizeof(many_shared) + MANY_ALIGN)
+
+/* Returns what makes maps; NULL: the device or this program is not capable of the kernel. */
+static PFN_cuTensorMapEncodeTiled_v12000 prepare_many_experts(struct queue *q)
+{
+    if (!has_warpgroups(q))
+        return NULL;
+    const void *const kernel[] = {(const void *)experts_many<__half, true>, (const void *)experts_many<__half, false>,
+                                  (const void *)experts_many<__nv_bfloat16, true>,
+                                  (const void *)experts_many<__nv_bfloat16, false>};
+    for (const void *k : kernel)
+        CUDA_TRY(q, cudaFuncSetAttribute(k, cudaFuncAttributeMaxDynamicSharedMemorySize, MANY_SHARED_BYTES));
+    return find_encoder(q);
+}
+
+/* The weights as [n_experts][gates, ups][rows][cols], or all rows of an expert in one. A box: MANY_BOX rows of one kind. */
+template <typename T>
+static CUtensorMap expert_map(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 encode, const expert_product<T> &a,
+                              bool first)
+{
+    const cuuint64_t row = (cuuint64_t)a.cols * sizeof(T), rows = (cuuint64_t)a.rows, kinds = first ? 2 : 1;
+    bool in_turn = first && a.kind == ACTIVATION_SWIGLU;
+    const cuuint64_t size[] = {(cuuint64_t)a.cols, rows, kinds, (cuuint64_t)a.n_experts};
+    const cuuint64_t pitch[] = {in_turn ? 2 * row : row, in_turn ? row : rows * row, kinds * rows * row};
+    const cuuint32_t box[] = {MANY_COLS, MANY_BOX, 1, 1}, stride[] = {1, 1, 1, 1};
+    CUtensorMap map = {};
+    CUresult rc = encode(
+        &map, std::is_same<T, __half>::value ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4,
+        (void *)a.w, size, pitch, box, stride, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (rc != CUDA_SUCCESS)
+        ERR(&q->err, ERR_INTERNAL, "cuTensorMapEncodeTiled of %d experts' [%d, %d]: error %d", a.n_experts, a.rows,
+            a.cols, (int)rc);
+    return map;
+}
+
+/* Rows of results that are written in pieces of 16 bytes; and a formula for what becomes of gates. */
+template <typename T>
+static bool takes_many(const expert_product<T> &a, bool first)
+{
+    return a.rows % 8 == 0 && (uintptr_t)a.out % 16 == 0 && (!first || has_gate_formula(a.kind));
+}
+
+template <typename T, bool FIRST>
+static void launch_many(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 encode, const expert_product<T> &a)
+{
+    launch(q, experts_many<T, FIRST>, dim3((unsigned)cuda_state(q)->n_multiprocessors), dim3(MANY_THREADS),
+           MANY_SHARED_BYTES, a, expert_map(q, encode, a, FIRST));
+}
+
+#endif

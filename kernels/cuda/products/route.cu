@@ -1,0 +1,316 @@
+/* kernels/cuda/products/route.cu - the router: every expert's logit for every token, the experts chosen by them, and the pairs
+ * of tokens and experts in the order of the experts. The host never learns them. Few tokens take one launch, in which the
+ * blocks of a cluster share out the logits and the first one chooses; more take three. */
+#include "kernels/cuda/products/route_choose.cuh"
+#include "kernels/cuda/products/row_dots.cuh"
+#include "kernels/cuda/tensor.cuh"
+
+#include <cooperative_groups.h>
+
+#define WARPS 8
+
+template <typename T, typename W>
+struct route_args {
+    struct routes to;
+    const T *x;
+    const W *w;
+    const void *of_logits,
+        *of_choice; /* what is added to the logits, or to what an expert is chosen by; NULL: nothing */
+    enum dtype bias_type;
+    struct routing how;
+    int n_tokens, cols;
+};
+
+/* What chooses, once there are logits. */
+struct choose_args {
+    struct routes to;
+    const void *bias;
+    enum dtype bias_type;
+    struct routing how;
+    int n_tokens;
+};
+
+template <typename T, typename W>
+__host__ __device__ static inline choose_args choice_of(const route_args<T, W> &a)
+{
+    return {a.to, a.of_choice, a.bias_type, a.how, a.n_tokens};
+}
+
+__device__ static inline route_choice choice_of_token(const choose_args &a, int t)
+{
+    size_t pair = (size_t)t * a.how.n_chosen;
+    return {a.to.expert + pair, a.to.share + pair, a.to.logits + (size_t)t * a.how.n_experts, a.bias, a.bias_type};
+}
+
+/* Expert e's logits for tokens t0 .. t0 + TOKENS - 1, by a warp. */
+template <typename T, typename W, int N, int TOKENS>
+__device__ static inline void make_logits(const route_args<T, W> &a, int e, int t0)
+{
+    const T *row[TOKENS];
+    float sum[TOKENS];
+#pragma unroll
+    for (int t = 0; t < TOKENS; t++)
+        row[t] = a.x + (size_t)min(t0 + t, a.n_tokens - 1) * a.cols;
+    row_dots<T, W, N>(sum, row, a.w + (size_t)e * a.cols, a.cols);
+#pragma unroll
+    for (int t = 0; t < TOKENS; t++)
+        if (threadIdx.x % 32 == 0 && t0 + t < a.n_tokens)
+            a.to.logits[(size_t)(t0 + t) * a.how.n_experts + e] = sum[t] + weight_at(a.of_logits, a.bias_type, e, 0.0f);
+}
+
+/* ---- few tokens ---- */
+
+#define FEW_TOKENS       16
+#define FEW_BLOCKS       8 /* of the cluster */
+#define FEW_THREADS      512
+#define FEW_SHARED_BYTES ((size_t)48 << 10)
+
+/* What is needed soon, on its way to L2 while the kernel before ends. */
+template <typename T, typename W>
+__device__ static inline void prefetch_row(const route_args<T, W> &a, int e)
+{
+    const char *row = (const char *)(a.w + (size_t)e * a.cols);
+    for (size_t at = (size_t)threadIdx.x % 32 * 128; at < (size_t)a.cols * sizeof(W); at += 32 * 128)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(row + at));
+}
+
+/* Sum of x over the block's threads before this one; all: of all of them. */
+__device__ static inline int sum_before(int x, int &all)
+{
+    __shared__ int part[FEW_THREADS / 32];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, sum = x, before = 0;
+    for (int d = 1; d < 32; d *= 2) {
+        int other = __shfl_up_sync(0xffffffffu, sum, d);
+        sum += lane >= d ? other : 0;
+    }
+    if (lane == 31)
+        part[warp] = sum;
+    __syncthreads();
+    all = 0;
+    for (int i = 0; i < FEW_THREADS / 32; i++) {
+        before += i < warp ? part[i] : 0;
+        all += part[i];
+    }
+    __syncthreads();
+    return before + sum - x;
+}
+
+/* By the pairs' experts, in shared memory. A thread an expert. */
+__device__ static inline void sort_few(const struct routes &to, const int32_t *expert, int n_experts, int n_pairs)
+{
+    int at = 0;
+    for (int e0 = 0, all; e0 < n_experts; e0 += FEW_THREADS, at += all) {
+        int e = e0 + (int)threadIdx.x, n = 0;
+        for (int p = 0; p < n_pairs; p++)
+            n += expert[p] == e;
+        int next = at + sum_before(n, all);
+        if (e < n_experts)
+            to.begin[e] = next;
+        for (int p = 0; p < n_pairs && n > 0; p++)
+            if (expert[p] == e)
+                to.pair[next++] = p;
+    }
+    if (threadIdx.x == 0)
+        to.begin[n_experts] = n_pairs;
+}
+
+/* By one block. shared: float [n_tokens][n_experts], int32_t [n_tokens][n_chosen]. Once for all number types. */
+__device__ static __noinline__ void choose_few(const choose_args &a, float *shared)
+{
+    int n_experts = a.how.n_experts, n_pairs = a.n_tokens * a.how.n_chosen;
+    int32_t *expert = (int32_t *)(shared + a.n_tokens * n_experts);
+    for (int i = threadIdx.x; i < a.n_tokens * n_experts; i += FEW_THREADS)
+        shared[i] = __ldcg(&a.to.logits[i]);
+    __syncthreads();
+    for (int t = threadIdx.x / 32; t < a.n_tokens; t += FEW_THREADS / 32) {
+        route_choice c = choice_of_token(a, t);
+        c.logits = shared + t * n_experts;
+        c.expert = expert + t * a.how.n_chosen;
+        choose_experts(c, a.how);
+    }
+    __syncthreads();
+    for (int p = threadIdx.x; p < n_pairs; p += FEW_THREADS)
+        a.to.expert[p] = expert[p];
+    sort_few(a.to, expert, n_experts, n_pairs);
+}
+
+/* One cluster. */
+template <typename T, typename W, int N, int TOKENS>
+__global__ void __launch_bounds__(FEW_THREADS) route_few(route_args<T, W> a)
+{
+    const int STRIDE = FEW_BLOCKS * FEW_THREADS / 32;
+    extern __shared__ float shared[];
+    int first = (int)(blockIdx.x * FEW_THREADS + threadIdx.x) / 32;
+    for (int e = first; e < a.how.n_experts; e += STRIDE)
+        prefetch_row(a, e);
+    after_previous();
+    for (int e = first; e < a.how.n_experts; e += STRIDE)
+        for (int t0 = 0; t0 < a.n_tokens; t0 += TOKENS)
+            make_logits<T, W, N, TOKENS>(a, e, t0);
+#if __CUDA_ARCH__ >= 900
+    cooperative_groups::this_cluster().sync();
+#endif
+    if (blockIdx.x == 0)
+        choose_few(choice_of(a), shared);
+}
+
+/* ---- any number of tokens ---- */
+
+/* grid: experts / WARPS, tokens / DOT_TOKENS */
+template <typename T, typename W, int N>
+__global__ void route_logits(route_args<T, W> a)
+{
+    after_previous();
+    int e = (int)(blockIdx.x * WARPS + threadIdx.x / 32);
+    if (e < a.how.n_experts)
+        make_logits<T, W, N, DOT_TOKENS>(a, e, (int)blockIdx.y * DOT_TOKENS);
+}
+
+#define TILE_TOKENS  16
+#define TILE_EXPERTS (WARPS * 16)
+
+/* The same on the tensor cores: a warp has TILE_TOKENS tokens and 16 experts. As in matmul_stream.cuh lanes hold 16 bytes of a row
+ * of each operand, which puts the columns of 32 in another order, the same for both. grid: tokens / TILE_TOKENS, experts /
+ * TILE_EXPERTS */
+template <typename T>
+__global__ void __launch_bounds__(WARPS * 32) route_logits_tiles(route_args<T, T> a)
+{
+    after_previous();
+    int lane = threadIdx.x % 32, g = lane / 4, t0 = (int)blockIdx.x * TILE_TOKENS;
+    int e0 = (int)blockIdx.y * TILE_EXPERTS + (int)threadIdx.x / 32 * 16;
+    float sum[2][4] = {}; /* of 8 experts each */
+    const T *x[2], *w[2];
+    for (int i = 0; i < 2; i++) {
+        x[i] = a.x + (size_t)min(t0 + i * 8 + g, a.n_tokens - 1) * a.cols;
+        w[i] = a.w + (size_t)min(e0 + i * 8 + g, a.how.n_experts - 1) * a.cols;
+    }
+#pragma unroll 8
+    for (int k = lane % 4 * 8; k < (a.cols + 31) / 32 * 32; k += 32) {
+        uint4 of_x[2], of_w[2], none = make_uint4(0, 0, 0, 0);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            of_x[i] = k < a.cols ? *(const uint4 *)(x[i] + k) : none;
+            of_w[i] = k < a.cols ? *(const uint4 *)(w[i] + k) : none;
+        }
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            tensor_mma<T>(sum[i], of_x[0].x, of_x[1].x, of_x[0].y, of_x[1].y, of_w[i].x, of_w[i].y);
+            tensor_mma<T>(sum[i], of_x[0].z, of_x[1].z, of_x[0].w, of_x[1].w, of_w[i].z, of_w[i].w);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            int t = t0 + c / 2 * 8 + g, e = e0 + i * 8 + lane % 4 * 2 + c % 2;
+            if (t < a.n_tokens && e < a.how.n_experts)
+                a.to.logits[(size_t)t * a.how.n_experts + e] = sum[i][c] + weight_at(a.of_logits, a.bias_type, e, 0.0f);
+        }
+}
+
+/* A warp a token. grid: tokens / WARPS */
+__global__ void route_choose(choose_args a)
+{
+    after_previous();
+    int t = (int)(blockIdx.x * WARPS + threadIdx.x / 32);
+    if (t < a.n_tokens)
+        choose_experts(choice_of_token(a, t), a.how);
+}
+
+#define SORT_THREADS 512
+#define SORT_AHEAD   4 /* loads that a lane has under way */
+
+/* f(pair, whether it is the expert's, the warp's lanes for which it is) for a warp's part of the pairs, in order. */
+template <typename F>
+__device__ static inline void each_pair(const int32_t *expert, int e, int begin, int end, F f)
+{
+    for (int p0 = begin; p0 < end; p0 += 32 * SORT_AHEAD) {
+        int32_t found[SORT_AHEAD];
+#pragma unroll
+        for (int i = 0; i < SORT_AHEAD; i++) {
+            int p = p0 + i * 32 + (int)threadIdx.x % 32;
+            found[i] = p < end ? expert[p] : ROUTING_MAX_EXPERTS;
+        }
+#pragma unroll
+        for (int i = 0; i < SORT_AHEAD; i++)
+            f(p0 + i * 32 + (int)threadIdx.x % 32, found[i], __ballot_sync(0xffffffffu, found[i] == e));
+    }
+}
+
+/* The pairs of one expert, in order: where they begin is how many pairs lower experts have. Each warp looks through a part of
+ * all pairs, twice: for how many there are, and for where they are. grid: experts */
+__global__ void __launch_bounds__(SORT_THREADS) route_sort(struct routes r, struct routing how, int n_pairs)
+{
+    after_previous();
+    __shared__ int of_warp[SORT_THREADS / 32];
+    int e = (int)blockIdx.x, warp = (int)threadIdx.x / 32, lower = 0, n = 0;
+    int part = (n_pairs + SORT_THREADS - 1) / SORT_THREADS * 32, begin = min(warp * part, n_pairs);
+    int end = min(begin + part, n_pairs);
+    each_pair(r.expert, e, begin, end, [&](int, int32_t of, unsigned same) {
+        lower += of < e;
+        n += __popc(same);
+    });
+    if (threadIdx.x % 32 == 0)
+        of_warp[warp] = n;
+    int at = block_sum(lower); /* which also lets all see of_warp */
+    if (threadIdx.x == 0)
+        r.begin[e] = at;
+    if (threadIdx.x == 0 && e == how.n_experts - 1)
+        r.begin[e + 1] = n_pairs;
+    for (int i = 0; i < warp; i++)
+        at += of_warp[i];
+    each_pair(r.expert, e, begin, end, [&](int p, int32_t of, unsigned same) {
+        if (of == e)
+            r.pair[at + __popc(same & ((1u << threadIdx.x % 32) - 1))] = p;
+        at += __popc(same);
+    });
+}
+
+/* ---- the operation ---- */
+
+template <typename T, typename W, int N>
+static void launch_logits(struct queue *q, const route_args<T, W> &a)
+{
+    dim3 grid((unsigned)(a.how.n_experts + WARPS - 1) / WARPS, (unsigned)(a.n_tokens + DOT_TOKENS - 1) / DOT_TOKENS);
+    launch(q, route_logits<T, W, N>, grid, dim3(WARPS * 32), 0, a);
+}
+
+template <typename T, typename W, int N>
+static void route_some(struct queue *q, const route_args<T, W> &a)
+{
+    size_t shared = ((size_t)a.n_tokens * a.how.n_experts + (size_t)a.n_tokens * a.how.n_chosen) * sizeof(float);
+    if (a.n_tokens <= FEW_TOKENS && shared <= FEW_SHARED_BYTES && cuda_state(q)->launches_early) {
+        launch_clusters(q, FEW_BLOCKS, a.n_tokens == 1 ? route_few<T, W, N, 1> : route_few<T, W, N, DOT_TOKENS>,
+                        dim3(FEW_BLOCKS), dim3(FEW_THREADS), shared, a);
+        return;
+    }
+    if constexpr (std::is_same<T, W>::value && sizeof(T) == 2 && N == 8) {
+        dim3 grid((unsigned)(a.n_tokens + TILE_TOKENS - 1) / TILE_TOKENS,
+                  (unsigned)(a.how.n_experts + TILE_EXPERTS - 1) / TILE_EXPERTS);
+        if (a.n_tokens > FEW_TOKENS)
+            launch(q, route_logits_tiles<T>, grid, dim3(WARPS * 32), 0, a);
+        else
+            launch_logits<T, W, N>(q, a);
+    } else {
+        launch_logits<T, W, N>(q, a);
+    }
+    launch(q, route_choose, dim3((unsigned)(a.n_tokens + WARPS - 1) / WARPS), dim3(WARPS * 32), 0, choice_of(a));
+    launch(q, route_sort, dim3((unsigned)a.how.n_experts), dim3(SORT_THREADS), 0, a.to, a.how,
+           a.n_tokens * a.how.n_chosen);
+}
+
+extern "C" void cuda_route(struct queue *q, const struct routes *r, const void *x, const struct weight *router,
+                           const struct weight *bias, const struct routing *how, int n_tokens)
+{
+    nvtx_range range("route");
+    if (n_tokens < 1)
+        return;
+    const void *data = bias ? bias->data : NULL;
+    with_dots(q->act, router->type, router->cols, x, router->data, [&](auto t, auto v, auto n) {
+        using T = decltype(t);
+        using W = decltype(v);
+        route_some<T, W, decltype(n)::value>(q, {*r, (const T *)x, (const W *)router->data, how->sigmoid ? NULL : data,
+                                                 how->sigmoid ? data : NULL, bias ? bias->type : DTYPE_F32, *how,
+                                                 n_tokens, router->cols});
+    });
+}

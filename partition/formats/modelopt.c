@@ -1,0 +1,20 @@
+/* partition/formats/modelopt.c - ModelOpt's FP8: E4M3 with a scale for the matrix or for each row, as other FP8 files. Its config
+ * is a "quantization_config" or, in older exports alone, hf_quant_config.json. */
+#include "partition/formats.h"
+
+#include <string.h>
+
+static void config(struct quantization *q, const struct config *c)
+{
+    const char *algorithm = json_get_string(c->json, "quant_algo", "none", c->what, c->e);
+    bool rows = strcmp(algorithm, "FP8_PER_CHANNEL_PER_TOKEN") == 0;
+    if (!rows && strcmp(algorithm, "FP8") != 0)
+        quantization_refuse(c, "quant_algo", algorithm, "FP8 or FP8_PER_CHANNEL_PER_TOKEN");
+    q->format = FORMAT_FP8;
+    q->bits = 8;
+    q->rule = MATCH_GLOBS;
+    q->activations = rows ? ACTIVATIONS_DYNAMIC : ACTIVATIONS_STATIC;
+    quantization_list(q, c, "ignore|exclude_modules");
+}
+
+const struct quant_method method_modelopt = {"modelopt", config};

@@ -1,0 +1,50 @@
+/* partition/weights_unknown.c - which tensors of a checkpoint nobody asks for: weight_unknown, see weights.h. */
+#include "partition/families.h"
+#include "partition/weights.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), n_end = strlen(end);
+    return n >= n_end && strcmp(name + n - n_end, end) == 0;
+}
+
+/* A buffer, what is not of the language model, the head of a model that ties it, or the scale of quantised activations. */
+static bool is_ignored(const struct family *family, bool tied, const char *name)
+{
+    if (ends_with(name, ".input_scale"))
+        return true;
+    for (const char *const *part = family->ignored; *part != NULL; part++)
+        if (ends_with(*part, ".") ? strstr(name, *part) != NULL : ends_with(name, *part))
+            return true;
+    for (const struct weight_source *source = family->source; source->name != NULL; source++)
+        if (tied && source->id == WEIGHT_HEAD && ends_with(name, source->name))
+            return true;
+    return false;
+}
+
+int weight_unknown(const struct weight_map *whole, const struct model_config *m, const struct checkpoint *c,
+                   char *names, size_t names_bytes)
+{
+    const struct family *family = family_find(m->model_type);
+    int n = 0, slice = 0;
+    size_t used = 0;
+    names[0] = '\0';
+    for (int tensor = 0; tensor < c->n_tensors; tensor++) {
+        while (slice < whole->n_slices && whole->slice[slice].tensor < tensor)
+            slice++;
+        const char *name = checkpoint_tensor_name(c, tensor);
+        if ((slice < whole->n_slices && whole->slice[slice].tensor == tensor) || is_ignored(family, m->tied_head, name))
+            continue;
+        const char *separator = used > 0 ? ", " : "";
+        if (used + strlen(separator) + strlen(name) < names_bytes)
+            used += (size_t)snprintf(names + used, names_bytes - used, "%s%s", separator, name);
+        n++;
+    }
+    for (char *at = names; *at != '\0'; at++)
+        if ((unsigned char)*at < 0x20 || *at == 0x7f)
+            *at = '?'; /* a message must stay one line */
+    return n;
+}

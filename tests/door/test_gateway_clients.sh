@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# tests/door/test_gateway_clients.sh - official clients against lockstep-gateway: those that $LOCKSTEP_PYTHON (python3) has. With
+# LOCKSTEP_CLIENTS=1, as in CI, they come from the package index into a virtual environment in build/clients, wheels only, if it can be
+# reached within three minutes.
+. "$(dirname "$0")/../cluster/cluster.sh"
+python=${LOCKSTEP_PYTHON:-python3}
+cd "$root" || exit 1
+if [ "${LOCKSTEP_CLIENTS:-0}" = 1 ] && [ -z "${LOCKSTEP_PYTHON:-}" ]; then
+    wanted=build/clients/$(sha256sum tests/door/clients.txt | head -c 16)
+    if [ ! -e "$wanted" ]; then
+        rm -rf build/clients
+        timeout 180 sh -c 'python3 -m venv build/clients && build/clients/bin/pip install -q --disable-pip-version-check --retries 1 \
+            --only-binary :all: -r tests/door/clients.txt' >build/clients.log 2>&1 && touch "$wanted"
+    fi
+    [ -e "$wanted" ] || skip_all "no clients from the package index: $(tail -n 1 build/clients.log)"
+    python=build/clients/bin/python
+fi
+"$python" -c '' 2>/dev/null || skip_all "$python is not there"
+make_folder
+# A context for clients that ask for 1024 tokens.
+cp -r demo/lockstep-stories "$dir/lockstep-stories"
+sed -i 's/"max_position_embeddings": 1024/"max_position_embeddings": 16384/' "$dir/lockstep-stories/config.json"
+mpirun -n 2 "$lockstep" serve --model "$dir/lockstep-stories" --endpoint "ipc://$dir/zmq.sock" --rendezvous "$dir/r.json" >"$dir/serve.log" 2>&1 &
+server=$!
+at_end 'kill $server 2>/dev/null; wait $server'
+"${lockstep}-gateway" --backend "$dir/r.json" --listen 127.0.0.1:0 2>"$dir/gateway.log" &
+gateway=$!
+at_end 'kill $gateway 2>/dev/null; wait $gateway'
+wait_until 30 grep -qs 'is ready' "$dir/gateway.log"
+timeout 400 "$python" tests/door/gateway_clients.py "$(sed -n 's/.*listening at //p' "$dir/gateway.log")"

@@ -1,0 +1,127 @@
+/* tests/e2e/test_gateway_models.c - a job of several models behind the gateway: requests by name, states, and the
+ * management calls of multi-model endpoints and of Triton. */
+#include "base/clock.h"
+#include "tests/support/cases.h"
+#include "tests/support/files.h"
+#include "tests/support/models.h"
+#include "tests/support/serving.h"
+#include "tests/support/web.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct web_gateway gate;
+
+/* The answer has this status, and this part in its body. */
+static void expect(const char *method, const char *path, const char *fields, const char *body, int status,
+                   const char *part)
+{
+    struct web_answer a;
+    case_begin("%s %s %.60s: %d", method, path, body, status);
+    web_ask(&gate, method, path, fields, body, &a);
+    case_check(a.status == status, "status %d: %s", a.status, a.body);
+    case_check(strstr(a.body != NULL ? a.body : "", part) != NULL, "\"%s\" is not in %s", part, a.body);
+    web_free(&a);
+    case_end();
+}
+
+/* The gateway asks its backends now and then: until this is in the answer. */
+static void await(const char *path, const char *part)
+{
+    bool found = false;
+    case_begin("%s shows %s", path, part);
+    for (double until = seconds_now() + 30; !found && seconds_now() < until;) {
+        struct web_answer a;
+        web_ask(&gate, strstr(path, "index") != NULL ? "POST" : "GET", path, "", "", &a);
+        found = strstr(a.body != NULL ? a.body : "", part) != NULL;
+        web_free(&a);
+    }
+    case_check(found, "not within 30 s");
+    case_end();
+}
+
+static const char story[] = "{\"model\":\"%s\",\"prompt\":\"Once upon a time\",\"max_tokens\":4,\"temperature\":0}";
+
+static void ask(const char *model, int status, const char *part)
+{
+    char body[300];
+    (void)snprintf(body, sizeof body, story, model);
+    expect("POST", "/v1/completions", "", body, status, part);
+}
+
+static void requests(void)
+{
+    expect("GET", "/v1/models", "", "", 200, "\"id\":\"one\"");
+    expect("GET", "/v1/models/two", "", "", 200, "\"state\":\"known\"");
+    expect("GET", "/models", "", "", 200, "{\"models\":[]}");
+    expect("GET", "/models/one", "", "", 404, "is not loaded");
+    ask("one", 200, "\"text\":\", there was a\"");
+    await("/v1/models/one", "\"state\":\"ready\"");
+    expect("GET", "/models", "", "", 200, "\"modelName\":\"one\"");
+    ask("broken", 500, "config.json");
+    ask("three", 404, "three");
+    expect("POST", "/v1/chat/completions", "",
+           "{\"model\":\"two\",\"messages\":[{\"role\":\"user\",\"content\":\"A fox\"}],\"max_tokens\":2}", 200,
+           "\"model\":\"two\"");
+    expect("POST", "/tokenize", "", "{\"model\":\"two\",\"prompt\":\"Once upon\"}", 200, "\"count\":3");
+    expect("POST", "/v1/completions", "", "{\"prompt\":\"a\"}", 400, "several models");
+    expect("POST", "/invocations", "X-Amzn-SageMaker-Target-Model: one.tar.gz\r\n",
+           "{\"inputs\":\"Once upon a time\",\"parameters\":{\"max_new_tokens\":4,\"do_sample\":false}}", 200,
+           ", there was a");
+}
+
+static void management(void)
+{
+    expect("DELETE", "/models/two", "", "", 200, "{\"status\":");
+    await("/v1/models/two", "\"state\":\"known\"");
+    expect("DELETE", "/models/two", "", "", 404, "not loaded");
+    expect("POST", "/models", "", "{\"model_name\":\"two\",\"url\":\"/opt/ml/models/two/model\"}", 200, "{\"status\":");
+    expect("POST", "/models", "", "{\"model_name\":\"two\",\"url\":\"/opt/ml/models/two/model\"}", 409,
+           "loaded already");
+    expect("POST", "/models", "", "{\"model_name\":\"three\",\"url\":\"/etc\"}", 404, "three");
+    expect("POST", "/models", "", "{\"model_name\":\"broken\",\"url\":\"x\"}", 500, "config.json");
+    expect("DELETE", "/models/three", "", "", 404, "not served");
+    expect("POST", "/v2/repository/models/two/unload", "", "{}", 200, "");
+    await("/v2/repository/index", "\"name\":\"two\",\"version\":\"1\",\"state\":\"UNAVAILABLE\"");
+    expect("POST", "/v2/repository/models/two/load", "", "{}", 200, "");
+    await("/v2/repository/index", "\"name\":\"two\",\"version\":\"1\",\"state\":\"READY\"");
+}
+
+static void make_models(char *dir)
+{
+    static const char *const names[] = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+                                        "generation_config.json"};
+    static const char *const folder[] = {"one", "two", "broken"};
+    files_make_dir(dir);
+    for (int k = 0; k < 3; k++) {
+        char made[256], path[600];
+        files_make_dir(made);
+        for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+            files_copy(models_demo(), made, names[i]);
+        if (k == 2)
+            models_edit(made, "config.json", "model_type", "\"nothing\"");
+        (void)snprintf(path, sizeof path, "%s/%s", dir, folder[k]);
+        if (rename(made, path) != 0)
+            exit(99);
+    }
+}
+
+int main(void)
+{
+    char dir[256];
+    struct serving s;
+    make_models(dir);
+    if (!serving_start_models(&s, dir, 2, NULL, NULL))
+        return 99;
+    const char *const more[] = {"--backend", s.rendezvous, NULL};
+    web_start(&gate, true, more);
+    requests();
+    management();
+    case_begin("the end");
+    case_check(web_stop(&gate) == 0, "the gateway");
+    case_check(serving_stop(&s) == 0, "the server");
+    case_end();
+    files_remove_dir(dir);
+    return cases_done();
+}

@@ -1,0 +1,271 @@
+/* tests/ops/test_codes.c - products with quantised weights: against sums in double of what base/codes.c says of each element,
+ * for every kind of code, of groups and of places where a rank's inputs begin in them; and their bits against the batch. */
+#include "tests/ops/check.h"
+
+#include <limits.h>
+
+/* Random codes with scales such that sums are of the order of one. */
+static struct weight coded_weight(struct code_form form, int rows, int cols, uint64_t *state)
+{
+    static const double size[CODES_COUNT] = {1, 130, 74, 4.6, 2.9};
+    size_t bytes = code_bytes(&form, rows, cols), n_scales = (size_t)rows * (size_t)code_groups(&form, cols);
+    struct weight w = {.data = malloc(bytes + (bytes == 0)), .rows = rows, .cols = cols, .form = form};
+    uint8_t *data = w.data, *scales = data + code_scales_at(&form, rows, cols);
+    for (size_t i = 0; i < bytes; i++) {
+        data[i] = (uint8_t)random_bits(state);
+        if (form.codes == CODES_E4M3 && (data[i] & 0x7f) == 0x7f)
+            data[i] ^= 1;
+    }
+    for (size_t i = code_zeros_at(&form, rows, cols); i < bytes && form.codes == CODES_INT4; i++)
+        data[i] %= 17; /* GPTQ's may be 16 */
+    for (size_t i = 0; i < n_scales && bytes > 0; i++) {
+        double x = (0.5 + 0.5 * fabs(random_float(state))) / size[form.codes] / sqrt(cols);
+        float wide = (float)x;
+        if (form.scale == SCALE_F32)
+            memcpy(scales + i * sizeof wide, &wide, sizeof wide);
+        else
+            scales[i] = (uint8_t)(127 + (int)floor(log2(x)));
+    }
+    return w;
+}
+
+static double element(const struct weight *w, int r, int c)
+{
+    return code_element(w->data, &w->form, w->rows, w->cols, r, c);
+}
+
+static void check_product(struct code_form form, int n_tokens, int rows, int cols, bool with_bias, bool accumulate)
+{
+    if (left_out())
+        return;
+    uint64_t state = 1 + (uint64_t)n_tokens * 1000003 + (uint64_t)rows * 1009 + (uint64_t)cols;
+    struct queue q = test_queue(2);
+    struct weight w = coded_weight(form, rows, cols, &state), bias = random_weight(backend_act(), 1, rows, &state, 1);
+    size_t n = (size_t)n_tokens * (size_t)rows;
+    struct guarded x = guarded_open((size_t)n_tokens * cols), out = guarded_open(n);
+    double *want = zeroed(n, sizeof *want);
+    random_fill(x.data, x.n, &state, 1);
+    if (accumulate)
+        random_fill(out.data, n, &state, 1);
+    for (int t = 0; t < n_tokens; t++)
+        for (int r = 0; r < rows; r++) {
+            double sum = accumulate ? out.data[t * rows + r] : 0;
+            sum += with_bias ? weight_at(&bias, 0, r) : 0;
+            for (int c = 0; c < cols; c++)
+                sum += (double)x.data[t * cols + c] * element(&w, r, c);
+            want[t * rows + r] = sum;
+        }
+    ops->matmul(&q, out.data, x.data, &w, with_bias ? &bias : NULL, n_tokens, accumulate);
+    char what[160];
+    snprintf(what, sizeof what, "%s, groups of %d from %d%s [%d,%d] x [%d]", codes_name(form.codes), form.group,
+             form.first, form.zeros ? " with zeros" : "", rows, cols, n_tokens);
+    close_enough(what, out.data, want, n, 4e-6, 1e-6);
+    assert_int_equal(q.err.code, ERR_NONE);
+    free(w.data);
+    free(bias.data);
+    free(want);
+    guarded_close(&x);
+    guarded_close(&out);
+}
+
+static const struct {
+    int group, first;
+} groups[] = {{INT_MAX, 0}, {INT_MAX, 40}, {128, 0}, {256, 128}, {128, 64},
+              {64, 32},     {32, 0},       {16, 0},  {128, 8},   {7, 3}};
+#define N_GROUPS (sizeof groups / sizeof groups[0])
+
+/* f(form) for every kind. */
+static void each_form(void (*f)(struct code_form form, size_t number))
+{
+    for (size_t g = 0, number = 0; g < N_GROUPS; g++)
+        for (int codes = CODES_E4M3; codes < CODES_COUNT; codes++)
+            for (int zeros = 0; zeros < 2; zeros++) {
+                bool integer = codes == CODES_INT8 || codes == CODES_INT4;
+                const struct code_form form = {.codes = (enum codes)codes,
+                                               .scale = codes == CODES_E2M1 && zeros ? SCALE_E8M0 : SCALE_F32,
+                                               .group = groups[g].group,
+                                               .first = groups[g].first,
+                                               .zeros = integer && zeros};
+                if (codes != CODES_E4M3 || !zeros)
+                    f(form, number++);
+            }
+}
+
+static void check_sizes(struct code_form form, size_t number)
+{
+    static const int tokens[] = {0, 1, 3, 9, 16, 17, 70}, rows[] = {0, 1, 17, 50},
+                     cols[] = {0, 1, 6, 40, 129, 264, 2056};
+    for (size_t t = 0; t < sizeof tokens / sizeof tokens[0]; t++)
+        for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++)
+            for (size_t c = 0; c < sizeof cols / sizeof cols[0]; c++)
+                if ((t + r + c + number) % 3 == 0)
+                    check_product(form, tokens[t], rows[r], cols[c], (r + t) % 2, (c + t) % 2);
+}
+
+static void test_sizes(void **unused)
+{
+    (void)unused;
+    each_form(check_sizes);
+}
+
+/* More rows than are made wide at once on a device, and than it has multiprocessors. */
+static void test_many_rows(void **unused)
+{
+    (void)unused;
+    const struct code_form form = {.codes = CODES_INT4, .group = 128, .zeros = true};
+    check_product(form, 1, 3001, 264, true, false);
+    check_product(form, 19, 3001, 264, true, true);
+}
+
+/* Every code by itself: one is as one is told. */
+static void test_every_code(void **unused)
+{
+    (void)unused;
+    enum { COLS = 272 };
+    struct queue q = test_queue(1);
+    for (int codes = CODES_E4M3; codes < CODES_COUNT; codes++)
+        for (int n_tokens = 1; n_tokens <= 17; n_tokens += 8) {
+            const struct code_form form = {.codes = (enum codes)codes, .group = codes == CODES_INT8 ? 64 : 128};
+            int n_codes = code_bits(form.codes) == 8 ? 256 : 16;
+            size_t bytes = code_bytes(&form, n_codes, COLS), pitch = code_pitch(&form, COLS);
+            struct weight w = {.data = calloc(1, bytes), .rows = n_codes, .cols = COLS, .form = form};
+            uint8_t *data = w.data;
+            float *scales = (float *)(void *)(data + code_scales_at(&form, n_codes, COLS));
+            for (int r = 0; r < n_codes; r++) {
+                bool nan = codes == CODES_E4M3 && (r & 0x7f) == 0x7f;
+                memset(data + (size_t)r * pitch, nan ? 0 : n_codes == 256 ? r : r * 17, pitch);
+                for (int g = 0; g < code_groups(&form, COLS); g++)
+                    scales[r * code_groups(&form, COLS) + g] = (float)(1 << g % 2);
+            }
+            float *x = zeroed((size_t)n_tokens * COLS, sizeof *x),
+                  *out = zeroed((size_t)n_tokens * n_codes, sizeof *out);
+            for (int t = 0; t < n_tokens; t++)
+                x[t * COLS + (t * 37 + 5) % COLS] = 1;
+            ops->matmul(&q, out, x, &w, NULL, n_tokens, false);
+            for (int t = 0; t < n_tokens; t++)
+                for (int r = 0; r < n_codes; r++)
+                    assert_true(out[t * n_codes + r] == as_act((float)element(&w, r, (t * 37 + 5) % COLS)));
+            free(x);
+            free(out);
+            free(w.data);
+        }
+}
+
+/* A token's result has the same bits alone and in a batch: on a device of up to 16. */
+static void check_bits(struct code_form form, size_t number)
+{
+    enum { ROWS = 37, COLS = 528, TOKENS = 16 };
+    uint64_t state = 5 + number;
+    struct queue q = test_queue(2);
+    struct weight w = coded_weight(form, ROWS, COLS, &state);
+    float *x = malloc(TOKENS * COLS * sizeof *x), *all = malloc(TOKENS * ROWS * sizeof *all), one[ROWS];
+    random_fill(x, TOKENS * COLS, &state, 1);
+    ops->matmul(&q, all, x, &w, NULL, TOKENS, false);
+    for (int t = 0; t < TOKENS; t += 5) {
+        ops->matmul(&q, one, x + (size_t)t * COLS, &w, NULL, 1, false);
+        assert_memory_equal(one, all + (size_t)t * ROWS, sizeof one);
+    }
+    free(x);
+    free(all);
+    free(w.data);
+}
+
+static void test_bits(void **unused)
+{
+    (void)unused;
+    each_form(check_bits);
+}
+
+/* Token t and its i-th expert: (3 t + i) mod experts, but that no token takes the last one. */
+static void fill_routes(struct routes *r, const struct routing *how, int n_tokens)
+{
+    int n_pairs = n_tokens * how->n_chosen, at = 0;
+    for (int p = 0; p < n_pairs; p++)
+        r->expert[p] = (3 * (p / how->n_chosen) + p % how->n_chosen) % (how->n_experts - 1);
+    for (int e = 0; e < how->n_experts; e++) {
+        r->begin[e] = at;
+        for (int p = 0; p < n_pairs; p++)
+            if (r->expert[p] == e)
+                r->pair[at++] = p;
+    }
+    r->begin[how->n_experts] = at;
+}
+
+/* first: which of the two products. Of the first one a result is relu(row n) times row rows / 2 + n. */
+static void check_experts(struct code_form form, int n_tokens, int rows, int cols, bool first)
+{
+    if (left_out())
+        return;
+    const struct routing how = {.n_experts = 5, .n_chosen = 2, .scale = 1};
+    uint64_t state = 11 + (uint64_t)n_tokens * 101 + (uint64_t)cols;
+    size_t pairs = (size_t)n_tokens * 2, n_said = pairs * (size_t)rows;
+    struct queue q = test_queue(2);
+    struct weight w = coded_weight(form, rows * how.n_experts, cols, &state);
+    struct weight bias = random_weight(backend_act(), how.n_experts, rows, &state, 1);
+    struct routes r = {zeroed((size_t)n_tokens * 5, sizeof(float)), zeroed(pairs, sizeof(int32_t)),
+                       zeroed(pairs, sizeof(float)), zeroed(6, sizeof(int32_t)), zeroed(pairs, sizeof(int32_t))};
+    fill_routes(&r, &how, n_tokens);
+    struct guarded x = guarded_open((first ? (size_t)n_tokens : pairs) * cols), work = guarded_open(n_said);
+    struct guarded out = guarded_open(n_said / 2);
+    double *said = zeroed(n_said, sizeof *said), *want = zeroed(n_said / 2, sizeof *want);
+    random_fill(x.data, x.n, &state, 1);
+    for (size_t p = 0; p < pairs; p++)
+        for (int o = 0; o < rows; o++) {
+            double *sum = &said[p * rows + o];
+            *sum = weight_at(&bias, r.expert[p], o);
+            for (int c = 0; c < cols; c++)
+                *sum += (double)x.data[(first ? p / 2 : p) * cols + c] * element(&w, r.expert[p] * rows + o, c);
+        }
+    for (size_t p = 0; p < pairs; p++) {
+        r.share[p] = p % 2 == 0 ? 0.5f : 0.25f;
+        for (int o = 0; o < rows / 2 && first; o++)
+            want[p * rows / 2 + o] = fmax(said[p * rows + o], 0) * said[p * rows + rows / 2 + o];
+        for (int o = 0; o < rows && !first; o++)
+            want[p / 2 * rows + o] += r.share[p] * said[p * rows + o];
+    }
+    if (first)
+        ops->experts_first(&q, out.data, x.data, &w, &bias, &r, &how, ACTIVATION_RELU, work.data, n_tokens);
+    else
+        ops->experts_second(&q, out.data, x.data, &w, &bias, &r, &how, work.data, n_tokens, false);
+    char what[160];
+    snprintf(what, sizeof what, "experts of %s, groups of %d from %d [%d,%d] x [%d], the %s product",
+             codes_name(form.codes), form.group, form.first, rows, cols, n_tokens, first ? "first" : "second");
+    close_enough(what, out.data, want, out.n, 2e-5, 4e-6);
+    assert_int_equal(q.err.code, ERR_NONE);
+    free(r.logits);
+    free(r.expert);
+    free(r.share);
+    free(r.begin);
+    free(r.pair);
+    free(w.data);
+    free(bias.data);
+    free(said);
+    free(want);
+    guarded_close(&x);
+    guarded_close(&work);
+    guarded_close(&out);
+}
+
+static void check_expert_sizes(struct code_form form, size_t number)
+{
+    static const int tokens[] = {1, 7, 20, 61}, cols[] = {6, 96, 264};
+    for (size_t t = 0; t < sizeof tokens / sizeof tokens[0]; t++)
+        for (size_t c = 0; c < sizeof cols / sizeof cols[0]; c++)
+            if ((t + c + number) % 2 == 0)
+                check_experts(form, tokens[t], 20 + 16 * (int)c, cols[c], (t + c) % 2);
+}
+
+static void test_experts(void **unused)
+{
+    (void)unused;
+    each_form(check_expert_sizes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sizes), cmocka_unit_test(test_many_rows), cmocka_unit_test(test_every_code),
+        cmocka_unit_test(test_bits),  cmocka_unit_test(test_experts),
+    };
+    return run_everywhere(tests, sizeof tests / sizeof tests[0]);
+}

@@ -1,0 +1,223 @@
+/* tests/unit/test_grammar_mask.c - text/grammar/: masks over the demo's vocabulary against every token tried by itself; runs
+ * that follow their masks end in texts of the form; memory and effort are bounded. */
+#include "tests/unit/unit.h"
+
+#include "base/utf8.h"
+#include "text/grammar/form.h"
+#include "text/grammar/lexicon_keeper.h"
+
+#include <stdlib.h>
+
+static struct tokenizer *tokenizer;
+static struct lexicon_keeper keeper;
+static const struct lexicon *lexicon;
+
+static int open_model(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    assert_int_equal(tokenizer_open(&tokenizer, "demo/lockstep-stories", &e), 0);
+    lexicon_keeper_open(&keeper, tokenizer, tokenizer_vocab_size(tokenizer) + 77); /* a model has more ids */
+    lexicon = lexicon_keeper_get(&keeper, &e);
+    expect_none(&e);
+    assert_ptr_equal(lexicon, lexicon_keeper_get(&keeper, &e));
+    return 0;
+}
+
+static int close_model(void **state)
+{
+    (void)state;
+    lexicon_keeper_close(&keeper);
+    tokenizer_close(&tokenizer);
+    return 0;
+}
+
+/* What a token stands for is what decoding it behind another one adds. */
+static void bytes_of_tokens(void **state)
+{
+    (void)state;
+    int n_compared = 0;
+    for (int32_t id = 0; id < tokenizer_vocab_size(tokenizer); id++) {
+        struct err e = {0};
+        struct text_buffer bytes = {0};
+        const int32_t pair[2] = {67, id}; /* "b" */
+        char *text;
+        size_t n;
+        assert_int_equal(tokenizer_token_bytes(tokenizer, id, &bytes, &e), 0);
+        assert_int_equal(tokenizer_decode(tokenizer, pair, 2, true, &text, &n, &e), 0);
+        if (bytes.bytes > 0 && utf8_invalid_at(bytes.data, bytes.bytes) == bytes.bytes) {
+            assert_int_equal(n, bytes.bytes + 1);
+            assert_memory_equal(text + 1, bytes.data, bytes.bytes);
+            n_compared++;
+        }
+        free(text);
+        text_free(&bytes);
+    }
+    assert_true(n_compared > 1500);
+}
+
+static bool has(const uint32_t *mask, int32_t id)
+{
+    return mask[id / 32] >> id % 32 & 1;
+}
+
+static void check_mask(struct grammar_run *r, const uint32_t *mask, int32_t end)
+{
+    for (int32_t id = 0; id < lexicon->n_tokens; id++) {
+        bool may = lexicon_take(lexicon, &r->machine, r->state, id) >= 0;
+        if (id == end)
+            may = r->machine.state[r->state].complete;
+        if (has(mask, id) != may)
+            print_error("token %d is %s\n", id, may ? "missing" : "too much");
+        assert_int_equal(has(mask, id), may);
+    }
+}
+
+static int32_t choose(const uint32_t *mask, uint64_t *seed)
+{
+    int n = 0, k;
+    for (int i = 0; i < lexicon->n_words; i++)
+        n += __builtin_popcount(mask[i]);
+    k = random_below(seed, n);
+    for (int32_t id = 0;; id++)
+        if (has(mask, id) && k-- == 0)
+            return id;
+}
+
+/* Follow random tokens of the masks, each of which is checked; true: the form was complete within `most` tokens. */
+static bool follow(const struct form *form, int most, uint64_t *seed, bool every)
+{
+    enum { END = 0 }; /* a special token, as a text's end is */
+    struct grammar_run r;
+    struct err e = {0};
+    struct text_buffer text = {0};
+    const int32_t end = END;
+    uint32_t *mask = calloc((size_t)lexicon->n_words, sizeof *mask);
+    bool ended = false;
+    assert_int_equal(grammar_run_open(&r, &form->grammar, lexicon, &e), 0);
+    for (int i = 0; i < most && !ended; i++) {
+        assert_int_equal(grammar_run_mask(&r, &end, 1, mask, &e), 0);
+        if (every || i % 7 == 0)
+            check_mask(&r, mask, END);
+        int32_t id = choose(mask, seed);
+        if (id == END)
+            break;
+        assert_int_equal(tokenizer_token_bytes(tokenizer, id, &text, &e), 0);
+        assert_int_equal(grammar_run_take(&r, id, &e), 0);
+        ended = grammar_run_ended(&r);
+    }
+    bool complete = r.machine.state[r.state].complete;
+    if (complete)
+        assert_true(machine_matches(&form->grammar.graph, form->grammar.start, text.data != NULL ? text.data : "",
+                                    text.bytes, &e));
+    expect_none(&e);
+    free(mask);
+    text_free(&text);
+    grammar_run_close(&r);
+    return complete;
+}
+
+static void masks_are_exact(void **state)
+{
+    (void)state;
+    static const struct {
+        enum form_kind kind;
+        const char *source;
+    } rows[] = {
+        {FORM_SCHEMA, "{}"},
+        {FORM_SCHEMA, "{\"type\":\"string\"}"},
+        {FORM_SCHEMA, "{\"type\":\"string\",\"maxLength\":6}"},
+        {FORM_SCHEMA, "{\"type\":\"string\",\"minLength\":9,\"maxLength\":40}"},
+        {FORM_SCHEMA,
+         "{\"anyOf\":[{\"type\":\"string\",\"maxLength\":4},{\"type\":\"string\",\"pattern\":\"^[a-z ]{3,30}$\"}]}"},
+        {FORM_SCHEMA, "{\"type\":\"string\",\"pattern\":\"^[^o]*$\",\"maxLength\":25}"},
+        {FORM_SCHEMA,
+         "{\"type\":\"object\",\"properties\":{\"once\":{\"type\":\"integer\"},\"on\":{\"type\":\"string\"}},"
+         "\"required\":[\"on\"]}"},
+        {FORM_SCHEMA,
+         "{\"type\":\"array\",\"items\":{\"enum\":[\"little\",\"lit\",\"big\",7]},\"minItems\":2,\"maxItems\":5}"},
+        {FORM_SCHEMA, "{\"type\":\"number\",\"minimum\":-20,\"maximum\":1000}"},
+        {FORM_REGEX, "\"[A-Z][a-z]+( [a-z]+){2,6}\\\\.\""},
+        {FORM_REGEX, "\"(.|\\n)*\""},
+        {FORM_CHOICE, "[\"once upon\",\"once\",\"upon\"]"},
+    };
+    uint64_t seed = 11;
+    int n_complete = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct form *form;
+        struct err e = {0};
+        assert_int_equal(form_open_text(&form, rows[i].kind, rows[i].source, strlen(rows[i].source), &e), 0);
+        for (int k = 0; k < 3; k++)
+            n_complete += follow(form, 40, &seed, k == 0);
+        form_close(form);
+    }
+    assert_true(n_complete > 15);
+}
+
+/* Long runs forget what they remember, and go on right. */
+static void long_runs(void **state)
+{
+    (void)state;
+    static const char source[] =
+        "{\"type\":\"array\",\"minItems\":400,\"items\":{\"type\":\"object\",\"properties\":{\"x\":"
+        "{\"type\":\"string\",\"minLength\":3,\"maxLength\":60}}}}";
+    struct form *form;
+    struct err e = {0};
+    uint64_t seed = 5;
+    assert_int_equal(form_open_text(&form, FORM_SCHEMA, source, sizeof source - 1, &e), 0);
+    (void)follow(form, 3000, &seed, false);
+    form_close(form);
+}
+
+/* Too many ways to go on end a request, not the server's time. */
+static void effort_is_bounded(void **state)
+{
+    (void)state;
+    static const char source[] = "\"((([a-z ]|[a-z ][a-z ]){0,40}c?){0,12}d?){0,12}\"";
+    struct form *form;
+    struct err e = {0};
+    struct grammar_run r;
+    uint32_t *mask = calloc((size_t)lexicon->n_words, sizeof *mask);
+    assert_int_equal(form_open_text(&form, FORM_REGEX, source, sizeof source - 1, &e), 0);
+    assert_int_equal(grammar_run_open(&r, &form->grammar, lexicon, &e), 0);
+    int rc = 0;
+    for (int i = 0; i < 20 && rc == 0; i++)
+        rc = grammar_run_mask(&r, NULL, 0, mask, &e) != 0 || grammar_run_take(&r, 66, &e) != 0;
+    assert_int_equal(rc, 1);
+    EXPECT_PARTS(&e, ERR_UNSUPPORTED, "too many ways to go on");
+    free(mask);
+    grammar_run_close(&r);
+    form_close(form);
+}
+
+/* A form whose characters no token has. */
+static void no_token_leads_on(void **state)
+{
+    (void)state;
+    struct grammar_run r;
+    struct err e = {0};
+    struct form *form;
+    uint32_t *mask = calloc((size_t)lexicon->n_words, sizeof *mask);
+    struct lexicon small = *lexicon;
+    small.all.n = small.other.n = 0;
+    small.n_plain = 0;
+    memset(mask, 0xff, (size_t)lexicon->n_words * sizeof *mask);
+    assert_int_equal(form_open_text(&form, FORM_CHOICE, "[\"x\"]", 5, &e), 0);
+    assert_int_equal(grammar_run_open(&r, &form->grammar, &small, &e), 0);
+    assert_int_equal(grammar_run_mask(&r, NULL, 0, mask, &e), -1);
+    EXPECT_PARTS(&e, ERR_INPUT, "no token of the vocabulary leads on");
+    for (int i = 0; i < lexicon->n_words; i++)
+        assert_int_equal(mask[i], 0);
+    free(mask);
+    grammar_run_close(&r);
+    form_close(form);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bytes_of_tokens),   cmocka_unit_test(masks_are_exact),   cmocka_unit_test(long_runs),
+        cmocka_unit_test(effort_is_bounded), cmocka_unit_test(no_token_leads_on),
+    };
+    return cmocka_run_group_tests(tests, open_model, close_model);
+}

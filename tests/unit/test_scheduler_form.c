@@ -1,0 +1,187 @@
+/* tests/unit/test_scheduler_form.c - requests with a form among free ones, on an engine that is a step ahead or not: every
+ * plan that samples such a sequence brings its mask, tokens of the mask make texts of the form, whatever is preempted or
+ * cancelled beside them. */
+#include "tests/unit/unit.h"
+
+#include "coordinator/schedule/scheduler.h"
+
+#include <stdlib.h>
+
+enum { N = 24, MAX_LEN = 96, STEPS = 20000 };
+
+struct play {
+    struct tokenizer *tokenizer;
+    struct lexicon_keeper keeper;
+    struct scheduler scheduler;
+    struct plan plan, copy;
+    struct form *form;
+    struct request_rules rules[2]; /* free, of the form */
+    struct request request[N];
+    bool released[N];
+    int n_released, n_masks, n_preempted;
+    uint64_t seed;
+};
+
+static void on_release(void *context, struct request *r)
+{
+    struct play *p = context;
+    p->released[r->index] = true;
+    p->n_released++;
+    p->n_preempted += r->n_preempted;
+}
+
+static void open_play(struct play *p, uint64_t seed, int n_blocks)
+{
+    static const char source[] =
+        "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"type\":\"string\","
+        "\"maxLength\":30}},\"required\":[\"a\",\"b\"],\"additionalProperties\":false}";
+    struct err e = {0};
+    *p = (struct play){.seed = seed};
+    assert_int_equal(tokenizer_open(&p->tokenizer, "demo/lockstep-stories", &e), 0);
+    int vocab = tokenizer_vocab_size(p->tokenizer);
+    lexicon_keeper_open(&p->keeper, p->tokenizer, vocab);
+    assert_int_equal(form_open_text(&p->form, FORM_SCHEMA, source, sizeof source - 1, &e), 0);
+    const struct scheduler_setup setup = {
+        .limits = {5, 24, MAX_LEN, 5, n_blocks, (vocab + 31) / 32},
+        .tokenizer = p->tokenizer,
+        .lexicon = &p->keeper,
+        .prefix_caching = seed % 2,
+        .on_release = on_release,
+        .context = p,
+    };
+    assert_int_equal(scheduler_open(&p->scheduler, &setup, &e), 0);
+    assert_int_equal(plan_open(&p->plan, &setup.limits, &e), 0);
+    assert_int_equal(plan_open(&p->copy, &setup.limits, &e), 0);
+    for (int i = 0; i < 2; i++)
+        p->rules[i] = (struct request_rules){.max_tokens = 60,
+                                             .form = i == 1 ? p->form : NULL,
+                                             .skip_special = true,
+                                             .n_stop_ids = 1,
+                                             .stop_id = {0},
+                                             .sampling = {.top_p = 1, .repetition_penalty = 1, .n_eos = 1}};
+}
+
+static void close_play(struct play *p)
+{
+    for (int i = 0; i < N; i++)
+        request_close(&p->request[i]);
+    scheduler_close(&p->scheduler);
+    plan_close(&p->plan);
+    plan_close(&p->copy);
+    form_close(p->form);
+    lexicon_keeper_close(&p->keeper);
+    tokenizer_close(&p->tokenizer);
+}
+
+static void add(struct play *p, int i)
+{
+    struct request *r = &p->request[i];
+    struct err e = {0};
+    int n = 1 + random_below(&p->seed, 30);
+    *r = (struct request){.rules = &p->rules[random_below(&p->seed, 3) > 0], .index = i};
+    r->prompt = (struct token_list){.id = calloc((size_t)n, sizeof *r->prompt.id), .n = (size_t)n};
+    for (int k = 0; k < n; k++)
+        r->prompt.id[k] = 3 + random_below(&p->seed, 5);
+    assert_int_equal(scheduler_add(&p->scheduler, r, 0, &e), 0);
+}
+
+/* A random token; one of the mask if there is one. */
+static int32_t sample(struct play *p, const uint32_t *mask)
+{
+    int words = p->plan.limits.mask_words, n = 0;
+    if (mask == NULL)
+        return 3 + random_below(&p->seed, 100);
+    for (int i = 0; i < words; i++)
+        n += __builtin_popcount(mask[i]);
+    assert_true(n > 0);
+    int k = random_below(&p->seed, n);
+    for (int32_t id = 0;; id++)
+        if ((mask[id / 32] >> id % 32 & 1) && k-- == 0)
+            return id;
+}
+
+/* The plan as another rank would get it; its samples. */
+static int execute(struct play *p, struct sampled *out)
+{
+    struct err e = {0};
+    size_t bytes = plan_pack(&p->plan);
+    assert_true(bytes <= p->plan.message_capacity);
+    memcpy(p->copy.message, p->plan.message, bytes);
+    assert_int_equal(plan_unpack(&p->copy, bytes, p->keeper.n_tokens, &e), 0);
+    const uint32_t *mask = p->copy.mask;
+    int n = 0;
+    for (int i = 0; i < p->copy.n_seqs; i++) {
+        const struct plan_seq *s = &p->copy.seq[i];
+        if (s->sample == 0)
+            continue;
+        out[n++] = (struct sampled){.token = sample(p, s->masked ? mask : NULL), .slot = s->slot};
+        mask += s->masked ? p->copy.limits.mask_words : 0;
+        p->n_masks += s->masked;
+    }
+    return n;
+}
+
+static void check_texts(const struct play *p, int *n_complete)
+{
+    for (int i = 0; i < N; i++) {
+        const struct request *r = &p->request[i];
+        struct err e = {0};
+        assert_true(r->finish != FINISH_NONE && r->finish != FINISH_ERROR);
+        if (r->rules->form == NULL || r->finish != FINISH_STOP)
+            continue;
+        bool matches =
+            machine_matches(&p->form->grammar.graph, p->form->grammar.start, r->text.data, r->text.bytes, &e);
+        if (!matches)
+            print_error("request %d: %.*s\n", i, (int)r->text.bytes, r->text.data);
+        assert_true(matches);
+        (*n_complete)++;
+    }
+}
+
+static void one_play(uint64_t seed, int flights, int n_blocks, int *n_complete, int *n_masks, int *n_preempted)
+{
+    struct play p;
+    struct sampled out[2][5];
+    struct err e = {0};
+    int n_sampled[2] = {0}, added = 0;
+    open_play(&p, seed, n_blocks);
+    for (uint64_t step = 0; p.n_released < N; step++) {
+        assert_true(step < STEPS);
+        if (added < N && random_below(&p.seed, 3) == 0)
+            add(&p, added++);
+        if (added > 0 && random_below(&p.seed, 60) == 0) {
+            int i = random_below(&p.seed, added);
+            if (!p.released[i])
+                scheduler_cancel(&p.scheduler, &p.request[i], FINISH_CANCELLED, 0);
+        }
+        plan_reset(&p.plan, step);
+        scheduler_plan(&p.scheduler, &p.plan, 0);
+        n_sampled[step % 2] = execute(&p, out[step % 2]);
+        if (step + 1 < (uint64_t)flights)
+            continue;
+        uint64_t old = step + 1 - (uint64_t)flights;
+        const struct step_result result = {.step = old, .n_sampled = n_sampled[old % 2], .sampled = out[old % 2]};
+        assert_int_equal(scheduler_accept(&p.scheduler, &result, 0, &e), 0);
+    }
+    check_texts(&p, n_complete);
+    *n_masks += p.n_masks;
+    *n_preempted += p.n_preempted;
+    close_play(&p);
+}
+
+static void forms_among_free_ones(void **state)
+{
+    (void)state;
+    int n_complete = 0, n_masks = 0, n_preempted = 0;
+    for (uint64_t seed = 1; seed <= 12; seed++)
+        for (int flights = 1; flights <= 2; flights++)
+            one_play(seed, flights, seed % 3 == 0 ? 9 : 40, &n_complete, &n_masks, &n_preempted);
+    print_message("%d texts of the form, %d masks, %d preemptions\n", n_complete, n_masks, n_preempted);
+    assert_true(n_complete > 150 && n_masks > 1000 && n_preempted > 10);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(forms_among_free_ones)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,161 @@
+/* text/grammar/grammar.c - see grammar.h. */
+#include "text/grammar/grammar.h"
+
+#include "base/json.h"
+#include "text/grammar/choice.h"
+#include "text/grammar/regex.h"
+#include "text/grammar/schema.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MASK_EFFORT 100000 /* new places visited for a mask: some 3 ms */
+#define MAX_CHOICES 10000
+
+static int finish(struct grammar *g, int start, struct err *e)
+{
+    g->start = start;
+    if (e->code != ERR_NONE)
+        return -1;
+    if (start < 0 || !graph_prune(&g->graph, start))
+        return ERR(e, ERR_INPUT, "no text has this form");
+    return 0;
+}
+
+int grammar_of_schema(struct grammar *g, const json_t *schema, struct err *e)
+{
+    graph_open(&g->graph, e);
+    return finish(g, schema_graph(&g->graph, schema, graph_return(&g->graph)), e);
+}
+
+int grammar_of_object(struct grammar *g, struct err *e)
+{
+    json_t *schema = json_pack("{s:s}", "type", "object");
+    if (schema == NULL)
+        return ERR(e, ERR_MEMORY, "out of host memory");
+    int rc = grammar_of_schema(g, schema, e);
+    json_decref(schema);
+    return rc;
+}
+
+int grammar_of_regex(struct grammar *g, const char *regex, size_t bytes, struct err *e)
+{
+    graph_open(&g->graph, e);
+    return finish(g, regex_graph(&g->graph, regex, bytes, REGEX_TEXT, graph_return(&g->graph)), e);
+}
+
+int grammar_of_choice(struct grammar *g, const json_t *texts, struct err *e)
+{
+    size_t n = json_array_size(texts);
+    graph_open(&g->graph, e);
+    if (!json_is_array(texts) || n == 0 || n > MAX_CHOICES)
+        return ERR(e, ERR_INPUT, "choice: %zu texts, expected an array of 1 to %d", n, MAX_CHOICES);
+    struct choice_text *text = err_calloc(e, n, sizeof *text, "choice");
+    for (size_t i = 0; text != NULL && i < n; i++) {
+        const json_t *one = json_array_get(texts, i);
+        text[i] = (struct choice_text){json_string_value(one), json_string_length(one)};
+        if (json_string_length(one) == 0)
+            ERR(e, ERR_INPUT, "choice: number %zu is %s, expected a text that is not empty", i,
+                json_is_string(one) ? "empty" : json_type_name(one));
+    }
+    int start = e->code == ERR_NONE ? choice_graph(&g->graph, text, n, graph_return(&g->graph)) : -1;
+    free(text);
+    return finish(g, start, e);
+}
+
+void grammar_close(struct grammar *g)
+{
+    graph_close(&g->graph);
+}
+
+int grammar_run_open(struct grammar_run *r, const struct grammar *g, const struct lexicon *l, struct err *e)
+{
+    *r = (struct grammar_run){.lexicon = l};
+    if (machine_open(&r->machine, &g->graph, &r->err) != 0)
+        return ERR(e, r->err.code, "%s", r->err.text);
+    r->state = machine_begin(&r->machine, g->start);
+    return 0;
+}
+
+void grammar_run_close(struct grammar_run *r)
+{
+    for (int i = 0; i < GRAMMAR_KEPT; i++)
+        free(r->kept[i].mask);
+    machine_close(&r->machine);
+}
+
+/* Keep the mask of the present state. Without memory for that it is found anew each time. */
+static void keep(struct grammar_run *r, const uint32_t *mask)
+{
+    size_t bytes = (size_t)r->lexicon->n_words * sizeof *mask;
+    uint32_t **kept = &r->kept[r->next_kept].mask;
+    if (*kept == NULL && (*kept = malloc(bytes)) == NULL)
+        return;
+    memcpy(*kept, mask, bytes);
+    r->kept[r->next_kept].state = r->state;
+    r->kept[r->next_kept].n_tidied = r->machine.n_tidied;
+    r->next_kept = (r->next_kept + 1) % GRAMMAR_KEPT;
+}
+
+/* The tokens that may come in the present state. */
+static void find_mask(struct grammar_run *r, uint32_t *mask)
+{
+    enum { MUCH = 1000 }; /* nodes visited: more costs more than copying a mask */
+    r->state = machine_tidy(&r->machine, r->state);
+    for (int i = 0; i < GRAMMAR_KEPT; i++)
+        if (r->kept[i].mask != NULL && r->kept[i].state == r->state && r->kept[i].n_tidied == r->machine.n_tidied) {
+            memcpy(mask, r->kept[i].mask, (size_t)r->lexicon->n_words * sizeof *mask);
+            return;
+        }
+    if (lexicon_mask(r->lexicon, &r->machine, r->state, mask) > MUCH && !machine_tired(&r->machine))
+        keep(r, mask);
+}
+
+static int check(struct grammar_run *r, struct err *e)
+{
+    if (r->err.code != ERR_NONE)
+        return ERR(e, r->err.code, "%s", r->err.text);
+    if (machine_tired(&r->machine))
+        return ERR(e, ERR_UNSUPPORTED, "the form that was asked for has too many ways to go on");
+    return 0;
+}
+
+static bool is_empty(const uint32_t *mask, int n_words)
+{
+    for (int i = 0; i < n_words; i++)
+        if (mask[i] != 0)
+            return false;
+    return true;
+}
+
+int grammar_run_mask(struct grammar_run *r, const int32_t *end, int n_end, uint32_t *mask, struct err *e)
+{
+    const struct lexicon *l = r->lexicon;
+    machine_rest(&r->machine, MASK_EFFORT);
+    find_mask(r, mask);
+    if (check(r, e) != 0)
+        return -1;
+    for (int i = 0; i < n_end; i++)
+        if (end[i] >= 0 && end[i] < l->n_tokens && r->machine.state[r->state].complete)
+            mask[end[i] / 32] |= 1u << end[i] % 32;
+    if (is_empty(mask, l->n_words))
+        return ERR(e, ERR_INPUT, "no token of the vocabulary leads on in the form that was asked for");
+    return 0;
+}
+
+int grammar_run_take(struct grammar_run *r, int32_t token, struct err *e)
+{
+    machine_rest(&r->machine, MASK_EFFORT);
+    r->state = lexicon_take(r->lexicon, &r->machine, r->state, token);
+    if (check(r, e) != 0)
+        return -1;
+    if (r->state < 0)
+        return ERR(e, ERR_INTERNAL, "token %d is not one that its grammar allows", token);
+    return 0;
+}
+
+bool grammar_run_ended(const struct grammar_run *r)
+{
+    const struct machine_state *s = &r->machine.state[r->state];
+    return s->complete && s->n == 0;
+}

@@ -1,0 +1,52 @@
+/* text/grammar/grammar.h - answers in a given form: what a text may consist of, and which tokens may come next.
+ *
+ * A grammar is made once for a request, on any thread, and then constant; a run of it belongs to one sequence and one thread. */
+#ifndef GRAMMAR_GRAMMAR_H
+#define GRAMMAR_GRAMMAR_H
+
+#include "text/grammar/lexicon.h"
+
+#include <jansson.h>
+
+struct grammar {
+    struct graph graph;
+    int start;
+};
+
+/* All of them refuse by name what they do not support, and forms that no text has. grammar_close in any case. */
+int grammar_of_schema(struct grammar *g, const json_t *schema, struct err *e);
+int grammar_of_regex(struct grammar *g, const char *regex, size_t bytes, struct err *e);
+int grammar_of_choice(struct grammar *g, const json_t *texts, struct err *e);
+/* Any JSON object. */
+int grammar_of_object(struct grammar *g, struct err *e);
+void grammar_close(struct grammar *g);
+
+#define GRAMMAR_KEPT \
+    8 /* masks that cost a walk over much of the vocabulary are kept: text goes on in the same states */
+
+struct grammar_run {
+    const struct lexicon *lexicon; /* borrowed */
+    struct machine machine;
+    int state;
+    struct {
+        uint32_t *mask;      /* [lexicon.n_words] NULL: none */
+        int state, n_tidied; /* of which state; see machine.n_tidied */
+    } kept[GRAMMAR_KEPT];
+    int next_kept; /* to be replaced */
+    struct err err;
+};
+
+int grammar_run_open(struct grammar_run *r, const struct grammar *g, const struct lexicon *l, struct err *e);
+void grammar_run_close(struct grammar_run *r);
+
+/* The tokens that may come next, and the ids in end[0, n_end), which end a text, if it may end here. ERR_INPUT: no token of the
+ * vocabulary leads on; ERR_UNSUPPORTED: finding out takes too long. */
+int grammar_run_mask(struct grammar_run *r, const int32_t *end, int n_end, uint32_t *mask, struct err *e);
+
+/* A token of the mask, which ends nothing, has come. */
+int grammar_run_take(struct grammar_run *r, int32_t token, struct err *e);
+
+/* The text is complete, and nothing can follow. */
+bool grammar_run_ended(const struct grammar_run *r);
+
+#endif

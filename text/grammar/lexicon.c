@@ -1,0 +1,250 @@
+/* text/grammar/lexicon.c - see lexicon.h. */
+#include "text/grammar/lexicon.h"
+
+#include "base/text_buffer.h"
+#include "base/utf8.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_DEPTH 1024 /* bytes of a token; longer ones are never chosen */
+
+static inline void set_bit(uint32_t *mask, int32_t token)
+{
+    mask[token / 32] |= 1u << token % 32;
+}
+
+static size_t length(const struct lexicon *l, int32_t token)
+{
+    return l->first[token + 1] - l->first[token];
+}
+
+/* ---- opening ---- */
+
+/* The bytes of every token; none for special tokens and ids without a token. */
+static int read_tokens(struct lexicon *l, const struct tokenizer *t, struct err *e)
+{
+    struct text_buffer all = {0};
+    l->first = err_calloc(e, (size_t)l->n_tokens + 1, sizeof *l->first, "vocabulary of grammars");
+    for (int32_t i = 0; l->first != NULL && i < l->n_tokens; i++) {
+        size_t begin = all.bytes;
+        if (tokenizer_token_bytes(t, i, &all, e) != 0)
+            break;
+        if (all.bytes - begin > MAX_DEPTH)
+            all.bytes = begin;
+        l->first[i + 1] = all.bytes;
+    }
+    l->bytes = (unsigned char *)all.data;
+    return e->code == ERR_NONE ? 0 : -1;
+}
+
+struct sort_key {
+    const unsigned char *bytes;
+    size_t n;
+    int32_t token;
+};
+
+static int compare_keys(const void *left, const void *right)
+{
+    const struct sort_key *a = left, *b = right;
+    int order = memcmp(a->bytes, b->bytes, a->n < b->n ? a->n : b->n);
+    if (order == 0)
+        order = (a->n > b->n) - (a->n < b->n);
+    return order != 0 ? order : (a->token > b->token) - (a->token < b->token);
+}
+
+/* Characters of a plain token; 0: it is not plain. */
+static int plain_chars(const unsigned char *bytes, size_t n)
+{
+    int chars = 0;
+    for (size_t at = 0; at < n; chars++) {
+        int32_t c;
+        int bad, size = utf8_get((const char *)bytes + at, n - at, &c, &bad);
+        if (size == 0 || c < 0x20 || c == '"' || c == '\\')
+            return 0;
+        at += (size_t)size;
+    }
+    return chars;
+}
+
+/* Nodes for the bytes of a key that the one before it does not begin with. open: the node of each depth of the path that is
+ * still open. */
+static void add_key(struct lexicon_tree *tree, const struct sort_key *key, size_t shared, int *open, size_t n_open)
+{
+    for (size_t d = shared; d < n_open; d++)
+        tree->node[open[d]].skip = tree->n;
+    for (size_t d = shared; d < key->n; d++) {
+        open[d] = tree->n;
+        tree->node[tree->n++] = (struct lexicon_node){-1, 0, (uint16_t)d, key->bytes[d]};
+    }
+    tree->node[open[key->n - 1]].token = key->token;
+}
+
+static size_t shared_bytes(const struct sort_key *a, const struct sort_key *b)
+{
+    size_t n = 0;
+    while (n < a->n && n < b->n && a->bytes[n] == b->bytes[n])
+        n++;
+    return n;
+}
+
+/* The tree of sorted keys; tokens of the same bytes are chained behind the first one. */
+static int build_tree(struct lexicon *l, struct lexicon_tree *tree, const struct sort_key *key, int n, struct err *e)
+{
+    int open[MAX_DEPTH];
+    size_t n_nodes = 1;
+    const struct sort_key *last = NULL;
+    for (int i = 0; i < n; i++)
+        n_nodes += key[i].n - (i > 0 ? shared_bytes(&key[i - 1], &key[i]) : 0);
+    tree->node = err_calloc(e, n_nodes, sizeof *tree->node, "vocabulary of grammars");
+    if (tree->node == NULL)
+        return -1;
+    for (int i = 0; i < n; i++) {
+        size_t shared = last != NULL ? shared_bytes(last, &key[i]) : 0;
+        if (last != NULL && shared == key[i].n && shared == last->n) {
+            l->same[key[i - 1].token] = key[i].token;
+            continue;
+        }
+        add_key(tree, &key[i], shared, open, last != NULL ? last->n : 0);
+        last = &key[i];
+    }
+    for (size_t d = 0; last != NULL && d < last->n; d++)
+        tree->node[open[d]].skip = tree->n;
+    return 0;
+}
+
+static int compare_plain(const void *left, const void *right)
+{
+    const struct lexicon_plain *a = left, *b = right;
+    if (a->chars != b->chars)
+        return a->chars < b->chars ? -1 : 1;
+    return (a->token > b->token) - (a->token < b->token);
+}
+
+/* The bitmaps of plain tokens by length. */
+static int list_plain(struct lexicon *l, struct err *e)
+{
+    l->up_to = err_calloc(e, (LEXICON_LENGTHS + 1) * (size_t)l->n_words, sizeof *l->up_to, "vocabulary of grammars");
+    if (l->up_to == NULL)
+        return -1;
+    qsort(l->plain, (size_t)l->n_plain, sizeof *l->plain, compare_plain);
+    for (int i = 0; i < l->n_plain; i++) {
+        int from = l->plain[i].chars <= LEXICON_LENGTHS ? l->plain[i].chars - 1 : LEXICON_LENGTHS;
+        for (int k = from; k <= LEXICON_LENGTHS; k++)
+            set_bit(l->up_to + (size_t)k * (size_t)l->n_words, l->plain[i].token);
+    }
+    l->longest = l->n_plain > 0 ? l->plain[l->n_plain - 1].chars : 0;
+    return 0;
+}
+
+/* Both trees and the plain ones, of keys that are sorted; keeps the others in their place at the front. */
+static int sort_out(struct lexicon *l, struct sort_key *key, int n, struct err *e)
+{
+    if (build_tree(l, &l->all, key, n, e) != 0)
+        return -1;
+    int n_other = 0;
+    for (int i = 0; i < n; i++) {
+        int chars = plain_chars(key[i].bytes, key[i].n);
+        if (chars > 0)
+            l->plain[l->n_plain++] = (struct lexicon_plain){key[i].token, chars};
+        else
+            key[n_other++] = key[i];
+    }
+    return build_tree(l, &l->other, key, n_other, e) != 0 ? -1 : list_plain(l, e);
+}
+
+int lexicon_open(struct lexicon *l, const struct tokenizer *t, int32_t n_tokens, struct err *e)
+{
+    *l = (struct lexicon){.n_tokens = n_tokens, .n_words = (n_tokens + 31) / 32};
+    struct sort_key *key = err_calloc(e, (size_t)n_tokens, sizeof *key, "vocabulary of grammars");
+    l->same = err_calloc(e, (size_t)n_tokens, sizeof *l->same, "vocabulary of grammars");
+    l->plain = err_calloc(e, (size_t)n_tokens, sizeof *l->plain, "vocabulary of grammars");
+    int n = 0, rc = -1;
+    if (key != NULL && l->same != NULL && l->plain != NULL && read_tokens(l, t, e) == 0) {
+        memset(l->same, 0xff, (size_t)n_tokens * sizeof *l->same);
+        for (int32_t i = 0; i < n_tokens; i++)
+            if (length(l, i) > 0)
+                key[n++] = (struct sort_key){l->bytes + l->first[i], length(l, i), i};
+        qsort(key, (size_t)n, sizeof *key, compare_keys);
+        rc = sort_out(l, key, n, e);
+    }
+    free(key);
+    return rc;
+}
+
+void lexicon_close(struct lexicon *l)
+{
+    free(l->same);
+    free(l->all.node);
+    free(l->other.node);
+    free(l->plain);
+    free(l->up_to);
+    free(l->bytes);
+    free(l->first);
+    *l = (struct lexicon){0};
+}
+
+/* ---- masks ---- */
+
+static void set_all(const struct lexicon *l, uint32_t *mask, int32_t token)
+{
+    for (; token >= 0; token = l->same[token])
+        set_bit(mask, token);
+}
+
+/* Along all paths that do not end dead. */
+static int walk(const struct lexicon *l, const struct lexicon_tree *tree, struct machine *m, int state, uint32_t *mask)
+{
+    int at[MAX_DEPTH + 1], n_visited = 0;
+    at[0] = state;
+    for (int i = 0; i < tree->n; n_visited++) {
+        const struct lexicon_node *node = &tree->node[i];
+        int next = machine_next(m, at[node->depth], node->byte);
+        if (next < 0) {
+            i = node->skip;
+            continue;
+        }
+        at[node->depth + 1] = next;
+        if (node->token >= 0)
+            set_all(l, mask, node->token);
+        i++;
+    }
+    return n_visited;
+}
+
+/* Plain tokens of at most so many characters. */
+static void set_plain(const struct lexicon *l, uint32_t *mask, int chars)
+{
+    int which = chars >= l->longest ? LEXICON_LENGTHS : chars < LEXICON_LENGTHS ? chars - 1 : LEXICON_LENGTHS - 1;
+    if (which < 0)
+        return;
+    const uint32_t *bits = l->up_to + (size_t)which * (size_t)l->n_words;
+    for (int i = 0; i < l->n_words; i++)
+        mask[i] |= bits[i];
+    if (which != LEXICON_LENGTHS - 1)
+        return;
+    for (int i = l->n_plain; i-- > 0 && l->plain[i].chars > LEXICON_LENGTHS;)
+        if (l->plain[i].chars <= chars)
+            set_bit(mask, l->plain[i].token);
+}
+
+int lexicon_mask(const struct lexicon *l, struct machine *m, int state, uint32_t *mask)
+{
+    memset(mask, 0, (size_t)l->n_words * sizeof *mask);
+    if (state < 0)
+        return 0;
+    struct machine_state s = m->state[state];
+    bool all_known = s.free_chars >= l->longest || (s.free_chars >= 0 && s.only_free);
+    if (all_known)
+        set_plain(l, mask, s.free_chars);
+    return walk(l, all_known ? &l->other : &l->all, m, state, mask);
+}
+
+int lexicon_take(const struct lexicon *l, struct machine *m, int state, int32_t token)
+{
+    if (token < 0 || token >= l->n_tokens || length(l, token) == 0)
+        return MACHINE_DEAD;
+    for (size_t i = l->first[token]; i < l->first[token + 1] && state >= 0; i++)
+        state = machine_next(m, state, l->bytes[i]);
+    return state;
+}

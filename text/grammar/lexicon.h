@@ -1,0 +1,52 @@
+/* text/grammar/lexicon.h - a vocabulary as the bytes that its tokens stand for: a tree to be walked along a machine's states.
+ *
+ * Most tokens are pieces of ordinary text: whole characters without quotes, backslashes and control characters ("plain"). Within a
+ * JSON string all of them are allowed, as far as its length is not limited, so they are one bitmap and only the others are
+ * walked over. */
+#ifndef GRAMMAR_LEXICON_H
+#define GRAMMAR_LEXICON_H
+
+#include "text/grammar/machine.h"
+#include "text/tokenizer/tokenizer.h"
+
+#define LEXICON_LENGTHS 16
+
+struct lexicon_node { /* of a tree, in depth-first order */
+    int32_t token;    /* the first token of just these bytes, -1: none; see lexicon.same */
+    int32_t skip;     /* the node behind all that begin with these bytes */
+    uint16_t depth;
+    uint8_t byte;
+};
+
+struct lexicon_tree {
+    struct lexicon_node *node;
+    int n;
+};
+
+struct lexicon_plain { /* a plain token */
+    int32_t token, chars;
+};
+
+struct lexicon {                    /* constant once open */
+    int32_t n_tokens;               /* the vocabulary's size */
+    int n_words;                    /* of 32 bits, of a mask over it */
+    int32_t *same;                  /* [n_tokens] the next token of the same bytes, -1: none */
+    struct lexicon_tree all, other; /* other: those that are not plain */
+    struct lexicon_plain *plain;    /* [n_plain] the shortest first */
+    int n_plain, longest;           /* characters of the longest one */
+    uint32_t *up_to;      /* [LEXICON_LENGTHS + 1][n_words]: plain ones of at most i + 1 characters; the last: of all */
+    unsigned char *bytes; /* what the tokens stand for, one behind the other */
+    size_t *first;        /* [n_tokens + 1] where each begins */
+};
+
+/* Of a vocabulary of n_tokens ids, at least the tokenizer's. ERR_UNSUPPORTED: its tokens have no bytes of their own. */
+int lexicon_open(struct lexicon *l, const struct tokenizer *t, int32_t n_tokens, struct err *e);
+void lexicon_close(struct lexicon *l);
+
+/* Set the bits of all tokens that may come in a state; those of others are 0. Returns how many nodes were visited. */
+int lexicon_mask(const struct lexicon *l, struct machine *m, int state, uint32_t *mask);
+
+/* The state behind a token. MACHINE_DEAD: it cannot come, or has no text. */
+int lexicon_take(const struct lexicon *l, struct machine *m, int state, int32_t token);
+
+#endif

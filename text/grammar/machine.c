@@ -1,0 +1,487 @@
+/* text/grammar/machine.c - see machine.h. */
+#include "text/grammar/machine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_DEPTH   256   /* frames of a stack: some 64 levels of JSON */
+#define MAX_PLACES  4096  /* of a state */
+#define MAX_STATES  16384 /* while a vocabulary is walked over */
+#define MAX_STEPS   262144
+#define MAX_KEPT    1048576 /* places of all states */
+#define MAX_FRAMES  65536
+#define MAX_ROWS    1024
+#define ROW_FROM    12   /* steps of a state that has a row */
+#define TIDY_STATES 1024 /* from here on machine_tidy forgets */
+#define TIDY_STEPS  16384
+
+static uint32_t mix(uint64_t x)
+{
+    x *= 0x9e3779b97f4a7c15u;
+    return (uint32_t)(x >> 32) ^ (uint32_t)x;
+}
+
+static uint32_t hash_frame(const struct machine *m, int i)
+{
+    const struct machine_frame *f = &m->frame[i];
+    return mix((uint64_t)(uint32_t)f->below << 32 ^ (uint64_t)(uint32_t)f->count << 20 ^ (uint32_t)f->node);
+}
+
+static uint32_t hash_places(const struct machine_place *place, int n, bool complete)
+{
+    uint32_t hash = complete ? 1 : 0;
+    for (int i = 0; i < n; i++)
+        hash = mix((uint64_t)hash << 32 ^ (uint64_t)(uint32_t)place[i].frame << 24 ^ (uint32_t)place[i].node);
+    return hash;
+}
+
+static uint32_t hash_state(const struct machine *m, int i)
+{
+    const struct machine_state *s = &m->state[i];
+    return hash_places(m->place + s->first, s->n, s->complete);
+}
+
+static uint32_t hash_key(int state, int byte)
+{
+    return mix((uint64_t)(uint32_t)state << 8 ^ (uint32_t)byte);
+}
+
+static uint32_t hash_step(const struct machine *m, int i)
+{
+    return hash_key(m->step[i].state, m->step[i].byte);
+}
+
+/* ---- tables ---- */
+
+static void put(struct machine_table *t, uint32_t hash, int32_t i)
+{
+    while (t->slot[hash & t->mask] >= 0)
+        hash++;
+    t->slot[hash & t->mask] = i;
+}
+
+/* Room for one more than n, and its entry put in. */
+static int table_put(struct machine *m, struct machine_table *t, int n,
+                     uint32_t (*hash_of)(const struct machine *, int))
+{
+    if (t->slot == NULL || 2 * (uint32_t)(n + 1) > t->mask) {
+        uint32_t size = t->slot == NULL ? 64 : 2 * (t->mask + 1);
+        int32_t *slot = malloc(size * sizeof *slot);
+        if (slot == NULL)
+            return ERR(m->e, ERR_MEMORY, "out of host memory: states of a grammar");
+        memset(slot, 0xff, size * sizeof *slot);
+        free(t->slot);
+        *t = (struct machine_table){slot, size - 1};
+        for (int i = 0; i < n; i++)
+            put(t, hash_of(m, i), i);
+    }
+    put(t, hash_of(m, n), n);
+    return 0;
+}
+
+static int array_grow(struct machine *m, void **array, int *capacity, int wanted, size_t size)
+{
+    if (wanted <= *capacity)
+        return 0;
+    int bigger = 2 * *capacity > wanted ? 2 * *capacity : wanted + 64;
+    void *grown = realloc(*array, (size_t)bigger * size);
+    if (grown == NULL)
+        return ERR(m->e, ERR_MEMORY, "out of host memory: states of a grammar");
+    *array = grown;
+    *capacity = bigger;
+    return 0;
+}
+
+/* ---- stacks ---- */
+
+/* The stack with this frame on top; -1: too deep, or no memory. The same stack is the same number. */
+static int push(struct machine *m, int below, int node, int count)
+{
+    const struct machine_frame wanted = {below, node, count, below == MACHINE_NO_FRAME ? 1 : m->frame[below].depth + 1};
+    if (wanted.depth > MAX_DEPTH || m->n_frames == MAX_FRAMES ||
+        array_grow(m, (void **)&m->frame, &m->frame_capacity, m->n_frames + 1, sizeof *m->frame) != 0)
+        return -1;
+    m->frame[m->n_frames] = wanted; /* kept only if it is new */
+    uint32_t hash = hash_frame(m, m->n_frames);
+    for (; m->frames.slot != NULL && m->frames.slot[hash & m->frames.mask] >= 0; hash++) {
+        int known = m->frames.slot[hash & m->frames.mask];
+        if (memcmp(&m->frame[known], &wanted, sizeof wanted) == 0)
+            return known;
+    }
+    if (table_put(m, &m->frames, m->n_frames, hash_frame) != 0)
+        return -1;
+    return m->n_frames++;
+}
+
+/* ---- making a state ---- */
+
+static int compare_places(const void *left, const void *right)
+{
+    const struct machine_place *a = left, *b = right;
+    if (a->node != b->node)
+        return a->node < b->node ? -1 : 1;
+    return (a->frame > b->frame) - (a->frame < b->frame);
+}
+
+/* Whether the place is new to the work; remembered from now on. */
+static bool is_new(struct machine *m, struct machine_place place)
+{
+    uint32_t hash = mix((uint64_t)(uint32_t)place.frame << 32 ^ (uint32_t)place.node);
+    struct machine_seen *seen;
+    for (; (seen = &m->seen[hash & m->seen_mask])->round == m->round; hash++)
+        if (seen->place.node == place.node && seen->place.frame == place.frame)
+            return false;
+    *seen = (struct machine_seen){place, m->round};
+    return true;
+}
+
+/* Twice the room; what the work has is remembered anew. */
+static int grow_seen(struct machine *m)
+{
+    uint32_t size = m->seen == NULL ? 256 : 2 * (m->seen_mask + 1);
+    struct machine_seen *seen = calloc(size, sizeof *seen);
+    if (seen == NULL)
+        return ERR(m->e, ERR_MEMORY, "out of host memory: states of a grammar");
+    free(m->seen);
+    m->seen = seen;
+    m->seen_mask = size - 1;
+    m->round = 1;
+    for (int i = 0; i < m->n_work; i++)
+        is_new(m, m->work[i]);
+    return 0;
+}
+
+static void begin_work(struct machine *m)
+{
+    m->n_work = 0;
+    m->work_complete = false;
+    if (++m->round == 0) { /* after 2^32 states */
+        memset(m->seen, 0, (size_t)(m->seen_mask + 1) * sizeof *m->seen);
+        m->round = 1;
+    }
+}
+
+static void add_work(struct machine *m, int node, int frame)
+{
+    if (m->n_work == MAX_PLACES || m->effort >= m->effort_limit ||
+        array_grow(m, (void **)&m->work, &m->work_capacity, m->n_work + 1, sizeof *m->work) != 0 ||
+        (2 * (uint32_t)(m->n_work + 1) > m->seen_mask && grow_seen(m) != 0))
+        return;
+    m->work[m->n_work] = (struct machine_place){node, frame};
+    m->n_work += is_new(m, m->work[m->n_work]);
+}
+
+/* One more of what the topmost counter counts; -1: it is at its max. Beyond a min without max numbers are alike. */
+static int tick(struct machine *m, int frame)
+{
+    struct machine_frame f = m->frame[frame];
+    const struct node *counter = &m->graph->node[f.node];
+    if (counter->max >= 0 ? f.count >= counter->max : f.count >= counter->min)
+        return counter->max >= 0 ? -1 : frame;
+    return push(m, f.below, f.node, f.count + 1);
+}
+
+/* A call whose return is the end of the caller's rule leaves no frame. */
+static int call(struct machine *m, int node, int frame)
+{
+    int behind = m->graph->node[node].next;
+    if (m->graph->node[behind].kind == NODE_RETURN)
+        return frame;
+    int top = push(m, frame, node, 0);
+    return top < 0 ? -2 : top;
+}
+
+/* A node that reads no byte: what follows it, to the end of the work. */
+static void follow(struct machine *m, struct machine_place at)
+{
+    const struct node *node = &m->graph->node[at.node];
+    const struct machine_frame *top = at.frame >= 0 ? &m->frame[at.frame] : NULL;
+    int frame = at.frame;
+    switch ((enum node_kind)node->kind) {
+    case NODE_SPLIT:
+        if (node->other >= 0)
+            add_work(m, node->other, frame);
+        break;
+    case NODE_CALL:
+        frame = call(m, at.node, frame);
+        if (frame != -2)
+            add_work(m, node->other, frame);
+        return;
+    case NODE_RETURN:
+        if (top == NULL)
+            m->work_complete = true;
+        else
+            add_work(m, m->graph->node[top->node].next, top->below);
+        return;
+    case NODE_COUNT:
+        frame = push(m, frame, at.node, 0);
+        if (frame < 0)
+            return;
+        break;
+    case NODE_TICK:
+        frame = tick(m, frame);
+        if (frame < 0)
+            return;
+        break;
+    case NODE_UNCOUNT:
+        if (top->count < m->graph->node[top->node].min)
+            return;
+        frame = top->below;
+        break;
+    case NODE_FREE:
+        break;
+    case NODE_BYTES:
+    case NODE_FAIL:
+        return;
+    }
+    if (node->next >= 0)
+        add_work(m, node->next, frame);
+}
+
+/* The places that read a byte, or tell of a loop, to be reached from those in the work: they are left in m->work[0, n), sorted;
+ * returns n. */
+static int close_work(struct machine *m)
+{
+    int n = 0;
+    for (int i = 0; i < m->n_work; i++, m->effort++)
+        follow(m, m->work[i]);
+    for (int i = 0; i < m->n_work; i++) {
+        int kind = m->graph->node[m->work[i].node].kind;
+        if (kind == NODE_BYTES || kind == NODE_FREE)
+            m->work[n++] = m->work[i];
+    }
+    qsort(m->work, (size_t)n, sizeof *m->work, compare_places);
+    return n;
+}
+
+/* ---- what a state allows ---- */
+
+static void set_live(struct machine_state *s, int low, int high)
+{
+    for (int byte = low; byte <= high; byte++)
+        s->live[byte / 64] |= 1ull << byte % 64;
+}
+
+/* The characters that the string whose loop this is may still have. */
+static int free_chars(const struct machine *m, const struct machine_place *at)
+{
+    if (!m->graph->node[at->node].low)
+        return MACHINE_UNLIMITED;
+    const struct machine_frame *counter = &m->frame[at->frame];
+    int max = m->graph->node[counter->node].max;
+    return max < 0 ? MACHINE_UNLIMITED : max - counter->count;
+}
+
+/* Does a place that reads this belong to the string of the loop, or read what no plain character begins with? The loop's own
+ * places have its counter, one further. */
+static bool is_of_loop(const struct machine *m, const struct machine_place *loop, const struct machine_place *at)
+{
+    const struct node *node = &m->graph->node[at->node];
+    if (node->kind == NODE_FREE)
+        return at->node == loop->node && at->frame == loop->frame;
+    if (node->low == node->high && (node->low == '"' || node->low == '\\'))
+        return true;
+    if (at->frame < 0 || loop->frame < 0)
+        return false;
+    const struct machine_frame *a = &m->frame[at->frame], *b = &m->frame[loop->frame];
+    return a->node == b->node && a->below == b->below && (a->count == b->count + 1 || a->count == b->count);
+}
+
+static void describe(struct machine *m, struct machine_state *s)
+{
+    const struct machine_place *place = m->place + s->first, *loop = NULL;
+    s->free_chars = -1;
+    for (int i = 0; i < s->n; i++) {
+        const struct node *node = &m->graph->node[place[i].node];
+        if (node->kind == NODE_BYTES) {
+            set_live(s, node->low, node->high);
+        } else if (free_chars(m, &place[i]) > s->free_chars) {
+            loop = &place[i];
+            s->free_chars = free_chars(m, loop);
+        }
+    }
+    s->only_free = loop != NULL;
+    for (int i = 0; i < s->n && s->only_free; i++)
+        s->only_free = is_of_loop(m, loop, &place[i]);
+}
+
+/* The state of the n places in m->work, a known one if they are known. */
+static int intern(struct machine *m, int n)
+{
+    if (n == 0 && !m->work_complete)
+        return MACHINE_DEAD;
+    uint32_t hash = hash_places(m->work, n, m->work_complete);
+    for (; m->states.slot != NULL && m->states.slot[hash & m->states.mask] >= 0; hash++) {
+        int known = m->states.slot[hash & m->states.mask];
+        const struct machine_state *s = &m->state[known];
+        if (s->n == n && s->complete == m->work_complete &&
+            memcmp(m->place + s->first, m->work, (size_t)n * sizeof *m->work) == 0)
+            return known;
+    }
+    if (m->n_states == MAX_STATES || m->n_places + n > MAX_KEPT ||
+        array_grow(m, (void **)&m->state, &m->state_capacity, m->n_states + 1, sizeof *m->state) != 0 ||
+        array_grow(m, (void **)&m->place, &m->place_capacity, m->n_places + n, sizeof *m->place) != 0)
+        return MACHINE_DEAD;
+    struct machine_state *s = &m->state[m->n_states];
+    *s = (struct machine_state){.first = m->n_places, .n = n, .complete = m->work_complete, .row = -1};
+    memcpy(m->place + m->n_places, m->work, (size_t)n * sizeof *m->work);
+    m->n_places += n;
+    describe(m, s);
+    if (table_put(m, &m->states, m->n_states, hash_state) != 0)
+        return MACHINE_DEAD;
+    return m->n_states++;
+}
+
+/* ---- steps ---- */
+
+static int remember_in_table(struct machine *m, int state, int byte, int to)
+{
+    if (m->n_steps == MAX_STEPS ||
+        array_grow(m, (void **)&m->step, &m->step_capacity, m->n_steps + 1, sizeof *m->step) != 0)
+        return to;
+    m->step[m->n_steps] = (struct machine_step){state, byte, to};
+    if (table_put(m, &m->steps, m->n_steps, hash_step) == 0)
+        m->n_steps++;
+    return to;
+}
+
+/* A state with many steps gets a row for them. */
+static void add_row(struct machine *m, struct machine_state *s)
+{
+    if (m->n_rows == MAX_ROWS || array_grow(m, (void **)&m->row, &m->row_capacity, m->n_rows + 1, sizeof *m->row) != 0)
+        return;
+    for (int byte = 0; byte < 256; byte++)
+        m->row[m->n_rows][byte] = MACHINE_UNKNOWN;
+    s->row = m->n_rows++;
+}
+
+static int remember_step(struct machine *m, int state, int byte, int to)
+{
+    struct machine_state *s = &m->state[state];
+    if (++s->n_steps == ROW_FROM)
+        add_row(m, s);
+    if (s->row < 0)
+        return remember_in_table(m, state, byte, to);
+    return m->row[s->row][byte] = to;
+}
+
+static int make_step(struct machine *m, int state, unsigned char byte)
+{
+    struct machine_state from = m->state[state];
+    begin_work(m);
+    for (int i = 0; i < from.n; i++) {
+        struct machine_place at = m->place[from.first + i];
+        const struct node *node = &m->graph->node[at.node];
+        if (node->kind == NODE_BYTES && byte >= node->low && byte <= node->high)
+            add_work(m, node->next, at.frame);
+    }
+    m->effort += (uint64_t)from.n;
+    return intern(m, close_work(m));
+}
+
+int machine_next(struct machine *m, int state, unsigned char byte)
+{
+    if (state < 0 || (m->state[state].live[byte / 64] >> byte % 64 & 1) == 0)
+        return MACHINE_DEAD;
+    int row = m->state[state].row;
+    if (row >= 0 && m->row[row][byte] != MACHINE_UNKNOWN)
+        return m->row[row][byte];
+    uint32_t hash = hash_key(state, byte);
+    for (; m->steps.slot != NULL && m->steps.slot[hash & m->steps.mask] >= 0; hash++) {
+        const struct machine_step *known = &m->step[m->steps.slot[hash & m->steps.mask]];
+        if (known->state == state && known->byte == byte)
+            return known->to;
+    }
+    if (m->e->code != ERR_NONE || machine_tired(m))
+        return MACHINE_DEAD;
+    int to = make_step(m, state, byte);
+    return machine_tired(m) ? MACHINE_DEAD : remember_step(m, state, byte, to);
+}
+
+int machine_begin(struct machine *m, int start)
+{
+    begin_work(m);
+    add_work(m, start, MACHINE_NO_FRAME);
+    return intern(m, close_work(m));
+}
+
+void machine_rest(struct machine *m, uint64_t effort)
+{
+    m->effort = 0;
+    m->effort_limit = effort;
+}
+
+bool machine_tired(const struct machine *m)
+{
+    return m->effort >= m->effort_limit;
+}
+
+/* ---- memory ---- */
+
+int machine_open(struct machine *m, const struct graph *graph, struct err *e)
+{
+    *m = (struct machine){.graph = graph, .effort_limit = UINT64_MAX, .e = e};
+    return grow_seen(m) == 0 ? array_grow(m, (void **)&m->place, &m->place_capacity, 1, sizeof *m->place) : -1;
+}
+
+void machine_close(struct machine *m)
+{
+    free(m->frame);
+    free(m->place);
+    free(m->state);
+    free(m->step);
+    free(m->row);
+    free(m->frames.slot);
+    free(m->states.slot);
+    free(m->steps.slot);
+    free(m->work);
+    free(m->seen);
+    *m = (struct machine){0};
+}
+
+/* The stack of an old machine, in this one. */
+static int copy_stack(struct machine *m, const struct machine_frame *old, int frame)
+{
+    int path[MAX_DEPTH], n = 0, copy = MACHINE_NO_FRAME;
+    for (; frame != MACHINE_NO_FRAME && n < MAX_DEPTH; frame = old[frame].below)
+        path[n++] = frame;
+    while (n-- > 0)
+        copy = push(m, copy, old[path[n]].node, old[path[n]].count);
+    return copy;
+}
+
+int machine_tidy(struct machine *m, int state)
+{
+    if (state < 0 || (m->n_states < TIDY_STATES && m->n_steps < TIDY_STEPS && m->n_frames < MAX_FRAMES / 2 &&
+                      m->n_places < MAX_KEPT / 4))
+        return state;
+    struct machine fresh;
+    const struct machine_state *s = &m->state[state];
+    if (machine_open(&fresh, m->graph, m->e) != 0)
+        return -1;
+    begin_work(&fresh);
+    for (int i = 0; i < s->n; i++)
+        add_work(&fresh, m->place[s->first + i].node, copy_stack(&fresh, m->frame, m->place[s->first + i].frame));
+    fresh.work_complete = s->complete;
+    qsort(fresh.work, (size_t)fresh.n_work, sizeof *fresh.work, compare_places);
+    state = intern(&fresh, fresh.n_work);
+    fresh.n_tidied = m->n_tidied + 1;
+    fresh.effort = m->effort;
+    fresh.effort_limit = m->effort_limit;
+    machine_close(m);
+    *m = fresh;
+    return state;
+}
+
+bool machine_matches(const struct graph *graph, int start, const char *text, size_t bytes, struct err *e)
+{
+    struct machine m;
+    if (machine_open(&m, graph, e) != 0)
+        return false;
+    int state = machine_begin(&m, start);
+    for (size_t i = 0; i < bytes && state >= 0; i++)
+        state = machine_next(&m, state, (unsigned char)text[i]);
+    bool matches = state >= 0 && m.state[state].complete;
+    machine_close(&m);
+    return matches;
+}

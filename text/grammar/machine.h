@@ -1,0 +1,92 @@
+/* text/grammar/machine.h - walks a graph byte by byte: all ways at once, each with its stack of calls and counters.
+ *
+ * A state is a set of places in the graph, each with its stack. States and the steps between them are remembered, so that
+ * walking over a vocabulary costs a look-up a byte. Memory is bounded: when much is remembered all is forgotten but the
+ * present state; a state of too many ways loses some, so that less is allowed than the graph would. */
+#ifndef GRAMMAR_MACHINE_H
+#define GRAMMAR_MACHINE_H
+
+#include "text/grammar/graph.h"
+
+#define MACHINE_DEAD      -1
+#define MACHINE_UNKNOWN   -2
+#define MACHINE_NO_FRAME  -1
+#define MACHINE_UNLIMITED INT32_MAX
+
+struct machine_frame {
+    int32_t below, node,
+        count; /* the frame below it; the NODE_CALL to return behind, or the NODE_COUNT; what it counts */
+    int32_t depth;
+};
+
+struct machine_place {
+    int32_t node, frame; /* NODE_BYTES or NODE_FREE */
+};
+
+struct machine_state {
+    int32_t first, n;   /* place[first, first + n) */
+    int32_t free_chars; /* at the head of a string's loop: how many more characters it may have. -1: not there */
+    bool complete;      /* the text may end here */
+    bool only_free;     /* all that may come belongs to the string of that loop */
+    uint64_t live[4];   /* the bytes that lead anywhere */
+    int32_t n_steps;    /* that are remembered */
+    int32_t row;        /* of machine.row, once there are many; -1 */
+};
+
+struct machine_table { /* open addressing: index of what has this hash, -1: free */
+    int32_t *slot;
+    uint32_t mask;
+};
+
+struct machine_step {
+    int32_t state, byte, to;
+};
+
+struct machine_seen { /* in this round of work */
+    struct machine_place place;
+    uint32_t round;
+};
+
+struct machine {
+    const struct graph *graph; /* borrowed */
+    struct machine_frame *frame;
+    int n_frames, frame_capacity;
+    struct machine_place *place;
+    int n_places, place_capacity;
+    struct machine_state *state;
+    int n_states, state_capacity;
+    struct machine_step *step;
+    int n_steps, step_capacity;
+    int32_t (*row)[256]; /* the steps of states that have many, by byte; MACHINE_UNKNOWN: not made yet */
+    int n_rows, row_capacity;
+    struct machine_table frames, states, steps;
+    struct machine_place *work; /* of the state that is being made */
+    int n_work, work_capacity;
+    bool work_complete;
+    struct machine_seen *seen; /* the places of the work, by hash */
+    uint32_t seen_mask, round;
+    uint64_t effort, effort_limit; /* places visited; beyond the limit nothing new is found (see machine_tired) */
+    int n_tidied;                  /* how often states got new numbers */
+    struct err *e;                 /* out of memory */
+};
+
+int machine_open(struct machine *m, const struct graph *graph, struct err *e);
+void machine_close(struct machine *m);
+
+/* The state in which the graph begins at a node. */
+int machine_begin(struct machine *m, int start);
+
+/* The state behind one more byte; MACHINE_DEAD: it cannot come. */
+int machine_next(struct machine *m, int state, unsigned char byte);
+
+/* From here on this many places may be visited. Whether they did not suffice. */
+void machine_rest(struct machine *m, uint64_t effort);
+bool machine_tired(const struct machine *m);
+
+/* Forget all states but this one if much is remembered; its number afterwards. -1: no memory. */
+int machine_tidy(struct machine *m, int state);
+
+/* Whether the text leads from the node to an end. */
+bool machine_matches(const struct graph *graph, int start, const char *text, size_t bytes, struct err *e);
+
+#endif

@@ -1,0 +1,60 @@
+/* text/grammar/schema_parts.h - shared by schema*.c; for them only. */
+#ifndef GRAMMAR_SCHEMA_PARTS_H
+#define GRAMMAR_SCHEMA_PARTS_H
+
+#include "text/grammar/schema.h"
+
+#define SCHEMA_MAX_DEPTH  100
+#define SCHEMA_MAX_MERGES 4096
+
+enum json_kind { KIND_OBJECT, KIND_ARRAY, KIND_STRING, KIND_INTEGER, KIND_NUMBER, KIND_BOOLEAN, KIND_NULL, KINDS };
+
+struct schema_rule {
+    const json_t *schema;
+    int rule;
+};
+
+struct schema_builder {
+    struct graph *g;
+    const json_t *root;
+    struct schema_rule *rule; /* [n_rules] schemas that are rules, by address */
+    int n_rules, rule_capacity;
+    int any, free_string; /* rules of any value and any string; -1: not made yet */
+    json_t *made;         /* array of the schemas that merging made, which live as long as the builder */
+    int depth, n_merges;
+};
+
+/* ---- schema.c ---- */
+
+/* The rule of a schema, once for each. */
+int schema_rule(struct schema_builder *b, const json_t *schema);
+/* Any value; the literal value. */
+int schema_any(struct schema_builder *b, int next);
+int schema_literal(struct schema_builder *b, const json_t *value, int next);
+
+/* ---- schema_merge.c ---- */
+
+/* The schema without $ref and allOf: merged into one. Borrowed from the schema or from b->made; NULL on failure. */
+const json_t *schema_flatten(struct schema_builder *b, const json_t *schema);
+/* The schema that a $ref refers to. */
+const json_t *schema_resolve(struct schema_builder *b, const json_t *reference);
+/* A schema that is nothing but a reference: what it refers to; else NULL. */
+const json_t *schema_referred(struct schema_builder *b, const json_t *schema);
+/* Both at once. */
+const json_t *schema_merge(struct schema_builder *b, const json_t *left, const json_t *right);
+/* Whether an equal value is in the array. */
+bool schema_lists(const json_t *array, const json_t *value);
+/* Whether a keyword restricts values, so that it cannot be passed over. */
+bool schema_restricts(const char *keyword);
+
+/* ---- schema_string.c, schema_object.c ---- */
+
+int schema_string(struct schema_builder *b, const json_t *schema, int next);
+/* The characters of any string and the closing quote; at least `min` and at most `max` (-1: any number) of them. */
+int schema_characters(struct graph *g, int64_t min, int64_t max, int next);
+int schema_object(struct schema_builder *b, const json_t *schema, int next);
+
+/* A member that is a whole number from 0 on; `missing` if it is not there. */
+int64_t schema_size(struct schema_builder *b, const json_t *schema, const char *keyword, int64_t missing);
+
+#endif
