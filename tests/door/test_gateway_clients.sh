@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# tests/door/test_gateway_clients.sh - official clients against lockstep-gateway: those that $LOCKSTEP_PYTHON (python3) has. With
-# LOCKSTEP_CLIENTS=1, as in CI, they come from the package index into a virtual environment in build/clients, wheels only, if it can be
+# tests/door/test_gateway_clients.sh - official clients against lockstep-gateway: those that $GATEWAY_PYTHON (python3) has. With
+# GATEWAY_CLIENTS=1, as in CI, they come from the package index into a virtual environment in build/clients, wheels only, if it can be
 # reached within three minutes.
 . "$(dirname "$0")/../cluster/cluster.sh"
-python=${LOCKSTEP_PYTHON:-python3}
+python=${GATEWAY_PYTHON:-python3}
 cd "$root" || exit 1
-if [ "${LOCKSTEP_CLIENTS:-0}" = 1 ] && [ -z "${LOCKSTEP_PYTHON:-}" ]; then
+if [ "${GATEWAY_CLIENTS:-0}" = 1 ] && [ -z "${GATEWAY_PYTHON:-}" ]; then
     wanted=build/clients/$(sha256sum tests/door/clients.txt | head -c 16)
     if [ ! -e "$wanted" ]; then
         rm -rf build/clients
