@@ -498,6 +498,16 @@ static void expect_cache(const struct setup *s)
     assert_int_equal(n_written, 0);
 }
 
+/* With 16 bits a normed element is rounded before it is rotated, as transformers does: a small result may have the rounding of
+ * a large partner. */
+static double rounding_before_turn(const double *want, size_t n, const struct head_norms *norms)
+{
+    double peak = 0;
+    for (size_t i = 0; i < n && norms->q != NULL; i++)
+        peak = fmax(peak, fabs(want[i]));
+    return backend_act() == DTYPE_F32 ? 0 : peak * 4 * (backend_act() == DTYPE_F16 ? 0x1p-12 : 0x1p-9);
+}
+
 static void check_store(struct heads heads, const struct rope *rope, enum dtype type, enum head_mode mode)
 {
     if (left_out())
@@ -524,7 +534,7 @@ static void check_store(struct heads heads, const struct rope *rope, enum dtype 
     if (rope)
         ops->rope_table(&q, table, rope, s.pos, s.rope_len, s.batch.n_tokens);
     ops->qkv_store(&q, s.qkv.data, s.k_cache.data, s.v_cache.data, &s.heads, &s.batch, rope, table, &norms);
-    close_enough("qkv_store", s.qkv.data, want, s.qkv.n, 3e-6, 3e-6);
+    close_enough("qkv_store", s.qkv.data, want, s.qkv.n, 3e-6 + rounding_before_turn(want, s.qkv.n, &norms), 3e-6);
     expect_cache(&s);
     free(table);
     free(want);
