@@ -9,6 +9,7 @@ usage: smuggling.py NAME PORT LOG PREFIX
 import json
 import socket
 import sys
+import time
 
 name, port, log, prefix = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
 HIDDEN = b"GET /v1/models/smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -163,6 +164,22 @@ def statuses(text):
             if line.startswith(b"HTTP/1.") and len(line.split()) > 1]
 
 
+def log_lines(n):
+    """The access log, which a thread writes: once it has n honest requests, or after 10 s."""
+    until = time.monotonic() + 10
+    while True:
+        with open(log, encoding="utf-8") as f:
+            whole = [line for line in f if line.endswith("\n")]
+        lines = [json.loads(line) for line in whole]
+        if sum(is_honest(line) for line in lines) >= n or time.monotonic() > until:
+            return lines
+        time.sleep(0.02)
+
+
+def is_honest(line):
+    return line["path"].startswith("/v1/models/honest-")
+
+
 def main():
     found = {}
     for i, (what, data) in enumerate(PAIRS.items()):
@@ -175,15 +192,14 @@ def main():
                 bad.append(answer)
         check(what, bad == [], (found[what], bad))
     print("# answers to each: " + json.dumps(found))
-    with open(log, encoding="utf-8") as f:
-        lines = [json.loads(line) for line in f]
+    lines = log_lines(3 * len(PAIRS))
     if prefix != "":
         unknown = [line for line in lines if not line["request_id"].startswith(prefix)]
         check("the proxy knows of every request that came", unknown == [], unknown[:3])
     else:
         shown = sum(line["path"] == "/v1/models/smuggled" for line in lines)
         check("what was hidden is not served", shown == len(NEXT) and all(found[what].count(" ") == 1 for what in NEXT), shown)
-    honest = sum(line["path"].startswith("/v1/models/honest-") for line in lines)
+    honest = sum(is_honest(line) for line in lines)
     check("every honest request came, and once", honest == 3 * len(PAIRS), honest)
     print(f"1..{n_cases}")
     return n_failed != 0

@@ -66,7 +66,9 @@ int main(void)
         case_end();
         return cases_done();
     }
-    (void)setenv(POLICY, "", 1); /* its default */
+    (void)setenv(POLICY, "", 1); /* its default; Open MPI 5 has other names */
+    (void)setenv("PRTE_MCA_hwloc_default_binding_policy", "", 1);
+    (void)setenv("PRTE_MCA_rmaps_default_mapping_policy", "", 1);
     check("mpirun's default: the server's threads may use all cores", true);
     (void)setenv(POLICY, "core", 1);
     check("asked for one core: all threads are there", false);
