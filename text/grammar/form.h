@@ -1,4 +1,5 @@
-/* text/grammar/form.h - the form that an answer is asked to have: its source, as it travels between processes, and its grammar. */
+/* text/grammar/form.h - the form that an answer is asked to have: its source, as it travels between processes, and
+ * its grammar. */
 #ifndef GRAMMAR_FORM_H
 #define GRAMMAR_FORM_H
 

@@ -1,6 +1,7 @@
 /* text/grammar/grammar.h - answers in a given form: what a text may consist of, and which tokens may come next.
  *
- * A grammar is made once for a request, on any thread, and then constant; a run of it belongs to one sequence and one thread. */
+ * A grammar is made once for a request, on any thread, and then constant; a run of it belongs to one sequence and one
+ * thread. */
 #ifndef GRAMMAR_GRAMMAR_H
 #define GRAMMAR_GRAMMAR_H
 
@@ -39,8 +40,8 @@ struct grammar_run {
 int grammar_run_open(struct grammar_run *r, const struct grammar *g, const struct lexicon *l, struct err *e);
 void grammar_run_close(struct grammar_run *r);
 
-/* The tokens that may come next, and the ids in end[0, n_end), which end a text, if it may end here. ERR_INPUT: no token of the
- * vocabulary leads on; ERR_UNSUPPORTED: finding out takes too long. */
+/* The tokens that may come next, and the ids in end[0, n_end), which end a text, if it may end here. ERR_INPUT: no
+ * token of the vocabulary leads on; ERR_UNSUPPORTED: finding out takes too long. */
 int grammar_run_mask(struct grammar_run *r, const int32_t *end, int n_end, uint32_t *mask, struct err *e);
 
 /* A token of the mask, which ends nothing, has come. */

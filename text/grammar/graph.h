@@ -1,5 +1,6 @@
-/* text/grammar/graph.h - what may follow what, byte by byte: a graph of nodes that a machine walks with a stack of calls and
- * counters (machine.h). Built from the end: every function takes the node that follows and returns the one to begin with. */
+/* text/grammar/graph.h - what may follow what, byte by byte: a graph of nodes that a machine walks with a stack of
+ * calls and counters (machine.h). Built from the end: every function takes the node that follows and returns the one
+ * to begin with. */
 #ifndef GRAMMAR_GRAPH_H
 #define GRAMMAR_GRAPH_H
 
@@ -55,8 +56,8 @@ void graph_lead(struct graph *g, int ahead, int to);
 /* Between the parts of a JSON text: nothing, a space, or a line break and up to 32 spaces. */
 int graph_space(struct graph *g, int next);
 
-/* Whether the end of the text can be reached from `start`; nodes from which it cannot are NODE_FAIL then, so that a machine
- * never enters them. Counters are taken as satisfiable. */
+/* Whether the end of the text can be reached from `start`; nodes from which it cannot are NODE_FAIL then, so that a
+ * machine never enters them. Counters are taken as satisfiable. */
 bool graph_prune(struct graph *g, int start);
 
 #endif

@@ -67,8 +67,8 @@ static int plain_chars(const unsigned char *bytes, size_t n)
     return chars;
 }
 
-/* Nodes for the bytes of a key that the one before it does not begin with. open: the node of each depth of the path that is
- * still open. */
+/* Nodes for the bytes of a key that the one before it does not begin with. open: the node of each depth of the path
+ * that is still open. */
 static void add_key(struct lexicon_tree *tree, const struct sort_key *key, size_t shared, int *open, size_t n_open)
 {
     for (size_t d = shared; d < n_open; d++)

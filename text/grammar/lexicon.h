@@ -1,8 +1,9 @@
-/* text/grammar/lexicon.h - a vocabulary as the bytes that its tokens stand for: a tree to be walked along a machine's states.
+/* text/grammar/lexicon.h - a vocabulary as the bytes that its tokens stand for: a tree to be walked along a machine's
+ * states.
  *
- * Most tokens are pieces of ordinary text: whole characters without quotes, backslashes and control characters ("plain"). Within a
- * JSON string all of them are allowed, as far as its length is not limited, so they are one bitmap and only the others are
- * walked over. */
+ * Most tokens are pieces of ordinary text: whole characters without quotes, backslashes and control characters
+ * ("plain"). Within a JSON string all of them are allowed, as far as its length is not limited, so they are one
+ * bitmap and only the others are walked over. */
 #ifndef GRAMMAR_LEXICON_H
 #define GRAMMAR_LEXICON_H
 

@@ -238,8 +238,8 @@ static void follow(struct machine *m, struct machine_place at)
         add_work(m, node->next, frame);
 }
 
-/* The places that read a byte, or tell of a loop, to be reached from those in the work: they are left in m->work[0, n), sorted;
- * returns n. */
+/* The places that read a byte, or tell of a loop, to be reached from those in the work: they are left in m->work[0,
+ * n), sorted; returns n. */
 static int close_work(struct machine *m)
 {
     int n = 0;
@@ -272,8 +272,8 @@ static int free_chars(const struct machine *m, const struct machine_place *at)
     return max < 0 ? MACHINE_UNLIMITED : max - counter->count;
 }
 
-/* Does a place that reads this belong to the string of the loop, or read what no plain character begins with? The loop's own
- * places have its counter, one further. */
+/* Does a place that reads this belong to the string of the loop, or read what no plain character begins with? The
+ * loop's own places have its counter, one further. */
 static bool is_of_loop(const struct machine *m, const struct machine_place *loop, const struct machine_place *at)
 {
     const struct node *node = &m->graph->node[at->node];

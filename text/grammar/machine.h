@@ -1,8 +1,8 @@
 /* text/grammar/machine.h - walks a graph byte by byte: all ways at once, each with its stack of calls and counters.
  *
- * A state is a set of places in the graph, each with its stack. States and the steps between them are remembered, so that
- * walking over a vocabulary costs a look-up a byte. Memory is bounded: when much is remembered all is forgotten but the
- * present state; a state of too many ways loses some, so that less is allowed than the graph would. */
+ * A state is a set of places in the graph, each with its stack. States and the steps between them are remembered, so
+ * that walking over a vocabulary costs a look-up a byte. Memory is bounded: when much is remembered all is forgotten
+ * but the present state; a state of too many ways loses some, so that less is allowed than the graph would. */
 #ifndef GRAMMAR_MACHINE_H
 #define GRAMMAR_MACHINE_H
 

@@ -148,8 +148,8 @@ static void add_spans(struct charset *s, const struct span *span, size_t n, stru
 
 #define ADD_SPANS(s, spans, e) add_spans(s, spans, sizeof(spans) / sizeof *(spans), e)
 
-/* \d and the like: into *set. Beyond ASCII readers disagree about them: what some take as a member and others do not belongs
- * neither to the class nor to its opposite; `inverted`: to both, since the set will be inverted. */
+/* \d and the like: into *set. Beyond ASCII readers disagree about them: what some take as a member and others do not
+ * belongs neither to the class nor to its opposite; `inverted`: to both, since the set will be inverted. */
 static bool class_escape(char c, struct charset *set, bool inverted, struct err *e)
 {
     static const struct span digit[] = {{'0', '9'}}, space[] = {{'\t', '\r'}, {' ', ' '}},

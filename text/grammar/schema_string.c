@@ -13,7 +13,8 @@
 #define BYTE "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 #define NAME "[A-Za-z0-9]([A-Za-z0-9-]{0,20}[A-Za-z0-9])?"
 
-/* Formats whose texts are written so that every reader of the format takes them. Others describe, as JSON schema has it. */
+/* Formats whose texts are written so that every reader of the format takes them. Others describe, as JSON schema has
+ * it. */
 static const struct {
     const char *name, *regex;
 } formats[] = {
