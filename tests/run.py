@@ -138,7 +138,7 @@ class Plan:
         self.add("soak/test_serve_hostile", [f"{soak}/test_serve_hostile"], 1800, env=messages, load=load, figures="# ")
         self.add("soak/test_gateway_load", [f"{soak}/test_gateway_load"], 600, load=load, figures="# ")
         self.add("soak/test_gateway_crowd", [f"{soak}/test_gateway_crowd"], 600, load=load, figures="# ")
-        self.fuzz(seconds=60)
+        self.fuzz()
 
     def sanitizers(self):
         # Open MPI itself leaks at exit; everything else is fatal.
@@ -160,17 +160,20 @@ class Plan:
             self.add(f"sanitized {name}", [f"{self.build}/tests/{name}"], 900, env=attacked, seconds=60, load=0.5)
         self.add_ranks("sanitized parity", 2, f"{san}/tests/parity/test_parity", 900, env=env, seconds=120)
 
-    def fuzz(self, seconds=60):
-        seconds = int(os.environ.get("FUZZ_SECONDS", seconds))
+    def fuzz(self):
+        """Searches from a random seed for some seconds a fuzzer."""
+        seconds = int(os.environ.get("FUZZ_SECONDS", 60))
+        self.fuzzers("seconds", seconds, 2 * seconds + 120)
+
+    def fuzzers(self, unit, count, limit):
         for source in sorted(glob.glob("tests/fuzz/fuzz_*.c")):
             name = os.path.basename(source)[:-len(".c")]
-            self.add(f"fuzz/{name}", ["tests/fuzz/run.sh", self.build, name, str(seconds)], 2 * seconds + 120,
-                     seconds=seconds)
+            self.add(f"fuzz/{name}", ["tests/fuzz/run.sh", self.build, name, unit, str(count)], limit, seconds=10)
 
     def all(self):
         for suite in ("unit", "spmd", "parity", "fail", "e2e", "attack", "door", "cluster", "soak", "sanitizers"):
             getattr(self, suite)()
-        self.fuzz(seconds=20) # from the inputs that are known; `make soak` takes its time
+        self.fuzzers("inputs", 30000, 600) # from a fixed seed; `make soak` searches further
 
 
 SUITES = ("all", "quick", "unit", "spmd", "parity", "fail", "e2e", "attack", "door", "cluster", "soak", "sanitizers", "fuzz",
