@@ -21,6 +21,7 @@ static int open_model(void *context, int model, struct opened *o, struct err *e)
                                       .name = f->found.name[model],
                                       .archive = f->found.archive[model],
                                       .cache = &f->archives,
+                                      .shelf = &f->shelf,
                                       .ops = f->ops,
                                       .n_ranks = f->n_ranks};
     struct opened_model *m = opened_model_open(&place, &o->bytes, e);
@@ -28,14 +29,14 @@ static int open_model(void *context, int model, struct opened *o, struct err *e)
         return -1;
     o->unpacking = m->unpacking;
     o->handle = m;
-    o->served = &m->texts.served;
+    o->served = &m->lasting->texts.served;
     return 0;
 }
 
 static void close_model(void *context, void *handle)
 {
-    (void)context;
-    opened_model_close(handle);
+    struct fleet *f = context;
+    opened_model_close(handle, &f->shelf);
 }
 
 /* ---- words to the I/O thread ---- */
@@ -121,15 +122,15 @@ void fleet_fetch(void *context, int model, struct model_config *m, struct checkp
 
 static void begin(struct fleet *f, const struct residents_news *news)
 {
-    struct opened_model *m = f->slot[news->model].model;
+    struct texts *texts = &f->slot[news->model].model->lasting->texts;
     const struct scheduler_setup setup = {.limits = news->limits,
-                                          .tokenizer = m->texts.tokenizer,
-                                          .lexicon = &m->texts.lexicon,
+                                          .tokenizer = texts->tokenizer,
+                                          .lexicon = &texts->lexicon,
                                           .prefix_caching = !f->o->service.run.no_prefix_caching,
-                                          .rope_changes_at = m->texts.rope_changes_at};
+                                          .rope_changes_at = texts->rope_changes_at};
     f->loading = false;
     if (lanes_start(&f->lanes, news->model, f->server.replicas.replica[news->model].end[1], &setup, &f->failure) == 0)
-        say(f, (struct model_word){.kind = MODEL_READY, .slot = news->model});
+        say(f, (struct model_word){.kind = MODEL_READY, .slot = news->model, .phases = news->phases});
 }
 
 static void give_up(struct fleet *f, int slot, const struct err *why)
@@ -148,7 +149,7 @@ static void let_go(struct fleet *f, const struct residents_news *news)
     }
     lanes_end(&f->lanes, news->model);
     f->slot[news->model] = (struct fleet_slot){0};
-    say(f, (struct model_word){.kind = MODEL_GONE, .slot = news->model, .freed = news->freed});
+    say(f, (struct model_word){.kind = MODEL_GONE, .slot = news->model, .freed = news->freed, .phases = news->phases});
 }
 
 void fleet_hear(void *context, const struct residents_news *news)
@@ -201,6 +202,7 @@ int fleet_open(struct fleet *f, const struct serve_options *o, const struct ops 
     f->o = o;
     f->ops = ops;
     f->n_ranks = n_ranks;
+    shelf_open(&f->shelf);
     if (o->models_cache != NULL && archive_cache_open(&f->archives, o->models_cache, o->models_cache_bytes, e) != 0)
         return -1;
     if (discover_models(o->models_dir, o->models_cache != NULL, &f->found, e) != 0 || find_pinned(f, e) != 0)
@@ -240,6 +242,7 @@ int fleet_close(struct fleet *f)
     atomic_store(&f->archives.cancel, true);
     int status = server_close(&f->server);
     archive_cache_close(&f->archives);
+    shelf_close(&f->shelf);
     free(f->pinned);
     discover_close(&f->found);
     memset(f, 0, sizeof *f);

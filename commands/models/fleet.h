@@ -5,6 +5,7 @@
 #define MODELS_FLEET_H
 
 #include "commands/models/discover.h"
+#include "commands/models/shelf.h"
 #include "coordinator/archives/cache.h"
 #include "coordinator/server/server.h"
 #include "coordinator/tasks/lanes.h"
@@ -21,6 +22,7 @@ struct fleet { /* zeroed at first */
     struct discovered found;
     struct archive_cache archives; /* not open: there is no --models-cache */
     bool *pinned;                  /* [found.n] */
+    struct shelf shelf;
     struct server server;
     struct lanes lanes;
     struct fleet_slot {
