@@ -1,6 +1,7 @@
 /* commands/models/serve_models.c - see serve_models.h. */
 #include "commands/models/serve_models.h"
 #include "commands/models/fleet.h"
+#include "commands/models/host_cache.h"
 #include "commands/serve.h"
 #include "commands/start/start.h"
 #include "commands/thread_cores.h"
@@ -62,11 +63,23 @@ static void check_cache(const struct fleet *f, const struct serve_options *o, co
         (void)archive_cache_check(cache.dir, cache.token, e);
 }
 
+/* The first rank of each host keeps files for all. Collective. */
+static void open_host_cache(struct host_cache *c, struct residents *r, const struct serve_options *o,
+                            const struct world *w, struct err *e)
+{
+    long long limit = w->rank == 0 ? (long long)o->host_cache : 0;
+    MPI_CHECK(MPI_Bcast(&limit, 1, MPI_LONG_LONG, 0, w->comm));
+    if (limit == 0 || w->node_rank != 0 || host_cache_check(limit, e) != 0 || host_cache_open(c, limit, e) != 0)
+        return;
+    r->files = (struct residents_files){c, host_cache_loaded, host_cache_dropped};
+}
+
 int serve_models(struct world *w, const struct serve_options *o, struct err *e)
 {
     struct instance_setup setup = {0};
     struct instance ground;
     struct meter meter;
+    struct host_cache host_cache = {0};
     struct fleet *f = err_calloc(e, 1, sizeof *f, "models");
     struct residents *r = err_calloc(e, 1, sizeof *r, "models");
     const struct residents_owner owner = {f, fleet_fetch, fleet_hear};
@@ -87,12 +100,15 @@ int serve_models(struct world *w, const struct serve_options *o, struct err *e)
     (void)meter_open(&meter, &ground.engine, METER_INTERVAL, fleet_ranks, f, e);
     fatal_agree(w, e);
     residents_open(r, w, &ground, &owner);
+    open_host_cache(&host_cache, r, o, w, e);
+    fatal_agree(w, e);
     if (w->rank == 0)
         fleet_start(f);
     loop_run_models(&r->models, &client, e);
     if (w->rank == 0)
         status = fleet_close(f);
     residents_close(r);
+    host_cache_close(&host_cache);
     meter_close(&meter);
     MPI_CHECK(MPI_Bcast(&status, 1, MPI_INT, 0, w->comm));
     instance_close(&ground);

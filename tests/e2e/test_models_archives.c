@@ -1,5 +1,6 @@
 /* tests/e2e/test_models_archives.c - `lockstep serve --models-dir --models-cache`: models as archives, unpacked once, into a
  * folder that is bounded; archives that nobody should unpack, and a disk that is full, are answers to who asks. */
+#include "base/clock.h"
 #include "tests/support/archive.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -205,6 +206,39 @@ static void disk_full(void)
     case_end();
 }
 
+/* KiB that a rank has locked. */
+static long locked(const struct serving *s, int rank)
+{
+    char path[60], line[200];
+    long kib = -1;
+    (void)snprintf(path, sizeof path, "/proc/%d/status", (int)process_of_rank(&s->p, rank));
+    FILE *f = fopen(path, "re");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL)
+        (void)sscanf(line, "VmLck: %ld", &kib);
+    if (f != NULL)
+        (void)fclose(f);
+    return kib;
+}
+
+static void host_cache(void)
+{
+    const char *const more[] = {"--models-cache", cache, "--host-cache", "1M", NULL};
+    struct serving s;
+    case_begin("--host-cache: files of a model that was unloaded are locked in memory, once a host");
+    if (case_check(serving_start_models(&s, dir, 2, more, NULL), "no server")) {
+        expect(&s, "two", "gpt2-3h", 200, NULL);
+        case_check(locked(&s, 0) == 0, "%ld KiB locked before", locked(&s, 0));
+        operate(&s, "unload", "two");
+        for (double until = seconds_now() + 30; locked(&s, 0) <= 0 && seconds_now() < until;)
+            (void)usleep(1000);
+        case_check(locked(&s, 0) == 76 && locked(&s, 1) == 0, "%ld and %ld KiB locked, expected 76 and 0",
+                   locked(&s, 0), locked(&s, 1));
+        expect(&s, "two", "gpt2-3h", 200, NULL);
+        case_check(serving_stop(&s) == 0, "status");
+    }
+    case_end();
+}
+
 int main(void)
 {
     make_models();
@@ -212,6 +246,7 @@ int main(void)
     files_remove_dir(cache);
     served(3);
     bounded();
+    host_cache();
     disk_full();
     files_remove_dir(cache);
     files_remove_dir(dir);
