@@ -38,13 +38,13 @@ static int64_t memory_of_rank(const struct instance *ground, const struct world 
 }
 
 static void open_fleet(struct fleet *f, struct instance *ground, const struct serve_options *o, int64_t memory,
-                       const struct world *w, struct err *e)
+                       struct host_use *host, const struct world *w, struct err *e)
 {
     struct cores cores;
     if (w->rank != 0)
         return;
     cores_widen(&cores);
-    (void)fleet_open(f, o, ground->ops, w->n_ranks, memory, e);
+    (void)fleet_open(f, o, ground->ops, w->n_ranks, memory, host, e);
     cores_restore(&cores);
 }
 
@@ -80,6 +80,7 @@ int serve_models(struct world *w, const struct serve_options *o, struct err *e)
     struct instance ground;
     struct meter meter;
     struct host_cache host_cache = {0};
+    struct host_use host = {.host_cache = &host_cache};
     struct fleet *f = err_calloc(e, 1, sizeof *f, "models");
     struct residents *r = err_calloc(e, 1, sizeof *r, "models");
     const struct residents_owner owner = {f, fleet_fetch, fleet_hear};
@@ -94,7 +95,8 @@ int serve_models(struct world *w, const struct serve_options *o, struct err *e)
     (void)rank_log_open(w, w->rank == 0 ? o->service.log_dir : NULL, e);
     fatal_agree(w, e);
     instance_open_ground(&ground, w, &setup, e);
-    open_fleet(f, &ground, o, memory_of_rank(&ground, w), w, e);
+    host_use_open(&host, &ground, w);
+    open_fleet(f, &ground, o, memory_of_rank(&ground, w), &host, w, e);
     check_cache(f, o, w, e);
     fatal_agree(w, e);
     (void)meter_open(&meter, &ground.engine, METER_INTERVAL, fleet_ranks, f, e);
@@ -109,6 +111,7 @@ int serve_models(struct world *w, const struct serve_options *o, struct err *e)
         status = fleet_close(f);
     residents_close(r);
     host_cache_close(&host_cache);
+    host_use_close(&host);
     meter_close(&meter);
     MPI_CHECK(MPI_Bcast(&status, 1, MPI_INT, 0, w->comm));
     instance_close(&ground);

@@ -134,6 +134,9 @@ static void served(int ranks)
         case_check(n_unpacked() == 2, "%d folders, expected 2", n_unpacked());
         double took = unpacking(&s, "one");
         case_check(took > 0, "ModelDownloadingTime %g", took);
+        double disk = serving_metric(&s, "DiskUtilization"), unpacked = serving_metric(&s, "models_unpacked_bytes");
+        case_check(disk > 0 && disk <= 100, "DiskUtilization %g", disk);
+        case_check(unpacked > (double)one_bytes && unpacked < 8 << 20, "%g bytes unpacked", unpacked);
         operate(&s, "unload", "one");
         expect(&s, "one", "llama-bf16", 200, NULL);
         case_check(unpacking(&s, "one") == took, "unpacked twice: %g and %g us", took, unpacking(&s, "one"));
@@ -233,6 +236,10 @@ static void host_cache(void)
             (void)usleep(1000);
         case_check(locked(&s, 0) == 76 && locked(&s, 1) == 0, "%ld and %ld KiB locked, expected 76 and 0",
                    locked(&s, 0), locked(&s, 1));
+        for (double until = seconds_now() + 30;
+             serving_metric(&s, "models_host_cache_bytes") <= 0 && seconds_now() < until;)
+            (void)usleep(1000);
+        case_check(serving_metric(&s, "models_host_cache_bytes") == 76 * 1024, "models_host_cache_bytes");
         expect(&s, "two", "gpt2-3h", 200, NULL);
         case_check(serving_stop(&s) == 0, "status");
     }
