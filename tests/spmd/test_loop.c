@@ -103,7 +103,8 @@ static void check_sleep(const struct world *w, struct plan *p)
     cpu = cpu_seconds(&naps[1]) - cpu;
     double waited = seconds_now() - started, n = naps[1] - naps[0];
     snprintf(reason, sizeof reason, "%.3f s of CPU in %.3f s, %.0f naps", cpu, waited, n);
-    tap_all(p->step == 5 && waited > 0.9 && (cpu < 0.2 || cpu < n * 100e-6), reason, "ranks that wait a second for a plan sleep");
+    tap_all(p->step == 5 && waited > 0.9 && (cpu < 0.2 || cpu < n * 100e-6), reason,
+            "ranks that wait a second for a plan sleep");
 }
 
 int main(int argc, char **argv)
