@@ -231,7 +231,7 @@ static void get_task(struct wire_in *w, struct task *j, const struct order_rules
     get_rules(w, j, is->vocab);
     /* A prompt has at least max_tokens, seed, a length and an id. */
     size_t n = wire_get_count(w, MAX_PROMPTS, 4 + 8 + 8 + 4, "the number of prompts");
-    if (n < 1 || n * (size_t)g->search.n > MAX_PROMPTS)
+    if (n < 1 || g->search.n < 1 || n * (size_t)g->search.n > MAX_PROMPTS)
         wire_fail(w, "the number of prompts");
     if (w->wrong != NULL)
         return;
