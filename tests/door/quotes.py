@@ -30,8 +30,8 @@ def fragments(quote):
 
 def stands_in(text, words):
     """As it is, or but for a word that is put in: the last one, or the first one before several others."""
-    rest = words.partition(" ")[2]
-    return words in text or words.rpartition(" ")[0] + " %s" in text or (len(rest) >= 10 and "%s " + rest in text)
+    start, rest = words.rpartition(" ")[0], words.partition(" ")[2]
+    return words in text or (start != "" and start + " %s" in text) or (len(rest) >= 10 and "%s " + rest in text)
 
 
 def of_tables(lines):
