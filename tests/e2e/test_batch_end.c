@@ -155,7 +155,8 @@ static void walltime(void)
     start(&p, "walltime.jsonl", more);
     process_wait(&p);
     case_check(p.status == 75 && p.n_left == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
-    case_check(process_in_time(p.seconds - limit, 1), "it took %.2f s", p.seconds); /* mpirun's own start and end are in it */
+    case_check(process_in_time(p.seconds - limit, 1), "it took %.2f s",
+               p.seconds); /* mpirun's own start and end are in it */
     batching_read(&r, dir, "walltime.jsonl");
     case_check(r.torn == 0 && r.n_twice == 0 && r.n_strange == 0 && r.n > 0 && r.n < 5000,
                "%d results, %d twice, %zu torn bytes", r.n, r.n_twice, r.torn);

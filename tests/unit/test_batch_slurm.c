@@ -125,7 +125,7 @@ static void a_child_that_hangs(void **unused)
     assert_false(child_ended(&c, began, &status));
     assert_int_equal(child_wait(&c), 128 + SIGKILL);
     assert_true(process_in_time(seconds_now() - began, 5)); /* of 1000 */
-    assert_int_equal(kill(pid, 0), -1); /* and was waited for */
+    assert_int_equal(kill(pid, 0), -1);                     /* and was waited for */
     assert_int_equal(child_start(&c, argv, seconds_now(), 1000, &e), 0);
     pid = c.pid;
     c.until = seconds_now();

@@ -407,7 +407,8 @@ static void lost(void **state)
     assert_int_equal(hub_check(&r.hub, &e), -1);
     EXPECT_PARTS(&e, ERR_COMM, "replica 1 of 2 (ranks 2-3, led by rank 2 on host): its connection has ended");
     double took = seconds_now() - closed;
-    assert_true(took >= LINK_PATIENCE && process_in_time(took - LINK_PATIENCE, 5)); /* the failed process speaks first */
+    assert_true(took >= LINK_PATIENCE &&
+                process_in_time(took - LINK_PATIENCE, 5)); /* the failed process speaks first */
     e = (struct err){0};
     close_rank0(&r, &e);
     assert_int_equal(e.code, ERR_COMM);
