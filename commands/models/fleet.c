@@ -8,6 +8,7 @@
 
 #define PATIENCE 5.0 /* s that the first in line waits before busy models yield */
 #define HOLD     5.0 /* s that a failure is the answer */
+#define STAY     2.0 /* times as long as its load took that a model stays before it makes way for another one */
 
 _Static_assert(SERVE_MAX_MODELS == PLAN_MODELS, "plans have a number for every model that may be loaded");
 
@@ -200,7 +201,8 @@ int fleet_open(struct fleet *f, const struct serve_options *o, const struct ops 
                                         .memory = o->model_memory > 0 ? o->model_memory : memory,
                                         .keep_alive = o->keep_alive,
                                         .patience = PATIENCE,
-                                        .hold = HOLD};
+                                        .hold = HOLD,
+                                        .residence = STAY};
     const struct server_setup setup = {.o = o,
                                        .name = o->models_dir,
                                        .models = {.n = f->found.n,
