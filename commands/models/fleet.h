@@ -5,6 +5,7 @@
 #define MODELS_FLEET_H
 
 #include "commands/models/discover.h"
+#include "commands/models/shelf.h"
 #include "coordinator/server/server.h"
 #include "coordinator/tasks/lanes.h"
 #include "rank/instance/residents.h"
@@ -19,6 +20,7 @@ struct fleet { /* zeroed at first */
     int n_ranks;
     struct discovered found;
     bool *pinned; /* [found.n] */
+    struct shelf shelf;
     struct server server;
     struct lanes lanes;
     struct fleet_slot {

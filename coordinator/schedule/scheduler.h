@@ -14,7 +14,8 @@
  * rows beside max_seqs, and takes from the prefix cache no token that is not scored yet.
  *
  * A request with a form (rules.form) gets each token only after the host has seen the one before it, and with it the mask of
- * tokens that may follow: while such a token is under way no further plan is made.
+ * tokens that may follow: while such a token is under way no further plan is made. Text that the form leaves no choice about
+ * is not sampled: its tokens are fed together, like a piece of a prompt.
  *
  * With drafts (setup.drafts) a step feeds the last token of a sequence and k more that may follow, and samples after each. What is
  * sampled is taken as far as the draft was the same, and the first token that differs: exactly the tokens that come without

@@ -184,6 +184,7 @@ static void take_opening(struct server *s, struct opening *one)
 {
     struct models *m = &s->models;
     struct model_entry *entry = &m->entry[one->model];
+    entry->opening = seconds_now() - entry->since;
     if (one->why.code == ERR_NONE) {
         entry->handle = one->opened.handle;
         entry->served = one->opened.served;
@@ -195,27 +196,48 @@ static void take_opening(struct server *s, struct opening *one)
     free(one);
 }
 
-static void take_ready(struct server *s, int i)
+static void add_phases(struct model_entry *entry, const struct load_phases *p)
+{
+    for (int i = 0; i < N_LOAD_PHASES; i++)
+        entry->counts.phases.seconds[i] += p->seconds[i];
+}
+
+/* "open 0.021, begin 0.010, ..." */
+static void describe_phases(char *text, size_t bytes, const struct load_phases *p)
+{
+    size_t used = 0;
+    for (int i = 0; i < N_LOAD_PHASES && used < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s %.3f", i > 0 ? ", " : "",
+                                 load_phase_name((enum load_phase)i), p->seconds[i]);
+}
+
+static void take_ready(struct server *s, int i, struct load_phases phases)
 {
     struct model_entry *entry = &s->models.entry[i];
     double now = seconds_now();
+    char text[200];
+    phases.seconds[LOAD_PHASE_OPEN] = entry->opening;
+    add_phases(entry, &phases);
+    describe_phases(text, sizeof text, &phases);
     entry->counts.loads++;
     entry->counts.loading += now - entry->since;
-    log_note("model %s is loaded in %.3f s", entry->name, now - entry->since);
+    log_note("model %s is loaded in %.3f s: %s", entry->name, now - entry->since, text);
     deploy_loaded(&s->models.deploy, i, now);
     server_admit_model(s, i);
 }
 
-static void take_gone(struct server *s, int i, int slot, int64_t freed)
+static void take_gone(struct server *s, int i, const struct model_word *w)
 {
     struct model_entry *entry = &s->models.entry[i];
     double now = seconds_now();
+    int64_t freed = w->freed;
+    add_phases(entry, &w->phases);
     entry->counts.unloads++;
     entry->counts.unloading += now - entry->since;
     entry->counts.freed = freed;
     log_note("model %s is unloaded in %.3f s: %lld bytes counted, %lld more are free", entry->name, now - entry->since,
              (long long)s->models.deploy.model[i].bytes, (long long)freed);
-    replicas_clear(&s->replicas, slot);
+    replicas_clear(&s->replicas, w->slot);
     shut(&s->models, entry);
     deploy_unloaded(&s->models.deploy, i);
     server_unloaded_model(s, i);
@@ -234,7 +256,7 @@ static void take_word(struct server *s, const struct model_word *w)
         }
         return;
     case MODEL_READY:
-        take_ready(s, i);
+        take_ready(s, i, w->phases);
         return;
     case MODEL_FAILED:
         replicas_clear(&s->replicas, w->slot);
@@ -242,7 +264,7 @@ static void take_word(struct server *s, const struct model_word *w)
         fail_model(s, i, code_of(&w->why), w->why.text);
         return;
     case MODEL_GONE:
-        take_gone(s, i, w->slot, w->freed);
+        take_gone(s, i, w);
         return;
     case MODEL_SIGNAL:
         server_signal(s, w->wish, false);

@@ -27,6 +27,7 @@ struct model_counts {
     uint64_t loads, unloads, failures;
     double waited, loading, unloading; /* s: of requests for it; until it was ready; until it was gone */
     int64_t freed;                     /* by the last unloading, in the device's own number */
+    struct load_phases phases;         /* parts of `loading`, but for what is recorded later */
 };
 
 struct models {
@@ -38,6 +39,7 @@ struct models {
         void *handle;
         struct protocol_error why; /* it failed last */
         double since;              /* its loading or unloading began */
+        double opening;            /* s that the last opening took, with the wait for the opener */
         struct model_counts counts;
     } * entry; /* [n] */
     struct deploy deploy;
