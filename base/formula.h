@@ -42,11 +42,12 @@ enum rope_growth {
 /* Which experts of a mixture take a token, and by how much their results count. An expert's score is its part of a softmax over
  * the logits of all, or a sigmoid of its own logit. Those of the highest scores are chosen; a bias is part of the logit of a
  * softmax, but corrects a sigmoid's score for the choice alone. With groups, experts [0, n_experts / n_groups) are the first
- * one and so on; a group is as good as its two best experts together, and all others' than the n_kept best groups' are
- * left out. A share is the score of a chosen expert, times scale. */
+ * one and so on; a group is as good as its two best experts together, or its best one, and all others' than the n_kept best
+ * groups' are left out. A share is the score of a chosen expert, times scale. */
 struct routing {
     int n_experts, n_chosen; /* 1 <= n_chosen <= n_experts <= ROUTING_MAX_EXPERTS */
     int n_groups, n_kept;    /* n_groups 0 or 1: there are none */
+    bool groups_by_best;     /* a group is as good as its best expert */
     bool sigmoid;
     bool normalised; /* the scores of the chosen ones are divided by their sum */
     float scale;

@@ -76,6 +76,12 @@ struct heads {
     float cap; /* c: c tanh(score / c) instead of the score, before what is not seen is left out; 0: the score itself */
 };
 
+/* Rows of the heads of tokens: that of token t and head h begins at element t per_token + h per_head of `data`. */
+struct head_rows {
+    void *data;
+    int per_token, per_head;
+};
+
 /* Local KV heads. Half open. */
 struct kv_range {
     int begin, end;

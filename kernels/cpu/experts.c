@@ -23,7 +23,7 @@ static void leave_groups_out(float *key, const struct routing *how)
             } else if (key[e] > best[1]) {
                 best[1] = key[e];
             }
-        score[g] = best[0] + best[1];
+        score[g] = how->groups_by_best ? best[0] : best[0] + best[1];
     }
     for (int g = 0; g < how->n_groups; g++) {
         int n_better = 0;

@@ -98,6 +98,41 @@ static void finish_heads(float *row, const struct heads *heads, int t, int pos, 
     }
 }
 
+/* The latent of a token into the cache: all but the last `rotated` elements normed, those turned. */
+static void store_latent(float *to, const float *from, int dim, const struct rope *rope, const float *cos_sin,
+                         const struct weight *w, float eps)
+{
+    int rank = dim - rope->dims;
+    double inverse = 1.0 / sqrt(sum_squares(from, rank, 0) / rank + eps);
+    for (int d = 0; d < rank; d++)
+        to[d] = dtype_load(w->data, w->type, (size_t)d) * (float)(from[d] * inverse);
+    memcpy(to + rank, from + rank, (size_t)rope->dims * sizeof *to);
+    rotate_head(to + rank, rope, cos_sin);
+}
+
+void cpu_latent_store(struct queue *q, void *qkv, const void *query, int query_dim, const void *latent, void *cache,
+                      const struct heads *heads, const struct batch *batch, const struct rope *rope, const float *cos_sin,
+                      const struct weight *norm, float eps)
+{
+    int dim = heads->head_dim, n_heads = heads->n_heads, turned = rope->dims;
+    size_t width = (size_t)(n_heads + 2 * heads->n_kv_heads) * dim;
+    if (n_heads == 0)
+        return;
+#pragma omp parallel for num_threads(cpu_threads(q, batch->n_tokens *width)) schedule(static)
+    for (int t = 0; t < batch->n_tokens; t++) {
+        const float *angles = cos_sin + (size_t)t * turned;
+        for (int h = 0; h < n_heads; h++) {
+            float *to = (float *)qkv + t * width + (size_t)(h + 1) * dim - turned;
+            const float *from = (const float *)query + ((size_t)t * n_heads + h + 1) * query_dim - turned;
+            memcpy(to, from, (size_t)turned * sizeof *to);
+            rotate_head(to, rope, angles);
+        }
+        int64_t at = cache_offset(heads, batch, t);
+        if (at >= 0)
+            store_latent((float *)cache + at, (const float *)latent + (size_t)t * dim, dim, rope, angles, norm, eps);
+    }
+}
+
 void cpu_qkv_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, const struct heads *heads,
                    const struct batch *batch, const struct rope *rope, const float *cos_sin,
                    const struct head_norms *norms)

@@ -14,7 +14,7 @@ struct network {
     const struct weight *(*layer)[WEIGHT_COUNT]; /* [n_layers] roles of each layer */
     void *wide;                                  /* see struct weight */
     float *alibi_slopes;                         /* device [n_heads_local], or NULL */
-    void **k_cache, **v_cache;                   /* [n_layers] [n_blocks, n_kv_local, KV_BLOCK_TOKENS, head_dim] */
+    void **k_cache, **v_cache; /* [n_layers] [n_blocks, n_kv_local, KV_BLOCK_TOKENS, head_dim]; of latents the same */
 };
 
 /* Take device memory for every weight of the rank (contents undefined until loaded) and resolve the roles. c may be
