@@ -49,6 +49,8 @@ struct routing {
     int n_groups, n_kept;    /* n_groups 0 or 1: there are none */
     bool groups_by_best;     /* a group is as good as its best expert */
     bool sigmoid;
+    bool by_logits;  /* of sigmoids: the highest logits are chosen, of which several may have a sigmoid of 1 */
+    bool of_input;   /* shares are factors of the input of an expert, not of its result (Llama 4); n_chosen is 1 */
     bool normalised; /* the scores of the chosen ones are divided by their sum */
     float scale;
 };
@@ -60,13 +62,14 @@ struct routing {
 struct rope {
     enum rope_layout layout;
     enum rope_growth growth;
-    int dims;      /* even, 2..2*ROPE_MAX_PAIRS */
+    int dims;      /* even, 2..2*ROPE_MAX_PAIRS; 0: nothing rotates, queries may grow all the same */
     int long_from; /* tokens; unused when fixed */
     float attention_scaling;
     float theta, factor; /* ROPE_DYNAMIC only */
     float
-        query_growth; /* beta: queries are multiplied by 1 + beta ln(1 + floor(position / query_period)); 0: they are not */
-    int query_period;                    /* tokens; unused when beta is 0 */
+        query_growth; /* beta: queries are multiplied by 1 + beta ln(1 + floor((position + query_shift) / query_period)); 0: they
+                         are not */
+    int query_period, query_shift;       /* tokens; unused when beta is 0 */
     float inv_freq[ROPE_MAX_PAIRS];      /* [dims/2] */
     float inv_freq_long[ROPE_MAX_PAIRS]; /* [dims/2], ROPE_LONG only */
 };

@@ -139,6 +139,9 @@ STEP(MATMUL, experts_first, (struct queue *q, void *out, const void *x, const st
 STEP(MATMUL, experts_second, (struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
                               const struct routes *r, const struct routing *how, void *work, int n_tokens, bool accumulate),
      (q, out, x, w, bias, r, how, work, n_tokens, accumulate))
+/* Of the one expert that was chosen for each token: out[t] = share[t] x[t], then share[t] = 1. x, out: [n_tokens, dim] */
+STEP(OTHER, weigh_input, (struct queue *q, void *out, const void *x, const struct routes *r, int n_tokens, int dim),
+     (q, out, x, r, n_tokens, dim))
 /* x[t] *= sigmoid(in[t] . w). x: [n_tokens, dim], in: [n_tokens, w->cols], w: [1, cols] */
 STEP(OTHER, gate, (struct queue *q, void *x, const void *in, const struct weight *w, int n_tokens, int dim),
      (q, x, in, w, n_tokens, dim))

@@ -61,8 +61,9 @@ static void check_experts(const struct model_config *m, const struct config *c)
     if (r->n_chosen > r->n_experts)
         ERR(c->e, ERR_INPUT, "%s: \"num_experts_per_tok\" is %d, expected at most the %d experts of a layer", c->what,
             r->n_chosen, r->n_experts);
-    if (r->n_groups > 1 && (r->n_experts % r->n_groups != 0 || r->n_experts / r->n_groups < (r->groups_by_best ? 1 : 2) ||
-                            r->n_kept > r->n_groups || r->n_kept * (r->n_experts / r->n_groups) < r->n_chosen))
+    if (r->n_groups > 1 &&
+        (r->n_experts % r->n_groups != 0 || r->n_experts / r->n_groups < (r->groups_by_best ? 1 : 2) ||
+         r->n_kept > r->n_groups || r->n_kept * (r->n_experts / r->n_groups) < r->n_chosen))
         ERR(c->e, ERR_INPUT,
             "%s: \"n_group\" is %d, \"topk_group\" %d: expected equal groups of the %d experts, %s in each at least, "
             "and %d experts in those that are kept",

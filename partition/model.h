@@ -30,8 +30,8 @@ struct model_layer {
  * all heads. What the cache keeps are those two, as the one head of head_dim = rank + rotated; whose keys and values a head's
  * queries and results are, the layer makes of them. */
 struct model_latent {
-    int rank;       /* elements of the latent; 0: the model has no such attention */
-    int query_rank; /* of the latent that the queries are made of; 0: they are made of the layer's input */
+    int rank;                /* elements of the latent; 0: the model has no such attention */
+    int query_rank;          /* of the latent that the queries are made of; 0: they are made of the layer's input */
     int key, rotated, value; /* elements of a head: of its key but for the rotated ones, those, of its value */
     bool biases;             /* of the products that make the latents */
     float norm_eps;          /* of the latents' norms */
@@ -51,8 +51,8 @@ struct model_experts {
 struct model_config {
     char model_type[32]; /* as in config.json; for messages and for choosing the family, not for arithmetic */
     int n_layers, hidden, n_heads, n_kv_heads, head_dim, ffn, vocab;
-    int n_predicting;     /* layers that a checkpoint may hold behind those: they predict further tokens, and are not loaded */
-    int embed_dim;        /* width of the embedding table; != hidden needs WEIGHT_PROJECT_IN and _OUT (OPT-350m) */
+    int n_predicting; /* layers that a checkpoint may hold behind those: they predict further tokens, and are not loaded */
+    int embed_dim;    /* width of the embedding table; != hidden needs WEIGHT_PROJECT_IN and _OUT (OPT-350m) */
     int max_positions;    /* of the config; 0: not bounded by anything (BLOOM) */
     int scaled_positions; /* their number with linear, dynamic or YaRN scaling of the rotation; 0: no scaling */
     bool positions_end;   /* beyond max_positions there is nothing: prompt + output must fit (learned tables, GPT-J) */

@@ -16,7 +16,7 @@ enum axis {
     AXIS_Q_NORM, /* head_dim, or that for each head */
     AXIS_K_NORM,
     AXIS_QKV,
-    AXIS_HEADS, /* n_heads x elements of a value */
+    AXIS_HEADS,   /* n_heads x elements of a value */
     AXIS_QUERIES, /* n_heads x (key + rotated) */
     AXIS_QUERY_RANK,
     AXIS_LATENT, /* rank + rotated */

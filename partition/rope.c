@@ -296,8 +296,9 @@ double rope_score_factor(const struct config *c)
     if (open_dictionary(&p, c, key, NULL, what, sizeof what) != 0 || p.json == NULL)
         return 1;
     double all = config_real(&p, "mscale_all_dim", 0, 0, MAX_FACTOR);
-    bool scaled = strcmp(json_get_string(p.json, config_has(&p, "rope_type") ? "rope_type" : "type", "default", p.what, p.e),
-                         "default") != 0;
+    bool scaled =
+        strcmp(json_get_string(p.json, config_has(&p, "rope_type") ? "rope_type" : "type", "default", p.what, p.e),
+               "default") != 0;
     double factor = scaled && all > 0 ? yarn_scale(config_need_real(&p, "factor", 1, MAX_FACTOR), all) : 1;
     return factor * factor;
 }

@@ -45,8 +45,8 @@ int weight_unknown(const struct weight_map *whole, const struct model_config *m,
         while (slice < whole->n_slices && whole->slice[slice].tensor < tensor)
             slice++;
         const char *name = checkpoint_tensor_name(c, tensor);
-        if ((slice < whole->n_slices && whole->slice[slice].tensor == tensor) || is_ignored(family, m->tied_head, name) ||
-            is_predicting(m, name))
+        if ((slice < whole->n_slices && whole->slice[slice].tensor == tensor) ||
+            is_ignored(family, m->tied_head, name) || is_predicting(m, name))
             continue;
         const char *separator = used > 0 ? ", " : "";
         if (used + strlen(separator) + strlen(name) < names_bytes)

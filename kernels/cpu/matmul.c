@@ -24,9 +24,9 @@ struct product {
     int n_tokens, rows, cols;
     bool accumulate;
     size_t x_pitch, out_pitch; /* elements from row to row */
-    const int32_t *pair; /* of an expert: the rows of out that its tokens have; NULL: in order */
-    int pairs_a_row;     /* that share a row of x */
-    size_t pitch;        /* bytes from row to row of w */
+    const int32_t *pair;       /* of an expert: the rows of out that its tokens have; NULL: in order */
+    int pairs_a_row;           /* that share a row of x */
+    size_t pitch;              /* bytes from row to row of w */
     /* Of quantised weights, of the first row: see base/codes.h. */
     struct code_form form;
     const uint8_t *scales, *zeros;
@@ -167,7 +167,7 @@ void cpu_matmul_heads(struct queue *q, struct head_rows out, struct head_rows x,
 {
     int rows = n_heads > 0 ? w->rows / n_heads : 0, n_row_blocks = (rows + ROWS - 1) / ROWS;
     block_function *block = choose_block();
-#pragma omp parallel for num_threads(cpu_threads(q, (size_t)n_tokens *w->rows *w->cols)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads(q, (size_t)n_tokens * w->rows * w->cols)) schedule(static)
     for (int i = 0; i < n_heads * n_row_blocks; i++) {
         int h = i / n_row_blocks, r0 = i % n_row_blocks * ROWS;
         struct product m = {.out = (float *)out.data + (size_t)h * (size_t)out.per_head,

@@ -24,13 +24,13 @@ static double mean_of(const float *x, int n)
 static void norm_head(float *x, const struct weight *w, int head, int dim, const struct head_norms *norms,
                       const float *squares, int n)
 {
-    size_t first = w->cols > dim ? (size_t)head * dim : 0;
+    size_t first = w && w->cols > dim ? (size_t)head * dim : 0;
     double mean = norms->kind == NORM_LAYER ? mean_of(x, dim) : 0;
     double variance = squares != NULL ? (double)*squares / n : sum_squares(x, dim, mean) / dim;
     double inverse = 1.0 / sqrt(variance + norms->eps);
     float offset = norms->kind == NORM_RMS_OFFSET ? 1.0f : 0.0f;
     for (int d = 0; d < dim; d++)
-        x[d] = (offset + dtype_load(w->data, w->type, first + d)) * (float)((x[d] - mean) * inverse);
+        x[d] = (w ? offset + dtype_load(w->data, w->type, first + d) : 1.0f) * (float)((x[d] - mean) * inverse);
 }
 
 static void rotate_head(float *x, const struct rope *rope, const float *cos_sin)
@@ -75,7 +75,7 @@ static float query_factor(const struct rope *rope, int pos)
 {
     if (rope->query_growth == 0)
         return 1;
-    return 1 + rope->query_growth * logf((float)(1 + pos / rope->query_period));
+    return 1 + rope->query_growth * logf((float)(1 + (pos + rope->query_shift) / rope->query_period));
 }
 
 /* The heads of q and k of token t. */
@@ -88,7 +88,7 @@ static void finish_heads(float *row, const struct heads *heads, int t, int pos, 
         float *x = row + (size_t)h * dim;
         bool is_k = h >= n_q;
         const struct weight *w = is_k ? norms->k : norms->q;
-        if (w)
+        if (w || norms->unit)
             norm_head(x, w, is_k ? h - n_q : h, dim, norms, norms->squares ? &norms->squares[2 * t + is_k] : NULL,
                       is_k ? norms->n_k : norms->n_q);
         if (rope)
@@ -111,8 +111,8 @@ static void store_latent(float *to, const float *from, int dim, const struct rop
 }
 
 void cpu_latent_store(struct queue *q, void *qkv, const void *query, int query_dim, const void *latent, void *cache,
-                      const struct heads *heads, const struct batch *batch, const struct rope *rope, const float *cos_sin,
-                      const struct weight *norm, float eps)
+                      const struct heads *heads, const struct batch *batch, const struct rope *rope,
+                      const float *cos_sin, const struct weight *norm, float eps)
 {
     int dim = heads->head_dim, n_heads = heads->n_heads, turned = rope->dims;
     size_t width = (size_t)(n_heads + 2 * heads->n_kv_heads) * dim;

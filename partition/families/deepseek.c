@@ -29,8 +29,8 @@ static void read_latent(struct model_config *m, const struct config *c, const st
     static const struct rope_keys rope = {"rope_theta", 10000, "partial_rotary_factor", 1, false};
     struct model_latent *l = &m->latent;
     l->rank = config_int(c, "kv_lora_rank", missing->rank, 1, CONFIG_MAX_HEAD_DIM);
-    l->query_rank = config_int(c, "q_lora_rank", config_is_null(c, "q_lora_rank") ? 0 : missing->query_rank, 1,
-                               CONFIG_MAX_HIDDEN);
+    l->query_rank =
+        config_int(c, "q_lora_rank", config_is_null(c, "q_lora_rank") ? 0 : missing->query_rank, 1, CONFIG_MAX_HIDDEN);
     l->key = config_int(c, "qk_nope_head_dim", missing->key, 1, CONFIG_MAX_HEAD_DIM);
     l->rotated = config_int(c, "qk_rope_head_dim", missing->rotated, 2, 2 * ROPE_MAX_PAIRS);
     l->value = config_int(c, "v_head_dim", missing->value, 1, CONFIG_MAX_HEAD_DIM);
@@ -40,8 +40,8 @@ static void read_latent(struct model_config *m, const struct config *c, const st
     m->head_dim = l->rotated;
     rope_read(m, c, &rope);
     if (c->e->code == ERR_NONE && m->rope.dims != l->rotated)
-        ERR(c->e, ERR_UNSUPPORTED, "%s: %d of the %d dimensions of \"qk_rope_head_dim\" are rotated, expected all", c->what,
-            m->rope.dims, l->rotated);
+        ERR(c->e, ERR_UNSUPPORTED, "%s: %d of the %d dimensions of \"qk_rope_head_dim\" are rotated, expected all",
+            c->what, m->rope.dims, l->rotated);
     m->head_dim = l->rank + l->rotated;
     m->attention_scale = (float)(rope_score_factor(c) / sqrt(l->key + l->rotated));
 }
@@ -88,7 +88,12 @@ static void read_all(struct model_config *m, const struct config *c, const struc
 static void config_v2(struct model_config *m, const struct config *c)
 {
     static const struct defaults missing = {
-        .sizes = {.n_layers = 32, .hidden = 4096, .n_heads = 32, .vocab = 102400, .ffn = 11008, .max_positions = 2048,
+        .sizes = {.n_layers = 32,
+                  .hidden = 4096,
+                  .n_heads = 32,
+                  .vocab = 102400,
+                  .ffn = 11008,
+                  .max_positions = 2048,
                   .norm_eps = 1e-6f},
         .latent = {.rank = 512, .query_rank = 1536, .key = 128, .rotated = 64, .value = 128},
         .routing = {.n_experts = 64, .n_groups = 1, .n_kept = 1, .scale = 1},
@@ -126,7 +131,12 @@ static void read_sigmoid(struct model_config *m, const struct config *c, const s
 static void config_v3(struct model_config *m, const struct config *c)
 {
     static const struct defaults missing = {
-        .sizes = {.n_layers = 61, .hidden = 7168, .n_heads = 128, .vocab = 129280, .ffn = 18432, .max_positions = 4096,
+        .sizes = {.n_layers = 61,
+                  .hidden = 7168,
+                  .n_heads = 128,
+                  .vocab = 129280,
+                  .ffn = 18432,
+                  .max_positions = 4096,
                   .norm_eps = 1e-6f},
         .latent = {.rank = 512, .query_rank = 1536, .key = 128, .rotated = 64, .value = 128},
         .routing = {.n_experts = 256, .n_chosen = 8, .n_groups = 8, .n_kept = 4, .scale = 2.5f},
@@ -144,7 +154,8 @@ static void read_layer_types(struct model_config *m, const struct config *c)
     const json_t *types = json_object_get(c->json, "mlp_layer_types");
     bool listed = types != NULL && !json_is_null(types);
     if (!listed && config_int(c, "first_k_dense_replace", 1, 0, MODEL_MAX_LAYERS) != 1)
-        ERR(c->e, ERR_UNSUPPORTED, "%s: \"first_k_dense_replace\" is not 1, and \"mlp_layer_types\" is missing", c->what);
+        ERR(c->e, ERR_UNSUPPORTED, "%s: \"first_k_dense_replace\" is not 1, and \"mlp_layer_types\" is missing",
+            c->what);
     if (listed && (!json_is_array(types) || json_array_size(types) != (size_t)m->n_layers)) {
         ERR(c->e, ERR_INPUT, "%s: \"mlp_layer_types\" is %s of %zu, expected an array of %d strings", c->what,
             json_type_name(types), json_array_size(types), m->n_layers);
@@ -162,7 +173,12 @@ static void read_layer_types(struct model_config *m, const struct config *c)
 static void config_glm(struct model_config *m, const struct config *c)
 {
     static const struct defaults missing = {
-        .sizes = {.n_layers = 47, .hidden = 2048, .n_heads = 20, .vocab = 154880, .ffn = 10240, .max_positions = 202752,
+        .sizes = {.n_layers = 47,
+                  .hidden = 2048,
+                  .n_heads = 20,
+                  .vocab = 154880,
+                  .ffn = 10240,
+                  .max_positions = 202752,
                   .norm_eps = 1e-5f},
         .latent = {.rank = 512, .query_rank = 768, .key = 192, .rotated = 64, .value = 256},
         .routing = {.n_experts = 64, .n_chosen = 4, .n_groups = 1, .n_kept = 1, .scale = 1.8f},

@@ -70,8 +70,8 @@ int network_open(struct network *n, const struct model_config *m, const struct s
 
 size_t network_kv_block_bytes(const struct model_config *m, const struct shard *s, enum dtype act)
 {
-    return (size_t)model_cache_arrays(m) * (size_t)m->n_layers * (size_t)range_length(s->kv_heads) * KV_BLOCK_TOKENS * (size_t)m->head_dim *
-           dtype_bytes(act);
+    return (size_t)model_cache_arrays(m) * (size_t)m->n_layers * (size_t)range_length(s->kv_heads) * KV_BLOCK_TOKENS *
+           (size_t)m->head_dim * dtype_bytes(act);
 }
 
 int network_open_kv(struct network *n, int n_blocks, const struct ops *ops, struct queue *q, struct err *e)
@@ -86,8 +86,8 @@ int network_open_kv(struct network *n, int n_blocks, const struct ops *ops, stru
         n->k_cache[i] = ops->alloc(q, bytes);
         n->v_cache[i] = arrays > 1 ? ops->alloc(q, bytes) : n->k_cache[i];
         if (n->k_cache[i] == NULL || n->v_cache[i] == NULL)
-            return ERR(e, ERR_MEMORY, "KV cache needs %zu bytes for %d blocks of %d tokens: %s", arrays * layers * bytes,
-                       n_blocks, KV_BLOCK_TOKENS, q->err.text);
+            return ERR(e, ERR_MEMORY, "KV cache needs %zu bytes for %d blocks of %d tokens: %s",
+                       arrays * layers * bytes, n_blocks, KV_BLOCK_TOKENS, q->err.text);
     }
     return 0;
 }

@@ -360,6 +360,15 @@ static void experts_second(struct queue *q, void *out, const void *x, const stru
     finish(q);
 }
 
+static void weigh_input(struct queue *q, void *out, const void *x, const struct routes *r, int n_tokens, int dim)
+{
+    size_t n = (size_t)n_tokens;
+    struct routes d = {.share = argument_data(argument("shares", r->share, n, sizeof *r->share, ARGUMENT_CHANGED))};
+    table->weigh_input(on(q), act("result", out, n * (size_t)dim, ARGUMENT_MADE),
+                       act("x", x, n * (size_t)dim, ARGUMENT_READ), &d, n_tokens, dim);
+    finish(q);
+}
+
 static void gate(struct queue *q, void *x, const void *in, const struct weight *w, int n_tokens, int dim)
 {
     struct weight dw;
