@@ -222,6 +222,7 @@ static int take_sampled(struct scheduler *s, struct request *r, const struct sam
     if (request_take(r, s->setup.tokenizer, sampled, e) != 0)
         return -1;
     s->stats.n_output_tokens += r->output.n - before;
+    form_note_jump(r, r->output.n - before);
     if (r->state == REQUEST_RUNNING)
         prefix_share(s, r);
     if (r->finish != FINISH_NONE)
@@ -262,10 +263,11 @@ int scheduler_accept(struct scheduler *s, const struct step_result *result, doub
         return -1;
     for (int i = 0; i < f->n; i++) {
         struct request *r = f->request[i];
+        bool dropped = form_drops(r);
         r->n_in_flight--;
         if (r->finish != FINISH_NONE)
             release_if_done(s, r); /* it ended in an earlier step: this token was sampled for nothing */
-        else if (take_sampled(s, r, &result->sampled[i], e) != 0)
+        else if (!dropped && take_sampled(s, r, &result->sampled[i], e) != 0)
             return -1;
     }
     return 0;

@@ -35,14 +35,6 @@ static void add_scores(struct scheduler *s, struct request *r, struct plan *p)
     s->score_rows -= n;
 }
 
-/* For the newest sequence of the plan. */
-static void add_mask(const struct scheduler *s, const struct request *r, struct plan *p)
-{
-    size_t words = (size_t)s->setup.limits.mask_words;
-    p->seq[p->n_seqs - 1].masked = 1;
-    memcpy(p->mask + (size_t)p->n_masks++ * words, r->mask, words * sizeof *r->mask);
-}
-
 /* The next n tokens of a running sequence; if they are all that there are, another one is sampled. */
 static void add_tokens(struct scheduler *s, struct request *r, int n, struct plan *p)
 {
@@ -50,7 +42,7 @@ static void add_tokens(struct scheduler *s, struct request *r, int n, struct pla
     int32_t *token = p->token + p->n_tokens;
     p->seq[p->n_seqs++] = (struct plan_seq){r->slot, n, r->n_fed, (int)r->prompt.n, last, last, 0};
     if (last && r->form != NULL)
-        add_mask(s, r, p);
+        form_add_mask(s, r, p);
     if (r->in_slot)
         *token = -1; /* the one sampled last, which never leaves the device */
     else
@@ -58,7 +50,7 @@ static void add_tokens(struct scheduler *s, struct request *r, int n, struct pla
     p->n_tokens += n;
     r->n_fed += n;
     add_scores(s, r, p);
-    r->in_slot = last && !r->steered && r->form == NULL;
+    r->in_slot = last && !r->steered;
     if (last) {
         struct flight *f = &s->flight[p->step % SCHEDULER_FLIGHTS];
         f->request[f->n++] = r;
@@ -257,15 +249,6 @@ static int begin_turns(struct scheduler *s)
     return n_decodes;
 }
 
-/* Is a token under way that decides what may follow it? */
-static bool waits_for_form(const struct scheduler *s)
-{
-    for (int i = 0; i < s->n_running; i++)
-        if (s->running[i]->form != NULL && s->running[i]->n_in_flight > 0)
-            return true;
-    return false;
-}
-
 void scheduler_plan(struct scheduler *s, struct plan *p, double now)
 {
     struct flight *f = &s->flight[p->step % SCHEDULER_FLIGHTS];
@@ -274,8 +257,6 @@ void scheduler_plan(struct scheduler *s, struct plan *p, double now)
     s->n_plans++;
     s->now = now;
     scheduler_expire(s, now);
-    if (waits_for_form(s))
-        return;
     int n_decodes = begin_turns(s);
     uint64_t n_preemptions = s->stats.n_preemptions;
     plan_running(s, n_decodes, p);
