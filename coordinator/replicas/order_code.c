@@ -233,11 +233,12 @@ static void get_task(struct wire_in *w, struct task *j, const struct order_rules
     size_t n = wire_get_count(w, MAX_PROMPTS, 4 + 8 + 8 + 4, "the number of prompts");
     if (n < 1 || n * (size_t)g->search.n > MAX_PROMPTS)
         wire_fail(w, "the number of prompts");
-    if (w->wrong != NULL)
+    if (n < 1 || w->wrong != NULL)
         return;
     j->n_choices = g->search.n;
     j->rules = calloc(n, sizeof *j->rules);
     j->choices = calloc(n, sizeof *j->choices);
+    /* NOLINTNEXTLINE(clang-analyzer-optin.portability.UnixAPI): neither is 0, or wire_fail() was called */
     j->work.progress = calloc(n * (size_t)j->n_choices, sizeof *j->work.progress);
     if (j->rules == NULL || j->choices == NULL || j->work.progress == NULL) {
         wire_fail(w, "host memory");

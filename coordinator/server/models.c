@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ARCHIVE ".tar.gz"
-#define GIB     (1024.0 * 1024.0 * 1024.0)
+#define GIB (1024.0 * 1024.0 * 1024.0)
 
 /* A table of one, which is ready from the beginning: whether the server is, is the server's own state. */
 static int open_one(struct models *m, const struct served *one, struct err *e)
@@ -86,14 +85,19 @@ static int find_exactly(const struct models *m, const char *name)
 
 int models_find(const struct models *m, const char *name)
 {
+    static const char *const archive[] = {".tar.gz", ".tar"};
     char stem[256];
-    size_t bytes = strlen(name), tail = sizeof ARCHIVE - 1;
+    size_t bytes = strlen(name);
     int found = find_exactly(m, name);
-    if (found >= 0 || bytes <= tail || bytes - tail >= sizeof stem || strcmp(name + bytes - tail, ARCHIVE) != 0)
-        return found;
-    memcpy(stem, name, bytes - tail);
-    stem[bytes - tail] = '\0';
-    return find_exactly(m, stem);
+    for (size_t i = 0; found < 0 && i < sizeof archive / sizeof archive[0]; i++) {
+        size_t tail = strlen(archive[i]);
+        if (bytes <= tail || bytes - tail >= sizeof stem || strcmp(name + bytes - tail, archive[i]) != 0)
+            continue;
+        memcpy(stem, name, bytes - tail);
+        stem[bytes - tail] = '\0';
+        found = find_exactly(m, stem);
+    }
+    return found;
 }
 
 /* ---- what the table decides ---- */
@@ -188,6 +192,7 @@ static void take_opening(struct server *s, struct opening *one)
     if (one->why.code == ERR_NONE) {
         entry->handle = one->opened.handle;
         entry->served = one->opened.served;
+        entry->counts.unpacking += one->opened.unpacking;
         deploy_sized(&m->deploy, one->model, one->opened.bytes);
     } else {
         deploy_failed(&m->deploy, one->model, seconds_now());

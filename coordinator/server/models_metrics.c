@@ -29,6 +29,7 @@ VALUE(hits, c->hits)
 VALUE(waited, c->waited)
 VALUE(loads, c->loads)
 VALUE(loading, c->loading)
+VALUE(unpacking, c->unpacking)
 VALUE(unloads, c->unloads)
 VALUE(unloading, c->unloading)
 VALUE(failures, c->failures)
@@ -45,6 +46,8 @@ static const struct figure figures[] = {
      1e6, waited},
     {"model_loads_total", "counter", "Times that it was loaded.", NULL, 1, loads},
     {"model_load_seconds_total", "counter", "From the decision until it was ready.", "ModelLoadingTime", 1e6, loading},
+    {"model_unpack_seconds_total", "counter", "That its archive took to unpack.", "ModelDownloadingTime", 1e6,
+     unpacking},
     {"model_unloads_total", "counter", "Times that it was unloaded.", NULL, 1, unloads},
     {"model_unload_seconds_total", "counter", "From the decision until its memory was free.", "ModelUnloadingTime", 1e6,
      unloading},

@@ -88,7 +88,7 @@ static int fit(struct task *j, int i, int max_len)
     if (n + rules->max_tokens > max_len)
         return protocol_fail(&j->error, PROTOCOL_TOO_LARGE, "max_tokens",
                              "%lld prompt tokens + %d = %lld, expected at most %d together", (long long)n,
-                             rules->max_tokens, (long long)(n + rules->max_tokens), max_len);
+                             rules->max_tokens, (long long)n + rules->max_tokens, max_len);
     return 0;
 }
 
