@@ -13,9 +13,15 @@
  * A prompt whose tokens are scored (rules.want_prompt_logprobs) is fed in chunks of as many tokens as max_logit_rows has
  * rows beside max_seqs, and takes from the prefix cache no token that is not scored yet.
  *
- * A request with a form (rules.form) gets each token only after the host has seen the one before it, and with it the mask of
- * tokens that may follow: while such a token is under way no further plan is made. Text that the form leaves no choice about
- * is not sampled: its tokens are fed together, like a piece of a prompt.
+ * A request with a form (rules.form) gets each token out of a mask of tokens that may follow the one before it. While that one is
+ * under way the next step is planned nevertheless, with a mask that comes late (scheduler_masks). Text that the form leaves no
+ * choice about is not sampled: its tokens are fed together, like a piece of a prompt, and what a step under way samples in
+ * their places is dropped.
+ *
+ * With drafts (setup.drafts) a step feeds the last token of a sequence and k more that may follow, and samples after each. What is
+ * sampled is taken as far as the draft was the same, and the first token that differs: exactly the tokens that come without
+ * drafts. What was fed for the rest is fed over. No further plan is made while drafts are under way, nor
+ * while a result is for whose sequence the source has a draft. Steered requests and those with a form have none.
  *
  * A pure module: no clock, no socket, no device. Times are the caller's, in seconds on any clock that does not go back.
  * Rank 0 only, one thread. Nothing is allocated but in scheduler_open, scheduler_add and scheduler_fork,
@@ -30,6 +36,15 @@
 
 #define SCHEDULER_FLIGHTS 2 /* plans whose results may be outstanding */
 #define SCHEDULER_FULL    1 /* scheduler_add: the queue has no place */
+
+/* Who guesses what a sequence goes on with. */
+struct draft_source {
+    /* Tokens that may follow those of r that are known, at most n <= DRAFTS_MAX, to *token; returns their number. NULL: there
+     * are no drafts. The scheduler asks once for each plan and sequence, and once more while a result is under way. */
+    int (*propose)(void *context, struct request *r, int n, int32_t *token);
+    void *context;
+    int most; /* of a sequence and step */
+};
 
 /* The room of a plan for prompts: tokens, and rows of logits for scores. */
 enum scheduler_room { ROOM_TOKENS, ROOM_ROWS, N_ROOMS };
@@ -50,7 +65,8 @@ struct scheduler_setup {
     const struct tokenizer *tokenizer; /* borrowed; NULL: requests get no text */
     struct lexicon_keeper *lexicon;    /* borrowed; NULL: no request has a form */
     bool prefix_caching;
-    int max_waiting;     /* requests that scheduler_add lets wait; 0: any number */
+    int max_waiting;            /* requests that scheduler_add lets wait; 0: any number */
+    struct draft_source drafts; /* limits.max_drafts says how many a step may have */
     int rope_changes_at; /* longest sequence whose rotation does not depend on its length; 0: it never does. Blocks of
                              longer ones are not shared */
     /* After every token, and when a request ends otherwise; r->finish says whether that was all. May be NULL. */
@@ -70,6 +86,8 @@ struct scheduler_stats {
     uint64_t n_prompt_tokens;    /* of requests that got their first token */
     uint64_t n_prompt_cached;    /* of these tokens, found in the prefix cache */
     uint64_t n_output_tokens;
+    uint64_t n_drafts, n_draft_tokens;   /* sequences that a step verified drafts of, and those tokens */
+    uint64_t n_accepted[DRAFTS_MAX];     /* drafts that were right, by their place */
     uint64_t n_finished[FINISH_REASONS]; /* requests */
 };
 
@@ -90,6 +108,7 @@ struct scheduler {
         uint64_t step;
         int n;
         struct request **request; /* [n], capacity max_seqs */
+        int *rows, n_rows;        /* [n] that are sampled of each, and of all */
         int n_scores;
         struct scores { /* whose prompt is scored there: entries [first, first + n) of prompt_logprobs */
             struct request *request;
@@ -126,6 +145,9 @@ bool scheduler_busy(const struct scheduler *s);
 
 /* Fill a reset plan with the next step. It may have no sequences. Ends requests whose deadline has passed. */
 void scheduler_plan(struct scheduler *s, struct plan *p, double now);
+
+/* Fill in the late masks of the newest plan. The results of all plans before it have been taken. */
+void scheduler_masks(const struct scheduler *s, struct plan *p);
 
 /* Take the results of the oldest outstanding plan. */
 int scheduler_accept(struct scheduler *s, const struct step_result *result, double now, struct err *e);
