@@ -74,6 +74,9 @@ struct heads {
         *sinks; /* [n_heads] device memory: one score more for the softmax, of a key without a value; NULL: none */
     enum dtype sinks_type;
     float cap; /* c: c tanh(score / c) instead of the score, before what is not seen is left out; 0: the score itself */
+    /* [2, n_kv_heads] device memory, of keys and then of values: the cache holds codes of E4M3, of which each counts this
+     * much; NULL: it holds activations */
+    const float *kv_scales;
 };
 
 /* Local KV heads. Half open. */

@@ -203,6 +203,11 @@ const struct rope *model_rope(const struct model_config *m, int layer)
     return m->layer[layer].window > 0 && m->window_rope.dims > 0 ? &m->window_rope : &m->rope;
 }
 
+const char *model_variant(const struct model_config *m)
+{
+    return m->kv_fp8 ? "kv-fp8" : NULL;
+}
+
 int model_layer_sums(const struct model_config *m)
 {
     return (m->parallel_residual ? 1 : 2) + (m->qk_norm_row ? 1 : 0);

@@ -89,6 +89,7 @@ struct model_config {
     bool scale_by_inverse_layer; /* layer i: attention_scale / (i + 1) (GPT-2's scale_attn_by_inverse_layer_idx) */
     struct model_layer layer[MODEL_MAX_LAYERS];
     struct quantization quantization; /* of the weights */
+    bool kv_fp8;                      /* keys and values are kept in FP8, as the run was told */
 };
 
 /* Read MODEL_DIR/config.json. Missing keys mean the family's class defaults; contradictions, absurd sizes and
@@ -110,6 +111,9 @@ float model_attention_scale(const struct model_config *m, int layer);
 
 /* The rotation of a layer; NULL: it has none. */
 const struct rope *model_rope(const struct model_config *m, int layer);
+
+/* How a run keeps numbers otherwise than the checkpoint and its config have them: "kv-fp8"; NULL: in no way. */
+const char *model_variant(const struct model_config *m);
 
 /* Sums over the ranks in a layer. */
 int model_layer_sums(const struct model_config *m);
