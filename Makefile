@@ -33,7 +33,7 @@ ALL_CPPFLAGS = -I. -D_GNU_SOURCE -DLOCKSTEP_VERSION='"$(VERSION)"' $(CUDA_CPPFLA
 # Libraries, as pkg-config knows them. They are looked up when something is compiled: `make deps` may have to install them first.
 PKG_CONFIG      ?= pkg-config
 CLIENT_PACKAGES := libzmq jansson
-PACKAGES        := $(CLIENT_PACKAGES) libsodium libpcre2-8 libutf8proc libxxhash
+PACKAGES        := $(CLIENT_PACKAGES) libsodium libpcre2-8 libutf8proc libxxhash zlib
 package_flags = $(strip $(foreach package,$(2),$(shell $(PKG_CONFIG) $(1) $(package) 2>/dev/null)))
 PACKAGE_CFLAGS  = $(eval PACKAGE_CFLAGS := $$(call package_flags,--cflags,$$(PACKAGES)))$(PACKAGE_CFLAGS)
 LIBS            = $(eval LIBS := $$(call package_flags,--libs,$$(PACKAGES)) $$(CUDA_LIBS) -lm -ldl)$(LIBS)
@@ -233,12 +233,13 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.c.o $(TEST_LIB) $(ARCHIVE)
 	@echo "  LINK $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(PIE_LINK) $(LDFLAGS) -o $@ $^ $(shell $(PKG_CONFIG) --libs cmocka) $(LIBS)
 
-# Loaded into ranks by tests: to count what they really read, to make reading, MPI_Finalize, NCCL and graphs fail, to hold a
+# Loaded into ranks by tests: to count what they really read, to make reading, writing, MPI_Finalize, NCCL and graphs fail, to hold a
 # thread of MPI back, in place of a driver's library, and to let them share GPUs.
-PRELOAD := $(addprefix $(BUILD)/tests/,count_reads.so fail_read.so fail_finalize.so late_event.so fake_nvml.so $(if $(filter 1,$(CUDA)),fail_nccl.so fail_graph.so share_gpus.so))
+PRELOAD := $(addprefix $(BUILD)/tests/,count_reads.so fail_read.so fail_write.so fail_finalize.so late_event.so fake_nvml.so $(if $(filter 1,$(CUDA)),fail_nccl.so fail_graph.so share_gpus.so))
 preload: $(PRELOAD)
 $(BUILD)/tests/count_reads.so: tests/e2e/count_reads.c
 $(BUILD)/tests/fail_read.so: tests/fail/fail_read.c
+$(BUILD)/tests/fail_write.so: tests/fail/fail_write.c
 $(BUILD)/tests/fail_finalize.so: tests/fail/fail_finalize.c
 $(BUILD)/tests/late_event.so: tests/fail/late_event.c
 $(BUILD)/tests/fake_nvml.so: tests/unit/fake_nvml.c

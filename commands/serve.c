@@ -10,8 +10,27 @@ static bool is_utf8(const char *text)
     return utf8_invalid_at(text, strlen(text)) == strlen(text);
 }
 
+/* Options that mean nothing for one model. */
+static int check_many(const struct serve_options *o, struct err *e)
+{
+    const char *given = o->models_dir != NULL        ? NULL
+                        : o->pin != NULL             ? "pin"
+                        : o->model_memory >= 0       ? "model-memory"
+                        : o->keep_alive > 0          ? "keep-alive"
+                        : o->models_cache != NULL    ? "models-cache"
+                        : o->models_cache_bytes >= 0 ? "models-cache-bytes"
+                                                     : NULL;
+    if (given != NULL)
+        return ERR(e, ERR_USAGE, "--%s needs --models-dir DIR", given);
+    if (o->models_cache_bytes >= 0 && o->models_cache == NULL)
+        return ERR(e, ERR_USAGE, "--models-cache-bytes needs --models-cache DIR");
+    return 0;
+}
+
 int serve_check(const struct serve_options *o, struct err *e)
 {
+    if (check_many(o, e) != 0)
+        return -1;
     if (o->curve && o->insecure)
         return ERR(e, ERR_USAGE, "--insecure and --curve: expected one of them");
     if (o->curve && o->rendezvous == NULL)

@@ -25,6 +25,7 @@ needs() {
         library:libzmq     libzmq3-dev     -
         library:libsodium  libsodium-dev   -
         library:libxxhash  libxxhash-dev   -
+        library:zlib       zlib1g-dev      -
         ?library:libedit   libedit-dev     -"
         ;;
     esac

@@ -11,9 +11,20 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
-#define MAX_ENTRIES 65536 /* of the folder, that are looked at */
-#define ARCHIVE     ".tar.gz"
+#define MAX_ENTRIES  65536 /* of the folder, that are looked at */
+#define MAX_WARNINGS 20    /* one by one; the others are counted */
+
+/* While the folder is read. */
+struct search {
+    const char *dir;
+    bool archives;
+    struct model {
+        char *name, *archive;
+    } * model; /* [n] of DISCOVER_MAX_MODELS */
+    int n, n_warnings;
+};
 
 static bool is_good_name(const char *name)
 {
@@ -26,12 +37,17 @@ static bool is_good_name(const char *name)
     return true;
 }
 
-static bool is_folder(const char *dir, const char *name)
+/* S_IFDIR, S_IFREG, ..., of what a link leads to; 0: nothing. *strange: it is somebody else's link. */
+static mode_t kind_of(const char *dir, const char *name, bool *strange)
 {
     char path[PATH_MAX];
-    struct stat s;
+    struct stat link, s;
     int n = snprintf(path, sizeof path, "%s/%s", dir, name);
-    return n > 0 && n < (int)sizeof path && stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+    *strange = false;
+    if (n <= 0 || n >= (int)sizeof path || lstat(path, &link) != 0 || stat(path, &s) != 0)
+        return 0;
+    *strange = S_ISLNK(link.st_mode) && link.st_uid != geteuid() && link.st_uid != 0;
+    return s.st_mode & S_IFMT;
 }
 
 static bool is_model(const char *dir, const char *name)
@@ -41,16 +57,23 @@ static bool is_model(const char *dir, const char *name)
     return n > 0 && n < (int)sizeof path && files_present(path);
 }
 
-static bool is_archive(const char *name)
+/* Bytes of the name before its ".tar.gz" or ".tar"; 0: it is no archive. */
+static size_t stem_of(const char *name)
 {
-    size_t n = strlen(name), tail = sizeof ARCHIVE - 1;
-    return n > tail && strcmp(name + n - tail, ARCHIVE) == 0;
+    static const char *const end[] = {".tar.gz", ".tar"};
+    size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof end / sizeof end[0]; i++)
+        if (n > strlen(end[i]) && strcmp(name + n - strlen(end[i]), end[i]) == 0)
+            return n - strlen(end[i]);
+    return 0;
 }
 
 /* A name as a warning shows it. */
-static void warn(const char *name, const char *why)
+static void warn(struct search *s, const char *name, const char *why)
 {
     char shown[3 * NAME_MAX + 1];
+    if (s->n_warnings++ >= MAX_WARNINGS)
+        return;
     shown[utf8_repair(shown, sizeof shown - 1, name, strlen(name))] = '\0';
     for (char *c = shown; *c != '\0'; c++)
         if ((unsigned char)*c < 0x20 || *c == 0x7f)
@@ -58,63 +81,123 @@ static void warn(const char *name, const char *why)
     log_warn("--models-dir: %s is left out: %s", shown, why);
 }
 
-static int add(struct discovered *d, const char *name, struct err *e)
+static int add(struct search *s, const char *name, size_t bytes, const char *archive, struct err *e)
 {
-    if (d->n == DISCOVER_MAX_MODELS)
+    struct model *m = &s->model[s->n];
+    if (s->n == DISCOVER_MAX_MODELS)
         return ERR(e, ERR_UNSUPPORTED, "--models-dir: more than %d models", DISCOVER_MAX_MODELS);
-    d->name[d->n] = strdup(name);
-    if (d->name[d->n] == NULL)
+    m->name = strndup(name, bytes);
+    m->archive = archive != NULL ? strdup(archive) : NULL;
+    if (m->name == NULL || (archive != NULL && m->archive == NULL))
         return ERR(e, ERR_MEMORY, "out of host memory: names of models");
-    d->n++;
+    s->n++;
     return 0;
 }
 
-static int look_at(const char *dir, const char *name, struct discovered *d, struct err *e)
+static int look_at_archive(struct search *s, const char *name, size_t stem, struct err *e)
 {
+    char model[NAME_MAX + 1];
+    (void)snprintf(model, sizeof model, "%.*s", (int)stem, name);
+    if (!s->archives)
+        warn(s, name, "archives are unpacked where --models-cache says; or unpack it into a folder");
+    else if (!is_good_name(model))
+        warn(s, name, "a model's name is UTF-8 without control characters, of less than 128 bytes");
+    else
+        return add(s, model, stem, name, e);
+    return 0;
+}
+
+static int look_at(struct search *s, const char *name, struct err *e)
+{
+    bool strange = false;
     if (name[0] == '.')
         return 0;
-    if (is_archive(name))
-        warn(name, "archives are not unpacked; unpack it into a folder");
-    else if (!is_folder(dir, name))
+    mode_t kind = kind_of(s->dir, name, &strange);
+    size_t stem = kind == S_IFREG ? stem_of(name) : 0;
+    if (kind != S_IFDIR && stem == 0)
         return 0;
+    if (strange)
+        warn(s, name, "it is a link that belongs to another user");
+    else if (stem > 0)
+        return look_at_archive(s, name, stem, e);
     else if (!is_good_name(name))
-        warn(name, "a model's name is UTF-8 without control characters, of less than 128 bytes");
-    else if (!is_model(dir, name))
-        warn(name, "there is no config.json in it");
+        warn(s, name, "a model's name is UTF-8 without control characters, of less than 128 bytes");
+    else if (!is_model(s->dir, name))
+        warn(s, name, "there is no config.json in it");
     else
-        return add(d, name, e);
+        return add(s, name, strlen(name), NULL, e);
     return 0;
 }
 
+/* By name; a folder before archives, "x.tar" before "x.tar.gz". */
 static int compare(const void *a, const void *b)
 {
-    return strcmp(*(char *const *)a, *(char *const *)b);
+    const struct model *x = a, *y = b;
+    int order = strcmp(x->name, y->name);
+    if (order != 0 || x->archive == NULL || y->archive == NULL)
+        return order != 0 ? order : (x->archive != NULL) - (y->archive != NULL);
+    return strcmp(x->archive, y->archive);
 }
 
-int discover_models(const char *dir, struct discovered *d, struct err *e)
+static void read_folder(struct search *s, struct err *e)
 {
-    *d = (struct discovered){.name = err_calloc(e, DISCOVER_MAX_MODELS, sizeof *d->name, "names of models")};
-    DIR *folder = d->name != NULL ? opendir(dir) : NULL;
-    if (folder == NULL)
-        return e->code != ERR_NONE ? -1 : ERR(e, ERR_INPUT, "--models-dir %s: %s", dir, strerror(errno));
     int n = 0;
+    DIR *folder = opendir(s->dir);
+    if (folder == NULL) {
+        ERR(e, ERR_INPUT, "--models-dir %s: %s", s->dir, strerror(errno));
+        return;
+    }
     for (struct dirent *entry; e->code == ERR_NONE && n < MAX_ENTRIES && (entry = readdir(folder)) != NULL; n++)
-        (void)look_at(dir, entry->d_name, d, e);
+        (void)look_at(s, entry->d_name, e);
     (void)closedir(folder);
-    if (e->code == ERR_NONE && n == MAX_ENTRIES)
-        return ERR(e, ERR_INPUT, "--models-dir %s: more than %d entries", dir, MAX_ENTRIES);
-    if (e->code == ERR_NONE && d->n == 0)
-        return ERR(e, ERR_INPUT, "--models-dir %s: found no folder with a config.json, expected one for each model",
-                   dir);
-    qsort(d->name, (size_t)d->n, sizeof *d->name, compare);
+    if (n == MAX_ENTRIES)
+        ERR(e, ERR_INPUT, "--models-dir %s: more than %d entries", s->dir, MAX_ENTRIES);
+    if (s->n == 0)
+        ERR(e, ERR_INPUT, "--models-dir %s: found no folder with a config.json%s, expected one for each model", s->dir,
+            s->archives ? " and no archive" : "");
+    qsort(s->model, (size_t)s->n, sizeof *s->model, compare);
+}
+
+/* The first of each name. */
+static void take(struct search *s, struct discovered *d)
+{
+    for (int i = 0; i < s->n; i++) {
+        struct model *m = &s->model[i];
+        if (d->n > 0 && strcmp(d->name[d->n - 1], m->name) == 0) {
+            warn(s, m->archive, "there is a folder or another archive of this name");
+            free(m->name);
+            free(m->archive);
+            continue;
+        }
+        d->name[d->n] = m->name;
+        d->archive[d->n++] = m->archive;
+    }
+    if (s->n_warnings > MAX_WARNINGS)
+        log_warn("--models-dir: %d more are left out", s->n_warnings - MAX_WARNINGS);
+}
+
+int discover_models(const char *dir, bool archives, struct discovered *d, struct err *e)
+{
+    struct search s = {.dir = dir, .archives = archives};
+    *d = (struct discovered){.name = err_calloc(e, DISCOVER_MAX_MODELS, sizeof *d->name, "names of models"),
+                             .archive = err_calloc(e, DISCOVER_MAX_MODELS, sizeof *d->archive, "names of models")};
+    s.model = err_calloc(e, DISCOVER_MAX_MODELS, sizeof *s.model, "names of models");
+    if (e->code == ERR_NONE) {
+        read_folder(&s, e);
+        take(&s, d);
+    }
+    free(s.model);
     return e->code == ERR_NONE ? 0 : -1;
 }
 
 void discover_close(struct discovered *d)
 {
-    for (int i = 0; i < d->n; i++)
+    for (int i = 0; i < d->n; i++) {
         free(d->name[i]);
+        free(d->archive[i]);
+    }
     free(d->name);
+    free(d->archive);
     *d = (struct discovered){0};
 }
 

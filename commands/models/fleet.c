@@ -3,11 +3,13 @@
 #include "commands/models/opened_model.h"
 #include "coordinator/tasks/mailbox.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define PATIENCE 5.0 /* s that the first in line waits before busy models yield */
 #define HOLD     5.0 /* s that a failure is the answer */
+#define STAY     2.0 /* times as long as its load took that a model stays before it makes way for another one */
 
 _Static_assert(SERVE_MAX_MODELS == PLAN_MODELS, "plans have a number for every model that may be loaded");
 
@@ -16,18 +18,26 @@ _Static_assert(SERVE_MAX_MODELS == PLAN_MODELS, "plans have a number for every m
 static int open_model(void *context, int model, struct opened *o, struct err *e)
 {
     struct fleet *f = context;
-    struct opened_model *m = opened_model_open(f->o, f->found.name[model], f->ops, f->n_ranks, &o->bytes, e);
+    const struct model_place place = {.o = f->o,
+                                      .name = f->found.name[model],
+                                      .archive = f->found.archive[model],
+                                      .cache = &f->archives,
+                                      .shelf = &f->shelf,
+                                      .ops = f->ops,
+                                      .n_ranks = f->n_ranks};
+    struct opened_model *m = opened_model_open(&place, &o->bytes, e);
     if (m == NULL)
         return -1;
+    o->unpacking = m->unpacking;
     o->handle = m;
-    o->served = &m->texts.served;
+    o->served = &m->lasting->texts.served;
     return 0;
 }
 
 static void close_model(void *context, void *handle)
 {
-    (void)context;
-    opened_model_close(handle);
+    struct fleet *f = context;
+    opened_model_close(handle, &f->shelf);
 }
 
 /* ---- words to the I/O thread ---- */
@@ -55,6 +65,7 @@ static void take_orders(struct fleet *f)
     for (struct model_order *o; (o = mailbox_take(f->server.models.control[1])) != NULL; free(o))
         if (o->kind == MODEL_STOP) {
             f->stopping = true;
+            atomic_store(&f->archives.cancel, true);
         } else if (o->kind == MODEL_LOAD) {
             f->slot[o->slot] = (struct fleet_slot){.model = o->handle};
             f->loading = true;
@@ -112,15 +123,15 @@ void fleet_fetch(void *context, int model, struct model_config *m, struct checkp
 
 static void begin(struct fleet *f, const struct residents_news *news)
 {
-    struct opened_model *m = f->slot[news->model].model;
+    struct texts *texts = &f->slot[news->model].model->lasting->texts;
     const struct scheduler_setup setup = {.limits = news->limits,
-                                          .tokenizer = m->texts.tokenizer,
-                                          .lexicon = &m->texts.lexicon,
+                                          .tokenizer = texts->tokenizer,
+                                          .lexicon = &texts->lexicon,
                                           .prefix_caching = !f->o->service.run.no_prefix_caching,
-                                          .rope_changes_at = m->texts.rope_changes_at};
+                                          .rope_changes_at = texts->rope_changes_at};
     f->loading = false;
     if (lanes_start(&f->lanes, news->model, f->server.replicas.replica[news->model].end[1], &setup, &f->failure) == 0)
-        say(f, (struct model_word){.kind = MODEL_READY, .slot = news->model});
+        say(f, (struct model_word){.kind = MODEL_READY, .slot = news->model, .phases = news->phases});
 }
 
 static void give_up(struct fleet *f, int slot, const struct err *why)
@@ -139,7 +150,7 @@ static void let_go(struct fleet *f, const struct residents_news *news)
     }
     lanes_end(&f->lanes, news->model);
     f->slot[news->model] = (struct fleet_slot){0};
-    say(f, (struct model_word){.kind = MODEL_GONE, .slot = news->model, .freed = news->freed});
+    say(f, (struct model_word){.kind = MODEL_GONE, .slot = news->model, .freed = news->freed, .phases = news->phases});
 }
 
 void fleet_hear(void *context, const struct residents_news *news)
@@ -192,14 +203,18 @@ int fleet_open(struct fleet *f, const struct serve_options *o, const struct ops 
     f->o = o;
     f->ops = ops;
     f->n_ranks = n_ranks;
-    if (discover_models(o->models_dir, &f->found, e) != 0 || find_pinned(f, e) != 0)
+    shelf_open(&f->shelf);
+    if (o->models_cache != NULL && archive_cache_open(&f->archives, o->models_cache, o->models_cache_bytes, e) != 0)
+        return -1;
+    if (discover_models(o->models_dir, o->models_cache != NULL, &f->found, e) != 0 || find_pinned(f, e) != 0)
         return -1;
     const struct deploy_setup deploy = {.n_models = f->found.n,
                                         .n_slots = (int)o->max_models,
                                         .memory = o->model_memory > 0 ? o->model_memory : memory,
                                         .keep_alive = o->keep_alive,
                                         .patience = PATIENCE,
-                                        .hold = HOLD};
+                                        .hold = HOLD,
+                                        .residence = STAY};
     const struct server_setup setup = {.o = o,
                                        .name = o->models_dir,
                                        .models = {.n = f->found.n,
@@ -226,7 +241,10 @@ int fleet_close(struct fleet *f)
     lanes_close(&f->lanes);
     if (opened)
         say(f, (struct model_word){.kind = MODEL_ENDED});
+    atomic_store(&f->archives.cancel, true);
     int status = server_close(&f->server);
+    archive_cache_close(&f->archives);
+    shelf_close(&f->shelf);
     free(f->pinned);
     discover_close(&f->found);
     memset(f, 0, sizeof *f);

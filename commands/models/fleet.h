@@ -5,6 +5,8 @@
 #define MODELS_FLEET_H
 
 #include "commands/models/discover.h"
+#include "commands/models/shelf.h"
+#include "coordinator/archives/cache.h"
 #include "coordinator/server/server.h"
 #include "coordinator/tasks/lanes.h"
 #include "rank/instance/residents.h"
@@ -18,7 +20,9 @@ struct fleet { /* zeroed at first */
     const struct ops *ops; /* of the ranks' devices */
     int n_ranks;
     struct discovered found;
-    bool *pinned; /* [found.n] */
+    struct archive_cache archives; /* not open: there is no --models-cache */
+    bool *pinned;                  /* [found.n] */
+    struct shelf shelf;
     struct server server;
     struct lanes lanes;
     struct fleet_slot {

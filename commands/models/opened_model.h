@@ -3,23 +3,35 @@
 #ifndef MODELS_OPENED_MODEL_H
 #define MODELS_OPENED_MODEL_H
 
-#include "commands/models/discover.h"
+#include "commands/models/shelf.h"
 #include "commands/start/start.h"
-#include "commands/texts.h"
+#include "coordinator/archives/cache.h"
 #include "coordinator/server/serve_options.h"
 
 struct opened_model {
-    struct texts texts;
-    char
-        archive[DISCOVER_NAME_BYTES + 8]; /* its other name, NAME.tar.gz, as callers of multi-model endpoints have it */
+    struct shelved *lasting;       /* tokenizer, template; owned */
+    struct archive_cache *cache;   /* borrowed; that has its files, if they were an archive's */
+    struct archive_folder *folder; /* there, kept until the model is closed; NULL: it is a folder of --models-dir */
+    double unpacking;              /* s */
     struct model_config config;
     struct checkpoint checkpoint; /* until it is fetched */
     struct instance_setup setup;
 };
 
-/* The model of this name; *bytes: that it takes on the rank that holds most. Any thread. */
-struct opened_model *opened_model_open(const struct serve_options *o, const char *name, const struct ops *ops,
-                                       int n_ranks, int64_t *bytes, struct err *e);
-void opened_model_close(struct opened_model *m);
+/* Which, and where. Borrowed. */
+struct model_place {
+    const struct serve_options *o;
+    const char *name, *archive;  /* archive: its file in --models-dir; NULL: its folder has its name */
+    struct archive_cache *cache; /* for archives */
+    struct shelf *shelf;
+    const struct ops *ops; /* of the ranks' devices */
+    int n_ranks;
+};
+
+/* What does not change is from the shelf, if it is there. *bytes: that it takes on the rank that holds most. Any thread, one at
+ * a time. */
+struct opened_model *opened_model_open(const struct model_place *p, int64_t *bytes, struct err *e);
+/* Tokenizer and template go to the shelf. */
+void opened_model_close(struct opened_model *m, struct shelf *shelf);
 
 #endif

@@ -9,6 +9,7 @@
 #include "rank/world/rank_log.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define HOST_THREADS 4 /* for sockets, two that tokenize, one that opens models */
 #define SHARE        8 /* of ten parts of the free memory, for models */
@@ -46,6 +47,21 @@ static void open_fleet(struct fleet *f, struct instance *ground, const struct se
     cores_restore(&cores);
 }
 
+/* Rank 0 unpacks archives, and all ranks read what is there. Collective. */
+static void check_cache(const struct fleet *f, const struct serve_options *o, const struct world *w, struct err *e)
+{
+    struct {
+        char dir[sizeof f->archives.dir], token[sizeof f->archives.token];
+    } cache = {0};
+    if (w->rank == 0 && e->code == ERR_NONE && o->models_cache != NULL) {
+        memcpy(cache.dir, f->archives.dir, sizeof cache.dir);
+        memcpy(cache.token, f->archives.token, sizeof cache.token);
+    }
+    MPI_CHECK(MPI_Bcast(&cache, sizeof cache, MPI_BYTE, 0, w->comm));
+    if (cache.dir[0] != '\0')
+        (void)archive_cache_check(cache.dir, cache.token, e);
+}
+
 int serve_models(struct world *w, const struct serve_options *o, struct err *e)
 {
     struct instance_setup setup = {0};
@@ -66,6 +82,7 @@ int serve_models(struct world *w, const struct serve_options *o, struct err *e)
     fatal_agree(w, e);
     instance_open_ground(&ground, w, &setup, e);
     open_fleet(f, &ground, o, memory_of_rank(&ground, w), w, e);
+    check_cache(f, o, w, e);
     fatal_agree(w, e);
     (void)meter_open(&meter, &ground.engine, METER_INTERVAL, fleet_ranks, f, e);
     fatal_agree(w, e);

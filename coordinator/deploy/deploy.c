@@ -146,6 +146,17 @@ static bool may_go(const struct deployment *m)
     return is_idle(m) && !m->pinned;
 }
 
+/* Until when it stays, whoever waits. */
+static double settled_at(const struct deploy *d, const struct deployment *m)
+{
+    return m->loaded_at + fmin(d->setup.residence * (m->loaded_at - m->reading_since), d->setup.patience);
+}
+
+static bool may_make_way(const struct deploy *d, const struct deployment *m, double now)
+{
+    return may_go(m) && now >= settled_at(d, m);
+}
+
 static bool fits_after(const struct deploy *d, int64_t bytes, int64_t freed, int n_freed)
 {
     return d->used - freed + bytes <= d->setup.memory && d->n_resident - n_freed < d->setup.n_slots;
@@ -160,14 +171,15 @@ static bool is_unloading(const struct deploy *d)
     return false;
 }
 
-/* The next to go for `bytes`: the least recently used idle one, if all idle ones together make room. -1: none. */
-static int choose_victim(const struct deploy *d, int64_t bytes)
+/* The next to go for `bytes`: the least recently used idle one, if all idle ones that have been there for long enough make
+ * room together. -1: none. */
+static int choose_victim(const struct deploy *d, int64_t bytes, double now)
 {
     int oldest = -1, n_idle = 0;
     int64_t idle = 0;
     for (int i = 0; i < d->setup.n_models; i++) {
         const struct deployment *m = &d->model[i];
-        if (!may_go(m))
+        if (!may_make_way(d, m, now))
             continue;
         n_idle++;
         idle += m->bytes;
@@ -177,13 +189,14 @@ static int choose_victim(const struct deploy *d, int64_t bytes)
     return fits_after(d, bytes, idle, n_idle) ? oldest : -1;
 }
 
-/* The busy model that has been loaded longest, and will go when it is idle. -1: all that are loaded are pinned. */
-static int choose_yielding(const struct deploy *d)
+/* The busy model that has been loaded longest, and will go when it is idle. -1: all that are loaded are pinned, or have not
+ * been there for long enough. */
+static int choose_yielding(const struct deploy *d, double now)
 {
     int oldest = -1;
     for (int i = 0; i < d->setup.n_models; i++) {
         const struct deployment *m = &d->model[i];
-        if (m->state == DEPLOY_READY && !m->pinned && !m->leaving &&
+        if (m->state == DEPLOY_READY && !m->pinned && !m->leaving && now >= settled_at(d, m) &&
             (oldest < 0 || m->loaded_at < d->model[oldest].loaded_at))
             oldest = i;
     }
@@ -191,7 +204,7 @@ static int choose_yielding(const struct deploy *d)
 }
 
 /* Busy models yield, one after the other, until those on their way out make room together. */
-static void ask_to_yield(struct deploy *d, int64_t bytes)
+static void ask_to_yield(struct deploy *d, int64_t bytes, double now)
 {
     int64_t going = 0;
     int n_going = 0;
@@ -200,7 +213,7 @@ static void ask_to_yield(struct deploy *d, int64_t bytes)
             going += d->model[i].bytes;
             n_going++;
         }
-    for (int i; !fits_after(d, bytes, going, n_going) && (i = choose_yielding(d)) >= 0;) {
+    for (int i; !fits_after(d, bytes, going, n_going) && (i = choose_yielding(d, now)) >= 0;) {
         going += may_go(&d->model[i]) ? 0 : d->model[i].bytes;
         n_going += may_go(&d->model[i]) ? 0 : 1;
         d->model[i].leaving = true;
@@ -283,15 +296,16 @@ static struct deploy_decision make_room(struct deploy *d, int i, double now)
     }
     if (fits_after(d, m->bytes, 0, 0)) {
         m->phase = PHASE_READ;
+        m->reading_since = now;
         take_slot(d, m);
         d->n_loads++;
         return (struct deploy_decision){DEPLOY_LOAD, i};
     }
-    int victim = is_unloading(d) ? -1 : choose_victim(d, m->bytes);
+    int victim = is_unloading(d) ? -1 : choose_victim(d, m->bytes, now);
     if (victim >= 0)
         return unload(d, victim);
     if (now - m->waiting_since >= d->setup.patience)
-        ask_to_yield(d, m->bytes);
+        ask_to_yield(d, m->bytes, now);
     int gone = find_departure(d, now);
     return gone >= 0 ? unload(d, gone) : (struct deploy_decision){DEPLOY_NOTHING, -1};
 }
@@ -366,7 +380,11 @@ double deploy_due(const struct deploy *d)
     for (int i = 0; i < d->setup.n_models && d->setup.keep_alive > 0; i++)
         if (may_go(&d->model[i]))
             due = earlier(d, due, d->model[i].last_used + d->setup.keep_alive);
-    if (d->loading >= 0 && d->model[d->loading].phase == PHASE_ROOM)
-        due = earlier(d, due, d->model[d->loading].waiting_since + d->setup.patience);
+    if (d->loading < 0 || d->model[d->loading].phase != PHASE_ROOM)
+        return due;
+    due = earlier(d, due, d->model[d->loading].waiting_since + d->setup.patience);
+    for (int i = 0; i < d->setup.n_models; i++)
+        if (d->model[i].state == DEPLOY_READY && !d->model[i].pinned)
+            due = earlier(d, due, settled_at(d, &d->model[i]));
     return due;
 }

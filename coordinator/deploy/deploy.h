@@ -10,6 +10,8 @@
  * - A model that somebody uses or waits for is never a victim. Where the room is taken by busy models only, and the
  *   first in line has waited `patience`, the models longest loaded yield: who asks for one from then on waits in line
  *   like others, and it is unloaded when the last of those who use it is done. So nobody starves.
+ * - A model that was just loaded stays for `residence` times as long as its load took, at most `patience`, before it makes
+ *   way for another one, idle or busy: else two models that do not fit beside each other would be loaded for each request.
  * - Who leaves while waiting costs nothing: a load that nobody waits for any more is not begun.
  * - A load that failed is the answer for `hold` seconds; then the next one who asks has it tried again.
  *
@@ -42,6 +44,7 @@ struct deploy_setup {
     double keep_alive; /* s; an idle model that is not pinned is unloaded after this time; 0: never for that */
     double patience;   /* s that the first in line waits before busy models yield */
     double hold;       /* s that a failure is the answer */
+    double residence;  /* times as long as its load took a model stays before it makes way; 0: as short as may be */
 };
 
 struct deployment {
@@ -59,7 +62,7 @@ struct deployment {
     bool wanted;    /* to be loaded though nobody waits: pinned at start, or by an operator */
     bool in_line;   /* `order` and `waiting_since` are set */
     uint64_t order; /* of the one who waits longest, or was waiting when the load began */
-    double waiting_since, loaded_at, last_used, failed_at;
+    double waiting_since, reading_since, loaded_at, last_used, failed_at;
     int slot; /* LOADING from PHASE_READ on, READY, UNLOADING: which one; else -1 */
 };
 

@@ -46,6 +46,7 @@ static void init_member(struct choices *set, struct request *m, const struct req
                           .priority = set->priority,
                           .deadline = set->deadline,
                           .steered = has_beams(set),
+                          .ranked = is_ranked(set),
                           .prompt = set->prompt,
                           .slot = -1};
 }

@@ -74,15 +74,12 @@ static bool complete_form(struct request *r, int32_t token)
     return grammar_run_ended(r->form);
 }
 
-int request_take(struct request *r, const struct tokenizer *t, const struct sampled *s, struct err *e)
+/* One token, with its text. */
+static int take(struct request *r, const struct tokenizer *t, const struct sampled *s, struct err *e)
 {
     const struct request_rules *rules = r->rules;
     const char *piece = NULL;
     size_t bytes = 0;
-    if (t == NULL) {
-        r->finish = (int)r->output.n + 1 >= rules->max_tokens ? FINISH_LENGTH : FINISH_NONE;
-        return request_append(r, s, e);
-    }
     if (r->detokenizer == NULL && detokenizer_open(&r->detokenizer, t, rules->skip_special, e) != 0)
         return -1;
     if (request_append(r, s, e) != 0)
@@ -109,7 +106,31 @@ int request_take(struct request *r, const struct tokenizer *t, const struct samp
         r->finish = FINISH_STOP;
     else if (last)
         r->finish = FINISH_LENGTH;
-    else if (r->form != NULL)
+    return 0;
+}
+
+/* Is there a token that need not be sampled, since nothing else can come? */
+static bool jumps(struct request *r, struct sampled *s)
+{
+    if (r->finish != FINISH_NONE || r->form == NULL || r->rules->want_logprobs || r->ranked)
+        return false;
+    s->token = grammar_run_forced(r->form);
+    return s->token >= 0;
+}
+
+int request_take(struct request *r, const struct tokenizer *t, const struct sampled *s, struct err *e)
+{
+    struct sampled forced = {.slot = s->slot};
+    if (t == NULL) {
+        r->finish = (int)r->output.n + 1 >= r->rules->max_tokens ? FINISH_LENGTH : FINISH_NONE;
+        return request_append(r, s, e);
+    }
+    if (take(r, t, s, e) != 0)
+        return -1;
+    while (jumps(r, &forced))
+        if (take(r, t, &forced, e) != 0)
+            return -1;
+    if (r->finish == FINISH_NONE && r->form != NULL)
         renew_mask(r);
     return 0;
 }

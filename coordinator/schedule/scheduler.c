@@ -212,14 +212,16 @@ static int take_sampled(struct scheduler *s, struct request *r, const struct sam
         s->stats.n_prompt_tokens += r->prompt.n;
         s->stats.n_prompt_cached += (uint64_t)r->n_cached;
     }
-    s->stats.n_output_tokens++;
+    size_t before = r->output.n;
     if (r->steered) {
+        s->stats.n_output_tokens++;
         r->newest = sampled;
         tell_progress(s, r);
         return 0;
     }
     if (request_take(r, s->setup.tokenizer, sampled, e) != 0)
         return -1;
+    s->stats.n_output_tokens += r->output.n - before;
     if (r->state == REQUEST_RUNNING)
         prefix_share(s, r);
     if (r->finish != FINISH_NONE)

@@ -14,7 +14,8 @@
  * rows beside max_seqs, and takes from the prefix cache no token that is not scored yet.
  *
  * A request with a form (rules.form) gets each token only after the host has seen the one before it, and with it the mask of
- * tokens that may follow: while such a token is under way no further plan is made.
+ * tokens that may follow: while such a token is under way no further plan is made. Text that the form leaves no choice about
+ * is not sampled: its tokens are fed together, like a piece of a prompt.
  *
  * A pure module: no clock, no socket, no device. Times are the caller's, in seconds on any clock that does not go back.
  * Rank 0 only, one thread. Nothing is allocated but in scheduler_open, scheduler_add and scheduler_fork,

@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ARCHIVE ".tar.gz"
-#define GIB     (1024.0 * 1024.0 * 1024.0)
+#define GIB (1024.0 * 1024.0 * 1024.0)
 
 /* A table of one, which is ready from the beginning: whether the server is, is the server's own state. */
 static int open_one(struct models *m, const struct served *one, struct err *e)
@@ -86,14 +85,19 @@ static int find_exactly(const struct models *m, const char *name)
 
 int models_find(const struct models *m, const char *name)
 {
+    static const char *const archive[] = {".tar.gz", ".tar"};
     char stem[256];
-    size_t bytes = strlen(name), tail = sizeof ARCHIVE - 1;
+    size_t bytes = strlen(name);
     int found = find_exactly(m, name);
-    if (found >= 0 || bytes <= tail || bytes - tail >= sizeof stem || strcmp(name + bytes - tail, ARCHIVE) != 0)
-        return found;
-    memcpy(stem, name, bytes - tail);
-    stem[bytes - tail] = '\0';
-    return find_exactly(m, stem);
+    for (size_t i = 0; found < 0 && i < sizeof archive / sizeof archive[0]; i++) {
+        size_t tail = strlen(archive[i]);
+        if (bytes <= tail || bytes - tail >= sizeof stem || strcmp(name + bytes - tail, archive[i]) != 0)
+            continue;
+        memcpy(stem, name, bytes - tail);
+        stem[bytes - tail] = '\0';
+        found = find_exactly(m, stem);
+    }
+    return found;
 }
 
 /* ---- what the table decides ---- */
@@ -184,9 +188,11 @@ static void take_opening(struct server *s, struct opening *one)
 {
     struct models *m = &s->models;
     struct model_entry *entry = &m->entry[one->model];
+    entry->opening = seconds_now() - entry->since;
     if (one->why.code == ERR_NONE) {
         entry->handle = one->opened.handle;
         entry->served = one->opened.served;
+        entry->counts.unpacking += one->opened.unpacking;
         deploy_sized(&m->deploy, one->model, one->opened.bytes);
     } else {
         deploy_failed(&m->deploy, one->model, seconds_now());
@@ -195,27 +201,48 @@ static void take_opening(struct server *s, struct opening *one)
     free(one);
 }
 
-static void take_ready(struct server *s, int i)
+static void add_phases(struct model_entry *entry, const struct load_phases *p)
+{
+    for (int i = 0; i < N_LOAD_PHASES; i++)
+        entry->counts.phases.seconds[i] += p->seconds[i];
+}
+
+/* "open 0.021, begin 0.010, ..." */
+static void describe_phases(char *text, size_t bytes, const struct load_phases *p)
+{
+    size_t used = 0;
+    for (int i = 0; i < N_LOAD_PHASES && used < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s %.3f", i > 0 ? ", " : "",
+                                 load_phase_name((enum load_phase)i), p->seconds[i]);
+}
+
+static void take_ready(struct server *s, int i, struct load_phases phases)
 {
     struct model_entry *entry = &s->models.entry[i];
     double now = seconds_now();
+    char text[200];
+    phases.seconds[LOAD_PHASE_OPEN] = entry->opening;
+    add_phases(entry, &phases);
+    describe_phases(text, sizeof text, &phases);
     entry->counts.loads++;
     entry->counts.loading += now - entry->since;
-    log_note("model %s is loaded in %.3f s", entry->name, now - entry->since);
+    log_note("model %s is loaded in %.3f s: %s", entry->name, now - entry->since, text);
     deploy_loaded(&s->models.deploy, i, now);
     server_admit_model(s, i);
 }
 
-static void take_gone(struct server *s, int i, int slot, int64_t freed)
+static void take_gone(struct server *s, int i, const struct model_word *w)
 {
     struct model_entry *entry = &s->models.entry[i];
     double now = seconds_now();
+    int64_t freed = w->freed;
+    add_phases(entry, &w->phases);
     entry->counts.unloads++;
     entry->counts.unloading += now - entry->since;
     entry->counts.freed = freed;
     log_note("model %s is unloaded in %.3f s: %lld bytes counted, %lld more are free", entry->name, now - entry->since,
              (long long)s->models.deploy.model[i].bytes, (long long)freed);
-    replicas_clear(&s->replicas, slot);
+    replicas_clear(&s->replicas, w->slot);
     shut(&s->models, entry);
     deploy_unloaded(&s->models.deploy, i);
     server_unloaded_model(s, i);
@@ -234,7 +261,7 @@ static void take_word(struct server *s, const struct model_word *w)
         }
         return;
     case MODEL_READY:
-        take_ready(s, i);
+        take_ready(s, i, w->phases);
         return;
     case MODEL_FAILED:
         replicas_clear(&s->replicas, w->slot);
@@ -242,7 +269,7 @@ static void take_word(struct server *s, const struct model_word *w)
         fail_model(s, i, code_of(&w->why), w->why.text);
         return;
     case MODEL_GONE:
-        take_gone(s, i, w->slot, w->freed);
+        take_gone(s, i, w);
         return;
     case MODEL_SIGNAL:
         server_signal(s, w->wish, false);

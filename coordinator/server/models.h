@@ -25,8 +25,9 @@ struct models_setup {
 struct model_counts {
     uint64_t invocations, hits; /* requests; of these, whose model was loaded */
     uint64_t loads, unloads, failures;
-    double waited, loading, unloading; /* s: of requests for it; until it was ready; until it was gone */
-    int64_t freed;                     /* by the last unloading, in the device's own number */
+    double waited, unpacking, loading, unloading; /* s: of requests for it; of its archive; until it was ready, gone */
+    int64_t freed;                                /* by the last unloading, in the device's own number */
+    struct load_phases phases;                    /* parts of `loading`, but for what is recorded later */
 };
 
 struct models {
@@ -38,6 +39,7 @@ struct models {
         void *handle;
         struct protocol_error why; /* it failed last */
         double since;              /* its loading or unloading began */
+        double opening;            /* s that the last opening took, with the wait for the opener */
         struct model_counts counts;
     } * entry; /* [n] */
     struct deploy deploy;
@@ -52,7 +54,7 @@ void models_close(struct models *m);
 
 bool models_are_many(const struct models *m);
 
-/* The number of this name, which may have ".tar.gz" behind it; -1: there is no such model. */
+/* The number of this name, which may have ".tar.gz" or ".tar" behind it; -1: there is no such model. */
 int models_find(const struct models *m, const char *name);
 
 /* The I/O thread's turn: take what opener and main thread say, do what the table decides. */

@@ -29,6 +29,7 @@ VALUE(hits, c->hits)
 VALUE(waited, c->waited)
 VALUE(loads, c->loads)
 VALUE(loading, c->loading)
+VALUE(unpacking, c->unpacking)
 VALUE(unloads, c->unloads)
 VALUE(unloading, c->unloading)
 VALUE(failures, c->failures)
@@ -45,6 +46,8 @@ static const struct figure figures[] = {
      1e6, waited},
     {"model_loads_total", "counter", "Times that it was loaded.", NULL, 1, loads},
     {"model_load_seconds_total", "counter", "From the decision until it was ready.", "ModelLoadingTime", 1e6, loading},
+    {"model_unpack_seconds_total", "counter", "That its archive took to unpack.", "ModelDownloadingTime", 1e6,
+     unpacking},
     {"model_unloads_total", "counter", "Times that it was unloaded.", NULL, 1, unloads},
     {"model_unload_seconds_total", "counter", "From the decision until its memory was free.", "ModelUnloadingTime", 1e6,
      unloading},
@@ -88,6 +91,25 @@ static void write_figure(struct exposition *x, const struct models *m, const str
         put_sample(x, name, REST, rest);
 }
 
+/* Where the time of all loads of a model went. */
+static void write_phases(struct exposition *x, const struct models *m)
+{
+    static const char name[] = "model_load_phase_seconds_total";
+    int n = 0;
+    exposition_head(x, name, "counter", "Parts of loading, on rank 0.");
+    for (int i = 0; i < m->n && n < MOST_LABELS; i++) {
+        if (m->entry[i].counts.loads == 0)
+            continue;
+        n++;
+        for (int p = 0; p < N_LOAD_PHASES; p++) {
+            x->labels[0] = '\0';
+            exposition_label(x, "model", m->entry[i].name);
+            exposition_label(x, "phase", load_phase_name((enum load_phase)p));
+            exposition_sample(x, name, "", m->entry[i].counts.phases.seconds[p]);
+        }
+    }
+}
+
 static void write_total(struct exposition *x, const char *name, double value, const char *help)
 {
     x->labels[0] = '\0';
@@ -107,6 +129,7 @@ void models_write_metrics(const struct models *m, struct text_buffer *out, struc
     exposition_open(&x, out, "lockstep_", e);
     for (size_t k = 0; k < sizeof figures / sizeof figures[0]; k++)
         write_figure(&x, m, &figures[k], figures[k].name, 1);
+    write_phases(&x, m);
     write_total(&x, "models_known", m->n, "Models of the folder.");
     write_total(&x, "models_memory_bytes", (double)d->setup.memory, "That loaded models may take on a rank.");
     write_total(&x, "models_used_bytes", (double)d->used, "That they take.");

@@ -33,6 +33,15 @@ static const struct opt rows[] = {
      "M, "
      "G, T are accepted (default: 8/10 of what is free at start)",
      NULL},
+    TEXT("models-cache", "DIR", models_cache,
+         "with --models-dir: unpack archives of models, NAME.tar.gz and NAME.tar, into folders in DIR, which all hosts "
+         "see "
+         "and one job uses"),
+    {"models-cache-bytes", "BYTES", OPT_BYTES, AT(models_cache_bytes), 0, 1e18, -1, NULL,
+     "with --models-cache: what all unpacked archives may take there; those least recently used are removed (default: "
+     "9/10 "
+     "of what is free there at start)",
+     NULL},
     INTEGER("max-models", max_models, 1, SERVE_MAX_MODELS, 16,
             "with --models-dir: models that are loaded at once, at most (default 16)"),
     {"keep-alive", "TIME", OPT_CALL, 0, 0, 0, 0, NULL,

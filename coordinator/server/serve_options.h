@@ -16,6 +16,8 @@ struct serve_options {
     const char *models_dir,
         *pin; /* several models: their folder; names to be loaded at once, with commas between them */
     int64_t model_memory, max_models; /* bytes of a rank; -1: most of what is free */
+    const char *models_cache;         /* where archives are unpacked; NULL: nowhere */
+    int64_t models_cache_bytes;       /* -1: most of what is free there */
     double keep_alive;                /* s; 0: for ever */
 };
 

@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "base/signals.h"
+#include "plan/load_phases.h"
 
 #include <stdint.h>
 
@@ -26,9 +27,10 @@ struct model_word {
         MODEL_ENDED   /* no more words, nor reports */
     } kind;
     int slot;
-    struct err why;        /* FAILED */
-    int64_t freed;         /* GONE: bytes that the device has more of, by its own number */
-    enum signal_wish wish; /* SIGNAL */
+    struct err why;            /* FAILED */
+    int64_t freed;             /* GONE: bytes that the device has more of, by its own number */
+    enum signal_wish wish;     /* SIGNAL */
+    struct load_phases phases; /* READY: of the load, GONE: since then */
 };
 
 #endif

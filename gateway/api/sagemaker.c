@@ -65,14 +65,15 @@ const struct dialect sagemaker_dialect = {.type = "application/json",
 
 /* ---------------------------------------------------------------- bodies */
 
-/* "org/x.tar.gz" is the archive of model "org/x". */
+/* "org/x.tar.gz" and "org/x.tar" are archives of model "org/x". */
 static void read_target(const struct exchange *x, char *model, size_t bytes)
 {
-    static const char archive[] = ".tar.gz";
+    static const char *const archive[] = {".tar.gz", ".tar"};
     const char *target = exchange_header(x, TARGET);
     size_t n = target != NULL ? strlen(target) : 0;
-    if (n > strlen(archive) && strcmp(target + n - strlen(archive), archive) == 0)
-        n -= strlen(archive);
+    for (size_t i = 0; target != NULL && target[n] == '\0' && i < sizeof archive / sizeof archive[0]; i++)
+        if (n > strlen(archive[i]) && strcmp(target + n - strlen(archive[i]), archive[i]) == 0)
+            n -= strlen(archive[i]);
     (void)snprintf(model, bytes, "%.*s", (int)n, target != NULL ? target : "");
 }
 

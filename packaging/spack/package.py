@@ -33,6 +33,7 @@ class Lockstep(MakefilePackage, CudaPackage):
     depends_on("libzmq+libsodium")
     depends_on("libsodium")
     depends_on("xxhash")
+    depends_on("zlib-api")
     depends_on("libedit", when="+edit")
     depends_on("cuda@12.4:", when="+cuda")
     depends_on("nccl@2.28:", when="+cuda")

@@ -119,7 +119,8 @@ static int check_fit(const struct model_config *m, const struct shard *s, const 
 }
 
 /* Keys and values; then working memory. -1 on all ranks if one has failed. */
-static int open_engine(struct instance *i, const struct world *w, struct instance_setup *setup, struct err *e)
+static int open_engine(struct instance *i, const struct world *w, struct instance_setup *setup, struct step_ways *ways,
+                       struct err *e)
 {
     const struct network *n = &i->network;
     (void)fit_kv(&setup->limits, &n->config, &n->shard, w, i->ops, &i->q, setup->kv_bytes, e);
@@ -129,7 +130,7 @@ static int open_engine(struct instance *i, const struct world *w, struct instanc
     if (agree_failed(w, e))
         return -1;
     return engine_open(&i->engine, &i->world, &i->network, &setup->limits, i->ops, &i->q, (enum step_choice)setup->step,
-                       e);
+                       ways, e);
 }
 
 void instance_open(struct instance *i, struct world *w, struct model_config *m, struct checkpoint *c,
@@ -163,7 +164,7 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     say_kv(i, calibrated);
     if (!setup->dummy)
         say_loading(i, &stats, w, e);
-    (void)open_engine(i, w, setup, e);
+    (void)open_engine(i, w, setup, NULL, e);
     fatal_agree(w, e);
     observers_add(&i->engine.observers, watch_observer(i->watch));
     say_memory(i, &setup->limits, w->rank);
@@ -208,9 +209,9 @@ int instance_begin(struct instance *i, const struct instance *ground, struct wor
     return agree(w, e) >= 0 ? -1 : 0;
 }
 
-int instance_complete(struct instance *i, struct instance_setup *setup, struct err *e)
+int instance_complete(struct instance *i, struct instance_setup *setup, struct step_ways *ways, struct err *e)
 {
-    (void)open_engine(i, &i->world, setup, e);
+    (void)open_engine(i, &i->world, setup, ways, e);
     if (agree(&i->world, e) >= 0)
         return -1;
     return 0;

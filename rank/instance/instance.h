@@ -26,6 +26,7 @@ struct instance_setup {
     struct load_setup load;
     uint64_t dummy_seed;
     double step_timeout; /* s; 0: steps have no deadline */
+    uint64_t identity;   /* of a model's files, for what is kept from one load to the next; 0: nothing is */
 };
 
 struct instance {
@@ -37,6 +38,7 @@ struct instance {
     struct load_report load;
     struct watch *watch; /* NULL: steps have no deadline, or another instance is the ground */
     bool on_ground;      /* group and device belong to another instance */
+    double told_record;  /* s of recording decode steps that were reported already */
 };
 
 /* Collective over the job; every replica loads the model. Rank 0 has *m and (unless dummy) *c; they are shared with
@@ -55,7 +57,7 @@ void instance_open_ground(struct instance *i, struct world *w, struct instance_s
  * collective. */
 int instance_begin(struct instance *i, const struct instance *ground, struct world *w, struct model_config *m,
                    struct checkpoint *c, struct instance_setup *setup, struct err *e);
-/* Last: keys and values, working memory. Collective. */
-int instance_complete(struct instance *i, struct instance_setup *setup, struct err *e);
+/* Last: keys and values, working memory. ways: as in engine_open. Collective. */
+int instance_complete(struct instance *i, struct instance_setup *setup, struct step_ways *ways, struct err *e);
 
 #endif

@@ -1,5 +1,6 @@
 /* rank/instance/residents.c - see residents.h. */
 #include "rank/instance/residents.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "rank/world/agree.h"
 #include "rank/world/fatal.h"
@@ -24,6 +25,7 @@ struct loading {
     bool running;
     atomic_bool cancel, done; /* done: the thread has nothing more to do */
     struct load_stats stats;
+    struct load_phases phases;
     struct err why; /* the thread's, until it is done */
     bool told;      /* this rank has told, or (rank 0) has heard all and told its owner */
     MPI_Request *request;
@@ -197,10 +199,12 @@ static void load_model(struct residents *r, int model)
 {
     struct err e = {0};
     struct loading *l = NULL;
+    double started = seconds_now();
     if (open_loading(r, model, &e) == 0) {
         l = r->loading;
         if (instance_begin(l->instance, r->ground, r->world, &l->config, &l->checkpoint, &l->setup, &e) == 0)
             (void)start_reading(r, l, &e);
+        l->phases.seconds[LOAD_PHASE_BEGIN] = seconds_now() - started;
     }
     if (e.code == ERR_NONE) /* equal on all ranks */
         return;
@@ -213,20 +217,51 @@ static void load_model(struct residents *r, int model)
     tell(r, (struct residents_news){.event = RESIDENTS_FAILED, .model = model, .why = e});
 }
 
+/* COMMIT took this long. */
+static struct load_phases complete_phases(const struct loading *l, double seconds)
+{
+    const struct engine *g = &l->instance->engine;
+    const double *part = l->stats.part;
+    struct load_phases p = l->phases;
+    p.seconds[LOAD_PHASE_READ] = part[LOAD_WINDOW] + part[LOAD_READING];
+    p.seconds[LOAD_PHASE_UPLOAD] = part[LOAD_DEVICE] + part[LOAD_PLACING];
+    p.seconds[LOAD_PHASE_COMMIT] = seconds - g->choose_seconds - g->record_seconds;
+    p.seconds[LOAD_PHASE_CHOOSE] = g->choose_seconds;
+    p.seconds[LOAD_PHASE_RECORD] = g->record_seconds;
+    return p;
+}
+
+/* Where the model is loaded for the first time, what it measures is kept. */
+static int complete(struct residents *r, struct loading *l, struct err *e)
+{
+    struct step_ways ways = step_ways_find(&r->book, l->setup.identity);
+    bool measured = ways.measured;
+    double started = seconds_now();
+    if (instance_complete(l->instance, &l->setup, &ways, e) != 0)
+        return -1;
+    if (!measured)
+        step_ways_keep(&r->book, l->setup.identity, &ways);
+    l->phases = complete_phases(l, seconds_now() - started);
+    return 0;
+}
+
 static void commit_model(struct residents *r, int model)
 {
     struct err e = {0};
     struct loading *l = r->loading;
     struct instance *i = l->instance;
     wait_for_thread(l);
-    if (instance_complete(i, &l->setup, &e) == 0) {
+    if (complete(r, l, &e) == 0) {
+        struct residents_news news = {
+            .event = RESIDENTS_READY, .model = model, .limits = i->engine.limits, .phases = l->phases};
         i->engine.observers = r->ground->engine.observers;
+        i->told_record = i->engine.record_seconds;
         r->resident[model] = i;
         r->models.engine[model] = &i->engine;
         log_info("model %d: %.1f MiB of weights on rank 0, read in %.3f s beside steps", model,
                  (double)weight_map_bytes(&i->network.map) / MIB, l->stats.seconds);
         close_loading(r);
-        tell(r, (struct residents_news){.event = RESIDENTS_READY, .model = model, .limits = i->engine.limits});
+        tell(r, news);
         return;
     }
     drop_instance(&i);
@@ -241,10 +276,13 @@ static int64_t free_bytes(const struct residents *r)
 
 static void drop_model(struct residents *r, int model, struct instance **i)
 {
+    struct residents_news news = {.event = RESIDENTS_GONE, .model = model};
     int64_t before = free_bytes(r);
+    news.phases.seconds[LOAD_PHASE_RECORD] = (*i)->engine.record_seconds - (*i)->told_record;
     r->models.engine[model] = NULL;
     drop_instance(i);
-    tell(r, (struct residents_news){.event = RESIDENTS_GONE, .model = model, .freed = free_bytes(r) - before});
+    news.freed = free_bytes(r) - before;
+    tell(r, news);
 }
 
 static void roll_back(struct residents *r, int model)

@@ -3,10 +3,12 @@
  *
  * A model is read by a thread of each rank, beside the steps of others and without collectives. When it has ended, the
  * rank tells rank 0; when all have, rank 0 commits or rolls back by plan. So all ranks see the change between the same
- * two steps, and a failure on one of them is the same answer on all. */
+ * two steps, and a failure on one of them is the same answer on all. What was measured at a model's first load is kept
+ * for the next one of the same files. */
 #ifndef INSTANCE_RESIDENTS_H
 #define INSTANCE_RESIDENTS_H
 
+#include "plan/load_phases.h"
 #include "rank/instance/instance.h"
 #include "rank/step/loop.h"
 
@@ -26,6 +28,8 @@ struct residents_news {
     struct err why;       /* FAILED */
     struct limits limits; /* READY */
     int64_t freed;        /* GONE: bytes that this device has more of than before, by its own number */
+    /* READY: of this load, from LOAD_PHASE_BEGIN on. GONE: what was recorded since. */
+    struct load_phases phases;
 };
 
 /* Rank 0's side; both are called by its main thread. */
@@ -44,6 +48,7 @@ struct residents {
     struct residents_owner owner;
     struct instance *resident[PLAN_MODELS]; /* NULL: the number is free */
     struct loading *loading;                /* NULL: nothing is being read */
+    struct step_ways_book book;             /* equal on all ranks, as plans and measurements are */
     struct loop_models models;              /* for loop_run_models */
 };
 

@@ -187,7 +187,7 @@ size_t engine_bytes(struct network *n, const struct limits *l, int n_ranks, cons
 }
 
 int engine_open(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
-                struct queue *q, enum step_choice choice, struct err *e)
+                struct queue *q, enum step_choice choice, struct step_ways *ways, struct err *e)
 {
     memset(g, 0, sizeof *g);
     g->world = w;
@@ -217,7 +217,7 @@ int engine_open(struct engine *g, struct world *w, struct network *n, const stru
         return -1;
     if (choice == STEP_AUTO && ops->persistent != NULL && g->persistent.step == NULL)
         log_info("no persistent decode step: it does not work with %s", g->persistent.why_not);
-    return graphs_open(g, choice, e);
+    return graphs_open(g, choice, ways, e);
 }
 
 void engine_close(struct engine *g)

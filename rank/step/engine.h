@@ -10,18 +10,19 @@
 #include "rank/model/network.h"
 #include "rank/observe/observer.h"
 #include "rank/step/persistent_step.h"
+#include "rank/step/step_ways.h"
 #include "rank/world/world.h"
 
 #define ENGINE_FLIGHTS 2 /* steps that may be under way on the device at once */
 #define STEP_ARRAYS    8 /* of struct step_ints, that the host fills */
 
-/* A decode step of n tokens, recorded once for each flight. */
+/* A decode step of n tokens, recorded once for each flight: when the engine is opened, or at its second run. */
 struct decode_graph {
     int n_tokens;
     bool persistent;                             /* in which of the two ways */
     double separate_seconds, persistent_seconds; /* of a step on the slowest rank, measured at start; 0: it was not */
-    void *graph[ENGINE_FLIGHTS]; /* with the memory of that flight; NULL: not yet, of a profile's only */
-    int n_runs[ENGINE_FLIGHTS];  /* without the graph */
+    void *graph[ENGINE_FLIGHTS];                 /* with the memory of that flight; NULL: not yet */
+    int n_runs[ENGINE_FLIGHTS];                  /* without the graph */
     uint64_t n_all_reduces;
 };
 
@@ -59,9 +60,10 @@ struct engine {
     /* [2][n_decode] ascending; NULL: the device has no graphs. The second row has the clocks of a profile. */
     struct decode_graph *decode;
     int n_decode;
-    int32_t *block_table; /* device [max_seqs, blocks per slot] */
-    void *rows;           /* device [max_logit_rows, hidden], and projected */
-    void *projected;      /* device [max_batch_tokens or max_logit_rows, embed_dim], if it differs */
+    double choose_seconds, record_seconds; /* spent on measuring the two ways, and on recording */
+    int32_t *block_table;                  /* device [max_seqs, blocks per slot] */
+    void *rows;                            /* device [max_logit_rows, hidden], and projected */
+    void *projected;                       /* device [max_batch_tokens or max_logit_rows, embed_dim], if it differs */
     void *logits_local, *logits_parts, *logits; /* device; the same memory on one rank */
     size_t *gather_n;                           /* [n_ranks] elements of each rank's logits */
     int *vocab_begin;                           /* [n_ranks + 1] */
@@ -75,10 +77,12 @@ struct engine {
 };
 
 /* Take all working memory for these limits, open the collectives (peer memory and NCCL on GPUs), record decode
- * steps. The engine keeps references to w, n, ops and q. choice: of the two ways to run a decode step. Collective;
- * -1 on all ranks if one has failed, with *e where it has: close the engine then. */
+ * steps. The engine keeps references to w, n, ops and q. choice: of the two ways to run a decode step. ways: NULL, or
+ * what is known of them, equal on all ranks: then nothing is recorded before it runs for the second time, and only what
+ * is not known is measured, and added. Collective; -1 on all ranks if one has failed, with *e where it has: close the
+ * engine then. */
 int engine_open(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
-                struct queue *q, enum step_choice choice, struct err *e);
+                struct queue *q, enum step_choice choice, struct step_ways *ways, struct err *e);
 /* Collective. */
 void engine_close(struct engine *g);
 

@@ -30,20 +30,17 @@ static int largest(const struct engine *g)
     return most < MAX_SIZE ? most : MAX_SIZE;
 }
 
-static struct step_shape shape_of(int n_tokens)
-{
-    return (struct step_shape){n_tokens, n_tokens, n_tokens, n_tokens, 0};
-}
-
 void graphs_record(struct engine *g, struct decode_graph *to, int flight)
 {
     uint64_t before = g->comm.n_all_reduces;
-    const struct step_shape shape = shape_of(to->n_tokens);
+    double started = seconds_now();
+    const struct step_shape shape = step_decode_shape(to->n_tokens);
     g->ops->async->begin_capture(g->q);
     step_execute(g, &g->flight[flight], &shape, to->persistent);
     to->graph[flight] = g->ops->async->end_capture(g->q);
     to->n_all_reduces = g->comm.n_all_reduces - before;
     g->comm.n_all_reduces = before;
+    g->record_seconds += seconds_now() - started;
 }
 
 /* Until the device is idle. Its error ends the job at once: other ranks' devices may wait for it, and their hosts
@@ -98,46 +95,102 @@ static void say_ways(const struct engine *g)
     log_note("%s", text);
 }
 
-int graphs_open(struct engine *g, enum step_choice choice, struct err *e)
+static int list_sizes(struct engine *g, int most, struct err *e)
 {
-    int most = largest(g), n_persistent = choice == STEP_SEPARATE ? 0 : g->persistent.max_tokens;
-    struct decode_graph persistent[PERSISTENT_MAX_TOKENS + 1] = {0};
-    uint64_t n_all_reduces = g->comm.n_all_reduces;
-    if (g->ops->async == NULL || most < 1)
-        return 0;
     for (int n = 1; n <= most; n = next_size(n, most))
         g->n_decode++;
     g->decode = err_calloc(e, 2 * (size_t)g->n_decode, sizeof *g->decode, "graph table");
     if (agree_failed(g->world, e))
         return -1;
-    for (int n = 1; n <= most; n = next_size(n, most)) { /* libraries prepare themselves in a first run */
-        const struct step_shape shape = shape_of(n);
-        step_fill_empty(g, n);
+    for (int n = 1, i = 0; n <= most; n = next_size(n, most), i++)
+        g->decode[i].n_tokens = g->decode[g->n_decode + i].n_tokens = n;
+    return 0;
+}
+
+/* Libraries prepare themselves in a first run. n: number of sizes. */
+static void warm_up(struct engine *g, int n, int n_persistent)
+{
+    for (int i = 0; i < n; i++) {
+        const struct step_shape shape = step_decode_shape(g->decode[i].n_tokens);
+        step_fill_empty(g, shape.n_tokens);
         step_execute(g, &g->flight[0], &shape, false);
-        if (n <= n_persistent)
+        if (shape.n_tokens <= n_persistent)
             step_execute(g, &g->flight[0], &shape, true);
         settle(g);
     }
-    for (int n = 1, i = 0; n <= most; n = next_size(n, most), i++) {
-        g->decode[i].n_tokens = g->decode[g->n_decode + i].n_tokens = n;
+}
+
+/* The first n sizes for the first flight, in both ways where there are two; then one of them is chosen. */
+static void record_first(struct engine *g, int n, int n_persistent, enum step_choice choice)
+{
+    struct decode_graph persistent[PERSISTENT_MAX_TOKENS + 1] = {0};
+    for (int i = 0; i < n; i++) {
+        int tokens = g->decode[i].n_tokens;
         graphs_record(g, &g->decode[i], 0);
-        if (n <= n_persistent) {
-            persistent[n] = (struct decode_graph){.n_tokens = n, .persistent = true};
-            graphs_record(g, &persistent[n], 0);
+        if (tokens <= n_persistent) {
+            persistent[tokens] = (struct decode_graph){.n_tokens = tokens, .persistent = true};
+            graphs_record(g, &persistent[tokens], 0);
         }
     }
     settle(g);
-    for (int i = 0; i < g->n_decode && g->decode[i].n_tokens <= n_persistent; i++) {
+    for (int i = 0; i < n && g->decode[i].n_tokens <= n_persistent; i++) {
         step_fill_empty(g, g->decode[i].n_tokens);
         choose(g, &g->decode[i], &persistent[g->decode[i].n_tokens], choice);
     }
     settle(g);
+}
+
+static void record_others(struct engine *g)
+{
     for (int i = 0; i < g->n_decode; i++)
         for (int flight = 1; flight < ENGINE_FLIGHTS; flight++)
             graphs_record(g, &g->decode[i], flight);
     settle(g);
+}
+
+/* From ways, where they are known; else into them. */
+static void share_ways(struct engine *g, int n, struct step_ways *ways)
+{
+    for (int i = 0; i < n; i++) {
+        struct decode_graph *d = &g->decode[i];
+        struct step_way *way = &ways->way[d->n_tokens];
+        if (!ways->measured)
+            *way = (struct step_way){d->persistent, d->separate_seconds, d->persistent_seconds};
+        d->persistent = way->persistent;
+        d->separate_seconds = way->separate_seconds;
+        d->persistent_seconds = way->persistent_seconds;
+    }
+    ways->measured = true;
+}
+
+/* Sizes that have two ways. */
+static int count_of_two_ways(const struct engine *g, int n_persistent)
+{
+    int n = 0;
+    while (n < g->n_decode && g->decode[n].n_tokens <= n_persistent)
+        n++;
+    return n;
+}
+
+int graphs_open(struct engine *g, enum step_choice choice, struct step_ways *ways, struct err *e)
+{
+    int most = largest(g), n_persistent = choice == STEP_SEPARATE ? 0 : g->persistent.max_tokens;
+    uint64_t n_all_reduces = g->comm.n_all_reduces;
+    double started = seconds_now();
+    if (g->ops->async == NULL || most < 1)
+        return 0;
+    if (list_sizes(g, most, e) != 0)
+        return -1;
+    int n_both = count_of_two_ways(g, n_persistent), n_now = ways == NULL ? g->n_decode : ways->measured ? 0 : n_both;
+    warm_up(g, n_now, n_persistent);
+    record_first(g, n_now, n_persistent, choice);
+    if (ways != NULL)
+        share_ways(g, n_both, ways);
+    else
+        record_others(g);
     say_ways(g);
     g->comm.n_all_reduces = n_all_reduces; /* the work in here does not belong to any step */
+    g->choose_seconds = seconds_now() - started - g->record_seconds;
     return 0;
 }
 

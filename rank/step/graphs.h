@@ -1,4 +1,4 @@
-/* rank/step/graphs.h - decode steps recorded at start: for a series of batch sizes a graph each, in the faster of the two ways to
+/* rank/step/graphs.h - decode steps recorded at start or at their second run: for a series of batch sizes a graph each, in the faster of the two ways to
  * run a step, which is measured. A batch between two sizes runs as the larger one, the rest of it empty. */
 #ifndef STEP_GRAPHS_H
 #define STEP_GRAPHS_H
@@ -6,13 +6,14 @@
 #include "base/choices.h"
 #include "rank/step/engine.h"
 
-/* Run every size once, record it, and choose. Nothing that sequences need is touched. Does nothing without ops->async.
- * Collective; a failure ends the job in here. */
-int graphs_open(struct engine *g, enum step_choice choice, struct err *e);
+/* Run every size once, record it, and choose; with `ways` only what has to be measured is run, and what is known is not
+ * measured again (see engine_open). Nothing that sequences need is touched. Does nothing without ops->async. Collective; a
+ * failure ends the job in here. */
+int graphs_open(struct engine *g, enum step_choice choice, struct step_ways *ways, struct err *e);
 void graphs_close(struct engine *g);
 
-/* The graphs for a decode step of this many sequences; NULL: none. profiled: those with the clocks of a profile, which
- * may not be recorded yet. */
+/* The graphs for a decode step of this many sequences, which may not be recorded yet; NULL: none. profiled: those with the
+ * clocks of a profile. */
 struct decode_graph *graphs_find(const struct engine *g, int n_seqs, bool profiled);
 
 /* "decode steps: one persistent operation for 1 to 4, separate operations for 5 to 64 sequences". decode[n]: ascending. */

@@ -313,15 +313,21 @@ static int count_alone(const struct plan *p)
     return n;
 }
 
-/* With a profile, a size's first step of each flight goes without a graph, and its second one is recorded. */
+/* A size that was not recorded when the engine was opened, or has the clocks of a profile: its first step of each flight
+ * goes without a graph, and its second one is recorded. */
 static void run_shape(struct engine *g, int which, const struct plan *p, struct decode_graph *graph)
 {
     const struct step_flight *f = &g->flight[which];
     if (graph != NULL && graph->graph[which] == NULL && graph->n_runs[which]++ > 0)
         graphs_record(g, graph, which);
-    if (graph == NULL || graph->graph[which] == NULL) {
+    if (graph == NULL) {
         const struct step_shape shape = {p->n_tokens, count_alone(p), f->n_rows, f->n_sampled, f->n_scored};
         step_execute(g, f, &shape, false);
+        return;
+    }
+    if (graph->graph[which] == NULL) {
+        const struct step_shape shape = step_decode_shape(graph->n_tokens);
+        step_execute(g, f, &shape, graph->persistent);
         return;
     }
     g->ops->async->launch_graph(g->q, graph->graph[which]);

@@ -10,6 +10,12 @@ struct step_shape {
     int n_tokens, n_alone, n_rows, n_sampled, n_scored;
 };
 
+/* Of a decode step of n sequences. */
+static inline struct step_shape step_decode_shape(int n)
+{
+    return (struct step_shape){n, n, n, n, 0};
+}
+
 /* Enqueue everything that the device does by itself: from the index arrays of the flight, in the host's memory, to its results
  * there. persistent: a decode step as one operation. Collective. */
 void step_execute(struct engine *g, const struct step_flight *f, const struct step_shape *shape, bool persistent);

@@ -14,7 +14,7 @@ size=$(stat -c %s "build/cpu/$name-bundle.tar.gz")
 check "30 MB at most for users" "$size bytes" [ "$size" -le 30000000 ]
 check "no tests for users" "$(ls "$users/bin")" [ ! -e "$users/bin/tests" ]
 for folder in "$users" "$testers"; do
-    for library in libzmq libsodium libjansson libpcre2-8 libutf8proc libxxhash libgomp; do
+    for library in libzmq libsodium libjansson libpcre2-8 libutf8proc libxxhash 'libz\.so' libgomp; do
         found=$("$folder/run.sh" ldd "$folder/bin/lockstep" | grep -o "$library[^ ]* => [^ ]*")
         check "$library comes from ${folder##*-}" "$found" [ "${found##*=> }" != "${found#*"$folder/lib/"}" ]
     done

@@ -17,6 +17,10 @@
     "\"minimum\":1,\"maximum\":120},\"tags\":{\"type\":\"array\",\"items\":{\"enum\":[\"red\",\"blue\"]},"    \
     "\"maxItems\":3}},"                                                                                       \
     "\"required\":[\"name\",\"age\",\"tags\"],\"additionalProperties\":false}"
+#define RECORD                                                                                          \
+    "{\"type\":\"object\",\"properties\":{\"age_of_the_dragon\":{\"type\":\"integer\",\"maximum\":99}," \
+    "\"the_dragon_of_the_story\":{\"enum\":[\"red and big\",\"red and little\"]}},"                     \
+    "\"required\":[\"age_of_the_dragon\",\"the_dragon_of_the_story\"],\"additionalProperties\":false}"
 #define N_TOKENS "200"
 
 static struct serving s;
@@ -144,6 +148,70 @@ static char *ids_of(const json_t *reply)
     return json_dumps(json_object_get(json_array_get(json_object_get(reply, "choices"), 0), "token_ids"), JSON_COMPACT);
 }
 
+#define ASK                                                                                                   \
+    "{\"op\":\"generate\",\"prompt\":\"Once\",\"seed\":3,%s%s,\"response_format\":{\"type\":\"json_schema\"," \
+    "\"json_schema\":{\"name\":\"x\",\"schema\":" RECORD "}}}"
+
+/* The choices' ids, texts and ends. */
+static char *outcome(const char *rest, const char *more)
+{
+    char request[2000];
+    (void)snprintf(request, sizeof request, ASK, rest, more);
+    json_t *reply = talk_ask(s.endpoint, request), *choices = json_object_get(reply, "choices");
+    for (size_t i = 0; i < json_array_size(choices); i++)
+        (void)json_object_del(json_array_get(choices, i), "logprobs");
+    char *out = choices != NULL ? json_dumps(choices, JSON_COMPACT) : NULL;
+    json_decref(reply);
+    return out;
+}
+
+/* A stream's pieces make its text. */
+static void streams(void)
+{
+    char text[2000] = "";
+    struct talk t;
+    json_t *reply, *whole;
+    (void)snprintf(text, sizeof text, ASK, "\"max_tokens\":200", "");
+    whole = talk_ask(s.endpoint, text);
+    text[0] = '\0';
+    talk_open(&t, ZMQ_DEALER, s.endpoint, NULL, NULL);
+    talk_say(&t, ASK, "\"max_tokens\":200", ",\"stream\":true");
+    int n_events = 0;
+    for (bool more = true; more && (reply = talk_hear(&t, 60)) != NULL; json_decref(reply)) {
+        more = strcmp(talk_text(reply, "event"), "tokens") == 0;
+        (void)snprintf(text + strlen(text), sizeof text - strlen(text), "%s",
+                       more ? talk_text(json_array_get(json_object_get(reply, "choices"), 0), "text") : "");
+        n_events += more;
+    }
+    const json_t *choice = json_array_get(json_object_get(whole, "choices"), 0);
+    case_check(strcmp(text, talk_text(choice, "text")) == 0, "streamed %s", text);
+    case_check(n_events * 2 < (int)json_array_size(json_object_get(choice, "token_ids")), "%d events for %zu tokens",
+               n_events, json_array_size(json_object_get(choice, "token_ids")));
+    json_decref(whole);
+    talk_close(&t);
+}
+
+/* Text that the form leaves no choice about is not sampled, unless log-probabilities are wanted: the outcome is the same. */
+static void jumps(void)
+{
+    static const char *const rest[] = {
+        "\"max_tokens\":200",
+        "\"max_tokens\":200,\"temperature\":0",
+        "\"max_tokens\":200,\"repetition_penalty\":1.3,\"frequency_penalty\":0.5,\"presence_penalty\":0.2",
+        "\"max_tokens\":11",
+        "\"max_tokens\":200,\"stop\":[\"dra\"]",
+        "\"max_tokens\":200,\"stop\":[\"agon_of\"],\"include_stop_str_in_output\":true",
+        "\"max_tokens\":200,\"n\":3",
+    };
+    for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) {
+        char *jumped = outcome(rest[i], ""), *sampled = outcome(rest[i], ",\"logprobs\":1");
+        case_check(jumped != NULL && sampled != NULL && strcmp(jumped, sampled) == 0, "%s: found %s, token by token %s",
+                   rest[i], jumped, sampled);
+        free(jumped);
+        free(sampled);
+    }
+}
+
 /* A request alone, and again among free ones and others. */
 static void in_company(void)
 {
@@ -175,6 +243,8 @@ static void serves(int ranks, const char *const *more, const char *how)
     if (case_check(serving_start(&s, ranks, NULL, more), "no server")) {
         asks();
         refusals();
+        jumps();
+        streams();
         in_company();
         case_check(serving_stop(&s) == 0, "another status than 0");
     }

@@ -278,6 +278,48 @@ static void operations(const struct serving *s)
     case_end();
 }
 
+/* Model i's folder under another model's name. */
+static void move_folder(int i, const char *name)
+{
+    char from[600], to[600];
+    (void)snprintf(from, sizeof from, "%s/%s", dir, model[i].name);
+    (void)snprintf(to, sizeof to, "%s/%s", dir, name);
+    case_check(rename(from, to) == 0, "%s cannot become %s", from, to);
+}
+
+static bool answers_as(const struct serving *s, int i, const struct model *expected)
+{
+    char text[1200], ids[1000] = "5";
+    for (int k = 0, n = 0; k < expected->n_prompt; k++)
+        n += snprintf(ids + n, sizeof ids - (size_t)n, "%s%d", k > 0 ? "," : "", expected->prompt[k]);
+    (void)snprintf(text, sizeof text,
+                   "{\"model\":\"%s\",\"prompt\":[%s],\"max_tokens\":%d,\"temperature\":0,\"ignore_eos\":true}",
+                   model[i].name, ids, N_TOKENS);
+    json_t *reply = talk_ask(s->endpoint, text);
+    bool right = is_right(reply, expected);
+    json_decref(reply);
+    return right;
+}
+
+/* What was kept of a model's first load is of its files, not of its name. */
+static void replaced(const struct serving *s)
+{
+    case_begin("a model whose files were replaced while it was unloaded, on %d ranks", s->ranks);
+    case_check(answers_as(s, 0, &model[0]) && operate(s, "unload", 0, "") == 200, "%s as it was", model[0].name);
+    case_check(answers_as(s, 0, &model[0]) && operate(s, "unload", 0, "") == 200, "%s once more", model[0].name);
+    (void)operate(s, "unload", 2, "");
+    move_folder(0, "moved");
+    move_folder(2, model[0].name);
+    case_check(answers_as(s, 0, &model[2]) && operate(s, "unload", 0, "") == 200, "the files of %s are loaded",
+               model[2].name);
+    move_folder(0, model[2].name);
+    char from[600], to[600];
+    (void)snprintf(from, sizeof from, "%s/moved", dir);
+    (void)snprintf(to, sizeof to, "%s/%s", dir, model[0].name);
+    case_check(rename(from, to) == 0 && answers_as(s, 0, &model[0]), "%s again", model[0].name);
+    case_end();
+}
+
 /* Rounds of loading and unloading end with the memory that they began with. */
 static void rounds(const struct serving *s, int n)
 {
@@ -311,6 +353,10 @@ static void metrics(const struct serving *s)
     case_check(hits > 0 && hits < asked, "%g of %g found their model loaded", hits, asked);
     case_check(loads >= 5 && loads - gone == serving_metric(s, "LoadedModelCount"), "%g loads, %g unloads", loads,
                gone);
+    double phases = serving_metric(s, "model_load_phase_seconds_total"),
+           loading = serving_metric(s, "ModelLoadingTime");
+    case_check(phases > 0 && phases < loading / 1e6, "phases of %g s, expected less than the %g s of loading", phases,
+               loading / 1e6);
     case_check(failed >= 1, "%g failures of the broken model", failed);
     case_check(serving_metric(s, "models_used_bytes") <= serving_metric(s, "models_memory_bytes"),
                "more is used than may be");
@@ -331,6 +377,7 @@ static void endpoint(int ranks)
         return;
     metrics(&s);
     operations(&s);
+    replaced(&s);
     rounds(&s, 26);
     case_begin("the end of a server of many models, on %d ranks", ranks);
     int status = serving_stop(&s);

@@ -2,6 +2,7 @@
  * was foretold. */
 #include "rank/instance/instance.h"
 #include "rank/step/loop.h"
+#include "rank/step/step.h"
 #include "rank/world/fatal.h"
 #include "tests/support/tap.h"
 
@@ -222,7 +223,7 @@ static void check_many_logits(struct world *w)
     const struct limits limits = {128, 128, 16, 128, 128, 0};
     if (w->n_ranks == 1)
         return;
-    int rc = engine_open(&g, w, &n, &limits, &ops_cpu, &q, STEP_AUTO, &e);
+    int rc = engine_open(&g, w, &n, &limits, &ops_cpu, &q, STEP_AUTO, NULL, &e);
     tap_all(rc == -1 && e.code == ERR_UNSUPPORTED, e.text, "128 rows of 16777216 logits are refused, %d ranks",
             w->n_ranks);
     engine_close(&g);
@@ -256,13 +257,263 @@ static void check_foretold(struct world *w)
     size_t foretold = engine_bytes(n, &limits, w->n_ranks, &ops_cpu, DTYPE_F32, &e);
     size_t half = engine_bytes(n, &limits, w->n_ranks, &ops_cpu, DTYPE_BF16, &e);
     taken = 0;
-    (void)engine_open(&g, w, n, &limits, &counting_ops, &q, STEP_AUTO, &e);
+    (void)engine_open(&g, w, n, &limits, &counting_ops, &q, STEP_AUTO, NULL, &e);
     fatal_agree(w, &e);
     (void)snprintf(reason, sizeof reason, "foretold %zu bytes, %zu for 16 bits, taken %zu", foretold, half, taken);
     tap_all(foretold == taken && half < foretold && foretold > 20 * 3 * 96 * sizeof(float), reason,
             "working memory is what was foretold, %d ranks", w->n_ranks);
     engine_close(&g);
     free(n);
+}
+
+/* ---- decode steps that are recorded later, on a device of paper that computes at once ---- */
+
+static struct paper_device {
+    struct engine *g;
+    int n_recorded, n_launched, n_persistent; /* graphs recorded and launched; runs in the second way */
+    bool recording, in_second_way;
+} paper;
+
+static void *paper_host_alloc(struct queue *q, size_t bytes)
+{
+    (void)q;
+    return calloc(1, bytes);
+}
+
+static void paper_host_free(struct queue *q, void *p)
+{
+    (void)q;
+    free(p);
+}
+
+static void paper_begin(struct queue *q)
+{
+    (void)q;
+    paper.recording = true;
+    paper.in_second_way = false;
+}
+
+static void *paper_end(struct queue *q)
+{
+    static char graph[2];
+    (void)q;
+    paper.recording = false;
+    paper.n_recorded++;
+    return &graph[paper.in_second_way];
+}
+
+/* Operations: nothing is done while it records. */
+#define STEP(phase, name, parameters, arguments) \
+    static void paper_op_##name parameters       \
+    {                                            \
+        if (!paper.recording)                    \
+            ops_cpu.name arguments;              \
+    }
+#include "kernels/op_list.h"
+
+/* Empty rows come from runs at the start only, where all are: the CPU, which knows no graphs, takes them for faults. */
+static void paper_sample(struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
+                         const int32_t *row_len, const struct sampler *s, int n_rows)
+{
+    if (!paper.recording && row_slot[0] >= 0)
+        ops_cpu.sample(q, out, logits, row_slot, row_len, s, n_rows);
+}
+
+static void paper_download(struct queue *q, void *dst, const void *src, size_t bytes)
+{
+    if (!paper.recording)
+        ops_cpu.download(q, dst, src, bytes);
+}
+
+/* What it recorded is done anew, with the memory of the step that is being submitted. */
+static void paper_launch(struct queue *q, void *graph)
+{
+    struct engine *g = paper.g;
+    const struct step_shape shape = step_decode_shape(N_SEQS);
+    paper.in_second_way = false;
+    void *first = paper_end(q);
+    paper.n_recorded--;
+    paper.n_launched++;
+    step_execute(g, &g->flight[(g->n_steps + g->shift) % ENGINE_FLIGHTS], &shape, graph != first);
+}
+
+static void paper_free(struct queue *q, void *graph)
+{
+    (void)q;
+    (void)graph;
+}
+
+static void paper_mark(struct queue *q, int which)
+{
+    (void)q;
+    (void)which;
+}
+
+static const char *paper_refusal(struct queue *q, const struct decode_model *m)
+{
+    (void)q;
+    (void)m;
+    return NULL;
+}
+
+static void *paper_open(struct queue *q, const struct decode_model *m)
+{
+    (void)q;
+    (void)m;
+    return &paper;
+}
+
+static int paper_tokens(const void *p)
+{
+    (void)p;
+    return N_SEQS;
+}
+
+static void *paper_memory(void *p)
+{
+    return p;
+}
+
+static void paper_attach(void *p, void *const *memory)
+{
+    (void)p;
+    (void)memory;
+}
+
+/* All logits are 0, so it is the faster one. */
+static void paper_run(struct queue *q, void *p, void *logits, const struct batch *b, const float *rotations)
+{
+    (void)q;
+    (void)p;
+    (void)rotations;
+    memset(logits, 0, (size_t)b->n_tokens * (size_t)paper.g->network->config.vocab * sizeof(float));
+    paper.n_persistent++;
+    paper.in_second_way = true;
+}
+
+static void paper_range_begin(const char *name, int64_t number)
+{
+    (void)name;
+    (void)number;
+}
+
+static void paper_range_end(void) {}
+
+static const struct async_ops paper_async = {.host_alloc = paper_host_alloc,
+                                             .host_free = paper_host_free,
+                                             .begin_capture = paper_begin,
+                                             .end_capture = paper_end,
+                                             .launch_graph = paper_launch,
+                                             .free_graph = paper_free,
+                                             .range_begin = paper_range_begin,
+                                             .range_end = paper_range_end,
+                                             .mark = paper_mark,
+                                             .wait_mark = paper_mark};
+static const struct persistent_ops paper_persistent = {.refusal = paper_refusal,
+                                                       .open = paper_open,
+                                                       .close = paper_free,
+                                                       .max_tokens = paper_tokens,
+                                                       .memory = paper_memory,
+                                                       .attach = paper_attach,
+                                                       .run = paper_run};
+
+/* N decode steps after the prompts; the last tokens of each sequence go to token[]. */
+static void decode(struct run *r, int n, int32_t *token)
+{
+    struct step_result result = {0};
+    for (int pos = 0; pos < PROMPT; pos += CHUNK)
+        step(r, pos, CHUNK, &result);
+    for (int i = 0; i < n; i++) {
+        step(r, PROMPT + i, 1, &result);
+        for (int s = 0; s < N_SEQS; s++)
+            token[i * N_SEQS + s] = result.sampled[s].token;
+    }
+}
+
+/* The same model on the paper device, with what is known of the ways: no persistent one, or one that is the faster. */
+static void open_paper(struct run *r, struct ops *ops, bool persistent, struct step_ways *ways)
+{
+    struct err e = {0};
+    struct limits limits = r->instance.engine.limits;
+    *ops = ops_cpu;
+#define STEP(phase, name, parameters, arguments) ops->name = paper_op_##name;
+#include "kernels/op_list.h"
+    ops->sample = paper_sample;
+    ops->download = paper_download;
+    ops->async = &paper_async;
+    ops->persistent = persistent ? &paper_persistent : NULL;
+    engine_close(&r->instance.engine);
+    paper = (struct paper_device){.g = &r->instance.engine};
+    if (engine_open(&r->instance.engine, r->w, &r->instance.network, &limits, ops, &r->instance.q, STEP_AUTO, ways,
+                    &e) != 0)
+        fatal(&e);
+}
+
+/* With ways to be kept, nothing is recorded at first: each flight's first run goes without, its second one records, and all
+ * others are launched; tokens are the same. Without them all is there from the start. */
+static void check_recorded_later(struct world *w)
+{
+    enum { N = 12 };
+    struct run r;
+    struct ops ops;
+    struct model_config m = {0};
+    struct step_ways ways = {0};
+    int32_t plain[N * N_SEQS], late[N * N_SEQS], early[N * N_SEQS];
+    char reason[120];
+    if (w->n_ranks > 1)
+        return;
+    open_run(&r, w, &m, "tests/parity/fixtures/llama-14-2-gelu",
+             (struct limits){N_SEQS, N_SEQS * CHUNK, 64, N_SEQS, 4 * N_SEQS, 0});
+    decode(&r, N, plain);
+    open_paper(&r, &ops, false, &ways);
+    int at_first = paper.n_recorded;
+    decode(&r, N, late);
+    (void)snprintf(reason, sizeof reason, "%d recorded at first, %d then, %d launched", at_first, paper.n_recorded,
+                   paper.n_launched);
+    tap_all(at_first == 0 && paper.n_recorded == ENGINE_FLIGHTS && paper.n_launched == N - ENGINE_FLIGHTS, reason,
+            "decode steps are recorded at their second run");
+    tap_all(memcmp(plain, late, sizeof plain) == 0, "other tokens", "recorded later, they give the same tokens");
+    open_paper(&r, &ops, false, NULL);
+    at_first = paper.n_recorded;
+    decode(&r, N, early);
+    (void)snprintf(reason, sizeof reason, "%d recorded at first, %d in all", at_first, paper.n_recorded);
+    tap_all(at_first == N_SEQS * ENGINE_FLIGHTS && paper.n_recorded == at_first && paper.n_launched == N &&
+                memcmp(plain, early, sizeof plain) == 0,
+            reason, "decode steps are recorded at the start");
+    close_run(&r);
+}
+
+/* The faster way is measured at the first opening, and known at the second one, where nothing runs. */
+static void check_known_ways(struct world *w)
+{
+    enum { N = 6 };
+    struct run r;
+    struct ops ops;
+    struct model_config m = {0};
+    struct step_ways ways = {0};
+    int32_t token[N * N_SEQS];
+    char reason[120];
+    if (w->n_ranks > 1)
+        return;
+    open_run(&r, w, &m, "tests/parity/fixtures/llama-14-2-gelu",
+             (struct limits){N_SEQS, N_SEQS * CHUNK, 64, N_SEQS, 4 * N_SEQS, 0});
+    open_paper(&r, &ops, true, &ways);
+    const struct decode_graph *g = &r.instance.engine.decode[N_SEQS - 1];
+    (void)snprintf(reason, sizeof reason, "measured %d, %d runs, %g s and %g s", ways.measured, paper.n_persistent,
+                   ways.way[N_SEQS].separate_seconds, ways.way[N_SEQS].persistent_seconds);
+    tap_all(ways.measured && ways.way[N_SEQS].persistent && paper.n_persistent > 0 && g->persistent &&
+                g->graph[0] != NULL && g->graph[1] == NULL && ways.way[N_SEQS].separate_seconds > 0,
+            reason, "two ways are measured at a model's first opening");
+    open_paper(&r, &ops, true, &ways);
+    int runs = paper.n_persistent, recorded = paper.n_recorded;
+    g = &r.instance.engine.decode[N_SEQS - 1];
+    bool told = g->persistent && g->separate_seconds == ways.way[N_SEQS].separate_seconds;
+    decode(&r, N, token);
+    (void)snprintf(reason, sizeof reason, "%d runs and %d recorded at first, %d runs then", runs, recorded,
+                   paper.n_persistent);
+    tap_all(runs == 0 && recorded == 0 && told && paper.n_persistent == N + ENGINE_FLIGHTS, reason,
+            "and known at its second one, without a run");
+    close_run(&r);
 }
 
 /* A plan of nothing, as a coordinator makes it when everybody waits. */
@@ -294,6 +545,8 @@ int main(int argc, char **argv)
     check_many_logits(&w);
     check_foretold(&w);
     check_empty_step(&w);
+    check_recorded_later(&w);
+    check_known_ways(&w);
     int status = tap_done();
     world_close(&w);
     return status;

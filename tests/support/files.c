@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static _Noreturn void die(const char *what, const char *name)
@@ -30,9 +31,14 @@ void files_remove_dir(const char *path)
     if (d == NULL)
         return;
     for (struct dirent *entry; (entry = readdir(d)) != NULL;) {
-        char file[600];
+        char file[2048];
+        struct stat info;
         snprintf(file, sizeof file, "%s/%s", path, entry->d_name);
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 || lstat(file, &info) != 0)
+            continue;
+        if (S_ISDIR(info.st_mode))
+            files_remove_dir(file);
+        else
             unlink(file);
     }
     closedir(d);

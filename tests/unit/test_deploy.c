@@ -10,7 +10,7 @@
 
 static void open_table(struct deploy *d, int n_models, int n_slots, int64_t memory)
 {
-    const struct deploy_setup setup = {n_models, n_slots, memory, 0, 10, 5};
+    const struct deploy_setup setup = {n_models, n_slots, memory, 0, 10, 5, 0};
     struct err e = {0};
     assert_int_equal(deploy_open(d, &setup, &e), 0);
 }
@@ -201,6 +201,56 @@ static void yielding(void **state)
     deploy_close(&d);
 }
 
+/* What was just loaded stays for twice the time that its load took, idle or busy; who waits is served then, by the clock
+ * alone. An operator need not wait. */
+static void residence(void **state)
+{
+    (void)state;
+    struct deploy d;
+    open_table(&d, 2, 1, 10 * GIB);
+    d.setup.residence = 2;
+    assert_int_equal(deploy_ask(&d, 0, 0), DEPLOY_WAIT);
+    expect(&d, 0, DEPLOY_OPEN, 0);
+    deploy_sized(&d, 0, GIB);
+    expect(&d, 1, DEPLOY_LOAD, 0);
+    deploy_loaded(&d, 0, 3); /* in 2 s */
+    deploy_enter(&d, 0, 3);
+    deploy_done(&d, 0, 3);
+    assert_int_equal(deploy_ask(&d, 1, 4), DEPLOY_WAIT);
+    expect(&d, 4, DEPLOY_OPEN, 1);
+    deploy_sized(&d, 1, GIB);
+    expect(&d, 4, DEPLOY_NOTHING, -1);
+    assert_true(deploy_due(&d) == 7);
+    assert_int_equal(deploy_ask(&d, 0, 6), DEPLOY_ENTER); /* and is used meanwhile */
+    deploy_done(&d, 0, 6);
+    expect(&d, 6.9, DEPLOY_NOTHING, -1);
+    expect(&d, 7, DEPLOY_UNLOAD, 0);
+    deploy_unloaded(&d, 0);
+    expect(&d, 7, DEPLOY_LOAD, 1);
+    deploy_loaded(&d, 1, 27); /* in 20 s: it stays for no longer than the first in line has patience */
+    deploy_enter(&d, 1, 27);
+    assert_int_equal(deploy_ask(&d, 0, 27), DEPLOY_WAIT);
+    expect(&d, 27, DEPLOY_OPEN, 0);
+    deploy_sized(&d, 0, GIB);
+    assert_int_equal(deploy_ask(&d, 1, 28), DEPLOY_ENTER); /* never idle from here on */
+    expect(&d, 36.9, DEPLOY_NOTHING, -1);
+    assert_true(deploy_due(&d) == 37);
+    assert_int_equal(deploy_ask(&d, 1, 36), DEPLOY_ENTER);
+    expect(&d, 37, DEPLOY_NOTHING, -1);
+    assert_int_equal(deploy_ask(&d, 1, 37), DEPLOY_WAIT);
+    for (int k = 0; k < 3; k++)
+        deploy_done(&d, 1, 38);
+    expect(&d, 38, DEPLOY_UNLOAD, 1);
+    deploy_unloaded(&d, 1);
+    expect(&d, 38, DEPLOY_LOAD, 0);
+    deploy_loaded(&d, 0, 40);
+    deploy_enter(&d, 0, 40);
+    deploy_done(&d, 0, 40);
+    assert_true(deploy_unload(&d, 0));
+    expect(&d, 40, DEPLOY_UNLOAD, 0);
+    deploy_close(&d);
+}
+
 /* Refused by its size, with everything else in its place; also where pinned models take the room or the slots. */
 static void too_large(void **state)
 {
@@ -262,7 +312,7 @@ static void operators(void **state)
 {
     (void)state;
     struct deploy d;
-    const struct deploy_setup setup = {2, 2, 10 * GIB, 60, 10, 5};
+    const struct deploy_setup setup = {2, 2, 10 * GIB, 60, 10, 5, 0};
     struct err e = {0};
     assert_int_equal(deploy_open(&d, &setup, &e), 0);
     assert_int_equal(deploy_ask(&d, 0, 0), DEPLOY_WAIT);
@@ -314,6 +364,7 @@ struct sim {
     int n_refused, n_served, n_left, n_yielded;
     double now;
     bool calm; /* no operator meddles, nobody leaves */
+    double read_at[MODELS], stays_until[MODELS];
 };
 
 static int pick(int n)
@@ -388,6 +439,8 @@ static void decide(struct sim *s)
             s->pending[it.model] = it.act;
             s->ends[it.model] = s->now + 0.05 * (1 + pick(20));
             s->n_open += it.act != DEPLOY_UNLOAD;
+            if (it.act == DEPLOY_LOAD)
+                s->read_at[it.model] = s->now;
         }
         if (it.act == DEPLOY_OPEN) {
             assert_true(m->n_waiters > 0 || m->wanted);
@@ -395,6 +448,8 @@ static void decide(struct sim *s)
         } else if (it.act == DEPLOY_UNLOAD) {
             assert_int_equal(m->n_users, 0);
             assert_false(m->pinned);
+            if (s->calm && s->d.setup.keep_alive <= 0)
+                assert_true(s->now >= s->stays_until[it.model]);
             assert_true(!s->had_waiter[it.model] || s->first_served[it.model]);
             s->had_waiter[it.model] = s->first_served[it.model] = false;
         }
@@ -415,6 +470,7 @@ static void end_pending(struct sim *s, int i)
         deploy_sized(&s->d, i, s->size[i]);
     } else {
         deploy_loaded(&s->d, i, s->now);
+        s->stays_until[i] = s->now + fmin(s->d.setup.residence * (s->now - s->read_at[i]), s->d.setup.patience);
         let_in(s, i);
     }
 }
@@ -517,6 +573,7 @@ static void run(unsigned seed)
     s.d.setup.patience = 0.5 + 0.1 * pick(20);
     s.d.setup.keep_alive = pick(2) * 3.0;
     s.d.setup.hold = 0.1 * pick(10);
+    s.d.setup.residence = pick(4);
     for (int i = 0; i < MODELS; i++) {
         s.size[i] = GIB + (int64_t)pick(1000) * GIB / 200;
         s.broken[i] = pick(8) == 0;
@@ -559,6 +616,7 @@ int main(void)
         cmocka_unit_test(leavers),
         cmocka_unit_test(first_waiter),
         cmocka_unit_test(yielding),
+        cmocka_unit_test(residence),
         cmocka_unit_test(too_large),
         cmocka_unit_test(failures),
         cmocka_unit_test(operators),

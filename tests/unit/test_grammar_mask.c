@@ -61,8 +61,22 @@ static bool has(const uint32_t *mask, int32_t id)
     return mask[id / 32] >> id % 32 & 1;
 }
 
+/* What is forced is the mask alone, and may come. */
+static void check_forced(struct grammar_run *r, const uint32_t *mask, int32_t forced)
+{
+    int n = 0;
+    for (int i = 0; i < lexicon->n_words; i++)
+        n += __builtin_popcount(mask[i]);
+    assert_int_equal(n, 1);
+    assert_true(has(mask, forced) && lexicon_take(lexicon, &r->machine, r->state, forced) >= 0);
+}
+
 static void check_mask(struct grammar_run *r, const uint32_t *mask, int32_t end)
 {
+    if (grammar_run_forced(r) >= 0) {
+        check_forced(r, mask, grammar_run_forced(r));
+        return;
+    }
     for (int32_t id = 0; id < lexicon->n_tokens; id++) {
         bool may = lexicon_take(lexicon, &r->machine, r->state, id) >= 0;
         if (id == end)
@@ -154,6 +168,44 @@ static void masks_are_exact(void **state)
     assert_true(n_complete > 15);
 }
 
+/* The forced text that follows once `begin` has been taken, as its tokens' texts with a bar behind each. */
+static void expect_forced(enum form_kind kind, const char *source, const char *begin, const char *expected)
+{
+    struct form *form;
+    struct grammar_run r;
+    struct err e = {0};
+    struct text_buffer found = {0};
+    assert_int_equal(form_open_text(&form, kind, source, strlen(source), &e), 0);
+    assert_int_equal(grammar_run_open(&r, &form->grammar, lexicon, &e), 0);
+    for (size_t n = strlen(begin), bytes; n > 0; n -= bytes, begin += bytes)
+        assert_int_equal(grammar_run_take(&r, lexicon_longest(lexicon, begin, n, &bytes), &e), 0);
+    for (int32_t token; (token = grammar_run_forced(&r)) >= 0;) {
+        assert_int_equal(tokenizer_token_bytes(tokenizer, token, &found, &e), 0);
+        assert_int_equal(text_append(&found, "|", 1, &e), 0);
+        assert_int_equal(grammar_run_take(&r, token, &e), 0);
+    }
+    expect_none(&e);
+    if (strcmp(found.data != NULL ? found.data : "", expected) != 0)
+        print_error("%s: found %s, expected %s\n", source, found.data, expected);
+    assert_string_equal(found.data != NULL ? found.data : "", expected);
+    text_free(&found);
+    grammar_run_close(&r);
+    form_close(form);
+}
+
+static void forced_text(void **state)
+{
+    (void)state;
+    expect_forced(FORM_CHOICE, "[\"Once upon a time\"]", "", "Once| upon| a| time|");
+    expect_forced(FORM_CHOICE, "[\"Once upon a time\",\"Once upon a tree\"]", "", "Once| upon| a|");
+    expect_forced(FORM_CHOICE, "[\"Once\",\"Once upon\"]", "", "Once|");
+    expect_forced(FORM_CHOICE, "[\"\\u00e9t\\u00e9\",\"x\"]", "\xc3\xa9", "t|\xc3|\xa9|");
+    expect_forced(FORM_SCHEMA,
+                  "{\"type\":\"object\",\"properties\":{\"little_dragon\":{\"type\":\"integer\"}},\"required\":"
+                  "[\"little_dragon\"],\"additionalProperties\":false}",
+                  "{\"l", "it|tle|_|d|ra|gon|\"|:|");
+}
+
 /* Long runs forget what they remember, and go on right. */
 static void long_runs(void **state)
 {
@@ -202,7 +254,7 @@ static void no_token_leads_on(void **state)
     small.all.n = small.other.n = 0;
     small.n_plain = 0;
     memset(mask, 0xff, (size_t)lexicon->n_words * sizeof *mask);
-    assert_int_equal(form_open_text(&form, FORM_CHOICE, "[\"x\"]", 5, &e), 0);
+    assert_int_equal(form_open_text(&form, FORM_CHOICE, "[\"x\",\"y\"]", 9, &e), 0);
     assert_int_equal(grammar_run_open(&r, &form->grammar, &small, &e), 0);
     assert_int_equal(grammar_run_mask(&r, NULL, 0, mask, &e), -1);
     EXPECT_PARTS(&e, ERR_INPUT, "no token of the vocabulary leads on");
@@ -216,8 +268,8 @@ static void no_token_leads_on(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_of_tokens),   cmocka_unit_test(masks_are_exact),   cmocka_unit_test(long_runs),
-        cmocka_unit_test(effort_is_bounded), cmocka_unit_test(no_token_leads_on),
+        cmocka_unit_test(bytes_of_tokens), cmocka_unit_test(masks_are_exact),   cmocka_unit_test(forced_text),
+        cmocka_unit_test(long_runs),       cmocka_unit_test(effort_is_bounded), cmocka_unit_test(no_token_leads_on),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }

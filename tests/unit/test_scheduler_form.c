@@ -20,6 +20,7 @@ struct play {
     bool released[N];
     int n_released, n_masks, n_preempted;
     uint64_t seed;
+    bool same; /* a sequence's token depends on itself and its place alone, as a model's would */
 };
 
 static void on_release(void *context, struct request *r)
@@ -30,17 +31,23 @@ static void on_release(void *context, struct request *r)
     p->n_preempted += r->n_preempted;
 }
 
-static void open_play(struct play *p, uint64_t seed, int n_blocks)
+static const char short_keys[] =
+    "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"type\":\"string\","
+    "\"maxLength\":30}},\"required\":[\"a\",\"b\"],\"additionalProperties\":false}";
+
+static const char long_keys[] =
+    "{\"type\":\"object\",\"properties\":{\"the_little_dragon\":{\"type\":\"integer\",\"maximum\":99},"
+    "\"kind_of_story\":{\"const\":\"once upon a time, there was\"}},"
+    "\"required\":[\"the_little_dragon\",\"kind_of_story\"],\"additionalProperties\":false}";
+
+static void open_play(struct play *p, const char *source, uint64_t seed, int n_blocks)
 {
-    static const char source[] =
-        "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"type\":\"string\","
-        "\"maxLength\":30}},\"required\":[\"a\",\"b\"],\"additionalProperties\":false}";
     struct err e = {0};
     *p = (struct play){.seed = seed};
     assert_int_equal(tokenizer_open(&p->tokenizer, "demo/lockstep-stories", &e), 0);
     int vocab = tokenizer_vocab_size(p->tokenizer);
     lexicon_keeper_open(&p->keeper, p->tokenizer, vocab);
-    assert_int_equal(form_open_text(&p->form, FORM_SCHEMA, source, sizeof source - 1, &e), 0);
+    assert_int_equal(form_open_text(&p->form, FORM_SCHEMA, source, strlen(source), &e), 0);
     const struct scheduler_setup setup = {
         .limits = {5, 24, MAX_LEN, 5, n_blocks, (vocab + 31) / 32},
         .tokenizer = p->tokenizer,
@@ -85,16 +92,25 @@ static void add(struct play *p, int i)
     assert_int_equal(scheduler_add(&p->scheduler, r, 0, &e), 0);
 }
 
+static uint64_t seed_of(const struct play *p, const struct plan_seq *s)
+{
+    for (int i = 0; i < N; i++)
+        if (p->request[i].state == REQUEST_RUNNING && p->request[i].slot == s->slot)
+            return (uint64_t)(1 + i) * 1000 + (uint64_t)(s->pos + s->n_tokens);
+    return 1; /* it ended meanwhile */
+}
+
 /* A random token; one of the mask if there is one. */
-static int32_t sample(struct play *p, const uint32_t *mask)
+static int32_t sample(struct play *p, const struct plan_seq *s, const uint32_t *mask)
 {
     int words = p->plan.limits.mask_words, n = 0;
+    uint64_t own = seed_of(p, s), *seed = p->same ? &own : &p->seed;
     if (mask == NULL)
-        return 3 + random_below(&p->seed, 100);
+        return 3 + random_below(seed, 100);
     for (int i = 0; i < words; i++)
         n += __builtin_popcount(mask[i]);
     assert_true(n > 0);
-    int k = random_below(&p->seed, n);
+    int k = random_below(seed, n);
     for (int32_t id = 0;; id++)
         if ((mask[id / 32] >> id % 32 & 1) && k-- == 0)
             return id;
@@ -114,7 +130,7 @@ static int execute(struct play *p, struct sampled *out)
         const struct plan_seq *s = &p->copy.seq[i];
         if (s->sample == 0)
             continue;
-        out[n++] = (struct sampled){.token = sample(p, s->masked ? mask : NULL), .slot = s->slot};
+        out[n++] = (struct sampled){.token = sample(p, s, s->masked ? mask : NULL), .slot = s->slot};
         mask += s->masked ? p->copy.limits.mask_words : 0;
         p->n_masks += s->masked;
     }
@@ -144,7 +160,7 @@ static void one_play(uint64_t seed, int flights, int n_blocks, int *n_complete, 
     struct sampled out[2][5];
     struct err e = {0};
     int n_sampled[2] = {0}, added = 0;
-    open_play(&p, seed, n_blocks);
+    open_play(&p, short_keys, seed, n_blocks);
     for (uint64_t step = 0; p.n_released < N; step++) {
         assert_true(step < STEPS);
         if (added < N && random_below(&p.seed, 3) == 0)
@@ -180,8 +196,68 @@ static void forms_among_free_ones(void **state)
     assert_true(n_complete > 150 && n_masks > 1000 && n_preempted > 10);
 }
 
+struct outcome {
+    int n_steps, n_preempted, n_tokens[N];
+    int32_t id[N][MAX_LEN];
+};
+
+/* All at once, with their log-probabilities or not. */
+static void play_same(struct outcome *out, const char *source, uint64_t seed, int flights, int n_blocks, bool logprobs)
+{
+    struct play p;
+    struct sampled sampled[2][5];
+    struct err e = {0};
+    int n_sampled[2] = {0};
+    *out = (struct outcome){0};
+    open_play(&p, source, seed, n_blocks);
+    p.same = true;
+    p.rules[0].want_logprobs = p.rules[1].want_logprobs = logprobs;
+    for (int i = 0; i < N; i++)
+        add(&p, i);
+    for (uint64_t step = 0; p.n_released < N; step++, out->n_steps++) {
+        assert_true(step < STEPS);
+        plan_reset(&p.plan, step);
+        scheduler_plan(&p.scheduler, &p.plan, 0);
+        n_sampled[step % 2] = execute(&p, sampled[step % 2]);
+        if (step + 1 < (uint64_t)flights)
+            continue;
+        uint64_t old = step + 1 - (uint64_t)flights;
+        const struct step_result result = {.step = old, .n_sampled = n_sampled[old % 2], .sampled = sampled[old % 2]};
+        assert_int_equal(scheduler_accept(&p.scheduler, &result, 0, &e), 0);
+    }
+    for (int i = 0; i < N; i++) {
+        out->n_tokens[i] = (int)p.request[i].output.n;
+        memcpy(out->id[i], p.request[i].output.id, p.request[i].output.n * sizeof(int32_t));
+    }
+    out->n_preempted = p.n_preempted;
+    close_play(&p);
+}
+
+/* Text that has to follow is fed together: the same tokens, in fewer steps. Who wants log-probabilities gets each token
+ * sampled. */
+static void forced_text_takes_fewer_steps(void **state)
+{
+    (void)state;
+    int n_preempted = 0;
+    for (uint64_t seed = 1; seed <= 6; seed++)
+        for (int flights = 1; flights <= 2; flights++) {
+            struct outcome jumped, sampled;
+            int n_blocks = seed % 3 == 0 ? 9 : 40;
+            play_same(&jumped, long_keys, seed, flights, n_blocks, false);
+            play_same(&sampled, long_keys, seed, flights, n_blocks, true);
+            print_message("%d steps, %d token by token\n", jumped.n_steps, sampled.n_steps);
+            assert_memory_equal(jumped.n_tokens, sampled.n_tokens, sizeof jumped.n_tokens);
+            assert_memory_equal(jumped.id, sampled.id, sizeof jumped.id);
+            if (n_blocks > 9)
+                assert_true(jumped.n_steps * 5 < sampled.n_steps * 4);
+            n_preempted += jumped.n_preempted;
+        }
+    assert_true(n_preempted > 5);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(forms_among_free_ones)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(forms_among_free_ones),
+                                       cmocka_unit_test(forced_text_takes_fewer_steps)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

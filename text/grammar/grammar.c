@@ -81,6 +81,7 @@ void grammar_run_close(struct grammar_run *r)
 {
     for (int i = 0; i < GRAMMAR_KEPT; i++)
         free(r->kept[i].mask);
+    forced_close(&r->forced);
     machine_close(&r->machine);
 }
 
@@ -128,9 +129,35 @@ static bool is_empty(const uint32_t *mask, int n_words)
     return true;
 }
 
+int32_t grammar_run_forced(struct grammar_run *r)
+{
+    if (!r->searched && r->state >= 0) {
+        machine_rest(&r->machine, MASK_EFFORT);
+        forced_find(&r->forced, r->lexicon, &r->machine, r->state);
+    }
+    r->searched = true;
+    return r->forced.at < r->forced.list.n ? r->forced.list.id[r->forced.at] : -1;
+}
+
+/* A token has come: the next one of those that are forced, or what is forced is to be found anew. */
+static void take_forced(struct grammar_run *r, int32_t token)
+{
+    if (r->forced.at < r->forced.list.n && r->forced.list.id[r->forced.at] == token)
+        r->forced.at++;
+    else
+        r->forced.at = r->forced.list.n;
+    r->searched = r->forced.at < r->forced.list.n;
+}
+
 int grammar_run_mask(struct grammar_run *r, const int32_t *end, int n_end, uint32_t *mask, struct err *e)
 {
     const struct lexicon *l = r->lexicon;
+    int32_t forced = grammar_run_forced(r);
+    if (forced >= 0) {
+        memset(mask, 0, (size_t)l->n_words * sizeof *mask);
+        mask[forced / 32] |= 1u << forced % 32;
+        return check(r, e);
+    }
     machine_rest(&r->machine, MASK_EFFORT);
     find_mask(r, mask);
     if (check(r, e) != 0)
@@ -147,6 +174,7 @@ int grammar_run_take(struct grammar_run *r, int32_t token, struct err *e)
 {
     machine_rest(&r->machine, MASK_EFFORT);
     r->state = lexicon_take(r->lexicon, &r->machine, r->state, token);
+    take_forced(r, token);
     if (check(r, e) != 0)
         return -1;
     if (r->state < 0)

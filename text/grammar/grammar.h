@@ -5,7 +5,7 @@
 #ifndef GRAMMAR_GRAMMAR_H
 #define GRAMMAR_GRAMMAR_H
 
-#include "text/grammar/lexicon.h"
+#include "text/grammar/forced.h"
 
 #include <jansson.h>
 
@@ -34,11 +34,17 @@ struct grammar_run {
         int state, n_tidied; /* of which state; see machine.n_tidied */
     } kept[GRAMMAR_KEPT];
     int next_kept; /* to be replaced */
+    struct forced forced;
+    bool searched; /* for what is forced in this state */
     struct err err;
 };
 
 int grammar_run_open(struct grammar_run *r, const struct grammar *g, const struct lexicon *l, struct err *e);
 void grammar_run_close(struct grammar_run *r);
+
+/* The next token, where the text that has to follow leaves no choice (text/grammar/forced.h); -1: there is one. The mask has
+ * this token alone then. */
+int32_t grammar_run_forced(struct grammar_run *r);
 
 /* The tokens that may come next, and the ids in end[0, n_end), which end a text, if it may end here. ERR_INPUT: no
  * token of the vocabulary leads on; ERR_UNSUPPORTED: finding out takes too long. */

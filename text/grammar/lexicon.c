@@ -155,7 +155,7 @@ static int sort_out(struct lexicon *l, struct sort_key *key, int n, struct err *
 
 int lexicon_open(struct lexicon *l, const struct tokenizer *t, int32_t n_tokens, struct err *e)
 {
-    *l = (struct lexicon){.n_tokens = n_tokens, .n_words = (n_tokens + 31) / 32};
+    *l = (struct lexicon){.tokenizer = t, .n_tokens = n_tokens, .n_words = (n_tokens + 31) / 32};
     struct sort_key *key = err_calloc(e, (size_t)n_tokens, sizeof *key, "vocabulary of grammars");
     l->same = err_calloc(e, (size_t)n_tokens, sizeof *l->same, "vocabulary of grammars");
     l->plain = err_calloc(e, (size_t)n_tokens, sizeof *l->plain, "vocabulary of grammars");
@@ -247,4 +247,54 @@ int lexicon_take(const struct lexicon *l, struct machine *m, int state, int32_t 
     for (size_t i = l->first[token]; i < l->first[token + 1] && state >= 0; i++)
         state = machine_next(m, state, l->bytes[i]);
     return state;
+}
+
+/* ---- texts ---- */
+
+const unsigned char *lexicon_bytes(const struct lexicon *l, int32_t token, size_t *n)
+{
+    *n = token >= 0 && token < l->n_tokens ? length(l, token) : 0;
+    return *n > 0 ? l->bytes + l->first[token] : NULL;
+}
+
+/* The node for a byte behind a node (-1: the root); -1: there is none. */
+static int child(const struct lexicon_tree *tree, int node, char byte)
+{
+    int end = node < 0 ? tree->n : tree->node[node].skip, i = node + 1;
+    while (i < end && tree->node[i].byte != (unsigned char)byte)
+        i = tree->node[i].skip;
+    return i < end ? i : -1;
+}
+
+int32_t lexicon_longest(const struct lexicon *l, const char *text, size_t n, size_t *bytes)
+{
+    int32_t token = -1;
+    int node = -1;
+    *bytes = 0;
+    for (size_t i = 0; i < n && (node = child(&l->all, node, text[i])) >= 0; i++)
+        if (l->all.node[node].token >= 0) {
+            token = l->all.node[node].token;
+            *bytes = i + 1;
+        }
+    return token;
+}
+
+bool lexicon_reaches(const struct lexicon *l, struct machine *m, int state, const char *text, size_t n)
+{
+    const struct lexicon_tree *tree = &l->all;
+    int node = -1, at[MAX_DEPTH + 1];
+    for (size_t i = 0; i < n; i++)
+        if ((node = child(tree, node, text[i])) < 0)
+            return false;
+    if (n > MAX_DEPTH || n == 0)
+        return false;
+    at[n] = state;
+    for (int i = node + 1; i < tree->node[node].skip;) {
+        const struct lexicon_node *further = &tree->node[i];
+        at[further->depth + 1] = machine_next(m, at[further->depth], further->byte);
+        if (at[further->depth + 1] >= 0 && further->token >= 0)
+            return true;
+        i = at[further->depth + 1] >= 0 ? i + 1 : further->skip;
+    }
+    return false;
 }

@@ -28,13 +28,14 @@ struct lexicon_plain { /* a plain token */
     int32_t token, chars;
 };
 
-struct lexicon {                    /* constant once open */
-    int32_t n_tokens;               /* the vocabulary's size */
-    int n_words;                    /* of 32 bits, of a mask over it */
-    int32_t *same;                  /* [n_tokens] the next token of the same bytes, -1: none */
-    struct lexicon_tree all, other; /* other: those that are not plain */
-    struct lexicon_plain *plain;    /* [n_plain] the shortest first */
-    int n_plain, longest;           /* characters of the longest one */
+struct lexicon {                       /* constant once open */
+    const struct tokenizer *tokenizer; /* borrowed */
+    int32_t n_tokens;                  /* the vocabulary's size */
+    int n_words;                       /* of 32 bits, of a mask over it */
+    int32_t *same;                     /* [n_tokens] the next token of the same bytes, -1: none */
+    struct lexicon_tree all, other;    /* other: those that are not plain */
+    struct lexicon_plain *plain;       /* [n_plain] the shortest first */
+    int n_plain, longest;              /* characters of the longest one */
     uint32_t *up_to;      /* [LEXICON_LENGTHS + 1][n_words]: plain ones of at most i + 1 characters; the last: of all */
     unsigned char *bytes; /* what the tokens stand for, one behind the other */
     size_t *first;        /* [n_tokens + 1] where each begins */
@@ -49,5 +50,14 @@ int lexicon_mask(const struct lexicon *l, struct machine *m, int state, uint32_t
 
 /* The state behind a token. MACHINE_DEAD: it cannot come, or has no text. */
 int lexicon_take(const struct lexicon *l, struct machine *m, int state, int32_t token);
+
+/* The bytes of a token; *n is 0 where it has no text. */
+const unsigned char *lexicon_bytes(const struct lexicon *l, int32_t token, size_t *n);
+
+/* The longest token that text[0, n) begins with, and how many bytes it has; -1: there is none. */
+int32_t lexicon_longest(const struct lexicon *l, const char *text, size_t n, size_t *bytes);
+
+/* Is there a token that begins with text[0, n) and whose further bytes, at least one, may come in the state? */
+bool lexicon_reaches(const struct lexicon *l, struct machine *m, int state, const char *text, size_t n);
 
 #endif

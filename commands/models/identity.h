@@ -1,0 +1,11 @@
+/* commands/models/identity.h - a model's files told from others, and from what they were before. */
+#ifndef MODELS_IDENTITY_H
+#define MODELS_IDENTITY_H
+
+#include <stdint.h>
+
+/* Of the files of a folder: their names, sizes and times, and the text of config.json. 0: the folder cannot be read, and
+ * nothing that depends on its files should be kept. Any thread. */
+uint64_t identity_of_folder(const char *dir);
+
+#endif

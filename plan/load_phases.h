@@ -1,0 +1,23 @@
+/* plan/load_phases.h - where the time goes in which one of several models is loaded, on rank 0. */
+#ifndef PLAN_LOAD_PHASES_H
+#define PLAN_LOAD_PHASES_H
+
+enum load_phase {
+    LOAD_PHASE_OPEN,   /* headers, tokenizer, template */
+    LOAD_PHASE_BEGIN,  /* between steps of others: sharing the headers, memory for weights */
+    LOAD_PHASE_READ,   /* beside steps of others, as the next one: waiting for files */
+    LOAD_PHASE_UPLOAD, /* placing weights, waiting for the device to have them */
+    LOAD_PHASE_COMMIT, /* between steps of others, as the next one: keys and values, working memory */
+    LOAD_PHASE_CHOOSE, /* running decode steps in both ways, at a model's first load */
+    LOAD_PHASE_RECORD, /* recording decode steps: then, and when a batch size comes for the second time */
+    N_LOAD_PHASES
+};
+
+struct load_phases {
+    double seconds[N_LOAD_PHASES];
+};
+
+/* "open", "begin", ... */
+const char *load_phase_name(enum load_phase phase);
+
+#endif

@@ -1,0 +1,219 @@
+/* tests/e2e/test_models_archives.c - `lockstep serve --models-dir --models-cache`: models as archives, unpacked once, into a
+ * folder that is bounded; archives that nobody should unpack, and a disk that is full, are answers to who asks. */
+#include "tests/support/archive.h"
+#include "tests/support/cases.h"
+#include "tests/support/files.h"
+#include "tests/support/models.h"
+#include "tests/support/serving.h"
+#include "tests/support/talk.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#define N_TOKENS 32
+
+static char dir[256], cache[300];
+static size_t one_bytes; /* unpacked */
+
+static const char *in(const char *name)
+{
+    static char path[400];
+    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
+    return path;
+}
+
+/* fixture as DIR/name, its files behind `prefix`. */
+static size_t pack(const char *fixture, const char *name, const char *prefix)
+{
+    char made[256];
+    struct archive a = {0};
+    models_fixture(made, fixture);
+    archive_folder(&a, made, prefix);
+    size_t bytes = a.bytes;
+    archive_write(&a, true, in(name));
+    files_remove_dir(made);
+    return bytes;
+}
+
+static void make_models(void)
+{
+    struct archive a = {0};
+    files_make_dir(dir);
+    (void)snprintf(cache, sizeof cache, "%s-cache", dir);
+    one_bytes = pack("llama-bf16", "one.tar.gz", "");
+    (void)pack("gpt2-3h", "two.tar", "two-of-them/");
+    (void)pack("qwen3-f16", "cut.tar.gz", "");
+    if (truncate(in("cut.tar.gz"), 2000) != 0)
+        exit(99);
+    archive_file(&a, "config.json", "{}", 2);
+    archive_header(&a, '2', "model.safetensors", "/etc/passwd", 0);
+    archive_write(&a, true, in("link.tar.gz"));
+    archive_file(&a, "../outside", "{}", 2);
+    archive_write(&a, true, in("outside.tar.gz"));
+    archive_header(&a, '0', "model.safetensors", "", (uint64_t)1 << 40);
+    archive_write(&a, true, in("bomb.tar.gz"));
+    models_write_big(cache); /* a name that is free */
+    archive_folder(&a, cache, "");
+    archive_write(&a, true, in("large.tar"));
+    files_remove_dir(cache);
+    files_write_text(dir, "notes.txt", "no model");
+}
+
+/* The code of an answer, and this part in its message. The tokens are the fixture's. */
+static void expect(const struct serving *s, const char *name, const char *fixture, int code, const char *part)
+{
+    char text[2000], ids[1000] = "5";
+    int32_t *prompt = NULL, *token = NULL;
+    int n_prompt = 0;
+    if (fixture != NULL)
+        models_expected(fixture, &prompt, &n_prompt, &token);
+    for (int k = 0, n = 0; k < n_prompt; k++)
+        n += snprintf(ids + n, sizeof ids - (size_t)n, "%s%d", k > 0 ? "," : "", prompt[k]);
+    (void)snprintf(text, sizeof text,
+                   "{\"model\":\"%s\",\"prompt\":[%s],\"max_tokens\":%d,\"temperature\":0,\"ignore_eos\":true}", name,
+                   ids, N_TOKENS);
+    json_t *reply = talk_ask(s->endpoint, text);
+    int found = strcmp(talk_text(reply, "status"), "ok") == 0 ? 200 : (int)talk_number(reply, "code");
+    case_check(found == code, "%s: %d, expected %d: %s", name, found, code, talk_text(reply, "error/message"));
+    case_check(part == NULL || strstr(talk_text(reply, "error/message"), part) != NULL, "\"%s\" is not in %s", part,
+               talk_text(reply, "error/message"));
+    const json_t *got = json_object_get(json_array_get(json_object_get(reply, "choices"), 0), "token_ids");
+    for (size_t k = 0; code == 200 && k < N_TOKENS; k++)
+        if (!case_check(json_integer_value(json_array_get(got, k)) == token[k], "%s: token %zu", name, k))
+            break;
+    json_decref(reply);
+    free(prompt);
+    free(token);
+}
+
+/* Folders that are whole; -1: there is one that is not. */
+static int n_unpacked(void)
+{
+    int n = 0;
+    DIR *d = opendir(cache);
+    for (struct dirent *entry; d != NULL && n >= 0 && (entry = readdir(d)) != NULL;) {
+        if (strncmp(entry->d_name, ".half", 5) == 0 || strncmp(entry->d_name, ".leaving", 8) == 0)
+            n = -1;
+        else
+            n += entry->d_name[0] != '.';
+    }
+    if (d != NULL)
+        (void)closedir(d);
+    return n;
+}
+
+static double unpacking(const struct serving *s, const char *model)
+{
+    return serving_metric_of(s, "ModelDownloadingTime", "model", model);
+}
+
+static void operate(const struct serving *s, const char *op, const char *name)
+{
+    char text[200];
+    (void)snprintf(text, sizeof text, "{\"op\":\"%s\",\"model\":\"%s\"}", op, name);
+    json_t *reply = talk_ask(s->endpoint, text);
+    case_check(strcmp(talk_text(reply, "status"), "ok") == 0, "%s %s: %s", op, name, talk_text(reply, "error/message"));
+    json_decref(reply);
+}
+
+static void served(int ranks)
+{
+    const char *const more[] = {"--models-cache", cache, "--models-cache-bytes", "8M", "--max-batch", "4", NULL};
+    struct serving s;
+    case_begin("models in archives are answered as in folders, on %d ranks", ranks);
+    if (case_check(serving_start_models(&s, dir, ranks, more, NULL), "no server")) {
+        expect(&s, "one", "llama-bf16", 200, NULL);
+        expect(&s, "one.tar.gz", "llama-bf16", 200, NULL);
+        expect(&s, "two.tar", "gpt2-3h", 200, NULL);
+        case_check(n_unpacked() == 2, "%d folders, expected 2", n_unpacked());
+        double took = unpacking(&s, "one");
+        case_check(took > 0, "ModelDownloadingTime %g", took);
+        operate(&s, "unload", "one");
+        expect(&s, "one", "llama-bf16", 200, NULL);
+        case_check(unpacking(&s, "one") == took, "unpacked twice: %g and %g us", took, unpacking(&s, "one"));
+        expect(&s, "one.tar.gz/../two", NULL, 404, NULL);
+        case_end();
+        case_begin("archives that nobody should unpack are errors, on %d ranks", ranks);
+        expect(&s, "cut", NULL, 500, "not a whole archive");
+        expect(&s, "link", NULL, 500, "is a link");
+        expect(&s, "outside", NULL, 500, "has a part ..");
+        expect(&s, "bomb", NULL, 500, "more than 100 times its own");
+        expect(&s, "large", NULL, 507, "--models-cache may hold 8388608");
+        expect(&s, "two", "gpt2-3h", 200, NULL);
+        case_check(n_unpacked() == 2, "%d folders, expected 2", n_unpacked());
+        case_check(serving_stop(&s) == 0, "status");
+    }
+    case_end();
+}
+
+/* The second one makes room by the first one's leaving; what a job has unpacked is there for the next. */
+static void bounded(void)
+{
+    char limit[40];
+    (void)snprintf(limit, sizeof limit, "%zu", one_bytes + 60000);
+    const char *const more[] = {"--models-cache", cache, "--models-cache-bytes", limit, "--max-models", "2", NULL};
+    struct serving s;
+    case_begin("unpacked archives are kept for the next job, and make room when they are not in use");
+    if (case_check(serving_start_models(&s, dir, 2, more, NULL), "no server")) {
+        expect(&s, "one", "llama-bf16", 200, NULL);
+        case_check(unpacking(&s, "one") == 0, "unpacked once more: %g us", unpacking(&s, "one"));
+        expect(&s, "two", "gpt2-3h", 200, NULL); /* was there, too */
+        case_check(serving_stop(&s) == 0, "status");
+    }
+    case_end();
+    files_remove_dir(cache);
+    case_begin("a model that is loaded keeps its folder");
+    if (case_check(serving_start_models(&s, dir, 2, more, NULL), "no server")) {
+        expect(&s, "one", "llama-bf16", 200, NULL);
+        expect(&s, "two", NULL, 507, "models that are in use");
+        expect(&s, "one", "llama-bf16", 200, NULL);
+        operate(&s, "unload", "one");
+        operate(&s, "load", "two"); /* although it has just failed */
+        expect(&s, "two", "gpt2-3h", 200, NULL);
+        case_check(serving_stop(&s) == 0, "status");
+    }
+    case_end();
+}
+
+static void disk_full(void)
+{
+    static char preload[4200];
+    static const char *const env[] = {preload, "FAIL_WRITE_AFTER=30000", NULL};
+    const char *const more[] = {"--models-cache", cache, NULL};
+    const char *build = getenv("LOCKSTEP_BUILD");
+    char path[4096];
+    struct serving s;
+    (void)snprintf(path, sizeof path, "%s/tests/fail_write.so", build != NULL ? build : "build/cpu");
+    char *real = realpath(path, NULL);
+    (void)snprintf(preload, sizeof preload, "LD_PRELOAD=%s", real != NULL ? real : "");
+    free(real);
+    files_remove_dir(cache);
+    models_fixture(path, "llama-bf16");
+    (void)rename(path, in("folder"));
+    case_begin("a disk that is full while an archive is unpacked is a 507; nothing half done stays, the job goes on");
+    if (case_check(serving_start_models(&s, dir, 2, more, env), "no server")) {
+        expect(&s, "one", NULL, 507, "No space left on device");
+        case_check(n_unpacked() == 0, "%d folders, expected none", n_unpacked());
+        expect(&s, "folder", "llama-bf16", 200, NULL);
+        case_check(serving_stop(&s) == 0, "status");
+    }
+    case_end();
+}
+
+int main(void)
+{
+    make_models();
+    served(1);
+    files_remove_dir(cache);
+    served(3);
+    bounded();
+    disk_full();
+    files_remove_dir(cache);
+    files_remove_dir(dir);
+    return cases_done();
+}
