@@ -325,7 +325,7 @@ check-format:
 	@scripts/check-lines.py
 	@if clang-format --version | grep -q 'version 14'; then clang-format --dry-run -Werror $(STYLED) && \
 	  echo "check-format: ok"; else echo "check-format: sources skipped, clang-format 14 is not installed"; fi
-TIDY_OPTIONS = -std=c17 -fopenmp $(ALL_CPPFLAGS) $(shell mpicc --showme:compile)
+TIDY_OPTIONS = -include scripts/tidy.h -std=c17 -fopenmp $(ALL_CPPFLAGS) $(shell mpicc --showme:compile)
 tidy:
 	clang-tidy --quiet $(filter-out tests/% kernels/cuda/%,$(filter %.c,$(STYLED))) -- $(TIDY_OPTIONS)
 TIDY_SECONDS ?= 90

@@ -183,11 +183,10 @@ static void print_text(const json_t *reply, const char *key, const char *end)
     (void)fputs(end, stdout);
 }
 
-static void print_answer(const struct client_options *o, const json_t *reply, bool streamed)
+/* The answer as plain text; false for an operation whose answer has none. */
+static bool print_plain(const struct client_options *o, const json_t *reply, bool streamed)
 {
-    if (o->json)
-        message_print(reply, stdout);
-    else if (makes_text(o) && streamed)
+    if (makes_text(o) && streamed)
         printf("\n");
     else if (makes_text(o))
         print_choices(reply);
@@ -198,6 +197,13 @@ static void print_answer(const struct client_options *o, const json_t *reply, bo
     else if (strcmp(o->op, "metrics") == 0)
         print_text(reply, "text", "");
     else
+        return false;
+    return true;
+}
+
+static void print_answer(const struct client_options *o, const json_t *reply, bool streamed)
+{
+    if (o->json || !print_plain(o, reply, streamed))
         message_print(reply, stdout);
     (void)fflush(stdout);
 }

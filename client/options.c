@@ -147,8 +147,8 @@ static int put_bias(void *record, const struct opt *o, const char *text, struct 
     for (const char *at = text;; at++) {
         char id[24], *end = NULL;
         size_t digits = strspn(at, "0123456789");
-        double bias = digits > 0 && digits < sizeof id && at[digits] == ':' ? strtod(at + digits + 1, &end) : NAN;
-        if (!isfinite(bias) || end == at + digits + 1 || (*end != ',' && *end != '\0')) {
+        double bias = digits > 0 && digits < sizeof id && at[digits] == ':' ? strtod(at + digits + 1, &end) : 0;
+        if (end == NULL || end == at + digits + 1 || !isfinite(bias) || (*end != ',' && *end != '\0')) {
             json_decref(map);
             return ERR(e, ERR_USAGE, "--%s: found \"%.80s\", expected ID:BIAS,...", o->name, at);
         }

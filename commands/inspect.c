@@ -223,7 +223,7 @@ static void print(const struct inspect_options *o, const struct model_config *m,
 
 int inspect_run(const struct inspect_options *o, struct err *e)
 {
-    struct model_config m;
+    struct model_config m = {0};
     struct checkpoint c = {0};
     int n = run_replica_size(&o->run, (int)o->ranks);
     struct rank_share *r = err_calloc(e, (size_t)n, sizeof *r, "shard table");

@@ -109,7 +109,7 @@ struct routes {
 struct sampler {
     int n_slots, max_len, vocab; /* vocab: of the whole model */
     int32_t *history;            /* [n_slots, max_len] every token fed so far, by position */
-    int32_t *last_token;         /* [n_slots] the token sampled last */
+    int32_t *last_token;         /* [n_slots] the token sampled last; any of them where a step samples several */
     struct sampling *params;     /* [n_slots] */
     int mask_words;
     uint32_t

@@ -73,6 +73,7 @@ int plan_reserve(struct plan *p, const struct limits *l, struct err *e)
         .max_logit_rows = larger(has->max_logit_rows, l->max_logit_rows),
         .n_blocks = larger(has->n_blocks, l->n_blocks),
         .mask_words = larger(has->mask_words, l->mask_words),
+        .max_drafts = larger(has->max_drafts, l->max_drafts),
     };
     struct plan grown;
     if (memcmp(&most, has, sizeof most) == 0)
@@ -163,8 +164,8 @@ static bool seq_fits(const struct plan_seq *s, const struct limits *l)
 {
     return s->slot >= 0 && s->slot < l->max_seqs && s->n_tokens >= 1 && s->pos >= 0 &&
            s->n_tokens <= l->max_len - s->pos && s->rope_len >= 1 && s->n_logits >= 0 && s->n_logits <= s->n_tokens &&
-           (s->sample == 0 || (s->sample == 1 && s->n_logits >= 1)) && s->masked >= 0 && s->masked <= s->sample &&
-           (s->masked == 0 || l->mask_words > 0);
+           s->sample >= 0 && s->sample <= s->n_logits && s->masked >= 0 && s->masked <= 1 &&
+           (s->masked == 0 || (s->sample == 1 && l->mask_words > 0));
 }
 
 /* Rows that are not sampled from, each with a token that the plan names. token: [seq->n_tokens] of the sequence. */
@@ -218,14 +219,18 @@ static int check_starts(const struct plan *p, int vocab, struct err *e)
 static int check_body(const struct plan *p, int vocab, struct err *e)
 {
     const struct limits *l = &p->limits;
-    int64_t tokens = 0, rows = 0, masks = 0;
+    int64_t tokens = 0, rows = 0, masks = 0, drafts = 0;
     for (int i = 0; i < p->n_seqs; i++) {
         if (!seq_fits(&p->seq[i], l))
             return ERR(e, ERR_INTERNAL, "plan %llu: sequence %d is out of bounds", (unsigned long long)p->step, i);
         tokens += p->seq[i].n_tokens;
         rows += p->seq[i].n_logits;
         masks += p->seq[i].masked;
+        drafts += p->seq[i].sample > 1 ? p->seq[i].sample - 1 : 0;
     }
+    if (drafts > l->max_drafts)
+        return ERR(e, ERR_INTERNAL, "plan %llu: %lld drafted tokens, expected at most %d", (unsigned long long)p->step,
+                   (long long)drafts, l->max_drafts);
     if (masks != p->n_masks)
         return ERR(e, ERR_INTERNAL, "plan %llu: %d masks, expected %lld", (unsigned long long)p->step, p->n_masks,
                    (long long)masks);

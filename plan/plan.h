@@ -29,6 +29,7 @@ struct limits {
     int32_t max_logit_rows;   /* rows of logits of one step */
     int32_t n_blocks;         /* KV blocks of KV_BLOCK_TOKENS tokens */
     int32_t mask_words;       /* of 32 bits, of a mask over the model's vocabulary; 0: no plan brings masks */
+    int32_t max_drafts;       /* drafted tokens of one step, of all sequences together; 0: none are drafted */
 };
 
 static inline int limits_blocks_per_slot(const struct limits *l)
@@ -41,8 +42,12 @@ struct plan_seq {
     int32_t slot, n_tokens, pos;
     int32_t rope_len; /* prompt's length; this or a token's position + 1, if that is more, chooses its rotation */
     int32_t n_logits; /* logits of the last n_logits tokens are computed; 0: none */
-    int32_t sample;   /* 1: a token is sampled from the last row of logits; 0: not */
-    int32_t masked;   /* 1: from the tokens of a mask that the plan brings; sampling.masked of the slot says the same */
+    int32_t
+        sample; /* a token is sampled from each of the last `sample` rows of logits. 0: none; 1: the next one; k + 1:
+                         the last k tokens fed are drafts, each of which counts if the token sampled before it is the
+                         same */
+    int32_t masked; /* 1: from the tokens of a mask that the plan brings; sampling.masked of the slot says the same. Not
+                         with drafts */
 };
 
 /* Scoring (prompt_logprobs): each of the first n_scored of the rows of logits of sequence number seq of the plan
@@ -98,7 +103,7 @@ struct plan {
 struct step_result {
     uint64_t step;
     int32_t model;                 /* of the plan */
-    int n_sampled;                 /* sequences of the plan with sample == 1, in the plan's order */
+    int n_sampled;                 /* rows sampled from: sequences in the plan's order, rows in theirs */
     const struct sampled *sampled; /* [n_sampled]; valid until the next step is submitted */
     int n_rows;
     const void *logits; /* device [n_rows, vocab]: the sampled rows, the scored ones, the others that were asked for */

@@ -24,8 +24,10 @@ struct reply_choice {
     const int32_t *prompt_id;              /* [n_prompt] */
     const struct sampled *prompt_logprobs; /* [n_prompt - 1], of tokens 1, 2, ..; NULL: not wanted */
     size_t n_prompt;
-    int n_prompt_top; /* of each */
-    bool has_score;   /* beam search */
+    int n_prompt_top;    /* of each */
+    struct json_t *said; /* "message", of an event "delta": the text taken apart; NULL: it is not */
+    bool calls;          /* it calls tools */
+    bool has_score;      /* beam search */
     double score;
 };
 

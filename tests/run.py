@@ -11,6 +11,7 @@ import collections
 import glob
 import json
 import os
+import random
 import re
 import shlex
 import signal
@@ -121,21 +122,32 @@ class Plan:
                                  ("test_batch_kill", 480, {"BATCH_KILLS": "6", "BATCH_PROMPTS": "200"})):
             self.add(f"soak/{name}", [f"{soak}/{name}"], limit, env=env, seconds=40)
 
+    @staticmethod
+    def new_seed():
+        """Another one each time; what is printed repeats it."""
+        seed = os.environ.get("SOAK_SEED", str(random.randrange(1, 2**31)))
+        print(f"SOAK_SEED={seed}", flush=True)
+        return seed
+
     def soak_batch(self):
         """make soak-batch: a hundred times, with its figures."""
         self.add("soak/test_batch_kill", [f"{self.build}/tests/soak/test_batch_kill"], 3700, figures="# ",
                  env={"BATCH_KILLS": os.environ.get("BATCH_KILLS", "100"),
-                      "BATCH_PROMPTS": os.environ.get("BATCH_PROMPTS", "2000")})
+                      "BATCH_PROMPTS": os.environ.get("BATCH_PROMPTS", "2000"), "BATCH_SEED": self.new_seed()})
 
     def long(self):
-        """make soak: what takes minutes, with its figures; each by itself."""
+        """make soak: what takes minutes, with its figures; each by itself, from a new seed every time."""
         soak, load = f"{self.build}/tests/soak", self.cores
+        seed = self.new_seed()
         seconds = {"SOAK_SECONDS": os.environ.get("SOAK_SECONDS", "120")}
-        messages = {"SERVE_MESSAGES": os.environ.get("SERVE_MESSAGES", "100000")}
+        messages = {"SERVE_MESSAGES": os.environ.get("SERVE_MESSAGES", "100000"), "HOSTILE_SEED": seed}
+        sessions = {"SESSION_SECONDS": seconds["SOAK_SECONDS"], "SESSION_SEED": seed}
         for n in (1, 2):
             self.add(f"soak on {n} ranks", mpirun(n, f"{soak}/test_soak"), 400, env=seconds, load=load, figures="# ")
         self.add("soak/test_serve_load", [f"{soak}/test_serve_load"], 900, env=seconds, load=load, figures="# ")
         self.add("soak/test_serve_hostile", [f"{soak}/test_serve_hostile"], 1800, env=messages, load=load, figures="# ")
+        self.add("attack/test_sessions", [f"{self.build}/tests/attack/test_sessions"], 1200, env=sessions, load=load,
+                 figures="# ")
         self.add("soak/test_gateway_load", [f"{soak}/test_gateway_load"], 600, load=load, figures="# ")
         self.add("soak/test_gateway_crowd", [f"{soak}/test_gateway_crowd"], 600, load=load, figures="# ")
         self.fuzz()
@@ -154,7 +166,7 @@ class Plan:
         for name in ("attack/test_gateway_http", "e2e/test_gateway"):
             self.add(f"sanitized {name}", [f"{self.build}/tests/{name}"], 900, env=strict, load=0.5)
         # Hostile clients of the server; a small quarantine, so that memory can be seen to go back.
-        attacked = {**env, "LOCKSTEP_BINARY": f"{san}/lockstep", "SESSION_SECONDS": "10",
+        attacked = {**env, "LOCKSTEP_BINARY": f"{san}/lockstep",
                     "ASAN_OPTIONS": env["ASAN_OPTIONS"] + ":quarantine_size_mb=8"}
         for name in ("attack/test_sessions", "attack/test_identities"):
             self.add(f"sanitized {name}", [f"{self.build}/tests/{name}"], 900, env=attacked, seconds=60, load=0.5)

@@ -18,7 +18,7 @@
 /* `serve` and `batch`: ranks in replicas, and on rank 0 what requests come from. */
 struct service {
     const char *name;
-    const struct run_options *run;
+    const struct service_options *o;
     const void *options; /* of open */
     struct front *front;
     void *context; /* of these three, which rank 0 alone calls */
@@ -30,7 +30,7 @@ struct service {
 
 /* Rank 0 opens the way to the leaders of the other replicas, and they to rank 0; nothing where there is one replica. Collective. */
 static void link_replicas(struct world *w, const struct instance *i, const struct instance_setup *setup,
-                          struct front *f, int32_t vocab, struct leader *leader, struct err *e)
+                          const struct service *s, int32_t vocab, struct leader *leader, struct err *e)
 {
     struct link_card card = {.vocab = vocab,
                              .n_replicas = i->world.n_replicas,
@@ -39,10 +39,10 @@ static void link_replicas(struct world *w, const struct instance *i, const struc
     if (i->world.n_replicas == 1)
         return;
     if (w->rank == 0) {
-        card.prefix_caching = !f->o->run.no_prefix_caching;
-        card.rope_changes_at = f->texts.rope_changes_at;
-        (void)snprintf(card.model, sizeof card.model, "%s", f->o->run.model);
-        (void)hub_open(&f->hub, f->replicas, &card, w->on_one_host, e);
+        card.prefix_caching = !s->o->run.no_prefix_caching;
+        card.rope_changes_at = s->front->texts.rope_changes_at;
+        (void)snprintf(card.model, sizeof card.model, "%s", s->o->run.model);
+        (void)hub_open(&s->front->hub, s->front->replicas, &card, w->on_one_host, e);
     }
     fatal_agree(w, e);
     MPI_CHECK(MPI_Bcast(&card, sizeof card, MPI_BYTE, 0, w->comm));
@@ -64,22 +64,22 @@ static int run_service(struct world *w, const struct service *s, struct err *e)
         .context = s->front, .next = front_next, .accept = front_accept, .signal = front_signal};
     const struct loop_client others = {.context = &leader, .next = leader_next, .accept = leader_accept};
     int status = 0;
-    if (w->rank == 0 && start_open_folder(s->run, s->name, &m, &c, e) == 0) {
+    if (w->rank == 0 && start_open_folder(&s->o->run, s->name, &m, &c, e) == 0) {
         cores_widen(&cores);
         if (s->open(s->context, s->options, &m, &c, w->n_ranks, e) == 0)
-            setup = start_service_setup(s->run, &m);
+            setup = start_service_setup(&s->o->run, &m);
         setup.host_threads = cores.widened ? 0 : HOST_THREADS;
         cores_restore(&cores);
     }
     fatal_agree(w, e);
-    (void)rank_log_open(w, w->rank == 0 ? s->front->o->log_dir : NULL, e);
+    (void)rank_log_open(w, w->rank == 0 ? s->o->log_dir : NULL, e);
     fatal_agree(w, e);
     instance_open(&instance, w, &m, &c, &setup, e);
     bool first = instance.world.replica == 0;
     (void)meter_open(&meter, &instance.engine, METER_INTERVAL, first ? front_ranks : leader_ranks,
                      first ? (void *)s->front : (void *)&leader, e);
     fatal_agree(w, e);
-    link_replicas(w, &instance, &setup, s->front, m.vocab, &leader, e);
+    link_replicas(w, &instance, &setup, s, m.vocab, &leader, e);
     if (w->rank == 0) {
         cores_widen(&cores);
         (void)s->start(s->context, &setup.limits, e);
@@ -106,14 +106,14 @@ int run_serve(struct world *w, const struct serve_options *o, struct err *e)
     if (many)
         return serve_models(w, o, e);
     struct serve v = {0};
-    const struct service s = {"serve", &o->service.run, o, &v.front, &v, serve_open, serve_start, serve_close};
+    const struct service s = {"serve", &o->service, o, &v.front, &v, serve_open, serve_start, serve_close};
     return run_service(w, &s, e);
 }
 
 int run_batch(struct world *w, const struct batch_options *o, struct err *e)
 {
     struct batch_run b = {0};
-    const struct service s = {"batch", &o->service.run, o, &b.front, &b, batch_open, batch_start, batch_close};
+    const struct service s = {"batch", &o->service, o, &b.front, &b, batch_open, batch_start, batch_close};
     fatal_farewell(batch_give_up, &b);
     int status = run_service(w, &s, e);
     fatal_farewell(NULL, NULL);

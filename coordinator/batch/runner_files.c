@@ -103,8 +103,8 @@ static json_t *energy_of(const struct runner *r, double tokens)
 static json_t *counts_of(const struct batch_progress *p)
 {
     return json_pack("{s:I, s:I, s:I, s:I}", "lines", (json_int_t)p->n_read, "results",
-                     (json_int_t)(p->n_results_before + p->n_done), "failed",
-                     (json_int_t)(p->n_failed_before + p->n_failed), "duplicates", (json_int_t)p->n_duplicates);
+                     (json_int_t)p->n_results_before + p->n_done, "failed",
+                     (json_int_t)p->n_failed_before + p->n_failed, "duplicates", (json_int_t)p->n_duplicates);
 }
 
 /* Tokens, and the energy for them. Numbers of a manifest are those of all runs on this output together. */

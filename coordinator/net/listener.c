@@ -134,7 +134,7 @@ static socklen_t resolve(const struct host_port *from, struct sockaddr_storage *
 
 static int write_bound(int fd, char *bound, size_t bytes)
 {
-    struct sockaddr_storage at;
+    struct sockaddr_storage at = {0};
     socklen_t length = sizeof at;
     char host[NI_MAXHOST], port[NI_MAXSERV];
     if (getsockname(fd, (struct sockaddr *)&at, &length) != 0 ||

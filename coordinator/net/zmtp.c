@@ -61,8 +61,8 @@ static int put_frame(struct zmtp *z, unsigned char flags, const void *body, size
 static int put_greeting(struct zmtp *z)
 {
     unsigned char text[ZMTP_GREETING_BYTES] = {[0] = 0xff, [9] = 0x7f, [VERSION_AT] = 3, [VERSION_AT + 1] = 1};
-    const char *mechanism = z->keys != NULL ? "CURVE" : "NULL";
-    memcpy(text + MECHANISM_AT, mechanism, strlen(mechanism));
+    static const char mechanism[2][AS_SERVER_AT - MECHANISM_AT] = {"NULL", "CURVE"};
+    memcpy(text + MECHANISM_AT, mechanism[z->keys != NULL], sizeof mechanism[0]);
     text[AS_SERVER_AT] = z->keys != NULL;
     return put_bytes(z, text, sizeof text);
 }
@@ -112,11 +112,13 @@ static bool good_metadata(const unsigned char *at, size_t n)
 /* READY of the NULL mechanism, both ways. */
 static int shake_plain(struct zmtp *z, const unsigned char *command, size_t n)
 {
-    unsigned char ready[6 + sizeof metadata];
-    if (n < 6 || memcmp(command, "\5READY", 6) != 0 || !good_metadata(command + 6, n - 6))
+    static const unsigned char name[] = {5, 'R', 'E', 'A', 'D', 'Y'};
+    unsigned char ready[sizeof name + sizeof metadata];
+    if (n < sizeof name || memcmp(command, name, sizeof name) != 0 ||
+        !good_metadata(command + sizeof name, n - sizeof name))
         return refuse(z);
-    memcpy(ready, "\5READY", 6);
-    memcpy(ready + 6, metadata, sizeof metadata);
+    memcpy(ready, name, sizeof name);
+    memcpy(ready + sizeof name, metadata, sizeof metadata);
     z->state = ZMTP_OPEN;
     return put_frame(z, FLAG_COMMAND, ready, sizeof ready);
 }

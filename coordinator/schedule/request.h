@@ -12,6 +12,8 @@ struct request_times {
     double arrived, scheduled, first_token, finished; /* scheduled: its first tokens are in a plan */
 };
 
+#define DRAFTS_MAX 15 /* tokens of a sequence that one step may verify besides its last one */
+
 struct request {
     const struct request_rules *rules; /* borrowed, until the request is closed */
     int index;                         /* the caller's: place in the input, from 0 */
@@ -63,6 +65,8 @@ struct request {
     int n_scores_planned; /* tokens of the prompt, from the second on, whose scores were */
     int n_score_flights;  /* plans with some of these whose results were not seen yet */
     bool in_slot;         /* the newest token was sampled in this slot: the device has it */
+    int n_drafts;         /* of the plan that is being made, or of the step whose result was not seen yet */
+    int32_t draft[DRAFTS_MAX];
     int n_blocks, *block; /* KV blocks held; room for the longest that the request may get */
     int n_shared;         /* of these, the first ones that are in the prefix cache or equal to one there */
     uint64_t chain;       /* name of the last of them, or family */

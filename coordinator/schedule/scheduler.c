@@ -19,6 +19,7 @@ int scheduler_open(struct scheduler *s, const struct scheduler_setup *setup, str
     s->free_slot = err_calloc(e, (size_t)l->max_seqs, sizeof *s->free_slot, "scheduler");
     for (int i = 0; i < SCHEDULER_FLIGHTS; i++) {
         s->flight[i].request = err_calloc(e, (size_t)l->max_seqs, sizeof(struct request *), "scheduler");
+        s->flight[i].rows = err_calloc(e, (size_t)l->max_seqs, sizeof *s->flight[i].rows, "scheduler");
         s->flight[i].scores = err_calloc(e, (size_t)l->max_seqs, sizeof *s->flight[i].scores, "scheduler");
     }
     if (e->code != ERR_NONE || blocks_open(&s->blocks, l->n_blocks, e) != 0)
@@ -36,6 +37,7 @@ void scheduler_close(struct scheduler *s)
     free(s->free_slot);
     for (int i = 0; i < SCHEDULER_FLIGHTS; i++) {
         free(s->flight[i].request);
+        free(s->flight[i].rows);
         free(s->flight[i].scores);
     }
     blocks_close(&s->blocks);
@@ -76,7 +78,7 @@ static int reserve_scores(const struct scheduler *s, struct request *r, struct e
     const struct limits *l = &s->setup.limits;
     if (!r->rules->want_prompt_logprobs)
         return 0;
-    if (l->max_logit_rows <= l->max_seqs)
+    if (l->max_logit_rows <= l->max_seqs + l->max_drafts)
         return ERR(e, ERR_INTERNAL, "%d rows of logits for %d sequences: none is left to score prompts with",
                    l->max_logit_rows, l->max_seqs);
     r->prompt_logprobs = err_calloc(e, r->prompt.n - 1, sizeof *r->prompt_logprobs, "prompt logprobs");
@@ -251,23 +253,37 @@ static int take_scores(struct scheduler *s, const struct flight *f, const struct
     return 0;
 }
 
+/* What a step sampled for r, which is not let go of before its last token. */
+static int take_rows(struct scheduler *s, struct request *r, const struct sampled *sampled, int n, struct err *e)
+{
+    n = drafts_settle(s, r, sampled, n);
+    for (int i = 0; i < n && r->finish == FINISH_NONE; i++) {
+        bool last = i + 1 == n;
+        if (i > 0)
+            s->stats.n_accepted[i - 1]++;
+        r->n_in_flight -= last;
+        if (take_sampled(s, r, &sampled[i], e) != 0)
+            return -1;
+        if (last)
+            return 0; /* r may be gone */
+    }
+    r->n_in_flight--;
+    release_if_done(s, r); /* it ended before: this was sampled for nothing */
+    return 0;
+}
+
 int scheduler_accept(struct scheduler *s, const struct step_result *result, double now, struct err *e)
 {
     struct flight *f = &s->flight[result->step % SCHEDULER_FLIGHTS];
-    if (f->step != result->step || f->n != result->n_sampled)
+    if (f->step != result->step || f->n_rows != result->n_sampled)
         return ERR(e, ERR_INTERNAL, "results of step %llu: %d tokens, expected %d of step %llu",
-                   (unsigned long long)result->step, result->n_sampled, f->n, (unsigned long long)f->step);
+                   (unsigned long long)result->step, result->n_sampled, f->n_rows, (unsigned long long)f->step);
     s->now = now;
     if (take_scores(s, f, result, e) != 0)
         return -1;
-    for (int i = 0; i < f->n; i++) {
-        struct request *r = f->request[i];
-        r->n_in_flight--;
-        if (r->finish != FINISH_NONE)
-            release_if_done(s, r); /* it ended in an earlier step: this token was sampled for nothing */
-        else if (take_sampled(s, r, &result->sampled[i], e) != 0)
+    for (int i = 0, row = 0; i < f->n; row += f->rows[i], i++)
+        if (take_rows(s, f->request[i], result->sampled + row, f->rows[i], e) != 0)
             return -1;
-    }
     return 0;
 }
 

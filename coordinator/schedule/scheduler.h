@@ -17,6 +17,11 @@
  * tokens that may follow: while such a token is under way no further plan is made. Text that the form leaves no choice about
  * is not sampled: its tokens are fed together, like a piece of a prompt.
  *
+ * With drafts (setup.drafts) a step feeds the last token of a sequence and k more that may follow, and samples after each. What is
+ * sampled is taken as far as the draft was the same, and the first token that differs: exactly the tokens that come without
+ * drafts. What was fed for the rest is fed over. As with forms no further plan is made while drafts are under way, nor
+ * while a result is for whose sequence the source has a draft. Steered requests and those with a form have none.
+ *
  * A pure module: no clock, no socket, no device. Times are the caller's, in seconds on any clock that does not go back.
  * Rank 0 only, one thread. Nothing is allocated but in scheduler_open, scheduler_add and scheduler_fork,
  * and by outputs that grow. */
@@ -30,6 +35,15 @@
 
 #define SCHEDULER_FLIGHTS 2 /* plans whose results may be outstanding */
 #define SCHEDULER_FULL    1 /* scheduler_add: the queue has no place */
+
+/* Who guesses what a sequence goes on with. */
+struct draft_source {
+    /* Tokens that may follow those of r that are known, at most n <= DRAFTS_MAX, to *token; returns their number. NULL: there
+     * are no drafts. The scheduler asks once for each plan and sequence, and once more while a result is under way. */
+    int (*propose)(void *context, struct request *r, int n, int32_t *token);
+    void *context;
+    int most; /* of a sequence and step */
+};
 
 /* The room of a plan for prompts: tokens, and rows of logits for scores. */
 enum scheduler_room { ROOM_TOKENS, ROOM_ROWS, N_ROOMS };
@@ -50,7 +64,8 @@ struct scheduler_setup {
     const struct tokenizer *tokenizer; /* borrowed; NULL: requests get no text */
     struct lexicon_keeper *lexicon;    /* borrowed; NULL: no request has a form */
     bool prefix_caching;
-    int max_waiting;     /* requests that scheduler_add lets wait; 0: any number */
+    int max_waiting;            /* requests that scheduler_add lets wait; 0: any number */
+    struct draft_source drafts; /* limits.max_drafts says how many a step may have */
     int rope_changes_at; /* longest sequence whose rotation does not depend on its length; 0: it never does. Blocks of
                              longer ones are not shared */
     /* After every token, and when a request ends otherwise; r->finish says whether that was all. May be NULL. */
@@ -70,6 +85,8 @@ struct scheduler_stats {
     uint64_t n_prompt_tokens;    /* of requests that got their first token */
     uint64_t n_prompt_cached;    /* of these tokens, found in the prefix cache */
     uint64_t n_output_tokens;
+    uint64_t n_drafts, n_draft_tokens;   /* sequences that a step verified drafts of, and those tokens */
+    uint64_t n_accepted[DRAFTS_MAX];     /* drafts that were right, by their place */
     uint64_t n_finished[FINISH_REASONS]; /* requests */
 };
 
@@ -90,6 +107,7 @@ struct scheduler {
         uint64_t step;
         int n;
         struct request **request; /* [n], capacity max_seqs */
+        int *rows, n_rows;        /* [n] that are sampled of each, and of all */
         int n_scores;
         struct scores { /* whose prompt is scored there: entries [first, first + n) of prompt_logprobs */
             struct request *request;

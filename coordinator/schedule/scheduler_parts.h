@@ -96,6 +96,17 @@ void scheduler_preempt(struct scheduler *s, struct request *r);
  * s->blocked_until says how many have to be free. */
 bool scheduler_reserve(struct scheduler *s, struct request *r);
 
+/* ---- scheduler_drafts.c: tokens that are guessed ---- */
+
+/* Set n_drafts and draft of those in s->turn, for a plan in which n_decodes sequences feed one token. Returns their sum. */
+int drafts_plan(struct scheduler *s, int n_decodes);
+
+/* Is a result under way that decides what is guessed next? */
+bool drafts_wait(const struct scheduler *s);
+
+/* Of n tokens sampled for r: how many count. The others' places are given back. */
+int drafts_settle(struct scheduler *s, struct request *r, const struct sampled *sampled, int n);
+
 /* ---- scheduler_prefix.c: the prefix cache ---- */
 
 /* Hold the blocks of the longest known beginning of a sequence that has none. */

@@ -43,27 +43,35 @@ static void add_mask(const struct scheduler *s, const struct request *r, struct 
     memcpy(p->mask + (size_t)p->n_masks++ * words, r->mask, words * sizeof *r->mask);
 }
 
-/* The next n tokens of a running sequence; if they are all that there are, another one is sampled. */
+/* Samples of the newest sequence of the plan. */
+static void note_sampled(struct scheduler *s, struct request *r, int n_rows, const struct plan *p)
+{
+    struct flight *f = &s->flight[p->step % SCHEDULER_FLIGHTS];
+    f->rows[f->n] = n_rows;
+    f->request[f->n++] = r;
+    f->n_rows += n_rows;
+    r->n_in_flight++;
+}
+
+/* The next n tokens of a running sequence; if they are all that there are, its drafts follow, and tokens are sampled. */
 static void add_tokens(struct scheduler *s, struct request *r, int n, struct plan *p)
 {
-    int last = n == n_feedable(r);
+    int last = n == n_feedable(r), n_drafts = last ? r->n_drafts : 0, n_rows = last + n_drafts;
     int32_t *token = p->token + p->n_tokens;
-    p->seq[p->n_seqs++] = (struct plan_seq){r->slot, n, r->n_fed, (int)r->prompt.n, last, last, 0};
+    p->seq[p->n_seqs++] = (struct plan_seq){r->slot, n + n_drafts, r->n_fed, (int)r->prompt.n, n_rows, n_rows, 0};
     if (last && r->form != NULL)
         add_mask(s, r, p);
     if (r->in_slot)
         *token = -1; /* the one sampled last, which never leaves the device */
     else
         copy_tokens(r, r->n_fed, n, token);
-    p->n_tokens += n;
-    r->n_fed += n;
+    memcpy(token + n, r->draft, (size_t)n_drafts * sizeof *token);
+    p->n_tokens += n + n_drafts;
+    r->n_fed += n + n_drafts;
     add_scores(s, r, p);
-    r->in_slot = last && !r->steered && r->form == NULL;
-    if (last) {
-        struct flight *f = &s->flight[p->step % SCHEDULER_FLIGHTS];
-        f->request[f->n++] = r;
-        r->n_in_flight++;
-    }
+    r->in_slot = last && n_drafts == 0 && !r->steered && r->form == NULL;
+    if (last)
+        note_sampled(s, r, n_rows, p);
     prefix_share(s, r);
 }
 
@@ -95,9 +103,15 @@ static bool park_for(struct scheduler *s, const struct request *r)
     return false;
 }
 
-/* Blocks for the next n tokens of r, at the cost of those behind it. False: r itself was the last and had to go. *n_decodes
- * counts sequences from r on that will feed one token. */
-static bool grow(struct scheduler *s, struct request *r, int n, int *n_decodes, struct plan *p)
+/* Tokens that a plan keeps free for a sequence: its only one and the drafts behind it. */
+static int n_kept(const struct request *r)
+{
+    return n_feedable(r) == 1 ? 1 + r->n_drafts : 0;
+}
+
+/* Blocks for the next n tokens of r, at the cost of those behind it. False: r itself was the last and had to go. *kept
+ * counts the tokens kept for sequences from r on. */
+static bool grow(struct scheduler *s, struct request *r, int n, int *kept, struct plan *p)
 {
     while (r->n_blocks < blocks_for(r->n_fed + n)) {
         int block = blocks_take(&s->blocks);
@@ -106,7 +120,7 @@ static bool grow(struct scheduler *s, struct request *r, int n, int *n_decodes, 
             continue;
         }
         struct request *last = s->turn[--s->n_turns];
-        *n_decodes -= n_feedable(last) == 1;
+        *kept -= n_kept(last);
         scheduler_preempt(s, last);
         if (last == r)
             return false;
@@ -122,16 +136,16 @@ static int n_fitting(const struct scheduler *s, const struct request *r, int n, 
 }
 
 /* Those that run, in their order: a token each, and chunks that leave room for the tokens of those behind them. */
-static void plan_running(struct scheduler *s, int n_decodes, struct plan *p)
+static void plan_running(struct scheduler *s, int kept, struct plan *p)
 {
     for (int i = 0; i < s->n_turns; i++) {
         struct request *r = s->turn[i];
-        int n = n_feedable(r), room = s->setup.limits.max_batch_tokens - p->n_tokens - n_decodes;
+        int n = n_feedable(r), room = s->setup.limits.max_batch_tokens - p->n_tokens - kept, mine = n_kept(r);
         bool decodes = n == 1;
         n = decodes ? n_scorable(s, r, n) : n_fitting(s, r, n, room);
-        if (n <= 0 || !grow(s, r, n, &n_decodes, p))
+        if (n <= 0 || !grow(s, r, decodes ? mine : n, &kept, p))
             continue;
-        n_decodes -= decodes;
+        kept -= mine;
         r->queue->left[ROOM_TOKENS] -= decodes ? 0 : n;
         add_tokens(s, r, n, p);
     }
@@ -186,6 +200,7 @@ static void start(struct scheduler *s, struct request *r, struct plan *p)
     order_leave_queue(s, r);
     r->slot = s->free_slot[--s->n_free_slots];
     r->in_slot = false;
+    r->n_drafts = 0;
     r->n_fed = r->n_blocks * KV_BLOCK_TOKENS;
     p->start[p->n_starts] = (struct plan_start){.slot = r->slot, .sampling = r->rules->sampling};
     p->start[p->n_starts].sampling.masked = r->form != NULL;
@@ -240,8 +255,8 @@ static void plan_waiting(struct scheduler *s, struct plan *p)
     }
 }
 
-/* The plan is still empty, so a preempted sequence has no tokens in it. Returns the number of sequences that will feed
- * one token. */
+/* The plan is still empty, so a preempted sequence has no tokens in it. Returns the number of tokens kept for sequences
+ * that feed one, and its drafts. */
 static int begin_turns(struct scheduler *s)
 {
     const struct limits *l = &s->setup.limits;
@@ -252,9 +267,10 @@ static int begin_turns(struct scheduler *s)
     turns_give_way(s);
     for (int i = 0; i < s->n_turns; i++)
         n_decodes += n_feedable(s->turn[i]) == 1;
-    s->score_rows = l->max_logit_rows - l->max_seqs;
-    turns_share(s, l->max_batch_tokens - n_decodes, s->score_rows);
-    return n_decodes;
+    int kept = n_decodes + drafts_plan(s, n_decodes);
+    s->score_rows = l->max_logit_rows - l->max_seqs - l->max_drafts;
+    turns_share(s, l->max_batch_tokens - kept, s->score_rows);
+    return kept;
 }
 
 /* Is a token under way that decides what may follow it? */
@@ -270,15 +286,15 @@ void scheduler_plan(struct scheduler *s, struct plan *p, double now)
 {
     struct flight *f = &s->flight[p->step % SCHEDULER_FLIGHTS];
     f->step = p->step;
-    f->n = f->n_scores = 0;
+    f->n = f->n_rows = f->n_scores = 0;
     s->n_plans++;
     s->now = now;
     scheduler_expire(s, now);
-    if (waits_for_form(s))
+    if (waits_for_form(s) || drafts_wait(s))
         return;
-    int n_decodes = begin_turns(s);
+    int kept = begin_turns(s);
     uint64_t n_preemptions = s->stats.n_preemptions;
-    plan_running(s, n_decodes, p);
+    plan_running(s, kept, p);
     if (s->stats.n_preemptions == n_preemptions)
         plan_waiting(s, p);
 }

@@ -112,12 +112,12 @@ static size_t add_prompt(json_t *list, const struct protocol_prompt *p, size_t r
 static void add_prompts(json_t *o, const struct protocol_generate *g)
 {
     json_t *list = json_array(), *lengths = json_array();
-    int n = g->prompt != NULL ? g->n_prompts : g->n_turns;
+    bool is_chat = g->prompt == NULL;
+    int n = is_chat ? g->n_turns : g->n_prompts;
     size_t room = PROMPTS_BYTES;
     for (int i = 0; i < n && room >= ID_BYTES; i++) {
-        const struct protocol_turn *turn = g->prompt == NULL ? &g->turn[i] : NULL;
         const struct protocol_prompt p =
-            turn == NULL ? g->prompt[i] : (struct protocol_prompt){.text = turn->content, .bytes = turn->bytes};
+            is_chat ? (struct protocol_prompt){.text = g->turn[i].content, .bytes = g->turn[i].bytes} : g->prompt[i];
         room -= add_prompt(list, &p, room);
         (void)json_array_append_new(lengths, json_integer((json_int_t)(p.text != NULL ? p.bytes : p.n_ids)));
     }

@@ -177,9 +177,10 @@ void clients_sweep(struct clients *c, void (*forget)(void *context, struct clien
 
 void clients_close(struct clients *c)
 {
-    while (c->first != NULL) {
-        clients_gone(c, c->first);
-        forget_one(c, c->first);
+    for (struct client *one = c->first, *next; one != NULL; one = next) {
+        next = one->next;
+        clients_gone(c, one);
+        forget_one(c, one);
     }
 }
 

@@ -204,7 +204,7 @@ void call_cancel(struct call *c)
 {
     struct backend *b = c->backend;
     struct err e = {0};
-    if (b != NULL && b->connection.up && !b->connection.gone) {
+    if (b->connection.up && !b->connection.gone) {
         json_t *message = json_pack("{s:s, s:s}", "op", "cancel", "request_id", c->id);
         (void)connection_send(&b->connection, message, &e);
         json_decref(message);

@@ -63,7 +63,7 @@ bool keys_have(const struct keys *k, const char *text)
     unsigned found = 0;
     if (n == 0 || n >= KEY_BYTES)
         return false;
-    memcpy(asked, text, n);
+    memcpy(asked, text, n + 1);
     for (size_t i = 0; i < k->n; i++) {
         unsigned char differ = 0;
         for (size_t b = 0; b < KEY_BYTES; b++)

@@ -47,7 +47,7 @@ static void accept_clients(struct watch *w, uint32_t events)
     struct http_server *s = l->server;
     (void)events;
     for (int i = 0; i < 64; i++) {
-        struct sockaddr_storage a;
+        struct sockaddr_storage a = {0};
         socklen_t bytes = sizeof a;
         if (s->n_connections >= s->setup.max_connections) {
             watch_listeners(s, 0);

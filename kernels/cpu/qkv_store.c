@@ -75,7 +75,8 @@ static float query_factor(const struct rope *rope, int pos)
 {
     if (rope->query_growth == 0)
         return 1;
-    return 1 + rope->query_growth * logf((float)(1 + pos / rope->query_period));
+    int n_periods = pos / rope->query_period;
+    return 1 + rope->query_growth * logf((float)(1 + n_periods));
 }
 
 /* The heads of q and k of token t. */

@@ -142,8 +142,8 @@ static void open_sampler(struct engine *g)
     s->params = take_device(g, (size_t)l->max_seqs, sizeof *s->params);
     s->mask_words = l->mask_words;
     s->mask = take_device(g, (size_t)l->max_seqs * (size_t)l->mask_words, sizeof *s->mask);
-    /* A sequence is sampled from one row at most. */
-    int rows = l->max_logit_rows < l->max_seqs ? l->max_logit_rows : l->max_seqs;
+    /* A sequence is sampled from one row, and one for each of its drafts. */
+    int rows = l->max_seqs + l->max_drafts < l->max_logit_rows ? l->max_seqs + l->max_drafts : l->max_logit_rows;
     s->scratch = take_device(g, (size_t)rows, g->ops->sample_scratch_bytes(s->vocab));
 }
 

@@ -85,8 +85,7 @@ static void list_rows(struct step_flight *f, const struct plan *p)
 {
     int n = 0;
     for (int i = 0, first = 0; i < p->n_seqs; first += p->seq[i].n_tokens, i++)
-        if (p->seq[i].sample != 0)
-            add_row(&f->host, &n, first + p->seq[i].n_tokens - 1, &p->seq[i], p->seq[i].n_tokens - 1);
+        add_rows(&f->host, &n, &p->seq[i], first, p->seq[i].n_tokens - p->seq[i].sample, p->seq[i].n_tokens);
     f->n_sampled = n;
     for (int k = 0, i = 0, first = 0; k < p->n_scores; k++) {
         for (; i < p->score[k].seq; i++)

@@ -1,32 +1,42 @@
 #!/usr/bin/env python3
-"""The messages that documents quote stand in the source: the first columns of the tables whose head begins with "what you see" or "the
-line", each text in backticks. Prints those that do not; of texts with numbers or "..." in them the words between.
+"""The messages that documents quote stand in the source: of tables whose head begins with "what you see" or "line" the texts in
+backticks of the first column; texts in backticks with three words in a row; `"message": "..."` of JSON; lines that begin with a
+program's name and a colon. Prints those that do not; of texts with numbers, names or "..." in them the words between.
 
     quotes.py DOCUMENT...        in the root of the sources"""
 import pathlib
 import re
 import sys
 
-ROOMS = "base partition kernels plan rank text protocol coordinator commands client".split()
-# What launchers and the dynamic linker say.
-FOREIGN = ("mpirun ", "There are not enough slots", "libnccl.so.2: cannot open", "OMPI was not built", "srun", "slurmstepd", "PMIX", "MPI_ABORT")
+ROOMS = "base partition kernels plan rank text protocol coordinator commands client gateway".split()
+# Quotes of other programs, and commands.
+FOREIGN = ("mpirun ", "There are not enough slots", "libnccl.so.2: cannot open", "OMPI was not built", "srun", "slurmstepd", "PMIX",
+           "MPI_ABORT", "module load", "dnf ", "sum without ")
+# JSON that is not valid is described by jansson.
+LIBRARY = re.compile(r"(not valid JSON: ).*")
 
 
 def source():
     files = [pathlib.Path("main.c")] + [f for room in ROOMS for f in pathlib.Path(room).rglob("*") if f.suffix in (".c", ".h", ".cu", ".cuh")]
     text = "\n".join(f.read_text() for f in files)
-    return re.sub(r'"\s*\n?\s*"', "", text).replace('\\"', '"')
+    return re.sub(r'"\s*\n?\s*"', "", text).replace('\\"', '"').replace("%%", "%")
 
 
 def fragments(quote):
     """The words between numbers, names and punctuation, which are of the case at hand; a word or two alone say nothing."""
-    parts = [p.strip() for p in re.split(r"\d[\w.:]*|\.\.\.|[:;,?()/]|\bn\d\b", quote)]
-    return [p for p in parts if len(p) >= 10]
+    parts = [p.strip() for p in re.split(r"\d[\w.:]*|\.\.\.|[:;,?()/\"]|\bn\d\b|\bnode\d\b", LIBRARY.sub(r"\1", quote))]
+    return [p for p in parts if len(p) >= 10 and re.fullmatch(r"\w+|.* .*", p)]
 
 
-def quotes(document):
+def stands_in(text, words):
+    """As it is, or but for a word that is put in: the last one, or the first one before several others."""
+    start, rest = words.rpartition(" ")[0], words.partition(" ")[2]
+    return words in text or (start != "" and start + " %s" in text) or (len(rest) >= 10 and "%s " + rest in text)
+
+
+def of_tables(lines):
     inside = False
-    for line in pathlib.Path(document).read_text().splitlines():
+    for line in lines:
         if not line.startswith("|"):
             inside = False
         elif re.match(r"\| *(what you see|line|message|what it says)", line):
@@ -35,15 +45,30 @@ def quotes(document):
             yield from re.findall(r"`([^`]+)`", line.split("|")[1])
 
 
+def of_prose(text):
+    for quote in re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", text, flags=re.S)):
+        quote = " ".join(quote.split())
+        if re.search(r"\b[a-z]+ [a-z]+ [a-z]+\b", quote) and not re.search(r"(^| )--?\w|=", quote):
+            yield quote
+
+
+def quotes(document):
+    text = pathlib.Path(document).read_text(encoding="utf-8")
+    yield from of_tables(text.splitlines())
+    yield from of_prose(text)
+    yield from (q.replace('\\"', '"') for q in re.findall(r'"message": "((?:[^"\\]|\\.)+)"', text))
+    yield from re.findall(r"^lockstep(?:-client|-gateway)?: (.*)", text, flags=re.M)
+
+
 def main():
     text, n, bad = source(), 0, 0
     for document in sys.argv[1:]:
-        for quote in quotes(document):
+        for quote in dict.fromkeys(quotes(document)):
             if quote.startswith(FOREIGN):
                 continue
             for words in fragments(quote):
                 n += 1
-                if words not in text and words.rsplit(" ", 1)[0] + " %s" not in text: # the last word may be put in
+                if not stands_in(text, words):
                     print(f"{document} quotes \"{quote}\", but the source does not say \"{words}\"")
                     bad += 1
     print(f"{n} quoted texts")

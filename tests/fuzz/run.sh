@@ -9,10 +9,10 @@ seeds=tests/fuzz/corpus/${name#fuzz_}
 words=tests/fuzz/${name#fuzz_}.dict
 log=$build/fuzz/$name.log
 learnt=$build/fuzz/corpus-$name
-limit=-max_total_time=$count
+limit=-max_total_time=$count how="from a random seed"
 if [ "$unit" = inputs ]; then
     learnt=$build/fuzz/corpus-$name-fixed
-    limit=-runs=$count
+    limit=-runs=$count how="from seed 1"
     rm -rf "$learnt"
 fi
 mkdir -p "$learnt"
@@ -20,9 +20,9 @@ set -- "$learnt"
 [ -d "$seeds" ] && set -- "$@" "$seeds"
 [ -e "$words" ] && set -- "-dict=$words" "$@"
 [ "$unit" = inputs ] && set -- -seed=1 "$@"
-if "$build/fuzz/$name" "$limit" -timeout=10 -rss_limit_mb=2048 -max_len=16384 -print_final_stats=1 \
+if "$build/fuzz/$name" "$limit" -timeout=60 -rss_limit_mb=2048 -max_len=16384 -print_final_stats=1 \
     -artifact_prefix="$build/fuzz/$name-" "$@" >"$log" 2>&1; then
-    echo "ok 1 - $name: $(sed -n 's/stat::number_of_executed_units: *//p' "$log") inputs"
+    echo "ok 1 - $name: $(sed -n 's/stat::number_of_executed_units: *//p' "$log") inputs $how"
 else
     tail -30 "$log"
     echo "not ok 1 - $name: see $log"

@@ -24,7 +24,7 @@ int paper_open(struct paper *d, const struct limits *l, int vocab, struct err *e
     d->params = err_calloc(e, seqs, sizeof *d->params, "params");
     d->order = err_calloc(e, seqs, sizeof *d->order, "order");
     for (int i = 0; i < 2; i++)
-        d->sampled[i] = err_calloc(e, seqs, sizeof *d->sampled[i], "sampled");
+        d->sampled[i] = err_calloc(e, seqs + (size_t)l->max_drafts, sizeof *d->sampled[i], "sampled");
     if (e->code != ERR_NONE || plan_open(&d->plan, l, e) != 0)
         return -1;
     memset(d->table, 0xff, seqs * (size_t)limits_blocks_per_slot(l) * sizeof *d->table);
@@ -162,10 +162,10 @@ static const char *write_tokens(struct paper *d, const struct plan_seq *s, const
     return NULL;
 }
 
-static const char *sample(struct paper *d, const struct plan_seq *s, struct sampled *out)
+/* After the first n tokens. */
+static const char *sample(struct paper *d, const struct plan_seq *s, int n, struct sampled *out)
 {
     uint64_t read = 0;
-    int n = s->pos + s->n_tokens;
     for (int pos = 0; pos < n; pos++) {
         const uint64_t *cell = cell_of(d, s->slot, pos);
         if (cell == NULL)
@@ -222,8 +222,8 @@ static const char *run_sequences(struct paper *d, const struct plan *p, struct s
                 return "a slot is twice in the plan";
         }
         wrong = write_tokens(d, s, p->token + first);
-        if (wrong == NULL && s->sample != 0)
-            wrong = sample(d, s, &sampled[place]);
+        for (int j = 0, n = s->pos + s->n_tokens - s->sample; j < s->sample && wrong == NULL; j++)
+            wrong = sample(d, s, n + j + 1, &sampled[place + j]);
     }
     return wrong;
 }

@@ -21,7 +21,7 @@ struct paper {
     struct plan plan;           /* as another rank would receive it */
     int *order;                 /* [max_seqs] */
     uint64_t seed;              /* of the order */
-    struct sampled *sampled[2]; /* [max_seqs] of an even and an odd step */
+    struct sampled *sampled[2]; /* [max_seqs + max_drafts] of an even and an odd step */
     int64_t n_fed;
 };
 

@@ -57,7 +57,8 @@ int process_count_lines(const char *text);
 bool process_sanitized(void);
 
 /* Is what took so long done in time, where `most` seconds are what it may take on a machine that does nothing else? Four times
- * that are granted: other work, or a disk that is busy, must not fail a test; what hangs takes longer. */
+ * that are granted, and as many times more as there are processes that want each core (/proc/loadavg): other work, or a disk
+ * that is busy, must not fail a test; what hangs takes longer. */
 bool process_in_time(double seconds, double most);
 
 #endif

@@ -127,7 +127,7 @@ void schedule_open(struct schedule *run, const struct scheduler_setup *setup)
     own.tokenizer = tokenizer;
     own.on_progress = on_progress;
     own.on_release = on_release;
-    own.context = run;
+    own.context = own.drafts.context = run;
     assert_int_equal(plan_open(&run->plan, &own.limits, &e), 0);
     assert_int_equal(paper_open(&run->device, &own.limits, N_LETTERS, &e), 0);
     assert_int_equal(scheduler_open(&run->s, &own, &e), 0);
@@ -144,6 +144,20 @@ void schedule_close(struct schedule *run)
     plan_close(&run->plan);
     paper_close(&run->device);
     scheduler_close(&run->s);
+}
+
+int schedule_propose(void *context, struct request *r, int n, int32_t *token)
+{
+    struct schedule *run = context;
+    const struct schedule_outcome *want = &run->want[r->index];
+    int known = (int)r->output.n,
+        right = random_below(&run->draft_seed, 2) == 0 ? n : random_below(&run->draft_seed, n);
+    n = random_below(&run->draft_seed, n + 1);
+    for (int i = 0; i < n; i++) {
+        bool is_right = i < right && known + i < want->n;
+        token[i] = is_right ? want->token[known + i] : random_below(&run->draft_seed, N_LETTERS);
+    }
+    return n;
 }
 
 struct request *schedule_make(struct schedule *run, const struct request_rules *rules, const int32_t *prompt, int n)
@@ -216,6 +230,7 @@ static void check_starts(struct schedule *run, const struct plan *p)
             for (int at = 0; at < run->s.queue[k]->n_waiting; at++)
                 assert_false(is_overtaken(run, run->s.queue[k]->waiting[at], r));
         run->last_fed[r->index] = r->n_fed;
+        run->drafted[r->index] = false;
         for (int k = 0; k < p->n_seqs; k++)
             if (p->seq[k].slot == r->slot)
                 run->last_fed[r->index] = p->seq[k].pos;
@@ -237,10 +252,14 @@ static void check_sequences(struct schedule *run, const struct plan *p)
         const struct plan_seq *s = &p->seq[i];
         struct request *r = in_slot(run, s->slot);
         int known = (int)(r->prompt.n + r->output.n), end = s->pos + s->n_tokens;
-        assert_int_equal(s->pos, run->last_fed[r->index]);
+        int n_drafts = s->sample > 1 ? s->sample - 1 : 0;
+        /* Places of drafts that were wrong are fed again. */
+        assert_int_equal(s->pos, run->drafted[r->index] ? known - 1 : run->last_fed[r->index]);
         run->last_fed[r->index] = end;
+        run->drafted[r->index] = n_drafts > 0;
         assert_int_equal(s->n_logits, s->sample);
-        assert_int_equal(s->sample, end >= known);
+        assert_int_equal(s->sample - n_drafts, end - n_drafts >= known);
+        assert_true(n_drafts == 0 || (s->pos == known - 1 && s->n_tokens == 1 + n_drafts));
         assert_true(end - (int)r->prompt.n < r->rules->max_tokens); /* the last token is never fed */
         assert_int_equal(s->rope_len, r->prompt.n);
         for (int j = 0; j < s->n_tokens; j++, token++) {
@@ -248,7 +267,8 @@ static void check_sequences(struct schedule *run, const struct plan *p)
             if (pos < (int)r->prompt.n)
                 assert_int_equal(*token, r->prompt.id[pos]);
             else
-                assert_true(*token == -1 || (pos < known && *token == r->output.id[pos - (int)r->prompt.n]));
+                assert_true((*token == -1 && j == 0) ||
+                            *token == (pos < known ? r->output.id[pos - (int)r->prompt.n] : r->draft[pos - known]));
             assert_true(pos / KV_BLOCK_TOKENS < r->n_blocks);
             assert_int_equal(run->s.blocks.block[r->block[pos / KV_BLOCK_TOKENS]].n_holders, 1);
         }
@@ -290,7 +310,11 @@ static void check_progress(struct schedule *run, const struct plan *p, uint64_t 
 {
     struct scheduler *s = &run->s;
     bool can_start = false;
-    int n_blocked = 0;
+    int n_blocked = 0, n_in_flight = 0;
+    for (int i = 0; i < s->n_running; i++)
+        n_in_flight += s->running[i]->n_in_flight;
+    if (s->setup.drafts.propose != NULL && p->n_seqs == 0 && n_in_flight > 0)
+        return; /* what is under way decides what may follow */
     /* Blocks that were kept for a sequence which is then preempted are not given to others in the same step. */
     bool full = p->n_tokens == s->setup.limits.max_batch_tokens || s->stats.n_preemptions != n_preempted;
     for (int i = 0; i < s->n_running; i++) {

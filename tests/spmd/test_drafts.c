@@ -1,0 +1,245 @@
+/* tests/spmd/test_drafts.c - drafts change nothing: the real scheduler and engine get the same tokens with the same bits of
+ * log-probability for every request, greedy or sampled, with penalties, biases and ends, whatever is drafted. What is drafted here
+ * is what came without drafts, right up to a random place: so how often a draft is accepted is known, too. */
+#include "coordinator/schedule/scheduler.h"
+#include "rank/instance/instance.h"
+#include "rank/step/loop.h"
+#include "rank/world/fatal.h"
+#include "tests/support/tap.h"
+#include "tests/unit/letters.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIXTURES   "tests/parity/fixtures"
+#define N_REQUESTS 1200
+#define MAX_TOKENS 24
+#define MAX_PROMPT 30
+#define MAX_LEN    56 /* positions of the shortest model used here */
+#define MAX_SEQS   6
+#define MAX_DRAFTS 40
+
+static struct tokenizer *tokenizer;
+
+struct outcome {
+    int n;
+    struct sampled token[MAX_TOKENS];
+    enum finish_reason finish;
+};
+
+struct run {
+    struct scheduler scheduler;
+    struct request request[N_REQUESTS];
+    struct request_rules rules[N_REQUESTS];
+    struct outcome outcome[N_REQUESTS];
+    const struct run *plain; /* whose outcomes are drafted */
+    uint64_t random;
+    uint64_t n_expected; /* drafts that will be accepted */
+    int vocab;
+};
+
+static int below(uint64_t *seed, int n)
+{
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return (int)((*seed >> 33) % (uint64_t)n);
+}
+
+static void make_rules(struct request_rules *rules, uint64_t *seed, int vocab)
+{
+    struct sampling *p = &rules->sampling;
+    *rules =
+        (struct request_rules){.max_tokens = 1 + below(seed, MAX_TOKENS), .skip_special = true, .want_logprobs = true};
+    *p = (struct sampling){.top_p = 1, .repetition_penalty = 1, .seed = (uint64_t)below(seed, 1000), .n_top = 3};
+    p->temperature = below(seed, 3) == 0 ? 0 : 0.4f + 0.1f * (float)below(seed, 10);
+    if (p->temperature > 0) {
+        p->top_k = below(seed, 3) == 0 ? 1 + below(seed, 20) : 0;
+        p->top_p = below(seed, 3) == 0 ? 0.8f : 1;
+        p->min_p = below(seed, 4) == 0 ? 0.02f : 0;
+    }
+    p->repetition_penalty = below(seed, 3) == 0 ? 1.3f : 1;
+    p->presence_penalty = below(seed, 3) == 0 ? 0.4f : 0;
+    p->frequency_penalty = below(seed, 3) == 0 ? 0.3f : 0;
+    if (below(seed, 4) == 0) {
+        p->n_bias = 1;
+        p->bias_id[0] = below(seed, vocab);
+        p->bias[0] = 3;
+    }
+    if (below(seed, 2) == 0) { /* a quarter of the vocabulary may be chosen often enough */
+        p->n_eos = rules->n_stop_ids = 8;
+        for (int i = 0; i < 8; i++)
+            p->eos[i] = rules->stop_id[i] = below(seed, vocab);
+        p->min_tokens = below(seed, 2) == 0 ? below(seed, rules->max_tokens + 1) : 0;
+    }
+}
+
+static void make_request(struct run *r, int index, uint64_t *seed)
+{
+    struct request *q = &r->request[index];
+    *q = (struct request){.rules = &r->rules[index], .index = index, .slot = -1};
+    make_rules(&r->rules[index], seed, r->vocab);
+    q->prompt.n = q->prompt.capacity = 1 + (size_t)below(seed, MAX_PROMPT);
+    q->prompt.id = calloc(q->prompt.n, sizeof *q->prompt.id);
+    for (size_t i = 0; i < q->prompt.n; i++)
+        q->prompt.id[i] = i < 18 && index % 3 == 0 ? (int32_t)i : below(seed, r->vocab); /* some begin alike */
+}
+
+static int propose(void *context, struct request *q, int n, int32_t *token)
+{
+    struct run *r = context;
+    const struct outcome *plain = &r->plain->outcome[q->index];
+    int at = (int)q->output.n, right = below(&r->random, 2) == 0 ? n : below(&r->random, n);
+    n = below(&r->random, n + 1);
+    for (int i = 0; i < n; i++) {
+        int32_t next = at + i < plain->n ? plain->token[at + i].token : 0;
+        token[i] = i < right ? next : (next + 1) % r->vocab;
+    }
+    return n;
+}
+
+static void on_release(void *context, struct request *q)
+{
+    struct run *r = context;
+    struct outcome *o = &r->outcome[q->index];
+    o->n = (int)q->output.n;
+    o->finish = q->finish;
+    memcpy(o->token, q->logprobs, q->output.n * sizeof *o->token);
+    for (int i = 0; i < o->n; i++)
+        o->token[i].slot = 0; /* any */
+    request_close(q);
+}
+
+static int next(void *context, struct plan *plan, struct err *e)
+{
+    struct run *r = context;
+    (void)e;
+    if (!scheduler_busy(&r->scheduler))
+        plan->kind = PLAN_STOP;
+    else
+        scheduler_plan(&r->scheduler, plan, 0);
+    return 0;
+}
+
+/* Before the scheduler does: how many drafts have to be accepted, by what came without them. */
+static int accept(void *context, const struct step_result *result, struct err *e)
+{
+    struct run *r = context;
+    const struct flight *f = &r->scheduler.flight[result->step % SCHEDULER_FLIGHTS];
+    for (int i = 0; i < f->n; i++) {
+        const struct request *q = f->request[i];
+        int at = (int)q->output.n;
+        for (int k = 0; k < q->n_drafts && at + k + 1 < r->plain->outcome[q->index].n; k++, r->n_expected++)
+            if (q->draft[k] != r->plain->outcome[q->index].token[at + k].token)
+                break;
+    }
+    return scheduler_accept(&r->scheduler, result, 0, e);
+}
+
+/* Collective over w; outcomes on its rank 0. plain: NULL without drafts. */
+static void run_all(struct instance *i, struct run *r, const struct run *plain)
+{
+    struct err e = {0};
+    uint64_t seed = 5;
+    const struct loop_client client = {.context = r, .next = next, .accept = accept};
+    const struct rope *rope = &i->network.config.rope;
+    struct scheduler_setup setup = {.limits = i->engine.limits,
+                                    .tokenizer = tokenizer,
+                                    .prefix_caching = plain != NULL,
+                                    .rope_changes_at = rope->growth != ROPE_FIXED ? rope->long_from : 0,
+                                    .on_release = on_release,
+                                    .context = r};
+    r->vocab = i->network.config.vocab;
+    r->plain = plain;
+    r->random = 77;
+    if (plain != NULL)
+        setup.drafts = (struct draft_source){propose, r, DRAFTS_MAX};
+    if (i->engine.world->rank == 0) {
+        if (scheduler_open(&r->scheduler, &setup, &e) != 0)
+            fatal(&e);
+        for (int k = 0; k < N_REQUESTS; k++) {
+            make_request(r, k, &seed);
+            if (scheduler_add(&r->scheduler, &r->request[k], 0, &e) != 0)
+                fatal(&e);
+        }
+    }
+    loop_run(&i->engine, &client, &e);
+}
+
+static void open_instance(struct instance *i, struct world *w, const char *fixture)
+{
+    char dir[256];
+    struct err e = {0};
+    struct model_config m = {0};
+    struct checkpoint c = {0};
+    struct instance_setup setup = {.limits = {.max_seqs = MAX_SEQS,
+                                              .max_batch_tokens = 90,
+                                              .max_len = MAX_LEN,
+                                              .max_logit_rows = MAX_SEQS + MAX_DRAFTS,
+                                              .n_blocks = 9,
+                                              .max_drafts = MAX_DRAFTS},
+                                   .kv_bytes = -1,
+                                   .threads = 1,
+                                   .progress = PROGRESS_NEVER};
+    (void)snprintf(dir, sizeof dir, "%s/%s", FIXTURES, fixture);
+    if (w->rank == 0 && model_config_read(&m, dir, &e) == 0)
+        (void)checkpoint_open(&c, dir, &e);
+    fatal_agree(w, &e);
+    instance_open(i, w, &m, &c, &setup, &e);
+}
+
+static int count_different(const struct run *a, const struct run *b)
+{
+    int n = 0;
+    for (int k = 0; k < N_REQUESTS; k++) {
+        const struct outcome *x = &a->outcome[k], *y = &b->outcome[k];
+        n += x->n != y->n || x->n == 0 || x->finish != y->finish ||
+             memcmp(x->token, y->token, (size_t)x->n * sizeof x->token[0]) != 0;
+    }
+    return n;
+}
+
+static void check_fixture(struct world *w, const char *fixture)
+{
+    struct instance i;
+    struct run *plain = calloc(1, sizeof *plain), *drafted = calloc(1, sizeof *drafted);
+    open_instance(&i, w, fixture);
+    run_all(&i, plain, NULL);
+    run_all(&i, drafted, plain);
+    instance_close(&i);
+    const struct scheduler_stats *s = &drafted->scheduler.stats;
+    uint64_t n_accepted = 0, n_output = s->n_output_tokens;
+    for (int k = 0; k < DRAFTS_MAX; k++)
+        n_accepted += s->n_accepted[k];
+    bool me = w->rank == 0;
+    int different = me ? count_different(plain, drafted) : 0;
+    tap_all(different == 0, "other tokens or bits", "%s, %d ranks: %d requests have the same tokens with drafts",
+            fixture, w->n_ranks, N_REQUESTS);
+    tap_all(!me || n_accepted == drafted->n_expected, "another number",
+            "%s, %d ranks: as many drafts are accepted as are right", fixture, w->n_ranks);
+    tap_all(!me || (n_accepted > n_output / 3 && s->n_draft_tokens > n_accepted * 5 / 4 && s->n_accepted[10] > 0),
+            "too few or too many", "%s, %d ranks: drafts of all kinds", fixture, w->n_ranks);
+    tap_all(!me || (s->n_preemptions > 0 && s->prefix_hits > 0), "none", "%s, %d ranks: beside preemption and sharing",
+            fixture, w->n_ranks);
+    scheduler_close(&plain->scheduler);
+    scheduler_close(&drafted->scheduler);
+    free(plain);
+    free(drafted);
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const fixture[] = {"llama-14-2-gelu", "llama-dynamic-cross", "mistral-window"};
+    struct err e = {0};
+    struct world w;
+    if (world_open(&w, &argc, &argv, &e) != 0)
+        fatal(&e);
+    tokenizer = letters_open();
+    if (tokenizer == NULL)
+        return 98;
+    for (size_t i = 0; i < sizeof fixture / sizeof fixture[0]; i++)
+        check_fixture(&w, fixture[i]);
+    tokenizer_close(&tokenizer);
+    int status = tap_done();
+    world_close(&w);
+    return status;
+}
