@@ -1,8 +1,7 @@
 /* kernels/cuda/attention/qkv_store.cu - from the projections of q, k and v to what attention reads: norms of heads, rotation,
  * and k and v in the cache, all in one kernel. */
+#include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/rotation.cuh"
-
-#include <cuda_fp8.h>
 
 #define HEADS_PER_BLOCK 4 /* a warp each */
 
