@@ -195,6 +195,7 @@ int engine_open(struct engine *g, struct world *w, struct network *n, const stru
     g->ops = ops;
     g->q = q;
     g->limits = *l;
+    g->n_flights = ops->async != NULL ? ENGINE_FLIGHTS : 1;
     /* The largest sum of a step: the residual stream, or an embedding that is wider. */
     int widest = n->config.embed_dim > n->config.hidden ? n->config.embed_dim : n->config.hidden;
     (void)comm_open(&g->comm, w, ops, q, (size_t)l->max_batch_tokens * (size_t)widest, e);
