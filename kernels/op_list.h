@@ -90,7 +90,8 @@ STEP(ATTENTION, head_squares, (struct queue *q, float *squares, const void *qkv,
      (q, squares, qkv, heads, kv, n_tokens))
 /* In place on qkv [n_tokens, (n_heads + 2 n_kv_heads) head_dim] = q heads, k heads, v heads: the norms of q and k,
  * rotation (rope NULL: none), then k and v into the cache.
- * k_cache, v_cache: [n_blocks, n_kv_heads, KV_BLOCK_TOKENS, head_dim] of act. */
+ * k_cache, v_cache: [n_blocks, n_kv_heads, KV_BLOCK_TOKENS, head_dim] of act, or of codes (heads->kv_scales): those nearest
+ * to k and v over their scales. */
 STEP(ATTENTION, qkv_store, (struct queue *q, void *qkv, void *k_cache, void *v_cache, const struct heads *heads,
                             const struct batch *batch, const struct rope *rope, const float *cos_sin,
                             const struct head_norms *norms),

@@ -75,6 +75,9 @@ struct heads {
     enum dtype sinks_type;
     int chunk; /* keys k with k / chunk == pos / chunk alone are seen; 0: all. Not with a window */
     float cap; /* c: c tanh(score / c) instead of the score, before what is not seen is left out; 0: the score itself */
+    /* [2, n_kv_heads] device memory, of keys and then of values: the cache holds codes of E4M3, of which each counts this
+     * much; NULL: it holds activations */
+    const float *kv_scales;
 };
 
 /* Rows of the heads of tokens: that of token t and head h begins at element t per_token + h per_head of `data`. */

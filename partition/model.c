@@ -214,6 +214,11 @@ int model_cache_arrays(const struct model_config *m)
     return m->latent.rank > 0 ? 1 : 2;
 }
 
+const char *model_variant(const struct model_config *m)
+{
+    return m->kv_fp8 ? "kv-fp8" : NULL;
+}
+
 int model_layer_sums(const struct model_config *m)
 {
     return (m->parallel_residual ? 1 : 2) + (m->qk_norm_row ? 1 : 0);

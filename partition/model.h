@@ -103,6 +103,7 @@ struct model_config {
     bool scale_by_inverse_layer; /* layer i: attention_scale / (i + 1) (GPT-2's scale_attn_by_inverse_layer_idx) */
     struct model_layer layer[MODEL_MAX_LAYERS];
     struct quantization quantization; /* of the weights */
+    bool kv_fp8;                      /* keys and values are kept in FP8, as the run was told */
 };
 
 /* Read MODEL_DIR/config.json. Missing keys mean the family's class defaults; contradictions, absurd sizes and
@@ -130,6 +131,9 @@ int model_value_dim(const struct model_config *m);
 
 /* Arrays of a layer in the KV cache: keys and values, or latents, which are both. */
 int model_cache_arrays(const struct model_config *m);
+
+/* How a run keeps numbers otherwise than the checkpoint and its config have them: "kv-fp8"; NULL: in no way. */
+const char *model_variant(const struct model_config *m);
 
 /* Sums over the ranks in a layer. */
 int model_layer_sums(const struct model_config *m);

@@ -1,5 +1,6 @@
 /* partition/weights_unknown.c - which tensors of a checkpoint nobody asks for: weight_unknown, see weights.h. */
 #include "partition/families.h"
+#include "partition/kv_scales.h"
 #include "partition/weights.h"
 
 #include <stdio.h>
@@ -20,10 +21,11 @@ static bool is_predicting(const struct model_config *m, const char *name)
            number < m->n_layers + m->n_predicting;
 }
 
-/* A buffer, what is not of the language model, the head of a model that ties it, or the scale of quantised activations. */
+/* A buffer, what is not of the language model, the head of a model that ties it, or a scale of quantised
+ * activations, keys or values. */
 static bool is_ignored(const struct family *family, bool tied, const char *name)
 {
-    if (ends_with(name, ".input_scale"))
+    if (ends_with(name, ".input_scale") || ends_with(name, ".q_scale") || kv_scales_name(name))
         return true;
     for (const char *const *part = family->ignored; *part != NULL; part++)
         if (ends_with(*part, ".") ? strstr(name, *part) != NULL : ends_with(name, *part))

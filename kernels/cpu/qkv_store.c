@@ -134,6 +134,17 @@ void cpu_latent_store(struct queue *q, void *qkv, const void *query, int query_d
     }
 }
 
+/* A head's k or v goes to the cache, from element `at` on. scale: of codes; NULL: it holds floats. */
+static void keep(void *cache, int64_t at, const float *x, int dim, const float *scale)
+{
+    if (scale == NULL) {
+        memcpy((float *)cache + at, x, (size_t)dim * sizeof *x);
+        return;
+    }
+    for (int d = 0; d < dim; d++)
+        ((uint8_t *)cache)[at + d] = float_to_e4m3(x[d] / *scale);
+}
+
 void cpu_qkv_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, const struct heads *heads,
                    const struct batch *batch, const struct rope *rope, const float *cos_sin,
                    const struct head_norms *norms)
@@ -146,8 +157,9 @@ void cpu_qkv_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, con
         finish_heads(row, heads, t, batch->pos[t], rope, cos_sin, norms);
         int64_t at = cache_offset(heads, batch, t);
         for (int h = 0; h < n_kv && at >= 0; h++, at += (int64_t)KV_BLOCK_TOKENS * dim) {
-            memcpy((float *)k_cache + at, row + (size_t)(n_q + h) * dim, (size_t)dim * sizeof *row);
-            memcpy((float *)v_cache + at, row + (size_t)(n_q + n_kv + h) * dim, (size_t)dim * sizeof *row);
+            const float *scale = heads->kv_scales != NULL ? heads->kv_scales + h : NULL;
+            keep(k_cache, at, row + (size_t)(n_q + h) * dim, dim, scale);
+            keep(v_cache, at, row + (size_t)(n_q + n_kv + h) * dim, dim, scale != NULL ? scale + n_kv : NULL);
         }
     }
 }

@@ -145,11 +145,13 @@ static void test_attention(void **unused)
     (void)unused;
     static const float slopes[8] = {0.5f, 0.25f, 0.125f, 0.0625f, 1, 2, 0.03125f, 0.7f};
     static const float sinks[8] = {0.5f, -3, 2, 0, 80, 1, -200, 5};
-    const struct heads shapes[] = {
-        {4, 4, 8, 0, 0, 1, 0, 0, NULL, NULL, DTYPE_F32, 0, 0},  {8, 2, 17, 0, 0, 4, 0, 0, NULL, NULL, DTYPE_F32, 0, 0},
-        {3, 2, 64, 3, 1, 2, 0, 0, NULL, NULL, DTYPE_F32, 0, 0}, {5, 1, 33, 0, 0, 71, 0, 0, NULL, NULL, DTYPE_F32, 0, 0},
-        {1, 1, 1, 7, 7, 1, 0, 0, NULL, NULL, DTYPE_F32, 0, 0},  {0, 0, 16, 0, 0, 1, 0, 0, NULL, NULL, DTYPE_F32, 0, 0},
-        {2, 2, 128, 0, 0, 1, 0, 0, NULL, NULL, DTYPE_F32, 0, 0}};
+    const struct heads shapes[] = {{4, 4, 8, 0, 0, 1, 0, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {8, 2, 17, 0, 0, 4, 0, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {3, 2, 64, 3, 1, 2, 0, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {5, 1, 33, 0, 0, 71, 0, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {1, 1, 1, 7, 7, 1, 0, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {0, 0, 16, 0, 0, 1, 0, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {2, 2, 128, 0, 0, 1, 0, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL}};
     const int len[][SLOTS] = {{1, 1, 1}, {17, 80, 3}, {16, 33, 48}, {64, 0, 40}};
     const int n_new[][SLOTS] = {{1, 1, 1}, {1, 1, 3}, {16, 1, 48}, {2, 0, 5}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
@@ -172,12 +174,12 @@ static void test_attention_many(void **unused)
     (void)unused;
     static const float sinks[20] = {0.5f, -3, 2, 0, 80, 1, -200, 5, 3, 3, 3, 1, -1, 0, 6, 2, 2, 9, 2, 1};
     static const float slopes[5] = {0.004f, 0.03f, 0.015f, 0.0078125f, 0.001f};
-    const struct heads shapes[] = {{8, 2, 128, 0, 0, 4, 0, 0, NULL, NULL, DTYPE_F32, 0, 0},
-                                   {3, 2, 64, 3, 1, 2, 0, 70, NULL, NULL, DTYPE_F32, 0, 0},
-                                   {2, 2, 80, 0, 0, 1, 0, 0, slopes, NULL, DTYPE_F32, 0, 0},
-                                   {5, 1, 96, 0, 0, 71, 0, 0, slopes, NULL, DTYPE_F32, 0, 0},
-                                   {20, 1, 64, 0, 0, 20, 0, 600, NULL, NULL, DTYPE_F32, 0, 0},
-                                   {2, 1, 256, 0, 0, 2, 0, 0, NULL, NULL, DTYPE_F32, 0, 0}};
+    const struct heads shapes[] = {{8, 2, 128, 0, 0, 4, 0, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {3, 2, 64, 3, 1, 2, 0, 70, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {2, 2, 80, 0, 0, 1, 0, 0, slopes, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {5, 1, 96, 0, 0, 71, 0, 0, slopes, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {20, 1, 64, 0, 0, 20, 0, 600, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {2, 1, 256, 0, 0, 2, 0, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL}};
     int len[MANY_SLOTS], n_new[2][MANY_SLOTS], n_alone = MANY_SLOTS - 4;
     for (int i = 0; i < MANY_SLOTS; i++) {
         len[i] = (const int[]){1, 15, 16, 17, 300, 512, 513, 530, 1024, 1025, MANY_CACHED, 31}[i % 12];
@@ -306,7 +308,7 @@ static void check_nan(struct heads heads, int n_slots, int blocks_per_slot, cons
 static void test_attention_nan(void **unused)
 {
     (void)unused;
-    const struct heads heads = {4, 2, 64, 0, 0, 2, 0.125f, 0, NULL, NULL, DTYPE_F32, 0, 0};
+    const struct heads heads = {4, 2, 64, 0, 0, 2, 0.125f, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL};
     const int few[] = {17, 80, 3}, long_ones[] = {300, MANY_CACHED, 18}, one[] = {1, 1, 1}, more[] = {16, 1, 3};
     int many[MANY_SLOTS], ones[MANY_SLOTS];
     for (int i = 0; i < MANY_SLOTS; i++) {
@@ -327,7 +329,7 @@ static void test_attention_invariance(void **unused)
 {
     (void)unused;
     const int len[SLOTS] = {40, 60, 33}, n_new[SLOTS] = {40, 9, 33};
-    struct heads heads = {6, 3, 40, 0, 0, 2, 0.2f, 0, NULL, NULL, DTYPE_F32, 0, 0};
+    struct heads heads = {6, 3, 40, 0, 0, 2, 0.2f, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL};
     struct setup s;
     setup_open(&s, heads, len, n_new);
     fill_cache(&s, len);
@@ -552,11 +554,13 @@ static void check_store(struct heads heads, const struct rope *rope, enum dtype 
 static void test_qkv_store(void **unused)
 {
     (void)unused;
-    const struct heads shapes[] = {
-        {4, 4, 8, 0, 0, 1, 1, 0, NULL, NULL, DTYPE_F32, 0, 0},  {8, 2, 18, 0, 0, 4, 1, 0, NULL, NULL, DTYPE_F32, 0, 0},
-        {3, 2, 64, 3, 1, 2, 1, 0, NULL, NULL, DTYPE_F32, 0, 0}, {0, 0, 16, 0, 0, 1, 1, 0, NULL, NULL, DTYPE_F32, 0, 0},
-        {2, 1, 77, 0, 0, 2, 1, 0, NULL, NULL, DTYPE_F32, 0, 0}, {9, 3, 128, 0, 0, 3, 1, 0, NULL, NULL, DTYPE_F32, 0, 0},
-        {2, 1, 256, 0, 0, 2, 1, 0, NULL, NULL, DTYPE_F32, 0, 0}};
+    const struct heads shapes[] = {{4, 4, 8, 0, 0, 1, 1, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {8, 2, 18, 0, 0, 4, 1, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {3, 2, 64, 3, 1, 2, 1, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {0, 0, 16, 0, 0, 1, 1, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {2, 1, 77, 0, 0, 2, 1, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {9, 3, 128, 0, 0, 3, 1, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {2, 1, 256, 0, 0, 2, 1, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (int type = 0; type < DTYPE_COUNT; type++)
             for (int k = 0; k < 6 * HEAD_MODES; k++) {
@@ -575,7 +579,7 @@ static void test_qkv_store(void **unused)
 static void test_bad_positions(void **unused)
 {
     (void)unused;
-    struct heads heads = {1, 1, 4, 0, 0, 1, 1, 0, NULL, NULL, DTYPE_F32, 0, 0};
+    struct heads heads = {1, 1, 4, 0, 0, 1, 1, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL};
     const int len[SLOTS] = {1, 1, 1}, n_new[SLOTS] = {1, 1, 1};
     struct setup s;
     setup_open(&s, heads, len, n_new);

@@ -189,7 +189,8 @@ static void rope_table(struct queue *q, float *cos_sin, const struct rope *rope,
 static void *cache(const char *name, const void *data, const struct heads *h, const struct batch *b, bool stored)
 {
     size_t row = (size_t)h->head_dim, n = (size_t)backend_n_blocks * KV_BLOCK_TOKENS * (size_t)h->n_kv_heads * row;
-    struct argument *a = argument_act(name, data, n, stored ? ARGUMENT_PARTLY : ARGUMENT_READ);
+    enum argument_use use = stored ? ARGUMENT_PARTLY : ARGUMENT_READ;
+    struct argument *a = h->kv_scales != NULL ? argument(name, data, n, 1, use) : argument_act(name, data, n, use);
     for (int t = 0; stored && t < b->n_tokens; t++) {
         int slot = b->slot[t], pos = b->pos[t];
         if (slot < 0 || slot >= backend_n_slots || pos < 0 || pos / KV_BLOCK_TOKENS >= b->blocks_per_slot)
@@ -201,6 +202,14 @@ static void *cache(const char *name, const void *data, const struct heads *h, co
                 row);
     }
     return argument_data(a);
+}
+
+static struct heads of_codes(const struct heads *h)
+{
+    struct heads d = *h;
+    size_t n = 2 * (size_t)h->n_kv_heads;
+    d.kv_scales = argument_data(argument("scales of k and v", h->kv_scales, n, sizeof *h->kv_scales, ARGUMENT_READ));
+    return d;
 }
 
 static struct batch batch(const struct batch *b)
@@ -235,6 +244,7 @@ static void qkv_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, 
 {
     struct weight dq, dk;
     struct batch db = batch(b);
+    struct heads dh = of_codes(h);
     struct head_norms dn = *norms;
     size_t n = (size_t)b->n_tokens, angles = rope != NULL ? n * (size_t)rope->dims : 0;
     struct argument *rows = argument_act("qkv", qkv, n * qkv_row(h), ARGUMENT_PARTLY);
@@ -245,7 +255,7 @@ static void qkv_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, 
     dn.q = weight("q norm", &dq, norms->q);
     dn.k = weight("k norm", &dk, norms->k);
     dn.squares = argument_data(argument("squares", norms->squares, 2 * n, sizeof *norms->squares, ARGUMENT_READ));
-    table->qkv_store(on(q), argument_data(rows), k, v, h, &db, rope, argument_data(given), &dn);
+    table->qkv_store(on(q), argument_data(rows), k, v, &dh, &db, rope, argument_data(given), &dn);
     finish(q);
 }
 
@@ -253,7 +263,7 @@ static void attention(struct queue *q, void *out, const void *qkv, const void *k
                       const struct heads *heads, const struct batch *b)
 {
     struct batch db = batch(b);
-    struct heads h = *heads;
+    struct heads h = of_codes(heads);
     size_t n = (size_t)b->n_tokens;
     h.alibi_slopes = argument_data(
         argument("slopes", heads->alibi_slopes, (size_t)h.n_heads, sizeof *h.alibi_slopes, ARGUMENT_READ));
