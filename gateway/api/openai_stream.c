@@ -32,7 +32,7 @@ static struct bytes *begin_chunk(struct exchange *x, const struct openai_answer 
     bytes_format(b, ",\"object\":\"%s\",\"created\":%lld,\"model\":",
                  a->asked.chat ? "chat.completion.chunk" : "text_completion", (long long)x->created);
     bytes_json_string(b, a->asked.model, strlen(a->asked.model));
-    bytes_text(b, ",\"system_fingerprint\":\"lockstep-" LOCKSTEP_VERSION "\",\"choices\":[");
+    bytes_format(b, ",\"system_fingerprint\":\"%s\",\"choices\":[", a->fingerprint);
     return b;
 }
 
