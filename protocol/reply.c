@@ -223,6 +223,8 @@ static json_t *model_object(const struct reply_model *m, bool *good)
         reply_put(model, "family", reply_text(m->family), good);
         reply_put(model, "dtype", reply_text(m->dtype), good);
     }
+    if (opened && m->variant != NULL)
+        reply_put(model, "variant", reply_text(m->variant), good);
     reply_put(model, "ranks", json_integer(m->ranks), good);
     reply_put(model, "groups", json_integer(m->groups), good);
     if (opened)

@@ -126,6 +126,7 @@ static struct reply_model describe(const struct server *s, int i)
         return r;
     r.family = served->family;
     r.dtype = served->dtype;
+    r.variant = served->variant;
     r.vocab = served->model.vocab;
     r.chat_template = served->chat != NULL ? chat_template_name(served->chat) : NULL;
     return r;
