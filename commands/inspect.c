@@ -50,8 +50,8 @@ static int fill_share(struct rank_share *r, const struct model_config *m, const 
         r->weight_bytes = weight_map_bytes(&map);
     for (int i = 0; i < N_STEPS; i++)
         r->step_bytes[i] = weight_map_step_bytes(&map, m, step_sequences[i]);
-    r->kv_bytes_per_token =
-        2 * (size_t)m->n_layers * (size_t)range_length(r->shard.kv_heads) * (size_t)m->head_dim * kv_bytes(m, kv);
+    r->kv_bytes_per_token = (size_t)model_cache_arrays(m) * (size_t)m->n_layers *
+                            (size_t)range_length(r->shard.kv_heads) * (size_t)m->head_dim * kv_bytes(m, kv);
     weight_map_free(&map);
     return e->code == ERR_NONE ? 0 : -1;
 }

@@ -26,6 +26,17 @@ struct model_layer {
     bool experts;   /* its MLP is a mixture of experts, else one that all tokens go through */
 };
 
+/* Latent attention (DeepSeek-V2): keys and values of all heads are made of one latent a token, and one rotated key is shared by
+ * all heads. What the cache keeps are those two, as the one head of head_dim = rank + rotated; whose keys and values a head's
+ * queries and results are, the layer makes of them. */
+struct model_latent {
+    int rank;                /* elements of the latent; 0: the model has no such attention */
+    int query_rank;          /* of the latent that the queries are made of; 0: they are made of the layer's input */
+    int key, rotated, value; /* elements of a head: of its key but for the rotated ones, those, of its value */
+    bool biases;             /* of the products that make the latents */
+    float norm_eps;          /* of the latents' norms */
+};
+
 /* The mixtures of experts, all of one size. Every expert is a gated MLP. */
 struct model_experts {
     struct routing routing; /* n_experts 0: no layer has a mixture */
@@ -40,7 +51,8 @@ struct model_experts {
 struct model_config {
     char model_type[32]; /* as in config.json; for messages and for choosing the family, not for arithmetic */
     int n_layers, hidden, n_heads, n_kv_heads, head_dim, ffn, vocab;
-    int embed_dim;        /* width of the embedding table; != hidden needs WEIGHT_PROJECT_IN and _OUT (OPT-350m) */
+    int n_predicting; /* layers that a checkpoint may hold behind those: they predict further tokens, and are not loaded */
+    int embed_dim;    /* width of the embedding table; != hidden needs WEIGHT_PROJECT_IN and _OUT (OPT-350m) */
     int max_positions;    /* of the config; 0: not bounded by anything (BLOOM) */
     int scaled_positions; /* their number with linear, dynamic or YaRN scaling of the rotation; 0: no scaling */
     bool positions_end;   /* beyond max_positions there is nothing: prompt + output must fit (learned tables, GPT-J) */
@@ -76,6 +88,8 @@ struct model_config {
     bool embed_scale_rounded; /* to the type of the activations, before it multiplies (Gemma) */
     float residual_scale;     /* of what attention and MLP say (Granite) */
     float logit_scale, logit_cap;
+
+    struct model_latent latent;
 
     bool qkv_bias, out_bias, mlp_bias, head_bias, norm_bias;
     bool tied_head; /* logits use the embedding table */
@@ -113,6 +127,12 @@ float model_attention_scale(const struct model_config *m, int layer);
 
 /* The rotation of a layer; NULL: it has none. */
 const struct rope *model_rope(const struct model_config *m, int layer);
+
+/* Elements of what attention says of a head. */
+int model_value_dim(const struct model_config *m);
+
+/* Arrays of a layer in the KV cache: keys and values, or latents, which are both. */
+int model_cache_arrays(const struct model_config *m);
 
 /* How a run keeps numbers otherwise than the checkpoint and its config have them: "kv-fp8"; NULL: in no way. */
 const char *model_variant(const struct model_config *m);

@@ -287,3 +287,18 @@ void rope_read_kinds(struct model_config *m, const struct config *c, const struc
     read_rotation(&m->rope, &m->scaled_positions, m, c, &p, keys);
     read_rotation(&m->window_rope, &window_scaled, m, c, &window, window_keys);
 }
+
+double rope_score_factor(const struct config *c)
+{
+    char what[300];
+    struct config p;
+    const char *key = config_has(c, "rope_parameters") ? "rope_parameters" : "rope_scaling";
+    if (open_dictionary(&p, c, key, NULL, what, sizeof what) != 0 || p.json == NULL)
+        return 1;
+    double all = config_real(&p, "mscale_all_dim", 0, 0, MAX_FACTOR);
+    bool scaled =
+        strcmp(json_get_string(p.json, config_has(&p, "rope_type") ? "rope_type" : "type", "default", p.what, p.e),
+               "default") != 0;
+    double factor = scaled && all > 0 ? yarn_scale(config_need_real(&p, "factor", 1, MAX_FACTOR), all) : 1;
+    return factor * factor;
+}

@@ -88,6 +88,8 @@ static void start_query(struct query *a, const struct pass *p, int t, int head)
     a->out = p->out + ((size_t)t * h->n_heads + head) * h->head_dim;
     a->slot = p->batch->slot[t];
     a->first = h->window > 0 && pos >= h->window ? pos - h->window + 1 : 0;
+    if (h->chunk > 0)
+        a->first = pos / h->chunk * h->chunk;
     a->last = a->slot >= 0 && pos / KV_BLOCK_TOKENS < p->batch->blocks_per_slot ? pos : -1; /* else a plan unchecked */
     a->scale = h->scale;
     a->slope = h->alibi_slopes ? h->alibi_slopes[head] : 0.0f;

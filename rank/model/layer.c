@@ -6,6 +6,7 @@
  *
  * Of the sequential ones some norm what is added, too, or that alone: x += norm(attn(norm' x)), x += norm(attn x). */
 #include "rank/model/layer.h"
+#include "rank/model/latent.h"
 
 _Static_assert(WEIGHT_ATTN_NORM_BIAS == WEIGHT_ATTN_NORM + 1 && WEIGHT_MLP_NORM_BIAS == WEIGHT_MLP_NORM + 1,
                "a norm's bias follows its weight");
@@ -59,6 +60,10 @@ static void attention(const struct layer_run *r, int layer, const void *in)
     const struct weight *const *w = n->layer[layer];
     struct activations *a = r->act;
     struct heads heads = network_heads(n, layer);
+    if (n->config.latent.rank > 0) {
+        latent_attention(r, layer, in);
+        return;
+    }
     project(r, layer, in, &heads);
     r->ops->attention(r->q, a->attended, a->qkv, n->k_cache[layer], n->v_cache[layer], &heads, r->batch);
     r->ops->matmul(r->q, a->partial, a->attended, w[WEIGHT_OUT], w[WEIGHT_OUT_BIAS], r->batch->n_tokens, false);

@@ -95,24 +95,24 @@ int network_open(struct network *n, const struct model_config *m, const struct s
 
 size_t network_kv_block_bytes(const struct model_config *m, const struct shard *s, enum dtype act)
 {
-    return 2 * (size_t)m->n_layers * (size_t)range_length(s->kv_heads) * KV_BLOCK_TOKENS * (size_t)m->head_dim *
-           (m->kv_fp8 ? 1 : dtype_bytes(act));
+    return (size_t)model_cache_arrays(m) * (size_t)m->n_layers * (size_t)range_length(s->kv_heads) * KV_BLOCK_TOKENS *
+           (size_t)m->head_dim * (m->kv_fp8 ? 1 : dtype_bytes(act));
 }
 
 int network_open_kv(struct network *n, int n_blocks, const struct ops *ops, struct queue *q, struct err *e)
 {
-    size_t layers = (size_t)n->config.n_layers;
-    size_t bytes = network_kv_block_bytes(&n->config, &n->shard, q->act) / layers / 2 * (size_t)n_blocks;
+    size_t layers = (size_t)n->config.n_layers, arrays = (size_t)model_cache_arrays(&n->config);
+    size_t bytes = network_kv_block_bytes(&n->config, &n->shard, q->act) / layers / arrays * (size_t)n_blocks;
     n->k_cache = err_calloc(e, layers, sizeof *n->k_cache, "KV table");
     n->v_cache = err_calloc(e, layers, sizeof *n->v_cache, "KV table");
     if (n->k_cache == NULL || n->v_cache == NULL)
         return -1;
     for (size_t i = 0; i < layers && bytes > 0; i++) {
         n->k_cache[i] = ops->alloc(q, bytes);
-        n->v_cache[i] = ops->alloc(q, bytes);
+        n->v_cache[i] = arrays > 1 ? ops->alloc(q, bytes) : n->k_cache[i];
         if (n->k_cache[i] == NULL || n->v_cache[i] == NULL)
-            return ERR(e, ERR_MEMORY, "KV cache needs %zu bytes for %d blocks of %d tokens: %s", 2 * layers * bytes,
-                       n_blocks, KV_BLOCK_TOKENS, q->err.text);
+            return ERR(e, ERR_MEMORY, "KV cache needs %zu bytes for %d blocks of %d tokens: %s",
+                       arrays * layers * bytes, n_blocks, KV_BLOCK_TOKENS, q->err.text);
     }
     return 0;
 }
@@ -123,7 +123,8 @@ void network_close(struct network *n, const struct ops *ops, struct queue *q)
         ops->free(q, n->weight[i].data);
     for (int i = 0; n->v_cache != NULL && i < n->config.n_layers; i++) {
         ops->free(q, n->k_cache[i]);
-        ops->free(q, n->v_cache[i]);
+        if (n->v_cache[i] != n->k_cache[i])
+            ops->free(q, n->v_cache[i]);
     }
     ops->free(q, n->tied_head.data);
     ops->free(q, n->alibi_slopes);

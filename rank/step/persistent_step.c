@@ -16,6 +16,8 @@ static const char *refuse_network(const struct network *n, const struct world *w
         return "an embedding of another width than the layers";
     if (m->position == POSITION_ALIBI)
         return "ALiBi";
+    if (m->latent.rank > 0)
+        return "latent attention";
     if (m->experts.routing.n_experts > 0)
         return "mixtures of experts";
     for (int i = 0; i < m->n_layers; i++)

@@ -275,6 +275,42 @@ static void attention(struct queue *q, void *out, const void *qkv, const void *k
     finish(q);
 }
 
+static void latent_store(struct queue *q, void *qkv, const void *query, int query_dim, const void *latent, void *data,
+                         const struct heads *h, const struct batch *b, const struct rope *rope, const float *cos_sin,
+                         const struct weight *w, float eps)
+{
+    struct weight dw;
+    struct batch db = batch(b);
+    size_t n = (size_t)b->n_tokens, turned = (size_t)rope->dims, dim = (size_t)h->head_dim;
+    struct argument *rows = argument_act("qkv", qkv, n * qkv_row(h), ARGUMENT_PARTLY);
+    for (size_t t = 0; t < n; t++)
+        for (size_t head = 0; head < (size_t)h->n_heads; head++)
+            argument_may_change(rows, t * qkv_row(h) + (head + 1) * dim - turned, turned);
+    struct argument *given = argument("angles", cos_sin, n * turned, sizeof *cos_sin, ARGUMENT_READ);
+    void *to = cache("cache", data, h, b, true);
+    table->latent_store(on(q), argument_data(rows),
+                        act("query", query, n * (size_t)h->n_heads * (size_t)query_dim, ARGUMENT_READ), query_dim,
+                        act("latent", latent, n * dim, ARGUMENT_READ), to, h, &db, rope, argument_data(given),
+                        weight("norm", &dw, w), eps);
+    finish(q);
+}
+
+/* A result whose rows are not side by side is part of a larger array, of which the rest stays as it is. */
+static void matmul_heads(struct queue *q, struct head_rows out, struct head_rows x, const struct weight *w, int n_heads,
+                         int n_tokens)
+{
+    struct weight dw;
+    size_t n = (size_t)n_tokens, heads = (size_t)n_heads, rows = n_heads > 0 ? (size_t)(w->rows / n_heads) : 0;
+    struct argument *made = argument_act("result", out.data, n * (size_t)out.per_token, ARGUMENT_PARTLY);
+    for (size_t t = 0; t < n; t++)
+        for (size_t h = 0; h < heads; h++)
+            argument_may_change(made, t * (size_t)out.per_token + h * (size_t)out.per_head, rows);
+    out.data = argument_data(made);
+    x.data = act("x", x.data, n * (size_t)x.per_token, ARGUMENT_READ);
+    table->matmul_heads(on(q), out, x, weight("weights", &dw, w), n_heads, n_tokens);
+    finish(q);
+}
+
 static void activate(struct queue *q, void *out, const void *x, enum activation kind, bool gated, int n_tokens,
                      int cols)
 {
@@ -331,6 +367,15 @@ static void experts_second(struct queue *q, void *out, const void *x, const stru
     void *dwork = act("work", work, pairs * rows, ARGUMENT_SCRATCH);
     table->experts_second(on(q), dout, act("x", x, pairs * (size_t)w->cols, ARGUMENT_READ), weight("weights", &dw, w),
                           weight("bias", &db, bias), &d, how, dwork, n_tokens, accumulate);
+    finish(q);
+}
+
+static void weigh_input(struct queue *q, void *out, const void *x, const struct routes *r, int n_tokens, int dim)
+{
+    size_t n = (size_t)n_tokens;
+    struct routes d = {.share = argument_data(argument("shares", r->share, n, sizeof *r->share, ARGUMENT_CHANGED))};
+    table->weigh_input(on(q), act("result", out, n * (size_t)dim, ARGUMENT_MADE),
+                       act("x", x, n * (size_t)dim, ARGUMENT_READ), &d, n_tokens, dim);
     finish(q);
 }
 

@@ -1,10 +1,10 @@
 /* kernels/cuda/attention/attention.cu - attention over the paged cache. 16-bit heads of a multiple of 8:
  * attention_many.cuh for tokens that stand alone; for those with neighbours of their own sequence
- * attention_prompts.cuh, or attention_prefill.cuh where that has no code for the device or the heads. Which is which
+ * attention_prompts.cuh, or attention_prefill.cuh where that has no code for the device or the heads, or they see chunks. Which is which
  * is seen on the device, but for tokens of which the batch says so. A few tokens (EVERY_TOKEN_ALONE) all count as
  * standing alone and go through attention_decode.cuh, so that a result has the same bits whatever else is in such a
- * batch. Float, and other heads: a plain kernel. A cache of codes (struct heads' kv_scales) takes the same ways, but for
- * attention_prompts.cuh. */
+ * batch. Float, heads of other sizes, and of more than 256 elements, as latents have: a plain kernel. A cache of codes
+ * (struct heads' kv_scales) takes the same ways, but for attention_prompts.cuh. */
 #include "kernels/cuda/attention/attention_many.cuh"
 #include "kernels/cuda/attention/attention_prefill.cuh"
 #include "kernels/cuda/attention/attention_prompts_host.cuh"
@@ -225,6 +225,8 @@ static void plain(struct queue *q, const attention_args<T, C> &a)
         attention_plain<T, 2><<<grid, threads, 0, cuda_stream(q)>>>(a);
     else if (a.heads.head_dim <= 128)
         attention_plain<T, 4><<<grid, threads, 0, cuda_stream(q)>>>(a);
+    else if (a.heads.head_dim <= CUDA_TILE_HEAD_DIM)
+        attention_plain<T, CUDA_TILE_HEAD_DIM / 32><<<grid, threads, 0, cuda_stream(q)>>>(a);
     else
         attention_plain<T, CUDA_MAX_HEAD_DIM / 32><<<grid, threads, 0, cuda_stream(q)>>>(a);
     CUDA_TRY(q, cudaGetLastError());
@@ -240,7 +242,7 @@ static bool on_tensor_cores(struct queue *, const attention_args<float, C> &)
 template <typename T, int HD>
 static void attend_prompts(struct queue *q, struct prompts_state *prompts, const attention_args<T> &a)
 {
-    if (takes_prompts(prompts, a, HD))
+    if (a.heads.chunk == 0 && takes_prompts(prompts, a, HD))
         launch_prompts<T, HD>(q, prompts, a);
     else
         prefill<T, HD>(q, a);
@@ -255,7 +257,7 @@ template <typename T, typename C>
 static bool on_tensor_cores(struct queue *q, const attention_args<T, C> &a)
 {
     struct attention_state *s = (struct attention_state *)cuda_state(q)->attention;
-    if (!s->tensor_cores || a.heads.head_dim % 8 != 0 ||
+    if (!s->tensor_cores || a.heads.head_dim % 8 != 0 || a.heads.head_dim > CUDA_TILE_HEAD_DIM ||
         ((uintptr_t)a.k_cache | (uintptr_t)a.v_cache | (uintptr_t)a.qkv) % 16 != 0 || (uintptr_t)a.out % 4 != 0)
         return false;
     with_width<C>(a.heads.head_dim, [&](auto w) {
@@ -346,8 +348,8 @@ extern "C" int cuda_attention_open(struct queue *q, struct err *e)
     int shared_bytes = 0, device = cuda_state(q)->device;
     cudaError_t rc = cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     s->launches_early = cuda_state(q)->launches_early;
-    s->tensor_cores = (size_t)shared_bytes >= sizeof(decode_shared<__half, CUDA_MAX_HEAD_DIM>) &&
-                      (size_t)shared_bytes >= sizeof(prefill_shared<__half, CUDA_MAX_HEAD_DIM>);
+    s->tensor_cores = (size_t)shared_bytes >= sizeof(decode_shared<__half, CUDA_TILE_HEAD_DIM>) &&
+                      (size_t)shared_bytes >= sizeof(prefill_shared<__half, CUDA_TILE_HEAD_DIM>);
     if (rc == cudaSuccess)
         rc = cudaMalloc(&s->partial, PARTIAL_BYTES);
     if (rc == cudaSuccess)

@@ -37,8 +37,10 @@ template <typename T, typename C>
 __device__ static inline attention_range visible(const attention_args<T, C> &a, int slot, int pos)
 {
     bool valid = slot >= 0 && pos >= 0 && pos / KV_BLOCK_TOKENS < a.blocks_per_slot; /* else a plan unchecked */
-    int window = a.heads.window;
-    return {window > 0 && pos >= window ? pos - window + 1 : 0, valid ? pos : -1};
+    int window = a.heads.window, first = window > 0 && pos >= window ? pos - window + 1 : 0;
+    if (a.heads.chunk > 0)
+        first = pos / a.heads.chunk * a.heads.chunk;
+    return {first, valid ? pos : -1};
 }
 
 template <typename T, typename C>

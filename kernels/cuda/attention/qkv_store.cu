@@ -13,13 +13,14 @@ struct store {
     int blocks_per_slot;
     const void *norm[2]; /* q, k */
     enum dtype norm_type[2];
+    bool unit;    /* normed without weights */
     bool each[2]; /* every head has weights of its own */
     enum norm_kind kind;
     float eps;
     const float *squares; /* struct head_norms */
     int n[2];             /* elements of those rows */
     float query_growth;
-    int query_period;
+    int query_period, query_shift;
     const float *kv_scales; /* struct heads */
 };
 
@@ -83,10 +84,10 @@ __global__ void store_kernel(T *qkv, C *k_cache, C *v_cache, const __grid_consta
     for (int d = lane; d < s.dim; d += 32)
         x[d] = to_float(row[d]);
     bool is_k = h >= s.n_q, is_v = h >= s.n_q + s.n_kv;
-    if (!is_v && s.norm[is_k] != nullptr)
+    if (!is_v && (s.norm[is_k] != nullptr || s.unit))
         norm_head<T>(x, s, t, is_k ? h - s.n_q : h, is_k);
     if (!is_k && s.query_growth != 0)
-        factor = 1 + s.query_growth * logf((float)(1 + s.pos[t] / s.query_period));
+        factor = 1 + s.query_growth * logf((float)(1 + (s.pos[t] + s.query_shift) / s.query_period));
     __syncwarp();
     int64_t at = h >= s.n_q ? cache_offset(s, t) : -1;
     C *cache = nullptr;
@@ -157,7 +158,7 @@ template <typename T>
 static bool store_many(struct queue *q, T *qkv, T *k_cache, T *v_cache, const struct store &s, int n_tokens)
 {
     if (n_tokens <= FEW_TOKENS || s.kv_scales != nullptr || !s.half || s.dims != s.dim || s.query_growth != 0 ||
-        s.norm[0] != nullptr || s.norm[1] != nullptr || !vectors_fit<T>((size_t)s.dim, qkv, k_cache, v_cache))
+        s.norm[0] != nullptr || s.norm[1] != nullptr || s.unit || !vectors_fit<T>((size_t)s.dim, qkv, k_cache, v_cache))
         return false;
     void (*kernel)(T *, T *, T *, struct store) = s.dim == 64    ? rotate_and_store<T, 64>
                                                   : s.dim == 128 ? rotate_and_store<T, 128>
@@ -176,6 +177,7 @@ static void set_norms(struct store *s, const struct head_norms *norms)
         s->norm_type[i] = w[i] != nullptr ? w[i]->type : DTYPE_F32;
         s->each[i] = w[i] != nullptr && w[i]->cols > s->dim;
     }
+    s->unit = norms->unit;
     s->kind = norms->kind;
     s->eps = norms->eps;
     s->squares = norms->squares;
@@ -239,6 +241,7 @@ void cuda_qkv_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, co
     s.blocks_per_slot = batch->blocks_per_slot;
     s.query_growth = rope != nullptr ? rope->query_growth : 0;
     s.query_period = rope != nullptr ? rope->query_period : 0;
+    s.query_shift = rope != nullptr ? rope->query_shift : 0;
     s.kv_scales = heads->kv_scales;
     set_norms(&s, norms);
     size_t shared = HEADS_PER_BLOCK * (size_t)s.dim * sizeof(float);
