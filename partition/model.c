@@ -199,6 +199,8 @@ float model_attention_scale(const struct model_config *m, int layer)
 
 const struct rope *model_rope(const struct model_config *m, int layer)
 {
+    if (m->position == POSITION_ROPE && m->layer[layer].unrotated && m->unrotated_rope.query_growth > 0)
+        return &m->unrotated_rope;
     if (m->position != POSITION_ROPE || m->layer[layer].unrotated)
         return NULL;
     return m->layer[layer].window > 0 && m->window_rope.dims > 0 ? &m->window_rope : &m->rope;

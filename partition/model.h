@@ -21,7 +21,8 @@ enum position_kind {
 
 /* The properties in which layers may differ. */
 struct model_layer {
-    int window;     /* sliding window in tokens; 0: full attention */
+    int window; /* sliding window in tokens; 0: full attention */
+    int chunk;  /* positions are cut into pieces of so many tokens, each of which sees itself alone; 0: they are not */
     bool unrotated; /* no rotation, though the model has one */
     bool experts;   /* its MLP is a mixture of experts, else one that all tokens go through */
 };
@@ -80,6 +81,9 @@ struct model_config {
     bool qk_norm_each; /* every head has weights of its own (Command R+, OLMo 2) */
     bool qk_norm_row;  /* all heads of q are normed as one row, those of k as another (OLMo 2) */
 
+    bool
+        qk_norm_unit; /* RMS of every head without a weight, in layers that rotate, behind or before which is the same (Llama 4) */
+
     bool sinks;          /* every head has one score more, of a key without a value (gpt-oss) */
     float attention_cap; /* c: c tanh(score / c) instead of a score (Gemma 2) */
 
@@ -98,6 +102,8 @@ struct model_config {
     int position_offset;     /* added to the position before the table is indexed (OPT: 2) */
     struct rope rope;        /* POSITION_ROPE */
     struct rope window_rope; /* of the layers with a window, if it is another one there; dims 0: it is not (Gemma 3) */
+
+    struct rope unrotated_rope; /* what queries grow by in layers that do not rotate; dims 0 (Llama 4) */
 
     float attention_scale;       /* of q.k in layer 0 */
     bool scale_by_inverse_layer; /* layer i: attention_scale / (i + 1) (GPT-2's scale_attn_by_inverse_layer_idx) */
@@ -125,7 +131,7 @@ float model_alibi_slope(int head, int n_heads);
 /* Multiplier of q.k in a layer. */
 float model_attention_scale(const struct model_config *m, int layer);
 
-/* The rotation of a layer; NULL: it has none. */
+/* The rotation of a layer, or how its queries grow; NULL: it has neither. */
 const struct rope *model_rope(const struct model_config *m, int layer);
 
 /* Elements of what attention says of a head. */

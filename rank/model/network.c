@@ -151,6 +151,7 @@ struct heads network_heads(const struct network *n, int layer)
         .heads_per_kv = m->n_heads / m->n_kv_heads,
         .scale = model_attention_scale(m, layer),
         .window = m->layer[layer].window,
+        .chunk = m->layer[layer].chunk,
         .alibi_slopes = n->alibi_slopes,
         .sinks = sinks != NULL ? sinks->data : NULL,
         .sinks_type = sinks != NULL ? sinks->type : DTYPE_F32,
