@@ -112,15 +112,25 @@ json_t *openai_usage(const json_t *reply)
                      json_integer_value(json_object_get(usage, "cached_tokens")));
 }
 
+/* The parts that the backend made of the answer, or the text. With the members that have nothing to say here, but are
+ * missed. */
+static json_t *message_of(const json_t *c)
+{
+    json_t *said = json_object_get(c, "message");
+    json_t *message = json_pack("{s:s, s:O?, s:n, s:[]}", "role", "assistant", "content", json_object_get(c, "text"),
+                                "refusal", "annotations");
+    if (json_is_object(said))
+        (void)json_object_update(message, said);
+    return message;
+}
+
 static json_t *choice_of(const struct openai_answer *a, const json_t *c)
 {
     int64_t offset = 0;
     json_t *choice = json_pack("{s:O?}", "index", json_object_get(c, "index"));
     json_t *text = json_object_get(c, "text"), *logprobs = openai_logprobs(c, &a->asked, &offset);
     if (a->asked.chat)
-        (void)json_object_set_new(
-            choice, "message",
-            json_pack("{s:s, s:O?, s:n, s:[]}", "role", "assistant", "content", text, "refusal", "annotations"));
+        (void)json_object_set_new(choice, "message", message_of(c));
     else
         (void)json_object_set(choice, "text", text);
     (void)json_object_set_new(choice, "logprobs", logprobs);
@@ -160,7 +170,8 @@ static void drop_answer(void *state)
     free(a);
 }
 
-/* Who answers: the version and, where a backend says that it keeps numbers otherwise than the checkpoint, how. */
+/* The answering server's fingerprint: the version and, where a backend says that it keeps numbers otherwise than the
+ * checkpoint, how. */
 static void name_fingerprint(const struct exchange *x, struct openai_answer *a)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
