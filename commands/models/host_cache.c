@@ -1,5 +1,5 @@
-/* commands/models/host_cache.c - see host_cache.h. The mapping is never read here: a file that becomes shorter is an error of
- * mlock, not a signal. */
+/* commands/models/host_cache.c - see host_cache.h. The mapping is never read here: a file that becomes shorter is an
+ * error of mlock, not a signal. */
 #include "commands/models/host_cache.h"
 #include "base/log.h"
 
@@ -149,8 +149,8 @@ static void free_model(struct kept_model *m)
     free(m);
 }
 
-/* Files that are gone, or others now, would take memory for nothing, and those of a removed archive disk as well. With the
- * mutex. */
+/* Files that are gone, or others now, would take memory for nothing, and those of a removed archive disk as well.
+ * With the mutex. */
 static void let_changed_go(struct host_cache *c)
 {
     for (struct kept_model *m = c->first; m != NULL; m = m->next) {
@@ -162,7 +162,7 @@ static void let_changed_go(struct host_cache *c)
     }
 }
 
-/* What is neither loaded nor held is forgotten. With the mutex. */
+/* Models that are neither loaded nor held are forgotten. With the mutex. */
 static void forget(struct host_cache *c)
 {
     for (struct kept_model **at = &c->first; *at != NULL;) {

@@ -1,8 +1,7 @@
-/* commands/models/host_cache.h - the files of models that were unloaded, held in a host's memory on purpose: pages of the
- * page cache, mapped and locked, so that the next load of the model does not depend on luck. Bounded by bytes; those of
- * models that are loaded go first, then those of models that were unloaded longest ago.
- *
- * One process of each host has one. Its thread maps and locks; nobody else waits for that. */
+/* commands/models/host_cache.h - the files of models that were unloaded, held in a host's memory on purpose: pages
+ * of the page cache, mapped and locked, so that the next load of the model does not depend on luck. Bounded by
+ * bytes; those of models that are loaded go first, then those of models that were unloaded longest ago. One process
+ * of each host has one. Its thread maps and locks; nobody else waits for that. */
 #ifndef MODELS_HOST_CACHE_H
 #define MODELS_HOST_CACHE_H
 
@@ -36,8 +35,8 @@ int host_cache_check(int64_t limit, struct err *e);
 int host_cache_open(struct host_cache *c, int64_t limit, struct err *e);
 void host_cache_close(struct host_cache *c); /* safe on a zeroed struct */
 
-/* The model of these files was loaded under this number; unloaded again: its files are to be kept. context: the cache. Neither
- * waits. */
+/* The model of these files was loaded under this number; unloaded again: its files are to be kept. context: the
+ * cache. Neither waits. */
 void host_cache_loaded(void *context, int model, const struct checkpoint *c);
 void host_cache_dropped(void *context, int model);
 

@@ -1,5 +1,5 @@
-/* commands/models/host_use.h - how full and how busy rank 0's host is, for metrics: its ranks' GPUs by the driver's own numbers,
- * the file system of models, and what is kept of unloaded ones. */
+/* commands/models/host_use.h - how full and how busy rank 0's host is, for metrics: its ranks' GPUs by the driver's
+ * own numbers, the file system of models, and what is kept of unloaded ones. */
 #ifndef MODELS_HOST_USE_H
 #define MODELS_HOST_USE_H
 
@@ -19,7 +19,8 @@ struct host_use { /* zeroed at first */
     struct archive_cache *archives; /* NULL: there is none */
 };
 
-/* Rank 0 opens the GPUs of its host's ranks. Without NVML, and for slices of a card (MIG), there is none. Collective. */
+/* Rank 0 opens the GPUs of its host's ranks. Without NVML, and for slices of a card (MIG), there is none.
+ * Collective. */
 void host_use_open(struct host_use *m, const struct instance *ground, const struct world *w);
 void host_use_close(struct host_use *m); /* safe on a zeroed struct */
 

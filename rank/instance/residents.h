@@ -40,7 +40,7 @@ struct residents_owner {
     void (*hear)(void *context, const struct residents_news *news);
 };
 
-/* Who looks after the files of models, on any rank; both are NULL where nobody does. Neither waits. */
+/* A keeper of the files of models, on any rank; both are NULL where there is none. Neither waits. */
 struct residents_files {
     void *context;
     void (*loaded)(void *context, int model, const struct checkpoint *c);

@@ -142,7 +142,7 @@ int nvmlDeviceGetMemoryInfo(void *device, unsigned long long *bytes)
     return rc;
 }
 
-/* Of the processors, of the memory. */
+/* Processors, memory. */
 int nvmlDeviceGetUtilizationRates(void *device, unsigned *percent)
 {
     (void)device;

@@ -1,5 +1,5 @@
-/* tests/unit/test_host_cache.c - files of unloaded models in memory: what is locked by the system's own number, what makes
- * room for what, files that change, and what is said where locking is not permitted. */
+/* tests/unit/test_host_cache.c - files of unloaded models in memory: what is locked by the system's own number,
+ * what makes room for what, files that change, and what is said where locking is not permitted. */
 #include "base/clock.h"
 #include "commands/models/host_cache.h"
 #include "tests/support/files.h"

@@ -1,4 +1,5 @@
-/* tests/unit/test_host_use.c - the figures of a host for metrics: GPUs of a library with NVML's names (fake_nvml.c), its disk. */
+/* tests/unit/test_host_use.c - the figures of a host for metrics: GPUs of a library with NVML's names
+ * (fake_nvml.c), its disk. */
 #include "commands/models/host_use.h"
 #include "tests/unit/unit.h"
 
