@@ -109,7 +109,9 @@ struct model_config {
     bool scale_by_inverse_layer; /* layer i: attention_scale / (i + 1) (GPT-2's scale_attn_by_inverse_layer_idx) */
     struct model_layer layer[MODEL_MAX_LAYERS];
     struct quantization quantization; /* of the weights */
-    bool kv_fp8;                      /* keys and values are kept in FP8, as the run was told */
+    /* Kept in FP8, as the run was told: keys and values; weights that the checkpoint has in 16 or 32 bits, but for the head;
+     * the head */
+    bool kv_fp8, weights_fp8, head_fp8;
 };
 
 /* Read MODEL_DIR/config.json. Missing keys mean the family's class defaults; contradictions, absurd sizes and

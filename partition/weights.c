@@ -382,7 +382,7 @@ static int check_type(const struct builder *b, struct weight_slot *slot, const s
 
 /* ---- what is quantised ---- */
 
-static bool may_be_quantised(enum weight_id id)
+bool weight_may_be_quantised(enum weight_id id)
 {
     return id == WEIGHT_QKV || id == WEIGHT_OUT || id == WEIGHT_MLP_IN || id == WEIGHT_MLP_OUT || is_of_experts(id) ||
            id == WEIGHT_SHARED_IN || id == WEIGHT_SHARED_OUT || id == WEIGHT_HEAD || id == WEIGHT_QUERY ||
@@ -396,7 +396,7 @@ static int check_form(const struct builder *b, const struct weight_source *sourc
 {
     const char *folder = checkpoint_short_path(b->c->dir);
     struct code_form form = b->planes.form;
-    if (!may_be_quantised(slot->id) || (source->in_out && !is_of_experts(slot->id)))
+    if (!weight_may_be_quantised(slot->id) || (source->in_out && !is_of_experts(slot->id)))
         return ERR(b->e, ERR_UNSUPPORTED, "%s: \"%s\" is quantised (%s), expected %s of %s in 16 or 32 bits", folder,
                    module, b->m->quantization.method, weight_name(slot->id), b->m->model_type);
     if (quantization_exempts(&b->m->quantization, module))
@@ -543,7 +543,7 @@ static int add_slot(struct builder *b, enum weight_id id, int layer)
     int64_t out = role_axis_length(b->m, b->s, roles[id].out), in = role_axis_length(b->m, b->s, roles[id].in);
     bool vector = roles[id].in == AXIS_ONE;
     *slot = (struct weight_slot){id, layer, b->m->dtype, vector ? 1 : (int)out, vector ? (int)out : (int)in, {0}};
-    if (b->c == NULL && may_be_quantised(id) && id != WEIGHT_HEAD) {
+    if (b->c == NULL && weight_may_be_quantised(id) && id != WEIGHT_HEAD) {
         slot->form = quantization_form(&b->m->quantization, is_of_experts(id));
         slot->form.first = (int)(slot->form.codes != CODES_NONE ? first_input(b, roles[id].in) % slot->form.group : 0);
     }

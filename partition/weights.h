@@ -158,6 +158,9 @@ struct weight_map {
     struct weight_slice *slice; /* sorted by tensor, then row */
 };
 
+/* Is it a matrix of products, which may be kept in codes? */
+bool weight_may_be_quantised(enum weight_id id);
+
 /* Does the config have this role at all, in this layer? layer -1 for the model's own. */
 bool weight_exists(const struct model_config *m, enum weight_id id, int layer);
 

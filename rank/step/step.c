@@ -201,7 +201,7 @@ static void compute_logits(struct engine *g, int n_rows)
 {
     const struct network *n = g->network;
     const struct model_config *m = &n->config;
-    const struct weight *head = n->once[m->tied_head ? WEIGHT_EMBED : WEIGHT_HEAD];
+    const struct weight *head = network_head(n);
     void *in = g->rows;
     g->ops->gather_rows(g->q, g->rows, g->act.x, g->dev.row, n_rows, m->hidden);
     if (m->embed_dim != m->hidden) {

@@ -145,6 +145,13 @@ static void masks_are_exact(void **state)
         {FORM_SCHEMA,
          "{\"anyOf\":[{\"type\":\"string\",\"maxLength\":4},{\"type\":\"string\",\"pattern\":\"^[a-z ]{3,30}$\"}]}"},
         {FORM_SCHEMA, "{\"type\":\"string\",\"pattern\":\"^[^o]*$\",\"maxLength\":25}"},
+        {FORM_SCHEMA, "{\"type\":\"string\",\"pattern\":\"^[^o]*$\"}"},
+        {FORM_SCHEMA, "{\"type\":\"string\",\"pattern\":\"^[a-z_ ]+$\"}"},
+        {FORM_SCHEMA, "{\"type\":\"string\",\"pattern\":\"^[A-Z][a-z]*[0-9]\"}"},
+        {FORM_SCHEMA,
+         "{\"type\":\"object\",\"properties\":{\"once\":{\"type\":\"null\"},\"\\u00e9t\":{\"type\":\"null\"}},"
+         "\"additionalProperties\":{\"type\":\"string\",\"pattern\":\"^\\\\S+@\\\\S+$\"}}"},
+        {FORM_REGEX, "\"([a-z ]|[A-Z]\\\\.)*\""},
         {FORM_SCHEMA,
          "{\"type\":\"object\",\"properties\":{\"once\":{\"type\":\"integer\"},\"on\":{\"type\":\"string\"}},"
          "\"required\":[\"on\"]}"},
