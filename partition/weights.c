@@ -243,8 +243,8 @@ static void slice_qkv(struct builder *b, const struct weight_source *source, int
     }
 }
 
-/* The rank's columns of an MLP that is `width` wide: gate rows, up rows or both (what is not gated has one kind), from row
- * `to` of the slot on. */
+/* The rank's columns of an MLP that is `width` wide: gate rows, up rows or both (what is not gated has one kind), from
+ * row `to` of the slot on. */
 static void slice_mlp(struct builder *b, const struct weight_source *source, int tensor, int64_t to,
                       struct range columns, int width)
 {
@@ -303,7 +303,8 @@ static void slice_rows(struct builder *b, const struct weight_source *source, in
     b->first_row = 0;
 }
 
-/* Of each of this rank's heads the rows that make its keys of the latent, transposed, or those that make its values. */
+/* The rows that make, for each of this rank's heads, its keys of the latent, transposed, or those that make its
+ * values. */
 static void slice_latent(struct builder *b, const struct weight_source *source, int tensor)
 {
     const struct model_latent *l = &b->m->latent;
@@ -464,7 +465,8 @@ static int take_planes(struct builder *b, const struct weight_source *source, st
 
 /* ---- the map ---- */
 
-/* The source's tensor in its place, checked, or -1; first: of the slot. Of a quantised matrix: b->planes, and the codes'. */
+/* The source's tensor in its place, checked, or -1; first: of the slot. Of a quantised matrix: b->planes, and the
+ * codes'. */
 static int take_tensor(struct builder *b, const struct weight_source *source, struct weight_slot *slot, int expert,
                        bool first)
 {

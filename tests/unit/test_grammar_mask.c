@@ -1,5 +1,5 @@
-/* tests/unit/test_grammar_mask.c - text/grammar/: masks over the demo's vocabulary against every token tried by itself; runs
- * that follow their masks end in texts of the form; memory and effort are bounded. */
+/* tests/unit/test_grammar_mask.c - text/grammar/: masks over the demo's vocabulary against every token tried by itself;
+ * runs that follow their masks end in texts of the form; memory and effort are bounded. */
 #include "tests/unit/unit.h"
 
 #include "base/utf8.h"
@@ -32,7 +32,7 @@ static int close_model(void **state)
     return 0;
 }
 
-/* What a token stands for is what decoding it behind another one adds. */
+/* A token stands for the bytes that decoding it behind another one adds. */
 static void bytes_of_tokens(void **state)
 {
     (void)state;
@@ -61,7 +61,7 @@ static bool has(const uint32_t *mask, int32_t id)
     return mask[id / 32] >> id % 32 & 1;
 }
 
-/* What is forced is the mask alone, and may come. */
+/* A forced token is the mask's only one, and may come. */
 static void check_forced(struct grammar_run *r, const uint32_t *mask, int32_t forced)
 {
     int n = 0;

@@ -153,7 +153,7 @@ static int child(const struct lexicon_tree *tree, int node, unsigned char byte)
     return i < end ? i : -1;
 }
 
-/* What leads from the tree of all tokens to the plain ones and to the others. */
+/* The edges that lead from the tree of all tokens to the plain ones and to the others. */
 static int link_trees(struct lexicon *l, struct err *e)
 {
     int at[MAX_DEPTH + 1] = {-1}, n = 0;
@@ -240,8 +240,8 @@ static void set_all(const struct lexicon *l, uint32_t *mask, int32_t token)
         set_bit(mask, token);
 }
 
-/* Along all paths of tree->node[begin, end), which lie behind a node of this depth, that do not end dead. Returns how many
- * nodes were visited. */
+/* Along all paths of tree->node[begin, end), which lie behind a node of this depth, that do not end dead. Returns how
+ * many nodes were visited. */
 static int walk(const struct lexicon *l, const struct lexicon_tree *tree, int begin, int end, int depth,
                 struct machine *m, int state, uint32_t *mask)
 {
@@ -278,8 +278,8 @@ static void set_plain(const struct lexicon *l, uint32_t *mask, int chars)
             set_bit(mask, l->plain[i].token);
 }
 
-/* In this state all plain characters may come, up to a number that is known and fits all plain tokens, or belongs to all that
- * may come. */
+/* In this state all plain characters may come, up to a number that is known and fits all plain tokens, or belongs to
+ * all that may come. */
 static bool is_free(const struct lexicon *l, const struct machine_state *s)
 {
     return s->free_chars >= l->longest || (s->free_chars >= 0 && s->only_free);
@@ -304,8 +304,8 @@ static int walk_others(const struct lexicon *l, int node, struct machine *m, int
     return 1 + walk(l, &l->other, other + 1, first->skip, first->depth + 1, m, state, mask);
 }
 
-/* Along all paths of all.node[begin, end), whose first nodes have this depth and lie behind so many characters, up to where plain
- * characters may come. */
+/* Along all paths of all.node[begin, end), whose first nodes have this depth and lie behind so many characters, up to
+ * where plain characters may come. */
 static int walk_to_free(const struct lexicon *l, int begin, int end, int depth, int n_chars, struct machine *m,
                         int state, uint32_t *mask)
 {
@@ -344,8 +344,8 @@ static const struct loop_set *loop_of(const struct lexicon *l, struct machine *m
     return loops_get(l->loops, l, bytes);
 }
 
-/* Tokens that begin with the byte of a node at the root, which leads to a state that the machine stays in over the set. inner:
- * those that stay within the set are in the mask already. */
+/* Tokens that begin with the byte of a node at the root, which leads to a state that the machine stays in over the set.
+ * inner: those that stay within the set are in the mask already. */
 static int set_looping(const struct lexicon *l, const struct loop_set *set, unsigned char byte, bool inner,
                        struct machine *m, int state, uint32_t *mask)
 {
@@ -359,14 +359,15 @@ static int set_looping(const struct lexicon *l, const struct loop_set *set, unsi
     return n_visited;
 }
 
-/* May all plain tokens that begin with the byte of a node at the root come, if the machine is in this state behind it? */
+/* May all plain tokens that begin with the byte of a node at the root come, if the machine is in this state behind
+ * it? */
 static bool frees_all(const struct lexicon *l, const struct machine *m, int state)
 {
     return state >= 0 && m->state[state].free_chars >= l->longest;
 }
 
-/* All plain tokens to the mask, where that is less work than setting those that may come one by one; then the others are taken
- * out again. */
+/* All plain tokens to the mask, where that is less work than setting those that may come one by one; then the others
+ * are taken out again. */
 static bool set_most(const struct lexicon *l, struct machine *m, int state, uint32_t *mask)
 {
     const uint64_t *live = m->state[state].live;
@@ -390,8 +391,8 @@ static bool set_most(const struct lexicon *l, struct machine *m, int state, uint
     return true;
 }
 
-/* The tokens that begin with the byte of a node at the root. most: those that frees_all tells of are in the mask, and own: so are
- * those over whose bytes the machine stays in `state`. */
+/* The tokens that begin with the byte of a node at the root. most: those that frees_all tells of are in the mask, and
+ * own: so are those over whose bytes the machine stays in `state`. */
 static int set_root(const struct lexicon *l, int node, bool most, bool own, struct machine *m, int state,
                     uint32_t *mask)
 {

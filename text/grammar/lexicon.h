@@ -49,11 +49,13 @@ struct lexicon {                       /* constant once open */
     size_t *first;        /* [n_tokens + 1] where each begins */
 };
 
-/* Of a vocabulary of n_tokens ids, at least the tokenizer's. ERR_UNSUPPORTED: its tokens have no bytes of their own. */
+/* Opens the lexicon of a vocabulary of n_tokens ids, at least the tokenizer's. ERR_UNSUPPORTED: its tokens have no
+ * bytes of their own. */
 int lexicon_open(struct lexicon *l, const struct tokenizer *t, int32_t n_tokens, struct err *e);
 void lexicon_close(struct lexicon *l);
 
-/* Set the bits of all tokens that may come in a state, by one thread at a time; those of others are 0. Returns how many nodes were visited. */
+/* Set the bits of all tokens that may come in a state, by one thread at a time; those of others are 0. Returns how many
+ * nodes were visited. */
 int lexicon_mask(const struct lexicon *l, struct machine *m, int state, uint32_t *mask);
 
 /* The state behind a token. MACHINE_DEAD: it cannot come, or has no text. */

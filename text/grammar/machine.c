@@ -369,7 +369,7 @@ static void add_row(struct machine *m, struct machine_state *s)
     s->row = m->n_rows++;
 }
 
-/* Of the bytes of a range, which lead to the same. */
+/* Edges of the bytes of a range, which lead to the same. */
 static int remember_step(struct machine *m, int state, const struct byte_range *range, int to)
 {
     struct machine_state *s = &m->state[state];
