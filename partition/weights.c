@@ -411,8 +411,8 @@ static int check_form(const struct builder *b, const struct weight_source *sourc
     return 0;
 }
 
-/* The planes of a matrix whose heads' rows become columns: of codes of 8 bits, with scales of blocks that begin with every
- * head. */
+/* The planes of a matrix whose heads' rows become columns: of codes of 8 bits, with scales of blocks, of which one
+ * begins with every head. */
 static int transpose_planes(struct builder *b, const char *module)
 {
     const struct model_latent *l = &b->m->latent;
