@@ -63,8 +63,8 @@ static void scale_llama3(struct rope *rope, const struct scaling *s)
     double low = config_need_real(&s->p, "low_freq_factor", 1e-6, MAX_FACTOR);
     double high = config_need_real(&s->p, "high_freq_factor", 1e-6, MAX_FACTOR);
     int original = config_need_int(&s->p, "original_max_position_embeddings", 1, CONFIG_MAX_POSITIONS);
-    if (high <= low)
-        ERR(s->p.e, ERR_INPUT, "%s: \"high_freq_factor\" is %g, expected more than \"low_freq_factor\" (%g)", s->p.what,
+    if (high < low)
+        ERR(s->p.e, ERR_INPUT, "%s: \"high_freq_factor\" is %g, expected at least \"low_freq_factor\" (%g)", s->p.what,
             high, low);
     if (s->p.e->code != ERR_NONE)
         return;
@@ -74,7 +74,7 @@ static void scale_llama3(struct rope *rope, const struct scaling *s)
         float smooth = ((float)original / wave - (float)low) / (float)(high - low);
         if (wave > longest)
             rope->inv_freq[j] = inv / factor;
-        else if (wave >= shortest)
+        else if (wave >= shortest && high > low) /* equal (Llama 4): nothing lies between */
             rope->inv_freq[j] = (1.0f - smooth) * inv / factor + smooth * inv;
     }
 }
@@ -230,7 +230,8 @@ static int scaled_positions(const struct scaling *s, void (*scale)(struct rope *
     return longest < CONFIG_MAX_POSITIONS ? (int)longest : CONFIG_MAX_POSITIONS;
 }
 
-/* One rotation, half-split, from its dictionary and the keys; *scaled: positions that a scaling stretches to, else 0. */
+/* One rotation, half-split, from its dictionary and the keys; *scaled: positions that a scaling stretches to, else
+ * 0. */
 static void read_rotation(struct rope *to, int *scaled, const struct model_config *m, const struct config *c,
                           const struct config *p, const struct rope_keys *keys)
 {

@@ -5,7 +5,7 @@
 
 DIR gets config.json, model-0000i-of-0000n.safetensors and the index, names and shapes as Hugging Face has them (Llama,
 GPT-J, OPT, Qwen3-MoE, Mixtral, gpt-oss, Phi-3, Gemma 2 and 3, GLM-4-0414, OLMo 2, Granite, Command R7B, Phi-2, Falcon,
-GPT-Neo, Ministral 3, MiniMax-M2, DeepSeek-V2 and -V3, GLM-4.7-Flash). The bytes are one block of 64 MiB over and over: every 16-bit number has a random sign and mantissa and an
+GPT-Neo, Ministral 3, MiniMax-M2, DeepSeek-V2 and -V3, GLM-4.7-Flash, Llama 4). The bytes are one block of 64 MiB over and over: every 16-bit number has a random sign and mantissa and an
 exponent around 2**-6. With --tokenizer it gets a tokenizer.json, too, so that `serve` and `batch` run on it: byte-level BPE of
 the config's vocabulary, whose merges make words of up to four letters. Needs nothing but Python's standard library. Put DIR
 on /dev/shm for files that are in memory.
@@ -189,6 +189,25 @@ def latent(c):
         yield "lm_head.weight", [v, h]
 
 
+def llama4(c):
+    layers = iter(range(c["num_hidden_layers"]))
+
+    def mlp(p, h, f):
+        if (next(layers) + 1) % c["interleave_moe_layer_step"]:
+            for name, rows, cols in (("gate", c["intermediate_size_mlp"], h), ("up", c["intermediate_size_mlp"], h),
+                                     ("down", h, c["intermediate_size_mlp"])):
+                yield f"{p}feed_forward.{name}_proj.weight", [rows, cols]
+            return
+        n = c["num_local_experts"]
+        yield p + "feed_forward.router.weight", [n, h]
+        yield p + "feed_forward.experts.gate_up_proj", [n, h, 2 * f]
+        yield p + "feed_forward.experts.down_proj", [n, f, h]
+        for name, rows, cols in (("gate", f, h), ("up", f, h), ("down", h, f)):
+            yield f"{p}feed_forward.shared_expert.{name}_proj.weight", [rows, cols]
+
+    return kin(c, mlp=mlp)
+
+
 def plain(p, names, h, f):
     """Two linear layers of these names, with biases."""
     for name, rows, cols in zip(names, (f, h), (h, f)):
@@ -244,7 +263,7 @@ FAMILY = {"llama": llama, "gptj": gptj, "opt": opt, "qwen3_moe": qwen3_moe, "mix
           "olmo2": lambda c: kin(c, q_norms="row", norms=(MLP_INPUT, "post_feedforward_layernorm"), mlp=gated),
           "granite": lambda c: kin(c, mlp=gated), "cohere2": lambda c: kin(c, norms=(INPUT,), mlp=gated),
           "ministral3": lambda c: kin(c, mlp=gated), "minimax_m2": minimax_m2,
-          "deepseek_v2": latent, "deepseek_v3": latent, "glm4_moe_lite": latent}
+          "deepseek_v2": latent, "deepseek_v3": latent, "glm4_moe_lite": latent, "llama4_text": llama4}
 
 
 

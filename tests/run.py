@@ -150,6 +150,8 @@ class Plan:
                  figures="# ")
         self.add("soak/test_gateway_load", [f"{soak}/test_gateway_load"], 600, load=load, figures="# ")
         self.add("soak/test_gateway_crowd", [f"{soak}/test_gateway_crowd"], 600, load=load, figures="# ")
+        forms = {"FORMS": os.environ.get("FORMS", "2000"), "FORMS_SEED": seed}
+        self.add("door/test_forms", ["tests/door/test_forms.sh"], 1800, env=forms, load=load, figures="# ")
         self.fuzz()
 
     def sanitizers(self):

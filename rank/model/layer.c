@@ -18,8 +18,8 @@ static void norm(const struct layer_run *r, int layer, enum weight_id id, void *
     r->ops->norm(r->q, out, r->act->x, add, m->norm, w[id], w[id + 1], r->batch->n_tokens, m->hidden, m->norm_eps);
 }
 
-/* The squares of all q and k heads of the model; of the KV heads that ranks share each counts once, where its first query
- * head is. */
+/* The squares of all q and k heads of the model; of the KV heads that ranks share each counts once, where its first
+ * query head is. */
 static void sum_squares(const struct layer_run *r, const struct heads *heads)
 {
     const struct shard *s = &r->network->shard;
@@ -41,6 +41,7 @@ static void project(const struct layer_run *r, int layer, const void *in, const 
     const struct rope *rope = model_rope(m, layer);
     const struct head_norms norms = {.q = w[WEIGHT_Q_NORM],
                                      .k = w[WEIGHT_K_NORM],
+                                     .unit = m->qk_norm_unit && !m->layer[layer].unrotated,
                                      .kind = m->norm,
                                      .eps = m->norm_eps,
                                      .squares = m->qk_norm_row ? a->squares : NULL,
@@ -90,14 +91,18 @@ static void chosen(const struct layer_run *r, int layer, const void *in, bool ac
     struct activations *a = r->act;
     int n = r->batch->n_tokens;
     r->ops->route(r->q, &a->routes, in, w[WEIGHT_ROUTER], w[WEIGHT_ROUTER_BIAS], how, n);
+    if (how->of_input) { /* `said` is free until the second product */
+        r->ops->weigh_input(r->q, a->said, in, &a->routes, n, m->hidden);
+        in = a->said;
+    }
     r->ops->experts_first(r->q, a->activated, in, w[WEIGHT_EXPERTS_IN], w[WEIGHT_EXPERTS_IN_BIAS], &a->routes, how,
                           m->activation, a->mlp, n);
     r->ops->experts_second(r->q, a->partial, a->activated, w[WEIGHT_EXPERTS_OUT], w[WEIGHT_EXPERTS_OUT_BIAS],
                            &a->routes, how, a->said, n, accumulate);
 }
 
-/* partial += this rank's share of what the expert says that takes every token. Its gate is a factor of the whole sum, and so
- * of every part of it. */
+/* partial += this rank's share of what the expert says that takes every token. Its gate is a factor of the whole sum,
+ * and so of every part of it. */
 static void shared(const struct layer_run *r, int layer, const void *in)
 {
     const struct model_config *m = &r->network->config;

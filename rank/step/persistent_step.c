@@ -21,12 +21,14 @@ static const char *refuse_network(const struct network *n, const struct world *w
     if (m->experts.routing.n_experts > 0)
         return "mixtures of experts";
     for (int i = 0; i < m->n_layers; i++)
-        if (m->layer[i].unrotated)
-            return "layers that do not rotate";
+        if (m->layer[i].unrotated || m->layer[i].chunk > 0)
+            return "layers that do not rotate, or attend in chunks";
     if (m->norm == NORM_RMS_ONCE || m->norm == NORM_RMS_OFFSET)
         return "norms that are rounded after their weight";
     if (m->output_norms || m->no_input_norms)
         return "norms of what attention and MLP say";
+    if (m->qk_norm_unit)
+        return "norms of q and k without weights";
     if (m->qk_norm && (m->norm != NORM_RMS || m->qk_norm_each || m->qk_norm_row))
         return "norms of q and k of another kind than one RMS norm for all heads";
     if (m->embed_scale > 0 || m->residual_scale > 0 || m->logit_scale > 0 || m->logit_cap > 0)
@@ -88,7 +90,7 @@ static struct decode_model describe(const struct network *n, const struct decode
         .position_offset = m->position_offset,
         .final_norm = n->once[WEIGHT_FINAL_NORM],
         .final_norm_bias = n->once[WEIGHT_FINAL_NORM_BIAS],
-        .head = n->once[m->tied_head ? WEIGHT_EMBED : WEIGHT_HEAD],
+        .head = network_head(n),
         .head_bias = n->once[WEIGHT_HEAD_BIAS],
         .layer = layer,
         .rank = n->shard.rank,

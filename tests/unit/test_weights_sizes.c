@@ -139,6 +139,9 @@ static const struct size sizes[] = {
      "\"n_shared_experts\":2,\"first_k_dense_replace\":1,\"n_group\":1,\"topk_group\":1",
      15960108544 + 26 * 64},
     {"glm-4.7-flash", "glm4_moe_lite", 47, 2048, 20, 0, 10240, 154880, 202752, "", 29943390976 + 46 * 64},
+    {"llama-4-scout", "llama4_text", 48, 5120, 40, 8, 8192, 202048, 131072, "", 107769861120},
+    {"llama-4-maverick", "llama4_text", 48, 5120, 40, 8, 8192, 202048, 131072,
+     ",\"num_local_experts\":128,\"interleave_moe_layer_step\":2", 400711848960},
     {"gpt-oss-20b", "gpt_oss", 24, 2880, 64, 8, 2880, 201088, 131072, ",\"num_local_experts\":32", 20914757184},
     {"gpt-oss-120b", "gpt_oss", 36, 2880, 64, 8, 2880, 201088, 131072, "", 116829156672},
 };

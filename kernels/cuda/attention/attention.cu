@@ -283,6 +283,8 @@ static void attend(struct queue *q, void *out, const void *qkv, const void *k_ca
     a.k_cache = (const C *)k_cache;
     a.v_cache = (const C *)v_cache;
     a.heads = *heads;
+    if (a.heads.chunk >= batch->blocks_per_slot * KV_BLOCK_TOKENS) /* than which no sequence is longer */
+        a.heads.chunk = 0;
     a.slot = batch->slot;
     a.pos = batch->pos;
     a.block_table = batch->block_table;
