@@ -14,8 +14,8 @@
 
 #define LEXICON_LENGTHS 16
 
-/* In UTF-8 there is no such byte. Between two of them stands the text of a special token, which so is in no text but where a
- * form asks for it (calls.h). */
+/* In UTF-8 there is no such byte. Between two of them stands the text of a special token, which so is in no text but
+ * where a form asks for it (calls.h). */
 #define LEXICON_SPECIAL 0xff
 
 struct lexicon_node { /* of a tree, in depth-first order */
