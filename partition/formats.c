@@ -31,6 +31,22 @@ const char *quant_method_names(void)
     return "fp8, fbgemm_fp8, compressed-tensors, awq, gptq, mxfp4, modelopt";
 }
 
+int formats_find_codes(const struct checkpoint *c, const char *weight)
+{
+    size_t n = strlen(weight), end = strlen(".weight");
+    n -= n > end && strcmp(weight + n - end, ".weight") == 0 ? end : 0;
+    for (int i = 0; i < FORMAT_COUNT; i++) {
+        char name[200];
+        if (formats[i] == NULL ||
+            (size_t)snprintf(name, sizeof name, "%.*s%s", (int)n, weight, formats[i]->codes) >= sizeof name)
+            continue;
+        int tensor = checkpoint_find(c, name);
+        if (tensor >= 0)
+            return tensor;
+    }
+    return -1;
+}
+
 int module_tensor(const struct module *m, const char *suffix)
 {
     char name[200];

@@ -90,6 +90,21 @@ static void no_zeros(const char *dir)
     rename_tensor(dir, DOWN "weight_zero_point", DOWN "weight_zeros");
 }
 
+static void no_qzeros(const char *dir)
+{
+    rename_tensor(dir, DOWN "qzeros", DOWN "zeros");
+}
+
+static void no_scales(const char *dir)
+{
+    rename_tensor(dir, DOWN "scales", DOWN "scale");
+}
+
+static void no_exponents(const char *dir)
+{
+    rename_tensor(dir, EXPERTS "_scales", EXPERTS "_exponents");
+}
+
 static void other_shape(const char *dir)
 {
     patch(dir, DOWN "weight_shape", 8, "\x49", 1);
@@ -166,6 +181,18 @@ static const struct bad_start cases[] = {
     {"inputs in another order", .damage = index_reordered, GPTQ, .words = {DOWN "g_idx", "group 1", "expected 0"}},
     {"zeros of the other version", CONFIG, "quantization_config/checkpoint_format", "\"gptq_v2\"", GPTQ,
      .words = {"qzeros", "the zero 7", "expected", "8", "checkpoint_format"}},
+    {"a weight beside its packed form, GPTQ's", .damage = both_weights, GPTQ,
+     .words = {Q_PROJ "qweight", "both there"}},
+    {"a weight beside its packed form, AWQ's", .damage = both_weights, AWQ, .words = {Q_PROJ "qweight", "both there"}},
+    {"GPTQ's zeros that are missing", .damage = no_qzeros, GPTQ, .words = {DOWN "qzeros", "is missing"}},
+    {"AWQ's zeros that are missing", .damage = no_qzeros, AWQ, .words = {DOWN "qzeros", "is missing"}},
+    {"GPTQ's scales that are missing", .damage = no_scales, GPTQ, .words = {DOWN "scales", "is missing"}},
+    {"packed integers of which the config is silent", CONFIG, "quantization_config", NULL, GPTQ,
+     .words = {Q_PROJ "qweight", "quantised", "config.json"}},
+    {"packed integers of another method", CONFIG, "quantization_config",
+     "{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":32}", PACKED,
+     .words = {Q_PROJ "weight_packed", "quantised", "found gptq"}},
+    {"exponents that are missing", .damage = no_exponents, MXFP4, .words = {EXPERTS "_blocks", "no scales", "_scales"}},
     {"words of another type", WEIGHTS, Q_PROJ "qweight/dtype", "\"F32\"", AWQ,
      .words = {Q_PROJ "qweight", "F32", "I32"}},
     {"groups that are not the scales'", CONFIG, "quantization_config/group_size", "32", AWQ,
