@@ -9,8 +9,9 @@ static const struct quant_method *const methods[] = {&method_fp8,  &method_fbgem
                                                      &method_gptq, &method_mxfp4,  &method_modelopt};
 
 static const struct format *const formats[FORMAT_COUNT] = {
-    [FORMAT_FP8] = &format_fp8, [FORMAT_INT8] = &format_int8, [FORMAT_PACKED] = &format_packed,
-    [FORMAT_AWQ] = &format_awq, [FORMAT_GPTQ] = &format_gptq, [FORMAT_MXFP4] = &format_mxfp4,
+    [FORMAT_FP8] = &format_fp8,     [FORMAT_INT8] = &format_int8, [FORMAT_PACKED] = &format_packed,
+    [FORMAT_AWQ] = &format_awq,     [FORMAT_GPTQ] = &format_gptq, [FORMAT_MXFP4] = &format_mxfp4,
+    [FORMAT_NVFP4] = &format_nvfp4,
 };
 
 const struct format *format_of(const struct quantization *q)

@@ -19,6 +19,7 @@
 #define PACKED  .fixture = "q-w4-asym-g32", .status = ERR_UNSUPPORTED
 #define GPTQ    .fixture = "q-gptq-v1", .status = ERR_UNSUPPORTED
 #define AWQ     .fixture = "q-awq", .status = ERR_UNSUPPORTED
+#define NVFP4   .fixture = "q-nvfp4", .status = ERR_UNSUPPORTED
 #define MXFP4   .fixture = "q-mxfp4", .status = ERR_UNSUPPORTED
 
 /* Bytes of a tensor become others, from byte `at` of it on. */
@@ -98,6 +99,31 @@ static void no_qzeros(const char *dir)
 static void no_scales(const char *dir)
 {
     rename_tensor(dir, DOWN "scales", DOWN "scale");
+}
+
+static void whole_zero(const char *dir)
+{
+    patch(dir, DOWN "weight_global_scale", 0, "\0\0\0\0", 4);
+}
+
+static void whole_nan(const char *dir)
+{
+    patch(dir, DOWN "weight_global_scale", 0, "\0\0\xc0\x7f", 4);
+}
+
+static void no_whole(const char *dir)
+{
+    rename_tensor(dir, DOWN "weight_global_scale", DOWN "global_scale");
+}
+
+static void group_nan(const char *dir)
+{
+    patch(dir, DOWN "weight_scale", 3, "\x7f", 1);
+}
+
+static void group_zero(const char *dir)
+{
+    patch(dir, DOWN "weight_scale", 3, "\0", 1);
 }
 
 static void no_exponents(const char *dir)
@@ -199,6 +225,15 @@ static const struct bad_start cases[] = {
      .words = {"qzeros", "expected ["}},
     {"an expert's exponent that is no number", .damage = experts_scale_nan, MXFP4,
      .words = {EXPERTS "_scales", "positive"}},
+    {"a whole matrix's number that is 0", .damage = whole_zero, NVFP4,
+     .words = {DOWN "weight_global_scale", "is F32, 0", "positive"}},
+    {"a whole matrix's number that is NaN", .damage = whole_nan, NVFP4,
+     .words = {DOWN "weight_global_scale", "nan", "positive"}},
+    {"a whole matrix's number that is missing", .damage = no_whole, NVFP4,
+     .words = {DOWN "weight_global_scale", "is missing"}},
+    {"a group's scale that is no number", .damage = group_nan, NVFP4,
+     .words = {DOWN "weight_scale", "scale nan", "positive"}},
+    {"a group's scale that is 0", .damage = group_zero, NVFP4, .words = {DOWN "weight_scale", "scale 0", "positive"}},
     {"blocks of another length", WEIGHTS, EXPERTS "_blocks/shape/3", "8", .fixture = "q-mxfp4", .status = ERR_INPUT,
      .words = {EXPERTS "_blocks", "data_offsets"}},
 };
