@@ -1,5 +1,5 @@
-/* base/run_options.h - options that several commands share, since they say where and how a model runs. Each command's record
- * holds this one. */
+/* base/run_options.h - options that several commands share, since they say where and how a model runs. Each command's
+ * record holds this one. */
 #ifndef BASE_RUN_OPTIONS_H
 #define BASE_RUN_OPTIONS_H
 

@@ -92,7 +92,8 @@ static double growth(const struct samples *now, const struct samples *before, co
     return samples_sum(now, name, "rank", rank) - (isnan(then) ? 0 : then);
 }
 
-/* A row a rank, of the interval's steps: their mean time, of it in all-reduces (waiting for the others, too) and outside. */
+/* A row a rank, of the interval's steps: their mean time, of it in all-reduces (waiting for the others, too) and
+ * outside. */
 static void print_ranks(const struct samples *now, const struct samples *before)
 {
     double slowest = samples_sum(now, "slowest_rank", NULL, NULL);

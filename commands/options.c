@@ -72,7 +72,7 @@ static const struct opt_part parts[] = {
     {&run_device_rows, IN(preflight), COMMAND_PREFLIGHT},
 };
 
-/* Those of llama.cpp, and of its llama-bench, where they mean the same; -n of mpirun. */
+/* The letters of llama.cpp and its llama-bench where they mean the same; mpirun's -n. */
 static const struct opt_letter letters[] = {
     {'m', "model"}, {'p', "prompt"},  {'n', "max-tokens"}, {'p', "n-prompt"}, {'n', "n-gen"},
     {'n', "ranks"}, {'t', "threads"}, {'i', "input"},      {'o', "output"},   {'v', "verbose"},

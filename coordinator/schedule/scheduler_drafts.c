@@ -1,4 +1,5 @@
-/* coordinator/schedule/scheduler_drafts.c - tokens that are guessed, and verified by the step that feeds them; see scheduler_parts.h. */
+/* coordinator/schedule/scheduler_drafts.c - tokens that are guessed, and verified by the step that feeds them; see
+ * scheduler_parts.h. */
 #include "coordinator/schedule/scheduler_parts.h"
 
 static int smaller(int a, int b)
@@ -18,7 +19,8 @@ static int n_useful(const struct request *r)
     return r->rules->max_tokens - (int)r->output.n - 1;
 }
 
-/* The number of n drafts for which there is memory that nobody else needs: in r's blocks and *spare further ones, which it takes. */
+/* The number of n drafts for which there is memory that nobody else needs: in r's blocks and *spare further ones, which
+ * it takes. */
 static int n_stored(const struct request *r, int n, int *spare)
 {
     int own = blocks_for(r->n_fed + 1) > r->n_blocks ? blocks_for(r->n_fed + 1) : r->n_blocks;
@@ -36,8 +38,8 @@ static int propose(const struct scheduler *s, struct request *r, int n, int32_t 
     return n > 0 ? source->propose(source->context, r, n, token) : 0;
 }
 
-/* Sequences that decode come first, then drafts, for which half of what is left may be used, so that prompts go on. Every
- * running sequence may need a block for its next token. */
+/* Sequences that decode come first, then drafts, for which half of what is left may be used, so that prompts go on.
+ * Every running sequence may need a block for its next token. */
 int drafts_plan(struct scheduler *s, int n_decodes)
 {
     const struct limits *l = &s->setup.limits;

@@ -24,7 +24,7 @@ static int open_alibi(struct network *n, const struct ops *ops, struct queue *q,
     return 0;
 }
 
-/* What codes of keys and values count, where these are kept so: as the checkpoint says, or 1. */
+/* The scales of keys and values that are kept as codes: as the checkpoint says, or 1. */
 static int open_kv_scales(struct network *n, const struct checkpoint *c, const struct ops *ops, struct queue *q,
                           struct err *e)
 {

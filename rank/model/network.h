@@ -32,7 +32,7 @@ void network_close(struct network *n, const struct ops *ops, struct queue *q);
 /* Bytes of one KV block over all layers on a rank with this shard. */
 size_t network_kv_block_bytes(const struct model_config *m, const struct shard *s, enum dtype act);
 
-/* What gives the logits: the head, or the embedding. */
+/* The matrix of the logits: the head, or the embedding. */
 static inline const struct weight *network_head(const struct network *n)
 {
     return n->once[n->once[WEIGHT_HEAD] != NULL ? WEIGHT_HEAD : WEIGHT_EMBED];

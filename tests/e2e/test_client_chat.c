@@ -1,5 +1,5 @@
-/* tests/e2e/test_client_chat.c - lockstep-client chat against a server of the test's own: what goes along with every turn, commands,
- * refusals, ^C, a server that is gone. */
+/* tests/e2e/test_client_chat.c - lockstep-client chat against a server of the test's own: what goes along with every
+ * turn, commands, refusals, ^C, a server that is gone. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "tests/support/cases.h"
@@ -58,6 +58,13 @@ static const struct talk_case talks[] = {
     {"/reset forgets", "a\n/reset\nb\n", NULL, "w0 w1\nw0 w1\n", NULL, 0, {"user:a|", "user:b|"}},
     {"/quit ends it", "a\n/quit\nb\n", NULL, "w0 w1\n", NULL, 0, {"user:a|"}},
     {"empty lines are no turns, and the last line needs no end", "\n\na", NULL, "w0 w1\n", NULL, 0, {"user:a|"}},
+    {"of an answer that is taken apart, what it says",
+     "call\na\n",
+     NULL,
+     "I look.\nw0 w1\n",
+     NULL,
+     0,
+     {"user:call|", "user:call|assistant:I look.|user:a|"}},
     {"nothing at all", "", NULL, "", NULL, 0, {NULL}},
     {"an unknown command is not sent",
      "/rest\n /rest\n",

@@ -1,5 +1,5 @@
-/* tests/e2e/test_fp8_at_load.c - --quantization fp8 and --head-dtype fp8: the same bits as a checkpoint that was quantised so
- * before, whatever number of ranks shares it; named where results are identified. */
+/* tests/e2e/test_fp8_at_load.c - --quantization fp8 and --head-dtype fp8: the same bits as a checkpoint that was
+ * quantised so before, whatever number of ranks shares it; named where results are identified. */
 #include "base/codes.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -50,8 +50,8 @@ static void quantise(json_t *header, const char *name, char **data, size_t *byte
                                         "data_offsets", (json_int_t)scales_at, (json_int_t)codes_at));
 }
 
-/* The float tensors that are no longer there leave a gap, which the format does not allow: they stay, under other names that
- * nobody asks for. */
+/* The float tensors that are no longer there leave a gap, which the format does not allow: they stay, under other names
+ * that nobody asks for. */
 static void make_checkpoint(bool head)
 {
     size_t bytes;

@@ -1,6 +1,7 @@
-/* tests/unit/fake_nvml.c - a library with NVML's names that knows one GPU, for machines without a driver. What it says comes
- * from the environment, so that a test can change it: FAKE_NVML="energy=1000,power=250000,reasons=8,mig=1,failed=1". A call
- * whose name is not there says 3, "not supported". */
+/* tests/unit/fake_nvml.c - a library with NVML's names that knows one GPU, for machines without a driver. What it says
+ * comes from the environment, so that a test can change it:
+ * FAKE_NVML="energy=1000,power=250000,reasons=8,mig=1,failed=1". A call whose name is not there says 3, "not
+ * supported". */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +43,8 @@ int nvmlDeviceGetTotalEccErrors(void *device, int kind, int counter, unsigned lo
 int nvmlDeviceGetRemappedRows(void *device, unsigned *corrected, unsigned *uncorrected, unsigned *pending,
                               unsigned *failed);
 int nvmlDeviceGetMigMode(void *device, unsigned *now, unsigned *pending);
+int nvmlDeviceGetMemoryInfo(void *device, unsigned long long *bytes);
+int nvmlDeviceGetUtilizationRates(void *device, unsigned *percent);
 
 int nvmlInit_v2(void)
 {
@@ -127,4 +130,22 @@ int nvmlDeviceGetMigMode(void *device, unsigned *now, unsigned *pending)
     (void)device;
     *pending = 0;
     return small("mig", now);
+}
+
+/* Total, free, used. */
+int nvmlDeviceGetMemoryInfo(void *device, unsigned long long *bytes)
+{
+    (void)device;
+    int rc = value("used", &bytes[2]);
+    bytes[0] = 1000;
+    bytes[1] = bytes[0] - bytes[2];
+    return rc;
+}
+
+/* Processors, memory. */
+int nvmlDeviceGetUtilizationRates(void *device, unsigned *percent)
+{
+    (void)device;
+    percent[1] = 99;
+    return small("busy", &percent[0]);
 }
