@@ -25,17 +25,18 @@ static const struct opt_rows preflight_rows = OPT_ROWS(preflight_row);
 static const struct opt_part parts[] = {
     {&run_model_rows, IN(generate.run), COMMAND_GENERATE},    {&generate_rows, IN(generate), COMMAND_GENERATE},
     {&run_load_rows, IN(generate.run), COMMAND_GENERATE},     {&run_prefix_rows, IN(generate.run), COMMAND_GENERATE},
-    {&run_host_rows, IN(generate.run), COMMAND_GENERATE},     {&run_device_rows, IN(generate.run), COMMAND_GENERATE},
+    {&run_draft_rows, IN(generate.run), COMMAND_GENERATE},    {&run_host_rows, IN(generate.run), COMMAND_GENERATE},
+    {&run_device_rows, IN(generate.run), COMMAND_GENERATE},
 
     {&run_model_rows, IN(serve.service.run), COMMAND_SERVE},  {&serve_rows, IN(serve), COMMAND_SERVE},
     {&service_rows, IN(serve.service), COMMAND_SERVE},        {&run_load_rows, IN(serve.service.run), COMMAND_SERVE},
-    {&run_prefix_rows, IN(serve.service.run), COMMAND_SERVE}, {&run_host_rows, IN(serve.service.run), COMMAND_SERVE},
-    {&run_device_rows, IN(serve.service.run), COMMAND_SERVE},
+    {&run_prefix_rows, IN(serve.service.run), COMMAND_SERVE}, {&run_draft_rows, IN(serve.service.run), COMMAND_SERVE},
+    {&run_host_rows, IN(serve.service.run), COMMAND_SERVE},   {&run_device_rows, IN(serve.service.run), COMMAND_SERVE},
 
     {&run_model_rows, IN(batch.service.run), COMMAND_BATCH},  {&batch_rows, IN(batch), COMMAND_BATCH},
     {&service_rows, IN(batch.service), COMMAND_BATCH},        {&run_load_rows, IN(batch.service.run), COMMAND_BATCH},
-    {&run_prefix_rows, IN(batch.service.run), COMMAND_BATCH}, {&run_host_rows, IN(batch.service.run), COMMAND_BATCH},
-    {&run_device_rows, IN(batch.service.run), COMMAND_BATCH},
+    {&run_prefix_rows, IN(batch.service.run), COMMAND_BATCH}, {&run_draft_rows, IN(batch.service.run), COMMAND_BATCH},
+    {&run_host_rows, IN(batch.service.run), COMMAND_BATCH},   {&run_device_rows, IN(batch.service.run), COMMAND_BATCH},
 
     {&run_model_rows, IN(bench.run), COMMAND_BENCH},          {&bench_rows, IN(bench), COMMAND_BENCH},
     {&run_json_rows, IN(bench.run), COMMAND_BENCH},           {&run_load_rows, IN(bench.run), COMMAND_BENCH},

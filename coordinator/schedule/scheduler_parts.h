@@ -102,7 +102,10 @@ bool scheduler_reserve(struct scheduler *s, struct request *r);
 int drafts_plan(struct scheduler *s, int n_decodes);
 
 /* Is a result under way that decides what is guessed next? */
-bool drafts_wait(const struct scheduler *s);
+bool drafts_wait(struct scheduler *s);
+
+/* How long the step took. */
+void drafts_measure(struct scheduler *s, const struct flight *f, double now);
 
 /* Of n tokens sampled for r: how many count. The others' places are given back. */
 int drafts_settle(struct scheduler *s, struct request *r, const struct sampled *sampled, int n);

@@ -286,6 +286,8 @@ void scheduler_plan(struct scheduler *s, struct plan *p, double now)
 {
     struct flight *f = &s->flight[p->step % SCHEDULER_FLIGHTS];
     f->step = p->step;
+    f->planned = now;
+    f->n_tokens = 0;
     f->n = f->n_rows = f->n_scores = 0;
     s->n_plans++;
     s->now = now;
@@ -297,4 +299,5 @@ void scheduler_plan(struct scheduler *s, struct plan *p, double now)
     plan_running(s, kept, p);
     if (s->stats.n_preemptions == n_preemptions)
         plan_waiting(s, p);
+    f->n_tokens = p->n_tokens == f->n_rows ? p->n_tokens : 0;
 }
